@@ -1,0 +1,48 @@
+# The menu of the course. `make lab` to learn, `make test` to see that everything works.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/installed
+# Jupyter refuses to run as root unless told; containers often run as root.
+AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
+NBVAL := $(BIN)/python -m pytest --nbval-current-env --nbval-cell-timeout=120 -p no:cacheprovider
+
+.PHONY: help lab test exercises refresh bench
+
+help:  ## show this menu
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
+
+lab: $(STAMP)  ## install what is missing and open the course in JupyterLab
+	$(BIN)/jupyter lab $(AS_ROOT) --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb
+
+test: $(STAMP) .venv/browser  ## check everything: style, code, notebooks, exercises, browser
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python -m pytest
+	$(NBVAL) --nbval notebooks solutions
+	COURSE_STRICT=1 $(NBVAL) --nbval-lax exercises
+
+exercises: $(STAMP)  ## for authors: make exercises/ from solutions/
+	$(BIN)/python -m course_utils.authoring exercises
+
+refresh: $(STAMP)  ## for authors: run notebooks/ and solutions/ and store their outputs
+	$(BIN)/python -m course_utils.authoring refresh
+
+bench: $(STAMP) .venv/browser  ## measure how fast an explorer answers, in a real browser
+	$(BIN)/python benchmarks/explorer_latency.py
+
+$(STAMP): requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "The course needs Python 3.11 or newer. Name one: make lab PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements.txt
+	@# git then merges notebooks cell by cell, so that updates keep answers
+	@if git rev-parse --git-dir >/dev/null 2>&1; then $(BIN)/nbdime config-git --enable; fi
+	@touch $@
+
+# The browser tests take a Chromium that is there, or Playwright's own; without either they are
+# skipped and say so, except under CI, where they fail.
+.venv/browser: $(STAMP)
+	@command -v chromium chromium-browser google-chrome >/dev/null || \
+		$(BIN)/playwright install chromium || \
+		echo "No browser could be found or installed: the browser tests will be skipped."
+	@touch $@

@@ -1,0 +1,757 @@
+"""Lesson 01's exercises: dot products, other metrics, soft lookup, self-attention."""
+
+import itertools
+
+import torch
+import torch.nn.functional as F
+
+from course_utils import attention
+from course_utils.attention import dot_product_scores, euclidean_distance
+from course_utils.checks.engine import Complaint, Exercise, call_with_clones
+from course_utils.checks.probes import queries_and_keys
+
+# 1.1 dot
+
+
+def dot(a, b):
+    total = 0.0
+    for i in range(len(a)):
+        total = total + a[i] * b[i]
+    return total
+
+
+def _pairs_of_vectors():
+    rng = torch.Generator().manual_seed(1)
+    pairs = [tuple(torch.randn(2, d, generator=rng, dtype=torch.float64)) for d in (3, 8, 5)]
+    return [*pairs, (torch.tensor([1.0, -2.0]), torch.tensor([3.0, 4.0]))]
+
+
+dot_product = Exercise("1.1", dot, _pairs_of_vectors)
+
+
+@dot_product.mistake("those are the products, one for each position; add them up to one number")
+def products_not_added(a, b):
+    return a * b
+
+
+@dot_product.mistake("that is the mean of the products; a dot product is their sum")
+def mean_of_products(a, b):
+    return (a * b).mean()
+
+
+@dot_product.mistake("that multiplies the two sums; multiply position by position first, then add")
+def product_of_sums(a, b):
+    return a.sum() * b.sum()
+
+
+@dot_product.mistake("only the last product is left: add to the total instead of replacing it")
+def total_replaced(a, b):
+    return a[-1] * b[-1]
+
+
+@dot_product.mistake("only the first product is there: `return` stands inside the loop")
+def returned_too_early(a, b):
+    return a[0] * b[0]
+
+
+@dot_product.mistake("the first position is left out: Python counts from 0")
+def first_left_out(a, b):
+    return (a[1:] * b[1:]).sum()
+
+
+@dot_product.mistake("the last position is left out: range(n) already stops before n")
+def last_left_out(a, b):
+    return (a[:-1] * b[:-1]).sum()
+
+
+@dot_product.mistake("the numbers are added where they should be multiplied: a[i] * b[i]")
+def added_instead_of_multiplied(a, b):
+    return (a + b).sum()
+
+
+@dot_product.mistake("negative products lost their sign; opposite directions must count against")
+def absolute_values(a, b):
+    return (a * b).abs().sum()
+
+
+@dot_product.mistake("that is the cosine: the right sum, but divided by both lengths")
+def cosine_of_the_angle(a, b):
+    return (a * b).sum() / (a.norm() * b.norm())
+
+
+# 1.2 dot_product_scores
+
+scores = Exercise("1.2", dot_product_scores, queries_and_keys, names="L S")
+
+
+@scores.mistake("right numbers, but transposed: rows are queries, columns are keys")
+def transposed(q, k):
+    return k @ q.transpose(-2, -1)
+
+
+@scores.mistake("k is not transposed: q @ k would pair the width d of q with the number S of keys")
+def key_not_transposed(q, k):
+    return q @ k
+
+
+@scores.mistake("q * k multiplies entry by entry; every query must meet every key")
+def entry_by_entry(q, k):
+    return q * k
+
+
+@scores.mistake("right for matrices, wrong with leading dimensions: .T turns all dimensions around; "
+                "use .transpose(-2, -1)")  # fmt: skip
+def all_dimensions_turned(q, k):
+    return q @ (k.T if k.ndim == 2 else k.permute(*reversed(range(k.ndim))))
+
+
+@scores.mistake("right products, but divided by √d: that comes in lesson 02, here plain products")
+def divided_by_root_d(q, k):
+    return dot_product_scores(q, k) / q.shape[-1] ** 0.5
+
+
+@scores.mistake("right products, but divided by d: a mean where a sum is asked")
+def mean_in_place_of_sum(q, k):
+    return dot_product_scores(q, k) / q.shape[-1]
+
+
+@scores.mistake("those are weights already; the scores are asked, before any softmax")
+def softmax_applied(q, k):
+    return dot_product_scores(q, k).softmax(dim=-1)
+
+
+@scores.mistake("that is the cosine: right products, but divided by the lengths")
+def cosine(q, k):
+    return dot_product_scores(F.normalize(q, dim=-1), F.normalize(k, dim=-1))
+
+
+@scores.mistake("right for a single matrix, but it mixes different batch items: leading dimensions "
+                "must stay apart")  # fmt: skip
+def mixes_batch_items(q, k):
+    return q @ k.flatten(0, -2).T
+
+
+@scores.mistake("queries are compared with queries: the second factor should be k")
+def queries_with_queries(q, k):
+    return q @ q.transpose(-2, -1)
+
+
+# 1.3 cosine_similarity
+
+
+def _with_zero_vector():
+    q, k = (t.clone() for t in queries_and_keys(seed=2)[0])
+    q[1], k[3] = 0, 0
+    return [*queries_and_keys(seed=1), (q, k)]
+
+
+cosines = Exercise("1.3", attention.cosine_similarity, _with_zero_vector, names="L S")
+
+
+@cosines.mistake("that is the dot product: divide by the lengths of both vectors")
+def not_divided(q, k):
+    return dot_product_scores(q, k)
+
+
+@cosines.mistake("only the query's length is divided out; divide by the key's as well")
+def only_query_normalised(q, k):
+    return dot_product_scores(F.normalize(q, dim=-1), k)
+
+
+@cosines.mistake("only the key's length is divided out; divide by the query's as well")
+def only_key_normalised(q, k):
+    return dot_product_scores(q, F.normalize(k, dim=-1))
+
+
+@cosines.mistake("a zero vector gives NaN (0 / 0): give its length a lower limit, such as 1e-8")
+def zero_vector_gives_nan(q, k):
+    lengths = q.norm(dim=-1)[..., :, None] * k.norm(dim=-1)[..., None, :]
+    return dot_product_scores(q, k) / lengths
+
+
+@cosines.mistake("divided by the squared lengths: a square root is missing")
+def squared_lengths(q, k):
+    squares = q.square().sum(-1)[..., :, None] * k.square().sum(-1)[..., None, :]
+    return dot_product_scores(q, k) / squares.clamp(min=1e-12)
+
+
+@cosines.mistake("the lengths run over the wrong dimension: a vector is a row, dim=-1")
+def length_of_columns(q, k):
+    return dot_product_scores(F.normalize(q, dim=-2), F.normalize(k, dim=-2))
+
+
+@cosines.mistake(
+    "one length for the whole matrix: each row has its own, norm(dim=-1, keepdim=True)"
+)
+def one_length_for_all(q, k):
+    return dot_product_scores(q, k) / (q.norm() * k.norm())
+
+
+@cosines.mistake(
+    "divided by the sum of absolute values; a length is the root of the sum of squares"
+)
+def sum_of_absolute_values(q, k):
+    return dot_product_scores(F.normalize(q, p=1, dim=-1), F.normalize(k, p=1, dim=-1))
+
+
+@cosines.mistake("that is 1 - cosine, a distance; here large must mean similar")
+def cosine_distance(q, k):
+    return 1 - attention.cosine_similarity(q, k)
+
+
+@cosines.mistake("right numbers, but transposed: rows are queries, columns are keys")
+def transposed_cosines(q, k):
+    return attention.cosine_similarity(k, q)
+
+
+@cosines.mistake("F.cosine_similarity pairs rows one to one: give q a key axis and k a query axis, "
+                 "q[..., :, None, :] and k[..., None, :, :]")  # fmt: skip
+def rows_paired_one_to_one(q, k):
+    return F.cosine_similarity(q, k, dim=-1)
+
+
+# 1.4 euclidean_distance
+
+
+def _with_coinciding_points():
+    same = queries_and_keys(seed=4)[1][0].repeat(8, 1) * torch.linspace(0.1, 9, 16)[:, None]
+    return [*queries_and_keys(seed=3), (same, same[:9].clone())]
+
+
+distances = Exercise("1.4", euclidean_distance, _with_coinciding_points, names="L S")
+
+
+def _squared(q, k, cross=-2.0):
+    squares = q.square().sum(-1)[..., :, None] + k.square().sum(-1)[..., None, :]
+    return squares + cross * dot_product_scores(q, k)
+
+
+@distances.mistake("that is the squared distance: take the square root")
+def squared_distance(q, k):
+    return euclidean_distance(q, k).square()
+
+
+@distances.mistake("a distance came out as NaN: where q = k, rounding makes the square a little "
+                   "negative; clamp(min=0) before the root")  # fmt: skip
+def root_of_a_negative(q, k):
+    # Rounding differs between machines; push it over the edge everywhere.
+    squares = _squared(q, k)
+    return (squares - 1e-12 * (squares.abs() < 1e-9)).sqrt()
+
+
+@distances.mistake("the sign of the cross term: ‖q−k‖² = ‖q‖² + ‖k‖² − 2 q·k")
+def plus_cross_term(q, k):
+    return _squared(q, k, cross=2.0).clamp(min=0).sqrt()
+
+
+@distances.mistake("the cross term counts twice: ‖q−k‖² = ‖q‖² + ‖k‖² − 2 q·k")
+def cross_term_once(q, k):
+    return _squared(q, k, cross=-1.0).clamp(min=0).sqrt()
+
+
+@distances.mistake("that is the sum of absolute differences; square them, add, take the root")
+def absolute_differences(q, k):
+    return (q[..., :, None, :] - k[..., None, :, :]).abs().sum(-1)
+
+
+@distances.mistake(
+    "that takes the mean of the squared differences; Euclid's distance takes their sum"
+)
+def root_of_the_mean(q, k):
+    return euclidean_distance(q, k) / q.shape[-1] ** 0.5
+
+
+@distances.mistake("the sign is turned: a distance is never negative, and small means near")
+def negative_distance(q, k):
+    return -euclidean_distance(q, k)
+
+
+@distances.mistake("the differences are added before they are squared, so that they cancel")
+def added_before_squaring(q, k):
+    return (q[..., :, None, :] - k[..., None, :, :]).sum(-1).abs()
+
+
+@distances.mistake("right numbers, but transposed: rows are queries, columns are keys")
+def transposed_distances(q, k):
+    return euclidean_distance(k, q)
+
+
+@distances.mistake("that compares lengths alone, ‖q‖ − ‖k‖; the length of the difference is asked")
+def difference_of_lengths(q, k):
+    return (q.norm(dim=-1)[..., :, None] - k.norm(dim=-1)[..., None, :]).abs()
+
+
+@distances.mistake("q - k subtracts row from row; every query must meet every key: "
+                   "q[..., :, None, :] - k[..., None, :, :]")  # fmt: skip
+def row_minus_row(q, k):
+    return (q - k).norm(dim=-1)
+
+
+# 1.5 nearest_key
+
+METRICS = {
+    "dot": dot_product_scores,
+    "cosine": attention.cosine_similarity,
+    "euclidean": lambda q, k: -euclidean_distance(q, k),
+}
+
+
+def nearest_key(q, k, metric):
+    return METRICS[metric](q, k).argmax(dim=-1)
+
+
+def _each_metric():
+    rng = torch.Generator().manual_seed(5)
+    sizes = 10 ** torch.linspace(-1, 1, 9)[:, None]  # keys of very different lengths: no agreement
+    pairs = [
+        (torch.randn(6, d, generator=rng), sizes * torch.randn(9, d, generator=rng)) for d in (3, 5)
+    ]
+    batched = tuple(torch.randn(2, n, 4, generator=rng) for n in (3, 5))
+    return [(q, k, metric) for q, k in [*pairs, batched] for metric in METRICS]
+
+
+nearest = Exercise("1.5", nearest_key, _each_metric, names="L")
+
+
+@nearest.mistake(
+    "right for dot and cosine, but by distance it finds the farthest key: small is near"
+)
+def farthest_by_distance(q, k, metric):
+    sign = -1 if metric == "euclidean" else 1
+    return (sign * METRICS[metric](q, k)).argmax(dim=-1)
+
+
+@nearest.mistake("right for the distance, but by dot and cosine it finds the least similar key: "
+                 "large is near there")  # fmt: skip
+def smallest_for_all(q, k, metric):
+    sign = 1 if metric == "euclidean" else -1
+    return (sign * METRICS[metric](q, k)).argmax(dim=-1)
+
+
+@nearest.mistake("it always finds the opposite: argmin and argmax are the wrong way round")
+def all_reversed(q, k, metric):
+    return METRICS[metric](q, k).argmin(dim=-1)
+
+
+@nearest.mistake("that is the best query for each key; for each query look along its row, dim=-1")
+def query_for_each_key(q, k, metric):
+    return METRICS[metric](q, k).argmax(dim=-2)
+
+
+@nearest.mistake("those are the best values; their positions are asked: argmax, not max")
+def value_not_position(q, k, metric):
+    best = METRICS[metric](q, k).amax(dim=-1)
+    return best.abs() if metric == "euclidean" else best
+
+
+@nearest.mistake("it uses the dot product whatever the metric says")
+def always_dot(q, k, metric):
+    return nearest_key(q, k, "dot")
+
+
+@nearest.mistake("it uses the cosine whatever the metric says")
+def always_cosine(q, k, metric):
+    return nearest_key(q, k, "cosine")
+
+
+@nearest.mistake("it uses the distance whatever the metric says")
+def always_euclidean(q, k, metric):
+    return nearest_key(q, k, "euclidean")
+
+
+@nearest.mistake("for the cosine only the query's length is divided out: that ranks keys as the dot "
+                 "product does")  # fmt: skip
+def cosine_ranked_as_dot(q, k, metric):
+    return nearest_key(q, k, "dot" if metric == "cosine" else metric)
+
+
+@nearest.mistake("one position for the whole matrix: argmax needs dim=-1 to work row by row")
+def one_for_the_whole_matrix(q, k, metric):
+    return METRICS[metric](q, k).argmax()
+
+
+# 1.6 disagreement
+
+
+def disagreement():
+    q = torch.tensor([1.0, 0.0])
+    keys = torch.tensor([[9.0, 9.0], [3.0, 0.1], [1.0, 0.5]])
+    return q, keys
+
+
+def _winners(answer):
+    """Return which of three keys each metric prefers, as [[dot, cosine, distance]]."""
+    made = answer()
+    if not (isinstance(made, tuple | list) and len(made) == 2):
+        raise Complaint("not a pair", "return two tensors: the query q and the three keys")
+    if not all(isinstance(t, torch.Tensor) for t in made):
+        raise Complaint("not tensors", "q and keys must be tensors: torch.tensor([...])")
+    q, keys = (t.detach().double() for t in made)
+    if q.shape != (2,) or keys.shape != (3, 2):
+        got = f"{tuple(q.shape)} and {tuple(keys.shape)}"
+        raise Complaint("wrong shapes", f"q must have shape (2,) and keys (3, 2), got {got}")
+    if not (q.isfinite().all() and keys.isfinite().all()):
+        raise Complaint("not finite", "q and keys must be finite numbers")
+    if (q == 0).all() or (keys == 0).all(dim=-1).any():
+        raise Complaint("a zero vector", "a zero vector has no direction, so no cosine; move it")
+    near = torch.stack([metric(q[None], keys)[0] for metric in METRICS.values()])  # (3, 3)
+    best, second = near.topk(2, dim=-1).values.T
+    if (best - second < 1e-6 * best.abs().clamp(min=1)).any():
+        raise Complaint("a tie", "two keys are equally near by one of the metrics; move one")
+    dot_key, cosine_key, distance_key = near.argmax(dim=-1).tolist()
+    pattern = [dot_key == cosine_key, cosine_key == distance_key, dot_key == distance_key]
+    return [torch.tensor(pattern)]
+
+
+disagree = Exercise("1.6", disagreement, lambda: [()], run=_winners)
+
+
+def _answer(q, keys):
+    return lambda: (torch.tensor(q), torch.tensor(keys))
+
+
+_UNIT_KEYS = [[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]
+for _name, _hint, _keys in [
+    ("all three agree", "all three metrics choose the same key; a long key far off the direction "
+     "of q wins by dot product alone", _UNIT_KEYS),
+    ("dot and cosine agree", "dot product and cosine choose the same key; make another key longer, "
+     "so that it wins by dot product alone", [[9.0, 0.1], [1.0, 0.5], [-1.0, 1.0]]),
+    ("dot and distance agree", "dot product and distance choose the same key; a key near the tip of "
+     "q should not be the longest", [[1.0, 0.3], [0.1, 0.0], [-1.0, 1.0]]),
+    ("cosine and distance agree", "cosine and distance choose the same key; let the key with the "
+     "best direction be far too long or far too short", [[9.0, 9.0], [1.0, 0.1], [-1.0, 1.0]]),
+]:  # fmt: skip
+    _wrong = _answer([1.0, 0.0], _keys)
+    _wrong.__name__ = _name
+    disagree.mistake(_hint)(_wrong)
+
+
+# 1.7 soft_lookup
+
+
+def soft_lookup(q, k, v):
+    return dot_product_scores(q, k).softmax(dim=-1) @ v
+
+
+def _queries_keys_values():
+    rng = torch.Generator().manual_seed(7)
+    return [
+        (q, k, torch.randn(*k.shape[:-1], k.shape[-1] - 1, generator=rng, dtype=k.dtype))
+        for q, k in queries_and_keys(seed=6)
+    ]
+
+
+lookup = Exercise("1.7", soft_lookup, _queries_keys_values, names="L d_v")
+
+
+@lookup.mistake("softmax runs over the queries: each query's weights over the keys must sum to 1, "
+                "dim=-1")  # fmt: skip
+def softmax_over_queries(q, k, v):
+    return dot_product_scores(q, k).softmax(dim=-2) @ v
+
+
+@lookup.mistake("the scores are used as they are: turn them into weights with softmax first")
+def no_softmax(q, k, v):
+    return dot_product_scores(q, k) @ v
+
+
+@lookup.mistake("that is a hard lookup, the best key's value alone; a soft one mixes by softmax")
+def hard_lookup(q, k, v):
+    best = dot_product_scores(q, k).argmax(dim=-1, keepdim=True)
+    return v.gather(-2, best.expand(*best.shape[:-1], v.shape[-1]))
+
+
+@lookup.mistake("those are the weights; multiply them with the values")
+def weights_returned(q, k, v):
+    return dot_product_scores(q, k).softmax(dim=-1)
+
+
+@lookup.mistake("the keys are mixed in place of the values: keys are matched, values handed over")
+def keys_mixed(q, k, v):
+    return dot_product_scores(q, k).softmax(dim=-1) @ k
+
+
+@lookup.mistake("right, but for scores divided by √d: that comes in lesson 02, here plain products")
+def scaled_scores(q, k, v):
+    return (dot_product_scores(q, k) / q.shape[-1] ** 0.5).softmax(dim=-1) @ v
+
+
+@lookup.mistake("every value has the same weight, whatever the query asks")
+def plain_average(q, k, v):
+    return v.mean(dim=-2, keepdim=True).expand(*q.shape[:-1], v.shape[-1])
+
+
+@lookup.mistake("scores divided by their sum are no weights: with negative scores they leave 0..1; "
+                "exp comes first, as in softmax")  # fmt: skip
+def divided_without_exp(q, k, v):
+    scores = dot_product_scores(q, k)
+    return scores / scores.sum(dim=-1, keepdim=True) @ v
+
+
+@lookup.mistake("exp is there, but the weights do not sum to 1: divide by their sum over the keys")
+def exp_not_normalised(q, k, v):
+    return dot_product_scores(q, k).exp() @ v
+
+
+@lookup.mistake("softmax runs over all pairs at once: every query needs weights of its own, dim=-1")
+def softmax_over_all_pairs(q, k, v):
+    scores = dot_product_scores(q, k)
+    return scores.flatten(-2).softmax(dim=-1).view_as(scores) @ v
+
+
+# 1.8 project_qkv
+
+
+def project_qkv(x, W_q, W_k, W_v):
+    return x @ W_q, x @ W_k, x @ W_v
+
+
+def _inputs_and_matrices():
+    rng = torch.Generator().manual_seed(8)
+
+    def normal(*shape, dtype=torch.float64):
+        return torch.randn(*shape, generator=rng, dtype=dtype)
+
+    def matrices(d_model, d_k, d_v, **kind):
+        return (
+            normal(d_model, d_k, **kind),
+            normal(d_model, d_k, **kind),
+            normal(d_model, d_v, **kind),
+        )
+
+    return [
+        (normal(5, 6), *matrices(6, 4, 3)),
+        (normal(2, 3, 5), *matrices(5, 2, 4)),
+        (normal(4, 3, dtype=torch.float32), *matrices(3, 5, 2, dtype=torch.float32)),
+    ]
+
+
+projections = Exercise("1.8", project_qkv, _inputs_and_matrices, names="L d_k|L d_k|L d_v")
+
+
+@projections.mistake("the matrices are on the left: rows of x are tokens, so x @ W")
+def matrix_on_the_left(x, W_q, W_k, W_v):
+    return W_q @ x, W_k @ x, W_v @ x
+
+
+@projections.mistake("these W are (d_model, d_k) and need no transpose; nn.Linear stores its the "
+                     "other way round")  # fmt: skip
+def matrices_transposed(x, W_q, W_k, W_v):
+    return F.linear(x, W_q), F.linear(x, W_k), F.linear(x, W_v)
+
+
+@projections.mistake("the values come from W_k: values have a matrix of their own, W_v")
+def values_from_keys(x, W_q, W_k, W_v):
+    return x @ W_q, x @ W_k, x @ W_k
+
+
+@projections.mistake("queries and keys come from the same matrix: keys need W_k")
+def keys_from_queries(x, W_q, W_k, W_v):
+    return x @ W_q, x @ W_q, x @ W_v
+
+
+@projections.mistake("the order is query, key, value: q and k are swapped")
+def query_and_key_swapped(x, W_q, W_k, W_v):
+    return x @ W_k, x @ W_q, x @ W_v
+
+
+@projections.mistake("the order is query, key, value: the value is not last")
+def value_not_last(x, W_q, W_k, W_v):
+    return x @ W_v, x @ W_k, x @ W_q
+
+
+@projections.mistake("the order is query, key, value: key and value are swapped")
+def key_and_value_swapped(x, W_q, W_k, W_v):
+    return x @ W_q, x @ W_v, x @ W_k
+
+
+@projections.mistake(
+    "three tensors are asked, not one: d_v may differ from d_k, so they do not stack"
+)
+def joined_into_one(x, W_q, W_k, W_v):
+    return torch.cat([x @ W_q, x @ W_k, x @ W_v], dim=-1)
+
+
+# 1.9 SelfAttention
+
+
+def _widths_and_inputs():
+    rng = torch.Generator().manual_seed(9)
+
+    def probe(d_model, d_k, d_v, *leading):
+        matrices = {
+            "W_q": (d_k or d_model, d_model),
+            "W_k": (d_k or d_model, d_model),
+            "W_v": (d_v or d_k or d_model, d_model),
+            "W_o": (d_model, d_v or d_k or d_model),
+        }
+        matrices = {name: torch.randn(*size, generator=rng) for name, size in matrices.items()}
+        return (
+            {"d_model": d_model, "d_k": d_k, "d_v": d_v},
+            matrices,
+            torch.randn(*leading, d_model, generator=rng),
+        )
+
+    return [probe(6, 4, 3, 5), probe(7, 2, 5, 2, 4), probe(6, 4, 4, 5), probe(5, None, None, 3)]
+
+
+def _self_attention_outputs(answer, widths, matrices, x):
+    """Build the learner's module, give it our matrices under every reading, and run it on x."""
+    module = answer(**{name: width for name, width in widths.items() if width is not None})
+    if not isinstance(module, torch.nn.Module):
+        raise Complaint("not a module", "SelfAttention must be a class derived from nn.Module")
+    results = [call_with_clones(module, x)[0] for _ in _readings(module, matrices)]
+    if not results:
+        sizes = sum(m.numel() for m in matrices.values())
+        found = sum(p.numel() for p in module.parameters())
+        raise Complaint(
+            "unexpected parameters",
+            f"expected matrices W_q, W_k, W_v and W_o with {sizes} entries in all for {widths}, "
+            f"found {found} parameters; assign each layer to self in __init__, W_o included",
+        )
+    return results
+
+
+def _readings(module, matrices):
+    """Load our matrices into a module once for each way its layers may be meant.
+
+    Layers named W_q, W_k, W_v, W_o are taken at their word. Otherwise the last fitting layer is the
+    output projection, and the rows of the others, in order, are split among q, k and v in every
+    order that fits: one fused layer and three separate ones are both right. Biases become 0.
+    """
+    layers = [each for each in module.modules() if isinstance(each, torch.nn.Linear)]
+    linear = {layer.weight for layer in layers}
+    loose = [p for p in module.parameters() if p.ndim == 2 and p not in linear]
+    with torch.no_grad():
+        for layer in layers:
+            if layer.bias is not None:
+                layer.bias.zero_()
+        by_name = [getattr(module, name, None) for name in matrices]
+        if all(isinstance(each, torch.nn.Linear) for each in by_name):
+            targets = [each.weight for each in by_name]
+            orders = [tuple(matrices)]
+        else:
+            # A bare nn.Parameter is (in, out), for x @ W; its transpose is a view we can write to.
+            targets = [layer.weight for layer in layers] + [p.T for p in loose]
+            orders = [(*qkv, "W_o") for qkv in itertools.permutations(("W_q", "W_k", "W_v"))]
+        for order in orders:
+            if _fill([t.data for t in targets], [matrices[name] for name in order]):
+                yield
+
+
+def _fill(targets, matrices):
+    """Write the matrices one after another into the targets, whole ones only; tell if they fit."""
+    waiting = list(matrices)
+    for target in targets:
+        row = 0
+        while row < len(target):
+            if not waiting or waiting[0].shape[1] != target.shape[1]:
+                return False
+            if row + len(waiting[0]) > len(target):
+                return False
+            matrix = waiting.pop(0)
+            target[row : row + len(matrix)] = matrix
+            row += len(matrix)
+    return not waiting
+
+
+self_attention = Exercise(
+    "1.9",
+    attention.SelfAttention,
+    _widths_and_inputs,
+    names="L d_model|L L",
+    run=_self_attention_outputs,
+)
+
+
+class _Variant(attention.SelfAttention):
+    """A SelfAttention with one step of the calculation done otherwise."""
+
+    def scores(self, q, k):
+        return dot_product_scores(q, k) / q.shape[-1] ** 0.5
+
+    def weights(self, scores):
+        return scores.softmax(dim=-1)
+
+    def result(self, mixed, weights):
+        return self.W_o(mixed), weights
+
+    def forward(self, x):
+        weights = self.weights(self.scores(self.W_q(x), self.W_k(x)))
+        return self.result(weights @ self.W_v(x), weights)
+
+
+@self_attention.mistake("right products, but not divided by √d_k")
+class not_scaled(_Variant):
+    def scores(self, q, k):
+        return dot_product_scores(q, k)
+
+
+@self_attention.mistake("divided by d_k: the square root is missing")
+class scaled_by_d_k(_Variant):
+    def scores(self, q, k):
+        return dot_product_scores(q, k) / q.shape[-1]
+
+
+@self_attention.mistake("divided by √d_model: the scores are sums over d_k products, so √d_k")
+class scaled_by_root_d_model(_Variant):
+    def scores(self, q, k):
+        return dot_product_scores(q, k) / self.W_q.in_features**0.5
+
+
+@self_attention.mistake("multiplied by √d_k where it should be divided")
+class multiplied_by_root_d_k(_Variant):
+    def scores(self, q, k):
+        return dot_product_scores(q, k) * q.shape[-1] ** 0.5
+
+
+@self_attention.mistake("scores are transposed: rows are queries, columns keys, q @ kᵀ")
+class keys_ask_queries(_Variant):
+    def scores(self, q, k):
+        return super().scores(k, q)
+
+
+@self_attention.mistake(
+    "softmax runs over the queries: the weights of one query must sum to 1, dim=-1"
+)
+class softmax_over_the_queries(_Variant):
+    def weights(self, scores):
+        return scores.softmax(dim=-2)
+
+
+@self_attention.mistake("the scores are used as weights: softmax is missing")
+class softmax_missing(_Variant):
+    def weights(self, scores):
+        return scores
+
+
+@self_attention.mistake("right output, but the scores are returned in place of the weights")
+class scores_returned(_Variant):
+    def forward(self, x):
+        scores = self.scores(self.W_q(x), self.W_k(x))
+        return self.W_o(scores.softmax(dim=-1) @ self.W_v(x)), scores
+
+
+@self_attention.mistake("W_o is there but not used: project the mixture back to d_model")
+class output_not_projected(_Variant):
+    def result(self, mixed, weights):
+        return mixed, weights
+
+
+@self_attention.mistake("return two things, output and weights, in this order")
+class only_the_output(_Variant):
+    def result(self, mixed, weights):
+        return self.W_o(mixed)
+
+
+@self_attention.mistake("output and weights are swapped: return output, weights")
+class weights_first(_Variant):
+    def result(self, mixed, weights):
+        return weights, self.W_o(mixed)
+
+
+@self_attention.mistake("right for one sequence, but .T turns around all dimensions of a batch; use "
+                        ".transpose(-2, -1)")  # fmt: skip
+class transposes_the_batch(_Variant):
+    def scores(self, q, k):
+        return q @ k.permute(*reversed(range(k.ndim))) / q.shape[-1] ** 0.5

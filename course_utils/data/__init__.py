@@ -1,0 +1,20 @@
+"""The data the lessons use, with its loaders. README.md says where it comes from."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+
+def load_word_vectors():
+    """Return everyday English words and their vectors in a real language model.
+
+    Returns
+    -------
+    words : list of str
+        71 words.
+    vectors : torch.Tensor, (71, 384), float32
+        One row a word: the token embedding that all-MiniLM-L6-v2 looks up for it.
+    """
+    with np.load(Path(__file__).with_name("word_vectors.npz")) as stored:
+        return stored["words"].tolist(), torch.from_numpy(stored["vectors"]).float()

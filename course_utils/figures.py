@@ -1,0 +1,230 @@
+"""Figures of the course: data in, Axes out. Each describes itself in words.
+
+A figure function takes data and an optional ``ax``, draws, sets ``ax.description`` to a sentence
+computed from the data, and returns the Axes. `show` displays the picture with that sentence.
+"""
+
+import base64
+import html
+import io
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from IPython.display import HTML, display
+
+# Colour maps that survive colour-blindness; the sequential one survives greyscale too.
+SEQUENTIAL, DIVERGING = "cividis", "RdBu_r"
+LARGEST_ANNOTATED = 100  # entries of a matrix that still leave room for numbers
+
+
+def show(ax, description=None):
+    """Display the figure of ``ax`` once, with its description as text under it.
+
+    A picture's alternative text is dropped by JupyterLab and by nbconvert, so the description is
+    an output of its own: screen readers reach it, code hosts show it, and nbval compares it.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+        Any Axes of the figure.
+    description : str, optional
+        By default the descriptions of all the figure's Axes.
+
+    Raises
+    ------
+    ValueError
+        If there is no description, neither given nor set by the figure function.
+    """
+    figure = ax.figure
+    if description is None:
+        told = [getattr(each, "description", "") for each in figure.axes]
+        description = " | ".join(text for text in told if text)
+    if not description:
+        raise ValueError("description must say what the picture shows: this Axes brings none")
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=80, bbox_inches="tight", metadata={"Software": None})
+    plt.close(figure)
+    png = base64.b64encode(picture.getvalue()).decode()
+    display({"image/png": png, "text/plain": description}, raw=True)
+    display(HTML(f"<p><small>Picture: {html.escape(description)}.</small></p>"))
+
+
+def heatmap(weights, *, queries=None, keys=None, kind="weights", title=None, ax=None):
+    """Draw a matrix with one row a query and one column a key.
+
+    Parameters
+    ----------
+    weights : torch.Tensor or array, (L, S)
+    queries, keys : sequence of str, optional
+        Tokens, as tick labels. Positions if not given.
+    kind : {"weights", "scores", "distances"}
+        Sets the colours: weights from 0 to 1, signed scores centred on zero, distances from zero.
+    title : str, optional
+    ax : matplotlib.axes.Axes, optional
+        A new figure if not given.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    ValueError
+        If weights is not a matrix, kind is unknown, or there are not L queries or S keys.
+    """
+    import seaborn as sns  # brings pandas, which would double the time to import course_utils
+
+    values = _matrix(weights, "weights")
+    largest = np.nanmax(np.abs(values), initial=1e-9)
+    colours = {
+        "weights": {"vmin": 0, "vmax": 1, "cmap": SEQUENTIAL},
+        "scores": {"vmin": -largest, "vmax": largest, "cmap": DIVERGING},
+        "distances": {"vmin": 0, "vmax": largest, "cmap": SEQUENTIAL},
+    }
+    if kind not in colours:
+        raise ValueError(f"kind must be one of {', '.join(colours)}, got {kind!r}")
+    queries = _labels(queries, values.shape[0], "queries")
+    keys = _labels(keys, values.shape[1], "keys")
+    if ax is None:
+        rows, columns = values.shape
+        _, ax = plt.subplots(figsize=(2 + 0.5 * columns, 1.2 + 0.42 * rows))
+    sns.heatmap(
+        values,
+        annot=values.size <= LARGEST_ANNOTATED,
+        fmt=".2f",
+        annot_kws={"size": 8},
+        xticklabels=keys,
+        yticklabels=queries,
+        square=True,
+        linewidths=0.5,
+        cbar_kws={"shrink": 0.7},
+        ax=ax,
+        **colours[kind],
+    )
+    ax.set(xlabel="keys", ylabel="queries", title=title)
+    ax.tick_params(axis="x", rotation=90 if max(map(len, keys)) > 2 else 0)
+    ax.tick_params(axis="y", rotation=0)
+    ax.description = _describe_matrix(values, queries, keys, kind, title)
+    return ax
+
+
+def arrows(vectors, *, labels, ax=None):
+    """Draw vectors in the plane as arrows from the origin.
+
+    Parameters
+    ----------
+    vectors : torch.Tensor or array, (n, 2)
+    labels : sequence of str
+    ax : matplotlib.axes.Axes, optional
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        Its first collection is the quiver, its texts are the labels.
+
+    Raises
+    ------
+    ValueError
+        If vectors is not (n, 2) or there are not n labels.
+    """
+    vectors = _matrix(vectors, "vectors")
+    if vectors.shape[1] != 2:
+        raise ValueError(f"vectors must have shape (n, 2), got {vectors.shape}")
+    labels = _labels(labels, len(vectors), "labels")
+    if ax is None:
+        _, ax = plt.subplots(figsize=(4, 4))
+    origin = np.zeros(len(vectors))
+    colours = [f"C{i}" for i in range(len(vectors))]
+    ax.quiver(
+        origin,
+        origin,
+        *vectors.T,
+        color=colours,
+        angles="xy",
+        scale_units="xy",
+        scale=1,
+        width=0.012,
+    )
+    for vector, label, colour in zip(vectors, labels, colours, strict=True):
+        ax.annotate(label, vector, xytext=(5, 5), textcoords="offset points", color=colour)
+    reach = 1.25 * max(np.abs(vectors).max(), 1e-9)
+    ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
+    ax.axhline(0, color="0.85", zorder=0)
+    ax.axvline(0, color="0.85", zorder=0)
+    places = (f"{name} at ({x:.2f}, {y:.2f})" for name, (x, y) in zip(labels, vectors, strict=True))
+    ax.description = "arrows from the origin: " + ", ".join(places)
+    return ax
+
+
+def lines(x, series, *, xlabel, ylabel, log=False, title=None, ax=None):
+    """Draw one line for each entry of ``series`` over the same x.
+
+    Parameters
+    ----------
+    x : sequence of numbers, (n,)
+    series : dict of str to sequence of numbers, (n,) each
+    xlabel, ylabel : str
+    log : bool
+        Logarithmic axes, both.
+    title : str, optional
+    ax : matplotlib.axes.Axes, optional
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    ValueError
+        If a series does not have n values.
+    """
+    x = np.asarray(x)
+    if ax is None:
+        _, ax = plt.subplots(figsize=(6, 3.5))
+    told = []
+    for (name, y), marker in zip(series.items(), "osv^Dx*" * len(series), strict=False):
+        y = np.asarray(y)
+        if y.shape != x.shape:
+            raise ValueError(f"series[{name!r}] must have shape {x.shape} as x has, got {y.shape}")
+        ax.plot(x, y, marker=marker, markersize=4, label=name)
+        told.append(f"{name} from {y[0]:.2g} to {y[-1]:.2g}")
+    if log:
+        ax.set(xscale="log", yscale="log")
+    ax.set(xlabel=xlabel, ylabel=ylabel, title=title)
+    ax.legend()
+    ax.grid(alpha=0.3)
+    ax.description = f"{ylabel} as {xlabel} goes from {x[0]:g} to {x[-1]:g}: " + ", ".join(told)
+    return ax
+
+
+def _matrix(values, name):
+    """Return ``values`` as a float array, or say that it is not a matrix."""
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu().double().numpy()
+    values = np.asarray(values, dtype=float)
+    if values.ndim != 2:
+        choose = f"; choose one batch item and head, e.g. {name}[0, 0]" if values.ndim > 2 else ""
+        raise ValueError(f"{name} must have shape (L, S), got {values.shape}{choose}")
+    return values
+
+
+def _labels(labels, n, name):
+    """Return n labels as strings: those given, or positions."""
+    labels = [str(label) for label in (range(n) if labels is None else labels)]
+    if len(labels) != n:
+        raise ValueError(f"{name} must have {n} entries, one for each, got {len(labels)}")
+    return labels
+
+
+def _describe_matrix(values, queries, keys, kind, title):
+    rows, columns = values.shape
+    i, j = np.unravel_index(np.nanargmax(values), values.shape)
+    peak = f"{queries[i]}→{keys[j]} {values[i, j]:.2f}"
+    if kind == "weights":
+        sums = values.sum(axis=1)
+        span = f"{sums.min():.3f}" + ("" if np.ptp(sums) < 5e-4 else f" to {sums.max():.3f}")
+        text = f"{rows}×{columns} attention weights; rows sum to {span}; strongest {peak}"
+    else:
+        text = f"{rows}×{columns} {kind} from {np.nanmin(values):.2f}; largest {peak}"
+    return f"{title}: {text}" if title else text

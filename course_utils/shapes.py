@@ -1,0 +1,62 @@
+"""Clear errors for tensors of the wrong shape: one decorator, used by every public function."""
+
+import functools
+import inspect
+
+import torch
+
+
+def expects(sizes=None, **shapes):
+    """Check the shapes of a function's tensor arguments before it runs.
+
+    Parameters
+    ----------
+    sizes : callable, optional
+        For a method: takes ``self`` and returns the sizes it fixes, e.g. ``{"d_model": 64}``.
+    **shapes : str
+        For each argument its dimensions, e.g. ``q="... L d", k="... S d"``. A name that stands in
+        two places must have the same size in both; a leading ``...`` admits any dimensions there.
+        An argument that is None is left alone.
+
+    Raises
+    ------
+    TypeError
+        If an argument is not a tensor.
+    ValueError
+        If an argument does not have its shape.
+    """
+
+    def decorate(function):
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def checked(*args, **kwargs):
+            values = signature.bind(*args, **kwargs).arguments
+            known = dict(sizes(args[0])) if sizes else {}
+            for name, shape in shapes.items():
+                if values.get(name) is not None:
+                    _check(name, values[name], shape.split(), known)
+            return function(*args, **kwargs)
+
+        return checked
+
+    return decorate
+
+
+def _check(name, tensor, dims, known):
+    """Check one tensor against its dimensions and add the sizes it brings to ``known``."""
+    written = f"({', '.join(dims)}{',' if len(dims) == 1 else ''})"
+    if not isinstance(tensor, torch.Tensor):
+        kind = type(tensor).__name__
+        raise TypeError(f"{name} must be a torch.Tensor of shape {written}, got {kind}")
+    free = dims[0] == "..."
+    dims = dims[1:] if free else dims
+    trailing = tuple(tensor.shape[tensor.ndim - len(dims) :])
+    fixed = {dim: known[dim] for dim in dims if dim in known}
+    fits = tensor.ndim >= len(dims) if free else tensor.ndim == len(dims)
+    if not fits or any(
+        known.setdefault(dim, n) != n for dim, n in zip(dims, trailing, strict=True)
+    ):
+        which = " with " + ", ".join(f"{dim} = {n}" for dim, n in fixed.items()) if fixed else ""
+        got = tuple(tensor.shape)
+        raise ValueError(f"{name} must have shape {written}{which}, got {got}")
