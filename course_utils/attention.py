@@ -138,7 +138,7 @@ class SelfAttention(nn.Module):
 
     @expects(lambda self: {"d_model": self.W_q.in_features}, x="... L d_model")
     def forward(self, x):
-        """Return the output (..., L, d_model) and the weights (..., L, L) for x (..., L, d_model)."""
+        """Return output (..., L, d_model) and weights (..., L, L) for x (..., L, d_model)."""
         q, k, v = self.W_q(x), self.W_k(x), self.W_v(x)
         scores = dot_product_scores(q, k) / q.shape[-1] ** 0.5  # (..., L, L)
         weights = scores.softmax(dim=-1)

@@ -16,6 +16,7 @@ from IPython.display import HTML, display
 # Colour maps that survive colour-blindness; the sequential one survives greyscale too.
 SEQUENTIAL, DIVERGING = "cividis", "RdBu_r"
 LARGEST_ANNOTATED = 100  # entries of a matrix that still leave room for numbers
+MOST_ROWS_TOLD = 10  # rows of a matrix that a description still goes through one by one
 
 
 def show(ax, description=None):
@@ -198,6 +199,33 @@ def lines(x, series, *, xlabel, ylabel, log=False, title=None, ax=None):
     return ax
 
 
+def roadmap(titles, *, ax=None):
+    """Draw the lessons as a path of boxes, first to last.
+
+    Parameters
+    ----------
+    titles : sequence of str
+        For example "01 · Dot-product similarity: what does a query find?".
+    ax : matplotlib.axes.Axes, optional
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    if ax is None:
+        _, ax = plt.subplots(figsize=(7, 0.8 * len(titles)))
+    for row, title in enumerate(titles):
+        box = {"boxstyle": "round,pad=0.5", "facecolor": "C0", "alpha": 0.15}
+        ax.text(0.5, -row, title, ha="center", va="center", bbox=box)
+        if row:
+            ends = {"xy": (0.5, -row + 0.28), "xytext": (0.5, -row + 0.72)}
+            ax.annotate("", **ends, arrowprops={"arrowstyle": "->", "color": "C0"})
+    ax.set(xlim=(0, 1), ylim=(0.6 - len(titles), 0.6))
+    ax.axis("off")
+    ax.description = f"the {len(titles)} lessons in order: " + " → ".join(titles)
+    return ax
+
+
 def _matrix(values, name):
     """Return ``values`` as a float array, or say that it is not a matrix."""
     if isinstance(values, torch.Tensor):
@@ -219,12 +247,21 @@ def _labels(labels, n, name):
 
 def _describe_matrix(values, queries, keys, kind, title):
     rows, columns = values.shape
-    i, j = np.unravel_index(np.nanargmax(values), values.shape)
-    peak = f"{queries[i]}→{keys[j]} {values[i, j]:.2f}"
+
+    def entry(position):
+        i, j = np.unravel_index(position, values.shape)
+        return f"{queries[i]}→{keys[j]} {values[i, j]:.2f}"
+
     if kind == "weights":
         sums = values.sum(axis=1)
         span = f"{sums.min():.3f}" + ("" if np.ptp(sums) < 5e-4 else f" to {sums.max():.3f}")
-        text = f"{rows}×{columns} attention weights; rows sum to {span}; strongest {peak}"
+        text = f"{rows}×{columns} attention weights; rows sum to {span}"
+        if rows <= MOST_ROWS_TOLD:
+            strongest = values.argmax(axis=1) + columns * np.arange(rows)
+            text += "; strongest of each row " + ", ".join(map(entry, strongest))
+        else:
+            text += f"; strongest {entry(values.argmax())}"
     else:
-        text = f"{rows}×{columns} {kind} from {np.nanmin(values):.2f}; largest {peak}"
+        text = f"{rows}×{columns} {kind} with mean {values.mean():.3f}"
+        text += f", smallest {entry(values.argmin())}, largest {entry(values.argmax())}"
     return f"{title}: {text}" if title else text

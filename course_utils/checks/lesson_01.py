@@ -99,8 +99,10 @@ def entry_by_entry(q, k):
     return q * k
 
 
-@scores.mistake("right for matrices, wrong with leading dimensions: .T turns all dimensions around; "
-                "use .transpose(-2, -1)")  # fmt: skip
+@scores.mistake(
+    "right for matrices, wrong with leading dimensions: .T turns all dimensions around; "
+    "use .transpose(-2, -1)"
+)
 def all_dimensions_turned(q, k):
     return q @ (k.T if k.ndim == 2 else k.permute(*reversed(range(k.ndim))))
 
@@ -125,8 +127,10 @@ def cosine(q, k):
     return dot_product_scores(F.normalize(q, dim=-1), F.normalize(k, dim=-1))
 
 
-@scores.mistake("right for a single matrix, but it mixes different batch items: leading dimensions "
-                "must stay apart")  # fmt: skip
+@scores.mistake(
+    "right for a single matrix, but it mixes different batch items: leading dimensions "
+    "must stay apart"
+)
 def mixes_batch_items(q, k):
     return q @ k.flatten(0, -2).T
 
@@ -204,8 +208,10 @@ def transposed_cosines(q, k):
     return attention.cosine_similarity(k, q)
 
 
-@cosines.mistake("F.cosine_similarity pairs rows one to one: give q a key axis and k a query axis, "
-                 "q[..., :, None, :] and k[..., None, :, :]")  # fmt: skip
+@cosines.mistake(
+    "F.cosine_similarity pairs rows one to one: give q a key axis and k a query axis, "
+    "q[..., :, None, :] and k[..., None, :, :]"
+)
 def rows_paired_one_to_one(q, k):
     return F.cosine_similarity(q, k, dim=-1)
 
@@ -231,8 +237,10 @@ def squared_distance(q, k):
     return euclidean_distance(q, k).square()
 
 
-@distances.mistake("a distance came out as NaN: where q = k, rounding makes the square a little "
-                   "negative; clamp(min=0) before the root")  # fmt: skip
+@distances.mistake(
+    "a distance came out as NaN: where q = k, rounding makes the square a little "
+    "negative; clamp(min=0) before the root"
+)
 def root_of_a_negative(q, k):
     # Rounding differs between machines; push it over the edge everywhere.
     squares = _squared(q, k)
@@ -281,8 +289,10 @@ def difference_of_lengths(q, k):
     return (q.norm(dim=-1)[..., :, None] - k.norm(dim=-1)[..., None, :]).abs()
 
 
-@distances.mistake("q - k subtracts row from row; every query must meet every key: "
-                   "q[..., :, None, :] - k[..., None, :, :]")  # fmt: skip
+@distances.mistake(
+    "q - k subtracts row from row; every query must meet every key: "
+    "q[..., :, None, :] - k[..., None, :, :]"
+)
 def row_minus_row(q, k):
     return (q - k).norm(dim=-1)
 
@@ -321,8 +331,10 @@ def farthest_by_distance(q, k, metric):
     return (sign * METRICS[metric](q, k)).argmax(dim=-1)
 
 
-@nearest.mistake("right for the distance, but by dot and cosine it finds the least similar key: "
-                 "large is near there")  # fmt: skip
+@nearest.mistake(
+    "right for the distance, but by dot and cosine it finds the least similar key: "
+    "large is near there"
+)
 def smallest_for_all(q, k, metric):
     sign = 1 if metric == "euclidean" else -1
     return (sign * METRICS[metric](q, k)).argmax(dim=-1)
@@ -359,8 +371,9 @@ def always_euclidean(q, k, metric):
     return nearest_key(q, k, "euclidean")
 
 
-@nearest.mistake("for the cosine only the query's length is divided out: that ranks keys as the dot "
-                 "product does")  # fmt: skip
+@nearest.mistake(
+    "for the cosine only the query's length is divided out: that ranks keys as the dot product does"
+)
 def cosine_ranked_as_dot(q, k, metric):
     return nearest_key(q, k, "dot" if metric == "cosine" else metric)
 
@@ -412,15 +425,31 @@ def _answer(q, keys):
 
 _UNIT_KEYS = [[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]
 for _name, _hint, _keys in [
-    ("all three agree", "all three metrics choose the same key; a long key far off the direction "
-     "of q wins by dot product alone", _UNIT_KEYS),
-    ("dot and cosine agree", "dot product and cosine choose the same key; make another key longer, "
-     "so that it wins by dot product alone", [[9.0, 0.1], [1.0, 0.5], [-1.0, 1.0]]),
-    ("dot and distance agree", "dot product and distance choose the same key; a key near the tip of "
-     "q should not be the longest", [[1.0, 0.3], [0.1, 0.0], [-1.0, 1.0]]),
-    ("cosine and distance agree", "cosine and distance choose the same key; let the key with the "
-     "best direction be far too long or far too short", [[9.0, 9.0], [1.0, 0.1], [-1.0, 1.0]]),
-]:  # fmt: skip
+    (
+        "all three agree",
+        "all three metrics choose the same key; a long key far off the direction "
+        "of q wins by dot product alone",
+        _UNIT_KEYS,
+    ),
+    (
+        "dot and cosine agree",
+        "dot product and cosine choose the same key; make another key longer, "
+        "so that it wins by dot product alone",
+        [[9.0, 0.1], [1.0, 0.5], [-1.0, 1.0]],
+    ),
+    (
+        "dot and distance agree",
+        "dot product and distance choose the same key; a key near the tip of "
+        "q should not be the longest",
+        [[1.0, 0.3], [0.1, 0.0], [-1.0, 1.0]],
+    ),
+    (
+        "cosine and distance agree",
+        "cosine and distance choose the same key; let the key with the "
+        "best direction be far too long or far too short",
+        [[9.0, 9.0], [1.0, 0.1], [-1.0, 1.0]],
+    ),
+]:
     _wrong = _answer([1.0, 0.0], _keys)
     _wrong.__name__ = _name
     disagree.mistake(_hint)(_wrong)
@@ -444,8 +473,9 @@ def _queries_keys_values():
 lookup = Exercise("1.7", soft_lookup, _queries_keys_values, names="L d_v")
 
 
-@lookup.mistake("softmax runs over the queries: each query's weights over the keys must sum to 1, "
-                "dim=-1")  # fmt: skip
+@lookup.mistake(
+    "softmax runs over the queries: each query's weights over the keys must sum to 1, dim=-1"
+)
 def softmax_over_queries(q, k, v):
     return dot_product_scores(q, k).softmax(dim=-2) @ v
 
@@ -481,8 +511,10 @@ def plain_average(q, k, v):
     return v.mean(dim=-2, keepdim=True).expand(*q.shape[:-1], v.shape[-1])
 
 
-@lookup.mistake("scores divided by their sum are no weights: with negative scores they leave 0..1; "
-                "exp comes first, as in softmax")  # fmt: skip
+@lookup.mistake(
+    "scores divided by their sum are no weights: with negative scores they leave 0..1; "
+    "exp comes first, as in softmax"
+)
 def divided_without_exp(q, k, v):
     scores = dot_product_scores(q, k)
     return scores / scores.sum(dim=-1, keepdim=True) @ v
@@ -534,8 +566,9 @@ def matrix_on_the_left(x, W_q, W_k, W_v):
     return W_q @ x, W_k @ x, W_v @ x
 
 
-@projections.mistake("these W are (d_model, d_k) and need no transpose; nn.Linear stores its the "
-                     "other way round")  # fmt: skip
+@projections.mistake(
+    "these W are (d_model, d_k) and need no transpose; nn.Linear stores its the other way round"
+)
 def matrices_transposed(x, W_q, W_k, W_v):
     return F.linear(x, W_q), F.linear(x, W_k), F.linear(x, W_v)
 
@@ -750,8 +783,9 @@ class weights_first(_Variant):
         return weights, self.W_o(mixed)
 
 
-@self_attention.mistake("right for one sequence, but .T turns around all dimensions of a batch; use "
-                        ".transpose(-2, -1)")  # fmt: skip
+@self_attention.mistake(
+    "right for one sequence, but .T turns around all dimensions of a batch; use .transpose(-2, -1)"
+)
 class transposes_the_batch(_Variant):
     def scores(self, q, k):
         return q @ k.permute(*reversed(range(k.ndim))) / q.shape[-1] ** 0.5

@@ -14,7 +14,7 @@ SECONDS = 5.0  # for one call; the checks' own inputs take milliseconds
 
 
 class _Stopped(BaseException):
-    """Raised inside the learner's thread; not an Exception, so that `except Exception` lets it by."""
+    """Raised in the learner's thread; no Exception, so that `except Exception` lets it by."""
 
 
 @dataclass
