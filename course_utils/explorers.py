@@ -27,16 +27,22 @@ class Number(widgets.HBox):
     Parameters
     ----------
     label : str
-    value, low, high, step : float
+    value, low, high, step : int or float
+        Whole numbers if the step is an int.
     """
 
     def __init__(self, label, value, low, high, step):
-        limits = {"min": low, "max": high, "step": step}
-        self.box = widgets.BoundedFloatText(
-            value=value, description=label, style={"description_width": "initial"}, **limits
-        )
-        self.slider = widgets.FloatSlider(value=value, readout=False, **limits)
-        link((self.box, "value"), (self.slider, "value"))
+        limits = {"value": value, "min": low, "max": high, "step": step}
+        style = {"description_width": "initial"}
+        if isinstance(step, int):
+            self.box = widgets.BoundedIntText(description=label, style=style, **limits)
+            self.slider = widgets.IntSlider(readout=False, **limits)
+        else:
+            self.box = widgets.BoundedFloatText(description=label, style=style, **limits)
+            self.slider = widgets.FloatSlider(readout=False, **limits)
+        # A browser's slider turns 0.3 into 0.30000000000000004; the box shall not show that.
+        both = (self.box, "value"), (self.slider, "value")
+        link(*both, transform=(lambda typed: typed, lambda slid: round(slid, 6)))
         super().__init__([self.box, self.slider])
 
     @property
@@ -71,9 +77,10 @@ class Explorer(widgets.VBox):
             artist.set_animated(True)
         self._canvas.draw()
         self._background = self._canvas.copy_from_bbox(figure.bbox)
-        self.image = widgets.Image(
-            format="png", tooltip="picture; the text below says what it shows"
-        )
+        width, _ = self._canvas.get_width_height()
+        # At its own size: stretched over the page it would be a blur.
+        layout = {"width": f"{width}px", "max_width": "100%", "align_self": "flex-start"}
+        self.image = widgets.Image(format="png", layout=layout)
         self.words = widgets.HTML()
         self._refresh()
         for control in controls.values():

@@ -298,13 +298,14 @@ def in_exercises(tmp_path, monkeypatch):
     folder = tmp_path / "exercises"
     folder.mkdir()
     monkeypatch.chdir(folder)
+    return tmp_path / ".progress.json"
 
 
-def test_progress_remembers_the_last_verdicts(in_exercises, progress_file, capsys):
+def test_progress_remembers_the_last_verdicts(in_exercises, capsys):
     check(lambda a, b: a @ b, "dot")
     check(lambda a, b: a * b, "dot")
     check(lambda q, k: q @ k.mT, "dot_product_scores")
-    assert json.loads(progress_file.read_text()) == {
+    assert json.loads(in_exercises.read_text()) == {
         "dot": "wrong",
         "dot_product_scores": "correct",
     }
@@ -314,20 +315,21 @@ def test_progress_remembers_the_last_verdicts(in_exercises, progress_file, capsy
     assert out.startswith("1 of ")
 
 
-def test_solutions_and_lessons_are_no_progress(tmp_path, monkeypatch, progress_file):
-    monkeypatch.chdir(tmp_path)
+def test_solutions_and_lessons_are_no_progress(tmp_path, monkeypatch):
+    (tmp_path / "solutions").mkdir()
+    monkeypatch.chdir(tmp_path / "solutions")
     check(lambda a, b: a @ b, "dot")
-    assert not progress_file.exists()
+    assert not (tmp_path / ".progress.json").exists()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[1]", "\x00\xff"])
-def test_a_damaged_progress_file_is_no_obstacle(in_exercises, progress_file, content):
-    progress_file.write_text(content)
+def test_a_damaged_progress_file_is_no_obstacle(in_exercises, content):
+    in_exercises.write_text(content)
     check(lambda a, b: a @ b, "dot")
     assert saved.load() == {"dot": "correct"}
 
 
-def test_a_crash_while_saving_leaves_the_old_progress(in_exercises, progress_file, monkeypatch):
+def test_a_crash_while_saving_leaves_the_old_progress(in_exercises, monkeypatch):
     check(lambda a, b: a @ b, "dot")
 
     def crash(*_):

@@ -42,12 +42,12 @@ class _Sink:
         pass
 
 
-def call(function, *args, seconds=SECONDS):
+def call(function, *args, seconds=None):
     """Call ``function(*args)`` in a thread of its own and return a `Run`; raise nothing.
 
     Printed text is dropped, the global random states of torch, numpy and Python are put back, and
-    after ``seconds`` the thread is stopped. A signal would do that on Unix only, and would
-    not end a long call inside a library.
+    after ``seconds`` (by default SECONDS) the thread is stopped. A signal would do that on Unix
+    only, and would not end a long call inside a library.
     """
     run, sink = Run(), _Sink()
 
@@ -64,7 +64,7 @@ def call(function, *args, seconds=SECONDS):
     with contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):
         try:
             worker.start()
-            worker.join(seconds)
+            worker.join(SECONDS if seconds is None else seconds)
         finally:  # also when the learner presses stop while we wait
             run.timed_out = worker.is_alive()
             _stop(worker)

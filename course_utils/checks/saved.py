@@ -6,8 +6,6 @@ import os
 import tempfile
 from pathlib import Path
 
-FILE = Path(__file__).parents[2] / ".progress.json"
-
 
 def record(name, status):
     """Note the newest verdict on an exercise, if it was checked in the folder ``exercises``.
@@ -18,16 +16,21 @@ def record(name, status):
         return
     statuses = load() | {name: status}
     with contextlib.suppress(OSError):  # a read-only folder must not spoil a check
-        handle, path = tempfile.mkstemp(dir=FILE.parent, prefix=FILE.name)
+        handle, path = tempfile.mkstemp(dir=_file().parent, prefix=_file().name)
         with os.fdopen(handle, "w") as file:
             json.dump(statuses, file, indent=1)
-        os.replace(path, FILE)  # whole or not at all, also in a crash
+        os.replace(path, _file())  # whole or not at all, also in a crash
 
 
 def load():
     """Return the last verdict on each exercise checked so far; {} if the file cannot be read."""
     try:
-        statuses = json.loads(FILE.read_text())
+        statuses = json.loads(_file().read_text())
     except (OSError, ValueError):
         return {}
     return statuses if isinstance(statuses, dict) else {}
+
+
+def _file():
+    """Return the file in the folder of the course; notebooks run one folder below it."""
+    return Path.cwd().parent / ".progress.json"

@@ -1,0 +1,107 @@
+"""A real JupyterLab over a copy of the course, and a real browser to use it with."""
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+from playwright.sync_api import Error, sync_playwright
+
+ROOT = Path(__file__).parents[1]
+# Headless in containers, and without asking the network for anything.
+CHROMIUM_FLAGS = """--no-sandbox --disable-gpu --disable-quic --no-first-run
+    --disable-background-networking --disable-component-update --disable-sync""".split()
+# All cells in the page at once, so that a test finds them; no questions at the start.
+SETTINGS = {
+    "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
+    "@jupyterlab/apputils-extension:notification": {"fetchNews": "false"},
+}
+
+
+@contextlib.contextmanager
+def browser():
+    """Yield a Chromium: the one installed here, or Playwright's own; None if there is neither."""
+    names = ["chromium", "chromium-browser", "google-chrome"]
+    found = next(filter(None, map(shutil.which, names)), None)
+    with sync_playwright() as playwright:
+        try:
+            chromium = playwright.chromium.launch(executable_path=found, args=CHROMIUM_FLAGS)
+        except Error:
+            yield None
+            return
+        yield chromium
+        chromium.close()
+
+
+@contextlib.contextmanager
+def server(folder):
+    """Copy the notebooks into ``folder``, serve them with JupyterLab, yield its address."""
+    for name in ["notebooks", "exercises", "solutions"]:
+        shutil.copytree(ROOT / name, folder / "course" / name)
+    settings = folder / "config" / "labconfig"
+    settings.mkdir(parents=True)
+    (settings / "default_setting_overrides.json").write_text(json.dumps(SETTINGS))
+    private = {
+        f"JUPYTER_{kind}_DIR": str(folder / kind.lower()) for kind in ["CONFIG", "DATA", "RUNTIME"]
+    }
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--port={port}"]
+    command += ["--IdentityProvider.token=", "--LabApp.expose_app_in_browser=True"]
+    environment = os.environ | private
+    with open(folder / "server.log", "w") as log:
+        process = subprocess.Popen(
+            command, cwd=folder / "course", env=environment, stdout=log, stderr=log
+        )
+    address = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(120):
+            with contextlib.suppress(OSError):
+                urllib.request.urlopen(f"{address}/api", timeout=1).close()
+                break
+            time.sleep(0.5)
+        yield address
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def open_notebook(page, address, path):
+    """Open a notebook in JupyterLab and wait until its kernel is idle."""
+    page.goto(f"{address}/lab/workspaces/test/tree/{path}?reset")
+    kernel = "window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel"
+    page.wait_for_function(f"{kernel}?.status === 'idle'", timeout=60_000)
+
+
+def run_all(page, timeout=180):
+    """Run all cells and wait until the last code cell has a number."""
+    execute(page, "notebook:run-all-cells")
+    wait_until_run(page, timeout)
+
+
+def execute(page, command):
+    """Execute a JupyterLab command, without waiting for its end."""
+    page.evaluate("command => { window.jupyterapp.commands.execute(command) }", command)
+
+
+def wait_until_run(page, timeout=180):
+    """Wait until no cell shows the star of a running or waiting cell."""
+    page.wait_for_timeout(500)
+    page.wait_for_function(
+        """() => ![...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')]
+                 .some(prompt => prompt.textContent.includes('*'))""",
+        timeout=timeout * 1000,
+    )
+
+
+def errors(page):
+    """Return the texts of all error outputs and of all that went to stderr."""
+    kinds = [f"[data-mime-type='application/vnd.jupyter.{kind}']" for kind in ("error", "stderr")]
+    return page.locator(", ".join(kinds)).all_inner_texts()

@@ -1,0 +1,118 @@
+"""The course as a learner meets it: a real JupyterLab, a real browser, a real kernel."""
+
+import os
+import subprocess
+import sys
+
+import nbformat
+import pytest
+
+import lab
+
+LESSONS = sorted(path.stem for path in (lab.ROOT / "notebooks").glob("*.ipynb"))
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with lab.browser() as found:
+        if found is None:
+            # A missing browser is an error where it must not go unseen.
+            missing = "no Chromium was found; install one, or run: playwright install chromium"
+            (pytest.fail if os.environ.get("CI") else pytest.skip)(missing)
+        yield found
+
+
+@pytest.fixture(scope="module")
+def address(chromium, tmp_path_factory):
+    with lab.server(tmp_path_factory.mktemp("lab")) as address:
+        yield address
+
+
+@pytest.fixture
+def page(chromium):
+    page = chromium.new_page(viewport={"width": 1300, "height": 1000})
+    yield page
+    page.close()
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_a_lesson_runs_from_top_to_bottom(page, address, lesson):
+    lab.open_notebook(page, address, f"notebooks/{lesson}.ipynb")
+    lab.run_all(page)
+    assert lab.errors(page) == []
+    # The explorer is live, and none of its widgets failed in the browser.
+    assert page.get_by_role("slider").count() > 0
+    assert page.locator(".jupyter-widgets-error-widget").count() == 0
+
+
+def test_a_key_press_on_a_slider_changes_picture_and_words(page, address):
+    lab.open_notebook(page, address, "notebooks/01_dot_product_similarity.ipynb")
+    lab.run_all(page)
+    picture = page.locator("img.widget-image")
+    words = page.get_by_role("status").filter(has_text="dot product")
+    before = picture.get_attribute("src"), words.inner_text()
+    assert page.get_by_role("spinbutton", name="angle of k from q (degrees)").input_value() == "60"
+    page.get_by_role("slider").first.focus()
+    page.keyboard.press("ArrowRight")
+    words.filter(has_text="dot product 1.27").wait_for()
+    assert picture.get_attribute("src") != before[0] and words.inner_text() != before[1]
+    assert page.get_by_role("spinbutton", name="angle of k from q (degrees)").input_value() == "65"
+    box = picture.bounding_box()
+    assert box["width"] == pytest.approx(400, abs=2)  # drawn at its own size, not blown up
+
+
+def test_descriptions_of_pictures_reach_a_screen_reader(page, address):
+    lab.open_notebook(page, address, "notebooks/01_dot_product_similarity.ipynb")
+    spoken = page.locator(".jp-Notebook").aria_snapshot()
+    assert "Picture: cosine: 10×10 scores with mean" in spoken
+
+
+def write_into_cell_of(page, text, answer):
+    """Replace the source of the code cell that contains ``text``."""
+    page.locator(".jp-CodeCell .cm-content", has_text=text).first.click()
+    page.keyboard.press("Control+A")
+    page.keyboard.insert_text(answer)
+
+
+def test_an_exercise_is_checked_wrong_and_then_right(page, address):
+    lab.open_notebook(page, address, "exercises/01_dot_product_similarity.ipynb")
+    lab.run_all(page)
+    assert lab.errors(page) == []
+    outputs = page.locator(".jp-OutputArea-output")
+    assert outputs.filter(has_text="⏳ 1.1 dot: not attempted yet").count() == 1
+
+    write_into_cell_of(page, "def dot(a, b)", "def dot(a, b):\n    return a * b")
+    lab.run_all(page)
+    outputs.filter(has_text="❌ 1.1 dot: those are the products").wait_for()
+
+    write_into_cell_of(page, "def dot(a, b)", "def dot(a, b):\n    return (a * b).sum()")
+    lab.run_all(page)
+    outputs.filter(has_text="✅ 1.1 dot: correct").wait_for()
+    assert lab.errors(page) == []
+
+    write_into_cell_of(page, "def dot(a, b)", "1 / 0")
+    lab.run_all(page)
+    assert "ZeroDivisionError" in lab.errors(page)[0]  # errors() does see errors
+
+
+def test_exported_html_shows_pictures_descriptions_and_the_explorer(page, tmp_path):
+    stem = "01_dot_product_similarity"
+    source = lab.ROOT / "notebooks" / f"{stem}.ipynb"
+    command = [sys.executable, "-m", "nbconvert", "--to", "html", "--output-dir", str(tmp_path)]
+    subprocess.run([*command, str(source)], check=True, capture_output=True)
+    page.route(
+        "**/*", lambda route: route.abort() if "http" in route.request.url else route.continue_()
+    )
+    page.goto((tmp_path / f"{stem}.html").as_uri(), wait_until="domcontentloaded")
+    stored = sum(
+        "image/png" in output.get("data", {})
+        for cell in nbformat.read(source, as_version=4).cells
+        for output in cell.get("outputs", [])
+    )
+    assert page.locator(".jp-RenderedImage img").count() == stored
+    widths = page.locator(".jp-RenderedImage img").evaluate_all(
+        "all => all.map(i => i.naturalWidth)"
+    )
+    assert min(widths) > 100
+    spoken = page.locator("body").aria_snapshot()
+    assert "Picture: cosine: 10×10 scores with mean" in spoken
