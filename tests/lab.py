@@ -55,6 +55,9 @@ def server(folder):
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--port={port}"]
     command += ["--IdentityProvider.token=", "--LabApp.expose_app_in_browser=True"]
+    command += [
+        "--ServerApp.kernel_websocket_connection_class=course_utils.server.PromptConnection"
+    ]
     environment = os.environ | private
     with open(folder / "server.log", "w") as log:
         process = subprocess.Popen(
