@@ -83,6 +83,7 @@ def refresh(path):
         notebook,
         kernel_name="python3",
         record_timing=False,
+        coalesce_streams=True,
         resources={"metadata": {"path": str(path.parent)}},  # as JupyterLab does
     ).execute()
     for cell in notebook.cells:
