@@ -16,6 +16,8 @@ def expects(sizes=None, **shapes):
     **shapes : str
         For each argument its dimensions, e.g. ``q="... L d", k="... S d"``. A name that stands in
         two places must have the same size in both; a leading ``...`` admits any dimensions there.
+        With ``bool`` before it, as in ``mask="bool ... L S"``, the argument is a boolean mask that
+        only has to broadcast to that shape.
         An argument that is None is left alone.
 
     Raises
@@ -35,7 +37,8 @@ def expects(sizes=None, **shapes):
             known = dict(sizes(args[0])) if sizes else {}
             for name, shape in shapes.items():
                 if values.get(name) is not None:
-                    _check(name, values[name], shape.split(), known)
+                    checks = _check_mask if shape.startswith("bool ") else _check
+                    checks(name, values[name], shape.removeprefix("bool ").split(), known)
             return function(*args, **kwargs)
 
         return checked
@@ -60,3 +63,16 @@ def _check(name, tensor, dims, known):
         which = " with " + ", ".join(f"{dim} = {n}" for dim, n in fixed.items()) if fixed else ""
         got = tuple(tensor.shape)
         raise ValueError(f"{name} must have shape {written}{which}, got {got}")
+
+
+def _check_mask(name, tensor, dims, known):
+    """Check that a boolean mask broadcasts to its last dimensions, which other arguments fix."""
+    if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.bool:
+        kind = tensor.dtype if isinstance(tensor, torch.Tensor) else type(tensor).__name__
+        raise TypeError(f"{name} must be a boolean torch.Tensor (True = may attend), got {kind}")
+    sizes = tuple(known[dim] for dim in dims if dim in known)
+    trailing = tuple(tensor.shape[max(tensor.ndim - len(sizes), 0) :])
+    # from the last dimension backwards; dimensions a small mask does not have broadcast too
+    if any(n not in (1, size) for n, size in zip(trailing[::-1], sizes[::-1], strict=False)):
+        written = f"({', '.join(dims)}) with {', '.join(f'{d} = {known[d]}' for d in dims[1:])}"
+        raise ValueError(f"{name} must broadcast to {written}, got {tuple(tensor.shape)}")
