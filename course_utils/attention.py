@@ -146,6 +146,68 @@ class SelfAttention(nn.Module):
         return self.W_o(weights @ v), weights
 
 
+# Lesson 02: variance and scaling
+
+
+@expects(q="... L d_k", k="... S d_k", v="... S d_v", mask="bool ... L S")
+def attention(q, k, v, mask=None, scale=None):
+    """Mix the values by how well each query fits each key: softmax(QKᵀ · scale)V.
+
+    Vaswani et al., "Attention is all you need", 2017, equation 1.
+
+    Parameters
+    ----------
+    q : torch.Tensor, (..., L, d_k)
+    k : torch.Tensor, (..., S, d_k)
+    v : torch.Tensor, (..., S, d_v)
+    mask : torch.Tensor of bool, broadcastable to (..., L, S), optional
+        True = may attend.
+    scale : float, optional
+        What the scores are multiplied by; 1/√d_k if not given.
+
+    Returns
+    -------
+    output : torch.Tensor, (..., L, d_v)
+    weights : torch.Tensor, (..., L, S)
+        0 or more; the weights of each query sum to 1.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If q, k, v or mask is not a tensor of the shape above, or mask is not boolean.
+    """
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    scores = dot_product_scores(q, k) * scale  # (..., L, S)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)  # a later lesson is about masks
+    weights = scores.softmax(dim=-1)  # (..., L, S), rows sum to 1
+    return weights @ v, weights
+
+
+@expects(weights="... S")
+def entropy(weights):
+    """Return how evenly each row of weights is spread: -Σ p ln p, in nats.
+
+    Shannon, "A mathematical theory of communication", 1948, section 6.
+
+    Parameters
+    ----------
+    weights : torch.Tensor, (..., S)
+        Each row 0 or more, with sum 1.
+
+    Returns
+    -------
+    torch.Tensor, (...)
+        From 0 (all weight on one key) to ln S (equal weights). A weight of 0 adds 0.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If weights is not a tensor with at least one dimension.
+    """
+    return (-torch.xlogy(weights, weights)).sum(dim=-1)  # xlogy(0, 0) is 0
+
+
 # Lesson 03: softmax stability
 
 

@@ -17,7 +17,9 @@ def expects(sizes=None, **shapes):
         For each argument its dimensions, e.g. ``q="... L d", k="... S d"``. A name that stands in
         two places must have the same size in both; a leading ``...`` admits any dimensions there,
         and a leading ``*name`` any that are the same wherever that name stands. An argument that
-        is None is left alone. ``dim="dim of x"`` checks an int against the dimensions of x.
+        is None is left alone. With ``bool`` before it, as in ``mask="bool ... L S"``, the argument
+        is a boolean mask that only has to broadcast to that shape. ``dim="dim of x"`` checks an
+        int against the dimensions of x.
 
     Raises
     ------
@@ -40,7 +42,8 @@ def expects(sizes=None, **shapes):
                 if shape.startswith("dim of "):
                     _check_dim(name, values[name], shape[7:], values[shape[7:]])
                 else:
-                    _check(name, values[name], shape.split(), known)
+                    checks = _check_mask if shape.startswith("bool ") else _check
+                    checks(name, values[name], shape.removeprefix("bool ").split(), known)
             return function(*args, **kwargs)
 
         return checked
@@ -60,7 +63,7 @@ def _check(name, tensor, dims, known):
     sizes = list(zip(dims, tensor.shape[max(cut, 0) :], strict=False))
     if leading != "...":
         sizes.append((leading, tuple(tensor.shape[: max(cut, 0)])))
-    fixed = {dim: known[dim] for dim, _ in sizes if dim in known}
+    fixed = {dim: known[dim] for dim in [*dims, leading] if dim in known}
     fits = cut >= 0 if free else cut == 0
     if not fits or any(known.setdefault(dim, n) != n for dim, n in sizes):
         which = " with " + ", ".join(f"{dim} = {n}" for dim, n in fixed.items()) if fixed else ""
@@ -76,3 +79,16 @@ def _check_dim(name, dim, owner, tensor):
     if not -n <= dim < n:
         shape = tuple(tensor.shape)
         raise ValueError(f"{name} must be from {-n} to {n - 1}, as {owner} is {shape}, got {dim}")
+
+
+def _check_mask(name, tensor, dims, known):
+    """Check that a boolean mask broadcasts to its last dimensions, which other arguments fix."""
+    if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.bool:
+        kind = tensor.dtype if isinstance(tensor, torch.Tensor) else type(tensor).__name__
+        raise TypeError(f"{name} must be a boolean torch.Tensor (True = may attend), got {kind}")
+    sizes = tuple(known[dim] for dim in dims if dim in known)
+    trailing = tuple(tensor.shape[max(tensor.ndim - len(sizes), 0) :])
+    # from the last dimension backwards; dimensions a small mask does not have broadcast too
+    if any(n not in (1, size) for n, size in zip(trailing[::-1], sizes[::-1], strict=False)):
+        written = f"({', '.join(dims)}) with {', '.join(f'{d} = {known[d]}' for d in dims[1:])}"
+        raise ValueError(f"{name} must broadcast to {written}, got {tuple(tensor.shape)}")

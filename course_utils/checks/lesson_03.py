@@ -23,44 +23,42 @@ def overflowing_logits(dtype):
     return torch.tensor([math.log(torch.finfo(dtype).max) + 2, 0.0], dtype=dtype)
 
 
-def _naive(x):
-    return x.exp() / x.exp().sum(dim=-1, keepdim=True)
+# Seen by looking at what comes back, since many different logits are right.
+_BREAKING = {
+    "not a row": "return a tensor (n,) of two or more logits",
+    "wrong dtype": "the logits must have the dtype asked for: torch.tensor([...], dtype=dtype)",
+    "logits not finite": (
+        "a logit is itself infinite or NaN in one of the formats, and no softmax can mend that: "
+        "float16 ends at 65504; choose smaller logits"
+    ),
+    "underflow": (
+        "the naive softmax fails, but by underflow: every power is 0; overflow is asked, so go "
+        "above 0"
+    ),
+    "only low logits": "a very low logit gives a power of 0, not inf; overflow is at the other end",
+    "no overflow": (
+        "the naive softmax still works in at least one of the formats; the largest power it can "
+        "hold is e to math.log(torch.finfo(dtype).max)"
+    ),
+}
 
 
 def _breaks_the_naive(answer, dtype):
-    """Return whether the logits do what they should, or complain in words."""
+    """Return True if the logits do what they should; else complain."""
     (x,) = call_with_clones(answer, dtype)
     if not isinstance(x, torch.Tensor) or x.ndim != 1 or len(x) < 2:
-        got = f"shape {tuple(x.shape)}" if isinstance(x, torch.Tensor) else type(x).__name__
-        raise Complaint("not a row", f"return a tensor (n,) of two or more logits, got {got}")
-    if x.dtype != dtype:
-        hint = f"the logits must have the dtype asked for, {dtype}, got {x.dtype}"
-        raise Complaint("wrong dtype", hint)
-    x = x.detach()
-    if not x.isfinite().all():
-        hint = (
-            f"in {dtype} a logit is infinite or NaN itself (the largest number is "
-            f"{torch.finfo(dtype).max:.4g}); no softmax can mend that, choose smaller logits"
-        )
-        raise Complaint("logits not finite", hint)
-    if x.exp().sum().isinf():  # a power, or the sum of powers that are finite
+        fault = "not a row"
+    elif x.dtype != dtype:
+        fault = "wrong dtype"
+    elif not x.isfinite().all():
+        fault = "logits not finite"
+    elif x.detach().exp().sum().isinf():  # a power, or the sum of powers that are finite
         return [torch.tensor(True)]
-    edge = math.log(torch.finfo(dtype).max)
-    largest = x.max().item()
-    if _naive(x).isnan().any():
-        hint = (
-            f"the naive softmax fails, but because every power is 0: that is underflow; in {dtype} "
-            f"powers overflow above {edge:.1f}"
-        )
-        raise Complaint("underflow", hint)
-    if -x.min() > edge:
-        hint = f"a very low logit gives a power of 0, not inf; in {dtype} go above +{edge:.1f}"
-        raise Complaint("only low logits", hint)
-    hint = (
-        f"the naive softmax still works here: in {dtype} the largest power is e^{largest:.4g}; "
-        f"it overflows above {edge:.1f}"
-    )
-    raise Complaint("no overflow", hint)
+    elif not x.exp().any():
+        fault = "underflow"
+    else:
+        fault = "only low logits" if -x.min() > math.log(torch.finfo(dtype).max) else "no overflow"
+    raise Complaint(fault, _BREAKING[fault])
 
 
 overflow = Exercise(
@@ -71,34 +69,34 @@ overflow = Exercise(
 )
 
 
-@overflow.mistake("underflow")
-def underflow(dtype):
-    return torch.tensor([-1000.0, -1001.0], dtype=dtype)
+@overflow.mistake(_BREAKING["not a row"])
+def not_a_row(dtype):
+    return torch.tensor(1000.0, dtype=dtype)
 
 
-@overflow.mistake("logits not finite")
-def logits_not_finite(dtype):
-    return torch.tensor([INF, 0.0], dtype=dtype)
-
-
-@overflow.mistake("wrong dtype")
+@overflow.mistake(_BREAKING["wrong dtype"])
 def wrong_dtype(dtype):
     return torch.tensor([1000, 0], dtype=torch.int64)
 
 
-@overflow.mistake("no overflow")
-def no_overflow(dtype):
-    return torch.tensor([2.0, 1.0], dtype=dtype)
+@overflow.mistake(_BREAKING["logits not finite"])
+def logits_not_finite(dtype):
+    return torch.tensor([INF, 0.0], dtype=dtype)
 
 
-@overflow.mistake("only low logits")
+@overflow.mistake(_BREAKING["underflow"])
+def underflow(dtype):
+    return torch.tensor([-1000.0, -1001.0], dtype=dtype)
+
+
+@overflow.mistake(_BREAKING["only low logits"])
 def only_low_logits(dtype):
     return torch.tensor([0.0, -1000.0], dtype=dtype)
 
 
-@overflow.mistake("not a row")
-def not_a_row(dtype):
-    return torch.tensor(1000.0, dtype=dtype)
+@overflow.mistake(_BREAKING["no overflow"])
+def no_overflow(dtype):
+    return torch.tensor([2.0, 1.0], dtype=dtype)
 
 
 # 3.2 softmax
@@ -471,6 +469,14 @@ def measured_in_bits(x, target):
     "small, raise T"
 )
 def searched_the_wrong_way(x, target):
+    # halving around T = 1: it runs from there to the end that lies away from the target
+    return 1e6 if _entropy(x, 1.0) > target else 1e-6
+
+
+@temperature.mistake(
+    "the search went down to its lower end; if the entropy is below the target, raise T"
+)
+def ran_to_the_bottom(x, target):
     return 1e-6
 
 

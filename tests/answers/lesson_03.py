@@ -78,7 +78,7 @@ def _lse_with_where(x, dim=-1):
 
 
 def _lse_in_numpy(x, dim=-1):
-    return torch.from_numpy(np.logaddexp.reduce(x.double().numpy(), axis=dim)).to(x.dtype)
+    return torch.as_tensor(np.logaddexp.reduce(x.double().numpy(), axis=dim)).to(x.dtype)
 
 
 def _vjp_by_matrix(p, g):
@@ -398,7 +398,7 @@ HINTS = {
         "underflow": "every power is 0",
         "logits not finite": "choose smaller logits",
         "wrong dtype": "must have the dtype asked for",
-        "no overflow": "still works here",
+        "no overflow": "still works in at least one",
         "only low logits": "a power of 0, not inf",
         "not a row": "two or more logits",
     },
@@ -455,6 +455,7 @@ HINTS = {
         "inverse temperature": "that is 1/T",
         "measured in bits": "natural logarithm",
         "searched the wrong way": "wrong way",
+        "ran to the bottom": "raise T",
         "ran to the top": "lower T",
         "target returned": "the target itself",
         "always one": "T = 1 whatever the target",

@@ -1,0 +1,396 @@
+import math
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+def dot_by_hand(a, b):
+    total = 0
+    for x, y in zip(a.tolist(), b.tolist(), strict=True):
+        total += x * y
+    return total
+
+
+def scores_by_loops(q, k):
+    if q.ndim > 2:
+        return torch.stack([scores_by_loops(a, b) for a, b in zip(q, k, strict=True)])
+    out = torch.zeros(len(q), len(k), dtype=q.dtype)
+    for i in range(len(q)):
+        for j in range(len(k)):
+            out[i, j] = torch.dot(q[i], k[j])
+    return out
+
+
+def cosine_by_loops(q, k):
+    if q.ndim > 2:
+        return torch.stack([cosine_by_loops(a, b) for a, b in zip(q, k, strict=True)])
+    rows = []
+    for a in q:
+        for b in k:
+            size = a.norm() * b.norm()
+            rows.append(a @ b / size if size > 0 else torch.zeros((), dtype=q.dtype))
+    return torch.stack(rows).view(len(q), len(k))
+
+
+def identity_distance(q, k):
+    cross = torch.einsum("...ld,...sd->...ls", q, k)
+    squares = (q**2).sum(-1, keepdim=True) + (k**2).sum(-1).unsqueeze(-2) - 2 * cross
+    return torch.sqrt(torch.relu(squares))
+
+
+def nearest_by_sorting(q, k, metric):
+    if metric == "euclidean":
+        return torch.cdist(q, k).argsort(dim=-1)[..., 0]
+    if metric == "cosine":
+        k = k / k.norm(dim=-1, keepdim=True)
+    return (q @ k.mT).topk(1, dim=-1).indices.squeeze(-1)
+
+
+def nearest_by_broadcasting(q, k, metric):
+    a, b = q.unsqueeze(-2), k.unsqueeze(-3)
+    if metric == "dot":
+        return torch.argmax((a * b).sum(-1), -1)
+    if metric == "cosine":
+        return torch.argmax(F.cosine_similarity(a, b, dim=-1), -1)
+    return torch.argmin(((a - b) ** 2).sum(-1), -1)
+
+
+def lookup_by_exp(q, k, v):
+    e = torch.exp(q @ k.mT)
+    return (e @ v) / e.sum(-1, keepdim=True)
+
+
+def lookup_in_numpy(q, k, v):
+    q, k, v = q.numpy(), k.numpy(), v.numpy()
+    s = q @ np.swapaxes(k, -1, -2)
+    w = np.exp(s - s.max(-1, keepdims=True))
+    return torch.from_numpy(w / w.sum(-1, keepdims=True) @ v)
+
+
+class Named(nn.Module):
+    def __init__(self, d_model, d_k=None, d_v=None):
+        super().__init__()
+        d_k = d_k or d_model
+        d_v = d_v or d_k
+        self.query = nn.Linear(d_model, d_k)
+        self.key = nn.Linear(d_model, d_k)
+        self.value = nn.Linear(d_model, d_v)
+        self.out = nn.Linear(d_v, d_model)
+
+    def forward(self, x):
+        q = self.query(x) * self.query.out_features**-0.5
+        w = F.softmax(torch.einsum("...ld,...sd->...ls", q, self.key(x)), -1)
+        return self.out(w @ self.value(x)), w
+
+
+class Fused(nn.Module):
+    order = "qkv"
+
+    def __init__(self, d_model, d_k=None, d_v=None):
+        super().__init__()
+        d_k = d_model if d_k is None else d_k
+        d_v = d_k if d_v is None else d_v
+        sizes = {"q": d_k, "k": d_k, "v": d_v}
+        self.split = [sizes[letter] for letter in self.order]
+        self.qkv = nn.Linear(d_model, sum(self.split), bias=False)
+        self.proj = nn.Linear(d_v, d_model, bias=False)
+
+    def forward(self, x):
+        parts = dict(zip(self.order, self.qkv(x).split(self.split, dim=-1), strict=True))
+        s = parts["q"] @ parts["k"].mT / math.sqrt(parts["k"].shape[-1])
+        e = (s - s.amax(-1, keepdim=True)).exp()
+        w = e / e.sum(-1, keepdim=True)
+        return self.proj(w @ parts["v"]), w
+
+
+class FusedOtherOrder(Fused):
+    order = "vkq"
+
+
+class Matrices(nn.Module):
+    def __init__(self, d_model, d_k=None, d_v=None):
+        super().__init__()
+        d_k = d_k or d_model
+        d_v = d_v or d_k
+        self.Wq = nn.Parameter(torch.randn(d_model, d_k))
+        self.Wk = nn.Parameter(torch.randn(d_model, d_k))
+        self.Wv = nn.Parameter(torch.randn(d_model, d_v))
+        self.Wo = nn.Parameter(torch.randn(d_v, d_model))
+
+    def forward(self, x):
+        q, k, v = x @ self.Wq, x @ self.Wk, x @ self.Wv
+        w = torch.softmax(q @ k.transpose(-1, -2) / k.size(-1) ** 0.5, dim=-1)
+        return [w @ v @ self.Wo, w]
+
+
+class ThroughSdpa(Named):
+    def forward(self, x):
+        q, k, v = self.query(x), self.key(x), self.value(x)
+        eye = torch.eye(x.shape[-2], dtype=x.dtype).expand(*x.shape[:-1], -1)
+        w = F.scaled_dot_product_attention(q, k, eye)
+        return self.out(F.scaled_dot_product_attention(q, k, v)), w
+
+
+RIGHT = {
+    "dot": [
+        dot_by_hand,
+        lambda a, b: a @ b,
+        lambda a, b: (a * b).sum(),
+        lambda a, b: torch.einsum("i,i->", a, b),
+        lambda a, b: sum(a[i] * b[i] for i in range(len(a))),
+    ],
+    "dot_product_scores": [
+        scores_by_loops,
+        lambda q, k: torch.matmul(q, k.mT),
+        lambda q, k: torch.einsum("...ld,...sd->...ls", q, k),
+        lambda q, k: (q.unsqueeze(-2) * k.unsqueeze(-3)).sum(-1),
+        lambda q, k: (k @ q.transpose(-1, -2)).transpose(-1, -2),
+        lambda q, k: torch.from_numpy(q.numpy() @ np.swapaxes(k.numpy(), -1, -2)),
+        lambda q, k: q.double() @ k.double().mT,
+    ],
+    "cosine_similarity": [
+        cosine_by_loops,
+        lambda q, k: F.cosine_similarity(q.unsqueeze(-2), k.unsqueeze(-3), dim=-1),
+        lambda q, k: F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT,
+        lambda q, k: q @ k.mT / (q.norm(dim=-1)[..., None] * k.norm(dim=-1)[..., None, :] + 1e-9),
+        lambda q, k: torch.nan_to_num(
+            q @ k.mT / (q.norm(dim=-1)[..., None] * k.norm(dim=-1)[..., None, :])
+        ),
+    ],
+    "euclidean_distance": [
+        identity_distance,
+        lambda q, k: torch.cdist(q, k),
+        lambda q, k: torch.linalg.vector_norm(q.unsqueeze(-2) - k.unsqueeze(-3), dim=-1),
+        lambda q, k: ((q.unsqueeze(-2) - k.unsqueeze(-3)) ** 2).sum(-1) ** 0.5,
+    ],
+    "nearest_key": [nearest_by_sorting, nearest_by_broadcasting],
+    "disagreement": [
+        lambda: (torch.tensor([0.0, 2.0]), torch.tensor([[-8, 5.0], [0.0, 0.1], [0.5, 2.0]])),
+        lambda: [torch.tensor([1, 1]), torch.tensor([[30, 1], [5, 5], [1, 2]])],
+    ],
+    "soft_lookup": [
+        lookup_by_exp,
+        lookup_in_numpy,
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, scale=1.0),
+        lambda q, k, v: F.log_softmax(q @ k.mT, -1).exp() @ v,
+        lambda q, k, v: (q @ k.mT)[..., None].softmax(-2).mul(v.unsqueeze(-3)).sum(-2),
+    ],
+    "project_qkv": [
+        lambda x, a, b, c: [x @ a, x @ b, x @ c],
+        lambda x, a, b, c: tuple(torch.einsum("...lm,md->...ld", x, w) for w in (a, b, c)),
+        lambda x, a, b, c: (x @ torch.cat([a, b, c], 1)).split(
+            [a.shape[1], b.shape[1], c.shape[1]], -1
+        ),
+        lambda x, a, b, c: tuple(F.linear(x, w.T) for w in (a, b, c)),
+    ],
+    "SelfAttention": [Named, Fused, FusedOtherOrder, Matrices, ThroughSdpa],
+}
+
+
+def returned_inside_the_loop(a, b):
+    total = 0
+    for i in range(len(a)):
+        total += a[i] * b[i]
+        return total
+
+
+def replaced_in_the_loop(a, b):
+    for i in range(len(a)):
+        total = a[i] * b[i]
+    return total
+
+
+def no_clamp(q, k):
+    return (q.square().sum(-1)[..., None] + k.square().sum(-1)[..., None, :] - 2 * q @ k.mT).sqrt()
+
+
+def argmax_for_all(q, k, metric):
+    scores = {
+        "dot": q @ k.mT,
+        "cosine": F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT,
+        "euclidean": torch.cdist(q, k),
+    }
+    return scores[metric].argmax(-1)
+
+
+class NoScale(Named):
+    def forward(self, x):
+        w = (self.query(x) @ self.key(x).mT).softmax(-1)
+        return self.out(w @ self.value(x)), w
+
+
+class ColumnSoftmax(Named):
+    def forward(self, x):
+        q = self.query(x)
+        w = (q @ self.key(x).mT / q.shape[-1] ** 0.5).softmax(-2)
+        return self.out(w @ self.value(x)), w
+
+
+class NoOutput(nn.Module):
+    def __init__(self, d_model, d_k=None, d_v=None):
+        super().__init__()
+        d_k = d_k or d_model
+        d_v = d_v or d_k
+        self.W_q = nn.Linear(d_model, d_k)
+        self.W_k = nn.Linear(d_model, d_k)
+        self.W_v = nn.Linear(d_model, d_v)
+
+    def forward(self, x):
+        q = self.W_q(x)
+        w = (q @ self.W_k(x).mT / q.shape[-1] ** 0.5).softmax(-1)
+        return w @ self.W_v(x), w
+
+
+WRONG = [
+    ("dot", "returned too early", returned_inside_the_loop),
+    ("dot", "total replaced", replaced_in_the_loop),
+    ("dot", "products not added", lambda a, b: torch.mul(a, b)),
+    ("dot", "cosine of the angle", lambda a, b: F.cosine_similarity(a, b, dim=0)),
+    ("dot", "mean of products", lambda a, b: a @ b / len(a)),
+    ("dot", None, lambda a, b: (a @ b)[None]),
+    ("dot", None, lambda a, b: torch.outer(a, b)),
+    ("dot_product_scores", "transposed", lambda q, k: torch.einsum("...ld,...sd->...sl", q, k)),
+    ("dot_product_scores", "key not transposed", lambda q, k: torch.matmul(q, k)),
+    ("dot_product_scores", "divided by root d", lambda q, k: q @ k.mT / math.sqrt(q.size(-1))),
+    ("dot_product_scores", "softmax applied", lambda q, k: F.softmax(q @ k.mT, -1)),
+    ("dot_product_scores", None, lambda q, k: (q @ k.mT).sum()),
+    ("dot_product_scores", None, lambda q, k: 2 * q @ k.mT),
+    ("cosine_similarity", "not divided", lambda q, k: q @ k.mT),
+    (
+        "cosine_similarity",
+        "zero vector gives nan",
+        lambda q, k: (q / q.norm(dim=-1, keepdim=True)) @ (k / k.norm(dim=-1, keepdim=True)).mT,
+    ),
+    (
+        "cosine_similarity",
+        "only query normalised",
+        lambda q, k: (q / q.norm(dim=-1, keepdim=True).clamp(min=1e-8)) @ k.mT,
+    ),
+    ("cosine_similarity", "rows paired one to one", lambda q, k: F.cosine_similarity(q, k, -1)),
+    ("euclidean_distance", "squared distance", lambda q, k: torch.cdist(q, k) ** 2),
+    ("euclidean_distance", "root of a negative", no_clamp),
+    ("euclidean_distance", "absolute differences", lambda q, k: torch.cdist(q, k, p=1)),
+    ("euclidean_distance", "row minus row", lambda q, k: torch.norm(q - k, dim=-1)),
+    ("nearest_key", "farthest by distance", argmax_for_all),
+    ("nearest_key", "always dot", lambda q, k, metric: (q @ k.mT).argmax(-1)),
+    ("nearest_key", "query for each key", lambda q, k, m: nearest_by_broadcasting(k, q, m)),
+    ("soft_lookup", "softmax over queries", lambda q, k, v: F.softmax(q @ k.mT, dim=-2) @ v),
+    ("soft_lookup", "no softmax", lambda q, k, v: q @ k.mT @ v),
+    ("soft_lookup", "scaled scores", F.scaled_dot_product_attention),
+    ("soft_lookup", "weights returned", lambda q, k, v: (q @ k.mT).softmax(-1)),
+    ("soft_lookup", "exp not normalised", lambda q, k, v: torch.exp(q @ k.mT) @ v),
+    ("soft_lookup", None, lambda q, k, v: (q @ k.mT).softmax(-1) @ v + 0.01),
+    ("project_qkv", "values from keys", lambda x, a, b, c: (x @ a, x @ b, x @ b)),
+    ("project_qkv", "matrices transposed", lambda x, a, b, c: (x @ a.T, x @ b.T, x @ c.T)),
+    ("SelfAttention", "not scaled", NoScale),
+    ("SelfAttention", "softmax over the queries", ColumnSoftmax),
+    ("SelfAttention", "unexpected parameters", NoOutput),
+]
+
+HINTS = {
+    "dot": {
+        "products not added": "add them up",
+        "mean of products": "a dot product is their sum",
+        "product of sums": "position by position",
+        "total replaced": "add to the total",
+        "returned too early": "`return` stands inside the loop",
+        "first left out": "first position is left out",
+        "last left out": "last position is left out",
+        "added instead of multiplied": "multiplied",
+        "absolute values": "lost their sign",
+        "cosine of the angle": "divided by both lengths",
+    },
+    "dot_product_scores": {
+        "transposed": "rows are queries, columns are keys",
+        "key not transposed": "k is not transposed",
+        "entry by entry": "every query must meet every key",
+        "all dimensions turned": ".transpose(-2, -1)",
+        "divided by root d": "divided by √d",
+        "mean in place of sum": "divided by d:",
+        "softmax applied": "before any softmax",
+        "cosine": "divided by the lengths",
+        "mixes batch items": "different batch items",
+        "queries with queries": "second factor should be k",
+    },
+    "cosine_similarity": {
+        "not divided": "divide by the lengths of both",
+        "only query normalised": "divide by the key's as well",
+        "only key normalised": "divide by the query's as well",
+        "zero vector gives nan": "0 / 0",
+        "squared lengths": "a square root is missing",
+        "length of columns": "wrong dimension",
+        "one length for all": "each row has its own",
+        "sum of absolute values": "root of the sum of squares",
+        "cosine distance": "1 - cosine",
+        "transposed cosines": "rows are queries, columns are keys",
+        "rows paired one to one": "pairs rows one to one",
+    },
+    "euclidean_distance": {
+        "squared distance": "take the square root",
+        "plus cross term": "the sign of the cross term",
+        "cross term once": "counts twice",
+        "absolute differences": "square them",
+        "root of the mean": "takes their sum",
+        "negative distance": "the sign is turned",
+        "added before squaring": "added before they are squared",
+        "transposed distances": "rows are queries, columns are keys",
+        "difference of lengths": "compares lengths alone",
+        "row minus row": "every query must meet every key",
+    },
+    "nearest_key": {
+        "farthest by distance": "by distance it finds the farthest",
+        "smallest for all": "large is near there",
+        "all reversed": "the wrong way round",
+        "query for each key": "best query for each key",
+        "value not position": "argmax, not max",
+        "always dot": "the dot product whatever",
+        "always cosine": "the cosine whatever",
+        "always euclidean": "the distance whatever",
+        "cosine ranked as dot": "only the query's length",
+        "one for the whole matrix": "dim=-1",
+    },
+    "disagreement": {
+        "all three agree": "all three metrics choose the same",
+        "dot and cosine agree": "dot product and cosine choose the same",
+        "dot and distance agree": "dot product and distance choose the same",
+        "cosine and distance agree": "cosine and distance choose the same",
+    },
+    "soft_lookup": {
+        "softmax over queries": "over the keys must sum to 1",
+        "no softmax": "turn them into weights with softmax",
+        "hard lookup": "the best key's value alone",
+        "weights returned": "multiply them with the values",
+        "keys mixed": "in place of the values",
+        "scaled scores": "divided by √d",
+        "plain average": "the same weight",
+        "divided without exp": "exp comes first",
+        "exp not normalised": "do not sum to 1",
+        "softmax over all pairs": "all pairs at once",
+    },
+    "project_qkv": {
+        "matrix on the left": "so x @ W",
+        "matrices transposed": "need no transpose",
+        "values from keys": "W_v",
+        "keys from queries": "keys need W_k",
+        "query and key swapped": "q and k are swapped",
+        "value not last": "the value is not last",
+        "key and value swapped": "key and value are swapped",
+        "joined into one": "three tensors are asked",
+    },
+    "SelfAttention": {
+        "not scaled": "not divided by √d_k",
+        "scaled by d k": "the square root is missing",
+        "scaled by root d model": "so √d_k",
+        "multiplied by root d k": "should be divided",
+        "keys ask queries": "q @ kᵀ",
+        "softmax over the queries": "dim=-1",
+        "softmax missing": "softmax is missing",
+        "scores returned": "in place of the weights",
+        "output not projected": "project the mixture back",
+        "only the output": "output and weights, in this order",
+        "weights first": "return output, weights",
+        "transposes the batch": ".transpose(-2, -1)",
+    },
+}

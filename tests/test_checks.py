@@ -1,0 +1,343 @@
+"""The checks: right answers pass however they are written, wrong ones are told what is wrong."""
+
+import importlib
+import json
+import os
+import pkgutil
+import random
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import answers
+from course_utils import check, progress
+from course_utils.checks import engine, sandbox, saved
+from course_utils.checks.compare import difference
+from course_utils.checks.engine import EXERCISES, WrongAnswer
+
+LESSONS = [
+    importlib.import_module(f"answers.{module.name}")
+    for module in pkgutil.iter_modules(answers.__path__)
+]
+RIGHT = [(n, f) for lesson in LESSONS for n, all_f in lesson.RIGHT.items() for f in all_f]
+WRONG = [each for lesson in LESSONS for each in lesson.WRONG]
+HINTS = {name: hints for lesson in LESSONS for name, hints in lesson.HINTS.items()}
+MISTAKES = [(e.name, m) for e in EXERCISES.values() for m in e.mistakes]
+
+
+def label(value):
+    return value if isinstance(value, str) else getattr(value, "__name__", None)
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_the_reference_is_right(name):
+    assert check(EXERCISES[name].reference, name).status == "correct"
+
+
+@pytest.mark.parametrize("name, answer", RIGHT, ids=label)
+def test_a_right_answer_passes_however_it_is_written(name, answer):
+    verdict = check(answer, name)
+    assert verdict.status == "correct", verdict
+
+
+@pytest.mark.parametrize("name, mistake, answer", WRONG, ids=label)
+def test_a_wrong_answer_is_refused_and_its_mistake_named(name, mistake, answer):
+    verdict = check(answer, name)
+    assert (verdict.status, verdict.mistake) == ("wrong", mistake), verdict
+
+
+@pytest.mark.parametrize("name, mistake", MISTAKES, ids=lambda v: getattr(v, "name", v))
+def test_each_mistake_is_told_apart_and_gets_its_own_hint(name, mistake):
+    verdict = check(mistake.answer, name)
+    assert verdict.mistake == mistake.name
+    assert verdict.message == f"❌ {EXERCISES[name].number} {name}: {mistake.hint}"
+    assert HINTS[name][mistake.name] in mistake.hint
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_an_exercise_knows_enough_mistakes_and_has_right_answers_to_try(name):
+    # `disagreement` names its other mistakes by looking at what was built: see below.
+    fewest = 4 if name == "disagreement" else 5
+    hints = [mistake.hint for mistake in EXERCISES[name].mistakes]
+    assert len(hints) >= fewest
+    assert len(set(hints)) == len(hints)
+    assert any(name == each for each, _ in RIGHT)
+
+
+def test_numbers_are_unique():
+    numbers = [exercise.number for exercise in EXERCISES.values()]
+    assert len(set(numbers)) == len(numbers)
+
+
+@pytest.mark.parametrize(
+    "q, keys, mistake",
+    [
+        ([1.0, 0.0], [[1.0, 1.0], [1.0, 1.0], [2.0, 0.0]], "a tie"),
+        ([0.0, 0.0], [[1.0, 1.0], [3.0, 1.0], [2.0, 0.0]], "a zero vector"),
+        ([1.0, 0.0], [[0.0, 0.0], [3.0, 1.0], [2.0, 0.0]], "a zero vector"),
+        ([1.0, 0.0], [[1.0, 1.0], [3.0, 1.0]], "wrong shapes"),
+        ([1.0, 0.0], [[float("nan"), 1.0], [3.0, 1.0], [1.0, 0.0]], "not finite"),
+    ],
+)
+def test_disagreement_says_what_is_wrong_with_the_vectors(q, keys, mistake):
+    verdict = check(lambda: (torch.tensor(q), torch.tensor(keys)), "disagreement")
+    assert (verdict.status, verdict.mistake) == ("wrong", mistake)
+
+
+def test_disagreement_wants_a_pair_of_tensors():
+    assert check(lambda: torch.zeros(2), "disagreement").mistake == "not a pair"
+    assert check(lambda: ([1, 0], [[1, 2]] * 3), "disagreement").mistake == "not tensors"
+
+
+# Answers that misbehave
+
+
+def raises(q, k):
+    raise KeyError("oh")
+
+
+def mutates(q, k):
+    result = q @ k.mT
+    q.mul_(2)
+    return result
+
+
+def reseeds(q, k):
+    torch.manual_seed(1)
+    np.random.seed(1)  # noqa: NPY002
+    random.seed(1)
+    return q @ k.mT
+
+
+def prints(q, k):
+    print("x" * 10_000)
+    return q @ k.mT
+
+
+def recurses(q, k):
+    return recurses(q, k)
+
+
+def loops(q, k):
+    while True:
+        pass
+
+
+def loops_and_catches(q, k):
+    while True:
+        try:
+            q = q + 0
+        except:  # noqa: E722
+            pass
+
+
+def leaves(q, k):
+    raise SystemExit
+
+
+def needs_grad(q, k):
+    return nn.Parameter(q) @ k.mT
+
+
+HOSTILE = [
+    (raises, "wrong", "raised KeyError"),
+    (mutates, "wrong", "changes its input"),
+    (reseeds, "wrong", "seed"),
+    (prints, "correct", "what it prints is hidden"),
+    (recurses, "wrong", "RecursionError"),
+    (loops, "wrong", "loop without end"),
+    (loops_and_catches, "wrong", "loop without end"),
+    (leaves, "wrong", "SystemExit"),
+    (needs_grad, "correct", "correct"),
+    (lambda q, k: q, "wrong", "expected shape"),
+    (lambda q, k: q[..., :1], "wrong", "expected shape (L, S) = (5, 7), got (5, 1)"),
+    (lambda q, k: None, "wrong", "is a `return` missing?"),
+    (lambda q, k: (q @ k.mT).numpy(), "wrong", "expected a torch.Tensor, got a numpy.ndarray"),
+    (lambda q, k: (q @ k.mT).tolist(), "wrong", "expected a torch.Tensor, got a list"),
+    (lambda q, k: q @ k.mT > 0, "wrong", "expected floating point entries, got torch.bool"),
+    (lambda q, k: q @ k.mT * float("nan"), "wrong", "NaN at [0, 0]"),
+    (lambda q, k: (q @ k.mT).to_sparse(), "wrong", "dot_product_scores"),
+    (lambda q, k: (q @ k.mT).to("meta"), "wrong", "dot_product_scores"),
+    (lambda q: q, "wrong", "raised TypeError"),
+    (lambda q, k: 3, "wrong", "expected a torch.Tensor, got a int"),
+]
+
+
+@pytest.mark.parametrize("answer, status, words", HOSTILE, ids=label)
+def test_whatever_an_answer_does_it_gets_one_sentence(answer, status, words, monkeypatch, capsys):
+    monkeypatch.setattr(sandbox, "SECONDS", 0.5)
+    states = torch.get_rng_state(), str(np.random.get_state()), random.getstate()  # noqa: NPY002
+    verdict = check(answer, "dot_product_scores")
+    assert verdict.status == status
+    assert words in verdict.message
+    assert "\n" not in verdict.message and len(verdict.message) < 400
+    assert torch.equal(states[0], torch.get_rng_state())
+    assert states[1:] == (str(np.random.get_state()), random.getstate())  # noqa: NPY002
+    assert capsys.readouterr().out == ""
+    assert check(EXERCISES["dot"].reference, "dot").status == "correct"  # still usable
+
+
+def test_an_endless_loop_is_ended_and_not_left_running():
+    counter = [0]
+
+    def counts():
+        while True:
+            counter[0] += 1
+
+    assert sandbox.call(counts, seconds=0.2).timed_out
+    before = counter[0]
+    time.sleep(0.2)
+    assert counter[0] == before
+
+
+def test_an_unattempted_exercise_says_so():
+    def average(values):
+        raise NotImplementedError("your turn")
+
+    assert check(average).status == "not attempted"
+    assert str(check(average)) == "⏳ 0.1 average: not attempted yet"
+
+
+class Forgotten(nn.Module):
+    def __init__(self, d_model, d_k=None, d_v=None):
+        super().__init__()
+        raise NotImplementedError("your turn")
+
+
+def test_an_unattempted_class_says_so():
+    assert check(Forgotten, "SelfAttention").status == "not attempted"
+
+
+def test_a_class_that_is_no_module_is_told():
+    class SelfAttention:
+        def __init__(self, d_model, d_k=None, d_v=None):
+            pass
+
+    assert check(SelfAttention).mistake == "not a module"
+
+
+@pytest.mark.parametrize(
+    "given, words",
+    [
+        ((3,), "check takes the function itself"),
+        ((lambda: 0,), "there is no exercise '<lambda>'"),
+        ((print, "nonsense"), "there is no exercise 'nonsense'"),
+    ],
+)
+def test_what_cannot_be_checked_is_told_in_words(given, words):
+    verdict = check(*given)
+    assert verdict.status == "wrong" and words in verdict.message
+
+
+def test_a_second_exercise_of_the_same_name_is_refused():
+    with pytest.raises(ValueError, match="named 'dot' already"):
+        engine.Exercise("9.9", EXERCISES["dot"].reference, list)
+
+
+def test_strict_mode_raises_on_a_wrong_answer_only(monkeypatch):
+    monkeypatch.setenv("COURSE_STRICT", "1")
+    assert check(lambda values: values.mean(0), "average").status == "correct"
+
+    def unfinished(values):
+        raise NotImplementedError
+
+    assert check(unfinished, "average").status == "not attempted"
+    with pytest.raises(WrongAnswer, match="that is the sum of the rows"):
+        check(lambda values: values.sum(0), "average")
+
+
+def test_an_unknown_difference_is_pictured(monkeypatch, capsys):
+    shown = []
+    monkeypatch.setattr(engine, "show", lambda ax: shown.append(ax.figure))
+    verdict = check(lambda q, k: q @ k.mT + 0.5, "dot_product_scores")
+    assert verdict.mistake is None
+    verdict._ipython_display_()
+    assert capsys.readouterr().out.strip() == verdict.message
+    drawn = [np.asarray(ax.collections[0].get_array()) for ax in shown[0].axes[:3]]
+    np.testing.assert_allclose(drawn[0] - drawn[1], drawn[2], atol=1e-6)
+    np.testing.assert_allclose(drawn[2], 0.5, atol=1e-6)
+
+
+# Comparing
+
+
+@pytest.mark.parametrize(
+    "got, expected, words",
+    [
+        (torch.zeros(2, 3), torch.zeros(3, 2), "expected shape (L, S) = (3, 2), got (2, 3)"),
+        (torch.zeros(1, 2, 3), torch.zeros(1, 3, 2), "expected shape (..., L, S) = (1, 3, 2)"),
+        (torch.tensor([[1.0, 2]]), torch.tensor([[1.0, 3]]), "expected 3 at [0, 1], got 2"),
+        (torch.ones(1, 1, dtype=torch.long), torch.ones(1, 1), "floating point entries, got"),
+        (torch.zeros(1), torch.tensor(0.0), "expected shape"),
+        ((1, 2, 3), (torch.zeros(1), torch.zeros(1)), "expected a tuple of 2 tensors"),
+        (torch.full((1, 1), float("inf")), torch.zeros(1, 1), "expected 0 at [0, 0], got inf"),
+    ],
+)
+def test_difference_names_the_first_difference(got, expected, words):
+    names = "L|S" if isinstance(expected, tuple) else "L S"
+    assert words in difference(got, expected, names)
+
+
+def test_rounding_is_no_difference_and_neither_is_double_precision():
+    one = torch.rand(4, 4) * 100
+    assert difference(one.double() * (1 + 1e-6), one) is None
+    assert difference(3.0, torch.tensor(3.0)) is None
+    assert difference(torch.tensor([float("-inf")]), torch.tensor([float("-inf")])) is None
+    assert difference(one * 1.001, one) is not None
+
+
+# Progress
+
+
+@pytest.fixture
+def in_exercises(tmp_path, monkeypatch):
+    folder = tmp_path / "exercises"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+
+
+def test_progress_remembers_the_last_verdicts(in_exercises, progress_file, capsys):
+    check(lambda a, b: a @ b, "dot")
+    check(lambda a, b: a * b, "dot")
+    check(lambda q, k: q @ k.mT, "dot_product_scores")
+    assert json.loads(progress_file.read_text()) == {
+        "dot": "wrong",
+        "dot_product_scores": "correct",
+    }
+    progress()
+    out = capsys.readouterr().out
+    assert "❌ 1.1 dot\n✅ 1.2 dot_product_scores\n⏳ 1.3 cosine_similarity\n" in out
+    assert out.startswith("1 of ")
+
+
+def test_solutions_and_lessons_are_no_progress(tmp_path, monkeypatch, progress_file):
+    monkeypatch.chdir(tmp_path)
+    check(lambda a, b: a @ b, "dot")
+    assert not progress_file.exists()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]", "\x00\xff"])
+def test_a_damaged_progress_file_is_no_obstacle(in_exercises, progress_file, content):
+    progress_file.write_text(content)
+    check(lambda a, b: a @ b, "dot")
+    assert saved.load() == {"dot": "correct"}
+
+
+def test_a_crash_while_saving_leaves_the_old_progress(in_exercises, progress_file, monkeypatch):
+    check(lambda a, b: a @ b, "dot")
+
+    def crash(*_):
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(os, "replace", crash)
+    assert check(lambda a, b: a * b, "dot").status == "wrong"
+    assert saved.load() == {"dot": "correct"}
+
+
+def test_the_progress_file_is_ignored_by_git():
+    root = Path(engine.__file__).parents[2]
+    assert ".progress.json*" in (root / ".gitignore").read_text().split()

@@ -1,0 +1,64 @@
+import pytest
+import torch
+
+from course_utils import attention
+from course_utils.shapes import expects
+
+
+@expects(q="... L d", k="... S d")
+def pair(q, k):
+    return q, k
+
+
+def test_accepts_any_leading_dimensions():
+    pair(torch.zeros(5, 4), torch.zeros(7, 4))
+    pair(torch.zeros(2, 3, 5, 4), k=torch.zeros(7, 4))
+
+
+@pytest.mark.parametrize(
+    "q, k, error, words",
+    [
+        ((5, 4), (7, 3), ValueError, r"k must have shape \(..., S, d\) with d = 4, got \(7, 3\)"),
+        ((5,), (7, 4), ValueError, r"q must have shape \(..., L, d\), got \(5,\)"),
+        ((5, 4), (), ValueError, r"k must have shape \(..., S, d\) with d = 4, got \(\)"),
+        ((5, 4), [[1.0]], TypeError, r"k must be a torch.Tensor of shape .* got list"),
+    ],
+)
+def test_says_which_argument_what_was_expected_and_what_came(q, k, error, words):
+    made = [torch.zeros(each) if isinstance(each, tuple) else each for each in (q, k)]
+    with pytest.raises(error, match=words):
+        pair(*made)
+
+
+def test_a_shape_without_dots_admits_no_leading_dimensions():
+    @expects(x="n d")
+    def matrix(x):
+        return x
+
+    assert matrix(torch.zeros(2, 3)).shape == (2, 3)
+    with pytest.raises(ValueError, match="x must have shape"):
+        matrix(torch.zeros(1, 2, 3))
+
+
+def test_none_is_left_alone():
+    @expects(x="n d", mask="... L S")
+    def optional(x, mask=None):
+        return mask
+
+    assert optional(torch.zeros(2, 3)) is None
+    assert optional(torch.zeros(2, 3), mask=None) is None
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: attention.dot_product_scores(torch.ones(2, 3), torch.ones(2, 4)),
+        lambda: attention.cosine_similarity(torch.ones(2, 3), torch.ones(2, 4)),
+        lambda: attention.euclidean_distance(torch.ones(2, 3), torch.ones(2, 4)),
+        lambda: attention.AdditiveScore(3, 4, 5)(torch.ones(2, 3), torch.ones(2, 3)),
+        lambda: attention.SelfAttention(6)(torch.ones(2, 5)),
+    ],
+)
+def test_public_functions_refuse_wrong_widths_by_name(call):
+    with pytest.raises(ValueError, match=r"^(q|k|x) must have shape .* got "):
+        call()
