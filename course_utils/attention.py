@@ -6,6 +6,7 @@ holds each function to the cell of the lesson that builds it; only the docstring
 check are added here.
 """
 
+import torch
 import torch.nn.functional as F
 from torch import nn
 
@@ -143,3 +144,242 @@ class SelfAttention(nn.Module):
         scores = dot_product_scores(q, k) / q.shape[-1] ** 0.5  # (..., L, L)
         weights = scores.softmax(dim=-1)
         return self.W_o(weights @ v), weights
+
+
+# Lesson 02: variance and scaling
+
+
+@expects(q="... L d_k", k="... S d_k", v="... S d_v", mask="bool ... L S")
+def attention(q, k, v, mask=None, scale=None):
+    """Mix the values by how well each query fits each key: softmax(QKᵀ · scale)V.
+
+    Vaswani et al., "Attention is all you need", 2017, equation 1.
+
+    Parameters
+    ----------
+    q : torch.Tensor, (..., L, d_k)
+    k : torch.Tensor, (..., S, d_k)
+    v : torch.Tensor, (..., S, d_v)
+    mask : torch.Tensor of bool, broadcastable to (..., L, S), optional
+        True = may attend.
+    scale : float, optional
+        What the scores are multiplied by; 1/√d_k if not given.
+
+    Returns
+    -------
+    output : torch.Tensor, (..., L, d_v)
+    weights : torch.Tensor, (..., L, S)
+        0 or more; the weights of each query sum to 1.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If q, k, v or mask is not a tensor of the shape above, or mask is not boolean.
+    """
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    scores = dot_product_scores(q, k) * scale  # (..., L, S)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)  # a later lesson is about masks
+    weights = scores.softmax(dim=-1)  # (..., L, S), rows sum to 1
+    return weights @ v, weights
+
+
+@expects(weights="... S")
+def entropy(weights):
+    """Return how evenly each row of weights is spread: -Σ p ln p, in nats.
+
+    Shannon, "A mathematical theory of communication", 1948, section 6.
+
+    Parameters
+    ----------
+    weights : torch.Tensor, (..., S)
+        Each row 0 or more, with sum 1.
+
+    Returns
+    -------
+    torch.Tensor, (...)
+        From 0 (all weight on one key) to ln S (equal weights). A weight of 0 adds 0.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If weights is not a tensor with at least one dimension.
+    """
+    return (-torch.xlogy(weights, weights)).sum(dim=-1)  # xlogy(0, 0) is 0
+
+
+# Lesson 03: softmax stability
+
+
+@expects(x="...", dim="dim of x")
+def softmax(x, dim=-1):
+    """Return weights e^x / Σ e^x along ``dim``, for logits of any size.
+
+    The largest logit is subtracted first, so no power exceeds 1; the sum is kept in float64, so
+    that neither float16's range nor the number of terms limits it.
+
+    Parameters
+    ----------
+    x : torch.Tensor, (...)
+    dim : int
+        The dimension along which weights sum to 1.
+
+    Returns
+    -------
+    torch.Tensor, (...)
+        As x. A slice of nothing but -inf has no distribution and gives NaN, as in PyTorch; so
+        does one that holds +inf or NaN.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If x is not a tensor or has no dimension ``dim``.
+    """
+    e = (x - x.amax(dim, keepdim=True)).exp()  # (..., n), the largest is e^0 = 1
+    total = e.sum(dim, keepdim=True, dtype=torch.float64)  # (..., 1), room for any number of terms
+    return (e / total).to(e.dtype)
+
+
+@expects(x="...", dim="dim of x")
+def logsumexp(x, dim=-1):
+    """Return log Σ e^x along ``dim``, a smooth maximum: between max(x) and max(x) + log n.
+
+    Parameters
+    ----------
+    x : torch.Tensor, (..., n, ...)
+    dim : int
+        The dimension, of size n, to sum over.
+
+    Returns
+    -------
+    torch.Tensor
+        As x without ``dim``. A slice of nothing but -inf gives -inf: an empty sum.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If x is not a tensor or has no dimension ``dim``.
+    """
+    m = x.amax(dim, keepdim=True)  # (..., 1)
+    m = m.masked_fill(m.isinf(), 0)  # nothing but -inf: subtract 0, or -inf - -inf would be NaN
+    e = (x - m).exp()
+    total = e.sum(dim, keepdim=True, dtype=torch.float64)  # (..., 1)
+    return (m + total.log()).squeeze(dim).to(e.dtype)
+
+
+@expects(x="...", dim="dim of x")
+def log_softmax(x, dim=-1):
+    """Return the logarithms of the softmax weights along ``dim``, also where a weight is 0.
+
+    Equal to ``x - logsumexp(x)``, but rounded less where logits are large: the maximum is
+    subtracted before the logarithm of the sum.
+
+    Parameters
+    ----------
+    x : torch.Tensor, (...)
+    dim : int
+
+    Returns
+    -------
+    torch.Tensor, (...)
+        As x, 0 or less. A slice of nothing but -inf gives NaN, as in PyTorch.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If x is not a tensor or has no dimension ``dim``.
+    """
+    shifted = x - x.amax(dim, keepdim=True)  # (..., n), the largest is 0
+    e = shifted.exp()
+    total = e.sum(dim, keepdim=True, dtype=torch.float64)  # (..., 1)
+    return (shifted - total.log()).to(e.dtype)
+
+
+@expects(p="... n", g="... n")
+def softmax_vjp(p, g):
+    """Return gᵀ(diag(p) - ppᵀ), the gradient at the logits, without forming the n × n matrix.
+
+    Parameters
+    ----------
+    p : torch.Tensor, (..., n)
+        Softmax weights along the last dimension.
+    g : torch.Tensor, (..., n)
+        The gradient at the weights.
+
+    Returns
+    -------
+    torch.Tensor, (..., n)
+        The gradient at the logits; each row sums to 0.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If p or g is not a tensor of the shape above.
+    """
+    return p * (g - (p * g).sum(dim=-1, keepdim=True))  # (..., n)
+
+
+@expects(m="*batch", ell="*batch", x="*batch n")
+def online_update(m, ell, x):
+    """Take a block of logits into the state (m, ℓ) of a softmax that is read once.
+
+    Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018, algorithm 3.
+
+    Parameters
+    ----------
+    m : torch.Tensor, (...)
+        The largest logit so far; -inf before the first block.
+    ell : torch.Tensor, (...)
+        Σ e^(x - m) over the logits so far; 0 before the first block.
+    x : torch.Tensor, (..., n)
+        The next logits. Blocks may have any size.
+
+    Returns
+    -------
+    m, ell : torch.Tensor, (...)
+        The state after the block. ``m + ell.log()`` is the logsumexp of all logits so far, and
+        ``(x - m).exp() / ell`` their softmax.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not a tensor of the shape above.
+    """
+    m_new = torch.maximum(m, x.amax(dim=-1))  # (...)
+    base = m_new.masked_fill(m_new == -torch.inf, 0)  # nothing allowed yet: subtract 0
+    new = (x - base[..., None]).exp().sum(dim=-1)  # (...), this block, measured from m_new
+    return m_new, ell * (m - base).exp() + new
+
+
+@expects(out_a="*batch L d_v", lse_a="*batch L", out_b="*batch L d_v", lse_b="*batch L")
+def merge(out_a, lse_a, out_b, lse_b):
+    """Join attention over two disjoint sets of keys into attention over both.
+
+    Associative and commutative up to rounding, so parts may be computed anywhere and joined in
+    any order. Dao et al., "FlashAttention", 2022, section 3.1, for two blocks.
+
+    Parameters
+    ----------
+    out_a, out_b : torch.Tensor, (..., L, d_v)
+        softmax(scores) @ v over each set of keys.
+    lse_a, lse_b : torch.Tensor, (..., L)
+        The logsumexp of the scores over each set; -inf where a set offers a query nothing. The
+        output there is left out of account, whatever it holds.
+
+    Returns
+    -------
+    out : torch.Tensor, (..., L, d_v)
+        Zeros where both parts are empty, so that (0, -inf) is a neutral start.
+    lse : torch.Tensor, (..., L)
+        -inf where both parts are empty.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not a tensor of the shape above.
+    """
+    outs, lses = torch.stack([out_a, out_b]), torch.stack([lse_a, lse_b])  # (2, ..., L[, d_v])
+    empty = lses == -torch.inf  # (2, ..., L)
+    outs = outs.masked_fill(empty[..., None], 0)  # an empty part may hold NaN
+    shares = softmax(lses.masked_fill(empty.all(dim=0), 0), dim=0)  # (2, ..., L)
+    return (shares[..., None] * outs).sum(dim=0), logsumexp(lses, dim=0)

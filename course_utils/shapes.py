@@ -15,8 +15,11 @@ def expects(sizes=None, **shapes):
         For a method: takes ``self`` and returns the sizes it fixes, e.g. ``{"d_model": 64}``.
     **shapes : str
         For each argument its dimensions, e.g. ``q="... L d", k="... S d"``. A name that stands in
-        two places must have the same size in both; a leading ``...`` admits any dimensions there.
-        An argument that is None is left alone.
+        two places must have the same size in both; a leading ``...`` admits any dimensions there,
+        and a leading ``*name`` any that are the same wherever that name stands. An argument that
+        is None is left alone. With ``bool`` before it, as in ``mask="bool ... L S"``, the argument
+        is a boolean mask that only has to broadcast to that shape. ``dim="dim of x"`` checks an
+        int against the dimensions of x.
 
     Raises
     ------
@@ -34,8 +37,13 @@ def expects(sizes=None, **shapes):
             values = signature.bind(*args, **kwargs).arguments
             known = dict(sizes(args[0])) if sizes else {}
             for name, shape in shapes.items():
-                if values.get(name) is not None:
-                    _check(name, values[name], shape.split(), known)
+                if values.get(name) is None:
+                    continue
+                if shape.startswith("dim of "):
+                    _check_dim(name, values[name], shape[7:], values[shape[7:]])
+                else:
+                    checks = _check_mask if shape.startswith("bool ") else _check
+                    checks(name, values[name], shape.removeprefix("bool ").split(), known)
             return function(*args, **kwargs)
 
         return checked
@@ -49,14 +57,38 @@ def _check(name, tensor, dims, known):
     if not isinstance(tensor, torch.Tensor):
         kind = type(tensor).__name__
         raise TypeError(f"{name} must be a torch.Tensor of shape {written}, got {kind}")
-    free = dims[0] == "..."
-    dims = dims[1:] if free else dims
-    trailing = tuple(tensor.shape[tensor.ndim - len(dims) :])
-    fixed = {dim: known[dim] for dim in dims if dim in known}
-    fits = tensor.ndim >= len(dims) if free else tensor.ndim == len(dims)
-    if not fits or any(
-        known.setdefault(dim, n) != n for dim, n in zip(dims, trailing, strict=True)
-    ):
+    free = dims[0] == "..." or dims[0].startswith("*")
+    leading, dims = (dims[0], dims[1:]) if free else ("...", dims)
+    cut = tensor.ndim - len(dims)
+    sizes = list(zip(dims, tensor.shape[max(cut, 0) :], strict=False))
+    if leading != "...":
+        sizes.append((leading, tuple(tensor.shape[: max(cut, 0)])))
+    fixed = {dim: known[dim] for dim in [*dims, leading] if dim in known}
+    fits = cut >= 0 if free else cut == 0
+    if not fits or any(known.setdefault(dim, n) != n for dim, n in sizes):
         which = " with " + ", ".join(f"{dim} = {n}" for dim, n in fixed.items()) if fixed else ""
         got = tuple(tensor.shape)
         raise ValueError(f"{name} must have shape {written}{which}, got {got}")
+
+
+def _check_dim(name, dim, owner, tensor):
+    """Check that ``dim`` is one of a tensor's dimensions, counted from either end."""
+    if not isinstance(dim, int):
+        raise TypeError(f"{name} must be an int, got {type(dim).__name__}")
+    n = max(tensor.ndim, 1)
+    if not -n <= dim < n:
+        shape = tuple(tensor.shape)
+        raise ValueError(f"{name} must be from {-n} to {n - 1}, as {owner} is {shape}, got {dim}")
+
+
+def _check_mask(name, tensor, dims, known):
+    """Check that a boolean mask broadcasts to its last dimensions, which other arguments fix."""
+    if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.bool:
+        kind = tensor.dtype if isinstance(tensor, torch.Tensor) else type(tensor).__name__
+        raise TypeError(f"{name} must be a boolean torch.Tensor (True = may attend), got {kind}")
+    sizes = tuple(known[dim] for dim in dims if dim in known)
+    trailing = tuple(tensor.shape[max(tensor.ndim - len(sizes), 0) :])
+    # from the last dimension backwards; dimensions a small mask does not have broadcast too
+    if any(n not in (1, size) for n, size in zip(trailing[::-1], sizes[::-1], strict=False)):
+        written = f"({', '.join(dims)}) with {', '.join(f'{d} = {known[d]}' for d in dims[1:])}"
+        raise ValueError(f"{name} must broadcast to {written}, got {tuple(tensor.shape)}")
