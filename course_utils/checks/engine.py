@@ -188,12 +188,12 @@ def _judge(exercise, answer):
     if _matches(runs, exercise.expected):
         printed = any(run.printed for run in runs)
         return "correct", None, "correct" + (" (what it prints is hidden here)" if printed else "")
-    for run in runs:
-        if isinstance(run.error, Complaint):
-            return "wrong", run.error.mistake, run.error.hint
     for mistake in exercise.mistakes:
         if _matches(runs, _mistaken(exercise, mistake)):
             return "wrong", mistake.name, mistake.hint
+    for run in runs:
+        if isinstance(run.error, Complaint):
+            return "wrong", run.error.mistake, run.error.hint
     return "wrong", None, *_first_difference(exercise, runs)
 
 
