@@ -1,7 +1,7 @@
-"""Measure from key press to new pixels: the similarity explorer beside ipywidgets.interact.
+"""Measure from key press to new pixels: explorers beside the same figures by ipywidgets.interact.
 
-Both draw the same figure, in one JupyterLab, in one run, a press of each in turn. Prints medians
-and their ratio. Usage: make bench
+All live in one JupyterLab and take turns in one run. Prints medians and their ratios.
+Usage: make bench
 """
 
 import statistics
@@ -17,8 +17,8 @@ import lab  # noqa: E402
 from course_utils.authoring import KERNEL  # noqa: E402
 
 PRESSES = 40
-EXPLORER = "from course_utils.explorers import similarity_explorer\nsimilarity_explorer()"
-INTERACT = """
+EXPLORER = "from course_utils.explorers import {0}\n{0}()"
+SIMILARITY = """
 import math
 import ipywidgets as widgets
 import matplotlib.pyplot as plt
@@ -36,6 +36,34 @@ def draw(angle=60, length=1.5):
 
 widgets.interact(draw, angle=(-180, 180, 5), length=(0, 3, 0.1))
 """
+SATURATION = """
+import ipywidgets as widgets
+import matplotlib.pyplot as plt
+import torch
+
+def draw(logit_1=2.0, temperature=1.0):
+    names = [f"key {j}" for j in range(1, 6)]
+    weights = (torch.tensor([logit_1, 1.0, 0.0, -1.0, -2.0]) / temperature).softmax(dim=-1)
+    figure, (left, right) = plt.subplots(
+        1, 2, figsize=(9.5, 3.4), dpi=80, width_ratios=[1.2, 1], layout="tight"
+    )
+    left.bar_label(left.bar(names, weights), fmt="%.2f")
+    left.set(ylim=(0, 1.3), ylabel="weight")
+    jacobian = weights.diag() - weights.outer(weights)
+    image = right.imshow(jacobian, cmap="RdBu_r", vmin=-0.25, vmax=0.25)
+    right.set(xticks=range(5), xticklabels=names, yticks=range(5), yticklabels=names)
+    right.tick_params(axis="x", rotation=45)
+    figure.colorbar(image, ax=right, shrink=0.8)
+    plt.show()
+
+widgets.interact(draw, logit_1=(-100, 100, 0.5), temperature=(0.05, 5, 0.05))
+"""
+CELLS = {
+    ("similarity", "explorer"): EXPLORER.format("similarity_explorer"),
+    ("similarity", "interact"): SIMILARITY,
+    ("saturation", "explorer"): EXPLORER.format("saturation_explorer"),
+    ("saturation", "interact"): SATURATION,
+}
 
 # Press the key; once another picture has its pixels, take the time of the frame that paints it.
 PRESS = """([cell, key]) => new Promise(resolve => {
@@ -57,30 +85,31 @@ PRESS = """([cell, key]) => new Promise(resolve => {
 
 
 def main():
-    cells = [new_code_cell(EXPLORER), new_code_cell(INTERACT)]
+    cells = [new_code_cell(source) for source in CELLS.values()]
     notebook = new_notebook(cells=cells, metadata={"kernelspec": KERNEL})
+    times = {name: [] for name in CELLS}
     with tempfile.TemporaryDirectory() as folder, lab.browser() as chromium:
         if chromium is None:
             sys.exit("no Chromium was found; install one, or run: playwright install chromium")
         with lab.server(Path(folder)) as address:
             nbformat.write(notebook, Path(folder) / "course" / "bench.ipynb")
-            page = chromium.new_page(viewport={"width": 1300, "height": 1600})
+            page = chromium.new_page(viewport={"width": 1300, "height": 2400})
             lab.open_notebook(page, address, "bench.ipynb")
             lab.run_all(page)
             page.wait_for_timeout(2000)
-            times = {0: [], 1: []}
             for press in range(PRESSES + 5):  # the first five warm up
-                for cell in times:
-                    took = page.evaluate(
-                        PRESS, [cell, "ArrowRight" if press % 8 < 4 else "ArrowLeft"]
-                    )
-                    times[cell] += [took] if press >= 5 else []
+                key = "ArrowRight" if press % 8 < 4 else "ArrowLeft"
+                for place, name in enumerate(CELLS):
+                    took = page.evaluate(PRESS, [place, key])
+                    times[name] += [took] if press >= 5 else []
                     page.wait_for_timeout(50)
-    explorer, interact = (statistics.median(each) for each in times.values())
     print(f"key press to new pixels, median of {PRESSES}, in milliseconds")
-    print(f"  explorer  {explorer:6.1f}")
-    print(f"  interact  {interact:6.1f}")
-    print(f"  ratio     {explorer / interact:6.2f}")
+    for figure in ["similarity", "saturation"]:
+        explorer, interact = (
+            statistics.median(times[figure, way]) for way in ("explorer", "interact")
+        )
+        ratio = explorer / interact
+        print(f"{figure}: explorer {explorer:.1f}, interact {interact:.1f}, ratio {ratio:.2f}")
 
 
 if __name__ == "__main__":
