@@ -83,7 +83,7 @@ def refresh(path):
         notebook,
         kernel_name="python3",
         record_timing=False,
-        coalesce_streams=True,
+        coalesce_streams=True,  # else slow cells print in as many pieces as they take
         resources={"metadata": {"path": str(path.parent)}},  # as JupyterLab does
     ).execute()
     for cell in notebook.cells:
