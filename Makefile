@@ -12,8 +12,7 @@ help:  ## show this menu
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 lab: $(STAMP)  ## install what is missing and open the course in JupyterLab
-	$(BIN)/jupyter lab $(AS_ROOT) --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb \
-		--ServerApp.kernel_websocket_connection_class=course_utils.server.PromptConnection
+	$(BIN)/jupyter lab $(AS_ROOT) --config=course_utils/jupyter_config.py
 
 test: $(STAMP) .venv/browser  ## check everything: style, code, notebooks, exercises, browser
 	$(BIN)/ruff check .

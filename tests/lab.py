@@ -54,10 +54,8 @@ def server(folder):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--port={port}"]
+    command += [f"--config={ROOT / 'course_utils' / 'jupyter_config.py'}"]
     command += ["--IdentityProvider.token=", "--LabApp.expose_app_in_browser=True"]
-    command += [
-        "--ServerApp.kernel_websocket_connection_class=course_utils.server.PromptConnection"
-    ]
     environment = os.environ | private
     with open(folder / "server.log", "w") as log:
         process = subprocess.Popen(

@@ -45,6 +45,11 @@ def test_a_lesson_runs_from_top_to_bottom(page, address, lesson):
     assert page.locator(".jupyter-widgets-error-widget").count() == 0
 
 
+def test_the_course_opens_on_lesson_00(page, address):
+    page.goto(address)
+    page.get_by_role("heading", name="00 · Start here: why attention?").wait_for(timeout=60_000)
+
+
 def test_a_key_press_on_a_slider_changes_picture_and_words(page, address):
     lab.open_notebook(page, address, "notebooks/01_dot_product_similarity.ipynb")
     lab.run_all(page)

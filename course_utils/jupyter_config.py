@@ -1,4 +1,7 @@
-"""How `make lab` serves kernels: without the pause that TCP puts between small messages."""
+"""How the course starts JupyterLab: jupyter lab --config=course_utils/jupyter_config.py
+
+It opens lesson 00, and lets explorers answer without the pause that TCP puts between messages.
+"""
 
 from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebsocketConnection
 
@@ -14,3 +17,8 @@ class PromptConnection(ZMQChannelsWebsocketConnection):
     async def connect(self):
         self.websocket_handler.set_nodelay(True)
         await super().connect()
+
+
+c = get_config()  # noqa: F821 (Jupyter provides it)
+c.ServerApp.kernel_websocket_connection_class = PromptConnection
+c.LabApp.default_url = "/lab/tree/notebooks/00_start_here.ipynb"
