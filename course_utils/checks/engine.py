@@ -97,6 +97,15 @@ class Exercise:
         """The reference's result on every probe."""
         return [self.run(self.reference, *args)[0] for args in self.probes()]
 
+    @functools.cached_property
+    def mistaken(self):
+        """What each known mistake gives on every probe: results, or errors."""
+        return {mistake: self._outcomes(mistake.answer) for mistake in self.mistakes}
+
+    def _outcomes(self, answer):
+        runs = [sandbox.call(self.run, answer, *args) for args in self.probes()]
+        return [run.error if run.error is not None else run.value[0] for run in runs]
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -188,19 +197,34 @@ def _judge(exercise, answer):
     if _matches(runs, exercise.expected):
         printed = any(run.printed for run in runs)
         return "correct", None, "correct" + (" (what it prints is hidden here)" if printed else "")
-    for mistake in exercise.mistakes:
-        if _matches(runs, _mistaken(exercise, mistake)):
+    for mistake, targets in exercise.mistaken.items():
+        if _matches(runs, targets):
             return "wrong", mistake.name, mistake.hint
     for run in runs:
         if isinstance(run.error, Complaint):
             return "wrong", run.error.mistake, run.error.hint
+    if likely := _most_alike(runs, exercise):
+        return "wrong", likely.name, likely.hint
     return "wrong", None, *_first_difference(exercise, runs)
 
 
-def _mistaken(exercise, mistake):
-    """Return what a known mistake gives on every probe: results, or errors."""
-    runs = [sandbox.call(exercise.run, mistake.answer, *args) for args in exercise.probes()]
-    return [run.error if run.error is not None else run.value[0] for run in runs]
+def _most_alike(runs, exercise):
+    """Return the mistake that explains most of the wrong results, if it explains over half.
+
+    Two mistakes at once, or one that also shows in a special input, match no mistake everywhere.
+    """
+
+    def alike(targets):
+        pairs = zip(runs, targets, strict=True)
+        return [run.error is None and _matches([run], [target]) for run, target in pairs]
+
+    right = alike(exercise.expected)
+    explained = {
+        mistake: sum(same and not fine for same, fine in zip(alike(targets), right, strict=True))
+        for mistake, targets in exercise.mistaken.items()
+    }
+    best = max(explained, key=explained.get, default=None)
+    return best if best and explained[best] > right.count(False) / 2 else None
 
 
 def _matches(runs, targets):

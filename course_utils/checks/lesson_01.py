@@ -1,6 +1,7 @@
 """Lesson 01's exercises: dot products, other metrics, soft lookup, self-attention."""
 
 import itertools
+import re
 
 import torch
 import torch.nn.functional as F
@@ -79,6 +80,21 @@ def cosine_of_the_angle(a, b):
     return (a * b).sum() / (a.norm() * b.norm())
 
 
+@dot_product.mistake("the total lost its sign; opposite directions must give a negative number")
+def total_without_sign(a, b):
+    return (a * b).sum().abs()
+
+
+@dot_product.mistake("that is the squared distance; a dot product multiplies, it does not subtract")
+def squared_differences(a, b):
+    return (a - b).square().sum()
+
+
+@dot_product.mistake("the products are multiplied with each other; add them up")
+def products_multiplied(a, b):
+    return (a * b).prod()
+
+
 # 1.2 dot_product_scores
 
 scores = Exercise("1.2", dot_product_scores, queries_and_keys, names="L S")
@@ -138,6 +154,24 @@ def mixes_batch_items(q, k):
 @scores.mistake("queries are compared with queries: the second factor should be k")
 def queries_with_queries(q, k):
     return q @ q.transpose(-2, -1)
+
+
+@scores.mistake("keys are compared with keys: the first factor should be q")
+def keys_with_keys(q, k):
+    return k @ k.transpose(-2, -1)
+
+
+@scores.mistake(
+    "right shape, wrong numbers: reshape and view re-read the entries of k in order, they do not "
+    "exchange rows and columns; use .transpose(-2, -1)"
+)
+def reshaped_not_transposed(q, k):
+    return q @ k.reshape(*k.shape[:-2], k.shape[-1], k.shape[-2])
+
+
+@scores.mistake("negative products lost their sign; opposite directions must count against")
+def absolute_scores(q, k):
+    return dot_product_scores(q, k).abs()
 
 
 # 1.3 cosine_similarity
@@ -214,6 +248,19 @@ def transposed_cosines(q, k):
 )
 def rows_paired_one_to_one(q, k):
     return F.cosine_similarity(q, k, dim=-1)
+
+
+@cosines.mistake(
+    "right for matrices, wrong with leading dimensions: F.normalize works along dimension 1 unless "
+    "told dim=-1"
+)
+def normalised_along_dimension_1(q, k):
+    return dot_product_scores(F.normalize(q, dim=1), F.normalize(k, dim=1))
+
+
+@cosines.mistake("that is the angle; its cosine is asked, without the acos")
+def angle_not_cosine(q, k):
+    return attention.cosine_similarity(q, k).clamp(-1, 1).acos()
 
 
 # 1.4 euclidean_distance
@@ -302,6 +349,18 @@ def row_minus_row(q, k):
     return (q - k).norm(dim=-1)
 
 
+@distances.mistake("‖k‖² is missing: ‖q−k‖² = ‖q‖² + ‖k‖² − 2 q·k")
+def key_square_missing(q, k):
+    squares = q.square().sum(-1, keepdim=True) - 2 * dot_product_scores(q, k)
+    return squares.clamp(min=0).sqrt()
+
+
+@distances.mistake("‖q‖² is missing: ‖q−k‖² = ‖q‖² + ‖k‖² − 2 q·k")
+def query_square_missing(q, k):
+    squares = k.square().sum(-1)[..., None, :] - 2 * dot_product_scores(q, k)
+    return squares.clamp(min=0).sqrt()
+
+
 # 1.5 nearest_key
 
 METRICS = {
@@ -325,7 +384,18 @@ def _each_metric():
     return [(q, k, metric) for q, k in [*pairs, batched] for metric in METRICS]
 
 
-nearest = Exercise("1.5", nearest_key, _each_metric, names="L")
+VALUES_NOT_POSITIONS = "those are the best values; their positions are asked: argmax, not max"
+
+
+def _positions(answer, *args):
+    """Call the answer; whatever has a fraction is no position."""
+    results = call_with_clones(answer, *args)
+    if isinstance(results[0], torch.Tensor) and results[0].is_floating_point():
+        raise Complaint("value not position", VALUES_NOT_POSITIONS)
+    return results
+
+
+nearest = Exercise("1.5", nearest_key, _each_metric, names="L", run=_positions)
 
 
 @nearest.mistake(
@@ -355,10 +425,9 @@ def query_for_each_key(q, k, metric):
     return METRICS[metric](q, k).argmax(dim=-2)
 
 
-@nearest.mistake("those are the best values; their positions are asked: argmax, not max")
+@nearest.mistake(VALUES_NOT_POSITIONS)
 def value_not_position(q, k, metric):
-    best = METRICS[metric](q, k).amax(dim=-1)
-    return best.abs() if metric == "euclidean" else best
+    return METRICS[metric](q, k).amax(dim=-1)
 
 
 @nearest.mistake("it uses the dot product whatever the metric says")
@@ -536,6 +605,33 @@ def softmax_over_all_pairs(q, k, v):
     return scores.flatten(-2).softmax(dim=-1).view_as(scores) @ v
 
 
+@lookup.mistake("scores are divided by d before the softmax; here plain products are asked")
+def scores_divided_by_d(q, k, v):
+    return (dot_product_scores(q, k) / q.shape[-1]).softmax(dim=-1) @ v
+
+
+@lookup.mistake(
+    "sigmoid makes each weight on its own, so they do not sum to 1; softmax shares 1 among keys"
+)
+def sigmoid_in_place_of_softmax(q, k, v):
+    return dot_product_scores(q, k).sigmoid() @ v
+
+
+@lookup.mistake("relu drops negative scores and does not make weights that sum to 1; use softmax")
+def relu_in_place_of_softmax(q, k, v):
+    return dot_product_scores(q, k).relu() @ v
+
+
+@lookup.mistake("softmax once too often: the output is a mixture of values, not a distribution")
+def softmax_of_the_output(q, k, v):
+    return soft_lookup(q, k, v).softmax(dim=-1)
+
+
+@lookup.mistake("the weights come from distances; dot products are asked")
+def scored_by_distance(q, k, v):
+    return (-euclidean_distance(q, k)).softmax(dim=-1) @ v
+
+
 # 1.8 project_qkv
 
 
@@ -610,6 +706,16 @@ def joined_into_one(x, W_q, W_k, W_v):
     return torch.cat([x @ W_q, x @ W_k, x @ W_v], dim=-1)
 
 
+@projections.mistake("the values come from W_q: values have a matrix of their own, W_v")
+def values_from_queries(x, W_q, W_k, W_v):
+    return x @ W_q, x @ W_k, x @ W_q
+
+
+@projections.mistake("only the queries are returned; return q, k, v, all three")
+def only_queries(x, W_q, W_k, W_v):
+    return x @ W_q
+
+
 # 1.9 SelfAttention
 
 
@@ -653,28 +759,36 @@ def _self_attention_outputs(answer, widths, matrices, x):
 def _readings(module, matrices):
     """Load our matrices into a module once for each way its layers may be meant.
 
-    Layers named W_q, W_k, W_v, W_o are taken at their word. Otherwise the last fitting layer is the
-    output projection, and the rows of the others, in order, are split among q, k and v in every
-    order that fits: one fused layer and three separate ones are both right. Biases become 0.
+    Layers with names such as W_q, key, to_v or out_proj are taken at their word. Otherwise the last
+    is the output projection, and the rows of the others, in order, are split among q, k and v in
+    every order that fits: one fused layer and three separate ones are both right. Biases become 0.
     """
-    layers = [each for each in module.modules() if isinstance(each, torch.nn.Linear)]
-    linear = {layer.weight for layer in layers}
-    loose = [p for p in module.parameters() if p.ndim == 2 and p not in linear]
+    targets = {}
     with torch.no_grad():
-        for layer in layers:
-            if layer.bias is not None:
-                layer.bias.zero_()
-        by_name = [getattr(module, name, None) for name in matrices]
-        if all(isinstance(each, torch.nn.Linear) for each in by_name):
-            targets = [each.weight for each in by_name]
-            orders = [tuple(matrices)]
-        else:
-            # A bare nn.Parameter is (in, out), for x @ W; its transpose is a view we can write to.
-            targets = [layer.weight for layer in layers] + [p.T for p in loose]
-            orders = [(*qkv, "W_o") for qkv in itertools.permutations(("W_q", "W_k", "W_v"))]
+        for name, parameter in module.named_parameters():
+            owner, _, leaf = name.rpartition(".")
+            linear = isinstance(module.get_submodule(owner), torch.nn.Linear)
+            if linear and leaf == "bias":
+                parameter.zero_()
+            elif parameter.ndim == 2:
+                # A bare nn.Parameter is (in, out), for x @ W; its transpose is a view to write to.
+                targets[owner if linear else leaf] = parameter.data if linear else parameter.data.T
+        by_role = {_role(name): target for name, target in targets.items()}
+        orders = [(*qkv, "W_o") for qkv in itertools.permutations(("W_q", "W_k", "W_v"))]
+        if set(by_role) == set(matrices) and len(targets) == len(matrices):
+            targets, orders = {role: by_role[role] for role in matrices}, [tuple(matrices)]
         for order in orders:
-            if _fill([t.data for t in targets], [matrices[name] for name in order]):
+            if _fill(targets.values(), [matrices[name] for name in order]):
                 yield
+
+
+def _role(name):
+    """Return "W_q" for names such as q, W_q, Wq, to_q, query or q_proj; likewise W_k, W_v, W_o."""
+    bare = re.sub(
+        r"^(to|w)_?|_?(w|proj|projection|linear|layer)$", "", name.rsplit(".")[-1].lower()
+    )
+    words = {"q": "query", "k": "key", "v": "value", "o": "output"}
+    return next((f"W_{q}" for q, word in words.items() if bare and word.startswith(bare)), None)
 
 
 def _fill(targets, matrices):
@@ -794,3 +908,53 @@ class weights_first(_Variant):
 class transposes_the_batch(_Variant):
     def scores(self, q, k):
         return q @ k.permute(*reversed(range(k.ndim))) / q.shape[-1] ** 0.5
+
+
+@self_attention.mistake("divided by √L, the number of tokens; the width of the keys is meant, √d_k")
+class scaled_by_root_L(_Variant):
+    def scores(self, q, k):
+        return dot_product_scores(q, k) / q.shape[-2] ** 0.5
+
+
+@self_attention.mistake("the weights are transposed before they mix the values: weights @ v")
+class weights_transposed(_Variant):
+    def forward(self, x):
+        weights = self.weights(self.scores(self.W_q(x), self.W_k(x)))
+        return self.result(weights.transpose(-2, -1) @ self.W_v(x), weights)
+
+
+@self_attention.mistake("the values are not mixed: multiply them by the weights, weights @ v")
+class values_not_mixed(_Variant):
+    def forward(self, x):
+        weights = self.weights(self.scores(self.W_q(x), self.W_k(x)))
+        return self.result(self.W_v(x), weights)
+
+
+@self_attention.mistake("exp is there, but rows do not sum to 1: divide by the sum over the keys")
+class weights_not_normalised(_Variant):
+    def weights(self, scores):
+        return scores.exp()
+
+
+@self_attention.mistake(
+    "divided by √d_k after the softmax, so that rows do not sum to 1: do it before"
+)
+class scaled_after_softmax(_Variant):
+    def forward(self, x):
+        q, k = self.W_q(x), self.W_k(x)
+        weights = dot_product_scores(q, k).softmax(dim=-1) / q.shape[-1] ** 0.5
+        return self.result(weights @ self.W_v(x), weights)
+
+
+@self_attention.mistake("later tokens are masked out; here every token may see every other")
+class masked_to_the_past(_Variant):
+    def weights(self, scores):
+        future = torch.ones_like(scores).triu(1).bool()
+        return scores.masked_fill(future, -torch.inf).softmax(dim=-1)
+
+
+@self_attention.mistake("the input is added to the output; no residual connection is asked here")
+class input_added(_Variant):
+    def forward(self, x):
+        output, weights = super().forward(x)
+        return x + output, weights

@@ -125,6 +125,23 @@ class Matrices(nn.Module):
         return [w @ v @ self.Wo, w]
 
 
+class OutputFirst(nn.Module):
+    def __init__(self, d_model, d_k=None, d_v=None):
+        super().__init__()
+        d_k = d_k or d_model
+        d_v = d_v or d_k
+        self.out_proj = nn.Linear(d_v, d_model)
+        self.v_proj = nn.Linear(d_model, d_v)
+        self.k_proj = nn.Linear(d_model, d_k)
+        self.q_proj = nn.Linear(d_model, d_k)
+
+    def forward(self, x):
+        q, k = self.q_proj(x), self.k_proj(x)
+        q, k = q * q.shape[-1] ** -0.25, k * k.shape[-1] ** -0.25
+        weights = (q @ k.mT).log_softmax(-1).exp()
+        return self.out_proj(weights @ self.v_proj(x)), weights
+
+
 class ThroughSdpa(Named):
     def forward(self, x):
         q, k, v = self.query(x), self.key(x), self.value(x)
@@ -185,7 +202,7 @@ RIGHT = {
         ),
         lambda x, a, b, c: tuple(F.linear(x, w.T) for w in (a, b, c)),
     ],
-    "SelfAttention": [Named, Fused, FusedOtherOrder, Matrices, ThroughSdpa],
+    "SelfAttention": [Named, Fused, FusedOtherOrder, Matrices, OutputFirst, ThroughSdpa],
 }
 
 
@@ -228,6 +245,13 @@ class ColumnSoftmax(Named):
         return self.out(w @ self.value(x)), w
 
 
+class Swapped(OutputFirst):
+    def forward(self, x):
+        q, k = self.q_proj(x), self.k_proj(x)
+        weights = (k @ q.mT / q.shape[-1] ** 0.5).softmax(-1)
+        return self.out_proj(weights @ self.v_proj(x)), weights
+
+
 class NoOutput(nn.Module):
     def __init__(self, d_model, d_k=None, d_v=None):
         super().__init__()
@@ -243,7 +267,20 @@ class NoOutput(nn.Module):
         return w @ self.W_v(x), w
 
 
+class OverTheFirstDimension(Named):
+    def forward(self, x):
+        q = self.query(x)
+        w = (q @ self.key(x).mT / q.shape[-1] ** 0.5).softmax(0)
+        return self.out(w @ self.value(x)), w
+
+
+def key_lengths_forgotten_and_no_limit(q, k):
+    return q @ k.mT / q.norm(dim=-1, keepdim=True)
+
+
 WRONG = [
+    ("SelfAttention", "softmax over the queries", OverTheFirstDimension),
+    ("cosine_similarity", "only query normalised", key_lengths_forgotten_and_no_limit),
     ("dot", "returned too early", returned_inside_the_loop),
     ("dot", "total replaced", replaced_in_the_loop),
     ("dot", "products not added", lambda a, b: torch.mul(a, b)),
@@ -286,11 +323,15 @@ WRONG = [
     ("project_qkv", "matrices transposed", lambda x, a, b, c: (x @ a.T, x @ b.T, x @ c.T)),
     ("SelfAttention", "not scaled", NoScale),
     ("SelfAttention", "softmax over the queries", ColumnSoftmax),
+    ("SelfAttention", "keys ask queries", Swapped),
     ("SelfAttention", "unexpected parameters", NoOutput),
 ]
 
 HINTS = {
     "dot": {
+        "total without sign": "must give a negative number",
+        "squared differences": "it does not subtract",
+        "products multiplied": "add them up",
         "products not added": "add them up",
         "mean of products": "a dot product is their sum",
         "product of sums": "position by position",
@@ -303,6 +344,9 @@ HINTS = {
         "cosine of the angle": "divided by both lengths",
     },
     "dot_product_scores": {
+        "keys with keys": "first factor should be q",
+        "reshaped not transposed": "re-read the entries of k in order",
+        "absolute scores": "lost their sign",
         "transposed": "rows are queries, columns are keys",
         "key not transposed": "k is not transposed",
         "entry by entry": "every query must meet every key",
@@ -315,6 +359,8 @@ HINTS = {
         "queries with queries": "second factor should be k",
     },
     "cosine_similarity": {
+        "normalised along dimension 1": "along dimension 1",
+        "angle not cosine": "without the acos",
         "not divided": "divide by the lengths of both",
         "only query normalised": "divide by the key's as well",
         "only key normalised": "divide by the query's as well",
@@ -328,6 +374,8 @@ HINTS = {
         "rows paired one to one": "pairs rows one to one",
     },
     "euclidean_distance": {
+        "key square missing": "‖k‖² is missing",
+        "query square missing": "‖q‖² is missing",
         "squared distance": "take the square root",
         "plus cross term": "the sign of the cross term",
         "cross term once": "counts twice",
@@ -358,6 +406,11 @@ HINTS = {
         "cosine and distance agree": "cosine and distance choose the same",
     },
     "soft_lookup": {
+        "scores divided by d": "divided by d before",
+        "sigmoid in place of softmax": "softmax shares 1 among keys",
+        "relu in place of softmax": "relu drops negative",
+        "softmax of the output": "once too often",
+        "scored by distance": "dot products are asked",
         "softmax over queries": "over the keys must sum to 1",
         "no softmax": "turn them into weights with softmax",
         "hard lookup": "the best key's value alone",
@@ -370,6 +423,8 @@ HINTS = {
         "softmax over all pairs": "all pairs at once",
     },
     "project_qkv": {
+        "values from queries": "the values come from W_q",
+        "only queries": "all three",
         "matrix on the left": "so x @ W",
         "matrices transposed": "need no transpose",
         "values from keys": "W_v",
@@ -380,6 +435,13 @@ HINTS = {
         "joined into one": "three tensors are asked",
     },
     "SelfAttention": {
+        "scaled by root L": "√L",
+        "weights transposed": "transposed before they mix",
+        "values not mixed": "not mixed",
+        "weights not normalised": "do not sum to 1: divide",
+        "scaled after softmax": "after the softmax",
+        "masked to the past": "later tokens are masked",
+        "input added": "no residual",
         "not scaled": "not divided by √d_k",
         "scaled by d k": "the square root is missing",
         "scaled by root d model": "so √d_k",
