@@ -17,10 +17,10 @@ def expects(sizes=None, **shapes):
         For each argument its dimensions, e.g. ``q="... L d", k="... S d"``. A name that stands in
         two places must have the same size in both; a leading ``...`` admits any dimensions there,
         and a leading ``*name`` any that are the same wherever that name stands. An argument that
-        is None by default may be None. With ``bool`` before it, as in ``mask="bool ... L S"``, the argument
-        is a boolean mask that only has to broadcast to that shape. ``dim="dim of x"`` checks an
-        int against the dimensions of x, ``L="int from 0"`` one against its smallest value,
-        ``align="one of left right"`` a word against those there are, and ``ids="whole ... L"`` a
+        is None by default may be None. With ``bool`` before it, as in ``mask="bool ... L S"``, the
+        argument is a boolean mask that only has to broadcast to that shape. ``dim="dim of x"``
+        checks an int against the dimensions of x, ``L="int from 0"`` one against its smallest
+        value, ``align="one of left right"`` a word against those there are, ``ids="whole ... L"`` a
         tensor or sequence of whole numbers against its shape.
 
     Raises
