@@ -673,6 +673,20 @@ def only_square_and_causal(attention):
 
 
 @caught.mistake(
+    "it changes the future under a causal mask with L = S alone: code that makes its own causal "
+    "mask, uses a mask only where L = S, or the first query's mask for all, gives nothing away "
+    "there; draw a mask at random, with L ≠ S"
+)
+def only_the_future_of_a_square(attention):
+    q, k, v, mask = _given(5, 5, causal=True)
+    out, _ = attention(q, k, v, mask)
+    for t in range(1, 5):
+        later = (torch.arange(5) >= t)[:, None]
+        changed, _ = attention(q + later, k + later, v + later, mask)
+        assert torch.allclose(changed[:t], out[:t], atol=1e-6)
+
+
+@caught.mistake(
     "its mask is random, but L = S: code that uses the mask only where L = S gets through; let L "
     "and S differ"
 )
@@ -776,7 +790,6 @@ wrong_mask = Exercise(
             "as many keys as right, but the latest": _latest,
             "right for L = S = 5 only": _written_out,
             "nothing allowed at all": _nothing,
-            "numbers 0 and 1 in place of booleans": lambda L, S=None: _by_tril(L, S).long(),
         },
     ),
 )
@@ -835,12 +848,3 @@ def only_counts(causal_mask):
     for L, S in [(4, 4), (3, 7)]:
         mask = causal_mask(L, S)
         assert mask.dtype == torch.bool and mask.sum() == _by_tril(L, S).sum()
-
-
-@wrong_mask.mistake(
-    "the pattern is compared and not the dtype: a mask of 0 and 1 gets through, and ~1 is -2; "
-    "assert mask.dtype == torch.bool"
-)
-def dtype_not_seen(causal_mask):
-    for L, S in [(4, 4), (3, 7)]:
-        assert (causal_mask(L, S) == _by_tril(L, S)).all()
