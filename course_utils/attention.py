@@ -149,41 +149,6 @@ class SelfAttention(nn.Module):
 # Lesson 02: variance and scaling
 
 
-@expects(q="... L d_k", k="... S d_k", v="... S d_v", mask="bool ... L S")
-def attention(q, k, v, mask=None, scale=None):
-    """Mix the values by how well each query fits each key: softmax(QKᵀ · scale)V.
-
-    Vaswani et al., "Attention is all you need", 2017, equation 1.
-
-    Parameters
-    ----------
-    q : torch.Tensor, (..., L, d_k)
-    k : torch.Tensor, (..., S, d_k)
-    v : torch.Tensor, (..., S, d_v)
-    mask : torch.Tensor of bool, broadcastable to (..., L, S), optional
-        True = may attend.
-    scale : float, optional
-        What the scores are multiplied by; 1/√d_k if not given.
-
-    Returns
-    -------
-    output : torch.Tensor, (..., L, d_v)
-    weights : torch.Tensor, (..., L, S)
-        0 or more; the weights of each query sum to 1.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If q, k, v or mask is not a tensor of the shape above, or mask is not boolean.
-    """
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
-    scores = dot_product_scores(q, k) * scale  # (..., L, S)
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -torch.inf)  # a later lesson is about masks
-    weights = scores.softmax(dim=-1)  # (..., L, S), rows sum to 1
-    return weights @ v, weights
-
-
 @expects(weights="... S")
 def entropy(weights):
     """Return how evenly each row of weights is spread: -Σ p ln p, in nats.
@@ -383,3 +348,184 @@ def merge(out_a, lse_a, out_b, lse_b):
     outs = outs.masked_fill(empty[..., None], 0)  # an empty part may hold NaN
     shares = softmax(lses.masked_fill(empty.all(dim=0), 0), dim=0)  # (2, ..., L)
     return (shares[..., None] * outs).sum(dim=0), logsumexp(lses, dim=0)
+
+
+# Lesson 04: masking
+
+
+@expects(L="int from 0", S="int from 0", align="one of lower_right upper_left")
+def causal_mask(L, S=None, *, align="lower_right"):
+    """Return which keys a query may see if none may lie in its future, itself included.
+
+    Parameters
+    ----------
+    L, S : int
+        Numbers of queries and keys; S is L if not given.
+    align : {"lower_right", "upper_left"}
+        Where queries stand among more keys. "lower_right": the last query at the last key, as in
+        decoding with a cache, where the keys before are the past; if there are fewer keys than
+        queries, the first queries see nothing. "upper_left": the first query at the first key, as
+        `is_causal` of PyTorch's scaled_dot_product_attention.
+
+    Returns
+    -------
+    torch.Tensor of bool, (L, S)
+        True = may attend.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If L or S is not a whole number from 0, or align is another word.
+    """
+    S = L if S is None else S
+    offset = S - L if align == "lower_right" else 0
+    here = torch.arange(L)[:, None] + offset  # (L, 1), where each query stands among the keys
+    return torch.arange(S) <= here  # (L, S)
+
+
+@expects(lengths="whole B", S="int from 0")
+def padding_mask(lengths, S):
+    """Return which keys hold tokens, where sequences are filled up at their end to S.
+
+    Parameters
+    ----------
+    lengths : torch.Tensor of int, or sequence of int, (B,)
+        How many tokens each sequence holds.
+    S : int
+        The width they are filled up to.
+
+    Returns
+    -------
+    torch.Tensor of bool, (B, 1, 1, S)
+        True = may attend; broadcasts over heads and queries.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If lengths are not whole numbers in one dimension, or S is not a whole number from 0.
+    """
+    lengths = torch.as_tensor(lengths)[:, None, None, None]  # (B, 1, 1, 1)
+    return torch.arange(S, device=lengths.device) < lengths  # (B, 1, 1, S)
+
+
+@expects(L="int from 0", window="int from 1")
+def sliding_window_mask(L, window):
+    """Return which keys a query may see if it sees itself and the window - 1 tokens before it.
+
+    Beltagy, Peters and Cohan, "Longformer", 2020, section 3.1, there to both sides.
+
+    Parameters
+    ----------
+    L : int
+        Number of tokens.
+    window : int
+        1 or more; from L on it is the causal mask.
+
+    Returns
+    -------
+    torch.Tensor of bool, (L, L)
+        True = may attend.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If L is not a whole number from 0, or window not one from 1.
+    """
+    back = torch.arange(L)[:, None] - torch.arange(L)  # (L, L), how far back key j lies
+    return (0 <= back) & (back < window)
+
+
+@expects(L="int from 0", prefix="int from 0")
+def prefix_mask(L, prefix):
+    """Return which keys a query may see if the first ``prefix`` are open to all, the rest causal.
+
+    Raffel et al., "Exploring the limits of transfer learning" (T5), 2019, section 3.2.1.
+
+    Parameters
+    ----------
+    L : int
+        Number of tokens.
+    prefix : int
+        0 gives the causal mask, L or more a mask that allows everything.
+
+    Returns
+    -------
+    torch.Tensor of bool, (L, L)
+        True = may attend.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If L or prefix is not a whole number from 0.
+    """
+    return causal_mask(L) | (torch.arange(L) < prefix)  # (L, L) | (L,) -> (L, L)
+
+
+@expects(ids="whole ... L")
+def document_mask(ids):
+    """Return which keys belong to the query's own document, before it and after it.
+
+    Several documents packed into one row stay apart; ``& causal_mask(L)`` hides the future too.
+
+    Parameters
+    ----------
+    ids : torch.Tensor of int, or sequence of int, (..., L)
+        The number of each token's document. Equal numbers need not be neighbours.
+
+    Returns
+    -------
+    torch.Tensor of bool, (..., L, L)
+        True = may attend. For ids (B, L) and heads, insert their dimension: ``[:, None]``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If ids are not whole numbers in at least one dimension.
+    """
+    ids = torch.as_tensor(ids)
+    return ids[..., :, None] == ids[..., None, :]  # (..., L, 1) == (..., 1, L) -> (..., L, L)
+
+
+@expects(q="... L d_k", k="... S d_k", v="... S d_v", mask="bool ... L S")
+def attention(q, k, v, mask=None, scale=None):
+    """Mix the values by how well each query fits each key it may see: softmax(QKᵀ · scale)V.
+
+    Vaswani et al., "Attention is all you need", 2017, equation 1 and section 3.2.3.
+
+    Parameters
+    ----------
+    q : torch.Tensor, (..., L, d_k)
+    k : torch.Tensor, (..., S, d_k)
+    v : torch.Tensor, (..., S, d_v)
+    mask : torch.Tensor of bool, broadcastable to (..., L, S), optional
+        True = may attend.
+    scale : float, optional
+        What the scores are multiplied by; 1/√d_k if not given.
+
+    Returns
+    -------
+    output : torch.Tensor, (..., L, d_v)
+    weights : torch.Tensor, (..., L, S)
+        0 or more, exactly 0 where the mask forbids; the weights of each query sum to 1. A query
+        with nothing allowed has weights and output of zeros, as in PyTorch's
+        scaled_dot_product_attention, and passes no gradient.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If q, k, v or mask is not a tensor of the shape above, or mask is not boolean.
+
+    Notes
+    -----
+    A value that is NaN or infinite reaches the output even where the mask forbids it: 0 × NaN is
+    NaN.
+    """
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    scores = dot_product_scores(q, k) * scale  # (..., L, S)
+    if mask is None:
+        weights = scores.softmax(dim=-1)  # (..., L, S), rows sum to 1
+    else:
+        empty = ~mask.any(dim=-1, keepdim=True)  # (..., L, 1), queries with nothing allowed
+        scores = scores.masked_fill(~mask, -torch.inf).masked_fill(empty, 0)  # no row of all -inf
+        weights = scores.softmax(dim=-1).masked_fill(empty, 0)
+    return weights @ v, weights

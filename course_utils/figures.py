@@ -110,6 +110,40 @@ def heatmap(weights, *, queries=None, keys=None, kind="weights", title=None, ax=
     return ax
 
 
+def mask_pattern(mask, *, title=None, ax=None):
+    """Draw a mask: light where a query may see a key, dark where not.
+
+    Parameters
+    ----------
+    mask : torch.Tensor or array of bool, (L, S)
+    title : str, optional
+    ax : matplotlib.axes.Axes, optional
+        A new figure if not given.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    ValueError
+        If mask is not a matrix.
+    """
+    values = _matrix(mask, "mask")
+    rows, columns = values.shape
+    if ax is None:
+        _, ax = plt.subplots(figsize=(1 + 0.35 * columns, 0.8 + 0.35 * rows))
+    edges = np.arange(columns + 1) - 0.5, np.arange(rows + 1) - 0.5
+    ax.pcolormesh(*edges, values, cmap=SEQUENTIAL, vmin=0, vmax=1, edgecolors="w", linewidth=0.5)
+    ax.set(xticks=range(columns), yticks=range(rows), aspect="equal", title=title)
+    ax.set(xlabel="keys", ylabel="queries")
+    ax.invert_yaxis()
+    counts = ", ".join(f"{count:.0f}" for count in values.sum(axis=1))
+    text = f"{rows}×{columns} mask; keys allowed to each query: {counts}"
+    ax.description = f"{title}: {text}" if title else text
+    return ax
+
+
 def arrows(vectors, *, labels, ax=None):
     """Draw vectors in the plane as arrows from the origin.
 

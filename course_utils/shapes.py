@@ -17,9 +17,11 @@ def expects(sizes=None, **shapes):
         For each argument its dimensions, e.g. ``q="... L d", k="... S d"``. A name that stands in
         two places must have the same size in both; a leading ``...`` admits any dimensions there,
         and a leading ``*name`` any that are the same wherever that name stands. An argument that
-        is None is left alone. With ``bool`` before it, as in ``mask="bool ... L S"``, the argument
-        is a boolean mask that only has to broadcast to that shape. ``dim="dim of x"`` checks an
-        int against the dimensions of x.
+        is None by default may be None. With ``bool`` before it, as in ``mask="bool ... L S"``, the
+        argument is a boolean mask that only has to broadcast to that shape. ``dim="dim of x"``
+        checks an int against the dimensions of x, ``L="int from 0"`` one against its smallest
+        value, ``align="one of left right"`` a word against those there are, ``ids="whole ... L"`` a
+        tensor or sequence of whole numbers against its shape.
 
     Raises
     ------
@@ -37,13 +39,16 @@ def expects(sizes=None, **shapes):
             values = signature.bind(*args, **kwargs).arguments
             known = dict(sizes(args[0])) if sizes else {}
             for name, shape in shapes.items():
-                if values.get(name) is None:
+                optional = signature.parameters[name].default is None
+                if name not in values or values[name] is None and optional:
                     continue
+                kind, *words = shape.split()
                 if shape.startswith("dim of "):
-                    _check_dim(name, values[name], shape[7:], values[shape[7:]])
+                    _check_dim(name, values[name], words[1], values[words[1]])
+                elif kind in OTHERS:
+                    OTHERS[kind](name, values[name], words, known)
                 else:
-                    checks = _check_mask if shape.startswith("bool ") else _check
-                    checks(name, values[name], shape.removeprefix("bool ").split(), known)
+                    _check(name, values[name], [kind, *words], known)
             return function(*args, **kwargs)
 
         return checked
@@ -92,3 +97,32 @@ def _check_mask(name, tensor, dims, known):
     if any(n not in (1, size) for n, size in zip(trailing[::-1], sizes[::-1], strict=False)):
         written = f"({', '.join(dims)}) with {', '.join(f'{d} = {known[d]}' for d in dims[1:])}"
         raise ValueError(f"{name} must broadcast to {written}, got {tuple(tensor.shape)}")
+
+
+def _check_whole(name, values, dims, known):
+    """Check a tensor, or what can become one, of whole numbers."""
+    try:
+        tensor = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError):
+        tensor = torch.tensor(0.5)
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+        kind = values.dtype if isinstance(values, torch.Tensor) else repr(values)[:60]
+        raise TypeError(f"{name} must be a tensor or sequence of whole numbers, got {kind}")
+    _check(name, tensor, dims, known)
+
+
+def _check_int(name, value, words, known):
+    """Check one whole number against its smallest value, the last of ``words``."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name} must be an int, got {type(value).__name__}")
+    if value < int(words[-1]):
+        raise ValueError(f"{name} must be {words[-1]} or more, got {value}")
+
+
+def _check_word(name, value, words, known):
+    """Check that a value is one of the words after "of"."""
+    if value not in words[1:]:
+        raise ValueError(f"{name} must be one of {', '.join(words[1:])}, got {value!r}")
+
+
+OTHERS = {"bool": _check_mask, "whole": _check_whole, "int": _check_int, "one": _check_word}

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from course_utils import figures
-from course_utils.figures import arrows, heatmap, lines, roadmap, show
+from course_utils.figures import arrows, heatmap, lines, mask_pattern, roadmap, show
 
 WEIGHTS = torch.tensor([[0.7, 0.2, 0.1], [0.25, 0.25, 0.5]])
 
@@ -122,3 +122,14 @@ def test_show_joins_the_descriptions_of_all_axes(monkeypatch):
     show(left)
     one, two = shown[0]["text/plain"].split(" | ")
     assert one.startswith("one: 2×3") and two.startswith("two: 2×3")
+
+
+def test_mask_pattern_is_light_where_a_query_may_see_a_key():
+    mask = torch.tensor([[True, False, True], [False, False, False]])
+    ax = mask_pattern(mask, title="holes")
+    drawn = np.asarray(ax.collections[0].get_array()).reshape(2, 3)
+    assert (drawn == mask.numpy()).all()
+    assert ax.yaxis_inverted()  # query 0 on top, as in heatmap
+    assert ax.description == "holes: 2×3 mask; keys allowed to each query: 2, 0"
+    with pytest.raises(ValueError, match=r"mask must have shape \(L, S\), got \(3,\)"):
+        mask_pattern([True, False, True])

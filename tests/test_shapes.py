@@ -50,6 +50,31 @@ def test_none_is_left_alone():
 
 
 @pytest.mark.parametrize(
+    "arguments, error, words",
+    [
+        ({"n": 2.0}, TypeError, "n must be an int, got float"),
+        ({"n": True}, TypeError, "n must be an int, got bool"),
+        ({"n": None}, TypeError, "n must be an int, got NoneType"),
+        ({"n": 0}, ValueError, "n must be 1 or more, got 0"),
+        ({"side": "up"}, ValueError, "side must be one of left, right, got 'up'"),
+        ({"ids": [0.5]}, TypeError, r"ids must be a tensor or sequence of whole .* got \[0.5\]"),
+        ({"ids": torch.ones(2)}, TypeError, "ids must be .* got torch.float32"),
+        ({"ids": "ab"}, TypeError, "ids must be .* got 'ab'"),
+        ({"ids": 3}, ValueError, r"ids must have shape \(..., L\), got \(\)"),
+    ],
+)
+def test_numbers_and_words_are_checked_too(arguments, error, words):
+    @expects(n="int from 1", side="one of left right", ids="whole ... L")
+    def pick(n, ids, side="left"):
+        return n, ids, side
+
+    good = {"n": 1, "ids": [[3, 4]]}
+    assert pick(**good) == (1, [[3, 4]], "left")
+    with pytest.raises(error, match=words):
+        pick(**good | arguments)
+
+
+@pytest.mark.parametrize(
     "call",
     [
         lambda: attention.dot_product_scores(torch.ones(2, 3), torch.ones(2, 4)),

@@ -4,7 +4,13 @@
 file a lesson holds the exercises: reference, probes, and mistakes with their hints.
 """
 
-from course_utils.checks import lesson_00, lesson_01, lesson_02, lesson_03  # noqa: F401 (register)
+from course_utils.checks import (  # noqa: F401  (they register exercises)
+    lesson_00,
+    lesson_01,
+    lesson_02,
+    lesson_03,
+    lesson_04,
+)
 from course_utils.checks.engine import EXERCISES, check
 from course_utils.checks.saved import load
 

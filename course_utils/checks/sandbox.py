@@ -74,6 +74,19 @@ def call(function, *args, seconds=None):
     return run
 
 
+@contextlib.contextmanager
+def seeded(seed=0):
+    """Within it, random numbers start from a seed; after it, the random states are as before."""
+    before = _random_states()
+    torch.manual_seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        _restore(before)
+
+
 def _stop(worker):
     """Raise `_Stopped` in the thread until it ends; a bare ``except:`` in a loop eats some."""
     for _ in range(20):
