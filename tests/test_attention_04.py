@@ -169,6 +169,14 @@ def test_gradients_are_right_by_gradcheck():
     assert torch.autograd.gradcheck(lambda *given: attention(*given, mask)[0], (q, k, v))
 
 
+@pytest.mark.filterwarnings("ignore:Anomaly Detection")
+def test_no_nan_arises_on_the_way_back_either():
+    q, k, v = (torch.randn(3, 4, requires_grad=True) for _ in range(3))
+    mask = causal_mask(3) & torch.tensor([False, True, True])
+    with torch.autograd.detect_anomaly(check_nan=True):
+        attention(q, k, v, mask)[0].square().sum().backward()
+
+
 def test_without_a_mask_it_is_a_mask_that_allows_everything():
     q, k, v, mask = drawn(1)
     for one, other in zip(attention(q, k, v), attention(q, k, v, mask | True), strict=True):
