@@ -94,9 +94,16 @@ class Explorer(widgets.VBox):
             artist.set_animated(True)
         self._canvas.draw()
         self._background = self._canvas.copy_from_bbox(figure.bbox)
-        width, _ = self._canvas.get_width_height()
-        # At its own size: stretched over the page it would be a blur.
-        layout = {"width": f"{width}px", "max_width": "100%", "align_self": "flex-start"}
+        width, height = self._canvas.get_width_height()
+        # At its own size: stretched over the page it would be a blur, and with a height left open
+        # the browser would lay out the page anew for each picture.
+        layout = {
+            "width": f"{width}px",
+            "height": f"{height}px",
+            "max_width": "100%",
+            "object_fit": "contain",
+            "align_self": "flex-start",
+        }
         self.image = widgets.Image(format="png", layout=layout)
         self.words = widgets.HTML()
         self._refresh()
