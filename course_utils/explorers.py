@@ -57,7 +57,7 @@ class Number(widgets.HBox):
             self.slider = widgets.FloatSlider(readout=False, **limits)
         # A browser's slider turns 0.3 into 0.30000000000000004; the box shall not show that.
         both = (self.box, "value"), (self.slider, "value")
-        link(*both, transform=(lambda typed: typed, lambda slid: round(slid, 6)))
+        self.link = link(*both, transform=(lambda typed: typed, lambda slid: round(slid, 6)))
         super().__init__([self.box, self.slider])
 
     @property
@@ -109,6 +109,10 @@ class Explorer(widgets.VBox):
         self._refresh()
         for control in controls.values():
             getattr(control, "slider", control).observe(lambda _: self._refresh(), names="value")
+            if isinstance(control, Number):
+                # Observers are told in order: the picture is sent first, then the number beside it.
+                control.link.unlink()
+                control.link.link()
         each = math.ceil(len(controls) / columns)
         named = list(controls.values())
         stacks = [widgets.VBox(named[i : i + each]) for i in range(0, len(named), each)]
