@@ -1,0 +1,19 @@
+"""Explorers: controls beside a picture, to move a lesson's main quantity by hand.
+
+A new explorer is a function that draws a figure, names its controls, and says what moves:
+see `similarity_explorer`. Each lesson's has a file of its own; `base` is what they share.
+"""
+
+from course_utils.explorers.base import Explorer, Number
+from course_utils.explorers.masks import mask_explorer
+from course_utils.explorers.saturation import saturation_explorer, scaling_explorer
+from course_utils.explorers.similarity import similarity_explorer
+
+__all__ = [
+    "Explorer",
+    "Number",
+    "mask_explorer",
+    "saturation_explorer",
+    "scaling_explorer",
+    "similarity_explorer",
+]
