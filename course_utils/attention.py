@@ -529,3 +529,122 @@ def attention(q, k, v, mask=None, scale=None):
         scores = scores.masked_fill(~mask, -torch.inf).masked_fill(empty, 0)  # no row of all -inf
         weights = scores.softmax(dim=-1).masked_fill(empty, 0)
     return weights @ v, weights
+
+
+# Lesson 05: multi-head
+
+
+@expects(x="... L d_model", num_heads="int from 1")
+def split_heads(x, num_heads):
+    """Cut the width of each token into heads and put the heads before the tokens.
+
+    Parameters
+    ----------
+    x : torch.Tensor, (..., L, d_model)
+    num_heads : int
+        H, which divides d_model.
+
+    Returns
+    -------
+    torch.Tensor, (..., H, L, d_model / H)
+        Head h holds columns h · d_model/H up to (h + 1) · d_model/H of x. A view of x.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If x is not a tensor of the shape above, or num_heads is not an int that divides d_model.
+    """
+    d_model = x.shape[-1]
+    if d_model % num_heads:
+        raise ValueError(f"num_heads must divide d_model = {d_model}, got {num_heads}")
+    return x.unflatten(-1, (num_heads, -1)).transpose(
+        -3, -2
+    )  # (..., L, H, d_k) -> (..., H, L, d_k)
+
+
+@expects(x="... H L d")
+def merge_heads(x):
+    """Put the heads of each token side by side again: the inverse of `split_heads`.
+
+    Parameters
+    ----------
+    x : torch.Tensor, (..., H, L, d)
+
+    Returns
+    -------
+    torch.Tensor, (..., L, H · d)
+
+    Raises
+    ------
+    TypeError, ValueError
+        If x is not a tensor of the shape above.
+    """
+    return x.transpose(-3, -2).flatten(-2)  # (..., L, H, d) -> (..., L, H·d)
+
+
+class MultiHeadAttention(nn.Module):
+    """H heads of attention side by side, each d_model / H wide, with an output projection.
+
+    Vaswani et al., "Attention is all you need", 2017, section 3.2.2. Given the same weights it
+    equals `torch.nn.MultiheadAttention`, whose boolean masks mean the opposite.
+
+    Parameters
+    ----------
+    d_model : int
+        Width of inputs and output.
+    num_heads : int
+        H, which divides d_model.
+    bias : bool
+        Whether the four projections add a bias.
+
+    Raises
+    ------
+    ValueError
+        If num_heads does not divide d_model.
+    """
+
+    def __init__(self, d_model, num_heads, bias=True):
+        super().__init__()
+        if d_model % num_heads:
+            raise ValueError(f"num_heads must divide d_model = {d_model}, got {num_heads}")
+        self.num_heads = num_heads
+        self.W_q = nn.Linear(d_model, d_model, bias=bias)
+        self.W_k = nn.Linear(d_model, d_model, bias=bias)
+        self.W_v = nn.Linear(d_model, d_model, bias=bias)
+        self.W_o = nn.Linear(d_model, d_model, bias=bias)
+
+    @expects(
+        lambda self: {"d_model": self.W_q.in_features},
+        query="*batch L d_model",
+        key="*batch S d_model",
+        value="*batch S d_model",
+    )
+    def forward(self, query, key, value, mask=None):
+        """Return output (..., L, d_model) and the weights of each head (..., H, L, S).
+
+        query is (..., L, d_model), key and value (..., S, d_model); mask is boolean, True = may
+        attend, broadcastable to (..., H, L, S): one for each sequence is (B, 1, L, S).
+        """
+        q = split_heads(self.W_q(query), self.num_heads)  # (..., H, L, d_k)
+        k = split_heads(self.W_k(key), self.num_heads)  # (..., H, S, d_k)
+        v = split_heads(self.W_v(value), self.num_heads)  # (..., H, S, d_k)
+        context, weights = attention(q, k, v, mask)  # (..., H, L, d_k), (..., H, L, S)
+        return self.W_o(merge_heads(context)), weights
+
+
+class MultiHeadSelfAttention(nn.Module):
+    """`MultiHeadAttention` of a sequence with itself.
+
+    Parameters
+    ----------
+    d_model, num_heads : int
+        As in `MultiHeadAttention`.
+    """
+
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.attend = MultiHeadAttention(d_model, num_heads)
+
+    def forward(self, x, mask=None):
+        """Return output (..., L, d_model) and weights (..., H, L, L) for x (..., L, d_model)."""
+        return self.attend(x, x, x, mask)
