@@ -534,7 +534,7 @@ def attention(q, k, v, mask=None, scale=None):
 # Lesson 05: multi-head
 
 
-@expects(x="... L d_model", num_heads="int from 1")
+@expects(x="... L d_model", num_heads="divisor of d_model")
 def split_heads(x, num_heads):
     """Cut the width of each token into heads and put the heads before the tokens.
 
@@ -554,12 +554,8 @@ def split_heads(x, num_heads):
     TypeError, ValueError
         If x is not a tensor of the shape above, or num_heads is not an int that divides d_model.
     """
-    d_model = x.shape[-1]
-    if d_model % num_heads:
-        raise ValueError(f"num_heads must divide d_model = {d_model}, got {num_heads}")
-    return x.unflatten(-1, (num_heads, -1)).transpose(
-        -3, -2
-    )  # (..., L, H, d_k) -> (..., H, L, d_k)
+    heads = x.unflatten(-1, (num_heads, -1))  # (..., L, H, d_k)
+    return heads.transpose(-3, -2)  # (..., H, L, d_k)
 
 
 @expects(x="... H L d")
@@ -586,7 +582,8 @@ class MultiHeadAttention(nn.Module):
     """H heads of attention side by side, each d_model / H wide, with an output projection.
 
     Vaswani et al., "Attention is all you need", 2017, section 3.2.2. Given the same weights it
-    equals `torch.nn.MultiheadAttention`, whose boolean masks mean the opposite.
+    equals `torch.nn.MultiheadAttention`, whose boolean masks mean the opposite, and which gives
+    NaN where a query may see nothing.
 
     Parameters
     ----------
@@ -599,37 +596,37 @@ class MultiHeadAttention(nn.Module):
 
     Raises
     ------
-    ValueError
-        If num_heads does not divide d_model.
+    TypeError, ValueError
+        If d_model or num_heads is not an int, or num_heads does not divide d_model.
     """
 
+    @expects(d_model="int from 1", num_heads="divisor of d_model")
     def __init__(self, d_model, num_heads, bias=True):
         super().__init__()
-        if d_model % num_heads:
-            raise ValueError(f"num_heads must divide d_model = {d_model}, got {num_heads}")
         self.num_heads = num_heads
-        self.W_q = nn.Linear(d_model, d_model, bias=bias)
-        self.W_k = nn.Linear(d_model, d_model, bias=bias)
-        self.W_v = nn.Linear(d_model, d_model, bias=bias)
-        self.W_o = nn.Linear(d_model, d_model, bias=bias)
+        self.W_q = nn.Linear(d_model, d_model, bias)
+        self.W_k = nn.Linear(d_model, d_model, bias)
+        self.W_v = nn.Linear(d_model, d_model, bias)
+        self.W_o = nn.Linear(d_model, d_model, bias)
 
     @expects(
-        lambda self: {"d_model": self.W_q.in_features},
+        lambda self: {"d_model": self.W_q.in_features, "H": self.num_heads},
         query="*batch L d_model",
         key="*batch S d_model",
         value="*batch S d_model",
+        mask="bool ... H L S",
     )
     def forward(self, query, key, value, mask=None):
         """Return output (..., L, d_model) and the weights of each head (..., H, L, S).
 
         query is (..., L, d_model), key and value (..., S, d_model); mask is boolean, True = may
-        attend, broadcastable to (..., H, L, S): one for each sequence is (B, 1, L, S).
+        attend, broadcastable to (..., H, L, S): one for each sequence is (B, 1, L, S). A query
+        with nothing allowed has weights of zeros, and the bias of W_o as its output.
         """
-        q = split_heads(self.W_q(query), self.num_heads)  # (..., H, L, d_k)
-        k = split_heads(self.W_k(key), self.num_heads)  # (..., H, S, d_k)
-        v = split_heads(self.W_v(value), self.num_heads)  # (..., H, S, d_k)
-        context, weights = attention(q, k, v, mask)  # (..., H, L, d_k), (..., H, L, S)
-        return self.W_o(merge_heads(context)), weights
+        q, k, v = self.W_q(query), self.W_k(key), self.W_v(value)  # (..., L or S, d_model)
+        q, k, v = (split_heads(each, self.num_heads) for each in (q, k, v))  # (..., H, L or S, d_k)
+        heads, weights = attention(q, k, v, mask)  # (..., H, L, d_k), (..., H, L, S)
+        return self.W_o(merge_heads(heads)), weights
 
 
 class MultiHeadSelfAttention(nn.Module):

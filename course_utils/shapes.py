@@ -20,7 +20,8 @@ def expects(sizes=None, **shapes):
         is None by default may be None. With ``bool`` before it, as in ``mask="bool ... L S"``, the
         argument is a boolean mask that only has to broadcast to that shape. ``dim="dim of x"``
         checks an int against the dimensions of x, ``L="int from 0"`` one against its smallest
-        value, ``align="one of left right"`` a word against those there are, ``ids="whole ... L"`` a
+        value, ``num_heads="divisor of d_model"`` one against a size that stands before it,
+        ``align="one of left right"`` a word against those there are, ``ids="whole ... L"`` a
         tensor or sequence of whole numbers against its shape.
 
     Raises
@@ -117,6 +118,14 @@ def _check_int(name, value, words, known):
         raise TypeError(f"{name} must be an int, got {type(value).__name__}")
     if value < int(words[-1]):
         raise ValueError(f"{name} must be {words[-1]} or more, got {value}")
+    known[name] = value
+
+
+def _check_divisor(name, value, words, known):
+    """Check that a whole number divides a size without remainder."""
+    _check_int(name, value, ["1"], known)
+    if known[words[-1]] % value:
+        raise ValueError(f"{name} must divide {words[-1]} = {known[words[-1]]}, got {value}")
 
 
 def _check_word(name, value, words, known):
@@ -125,4 +134,10 @@ def _check_word(name, value, words, known):
         raise ValueError(f"{name} must be one of {', '.join(words[1:])}, got {value!r}")
 
 
-OTHERS = {"bool": _check_mask, "whole": _check_whole, "int": _check_int, "one": _check_word}
+OTHERS = {
+    "bool": _check_mask,
+    "whole": _check_whole,
+    "int": _check_int,
+    "divisor": _check_divisor,
+    "one": _check_word,
+}

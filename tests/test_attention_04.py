@@ -9,12 +9,16 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 
 from course_utils.attention import (
+    MultiHeadAttention,
+    MultiHeadSelfAttention,
     attention,
     causal_mask,
     document_mask,
+    merge_heads,
     padding_mask,
     prefix_mask,
     sliding_window_mask,
+    split_heads,
 )
 
 SIZES = [(1, 1), (5, 5), (3, 7), (1, 6), (6, 2), (0, 3), (4, 0)]
@@ -200,7 +204,24 @@ PATTERNS = {
     "one": torch.eye(L) > 0,
     "nothing": torch.zeros(L, L) > 0,
 }
-MASKED = {"attention": attention}  # every function of course_utils.attention that takes a mask
+
+
+def layer_of(kind, dtype, d_model=15, num_heads=3):
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        return kind(d_model, num_heads).to(dtype)
+
+
+def multi_head(q, k, v, mask):
+    """Give a layer of heads the heads side by side, (B, L, H·d), and cut its output again."""
+    v = F.pad(v, (0, q.shape[-1] - v.shape[-1]))  # its inputs are equally wide
+    inputs = [merge_heads(each) for each in (q, k, v)]
+    output, weights = layer_of(MultiHeadAttention, q.dtype)(*inputs, mask)
+    return split_heads(output, 3), weights
+
+
+# Every function of course_utils.attention that takes a mask, on (B, H, L, d); self-attention below.
+MASKED = {"attention": attention, "MultiHeadAttention": multi_head}
 
 
 @pytest.mark.parametrize("function", MASKED.values(), ids=MASKED)
@@ -241,14 +262,43 @@ def test_the_jacobian_is_zero_exactly_where_the_mask_forbids(mask):
     assert (by_k[several] > 0).all()
 
 
-def test_a_causal_layer_on_tokens_cannot_see_the_future_bit_for_bit():
+SELF_ATTENTION = {
+    "attention": lambda x, mask: attention(x, x, x, mask),
+    "MultiHeadAttention": lambda x, mask: layer_of(MultiHeadAttention, x.dtype)(x, x, x, mask),
+    "MultiHeadSelfAttention": lambda x, mask: layer_of(MultiHeadSelfAttention, x.dtype)(x, mask),
+}
+SQUARE = {name: mask for name, mask in PATTERNS.items() if mask.shape[-2:] == (L, L)}
+
+
+@pytest.mark.parametrize("function", SELF_ATTENTION.values(), ids=SELF_ATTENTION)
+@pytest.mark.parametrize("mask", SQUARE.values(), ids=SQUARE)
+def test_a_token_is_heard_only_where_the_mask_lets_it_bit_for_bit(function, mask):
     rng = torch.Generator().manual_seed(2)
-    x = torch.randn(9, 4, generator=rng)
-    output, _ = attention(x, x, x, causal_mask(9))
+    x = torch.randn(2, L, 15, generator=rng)
+    allowed = mask.expand(2, 1, L, L)[:, 0]  # (B, L, L)
+    if function is SELF_ATTENTION["attention"]:
+        mask = allowed  # it has no heads
+    output, _ = function(x, mask)
+    for j in range(L):
+        changed = x.clone()
+        changed[:, j] = 10 * torch.randn(2, 15, generator=rng)
+        deaf = ~allowed[..., j]  # (B, L)
+        deaf[:, j] = False  # it asks otherwise itself, whatever it hears
+        again, _ = function(changed, mask)
+        assert torch.equal(again[deaf], output[deaf])
+        for heard, before in zip(again[allowed[..., j]], output[allowed[..., j]], strict=True):
+            assert not torch.equal(heard, before)
+
+
+@pytest.mark.parametrize("function", SELF_ATTENTION.values(), ids=SELF_ATTENTION)
+def test_a_causal_layer_on_tokens_cannot_see_the_future_bit_for_bit(function):
+    rng = torch.Generator().manual_seed(2)
+    x = torch.randn(9, 15, generator=rng)
+    output, _ = function(x, causal_mask(9))
     for t in range(9):
         changed = x.clone()
-        changed[t:] = 10 * torch.randn(9 - t, 4, generator=rng)
-        assert torch.equal(attention(changed, changed, changed, causal_mask(9))[0][:t], output[:t])
+        changed[t:] = 10 * torch.randn(9 - t, 15, generator=rng)
+        assert torch.equal(function(changed, causal_mask(9))[0][:t], output[:t])
 
 
 def test_decoding_with_a_cache_in_any_pieces_is_the_whole_at_once():
