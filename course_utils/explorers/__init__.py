@@ -5,6 +5,7 @@ see `similarity_explorer`. Each lesson's has a file of its own; `base` is what t
 """
 
 from course_utils.explorers.base import Explorer, Number
+from course_utils.explorers.heads import head_explorer
 from course_utils.explorers.masks import mask_explorer
 from course_utils.explorers.saturation import saturation_explorer, scaling_explorer
 from course_utils.explorers.similarity import similarity_explorer
@@ -12,6 +13,7 @@ from course_utils.explorers.similarity import similarity_explorer
 __all__ = [
     "Explorer",
     "Number",
+    "head_explorer",
     "mask_explorer",
     "saturation_explorer",
     "scaling_explorer",

@@ -1,0 +1,123 @@
+"""The explorer of lesson 05: what each head looks at."""
+
+import ipywidgets as widgets
+import numpy as np
+import torch
+from matplotlib import colormaps
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from course_utils.explorers.base import Explorer, Number
+from course_utils.figures import SEQUENTIAL
+
+EVERY = "every token"
+FEWEST_TOLD = 0.05  # weights below it are left out of the words
+
+
+def head_explorer(weights=None, tokens=None):
+    """See all heads at once, choose one, and follow its weights from token to token.
+
+    Parameters
+    ----------
+    weights : torch.Tensor, (H, L, L), optional
+        Of one sequence with itself. By default those of six heads written by hand, of kinds that
+        Clark et al., "What does BERT look at?", 2019, section 3 find in a trained model.
+    tokens : sequence of str, (L,), optional
+        By default their numbers.
+
+    Returns
+    -------
+    Explorer
+        With controls ``head`` (counted from 0) and ``query`` (one token, as "1 the", or `EVERY`).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If weights is not a tensor of that shape, or there are not L tokens.
+    """
+    if weights is None:
+        weights, tokens = _by_hand()
+    if not isinstance(weights, torch.Tensor):
+        kind = type(weights).__name__
+        raise TypeError(f"weights must be a torch.Tensor of shape (H, L, L), got {kind}")
+    if weights.ndim != 3 or weights.shape[1] != weights.shape[2] or not weights.numel():
+        choose = "; choose one batch item, weights[0]" if weights.ndim == 4 else ""
+        raise ValueError(f"weights must have shape (H, L, L), got {tuple(weights.shape)}{choose}")
+    values = weights.detach().cpu().double().numpy()
+    H, L, _ = values.shape
+    tokens = [str(token) for token in (range(L) if tokens is None else tokens)]
+    if len(tokens) != L:
+        raise ValueError(f"tokens must have {L} entries, as weights has, got {len(tokens)}")
+
+    figure = Figure(figsize=(10, 5.6), dpi=80)
+    small, large = figure.subfigures(2, 1, height_ratios=[1, 2.4])
+    frames = []
+    for h, ax in enumerate(small.subplots(1, H, squeeze=False)[0]):
+        ax.imshow(values[h], cmap=SEQUENTIAL, vmin=0, vmax=1)
+        ax.set(xticks=[], yticks=[])
+        ax.set_title(str(h), fontsize=9)
+        frames.append(ax.add_patch(Rectangle((-0.5, -0.5), L, L, fill=False, ec="C3", lw=5)))
+    small.subplots_adjust(left=0.02, right=0.98, bottom=0.02, top=0.84)
+    matrix, paths = large.subplots(1, 2)
+    picture = matrix.imshow(values[0], cmap=SEQUENTIAL, vmin=0, vmax=1)
+    row = matrix.add_patch(Rectangle((-0.5, 0), L, 1, fill=False, ec="C3", lw=2))
+    matrix.set(xticks=range(L), yticks=range(L), xlabel="keys", ylabel="queries")
+    matrix.set_xticklabels(tokens, rotation=90 if max(map(len, tokens)) > 2 else 0)
+    matrix.set_yticklabels(tokens)
+    for side, align in ((0, "right"), (1, "left")):
+        for i, token in enumerate(tokens):
+            paths.text(side + 0.04 * (2 * side - 1), i, token, ha=align, va="center")
+    ends = [[(0, i), (1, j)] for i in range(L) for j in range(L)]
+    lines = paths.add_collection(LineCollection(ends))
+    paths.set(xlim=(-0.4, 1.4), ylim=(L - 0.5, -0.5), title="queries → keys")
+    paths.axis("off")
+    large.subplots_adjust(left=0.12, right=0.98, bottom=0.24, top=0.92, wspace=0.1)
+    names = [f"{i} {token}" for i, token in enumerate(tokens, start=1)]
+
+    def update(head, query):
+        chosen = slice(None) if query == EVERY else names.index(query)
+        picture.set_data(values[head])
+        for h, frame in enumerate(frames):
+            frame.set_visible(h == head)
+        row.set_visible(query != EVERY)
+        shown = np.zeros((L, L))
+        shown[chosen] = values[head, chosen]
+        lines.set_color(colormaps["Blues"](0.4 + 0.6 * shown.flatten()))
+        lines.set_alpha(shown.flatten().clip(0, 1))
+        lines.set_linewidth(4 * shown.flatten())
+        if query == EVERY:
+            strongest = values[head].argmax(axis=-1)
+            told = [_entry(values[head], names, i, j) for i, j in enumerate(strongest)]
+            return f"head {head} of {H}; strongest of each token: {', '.join(told)}"
+        row.set_y(chosen - 0.5)
+        order = np.argsort(-values[head, chosen], kind="stable")
+        told = [f"{names[j]} {values[head, chosen, j]:.2f}" for j in order]
+        told = told[: max(1, int((values[head, chosen] >= FEWEST_TOLD).sum()))]
+        return f"head {head} of {H}; {query} looks at: {', '.join(told)}"
+
+    controls = {
+        "head": Number("head", 0, 0, H - 1, 1),
+        "query": widgets.Dropdown(
+            description="from",
+            options=[EVERY, *names],
+            style={"description_width": "initial"},
+            layout={"width": "14em"},
+        ),
+    }
+    return Explorer(figure, [*frames, picture, row, lines], controls, update, columns=2)
+
+
+def _entry(matrix, names, i, j):
+    return f"{names[i]} → {names[j]} {matrix[i, j]:.2f}"
+
+
+def _by_hand():
+    """Return the weights (6, L, L) of six heads with one rule each, and their tokens."""
+    tokens = "the cat saw the dog because the dog barked".split()
+    n = torch.arange(len(tokens))
+    back = n[:, None] - n  # (L, L), how far back key j lies
+    same = torch.tensor([[a == b for b in tokens] for a in tokens])
+    rules = [back == 1, back == -1, n == 0, same, back == 0, back >= 0]
+    scores = torch.stack([rule.expand(len(n), len(n)) for rule in rules]) * 4.0  # (H, L, L)
+    return scores.softmax(dim=-1), tokens
