@@ -1,0 +1,77 @@
+"""Give a learner's layer of heads our weights, however its parameters are laid out."""
+
+import itertools
+
+import torch
+from torch import nn
+
+from course_utils.checks.lesson_01 import _role
+
+QKV = ("W_q", "W_k", "W_v")
+
+
+def readings(module, heads):
+    """Load our matrices into a module once for each way its parameters may be meant.
+
+    Layers with names such as W_q, key, to_v or out_proj are taken at their word. Otherwise the last
+    is the output projection, and the rows of the others, in order, are read as q, k and v in every
+    order, all heads of one after another or head by head: three layers, one fused layer of either
+    layout, and lists of small layers are all right. A bare nn.Parameter is (in, out), for x @ W, or
+    (out, in), and of three dimensions if it holds one matrix for each head. Biases become 0.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+    heads : dict of str to torch.Tensor
+        "W_q", "W_k", "W_v" and "W_o", (H, d_k, d_model) each: what each head's queries, keys and
+        values are made by, and transposed, what its output is projected by.
+
+    Yields
+    ------
+    None
+        Once for each reading that fits, with the weights in place.
+    """
+    with torch.no_grad():
+        for turned in (False, True):  # the second reading of bare parameters
+            inputs, outputs = _targets(module, turned)
+            if all(role in QKV for role, _ in inputs):
+                inputs.sort(key=lambda target: QKV.index(target[0]))
+                orders = [torch.cat([heads[name] for name in QKV])]
+            else:
+                stacks = [[heads[name] for name in order] for order in itertools.permutations(QKV)]
+                orders = [torch.cat(stack) for stack in stacks]
+                orders += [torch.stack(stack, dim=1).flatten(0, 1) for stack in stacks]
+            for blocks in orders:  # (3·H, d_k, d_model)
+                if _fill(inputs, blocks) and _fill(outputs, heads["W_o"]):
+                    yield
+
+
+def _targets(module, turned):
+    """Return the places for rows of q, k and v, and those for columns of the output, by role."""
+    found = []
+    for name, parameter in module.named_parameters():
+        owner, _, leaf = name.rpartition(".")
+        linear = isinstance(module.get_submodule(owner), nn.Linear)
+        if parameter.ndim < 2:
+            parameter.zero_()
+            continue
+        told = [_role(part) for part in (owner if linear else name).split(".")]
+        role = next((each for each in reversed(told) if each), None)
+        matrices = parameter.data if parameter.ndim == 3 else parameter.data[None]
+        found += [(role, m if linear or turned else m.T) for m in matrices]
+    if not any(role == "W_o" for role, _ in found):
+        found[-1:] = [("W_o", matrix) for _, matrix in found[-1:]]
+    inputs = [target for target in found if target[0] != "W_o"]
+    return inputs, [(role, matrix.T) for role, matrix in found if role == "W_o"]
+
+
+def _fill(targets, blocks):
+    """Write blocks (n, d_k, d_model) under each other into the targets; tell if they fit."""
+    waiting = list(blocks)
+    for _, target in targets:
+        for row in range(0, len(target), blocks.shape[1]):
+            place = target[row : row + blocks.shape[1]]
+            if not waiting or place.shape != waiting[0].shape:
+                return False
+            place.copy_(waiting.pop(0))
+    return not waiting
