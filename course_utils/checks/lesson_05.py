@@ -402,10 +402,19 @@ def count_parameters(d_model, num_heads, bias=True):
     return 4 * d_model * d_model + (4 * d_model if bias else 0)
 
 
+def _number(answer, *args):
+    """Return the answer's number; to count by building a layer, which draws, is right too."""
+    with sandbox.seeded():
+        result = answer(*args)
+    whole = isinstance(result, torch.Tensor) and result.numel() == 1
+    return [result.item() if whole else result]
+
+
 counting = Exercise(
     "5.4",
     count_parameters,
     lambda: [(12, 3, True), (8, 2, False), (10, 5, True), (64, 16, False), (6, 2, True)],
+    run=_number,
 )
 
 
@@ -783,6 +792,7 @@ caching = Exercise(
         (2, 1000, 7, 60, 5, 1, 2),
         (4, 50, 3, 24, 4, 4, 1),
     ],
+    run=_number,
 )
 
 
@@ -902,11 +912,11 @@ def _turned(*shape):
 
 
 @wrong_split.mistake(
-    "it looks at the shape alone, or at entries that are all equal, and all but one of these bugs "
-    "pass that: compare with numbers that all differ"
+    "it looks at the shape alone, or at entries that are all equal, and not one of these bugs "
+    "changes those: compare with numbers that all differ"
 )
 def shape_of_heads_alone(split_heads):
-    assert split_heads(_turned(2, 3, 10), 5).shape == (2, 5, 3, 2)
+    assert split_heads(torch.ones(2, 3, 10), 5).shape == (2, 5, 3, 2)
 
 
 @wrong_split.mistake("it tries one head, where nothing is cut: try three or more")
