@@ -21,10 +21,9 @@ def head_explorer(weights=None, tokens=None):
     Parameters
     ----------
     weights : torch.Tensor, (H, L, L), optional
-        Of one sequence with itself. By default those of six heads written by hand, of kinds that
-        Clark et al., "What does BERT look at?", 2019, section 3 find in a trained model.
+        Of one sequence with itself. By default those of six heads written by hand, one rule each.
     tokens : sequence of str, (L,), optional
-        By default their numbers.
+        By default their numbers, from 1.
 
     Returns
     -------
@@ -46,7 +45,8 @@ def head_explorer(weights=None, tokens=None):
         raise ValueError(f"weights must have shape (H, L, L), got {tuple(weights.shape)}{choose}")
     values = weights.detach().cpu().double().numpy()
     H, L, _ = values.shape
-    tokens = [str(token) for token in (range(L) if tokens is None else tokens)]
+    numbers = [str(i) for i in range(1, L + 1)]
+    tokens = numbers if tokens is None else [str(token) for token in tokens]
     if len(tokens) != L:
         raise ValueError(f"tokens must have {L} entries, as weights has, got {len(tokens)}")
 
@@ -73,7 +73,8 @@ def head_explorer(weights=None, tokens=None):
     paths.set(xlim=(-0.4, 1.4), ylim=(L - 0.5, -0.5), title="queries → keys")
     paths.axis("off")
     large.subplots_adjust(left=0.12, right=0.98, bottom=0.24, top=0.92, wspace=0.1)
-    names = [f"{i} {token}" for i, token in enumerate(tokens, start=1)]
+    named = zip(numbers, tokens, strict=True)
+    names = [number if number == token else f"{number} {token}" for number, token in named]
 
     def update(head, query):
         chosen = slice(None) if query == EVERY else names.index(query)
