@@ -15,6 +15,7 @@ from course_utils.attention import (
     padding_mask,
     prefix_mask,
     sliding_window_mask,
+    tiled_attention,
 )
 
 SIZES = [(1, 1), (5, 5), (3, 7), (1, 6), (6, 2), (0, 3), (4, 0)]
@@ -200,7 +201,10 @@ PATTERNS = {
     "one": torch.eye(L) > 0,
     "nothing": torch.zeros(L, L) > 0,
 }
-MASKED = {"attention": attention}  # every function of course_utils.attention that takes a mask
+MASKED = {
+    "attention": attention,
+    "tiled_attention": tiled_attention,
+}  # every function of course_utils.attention that takes a mask
 
 
 @pytest.mark.parametrize("function", MASKED.values(), ids=MASKED)
