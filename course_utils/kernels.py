@@ -126,9 +126,7 @@ def _forward(
 
     ell = tl.where(ell == 0, 1, ell)  # nothing allowed: output 0 / 1, and m = -inf gives lse -inf
     out = acc / ell[:, None]
-    out_desc.store(
-        [batch, head, start_q, 0], out.to(q.dtype).reshape(1, 1, BLOCK_Q, D)
-    )
+    out_desc.store([batch, head, start_q, 0], out.to(q.dtype).reshape(1, 1, BLOCK_Q, D))
     lse = (m + tl.log2(ell)) / LOG2_E  # back to natural logarithms
     row = (batch * tl.num_programs(1) + head) * L
     tl.store(lse_ptr + row + queries, lse, mask=queries < L)
@@ -200,9 +198,7 @@ def _backward_q(
         d_q, q, d_out, lse * LOG2_E, delta, k_desc, v_desc, batch, kv_head, whole, stop,
         last_key, scale * LOG2_E, D, BLOCK_K, MASKED=True,
     )  # fmt: skip
-    d_q_desc.store(
-        [batch, head, start_q, 0], (d_q * scale).to(q.dtype).reshape(1, 1, BLOCK_Q, D)
-    )
+    d_q_desc.store([batch, head, start_q, 0], (d_q * scale).to(q.dtype).reshape(1, 1, BLOCK_Q, D))
 
 
 @triton.jit

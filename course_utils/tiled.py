@@ -15,6 +15,15 @@ def blocks(n, size):
     return [slice(i, min(i + size, n)) for i in range(0, n, size)]
 
 
+def key_blocks(S, size, rows, offset):
+    """Return the blocks of S keys in which some query of ``rows`` may see something.
+
+    ``offset`` is as in `tile_scores`.
+    """
+    last = S if offset is None else min(rows.stop + offset, S)
+    return blocks(last, size)  # tiles past the diagonal are never read
+
+
 def tile_scores(q, k, mask, offset, rows, columns):
     """Return the scores of one tile, -inf where the mask or causality forbids.
 
@@ -81,13 +90,13 @@ def tiled_forward(q, k, v, mask, offset, block_q, block_k):
     L, S, scale = q.shape[-2], k.shape[-2], q.shape[-1] ** -0.5
     out, lse = v.new_zeros(*q.shape[:-1], v.shape[-1]), q.new_zeros(q.shape[:-1])
     for rows in blocks(L, block_q):
-        q_rows, acc = q[..., rows, :] * scale, torch.zeros_like(out[..., rows, :])
-        ell = torch.zeros_like(lse[..., rows])  # (..., B_q)
+        q_i = q[..., rows, :] * scale  # (..., B_q, d_k)
+        ell, acc = torch.zeros_like(lse[..., rows]), torch.zeros_like(out[..., rows, :])
         m = torch.full_like(ell, -torch.inf)  # (..., B_q)
-        last = S if offset is None else min(rows.stop + offset, S)
-        for columns in blocks(last, block_k):  # tiles past the diagonal are never read
-            scores = tile_scores(q_rows, k[..., columns, :], mask, offset, rows, columns)
-            m, ell, acc = tile_update(m, ell, acc, scores, v[..., columns, :])
+        for columns in key_blocks(S, block_k, rows, offset):
+            k_j, v_j = k[..., columns, :], v[..., columns, :]  # (..., B_k, d)
+            scores = tile_scores(q_i, k_j, mask, offset, rows, columns)  # (..., B_q, B_k)
+            m, ell, acc = tile_update(m, ell, acc, scores, v_j)
         out[..., rows, :] = acc / ell.masked_fill(ell == 0, 1)[..., None]  # 0 / 1 if all forbidden
         lse[..., rows] = m + ell.log()
     return out, lse
@@ -149,19 +158,15 @@ def tiled_backward(q, k, v, d_out, lse, delta, mask, offset, block_q, block_k):
     L, S, scale = q.shape[-2], k.shape[-2], q.shape[-1] ** -0.5
     dq, dk, dv = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
     for rows in blocks(L, block_q):
-        q_rows, d_rows, lse_rows = (
-            q[..., rows, :] * scale,
-            d_out[..., rows, :],
-            lse[..., rows, None],
-        )
-        for columns in blocks(S if offset is None else min(rows.stop + offset, S), block_k):
-            k_tile, v_tile = k[..., columns, :], v[..., columns, :]
-            scores = tile_scores(q_rows, k_tile, mask, offset, rows, columns)
-            p = (scores - lse_rows).exp()  # the weights: m and ℓ need not be found again
-            parts = tile_backward(q_rows, k_tile, v_tile, d_rows, p, delta[..., rows])
-            dq[..., rows, :] += parts[0] * scale
-            dk[..., columns, :] += parts[1]
-            dv[..., columns, :] += parts[2]
+        q_i, d_i, lse_i = q[..., rows, :] * scale, d_out[..., rows, :], lse[..., rows, None]
+        for columns in key_blocks(S, block_k, rows, offset):
+            k_j, v_j = k[..., columns, :], v[..., columns, :]  # (..., B_k, d)
+            scores = tile_scores(q_i, k_j, mask, offset, rows, columns)  # (..., B_q, B_k)
+            p = (scores - lse_i).exp()  # the weights: m and ℓ need not be found again
+            dq_i, dk_j, dv_j = tile_backward(q_i, k_j, v_j, d_i, p, delta[..., rows])
+            dq[..., rows, :] += dq_i * scale
+            dk[..., columns, :] += dk_j
+            dv[..., columns, :] += dv_j
     return dq, dk, dv
 
 

@@ -10,7 +10,7 @@ from matplotlib.patches import Patch
 
 from course_utils.explorers.base import Explorer, Number
 from course_utils.figures import DIVERGING, SEQUENTIAL
-from course_utils.tiled import blocks, tile_scores, tile_update
+from course_utils.tiled import blocks, key_blocks, tile_scores, tile_update
 
 STATES = ["not yet", "skipped", "done", "in fast memory"]
 COLOURS = ["1.0", "0.75", *colormaps[SEQUENTIAL]([0.1, 0.95])]
@@ -49,8 +49,9 @@ def tile_explorer():
 
     def update(step, block_q, block_k, causal):
         offset = 0 if causal else None
-        tiling = [(rows, columns) for rows in blocks(n, block_q) for columns in blocks(n, block_k)]
-        plan = [(r, c) for r, c in tiling if not causal or c.start < r.stop]
+        cut = blocks(n, block_q)
+        plan = [(rows, columns) for rows in cut for columns in key_blocks(n, block_k, rows, offset)]
+        skipped = len(cut) * len(blocks(n, block_k)) - len(plan)
         states = np.ones((n, n))  # skipped, unless in the plan
         for tile in plan:
             states[tile] = 0
@@ -82,7 +83,7 @@ def tile_explorer():
             )
         return (
             f"step {done} of {len(plan)}: {now}; {4 * sent} bytes moved (naive attention: {naive} "
-            f"in all); tiles skipped: {len(tiling) - len(plan)}"
+            f"in all); tiles skipped: {skipped}"
         )
 
     sizes = {"options": [2, 3, 4, 5, 6, 12], "layout": {"width": "10em"}}
