@@ -33,8 +33,8 @@ try:
     from triton.tools.tensor_descriptor import TensorDescriptor
 except ImportError as error:
     raise ImportError(
-        "course_utils.kernels needs Triton 3.7.1, which exists for Linux only: on Linux install it "
-        "with `pip install triton==3.7.1`; elsewhere read on, the rest of the course needs no Triton"
+        "course_utils.kernels needs Triton, which exists for Linux only: there, install it with "
+        "`pip install triton==3.7.1`; elsewhere read on, the rest of the course does without"
     ) from error
 
 INTERPRETED = triton.knobs.runtime.interpret
@@ -68,10 +68,10 @@ BACKWARD_Q = {
     128: Tiles(128, 64, 8, 3),
 }
 BACKWARD_KV = {
-    16: Tiles(64, 128, 4, 3),
-    32: Tiles(64, 128, 4, 3),
+    16: Tiles(64, 128, 8, 3),
+    32: Tiles(64, 128, 8, 3),
     64: Tiles(64, 128, 8, 3),
-    128: Tiles(64, 128, 8, 2),
+    128: Tiles(64, 128, 8, 3),
 }
 # float32 is here to check with: small tiles, which fit for any width.
 FLOAT32 = Tiles(32, 32, 4, 2)
@@ -82,7 +82,7 @@ LOG2_E = tl.constexpr(1.4426950408889634)  # e^x = 2^(x · log₂e); a GPU compu
 # Forward
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["L", "S", "diagonal"])
 def _forward(
     q_desc,  # (B, Hq, L, D), in blocks (1, 1, BLOCK_Q, D)
     k_desc,  # (B, Hkv, S, D), in blocks (1, 1, BLOCK_K, D)
@@ -126,9 +126,7 @@ def _forward(
 
     ell = tl.where(ell == 0, 1, ell)  # nothing allowed: output 0 / 1, and m = -inf gives lse -inf
     out = acc / ell[:, None]
-    out_desc.store(
-        [batch, head, start_q, 0], out.to(q.dtype).reshape(1, 1, BLOCK_Q, D)
-    )
+    out_desc.store([batch, head, start_q, 0], out.to(q.dtype).reshape(1, 1, BLOCK_Q, D))
     lse = (m + tl.log2(ell)) / LOG2_E  # back to natural logarithms
     row = (batch * tl.num_programs(1) + head) * L
     tl.store(lse_ptr + row + queries, lse, mask=queries < L)
@@ -167,7 +165,7 @@ def _take_in(
 # has the gradient P itself, so what arrives there is taken off delta.
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["L", "S", "diagonal"])
 def _backward_q(
     q_desc, k_desc, v_desc, out_desc, d_out_desc, d_q_desc,
     lse_ptr, d_lse_ptr, delta_ptr, L, S, diagonal, scale,
@@ -200,9 +198,7 @@ def _backward_q(
         d_q, q, d_out, lse * LOG2_E, delta, k_desc, v_desc, batch, kv_head, whole, stop,
         last_key, scale * LOG2_E, D, BLOCK_K, MASKED=True,
     )  # fmt: skip
-    d_q_desc.store(
-        [batch, head, start_q, 0], (d_q * scale).to(q.dtype).reshape(1, 1, BLOCK_Q, D)
-    )
+    d_q_desc.store([batch, head, start_q, 0], (d_q * scale).to(q.dtype).reshape(1, 1, BLOCK_Q, D))
 
 
 @triton.jit
@@ -225,7 +221,7 @@ def _add_to_d_q(
     return d_q
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["L", "S", "diagonal"])
 def _backward_kv(
     q_desc, k_desc, v_desc, d_out_desc, d_k_desc, d_v_desc,
     lse_ptr, delta_ptr, L, S, diagonal, scale,
@@ -396,7 +392,7 @@ def flash_attention(q, k, v, *, is_causal=False, align="upper_left"):
 
 
 def _check(q, k, v):
-    (_, Hq, L, D), (Hkv, S) = q.shape, k.shape[1:3]
+    Hq, Hkv, D = q.shape[1], k.shape[1], q.shape[-1]
     if 0 in q.shape or 0 in k.shape:
         raise ValueError(f"q and k must not be empty, got {tuple(q.shape)} and {tuple(k.shape)}")
     if D not in FORWARD:
