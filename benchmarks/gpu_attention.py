@@ -134,7 +134,7 @@ def milliseconds(work):
         work()
         end.record()
         end.synchronize()
-        times.append(start.elapsed_time(end))
+        times.append(round(start.elapsed_time(end), 4))
         if len(times) == 2:
             repeats = max(3, min(30, int(1000 * SECONDS / times[1])))
     return times[2:]
@@ -215,7 +215,7 @@ def main(file):
             for entry in entries(case, errors):
                 report["entries"].append(entry)
                 print(tell(entry), flush=True)
-        file.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+        file.write_text(json.dumps(report, ensure_ascii=False) + "\n")
         print(f"\n{group} written to {file}")
 
 

@@ -136,7 +136,18 @@ def test_the_block_sizes_that_ship(D, dtype, is_causal):
     compare(draw(rng, 1, 2, 1, 150, 140, D, dtype), is_causal, gradients_from=rng)
 
 
-SIZES = [(1, 1), (1, 50), (50, 1), (16, 64), (64, 16), (64, 64), (65, 63), (63, 65), (17, 129)]
+SIZES = [
+    (1, 1),
+    (1, 50),
+    (50, 1),
+    (16, 64),
+    (64, 16),
+    (64, 64),
+    (65, 63),
+    (63, 65),
+    (64, 65),
+    (17, 129),
+]
 
 
 @pytest.mark.parametrize("L, S", SIZES)
