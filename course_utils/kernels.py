@@ -293,16 +293,14 @@ class _FlashAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, diagonal):
         q, k, v = map(_describable, (q, k, v))
-        (B, Hq, L, D), (Hkv, S) = q.shape, k.shape[1:3]
+        (B, Hq, L, D), S = q.shape, k.shape[2]
         out = torch.empty_like(q)
         lse = q.new_empty((B, Hq, L), dtype=torch.float32)
         tiles = _tiles(FORWARD, q)
         by_q, by_k = [1, 1, tiles.block_q, D], [1, 1, tiles.block_k, D]
         _forward[(triton.cdiv(L, tiles.block_q), Hq, B)](
             *_describe(by_q, q), *_describe(by_k, k, v), *_describe(by_q, out),
-            lse, L, S, diagonal, D**-0.5, GROUP=Hq // Hkv, D=D,
-            BLOCK_Q=tiles.block_q, BLOCK_K=tiles.block_k,
-            num_warps=tiles.num_warps, num_stages=tiles.num_stages,
+            lse, L, S, diagonal, D**-0.5, **_constants(tiles, q, k),
         )  # fmt: skip
         ctx.save_for_backward(q, k, v, out, lse)
         ctx.diagonal = diagonal
@@ -320,24 +318,32 @@ class _FlashAttention(torch.autograd.Function):
         by_q, by_k = [1, 1, tiles.block_q, D], [1, 1, tiles.block_k, D]
         _backward_q[(triton.cdiv(L, tiles.block_q), Hq, B)](
             *_describe(by_q, q), *_describe(by_k, k, v), *_describe(by_q, out, d_out, d_q),
-            lse, d_lse, delta, L, S, ctx.diagonal, D**-0.5, GROUP=Hq // Hkv, D=D,
-            BLOCK_Q=tiles.block_q, BLOCK_K=tiles.block_k,
-            num_warps=tiles.num_warps, num_stages=tiles.num_stages,
+            lse, d_lse, delta, L, S, ctx.diagonal, D**-0.5, **_constants(tiles, q, k),
         )  # fmt: skip
         tiles = _tiles(BACKWARD_KV, q)
         by_q, by_k = [1, 1, tiles.block_q, D], [1, 1, tiles.block_k, D]
         _backward_kv[(triton.cdiv(S, tiles.block_k), Hkv, B)](
             *_describe(by_q, q), *_describe(by_k, k, v), *_describe(by_q, d_out),
             *_describe(by_k, d_k, d_v),
-            lse, delta, L, S, ctx.diagonal, D**-0.5, GROUP=Hq // Hkv, D=D,
-            BLOCK_Q=tiles.block_q, BLOCK_K=tiles.block_k,
-            num_warps=tiles.num_warps, num_stages=tiles.num_stages,
+            lse, delta, L, S, ctx.diagonal, D**-0.5, **_constants(tiles, q, k),
         )  # fmt: skip
         return d_q, d_k, d_v, None
 
 
 def _tiles(table, q):
     return FLOAT32 if q.dtype == torch.float32 else table[q.shape[-1]]
+
+
+def _constants(tiles, q, k):
+    """Return what a kernel is compiled for."""
+    return {
+        "GROUP": q.shape[1] // k.shape[1],
+        "D": q.shape[-1],
+        "BLOCK_Q": tiles.block_q,
+        "BLOCK_K": tiles.block_k,
+        "num_warps": tiles.num_warps,
+        "num_stages": tiles.num_stages,
+    }
 
 
 def _describe(block, *tensors):
