@@ -6,10 +6,10 @@ STAMP := .venv/installed
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 NBVAL := $(BIN)/python -m pytest --nbval-current-env --nbval-cell-timeout=120 -p no:cacheprovider
 
-.PHONY: help lab test exercises refresh bench
+.PHONY: help lab test exercises refresh bench bench-gpu
 
 help:  ## show this menu
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 lab: $(STAMP)  ## install what is missing and open the course in JupyterLab
 	$(BIN)/jupyter lab $(AS_ROOT) --config=course_utils/jupyter_config.py
@@ -29,6 +29,9 @@ refresh: $(STAMP)  ## for authors: run notebooks/ and solutions/ and store their
 
 bench: $(STAMP) .venv/browser  ## measure how fast an explorer answers, in a real browser
 	$(BIN)/python benchmarks/explorer_latency.py
+
+bench-gpu: $(STAMP)  ## measure attention on an NVIDIA GPU, kernel by kernel
+	$(BIN)/python benchmarks/gpu_attention.py
 
 $(STAMP): requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

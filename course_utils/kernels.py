@@ -33,8 +33,8 @@ try:
     from triton.tools.tensor_descriptor import TensorDescriptor
 except ImportError as error:
     raise ImportError(
-        "course_utils.kernels needs Triton 3.7.1, which exists for Linux only: on Linux install it "
-        "with `pip install triton==3.7.1`; elsewhere read on, the rest of the course needs no Triton"
+        "course_utils.kernels needs Triton, which exists for Linux only: there, install it with "
+        "`pip install triton==3.7.1`; elsewhere read on, the rest of the course does without"
     ) from error
 
 INTERPRETED = triton.knobs.runtime.interpret
@@ -68,10 +68,10 @@ BACKWARD_Q = {
     128: Tiles(128, 64, 8, 3),
 }
 BACKWARD_KV = {
-    16: Tiles(64, 128, 4, 3),
-    32: Tiles(64, 128, 4, 3),
+    16: Tiles(64, 128, 8, 3),
+    32: Tiles(64, 128, 8, 3),
     64: Tiles(64, 128, 8, 3),
-    128: Tiles(64, 128, 8, 2),
+    128: Tiles(64, 128, 8, 3),
 }
 # float32 is here to check with: small tiles, which fit for any width.
 FLOAT32 = Tiles(32, 32, 4, 2)
@@ -82,7 +82,7 @@ LOG2_E = tl.constexpr(1.4426950408889634)  # e^x = 2^(x · log₂e); a GPU compu
 # Forward
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["L", "S", "diagonal"])
 def _forward(
     q_desc,  # (B, Hq, L, D), in blocks (1, 1, BLOCK_Q, D)
     k_desc,  # (B, Hkv, S, D), in blocks (1, 1, BLOCK_K, D)
@@ -165,7 +165,7 @@ def _take_in(
 # has the gradient P itself, so what arrives there is taken off delta.
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["L", "S", "diagonal"])
 def _backward_q(
     q_desc, k_desc, v_desc, out_desc, d_out_desc, d_q_desc,
     lse_ptr, d_lse_ptr, delta_ptr, L, S, diagonal, scale,
@@ -221,7 +221,7 @@ def _add_to_d_q(
     return d_q
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["L", "S", "diagonal"])
 def _backward_kv(
     q_desc, k_desc, v_desc, d_out_desc, d_k_desc, d_v_desc,
     lse_ptr, delta_ptr, L, S, diagonal, scale,
@@ -293,16 +293,14 @@ class _FlashAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, diagonal):
         q, k, v = map(_describable, (q, k, v))
-        (B, Hq, L, D), (Hkv, S) = q.shape, k.shape[1:3]
+        (B, Hq, L, D), S = q.shape, k.shape[2]
         out = torch.empty_like(q)
         lse = q.new_empty((B, Hq, L), dtype=torch.float32)
         tiles = _tiles(FORWARD, q)
         by_q, by_k = [1, 1, tiles.block_q, D], [1, 1, tiles.block_k, D]
         _forward[(triton.cdiv(L, tiles.block_q), Hq, B)](
             *_describe(by_q, q), *_describe(by_k, k, v), *_describe(by_q, out),
-            lse, L, S, diagonal, D**-0.5, GROUP=Hq // Hkv, D=D,
-            BLOCK_Q=tiles.block_q, BLOCK_K=tiles.block_k,
-            num_warps=tiles.num_warps, num_stages=tiles.num_stages,
+            lse, L, S, diagonal, D**-0.5, **_constants(tiles, q, k),
         )  # fmt: skip
         ctx.save_for_backward(q, k, v, out, lse)
         ctx.diagonal = diagonal
@@ -320,24 +318,32 @@ class _FlashAttention(torch.autograd.Function):
         by_q, by_k = [1, 1, tiles.block_q, D], [1, 1, tiles.block_k, D]
         _backward_q[(triton.cdiv(L, tiles.block_q), Hq, B)](
             *_describe(by_q, q), *_describe(by_k, k, v), *_describe(by_q, out, d_out, d_q),
-            lse, d_lse, delta, L, S, ctx.diagonal, D**-0.5, GROUP=Hq // Hkv, D=D,
-            BLOCK_Q=tiles.block_q, BLOCK_K=tiles.block_k,
-            num_warps=tiles.num_warps, num_stages=tiles.num_stages,
+            lse, d_lse, delta, L, S, ctx.diagonal, D**-0.5, **_constants(tiles, q, k),
         )  # fmt: skip
         tiles = _tiles(BACKWARD_KV, q)
         by_q, by_k = [1, 1, tiles.block_q, D], [1, 1, tiles.block_k, D]
         _backward_kv[(triton.cdiv(S, tiles.block_k), Hkv, B)](
             *_describe(by_q, q), *_describe(by_k, k, v), *_describe(by_q, d_out),
             *_describe(by_k, d_k, d_v),
-            lse, delta, L, S, ctx.diagonal, D**-0.5, GROUP=Hq // Hkv, D=D,
-            BLOCK_Q=tiles.block_q, BLOCK_K=tiles.block_k,
-            num_warps=tiles.num_warps, num_stages=tiles.num_stages,
+            lse, delta, L, S, ctx.diagonal, D**-0.5, **_constants(tiles, q, k),
         )  # fmt: skip
         return d_q, d_k, d_v, None
 
 
 def _tiles(table, q):
     return FLOAT32 if q.dtype == torch.float32 else table[q.shape[-1]]
+
+
+def _constants(tiles, q, k):
+    """Return what a kernel is compiled for."""
+    return {
+        "GROUP": q.shape[1] // k.shape[1],
+        "D": q.shape[-1],
+        "BLOCK_Q": tiles.block_q,
+        "BLOCK_K": tiles.block_k,
+        "num_warps": tiles.num_warps,
+        "num_stages": tiles.num_stages,
+    }
 
 
 def _describe(block, *tensors):
@@ -392,7 +398,7 @@ def flash_attention(q, k, v, *, is_causal=False, align="upper_left"):
 
 
 def _check(q, k, v):
-    (_, Hq, L, D), (Hkv, S) = q.shape, k.shape[1:3]
+    Hq, Hkv, D = q.shape[1], k.shape[1], q.shape[-1]
     if 0 in q.shape or 0 in k.shape:
         raise ValueError(f"q and k must not be empty, got {tuple(q.shape)} and {tuple(k.shape)}")
     if D not in FORWARD:
