@@ -27,8 +27,9 @@ exercises: $(STAMP)  ## for authors: make exercises/ from solutions/
 refresh: $(STAMP)  ## for authors: run notebooks/ and solutions/ and store their outputs
 	$(BIN)/python -m course_utils.authoring refresh
 
-bench: $(STAMP) .venv/browser  ## measure how fast an explorer answers, in a real browser
+bench: $(STAMP) .venv/browser  ## measure explorers in a real browser, and tiled attention
 	$(BIN)/python benchmarks/explorer_latency.py
+	$(BIN)/python benchmarks/tiled_attention.py
 
 bench-gpu: $(STAMP)  ## measure attention on an NVIDIA GPU, kernel by kernel
 	$(BIN)/python benchmarks/gpu_attention.py
