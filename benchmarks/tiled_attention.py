@@ -7,6 +7,7 @@ Usage: make bench
 import os
 import statistics
 import time
+from functools import partial
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # waiting threads must not take the cores
 
@@ -26,13 +27,13 @@ CONTENDERS = {
 
 def main():
     for n in (1024, 4096, 8192):
-        q, k, v = torch.randn(3, 1, 8, n, 64).unbind()  # (B, H, N, D) each
-        held = {name: peak_memory(lambda f=f: f(q, k, v)) for name, f in CONTENDERS.items()}
+        qkv = torch.randn(3, 1, 8, n, 64).unbind()  # (B, H, N, D) each
+        held = {name: peak_memory(partial(run, *qkv)) for name, run in CONTENDERS.items()}
         times = {name: [] for name in CONTENDERS}
         for _ in range(ROUNDS):
             for name, run in CONTENDERS.items():
                 start = time.perf_counter()
-                run(q, k, v)
+                run(*qkv)
                 times[name].append(time.perf_counter() - start)
         for name in CONTENDERS:
             ratios = [a / b for a, b in zip(times[name], times["naive"], strict=True)]
