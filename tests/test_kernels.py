@@ -212,6 +212,15 @@ def test_any_strides_give_the_same(layout, dtype):
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
+def test_the_gradient_of_the_logsumexp_may_be_one_number_expanded():
+    rng = torch.Generator().manual_seed(0)
+    q, k, v = draw(rng, 2, 2, 2, 40, 50, 16, torch.float32)
+    _, lse = flash_attention(q, k, v)
+    (expanded,) = torch.autograd.grad(lse.sum(), q, retain_graph=True)
+    (dense,) = torch.autograd.grad(lse, q, torch.ones_like(lse))
+    assert torch.equal(expanded, dense)
+
+
 def test_parts_merge_to_the_whole():
     rng = torch.Generator().manual_seed(0)
     q, k, v = draw(rng, 1, 2, 2, 30, 90, 16, torch.float32)
