@@ -87,7 +87,8 @@ def assert_near(*results):
     results = [[x.detach() for x in each] for each in results]
     unit = max(right.masked_fill(right.isinf(), 0).abs().max() for _, right, _ in results)
     for got, right, theirs in results:
-        floor = 4 * torch.finfo(got.dtype).eps * unit
+        units = 4 if got.dtype == torch.float32 else 0.5  # 16 bits are rounded once, at the end
+        floor = units * torch.finfo(got.dtype).eps * unit
         assert got.isfinite().equal(right.isfinite()) and not got.isnan().any()
         error, their_error = (
             (x - right).masked_fill(right.isinf(), 0).abs().max() for x in (got, theirs)
@@ -159,6 +160,8 @@ def test_sizes_at_and_beside_the_edge_of_a_block(L, S, align, block_q, block_k, 
     compare(draw(rng, 1, 1, 1, L, S, 16, torch.float32), True, align, gradients_from=rng)
 
 
+# NumPy warns of numbers in the rows beyond the last key, which are computed but never stored.
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
 def test_far_scores_neither_overflow_nor_vanish(cut):
     # Scores of ±1000 and more; m rises, and falls, from block to block.
     cut(16, 16)
@@ -208,6 +211,15 @@ def test_any_strides_give_the_same(layout, dtype):
         out, lse = flash_attention(*(x.requires_grad_() for x in leaves), is_causal=True)
         results.append([out, lse, *torch.autograd.grad(out, leaves, d_out)])
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_the_gradient_of_the_logsumexp_may_be_one_number_expanded():
+    rng = torch.Generator().manual_seed(0)
+    q, k, v = draw(rng, 2, 2, 2, 40, 50, 16, torch.float32)
+    _, lse = flash_attention(q, k, v)
+    (expanded,) = torch.autograd.grad(lse.sum(), q, retain_graph=True)
+    (dense,) = torch.autograd.grad(lse, q, torch.ones_like(lse))
+    assert torch.equal(expanded, dense)
 
 
 def test_parts_merge_to_the_whole():
