@@ -89,7 +89,7 @@ def tile_explorer():
     sizes = {"options": [2, 3, 4, 5, 6, 12], "layout": {"width": "10em"}}
     sizes["style"] = {"description_width": "initial"}
     controls = {
-        "step": Number("step", 0, 0, 36, 1),
+        "step": Number("step", 4, 0, 36, 1),
         "causal": widgets.Checkbox(value=True, description="causal", indent=False),
         "block_q": widgets.Dropdown(description="block_q", value=4, **sizes),
         "block_k": widgets.Dropdown(description="block_k", value=3, **sizes),
