@@ -6,10 +6,10 @@ STAMP := .venv/installed
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 NBVAL := $(BIN)/python -m pytest --nbval-current-env --nbval-cell-timeout=120 -p no:cacheprovider
 
-.PHONY: help lab test exercises refresh bench
+.PHONY: help lab test exercises refresh bench bench-gpu
 
 help:  ## show this menu
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 lab: $(STAMP)  ## install what is missing and open the course in JupyterLab
 	$(BIN)/jupyter lab $(AS_ROOT) --config=course_utils/jupyter_config.py
@@ -27,8 +27,12 @@ exercises: $(STAMP)  ## for authors: make exercises/ from solutions/
 refresh: $(STAMP)  ## for authors: run notebooks/ and solutions/ and store their outputs
 	$(BIN)/python -m course_utils.authoring refresh
 
-bench: $(STAMP) .venv/browser  ## measure how fast an explorer answers, in a real browser
+bench: $(STAMP) .venv/browser  ## measure explorers in a real browser, and tiled attention
 	$(BIN)/python benchmarks/explorer_latency.py
+	$(BIN)/python benchmarks/tiled_attention.py
+
+bench-gpu: $(STAMP)  ## measure attention on an NVIDIA GPU, kernel by kernel
+	$(BIN)/python benchmarks/gpu_attention.py
 
 $(STAMP): requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

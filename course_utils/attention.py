@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from course_utils.shapes import expects
+from course_utils.tiled import tiled_attention  # noqa: F401  (lesson 06, in a file of its own)
 
 # Lesson 01: dot-product similarity
 

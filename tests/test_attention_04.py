@@ -19,6 +19,7 @@ from course_utils.attention import (
     prefix_mask,
     sliding_window_mask,
     split_heads,
+    tiled_attention,
 )
 
 SIZES = [(1, 1), (5, 5), (3, 7), (1, 6), (6, 2), (0, 3), (4, 0)]
@@ -221,7 +222,11 @@ def multi_head(q, k, v, mask):
 
 
 # Every function of course_utils.attention that takes a mask, on (B, H, L, d); self-attention below.
-MASKED = {"attention": attention, "MultiHeadAttention": multi_head}
+MASKED = {
+    "attention": attention,
+    "MultiHeadAttention": multi_head,
+    "tiled_attention": tiled_attention,
+}
 
 
 @pytest.mark.parametrize("function", MASKED.values(), ids=MASKED)

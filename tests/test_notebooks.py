@@ -11,7 +11,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from course_utils import attention
+from course_utils import attention, tiled
 from course_utils.authoring import KERNEL, STUB, fingerprint, strip_solutions, write
 
 ROOT = Path(__file__).parents[1]
@@ -208,10 +208,11 @@ IN_LESSONS = {}  # by name; where a function grows, the last lesson that defines
 for path in LESSONS:
     for cell in code(read(path)):
         IN_LESSONS.update(definitions(cell.source))
-SHARED = definitions(inspect.getsource(attention))
+SHARED = {name: node for module in (attention, tiled)
+          for name, node in definitions(inspect.getsource(module)).items()}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SHARED)
-def test_what_attention_holds_is_what_its_lesson_builds(name):
+def test_what_the_course_shares_is_what_its_lesson_builds(name):
     assert name in IN_LESSONS, f"{name} is built in no lesson"
     assert SHARED[name] == IN_LESSONS[name]

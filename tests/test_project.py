@@ -27,7 +27,7 @@ def test_dependencies_are_listed_once():
     names = [re.match(r"[\w-]+", package)[0].lower() for package in packages]
     assert len(set(names)) == len(names)
     for package in packages:
-        assert "==" in package if package.startswith("torch") else "~=" in package
+        assert "==" in package if package.startswith(("torch", "triton")) else "~=" in package
     conda = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
     assert [re.match(r"\w+", each)[0] for each in conda if isinstance(each, str)] == [
         "python",
@@ -40,10 +40,10 @@ def test_dependencies_are_listed_once():
 
 
 def test_the_menu_and_the_readme_name_the_same_commands():
-    targets = re.findall(r"^([a-z]+):.*##", (ROOT / "Makefile").read_text(), re.M)
+    targets = re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.M)
     menu = subprocess.run(["make", "-s", "help"], cwd=ROOT, capture_output=True, text=True).stdout
-    assert re.findall(r"^  make (\w+)", menu, re.M) == targets
-    assert set(re.findall(r"(?:^|`)make (\w+)", README, re.M)) <= set(targets)
+    assert re.findall(r"^  make ([\w-]+)", menu, re.M) == targets
+    assert set(re.findall(r"(?:^|`)make ([\w-]+)", README, re.M)) <= set(targets)
     assert {"lab", "test"} <= set(re.findall(r"^make (\w+)", README, re.M))
 
 

@@ -11,6 +11,7 @@ from course_utils.checks import (  # noqa: F401  (they register exercises)
     lesson_03,
     lesson_04,
     lesson_05,
+    lesson_06,
 )
 from course_utils.checks.engine import EXERCISES, check
 from course_utils.checks.saved import load

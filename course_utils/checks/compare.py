@@ -14,7 +14,7 @@ def difference(got, expected, names=""):
     ----------
     got : object
         What a learner's function returned.
-    expected : torch.Tensor, or tuple of torch.Tensor
+    expected : torch.Tensor, number, or tuple of them
     names : str
         Names of the last dimensions, e.g. "L S"; for a tuple of several, separated by "|".
     """
@@ -26,8 +26,9 @@ def difference(got, expected, names=""):
             if found := difference(one, other, name):
                 return f"item {place} of the tuple: {found}"
         return None
-    if isinstance(expected, int | float):  # from a known mistake
+    if isinstance(expected, int | float):  # a plain number may come as a tensor of any kind
         expected = torch.tensor(expected, dtype=torch.float64)
+        got = got.double() if isinstance(got, torch.Tensor) else got
     if expected.ndim == 0 and isinstance(got, int | float):
         got = torch.tensor(got, dtype=expected.dtype)
     if not isinstance(got, torch.Tensor):

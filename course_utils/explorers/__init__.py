@@ -9,6 +9,7 @@ from course_utils.explorers.heads import head_explorer
 from course_utils.explorers.masks import mask_explorer
 from course_utils.explorers.saturation import saturation_explorer, scaling_explorer
 from course_utils.explorers.similarity import similarity_explorer
+from course_utils.explorers.tiles import tile_explorer
 
 __all__ = [
     "Explorer",
@@ -18,4 +19,5 @@ __all__ = [
     "saturation_explorer",
     "scaling_explorer",
     "similarity_explorer",
+    "tile_explorer",
 ]

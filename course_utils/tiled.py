@@ -1,0 +1,225 @@
+"""FlashAttention in plain torch, as lesson 06 builds it: attention tile by tile.
+
+Dao, Fu, Ermon, Rudra and Ré, "FlashAttention: fast and memory-efficient exact attention with
+IO-awareness", 2022 (arXiv:2205.14135), with the loops in the order of Dao, "FlashAttention-2", 2023
+(arXiv:2307.08691): queries outside, keys inside. A test holds each function to the lesson's cell.
+"""
+
+import torch
+
+from course_utils.shapes import expects
+
+
+def blocks(n, size):
+    """Return slices of ``size`` that cover 0 to n; the last may be shorter."""
+    return [slice(i, min(i + size, n)) for i in range(0, n, size)]
+
+
+def key_blocks(S, size, rows, offset):
+    """Return the blocks of S keys in which some query of ``rows`` may see something.
+
+    ``offset`` is as in `tile_scores`.
+    """
+    last = S if offset is None else min(rows.stop + offset, S)
+    return blocks(last, size)  # tiles past the diagonal are never read
+
+
+def tile_scores(q, k, mask, offset, rows, columns):
+    """Return the scores of one tile, -inf where the mask or causality forbids.
+
+    Parameters
+    ----------
+    q : torch.Tensor, (..., B_q, d_k)
+        The tile's queries, multiplied by the scale already.
+    k : torch.Tensor, (..., B_k, d_k)
+        The tile's keys.
+    mask : torch.Tensor of bool, (..., L, S), or None
+        The whole mask, True = may attend.
+    offset : int or None
+        Query i may see keys up to i + offset; None if it may see all.
+    rows, columns : slice
+        Where the tile lies among all queries and all keys.
+
+    Returns
+    -------
+    torch.Tensor, (..., B_q, B_k)
+    """
+    scores = q @ k.mT  # (..., B_q, B_k)
+    if mask is not None:
+        scores = scores.masked_fill(~mask[..., rows, columns], -torch.inf)
+    if offset is not None and columns.stop - 1 > rows.start + offset:  # it crosses the diagonal
+        i = torch.arange(rows.start, rows.stop, device=q.device)[:, None]  # (B_q, 1)
+        j = torch.arange(columns.start, columns.stop, device=q.device)  # (B_k,)
+        scores = scores.masked_fill(j > i + offset, -torch.inf)
+    return scores
+
+
+def tile_update(m, ell, out, scores, v):
+    """Take one tile into the state (m, ℓ, O) of a block of queries.
+
+    FlashAttention-2, algorithm 1, lines 9 and 10: O is divided by ℓ only at the end.
+
+    Parameters
+    ----------
+    m : torch.Tensor, (..., B_q)
+        The largest score so far; -inf before the first tile.
+    ell : torch.Tensor, (..., B_q)
+        Σ e^(score - m) so far; 0 before the first tile.
+    out : torch.Tensor, (..., B_q, d_v)
+        Σ e^(score - m) v so far; zeros before the first tile.
+    scores : torch.Tensor, (..., B_q, B_k)
+    v : torch.Tensor, (..., B_k, d_v)
+
+    Returns
+    -------
+    m, ell, out : torch.Tensor
+        The state after the tile; new tensors.
+    """
+    m_new = torch.maximum(m, scores.amax(dim=-1))  # (..., B_q)
+    base = m_new.masked_fill(m_new == -torch.inf, 0)  # nothing allowed yet: subtract 0
+    p = (scores - base[..., None]).exp()  # (..., B_q, B_k)
+    shrink = (m - base).exp()  # (..., B_q), what the past loses by the new maximum
+    return m_new, ell * shrink + p.sum(dim=-1), out * shrink[..., None] + p @ v
+
+
+def tiled_forward(q, k, v, mask, offset, block_q, block_k):
+    """Return output (..., L, d_v) and log-sum-exp (..., L), one tile at a time.
+
+    Parameters are those of `tile_scores` and `tiled_attention`.
+    """
+    L, S, scale = q.shape[-2], k.shape[-2], q.shape[-1] ** -0.5
+    out, lse = v.new_zeros(*q.shape[:-1], v.shape[-1]), q.new_zeros(q.shape[:-1])
+    for rows in blocks(L, block_q):
+        q_i = q[..., rows, :] * scale  # (..., B_q, d_k)
+        ell, acc = torch.zeros_like(lse[..., rows]), torch.zeros_like(out[..., rows, :])
+        m = torch.full_like(ell, -torch.inf)  # (..., B_q)
+        for columns in key_blocks(S, block_k, rows, offset):
+            k_j, v_j = k[..., columns, :], v[..., columns, :]  # (..., B_k, d)
+            scores = tile_scores(q_i, k_j, mask, offset, rows, columns)  # (..., B_q, B_k)
+            m, ell, acc = tile_update(m, ell, acc, scores, v_j)
+        out[..., rows, :] = acc / ell.masked_fill(ell == 0, 1)[..., None]  # 0 / 1 if all forbidden
+        lse[..., rows] = m + ell.log()
+    return out, lse
+
+
+def tile_backward(q, k, v, d_out, p, delta):
+    """Return what one tile adds to the gradients of its q, k and v.
+
+    FlashAttention-2, algorithm 2, lines 12 to 16.
+
+    Parameters
+    ----------
+    q : torch.Tensor, (..., B_q, d_k)
+        Multiplied by the scale; the first result is the gradient at that product.
+    k : torch.Tensor, (..., B_k, d_k)
+    v : torch.Tensor, (..., B_k, d_v)
+    d_out : torch.Tensor, (..., B_q, d_v)
+        The gradient at the output.
+    p : torch.Tensor, (..., B_q, B_k)
+        The tile's weights.
+    delta : torch.Tensor, (..., B_q)
+        Σ p · (gradient at p) over *all* keys: the second term of `attention.softmax_vjp`.
+
+    Returns
+    -------
+    dq, dk, dv : torch.Tensor
+    """
+    d_p = d_out @ v.mT  # (..., B_q, B_k)
+    d_scores = p * (d_p - delta[..., None])  # (..., B_q, B_k), lesson 03's Jacobian
+    return d_scores @ k, d_scores.mT @ q, p.mT @ d_out
+
+
+class TiledAttention(torch.autograd.Function):
+    """`tiled_forward` with a backward that keeps no tile: it makes each of them again."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, *plan):
+        """Return output and log-sum-exp; ``plan`` is mask, offset, block_q, block_k."""
+        out, lse = tiled_forward(q, k, v, *plan)
+        ctx.save_for_backward(q, k, v, out, lse)  # linear in L: no scores, no weights
+        ctx.plan = plan
+        return out, lse
+
+    @staticmethod
+    def backward(ctx, d_out, d_lse):
+        """Return the gradients of q, k, v, and None for each entry of the plan."""
+        q, k, v, out, lse = ctx.saved_tensors
+        delta = (d_out * out).sum(dim=-1) - d_lse  # (..., L); lse's own gradient is p
+        lse = lse.masked_fill(lse == -torch.inf, 0)  # nothing allowed: e^(-inf - 0) is 0
+        return *tiled_backward(q, k, v, d_out, lse, delta, *ctx.plan), None, None, None, None
+
+
+def tiled_backward(q, k, v, d_out, lse, delta, mask, offset, block_q, block_k):
+    """Return the gradients of q, k and v, one tile at a time.
+
+    ``d_out`` is the gradient at the output, ``lse`` what `tiled_forward` returned, ``delta`` as in
+    `tile_backward`, the rest as there.
+    """
+    L, S, scale = q.shape[-2], k.shape[-2], q.shape[-1] ** -0.5
+    dq, dk, dv = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+    for rows in blocks(L, block_q):
+        q_i, d_i, lse_i = q[..., rows, :] * scale, d_out[..., rows, :], lse[..., rows, None]
+        for columns in key_blocks(S, block_k, rows, offset):
+            k_j, v_j = k[..., columns, :], v[..., columns, :]  # (..., B_k, d)
+            scores = tile_scores(q_i, k_j, mask, offset, rows, columns)  # (..., B_q, B_k)
+            p = (scores - lse_i).exp()  # the weights: m and ℓ need not be found again
+            dq_i, dk_j, dv_j = tile_backward(q_i, k_j, v_j, d_i, p, delta[..., rows])
+            dq[..., rows, :] += dq_i * scale
+            dk[..., columns, :] += dk_j
+            dv[..., columns, :] += dv_j
+    return dq, dk, dv
+
+
+@expects(
+    q="*batch L d_k",
+    k="*batch S d_k",
+    v="*batch S d_v",
+    mask="bool ... L S",
+    align="one of upper_left lower_right",
+    block_q="int from 1",
+    block_k="int from 1",
+)
+def tiled_attention(
+    q, k, v, mask=None, *, is_causal=False, align="upper_left", block_q=128, block_k=512
+):
+    """Return attention without ever holding more than one block_q × block_k tile of scores.
+
+    Equal to `attention.attention` up to rounding; differentiable, with memory linear in L and S
+    for the gradients too.
+
+    Parameters
+    ----------
+    q : torch.Tensor, (..., L, d_k)
+    k : torch.Tensor, (..., S, d_k)
+    v : torch.Tensor, (..., S, d_v)
+    mask : torch.Tensor of bool, broadcastable to (..., L, S), optional
+        True = may attend.
+    is_causal : bool
+        Forbid the future as well, and skip the tiles that lie in it.
+    align : {"upper_left", "lower_right"}
+        Where the queries stand among the keys if is_causal, as in `attention.causal_mask`; the
+        default is that of `is_causal` in PyTorch's scaled_dot_product_attention.
+    block_q, block_k : int
+        The tile.
+
+    Returns
+    -------
+    output : torch.Tensor, (..., L, d_v)
+        In the dtype of v. Zeros for a query with nothing allowed.
+    lse : torch.Tensor, (..., L)
+        The log-sum-exp of each query's scaled scores; -inf with nothing allowed. float32, or
+        float64 if the inputs are: all sums are kept in at least float32.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not of the shape or kind above.
+    """
+    wide = torch.promote_types(q.dtype, torch.float32)
+    L, S = q.shape[-2], k.shape[-2]
+    offset = None if not is_causal else S - L if align == "lower_right" else 0
+    if mask is not None:
+        mask = mask.expand(*q.shape[:-1], S)  # a view: nothing is copied
+    q_wide, k_wide, v_wide = q.to(wide), k.to(wide), v.to(wide)
+    out, lse = TiledAttention.apply(q_wide, k_wide, v_wide, mask, offset, block_q, block_k)
+    return out.to(v.dtype), lse

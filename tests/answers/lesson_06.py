@@ -1,0 +1,414 @@
+"""Answers to lesson 06's exercises, written apart from the checks: right ones and wrong ones."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+INF = float("inf")
+
+
+# right
+
+
+def _update_by_rows(m, ell, out, scores, v):
+    flat = scores.reshape(-1, scores.shape[-1])
+    new_m, new_ell = m.clone().reshape(-1), ell.clone().reshape(-1)
+    new_out = out.clone().reshape(len(flat), -1)
+    values = v[..., None, :, :].expand(*scores.shape, v.shape[-1]).reshape(*flat.shape, -1)
+    for i in range(len(flat)):
+        for j in range(flat.shape[1]):
+            s = flat[i, j]
+            if s == -INF:
+                continue
+            top = torch.maximum(new_m[i], s)
+            shrink = torch.exp(new_m[i] - top)
+            new_ell[i] = new_ell[i] * shrink + torch.exp(s - top)
+            new_out[i] = new_out[i] * shrink + torch.exp(s - top) * values[i, j]
+            new_m[i] = top
+    return new_m.reshape(m.shape), new_ell.reshape(ell.shape), new_out.reshape(out.shape)
+
+
+def _update_with_where(m, ell, out, scores, v):
+    top = torch.max(m, scores.max(dim=-1).values)
+    safe = torch.where(torch.isinf(top), torch.zeros_like(top), top)
+    weights = torch.exp(scores - safe.unsqueeze(-1))
+    old = torch.exp(m - safe)
+    mixed = torch.einsum("...qk,...kd->...qd", weights, v)
+    return [top, old * ell + weights.sum(-1), old.unsqueeze(-1) * out + mixed]
+
+
+def _update_by_nan_to_num(m, ell, out, scores, v):
+    top = torch.maximum(m, scores.amax(-1))
+    weights = (scores - top[..., None]).exp().nan_to_num()
+    old = (m - top).exp().nan_to_num()
+    return top, ell * old + weights.sum(-1), out * old[..., None] + weights @ v
+
+
+def _forward_dividing_as_it_goes(q, k, v, block_q, block_k):
+    outs, lses = [], []
+    for i in range(0, q.shape[-2], block_q):
+        qi = q[..., i : i + block_q, :] / math.sqrt(q.shape[-1])
+        out, lse = None, None
+        for j in range(0, k.shape[-2], block_k):
+            s = qi @ k[..., j : j + block_k, :].transpose(-1, -2)
+            here, there = s.softmax(-1) @ v[..., j : j + block_k, :], s.logsumexp(-1)
+            if out is None:
+                out, lse = here, there
+            else:
+                both = torch.logaddexp(lse, there)
+                out = out * (lse - both).exp()[..., None] + here * (there - both).exp()[..., None]
+                lse = both
+        outs.append(out)
+        lses.append(lse)
+    return torch.cat(outs, -2), torch.cat(lses, -1)
+
+
+def _forward_row_by_row(q, k, v, block_q, block_k):
+    out, lse = q.new_zeros(*q.shape[:-1], v.shape[-1]), q.new_zeros(q.shape[:-1])
+    for i in range(q.shape[-2]):
+        s = (k @ q[..., i, :, None])[..., 0] / q.shape[-1] ** 0.5
+        lse[..., i] = s.logsumexp(-1)
+        out[..., i, :] = (s.softmax(-1)[..., None] * v).sum(-2)
+    return out, lse
+
+
+def _forward_in_float64(q, k, v, block_q, block_k):
+    out, lse = _forward_dividing_as_it_goes(q.double(), k.double(), v.double(), block_q, block_k)
+    return out.to(q.dtype), lse.to(q.dtype)
+
+
+def _visits_pair_by_pair(L, block_q, block_k):
+    rows = []
+    for i in range(0, L, block_q):
+        queries = range(i, min(i + block_q, L))
+        tiles = [range(j, min(j + block_k, L)) for j in range(0, L, block_k)]
+        whole = sum(all(b <= a for a in queries for b in tile) for tile in tiles)
+        some = sum(any(b <= a for a in queries for b in tile) for tile in tiles)
+        rows.append([whole, some])
+    return torch.tensor(rows)
+
+
+def _visits_by_formula(L, block_q, block_k):
+    first = torch.arange(0, L, block_q)
+    end = (first + block_q).clamp(max=L)
+    # a last block of keys that is short is whole as soon as its own last key is seen
+    whole = torch.where(first + 1 >= L, math.ceil(L / block_k), (first + 1) // block_k)
+    return torch.stack([whole, -(-end // block_k)], dim=1)
+
+
+def _causal_cut_at_the_diagonal(q, k, v, block_q, block_k):
+    L, S = q.shape[-2], k.shape[-2]
+    outs = []
+    for i in range(L):
+        s = (q[..., i : i + 1, :] @ k[..., : i + 1 + S - L, :].mT) / q.shape[-1] ** 0.5
+        outs.append(s.softmax(-1) @ v[..., : i + 1 + S - L, :])
+    return torch.cat(outs, -2)
+
+
+def _causal_in_tiles(q, k, v, block_q, block_k):
+    L, S = q.shape[-2], k.shape[-2]
+    outs = []
+    for i in range(0, L, block_q):
+        qi = q[..., i : i + block_q, :] / q.shape[-1] ** 0.5
+        last = i + qi.shape[-2] - 1 + S - L
+        total, acc, top = 0, 0, torch.tensor(-INF)
+        for j in range(0, last + 1, block_k):
+            kj, vj = k[..., j : j + block_k, :], v[..., j : j + block_k, :]
+            s = qi @ kj.mT
+            a = torch.arange(i, i + qi.shape[-2]).unsqueeze(1) + S - L
+            s = s.masked_fill(torch.arange(j, j + kj.shape[-2]) > a, -1e9)
+            new = torch.maximum(top, s.amax(-1, keepdim=True))
+            p, old = (s - new).exp(), (top - new).exp()
+            total, acc, top = total * old + p.sum(-1, keepdim=True), acc * old + p @ vj, new
+        outs.append(acc / total)
+    return torch.cat(outs, -2)
+
+
+def _parts_by_stacking(q, k, v, size):
+    outs, lses = [], []
+    for kj, vj in zip(k.split(size, dim=-2), v.split(size, dim=-2), strict=True):
+        s = q @ kj.mT / q.shape[-1] ** 0.5
+        outs.append(s.softmax(-1) @ vj)
+        lses.append(s.logsumexp(-1))
+    share = torch.stack(lses).softmax(0)
+    return (share.unsqueeze(-1) * torch.stack(outs)).sum(0)
+
+
+def _parts_by_sdpa(q, k, v, size):
+    return F.scaled_dot_product_attention(q, k, v)
+
+
+def _bytes_counted(L, S, d, block_q, size):
+    naive = tiled = 0
+    naive += L * d + S * d + L * S  # scores
+    naive += L * S + L * S  # softmax
+    naive += L * S + S * d + L * d  # mix
+    for i in range(0, L, block_q):
+        rows = min(block_q, L - i)
+        tiled += rows * d + S * d + S * d + rows * d
+    return torch.tensor(naive * size), torch.tensor(tiled * size)
+
+
+def _bytes_by_formula(L, S, d, block_q, size):
+    naive = size * (4 * L * S + 2 * L * d + 2 * S * d)
+    return [naive, size * (2 * L * d + 2 * S * d * math.ceil(L / block_q))]
+
+
+def _held(B, H, L, S, d, size):
+    out = B * H * L * d * size
+    scores = weights = B * H * L * S * size
+    return scores + weights + out, out + 4 * B * H * L
+
+
+def _held_by_tensors(B, H, L, S, d, size):
+    matrix = torch.empty(B, H, L, S, device="meta").numel() * size
+    out = torch.empty(B, H, L, d, device="meta").numel() * size
+    lse = torch.empty(B, H, L, dtype=torch.float32, device="meta").nbytes
+    return torch.tensor(2 * matrix + out), torch.tensor(out + lse)
+
+
+def _sdpa_with_repeated_heads(q, k, v, ignore, temperature):
+    times = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(times, dim=1), v.repeat_interleave(times, dim=1)
+    bias = torch.zeros(ignore.shape, dtype=q.dtype).masked_fill(ignore, -INF)
+    return F.scaled_dot_product_attention(q / temperature, k, v, attn_mask=bias)
+
+
+def _sdpa_by_hand(q, k, v, ignore, temperature):
+    times = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(times, dim=1), v.repeat_interleave(times, dim=1)
+    scores = q @ k.mT / math.sqrt(q.shape[-1]) / temperature
+    return scores.masked_fill(ignore, -INF).softmax(-1) @ v
+
+
+def _sdpa_in_groups(q, k, v, ignore, temperature):
+    B, H, L, d = q.shape
+    grouped = q.unflatten(1, (k.shape[1], -1))
+    scores = torch.einsum("bgrld,bgsd->bgrls", grouped, k) / (d**0.5 * temperature)
+    weights = scores.masked_fill(ignore[:, :, None], -INF).softmax(-1)
+    return torch.einsum("bgrls,bgsd->bgrld", weights, v).flatten(1, 2)
+
+
+def _gradients_by_einsum(q, k, v, d_out, lse, delta):
+    scale = 1 / math.sqrt(k.shape[-1])
+    p = torch.exp(torch.einsum("...qd,...kd->...qk", q, k) * scale - lse.unsqueeze(-1))
+    dp = torch.einsum("...qd,...kd->...qk", d_out, v)
+    ds = p * dp - p * delta.unsqueeze(-1)
+    dq = scale * torch.einsum("...qk,...kd->...qd", ds, k)
+    dk = scale * torch.einsum("...qk,...qd->...kd", ds, q)
+    return dq, dk, torch.einsum("...qk,...qd->...kd", p, d_out)
+
+
+def _gradients_by_autograd(q, k, v, d_out, lse, delta):
+    q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
+    s = q @ k.mT / q.shape[-1] ** 0.5
+    p = (s - lse[..., None]).exp().detach()
+    ds = p * (d_out @ v.mT - delta[..., None])
+    dq, dk = torch.autograd.grad(s, (q, k), ds.detach())
+    (dv,) = torch.autograd.grad(p @ v, v, d_out)
+    return dq, dk, dv
+
+
+RIGHT = {
+    "tile_update": [_update_by_rows, _update_with_where, _update_by_nan_to_num],
+    "flash_forward": [_forward_dividing_as_it_goes, _forward_row_by_row, _forward_in_float64],
+    "tiles_to_visit": [_visits_pair_by_pair, _visits_by_formula],
+    "flash_causal": [_causal_cut_at_the_diagonal, _causal_in_tiles],
+    "attend_in_parts": [_parts_by_stacking, _parts_by_sdpa],
+    "bytes_moved": [_bytes_counted, _bytes_by_formula],
+    "held_at_once": [_held, _held_by_tensors],
+    "as_sdpa": [_sdpa_with_repeated_heads, _sdpa_by_hand, _sdpa_in_groups],
+    "tile_gradients": [_gradients_by_einsum, _gradients_by_autograd],
+}
+
+
+# wrong
+
+
+def _no_shrink_for_out(m, ell, out, scores, v):
+    m2 = torch.maximum(m, scores.max(-1)[0])
+    safe = torch.where(m2 == -INF, 0.0, m2)
+    e = torch.exp(scores - safe[..., None])
+    return m2, ell * torch.exp(m - safe) + e.sum(-1), out + e @ v
+
+
+def _starts_from_zero(m, ell, out, scores, v):
+    m2 = torch.maximum(torch.maximum(m, torch.zeros_like(m)), scores.max(-1)[0])
+    e = torch.exp(scores - m2[..., None])
+    old = torch.exp(m - m2)
+    return m2, ell * old + e.sum(-1), out * old[..., None] + e @ v
+
+
+def _all_at_once(q, k, v, block_q, block_k):
+    s = q @ k.mT / q.shape[-1] ** 0.5
+    return s.softmax(-1) @ v, s.logsumexp(-1)
+
+
+def _loses_the_tail(q, k, v, block_q, block_k):
+    whole = k.shape[-2] // block_k * block_k or k.shape[-2]
+    return _forward_row_by_row(q, k[..., :whole, :], v[..., :whole, :], block_q, block_k)
+
+
+def _by_number(L, block_q, block_k):
+    n = len(range(0, L, block_q))
+    return torch.tensor([[i, i + 1] for i in range(n)])
+
+
+def _masks_all_tiles(q, k, v, block_q, block_k):
+    L, S = q.shape[-2], k.shape[-2]
+    s = q @ k.mT / q.shape[-1] ** 0.5
+    s = s.masked_fill(torch.arange(S) > torch.arange(L)[:, None] + S - L, -INF)
+    return s.softmax(-1) @ v
+
+
+def _tril_in_each_tile(q, k, v, block_q, block_k):
+    outs = []
+    for qi in q.split(block_q, -2):
+        s = [qi @ kj.mT / q.shape[-1] ** 0.5 for kj in k.split(block_k, -2)]
+        s = [each.masked_fill(torch.ones_like(each).tril() == 0, -INF) for each in s]
+        outs.append(torch.cat(s, -1).softmax(-1) @ v)
+    return torch.cat(outs, -2)
+
+
+def _mean_of_parts(q, k, v, size):
+    outs = [
+        F.scaled_dot_product_attention(q, kj, vj)
+        for kj, vj in zip(k.split(size, -2), v.split(size, -2), strict=True)
+    ]
+    return sum(outs) / len(outs)
+
+
+def _elements(L, S, d, block_q, size):
+    return 4 * L * S + 2 * (L + S) * d, 2 * L * d + 2 * S * d * -(-L // block_q)
+
+
+def _weights_only(B, H, L, S, d, size):
+    return B * H * L * (S + d) * size, B * H * L * (d * size + 4)
+
+
+def _mask_as_it_came(q, k, v, ignore, temperature):
+    scale = 1 / (math.sqrt(q.shape[-1]) * temperature)
+    return F.scaled_dot_product_attention(q, k, v, ignore, scale=scale, enable_gqa=True)
+
+
+def _local_softmax(q, k, v, d_out, lse, delta):
+    scale = q.shape[-1] ** -0.5
+    p = (q @ k.mT * scale).softmax(-1)
+    ds = p * (d_out @ v.mT - delta[..., None]) * scale
+    return ds @ k, ds.mT @ q, p.mT @ d_out
+
+
+WRONG = [
+    ("tile_update", "accumulator not rescaled", _no_shrink_for_out),
+    ("tile_update", "maximum at least zero", _starts_from_zero),
+    ("flash_forward", "makes the whole matrix", _all_at_once),
+    ("flash_forward", "last keys dropped", _loses_the_tail),
+    ("tiles_to_visit", "skipped by number", _by_number),
+    ("flash_causal", "reads the future", _masks_all_tiles),
+    ("flash_causal", "local causal indices", _tril_in_each_tile),
+    ("attend_in_parts", "parts averaged", _mean_of_parts),
+    ("bytes_moved", "numbers not bytes", _elements),
+    ("held_at_once", "one matrix", _weights_only),
+    ("as_sdpa", "ignore not inverted", _mask_as_it_came),
+    ("tile_gradients", "weights of the tile alone", _local_softmax),
+]
+
+
+HINTS = {
+    "tile_update": {
+        "accumulator not rescaled": "O is not rescaled",
+        "sum not rescaled": "ℓ is not rescaled",
+        "nothing rescaled": "neither ℓ nor O is rescaled",
+        "maximum at least zero": "must be able to stay negative",
+        "maximum of the tile": "*all* tiles so far",
+        "rescaled upwards": "at most 1",
+        "powers from the old maximum": "subtract the new one",
+        "maximum not subtracted": "1000 would overflow",
+        "divided at every tile": "after the last tile",
+        "nan for a blind query": "−inf − −inf is NaN",
+    },
+    "flash_forward": {
+        "never divided": "not divided by ℓ",
+        "tiles not scaled": "not divided by √d_k",
+        "lse without m": "m is missing",
+        "lse without log": "without its logarithm",
+        "last keys dropped": "no multiple of block_k",
+        "last queries dropped": "are dropped",
+        "last queries left zero": "keep their zeros",
+        "loop without rescaling": "6.1's shrink",
+        "softmax in each tile": "a softmax of its own",
+        "output without lse": "only O is returned",
+    },
+    "tiles_to_visit": {
+        "skipped by number": "only if block_q = block_k",
+        "nothing skipped": "all blocks of keys are visited",
+        "visits rounded down": "rounded down",
+        "one block too many": "begins at the next query",
+        "whole by the last query": "the block's *first* query",
+        "own key forgotten": "may end with it",
+        "only the masked": "all tiles visited",
+        "visits swapped": "the two are swapped",
+    },
+    "flash_causal": {
+        "local causal indices": "as if it began at 0",
+        "tiles skipped by number": "skipped by number",
+        "lined up at the start": "the queries are the last L tokens",
+        "diagonal tiles not masked": "nothing is masked",
+        "only skipped": "those on it are not masked",
+        "own key masked": "forbid only j > i",
+        "next key allowed": "the very next token",
+        "forbidden scores zero": "e^0 is 1",
+    },
+    "attend_in_parts": {
+        "parts averaged": "the outputs are averaged",
+        "parts added": "the outputs are added",
+        "parts weighted by length": "how many keys they hold",
+        "last part dropped": "no multiple of size",
+        "parts weighted by maximum": "how many scores are near it",
+        "lse as weights": "they are logarithms",
+        "lse not carried on": "not carried on",
+        "first part alone": "only one part",
+    },
+    "bytes_moved": {
+        "numbers not bytes": "multiply by size",
+        "matrix moved twice": "four times",
+        "keys read once": "again for every block of queries",
+        "keys read for each query": "not for every query",
+        "blocks rounded down": "round L / B_q up",
+        "blocks not rounded": "the number of blocks is whole",
+        "output not written": "the output is written too",
+        "only keys read": "both are read",
+    },
+    "held_at_once": {
+        "one matrix": "two matrices at once",
+        "heads forgotten": "the heads are forgotten",
+        "batch forgotten": "the batch is forgotten",
+        "counted not weighed": "multiply by size",
+        "square matrix": "the matrix is L × S",
+        "naive without output": "the output is missing",
+        "lse forgotten": "the log-sum-exp is missing",
+        "lse in the dtype": "kept in float32",
+    },
+    "as_sdpa": {
+        "ignore not inverted": "True means ignore here",
+        "temperature alone": "it does not come on top",
+        "temperature ignored": "the temperature is not used",
+        "temperature upside down": "multiplied by the temperature",
+        "scale upside down": "`scale` multiplies the scores",
+        "mask not given": "the mask is not given",
+        "mask as numbers": "*added* to the scores",
+        "heads in turn": "0 1 0 1",
+    },
+    "tile_gradients": {
+        "weights of the tile alone": "a softmax over this tile alone",
+        "delta missing": "not subtracted",
+        "delta added": "delta is added",
+        "delta of the tile alone": "summed over this tile's keys",
+        "gradients not scaled": "dQ and dK lack",
+        "query gradient not scaled": "dQ lacks the factor",
+        "key gradient not scaled": "dK lacks the factor",
+        "weights not scaled": "before lse is subtracted",
+        "lse not subtracted": "do not sum to 1",
+    },
+}

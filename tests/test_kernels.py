@@ -1,0 +1,351 @@
+"""The Triton kernels against attention in float64, and against the error of PyTorch's own.
+
+On a CUDA device they are compiled; without one they run in Triton's interpreter.
+"""
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from course_utils.attention import attention, causal_mask, merge
+
+kernels = pytest.importorskip(
+    "course_utils.kernels", reason="Triton exists for Linux only", exc_type=ImportError
+)
+flash_attention = kernels.flash_attention
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+DTYPES = [
+    torch.float32,
+    torch.float16,
+    pytest.param(
+        torch.bfloat16,
+        marks=pytest.mark.skipif(
+            kernels.INTERPRETED, reason="no CUDA device: the interpreter gets bfloat16 wrong"
+        ),
+    ),
+]
+TILES = [(32, 64), (64, 32), (64, 64)]  # BLOCK_Q, BLOCK_K
+TABLES = ["FORWARD", "BACKWARD_Q", "BACKWARD_KV"]
+
+
+@pytest.fixture
+def cut(monkeypatch):
+    """Set the block sizes of all kernels."""
+
+    def cut(block_q, block_k):
+        tiles = kernels.Tiles(block_q, block_k, num_warps=4, num_stages=2)
+        monkeypatch.setattr(kernels, "FLOAT32", tiles)
+        for table in TABLES:
+            monkeypatch.setattr(kernels, table, dict.fromkeys(getattr(kernels, table), tiles))
+
+    return cut
+
+
+def draw(rng, B, Hq, Hkv, L, S, D, dtype):
+    """Return random q, k and v that require gradients."""
+    shapes = [(B, Hq, L, D), (B, Hkv, S, D), (B, Hkv, S, D)]
+    return [torch.randn(s, generator=rng).to(DEVICE, dtype).requires_grad_() for s in shapes]
+
+
+def mask_of(q, k, is_causal, align):
+    L, S = q.shape[2], k.shape[2]
+    mask = causal_mask(L, S, align=align) if is_causal else torch.ones(L, S, dtype=torch.bool)
+    return mask.to(q.device)
+
+
+def exact(q, k, v, is_causal, align):
+    """Return output and logsumexp by the whole matrix of scores, in the precision of q."""
+    mask = mask_of(q, k, is_causal, align)
+    k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
+    out, _ = attention(q, k, v, mask)
+    empty = ~mask.any(dim=-1)  # (L,)
+    scores = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~mask, -torch.inf)
+    scores = scores.masked_fill(empty[:, None], 0)  # or NaN would come back from their gradient
+    return out, scores.logsumexp(dim=-1).masked_fill(empty, -torch.inf)
+
+
+def pytorchs(q, k, v, is_causal, align):
+    """Return PyTorch's output and, as it gives none, the logsumexp by `exact` in float32."""
+    mask = mask_of(q, k, is_causal, align)
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
+    return out, exact(q.float(), k.float(), v.float(), is_causal, align)[1]
+
+
+def assert_near(*results):
+    """Assert that each of got errs at most twice as much as theirs, or by a few units.
+
+    The units are those of the last place of the largest number: where terms cancel, as in the
+    gradient of a softmax over one key, the result is smaller than what was rounded.
+    """
+    results = [[x.detach() for x in each] for each in results]
+    unit = max(right.masked_fill(right.isinf(), 0).abs().max() for _, right, _ in results)
+    for got, right, theirs in results:
+        units = 4 if got.dtype == torch.float32 else 0.5  # 16 bits are rounded once, at the end
+        floor = units * torch.finfo(got.dtype).eps * unit
+        assert got.isfinite().equal(right.isfinite()) and not got.isnan().any()
+        error, their_error = (
+            (x - right).masked_fill(right.isinf(), 0).abs().max() for x in (got, theirs)
+        )
+        assert error <= 2 * their_error + floor, f"{error} > 2 * {their_error} + {floor}"
+
+
+def compare(inputs, is_causal=False, align="upper_left", gradients_from=None):
+    """Compare with float64 output and logsumexp, and with a generator given all gradients."""
+    exactly = [x.detach().double().requires_grad_() for x in inputs]
+    got = flash_attention(*inputs, is_causal=is_causal, align=align)
+    right = exact(*exactly, is_causal, align)
+    theirs = pytorchs(*inputs, is_causal, align)
+    assert got[0].dtype == inputs[0].dtype and got[1].dtype == torch.float32
+    for each in zip(got, right, theirs, strict=True):
+        assert_near(each)
+    if gradients_from is not None:
+        arriving = [torch.randn(x.shape, generator=gradients_from).to(x) for x in got]
+        results = []
+        for outputs, leaves in [(got, inputs), (right, exactly), (theirs, inputs)]:
+            d_outputs = [d.to(x) for d, x in zip(arriving, outputs, strict=True)]
+            results.append(torch.autograd.grad(outputs, leaves, d_outputs))
+        assert_near(*zip(*results, strict=True))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("number", range(110))
+def test_random_configurations(number, dtype, cut):
+    choose = random.Random(number)
+    rng = torch.Generator().manual_seed(number)
+    cut(*choose.choice(TILES))
+    L, S = choose.randint(1, 300), choose.randint(1, 300)
+    B, Hkv, group = choose.choice([(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 3), (1, 2, 2)])
+    D = choose.choice([16, 16, 32, 64])
+    is_causal = choose.random() < 0.7
+    align = choose.choice(["upper_left", "lower_right"])
+    inputs = draw(rng, B, Hkv * group, Hkv, L, S, D, dtype)
+    compare(inputs, is_causal, align, gradients_from=rng if number % 3 == 0 else None)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("D", [16, 32, 64, 128])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_the_block_sizes_that_ship(D, dtype, is_causal):
+    rng = torch.Generator().manual_seed(D)
+    compare(draw(rng, 1, 2, 1, 150, 140, D, dtype), is_causal, gradients_from=rng)
+
+
+SIZES = [
+    (1, 1),
+    (1, 50),
+    (50, 1),
+    (16, 64),
+    (64, 16),
+    (64, 64),
+    (65, 63),
+    (63, 65),
+    (64, 65),
+    (17, 129),
+]
+
+
+@pytest.mark.parametrize("L, S", SIZES)
+@pytest.mark.parametrize("align", ["upper_left", "lower_right"])
+@pytest.mark.parametrize("block_q, block_k", [(16, 64), (64, 16)])
+def test_sizes_at_and_beside_the_edge_of_a_block(L, S, align, block_q, block_k, cut):
+    cut(block_q, block_k)
+    rng = torch.Generator().manual_seed(L)
+    compare(draw(rng, 1, 1, 1, L, S, 16, torch.float32), True, align, gradients_from=rng)
+
+
+# NumPy warns of numbers in the rows beyond the last key, which are computed but never stored.
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
+def test_far_scores_neither_overflow_nor_vanish(cut):
+    # Scores of ±1000 and more; m rises, and falls, from block to block.
+    cut(16, 16)
+    rng = torch.Generator().manual_seed(0)
+    q, k, v = draw(rng, 1, 2, 2, 40, 70, 16, torch.float32)
+    slope = torch.linspace(-1, 1, 70)[:, None].to(k)
+    for steep in (40 * slope, -40 * slope, torch.full_like(slope, -40)):
+        inputs = [x.detach().clone().requires_grad_() for x in (q.abs() * 20, k + steep, v)]
+        compare(inputs)  # the gradients err by more than PyTorch's: lse is rounded, at 1000 by 1e-4
+        assert all(
+            d.isfinite().all()
+            for d in torch.autograd.grad(flash_attention(*inputs)[0].sum(), inputs)
+        )
+
+
+def test_a_query_that_may_see_nothing_gives_zeros_and_passes_no_gradient(cut):
+    cut(16, 16)
+    rng = torch.Generator().manual_seed(0)
+    q, k, v = draw(rng, 1, 1, 1, 50, 20, 16, torch.float32)
+    out, lse = flash_attention(q, k, v, is_causal=True, align="lower_right")
+    assert (out[..., :30, :] == 0).all() and (lse[..., :30] == -torch.inf).all()
+    assert lse[..., 30:].isfinite().all()
+    d_q, d_k, d_v = torch.autograd.grad(out.sum() + lse[..., 30:].sum(), [q, k, v])
+    assert (d_q[..., :30, :] == 0).all()
+    assert all(d.isfinite().all() for d in (d_q, d_k, d_v))
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        lambda x: x.transpose(1, 2).contiguous().transpose(1, 2),  # as split_heads leaves it
+        lambda x: F.pad(x, (0, 5))[..., :-5],  # rows that do not begin at multiples of 16 bytes
+        lambda x: F.pad(x.flatten(), (1, 0))[1:].view_as(x),  # odd start
+        lambda x: x.mT.contiguous().mT,  # columns in one piece, not rows
+        lambda x: x.repeat_interleave(2, dim=2)[:, :, ::2],
+        lambda x: x[:, :1].expand_as(x),
+    ],
+    ids=["heads beside each other", "odd rows", "odd start", "columns", "every other", "expanded"],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_any_strides_give_the_same(layout, dtype):
+    rng = torch.Generator().manual_seed(0)
+    tensors = [*draw(rng, 2, 2, 2, 40, 50, 16, dtype), draw(rng, 2, 2, 2, 40, 1, 16, dtype)[0]]
+    results = []
+    for lay in (layout, lambda x: layout(x).clone(memory_format=torch.contiguous_format)):
+        *leaves, d_out = (lay(x.detach()) for x in tensors)
+        out, lse = flash_attention(*(x.requires_grad_() for x in leaves), is_causal=True)
+        results.append([out, lse, *torch.autograd.grad(out, leaves, d_out)])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_the_gradient_of_the_logsumexp_may_be_one_number_expanded():
+    rng = torch.Generator().manual_seed(0)
+    q, k, v = draw(rng, 2, 2, 2, 40, 50, 16, torch.float32)
+    _, lse = flash_attention(q, k, v)
+    (expanded,) = torch.autograd.grad(lse.sum(), q, retain_graph=True)
+    (dense,) = torch.autograd.grad(lse, q, torch.ones_like(lse))
+    assert torch.equal(expanded, dense)
+
+
+def test_parts_merge_to_the_whole():
+    rng = torch.Generator().manual_seed(0)
+    q, k, v = draw(rng, 1, 2, 2, 30, 90, 16, torch.float32)
+    whole = flash_attention(q, k, v)
+    parts = [flash_attention(q, k[:, :, at], v[:, :, at]) for at in (slice(40), slice(40, 90))]
+    together = merge(*parts[0], *parts[1])
+    for got, right in zip(together, whole, strict=True):
+        torch.testing.assert_close(got, right)
+    # and the logsumexp carries the gradient that merging needs
+    for got, right in zip(
+        torch.autograd.grad(together[0].square().sum(), [q, k, v]),
+        torch.autograd.grad(whole[0].square().sum(), [q, k, v]),
+        strict=True,
+    ):
+        torch.testing.assert_close(got, right, rtol=1e-4, atol=1e-5)
+
+
+def test_the_matrix_is_never_made():
+    # 64 MiB in float32 for one head; what is kept for the backward pass is linear in L and S.
+    q, k, v = torch.zeros(3, 1, 1, 4096, 16, device=DEVICE).unbind()
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()), lambda x: x):
+        flash_attention(q[:, :, :64].requires_grad_(), k, v)
+    assert sum(kept) == 2 * 64 * 16 + 2 * 4096 * 16 + 64
+
+
+def test_gradients_of_gradients_are_refused():
+    rng = torch.Generator().manual_seed(0)
+    q, k, v = draw(rng, 1, 1, 1, 4, 4, 16, torch.float32)
+    out, _ = flash_attention(q, k, v)
+    (d_q,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        d_q.sum().backward()
+
+
+X = torch.zeros(1, 2, 4, 16, device=DEVICE)
+WRONG = {
+    "k must have shape": (X, X[..., :8], X, {}),
+    "v must have shape": (X, X, X[:, :, :3], {}),
+    "q must have shape": (X[0], X, X, {}),
+    "align must be one of": (X, X, X, {"align": "left"}),
+    "must be one of .16, 32, 64, 128., got 8": (X[..., :8], X[..., :8], X[..., :8], {}),
+    "heads of k must divide those of q = 2, got 3": (X, X[:, [0] * 3], X[:, [0] * 3], {}),
+    "must not be empty": (X, X[:, :, :0], X[:, :, :0], {}),
+    "q must be float16, bfloat16 or float32": (X.double(), X.double(), X.double(), {}),
+    "v must be torch.float32 on": (X, X, X.half(), {}),
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_a_wrong_argument_is_named(message):
+    *inputs, words = WRONG[message]
+    with pytest.raises((TypeError, ValueError), match=message):
+        flash_attention(*inputs, **words)
+
+
+@pytest.mark.skipif(not kernels.INTERPRETED, reason="bfloat16 is right where it is compiled")
+def test_bfloat16_is_refused_in_the_interpreter():
+    with pytest.raises(TypeError, match="float16 or float32 in Triton's interpreter"):
+        flash_attention(*[X.bfloat16()] * 3)
+
+
+def run(code, **variables):
+    """Run code in a Python of its own and return what it printed."""
+    env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    here = Path(__file__).parent
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=here, env=env | variables, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_without_triton_the_import_says_what_is_missing():
+    code = "import sys; sys.modules['triton'] = None\ntry: import course_utils.kernels\n"
+    assert "Linux only" in run(code + "except ImportError as error: print(error)")
+
+
+def test_triton_imported_before_is_interpreted_all_the_same():
+    code = (
+        "import os, triton; os.environ['TRITON_INTERPRET'] = '1'; import torch\n"
+        "from course_utils.kernels import flash_attention\n"
+        "print(flash_attention(*torch.ones(3, 1, 1, 5, 16))[0].eq(1).all().item())"
+    )
+    assert run(code) == "True"
+
+
+def test_compiled_tensors_must_be_on_a_cuda_device():
+    code = (
+        "import torch; from course_utils.kernels import flash_attention\n"
+        "try: flash_attention(*torch.ones(3, 1, 1, 5, 16))\nexcept ValueError as e: print(e)"
+    )
+    assert "q must be on a CUDA device, got cpu" in run(code, TRITON_INTERPRET="0")
+
+
+def compile_for_hopper():
+    """Compile all kernels for compute capability 9.0, which needs no GPU, and check the code."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource, compile
+
+    for table, kernel in zip(
+        TABLES, [kernels._forward, kernels._backward_q, kernels._backward_kv], strict=True
+    ):
+        tiles = getattr(kernels, table)[128]
+        sizes = {"GROUP": 1, "D": 128, "BLOCK_Q": tiles.block_q, "BLOCK_K": tiles.block_k}
+        signature = {}
+        for name in kernel.arg_names:
+            rows = (
+                tiles.block_k if name.removeprefix("d_").startswith(("k_", "v_")) else tiles.block_q
+            )
+            kinds = {"_desc": f"tensordesc<bf16[1, 1, {rows}, 128]>", "_ptr": "*fp32"}
+            other = "constexpr" if name in sizes else "fp32" if name == "scale" else "i32"
+            signature[name] = kinds.get(name[name.rfind("_") :], other)
+        compiled = compile(
+            ASTSource(kernel, signature, sizes),
+            target=GPUTarget("cuda", 90, 32),
+            options={"num_warps": tiles.num_warps, "num_stages": tiles.num_stages},
+        )
+        assert compiled.metadata.shared <= 227 * 1024, table  # of one multiprocessor
+        assert "wgmma" in compiled.asm["ptx"], table  # Hopper's matrix products
+        assert "cp.async.bulk.tensor" in compiled.asm["ptx"], table  # and copies
+    print("compiled")
+
+
+def test_the_kernels_compile_for_hopper(tmp_path):
+    code = "import test_kernels; test_kernels.compile_for_hopper()"
+    assert run(code, TRITON_INTERPRET="0", TRITON_CACHE_DIR=str(tmp_path)) == "compiled"
