@@ -1,11 +1,10 @@
-"""Give a learner's layer of heads our weights, however its parameters are laid out."""
+"""Give a learner's layer our weights, however its parameters are laid out."""
 
 import itertools
+import re
 
 import torch
 from torch import nn
-
-from course_utils.checks.lesson_01 import _role
 
 QKV = ("W_q", "W_k", "W_v")
 
@@ -23,8 +22,8 @@ def readings(module, heads):
     ----------
     module : torch.nn.Module
     heads : dict of str to torch.Tensor
-        "W_q", "W_k", "W_v" and "W_o", (H, d_k, d_model) each: what each head's queries, keys and
-        values are made by, and transposed, what its output is projected by.
+        "W_q", "W_k", (H, d_k, d_model), "W_v" and "W_o", (H, d_v, d_model): what each head's
+        queries, keys and values are made by, and transposed, what its output is projected by.
 
     Yields
     ------
@@ -36,12 +35,14 @@ def readings(module, heads):
             inputs, outputs = _targets(module, turned)
             if all(role in QKV for role, _ in inputs):
                 inputs.sort(key=lambda target: QKV.index(target[0]))
-                orders = [torch.cat([heads[name] for name in QKV])]
+                orders = [[block for name in QKV for block in heads[name]]]
             else:
                 stacks = [[heads[name] for name in order] for order in itertools.permutations(QKV)]
-                orders = [torch.cat(stack) for stack in stacks]
-                orders += [torch.stack(stack, dim=1).flatten(0, 1) for stack in stacks]
-            for blocks in orders:  # (3·H, d_k, d_model)
+                orders = [[block for stack in one for block in stack] for one in stacks]
+                orders += [
+                    [b for blocks in zip(*one, strict=True) for b in blocks] for one in stacks
+                ]
+            for blocks in orders:  # 3·H of (d_k or d_v, d_model)
                 if _fill(inputs, blocks) and _fill(outputs, heads["W_o"]):
                     yield
 
@@ -65,13 +66,22 @@ def _targets(module, turned):
     return inputs, [(role, matrix.T) for role, matrix in found if role == "W_o"]
 
 
+def _role(name):
+    """Return "W_q" for names such as q, W_q, Wq, to_q, query or q_proj; likewise W_k, W_v, W_o."""
+    bare = re.sub(r"^(to|w)_?|_?(w|proj|projection|linear|layer)$", "", name.lower())
+    words = {"q": "query", "k": "key", "v": "value", "o": "output"}
+    return next((f"W_{q}" for q, word in words.items() if bare and word.startswith(bare)), None)
+
+
 def _fill(targets, blocks):
-    """Write blocks (n, d_k, d_model) under each other into the targets; tell if they fit."""
+    """Write blocks (rows, d_model) under each other into the targets, whole; tell if they fit."""
     waiting = list(blocks)
     for _, target in targets:
-        for row in range(0, len(target), blocks.shape[1]):
-            place = target[row : row + blocks.shape[1]]
-            if not waiting or place.shape != waiting[0].shape:
+        row = 0
+        while row < len(target):
+            if not waiting or target[row : row + len(waiting[0])].shape != waiting[0].shape:
                 return False
-            place.copy_(waiting.pop(0))
+            block = waiting.pop(0)
+            target[row : row + len(block)] = block
+            row += len(block)
     return not waiting

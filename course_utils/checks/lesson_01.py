@@ -1,14 +1,12 @@
 """Lesson 01's exercises: dot products, other metrics, soft lookup, self-attention."""
 
-import itertools
-import re
-
 import torch
 import torch.nn.functional as F
 
 from course_utils import attention
 from course_utils.attention import dot_product_scores, euclidean_distance
 from course_utils.checks.engine import Complaint, Exercise, call_with_clones
+from course_utils.checks.layouts import readings
 from course_utils.checks.probes import queries_and_keys
 
 # 1.1 dot
@@ -744,7 +742,8 @@ def _self_attention_outputs(answer, widths, matrices, x):
     module = answer(**{name: width for name, width in widths.items() if width is not None})
     if not isinstance(module, torch.nn.Module):
         raise Complaint("not a module", "SelfAttention must be a class derived from nn.Module")
-    results = [call_with_clones(module, x)[0] for _ in _readings(module, matrices)]
+    one_head = {name: (m.T if name == "W_o" else m)[None] for name, m in matrices.items()}
+    results = [call_with_clones(module, x)[0] for _ in readings(module, one_head)]
     if not results:
         sizes = sum(m.numel() for m in matrices.values())
         found = sum(p.numel() for p in module.parameters())
@@ -754,57 +753,6 @@ def _self_attention_outputs(answer, widths, matrices, x):
             f"found {found} parameters; assign each layer to self in __init__, W_o included",
         )
     return results
-
-
-def _readings(module, matrices):
-    """Load our matrices into a module once for each way its layers may be meant.
-
-    Layers with names such as W_q, key, to_v or out_proj are taken at their word. Otherwise the last
-    is the output projection, and the rows of the others, in order, are split among q, k and v in
-    every order that fits: one fused layer and three separate ones are both right. Biases become 0.
-    """
-    targets = {}
-    with torch.no_grad():
-        for name, parameter in module.named_parameters():
-            owner, _, leaf = name.rpartition(".")
-            linear = isinstance(module.get_submodule(owner), torch.nn.Linear)
-            if linear and leaf == "bias":
-                parameter.zero_()
-            elif parameter.ndim == 2:
-                # A bare nn.Parameter is (in, out), for x @ W; its transpose is a view to write to.
-                targets[owner if linear else leaf] = parameter.data if linear else parameter.data.T
-        by_role = {_role(name): target for name, target in targets.items()}
-        orders = [(*qkv, "W_o") for qkv in itertools.permutations(("W_q", "W_k", "W_v"))]
-        if set(by_role) == set(matrices) and len(targets) == len(matrices):
-            targets, orders = {role: by_role[role] for role in matrices}, [tuple(matrices)]
-        for order in orders:
-            if _fill(targets.values(), [matrices[name] for name in order]):
-                yield
-
-
-def _role(name):
-    """Return "W_q" for names such as q, W_q, Wq, to_q, query or q_proj; likewise W_k, W_v, W_o."""
-    bare = re.sub(
-        r"^(to|w)_?|_?(w|proj|projection|linear|layer)$", "", name.rsplit(".")[-1].lower()
-    )
-    words = {"q": "query", "k": "key", "v": "value", "o": "output"}
-    return next((f"W_{q}" for q, word in words.items() if bare and word.startswith(bare)), None)
-
-
-def _fill(targets, matrices):
-    """Write the matrices one after another into the targets, whole ones only; tell if they fit."""
-    waiting = list(matrices)
-    for target in targets:
-        row = 0
-        while row < len(target):
-            if not waiting or waiting[0].shape[1] != target.shape[1]:
-                return False
-            if row + len(waiting[0]) > len(target):
-                return False
-            matrix = waiting.pop(0)
-            target[row : row + len(matrix)] = matrix
-            row += len(matrix)
-    return not waiting
 
 
 self_attention = Exercise(

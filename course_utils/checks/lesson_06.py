@@ -2,7 +2,7 @@
 
 import torch
 import torch.nn.functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode
 
 from course_utils.attention import attention, causal_mask, merge, tiled_attention
 from course_utils.checks.compare import difference
@@ -141,14 +141,14 @@ def nan_for_a_blind_query(m, ell, out, scores, v):
 # 6.2 flash_forward
 
 
-class _Largest(TorchDispatchMode):
+class _Largest(TorchFunctionMode):
     """See how many entries the largest result of any operation has."""
 
     def __init__(self):
         super().__init__()
         self.entries = 0
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         if isinstance(result, torch.Tensor):
             self.entries = max(self.entries, result.numel())
