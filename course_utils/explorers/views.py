@@ -37,7 +37,7 @@ def views_explorer(tokens=None, q=None, k=None, weights=None):
     elif not all(given):
         raise ValueError("tokens, q, k and weights belong together: give all four, or none")
     layers, heads, L, _ = weights.shape
-    figure = Figure(figsize=(9.5, 4.4), dpi=80)
+    figure = Figure(figsize=(9.5, 4.4), dpi=80, layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[1.3, 1])
     look = {"cmap": SEQUENTIAL, "vmin": 0, "vmax": 1}
     left.imshow(np.sqrt(tile(weights)), interpolation="nearest", aspect="auto", **look)
@@ -45,13 +45,13 @@ def views_explorer(tokens=None, q=None, k=None, weights=None):
     places = [np.arange(n) * (L + 1) + (L - 1) / 2 for n in (heads, layers)]
     left.set(xticks=places[0], xticklabels=range(heads), xlabel="head", title="all heads")
     left.set(yticks=places[1], yticklabels=range(layers), ylabel="layer")
-    frame = left.add_patch(Rectangle((0, 0), L + 1, L + 1, fill=False, edgecolor="C3", linewidth=3))
+    outline = {"fill": False, "edgecolor": "C3", "linewidth": 3, "clip_on": False}
+    frame = left.add_patch(Rectangle((0, 0), L + 1, L + 1, **outline))
     image = right.imshow(np.zeros((L, L)), **look)
     right.set(xticks=range(L), xticklabels=tokens, yticks=range(L), yticklabels=tokens)
     right.tick_params(axis="x", rotation=90)
     right.set(xlabel="keys", ylabel="queries", title="one head: √weight")
-    mark = right.add_patch(Rectangle((0, 0), 1, 1, fill=False, edgecolor="C3", linewidth=3))
-    figure.tight_layout()
+    mark = right.add_patch(Rectangle((0, 0), 1, 1, **outline))
     details = widgets.HTML()
 
     def update(layer, head, query, key):
