@@ -84,7 +84,7 @@ def tile(weights):
     _check_weights(weights)
     layers, heads, L, S = weights.shape
     tiled = np.full((layers, L + 1, heads, S + 1), np.nan)
-    tiled[:, :L, :, :S] = weights.detach().cpu().clamp(0, 1).transpose(1, 2).numpy()
+    tiled[:, :L, :, :S] = weights.detach().cpu().double().clamp(0, 1).transpose(1, 2).numpy()
     return tiled.reshape(layers * (L + 1), heads * (S + 1))
 
 
