@@ -48,7 +48,8 @@ def views_explorer(tokens=None, q=None, k=None, weights=None):
     outline = {"fill": False, "edgecolor": "C3", "linewidth": 3, "clip_on": False}
     frame = left.add_patch(Rectangle((0, 0), L + 1, L + 1, **outline))
     image = right.imshow(np.zeros((L, L)), **look)
-    right.set(xticks=range(L), xticklabels=tokens, yticks=range(L), yticklabels=tokens)
+    numbered = [f"{token} {place}" for place, token in enumerate(tokens)]
+    right.set(xticks=range(L), xticklabels=numbered, yticks=range(L), yticklabels=numbered)
     right.tick_params(axis="x", rotation=90)
     right.set(xlabel="keys", ylabel="queries", title="one head: √weight")
     mark = right.add_patch(Rectangle((0, 0), 1, 1, **outline))
@@ -68,16 +69,10 @@ def views_explorer(tokens=None, q=None, k=None, weights=None):
     controls = {
         "layer": Number("layer", 0, 0, layers - 1, 1),
         "head": Number("head", 0, 0, heads - 1, 1),
-        "query": _token("query", tokens),
-        "key": _token("key", tokens),
+        # numbers and no dropdowns: their sliders move by arrow keys in JupyterLab too
+        "query": Number("query", 0, 0, L - 1, 1),
+        "key": Number("key", 0, 0, L - 1, 1),
     }
     explorer = Explorer(figure, [frame, image, mark], controls, update, columns=2)
     explorer.children = (*explorer.children, details)
     return explorer
-
-
-def _token(name, tokens):
-    """Return a dropdown of tokens, told apart by their positions, whose value is the position."""
-    options = [(f"{token} ({place})", place) for place, token in enumerate(tokens)]
-    look = {"style": {"description_width": "initial"}, "layout": {"width": "16em"}}
-    return widgets.Dropdown(description=name, options=options, value=0, **look)
