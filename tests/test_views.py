@@ -131,7 +131,7 @@ def test_tokens_cannot_break_out_of_the_picture():
     evil = ['<script>"', "a & b"]
     given = {"queries": evil, "keys": evil}
     for picture in (
-        head_lines(torch.eye(2), **given),
+        head_lines(torch.eye(3), queries=[*evil, "c"], keys=[*evil, "c"]),
         pair_products(torch.zeros(2, 3), torch.zeros(2, 3), torch.full((2, 2), 0.5), 0, 1, **given),
     ):
         assert "<script" not in picture._repr_mimebundle_()["text/html"]
