@@ -10,6 +10,7 @@ from course_utils.explorers.masks import mask_explorer
 from course_utils.explorers.saturation import saturation_explorer, scaling_explorer
 from course_utils.explorers.similarity import similarity_explorer
 from course_utils.explorers.tiles import tile_explorer
+from course_utils.explorers.views import views_explorer
 
 __all__ = [
     "Explorer",
@@ -20,4 +21,5 @@ __all__ = [
     "scaling_explorer",
     "similarity_explorer",
     "tile_explorer",
+    "views_explorer",
 ]

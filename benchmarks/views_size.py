@@ -1,0 +1,80 @@
+"""Measure the three views of attention, and BertViz's where it is importable: bytes and requests.
+
+Each page is opened in a real browser, which may fetch what it likes; requests to hosts are counted
+and refused. Usage: python benchmarks/views_size.py
+"""
+
+import importlib.util
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+import lab  # noqa: E402
+from course_utils.views import head_lines, mosaic, pair_products  # noqa: E402
+
+SIZES = [(6, 12, 20, 20), (12, 12, 64, 64)]  # layers, heads, L, S
+
+
+def ours(q, k, weights):
+    """Return our three views as HTML under BertViz's names for them."""
+    pictures = {
+        "all heads": mosaic(weights),
+        "one head": head_lines(weights[0, 0]),
+        "one pair": pair_products(q[0, 0], k[0, 0], weights[0, 0], 0, 1),
+    }
+    return {name: each._repr_mimebundle_()["text/html"] for name, each in pictures.items()}
+
+
+def bertviz(q, k, weights):
+    """Return BertViz's model and head view as HTML; its neuron view wants a model of its own."""
+    from bertviz import head_view, model_view
+
+    given = list(weights[:, None]), [str(i) for i in range(weights.shape[-1])]
+    views = {"all heads": model_view, "one head": head_view}
+    return {name: view(*given, html_action="return").data for name, view in views.items()}
+
+
+def requests(chromium, folder, content):
+    """Open a page and return the addresses on other hosts it asks for."""
+    path = Path(folder) / "page.html"
+    path.write_text(f'<!doctype html><meta charset="utf-8"><body>{content}')
+    page, asked = chromium.new_page(), []
+
+    def refuse(route):
+        asked.append(route.request.url)
+        route.abort()
+
+    page.route(lambda address: address.startswith("http"), refuse)
+    page.goto(path.as_uri(), wait_until="load")
+    page.wait_for_timeout(1000)
+    page.close()
+    return asked
+
+
+def main():
+    peers = {"ours": ours}
+    if importlib.util.find_spec("bertviz"):
+        peers["BertViz"] = bertviz
+    with lab.browser() as chromium, tempfile.TemporaryDirectory() as folder:
+        if chromium is None:
+            sys.exit("no Chromium was found; install one, or run: playwright install chromium")
+        for size in SIZES:
+            torch.manual_seed(0)
+            layers, heads, L, _ = size
+            q, k = torch.randn(2, layers, heads, L, 64)
+            weights = (q @ k.mT / 8).softmax(dim=-1)
+            print("×".join(map(str, size)))
+            for name, make in peers.items():
+                views = make(q, k, weights)
+                asked = requests(chromium, folder, "".join(views.values()))
+                bytes_of = {view: len(html.encode()) for view, html in views.items()}
+                told = ", ".join(f"{view} {n:,}" for view, n in bytes_of.items())
+                total = sum(bytes_of.values())
+                print(f"  {name}: {told}; together {total:,} bytes, {len(asked)} requests")
+
+
+if __name__ == "__main__":
+    main()
