@@ -54,7 +54,8 @@ class Tiles(NamedTuple):
     num_stages: int
 
 
-# The one place to tune. By the width of a head, for float16 and bfloat16:
+# The one place to tune; benchmarks/tune_kernels.py tries others on a GPU. By the width of a head,
+# for float16 and bfloat16:
 FORWARD = {
     16: Tiles(128, 64, 4, 3),
     32: Tiles(128, 64, 4, 3),

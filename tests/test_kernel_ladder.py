@@ -84,7 +84,7 @@ def test_counts_of_the_plain_and_of_the_last_rung(is_causal):
 def test_counts_are_what_the_interpreter_does(number, is_causal, monkeypatch):
     monkeypatch.setattr(ladder, "SMALL", kernels.Tiles(16, 32, 4, 3))
     monkeypatch.setitem(kernels.FORWARD, 16, kernels.Tiles(32, 16, 4, 3))
-    done = {"flop": 0, "powers": 0}
+    done = {"flop": 0, "powers": 0, "masked_scores": 0}
 
     def watch(name, amount, of):
         def watched(*args, **words):
@@ -98,11 +98,15 @@ def test_counts_are_what_the_interpreter_does(number, is_causal, monkeypatch):
         "flop", lambda _, a, b, *__: 2 * a.data.size * b.data.shape[1], builder.create_dot
     )
     monkeypatch.setattr(builder, "create_dot", products)
-    for name in ("create_exp", "create_exp2"):
-        powers = watch(
-            "powers", lambda _, x: x.data.size * (x.data.ndim == 2), getattr(builder, name)
+    for of, name in [
+        ("create_exp", "powers"),
+        ("create_exp2", "powers"),
+        ("create_select", "masked_scores"),
+    ]:
+        matrices = watch(
+            name, lambda _, x, *__: x.data.size * (x.data.ndim == 2), getattr(builder, of)
         )
-        monkeypatch.setattr(builder, name, powers)
+        monkeypatch.setattr(builder, of, matrices)
     q, k, v = torch.randn(3, 1, 2, 75, 16)
     ladder.attend(number, q, k, v, is_causal)
     counted = ladder.count(number, bench.Case("float32", 16, is_causal, 75, 1, 2))
