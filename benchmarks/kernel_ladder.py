@@ -1,10 +1,10 @@
 """Measure what each trick of the forward kernel is worth: a ladder of versions, one idea a rung.
 
 The first rung is attention in tiles as one writes it at first, the last is
-`course_utils.kernels.flash_attention`. All rungs but that one are the kernel below with more and
-more of its switches on. PyTorch's fused backends are measured in the same run, as the yardstick.
-What is wrong, or does not run, is not timed and says why. Writes one JSON file with every repeat
-and what counting predicts, anew after each group of configurations.
+`course_utils.kernels.flash_attention`, which writes the logsumexp as well. All rungs but that one
+are the kernel below with more and more of its switches on. PyTorch's fused backends are measured
+in the same run, as the yardstick. What is wrong, or does not run, is not timed and says why. Writes
+one JSON file with every repeat and what counting predicts, anew after each configuration.
 Usage: make bench-gpu, or python benchmarks/kernel_ladder.py [FILE]
 """
 
