@@ -33,6 +33,7 @@ bench: $(STAMP) .venv/browser  ## measure explorers in a real browser, and tiled
 
 bench-gpu: $(STAMP)  ## measure attention on an NVIDIA GPU, kernel by kernel
 	$(BIN)/python benchmarks/gpu_attention.py
+	$(BIN)/python benchmarks/kernel_ladder.py
 
 $(STAMP): requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -104,7 +104,6 @@ def check(case, device):
     runs = contenders(small, device)
     exactly = [x.detach().double().requires_grad_() for x in inputs]
     right = results(runs["naive"], exactly, d_out.double())
-    ulp = torch.finfo(d_out.dtype).eps
     found = {}
     for name, run in runs.items():
         try:
@@ -112,11 +111,17 @@ def check(case, device):
         except RuntimeError as error:  # of PyTorch and CUDA
             found[name] = {"skipped": first_line(error)}
             continue
-        found[name] = {each: (got[each] - right[each]).abs().max().item() for each in right}
-        for each, error in found[name].items():
-            if not error <= 16 * ulp * right[each].abs().max().item():  # nor NaN
-                found[name] = {"skipped": f"wrong: {each} errs by {error:.2g}"}
-                break
+        found[name] = judge(got, right)
+    return found
+
+
+def judge(got, right):
+    """Return the largest error of each result, by name, or the first that is too large."""
+    found = {each: (got[each] - right[each]).abs().max().item() for each in right}
+    for each, error in found.items():
+        ulp = torch.finfo(got[each].dtype).eps
+        if not error <= 16 * ulp * right[each].abs().max().item():  # nor NaN
+            return {"skipped": f"wrong: {each} errs by {error:.2g}"}
     return found
 
 

@@ -54,7 +54,8 @@ class Tiles(NamedTuple):
     num_stages: int
 
 
-# The one place to tune. By the width of a head, for float16 and bfloat16:
+# The one place to tune; benchmarks/tune_kernels.py tries others on a GPU. By the width of a head,
+# for float16 and bfloat16:
 FORWARD = {
     16: Tiles(128, 64, 4, 3),
     32: Tiles(128, 64, 4, 3),
@@ -162,7 +163,8 @@ def _take_in(
 # Backward. With P the weights, from the scores and the logsumexp as P = exp(scores - lse):
 #   dV = Pᵀ dO        dP = dO Vᵀ        dS = P ∘ (dP - delta)        dQ = dS K        dK = dSᵀ Q
 # where delta_i = Σ_d dO_id O_id, which equals Σ_j P_ij dP_ij of softmax's gradient. The logsumexp
-# has the gradient P itself, so what arrives there is taken off delta.
+# has the gradient P itself, so what arrives there is taken off delta. The kernels get lse times
+# log₂e, for their powers of 2.
 
 
 @triton.jit(do_not_specialize=["L", "S", "diagonal"])
@@ -191,11 +193,11 @@ def _backward_q(
     kv_head = head // GROUP
     d_q = tl.full((BLOCK_Q, D), 0, tl.float32)
     d_q = _add_to_d_q(
-        d_q, q, d_out, lse * LOG2_E, delta, k_desc, v_desc, batch, kv_head, 0, whole,
+        d_q, q, d_out, lse, delta, k_desc, v_desc, batch, kv_head, 0, whole,
         last_key, scale * LOG2_E, D, BLOCK_K, MASKED=False,
     )  # fmt: skip
     d_q = _add_to_d_q(
-        d_q, q, d_out, lse * LOG2_E, delta, k_desc, v_desc, batch, kv_head, whole, stop,
+        d_q, q, d_out, lse, delta, k_desc, v_desc, batch, kv_head, whole, stop,
         last_key, scale * LOG2_E, D, BLOCK_K, MASKED=True,
     )  # fmt: skip
     d_q_desc.store([batch, head, start_q, 0], (d_q * scale).to(q.dtype).reshape(1, 1, BLOCK_Q, D))
@@ -203,7 +205,7 @@ def _backward_q(
 
 @triton.jit
 def _add_to_d_q(
-    d_q, q, d_out, lse_log2, delta, k_desc, v_desc, batch, kv_head, first, stop,
+    d_q, q, d_out, lse, delta, k_desc, v_desc, batch, kv_head, first, stop,
     last_key, scale_log2, D: tl.constexpr, BLOCK_K: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """Add to d_q what the keys from first up to stop bring."""
@@ -211,7 +213,7 @@ def _add_to_d_q(
         k = k_desc.load([batch, kv_head, start, 0]).reshape(BLOCK_K, D)
         v = v_desc.load([batch, kv_head, start, 0]).reshape(BLOCK_K, D)
         scores = tl.dot(q, k.T, input_precision="ieee")  # (BLOCK_Q, BLOCK_K)
-        p = tl.exp2(scores * scale_log2 - lse_log2[:, None])  # the weights again, no max needed
+        p = tl.exp2(scores * scale_log2 - lse[:, None])  # the weights again, no max needed
         if MASKED:
             keys = start + tl.arange(0, BLOCK_K)
             p = tl.where(keys[None, :] <= last_key[:, None], p, 0)
@@ -275,7 +277,7 @@ def _add_to_d_k_and_d_v(
         delta = tl.load(delta_ptr + queries, mask=queries < L, other=0)
         # Everything transposed, so that no block has to be turned before its next product.
         scores = tl.dot(k, q.T, input_precision="ieee")  # (BLOCK_K, BLOCK_Q)
-        p = tl.exp2(scores * scale_log2 - (lse * LOG2_E)[None, :])
+        p = tl.exp2(scores * scale_log2 - lse[None, :])
         if MASKED:
             keys = start_k + tl.arange(0, BLOCK_K)
             p = tl.where(keys[:, None] <= queries[None, :] + diagonal, p, 0)
@@ -313,7 +315,7 @@ class _FlashAttention(torch.autograd.Function):
         d_out, d_lse = _describable(d_out), d_lse.contiguous()
         (B, Hq, L, D), (Hkv, S) = q.shape, k.shape[1:3]
         d_q, d_k, d_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-        delta = torch.empty_like(lse)
+        lse, delta = lse * LOG2_E.value, torch.empty_like(lse)
         tiles = _tiles(BACKWARD_Q, q)
         by_q, by_k = [1, 1, tiles.block_q, D], [1, 1, tiles.block_k, D]
         _backward_q[(triton.cdiv(L, tiles.block_q), Hq, B)](

@@ -1,0 +1,311 @@
+"""Measure what each trick of the forward kernel is worth: a ladder of versions, one idea a rung.
+
+The first rung is attention in tiles as one writes it at first, the last is
+`course_utils.kernels.flash_attention`, which writes the logsumexp as well. All rungs but that one
+are the kernel below with more and more of its switches on. PyTorch's fused backends are measured
+in the same run, as the yardstick. What is wrong, or does not run, is not timed and says why. Writes
+one JSON file with every repeat and what counting predicts, anew after each configuration.
+Usage: make bench-gpu, or python benchmarks/kernel_ladder.py [FILE]
+"""
+
+import itertools
+import json
+import statistics
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+import triton
+import triton.language as tl
+from torch.nn.attention import sdpa_kernel
+from triton.errors import TritonError
+
+import gpu_attention as bench
+from course_utils import attention as course
+from course_utils import kernels
+from course_utils.kernels import LOG2_E
+
+FILE = Path(__file__).parents[1] / "course_utils" / "data" / "kernel_ladder.json"
+SMALL = kernels.Tiles(64, 64, num_warps=4, num_stages=3)  # Triton's defaults, and modest blocks
+
+
+class Rung(NamedTuple):
+    """One version of the kernel: a switch set beside those below, why, and what to expect."""
+
+    name: str
+    switch: str
+    idea: str
+    prediction: str
+
+
+# The instructions are those of the loop without a mask, if there is one, for each score a thread
+# computes, at D = 64 and at D = 128: compiled by Triton 3.7.1 for Hopper (sm_90), disassembled.
+RUNGS = [
+    Rung(
+        "plain",
+        "",
+        "attention in tiles: one loop over all keys, every tile masked, powers of e",
+        "P and V in float32: their product is TF32's, at half the rate; 23 and 28 instructions",
+    ),
+    Rung(
+        "16-bit P",
+        "P_16_BIT",
+        "round the weights to the dtype of V before they are multiplied",
+        "the products take 2/3 of the time, 1 + 1 in place of 1 + 2; 17 and 20 instructions",
+    ),
+    Rung(
+        "skip",
+        "SKIP",
+        "causal: stop at the last key that the block of queries may see",
+        "causal: half of all work, products, powers and loads; otherwise nothing",
+    ),
+    Rung(
+        "two stages",
+        "TWO_STAGES",
+        "mask only tiles that need it: on the diagonal, and at the ragged end",
+        "comparisons and a selection less for each score; 14 and 16 instructions",
+    ),
+    Rung(
+        "exp2",
+        "EXP2",
+        "powers of 2, with log₂e folded into the scale of the scores",
+        "a multiply-add in place of scaling, subtraction and multiplication by log₂e, and no care "
+        "for powers below 2^-126, which round to 0; 9 and 11 instructions",
+    ),
+    Rung(
+        "larger tiles",
+        "TILES",
+        "block sizes and warps from the table in kernels.py, by the width of a head",
+        "128 queries in place of 64: K and V are loaded half as often, 128 FLOP for each byte; "
+        "8 and 8 instructions, but 254 registers a thread",
+    ),
+    Rung(
+        "long work first",
+        "LONG_FIRST",
+        "causal: begin with the last queries, which see most keys",
+        "causal: short work fills the end, where processors would wait for the longest",
+    ),
+    Rung(
+        "descriptors",
+        "",
+        "tensor descriptors: Hopper's copy unit finds the addresses. This is flash_attention",
+        "no addresses in registers: 190 and 195 of them; 8 and 8 instructions",
+    ),
+]
+SWITCHES = ["P_16_BIT", "SKIP", "TWO_STAGES", "EXP2", "LONG_FIRST"]  # of the kernel
+
+
+# The kernel. For each block of queries of one head; read first what kernels.py says of the letters.
+
+
+@triton.jit
+def _attend(
+    q_ptr,  # q, k, v and out: (B · H, N, D), in one piece
+    k_ptr,
+    v_ptr,
+    out_ptr,
+    N,
+    scale,
+    IS_CAUSAL: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK_Q: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    P_16_BIT: tl.constexpr,
+    SKIP: tl.constexpr,
+    TWO_STAGES: tl.constexpr,
+    EXP2: tl.constexpr,
+    LONG_FIRST: tl.constexpr,
+):
+    """Compute the output of one block of queries of one head."""
+    block = tl.program_id(0)
+    if LONG_FIRST:
+        block = tl.num_programs(0) - 1 - block
+    head = tl.program_id(1) * N * D
+    queries = block * BLOCK_Q + tl.arange(0, BLOCK_Q)
+    at = head + queries[:, None] * D + tl.arange(0, D)[None, :]  # (BLOCK_Q, D)
+    q = tl.load(q_ptr + at, mask=queries[:, None] < N, other=0)
+    m = tl.full((BLOCK_Q,), -float("inf"), tl.float32)
+    ell = tl.full((BLOCK_Q,), 0, tl.float32)
+    acc = tl.full((BLOCK_Q, D), 0, tl.float32)
+
+    last_key = queries if IS_CAUSAL else tl.full((BLOCK_Q,), N - 1, tl.int32)  # each may see
+    stop = tl.minimum(block * BLOCK_Q + BLOCK_Q, N) if IS_CAUSAL and SKIP else N
+    whole = 0  # up to here, no tile needs a mask
+    if TWO_STAGES:
+        whole = (block * BLOCK_Q + 1 if IS_CAUSAL else N) // BLOCK_K * BLOCK_K
+        m, ell, acc = _take_in(
+            q, m, ell, acc, k_ptr + head, v_ptr + head, 0, whole, N, last_key, scale,
+            D, BLOCK_K, P_16_BIT, EXP2, MASKED=False,
+        )  # fmt: skip
+    m, ell, acc = _take_in(
+        q, m, ell, acc, k_ptr + head, v_ptr + head, whole, stop, N, last_key, scale,
+        D, BLOCK_K, P_16_BIT, EXP2, MASKED=True,
+    )  # fmt: skip
+    tl.store(out_ptr + at, (acc / ell[:, None]).to(q.dtype), mask=queries[:, None] < N)
+
+
+@triton.jit
+def _take_in(
+    q, m, ell, acc, k_ptr, v_ptr, first, stop, N, last_key, scale,
+    D: tl.constexpr, BLOCK_K: tl.constexpr,
+    P_16_BIT: tl.constexpr, EXP2: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """Take the keys and values from first up to stop into (m, ell, acc), block by block."""
+    for start in range(first, stop, BLOCK_K):
+        keys = start + tl.arange(0, BLOCK_K)
+        at = keys[:, None] * D + tl.arange(0, D)[None, :]  # (BLOCK_K, D)
+        if MASKED:
+            k = tl.load(k_ptr + at, mask=keys[:, None] < N, other=0)
+            v = tl.load(v_ptr + at, mask=keys[:, None] < N, other=0)
+        else:
+            k = tl.load(k_ptr + at)
+            v = tl.load(v_ptr + at)
+        scores = tl.dot(q, k.T, input_precision="ieee")  # (BLOCK_Q, BLOCK_K), float32
+        if MASKED:  # every query sees key 0, in the first block: m is finite from there on
+            scores = tl.where(keys[None, :] <= last_key[:, None], scores, -float("inf"))
+        if EXP2:
+            unit = scale * LOG2_E
+            m_new = tl.maximum(m, tl.max(scores, axis=1) * unit)
+            p = tl.exp2(scores * unit - m_new[:, None])
+            rescale = tl.exp2(m - m_new)
+        else:
+            scores *= scale
+            m_new = tl.maximum(m, tl.max(scores, axis=1))
+            p = tl.exp(scores - m_new[:, None])
+            rescale = tl.exp(m - m_new)
+        ell = ell * rescale + tl.sum(p, axis=1)
+        acc = acc * rescale[:, None]
+        if P_16_BIT:
+            acc = tl.dot(p.to(v.dtype), v, acc, input_precision="ieee")
+        else:
+            acc = tl.dot(p, v.to(tl.float32), acc, input_precision="tf32")
+        m = m_new
+    return m, ell, acc
+
+
+def plan(number, D):
+    """Return the switches that are on at a rung, and its tiles."""
+    on = {rung.switch for rung in RUNGS[: number + 1]}
+    return {name: name in on for name in SWITCHES}, kernels.FORWARD[D] if "TILES" in on else SMALL
+
+
+def attend(number, q, k, v, is_causal):
+    """Return attention of q, k and v, (B, H, N, D) each and in one piece, by a rung's kernel."""
+    if RUNGS[number].name == "descriptors":
+        return kernels.flash_attention(q, k, v, is_causal=is_causal)[0]
+    B, H, N, D = q.shape
+    switches, tiles = plan(number, D)
+    out = torch.empty_like(q)
+    _attend[(triton.cdiv(N, tiles.block_q), B * H)](
+        q, k, v, out, N, D**-0.5, is_causal, D, tiles.block_q, tiles.block_k, **switches,
+        num_warps=tiles.num_warps, num_stages=tiles.num_stages,
+    )  # fmt: skip
+    return out
+
+
+def count(number, case):
+    """Return what a rung does in one configuration, by walking through its loops.
+
+    The products' FLOP and powers are those computed, needed or not; loaded is what the programs
+    read of K and V, which comes from the cache if they are lucky.
+    """
+    on, tiles = plan(number, case.D)
+    tile_count = masked = 0
+    for start in range(0, case.N, tiles.block_q):
+        stop = min(start + tiles.block_q, case.N) if case.is_causal and on["SKIP"] else case.N
+        whole = (start + 1 if case.is_causal else case.N) // tiles.block_k
+        tile_count += triton.cdiv(stop, tiles.block_k)
+        masked += triton.cdiv(stop, tiles.block_k) - (whole if on["TWO_STAGES"] else 0)
+    tile = case.B * case.H * tiles.block_q * tiles.block_k  # scores of one, in all heads
+    return {
+        "flop": 4 * tile * tile_count * case.D,
+        "powers": tile * tile_count,
+        "masked_scores": tile * masked,
+        "loaded_bytes": 2 * 2 * tile // tiles.block_q * tile_count * case.D,
+    }
+
+
+def cases():
+    """Return every configuration that is measured."""
+    return [
+        bench.Case("bfloat16", D, is_causal, N, bench.TOKENS // N, bench.WIDTH // D)
+        for D, is_causal, N in itertools.product([64, 128], [False, True], [4096, 16384])
+    ]
+
+
+def contenders(case):
+    """Return functions of q, k and v that give the output: the rungs and PyTorch's, by name."""
+
+    def by_rung(number):
+        return lambda q, k, v: attend(number, q, k, v, case.is_causal)
+
+    def through(backend):
+        def run(q, k, v):
+            with sdpa_kernel(backend):
+                return F.scaled_dot_product_attention(q, k, v, is_causal=case.is_causal)
+
+        return run
+
+    fused = {name: through(it) for name, it in bench.BACKENDS.items() if name != "SDPA math"}
+    return {rung.name: by_rung(number) for number, rung in enumerate(RUNGS)} | fused
+
+
+@torch.no_grad()
+def check(case, device):
+    """Return the largest error of each contender against float64, or why there is none."""
+    small = case._replace(N=min(case.N, 1024), B=1, H=2)
+    (q, k, v), _ = bench.draw(small, device)
+    mask = course.causal_mask(small.N).to(device) if case.is_causal else None
+    right = course.attention(q.double(), k.double(), v.double(), mask)[0]
+    found = {}
+    for name, run in contenders(small).items():
+        try:
+            found[name] = bench.judge({"output": run(q, k, v)}, {"output": right})
+        except (RuntimeError, TritonError) as error:
+            found[name] = {"skipped": bench.first_line(error)}
+    return found
+
+
+@torch.no_grad()
+def entries(case, errors, device="cuda"):
+    """Measure one configuration: an entry for each contender."""
+    (q, k, v), _ = bench.draw(case, device)
+    rungs = {rung.name: (number, rung) for number, rung in enumerate(RUNGS)}
+    for name, run in contenders(case).items():
+        entry = {"contender": name, **case._asdict(), "errors": errors[name]}
+        if name in rungs:
+            number, rung = rungs[name]
+            told = {"idea": rung.idea, "prediction": rung.prediction}
+            entry |= {"rung": number, **told, "counted": count(number, case)}
+        if "skipped" not in errors[name]:
+            ms = bench.milliseconds(lambda run=run: run(q, k, v))
+            entry["forward"] = {"flops": bench.flops(case, backward=False), "milliseconds": ms}
+        yield entry
+
+
+def tell(entry):
+    """Return one line about an entry: median speed, or why there is none."""
+    if "skipped" in entry["errors"]:
+        return f"{entry['contender']:15} not timed: {entry['errors']['skipped']}"
+    forward = entry["forward"]
+    speed = forward["flops"] / statistics.median(forward["milliseconds"]) / 1e9
+    return f"{entry['contender']:15} {speed:6.1f} TFLOP/s   {entry.get('idea', '')}"
+
+
+def main(file):
+    if not torch.cuda.is_available():
+        sys.exit("make bench-gpu needs an NVIDIA GPU that torch can use; there is none here.")
+    report = {**bench.machine(), "entries": []}
+    for case in cases():
+        print(f"\n{case}", flush=True)
+        for entry in entries(case, check(case, "cuda")):
+            report["entries"].append(entry)
+            print(tell(entry), flush=True)
+        file.write_text(json.dumps(report, ensure_ascii=False) + "\n")
+    print(f"\nwritten to {file}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else FILE)

@@ -1,0 +1,206 @@
+"""The ladder of kernels: every rung right, compiled as it claims, and counted as it runs.
+
+On a CUDA device the rungs are compiled; without one they run in Triton's interpreter.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from course_utils.attention import attention, causal_mask
+
+pytest.importorskip(
+    "course_utils.kernels", reason="Triton exists for Linux only", exc_type=ImportError
+)
+import gpu_attention as bench  # noqa: E402
+import kernel_ladder as ladder  # noqa: E402
+from course_utils import kernels  # noqa: E402
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+# Compiled, the plain rung rounds float32 to TF32; the interpreter gets bfloat16 wrong.
+DTYPES = [torch.float16, torch.float32 if kernels.INTERPRETED else torch.bfloat16]
+RUNGS = {rung.name: number for number, rung in enumerate(ladder.RUNGS)}
+
+
+@pytest.mark.parametrize("name", RUNGS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("N, is_causal", [(1, True), (75, False), (130, True)])
+def test_every_rung_is_attention(name, N, is_causal, dtype, monkeypatch):
+    # Blocks of both shapes; at 130 the last rungs' are whole, diagonal, ragged and empty.
+    monkeypatch.setattr(ladder, "SMALL", kernels.Tiles(32, 64, 4, 3))
+    monkeypatch.setitem(kernels.FORWARD, 16, kernels.Tiles(64, 32, 4, 3))
+    rng = torch.Generator().manual_seed(N)
+    q, k, v = torch.randn(3, 2, 2, N, 16, generator=rng).to(DEVICE, dtype)
+    mask = causal_mask(N).to(DEVICE) if is_causal else None
+    right = attention(q.double(), k.double(), v.double(), mask)[0]
+    out = ladder.attend(RUNGS[name], q, k, v, is_causal)
+    assert out.dtype == dtype
+    units = 8 if dtype == torch.float32 else 1  # of the last place; 16 bits are rounded at the end
+    assert (out - right).abs().max() <= units * torch.finfo(dtype).eps * right.abs().max()
+
+
+def test_far_scores_neither_overflow_nor_vanish():
+    rng = torch.Generator().manual_seed(0)
+    q, k, v = torch.randn(3, 1, 1, 130, 16, generator=rng).to(DEVICE, DTYPES[0])
+    q, k = q.abs() * 20, k + torch.linspace(-40, 40, 130)[:, None].to(k)  # m rises on and on
+    right = attention(q.double(), k.double(), v.double())[0]
+    for name, number in RUNGS.items():
+        error = (ladder.attend(number, q, k, v, False) - right).abs().max()
+        assert error < 0.01, name
+
+
+def test_each_rung_adds_one_switch_and_the_last_is_the_kernel_of_the_lesson():
+    added = [rung.switch for rung in ladder.RUNGS[1:-1]]
+    assert len(set(added)) == len(added) and all(added)
+    assert set(added) == {*ladder.SWITCHES, "TILES"}
+    switches, tiles = ladder.plan(len(ladder.RUNGS) - 1, 64)
+    assert all(switches.values()) and tiles == kernels.FORWARD[64]
+    assert not any(ladder.plan(0, 64)[0].values()) and ladder.plan(0, 64)[1] == ladder.SMALL
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_counts_of_the_plain_and_of_the_last_rung(is_causal):
+    case = bench.Case("bfloat16", 64, is_causal, N=1024, B=2, H=3)
+    plain, last = ladder.count(0, case), ladder.count(len(RUNGS) - 1, case)
+    scores = 2 * 3 * 1024**2
+    assert plain["powers"] == plain["masked_scores"] == scores
+    assert plain["flop"] == bench.flops(case._replace(is_causal=False), backward=False)
+    assert plain["loaded_bytes"] == 2 * 2 * (2 * 3 * 1024 * 64) * (1024 // 64)  # K, V; blocks of q
+    # 8 blocks of 128 queries see 2, 4, … 16 blocks of 64 keys; the last two lie on the diagonal
+    tiles, masked = (72, 16) if is_causal else (8 * 16, 0)
+    assert last["powers"] == 2 * 3 * tiles * 128 * 64
+    assert last["masked_scores"] == 2 * 3 * masked * 128 * 64
+    assert last["loaded_bytes"] == 2 * 2 * (2 * 3 * 64 * 64) * tiles
+
+
+@pytest.mark.skipif(not kernels.INTERPRETED, reason="watches the interpreter")
+@pytest.mark.parametrize("number", range(len(RUNGS) - 1))
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_counts_are_what_the_interpreter_does(number, is_causal, monkeypatch):
+    monkeypatch.setattr(ladder, "SMALL", kernels.Tiles(16, 32, 4, 3))
+    monkeypatch.setitem(kernels.FORWARD, 16, kernels.Tiles(32, 16, 4, 3))
+    done = {"flop": 0, "powers": 0, "masked_scores": 0}
+
+    def watch(name, amount, of):
+        def watched(*args, **words):
+            done[name] += amount(*args)
+            return of(*args, **words)
+
+        return watched
+
+    builder = kernels.triton.runtime.interpreter.InterpreterBuilder
+    products = watch(
+        "flop", lambda _, a, b, *__: 2 * a.data.size * b.data.shape[1], builder.create_dot
+    )
+    monkeypatch.setattr(builder, "create_dot", products)
+    for of, name in [
+        ("create_exp", "powers"),
+        ("create_exp2", "powers"),
+        ("create_select", "masked_scores"),
+    ]:
+        matrices = watch(
+            name, lambda _, x, *__: x.data.size * (x.data.ndim == 2), getattr(builder, of)
+        )
+        monkeypatch.setattr(builder, of, matrices)
+    q, k, v = torch.randn(3, 1, 2, 75, 16)
+    ladder.attend(number, q, k, v, is_causal)
+    counted = ladder.count(number, bench.Case("float32", 16, is_causal, 75, 1, 2))
+    assert done == {name: counted[name] for name in done}
+
+
+def test_each_contender_is_compared_with_float64_or_says_why_not(monkeypatch):
+    def wrong(*_, **__):
+        raise ladder.TritonError("out of resource: shared memory")
+
+    monkeypatch.setattr(kernels, "flash_attention", wrong)
+    case = bench.Case("float16", 16, True, 40, 1, 1)
+    errors = ladder.check(case, DEVICE)
+    assert list(errors) == [*RUNGS, "SDPA flash", "SDPA efficient", "SDPA cuDNN"]
+    assert errors.pop("descriptors") == {"skipped": "TritonError: out of resource: shared memory"}
+    assert all(0 < errors[name]["output"] < 0.01 for name in [*RUNGS, "SDPA flash"][:-2])
+
+
+def test_an_entry_holds_what_was_predicted_and_every_repeat(monkeypatch):
+    case = bench.Case("float16", 16, False, 40, 1, 2)
+
+    def milliseconds(work):
+        work()
+        return [2.0, 1.0, 3.0]
+
+    monkeypatch.setattr(bench, "milliseconds", milliseconds)
+    errors = dict.fromkeys([*RUNGS, *bench.BACKENDS], {"skipped": "wrong"})
+    errors["plain"] = errors["SDPA flash"] = {"output": 1e-3}
+    entries = {entry["contender"]: entry for entry in ladder.entries(case, errors, DEVICE)}
+    first = json.loads(json.dumps(entries["plain"]))
+    assert first["forward"]["milliseconds"] == [2, 1, 3] and first["rung"] == 0
+    assert first["forward"]["flops"] == bench.flops(case, backward=False)
+    assert first["counted"] == ladder.count(0, case) and first["prediction"]
+    assert "forward" in entries["SDPA flash"] and "rung" not in entries["SDPA flash"]
+    assert "forward" not in entries["exp2"] and "wrong" in ladder.tell(entries["exp2"])
+    assert f"{first['forward']['flops'] / 2e9:.1f} TFLOP/s" in ladder.tell(first)
+
+
+def test_every_case_is_one_of_the_other_benchmark():
+    assert set(ladder.cases()) <= set(bench.cases()) and len(ladder.cases()) == 8
+
+
+def test_without_a_gpu_it_says_so(monkeypatch, tmp_path):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit, match="needs an NVIDIA GPU"):
+        ladder.main(tmp_path / "x.json")
+    assert not list(tmp_path.iterdir())
+
+
+def ptx_for_hopper(number, D):
+    """Compile a rung for compute capability 9.0, which needs no GPU."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource, compile
+
+    kernel = ladder._attend
+    switches, tiles = ladder.plan(number, D)
+    sizes = {"IS_CAUSAL": True, "D": D, "BLOCK_Q": tiles.block_q, "BLOCK_K": tiles.block_k}
+    kinds = {"N": "i32", "scale": "fp32"}
+    signature = {
+        name: "*bf16" if name.endswith("_ptr") else kinds.get(name, "constexpr")
+        for name in kernel.arg_names
+    }
+    compiled = compile(
+        ASTSource(kernel, signature, sizes | switches),
+        target=GPUTarget("cuda", 90, 32),
+        options={"num_warps": tiles.num_warps, "num_stages": tiles.num_stages},
+    )
+    assert compiled.metadata.shared <= 227 * 1024  # of one multiprocessor
+    return compiled.asm["ptx"]
+
+
+def compile_for_hopper():
+    """Check in the compiled code what the rungs say of it."""
+    plain, rounded, two, exp2 = (
+        ptx_for_hopper(RUNGS[name], 64) for name in ("plain", "16-bit P", "two stages", "exp2")
+    )
+    both = ("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16", "tf32.tf32")
+    assert [product in plain for product in both] == [True, True]
+    assert [product in rounded for product in both] == [True, False]
+    # two loops have a product each of Q and K, the first without a mask
+    assert two.count(both[0]) == 2 * rounded.count(both[0])
+    assert two.count("selp.f32") == rounded.count("selp.f32")
+    # e^x is 2^(x · log₂e), the factor written in hexadecimal; of exp2, one is left: in the scale
+    assert two.count("0f3FB8AA3B") > 64 and exp2.count("0f3FB8AA3B") == 1
+    assert "wgmma" in ptx_for_hopper(RUNGS["larger tiles"], 128)
+    print("compiled")
+
+
+def test_the_rungs_compile_for_hopper_as_they_say(tmp_path):
+    here = Path(__file__).parent
+    path = os.pathsep.join([str(here), str(here.parent / "benchmarks")])
+    env = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": path}
+    code = "import test_kernel_ladder; test_kernel_ladder.compile_for_hopper()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | env, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "compiled", done.stderr
