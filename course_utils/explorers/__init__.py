@@ -8,6 +8,7 @@ from course_utils.explorers.base import Explorer, Number
 from course_utils.explorers.masks import mask_explorer
 from course_utils.explorers.saturation import saturation_explorer, scaling_explorer
 from course_utils.explorers.similarity import similarity_explorer
+from course_utils.explorers.training import training_explorer
 
 __all__ = [
     "Explorer",
@@ -16,4 +17,5 @@ __all__ = [
     "saturation_explorer",
     "scaling_explorer",
     "similarity_explorer",
+    "training_explorer",
 ]
