@@ -10,6 +10,7 @@ from course_utils.checks import (  # noqa: F401  (they register exercises)
     lesson_02,
     lesson_03,
     lesson_04,
+    lesson_07,
 )
 from course_utils.checks.engine import EXERCISES, check
 from course_utils.checks.saved import load

@@ -91,7 +91,7 @@ class TrainingExplorer(Explorer):
 
     def _draw(self, step):
         if not self.snapshots:
-            return "nothing learned yet"
+            return "step 0: nothing learned yet"
         at = max(known for known in self.snapshots if known <= max(step, min(self.snapshots)))
         weights = self.snapshots[at]  # (layers, H, L, L)
         for image, head in zip(self._images, weights.flatten(0, 1), strict=True):
