@@ -31,7 +31,7 @@ def training_explorer(tokens, *, num_layers, num_heads, steps, every=10):
         With the control ``step``.
     """
     L = len(tokens)
-    figure = Figure(figsize=(2.6 * num_heads + 4.6, 2.6 * num_layers), dpi=80)
+    figure = Figure(figsize=(2.2 * num_heads + 3.8, 2.5 * num_layers), dpi=80)
     grid = figure.add_gridspec(num_layers, num_heads + 1, width_ratios=[1] * num_heads + [1.5])
     images = []
     for layer in range(num_layers):
