@@ -1,16 +1,11 @@
 """Lesson 07: the two scores against loops and hand-made heads; the lesson's own training loop."""
 
-import ast
-from pathlib import Path
-
-import nbformat
 import pytest
 import torch
 from torch import nn
 
 from course_utils.attention import follows_same_token, induction_score, previous_token_score
-
-LESSON = Path(__file__).parents[1] / "notebooks" / "07_attention_learns.ipynb"
+from induction_seeds import LESSON, definitions
 
 
 def heads(B, H, L, seed=0):
@@ -84,14 +79,7 @@ def test_bad_arguments_are_named(call, words):
 @pytest.fixture(scope="module")
 def lesson():
     """What the lesson's cells import and define; nothing is trained."""
-    found = {"V": 32, "LENGTH": 48}
-    for cell in nbformat.read(LESSON, as_version=4).cells:
-        if cell.cell_type == "code":
-            tree = ast.parse(cell.source)
-            kept = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef
-            tree.body = [node for node in tree.body if isinstance(node, kept)]
-            exec(compile(tree, LESSON.name, "exec"), found)
-    return found
+    return definitions(LESSON)
 
 
 def parameters(model):

@@ -91,3 +91,19 @@ def test_what_is_learned_later_does_not_change_what_was_recorded():
 def test_weights_of_another_shape_are_refused():
     with pytest.raises(ValueError, match=r"weights must have shape \(2, 1, 12, 12\), got \(2, 2, "):
         explorer_after([3.0], lambda _: torch.ones(2, 2, L, L))
+
+
+@pytest.mark.parametrize(
+    "given, words",
+    [
+        ({"tokens": [[1, 2]]}, r"tokens must have shape \(L,\), got \(1, 2\)"),
+        ({"tokens": [0.5]}, "tokens must be a tensor or sequence of whole numbers"),
+        ({"num_heads": 0}, "num_heads must be 1 or more, got 0"),
+        ({"steps": 40.0}, "steps must be an int, got float"),
+    ],
+)
+def test_bad_arguments_are_named(given, words):
+    good = {"tokens": [1, 2, 1], "num_layers": 2, "num_heads": 1, "steps": 40}
+    assert training_explorer(**good).snapshots == {}
+    with pytest.raises((TypeError, ValueError), match=words):
+        training_explorer(**good | given)

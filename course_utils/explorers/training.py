@@ -1,13 +1,22 @@
 """The explorer of lesson 07: heads and loss, live while a model learns, and step by step after."""
 
 import numpy as np
+import torch
 from matplotlib.figure import Figure
 
 from course_utils.attention import induction_score, previous_token_score
 from course_utils.explorers.base import Explorer, Number
 from course_utils.figures import SEQUENTIAL
+from course_utils.shapes import expects
 
 
+@expects(
+    tokens="whole L",
+    num_layers="int from 1",
+    num_heads="int from 1",
+    steps="int from 1",
+    every="int from 1",
+)
 def training_explorer(tokens, *, num_layers, num_heads, steps, every=10):
     """Watch heads while they are trained, then go back and forth through the training.
 
@@ -17,7 +26,7 @@ def training_explorer(tokens, *, num_layers, num_heads, steps, every=10):
 
     Parameters
     ----------
-    tokens : torch.Tensor of int, (L,)
+    tokens : torch.Tensor of int, or sequence of int, (L,)
         The sequence whose weights are shown.
     num_layers, num_heads : int
     steps : int
@@ -29,7 +38,13 @@ def training_explorer(tokens, *, num_layers, num_heads, steps, every=10):
     -------
     TrainingExplorer
         With the control ``step``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If tokens are not whole numbers in one dimension, or a number is not one from 1.
     """
+    tokens = torch.as_tensor(tokens)
     L = len(tokens)
     figure = Figure(figsize=(2.2 * num_heads + 3.8, 2.5 * num_layers), dpi=80)
     grid = figure.add_gridspec(num_layers, num_heads + 1, width_ratios=[1] * num_heads + [1.5])
