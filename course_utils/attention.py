@@ -646,3 +646,82 @@ class MultiHeadSelfAttention(nn.Module):
     def forward(self, x, mask=None):
         """Return output (..., L, d_model) and weights (..., H, L, L) for x (..., L, d_model)."""
         return self.attend(x, x, x, mask)
+
+
+# Lesson 07: attention learns
+
+
+@expects(weights="B H L L")
+def previous_token_score(weights):
+    """Return how much each head looks at the token before: its mean weight there.
+
+    Elhage et al., "A mathematical framework for transformer circuits", 2021, section on two-layer
+    attention-only models.
+
+    Parameters
+    ----------
+    weights : torch.Tensor, (B, H, L, L)
+
+    Returns
+    -------
+    torch.Tensor, (H,)
+        From 0 to 1, over all sequences and all queries but the first, which has none before it.
+        A causal head's first n rows and columns, ``weights[..., :n, :n]``, are a head as well.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If weights is not a tensor of the shape above.
+    """
+    before = weights.diagonal(-1, dim1=-2, dim2=-1)  # (B, H, L - 1), from i + 1 to i
+    return before.mean(dim=(0, -1))
+
+
+@expects(tokens="whole ... L")
+def follows_same_token(tokens):
+    """Return which keys stand right after an earlier occurrence of the query's own token.
+
+    Parameters
+    ----------
+    tokens : torch.Tensor of int, or sequence of int, (..., L)
+
+    Returns
+    -------
+    torch.Tensor of bool, (..., L, L)
+        Entry (i, j) is True if token j - 1 equals token i and j ≤ i.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If tokens are not whole numbers in at least one dimension.
+    """
+    tokens = torch.as_tensor(tokens)
+    same = tokens[..., :, None] == tokens[..., None, :-1]  # (..., L, L - 1), at key j
+    return F.pad(same, (1, 0)).tril()  # (..., L, L), at key j - 1
+
+
+@expects(weights="B H L L", tokens="whole B L")
+def induction_score(weights, tokens):
+    """Return how much each head looks at what came after its query's token earlier.
+
+    Olsson et al., "In-context learning and induction heads", 2022, "prefix matching".
+
+    Parameters
+    ----------
+    weights : torch.Tensor, (B, H, L, L)
+    tokens : torch.Tensor of int, or sequence of sequences of int, (B, L)
+
+    Returns
+    -------
+    torch.Tensor, (H,)
+        From 0 to 1: the weight on the keys of `follows_same_token`, over all queries that have
+        such a key. NaN if no query has one.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If weights or tokens have another shape, or tokens are not whole numbers.
+    """
+    wanted = follows_same_token(tokens)  # (B, L, L)
+    found = (weights * wanted[:, None]).sum(dim=-1)  # (B, H, L)
+    return found.sum(dim=(0, 2)) / wanted.any(dim=-1).sum()

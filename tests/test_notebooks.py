@@ -106,7 +106,7 @@ def test_a_lesson_asks_a_question_and_has_the_parts_a_lesson_has(lesson):
                  "## Claims, checked", "## What you", "**Next question"]:  # fmt: skip
         assert part in text, part
     assert len(re.findall(r"\*\*(?:False|Holds|True)\b", text)) >= 2  # verdicts
-    assert "_explorer()" in "\n".join(cell.source for cell in code(lesson))
+    assert "_explorer(" in "\n".join(cell.source for cell in code(lesson))
 
 
 def test_cells_are_short(lesson):

@@ -12,6 +12,7 @@ from course_utils.checks import (  # noqa: F401  (they register exercises)
     lesson_04,
     lesson_05,
     lesson_06,
+    lesson_07,
     lesson_08,
 )
 from course_utils.checks.engine import EXERCISES, check

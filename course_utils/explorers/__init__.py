@@ -10,6 +10,7 @@ from course_utils.explorers.masks import mask_explorer
 from course_utils.explorers.saturation import saturation_explorer, scaling_explorer
 from course_utils.explorers.similarity import similarity_explorer
 from course_utils.explorers.tiles import tile_explorer
+from course_utils.explorers.training import training_explorer
 from course_utils.explorers.views import views_explorer
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "similarity_explorer",
     "tile_explorer",
     "views_explorer",
+    "training_explorer",
 ]

@@ -1,0 +1,72 @@
+"""Train lesson 07's induction model from several seeds: how sure, how fast, how good a head.
+
+Takes the model, the data and the training from the cells of the lesson itself. Prints, for each
+seed, the accuracy on repeated tokens, each layer's best scores, the step in the middle of the
+steepest fall, and the seconds it took.
+Usage: .venv/bin/python benchmarks/induction_seeds.py [SEEDS [THREADS]]
+"""
+
+import ast
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+import torch
+
+LESSON = Path(__file__).parents[1] / "notebooks" / "07_attention_learns.ipynb"
+DEFINES = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef
+CONSTANTS = {"V", "LENGTH", "STEPS"}
+
+
+def definitions(path):
+    """Return what the code cells of a notebook import and define, without running the rest."""
+    found = {}
+    for cell in nbformat.read(path, as_version=4).cells:
+        if cell.cell_type == "code":
+            tree = ast.parse(cell.source)
+            tree.body = [
+                node for node in tree.body if isinstance(node, DEFINES) or _is_constant(node)
+            ]
+            exec(compile(tree, path.name, "exec"), found)
+    return found
+
+
+def _is_constant(node):
+    if not isinstance(node, ast.Assign):
+        return False
+    return {
+        each.id for each in ast.walk(node.targets[0]) if isinstance(each, ast.Name)
+    } <= CONSTANTS
+
+
+def main(seeds=10, threads=1):
+    """Print one line a seed, and a summary."""
+    torch.set_num_threads(threads)
+    lesson = definitions(LESSON)
+    good, slowest = 0, 0.0
+    for seed in range(seeds):
+        torch.manual_seed(seed)
+        model, losses = lesson["AttentionOnly"](num_layers=2), []
+        start = time.perf_counter()
+        lesson["fit"](model, lesson["draw_repeats"], lesson["STEPS"], losses.append)
+        seconds = time.perf_counter() - start
+        accuracy = lesson["repeated_accuracy"](model)
+        before, after = lesson["scores"](model)
+        smooth = torch.tensor(losses).unfold(0, 40, 1).mean(dim=-1)
+        drop = int((smooth[:-40] - smooth[40:]).argmax()) + 40
+        good += accuracy >= 0.95 and bool(after.max() >= 0.9)
+        slowest = max(slowest, seconds)
+        print(
+            f"seed {seed}: accuracy {accuracy:.3f}; "
+            f"previous-token {before[0].max():.2f}, induction {after[1].max():.2f}; "
+            f"drop near step {drop}; {seconds:.1f} s",
+            flush=True,
+        )
+    print(
+        f"{good} of {seeds} seeds reach 95% and an induction score of 0.9; slowest {slowest:.1f} s"
+    )
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
