@@ -83,7 +83,7 @@ def test_lse_is_the_logsumexp_of_the_scores(seed):
     "plan", [{}, {"is_causal": True}, {"is_causal": True, "align": "lower_right"}], ids=str
 )
 @pytest.mark.parametrize("L, S", [(5, 7), (7, 5), (6, 6)])
-def test_gradients_of_output_and_lse_pass_gradcheck(L, S, plan):
+def test_first_and_second_gradients_of_output_and_lse_pass_gradcheck(L, S, plan):
     rng = torch.Generator().manual_seed(0)
     shapes = (2, L, 3), (2, S, 3), (2, S, 4)
     inputs = [
@@ -95,6 +95,7 @@ def test_gradients_of_output_and_lse_pass_gradcheck(L, S, plan):
         return output, lse.masked_fill(lse.isinf(), 0)
 
     assert torch.autograd.gradcheck(both, inputs)
+    assert torch.autograd.gradgradcheck(both, inputs)
 
 
 def test_a_query_with_nothing_allowed_gives_zeros_and_finite_gradients():
