@@ -85,8 +85,8 @@ def heatmap(weights, *, queries=None, keys=None, kind="weights", title=None, ax=
     }
     if kind not in colours:
         raise ValueError(f"kind must be one of {', '.join(colours)}, got {kind!r}")
-    queries = _labels(queries, values.shape[0], "queries")
-    keys = _labels(keys, values.shape[1], "keys")
+    queries = as_labels(queries, values.shape[0], "queries")
+    keys = as_labels(keys, values.shape[1], "keys")
     if ax is None:
         rows, columns = values.shape
         _, ax = plt.subplots(figsize=(2 + 0.5 * columns, 1.2 + 0.42 * rows))
@@ -166,7 +166,7 @@ def arrows(vectors, *, labels, ax=None):
     vectors = _matrix(vectors, "vectors")
     if vectors.shape[1] != 2:
         raise ValueError(f"vectors must have shape (n, 2), got {vectors.shape}")
-    labels = _labels(labels, len(vectors), "labels")
+    labels = as_labels(labels, len(vectors), "labels")
     if ax is None:
         _, ax = plt.subplots(figsize=(4, 4))
     origin = np.zeros(len(vectors))
@@ -271,8 +271,8 @@ def _matrix(values, name):
     return values
 
 
-def _labels(labels, n, name):
-    """Return n labels as strings: those given, or positions."""
+def as_labels(labels, n, name):
+    """Return n labels as strings: those given, or positions; an error calls them ``name``."""
     labels = [str(label) for label in (range(n) if labels is None else labels)]
     if len(labels) != n:
         raise ValueError(f"{name} must have {n} entries, one for each, got {len(labels)}")

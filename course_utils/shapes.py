@@ -74,7 +74,8 @@ def _check(name, tensor, dims, known):
     if not fits or any(known.setdefault(dim, n) != n for dim, n in sizes):
         which = " with " + ", ".join(f"{dim} = {n}" for dim, n in fixed.items()) if fixed else ""
         got = tuple(tensor.shape)
-        raise ValueError(f"{name} must have shape {written}{which}, got {got}")
+        choose = "" if free or cut <= 0 else f"; choose one, e.g. {name}[{', '.join('0' * cut)}]"
+        raise ValueError(f"{name} must have shape {written}{which}, got {got}{choose}")
 
 
 def _check_dim(name, dim, owner, tensor):

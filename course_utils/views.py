@@ -16,7 +16,7 @@ from matplotlib import colormaps
 from PIL import Image
 
 from course_utils.attention import attention
-from course_utils.figures import DIVERGING, SEQUENTIAL
+from course_utils.figures import DIVERGING, SEQUENTIAL, as_labels
 from course_utils.shapes import expects
 
 TOKENS = "the dog left the park because it was tired".split()
@@ -168,7 +168,7 @@ def head_lines(weights, *, queries=None, keys=None, query=None, title="One head 
     """
     _check_weights(weights)
     L, S = weights.shape
-    queries, keys = _tokens(queries, L, "queries"), _tokens(keys, S, "keys")
+    queries, keys = as_labels(queries, L, "queries"), as_labels(keys, S, "keys")
     _check_place(query, L, "query")
     least = 2 / S
     chosen = range(L) if query is None else [query]
@@ -221,7 +221,7 @@ def pair_products(q, k, weights, query, key, *, queries=None, keys=None, mask=No
         are not those of the picture.
     """
     (L, S), d_k = weights.shape, q.shape[-1]
-    queries, keys = _tokens(queries, L, "queries"), _tokens(keys, S, "keys")
+    queries, keys = as_labels(queries, L, "queries"), as_labels(keys, S, "keys")
     _check_place(query, L, "query")
     _check_place(key, S, "key")
     q, k, weights = q.detach().double(), k.detach().double(), weights.detach().double()
@@ -290,13 +290,6 @@ def _picture(width, height, parts, title, description):
 
 def _text(x, y, text, anchor):
     return f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}">{html.escape(text)}</text>'
-
-
-def _tokens(tokens, n, name):
-    tokens = [str(token) for token in (range(n) if tokens is None else tokens)]
-    if len(tokens) != n:
-        raise ValueError(f"{name} must have {n} entries, one for each, got {len(tokens)}")
-    return tokens
 
 
 def _check_weights(weights):

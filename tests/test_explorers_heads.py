@@ -120,7 +120,7 @@ def test_weights_of_any_dtype_or_with_a_gradient_and_tokens_by_number():
         ((WEIGHTS[0], TOKENS), ValueError, r"weights must have shape \(H, L, L\), got \(5, 5\)"),
         ((WEIGHTS[..., :4], TOKENS), ValueError, "weights must have shape"),
         ((WEIGHTS.tolist(), TOKENS), TypeError, "weights must be a torch.Tensor"),
-        ((WEIGHTS, TOKENS[1:]), ValueError, "tokens must have 5 entries, as weights has, got 4"),
+        ((WEIGHTS, TOKENS[1:]), ValueError, "tokens must have 5 entries, one for each, got 4"),
     ],
 )
 def test_bad_input_is_told_by_name(given, error, words):

@@ -36,8 +36,10 @@ def test_a_shape_without_dots_admits_no_leading_dimensions():
         return x
 
     assert matrix(torch.zeros(2, 3)).shape == (2, 3)
-    with pytest.raises(ValueError, match="x must have shape"):
-        matrix(torch.zeros(1, 2, 3))
+    with pytest.raises(ValueError, match=r"x must have shape .* choose one, e.g. x\[0, 0\]$"):
+        matrix(torch.zeros(1, 1, 2, 3))
+    with pytest.raises(ValueError, match=r"got \(3,\)$"):
+        matrix(torch.zeros(3))
 
 
 def test_none_is_left_alone():

@@ -9,12 +9,14 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from course_utils.explorers.base import Explorer, Number
-from course_utils.figures import SEQUENTIAL
+from course_utils.figures import SEQUENTIAL, as_labels
+from course_utils.shapes import expects
 
 EVERY = "every token"
 FEWEST_TOLD = 0.05  # weights below it are left out of the words
 
 
+@expects(weights="H L L")
 def head_explorer(weights=None, tokens=None):
     """See all heads at once, choose one, and follow its weights from token to token.
 
@@ -37,18 +39,10 @@ def head_explorer(weights=None, tokens=None):
     """
     if weights is None:
         weights, tokens = _by_hand()
-    if not isinstance(weights, torch.Tensor):
-        kind = type(weights).__name__
-        raise TypeError(f"weights must be a torch.Tensor of shape (H, L, L), got {kind}")
-    if weights.ndim != 3 or weights.shape[1] != weights.shape[2] or not weights.numel():
-        choose = "; choose one batch item, weights[0]" if weights.ndim == 4 else ""
-        raise ValueError(f"weights must have shape (H, L, L), got {tuple(weights.shape)}{choose}")
     values = weights.detach().cpu().double().numpy()
     H, L, _ = values.shape
     numbers = [str(i) for i in range(1, L + 1)]
-    tokens = numbers if tokens is None else [str(token) for token in tokens]
-    if len(tokens) != L:
-        raise ValueError(f"tokens must have {L} entries, as weights has, got {len(tokens)}")
+    tokens = as_labels(numbers if tokens is None else tokens, L, "tokens")
 
     figure = Figure(figsize=(10, 5.6), dpi=80)
     small, large = figure.subfigures(2, 1, height_ratios=[1, 2.4])
