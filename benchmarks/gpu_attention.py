@@ -190,7 +190,9 @@ def tell(entry):
 
 
 def machine():
-    """Return what the figures depend on."""
+    """Return what the figures depend on; end the program where there is no GPU to measure."""
+    if not torch.cuda.is_available():
+        sys.exit("this measurement needs an NVIDIA GPU that torch can use; there is none here.")
     import triton
 
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
@@ -208,8 +210,6 @@ def machine():
 
 
 def main(file):
-    if not torch.cuda.is_available():
-        sys.exit("make bench-gpu needs an NVIDIA GPU that torch can use; there is none here.")
     report = {**machine(), "entries": []}
     print(*(f"{key}: {value}" for key, value in report.items() if key != "entries"), sep="\n")
     for group, together in itertools.groupby(cases(), key=lambda case: case[:3]):
