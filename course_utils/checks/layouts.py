@@ -6,7 +6,32 @@ import re
 import torch
 from torch import nn
 
+from course_utils.checks.engine import Complaint, call_with_clones
+
 QKV = ("W_q", "W_k", "W_v")
+
+
+def layer_outputs(module, heads, *inputs):
+    """Return what a learner's module gives for some inputs with our weights, for every reading.
+
+    Raises
+    ------
+    Complaint
+        If it is no module, or its parameters fit under no reading.
+    """
+    if not isinstance(module, nn.Module):
+        raise Complaint("not a module", "it must be a class derived from nn.Module")
+    found = [call_with_clones(module.eval(), *inputs)[0] for _ in readings(module, heads)]
+    if not found:
+        wanted = sum(matrices.numel() for matrices in heads.values())
+        present = sum(parameter.numel() for parameter in module.parameters())
+        raise Complaint(
+            "unexpected parameters",
+            f"expected matrices W_q, W_k, W_v and W_o with {wanted} entries in all (and biases, if "
+            f"you like), found {present} parameters; assign each layer to self in __init__, W_o "
+            "included",
+        )
+    return found
 
 
 def readings(module, heads):

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from course_utils import attention
 from course_utils.attention import dot_product_scores, euclidean_distance
 from course_utils.checks.engine import Complaint, Exercise, call_with_clones
-from course_utils.checks.layouts import readings
+from course_utils.checks.layouts import layer_outputs
 from course_utils.checks.probes import queries_and_keys
 
 # 1.1 dot
@@ -740,19 +740,8 @@ def _widths_and_inputs():
 def _self_attention_outputs(answer, widths, matrices, x):
     """Build the learner's module, give it our matrices under every reading, and run it on x."""
     module = answer(**{name: width for name, width in widths.items() if width is not None})
-    if not isinstance(module, torch.nn.Module):
-        raise Complaint("not a module", "SelfAttention must be a class derived from nn.Module")
     one_head = {name: (m.T if name == "W_o" else m)[None] for name, m in matrices.items()}
-    results = [call_with_clones(module, x)[0] for _ in readings(module, one_head)]
-    if not results:
-        sizes = sum(m.numel() for m in matrices.values())
-        found = sum(p.numel() for p in module.parameters())
-        raise Complaint(
-            "unexpected parameters",
-            f"expected matrices W_q, W_k, W_v and W_o with {sizes} entries in all for {widths}, "
-            f"found {found} parameters; assign each layer to self in __init__, W_o included",
-        )
-    return results
+    return layer_outputs(module, one_head, x)
 
 
 self_attention = Exercise(

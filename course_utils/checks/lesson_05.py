@@ -9,7 +9,7 @@ from course_utils.attention import attention, causal_mask, dot_product_scores, m
 from course_utils.checks import sandbox
 from course_utils.checks.catching import run_against
 from course_utils.checks.engine import Complaint, Exercise, call_with_clones
-from course_utils.checks.layouts import readings
+from course_utils.checks.layouts import layer_outputs
 
 # 5.1 split_heads
 
@@ -208,18 +208,7 @@ def _layers_and_inputs():
 
 def _layer_outputs(answer, d_model, num_heads, matrices, inputs):
     """Build the learner's layer, give it our matrices under every reading, and run it."""
-    module = answer(d_model, num_heads)
-    if not isinstance(module, nn.Module):
-        raise Complaint("not a layer", "it must be a class derived from nn.Module")
-    results = [call_with_clones(module.eval(), *inputs)[0] for _ in readings(module, matrices)]
-    if not results:
-        found = sum(parameter.numel() for parameter in module.parameters())
-        raise Complaint(
-            "other parameters",
-            f"for d_model = {d_model} and {num_heads} heads, W_q, W_k, W_v and W_o have "
-            f"{4 * d_model**2} entries in all (and biases, if you like); found {found} parameters",
-        )
-    return results
+    return layer_outputs(answer(d_model, num_heads), matrices, *inputs)
 
 
 layer = Exercise(
