@@ -100,9 +100,10 @@ def _forward(
     BLOCK_K: tl.constexpr,
 ):
     """Compute output and logsumexp of one block of queries of one head."""
-    # The last queries see most keys: they begin first, so that short work is left to fill the end.
-    start_q = (tl.num_programs(0) - 1 - tl.program_id(0)) * BLOCK_Q
-    head, batch = tl.program_id(1), tl.program_id(2)
+    # Programs begin in the order of axis 0, then 1, then 2. The last queries see most keys: those
+    # of all heads begin first, so that short work is left to fill the end.
+    start_q = (tl.num_programs(1) - 1 - tl.program_id(1)) * BLOCK_Q
+    head, batch = tl.program_id(0), tl.program_id(2)
     q = q_desc.load([batch, head, start_q, 0]).reshape(BLOCK_Q, D)
     m = tl.full((BLOCK_Q,), -float("inf"), tl.float32)  # largest score so far, in powers of 2
     ell = tl.full((BLOCK_Q,), 0, tl.float32)  # Σ 2^(score - m) so far
@@ -129,7 +130,7 @@ def _forward(
     out = acc / ell[:, None]
     out_desc.store([batch, head, start_q, 0], out.to(q.dtype).reshape(1, 1, BLOCK_Q, D))
     lse = (m + tl.log2(ell)) / LOG2_E  # back to natural logarithms
-    row = (batch * tl.num_programs(1) + head) * L
+    row = (batch * tl.num_programs(0) + head) * L
     tl.store(lse_ptr + row + queries, lse, mask=queries < L)
 
 
@@ -174,14 +175,14 @@ def _backward_q(
     GROUP: tl.constexpr, D: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradient of one block of queries, and delta, which `_backward_kv` reads too."""
-    start_q = (tl.num_programs(0) - 1 - tl.program_id(0)) * BLOCK_Q
-    head, batch = tl.program_id(1), tl.program_id(2)
+    start_q = (tl.num_programs(1) - 1 - tl.program_id(1)) * BLOCK_Q
+    head, batch = tl.program_id(0), tl.program_id(2)
     q = q_desc.load([batch, head, start_q, 0]).reshape(BLOCK_Q, D)
     d_out = d_out_desc.load([batch, head, start_q, 0]).reshape(BLOCK_Q, D)
     out = out_desc.load([batch, head, start_q, 0]).reshape(BLOCK_Q, D)
 
     queries = start_q + tl.arange(0, BLOCK_Q)
-    row = (batch * tl.num_programs(1) + head) * L
+    row = (batch * tl.num_programs(0) + head) * L
     lse = tl.load(lse_ptr + row + queries, mask=queries < L, other=0)
     d_lse = tl.load(d_lse_ptr + row + queries, mask=queries < L, other=0)
     delta = tl.sum(d_out.to(tl.float32) * out.to(tl.float32), axis=1) - d_lse
@@ -230,8 +231,8 @@ def _backward_kv(
     GROUP: tl.constexpr, D: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of one block of keys and values, over all query heads they serve."""
-    start_k = tl.program_id(0) * BLOCK_K
-    kv_head, batch = tl.program_id(1), tl.program_id(2)
+    start_k = tl.program_id(1) * BLOCK_K  # the first keys are seen by most queries
+    kv_head, batch = tl.program_id(0), tl.program_id(2)
     k = k_desc.load([batch, kv_head, start_k, 0]).reshape(BLOCK_K, D)
     v = v_desc.load([batch, kv_head, start_k, 0]).reshape(BLOCK_K, D)
     d_k = tl.full((BLOCK_K, D), 0, tl.float32)
@@ -244,7 +245,7 @@ def _backward_kv(
     whole = tl.cdiv(tl.maximum(last - diagonal, 0), BLOCK_Q) * BLOCK_Q
     for member in range(GROUP):
         head = kv_head * GROUP + member
-        row = (batch * tl.num_programs(1) * GROUP + head) * L
+        row = (batch * tl.num_programs(0) * GROUP + head) * L
         d_k, d_v = _add_to_d_k_and_d_v(
             d_k, d_v, k, v, q_desc, d_out_desc, lse_ptr + row, delta_ptr + row, batch, head,
             first, tl.minimum(whole, L), L, start_k, diagonal, scale * LOG2_E,
@@ -300,7 +301,7 @@ class _FlashAttention(torch.autograd.Function):
         lse = q.new_empty((B, Hq, L), dtype=torch.float32)
         tiles = _tiles(FORWARD, q)
         by_q, by_k = [1, 1, tiles.block_q, D], [1, 1, tiles.block_k, D]
-        _forward[(triton.cdiv(L, tiles.block_q), Hq, B)](
+        _forward[(Hq, triton.cdiv(L, tiles.block_q), B)](
             *_describe(by_q, q), *_describe(by_k, k, v), *_describe(by_q, out),
             lse, L, S, diagonal, D**-0.5, **_constants(tiles, q, k),
         )  # fmt: skip
@@ -318,13 +319,13 @@ class _FlashAttention(torch.autograd.Function):
         lse, delta = lse * LOG2_E.value, torch.empty_like(lse)
         tiles = _tiles(BACKWARD_Q, q)
         by_q, by_k = [1, 1, tiles.block_q, D], [1, 1, tiles.block_k, D]
-        _backward_q[(triton.cdiv(L, tiles.block_q), Hq, B)](
+        _backward_q[(Hq, triton.cdiv(L, tiles.block_q), B)](
             *_describe(by_q, q), *_describe(by_k, k, v), *_describe(by_q, out, d_out, d_q),
             lse, d_lse, delta, L, S, ctx.diagonal, D**-0.5, **_constants(tiles, q, k),
         )  # fmt: skip
         tiles = _tiles(BACKWARD_KV, q)
         by_q, by_k = [1, 1, tiles.block_q, D], [1, 1, tiles.block_k, D]
-        _backward_kv[(triton.cdiv(S, tiles.block_k), Hkv, B)](
+        _backward_kv[(Hkv, triton.cdiv(S, tiles.block_k), B)](
             *_describe(by_q, q), *_describe(by_k, k, v), *_describe(by_q, d_out),
             *_describe(by_k, d_k, d_v),
             lse, delta, L, S, ctx.diagonal, D**-0.5, **_constants(tiles, q, k),
