@@ -1,13 +1,16 @@
 """Measure what each trick of the forward kernel is worth: a ladder of versions, one idea a rung.
 
-The first rung is attention in tiles as one writes it at first, the last is
-`course_utils.kernels.flash_attention`, which writes the logsumexp as well. All rungs but that one
-are the kernel below with more and more of its switches on. PyTorch's fused backends are measured
-in the same run, as the yardstick. What is wrong, or does not run, is not timed and says why. Writes
-one JSON file with every repeat and what counting predicts, anew after each configuration.
+The first rung is attention in tiles as one writes it at first, and the seven after it end in
+`course_utils.kernels.flash_attention`, which writes the logsumexp as well. All but that one are the
+kernel below with more and more of its switches on. The last rung is one step further, to see
+whether `flash_attention` should take it. PyTorch's fused backends are measured in the same run, as
+the yardstick. What is wrong, or does not run, is not timed and says why. Writes one JSON file with
+every repeat and what counting predicts, anew after each configuration. What needs no GPU, the
+instructions of each rung, is counted by kernel_instructions.py.
 Usage: make bench-gpu, or python benchmarks/kernel_ladder.py [FILE]
 """
 
+import heapq
 import itertools
 import json
 import statistics
@@ -40,20 +43,19 @@ class Rung(NamedTuple):
     prediction: str
 
 
-# The instructions are those of the loop without a mask, if there is one, for each score a thread
-# computes, at D = 64 and at D = 128: compiled by Triton 3.7.1 for Hopper (sm_90), disassembled.
+# How many instructions a rung's loop has is counted by kernel_instructions.py.
 RUNGS = [
     Rung(
         "plain",
         "",
         "attention in tiles: one loop over all keys, every tile masked, powers of e",
-        "P and V in float32: their product is TF32's, at half the rate; 23 and 28 instructions",
+        "P and V in float32: their product is TF32's, at half the rate",
     ),
     Rung(
         "16-bit P",
         "P_16_BIT",
         "round the weights to the dtype of V before they are multiplied",
-        "the products take 2/3 of the time, 1 + 1 in place of 1 + 2; 17 and 20 instructions",
+        "the products take 2/3 of the time, 1 + 1 in place of 1 + 2",
     ),
     Rung(
         "skip",
@@ -65,36 +67,42 @@ RUNGS = [
         "two stages",
         "TWO_STAGES",
         "mask only tiles that need it: on the diagonal, and at the ragged end",
-        "comparisons and a selection less for each score; 14 and 16 instructions",
+        "comparisons and a selection less for each score",
     ),
     Rung(
         "exp2",
         "EXP2",
         "powers of 2, with log₂e folded into the scale of the scores",
         "a multiply-add in place of scaling, subtraction and multiplication by log₂e, and no care "
-        "for powers below 2^-126, which round to 0; 9 and 11 instructions",
+        "for powers below 2^-126, which round to 0",
     ),
     Rung(
         "larger tiles",
         "TILES",
         "block sizes and warps from the table in kernels.py, by the width of a head",
-        "128 queries in place of 64: K and V are loaded half as often, 128 FLOP for each byte; "
-        "8 and 8 instructions, but 254 registers a thread",
+        "128 queries in place of 64: K and V are loaded half as often, 128 FLOP for each byte",
     ),
     Rung(
         "long work first",
         "LONG_FIRST",
-        "causal: begin with the last queries, which see most keys",
+        "causal: begin with the last queries of all heads of a sequence, which see most keys",
         "causal: short work fills the end, where processors would wait for the longest",
     ),
     Rung(
         "descriptors",
-        "",
+        "DESCRIPTORS",
         "tensor descriptors: Hopper's copy unit finds the addresses. This is flash_attention",
-        "no addresses in registers: 190 and 195 of them; 8 and 8 instructions",
+        "no addresses in registers",
+    ),
+    Rung(
+        "persistent",
+        "PERSISTENT",
+        "not in flash_attention, to be compared with 'long work first': as many programs as run at "
+        "a time, which take one block after another from a counter",
+        "a start of a program less for each block, which is N / BLOCK_K trips of the loop",
     ),
 ]
-SWITCHES = ["P_16_BIT", "SKIP", "TWO_STAGES", "EXP2", "LONG_FIRST"]  # of the kernel
+SWITCHES = ["P_16_BIT", "SKIP", "TWO_STAGES", "EXP2", "LONG_FIRST", "PERSISTENT"]  # of the kernel
 
 
 # The kernel. For each block of queries of one head; read first what kernels.py says of the letters.
@@ -102,10 +110,13 @@ SWITCHES = ["P_16_BIT", "SKIP", "TWO_STAGES", "EXP2", "LONG_FIRST"]  # of the ke
 
 @triton.jit
 def _attend(
-    q_ptr,  # q, k, v and out: (B · H, N, D), in one piece
+    q_ptr,  # q, k, v and out: (B, H, N, D), in one piece
     k_ptr,
     v_ptr,
     out_ptr,
+    taken_ptr,  # one int32: how many blocks of queries have been begun, if persistent
+    B,
+    H,
     N,
     scale,
     IS_CAUSAL: tl.constexpr,
@@ -117,12 +128,37 @@ def _attend(
     TWO_STAGES: tl.constexpr,
     EXP2: tl.constexpr,
     LONG_FIRST: tl.constexpr,
+    PERSISTENT: tl.constexpr,
 ):
+    """Compute the output of one block of queries of one head, or of many."""
+    blocks = tl.cdiv(N, BLOCK_Q)
+    if PERSISTENT:
+        number = tl.atomic_add(taken_ptr, 1)
+        while number < B * H * blocks:
+            _attend_block(
+                q_ptr, k_ptr, v_ptr, out_ptr, blocks - 1 - number // H % blocks,
+                number // (H * blocks) * H + number % H, N, scale, IS_CAUSAL, D, BLOCK_Q, BLOCK_K,
+                P_16_BIT, SKIP, TWO_STAGES, EXP2,
+            )  # fmt: skip
+            number = tl.atomic_add(taken_ptr, 1)
+    else:  # programs start in the order of axis 0, then 1, then 2
+        block, head = tl.program_id(0), tl.program_id(1)
+        if LONG_FIRST:
+            head, block = tl.program_id(0), blocks - 1 - tl.program_id(1)
+        _attend_block(
+            q_ptr, k_ptr, v_ptr, out_ptr, block, tl.program_id(2) * H + head, N, scale,
+            IS_CAUSAL, D, BLOCK_Q, BLOCK_K, P_16_BIT, SKIP, TWO_STAGES, EXP2,
+        )  # fmt: skip
+
+
+@triton.jit
+def _attend_block(
+    q_ptr, k_ptr, v_ptr, out_ptr, block, head, N, scale,
+    IS_CAUSAL: tl.constexpr, D: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
+    P_16_BIT: tl.constexpr, SKIP: tl.constexpr, TWO_STAGES: tl.constexpr, EXP2: tl.constexpr,
+):  # fmt: skip
     """Compute the output of one block of queries of one head."""
-    block = tl.program_id(0)
-    if LONG_FIRST:
-        block = tl.num_programs(0) - 1 - block
-    head = tl.program_id(1) * N * D
+    head = head * N * D
     queries = block * BLOCK_Q + tl.arange(0, BLOCK_Q)
     at = head + queries[:, None] * D + tl.arange(0, D)[None, :]  # (BLOCK_Q, D)
     q = tl.load(q_ptr + at, mask=queries[:, None] < N, other=0)
@@ -193,38 +229,63 @@ def plan(number, D):
 
 def attend(number, q, k, v, is_causal):
     """Return attention of q, k and v, (B, H, N, D) each and in one piece, by a rung's kernel."""
-    if RUNGS[number].name == "descriptors":
+    if RUNGS[number].switch == "DESCRIPTORS":
         return kernels.flash_attention(q, k, v, is_causal=is_causal)[0]
     B, H, N, D = q.shape
     switches, tiles = plan(number, D)
-    out = torch.empty_like(q)
-    _attend[(triton.cdiv(N, tiles.block_q), B * H)](
-        q, k, v, out, N, D**-0.5, is_causal, D, tiles.block_q, tiles.block_k, **switches,
-        num_warps=tiles.num_warps, num_stages=tiles.num_stages,
+    out, taken = torch.empty_like(q), None
+    blocks = triton.cdiv(N, tiles.block_q)
+    grid = (H, blocks, B) if switches["LONG_FIRST"] else (blocks, H, B)
+    if switches["PERSISTENT"]:
+        taken = torch.zeros(1, dtype=torch.int32, device=q.device)
+        grid = (2 * processors(q.device),)  # registers leave room for two programs on each
+    _attend[grid](
+        q, k, v, out, taken, B, H, N, D**-0.5, is_causal, D, tiles.block_q, tiles.block_k,
+        **switches, num_warps=tiles.num_warps, num_stages=tiles.num_stages,
     )  # fmt: skip
     return out
+
+
+def processors(device):
+    """Return how many multiprocessors a device has; the interpreter is one."""
+    on_gpu = device.type == "cuda"
+    return torch.cuda.get_device_properties(device).multi_processor_count if on_gpu else 1
 
 
 def count(number, case):
     """Return what a rung does in one configuration, by walking through its loops.
 
     The products' FLOP and powers are those computed, needed or not; loaded is what the programs
-    read of K and V, which comes from the cache if they are lucky.
+    read of K and V, which comes from the cache if they are lucky; waiting is the share of the
+    processors' time after their last program and before the end.
     """
     on, tiles = plan(number, case.D)
-    tile_count = masked = 0
+    trips, masked = [], 0
     for start in range(0, case.N, tiles.block_q):
         stop = min(start + tiles.block_q, case.N) if case.is_causal and on["SKIP"] else case.N
         whole = (start + 1 if case.is_causal else case.N) // tiles.block_k
-        tile_count += triton.cdiv(stop, tiles.block_k)
-        masked += triton.cdiv(stop, tiles.block_k) - (whole if on["TWO_STAGES"] else 0)
+        trips.append(triton.cdiv(stop, tiles.block_k))
+        masked += trips[-1] - (whole if on["TWO_STAGES"] else 0)
     tile = case.B * case.H * tiles.block_q * tiles.block_k  # scores of one, in all heads
+    if on["LONG_FIRST"]:
+        order = [n for n in reversed(trips) for _ in range(case.H)] * case.B
+    else:
+        order = trips * case.H * case.B
     return {
-        "flop": 4 * tile * tile_count * case.D,
-        "powers": tile * tile_count,
+        "flop": 4 * tile * sum(trips) * case.D,
+        "powers": tile * sum(trips),
         "masked_scores": tile * masked,
-        "loaded_bytes": 2 * 2 * tile // tiles.block_q * tile_count * case.D,
+        "loaded_bytes": 2 * 2 * tile // tiles.block_q * sum(trips) * case.D,
+        "waiting": waiting(order),
     }
+
+
+def waiting(lengths, among=132):
+    """Return the share of time that processors wait, if each takes the next program when free."""
+    busy = [0] * among  # until when; the multiprocessors of an H200, a program at a time on each
+    for length in lengths:
+        heapq.heapreplace(busy, busy[0] + length)
+    return 1 - sum(busy) / (among * max(busy))
 
 
 def cases():

@@ -54,19 +54,20 @@ def test_far_scores_neither_overflow_nor_vanish():
         assert error < 0.01, name
 
 
-def test_each_rung_adds_one_switch_and_the_last_is_the_kernel_of_the_lesson():
-    added = [rung.switch for rung in ladder.RUNGS[1:-1]]
+def test_each_rung_adds_one_switch_and_flash_attention_has_all_but_the_last():
+    added = [rung.switch for rung in ladder.RUNGS[1:]]
     assert len(set(added)) == len(added) and all(added)
-    assert set(added) == {*ladder.SWITCHES, "TILES"}
-    switches, tiles = ladder.plan(len(ladder.RUNGS) - 1, 64)
-    assert all(switches.values()) and tiles == kernels.FORWARD[64]
+    assert set(added) == {*ladder.SWITCHES, "TILES", "DESCRIPTORS"} and added[-1] == "PERSISTENT"
+    switches, tiles = ladder.plan(RUNGS["descriptors"], 64)
+    assert [name for name in switches if not switches[name]] == ["PERSISTENT"]
+    assert tiles == kernels.FORWARD[64]
     assert not any(ladder.plan(0, 64)[0].values()) and ladder.plan(0, 64)[1] == ladder.SMALL
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_counts_of_the_plain_and_of_the_last_rung(is_causal):
     case = bench.Case("bfloat16", 64, is_causal, N=1024, B=2, H=3)
-    plain, last = ladder.count(0, case), ladder.count(len(RUNGS) - 1, case)
+    plain, last = ladder.count(0, case), ladder.count(RUNGS["descriptors"], case)
     scores = 2 * 3 * 1024**2
     assert plain["powers"] == plain["masked_scores"] == scores
     assert plain["flop"] == bench.flops(case._replace(is_causal=False), backward=False)
@@ -78,8 +79,18 @@ def test_counts_of_the_plain_and_of_the_last_rung(is_causal):
     assert last["loaded_bytes"] == 2 * 2 * (2 * 3 * 64 * 64) * tiles
 
 
+def test_waiting_is_what_is_left_when_each_processor_takes_the_next_program():
+    assert ladder.waiting([3, 2, 1], among=3) == pytest.approx(1 - 6 / 9)
+    assert ladder.waiting([1, 1, 1, 3], among=2) == pytest.approx(1 - 6 / 8)  # 1 1, then 1 3
+    assert ladder.waiting([3, 1, 1, 1], among=2) == 0
+    # Longest first over all heads of a sequence; that of each head by itself does not help.
+    case = bench.Case("bfloat16", 128, True, N=4096, B=4, H=16)
+    before, after = (ladder.count(RUNGS[name], case) for name in ("larger tiles", "descriptors"))
+    assert after["waiting"] < 0.01 < 0.05 < before["waiting"]
+
+
 @pytest.mark.skipif(not kernels.INTERPRETED, reason="watches the interpreter")
-@pytest.mark.parametrize("number", range(len(RUNGS) - 1))
+@pytest.mark.parametrize("number", set(range(len(RUNGS))) - {RUNGS["descriptors"]})
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_counts_are_what_the_interpreter_does(number, is_causal, monkeypatch):
     monkeypatch.setattr(ladder, "SMALL", kernels.Tiles(16, 32, 4, 3))
@@ -122,7 +133,9 @@ def test_each_contender_is_compared_with_float64_or_says_why_not(monkeypatch):
     errors = ladder.check(case, DEVICE)
     assert list(errors) == [*RUNGS, "SDPA flash", "SDPA efficient", "SDPA cuDNN"]
     assert errors.pop("descriptors") == {"skipped": "TritonError: out of resource: shared memory"}
-    assert all(0 < errors[name]["output"] < 0.01 for name in [*RUNGS, "SDPA flash"][:-2])
+    assert all(
+        0 < errors[name]["output"] < 0.01 for name in {*RUNGS, "SDPA flash"} - {"descriptors"}
+    )
 
 
 def test_an_entry_holds_what_was_predicted_and_every_repeat(monkeypatch):
@@ -156,46 +169,30 @@ def test_without_a_gpu_it_says_so(monkeypatch, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def ptx_for_hopper(number, D):
-    """Compile a rung for compute capability 9.0, which needs no GPU."""
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource, compile
-
-    kernel = ladder._attend
-    switches, tiles = ladder.plan(number, D)
-    sizes = {"IS_CAUSAL": True, "D": D, "BLOCK_Q": tiles.block_q, "BLOCK_K": tiles.block_k}
-    kinds = {"N": "i32", "scale": "fp32"}
-    signature = {
-        name: "*bf16" if name.endswith("_ptr") else kinds.get(name, "constexpr")
-        for name in kernel.arg_names
-    }
-    compiled = compile(
-        ASTSource(kernel, signature, sizes | switches),
-        target=GPUTarget("cuda", 90, 32),
-        options={"num_warps": tiles.num_warps, "num_stages": tiles.num_stages},
-    )
-    assert compiled.metadata.shared <= 227 * 1024  # of one multiprocessor
-    return compiled.asm["ptx"]
-
-
 def compile_for_hopper():
-    """Check in the compiled code what the rungs say of it."""
-    plain, rounded, two, exp2 = (
-        ptx_for_hopper(RUNGS[name], 64) for name in ("plain", "16-bit P", "two stages", "exp2")
-    )
+    """Check in the compiled code what the rungs say of it, and what is counted there."""
+    import kernel_instructions as instructions
+
+    compiled = {
+        name: instructions.compile_rung(number, 64, is_causal=True)[0]
+        for name, number in RUNGS.items()
+    }
+    assert all(each.metadata.shared <= 227 * 1024 for each in compiled.values())  # multiprocessor
+    ptx = {name: each.asm["ptx"] for name, each in compiled.items()}
     both = ("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16", "tf32.tf32")
-    assert [product in plain for product in both] == [True, True]
-    assert [product in rounded for product in both] == [True, False]
+    assert [product in ptx["plain"] for product in both] == [True, True]
+    assert [product in ptx["16-bit P"] for product in both] == [True, False]
     # two loops have a product each of Q and K, the first without a mask
-    assert two.count(both[0]) == 2 * rounded.count(both[0])
-    assert two.count("selp.f32") == rounded.count("selp.f32")
+    assert ptx["two stages"].count(both[0]) == 2 * ptx["16-bit P"].count(both[0])
+    assert ptx["two stages"].count("selp.f32") == ptx["16-bit P"].count("selp.f32")
     # e^x is 2^(x · log₂e), the factor written in hexadecimal; of exp2, one is left: in the scale
-    assert two.count("0f3FB8AA3B") > 64 and exp2.count("0f3FB8AA3B") == 1
-    assert "wgmma" in ptx_for_hopper(RUNGS["larger tiles"], 128)
+    assert ptx["two stages"].count("0f3FB8AA3B") > 64 and ptx["exp2"].count("0f3FB8AA3B") == 1
+    assert "cp.async.bulk.tensor" in ptx["descriptors"] and "atom" in ptx["persistent"]
+    assert json.loads(instructions.FILE.read_text())["entries"] == list(instructions.entries())
     print("compiled")
 
 
-def test_the_rungs_compile_for_hopper_as_they_say(tmp_path):
+def test_the_rungs_compile_for_hopper_as_they_say_and_as_counted(tmp_path):
     here = Path(__file__).parent
     path = os.pathsep.join([str(here), str(here.parent / "benchmarks")])
     env = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": path}

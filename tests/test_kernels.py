@@ -319,27 +319,12 @@ def test_compiled_tensors_must_be_on_a_cuda_device():
 
 def compile_for_hopper():
     """Compile all kernels for compute capability 9.0, which needs no GPU, and check the code."""
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource, compile
+    from kernel_instructions import compile_for_hopper
 
     for table, kernel in zip(
         TABLES, [kernels._forward, kernels._backward_q, kernels._backward_kv], strict=True
     ):
-        tiles = getattr(kernels, table)[128]
-        sizes = {"GROUP": 1, "D": 128, "BLOCK_Q": tiles.block_q, "BLOCK_K": tiles.block_k}
-        signature = {}
-        for name in kernel.arg_names:
-            rows = (
-                tiles.block_k if name.removeprefix("d_").startswith(("k_", "v_")) else tiles.block_q
-            )
-            kinds = {"_desc": f"tensordesc<bf16[1, 1, {rows}, 128]>", "_ptr": "*fp32"}
-            other = "constexpr" if name in sizes else "fp32" if name == "scale" else "i32"
-            signature[name] = kinds.get(name[name.rfind("_") :], other)
-        compiled = compile(
-            ASTSource(kernel, signature, sizes),
-            target=GPUTarget("cuda", 90, 32),
-            options={"num_warps": tiles.num_warps, "num_stages": tiles.num_stages},
-        )
+        compiled = compile_for_hopper(kernel, getattr(kernels, table)[128], 128, GROUP=1)
         assert compiled.metadata.shared <= 227 * 1024, table  # of one multiprocessor
         assert "wgmma" in compiled.asm["ptx"], table  # Hopper's matrix products
         assert "cp.async.bulk.tensor" in compiled.asm["ptx"], table  # and copies
@@ -348,4 +333,5 @@ def compile_for_hopper():
 
 def test_the_kernels_compile_for_hopper(tmp_path):
     code = "import test_kernels; test_kernels.compile_for_hopper()"
-    assert run(code, TRITON_INTERPRET="0", TRITON_CACHE_DIR=str(tmp_path)) == "compiled"
+    path = {"PYTHONPATH": str(Path(__file__).parents[1] / "benchmarks")}
+    assert run(code, TRITON_INTERPRET="0", TRITON_CACHE_DIR=str(tmp_path), **path) == "compiled"
