@@ -131,18 +131,26 @@ def first_line(error):
 
 def milliseconds(work):
     """Return the times of 3 to 30 runs on the device, after two that warm up."""
-    times = []
-    repeats = 2
-    while len(times) < 2 + repeats:
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    timed(work, repeats=1)
+    (second,) = timed(work, repeats=1)
+    return timed(work, repeats=max(3, min(30, int(1000 * SECONDS / second))))
+
+
+def timed(work, repeats):
+    """Return the times of runs that are queued one behind another, in milliseconds.
+
+    Between them half a gigabyte is cleared, so that no run finds its inputs in the cache, and so
+    that Python has time to queue the next: otherwise a short run would be timed by its launch.
+    """
+    waste = torch.empty(2**29, dtype=torch.int8, device="cuda")
+    marks = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]
+    for start, end in marks:
+        waste.zero_()
         start.record()
         work()
         end.record()
-        end.synchronize()
-        times.append(round(start.elapsed_time(end), 4))
-        if len(times) == 2:
-            repeats = max(3, min(30, int(1000 * SECONDS / times[1])))
-    return times[2:]
+    torch.cuda.synchronize()
+    return [round(start.elapsed_time(end), 4) for start, end in marks]
 
 
 def measure(run, inputs, d_out):
