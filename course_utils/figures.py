@@ -77,7 +77,8 @@ def heatmap(weights, *, queries=None, keys=None, kind="weights", title=None, ax=
     import seaborn as sns  # brings pandas, which would double the time to import course_utils
 
     values = _matrix(weights, "weights")
-    largest = np.nanmax(np.abs(values), initial=1e-9)
+    finite = np.isfinite(values)
+    largest = np.abs(values[finite]).max(initial=1e-9)
     colours = {
         "weights": {"vmin": 0, "vmax": 1, "cmap": SEQUENTIAL},
         "scores": {"vmin": -largest, "vmax": largest, "cmap": DIVERGING},
@@ -91,7 +92,7 @@ def heatmap(weights, *, queries=None, keys=None, kind="weights", title=None, ax=
         rows, columns = values.shape
         _, ax = plt.subplots(figsize=(2 + 0.5 * columns, 1.2 + 0.42 * rows))
     sns.heatmap(
-        values,
+        np.where(finite, values, np.nan),  # NaN is left blank
         annot=values.size <= LARGEST_ANNOTATED,
         fmt=".2f",
         annot_kws={"size": 8},
@@ -296,6 +297,13 @@ def _describe_matrix(values, queries, keys, kind, title):
         else:
             text += f"; strongest {entry(values.argmax())}"
     else:
-        text = f"{rows}×{columns} {kind} with mean {values.mean():.3f}"
-        text += f", smallest {entry(values.argmin())}, largest {entry(values.argmax())}"
+        finite = np.isfinite(values)
+        text = f"{rows}×{columns} {kind}"
+        if finite.any():
+            smallest = np.where(finite, values, np.inf).argmin()
+            largest = np.where(finite, values, -np.inf).argmax()
+            text += f" with mean {values[finite].mean():.3f}"
+            text += f", smallest {entry(smallest)}, largest {entry(largest)}"
+        if not finite.all():
+            text += f"; {np.sum(~finite)} entries are not finite and left blank"
     return f"{title}: {text}" if title else text

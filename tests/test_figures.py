@@ -46,6 +46,23 @@ def test_heatmap_describes_what_it_draws():
     )
 
 
+def test_heatmap_leaves_blank_what_is_not_finite_and_says_so():
+    inf = float("inf")
+    ax = heatmap([[1.0, -inf], [float("nan"), 2.0]], kind="scores")
+    assert ax.collections[0].get_clim() == (-2, 2)
+    assert np.ma.getmaskarray(ax.collections[0].get_array()).flatten().tolist() == [0, 1, 1, 0]
+    assert ax.description == (
+        "2×2 scores with mean 1.500, smallest 0→0 1.00, largest 1→1 2.00; "
+        "2 entries are not finite and left blank"
+    )
+    assert "4 entries are not" in heatmap([[inf, inf]] * 2, kind="scores").description
+
+
+def test_heatmap_goes_through_the_rows_of_ten_and_no_more():
+    ten, eleven = (heatmap(np.eye(n)).description for n in (10, 11))
+    assert "9→9 1.00" in ten and "10→10" not in eleven and "strongest 0→0" in eleven
+
+
 def test_heatmap_says_so_when_rows_do_not_sum_to_one():
     assert "rows sum to 0.500 to 1.000" in heatmap([[0.5, 0.5], [0.25, 0.25]]).description
 
