@@ -30,7 +30,8 @@ def strip_solutions(notebook):
     Raises
     ------
     ValueError
-        If no cell holds an answer between ``### BEGIN SOLUTION`` and ``### END SOLUTION``.
+        If no cell holds an answer between ``### BEGIN SOLUTION`` and ``### END SOLUTION``, or a
+        marker is left that has no partner.
     """
     exercise = copy.deepcopy(notebook)
     found = 0
@@ -39,6 +40,8 @@ def strip_solutions(notebook):
             cell.source, n = SOLUTION.subn(rf"\1{STUB}", cell.source)
             cell.outputs, cell.execution_count = [], None
             found += n
+            if left := re.search(r".*(BEGIN|END) SOLUTION.*", cell.source):
+                raise ValueError(f"a marker without its partner: {left[0].strip()!r}")
     if not found:
         raise ValueError("the notebook has no ### BEGIN SOLUTION ... ### END SOLUTION")
     exercise.metadata["course"] = {"generated": fingerprint(exercise)}

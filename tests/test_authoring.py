@@ -55,6 +55,16 @@ def test_a_notebook_without_an_answer_is_refused():
         strip_solutions(new_notebook(cells=[new_code_cell("1")]))
 
 
+@pytest.mark.parametrize(
+    "marker, typo",
+    [("### END SOLUTION", "### END SOLUTIONS"), ("### BEGIN SOLUTION", "###BEGIN SOLUTION")],
+)
+def test_a_marker_without_its_partner_is_refused_for_it_publishes_the_answer(marker, typo):
+    cells = [new_code_cell(ANSWER), new_code_cell(ANSWER.replace(marker, typo))]
+    with pytest.raises(ValueError, match="marker without its partner"):
+        strip_solutions(new_notebook(cells=cells))
+
+
 def test_an_untouched_exercise_is_made_anew(solution, tmp_path):
     exercise = tmp_path / "exercise.ipynb"
     write_exercise(solution, exercise)
