@@ -5,7 +5,10 @@ import json
 import os
 import pkgutil
 import random
+import sys
+import threading
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -139,6 +142,12 @@ def leaves(q, k):
     raise SystemExit
 
 
+def asks_its_stream(q, k):
+    sys.stdout.isatty()
+    sys.stderr.writelines(["a", "b"])
+    return q @ k.mT
+
+
 def needs_grad(q, k):
     return nn.Parameter(q) @ k.mT
 
@@ -148,6 +157,7 @@ HOSTILE = [
     (mutates, "wrong", "changes its input"),
     (reseeds, "wrong", "seed"),
     (prints, "correct", "what it prints is hidden"),
+    (asks_its_stream, "correct", "what it prints is hidden"),
     (recurses, "wrong", "RecursionError"),
     (loops, "wrong", "loop without end"),
     (loops_and_catches, "wrong", "loop without end"),
@@ -194,12 +204,62 @@ def test_an_endless_loop_is_ended_and_not_left_running():
     assert counter[0] == before
 
 
+def test_settings_that_an_answer_changes_are_put_back(tmp_path):
+    def settles():
+        torch.set_default_dtype(torch.float16)
+        os.chdir(tmp_path)
+        sys.setrecursionlimit(5000)
+        warnings.simplefilter("error")
+
+    def settings():
+        return torch.get_default_dtype(), Path.cwd(), sys.getrecursionlimit(), warnings.filters[:]
+
+    before = settings()
+    assert sandbox.call(settles).error is None
+    assert settings() == before
+
+
+def test_stopping_a_check_by_hand_puts_the_random_states_back(monkeypatch):
+    join = threading.Thread.join
+
+    def stopped(thread, seconds):
+        join(thread, seconds)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    before = torch.get_rng_state()
+    monkeypatch.setattr(threading.Thread, "join", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        sandbox.call(torch.rand, 3)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_default_device_changes_no_verdict():
+    torch.set_default_device("meta")  # in place of "cuda", which not every machine has
+    try:
+        assert check(lambda q, k: q @ k.mT, "dot_product_scores").status == "correct"
+    finally:
+        torch.set_default_device(None)
+
+
 def test_an_unattempted_exercise_says_so():
     def average(values):
         raise NotImplementedError("your turn")
 
     assert check(average).status == "not attempted"
     assert str(check(average)) == "⏳ 0.1 average: not attempted yet"
+
+
+class Misspelt(EXERCISES["SelfAttention"].reference):
+    forward = nn.Module.forward  # as if its own were called "foward"
+
+
+def test_pytorchs_own_not_implemented_errors_are_no_stubs():
+    verdict = check(Misspelt, "SelfAttention")
+    assert verdict.status == "wrong"
+    assert 'missing the required "forward"' in verdict.message
+    whole = check(lambda q, k: (q.long() @ k.long().mT).softmax(-1), "dot_product_scores")
+    assert whole.status == "wrong" and "softmax" in whole.message
 
 
 class Forgotten(nn.Module):
@@ -260,6 +320,7 @@ def test_an_unknown_difference_is_pictured(monkeypatch, capsys):
     drawn = [np.asarray(ax.collections[0].get_array()) for ax in shown[0].axes[:3]]
     np.testing.assert_allclose(drawn[0] - drawn[1], drawn[2], atol=1e-6)
     np.testing.assert_allclose(drawn[2], 0.5, atol=1e-6)
+    check(lambda q, k: q @ k.mT / 0, "dot_product_scores")._ipython_display_()  # nothing is finite
 
 
 # Comparing

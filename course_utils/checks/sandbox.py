@@ -1,9 +1,13 @@
-"""Run a learner's code so that whatever it does, the kernel stays usable."""
+"""Run a learner's code so that the kernel stays usable, whatever the code does in Python."""
 
 import contextlib
 import ctypes
+import io
+import os
 import random
+import sys
 import threading
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,26 +32,23 @@ class Run:
     reseeded: bool = False
 
 
-class _Sink:
+class _Sink(io.TextIOBase):
     """A stream that forgets what is written to it, however much that is."""
 
-    def __init__(self):
-        self.used = False
+    used = False
 
     def write(self, text):
         self.used = True
         return len(text)
 
-    def flush(self):
-        pass
-
 
 def call(function, *args, seconds=None):
     """Call ``function(*args)`` in a thread of its own and return a `Run`; raise nothing.
 
-    Printed text is dropped, the global random states of torch, numpy and Python are put back, and
-    after ``seconds`` (by default SECONDS) the thread is stopped. A signal would do that on Unix
-    only, and would not end a long call inside a library.
+    Printed text is dropped, what is global (random states, default dtype, working directory,
+    warnings, recursion limit) is put back, and after ``seconds`` (by default SECONDS) the thread
+    is stopped. A signal would do that on Unix only. Neither ends a long call inside a library, nor
+    one that never lets other threads run.
     """
     run, sink = Run(), _Sink()
 
@@ -61,17 +62,29 @@ def call(function, *args, seconds=None):
 
     before = _random_states()
     worker = threading.Thread(target=work, daemon=True)
-    with contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):
+    with contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink), _settings_kept():
         try:
             worker.start()
             worker.join(SECONDS if seconds is None else seconds)
         finally:  # also when the learner presses stop while we wait
             run.timed_out = worker.is_alive()
             _stop(worker)
+            run.reseeded = not _same_states(before, _random_states())
+            _restore(before)
     run.printed = sink.used
-    run.reseeded = not _same_states(before, _random_states())
-    _restore(before)
     return run
+
+
+@contextlib.contextmanager
+def _settings_kept():
+    dtype, folder, depth = torch.get_default_dtype(), os.getcwd(), sys.getrecursionlimit()
+    with warnings.catch_warnings():
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(dtype)
+            os.chdir(folder)
+            sys.setrecursionlimit(depth)
 
 
 @contextlib.contextmanager
