@@ -40,11 +40,12 @@ $(STAMP): requirements.txt pyproject.toml
 		{ echo "The course needs Python 3.11 or newer. Name one: make lab PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements.txt
-	@# Git then compares and merges notebooks cell by cell, so that updates keep answers. It runs
-	@# these drivers from here, also in a shell that knows nothing of .venv.
+	@# Git then compares and merges notebooks cell by cell, so that updates keep answers, and takes
+	@# the update's outputs where both sides ran a cell. It runs these drivers from here, also in a
+	@# shell that knows nothing of .venv.
 	@if git rev-parse --git-dir >/dev/null 2>&1; then \
 		git config diff.jupyternotebook.command "$(BIN)/git-nbdiffdriver diff"; \
-		git config merge.jupyternotebook.driver "$(BIN)/git-nbmergedriver merge %O %A %B %L %P"; \
+		git config merge.jupyternotebook.driver "$(BIN)/git-nbmergedriver merge --output-strategy use-remote %O %A %B %L %P"; \
 		git config merge.jupyternotebook.name "merge notebooks cell by cell"; fi
 	@touch $@
 
