@@ -165,27 +165,38 @@ def test_every_solution_is_checked_and_correct(path):
 
 
 ANSWERS = {
-    "untouched": (None, 0, ""),
-    "right": ("def dot(a, b):\n    return (a * b).sum()", 0, ""),
-    "wrong": ("def dot(a, b):\n    return a * b", 1, "❌ 1.1 dot: those are the products"),
+    "untouched": (None, 0, "", "⏳ 1.1 dot"),
+    "right": ("def dot(a, b):\n    return (a * b).sum()", 0, "", "✅ 1.1 dot"),
+    "wrong": (
+        "def dot(a, b):\n    return a * b",
+        1,
+        "❌ 1.1 dot: those are the prod",
+        "❌ 1.1 dot",
+    ),
 }
 
 
-@pytest.mark.parametrize("answer, code_expected, words", ANSWERS.values(), ids=ANSWERS)
-def test_in_ci_a_fork_fails_on_a_wrong_answer_with_its_hint(tmp_path, answer, code_expected, words):
+@pytest.mark.parametrize("answer, code_expected, words, listed", ANSWERS.values(), ids=ANSWERS)
+def test_in_ci_a_fork_fails_on_a_wrong_answer_with_its_hint_and_lists_what_is_solved(
+    tmp_path, answer, code_expected, words, listed
+):
     notebook = strip_solutions(read(SOLUTIONS[0]))
     notebook.cells = notebook.cells[: 1 + [c.source for c in notebook.cells].index("check(dot)")]
     for cell in notebook.cells:
         if answer and STUB in cell.source:
             cell.source = answer
-    write(notebook, tmp_path / "fork.ipynb")
+    folder = tmp_path / "exercises"
+    folder.mkdir()
+    write(notebook, folder / "fork.ipynb")
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--nbval-lax"]
     run = subprocess.run(
         [*command, "--nbval-current-env", "fork.ipynb"],
-        cwd=tmp_path, env=os.environ | {"COURSE_STRICT": "1"}, capture_output=True, text=True,
+        cwd=folder, env=os.environ | {"COURSE_STRICT": "1"}, capture_output=True, text=True,
     )  # fmt: skip
     assert run.returncode == code_expected, run.stdout
     assert words in run.stdout
+    progress = [sys.executable, "-c", "from course_utils import progress; progress()"]
+    assert listed in subprocess.run(progress, cwd=folder, capture_output=True, text=True).stdout
 
 
 # The code that lessons and course_utils share
