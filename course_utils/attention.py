@@ -519,7 +519,8 @@ def attention(q, k, v, mask=None, scale=None):
     Notes
     -----
     A value that is NaN or infinite reaches the output even where the mask forbids it: 0 × NaN is
-    NaN.
+    NaN. The scores are in the dtype of q and k: in float16 they overflow above 65504, before they
+    are scaled, where `tiled.tiled_attention`, which calculates in float32, does not.
     """
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     scores = dot_product_scores(q, k) * scale  # (..., L, S)

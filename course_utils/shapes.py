@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+from numbers import Integral
 
 import torch
 
@@ -18,7 +19,8 @@ def expects(sizes=None, **shapes):
         two places must have the same size in both; a leading ``...`` admits any dimensions there,
         and a leading ``*name`` any that are the same wherever that name stands. An argument that
         is None by default may be None. With ``bool`` before it, as in ``mask="bool ... L S"``, the
-        argument is a boolean mask that only has to broadcast to that shape. ``dim="dim of x"``
+        argument is a boolean mask that only has to broadcast to that shape; with ``floating``, it
+        must have floating point entries. ``dim="dim of x"``
         checks an int against the dimensions of x, ``L="int from 0"`` one against its smallest
         value, ``num_heads="divisor of d_model"`` one against a size that stands before it,
         ``align="one of left right"`` a word against those there are, ``ids="whole ... L"`` a
@@ -27,7 +29,7 @@ def expects(sizes=None, **shapes):
     Raises
     ------
     TypeError
-        If an argument is not a tensor.
+        If an argument is not a tensor, or not of that kind.
     ValueError
         If an argument does not have its shape.
     """
@@ -97,8 +99,16 @@ def _check_mask(name, tensor, dims, known):
     trailing = tuple(tensor.shape[max(tensor.ndim - len(sizes), 0) :])
     # from the last dimension backwards; dimensions a small mask does not have broadcast too
     if any(n not in (1, size) for n, size in zip(trailing[::-1], sizes[::-1], strict=False)):
-        written = f"({', '.join(dims)}) with {', '.join(f'{d} = {known[d]}' for d in dims[1:])}"
+        fixed = ", ".join(f"{dim} = {known[dim]}" for dim in dims if dim in known)
+        written = f"({', '.join(dims)}) with {fixed}"
         raise ValueError(f"{name} must broadcast to {written}, got {tuple(tensor.shape)}")
+
+
+def _check_floating(name, tensor, dims, known):
+    """Check a tensor's dimensions, and that its entries are floating point numbers."""
+    _check(name, tensor, dims, known)
+    if not tensor.is_floating_point():
+        raise TypeError(f"{name} must have floating point entries, got {tensor.dtype}")
 
 
 def _check_whole(name, values, dims, known):
@@ -115,7 +125,7 @@ def _check_whole(name, values, dims, known):
 
 def _check_int(name, value, words, known):
     """Check one whole number against its smallest value, the last of ``words``."""
-    if not isinstance(value, int) or isinstance(value, bool):
+    if not isinstance(value, Integral) or isinstance(value, bool):
         raise TypeError(f"{name} must be an int, got {type(value).__name__}")
     if value < int(words[-1]):
         raise ValueError(f"{name} must be {words[-1]} or more, got {value}")
@@ -137,6 +147,7 @@ def _check_word(name, value, words, known):
 
 OTHERS = {
     "bool": _check_mask,
+    "floating": _check_floating,
     "whole": _check_whole,
     "int": _check_int,
     "divisor": _check_divisor,

@@ -171,9 +171,9 @@ def tiled_backward(q, k, v, d_out, lse, delta, mask, offset, block_q, block_k):
 
 
 @expects(
-    q="*batch L d_k",
-    k="*batch S d_k",
-    v="*batch S d_v",
+    q="floating *batch L d_k",
+    k="floating *batch S d_k",
+    v="floating *batch S d_v",
     mask="bool ... L S",
     align="one of upper_left lower_right",
     block_q="int from 1",
@@ -189,7 +189,7 @@ def tiled_attention(
 
     Parameters
     ----------
-    q : torch.Tensor, (..., L, d_k)
+    q : torch.Tensor, (..., L, d_k), floating point, as k and v
     k : torch.Tensor, (..., S, d_k)
     v : torch.Tensor, (..., S, d_v)
     mask : torch.Tensor of bool, broadcastable to (..., L, S), optional

@@ -114,6 +114,13 @@ def test_scores_of_any_size_do_not_overflow():
     torch.testing.assert_close(tiled_attention(q, k, v, block_k=2)[0], expected)
 
 
+def test_scores_beyond_float16_do_not_overflow_in_tiles():
+    q, k = torch.full((2, 2, 128), 30.0).half().unbind()  # scores of 115200, scaled 10182
+    v = torch.randn(2, 3).half()
+    assert tiled_attention(q, k, v)[0].isfinite().all()
+    assert not attention(q, k, v)[0].isfinite().all()  # as its docstring says
+
+
 def test_it_takes_no_more_memory_than_a_hundredth_of_naive_attention():
     q, k, v = (torch.randn(1, 8, 8192, 64) for _ in range(3))
     assert peak_memory(lambda: tiled_attention(q, k, v)) < 2 * 8 * 8192**2 * 4 / 100
@@ -143,10 +150,18 @@ def test_peak_memory_sees_what_is_held_at_once():
         ({"mask": torch.zeros(3, 6) > 0}, "mask must"),
         ({"align": "left"}, "align must be one of upper_left, lower_right, got 'left'"),
         ({"block_q": 0}, "block_q must be 1 or more, got 0"),
+        ({"q": torch.zeros(2, 6, 4).long()}, "q must have floating point entries, got torch.int64"),
     ],
-    ids=["k", "v", "mask", "align", "block_q"],
+    ids=["k", "v", "mask", "align", "block_q", "dtype"],
 )
 def test_errors_name_the_argument(change, words):
     right = {"q": torch.zeros(2, 6, 4), "k": torch.zeros(2, 5, 4), "v": torch.zeros(2, 5, 4)}
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises((TypeError, ValueError), match=words):
         tiled_attention(**right | change)
+
+
+def test_the_output_has_the_dtype_of_the_values_and_lse_that_of_the_sums():
+    q, k, v = torch.randn(3, 4, 2)
+    for dtype in (torch.float16, torch.float32, torch.float64):
+        output, lse = tiled_attention(q.half(), k.half(), v.to(dtype))
+        assert (output.dtype, lse.dtype) == (dtype, torch.float32)

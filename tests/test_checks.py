@@ -187,7 +187,7 @@ def test_whatever_an_answer_does_it_gets_one_sentence(answer, status, words, mon
     assert "\n" not in verdict.message and len(verdict.message) < 400
     assert torch.equal(states[0], torch.get_rng_state())
     assert states[1:] == (str(np.random.get_state()), random.getstate())  # noqa: NPY002
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr() == ("", "")
     assert check(EXERCISES["dot"].reference, "dot").status == "correct"  # still usable
 
 
@@ -217,6 +217,25 @@ def test_settings_that_an_answer_changes_are_put_back(tmp_path):
     before = settings()
     assert sandbox.call(settles).error is None
     assert settings() == before
+
+
+def test_a_mistake_is_named_for_the_wrong_results_it_explains_not_for_the_right_ones(monkeypatch):
+    monkeypatch.setattr(engine, "EXERCISES", {})
+
+    def double(x):
+        return 2 * x
+
+    # On 0 and 2 the square is right as well: three results are wrong, and it explains one of them.
+    probes = [(torch.tensor(float(x)),) for x in (0, 0, 2, 2, 3, 4, 5)]
+    exercise = engine.Exercise("9.9", double, lambda: probes)
+    exercise.mistake("that is the square")(lambda x: x * x)
+    assert (
+        check(lambda x: {3: x * x, 4: x + 1, 5: x - 1}.get(int(x), 2 * x), "double").mistake is None
+    )
+    assert (
+        check(lambda x: {3: x * x, 4: x * x, 5: x}.get(int(x), 2 * x), "double").mistake
+        == "<lambda>"
+    )
 
 
 def test_stopping_a_check_by_hand_puts_the_random_states_back(monkeypatch):
@@ -366,6 +385,11 @@ def test_progress_remembers_the_last_verdicts(in_exercises, capsys):
     check(lambda a, b: a @ b, "dot")
     check(lambda a, b: a * b, "dot")
     check(lambda q, k: q @ k.mT, "dot_product_scores")
+
+    def dot_product_scores(q, k):
+        raise NotImplementedError("your turn")
+
+    check(dot_product_scores)  # the cell run again from an older copy: what was solved stays
     assert json.loads(in_exercises.read_text()) == {
         "dot": "wrong",
         "dot_product_scores": "correct",

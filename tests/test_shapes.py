@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 
@@ -74,6 +75,19 @@ def test_numbers_and_words_are_checked_too(arguments, error, words):
     assert pick(**good) == (1, [[3, 4]], "left")
     with pytest.raises(error, match=words):
         pick(**good | arguments)
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers():
+    assert attention.causal_mask(np.int64(2)).tolist() == [[True, False], [True, True]]
+
+
+def test_a_mask_that_does_not_fit_is_told_every_size():
+    @expects(x="L S", mask="bool L S")
+    def masked(x, mask):
+        return mask
+
+    with pytest.raises(ValueError, match=r"broadcast to \(L, S\) with L = 2, S = 4, got \(3, 4\)"):
+        masked(torch.zeros(2, 4), torch.ones(3, 4, dtype=torch.bool))
 
 
 @pytest.mark.parametrize(

@@ -146,6 +146,8 @@ def test_a_pair_shows_its_products_their_sum_and_the_weight():
     told = titles(picture, "rect")
     assert told[:12] == ("1.00 2.00 -1.00 0.50 0.00 3.00 0.00 0.00 0.00 6.00 -0.00 0.00".split())
     assert told[12:] == [f"{name} {w:.2f}" for name, w in zip("xyz", weights[0], strict=True)]
+    marked = [each.get("opacity") for each in drawn(picture).iter("rect") if each.get("opacity")]
+    assert marked == ["0.3", "0.3", "1"]  # of the three weights, that of the chosen key
     assert "sum 6.00, divided by √4: 3.00; softmax over 3 keys: " in picture.description
     assert f"{weights[0, 2]:.2f}, as shown" in picture.description
 
