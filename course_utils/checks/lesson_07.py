@@ -1,4 +1,8 @@
-"""Lesson 07's exercises: data that repeats, what a head looks at, copies, and is good for."""
+"""Lesson 07's exercises: data that repeats, what a head looks at, copies, and is good for.
+
+All probes are float32, as the lesson's tensors are: a right answer may hold an identity or a mask
+of that type.
+"""
 
 import torch
 import torch.nn.functional as F
@@ -127,12 +131,12 @@ def kept_dimension(query, keys, values):
 def _heads():
     rng = torch.Generator().manual_seed(73)
 
-    def causal(B, H, L, dtype=torch.float64):
-        scores = 2 * torch.randn(B, H, L, L, generator=rng, dtype=dtype)
+    def causal(B, H, L):
+        scores = 2 * torch.randn(B, H, L, L, generator=rng)
         return scores.masked_fill(torch.ones(L, L).triu(1) > 0, -torch.inf).softmax(dim=-1)
 
-    free = torch.randn(2, 3, 5, 5, generator=rng, dtype=torch.float64).softmax(dim=-1)  # no mask
-    return [(causal(3, 2, 5),), (causal(1, 4, 7),), (free,), (causal(2, 3, 6, torch.float32),)]
+    free = torch.randn(2, 3, 5, 5, generator=rng).softmax(dim=-1)  # no mask
+    return [(causal(3, 2, 5),), (causal(1, 4, 7),), (free,), (causal(2, 3, 6),)]
 
 
 previous = Exercise("7.3", previous_token_score, _heads, names="H")
@@ -255,21 +259,16 @@ def whether_not_where(tokens):
 def _heads_and_texts():
     rng = torch.Generator().manual_seed(75)
 
-    def probe(B, H, L, symbols, dtype=torch.float64):
+    def probe(B, H, L, symbols):
         tokens = torch.randint(symbols, (B, L), generator=rng)
         # two equal neighbours, a row where little repeats, and rows that repeat much
         tokens[0, :4] = torch.tensor([1, 1, 0, 1])
         tokens[-1, : L // 2] = torch.arange(L // 2) + symbols
-        scores = 2 * torch.randn(B, H, L, L, generator=rng, dtype=dtype)
+        scores = 2 * torch.randn(B, H, L, L, generator=rng)
         weights = scores.masked_fill(torch.ones(L, L).triu(1) > 0, -torch.inf).softmax(dim=-1)
         return weights, tokens
 
-    return [
-        probe(3, 2, 8, 4),
-        probe(2, 3, 11, 3),
-        probe(4, 1, 9, 5),
-        probe(3, 2, 8, 4, torch.float),
-    ]
+    return [probe(3, 2, 8, 4), probe(2, 3, 11, 3), probe(4, 1, 9, 5), probe(3, 2, 8, 4)]
 
 
 induction = Exercise("7.5", induction_score, _heads_and_texts, names="H")
@@ -296,6 +295,14 @@ def on_the_occurrence(weights, tokens):
 @induction.mistake("one place in the wrong direction: that is the token before the occurrence")
 def before_the_occurrence(weights, tokens):
     return _scored(weights, F.pad(_same(tokens).tril(-1)[..., 1:], (0, 1)))
+
+
+@induction.mistake(
+    "one place in the wrong direction: that is the token before the occurrence, and so every query "
+    "finds the key before its own"
+)
+def before_every_match(weights, tokens):
+    return _scored(weights, F.pad(_same(tokens)[..., 1:], (0, 1)).tril(-1))
 
 
 @induction.mistake(
@@ -330,6 +337,37 @@ def mean_over_cells(weights, tokens):
     return (weights * wanted[:, None]).sum(dim=(0, 2, 3)) / wanted.sum()
 
 
+@induction.mistake(
+    "averaged within each sequence first; the mean is over the queries of all together"
+)
+def each_sequence_first(weights, tokens):
+    wanted = follows_same_token(tokens)
+    found = (weights * wanted[:, None]).sum(dim=(2, 3))  # (B, H)
+    return (found / wanted.any(dim=-1).sum(dim=-1, keepdim=True)).mean(dim=0)
+
+
+@induction.mistake(
+    "in 5 5 the key after the first 5 is the second one itself, and it counts: .tril(), not "
+    ".tril(-1)"
+)
+def itself_left_out(weights, tokens):
+    return _scored(weights, follows_same_token(tokens).tril(-1))
+
+
+@induction.mistake(
+    "queries whose token returns only *later* are counted too; an occurrence must be an earlier one"
+)
+def later_occurrences_counted(weights, tokens):
+    return _scored(weights, F.pad(_same(tokens)[..., :-1], (1, 0)))
+
+
+@induction.mistake(
+    "`roll` brings the last key round to the front; nothing came before key 0, so it is never one"
+)
+def rolled_round(weights, tokens):
+    return _scored(weights, _same(tokens).roll(1, dims=-1).tril())
+
+
 @induction.mistake("one number for all heads together: keep the dimension H")
 def heads_not_kept(weights, tokens):
     return induction_score(weights, tokens).mean()
@@ -345,19 +383,19 @@ def repeated_accuracy(logits, tokens):
 
 
 def _predictions():
-    rng = torch.Generator().manual_seed(76)
+    rng = torch.Generator().manual_seed(26)
 
     def probe(B, L, V):
         period = torch.randint(3, L - 2, (B, 1), generator=rng)
         pattern = torch.rand(B, V, generator=rng).argsort(dim=-1)
         tokens = pattern.gather(1, torch.arange(L) % period)
-        logits = torch.randn(B, L, V, generator=rng, dtype=torch.float64)
+        logits = torch.randn(B, L, V, generator=rng)
         # right predictions are likelier where the token has been seen, and some are wrong
         logits[:, :-1].scatter_add_(
-            2, tokens[:, 1:, None], 3.0 * (torch.arange(1, L)[None] > period)[..., None].double()
+            2, tokens[:, 1:, None], 3.0 * (torch.arange(1, L)[None] >= period)[..., None].float()
         )
         # some predictions repeat the present token, so that a missing shift scores something
-        logits.scatter_add_(2, tokens[..., None], torch.full((B, L, 1), 1.0, dtype=torch.float64))
+        logits.scatter_add_(2, tokens[..., None], torch.ones(B, L, 1))
         return logits, tokens
 
     return [probe(3, 9, 8), probe(5, 14, 12), probe(2, 11, 10), probe(4, 16, 15)]
@@ -388,6 +426,22 @@ def next_token_seen(logits, tokens):
     return right[previous_occurrence(tokens)[:, 1:] >= 0].float().mean()
 
 
+@accuracy.mistake(
+    "the last token is in the divisor, but no prediction from it can be checked: leave it out "
+    "there too"
+)
+def last_token_counted(logits, tokens):
+    right = logits[:, :-1].argmax(dim=-1) == tokens[:, 1:]
+    seen = previous_occurrence(tokens) >= 0
+    return (right & seen[:, :-1]).sum() / seen.sum()
+
+
+@accuracy.mistake("position 0 is an occurrence too: >= 0, not > 0; none is -1")
+def first_position_is_none(logits, tokens):
+    right = logits[:, :-1].argmax(dim=-1) == tokens[:, 1:]
+    return right[previous_occurrence(tokens)[:, :-1] > 0].float().mean()
+
+
 @accuracy.mistake("shifted the wrong way: predictions at i are compared with token i - 1")
 def shifted_backwards(logits, tokens):
     right = logits[:, 1:].argmax(dim=-1) == tokens[:, :-1]
@@ -415,7 +469,7 @@ def averaged_by_sequence(logits, tokens):
 @accuracy.mistake("that is the number of right ones; the accuracy is their share")
 def counted_not_shared(logits, tokens):
     right = logits[:, :-1].argmax(dim=-1) == tokens[:, 1:]
-    return right[previous_occurrence(tokens)[:, :-1] >= 0].float().sum()
+    return right[previous_occurrence(tokens)[:, :-1] >= 0].sum().item()
 
 
 # 7.7 silence_heads
@@ -431,9 +485,9 @@ def _projections():
     rng = torch.Generator().manual_seed(77)
 
     def probe(d_model, num_heads, heads):
-        return torch.randn(d_model, d_model, generator=rng, dtype=torch.float64), heads, num_heads
+        return torch.randn(d_model, d_model, generator=rng), heads, num_heads
 
-    return [probe(6, 2, [1]), probe(12, 3, [0, 2]), probe(8, 4, [3, 1]), probe(6, 3, [])]
+    return [probe(6, 3, [1]), probe(12, 3, [0, 2]), probe(8, 4, [3, 1]), probe(6, 3, [])]
 
 
 silence = Exercise("7.7", silence_heads, _projections, names="d_model d_model")
@@ -481,7 +535,7 @@ def first_head_only(W_o, heads, num_heads):
 
 @silence.mistake("heads are counted from 0, as in code; these are one too early")
 def counted_from_one(W_o, heads, num_heads):
-    return silence_heads(W_o, [head - 1 for head in heads], num_heads)
+    return silence_heads(W_o, [head - 1 for head in heads if head > 0], num_heads)
 
 
 # 7.8 copying_score
@@ -493,16 +547,16 @@ def copying_score(E, W_v, W_o, U):
 
 
 def _circuits():
-    rng = torch.Generator().manual_seed(78)
+    rng = torch.Generator().manual_seed(3)
 
     def probe(V, d_model, d_k, strength):
         def normal(*shape):
-            return torch.randn(*shape, generator=rng, dtype=torch.float64)
+            return torch.randn(*shape, generator=rng)
 
         E, W_v, W_o = normal(V, d_model), normal(d_model, d_k), normal(d_k, d_model)
         # between noise and a perfect copy, so that some tokens are copied; biased logits, so that
         # rows and columns differ
-        U = strength * (E @ W_v @ W_o).pinverse() + normal(d_model, V) / 40
+        U = strength * torch.linalg.pinv(E @ W_v @ W_o) + normal(d_model, V) / 40
         return E, W_v, W_o, U + 0.02 * normal(V)
 
     return [probe(9, 7, 5, 0.3), probe(12, 10, 6, 0.4), probe(7, 8, 5, 0.2), probe(15, 8, 4, 0.5)]
@@ -527,7 +581,7 @@ def mean_of_the_diagonal(E, W_v, W_o, U):
 
 @copying.mistake("the number of tokens copied; the score is their share")
 def number_of_copied(E, W_v, W_o, U):
-    return copying_score(E, W_v, W_o, U) * len(E)
+    return (copying_score(E, W_v, W_o, U) * len(E)).item()
 
 
 @copying.mistake("how often a token raises its own logit at all; it must raise no other one more")

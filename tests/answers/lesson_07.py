@@ -55,6 +55,12 @@ def _previous_by_slicing(weights):
     return torch.einsum("bhii->bhi", weights[:, :, 1:, :-1]).mean(dim=[0, 2])
 
 
+def _previous_by_mask(weights):
+    L = weights.shape[-1]
+    below = torch.diag(torch.ones(L - 1), -1)
+    return torch.einsum("bhij,ij->h", weights, below) / (len(weights) * (L - 1))
+
+
 def _occurrence_by_dictionary(tokens):
     rows = []
     for row in tokens.reshape(-1, tokens.shape[-1]).tolist():
@@ -110,6 +116,13 @@ def _induction_unshifted_keys(weights, tokens):
     return total / earlier.any(dim=-1).sum()
 
 
+def _induction_by_matmul(weights, tokens):
+    same = (tokens[:, :, None] == tokens[:, None, :]).tril(-1).float()
+    wanted = same @ torch.diag(torch.ones(tokens.shape[1] - 1), 1)  # one key further on
+    found = torch.einsum("bhij,bij->h", weights, wanted)
+    return found / (wanted.sum(-1) > 0).sum()
+
+
 def _accuracy_by_loops(logits, tokens):
     right = []
     for guesses, row in zip(logits.argmax(-1).tolist(), tokens.tolist(), strict=True):
@@ -149,6 +162,12 @@ def _silence_by_chunks(W_o, heads, num_heads):
     return torch.cat([c * 0 if h in heads else c for h, c in enumerate(chunks)], dim=1)
 
 
+def _silence_by_diagonal(W_o, heads, num_heads):
+    keep = torch.ones(num_heads, len(W_o) // num_heads)
+    keep[heads] = 0
+    return W_o @ torch.diag(keep.flatten())
+
+
 def _copying_by_loop(E, W_v, W_o, U):
     hits = 0
     for token, vector in enumerate(E):
@@ -169,15 +188,30 @@ def _copying_transposed(E, W_v, W_o, U):
 RIGHT = {
     "repeat_pattern": [_repeat_by_tile, _repeat_by_loop, _repeat_in_numpy],
     "dictionary_answer": [_answer_by_loop, _answer_by_gather, _answer_by_weights],
-    "previous_token_score": [_previous_by_loops, _previous_by_indexing, _previous_by_slicing],
+    "previous_token_score": [
+        _previous_by_loops,
+        _previous_by_indexing,
+        _previous_by_slicing,
+        _previous_by_mask,
+    ],
     "previous_occurrence": [
         _occurrence_by_dictionary,
         _occurrence_by_argmax,
         _occurrence_backwards,
     ],
-    "induction_score": [_induction_by_loops, _induction_by_roll, _induction_unshifted_keys],
+    "induction_score": [
+        _induction_by_loops,
+        _induction_by_roll,
+        _induction_unshifted_keys,
+        _induction_by_matmul,
+    ],
     "repeated_accuracy": [_accuracy_by_loops, _accuracy_in_tensors, _accuracy_in_double],
-    "silence_heads": [_silence_by_slices, _silence_by_mask, _silence_by_chunks],
+    "silence_heads": [
+        _silence_by_slices,
+        _silence_by_mask,
+        _silence_by_chunks,
+        _silence_by_diagonal,
+    ],
     "copying_score": [_copying_by_loop, _copying_by_multi_dot, _copying_transposed],
 }
 
@@ -270,6 +304,39 @@ def _induction_last(weights, tokens):
     return torch.stack(found).mean(0)
 
 
+def _induction_never_itself(weights, tokens):
+    scores = []
+    for b, h, i in np.ndindex(*weights.shape[:3]):
+        keys = [j for j in range(1, i) if tokens[b, j - 1] == tokens[b, i]]
+        if keys:
+            scores.append((h, weights[b, h, i, keys].sum()))
+    each = [[s for g, s in scores if g == h] for h in range(weights.shape[1])]
+    return torch.stack([torch.stack(found).mean() for found in each])
+
+
+def _induction_mean_of_means(weights, tokens):
+    return torch.stack(
+        [_induction_by_roll(w[None], t[None]) for w, t in zip(weights, tokens, strict=True)]
+    ).mean(0)
+
+
+def _induction_all_rows_with_a_match(weights, tokens):
+    same = (tokens[:, :, None] == tokens[:, None, :-1]).float()
+    found = torch.einsum("bhij,bij->bhi", weights[..., 1:], same).sum((0, 2))
+    return found / (same.sum(-1) > 0).sum()
+
+
+def _induction_rolled(weights, tokens):
+    wanted = (tokens[:, :, None] == tokens.roll(1, -1)[:, None, :]).tril().to(weights.dtype)
+    return torch.einsum("bhij,bij->h", weights, wanted) / wanted.any(-1).sum()
+
+
+def _induction_backwards(weights, tokens):
+    after = torch.cat([tokens[:, 1:], torch.full((len(tokens), 1), -1)], dim=1)
+    wanted = (tokens[:, :, None] == after[:, None, :]).tril(-1).to(weights.dtype)
+    return torch.einsum("bhij,bij->h", weights, wanted) / wanted.any(-1).sum()
+
+
 def _induction_one_number(weights, tokens):
     return _induction_by_roll(weights, tokens).mean()
 
@@ -286,6 +353,22 @@ def _accuracy_everywhere(logits, tokens):
 def _accuracy_target_seen(logits, tokens):
     seen = _occurrence_by_dictionary(tokens) >= 0
     return (logits[:, :-1].argmax(-1) == tokens[:, 1:])[seen[:, 1:]].double().mean()
+
+
+def _accuracy_after_zero(logits, tokens):
+    seen = _occurrence_by_dictionary(tokens[:, :-1]) > 0
+    return (logits[:, :-1].argmax(-1) == tokens[:, 1:])[seen].double().mean()
+
+
+def _accuracy_one_too_many(logits, tokens):
+    hits = (logits.argmax(-1)[:, :-1] == tokens[:, 1:]).float()
+    seen = (_occurrence_by_dictionary(tokens) != -1).float()
+    return (hits * seen[:, :-1]).sum() / seen.sum()
+
+
+def _accuracy_counted(logits, tokens):
+    seen = _occurrence_by_dictionary(tokens)[:, :-1] >= 0
+    return (logits[:, :-1].argmax(-1) == tokens[:, 1:])[seen].sum()
 
 
 def _accuracy_mean_of_means(logits, tokens):
@@ -318,6 +401,21 @@ def _silence_single(W_o, heads, num_heads):
     return W_o
 
 
+def _silence_from_one(W_o, heads, num_heads):
+    d_k = len(W_o) // num_heads
+    W_o = W_o.clone()
+    for h in heads:
+        W_o[:, (h - 1) * d_k : h * d_k] = 0
+    return W_o
+
+
+def _silence_from_one_by_chunks(W_o, heads, num_heads):
+    chunks = [chunk.clone() for chunk in W_o.chunk(num_heads, dim=1)]
+    for h in heads:
+        chunks[h - 1] = torch.zeros_like(chunks[h - 1])
+    return torch.cat(chunks, dim=1)
+
+
 def _copying_columns(E, W_v, W_o, U):
     effect = E @ (W_v @ W_o) @ U
     return sum(int(effect[:, t].argmax()) == t for t in range(len(E))) / len(E)
@@ -329,6 +427,10 @@ def _copying_diagonal(E, W_v, W_o, U):
 
 def _copying_count(E, W_v, W_o, U):
     return sum(int(row.argmax()) == t for t, row in enumerate(E @ W_v @ W_o @ U))
+
+
+def _copying_sum(E, W_v, W_o, U):
+    return ((E @ W_v @ W_o @ U).argmax(-1) == torch.arange(len(E))).sum()
 
 
 def _copying_positive(E, W_v, W_o, U):
@@ -355,17 +457,28 @@ WRONG = [
     ("induction_score", "new tokens counted", _induction_all_rows),
     ("induction_score", "last occurrence only", _induction_last),
     ("induction_score", "heads not kept", _induction_one_number),
+    ("induction_score", "itself left out", _induction_never_itself),
+    ("induction_score", "each sequence first", _induction_mean_of_means),
+    ("induction_score", "later occurrences counted", _induction_all_rows_with_a_match),
+    ("induction_score", "rolled round", _induction_rolled),
+    ("induction_score", "before every match", _induction_backwards),
     ("repeated_accuracy", "not shifted", _accuracy_same_place),
     ("repeated_accuracy", "all predictions", _accuracy_everywhere),
     ("repeated_accuracy", "next token seen", _accuracy_target_seen),
     ("repeated_accuracy", "averaged by sequence", _accuracy_mean_of_means),
+    ("repeated_accuracy", "first position is none", _accuracy_after_zero),
+    ("repeated_accuracy", "last token counted", _accuracy_one_too_many),
+    ("repeated_accuracy", "counted not shared", _accuracy_counted),
     ("silence_heads", "rows silenced", _silence_rows),
     ("silence_heads", "columns in turns", _silence_strided),
     ("silence_heads", "others silenced", _silence_kept),
     ("silence_heads", "one column each", _silence_single),
+    ("silence_heads", "counted from one", _silence_from_one),
+    ("silence_heads", "counted from one", _silence_from_one_by_chunks),
     ("copying_score", "largest of columns", _copying_columns),
     ("copying_score", "mean of the diagonal", _copying_diagonal),
     ("copying_score", "number of copied", _copying_count),
+    ("copying_score", "number of copied", _copying_sum),
     ("copying_score", "raised at all", _copying_positive),
 ]
 
@@ -408,16 +521,23 @@ HINTS = {
     "induction_score": {
         "on the occurrence": "at what came after it",
         "before the occurrence": "the wrong direction",
+        "before every match": "every query finds the key before its own",
         "last occurrence only": "only the last earlier occurrence counts",
         "first occurrence only": "only the first occurrence counts",
         "new tokens counted": "must not count",
         "mean over cells": "then average over queries",
+        "each sequence first": "averaged within each sequence first",
+        "itself left out": "the second one itself, and it counts",
+        "later occurrences counted": "must be an earlier one",
+        "rolled round": "round to the front",
         "heads not kept": "keep the dimension H",
     },
     "repeated_accuracy": {
         "not shifted": "those at i predict token i + 1",
         "all predictions": "nobody can get right",
         "next token seen": "whether the present one has",
+        "last token counted": "leave it out there too",
+        "first position is none": "position 0 is an occurrence too",
         "shifted backwards": "the wrong way",
         "divided by all": "how many predictions count",
         "averaged by sequence": "weigh too much",
