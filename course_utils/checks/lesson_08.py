@@ -1,13 +1,16 @@
-"""Lesson 08's exercises: what a picture of attention shows, and measures that put it to a test."""
+"""Lesson 08's exercises: what a picture of attention shows, and measures that put it to a test.
+
+All probes are float32, as weights mostly are: a right answer may hold an identity of that type.
+"""
 
 import torch
 
 from course_utils.checks.engine import Exercise
 
 
-def _weights(rng, *shape, dtype=torch.float64):
+def _weights(rng, *shape):
     """Return distributions over the last dimension, uneven."""
-    return (3 * torch.randn(*shape, generator=rng, dtype=dtype)).softmax(dim=-1)
+    return (3 * torch.randn(*shape, generator=rng)).softmax(dim=-1)
 
 
 # 8.1 leave_one_out
@@ -33,9 +36,9 @@ def _recurrent(x):
 def _predictors():
     rng = torch.Generator().manual_seed(81)
     return [
-        (predict, torch.randn(L, d, generator=rng, dtype=dtype))
+        (predict, torch.randn(L, d, generator=rng))
         for predict in (_pooled, _recurrent)
-        for L, d, dtype in [(5, 3, torch.float64), (7, 4, torch.float64), (4, 6, torch.float32)]
+        for L, d in [(5, 3), (7, 4), (4, 6)]
     ]
 
 
@@ -123,16 +126,16 @@ def _order(a):
 
 def _rankings():
     rng = torch.Generator().manual_seed(82)
-    a, b = torch.randn(2, 9, generator=rng, dtype=torch.float64)
-    c = torch.randn(6, generator=rng, dtype=torch.float32)
-    tied = torch.tensor([3.0, 1.0, 3.0, 2.0, 2.0, 0.5, 3.0], dtype=torch.float64)
-    free = torch.randn(7, generator=rng, dtype=torch.float64)
+    a, b = torch.randn(2, 9, generator=rng)
+    c = torch.randn(6, generator=rng)
+    tied = torch.tensor([3.0, 1.0, 3.0, 2.0, 2.0, 0.5, 3.0])
+    free = torch.randn(7, generator=rng)
     return [
         (a, b),
         (c, c**3),  # the same order, other distances
         (a, a.exp() + b / 4),
         (tied, free),
-        (tied, torch.tensor([1.0, 1.0, 5.0, 2.0, 4.0, 4.0, 2.0], dtype=torch.float64)),
+        (tied, torch.tensor([4.0, 1.0, 5.0, 2.0, 4.0, 4.0, 2.0])),
         (1000 * b, -a),
     ]
 
@@ -147,6 +150,21 @@ tau = Exercise("8.2", kendall_tau, _rankings)
 def all_pairs_counted(a, b):
     n = len(a)
     return (_order(a) * _order(b)).sum() / (n * (n - 1))
+
+
+@tau.mistake("the root is missing: divide by √(n_a · n_b); that makes equal rankings 1")
+def without_the_root(a, b):
+    x, y = _order(a).triu(), _order(b).triu()  # each pair once
+    return (x * y).sum() / (x.abs().sum() * y.abs().sum())
+
+
+@tau.mistake(
+    "divided by the pairs that agree or disagree (that is Goodman and Kruskal's γ); here pairs "
+    "that tie in one of the two count in the other: √(n_a · n_b)"
+)
+def ties_left_out(a, b):
+    both = _order(a) * _order(b)
+    return both.sum() / both.abs().sum()
 
 
 @tau.mistake("the diagonal is counted: a pair of an entry with itself is no pair; n(n - 1), not n²")
@@ -197,11 +215,11 @@ def _kl(p, m):
 
 def _pairs_of_distributions():
     rng = torch.Generator().manual_seed(83)
-    zeros = torch.tensor([[0.5, 0.5, 0.0, 0.0], [0.0, 0.2, 0.3, 0.5]], dtype=torch.float64)
+    zeros = torch.tensor([[0.5, 0.5, 0.0, 0.0], [0.0, 0.2, 0.3, 0.5]])
     return [
         (_weights(rng, 5), _weights(rng, 5)),
         (_weights(rng, 2, 3, 7), _weights(rng, 2, 3, 7)),
-        (_weights(rng, 3, 4, dtype=torch.float32), _weights(rng, 3, 4, dtype=torch.float32)),
+        (_weights(rng, 3, 4), _weights(rng, 3, 4)),
         (zeros[0], zeros[1]),
         (torch.eye(3)[:2], torch.eye(3)[1:]),  # no key shared
     ]
@@ -231,6 +249,26 @@ def not_halved(p, q):
 @divergence.mistake("only KL(p ‖ m); the half of q is missing")
 def half_of_it(p, q):
     return _kl(p, (p + q) / 2)
+
+
+@divergence.mistake(
+    "those are KL(m ‖ p) and KL(m ‖ q), infinite where p or q is 0; m belongs second (F.kl_div, "
+    "though, takes it first, as a logarithm)"
+)
+def reversed_kl(p, q):
+    m = (p + q) / 2
+    return (_kl(m, p) + _kl(m, q)) / 2
+
+
+@divergence.mistake("m is the sum there and not the mean: (p + q) / 2")
+def mean_not_halved(p, q):
+    return (_kl(p, p + q) + _kl(q, p + q)) / 2
+
+
+@divergence.mistake("H(m) less the *mean* of H(p) and H(q): halve their sum")
+def entropies_not_halved(p, q):
+    h_m, h_p, h_q = (torch.special.entr(w).sum(dim=-1) for w in ((p + q) / 2, p, q))
+    return h_m - h_p - h_q
 
 
 @divergence.mistake("that is in bits; take the natural logarithm")
@@ -275,7 +313,7 @@ def _stacks():
         (_weights(rng, 3, 2, 5, 5),),
         (_weights(rng, 2, 4, 6, 6),),
         (_weights(rng, 1, 3, 4, 4),),
-        (_weights(rng, 4, 5, 3, 3, dtype=torch.float32),),
+        (_weights(rng, 4, 5, 3, 3),),
     ]
 
 
@@ -310,6 +348,18 @@ def no_residual(weights):
 @rolled.mistake("weights plus identity, not halved: rows sum to more than 1")
 def residual_not_halved(weights):
     return _product(2 * _with_residual(weights.mean(dim=1)))
+
+
+@rolled.mistake("averaged over dimension 0, the layers; the heads are dimension 1")
+def heads_for_layers(weights):
+    return rollout(weights.transpose(0, 1))
+
+
+@rolled.mistake(
+    "each head is followed through the layers by itself; average the heads of a layer first"
+)
+def heads_averaged_last(weights):
+    return torch.stack([rollout(head[:, None]) for head in weights.unbind(dim=1)]).mean(dim=0)
 
 
 @rolled.mistake("the identity is added once, and not in every layer")
@@ -357,15 +407,15 @@ def value_weighted(weights, v):
 def _weights_and_values():
     rng = torch.Generator().manual_seed(85)
 
-    def values(*shape, dtype=torch.float64):
-        return 3 * torch.randn(*shape, generator=rng, dtype=dtype)
+    def values(*shape):
+        return 3 * torch.randn(*shape, generator=rng)
 
     square = _weights(rng, 4, 4), values(4, 4)  # where a norm along the wrong dimension fits
     return [
         (_weights(rng, 5, 7), values(7, 3)),
         square,
         (_weights(rng, 2, 3, 4, 6), values(2, 3, 6, 5)),
-        (_weights(rng, 3, 5, dtype=torch.float32), values(5, 2, dtype=torch.float32)),
+        (_weights(rng, 3, 5), values(5, 2)),
     ]
 
 
@@ -489,9 +539,9 @@ def share_of_stories(weights, shown):
 def _stacks_and_thresholds():
     rng = torch.Generator().manual_seed(87)
     few, many = _weights(rng, 2, 3, 5, 7), _weights(rng, 4, 3, 6, 4)
-    even = torch.full((2, 2, 3, 5), 0.2, dtype=torch.float64)
+    even = torch.full((2, 2, 3, 4), 0.25)
     own = float(few[1, 2].max())  # itself counts
-    return [(few, 0.3), (many, 0.6), (few, own), (many, 0.95), (even, 0.2), (few, 0.0)]
+    return [(few, 0.3), (many, 0.6), (few, own), (many, 0.95), (even, 0.25), (few, 0.0)]
 
 
 stories = Exercise("8.7", share_of_stories, _stacks_and_thresholds)
@@ -514,7 +564,7 @@ def heads_averaged(weights, shown):
 
 @stories.mistake("that is how many pairs; divide by the number of pairs")
 def number_of_pairs(weights, shown):
-    return (weights.amax(dim=(0, 1)) >= shown).double().sum()
+    return (weights.amax(dim=(0, 1)) >= shown).sum().item()
 
 
 @stories.mistake("at least as large: >=, so that the picture shown counts itself")

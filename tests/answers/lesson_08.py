@@ -23,6 +23,12 @@ def _loo_by_lists(predict, x):
     return out
 
 
+def _loo_by_rows_of_an_identity(predict, x):
+    eye = torch.eye(len(x))
+    gone = [predict(eye[eye[t] == 0] @ x) for t in range(len(x))]
+    return abs(predict(x) - torch.stack(gone))
+
+
 def _loo_in_numpy(predict, x):
     gone = [predict(torch.from_numpy(np.delete(x.numpy(), t, axis=0))) for t in range(len(x))]
     return torch.hypot(torch.stack(gone) - predict(x), torch.zeros(()))
@@ -105,6 +111,14 @@ def _rollout_from_the_top(weights):
     return torch.from_numpy(rows)
 
 
+def _rollout_with_plain_identities(weights):
+    L = weights.shape[-1]
+    out = torch.eye(L)
+    for layer in weights.mean(1):
+        out = (layer / 2 + torch.eye(L) / 2) @ out
+    return out
+
+
 def _weighted_by_einsum(weights, v):
     return torch.einsum("...ls,...s->...ls", weights, torch.linalg.vector_norm(v, dim=-1))
 
@@ -152,10 +166,15 @@ def _stories_flat(weights, shown):
 
 
 RIGHT = {
-    "leave_one_out": [_loo_by_mask, _loo_by_lists, _loo_in_numpy],
+    "leave_one_out": [_loo_by_mask, _loo_by_lists, _loo_by_rows_of_an_identity, _loo_in_numpy],
     "kendall_tau": [_tau_by_loops, _tau_by_triangle, _tau_by_counting],
     "js_divergence": [_js_by_entropy, _js_by_where, _js_by_kl_div, _js_with_epsilon],
-    "rollout": [_rollout_by_multi_dot, _rollout_row_normalised, _rollout_from_the_top],
+    "rollout": [
+        _rollout_by_multi_dot,
+        _rollout_row_normalised,
+        _rollout_from_the_top,
+        _rollout_with_plain_identities,
+    ],
     "value_weighted": [_weighted_by_einsum, _weighted_by_vectors, _weighted_by_diagonal],
     "cherry_picked": [_picked_by_loops, _picked_by_nonzero, _picked_by_unravel],
     "share_of_stories": [_stories_by_any, _stories_by_loops, _stories_flat],
@@ -200,6 +219,19 @@ def _tau_concordant(a, b):
     return ((a[i] - a[j]) * (b[i] - b[j]) > 0).double().mean()
 
 
+def _tau_rootless(a, b):
+    i, j = torch.tril_indices(len(a), len(a), -1)
+    x, y = (a[i] - a[j]).sign(), (b[i] - b[j]).sign()
+    return (x * y).sum() / (x.count_nonzero() * y.count_nonzero())
+
+
+def _tau_gamma(a, b):
+    i, j = torch.triu_indices(len(a), len(a), 1)
+    moved = (a[i] - a[j]) * (b[i] - b[j])
+    agree, disagree = (moved > 0).sum(), (moved < 0).sum()
+    return (agree - disagree) / (agree + disagree)
+
+
 def _tau_pearson(a, b):
     return F.cosine_similarity(a - a.mean(), b - b.mean(), dim=0)
 
@@ -219,6 +251,22 @@ def _js_bits(p, q):
 def _js_nan(p, q):
     m = 0.5 * (p + q)
     return 0.5 * (p * (p.log() - m.log())).sum(-1) + 0.5 * (q * (q.log() - m.log())).sum(-1)
+
+
+def _js_kl_div_turned(p, q):
+    m = (p + q) / 2
+    each = [F.kl_div(w.log(), m, reduction="none").sum(-1) for w in (p, q)]
+    return (each[0] + each[1]) / 2
+
+
+def _js_from_sum(p, q):
+    m = p + q
+    return (torch.xlogy(p, p / m).nansum(-1) + torch.xlogy(q, q / m).nansum(-1)) / 2
+
+
+def _js_entropies(p, q):
+    h = [-torch.xlogy(w, w).sum(-1) for w in ((p + q) / 2, p, q)]
+    return h[0] - h[1] - h[2]
 
 
 def _js_root(p, q):
@@ -246,6 +294,22 @@ def _rollout_too_large(weights):
     for layer in weights.mean(1):
         out = (layer + eye) @ out
     return out
+
+
+def _rollout_wrong_mean(weights):
+    eye = torch.eye(weights.shape[-1])
+    out = eye
+    for layer in weights.mean(0):
+        out = (layer + eye) / 2 @ out
+    return out
+
+
+def _rollout_head_by_head(weights):
+    eye = torch.eye(weights.shape[-1])
+    out = eye
+    for layer in weights:
+        out = (layer + eye) / 2 @ out
+    return out.mean(0)
 
 
 def _weighted_l1(weights, v):
@@ -284,6 +348,10 @@ def _stories_mean(weights, shown):
     return (weights.mean((0, 1)) >= shown).float().mean()
 
 
+def _stories_summed(weights, shown):
+    return (weights >= shown).any(0).any(0).sum()
+
+
 def _stories_counted(weights, shown):
     return int((weights.amax((0, 1)) >= shown).sum())
 
@@ -296,14 +364,21 @@ WRONG = [
     ("kendall_tau", "all pairs counted", _tau_a),
     ("kendall_tau", "share that agrees", _tau_concordant),
     ("kendall_tau", "pearson", _tau_pearson),
+    ("kendall_tau", "without the root", _tau_rootless),
+    ("kendall_tau", "ties left out", _tau_gamma),
     ("js_divergence", "kl alone", _js_kl),
     ("js_divergence", "not halved", _js_sum),
     ("js_divergence", "in bits", _js_bits),
     ("js_divergence", "zeros are nan", _js_nan),
     ("js_divergence", "distance not divergence", _js_root),
+    ("js_divergence", "reversed kl", _js_kl_div_turned),
+    ("js_divergence", "mean not halved", _js_from_sum),
+    ("js_divergence", "entropies not halved", _js_entropies),
     ("rollout", "first layer left", _rollout_reversed),
     ("rollout", "no residual", _rollout_plain),
     ("rollout", "residual not halved", _rollout_too_large),
+    ("rollout", "heads for layers", _rollout_wrong_mean),
+    ("rollout", "heads averaged last", _rollout_head_by_head),
     ("value_weighted", "sizes added", _weighted_l1),
     ("value_weighted", "normalised again", _weighted_rows),
     ("value_weighted", "length of the mixture", _weighted_output),
@@ -313,6 +388,7 @@ WRONG = [
     ("share_of_stories", "share of weights", _stories_entries),
     ("share_of_stories", "heads averaged", _stories_mean),
     ("share_of_stories", "number of pairs", _stories_counted),
+    ("share_of_stories", "number of pairs", _stories_summed),
 ]
 
 HINTS = {
@@ -328,6 +404,8 @@ HINTS = {
     },
     "kendall_tau": {
         "all pairs counted": "where entries tie",
+        "without the root": "the root is missing",
+        "ties left out": "in one of the two count in the other",
         "diagonal counted": "is no pair",
         "pearson": "order alone",
         "spearman": "of ranks",
@@ -340,6 +418,9 @@ HINTS = {
         "symmetric kl": "with their mean m",
         "not halved": "take their mean",
         "half of it": "half of q is missing",
+        "reversed kl": "m belongs second",
+        "mean not halved": "the sum there and not the mean",
+        "entropies not halved": "halve their sum",
         "in bits": "natural logarithm",
         "distance not divergence": "square root",
         "zeros are nan": "it must add 0",
@@ -350,6 +431,8 @@ HINTS = {
         "first layer left": "wrong order",
         "no residual": "residual connection is missing",
         "residual not halved": "rows sum to more than 1",
+        "heads for layers": "the heads are dimension 1",
+        "heads averaged last": "the heads of a layer first",
         "one residual": "not in every layer",
         "heads summed": "heads are added",
         "strongest head": "largest of the heads",
