@@ -1,5 +1,6 @@
 """The checks: right answers pass however they are written, wrong ones are told what is wrong."""
 
+import gc
 import importlib
 import json
 import os
@@ -297,6 +298,30 @@ def test_a_class_that_is_no_module_is_told():
             pass
 
     assert check(SelfAttention).mistake == "not a module"
+
+
+class RaisesInForward(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(d_model, d_model) for _ in range(4))
+
+    def forward(self, query, key, value, mask=None):
+        raise KeyError("oh")
+
+
+class CollectsGarbage(EXERCISES["MultiHeadAttention"].reference):
+    def forward(self, query, key, value, mask=None):
+        gc.collect()
+        return super().forward(query, key, value, mask)
+
+
+def test_a_layer_that_raised_leaves_the_gradients_of_later_code_alone():
+    assert "KeyError" in str(check(RaisesInForward, "MultiHeadAttention"))
+    assert check(CollectsGarbage, "MultiHeadAttention").status == "correct"
+    check(RaisesInForward, "MultiHeadAttention")
+    with torch.no_grad():
+        gc.collect()
+        assert not torch.is_grad_enabled()
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,8 @@ def layer_outputs(module, heads, *inputs):
     """
     if not isinstance(module, nn.Module):
         raise Complaint("not a module", "it must be a class derived from nn.Module")
-    found = [call_with_clones(module.eval(), *inputs)[0] for _ in readings(module, heads)]
+    with torch.no_grad():  # not in the generator: after an error, any thread may close that
+        found = [call_with_clones(module.eval(), *inputs)[0] for _ in readings(module, heads)]
     if not found:
         wanted = sum(matrices.numel() for matrices in heads.values())
         present = sum(parameter.numel() for parameter in module.parameters())
@@ -55,21 +56,18 @@ def readings(module, heads):
     None
         Once for each reading that fits, with the weights in place.
     """
-    with torch.no_grad():
-        for turned in (False, True):  # the second reading of bare parameters
-            inputs, outputs = _targets(module, turned)
-            if all(role in QKV for role, _ in inputs):
-                inputs.sort(key=lambda target: QKV.index(target[0]))
-                orders = [[block for name in QKV for block in heads[name]]]
-            else:
-                stacks = [[heads[name] for name in order] for order in itertools.permutations(QKV)]
-                orders = [[block for stack in one for block in stack] for one in stacks]
-                orders += [
-                    [b for blocks in zip(*one, strict=True) for b in blocks] for one in stacks
-                ]
-            for blocks in orders:  # 3·H of (d_k or d_v, d_model)
-                if _fill(inputs, blocks) and _fill(outputs, heads["W_o"]):
-                    yield
+    for turned in (False, True):  # the second reading of bare parameters
+        inputs, outputs = _targets(module, turned)
+        if all(role in QKV for role, _ in inputs):
+            inputs.sort(key=lambda target: QKV.index(target[0]))
+            orders = [[block for name in QKV for block in heads[name]]]
+        else:
+            stacks = [[heads[name] for name in order] for order in itertools.permutations(QKV)]
+            orders = [[block for stack in one for block in stack] for one in stacks]
+            orders += [[b for blocks in zip(*one, strict=True) for b in blocks] for one in stacks]
+        for blocks in orders:  # 3·H of (d_k or d_v, d_model)
+            if _fill(inputs, blocks) and _fill(outputs, heads["W_o"]):
+                yield
 
 
 def _targets(module, turned):
@@ -79,7 +77,7 @@ def _targets(module, turned):
         owner, _, leaf = name.rpartition(".")
         linear = isinstance(module.get_submodule(owner), nn.Linear)
         if parameter.ndim < 2:
-            parameter.zero_()
+            parameter.data.zero_()
             continue
         told = [_role(part) for part in (owner if linear else name).split(".")]
         role = next((each for each in reversed(told) if each), None)
