@@ -380,6 +380,9 @@ def test_an_unknown_difference_is_pictured(monkeypatch, capsys):
         (torch.zeros(1), torch.tensor(0.0), "expected shape"),
         ((1, 2, 3), (torch.zeros(1), torch.zeros(1)), "expected a tuple of 2 tensors"),
         (torch.full((1, 1), float("inf")), torch.zeros(1, 1), "expected 0 at [0, 0], got inf"),
+        (None, 3.0, "expected a number, got None (is a `return` missing?)"),
+        ("3", 3, "expected a number, got a str"),
+        (np.int64(4), 3, "expected 3, got 4"),
     ],
 )
 def test_difference_names_the_first_difference(got, expected, words):
@@ -391,6 +394,7 @@ def test_rounding_is_no_difference_and_neither_is_double_precision():
     one = torch.rand(4, 4) * 100
     assert difference(one.double() * (1 + 1e-6), one) is None
     assert difference(3.0, torch.tensor(3.0)) is None
+    assert difference(np.int64(3), 3) is None and difference(np.float32(3), 3.0) is None
     assert difference(torch.tensor([float("-inf")]), torch.tensor([float("-inf")])) is None
     assert difference(one * 1.001, one) is not None
 

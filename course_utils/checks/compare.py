@@ -1,5 +1,7 @@
 """Compare an answer with what was expected, and say in words where they first differ."""
 
+import numbers
+
 import torch
 
 # How far two right answers may lie apart, as a part of the largest expected entry: float64 leaves
@@ -26,13 +28,14 @@ def difference(got, expected, names=""):
             if found := difference(one, other, name):
                 return f"item {place} of the tuple: {found}"
         return None
+    kind = "a number" if isinstance(expected, int | float) else "a torch.Tensor"
     if isinstance(expected, int | float):  # a plain number may come as a tensor of any kind
         expected = torch.tensor(expected, dtype=torch.float64)
         got = got.double() if isinstance(got, torch.Tensor) else got
-    if expected.ndim == 0 and isinstance(got, int | float):
+    if expected.ndim == 0 and isinstance(got, numbers.Real):  # NumPy's too
         got = torch.tensor(got, dtype=expected.dtype)
     if not isinstance(got, torch.Tensor):
-        return f"expected a torch.Tensor, got {_kind(got)}"
+        return f"expected {kind}, got {_kind(got)}"
     return _tensor_difference(got.detach(), expected.detach(), names.split())
 
 

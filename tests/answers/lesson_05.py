@@ -244,6 +244,10 @@ def _count_as_tensor(d_model, num_heads, bias=True):
     return torch.tensor(4 * d_model * (d_model + int(bias)))
 
 
+def _count_in_numpy(d_model, num_heads, bias=True):
+    return np.prod([4, d_model, d_model + bias])
+
+
 def _copy_by_slices(theirs, ours):
     d = theirs.embed_dim
     for i, name in enumerate(["W_q", "W_k", "W_v"]):
@@ -406,7 +410,12 @@ RIGHT = {
         TorchInside,
         SdpaInside,
     ],
-    "count_parameters": [_count_by_building, _count_head_by_head, _count_as_tensor],
+    "count_parameters": [
+        _count_by_building,
+        _count_head_by_head,
+        _count_as_tensor,
+        _count_in_numpy,
+    ],
     "copy_weights": [_copy_by_slices, _copy_by_state_dict, _copy_shared],
     "without_head": [
         _ablate_a_copy,
