@@ -75,6 +75,22 @@ def upper_left(L, S=None):
     return causal_mask(L, S, align="upper_left")
 
 
+@causal.mistake(
+    "that marks the future, as nn.MultiheadAttention wants it; here True = may attend, and the "
+    "last query belongs at the last key"
+)
+def future_marked(L, S=None):
+    return ~upper_left(L, S)
+
+
+@causal.mistake(
+    "right for L = S; with more keys the diagonal moves the wrong way: S - L, not L - S"
+)
+def offset_of_the_wrong_sign(L, S=None):
+    S = L if S is None else S
+    return torch.ones(L, S).tril(L - S) > 0
+
+
 @causal.mistake("right for L = S, but S is not used: with S keys the mask is (L, S)")
 def always_square(L, S=None):
     return causal_mask(L)
@@ -159,6 +175,20 @@ _kinds(window)
 @window.mistake("one key too many: a window of w is the token itself and the w - 1 before it")
 def window_and_itself(L, window):
     return sliding_window_mask(L, window + 1)
+
+
+@window.mistake("one key too few: a window of w is the token itself and the w - 1 before it")
+def window_too_short(L, window):
+    back = torch.arange(L)[:, None] - torch.arange(L)
+    return (0 <= back) & (back < window - 1)
+
+
+@window.mistake(
+    "only the far past is forbidden: for a key that lies ahead i - j is negative, and less than "
+    "the window too"
+)
+def future_left_open(L, window):
+    return torch.arange(L)[:, None] - torch.arange(L) < window
 
 
 @window.mistake("it looks to both sides: the future must stay hidden")
@@ -298,16 +328,22 @@ def _masked_inputs():
     holes = torch.rand(4, 6, generator=rng) < 0.5
     holes[:, 0], holes[2] = True, False  # one query with nothing allowed
     late = causal_mask(5) & ~padding_mask([3, 1], 5)  # padding at the start: empty rows
-    # scores in the hundreds; the best key stays allowed, so that dividing by the new sums works too
+    # scores in the hundreds, the best key allowed
     loud = probe(2, 2, 3, 5, 4, 6, None, size=300.0)
     best = F.one_hot(dot_product_scores(*loud[:2]).argmax(dim=-1), 5) > 0
     loud = (*loud[:3], best | padding_mask([4, 2], 5))
+    # allowed scores near -128 beside a forbidden one near 1024; exact in float32 too
+    q = torch.randint(-2, 3, (3, 4), generator=rng).double()
+    k = torch.randint(-2, 3, (5, 4), generator=rng).double()
+    q[:, 0], k[:, 0], k[3, 0] = 16, -16, 128
+    drowned = q, k, normal(5, 2), torch.arange(5) != 3
     return [
         (normal(5, 3), normal(5, 3), normal(5, 2), causal_mask(5)),
         probe(2, 3, 4, 6, 5, 7, causal_mask(4, 6)),
         probe(2, 1, 5, 5, 3, 4, late),
         probe(3, 2, 4, 6, 5, 3, holes),
         loud,
+        drowned,
     ]
 
 
@@ -327,6 +363,11 @@ def _variant(weigh):
 
 def _erase(weights, mask):
     return weights.masked_fill(~mask.any(dim=-1, keepdim=True), 0)
+
+
+def _renormalised(scores, mask, little=0.0):
+    weights = scores.softmax(dim=-1) * mask
+    return weights / (weights.sum(dim=-1, keepdim=True) + little)
 
 
 def attention_weights(scores, mask):
@@ -352,6 +393,53 @@ for _name, _hint, _weigh in [
         "the mask comes after softmax: the rows no longer sum to 1, and forbidden scores sit in "
         "the denominator; fill with -inf before",
         lambda s, m: s.softmax(dim=-1) * m,
+    ),
+    (
+        "divided by the new sums",
+        "the mask comes after softmax; dividing by the new sums mends the rows on paper only: "
+        "where a forbidden score is far above the rest, all allowed weights are 0, and 0 / 0 is "
+        "NaN",
+        lambda s, m: _renormalised(s, m),
+    ),
+    (
+        "divided by the new sums and erased",
+        "right, until a forbidden score is far above the rest: softmax has then made all allowed "
+        "weights 0, and 0 / 0 is NaN; the mask must come before softmax",
+        lambda s, m: _erase(_renormalised(s, m), m),
+    ),
+    (
+        "divided by the new sums and a little",
+        "right, until a forbidden score is far above the rest: softmax has then made all allowed "
+        "weights 0, and they stay 0; the mask must come before softmax",
+        lambda s, m: _renormalised(s, m, 1e-9),
+    ),
+    (
+        "filled with too little",
+        "right, until all allowed scores are lower than what the forbidden ones are filled with: "
+        "they are 0 then; fill with -inf, or the dtype's lowest",
+        lambda s, m: s.masked_fill(~m, -100.0).softmax(dim=-1) * m,
+    ),
+    (
+        "empty rows as without a mask",
+        "right, but in a row with nothing allowed -1e9 is added to every score, which changes "
+        "nothing: it attends as without a mask; give zeros there",
+        lambda s, m: (s + ~m * -1e9).softmax(dim=-1),
+    ),
+    (
+        "zero times infinity",
+        "all is NaN: a mask times -inf is 0 · inf where it is 0, and that is NaN; use masked_fill "
+        "or torch.where",
+        lambda s, m: (s + ~m * -INF).softmax(dim=-1),
+    ),
+    (
+        "softmax over queries",
+        "softmax runs over the queries: each query's weights must sum to 1, dim=-1",
+        lambda s, m: s.masked_fill(~m, -INF).softmax(dim=-2).nan_to_num(0.0),
+    ),
+    (
+        "softmax over queries and NaN",
+        "softmax runs over the queries, and is NaN for a key that no query may see: dim=-1",
+        lambda s, m: s.masked_fill(~m, -INF).softmax(dim=-2),
     ),
     (
         "the mask is inverted",
@@ -542,6 +630,15 @@ def cache_at_the_end(q, k, v, k_cache, v_cache):
 @cached.mistake("the cache is not used: the new tokens see only each other")
 def cache_not_used(q, k, v, k_cache, v_cache):
     return attention(q, k, v, causal_mask(q.shape[-2]))[0], k, v
+
+
+@cached.mistake(
+    "the caches grow, but attention has the new keys and values alone: the new tokens see only "
+    "each other"
+)
+def cache_grown_and_not_used(q, k, v, k_cache, v_cache):
+    _, keys, values = decode(q, k, v, k_cache, v_cache)
+    return attention(q, k, v, causal_mask(q.shape[-2]))[0], keys, values
 
 
 @cached.mistake("right output, but the caches come back as they were: return the grown ones")

@@ -82,10 +82,16 @@ def _attention_by_loops(q, k, v, mask):
     return torch.einsum("...ls,...sv->...lv", weights, v), weights
 
 
-def _attention_renormalised(q, k, v, mask):
-    weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(dim=-1) * mask
-    weights = weights / weights.sum(dim=-1, keepdim=True)
-    weights = torch.where(mask.any(dim=-1, keepdim=True), weights, 0.0)
+def _attention_by_exponentials(q, k, v, mask):
+    scores = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~mask, torch.finfo(q.dtype).min)
+    powers = torch.exp(scores - scores.max(dim=-1, keepdim=True).values) * mask
+    weights = powers / powers.sum(dim=-1, keepdim=True).clamp(min=1e-30)
+    return weights @ v, weights
+
+
+def _attention_in_single_precision(q, k, v, mask):
+    scores = (q.float() @ k.float().mT / q.shape[-1] ** 0.5).masked_fill(~mask, -1e9)
+    weights = scores.softmax(dim=-1).double() * mask
     return weights @ v, weights
 
 
@@ -196,7 +202,8 @@ RIGHT = {
     "packed_mask": [_packed_by_loops, _packed_by_subtraction],
     "attention": [
         _attention_by_loops,
-        _attention_renormalised,
+        _attention_by_exponentials,
+        _attention_in_single_precision,
         _attention_then_zeros,
         _attention_finite,
         _attention_by_sdpa,
@@ -229,6 +236,15 @@ def _without_offset(L, S=None):
     return torch.ones(L, S or L, dtype=torch.bool).tril()
 
 
+def _for_multihead(L, S=None):
+    return torch.triu(torch.ones(L, L if S is None else S), diagonal=1).bool()
+
+
+def _offset_negated(L, S=None):
+    S = S or L
+    return torch.tril(torch.ones(L, S), diagonal=L - S).bool()
+
+
 def _padding_only_matrix(lengths, S):
     return torch.stack([torch.arange(S) < n for n in lengths])
 
@@ -248,6 +264,15 @@ def _padding_from_longest(lengths, S):
 def _window_too_wide(L, window):
     i, j = torch.arange(L)[:, None], torch.arange(L)[None]
     return (j <= i) & (j >= i - window)
+
+
+def _window_too_narrow(L, window):
+    i, j = torch.arange(L)[:, None], torch.arange(L)[None]
+    return (j <= i) & (j > i - window + 1)
+
+
+def _window_without_an_end(L, window):
+    return torch.ones(L, L, dtype=torch.bool).triu(1 - window)
 
 
 def _window_two_sided(L, window):
@@ -309,6 +334,50 @@ def _attention_zeroed(q, k, v, mask):
     return weights @ v, weights
 
 
+def _attention_renormalised(q, k, v, mask):
+    weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(dim=-1) * mask
+    weights = weights / weights.sum(dim=-1, keepdim=True)
+    return weights @ v, weights
+
+
+def _attention_renormalised_and_erased(q, k, v, mask):
+    _, weights = _attention_renormalised(q, k, v, mask)
+    weights = torch.where(mask.any(dim=-1, keepdim=True), weights, 0.0)
+    return weights @ v, weights
+
+
+def _attention_renormalised_with_clamp(q, k, v, mask):
+    weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(dim=-1) * mask
+    weights = weights / weights.sum(dim=-1, keepdim=True).clamp(min=1e-12)
+    return weights @ v, weights
+
+
+def _attention_filled_with_a_hundred(q, k, v, mask):
+    weights = torch.where(mask, q @ k.mT / q.shape[-1] ** 0.5, -100.0).softmax(-1)
+    weights = weights.masked_fill(~mask, 0)
+    return weights @ v, weights
+
+
+def _attention_low_added(q, k, v, mask):
+    weights = (q @ k.mT / q.shape[-1] ** 0.5 + mask.logical_not() * -1e9).softmax(-1)
+    return weights @ v, weights
+
+
+def _attention_infinity_added(q, k, v, mask):
+    weights = (q @ k.mT / q.shape[-1] ** 0.5 + (1 - mask.double()) * -INF).softmax(-1)
+    return weights @ v, weights
+
+
+def _attention_over_queries(q, k, v, mask):
+    weights = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~mask, -INF).softmax(-2).nan_to_num()
+    return weights @ v, weights
+
+
+def _attention_over_queries_with_nan(q, k, v, mask):
+    weights = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~mask, -INF).softmax(-2)
+    return weights @ v, weights
+
+
 def _attention_zero_scores(q, k, v, mask):
     weights = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~mask, 0).softmax(-1)
     return weights @ v, weights
@@ -343,6 +412,11 @@ def _translated_three(attn_mask, key_padding_mask):
 def _decode_is_causal(q, k, v, k_cache, v_cache):
     k, v = torch.cat([k_cache, k], -2), torch.cat([v_cache, v], -2)
     return F.scaled_dot_product_attention(q, k, v, is_causal=True), k, v
+
+
+def _decode_new_ones_only(q, k, v, k_cache, v_cache):
+    out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return out, torch.cat([k_cache, k], -2), torch.cat([v_cache, v], -2)
 
 
 def _decode_unmasked(q, k, v, k_cache, v_cache):
@@ -440,6 +514,8 @@ def _mask_no_future(causal_mask):
 WRONG = [
     ("causal_mask", "diagonal forbidden", _strictly_lower),
     ("causal_mask", None, _hard_coded),
+    ("causal_mask", "future marked", _for_multihead),
+    ("causal_mask", "offset of the wrong sign", _offset_negated),
     ("causal_mask", "added to scores", _additive),
     ("causal_mask", "upper left", _without_offset),
     ("padding_mask", "two dimensions", _padding_only_matrix),
@@ -447,6 +523,8 @@ WRONG = [
     ("padding_mask", "inverted", _padding_true_is_padding),
     ("padding_mask", "as wide as the longest", _padding_from_longest),
     ("sliding_window_mask", "window and itself", _window_too_wide),
+    ("sliding_window_mask", "window too short", _window_too_narrow),
+    ("sliding_window_mask", "future left open", _window_without_an_end),
     ("sliding_window_mask", "both sides", _window_two_sided),
     ("sliding_window_mask", "looks forward", _window_upper),
     ("prefix_mask", "prefix sees everything", _prefix_rows),
@@ -458,6 +536,14 @@ WRONG = [
     ("attention", "empty rows are NaN", _attention_plain),
     ("attention", "empty rows attend to everything", _attention_low),
     ("attention", "masked after softmax", _attention_zeroed),
+    ("attention", "divided by the new sums", _attention_renormalised),
+    ("attention", "divided by the new sums and erased", _attention_renormalised_and_erased),
+    ("attention", "divided by the new sums and a little", _attention_renormalised_with_clamp),
+    ("attention", "filled with too little", _attention_filled_with_a_hundred),
+    ("attention", "empty rows as without a mask", _attention_low_added),
+    ("attention", "zero times infinity", _attention_infinity_added),
+    ("attention", "softmax over queries", _attention_over_queries),
+    ("attention", "softmax over queries and NaN", _attention_over_queries_with_nan),
     ("attention", "the mask is multiplied into the scores", _attention_zero_scores),
     ("attention", "the mask is inverted", _attention_inverted),
     ("attention", "the mask is ignored", _attention_unmasked),
@@ -466,6 +552,7 @@ WRONG = [
     ("from_multihead", "still true means ignore", _translated_union),
     ("from_multihead", "no place for heads", _translated_three),
     ("decode", "is causal", _decode_is_causal),
+    ("decode", "cache grown and not used", _decode_new_ones_only),
     ("decode", "no mask", _decode_unmasked),
     ("decode", "cache at the end", _decode_prepended),
     ("catches_leak", "only shapes", _leak_shapes),
@@ -495,6 +582,8 @@ HINTS = {
         "diagonal forbidden": "the diagonal is allowed",
         "one too far": "the very next token",
         "upper left": "the last query belongs at the last key",
+        "future marked": "as nn.MultiheadAttention wants it",
+        "offset of the wrong sign": "S - L, not L - S",
         "always square": "S is not used",
         "transposed": "it is transposed",
         "offset never negative": "negative there and must stay so",
@@ -511,6 +600,8 @@ HINTS = {
     "sliding_window_mask": _KINDS
     | {
         "window and itself": "one key too many",
+        "window too short": "one key too few",
+        "future left open": "i - j is negative",
         "both sides": "the future must stay hidden",
         "itself forbidden": "includes the token",
         "no window": "that is the causal mask",
@@ -539,6 +630,14 @@ HINTS = {
         "empty rows are NaN": "give zeros there",
         "empty rows attend to everything": "averages all the keys that were forbidden",
         "masked after softmax": "fill with -inf before",
+        "divided by the new sums": "mends the rows on paper only",
+        "divided by the new sums and erased": "and 0 / 0 is NaN",
+        "divided by the new sums and a little": "they stay 0",
+        "filled with too little": "fill with -inf",
+        "empty rows as without a mask": "attends as without a mask",
+        "zero times infinity": "0 · inf",
+        "softmax over queries": "each query's weights must sum to 1",
+        "softmax over queries and NaN": "a key that no query may see",
         "the mask is inverted": "fill where it is False",
         "the mask is multiplied into the scores": "e^0 is 1",
         "the mask is added to the scores": "forbids nothing",
@@ -564,6 +663,7 @@ HINTS = {
         "only the cache is seen": "not each other or themselves",
         "cache at the end": "the oldest stands first",
         "cache not used": "the cache is not used",
+        "cache grown and not used": "the caches grow",
         "cache not grown": "return the grown ones",
         "only the output": "return three things",
     },
