@@ -29,7 +29,7 @@ def pattern_told(explorer):
     for i, row in enumerate(rows):
         for run in re.findall(r"\d+(?:–\d+)?", row.split(": ")[1]):
             first, _, last = run.partition("–")
-            mask[i, int(first) - 1 : int(last or first)] = True
+            mask[i, int(first) : int(last or first) + 1] = True
     return mask
 
 
@@ -73,7 +73,7 @@ def test_words_and_picture_show_the_mask(values, mask):
 
 def test_empty_rows_are_named_and_marked():
     explorer = explorer_with(causal=True, padding=2, side="start")
-    assert "empty rows: 1–2;" in explorer.state and "1: none, 2: none, 3: 3," in explorer.state
+    assert "empty rows: 0–1;" in explorer.state and "0: none, 1: none, 2: 2," in explorer.state
 
     def marked():
         picture = np.asarray(Image.open(io.BytesIO(explorer.image.value)).convert("RGB"))

@@ -37,8 +37,8 @@ def mask_explorer():
     images, marks = [], []
     for ax, title in zip(panels, ["allowed (light) or not", "weights"], strict=True):
         images.append(ax.imshow(np.zeros((n, n)), cmap=SEQUENTIAL, vmin=0, vmax=1))
-        ax.set(xticks=range(n), xticklabels=range(1, n + 1), xlabel="keys", title=title)
-        ax.set(yticks=range(n), yticklabels=range(1, n + 1), ylabel="queries")
+        ax.set(xticks=range(n), xlabel="keys", title=title)
+        ax.set(yticks=range(n), ylabel="queries")
         ax.set_xticks(np.arange(n + 1) - 0.5, minor=True)
         ax.set_yticks(np.arange(n + 1) - 0.5, minor=True)
         ax.grid(which="minor", color="w", linewidth=0.5)
@@ -71,7 +71,7 @@ def mask_explorer():
         return (
             f"{f' {join} '.join(chosen) or 'no mask'}: {int(mask.sum())} of {n * n} pairs allowed; "
             f"empty rows: {_runs(empty) or 'none'}; query sees keys "
-            + ", ".join(f"{i}: {_runs(row) or 'none'}" for i, row in enumerate(mask, start=1))
+            + ", ".join(f"{i}: {_runs(row) or 'none'}" for i, row in enumerate(mask))
         )
 
     wide = {"style": {"description_width": "initial"}, "layout": {"width": "16em"}}
@@ -89,8 +89,8 @@ def mask_explorer():
 
 
 def _runs(flags):
-    """Say which of some flags (n,) are true, counted from 1: "1–3 and 5"."""
-    at = [i for i, flag in enumerate(flags.tolist(), start=1) if flag]
+    """Say which of some flags (n,) are true, counted from 0: "0–2 and 4"."""
+    at = [i for i, flag in enumerate(flags.tolist()) if flag]
     starts = [i for i in at if i - 1 not in at]
     ends = [i for i in at if i + 1 not in at]
     return " and ".join(f"{a}" if a == b else f"{a}–{b}" for a, b in zip(starts, ends, strict=True))
