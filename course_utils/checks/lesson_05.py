@@ -1130,7 +1130,7 @@ def one_mask_for_the_batch(MultiHeadAttention):
 
 
 @wrong_layer.mistake(
-    "it changes the future and sees that the past stays: a strong proof for masks, and blind to "
+    "it changes the future and sees that the past stays: a strong test of masks, and blind to "
     "what is computed from the past; compare with a right layer too"
 )
 def only_causality_tried(MultiHeadAttention):
