@@ -329,6 +329,7 @@ def test_a_layer_that_raised_leaves_the_gradients_of_later_code_alone():
     [
         ((3,), "check takes the function itself"),
         ((lambda: 0,), "there is no exercise '<lambda>'"),
+        ((EXERCISES["SelfAttention"].reference(4),), "check(SelfAttention), no object"),
         ((print, "nonsense"), "there is no exercise 'nonsense'"),
     ],
 )

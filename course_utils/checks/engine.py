@@ -156,7 +156,7 @@ def check(answer, name=None):
     WrongAnswer
         If the answer is wrong and the environment variable COURSE_STRICT is 1.
     """
-    exercise = EXERCISES.get(name or getattr(answer, "__name__", None))
+    exercise = EXERCISES.get(name or getattr(answer, "__name__", type(answer).__name__))
     if exercise is None or not callable(answer):
         verdict = Verdict("wrong", None, "❌ " + _not_checkable(answer, name))
     else:
@@ -184,6 +184,9 @@ def _not_checkable(answer, name):
 
 def _judge(exercise, answer):
     """Return (status, mistake, hint) and, for two differing matrices, (got, expected)."""
+    if isinstance(exercise.reference, type) and not isinstance(answer, type):
+        hint = f"check takes the class itself, check({exercise.name}), no object or function"
+        return "wrong", "not a class", hint
     runs = []
     for args in exercise.probes():
         runs.append(sandbox.call(exercise.run, answer, *args))

@@ -24,15 +24,27 @@ def layer_outputs(module, heads, *inputs):
     with torch.no_grad():  # not in the generator: after an error, any thread may close that
         found = [call_with_clones(module.eval(), *inputs)[0] for _ in readings(module, heads)]
     if not found:
-        wanted = sum(matrices.numel() for matrices in heads.values())
-        present = sum(parameter.numel() for parameter in module.parameters())
-        raise Complaint(
-            "unexpected parameters",
-            f"expected matrices W_q, W_k, W_v and W_o with {wanted} entries in all (and biases, if "
-            f"you like), found {present} parameters; assign each layer to self in __init__, W_o "
-            "included",
-        )
+        raise Complaint("unexpected parameters", _misfit(module, heads))
     return found
+
+
+def _misfit(module, heads):
+    """Say what may be wrong with a module whose parameters fit under no reading."""
+    wanted = sum(matrices.numel() for matrices in heads.values())
+    present = sum(each.numel() for each in module.parameters() if each.ndim > 1)
+    lists = [each for m in module.modules() for each in vars(m).values() if isinstance(each, list)]
+    if any(isinstance(item, nn.Module | nn.Parameter) for each in lists for item in each):
+        advice = "PyTorch does not see layers in a list: use nn.ModuleList, nn.ParameterList"
+    elif present > wanted:
+        advice = "too many: a query or key is d_k wide (in every head), not d_model"
+    elif present < wanted:
+        advice = "too few: assign each of the four to self in __init__, W_o included"
+    else:
+        advice = "in shapes that cannot be read here: take nn.Linear for each"
+    return (
+        "expected matrices W_q, W_k, W_v and W_o (and biases, if you like) with "
+        f"{wanted} entries in all, found {present}; {advice}"
+    )
 
 
 def readings(module, heads):
@@ -41,8 +53,9 @@ def readings(module, heads):
     Layers with names such as W_q, key, to_v or out_proj are taken at their word. Otherwise the last
     is the output projection, and the rows of the others, in order, are read as q, k and v in every
     order, all heads of one after another or head by head: three layers, one fused layer of either
-    layout, and lists of small layers are all right. A bare nn.Parameter is (in, out), for x @ W, or
-    (out, in), and of three dimensions if it holds one matrix for each head. Biases become 0.
+    layout, and lists of small layers are all right, of nn.Linear or of nn.Conv1d with size 1. A
+    bare nn.Parameter is (in, out), for x @ W, or (out, in), and of three dimensions if it holds one
+    matrix for each head. Biases become 0.
 
     Parameters
     ----------
@@ -75,13 +88,14 @@ def _targets(module, turned):
     found = []
     for name, parameter in module.named_parameters():
         owner, _, leaf = name.rpartition(".")
-        linear = isinstance(module.get_submodule(owner), nn.Linear)
+        linear = isinstance(module.get_submodule(owner), nn.Linear | nn.Conv1d)
         if parameter.ndim < 2:
             parameter.data.zero_()
             continue
         told = [_role(part) for part in (owner if linear else name).split(".")]
         role = next((each for each in reversed(told) if each), None)
-        matrices = parameter.data if parameter.ndim == 3 else parameter.data[None]
+        matrix = parameter.data.flatten(1) if linear else parameter.data  # Conv1d's: (out, in, 1)
+        matrices = matrix if matrix.ndim == 3 else matrix[None]
         found += [(role, m if linear or turned else m.T) for m in matrices]
     if not any(role == "W_o" for role, _ in found):
         found[-1:] = [("W_o", matrix) for _, matrix in found[-1:]]
