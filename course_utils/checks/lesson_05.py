@@ -1,5 +1,7 @@
 """Lesson 05's exercises: heads split and merged, the layer, its weights, caches, and tests."""
 
+import re
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -32,20 +34,21 @@ def _widths_to_split():
         (normal(10, 3, 2).permute(2, 1, 0), 5),  # not contiguous
         (normal(4, 7, 6), 6),
         (normal(2, 4, 6), 1),
-        (normal(2, 4, 6), 4),
+        (normal(2, 5, 6), 4),
     ]
 
 
 def _split_or_error(answer, x, num_heads):
-    """Return the result; where heads do not divide the width, whether a ValueError came."""
+    """Return the result; where heads do not divide the width, how good the error is, 0 to 1."""
     if x.shape[-1] % num_heads == 0:
         return call_with_clones(answer, x, num_heads)
     try:
         answer(x.clone(), num_heads)
     except NotImplementedError:
         raise
-    except ValueError:
-        return [torch.tensor(1.0)]
+    except ValueError as error:
+        named = {int(number) for number in re.findall(r"\d+", str(error))}
+        return [torch.tensor(1.0 if {x.shape[-1], num_heads} <= named else 0.5)]
     except Exception:
         return [torch.tensor(0.0)]
     return [torch.tensor(0.0)]
@@ -59,6 +62,16 @@ splitting = Exercise("5.1", split_heads, _widths_to_split, names="H L d_k", run=
 )
 def no_value_error(x, num_heads):
     return x.unflatten(-1, (num_heads, -1)).transpose(1, 2)
+
+
+@splitting.mistake(
+    "right, and a ValueError comes where it should; it does not name num_heads and d_model in "
+    "numbers"
+)
+def error_without_numbers(x, num_heads):
+    if x.shape[-1] % num_heads:
+        raise ValueError("num_heads must divide d_model")
+    return shared.split_heads(x, num_heads)
 
 
 def _splits(hint):
@@ -199,6 +212,7 @@ def _layers_and_inputs():
     return [
         probe(2, 4, 5, 3, 2, None),
         probe(3, 5, 4, 2, 4, None),
+        probe(2, 3, 6, 4, 2, None),
         probe(2, 4, 6, 3, 2, "each"),
         probe(3, 4, 5, 2, 3, "padding"),
         probe(2, 4, 5, 3, 4, "heads"),
@@ -265,6 +279,14 @@ class joined_without_transpose(_Layer):
 
 
 @layer.mistake(
+    "the heads are cut and merged by reshaping alone: what is cut so is no token's, though the "
+    "merge puts it back in place; transpose L and H, both times"
+)
+class cut_and_joined_without_transpose(cut_without_transpose, joined_without_transpose):
+    pass
+
+
+@layer.mistake(
     "the scores are divided by √d_model: a head's scores are sums over d_k products, so √d_k"
 )
 class divided_by_root_d_model(_Layer):
@@ -296,6 +318,19 @@ class softmax_over_the_heads(_Layer):
         if mask is not None:
             scores = scores.masked_fill(~mask, -1e9)
         weights = scores.softmax(dim=1)
+        return weights @ v, weights
+
+
+@layer.mistake(
+    "softmax runs over the heads, and what NaN the mask makes is set to 0: the weights over the "
+    "keys must sum to 1, dim=-1"
+)
+class softmax_over_the_heads_mended(_Layer):
+    def mix(self, q, k, v, mask):
+        scores = dot_product_scores(q, k) / q.shape[-1] ** 0.5
+        if mask is not None:
+            scores = scores.masked_fill(~mask, -torch.inf)
+        weights = scores.softmax(dim=1).nan_to_num(0)
         return weights @ v, weights
 
 
@@ -352,8 +387,6 @@ class values_made_from_key(_Layer):
 @layer.mistake("key and value are not used: only queries come from query")
 class only_query_used(_Layer):
     def forward(self, query, key, value, mask=None):
-        if mask is not None and query.shape[-2] != mask.shape[-1]:
-            mask = None
         return super().forward(query, query, query, mask)
 
 
@@ -382,6 +415,15 @@ class output_without_weights(_Layer):
 class heads_dealt_out(_Layer):
     def split(self, x):
         return x.unflatten(-1, (-1, self.num_heads)).permute(0, 3, 1, 2)
+
+
+@layer.mistake(
+    "the heads are dealt out column by column and collected so again: consistent, but head h takes "
+    "d_k neighbouring columns"
+)
+class heads_dealt_out_and_collected(heads_dealt_out):
+    def merge(self, heads):
+        return heads.permute(0, 2, 3, 1).flatten(-2)
 
 
 # 5.4 count_parameters
@@ -452,7 +494,7 @@ def copy_weights(theirs, ours):
     return _copied(theirs, ours)
 
 
-def _copied(theirs, ours, order=(0, 1, 2), turn=False, by_head=False, biases=True, output=True):
+def _copied(theirs, ours, order=(0, 1, 2), turn="", by_head=False, biases="qkvo", output=True):
     """Copy the weights of an nn.MultiheadAttention, rightly or with one thing done otherwise."""
 
     def third(stacked, i):
@@ -464,14 +506,19 @@ def _copied(theirs, ours, order=(0, 1, 2), turn=False, by_head=False, biases=Tru
     with torch.no_grad():
         for linear, i in zip((ours.W_q, ours.W_k, ours.W_v), order, strict=True):
             weight = third(theirs.in_proj_weight, i)
-            linear.weight.copy_(weight.T if turn else weight)
-            if biases and theirs.in_proj_bias is not None:
+            linear.weight.copy_(weight.T if "qkv" in turn else weight)
+            if "qkv" in biases and theirs.in_proj_bias is not None:
                 linear.bias.copy_(third(theirs.in_proj_bias, i))
         if output:
             weight = theirs.out_proj.weight
-            ours.W_o.weight.copy_(weight.T if turn else weight)
-            if biases and ours.W_o.bias is not None:
+            ours.W_o.weight.copy_(weight.T if "o" in turn else weight)
+            if "o" in biases and ours.W_o.bias is not None:
                 ours.W_o.bias.copy_(theirs.out_proj.bias)
+
+
+def _changed(module, before):
+    """Tell whether a module's weights differ from a copy of its state."""
+    return any(not torch.equal(value, before[name]) for name, value in module.state_dict().items())
 
 
 def _normal(parameters, rng):
@@ -488,12 +535,19 @@ def _ported_outputs(answer, d_model, num_heads, bias, B, L, S):
     _normal([*theirs.parameters(), *ours.parameters()], rng)
     before = {name: value.clone() for name, value in theirs.state_dict().items()}
     returned = answer(theirs, ours)
-    if any(not torch.equal(value, before[name]) for name, value in theirs.state_dict().items()):
+    if _changed(theirs, before):
         raise Complaint("changes theirs", "it changes PyTorch's layer: copy from theirs to ours")
     ported = returned if isinstance(returned, nn.Module) else ours
     query = torch.randn(B, L, d_model, generator=rng, dtype=torch.float64)
     key, value = torch.randn(2, B, S, d_model, generator=rng, dtype=torch.float64)
-    return [ported(query, key, value)]
+    result = ported(query, key, value)
+    with torch.no_grad():
+        for parameter in ported.parameters():
+            parameter.add_(1)
+    if _changed(theirs, before):
+        hint = "ours shares memory with theirs, so that to train one changes both: copy the numbers"
+        raise Complaint("shares memory", hint)
+    return [result]
 
 
 porting = Exercise(
@@ -508,12 +562,22 @@ for _name, _hint, _kind in [
     (
         "weights transposed",
         "the matrices are transposed: both layers keep theirs as nn.Linear does, so copy as is",
-        {"turn": True},
+        {"turn": "qkvo"},
+    ),
+    (
+        "only inputs transposed",
+        "W_q, W_k and W_v are transposed: in_proj_weight holds them as nn.Linear does, copy as is",
+        {"turn": "qkv"},
     ),
     (
         "biases not copied",
         "the weights are right, the biases are not copied: in_proj_bias and out_proj.bias",
-        {"biases": False},
+        {"biases": ""},
+    ),
+    (
+        "output bias not copied",
+        "all is right but the bias of W_o: out_proj.bias",
+        {"biases": "qkv"},
     ),
     ("output not copied", "W_o is not copied: it is called out_proj there", {"output": False}),
     (
@@ -596,9 +660,10 @@ def _ablated(answer, d_model, num_heads, head, *shape):
     _normal(layer.parameters(), rng)
     before = {name: value.clone() for name, value in layer.state_dict().items()}
     x = torch.randn(*shape, d_model, generator=rng, dtype=torch.float64)
+    whole = layer(x, x, x)[0]
     result = answer(layer, x, head)
-    if any(not torch.equal(value, before[name]) for name, value in layer.state_dict().items()):
-        hint = "it leaves the layer changed: work on a copy, or put the weights back"
+    if _changed(layer, before) or not torch.equal(layer(x, x, x)[0], whole):
+        hint = "it leaves the layer changed: work on a copy, or put it back (weights, hooks)"
         raise Complaint("the layer is changed", hint)
     return [result]
 
@@ -1005,6 +1070,18 @@ class _FirstHeadsWeights(_Layer):
         return weights @ v, weights
 
 
+class _FirstHeadsWeightsReturned(_Layer):
+    def forward(self, query, key, value, mask=None):
+        output, weights = super().forward(query, key, value, mask)
+        return output, weights[:, :1].expand_as(weights)
+
+
+class _MeanWeightsReturned(_Layer):
+    def forward(self, query, key, value, mask=None):
+        output, weights = super().forward(query, key, value, mask)
+        return output, weights.mean(dim=1, keepdim=True).expand_as(weights)
+
+
 class _OwnCausalMask(_Layer):
     def mix(self, q, k, v, mask):
         causal = causal_mask(q.shape[-2], k.shape[-2])
@@ -1047,6 +1124,8 @@ wrong_layer = Exercise(
             "the first sequence's mask for all": _FirstSequencesMask,
             "W_o left out": merged_heads_not_projected,
             "the bias of W_o left out": _NoBias,
+            "right output, but the mean of all heads' weights for each": _MeanWeightsReturned,
+            "right output, but the first head's weights for each": _FirstHeadsWeightsReturned,
         },
     ),
 )
@@ -1116,6 +1195,13 @@ def causal_mask_tried(MultiHeadAttention):
 @wrong_layer.mistake("it compares the weights alone: what is done with them afterwards is not seen")
 def weights_compared(MultiHeadAttention):
     _compare(MultiHeadAttention, *_tried(), items=(1,))
+
+
+@wrong_layer.mistake(
+    "it compares the output alone: wrong weights may be returned with it; look at both"
+)
+def outputs_compared(MultiHeadAttention):
+    _compare(MultiHeadAttention, *_tried(), items=(0,))
 
 
 @wrong_layer.mistake("the bias of W_o is 0, as in a new layer it may be: draw it at random")

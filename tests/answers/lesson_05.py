@@ -229,6 +229,24 @@ class SdpaInside(LayerByName):
         return self.out_proj(_merge_by_cat(out)), weights
 
 
+class ByConvolution(nn.Module):
+    """Projections as convolutions of size 1, which want (B, d_model, L)."""
+
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.h = num_heads
+        self.conv_q = nn.Conv1d(d_model, d_model, 1)
+        self.conv_k = nn.Conv1d(d_model, d_model, 1)
+        self.conv_v = nn.Conv1d(d_model, d_model, 1)
+        self.conv_o = nn.Conv1d(d_model, d_model, 1)
+
+    def forward(self, query, key, value, mask=None):
+        convs = [(self.conv_q, query), (self.conv_k, key), (self.conv_v, value)]
+        q, k, v = (_split_by_chunks(conv(x.mT).mT, self.h) for conv, x in convs)
+        out, weights = _attend(q, k, v, mask)
+        return self.conv_o(_merge_by_cat(out).mT).mT, weights
+
+
 def _count_by_building(d_model, num_heads, bias=True):
     layers = [nn.Linear(d_model, d_model, bias=bias) for _ in range(4)]
     return sum(p.numel() for layer in layers for p in layer.parameters())
@@ -272,13 +290,13 @@ def _copy_by_state_dict(theirs, ours):
     return ours
 
 
-def _copy_shared(theirs, ours):
-    q, k, v = theirs.in_proj_weight.unflatten(0, (3, -1))
+def _copy_as_new_parameters(theirs, ours):
+    q, k, v = theirs.in_proj_weight.detach().clone().unflatten(0, (3, -1))
     ours.W_q.weight, ours.W_k.weight, ours.W_v.weight = map(nn.Parameter, (q, k, v))
     if theirs.in_proj_bias is not None:
-        q, k, v = theirs.in_proj_bias.unflatten(0, (3, -1))
+        q, k, v = theirs.in_proj_bias.detach().clone().unflatten(0, (3, -1))
         ours.W_q.bias, ours.W_k.bias, ours.W_v.bias = map(nn.Parameter, (q, k, v))
-    ours.W_o = theirs.out_proj
+    ours.W_o = copy.deepcopy(theirs.out_proj)
 
 
 def _ablate_a_copy(layer, x, head):
@@ -409,6 +427,7 @@ RIGHT = {
         ByEinsum,
         TorchInside,
         SdpaInside,
+        ByConvolution,
     ],
     "count_parameters": [
         _count_by_building,
@@ -416,7 +435,7 @@ RIGHT = {
         _count_as_tensor,
         _count_in_numpy,
     ],
-    "copy_weights": [_copy_by_slices, _copy_by_state_dict, _copy_shared],
+    "copy_weights": [_copy_by_slices, _copy_by_state_dict, _copy_as_new_parameters],
     "without_head": [
         _ablate_a_copy,
         _ablate_and_restore,
@@ -443,6 +462,11 @@ RIGHT = {
 
 def _split_no_check(x, num_heads):
     return x.view(*x.shape[:2], num_heads, -1).transpose(1, 2)
+
+
+def _split_error_without_numbers(x, num_heads):
+    pieces = np.split(x.numpy(), num_heads, axis=-1)  # raises ValueError
+    return torch.from_numpy(np.stack(pieces, axis=1))
 
 
 def _split_direct_and_no_check(x, num_heads):
@@ -477,6 +501,42 @@ class MergedByReshape(LayerByName):
         q, k, v = self.q_proj(query), self.k_proj(key), self.v_proj(value)
         out, weights = _attend(*(_split_by_chunks(x, self.h) for x in (q, k, v)), mask)
         return self.out_proj(out.reshape(query.shape)), weights
+
+
+class ReshapedBothWays(LayerByName):
+    def forward(self, query, key, value, mask=None):
+        B, L, d = query.shape
+        q = self.q_proj(query).reshape(B, self.h, L, -1)
+        k = self.k_proj(key).reshape(B, self.h, -1, d // self.h)
+        v = self.v_proj(value).reshape(B, self.h, -1, d // self.h)
+        out, weights = _attend(q, k, v, mask)
+        return self.out_proj(out.reshape(B, L, d)), weights
+
+
+class EveryHthColumn(LayerByName):
+    def cut(self, x):
+        return torch.stack([x[..., h :: self.h] for h in range(self.h)], dim=1)
+
+    def forward(self, query, key, value, mask=None):
+        parts = self.q_proj(query), self.k_proj(key), self.v_proj(value)
+        out, weights = _attend(*(self.cut(x) for x in parts), mask)
+        return self.out_proj(torch.stack(out.unbind(1), dim=-1).flatten(2)), weights
+
+
+class SoftmaxOverHeads(LayerByName):
+    def forward(self, query, key, value, mask=None):
+        parts = self.q_proj(query), self.k_proj(key), self.v_proj(value)
+        q, k, v = (_split_by_permute(x, self.h) for x in parts)
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        if mask is not None:
+            scores = torch.where(mask, scores, -INF)
+        weights = torch.nan_to_num(scores.softmax(1))
+        return self.out_proj(_merge_by_cat(weights @ v)), weights
+
+
+class OnlyQuery(LayerByName):
+    def forward(self, query, key, value, mask=None):
+        return super().forward(query, query, query, mask)
 
 
 class TorchUnmended(TorchInside):
@@ -519,6 +579,19 @@ class WideHeads(ListOfHeads):
         self.proj = nn.Linear(num_heads * d_model, d_model)
 
 
+class HiddenInAList(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.h = num_heads
+        self.projections = [nn.Linear(d_model, d_model) for _ in range(3)]
+        self.out = nn.Linear(d_model, d_model)
+
+    def forward(self, query, key, value, mask=None):
+        parts = [each(x) for each, x in zip(self.projections, (query, key, value), strict=True)]
+        out, weights = _attend(*(_split_by_chunks(x, self.h) for x in parts), mask)
+        return self.out(_merge_by_cat(out)), weights
+
+
 class NotALayer:
     def __init__(self, d_model, num_heads):
         pass
@@ -526,20 +599,51 @@ class NotALayer:
 
 def _copy_transposed(theirs, ours):
     q, k, v = theirs.in_proj_weight.T.chunk(3, dim=1)
-    ours.W_q.weight.data, ours.W_k.weight.data, ours.W_v.weight.data = q, k, v
-    ours.W_o.weight.data = theirs.out_proj.weight.data.T
+    ours.W_q.weight.data.copy_(q)
+    ours.W_k.weight.data.copy_(k)
+    ours.W_v.weight.data.copy_(v)
+    ours.W_o.weight.data.copy_(theirs.out_proj.weight.data.T)
+    _copy_biases(theirs, ours)
+
+
+def _copy_biases(theirs, ours):
     if theirs.in_proj_bias is not None:
-        q, k, v = theirs.in_proj_bias.chunk(3)
+        q, k, v = theirs.in_proj_bias.data.clone().chunk(3)
         ours.W_q.bias.data, ours.W_k.bias.data, ours.W_v.bias.data = q, k, v
-        ours.W_o.bias.data = theirs.out_proj.bias.data
+        ours.W_o.bias.data = theirs.out_proj.bias.data.clone()
+
+
+def _copy_inputs_transposed(theirs, ours):
+    q, k, v = theirs.in_proj_weight.data.clone().chunk(3)
+    ours.W_q.weight.data, ours.W_k.weight.data, ours.W_v.weight.data = q.T, k.T, v.T
+    ours.W_o.weight.data = theirs.out_proj.weight.data.clone()
+    _copy_biases(theirs, ours)
+
+
+def _copy_without_output_bias(theirs, ours):
+    kept = copy.deepcopy(ours.W_o.bias)
+    _copy_by_slices(theirs, ours)
+    ours.W_o.bias = kept
+
+
+def _copy_by_assigning(theirs, ours):
+    q, k, v = theirs.in_proj_weight.data.chunk(3)
+    ours.W_q.weight.data, ours.W_k.weight.data, ours.W_v.weight.data = q, k, v
+    _copy_biases(theirs, ours)
+    ours.W_o.weight.data = theirs.out_proj.weight.data.clone()
+
+
+def _copy_the_layer_itself(theirs, ours):
+    _copy_by_slices(theirs, ours)
+    ours.W_o = theirs.out_proj
 
 
 def _copy_weights_only(theirs, ours):
     for layer, w in zip(
         (ours.W_q, ours.W_k, ours.W_v), theirs.in_proj_weight.chunk(3), strict=True
     ):
-        layer.weight.data = w.data
-    ours.W_o.weight.data = theirs.out_proj.weight.data
+        layer.weight.data = w.data.clone()
+    ours.W_o.weight.data = theirs.out_proj.weight.data.clone()
 
 
 def _copy_into_theirs(theirs, ours):
@@ -550,6 +654,18 @@ def _copy_into_theirs(theirs, ours):
 def _ablate_for_good(layer, x, head):
     d_k = x.shape[-1] // layer.num_heads
     layer.W_o.weight.data[:, head * d_k : (head + 1) * d_k] = 0
+    return layer(x, x, x)[0]
+
+
+def _ablate_and_leave_the_hook(layer, x, head):
+    d_k = x.shape[-1] // layer.num_heads
+
+    def silence(_, inputs):
+        merged = inputs[0].clone()
+        merged[..., head * d_k : (head + 1) * d_k] = 0
+        return (merged,)
+
+    layer.W_o.register_forward_pre_hook(silence)
     return layer(x, x, x)[0]
 
 
@@ -622,6 +738,19 @@ def _layer_test_row_sums(MultiHeadAttention):
     assert torch.allclose(sums, torch.ones_like(sums), atol=1e-4)
 
 
+def _layer_test_of_outputs(MultiHeadAttention):
+    layer = MultiHeadAttention(8, 2)
+    right = LayerByName(8, 2)
+    for name, theirs in zip("qkvo", "q_proj k_proj v_proj out_proj".split(), strict=True):
+        own = getattr(layer, f"W_{name}")
+        nn.init.normal_(own.bias)
+        setattr(right, theirs, own)
+    q, k, v = torch.randn(3, 4, 8), torch.randn(3, 5, 8), torch.randn(3, 5, 8)
+    mask = torch.rand(3, 1, 4, 5) < 0.5
+    mask[..., 1] = True
+    assert torch.allclose(layer(q, k, v, mask)[0], right(q, k, v, mask)[0], atol=1e-4)
+
+
 def _layer_test_wrong_oracle(MultiHeadAttention):
     x = torch.randn(2, 5, 8)
     assert torch.allclose(MultiHeadAttention(8, 2)(x, x, x)[0], x)
@@ -629,6 +758,7 @@ def _layer_test_wrong_oracle(MultiHeadAttention):
 
 WRONG = [
     ("split_heads", "no value error", _split_no_check),
+    ("split_heads", "error without numbers", _split_error_without_numbers),
     ("split_heads", "reshaped at once", _split_direct_and_no_check),
     ("split_heads", "heads after tokens", _split_without_transpose),
     ("split_heads", "columns dealt out", _split_rearranged),
@@ -640,6 +770,18 @@ WRONG = [
     ("MultiHeadAttention", "divided by root d model", WholeWidthScale),
     ("MultiHeadAttention", "cut without transpose", FusedScrambled),
     ("MultiHeadAttention", "joined without transpose", MergedByReshape),
+    ("MultiHeadAttention", "cut and joined without transpose", ReshapedBothWays),
+    ("MultiHeadAttention", "heads dealt out and collected", EveryHthColumn),
+    ("MultiHeadAttention", "softmax over the heads mended", SoftmaxOverHeads),
+    ("MultiHeadAttention", "only query used", OnlyQuery),
+    ("MultiHeadAttention", "not a class", LayerByName(12, 3)),
+    ("MultiHeadAttention", "not a class", _attend),
+    (
+        "MultiHeadAttention",
+        "not a class",
+        lambda d_model, num_heads: LayerByName(d_model, num_heads),
+    ),
+    ("MultiHeadAttention", "unexpected parameters", HiddenInAList),
     ("MultiHeadAttention", "nan for an empty row", TorchUnmended),
     ("MultiHeadAttention", "weights averaged", TorchAveraged),
     ("MultiHeadAttention", "mask turned around", TorchConvention),
@@ -651,6 +793,10 @@ WRONG = [
     ("count_parameters", "biases not counted", lambda d, H, bias=True: (2 * d) ** 2),
     ("count_parameters", None, lambda d, H, bias=True: d),
     ("copy_weights", "weights transposed", _copy_transposed),
+    ("copy_weights", "only inputs transposed", _copy_inputs_transposed),
+    ("copy_weights", "output bias not copied", _copy_without_output_bias),
+    ("copy_weights", "shares memory", _copy_by_assigning),
+    ("copy_weights", "shares memory", _copy_the_layer_itself),
     ("copy_weights", "biases not copied", _copy_weights_only),
     ("copy_weights", "changes theirs", _copy_into_theirs),
     (
@@ -659,6 +805,7 @@ WRONG = [
         lambda theirs, ours: theirs.in_proj_weight.chunk(3) and None,
     ),
     ("without_head", "the layer is changed", _ablate_for_good),
+    ("without_head", "the layer is changed", _ablate_and_leave_the_hook),
     ("without_head", "rows in place of columns", _ablate_a_row_of_a_copy),
     ("without_head", "head made uniform", _ablate_query_weights),
     ("without_head", "bias of the values left", _ablate_value_weights),
@@ -677,12 +824,14 @@ WRONG = [
     ("catches_wrong_split", "two heads tried", _split_test_pair),
     ("catches_wrong_layer", "shapes of the layer", _layer_test_shapes),
     ("catches_wrong_layer", "row sums of the layer", _layer_test_row_sums),
+    ("catches_wrong_layer", "outputs compared", _layer_test_of_outputs),
     ("catches_wrong_layer", "rejects right code", _layer_test_wrong_oracle),
 ]
 
 HINTS = {
     "split_heads": {
         "no value error": "otherwise raise ValueError",
+        "error without numbers": "does not name",
         "reshaped at once": "runs on from token to token",
         "heads after tokens": "transpose L and H",
         "columns dealt out": "columns that are neighbours",
@@ -703,10 +852,12 @@ HINTS = {
     "MultiHeadAttention": {
         "cut without transpose": "cut the width, then transpose",
         "joined without transpose": "transpose back",
+        "cut and joined without transpose": "both times",
         "divided by root d model": "so √d_k",
         "not divided": "not divided by √d_k",
         "one softmax for all": "a softmax of its own",
         "softmax over the heads": "dim=-1",
+        "softmax over the heads mended": "what NaN the mask makes",
         "mask not used": "the mask is not used",
         "mask turned around": "True = may attend",
         "weights masked late": "heard in the denominator",
@@ -718,6 +869,7 @@ HINTS = {
         "weights averaged": "averaged over heads",
         "output without weights": "return two things",
         "heads dealt out": "d_k neighbouring columns",
+        "heads dealt out and collected": "consistent, but",
     },
     "count_parameters": {
         "every head full width": "d_model / H columns",
@@ -730,7 +882,9 @@ HINTS = {
     },
     "copy_weights": {
         "weights transposed": "copy as is",
+        "only inputs transposed": "W_q, W_k and W_v are transposed",
         "biases not copied": "in_proj_bias and out_proj.bias",
+        "output bias not copied": "the bias of W_o",
         "output not copied": "called out_proj there",
         "key and value exchanged": "key and value are exchanged",
         "query and key exchanged": "query and key are exchanged",
@@ -791,6 +945,7 @@ HINTS = {
         "self attention tried": "hand over three",
         "causal mask tried": "makes its own causal mask",
         "weights compared": "the weights alone",
+        "outputs compared": "the output alone",
         "zero bias tried": "draw it at random",
         "one mask for the batch": "let it differ in the batch",
         "only causality tried": "compare with a right layer too",
