@@ -368,6 +368,13 @@ def test_an_unknown_difference_is_pictured(monkeypatch, capsys):
     check(lambda q, k: q @ k.mT / 0, "dot_product_scores")._ipython_display_()  # nothing is finite
 
 
+def test_a_difference_names_the_inputs():
+    verdict = check(lambda q, k: q @ k.mT + 0.5, "dot_product_scores")
+    assert verdict.message.endswith("(for inputs of shape (5, 4), (7, 4))")
+    verdict = check(lambda L, S, d, block_q, size: (0, 0), "bytes_moved")
+    assert verdict.message.endswith("expected 1536, got 0 (for bytes_moved(8, 8, 4, 2, 4))")
+
+
 # Comparing
 
 

@@ -259,6 +259,8 @@ def _first_difference(exercise, runs):
     for args, run, expected in zip(exercise.probes(), runs, exercise.expected, strict=True):
         shapes = [tuple(arg.shape) for arg in args if isinstance(arg, torch.Tensor)]
         given = f" (for inputs of shape {', '.join(map(str, shapes))})" if shapes else ""
+        if args and not shapes and exercise.run is call_with_clones:  # all are numbers
+            given = f" (for {exercise.name}({', '.join(map(str, args))}))"
         if run.error is not None:
             text = " ".join(str(run.error).split())[:200]
             return (f"it raised {type(run.error).__name__}: {text}{given}",)
