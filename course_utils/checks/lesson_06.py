@@ -129,6 +129,21 @@ def divided_at_every_tile(m, ell, out, scores, v):
 
 
 @update.mistake(
+    "the tile gets a softmax of its own, which divides by this tile's sum: use e^(score − m_new), "
+    "and divide once, after the last tile"
+)
+def softmax_within_the_tile(m, ell, out, scores, v):
+    m_new, ell, _ = tile_update(m, ell, out, scores, v)
+    shrink = (m - m_new).exp()
+    return m_new, ell, out * shrink[..., None] + scores.softmax(dim=-1) @ v
+
+
+@update.mistake("one maximum is taken for all queries; each has its own: the largest along dim −1")
+def one_maximum_for_all(m, ell, out, scores, v):
+    return _updated(m, ell, out, scores, v, m_new=torch.maximum(m, scores.max()))
+
+
+@update.mistake(
     "NaN where a query has met nothing it may see: m is still −inf there, and −inf − −inf is NaN; "
     "subtract 0 in that case"
 )
@@ -141,29 +156,36 @@ def nan_for_a_blind_query(m, ell, out, scores, v):
 # 6.2 flash_forward
 
 
-class _Largest(TorchFunctionMode):
-    """See how many entries the largest result of any operation has."""
+class _Shapes(TorchFunctionMode):
+    """Collect the shapes of all results, and of the scores in calls of SDPA, which it hides."""
 
     def __init__(self):
         super().__init__()
-        self.entries = 0
+        self.results, self.in_sdpa = [], []
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         if isinstance(result, torch.Tensor):
-            self.entries = max(self.entries, result.numel())
+            self.results.append(result.shape)
+        if func is F.scaled_dot_product_attention:
+            q, k = [*args, *(kwargs or {}).values()][:2]
+            self.in_sdpa.append(q.shape[:-1] + k.shape[-2:-1])  # (..., L, S)
         return result
 
 
 def _in_tiles(answer, q, k, v, block_q, block_k):
     """Call an answer; complain if it is right but makes a tensor as large as the whole matrix."""
-    with _Largest() as largest:
+    with _Shapes() as shapes:
         results = call_with_clones(answer, q, k, v, block_q, block_k)
     pairs = q.shape[:-1].numel() * k.shape[-2]
     inputs = max(q.numel(), k.numel(), v.numel())
     tile = q.shape[:-2].numel() * block_q * block_k
-    if largest.entries >= pairs > max(inputs, tile):
+    largest = max((shape.numel() for shape in shapes.results + shapes.in_sdpa), default=0)
+    if largest >= pairs > max(inputs, tile):
         if difference(results[0], tiled_attention(q, k, v)) is None:
+            if q.shape[-2] <= block_q:
+                hint = "right, but a block of queries meets all keys at once: cut the keys as well"
+                raise Complaint("keys not cut", hint)
             hint = "right, but it makes all L × S scores: only one tile may exist at a time"
             raise Complaint("makes the whole matrix", hint)
     return results
@@ -179,9 +201,10 @@ def _tilings():
         case(63, 20, 24, 3, 2, 5, 8),
         case(66, 11, 13, 4, 3, 4, 5),  # tails on both sides
         case(69, 7, 9, 2, 5, 2, 4, batch=(2, 3)),
-        case(72, 9, 10, 4, 3, 3, 4, size=200.0),
+        case(72, 9, 10, 4, 3, 3, 4, size=2000.0),  # e^score overflows in float64 too
         case(75, 5, 6, 3, 4, 16, 16),  # one tile
-        case(78, 8, 12, 3, 2, 3, 5, dtype=torch.float32),
+        case(78, 8, 12, 3, 2, 4, 5, dtype=torch.float32),
+        case(180, 4, 40, 3, 2, 4, 5),  # one block of queries, many of keys
     ]
 
 
@@ -265,6 +288,49 @@ def softmax_in_each_tile(q, k, v, block_q, block_k):
     return _tiled(q, k, v, block_q, block_k, step=step, finish=finish)
 
 
+@forward.mistake(
+    "e^score overflows where scores are large: subtract the largest so far, m, and rescale when it "
+    "grows"
+)
+def tiles_without_maximum(q, k, v, block_q, block_k):
+    def step(m, ell, out, scores, v):
+        p = scores.exp()
+        return torch.zeros_like(m), ell + p.sum(dim=-1), out + p @ v
+
+    return _tiled(q, k, v, block_q, block_k, step=step)
+
+
+@forward.mistake(
+    "m, ℓ and O are carried on from one block of queries to the next; each block begins anew, with "
+    "−∞, 0 and 0"
+)
+def state_carried_on(q, k, v, block_q, block_k):
+    ell = q.new_zeros(*q.shape[:-2], block_q)
+    m, out = torch.full_like(ell, -INF), v.new_zeros(*ell.shape, v.shape[-1])
+    outs, lses = [], []
+    for q_i in q.split(block_q, dim=-2):
+        for k_j, v_j in zip(k.split(block_k, dim=-2), v.split(block_k, dim=-2), strict=True):
+            m, ell, out = tile_update(m, ell, out, q_i @ k_j.mT / q.shape[-1] ** 0.5, v_j)
+        outs.append(out / ell[..., None])
+        lses.append(m + ell.log())
+    return torch.cat(outs, dim=-2), torch.cat(lses, dim=-1)
+
+
+@forward.mistake(
+    "the tiles' outputs are averaged; a tile with larger scores must count more: use m and ℓ"
+)
+def tiles_averaged(q, k, v, block_q, block_k):
+    outs, _ = _each_part(q, k, v, block_k)
+    return outs.mean(dim=0), flash_forward(q, k, v, block_q, block_k)[1]
+
+
+@forward.mistake(
+    "the scores are divided by √d_v; the width of queries and keys, d_k, is what counts"
+)
+def scaled_by_the_width_of_values(q, k, v, block_q, block_k):
+    return flash_forward(q * (q.shape[-1] / v.shape[-1]) ** 0.5, k, v, block_q, block_k)
+
+
 @forward.mistake("O is right, but only O is returned: the log-sum-exp belongs to it")
 def output_without_lse(q, k, v, block_q, block_k):
     return flash_forward(q, k, v, block_q, block_k)[0]
@@ -283,6 +349,7 @@ def tiles_to_visit(L, block_q, block_k):
 
 
 _SIZES = [(8, 2, 2), (12, 4, 3), (12, 3, 4), (12, 6, 2), (13, 4, 5), (7, 16, 16), (10, 2, 5)]
+_SIZES += [(9, 4, 3), (9, 2, 4)]  # a short last block shows in the visited only, in the whole only
 visit = Exercise("6.3", tiles_to_visit, lambda: _SIZES, names="blocks 2")
 
 
@@ -338,6 +405,32 @@ def own_key_forgotten(L, block_q, block_k):
     )
 
 
+@visit.mistake(
+    "a short last block of keys is whole as soon as its own last key is seen: it ends at L, not at "
+    "a multiple of block_k"
+)
+def short_last_keys_missed(L, block_q, block_k):
+    return _visits(L, block_q, block_k, lambda i, rows: (rows.start + 1) // block_k)
+
+
+@visit.mistake("the last block of queries may be shorter: it ends at L, and visits no keys past L")
+def visits_past_the_end(L, block_q, block_k):
+    past = lambda i, rows: -(-(rows.start + block_q) // block_k)  # noqa: E731
+    return _visits(L, block_q, block_k, visited=past)
+
+
+@visit.mistake("right but for the last blocks: they may be shorter, and end at L")
+def last_blocks_taken_as_full(L, block_q, block_k):
+    whole = short_last_keys_missed(L, block_q, block_k)[:, 0]
+    return torch.stack([whole, visits_past_the_end(L, block_q, block_k)[:, 1]], dim=1)
+
+
+@visit.mistake("the first number is of the tiles that need *no* mask, not of those that need one")
+def masked_in_front(L, block_q, block_k):
+    whole, visited = tiles_to_visit(L, block_q, block_k).unbind(dim=1)
+    return torch.stack([visited - whole, visited], dim=1)
+
+
 @visit.mistake("the second number is of all tiles visited, not only of those that need a mask")
 def only_the_masked(L, block_q, block_k):
     whole, visited = tiles_to_visit(L, block_q, block_k).unbind(dim=1)
@@ -381,6 +474,7 @@ def _causal_tilings():
         for L, S, block_q, block_k in sizes
     ] + [
         (_normal(83, 2, 3, 7, 4), _normal(84, 2, 3, 9, 4), _normal(85, 2, 3, 9, 5), 3, 2),
+        (2000 * _normal(86, 5, 3), _normal(87, 8, 3), _normal(88, 8, 2), 2, 3),  # overflows
     ]
 
 
@@ -415,6 +509,64 @@ def local_causal_indices(q, k, v, block_q, block_k):
         return torch.ones(_size(rows), _size(columns)).tril() > 0
 
     return _masked_tiles(q, k, v, block_q, block_k, allowed)
+
+
+@causal.mistake(
+    "on the diagonal `tril` starts at the tile's own corner, and the diagonal meets few corners: "
+    "compare each query's number with each key's"
+)
+def tril_from_the_corner(q, k, v, block_q, block_k):
+    offset = k.shape[-2] - q.shape[-2]
+
+    def allowed(rows, columns):
+        all_of_it = torch.ones(_size(rows), _size(columns), dtype=torch.bool)
+        if columns.start >= rows.stop + offset:  # past the diagonal
+            return ~all_of_it
+        return all_of_it if columns.stop <= rows.start + offset else all_of_it.tril()
+
+    return _masked_tiles(q, k, v, block_q, block_k, allowed)
+
+
+@causal.mistake(
+    "the right tiles are read, but in each `tril` starts at its own corner: queries count from the "
+    "first query of all, keys from the first key"
+)
+def tril_in_each_visited_tile(q, k, v, block_q, block_k):
+    offset = k.shape[-2] - q.shape[-2]
+
+    def allowed(rows, columns):
+        visited = columns.start < rows.stop + offset
+        return torch.full((_size(rows), _size(columns)), visited).tril()
+
+    return _masked_tiles(q, k, v, block_q, block_k, allowed)
+
+
+@causal.mistake(
+    "tiles that the block's *first* query may not see are skipped; the last one sees further: skip "
+    "what begins past that"
+)
+def skipped_by_the_first_query(q, k, v, block_q, block_k):
+    offset = k.shape[-2] - q.shape[-2]
+    allowed_at = causal_mask(q.shape[-2], k.shape[-2])
+
+    def allowed(rows, columns):
+        return allowed_at[rows, columns] & (columns.start <= rows.start + offset)
+
+    return _masked_tiles(q, k, v, block_q, block_k, allowed)
+
+
+@causal.mistake("right, but for the scale: the scores are not divided by √d_k")
+def causal_not_scaled(q, k, v, block_q, block_k):
+    return flash_causal(q * q.shape[-1] ** 0.5, k, v, block_q, block_k)
+
+
+@causal.mistake(
+    "e^score overflows where scores are large: subtract the largest so far, as 6.1 does"
+)
+def causal_without_maximum(q, k, v, block_q, block_k):
+    p = (q @ k.mT / q.shape[-1] ** 0.5).exp()
+    p = p.masked_fill(~causal_mask(q.shape[-2], k.shape[-2]), 0)
+    return p @ v / p.sum(dim=-1, keepdim=True)
 
 
 @causal.mistake(
@@ -460,7 +612,9 @@ def only_skipped(q, k, v, block_q, block_k):
 @causal.mistake("a query must see its own key too: forbid only j > i")
 def own_key_masked(q, k, v, block_q, block_k):
     L, S = q.shape[-2], k.shape[-2]
-    return attention(q, k, v, torch.ones(L, S).tril(S - L - 1) > 0)[0]
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    scores = scores.masked_fill(torch.ones(L, S).tril(S - L - 1) == 0, -INF)
+    return scores.softmax(dim=-1) @ v  # NaN for a query without any key, as 0 / 0 in tiles
 
 
 @causal.mistake("one key too far: each query sees the very next token")
@@ -481,6 +635,24 @@ def forbidden_scores_zero(q, k, v, block_q, block_k):
 # 6.5 attend_in_parts
 
 
+def _in_parts(answer, q, k, v, size):
+    """Call an answer; complain if it is right but scores more than ``size`` keys at once."""
+    with _Shapes() as shapes:
+        results = call_with_clones(answer, q, k, v, size)
+    rows = {
+        shape[-1] for shape in shapes.results + shapes.in_sdpa if shape[-2:-1] == q.shape[-2:-1]
+    }
+    # Rows of q and of outputs are no scores, nor is what holds one number for each part.
+    rows -= {q.shape[-1], v.shape[-1], len(blocks(k.shape[-2], size))}
+    if (
+        max(rows, default=0) > size
+        and difference(results[0], attend_in_parts(q, k, v, size)) is None
+    ):
+        hint = "right, but more than `size` keys are scored at once; it is the keys of a part"
+        raise Complaint("parts too large", hint + ", not the number of parts")
+    return results
+
+
 def _caches():
     def case(seed, S, d_k, d_v, size, *batch, L=1, loud=1.0):
         q, k = loud * _normal(seed, *batch, L, d_k), _normal(seed + 1, *batch, S, d_k)
@@ -490,16 +662,16 @@ def _caches():
         case(90, 12, 4, 3, 4),
         case(93, 13, 3, 2, 5),  # a part is left over
         case(96, 10, 2, 3, 3, 2, 3, L=4),
-        case(99, 7, 4, 2, 2, loud=300.0),
+        case(99, 7, 4, 2, 2, loud=2000.0),  # `chunk(2)` has parts of 4 and 3; e^score overflows
         case(102, 5, 3, 2, 9),  # one part
     ]
 
 
 def attend_in_parts(q, k, v, size):
-    return attention(q, k, v)[0]
+    return tiled_attention(q, k, v, block_k=size)[0]
 
 
-parts = Exercise("6.5", attend_in_parts, _caches, names="L d_v")
+parts = Exercise("6.5", attend_in_parts, _caches, names="L d_v", run=_in_parts)
 
 
 def _each_part(q, k, v, size):
@@ -562,6 +734,47 @@ def lse_not_carried_on(q, k, v, size):
     for i in range(1, len(outs)):
         out, _ = merge(out, lses[i - 1], outs[i], lses[i])
     return out
+
+
+@parts.mistake(
+    "the log-sum-exp stays the first part's: after a merge go on with the one that merge returned"
+)
+def lse_of_the_first_part(q, k, v, size):
+    outs, lses = _each_part(q, k, v, size)
+    out = outs[0]
+    for i in range(1, len(outs)):
+        out, _ = merge(out, lses[0], outs[i], lses[i])
+    return out
+
+
+@parts.mistake("the log-sum-exp is of unscaled scores; those of the output were divided by √d_k")
+def lse_of_unscaled_scores(q, k, v, size):
+    outs, _ = _each_part(q, k, v, size)
+    _, lses = _each_part(q * q.shape[-1] ** 0.5, k, v, size)
+    return (lses.softmax(dim=0)[..., None] * outs).sum(dim=0)
+
+
+@parts.mistake(
+    "the merge begins from lse = 0, the log-sum-exp of one score of 0: with nothing seen yet it is "
+    "−∞"
+)
+def merged_from_zero(q, k, v, size):
+    outs, lses = _each_part(q, k, v, size)
+    outs, lses = (torch.cat([torch.zeros_like(each[:1]), each]) for each in (outs, lses))
+    return (lses.softmax(dim=0)[..., None] * outs).sum(dim=0)
+
+
+@parts.mistake("right, but for the scale: the scores are not divided by √d_k")
+def parts_not_scaled(q, k, v, size):
+    return attend_in_parts(q * q.shape[-1] ** 0.5, k, v, size)
+
+
+@parts.mistake(
+    "e^score, or e^lse, overflows where scores are large: subtract the largest first, or use merge"
+)
+def parts_without_maximum(q, k, v, size):
+    p = (q @ k.mT / q.shape[-1] ** 0.5).exp()
+    return p @ v / p.sum(dim=-1, keepdim=True)
 
 
 @parts.mistake("only one part is used: go over all of them")
@@ -632,6 +845,31 @@ def only_keys_read(L, S, d, block_q, size):
     return naive, (2 * L * d + len(blocks(L, block_q)) * S * d) * size
 
 
+@traffic.mistake("the two are swapped: first naive attention's, then the tiled one's")
+def costs_swapped(L, S, d, block_q, size):
+    return bytes_moved(L, S, d, block_q, size)[::-1]
+
+
+@traffic.mistake("the log-sum-exp is counted; it is to be left out here")
+def lse_counted(L, S, d, block_q, size):
+    naive, tiled = bytes_moved(L, S, d, block_q, size)
+    return naive, tiled + L * size
+
+
+@traffic.mistake(
+    "the matrix is moved once more: softmax reads the scores and writes the weights, and the mix "
+    "reads them again"
+)
+def matrix_moved_three_times(L, S, d, block_q, size):
+    naive, tiled = bytes_moved(L, S, d, block_q, size)
+    return naive - L * S * size, tiled
+
+
+@traffic.mistake("those are bits: `size` is in bytes already")
+def bits_moved(L, S, d, block_q, size):
+    return bytes_moved(L, S, d, block_q, 8 * size)
+
+
 # 6.7 held_at_once
 
 
@@ -651,6 +889,23 @@ held = Exercise("6.7", held_at_once, _shapes_held)
 def one_matrix(B, H, L, S, d, size):
     naive, flash = held_at_once(B, H, L, S, d, size)
     return naive - B * H * L * S * size, flash
+
+
+@held.mistake("naive attention holds two matrices, not three: the scores and the weights")
+def three_matrices(B, H, L, S, d, size):
+    naive, flash = held_at_once(B, H, L, S, d, size)
+    return naive + B * H * L * S * size, flash
+
+
+@held.mistake("the two are swapped: first what naive attention holds, then what flash holds")
+def memory_swapped(B, H, L, S, d, size):
+    return held_at_once(B, H, L, S, d, size)[::-1]
+
+
+@held.mistake("q, k and v are counted; asked is what is held besides them")
+def inputs_counted(B, H, L, S, d, size):
+    inputs = B * H * (L + 2 * S) * d * size
+    return tuple(each + inputs for each in held_at_once(B, H, L, S, d, size))
 
 
 @held.mistake("the heads are forgotten: each has a matrix and an output of its own")
@@ -710,12 +965,22 @@ def _calls():
     ]
 
 
+def _in_one_call(answer, *args):
+    """Call an answer; complain if it is right but not one call of SDPA."""
+    with _Shapes() as shapes:
+        results = call_with_clones(answer, *args)
+    if len(shapes.in_sdpa) != 1 and difference(results[0], as_sdpa(*args)) is None:
+        hint = "right, but not one call of F.scaled_dot_product_attention: let its arguments do it"
+        raise Complaint("not one call", hint)
+    return results
+
+
 def as_sdpa(q, k, v, ignore, temperature):
     scale = q.shape[-1] ** -0.5 / temperature
     return F.scaled_dot_product_attention(q, k, v, attn_mask=~ignore, scale=scale, enable_gqa=True)
 
 
-call = Exercise("6.8", as_sdpa, _calls, names="B Hq L d_v")
+call = Exercise("6.8", as_sdpa, _calls, names="B Hq L d_v", run=_in_one_call)
 
 
 @call.mistake("the mask is not turned round: True means ignore here, may attend in SDPA")
@@ -765,6 +1030,37 @@ def mask_as_numbers(q, k, v, ignore, temperature):
 def heads_in_turn(q, k, v, ignore, temperature):
     times = q.shape[1] // k.shape[1]
     return as_sdpa(q, k.repeat(1, times, 1, 1), v.repeat(1, times, 1, 1), ignore, temperature)
+
+
+@call.mistake(
+    "k and v have fewer heads than q, and SDPA shares them only if told to: enable_gqa=True"
+)
+def heads_not_shared(q, k, v, ignore, temperature):
+    scale = q.shape[-1] ** -0.5 / temperature
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=~ignore, scale=scale)
+
+
+@call.mistake("scaled twice: without `scale=` SDPA divides by √d_k itself")
+def scaled_twice(q, k, v, ignore, temperature):
+    return as_sdpa(q / q.shape[-1] ** 0.5, k, v, ignore, temperature)
+
+
+@call.mistake("the temperature stands under the root: it is √d_k · temperature")
+def temperature_under_the_root(q, k, v, ignore, temperature):
+    return as_sdpa(q, k, v, ignore, temperature**0.5)
+
+
+@call.mistake("the output is divided by the temperature; the scores are, before the softmax")
+def output_over_temperature(q, k, v, ignore, temperature):
+    return as_sdpa(q, k, v, ignore, 1.0) / temperature
+
+
+@call.mistake(
+    "NaN: 0 · −inf is no number, so a mask must not be multiplied by −inf; SDPA takes a boolean one"
+)
+def zero_times_infinity(q, k, v, ignore, temperature):
+    scale, mask = q.shape[-1] ** -0.5 / temperature, ignore.to(q.dtype) * -INF
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=True)
 
 
 # 6.9 tile_gradients
@@ -859,3 +1155,23 @@ def weights_not_scaled(q, k, v, d_out, lse, delta):
 def lse_not_subtracted(q, k, v, d_out, lse, delta):
     p = (q @ k.mT * q.shape[-1] ** -0.5).exp()
     return _gradients(q, k, v, d_out, lse, delta, p=p)
+
+
+@gradients.mistake(
+    "1/√d_k is nowhere: the lesson's tile_backward gets q with it, here q comes without; the "
+    "scores, dQ and dK need it"
+)
+def scale_nowhere(q, k, v, d_out, lse, delta):
+    p = (q @ k.mT - lse[..., None]).exp()
+    return _gradients(q, k, v, d_out, lse, delta, p=p, scale_q=1, scale_k=1)
+
+
+@gradients.mistake("dK has 1/√d_k twice: the q it is made of was scaled already")
+def key_gradient_scaled_twice(q, k, v, d_out, lse, delta):
+    return _gradients(q, k, v, d_out, lse, delta, scale_k=1 / q.shape[-1])
+
+
+@gradients.mistake("P ∘ (dP − δ) needs its brackets: δ is subtracted before the product with P")
+def delta_outside_the_brackets(q, k, v, d_out, lse, delta):
+    p = (q @ k.mT * q.shape[-1] ** -0.5 - lse[..., None]).exp()
+    return _gradients(q, k, v, d_out, lse, delta, p=p, minus=delta[..., None] / p)

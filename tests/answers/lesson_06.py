@@ -135,8 +135,24 @@ def _parts_by_stacking(q, k, v, size):
     return (share.unsqueeze(-1) * torch.stack(outs)).sum(0)
 
 
-def _parts_by_sdpa(q, k, v, size):
-    return F.scaled_dot_product_attention(q, k, v)
+def _parts_all_at_once(q, k, v, size):
+    S = k.shape[-2]
+    short = -S % size
+    k, v = (F.pad(x, (0, 0, 0, short)).unflatten(-2, (-1, size)) for x in (k, v))
+    s = q.unsqueeze(-3) @ k.mT / q.shape[-1] ** 0.5  # (..., parts, L, size)
+    there = torch.arange(S + short).reshape(-1, 1, size) < S
+    s = torch.where(there, s, -INF)
+    share = s.logsumexp(-1).softmax(-2)  # over the parts
+    return (share.unsqueeze(-1) * (s.softmax(-1) @ v)).sum(-3)
+
+
+def _parts_with_lse_last(q, k, v, size):
+    k_parts, v_parts = k.split(size, -2), v.split(size, -2)
+    pairs = zip(k_parts, v_parts, strict=True)
+    outs = torch.stack([F.scaled_dot_product_attention(q, *pair) for pair in pairs], dim=-1)
+    lses = [torch.logsumexp(q @ kj.mT / math.sqrt(q.shape[-1]), -1) for kj in k_parts]
+    share = torch.stack(lses, dim=-1).softmax(-1)  # (..., L, parts)
+    return (outs * share.unsqueeze(-2)).sum(-1)
 
 
 def _bytes_counted(L, S, d, block_q, size):
@@ -175,19 +191,15 @@ def _sdpa_with_repeated_heads(q, k, v, ignore, temperature):
     return F.scaled_dot_product_attention(q / temperature, k, v, attn_mask=bias)
 
 
-def _sdpa_by_hand(q, k, v, ignore, temperature):
-    times = q.shape[1] // k.shape[1]
-    k, v = k.repeat_interleave(times, dim=1), v.repeat_interleave(times, dim=1)
-    scores = q @ k.mT / math.sqrt(q.shape[-1]) / temperature
-    return scores.masked_fill(ignore, -INF).softmax(-1) @ v
-
-
 def _sdpa_in_groups(q, k, v, ignore, temperature):
-    B, H, L, d = q.shape
-    grouped = q.unflatten(1, (k.shape[1], -1))
-    scores = torch.einsum("bgrld,bgsd->bgrls", grouped, k) / (d**0.5 * temperature)
-    weights = scores.masked_fill(ignore[:, :, None], -INF).softmax(-1)
-    return torch.einsum("bgrls,bgsd->bgrld", weights, v).flatten(1, 2)
+    grouped = q.unflatten(1, (k.shape[1], -1))  # (B, Hkv, group, L, d_k)
+    out = F.scaled_dot_product_attention(
+        query=grouped / temperature,
+        key=k.unsqueeze(2).expand(*grouped.shape[:3], -1, -1),
+        value=v.unsqueeze(2).expand(*grouped.shape[:3], -1, -1),
+        attn_mask=torch.logical_not(ignore).unsqueeze(2),
+    )
+    return out.flatten(1, 2)
 
 
 def _gradients_by_einsum(q, k, v, d_out, lse, delta):
@@ -215,10 +227,10 @@ RIGHT = {
     "flash_forward": [_forward_dividing_as_it_goes, _forward_row_by_row, _forward_in_float64],
     "tiles_to_visit": [_visits_pair_by_pair, _visits_by_formula],
     "flash_causal": [_causal_cut_at_the_diagonal, _causal_in_tiles],
-    "attend_in_parts": [_parts_by_stacking, _parts_by_sdpa],
+    "attend_in_parts": [_parts_by_stacking, _parts_all_at_once, _parts_with_lse_last],
     "bytes_moved": [_bytes_counted, _bytes_by_formula],
     "held_at_once": [_held, _held_by_tensors],
-    "as_sdpa": [_sdpa_with_repeated_heads, _sdpa_by_hand, _sdpa_in_groups],
+    "as_sdpa": [_sdpa_with_repeated_heads, _sdpa_in_groups],
     "tile_gradients": [_gradients_by_einsum, _gradients_by_autograd],
 }
 
@@ -240,6 +252,21 @@ def _starts_from_zero(m, ell, out, scores, v):
     return m2, ell * old + e.sum(-1), out * old[..., None] + e @ v
 
 
+def _softmax_of_the_tile(m, ell, out, scores, v):
+    m2 = torch.maximum(m, scores.amax(-1))
+    safe = m2.clamp(min=torch.finfo(m.dtype).min)
+    old = torch.exp(m - safe)
+    p = torch.exp(scores - safe[..., None])
+    mixed = scores.softmax(-1).nan_to_num() @ v
+    return m2, ell * old + p.sum(-1), out * old[..., None] + mixed
+
+
+def _largest_of_the_tile(m, ell, out, scores, v):
+    m2 = torch.maximum(m, scores.max())
+    p, old = torch.exp(scores - m2[..., None]), torch.exp(m - m2)
+    return m2, ell * old + p.sum(-1), out * old[..., None] + p @ v
+
+
 def _all_at_once(q, k, v, block_q, block_k):
     s = q @ k.mT / q.shape[-1] ** 0.5
     return s.softmax(-1) @ v, s.logsumexp(-1)
@@ -250,9 +277,81 @@ def _loses_the_tail(q, k, v, block_q, block_k):
     return _forward_row_by_row(q, k[..., :whole, :], v[..., :whole, :], block_q, block_k)
 
 
+def _rows_of_a_block(q, k, v, block_q, block_k):
+    outs, lses = [], []
+    for qi in q.split(block_q, -2):
+        s = qi @ k.mT / q.shape[-1] ** 0.5
+        outs.append(s.softmax(-1) @ v)
+        lses.append(s.logsumexp(-1))
+    return torch.cat(outs, -2), torch.cat(lses, -1)
+
+
+def _sdpa_and_lse(q, k, v, block_q, block_k):
+    return F.scaled_dot_product_attention(q, k, v), _rows_of_a_block(q, k, v, 1, block_k)[1]
+
+
+def _tiles_of_powers(q, k, v, block_q, block_k):
+    outs, lses = [], []
+    for qi in q.split(block_q, -2):
+        ell = out = 0
+        for kj, vj in zip(k.split(block_k, -2), v.split(block_k, -2), strict=True):
+            p = torch.exp(qi @ kj.mT / q.shape[-1] ** 0.5)
+            ell, out = ell + p.sum(-1, keepdim=True), out + p @ vj
+        outs.append(out / ell)
+        lses.append(ell[..., 0].log())
+    return torch.cat(outs, -2), torch.cat(lses, -1)
+
+
+def _state_before_the_loops(q, k, v, block_q, block_k):
+    shape = (*q.shape[:-2], block_q)
+    m, ell = torch.full(shape, -INF), torch.zeros(shape)
+    out = torch.zeros(*shape, v.shape[-1])
+    outs, lses = [], []
+    for i in range(0, q.shape[-2], block_q):
+        qi = q[..., i : i + block_q, :]
+        n = qi.shape[-2]
+        m, ell, out = m[..., :n], ell[..., :n], out[..., :n, :]
+        for j in range(0, k.shape[-2], block_k):
+            s = qi @ k[..., j : j + block_k, :].mT / q.shape[-1] ** 0.5
+            top = torch.maximum(m, s.amax(-1))
+            p, old = torch.exp(s - top[..., None]), torch.exp(m - top)
+            mixed = p @ v[..., j : j + block_k, :]
+            m, ell, out = top, ell * old + p.sum(-1), out * old[..., None] + mixed
+        outs.append(out / ell[..., None])
+        lses.append(m + ell.log())
+    return torch.cat(outs, -2), torch.cat(lses, -1)
+
+
+def _mean_of_tiles(q, k, v, block_q, block_k):
+    outs, lses = [], []
+    for qi in q.split(block_q, -2):
+        tiles = zip(k.split(block_k, -2), v.split(block_k, -2), strict=True)
+        each = [_all_at_once(qi, kj, vj, 0, 0) for kj, vj in tiles]
+        outs.append(sum(out for out, _ in each) / len(each))
+        lses.append(torch.logsumexp(torch.stack([lse for _, lse in each]), 0))
+    return torch.cat(outs, -2), torch.cat(lses, -1)
+
+
 def _by_number(L, block_q, block_k):
     n = len(range(0, L, block_q))
     return torch.tensor([[i, i + 1] for i in range(n)])
+
+
+def _whole_by_division(L, block_q, block_k):
+    starts = range(0, L, block_q)
+    return torch.tensor(
+        [[(i + 1) // block_k, math.ceil(min(i + block_q, L) / block_k)] for i in starts]
+    )
+
+
+def _both_by_division(L, block_q, block_k):
+    i = torch.arange(0, L, block_q)
+    return torch.stack([(i + 1) // block_k, (i + block_q + block_k - 1) // block_k], 1)
+
+
+def _masked_first(L, block_q, block_k):
+    rows = _visits_pair_by_pair(L, block_q, block_k)
+    return torch.stack([rows[:, 1] - rows[:, 0], rows[:, 1]], 1)
 
 
 def _masks_all_tiles(q, k, v, block_q, block_k):
@@ -271,6 +370,127 @@ def _tril_in_each_tile(q, k, v, block_q, block_k):
     return torch.cat(outs, -2)
 
 
+def _causal_tiles(q, k, v, block_q, block_k, begins, mask):
+    """Return attention in tiles: while begins(j, first, last), with -inf where mask(s, i, j) is."""
+    offset, outs = k.shape[-2] - q.shape[-2], []
+    for i in range(0, q.shape[-2], block_q):
+        qi = q[..., i : i + block_q, :] / math.sqrt(q.shape[-1])
+        first = i + offset
+        pieces, values = [], []
+        for j in range(0, k.shape[-2], block_k):
+            if not begins(j, first, first + qi.shape[-2] - 1):
+                break
+            s = qi @ k[..., j : j + block_k, :].mT
+            pieces.append(s.masked_fill(mask(s, first, j), -INF))
+            values.append(v[..., j : j + block_k, :])
+        outs.append(torch.cat(pieces, -1).softmax(-1) @ torch.cat(values, -2))
+    return torch.cat(outs, -2)
+
+
+def _by_position(s, i, j):
+    return torch.arange(j, j + s.shape[-1]) > torch.arange(i, i + s.shape[-2])[:, None]
+
+
+def _break_by_the_first(q, k, v, block_q, block_k):
+    begins = lambda j, first, last: j <= first  # noqa: E731
+    return _causal_tiles(q, k, v, block_q, block_k, begins, _by_position)
+
+
+def _tril_on_the_diagonal(q, k, v, block_q, block_k):
+    def mask(s, i, j):
+        crosses = j + s.shape[-1] > i
+        ones = torch.ones(s.shape[-2:], dtype=torch.bool)
+        return ~ones.tril() if crosses else ~ones
+
+    return _causal_tiles(q, k, v, block_q, block_k, lambda j, first, last: j <= last, mask)
+
+
+def _tril_wherever_it_reads(q, k, v, block_q, block_k):
+    mask = lambda s, i, j: torch.ones_like(s).tril() == 0  # noqa: E731
+    return _causal_tiles(q, k, v, block_q, block_k, lambda j, first, last: j <= last, mask)
+
+
+def _causal_without_scale(q, k, v, block_q, block_k):
+    begins = lambda j, first, last: j <= last  # noqa: E731
+    return _causal_tiles(q * math.sqrt(q.shape[-1]), k, v, block_q, block_k, begins, _by_position)
+
+
+def _strict_tiles(q, k, v, block_q, block_k):
+    begins = lambda j, first, last: j <= last  # noqa: E731
+    mask = lambda s, i, j: _by_position(s, i - 1, j)  # noqa: E731
+    return _causal_tiles(q, k, v, block_q, block_k, begins, mask)
+
+
+def _causal_powers(q, k, v, block_q, block_k):
+    outs, offset = [], k.shape[-2] - q.shape[-2]
+    for i in range(0, q.shape[-2], block_q):
+        qi, ell, out = q[..., i : i + block_q, :] / q.shape[-1] ** 0.5, 0, 0
+        for j in range(0, i + qi.shape[-2] + offset, block_k):
+            s = qi @ k[..., j : j + block_k, :].mT
+            p = torch.where(_by_position(s, i + offset, j), 0, s.exp())
+            ell, out = ell + p.sum(-1, keepdim=True), out + p @ v[..., j : j + block_k, :]
+        outs.append(out / ell)
+    return torch.cat(outs, -2)
+
+
+def _sdpa_on_all_keys(q, k, v, size):
+    return F.scaled_dot_product_attention(q, k, v)
+
+
+def _softmax_on_all_keys(q, k, v, size):
+    return torch.softmax(q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5, -1) @ v
+
+
+def _merged(q, k_parts, v_parts, start=None, scale_of_lse=1.0, keep=False):
+    out = lse = None if start is None else start
+    if start is not None:
+        out = torch.zeros(*q.shape[:-1], v_parts[0].shape[-1])
+        lse = torch.full(q.shape[:-1], float(start))
+    for kj, vj in zip(k_parts, v_parts, strict=True):
+        s = q @ kj.mT / q.shape[-1] ** 0.5
+        here, there = s.softmax(-1) @ vj, (s * scale_of_lse).logsumexp(-1)
+        if out is None:
+            out, lse = here, there
+        else:
+            both = torch.logaddexp(lse, there)
+            out = out * (lse - both).exp()[..., None] + here * (there - both).exp()[..., None]
+            lse = lse if keep else both
+    return out
+
+
+def _size_pieces(q, k, v, size):
+    return _merged(q, k.chunk(size, -2), v.chunk(size, -2))
+
+
+def _begun_with_zero(q, k, v, size):
+    return _merged(q, k.split(size, -2), v.split(size, -2), start=0.0)
+
+
+def _lse_without_scale(q, k, v, size):
+    return _merged(q, k.split(size, -2), v.split(size, -2), scale_of_lse=q.shape[-1] ** 0.5)
+
+
+def _first_lse_for_ever(q, k, v, size):
+    return _merged(q, k.split(size, -2), v.split(size, -2), keep=True)
+
+
+def _parts_of_powers(q, k, v, size):
+    above = below = 0
+    for kj, vj in zip(k.split(size, -2), v.split(size, -2), strict=True):
+        p = torch.exp(q @ kj.mT / q.shape[-1] ** 0.5)
+        above, below = above + p @ vj, below + p.sum(-1, keepdim=True)
+    return above / below
+
+
+def _weighted_by_exp_lse(q, k, v, size):
+    outs, weights = [], []
+    for kj, vj in zip(k.split(size, -2), v.split(size, -2), strict=True):
+        s = q @ kj.mT / q.shape[-1] ** 0.5
+        outs.append(s.softmax(-1) @ vj)
+        weights.append(s.logsumexp(-1).exp()[..., None])
+    return sum(w * o for w, o in zip(weights, outs, strict=True)) / sum(weights)
+
+
 def _mean_of_parts(q, k, v, size):
     outs = [
         F.scaled_dot_product_attention(q, kj, vj)
@@ -283,6 +503,36 @@ def _elements(L, S, d, block_q, size):
     return 4 * L * S + 2 * (L + S) * d, 2 * L * d + 2 * S * d * -(-L // block_q)
 
 
+def _in_place_softmax(L, S, d, block_q, size):
+    naive, tiled = _bytes_by_formula(L, S, d, block_q, size)
+    return naive - L * S * size, tiled
+
+
+def _with_lse(L, S, d, block_q, size):
+    naive, tiled = _bytes_by_formula(L, S, d, block_q, size)
+    return naive, tiled + size * L
+
+
+def _swapped(L, S, d, block_q, size):
+    naive, tiled = _bytes_by_formula(L, S, d, block_q, size)
+    return tiled, naive
+
+
+def _bits(L, S, d, block_q, size):
+    return [8 * each for each in _bytes_by_formula(L, S, d, block_q, size)]
+
+
+def _with_inputs(B, H, L, S, d, size):
+    qkv = size * d * B * H * (L + S + S)
+    naive, flash = _held(B, H, L, S, d, size)
+    return naive + qkv, flash + qkv
+
+
+def _with_scaled_scores(B, H, L, S, d, size):
+    naive, flash = _held(B, H, L, S, d, size)
+    return naive + size * B * H * L * S, flash
+
+
 def _weights_only(B, H, L, S, d, size):
     return B * H * L * (S + d) * size, B * H * L * (d * size + 4)
 
@@ -290,6 +540,67 @@ def _weights_only(B, H, L, S, d, size):
 def _mask_as_it_came(q, k, v, ignore, temperature):
     scale = 1 / (math.sqrt(q.shape[-1]) * temperature)
     return F.scaled_dot_product_attention(q, k, v, ignore, scale=scale, enable_gqa=True)
+
+
+def _sdpa_by_hand(q, k, v, ignore, temperature):
+    times = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(times, dim=1), v.repeat_interleave(times, dim=1)
+    scores = q @ k.mT / math.sqrt(q.shape[-1]) / temperature
+    return scores.masked_fill(ignore, -INF).softmax(-1) @ v
+
+
+def _sdpa_head_by_head(q, k, v, ignore, temperature):
+    group, outs = q.shape[1] // k.shape[1], []
+    for h in range(q.shape[1]):
+        kv = k[:, h // group], v[:, h // group]
+        one = F.scaled_dot_product_attention(q[:, h] / temperature, *kv, ~ignore[:, 0])
+        outs.append(one)
+    return torch.stack(outs, 1)
+
+
+def _heads_as_they_are(q, k, v, ignore, temperature):
+    return F.scaled_dot_product_attention(q / temperature, k, v, attn_mask=~ignore)
+
+
+def _scaled_before_and_inside(q, k, v, ignore, temperature):
+    q = q / (math.sqrt(q.shape[-1]) * temperature)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=~ignore, enable_gqa=True)
+
+
+def _one_root(q, k, v, ignore, temperature):
+    scale = 1 / math.sqrt(q.shape[-1] * temperature)
+    return F.scaled_dot_product_attention(q, k, v, ~ignore, scale=scale, enable_gqa=True)
+
+
+def _temperature_last(q, k, v, ignore, temperature):
+    return F.scaled_dot_product_attention(q, k, v, ~ignore, enable_gqa=True) / temperature
+
+
+def _mask_times_infinity(q, k, v, ignore, temperature):
+    scale = 1 / (math.sqrt(q.shape[-1]) * temperature)
+    bias = ignore.double() * -INF
+    return F.scaled_dot_product_attention(q, k, v, bias, scale=scale, enable_gqa=True)
+
+
+def _as_in_the_lesson(q, k, v, d_out, lse, delta):
+    p = (q @ k.mT - lse[..., None]).exp()
+    ds = p * (d_out @ v.mT - delta[..., None])
+    return ds @ k, ds.mT @ q, p.mT @ d_out
+
+
+def _scaled_first_and_last(q, k, v, d_out, lse, delta):
+    scale = q.shape[-1] ** -0.5
+    q = q * scale
+    p = (q @ k.mT - lse[..., None]).exp()
+    ds = p * (d_out @ v.mT - delta[..., None]) * scale
+    return ds @ k, ds.mT @ q, p.mT @ d_out
+
+
+def _without_brackets(q, k, v, d_out, lse, delta):
+    scale = q.shape[-1] ** -0.5
+    p = (q @ k.mT * scale - lse[..., None]).exp()
+    ds = p * (d_out @ v.mT) - delta[..., None]
+    return ds @ k * scale, ds.mT @ q * scale, p.mT @ d_out
 
 
 def _local_softmax(q, k, v, d_out, lse, delta):
@@ -302,15 +613,55 @@ def _local_softmax(q, k, v, d_out, lse, delta):
 WRONG = [
     ("tile_update", "accumulator not rescaled", _no_shrink_for_out),
     ("tile_update", "maximum at least zero", _starts_from_zero),
+    ("tile_update", "softmax within the tile", _softmax_of_the_tile),
+    ("tile_update", "one maximum for all", _largest_of_the_tile),
     ("flash_forward", "makes the whole matrix", _all_at_once),
+    ("flash_forward", "makes the whole matrix", _sdpa_and_lse),
+    ("flash_forward", "keys not cut", _rows_of_a_block),
+    ("flash_forward", "tiles without maximum", _tiles_of_powers),
+    ("flash_forward", "state carried on", _state_before_the_loops),
+    ("flash_forward", "tiles averaged", _mean_of_tiles),
     ("flash_forward", "last keys dropped", _loses_the_tail),
     ("tiles_to_visit", "skipped by number", _by_number),
+    ("tiles_to_visit", "short last keys missed", _whole_by_division),
+    ("tiles_to_visit", "last blocks taken as full", _both_by_division),
+    ("tiles_to_visit", "masked in front", _masked_first),
     ("flash_causal", "reads the future", _masks_all_tiles),
+    ("flash_causal", "skipped by the first query", _break_by_the_first),
+    ("flash_causal", "tril from the corner", _tril_on_the_diagonal),
+    ("flash_causal", "tril in each visited tile", _tril_wherever_it_reads),
+    ("flash_causal", "causal not scaled", _causal_without_scale),
+    ("flash_causal", "own key masked", _strict_tiles),
+    ("flash_causal", "causal without maximum", _causal_powers),
     ("flash_causal", "local causal indices", _tril_in_each_tile),
     ("attend_in_parts", "parts averaged", _mean_of_parts),
+    ("attend_in_parts", "parts too large", _sdpa_on_all_keys),
+    ("attend_in_parts", "parts too large", _softmax_on_all_keys),
+    ("attend_in_parts", "parts too large", _size_pieces),
+    ("attend_in_parts", "merged from zero", _begun_with_zero),
+    ("attend_in_parts", "lse of unscaled scores", _lse_without_scale),
+    ("attend_in_parts", "lse of the first part", _first_lse_for_ever),
+    ("attend_in_parts", "parts without maximum", _parts_of_powers),
+    ("attend_in_parts", "parts without maximum", _weighted_by_exp_lse),
     ("bytes_moved", "numbers not bytes", _elements),
+    ("bytes_moved", "matrix moved three times", _in_place_softmax),
+    ("bytes_moved", "lse counted", _with_lse),
+    ("bytes_moved", "costs swapped", _swapped),
+    ("bytes_moved", "bits moved", _bits),
     ("held_at_once", "one matrix", _weights_only),
+    ("held_at_once", "inputs counted", _with_inputs),
+    ("held_at_once", "three matrices", _with_scaled_scores),
     ("as_sdpa", "ignore not inverted", _mask_as_it_came),
+    ("as_sdpa", "not one call", _sdpa_by_hand),
+    ("as_sdpa", "not one call", _sdpa_head_by_head),
+    ("as_sdpa", "heads not shared", _heads_as_they_are),
+    ("as_sdpa", "scaled twice", _scaled_before_and_inside),
+    ("as_sdpa", "temperature under the root", _one_root),
+    ("as_sdpa", "output over temperature", _temperature_last),
+    ("as_sdpa", "zero times infinity", _mask_times_infinity),
+    ("tile_gradients", "scale nowhere", _as_in_the_lesson),
+    ("tile_gradients", "key gradient scaled twice", _scaled_first_and_last),
+    ("tile_gradients", "delta outside the brackets", _without_brackets),
     ("tile_gradients", "weights of the tile alone", _local_softmax),
 ]
 
@@ -326,6 +677,8 @@ HINTS = {
         "powers from the old maximum": "subtract the new one",
         "maximum not subtracted": "1000 would overflow",
         "divided at every tile": "after the last tile",
+        "softmax within the tile": "a softmax of its own",
+        "one maximum for all": "each has its own",
         "nan for a blind query": "−inf − −inf is NaN",
     },
     "flash_forward": {
@@ -338,6 +691,10 @@ HINTS = {
         "last queries left zero": "keep their zeros",
         "loop without rescaling": "6.1's shrink",
         "softmax in each tile": "a softmax of its own",
+        "tiles without maximum": "e^score overflows",
+        "state carried on": "each block begins anew",
+        "tiles averaged": "outputs are averaged",
+        "scaled by the width of values": "√d_v",
         "output without lse": "only O is returned",
     },
     "tiles_to_visit": {
@@ -347,11 +704,20 @@ HINTS = {
         "one block too many": "begins at the next query",
         "whole by the last query": "the block's *first* query",
         "own key forgotten": "may end with it",
+        "short last keys missed": "a short last block of keys is whole",
+        "visits past the end": "no keys past L",
+        "last blocks taken as full": "right but for the last blocks",
+        "masked in front": "*no* mask",
         "only the masked": "all tiles visited",
         "visits swapped": "the two are swapped",
     },
     "flash_causal": {
         "local causal indices": "as if it began at 0",
+        "tril from the corner": "the tile's own corner",
+        "tril in each visited tile": "the right tiles are read",
+        "skipped by the first query": "the last one sees further",
+        "causal not scaled": "not divided by √d_k",
+        "causal without maximum": "e^score overflows",
         "tiles skipped by number": "skipped by number",
         "lined up at the start": "the queries are the last L tokens",
         "diagonal tiles not masked": "nothing is masked",
@@ -368,6 +734,11 @@ HINTS = {
         "parts weighted by maximum": "how many scores are near it",
         "lse as weights": "they are logarithms",
         "lse not carried on": "not carried on",
+        "lse of the first part": "stays the first part's",
+        "lse of unscaled scores": "of unscaled scores",
+        "parts not scaled": "not divided by √d_k",
+        "merged from zero": "begins from lse = 0",
+        "parts without maximum": "overflows",
         "first part alone": "only one part",
     },
     "bytes_moved": {
@@ -379,9 +750,16 @@ HINTS = {
         "blocks not rounded": "the number of blocks is whole",
         "output not written": "the output is written too",
         "only keys read": "both are read",
+        "costs swapped": "the two are swapped",
+        "lse counted": "to be left out",
+        "matrix moved three times": "once more",
+        "bits moved": "in bytes already",
     },
     "held_at_once": {
         "one matrix": "two matrices at once",
+        "three matrices": "two matrices, not three",
+        "memory swapped": "the two are swapped",
+        "inputs counted": "besides them",
         "heads forgotten": "the heads are forgotten",
         "batch forgotten": "the batch is forgotten",
         "counted not weighed": "multiply by size",
@@ -399,6 +777,11 @@ HINTS = {
         "mask not given": "the mask is not given",
         "mask as numbers": "*added* to the scores",
         "heads in turn": "0 1 0 1",
+        "heads not shared": "enable_gqa=True",
+        "scaled twice": "SDPA divides by √d_k itself",
+        "temperature under the root": "under the root",
+        "output over temperature": "before the softmax",
+        "zero times infinity": "0 · −inf",
     },
     "tile_gradients": {
         "weights of the tile alone": "a softmax over this tile alone",
@@ -410,5 +793,8 @@ HINTS = {
         "key gradient not scaled": "dK lacks the factor",
         "weights not scaled": "before lse is subtracted",
         "lse not subtracted": "do not sum to 1",
+        "scale nowhere": "q comes without",
+        "key gradient scaled twice": "was scaled already",
+        "delta outside the brackets": "needs its brackets",
     },
 }
