@@ -139,7 +139,7 @@ def softmax_within_the_tile(m, ell, out, scores, v):
 
 
 @update.mistake("one maximum is taken for all queries; each has its own: the largest along dim −1")
-def one_maximum_for_all(m, ell, out, scores, v):
+def tile_maximum_for_all(m, ell, out, scores, v):
     return _updated(m, ell, out, scores, v, m_new=torch.maximum(m, scores.max()))
 
 
@@ -1058,7 +1058,7 @@ def output_over_temperature(q, k, v, ignore, temperature):
 @call.mistake(
     "NaN: 0 · −inf is no number, so a mask must not be multiplied by −inf; SDPA takes a boolean one"
 )
-def zero_times_infinity(q, k, v, ignore, temperature):
+def mask_times_infinity(q, k, v, ignore, temperature):
     scale, mask = q.shape[-1] ** -0.5 / temperature, ignore.to(q.dtype) * -INF
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=True)
 
