@@ -391,6 +391,8 @@ def test_a_difference_names_the_inputs():
         (None, 3.0, "expected a number, got None (is a `return` missing?)"),
         ("3", 3, "expected a number, got a str"),
         (np.int64(4), 3, "expected 3, got 4"),
+        (28801, 28800, "expected 28800, got 28801"),
+        (torch.ones(2), (1, 2), "expected a tuple of 2 numbers, got one tensor"),
     ],
 )
 def test_difference_names_the_first_difference(got, expected, words):

@@ -22,7 +22,8 @@ def difference(got, expected, names=""):
     """
     if isinstance(expected, tuple):
         if not isinstance(got, tuple | list) or len(got) != len(expected):
-            return f"expected a tuple of {len(expected)} tensors, got {_kind(got)}"
+            kind = "numbers" if isinstance(expected[0], int | float) else "tensors"
+            return f"expected a tuple of {len(expected)} {kind}, got {_kind(got)}"
         each = names.split("|") if names else [""] * len(expected)
         for place, (one, other, name) in enumerate(zip(got, expected, each, strict=True)):
             if found := difference(one, other, name):
@@ -81,4 +82,5 @@ def _kind(value):
 
 
 def _short(number):
-    return f"{number.item():.4g}"
+    value = number.item()
+    return f"{value:.0f}" if value == round(value, 0) and abs(value) < 1e15 else f"{value:.4g}"
