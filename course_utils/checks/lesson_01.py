@@ -93,6 +93,14 @@ def products_multiplied(a, b):
     return (a * b).prod()
 
 
+@dot_product.mistake(
+    "the right number, but in a tensor of shape (1,): start the total at 0.0, not at "
+    "torch.zeros(1), and sum without keepdim"
+)
+def number_in_a_list_of_one(a, b):
+    return (a @ b)[None]
+
+
 # 1.2 dot_product_scores
 
 scores = Exercise("1.2", dot_product_scores, queries_and_keys, names="L S")
@@ -114,8 +122,8 @@ def entry_by_entry(q, k):
 
 
 @scores.mistake(
-    "right for matrices, wrong with leading dimensions: .T turns all dimensions around; "
-    "use .transpose(-2, -1)"
+    "right for matrices, but not with leading dimensions such as a batch: .T turns all of them "
+    "around, loops and einsum('ld,sd->ls') know only two; use .transpose(-2, -1)"
 )
 def all_dimensions_turned(q, k):
     return q @ (k.T if k.ndim == 2 else k.permute(*reversed(range(k.ndim))))
@@ -241,8 +249,8 @@ def transposed_cosines(q, k):
 
 
 @cosines.mistake(
-    "F.cosine_similarity pairs rows one to one: give q a key axis and k a query axis, "
-    "q[..., :, None, :] and k[..., None, :, :]"
+    "row i of q meets only row i of k, be it in F.cosine_similarity or in a product of lengths: "
+    "give what belongs to q an axis for the keys, what belongs to k one for the queries"
 )
 def rows_paired_one_to_one(q, k):
     return F.cosine_similarity(q, k, dim=-1)
@@ -340,8 +348,8 @@ def difference_of_lengths(q, k):
 
 
 @distances.mistake(
-    "q - k subtracts row from row; every query must meet every key: "
-    "q[..., :, None, :] - k[..., None, :, :]"
+    "row i of q meets only row i of k, be it in q - k or in ‖q‖² + ‖k‖²: give what belongs to q an "
+    "axis for the keys, what belongs to k one for the queries"
 )
 def row_minus_row(q, k):
     return (q - k).norm(dim=-1)
@@ -378,17 +386,22 @@ def _each_metric():
     pairs = [
         (torch.randn(6, d, generator=rng), sizes * torch.randn(9, d, generator=rng)) for d in (3, 5)
     ]
-    batched = tuple(torch.randn(2, n, 4, generator=rng) for n in (3, 5))
-    return [(q, k, metric) for q, k in [*pairs, batched] for metric in METRICS]
+    pairs += [tuple(torch.randn(B, n, 4, generator=rng) for n in (3, 5)) for B in (2, 1)]
+    with_zero = (torch.randn(4, 3, generator=rng), torch.randn(6, 3, generator=rng))
+    with_zero[1][2] = 0
+    return [(q, k, metric) for q, k in [*pairs, with_zero] for metric in METRICS]
 
 
 VALUES_NOT_POSITIONS = "those are the best values; their positions are asked: argmax, not max"
+POSITIONS_AS_FLOATS = "positions are whole numbers: return integers, as argmax gives them"
 
 
 def _positions(answer, *args):
-    """Call the answer; whatever has a fraction is no position."""
+    """Call the answer; floating-point numbers are no positions."""
     results = call_with_clones(answer, *args)
     if isinstance(results[0], torch.Tensor) and results[0].is_floating_point():
+        if (results[0] == results[0].round()).all():
+            raise Complaint("positions as floats", POSITIONS_AS_FLOATS)
         raise Complaint("value not position", VALUES_NOT_POSITIONS)
     return results
 
@@ -405,8 +418,8 @@ def farthest_by_distance(q, k, metric):
 
 
 @nearest.mistake(
-    "right for the distance, but by dot and cosine it finds the least similar key: "
-    "large is near there"
+    "right for the distance, but by dot product, by cosine or by both it finds the least similar "
+    "key: large is near there"
 )
 def smallest_for_all(q, k, metric):
     sign = 1 if metric == "euclidean" else -1
@@ -426,6 +439,21 @@ def query_for_each_key(q, k, metric):
 @nearest.mistake(VALUES_NOT_POSITIONS)
 def value_not_position(q, k, metric):
     return METRICS[metric](q, k).amax(dim=-1)
+
+
+@nearest.mistake(POSITIONS_AS_FLOATS)
+def positions_as_floats(q, k, metric):
+    return nearest_key(q, k, metric).float()
+
+
+@nearest.mistake(
+    "a zero key has cosine 0 / 0 = NaN, and argmax takes NaN for the largest: give its length a "
+    "lower limit, as in 1.3"
+)
+def zero_key_wins(q, k, metric):
+    if metric == "cosine":
+        k = k / k.norm(dim=-1, keepdim=True)
+    return METRICS["dot" if metric == "cosine" else metric](q, k).argmax(dim=-1)
 
 
 @nearest.mistake("it uses the dot product whatever the metric says")
@@ -603,6 +631,14 @@ def softmax_over_all_pairs(q, k, v):
     return scores.flatten(-2).softmax(dim=-1).view_as(scores) @ v
 
 
+@lookup.mistake(
+    "right for matrices; with leading dimensions softmax runs over dimension 1 (which F.softmax "
+    "without dim does too): write dim=-1"
+)
+def softmax_over_dimension_1(q, k, v):
+    return dot_product_scores(q, k).softmax(dim=1) @ v
+
+
 @lookup.mistake("scores are divided by d before the softmax; here plain products are asked")
 def scores_divided_by_d(q, k, v):
     return (dot_product_scores(q, k) / q.shape[-1]).softmax(dim=-1) @ v
@@ -734,7 +770,13 @@ def _widths_and_inputs():
             torch.randn(*leading, d_model, generator=rng),
         )
 
-    return [probe(6, 4, 3, 5), probe(7, 2, 5, 2, 4), probe(6, 4, 4, 5), probe(5, None, None, 3)]
+    return [
+        probe(6, 4, 3, 5),
+        probe(7, 2, 5, 2, 4),
+        probe(6, 4, 4, 5),
+        probe(5, None, None, 3),
+        probe(6, 4, None, 5),
+    ]
 
 
 def _self_attention_outputs(answer, widths, matrices, x):
@@ -780,6 +822,26 @@ class not_scaled(_Variant):
 class scaled_by_d_k(_Variant):
     def scores(self, q, k):
         return dot_product_scores(q, k) / q.shape[-1]
+
+
+@self_attention.mistake(
+    "** comes before /, so scores / d_k**1/2 divides by d_k and then by 2: write d_k**0.5"
+)
+class divided_by_d_k_and_by_2(_Variant):
+    def scores(self, q, k):
+        return dot_product_scores(q, k) / q.shape[-1] / 2
+
+
+@self_attention.mistake("divided by d_k / 2, for ** comes before / in d_k**1/2: write d_k**0.5")
+class divided_by_half_of_d_k(_Variant):
+    def scores(self, q, k):
+        return dot_product_scores(q, k) / (q.shape[-1] / 2)
+
+
+@self_attention.mistake("if d_v is None it is d_k, not d_model")
+class values_as_wide_as_the_model(_Variant):
+    def __init__(self, d_model, d_k=None, d_v=None):
+        super().__init__(d_model, d_k, d_v or d_model)
 
 
 @self_attention.mistake("divided by √d_model: the scores are sums over d_k products, so √d_k")

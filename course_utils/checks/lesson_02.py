@@ -115,6 +115,11 @@ def root_missing(d_k, var_q, var_k):
     return d_k * var_q * var_k
 
 
+@divisor.mistake("half of the variance: ** comes before /, so x**1/2 is x / 2; write x**0.5")
+def half_of_the_variance(d_k, var_q, var_k):
+    return (d_k * var_q * var_k) ** 1 / 2
+
+
 @divisor.mistake(
     "the variances stand outside the root: it is √(d_k · var_q · var_k), "
     "for the standard deviation is the root of the whole variance"
@@ -176,6 +181,18 @@ def not_divided_by_root_d_k(q, k):
 @scaled.mistake("divided by d_k: the square root is missing")
 def divided_by_d_k(q, k):
     return dot_product_scores(q, k) / q.shape[-1]
+
+
+@scaled.mistake(
+    "** comes before /, so q @ kᵀ / d_k**1/2 divides by d_k and then by 2: write d_k**0.5"
+)
+def by_d_k_and_by_2(q, k):
+    return dot_product_scores(q, k) / q.shape[-1] ** 1 / 2
+
+
+@scaled.mistake("divided by d_k / 2, for ** comes before / in d_k**1/2: write d_k**0.5")
+def by_half_of_d_k(q, k):
+    return dot_product_scores(q, k) / (q.shape[-1] ** 1 / 2)
 
 
 @scaled.mistake("multiplied by √d_k where it should be divided")
@@ -243,6 +260,7 @@ def _weights():
         # two rows saturated down to exact zeros, two not
         ((size * _normal(rng, 4, 5, dtype=torch.float32)).softmax(dim=-1),),
         (torch.full((2, 8), 1 / 8),),
+        (_normal(rng, 1, 3, 5).softmax(dim=-1),),  # its 1 must not be squeezed away
     ]
 
 
@@ -410,6 +428,7 @@ def _scores():
         (_normal(rng, 2, 4) + 1000,),
         (_normal(rng, 2, 7, dtype=torch.float32) - 800,),
         (torch.tensor([[320.0, 10, 0, 10]]),),
+        (torch.tensor([[1000.0, 999, 998], [-1000, -1001, -1003]]),),  # rows far apart
     ]
 
 
@@ -488,6 +507,15 @@ def exponential_overflows(scores):
     return _jacobian(powers / powers.sum(dim=-1, keepdim=True)).flatten(-2).norm(dim=-1)
 
 
+@steepness.mistake(
+    "one maximum is subtracted from all rows: in a row far below it every power is 0, and 0 / 0 is "
+    "NaN; take each row's own"
+)
+def maximum_of_all_rows(scores):
+    powers = (scores - scores.max()).exp()
+    return _jacobian(powers / powers.sum(dim=-1, keepdim=True)).flatten(-2).norm(dim=-1)
+
+
 # 2.7 cosine_attention
 
 
@@ -499,7 +527,8 @@ def cosine_attention(q, k, v, temperature):
 def _with_temperature():
     rng = torch.Generator().manual_seed(27)
     probes = []
-    for (q, k), temperature in zip(queries_and_keys(seed=28), [0.1, 0.5, 2.0, 0.25], strict=True):
+    temperatures = [0.1, 0.5, 2.0, 0.25, 0.0005]  # e^(cosine / 0.0005) overflows
+    for (q, k), temperature in zip(queries_and_keys(seed=28), temperatures, strict=True):
         v = _normal(rng, *k.shape[:-1], k.shape[-1] - 1, dtype=k.dtype)
         probes.append((q, k, v, temperature))
     q, k, v, _ = (probes[0][0].clone(), probes[0][1].clone(), probes[0][2], None)
@@ -560,6 +589,31 @@ def values_normalised(q, k, v, temperature):
 def normalised_over_positions(q, k, v, temperature):
     scores = dot_product_scores(F.normalize(q, dim=-2), F.normalize(k, dim=-2))
     return _mix(scores / temperature, v)
+
+
+@bounded.mistake(
+    "right for matrices, wrong with leading dimensions: F.normalize takes dimension 1 unless told "
+    "dim=-1"
+)
+def lengths_along_dimension_1(q, k, v, temperature):
+    return _mix(dot_product_scores(F.normalize(q), F.normalize(k)) / temperature, v)
+
+
+@bounded.mistake(
+    "right for matrices; with leading dimensions softmax runs over dimension 1, as F.softmax does "
+    "without dim: write dim=-1"
+)
+def weights_along_dimension_1(q, k, v, temperature):
+    return (attention.cosine_similarity(q, k) / temperature).softmax(dim=1) @ v
+
+
+@bounded.mistake(
+    "at a small temperature e^(cosine / temperature) is infinite or 0, and the weights are NaN; "
+    "torch.softmax takes care of it, exp / sum does not"
+)
+def powers_overflow(q, k, v, temperature):
+    powers = (attention.cosine_similarity(q, k) / temperature).exp()
+    return powers @ v / powers.sum(dim=-1, keepdim=True)
 
 
 @bounded.mistake("softmax runs over the queries: weights sum to 1 over the keys, dim=-1")

@@ -44,7 +44,7 @@ def nearest_by_sorting(q, k, metric):
     if metric == "euclidean":
         return torch.cdist(q, k).argsort(dim=-1)[..., 0]
     if metric == "cosine":
-        k = k / k.norm(dim=-1, keepdim=True)
+        k = F.normalize(k, dim=-1)
     return (q @ k.mT).topk(1, dim=-1).indices.squeeze(-1)
 
 
@@ -213,6 +213,13 @@ def returned_inside_the_loop(a, b):
         return total
 
 
+def total_from_zeros_1(a, b):
+    total = torch.zeros(1)
+    for i in range(len(a)):
+        total = total + a[i] * b[i]
+    return total
+
+
 def replaced_in_the_loop(a, b):
     for i in range(len(a)):
         total = a[i] * b[i]
@@ -221,6 +228,26 @@ def replaced_in_the_loop(a, b):
 
 def no_clamp(q, k):
     return (q.square().sum(-1)[..., None] + k.square().sum(-1)[..., None, :] - 2 * q @ k.mT).sqrt()
+
+
+def keys_divided_by_their_lengths(q, k, metric):
+    if metric == "euclidean":
+        return torch.cdist(q, k).argmin(-1)
+    if metric == "cosine":
+        q, k = q / q.norm(dim=-1, keepdim=True), k / k.norm(dim=-1, keepdim=True)
+    return torch.argmax(q @ k.mT, dim=-1)
+
+
+def cosine_distance_ranked(q, k, metric):
+    if metric == "euclidean":
+        return torch.cdist(q, k).argmin(-1)
+    if metric == "dot":
+        return (q @ k.mT).argmax(-1)
+    return (1 - F.cosine_similarity(q[..., :, None, :], k[..., None, :, :], dim=-1)).argmax(-1)
+
+
+def nearest_squeezed(q, k, metric):
+    return nearest_by_broadcasting(q, k, metric).squeeze()
 
 
 def argmax_for_all(q, k, metric):
@@ -236,6 +263,26 @@ class NoScale(Named):
     def forward(self, x):
         w = (self.query(x) @ self.key(x).mT).softmax(-1)
         return self.out(w @ self.value(x)), w
+
+
+class PowerBeforeHalf(Named):
+    def forward(self, x):
+        q, k = self.query(x), self.key(x)
+        w = F.softmax(q @ k.transpose(-2, -1) / k.shape[-1] ** 1 / 2, dim=-1)
+        return self.out(w @ self.value(x)), w
+
+
+class HalfTheWidth(Named):
+    def forward(self, x):
+        q, k = self.query(x), self.key(x)
+        root = k.shape[-1] ** 1 / 2
+        w = F.softmax(q @ k.transpose(-2, -1) / root, dim=-1)
+        return self.out(w @ self.value(x)), w
+
+
+class WideValues(Named):
+    def __init__(self, d_model, d_k=None, d_v=None):
+        super().__init__(d_model, d_k or d_model, d_v or d_model)
 
 
 class ColumnSoftmax(Named):
@@ -286,7 +333,7 @@ WRONG = [
     ("dot", "products not added", lambda a, b: torch.mul(a, b)),
     ("dot", "cosine of the angle", lambda a, b: F.cosine_similarity(a, b, dim=0)),
     ("dot", "mean of products", lambda a, b: a @ b / len(a)),
-    ("dot", None, lambda a, b: (a @ b)[None]),
+    ("dot", "number in a list of one", total_from_zeros_1),
     ("dot", None, lambda a, b: torch.outer(a, b)),
     ("dot_product_scores", "transposed", lambda q, k: torch.einsum("...ld,...sd->...sl", q, k)),
     ("dot_product_scores", "key not transposed", lambda q, k: torch.matmul(q, k)),
@@ -294,6 +341,12 @@ WRONG = [
     ("dot_product_scores", "softmax applied", lambda q, k: F.softmax(q @ k.mT, -1)),
     ("dot_product_scores", None, lambda q, k: (q @ k.mT).sum()),
     ("dot_product_scores", None, lambda q, k: 2 * q @ k.mT),
+    ("dot_product_scores", None, lambda q, k: (q @ k.mT).squeeze()),
+    (
+        "dot_product_scores",
+        "all dimensions turned",
+        lambda q, k: torch.einsum("ld,sd->ls", q, k),
+    ),
     ("cosine_similarity", "not divided", lambda q, k: q @ k.mT),
     (
         "cosine_similarity",
@@ -306,11 +359,31 @@ WRONG = [
         lambda q, k: (q / q.norm(dim=-1, keepdim=True).clamp(min=1e-8)) @ k.mT,
     ),
     ("cosine_similarity", "rows paired one to one", lambda q, k: F.cosine_similarity(q, k, -1)),
+    (
+        "cosine_similarity",
+        "rows paired one to one",
+        lambda q, k: q @ k.mT / (q.norm(dim=-1) * k.norm(dim=-1)),
+    ),
+    (
+        "cosine_similarity",
+        None,
+        lambda q, k: F.cosine_similarity(q[..., None, :], k[..., None, :, :], -1).squeeze(),
+    ),
+    (
+        "euclidean_distance",
+        "row minus row",
+        lambda q, k: ((q**2).sum(-1) + (k**2).sum(-1) - 2 * q @ k.mT).sqrt(),
+    ),
+    ("euclidean_distance", None, lambda q, k: torch.cdist(q, k).squeeze()),
     ("euclidean_distance", "squared distance", lambda q, k: torch.cdist(q, k) ** 2),
     ("euclidean_distance", "root of a negative", no_clamp),
     ("euclidean_distance", "absolute differences", lambda q, k: torch.cdist(q, k, p=1)),
     ("euclidean_distance", "row minus row", lambda q, k: torch.norm(q - k, dim=-1)),
     ("nearest_key", "farthest by distance", argmax_for_all),
+    ("nearest_key", "smallest for all", cosine_distance_ranked),
+    ("nearest_key", "zero key wins", keys_divided_by_their_lengths),
+    ("nearest_key", "positions as floats", lambda *given: nearest_by_sorting(*given).double()),
+    ("nearest_key", None, nearest_squeezed),
     ("nearest_key", "always dot", lambda q, k, metric: (q @ k.mT).argmax(-1)),
     ("nearest_key", "query for each key", lambda q, k, m: nearest_by_broadcasting(k, q, m)),
     ("soft_lookup", "softmax over queries", lambda q, k, v: F.softmax(q @ k.mT, dim=-2) @ v),
@@ -318,10 +391,15 @@ WRONG = [
     ("soft_lookup", "scaled scores", F.scaled_dot_product_attention),
     ("soft_lookup", "weights returned", lambda q, k, v: (q @ k.mT).softmax(-1)),
     ("soft_lookup", "exp not normalised", lambda q, k, v: torch.exp(q @ k.mT) @ v),
+    ("soft_lookup", "softmax over dimension 1", lambda q, k, v: F.softmax(q @ k.mT, dim=1) @ v),
     ("soft_lookup", None, lambda q, k, v: (q @ k.mT).softmax(-1) @ v + 0.01),
+    ("soft_lookup", None, lambda q, k, v: ((q @ k.mT).softmax(-1) @ v).squeeze()),
     ("project_qkv", "values from keys", lambda x, a, b, c: (x @ a, x @ b, x @ b)),
     ("project_qkv", "matrices transposed", lambda x, a, b, c: (x @ a.T, x @ b.T, x @ c.T)),
     ("SelfAttention", "not scaled", NoScale),
+    ("SelfAttention", "divided by d k and by 2", PowerBeforeHalf),
+    ("SelfAttention", "divided by half of d k", HalfTheWidth),
+    ("SelfAttention", "values as wide as the model", WideValues),
     ("SelfAttention", "softmax over the queries", ColumnSoftmax),
     ("SelfAttention", "keys ask queries", Swapped),
     ("SelfAttention", "unexpected parameters", NoOutput),
@@ -329,6 +407,7 @@ WRONG = [
 
 HINTS = {
     "dot": {
+        "number in a list of one": "not at torch.zeros(1)",
         "total without sign": "must give a negative number",
         "squared differences": "it does not subtract",
         "products multiplied": "add them up",
@@ -350,7 +429,7 @@ HINTS = {
         "transposed": "rows are queries, columns are keys",
         "key not transposed": "k is not transposed",
         "entry by entry": "every query must meet every key",
-        "all dimensions turned": ".transpose(-2, -1)",
+        "all dimensions turned": "know only two",
         "divided by root d": "divided by √d",
         "mean in place of sum": "divided by d:",
         "softmax applied": "before any softmax",
@@ -371,7 +450,7 @@ HINTS = {
         "sum of absolute values": "root of the sum of squares",
         "cosine distance": "1 - cosine",
         "transposed cosines": "rows are queries, columns are keys",
-        "rows paired one to one": "pairs rows one to one",
+        "rows paired one to one": "in a product of lengths",
     },
     "euclidean_distance": {
         "key square missing": "‖k‖² is missing",
@@ -385,12 +464,14 @@ HINTS = {
         "added before squaring": "added before they are squared",
         "transposed distances": "rows are queries, columns are keys",
         "difference of lengths": "compares lengths alone",
-        "row minus row": "every query must meet every key",
+        "row minus row": "in q - k or in ‖q‖² + ‖k‖²",
     },
     "nearest_key": {
         "farthest by distance": "by distance it finds the farthest",
         "smallest for all": "large is near there",
         "all reversed": "the wrong way round",
+        "positions as floats": "return integers",
+        "zero key wins": "argmax takes NaN for the largest",
         "query for each key": "best query for each key",
         "value not position": "argmax, not max",
         "always dot": "the dot product whatever",
@@ -406,6 +487,7 @@ HINTS = {
         "cosine and distance agree": "cosine and distance choose the same",
     },
     "soft_lookup": {
+        "softmax over dimension 1": "write dim=-1",
         "scores divided by d": "divided by d before",
         "sigmoid in place of softmax": "softmax shares 1 among keys",
         "relu in place of softmax": "relu drops negative",
@@ -435,6 +517,9 @@ HINTS = {
         "joined into one": "three tensors are asked",
     },
     "SelfAttention": {
+        "divided by d k and by 2": "and then by 2",
+        "divided by half of d k": "divided by d_k / 2",
+        "values as wide as the model": "if d_v is None it is d_k",
         "scaled by root L": "√L",
         "weights transposed": "transposed before they mix",
         "values not mixed": "not mixed",

@@ -60,7 +60,7 @@ def cosine_by_sdpa(q, k, v, temperature):
 def cosine_by_hand(q, k, v, temperature):
     lengths = q.norm(dim=-1)[..., :, None] * k.norm(dim=-1)[..., None, :]
     scores = torch.einsum("...ld,...sd->...ls", q, k) / lengths.clamp(min=1e-9)
-    powers = (scores / temperature).exp()
+    powers = ((scores - scores.amax(-1, keepdim=True)) / temperature).exp()
     return powers @ v / powers.sum(-1, keepdim=True)
 
 
@@ -137,6 +137,28 @@ def softmax_without_dim_thought(scores):
     )
 
 
+def one_shift_for_all(scores):
+    e = torch.exp(scores - torch.max(scores))
+    p = e / e.sum(-1, keepdim=True)
+    return (torch.diag_embed(p) - p[..., None] * p[..., None, :]).norm(dim=(-2, -1))
+
+
+def powers_of_cosines(q, k, v, temperature):
+    cosines = F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT
+    e = torch.exp(cosines / temperature)
+    return e / e.sum(-1, keepdim=True) @ v
+
+
+def half_by_precedence(q, k):
+    d_k = q.shape[-1]
+    return q @ k.transpose(-2, -1) / d_k**1 / 2
+
+
+def root_by_precedence(q, k):
+    root = q.shape[-1] ** 1 / 2
+    return q @ k.transpose(-2, -1) / root
+
+
 def changes_the_scores(q, k):
     q /= q.shape[-1] ** 0.5
     return q @ k.mT
@@ -170,6 +192,11 @@ WRONG = [
         "factor in place of divisor",
         lambda d_k, var_q, var_k: 1 / math.sqrt(d_k * var_q * var_k),
     ),
+    (
+        "right_divisor",
+        "half of the variance",
+        lambda d_k, var_q, var_k: (d_k * var_q * var_k) ** 1 / 2,
+    ),
     ("right_divisor", None, lambda d_k, var_q, var_k: d_k + var_q + var_k),
     ("scaled_scores", "not divided by root d k", lambda q, k: torch.matmul(q, k.mT)),
     ("scaled_scores", "divided by d k", lambda q, k: (q / q.shape[-1]) @ k.mT),
@@ -178,6 +205,9 @@ WRONG = [
         "divided by d k",
         lambda q, k: (q / q.shape[-1] ** 0.5) @ (k / k.shape[-1] ** 0.5).mT,
     ),
+    ("scaled_scores", "by d k and by 2", half_by_precedence),
+    ("scaled_scores", "by half of d k", root_by_precedence),
+    ("scaled_scores", None, lambda q, k: (q @ k.mT / q.shape[-1] ** 0.5).squeeze()),
     ("scaled_scores", "multiplied by root d k", lambda q, k: math.sqrt(q.size(-1)) * (q @ k.mT)),
     ("scaled_scores", "divided by root of keys", lambda q, k: q @ k.mT / math.sqrt(k.size(-2))),
     ("scaled_scores", "divided by root of queries", lambda q, k: q @ k.mT / math.sqrt(q.size(-2))),
@@ -198,6 +228,8 @@ WRONG = [
     ("entropy", "softmax once more", lambda w: torch.distributions.Categorical(logits=w).entropy()),
     ("entropy", "effective number", lambda w: torch.special.entr(w).sum(-1).exp()),
     ("entropy", None, lambda w: -(w * (w + 0.1).log()).sum(-1)),  # an epsilon that is far too large
+    ("entropy", None, lambda w: torch.special.entr(w).sum(-1).squeeze()),
+    ("effective_keys", None, lambda w: torch.special.entr(w).sum(-1).squeeze().exp()),
     ("effective_keys", "entropy itself", lambda w: torch.special.entr(w).sum(-1)),
     ("effective_keys", "power of 2", lambda w: torch.exp2(torch.special.entr(w).sum(-1))),
     ("effective_keys", "weights above 0", lambda w: torch.count_nonzero(w, dim=-1).to(w.dtype)),
@@ -240,6 +272,7 @@ WRONG = [
             - p[..., None] * p[..., None, :]
         ),
     ),
+    ("gradient_norm", "maximum of all rows", one_shift_for_all),
     ("gradient_norm", None, lambda s: s.softmax(-1).amax(-1)),
     (
         "cosine_attention",
@@ -255,6 +288,17 @@ WRONG = [
         "cosine_attention",
         "multiplied by temperature",
         lambda q, k, v, t: cosine_by_sdpa(q, k, v, 1 / t),
+    ),
+    ("cosine_attention", "powers overflow", powers_of_cosines),
+    (
+        "cosine_attention",
+        "weights along dimension 1",
+        lambda q, k, v, t: F.softmax(F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT / t, 1) @ v,
+    ),
+    (
+        "cosine_attention",
+        "lengths along dimension 1",
+        lambda q, k, v, t: F.softmax(F.normalize(q) @ F.normalize(k).mT / t, dim=-1) @ v,
     ),
     ("cosine_attention", "temperature not used", lambda q, k, v, t: cosine_by_sdpa(q, k, v, 1.0)),
     (
@@ -279,7 +323,7 @@ WRONG = [
     ),
     (
         "cosine_attention",
-        "normalised over positions",  # F.normalize without dim=-1 takes dim=1
+        "normalised over positions",
         lambda q, k, v, t: (
             F.softmax(F.normalize(q, dim=-2) @ F.normalize(k, dim=-2).mT / t, -1) @ v
         ),
@@ -306,6 +350,7 @@ HINTS = {
     "right_divisor": {
         "root of d k alone": "variance 1 only",
         "root missing": "divide by its root",
+        "half of the variance": "x**1/2 is x / 2",
         "variances outside the root": "√(d_k · var_q · var_k)",
         "variances added": "the product, not the sum",
         "d k outside the root": "d_k belongs under the root",
@@ -318,6 +363,8 @@ HINTS = {
     "scaled_scores": {
         "not divided by root d k": "not divided by √d_k",
         "divided by d k": "square root is missing",
+        "by d k and by 2": "and then by 2",
+        "by half of d k": "divided by d_k / 2",
         "multiplied by root d k": "should be divided",
         "divided by root of keys": "the width, the last dimension",
         "divided by root of queries": "from the number of queries",
@@ -367,6 +414,7 @@ HINTS = {
         "norm over everything": "Jacobian of its own",
         "softmax over first dimension": "wrong dimension",
         "exponential overflows": "e^1000 overflows",
+        "maximum of all rows": "take each row's own",
     },
     "cosine_attention": {
         "not normalised": "not normalised",
@@ -379,6 +427,9 @@ HINTS = {
         "values normalised": "only the comparison",
         "normalised over positions": "a vector is a row",
         "softmax along the queries": "over the keys",
+        "weights along dimension 1": "write dim=-1",
+        "lengths along dimension 1": "unless told dim=-1",
+        "powers overflow": "exp / sum does not",
         "no softmax over cosines": "softmax is missing",
         "zero vector breaks it": "lower limit",
         "weights not applied": "multiply them with the values",
