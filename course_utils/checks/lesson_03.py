@@ -121,6 +121,8 @@ def _logits_and_dims():
         (allowed, -1),
         (half.half(), -1),
         (_normal(37, 2, 5).float() - 800, -1),
+        (1e6 + 0.01 * _normal(38, 3, 4), -1),  # all the same in float32
+        (_normal(39, 1, 3, 5), -1),
     ]
 
 
@@ -138,6 +140,14 @@ def nothing_subtracted(x, dim=-1):
 )
 def only_a_wider_format(x, dim=-1):
     return nothing_subtracted(x.double(), dim).to(x.dtype)
+
+
+@weights.mistake(
+    "calculated in float32, which has 7 digits: float64 logits that differ a little near 10⁶ "
+    "become the same; keep the dtype of x"
+)
+def calculated_in_float32(x, dim=-1):
+    return torch.softmax(x.float(), dim).to(x.dtype)
 
 
 @weights.mistake(
@@ -320,6 +330,13 @@ def dim_kept(x, dim=-1):
     return logsumexp(x, dim).unsqueeze(dim)
 
 
+@lse.mistake(
+    "squeeze() drops every dimension of size 1, also one that should stay: name it, squeeze(dim)"
+)
+def every_1_squeezed(x, dim=-1):
+    return logsumexp(x, dim).squeeze()
+
+
 @lse.mistake("one number for everything: sum along dim")
 def everything_summed(x, dim=-1):
     return logsumexp(x.flatten(), 0)
@@ -342,12 +359,15 @@ def _weights_and_gradients():
     return [(torch.softmax(x, -1), g) for x, g in pairs]
 
 
-_SHAPES = [(5,), (3, 4), (2, 3, 6), (3, 3)]
+_SHAPES = [(5,), (3, 4), (2, 3, 6), (3, 3), (1, 4)]
 
 vjp = Exercise("3.4", softmax_vjp, _weights_and_gradients)
 
 
-@vjp.mistake("that is half of it: from g, subtract first the mean of g under p, (p * g).sum()")
+@vjp.mistake(
+    "that is half of it: from g, subtract first the mean of g under p, "
+    "(p * g).sum(-1, keepdim=True)"
+)
 def mean_of_g_not_subtracted(p, g):
     return p * g
 
@@ -367,12 +387,14 @@ def sign_turned(p, g):
     return -softmax_vjp(p, g)
 
 
-@vjp.mistake("that subtracts the sum of g; its mean under p is needed, (p * g).sum()")
+@vjp.mistake(
+    "that subtracts the sum of g; its mean under p is needed, (p * g).sum(-1, keepdim=True)"
+)
 def sum_of_g_subtracted(p, g):
     return p * (g - g.sum(-1, keepdim=True))
 
 
-@vjp.mistake("that subtracts the plain mean of g; weigh it by p: (p * g).sum()")
+@vjp.mistake("that subtracts the plain mean of g; weigh it by p: (p * g).sum(-1, keepdim=True)")
 def plain_mean_subtracted(p, g):
     return p * (g - g.mean(-1, keepdim=True))
 
@@ -446,7 +468,8 @@ def _entropy_reached(answer, x, target):
 
 def _logits_and_targets():
     logits = [_normal(80, 6), 200 * _normal(81, 9), _normal(82, 5) + 1000, 0.05 * _normal(83, 8)]
-    return [(x, part * math.log(len(x))) for x in logits for part in (0.4, 0.9)]
+    at_parts = [(x, part * math.log(len(x))) for x in logits for part in (0.4, 0.9)]
+    return [*at_parts, (torch.tensor([3.0, 1, 0, -2]), 0.5)]  # float32: weights of 0 at a small T
 
 
 temperature = Exercise(
@@ -486,6 +509,19 @@ def ran_to_the_bottom(x, target):
 )
 def ran_to_the_top(x, target):
     return 1e6
+
+
+@temperature.mistake(
+    "where a weight is 0 the entropy comes out as NaN (0 · log 0), and NaN < target is false, so "
+    "the search turns away: let such a weight add 0, with torch.xlogy"
+)
+def nan_turns_the_search(x, target):
+    low, high = 1e-4, 1e4
+    for _ in range(60):
+        middle = math.sqrt(low * high)
+        p = torch.softmax(x / middle, -1)
+        low, high = (middle, high) if -(p * p.log()).sum() < target else (low, middle)
+    return middle
 
 
 @temperature.mistake("that is the target itself; look for a T whose weights have this entropy")
@@ -544,6 +580,7 @@ def _states_and_blocks():
         (far, zero + 1.25, _normal(95, 3, 6) + far[:, None]),
         (far, zero + 1.25, _normal(96, 3, 6) + far[:, None] + 900),
         (_normal(97, 3), zero + 2, half_empty),
+        (_normal(98, 1), zero[:1] + 2, _normal(99, 1, 4)),
     ]
 
 
@@ -662,6 +699,7 @@ def _parts():
         return out, lse
 
     some = [True, False, True]
+    far = torch.tensor([1000.0, -1000.0, 0.0])  # rows far apart
     return [
         (*part(100), *part(102)),
         (*part(104, shape=(2, 3, 5), d_v=4), *part(106, shape=(2, 3, 5), d_v=4)),
@@ -672,6 +710,8 @@ def _parts():
         (*emptied(*part(124), some), *part(126)),
         (*part(128), *emptied(*part(130), some)),
         (*emptied(*part(132), some), *emptied(*part(134), [True, False, False])),
+        (*part(136, shift=far), *part(138, shift=far)),
+        (*part(140, shape=(1,)), *part(142, shape=(1,))),
     ]
 
 
@@ -711,6 +751,17 @@ def logarithms_as_weights(out_a, lse_a, out_b, lse_b):
 def powers_not_shifted(out_a, lse_a, out_b, lse_b):
     a, b = lse_a.exp(), lse_b.exp()
     return _mix(out_a, a / (a + b), out_b, b / (a + b)), (a + b).log()
+
+
+@joined.mistake(
+    "all queries share one maximum: where both log-sum-exps lie far below it, both powers are 0; "
+    "take the larger of the two for each query"
+)
+def one_maximum_for_all_queries(out_a, lse_a, out_b, lse_b):
+    m = torch.maximum(lse_a, lse_b).max()
+    a, b = (lse_a - m).exp(), (lse_b - m).exp()
+    out = _mix(out_a, a, out_b, b) / (a + b)[..., None]
+    return out.nan_to_num(0.0), m + (a + b).log()
 
 
 @joined.mistake("the weighted outputs are not divided by the sum of the weights")

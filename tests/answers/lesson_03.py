@@ -256,6 +256,18 @@ def _in_double(x, dim=-1):
     return (z / z.sum(dim, keepdim=True)).to(x.dtype)
 
 
+def _in_single(x, dim=-1):
+    x = x.float()
+    z = torch.exp(x - x.max(dim, keepdim=True).values)
+    return z / z.sum(dim, keepdim=True)
+
+
+def _lse_squeezed(x, dim=-1):
+    top = x.amax(dim, keepdim=True)
+    top = top.masked_fill(top == -INF, 0)
+    return (top + (x - top).exp().sum(dim, keepdim=True).log()).squeeze()
+
+
 def _lse_unguarded(x, dim=-1):
     top = torch.max(x, dim=dim).values
     return top + torch.log(torch.exp(x - top.unsqueeze(dim)).sum(dim=dim))
@@ -287,6 +299,19 @@ def _bits(x, target):
         bits = torch.special.entr(p).sum() / math.log(2)
         low, high = (mid, high) if bits < target else (low, mid)
     return mid
+
+
+def _halving_by_log(x, target):
+    a, b = 1e-4, 1e4
+    for _ in range(60):
+        m = (a * b) ** 0.5
+        p = (x / m).softmax(-1)
+        h = -(p * p.log()).sum()
+        if h < target:
+            a = m
+        else:
+            b = m
+    return m
 
 
 def _beta(x, target):
@@ -322,6 +347,18 @@ def _merge_exp(out_a, lse_a, out_b, lse_b):
     w_a, w_b = torch.exp(lse_a), torch.exp(lse_b)
     out = (w_a[..., None] * out_a + w_b[..., None] * out_b) / (w_a + w_b)[..., None]
     return out, torch.log(w_a + w_b)
+
+
+def _merge_one_shift(out_a, lse_a, out_b, lse_b):
+    m = max(lse_a.max(), lse_b.max())
+    w_a, w_b = torch.exp(lse_a - m), torch.exp(lse_b - m)
+    s = w_a + w_b
+    out = (w_a / s)[..., None] * out_a + (w_b / s)[..., None] * out_b
+    return out.nan_to_num(0), m + s.log()
+
+
+def _merge_one_shift_and_logaddexp(out_a, lse_a, out_b, lse_b):
+    return _merge_one_shift(out_a, lse_a, out_b, lse_b)[0], torch.logaddexp(lse_a, lse_b)
 
 
 def _merge_half(out_a, lse_a, out_b, lse_b):
@@ -360,10 +397,13 @@ WRONG = [
     ("softmax", "one sum for all", _total_of_all),
     ("softmax", "only a wider format", _in_double),
     ("softmax", "logarithms returned", torch.log_softmax),
+    ("softmax", "calculated in float32", _in_single),
+    ("softmax", None, lambda x, dim=-1: torch.softmax(x, dim).squeeze()),
     ("softmax", None, lambda x, dim=-1: torch.sigmoid(x)),
     ("logsumexp", "nan for an empty row", _lse_unguarded),
     ("logsumexp", "maximum not added back", _lse_forgot_top),
     ("logsumexp", "dim kept", _lse_kept),
+    ("logsumexp", "every 1 squeezed", _lse_squeezed),
     ("logsumexp", "no maximum taken out", lambda x, dim=-1: torch.log(torch.exp(x).sum(dim))),
     ("logsumexp", "only the maximum", lambda x, dim=-1: torch.max(x, dim=dim).values),
     ("logsumexp", "always along the last", lambda x, dim=-1: torch.logsumexp(x, -1)),
@@ -372,6 +412,8 @@ WRONG = [
     ("softmax_vjp", "row means meet columns", _vjp_no_keepdim),
     ("softmax_vjp", "one mean for all rows", _vjp_dot_over_all),
     ("softmax_vjp", "sum of g subtracted", lambda p, g: p * g - p * g.sum(-1)[..., None]),
+    ("softmax_vjp", None, lambda p, g: _vjp_by_einsum(p, g).squeeze()),
+    ("temperature_for_entropy", "nan turns the search", _halving_by_log),
     ("temperature_for_entropy", "measured in bits", _bits),
     ("temperature_for_entropy", "inverse temperature", _beta),
     ("temperature_for_entropy", "searched the wrong way", _wrong_side),
@@ -382,6 +424,10 @@ WRONG = [
     ("online_update", "nan while nothing is allowed", _plain_flash),
     ("online_update", "old maximum forgotten", _only_block_max),
     ("online_update", "state swapped", lambda m, ell, x: _online_through_lse(m, ell, x)[::-1]),
+    ("online_update", None, lambda *state: [t.squeeze() for t in _online_by_joining(*state)]),
+    ("merge", "one maximum for all queries", _merge_one_shift),
+    ("merge", None, _merge_one_shift_and_logaddexp),
+    ("merge", None, lambda *parts: [t.squeeze() for t in _merge_by_rows(*parts)]),
     ("merge", "powers not shifted", _merge_exp),
     ("merge", "plain average", _merge_half),
     ("merge", "lse of the larger", _merge_max_lse),
@@ -406,6 +452,7 @@ HINTS = {
         "nothing subtracted": "subtract the largest logit",
         "only a wider format": "does not remove it",
         "one maximum for all": "take the maximum along dim",
+        "calculated in float32": "keep the dtype of x",
         "maximum along last": "the maximum is taken along the last dimension",
         "sum along last": "the sum is taken along the last dimension",
         "dim ignored": "always works along the last dimension",
@@ -433,6 +480,7 @@ HINTS = {
         "log missing": "the logarithm is missing",
         "always along the last": "always sums along the last",
         "dim kept": "still there with size 1",
+        "every 1 squeezed": "name it",
         "everything summed": "one number for everything",
         "log softmax returned": "that is the log-softmax",
     },
@@ -454,6 +502,7 @@ HINTS = {
     "temperature_for_entropy": {
         "inverse temperature": "that is 1/T",
         "measured in bits": "natural logarithm",
+        "nan turns the search": "let such a weight add 0",
         "searched the wrong way": "wrong way",
         "ran to the bottom": "raise T",
         "ran to the top": "lower T",
@@ -486,6 +535,7 @@ HINTS = {
         "outputs added": "weigh them",
         "logarithms as weights": "the shares are their softmax",
         "powers not shifted": "subtract the larger log-sum-exp",
+        "one maximum for all queries": "for each query",
         "weights not normalised": "not divided by the sum of the weights",
         "lse added": "not the sum of the two",
         "lse of the larger": "more than the larger",
