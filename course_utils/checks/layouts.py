@@ -40,7 +40,7 @@ def _misfit(module, heads):
     elif present < wanted:
         advice = "too few: assign each of the four to self in __init__, W_o included"
     else:
-        advice = "in shapes that cannot be read here: take nn.Linear for each"
+        advice = "in shapes or an order not read here: nn.Linear each, W_o last or named so"
     return (
         "expected matrices W_q, W_k, W_v and W_o (and biases, if you like) with "
         f"{wanted} entries in all, found {present}; {advice}"
