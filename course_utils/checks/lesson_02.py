@@ -1,7 +1,5 @@
 """Lesson 02's exercises: the size of scores, the right divisor, entropy, saturation."""
 
-from numbers import Real
-
 import torch
 import torch.nn.functional as F
 
@@ -94,15 +92,8 @@ def right_divisor(d_k, var_q, var_k):
     return (d_k * var_q * var_k) ** 0.5
 
 
-def _as_tensor(answer, *args):
-    """Run an answer that may return a plain number."""
-    result = answer(*args)
-    number = isinstance(result, Real) and not isinstance(result, bool)
-    return [torch.tensor(float(result), dtype=torch.float64) if number else result]
-
-
 _WIDTHS = [(64, 1.0, 1.0), (64, 4.0, 4.0), (16, 0.25, 9.0), (7, 2.0, 0.5), (128, 1 / 3, 3.0)]
-divisor = Exercise("2.2", right_divisor, lambda: _WIDTHS, run=_as_tensor)
+divisor = Exercise("2.2", right_divisor, lambda: _WIDTHS)
 
 
 @divisor.mistake("√d_k is right for entries of variance 1 only; here they have var_q and var_k")
@@ -427,7 +418,8 @@ def _scores():
         (torch.tensor([[0.0, 40, -3, 1], [9, 9, -9, -9], [5, 5, 5, 5]], dtype=torch.float64),),
         (_normal(rng, 2, 4) + 1000,),
         (_normal(rng, 2, 7, dtype=torch.float32) - 800,),
-        (torch.tensor([[320.0, 10, 0, 10]]),),
+        (torch.tensor([320.0, 10, 0, 10]),),
+        (_normal(rng, 1, 3, 4),),  # its 1 must not be squeezed away
         (torch.tensor([[1000.0, 999, 998], [-1000, -1001, -1003]]),),  # rows far apart
     ]
 

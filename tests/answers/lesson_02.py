@@ -198,6 +198,7 @@ WRONG = [
         lambda d_k, var_q, var_k: (d_k * var_q * var_k) ** 1 / 2,
     ),
     ("right_divisor", None, lambda d_k, var_q, var_k: d_k + var_q + var_k),
+    ("right_divisor", None, lambda d_k, var_q, var_k: None),
     ("scaled_scores", "not divided by root d k", lambda q, k: torch.matmul(q, k.mT)),
     ("scaled_scores", "divided by d k", lambda q, k: (q / q.shape[-1]) @ k.mT),
     (
@@ -273,6 +274,7 @@ WRONG = [
         ),
     ),
     ("gradient_norm", "maximum of all rows", one_shift_for_all),
+    ("gradient_norm", None, lambda s: gradient_norm_by_hand(s).squeeze()),
     ("gradient_norm", None, lambda s: s.softmax(-1).amax(-1)),
     (
         "cosine_attention",
