@@ -949,6 +949,7 @@ wrong_split = Exercise(
         {
             "reshaped at once, without a transpose": reshaped_at_once,
             "columns dealt out to the heads in turn": columns_dealt_out,
+            "num_heads taken for the width of a head": number_taken_for_width,
             "heads in reverse order": _from_the_last,
             "the first head's columns for every head": _first_for_all,
             "the first sequence's for every sequence": _first_sequence,
@@ -966,8 +967,8 @@ def _turned(*shape):
 
 
 @wrong_split.mistake(
-    "it looks at the shape alone, or at entries that are all equal, and not one of these bugs "
-    "changes those: compare with numbers that all differ"
+    "it looks at the shape alone, or at entries that are all equal, and most of these bugs keep "
+    "those as they should be: compare with numbers that all differ"
 )
 def shape_of_heads_alone(split_heads):
     assert split_heads(torch.ones(2, 3, 10), 5).shape == (2, 5, 3, 2)
@@ -1013,6 +1014,15 @@ def only_which_numbers(split_heads):
 def first_head_compared(split_heads):
     x = _turned(2, 3, 10)
     assert torch.equal(split_heads(x, 5)[:, 0], x[..., :2])
+
+
+@wrong_split.mistake(
+    "num_heads taken for the width of a head gets through: with as many heads as columns in a head "
+    "it is right, and a round trip undoes it; let H and d_k differ, and look at each head"
+)
+def as_many_heads_as_columns(split_heads):
+    x = _turned(2, 3, 9)
+    assert torch.equal(split_heads(x, 3), _by_slices(x, 3))
 
 
 # 5.10 catches_wrong_layer

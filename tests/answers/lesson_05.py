@@ -719,6 +719,17 @@ def _split_test_strict(split_heads):
     assert split_heads(x, 5).is_contiguous()
 
 
+def _split_test_square(split_heads):
+    x = torch.randn(2, 9, 5).mT
+    assert torch.equal(split_heads(x, 3), torch.stack(x.chunk(3, -1), 1))
+
+
+def _split_test_round_trip(split_heads):
+    x = torch.randn(2, 12, 5).mT
+    y = split_heads(x, 4)
+    assert torch.equal(y.transpose(1, 2).reshape(2, 5, 12), x)
+
+
 def _split_test_pair(split_heads):
     x = torch.randn(10, 4, 3).permute(2, 1, 0)
     assert torch.equal(split_heads(x, 2), _split_by_chunks(x, 2))
@@ -822,6 +833,8 @@ WRONG = [
     ("catches_wrong_split", "returns a verdict", _split_test_returns),
     ("catches_wrong_split", "rejects right code", _split_test_strict),
     ("catches_wrong_split", "two heads tried", _split_test_pair),
+    ("catches_wrong_split", "as many heads as columns", _split_test_square),
+    ("catches_wrong_split", "as many heads as columns", _split_test_round_trip),
     ("catches_wrong_layer", "shapes of the layer", _layer_test_shapes),
     ("catches_wrong_layer", "row sums of the layer", _layer_test_row_sums),
     ("catches_wrong_layer", "outputs compared", _layer_test_of_outputs),
@@ -936,6 +949,7 @@ HINTS = {
         "contiguous tried": "a transposed one",
         "only which numbers": "most of these bugs only move them",
         "first head compared": "compare all",
+        "as many heads as columns": "a round trip undoes it",
     },
     "catches_wrong_layer": {
         "shapes of the layer": "not one of these bugs changes a shape",
