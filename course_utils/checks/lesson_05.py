@@ -294,6 +294,12 @@ class divided_by_root_d_model(_Layer):
         return attention(q, k, v, mask, scale=(q.shape[-1] * self.num_heads) ** -0.5)
 
 
+@layer.mistake("the scores are divided by √num_heads: a head's scores are sums over d_k products")
+class divided_by_root_num_heads(_Layer):
+    def mix(self, q, k, v, mask):
+        return attention(q, k, v, mask, scale=self.num_heads**-0.5)
+
+
 @layer.mistake("the scores of the heads are not divided by √d_k")
 class not_divided(_Layer):
     def mix(self, q, k, v, mask):
@@ -338,6 +344,14 @@ class softmax_over_the_heads_mended(_Layer):
 class mask_not_used(_Layer):
     def mix(self, q, k, v, mask):
         return attention(q, k, v)
+
+
+@layer.mistake(
+    "right, unless each head has a mask of its own, (B, H, L, S): head 0's is used for all"
+)
+class mask_of_the_first_head(_Layer):
+    def mix(self, q, k, v, mask):
+        return attention(q, k, v, mask[:, :1] if mask is not None and mask.ndim == 4 else mask)
 
 
 @layer.mistake("the mask is turned around: True = may attend")
@@ -1034,7 +1048,7 @@ def catches_wrong_layer(MultiHeadAttention):
     _normal(layer.parameters(), None)
     query = torch.randn(2, 4, 12)
     key, value = torch.randn(2, 2, 5, 12)
-    mask = torch.rand(2, 1, 4, 5) < 0.5
+    mask = torch.rand(2, 3, 4, 5) < 0.5
     mask[..., 0] = True
     expected = _Layer.forward(_like(layer), query, key, value, mask)
     for got, right in zip(layer(query, key, value, mask), expected, strict=True):
@@ -1124,6 +1138,7 @@ wrong_layer = Exercise(
             "heads cut without a transpose": cut_without_transpose,
             "heads merged without a transpose": joined_without_transpose,
             "divided by √d_model": divided_by_root_d_model,
+            "divided by √num_heads": divided_by_root_num_heads,
             "softmax over the heads": softmax_over_the_heads,
             "the first head's weights for all": _FirstHeadsWeights,
             "values made from key": values_made_from_key,
@@ -1132,6 +1147,7 @@ wrong_layer = Exercise(
             "mask after softmax": weights_masked_late,
             "a causal mask whatever the mask says": _OwnCausalMask,
             "the first sequence's mask for all": _FirstSequencesMask,
+            "head 0's mask for all heads": mask_of_the_first_head,
             "W_o left out": merged_heads_not_projected,
             "the bias of W_o left out": _NoBias,
             "right output, but the mean of all heads' weights for each": _MeanWeightsReturned,
@@ -1142,9 +1158,9 @@ wrong_layer = Exercise(
 
 
 def _tried(B=2, L=4, S=5, causal=False):
-    """Return query (B, L, 12), key and value (B, S, 12) and a mask (B, 1, L, S)."""
+    """Return query (B, L, 12), key and value (B, S, 12) and a mask (B, 3, L, S)."""
     torch.manual_seed(3)
-    mask = torch.rand(B, 1, L, S) < 0.5
+    mask = torch.rand(B, 3, L, S) < 0.5
     mask[..., 0] = True
     if causal:
         mask = causal_mask(L, S)
@@ -1153,7 +1169,7 @@ def _tried(B=2, L=4, S=5, causal=False):
 
 def _compare(MultiHeadAttention, query, key, value, mask, num_heads=3, items=(0, 1), biases=True):
     """Compare a layer with a right one; ``items`` are 0, the output, and 1, the weights."""
-    layer = MultiHeadAttention(12, num_heads)
+    layer = MultiHeadAttention(query.shape[-1], num_heads)
     _normal(layer.parameters(), None)
     if not biases:
         nn.init.zeros_(layer.W_o.bias)
@@ -1186,7 +1202,14 @@ def no_mask_tried(MultiHeadAttention):
 
 @wrong_layer.mistake("it tries one head, where most bugs of heads are right; try several")
 def layer_of_one_head(MultiHeadAttention):
-    _compare(MultiHeadAttention, *_tried(), num_heads=1)
+    query, key, value, mask = _tried()
+    _compare(MultiHeadAttention, query, key, value, mask[:, :1], num_heads=1)
+
+
+@wrong_layer.mistake("it has as many heads as columns in a head: division by √num_heads is right")
+def square_heads_tried(MultiHeadAttention):
+    *inputs, mask = _tried()
+    _compare(MultiHeadAttention, *(x[..., :9] for x in inputs), mask)
 
 
 @wrong_layer.mistake(
@@ -1223,6 +1246,14 @@ def zero_bias_tried(MultiHeadAttention):
 def one_mask_for_the_batch(MultiHeadAttention):
     query, key, value, mask = _tried()
     _compare(MultiHeadAttention, query, key, value, mask[:1])
+
+
+@wrong_layer.mistake(
+    "its mask is the same for all heads: 5.3 also takes (B, H, L, S), one for each; let it differ"
+)
+def one_mask_for_all_heads(MultiHeadAttention):
+    query, key, value, mask = _tried()
+    _compare(MultiHeadAttention, query, key, value, mask[:, :1])
 
 
 @wrong_layer.mistake(

@@ -401,11 +401,11 @@ def _layer_test_by_oracle(MultiHeadAttention):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
 
 
-def _layer_test_by_formula(MultiHeadAttention):
-    layer = MultiHeadAttention(6, 3).double()
+def _layer_test_by_formula(MultiHeadAttention, d_model=6, masks=3):
+    layer = MultiHeadAttention(d_model, 3).double()
     nn.init.ones_(layer.W_o.bias)
-    q, k, v = (torch.randn(2, n, 6).double() for n in (4, 5, 5))
-    mask = torch.rand(2, 1, 4, 5) < 0.5
+    q, k, v = (torch.randn(2, n, d_model).double() for n in (4, 5, 5))
+    mask = torch.rand(2, masks, 4, 5) < 0.5
     mask[..., -1] = True
     heads = [_split_by_loops(W(x), 3) for W, x in [(layer.W_q, q), (layer.W_k, k), (layer.W_v, v)]]
     out, weights = _attend(*heads, mask)
@@ -489,6 +489,19 @@ class WholeWidthScale(LayerByName):
         q, k, v = (_split_by_chunks(x, self.h) for x in (q, self.k_proj(key), self.v_proj(value)))
         out, weights = _attend(q, k, v, mask)
         return self.out_proj(_merge_by_cat(out)), weights
+
+
+class HeadsForWidth(LayerByName):
+    def forward(self, query, key, value, mask=None):
+        parts = self.q_proj(query), self.k_proj(key), self.v_proj(value)
+        q, k, v = (_split_by_chunks(x, self.h) for x in parts)
+        out, weights = _attend(q * (q.shape[-1] / self.h) ** 0.5, k, v, mask)
+        return self.out_proj(_merge_by_cat(out)), weights
+
+
+class OneMask(ListOfHeads):
+    def own(self, mask, h):
+        return super().own(mask, 0)
 
 
 class FusedScrambled(FusedByRole):
@@ -757,9 +770,17 @@ def _layer_test_of_outputs(MultiHeadAttention):
         nn.init.normal_(own.bias)
         setattr(right, theirs, own)
     q, k, v = torch.randn(3, 4, 8), torch.randn(3, 5, 8), torch.randn(3, 5, 8)
-    mask = torch.rand(3, 1, 4, 5) < 0.5
+    mask = torch.rand(3, 2, 4, 5) < 0.5
     mask[..., 1] = True
     assert torch.allclose(layer(q, k, v, mask)[0], right(q, k, v, mask)[0], atol=1e-4)
+
+
+def _layer_test_square(MultiHeadAttention):
+    _layer_test_by_formula(MultiHeadAttention, d_model=9)
+
+
+def _layer_test_shared_mask(MultiHeadAttention):
+    _layer_test_by_formula(MultiHeadAttention, masks=1)
 
 
 def _layer_test_wrong_oracle(MultiHeadAttention):
@@ -779,6 +800,8 @@ WRONG = [
     ("merge_heads", "transposed only", lambda x: x.permute(0, 2, 1, 3)),
     ("merge_heads", None, lambda x: 2 * _merge_by_cat(x)),
     ("MultiHeadAttention", "divided by root d model", WholeWidthScale),
+    ("MultiHeadAttention", "divided by root num heads", HeadsForWidth),
+    ("MultiHeadAttention", "mask of the first head", OneMask),
     ("MultiHeadAttention", "cut without transpose", FusedScrambled),
     ("MultiHeadAttention", "joined without transpose", MergedByReshape),
     ("MultiHeadAttention", "cut and joined without transpose", ReshapedBothWays),
@@ -838,6 +861,8 @@ WRONG = [
     ("catches_wrong_layer", "shapes of the layer", _layer_test_shapes),
     ("catches_wrong_layer", "row sums of the layer", _layer_test_row_sums),
     ("catches_wrong_layer", "outputs compared", _layer_test_of_outputs),
+    ("catches_wrong_layer", "square heads tried", _layer_test_square),
+    ("catches_wrong_layer", "one mask for all heads", _layer_test_shared_mask),
     ("catches_wrong_layer", "rejects right code", _layer_test_wrong_oracle),
 ]
 
@@ -867,6 +892,8 @@ HINTS = {
         "joined without transpose": "transpose back",
         "cut and joined without transpose": "both times",
         "divided by root d model": "so √d_k",
+        "divided by root num heads": "divided by √num_heads",
+        "mask of the first head": "used for all",
         "not divided": "not divided by √d_k",
         "one softmax for all": "a softmax of its own",
         "softmax over the heads": "dim=-1",
@@ -956,12 +983,14 @@ HINTS = {
         "row sums of the layer": "look at the output too",
         "no mask tried": "all bugs of masking",
         "layer of one head": "try several",
+        "square heads tried": "division by √num_heads is right",
         "self attention tried": "hand over three",
         "causal mask tried": "makes its own causal mask",
         "weights compared": "the weights alone",
         "outputs compared": "the output alone",
         "zero bias tried": "draw it at random",
         "one mask for the batch": "let it differ in the batch",
+        "one mask for all heads": "one for each; let it differ",
         "only causality tried": "compare with a right layer too",
     },
 }
