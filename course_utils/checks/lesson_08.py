@@ -541,7 +541,17 @@ def _stacks_and_thresholds():
     few, many = _weights(rng, 2, 3, 5, 7), _weights(rng, 4, 3, 6, 4)
     even = torch.full((2, 2, 3, 4), 0.25)
     own = float(few[1, 2].max())  # itself counts
-    return [(few, 0.3), (many, 0.6), (few, own), (many, 0.95), (even, 0.25), (few, 0.0)]
+    causal = few[..., :5].tril()
+    causal = causal / causal.sum(dim=-1, keepdim=True)
+    return [
+        (few, 0.3),
+        (causal, 0.5),
+        (many, 0.6),
+        (few, own),
+        (many, 0.95),
+        (even, 0.25),
+        (few, 0.0),
+    ]
 
 
 stories = Exercise("8.7", share_of_stories, _stacks_and_thresholds)
@@ -580,6 +590,14 @@ def share_of_heads(weights, shown):
 @stories.mistake("that is the share of pairs that no head shows")
 def share_without(weights, shown):
     return 1 - share_of_stories(weights, shown)
+
+
+@stories.mistake(
+    "pairs that no head gives any weight, as masked ones, are left out; *all* pairs count"
+)
+def masked_pairs_left_out(weights, shown):
+    best = weights.amax(dim=(0, 1))
+    return (best[best > 0] >= shown).double().mean()
 
 
 @stories.mistake("only queries are counted, by their largest weight; count pairs")

@@ -348,6 +348,11 @@ def _stories_mean(weights, shown):
     return (weights.mean((0, 1)) >= shown).float().mean()
 
 
+def _stories_without_masked(weights, shown):
+    seen = (weights > 0).flatten(0, 1).any(0)
+    return ((weights >= shown).flatten(0, 1).any(0) & seen).sum() / seen.sum()
+
+
 def _stories_summed(weights, shown):
     return (weights >= shown).any(0).any(0).sum()
 
@@ -387,6 +392,7 @@ WRONG = [
     ("cherry_picked", "query and key exchanged", _picked_key_first),
     ("share_of_stories", "share of weights", _stories_entries),
     ("share_of_stories", "heads averaged", _stories_mean),
+    ("share_of_stories", "masked pairs left out", _stories_without_masked),
     ("share_of_stories", "number of pairs", _stories_counted),
     ("share_of_stories", "number of pairs", _stories_summed),
 ]
@@ -470,5 +476,6 @@ HINTS = {
         "share of heads": "share of pairs is asked",
         "share without": "no head shows",
         "share of queries": "count pairs",
+        "masked pairs left out": "*all* pairs count",
     },
 }
