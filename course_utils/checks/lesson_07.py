@@ -547,16 +547,17 @@ def copying_score(E, W_v, W_o, U):
 
 
 def _circuits():
-    rng = torch.Generator().manual_seed(3)
+    rng = torch.Generator().manual_seed(95)
 
     def probe(V, d_model, d_k, strength):
         def normal(*shape):
             return torch.randn(*shape, generator=rng)
 
         E, W_v, W_o = normal(V, d_model), normal(d_model, d_k), normal(d_k, d_model)
-        # between noise and a perfect copy, so that some tokens are copied; biased logits, so that
-        # rows and columns differ
-        U = strength * torch.linalg.pinv(E @ W_v @ W_o) + normal(d_model, V) / 40
+        # between noise and a perfect copy, so that some tokens are copied, and of the first three
+        # the opposite; biased logits, so that rows and columns differ
+        factors = torch.where(torch.arange(V) < 3, -2, 1)
+        U = strength * torch.linalg.pinv(E @ W_v @ W_o) * factors + normal(d_model, V) / 40
         return E, W_v, W_o, U + 0.02 * normal(V)
 
     return [probe(9, 7, 5, 0.3), probe(12, 10, 6, 0.4), probe(7, 8, 5, 0.2), probe(15, 8, 4, 0.5)]
@@ -592,6 +593,11 @@ def raised_at_all(E, W_v, W_o, U):
 @copying.mistake("the head is left out: E U alone; what it moves goes through W_v and W_o")
 def head_left_out(E, W_v, W_o, U):
     return ((E @ U).argmax(dim=-1) == torch.arange(len(E))).double().mean()
+
+
+@copying.mistake("E.T is taken for U: what a token carries becomes logits through U")
+def embeddings_for_logits(E, W_v, W_o, U):
+    return copying_score(E, W_v, W_o, E.T)
 
 
 @copying.mistake("largest in size: a logit that is pushed down far is not raised; leave the sign")

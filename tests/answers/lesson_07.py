@@ -438,6 +438,11 @@ def _copying_positive(E, W_v, W_o, U):
     return sum(float(effect[t, t]) > 0 for t in range(len(E))) / len(E)
 
 
+def _copying_tied(E, W_v, W_o, U):
+    best = torch.einsum("td,de,ef,vf->tv", E, W_v, W_o, E).max(-1).indices
+    return sum(int(b) == t for t, b in enumerate(best)) / len(E)
+
+
 WRONG = [
     ("repeat_pattern", "tokens stutter", _repeat_interleaved),
     ("repeat_pattern", "whole periods only", _repeat_floor),
@@ -480,6 +485,8 @@ WRONG = [
     ("copying_score", "number of copied", _copying_count),
     ("copying_score", "number of copied", _copying_sum),
     ("copying_score", "raised at all", _copying_positive),
+    ("copying_score", "embeddings for logits", _copying_tied),
+    ("copying_score", None, lambda E, W_v, W_o, U: 0.0),
 ]
 
 HINTS = {
@@ -558,6 +565,7 @@ HINTS = {
         "number of copied": "the score is their share",
         "raised at all": "no other one more",
         "head left out": "goes through W_v and W_o",
+        "embeddings for logits": "E.T is taken for U",
         "largest in size": "leave the sign",
         "smallest logit": "asked is the largest",
     },
