@@ -869,12 +869,18 @@ def keys_alone(B, S, layers, d_model, num_heads, num_kv_heads, bytes_each):
     return B * S * layers * num_kv_heads * (d_model // num_heads) * bytes_each
 
 
-@caching.mistake("a key head for each query head is counted; num_kv_heads of them are kept")
+@caching.mistake(
+    "a key head for each query head is counted, but num_kv_heads of them are kept; or their width "
+    "is taken as d_model / num_kv_heads, but it is d_model / num_heads"
+)
 def all_query_heads_kept(B, S, layers, d_model, num_heads, num_kv_heads, bytes_each):
     return 2 * B * S * layers * d_model * bytes_each
 
 
-@caching.mistake("the width of a head is d_model / num_heads, however few key heads there are")
+@caching.mistake(
+    "the width of a head is d_model / num_heads, however few key heads there are; and if you "
+    "counted num_heads / num_kv_heads heads, that is a group: num_kv_heads are kept"
+)
 def width_by_key_heads(B, S, layers, d_model, num_heads, num_kv_heads, bytes_each):
     return 2 * B * S * layers * d_model // num_kv_heads * bytes_each
 

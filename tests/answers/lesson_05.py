@@ -850,6 +850,16 @@ WRONG = [
     ("grouped_attention", "grouped output alone", lambda *qkv: _grouped_by_loop(*qkv)[0]),
     ("kv_cache_bytes", "keys alone", lambda B, S, n, d, H, G, b: B * S * n * G * d // H * b),
     ("kv_cache_bytes", "all query heads kept", lambda B, S, n, d, H, G, b: 2 * B * S * n * d * b),
+    (
+        "kv_cache_bytes",
+        "all query heads kept",
+        lambda B, S, n, d, H, G, b: 2 * B * S * n * G * (d // G) * b,
+    ),
+    (
+        "kv_cache_bytes",
+        "width by key heads",
+        lambda B, S, n, d, H, G, b: 2 * B * S * n * (H // G) * (d // H) * b,
+    ),
     ("kv_cache_bytes", "bits counted", lambda B, S, n, d, H, G, b: 16 * B * S * n * G * d // H * b),
     ("catches_wrong_split", "shape of heads alone", _split_test_shape),
     ("catches_wrong_split", "contiguous tried", _split_test_contiguous),
