@@ -340,6 +340,13 @@ class softmax_over_the_heads_mended(_Layer):
         return weights @ v, weights
 
 
+@layer.mistake("softmax runs over the queries: the weights over the keys must sum to 1, dim=-1")
+class softmax_over_the_queries(_Layer):
+    def mix(self, q, k, v, mask):
+        weights = attention(k, q, q, None if mask is None else mask.mT)[1].mT
+        return weights @ v, weights
+
+
 @layer.mistake("the mask is not used")
 class mask_not_used(_Layer):
     def mix(self, q, k, v, mask):
@@ -474,6 +481,14 @@ def every_head_full_width(d_model, num_heads, bias=True):
 def one_head_counted(d_model, num_heads, bias=True):
     d_k = d_model // num_heads
     return 4 * d_model * d_k + (3 * d_k + d_model if bias else 0)
+
+
+@counting.mistake(
+    "W_q, W_k and W_v are counted for one head: they make queries, keys, values of all"
+)
+def inputs_of_one_head(d_model, num_heads, bias=True):
+    d_k = d_model // num_heads
+    return 3 * (d_model + bias) * d_k + (d_model + bias) * d_model
 
 
 @counting.mistake("W_o is missing: four matrices, not three")
@@ -651,15 +666,17 @@ def without_head(layer, x, head):
     return _without(layer, x, head)
 
 
-def _heads(layer, x):
+def _heads(layer, x, scale=None):
     """Return what each head hands over (..., H, L, d_k) and its rows of W_o (H, d_k, d_model)."""
     q, k, v = (shared.split_heads(W(x), layer.num_heads) for W in (layer.W_q, layer.W_k, layer.W_v))
-    return attention(q, k, v)[0], layer.W_o.weight.T.unflatten(0, (layer.num_heads, -1))
+    return attention(q, k, v, scale=scale)[0], layer.W_o.weight.T.unflatten(
+        0, (layer.num_heads, -1)
+    )
 
 
-def _without(layer, x, head, keep=None):
+def _without(layer, x, head, keep=None, scale=None):
     """Return the layer's output with each head's part times ``keep`` (H,)."""
-    heads, blocks = _heads(layer, x)
+    heads, blocks = _heads(layer, x, scale)
     if keep is None:
         keep = (torch.arange(layer.num_heads) != head).to(x.dtype)
     parts = (heads @ blocks) * keep[:, None, None]  # (..., H, L, d_model)
@@ -694,6 +711,11 @@ ablating = Exercise(
 @ablating.mistake("that is the whole output: nothing is taken away")
 def nothing_taken_away(layer, x, head):
     return layer(x, x, x)[0]
+
+
+@ablating.mistake("the scores of the other heads are not divided by √d_k, as the layer does")
+def ablated_not_scaled(layer, x, head):
+    return _without(layer, x, head, scale=1.0)
 
 
 @ablating.mistake("that is the part of this head alone: the others are wanted, without it")

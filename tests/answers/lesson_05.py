@@ -547,6 +547,17 @@ class SoftmaxOverHeads(LayerByName):
         return self.out_proj(_merge_by_cat(weights @ v)), weights
 
 
+class SoftmaxOverQueries(LayerByName):
+    def forward(self, query, key, value, mask=None):
+        parts = self.q_proj(query), self.k_proj(key), self.v_proj(value)
+        q, k, v = (_split_by_permute(x, self.h) for x in parts)
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        if mask is not None:
+            scores = torch.where(mask, scores, -INF)
+        weights = torch.softmax(scores, dim=2)
+        return self.out_proj(_merge_by_cat(weights @ v)), weights
+
+
 class OnlyQuery(LayerByName):
     def forward(self, query, key, value, mask=None):
         return super().forward(query, query, query, mask)
@@ -610,6 +621,12 @@ class NotALayer:
         pass
 
 
+def _count_inputs_of_one_head(d_model, num_heads, bias=True):
+    d_k = d_model // num_heads
+    layers = [nn.Linear(d_model, d_k, bias) for _ in range(3)] + [nn.Linear(d_model, d_model, bias)]
+    return sum(p.numel() for layer in layers for p in layer.parameters())
+
+
 def _copy_transposed(theirs, ours):
     q, k, v = theirs.in_proj_weight.T.chunk(3, dim=1)
     ours.W_q.weight.data.copy_(q)
@@ -662,6 +679,14 @@ def _copy_weights_only(theirs, ours):
 def _copy_into_theirs(theirs, ours):
     joined = torch.cat([ours.W_q.weight, ours.W_k.weight, ours.W_v.weight])
     theirs.in_proj_weight.data.copy_(joined)
+
+
+def _ablate_without_scale(layer, x, head):
+    parts = [layer.W_q(x), layer.W_k(x), layer.W_v(x)]
+    q, k, v = (_split_by_chunks(part, layer.num_heads) for part in parts)
+    out = torch.softmax(q @ k.mT, dim=-1) @ v
+    out = torch.stack([out[:, h] * (h != head) for h in range(layer.num_heads)], dim=1)
+    return layer.W_o(_merge_by_cat(out))
 
 
 def _ablate_for_good(layer, x, head):
@@ -807,6 +832,7 @@ WRONG = [
     ("MultiHeadAttention", "cut and joined without transpose", ReshapedBothWays),
     ("MultiHeadAttention", "heads dealt out and collected", EveryHthColumn),
     ("MultiHeadAttention", "softmax over the heads mended", SoftmaxOverHeads),
+    ("MultiHeadAttention", "softmax over the queries", SoftmaxOverQueries),
     ("MultiHeadAttention", "only query used", OnlyQuery),
     ("MultiHeadAttention", "not a class", LayerByName(12, 3)),
     ("MultiHeadAttention", "not a class", _attend),
@@ -825,6 +851,7 @@ WRONG = [
     ("count_parameters", "output not counted", lambda d, H, bias=True: 3 * d * (d + bias)),
     ("count_parameters", "every head full width", lambda d, H, bias=True: 4 * H * d * (d + bias)),
     ("count_parameters", "biases not counted", lambda d, H, bias=True: (2 * d) ** 2),
+    ("count_parameters", "inputs of one head", _count_inputs_of_one_head),
     ("count_parameters", None, lambda d, H, bias=True: d),
     ("copy_weights", "weights transposed", _copy_transposed),
     ("copy_weights", "only inputs transposed", _copy_inputs_transposed),
@@ -843,6 +870,7 @@ WRONG = [
     ("without_head", "rows in place of columns", _ablate_a_row_of_a_copy),
     ("without_head", "head made uniform", _ablate_query_weights),
     ("without_head", "bias of the values left", _ablate_value_weights),
+    ("without_head", "ablated not scaled", _ablate_without_scale),
     ("without_head", "nothing taken away", lambda layer, x, head: layer(x, x, x)[0]),
     ("without_head", "counted from one", lambda layer, x, head: _ablate_a_copy(layer, x, head - 1)),
     ("grouped_attention", "key heads take turns", _grouped_repeat),
@@ -908,6 +936,7 @@ HINTS = {
         "one softmax for all": "a softmax of its own",
         "softmax over the heads": "dim=-1",
         "softmax over the heads mended": "what NaN the mask makes",
+        "softmax over the queries": "over the queries",
         "mask not used": "the mask is not used",
         "mask turned around": "True = may attend",
         "weights masked late": "heard in the denominator",
@@ -924,6 +953,7 @@ HINTS = {
     "count_parameters": {
         "every head full width": "d_model / H columns",
         "one head counted": "there are H of them",
+        "inputs of one head": "for one head",
         "output not counted": "four matrices, not three",
         "biases not counted": "the biases are missing",
         "biases always counted": "look at bias",
@@ -946,6 +976,7 @@ HINTS = {
     },
     "without_head": {
         "nothing taken away": "the whole output",
+        "ablated not scaled": "not divided by √d_k",
         "that head alone": "this head alone",
         "counted from one": "heads count from 0",
         "bias lost": "it belongs to no head",
