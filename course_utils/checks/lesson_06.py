@@ -117,6 +117,14 @@ def powers_from_the_old_maximum(m, ell, out, scores, v):
     return _updated(m, ell, out, scores, v, p=(scores - m[..., None]).exp())
 
 
+@update.mistake(
+    "the new powers are measured from this tile's own maximum: subtract the new m, of all tiles"
+)
+def powers_from_the_tiles_maximum(m, ell, out, scores, v):
+    top = scores.amax(dim=-1, keepdim=True)
+    return _updated(m, ell, out, scores, v, p=(scores - top.masked_fill(top == -INF, 0)).exp())
+
+
 @update.mistake("the new powers are e^score: subtract the new maximum first, 1000 would overflow")
 def maximum_not_subtracted(m, ell, out, scores, v):
     return _updated(m, ell, out, scores, v, p=scores.exp())
@@ -151,6 +159,14 @@ def nan_for_a_blind_query(m, ell, out, scores, v):
     m_new = torch.maximum(m, scores.amax(dim=-1))
     p, shrink = (scores - m_new[..., None]).exp(), (m - m_new).exp()
     return m_new, ell * shrink + p.sum(dim=-1), out * shrink[..., None] + p @ v
+
+
+@update.mistake(
+    "right, but for a query that has met nothing it may see: with -1e9 in place of −∞ its powers "
+    "are e^0 = 1; keep −∞, and subtract 0 in that case"
+)
+def finite_in_place_of_infinity(m, ell, out, scores, v):
+    return tile_update(m.clamp(min=-1e9), ell, out, scores.clamp(min=-1e9), v)
 
 
 # 6.2 flash_forward
@@ -235,6 +251,12 @@ def _tiled(q, k, v, block_q, block_k, scores_of=None, step=None, finish=None):
 @forward.mistake("O is not divided by ℓ: after the last tile each row still has to be")
 def never_divided(q, k, v, block_q, block_k):
     return _tiled(q, k, v, block_q, block_k, finish=lambda m, ell, out: (out, m + ell.log()))
+
+
+@forward.mistake("O is divided by ℓ after every tile: divide once, after the last")
+def divided_in_the_loop(q, k, v, block_q, block_k):
+    finish = lambda m, ell, out: (out, m + ell.log())  # noqa: E731
+    return _tiled(q, k, v, block_q, block_k, step=divided_at_every_tile, finish=finish)
 
 
 @forward.mistake("the scores are not divided by √d_k")
@@ -406,6 +428,15 @@ def own_key_forgotten(L, block_q, block_k):
 
 
 @visit.mistake(
+    "a query sees its own key too: that counts for both numbers, keys up to i, not i - 1"
+)
+def own_key_not_seen(L, block_q, block_k):
+    whole = own_key_forgotten(L, block_q, block_k)[:, 0]
+    seen = lambda i, rows: len(blocks(rows.stop - 1, block_k))  # noqa: E731
+    return torch.stack([whole, _visits(L, block_q, block_k, visited=seen)[:, 1]], dim=1)
+
+
+@visit.mistake(
     "a short last block of keys is whole as soon as its own last key is seen: it ends at L, not at "
     "a multiple of block_k"
 )
@@ -466,7 +497,7 @@ def _causal_tilings():
         (12, 12, 4, 3),
         (11, 11, 3, 4),
         (5, 13, 2, 3),
-        (9, 10, 4, 3),
+        (8, 10, 4, 3),
         (6, 6, 8, 8),
     ]
     return [
@@ -551,6 +582,19 @@ def skipped_by_the_first_query(q, k, v, block_q, block_k):
 
     def allowed(rows, columns):
         return allowed_at[rows, columns] & (columns.start <= rows.start + offset)
+
+    return _masked_tiles(q, k, v, block_q, block_k, allowed)
+
+
+@causal.mistake(
+    "the mask is right, but where to stop forgets S − L: the queries are the last L tokens, and "
+    "the tiles to skip begin that much later"
+)
+def skipped_without_the_offset(q, k, v, block_q, block_k):
+    allowed_at = causal_mask(q.shape[-2], k.shape[-2])
+
+    def allowed(rows, columns):
+        return allowed_at[rows, columns] & (columns.start < rows.start + block_q)
 
     return _masked_tiles(q, k, v, block_q, block_k, allowed)
 
@@ -1175,3 +1219,22 @@ def key_gradient_scaled_twice(q, k, v, d_out, lse, delta):
 def delta_outside_the_brackets(q, k, v, d_out, lse, delta):
     p = (q @ k.mT * q.shape[-1] ** -0.5 - lse[..., None]).exp()
     return _gradients(q, k, v, d_out, lse, delta, p=p, minus=delta[..., None] / p)
+
+
+@gradients.mistake("dS is dP − δ there: P is missing, dS = P ∘ (dP − δ)")
+def weights_missing(q, k, v, d_out, lse, delta):
+    d_scores = (d_out @ v.mT - delta[..., None]) * q.shape[-1] ** -0.5
+    return d_scores @ k, d_scores.mT @ q, tile_gradients(q, k, v, d_out, lse, delta)[2]
+
+
+@gradients.mistake("dV = Pᵀ dO: values are mixed by the weights, so by P and not by dS")
+def values_by_score_gradients(q, k, v, d_out, lse, delta):
+    p = (q @ k.mT * q.shape[-1] ** -0.5 - lse[..., None]).exp()
+    d_scores = p * (d_out @ v.mT - delta[..., None])
+    return *tile_gradients(q, k, v, d_out, lse, delta)[:2], d_scores.mT @ d_out
+
+
+@gradients.mistake("dQ and dK are exchanged: dS k has a row for each query, dSᵀ q one for each key")
+def query_and_key_gradients_exchanged(q, k, v, d_out, lse, delta):
+    d_q, d_k, d_v = tile_gradients(q, k, v, d_out, lse, delta)
+    return d_k, d_q, d_v

@@ -267,6 +267,38 @@ def _largest_of_the_tile(m, ell, out, scores, v):
     return m2, ell * old + p.sum(-1), out * old[..., None] + p @ v
 
 
+def _from_the_tiles_top(m, ell, out, scores, v):
+    m2 = torch.maximum(m, scores.amax(-1))
+    safe = torch.where(m2 == -INF, 0.0, m2)
+    e = torch.exp(scores - scores.amax(-1, keepdim=True).clamp(min=-1e300))
+    old = torch.exp(m - safe)
+    return m2, ell * old + e.sum(-1), out * old[..., None] + e @ v
+
+
+def _minus_a_billion(m, ell, out, scores, v):
+    scores = torch.where(scores == -INF, -1e9, scores)
+    m = torch.where(m == -INF, -1e9, m)
+    m2 = torch.maximum(m, scores.max(-1)[0])
+    e, old = torch.exp(scores - m2[..., None]), torch.exp(m - m2)
+    return m2, ell * old + e.sum(-1), out * old[..., None] + e @ v
+
+
+def _divides_in_the_loop(q, k, v, block_q, block_k):
+    outs, lses = [], []
+    for qi in q.split(block_q, -2):
+        m = torch.full(qi.shape[:-1], -INF)
+        ell = out = 0
+        for kj, vj in zip(k.split(block_k, -2), v.split(block_k, -2), strict=True):
+            s = qi @ kj.mT / q.shape[-1] ** 0.5
+            top = torch.maximum(m, s.amax(-1))
+            e, old = torch.exp(s - top[..., None]), torch.exp(m - top)
+            m, ell, out = top, ell * old + e.sum(-1), out * old[..., None] + e @ vj
+            out = out / ell[..., None]
+        outs.append(out)
+        lses.append(m + ell.log())
+    return torch.cat(outs, -2), torch.cat(lses, -1)
+
+
 def _all_at_once(q, k, v, block_q, block_k):
     s = q @ k.mT / q.shape[-1] ** 0.5
     return s.softmax(-1) @ v, s.logsumexp(-1)
@@ -349,6 +381,13 @@ def _both_by_division(L, block_q, block_k):
     return torch.stack([(i + 1) // block_k, (i + block_q + block_k - 1) // block_k], 1)
 
 
+def _strict_visits(L, block_q, block_k):
+    rows = [row.split(block_k, 1) for row in torch.ones(L, L).tril(-1).split(block_q, 0)]
+    return torch.tensor(
+        [[sum(bool(f(t)) for t in row) for f in (torch.all, torch.any)] for row in rows]
+    )
+
+
 def _masked_first(L, block_q, block_k):
     rows = _visits_pair_by_pair(L, block_q, block_k)
     return torch.stack([rows[:, 1] - rows[:, 0], rows[:, 1]], 1)
@@ -393,6 +432,18 @@ def _by_position(s, i, j):
 
 def _break_by_the_first(q, k, v, block_q, block_k):
     begins = lambda j, first, last: j <= first  # noqa: E731
+    return _causal_tiles(q, k, v, block_q, block_k, begins, _by_position)
+
+
+def _break_without_offset(q, k, v, block_q, block_k):
+    offset = k.shape[-2] - q.shape[-2]
+    begins = lambda j, first, last: j <= last - offset  # noqa: E731
+    return _causal_tiles(q, k, v, block_q, block_k, begins, _by_position)
+
+
+def _break_by_whole_blocks(q, k, v, block_q, block_k):
+    offset = k.shape[-2] - q.shape[-2]
+    begins = lambda j, first, last: not j > first - offset + block_q - 1  # noqa: E731
     return _causal_tiles(q, k, v, block_q, block_k, begins, _by_position)
 
 
@@ -603,6 +654,27 @@ def _without_brackets(q, k, v, d_out, lse, delta):
     return ds @ k * scale, ds.mT @ q * scale, p.mT @ d_out
 
 
+def _values_by_ds(q, k, v, d_out, lse, delta):
+    scale = q.shape[-1] ** -0.5
+    p = (q @ k.mT * scale - lse[..., None]).exp()
+    ds = p * (d_out @ v.mT - delta[..., None])
+    return ds @ k * scale, ds.mT @ q * scale, ds.mT @ d_out
+
+
+def _no_weights(q, k, v, d_out, lse, delta):
+    scale = q.shape[-1] ** -0.5
+    p = (q @ k.mT * scale - lse[..., None]).exp()
+    ds = d_out @ v.mT - delta[..., None]
+    return ds @ k * scale, ds.mT @ q * scale, p.mT @ d_out
+
+
+def _keys_first(q, k, v, d_out, lse, delta):
+    scale = q.shape[-1] ** -0.5
+    p = (q @ k.mT * scale - lse[..., None]).exp()
+    ds = scale * p * (d_out @ v.mT - delta[..., None])
+    return ds.mT @ q, ds @ k, p.mT @ d_out
+
+
 def _local_softmax(q, k, v, d_out, lse, delta):
     scale = q.shape[-1] ** -0.5
     p = (q @ k.mT * scale).softmax(-1)
@@ -615,19 +687,25 @@ WRONG = [
     ("tile_update", "maximum at least zero", _starts_from_zero),
     ("tile_update", "softmax within the tile", _softmax_of_the_tile),
     ("tile_update", "tile maximum for all", _largest_of_the_tile),
+    ("tile_update", "powers from the tiles maximum", _from_the_tiles_top),
+    ("tile_update", "finite in place of infinity", _minus_a_billion),
     ("flash_forward", "makes the whole matrix", _all_at_once),
     ("flash_forward", "makes the whole matrix", _sdpa_and_lse),
     ("flash_forward", "keys not cut", _rows_of_a_block),
     ("flash_forward", "tiles without maximum", _tiles_of_powers),
     ("flash_forward", "state carried on", _state_before_the_loops),
+    ("flash_forward", "divided in the loop", _divides_in_the_loop),
     ("flash_forward", "tiles averaged", _mean_of_tiles),
     ("flash_forward", "last keys dropped", _loses_the_tail),
     ("tiles_to_visit", "skipped by number", _by_number),
     ("tiles_to_visit", "short last keys missed", _whole_by_division),
     ("tiles_to_visit", "last blocks taken as full", _both_by_division),
+    ("tiles_to_visit", "own key not seen", _strict_visits),
     ("tiles_to_visit", "masked in front", _masked_first),
     ("flash_causal", "reads the future", _masks_all_tiles),
     ("flash_causal", "skipped by the first query", _break_by_the_first),
+    ("flash_causal", "skipped without the offset", _break_without_offset),
+    ("flash_causal", "skipped without the offset", _break_by_whole_blocks),
     ("flash_causal", "tril from the corner", _tril_on_the_diagonal),
     ("flash_causal", "tril in each visited tile", _tril_wherever_it_reads),
     ("flash_causal", "causal not scaled", _causal_without_scale),
@@ -662,6 +740,9 @@ WRONG = [
     ("tile_gradients", "scale nowhere", _as_in_the_lesson),
     ("tile_gradients", "key gradient scaled twice", _scaled_first_and_last),
     ("tile_gradients", "delta outside the brackets", _without_brackets),
+    ("tile_gradients", "weights missing", _no_weights),
+    ("tile_gradients", "values by score gradients", _values_by_ds),
+    ("tile_gradients", "query and key gradients exchanged", _keys_first),
     ("tile_gradients", "weights of the tile alone", _local_softmax),
 ]
 
@@ -680,8 +761,11 @@ HINTS = {
         "softmax within the tile": "a softmax of its own",
         "tile maximum for all": "each has its own",
         "nan for a blind query": "−inf − −inf is NaN",
+        "powers from the tiles maximum": "this tile's own maximum",
+        "finite in place of infinity": "keep −∞",
     },
     "flash_forward": {
+        "divided in the loop": "after every tile",
         "never divided": "not divided by ℓ",
         "tiles not scaled": "not divided by √d_k",
         "lse without m": "m is missing",
@@ -704,6 +788,7 @@ HINTS = {
         "one block too many": "begins at the next query",
         "whole by the last query": "the block's *first* query",
         "own key forgotten": "may end with it",
+        "own key not seen": "counts for both numbers",
         "short last keys missed": "a short last block of keys is whole",
         "visits past the end": "no keys past L",
         "last blocks taken as full": "right but for the last blocks",
@@ -716,6 +801,7 @@ HINTS = {
         "tril from the corner": "the tile's own corner",
         "tril in each visited tile": "the right tiles are read",
         "skipped by the first query": "the last one sees further",
+        "skipped without the offset": "forgets S − L",
         "causal not scaled": "not divided by √d_k",
         "causal without maximum": "e^score overflows",
         "tiles skipped by number": "skipped by number",
@@ -795,6 +881,9 @@ HINTS = {
         "lse not subtracted": "do not sum to 1",
         "scale nowhere": "q comes without",
         "key gradient scaled twice": "was scaled already",
+        "weights missing": "P is missing",
+        "values by score gradients": "dV = Pᵀ dO",
+        "query and key gradients exchanged": "dQ and dK are exchanged",
         "delta outside the brackets": "needs its brackets",
     },
 }
