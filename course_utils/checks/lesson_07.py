@@ -164,6 +164,11 @@ def first_query_counted(weights):
     return weights.diagonal(-1, -2, -1).sum(dim=-1).mean(dim=0) / weights.shape[-1]
 
 
+@previous.mistake("all earlier keys are added up; only the one right before counts")
+def all_keys_before(weights):
+    return weights.tril(-1).sum(dim=-1)[..., 1:].mean(dim=(0, -1))
+
+
 @previous.mistake("summed over the queries; a score from 0 to 1 is their mean")
 def summed_over_queries(weights):
     return weights.diagonal(-1, -2, -1).sum(dim=-1).mean(dim=0)
@@ -226,6 +231,19 @@ def next_occurrence(tokens):
     later = (tokens[..., :, None] == tokens[..., None, :]).triu(1)
     found = torch.where(later, torch.arange(L), L).amin(dim=-1)
     return found.where(found < L, torch.full_like(found, -1))
+
+
+@occurrence.mistake("that is the last occurrence anywhere, later ones too: only those before count")
+def last_of_all(tokens):
+    same = tokens[..., :, None] == tokens[..., None, :]
+    return torch.where(same, torch.arange(tokens.shape[-1]), -1).amax(dim=-1)
+
+
+@occurrence.mistake("the last *other* occurrence, later ones too: only those before count")
+def last_other(tokens):
+    L = tokens.shape[-1]
+    same = (tokens[..., :, None] == tokens[..., None, :]) & ~torch.eye(L, dtype=torch.bool)
+    return torch.where(same, torch.arange(L), -1).amax(dim=-1)
 
 
 @occurrence.mistake("that is how far back it lies; asked is its position, counted from 0")

@@ -256,6 +256,11 @@ def _previous_transposed(weights):
     return weights[..., i - 1, i].mean((0, 2))
 
 
+def _previous_all_earlier(weights):
+    L = weights.shape[-1]
+    return torch.stack([weights[:, :, i, :i].sum(-1) for i in range(1, L)], -1).mean((0, -1))
+
+
 def _previous_over_all_rows(weights):
     B, _, L, _ = weights.shape
     return torch.stack([w.diagonal(-1, -2, -1).sum() for w in weights.unbind(1)]) / (B * L)
@@ -271,6 +276,24 @@ def _occurrence_by_index(tokens):
         [row.index(t) if t in row[:i] else -1 for i, t in enumerate(row)]
         for row in tokens.reshape(-1, tokens.shape[-1]).tolist()
     ]
+    return torch.tensor(rows).reshape(tokens.shape)
+
+
+def _occurrence_last(tokens):
+    last = {
+        (r, int(t)): i
+        for r, row in enumerate(tokens.view(-1, tokens.shape[-1]))
+        for i, t in enumerate(row)
+    }
+    rows = enumerate(tokens.view(-1, tokens.shape[-1]))
+    return torch.tensor([[last[r, int(t)] for t in row] for r, row in rows]).view(tokens.shape)
+
+
+def _occurrence_elsewhere(tokens):
+    rows = []
+    for row in tokens.reshape(-1, tokens.shape[-1]).tolist():
+        others = [[j for j, t in enumerate(row) if t == row[i] and j != i] for i in range(len(row))]
+        rows.append([max(each, default=-1) for each in others])
     return torch.tensor(rows).reshape(tokens.shape)
 
 
@@ -453,9 +476,12 @@ WRONG = [
     ("dictionary_answer", "first other key", _answer_not_equal),
     ("previous_token_score", "weight on itself", _previous_self),
     ("previous_token_score", "weight on the next", _previous_transposed),
+    ("previous_token_score", "all keys before", _previous_all_earlier),
     ("previous_token_score", "first query counted", _previous_over_all_rows),
     ("previous_token_score", "sequences kept apart", _previous_by_sequence),
     ("previous_occurrence", "first occurrence", _occurrence_by_index),
+    ("previous_occurrence", "last of all", _occurrence_last),
+    ("previous_occurrence", "last other", _occurrence_elsewhere),
     ("previous_occurrence", "zero if none", _occurrence_zero),
     ("previous_occurrence", "distance back", _occurrence_back),
     ("induction_score", "on the occurrence", _induction_at_token),
@@ -510,6 +536,7 @@ HINTS = {
     "previous_token_score": {
         "weight on itself": "each token's weight on itself",
         "weight on the next": "rows are queries",
+        "all keys before": "the one right before",
         "first query counted": "L - 1 to average over",
         "summed over queries": "is their mean",
         "all heads together": "keep H",
@@ -518,6 +545,8 @@ HINTS = {
     },
     "previous_occurrence": {
         "first occurrence": "the last one before the token",
+        "last of all": "the last occurrence anywhere",
+        "last other": "the last *other* occurrence",
         "finds itself": "strictly before it",
         "next occurrence": "the future must not be looked at",
         "distance back": "asked is its position",
