@@ -194,11 +194,29 @@ def only_neighbours(a, b):
     return (da * db).sum() / (da.norm() * db.norm())
 
 
-@tau.mistake(
-    "the sum counts each pair once and the divisor twice, or the other way round: it is off by 2"
-)
+@tau.mistake("half as large as it should be: the sum counts each pair once, the divisor twice")
 def pairs_counted_once(a, b):
     return kendall_tau(a, b) / 2
+
+
+@tau.mistake("twice too large: the sum over all (i, j) counts each pair twice, the divisor once")
+def pairs_counted_twice(a, b):
+    return kendall_tau(a, b) * 2
+
+
+@tau.mistake("differences are multiplied as they are: only their signs count, +1, −1 or 0")
+def signs_not_taken(a, b):
+    moved = (a[:, None] - a) * (b[:, None] - b)
+    return moved.sum() / (_order(a).square().sum() * _order(b).square().sum()).sqrt()
+
+
+@tau.mistake(
+    "right without ties; `(a_i > a_j) == (b_i > b_j)` takes a tie for an order, and it must add 0"
+)
+def ties_that_agree(a, b):
+    i, j = torch.triu_indices(len(a), len(a), 1)
+    agree = 2 * ((a[i] > a[j]) == (b[i] > b[j])).double() - 1
+    return agree.sum() / (_order(a).triu().abs().sum() * _order(b).triu().abs().sum()).sqrt()
 
 
 # 8.3 js_divergence
@@ -348,6 +366,17 @@ def no_residual(weights):
 @rolled.mistake("weights plus identity, not halved: rows sum to more than 1")
 def residual_not_halved(weights):
     return _product(2 * _with_residual(weights.mean(dim=1)))
+
+
+@rolled.mistake("only the weights are halved: half of the identity, so that rows sum to 1")
+def weights_halved_alone(weights):
+    return _product(_with_residual(weights.mean(dim=1)) + torch.eye(weights.shape[-1]) / 2)
+
+
+@rolled.mistake("only the identity is halved: half of the weights, so that rows sum to 1")
+def identity_halved_alone(weights):
+    layers = weights.mean(dim=1)
+    return _product(_with_residual(layers) + layers / 2)
 
 
 @rolled.mistake("averaged over dimension 0, the layers; the heads are dimension 1")
@@ -513,6 +542,11 @@ def query_and_key_exchanged(weights, query, key):
 @picked.mistake("that is the head with the largest weight anywhere; look at the one pair")
 def largest_anywhere(weights, query, key):
     return cherry_picked(weights.amax(dim=(-2, -1), keepdim=True), 0, 0)
+
+
+@picked.mistake("layer and head are counted from 0, as in code; these are from 1")
+def picked_from_one(weights, query, key):
+    return cherry_picked(weights, query, key) + 1
 
 
 @picked.mistake("that is where the weight is smallest; the story wants the largest")

@@ -236,6 +236,27 @@ def _tau_pearson(a, b):
     return F.cosine_similarity(a - a.mean(), b - b.mean(), dim=0)
 
 
+def _tau_all_sums(a, b):
+    i, j = torch.triu_indices(len(a), len(a), 1)
+    both = torch.sign(a[:, None] - a[None]) * torch.sign(b[:, None] - b[None])
+    return both.sum() / ((a[i] != a[j]).sum() * (b[i] != b[j]).sum()).sqrt()
+
+
+def _tau_differences(a, b):
+    i, j = torch.triu_indices(len(a), len(a), 1)
+    total = ((a[i] - a[j]) * (b[i] - b[j])).sum()
+    return total / ((a[i] != a[j]).sum() * (b[i] != b[j]).sum()) ** 0.5
+
+
+def _tau_by_comparing(a, b):
+    total = n_a = n_b = 0
+    for i in range(len(a)):
+        for j in range(i + 1, len(a)):
+            total += 1 if (a[i] > a[j]) == (b[i] > b[j]) else -1
+            n_a, n_b = n_a + bool(a[i] != a[j]), n_b + bool(b[i] != b[j])
+    return total / math.sqrt(n_a * n_b)
+
+
 def _js_kl(p, q):
     return torch.xlogy(p, p / q).sum(-1)
 
@@ -296,6 +317,20 @@ def _rollout_too_large(weights):
     return out
 
 
+def _rollout_without_brackets(weights):
+    eye = out = torch.eye(weights.shape[-1])
+    for layer in weights.mean(1):
+        out = (layer + eye / 2) @ out
+    return out
+
+
+def _rollout_half_weights(weights):
+    eye = out = torch.eye(weights.shape[-1])
+    for layer in weights.mean(1):
+        out = (0.5 * layer + eye) @ out
+    return out
+
+
 def _rollout_wrong_mean(weights):
     eye = torch.eye(weights.shape[-1])
     out = eye
@@ -335,6 +370,11 @@ def _picked_swapped(weights, query, key):
     return torch.tensor([head, layer])
 
 
+def _picked_from_one(weights, query, key):
+    told = weights[:, :, query, key]
+    return (told == told.amax()).nonzero().flatten() + 1
+
+
 def _picked_key_first(weights, query, key):
     told = weights.mT[:, :, query, key]
     return torch.tensor(divmod(told.argmax().item(), told.shape[1]))
@@ -369,6 +409,9 @@ WRONG = [
     ("kendall_tau", "all pairs counted", _tau_a),
     ("kendall_tau", "share that agrees", _tau_concordant),
     ("kendall_tau", "pearson", _tau_pearson),
+    ("kendall_tau", "pairs counted twice", _tau_all_sums),
+    ("kendall_tau", "signs not taken", _tau_differences),
+    ("kendall_tau", "ties that agree", _tau_by_comparing),
     ("kendall_tau", "without the root", _tau_rootless),
     ("kendall_tau", "ties left out", _tau_gamma),
     ("js_divergence", "kl alone", _js_kl),
@@ -382,6 +425,8 @@ WRONG = [
     ("rollout", "first layer left", _rollout_reversed),
     ("rollout", "no residual", _rollout_plain),
     ("rollout", "residual not halved", _rollout_too_large),
+    ("rollout", "identity halved alone", _rollout_without_brackets),
+    ("rollout", "weights halved alone", _rollout_half_weights),
     ("rollout", "heads for layers", _rollout_wrong_mean),
     ("rollout", "heads averaged last", _rollout_head_by_head),
     ("value_weighted", "sizes added", _weighted_l1),
@@ -389,6 +434,7 @@ WRONG = [
     ("value_weighted", "length of the mixture", _weighted_output),
     ("cherry_picked", "flat place", _picked_flat),
     ("cherry_picked", "head before layer", _picked_swapped),
+    ("cherry_picked", "picked from one", _picked_from_one),
     ("cherry_picked", "query and key exchanged", _picked_key_first),
     ("share_of_stories", "share of weights", _stories_entries),
     ("share_of_stories", "heads averaged", _stories_mean),
@@ -417,7 +463,10 @@ HINTS = {
         "spearman": "of ranks",
         "share that agrees": "disagree count -1",
         "only neighbours": "take all pairs",
-        "pairs counted once": "off by 2",
+        "pairs counted once": "the divisor twice",
+        "pairs counted twice": "the divisor once",
+        "signs not taken": "only their signs count",
+        "ties that agree": "takes a tie for an order",
     },
     "js_divergence": {
         "kl alone": "not symmetric",
@@ -437,6 +486,8 @@ HINTS = {
         "first layer left": "wrong order",
         "no residual": "residual connection is missing",
         "residual not halved": "rows sum to more than 1",
+        "weights halved alone": "only the weights are halved",
+        "identity halved alone": "only the identity is halved",
         "heads for layers": "the heads are dimension 1",
         "heads averaged last": "the heads of a layer first",
         "one residual": "not in every layer",
@@ -464,6 +515,7 @@ HINTS = {
         "divided by layers": "as many entries as heads",
         "query and key exchanged": "rows are queries",
         "largest anywhere": "the one pair",
+        "picked from one": "from 1",
         "smallest weight": "wants the largest",
         "averages first": "may be elsewhere",
     },
