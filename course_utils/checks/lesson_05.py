@@ -268,6 +268,12 @@ class cut_without_transpose(_Layer):
         return x.reshape(x.shape[0], self.num_heads, x.shape[1], -1)
 
 
+@layer.mistake("num_heads is taken for the width of a head: there should be num_heads of them")
+class heads_taken_for_width(_Layer):
+    def split(self, x):
+        return shared.split_heads(x, x.shape[-1] // self.num_heads)
+
+
 @layer.mistake(
     "the heads are merged by reshaping alone: transpose back to (B, L, H, d_k) first, or a token's "
     "row holds several tokens"

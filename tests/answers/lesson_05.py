@@ -491,12 +491,18 @@ class WholeWidthScale(LayerByName):
         return self.out_proj(_merge_by_cat(out)), weights
 
 
-class HeadsForWidth(LayerByName):
+class DividedByRootH(LayerByName):
     def forward(self, query, key, value, mask=None):
         parts = self.q_proj(query), self.k_proj(key), self.v_proj(value)
         q, k, v = (_split_by_chunks(x, self.h) for x in parts)
         out, weights = _attend(q * (q.shape[-1] / self.h) ** 0.5, k, v, mask)
         return self.out_proj(_merge_by_cat(out)), weights
+
+
+class HeadsOfThatWidth(LayerByName):
+    def __init__(self, d_model, num_heads):
+        super().__init__(d_model, num_heads)
+        self.h = d_model // num_heads
 
 
 class OneMask(ListOfHeads):
@@ -825,7 +831,8 @@ WRONG = [
     ("merge_heads", "transposed only", lambda x: x.permute(0, 2, 1, 3)),
     ("merge_heads", None, lambda x: 2 * _merge_by_cat(x)),
     ("MultiHeadAttention", "divided by root d model", WholeWidthScale),
-    ("MultiHeadAttention", "divided by root num heads", HeadsForWidth),
+    ("MultiHeadAttention", "divided by root num heads", DividedByRootH),
+    ("MultiHeadAttention", "heads taken for width", HeadsOfThatWidth),
     ("MultiHeadAttention", "mask of the first head", OneMask),
     ("MultiHeadAttention", "cut without transpose", FusedScrambled),
     ("MultiHeadAttention", "joined without transpose", MergedByReshape),
@@ -930,6 +937,7 @@ HINTS = {
         "joined without transpose": "transpose back",
         "cut and joined without transpose": "both times",
         "divided by root d model": "so √d_k",
+        "heads taken for width": "taken for the width of a head",
         "divided by root num heads": "divided by √num_heads",
         "mask of the first head": "used for all",
         "not divided": "not divided by √d_k",
