@@ -38,7 +38,7 @@ def _misfit(module, heads):
     elif present > wanted:
         advice = "too many: a query or key is d_k wide (in every head), not d_model"
     elif present < wanted:
-        advice = "too few: assign each of the four to self in __init__, W_o included, for all heads"
+        advice = "too few: assign each to self in __init__, W_o too, wide enough (for all heads)"
     else:
         advice = "in shapes or an order not read here: nn.Linear each, W_o last or named so"
     return (
