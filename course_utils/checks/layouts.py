@@ -1,7 +1,9 @@
 """Give a learner's layer our weights, however its parameters are laid out."""
 
 import itertools
+import math
 import re
+from collections import Counter
 
 import torch
 from torch import nn
@@ -31,19 +33,28 @@ def layer_outputs(module, heads, *inputs):
 def _misfit(module, heads):
     """Say what may be wrong with a module whose parameters fit under no reading."""
     wanted = sum(matrices.numel() for matrices in heads.values())
-    present = sum(each.numel() for each in module.parameters() if each.ndim > 1)
+    shapes = [tuple(each.shape) for each in module.parameters() if each.ndim > 1]
+    present = sum(map(math.prod, shapes))
+    several = len(heads["W_q"]) > 1
     lists = [each for m in module.modules() for each in vars(m).values() if isinstance(each, list)]
     if any(isinstance(item, nn.Module | nn.Parameter) for each in lists for item in each):
         advice = "PyTorch does not see layers in a list: use nn.ModuleList, nn.ParameterList"
     elif present > wanted:
-        advice = "too many: a query or key is d_k wide (in every head), not d_model"
+        wide = "a query or key is d_k wide in every head, not d_model"
+        advice = "too many: " + (wide if several else "one is wider than it should be")
     elif present < wanted:
-        advice = "too few: assign each to self in __init__, W_o too, wide enough (for all heads)"
+        advice = "too few: assign each to self in __init__, W_o too, wide enough"
+        advice += " for all heads" if several else ""
     else:
         advice = "in shapes or an order not read here: nn.Linear each, W_o last or named so"
+    stored = {name: tuple(matrices.flatten(0, 1).shape) for name, matrices in heads.items()}
+    stored["W_o"] = stored["W_o"][::-1]
+    expected = ", ".join(f"{name} {shape}" for name, shape in stored.items())
+    counts = Counter(shapes).items()
+    found = ", ".join(f"{shape} × {n}" if n > 1 else f"{shape}" for shape, n in counts)
     return (
-        "expected matrices W_q, W_k, W_v and W_o (and biases, if you like) with "
-        f"{wanted} entries in all, found {present}; {advice}"
+        f"expected matrices {expected} as nn.Linear stores them (and biases, if you like), "
+        f"{wanted} entries in all; found {found or 'none'}, {present} entries; {advice}"
     )
 
 

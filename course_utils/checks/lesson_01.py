@@ -129,6 +129,14 @@ def all_dimensions_turned(q, k):
     return q @ (k.T if k.ndim == 2 else k.permute(*reversed(range(k.ndim))))
 
 
+@scores.mistake(
+    "einsum wants a letter for each dimension; there may be two, three or four: `...` stands for "
+    "any leading ones"
+)
+def three_letters_in_einsum(q, k):
+    return torch.einsum("bld,bsd->bls", q, k)
+
+
 @scores.mistake("right products, but divided by √d: that comes in lesson 02, here plain products")
 def divided_by_root_d(q, k):
     return dot_product_scores(q, k) / q.shape[-1] ** 0.5
@@ -713,6 +721,14 @@ def values_from_keys(x, W_q, W_k, W_v):
     return x @ W_q, x @ W_k, x @ W_k
 
 
+@projections.mistake(
+    "W_v meets the keys, which are projected already: all three are projections of x"
+)
+def values_projected_from_keys(x, W_q, W_k, W_v):
+    k = x @ W_k
+    return x @ W_q, k, k @ W_v
+
+
 @projections.mistake("queries and keys come from the same matrix: keys need W_k")
 def keys_from_queries(x, W_q, W_k, W_v):
     return x @ W_q, x @ W_q, x @ W_v
@@ -848,6 +864,20 @@ class values_as_wide_as_the_model(_Variant):
 class scaled_by_root_d_model(_Variant):
     def scores(self, q, k):
         return dot_product_scores(q, k) / self.W_q.in_features**0.5
+
+
+@self_attention.mistake("divided by √d_v, the width of the values; scores are made of keys: √d_k")
+class scaled_by_root_d_v(_Variant):
+    def scores(self, q, k):
+        return dot_product_scores(q, k) / self.W_v.out_features**0.5
+
+
+@self_attention.mistake("the keys come from W_q, and W_k is not used")
+class keys_made_by_W_q(_Variant):
+    def forward(self, x):
+        q = self.W_q(x)
+        weights = self.weights(self.scores(q, q))
+        return self.result(weights @ self.W_v(x), weights)
 
 
 @self_attention.mistake("multiplied by √d_k where it should be divided")

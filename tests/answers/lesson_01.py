@@ -299,6 +299,34 @@ class Swapped(OutputFirst):
         return self.out_proj(weights @ self.v_proj(x)), weights
 
 
+class ValuesAsWideAsKeys(Named):
+    def __init__(self, d_model, d_k=None, d_v=None):
+        super().__init__(d_model, d_k, d_v)
+        self.value = nn.Linear(d_model, d_k or d_model)
+        self.out = nn.Linear(d_k or d_model, d_model)
+
+
+class OutputTooNarrow(Named):
+    def __init__(self, d_model, d_k=None, d_v=None):
+        super().__init__(d_model, d_k, d_v)
+        width = d_v or d_k or d_model
+        self.out = nn.Linear(width, width)
+
+
+class KeysFromTheQueries(Named):
+    def forward(self, x):
+        q, k = self.query(x), self.query(x)
+        w = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
+        return self.out(w @ self.value(x)), w
+
+
+class RootOfTheValues(Named):
+    def forward(self, x):
+        v = self.value(x)
+        w = (self.query(x) @ self.key(x).mT / math.sqrt(v.shape[-1])).softmax(-1)
+        return self.out(w @ v), w
+
+
 class NoOutput(nn.Module):
     def __init__(self, d_model, d_k=None, d_v=None):
         super().__init__()
@@ -340,6 +368,11 @@ WRONG = [
     ("dot_product_scores", "divided by root d", lambda q, k: q @ k.mT / math.sqrt(q.size(-1))),
     ("dot_product_scores", "softmax applied", lambda q, k: F.softmax(q @ k.mT, -1)),
     ("dot_product_scores", None, lambda q, k: (q @ k.mT).sum()),
+    (
+        "dot_product_scores",
+        "three letters in einsum",
+        lambda q, k: torch.einsum("bld,bsd->ls", q, k),
+    ),
     ("dot_product_scores", None, lambda q, k: 2 * q @ k.mT),
     ("dot_product_scores", None, lambda q, k: (q @ k.mT).squeeze()),
     (
@@ -395,6 +428,7 @@ WRONG = [
     ("soft_lookup", None, lambda q, k, v: (q @ k.mT).softmax(-1) @ v + 0.01),
     ("soft_lookup", None, lambda q, k, v: ((q @ k.mT).softmax(-1) @ v).squeeze()),
     ("project_qkv", "values from keys", lambda x, a, b, c: (x @ a, x @ b, x @ b)),
+    ("project_qkv", "values projected from keys", lambda x, a, b, c: (x @ a, x @ b, x @ b @ c)),
     ("project_qkv", "matrices transposed", lambda x, a, b, c: (x @ a.T, x @ b.T, x @ c.T)),
     ("SelfAttention", "not scaled", NoScale),
     ("SelfAttention", "divided by d k and by 2", PowerBeforeHalf),
@@ -403,6 +437,10 @@ WRONG = [
     ("SelfAttention", "softmax over the queries", ColumnSoftmax),
     ("SelfAttention", "keys ask queries", Swapped),
     ("SelfAttention", "unexpected parameters", NoOutput),
+    ("SelfAttention", "unexpected parameters", ValuesAsWideAsKeys),
+    ("SelfAttention", "unexpected parameters", OutputTooNarrow),
+    ("SelfAttention", "keys made by W q", KeysFromTheQueries),
+    ("SelfAttention", "scaled by root d v", RootOfTheValues),
 ]
 
 HINTS = {
@@ -430,6 +468,7 @@ HINTS = {
         "key not transposed": "k is not transposed",
         "entry by entry": "every query must meet every key",
         "all dimensions turned": "know only two",
+        "three letters in einsum": "a letter for each dimension",
         "divided by root d": "divided by √d",
         "mean in place of sum": "divided by d:",
         "softmax applied": "before any softmax",
@@ -510,6 +549,7 @@ HINTS = {
         "matrix on the left": "so x @ W",
         "matrices transposed": "need no transpose",
         "values from keys": "W_v",
+        "values projected from keys": "projected already",
         "keys from queries": "keys need W_k",
         "query and key swapped": "q and k are swapped",
         "value not last": "the value is not last",
@@ -530,6 +570,8 @@ HINTS = {
         "not scaled": "not divided by √d_k",
         "scaled by d k": "the square root is missing",
         "scaled by root d model": "so √d_k",
+        "scaled by root d v": "the width of the values",
+        "keys made by W q": "W_k is not used",
         "multiplied by root d k": "should be divided",
         "keys ask queries": "q @ kᵀ",
         "softmax over the queries": "dim=-1",
