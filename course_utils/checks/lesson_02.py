@@ -48,6 +48,16 @@ def mean_not_subtracted(q, k):
     return (q * k).sum(dim=-1).square().mean()
 
 
+@variance.mistake("divided by n − 1 as it should be, but the mean of the scores is not subtracted")
+def squares_not_centred(q, k):
+    return (q * k).sum(dim=-1).square().sum() / (len(q) - 1)
+
+
+@variance.mistake("summed down the columns, over the n pairs; a score is the sum over d_k, dim=-1")
+def summed_over_the_pairs(q, k):
+    return (q * k).sum(dim=0).var()
+
+
 @variance.mistake(
     "those are all pairs of a query and a key; here row i of q belongs to row i of k alone"
 )
@@ -117,6 +127,11 @@ def half_of_the_variance(d_k, var_q, var_k):
 )
 def variances_outside_the_root(d_k, var_q, var_k):
     return d_k**0.5 * var_q * var_k
+
+
+@divisor.mistake("var_k stands outside the root; all three belong under it")
+def var_k_outside_the_root(d_k, var_q, var_k):
+    return (d_k * var_q) ** 0.5 * var_k
 
 
 @divisor.mistake("the variance of a product of independent numbers is the product, not the sum")
@@ -203,6 +218,20 @@ def divided_by_root_of_keys(q, k):
 )
 def divided_by_root_of_queries(q, k):
     return dot_product_scores(q, k) / q.shape[-2] ** 0.5
+
+
+@scaled.mistake(
+    "right for matrices; with leading dimensions the width is not dimension 1: q.shape[-1]"
+)
+def width_from_dimension_1(q, k):
+    return dot_product_scores(q, k) / q.shape[1] ** 0.5
+
+
+@scaled.mistake(
+    "right for matrices; with leading dimensions .T turns all of them around: .transpose(-2, -1)"
+)
+def leading_dimensions_turned(q, k):
+    return q @ k.permute(*reversed(range(k.ndim))) / q.shape[-1] ** 0.5
 
 
 @scaled.mistake("those are weights already; the scores are asked, before any softmax")
@@ -562,7 +591,9 @@ def divided_by_root_d_k_as_well(q, k, v, temperature):
     return _mix(attention.cosine_similarity(q, k) / temperature / q.shape[-1] ** 0.5, v)
 
 
-@bounded.mistake("the temperature is not used")
+@bounded.mistake(
+    "the temperature is not used (or cancels: dividing before normalising does nothing)"
+)
 def temperature_not_used(q, k, v, temperature):
     return _mix(attention.cosine_similarity(q, k), v)
 

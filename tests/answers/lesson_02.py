@@ -164,10 +164,20 @@ def changes_the_scores(q, k):
     return q @ k.mT
 
 
+def _turned(k):  # as k.T does, which warns
+    return k.permute(*reversed(range(k.ndim)))
+
+
 WRONG = [
     ("score_variance", "standard deviation", lambda q, k: torch.einsum("nd,nd->n", q, k).std()),
     ("score_variance", "divided by n", lambda q, k: torch.var((q * k).sum(1), unbiased=False)),
     ("score_variance", "mean not subtracted", lambda q, k: ((q * k).sum(1) ** 2).mean()),
+    (
+        "score_variance",
+        "squares not centred",
+        lambda q, k: (q * k).sum(1).pow(2).sum() / (q.size(0) - 1),
+    ),
+    ("score_variance", "summed over the pairs", lambda q, k: torch.var((q * k).sum(0))),
     ("score_variance", "all pairs", lambda q, k: torch.einsum("nd,md->nm", q, k).var()),
     ("score_variance", "variance of products", lambda q, k: torch.var(q * k)),
     ("score_variance", "theory returned", lambda q, k: q.size(1)),
@@ -175,6 +185,7 @@ WRONG = [
     ("score_variance", None, lambda q, k: (q * k).sum(1)),
     ("score_variance", None, lambda q, k: None),
     ("right_divisor", "root of d k alone", lambda d_k, var_q, var_k: math.sqrt(d_k)),
+    ("right_divisor", "var k outside the root", lambda d_k, s_q, s_k: math.sqrt(d_k * s_q) * s_k),
     ("right_divisor", "root missing", lambda d_k, var_q, var_k: var_q * var_k * d_k),
     (
         "right_divisor",
@@ -200,6 +211,8 @@ WRONG = [
     ("right_divisor", None, lambda d_k, var_q, var_k: d_k + var_q + var_k),
     ("right_divisor", None, lambda d_k, var_q, var_k: None),
     ("scaled_scores", "not divided by root d k", lambda q, k: torch.matmul(q, k.mT)),
+    ("scaled_scores", "width from dimension 1", lambda q, k: q @ k.mT / math.sqrt(q.size(1))),
+    ("scaled_scores", "leading dimensions turned", lambda q, k: q @ _turned(k) / q.size(-1) ** 0.5),
     ("scaled_scores", "divided by d k", lambda q, k: (q / q.shape[-1]) @ k.mT),
     (
         "scaled_scores",
@@ -302,6 +315,11 @@ WRONG = [
         "lengths along dimension 1",
         lambda q, k, v, t: F.softmax(F.normalize(q) @ F.normalize(k).mT / t, dim=-1) @ v,
     ),
+    (
+        "cosine_attention",
+        "temperature not used",
+        lambda q, k, v, t: (F.normalize(q / t, dim=-1) @ F.normalize(k, dim=-1).mT).softmax(-1) @ v,
+    ),
     ("cosine_attention", "temperature not used", lambda q, k, v, t: cosine_by_sdpa(q, k, v, 1.0)),
     (
         "cosine_attention",
@@ -342,6 +360,8 @@ HINTS = {
         "standard deviation": "variance is its square",
         "divided by n": "n − 1",
         "mean not subtracted": "subtract the mean",
+        "squares not centred": "mean of the scores is not subtracted",
+        "summed over the pairs": "down the columns",
         "all pairs": "row i of q belongs to row i of k",
         "variance of products": "sum over d_k",
         "mean over the width": "a score is their sum",
@@ -354,6 +374,7 @@ HINTS = {
         "root missing": "divide by its root",
         "half of the variance": "x**1/2 is x / 2",
         "variances outside the root": "√(d_k · var_q · var_k)",
+        "var k outside the root": "var_k stands outside",
         "variances added": "the product, not the sum",
         "d k outside the root": "d_k belongs under the root",
         "only var q": "var_k is left out",
@@ -370,6 +391,8 @@ HINTS = {
         "multiplied by root d k": "should be divided",
         "divided by root of keys": "the width, the last dimension",
         "divided by root of queries": "from the number of queries",
+        "width from dimension 1": "q.shape[-1]",
+        "leading dimensions turned": ".T turns all of them",
         "weights in place of scores": "before any softmax",
         "rows are keys": "transposed",
         "width of 64 assumed": "take the width from q",
@@ -424,7 +447,7 @@ HINTS = {
         "only keys normalised": "long query",
         "multiplied by temperature": "should be divided",
         "divided by root d k as well": "does not grow with the width",
-        "temperature not used": "temperature is not used",
+        "temperature not used": "dividing before normalising does nothing",
         "temperature after softmax": "divide the scores",
         "values normalised": "only the comparison",
         "normalised over positions": "a vector is a row",
