@@ -6,7 +6,9 @@ import torch
 
 from course_utils import attention
 from course_utils.attention import logsumexp, merge, online_update, softmax, softmax_vjp
+from course_utils.checks.compare import difference
 from course_utils.checks.engine import Complaint, Exercise, call_with_clones
+from course_utils.checks.probes import Shapes
 
 INF = torch.inf
 
@@ -361,7 +363,21 @@ def _weights_and_gradients():
 
 _SHAPES = [(5,), (3, 4), (2, 3, 6), (3, 3), (1, 4)]
 
-vjp = Exercise("3.4", softmax_vjp, _weights_and_gradients)
+
+def _without_the_matrix(answer, p, g):
+    """Call an answer; complain if it is right but makes an n × n matrix on the way."""
+    with Shapes() as shapes:
+        results = call_with_clones(answer, p, g)
+    n, rows = p.shape[-1], p.shape[:-1].numel()
+    # where the rows come in multiples of n, n of them are n × n too: nothing shows there
+    if (n, n) in {shape[-2:] for shape in shapes.results} and rows % n:
+        if difference(results[0], softmax_vjp(p, g)) is None:
+            hint = "right, but it makes the n × n matrix: multiply out gᵀ(diag(p) − ppᵀ) first"
+            raise Complaint("makes the n × n matrix", hint)
+    return results
+
+
+vjp = Exercise("3.4", softmax_vjp, _weights_and_gradients, run=_without_the_matrix)
 
 
 @vjp.mistake(

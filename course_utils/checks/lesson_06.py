@@ -2,11 +2,11 @@
 
 import torch
 import torch.nn.functional as F
-from torch.overrides import TorchFunctionMode
 
 from course_utils.attention import attention, causal_mask, merge, tiled_attention
 from course_utils.checks.compare import difference
 from course_utils.checks.engine import Complaint, Exercise, call_with_clones
+from course_utils.checks.probes import Shapes
 from course_utils.tiled import blocks
 
 INF = torch.inf
@@ -172,26 +172,9 @@ def finite_in_place_of_infinity(m, ell, out, scores, v):
 # 6.2 flash_forward
 
 
-class _Shapes(TorchFunctionMode):
-    """Collect the shapes of all results, and of the scores in calls of SDPA, which it hides."""
-
-    def __init__(self):
-        super().__init__()
-        self.results, self.in_sdpa = [], []
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        if isinstance(result, torch.Tensor):
-            self.results.append(result.shape)
-        if func is F.scaled_dot_product_attention:
-            q, k = [*args, *(kwargs or {}).values()][:2]
-            self.in_sdpa.append(q.shape[:-1] + k.shape[-2:-1])  # (..., L, S)
-        return result
-
-
 def _in_tiles(answer, q, k, v, block_q, block_k):
     """Call an answer; complain if it is right but makes a tensor as large as the whole matrix."""
-    with _Shapes() as shapes:
+    with Shapes() as shapes:
         results = call_with_clones(answer, q, k, v, block_q, block_k)
     pairs = q.shape[:-1].numel() * k.shape[-2]
     inputs = max(q.numel(), k.numel(), v.numel())
@@ -681,7 +664,7 @@ def forbidden_scores_zero(q, k, v, block_q, block_k):
 
 def _in_parts(answer, q, k, v, size):
     """Call an answer; complain if it is right but scores more than ``size`` keys at once."""
-    with _Shapes() as shapes:
+    with Shapes() as shapes:
         results = call_with_clones(answer, q, k, v, size)
     rows = {
         shape[-1] for shape in shapes.results + shapes.in_sdpa if shape[-2:-1] == q.shape[-2:-1]
@@ -1011,7 +994,7 @@ def _calls():
 
 def _in_one_call(answer, *args):
     """Call an answer; complain if it is right but not one call of SDPA."""
-    with _Shapes() as shapes:
+    with Shapes() as shapes:
         results = call_with_clones(answer, *args)
     if len(shapes.in_sdpa) != 1 and difference(results[0], as_sdpa(*args)) is None:
         hint = "right, but not one call of F.scaled_dot_product_attention: let its arguments do it"

@@ -1,6 +1,8 @@
-"""Inputs that tell right answers from wrong ones; every lesson's checks draw them from here."""
+"""What several lessons' checks probe answers with: inputs, and a look at what is made of them."""
 
 import torch
+import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
 
 
 def queries_and_keys(seed=0):
@@ -20,3 +22,20 @@ def queries_and_keys(seed=0):
         (normal(4, 8, dtype=torch.float32), normal(3, 8, dtype=torch.float32)),
         (normal(1, 2, 3, 5), normal(1, 2, 4, 5)),  # its 1 must not be squeezed away
     ]
+
+
+class Shapes(TorchFunctionMode):
+    """Collect the shapes of all results, and of the scores in calls of SDPA, which it hides."""
+
+    def __init__(self):
+        super().__init__()
+        self.results, self.in_sdpa = [], []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor):
+            self.results.append(result.shape)
+        if func is F.scaled_dot_product_attention:
+            q, k = [*args, *(kwargs or {}).values()][:2]
+            self.in_sdpa.append(q.shape[:-1] + k.shape[-2:-1])  # (..., L, S)
+        return result

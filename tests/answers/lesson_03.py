@@ -81,11 +81,6 @@ def _lse_in_numpy(x, dim=-1):
     return torch.as_tensor(np.logaddexp.reduce(x.double().numpy(), axis=dim)).to(x.dtype)
 
 
-def _vjp_by_matrix(p, g):
-    jacobian = torch.diag_embed(p) - p[..., :, None] * p[..., None, :]
-    return (g[..., None, :] @ jacobian)[..., 0, :]
-
-
 def _vjp_by_rows(p, g):
     result = torch.empty_like(p)
     rows = zip(p.reshape(-1, p.shape[-1]), g.reshape(-1, g.shape[-1]), strict=True)
@@ -196,7 +191,7 @@ RIGHT = {
         _softmax_one_pass,
     ],
     "logsumexp": [torch.logsumexp, _lse_by_pairs, _lse_with_where, _lse_in_numpy],
-    "softmax_vjp": [_vjp_by_matrix, _vjp_by_rows, _vjp_by_autograd, _vjp_by_einsum],
+    "softmax_vjp": [_vjp_by_rows, _vjp_by_autograd, _vjp_by_einsum],
     "temperature_for_entropy": [
         _temperature_by_doubling,
         _temperature_by_grid,
@@ -281,6 +276,53 @@ def _lse_forgot_top(x, dim=-1):
 
 def _lse_kept(x, dim=-1):
     return torch.logsumexp(x, dim=dim, keepdim=True)
+
+
+def _vjp_by_matrix(p, g):
+    jacobian = torch.diag_embed(p) - p[..., :, None] * p[..., None, :]
+    return (g[..., None, :] @ jacobian)[..., 0, :]
+
+
+def _vjp_by_one_matrix_a_row(p, g):
+    result = torch.zeros_like(p)
+    for at in np.ndindex(p.shape[:-1]):
+        result[at] = (torch.diag(p[at]) - torch.outer(p[at], p[at])) @ g[at]
+    return result
+
+
+def _halving(entropy, x, target, lower_if_above=False):
+    low, high = 1e-4, 1e4
+    for _ in range(100):
+        middle = (low * high) ** 0.5
+        h = entropy(x, middle)
+        lower = h > target if lower_if_above else not h < target
+        if lower:
+            high = middle
+        else:
+            low = middle
+    return low
+
+
+def _naive_entropy(x, t):
+    e = torch.exp(x / t)
+    return torch.special.entr(e / torch.sum(e)).sum()
+
+
+def _no_minus(x, t):
+    p = F.softmax(x / t, dim=0)
+    return torch.xlogy(p, p).sum()
+
+
+def _online_from_the_old_maximum(m, ell, x):
+    new = torch.maximum(m, x.max(dim=-1).values)
+    start = torch.where(m.isinf(), 0.0, m)
+    return new, ell + torch.exp(x - start[..., None]).sum(-1)
+
+
+def _merge_lse_by_exp(out_a, lse_a, out_b, lse_b):
+    lse = torch.log(torch.exp(lse_a) + torch.exp(lse_b))
+    a, b = torch.nan_to_num((lse_a - lse).exp()), torch.nan_to_num((lse_b - lse).exp())
+    return a[..., None] * out_a + b[..., None] * out_b, lse
 
 
 def _vjp_no_keepdim(p, g):
@@ -411,6 +453,8 @@ WRONG = [
     ("softmax_vjp", "diagonal only", lambda p, g: g * (p - p**2)),
     ("softmax_vjp", "row means meet columns", _vjp_no_keepdim),
     ("softmax_vjp", "one mean for all rows", _vjp_dot_over_all),
+    ("softmax_vjp", "makes the n × n matrix", _vjp_by_matrix),
+    ("softmax_vjp", "makes the n × n matrix", _vjp_by_one_matrix_a_row),
     ("softmax_vjp", "sum of g subtracted", lambda p, g: p * g - p * g.sum(-1)[..., None]),
     ("softmax_vjp", None, lambda p, g: _vjp_by_einsum(p, g).squeeze()),
     ("temperature_for_entropy", "nan turns the search", _halving_by_log),
