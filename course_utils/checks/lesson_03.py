@@ -513,15 +513,16 @@ def searched_the_wrong_way(x, target):
 
 
 @temperature.mistake(
-    "the search went down to its lower end; if the entropy is below the target, raise T"
+    "the search went down to its lower end; if the entropy is below the target, raise T (is it "
+    "NaN somewhere? NaN < target is false)"
 )
 def ran_to_the_bottom(x, target):
     return 1e-6
 
 
 @temperature.mistake(
-    "the search went up to its end; if the entropy is above the target, lower T (and compare with "
-    "the target, not with 0)"
+    "the search went up to its end; if the entropy is above the target, lower T (compare with the "
+    "target, not with 0; and the entropy needs its minus, or it is never above)"
 )
 def ran_to_the_top(x, target):
     return 1e6
@@ -538,6 +539,34 @@ def nan_turns_the_search(x, target):
         p = torch.softmax(x / middle, -1)
         low, high = (middle, high) if -(p * p.log()).sum() < target else (low, middle)
     return middle
+
+
+def _halving_without_maximum(x, target, nan_lowers):
+    low, high = 1e-4, 1e4
+    for _ in range(60):
+        middle = math.sqrt(low * high)
+        powers = (x / middle).exp()
+        p = powers / powers.sum()
+        entropy = -(p * p.log()).sum()
+        lower = not entropy < target if nan_lowers else entropy > target
+        low, high = (low, middle) if lower else (middle, high)
+    return middle
+
+
+@temperature.mistake(
+    "e^(x / T) overflows where T is small or x large; the entropy is NaN then, and NaN < target is "
+    "false, so the search goes down: use a stable softmax, as in 3.2"
+)
+def overflow_turns_the_search_down(x, target):
+    return _halving_without_maximum(x, target, nan_lowers=True)
+
+
+@temperature.mistake(
+    "e^(x / T) overflows where T is small or x large; the entropy is NaN then, and NaN > target is "
+    "false, so the search goes up: use a stable softmax, as in 3.2"
+)
+def overflow_turns_the_search_up(x, target):
+    return _halving_without_maximum(x, target, nan_lowers=False)
 
 
 @temperature.mistake("that is the target itself; look for a T whose weights have this entropy")
@@ -640,6 +669,14 @@ def old_maximum_forgotten(m, ell, x):
 def block_measured_from_old_maximum(m, ell, x):
     m_new = torch.maximum(m, x.amax(-1))
     return m_new, ell * (m - _base(m_new)).exp() + _block(m, x)
+
+
+@online.mistake(
+    "m is new, but ℓ is measured from the old m all through: the old sum and the block's both "
+    "belong to m_new"
+)
+def sum_measured_from_old_maximum(m, ell, x):
+    return torch.maximum(m, x.amax(-1)), ell + _block(m, x)
 
 
 @online.mistake("the block's powers are measured from its own maximum; use m_new for them")
@@ -767,6 +804,16 @@ def logarithms_as_weights(out_a, lse_a, out_b, lse_b):
 def powers_not_shifted(out_a, lse_a, out_b, lse_b):
     a, b = lse_a.exp(), lse_b.exp()
     return _mix(out_a, a / (a + b), out_b, b / (a + b)), (a + b).log()
+
+
+@joined.mistake(
+    "the joint lse is log(e^lse_a + e^lse_b), but at 1000 these overflow and at −800 they are 0: "
+    "subtract the larger before exp and add it back, as torch.logaddexp does"
+)
+def joint_lse_not_shifted(out_a, lse_a, out_b, lse_b):
+    lse = (lse_a.exp() + lse_b.exp()).log()
+    a, b = (lse_a - lse).exp().nan_to_num(0.0), (lse_b - lse).exp().nan_to_num(0.0)
+    return _mix(out_a, a, out_b, b), lse
 
 
 @joined.mistake(
