@@ -872,6 +872,30 @@ def _latest(L, S=None):
     return _by_tril(L, S).flip(-1)
 
 
+def _first_row_for_all(L, S=None):
+    return _by_tril(L, S)[:1].repeat(L, 1)
+
+
+def _only_first_row(L, S=None):
+    mask = _by_tril(L, S)
+    mask[1:] = True
+    return mask
+
+
+def _only_itself(L, S=None):
+    return _by_tril(L, S) & ~diagonal_forbidden(L, S)
+
+
+def _only_next_hidden(L, S=None):
+    return _by_tril(L, S) | ~one_too_far(L, S)
+
+
+def _only_last_hidden(L, S=None):
+    mask = torch.ones(L, S or L, dtype=torch.bool)
+    mask[:-1, -1] = False
+    return mask
+
+
 wrong_mask = Exercise(
     "4.10",
     catches_wrong_mask,
@@ -887,6 +911,11 @@ wrong_mask = Exercise(
             "as many keys as right, but the latest": _latest,
             "right for L = S = 5 only": _written_out,
             "nothing allowed at all": _nothing,
+            "each query sees its own key alone": _only_itself,
+            "the first query's row for all queries": _first_row_for_all,
+            "the first query's row right, all others open": _only_first_row,
+            "only the very next key hidden": _only_next_hidden,
+            "only the last key hidden, from all queries but the last": _only_last_hidden,
         },
     ),
 )
@@ -916,6 +945,15 @@ def square_alone(causal_mask):
 def one_size_written_out(causal_mask):
     mask = causal_mask(5, 5)
     assert mask.dtype == torch.bool and torch.equal(mask, _by_tril(5))
+
+
+@wrong_mask.mistake(
+    "it tries L = 2 alone, where the first row and the last are all there is: some bugs show in "
+    "the rows between; try more queries"
+)
+def two_queries_alone(causal_mask):
+    for S in (2, 3, 4):
+        assert causal_mask(2, S).tolist() == _by_tril(2, S).tolist()
 
 
 @wrong_mask.mistake(

@@ -511,6 +511,45 @@ def _mask_no_future(causal_mask):
         assert not torch.triu(mask, 1 + S - L).any()
 
 
+def _mask_diagonal_and_future(causal_mask):
+    for L, S in [(4, 4), (3, 7)]:
+        mask = causal_mask(L, S)
+        assert not mask.triu(S - L + 1).any()
+        assert mask.diagonal(S - L).all()
+
+
+def _mask_first_row(causal_mask):
+    assert causal_mask(3, 7)[0].tolist() == [True] * 5 + [False] * 2
+
+
+def _mask_first_and_last_row(causal_mask):
+    for L, S in [(4, 4), (3, 7)]:
+        mask = causal_mask(L, S)
+        assert mask[0].tolist() == [True] * (S - L + 1) + [False] * (L - 1)
+        assert mask[-1].all()
+
+
+def _mask_next_key(causal_mask):
+    for L, S in [(4, 4), (3, 7)]:
+        mask = causal_mask(L, S)
+        for i in range(L):
+            own = i + S - L
+            assert mask[i, : own + 1].all()
+            assert own == S - 1 or not mask[i, own + 1]
+
+
+def _mask_last_key(causal_mask):
+    for L, S in [(4, 4), (3, 7)]:
+        mask = causal_mask(L, S)
+        for i in range(L - 1):
+            assert mask[i, : i + S - L + 1].all()
+            assert not mask[i, -1]
+
+
+def _mask_two_by_four(causal_mask):
+    assert causal_mask(2, 4).tolist() == [[True, True, True, False], [True] * 4]
+
+
 WRONG = [
     ("causal_mask", "diagonal forbidden", _strictly_lower),
     ("causal_mask", None, _hard_coded),
@@ -567,6 +606,12 @@ WRONG = [
     ("catches_wrong_mask", "square alone", _mask_squares),
     ("catches_wrong_mask", "rejects right code", _mask_upper_left),
     ("catches_wrong_mask", "only the future", _mask_no_future),
+    ("catches_wrong_mask", "lets broken code through", _mask_diagonal_and_future),
+    ("catches_wrong_mask", "lets broken code through", _mask_first_row),
+    ("catches_wrong_mask", "lets broken code through", _mask_first_and_last_row),
+    ("catches_wrong_mask", "lets broken code through", _mask_next_key),
+    ("catches_wrong_mask", "lets broken code through", _mask_last_key),
+    ("catches_wrong_mask", "two queries alone", _mask_two_by_four),
 ]
 
 
@@ -683,6 +728,7 @@ HINTS = {
         "shape alone": "compare every entry",
         "square alone": "try S > L",
         "one size written out": "try several sizes",
+        "two queries alone": "in the rows between",
         "only the future": "not that the past is allowed",
         "only the past": "not that the future is forbidden",
         "only counts": "the right count in the wrong place",
