@@ -332,11 +332,14 @@ def _masked_inputs():
     loud = probe(2, 2, 3, 5, 4, 6, None, size=300.0)
     best = F.one_hot(dot_product_scores(*loud[:2]).argmax(dim=-1), 5) > 0
     loud = (*loud[:3], best | padding_mask([4, 2], 5))
-    # allowed scores near -128 beside a forbidden one near 1024; exact in float32 too
-    q = torch.randint(-2, 3, (3, 4), generator=rng).double()
-    k = torch.randint(-2, 3, (5, 4), generator=rng).double()
-    q[:, 0], k[:, 0], k[3, 0] = 16, -16, 128
-    drowned = q, k, normal(5, 2), torch.arange(5) != 3
+    # scores in the ten thousands: a forbidden one far above the rest; all of them far below what
+    # the forbidden one may be filled with. Integers and a d_k of 16 keep them exact in float32 too
+    q = torch.randint(-2, 3, (3, 16), generator=rng).double()
+    k = torch.randint(-2, 3, (5, 16), generator=rng).double()
+    high, low = k.clone(), k.clone()
+    q[:, 0], high[3, 0], low[:, 0] = 512, 256, -256
+    drowned = q, high, normal(5, 2), torch.arange(5) != 3
+    sunk = q, low, normal(5, 2), torch.arange(5) != 3
     return [
         (normal(5, 3), normal(5, 3), normal(5, 2), causal_mask(5)),
         probe(2, 3, 4, 6, 5, 7, causal_mask(4, 6)),
@@ -344,6 +347,7 @@ def _masked_inputs():
         probe(3, 2, 4, 6, 5, 3, holes),
         loud,
         drowned,
+        sunk,
     ]
 
 
@@ -410,7 +414,8 @@ for _name, _hint, _weigh in [
     (
         "divided by the new sums and a little",
         "right, until a forbidden score is far above the rest: softmax has then made all allowed "
-        "weights 0, and they stay 0; the mask must come before softmax",
+        "weights 0, and they stay 0; forbid by -inf before softmax, not by a mask after it, nor "
+        "by a small number added",
         lambda s, m: _renormalised(s, m, 1e-9),
     ),
     (
@@ -418,6 +423,18 @@ for _name, _hint, _weigh in [
         "right, until all allowed scores are lower than what the forbidden ones are filled with: "
         "they are 0 then; fill with -inf, or the dtype's lowest",
         lambda s, m: s.masked_fill(~m, -100.0).softmax(dim=-1) * m,
+    ),
+    (
+        "filled with too little and erased",
+        "right, until all allowed scores are lower than what the forbidden ones are filled with: "
+        "these get the weight then; fill with -inf, or the dtype's lowest",
+        lambda s, m: _erase(s.masked_fill(~m, -1e4).softmax(dim=-1), m),
+    ),
+    (
+        "too little added",
+        "right, until a forbidden score is so high that it wins in spite of the number added to "
+        "it; fill with -inf, which no score outweighs",
+        lambda s, m: _erase((s + ~m * -1e4).softmax(dim=-1), m),
     ),
     (
         "empty rows as without a mask",

@@ -95,6 +95,12 @@ def _attention_in_single_precision(q, k, v, mask):
     return weights @ v, weights
 
 
+def _attention_low_added_in_single_precision(q, k, v, mask):
+    scores = q.float() @ k.float().mT / q.shape[-1] ** 0.5 + ~mask * -1e9
+    weights = scores.softmax(dim=-1).double().masked_fill(~mask, 0.0)
+    return weights @ v, weights
+
+
 def _attention_then_zeros(q, k, v, mask):
     bias = torch.zeros(mask.shape, dtype=q.dtype).masked_fill(mask.logical_not(), -INF)
     weights = torch.softmax(q * q.shape[-1] ** -0.5 @ k.mT + bias, dim=-1).nan_to_num(0)
@@ -204,6 +210,7 @@ RIGHT = {
         _attention_by_loops,
         _attention_by_exponentials,
         _attention_in_single_precision,
+        _attention_low_added_in_single_precision,
         _attention_then_zeros,
         _attention_finite,
         _attention_by_sdpa,
@@ -356,6 +363,28 @@ def _attention_filled_with_a_hundred(q, k, v, mask):
     weights = torch.where(mask, q @ k.mT / q.shape[-1] ** 0.5, -100.0).softmax(-1)
     weights = weights.masked_fill(~mask, 0)
     return weights @ v, weights
+
+
+def _attention_filled_with_a_thousand(q, k, v, mask):
+    weights = torch.where(mask, q @ k.mT / q.shape[-1] ** 0.5, -1000.0).softmax(-1)
+    weights = torch.where(mask.any(-1, keepdim=True), weights, 0.0)
+    return weights @ v, weights
+
+
+def _attention_ten_thousand_added(q, k, v, mask):
+    weights = (q @ k.mT / q.shape[-1] ** 0.5 + (~mask) * -10000.0).softmax(-1)
+    weights = weights * mask.any(-1, keepdim=True)
+    return weights @ v, weights
+
+
+def _attention_added_and_masked(q, k, v, mask):
+    weights = (q @ k.mT / q.shape[-1] ** 0.5 - 1e4 * mask.logical_not()).softmax(-1) * mask
+    return weights @ v, weights
+
+
+def _attention_output_cleaned(q, k, v, mask):
+    weights = F.softmax(torch.where(mask, q @ k.mT / math.sqrt(q.shape[-1]), -INF), dim=-1)
+    return torch.nan_to_num(weights @ v), weights
 
 
 def _attention_low_added(q, k, v, mask):
@@ -579,6 +608,10 @@ WRONG = [
     ("attention", "divided by the new sums and erased", _attention_renormalised_and_erased),
     ("attention", "divided by the new sums and a little", _attention_renormalised_with_clamp),
     ("attention", "filled with too little", _attention_filled_with_a_hundred),
+    ("attention", "filled with too little and erased", _attention_filled_with_a_thousand),
+    ("attention", "too little added", _attention_ten_thousand_added),
+    ("attention", "divided by the new sums and a little", _attention_added_and_masked),
+    ("attention", "only the output cleaned", _attention_output_cleaned),
     ("attention", "empty rows as without a mask", _attention_low_added),
     ("attention", "zero times infinity", _attention_infinity_added),
     ("attention", "softmax over queries", _attention_over_queries),
@@ -679,6 +712,8 @@ HINTS = {
         "divided by the new sums and erased": "and 0 / 0 is NaN",
         "divided by the new sums and a little": "they stay 0",
         "filled with too little": "fill with -inf",
+        "filled with too little and erased": "these get the weight then",
+        "too little added": "in spite of the number added",
         "empty rows as without a mask": "attends as without a mask",
         "zero times infinity": "0 · inf",
         "softmax over queries": "each query's weights must sum to 1",
