@@ -111,6 +111,13 @@ def offset_never_negative(L, S=None):
     return torch.ones(L, S).tril(max(S - L, 0)) > 0
 
 
+@causal.mistake(
+    "triu() keeps the future and the diagonal; what a query may see is the *lower* triangle"
+)
+def upper_triangle(L, S=None):
+    return torch.ones(L, L if S is None else S).triu() > 0
+
+
 # 4.2 padding_mask
 
 
@@ -162,6 +169,21 @@ def as_wide_as_the_longest(lengths, S):
 def queries_masked_too(lengths, S):
     keys = padding_mask(lengths, S)
     return keys & keys.transpose(-2, -1)
+
+
+@padding.mistake(
+    "the mask lies at the queries, (B, 1, S, 1): keys are the last dimension of the scores"
+)
+def padding_of_queries(lengths, S):
+    return padding_mask(lengths, S).transpose(-2, -1)
+
+
+@padding.mistake(
+    "one token too few: positions count from 0, so a length of 3 allows 0, 1, 2; count them from "
+    "0 and compare by <"
+)
+def one_token_too_few(lengths, S):
+    return (torch.arange(1, S + 1) < lengths[:, None])[:, None, None]
 
 
 # 4.3 sliding_window_mask
@@ -217,6 +239,17 @@ def blocks(L, window):
     return document_mask(torch.arange(L) // window) & causal_mask(L)
 
 
+@window.mistake(
+    "the first rows are empty: where i - window + 1 is negative a slice counts from the end; take "
+    "max(0, ...)"
+)
+def slice_from_the_end(L, window):
+    mask = torch.zeros(L, L, dtype=torch.bool)
+    for i in range(L):
+        mask[i, i - window + 1 : i + 1] = True
+    return mask
+
+
 # 4.4 prefix_mask
 
 prefix = Exercise("4.4", prefix_mask, lambda: [(6, 2), (5, 0), (4, 4), (7, 3), (3, 5)], names="L L")
@@ -248,6 +281,14 @@ def prefix_too_long(L, prefix):
 @prefix.mistake("joined by &, causal and prefix allow only what both allow: use |")
 def joined_by_and(L, prefix):
     return causal_mask(L) & (torch.arange(L) < prefix)
+
+
+@prefix.mistake(
+    "tril(prefix) moves the diagonal, so that every query sees `prefix` keys ahead; the prefix is "
+    "a block of columns"
+)
+def diagonal_moved(L, prefix):
+    return torch.ones(L, L).tril(prefix) > 0
 
 
 # 4.5 packed_mask
@@ -311,6 +352,14 @@ def itself_hidden(ids):
 def first_row_for_all(ids):
     first = packed_mask(ids.reshape(-1, ids.shape[-1])[0])
     return first.expand(*ids.shape, ids.shape[-1])
+
+
+@packed.mistake(
+    "right for one row of ids; with leading dimensions [:, None] pairs the rows of the batch: use "
+    "[..., :, None] and [..., None, :], and L = ids.shape[-1]"
+)
+def leading_dimensions_forgotten(ids):
+    return (ids[:, None] == ids[None, :]) & causal_mask(len(ids))
 
 
 # 4.6 attention
@@ -489,6 +538,24 @@ def scores_not_scaled(q, k, v, mask):
     return attention(q, k, v, mask, scale=1.0)
 
 
+@masked.mistake(
+    "the output is cleaned of NaN and the weights are not: a query with nothing allowed has zeros "
+    "in both"
+)
+def only_the_output_cleaned(q, k, v, mask):
+    weights = dot_product_scores(q, k) / q.shape[-1] ** 0.5
+    weights = weights.masked_fill(~mask, -INF).softmax(dim=-1)
+    return (weights @ v).nan_to_num(0.0), weights
+
+
+@masked.mistake(
+    "the weights are cleaned of NaN after the output was made from them: clean them before"
+)
+def only_the_weights_cleaned(q, k, v, mask):
+    output, weights = only_the_output_cleaned(q, k, v, mask)
+    return weights @ v, weights.nan_to_num(0.0)
+
+
 @masked.mistake("return two things, output and weights, in this order")
 def output_alone(q, k, v, mask):
     return attention(q, k, v, mask)[0]
@@ -542,6 +609,13 @@ def padding_not_inverted(attn_mask, key_padding_mask):
 @convention.mistake("only the padding mask is turned round; the attention mask needs its ~ too")
 def attention_not_inverted(attn_mask, key_padding_mask):
     return attn_mask & ~key_padding_mask[:, None, None, :]
+
+
+@convention.mistake(
+    "~ binds tighter than |: ~a | b turns a round and then adds what b ignores; ~(a | b)"
+)
+def only_the_first_inverted(attn_mask, key_padding_mask):
+    return ~attn_mask | key_padding_mask[:, None, None, :]
 
 
 @convention.mistake("the padding mask is left out")
@@ -636,6 +710,11 @@ for _name, _hint, _mask in [
     _wrong = _decode(_mask)
     _wrong.__name__ = _name.replace(" ", "_")
     cached.mistake(_hint)(_wrong)
+
+
+@cached.mistake("right, but the scores are not divided by √d_k")
+def cached_scores_not_scaled(q, k, v, k_cache, v_cache):
+    return decode(q * q.shape[-1] ** 0.5, k, v, k_cache, v_cache)
 
 
 @cached.mistake("the new tokens are put before the cache: the oldest stands first")
@@ -746,8 +825,9 @@ def _given(L=4, S=6, causal=False):
 
 
 @caught.mistake(
-    "it looks at shapes, or at nothing: not one of these bugs changes a shape; look whether the "
-    "numbers move when something forbidden is changed"
+    "it looks at shapes, or at nothing (or both calls got the same tensors: k2 = k copies nothing, "
+    "k.clone() does): not one of these bugs changes a shape; look whether the numbers move when "
+    "something forbidden is changed"
 )
 def only_shapes(attention):
     q, k, v, mask = _given()

@@ -252,6 +252,10 @@ def _offset_negated(L, S=None):
     return torch.tril(torch.ones(L, S), diagonal=L - S).bool()
 
 
+def _upper(L, S=None):
+    return torch.triu(torch.ones(L, S or L)).bool()
+
+
 def _padding_only_matrix(lengths, S):
     return torch.stack([torch.arange(S) < n for n in lengths])
 
@@ -266,6 +270,10 @@ def _padding_true_is_padding(lengths, S):
 
 def _padding_from_longest(lengths, S):
     return (torch.arange(lengths.max()) < lengths[:, None])[:, None, None, :]
+
+
+def _padding_in_rows(lengths, S):
+    return (torch.arange(S) < lengths[:, None])[:, None, :, None]
 
 
 def _window_too_wide(L, window):
@@ -292,6 +300,13 @@ def _window_upper(L, window):
     return ones.triu() & ones.tril(window - 1)
 
 
+def _window_by_slices(L, window):
+    mask = torch.full((L, L), False)
+    for row in range(L):
+        mask[row, row + 1 - window : row + 1] = True
+    return mask
+
+
 def _prefix_rows(L, prefix):
     mask = torch.ones(L, L).tril().bool()
     mask[:prefix] = True
@@ -312,6 +327,11 @@ def _prefix_columns(L, prefix):
 
 def _packed_not_causal(ids):
     return torch.eq(ids.unsqueeze(-2), ids.unsqueeze(-1))
+
+
+def _packed_one_row(ids):
+    L = ids.shape[-1]
+    return ids.unsqueeze(0).eq(ids.unsqueeze(1)) & torch.ones(L, L).tril().bool()
 
 
 def _packed_at_least(ids):
@@ -438,6 +458,10 @@ def _translated_three(attn_mask, key_padding_mask):
     return ~(attn_mask[None] | key_padding_mask[:, None])
 
 
+def _translated_by_precedence(attn_mask, key_padding_mask):
+    return ~attn_mask[None, None] | key_padding_mask.unsqueeze(1).unsqueeze(1)
+
+
 def _decode_is_causal(q, k, v, k_cache, v_cache):
     k, v = torch.cat([k_cache, k], -2), torch.cat([v_cache, v], -2)
     return F.scaled_dot_product_attention(q, k, v, is_causal=True), k, v
@@ -460,6 +484,13 @@ def _decode_prepended(q, k, v, k_cache, v_cache):
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask), k, v
 
 
+def _decode_unscaled(q, k, v, k_cache, v_cache):
+    k, v = torch.cat([k_cache, k], -2), torch.cat([v_cache, v], -2)
+    L, S = q.shape[-2], k.shape[-2]
+    hidden = ~torch.ones(L, S).tril(S - L).bool()
+    return (q @ k.mT).masked_fill(hidden, -INF).softmax(-1) @ v, k, v
+
+
 def _leak_shapes(attention):
     out, weights = attention(torch.ones(2, 3), torch.ones(5, 3), torch.ones(5, 4), _half(2, 5))
     assert out.shape == torch.Size([2, 4])
@@ -470,6 +501,16 @@ def _half(L, S):
     mask = (torch.arange(L)[:, None] + torch.arange(S)) % 2 == 0
     mask[:, 0] = True
     return mask
+
+
+def _leak_without_a_copy(attention):
+    q, k, v = torch.randn(4, 3), torch.randn(6, 3), torch.randn(6, 2)
+    mask = _half(4, 6)
+    k2, v2 = k, v
+    k2[1] += 10
+    v2[1] += 10
+    one, two = attention(q, k, v, mask)[0], attention(q, k2, v2, mask)[0]
+    assert torch.equal(one[~mask[:, 1]], two[~mask[:, 1]])
 
 
 def _leak_row_sums(attention):
@@ -586,21 +627,25 @@ WRONG = [
     ("causal_mask", "offset of the wrong sign", _offset_negated),
     ("causal_mask", "added to scores", _additive),
     ("causal_mask", "upper left", _without_offset),
+    ("causal_mask", "upper triangle", _upper),
     ("padding_mask", "two dimensions", _padding_only_matrix),
     ("padding_mask", "one token too many", _padding_at_most),
     ("padding_mask", "inverted", _padding_true_is_padding),
     ("padding_mask", "as wide as the longest", _padding_from_longest),
+    ("padding_mask", "padding of queries", _padding_in_rows),
     ("sliding_window_mask", "window and itself", _window_too_wide),
     ("sliding_window_mask", "window too short", _window_too_narrow),
     ("sliding_window_mask", "future left open", _window_without_an_end),
     ("sliding_window_mask", "both sides", _window_two_sided),
     ("sliding_window_mask", "looks forward", _window_upper),
+    ("sliding_window_mask", "slice from the end", _window_by_slices),
     ("prefix_mask", "prefix sees everything", _prefix_rows),
     ("prefix_mask", "joined by and", _prefix_and),
     ("prefix_mask", "only the prefix", _prefix_columns),
     ("packed_mask", "future allowed", _packed_not_causal),
     ("packed_mask", "smaller numbers allowed", _packed_at_least),
     ("packed_mask", "documents ignored", _packed_causal_only),
+    ("packed_mask", "leading dimensions forgotten", _packed_one_row),
     ("attention", "empty rows are NaN", _attention_plain),
     ("attention", "empty rows attend to everything", _attention_low),
     ("attention", "masked after softmax", _attention_zeroed),
@@ -623,12 +668,15 @@ WRONG = [
     ("from_multihead", "either allows", _translated_or),
     ("from_multihead", "still true means ignore", _translated_union),
     ("from_multihead", "no place for heads", _translated_three),
+    ("from_multihead", "only the first inverted", _translated_by_precedence),
     ("decode", "is causal", _decode_is_causal),
     ("decode", "cache grown and not used", _decode_new_ones_only),
     ("decode", "no mask", _decode_unmasked),
     ("decode", "cache at the end", _decode_prepended),
+    ("decode", "cached scores not scaled", _decode_unscaled),
     ("catches_leak", "only shapes", _leak_shapes),
     ("catches_leak", "only row sums", _leak_row_sums),
+    ("catches_leak", "only shapes", _leak_without_a_copy),
     ("catches_leak", "only zeros", _leak_zeros),
     ("catches_leak", "only the future of a square", _leak_causal_square),
     ("catches_leak", "returns a verdict", _leak_returns),
@@ -665,6 +713,7 @@ HINTS = {
         "always square": "S is not used",
         "transposed": "it is transposed",
         "offset never negative": "negative there and must stay so",
+        "upper triangle": "triu() keeps the future",
     },
     "padding_mask": _KINDS
     | {
@@ -674,6 +723,8 @@ HINTS = {
         "padding at the start": "stands at the end",
         "as wide as the longest": "S keys are asked",
         "queries masked too": "mask keys only",
+        "padding of queries": "the mask lies at the queries",
+        "one token too few": "one token too few",
     },
     "sliding_window_mask": _KINDS
     | {
@@ -685,6 +736,7 @@ HINTS = {
         "no window": "that is the causal mask",
         "looks forward": "it looks forward",
         "blocks": "slides along",
+        "slice from the end": "a slice counts from the end",
     },
     "prefix_mask": _KINDS
     | {
@@ -693,6 +745,7 @@ HINTS = {
         "prefix sees everything": "queries and keys are swapped",
         "prefix too long": "one token too many is open",
         "joined by and": "use |",
+        "diagonal moved": "tril(prefix) moves the diagonal",
     },
     "packed_mask": _KINDS
     | {
@@ -703,6 +756,7 @@ HINTS = {
         "neighbours compared": "returns later in the row",
         "itself hidden": "a token must see itself",
         "first row for all": "documents of its own",
+        "leading dimensions forgotten": "pairs the rows of the batch",
     },
     "attention": {
         "empty rows are NaN": "give zeros there",
@@ -723,6 +777,8 @@ HINTS = {
         "the mask is added to the scores": "forbids nothing",
         "the mask is ignored": "the mask is not used",
         "scores not scaled": "not divided by √d_k",
+        "only the output cleaned": "zeros in both",
+        "only the weights cleaned": "clean them before",
         "output alone": "return two things",
     },
     "from_multihead": {
@@ -732,6 +788,7 @@ HINTS = {
         "padding not inverted": "the padding mask needs its ~",
         "attention not inverted": "the attention mask needs its ~",
         "padding left out": "left out",
+        "only the first inverted": "~ binds tighter than |",
         "no place for heads": "(B, 1, L, S)",
         "padding at the queries": "keys are the last dimension",
     },
@@ -741,6 +798,7 @@ HINTS = {
         "new tokens do not see themselves": "its own key too",
         "one new token too far": "one key too far",
         "only the cache is seen": "not each other or themselves",
+        "cached scores not scaled": "not divided by √d_k",
         "cache at the end": "the oldest stands first",
         "cache not used": "the cache is not used",
         "cache grown and not used": "the caches grow",
