@@ -23,7 +23,9 @@ def layer_outputs(module, heads, *inputs):
     """
     if not isinstance(module, nn.Module):
         raise Complaint("not a module", "it must be a class derived from nn.Module")
-    with torch.no_grad():  # not in the generator: after an error, any thread may close that
+    # So that NumPy takes what the layer makes. Not in the generator, which any thread may close
+    # after an error.
+    with torch.no_grad():
         found = [call_with_clones(module.eval(), *inputs)[0] for _ in readings(module, heads)]
     if not found:
         raise Complaint("unexpected parameters", _misfit(module, heads))

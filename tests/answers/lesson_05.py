@@ -91,6 +91,19 @@ class LayerByName(nn.Module):
         return self.out_proj(out.transpose(1, 2).reshape(B, -1, d)), weights
 
 
+class NumpyInside(LayerByName):
+    def forward(self, query, key, value, mask=None):
+        parts = self.q_proj(query), self.k_proj(key), self.v_proj(value)
+        q, k, v = (_split_by_permute(x, self.h).numpy() for x in parts)
+        scores = q @ k.swapaxes(-2, -1) / q.shape[-1] ** 0.5
+        allowed = np.ones_like(scores) if mask is None else np.broadcast_to(mask, scores.shape)
+        powers = np.exp(scores - scores.max(-1, keepdims=True)) * allowed
+        weights = powers / np.maximum(powers.sum(-1, keepdims=True), 1e-30)
+        return self.out_proj(_merge_by_cat(torch.from_numpy(weights @ v))), torch.from_numpy(
+            weights
+        )
+
+
 class FusedByRole(nn.Module):
     """One layer of 3·d_model rows: all of q, all of k, all of v."""
 
@@ -418,6 +431,7 @@ RIGHT = {
     "merge_heads": [_merge_by_cat, _merge_by_view, _merge_by_einsum],
     "MultiHeadAttention": [
         LayerByName,
+        NumpyInside,
         FusedByRole,
         FusedByHead,
         ListOfHeads,
@@ -543,25 +557,20 @@ class EveryHthColumn(LayerByName):
 
 
 class SoftmaxOverHeads(LayerByName):
+    dim = 1
+
     def forward(self, query, key, value, mask=None):
         parts = self.q_proj(query), self.k_proj(key), self.v_proj(value)
         q, k, v = (_split_by_permute(x, self.h) for x in parts)
         scores = q @ k.mT / q.shape[-1] ** 0.5
         if mask is not None:
             scores = torch.where(mask, scores, -INF)
-        weights = torch.nan_to_num(scores.softmax(1))
+        weights = torch.nan_to_num(torch.softmax(scores, self.dim))
         return self.out_proj(_merge_by_cat(weights @ v)), weights
 
 
-class SoftmaxOverQueries(LayerByName):
-    def forward(self, query, key, value, mask=None):
-        parts = self.q_proj(query), self.k_proj(key), self.v_proj(value)
-        q, k, v = (_split_by_permute(x, self.h) for x in parts)
-        scores = q @ k.mT / q.shape[-1] ** 0.5
-        if mask is not None:
-            scores = torch.where(mask, scores, -INF)
-        weights = torch.softmax(scores, dim=2)
-        return self.out_proj(_merge_by_cat(weights @ v)), weights
+class SoftmaxOverQueries(SoftmaxOverHeads):
+    dim = 2
 
 
 class OnlyQuery(LayerByName):
