@@ -323,27 +323,35 @@ class one_softmax_for_all(_Layer):
         return self.W_o(mixed), weights
 
 
-@layer.mistake("softmax runs over the heads: the weights over the keys must sum to 1, dim=-1")
-class softmax_over_the_heads(_Layer):
+class _Filled(_Layer):
+    """A layer that fills where the mask forbids, and does no more about it."""
+
+    fill, dim = -torch.inf, -1
+
     def mix(self, q, k, v, mask):
         scores = dot_product_scores(q, k) / q.shape[-1] ** 0.5
-        if mask is not None:
-            scores = scores.masked_fill(~mask, -1e9)
-        weights = scores.softmax(dim=1)
+        scores = scores if mask is None else scores.masked_fill(~mask, self.fill)
+        weights = self.mended(scores.softmax(dim=self.dim))
         return weights @ v, weights
+
+    def mended(self, weights):
+        return weights
+
+
+@layer.mistake("softmax runs over the heads: the weights over the keys must sum to 1, dim=-1")
+class softmax_over_the_heads(_Filled):
+    fill, dim = -1e9, 1
 
 
 @layer.mistake(
     "softmax runs over the heads, and what NaN the mask makes is set to 0: the weights over the "
     "keys must sum to 1, dim=-1"
 )
-class softmax_over_the_heads_mended(_Layer):
-    def mix(self, q, k, v, mask):
-        scores = dot_product_scores(q, k) / q.shape[-1] ** 0.5
-        if mask is not None:
-            scores = scores.masked_fill(~mask, -torch.inf)
-        weights = scores.softmax(dim=1).nan_to_num(0)
-        return weights @ v, weights
+class softmax_over_the_heads_mended(_Filled):
+    dim = 1
+
+    def mended(self, weights):
+        return weights.nan_to_num(0)
 
 
 @layer.mistake("softmax runs over the queries: the weights over the keys must sum to 1, dim=-1")
@@ -385,24 +393,16 @@ class weights_masked_late(_Layer):
 
 
 @layer.mistake("right, except where a query may see nothing: NaN there; give weights of 0")
-class nan_for_an_empty_row(_Layer):
-    def mix(self, q, k, v, mask):
-        scores = dot_product_scores(q, k) / q.shape[-1] ** 0.5
-        scores = scores if mask is None else scores.masked_fill(~mask, -torch.inf)
-        weights = scores.softmax(dim=-1)
-        return weights @ v, weights
+class nan_for_an_empty_row(_Filled):
+    pass
 
 
 @layer.mistake(
     "right, except where a query may see nothing: a finite fill such as -1e9 attends to everything "
     "there; give weights of 0"
 )
-class everything_for_an_empty_row(_Layer):
-    def mix(self, q, k, v, mask):
-        scores = dot_product_scores(q, k) / q.shape[-1] ** 0.5
-        scores = scores if mask is None else scores.masked_fill(~mask, -1e9)
-        weights = scores.softmax(dim=-1)
-        return weights @ v, weights
+class everything_for_an_empty_row(_Filled):
+    fill = -1e9
 
 
 @layer.mistake("the values are made from key: W_v reads value")

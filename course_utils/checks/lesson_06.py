@@ -510,8 +510,22 @@ def _masked_tiles(q, k, v, block_q, block_k, allowed):
     return _tiled(q, k, v, block_q, block_k, scores_of=scores_of, finish=finish)[0]
 
 
+def _reading(q, k, v, block_q, block_k, read):
+    """Return causal attention of which only the tiles with ``read(rows, columns)`` are read."""
+    allowed_at = causal_mask(q.shape[-2], k.shape[-2])
+
+    def allowed(rows, columns):
+        return allowed_at[rows, columns] & read(rows, columns)
+
+    return _masked_tiles(q, k, v, block_q, block_k, allowed)
+
+
 def _size(part):
     return part.stop - part.start
+
+
+def _tril_of_the_tile(rows, columns):
+    return torch.ones(_size(rows), _size(columns)).tril() > 0
 
 
 @causal.mistake(
@@ -519,10 +533,7 @@ def _size(part):
     "beginning of the sequence"
 )
 def local_causal_indices(q, k, v, block_q, block_k):
-    def allowed(rows, columns):
-        return torch.ones(_size(rows), _size(columns)).tril() > 0
-
-    return _masked_tiles(q, k, v, block_q, block_k, allowed)
+    return _masked_tiles(q, k, v, block_q, block_k, _tril_of_the_tile)
 
 
 @causal.mistake(
@@ -533,10 +544,9 @@ def tril_from_the_corner(q, k, v, block_q, block_k):
     offset = k.shape[-2] - q.shape[-2]
 
     def allowed(rows, columns):
-        all_of_it = torch.ones(_size(rows), _size(columns), dtype=torch.bool)
-        if columns.start >= rows.stop + offset:  # past the diagonal
-            return ~all_of_it
-        return all_of_it if columns.stop <= rows.start + offset else all_of_it.tril()
+        if columns.stop <= rows.start + offset:  # before the diagonal
+            return torch.tensor(True)
+        return _tril_of_the_tile(rows, columns) & (columns.start < rows.stop + offset)
 
     return _masked_tiles(q, k, v, block_q, block_k, allowed)
 
@@ -549,8 +559,7 @@ def tril_in_each_visited_tile(q, k, v, block_q, block_k):
     offset = k.shape[-2] - q.shape[-2]
 
     def allowed(rows, columns):
-        visited = columns.start < rows.stop + offset
-        return torch.full((_size(rows), _size(columns)), visited).tril()
+        return _tril_of_the_tile(rows, columns) & (columns.start < rows.stop + offset)
 
     return _masked_tiles(q, k, v, block_q, block_k, allowed)
 
@@ -561,12 +570,8 @@ def tril_in_each_visited_tile(q, k, v, block_q, block_k):
 )
 def skipped_by_the_first_query(q, k, v, block_q, block_k):
     offset = k.shape[-2] - q.shape[-2]
-    allowed_at = causal_mask(q.shape[-2], k.shape[-2])
-
-    def allowed(rows, columns):
-        return allowed_at[rows, columns] & (columns.start <= rows.start + offset)
-
-    return _masked_tiles(q, k, v, block_q, block_k, allowed)
+    read = lambda rows, columns: columns.start <= rows.start + offset  # noqa: E731
+    return _reading(q, k, v, block_q, block_k, read)
 
 
 @causal.mistake(
@@ -574,12 +579,8 @@ def skipped_by_the_first_query(q, k, v, block_q, block_k):
     "the tiles to skip begin that much later"
 )
 def skipped_without_the_offset(q, k, v, block_q, block_k):
-    allowed_at = causal_mask(q.shape[-2], k.shape[-2])
-
-    def allowed(rows, columns):
-        return allowed_at[rows, columns] & (columns.start < rows.start + block_q)
-
-    return _masked_tiles(q, k, v, block_q, block_k, allowed)
+    read = lambda rows, columns: columns.start < rows.start + block_q  # noqa: E731
+    return _reading(q, k, v, block_q, block_k, read)
 
 
 @causal.mistake("right, but for the scale: the scores are not divided by √d_k")
@@ -601,13 +602,8 @@ def causal_without_maximum(q, k, v, block_q, block_k):
     "blocks have one size and L = S; compare where they lie"
 )
 def tiles_skipped_by_number(q, k, v, block_q, block_k):
-    allowed_at = causal_mask(q.shape[-2], k.shape[-2])
-
-    def allowed(rows, columns):
-        by_number = columns.start // block_k <= rows.start // block_q
-        return allowed_at[rows, columns] & by_number
-
-    return _masked_tiles(q, k, v, block_q, block_k, allowed)
+    read = lambda rows, columns: columns.start // block_k <= rows.start // block_q  # noqa: E731
+    return _reading(q, k, v, block_q, block_k, read)
 
 
 @causal.mistake(
@@ -631,7 +627,7 @@ def only_skipped(q, k, v, block_q, block_k):
     offset = k.shape[-2] - q.shape[-2]
 
     def allowed(rows, columns):
-        return torch.full((_size(rows), _size(columns)), columns.start < rows.stop + offset)
+        return torch.tensor(columns.start < rows.stop + offset)
 
     return _masked_tiles(q, k, v, block_q, block_k, allowed)
 
