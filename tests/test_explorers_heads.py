@@ -126,3 +126,8 @@ def test_weights_of_any_dtype_or_with_a_gradient_and_tokens_by_number():
 def test_bad_input_is_told_by_name(given, error, words):
     with pytest.raises(error, match=words):
         head_explorer(*given)
+
+
+def test_queries_go_down_and_keys_across():
+    labels = [(ax.get_xlabel(), ax.get_ylabel()) for ax in explorer_at()._canvas.figure.axes]
+    assert ("keys", "queries") in labels

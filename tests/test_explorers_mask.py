@@ -100,3 +100,10 @@ def test_every_control_has_a_name_moves_something_and_back_gives_the_same_bytes(
         assert explorer.image.value != first and explorer.words.value != words, name
         control.value = before
         assert (explorer.image.value, explorer.words.value) == (first, words), name
+
+
+def test_queries_go_down_and_keys_across_in_both_pictures():
+    pattern, weights, *_ = mask_explorer()._canvas.figure.axes
+    for ax in (pattern, weights):
+        assert (ax.get_xlabel(), ax.get_ylabel()) == ("keys", "queries")
+    assert (pattern.get_title(), weights.get_title()) == ("allowed (light) or not", "weights")

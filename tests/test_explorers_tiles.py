@@ -60,3 +60,8 @@ def test_blocks_of_keys_of_any_size_end_with_the_same_sums(explorer, block_k):
     explorer.controls["block_k"].value = block_k
     assert re.search(r"step (\d+) of \1:", to_step(explorer, 36))
     assert "m = 1.22, ℓ = 1.00" in explorer.state
+
+
+def test_queries_go_down_and_keys_across(explorer):
+    tiles = explorer._canvas.figure.axes[0]
+    assert tiles.get_xlabel().startswith("keys") and tiles.get_ylabel().startswith("queries")
