@@ -1,0 +1,65 @@
+"""Run every stage of `make test`, also after a red one, and end with a table of what came of each.
+
+python tests/stages.py
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).parents[1]
+PYTHON = [sys.executable, "-m"]
+# A file is run by one process: its tests share a browser or a result, a notebook's cells a kernel.
+PYTEST = [*PYTHON, "pytest", "-n", "auto", "--dist", "loadfile"]
+# The limit is for a kernel that died; a slow machine must not reach it.
+NBVAL = [*PYTEST, "-p", "no:cacheprovider", "--nbval-current-env", "--nbval-cell-timeout=900"]
+STAGES = {
+    "style": [*PYTHON, "ruff", "check", "."],
+    "format": [*PYTHON, "ruff", "format", "--check", "."],
+    "tests": PYTEST,
+    "lessons and solutions": [*NBVAL, "--nbval", "notebooks", "solutions"],
+    "exercises": [*NBVAL, "--nbval-lax", "exercises"],
+}
+STRICT = {"exercises"}  # a wrong answer in them is a failure; lesson 00 shows one
+
+
+def run(name):
+    """Run one stage; return how many of its checks passed, failed, and were skipped."""
+    # Threads that wait for each other sleep, and leave the cores to the processes beside them.
+    settings = {"OMP_WAIT_POLICY": "PASSIVE", "COURSE_STRICT": str(int(name in STRICT))}
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report.xml")
+        options = [f"--junitxml={report}"] if "pytest" in STAGES[name] else []
+        command = [*STAGES[name], *options]
+        code = subprocess.run(command, cwd=ROOT, env=os.environ | settings).returncode
+        if not report.exists():  # of ruff, or of a pytest that could not start
+            return int(code == 0), int(code != 0), 0
+        suite = ElementTree.parse(report).find("testsuite")
+    tests, failures, errors, skipped = (
+        int(suite.get(kind)) for kind in ("tests", "failures", "errors", "skipped")
+    )
+    failed = failures + errors
+    return tests - failed - skipped, failed or int(code != 0), skipped
+
+
+def main():
+    """Run all stages, print the table, and return the exit code."""
+    rows = []
+    for name, command in STAGES.items():
+        print(f"\n== {name}: {' '.join(command[2:])}", flush=True)
+        start = time.monotonic()
+        rows.append((name, *run(name), time.monotonic() - start))
+    print(f"\n{'stage':24}{'passed':>8}{'failed':>8}{'skipped':>8}{'seconds':>8}")
+    for name, *counts, seconds in rows:
+        print(f"{name:24}" + "".join(f"{count:8}" for count in counts) + f"{seconds:8.0f}")
+    passed, failed, skipped = (sum(row[column] for row in rows) for column in (1, 2, 3))
+    print(f"\n{passed} passed, {failed} failed, {skipped} skipped")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""`make test`: every stage is run, a red one is counted and stops none of the others."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+import stages
+
+PYTEST = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+GREEN, RED = ([sys.executable, "-c", f"raise SystemExit({code})"] for code in (0, 1))
+
+
+@pytest.fixture
+def suite(tmp_path):
+    """Return what runs a file of two passing tests, one failing, one broken and three skipped."""
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\n"
+        "def test_a(): pass\n"
+        "def test_b(): pass\n"
+        "def test_c(): assert 0\n"
+        "def test_d(no_such_fixture): pass\n"
+        "@pytest.mark.parametrize('n', range(3))\n"
+        "def test_e(n): pytest.skip()\n"
+    )
+    return [*PYTEST, str(tmp_path)]
+
+
+def table(text):
+    rows = re.findall(r"^(\w+) +(\d+) +(\d+) +(\d+) +\d+$", text, re.M)
+    return {name: list(map(int, counts)) for name, *counts in rows}
+
+
+def test_all_stages_are_run_and_counted_though_the_first_is_red(suite, monkeypatch, capfd):
+    nothing = [*PYTEST, "there_is_no_such_folder"]
+    monkeypatch.setattr(
+        stages, "STAGES", {"red": RED, "some": suite, "none": nothing, "green": GREEN}
+    )
+    assert stages.main() == 1
+    told = capfd.readouterr().out
+    assert table(told) == {
+        "red": [0, 1, 0],
+        "some": [2, 2, 3],
+        "none": [0, 1, 0],
+        "green": [1, 0, 0],
+    }
+    assert told.endswith("\n3 passed, 4 failed, 3 skipped\n")
+
+
+def test_green_stages_end_well(monkeypatch):
+    monkeypatch.setattr(stages, "STAGES", {"green": GREEN})
+    assert stages.main() == 0
+
+
+def test_only_the_exercises_are_strict(monkeypatch):
+    seen = {}
+    monkeypatch.setattr(stages, "STAGES", dict.fromkeys(stages.STAGES, ["true"]))
+    done = subprocess.CompletedProcess([], 0)
+    monkeypatch.setattr(subprocess, "run", lambda command, cwd, env: seen.update(env) or done)
+    strict = {}
+    for name in stages.STAGES:
+        stages.run(name)
+        strict[name] = seen["COURSE_STRICT"]
+    assert {name for name, value in strict.items() if value == "1"} == {"exercises"}
+
+
+def test_all_is_run_that_the_readme_promises():
+    commands = {name: " ".join(command) for name, command in stages.STAGES.items()}
+    assert commands["style"].endswith("ruff check .")
+    assert commands["format"].endswith("ruff format --check .")
+    assert commands["tests"].split()[2] == "pytest" and "tests" not in commands["tests"]
+    for name, compared in [("lessons and solutions", "--nbval notebooks solutions"),
+                           ("exercises", "--nbval-lax exercises")]:  # fmt: skip
+        assert commands[name].endswith(compared)
+        assert "--nbval-current-env" in commands[name]
