@@ -1,18 +1,16 @@
-"""Explorers without a browser: move a control, look at the picture and the words."""
+"""The explorer of two arrows, and what all explorers are made of, without a browser."""
 
 import base64
-import io
 import math
 
 import numpy as np
 import pytest
-from PIL import Image
+from matplotlib.colors import same_color
 
-from course_utils.explorers import similarity_explorer
+from course_utils.explorers import Number, similarity_explorer
+from explorer_pictures import axes, headings, pixels, set_controls
 
-
-def pixels(png):
-    return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"), dtype=int)
+PLACES = [(0, 2), (90, 1), (180, 3), (-45, 0.5), (155, 1.3)]
 
 
 @pytest.fixture
@@ -20,52 +18,115 @@ def explorer():
     return similarity_explorer()
 
 
-@pytest.mark.parametrize("angle, length", [(0, 2), (90, 1), (180, 3), (-45, 0.5)])
+def tip(angle, length):
+    return length * math.cos(math.radians(angle)), length * math.sin(math.radians(angle))
+
+
+@pytest.mark.parametrize("angle, length", PLACES)
 def test_words_say_dot_cosine_and_distance(explorer, angle, length):
-    explorer.controls["angle"].slider.value = angle
-    explorer.controls["length"].slider.value = length
-    x, y = length * math.cos(math.radians(angle)), length * math.sin(math.radians(angle))
+    set_controls(explorer, angle=angle, length=length)
+    x, y = tip(angle, length)
+    assert f"k = ({x:.2f}, {y:.2f})" in explorer.state
     assert f"dot product {2 * x:.2f}" in explorer.state
     assert f"cosine {x / length:.2f}" in explorer.state
     assert f"distance {math.hypot(2 - x, y):.2f}" in explorer.state
 
 
 def test_a_zero_vector_has_no_cosine(explorer):
-    explorer.controls["length"].slider.value = 0
+    set_controls(explorer, length=0)
     assert "cosine none" in explorer.state
+
+
+@pytest.mark.parametrize("angle, length", PLACES)
+def test_arrows_distance_and_shadow_are_drawn_where_q_and_k_are(explorer, angle, length):
+    set_controls(explorer, angle=angle, length=length)
+    x, y = tip(angle, length)
+    (ax,) = axes(explorer)
+    (arrows,) = ax.collections
+    assert (arrows.XY == 0).all()  # both begin at the origin
+    np.testing.assert_allclose(np.stack([arrows.U, arrows.V], axis=1), [[2, 0], [x, y]])
+    lines = {line.get_label(): line for line in ax.lines}
+    np.testing.assert_allclose(
+        lines["distance from q to k"].get_xydata(), [[2, 0], [x, y]], atol=1e-9
+    )
+    np.testing.assert_allclose(lines["shadow of k on q"].get_xydata(), [[0, 0], [x, 0]], atol=1e-9)
+    names = {text.get_text(): text for text in ax.texts}
+    assert math.dist(names["k"].get_position(), (x, y)) < 0.2
+    assert names["q"].xy == pytest.approx((2, 0))
+
+
+def test_arrows_and_letters_share_colours_and_the_legend_tells_the_lines_apart(explorer):
+    (ax,) = axes(explorer)
+    names = {text.get_text(): text for text in ax.texts}
+    for name, colour in zip("qk", ax.collections[0].get_facecolor(), strict=True):
+        assert same_color(names[name].get_color(), colour)
+    distance, shadow = ax.get_legend().get_lines()
+    told = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert told == ["distance from q to k", "shadow of k on q"]
+    drawn = {line.get_label(): line for line in ax.lines}
+    for name, line in zip(told, (distance, shadow), strict=True):
+        assert same_color(line.get_color(), drawn[name].get_color())
+        assert line.get_linestyle() == drawn[name].get_linestyle()
+        assert line.get_linewidth() == drawn[name].get_linewidth()
+    assert distance.get_linestyle() == "--" and shadow.get_linestyle() == "-"
+    assert shadow.get_linewidth() > distance.get_linewidth() and shadow.get_alpha() == 0.5
+
+
+def test_the_longest_arrow_fits_in_every_direction(explorer):
+    (ax,) = axes(explorer)
+    assert ax.get_xlim() == ax.get_ylim() == (-3.2, 3.2) and ax.get_aspect() == 1
+    angle, length = explorer.controls["angle"].slider, explorer.controls["length"].slider
+    assert (angle.min, angle.max, angle.step) == (-180, 180, 5)
+    assert (length.min, length.max, length.step) == (0, 3, 0.1)
+    assert headings(ax) == ("", "", "")
 
 
 def test_moving_a_slider_or_typing_draws_the_arrow_there(explorer):
     explorer.controls["angle"].slider.value = 90
-    up = explorer.image.value
+    up = pixels(explorer)
     explorer.controls["angle"].box.value = -90  # typed
-    down = explorer.image.value
-    height = pixels(up).shape[0]
+    down = pixels(explorer)
 
-    def orange(png):
-        red, green, blue = np.moveaxis(pixels(png), -1, 0)
+    def orange(picture):
+        red, green, blue = np.moveaxis(picture, -1, 0)
         return np.argwhere((red > 230) & (80 < green) & (green < 160) & (blue < 80))[:, 0].mean()
 
-    assert orange(up) < height / 2 < orange(down)
+    assert orange(up) < len(up) / 2 < orange(down)
 
 
-def test_going_back_gives_the_same_picture_to_the_byte(explorer):
-    first = explorer.image.value
-    explorer.controls["angle"].slider.value = 10
-    assert explorer.image.value != first
-    explorer.controls["angle"].slider.value = 60
-    assert explorer.image.value == first
+def test_a_number_is_a_named_box_and_a_slider_of_one_range_that_move_each_other():
+    for step, kind in [(2, int), (0.5, float)]:
+        number = Number("width", 4, 2, 8, step)
+        assert number.children == (number.box, number.slider)
+        assert number.box.description == "width" and not number.slider.readout
+        for part in number.children:
+            assert (part.value, part.min, part.max, part.step) == (4, 2, 8, step)
+        number.slider.value = 6
+        assert number.box.value == number.value == 6
+        number.box.value = 3
+        assert number.slider.value == number.value == 3
+        assert type(number.value) is type(number.box.value) is kind
 
 
-def test_words_are_announced_and_follow_the_state(explorer):
-    explorer.controls["angle"].slider.value = 35
-    assert explorer.words.value == f'<p role="status">{explorer.state}</p>'
+def test_the_box_shows_a_sliders_number_without_its_rounding_error():
+    number = Number("width", 0.1, 0, 1, 0.1)
+    number.slider.value = 0.1 + 0.2
+    assert number.box.value == 0.3
+    number.slider.value = 0.05
+    assert number.box.value == 0.05
 
 
-def test_every_control_has_a_name_and_every_slider_a_named_twin(explorer):
-    for number in explorer.controls.values():
-        assert number.box.description
-        assert (number.box.min, number.box.max) == (number.slider.min, number.slider.max)
+def test_controls_stand_in_as_many_columns_as_wanted(explorer):
+    row = explorer.children[0]
+    assert [len(stack.children) for stack in row.children] == [2]
+    assert row.layout.flex_flow == "row wrap"
+
+
+def test_the_picture_keeps_its_shape_on_a_narrow_page(explorer):
+    layout = explorer.image.layout
+    assert (layout.max_width, layout.object_fit) == ("100%", "contain")
+    assert layout.align_self == "flex-start"
+    assert explorer.image.format == "png" and bytes(explorer.image.value[:4]) == b"\x89PNG"
 
 
 def test_shown_statically_it_is_a_picture_with_its_state(explorer):

@@ -1,36 +1,31 @@
 """The head viewer: choose a head and a token, compare words and pictures with the weights."""
 
-import io
 import re
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from matplotlib import colormaps
+from matplotlib.colors import same_color
 
-from course_utils.explorers import Number, head_explorer
+from course_utils.explorers import head_explorer
+from explorer_pictures import across, axes, headings, limits, pixels, set_controls, ticks
 
 WEIGHTS = torch.rand(3, 5, 5, generator=torch.Generator().manual_seed(0)).mul(6).softmax(dim=-1)
 TOKENS = ["the", "cat", "saw", "the", "dog"]
 NAMES = [f"{i} {token}" for i, token in enumerate(TOKENS, start=1)]
+EVERY = "every token"
 
 
-def explorer_at(head=0, query="every token", weights=WEIGHTS, tokens=TOKENS):
-    explorer = head_explorer(weights, tokens)
-    explorer.controls["head"].slider.value = head
-    explorer.controls["query"].value = query
-    return explorer
+def explorer_at(head=0, query=EVERY, weights=WEIGHTS, tokens=TOKENS):
+    return set_controls(head_explorer(weights, tokens), head=head, query=query)
 
 
-def picture(explorer):
-    return np.asarray(Image.open(io.BytesIO(explorer.image.value)).convert("RGB"), dtype=int)
-
-
-def coloured(explorer, colour):
-    return (abs(picture(explorer) - colour) < 12).all(axis=-1)
-
-
-RED = (214, 39, 40)
+def panels(explorer):
+    """Return the small Axes, one a head, and the large ones of the matrix and the lines."""
+    *small, matrix, paths = axes(explorer)
+    assert across([matrix, paths]) == [matrix, paths]
+    return across(small), matrix, paths
 
 
 @pytest.mark.parametrize("head", range(3))
@@ -51,66 +46,135 @@ def test_the_words_tell_what_one_token_looks_at_strongest_first(head, i):
     assert len(told) == max(1, int((WEIGHTS[head, i] >= 0.05).sum()))
 
 
-def test_the_chosen_head_is_framed_and_the_chosen_token_too():
-    def columns_framed(explorer):
-        top = coloured(explorer, RED)[:130]
-        return np.nonzero(top.any(axis=0))[0].mean()
-
-    assert columns_framed(explorer_at(0)) < columns_framed(explorer_at(1))
-    assert columns_framed(explorer_at(1)) < columns_framed(explorer_at(2))
-    assert not coloured(explorer_at(0), RED)[150:].any()
-    rows = [
-        np.nonzero(coloured(explorer_at(0, name), RED)[150:].any(axis=1))[0].mean()
-        for name in NAMES
-    ]
-    assert rows == sorted(rows) and len(set(rows)) == 5
+def test_small_pictures_show_the_heads_from_left_to_right_under_their_numbers():
+    small, _, _ = panels(explorer_at(head=1))
+    for head, (ax, weights) in enumerate(zip(small, WEIGHTS, strict=True)):
+        (image,) = ax.images
+        np.testing.assert_allclose(image.get_array(), weights)
+        assert image.get_clim() == (0, 1) and image.get_cmap().name == "cividis"
+        assert headings(ax) == (str(head), "", "") and ticks(ax.xaxis) == ticks(ax.yaxis) == {}
 
 
-def test_lines_run_from_the_chosen_token_to_the_keys_it_looks_at():
+@pytest.mark.parametrize("head", range(3))
+def test_the_chosen_head_alone_is_framed_all_round(head):
+    small, _, _ = panels(explorer_at(head))
+    frames = [frame for ax in small for frame in ax.patches]
+    assert [frame.get_visible() for frame in frames] == [h == head for h in range(3)]
+    for ax, frame in zip(small, frames, strict=True):
+        assert limits(frame) == (-0.5, 4.5, -0.5, 4.5) and not frame.get_fill()
+        assert sorted(ax.get_xlim()) == sorted(ax.get_ylim()) == [-0.5, 4.5]
+        assert same_color(frame.get_edgecolor(), "C3") and frame.get_linewidth() == 5
+
+
+@pytest.mark.parametrize("head, query", [(0, EVERY), (1, NAMES[3]), (2, NAMES[0])])
+def test_the_matrix_is_the_chosen_head_with_the_chosen_token_framed(head, query):
+    _, matrix, _ = panels(explorer_at(head, query))
+    (image,), (row,) = matrix.images, matrix.patches
+    np.testing.assert_allclose(image.get_array(), WEIGHTS[head])
+    assert image.get_clim() == (0, 1) and image.get_cmap().name == "cividis"
+    assert image.get_extent() == [-0.5, 4.5, 4.5, -0.5]  # the first query is on top
+    assert row.get_visible() == (query != EVERY)
+    if query != EVERY:
+        i = NAMES.index(query)
+        assert limits(row) == (-0.5, 4.5, i - 0.5, i + 0.5) and not row.get_fill()
+        assert same_color(row.get_edgecolor(), "C3") and row.get_linewidth() == 2
+    assert headings(matrix) == ("", "keys", "queries")
+    assert ticks(matrix.xaxis) == ticks(matrix.yaxis) == dict(enumerate(TOKENS))
+
+
+def test_labels_of_more_than_two_letters_stand_upright():
+    def rotation(tokens):
+        _, matrix, _ = panels(explorer_at(tokens=tokens))
+        return {label.get_rotation() for label in matrix.get_xticklabels()}
+
+    assert rotation(TOKENS) == {90} and rotation(["a", "bc", "d", "e", "f"]) == {0}
+
+
+@pytest.mark.parametrize("head, query", [(0, EVERY), (1, NAMES[3]), (2, NAMES[0])])
+def test_lines_run_from_the_chosen_token_to_its_keys_as_strong_as_the_weights(head, query):
+    _, _, paths = panels(explorer_at(head, query))
+    (lines,) = paths.collections
+    drawn = zip(
+        lines.get_segments(),
+        lines.get_alpha(),
+        lines.get_linewidth(),
+        lines.get_edgecolor(),
+        strict=True,
+    )
+    found = np.full((5, 5), np.nan)
+    for ((x0, i), (x1, j)), alpha, width, colour in drawn:
+        chosen = query in (EVERY, NAMES[int(i)])
+        weight = float(WEIGHTS[head, int(i), int(j)]) if chosen else 0.0
+        assert (x0, x1) == (0, 1) and alpha == pytest.approx(weight)
+        assert width == pytest.approx(4 * weight)
+        assert colour[:3] == pytest.approx(colormaps["Blues"](0.4 + 0.6 * weight)[:3], abs=0.01)
+        found[int(i), int(j)] = weight
+    assert np.isfinite(found).all() and lines.get_visible()
+
+
+def test_lines_run_between_two_columns_of_tokens_the_first_on_top():
+    _, _, paths = panels(explorer_at())
+    beside = {"right": {}, "left": {}}  # by alignment: those on the left end at the lines
+    for text in paths.texts:
+        x, y = text.get_position()
+        beside[text.get_horizontalalignment()][y] = text.get_text()
+        assert -0.1 < x < 0 if text.get_horizontalalignment() == "right" else 1 < x < 1.1
+        assert text.get_verticalalignment() == "center"
+    assert beside["right"] == beside["left"] == dict(enumerate(TOKENS))
+    assert paths.get_ylim() == (4.5, -0.5) and paths.get_xlim() == (-0.4, 1.4)
+    assert headings(paths)[0] == "queries → keys" and not paths.axison
+
+
+def test_lines_show_in_the_picture():
     onto = torch.zeros(1, 4, 4)
     onto[0, 1, 3] = onto[0, [0, 2, 3], 0] = 1.0
 
     def blue(query):
-        explorer = explorer_at(0, query, onto, list("abcd"))
-        pixels = picture(explorer)[150:, 420:]
-        mask = (pixels[..., 2] - pixels[..., 0]) > 60
-        return np.nonzero(mask.any(axis=1))[0]
+        lines = pixels(explorer_at(0, query, onto, list("abcd")))[150:, 420:]
+        return np.nonzero(((lines[..., 2] - lines[..., 0]) > 60).any(axis=1))[0]
 
-    one, all_lines = blue("2 b"), blue("every token")
+    one, all_lines = blue("2 b"), blue(EVERY)
     assert len(one) and one.min() > all_lines.min() and one.max() == all_lines.max()
     level = blue("1 a")  # from the first to the first: a level line
     assert np.ptp(level) <= 6 < np.ptp(one)
 
 
 def test_the_six_heads_written_by_hand_follow_their_rules():
+    tokens = "the cat saw the dog because the dog barked".split()
+    i, j = np.indices((9, 9))  # query, key
+    same = np.array(tokens)[:, None] == np.array(tokens)
     explorer = head_explorer()
-    assert explorer.state.startswith("head 0 of 6") and "3 saw → 2 cat 0.87" in explorer.state
-    explorer.controls["head"].slider.value = 1
-    assert "3 saw → 4 the" in explorer.state
-    explorer.controls["head"].slider.value = 2
-    assert explorer.state.count("→ 1 the") == 9
-    explorer.controls["head"].slider.value = 3
-    explorer.controls["query"].value = "5 dog"
-    assert "looks at: 5 dog 0.47, 8 dog 0.47" in explorer.state
+    small, matrix, _ = panels(explorer)
+    assert [*ticks(matrix.xaxis).values()] == tokens
+    rules = [j == i - 1, j == i + 1, j == 0, same, j == i, j <= i]
+    for head, (ax, rule) in enumerate(zip(small, rules, strict=True)):
+        expected = np.exp(4.0 * rule) / np.exp(4.0 * rule).sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(ax.images[0].get_array(), expected, atol=1e-6)
+        set_controls(explorer, head=head)
+        np.testing.assert_allclose(matrix.images[0].get_array(), expected, atol=1e-6)
+    assert explorer.state.startswith("head 5 of 6; strongest of each token: 1 the → 1 the 0.87")
 
 
-def test_every_control_has_a_name_moves_something_and_back_gives_the_same_bytes():
-    explorer = explorer_at(1, NAMES[2])
-    first, words = explorer.image.value, explorer.words.value
-    assert words == f'<p role="status">{explorer.state}</p>'
-    other = {"head": 2, "query": NAMES[4]}
-    for name, control in explorer.controls.items():
-        assert (control.box if isinstance(control, Number) else control).description
-        control = getattr(control, "slider", control)
-        before, control.value = control.value, other[name]
-        assert explorer.image.value != first and explorer.words.value != words, name
-        control.value = before
-        assert (explorer.image.value, explorer.words.value) == (first, words), name
+def test_every_head_and_every_token_can_be_chosen():
+    controls = head_explorer(WEIGHTS, TOKENS).controls
+    assert (controls["head"].slider.min, controls["head"].slider.max) == (0, 2)
+    assert controls["query"].options == (EVERY, *NAMES) and controls["query"].value == EVERY
 
 
 def test_weights_of_any_dtype_or_with_a_gradient_and_tokens_by_number():
     explorer = head_explorer(WEIGHTS.half().requires_grad_())
     assert "strongest of each token: 1 → " in explorer.state
+    assert explorer.controls["query"].options == (EVERY, *"12345")
+
+
+def test_a_long_token_is_cut_in_the_picture_and_whole_in_the_words():
+    tokens = ["because", "internationalization", "doorstep", "d", "e"]
+    explorer = explorer_at(tokens=tokens)
+    _, matrix, paths = panels(explorer)
+    short = ["because", "interna…", "doorstep", "d", "e"]
+    assert [*ticks(matrix.xaxis).values()] == [*ticks(matrix.yaxis).values()] == short
+    assert [text.get_text() for text in paths.texts] == short * 2
+    assert "2 internationalization" in explorer.state
 
 
 @pytest.mark.parametrize(
@@ -121,13 +185,12 @@ def test_weights_of_any_dtype_or_with_a_gradient_and_tokens_by_number():
         ((WEIGHTS[..., :4], TOKENS), ValueError, "weights must have shape"),
         ((WEIGHTS.tolist(), TOKENS), TypeError, "weights must be a torch.Tensor"),
         ((WEIGHTS, TOKENS[1:]), ValueError, "tokens must have 5 entries, one for each, got 4"),
+        ((WEIGHTS * 5, TOKENS), ValueError, "weights must be from 0 to 1.* are these scores"),
+        ((WEIGHTS - 0.5, TOKENS), ValueError, "weights must be from 0 to 1"),
+        ((WEIGHTS * torch.nan, TOKENS), ValueError, "weights must be from 0 to 1"),
+        ((WEIGHTS[:0], TOKENS), ValueError, "and at least one"),
     ],
 )
 def test_bad_input_is_told_by_name(given, error, words):
     with pytest.raises(error, match=words):
         head_explorer(*given)
-
-
-def test_queries_go_down_and_keys_across():
-    labels = [(ax.get_xlabel(), ax.get_ylabel()) for ax in explorer_at()._canvas.figure.axes]
-    assert ("keys", "queries") in labels

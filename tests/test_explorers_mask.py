@@ -1,25 +1,22 @@
 """The mask composer: set a control, compare words and pictures with masks written out."""
 
-import io
 import re
 
 import numpy as np
 import pytest
-from PIL import Image
+import torch
+from matplotlib.colors import same_color
 
-from course_utils.explorers import Number, mask_explorer
+from course_utils.explorers import mask_explorer
+from explorer_pictures import across, axes, headings, limits, pixels, set_controls, ticks
 
 N = 8
-OFF = {"causal": False, "window": 0, "prefix": 0, "padding": 0, "documents": 1, "join": "and"}
-LIGHT_RED = (255, 228, 225)
+OFF = {"causal": False, "window": 0, "prefix": 0, "padding": 0, "side": "end", "documents": 1}
+OFF |= {"join": "and"}
 
 
 def explorer_with(**values):
-    explorer = mask_explorer()
-    for name, value in (OFF | values).items():
-        control = explorer.controls[name]
-        getattr(control, "slider", control).value = value
-    return explorer
+    return set_controls(mask_explorer(), **OFF | values)
 
 
 def pattern_told(explorer):
@@ -33,16 +30,30 @@ def pattern_told(explorer):
     return mask
 
 
-def pattern_drawn(explorer):
-    """Read the mask back from the left picture: the light cells (or light red rows)."""
-    picture = np.asarray(Image.open(io.BytesIO(explorer.image.value)).convert("RGB"), dtype=int)
-    left = picture[:, : picture.shape[1] // 2]
-    dark = (abs(left - (0, 34, 78)) < 4).all(axis=-1)
-    light = (abs(left - (254, 232, 56)) < 4).all(axis=-1)
-    rows, columns = np.nonzero(dark | light)
-    ys = np.linspace(rows.min(), rows.max() + 1, 2 * N + 1)[1::2].astype(int)
-    xs = np.linspace(columns.min(), columns.max() + 1, 2 * N + 1)[1::2].astype(int)
-    return light[np.ix_(ys, xs)]
+def shown(ax):
+    """Return the matrix an Axes shows, (L, S)."""
+    (cells,) = ax.collections
+    return np.asarray(cells.get_array()).reshape(N, N)
+
+
+def marked(ax):
+    """Return the queries marked as empty, and check that a mark covers its row and no other."""
+    rows = []
+    for mark in ax.patches:
+        left, right, top, bottom = limits(mark)
+        row = round((top + bottom) / 2)
+        assert (left, right) == (-0.5, N - 0.5)
+        assert row - 0.5 < top < row - 0.4 and row + 0.4 < bottom < row + 0.5
+        assert same_color(mark.get_facecolor(), "mistyrose") and mark.get_hatch() == "//"
+        rows += [row] * mark.get_visible()
+    return rows
+
+
+def scores():
+    """Return the scores (L, S) of the eight tokens drawn at random."""
+    rng = torch.Generator().manual_seed(4)
+    q, k = torch.randn(N, 4, generator=rng), torch.randn(N, 4, generator=rng)
+    return q @ k.T / 2
 
 
 i, j = np.indices((N, N))  # query, key
@@ -50,60 +61,76 @@ PATTERNS = [
     ({}, i >= -1),
     ({"causal": True}, j <= i),
     ({"window": 3}, (j <= i) & (i - j < 3)),
+    ({"window": 1}, i == j),
     ({"prefix": 4}, (j <= i) | (j < 4)),
     ({"padding": 3}, j < 5),
     ({"padding": 3, "side": "start"}, j >= 3),
     ({"documents": 2}, (i < 4) == (j < 4)),
+    ({"documents": 3}, i * 3 // 8 == j * 3 // 8),
     ({"documents": 4, "causal": True}, (i // 2 == j // 2) & (j <= i)),
     ({"causal": True, "padding": 2, "side": "start"}, (j <= i) & (j >= 2)),
     ({"causal": True, "padding": 2, "side": "start", "join": "or"}, (j <= i) | (j >= 2)),
     ({"window": 2, "documents": 2, "join": "or"}, ((i < 4) == (j < 4)) | (j <= i) & (i - j < 2)),
+    ({"padding": 8}, j < 0),
 ]
 
 
-@pytest.mark.parametrize("values, mask", PATTERNS, ids=lambda v: str(v) if v is dict else None)
-def test_words_and_picture_show_the_mask(values, mask):
+@pytest.mark.parametrize("values, mask", PATTERNS, ids=[str(values) for values, _ in PATTERNS])
+def test_words_and_pictures_show_the_mask_the_weights_and_the_empty_rows(values, mask):
     explorer = explorer_with(**values)
     assert (pattern_told(explorer) == mask).all()
     assert f"{mask.sum()} of 64 pairs allowed" in explorer.state
-    if mask.any(axis=-1).all():
-        assert "empty rows: none" in explorer.state
-        assert (pattern_drawn(explorer) == mask).all()
+    pattern, weights, _ = axes(explorer)
+    assert (shown(pattern) == mask).all()
+    expected = scores().masked_fill(~torch.tensor(mask), -torch.inf).softmax(dim=-1).nan_to_num()
+    np.testing.assert_allclose(shown(weights), expected, atol=1e-6)
+    empty = np.flatnonzero(~mask.any(axis=-1)).tolist()
+    assert marked(pattern) == marked(weights) == empty
+    assert ("empty rows: none" in explorer.state) == (not empty)
 
 
 def test_empty_rows_are_named_and_marked():
     explorer = explorer_with(causal=True, padding=2, side="start")
     assert "empty rows: 0–1;" in explorer.state and "0: none, 1: none, 2: 2," in explorer.state
-
-    def marked():
-        picture = np.asarray(Image.open(io.BytesIO(explorer.image.value)).convert("RGB"))
-        return int((picture == LIGHT_RED).all(axis=-1).sum())
-
-    two = marked()
-    explorer.controls["padding"].slider.value = 1
-    assert marked() == pytest.approx(two / 2, rel=0.1)
-    explorer.controls["padding"].slider.value = 0
-    assert marked() == 0
+    light_red = (pixels(explorer) == (255, 228, 225)).all(axis=-1)
+    assert light_red.sum() > 4000
+    set_controls(explorer, padding=0)
+    assert not (pixels(explorer) == (255, 228, 225)).all(axis=-1).any()
 
 
-def test_every_control_has_a_name_moves_something_and_back_gives_the_same_bytes():
-    explorer = explorer_with(causal=True, padding=2, documents=2)
-    first, words = explorer.image.value, explorer.words.value
-    assert words == f'<p role="status">{explorer.state}</p>'
-    other = {"causal": False, "side": "start", "join": "or", "prefix": 6, "documents": 3}
-    for name, control in explorer.controls.items():
-        assert (control.box if isinstance(control, Number) else control).description
-        if name == "prefix":  # nothing beside causal, by "and"
-            continue
-        control = getattr(control, "slider", control)
-        before, control.value = control.value, other.get(name, 1)
-        assert explorer.image.value != first and explorer.words.value != words, name
-        control.value = before
-        assert (explorer.image.value, explorer.words.value) == (first, words), name
+def test_what_is_allowed_is_light_in_the_picture():
+    explorer = explorer_with(window=2, documents=2, prefix=3)
+    mask = ((i < 4) == (j < 4)) & (i - j < 2) & (j <= i)
+    pattern = axes(explorer)[0]
+    x, y = pattern.transData.transform(np.stack([j, i], axis=-1).reshape(-1, 2)).T.round()
+    picture = pixels(explorer)
+    cells = picture[len(picture) - y.astype(int), x.astype(int)].reshape(N, N, 3)
+    assert (cells[mask].mean(axis=-1) > 150).all() and (cells[~mask].mean(axis=-1) < 60).all()
 
 
-def test_queries_go_down_and_keys_across_in_both_pictures():
-    pattern, weights, *_ = mask_explorer()._canvas.figure.axes
-    for ax in (pattern, weights):
-        assert (ax.get_xlabel(), ax.get_ylabel()) == ("keys", "queries")
-    assert (pattern.get_title(), weights.get_title()) == ("allowed (light) or not", "weights")
+def test_both_pictures_say_what_they_show_and_weights_have_a_scale():
+    explorer = mask_explorer()
+    pattern, weights, scale = axes(explorer)
+    assert across(axes(explorer)) == [pattern, weights, scale]
+    for ax, title in [(pattern, "allowed (light) or not"), (weights, "weights")]:
+        assert headings(ax) == (title, "keys", "queries")
+        assert ticks(ax.xaxis) == ticks(ax.yaxis) == {n: str(n) for n in range(N)}
+        assert ax.get_xlim() == (-0.5, 7.5) and ax.get_ylim() == (7.5, -0.5)  # the first on top
+        assert ax.get_aspect() == 1
+        (cells,) = ax.collections
+        edges = np.arange(N + 1) - 0.5
+        np.testing.assert_array_equal(cells.get_coordinates(), np.dstack(np.meshgrid(edges, edges)))
+        assert cells.get_clim() == (0, 1) and cells.get_cmap().name == "cividis"
+        assert same_color(cells.get_edgecolor()[0], "w")
+    assert scale.get_ylim() == (0, 1)
+
+
+def test_every_number_has_its_range_and_every_list_its_words():
+    controls = mask_explorer().controls
+    ranges = {n: (c.slider.min, c.slider.max) for n, c in controls.items() if hasattr(c, "slider")}
+    of_all = (0, N)
+    assert ranges == {"window": of_all, "prefix": of_all, "padding": of_all, "documents": (1, 4)}
+    assert controls["side"].options == ("end", "start") and controls["join"].options == (
+        "and",
+        "or",
+    )

@@ -1,25 +1,15 @@
 """The two forms of the saturation explorer: move a control, look at picture, words and numbers."""
 
-import io
 import math
 import re
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from matplotlib.colors import same_color
 
-from course_utils.explorers import Number, saturation_explorer, scaling_explorer
-
-
-def pixels(explorer):
-    return np.asarray(Image.open(io.BytesIO(explorer.image.value)).convert("RGB"), dtype=int)
-
-
-def set_controls(explorer, **values):
-    for name, value in values.items():
-        control = explorer.controls[name]
-        getattr(control, "slider", control).value = value
+from course_utils.explorers import saturation_explorer, scaling_explorer
+from explorer_pictures import across, axes, headings, limits, pixels, set_controls, ticks
 
 
 def told(explorer, name):
@@ -31,10 +21,27 @@ def weights_told(explorer):
     return [float(w) for w in re.search(r"weights ([^;]*);", explorer.state)[1].split(", ")]
 
 
-def blue(explorer):
-    """Count the pixels of bars."""
-    red, green, b = np.moveaxis(pixels(explorer), -1, 0)
-    return int(((red < 60) & (90 < green) & (green < 140) & (b > 150)).sum())
+def bars(explorer):
+    """Return heights, which of them are broken, and what stands above, one a key.
+
+    All of it is checked to stand at its key: bar, hatched bar and text.
+    """
+    ax = axes(explorer)[0]
+    n = len(ax.texts)
+    whole, broken = ax.patches[:n], ax.patches[n:]
+    above = []
+    for j, (bar, other, text) in enumerate(zip(whole, broken, ax.texts, strict=True)):
+        left, right, bottom, top = limits(bar)
+        assert bottom == 0 and left < j < right and left + right == pytest.approx(2 * j)
+        assert limits(other) == (left, right, 0, 1)
+        assert same_color(other.get_facecolor(), "mistyrose") and other.get_hatch() == "//"
+        x, y = text.get_position()
+        assert x == j and 0 < y - (1 if other.get_visible() else top) < 0.05
+        assert (text.get_ha(), text.get_va()) == ("center", "bottom")
+        assert text.get_window_extent().y1 < ax.bbox.y1
+        above.append(text.get_text())
+    heights = [bar.get_height() for bar in whole]
+    return heights, [bar.get_visible() for bar in broken], above
 
 
 LOGITS = {f"logit_{j}": value for j, value in enumerate([3.0, -1.0, 0.5, 2.5, -4.0], start=1)}
@@ -50,6 +57,11 @@ def test_words_agree_with_torch(temperature, d_k, scaled):
     p = torch.softmax(scores, dim=-1)
     jacobian = torch.autograd.functional.jacobian(lambda x: x.softmax(-1), scores)
     assert weights_told(explorer) == pytest.approx(p.tolist(), abs=1e-3)
+    heights, broken, above = bars(explorer)
+    assert heights == pytest.approx(p.tolist(), abs=1e-5) and not any(broken)
+    assert [float(text) for text in above] == pytest.approx(p.tolist(), abs=0.0051)
+    (image,) = axes(explorer)[1].images
+    np.testing.assert_allclose(image.get_array(), jacobian, atol=1e-5)
     entropy = torch.distributions.Categorical(p).entropy().item()
     assert told(explorer, "entropy") == pytest.approx(entropy, abs=1e-3)
     assert told(explorer, "gradient norm") == pytest.approx(
@@ -88,63 +100,65 @@ def test_a_score_that_overflows_is_told_even_if_stable():
 
 
 def test_what_overflowed_is_drawn_as_such():
-    explorer = saturation_explorer()
-    assert blue(explorer) > 1000
-    grey = (pixels(explorer) == 140).all(axis=-1).sum()  # 0.55, the colour of NaN
-    set_controls(explorer, logit_1=90, logit_2=95, method="naive")
-    assert (pixels(explorer) == 140).all(axis=-1).sum() > grey + 5000
-    # bars of the broken weights, of full height, light red
-    light_red = (pixels(explorer) == (255, 228, 225)).all(axis=-1)
-    assert light_red.sum() > 3000
+    explorer = set_controls(saturation_explorer(), logit_2=90, logit_4=95, method="naive")
+    heights, broken, above = bars(explorer)
+    assert heights == [0] * 5 and broken == [False, True, False, True, False]
+    assert above == ["0.00", "NaN\nexp = inf"] * 2 + ["0.00"]
+    (image,) = axes(explorer)[1].images
+    p = torch.tensor([0, torch.nan, 0, torch.nan, 0])
+    nan = (p.diag() - p.outer(p)).isnan()
+    assert nan.any() and (np.ma.getmaskarray(image.get_array()) == nan.numpy()).all()
+    assert same_color(image.get_cmap().get_bad(), "0.55")
+    grey, light_red = (140, 140, 140), (255, 228, 225)
+    assert (pixels(explorer) == grey).all(axis=-1).sum() > 5000
+    assert (pixels(explorer) == light_red).all(axis=-1).sum() > 3000
     set_controls(explorer, method="stable")
-    assert not (pixels(explorer) == (255, 228, 225)).all(axis=-1).any()
+    assert not (pixels(explorer) == light_red).all(axis=-1).any() and not any(bars(explorer)[1])
 
 
-def test_the_jacobian_fades_as_the_weights_saturate():
+def test_an_overflow_of_the_sum_leaves_bars_of_no_height():
+    explorer = set_controls(saturation_explorer(), dtype="float16", method="naive")
+    heights, broken, above = bars(set_controls(explorer, logit_1=11, logit_2=11))
+    assert heights == [0] * 5 and not any(broken) and above == ["0.00"] * 5
+
+
+@pytest.mark.parametrize("make, keys", [(scaling_explorer, 8), (saturation_explorer, 5)])
+def test_bars_stand_over_the_names_of_the_keys_on_a_scale_up_to_one(make, keys):
+    ax = axes(make())[0]
+    assert ticks(ax.xaxis) == {j: f"key {j + 1}" for j in range(keys)}
+    assert [*ticks(ax.yaxis)] == [0, 0.25, 0.5, 0.75, 1] and ax.get_ylim() == (0, 1.3)
+    assert headings(ax) == ("", "", "weight")
+    assert {tuple(bar.get_facecolor()) for bar in ax.patches[:keys]} != {(0, 0, 0, 0)}
+
+
+def test_the_jacobian_stands_right_of_the_bars_with_names_and_a_scale_of_its_own():
     explorer = saturation_explorer()
-
-    def coloured():
-        right = pixels(explorer)[:, 470:680]
-        return int((np.ptp(right, axis=-1) > 40).sum())
-
-    spread = coloured()
-    set_controls(explorer, temperature=0.05)
-    assert coloured() < spread / 10
-    assert told(explorer, "gradient norm") < 1e-6
-
-
-def test_bars_have_the_height_of_the_weights():
-    explorer = saturation_explorer()
-    set_controls(explorer, **{f"logit_{j}": 0 for j in range(1, 6)})
-    even = blue(explorer)
-    set_controls(explorer, logit_1=50)
-    assert blue(explorer) == pytest.approx(even, rel=0.05)  # the same total, on one key
+    weights, jacobian, scale = axes(explorer)
+    assert across(axes(explorer)) == [weights, jacobian, scale]
+    keys = {j: f"key {j + 1}" for j in range(5)}
+    assert ticks(jacobian.xaxis) == ticks(jacobian.yaxis) == keys
+    assert {label.get_rotation() for label in jacobian.get_xticklabels()} == {45}
+    assert headings(jacobian) == ("Jacobian diag(p) − ppᵀ (grey: NaN)", "", "")
+    (image,) = jacobian.images
+    assert image.get_extent() == [-0.5, 4.5, 4.5, -0.5]
+    assert image.get_clim() == scale.get_ylim() == (-0.25, 0.25)  # p (1 - p) is at most 1/4
+    assert image.get_cmap().name == "RdBu_r"
 
 
-@pytest.mark.parametrize("make", [scaling_explorer, saturation_explorer])
-def test_every_control_moves_something_and_back_gives_the_same_bytes(make):
-    explorer = make()
-    if make is saturation_explorer:  # so that neither dtype, d_k nor method is without effect
-        set_controls(explorer, scaled=False, logit_1=40, method="naive")
-    first, words = explorer.image.value, explorer.words.value
-    other = {"scaled": True, "d_k": 16, "dtype": "float16", "method": "stable"}
-    if make is scaling_explorer:
-        other = {"scaled": True, "d_k": 16}
-    for name, control in explorer.controls.items():
-        control = getattr(control, "slider", control)
-        before, away = control.value, other.get(name, 0.5)
-        control.value = away
-        assert (explorer.image.value, explorer.words.value) != (first, words), name
-        control.value = before
-        assert (explorer.image.value, explorer.words.value) == (first, words), name
-
-
-@pytest.mark.parametrize("make", [scaling_explorer, saturation_explorer])
-def test_every_control_has_a_name_and_words_are_announced(make):
-    explorer = make()
-    for control in explorer.controls.values():
-        assert (control.box if isinstance(control, Number) else control).description
-    assert explorer.words.value == f'<p role="status">{explorer.state}</p>'
+def test_controls_have_the_ranges_and_choices_of_the_lesson():
+    controls = scaling_explorer().controls
+    d_k = controls["d_k"].slider
+    assert (d_k.min, d_k.max, d_k.step) == (4, 512, 4) and controls["scaled"].value is False
+    controls = saturation_explorer().controls
+    for j in range(1, 6):
+        logit = controls[f"logit_{j}"]
+        assert (logit.slider.min, logit.slider.max, logit.slider.step) == (-100, 100, 0.5)
+        assert logit.box.description == f"logit {j}" and logit.value == 3 - j
+    temperature = controls["temperature"].slider
+    assert (temperature.min, temperature.max, temperature.step) == (0.05, 5, 0.05)
+    assert controls["d_k"].options == (1, 4, 16, 64, 256, 1024, 4096)
+    assert controls["dtype"].options == ("float32", "float16", "bfloat16")
+    assert controls["method"].options == ("stable", "naive")
 
 
 def test_typing_a_logit_is_moving_its_slider():
@@ -176,3 +190,6 @@ def test_scaling_explorer_scores_are_dot_products_of_the_first_d_k_numbers():
         assert told(explorer, "entropy") == pytest.approx(entropy, abs=1e-3)
         jacobian = p.diag() - p.outer(p)
         assert told(explorer, "gradient norm") == pytest.approx(jacobian.norm().item(), rel=0.01)
+        heights, broken, above = bars(explorer)
+        assert heights == pytest.approx(p.tolist(), abs=1e-5) and not any(broken)
+        assert [float(text) for text in above] == pytest.approx(p.tolist(), abs=0.0051)

@@ -2,9 +2,16 @@
 
 import re
 
+import numpy as np
 import pytest
+import torch
+from matplotlib.colors import same_color
 
 from course_utils.explorers import tile_explorer
+from explorer_pictures import across, axes, headings, limits, set_controls, ticks
+
+N, D = 12, 4
+NOT_YET, SKIPPED, DONE, IN_FAST_MEMORY = range(4)
 
 
 @pytest.fixture
@@ -13,12 +20,21 @@ def explorer():
 
 
 def to_step(explorer, step):
-    explorer.controls["step"].slider.value = step
-    return explorer.state
+    return set_controls(explorer, step=step).state
 
 
 def bytes_moved(explorer):
     return int(re.search(r"(\d+) bytes moved", explorer.state)[1])
+
+
+def plan(block_q, block_k, causal):
+    """Return the first and last query, and the first and last key, of each tile that is read."""
+    return [
+        (top, min(top + block_q, N), left, min(left + block_k, N, top + block_q if causal else N))
+        for top in range(0, N, block_q)
+        for left in range(0, N, block_k)
+        if not causal or left < min(top + block_q, N)
+    ]
 
 
 def test_each_step_changes_picture_and_words(explorer):
@@ -27,19 +43,131 @@ def test_each_step_changes_picture_and_words(explorer):
     assert "step 0 of 9: nothing read yet; 0 bytes moved" in to_step(explorer, 0)
 
 
-def test_back_is_the_same_as_never_gone(explorer):
-    before, picture = to_step(explorer, 3), explorer.image.value
-    to_step(explorer, 7)
-    assert (to_step(explorer, 3), explorer.image.value) == (before, picture)
-
-
 def test_past_the_last_tile_nothing_more_happens(explorer):
     assert to_step(explorer, 9) == to_step(explorer, 36)
 
 
+SETTINGS = [(0, 4, 3, True), (1, 5, 3, True), (5, 5, 3, True), (7, 2, 4, False), (36, 3, 5, True)]
+by_setting = pytest.mark.parametrize("step, block_q, block_k, causal", SETTINGS)
+
+
+@by_setting
+def test_tiles_have_the_colour_of_their_state(explorer, step, block_q, block_k, causal):
+    set_controls(explorer, step=step, block_q=block_q, block_k=block_k, causal=causal)
+    (image,) = axes(explorer)[0].images
+    states = np.full((N, N), SKIPPED)
+    tiles = plan(block_q, block_k, causal)
+    for number, (top, bottom, left, right) in enumerate(tiles, start=1):
+        states[top:bottom, left:right] = NOT_YET if number > step else DONE
+    if step:
+        top, bottom, left, right = tiles[min(step, len(tiles)) - 1]
+        states[top:bottom, left:right] = IN_FAST_MEMORY
+    assert (image.get_array() == states).all()
+    assert image.get_extent() == [-0.5, 11.5, 11.5, -0.5]
+
+
+@by_setting
+def test_m_sum_and_output_are_those_of_the_keys_read(explorer, step, block_q, block_k, causal):
+    set_controls(explorer, step=step, block_q=block_q, block_k=block_k, causal=causal)
+    q, k, v = torch.randn(3, N, D, generator=torch.Generator().manual_seed(6)).double()
+    scores = q @ k.T / D**0.5  # (N, N)
+    allowed = torch.zeros(N, N, dtype=torch.bool)
+    for top, bottom, left, right in plan(block_q, block_k, causal)[:step]:
+        allowed[top:bottom, left:right] = True
+    allowed = allowed.tril() if causal else allowed
+    scores = scores.masked_fill(~allowed, -torch.inf)
+    ax = axes(explorer)[1]
+    (image,) = ax.images
+    out = scores.softmax(dim=-1).nan_to_num() @ v
+    np.testing.assert_allclose(image.get_array(), out, atol=1e-5)
+    assert image.get_extent() == [-0.5, 3.5, 11.5, -0.5]
+    written = {text.get_position(): text.get_text() for text in ax.texts}
+    (m_column, sum_column) = sorted({x for x, _ in written})
+    assert len(written) == 2 * N and -4.5 < m_column < sum_column < -0.5
+    for row in range(N):
+        m, sum_ = written[m_column, row], written[sum_column, row]
+        if not allowed[row].any():
+            assert (m, sum_) == ("−∞", "0")
+            continue
+        assert float(m) == pytest.approx(scores[row].max().item(), abs=0.0051)
+        total = (scores[row] - scores[row].max()).exp().sum().item()
+        assert float(sum_) == pytest.approx(total, abs=0.0051)
+
+
+@by_setting
+def test_bytes_are_what_tiles_read_and_write(explorer, step, block_q, block_k, causal):
+    set_controls(explorer, step=step, block_q=block_q, block_k=block_k, causal=causal)
+    tiles = plan(block_q, block_k, causal)
+    floats = 0
+    for number, (top, bottom, left, right) in enumerate(tiles[:step]):
+        floats += 2 * (right - left) * D  # K and V
+        if left == 0:
+            floats += (bottom - top) * D  # Q, which stays for the tiles beside
+        if number + 1 == len(tiles) or tiles[number + 1][0] != top:
+            floats += (bottom - top) * (D + 1)  # O and the log-sum-exp
+    assert bytes_moved(explorer) == 4 * floats
+    tiled, naive = axes(explorer)[2].patches
+    assert tiled.get_height() == 4 * floats
+    # Q, K, V and O, and twice out and in again: scores and weights
+    assert naive.get_height() == 4 * (4 * N * D + 4 * N * N)
+    assert f"naive attention: {naive.get_height()} in all" in explorer.state
+
+
+def test_the_words_name_the_tile_in_fast_memory_and_its_first_query(explorer):
+    set_controls(explorer, step=6, block_q=5, block_k=3)
+    top, bottom, left, right = plan(5, 3, causal=True)[5]
+    assert f"queries {top + 1}–{bottom}, keys and values {left + 1}–{right}" in explorer.state
+    numbers = {text.get_position(): text.get_text() for text in axes(explorer)[1].texts}
+    m, sum_ = (numbers[x, top] for x in sorted({x for x, _ in numbers}))
+    assert f"m = {m}, ℓ = {sum_}" in explorer.state
+
+
+def test_three_pictures_stand_side_by_side_and_say_what_they_show(explorer):
+    tiles, numbers, traffic, scale = axes(explorer)
+    assert across(axes(explorer)) == [tiles, numbers, scale, traffic]
+    assert headings(tiles) == ("tiles", "keys: rows of K and V", "queries: rows of Q")
+    title, below, beside = headings(numbers)
+    assert title.split() == "m ℓ O / ℓ so far".split() and (below, beside) == ("columns of O", "")
+    assert headings(traffic) == ("traffic", "", "bytes moved")
+    counted = {n: str(n + 1) for n in range(N)}
+    assert ticks(tiles.xaxis) == ticks(tiles.yaxis) == ticks(numbers.yaxis) == counted
+    assert ticks(numbers.xaxis) == {n: str(n) for n in range(D)}
+    assert numbers.get_xlim() == (-4.5, 3.5) and numbers.get_ylim() == (11.5, -0.5)
+    (output,) = numbers.images
+    assert output.get_clim() == scale.get_ylim() == (-2, 2)
+    assert output.get_cmap().name == "RdBu_r"
+    assert ticks(traffic.xaxis) == {0: "tiled", 1: "naive"}
+    for place, bar in enumerate(traffic.patches):
+        left, right, bottom, _ = limits(bar)
+        assert left < place < right and bottom == 0
+        assert bar.get_height() < traffic.get_ylim()[1]
+    assert same_color(traffic.patches[0].get_facecolor(), "C0")
+
+
+def test_the_legend_names_the_colours(explorer):
+    tiles = axes(explorer)[0]
+    (image,), legend = tiles.images, tiles.get_legend()
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names == ["not yet", "skipped", "done", "in fast memory"]
+    colours = [patch.get_facecolor() for patch in legend.get_patches()]
+    assert len(set(colours)) == 4
+    for state, colour in enumerate(colours):
+        assert same_color(image.cmap(image.norm(state)), colour)
+    brightness = [sum(colour[:3]) for colour in colours]
+    assert brightness[NOT_YET] == 3  # white: nothing there
+
+
+def test_steps_reach_the_last_tile_of_the_smallest_blocks(explorer):
+    controls = explorer.controls
+    assert controls["block_q"].options == controls["block_k"].options == (2, 3, 4, 5, 6, 12)
+    set_controls(explorer, block_q=2, block_k=2, causal=False)
+    step = controls["step"].slider
+    assert step.min == 0 and to_step(explorer, step.max).startswith("step 36 of 36:")
+    assert to_step(explorer, step.max - 1).startswith("step 35 of 36:")
+
+
 def test_one_tile_reads_and_writes_everything_once(explorer):
-    explorer.controls["causal"].value = False
-    explorer.controls["block_q"].value = explorer.controls["block_k"].value = 12
+    set_controls(explorer, causal=False, block_q=12, block_k=12)
     assert "step 1 of 1" in to_step(explorer, 1)
     q = k = v = out = 12 * 4
     assert bytes_moved(explorer) == 4 * (q + k + v + out + 12)  # and the log-sum-exp of 12 queries
@@ -47,21 +175,15 @@ def test_one_tile_reads_and_writes_everything_once(explorer):
 
 @pytest.mark.parametrize("block_q, block_k, tiles, skipped", [(4, 3, 9, 3), (5, 3, 10, 2)])
 def test_causality_skips_tiles_by_where_they_lie(explorer, block_q, block_k, tiles, skipped):
-    explorer.controls["block_q"].value, explorer.controls["block_k"].value = block_q, block_k
+    set_controls(explorer, block_q=block_q, block_k=block_k)
     assert f"of {tiles}:" in to_step(explorer, 1)
     assert explorer.state.endswith(f"tiles skipped: {skipped}")
-    explorer.controls["causal"].value = False
+    set_controls(explorer, causal=False)
     assert explorer.state.endswith("tiles skipped: 0")
 
 
 @pytest.mark.parametrize("block_k", [2, 3, 5, 12])
 def test_blocks_of_keys_of_any_size_end_with_the_same_sums(explorer, block_k):
-    explorer.controls["block_q"].value = 12
-    explorer.controls["block_k"].value = block_k
+    set_controls(explorer, block_q=12, block_k=block_k)
     assert re.search(r"step (\d+) of \1:", to_step(explorer, 36))
     assert "m = 1.22, ℓ = 1.00" in explorer.state
-
-
-def test_queries_go_down_and_keys_across(explorer):
-    tiles = explorer._canvas.figure.axes[0]
-    assert tiles.get_xlabel().startswith("keys") and tiles.get_ylabel().startswith("queries")

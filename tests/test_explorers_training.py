@@ -1,26 +1,16 @@
 """The explorer of a training: give it steps, go back and forth, read picture and words."""
 
-import io
-
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from matplotlib.colors import same_color
 
 from course_utils.attention import follows_same_token
 from course_utils.explorers import training_explorer
+from explorer_pictures import axes, headings
 
 TOKENS = torch.arange(4).repeat(3)  # (L,)
 L = len(TOKENS)
-
-
-def picture(explorer):
-    return np.asarray(Image.open(io.BytesIO(explorer.image.value)).convert("RGB"), dtype=int)
-
-
-def yellow(explorer):
-    """Count the pixels of weight 1."""
-    return int((abs(picture(explorer) - (254, 232, 56)) < 4).all(axis=-1).sum())
 
 
 def learned():
@@ -60,10 +50,8 @@ def test_words_give_loss_and_scores_of_the_step_chosen():
     )
     told = "layer 1 head 1: 1.00, 0.00; layer 2 head 1: 0.00, 1.00"
     assert explorer.state.startswith("step 10: loss 1.25;") and explorer.state.endswith(told)
-    drawn = yellow(explorer)
     explorer.controls["step"].slider.value = 0
     assert explorer.state.startswith("step 0: loss 3.50;") and "1.00" not in explorer.state
-    assert yellow(explorer) < drawn / 2
 
 
 def test_the_slider_goes_back_to_the_same_picture_and_past_the_end_to_the_last_one():
@@ -79,6 +67,66 @@ def test_the_slider_goes_back_to_the_same_picture_and_past_the_end_to_the_last_o
     slider.value = 40
     assert (explorer.image.value, explorer.words.value) == (last, words)
     assert explorer.controls["step"].box.description == "step"
+
+
+def random_explorer():
+    """Return an explorer of 2 layers of 3 heads, its losses, and its weights by step."""
+    explorer = training_explorer(TOKENS, num_layers=2, num_heads=3, steps=70, every=5)
+    rng = torch.Generator().manual_seed(1)
+    losses = [3 / (1 + step) for step in range(23)]
+    weights = {step: torch.rand(2, 3, L, L, generator=rng) for step in range(0, 23, 5)}
+    for step, loss in enumerate(losses):
+        explorer.add(loss, lambda step=step: weights[step])
+    return explorer, losses, weights
+
+
+@pytest.mark.parametrize("chosen, shown", [(20, 20), (5, 5), (0, 0), (70, 20)])
+def test_each_head_stands_under_its_name_with_the_weights_of_the_step(chosen, shown):
+    explorer, losses, weights = random_explorer()
+    explorer.controls["step"].slider.value = 10
+    explorer.controls["step"].slider.value = chosen
+    *heads, curve = axes(explorer)
+    by_name = {ax.get_title(): ax for ax in heads}
+    rows, columns = ({round(ax.bbox.bounds[side]) for ax in heads} for side in (1, 0))
+    assert (len(rows), len(columns)) == (2, 3)
+    for layer, y in enumerate(sorted(rows, reverse=True)):  # the first layer is on top
+        for head, x in enumerate(sorted(columns)):
+            ax = by_name[f"layer {layer + 1}, head {head + 1}"]
+            assert (round(ax.bbox.x0), round(ax.bbox.y0)) == (x, y)
+            (image,) = ax.images
+            np.testing.assert_allclose(image.get_array(), weights[shown][layer, head])
+            assert image.get_clim() == (0, 1) and image.get_cmap().name == "cividis"
+            assert image.get_extent() == [-0.5, L - 0.5, L - 0.5, -0.5]
+            labels = "keys" if layer == 1 else "", "queries" if head == 0 else ""
+            assert headings(ax)[1:] == labels
+    line, cursor = curve.lines
+    np.testing.assert_allclose(line.get_xydata(), [*enumerate(losses)])
+    assert [*cursor.get_xdata()] == [shown, shown]
+
+
+def test_the_loss_stands_right_of_the_heads_on_scales_that_stay():
+    explorer, *_ = random_explorer()
+    *heads, curve = axes(explorer)
+    assert all(ax.bbox.x1 < curve.bbox.x0 for ax in heads)
+    assert curve.bbox.height > 1.5 * heads[0].bbox.height
+    assert headings(curve) == ("loss", "step", "")
+    assert curve.get_xlim() == (0, 70) and curve.get_ylim() == (0, 4)
+    line, cursor = curve.lines
+    assert same_color(line.get_color(), "C0") and same_color(cursor.get_color(), "C1")
+    assert line.get_linestyle() == cursor.get_linestyle() == "-"
+    assert [*cursor.get_ydata()] == [0, 1]  # from the bottom to the top
+    assert curve.xaxis.get_gridlines()[0].get_visible()
+
+
+def test_the_slider_goes_over_the_whole_training_from_picture_to_picture():
+    slider = random_explorer()[0].controls["step"].slider
+    assert (slider.min, slider.max, slider.step, slider.value) == (0, 70, 5, 20)
+
+
+def test_the_first_picture_is_drawn_at_once():
+    explorer = training_explorer(TOKENS, num_layers=1, num_heads=1, steps=9)
+    explorer.add(2.5, lambda: torch.rand(1, 1, L, L))
+    assert explorer.state.startswith("step 0: loss 2.50")
 
 
 def test_what_is_learned_later_does_not_change_what_was_recorded():

@@ -1,30 +1,24 @@
 """The explorer of the three views: set a control, read the picture, the words and the details."""
 
-import io
 import re
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from matplotlib.colors import same_color
 
 from course_utils.attention import attention
 from course_utils.explorers import Number, views_explorer
-from course_utils.views import example
+from course_utils.views import example, head_lines, pair_products
+from explorer_pictures import across, axes, headings, limits, set_controls, ticks
 
 TOKENS, Q, K, WEIGHTS = example()
 
 
-def set_to(explorer, **values):
-    for name, value in values.items():
-        explorer.controls[name].slider.value = value
-    return explorer
-
-
-def red(explorer):
-    """Return the places (rows, columns) of the frame's and the mark's colour."""
-    picture = np.asarray(Image.open(io.BytesIO(explorer.image.value)).convert("RGB"), dtype=int)
-    return np.argwhere(abs(picture - (214, 39, 40)).sum(axis=-1) < 30)
+def another_model():
+    """Return tokens, q, k and weights of two layers of three heads over four tokens."""
+    q, k = torch.randn(2, 2, 3, 4, 8, generator=torch.Generator().manual_seed(0))
+    return list("abcd"), q, k, attention(q, k, k)[1]
 
 
 @pytest.fixture
@@ -34,7 +28,7 @@ def explorer():
 
 @pytest.mark.parametrize("layer, head, query, key", [(0, 0, 0, 0), (11, 0, 6, 1), (4, 11, 8, 3)])
 def test_words_and_details_tell_the_pair_of_the_head(explorer, layer, head, query, key):
-    set_to(explorer, layer=layer, head=head, query=query, key=key)
+    set_controls(explorer, layer=layer, head=head, query=query, key=key)
     weight = f"{WEIGHTS[layer, head, query, key]:.2f}"
     assert explorer.state.startswith(f"layer {layer}, head {head}: ")
     assert f"{TOKENS[query]}→{TOKENS[key]}: 16 products" in explorer.state
@@ -45,30 +39,60 @@ def test_words_and_details_tell_the_pair_of_the_head(explorer, layer, head, quer
     assert f"the largest is {TOKENS[query]}→{TOKENS[strongest]}" in explorer.state
 
 
-def test_the_frame_goes_to_the_head_and_the_mark_to_the_pair(explorer):
-    width = Image.open(io.BytesIO(explorer.image.value)).width
-    first = red(explorer)
-    moved = red(set_to(explorer, layer=11, head=11))
-    frames = [places[places[:, 1] < width * 0.55].mean(axis=0) for places in (first, moved)]
-    assert (frames[1] > frames[0] + 100).all()  # down and to the right
-    moved = red(set_to(explorer, query=8))
-    further = red(set_to(explorer, key=8))
-    a, b, c = (p[p[:, 1] > width * 0.55].mean(axis=0) for p in (first, moved, further))
-    assert b[0] > a[0] + 100 and b[1] == pytest.approx(a[1], abs=3)
-    assert c[1] > b[1] + 100 and c[0] == pytest.approx(b[0], abs=3)
+def test_the_mosaic_shows_each_head_at_its_layer_and_number():
+    tokens, q, k, weights = another_model()
+    mosaic = axes(views_explorer(tokens, q, k, weights))[0]
+    (image,) = mosaic.images
+    cells = np.ma.filled(image.get_array(), np.nan)
+    assert cells.shape == (2 * 5, 3 * 5)
+    for layer in range(2):
+        for head in range(3):
+            tile = cells[5 * layer : 5 * layer + 4, 5 * head : 5 * head + 4]
+            np.testing.assert_allclose(tile, weights[layer, head].sqrt(), rtol=1e-6)
+    assert np.isnan(cells[4::5]).all() and np.isnan(cells[:, 4::5]).all()
+    assert image.get_clim() == (0, 1) and image.get_cmap().name == "cividis"
+    assert image.get_extent() == [-0.5, 14.5, 9.5, -0.5]  # the first layer is on top
+    assert headings(mosaic) == ("all heads", "head", "layer")
+    assert ticks(mosaic.xaxis) == {5 * head + 1.5: str(head) for head in range(3)}
+    assert ticks(mosaic.yaxis) == {5 * layer + 1.5: str(layer) for layer in range(2)}
 
 
-def test_every_control_has_a_name_and_back_gives_the_same_bytes(explorer):
-    first = explorer.image.value, explorer.words.value, explorer.children[-1].value
-    for name, control in explorer.controls.items():
-        assert control.box.description == name
-        control = control.slider
-        before, control.value = control.value, 3
-        now = explorer.image.value, explorer.words.value, explorer.children[-1].value
-        assert all(a != b for a, b in zip(first, now, strict=True)), name
-        control.value = before
-        now = explorer.image.value, explorer.words.value, explorer.children[-1].value
-        assert now == first, name
+@pytest.mark.parametrize("layer, head, query, key", [(0, 2, 1, 3), (1, 0, 3, 1), (1, 1, 0, 2)])
+def test_the_frame_is_round_the_head_and_the_mark_round_the_pair(layer, head, query, key):
+    tokens, q, k, weights = another_model()
+    explorer = views_explorer(tokens, q, k, weights)
+    set_controls(explorer, layer=layer, head=head, query=query, key=key)
+    mosaic, one = axes(explorer)
+    assert across([mosaic, one]) == [mosaic, one]
+    (frame,), (mark,), (image,) = mosaic.patches, one.patches, one.images
+    left, top = 5 * head - 0.5, 5 * layer - 0.5  # where the tile begins, 4 wide
+    assert limits(frame) == (left - 0.5, left + 4.5, top - 0.5, top + 4.5)
+    assert limits(mark) == (key - 0.5, key + 0.5, query - 0.5, query + 0.5)
+    for outline in (frame, mark):
+        assert same_color(outline.get_edgecolor(), "C3") and not outline.get_fill()
+        assert outline.get_linewidth() == 3 and not outline.get_clip_on()
+    np.testing.assert_allclose(image.get_array(), weights[layer, head].sqrt(), rtol=1e-6)
+    assert image.get_clim() == (0, 1) and image.get_cmap().name == "cividis"
+    assert image.get_extent() == [-0.5, 3.5, 3.5, -0.5]
+
+
+def test_the_one_head_names_its_tokens_and_their_places():
+    one = axes(views_explorer(*another_model()))[1]
+    assert headings(one) == ("one head: √weight", "keys", "queries")
+    named = {0: "a 0", 1: "b 1", 2: "c 2", 3: "d 3"}
+    assert ticks(one.xaxis) == ticks(one.yaxis) == named
+    assert {label.get_rotation() for label in one.get_xticklabels()} == {90}
+
+
+def test_details_are_the_lines_of_the_query_and_then_the_products_of_the_pair():
+    tokens, q, k, weights = another_model()
+    explorer = views_explorer(tokens, q, k, weights)
+    set_controls(explorer, layer=1, head=2, query=3, key=0)
+    names = {"queries": tokens, "keys": tokens}
+    lines = head_lines(weights[1, 2], query=3, **names)
+    pair = pair_products(q[1, 2], k[1, 2], weights[1, 2], 3, 0, **names)
+    assert explorer.children[-1].value == lines.svg + pair.svg
+    assert explorer.state == f"layer 1, head 2: {lines.description}; {pair.description}"
 
 
 def test_every_control_is_a_slider_over_all_there_is(explorer):
@@ -81,13 +105,13 @@ def test_every_control_is_a_slider_over_all_there_is(explorer):
 
 
 def test_it_takes_another_models_data():
-    torch.manual_seed(0)
-    q, k = torch.randn(2, 2, 3, 4, 8)  # two of (layers, H, L, d_k)
-    weights = attention(q, k, k)[1]
-    explorer = set_to(views_explorer(list("abcd"), q, k, weights), layer=1, head=2, query=3, key=0)
+    tokens, q, k, weights = another_model()
+    explorer = set_controls(views_explorer(tokens, q, k, weights), layer=1, head=2, query=3, key=0)
     assert "d→a: 8 products" in explorer.state
     assert f": {weights[1, 2, 3, 0]:.2f}, as shown" in explorer.state
     assert explorer.controls["layer"].slider.max == 1 and explorer.controls["head"].slider.max == 2
+    explorer = views_explorer(tokens, q, k, weights.requires_grad_())
+    assert "a→a: 8 products" in explorer.state
 
 
 def test_data_that_do_not_belong_together_are_refused():
@@ -95,6 +119,12 @@ def test_data_that_do_not_belong_together_are_refused():
         views_explorer(TOKENS, Q, K)
     with pytest.raises(ValueError, match="weights must be softmax"):
         views_explorer(TOKENS, K, Q, WEIGHTS)
+    with pytest.raises(ValueError, match="tokens must have 9 entries, one for each, got 8"):
+        views_explorer(TOKENS[1:], Q, K, WEIGHTS)
+    with pytest.raises(ValueError, match=r"q must have shape \(layers, H, L, d_k\), got \(12, 9"):
+        views_explorer(TOKENS, Q[0], K, WEIGHTS)
+    with pytest.raises(TypeError, match="weights must be a torch.Tensor of shape"):
+        views_explorer(TOKENS, Q, K, WEIGHTS.tolist())
 
 
 def test_shown_statically_it_is_the_picture_and_its_state(explorer):

@@ -8,8 +8,11 @@ import math
 import ipywidgets as widgets
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
 from PIL import Image
 from traitlets import link
+
+LONGEST_LABEL = 8  # letters of a token for which there is room beside a picture of fixed size
 
 
 class Number(widgets.HBox):
@@ -59,7 +62,7 @@ class Explorer(widgets.VBox):
     figure : matplotlib.figure.Figure
         Not one of pyplot's, so that it is not shown a second time.
     moving : list of matplotlib.artist.Artist
-        What ``update`` changes.
+        What ``update`` changes. It is drawn over all that is still, but for the frames of its axes.
     controls : dict of str to widget
         Widgets with a ``value``; `Number` for numbers.
     update : callable
@@ -70,10 +73,15 @@ class Explorer(widgets.VBox):
     """
 
     def __init__(self, figure, moving, controls, update, columns=1):
-        self.controls, self._moving, self._update = controls, moving, update
+        self.controls, self._update = controls, update
         self._canvas = FigureCanvasAgg(figure)
-        for artist in moving:
+        axes = dict.fromkeys(artist.axes for artist in moving)
+        frames = [spine for ax in axes if ax.axison for spine in ax.spines.values()]
+        self._moving = sorted([*moving, *frames], key=lambda artist: artist.zorder)
+        for artist in self._moving:
             artist.set_animated(True)
+        for text in figure.findobj(Text):
+            text.set_parse_math(False)  # a token may hold $ signs, and is no formula
         self._canvas.draw()
         self._background = self._canvas.copy_from_bbox(figure.bbox)
         width, height = self._canvas.get_width_height()
@@ -125,3 +133,11 @@ class Explorer(widgets.VBox):
         bundle["image/png"] = base64.b64encode(self.image.value).decode()
         bundle["text/plain"] = self._state
         return bundle
+
+
+def cut(labels):
+    """Return labels for a picture of fixed size: of a long one its beginning."""
+    return [
+        label if len(label) <= LONGEST_LABEL else label[: LONGEST_LABEL - 1] + "…"
+        for label in labels
+    ]

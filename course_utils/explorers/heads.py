@@ -8,7 +8,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from course_utils.explorers.base import Explorer, Number
+from course_utils.explorers.base import Explorer, Number, cut
 from course_utils.figures import SEQUENTIAL, as_labels
 from course_utils.shapes import expects
 
@@ -35,38 +35,43 @@ def head_explorer(weights=None, tokens=None):
     Raises
     ------
     TypeError, ValueError
-        If weights is not a tensor of that shape, or there are not L tokens.
+        If weights is not a tensor of that shape, holds what is no weight, or there are not L
+        tokens.
     """
     if weights is None:
         weights, tokens = _by_hand()
     values = weights.detach().cpu().double().numpy()
+    if not values.size or not ((values >= 0) & (values <= 1.001)).all():
+        raise ValueError("weights must be from 0 to 1, and at least one; are these scores?")
     H, L, _ = values.shape
     numbers = [str(i) for i in range(1, L + 1)]
     tokens = as_labels(numbers if tokens is None else tokens, L, "tokens")
+    labels = cut(tokens)
 
     figure = Figure(figsize=(10, 5.6), dpi=80)
     small, large = figure.subfigures(2, 1, height_ratios=[1, 2.4])
+    outline = {"fill": False, "ec": "C3", "zorder": 3}  # over the axes' own frame
     frames = []
     for h, ax in enumerate(small.subplots(1, H, squeeze=False)[0]):
         ax.imshow(values[h], cmap=SEQUENTIAL, vmin=0, vmax=1)
         ax.set(xticks=[], yticks=[])
         ax.set_title(str(h), fontsize=9)
-        frames.append(ax.add_patch(Rectangle((-0.5, -0.5), L, L, fill=False, ec="C3", lw=5)))
+        frames.append(ax.add_patch(Rectangle((-0.5, -0.5), L, L, lw=5, **outline)))
     small.subplots_adjust(left=0.02, right=0.98, bottom=0.02, top=0.84)
     matrix, paths = large.subplots(1, 2)
     picture = matrix.imshow(values[0], cmap=SEQUENTIAL, vmin=0, vmax=1)
-    row = matrix.add_patch(Rectangle((-0.5, 0), L, 1, fill=False, ec="C3", lw=2))
+    row = matrix.add_patch(Rectangle((-0.5, 0), L, 1, lw=2, **outline))
     matrix.set(xticks=range(L), yticks=range(L), xlabel="keys", ylabel="queries")
-    matrix.set_xticklabels(tokens, rotation=90 if max(map(len, tokens)) > 2 else 0)
-    matrix.set_yticklabels(tokens)
+    matrix.set_xticklabels(labels, rotation=90 if max(map(len, labels)) > 2 else 0)
+    matrix.set_yticklabels(labels)
     for side, align in ((0, "right"), (1, "left")):
-        for i, token in enumerate(tokens):
-            paths.text(side + 0.04 * (2 * side - 1), i, token, ha=align, va="center")
+        for i, label in enumerate(labels):
+            paths.text(side + 0.04 * (2 * side - 1), i, label, ha=align, va="center")
     ends = [[(0, i), (1, j)] for i in range(L) for j in range(L)]
     lines = paths.add_collection(LineCollection(ends))
     paths.set(xlim=(-0.4, 1.4), ylim=(L - 0.5, -0.5), title="queries → keys")
     paths.axis("off")
-    large.subplots_adjust(left=0.12, right=0.98, bottom=0.24, top=0.92, wspace=0.1)
+    large.subplots_adjust(left=0.12, right=0.98, bottom=0.28, top=0.92, wspace=0.1)
     named = zip(numbers, tokens, strict=True)
     names = [number if number == token else f"{number} {token}" for number, token in named]
 

@@ -34,17 +34,15 @@ def mask_explorer():
     q, k = torch.randn(n, 4, generator=rng), torch.randn(n, 4, generator=rng)  # (L, d_k), (S, d_k)
     figure = Figure(figsize=(8.6, 4), dpi=80)
     panels = figure.subplots(1, 2)
+    edges = np.arange(n + 1) - 0.5
+    look = {"cmap": SEQUENTIAL, "vmin": 0, "vmax": 1, "edgecolors": "w", "linewidth": 0.5}
+    empty_look = {"facecolor": "mistyrose", "edgecolor": "C3", "hatch": "//"}
     images, marks = [], []
     for ax, title in zip(panels, ["allowed (light) or not", "weights"], strict=True):
-        images.append(ax.imshow(np.zeros((n, n)), cmap=SEQUENTIAL, vmin=0, vmax=1))
-        ax.set(xticks=range(n), xlabel="keys", title=title)
-        ax.set(yticks=range(n), ylabel="queries")
-        ax.set_xticks(np.arange(n + 1) - 0.5, minor=True)
-        ax.set_yticks(np.arange(n + 1) - 0.5, minor=True)
-        ax.grid(which="minor", color="w", linewidth=0.5)
-        ax.tick_params(which="minor", length=0)
-        look = {"facecolor": "mistyrose", "edgecolor": "C3", "hatch": "//"}
-        marks.append(ax.barh(range(n), n, left=-0.5, height=0.9, **look).patches)
+        images.append(ax.pcolormesh(edges, edges, np.zeros((n, n)), **look))
+        marks.append(ax.barh(range(n), n, left=-0.5, height=0.9, **empty_look).patches)
+        ax.set(xticks=range(n), xlabel="keys", title=title, aspect="equal")
+        ax.set(yticks=range(n), ylabel="queries", xlim=(-0.5, n - 0.5), ylim=(n - 0.5, -0.5))
     figure.colorbar(images[1], ax=panels[1], shrink=0.8)
     figure.tight_layout()
 
@@ -62,8 +60,8 @@ def mask_explorer():
         masks = torch.stack([m.expand(n, n) for m in chosen.values()] or [torch.ones(n, n) > 0])
         mask = masks.all(dim=0) if join == "and" else masks.any(dim=0)  # (L, S)
         _, weights = attention(q, k, k, mask)
-        images[0].set_data(mask.float().numpy())
-        images[1].set_data(weights.numpy())
+        images[0].set_array(mask.float().numpy())
+        images[1].set_array(weights.numpy())
         empty = ~mask.any(dim=-1)  # (L,)
         for row in range(n):
             for each in marks:

@@ -24,7 +24,7 @@ def similarity_explorer():
     tip = ax.text(0, 0, "k", color="C1")
     (distance,) = ax.plot([], [], "--", color="0.5", label="distance from q to k")
     (shadow,) = ax.plot([], [], color="C2", linewidth=5, alpha=0.5, label="shadow of k on q")
-    ax.legend(loc="lower left", fontsize=8)
+    ax.legend(loc="lower left", fontsize=8).set_zorder(0)  # arrows pass over it
 
     def update(angle, length):
         k = length * math.cos(math.radians(angle)), length * math.sin(math.radians(angle))
@@ -42,4 +42,4 @@ def similarity_explorer():
         "angle": Number("angle of k from q (degrees)", 60, -180, 180, 5),
         "length": Number("length of k", 1.5, 0, 3, 0.1),
     }
-    return Explorer(figure, [quiver, tip, distance, shadow], controls, update)
+    return Explorer(figure, [quiver, distance, shadow, *ax.texts], controls, update)

@@ -5,11 +5,13 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from course_utils.explorers.base import Explorer, Number
-from course_utils.figures import SEQUENTIAL
+from course_utils.explorers.base import Explorer, Number, cut
+from course_utils.figures import SEQUENTIAL, as_labels
+from course_utils.shapes import expects
 from course_utils.views import example, head_lines, pair_products, tile
 
 
+@expects(q="layers H L d_k", k="layers H L d_k", weights="layers H L L")
 def views_explorer(tokens=None, q=None, k=None, weights=None):
     """Move between three views of attention: all heads, one head as lines, one pair as products.
 
@@ -28,8 +30,9 @@ def views_explorer(tokens=None, q=None, k=None, weights=None):
 
     Raises
     ------
-    ValueError
-        If only some of the four are given, or softmax(q · k / √d_k) is not the weight.
+    TypeError, ValueError
+        If only some of the four are given, one is not of the shape above, there are not L tokens,
+        or softmax(q · k / √d_k) is not the weight.
     """
     given = [each is not None for each in (tokens, q, k, weights)]
     if not any(given):
@@ -37,6 +40,7 @@ def views_explorer(tokens=None, q=None, k=None, weights=None):
     elif not all(given):
         raise ValueError("tokens, q, k and weights belong together: give all four, or none")
     layers, heads, L, _ = weights.shape
+    tokens = as_labels(tokens, L, "tokens")
     figure = Figure(figsize=(9.5, 4.4), dpi=80, layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[1.3, 1])
     look = {"cmap": SEQUENTIAL, "vmin": 0, "vmax": 1}
@@ -45,10 +49,10 @@ def views_explorer(tokens=None, q=None, k=None, weights=None):
     places = [np.arange(n) * (L + 1) + (L - 1) / 2 for n in (heads, layers)]
     left.set(xticks=places[0], xticklabels=range(heads), xlabel="head", title="all heads")
     left.set(yticks=places[1], yticklabels=range(layers), ylabel="layer")
-    outline = {"fill": False, "edgecolor": "C3", "linewidth": 3, "clip_on": False}
+    outline = {"fill": False, "edgecolor": "C3", "linewidth": 3, "clip_on": False, "zorder": 3}
     frame = left.add_patch(Rectangle((0, 0), L + 1, L + 1, **outline))
     image = right.imshow(np.zeros((L, L)), **look)
-    numbered = [f"{token} {place}" for place, token in enumerate(tokens)]
+    numbered = [f"{label} {place}" for place, label in enumerate(cut(tokens))]
     right.set(xticks=range(L), xticklabels=numbered, yticks=range(L), yticklabels=numbered)
     right.tick_params(axis="x", rotation=90)
     right.set(xlabel="keys", ylabel="queries", title="one head: √weight")
@@ -59,7 +63,7 @@ def views_explorer(tokens=None, q=None, k=None, weights=None):
         frame.set_xy((head * (L + 1) - 1, layer * (L + 1) - 1))
         mark.set_xy((key - 0.5, query - 0.5))
         one = weights[layer, head]  # (L, L)
-        image.set_data(one.detach().sqrt().numpy())
+        image.set_data(one.detach().double().sqrt().numpy())
         named = {"queries": tokens, "keys": tokens}
         lines = head_lines(one, query=query, **named)
         pair = pair_products(q[layer, head], k[layer, head], one, query, key, **named)

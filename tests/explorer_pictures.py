@@ -1,0 +1,64 @@
+"""Shared by the tests of explorers: set controls, and read back what is drawn."""
+
+import io
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from PIL import Image
+
+
+def set_controls(explorer, **values):
+    """Set controls by name, as a hand at a slider would, and return the explorer."""
+    for name, value in values.items():
+        control = explorer.controls[name]
+        getattr(control, "slider", control).value = value
+    return explorer
+
+
+def pixels(explorer):
+    """Return the picture as the browser gets it, (height, width, 3)."""
+    return np.asarray(Image.open(io.BytesIO(explorer.image.value)).convert("RGB"), dtype=int)
+
+
+def drawn_anew(explorer):
+    """Return the pixels of the whole figure, still and moving parts, drawn from nothing."""
+    figure = explorer._canvas.figure
+    figure.set_layout_engine("none")  # a second round of it would shift the axes a little
+    moving = figure.findobj(lambda artist: artist.get_animated())
+    for artist in moving:
+        artist.set_animated(False)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    figure.set_canvas(explorer._canvas)
+    for artist in moving:
+        artist.set_animated(True)
+    return np.asarray(canvas.buffer_rgba())[..., :3].astype(int)
+
+
+def axes(explorer):
+    """Return the Axes of the figure, in the order in which they were made."""
+    return explorer._canvas.figure.axes
+
+
+def headings(ax):
+    """Return what is written around an Axes: title, label of x, label of y."""
+    return ax.get_title(), ax.get_xlabel(), ax.get_ylabel()
+
+
+def ticks(axis):
+    """Return the labels of an axis by their places."""
+    return {
+        place: label.get_text()
+        for place, label in zip(axis.get_ticklocs(), axis.get_ticklabels(), strict=True)
+    }
+
+
+def across(axes):
+    """Return Axes from left to right."""
+    return sorted(axes, key=lambda ax: ax.bbox.x0)
+
+
+def limits(patch):
+    """Return left, right, and both ends in height of a rectangle, in the numbers of its Axes."""
+    (x, y), width, height = patch.get_xy(), patch.get_width(), patch.get_height()
+    return x, x + width, y, y + height

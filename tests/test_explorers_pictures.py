@@ -1,0 +1,189 @@
+"""Laws that hold for every explorer: what is drawn is what stands, and each control moves it."""
+
+import functools
+import html
+import re
+import warnings
+
+import pytest
+import torch
+
+from course_utils.attention import attention
+from course_utils.explorers import (
+    Number,
+    head_explorer,
+    mask_explorer,
+    saturation_explorer,
+    scaling_explorer,
+    similarity_explorer,
+    tile_explorer,
+    training_explorer,
+    views_explorer,
+)
+from explorer_pictures import drawn_anew, pixels, set_controls
+
+
+def trained():
+    """Return the explorer of a training of two layers of three heads, 21 of 40 steps long."""
+    explorer = training_explorer([1, 2, 3, 1, 2], num_layers=2, num_heads=3, steps=40, every=10)
+    rng = torch.Generator().manual_seed(0)
+    for step in range(21):
+        explorer.add(3 - step / 10, lambda: torch.rand(2, 3, 5, 5, generator=rng))
+    return explorer
+
+
+LOGITS = {f"logit_{j}": value for j, value in enumerate([3.0, -1.0, 0.5, 2.5, -4.0], start=1)}
+TOO_LARGE = {"logit_1": 10.0, "dtype": "float16", "method": "naive", "d_k": 16, "scaled": False}
+
+# Each with a state in which nothing is symmetric, and for each control a value that changes it.
+CASES = {
+    "similarity": (
+        similarity_explorer,
+        {"angle": -135, "length": 2.5},
+        {"angle": 35, "length": 0.7},
+    ),
+    "scaling": (scaling_explorer, {"d_k": 100, "scaled": False}, {"d_k": 12, "scaled": True}),
+    "saturation": (
+        saturation_explorer,
+        LOGITS | {"temperature": 2.0, "d_k": 4, "scaled": False},
+        {name: value + 1.5 for name, value in LOGITS.items()}
+        | {"temperature": 0.5, "d_k": 64, "scaled": True},
+    ),
+    "overflow": (
+        saturation_explorer,
+        TOO_LARGE | {"temperature": 2.0},
+        {"dtype": "float32", "method": "stable", "d_k": 1, "scaled": True, "temperature": 4.0},
+    ),
+    "masks": (
+        mask_explorer,
+        {"causal": False, "window": 0, "prefix": 5, "padding": 2, "side": "start", "documents": 2}
+        | {"join": "and"},
+        {"causal": True, "window": 3, "prefix": 6, "padding": 1, "side": "end", "documents": 3}
+        | {"join": "or"},
+    ),
+    "heads": (
+        head_explorer,
+        {"head": 3, "query": "5 dog"},
+        {"head": 1, "query": "every token"},
+    ),
+    "tiles": (
+        tile_explorer,
+        {"step": 5, "block_q": 5, "block_k": 3, "causal": True},
+        {"step": 7, "block_q": 2, "block_k": 4, "causal": False},
+    ),
+    "training": (trained, {"step": 20}, {"step": 10}),
+    "views": (
+        views_explorer,
+        {"layer": 7, "head": 3, "query": 5, "key": 1},
+        {"layer": 2, "head": 10, "query": 8, "key": 6},
+    ),
+}
+every_explorer = pytest.mark.parametrize("case", CASES)
+
+
+@functools.cache  # a test leaves it in some state, and the next sets its own
+def explorer_of(case):
+    """Return the explorer of a case, its home and the values elsewhere."""
+    make, home, elsewhere = CASES[case]
+    return make(), home, elsewhere
+
+
+def seen(explorer):
+    """Return all that stands below the controls: picture, words, and details if there are any."""
+    return [child.value for child in explorer.children[1:]]
+
+
+def is_drawn(explorer):
+    """Say whether the picture sent shows the figure as it stands, every part in its place."""
+    sent, anew = pixels(explorer), drawn_anew(explorer)
+    # a picture may graze the root of a tick mark, which is under it
+    return sent.shape == anew.shape and abs(sent - anew).max() < 20
+
+
+@every_explorer
+def test_each_control_moves_picture_and_words_and_back_gives_the_same_bytes(case):
+    explorer, home, elsewhere = explorer_of(case)
+    here = seen(set_controls(explorer, **home))
+    for name, value in elsewhere.items():
+        set_controls(explorer, **{name: value})
+        assert all(a != b for a, b in zip(seen(explorer), here, strict=True)), name
+        set_controls(explorer, **{name: home[name]})
+        assert seen(explorer) == here, name
+
+
+@every_explorer
+def test_the_picture_is_the_figure_drawn_anew(case):
+    explorer, home, elsewhere = explorer_of(case)
+    assert is_drawn(set_controls(explorer, **home))
+    assert is_drawn(set_controls(explorer, **elsewhere))
+
+
+@every_explorer
+def test_at_both_ends_of_all_controls_the_picture_is_whole_and_nothing_warns(case):
+    explorer, _, _ = explorer_of(case)
+    for end in (0, -1):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            set_controls(explorer, **{n: values(c)[end] for n, c in explorer.controls.items()})
+        assert is_drawn(explorer)
+        assert is_inside(explorer)
+
+
+def values(control):
+    """Return the values of a control, of a number the first and the last."""
+    if isinstance(control, Number):
+        return control.slider.min, control.slider.max
+    return getattr(control, "options", (False, True))
+
+
+def is_inside(explorer):
+    """Say whether nothing, and no letter, reaches over the edge of the picture."""
+    figure = explorer._canvas.figure
+    needed = figure.get_tightbbox(explorer._canvas.get_renderer())  # inches
+    return (needed.min >= 0).all() and (needed.max <= figure.get_size_inches()).all()
+
+
+@every_explorer
+def test_every_control_has_a_name_and_its_place_above_the_picture(case):
+    explorer, _, _ = explorer_of(case)
+    row, picture, words, *_ = explorer.children
+    assert (picture, words) == (explorer.image, explorer.words)
+    assert [c for stack in row.children for c in stack.children] == [*explorer.controls.values()]
+    two_columns = {"saturation", "overflow", "masks", "heads", "tiles", "views"}
+    assert len(row.children) == 1 + (case in two_columns)
+    for control in explorer.controls.values():
+        assert (control.box if isinstance(control, Number) else control).description
+    assert words.value == f'<p role="status">{html.escape(explorer.state)}</p>'
+    height, width, _ = pixels(explorer).shape
+    assert (picture.layout.width, picture.layout.height) == (f"{width}px", f"{height}px")
+
+
+ODD = {
+    "mathematics": r"$\foo$",
+    "two dollars": "$$",
+    "escaped dollars": r"\$_$^",
+    "markup": "<b>&amp;",
+    "a null": "a\0b",
+    "an escape": "\x1b[31mred",
+    "half a pair": "\ud800",
+    "a line break": "a\nb",
+    "another one": "a\r\x85\u2028b",
+    "nothing": "",
+    "very long": "internationalization" * 500,
+}
+
+
+@pytest.mark.parametrize("token", ODD.values(), ids=ODD)
+def test_a_token_may_be_any_text(token):
+    tokens = ["b", token, "c", token]
+    q = torch.randn(2, 3, 4, 8, generator=torch.Generator().manual_seed(0))  # (layers, H, L, d_k)
+    weights = attention(q, q, q)[1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # also for a letter that no font has
+        by_head = set_controls(head_explorer(weights[1], tokens), head=2)
+        by_pair = set_controls(views_explorer(tokens, q, q, weights), query=3, key=1)
+    by_head.controls["query"].value = by_head.controls["query"].options[2]
+    assert is_drawn(by_head) and is_drawn(by_pair)
+    assert is_inside(by_head) and is_inside(by_pair)
+    for sent in (by_head.state, *by_head.controls["query"].options, *seen(by_pair)[1:]):
+        assert sent.encode() and not re.search(r"[\x00-\x1f\x7f-\x9f]", sent)
