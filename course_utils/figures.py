@@ -7,16 +7,20 @@ computed from the data, and returns the Axes. `show` displays the picture with t
 import base64
 import html
 import io
+import re
 
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from IPython.display import HTML, display
+from matplotlib.axes import Axes
 
 # Colour maps that survive colour-blindness; the sequential one survives greyscale too.
 SEQUENTIAL, DIVERGING = "cividis", "RdBu_r"
 LARGEST_ANNOTATED = 100  # entries of a matrix that still leave room for numbers
 MOST_ROWS_TOLD = 10  # rows of a matrix that a description still goes through one by one
+LONGEST_SIDE = 20  # inches of a figure: beyond it cells get smaller, before memory gives out
+LONGEST_TEXT = 100  # characters of a label or title: a longer one is cut, so that the rest is seen
 
 
 def show(ax, description=None):
@@ -34,15 +38,20 @@ def show(ax, description=None):
 
     Raises
     ------
+    TypeError
+        If ax is not an Axes.
     ValueError
         If there is no description, neither given nor set by the figure function.
     """
-    figure = ax.figure
+    if not isinstance(ax, Axes):
+        raise TypeError(f"ax must be the Axes that heatmap returns, got {type(ax).__name__}")
+    figure = ax.get_figure(root=True)
     if description is None:
         told = [getattr(each, "description", "") for each in figure.axes]
         description = " | ".join(text for text in told if text)
     if not description:
         raise ValueError("description must say what the picture shows: this Axes brings none")
+    description = printable(description)
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=80, bbox_inches="tight", metadata={"Software": None})
     plt.close(figure)
@@ -90,21 +99,22 @@ def heatmap(weights, *, queries=None, keys=None, kind="weights", title=None, ax=
     keys = as_labels(keys, values.shape[1], "keys")
     if ax is None:
         rows, columns = values.shape
-        _, ax = plt.subplots(figsize=(2 + 0.5 * columns, 1.2 + 0.42 * rows))
+        size = np.minimum((2 + 0.5 * columns, 1.2 + 0.42 * rows), LONGEST_SIDE)
+        _, ax = plt.subplots(figsize=size)
     sns.heatmap(
         np.where(finite, values, np.nan),  # NaN is left blank
         annot=values.size <= LARGEST_ANNOTATED,
         fmt=".2f",
         annot_kws={"size": 8},
-        xticklabels=keys,
-        yticklabels=queries,
+        xticklabels=[plain(key) for key in keys],
+        yticklabels=[plain(query) for query in queries],
         square=True,
         linewidths=0.5,
         cbar_kws={"shrink": 0.7},
         ax=ax,
         **colours[kind],
     )
-    ax.set(xlabel="keys", ylabel="queries", title=title)
+    ax.set(xlabel="keys", ylabel="queries", title=plain(title))
     ax.tick_params(axis="x", rotation=90 if max(map(len, keys)) > 2 else 0)
     ax.tick_params(axis="y", rotation=0)
     ax.description = _describe_matrix(values, queries, keys, kind, title)
@@ -128,15 +138,18 @@ def mask_pattern(mask, *, title=None, ax=None):
     Raises
     ------
     ValueError
-        If mask is not a matrix.
+        If mask is not a matrix of True and False, or of 1 and 0.
     """
     values = _matrix(mask, "mask")
+    if not np.isin(values, (0, 1)).all():
+        raise ValueError("mask must be True (may attend) or False everywhere, got other numbers")
     rows, columns = values.shape
     if ax is None:
-        _, ax = plt.subplots(figsize=(1 + 0.35 * columns, 0.8 + 0.35 * rows))
+        size = np.minimum((1 + 0.35 * columns, 0.8 + 0.35 * rows), LONGEST_SIDE)
+        _, ax = plt.subplots(figsize=size)
     edges = np.arange(columns + 1) - 0.5, np.arange(rows + 1) - 0.5
     ax.pcolormesh(*edges, values, cmap=SEQUENTIAL, vmin=0, vmax=1, edgecolors="w", linewidth=0.5)
-    ax.set(xticks=range(columns), yticks=range(rows), aspect="equal", title=title)
+    ax.set(xticks=range(columns), yticks=range(rows), aspect="equal", title=plain(title))
     ax.set(xlabel="keys", ylabel="queries")
     ax.invert_yaxis()
     counts = ", ".join(f"{count:.0f}" for count in values.sum(axis=1))
@@ -162,11 +175,13 @@ def arrows(vectors, *, labels, ax=None):
     Raises
     ------
     ValueError
-        If vectors is not (n, 2) or there are not n labels.
+        If vectors is not (n, 2), not finite, or there are not n labels.
     """
     vectors = _matrix(vectors, "vectors")
     if vectors.shape[1] != 2:
         raise ValueError(f"vectors must have shape (n, 2), got {vectors.shape}")
+    if not np.isfinite(vectors).all():
+        raise ValueError("vectors must be finite: an arrow to infinity or NaN has no place")
     labels = as_labels(labels, len(vectors), "labels")
     if ax is None:
         _, ax = plt.subplots(figsize=(4, 4))
@@ -183,7 +198,8 @@ def arrows(vectors, *, labels, ax=None):
         width=0.012,
     )
     for vector, label, colour in zip(vectors, labels, colours, strict=True):
-        ax.annotate(label, vector, xytext=(5, 5), textcoords="offset points", color=colour)
+        near = {"xytext": (5, 5), "textcoords": "offset points"}
+        ax.annotate(plain(label), vector, **near, color=colour)
     reach = 1.25 * max(np.abs(vectors).max(), 1e-9)
     ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
     ax.axhline(0, color="0.85", zorder=0)
@@ -213,22 +229,24 @@ def lines(x, series, *, xlabel, ylabel, log=False, title=None, ax=None):
     Raises
     ------
     ValueError
-        If a series does not have n values.
+        If x is not a sequence of at least one number, or a series does not have n.
     """
-    x = np.asarray(x)
+    x = _numbers(x, "x")
+    if x.ndim != 1 or not len(x):
+        raise ValueError(f"x must have shape (n,) with n from 1, got {x.shape}")
     if ax is None:
         _, ax = plt.subplots(figsize=(6, 3.5))
-    told = []
+    drawn, told = ax.get_legend_handles_labels()[0], []
     for (name, y), marker in zip(series.items(), "osv^Dx*" * len(series), strict=False):
-        y = np.asarray(y)
+        y = _numbers(y, f"series[{name!r}]")
         if y.shape != x.shape:
             raise ValueError(f"series[{name!r}] must have shape {x.shape} as x has, got {y.shape}")
-        ax.plot(x, y, marker=marker, markersize=4, label=name)
+        drawn += ax.plot(x, y, marker=marker, markersize=4, label=plain(name))
         told.append(f"{name} from {y[0]:.2g} to {y[-1]:.2g}")
     if log:
         ax.set(xscale="log", yscale="log")
-    ax.set(xlabel=xlabel, ylabel=ylabel, title=title)
-    ax.legend()
+    ax.set(xlabel=plain(xlabel), ylabel=plain(ylabel), title=plain(title))
+    ax.legend(handles=drawn)  # named: else a name that begins with _ is left out
     ax.grid(alpha=0.3)
     ax.description = f"{ylabel} as {xlabel} goes from {x[0]:g} to {x[-1]:g}: " + ", ".join(told)
     return ax
@@ -251,7 +269,7 @@ def roadmap(titles, *, ax=None):
         _, ax = plt.subplots(figsize=(7, 0.8 * len(titles)))
     for row, title in enumerate(titles):
         box = {"boxstyle": "round,pad=0.5", "facecolor": "C0", "alpha": 0.15}
-        ax.text(0.5, -row, title, ha="center", va="center", bbox=box)
+        ax.text(0.5, -row, plain(title), ha="center", va="center", bbox=box)
         if row:
             ends = {"xy": (0.5, -row + 0.28), "xytext": (0.5, -row + 0.72)}
             ax.annotate("", **ends, arrowprops={"arrowstyle": "->", "color": "C0"})
@@ -261,20 +279,65 @@ def roadmap(titles, *, ax=None):
     return ax
 
 
-def _matrix(values, name):
-    """Return ``values`` as a float array, or say that it is not a matrix."""
+def _numbers(values, name):
+    """Return ``values`` as a float array, or say that they are not numbers."""
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu().double().numpy()
-    values = np.asarray(values, dtype=float)
+    try:
+        return np.asarray(values, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be numbers, in rows of one length: {error}") from None
+
+
+def _matrix(values, name):
+    """Return ``values`` as a float array, or say that it is not a matrix."""
+    values = _numbers(values, name)
     if values.ndim != 2:
         choose = f"; choose one batch item and head, e.g. {name}[0, 0]" if values.ndim > 2 else ""
         raise ValueError(f"{name} must have shape (L, S), got {values.shape}{choose}")
+    if not values.size:
+        raise ValueError(f"{name} must have at least one entry, got shape {values.shape}")
     return values
 
 
+def printable(text):
+    """Return ``text`` without what no XML and no font takes: that stands as Python writes it.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    str
+        Control characters (a line break may stay) and lone surrogates as in ``\\x1b``.
+    """
+    unwelcome = r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]"
+    return re.sub(unwelcome, lambda found: repr(found[0])[1:-1], text)
+
+
+def plain(text):
+    """Return a label or title so that Matplotlib draws it letter by letter: $ begins no formula.
+
+    Parameters
+    ----------
+    text : str or None
+
+    Returns
+    -------
+    str
+        `printable`, and cut if it is very long; None as an empty one.
+    """
+    text = printable("" if text is None else str(text))
+    if len(text) > LONGEST_TEXT:
+        text = text[: LONGEST_TEXT - 1] + "…"
+    return text.replace("$", r"\$")
+
+
 def as_labels(labels, n, name):
-    """Return n labels as strings: those given, or positions; an error calls them ``name``."""
-    labels = [str(label) for label in (range(n) if labels is None else labels)]
+    """Return n labels on one line each: those given, or positions; an error calls them ``name``."""
+    given = range(n) if labels is None else labels
+    labels = [printable(str(label)).replace("\n", r"\n") for label in given]
     if len(labels) != n:
         raise ValueError(f"{name} must have {n} entries, one for each, got {len(labels)}")
     return labels
@@ -287,23 +350,25 @@ def _describe_matrix(values, queries, keys, kind, title):
         i, j = np.unravel_index(position, values.shape)
         return f"{queries[i]}→{keys[j]} {values[i, j]:.2f}"
 
+    finite = np.isfinite(values)
+    lowered, raised = np.where(finite, values, -np.inf), np.where(finite, values, np.inf)
+    full = np.flatnonzero(finite.all(axis=1))  # a row with NaN has no sum
     if kind == "weights":
-        sums = values.sum(axis=1)
-        span = f"{sums.min():.3f}" + ("" if np.ptp(sums) < 5e-4 else f" to {sums.max():.3f}")
-        text = f"{rows}×{columns} attention weights; rows sum to {span}"
-        if rows <= MOST_ROWS_TOLD:
-            strongest = values.argmax(axis=1) + columns * np.arange(rows)
-            text += "; strongest of each row " + ", ".join(map(entry, strongest))
-        else:
-            text += f"; strongest {entry(values.argmax())}"
+        text = f"{rows}×{columns} attention weights"
+        if len(full):
+            sums = values[full].sum(axis=1)
+            span = f"{sums.min():.3f}" + ("" if np.ptp(sums) < 5e-4 else f" to {sums.max():.3f}")
+            text += f"; rows sum to {span}"
+            if rows <= MOST_ROWS_TOLD:
+                strongest = values[full].argmax(axis=1) + columns * full
+                text += "; strongest of each row " + ", ".join(map(entry, strongest))
+            else:
+                text += f"; strongest {entry(lowered.argmax())}"
     else:
-        finite = np.isfinite(values)
         text = f"{rows}×{columns} {kind}"
         if finite.any():
-            smallest = np.where(finite, values, np.inf).argmin()
-            largest = np.where(finite, values, -np.inf).argmax()
             text += f" with mean {values[finite].mean():.3f}"
-            text += f", smallest {entry(smallest)}, largest {entry(largest)}"
-        if not finite.all():
-            text += f"; {np.sum(~finite)} entries are not finite and left blank"
+            text += f", smallest {entry(raised.argmin())}, largest {entry(lowered.argmax())}"
+    if not finite.all():
+        text += f"; {np.sum(~finite)} entries are not finite and left blank"
     return f"{title}: {text}" if title else text
