@@ -40,7 +40,7 @@ def bertviz(q, k, weights):
 def requests(chromium, folder, content):
     """Open a page and return the addresses on other hosts it asks for."""
     path = Path(folder) / "page.html"
-    path.write_text(f'<!doctype html><meta charset="utf-8"><body>{content}')
+    path.write_text(f'<!doctype html><meta charset="utf-8"><body>{content}', encoding="utf-8")
     page, asked = chromium.new_page(), []
 
     def refuse(route):

@@ -9,6 +9,7 @@ import base64
 import html
 import io
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from matplotlib import colormaps
 from PIL import Image
 
 from course_utils.attention import attention
-from course_utils.figures import DIVERGING, SEQUENTIAL, as_labels
+from course_utils.figures import DIVERGING, SEQUENTIAL, as_labels, printable
 from course_utils.shapes import expects
 
 TOKENS = "the dog left the park because it was tired".split()
@@ -274,6 +275,7 @@ def pair_products(q, k, weights, query, key, *, queries=None, keys=None, mask=No
 def _picture(width, height, parts, title, description):
     """Put parts into one SVG that names and describes itself and shrinks with the page."""
     width, height = round(width), round(height)
+    title, description = printable(title), printable(description)
     named = html.escape(f"{title}: {description}")
     svg = (
         f'<svg role="img" aria-label="{named}" viewBox="0 0 {width} {height}" width="{width}" '
@@ -300,7 +302,7 @@ def _check_weights(weights):
 
 
 def _check_place(place, n, name):
-    if place is not None and (isinstance(place, bool) or not isinstance(place, int)):
+    if place is not None and (isinstance(place, bool) or not isinstance(place, Integral)):
         raise TypeError(f"{name} must be an int, got {type(place).__name__}")
     if place is not None and not 0 <= place < n:
         raise ValueError(f"{name} must be from 0 to {n - 1}, got {place}")
