@@ -1,0 +1,28 @@
+"""The data of the lessons, as their loaders give them."""
+
+import numpy as np
+import pytest
+import torch
+
+from course_utils import data
+from course_utils.attention import cosine_similarity
+from course_utils.data import load_word_vectors, make_word_vectors
+
+
+def test_each_word_has_its_vector():
+    words, vectors = load_word_vectors()
+    assert words == make_word_vectors.WORDS and all(type(word) is str for word in words)
+    assert vectors.shape == (71, 384) and vectors.dtype == torch.float32
+    likeness = cosine_similarity(vectors, vectors).fill_diagonal_(-1)
+    nearest = {word: words[i] for word, i in zip(words, likeness.argmax(dim=-1), strict=True)}
+    for pair in "king queen,paris france,coffee tea,cat kitten,black white,bank money".split(","):
+        word, other = pair.split()
+        assert (nearest[word], nearest[other]) == (other, word)
+
+
+def test_data_that_could_run_code_are_refused(tmp_path, monkeypatch):
+    # NumPy stores objects by pickle, and unpickling a file from elsewhere may run anything.
+    np.savez(tmp_path / "word_vectors.npz", words=np.array([object()]), vectors=np.eye(1))
+    monkeypatch.setattr(data, "__file__", str(tmp_path / "__init__.py"))
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        load_word_vectors()
