@@ -7,6 +7,8 @@ python -m course_utils.authoring refresh [NOTEBOOK ...]
 import argparse
 import copy
 import hashlib
+import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -44,14 +46,55 @@ def strip_solutions(notebook):
                 raise ValueError(f"a marker without its partner: {left[0].strip()!r}")
     if not found:
         raise ValueError("the notebook has no ### BEGIN SOLUTION ... ### END SOLUTION")
-    exercise.metadata["course"] = {"generated": fingerprint(exercise)}
+    exercise.metadata = nbformat.from_dict({})
+    exercise.metadata["course"] = {"generated": state(exercise)}
     return exercise
 
 
+def checksum(*parts):
+    """Return sixteen characters that change with any of the strings."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
 def fingerprint(notebook):
-    """Return a checksum of all cells' sources; whatever a learner writes changes it."""
-    sources = "\0".join(f"{cell.cell_type}\0{cell.source}" for cell in notebook.cells)
-    return hashlib.sha256(sources.encode()).hexdigest()[:16]
+    """Return a checksum of all cells' kinds and sources, which decide what the outputs are."""
+    return checksum(*(part for cell in notebook.cells for part in (cell.cell_type, cell.source)))
+
+
+def state(notebook):
+    """Return a checksum of all that a notebook holds; whatever a learner does changes it.
+
+    Only what Jupyter itself notes down when it saves, the kernel and its language, is left out.
+    """
+    by_jupyter = {"course", "kernelspec", "language_info"}
+    metadata = {name: notebook.metadata[name] for name in notebook.metadata.keys() - by_jupyter}
+    return checksum(json.dumps([notebook.cells, metadata], sort_keys=True))
+
+
+def picture_mark(cell, output):
+    """Return a checksum that ties a picture to the code that drew it and to its description."""
+    return checksum(cell.source, output.data["text/plain"], output.data["image/png"])
+
+
+def read(path):
+    """Read a notebook.
+
+    Raises
+    ------
+    ValueError
+        If the file is no notebook.
+    """
+    try:
+        notebook = nbformat.read(path, as_version=4)
+        nbformat.validate(notebook)
+    except OSError:
+        raise
+    except Exception as reason:  # nbformat and json raise a dozen kinds, by what is broken
+        raise ValueError(
+            f"{path.parent.name}/{path.name} cannot be read as a notebook "
+            f"({type(reason).__name__}); is it cut off? Move it away, or take it from git again"
+        ) from reason
+    return notebook
 
 
 def write_exercise(solution_path, exercise_path):
@@ -62,10 +105,10 @@ def write_exercise(solution_path, exercise_path):
     Filled
         If the exercise on disk is not as it was generated: it holds somebody's work.
     """
-    exercise = strip_solutions(nbformat.read(solution_path, as_version=4))
+    exercise = strip_solutions(read(solution_path))
     if exercise_path.exists():
-        present = nbformat.read(exercise_path, as_version=4)
-        if present.metadata.get("course", {}).get("generated") != fingerprint(present):
+        present = read(exercise_path)
+        if present.metadata.get("course", {}).get("generated") != state(present):
             raise Filled(
                 f"{exercise_path.name} was edited since it was generated and is left alone; "
                 "move it away to generate it afresh"
@@ -79,7 +122,7 @@ def refresh(path):
     Cells tagged ``nbval-ignore-output`` show times, which differ in every run. As long as no cell
     of the notebook has changed they keep the outputs they have.
     """
-    notebook = nbformat.read(path, as_version=4)
+    notebook = read(path)
     unchanged = notebook.metadata.get("course", {}).get("executed") == fingerprint(notebook)
     before = {cell.id: copy.deepcopy(cell.get("outputs")) for cell in notebook.cells}
     NotebookClient(
@@ -100,18 +143,25 @@ def refresh(path):
             view = output.get("data", {}).get("application/vnd.jupyter.widget-view+json")
             if view:
                 view["model_id"] = hashlib.sha256(cell.id.encode()).hexdigest()[:32]
+            if "image/png" in output.get("data", {}):
+                output.metadata["picture"] = picture_mark(cell, output)
     notebook.metadata["course"] = {"executed": fingerprint(notebook)}
     write(notebook, path)
 
 
 def write(notebook, path):
-    """Store a notebook with only the metadata that matters."""
+    """Store a notebook with only the metadata that matters, whole or not at all."""
     kept = {"kernelspec": KERNEL}
     if "course" in notebook.metadata:
         kept["course"] = notebook.metadata["course"]
     notebook.metadata = nbformat.from_dict(kept)
     nbformat.validate(notebook)
-    nbformat.write(notebook, path)
+    part = path.with_name(path.name + ".part")  # a full disk or a kill leaves the old file
+    try:
+        nbformat.write(notebook, part)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def main(arguments=None):
@@ -120,18 +170,17 @@ def main(arguments=None):
     parser.add_argument("command", choices=["exercises", "refresh"])
     parser.add_argument("notebooks", nargs="*", type=Path, help="all, if none is named")
     given = parser.parse_args(arguments)
-    if given.command == "refresh":
-        executed = [ROOT / "notebooks", ROOT / "solutions"]
-        for path in given.notebooks or [p for f in executed for p in sorted(f.glob("*.ipynb"))]:
-            print(f"running {path.name}")
-            refresh(path.resolve())
-        return 0
+    folders = {"exercises": ["solutions"], "refresh": ["notebooks", "solutions"]}[given.command]
     code = 0
-    for solution in given.notebooks or sorted((ROOT / "solutions").glob("*.ipynb")):
+    for path in given.notebooks or [p for f in folders for p in sorted((ROOT / f).glob("*.ipynb"))]:
         try:
-            write_exercise(solution, ROOT / "exercises" / solution.name)
-        except Filled as reason:
-            print(reason, file=sys.stderr)
+            if given.command == "refresh":
+                print(f"running {path.name}")
+                refresh(path.resolve())
+            else:
+                write_exercise(path, ROOT / "exercises" / path.name)
+        except (Filled, ValueError, OSError) as reason:
+            print(f"{path.name}: {reason}", file=sys.stderr)
             code = 1
     return code
 

@@ -1,9 +1,20 @@
+import errno
+import itertools
+from pathlib import Path
+
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from course_utils import authoring
-from course_utils.authoring import STUB, Filled, refresh, strip_solutions, write_exercise
+from course_utils.authoring import (
+    STUB,
+    Filled,
+    picture_mark,
+    refresh,
+    strip_solutions,
+    write_exercise,
+)
 
 ANSWER = '''def double(x):
     """Return twice x."""
@@ -73,15 +84,49 @@ def test_an_untouched_exercise_is_made_anew(solution, tmp_path):
     assert sources(exercise)[0] == "# Double it"
 
 
-@pytest.mark.parametrize("cell, source", [(1, "def double(x):\n    return 2 * x"), (0, "my notes")])
-def test_whatever_somebody_wrote_into_an_exercise_is_left_alone(solution, tmp_path, cell, source):
+def shown(notebook):
+    notebook.cells[2].outputs = [new_output("stream", text="4\n")]
+
+
+LEARNERS = {
+    "an answer": lambda notebook: notebook.cells[1].update(
+        source="def double(x):\n    return 2 * x"
+    ),
+    "notes": lambda notebook: notebook.cells[0].update(source="my notes"),
+    "an output": shown,
+    "a count": lambda notebook: notebook.cells[2].update(execution_count=1),
+    "a tag": lambda notebook: notebook.cells[1].metadata.update(tags=["hard"]),
+    "a picture": lambda notebook: notebook.cells[0].update(attachments={"a": {"image/png": "AA"}}),
+    "one more cell": lambda notebook: notebook.cells.append(new_code_cell("double(3)")),
+    "a cell less": lambda notebook: notebook.cells.pop(),
+    "another order": lambda notebook: notebook.cells.reverse(),
+    "a note on the whole": lambda notebook: notebook.metadata.update(mine="for Friday"),
+}
+
+
+@pytest.mark.parametrize("change", LEARNERS.values(), ids=LEARNERS)
+def test_whatever_somebody_did_to_an_exercise_is_left_alone(solution, tmp_path, change):
     exercise = tmp_path / "exercise.ipynb"
     write_exercise(solution, exercise)
-    edit(exercise, cell, source)
+    notebook = nbformat.read(exercise, as_version=4)
+    change(notebook)
+    nbformat.write(notebook, exercise)
     before = exercise.read_bytes()
     with pytest.raises(Filled, match="exercise.ipynb was edited"):
         write_exercise(solution, exercise)
     assert exercise.read_bytes() == before
+
+
+def test_an_exercise_that_was_only_opened_and_saved_is_made_anew(solution, tmp_path):
+    exercise = tmp_path / "exercise.ipynb"
+    write_exercise(solution, exercise)
+    generated = exercise.read_bytes()
+    notebook = nbformat.read(exercise, as_version=4)
+    notebook.metadata.kernelspec.display_name = "Python 3 (ipykernel)"
+    notebook.metadata.language_info = {"name": "python", "version": "3.13.1"}
+    nbformat.write(notebook, exercise)
+    write_exercise(solution, exercise)
+    assert exercise.read_bytes() == generated
 
 
 def test_an_exercise_of_unknown_origin_is_left_alone(solution, tmp_path):
@@ -91,26 +136,84 @@ def test_an_exercise_of_unknown_origin_is_left_alone(solution, tmp_path):
         write_exercise(solution, exercise)
 
 
-def test_the_command_reports_a_filled_exercise_and_goes_on(tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def course(tmp_path, monkeypatch):
+    """A course of two lessons with their solutions, and exercises made from them."""
     monkeypatch.setattr(authoring, "ROOT", tmp_path)
-    for name in ["solutions", "exercises"]:
+    for name in ["notebooks", "solutions", "exercises"]:
         (tmp_path / name).mkdir()
-    for stem in ["01_a", "02_b"]:
+    for folder, stem in itertools.product(["notebooks", "solutions"], ["01_a", "02_b"]):
         notebook = new_notebook(cells=[new_code_cell(ANSWER)])
-        nbformat.write(notebook, tmp_path / "solutions" / f"{stem}.ipynb")
+        nbformat.write(notebook, tmp_path / folder / f"{stem}.ipynb")
     assert authoring.main(["exercises"]) == 0
-    edit(tmp_path / "exercises" / "01_a.ipynb", 0, "mine")
-    edit(tmp_path / "solutions" / "02_b.ipynb", 0, ANSWER.replace("twice x", "x doubled"))
+    return tmp_path
+
+
+def test_the_command_reports_a_filled_exercise_and_goes_on(course, capsys):
+    edit(course / "exercises" / "01_a.ipynb", 0, "mine")
+    edit(course / "solutions" / "02_b.ipynb", 0, ANSWER.replace("twice x", "x doubled"))
     assert authoring.main(["exercises"]) == 1
     assert "01_a.ipynb was edited" in capsys.readouterr().err
-    assert sources(tmp_path / "exercises" / "01_a.ipynb") == ["mine"]
-    assert "x doubled" in sources(tmp_path / "exercises" / "02_b.ipynb")[0]
+    assert sources(course / "exercises" / "01_a.ipynb") == ["mine"]
+    assert "x doubled" in sources(course / "exercises" / "02_b.ipynb")[0]
+
+
+BROKEN = {
+    "cut off": b'{"cells": [{"cell_type": "co',
+    "empty": b"",
+    "no text": b"\xff\xfe\x00",
+    "no notebook": b'{"a": 1}',
+    "a list": b"[]",
+    "invalid": b'{"cells": [{}], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}',
+}
+
+
+@pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize("folder", ["solutions", "exercises"])
+def test_the_command_says_what_it_cannot_read_and_goes_on(course, capsys, folder, content):
+    broken = course / folder / "01_a.ipynb"
+    broken.write_bytes(content)
+    before = (course / "exercises" / "01_a.ipynb").read_bytes()
+    edit(course / "solutions" / "02_b.ipynb", 0, ANSWER.replace("twice x", "x doubled"))
+    assert authoring.main(["exercises"]) == 1
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "01_a" in line]
+    assert f"{folder}/01_a.ipynb cannot be read as a notebook" in line
+    assert (course / "exercises" / "01_a.ipynb").read_bytes() == before
+    assert "x doubled" in sources(course / "exercises" / "02_b.ipynb")[0]
+
+
+def test_a_full_disk_leaves_the_notebook_that_was_there(course, capsys, monkeypatch):
+    def full(notebook, path):
+        path.write_text('{"cells": [')
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    before = {path: path.read_bytes() for path in course.rglob("*.*") if path.is_file()}
+    edit(course / "solutions" / "01_a.ipynb", 0, ANSWER.replace("twice x", "x doubled"))
+    before[course / "solutions" / "01_a.ipynb"] = (course / "solutions" / "01_a.ipynb").read_bytes()
+    monkeypatch.setattr(nbformat, "write", full)
+    assert authoring.main(["exercises"]) == 1
+    assert "01_a.ipynb: [Errno 28] No space left on device" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in course.rglob("*.*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("command, runs", [("exercises", "write_exercise"), ("refresh", "refresh")])
+def test_a_command_takes_all_notebooks_or_those_that_are_named(course, monkeypatch, command, runs):
+    taken = []
+    monkeypatch.setattr(authoring, runs, lambda path, *to: taken.append(path.relative_to(course)))
+    folders = ["solutions"] if command == "exercises" else ["notebooks", "solutions"]
+    assert authoring.main([command]) == 0
+    assert taken == [Path(f, name) for f in folders for name in ["01_a.ipynb", "02_b.ipynb"]]
+    taken.clear()
+    assert authoring.main([command, str(course / "solutions" / "02_b.ipynb")]) == 0
+    assert taken == [Path("solutions", "02_b.ipynb")]
 
 
 CELLS = {
     "plain": "x = 2\nx",
     "widget": "import ipywidgets\nipywidgets.IntSlider()",
     "timed": "import time\nprint(time.perf_counter_ns())",
+    "drawn": "from IPython.display import display\n"
+    "display({'image/png': 'AAAA', 'text/plain': 'nothing'}, raw=True)",
 }
 
 
@@ -126,12 +229,22 @@ def executed(tmp_path):
 
 def test_refresh_stores_outputs_counts_and_nothing_that_changes(executed):
     notebook = nbformat.read(executed, as_version=4)
-    assert [cell.execution_count for cell in notebook.cells] == [1, 2, 3]
+    assert [cell.execution_count for cell in notebook.cells] == [1, 2, 3, 4]
     assert notebook.cells[0].outputs[0].data["text/plain"] == "2"
     assert set(notebook.metadata) == {"kernelspec", "course"}
     before = executed.read_bytes()
     refresh(executed)
     assert executed.read_bytes() == before
+
+
+@pytest.mark.parametrize("part", ["source", "image/png", "text/plain"])
+def test_refresh_marks_a_picture_so_that_another_in_its_place_is_noticed(executed, part):
+    cell = nbformat.read(executed, as_version=4).cells[3]
+    (output,) = cell.outputs
+    assert output.metadata.picture == picture_mark(cell, output)
+    holder = cell if part == "source" else output.data
+    holder[part] += "A"
+    assert output.metadata.picture != picture_mark(cell, output)
 
 
 def test_refresh_times_anew_when_a_cell_has_changed(executed):
