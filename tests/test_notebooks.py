@@ -1,45 +1,37 @@
 """All notebooks: stored whole, in step with each other and with the code. nbval runs them."""
 
 import ast
+import html
 import inspect
 import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import nbformat
 import pytest
 
 from course_utils import attention, tiled
-from course_utils.authoring import KERNEL, STUB, fingerprint, strip_solutions, write
-
-ROOT = Path(__file__).parents[1]
-LESSONS, SOLUTIONS, EXERCISES = (
-    sorted((ROOT / folder).glob("*.ipynb")) for folder in ("notebooks", "solutions", "exercises")
+from course_utils.authoring import (
+    KERNEL,
+    STUB,
+    fingerprint,
+    picture_mark,
+    strip_solutions,
+    write,
 )
+from stored import EXERCISES, IGNORED, LESSONS, ROOT, SOLUTIONS, code, prose
 
 
 def read(path):
     return nbformat.read(path, as_version=4)
 
 
-def code(notebook):
-    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+def NAMED(path):
+    return f"{path.parent.name}/{path.stem}"
 
 
-def prose(notebook):
-    return [cell for cell in notebook.cells if cell.cell_type == "markdown"]
-
-
-def shown(notebook):
-    """Return all text that the notebook's outputs show."""
-    outputs = [output for cell in code(notebook) for output in cell.outputs]
-    plain = [output.get("data", {}).get("text/plain", "") for output in outputs]
-    return "\n".join(plain + [output.get("text", "") for output in outputs])
-
-
-@pytest.fixture(params=LESSONS + SOLUTIONS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+@pytest.fixture(params=LESSONS + SOLUTIONS, ids=NAMED)
 def executed(request):
     return read(request.param)
 
@@ -64,20 +56,29 @@ def test_outputs_are_stored_and_none_is_an_error(executed):
     assert not [output for output in outputs if output.get("name") == "stderr"]
 
 
-def test_most_outputs_are_compared(executed):
-    ignored = [c for c in code(executed) if "nbval-ignore-output" in c.metadata.get("tags", [])]
-    assert len(ignored) <= len(code(executed)) / 5
-    tags = {tag for cell in executed.cells for tag in cell.metadata.get("tags", [])}
-    assert tags <= {"nbval-ignore-output"}
+# What nbval shall not compare: versions, times, what a GPU does, other trainings, progress.
+NOT_COMPARED = {
+    "notebooks/00_start_here": {"775c7693", "1b38677b", "fb1b0b69"},
+    "notebooks/01_dot_product_similarity": {"8d30bd09", "8baccdca"},
+    "notebooks/05_multi_head": {"f92cc570"},
+    "notebooks/06_sdpa_and_flash_attention":
+        {"fcb072b5", "5d59fea4", "c778f69e", "813bac21", "1adbccfc"},
+    "notebooks/07_attention_learns": {"247610f4", "12173850"},
+} | {f"solutions/{path.stem}": {"97413160"} for path in SOLUTIONS}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", LESSONS + SOLUTIONS, ids=NAMED)
+def test_all_other_outputs_are_compared(path):
+    marked = {cell.id: cell.metadata for cell in read(path).cells if cell.metadata}
+    assert marked.keys() == NOT_COMPARED.get(NAMED(path), set())
+    assert all(metadata == {"tags": [IGNORED]} for metadata in marked.values())
 
 
 def test_outputs_belong_to_the_stored_cells(executed):
     assert executed.metadata.course.executed == fingerprint(executed)
 
 
-@pytest.mark.parametrize(
-    "path", LESSONS + SOLUTIONS + EXERCISES, ids=lambda p: f"{p.parent.name}/{p.stem}"
-)
+@pytest.mark.parametrize("path", LESSONS + SOLUTIONS + EXERCISES, ids=NAMED)
 def test_nothing_of_one_machine_is_stored(path):
     notebook, text = read(path), path.read_text()
     assert set(notebook.metadata) == {"kernelspec", "course"}
@@ -86,13 +87,51 @@ def test_nothing_of_one_machine_is_stored(path):
     assert not re.search(r"/(?:home|root|tmp|Users|work)/", text)
 
 
+# Pictures
+
+
+def drawn(source):
+    """Return how many statements of some code display a picture."""
+    calls = re.compile(r"(show|display|\w+_explorer)\(|live$")  # lesson 07 shows its explorer again
+    tree = ast.walk(ast.parse(source))
+    return sum(bool(calls.match(ast.unparse(n))) for n in tree if isinstance(n, ast.Expr))
+
+
+def test_each_picture_is_stored_and_is_the_one_its_cell_drew(executed):
+    for cell in code(executed):
+        pictures = [output for output in cell.outputs if "image/png" in output.get("data", {})]
+        assert len(pictures) == drawn(cell.source), cell.source
+        for output in pictures:
+            assert output.metadata.get("picture") == picture_mark(cell, output), (
+                f"run python -m course_utils.authoring refresh, and look at it: {cell.source}"
+            )
+
+
 def test_every_picture_says_what_it_shows(executed):
     for cell in code(executed):
-        for output in cell.outputs:
+        for output, after in zip(cell.outputs, [*cell.outputs[1:], {}], strict=False):
             if "image/png" in output.get("data", {}):
                 description = output.data["text/plain"]
                 assert not description.startswith("<"), cell.source
                 assert re.search(r"\d", description), description
+                if output.output_type == "display_data" and "live" not in cell.source:
+                    told = f"<p><small>Picture: {html.escape(description)}.</small></p>"
+                    assert after.data["text/html"] == told
+
+
+TAGS = set("p small svg title desc g path rect circle line text tspan image".split())
+KINDS = {"text/plain", "text/html", "image/png", "application/vnd.jupyter.widget-view+json"}
+
+
+def test_no_output_runs_anything_in_a_browser(executed):
+    for cell in code(executed):
+        for output in cell.outputs:
+            assert set(output.get("data", {})) <= KINDS
+            page = output.get("data", {}).get("text/html", "")
+            tags = set(re.findall(r"<([\w:-]+)", page))
+            assert tags <= TAGS
+            assert not re.search(r"\bon\w+\s*=|javascript:|url\(", page, re.I)
+            assert set(re.findall(r"href=.([^,]*)", page)) <= {"data:image/png;base64"}
 
 
 # The shape of a lesson
@@ -116,15 +155,6 @@ def test_cells_are_short(lesson):
         assert len(cell.source.split()) <= 130, cell.source
 
 
-def test_numbers_in_the_prose_stand_in_an_output(lesson):
-    known = shown(lesson) + "\n".join(cell.source for cell in code(lesson))
-    for cell in prose(lesson):
-        skipped = r"\$[^$]*\$|\]\([^)]*\)|exercises? [\d.]+"  # formulas, link targets
-        text = re.sub(skipped, "", cell.source, flags=re.I | re.S)
-        for number in re.findall(r"(?<![\w.])\d+[.,]\d+(?![\w.])", text):
-            assert number in known, f"{number} in: {cell.source}"
-
-
 @pytest.mark.parametrize("path", LESSONS + SOLUTIONS + EXERCISES + [ROOT / "README.md"], ids=str)
 def test_links_lead_somewhere(path):
     text = (
@@ -143,15 +173,19 @@ def test_every_lesson_after_the_first_has_exercises_and_solutions():
 
 
 @pytest.mark.parametrize("path", EXERCISES, ids=lambda path: path.stem)
-def test_an_exercise_differs_from_its_solution_in_the_answers_only(path):
-    generated = strip_solutions(read(ROOT / "solutions" / path.name))
-    present = {cell.id: cell.source for cell in read(path).cells}  # learners may add cells
-    for cell in generated.cells:
-        assert cell.id in present, f"missing: {cell.source}"
-        if STUB not in cell.source:
-            assert present[cell.id] == cell.source
-    order = [cell.id for cell in read(path).cells if cell.id in {c.id for c in generated.cells}]
-    assert order == [cell.id for cell in generated.cells]
+def test_an_exercise_is_its_solution_without_the_answers(path):
+    present, generated = read(path), strip_solutions(read(ROOT / "solutions" / path.name))
+    assert present.metadata.course == generated.metadata.course, "run: make exercises"
+    if not any(cell.execution_count for cell in code(present)):
+        assert present.cells == generated.cells, "run: make exercises"
+        return
+    # Somebody has run cells: this is a learner's. Answers that were run may differ, and cells be
+    # added.
+    kept = [cell for cell in present.cells if cell.id in {each.id for each in generated.cells}]
+    assert [cell.id for cell in kept] == [cell.id for cell in generated.cells]
+    for cell, original in zip(kept, generated.cells, strict=True):
+        if STUB not in original.source or not cell.execution_count:
+            assert cell.source == original.source, "changed, but not run"
 
 
 @pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
@@ -188,10 +222,12 @@ def test_in_ci_a_fork_fails_on_a_wrong_answer_with_its_hint_and_lists_what_is_so
     folder = tmp_path / "exercises"
     folder.mkdir()
     write(notebook, folder / "fork.ipynb")
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--nbval-lax"]
+    # Without the plugins of this run: one that shuffles would shuffle the notebook's cells.
+    command = [sys.executable, "-m", "pytest", "-p", "nbval.plugin", "-p", "no:cacheprovider"]
+    own = {"COURSE_STRICT": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
     run = subprocess.run(
-        [*command, "--nbval-current-env", "fork.ipynb"],
-        cwd=folder, env=os.environ | {"COURSE_STRICT": "1"}, capture_output=True, text=True,
+        [*command, "--nbval-lax", "--nbval-current-env", "fork.ipynb"],
+        cwd=folder, env=os.environ | own, capture_output=True, text=True,
     )  # fmt: skip
     assert run.returncode == code_expected, run.stdout
     assert words in run.stdout
