@@ -1,9 +1,14 @@
-"""How the course starts JupyterLab: jupyter lab --config=course_utils/jupyter_config.py
+"""How the course starts JupyterLab; installed as the environment's jupyter_server_config.py.
 
-It opens lesson 00, and lets explorers answer without the pause that TCP puts between messages.
+It opens lesson 00, lets explorers answer without the pause that TCP puts between messages, and
+stores a lesson that was only opened as it was. All else is left to the user's own configuration.
 """
 
+from pathlib import Path
+
 from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebsocketConnection
+
+FIRST_LESSON = "notebooks/00_start_here.ipynb"
 
 
 class PromptConnection(ZMQChannelsWebsocketConnection):
@@ -19,6 +24,26 @@ class PromptConnection(ZMQChannelsWebsocketConnection):
         await super().connect()
 
 
+def drop_what_opening_adds(model, **_):
+    """Take out of a notebook of the course what JupyterLab writes into it by opening it.
+
+    That is the kernel's language, version and name as they are on this machine, and a second mark
+    at folded outputs. JupyterLab saves by itself after two minutes; git would call the notebook
+    modified, and might refuse an update.
+    """
+    if model["type"] != "notebook" or "course" not in model["content"]["metadata"]:
+        return
+    metadata = model["content"]["metadata"]
+    metadata.pop("language_info", None)
+    if metadata["kernelspec"]["name"] == "python3":
+        metadata["kernelspec"]["display_name"] = "Python 3"
+    for cell in model["content"]["cells"]:
+        if cell["metadata"].get("jupyter", {}).get("outputs_hidden"):
+            cell["metadata"].pop("collapsed", None)
+
+
 c = get_config()  # noqa: F821 (Jupyter provides it)
 c.ServerApp.kernel_websocket_connection_class = PromptConnection
-c.LabApp.default_url = "/lab/tree/notebooks/00_start_here.ipynb"
+c.ContentsManager.pre_save_hook = drop_what_opening_adds
+if Path(FIRST_LESSON).exists():
+    c.LabApp.default_url = f"/lab/tree/{FIRST_LESSON}"

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 import urllib.request
 from pathlib import Path
 
@@ -22,6 +23,9 @@ SETTINGS = {
     "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false"},
 }
+# What a user might have set in his own Jupyter; the course has to respect it.
+TOKEN = "the-users-own"
+USER_CONFIG = {"IdentityProvider": {"token": TOKEN}, "ServerApp": {"root_dir": os.sep}}
 
 
 @contextlib.contextmanager
@@ -39,23 +43,33 @@ def browser():
         chromium.close()
 
 
+def installed(folder):
+    """Put into ``folder`` what an installation adds to an environment, such as etc/jupyter."""
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    for source, target in build["targets"]["wheel"]["shared-data"].items():
+        (folder / target).parent.mkdir(parents=True)
+        shutil.copy(ROOT / source, folder / target)
+    return folder
+
+
 @contextlib.contextmanager
 def server(folder):
-    """Copy the notebooks into ``folder``, serve them with JupyterLab, yield its address."""
+    """Copy the notebooks into ``folder``, serve them as `make lab` does, yield the address."""
     for name in ["notebooks", "exercises", "solutions"]:
         shutil.copytree(ROOT / name, folder / "course" / name)
-    settings = folder / "config" / "labconfig"
-    settings.mkdir(parents=True)
-    (settings / "default_setting_overrides.json").write_text(json.dumps(SETTINGS))
+    config = folder / "config"
+    (config / "labconfig").mkdir(parents=True)
+    (config / "labconfig" / "default_setting_overrides.json").write_text(json.dumps(SETTINGS))
+    (config / "jupyter_server_config.json").write_text(json.dumps(USER_CONFIG))
     private = {
         f"JUPYTER_{kind}_DIR": str(folder / kind.lower()) for kind in ["CONFIG", "DATA", "RUNTIME"]
     }
+    private["JUPYTER_CONFIG_PATH"] = str(installed(folder / "environment") / "etc" / "jupyter")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--port={port}"]
-    command += [f"--config={ROOT / 'course_utils' / 'jupyter_config.py'}"]
-    command += ["--IdentityProvider.token=", "--LabApp.expose_app_in_browser=True"]
+    command = [sys.executable, "-m", "jupyter", "lab", ".", "--allow-root", "--no-browser"]
+    command += [f"--port={port}", "--LabApp.expose_app_in_browser=True"]
     environment = os.environ | private
     with open(folder / "server.log", "w") as log:
         process = subprocess.Popen(
@@ -63,7 +77,7 @@ def server(folder):
         )
     address = f"http://127.0.0.1:{port}"
     try:
-        for _ in range(120):
+        for _ in range(240):
             with contextlib.suppress(OSError):
                 urllib.request.urlopen(f"{address}/api", timeout=1).close()
                 break
@@ -76,7 +90,7 @@ def server(folder):
 
 def open_notebook(page, address, path):
     """Open a notebook in JupyterLab and wait until its kernel is idle."""
-    page.goto(f"{address}/lab/workspaces/test/tree/{path}?reset")
+    page.goto(f"{address}/lab/workspaces/test/tree/{path}?reset&token={TOKEN}")
     kernel = "window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel"
     page.wait_for_function(f"{kernel}?.status === 'idle'", timeout=60_000)
 
@@ -85,6 +99,12 @@ def run_all(page, timeout=180):
     """Run all cells and wait until the last code cell has a number."""
     execute(page, "notebook:run-all-cells")
     wait_until_run(page, timeout)
+
+
+def save(page):
+    """Save the open notebook and wait until the server has stored it."""
+    with page.expect_response(lambda response: response.request.method == "PUT"):
+        execute(page, "docmanager:save")
 
 
 def execute(page, command):

@@ -23,8 +23,13 @@ def chromium():
 
 
 @pytest.fixture(scope="module")
-def address(chromium, tmp_path_factory):
-    with lab.server(tmp_path_factory.mktemp("lab")) as address:
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("lab")
+
+
+@pytest.fixture(scope="module")
+def address(chromium, folder):
+    with lab.server(folder) as address:
         yield address
 
 
@@ -35,9 +40,16 @@ def page(chromium):
     page.close()
 
 
+def open_and_save(page, address, folder, path):
+    """Open a notebook, and find that saving it at once changes no byte of it."""
+    lab.open_notebook(page, address, path)
+    lab.save(page)
+    assert (folder / "course" / path).read_bytes() == (lab.ROOT / path).read_bytes()
+
+
 @pytest.mark.parametrize("lesson", LESSONS)
-def test_a_lesson_runs_from_top_to_bottom(page, address, lesson):
-    lab.open_notebook(page, address, f"notebooks/{lesson}.ipynb")
+def test_a_lesson_opens_without_a_change_and_runs_to_its_end(page, address, folder, lesson):
+    open_and_save(page, address, folder, f"notebooks/{lesson}.ipynb")
     lab.run_all(page)
     assert lab.errors(page) == []
     # The explorer is live, and none of its widgets failed in the browser.
@@ -46,7 +58,7 @@ def test_a_lesson_runs_from_top_to_bottom(page, address, lesson):
 
 
 def test_the_course_opens_on_lesson_00(page, address):
-    page.goto(address)
+    page.goto(f"{address}/?token={lab.TOKEN}")
     page.get_by_role("heading", name="00 · Start here: why attention?").wait_for(timeout=60_000)
 
 
@@ -79,8 +91,9 @@ def write_into_cell_of(page, text, answer):
     page.keyboard.insert_text(answer)
 
 
-def test_an_exercise_is_checked_wrong_and_then_right(page, address):
-    lab.open_notebook(page, address, "exercises/01_dot_product_similarity.ipynb")
+def test_an_exercise_is_checked_wrong_and_then_right(page, address, folder):
+    path = "exercises/01_dot_product_similarity.ipynb"
+    open_and_save(page, address, folder, path)
     lab.run_all(page)
     assert lab.errors(page) == []
     outputs = page.locator(".jp-OutputArea-output")
@@ -94,6 +107,11 @@ def test_an_exercise_is_checked_wrong_and_then_right(page, address):
     lab.run_all(page)
     outputs.filter(has_text="✅ 1.1 dot: correct").wait_for()
     assert lab.errors(page) == []
+    lab.save(page)
+    stored = nbformat.read(folder / "course" / path, as_version=4)
+    (written,) = [cell for cell in stored.cells if cell.source.startswith("def dot(a, b)")]
+    assert written.source == "def dot(a, b):\n    return (a * b).sum()"
+    assert "✅ 1.1 dot: correct" in str(stored.cells)
 
     write_into_cell_of(page, "def dot(a, b)", "1 / 0")
     lab.run_all(page)

@@ -1,6 +1,5 @@
-"""Updating the course with git: what `make lab` sets up keeps answers and brings the new text."""
+"""Updating the course with git: what the installer sets up keeps answers and brings new text."""
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,57 +8,123 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-ROOT = Path(__file__).parents[1]
+import install
+
 FILE = "lesson.ipynb"
+# What a shell, git's configuration or its placeholders might take apart.
+FOLDER = "L'été à 100%P, $HOME über\\x"
 
 
 @pytest.fixture
-def git(tmp_path):
-    def run(*words):
+def course(tmp_path, monkeypatch):
+    """A clone in a folder with a difficult name, and in it the Python that git is to run."""
+    course = tmp_path / FOLDER
+    course.mkdir()
+    (course / ".gitattributes").write_text((install.ROOT / ".gitattributes").read_text())
+    (course / ".gitignore").write_text("python\n")
+    (course / "install.py").touch()
+    python = course / "python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(install, "ROOT", course)
+    git = runner(course)
+    git("init", "-qb", "main")
+    git("add", ".")
+    install.set_up_git(python)
+    return course
+
+
+def runner(course):
+    def git(*words, fails=False):
         who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
-        done = subprocess.run(["git", *who, *words], cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
+        done = subprocess.run(["git", *who, *words], cwd=course, capture_output=True, text=True)
+        assert bool(done.returncode) == fails, done.stdout + done.stderr
+        return done.stdout + done.stderr
 
-    (driver,) = re.findall(
-        r'merge\.jupyternotebook\.driver "(.*)";', (ROOT / "Makefile").read_text()
-    )
-    run("init", "-qb", "main")
-    run(
-        "config",
-        "merge.jupyternotebook.driver",
-        driver.replace("$(BIN)", str(Path(sys.executable).parent)),
-    )
-    (tmp_path / ".gitattributes").write_text((ROOT / ".gitattributes").read_text())
-    run("add", ".")
-    return run
+    return git
 
 
-def test_an_update_keeps_the_answer_and_brings_new_cells_and_outputs(git, tmp_path):
-    path = tmp_path / FILE
+def store(course, answer, time, *new):
+    """Write and commit a lesson: an answer, the time its last cell took, and new cells."""
+    shown = new_output("stream", text=f"{time} seconds\n")
+    cells = [
+        new_markdown_cell("Intent", id="a"),
+        new_code_cell(answer, id="b", execution_count=1),
+        new_markdown_cell("Reading", id="c"),
+        new_code_cell("measure()", id="d", execution_count=2, outputs=[shown]),
+        *new,
+    ]
+    nbformat.write(new_notebook(cells=cells), course / FILE)
+    git = runner(course)
+    git("add", ".")
+    git("commit", "-qm", "stored")
 
-    def store(answer, time, *new):
-        shown = new_output("stream", text=f"{time} seconds\n")
-        cells = [
-            new_markdown_cell("Intent", id="a"),
-            new_code_cell(answer, id="b", execution_count=1),
-            new_markdown_cell("Reading", id="c"),
-            new_code_cell("measure()", id="d", execution_count=2, outputs=[shown]),
-            *new,
-        ]
-        nbformat.write(new_notebook(cells=cells), path)
-        git("add", ".")
-        git("commit", "-qm", "stored")
 
-    store("raise NotImplementedError", 1)
+def diverge(course, update="raise NotImplementedError"):
+    """Commit an answer on the learner's branch, and on main an update with one cell more."""
+    git = runner(course)
+    store(course, "raise NotImplementedError", 1)
     git("switch", "-qc", "learner")
-    store("return a @ b", 2)
+    store(course, "return a @ b", 2)
     git("switch", "-q", "main")
-    store("raise NotImplementedError", 3, new_markdown_cell("One more idea", id="e"))
+    store(course, update, 3, new_markdown_cell("One more idea", id="e"))
     git("switch", "-q", "learner")
-    git("merge", "-q", "--no-edit", "main")
+    return git
 
-    cells = nbformat.read(path, as_version=4).cells
-    assert [cell.source for cell in cells] == [
+
+def cells(course):
+    return nbformat.read(course / FILE, as_version=4).cells
+
+
+def test_an_update_keeps_the_answer_and_brings_new_cells_and_outputs(course):
+    git = diverge(course)
+    git("merge", "-q", "--no-edit", "main")
+    assert [cell.source for cell in cells(course)] == [
         "Intent", "return a @ b", "Reading", "measure()", "One more idea",
     ]  # fmt: skip
-    assert cells[3].outputs[0].text == "3 seconds\n"
+    assert cells(course)[3].outputs[0].text == "3 seconds\n"
+
+
+def test_a_cell_that_both_sides_changed_shows_both_versions(course):
+    git = diverge(course, update="return (a * b).sum()")
+    assert "CONFLICT" in git("merge", "-q", "--no-edit", "main", fails=True)
+    both = cells(course)[1].source
+    assert "<<<<<<<" in both and "return a @ b" in both and "return (a * b).sum()" in both
+    assert cells(course)[-1].source == "One more idea"
+
+
+def test_where_the_environment_is_gone_no_side_of_an_update_is_lost(course):
+    git = diverge(course)
+    (course / "python").rename(course / "python.away")
+    assert "not found" in git("merge", "-q", "--no-edit", "main", fails=True)
+    text = (course / FILE).read_text()
+    assert all(part in text for part in ["<<<<<<<", "return a @ b", "One more idea"])
+    # What README advises: give up this merge, install again, merge again.
+    git("merge", "--abort")
+    (course / "python.away").rename(course / "python")
+    git("merge", "-q", "--no-edit", "main")
+    assert [cells(course)[i].source for i in (1, -1)] == ["return a @ b", "One more idea"]
+
+
+def test_git_shows_what_changed_cell_by_cell(course):
+    store(course, "raise NotImplementedError", 1)
+    path = course / FILE
+    path.write_text(path.read_text().replace("raise NotImplementedError", "return a @ b"))
+    shown = runner(course)("diff")
+    assert "modified /cells/1/source" in shown and "return a @ b" in shown
+
+
+def test_git_takes_every_notebook_for_one():
+    asked = ["git", "check-attr", "diff", "merge", "--", "exercises/01.ipynb"]
+    told = subprocess.run(asked, cwd=Path(__file__).parent, capture_output=True, text=True).stdout
+    assert told.count(": jupyternotebook") == 2
+
+
+@pytest.mark.parametrize("path", ["/nowhere", None], ids=["without git", "not a clone"])
+def test_without_git_or_a_clone_the_installer_only_says_so(path, monkeypatch, tmp_path, capfd):
+    if path:
+        monkeypatch.setenv("PATH", path)
+    else:
+        monkeypatch.setattr(install, "ROOT", tmp_path)
+    install.set_up_git(Path(sys.executable))
+    assert "Git is not set up for updates" in capfd.readouterr().out
