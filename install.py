@@ -14,6 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
+CPU_BUILD = "https://download.pytorch.org/whl/cpu"
 LINES = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
 TORCH = next(line for line in LINES if line.startswith("torch=="))
 
@@ -40,7 +41,7 @@ def main():
         make_environment(python)
     if given.cpu:
         # torch alone comes from there; all else from where pip always looks.
-        pip(python, "--no-deps", TORCH, "--index-url", "https://download.pytorch.org/whl/cpu")
+        pip(python, "--no-deps", TORCH, "--index-url", CPU_BUILD)
     pip(python, "-r", "requirements-authors.txt" if given.authors else "requirements.txt")
     set_up_git(python)
 
@@ -48,8 +49,8 @@ def main():
 def announce(python, disk, cpu):
     """Say what the download takes, if there is one; refuse where the disk has no room for it."""
     version = TORCH.split("==")[1]
-    known = "from importlib.metadata import version as v; v = v('torch').split('+')[0]"
-    if runs(python, f"{known}; assert v == '{version}'"):
+    there = "import importlib.metadata as m; assert m.version('torch').split('+')[0] == "
+    if runs(python, f"{there}'{version}'"):
         return
     needed, minutes = (2.3, "2 to 10") if cpu else (5.3, "5 to 30")
     free = shutil.disk_usage(str(disk)).free / 1e9

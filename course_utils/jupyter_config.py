@@ -4,6 +4,7 @@ It opens lesson 00, lets explorers answer without the pause that TCP puts betwee
 stores a lesson that was only opened as it was. All else is left to the user's own configuration.
 """
 
+import warnings
 from pathlib import Path
 
 from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebsocketConnection
@@ -44,6 +45,8 @@ def drop_what_opening_adds(model, **_):
 
 c = get_config()  # noqa: F821 (Jupyter provides it)
 c.ServerApp.kernel_websocket_connection_class = PromptConnection
+# Jupyter sets its hook twice, and warns of the second time.
+warnings.filterwarnings("ignore", "Overriding existing pre_save_hook")
 c.ContentsManager.pre_save_hook = drop_what_opening_adds
 if Path(FIRST_LESSON).exists():
     c.LabApp.default_url = f"/lab/tree/{FIRST_LESSON}"

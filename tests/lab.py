@@ -103,7 +103,9 @@ def run_all(page, timeout=180):
 
 def save(page):
     """Save the open notebook and wait until the server has stored it."""
-    with page.expect_response(lambda response: response.request.method == "PUT"):
+    with page.expect_response(
+        lambda response: response.request.method == "PUT" and "/api/contents/" in response.url
+    ):
         execute(page, "docmanager:save")
 
 

@@ -1,42 +1,87 @@
 """The project as a whole: one list of dependencies, a README that tells what exists."""
 
 import hashlib
+import os
 import re
+import shutil
 import subprocess
 import sys
+import textwrap
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import nbformat
+import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
+import install
+from course_utils.authoring import STUB, strip_solutions, write
 from course_utils.data import load_word_vectors
 
 ROOT = Path(__file__).parents[1]
+INSTALLED = """install.py requirements.txt requirements-authors.txt pyproject.toml
+    course_utils/jupyter_config.py""".split()
 README = (ROOT / "README.md").read_text()
 
 
-def requirements():
-    lines = (ROOT / "requirements.txt").read_text().splitlines()
-    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+def lines(name):
+    text = (ROOT / name).read_text().splitlines()
+    return [line.strip() for line in text if line.strip() and not line.startswith("#")]
 
 
-def test_dependencies_are_listed_once():
-    *packages, course = requirements()
-    assert course == "-e ."
-    names = [re.match(r"[\w-]+", package)[0].lower() for package in packages]
-    assert len(set(names)) == len(names)
-    for package in packages:
-        assert "==" in package if package.startswith(("torch", "triton")) else "~=" in package
-    conda = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
-    assert [re.match(r"\w+", each)[0] for each in conda if isinstance(each, str)] == [
-        "python",
-        "pip",
-    ]
-    assert [each for each in conda if not isinstance(each, str)] == [
-        {"pip": ["-r requirements.txt"]}
-    ]
+def make(*words, folder=ROOT):
+    """Return the commands that make would run, one a line."""
+    environment = {name: os.environ[name] for name in os.environ if not name.startswith("MAKE")}
+    run = subprocess.run(
+        ["make", "--no-print-directory", "--dry-run", *words],
+        cwd=folder, env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return [line.rstrip() for line in run.stdout.splitlines()]
+
+
+def test_dependencies_are_listed_once_and_bounded():
+    *learner, course = lines("requirements.txt")
+    first, *authors = lines("requirements-authors.txt")
+    assert (course, first) == ("-e .", "-r requirements.txt")
+    packages = {Requirement(line).name: Requirement(line) for line in learner + authors}
+    assert len(packages) == len(learner + authors)
+    for name, package in packages.items():
+        operators = {each.operator for each in package.specifier}
+        assert operators == {"=="} if name in {"torch", "triton"} else "~=" in operators
+        if not package.marker or package.marker.evaluate():
+            assert metadata.version(name) in package.specifier, "the tests run with another version"
+    assert "4.0.0" not in packages["nbdime"].specifier  # it cannot merge
+    assert {"jupyterlab", "nbval", "nbdime"} <= {Requirement(line).name for line in learner}
+    assert {"ruff", "playwright", "nbgrader"} <= {Requirement(line).name for line in authors}
     assert "dependencies" not in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def test_conda_and_binder_take_the_same_list_and_the_cpu_build():
+    conda = yaml.safe_load((ROOT / "environment.yml").read_text())
+    python, pip, packages = conda["dependencies"]
+    assert python.startswith("python=") and python.removeprefix("python=") in python_needed()
+    assert pip == "pip"
+    assert packages == {"pip": [f"--extra-index-url {install.CPU_BUILD}", "-r requirements.txt"]}
+    assert f"conda activate {conda['name']}" in README
+
+
+def python_needed():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return SpecifierSet(project["requires-python"])
+
+
+def test_all_agree_on_the_python_that_is_needed():
+    assert "3.11" in python_needed() and "3.10.99" not in python_needed()
+    assert "Python 3.11 or newer" in README
+
+
+def test_the_package_is_found_in_a_folder_of_any_name():
+    # A .pth file with a path in it would stop Python before 3.12.4 in "Kurs über Köpfe".
+    hatch = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    assert hatch["dev-mode-exact"] is True
 
 
 def test_the_menu_and_the_readme_name_the_same_commands():
@@ -45,6 +90,47 @@ def test_the_menu_and_the_readme_name_the_same_commands():
     assert re.findall(r"^  make ([\w-]+)", menu, re.M) == targets
     assert set(re.findall(r"(?:^|`)make ([\w-]+)", README, re.M)) <= set(targets)
     assert {"lab", "test"} <= set(re.findall(r"^make (\w+)", README, re.M))
+
+
+def test_the_readme_tells_what_the_installer_tells():
+    options = set(re.findall(r"install\.py((?: --\w+)+)", README))
+    assert {word for option in options for word in option.split()} == {"--cpu", "--here"}
+    assert "2.3 GB" in README and "5.3 GB" in README
+    assert ".venv/bin/jupyter lab ." in README and r".venv\Scripts\jupyter lab ." in README
+
+
+def test_make_lab_installs_what_a_learner_needs_and_passes_nothing_on_to_the_server():
+    as_root = " --allow-root" if os.getuid() == 0 else ""
+    installed = ["python3 install.py", "touch .venv/learner"]
+    started = [f".venv/bin/jupyter lab .{as_root}"]
+    assert make("-B", "lab", "PYTHON=python3") == installed + started
+    assert make("-B", "lab", "PYTHON=python4", "CPU=1")[0] == "python4 install.py --cpu"
+
+
+@pytest.mark.parametrize("source", INSTALLED)
+def test_what_is_installed_is_renewed_when_its_source_changes(tmp_path, source):
+    for name in ["Makefile", *INSTALLED, ".venv/learner", ".venv/authors"]:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text((ROOT / name).read_text() if name == "Makefile" else "")
+        os.utime(tmp_path / name, (1000, 1000))
+    assert not [line for line in make("lab", "test", folder=tmp_path) if "install.py" in line]
+    os.utime(tmp_path / source, (2000, 2000))
+    renewed = [line for line in make("lab", "test", folder=tmp_path) if "install.py" in line]
+    assert renewed[-1].endswith("install.py --authors")
+    assert len(renewed) == (1 if source == "requirements-authors.txt" else 2)
+
+
+def test_make_test_checks_everything_with_what_authors_need():
+    commands = make("-B", "test", "PYTHON=python3", "CPU=1")
+    assert {"python3 install.py --cpu", "python3 install.py --authors"} <= set(commands)
+    nbval = ".venv/bin/python -m pytest --nbval-current-env --nbval-cell-timeout=120"
+    assert commands[-5:] == [
+        ".venv/bin/ruff check .",
+        ".venv/bin/ruff format --check .",
+        ".venv/bin/python -m pytest",
+        f"{nbval} -p no:cacheprovider --nbval notebooks solutions",
+        f"COURSE_STRICT=1 {nbval} -p no:cacheprovider --nbval-lax exercises",
+    ]
 
 
 def test_the_readmes_map_names_every_lesson_as_it_names_itself():
@@ -56,8 +142,70 @@ def test_the_readmes_map_names_every_lesson_as_it_names_itself():
     )
 
 
-def test_ci_runs_the_readmes_test_command():
-    assert (ROOT / ".ci" / "run").read_text().rstrip().splitlines()[-1] == "make test"
+@pytest.fixture
+def commands(tmp_path):
+    """A folder of commands that only note their words; make fails."""
+    folder = tmp_path / "commands"
+    folder.mkdir()
+    for name in ["chromium", "apt-get", "make"]:
+        fails = 3 if name == "make" else 0
+        (folder / name).write_text(f'#!/bin/sh\necho "{name} $* in $PWD"\nexit {fails}\n')
+        (folder / name).chmod(0o755)
+    for name in ["bash", "dirname"]:
+        (folder / name).symlink_to(shutil.which(name))
+    return folder
+
+
+@pytest.mark.parametrize("browser", [True, False], ids=["with a browser", "without a browser"])
+def test_ci_runs_the_readmes_test_command_and_fails_as_it_does(commands, browser, tmp_path):
+    if not browser:
+        (commands / "chromium").unlink()
+    run = subprocess.run(
+        ["bash", ROOT / ".ci" / "run"],
+        cwd=tmp_path, env={"PATH": str(commands)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert run.returncode == 3, run.stderr
+    *installed, test = run.stdout.splitlines()
+    assert test == f"make test in {ROOT}"
+    assert [each.split(" in ")[0] for each in installed] == (
+        [] if browser else ["apt-get update -q", "apt-get install -yq chromium"]
+    )
+
+
+def test_the_readmes_workflow_fails_on_a_wrong_answer_with_its_hint_and_lists_progress(tmp_path):
+    workflow = yaml.safe_load(textwrap.dedent(re.search(r"```yaml\n(.*?)```", README, re.S)[1]))
+    (job,) = workflow["jobs"].values()
+    python = next(step["with"]["python-version"] for step in job["steps"] if "with" in step)
+    assert python in python_needed()
+    installing, *steps = [step for step in job["steps"] if "run" in step]
+    assert installing["run"] == "python install.py --cpu --here"
+
+    exercise = strip_solutions(
+        nbformat.read(ROOT / "solutions" / "01_dot_product_similarity.ipynb", as_version=4)
+    )
+    sources = [cell.source for cell in exercise.cells]
+    exercise.cells = exercise.cells[: sources.index("check(dot)") + 1]
+    (dot,) = [cell for cell in exercise.cells if STUB in cell.source]
+    dot.source = "def dot(a, b):\n    return a * b"
+    (tmp_path / "exercises").mkdir()
+    write(exercise, tmp_path / "exercises" / "01.ipynb")
+
+    bin = Path(sys.executable).parent
+    environment = os.environ | {name: str(value) for name, value in job["env"].items()}
+    environment |= {"PATH": f"{bin}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    environment["PYTEST_ADDOPTS"] = "-p no:randomly"  # cells run in their order
+    failed, printed = False, []
+    for step in steps:
+        if not failed or step.get("if") == "always()":
+            run = subprocess.run(
+                ["bash", "-ec", step["run"]],
+                cwd=tmp_path, env=environment, capture_output=True, text=True,
+            )  # fmt: skip
+            failed |= run.returncode != 0
+            printed.append(run.stdout)
+    assert failed and len(printed) == 2
+    assert "❌ 1.1 dot: those are the products" in printed[0]
+    assert "1.1" in printed[1] and "❌" in printed[1]
 
 
 def test_importing_the_course_is_light():

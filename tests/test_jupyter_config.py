@@ -1,0 +1,126 @@
+"""How JupyterLab is started: little is set, and nothing that opens the server to others."""
+
+import asyncio
+import copy
+import http.cookiejar
+import json
+import socket
+import types
+import urllib.error
+import urllib.request
+
+import nbformat
+import pytest
+from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebsocketConnection
+from traitlets.config.loader import PyFileConfigLoader
+
+import lab
+from course_utils.authoring import KERNEL
+
+
+def loaded():
+    return PyFileConfigLoader(str(lab.ROOT / "course_utils" / "jupyter_config.py")).load_config()
+
+
+def test_nothing_is_set_but_the_first_page_the_connection_and_the_hook(monkeypatch, tmp_path):
+    monkeypatch.chdir(lab.ROOT)
+    config = loaded()
+    assert {name: set(config[name]) for name in config} == {
+        "ServerApp": {"kernel_websocket_connection_class"},
+        "ContentsManager": {"pre_save_hook"},
+        "LabApp": {"default_url"},
+    }
+    monkeypatch.chdir(tmp_path)  # another folder, served from the same environment
+    assert "LabApp" not in loaded()
+
+
+def test_jupyter_finds_these_settings_in_the_environment(tmp_path):
+    settings = lab.installed(tmp_path) / "etc" / "jupyter" / "jupyter_server_config.py"
+    assert settings.read_text() == (lab.ROOT / "course_utils" / "jupyter_config.py").read_text()
+
+
+def test_a_message_to_a_kernel_is_sent_at_once(monkeypatch):
+    done = []
+
+    async def connect(self):
+        done.append("connected")
+
+    monkeypatch.setattr(ZMQChannelsWebsocketConnection, "connect", connect)
+    kind = loaded().ServerApp.kernel_websocket_connection_class
+
+    class Connection(kind):
+        websocket_handler = types.SimpleNamespace(set_nodelay=done.append)
+
+    asyncio.run(Connection.__new__(Connection).connect())
+    assert done == [True, "connected"]
+
+
+def saved(content, type="notebook"):
+    model = {"type": type, "content": copy.deepcopy(content)}
+    loaded().ContentsManager.pre_save_hook(model=model, path="x", contents_manager=None)
+    return model["content"]
+
+
+def opened():
+    """A lesson with one folded output, and the same as JupyterLab would store it."""
+    lesson = nbformat.read(lab.ROOT / "exercises" / "01_dot_product_similarity.ipynb", as_version=4)
+    lesson.cells[1].metadata = {"jupyter": {"outputs_hidden": True}, "tags": ["mine"]}
+    lesson.cells[2].metadata = {"collapsed": True}
+    lesson.metadata["mine"] = "too"
+    changed = copy.deepcopy(lesson)
+    changed.metadata["language_info"] = {"name": "python", "version": "3.14.1"}
+    changed.metadata["kernelspec"]["display_name"] = "Python 3 (ipykernel)"
+    changed.cells[1].metadata["collapsed"] = True
+    return lesson, changed
+
+
+def test_saving_a_lesson_drops_what_opening_added_and_nothing_else():
+    lesson, changed = opened()
+    assert lesson.metadata["kernelspec"] == KERNEL
+    assert saved(changed) == lesson
+
+
+def test_another_kernel_another_notebook_and_other_files_are_stored_as_they_are():
+    _, changed = opened()
+    changed.metadata["kernelspec"] = {"name": "conda", "display_name": "Conda", "language": "R"}
+    assert saved(changed).metadata["kernelspec"] == changed.metadata["kernelspec"]
+    del changed.metadata["course"]
+    assert saved(changed) == changed
+    assert saved("text", "file") == "text"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    with lab.server(tmp_path_factory.mktemp("lab")) as address:
+        yield address
+
+
+def get(address, **headers):
+    return urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=20)
+
+
+def test_a_stranger_is_refused_and_the_users_own_token_holds(address):
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        get(f"{address}/api/contents")
+    shown = json.load(get(f"{address}/api/contents", Authorization=f"token {lab.TOKEN}"))
+    # The course is served, though the user's configuration names another folder.
+    assert {"notebooks", "exercises"} <= {entry["name"] for entry in shown["content"]}
+
+
+def test_no_other_site_may_read_or_write(address):
+    browser = urllib.request.build_opener(
+        urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
+    )
+    browser.open(f"{address}/lab?token={lab.TOKEN}", timeout=20)  # the user logs in
+    browser.open(f"{address}/api/contents", timeout=20)
+    with pytest.raises(urllib.error.HTTPError, match="403"):  # no _xsrf, which only his pages know
+        browser.open(f"{address}/api/contents", data=b'{"type": "file"}', timeout=20)
+    browser.addheaders = [("Origin", "http://elsewhere.example")]
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        browser.open(f"{address}/api/contents", timeout=20)
+
+
+def test_only_this_machine_is_listened_to(address):
+    # 127.0.0.2 is this machine too, but not the name it listens under.
+    with pytest.raises(OSError):
+        socket.create_connection(("127.0.0.2", int(address.rsplit(":", 1)[1])), timeout=5).close()
