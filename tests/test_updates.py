@@ -1,5 +1,6 @@
 """Updating the course with git: what the installer sets up keeps answers and brings new text."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,10 +21,10 @@ def course(tmp_path, monkeypatch):
     """A clone in a folder with a difficult name, and in it the Python that git is to run."""
     course = tmp_path / FOLDER
     course.mkdir()
-    (course / ".gitattributes").write_text((install.ROOT / ".gitattributes").read_text())
-    (course / ".gitignore").write_text("python\n")
-    (course / "install.py").touch()
-    python = course / "python"
+    for name in [".gitattributes", ".gitignore", "install.py"]:
+        shutil.copy(install.ROOT / name, course)
+    (course / ".venv").mkdir()
+    python = course / ".venv" / "python"
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     python.chmod(0o755)
     monkeypatch.setattr(install, "ROOT", course)
@@ -95,13 +96,13 @@ def test_a_cell_that_both_sides_changed_shows_both_versions(course):
 
 def test_where_the_environment_is_gone_no_side_of_an_update_is_lost(course):
     git = diverge(course)
-    (course / "python").rename(course / "python.away")
+    (course / ".venv").rename(course / ".venv.away")
     assert "not found" in git("merge", "-q", "--no-edit", "main", fails=True)
     text = (course / FILE).read_text()
     assert all(part in text for part in ["<<<<<<<", "return a @ b", "One more idea"])
     # What README advises: give up this merge, install again, merge again.
     git("merge", "--abort")
-    (course / "python.away").rename(course / "python")
+    (course / ".venv.away").rename(course / ".venv")
     git("merge", "-q", "--no-edit", "main")
     assert [cells(course)[i].source for i in (1, -1)] == ["return a @ b", "One more idea"]
 
@@ -114,10 +115,12 @@ def test_git_shows_what_changed_cell_by_cell(course):
     assert "modified /cells/1/source" in shown and "return a @ b" in shown
 
 
-def test_git_takes_every_notebook_for_one():
-    asked = ["git", "check-attr", "diff", "merge", "--", "exercises/01.ipynb"]
-    told = subprocess.run(asked, cwd=Path(__file__).parent, capture_output=True, text=True).stdout
-    assert told.count(": jupyternotebook") == 2
+def test_git_takes_notebooks_for_what_they_are_and_leaves_out_what_is_made(course):
+    git = runner(course)
+    told = git("check-attr", "diff", "merge", "--", "exercises/01.ipynb", "x.ipynb")
+    assert told.count(": jupyternotebook\n") == 4
+    made = [".venv/bin/python", "exercises/.progress.json", "exercises/.ipynb_checkpoints/x.ipynb"]
+    assert git("check-ignore", *made).split() == made
 
 
 @pytest.mark.parametrize("path", ["/nowhere", None], ids=["without git", "not a clone"])
