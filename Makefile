@@ -3,22 +3,20 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Jupyter refuses to run as root unless told; containers often run as root.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
-NBVAL := $(BIN)/python -m pytest --nbval-current-env --nbval-cell-timeout=120 -p no:cacheprovider
 
-.PHONY: help lab test exercises refresh bench bench-gpu
+.PHONY: help lab test test-everywhere exercises refresh bench bench-gpu
 
 help:  ## show this menu
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 25
 
 lab: .venv/learner  ## install what is missing and open the course in JupyterLab
 	$(BIN)/jupyter lab . $(AS_ROOT)
 
 test: .venv/authors .venv/browser  ## check everything: style, code, notebooks, exercises, browser
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/python -m pytest
-	$(NBVAL) --nbval notebooks solutions
-	COURSE_STRICT=1 $(NBVAL) --nbval-lax exercises
+	$(BIN)/python tests/stages.py
+
+test-everywhere: .venv/authors .venv/browser  ## the same on other arithmetic and other Pythons: an hour or more
+	$(BIN)/nox
 
 exercises: .venv/learner  ## for authors: make exercises/ from solutions/
 	$(BIN)/python -m course_utils.authoring exercises

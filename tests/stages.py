@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).parents[1]
 PYTHON = [sys.executable, "-m"]
 # A file is run by one process: its tests share a browser or a result, a notebook's cells a kernel.
-PYTEST = [*PYTHON, "pytest", "-n", "auto", "--dist", "loadfile"]
+PYTEST = [*PYTHON, "pytest", "-n", "logical", "--maxprocesses=8", "--dist", "loadfile"]
 # The limit is for a kernel that died; a slow machine must not reach it.
 NBVAL = [*PYTEST, "-p", "no:cacheprovider", "--nbval-current-env", "--nbval-cell-timeout=900"]
 STAGES = {
