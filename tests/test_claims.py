@@ -1,0 +1,142 @@
+"""Verdicts and thresholds: what a lesson calls false, equal or above 95% is what it measured."""
+
+import ast
+import re
+
+import nbformat
+import pytest
+
+from stored import LESSONS, SOLUTIONS, code, ignored, prose, shown
+
+LESSON = {path.stem[:2]: nbformat.read(path, as_version=4) for path in LESSONS}
+
+# Claims: what is said, the verdict, and the compared output that decides it
+
+CLAIMS = {
+    "00": [
+        ("RNNs cannot be parallelised", "Holds when", "equal: True"),
+        ("Attention has no memory bottleneck", "False", "16,384          64         2,097,152"),
+    ],
+    "01": [
+        ("Each output is a probability of words", "False", "row sums [0.08, 0.08]"),
+        ("Cosine and Euclidean distance rank alike", "Holds when", "71 of 71 at length 1"),
+        ("Self-attention knows the order of the words", "False", "shuffled the same way: True"),
+    ],
+    "02": [
+        ("Variance and standard deviation of q·k grow linearly with d_k", "False",
+         "d_k × 64: variance × 63, standard deviation × 8"),
+        ("Without scaling, the gradients vanish", "Holds when",
+         "median falls more than 1000 times: True\nmean falls more than 10 times:     False"),
+        ("Attention without √d_k does not learn", "Holds when", "unscaled ahead with 5 of 5 seeds"),
+    ],
+    "03": [
+        ("Subtracting the maximum makes softmax approximate", "False",
+         "ours: every weight is right to 3e-7: True"),
+        ("Softmax never gives exactly zero", "Holds", "float16   weight 0 at a gap of 20"),
+        ("−1e9 is as good as −inf", "Holds when", "by -1e9, the mean of all v: True"),
+        ("PyTorch's own functions take care of all this", "Holds when", "torch.logsumexp: inf"),
+    ],
+    "04": [
+        ("A window of w means that the model sees w tokens", "Holds for",
+         "1 layers: the last output hears 3 tokens\n2 layers: the last output hears 5"),
+        ("A causal model needs no padding mask", "Holds when",
+         "at the end: outputs changed 0 of 5\npadding at the start: outputs changed 5 of 5"),
+        ("What is masked cannot do harm", "Holds when",
+         "value =   nan: attention False, SDPA False"),
+    ],
+    "05": [
+        ("More heads means more parameters", "False", "H = 4, 11640 parameters"),
+        ("reshape and view do the same", "Holds when",
+         "reshape after transpose True : the original changed False"),
+        ("Each head specialises, and removing one breaks the model", "Holds when",
+         "H = 4: answers served [1, 1, 1, 1], least cost 0.2"),
+        ("GQA makes attention cheaper to compute", "False",
+         " 1 key heads: projections 0.27, attention 4.29 GFLOP"),
+    ],
+    "06": [
+        ("FlashAttention is approximate.", "False", "less than twice as far as naive: True"),
+        ("It is faster because it saves arithmetic.", "False",
+         "tiled does 1.17 times the matrix arithmetic"),
+        ("Memory traffic becomes O(N).", "False", "to 16384 tokens: 3.9 times the traffic"),
+        ("Tiling alone saves training memory.", "False",
+         "naive 98 MiB; autograd through the tiles 84 MiB"),
+        ("SDPA always uses FlashAttention.", "False", "learned bias           MATH"),
+    ],
+    "07": [
+        ("The head's picture shows how the model gets its answer", "False",
+         "weight on the right cell, < 0.5:  True"),
+        ("A perfect score shows that the rule was learned", "False",
+         "tested on period 12: above 95% False, below 10% True"),
+        ("Induction takes two layers", "Holds when", "one layer, below 25%:        True"),
+        ("Models have *an* induction head, and it is this one", "False",
+         "an induction head in 3 of 3"),
+    ],
+    "08": [
+        ("It looks at dog, so this head resolves the pronoun", "False", "such a head: 15 of 20"),
+        ("Attention weights tell why", "Holds when", "attention  in over 40% of reviews: False"),
+        ("A model with attention needs its attention", "Holds when",
+         "even weights    right in over 95%: False; under 75%: True"),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("number", LESSON)
+def test_a_verdict_on_a_claim_is_what_the_outputs_say(number):
+    text = "\n\n".join(cell.source for cell in prose(LESSON[number]))
+    text = text[text.index("## Claims, checked") :]
+    found = re.findall(
+        r'^(?:### |\*\*)"([^"\n]+)".*?\*\*(False|True|Holds(?: \w+)?)\b', text, re.M | re.S
+    )
+    assert found == [(claim, verdict) for claim, verdict, _ in CLAIMS[number]], (
+        "claims and verdicts of the lesson and of CLAIMS differ"
+    )
+    compared = "\n".join(shown(cell) for cell in code(LESSON[number]) if not ignored(cell))
+    for claim, verdict, evidence in CLAIMS[number]:
+        assert evidence in compared, (
+            f"{claim!r} is called {verdict!r}, but its evidence has changed"
+        )
+
+
+# Thresholds
+
+SAYS = re.compile(
+    r"(above|over|more than|>|below|under|less than|<) (\d[\d.]*+(?:e-\d+)?+)(%| points| times)?+"
+    r"(?! of \d| steps| lists| in float32)"
+)
+
+
+def constants(node):
+    return [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
+
+
+def compared(tree):
+    """Return the constants some code compares with, as (is the other side larger?, value)."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            for a, operation, b in zip(sides, node.ops, sides[1:], strict=False):
+                for side, larger in ((b, ast.Gt | ast.GtE), (a, ast.Lt | ast.LtE)):
+                    found += [(isinstance(operation, larger), value) for value in constants(side)]
+    return found
+
+
+@pytest.mark.parametrize("number", LESSON)
+def test_what_a_cell_says_it_compares_with_is_what_it_compares_with(number):
+    for cell in code(LESSON[number]):
+        tree = ast.parse(cell.source)
+        texts = "\n".join(value for value in constants(tree) if isinstance(value, str))
+        left = compared(tree)
+        for word, value, unit in SAYS.findall(texts):
+            limit = float(value) / (100 if unit in ("%", " points") else 1)
+            larger = word in ("above", "over", "more than", ">")
+            assert (larger, limit) in left, f"{word} {value}{unit}: {cell.source}"
+            left.remove((larger, limit))  # said twice, compared twice
+
+
+@pytest.mark.parametrize("path", LESSONS + SOLUTIONS, ids=lambda p: f"{p.parent.name}/{p.stem}")
+def test_what_is_called_equal_is_close(path):
+    for cell in code(nbformat.read(path, as_version=4)):
+        for node in ast.walk(ast.parse(cell.source)):
+            if isinstance(node, ast.keyword) and node.arg in ("atol", "rtol"):
+                assert node.value.value <= 1e-5 or "weights, right, atol=0.01" in cell.source
