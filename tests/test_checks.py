@@ -2,15 +2,7 @@
 
 import gc
 import importlib
-import json
-import os
 import pkgutil
-import random
-import sys
-import threading
-import time
-import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,8 +10,8 @@ import torch
 from torch import nn
 
 import answers
-from course_utils import check, progress
-from course_utils.checks import engine, sandbox, saved
+from course_utils import check
+from course_utils.checks import engine
 from course_utils.checks.compare import difference
 from course_utils.checks.engine import EXERCISES, WrongAnswer
 
@@ -110,45 +102,6 @@ def mutates(q, k):
     return result
 
 
-def reseeds(q, k):
-    torch.manual_seed(1)
-    np.random.seed(1)  # noqa: NPY002
-    random.seed(1)
-    return q @ k.mT
-
-
-def prints(q, k):
-    print("x" * 10_000)
-    return q @ k.mT
-
-
-def recurses(q, k):
-    return recurses(q, k)
-
-
-def loops(q, k):
-    while True:
-        pass
-
-
-def loops_and_catches(q, k):
-    while True:
-        try:
-            q = q + 0
-        except:  # noqa: E722
-            pass
-
-
-def leaves(q, k):
-    raise SystemExit
-
-
-def asks_its_stream(q, k):
-    sys.stdout.isatty()
-    sys.stderr.writelines(["a", "b"])
-    return q @ k.mT
-
-
 def needs_grad(q, k):
     return nn.Parameter(q) @ k.mT
 
@@ -156,13 +109,6 @@ def needs_grad(q, k):
 HOSTILE = [
     (raises, "wrong", "raised KeyError"),
     (mutates, "wrong", "changes its input"),
-    (reseeds, "wrong", "seed"),
-    (prints, "correct", "what it prints is hidden"),
-    (asks_its_stream, "correct", "what it prints is hidden"),
-    (recurses, "wrong", "RecursionError"),
-    (loops, "wrong", "loop without end"),
-    (loops_and_catches, "wrong", "loop without end"),
-    (leaves, "wrong", "SystemExit"),
     (needs_grad, "correct", "correct"),
     (lambda q, k: q, "wrong", "expected shape"),
     (lambda q, k: q[..., :1], "wrong", "expected shape (L, S) = (5, 7), got (5, 1)"),
@@ -179,45 +125,13 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("answer, status, words", HOSTILE, ids=label)
-def test_whatever_an_answer_does_it_gets_one_sentence(answer, status, words, monkeypatch, capsys):
-    monkeypatch.setattr(sandbox, "SECONDS", 0.5)
-    states = torch.get_rng_state(), str(np.random.get_state()), random.getstate()  # noqa: NPY002
+def test_whatever_an_answer_does_it_gets_one_sentence(answer, status, words, capsys):
     verdict = check(answer, "dot_product_scores")
     assert verdict.status == status
     assert words in verdict.message
     assert "\n" not in verdict.message and len(verdict.message) < 400
-    assert torch.equal(states[0], torch.get_rng_state())
-    assert states[1:] == (str(np.random.get_state()), random.getstate())  # noqa: NPY002
     assert capsys.readouterr() == ("", "")
     assert check(EXERCISES["dot"].reference, "dot").status == "correct"  # still usable
-
-
-def test_an_endless_loop_is_ended_and_not_left_running():
-    counter = [0]
-
-    def counts():
-        while True:
-            counter[0] += 1
-
-    assert sandbox.call(counts, seconds=0.2).timed_out
-    before = counter[0]
-    time.sleep(0.2)
-    assert counter[0] == before
-
-
-def test_settings_that_an_answer_changes_are_put_back(tmp_path):
-    def settles():
-        torch.set_default_dtype(torch.float16)
-        os.chdir(tmp_path)
-        sys.setrecursionlimit(5000)
-        warnings.simplefilter("error")
-
-    def settings():
-        return torch.get_default_dtype(), Path.cwd(), sys.getrecursionlimit(), warnings.filters[:]
-
-    before = settings()
-    assert sandbox.call(settles).error is None
-    assert settings() == before
 
 
 def test_a_mistake_is_named_for_the_wrong_results_it_explains_not_for_the_right_ones(monkeypatch):
@@ -237,21 +151,6 @@ def test_a_mistake_is_named_for_the_wrong_results_it_explains_not_for_the_right_
         check(lambda x: {3: x * x, 4: x * x, 5: x}.get(int(x), 2 * x), "double").mistake
         == "<lambda>"
     )
-
-
-def test_stopping_a_check_by_hand_puts_the_random_states_back(monkeypatch):
-    join = threading.Thread.join
-
-    def stopped(thread, seconds):
-        join(thread, seconds)
-        monkeypatch.undo()
-        raise KeyboardInterrupt
-
-    before = torch.get_rng_state()
-    monkeypatch.setattr(threading.Thread, "join", stopped)
-    with pytest.raises(KeyboardInterrupt):
-        sandbox.call(torch.rand, 3)
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_a_default_device_changes_no_verdict():
@@ -407,63 +306,3 @@ def test_rounding_is_no_difference_and_neither_is_double_precision():
     assert difference(np.int64(3), 3) is None and difference(np.float32(3), 3.0) is None
     assert difference(torch.tensor([float("-inf")]), torch.tensor([float("-inf")])) is None
     assert difference(one * 1.001, one) is not None
-
-
-# Progress
-
-
-@pytest.fixture
-def in_exercises(tmp_path, monkeypatch):
-    folder = tmp_path / "exercises"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    return tmp_path / ".progress.json"
-
-
-def test_progress_remembers_the_last_verdicts(in_exercises, capsys):
-    check(lambda a, b: a @ b, "dot")
-    check(lambda a, b: a * b, "dot")
-    check(lambda q, k: q @ k.mT, "dot_product_scores")
-
-    def dot_product_scores(q, k):
-        raise NotImplementedError("your turn")
-
-    check(dot_product_scores)  # the cell run again from an older copy: what was solved stays
-    assert json.loads(in_exercises.read_text()) == {
-        "dot": "wrong",
-        "dot_product_scores": "correct",
-    }
-    progress()
-    out = capsys.readouterr().out
-    assert "❌ 1.1 dot\n✅ 1.2 dot_product_scores\n⏳ 1.3 cosine_similarity\n" in out
-    assert out.startswith("1 of ")
-
-
-def test_solutions_and_lessons_are_no_progress(tmp_path, monkeypatch):
-    (tmp_path / "solutions").mkdir()
-    monkeypatch.chdir(tmp_path / "solutions")
-    check(lambda a, b: a @ b, "dot")
-    assert not (tmp_path / ".progress.json").exists()
-
-
-@pytest.mark.parametrize("content", ["", "{", "[1]", "\x00\xff"])
-def test_a_damaged_progress_file_is_no_obstacle(in_exercises, content):
-    in_exercises.write_text(content)
-    check(lambda a, b: a @ b, "dot")
-    assert saved.load() == {"dot": "correct"}
-
-
-def test_a_crash_while_saving_leaves_the_old_progress(in_exercises, monkeypatch):
-    check(lambda a, b: a @ b, "dot")
-
-    def crash(*_):
-        raise OSError("the disk is gone")
-
-    monkeypatch.setattr(os, "replace", crash)
-    assert check(lambda a, b: a * b, "dot").status == "wrong"
-    assert saved.load() == {"dot": "correct"}
-
-
-def test_the_progress_file_is_ignored_by_git():
-    root = Path(engine.__file__).parents[2]
-    assert ".progress.json*" in (root / ".gitignore").read_text().split()

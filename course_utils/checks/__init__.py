@@ -1,10 +1,11 @@
 """Checks for the exercises: ``check(answer)`` and ``progress()``.
 
-`engine` tries answers, `sandbox` runs them safely, `compare` finds the first difference, and one
-file a lesson holds the exercises: reference, probes, and mistakes with their hints.
+`engine` tries answers, `sandbox` runs them safely, `compare` finds the first difference, `saved`
+remembers the verdicts, and one file a lesson holds the exercises: reference, probes, and mistakes
+with their hints.
 """
 
-from course_utils.checks import (  # noqa: F401  (they register exercises)
+from course_utils.checks import (  # noqa: F401  (the lessons register exercises)
     lesson_00,
     lesson_01,
     lesson_02,
@@ -14,16 +15,22 @@ from course_utils.checks import (  # noqa: F401  (they register exercises)
     lesson_06,
     lesson_07,
     lesson_08,
+    saved,
 )
 from course_utils.checks.engine import EXERCISES, check
-from course_utils.checks.saved import load
 
 __all__ = ["check", "progress"]
 
 
 def progress():
     """Print which exercises are correct, wrong, or still to do."""
-    statuses = load()
+    try:
+        statuses = saved.load()
+    except OSError as error:
+        statuses = {}
+        print(f"What was done before cannot be read: {error}")
+    if saved.trouble:
+        print(f"The newest verdict could not be saved: {saved.trouble}")
     marks = {"correct": "✅", "wrong": "❌"}
     # 0.1 is done together in lesson 00 and has no place in the folder exercises
     counted = [each for each in EXERCISES.values() if not each.number.startswith("0.")]

@@ -192,9 +192,8 @@ def _judge(exercise, answer):
         runs.append(sandbox.call(exercise.run, answer, *args))
         if _is_stub(runs[-1].error):
             return "not attempted", None, "not attempted yet"
-        if runs[-1].timed_out:
-            hint = f"still running after {sandbox.SECONDS:g} seconds; is there a loop without end?"
-            return "wrong", "runs for ever", hint
+        if isinstance(runs[-1].error, sandbox.Refused):
+            return runs[-1].error.args
     if any(run.reseeded for run in runs) and not isinstance(answer, type):
         hint = "it sets a seed or draws random numbers; nothing in this exercise is random"
         return "wrong", "changes the random state", hint

@@ -1,24 +1,66 @@
 """Run a learner's code so that the kernel stays usable, whatever the code does in Python."""
 
+import _thread
+import bdb
+import builtins
 import contextlib
 import ctypes
+import functools
+import getpass
 import io
 import os
 import random
+import signal
 import sys
 import threading
+import time
 import warnings
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
+from IPython import get_ipython
 
-SECONDS = 5.0  # for one call; the checks' own inputs take milliseconds
+from course_utils.checks.settings import RANDOM, SETTINGS, kept
+
+SECONDS = 5.0  # of computing, for one call; the checks' own inputs take milliseconds
+PATIENCE = 30.0  # seconds by the clock, for what waits
+BUSIEST = 20  # a machine so busy that an answer computes one second in so many is no reason to stop
+TICK = 0.05  # seconds between two looks at a thread
+STOPS = 100  # times that a thread is asked to end
+
+LEAVES = "leaves Python", "it leaves Python (exit, quit, os._exit ...); end a function with return"
+ASKS = "asks for input", "it asks for input; all that it needs to know is in its arguments"
+DEBUGS = "starts a debugger", "it starts a debugger; take that line out before you check"
+THREADS = "leaves a thread", "a thread that it started still runs; wait for its end with join()"
+NESTED = "checks itself", "check is called inside the function; call it below, not indented"
+RESTART = "restart the kernel (in the menu: Kernel, Restart)"
+BLOCKED = f"not checked: an earlier answer still runs and could not be stopped; {RESTART}"
+
+SIGNALS = "raise_signal", "pthread_kill", "alarm", "setitimer"
+# What the threads of an answer may not call; with None, what has no effect in them
+DOORS = [
+    *((os, name, LEAVES) for name in ("_exit", "abort", "kill", "execv", "execve")),
+    *((signal, name, LEAVES) for name in SIGNALS),
+    (_thread, "interrupt_main", LEAVES),
+    (builtins, "input", ASKS),
+    (getpass, "getpass", ASKS),
+    (sys, "breakpointhook", DEBUGS),
+    (bdb.Bdb, "set_trace", DEBUGS),
+    (sys, "setrecursionlimit", None),
+    (sys, "setswitchinterval", None),
+]
+
+_threads = []  # of the answer that is tried, and of earlier ones that could not be stopped
 
 
-class _Stopped(BaseException):
-    """Raised in the learner's thread; no Exception, so that `except Exception` lets it by."""
+class Refused(BaseException):
+    """Raised where an answer does what no answer may; its args are (status, mistake, hint).
+
+    No Exception, so that `except Exception` in the answer lets it by.
+    """
 
 
 @dataclass
@@ -27,13 +69,202 @@ class Run:
 
     value: Any = None
     error: BaseException | None = None
-    timed_out: bool = False
     printed: bool = False
     reseeded: bool = False
 
 
+def call(function, *args, seconds=None):
+    """Call ``function(*args)`` in a thread of its own and return a `Run`; raise nothing.
+
+    Printed text is dropped, and what is global (`settings`) is put back. The thread is stopped
+    after ``seconds`` (by default SECONDS) of its own computing, and if it waits for too long; a
+    signal would do that on Unix only. Then, and if it tries to leave Python or to ask the learner,
+    the error of the run is `Refused`. Nothing ends a long call inside a library, nor one that never
+    lets other threads run.
+    """
+    if threading.current_thread() in _threads:
+        return Run(error=Refused("wrong", *NESTED))
+    _threads[:] = _at_work()
+    if _threads:
+        return Run(error=Refused("not attempted", "could not be stopped", BLOCKED))
+    answer = _Answer(function, args)
+    _threads.append(answer)
+    with kept(RANDOM):
+        before = _random_states()
+        with _streams_dropped() as sink, warnings.catch_warnings(), kept(SETTINGS):
+            try:
+                with _doors_shut():
+                    answer.start()
+                    refusal = _wait(answer, SECONDS if seconds is None else seconds)
+            finally:  # also when the learner presses stop while we wait
+                _stop()
+        run = answer.outcome
+        run.reseeded = _random_states() != before
+        run.printed = sink.used
+    if refusal:
+        mistake, hint = refusal
+        stuck = f"; it could not be stopped: {RESTART}" if _at_work() else ""
+        return Run(error=Refused("wrong", mistake, hint + stuck))
+    return run
+
+
+@contextlib.contextmanager
+def seeded(seed=0):
+    """Within it, random numbers start from a seed; after it, the random states are as before."""
+    with kept(RANDOM):
+        torch.manual_seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        random.seed(seed)
+        yield
+
+
+def _random_states():
+    return [get() for get, _ in RANDOM]
+
+
+class _Answer(threading.Thread):
+    """The thread in which an answer is tried. It fills in a `Run`, and others can read its clock.
+
+    The clock tells the seconds of computing, which do not pass while other programs compute.
+    """
+
+    def __init__(self, function, args):
+        super().__init__(daemon=True)  # one that never ends must not keep Python from ending
+        self.function, self.args, self.outcome = function, args, Run()
+        self.clock = float  # 0.0 until it begins
+        self.builtins = dict(vars(builtins))
+
+    def run(self):
+        try:
+            self.clock = _clock()
+            self.outcome.value = self.function(*self.args)
+        except SystemExit:
+            self.outcome.error = Refused("wrong", *LEAVES)
+        except BaseException as error:
+            self.outcome.error = error
+        finally:
+            vars(builtins).update(self.builtins)  # at once: whoever waits needs them as well
+
+
+def _clock():
+    """Return a clock of the seconds for which the calling thread computes from now on."""
+    try:
+        number = time.pthread_getcpuclockid(threading.get_ident())
+    except AttributeError:  # on Windows and macOS: all threads of the kernel together
+        read = time.process_time
+    else:
+        read = functools.partial(time.clock_gettime, number)
+    begun = read()
+    return lambda: read() - begun
+
+
+def _wait(answer, seconds):
+    """Wait until the answer has ended; return why it is refused, if that takes too long."""
+    begun, computed, last = time.monotonic(), 0.0, 0.0
+    answer.join(TICK)
+    while answer.is_alive():
+        with contextlib.suppress(OSError):  # it ends just now, and its clock with it
+            now = answer.clock()
+            if not _imports(answer):
+                computed += now - last
+            last = now
+        if computed > seconds:
+            hint = f"still computing after {seconds:g} seconds; is there a loop without end?"
+            return "runs for ever", hint + " (or a slow machine: run it again)"
+        if time.monotonic() - begun > PATIENCE + BUSIEST * last:
+            hint = f"still waiting after {PATIENCE:g} seconds; is there a sleep() or a lock?"
+            return "waits", hint + " (or a very busy machine: run it again)"
+        answer.join(TICK)
+    for _ in range(20):  # a thread that the answer started may be about to end
+        if not _at_work():
+            return None
+        time.sleep(TICK)
+    return THREADS
+
+
+def _imports(thread):
+    """Tell whether the thread is inside an import; the time for that is not the answer's."""
+    frame = sys._current_frames().get(thread.ident)
+    while frame and not frame.f_code.co_filename.startswith("<frozen importlib"):
+        frame = frame.f_back
+    return frame is not None
+
+
+def _at_work():
+    """Return the threads of answers that still run; those that rest in a pool do not.
+
+    PyTorch's compiler keeps such a pool.
+    """
+    frames = sys._current_frames()
+    modules = {t: frames[t.ident].f_globals.get("__name__") for t in _threads if t.ident in frames}
+    return [t for t, m in modules.items() if t.is_alive() and m != "concurrent.futures.thread"]
+
+
+def _stop():
+    """Raise SystemExit in the threads at work until they end; a bare ``except:`` eats some.
+
+    No Exception, so that `except Exception` lets it by; and Python prints nothing about it.
+    """
+    for _ in range(STOPS):
+        for thread in _at_work():
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit)
+            )
+        for thread in _at_work():
+            thread.join(TICK)
+
+
+@contextlib.contextmanager
+def _doors_shut():
+    """Refuse what is in DOORS to the threads of the answer, and note the threads that it starts."""
+    doors, shell = DOORS, get_ipython()
+    if shell:  # in a notebook, exit and input are the kernel's own
+        kernel = getattr(shell, "kernel", None)
+        doors = [*DOORS, (shell, "ask_exit", LEAVES), (kernel, "_input_request", ASKS)]
+    start = threading.Thread.start
+
+    def noted(thread):
+        if threading.current_thread() in _threads:
+            _threads.append(thread)
+        start(thread)
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(threading.Thread, "start", noted))
+        for holder, name, refusal in doors:
+            if hasattr(holder, name):  # not every system has them all
+                door = _door(getattr(holder, name), name, refusal)
+                stack.enter_context(mock.patch.object(holder, name, door))
+        yield
+
+
+def _door(original, name, refusal):
+    kernel = os.getpid()
+
+    def door(*args, **kwargs):
+        in_answer = threading.current_thread() in _threads and os.getpid() == kernel
+        if not in_answer or (name == "kill" and args[:1] != (kernel,)):  # may stop its own child
+            return original(*args, **kwargs)
+        if refusal:
+            raise Refused("wrong", *refusal)
+
+    return door
+
+
+@contextlib.contextmanager
+def _streams_dropped():
+    """Yield the stream that takes all that is printed."""
+    stdin, stdout, stderr = sys.stdin, sys.stdout, sys.stderr
+    sys.stdin = sys.stdout = sys.stderr = sink = _Sink()
+    try:
+        yield sink
+    finally:
+        if _at_work() and not isinstance(stdout, _Muted):
+            stdout, stderr = _Muted(stdout), _Muted(stderr)
+        sys.stdin, sys.stdout, sys.stderr = stdin, stdout, stderr
+
+
 class _Sink(io.TextIOBase):
-    """A stream that forgets what is written to it, however much that is."""
+    """A stream that forgets what is written to it, however much that is; none can read from it."""
 
     used = False
 
@@ -41,85 +272,20 @@ class _Sink(io.TextIOBase):
         self.used = True
         return len(text)
 
+    def readline(self, *_):
+        raise Refused("wrong", *ASKS)
 
-def call(function, *args, seconds=None):
-    """Call ``function(*args)`` in a thread of its own and return a `Run`; raise nothing.
-
-    Printed text is dropped, what is global (random states, default dtype, working directory,
-    warnings, recursion limit) is put back, and after ``seconds`` (by default SECONDS) the thread
-    is stopped. A signal would do that on Unix only. Neither ends a long call inside a library, nor
-    one that never lets other threads run.
-    """
-    run, sink = Run(), _Sink()
-
-    def work():
-        try:
-            run.value = function(*args)
-        except _Stopped:
-            run.timed_out = True
-        except BaseException as error:  # exit() in an answer must not end the kernel
-            run.error = error
-
-    before = _random_states()
-    worker = threading.Thread(target=work, daemon=True)
-    with contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink), _settings_kept():
-        try:
-            worker.start()
-            worker.join(SECONDS if seconds is None else seconds)
-        finally:  # also when the learner presses stop while we wait
-            run.timed_out = worker.is_alive()
-            _stop(worker)
-            run.reseeded = not _same_states(before, _random_states())
-            _restore(before)
-    run.printed = sink.used
-    return run
+    read = readline
 
 
-@contextlib.contextmanager
-def _settings_kept():
-    dtype, folder, depth = torch.get_default_dtype(), os.getcwd(), sys.getrecursionlimit()
-    with warnings.catch_warnings():
-        try:
-            yield
-        finally:
-            torch.set_default_dtype(dtype)
-            os.chdir(folder)
-            sys.setrecursionlimit(depth)
+class _Muted:
+    """A stream as it was, but deaf to the threads that could not be stopped."""
 
+    def __init__(self, stream):
+        self.stream = stream
 
-@contextlib.contextmanager
-def seeded(seed=0):
-    """Within it, random numbers start from a seed; after it, the random states are as before."""
-    before = _random_states()
-    torch.manual_seed(seed)
-    np.random.seed(seed)  # noqa: NPY002
-    random.seed(seed)
-    try:
-        yield
-    finally:
-        _restore(before)
+    def __getattr__(self, name):
+        return getattr(self.stream, name)
 
-
-def _stop(worker):
-    """Raise `_Stopped` in the thread until it ends; a bare ``except:`` in a loop eats some."""
-    for _ in range(20):
-        if not worker.is_alive():
-            return
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(
-            ctypes.c_ulong(worker.ident), ctypes.py_object(_Stopped)
-        )
-        worker.join(0.05)
-
-
-def _random_states():
-    return torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
-
-
-def _same_states(a, b):
-    return torch.equal(a[0], b[0]) and str(a[1]) == str(b[1]) and a[2] == b[2]
-
-
-def _restore(states):
-    torch.set_rng_state(states[0])
-    np.random.set_state(states[1])  # noqa: NPY002
-    random.setstate(states[2])
+    def write(self, text):
+        return len(text) if threading.current_thread() in _threads else self.stream.write(text)

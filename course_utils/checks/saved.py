@@ -4,33 +4,104 @@ import contextlib
 import json
 import os
 import tempfile
+import time
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None
+    import msvcrt
+
+TRIES = 200  # to be alone with the file, 20 ms apart
+
+trouble = None  # the error for which the newest verdict is not in the file
+_last_folder = Path()
 
 
 def record(name, status):
     """Note the newest verdict on an exercise, if it was checked in the folder ``exercises``.
 
-    Solutions and lessons call `check` too; running those is no progress of the learner's.
+    Solutions and lessons call `check` too; running those is no progress of the learner's. A full
+    disk or a read-only folder must not spoil a check: it is kept in `trouble`.
     """
-    if Path.cwd().name != "exercises" or status == "not attempted":
+    global trouble
+    if _folder().name != "exercises" or status == "not attempted":
         return
-    statuses = load() | {name: status}
-    with contextlib.suppress(OSError):  # a read-only folder must not spoil a check
-        handle, path = tempfile.mkstemp(dir=_file().parent, prefix=_file().name)
-        with os.fdopen(handle, "w") as file:
-            json.dump(statuses, file, indent=1)
-        os.replace(path, _file())  # whole or not at all, also in a crash
+    try:
+        with _alone():
+            _write(load() | {name: status})
+        trouble = None
+    except OSError as error:
+        trouble = error
 
 
 def load():
-    """Return the last verdict on each exercise checked so far; {} if the file cannot be read."""
+    """Return the last verdict on each exercise checked so far; {} if the file is damaged.
+
+    Raises
+    ------
+    OSError
+        If there is a file and it cannot be read.
+    """
     try:
-        statuses = json.loads(_file().read_text())
-    except (OSError, ValueError):
+        statuses = json.loads(_file().read_bytes())
+    except (FileNotFoundError, ValueError, RecursionError):
         return {}
-    return statuses if isinstance(statuses, dict) else {}
+    if not isinstance(statuses, dict):
+        return {}
+    return {name: status for name, status in statuses.items() if status in ("correct", "wrong")}
+
+
+def _write(statuses):
+    """Write the file whole or not at all, also in a crash."""
+    handle, path = tempfile.mkstemp(dir=_file().parent, prefix=_file().name)
+    try:
+        with os.fdopen(handle, "w") as file:
+            json.dump(statuses, file, indent=1)
+        os.replace(path, _file())
+    finally:
+        Path(path).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _alone():
+    """Keep the checks of other kernels out; go on without after some seconds, or if none can.
+
+    What is locked is this very module, since it is always there and never replaced. The system
+    unlocks it when it is closed, also by a crash.
+    """
+    with open(__file__, "rb") as file:
+        for _ in range(TRIES):
+            try:
+                _lock(file)
+                break
+            except (BlockingIOError, PermissionError):  # another kernel has it
+                time.sleep(0.02)
+            except OSError:  # this file system has no locks
+                break
+        yield
+
+
+def _lock(file):
+    if fcntl:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    else:
+        file.seek(2**30)  # a byte behind its end, for what is locked cannot be read on Windows
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
 
 
 def _file():
     """Return the file in the folder of the course; notebooks run one folder below it."""
-    return Path.cwd().parent / ".progress.json"
+    return _folder().parent / ".progress.json"
+
+
+def _folder():
+    """Return the working directory, or where it was if it is gone (and perhaps made again)."""
+    global _last_folder
+    with contextlib.suppress(OSError):
+        _last_folder = Path.cwd()
+    return _last_folder
+
+
+_folder()  # where the kernel began
