@@ -3,7 +3,7 @@
 from torch import tensor
 
 from course_utils.checks import sandbox
-from course_utils.checks.engine import Complaint
+from course_utils.checks.engine import Complaint, told
 
 
 def run_against(test, right, broken):
@@ -46,8 +46,8 @@ def run_against(test, right, broken):
         except AssertionError:
             raise Complaint("rejects right code", f"it fails for {which}") from None
         except Exception as error:
-            text = f"it raises {type(error).__name__} for {which}: {' '.join(str(error).split())}"
-            raise Complaint("rejects right code", text[:300]) from None
+            hint = f"for {which} it raises {told(error)}"
+            raise Complaint("rejects right code", hint) from None
         if returned is not None:
             hint = "a test says what is wrong by raising: write assert ..., and return nothing"
             raise Complaint("returns a verdict", hint)

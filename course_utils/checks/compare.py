@@ -4,9 +4,22 @@ import numbers
 
 import torch
 
-# How far two right answers may lie apart, as a part of the largest expected entry: float64 leaves
-# room for an answer that calculates in float32 inside.
-TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+# How far right answers may lie apart, as a part of the largest expected entry. Adding n terms costs
+# n roundings of their size at most, in whatever order a machine adds; a rounding is half a unit in
+# the last place. No exercise adds more than 64 terms, takes more than 4 such sums one after the
+# other, or adds terms more than 4 times as large as the largest entry that comes out: 1024. In
+# half precision rows have 3 logits, and exp and log count for 2 roundings each: 16. An answer in
+# float64 may have calculated in float32. (A test rounds all sums as badly as may be: right answers
+# need up to half of this. The nearest wrong one lies 1 % off.)
+TOLERANCE = {
+    torch.float64: 1024 * 2**-24,
+    torch.float32: 1024 * 2**-24,
+    torch.float16: 16 * 2**-11,
+    torch.bfloat16: 16 * 2**-8,
+}
+# Where all entries nearly vanish: what is left of terms around 1 that cancel in float64, or what a
+# wider format than the expected one holds in place of 0.
+SMALLEST_SCALE = 1e-6
 
 
 def difference(got, expected, names=""):
@@ -17,6 +30,7 @@ def difference(got, expected, names=""):
     got : object
         What a learner's function returned.
     expected : torch.Tensor, number, or tuple of them
+        A float may be off as tensors may; an int or a bool is exact.
     names : str
         Names of the last dimensions, e.g. "L S"; for a tuple of several, separated by "|".
     """
@@ -29,43 +43,66 @@ def difference(got, expected, names=""):
             if found := difference(one, other, name):
                 return f"item {place} of the tuple: {found}"
         return None
-    kind = "a number" if isinstance(expected, int | float) else "a torch.Tensor"
-    if isinstance(expected, int | float):  # a plain number may come as a tensor of any kind
-        expected = torch.tensor(expected, dtype=torch.float64)
-        got = got.double() if isinstance(got, torch.Tensor) else got
+    number = isinstance(expected, int | float)
+    if number:  # it may come as a tensor of any kind
+        expected = torch.tensor(expected, dtype=torch.float64 if type(expected) is float else None)
     if expected.ndim == 0 and isinstance(got, numbers.Real):  # NumPy's too
-        got = torch.tensor(got, dtype=expected.dtype)
+        number, got = True, _number(got)
     if not isinstance(got, torch.Tensor):
-        return f"expected {kind}, got {_kind(got)}"
-    return _tensor_difference(got.detach(), expected.detach(), names.split())
-
-
-def _tensor_difference(got, expected, names):
-    if got.shape != expected.shape:
-        free = ["..."] if expected.ndim > len(names) > 0 else []
-        named = f"({', '.join(free + names)}) = " if names else ""
-        return f"expected shape {named}{tuple(expected.shape)}, got {tuple(got.shape)}"
-    if _family(got) != _family(expected):
+        return f"expected {'a number' if number else 'a torch.Tensor'}, got {_kind(got)}"
+    near = read(got)
+    if near is None:
+        return "its result is unreadable: no plain tensor, but a sparse one or on no real device"
+    if near.shape == expected.shape and not number and _family(got) != _family(expected):
         return f"expected {_family(expected)} entries, got {got.dtype}"
-    if got.numel() == 0:
-        return None
-    exact, near = expected.double(), got.double()
-    scale = exact[exact.isfinite()].abs().amax().item() if exact.isfinite().any() else 1.0
     coarsest = max(TOLERANCE.get(t.dtype, 0) for t in (got, expected))
-    close = torch.isclose(near, exact, rtol=0, atol=coarsest * max(scale, 1e-6), equal_nan=True)
+    tolerance = coarsest if expected.is_floating_point() else 0
+    return _first_difference(near, expected.detach().double(), tolerance, names.split())
+
+
+def read(tensor):
+    """Return a learner's tensor in double precision; None if it holds no plain numbers, or is none.
+
+    Sparse, quantized and nested tensors hold none, nor do those on PyTorch's device "meta".
+    """
+    try:
+        near = tensor.detach().cpu().double()
+        return near if near.layout is torch.strided and near.shape.numel() >= 0 else None
+    except Exception:  # each has errors of its own
+        return None
+
+
+def _first_difference(near, exact, tolerance, names):
+    if near.shape != exact.shape:
+        free = ["..."] if exact.ndim > len(names) > 0 else []
+        named = f"({', '.join(free + names)}) = " if names else ""
+        return f"expected shape {named}{tuple(exact.shape)}, got {tuple(near.shape)}"
+    scale = exact[exact.isfinite()].abs().max().item() if exact.isfinite().any() else 1.0
+    allowed = tolerance * max(scale, SMALLEST_SCALE)
+    close = torch.isclose(near, exact, rtol=0, atol=allowed, equal_nan=True)
     if close.all():
         return None
     first = tuple((~close).nonzero()[0].tolist())
     where = f" at {list(first)}" if first else ""
     if near[first].isnan():
         return f"NaN{where}, where {_short(exact[first])} was expected"
-    wrong = f"; {int((~close).sum())} of {got.numel()} entries differ" if first else ""
+    wrong = f"; {int((~close).sum())} of {near.numel()} entries differ" if first else ""
     return f"expected {_short(exact[first])}{where}, got {_short(near[first])}{wrong}"
+
+
+def _number(value):
+    """Return a number as a tensor; as it is if it is larger than any float."""
+    try:
+        return torch.tensor(float(value), dtype=torch.float64)
+    except OverflowError:
+        return value
 
 
 def _family(tensor):
     if tensor.dtype == torch.bool:
         return "true/false"
+    if tensor.is_complex():
+        return "complex"
     return "floating point" if tensor.is_floating_point() else "integer"
 
 

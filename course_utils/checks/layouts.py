@@ -4,17 +4,20 @@ import itertools
 import math
 import re
 from collections import Counter
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
 
-from course_utils.checks.engine import Complaint, call_with_clones
+from course_utils.checks.engine import UNFIT, Complaint, call_with_clones, owned
 
 QKV = ("W_q", "W_k", "W_v")
 
 
 def layer_outputs(module, heads, *inputs):
     """Return what a learner's module gives for some inputs with our weights, for every reading.
+
+    In the place of one that does not fit stands UNFIT, so that places mean the same everywhere.
 
     Raises
     ------
@@ -23,11 +26,18 @@ def layer_outputs(module, heads, *inputs):
     """
     if not isinstance(module, nn.Module):
         raise Complaint("not a module", "it must be a class derived from nn.Module")
+    call = owned(module.__call__)
     # So that NumPy takes what the layer makes. Not in the generator, which any thread may close
     # after an error.
     with torch.no_grad():
-        found = [call_with_clones(module.eval(), *inputs)[0] for _ in readings(module, heads)]
-    if not found:
+        owned(module.eval)()
+        if any(nn.parameter.is_lazy(parameter) for parameter in module.parameters()):
+            call_with_clones(call, *inputs)  # such parameters are made by the first call
+        found = [
+            call_with_clones(call, *inputs)[0] if fits else UNFIT
+            for fits in readings(module, heads)
+        ]
+    if all(each is UNFIT for each in found):
         raise Complaint("unexpected parameters", _misfit(module, heads))
     return found
 
@@ -35,18 +45,22 @@ def layer_outputs(module, heads, *inputs):
 def _misfit(module, heads):
     """Say what may be wrong with a module whose parameters fit under no reading."""
     wanted = sum(matrices.numel() for matrices in heads.values())
-    shapes = [tuple(each.shape) for each in module.parameters() if each.ndim > 1]
+    several, _, width = heads["W_q"].shape
+    shapes = [tuple(each.data.shape) for each in _matrices(module, width)]
     present = sum(map(math.prod, shapes))
-    several = len(heads["W_q"]) > 1
     lists = [each for m in module.modules() for each in vars(m).values() if isinstance(each, list)]
     if any(isinstance(item, nn.Module | nn.Parameter) for each in lists for item in each):
         advice = "PyTorch does not see layers in a list: use nn.ModuleList, nn.ParameterList"
     elif present > wanted:
         wide = "a query or key is d_k wide in every head, not d_model"
-        advice = "too many: " + (wide if several else "one is wider than it should be")
+        advice = "too many: " + (wide if several > 1 else "one is wider than it should be")
+    elif several > 1 and any(width not in shape for shape in shapes):
+        advice = (
+            f"each head needs all d_model = {width} columns: project first, then cut into heads"
+        )
     elif present < wanted:
         advice = "too few: assign each to self in __init__, W_o too, wide enough"
-        advice += " for all heads" if several else ""
+        advice += " for all heads" if several > 1 else ""
     else:
         advice = "in shapes or an order not read here: nn.Linear each, W_o last or named so"
     stored = {name: tuple(matrices.flatten(0, 1).shape) for name, matrices in heads.items()}
@@ -64,11 +78,12 @@ def readings(module, heads):
     """Load our matrices into a module once for each way its parameters may be meant.
 
     Layers with names such as W_q, key, to_v or out_proj are taken at their word. Otherwise the last
-    is the output projection, and the rows of the others, in order, are read as q, k and v in every
-    order, all heads of one after another or head by head: three layers, one fused layer of either
-    layout, and lists of small layers are all right, of nn.Linear or of nn.Conv1d with size 1. A
-    bare nn.Parameter is (in, out), for x @ W, or (out, in), and of three dimensions if it holds one
-    matrix for each head. Biases become 0.
+    or the first is the output projection, and the rows of the others, in order, are read as q, k
+    and v in every order, all heads of one after another or head by head: three layers, one fused
+    layer of either layout, and lists of small layers are all right, of nn.Linear or of nn.Conv1d
+    with size 1. A bare nn.Parameter is (in, out), for x @ W, or (out, in), and its side of heads
+    may have several dimensions: heads and columns, or q, k, v before them. Biases become 0,
+    whatever their shape; a scale or a gain stays.
 
     Parameters
     ----------
@@ -79,41 +94,79 @@ def readings(module, heads):
 
     Yields
     ------
-    None
-        Once for each reading that fits, with the weights in place.
+    bool
+        Whether a reading fits; if so, with the weights in place. A module of another size has the
+        same readings in the same order.
     """
-    for turned in (False, True):  # the second reading of bare parameters
-        inputs, outputs = _targets(module, turned)
-        if all(role in QKV for role, _ in inputs):
-            inputs.sort(key=lambda target: QKV.index(target[0]))
+    width = heads["W_q"].shape[-1]
+    found = _matrices(module, width)
+    if len(found) == 1 and found[0].data.ndim == 3:  # those of q, k, v and the output, stacked
+        found = [replace(found[0], data=data) for data in found[0].data]
+    named = [each for each in found if each.role == "W_o"]
+    turns = [False, True] if any(not each.linear for each in found) else [False]
+    for outputs, turned in itertools.product([named] if named else [found[-1:], found[:1]], turns):
+        inputs = [each for each in found if each not in outputs]
+        if all(each.role in QKV for each in inputs):
+            inputs.sort(key=lambda each: QKV.index(each.role))
             orders = [[block for name in QKV for block in heads[name]]]
         else:
             stacks = [[heads[name] for name in order] for order in itertools.permutations(QKV)]
             orders = [[block for stack in one for block in stack] for one in stacks]
             orders += [[b for blocks in zip(*one, strict=True) for b in blocks] for one in stacks]
+        rows = [each.rows(width, turned, inward=True) for each in inputs]
+        columns = [each.rows(width, turned, inward=False) for each in outputs]
         for blocks in orders:  # 3·H of (d_k or d_v, d_model)
-            if _fill(inputs, blocks) and _fill(outputs, heads["W_o"]):
-                yield
+            yield _fill(rows, blocks) and _fill(columns, heads["W_o"])
 
 
-def _targets(module, turned):
-    """Return the places for rows of q, k and v, and those for columns of the output, by role."""
+@dataclass(frozen=True, eq=False)
+class _Matrix:
+    """A parameter that is no bias: its role, as its name tells it, if it does.
+
+    ``linear`` tells whether it is (out, in), as nn.Linear keeps it.
+    """
+
+    role: str | None
+    linear: bool
+    data: torch.Tensor
+
+    def rows(self, width, turned, inward):
+        """Return a view (..., d_model), a row for each column of a head; None if it has none.
+
+        Parameters
+        ----------
+        width : int
+            d_model.
+        turned : bool
+            Whether bare parameters are (out, in), too.
+        inward : bool
+            Whether d_model comes in, as to W_q, or goes out, as from W_o.
+        """
+        axes = [axis for axis, size in enumerate(self.data.shape) if size == width]
+        if self.linear:
+            axes = [axis for axis in axes if axis == inward]
+        last = inward == (self.linear or turned)
+        return self.data.movedim(axes[-1 if last else 0], -1) if axes else None
+
+
+def _matrices(module, width):
+    """Return the parameters that are no biases, and set the biases to 0."""
     found = []
     for name, parameter in module.named_parameters():
         owner, _, leaf = name.rpartition(".")
+        if nn.parameter.is_lazy(parameter):  # still, for nothing uses it
+            continue
         linear = isinstance(module.get_submodule(owner), nn.Linear | nn.Conv1d)
-        if parameter.ndim < 2:
-            parameter.data.zero_()
+        bias = re.search("^b|_b$|bias", leaf.lower()) is not None
+        if bias or parameter.ndim < 2 or not linear and parameter.numel() <= width:
+            if bias or parameter.unique().numel() > 1:  # a scale or a gain is not drawn at random
+                parameter.data.zero_()
             continue
         told = [_role(part) for part in (owner if linear else name).split(".")]
         role = next((each for each in reversed(told) if each), None)
-        matrix = parameter.data.flatten(1) if linear else parameter.data  # Conv1d's: (out, in, 1)
-        matrices = matrix if matrix.ndim == 3 else matrix[None]
-        found += [(role, m if linear or turned else m.T) for m in matrices]
-    if not any(role == "W_o" for role, _ in found):
-        found[-1:] = [("W_o", matrix) for _, matrix in found[-1:]]
-    inputs = [target for target in found if target[0] != "W_o"]
-    return inputs, [(role, matrix.T) for role, matrix in found if role == "W_o"]
+        data = parameter.data.flatten(1) if linear else parameter.data  # Conv1d's: (out, in, 1)
+        found.append(_Matrix(role, linear, data))
+    return found
 
 
 def _role(name):
@@ -124,14 +177,13 @@ def _role(name):
 
 
 def _fill(targets, blocks):
-    """Write blocks (rows, d_model) under each other into the targets, whole; tell if they fit."""
+    """Write blocks (rows, d_model) one after another into the targets, whole; tell if they fit."""
     waiting = list(blocks)
-    for _, target in targets:
-        row = 0
-        while row < len(target):
-            if not waiting or target[row : row + len(waiting[0])].shape != waiting[0].shape:
-                return False
-            block = waiting.pop(0)
-            target[row : row + len(block)] = block
-            row += len(block)
+    for target in targets:
+        taken, rows = [], 0 if target is None else target.shape[:-1].numel()
+        while waiting and sum(map(len, taken)) < rows:
+            taken.append(waiting.pop(0))
+        if not taken or sum(map(len, taken)) != rows:
+            return False
+        target.copy_(torch.cat(taken).view(target.shape))
     return not waiting

@@ -5,6 +5,7 @@ import torch.nn.functional as F
 
 from course_utils import attention
 from course_utils.attention import dot_product_scores, euclidean_distance
+from course_utils.checks.compare import read
 from course_utils.checks.engine import Complaint, Exercise, call_with_clones
 from course_utils.checks.layouts import layer_outputs
 from course_utils.checks.probes import queries_and_keys
@@ -289,7 +290,8 @@ def _with_coinciding_points():
 def _without_nan(answer, q, k):
     """Call the answer; NaN has one cause here, and shows in other places on each machine."""
     results = call_with_clones(answer, q, k)
-    if isinstance(results[0], torch.Tensor) and results[0].isnan().any():
+    distances = read(results[0])
+    if distances is not None and distances.isnan().any():
         raise Complaint(
             "root of a negative",
             "a distance came out as NaN: where q = k, rounding makes the square a little negative; "
@@ -407,8 +409,9 @@ POSITIONS_AS_FLOATS = "positions are whole numbers: return integers, as argmax g
 def _positions(answer, *args):
     """Call the answer; floating-point numbers are no positions."""
     results = call_with_clones(answer, *args)
-    if isinstance(results[0], torch.Tensor) and results[0].is_floating_point():
-        if (results[0] == results[0].round()).all():
+    numbers = read(results[0])
+    if numbers is not None and results[0].is_floating_point():
+        if (numbers == numbers.round()).all():
             raise Complaint("positions as floats", POSITIONS_AS_FLOATS)
         raise Complaint("value not position", VALUES_NOT_POSITIONS)
     return results
@@ -505,9 +508,9 @@ def _winners(answer):
     made = answer()
     if not (isinstance(made, tuple | list) and len(made) == 2):
         raise Complaint("not a pair", "return two tensors: the query q and the three keys")
-    if not all(isinstance(t, torch.Tensor) for t in made):
+    q, keys = map(read, made)
+    if q is None or keys is None:
         raise Complaint("not tensors", "q and keys must be tensors: torch.tensor([...])")
-    q, keys = (t.detach().double() for t in made)
     if q.shape != (2,) or keys.shape != (3, 2):
         got = f"{tuple(q.shape)} and {tuple(keys.shape)}"
         raise Complaint("wrong shapes", f"q must have shape (2,) and keys (3, 2), got {got}")
@@ -517,6 +520,7 @@ def _winners(answer):
         raise Complaint("a zero vector", "a zero vector has no direction, so no cosine; move it")
     near = torch.stack([metric(q[None], keys)[0] for metric in METRICS.values()])  # (3, 3)
     best, second = near.topk(2, dim=-1).values.T
+    # float32, in which the learner may look at them, rounds sums of two by up to 3 · 2**-24 < 2e-7
     if (best - second < 1e-6 * best.abs().clamp(min=1)).any():
         raise Complaint("a tie", "two keys are equally near by one of the metrics; move one")
     dot_key, cosine_key, distance_key = near.argmax(dim=-1).tolist()
@@ -799,7 +803,24 @@ def _self_attention_outputs(answer, widths, matrices, x):
     """Build the learner's module, give it our matrices under every reading, and run it on x."""
     module = answer(**{name: width for name, width in widths.items() if width is not None})
     one_head = {name: (m.T if name == "W_o" else m)[None] for name, m in matrices.items()}
-    return layer_outputs(module, one_head, x)
+    try:
+        return layer_outputs(module, one_head, x)
+    except Exception:
+        if x.ndim == 2 and _goes_through(module, one_head, x[None]):
+            hint = (
+                "x may come without a batch, as (L, d_model), and this fails there: count "
+                "dimensions from the end, x.shape[-1] and .transpose(-2, -1), and multiply with @"
+            )
+            raise Complaint("wants a batch", hint) from None
+        raise
+
+
+def _goes_through(module, matrices, x):
+    try:
+        layer_outputs(module, matrices, x)
+    except Exception:
+        return False
+    return True
 
 
 self_attention = Exercise(

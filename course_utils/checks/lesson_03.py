@@ -1,13 +1,14 @@
 """Lesson 03's exercises: overflow, stable softmax and log-sum-exp, gradient, one pass, merging."""
 
 import math
+import numbers
 
 import torch
 
 from course_utils import attention
 from course_utils.attention import logsumexp, merge, online_update, softmax, softmax_vjp
-from course_utils.checks.compare import difference
-from course_utils.checks.engine import Complaint, Exercise, call_with_clones
+from course_utils.checks.compare import difference, read
+from course_utils.checks.engine import Complaint, Exercise, call_with_clones, owned
 from course_utils.checks.probes import Shapes
 
 INF = torch.inf
@@ -48,7 +49,7 @@ _BREAKING = {
 def _breaks_the_naive(answer, dtype):
     """Return True if the logits do what they should; else complain."""
     (x,) = call_with_clones(answer, dtype)
-    if not isinstance(x, torch.Tensor) or x.ndim != 1 or len(x) < 2:
+    if read(x) is None or x.ndim != 1 or len(x) < 2:
         fault = "not a row"
     elif x.dtype != dtype:
         fault = "wrong dtype"
@@ -467,19 +468,23 @@ def temperature_for_entropy(x, target):
 
 
 def _entropy_reached(answer, x, target):
-    """Return the entropy that the answer's temperature gives, in half precision: 1 % will do."""
+    """Return the entropy that the answer's temperature gives; the target if it is within 1 %.
+
+    In half precision, as what is known of a mistake's temperature is only where it ends up.
+    """
     (temperature,) = call_with_clones(answer, x, target)
-    if isinstance(temperature, torch.Tensor) and temperature.numel() == 1:
-        temperature = temperature.item()
-    if hasattr(temperature, "dtype") and getattr(temperature, "size", 0) == 1:
-        temperature = float(temperature)
-    if not isinstance(temperature, int | float):
+    single = read(temperature)
+    if single is not None and single.numel() == 1:
+        temperature = single.item()
+    if not isinstance(temperature, numbers.Real) and getattr(temperature, "size", 0) != 1:
         kind = type(temperature).__name__
         raise Complaint("not a number", f"return one number, the temperature, got {kind}")
+    temperature = owned(float)(temperature)  # NumPy's, too
     if not 0 < temperature < INF:
         hint = f"the temperature must be above 0 and finite, got {temperature:.4g}"
         raise Complaint("not a temperature", hint)
-    return [_entropy(x, temperature).half()]
+    entropy = _entropy(x, temperature)
+    return [(entropy if abs(entropy - target) > 0.01 * target else torch.tensor(target)).half()]
 
 
 def _logits_and_targets():

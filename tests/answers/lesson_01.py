@@ -150,6 +150,74 @@ class ThroughSdpa(Named):
         return self.out(F.scaled_dot_product_attention(q, k, v)), w
 
 
+class MatricesTurned(Matrices):
+    """Bare matrices as nn.Linear stores them, (out, in)."""
+
+    def __init__(self, d_model, d_k=None, d_v=None):
+        super().__init__(d_model, d_k, d_v)
+        for name, matrix in list(self.named_parameters()):
+            setattr(self, name, nn.Parameter(matrix.detach().T.clone()))
+
+    def forward(self, x):
+        q, k, v = (F.linear(x, matrix) for matrix in (self.Wq, self.Wk, self.Wv))
+        w = torch.softmax(q @ k.mT / k.size(-1) ** 0.5, dim=-1)
+        return F.linear(w @ v, self.Wo), w
+
+
+class WithoutNames(nn.Module):
+    """Layers in a list, the keys' first."""
+
+    roles = "kqvo"
+
+    def __init__(self, d_model, d_k=None, d_v=None):
+        super().__init__()
+        d_k = d_k or d_model
+        d_v = d_v or d_k
+        sizes = {"q": (d_model, d_k), "k": (d_model, d_k), "v": (d_model, d_v), "o": (d_v, d_model)}
+        self.layers = nn.ModuleList(nn.Linear(*sizes[role]) for role in self.roles)
+
+    def forward(self, x):
+        by = dict(zip(self.roles, self.layers, strict=True))
+        q, k = by["q"](x), by["k"](x)
+        w = torch.softmax(q @ k.mT / k.size(-1) ** 0.5, dim=-1)
+        return by["o"](w @ by["v"](x)), w
+
+
+class OutputFirstWithoutNames(WithoutNames):
+    roles = "oqkv"
+
+
+class LazyLayers(nn.Module):
+    def __init__(self, d_model, d_k=None, d_v=None):
+        super().__init__()
+        d_k = d_k or d_model
+        self.W_q, self.W_k = nn.LazyLinear(d_k), nn.LazyLinear(d_k)
+        self.W_v, self.W_o = nn.LazyLinear(d_v or d_k), nn.LazyLinear(d_model, bias=False)
+        self.unused = nn.LazyLinear(d_k)
+
+    def forward(self, x):
+        q, k = self.W_q(x), self.W_k(x)
+        w = torch.softmax(q @ k.mT / k.size(-1) ** 0.5, dim=-1)
+        return self.W_o(w @ self.W_v(x)), w
+
+
+class ScaleAndBiases(Matrices):
+    """A scale and a gain among the parameters, biases (1, d) and a dropout for training."""
+
+    def __init__(self, d_model, d_k=None, d_v=None):
+        super().__init__(d_model, d_k, d_v)
+        width = self.Wq.shape[1]
+        self.scale = nn.Parameter(torch.tensor(width**0.5), requires_grad=False)
+        self.gain = nn.Parameter(torch.ones(d_model))
+        self.b_q, self.offset_k = (nn.Parameter(torch.randn(1, width)) for _ in range(2))
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x):
+        q, k, v = x @ self.Wq + self.b_q, x @ self.Wk + self.offset_k, x @ self.Wv
+        w = torch.softmax(q @ k.mT / self.scale, dim=-1)
+        return self.gain * (self.drop(w) @ v @ self.Wo), w
+
+
 RIGHT = {
     "dot": [
         dot_by_hand,
@@ -202,7 +270,19 @@ RIGHT = {
         ),
         lambda x, a, b, c: tuple(F.linear(x, w.T) for w in (a, b, c)),
     ],
-    "SelfAttention": [Named, Fused, FusedOtherOrder, Matrices, OutputFirst, ThroughSdpa],
+    "SelfAttention": [
+        Named,
+        Fused,
+        FusedOtherOrder,
+        Matrices,
+        OutputFirst,
+        ThroughSdpa,
+        MatricesTurned,
+        WithoutNames,
+        OutputFirstWithoutNames,
+        LazyLayers,
+        ScaleAndBiases,
+    ],
 }
 
 
@@ -353,7 +433,30 @@ def key_lengths_forgotten_and_no_limit(q, k):
     return q @ k.mT / q.norm(dim=-1, keepdim=True)
 
 
+class UnpacksThree(Named):
+    def forward(self, x):
+        B, L, d_model = x.shape
+        return super().forward(x)
+
+
+class ByBmm(Named):
+    def forward(self, x):
+        q, k, v = self.query(x), self.key(x), self.value(x)
+        w = (torch.bmm(q, k.permute(0, 2, 1)) / q.size(2) ** 0.5).softmax(dim=2)
+        return self.out(torch.bmm(w, v)), w
+
+
+class TransposesOneAndTwo(Named):
+    def forward(self, x):
+        q = self.query(x)
+        w = (q @ self.key(x).transpose(1, 2) / q.shape[-1] ** 0.5).softmax(-1)
+        return self.out(w @ self.value(x)), w
+
+
 WRONG = [
+    ("SelfAttention", "wants a batch", UnpacksThree),
+    ("SelfAttention", "wants a batch", ByBmm),
+    ("SelfAttention", "wants a batch", TransposesOneAndTwo),
     ("SelfAttention", "softmax over the queries", OverTheFirstDimension),
     ("cosine_similarity", "only query normalised", key_lengths_forgotten_and_no_limit),
     ("dot", "returned too early", returned_inside_the_loop),

@@ -260,6 +260,90 @@ class ByConvolution(nn.Module):
         return self.conv_o(_merge_by_cat(out).mT).mT, weights
 
 
+class Kernels(nn.Module):
+    """As in JAX: (d_model, H, d_k) in, (H, d_k, d_model) out, biases of several dimensions."""
+
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        d_k = d_model // num_heads
+        for role in "qkv":
+            self.register_parameter(role, nn.Parameter(torch.randn(d_model, num_heads, d_k)))
+            self.register_parameter(f"b_{role}", nn.Parameter(torch.randn(num_heads, d_k)))
+        self.o = nn.Parameter(torch.randn(num_heads, d_k, d_model))
+        self.bias_o = nn.Parameter(torch.randn(1, 1, d_model))
+
+    def forward(self, query, key, value, mask=None):
+        parts = {"q": query, "k": key, "v": value}
+        q, k, v = (
+            (torch.einsum("bld,dhk->blhk", x, getattr(self, role)) + getattr(self, f"b_{role}")).mT
+            for role, x in parts.items()
+        )
+        q, k, v = (x.permute(0, 3, 1, 2) for x in (q, k, v))
+        out, weights = _attend(q, k, v, mask)
+        return torch.einsum("bhlk,hkd->bld", out, self.o) + self.bias_o, weights
+
+
+class OneKernel(nn.Module):
+    """One parameter (3, H, d_model, d_k), one (3, d_model) of biases, and the output made first."""
+
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        d_k = d_model // num_heads
+        self.last = nn.Linear(d_model, d_model)
+        self.kernel = nn.Parameter(torch.randn(3, num_heads, d_model, d_k))
+        self.b = nn.Parameter(torch.randn(3, d_model))
+
+    def forward(self, query, key, value, mask=None):
+        heads = []
+        for x, kernel, bias in zip((query, key, value), self.kernel, self.b, strict=True):
+            bias = bias.view(len(kernel), 1, -1)
+            heads.append(torch.einsum("bld,hdk->bhlk", x, kernel) + bias)
+        out, weights = _attend(*heads, mask)
+        return self.last(_merge_by_cat(out)), weights
+
+
+class OneStack(BareMatrices):
+    """All four matrices in one parameter (4, d_model, d_model)."""
+
+    def __init__(self, d_model, num_heads):
+        nn.Module.__init__(self)
+        self.num_heads = num_heads
+        self.all = nn.Parameter(torch.randn(4, d_model, d_model))
+
+    def __getattr__(self, name):
+        if name in ("W_q", "W_k", "W_v", "W_o"):
+            return self.all["qkvo".index(name[-1])]
+        return super().__getattr__(name)
+
+
+class LazyInside(LayerByName):
+    def __init__(self, d_model, num_heads):
+        super().__init__(d_model, num_heads)
+        for name in ("q_proj", "k_proj", "v_proj"):
+            setattr(self, name, nn.LazyLinear(d_model))
+
+
+class ScaledAndDropped(LayerByName):
+    """A scale for each head among the parameters, a norm's gain, and dropouts for training."""
+
+    def __init__(self, d_model, num_heads):
+        super().__init__(d_model, num_heads)
+        d_k = d_model // num_heads
+        self.scale = nn.Parameter(torch.full((num_heads, 1, 1), d_k**0.5))
+        self.norm = nn.RMSNorm(d_model)
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, query, key, value, mask=None):
+        parts = self.q_proj(query), self.k_proj(key), self.v_proj(value)
+        q, k, v = (_split_by_chunks(x, self.h) for x in parts)
+        scores = q @ k.mT / self.scale
+        if mask is not None:
+            scores = scores.masked_fill(~mask, -INF)
+        weights = scores.softmax(-1).nan_to_num()
+        out = self.out_proj(self.drop(_merge_by_cat(weights @ v)))
+        return out * self.norm.weight, weights
+
+
 def _count_by_building(d_model, num_heads, bias=True):
     layers = [nn.Linear(d_model, d_model, bias=bias) for _ in range(4)]
     return sum(p.numel() for layer in layers for p in layer.parameters())
@@ -442,6 +526,11 @@ RIGHT = {
         TorchInside,
         SdpaInside,
         ByConvolution,
+        Kernels,
+        OneKernel,
+        OneStack,
+        LazyInside,
+        ScaledAndDropped,
     ],
     "count_parameters": [
         _count_by_building,
@@ -628,6 +717,21 @@ class HiddenInAList(nn.Module):
     def forward(self, query, key, value, mask=None):
         parts = [each(x) for each, x in zip(self.projections, (query, key, value), strict=True)]
         out, weights = _attend(*(_split_by_chunks(x, self.h) for x in parts), mask)
+        return self.out(_merge_by_cat(out)), weights
+
+
+class SharedInsideHeads(nn.Module):
+    """Cuts into heads first; one matrix d_k × d_k for all of them then."""
+
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.h, d_k = num_heads, d_model // num_heads
+        self.q, self.k, self.v = (nn.Linear(d_k, d_k, bias=False) for _ in range(3))
+        self.out = nn.Linear(d_model, d_model)
+
+    def forward(self, query, key, value, mask=None):
+        parts = [(self.q, query), (self.k, key), (self.v, value)]
+        out, weights = _attend(*(layer(_split_by_chunks(x, self.h)) for layer, x in parts), mask)
         return self.out(_merge_by_cat(out)), weights
 
 
@@ -863,6 +967,7 @@ WRONG = [
     ("MultiHeadAttention", "mask turned around", TorchConvention),
     ("MultiHeadAttention", "unexpected parameters", NoProjection),
     ("MultiHeadAttention", "unexpected parameters", WideHeads),
+    ("MultiHeadAttention", "unexpected parameters", SharedInsideHeads),
     ("MultiHeadAttention", "not a module", NotALayer),
     ("count_parameters", "output not counted", lambda d, H, bias=True: 3 * d * (d + bias)),
     ("count_parameters", "every head full width", lambda d, H, bias=True: 4 * H * d * (d + bias)),

@@ -1,0 +1,69 @@
+"""Arithmetic as bad as any machine's may be, to see that right answers pass on all of them."""
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+aten = torch.ops.aten
+PRODUCTS = (aten.mm, aten.bmm, aten.mv, aten.dot, aten.addmm, aten.baddbmm)
+SUMS = (aten.sum, aten.mean)
+ROWS = (aten.linalg_vector_norm, aten.var, aten.std, aten.prod, aten._softmax, aten.logsumexp)
+POWERS = (aten.exp, aten.log, aten.tanh, aten.sigmoid, aten.pow, aten.xlogy, aten.special_entr)
+
+
+class Rough(TorchDispatchMode):
+    """Rounds every sum as badly as adding its n terms in some order may: by n·u·Σ|terms|.
+
+    Up or down at random, u being half the distance from 1 to the next number. Powers and logarithms
+    err by 2 u, for libraries differ in them. What is the same on all machines is left alone: other
+    single operations, sums of whole numbers, and whole results as e^0.
+    """
+
+    def __init__(self, seed=0):
+        super().__init__()
+        self.rng = torch.Generator().manual_seed(seed)
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if not isinstance(result, torch.Tensor) or not result.is_floating_point():
+            return result
+        units = _units(func, args, kwargs or {}, result)
+        if units is None:
+            return result  # itself, for it may be a view
+        up = torch.randint(2, result.shape, generator=self.rng) * 2 - 1
+        moved = result + up * units * torch.finfo(result.dtype).eps / 2
+        return moved.where(moved.isfinite(), result).to(result.dtype)
+
+
+def _units(func, args, kwargs, result):
+    """Return by how many u a result may be off; None if it is the same everywhere."""
+    kind = func.overloadpacket
+    broken = result.abs().where(result != result.round(), 0)
+    if kind in POWERS:
+        return 2 * broken
+    if kind in ROWS:
+        return (args[0].shape[-1] + 4) * broken
+    if kind in PRODUCTS or kind in SUMS:
+        terms = [each for each in args if isinstance(each, torch.Tensor)]
+        if not all(each.equal(each.round()) for each in terms):
+            if kind in PRODUCTS:
+                n = terms[-1].shape[-2:][0]
+            else:  # additions alone
+                n = terms[0].numel() // result.numel() - 1
+            sizes = [each.abs() if isinstance(each, torch.Tensor) else each for each in args]
+            return n * func(*sizes, **kwargs)
+    return None
+
+
+def rough(answer):
+    """Return an answer, function or layer, that calculates as badly as may be."""
+    if isinstance(answer, type):
+        return type(answer.__name__, (answer,), {"__call__": _within(answer.__call__)})
+    return _within(answer)
+
+
+def _within(function):
+    def call(*args, **kwargs):
+        with Rough():
+            return function(*args, **kwargs)
+
+    return call
