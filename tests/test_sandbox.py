@@ -256,7 +256,7 @@ def test_an_answer_that_cannot_be_stopped_holds_later_checks_until_it_ends(monke
         assert "could not be stopped: restart the kernel" in verdict.message
         for _ in range(2):
             verdict = check(RIGHT)
-            assert (verdict.status, verdict.mistake) == ("not attempted", "could not be stopped")
+            assert (verdict.status, verdict.mistake) == ("not checked", "could not be stopped")
             assert "an earlier answer still runs" in verdict.message
             assert "restart the kernel" in verdict.message
     assert saved.load() == {"dot": "correct", "dot_product_scores": "wrong"}

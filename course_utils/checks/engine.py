@@ -15,6 +15,7 @@ import torch
 
 from course_utils.checks import sandbox, saved
 from course_utils.checks.compare import difference, read
+from course_utils.checks.settings import SETTINGS, kept
 from course_utils.figures import heatmap, show
 
 EXERCISES = {}  # by name; the lesson files fill it
@@ -23,12 +24,6 @@ EXERCISES = {}  # by name; the lesson files fill it
 # error in one is its author's.
 EXPECTED_ERRORS = (RuntimeError, IndexError, ValueError)
 
-# What a notebook may have set for all of PyTorch: how to read it, how to set it, and to what.
-_SETTINGS = [
-    (torch.get_default_dtype, torch.set_default_dtype, torch.float32),
-    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest"),
-    (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode, "default"),
-]
 UNFIT = object()  # in place of a result under a reading that does not fit
 _SEED = 20170612  # none that an answer would set itself, which could not be told from no seed then
 
@@ -62,22 +57,19 @@ class Mistake:
 @contextlib.contextmanager
 def usual_settings():
     """Calculate as PyTorch does in a new kernel and draw from one seed, whatever a notebook set."""
-    before = [get() for get, _, _ in _SETTINGS]
-    try:
-        for _, put, usual in _SETTINGS:
-            put(usual)
-        with (
-            torch.device("cpu"),
-            torch.inference_mode(False),  # which turns gradients on as well
-            torch.autocast("cpu", enabled=False),
-            sandbox.seeded(_SEED),
-            warnings.catch_warnings(),
-        ):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for (_, put, _), value in zip(_SETTINGS, before, strict=True):
-            put(value)
+    with (
+        kept(SETTINGS),
+        torch.device("cpu"),
+        torch.inference_mode(False),  # which turns gradients on as well
+        torch.autocast("cpu", enabled=False),
+        sandbox.seeded(_SEED),
+        warnings.catch_warnings(),
+    ):
+        torch.set_default_dtype(torch.float32)
+        torch.set_float32_matmul_precision("highest")
+        torch.set_deterministic_debug_mode("default")
+        warnings.simplefilter("ignore")
+        yield
 
 
 def owned(function):
@@ -187,7 +179,8 @@ class Verdict:
     Attributes
     ----------
     status : {"not attempted", "correct", "wrong", "not checked"}
-        "not checked" if the check itself is broken, which says nothing about the answer.
+        "not checked" if the check itself is broken or an earlier answer could not be stopped, which
+        says nothing about this one.
     mistake : str or None
         The short name of the mistake, if it is a known one.
     message : str
@@ -310,7 +303,7 @@ def _judge(exercise, answer):
         runs.append(sandbox.call(exercise.run, owned(answer), *args))
         if _is_stub(runs[-1].error):
             return "not attempted", None, "not attempted yet"
-if isinstance(runs[-1].error, sandbox.Refused):
+        if isinstance(runs[-1].error, sandbox.Refused):
             return runs[-1].error.args
         error = runs[-1].error
         if not (error is None or isinstance(error, Complaint) or hasattr(error, "owned")):
@@ -335,7 +328,8 @@ if isinstance(runs[-1].error, sandbox.Refused):
 def _is_stub(error):
     """Tell the stub of an exercise from PyTorch's NotImplementedErrors, of a module without a
     ``forward`` for instance."""
-    return type(error) is NotImplementedError and error.args in ((), ("your turn",))
+    stub = type(error) is NotImplementedError and error.args in ((), ("your turn",))
+    return stub and hasattr(error, "owned")
 
 
 def _most_alike(runs, exercise):
@@ -368,9 +362,9 @@ def _matches(runs, targets):
     if any(isinstance(target, BaseException) for _, target in results):
         return False
     targets = [target for _, target in results]
-    return any(
+    return not results or any(
         all(difference(got, target) is None for got, target in zip(reading, targets, strict=True))
-        for reading in _readings(runs) or [()]  # with errors alone there is nothing to read
+        for reading in _readings(runs)
     )
 
 

@@ -157,7 +157,8 @@ def _matrices(module, width):
         if nn.parameter.is_lazy(parameter):  # still, for nothing uses it
             continue
         linear = isinstance(module.get_submodule(owner), nn.Linear | nn.Conv1d)
-        bias = re.search("^b|_b$|bias", leaf.lower()) is not None
+        # As much as a bias for all of q, k and v; a matrix may be called b as well
+        bias = re.search("^b|_b$|bias", leaf.lower()) and parameter.numel() <= 3 * width
         if bias or parameter.ndim < 2 or not linear and parameter.numel() <= width:
             if bias or parameter.unique().numel() > 1:  # a scale or a gain is not drawn at random
                 parameter.data.zero_()

@@ -37,7 +37,7 @@ DEBUGS = "starts a debugger", "it starts a debugger; take that line out before y
 THREADS = "leaves a thread", "a thread that it started still runs; wait for its end with join()"
 NESTED = "checks itself", "check is called inside the function; call it below, not indented"
 RESTART = "restart the kernel (in the menu: Kernel, Restart)"
-BLOCKED = f"not checked: an earlier answer still runs and could not be stopped; {RESTART}"
+BLOCKED = f"an earlier answer still runs and could not be stopped; {RESTART}"
 
 SIGNALS = "raise_signal", "pthread_kill", "alarm", "setitimer"
 # What the threads of an answer may not call; with None, what has no effect in them
@@ -86,7 +86,7 @@ def call(function, *args, seconds=None):
         return Run(error=Refused("wrong", *NESTED))
     _threads[:] = _at_work()
     if _threads:
-        return Run(error=Refused("not attempted", "could not be stopped", BLOCKED))
+        return Run(error=Refused("not checked", "could not be stopped", BLOCKED))
     answer = _Answer(function, args)
     _threads.append(answer)
     with kept(RANDOM):

@@ -13,6 +13,7 @@ except ImportError:  # on Windows
     fcntl = None
     import msvcrt
 
+VERDICTS = ("correct", "wrong")
 TRIES = 200  # to be alone with the file, 20 ms apart
 
 trouble = None  # the error for which the newest verdict is not in the file
@@ -26,7 +27,7 @@ def record(name, status):
     disk or a read-only folder must not spoil a check: it is kept in `trouble`.
     """
     global trouble
-    if _folder().name != "exercises" or status == "not attempted":
+    if _folder().name != "exercises" or status not in VERDICTS:
         return
     try:
         with _alone():
@@ -50,7 +51,7 @@ def load():
         return {}
     if not isinstance(statuses, dict):
         return {}
-    return {name: status for name, status in statuses.items() if status in ("correct", "wrong")}
+    return {name: status for name, status in statuses.items() if status in VERDICTS}
 
 
 def _write(statuses):

@@ -1,0 +1,558 @@
+"""How an answer is judged: whose error it is, under which settings, and how it is told."""
+
+import contextlib
+import functools
+import random
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from course_utils import check
+from course_utils.checks import engine, saved
+from course_utils.checks.engine import (
+    EXERCISES,
+    UNFIT,
+    BrokenCheck,
+    Complaint,
+    Exercise,
+    WrongAnswer,
+    call_with_clones,
+    usual_settings,
+)
+from test_checks import RIGHT
+
+ONES = torch.ones(2, 3)
+
+
+@pytest.fixture
+def exercise(monkeypatch):
+    """Return a function that makes an exercise of its own, to double, in place of the course's."""
+    monkeypatch.setattr(engine, "EXERCISES", {})
+
+    def double(x):
+        return 2 * x
+
+    def make(reference=double, probes=lambda: [(ONES,), (3 * ONES[:1],)], **kind):
+        reference.__name__ = "double"
+        made = Exercise("9.9", reference, probes, **kind)
+        made.mistake("that is the square")(lambda x: x * x)
+        return made
+
+    return make
+
+
+def by_zero(*_, **__):
+    return 1 / 0
+
+
+# Whose error
+
+
+def probes_then_fail():
+    yield (ONES,)
+    by_zero()
+
+
+def run_fails_before(answer, x):
+    by_zero()
+
+
+def run_fails_after(answer, x):
+    (result,) = call_with_clones(answer, x)
+    return [result / torch.ones(4)]  # a RuntimeError, as of a wrong answer
+
+
+def run_fails_for_the_wrong(answer, x):
+    (result,) = call_with_clones(answer, x)
+    if not torch.equal(result, 2 * x):
+        raise NotImplementedError  # as from the stub of an exercise
+    return [result]
+
+
+def typo(x):
+    return undefined_name * x  # noqa: F821
+
+
+FAULTS = {
+    "probes": ({"probes": by_zero}, "ZeroDivisionError: division by zero"),
+    "a later probe": ({"probes": probes_then_fail}, "ZeroDivisionError: division by zero"),
+    "reference": ({"reference": lambda x: 1 / 0}, "ZeroDivisionError: division by zero"),
+    "run before the answer": ({"run": run_fails_before}, "ZeroDivisionError: division by zero"),
+    "run after the answer": ({"run": run_fails_after}, "RuntimeError: The size of tensor a"),
+    "run for wrong answers": ({"run": run_fails_for_the_wrong}, "NotImplementedError"),
+}
+
+
+@pytest.mark.parametrize("kind, words", FAULTS.values(), ids=FAULTS)
+def test_a_fault_of_the_check_is_not_told_as_the_answers(exercise, kind, words, tmp_path):
+    exercise(**kind)
+    verdict = check(lambda x: 3 * x, "double")
+    assert verdict.status == "not checked" and verdict.mistake is None
+    assert verdict.message.startswith("⚠️ 9.9 double: this check is broken and cannot judge your")
+    assert words in verdict.message and "\n" not in verdict.message
+
+
+@pytest.mark.parametrize("mistake", [typo, by_zero, lambda x: None.shape, lambda x: {}[x]])
+def test_a_mistake_that_fails_by_its_authors_fault_is_told_so(exercise, mistake):
+    exercise().mistake("a mistake with a mistake")(mistake)
+    assert check(lambda x: 3 * x, "double").status == "not checked"
+    assert check(mistake, "double").status == "not checked"  # or the tests would not see it
+    assert check(lambda x: x + x, "double").status == "correct"
+
+
+def test_a_mistake_may_raise_as_shapes_do_that_do_not_fit(exercise):
+    exercise().mistake("it multiplies matrices")(lambda x: x @ x)
+    assert check(lambda x: torch.matmul(x, x), "double").mistake == "<lambda>"
+
+
+def test_a_mistake_may_not_fail_in_run(exercise):
+    def run(answer, x):
+        (result,) = call_with_clones(answer, x)
+        return [result if result.equal(2 * x) else result / torch.ones(4)]
+
+    exercise(run=run)
+    assert check(lambda x: 2 * x, "double").status == "correct"
+    assert check(lambda: None, "double").status == "not checked"
+
+
+def test_what_to_report_is_on_the_line(exercise, monkeypatch):
+    exercise(reference=lambda x: engine._one_line(x, 5))  # fails in a file of the course
+    verdict = check(lambda x: 3 * x, "double")
+    line = engine._one_line.__code__.co_firstlineno + 1
+    place = (
+        f"(engine.py:{line}, Python {engine.platform.python_version()}, torch {torch.__version__})"
+    )
+    assert verdict.message.endswith(place)
+    assert "line: TypeError: Tensor.split() missing 1 required" in verdict.message
+
+
+def test_in_strict_mode_a_broken_check_raises_what_broke_it(exercise, monkeypatch):
+    monkeypatch.setenv("COURSE_STRICT", "1")
+    exercise(probes=by_zero)
+    with pytest.raises(BrokenCheck, match="9.9 double: this check is broken") as raised:
+        check(lambda x: 2 * x, "double")
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
+    assert not isinstance(raised.value, WrongAnswer)
+
+
+def test_a_broken_check_is_no_progress_and_takes_none_away(exercise, monkeypatch):
+    noted = []
+    monkeypatch.setattr(saved, "record", lambda *each: noted.append(each))
+    exercise(probes=by_zero)
+    check(lambda x: 2 * x, "double")
+    assert noted == [("double", "not checked")] or noted == []
+
+
+class Doubles:
+    def __call__(self, x):
+        return self.missing * x
+
+
+OWN_ERRORS = [
+    (by_zero, "it raised ZeroDivisionError: division by zero"),
+    (typo, "it raised NameError: name 'undefined_name' is not defined"),
+    (Doubles(), "it raised AttributeError: 'Doubles' object has no attribute 'missing'"),
+    (functools.partial(torch.add, "x"), "it raised TypeError: add()"),
+    (torch.Tensor.view, "it raised TypeError: view()"),
+    (max, "it raised RuntimeError: Boolean value of Tensor"),
+    (lambda: 1, "it raised TypeError"),
+    (lambda x, y: 1, "it raised TypeError"),
+    (lambda x: x.softmax("y"), "it raised TypeError"),
+    (lambda x: check(x.nothing), "it raised AttributeError"),
+]
+
+
+@pytest.mark.parametrize("answer, words", OWN_ERRORS)
+def test_an_error_of_the_answer_is_its_own(exercise, answer, words):
+    exercise()
+    verdict = check(answer, "double")
+    assert verdict.status == "wrong" and words in verdict.message
+
+
+def failing(name):
+    """Return a right layer with a method that fails."""
+    return type("Failing", (EXERCISES["SelfAttention"].reference,), {name: by_zero})
+
+
+@pytest.mark.parametrize("name", ["__init__", "forward", "__call__", "eval", "train"])
+def test_an_error_of_a_layer_is_its_own(name):
+    verdict = check(failing(name), "SelfAttention")
+    assert verdict.status == "wrong" and "ZeroDivisionError" in verdict.message
+
+
+ODD = [
+    torch.tensor(1.0, device="meta"),
+    torch.ones(2) * 1j,
+    10**400,
+    np.array("x"),
+    (torch.ones(2), torch.ones(3, 2).to_sparse()),
+]
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_no_odd_result_breaks_a_check(name):
+    reference = EXERCISES[name].reference
+    for odd in ODD:
+        answer = lambda *_, odd=odd, **__: odd  # noqa: E731
+        if isinstance(reference, type):
+            answer = type(name, (reference,), {"forward": answer})
+        verdict = check(answer, name)
+        assert verdict.status == "wrong", (odd, verdict)
+
+
+# Settings
+
+
+@contextlib.contextmanager
+def default_dtype(dtype):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextlib.contextmanager
+def default_device(device):
+    torch.set_default_device(device)
+    try:
+        yield
+    finally:
+        torch.set_default_device(None)
+
+
+@contextlib.contextmanager
+def deterministic():
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.set_float32_matmul_precision("medium")
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.set_float32_matmul_precision("highest")
+
+
+@contextlib.contextmanager
+def warnings_as_errors():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+SETTINGS = {
+    "float64, meta, no_grad": lambda: [
+        default_dtype(torch.float64),
+        default_device("meta"),  # in place of "cuda", which not every machine has
+        torch.no_grad(),
+    ],
+    "float16, autocast, inference": lambda: [
+        default_dtype(torch.float16),
+        torch.autocast("cpu", torch.bfloat16),
+        torch.inference_mode(),
+        deterministic(),
+        warnings_as_errors(),
+    ],
+}
+
+
+@contextlib.contextmanager
+def all_of(name):
+    with contextlib.ExitStack() as stack:
+        for each in SETTINGS[name]():
+            stack.enter_context(each)
+        yield
+
+
+def state():
+    """Return all that `usual_settings` changes."""
+    return [
+        torch.get_default_dtype(),
+        torch.get_default_device(),
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.is_autocast_enabled("cpu"),
+        torch.get_float32_matmul_precision(),
+        torch.get_deterministic_debug_mode(),
+        warnings.filters[:],
+        torch.get_rng_state().tolist(),
+        str(np.random.get_state()),  # noqa: NPY002
+        random.getstate(),
+    ]
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("name", EXERCISES)
+def test_what_the_notebook_has_set_changes_no_verdict(name, settings):
+    exercise = EXERCISES[name]
+    vars(exercise).pop("expected", None)
+    answer = next(each for other, each in RIGHT if other == name)
+    with all_of(settings):
+        before = state()
+        assert check(exercise.reference, name).status == "correct"
+        assert check(answer, name).status == "correct"
+        assert state() == before
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_all_parts_of_a_check_see_pytorch_as_in_a_new_kernel(exercise, settings):
+    seen = []
+
+    def look(x):
+        x = x @ nn.Parameter(torch.ones(3, 3))
+        warnings.warn("about nothing", stacklevel=1)
+        seen.append(
+            (
+                torch.zeros(1).dtype,
+                torch.zeros(1).device.type,
+                x.requires_grad,
+                x.is_inference(),
+                torch.mm(x, x.T).dtype,
+                torch.get_float32_matmul_precision(),
+                torch.are_deterministic_algorithms_enabled(),
+            )
+        )
+        return x.detach() * 0
+
+    made = exercise(look, lambda: [(look(torch.ones(2, 3)),)])
+    made.mistake("one too many")(lambda x: look(x) + 1)
+    usual = (torch.float32, "cpu", True, False, torch.float32, "highest", False)
+    with all_of(settings):
+        before = state()
+        check(lambda x: look(x) + 1, "double")
+        assert state() == before
+        vars(made).pop("expected"), vars(made).pop("mistaken")
+        assert made.expected and made.mistaken
+        assert state() == before
+    assert set(seen) == {usual} and len(seen) >= 7
+
+
+def test_settings_come_back_after_a_broken_check(exercise):
+    exercise(probes=by_zero)
+    with all_of("float64, meta, no_grad"):
+        before = state()
+        check(lambda x: 2 * x, "double")
+        assert state() == before
+
+
+def test_probes_that_draw_are_the_same_at_each_call(exercise):
+    exercise(probes=lambda: [(torch.rand(2, 3) + random.random() + np.random.rand(),)])  # noqa: NPY002
+    for _ in range(3):
+        assert check(lambda x: x + x, "double").status == "correct"
+
+
+@pytest.mark.parametrize("seed", [0, 1, 42, 1234])
+def test_a_seed_is_seen_whatever_the_notebook_has_seeded(exercise, seed):
+    def seeds(x):
+        torch.manual_seed(seed)
+        return 2 * x
+
+    exercise()
+    torch.manual_seed(seed)
+    assert check(seeds, "double").mistake == "changes the random state"
+
+
+def test_usual_settings_give_the_same_random_numbers_each_time():
+    drawn = set()
+    for _ in range(2):
+        with usual_settings():
+            drawn.add((torch.rand(()).item(), np.random.rand(), random.random()))  # noqa: NPY002
+        torch.rand(3)
+    assert len(drawn) == 1
+
+
+# Names
+
+
+def dot_product_score(q, k):
+    return q @ k.mT
+
+
+class Callable:
+    def __call__(self, a, b):
+        return a @ b
+
+
+@pytest.mark.parametrize(
+    "given, words",
+    [
+        (
+            (lambda a, b: a @ b,),
+            "'<lambda>'; Name the one it answers in quotes: check(f, \"dot\")",
+        ),
+        ((functools.partial(torch.mul, 2),), """'partial'; Name the one"""),
+        ((Callable(),), "'Callable'; Name the one"),
+        ((dot_product_score,), "did you mean dot_product_scores?"),
+        ((dot_product_score,), 'check(f, "dot_product_scores")'),
+        ((max, "Dot_Product_Scores"), "did you mean dot_product_scores?"),
+        ((max, "selfattention"), "did you mean SelfAttention?"),
+        ((max, "y" * 10_000), "'yyyyyyy"),
+        ((max, "a\nb"), r"'a\nb'"),
+        ((max, ""), "no exercise ''"),
+        ((max, 3), "no exercise 3"),
+        ((max, ["dot"]), "no exercise ['dot']"),
+        ((max, max), "no exercise <built-in function max>"),
+        ((3,), "check takes the function itself"),
+        ((3, "dot"), "check takes the function itself"),
+        ((None,), "check takes the function itself"),
+    ],
+)
+def test_an_unknown_name_gets_the_nearest_and_the_way_to_give_one(given, words, monkeypatch):
+    verdict = check(*given)
+    assert verdict.status == "wrong" and words in verdict.message
+    assert len(verdict.message) < 250 and "\n" not in verdict.message
+    assert sum(name in verdict.message.split() for name in EXERCISES) <= 1
+    monkeypatch.setenv("COURSE_STRICT", "1")
+    with pytest.raises(WrongAnswer):
+        check(*given)
+
+
+def test_strict_mode_is_1_and_nothing_else(monkeypatch):
+    monkeypatch.setenv("COURSE_STRICT", "0")
+    assert check(lambda a, b: a, "dot").status == "wrong"
+
+
+# Errors in words
+
+
+class Silent(Exception):
+    def __str__(self):
+        raise KeyError("no words")
+
+
+@pytest.mark.parametrize(
+    "error, words",
+    [
+        (AssertionError(), "it raised AssertionError: what stands after `assert` is not true (for"),
+        (AssertionError("L must be 5"), "it raised AssertionError: L must be 5 (for"),
+        (KeyError(), "it raised KeyError (for"),
+        (ValueError("\n\n"), "it raised ValueError (for"),
+        (ValueError("one\n  two\tthree\r\nfour"), "it raised ValueError: one two three four (for"),
+        (ValueError("x" * 5000), f"it raised ValueError: {'x' * 199}… (for"),
+        (ValueError("x" * 200), f"it raised ValueError: {'x' * 200} (for"),
+        (Silent(), "it raised Silent (for"),
+        (NotImplementedError("not for sparse tensors"), "it raised NotImplementedError: not for"),
+        (Complaint("a mistake", "one\ntwo"), "9.9 double: one two"),
+        (Complaint("a mistake", "x" * 5000), "xxx…"),
+    ],
+)
+def test_an_error_is_told_on_one_line(exercise, error, words):
+    def answer(x):
+        raise error
+
+    exercise()
+    verdict = check(answer, "double")
+    assert verdict.status == "wrong" and words in verdict.message
+    assert "\n" not in verdict.message and len(verdict.message) < 700
+
+
+def test_no_hint_of_the_course_is_cut():
+    hints = [mistake.hint for each in EXERCISES.values() for mistake in each.mistakes]
+    assert all(engine._one_line(hint, 600) == hint for hint in hints)
+
+
+@pytest.mark.parametrize("message", [(), ("your turn",)])
+def test_a_stub_is_known_by_its_words(exercise, message):
+    def double(x):
+        raise NotImplementedError(*message)
+
+    exercise()
+    assert check(double).status == "not attempted"
+
+
+# Readings
+
+
+@pytest.mark.parametrize(
+    "readings, status",
+    [
+        (("right", "wrong"), "correct"),
+        (("wrong", "right"), "correct"),
+        (("wrong", "wrong"), "wrong"),
+        (("first", "second"), "wrong"),  # each probe is right under another reading
+        (("unfit", "right"), "correct"),
+        (("right", "unfit"), "correct"),
+        (("unfit", "wrong"), "wrong"),
+        (("unfit first", "unfit second"), "wrong"),
+        (("right on the first, unfit on the second", "wrong"), "wrong"),
+    ],
+)
+def test_one_reading_must_be_right_on_all_probes(exercise, readings, status):
+    def result(reading, x):
+        first = len(x) == 2
+        return {
+            "right": 2 * x,
+            "wrong": 3 * x,
+            "first": 2 * x if first else 3 * x,
+            "second": 3 * x if first else 2 * x,
+            "unfit": UNFIT,
+            "unfit first": UNFIT if first else 2 * x,
+            "unfit second": 2 * x if first else UNFIT,
+            "right on the first, unfit on the second": 2 * x if first else UNFIT,
+        }[reading]
+
+    def run(answer, x):
+        (doubled,) = call_with_clones(answer, x)
+        return [doubled] if answer is made.reference else [result(each, x) for each in readings]
+
+    made = exercise(run=run)
+    made.mistakes.clear()
+    verdict = check(lambda x: 2 * x, "double")
+    assert verdict.status == status
+    if status == "wrong":
+        fit = "expected" if "wrong" in readings or "first" in readings else "no single reading"
+        assert fit in verdict.message
+
+
+def test_a_result_of_none_is_no_reading(exercise):
+    exercise()
+    assert "got None (is a `return` missing?)" in check(lambda x: None, "double").message
+
+
+def test_the_first_probe_that_differs_is_told_after_one_that_is_right(exercise):
+    exercise()
+    verdict = check(lambda x: 2 * x if len(x) == 2 else 7 * x, "double")
+    assert "expected 6 at [0, 0], got 21; 3 of 3 entries differ" in verdict.message
+    assert verdict.message.endswith("(for inputs of shape (1, 3))")
+    assert verdict.got.tolist() == [[21.0] * 3] and verdict.expected.tolist() == [[6.0] * 3]
+
+
+def test_errors_alone_name_a_mistake_by_their_words(exercise):
+    made = exercise()
+
+    def first(x):
+        raise ValueError("first")
+
+    def second(x):
+        raise ValueError("second")
+
+    made.mistake("the first")(first)
+    made.mistake("the second")(second)
+    assert check(second, "double").mistake == "second"
+    assert check(lambda x: int("third"), "double").mistake is None
+
+
+def test_errors_and_results_name_a_mistake_whatever_the_words(exercise):
+    made = exercise()
+
+    def fails_on_the_first(x):
+        if len(x) == 2:
+            raise ValueError("these words")
+        return x
+
+    def fails_in_other_words(x):
+        if len(x) == 2:
+            raise ValueError("other words")
+        return x
+
+    def fails_otherwise(x):
+        if len(x) == 2:
+            raise KeyError
+        return x
+
+    made.mistake("it fails")(fails_on_the_first)
+    assert check(fails_in_other_words, "double").mistake == "fails on the first"
+    assert check(fails_otherwise, "double").mistake is None
