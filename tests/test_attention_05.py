@@ -1,4 +1,8 @@
-"""Lesson 05: heads against PyTorch, forward and gradients, over many shapes, masks and dtypes."""
+"""Lesson 05: heads against PyTorch, forward and gradients, over many shapes and masks.
+
+All in float64, where 500 roundings of terms that sum to 1000, as the largest gradients' do, cost
+6e-11; 1e-10 and more are allowed.
+"""
 
 import itertools
 
@@ -117,9 +121,9 @@ def configuration(seed):
         return int(torch.randint(1, high + 1, (), generator=rng))
 
     B, H, L, S, d_k = size(4), size(5), size(6), size(6), size(5)
-    dtype = [torch.float64, torch.float32][seed % 4 == 3]
     inputs = [
-        torch.randn(B, n, H * d_k, generator=rng, dtype=dtype).requires_grad_() for n in (L, S, S)
+        torch.randn(B, n, H * d_k, generator=rng, dtype=torch.float64).requires_grad_()
+        for n in (L, S, S)
     ]
     masks = {
         0: None,
@@ -132,19 +136,14 @@ def configuration(seed):
     if mask is not None:
         mask = mask.clone()
         mask[..., int(torch.randint(S, (), generator=rng))] = True
-    return (H, H * d_k, L, S), inputs, mask, seed % 3 > 0, dtype
-
-
-def gradients(output, leaves, g):
-    return torch.autograd.grad(output, leaves, g)
+    return (H, H * d_k, L, S), inputs, mask, seed % 3 > 0
 
 
 @pytest.mark.parametrize("start", range(0, 240, 40))
 def test_it_is_pytorchs_layer_over_240_random_configurations(start):
     for seed in range(start, start + 40):
-        (H, d_model, L, S), inputs, mask, bias, dtype = configuration(seed)
-        ours, theirs = pair(d_model, H, bias=bias, seed=seed, dtype=dtype)
-        close = {"rtol": 0, "atol": 1e-10 if dtype == torch.float64 else 1e-5}
+        (H, d_model, L, S), inputs, mask, bias = configuration(seed)
+        ours, theirs = pair(d_model, H, bias=bias, seed=seed)
         output, weights = ours(*inputs, mask)
         forbidden = None
         if mask is not None:
@@ -152,10 +151,10 @@ def test_it_is_pytorchs_layer_over_240_random_configurations(start):
         expected, expected_weights = theirs(
             *inputs, attn_mask=forbidden, average_attn_weights=False
         )
-        torch.testing.assert_close(output, expected, **close)
-        torch.testing.assert_close(weights, expected_weights, **close)
+        torch.testing.assert_close(output, expected, rtol=0, atol=1e-10)
+        torch.testing.assert_close(weights, expected_weights, rtol=0, atol=1e-10)
 
-        g = normal(*output.shape, seed=seed, dtype=dtype)
+        g = normal(*output.shape, seed=seed)
         layers = [ours.W_q, ours.W_k, ours.W_v]
         leaves = [*inputs, *[each.weight for each in layers], ours.W_o.weight]
         their_leaves = [*inputs, theirs.in_proj_weight, theirs.out_proj.weight]
@@ -167,7 +166,7 @@ def test_it_is_pytorchs_layer_over_240_random_configurations(start):
         if bias:
             slopes[5:8] = [torch.cat(slopes[5:8])]
         for one, other in zip(slopes, torch.autograd.grad(expected, their_leaves, g), strict=True):
-            torch.testing.assert_close(one, other, **close)
+            torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
 
 
 def by_sdpa(layer, query, key, value, mask):
@@ -189,8 +188,7 @@ def by_sdpa(layer, query, key, value, mask):
 def test_it_is_sdpa_between_projections_also_for_rows_with_nothing_allowed():
     empty = 0
     for seed in range(200):
-        (H, d_model, L, S), inputs, _, bias, _ = configuration(seed)
-        inputs = [each.detach().double().requires_grad_() for each in inputs]
+        (H, d_model, L, S), inputs, _, bias = configuration(seed)
         ours, _ = pair(d_model, H, bias=bias, seed=seed)
         rng = torch.Generator().manual_seed(seed)
         leading = [(len(inputs[0]), H), (len(inputs[0]), 1), (H,), (1,)][seed % 4]

@@ -1,19 +1,19 @@
-"""Lesson 06: tiled attention against float64, PyTorch's own error as the measure; its memory."""
+"""Lesson 06: tiled attention against float64, within what rounding may cost it; its memory."""
 
 import random
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from course_utils.attention import attention, causal_mask, tiled_attention
 from course_utils.measure import peak_memory
+from rounding import assert_within, attention_and_lse, attention_errors
 
-DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
+DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 
 
 def configuration(seed):
-    """Draw sizes, blocks and a mask; inputs are float64 numbers that float16 holds exactly."""
+    """Draw sizes, blocks and a mask."""
     draw, rng = random.Random(seed), torch.Generator().manual_seed(seed)
     batch = draw.choice([(), (2,), (2, 3)])
     largest = draw.choice([4, 40, 300])
@@ -21,7 +21,7 @@ def configuration(seed):
     d_k, d_v = draw.randint(1, 24), draw.randint(1, 24)
     dtype = DTYPES[seed % len(DTYPES)]
     q, k, v = (
-        torch.randn(*batch, n, d, generator=rng).bfloat16().to(dtype).requires_grad_()
+        torch.randn(*batch, n, d, generator=rng).to(dtype).requires_grad_()
         for n, d in ((L, d_k), (S, d_k), (S, d_v))
     )
     kind = draw.choice(
@@ -34,7 +34,7 @@ def configuration(seed):
         mask &= torch.rand(L, 1, generator=rng) < 0.9
     elif kind == "broadcast":
         mask = torch.rand(*batch, 1, S, generator=rng) < 0.7
-    allowed = mask
+    allowed = torch.ones(L, S, dtype=torch.bool) if mask is None else mask
     if kind in ("upper_left", "lower_right"):
         plan |= {"is_causal": True, "align": kind}
         allowed = causal_mask(L, S, align=kind)
@@ -44,39 +44,22 @@ def configuration(seed):
     return (q, k, v), mask, allowed, plan
 
 
-def with_gradients(function, inputs):
-    """Return the output of a function and its gradients at q, k, v, all in float64."""
-    output = function(*inputs)
-    upstream = torch.ones_like(output).cumsum(-1).cos()
-    grads = torch.autograd.grad(output, inputs, upstream)
-    return [tensor.detach().double() for tensor in (output, *grads)]
-
-
-@pytest.mark.parametrize("seed", range(240))
-def test_it_errs_no_more_than_twice_as_far_as_pytorch(seed):
+@pytest.mark.parametrize("seed", range(180))
+def test_output_logsumexp_and_gradients_err_no_more_than_rounding_may_cost(seed):
     inputs, mask, allowed, plan = configuration(seed)
+    got = tiled_attention(*inputs, mask, **plan)
+    assert got[1].dtype == torch.float32
+    rng = torch.Generator().manual_seed(seed)
+    arriving = [torch.randn(x.shape, generator=rng).to(x) for x in got]
+    got = [*got, *torch.autograd.grad(got, inputs, arriving)]
+
     wide = [x.detach().double().requires_grad_() for x in inputs]
-    exact = with_gradients(lambda *qkv: attention(*qkv, allowed)[0], wide)
-    ours = with_gradients(lambda *qkv: tiled_attention(*qkv, mask, **plan)[0], inputs)
-    torchs = with_gradients(
-        lambda *qkv: F.scaled_dot_product_attention(*qkv, attn_mask=allowed), inputs
-    )
-    # Some gradients are 0 by cancellation: a few roundings of what cancels are no error.
-    floor = 8 * torch.finfo(inputs[0].dtype).eps * max(1, *(c.abs().max() for c in exact))
-    for name, a, b, c in zip(["output", "dq", "dk", "dv"], ours, torchs, exact, strict=True):
-        error, allowed_error = (a - c).abs().max(), 2 * (b - c).abs().max() + floor
-        assert error <= allowed_error, f"{name}: {error:.2g} > {allowed_error:.2g}"
-
-
-@pytest.mark.parametrize("seed", range(60))
-def test_lse_is_the_logsumexp_of_the_scores(seed):
-    (q, k, v), mask, allowed, plan = configuration(seed)
-    scores = q.double() @ k.double().mT / q.shape[-1] ** 0.5
-    if allowed is not None:
-        scores = scores.masked_fill(~allowed, -torch.inf)
-    _, lse = tiled_attention(q, k, v, mask, **plan)
-    assert lse.dtype == (torch.float64 if q.dtype == torch.float64 else torch.float32)
-    torch.testing.assert_close(lse.double(), scores.logsumexp(dim=-1), rtol=1e-5, atol=1e-5)
+    right = attention_and_lse(*wide, allowed)
+    right = [*right, *torch.autograd.grad(right, wide, [d.double() for d in arriving])]
+    blocks = plan["block_q"], plan["block_k"]
+    errors = attention_errors(*inputs, allowed, blocks, arriving=arriving)
+    for one, other, error in zip(got, right, errors, strict=True):
+        assert_within(one, other, error)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +78,7 @@ def test_first_and_second_gradients_of_output_and_lse_pass_gradcheck(L, S, plan)
         return output, lse.masked_fill(lse.isinf(), 0)
 
     assert torch.autograd.gradcheck(both, inputs)
-    assert torch.autograd.gradgradcheck(both, inputs)
+    assert torch.autograd.gradgradcheck(both, inputs, fast_mode=True)  # in random directions
 
 
 def test_a_query_with_nothing_allowed_gives_zeros_and_finite_gradients():
@@ -111,6 +94,7 @@ def test_scores_of_any_size_do_not_overflow():
     q, k, v = torch.full((3, 4), 400.0), torch.full((5, 4), 400.0), torch.randn(5, 2)
     k[2] = -400
     expected = attention(q.double(), k.double(), v.double())[0].float()
+    # the scores are exact: what is rounded are sums over four keys
     torch.testing.assert_close(tiled_attention(q, k, v, block_k=2)[0], expected)
 
 
@@ -122,18 +106,18 @@ def test_scores_beyond_float16_do_not_overflow_in_tiles():
 
 
 def test_it_takes_no_more_memory_than_a_hundredth_of_naive_attention():
-    q, k, v = (torch.randn(1, 8, 8192, 64) for _ in range(3))
-    assert peak_memory(lambda: tiled_attention(q, k, v)) < 2 * 8 * 8192**2 * 4 / 100
+    q, k, v = (torch.randn(1, 1, 8192, 64) for _ in range(3))
+    assert peak_memory(lambda: tiled_attention(q, k, v)) < 2 * 8192**2 * 4 / 100
 
 
 def test_memory_for_the_gradients_grows_with_length_not_with_its_square():
     def needed(n):
-        q, k, v = (torch.randn(1, 2, n, 16).requires_grad_() for _ in range(3))
+        q, k, v = (torch.randn(1, 1, n, 16).requires_grad_() for _ in range(3))
         return peak_memory(
             lambda: tiled_attention(q, k, v, block_q=64, block_k=64)[0].sum().backward()
         )
 
-    assert needed(2048) < 2.5 * needed(1024)
+    assert needed(512) < 2.5 * needed(256)
 
 
 def test_peak_memory_sees_what_is_held_at_once():

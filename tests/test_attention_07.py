@@ -78,8 +78,14 @@ def test_bad_arguments_are_named(call, words):
 
 @pytest.fixture(scope="module")
 def lesson():
-    """What the lesson's cells import and define; nothing is trained."""
-    return definitions(LESSON)
+    """What the lesson's cells import and define; nothing is trained.
+
+    On one thread, as in the lesson: so the same training twice is the same bit for bit.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield definitions(LESSON)
+    torch.set_num_threads(threads)
 
 
 def parameters(model):

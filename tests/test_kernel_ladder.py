@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from course_utils.attention import attention, causal_mask
+from course_utils.attention import attention
+from rounding import assert_within, attention_errors
 
 pytest.importorskip(
     "course_utils.kernels", reason="Triton exists for Linux only", exc_type=ImportError
@@ -27,31 +28,38 @@ DTYPES = [torch.float16, torch.float32 if kernels.INTERPRETED else torch.bfloat1
 RUNGS = {rung.name: number for number, rung in enumerate(ladder.RUNGS)}
 
 
+def assert_right(name, q, k, v, is_causal):
+    """Assert that a rung's output is attention's in float64, within what rounding may cost."""
+    mask = torch.ones(q.shape[-2], q.shape[-2], dtype=torch.bool, device=DEVICE)
+    mask = mask.tril() if is_causal else mask
+    right = attention(q.double(), k.double(), v.double(), mask)[0]
+    _, tiles = ladder.plan(RUNGS[name], q.shape[-1])
+    kept = None if q.dtype == torch.float32 else q.dtype
+    error, _ = attention_errors(q, k, v, mask, (tiles.block_q, tiles.block_k), kept)
+    out = ladder.attend(RUNGS[name], q, k, v, is_causal)
+    assert out.dtype == q.dtype
+    assert_within(out, right, error)
+
+
 @pytest.mark.parametrize("name", RUNGS)
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("N, is_causal", [(1, True), (75, False), (130, True)])
-def test_every_rung_is_attention(name, N, is_causal, dtype, monkeypatch):
+@pytest.mark.parametrize("B, N, is_causal", [(2, 1, True), (2, 75, False), (1, 130, True)])
+def test_every_rung_is_attention(name, B, N, is_causal, dtype, monkeypatch):
     # Blocks of both shapes; at 130 the last rungs' are whole, diagonal, ragged and empty.
     monkeypatch.setattr(ladder, "SMALL", kernels.Tiles(32, 64, 4, 3))
     monkeypatch.setitem(kernels.FORWARD, 16, kernels.Tiles(64, 32, 4, 3))
+    monkeypatch.setattr(kernels, "FLOAT32", kernels.FORWARD[16])
     rng = torch.Generator().manual_seed(N)
-    q, k, v = torch.randn(3, 2, 2, N, 16, generator=rng).to(DEVICE, dtype)
-    mask = causal_mask(N).to(DEVICE) if is_causal else None
-    right = attention(q.double(), k.double(), v.double(), mask)[0]
-    out = ladder.attend(RUNGS[name], q, k, v, is_causal)
-    assert out.dtype == dtype
-    units = 8 if dtype == torch.float32 else 1  # of the last place; 16 bits are rounded at the end
-    assert (out - right).abs().max() <= units * torch.finfo(dtype).eps * right.abs().max()
+    q, k, v = torch.randn(3, B, 2, N, 16, generator=rng).to(DEVICE, dtype)
+    assert_right(name, q, k, v, is_causal)
 
 
-def test_far_scores_neither_overflow_nor_vanish():
+@pytest.mark.parametrize("name", RUNGS)
+def test_far_scores_neither_overflow_nor_vanish(name):
     rng = torch.Generator().manual_seed(0)
     q, k, v = torch.randn(3, 1, 1, 130, 16, generator=rng).to(DEVICE, DTYPES[0])
     q, k = q.abs() * 20, k + torch.linspace(-40, 40, 130)[:, None].to(k)  # m rises on and on
-    right = attention(q.double(), k.double(), v.double())[0]
-    for name, number in RUNGS.items():
-        error = (ladder.attend(number, q, k, v, False) - right).abs().max()
-        assert error < 0.01, name
+    assert_right(name, q, k, v, is_causal=False)
 
 
 def test_each_rung_adds_one_switch_and_flash_attention_has_all_but_the_last():
@@ -133,9 +141,7 @@ def test_each_contender_is_compared_with_float64_or_says_why_not(monkeypatch):
     errors = ladder.check(case, DEVICE)
     assert list(errors) == [*RUNGS, "SDPA flash", "SDPA efficient", "SDPA cuDNN"]
     assert errors.pop("descriptors") == {"skipped": "TritonError: out of resource: shared memory"}
-    assert all(
-        0 < errors[name]["output"] < 0.01 for name in {*RUNGS, "SDPA flash"} - {"descriptors"}
-    )
+    assert all(errors[name]["output"] > 0 for name in {*RUNGS, "SDPA flash"} - {"descriptors"})
 
 
 def test_an_entry_holds_what_was_predicted_and_every_repeat(monkeypatch):
@@ -194,7 +200,7 @@ def compile_for_hopper():
 
 def test_the_rungs_compile_for_hopper_as_they_say_and_as_counted(tmp_path):
     here = Path(__file__).parent
-    path = os.pathsep.join([str(here), str(here.parent / "benchmarks")])
+    path = os.pathsep.join(map(str, [here, here.parent, here.parent / "benchmarks"]))
     env = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": path}
     code = "import test_kernel_ladder; test_kernel_ladder.compile_for_hopper()"
     done = subprocess.run(

@@ -1,10 +1,11 @@
-"""The Triton kernels against attention in float64, and against the error of PyTorch's own.
+"""The Triton kernels against attention in float64, within what rounding may cost them.
 
 On a CUDA device they are compiled; without one they run in Triton's interpreter.
 """
 
 import os
 import random
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from course_utils.attention import attention, causal_mask, merge
+from course_utils.attention import causal_mask, merge
+from rounding import assert_within, attention_and_lse, attention_errors
 
 kernels = pytest.importorskip(
     "course_utils.kernels", reason="Triton exists for Linux only", exc_type=ImportError
@@ -31,7 +33,7 @@ DTYPES = [
         ),
     ),
 ]
-TILES = [(32, 64), (64, 32), (64, 64)]  # BLOCK_Q, BLOCK_K
+TILES = [(16, 32), (32, 16), (32, 32)]  # BLOCK_Q, BLOCK_K
 TABLES = ["FORWARD", "BACKWARD_Q", "BACKWARD_KV"]
 
 
@@ -62,71 +64,56 @@ def mask_of(q, k, is_causal, align):
 
 def exact(q, k, v, is_causal, align):
     """Return output and logsumexp by the whole matrix of scores, in the precision of q."""
-    mask = mask_of(q, k, is_causal, align)
     k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
-    out, _ = attention(q, k, v, mask)
-    empty = ~mask.any(dim=-1)  # (L,)
-    scores = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~mask, -torch.inf)
-    scores = scores.masked_fill(empty[:, None], 0)  # or NaN would come back from their gradient
-    return out, scores.logsumexp(dim=-1).masked_fill(empty, -torch.inf)
+    return attention_and_lse(q, k, v, mask_of(q, k, is_causal, align))
 
 
-def pytorchs(q, k, v, is_causal, align):
-    """Return PyTorch's output and, as it gives none, the logsumexp by `exact` in float32."""
-    mask = mask_of(q, k, is_causal, align)
-    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
-    return out, exact(q.float(), k.float(), v.float(), is_causal, align)[1]
+def errors_of(inputs, is_causal, align, arriving=None):
+    """Return what rounding may cost output, logsumexp and gradients."""
+    q, k, v = inputs
+    Hkv, group = k.shape[1], q.shape[1] // k.shape[1]
 
+    def together(x):  # heads that share keys are more queries: (B, Hkv, group · L, ...)
+        return x.unflatten(1, (Hkv, group)).flatten(2, 3)
 
-def assert_near(*results):
-    """Assert that each of got errs at most twice as much as theirs, or by a few units.
-
-    The units are those of the last place of the largest number: where terms cancel, as in the
-    gradient of a softmax over one key, the result is smaller than what was rounded.
-    """
-    results = [[x.detach() for x in each] for each in results]
-    unit = max(right.masked_fill(right.isinf(), 0).abs().max() for _, right, _ in results)
-    for got, right, theirs in results:
-        units = 4 if got.dtype == torch.float32 else 0.5  # 16 bits are rounded once, at the end
-        floor = units * torch.finfo(got.dtype).eps * unit
-        assert got.isfinite().equal(right.isfinite()) and not got.isnan().any()
-        error, their_error = (
-            (x - right).masked_fill(right.isinf(), 0).abs().max() for x in (got, theirs)
-        )
-        assert error <= 2 * their_error + floor, f"{error} > 2 * {their_error} + {floor}"
+    return attention_errors(
+        together(q), k, v, mask_of(q, k, is_causal, align).repeat(group, 1),
+        blocks=(kernels._tiles(kernels.BACKWARD_KV, q).block_q,
+                kernels._tiles(kernels.FORWARD, q).block_k),
+        kept=None if q.dtype == torch.float32 else q.dtype,
+        arriving=arriving and [together(x) for x in arriving],
+    )  # fmt: skip
 
 
 def compare(inputs, is_causal=False, align="upper_left", gradients_from=None):
-    """Compare with float64 output and logsumexp, and with a generator given all gradients."""
+    """Compare output and logsumexp with float64, and with a generator given all gradients."""
     exactly = [x.detach().double().requires_grad_() for x in inputs]
     got = flash_attention(*inputs, is_causal=is_causal, align=align)
     right = exact(*exactly, is_causal, align)
-    theirs = pytorchs(*inputs, is_causal, align)
     assert got[0].dtype == inputs[0].dtype and got[1].dtype == torch.float32
-    for each in zip(got, right, theirs, strict=True):
-        assert_near(each)
+    arriving = None
     if gradients_from is not None:
         arriving = [torch.randn(x.shape, generator=gradients_from).to(x) for x in got]
-        results = []
-        for outputs, leaves in [(got, inputs), (right, exactly), (theirs, inputs)]:
-            d_outputs = [d.to(x) for d, x in zip(arriving, outputs, strict=True)]
-            results.append(torch.autograd.grad(outputs, leaves, d_outputs))
-        assert_near(*zip(*results, strict=True))
+        got = [*got, *torch.autograd.grad(got, inputs, arriving)]
+        right = [*right, *torch.autograd.grad(right, exactly, [d.double() for d in arriving])]
+    errors = errors_of(inputs, is_causal, align, arriving)
+    for one, other, error in zip(got, right, errors, strict=True):
+        assert_within(one, other, error.view_as(other))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("number", range(110))
+@pytest.mark.parametrize("number", range(36))
 def test_random_configurations(number, dtype, cut):
     choose = random.Random(number)
     rng = torch.Generator().manual_seed(number)
     cut(*choose.choice(TILES))
-    L, S = choose.randint(1, 300), choose.randint(1, 300)
+    L, S = choose.randint(1, 100), choose.randint(1, 100)
     B, Hkv, group = choose.choice([(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 3), (1, 2, 2)])
     D = choose.choice([16, 16, 32, 64])
     is_causal = choose.random() < 0.7
     align = choose.choice(["upper_left", "lower_right"])
     inputs = draw(rng, B, Hkv * group, Hkv, L, S, D, dtype)
-    compare(inputs, is_causal, align, gradients_from=rng if number % 3 == 0 else None)
+    compare(inputs, is_causal, align, gradients_from=rng if number % 2 else None)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -170,11 +157,7 @@ def test_far_scores_neither_overflow_nor_vanish(cut):
     slope = torch.linspace(-1, 1, 70)[:, None].to(k)
     for steep in (40 * slope, -40 * slope, torch.full_like(slope, -40)):
         inputs = [x.detach().clone().requires_grad_() for x in (q.abs() * 20, k + steep, v)]
-        compare(inputs)  # the gradients err by more than PyTorch's: lse is rounded, at 1000 by 1e-4
-        assert all(
-            d.isfinite().all()
-            for d in torch.autograd.grad(flash_attention(*inputs)[0].sum(), inputs)
-        )
+        compare(inputs, gradients_from=rng)
 
 
 def test_a_query_that_may_see_nothing_gives_zeros_and_passes_no_gradient(cut):
@@ -204,7 +187,7 @@ def test_a_query_that_may_see_nothing_gives_zeros_and_passes_no_gradient(cut):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_any_strides_give_the_same(layout, dtype):
     rng = torch.Generator().manual_seed(0)
-    tensors = [*draw(rng, 2, 2, 2, 40, 50, 16, dtype), draw(rng, 2, 2, 2, 40, 1, 16, dtype)[0]]
+    tensors = [*draw(rng, 2, 2, 2, 20, 30, 16, dtype), draw(rng, 2, 2, 2, 20, 1, 16, dtype)[0]]
     results = []
     for lay in (layout, lambda x: layout(x).clone(memory_format=torch.contiguous_format)):
         *leaves, d_out = (lay(x.detach()) for x in tensors)
@@ -224,19 +207,19 @@ def test_the_gradient_of_the_logsumexp_may_be_one_number_expanded():
 
 def test_parts_merge_to_the_whole():
     rng = torch.Generator().manual_seed(0)
-    q, k, v = draw(rng, 1, 2, 2, 30, 90, 16, torch.float32)
-    whole = flash_attention(q, k, v)
+    inputs = q, k, v = draw(rng, 1, 2, 2, 30, 90, 16, torch.float32)
     parts = [flash_attention(q, k[:, :, at], v[:, :, at]) for at in (slice(40), slice(40, 90))]
-    together = merge(*parts[0], *parts[1])
-    for got, right in zip(together, whole, strict=True):
-        torch.testing.assert_close(got, right)
-    # and the logsumexp carries the gradient that merging needs
-    for got, right in zip(
-        torch.autograd.grad(together[0].square().sum(), [q, k, v]),
-        torch.autograd.grad(whole[0].square().sum(), [q, k, v]),
-        strict=True,
+    got = merge(*parts[0], *parts[1])
+    exactly = [x.detach().double().requires_grad_() for x in inputs]
+    right = exact(*exactly, False, "upper_left")
+    arriving = [torch.randn(x.shape, generator=rng).to(x) for x in got]
+    got = [*got, *torch.autograd.grad(got, inputs, arriving)]  # by way of the logsumexps' gradient
+    right = [*right, *torch.autograd.grad(right, exactly, [d.double() for d in arriving])]
+    for one, other, error in zip(
+        got, right, errors_of(inputs, False, "upper_left", arriving), strict=True
     ):
-        torch.testing.assert_close(got, right, rtol=1e-4, atol=1e-5)
+        # A weight is one in its part times the part's share, which holds both logsumexps again.
+        assert_within(one, other, 4 * error.amax())
 
 
 def test_the_matrix_is_never_made():
@@ -284,20 +267,31 @@ def test_bfloat16_is_refused_in_the_interpreter():
         flash_attention(*[X.bfloat16()] * 3)
 
 
+def test_without_triton_the_import_says_what_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "triton", None)
+    with pytest.raises(ImportError, match="Linux only"):
+        runpy.run_path(kernels.__file__)
+
+
+def test_compiled_tensors_must_be_on_a_cuda_device(monkeypatch):
+    monkeypatch.setattr(kernels, "INTERPRETED", False)
+    with pytest.raises(ValueError, match="q must be on a CUDA device, got cpu"):
+        flash_attention(*[X.cpu()] * 3)
+
+
 def run(code, **variables):
     """Run code in a Python of its own and return what it printed."""
     env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     here = Path(__file__).parent
+    path = os.pathsep.join(map(str, [here, here.parent, here.parent / "benchmarks"]))
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=here, env=env | variables, capture_output=True, text=True
+        [sys.executable, "-c", code],
+        env=env | {"PYTHONPATH": path} | variables,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
-
-
-def test_without_triton_the_import_says_what_is_missing():
-    code = "import sys; sys.modules['triton'] = None\ntry: import course_utils.kernels\n"
-    assert "Linux only" in run(code + "except ImportError as error: print(error)")
 
 
 def test_triton_imported_before_is_interpreted_all_the_same():
@@ -307,14 +301,6 @@ def test_triton_imported_before_is_interpreted_all_the_same():
         "print(flash_attention(*torch.ones(3, 1, 1, 5, 16))[0].eq(1).all().item())"
     )
     assert run(code) == "True"
-
-
-def test_compiled_tensors_must_be_on_a_cuda_device():
-    code = (
-        "import torch; from course_utils.kernels import flash_attention\n"
-        "try: flash_attention(*torch.ones(3, 1, 1, 5, 16))\nexcept ValueError as e: print(e)"
-    )
-    assert "q must be on a CUDA device, got cpu" in run(code, TRITON_INTERPRET="0")
 
 
 def compile_for_hopper():
@@ -333,5 +319,4 @@ def compile_for_hopper():
 
 def test_the_kernels_compile_for_hopper(tmp_path):
     code = "import test_kernels; test_kernels.compile_for_hopper()"
-    path = {"PYTHONPATH": str(Path(__file__).parents[1] / "benchmarks")}
-    assert run(code, TRITON_INTERPRET="0", TRITON_CACHE_DIR=str(tmp_path), **path) == "compiled"
+    assert run(code, TRITON_INTERPRET="0", TRITON_CACHE_DIR=str(tmp_path)) == "compiled"
