@@ -86,8 +86,7 @@ def heatmap(weights, *, queries=None, keys=None, kind="weights", title=None, ax=
     import seaborn as sns  # brings pandas, which would double the time to import course_utils
 
     values = _matrix(weights, "weights")
-    finite = np.isfinite(values)
-    largest = np.abs(values[finite]).max(initial=1e-9)
+    largest = np.abs(values[np.isfinite(values)]).max(initial=1e-9)
     colours = {
         "weights": {"vmin": 0, "vmax": 1, "cmap": SEQUENTIAL},
         "scores": {"vmin": -largest, "vmax": largest, "cmap": DIVERGING},
@@ -102,7 +101,7 @@ def heatmap(weights, *, queries=None, keys=None, kind="weights", title=None, ax=
         size = np.minimum((2 + 0.5 * columns, 1.2 + 0.42 * rows), LONGEST_SIDE)
         _, ax = plt.subplots(figsize=size)
     sns.heatmap(
-        np.where(finite, values, np.nan),  # NaN is left blank
+        values,  # what is not finite is left blank
         annot=values.size <= LARGEST_ANNOTATED,
         fmt=".2f",
         annot_kws={"size": 8},

@@ -25,8 +25,7 @@ def peak_memory(run):
     int
     """
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        result = run()
-    del result  # only now: its release is not part of the measurement
+        run()
     events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
     events.sort(key=lambda event: event.start_ns())
     return max(accumulate((event.nbytes() for event in events), initial=0))

@@ -85,11 +85,10 @@ def tile(weights):
     _check_weights(weights)
     layers, heads, L, S = weights.shape
     tiled = np.full((layers, L + 1, heads, S + 1), np.nan)
-    tiled[:, :L, :, :S] = weights.detach().cpu().double().clamp(0, 1).transpose(1, 2).numpy()
+    tiled[:, :L, :, :S] = weights.detach().cpu().double().transpose(1, 2).numpy()
     return tiled.reshape(layers * (L + 1), heads * (S + 1))
 
 
-@expects(weights="layers H L S")
 def mosaic(weights):
     """Draw all heads at once: one row a layer, one column a head, each tile one head's weights.
 
@@ -275,7 +274,7 @@ def pair_products(q, k, weights, query, key, *, queries=None, keys=None, mask=No
 def _picture(width, height, parts, title, description):
     """Put parts into one SVG that names and describes itself and shrinks with the page."""
     width, height = round(width), round(height)
-    title, description = printable(title), printable(description)
+    title = printable(title)
     named = html.escape(f"{title}: {description}")
     svg = (
         f'<svg role="img" aria-label="{named}" viewBox="0 0 {width} {height}" width="{width}" '
