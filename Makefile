@@ -32,6 +32,10 @@ bench-gpu: .venv/learner  ## measure attention on an NVIDIA GPU, kernel by kerne
 	$(BIN)/python benchmarks/gpu_attention.py
 	$(BIN)/python benchmarks/kernel_ladder.py
 
+# An environment names its folder in many places: once moved, it is made anew.
+ifeq (,$(findstring $(CURDIR)/.venv,$(shell cat .venv/pyvenv.cfg 2>/dev/null)))
+.PHONY: .venv/learner
+endif
 .venv/learner: install.py requirements.txt pyproject.toml course_utils/jupyter_config.py
 	@$(PYTHON) install.py $(if $(CPU),--cpu)
 	@touch $@

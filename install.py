@@ -69,8 +69,13 @@ def announce(python, disk, cpu):
 
 
 def make_environment(python):
-    """Make .venv, unless it is there and works."""
-    if runs(python, "import pip, sys; assert sys.version_info >= (3, 11)"):
+    """Make .venv, unless it is there, works, and was made in this folder."""
+    made = VENV / "pyvenv.cfg"
+    if (
+        made.exists()
+        and f" {VENV}\n" in made.read_text(encoding="utf-8")
+        and runs(python, "import pip, sys; assert sys.version_info >= (3, 11)")
+    ):
         return
     if not runs(sys.executable, "import ensurepip"):
         sys.exit("This Python lacks venv. On Debian and Ubuntu: apt install python3-venv")

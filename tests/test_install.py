@@ -109,6 +109,9 @@ def test_the_environment_is_made_once(machine, monkeypatch):
     assert venv in machine.ran
     machine.ran.clear()
     machine.refuses.remove("import pip")
+    note = install.VENV / "pyvenv.cfg"
+    note.parent.mkdir()
+    note.write_text(f"version = 3.11.7\ncommand = python -m venv --clear {install.VENV}\n")
     call(monkeypatch)
     assert venv not in machine.ran
     assert all(
@@ -128,6 +131,14 @@ def test_here_installs_into_the_python_that_runs_it(machine, monkeypatch):
     assert asked_of_pip(machine) == [["-r", "requirements-authors.txt"]]
     assert not any("venv" in command for command in machine.ran)
     assert [sys.executable, *PIP, "-r", "requirements-authors.txt"] in machine.ran
+
+
+def test_an_environment_that_was_moved_is_made_anew(machine, monkeypatch):
+    machine.refuses.remove("import pip")
+    install.VENV.mkdir()
+    (install.VENV / "pyvenv.cfg").write_text(f"command = python -m venv /once{install.VENV}\n")
+    call(monkeypatch)
+    assert [sys.executable, "-m", "venv", "--clear", str(install.VENV)] in machine.ran
 
 
 @pytest.mark.parametrize(
