@@ -707,7 +707,7 @@ def _ablated(answer, d_model, num_heads, head, *shape):
     x = torch.randn(*shape, d_model, generator=rng, dtype=torch.float64)
     whole = layer(x, x, x)[0]
     result = answer(layer, x, head)
-    if _changed(layer, before) or not owned(layer)(x, x, x)[0].equal(whole):
+    if _changed(layer, before) or not owned(lambda: layer(x, x, x)[0].equal(whole))():
         hint = "it leaves the layer changed: work on a copy, or put it back (weights, hooks)"
         raise Complaint("the layer is changed", hint)
     return [result]

@@ -36,6 +36,8 @@ class Shapes(TorchFunctionMode):
         if isinstance(result, torch.Tensor):
             self.results.append(result.shape)
         if func is F.scaled_dot_product_attention:
-            q, k = [*args, *(kwargs or {}).values()][:2]
-            self.in_sdpa.append(q.shape[:-1] + k.shape[-2:-1])  # (..., L, S)
+            given = dict(zip(["query", "key"], args, strict=False)) | (kwargs or {})
+            self.in_sdpa.append(
+                given["query"].shape[:-1] + given["key"].shape[-2:-1]
+            )  # (..., L, S)
         return result

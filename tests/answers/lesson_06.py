@@ -222,6 +222,12 @@ def _gradients_by_autograd(q, k, v, d_out, lse, delta):
     return dq, dk, dv
 
 
+def _sdpa_by_keywords(q, k, v, ignore, temperature):
+    scale = q.shape[-1] ** -0.5 / temperature
+    given = {"attn_mask": ~ignore, "scale": scale, "enable_gqa": True}
+    return F.scaled_dot_product_attention(**given, value=v, key=k, query=q)
+
+
 RIGHT = {
     "tile_update": [_update_by_rows, _update_with_where, _update_by_nan_to_num],
     "flash_forward": [_forward_dividing_as_it_goes, _forward_row_by_row, _forward_in_float64],
@@ -230,7 +236,7 @@ RIGHT = {
     "attend_in_parts": [_parts_by_stacking, _parts_all_at_once, _parts_with_lse_last],
     "bytes_moved": [_bytes_counted, _bytes_by_formula],
     "held_at_once": [_held, _held_by_tensors],
-    "as_sdpa": [_sdpa_with_repeated_heads, _sdpa_in_groups],
+    "as_sdpa": [_sdpa_with_repeated_heads, _sdpa_in_groups, _sdpa_by_keywords],
     "tile_gradients": [_gradients_by_einsum, _gradients_by_autograd],
 }
 
