@@ -1,5 +1,6 @@
 """The mask composer: set a control, compare words and pictures with masks written out."""
 
+import functools
 import re
 
 import numpy as np
@@ -15,8 +16,13 @@ OFF = {"causal": False, "window": 0, "prefix": 0, "padding": 0, "side": "end", "
 OFF |= {"join": "and"}
 
 
+@functools.cache
+def one_explorer():
+    return mask_explorer()
+
+
 def explorer_with(**values):
-    return set_controls(mask_explorer(), **OFF | values)
+    return set_controls(one_explorer(), **OFF | values)
 
 
 def pattern_told(explorer):

@@ -14,9 +14,14 @@ N, D = 12, 4
 NOT_YET, SKIPPED, DONE, IN_FAST_MEMORY = range(4)
 
 
-@pytest.fixture
-def explorer():
+@pytest.fixture(scope="module")
+def the_explorer():
     return tile_explorer()
+
+
+@pytest.fixture
+def explorer(the_explorer):
+    return set_controls(the_explorer, step=4, block_q=4, block_k=3, causal=True)
 
 
 def to_step(explorer, step):
@@ -79,7 +84,7 @@ def test_m_sum_and_output_are_those_of_the_keys_read(explorer, step, block_q, bl
     ax = axes(explorer)[1]
     (image,) = ax.images
     out = scores.softmax(dim=-1).nan_to_num() @ v
-    np.testing.assert_allclose(image.get_array(), out, atol=1e-5)
+    np.testing.assert_allclose(image.get_array(), out, atol=1e-5)  # float32, and v up to 3
     assert image.get_extent() == [-0.5, 3.5, 11.5, -0.5]
     written = {text.get_position(): text.get_text() for text in ax.texts}
     (m_column, sum_column) = sorted({x for x, _ in written})
@@ -158,10 +163,12 @@ def test_the_legend_names_the_colours(explorer):
 
 
 def test_steps_reach_the_last_tile_of_the_smallest_blocks(explorer):
-    controls = explorer.controls
+    controls = tile_explorer().controls
+    starts = {name: control.value for name, control in controls.items()}
+    assert starts == {"step": 4, "causal": True, "block_q": 4, "block_k": 3}
     assert controls["block_q"].options == controls["block_k"].options == (2, 3, 4, 5, 6, 12)
     set_controls(explorer, block_q=2, block_k=2, causal=False)
-    step = controls["step"].slider
+    step = explorer.controls["step"].slider
     assert step.min == 0 and to_step(explorer, step.max).startswith("step 36 of 36:")
     assert to_step(explorer, step.max - 1).startswith("step 35 of 36:")
 
