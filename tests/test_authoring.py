@@ -164,7 +164,8 @@ BROKEN = {
     "no text": b"\xff\xfe\x00",
     "no notebook": b'{"a": 1}',
     "a list": b"[]",
-    "invalid": b'{"cells": [{}], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}',
+    "invalid": b'{"cells": [{"cell_type": "markdown", "id": "a", "metadata": {}}],'  # no source
+    b' "metadata": {}, "nbformat": 4, "nbformat_minor": 5}',
 }
 
 
