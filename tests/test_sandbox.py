@@ -125,19 +125,29 @@ def test_a_system_without_clocks_of_threads_counts_the_computing_of_all(monkeypa
     assert refusal(loops, seconds=0.3)[1] == "runs for ever"
 
 
-def test_importing_is_no_computing(tmp_path, monkeypatch):
-    source = "import time\nend = time.thread_time() + 1\nwhile time.thread_time() < end: pass\n"
-    (tmp_path / "takes_long_to_import.py").write_text(source)
+def imports():
+    import takes_long_to_import  # written by the tests
+
+    computes(0.05)
+    return takes_long_to_import.__name__
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path / "takes_long_to_import.py"
+    sys.modules.pop("takes_long_to_import", None)
 
-    def imports():
-        import takes_long_to_import
 
-        computes(0.05)
-        return takes_long_to_import.__name__
-
+def test_importing_is_hardly_computing(module):
+    module.write_text("import time\nwhile time.thread_time() < 1: pass")
     assert sandbox.call(imports, seconds=0.8).value == "takes_long_to_import"
     assert refusal(loops, seconds=0.3)[1] == "runs for ever"
+
+
+def test_importing_comes_to_an_end_as_well(module):
+    module.write_text("while True: pass")
+    assert refusal(imports, seconds=0.05)[1] == "runs for ever"
 
 
 class Scripted:
