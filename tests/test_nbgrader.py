@@ -99,7 +99,11 @@ def course(tmp_path_factory):
     (folder / "nbgrader_config.py").write_text(
         "c.Execute.timeout = c.Execute.startup_timeout = c.Execute.iopub_timeout = 600"
     )
-    environment = os.environ | {"JUPYTER_CONFIG_DIR": str(folder / "no-config-of-the-users-own")}
+    environment = os.environ | {
+        "JUPYTER_CONFIG_DIR": str(folder / "no-config-of-the-users-own"),
+        # nbgrader runs alembic, which stands beside it, as in an activated environment
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+    }
     for name in ["COURSE_STRICT", "PYTHONPATH"]:  # students have neither: the copy must do
         environment.pop(name, None)
     for line in COMMANDS.splitlines():
