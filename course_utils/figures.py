@@ -19,6 +19,7 @@ from matplotlib.axes import Axes
 SEQUENTIAL, DIVERGING = "cividis", "RdBu_r"
 LARGEST_ANNOTATED = 100  # entries of a matrix that still leave room for numbers
 MOST_ROWS_TOLD = 10  # rows of a matrix that a description still goes through one by one
+TIE = 1e-4  # of the largest entry: what lies nearer may differ by rounding, as on another CPU
 LONGEST_SIDE = 20  # inches of a figure: beyond it cells get smaller, before memory gives out
 LONGEST_TEXT = 100  # characters of a label or title: a longer one is cut, so that the rest is seen
 
@@ -333,6 +334,23 @@ def plain(text):
     return text.replace("$", r"\$")
 
 
+def first_largest(values):
+    """Return the place of the largest entry of each row; of those that tie, the first.
+
+    Parameters
+    ----------
+    values : array, (..., n)
+        Entries that are -inf are never the largest of a row that has others.
+
+    Returns
+    -------
+    array of int, (...)
+    """
+    largest = values.max(axis=-1, keepdims=True)
+    scale = np.abs(values[np.isfinite(values)]).max(initial=0)
+    return (values >= largest - TIE * scale).argmax(axis=-1)
+
+
 def as_labels(labels, n, name):
     """Return n labels on one line each: those given, or positions; an error calls them ``name``."""
     given = range(n) if labels is None else labels
@@ -350,7 +368,7 @@ def _describe_matrix(values, queries, keys, kind, title):
         return f"{queries[i]}→{keys[j]} {values[i, j]:.2f}"
 
     finite = np.isfinite(values)
-    lowered, raised = np.where(finite, values, -np.inf), np.where(finite, values, np.inf)
+    lowered, turned = (np.where(finite, x, -np.inf).flatten() for x in (values, -values))
     full = np.flatnonzero(finite.all(axis=1))  # a row with NaN has no sum
     if kind == "weights":
         text = f"{rows}×{columns} attention weights"
@@ -359,15 +377,16 @@ def _describe_matrix(values, queries, keys, kind, title):
             span = f"{sums.min():.3f}" + ("" if np.ptp(sums) < 5e-4 else f" to {sums.max():.3f}")
             text += f"; rows sum to {span}"
             if rows <= MOST_ROWS_TOLD:
-                strongest = values[full].argmax(axis=1) + columns * full
+                strongest = first_largest(values[full]) + columns * full
                 text += "; strongest of each row " + ", ".join(map(entry, strongest))
             else:
-                text += f"; strongest {entry(lowered.argmax())}"
+                text += f"; strongest {entry(first_largest(lowered))}"
     else:
         text = f"{rows}×{columns} {kind}"
         if finite.any():
             text += f" with mean {values[finite].mean():.3f}"
-            text += f", smallest {entry(raised.argmin())}, largest {entry(lowered.argmax())}"
+            text += f", smallest {entry(first_largest(turned))}"
+            text += f", largest {entry(first_largest(lowered))}"
     if not finite.all():
         text += f"; {np.sum(~finite)} entries are not finite and left blank"
     return f"{title}: {text}" if title else text

@@ -26,18 +26,19 @@ STAGES = {
     "lessons and solutions": [*NBVAL, "--nbval", "notebooks", "solutions"],
     "exercises": [*NBVAL, "--nbval-lax", "exercises"],
 }
+# The processes share the cores: one thread each, unless told otherwise, and who waits sleeps.
+CALM = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 STRICT = {"exercises"}  # a wrong answer in them is a failure; lesson 00 shows one
 
 
 def run(name):
     """Run one stage; return how many of its checks passed, failed, and were skipped."""
-    # Threads that wait for each other sleep, and leave the cores to the processes beside them.
-    settings = {"OMP_WAIT_POLICY": "PASSIVE", "COURSE_STRICT": str(int(name in STRICT))}
+    settings = CALM | os.environ | {"COURSE_STRICT": str(int(name in STRICT))}
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
         options = [f"--junitxml={report}"] if "pytest" in STAGES[name] else []
         command = [*STAGES[name], *options]
-        code = subprocess.run(command, cwd=ROOT, env=os.environ | settings).returncode
+        code = subprocess.run(command, cwd=ROOT, env=settings).returncode
         if not report.exists():  # of ruff, or of a pytest that could not start
             return int(code == 0), int(code != 0), 0
         suite = ElementTree.parse(report).find("testsuite")

@@ -194,3 +194,11 @@ def test_a_long_token_is_cut_in_the_picture_and_whole_in_the_words():
 def test_bad_input_is_told_by_name(given, error, words):
     with pytest.raises(error, match=words):
         head_explorer(*given)
+
+
+def test_of_weights_that_differ_by_rounding_the_first_is_told():
+    weights = torch.tensor([[[0.5 - 1e-7, 0.5 + 1e-7], [0.5, 0.5]]])
+    explorer = head_explorer(weights)
+    assert "strongest of each token: 1 → 1 0.50, 2 → 1 0.50" in explorer.state
+    explorer.controls["query"].value = "1"
+    assert explorer.state.endswith("1 looks at: 1 0.50, 2 0.50")

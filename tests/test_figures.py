@@ -596,3 +596,17 @@ def test_every_character_becomes_one_that_xml_and_utf_8_take():
 def test_a_logarithmic_axis_keeps_its_powers_of_ten(drawn):
     lines([1, 1000], {"a": [1, 1000]}, xlabel="$", ylabel="$", log=True).figure.canvas.draw()
     assert [text for text, formula in drawn if formula and "10^{2}" in text]
+
+
+# Another CPU rounds otherwise, and must not tell of another entry.
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_of_entries_that_differ_by_rounding_the_first_is_told(sign):
+    tied = np.array([[0.2, 0.9, 0.9 + 1e-6], [0.1, 0.3, 0.3 - 1e-6]])
+    assert "strongest of each row 0→1 0.90, 1→1 0.30" in heatmap(tied).description
+    extreme = "largest" if sign > 0 else "smallest"
+    assert f"{extreme} 0→1" in heatmap(sign * tied, kind="scores").description
+    apart = np.array([[0.2, 0.9, 0.91]])
+    assert "strongest of each row 0→2 0.91" in heatmap(apart).description
+    assert f"{extreme} 0→2" in heatmap(sign * apart, kind="scores").description

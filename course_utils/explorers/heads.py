@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from course_utils.explorers.base import Explorer, Number, cut
-from course_utils.figures import SEQUENTIAL, as_labels
+from course_utils.figures import SEQUENTIAL, as_labels, first_largest
 from course_utils.shapes import expects
 
 EVERY = "every token"
@@ -87,11 +87,11 @@ def head_explorer(weights=None, tokens=None):
         lines.set_alpha(shown.flatten().clip(0, 1))
         lines.set_linewidth(4 * shown.flatten())
         if query == EVERY:
-            strongest = values[head].argmax(axis=-1)
+            strongest = first_largest(values[head])
             told = [_entry(values[head], names, i, j) for i, j in enumerate(strongest)]
             return f"head {head} of {H}; strongest of each token: {', '.join(told)}"
         row.set_y(chosen - 0.5)
-        order = np.argsort(-values[head, chosen], kind="stable")
+        order = np.argsort(-values[head, chosen].round(6), kind="stable")  # ties in their order
         told = [f"{names[j]} {values[head, chosen, j]:.2f}" for j in order]
         told = told[: max(1, int((values[head, chosen] >= FEWEST_TOLD).sum()))]
         return f"head {head} of {H}; {query} looks at: {', '.join(told)}"
