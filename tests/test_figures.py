@@ -46,7 +46,7 @@ TOKENS = {
     "\ud83d lone \udc36": "\\ud83d lone \\udc36",
     "\ufffe\uffff": "\\ufffe\\uffff",
     "x" * 100: None,
-    "$" * 5000: "$" * 99 + "…",
+    "a" + "$" * 5000: "a" + "$" * 98 + "…",
 }
 SEEN = [token if seen is None else seen for token, seen in TOKENS.items()]
 
@@ -579,6 +579,11 @@ def test_a_description_may_be_any_text(shown):
     show(heatmap(WEIGHTS), EVIL)
     assert shown[0][0]["text/plain"] == TOLD
     assert "".join(ET.fromstring(shown[1][0].data).itertext()) == f"Picture: {TOLD}."
+
+
+def test_a_figure_without_a_title_has_none():
+    ax = lines([1], {"a": [1]}, xlabel="x", ylabel="y")
+    assert {each.get_title() for each in (ax, heatmap(WEIGHTS), mask_pattern(np.eye(2)))} == {""}
 
 
 def test_labels_stand_on_one_line_each():
