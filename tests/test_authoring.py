@@ -27,7 +27,7 @@ ANSWER = '''def double(x):
 def solution(tmp_path):
     path = tmp_path / "solution.ipynb"
     cells = [new_markdown_cell("# Double"), new_code_cell(ANSWER), new_code_cell("double(2)")]
-    nbformat.write(new_notebook(cells=cells), path)
+    nbformat.write(new_notebook(cells=cells, metadata={"stray": 1}), path)
     return path
 
 
