@@ -36,9 +36,9 @@ def main():
         python, disk = Path(sys.executable), sys.prefix
     else:
         python, disk = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python"), ROOT
-    announce(python, disk, given.cpu or sys.platform != "linux")
     if not given.here:
         make_environment(python)
+    announce(python, disk, given.cpu or sys.platform != "linux")
     if given.cpu:
         # torch alone comes from there; all else from where pip always looks.
         pip(python, "--no-deps", TORCH, "--index-url", CPU_BUILD)
