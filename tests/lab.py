@@ -18,6 +18,8 @@ ROOT = Path(__file__).parents[1]
 # Headless in containers, and without asking the network for anything.
 CHROMIUM_FLAGS = """--no-sandbox --disable-gpu --disable-quic --no-first-run
     --disable-background-networking --disable-component-update --disable-sync""".split()
+# How long anything may take, in milliseconds: a busy machine is no error.
+PATIENCE = 600_000
 # All cells in the page at once, so that a test finds them; no questions at the start.
 SETTINGS = {
     "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
@@ -77,28 +79,28 @@ def server(folder):
         )
     address = f"http://127.0.0.1:{port}"
     try:
-        for _ in range(240):
+        for _ in range(PATIENCE // 500):
             with contextlib.suppress(OSError):
-                urllib.request.urlopen(f"{address}/api", timeout=1).close()
+                urllib.request.urlopen(f"{address}/api", timeout=10).close()
                 break
             time.sleep(0.5)
         yield address
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(PATIENCE / 1000)
 
 
 def open_notebook(page, address, path):
     """Open a notebook in JupyterLab and wait until its kernel is idle."""
     page.goto(f"{address}/lab/workspaces/test/tree/{path}?reset&token={TOKEN}")
     kernel = "window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel"
-    page.wait_for_function(f"{kernel}?.status === 'idle'", timeout=60_000)
+    page.wait_for_function(f"{kernel}?.status === 'idle'", timeout=PATIENCE)
 
 
-def run_all(page, timeout=180):
+def run_all(page):
     """Run all cells and wait until the last code cell has a number."""
     execute(page, "notebook:run-all-cells")
-    wait_until_run(page, timeout)
+    wait_until_run(page)
 
 
 def save(page):
@@ -114,13 +116,13 @@ def execute(page, command):
     page.evaluate("command => { window.jupyterapp.commands.execute(command) }", command)
 
 
-def wait_until_run(page, timeout=180):
+def wait_until_run(page):
     """Wait until no cell shows the star of a running or waiting cell."""
     page.wait_for_timeout(500)
     page.wait_for_function(
         """() => ![...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')]
                  .some(prompt => prompt.textContent.includes('*'))""",
-        timeout=timeout * 1000,
+        timeout=PATIENCE,
     )
 
 

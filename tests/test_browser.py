@@ -36,6 +36,7 @@ def address(chromium, folder):
 @pytest.fixture
 def page(chromium):
     page = chromium.new_page(viewport={"width": 1300, "height": 1000})
+    page.set_default_timeout(lab.PATIENCE)
     yield page
     page.close()
 
@@ -59,7 +60,7 @@ def test_a_lesson_opens_without_a_change_and_runs_to_its_end(page, address, fold
 
 def test_the_course_opens_on_lesson_00(page, address):
     page.goto(f"{address}/?token={lab.TOKEN}")
-    page.get_by_role("heading", name="00 · Start here: why attention?").wait_for(timeout=60_000)
+    page.get_by_role("heading", name="00 · Start here: why attention?").wait_for()
 
 
 def test_a_key_press_on_a_slider_changes_picture_and_words(page, address):

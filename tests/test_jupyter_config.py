@@ -96,7 +96,7 @@ def address(tmp_path_factory):
 
 
 def get(address, **headers):
-    return urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=20)
+    return urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=600)
 
 
 def test_a_stranger_is_refused_and_the_users_own_token_holds(address):
@@ -111,13 +111,13 @@ def test_no_other_site_may_read_or_write(address):
     browser = urllib.request.build_opener(
         urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
     )
-    browser.open(f"{address}/lab?token={lab.TOKEN}", timeout=20)  # the user logs in
-    browser.open(f"{address}/api/contents", timeout=20)
+    browser.open(f"{address}/lab?token={lab.TOKEN}", timeout=600)  # the user logs in
+    browser.open(f"{address}/api/contents", timeout=600)
     with pytest.raises(urllib.error.HTTPError, match="403"):  # no _xsrf, which only his pages know
-        browser.open(f"{address}/api/contents", data=b'{"type": "file"}', timeout=20)
+        browser.open(f"{address}/api/contents", data=b'{"type": "file"}', timeout=600)
     browser.addheaders = [("Origin", "http://elsewhere.example")]
     with pytest.raises(urllib.error.HTTPError, match="404"):
-        browser.open(f"{address}/api/contents", timeout=20)
+        browser.open(f"{address}/api/contents", timeout=600)
 
 
 def test_only_this_machine_is_listened_to(address):
