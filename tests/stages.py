@@ -13,10 +13,11 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[1]
 PYTHON = [sys.executable, "-m"]
+# One more than there are cores: much of the time is spent in waiting for a kernel or a browser.
+WORKERS = str(min(8, os.cpu_count() + 1))
 # A file is run by one process: its tests share a browser or a result, a notebook's cells a kernel.
 # Files start in their order; by their number of tests, the slow browser would be last and alone.
-PYTEST = [*PYTHON, "pytest", "-n", "logical", "--maxprocesses=8", "--dist", "loadfile"]
-PYTEST += ["--no-loadscope-reorder"]
+PYTEST = [*PYTHON, "pytest", "-n", WORKERS, "--dist", "loadfile", "--no-loadscope-reorder"]
 # The limit is for a kernel that died; a slow machine must not reach it.
 NBVAL = [*PYTEST, "-p", "no:cacheprovider", "--nbval-current-env", "--nbval-cell-timeout=900"]
 STAGES = {

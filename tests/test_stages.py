@@ -1,5 +1,6 @@
 """`make test`: every stage is run, a red one is counted and stops none of the others."""
 
+import os
 import re
 import subprocess
 import sys
@@ -66,7 +67,7 @@ def test_only_the_exercises_are_strict(monkeypatch):
 
 
 def test_style_code_and_all_notebooks_are_stages():
-    parallel = "pytest -n logical --maxprocesses=8 --dist loadfile --no-loadscope-reorder"
+    parallel = f"pytest -n {min(8, os.cpu_count() + 1)} --dist loadfile --no-loadscope-reorder"
     nbval = f"{parallel} -p no:cacheprovider --nbval-current-env --nbval-cell-timeout=900"
     assert {name: " ".join(command[2:]) for name, command in stages.STAGES.items()} == {
         "style": "ruff check .",
