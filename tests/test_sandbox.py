@@ -11,7 +11,6 @@ import getpass
 import locale
 import logging
 import math
-import multiprocessing
 import os
 import pdb
 import random
@@ -21,7 +20,6 @@ import sys
 import textwrap
 import threading
 import time
-import types
 import warnings
 from pathlib import Path
 
@@ -155,9 +153,8 @@ class Scripted:
 
     ident = None
 
-    def __init__(self, monkeypatch, share, end):
+    def __init__(self, share, end):
         self.now, self.share, self.end = 0.0, share, end
-        monkeypatch.setattr(sandbox, "time", types.SimpleNamespace(monotonic=lambda: self.now))
 
     def join(self, seconds):
         self.now += seconds
@@ -181,8 +178,8 @@ class Scripted:
         (0.001, math.inf, "waits"),  # looks again and again whether it may go on
     ],
 )
-def test_a_busy_machine_is_told_from_a_loop_and_from_waiting(monkeypatch, share, end, mistake):
-    answer = Scripted(monkeypatch, share, end)
+def test_a_busy_machine_is_told_from_a_loop_and_from_waiting(share, end, mistake):
+    answer = Scripted(share, end)
     found = sandbox._wait(answer, 5.0)
     assert (found and found[0]) == mistake
     assert answer.now < 200
@@ -466,12 +463,20 @@ def test_an_answer_may_end_its_own_children():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows cannot fork")
 def test_a_child_of_an_answer_may_end():
     def answer():
-        child = multiprocessing.get_context("fork").Process(target=abs, args=(-1,))
-        child.start()
-        child.join()
-        return child.exitcode
+        child = os.fork()
+        if not child:
+            try:
+                os._exit(7)
+            finally:
+                os.kill(os.getpid(), 9)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
-    assert sandbox.call(answer).value == 0
+    assert sandbox.call(answer).value == 7
+
+
+def test_a_name_that_was_replaced_before_is_refused_as_well(monkeypatch):
+    monkeypatch.setattr(getpass, "getpass", lambda: "as a kernel has it")
+    assert refusal(lambda: getpass.getpass())[1] == "asks for input"
 
 
 @pytest.mark.parametrize("limit", [50, 10**9])
@@ -696,7 +701,6 @@ CHANGES = {
     **{
         f"{holder.__name__}.{name}": replace(holder, name)
         for holder, name in [
-            *((builtins, name) for name in ("print", "len", "isinstance", "next", "max", "zip")),
             (math, "sqrt"),
             (os, "getcwd"),
             (random, "random"),
@@ -718,6 +722,29 @@ def test_what_an_answer_changes_is_put_back(what):
     assert run.error is None and run.value != before  # it did change
     assert read() == before
     assert check(RIGHT).status == "correct"
+
+
+@pytest.mark.parametrize("ends", [True, False])
+@pytest.mark.parametrize("name", ["print", "len", "isinstance", "next", "max", "range", "vars"])
+def test_functions_of_python_that_an_answer_replaces_are_put_back(name, ends):
+    def replaces():
+        setattr(builtins, name, None)
+        if not ends:
+            loops()
+
+    before = vars(builtins).copy()
+    run = sandbox.call(replaces, seconds=0.1)
+    assert run.error.args[1] in ("runs for ever", "changes Python") if run.error else ends
+    assert vars(builtins) == before
+    assert check(RIGHT).status == "correct"
+
+
+def test_waiting_that_fails_because_of_the_answer_is_told_as_its_fault():
+    def replaces():
+        builtins.max = None  # joining a thread needs it
+        loops()
+
+    assert refusal(replaces)[:2] == ("wrong", "changes Python")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows removes no folder that is in use")

@@ -26,7 +26,7 @@ from IPython import get_ipython
 from course_utils.checks.settings import RANDOM, SETTINGS, kept
 
 SECONDS = 5.0  # of computing, for one call; the checks' own inputs take milliseconds
-PATIENCE = 30.0  # seconds by the clock, for what waits
+PATIENCE = 30.0  # seconds, for what waits
 BUSIEST = 20  # a machine so busy that an answer computes one second in so many is no reason to stop
 TICK = 0.05  # seconds between two looks at a thread
 STOPS = 100  # times that a thread is asked to end
@@ -36,6 +36,7 @@ ASKS = "asks for input", "it asks for input; all that it needs to know is in its
 DEBUGS = "starts a debugger", "it starts a debugger; take that line out before you check"
 THREADS = "leaves a thread", "a thread that it started still runs; wait for its end with join()"
 NESTED = "checks itself", "check is called inside the function; call it below, not indented"
+REPLACES = "changes Python", "it replaces functions of Python itself; choose names of your own"
 RESTART = "restart the kernel (in the menu: Kernel, Restart)"
 BLOCKED = f"an earlier answer still runs and could not be stopped; {RESTART}"
 
@@ -94,8 +95,7 @@ def call(function, *args, seconds=None):
         with _streams_dropped() as sink, warnings.catch_warnings(), kept(SETTINGS):
             try:
                 with _doors_shut():
-                    answer.start()
-                    refusal = _wait(answer, SECONDS if seconds is None else seconds)
+                    refusal = _try(answer, SECONDS if seconds is None else seconds)
             finally:  # also when the learner presses stop while we wait
                 _stop()
         run = answer.outcome
@@ -132,7 +132,6 @@ class _Answer(threading.Thread):
         super().__init__(daemon=True)  # one that never ends must not keep Python from ending
         self.function, self.args, self.outcome = function, args, Run()
         self.clock = float  # 0.0 until it begins
-        self.builtins = dict(vars(builtins))
 
     def run(self):
         try:
@@ -142,8 +141,6 @@ class _Answer(threading.Thread):
             self.outcome.error = Refused("wrong", *LEAVES)
         except BaseException as error:
             self.outcome.error = error
-        finally:
-            vars(builtins).update(self.builtins)  # at once: whoever waits needs them as well
 
 
 def _clock():
@@ -158,11 +155,24 @@ def _clock():
     return lambda: read() - begun
 
 
+def _try(answer, seconds):
+    """Start the answer and wait until it has ended; return why it is refused, if it is."""
+    names = builtins.__dict__.copy()
+    try:
+        answer.start()
+        return _wait(answer, seconds)
+    except Exception:  # not the answer's: waiting itself fails if max() or the like is replaced
+        return REPLACES
+    finally:
+        builtins.__dict__.update(names)
+
+
 def _wait(answer, seconds):
     """Wait until the answer has ended; return why it is refused, if that takes too long."""
-    begun, computed, last = time.monotonic(), 0.0, 0.0
+    waited = computed = last = 0.0
     answer.join(TICK)
     while answer.is_alive():
+        waited += TICK  # not by the clock, which goes on while a laptop sleeps
         with contextlib.suppress(OSError):  # it ends just now, and its clock with it
             now = answer.clock()
             share = 0.1 if _imports(answer) else 1  # an import is hardly the answer's own work
@@ -171,7 +181,7 @@ def _wait(answer, seconds):
         if computed > seconds:
             hint = f"still computing after {seconds:g} seconds; is there a loop without end?"
             return "runs for ever", hint + " (or a slow machine: run it again)"
-        if time.monotonic() - begun > PATIENCE + BUSIEST * last:
+        if waited > PATIENCE + BUSIEST * last:
             hint = f"still waiting after {PATIENCE:g} seconds; is there a sleep() or a lock?"
             return "waits", hint + " (or a very busy machine: run it again)"
         answer.join(TICK)

@@ -1,6 +1,5 @@
 """What is global in Python and its libraries: how to read it, and how to put it back."""
 
-import builtins
 import contextlib
 import gc
 import locale
@@ -81,7 +80,7 @@ RANDOM = [
     (random.getstate, random.setstate),
 ]
 SETTINGS = [
-    *(_entries(vars(each)) for each in (builtins, math, os, random, time, np, torch, F)),
+    *(_entries(vars(each)) for each in (math, os, random, time, np, torch, F)),
     (lambda: dict(os.environ), _set_environment),
     (os.getcwd, os.chdir),
     (lambda: sys.path[:], lambda paths: sys.path.__setitem__(slice(None), paths)),
