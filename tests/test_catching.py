@@ -58,6 +58,7 @@ def test_a_good_test_is_told_so():
             r"for .*built in. it raises AttributeError: .* no attr",
         ),
         (returns, "returns a verdict", "return nothing"),
+        (lambda f: False, "returns a verdict", "return nothing"),
         (lambda f: None, "lets broken code through", "catches 0 of 2.* negated; constant$"),
     ],
 )

@@ -50,7 +50,12 @@ def test_wrong_answers_lie_ten_times_as_far_off_as_rounding_may(monkeypatch):
     [
         (torch.zeros(2, 3), torch.zeros(3, 2), "expected shape (L, S) = (3, 2), got (2, 3)"),
         (torch.zeros(1, 2, 3), torch.zeros(1, 3, 2), "expected shape (..., L, S) = (1, 3, 2)"),
-        (torch.tensor([[1.0, 2]]), torch.tensor([[1.0, 3]]), "expected 3 at [0, 1], got 2"),
+        (torch.ones(2, 3, dtype=torch.long), torch.ones(3, 2), "expected shape (L, S) = (3, 2)"),
+        (
+            torch.ones(1, 3),
+            torch.tensor([[1.0, 3, 1]]),
+            "3 at [0, 1], got 1; 1 of 3 entries differ",
+        ),
         (torch.zeros(2, 2), torch.eye(2), "expected 1 at [0, 0], got 0; 2 of 4 entries differ"),
         (torch.ones(1, 1, dtype=torch.long), torch.ones(1, 1), "floating point entries, got"),
         (torch.ones(1, 1) * 1j, torch.ones(1, 1, dtype=torch.long), "expected integer entries"),
@@ -59,6 +64,7 @@ def test_wrong_answers_lie_ten_times_as_far_off_as_rounding_may(monkeypatch):
         (torch.zeros(1), torch.tensor(0.0), "expected shape"),
         ((1, 2, 3), (torch.zeros(1), torch.zeros(1)), "expected a tuple of 2 tensors"),
         ((torch.zeros(1), torch.ones(1)), (torch.zeros(1),) * 2, "item 1 of the tuple: expected 0"),
+        ((torch.ones(2), torch.ones(2)), (torch.ones(2), torch.ones(3)), "shape (S) = (3,), got"),
         ("ab", (torch.zeros(1), torch.zeros(1)), "expected a tuple of 2 tensors, got a str"),
         (None, 3.0, "expected a number, got None (is a `return` missing?)"),
         (None, torch.ones(1), "expected a torch.Tensor, got None (is a `return` missing?)"),
@@ -95,13 +101,23 @@ def test_infinities_and_nan_are_equal_to_themselves_alone(got, expected):
 
 
 @pytest.mark.parametrize("dtype", compare.TOLERANCE)
-@pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("size", [1e-3, 1.0, -1.0, 1e3])
 def test_rounding_is_no_difference_and_anything_larger_is(dtype, size):
     one = (torch.linspace(0.5, 1, 9, dtype=torch.float64) * size).to(dtype)
     tolerance = compare.TOLERANCE[dtype]
-    assert difference(one.double() + 0.9 * tolerance * one.max(), one) is None
-    assert difference(one.double() + 1.1 * tolerance * one.max(), one)
-    assert difference(one.double() - 1.1 * tolerance * one.max(), one)
+    assert difference(one.double() + 0.9 * tolerance * one.abs().max(), one) is None
+    assert difference(one.double() + 1.1 * tolerance * one.abs().max(), one)
+    assert difference(one.double() - 1.1 * tolerance * one.abs().max(), one)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_four_sums_of_64_terms_pass_also_if_calculated_in_float32(dtype):
+    rng = torch.Generator().manual_seed(0)
+    x = torch.randn(64, 64, generator=rng, dtype=torch.float64) / 8
+    right = x @ x @ x @ x @ x
+    got = rough(lambda x: x @ x @ x @ x @ x)(x.float())
+    assert (got - right).abs().max() > 1e-6
+    assert difference(got.to(dtype), right.to(dtype)) is None
 
 
 def test_the_coarser_of_two_formats_counts():
@@ -174,4 +190,5 @@ def test_what_cannot_be_read_is_told_so(unreadable):
 
 def test_reading_takes_tensors_alone():
     assert read(torch.tensor([1, 2])).tolist() == [1.0, 2.0]
+    assert not read(torch.ones(2, requires_grad=True)).requires_grad
     assert [read(each) for each in (None, 3, "x", [1.0], np.ones(2))] == [None] * 5

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import random
+import re
 import warnings
 
 import numpy as np
@@ -87,12 +88,13 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("kind, words", FAULTS.values(), ids=FAULTS)
-def test_a_fault_of_the_check_is_not_told_as_the_answers(exercise, kind, words, tmp_path):
-    exercise(**kind)
+def test_a_fault_of_the_check_is_not_told_as_the_answers(exercise, kind, words):
+    exercise(**kind).mistakes.clear()  # which might show the fault as well
     verdict = check(lambda x: 3 * x, "double")
     assert verdict.status == "not checked" and verdict.mistake is None
     assert verdict.message.startswith("⚠️ 9.9 double: this check is broken and cannot judge your")
     assert words in verdict.message and "\n" not in verdict.message
+    assert re.search(r"\((engine|sandbox)\.py:\d+, Python", verdict.message)  # no file of others
 
 
 @pytest.mark.parametrize("mistake", [typo, by_zero, lambda x: None.shape, lambda x: {}[x]])
@@ -380,6 +382,16 @@ def test_a_seed_is_seen_whatever_the_notebook_has_seeded(exercise, seed):
     assert check(seeds, "double").mistake == "changes the random state"
 
 
+def test_a_seed_in_one_case_is_enough(exercise):
+    def seeds_once(x):
+        if len(x) == 2:
+            torch.manual_seed(1)
+        return 2 * x
+
+    exercise()
+    assert check(seeds_once, "double").mistake == "changes the random state"
+
+
 def test_usual_settings_give_the_same_random_numbers_each_time():
     drawn = set()
     for _ in range(2):
@@ -545,6 +557,18 @@ def test_the_first_probe_that_differs_is_told_after_one_that_is_right(exercise):
     assert verdict.got.tolist() == [[21.0] * 3] and verdict.expected.tolist() == [[6.0] * 3]
 
 
+def test_only_what_has_the_expected_shape_is_pictured(exercise):
+    exercise()
+    assert check(lambda x: 2 * x[:, :1], "double").got is None
+    assert check(lambda x: 2 * x > 0, "double").got is not None
+    assert check(lambda x: (2 * x).to("meta"), "double").got is None
+
+
+def test_of_mistakes_with_the_same_results_the_first_is_told(exercise):
+    exercise().mistake("that is the square, too")(lambda x: x**2)
+    assert check(lambda x: x * x, "double").message.endswith("that is the square")
+
+
 def test_errors_alone_name_a_mistake_by_their_words(exercise):
     made = exercise()
 
@@ -581,3 +605,5 @@ def test_errors_and_results_name_a_mistake_whatever_the_words(exercise):
     made.mistake("it fails")(fails_on_the_first)
     assert check(fails_in_other_words, "double").mistake == "fails on the first"
     assert check(fails_otherwise, "double").mistake is None
+    verdict = check(lambda x: x, "double")  # it does not fail where the mistake does
+    assert (verdict.status, verdict.mistake) == ("wrong", None)

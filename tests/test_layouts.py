@@ -126,7 +126,7 @@ def in_a_list(items):
         ({"W_q": (6, 6), "W_o": (6, 6)}, "found (6, 6) × 2, 72 entries; too few"),
         (named((6, 6)) | {"W_q": (6, 3)}, "W_o too, wide enough for all heads"),
         (named((6, 6)) | {"W_q": (4, 9)}, "each head needs all d_model = 6 columns: project first"),
-        ({"q": nn.Linear(3, 3), "o": (6, 6)}, "found (6, 6), (3, 3), 45 entries; each head needs"),
+        ({"q": nn.Linear(2, 2), "o": (6, 6)}, "found (6, 6), (2, 2), 40 entries; each head needs"),
         ({"inner": in_a_list([nn.Linear(6, 6)])}, "use nn.ModuleList, nn.ParameterList"),
         ({"inner": in_a_list(["x", nn.Parameter(torch.ones(6))])}, "use nn.ModuleList"),
         ({"inner": in_a_list(["x"])}, "too few"),
@@ -137,14 +137,28 @@ def test_parameters_that_do_not_fit_are_told_why(parameters, words):
     assert words in misfit(**parameters)
 
 
+def test_a_linear_layer_is_not_read_the_other_way_round():
+    heads = {name: each[:1] for name, each in HEADS.items()}
+    right = {name: nn.Linear(6, 3) for name in HEADS} | {"W_o": nn.Linear(3, 6)}
+    assert list(readings(layer(**right), heads)) == [True]
+    assert list(readings(layer(**right | {"W_k": nn.Linear(3, 6)}), heads)) == [False]
+    assert list(readings(layer(**right | {"W_o": nn.Linear(6, 3)}), heads)) == [False]
+
+
+def test_the_innermost_name_tells_the_role():
+    inner = layer(**{name: nn.Linear(6, 6) for name in HEADS})
+    assert list(readings(layer(value=inner), HEADS)) == [True]
+
+
 def test_parameters_that_do_not_fit_are_told_for_one_head():
     heads = {name: each[:1] for name, each in HEADS.items()}
-    for width, words in [
-        (5, "too many: one is wider than it should be"),
-        (2, "W_o too, wide enough"),
+    for parameters, words in [
+        (named((6, 5), (5, 6)), "too many: one is wider than it should be"),
+        (named((6, 2), (2, 6)), "W_o too, wide enough"),
+        (named((6, 3), (3, 3)), "W_o too, wide enough"),
     ]:
         with pytest.raises(Complaint) as raised:
-            layer_outputs(layer(**named((6, width), (width, 6))), heads)
+            layer_outputs(layer(**parameters), heads)
         assert raised.value.hint.endswith(words)
         assert "W_q (3, 6), W_k (3, 6), W_v (3, 6), W_o (6, 3) as nn.Linear" in raised.value.hint
 

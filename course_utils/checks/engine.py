@@ -395,7 +395,6 @@ def _first_difference(exercise, runs):
             if matrices and got is not None and got.shape == expected.shape:
                 return found + given, got, expected.detach()
             return (found + given,)
-    raise AssertionError("an answer without a difference is right")
 
 
 def _show_difference(got, expected):

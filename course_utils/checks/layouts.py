@@ -138,15 +138,14 @@ class _Matrix:
         width : int
             d_model.
         turned : bool
-            Whether bare parameters are (out, in), too.
+            Whether bare parameters are (out, in) as well.
         inward : bool
             Whether d_model comes in, as to W_q, or goes out, as from W_o.
         """
         axes = [axis for axis, size in enumerate(self.data.shape) if size == width]
         if self.linear:
-            axes = [axis for axis in axes if axis == inward]
-        last = inward == (self.linear or turned)
-        return self.data.movedim(axes[-1 if last else 0], -1) if axes else None
+            axes = [axis for axis in axes if axis == inward]  # 0 is out, 1 in
+        return self.data.movedim(axes[-1 if inward == turned else 0], -1) if axes else None
 
 
 def _matrices(module, width):
@@ -156,7 +155,7 @@ def _matrices(module, width):
         owner, _, leaf = name.rpartition(".")
         if nn.parameter.is_lazy(parameter):  # still, for nothing uses it
             continue
-        linear = isinstance(module.get_submodule(owner), nn.Linear | nn.Conv1d)
+        linear = isinstance(module.get_submodule(owner), nn.Linear)
         # As much as a bias for all of q, k and v; a matrix may be called b as well
         bias = re.search("^b|_b$|bias", leaf.lower()) and parameter.numel() <= 3 * width
         if bias or parameter.ndim < 2 or not linear and parameter.numel() <= width:
@@ -165,8 +164,7 @@ def _matrices(module, width):
             continue
         told = [_role(part) for part in (owner if linear else name).split(".")]
         role = next((each for each in reversed(told) if each), None)
-        data = parameter.data.flatten(1) if linear else parameter.data  # Conv1d's: (out, in, 1)
-        found.append(_Matrix(role, linear, data))
+        found.append(_Matrix(role, linear, parameter.data))
     return found
 
 
