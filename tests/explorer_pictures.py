@@ -20,6 +20,13 @@ def pixels(explorer):
     return np.asarray(Image.open(io.BytesIO(explorer.image.value)).convert("RGB"), dtype=int)
 
 
+def pixel(explorer, ax, x, y):
+    """Return the colour of the picture at a place in the numbers of an Axes."""
+    across, up = ax.transData.transform((x, y))
+    picture = pixels(explorer)
+    return tuple(picture[int(len(picture) - up), int(across)])
+
+
 def drawn_anew(explorer):
     """Return the pixels of the whole figure, still and moving parts, drawn from nothing."""
     figure = explorer._canvas.figure

@@ -76,8 +76,8 @@ def test_the_longest_arrow_fits_in_every_direction(explorer):
     (ax,) = axes(explorer)
     assert ax.get_xlim() == ax.get_ylim() == (-3.2, 3.2) and ax.get_aspect() == 1
     angle, length = explorer.controls["angle"].slider, explorer.controls["length"].slider
-    assert (angle.min, angle.max, angle.step) == (-180, 180, 5)
-    assert (length.min, length.max, length.step) == (0, 3, 0.1)
+    assert (angle.value, angle.min, angle.max, angle.step) == (60, -180, 180, 5)
+    assert (length.value, length.min, length.max, length.step) == (1.5, 0, 3, 0.1)
     assert headings(ax) == ("", "", "")
 
 
@@ -99,6 +99,7 @@ def test_a_number_is_a_named_box_and_a_slider_of_one_range_that_move_each_other(
         number = Number("width", 4, 2, 8, step)
         assert number.children == (number.box, number.slider)
         assert number.box.description == "width" and not number.slider.readout
+        assert number.box.style.description_width == "initial"  # as wide as the name
         for part in number.children:
             assert (part.value, part.min, part.max, part.step) == (4, 2, 8, step)
         number.slider.value = 6

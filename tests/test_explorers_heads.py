@@ -64,6 +64,8 @@ def test_the_chosen_head_alone_is_framed_all_round(head):
         assert limits(frame) == (-0.5, 4.5, -0.5, 4.5) and not frame.get_fill()
         assert sorted(ax.get_xlim()) == sorted(ax.get_ylim()) == [-0.5, 4.5]
         assert same_color(frame.get_edgecolor(), "C3") and frame.get_linewidth() == 5
+        (image,) = ax.images
+        assert frame.zorder > image.zorder
 
 
 @pytest.mark.parametrize("head, query", [(0, EVERY), (1, NAMES[3]), (2, NAMES[0])])
@@ -78,6 +80,7 @@ def test_the_matrix_is_the_chosen_head_with_the_chosen_token_framed(head, query)
         i = NAMES.index(query)
         assert limits(row) == (-0.5, 4.5, i - 0.5, i + 0.5) and not row.get_fill()
         assert same_color(row.get_edgecolor(), "C3") and row.get_linewidth() == 2
+        assert row.zorder > image.zorder
     assert headings(matrix) == ("", "keys", "queries")
     assert ticks(matrix.xaxis) == ticks(matrix.yaxis) == dict(enumerate(TOKENS))
 
@@ -157,7 +160,8 @@ def test_the_six_heads_written_by_hand_follow_their_rules():
 
 def test_every_head_and_every_token_can_be_chosen():
     controls = head_explorer(WEIGHTS, TOKENS).controls
-    assert (controls["head"].slider.min, controls["head"].slider.max) == (0, 2)
+    head = controls["head"].slider
+    assert (head.value, head.min, head.max) == (0, 0, 2)
     assert controls["query"].options == (EVERY, *NAMES) and controls["query"].value == EVERY
 
 

@@ -9,7 +9,7 @@ import torch
 from matplotlib.colors import same_color
 
 from course_utils.explorers import mask_explorer
-from explorer_pictures import across, axes, headings, limits, pixels, set_controls, ticks
+from explorer_pictures import across, axes, headings, limits, pixel, pixels, set_controls, ticks
 
 N = 8
 OFF = {"causal": False, "window": 0, "prefix": 0, "padding": 0, "side": "end", "documents": 1}
@@ -51,6 +51,7 @@ def marked(ax):
         assert (left, right) == (-0.5, N - 0.5)
         assert row - 0.5 < top < row - 0.4 and row + 0.4 < bottom < row + 0.5
         assert same_color(mark.get_facecolor(), "mistyrose") and mark.get_hatch() == "//"
+        assert same_color(mark.get_edgecolor(), "C3")
         rows += [row] * mark.get_visible()
     return rows
 
@@ -108,10 +109,9 @@ def test_what_is_allowed_is_light_in_the_picture():
     explorer = explorer_with(window=2, documents=2, prefix=3)
     mask = ((i < 4) == (j < 4)) & (i - j < 2) & (j <= i)
     pattern = axes(explorer)[0]
-    x, y = pattern.transData.transform(np.stack([j, i], axis=-1).reshape(-1, 2)).T.round()
-    picture = pixels(explorer)
-    cells = picture[len(picture) - y.astype(int), x.astype(int)].reshape(N, N, 3)
-    assert (cells[mask].mean(axis=-1) > 150).all() and (cells[~mask].mean(axis=-1) < 60).all()
+    for query, key in np.ndindex(N, N):
+        brightness = np.mean(pixel(explorer, pattern, key, query))
+        assert brightness > 150 if mask[query, key] else brightness < 60
 
 
 def test_both_pictures_say_what_they_show_and_weights_have_a_scale():
@@ -133,6 +133,8 @@ def test_both_pictures_say_what_they_show_and_weights_have_a_scale():
 
 def test_every_number_has_its_range_and_every_list_its_words():
     controls = mask_explorer().controls
+    starts = {name: control.value for name, control in controls.items()}
+    assert starts == OFF | {"causal": True, "padding": 2}
     ranges = {n: (c.slider.min, c.slider.max) for n, c in controls.items() if hasattr(c, "slider")}
     of_all = (0, N)
     assert ranges == {"window": of_all, "prefix": of_all, "padding": of_all, "documents": (1, 4)}

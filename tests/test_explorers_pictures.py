@@ -2,11 +2,13 @@
 
 import functools
 import html
+import itertools
 import re
 import warnings
 
 import pytest
 import torch
+from matplotlib.transforms import Bbox
 
 from course_utils.attention import attention
 from course_utils.explorers import (
@@ -20,7 +22,7 @@ from course_utils.explorers import (
     training_explorer,
     views_explorer,
 )
-from explorer_pictures import drawn_anew, pixels, set_controls
+from explorer_pictures import axes, drawn_anew, pixels, set_controls
 
 
 def trained():
@@ -137,10 +139,23 @@ def values(control):
 
 
 def is_inside(explorer):
-    """Say whether nothing, and no letter, reaches over the edge of the picture."""
+    """Say whether each Axes and all that is written around it lie within the picture."""
     figure = explorer._canvas.figure
     needed = figure.get_tightbbox(explorer._canvas.get_renderer())  # inches
     return (needed.min >= 0).all() and (needed.max <= figure.get_size_inches()).all()
+
+
+@every_explorer
+def test_no_two_axes_stand_in_each_others_way(case):
+    explorer, home, _ = explorer_of(case)
+    renderer = set_controls(explorer, **home)._canvas.get_renderer()
+    taken = [ax.get_tightbbox(renderer) for ax in axes(explorer)]
+    for one, other in itertools.combinations(taken, 2):
+        both = Bbox.intersection(one, other)
+        assert both is None or min(both.width, both.height) < 4  # pixels: the room above a letter
+    for ax in axes(explorer):
+        if ax.images or ax.patches or ax.lines:  # no scale of colours
+            assert min(ax.bbox.width, ax.bbox.height) > 40  # pixels: it can be read
 
 
 @every_explorer

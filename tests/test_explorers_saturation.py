@@ -36,6 +36,7 @@ def bars(explorer):
         assert bottom == 0 and left < j < right and left + right == pytest.approx(2 * j)
         assert limits(other) == (left, right, 0, 1)
         assert same_color(other.get_facecolor(), "mistyrose") and other.get_hatch() == "//"
+        assert same_color(other.get_edgecolor(), "C3")
         x, y = text.get_position()
         assert x == j and 0 < y - (1 if other.get_visible() else top) < 0.05
         assert (text.get_ha(), text.get_va()) == ("center", "bottom")
@@ -158,8 +159,14 @@ def test_the_jacobian_stands_right_of_the_bars_with_names_and_a_scale_of_its_own
 def test_controls_have_the_ranges_and_choices_of_the_lesson():
     controls = scaling_explorer().controls
     d_k = controls["d_k"].slider
-    assert (d_k.min, d_k.max, d_k.step) == (4, 512, 4) and controls["scaled"].value is False
+    assert (d_k.value, d_k.min, d_k.max, d_k.step) == (4, 4, 512, 4)
+    assert controls["scaled"].value is False
     controls = saturation_explorer().controls
+    starts = {name: control.value for name, control in controls.items() if "logit" not in name}
+    assert starts == {"temperature": 1, "d_k": 64, "scaled": True} | {
+        "dtype": "float32",
+        "method": "stable",
+    }
     for j in range(1, 6):
         logit = controls[f"logit_{j}"]
         assert (logit.slider.min, logit.slider.max, logit.slider.step) == (-100, 100, 0.5)

@@ -71,6 +71,7 @@ def test_the_frame_is_round_the_head_and_the_mark_round_the_pair(layer, head, qu
     for outline in (frame, mark):
         assert same_color(outline.get_edgecolor(), "C3") and not outline.get_fill()
         assert outline.get_linewidth() == 3 and not outline.get_clip_on()
+        assert outline.zorder > image.zorder
     np.testing.assert_allclose(image.get_array(), weights[layer, head].sqrt(), rtol=1e-6)
     assert image.get_clim() == (0, 1) and image.get_cmap().name == "cividis"
     assert image.get_extent() == [-0.5, 3.5, 3.5, -0.5]
@@ -101,7 +102,8 @@ def test_every_control_is_a_slider_over_all_there_is(explorer):
         assert isinstance(control, Number), (
             name
         )  # a dropdown does not hear arrow keys in JupyterLab
-        assert (control.slider.min, control.slider.max) == (0, sizes[name] - 1)
+        slider = control.slider
+        assert (slider.value, slider.min, slider.max) == (0, 0, sizes[name] - 1)
 
 
 def test_it_takes_another_models_data():
