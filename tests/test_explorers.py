@@ -100,6 +100,8 @@ def test_a_number_is_a_named_box_and_a_slider_of_one_range_that_move_each_other(
         assert number.children == (number.box, number.slider)
         assert number.box.description == "width" and not number.slider.readout
         assert number.box.style.description_width == "initial"  # as wide as the name
+        em = float(number.box.layout.width.removesuffix("em"))  # twice the width of a letter
+        assert em > len("width") / 2 + 5  # room for the number
         for part in number.children:
             assert (part.value, part.min, part.max, part.step) == (4, 2, 8, step)
         number.slider.value = 6

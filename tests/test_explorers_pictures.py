@@ -199,5 +199,6 @@ def test_a_token_may_be_any_text(token):
         by_pair = set_controls(views_explorer(tokens, q, q, weights), query=3, key=1)
     by_head.controls["query"].value = by_head.controls["query"].options[2]
     assert is_inside(by_head) and is_inside(by_pair)
+    assert by_head.words.value == f'<p role="status">{html.escape(by_head.state)}</p>'
     for sent in (by_head.state, *by_head.controls["query"].options, *seen(by_pair)[1:]):
         assert sent.encode() and not re.search(r"[\x00-\x1f\x7f-\x9f]", sent)

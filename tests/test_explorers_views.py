@@ -39,6 +39,12 @@ def test_words_and_details_tell_the_pair_of_the_head(explorer, layer, head, quer
     assert f"the largest is {TOKENS[query]}→{TOKENS[strongest]}" in explorer.state
 
 
+def test_the_mosaic_has_a_pixel_for_each_weight_at_least(explorer):
+    mosaic = axes(explorer)[0]
+    rows, columns = mosaic.images[0].get_array().shape
+    assert mosaic.bbox.width > columns and mosaic.bbox.height > rows
+
+
 def test_the_mosaic_shows_each_head_at_its_layer_and_number():
     tokens, q, k, weights = another_model()
     mosaic = axes(views_explorer(tokens, q, k, weights))[0]
