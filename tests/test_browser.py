@@ -8,6 +8,7 @@ import nbformat
 import pytest
 
 import lab
+from course_utils import explorers
 
 LESSONS = sorted(path.stem for path in (lab.ROOT / "notebooks").glob("*.ipynb"))
 
@@ -49,13 +50,33 @@ def open_and_save(page, address, folder, path):
 
 
 @pytest.mark.parametrize("lesson", LESSONS)
-def test_a_lesson_opens_without_a_change_and_runs_to_its_end(page, address, folder, lesson):
+def test_opening_a_lesson_changes_nothing(page, address, folder, lesson):
     open_and_save(page, address, folder, f"notebooks/{lesson}.ipynb")
+
+
+# A cell each. The training is a short one, which adds to its picture while the cell runs.
+TRAINING = """import torch
+from IPython.display import display
+live = explorers.training_explorer([1, 2, 1, 2], num_layers=1, num_heads=1, steps=20, every=10)
+display(live)
+for step in range(21):
+    live.add(2 - step / 20, lambda: torch.eye(4).expand(1, 1, 4, 4))"""
+OPENED = [name for name in explorers.__all__ if name.endswith("_explorer")]
+EXPLORERS = {name: f"explorers.{name}()" for name in OPENED} | {"training_explorer": TRAINING}
+
+
+def test_every_explorer_is_alive(page, address, folder):
+    cells = ["from course_utils import explorers", *EXPLORERS.values()]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(each) for each in cells])
+    notebook.metadata.kernelspec = {"name": "python3", "display_name": "python3"}
+    nbformat.write(notebook, folder / "course" / "explorers.ipynb")
+    lab.open_notebook(page, address, "explorers.ipynb")
     lab.run_all(page)
     assert lab.errors(page) == []
-    # The explorer is live, and none of its widgets failed in the browser.
-    assert page.get_by_role("slider").count() > 0
+    assert page.locator(".jp-OutputArea-output img.widget-image").count() == len(EXPLORERS)
+    assert page.get_by_role("slider").count() >= len(EXPLORERS)
     assert page.locator(".jupyter-widgets-error-widget").count() == 0
+    page.get_by_role("status").filter(has_text="step 20").wait_for()  # what the training added
 
 
 def test_the_course_opens_on_lesson_00(page, address):
@@ -63,9 +84,10 @@ def test_the_course_opens_on_lesson_00(page, address):
     page.get_by_role("heading", name="00 · Start here: why attention?").wait_for()
 
 
-def test_a_key_press_on_a_slider_changes_picture_and_words(page, address):
+def test_a_lesson_runs_to_its_end_and_a_key_press_moves_picture_and_words(page, address):
     lab.open_notebook(page, address, "notebooks/01_dot_product_similarity.ipynb")
     lab.run_all(page)
+    assert lab.errors(page) == []
     picture = page.locator("img.widget-image")
     words = page.get_by_role("status").filter(has_text="dot product")
     before = picture.get_attribute("src"), words.inner_text()
