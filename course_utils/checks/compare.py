@@ -1,5 +1,6 @@
 """Compare an answer with what was expected, and say in words where they first differ."""
 
+import math
 import numbers
 
 import torch
@@ -76,18 +77,66 @@ def _first_difference(near, exact, tolerance, names):
     if near.shape != exact.shape:
         free = ["..."] if exact.ndim > len(names) > 0 else []
         named = f"({', '.join(free + names)}) = " if names else ""
-        return f"expected shape {named}{tuple(exact.shape)}, got {tuple(near.shape)}"
-    scale = exact[exact.isfinite()].abs().max().item() if exact.isfinite().any() else 1.0
-    allowed = tolerance * max(scale, SMALLEST_SCALE)
-    close = torch.isclose(near, exact, rtol=0, atol=allowed, equal_nan=True)
+        shapes = f"expected shape {named}{tuple(exact.shape)}, got {tuple(near.shape)}"
+        return shapes + _in_another_shape(near, exact, tolerance)
+    close = _close(near, exact, tolerance)
     if close.all():
         return None
     first = tuple((~close).nonzero()[0].tolist())
     where = f" at {list(first)}" if first else ""
     if near[first].isnan():
         return f"NaN{where}, where {_short(exact[first])} was expected"
+    wanted, came = _apart(exact[first].item(), near[first].item())
     wrong = f"; {int((~close).sum())} of {near.numel()} entries differ" if first else ""
-    return f"expected {_short(exact[first])}{where}, got {_short(near[first])}{wrong}"
+    return f"expected {wanted}{where}, got {came}{wrong}{_pattern(near, exact, tolerance)}"
+
+
+def _close(near, exact, tolerance):
+    """Return which entries are as good as expected."""
+    scale = exact[exact.isfinite()].abs().max().item() if exact.isfinite().any() else 1.0
+    allowed = tolerance * max(scale, SMALLEST_SCALE)
+    return torch.isclose(near, exact, rtol=0, atol=allowed, equal_nan=True)
+
+
+def _in_another_shape(near, exact, tolerance):
+    """Say if the right numbers stand in another shape."""
+    if near.numel() != exact.numel() or near.numel() < 2:
+        return ""
+    turned = near.mT if near.ndim > 1 else near
+    if turned.shape == exact.shape and _close(turned, exact, tolerance).all():
+        return ": the right numbers, with the last two dimensions exchanged"
+    if _close(near.reshape(exact.shape), exact, tolerance).all():
+        return ": the right numbers, in another shape"
+    return ""
+
+
+def _pattern(near, exact, tolerance):
+    """Say what all wrong entries have in common, if that is a factor, a term, or little at all."""
+    used = exact.isfinite() & near.isfinite()
+    if used.sum() < 3 or not used.all():
+        return ""
+    scale = exact.abs().max()
+    ratio = (near * exact).sum() / exact.square().sum()
+    if _close(near, ratio * exact, 4 * tolerance).all() and ratio.abs() > 1e-6:
+        return f": each is {_short(ratio)} times what it should be"
+    offset = (near - exact).mean()
+    if _close(near, exact + offset, 4 * tolerance).all():
+        return f": each is {_short(offset.abs())} too {'large' if offset > 0 else 'small'}"
+    if (near - exact).abs().max() < 2**-7 * scale:
+        return (
+            ": none by as much as 1%, as from a small number added (an eps) or from calculating in "
+            "float16 or bfloat16"
+        )
+    return ""
+
+
+def _apart(one, other):
+    """Return two numbers with as many digits as it takes to tell them apart, at least four."""
+    for digits in range(4, 18):
+        told = _short(one, digits), _short(other, digits)
+        if told[0] != told[1]:
+            break
+    return told
 
 
 def _number(value):
@@ -118,6 +167,7 @@ def _kind(value):
     return "a " + kind.removeprefix("builtins.")
 
 
-def _short(number):
-    value = number.item()
-    return f"{value:.0f}" if value == round(value, 0) and abs(value) < 1e15 else f"{value:.4g}"
+def _short(number, digits=4):
+    value = float(number)
+    whole = math.isfinite(value) and value == round(value) and abs(value) < 1e15
+    return f"{value:.0f}" if whole else f"{value:.{digits}g}"

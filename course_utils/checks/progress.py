@@ -1,4 +1,4 @@
-"""Which exercises are done: kept in one small file that git ignores."""
+"""Which exercises are done: kept in one small file that git ignores, and listed."""
 
 import contextlib
 import json
@@ -13,11 +13,32 @@ except ImportError:  # on Windows
     fcntl = None
     import msvcrt
 
+from course_utils.checks.exercise import EXERCISES
+
 VERDICTS = ("correct", "wrong")
 TRIES = 200  # to be alone with the file, 20 ms apart
 
 trouble = None  # the error for which the newest verdict is not in the file
 _last_folder = Path()
+
+
+def progress():
+    """Print which exercises are correct, wrong, or still to do."""
+    try:
+        statuses = load()
+    except OSError as error:
+        statuses = {}
+        print(f"What was done before cannot be read: {error}")
+    if trouble:
+        print(f"The newest verdict could not be saved: {trouble}")
+    marks = {"correct": "✅", "wrong": "❌"}
+    # 0.1 is done together in lesson 00 and has no place in the folder exercises
+    counted = [each for each in EXERCISES.values() if not each.number.startswith("0.")]
+    counted.sort(key=lambda exercise: [int(part) for part in exercise.number.split(".")])
+    done = sum(statuses.get(exercise.name) == "correct" for exercise in counted)
+    print(f"{done} of {len(counted)} exercises correct")
+    for exercise in counted:
+        print(marks.get(statuses.get(exercise.name), "⏳"), exercise.number, exercise.name)
 
 
 def record(name, status):

@@ -1,26 +1,38 @@
-"""What several lessons' checks probe answers with: inputs, and a look at what is made of them."""
+"""What several exercises try answers on, and a look at what is made of it."""
 
 import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
 
-def queries_and_keys(seed=0):
-    """Return (q, k) pairs: plain, other sizes, batched, in single precision, a batch of one.
+def normals(seed):
+    """Return a function of a shape that draws normal numbers, float64 unless told otherwise.
 
-    L, S and d always differ, so that a transposed result has a wrong shape.
+    They are the same in the same order for the same seed.
     """
     rng = torch.Generator().manual_seed(seed)
 
     def normal(*shape, dtype=torch.float64):
         return torch.randn(*shape, generator=rng, dtype=dtype)
 
+    return normal
+
+
+def queries_and_keys(seed=0):
+    """Return (q, k) pairs: plain, other sizes, batched, in single precision, a batch of one, out of
+    order in memory, a single row.
+
+    L, S and d differ, so that a transposed result has a wrong shape.
+    """
+    normal = normals(seed)
     return [
         (normal(5, 4), normal(7, 4)),
         (3 * normal(2, 3), normal(4, 3)),
         (normal(2, 3, 4, 6), normal(2, 3, 5, 6)),
         (normal(4, 8, dtype=torch.float32), normal(3, 8, dtype=torch.float32)),
         (normal(1, 2, 3, 5), normal(1, 2, 4, 5)),  # its 1 must not be squeezed away
+        (normal(4, 3, 2).mT, normal(4, 3, 5).mT),  # .view() would not do
+        (normal(1, 4), normal(1, 4)),
     ]
 
 

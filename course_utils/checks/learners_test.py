@@ -3,7 +3,8 @@
 from torch import tensor
 
 from course_utils.checks import sandbox
-from course_utils.checks.engine import Complaint, told
+from course_utils.checks.errors import explained
+from course_utils.checks.exercise import Complaint
 
 
 def run_against(test, right, broken):
@@ -26,7 +27,7 @@ def run_against(test, right, broken):
     Returns
     -------
     list of torch.Tensor
-        ``[tensor(True)]``, as engine.Exercise wants it: the test is good.
+        ``[tensor(True)]``, as `Exercise` wants it: the test is good.
 
     Raises
     ------
@@ -43,10 +44,8 @@ def run_against(test, right, broken):
                 returned = test(implementation)
         except NotImplementedError:
             raise
-        except AssertionError:
-            raise Complaint("rejects right code", f"it fails for {which}") from None
         except Exception as error:
-            hint = f"for {which} it raises {told(error)}"
+            hint = f"it fails for {which}: {explained(error)}"
             raise Complaint("rejects right code", hint) from None
         if returned is not None:
             hint = "a test says what is wrong by raising: write assert ..., and return nothing"

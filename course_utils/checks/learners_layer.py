@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from course_utils.checks.engine import UNFIT, Complaint, call_with_clones, owned
+from course_utils.checks.exercise import UNFIT, Complaint, call_with_clones, owned
+from course_utils.checks.gradients import weighted_sum
 
 QKV = ("W_q", "W_k", "W_v")
 
@@ -27,19 +28,39 @@ def layer_outputs(module, heads, *inputs):
     if not isinstance(module, nn.Module):
         raise Complaint("not a module", "it must be a class derived from nn.Module")
     call = owned(module.__call__)
+    learning = any(isinstance(each, torch.Tensor) and each.requires_grad for each in inputs)
     # So that NumPy takes what the layer makes. Not in the generator, which any thread may close
     # after an error.
-    with torch.no_grad():
+    with torch.set_grad_enabled(learning):
         owned(module.eval)()
         if any(nn.parameter.is_lazy(parameter) for parameter in module.parameters()):
             call_with_clones(call, *inputs)  # such parameters are made by the first call
-        found = [
-            call_with_clones(call, *inputs)[0] if fits else UNFIT
-            for fits in readings(module, heads)
-        ]
+        found = []
+        for fits in readings(module, heads):
+            found.append(call_with_clones(call, *inputs)[0] if fits else UNFIT)
+            if fits and learning:
+                _see_that_it_learns(module, found[-1], heads["W_q"].shape[-1])
     if all(each is UNFIT for each in found):
         raise Complaint("unexpected parameters", _misfit(module, heads))
     return found
+
+
+def _see_that_it_learns(module, result, width):
+    """Raise Complaint if no gradient gets from the result to some of the matrices."""
+    learned = {each.name: each.parameter for each in _matrices(module, width)}
+    total = weighted_sum(result)
+    if total is None:
+        return  # then none gets to the inputs either, which is told
+    asked = {name: each for name, each in learned.items() if each.requires_grad}
+    got = torch.autograd.grad(total, list(asked.values()), allow_unused=True, retain_graph=True)
+    reached = {name for name, gradient in zip(asked, got, strict=True) if gradient is not None}
+    deaf = ", ".join(name for name in learned if name not in reached)
+    if deaf:
+        hint = (
+            f"right numbers, but no gradient reaches {deaf}, which cannot learn: .data, .detach(), "
+            "torch.no_grad() and requires_grad_(False) cut it off"
+        )
+        raise Complaint("cannot learn", hint)
 
 
 def _misfit(module, heads):
@@ -121,11 +142,13 @@ def readings(module, heads):
 
 @dataclass(frozen=True, eq=False)
 class _Matrix:
-    """A parameter that is no bias: its role, as its name tells it, if it does.
+    """A parameter that is no bias: its role, as its name tells it, if it does, and its numbers.
 
     ``linear`` tells whether it is (out, in), as nn.Linear keeps it.
     """
 
+    name: str
+    parameter: nn.Parameter
     role: str | None
     linear: bool
     data: torch.Tensor
@@ -164,15 +187,24 @@ def _matrices(module, width):
             continue
         told = [_role(part) for part in (owner if linear else name).split(".")]
         role = next((each for each in reversed(told) if each), None)
-        found.append(_Matrix(role, linear, parameter.data))
+        found.append(_Matrix(name, parameter, role, linear, parameter.data))
     return found
 
 
+ROLES = {
+    "W_q": "q wq query queries",
+    "W_k": "k wk key keys",
+    "W_v": "v wv value values val vals",
+    "W_o": "o wo out output outputs",
+}
+
+
 def _role(name):
-    """Return "W_q" for names such as q, W_q, Wq, to_q, query or q_proj; likewise W_k, W_v, W_o."""
-    bare = re.sub(r"^(to|w)_?|_?(w|proj|projection|linear|layer)$", "", name.lower())
-    words = {"q": "query", "k": "key", "v": "value", "o": "output"}
-    return next((f"W_{q}" for q, word in words.items() if bare and word.startswith(bare)), None)
+    """Return "W_q" for names such as q, W_q, Wq, to_q, query, fc_queries or qProj; and so on."""
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", "_", name).lower()
+    words = re.findall("[a-z]+", spaced)
+    roles = [role for role, called in ROLES.items() if set(words) & set(called.split())]
+    return roles[0] if len(roles) == 1 else None
 
 
 def _fill(targets, blocks):

@@ -1,4 +1,4 @@
-"""The engine behind ``check``: try an answer on probes, compare, name the mistake."""
+"""``check``: try an answer on an exercise's inputs, compare, and name the mistake."""
 
 import contextlib
 import difflib
@@ -7,24 +7,24 @@ import os
 import platform
 import traceback
 import warnings
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
-from course_utils.checks import sandbox, saved
+from course_utils.checks import sandbox
 from course_utils.checks.compare import difference, read
+from course_utils.checks.errors import explained, on_one_line, told
+from course_utils.checks.exercise import EXERCISES, UNFIT, Complaint, call_with_clones, owned
+from course_utils.checks.gradients import NONE, fault, gradients, names_of_inputs
+from course_utils.checks.progress import record
 from course_utils.checks.settings import SETTINGS, kept
 from course_utils.figures import heatmap, show
-
-EXERCISES = {}  # by name; the lesson files fill it
 
 # What a known mistake may raise, as PyTorch and the course do for shapes that do not fit. Any other
 # error in one is its author's.
 EXPECTED_ERRORS = (RuntimeError, IndexError, ValueError)
 
-UNFIT = object()  # in place of a result under a reading that does not fit
 _SEED = 20170612  # none that an answer would set itself, which could not be told from no seed then
 
 
@@ -35,23 +35,6 @@ class WrongAnswer(AssertionError):
 
 class BrokenCheck(RuntimeError):
     """Raised by `check` in strict mode if it cannot judge, by a fault of its own: its cause."""
-
-
-class Complaint(Exception):
-    """Raised by an exercise's own ``run`` to name a mistake that values alone do not show."""
-
-    def __init__(self, mistake, hint):
-        super().__init__(hint)
-        self.mistake, self.hint = mistake, hint
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """A wrong answer that people really give, and what a tutor would say to it."""
-
-    name: str
-    hint: str
-    answer: Callable
 
 
 @contextlib.contextmanager
@@ -70,106 +53,6 @@ def usual_settings():
         torch.set_deterministic_debug_mode("default")
         warnings.simplefilter("ignore")
         yield
-
-
-def owned(function):
-    """Return a function that a learner wrote, such that what it raises is known for its own.
-
-    An exercise's ``run`` gets its answer like this. What the answer returns and ``run`` calls, such
-    as a layer, it hands to this function itself.
-    """
-
-    def marked(*args, **kwargs):
-        try:
-            return function(*args, **kwargs)
-        except BaseException as error:
-            error.owned = True
-            raise
-
-    return marked
-
-
-def call_with_clones(answer, *args):
-    """Call a learner's function; return its only candidate result."""
-    clones = [arg.clone() if isinstance(arg, torch.Tensor) else arg for arg in args]
-    result = answer(*clones)
-    for position, (now, before) in enumerate(zip(clones, args, strict=True)):
-        changed = isinstance(before, torch.Tensor) and not torch.equal(now, before)
-        if changed:
-            hint = f"it changes its input (argument {position + 1}) in place; work on a new tensor"
-            raise Complaint("changes its input", hint)
-    return [result]
-
-
-@dataclass
-class Exercise:
-    """One exercise: what is right, what people get wrong, and inputs that tell them apart.
-
-    Parameters
-    ----------
-    number : str
-        As the learner sees it, e.g. "1.2".
-    reference : callable
-        A right answer. Its ``__name__`` is the exercise's name.
-    probes : callable
-        Returns the argument tuples to try answers on, the same at every call.
-    names : str
-        Names of the result's last dimensions, for messages, e.g. "L S"; "|" between results.
-    run : callable
-        ``run(answer, *args)`` returns the results to compare, a list with one entry for every
-        way of reading the answer (one, but for modules whose parameters may be laid out freely);
-        UNFIT for a reading that does not fit with these arguments.
-    """
-
-    number: str
-    reference: Callable
-    probes: Callable[[], Iterable[tuple]]
-    names: str = ""
-    run: Callable = call_with_clones
-    mistakes: list[Mistake] = field(default_factory=list)
-
-    def __post_init__(self):
-        if self.name in EXERCISES:
-            raise ValueError(f"there is an exercise named {self.name!r} already")
-        EXERCISES[self.name] = self
-
-    @property
-    def name(self):
-        return self.reference.__name__
-
-    def mistake(self, hint):
-        """Register the decorated function or class as a wrong answer with this hint."""
-
-        def register(answer):
-            self.mistakes.append(Mistake(answer.__name__.replace("_", " "), hint, answer))
-            return answer
-
-        return register
-
-    @functools.cached_property
-    @usual_settings()
-    def expected(self):
-        """The reference's result on every probe."""
-        return [self.run(self.reference, *args)[0] for args in self.probes()]
-
-    @functools.cached_property
-    @usual_settings()
-    def mistaken(self):
-        """What each known mistake gives on every probe: results, or errors."""
-        return {
-            mistake: [self._outcome(owned(mistake.answer), args) for args in self.probes()]
-            for mistake in self.mistakes
-        }
-
-    def _outcome(self, answer, args):
-        try:
-            return self.run(answer, *args)[0]
-        except Complaint as error:
-            return error
-        except EXPECTED_ERRORS as error:
-            if not hasattr(error, "owned"):
-                raise
-            return error
 
 
 @dataclass(frozen=True)
@@ -240,10 +123,10 @@ def check(answer, name=None):
             if strict:
                 raise BrokenCheck(f"{exercise.number} {exercise.name}: {hint}") from error
         mark = {"correct": "✅", "wrong": "❌", "not attempted": "⏳", "not checked": "⚠️"}[status]
-        text = f"{mark} {exercise.number} {exercise.name}: {_one_line(hint, 600)}"
+        text = f"{mark} {exercise.number} {exercise.name}: {on_one_line(hint, 600)}"
         verdict = Verdict(status, mistake, text, *pictured)
         if status != "not checked":
-            saved.record(exercise.name, status)
+            record(exercise.name, status)
     if verdict.status == "wrong" and strict:
         raise WrongAnswer(verdict.message)
     return verdict
@@ -256,7 +139,7 @@ def _not_checkable(answer, called):
     guess = f"; did you mean {near[0]}?" if near else ";"
     example = near[0] if near else "dot"
     return (
-        f"there is no exercise {_one_line(repr(called), 60)}{guess} Name the one it answers in "
+        f"there is no exercise {on_one_line(repr(called), 60)}{guess} Name the one it answers in "
         f'quotes: check(f, "{example}")'
     )
 
@@ -276,21 +159,36 @@ def _is_ours(frame):
     return Path(__file__).parents[1] in Path(frame.filename).parents
 
 
-def told(error):
-    """Return on one line what kind of error it is and what it says."""
-    kind = type(error).__name__
+@functools.cache
+@usual_settings()
+def expected(exercise):
+    """Return the reference's result on all inputs."""
+    return [exercise.run(exercise.reference, *args)[0] for args in exercise.inputs()]
+
+
+@functools.cache
+@usual_settings()
+def expected_gradients(exercise):
+    """Return the reference's gradients on all inputs."""
+    return [gradients(exercise.run, exercise.reference, args)[0] for args in exercise.inputs()]
+
+
+@functools.cache
+@usual_settings()
+def mistaken(exercise, mistake):
+    """Return what a known mistake gives on all inputs: results, or errors."""
+    return [_outcome(exercise.run, owned(mistake.answer), args) for args in exercise.inputs()]
+
+
+def _outcome(run, answer, args):
     try:
-        text = _one_line(str(error), 200)
-    except Exception:  # a learner's class may fail even here
-        text = ""
-    if not text and isinstance(error, AssertionError):
-        text = "what stands after `assert` is not true"
-    return f"{kind}: {text}" if text else kind
-
-
-def _one_line(text, longest):
-    text = " ".join(text.split())
-    return text if len(text) <= longest else text[: longest - 1] + "…"
+        return run(answer, *args)[0]
+    except Complaint as error:
+        return error
+    except EXPECTED_ERRORS as error:
+        if not hasattr(error, "owned"):
+            raise
+        return error
 
 
 @usual_settings()
@@ -300,23 +198,26 @@ def _judge(exercise, answer):
         hint = f"check takes the class itself, check({exercise.name}), no object or function"
         return "wrong", "not a class", hint
     runs = []
-    for args in exercise.probes():
+    for args in exercise.inputs():
         runs.append(sandbox.call(exercise.run, owned(answer), *args))
-        if _is_stub(runs[-1].error):
-            return "not attempted", None, "not attempted yet"
-        if isinstance(runs[-1].error, sandbox.Refused):
-            return runs[-1].error.args
         error = runs[-1].error
-        if not (error is None or isinstance(error, Complaint) or hasattr(error, "owned")):
+        if _is_stub(error):
+            return "not attempted", None, "not attempted yet"
+        if isinstance(error, sandbox.Refused):
+            return error.args
+        if not _is_answers(error):
             raise error
     if any(run.reseeded for run in runs) and not isinstance(answer, type):
         hint = "it sets a seed or draws random numbers; nothing in this exercise is random"
         return "wrong", "changes the random state", hint
-    if _matches(runs, exercise.expected):
+    if fitting := _fitting(runs, expected(exercise)):
+        mistake, hint = _judge_gradients(exercise, answer, fitting[0])
+        if mistake:
+            return "wrong", mistake, hint
         printed = any(run.printed for run in runs)
-        return "correct", None, "correct" + (" (what it prints is hidden here)" if printed else "")
-    for mistake, targets in exercise.mistaken.items():
-        if _matches(runs, targets):
+        return "correct", None, "correct" + hint + " (what it prints is hidden here)" * printed
+    for mistake in exercise.mistakes:
+        if _fitting(runs, mistaken(exercise, mistake)):
             return "wrong", mistake.name, mistake.hint
     for run in runs:
         if isinstance(run.error, Complaint):
@@ -324,6 +225,35 @@ def _judge(exercise, answer):
     if likely := _most_alike(runs, exercise):
         return "wrong", likely.name, likely.hint
     return "wrong", None, *_first_difference(exercise, runs)
+
+
+def _judge_gradients(exercise, answer, reading):
+    """Return (mistake, hint) for gradients that are wrong, else (None, what is to be said)."""
+    for args, right in zip(exercise.inputs(), expected_gradients(exercise), strict=True):
+        if all(gradient is None for gradient in right):
+            continue
+        run = sandbox.call(gradients, exercise.run, owned(answer), args)
+        if isinstance(run.error, sandbox.Refused):
+            return run.error.args[1:]
+        if isinstance(run.error, Complaint):
+            found = run.error.hint
+        elif run.error is not None and not _is_answers(run.error):
+            raise run.error
+        elif run.error is not None:
+            found = f"{NONE} ({told(run.error)})"
+        else:
+            names = names_of_inputs(exercise.reference, args)
+            found = fault(run.value[reading], right, names)
+        if found and exercise.differentiable:
+            return "wrong gradients", found
+        if found and found.startswith(NONE):
+            return None, "; no gradient gets through it, which this exercise does not ask for"
+    return None, ""
+
+
+def _is_answers(error):
+    """Tell whether an error, if there is one, is the answer's and none of the check's own."""
+    return error is None or isinstance(error, Complaint) or hasattr(error, "owned")
 
 
 def _is_stub(error):
@@ -341,60 +271,111 @@ def _most_alike(runs, exercise):
 
     def alike(targets):
         pairs = zip(runs, targets, strict=True)
-        return [run.error is None and _matches([run], [target]) for run, target in pairs]
+        return [run.error is None and bool(_fitting([run], [target])) for run, target in pairs]
 
-    right = alike(exercise.expected)
+    right = alike(expected(exercise))
     explained = {
-        mistake: sum(same and not fine for same, fine in zip(alike(targets), right, strict=True))
-        for mistake, targets in exercise.mistaken.items()
+        mistake: sum(
+            same and not fine
+            for same, fine in zip(alike(mistaken(exercise, mistake)), right, strict=True)
+        )
+        for mistake in exercise.mistakes
     }
     best = max(explained, key=explained.get, default=None)
     return best if best and explained[best] > right.count(False) / 2 else None
 
 
-def _matches(runs, targets):
-    """Tell whether the runs came out as the targets did, under one reading of the answer."""
+def _fitting(runs, targets):
+    """Return the places of the readings of the answer under which all runs came out as the targets.
+
+    Where both raised the same errors on all inputs, any reading fits.
+    """
     errors = [(run.error, t) for run, t in zip(runs, targets, strict=True) if run.error is not None]
     for error, target in errors:
         same_text = len(errors) < len(runs) or told(error) == told(target)
         if type(error) is not type(target) or not same_text:
-            return False
+            return []
     results = [(run.value, t) for run, t in zip(runs, targets, strict=True) if run.error is None]
     if any(isinstance(target, BaseException) for _, target in results):
-        return False
+        return []
     targets = [target for _, target in results]
-    return not results or any(
-        all(difference(got, target) is None for got, target in zip(reading, targets, strict=True))
-        for reading in _readings(runs)
-    )
+    if not results:
+        return [0]
+    return [
+        place
+        for place, reading in _readings(runs)
+        if all(
+            difference(got, target) is None for got, target in zip(reading, targets, strict=True)
+        )
+    ]
 
 
 def _readings(runs):
-    """Return the results under each reading that fits wherever no error came, run after run."""
+    """Return (place, results, run after run) of each reading that fits wherever no error came."""
     readings = zip(*(run.value for run in runs if run.error is None), strict=True)
-    return [reading for reading in readings if not any(got is UNFIT for got in reading)]
+    return [
+        (place, reading)
+        for place, reading in enumerate(readings)
+        if not any(got is UNFIT for got in reading)
+    ]
 
 
 def _first_difference(exercise, runs):
     """Return the hint for an answer that matches no known mistake, and matrices to picture."""
     readings = _readings(runs)
-    results = iter(readings[0] if readings else ())
-    for args, run, expected in zip(exercise.probes(), runs, exercise.expected, strict=True):
-        shapes = [tuple(arg.shape) for arg in args if isinstance(arg, torch.Tensor)]
-        given = f" (for inputs of shape {', '.join(map(str, shapes))})" if shapes else ""
-        if args and not shapes and exercise.run is call_with_clones:  # all are numbers
-            given = f" (for {exercise.name}({', '.join(map(str, args))}))"
+    results = iter(readings[0][1] if readings else ())
+    given = list(exercise.inputs())
+    right = [
+        run.error is None and bool(_fitting([run], [target]))
+        for run, target in zip(runs, expected(exercise), strict=True)
+    ]
+    for args, run, target in zip(given, runs, expected(exercise), strict=True):
+        where = _told_inputs(exercise, args)
+        where = f" (for {where})" if where else ""
         if run.error is not None:
-            return (f"it raised {told(run.error)}{given}",)
+            return (_what_is_right(given, right) + explained(run.error) + where,)
         if not readings:
             return ("no single reading of its parameters fits on all inputs",)
         got = next(results)
-        if found := difference(got, expected, exercise.names):
+        if found := difference(got, target, exercise.names):
+            hint = _what_is_right(given, right) + found + where
             got = read(got)
-            matrices = isinstance(expected, torch.Tensor) and expected.ndim == 2
-            if matrices and got is not None and got.shape == expected.shape:
-                return found + given, got, expected.detach()
-            return (found + given,)
+            matrices = isinstance(target, torch.Tensor) and target.ndim == 2
+            if matrices and got is not None and got.shape == target.shape:
+                return hint, got, target.detach()
+            return (hint,)
+
+
+def _told_inputs(exercise, args):
+    """Name some inputs, by their shapes or, if all are numbers, by themselves."""
+    shapes = _shapes(args)
+    if shapes:
+        return f"inputs of shape {', '.join(map(str, shapes))}"
+    if args and exercise.run is call_with_clones:  # all are numbers
+        return f"{exercise.name}({', '.join(map(str, args))})"
+    return ""
+
+
+def _shapes(args):
+    return [tuple(arg.shape) for arg in args if isinstance(arg, torch.Tensor)]
+
+
+def _what_is_right(given, right):
+    """Say for which inputs an answer is right, if a rule can be told from those tried."""
+    if not any(right):
+        return ""
+    dimensions = [max(map(len, _shapes(args)), default=0) for args in given]
+    fine = [n for n, is_right in zip(dimensions, right, strict=True) if is_right]
+    rest = [n for n, is_right in zip(dimensions, right, strict=True) if not is_right]
+    if max(fine) < min(rest):
+        return f"right for inputs of {_up_to(fine)} dimensions, but not with more, as a batch has: "
+    if min(fine) > max(rest):
+        return f"right for inputs with a batch, but not for {_up_to(rest)} dimensions alone: "
+    return f"right for {sum(right)} of {len(right)} inputs tried, but not for all: "
+
+
+def _up_to(numbers):
+    return f"up to {max(numbers)}" if min(numbers) < max(numbers) else f"{max(numbers)}"
 
 
 def _show_difference(got, expected):

@@ -1,0 +1,117 @@
+"""Read the errors of a learner's code: on one line, where it was, and what is the likely cause."""
+
+import re
+import sysconfig
+import traceback
+from pathlib import Path
+
+# What PyTorch and Python say, and the likely cause. The first pattern that is found counts.
+CAUSES = [
+    (
+        r"Dimension out of range|IndexError: too many indices for tensor",
+        "it names a dimension that these inputs do not have: count from the end, -1 and -2, and "
+        "let `...` stand for the ones before",
+    ),
+    (
+        r"mat1 and mat2 shapes|size mismatch, got|Expected size for first two dimensions of batch2",
+        "these matrices cannot be multiplied: inner sizes must agree; is a transpose missing, or "
+        "one too many?",
+    ),
+    (
+        r"size of tensor a .* must match the size of tensor b|not broadcastable|"
+        r"shape .* is invalid for input|could not be broadcast",
+        "these shapes do not fit together: is a keepdim=True or a [..., None] missing?",
+    ),
+    (
+        r"(not enough|too many) values to unpack",
+        "the sizes are unpacked into another number of names than there are dimensions: inputs "
+        "may come with or without a batch; take x.shape[-1] and x.shape[-2]",
+    ),
+    (
+        r"must be a 3D tensor|batch1|tensors used as.*must be|expects a 2D tensor|"
+        r"t\(\) expects a tensor with|only supported on matrices",
+        "it works for one number of dimensions only, and inputs may have more or fewer: use @",
+    ),
+    (
+        r"einsum\(\)",
+        "einsum needs a letter for each dimension; `...` stands for any leading ones",
+    ),
+    (
+        r"view size is not compatible",
+        ".view() needs the numbers in order in memory, and these are not: use .reshape()",
+    ),
+    (
+        r"torch\.return_types",
+        "x.max(dim) and x.min(dim) give two things, values and indices: take .values, or x.amax(dim)",
+    ),
+    (
+        r"Boolean value of Tensor with more than one",
+        "`if`, `and`, `or` and `not` ask a whole tensor for one yes or no: use torch.where, "
+        "torch.maximum, &, | and ~, which work entry by entry",
+    ),
+    (
+        r"a Tensor with \d+ elements cannot be converted to Scalar|only one element tensors can be",
+        "a tensor of several numbers is used where one is needed",
+    ),
+    (
+        r"dtype|scalar type|result type .* can't be cast",
+        "it mixes kinds of numbers: take the dtype of the inputs, x.new_zeros(...) for instance",
+    ),
+    (r"can't convert .* to numpy|Can't call numpy\(\)", "NumPy does not take such tensors"),
+    (
+        r"missing \d+ required positional argument|unexpected keyword argument|"
+        r"takes \d+ positional arguments? but",
+        "its arguments are others than the exercise's: keep the line with `def` as it was",
+    ),
+    (
+        r"UnboundLocalError|cannot access local variable",
+        "a name is used before it gets a value, in a branch that was not taken perhaps",
+    ),
+    (r"NameError", "a name is used that does not exist: is it misspelt, or is a cell not run?"),
+    (r"is not subscriptable|NoneType", "something is None that should hold a value"),
+    (r"maximum recursion depth", "it calls itself without an end"),
+    (r"index .* is out of bounds|list index out of range|index out of range", "it counts too far"),
+]
+_OF_LIBRARIES = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
+
+
+def on_one_line(text, longest):
+    """Return a text without line breaks, cut where it is longer than that."""
+    text = " ".join(text.split())
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def told(error):
+    """Return on one line what kind of error it is and what it says."""
+    kind = type(error).__name__
+    try:
+        text = on_one_line(str(error), 200)
+    except Exception:  # a learner's class may fail even here
+        text = ""
+    if not text and isinstance(error, AssertionError):
+        text = "what stands after `assert` is not true"
+    return f"{kind}: {text}" if text else kind
+
+
+def explained(error):
+    """Return the likely cause of an error, if it is a known one, the error, and its line."""
+    text = told(error)
+    cause = next((cause for pattern, cause in CAUSES if re.search(pattern, text)), None)
+    raised = f"it raised {text}{_where(error)}"
+    return f"{cause}; {raised}" if cause else raised
+
+
+def _where(error):
+    """Return the last line of the learner's own code, " (line 3: …)"; nothing if there is none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if _is_learners(frame.filename)]
+    if not own or not own[-1].line:
+        return ""
+    return f" (line {own[-1].lineno}: `{on_one_line(own[-1].line, 80)}`)"
+
+
+def _is_learners(filename):
+    ours = Path(__file__).parents[1]
+    return (
+        not filename.startswith(("<frozen", *_OF_LIBRARIES)) and ours not in Path(filename).parents
+    )

@@ -1,0 +1,128 @@
+"""What an exercise is written with: a right answer, inputs that tell answers apart, and mistakes.
+
+Each exercise has a file of its own, such as `lesson_05/split_heads.py`.
+"""
+
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+
+from course_utils.checks.slips import slip
+
+EXERCISES = {}  # by name; each exercise's file adds its own
+
+UNFIT = object()  # in place of a result under a reading that does not fit
+
+
+class Complaint(Exception):
+    """Raised by an exercise's own ``run`` to name a mistake that values alone do not show."""
+
+    def __init__(self, mistake, hint):
+        super().__init__(hint)
+        self.mistake, self.hint = mistake, hint
+
+
+def owned(function):
+    """Return a function that a learner wrote, such that what it raises is known for its own.
+
+    An exercise's ``run`` gets its answer like this. What the answer returns and ``run`` calls, such
+    as a layer, it hands to this function itself.
+    """
+
+    def marked(*args, **kwargs):
+        try:
+            return function(*args, **kwargs)
+        except BaseException as error:
+            error.owned = True
+            raise
+
+    return marked
+
+
+def call_with_clones(answer, *args):
+    """Call a learner's function; return its only candidate result."""
+    clones = [arg.clone() if isinstance(arg, torch.Tensor) else arg for arg in args]
+    result = answer(*clones)
+    for position, (now, before) in enumerate(zip(clones, args, strict=True)):
+        changed = isinstance(before, torch.Tensor) and not torch.equal(now, before)
+        if changed:
+            hint = f"it changes its input (argument {position + 1}) in place; work on a new tensor"
+            raise Complaint("changes its input", hint)
+    return [result]
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A wrong answer that people really give, and what a tutor would say to it.
+
+    Parameters
+    ----------
+    name : str
+        Short; no other mistake of the exercise has it.
+    hint : str
+        What the learner's result shows, then what to do.
+    right : callable
+        The right answer.
+    change : tuple
+        What makes it wrong, as `slip` takes it.
+    """
+
+    name: str
+    hint: str
+    right: Callable
+    change: tuple
+
+    @functools.cached_property
+    def answer(self):
+        """The wrong answer itself."""
+        return slip(self.right, self.name, *self.change)
+
+
+@dataclass(eq=False)
+class Exercise:
+    """One exercise.
+
+    Parameters
+    ----------
+    number : str
+        As the learner sees it, e.g. "1.2".
+    reference : callable
+        A right answer, written open: a mistake is an edit of its source. Its ``__name__`` is the
+        exercise's name.
+    inputs : callable
+        Returns the argument tuples to try answers on, the same at every call.
+    mistakes : list of tuple
+        Rows of (name, hint, *change), see `Mistake`. The first that fits is told.
+    names : str
+        Names of the result's last dimensions, for messages, e.g. "L S"; "|" between results.
+    run : callable
+        ``run(answer, *args)`` returns the results to compare, a list with one entry for every
+        way of reading the answer (one, but for modules whose parameters may be laid out freely);
+        UNFIT for a reading that does not fit with these arguments.
+    differentiable : bool
+        Whether gradients must get through it, as through whatever is to learn. They are compared
+        with the reference's.
+    """
+
+    number: str
+    reference: Callable
+    inputs: Callable[[], Iterable[tuple]]
+    mistakes: list
+    names: str = ""
+    run: Callable = call_with_clones
+    differentiable: bool = False
+
+    def __post_init__(self):
+        if self.name in EXERCISES:
+            raise ValueError(f"there is an exercise named {self.name!r} already")
+        EXERCISES[self.name] = self
+        self.mistakes = [
+            Mistake(name, hint, self.reference, tuple(change))
+            for name, hint, *change in self.mistakes
+        ]
+
+    @property
+    def name(self):
+        return self.reference.__name__

@@ -1,0 +1,1 @@
+"""Lesson 00's exercise, which is done together in the lesson."""

@@ -1,0 +1,85 @@
+"""5.1: (B, L, d_model) is cut into heads (B, H, L, d_k)."""
+
+import re
+
+import torch
+
+from course_utils.checks.exercise import Exercise, call_with_clones
+from course_utils.checks.inputs import normals
+from course_utils.checks.wordings import TAKEN_FOR_WIDTH
+
+
+def split_heads(x, num_heads):
+    B, L, d_model = x.shape
+    if d_model % num_heads:
+        raise ValueError(f"num_heads must divide d_model = {d_model}, got {num_heads}")
+    d_k = d_model // num_heads
+    heads = x.reshape(B, L, num_heads, d_k)  # (B, L, d_model) -> (B, L, H, d_k)
+    return heads.transpose(1, 2)  # (B, H, L, d_k)
+
+
+def inputs():
+    normal = normals(51)
+    return [
+        (normal(2, 5, 12), 3),
+        (normal(3, 4, 8, dtype=torch.float32), 2),
+        (normal(10, 3, 2).permute(2, 1, 0), 5),  # not contiguous
+        (normal(4, 7, 6), 6),
+        (normal(2, 4, 6), 1),
+        (normal(1, 3, 6), 2),
+        (normal(2, 5, 6), 4),  # does not divide
+    ]
+
+
+def split_or_error(answer, x, num_heads):
+    """Return the result; where heads do not divide the width, how good the error is, 0 to 1."""
+    if x.shape[-1] % num_heads == 0:
+        return call_with_clones(answer, x, num_heads)
+    try:
+        answer(x.clone(), num_heads)
+    except NotImplementedError:
+        raise
+    except ValueError as error:
+        named = {int(number) for number in re.findall(r"\d+", str(error))}
+        return [torch.tensor(1.0 if {x.shape[-1], num_heads} <= named else 0.5)]
+    except Exception:
+        return [torch.tensor(0.0)]
+    return [torch.tensor(0.0)]
+
+
+MISTAKES = [
+    ("no value error",
+     "right for heads that divide the width; otherwise raise ValueError and name both numbers",
+     ("d_model % num_heads:", "False:")),
+    ("error without numbers",
+     "right, and a ValueError comes where it should; it does not name num_heads and d_model in "
+     "numbers", (" = {d_model}, got {num_heads}", "")),
+    ("reshaped at once",
+     "right shape, wrong numbers: reshaping to (B, H, L, d_k) at once runs on from token to token; "
+     "cut the width first, then transpose",
+     ("B, L, num_heads, d_k)", "B, num_heads, L, d_k)"), ("heads.transpose(1, 2)", "heads")),
+    ("heads after tokens", "the width is cut, but tokens still stand before heads: transpose L and "
+     "H", ("heads.transpose(1, 2)", "heads")),
+    ("columns dealt out", "the heads take turns, column by column: head h should hold d_k columns "
+     "that are neighbours",
+     ("num_heads, d_k)", "d_k, num_heads)"), ("transpose(1, 2)", "permute(0, 3, 1, 2)")),
+    ("tokens last", "the last two dimensions are swapped: (B, H, L, d_k), tokens before columns",
+     ("transpose(1, 2)", "permute(0, 2, 3, 1)")),
+    ("heads before the batch", "the heads stand before the batch: (B, H, L, d_k)",
+     ("transpose(1, 2)", "permute(2, 0, 1, 3)")),
+    ("number taken for width",
+     TAKEN_FOR_WIDTH,
+     ("num_heads, d_k)", "d_k, num_heads)")),
+    ("one head alone", "that is the first head alone: all of them are wanted",
+     ("heads.transpose(1, 2)", "heads[:, :, 0]")),
+]  # fmt: skip
+
+exercise = Exercise(
+    "5.1",
+    split_heads,
+    inputs,
+    MISTAKES,
+    names="H L d_k",
+    run=split_or_error,
+    differentiable=True,
+)
