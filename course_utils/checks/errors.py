@@ -42,7 +42,8 @@ CAUSES = [
     ),
     (
         r"torch\.return_types",
-        "x.max(dim) and x.min(dim) give two things, values and indices: take .values, or x.amax(dim)",
+        "x.max(dim) and x.min(dim) give two things, values and indices: take .values, or "
+        "x.amax(dim)",
     ),
     (
         r"Boolean value of Tensor with more than one",
