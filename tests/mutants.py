@@ -59,7 +59,8 @@ def changes(node):
                 lambda n, other=other: setattr(n, "ops", [other()]),
             )
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
-        yield f"{ast.unparse(node)}: no ~", lambda n: setattr(n, "op", ast.UAdd())
+        twice = ast.UnaryOp(ast.Invert(), node.operand)
+        yield f"{ast.unparse(node)}: no ~", lambda n: setattr(n, "operand", twice)
     if isinstance(node, ast.Constant) and type(node.value) is int:
         for step in (1, -1):
             value = node.value + step
