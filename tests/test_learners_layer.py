@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from course_utils import check
-from course_utils.checks.engine import UNFIT, Complaint
-from course_utils.checks.layouts import _role, layer_outputs, readings
+from course_utils.checks.exercise import UNFIT, Complaint
+from course_utils.checks.learners_layer import _role, layer_outputs, readings
 
 H, D_K, D_MODEL = 2, 3, 6
 NORMAL = torch.Generator().manual_seed(0)
