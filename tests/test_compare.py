@@ -100,7 +100,7 @@ SOME = torch.tensor([[1.0, -2.0, 3.0], [0.5, 4.0, -1.5]])
         (SOME.reshape(3, 2), "got (3, 2): the right numbers, in another shape"),
         (SOME / (1 + 1e-3 * SOME.abs()), "none by as much as 1%, as from a small number added"),
         (SOME.bfloat16().float() + 1e-3, "expected 1 at [0, 0], got 1.001"),
-        (SOME * 1.0004, "expected -2 at [0, 1], got -2.001; 3 of 6 entries differ: none by as"),
+        (SOME * 1.0004, "expected 1 at [0, 0], got 1.0004; 5 of 6 entries differ: none by as"),
     ],
 )
 def test_what_all_entries_have_in_common_is_told(got, words):
