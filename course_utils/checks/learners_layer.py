@@ -1,5 +1,6 @@
 """Give a learner's layer our weights, however its parameters are laid out."""
 
+import copy
 import itertools
 import math
 import re
@@ -27,22 +28,30 @@ def layer_outputs(module, heads, *inputs):
     """
     if not isinstance(module, nn.Module):
         raise Complaint("not a module", "it must be a class derived from nn.Module")
-    call = owned(module.__call__)
     learning = any(isinstance(each, torch.Tensor) and each.requires_grad for each in inputs)
     # So that NumPy takes what the layer makes. Not in the generator, which any thread may close
     # after an error.
     with torch.set_grad_enabled(learning):
         owned(module.eval)()
         if any(nn.parameter.is_lazy(parameter) for parameter in module.parameters()):
-            call_with_clones(call, *inputs)  # such parameters are made by the first call
+            call_with_clones(owned(module.__call__), *inputs)  # makes such parameters
         found = []
         for fits in readings(module, heads):
-            found.append(call_with_clones(call, *inputs)[0] if fits else UNFIT)
+            read = _apart(module) if fits and learning else module
+            found.append(call_with_clones(owned(read.__call__), *inputs)[0] if fits else UNFIT)
             if fits and learning:
-                _see_that_it_learns(module, found[-1], heads["W_q"].shape[-1])
+                _see_that_it_learns(read, found[-1], heads["W_q"].shape[-1])
     if all(each is UNFIT for each in found):
         raise Complaint("unexpected parameters", _misfit(module, heads))
     return found
+
+
+def _apart(module):
+    """Return a copy, which keeps the weights of this reading until its gradients are asked for."""
+    try:
+        return copy.deepcopy(module)
+    except Exception:  # some tensors cannot be copied
+        return module
 
 
 def _see_that_it_learns(module, result, width):
@@ -52,7 +61,9 @@ def _see_that_it_learns(module, result, width):
     if total is None:
         return  # then none gets to the inputs either, which is told
     asked = {name: each for name, each in learned.items() if each.requires_grad}
-    got = torch.autograd.grad(total, list(asked.values()), allow_unused=True, retain_graph=True)
+    parameters = list(asked.values())
+    options = {"allow_unused": True, "retain_graph": True}
+    got = torch.autograd.grad(total, parameters, **options) if asked else []
     reached = {name for name, gradient in zip(asked, got, strict=True) if gradient is not None}
     deaf = ", ".join(name for name in learned if name not in reached)
     if deaf:
@@ -69,7 +80,8 @@ def _misfit(module, heads):
     several, _, width = heads["W_q"].shape
     shapes = [tuple(each.data.shape) for each in _matrices(module, width)]
     present = sum(map(math.prod, shapes))
-    lists = [each for m in module.modules() for each in vars(m).values() if isinstance(each, list)]
+    plain = [each for m in module.modules() for each in vars(m).values()]  # unknown to PyTorch
+    lists = [each for each in plain if isinstance(each, list)]
     if any(isinstance(item, nn.Module | nn.Parameter) for each in lists for item in each):
         advice = "PyTorch does not see layers in a list: use nn.ModuleList, nn.ParameterList"
     elif present > wanted:
@@ -79,6 +91,10 @@ def _misfit(module, heads):
         advice = (
             f"each head needs all d_model = {width} columns: project first, then cut into heads"
         )
+    elif any(isinstance(each, torch.Tensor) and each.ndim > 1 for each in plain):
+        advice = "a plain tensor on self does not learn: wrap it, self.W_q = nn.Parameter(...)"
+    elif len({*module.parameters()}) < len([*module.named_parameters(remove_duplicate=False)]):
+        advice = "one matrix has two names, as after self.W_k = self.W_q: make one for each"
     elif present < wanted:
         advice = "too few: assign each to self in __init__, W_o too, wide enough"
         advice += " for all heads" if several > 1 else ""
@@ -181,7 +197,8 @@ def _matrices(module, width):
         linear = isinstance(module.get_submodule(owner), nn.Linear)
         # As much as a bias for all of q, k and v; a matrix may be called b as well
         bias = re.search("^b|_b$|bias", leaf.lower()) and parameter.numel() <= 3 * width
-        if bias or parameter.ndim < 2 or not linear and parameter.numel() <= width:
+        vector = parameter.numel() in (*parameter.shape, *range(width + 1))
+        if bias or parameter.ndim < 2 or vector and not linear:
             if bias or parameter.unique().numel() > 1:  # a scale or a gain is not drawn at random
                 parameter.data.zero_()
             continue
