@@ -347,10 +347,11 @@ def _first_difference(exercise, runs):
 
 
 def _told_inputs(exercise, args):
-    """Name some inputs, by their shapes or, if all are numbers, by themselves."""
+    """Name some inputs, by their shapes and, what is text, or all if numbers, by themselves."""
     shapes = _shapes(args)
     if shapes:
-        return f"inputs of shape {', '.join(map(str, shapes))}"
+        texts = [repr(arg) for arg in args if isinstance(arg, str)]
+        return f"inputs of shape {', '.join([*map(str, shapes), *texts])}"
     if args and exercise.run is call_with_clones:  # all are numbers
         return f"{exercise.name}({', '.join(map(str, args))})"
     return ""
