@@ -104,8 +104,8 @@ class WithoutNames(Layer):
 class LazyLayers(Layer):
     def make(self, sizes):
         for role, name in self.names.items():
-            setattr(self, name, nn.LazyLinear(sizes[role][1], bias=role == "q"))
-        self.unused = nn.LazyLinear(3)
+            setattr(self, name, nn.LazyLinear(sizes[role][1]))
+        self.unused = nn.LazyLinear(sizes["q"][1])
 
 
 class ThroughSdpa(Layer):
