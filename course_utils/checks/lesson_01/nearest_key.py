@@ -19,10 +19,8 @@ def inputs():
     pairs += [(normal(B, 3, 4), normal(B, 5, 4)) for B in (2, 1)]
     pairs += [(normal(12, 10).float(), normal(11, 10).float()), (normal(1, 3), normal(1, 3))]
     pairs += [(normal(2, 3, 4, 3).mT, normal(2, 3, 4, 2).mT)]
-    zero_between, zero_best = (
-        (normal(4, 3), normal(6, 3)),
-        (normal(4, 3).abs(), -normal(3, 3).abs()),
-    )
+    zero_between = normal(4, 3), normal(6, 3)
+    zero_best = normal(4, 3).abs(), -normal(3, 3).abs()
     zero_between[1][2] = zero_best[1][1] = 0  # the best where all others point away
     return [(q, k, metric) for q, k in [*pairs, zero_between, zero_best] for metric in METRICS]
 
