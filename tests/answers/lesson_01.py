@@ -57,6 +57,11 @@ def lookup_in_numpy(q, k, v):
     return torch.from_numpy(w / w.sum(-1, keepdims=True) @ v)
 
 
+def projected_at_once(x, W_q, W_k, W_v):
+    widths = [W.shape[1] for W in (W_q, W_k, W_v)]
+    return (x @ torch.cat([W_q, W_k, W_v], dim=1)).split(widths, dim=-1)
+
+
 class Layer(nn.Module):
     """A layer of the widths asked for; each way to make its matrices is a class of its own."""
 
@@ -194,9 +199,7 @@ RIGHT = {
     "project_qkv": [
         lambda x, a, b, c: [x @ a, x @ b, x @ c],
         lambda x, a, b, c: tuple(torch.einsum("...lm,md->...ld", x, w) for w in (a, b, c)),
-        lambda x, a, b, c: (x @ torch.cat([a, b, c], 1)).split(
-            [a.shape[1], b.shape[1], c.shape[1]], -1
-        ),
+        projected_at_once,
     ],
     "SelfAttention": [
         KeysFirst,
