@@ -157,11 +157,16 @@ MISTAKES = [
      "still averages the values; erase first, then multiply",
      (WEIGHTS, "scores.masked_fill(~mask, -1e9).softmax(dim=-1)"),
      ("v, weights", "v, weights.masked_fill(empty, 0)")),
-    ("scores for weights", "right output, but beside it stand the masked scores: return the "
-     "weights, after softmax",
+    ("scores for weights",
+     "right output, but beside it stand the masked scores: return the weights, after softmax",
      ("v, weights", "v, scores.masked_fill(~mask, -torch.inf)")),
+    ("unmasked scores for weights",
+     "right output, but beside it stand the scores as they were: return the weights, after softmax",
+     ("v, weights", "v, scores")),
     ("no softmax", "the masked scores are taken for the weights: softmax is missing",
-     (WEIGHTS, "scores.masked_fill(~mask, 0)")),
+     (WEIGHTS, "scores.masked_fill(~mask, -torch.inf)")),
+    ("weights first", "both are right, in the wrong order: first the output, then the weights",
+     ("weights @ v, weights", "weights, weights @ v")),
     ("output alone", TWO_THINGS, ("v, weights", "v")),
 ]  # fmt: skip
 

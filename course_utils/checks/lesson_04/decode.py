@@ -51,7 +51,7 @@ MISTAKES = [
      (ALLOWED, "torch.ones(L, S, dtype=torch.bool).tril(S - L if S > L else S)")),
     ("mask inverted",
      "the mask is used the wrong way round: the new tokens see only what comes after them",
-     ("(~mask", "(mask")),
+     ("(~mask", "(mask"), ("softmax(dim=-1)", "softmax(dim=-1).nan_to_num(0)")),
     ("new tokens do not see themselves", "a new token must see its own key too",
      ("tril(S - L)", "tril(S - L - 1)")),
     ("one new token too far", "of several new tokens, each sees the next one: one key too far",

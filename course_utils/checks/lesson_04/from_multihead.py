@@ -51,6 +51,9 @@ MISTAKES = [
     ("attention mask left out",
      "that is the padding mask turned round: the attention mask is left out",
      ("attn_mask | padding", "padding")),
+    ("attention mask for its shape alone",
+     "right shape, but of the attention mask only the shape is used: what it ignores is allowed",
+     ("attn_mask | padding", "padding.expand(-1, -1, len(attn_mask), -1)")),
     ("no place for heads",
      "right entries as (B, L, S): against scores (B, H, L, S) B would meet the heads; "
      "(B, 1, L, S)", ("~ignored", "~ignored[:, 0]")),
