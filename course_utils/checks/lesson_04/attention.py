@@ -1,7 +1,6 @@
 """4.6: attention under a mask, zeros for a query that may see nothing."""
 
 import torch
-import torch.nn.functional as F
 
 from course_utils.attention import causal_mask, padding_mask
 from course_utils.checks.exercise import Exercise
@@ -41,17 +40,20 @@ def inputs():
     holes = drawn(4, 6)
     holes[2] = False  # one query with nothing allowed
     late = causal_mask(5) & ~padding_mask([3, 1], 5)  # padding at the start: empty rows
-    # Scores in the hundreds, the best key allowed; whole numbers, to be exact in float32 as well
+    # Scores in the hundreds, in pairs that lie near each other, the best pair allowed; whole
+    # numbers, to be exact in float32 as well
     q, k, v, _ = probe((2, 2), 3, 5, 4, 6, None)
     q, k = (200 * q).round(), (4 * k).round() / 4
-    best = F.one_hot((q @ k.mT).argmax(dim=-1), 5) > 0
-    loud = q, k, v, best | padding_mask([4, 2], 5)
+    q[..., 3], k[..., 2:4, :3] = 1, k[..., :2, :3]
+    scores = q @ k.mT
+    loud = q, k, v, (scores > scores.amax(-1, keepdim=True) - 20) | padding_mask([4, 2], 5)
     # Scores in the ten thousands: a forbidden one far above the rest; then all of them far below
     # what the forbidden one may be filled with
     q = torch.randint(-2, 3, (3, 16), generator=rng).double()
     k = torch.randint(-2, 3, (5, 16), generator=rng).double()
+    q[:, 0], k[:, 0] = 2**15, 0
     high, low = k.clone(), k.clone()
-    q[:, 0], high[3, 0], low[:, 0] = 512, 256, -256
+    high[3, 0], low[:, 0] = 4, -4
     v, third = normal(5, 2), torch.arange(5) != 3
     turned = [normal(3, 6, 2).permute(2, 1, 0), normal(3, 7, 2).permute(2, 1, 0)]  # (2, 6 or 7, 3)
     return [

@@ -35,7 +35,10 @@ BROKEN = {
     "mask after softmax": (WEIGHTS, "scores.softmax(dim=-1) * mask"),
     "mask inverted": ("empty =", "mask = ~mask\n    empty ="),
     "mask ignored": (WEIGHTS, "scores.softmax(dim=-1)"),
-    "one key too far": ("empty =", "mask = mask | F.pad(mask, (1, 0))[..., :-1]\n    empty ="),
+    "one key too far": (
+        "empty =",
+        "mask = mask | torch.cat([mask[..., :1], mask[..., :-1]], -1)\n    empty =",
+    ),
     "forbidden scores set to 0": (WEIGHTS, "(scores * mask).softmax(dim=-1)"),
     "mask used only where L = S": (
         "empty =",
