@@ -292,7 +292,7 @@ def _fitting(runs, targets):
     """
     errors = [(run.error, t) for run, t in zip(runs, targets, strict=True) if run.error is not None]
     for error, target in errors:
-        same_text = len(errors) < len(runs) or told(error) == told(target)
+        same_text = len(errors) < len(runs) or _said(error) == _said(target)
         if type(error) is not type(target) or not same_text:
             return []
     results = [(run.value, t) for run, t in zip(runs, targets, strict=True) if run.error is None]
@@ -308,6 +308,11 @@ def _fitting(runs, targets):
             difference(got, target) is None for got, target in zip(reading, targets, strict=True)
         )
     ]
+
+
+def _said(error):
+    """Return what an error says, of a `Complaint` all, however long."""
+    return error.hint if isinstance(error, Complaint) else told(error)
 
 
 def _readings(runs):
