@@ -1,5 +1,4 @@
 import math
-import statistics
 
 import numpy as np
 import torch
@@ -84,12 +83,10 @@ RIGHT = {
         variance_by_hand,
         lambda q, k: torch.var(torch.diagonal(q @ k.T)),
         lambda q, k: float(np.var(np.einsum("nd,nd->n", q.numpy(), k.numpy()), ddof=1)),
-        lambda q, k: statistics.variance([torch.dot(a, b).item() for a, b in zip(q, k)]),  # noqa: B905
     ],
     "right_divisor": [
         lambda d_k, var_q, var_k: math.sqrt(d_k) * math.sqrt(var_q) * math.sqrt(var_k),
         lambda d_k, var_q, var_k: np.sqrt(np.float32(d_k * var_q * var_k)),
-        lambda d_k, var_q, var_k: torch.tensor(d_k * var_q * var_k).sqrt(),
     ],
     "scaled_scores": [
         scores_with_q_scaled_in_loops,
@@ -106,7 +103,6 @@ RIGHT = {
     ],
     "effective_keys": [
         lambda weights: entropy_by_loops(weights).exp(),
-        lambda weights: 1 / torch.prod(weights**weights, dim=-1),
         lambda weights: 2 ** -(weights * (weights + 1e-12).log2()).sum(-1),
     ],
     "gradient_norm": [
@@ -122,12 +118,6 @@ RIGHT = {
         cosine_by_hand,
         cosine_by(lambda x: x / (x.norm(dim=-1, keepdim=True) + 1e-8)),
         cosine_by(lambda x: x * (x.square().sum(-1, keepdim=True) + 1e-12).rsqrt()),
-        lambda q, k, v, temperature: (
-            F.softmax(
-                F.cosine_similarity(q[..., :, None, :], k[..., None, :, :], -1) / temperature, -1
-            )
-            @ v
-        ),
     ],
 }
 
@@ -162,7 +152,6 @@ def cosine_of_matrices(q, k, v, temperature):
 
 
 WRONG = [
-    ("score_variance", "theory returned", lambda q, k: q.size(1)),
     ("score_variance", "of scaled scores", lambda q, k: (q * k).sum(1).var() / q.size(1)),
     (
         "score_variance",
@@ -170,9 +159,7 @@ WRONG = [
         lambda q, k: (q * k).sum(1).square().mean() - (q * k).sum(1).mean() ** 2,
     ),
     ("score_variance", None, lambda q, k: (q * k).sum(1)),
-    ("score_variance", None, lambda q, k: None),
     ("right_divisor", None, lambda d_k, var_q, var_k: math.sqrt(d_k * min(var_q, var_k))),
-    ("right_divisor", None, lambda d_k, var_q, var_k: d_k + var_q + var_k),
     ("scaled_scores", "by d k and by 2", half_by_precedence),
     ("scaled_scores", "changes its input", changes_the_scores),
     ("scaled_scores", "wrong gradients", scores_without_grad),
@@ -191,21 +178,12 @@ WRONG = [
     ("entropy", "summed over queries", lambda w: torch.special.entr(w).sum(0)),
     ("entropy", None, lambda w: -(w * (w + 0.001).log()).sum(-1)),  # an epsilon that is too large
     ("entropy", None, entropy_by_view),
-    ("entropy", None, lambda w: torch.special.entr(w).sum(-1).squeeze()),
     ("effective_keys", "weights above 0", lambda w: (w > 0.01).to(w.dtype).sum(-1)),
-    ("effective_keys", None, lambda w: torch.special.entr(w).sum(-1).squeeze().exp()),
     ("effective_keys", None, lambda w: torch.special.entr(w).sum(-1).mean().exp()),
     (
         "gradient_norm",
         "no matrix",
         lambda s: (s.softmax(-1).diag_embed() - s.softmax(-1) ** 2).norm(dim=(-2, -1)),
-    ),
-    (
-        "gradient_norm",
-        "rounded below zero",
-        lambda s: (
-            (t := (p := s.softmax(-1)).square().sum(-1)) + t * t - 2 * (p**3).sum(-1)
-        ).sqrt(),
     ),
     ("gradient_norm", None, lambda s: gradient_norm_by_hand(s.clamp(-50, 50))),
     ("gradient_norm", None, lambda s: gradient_norm_by_hand(s).squeeze()),
