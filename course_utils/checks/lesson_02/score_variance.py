@@ -1,0 +1,67 @@
+"""2.1: the variance of n scores, estimated from the n scores themselves."""
+
+import torch
+
+from course_utils.checks.exercise import Exercise
+from course_utils.checks.inputs import normals
+
+
+def score_variance(q, k):
+    products = q * k  # (n, d_k)
+    scores = products.sum(dim=-1)  # (n,), row i of q with row i of k
+    return scores.var()  # one number, divided by n - 1
+
+
+def inputs():
+    normal = normals(21)
+    return [
+        (normal(6, 4), normal(6, 4)),
+        (normal(9, 5) + 2, normal(9, 5) - 1),  # means that are not 0
+        (3 * normal(5, 8), normal(5, 8)),
+        (normal(4, 3, dtype=torch.float32), normal(4, 3, dtype=torch.float32)),
+        (normal(6, 50).T, normal(6, 50).T),  # not contiguous, many pairs
+        (normal(7, 7), normal(7, 7)),
+        (normal(2, 1), normal(2, 1)),
+        (torch.full((4, 3), 2.0), torch.full((4, 3), 3.0)),  # all scores the same
+    ]
+
+
+MISTAKES = [
+    ("standard deviation", "that is the standard deviation; the variance is its square",
+     ("var()", "std()")),
+    ("divided by n",
+     "divided by n where n − 1 is asked: the mean was estimated from the same numbers",
+     ("var()", "var(correction=0)")),
+    ("mean not subtracted",
+     "that is the mean of the squares; first subtract the mean of the scores",
+     ("var()", "square().mean()")),
+    ("squares not centred",
+     "divided by n − 1 as it should be, but the mean of the scores is not subtracted",
+     ("var()", "square().sum() / (len(q) - 1)")),
+    ("summed over the pairs",
+     "summed down the columns, over the n pairs; a score is the sum over d_k, dim=-1",
+     ("dim=-1", "dim=0")),
+    ("all pairs",
+     "those are all pairs of a query and a key; here row i of q belongs to row i of k alone",
+     ("products.sum(dim=-1)", "q @ k.T")),
+    ("variance of products", "the products are not added up: a score is the sum over d_k of them",
+     ("products.sum(dim=-1)", "products")),
+    ("mean over the width", "that is the mean over d_k products; a score is their sum",
+     ("sum", "mean")),
+    ("of scaled scores",
+     "the scores are scaled by √d_k already; here the plain dot products are asked",
+     ("sum(dim=-1)", "sum(dim=-1) / q.shape[-1] ** 0.5")),
+    ("sum of variances",
+     "that adds up the variances of each position's products: only right if they are uncorrelated; "
+     "add first, then take the variance", "(q * k).var(dim=0).sum()"),
+    ("theory returned",
+     "that is what theory expects of variance 1, d_k; estimate it from the numbers given",
+     "torch.tensor(float(q.shape[-1]), dtype=q.dtype)"),
+    ("theory with measured variances",
+     "that is what theory expects, d_k times both variances; estimate it from the n scores "
+     "themselves", "q.shape[-1] * q.var() * k.var()"),
+    ("mean of scores", "that is the mean of the scores; asked is how far they spread around it",
+     ("var()", "mean()")),
+]  # fmt: skip
+
+exercise = Exercise("2.1", score_variance, inputs, MISTAKES)

@@ -1,0 +1,60 @@
+"""8.6: the layer and the head in which one weight is largest."""
+
+import torch
+
+from course_utils.checks.exercise import Exercise
+from course_utils.checks.lesson_08.weights import distributions
+
+
+def cherry_picked(weights, query, key):
+    told = weights[:, :, query, key]  # (layers, H)
+    best = told.argmax().item()  # layer * H + head
+    return torch.tensor(divmod(best, told.shape[1]))  # (2,)
+
+
+def inputs():
+    draw = distributions(86)
+    stacks = [draw(3, 5, 4, 6), draw(6, 2, 7, 7), draw(4, 4, 5, 5)]
+    pairs = [(1, 3), (0, 2), (3, 0)]
+    twice = draw(2, 3, 2, 2)
+    twice[:] = torch.tensor([0.5, 0.5])
+    twice[0, 0, 0] = twice[1, 2, 1] = torch.tensor([0.75, 0.25])  # as large elsewhere
+    twice[1, 0, 0], twice[0, 1, 1] = torch.tensor([0.0, 1.0]), torch.tensor([0.25, 0.75])
+    return [
+        (twice, 1, 0),
+        *[(stack, *pair) for stack in stacks for pair in pairs],
+        (draw(12, 9, 3, 4).transpose(0, 1), 2, 3),  # not contiguous
+        (draw(1, 3, 2, 2), 1, 0),
+        (draw(3, 1, 1, 2), 0, 1),
+    ]
+
+
+MISTAKES = [
+    ("head before layer", "first the head, then the layer: turn them round",
+     ("shape[1]))", "shape[1])).flip(0)")),
+    ("flat place",
+     "that is the place in the flattened matrix; divide it by the number of heads: quotient and "
+     "rest", ("divmod(best, told.shape[1])", "best")),
+    ("divided by layers",
+     "the flat place is divided by the number of layers; a row holds as many entries as heads",
+     ("shape[1]", "shape[0]")),
+    ("query and key exchanged",
+     "query and key are exchanged: rows are queries, weights[..., query, key]",
+     ("query, key]", "key, query]")),
+    ("largest anywhere", "that is the head with the largest weight anywhere; look at the one pair",
+     ("weights[:, :, query, key]", "weights.amax(dim=(-2, -1))")),
+    ("picked from one", "layer and head are counted from 0, as in code; these are from 1",
+     ("shape[1]))", "shape[1])) + 1")),
+    ("smallest weight", "that is where the weight is smallest; the story wants the largest",
+     ("argmax", "argmin")),
+    ("averages first",
+     "layer and head are looked for one by one, in averages; the largest single entry may be "
+     "elsewhere", "torch.stack([weights[:, :, query, key].mean(dim=1).argmax(), "
+     "weights[:, :, query, key].mean(dim=0).argmax()])"),
+    ("layer by its average",
+     "the layer is the one with the largest average; the largest single entry may be in another",
+     "torch.stack([layer := weights[:, :, query, key].mean(dim=1).argmax(), "
+     "weights[layer, :, query, key].argmax()])"),
+]  # fmt: skip
+
+exercise = Exercise("8.6", cherry_picked, inputs, MISTAKES, names="2")

@@ -1,0 +1,76 @@
+"""8.3: the Jensen–Shannon divergence of two distributions, in nats."""
+
+import torch
+
+from course_utils.checks.exercise import Exercise
+from course_utils.checks.lesson_08.weights import distributions
+
+
+def js_divergence(p, q):
+    m = (p + q) / 2  # (..., S)
+    kl_p = (torch.xlogy(p, p) - torch.xlogy(p, m)).sum(dim=-1)  # (...), a weight of 0 adds 0
+    kl_q = (torch.xlogy(q, q) - torch.xlogy(q, m)).sum(dim=-1)
+    return (kl_p + kl_q) / 2
+
+
+def inputs():
+    draw = distributions(83)
+    zeros = torch.tensor([[0.5, 0.5, 0.0, 0.0], [0.0, 0.2, 0.3, 0.5]])
+    once = draw(3, 6)
+    return [
+        (draw(5), draw(5)),
+        (draw(2, 3, 7), draw(2, 3, 7)),
+        (draw(3, 4), draw(3, 4)),
+        (zeros[0], zeros[1]),
+        (torch.eye(3)[:2], torch.eye(3)[1:]),  # no key shared
+        (once, once.flip(0)),  # the middle row equals its partner
+        (draw(1, 4), draw(1, 4)),
+        (draw(2, 3, 50).transpose(0, 1), draw(3, 2, 50)),  # not contiguous
+    ]
+
+
+MISTAKES = [
+    ("kl alone", "that is KL(p ‖ q), which is not symmetric, and infinite where q alone is 0",
+     "(torch.xlogy(p, p) - torch.xlogy(p, q)).sum(dim=-1)"),
+    ("symmetric kl",
+     "p and q are compared with each other; compare each with their mean m, which is 0 only where "
+     "both are", ("(p, m)", "(p, q)"), ("(q, m)", "(q, p)")),
+    ("not halved", "KL(p ‖ m) and KL(q ‖ m) are added; take their mean",
+     ("(kl_p + kl_q) / 2", "kl_p + kl_q")),
+    ("half of it", "only KL(p ‖ m); the half of q is missing", ("(kl_p + kl_q) / 2", "kl_p")),
+    ("reversed kl",
+     "those are KL(m ‖ p) and KL(m ‖ q), infinite where p or q is 0; m belongs second (F.kl_div, "
+     "though, takes it first, as a logarithm)",
+     ("torch.xlogy(p, p) - torch.xlogy(p, m)", "torch.xlogy(m, m) - torch.xlogy(m, p)"),
+     ("torch.xlogy(q, q) - torch.xlogy(q, m)", "torch.xlogy(m, m) - torch.xlogy(m, q)")),
+    ("mean not halved", "m is the sum there and not the mean: (p + q) / 2",
+     ("(p + q) / 2", "p + q")),
+    ("entropies not halved", "H(m) less the *mean* of H(p) and H(q): halve their sum",
+     "(torch.special.entr((p + q) / 2) - torch.special.entr(p) - torch.special.entr(q)).sum(-1)"),
+    ("in bits", "that is in bits; take the natural logarithm",
+     ("(kl_p + kl_q) / 2", "(kl_p + kl_q) / 2 / torch.tensor(2.0).log()")),
+    ("distance not divergence", "that is its square root, the Jensen–Shannon distance",
+     ("(kl_p + kl_q) / 2", "((kl_p + kl_q) / 2).clamp(min=0).sqrt()")),
+    ("zeros are nan", "a weight of 0 gives 0 · ln 0 = NaN; it must add 0: torch.xlogy, or where",
+     ("torch.xlogy(p, p) - torch.xlogy(p, m)", "p * (p / m).log()"),
+     ("torch.xlogy(q, q) - torch.xlogy(q, m)", "q * (q / m).log()")),
+    ("keys of one alone left out",
+     "keys to which only one of p and q gives weight are left out; there p ln(p / m) is p ln 2",
+     ("torch.xlogy(p, p) - torch.xlogy(p, m)", "torch.xlogy(p, p / m).where(q > 0, 0)"),
+     ("torch.xlogy(q, q) - torch.xlogy(q, m)", "torch.xlogy(q, q / m).where(p > 0, 0)")),
+    ("mean over keys", "the keys are averaged; Σ over the last dimension",
+     ("(kl_p + kl_q) / 2", "(kl_p + kl_q) / 2 / p.shape[-1]")),
+    ("one number for all",
+     "all rows are added up to one number; one for each distribution",
+     ("(kl_p + kl_q) / 2", "((kl_p + kl_q) / 2).sum()")),
+    ("averaged by kl_div",
+     "all numbers are averaged into one, as F.kl_div does by itself: reduction=\"none\", then Σ "
+     "over the last dimension",
+     ("(kl_p + kl_q) / 2", "((kl_p + kl_q) / 2 / p.shape[-1]).mean()")),
+    ("divided by rows",
+     "all is added and divided by the size of dimension 0, as F.kl_div(reduction=\"batchmean\") "
+     "does: reduction=\"none\", then Σ over the last dimension",
+     ("(kl_p + kl_q) / 2", "((kl_p + kl_q) / 2).sum() / len(p)")),
+]  # fmt: skip
+
+exercise = Exercise("8.3", js_divergence, inputs, MISTAKES)

@@ -1,0 +1,71 @@
+"""8.7: for what share of the pairs some head has at least the weight shown."""
+
+import torch
+
+from course_utils.checks.exercise import Exercise
+from course_utils.checks.lesson_08.weights import distributions
+
+
+def share_of_stories(weights, shown):
+    best = weights.amax(dim=(0, 1))  # (layers, H, L, S) -> (L, S)
+    shows = best >= shown  # (L, S)
+    return shows.double().mean()
+
+
+def inputs():
+    draw = distributions(87)
+    few, many = draw(2, 3, 5, 7), draw(4, 3, 6, 4)
+    causal = few[..., :5].tril()
+    causal = causal / causal.sum(dim=-1, keepdim=True)
+    return [
+        (few, 0.85),
+        (causal, 0.8),
+        (many, 0.97),
+        (few, float(few[1, 2].max())),  # itself counts
+        (many, 0.9),
+        (torch.full((2, 2, 3, 4), 0.25), 0.25),
+        (few, 0.0),
+        (draw(1, 2, 50, 12).transpose(2, 3), 0.85),  # not contiguous
+        (torch.ones(1, 1, 1, 1), 0.9),
+    ]
+
+
+MISTAKES = [
+    ("share of weights",
+     "that is the share of single weights; a pair counts once, if *some* head shows it",
+     ("weights.amax(dim=(0, 1))", "weights")),
+    ("all heads must", "a pair counts if some head shows it; here all heads must",
+     ("amax", "amin")),
+    ("heads averaged",
+     "the heads are averaged before; one picture is of one head: take the largest",
+     ("amax", "mean")),
+    ("layers apart", "the largest is taken over the heads of each layer, and each layer counts "
+     "by itself; take it over all layers as well", ("(0, 1)", "1")),
+    ("heads apart", "the largest is taken over the layers alone; take it over the heads as well",
+     ("(0, 1)", "0")),
+    ("last layer alone", "only the heads of the last layer are looked at; take all layers",
+     ("weights.amax(dim=(0, 1))", "weights[-1].amax(dim=0)")),
+    ("in percent", "that is in percent; a share is between 0 and 1", ("mean()", "mean() * 100")),
+    ("number of pairs", "that is how many pairs; divide by the number of pairs",
+     ("double().mean()", "sum().item()")),
+    ("divided by squared length", "divided by L², but there are L · S pairs",
+     ("double().mean()", "sum() / len(best) ** 2")),
+    ("strictly larger", "at least as large: >=, so that the picture shown counts itself",
+     (">=", ">")),
+    ("share of heads",
+     "that is the share of heads that show some pair; the share of pairs is asked",
+     ("(0, 1)", "(2, 3)")),
+    ("any pair at all", "that tells whether some pair is shown at all; asked is for what share of "
+     "the pairs", ("mean()", "amax()")),
+    ("share without", "that is the share of pairs that no head shows",
+     ("shows.double()", "(~shows).double()")),
+    ("masked pairs left out",
+     "pairs that no head gives any weight, as masked ones, are left out; *all* pairs count",
+     ("shows.double()", "shows[best > 0].double()")),
+    ("share of queries", "only queries are counted, by their largest weight; count pairs",
+     ("(0, 1)", "(0, 1, 3)")),
+    ("share of keys", "only keys are counted, by their largest weight; count pairs",
+     ("(0, 1)", "(0, 1, 2)")),
+]  # fmt: skip
+
+exercise = Exercise("8.7", share_of_stories, inputs, MISTAKES)
