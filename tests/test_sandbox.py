@@ -549,6 +549,10 @@ def test_an_answer_that_checks_itself_is_told_and_not_run_again_and_again(capsys
     assert "call it below, not indented" in inner[0].message
 
 
+def test_writing_tells_how_much_was_written_as_anywhere():
+    assert sandbox.call(lambda: sys.stdout.write("four")).value == 4
+
+
 def test_what_an_answer_prints_is_dropped_and_noted(capsys):
     def prints():
         print("x" * 10_000)
@@ -790,6 +794,15 @@ def test_what_cannot_be_put_back_keeps_nothing_else_from_it():
     with settings.kept(pairs):
         state["b"] = 2
     assert state["b"] == 1
+
+
+def test_garbage_that_was_not_collected_before_is_not_collected_afterwards():
+    gc.disable()
+    try:
+        sandbox.call(gc.enable)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
 
 
 def test_logging_goes_on_as_before(caplog):
