@@ -55,7 +55,9 @@ def test_dependencies_are_listed_once_and_bounded():
             assert metadata.version(name) in package.specifier, "the tests run with another version"
     assert "4.0.0" not in packages["nbdime"].specifier  # it cannot merge
     assert {"jupyterlab", "nbval", "nbdime"} <= {Requirement(line).name for line in learner}
-    assert {"ruff", "playwright", "nbgrader"} <= {Requirement(line).name for line in authors}
+    assert {"ruff", "nox", "playwright", "nbgrader", "pytest-xdist"} <= {
+        Requirement(line).name for line in authors
+    }
     assert "dependencies" not in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
