@@ -47,7 +47,9 @@ endif
 # The browser tests take a Chromium that is there, or Playwright's own; without either they are
 # skipped and say so, except under CI, where they fail.
 .venv/browser: .venv/authors
-	@command -v chromium chromium-browser google-chrome >/dev/null || \
+	@command -v chromium >/dev/null || \
+		command -v chromium-browser >/dev/null || \
+		command -v google-chrome >/dev/null || \
 		$(BIN)/playwright install chromium || \
 		echo "No browser could be found or installed: the browser tests will be skipped."
 	@touch $@

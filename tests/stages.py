@@ -18,8 +18,9 @@ WORKERS = str(min(8, os.cpu_count() + 1))
 # A file is run by one process: its tests share a browser or a result, a notebook's cells a kernel.
 # Files start in their order; by their number of tests, the slow browser would be last and alone.
 PYTEST = [*PYTHON, "pytest", "-n", WORKERS, "--dist", "loadfile", "--no-loadscope-reorder"]
-# The limit is for a kernel that died; a slow machine must not reach it.
-NBVAL = [*PYTEST, "-p", "no:cacheprovider", "--nbval-current-env", "--nbval-cell-timeout=900"]
+# The limits are for a kernel that died; a slow machine must not reach them.
+NBVAL = [*PYTEST, "-p", "no:cacheprovider", "--nbval-current-env"]
+NBVAL += ["--nbval-cell-timeout=900", "--nbval-kernel-startup-timeout=900"]
 STAGES = {
     "style": [*PYTHON, "ruff", "check", "."],
     "format": [*PYTHON, "ruff", "format", "--check", "."],

@@ -34,6 +34,11 @@ TELLING = set(
     gradient norm root square half twice double third quarter tenth dozen one two three four five
     six seven eight nine ten eleven twelve sixteen hundred thousand million
     add adds subtract subtracts multiply multiplies divide divides divided times with
+    attend attends attending ignore ignores ignored allow allows allowed forbid forbidden
+    large small long short high low fast slow early late wide narrow sharp flat dark light bright
+    always often seldom exact exactly approximate forward backward scaled unscaled trained untrained
+    read reads write writes written agree agrees differ differs alike stay stays swap learn learns
+    cost costs save saves gain gains lose loses lost
     """.split()
 )
 

@@ -140,3 +140,21 @@ def test_what_is_called_equal_is_close(path):
         for node in ast.walk(ast.parse(cell.source)):
             if isinstance(node, ast.keyword) and node.arg in ("atol", "rtol"):
                 assert node.value.value <= 1e-5 or "weights, right, atol=0.01" in cell.source
+
+
+# Times: no test can repeat them, but what is said of them is read off the stored picture
+
+
+@pytest.mark.parametrize("number", ["00", "01"])
+def test_a_stored_ratio_of_times_is_that_of_the_picture_beside_it(number):
+    text = "\n".join(shown(cell) for cell in code(LESSON[number]) if ignored(cell))
+    first, last = re.search(r"goes from (\d+) to (\d+): ", text).groups()
+    times = {}
+    for name, *ends in re.findall(r"(\w+) from ([-\d.e+]+) to ([-\d.e+]+)", text):
+        times[name] = dict(zip((first, last), map(float, ends), strict=True))
+    said = re.findall(r"(\d+)(?: tokens)?: (\w+) takes +([\d,.]+)× the time of (\w+)", text)
+    told = [(at, *rest) for at, *rest in said if at in (first, last)]
+    assert len(told) == 2
+    for at, slow, ratio, fast in told:
+        rounded = pytest.approx(times[slow][at] / times[fast][at], rel=0.15, abs=0.05)
+        assert float(ratio.replace(",", "")) == rounded

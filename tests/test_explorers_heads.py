@@ -46,6 +46,11 @@ def test_the_words_tell_what_one_token_looks_at_strongest_first(head, i):
     assert len(told) == max(1, int((WEIGHTS[head, i] >= 0.05).sum()))
 
 
+def test_a_token_that_looks_at_one_key_alone_is_told_with_that_key_alone():
+    state = explorer_at(0, "2 cat", torch.eye(5).roll(1, dims=1)[None]).state
+    assert state == "head 0 of 1; 2 cat looks at: 3 saw 1.00"
+
+
 def test_small_pictures_show_the_heads_from_left_to_right_under_their_numbers():
     small, _, _ = panels(explorer_at(head=1))
     for head, (ax, weights) in enumerate(zip(small, WEIGHTS, strict=True)):

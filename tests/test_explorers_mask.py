@@ -105,6 +105,17 @@ def test_empty_rows_are_named_and_marked():
     assert not (pixels(explorer) == (255, 228, 225)).all(axis=-1).any()
 
 
+def test_the_words_name_the_masks_and_how_they_are_joined():
+    assert explorer_with().state.startswith("no mask: ")
+    two = explorer_with(causal=True, padding=1)
+    assert two.state.startswith("causal and 1 of padding at the end: ")
+    every = {"causal": True, "window": 3, "prefix": 4, "padding": 2, "side": "start"}
+    five = explorer_with(**every, documents=2, join="or")
+    assert five.state.startswith(
+        "causal or window of 3 or prefix of 4 or 2 of padding at the start or 2 documents: "
+    )
+
+
 def test_what_is_allowed_is_light_in_the_picture():
     explorer = explorer_with(window=2, documents=2, prefix=3)
     mask = ((i < 4) == (j < 4)) & (i - j < 2) & (j <= i)

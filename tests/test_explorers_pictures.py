@@ -42,7 +42,7 @@ CASES = {
     "similarity": (
         similarity_explorer,
         {"angle": -135, "length": 2.5},
-        {"angle": 35, "length": 0.7},
+        {"angle": 5, "length": 3.0},  # over the letter q
     ),
     "scaling": (scaling_explorer, {"d_k": 100, "scaled": False}, {"d_k": 12, "scaled": True}),
     "saturation": (
@@ -158,6 +158,20 @@ def test_no_two_axes_stand_in_each_others_way(case):
             assert min(ax.bbox.width, ax.bbox.height) > 40  # pixels: it can be read
 
 
+# what a control is called, where it is not what the code calls it
+OTHER_NAMES = {
+    "scaled": "divide by √d_k",
+    "method": "softmax",
+    "side": "padding at the",
+    "join": "joined by",
+    "angle": "angle of k from q (degrees)",
+    "length": "length of k",
+    "window": "window (0: without)",
+    "prefix": "prefix (0: without)",
+    "padding": "padding tokens",
+} | {f"logit_{j}": f"logit {j}" for j in range(1, 6)}
+
+
 @every_explorer
 def test_every_control_has_a_name_and_its_place_above_the_picture(case):
     explorer, _, _ = explorer_of(case)
@@ -166,8 +180,10 @@ def test_every_control_has_a_name_and_its_place_above_the_picture(case):
     assert [c for stack in row.children for c in stack.children] == [*explorer.controls.values()]
     two_columns = {"saturation", "overflow", "masks", "heads", "tiles", "views"}
     assert len(row.children) == 1 + (case in two_columns)
-    for control in explorer.controls.values():
-        assert (control.box if isinstance(control, Number) else control).description
+    names = OTHER_NAMES | ({"query": "from"} if case == "heads" else {})
+    for name, control in explorer.controls.items():
+        named = control.box if isinstance(control, Number) else control
+        assert named.description == names.get(name, name)
     assert words.value == f'<p role="status">{html.escape(explorer.state)}</p>'
     height, width, _ = pixels(explorer).shape
     assert (picture.layout.width, picture.layout.height) == (f"{width}px", f"{height}px")

@@ -67,6 +67,8 @@ def test_words_and_pictures_agree_with_torch(temperature, d_k, scaled):
     scores = scores if scaled else scores * d_k**0.5
     p = torch.softmax(scores, dim=-1)
     jacobian = torch.autograd.functional.jacobian(lambda x: x.softmax(-1), scores)
+    scores_told = re.search(r"softmax of ([^:]*): ", explorer.state)[1].split(", ")
+    assert [float(s) for s in scores_told] == pytest.approx(scores.tolist(), rel=1e-3)
     assert weights_told(explorer) == pytest.approx(p.tolist(), abs=1e-3)
     heights, broken, above = bars(explorer)
     assert heights == pytest.approx(p.tolist(), abs=ROUNDING) and not any(broken)
@@ -88,7 +90,7 @@ def test_naive_breaks_where_exp_of_the_dtype_does_and_stable_does_not(dtype, las
     assert "overflow" not in explorer.state
     assert weights_told(explorer)[0] == pytest.approx(1, abs=1e-3)
     set_controls(explorer, logit_1=last + 0.5)
-    assert f"overflow in {dtype}: exp is inf at key 1" in explorer.state
+    assert explorer.state.endswith(f"; overflow in {dtype}: exp is inf at key 1")
     assert math.isnan(weights_told(explorer)[0])
     assert math.isnan(told(explorer, "entropy")) and math.isnan(told(explorer, "gradient norm"))
     set_controls(explorer, method="stable")
@@ -178,6 +180,11 @@ def test_controls_have_the_ranges_and_choices_of_the_lesson():
     assert controls["method"].options == ("stable", "naive")
 
 
+@pytest.mark.parametrize("make, keys", [(scaling_explorer, 8), (saturation_explorer, 5)])
+def test_entropy_stands_beside_the_most_that_so_many_keys_can_have(make, keys):
+    assert f" of at most {math.log(keys):.3f} nats;" in make().state
+
+
 def test_typing_a_logit_is_moving_its_slider():
     explorer = saturation_explorer()
     explorer.controls["logit_3"].box.value = 7.5
@@ -202,7 +209,10 @@ def test_scaling_explorer_scores_are_dot_products_of_the_first_d_k_numbers():
     q, k = torch.randn(512, generator=rng), torch.randn(8, 512, generator=rng)
     for d_k, scaled in [(4, False), (100, True), (512, True)]:
         set_controls(explorer, d_k=d_k, scaled=scaled)
-        p = torch.softmax(k[:, :d_k] @ q[:d_k] / (d_k**0.5 if scaled else 1), dim=-1).double()
+        scores = k[:, :d_k] @ q[:d_k] / (d_k**0.5 if scaled else 1)
+        largest = scores.abs().max().item()
+        assert told(explorer, "largest score in size") == pytest.approx(largest, abs=0.051)
+        p = scores.softmax(dim=-1).double()
         entropy = -(p * p.log()).sum().item()
         assert told(explorer, "entropy") == pytest.approx(entropy, abs=1e-3)
         jacobian = p.diag() - p.outer(p)

@@ -50,8 +50,10 @@ def test_words_give_loss_and_scores_of_the_step_chosen():
         [3.5] * 10 + [1.25] * 5,
         lambda step: learned() if step else torch.full((2, 1, L, L), 1 / L),
     )
-    told = "layer 1 head 1: 1.00, 0.00; layer 2 head 1: 0.00, 1.00"
-    assert explorer.state.startswith("step 10: loss 1.25;") and explorer.state.endswith(told)
+    assert explorer.state == (
+        "step 10: loss 1.25; previous-token score, induction score of "
+        "layer 1 head 1: 1.00, 0.00; layer 2 head 1: 0.00, 1.00"
+    )
     explorer.controls["step"].slider.value = 0
     assert explorer.state.startswith("step 0: loss 3.50;") and "1.00" not in explorer.state
 
@@ -127,7 +129,8 @@ def test_the_slider_goes_over_the_whole_training_from_picture_to_picture():
 
 
 def test_the_first_picture_is_drawn_at_once():
-    explorer = training_explorer(TOKENS, num_layers=1, num_heads=1, steps=9)
+    explorer = training_explorer(TOKENS, num_layers=1, num_heads=1, steps=40)
+    assert explorer.controls["step"].slider.step == 10  # if nothing else is said
     explorer.add(2.5, lambda: torch.rand(1, 1, L, L))
     assert explorer.state.startswith("step 0: loss 2.50")
 

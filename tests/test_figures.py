@@ -504,9 +504,11 @@ def test_show_takes_an_axes_of_a_part_of_a_figure(shown):
         (lambda: heatmap(WEIGHTS, kind="odd"), "kind must be one of weights, .* got 'odd'"),
         (lambda: mask_pattern([True, False]), r"mask must have shape \(L, S\), got \(2,\)"),
         (lambda: mask_pattern([[0.0, -np.inf]]), r"mask must be True \(may attend\) or False"),
+        (lambda: mask_pattern([[1, 2]]), r"mask must be True \(may attend\) or False"),
         (lambda: arrows(WEIGHTS, labels="ab"), r"vectors must have shape \(n, 2\), got \(2, 3\)"),
         (lambda: arrows([[1, 2]], labels="ab"), "labels must have 1 entries.* got 2"),
         (lambda: arrows([[1, np.nan]], labels="a"), "vectors must be finite"),
+        (lambda: arrows([[1, -np.inf]], labels="a"), "vectors must be finite"),
         (
             lambda: lines([1, 2], {"a": [1]}, xlabel="x", ylabel="y"),
             r"series\['a'\] must have shape \(2,\) as x has, got \(1,\)",

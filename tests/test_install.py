@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections import namedtuple
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,14 @@ def test_once_torch_is_there_nothing_is_said_of_its_size(machine, monkeypatch):
     call(monkeypatch)
     assert asked_of_pip(machine) == [LEARNER]
     assert "GB" not in "".join(machine.said)
+
+
+def test_the_cpu_build_of_torch_counts_as_torch(monkeypatch, capsys):
+    version = install.TORCH.partition("==")[2]
+    monkeypatch.setattr(metadata, "version", lambda _: f"{version}+cpu")
+    monkeypatch.setattr(install, "runs", lambda _, code: exec(code) is None)
+    install.announce("python", ".", cpu=True)
+    assert capsys.readouterr().out == ""
 
 
 def test_the_environment_is_made_once(machine, monkeypatch):

@@ -55,7 +55,9 @@ def test_dependencies_are_listed_once_and_bounded():
             assert metadata.version(name) in package.specifier, "the tests run with another version"
     assert "4.0.0" not in packages["nbdime"].specifier  # it cannot merge
     assert {"jupyterlab", "nbval", "nbdime"} <= {Requirement(line).name for line in learner}
-    assert {"ruff", "playwright", "nbgrader"} <= {Requirement(line).name for line in authors}
+    assert {"ruff", "nox", "playwright", "nbgrader", "pytest-xdist"} <= {
+        Requirement(line).name for line in authors
+    }
     assert "dependencies" not in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
@@ -130,6 +132,29 @@ def test_make_test_checks_everything_with_what_authors_need():
     assert {"python3 install.py --cpu", "python3 install.py --authors"} <= set(commands)
     assert commands[-1] == ".venv/bin/python tests/stages.py"
     assert make("-B", "test-everywhere", "PYTHON=python3")[-1] == ".venv/bin/nox"
+
+
+@pytest.mark.parametrize("target", ["lab", "test", "exercises", "refresh", "bench", "bench-gpu"])
+def test_a_command_first_installs_what_it_runs_with(target):
+    assert make("-B", target, "PYTHON=python3")[0] == "python3 install.py"
+
+
+@pytest.mark.parametrize("browser", ["chromium", "chromium-browser", "google-chrome", None])
+def test_a_browser_that_is_there_is_taken_and_none_stops_make_test(tmp_path, browser):
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    playwright = tmp_path / ".venv" / "bin" / "playwright"
+    playwright.write_text("#!/bin/sh\necho playwright $*\nexit 1\n")
+    playwright.chmod(0o755)
+    for name in ["sh", "cat", "id", "touch", browser or "echo"]:
+        (tmp_path / name).symlink_to(shutil.which(name) or "/bin/sh")
+    run = subprocess.run(
+        [shutil.which("make"), "-o", ".venv/authors", ".venv/browser"],
+        cwd=tmp_path, env={"PATH": str(tmp_path)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    told = "playwright install chromium\nNo browser could be found or installed"
+    assert run.stdout.startswith(told) if browser is None else not run.stdout
 
 
 def test_the_readmes_map_names_every_lesson_as_it_names_itself():

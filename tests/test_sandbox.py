@@ -114,6 +114,15 @@ def test_only_the_computing_of_the_answer_itself_counts():
         done.set()
 
 
+def test_an_answer_whose_clock_ends_before_it_does_is_not_blamed(monkeypatch):
+    def ended():
+        raise OSError  # what a clock does whose thread has just ended
+
+    monkeypatch.setattr(sandbox, "_clock", lambda: ended)
+    run = sandbox.call(time.sleep, 0.2)
+    assert run.error is None
+
+
 def test_waiting_is_no_computing():
     assert sandbox.call(time.sleep, 0.5, seconds=0.1).error is None
 
@@ -142,6 +151,13 @@ def test_importing_is_hardly_computing(module):
     module.write_text("import time\nwhile time.thread_time() < 1: pass")
     assert sandbox.call(imports, seconds=0.8).value == "takes_long_to_import"
     assert refusal(loops, seconds=0.3)[1] == "runs for ever"
+
+
+def test_other_frozen_code_of_python_is_no_import():
+    walks = compile("while True: pass", "<frozen os>", "exec")
+    begun = time.process_time()
+    assert refusal(exec, walks, seconds=0.2)[1] == "runs for ever"
+    assert time.process_time() - begun < 1  # of an import, ten times 0.2 would be let pass
 
 
 def test_importing_comes_to_an_end_as_well(module):
@@ -534,6 +550,10 @@ def test_an_answer_that_checks_itself_is_told_and_not_run_again_and_again(capsys
     assert "call it below, not indented" in inner[0].message
 
 
+def test_writing_tells_how_much_was_written_as_anywhere():
+    assert sandbox.call(lambda: sys.stdout.write("four")).value == 4
+
+
 def test_what_an_answer_prints_is_dropped_and_noted(capsys):
     def prints():
         print("x" * 10_000)
@@ -775,6 +795,15 @@ def test_what_cannot_be_put_back_keeps_nothing_else_from_it():
     with settings.kept(pairs):
         state["b"] = 2
     assert state["b"] == 1
+
+
+def test_garbage_that_was_not_collected_before_is_not_collected_afterwards():
+    gc.disable()
+    try:
+        sandbox.call(gc.enable)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
 
 
 def test_logging_goes_on_as_before(caplog):

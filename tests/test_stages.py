@@ -2,11 +2,16 @@
 
 import os
 import re
+import runpy
 import subprocess
 import sys
+from unittest.mock import Mock
 
+import jupyter_client
+import nbval.kernel
 import pytest
 
+import noxfile
 import stages
 
 PYTEST = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
@@ -69,6 +74,7 @@ def test_only_the_exercises_are_strict(monkeypatch):
 def test_style_code_and_all_notebooks_are_stages():
     parallel = f"pytest -n {min(8, os.cpu_count() + 1)} --dist loadfile --no-loadscope-reorder"
     nbval = f"{parallel} -p no:cacheprovider --nbval-current-env --nbval-cell-timeout=900"
+    nbval += " --nbval-kernel-startup-timeout=900"
     assert {name: " ".join(command[2:]) for name, command in stages.STAGES.items()} == {
         "style": "ruff check .",
         "format": "ruff format --check .",
@@ -76,3 +82,25 @@ def test_style_code_and_all_notebooks_are_stages():
         "lessons and solutions": f"{nbval} --nbval notebooks solutions",
         "exercises": f"{nbval} --nbval-lax exercises",
     }
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no sockets that are files")
+def test_no_kernel_of_nbval_can_lose_its_port_to_another(monkeypatch):
+    monkeypatch.setattr(nbval.kernel, "KernelManager", jupyter_client.KernelManager)
+    runpy.run_path(stages.ROOT / "conftest.py")
+    managers = [nbval.kernel.KernelManager(kernel_name="python3") for _ in range(2)]
+    assert [each.transport for each in managers] == ["ipc"] * 2
+    assert managers[0].ip != managers[1].ip  # the beginning of its files' names
+
+
+def test_everywhere_means_all_stages_on_every_python_and_on_other_arithmetic():
+    session = Mock()
+    noxfile.python.func(session)
+    session.install.assert_called_once_with("-r", "requirements-authors.txt")
+    session.run.assert_called_once_with("python", "tests/stages.py")
+    assert noxfile.python.python == ["3.11", "3.12", "3.13", "3.14"]
+    noxfile.arithmetic.func(session, {"A": "1"})
+    session.run.assert_called_with(sys.executable, "tests/stages.py", env={"A": "1"})
+    settings = {name for each in noxfile.ARITHMETIC for name in each}
+    assert settings == {"ATEN_CPU_CAPABILITY", "OPENBLAS_CORETYPE", "OMP_NUM_THREADS"}
+    assert {"ATEN_CPU_CAPABILITY": "default"} in noxfile.ARITHMETIC  # as without AVX
