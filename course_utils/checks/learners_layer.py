@@ -253,10 +253,10 @@ def _largest_bias(sizes, wanted, width):
 
 
 ROLES = {
-    "W_q": "q qs wq query queries",
-    "W_k": "k ks wk key keys",
-    "W_v": "v vs wv value values val vals",
-    "W_o": "o wo out output outputs",
+    "W_q": "q qs wq qw query queries",
+    "W_k": "k ks wk kw key keys",
+    "W_v": "v vs wv vw value values val vals",
+    "W_o": "o wo ow out output outputs",
 }
 
 
