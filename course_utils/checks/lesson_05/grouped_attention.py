@@ -67,10 +67,10 @@ MISTAKES = [
     ("causal", "keys after the query's own place are left out, but no mask is asked",
      ("scores.softmax", "scores.masked_fill(torch.ones_like(scores).triu(1) > 0, -torch.inf)"
       ".softmax")),
-    ("tokens repeated", TOKENS_REPEATED,
+    ("tokens repeated alone", TOKENS_REPEATED,
      ("k.repeat_interleave(group, dim=1)", "k.repeat_interleave(group, dim=2)"),
      ("v.repeat_interleave(group, dim=1)", "v.repeat_interleave(group, dim=2)")),
-    ("tokens repeated too", TOKENS_REPEATED,
+    ("tokens repeated", TOKENS_REPEATED,
      ("scores = q", "k, v = (x.repeat_interleave(group, dim=2) for x in (k, v))\n    scores = q")),
 ]  # fmt: skip
 
