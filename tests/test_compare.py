@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from answers import RIGHT
 from course_utils.checks import compare
 from course_utils.checks.compare import difference, read
-from course_utils.checks.engine import EXERCISES
+from course_utils.checks.exercise import EXERCISES
+from course_utils.checks.judge import expected, mistaken
 from rough import rough
-from test_checks import RIGHT
 
 INF, NAN = float("inf"), float("nan")
 CALCULATED = [name for name in EXERCISES if not name.startswith("catches")]
@@ -20,9 +21,9 @@ CALCULATED = [name for name in EXERCISES if not name.startswith("catches")]
 def test_right_answers_pass_on_whatever_machine_adds(name):
     exercise = EXERCISES[name]
     for answer in [exercise.reference, *(each for other, each in RIGHT if other == name)]:
-        for args, expected in zip(exercise.probes(), exercise.expected, strict=True):
+        for args, right in zip(exercise.inputs(), expected(exercise), strict=True):
             results = exercise.run(rough(answer), *args)
-            found = [difference(each, expected) for each in results]
+            found = [difference(each, right) for each in results]
             assert None in found, (answer, found)
 
 
@@ -39,8 +40,8 @@ def test_wrong_answers_lie_ten_times_as_far_off_as_rounding_may(monkeypatch):
     monkeypatch.setattr(compare, "TOLERANCE", wide)
     for name in CALCULATED:
         exercise = EXERCISES[name]
-        for mistake, outcomes in exercise.mistaken.items():
-            pairs = zip(outcomes, exercise.expected, strict=True)
+        for mistake in exercise.mistakes:
+            pairs = zip(mistaken(exercise, mistake), expected(exercise), strict=True)
             off = [isinstance(got, Exception) or difference(got, right) for got, right in pairs]
             assert any(off), (name, mistake.name)
 
@@ -81,6 +82,35 @@ def test_wrong_answers_lie_ten_times_as_far_off_as_rounding_may(monkeypatch):
 def test_difference_names_the_first_difference(got, expected, words):
     names = "L|S" if isinstance(expected, tuple) else "L S"
     assert words in difference(got, expected, names)
+
+
+SOME = torch.tensor([[1.0, -2.0, 3.0], [0.5, 4.0, -1.5]])
+
+
+@pytest.mark.parametrize(
+    "got, words",
+    [
+        (2 * SOME, "6 of 6 entries differ: each is 2 times what it should be"),
+        (-SOME, "each is -1 times what it should be"),
+        (SOME / 3**0.5, "each is 0.5774 times what it should be"),
+        (SOME + 0.25, "each is 0.25 too large"),
+        (SOME - 1, "each is 1 too small"),
+        (SOME.T, "got (3, 2): the right numbers, with the last two dimensions exchanged"),
+        (SOME[None], "got (1, 2, 3): the right numbers, in another shape"),
+        (SOME.reshape(3, 2), "got (3, 2): the right numbers, in another shape"),
+        (SOME / (1 + 1e-3 * SOME.abs()), "none by as much as 1%, as from a small number added"),
+        (SOME.bfloat16().float() + 1e-3, "expected 1 at [0, 0], got 1.001"),
+        (SOME * 1.0004, "expected 1 at [0, 0], got 1.0004; 5 of 6 entries differ: none by as"),
+    ],
+)
+def test_what_all_entries_have_in_common_is_told(got, words):
+    assert words in difference(got, SOME)
+
+
+@pytest.mark.parametrize("got", [SOME**2, SOME.sort().values, SOME.T.contiguous() * 2, SOME * 0])
+def test_where_they_have_nothing_in_common_nothing_is_told(got):
+    told = difference(got, SOME)
+    assert "each is" not in told and "right numbers" not in told and "none by" not in told
 
 
 @pytest.mark.parametrize(

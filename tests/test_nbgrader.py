@@ -17,7 +17,7 @@ from nbgrader.api import Gradebook
 
 from course_utils import check
 from course_utils.authoring import STUB, strip_solutions
-from course_utils.checks.engine import EXERCISES
+from course_utils.checks.exercise import EXERCISES
 
 ROOT = Path(__file__).parents[1]
 (PART,) = re.findall(r"^- nbgrader .*?(?=^- )", (ROOT / "README.md").read_text(), re.M | re.S)

@@ -6,7 +6,7 @@ import re
 import nbformat
 import pytest
 
-from course_utils.checks.engine import EXERCISES as REGISTERED
+from course_utils.checks.exercise import EXERCISES as REGISTERED
 from stored import EXERCISES, LESSONS, ROOT, SOLUTIONS, kept, prose, shown, stated
 
 NUMBERS = {exercise.number: name for name, exercise in REGISTERED.items()}

@@ -31,8 +31,9 @@ import torch
 import torch.nn.functional as F
 
 from course_utils import check
-from course_utils.checks import sandbox, saved, settings
-from course_utils.checks.engine import EXERCISES
+from course_utils.checks import sandbox, settings
+from course_utils.checks.exercise import EXERCISES
+from course_utils.checks.progress import load
 
 RIGHT = EXERCISES["dot"].reference
 
@@ -265,7 +266,7 @@ def test_an_answer_that_cannot_be_stopped_holds_later_checks_until_it_ends(monke
             assert (verdict.status, verdict.mistake) == ("not checked", "could not be stopped")
             assert "an earlier answer still runs" in verdict.message
             assert "restart the kernel" in verdict.message
-    assert saved.load() == {"dot": "correct", "dot_product_scores": "wrong"}
+    assert load() == {"dot": "correct", "dot_product_scores": "wrong"}
     assert check(RIGHT).status == "correct"
 
 

@@ -117,7 +117,7 @@ def _pattern(near, exact, tolerance):
         return ""
     scale = exact.abs().max()
     ratio = (near * exact).sum() / exact.square().sum()
-    if _close(near, ratio * exact, 4 * tolerance).all() and ratio.abs() > 1e-6:
+    if abs(ratio - 1) > 2**-7 and _close(near, ratio * exact, 4 * tolerance).all() and ratio:
         return f": each is {_short(ratio)} times what it should be"
     offset = (near - exact).mean()
     if _close(near, exact + offset, 4 * tolerance).all():

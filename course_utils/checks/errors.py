@@ -29,8 +29,9 @@ CAUSES = [
     ),
     (
         r"must be a 3D tensor|batch1|tensors used as.*must be|expects a 2D tensor|"
-        r"t\(\) expects a tensor with|only supported on matrices",
-        "it works for one number of dimensions only, and inputs may have more or fewer: use @",
+        r"t\(\) expects a tensor with|only supported on matrices|permute\(",
+        "it works for one number of dimensions only, and inputs may have more or fewer; @ and "
+        ".transpose(-2, -1) take any",
     ),
     (
         r"einsum\(\)",
@@ -103,12 +104,12 @@ def explained(error):
 
 
 def _where(error):
-    """Return the last line of the learner's own code, " (line 3: …)"; nothing if there is none."""
+    """Return " in line 3, `…`", the last of the learner's own code; nothing if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if _is_learners(frame.filename)]
     if not own or not own[-1].line:
         return ""
-    return f" (line {own[-1].lineno}: `{on_one_line(own[-1].line, 80)}`)"
+    return f" in line {own[-1].lineno}, `{on_one_line(own[-1].line, 80)}`"
 
 
 def _is_learners(filename):

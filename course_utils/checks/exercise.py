@@ -4,7 +4,7 @@ Each exercise has a file of its own, such as `lesson_05/split_heads.py`.
 """
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -98,7 +98,7 @@ class Exercise:
         exercise's name.
     inputs : callable
         Returns the argument tuples to try answers on, the same at every call.
-    mistakes : list of tuple
+    mistakes : sequence of tuple
         Rows of (name, hint, *change), see `Mistake`. The first that fits is told.
     names : str
         Names of the result's last dimensions, for messages, e.g. "L S"; "|" between results.
@@ -114,7 +114,7 @@ class Exercise:
     number: str
     reference: Callable
     inputs: Callable[[], Iterable[tuple]]
-    mistakes: list
+    mistakes: Sequence
     names: str = ""
     run: Callable = call_with_clones
     differentiable: bool = False

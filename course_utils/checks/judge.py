@@ -364,16 +364,16 @@ def _shapes(args):
 
 def _what_is_right(given, right):
     """Say for which inputs an answer is right, if a rule can be told from those tried."""
-    if not any(right):
+    if len(set(right)) == 1:
         return ""
     dimensions = [max(map(len, _shapes(args)), default=0) for args in given]
     fine = [n for n, is_right in zip(dimensions, right, strict=True) if is_right]
     rest = [n for n, is_right in zip(dimensions, right, strict=True) if not is_right]
     if max(fine) < min(rest):
-        return f"right for inputs of {_up_to(fine)} dimensions, but not with more, as a batch has: "
+        return f"right for inputs tried of {_up_to(fine)} dimensions, not for more (a batch): "
     if min(fine) > max(rest):
-        return f"right for inputs with a batch, but not for {_up_to(rest)} dimensions alone: "
-    return f"right for {sum(right)} of {len(right)} inputs tried, but not for all: "
+        return f"right for inputs tried with a batch, not for {_up_to(rest)} dimensions alone: "
+    return f"right for {sum(right)} of {len(right)} inputs tried: "
 
 
 def _up_to(numbers):

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from course_utils.checks import sandbox
-from course_utils.checks.catching import run_against
-from course_utils.checks.engine import Complaint
+from course_utils.checks.exercise import Complaint
+from course_utils.checks.learners_test import run_against
 
 BROKEN = {"negated": lambda x: -abs(x), "constant": lambda x: 3}
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import platform
 import random
 import re
 import warnings
@@ -11,36 +12,31 @@ import pytest
 import torch
 from torch import nn
 
+from answers import RIGHT
 from course_utils import check
-from course_utils.checks import engine, saved
-from course_utils.checks.engine import (
-    EXERCISES,
-    UNFIT,
-    BrokenCheck,
-    Complaint,
-    Exercise,
-    WrongAnswer,
-    call_with_clones,
-    usual_settings,
-)
-from test_checks import RIGHT
+from course_utils.checks import errors, judge
+from course_utils.checks import exercise as exercises
+from course_utils.checks.exercise import EXERCISES, UNFIT, Complaint, Exercise, call_with_clones
+from course_utils.checks.judge import BrokenCheck, WrongAnswer, usual_settings
 
 ONES = torch.ones(2, 3)
+SQUARE = ("square", "that is the square", lambda x: x * x)
 
 
 @pytest.fixture
 def exercise(monkeypatch):
     """Return a function that makes an exercise of its own, to double, in place of the course's."""
-    monkeypatch.setattr(engine, "EXERCISES", {})
+    monkeypatch.setattr(exercises, "EXERCISES", {})
+    monkeypatch.setattr(judge, "EXERCISES", exercises.EXERCISES)
 
     def double(x):
         return 2 * x
 
-    def make(reference=double, probes=lambda: [(ONES,), (3 * ONES[:1],)], **kind):
+    def make(
+        reference=double, inputs=lambda: [(ONES,), (3 * ONES[:1],)], mistakes=(SQUARE,), **kind
+    ):
         reference.__name__ = "double"
-        made = Exercise("9.9", reference, probes, **kind)
-        made.mistake("that is the square")(lambda x: x * x)
-        return made
+        return Exercise("9.9", reference, inputs, mistakes, **kind)
 
     return make
 
@@ -52,7 +48,7 @@ def by_zero(*_, **__):
 # Whose error
 
 
-def probes_then_fail():
+def inputs_then_fail():
     yield (ONES,)
     by_zero()
 
@@ -78,8 +74,8 @@ def typo(x):
 
 
 FAULTS = {
-    "probes": ({"probes": by_zero}, "ZeroDivisionError: division by zero"),
-    "a later probe": ({"probes": probes_then_fail}, "ZeroDivisionError: division by zero"),
+    "inputs": ({"inputs": by_zero}, "ZeroDivisionError: division by zero"),
+    "later inputs": ({"inputs": inputs_then_fail}, "ZeroDivisionError: division by zero"),
     "reference": ({"reference": lambda x: 1 / 0}, "ZeroDivisionError: division by zero"),
     "run before the answer": ({"run": run_fails_before}, "ZeroDivisionError: division by zero"),
     "run after the answer": ({"run": run_fails_after}, "RuntimeError: The size of tensor a"),
@@ -89,25 +85,26 @@ FAULTS = {
 
 @pytest.mark.parametrize("kind, words", FAULTS.values(), ids=FAULTS)
 def test_a_fault_of_the_check_is_not_told_as_the_answers(exercise, kind, words):
-    exercise(**kind).mistakes.clear()  # which might show the fault as well
+    exercise(mistakes=[], **kind)  # which might show the fault as well
     verdict = check(lambda x: 3 * x, "double")
     assert verdict.status == "not checked" and verdict.mistake is None
     assert verdict.message.startswith("⚠️ 9.9 double: this check is broken and cannot judge your")
     assert words in verdict.message and "\n" not in verdict.message
-    assert re.search(r"\((engine|sandbox)\.py:\d+, Python", verdict.message)  # no file of others
+    files = "judge|exercise|sandbox"  # none of others
+    assert re.search(rf"\(({files})\.py:\d+, Python", verdict.message)
 
 
 @pytest.mark.parametrize("mistake", [typo, by_zero, lambda x: None.shape, lambda x: {}[x]])
 def test_a_mistake_that_fails_by_its_authors_fault_is_told_so(exercise, mistake):
-    exercise().mistake("a mistake with a mistake")(mistake)
+    exercise(mistakes=[("mistaken", "a mistake with a mistake", mistake)])
     assert check(lambda x: 3 * x, "double").status == "not checked"
     assert check(mistake, "double").status == "not checked"  # or the tests would not see it
     assert check(lambda x: x + x, "double").status == "correct"
 
 
 def test_a_mistake_may_raise_as_shapes_do_that_do_not_fit(exercise):
-    exercise().mistake("it multiplies matrices")(lambda x: x @ x)
-    assert check(lambda x: torch.matmul(x, x), "double").mistake == "<lambda>"
+    exercise(mistakes=[("product", "it multiplies matrices", lambda x: x @ x)])
+    assert check(lambda x: torch.matmul(x, x), "double").mistake == "product"
 
 
 def test_a_mistake_may_not_fail_in_run(exercise):
@@ -121,19 +118,18 @@ def test_a_mistake_may_not_fail_in_run(exercise):
 
 
 def test_what_to_report_is_on_the_line(exercise, monkeypatch):
-    exercise(reference=lambda x: engine._one_line(x, 5))  # fails in a file of the course
+    exercise(reference=lambda x: errors.on_one_line(x, 5))  # fails in a file of the course
     verdict = check(lambda x: 3 * x, "double")
-    line = engine._one_line.__code__.co_firstlineno + 1
-    place = (
-        f"(engine.py:{line}, Python {engine.platform.python_version()}, torch {torch.__version__})"
-    )
+    line = errors.on_one_line.__code__.co_firstlineno + 2
+    versions = f"Python {platform.python_version()}, torch {torch.__version__}"
+    place = f"(errors.py:{line}, {versions})"
     assert verdict.message.endswith(place)
     assert "line: TypeError: Tensor.split() missing 1 required" in verdict.message
 
 
 def test_in_strict_mode_a_broken_check_raises_what_broke_it(exercise, monkeypatch):
     monkeypatch.setenv("COURSE_STRICT", "1")
-    exercise(probes=by_zero)
+    exercise(inputs=by_zero)
     with pytest.raises(BrokenCheck, match="9.9 double: this check is broken") as raised:
         check(lambda x: 2 * x, "double")
     assert isinstance(raised.value.__cause__, ZeroDivisionError)
@@ -142,8 +138,8 @@ def test_in_strict_mode_a_broken_check_raises_what_broke_it(exercise, monkeypatc
 
 def test_a_broken_check_is_no_progress_and_takes_none_away(exercise, monkeypatch):
     noted = []
-    monkeypatch.setattr(saved, "record", lambda *each: noted.append(each))
-    exercise(probes=by_zero)
+    monkeypatch.setattr(judge, "record", lambda *each: noted.append(each))
+    exercise(inputs=by_zero)
     check(lambda x: 2 * x, "double")
     assert noted == []
 
@@ -315,7 +311,7 @@ def state():
 @pytest.mark.parametrize("name", EXERCISES)
 def test_what_the_notebook_has_set_changes_no_verdict(name, settings):
     exercise = EXERCISES[name]
-    vars(exercise).pop("expected", None)
+    judge.expected.cache_clear()
     answer = next(each for other, each in RIGHT if other == name)
     with all_of(settings):
         before = state()
@@ -344,29 +340,29 @@ def test_all_parts_of_a_check_see_pytorch_as_in_a_new_kernel(exercise, settings)
         )
         return x.detach() * 0
 
-    made = exercise(look, lambda: [(look(torch.ones(2, 3)),)])
-    made.mistake("one too many")(lambda x: look(x) + 1)
+    mistake = ("one too many", "that is one too many", lambda x: look(x) + 1)
+    made = exercise(look, lambda: [(look(torch.ones(2, 3)),)], [mistake])
     usual = (torch.float32, "cpu", True, False, torch.float32, "highest", False)
     with all_of(settings):
         before = state()
         check(lambda x: look(x) + 1, "double")
         assert state() == before
-        vars(made).pop("expected"), vars(made).pop("mistaken")
-        assert made.expected and made.mistaken
+        judge.expected.cache_clear(), judge.mistaken.cache_clear()
+        assert judge.expected(made) and judge.mistaken(made, made.mistakes[0])
         assert state() == before
     assert set(seen) == {usual} and len(seen) >= 7
 
 
 def test_settings_come_back_after_a_broken_check(exercise):
-    exercise(probes=by_zero)
+    exercise(inputs=by_zero)
     with all_of("float64, meta, no_grad"):
         before = state()
         check(lambda x: 2 * x, "double")
         assert state() == before
 
 
-def test_probes_that_draw_are_the_same_at_each_call(exercise):
-    exercise(probes=lambda: [(torch.rand(2, 3) + random.random() + np.random.rand(),)])  # noqa: NPY002
+def test_inputs_that_draw_are_the_same_at_each_call(exercise):
+    exercise(inputs=lambda: [(torch.rand(2, 3) + random.random() + np.random.rand(),)])  # noqa: NPY002
     for _ in range(3):
         assert check(lambda x: x + x, "double").status == "correct"
 
@@ -463,14 +459,20 @@ class Silent(Exception):
 @pytest.mark.parametrize(
     "error, words",
     [
-        (AssertionError(), "it raised AssertionError: what stands after `assert` is not true (for"),
-        (AssertionError("L must be 5"), "it raised AssertionError: L must be 5 (for"),
-        (KeyError(), "it raised KeyError (for"),
-        (ValueError("\n\n"), "it raised ValueError (for"),
-        (ValueError("one\n  two\tthree\r\nfour"), "it raised ValueError: one two three four (for"),
-        (ValueError("x" * 5000), f"it raised ValueError: {'x' * 199}… (for"),
-        (ValueError("x" * 200), f"it raised ValueError: {'x' * 200} (for"),
-        (Silent(), "it raised Silent (for"),
+        (
+            AssertionError(),
+            "it raised AssertionError: what stands after `assert` is not true in line",
+        ),
+        (AssertionError("L must be 5"), "it raised AssertionError: L must be 5 in line"),
+        (KeyError(), "it raised KeyError in line"),
+        (ValueError("\n\n"), "it raised ValueError in line"),
+        (
+            ValueError("one\n  two\tthree\r\nfour"),
+            "it raised ValueError: one two three four in line",
+        ),
+        (ValueError("x" * 5000), f"it raised ValueError: {'x' * 199}… in line"),
+        (ValueError("x" * 200), f"it raised ValueError: {'x' * 200} in line"),
+        (Silent(), "it raised Silent in line"),
         (NotImplementedError("not for sparse tensors"), "it raised NotImplementedError: not for"),
         (Complaint("a mistake", "one\ntwo"), "9.9 double: one two"),
         (Complaint("a mistake", "x" * 5000), "xxx…"),
@@ -488,7 +490,7 @@ def test_an_error_is_told_on_one_line(exercise, error, words):
 
 def test_no_hint_of_the_course_is_cut():
     hints = [mistake.hint for each in EXERCISES.values() for mistake in each.mistakes]
-    assert all(engine._one_line(hint, 600) == hint for hint in hints)
+    assert all(errors.on_one_line(hint, 600) == hint for hint in hints)
 
 
 @pytest.mark.parametrize("message", [(), ("your turn",)])
@@ -509,7 +511,7 @@ def test_a_stub_is_known_by_its_words(exercise, message):
         (("right", "wrong"), "correct"),
         (("wrong", "right"), "correct"),
         (("wrong", "wrong"), "wrong"),
-        (("first", "second"), "wrong"),  # each probe is right under another reading
+        (("first", "second"), "wrong"),  # all inputs are right under another reading
         (("unfit", "right"), "correct"),
         (("right", "unfit"), "correct"),
         (("unfit", "wrong"), "wrong"),
@@ -517,7 +519,7 @@ def test_a_stub_is_known_by_its_words(exercise, message):
         (("right on the first, unfit on the second", "wrong"), "wrong"),
     ],
 )
-def test_one_reading_must_be_right_on_all_probes(exercise, readings, status):
+def test_one_reading_must_be_right_on_all_inputs(exercise, readings, status):
     def result(reading, x):
         first = len(x) == 2
         return {
@@ -535,8 +537,7 @@ def test_one_reading_must_be_right_on_all_probes(exercise, readings, status):
         (doubled,) = call_with_clones(answer, x)
         return [doubled] if answer is made.reference else [result(each, x) for each in readings]
 
-    made = exercise(run=run)
-    made.mistakes.clear()
+    made = exercise(run=run, mistakes=[])
     verdict = check(lambda x: 2 * x, "double")
     assert verdict.status == status
     if status == "wrong":
@@ -549,7 +550,7 @@ def test_a_result_of_none_is_no_reading(exercise):
     assert "got None (is a `return` missing?)" in check(lambda x: None, "double").message
 
 
-def test_the_first_probe_that_differs_is_told_after_one_that_is_right(exercise):
+def test_the_first_input_that_differs_is_told_after_one_that_is_right(exercise):
     exercise()
     verdict = check(lambda x: 2 * x if len(x) == 2 else 7 * x, "double")
     assert "expected 6 at [0, 0], got 21; 3 of 3 entries differ" in verdict.message
@@ -565,28 +566,23 @@ def test_only_what_has_the_expected_shape_is_pictured(exercise):
 
 
 def test_of_mistakes_with_the_same_results_the_first_is_told(exercise):
-    exercise().mistake("that is the square, too")(lambda x: x**2)
+    exercise(mistakes=[SQUARE, ("again", "that is the square, too", lambda x: x**2)])
     assert check(lambda x: x * x, "double").message.endswith("that is the square")
 
 
 def test_errors_alone_name_a_mistake_by_their_words(exercise):
-    made = exercise()
-
     def first(x):
         raise ValueError("first")
 
     def second(x):
         raise ValueError("second")
 
-    made.mistake("the first")(first)
-    made.mistake("the second")(second)
+    exercise(mistakes=[("first", "the first", first), ("second", "the second", second)])
     assert check(second, "double").mistake == "second"
     assert check(lambda x: int("third"), "double").mistake is None
 
 
 def test_errors_and_results_name_a_mistake_whatever_the_words(exercise):
-    made = exercise()
-
     def fails_on_the_first(x):
         if len(x) == 2:
             raise ValueError("these words")
@@ -602,8 +598,38 @@ def test_errors_and_results_name_a_mistake_whatever_the_words(exercise):
             raise KeyError
         return x
 
-    made.mistake("it fails")(fails_on_the_first)
-    assert check(fails_in_other_words, "double").mistake == "fails on the first"
+    exercise(mistakes=[("it fails", "it fails on the first", fails_on_the_first)])
+    assert check(fails_in_other_words, "double").mistake == "it fails"
     assert check(fails_otherwise, "double").mistake is None
     verdict = check(lambda x: x, "double")  # it does not fail where the mistake does
     assert (verdict.status, verdict.mistake) == ("wrong", None)
+
+
+# What it is sure of
+
+
+@pytest.fixture
+def batched(exercise):
+    exercise(inputs=lambda: [(ONES,), (torch.ones(1, 4),), (torch.ones(2, 3, 4),)], mistakes=[])
+
+
+@pytest.mark.parametrize(
+    "answer, words",
+    [
+        (
+            lambda x: 2 * x.permute(0, 1),
+            "right for inputs tried of 2 dimensions, not for more (a batch): it works for one",
+        ),
+        (
+            lambda x: 2 * x.transpose(2, 1).transpose(1, 2),
+            "right for inputs tried with a batch, not for 2 dimensions alone: it names a dimension",
+        ),
+        (
+            lambda x: 2 * x if x.shape[-1] == 3 else 3 * x,
+            "right for 1 of 3 inputs tried: expected 2",
+        ),
+        (lambda x: 3 * x, "9.9 double: expected 2 at [0, 0], got 3"),
+    ],
+)
+def test_what_is_right_is_said_before_what_is_not(batched, answer, words):
+    assert words in check(answer, "double").message

@@ -1,0 +1,85 @@
+"""A learner's error is told with its likely cause and the line where it came up."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from course_utils.checks.errors import explained
+
+M, V, B = torch.ones(5, 4), torch.ones(3), torch.ones(2, 5, 4)
+
+
+def of(function):
+    """Return what is told of the error that a function raises."""
+    with pytest.raises(Exception) as raised:
+        function()
+    return explained(raised.value)
+
+
+def branch():
+    if M.ndim == 3:
+        found = 1
+    return found
+
+
+def forever():
+    return forever()
+
+
+CASES = [
+    (lambda: M.transpose(1, 2), "count from the end, -1 and -2"),
+    (lambda: M.sum(dim=3), "count from the end, -1 and -2"),
+    (lambda: M[0, 0, 0], "count from the end, -1 and -2"),
+    (lambda: M @ M, "is a transpose missing"),
+    (lambda: torch.ones(2, 5, 4) @ torch.ones(2, 5, 4), "is a transpose missing"),
+    (lambda: M @ V, "is a transpose missing"),
+    (lambda: M - M.sum(dim=-1), "keepdim=True"),
+    (lambda: M + V, "keepdim=True"),
+    (lambda: M.reshape(3, 3), "keepdim=True"),
+    (lambda: [one for one, two, three in [M.shape]], "inputs may come with or without a batch"),
+    (lambda: [one for one, two in [B.shape]], "inputs may come with or without a batch"),
+    (lambda: torch.bmm(M, M), "one number of dimensions only"),
+    (lambda: torch.einsum("bld,bsd->bls", M, M), "einsum needs a letter for each dimension"),
+    (lambda: M.T.view(20), "use .reshape()"),
+    (lambda: M - M.max(dim=-1, keepdim=True), "take .values"),
+    (lambda: M.max(dim=-1)[..., None], "take .values"),
+    (lambda: bool(M > 0), "work entry by entry"),
+    (lambda: float(V), "where one is needed"),
+    (lambda: V.double() @ M.new_ones(3), "the dtype of the inputs"),
+    (lambda: M.int().softmax(-1), "the dtype of the inputs"),
+    (lambda: (lambda q, k: q)(M), "keep the line with `def`"),
+    (lambda: (lambda q: q)(M, k=M), "keep the line with `def`"),
+    (branch, "in a branch that was not taken"),
+    (lambda: undefined, "is it misspelt"),  # noqa: F821
+    (lambda: None[0], "something is None"),
+    (forever, "without an end"),
+    (lambda: [1][3], "counts too far"),
+    (lambda: M[7], "counts too far"),
+    (lambda: F.linear(M, M.T), "is a transpose missing"),
+]
+
+
+@pytest.mark.parametrize("function, words", CASES)
+def test_the_likely_cause_comes_first(function, words):
+    found = of(function)
+    assert words in found.split("; it raised ")[0] and "\n" not in found
+
+
+def test_an_error_of_unknown_cause_is_told_as_it_is():
+    def answer():
+        raise KeyError("oh")
+
+    line = answer.__code__.co_firstlineno + 1
+    assert of(answer) == f"""it raised KeyError: 'oh' in line {line}, `raise KeyError("oh")`"""
+
+
+def test_the_line_is_the_learners_own_not_pytorchs():
+    def answer(x):
+        return F.softmax(x, -1)
+
+    line = answer.__code__.co_firstlineno + 1
+    assert of(lambda: answer("x")).endswith(f" in line {line}, `return F.softmax(x, -1)`")
+
+
+def test_an_error_that_came_from_no_line_has_none():
+    assert explained(ZeroDivisionError("oh")) == "it raised ZeroDivisionError: oh"
