@@ -75,7 +75,8 @@ def test_wrong_answers_lie_ten_times_as_far_off_as_rounding_may(monkeypatch):
         (3.7, torch.tensor(3), "expected 3, got 3.7"),
         (1j, 1.0, "expected a number, got a complex"),
         (torch.ones(2), (1, 2), "expected a tuple of 2 numbers, got one tensor"),
-        (np.ones(2), torch.ones(2), "expected a torch.Tensor, got a numpy.ndarray"),
+        (np.zeros(2), torch.ones(2), "expected 1 at [0], got 0; 2 of 2 entries differ"),
+        (np.array([None]), torch.ones(1), "expected a torch.Tensor, got a numpy.ndarray"),
         (torch.tensor([[NAN]]), torch.ones(1, 1), "NaN at [0, 0], where 1 was expected"),
     ],
 )
@@ -218,7 +219,9 @@ def test_what_cannot_be_read_is_told_so(unreadable):
     assert "unreadable" in difference(unreadable, torch.eye(3))
 
 
-def test_reading_takes_tensors_alone():
+def test_reading_takes_tensors_and_arrays_alone():
     assert read(torch.tensor([1, 2])).tolist() == [1.0, 2.0]
     assert not read(torch.ones(2, requires_grad=True)).requires_grad
-    assert [read(each) for each in (None, 3, "x", [1.0], np.ones(2))] == [None] * 5
+    assert read(np.array([1, 2])).tolist() == [1.0, 2.0]
+    unread = None, 3, "x", [1.0], np.array([None])
+    assert [read(each) for each in unread] == [None] * 5

@@ -146,7 +146,7 @@ tied = nn.Linear(6, 6)
         ({"inner": in_a_list(["x"])}, "too few"),
         (
             {"W_q": tied, "W_k": tied, "W_o": (6, 6)},
-            "W_q.weight and W_k.weight are one and the same",
+            "one matrix has two names, as after self.W_k",
         ),
         ({"a": (12, 6), "b": (12, 6)}, "in shapes or an order not read here: nn.Linear each"),
     ],
@@ -158,7 +158,7 @@ def test_parameters_that_do_not_fit_are_told_why(parameters, words):
 def test_a_plain_tensor_is_told():
     module = layer(W_k=(6, 6), W_v=(6, 6), W_o=(6, 6))
     module.W_q = torch.randn(6, 6)
-    with pytest.raises(Complaint, match="W_q is a plain tensor, which does not learn"):
+    with pytest.raises(Complaint, match="a plain tensor on self does not learn"):
         layer_outputs(module, HEADS)
 
 

@@ -9,7 +9,8 @@ import pytest
 from course_utils.checks.exercise import EXERCISES as REGISTERED
 from stored import EXERCISES, LESSONS, ROOT, SOLUTIONS, kept, prose, shown, stated
 
-NUMBERS = {exercise.number: name for name, exercise in REGISTERED.items()}
+IN_ORDER = sorted(REGISTERED.values(), key=lambda exercise: exercise.place)
+NUMBERS = {exercise.number: exercise.name for exercise in IN_ORDER}
 LESSON = {path.stem[:2]: nbformat.read(path, as_version=4) for path in LESSONS}
 
 

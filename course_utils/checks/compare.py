@@ -3,6 +3,7 @@
 import math
 import numbers
 
+import numpy as np
 import torch
 
 # How far right answers may lie apart, as a part of the largest expected entry. Adding n terms costs
@@ -29,7 +30,7 @@ def difference(got, expected, names=""):
     Parameters
     ----------
     got : object
-        What a learner's function returned.
+        What a learner's function returned; a NumPy array counts as the tensor it holds.
     expected : torch.Tensor, number, or tuple of them
         A float may be off as tensors may; an int or a bool is exact.
     names : str
@@ -49,6 +50,7 @@ def difference(got, expected, names=""):
         expected = torch.tensor(expected, dtype=torch.float64 if type(expected) is float else None)
     if expected.ndim == 0 and isinstance(got, numbers.Real):  # NumPy's too
         number, got = True, _number(got)
+    got = _of_numpy(got)
     if not isinstance(got, torch.Tensor):
         return f"expected {'a number' if number else 'a torch.Tensor'}, got {_kind(got)}"
     near = read(got)
@@ -67,10 +69,18 @@ def read(tensor):
     Sparse, quantized and nested tensors hold none, nor do those on PyTorch's device "meta".
     """
     try:
-        near = tensor.detach().cpu().double()
+        near = _of_numpy(tensor).detach().cpu().double()
         return near if near.layout is torch.strided and near.shape.numel() >= 0 else None
     except Exception:  # each has errors of its own
         return None
+
+
+def _of_numpy(value):
+    """Return the tensor for a NumPy array of numbers, anything else as it is."""
+    try:
+        return torch.as_tensor(value.copy()) if isinstance(value, np.ndarray) else value
+    except TypeError:  # an array of objects
+        return value
 
 
 def _first_difference(near, exact, tolerance, names):

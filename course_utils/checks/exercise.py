@@ -131,3 +131,8 @@ class Exercise:
     @property
     def name(self):
         return self.reference.__name__
+
+    @property
+    def place(self):
+        """The number as numbers, to sort by."""
+        return tuple(int(part) for part in self.number.split("."))

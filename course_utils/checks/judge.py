@@ -292,7 +292,7 @@ def _fitting(runs, targets):
     """
     errors = [(run.error, t) for run, t in zip(runs, targets, strict=True) if run.error is not None]
     for error, target in errors:
-        if len(errors) == len(runs) and told(error) != told(target):
+        if len(errors) == len(runs) and _said(error) != _said(target):
             return []
         usual = all(isinstance(each, EXPECTED_ERRORS) for each in (error, target))
         if not usual and type(error) is not type(target):
@@ -310,6 +310,11 @@ def _fitting(runs, targets):
             difference(got, target) is None for got, target in zip(reading, targets, strict=True)
         )
     ]
+
+
+def _said(error):
+    """Return what an error says, of a `Complaint` all, however long."""
+    return error.hint if isinstance(error, Complaint) else told(error)
 
 
 def _readings(runs):
@@ -349,10 +354,11 @@ def _first_difference(exercise, runs):
 
 
 def _told_inputs(exercise, args):
-    """Name some inputs, by their shapes or, if all are numbers, by themselves."""
+    """Name some inputs, by their shapes and, what is text, or all if numbers, by themselves."""
     shapes = _shapes(args)
     if shapes:
-        return f"inputs of shape {', '.join(map(str, shapes))}"
+        texts = [repr(arg) for arg in args if isinstance(arg, str)]
+        return f"inputs of shape {', '.join([*map(str, shapes), *texts])}"
     if args and exercise.run is call_with_clones:  # all are numbers
         return f"{exercise.name}({', '.join(map(str, args))})"
     return ""

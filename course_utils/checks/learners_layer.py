@@ -67,7 +67,9 @@ def _see_that_it_learns(module, result, heads):
     if total is None:
         return  # then none gets to the inputs either, which is told
     asked = {name: each for name, each in learned.items() if each.requires_grad}
-    got = torch.autograd.grad(total, list(asked.values()), allow_unused=True, retain_graph=True)
+    parameters = list(asked.values())
+    options = {"allow_unused": True, "retain_graph": True}
+    got = torch.autograd.grad(total, parameters, **options) if asked else []
     reached = {name for name, gradient in zip(asked, got, strict=True) if gradient is not None}
     deaf = ", ".join(name for name in learned if name not in reached)
     if deaf:
@@ -84,18 +86,10 @@ def _misfit(module, heads):
     several, _, width = heads["W_q"].shape
     shapes = [tuple(each.data.shape) for each in _matrices(module, heads)]
     present = sum(map(math.prod, shapes))
-    kept = [each for m in module.modules() for each in (vars(m) | m._buffers).items()]
-    plain = [name for name, each in kept if isinstance(each, torch.Tensor) and each.ndim > 1]
-    listed = [item for _, each in kept if isinstance(each, list) for item in each]
-    first = {id(parameter): name for name, parameter in module.named_parameters()}
-    every = module.named_parameters(remove_duplicate=False)
-    tied = [(first[id(each)], name) for name, each in every if first[id(each)] != name]
-    if any(isinstance(item, nn.Module | nn.Parameter) for item in listed):
+    plain = [each for m in module.modules() for each in vars(m).values()]  # unknown to PyTorch
+    lists = [each for each in plain if isinstance(each, list)]
+    if any(isinstance(item, nn.Module | nn.Parameter) for each in lists for item in each):
         advice = "PyTorch does not see layers in a list: use nn.ModuleList, nn.ParameterList"
-    elif present < wanted and plain:
-        advice = f"{plain[0]} is a plain tensor, which does not learn: make it an nn.Parameter"
-    elif present < wanted and tied:
-        advice = "{} and {} are one and the same: each needs numbers of its own".format(*tied[0])
     elif present > wanted:
         wide = "a query or key is d_k wide in every head, not d_model"
         advice = "too many: " + (wide if several > 1 else "one is wider than it should be")
@@ -103,6 +97,10 @@ def _misfit(module, heads):
         advice = (
             f"each head needs all d_model = {width} columns: project first, then cut into heads"
         )
+    elif any(isinstance(each, torch.Tensor) and each.ndim > 1 for each in plain):
+        advice = "a plain tensor on self does not learn: wrap it, self.W_q = nn.Parameter(...)"
+    elif len({*module.parameters()}) < len([*module.named_parameters(remove_duplicate=False)]):
+        advice = "one matrix has two names, as after self.W_k = self.W_q: make one for each"
     elif present < wanted:
         advice = "too few: assign each to self in __init__, W_o too, wide enough"
         advice += " for all heads" if several > 1 else ""

@@ -34,7 +34,7 @@ def progress():
     marks = {"correct": "✅", "wrong": "❌"}
     # 0.1 is done together in lesson 00 and has no place in the folder exercises
     counted = [each for each in EXERCISES.values() if not each.number.startswith("0.")]
-    counted.sort(key=lambda exercise: [int(part) for part in exercise.number.split(".")])
+    counted.sort(key=lambda exercise: exercise.place)
     done = sum(statuses.get(exercise.name) == "correct" for exercise in counted)
     print(f"{done} of {len(counted)} exercises correct")
     for exercise in counted:

@@ -15,3 +15,10 @@ MASK_NOT_USED = "the mask is not used"
 MASK_INVERTED = "the mask is turned around: True = may attend"
 LOST_SIGN = "negative products lost their sign; opposite directions must count against"
 TAKEN_FOR_WIDTH = "num_heads is taken for the width of a head: there should be num_heads of them"
+OVER_THE_FIRST = (
+    "softmax runs over the first dimension: queries, or items of a batch; write dim=-1, the keys"
+)
+OVER_DIMENSION_1 = (
+    "right for matrices; with leading dimensions softmax runs over dimension 1 (which F.softmax "
+    "without dim does too): write dim=-1"
+)

@@ -1,0 +1,58 @@
+"""1.6: vectors for which dot product, cosine and distance choose three different keys."""
+
+import torch
+
+from course_utils.checks.compare import read
+from course_utils.checks.exercise import Complaint, Exercise
+from course_utils.checks.lesson_01.metrics import METRICS
+
+
+def disagreement():
+    q = torch.tensor([1.0, 0.0])
+    keys = torch.tensor([[9.0, 9.0], [3.0, 0.1], [1.0, 0.5]])  # longest, best direction, closest
+    return q, keys
+
+
+def winners(answer):
+    """Return which metrics choose the same key: dot and cosine, cosine and distance, dot and
+    distance."""
+    made = answer()
+    if not (isinstance(made, tuple | list) and len(made) == 2):
+        raise Complaint("not a pair", "return two tensors: the query q and the three keys")
+    q, keys = map(read, made)
+    if q is None or keys is None:
+        raise Complaint("not tensors", "q and keys must be tensors: torch.tensor([...])")
+    if q.shape != (2,) or keys.shape != (3, 2):
+        got = f"{tuple(q.shape)} and {tuple(keys.shape)}"
+        raise Complaint("wrong shapes", f"q must have shape (2,) and keys (3, 2), got {got}")
+    if not (q.isfinite().all() and keys.isfinite().all()):
+        raise Complaint("not finite", "q and keys must be finite numbers")
+    if (q == 0).all() or (keys == 0).all(dim=-1).any():
+        raise Complaint("a zero vector", "a zero vector has no direction, so no cosine; move it")
+    q, keys = q / q.abs().max(), keys / q.abs().max()  # so small that no limit to lengths shows
+    longest = keys.norm(dim=-1).max()
+    near = torch.stack([metric(q[None], keys)[0] for metric in METRICS.values()])  # (3, 3)
+    best, second = near.topk(2, dim=-1).values.T
+    # float32, in which the learner may look at them, rounds sums of two by up to 3 · 2**-24 < 2e-7
+    if (best - second < 1e-6 * torch.stack([longest, torch.ones(()), 1 + longest])).any():
+        raise Complaint("a tie", "two keys are equally near by one of the metrics; move one")
+    dot, cosine, distance = near.argmax(dim=-1).tolist()
+    return [torch.tensor([dot == cosine, cosine == distance, dot == distance])]
+
+
+MISTAKES = [
+    ("all three agree",
+     "all three metrics choose the same key; a long key far off the direction of q wins by dot "
+     "product alone", ("[9.0, 9.0], [3.0, 0.1], [1.0, 0.5]", "[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]")),
+    ("dot and cosine agree",
+     "dot product and cosine choose the same key; make another key longer, so that it wins by dot "
+     "product alone", ("[9.0, 9.0], [3.0, 0.1]", "[9.0, 0.1], [-1.0, 1.0]")),
+    ("dot and distance agree",
+     "dot product and distance choose the same key; a key near the tip of q should not be the "
+     "longest", ("[9.0, 9.0], [3.0, 0.1], [1.0, 0.5]", "[1.0, 0.3], [0.1, 0.0], [-1.0, 1.0]")),
+    ("cosine and distance agree",
+     "cosine and distance choose the same key; let the key with the best direction be far too long "
+     "or far too short", ("[3.0, 0.1], [1.0, 0.5]", "[1.0, 0.1], [-1.0, 1.0]")),
+]  # fmt: skip
+
+exercise = Exercise("1.6", disagreement, lambda: [()], MISTAKES, run=winners)

@@ -1,0 +1,61 @@
+"""1.2: the dot products of every query with every key."""
+
+import torch
+
+from course_utils.checks.exercise import Exercise
+from course_utils.checks.inputs import normals, queries_and_keys
+from course_utils.checks.wordings import LOST_SIGN, TRANSPOSED, WEIGHTS_TOO_EARLY
+
+
+def dot_product_scores(q, k):
+    columns = k.transpose(-2, -1)  # (..., S, d) -> (..., d, S)
+    return q @ columns  # (..., L, d) @ (..., d, S) -> (..., L, S)
+
+
+def inputs():
+    normal = normals(12)
+    return [
+        *queries_and_keys(),
+        (normal(12, 10, dtype=torch.float32), normal(9, 10, dtype=torch.float32)),
+        (normal(3, 3), normal(3, 3)),  # L = S = d: any product fits
+    ]
+
+
+MISTAKES = [
+    ("transposed", TRANSPOSED, ("return q @ columns", "return (q @ columns).mT")),
+    ("key not transposed",
+     "k is not transposed: q @ k would pair the width d of q with the number S of keys",
+     ("q @ columns", "q @ k")),
+    ("entry by entry", "q * k multiplies entry by entry; every query must meet every key",
+     "q * k"),
+    ("all dimensions turned",
+     "right for matrices, but not with leading dimensions such as a batch: .T turns all of them "
+     "around, loops and einsum('ld,sd->ls') know only two; use .transpose(-2, -1)",
+     ("k.transpose(-2, -1)", "k.permute(*reversed(range(k.ndim)))")),
+    ("three letters in einsum",
+     "einsum wants a letter for each dimension; there may be two, three or four: `...` stands for "
+     "any leading ones", "torch.einsum('bld,bsd->bls', q, k)"),
+    ("divided by root d",
+     "right products, but divided by √d: that comes in lesson 02, here plain products",
+     ("q @ columns", "q @ columns / q.shape[-1] ** 0.5")),
+    ("mean in place of sum", "right products, but divided by d: a mean where a sum is asked",
+     ("q @ columns", "q @ columns / q.shape[-1]")),
+    ("softmax applied", WEIGHTS_TOO_EARLY, "(q @ k.mT).softmax(dim=-1)"),
+    ("cosine", "that is the cosine: right products, but divided by the lengths",
+     ("k.transpose(-2, -1)", "k.div(k.norm(dim=-1, keepdim=True)).mT"),
+     ("q @ columns", "q / q.norm(dim=-1, keepdim=True) @ columns")),
+    ("mixes batch items",
+     "right for a single matrix, but it mixes different batch items: leading dimensions must stay "
+     "apart", "q @ k.flatten(0, -2).T"),
+    ("queries with queries", "queries are compared with queries: the second factor should be k",
+     ("k.transpose", "q.transpose")),
+    ("keys with keys", "keys are compared with keys: the first factor should be q",
+     ("q @ columns", "k @ columns")),
+    ("reshaped not transposed",
+     "right shape, wrong numbers: reshape and view re-read the entries of k in order, they do not "
+     "exchange rows and columns; use .transpose(-2, -1)",
+     ("k.transpose(-2, -1)", "k.reshape(*k.shape[:-2], k.shape[-1], k.shape[-2])")),
+    ("absolute scores", LOST_SIGN, ("q @ columns", "(q @ columns).abs()")),
+]  # fmt: skip
+
+exercise = Exercise("1.2", dot_product_scores, inputs, MISTAKES, names="L S")

@@ -1,0 +1,80 @@
+"""1.4: the distances between every query and every key."""
+
+from course_utils.checks.compare import read
+from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+from course_utils.checks.inputs import normals, queries_and_keys
+from course_utils.checks.wordings import TRANSPOSED
+
+
+def euclidean_distance(q, k):
+    q_squares = q.square().sum(dim=-1)[..., :, None]  # (..., L, 1)
+    k_squares = k.square().sum(dim=-1)[..., None, :]  # (..., 1, S)
+    products = q @ k.transpose(-2, -1)  # (..., L, S)
+    squares = q_squares + k_squares - 2 * products  # (..., L, S)
+    return squares.clamp(min=0).sqrt()
+
+
+def inputs():
+    normal = normals(4)
+    same = normal(40, 64)  # wide enough that ‖q‖² and q·q are rounded differently
+    return [
+        *queries_and_keys(seed=3),
+        (same, same[:30].clone()),
+        (normal(12, 10), normal(9, 10)),
+        (normal(3, 3), normal(3, 3)),  # L = S = d: whatever is paired fits
+        (0.1 * normal(2, 5, 3), 0.1 * normal(2, 4, 3)),  # all near
+    ]
+
+
+def without_nan(answer, q, k):
+    """Call the answer; NaN has one cause here, and shows in other places on each machine."""
+    results = call_with_clones(answer, q, k)
+    distances, right = read(results[0]), euclidean_distance(q, k)
+    if distances is None or distances.shape != right.shape or not distances.isnan().any():
+        return results
+    if right[distances.isnan()].max() < 1e-3:
+        hint = (
+            "a distance came out as NaN: where q = k, rounding makes the square a little negative; "
+            "clamp(min=0) before the root"
+        )
+    else:
+        hint = (
+            "a distance came out as NaN, the root of a negative number: ‖q‖² + ‖k‖² − 2 q·k is a "
+            "square; are both lengths in it, and squared?"
+        )
+    raise Complaint("root of a negative", hint)
+
+
+MISTAKES = [
+    ("squared distance", "that is the squared distance: take the square root",
+     (".clamp(min=0).sqrt()", "")),
+    ("plus cross term", "the sign of the cross term: ‖q−k‖² = ‖q‖² + ‖k‖² − 2 q·k",
+     ("k_squares - 2", "k_squares + 2")),
+    ("cross term once", "the cross term counts twice: ‖q−k‖² = ‖q‖² + ‖k‖² − 2 q·k",
+     ("- 2 * products", "- products")),
+    ("absolute differences",
+     "that is the sum of absolute differences; square them, add, take the root",
+     "(q[..., :, None, :] - k[..., None, :, :]).abs().sum(-1)"),
+    ("root of the mean",
+     "that takes the mean of the squared differences; Euclid's distance takes their sum",
+     (".sqrt()", ".div(q.shape[-1]).sqrt()")),
+    ("negative distance", "the sign is turned: a distance is never negative, and small means near",
+     ("return squares", "return -squares")),
+    ("added before squaring", "the differences are added before they are squared, so that they "
+     "cancel", "(q[..., :, None, :] - k[..., None, :, :]).sum(-1).abs()"),
+    ("transposed distances", TRANSPOSED, (".sqrt()", ".sqrt().mT")),
+    ("difference of lengths",
+     "that compares lengths alone, ‖q‖ − ‖k‖; the length of the difference is asked",
+     "(q.norm(dim=-1)[..., :, None] - k.norm(dim=-1)[..., None, :]).abs()"),
+    ("row minus row",
+     "row i of q meets only row i of k: give q an axis for the keys, q[..., :, None, :], and k one "
+     "for the queries, k[..., None, :, :]", "(q - k).norm(dim=-1)"),
+    ("key square missing", "‖k‖² is missing: ‖q−k‖² = ‖q‖² + ‖k‖² − 2 q·k",
+     ("q_squares + k_squares", "q_squares")),
+    ("query square missing", "‖q‖² is missing: ‖q−k‖² = ‖q‖² + ‖k‖² − 2 q·k",
+     ("q_squares + k_squares", "k_squares")),
+    ("lengths not squared", "the lengths are not squared: ‖q−k‖² = ‖q‖² + ‖k‖² − 2 q·k",
+     ("q.square().sum(dim=-1)", "q.norm(dim=-1)"), ("k.square().sum(dim=-1)", "k.norm(dim=-1)")),
+]  # fmt: skip
+
+exercise = Exercise("1.4", euclidean_distance, inputs, MISTAKES, names="L S", run=without_nan)

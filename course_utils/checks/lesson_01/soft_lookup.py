@@ -1,0 +1,74 @@
+"""1.7: each query's mixture of the values, weighed by softmax over its dot products."""
+
+from course_utils.checks.exercise import Exercise
+from course_utils.checks.inputs import normals, queries_and_keys
+from course_utils.checks.wordings import (
+    OVER_DIMENSION_1,
+    OVER_QUERIES,
+    OVER_THE_FIRST,
+    WEIGHTS_ALONE,
+)
+
+
+def soft_lookup(q, k, v):
+    scores = q @ k.transpose(-2, -1)  # (..., L, d) @ (..., d, S) -> (..., L, S)
+    weights = scores.softmax(dim=-1)  # (..., L, S), rows sum to 1
+    return weights @ v  # (..., L, S) @ (..., S, d_v) -> (..., L, d_v)
+
+
+def inputs():
+    normal = normals(7)
+    pairs = [
+        *queries_and_keys(seed=6),
+        (normal(12, 10), normal(11, 10)),
+        (normal(3, 3), normal(3, 3)),
+    ]
+    triples = [(q, k, normal(*k.shape[:-1], k.shape[-1] - 1, dtype=k.dtype)) for q, k in pairs]
+    return [*triples, (normal(2, 3, 4), normal(2, 5, 4), normal(2, 6, 5).mT)]
+
+
+MISTAKES = [
+    ("softmax over queries", OVER_QUERIES, ("dim=-1", "dim=-2")),
+    ("softmax over the first dimension", OVER_THE_FIRST, ("dim=-1", "dim=0")),
+    ("softmax over dimension 1", OVER_DIMENSION_1, ("dim=-1", "dim=1")),
+    ("no softmax", "the scores are used as they are: turn them into weights with softmax first",
+     (".softmax(dim=-1)", "")),
+    ("hard lookup",
+     "that is a hard lookup, the best key's value alone; a soft one mixes by softmax",
+     (".softmax(dim=-1)", ".eq(scores.amax(dim=-1, keepdim=True)).to(v.dtype)")),
+    ("weights returned", WEIGHTS_ALONE, ("weights @ v", "weights")),
+    ("keys mixed",
+     "the keys are mixed in place of the values: keys are matched, values handed over",
+     ("weights @ v", "weights @ k")),
+    ("scaled scores",
+     "right, but for scores divided by √d: that comes in lesson 02, here plain products",
+     ("scores.softmax", "(scores / q.shape[-1] ** 0.5).softmax")),
+    ("plain average", "every value has the same weight, whatever the query asks",
+     ("scores.softmax", "(0 * scores).softmax")),
+    ("divided without exp",
+     "scores divided by their sum are no weights: with negative scores they leave 0..1; exp comes "
+     "first, as in softmax",
+     ("scores.softmax(dim=-1)", "scores / scores.sum(dim=-1, keepdim=True)")),
+    ("exp not normalised",
+     "exp is there, but the weights do not sum to 1: divide by their sum over the keys",
+     ("softmax(dim=-1)", "exp()")),
+    ("softmax over all pairs",
+     "softmax runs over all pairs at once: every query needs weights of its own, dim=-1",
+     ("scores.softmax(dim=-1)", "scores.flatten(-2).softmax(dim=-1).view_as(scores)")),
+    ("scores divided by d",
+     "scores are divided by d before the softmax; here plain products are asked",
+     ("scores.softmax", "(scores / q.shape[-1]).softmax")),
+    ("sigmoid in place of softmax",
+     "sigmoid makes each weight on its own, so they do not sum to 1; softmax shares 1 among keys",
+     ("softmax(dim=-1)", "sigmoid()")),
+    ("relu in place of softmax",
+     "relu drops negative scores and does not make weights that sum to 1; use softmax",
+     ("softmax(dim=-1)", "relu()")),
+    ("softmax of the output",
+     "softmax once too often: the output is a mixture of values, not a distribution",
+     ("weights @ v", "(weights @ v).softmax(dim=-1)")),
+    ("scored by distance", "the weights come from distances; dot products are asked",
+     ("q @ k.transpose(-2, -1)", "-(q[..., :, None, :] - k[..., None, :, :]).norm(dim=-1)")),
+]  # fmt: skip
+
+exercise = Exercise("1.7", soft_lookup, inputs, MISTAKES, names="L d_v", differentiable=True)

@@ -1,0 +1,54 @@
+"""4.2: the padding mask (B, 1, 1, S) of sequences that end before S."""
+
+import torch
+
+from course_utils.checks.exercise import Exercise
+from course_utils.checks.lesson_04.masks import other_kinds
+
+
+def padding_mask(lengths, S):
+    positions = torch.arange(S)  # (S,)
+    allowed = positions < lengths[:, None]  # (S,) < (B, 1) -> (B, S)
+    return allowed[:, None, None, :]  # (B, 1, 1, S), to broadcast against (B, H, L, S)
+
+
+def inputs():
+    lengths = [([3, 5], 6), ([4, 0, 7, 2], 7), ([2], 3), ([1, 3, 2], 3), ([1], 1), ([0, 0], 2)]
+    longer = torch.tensor([12, 9, 0, 40, 10, 1])
+    return [
+        *((torch.tensor(each), S) for each, S in lengths),
+        (longer, 50),
+        (longer[::2], 13),  # not contiguous
+        (torch.tensor([2, 4], dtype=torch.int32), 5),
+    ]
+
+
+MISTAKES = [
+    *other_kinds(padding_mask),
+    ("two dimensions",
+     "right entries as (B, S), but against scores (B, H, L, S) B would meet L: make it "
+     "(B, 1, 1, S)", ("[:, None, None, :]", "")),
+    ("three dimensions",
+     "one dimension is missing: (B, 1, S) would meet (B, H, L, S) with B at the heads",
+     ("[:, None, None, :]", "[:, None]")),
+    ("one token too many",
+     "one token too many: positions count from 0, so a length of 3 allows 0, 1, 2: <",
+     (" < lengths", " <= lengths")),
+    ("padding at the start",
+     "the padding is taken to stand at the start; here it stands at the end",
+     ("[:, None, None, :]", "[:, None, None].flip(-1)")),
+    ("as wide as the longest", "it is as wide as the longest sequence; S keys are asked",
+     ("arange(S)", "arange(int(lengths.max()))")),
+    ("queries masked too",
+     "the padding is forbidden as a query too, (B, 1, S, S); mask keys only: a query that is "
+     "padding may compute what nobody reads, and without keys its row would be empty",
+     ("return allowed", "return allowed[:, None, :, None] & allowed")),
+    ("padding of queries",
+     "the mask lies at the queries, (B, 1, S, 1): keys are the last dimension of the scores",
+     ("[:, None, None, :]", "[:, None, :, None]")),
+    ("one token too few",
+     "one token too few: positions count from 0, so a length of 3 allows 0, 1, 2; count them from "
+     "0 and compare by <", ("arange(S)", "arange(1, S + 1)")),
+]  # fmt: skip
+
+exercise = Exercise("4.2", padding_mask, inputs, MISTAKES, names="B 1 1 S")
