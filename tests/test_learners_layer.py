@@ -6,6 +6,7 @@ from torch import nn
 
 from course_utils import check
 from course_utils.checks.exercise import UNFIT, Complaint
+from course_utils.checks.gradients import gradients
 from course_utils.checks.learners_layer import _role, layer_outputs, readings
 
 H, D_K, D_MODEL = 2, 3, 6
@@ -14,9 +15,10 @@ HEADS = {
     name: torch.randn(H, D_K, D_MODEL, generator=NORMAL) for name in ("W_q", "W_k", "W_v", "W_o")
 }
 NAMES = {
-    "W_q": "q W_q Wq w_q WQ to_q query W_query q_proj q_linear query_layer queries.q qw",
-    "W_k": "k W_k Wk to_k key W_key key_proj k_projection block.k",
-    "W_v": "v W_v Wv to_v value values.v v_layer",
+    "W_q": "q W_q Wq w_q WQ to_q query W_query q_proj q_linear query_layer queries.q qw w_qs "
+    "queries linear_q fc_queries",
+    "W_k": "k W_k Wk to_k key W_key key_proj k_projection block.k keys W_keys linear_k mat_k kProj",
+    "W_v": "v W_v Wv to_v value values.v v_layer vals",
     "W_o": "o W_o Wo to_out out out_proj output output_layer",
     None: "qkv to_qkv in_proj proj linear layers 0 w weight kernel c_attn fc dense",
 }
@@ -57,6 +59,7 @@ BARE = {
         {"qkv": (3, 2, 6, 3), "out": (2, 3, 6)},
         lambda m: (m.qkv[0, 1, 5, 2], m.out[1, 2, 5]),
     ),
+    "heads last": (named((6, 3, 2), (3, 2, 6)), lambda m: (m.W_q[5, 2, 1], m.W_o[2, 1, 5])),
     "three inside": (
         {"kernel": (6, 3, 2, 3), "out": (6, 6)},
         lambda m: (m.kernel[5, 0, 1, 2], m.out[5, 5]),
@@ -93,13 +96,21 @@ def test_only_what_was_drawn_at_random_is_set_to_0():
         b_qkv=(3, 6),
         shift=(1, 1, 6),
         offset_b=(40,),
+        shift_of_three=(3, 1, 2, 3),
         norm=nn.LayerNorm(6),
         scale=(),
     )
     module.gain = nn.Parameter(torch.full((1, 6), 2.0))
     before = module.scale.item()
     assert next(readings(module, HEADS))
-    for bias in (module.b_extra, module.b_qkv, module.shift, module.offset_b, module.W_q.bias):
+    for bias in (
+        module.b_extra,
+        module.b_qkv,
+        module.shift,
+        module.offset_b,
+        module.W_q.bias,
+        module.shift_of_three,
+    ):
         assert not bias.any()
     assert module.scale.item() == before != 0
     assert (module.gain == 2).all() and (module.norm.weight == 1).all()
@@ -118,6 +129,9 @@ def in_a_list(items):
     return module
 
 
+tied = nn.Linear(6, 6)
+
+
 @pytest.mark.parametrize(
     "parameters, words",
     [
@@ -130,11 +144,78 @@ def in_a_list(items):
         ({"inner": in_a_list([nn.Linear(6, 6)])}, "use nn.ModuleList, nn.ParameterList"),
         ({"inner": in_a_list(["x", nn.Parameter(torch.ones(6))])}, "use nn.ModuleList"),
         ({"inner": in_a_list(["x"])}, "too few"),
+        (
+            {"W_q": tied, "W_k": tied, "W_o": (6, 6)},
+            "one matrix has two names, as after self.W_k",
+        ),
         ({"a": (12, 6), "b": (12, 6)}, "in shapes or an order not read here: nn.Linear each"),
     ],
 )
 def test_parameters_that_do_not_fit_are_told_why(parameters, words):
     assert words in misfit(**parameters)
+
+
+def test_a_plain_tensor_is_told():
+    module = layer(W_k=(6, 6), W_v=(6, 6), W_o=(6, 6))
+    module.W_q = torch.randn(6, 6)
+    with pytest.raises(Complaint, match="a plain tensor on self does not learn"):
+        layer_outputs(module, HEADS)
+
+
+FUSED = "khd hkd hdk dkh dhk"  # axes of q, k, v; of heads; of columns
+
+
+@pytest.mark.parametrize("axes", FUSED.split())
+def test_a_fused_layer_is_read_however_its_rows_are_laid_out(axes):
+    heads = {name: torch.randn(2, 4, 8) for name in HEADS}
+    module = layer(qkv=nn.Linear(8, 24), out=nn.Linear(8, 8))
+    sizes = [{"k": 3, "h": 2, "d": 4}[axis] for axis in axes]
+    found = [
+        torch.einsum(f"{axes}m->khdm", module.qkv.weight.unflatten(0, sizes)).clone()
+        for fits in readings(module, heads)
+        if fits
+    ]
+    wanted = torch.stack([heads[name] for name in ("W_q", "W_k", "W_v")])
+    assert any(each.equal(wanted) for each in found)
+
+
+def test_a_name_that_means_something_else_is_no_verdict():
+    module = layer(first=(6, 6), k=nn.Linear(6, 18))  # k for a kernel of all three
+    assert sum(readings(module, HEADS)) > 1
+    module = layer(fc=nn.Linear(6, 6), q=(6, 6), k=(6, 6), v=(6, 6))
+    assert next(readings(module, HEADS)) and module.q.data[5, 5] == IN  # fc is W_o
+
+
+class Dropped(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = nn.Linear(6, 18), nn.Linear(6, 6)
+
+    def forward(self, x):
+        return nn.functional.dropout(x, 0.1)
+
+
+def test_what_depends_on_chance_is_told():
+    with pytest.raises(Complaint, match="also after layer.eval"):
+        layer_outputs(Dropped(), HEADS, torch.ones(6))
+
+
+def test_gradients_are_those_of_the_reading_that_is_asked():
+    class Product(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.c, self.d = (nn.Linear(1, 1, bias=False) for _ in range(4))
+
+        def forward(self, x):
+            return self.d(self.a(x) + self.b(x) ** 2 + self.c(x) ** 3)
+
+    heads = {name: torch.full((1, 1, 1), n + 1.0) for n, name in enumerate(HEADS)}
+    found = [gradients(run_product, Product, (torch.ones(1), heads), place)[0] for place in (0, 2)]
+    assert found[0] != found[1]
+
+
+def run_product(answer, x, heads):
+    return layer_outputs(answer(), heads, x)
 
 
 def test_a_linear_layer_is_not_read_the_other_way_round():

@@ -5,6 +5,7 @@ Each exercise has a file of its own, such as `lesson_05/split_heads.py`.
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +15,10 @@ from course_utils.checks.slips import slip
 EXERCISES = {}  # by name; each exercise's file adds its own
 
 UNFIT = object()  # in place of a result under a reading that does not fit
+
+# The place of the one reading whose gradients are asked, if they are. What loads weights for the
+# next one would spoil them.
+ASKED = ContextVar("the reading asked", default=None)
 
 
 class Complaint(Exception):

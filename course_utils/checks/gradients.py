@@ -5,7 +5,7 @@ import inspect
 import torch
 
 from course_utils.checks.compare import difference
-from course_utils.checks.exercise import UNFIT, owned
+from course_utils.checks.exercise import ASKED, owned
 
 NONE = (
     "right numbers, but no gradient gets through, so nothing before it can learn: .detach(), "
@@ -13,23 +13,34 @@ NONE = (
 )
 
 
-def gradients(run, answer, args):
+def gradients(run, answer, args, reading=0):
     """Return the gradients of a sum of the results with respect to all floating-point inputs.
 
     The sum weighs every entry of the results by a number of its own, so that gradients do not
     cancel, as they would for the sum over a softmax.
 
+    Parameters
+    ----------
+    run, answer, args
+        As in `Exercise`.
+    reading : int
+        The place of the reading to take, if there are several.
+
     Returns
     -------
-    list of (list of torch.Tensor or None)
-        For each reading (see `Exercise`) one gradient for each input, None where none comes; None
-        in place of the list if the reading does not fit.
+    list of torch.Tensor or None
+        One gradient for each input, None where none comes.
     """
     traced = [_traced(arg) for arg in args]
     inputs = [each for each in _tensors(traced) if each.requires_grad]
-    with torch.enable_grad():
-        readings = run(answer, *traced)
-        return [None if result is UNFIT else _of_sum(result, inputs) for result in readings]
+    if not inputs:
+        return []
+    asked = ASKED.set(reading)
+    try:
+        with torch.enable_grad():
+            return _of_sum(run(answer, *traced)[reading], inputs)
+    finally:
+        ASKED.reset(asked)
 
 
 def _traced(arg):

@@ -1,6 +1,5 @@
 """Give a learner's layer our weights, however its parameters are laid out."""
 
-import copy
 import itertools
 import math
 import re
@@ -10,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from course_utils.checks.exercise import UNFIT, Complaint, call_with_clones, owned
+from course_utils.checks.exercise import ASKED, UNFIT, Complaint, call_with_clones, owned
 from course_utils.checks.gradients import weighted_sum
 
 QKV = ("W_q", "W_k", "W_v")
@@ -28,35 +27,42 @@ def layer_outputs(module, heads, *inputs):
     """
     if not isinstance(module, nn.Module):
         raise Complaint("not a module", "it must be a class derived from nn.Module")
+    call = owned(module.__call__)
     learning = any(isinstance(each, torch.Tensor) and each.requires_grad for each in inputs)
     # So that NumPy takes what the layer makes. Not in the generator, which any thread may close
     # after an error.
     with torch.set_grad_enabled(learning):
         owned(module.eval)()
         if any(nn.parameter.is_lazy(parameter) for parameter in module.parameters()):
-            call_with_clones(owned(module.__call__), *inputs)  # makes such parameters
+            call_with_clones(call, *inputs)  # such parameters are made by the first call
         found = []
-        for fits in readings(module, heads):
-            read = _apart(module) if fits and learning else module
-            found.append(call_with_clones(owned(read.__call__), *inputs)[0] if fits else UNFIT)
+        for place, fits in enumerate(readings(module, heads)):
+            fits &= ASKED.get() in (None, place)
+            found.append(_undisturbed(call, *inputs) if fits else UNFIT)
             if fits and learning:
-                _see_that_it_learns(read, found[-1], heads["W_q"].shape[-1])
+                _see_that_it_learns(module, found[-1], heads)
+                break
     if all(each is UNFIT for each in found):
         raise Complaint("unexpected parameters", _misfit(module, heads))
     return found
 
 
-def _apart(module):
-    """Return a copy, which keeps the weights of this reading until its gradients are asked for."""
-    try:
-        return copy.deepcopy(module)
-    except Exception:  # some tensors cannot be copied
-        return module
+def _undisturbed(call, *inputs):
+    """Return what a layer gives; raise Complaint if that depends on chance."""
+    before = torch.get_rng_state()
+    result = call_with_clones(call, *inputs)[0]
+    if not torch.get_rng_state().equal(before):
+        hint = (
+            "it draws at random also after layer.eval(): F.dropout needs training=self.training, "
+            "or use nn.Dropout, which knows"
+        )
+        raise Complaint("random after training", hint)
+    return result
 
 
-def _see_that_it_learns(module, result, width):
+def _see_that_it_learns(module, result, heads):
     """Raise Complaint if no gradient gets from the result to some of the matrices."""
-    learned = {each.name: each.parameter for each in _matrices(module, width)}
+    learned = {each.name: each.parameter for each in _matrices(module, heads)}
     total = weighted_sum(result)
     if total is None:
         return  # then none gets to the inputs either, which is told
@@ -78,7 +84,7 @@ def _misfit(module, heads):
     """Say what may be wrong with a module whose parameters fit under no reading."""
     wanted = sum(matrices.numel() for matrices in heads.values())
     several, _, width = heads["W_q"].shape
-    shapes = [tuple(each.data.shape) for each in _matrices(module, width)]
+    shapes = [tuple(each.data.shape) for each in _matrices(module, heads)]
     present = sum(map(math.prod, shapes))
     plain = [each for m in module.modules() for each in vars(m).values()]  # unknown to PyTorch
     lists = [each for each in plain if isinstance(each, list)]
@@ -114,13 +120,14 @@ def _misfit(module, heads):
 def readings(module, heads):
     """Load our matrices into a module once for each way its parameters may be meant.
 
-    Layers with names such as W_q, key, to_v or out_proj are taken at their word. Otherwise the last
-    or the first is the output projection, and the rows of the others, in order, are read as q, k
-    and v in every order, all heads of one after another or head by head: three layers, one fused
-    layer of either layout, and lists of small layers are all right, of nn.Linear or of nn.Conv1d
-    with size 1. A bare nn.Parameter is (in, out), for x @ W, or (out, in), and its side of heads
-    may have several dimensions: heads and columns, or q, k, v before them. Biases become 0,
-    whatever their shape; a scale or a gain stays.
+    Where names such as W_q, key, to_v or out_proj tell the role of each layer, they are taken at
+    their word. Otherwise the last or the first is the output projection, unless it is named for
+    something else, and the rows of the others, in order, are read as q, k and v in every order, all
+    heads of one after another or head by head: three layers, one fused layer, and lists of small
+    layers are all right, of nn.Linear or of nn.Conv1d with size 1. The rows of one fused layer may
+    also be laid out column by column. A bare nn.Parameter is (in, out), for x @ W, or (out, in),
+    and its side of heads may have several dimensions: heads and columns in either order, or q, k, v
+    before them. Biases become 0, whatever their shape; a scale or a gain stays.
 
     Parameters
     ----------
@@ -135,25 +142,40 @@ def readings(module, heads):
         Whether a reading fits; if so, with the weights in place. A module of another size has the
         same readings in the same order.
     """
-    width = heads["W_q"].shape[-1]
-    found = _matrices(module, width)
+    found = _matrices(module, heads)
     if len(found) == 1 and found[0].data.ndim == 3:  # those of q, k, v and the output, stacked
         found = [replace(found[0], data=data) for data in found[0].data]
     named = [each for each in found if each.role == "W_o"]
-    turns = [False, True] if any(not each.linear for each in found) else [False]
-    for outputs, turned in itertools.product([named] if named else [found[-1:], found[:1]], turns):
+    ends = [found[-1:], found[:1]]
+    nameless = [end for end in ends if end and end[0].role is None]
+    for outputs in [named] if named else nameless or ends:
         inputs = [each for each in found if each not in outputs]
-        if all(each.role in QKV for each in inputs):
+        roles = Counter(each.role for each in inputs)
+        if set(roles) == set(QKV) and len(set(roles.values())) == 1:
             inputs.sort(key=lambda each: QKV.index(each.role))
             orders = [[block for name in QKV for block in heads[name]]]
         else:
             stacks = [[heads[name] for name in order] for order in itertools.permutations(QKV)]
-            orders = [[block for stack in one for block in stack] for one in stacks]
-            orders += [[b for blocks in zip(*one, strict=True) for b in blocks] for one in stacks]
-        rows = [each.rows(width, turned, inward=True) for each in inputs]
-        columns = [each.rows(width, turned, inward=False) for each in outputs]
-        for blocks in orders:  # 3·H of (d_k or d_v, d_model)
-            yield _fill(rows, blocks) and _fill(columns, heads["W_o"])
+            orders = [blocks for stack in stacks for blocks in _orders(stack, len(inputs) == 1)]
+        for turned, turned_out in itertools.product(_turns(inputs), _turns(outputs)):
+            rows = [each.rows(heads["W_q"], turned, inward=True) for each in inputs]
+            columns = [each.rows(heads["W_o"], turned_out, inward=False) for each in outputs]
+            for blocks in orders:  # 3·H of (d_k or d_v, d_model)
+                yield _fill(rows, blocks) and _fill(columns, heads["W_o"])
+
+
+def _turns(matrices):
+    return [False] if all(each.linear for each in matrices) else [False, True]
+
+
+def _orders(stacks, fused):
+    """Yield the blocks of rows of three (H, d, d_model) in each order they may be kept in."""
+    yield [block for stack in stacks for block in stack]
+    yield [block for blocks in zip(*stacks, strict=True) for block in blocks]
+    if fused:  # (H, d, 3), (d, 3, H), (d, H, 3)
+        alike = len({stack.shape for stack in stacks}) == 1
+        for axes in [(1, 2, 0), (2, 0, 1), (2, 1, 0)]:
+            yield list(torch.stack(stacks).permute(*axes, 3).flatten(0, 1)) if alike else []
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,50 +191,70 @@ class _Matrix:
     linear: bool
     data: torch.Tensor
 
-    def rows(self, width, turned, inward):
+    def rows(self, heads, turned, inward):
         """Return a view (..., d_model), a row for each column of a head; None if it has none.
 
         Parameters
         ----------
-        width : int
-            d_model.
+        heads : torch.Tensor, (H, d, d_model)
+            What it is to hold, or a part.
         turned : bool
             Whether bare parameters are (out, in) as well.
         inward : bool
             Whether d_model comes in, as to W_q, or goes out, as from W_o.
         """
+        _, d, width = heads.shape
         axes = [axis for axis, size in enumerate(self.data.shape) if size == width]
         if self.linear:
             axes = [axis for axis in axes if axis == inward]  # 0 is out, 1 in
-        return self.data.movedim(axes[-1 if inward == turned else 0], -1) if axes else None
+        if not axes:
+            return None
+        view = self.data.movedim(axes[-1 if inward == turned else 0], -1)
+        columns = [axis for axis, size in enumerate(view.shape[:-1]) if size == d]
+        return view.movedim(columns[0], -2) if len(columns) == 1 else view
 
 
-def _matrices(module, width):
+def _matrices(module, heads):
     """Return the parameters that are no biases, and set the biases to 0."""
+    parameters = [
+        (*name.rpartition(".")[::2], each)
+        for name, each in module.named_parameters()
+        if not nn.parameter.is_lazy(each)  # it is still, for nothing uses it
+    ]
+    linear = {name for name, each in module.named_modules() if isinstance(each, nn.Linear)}
+    bare = [each for owner, _, each in parameters if owner not in linear and each.ndim > 1]
+    largest = _largest_bias(
+        [each.numel() for each in bare],
+        sum(matrices.numel() for matrices in heads.values())
+        - sum(each.numel() for owner, _, each in parameters if owner in linear and each.ndim > 1),
+        heads["W_q"].shape[-1],
+    )
     found = []
-    for name, parameter in module.named_parameters():
-        owner, _, leaf = name.rpartition(".")
-        if nn.parameter.is_lazy(parameter):  # still, for nothing uses it
-            continue
-        linear = isinstance(module.get_submodule(owner), nn.Linear)
-        # As much as a bias for all of q, k and v; a matrix may be called b as well
-        bias = re.search("^b|_b$|bias", leaf.lower()) and parameter.numel() <= 3 * width
-        vector = parameter.numel() in (*parameter.shape, *range(width + 1))
-        if bias or parameter.ndim < 2 or vector and not linear:
-            if bias or parameter.unique().numel() > 1:  # a scale or a gain is not drawn at random
-                parameter.data.zero_()
-            continue
-        told = [_role(part) for part in (owner if linear else name).split(".")]
-        role = next((each for each in reversed(told) if each), None)
-        found.append(_Matrix(name, parameter, role, linear, parameter.data))
+    for owner, leaf, parameter in parameters:
+        is_bare = owner not in linear
+        if parameter.ndim > 1 and not (is_bare and parameter.numel() <= largest):
+            name = f"{owner}.{leaf}".lstrip(".")
+            told = [_role(part) for part in (name if is_bare else owner).split(".")]
+            role = next((each for each in reversed(told) if each), None)
+            found.append(_Matrix(name, parameter, role, not is_bare, parameter.data))
+        elif re.search("^b|_b$|bias", leaf.lower()) or parameter.unique().numel() > 1:
+            parameter.data.zero_()  # but no scale or gain, which is not drawn at random
     return found
 
 
+def _largest_bias(sizes, wanted, width):
+    """Return up to which size parameters are biases: without them the others have all entries."""
+    for largest in sorted({0, *sizes}):
+        if sum(size for size in sizes if size > largest) == wanted:
+            return largest
+    return width
+
+
 ROLES = {
-    "W_q": "q wq query queries",
-    "W_k": "k wk key keys",
-    "W_v": "v wv value values val vals",
-    "W_o": "o wo out output outputs",
+    "W_q": "q qs wq qw query queries",
+    "W_k": "k ks wk kw key keys",
+    "W_v": "v vs wv vw value values val vals",
+    "W_o": "o wo ow out output outputs",
 }
 
 

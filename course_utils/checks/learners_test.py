@@ -5,6 +5,26 @@ from torch import tensor
 from course_utils.checks import sandbox
 from course_utils.checks.errors import explained
 from course_utils.checks.exercise import Complaint
+from course_utils.checks.slips import slip
+
+
+def versions(exercise, changes):
+    """Return implementations of an exercise, each under its words, compiled from changes.
+
+    Parameters
+    ----------
+    exercise : Exercise
+    changes : dict of str to (str or tuple or callable)
+        The name of one of its mistakes, or what is changed in its reference, (old, new), or an
+        implementation itself.
+    """
+    mistakes = {mistake.name: mistake for mistake in exercise.mistakes}
+    return {
+        words: mistakes[change].answer
+        if isinstance(change, str)
+        else slip(exercise.reference, words, change)
+        for words, change in changes.items()
+    }
 
 
 def run_against(test, right, broken):

@@ -1,0 +1,162 @@
+"""5.10: a test that the learner writes for somebody else's layer."""
+
+import torch
+
+from course_utils.attention import attention, causal_mask
+from course_utils.checks.exercise import Exercise
+from course_utils.checks.learners_test import run_against, versions
+from course_utils.checks.lesson_05 import multi_head_attention as layer_exercise
+from course_utils.checks.lesson_05.layers import draw
+from course_utils.checks.lesson_05.multi_head_attention import MultiHeadAttention
+from course_utils.checks.slips import slip
+
+
+def catches_wrong_layer(MultiHeadAttention):
+    d_model, H = 12, 3
+    B, L, S = 2, 4, 5
+    layer = MultiHeadAttention(d_model, H)
+    draw(layer)
+    query = torch.randn(B, L, d_model)
+    key, value = torch.randn(B, S, d_model), torch.randn(B, S, d_model)
+    mask = torch.rand(B, H, L, S) < 0.5
+    mask[..., 0] = True
+    mask[0, 0, 0] = False  # one query sees nothing
+    for each in (mask, None):
+        output, weights = layer(query, key, value, each)
+        right_output, right_weights = like(layer)(query, key, value, each)
+        assert torch.allclose(weights, right_weights, atol=1e-4), "weights"
+        assert torch.allclose(output, right_output, atol=1e-4), "output"
+
+
+def like(layer):
+    """Return a right layer with the weights of another."""
+    right = MultiHeadAttention(layer.W_q.in_features, layer.num_heads)
+    right.load_state_dict(layer.state_dict())
+    return right
+
+
+def only_causality_tried(MultiHeadAttention):
+    layer, x = MultiHeadAttention(12, 3), torch.randn(2, 5, 12)
+    output = layer(x, x, x, causal_mask(5))[0]
+    for t in range(1, 5):
+        other = x.clone()
+        other[:, t:] += 1
+        changed = layer(other, other, other, causal_mask(5))[0]
+        assert torch.allclose(changed[:, :t], output[:, :t], atol=1e-4)
+
+
+class HeadByHead(MultiHeadAttention):
+    def forward(self, query, key, value, mask=None):
+        projected = self.W_q(query), self.W_k(key), self.W_v(value)
+        heads = zip(*(x.chunk(self.num_heads, dim=-1) for x in projected), strict=True)
+        if mask is not None:
+            mask = mask.expand(len(query), self.num_heads, query.shape[1], key.shape[1])
+        mixed = [
+            attention(*qkv, None if mask is None else mask[:, h]) for h, qkv in enumerate(heads)
+        ]
+        output = self.W_o(torch.cat([each[0] for each in mixed], dim=-1))
+        return output, torch.stack([each[1] for each in mixed], dim=1)
+
+
+SDPA = "nn.functional.scaled_dot_product_attention(q, k, {}, attn_mask=mask)"
+EYE = "torch.eye(k.shape[2], dtype=k.dtype).expand(*k.shape[:2], -1, -1)"
+BROKEN = {  # by its name in 5.3, or by what is changed there
+    "heads cut without a transpose": "cut without transpose",
+    "heads merged without a transpose": "joined without transpose",
+    "divided by √d_model": "divided by root d model",
+    "divided by √num_heads": "divided by root num heads",
+    "softmax over the heads": "softmax over the heads",
+    "the first head's weights for all": (
+        ".nan_to_num(0)",
+        ".nan_to_num(0)[:, :1].expand(-1, self.num_heads, -1, -1)",
+    ),
+    "values made from key": "values made from key",
+    "mask ignored": "mask not used",
+    "mask turned around": "mask turned around",
+    "mask after softmax": "weights masked late",
+    "a causal mask whatever the mask says": (
+        "~mask",
+        "torch.ones_like(scores).triu(1 + key.shape[1] - query.shape[1]) > 0",
+    ),
+    "the first sequence's mask for all": "mask of the first sequence",
+    "head 0's mask for all heads": "mask of the first head",
+    "W_o left out": "merged heads not projected",
+    "the bias of W_o left out": ("self.W_o(merged)", "self.W_o(merged) - self.W_o.bias"),
+    "right output, but the mean of all heads' weights for each": (
+        "), weights",
+        "), weights.mean(dim=1, keepdim=True).expand_as(weights)",
+    ),
+    "right output, but the first head's weights for each": (
+        "), weights",
+        "), weights[:, :1].expand_as(weights)",
+    ),
+}
+EDGES = {
+    "NaN where a query may see nothing": "nan for an empty row",
+    "even weights where a query may see nothing": "everything for an empty row",
+    "an error without a mask": ("mask is not None", "True"),
+}
+
+
+def run(test):
+    """Try the test on what goes wrong for usual inputs and, if it catches all, for special ones."""
+    exercise = layer_exercise.exercise
+    by_sdpa = [("weights = scores.softmax(dim=-1).nan_to_num(0)", "weights = " + SDPA.format(EYE)),
+               ("weights @ v", SDPA.format("v"))]  # fmt: skip
+    right = {
+        "heads in a batch": MultiHeadAttention,
+        "head by head": HeadByHead,
+        "scaled_dot_product_attention": slip(MultiHeadAttention, "by SDPA", *by_sdpa),
+    }
+    broken = versions(exercise, BROKEN)
+    run_against(test, right, broken)
+    return run_against(test, right, broken | versions(exercise, EDGES))
+
+
+INPUTS = "key, value = torch.randn(B, S, d_model), torch.randn(B, S, d_model)"
+LOOK_AT_SHAPES = [
+    ("torch.allclose(weights, right_weights, atol=1e-4)", "weights.shape == right_weights.shape"),
+    ("torch.allclose(output, right_output, atol=1e-4)", "output.shape == right_output.shape"),
+]
+NO_EMPTY_ROW = ("mask[0, 0, 0] = False", "")
+NO_OUTPUT = ('assert torch.allclose(output, right_output, atol=1e-4), "output"', "")
+NO_WEIGHTS = ('assert torch.allclose(weights, right_weights, atol=1e-4), "weights"', "")
+
+MISTAKES = [
+    ("shapes of the layer", "it looks at shapes alone, and not one of these bugs changes a shape",
+     *LOOK_AT_SHAPES),
+    ("row sums of the layer",
+     "it sees that rows of weights sum to 1: few of these bugs break that; look at the output too",
+     ("weights, right_weights", "weights.sum(dim=-1), right_weights.sum(dim=-1)"), NO_OUTPUT,
+     NO_EMPTY_ROW),
+    ("no mask tried", "it never hands over a mask: all bugs of masking get through",
+     ("(mask, None)", "(None,)")),
+    ("layer of one head", "it tries one head, where most bugs of heads are right; try several",
+     ("d_model, H = 12, 3", "d_model, H = 12, 1")),
+    ("square heads tried",
+     "it has as many heads as columns in a head: division by √num_heads is right",
+     ("d_model, H = 12, 3", "d_model, H = 9, 3")),
+    ("self attention tried",
+     "key and value are the same: values made from key get through; hand over three that differ",
+     (INPUTS, "key = value = torch.randn(B, S, d_model)")),
+    ("causal mask tried",
+     "its only mask is causal: code that makes its own causal mask gets through",
+     ("mask[0, 0, 0] = False", "mask = causal_mask(L, S)")),
+    ("weights compared",
+     "it compares the weights alone: what is done with them afterwards is not seen", NO_OUTPUT),
+    ("outputs compared",
+     "it compares the output alone: wrong weights may be returned with it; look at both",
+     NO_WEIGHTS),
+    ("zero bias tried", "the bias of W_o is 0, as in a new layer it may be: draw it at random",
+     ("draw(layer)", "draw(layer)\n    layer.W_o.bias.data.zero_()")),
+    ("one mask for the batch", "its mask is the same for all sequences: let it differ in the batch",
+     ("torch.rand(B, H, L, S)", "torch.rand(1, H, L, S)")),
+    ("one mask for all heads",
+     "its mask is the same for all heads: 5.3 also takes (B, H, L, S), one for each; let it differ",
+     ("torch.rand(B, H, L, S)", "torch.rand(B, 1, L, S)")),
+    ("only causality tried",
+     "it changes the future and sees that the past stays: a strong test of masks, and blind to "
+     "what is computed from the past; compare with a right layer too", only_causality_tried),
+]  # fmt: skip
+
+exercise = Exercise("5.10", catches_wrong_layer, lambda: [()], MISTAKES, run=run)

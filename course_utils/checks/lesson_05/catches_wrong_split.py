@@ -1,0 +1,93 @@
+"""5.9: a test that the learner writes for somebody else's split_heads."""
+
+import torch
+
+from course_utils import attention as shared
+from course_utils.checks.exercise import Exercise
+from course_utils.checks.learners_test import run_against, versions
+from course_utils.checks.lesson_05 import split_heads as split_exercise
+
+
+def catches_wrong_split(split_heads):
+    B, d_model, L = 2, 10, 3
+    x = torch.randn(B, d_model, L).transpose(1, 2)  # (B, L, d_model), not contiguous
+    for num_heads in (1, 2, 5):
+        d_k = d_model // num_heads
+        heads = split_heads(x, num_heads)
+        assert heads.shape == (B, num_heads, L, d_k)
+        for h in range(num_heads):
+            own = x[..., h * d_k : (h + 1) * d_k]  # (B, L, d_k)
+            assert torch.equal(heads[:, h], own), f"head {h} of {num_heads}"
+
+
+def by_slices(x, num_heads):
+    return torch.stack(x.chunk(num_heads, dim=-1), dim=1)
+
+
+def without_the_end(x, num_heads):
+    heads = by_slices(x, num_heads)
+    heads[:, -1, -1, -1] = 0
+    return heads
+
+
+TWO_HEADS_RIGHT = (
+    "x.reshape(B, L, num_heads, d_k)",
+    "(x if num_heads <= 2 else x.unflatten(2, (d_k, -1)).mT).reshape(B, L, num_heads, d_k)",
+)
+RIGHT = {"by view": ("reshape", "view"), "by slices": by_slices, "by unflatten": shared.split_heads}
+BROKEN = {  # by its name in 5.1, or by what is changed there
+    "reshaped at once, without a transpose": "reshaped at once",
+    "columns dealt out to the heads in turn": "columns dealt out",
+    "num_heads taken for the width of a head": "number taken for width",
+    "heads in reverse order": ("(1, 2)", "(1, 2).flip(1)"),
+    "the first head's columns for every head": (
+        "(1, 2)",
+        "(1, 2)[:, :1].repeat(1, num_heads, 1, 1)",
+    ),
+    "the first sequence's for every sequence": ("x.reshape", "x[:1].expand_as(x).reshape"),
+    "right for one or two heads, and no more": TWO_HEADS_RIGHT,
+    "an error for a tensor that is not contiguous": ("x.reshape", "x.view(-1).view"),
+}
+
+
+def run(test):
+    """Try the test on bugs that people have and, if it catches all, on one at the very end."""
+    exercise = split_exercise.exercise
+    right, broken = versions(exercise, RIGHT), versions(exercise, BROKEN)
+    run_against(test, right, broken)
+    last = {"wrong in the last column of the last head's last token": without_the_end}
+    return run_against(test, right, broken | last)
+
+
+NONE_COMPARED = ("range(num_heads)", "range(0)")
+FEWER = "B, d_model, L = 2, 10, 3"
+
+MISTAKES = [
+    ("shape of heads alone",
+     "it looks at the shape alone, or at entries that are all equal, and most of these bugs keep "
+     "those as they should be: compare with numbers that all differ",
+     (".transpose(1, 2)", ".mT.contiguous()"), NONE_COMPARED),
+    ("one head tried", "it tries one head, where nothing is cut: try three or more",
+     ("(1, 2, 5)", "(1,)")),
+    ("one sequence tried", "it tries one sequence: one that mixes up the batch gets through",
+     (FEWER, FEWER.replace("2", "1", 1))),
+    ("two heads tried",
+     "it tries two heads alone: code that is right for two gets through; try more",
+     ("(1, 2, 5)", "(2,)")),
+    ("contiguous tried",
+     "its inputs lie in memory in order: code that fails for others gets through; hand it a "
+     "transposed one", (".transpose(1, 2)", ".transpose(1, 2).contiguous()")),
+    ("only which numbers",
+     "it looks whether all numbers are there, not where: most of these bugs only move them",
+     ("heads.shape == (B, num_heads, L, d_k)",
+      "torch.equal(heads.flatten().sort().values, x.flatten().sort().values)"), NONE_COMPARED),
+    ("first head compared",
+     "it compares the first head alone: the others may hold anything; compare all",
+     ("range(num_heads)", "range(1)")),
+    ("as many heads as columns",
+     "num_heads taken for the width of a head gets through: with as many heads as columns in a "
+     "head it is right, and a round trip undoes it; let H and d_k differ, and look at each head",
+     (FEWER, "B, d_model, L = 2, 9, 3"), ("(1, 2, 5)", "(3,)")),
+]  # fmt: skip
+
+exercise = Exercise("5.9", catches_wrong_split, lambda: [()], MISTAKES, run=run)

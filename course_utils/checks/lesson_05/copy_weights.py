@@ -1,0 +1,114 @@
+"""5.5: the weights of an nn.MultiheadAttention are copied into the course's layer."""
+
+import torch
+from torch import nn
+
+from course_utils.attention import MultiHeadAttention
+from course_utils.checks import sandbox
+from course_utils.checks.exercise import Complaint, Exercise, owned
+from course_utils.checks.inputs import normals
+from course_utils.checks.lesson_05.layers import draw, is_changed, state
+
+
+def copy_weights(theirs, ours):
+    def thirds(stacked):  # (3·d_model, ...) -> three of (d_model, ...)
+        return zip((ours.W_q, ours.W_k, ours.W_v), stacked.chunk(3), strict=True)
+
+    with torch.no_grad():
+        for linear, weight in thirds(theirs.in_proj_weight):
+            linear.weight.copy_(weight)
+        ours.W_o.weight.copy_(theirs.out_proj.weight)
+        if theirs.in_proj_bias is not None:
+            for linear, bias in thirds(theirs.in_proj_bias):
+                linear.bias.copy_(bias)
+            ours.W_o.bias.copy_(theirs.out_proj.bias)
+
+
+def inputs():
+    """Return (d_model, num_heads, bias, B, L, S)."""
+    return [
+        (12, 3, True, 2, 4, 5),
+        (8, 2, True, 3, 5, 4),
+        (6, 2, False, 4, 3, 5),
+        (18, 9, True, 1, 2, 3),
+        (5, 1, True, 2, 3, 2),
+        (4, 4, False, 1, 1, 3),
+    ]
+
+
+NO_BIASES = "right with biases; for bias=False in_proj_bias is None, and there is none to copy"
+
+
+def run(answer, d_model, num_heads, bias, B, L, S):
+    """Build both layers, let the answer copy, and run ours."""
+    rng, normal = torch.Generator().manual_seed(55), normals(56)
+    with sandbox.seeded():  # building layers draws from the global state
+        theirs = nn.MultiheadAttention(d_model, num_heads, bias=bias, batch_first=True).double()
+        ours = MultiHeadAttention(d_model, num_heads, bias).double()
+    draw(theirs, rng)
+    draw(ours, rng)
+    before, learning = state(theirs), set(state(ours))
+    try:
+        answer(theirs, ours)
+    except (AttributeError, TypeError) as error:
+        if bias or "NoneType" not in str(error):
+            raise
+        raise Complaint("biases taken for granted", NO_BIASES) from None
+    if is_changed(theirs, before):
+        raise Complaint("changes theirs", "it changes PyTorch's layer: copy from theirs to ours")
+    if lost := learning - {name for name, (_, learns) in state(ours).items() if learns}:
+        hint = (
+            f"{', '.join(sorted(lost))} of ours cannot learn any more: keep the nn.Parameter there "
+            "is, trainable, and copy the numbers into it, .copy_(...)"
+        )
+        raise Complaint("cannot learn", hint)
+    query, key, value = normal(B, L, d_model), normal(B, S, d_model), normal(B, S, d_model)
+    result = owned(ours)(query, key, value)
+    with torch.no_grad():
+        for parameter in ours.parameters():
+            owned(parameter.add_)(1)
+    if is_changed(theirs, before):
+        hint = "ours shares memory with theirs, so that to train one changes both: copy the numbers"
+        raise Complaint("shares memory", hint)
+    return [result]
+
+
+MISTAKES = [
+    ("weights transposed",
+     "the matrices are transposed: both layers keep theirs as nn.Linear does, so copy as is",
+     ("copy_(weight)", "copy_(weight.T)"), ("out_proj.weight)", "out_proj.weight.T)")),
+    ("only inputs transposed",
+     "W_q, W_k and W_v are transposed: in_proj_weight holds them as nn.Linear does, copy as is",
+     ("copy_(weight)", "copy_(weight.T)")),
+    ("biases not copied",
+     "the weights are right, the biases are not copied: in_proj_bias and out_proj.bias",
+     ("theirs.in_proj_bias is not None", "False")),
+    ("output bias not copied", "all is right but the bias of W_o: out_proj.bias",
+     ("ours.W_o.bias.copy_(theirs.out_proj.bias)", "")),
+    ("input biases not copied",
+     "all is right but the biases of W_q, W_k and W_v: in_proj_bias holds them one after another",
+     ("linear.bias.copy_(bias)", "pass")),
+    ("output not copied", "W_o is not copied: it is called out_proj there",
+     ("ours.W_o.weight.copy_(theirs.out_proj.weight)", ""),
+     ("ours.W_o.bias.copy_(theirs.out_proj.bias)", "")),
+    ("key and value exchanged",
+     "key and value are exchanged: in_proj_weight holds q, k, v in this order",
+     ("ours.W_k, ours.W_v", "ours.W_v, ours.W_k")),
+    ("query and key exchanged",
+     "query and key are exchanged: in_proj_weight holds q, k, v in this order",
+     ("ours.W_q, ours.W_k", "ours.W_k, ours.W_q")),
+    ("value taken first", "the order is turned: in_proj_weight holds q first, v last",
+     ("ours.W_q, ours.W_k, ours.W_v", "ours.W_v, ours.W_k, ours.W_q")),
+    ("rows read head by head",
+     "the rows are read head by head, q, k, v of each: in_proj_weight holds all of q, then all of "
+     "k, then all of v",
+     ("stacked.chunk(3)",
+      "stacked.unflatten(0, (theirs.num_heads, 3, -1)).transpose(0, 1).flatten(1, 2)")),
+    ("queries for all three", "all three get the first third: W_k is the second, W_v the third",
+     ("stacked.chunk(3)", "3 * stacked.chunk(3)[:1]")),
+    ("nothing copied",
+     "nothing is copied: write into the parameters, W_q.weight.copy_(...), not to names", "None"),
+    ("biases taken for granted", NO_BIASES, ("theirs.in_proj_bias is not None", "True")),
+]  # fmt: skip
+
+exercise = Exercise("5.5", copy_weights, inputs, MISTAKES, names="L d_model|H L S", run=run)

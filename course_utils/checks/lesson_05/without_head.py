@@ -1,0 +1,92 @@
+"""5.6: what a layer returns if one of its heads hands over nothing."""
+
+import torch
+
+from course_utils.attention import MultiHeadAttention, attention, merge_heads, split_heads
+from course_utils.checks import sandbox
+from course_utils.checks.exercise import Complaint, Exercise, owned
+from course_utils.checks.inputs import normals
+from course_utils.checks.lesson_05.layers import draw, is_changed, state
+from course_utils.checks.wordings import NOT_SCALED
+
+
+def without_head(layer, x, head):
+    H, d_model = layer.num_heads, x.shape[-1]
+    d_k = d_model // H
+    q, k, v = (split_heads(W(x), H) for W in (layer.W_q, layer.W_k, layer.W_v))  # (B, H, L, d_k)
+    heads, _ = attention(q, k, v)  # (B, H, L, d_k)
+    merged = merge_heads(heads)  # (B, L, d_model)
+    others = torch.arange(d_model) // d_k != head  # (d_model,), columns of the other heads
+    return layer.W_o(merged * others)
+
+
+def inputs():
+    """Return (d_model, num_heads, head, B, L)."""
+    return [
+        (12, 3, 1, 2, 5),
+        (8, 4, 0, 3, 4),
+        (10, 2, 1, 2, 3),
+        (12, 3, 2, 4, 5),
+        (18, 9, 8, 1, 2),
+        (6, 1, 0, 1, 1),
+    ]
+
+
+def run(answer, d_model, num_heads, head, B, L):
+    """Build a layer, let the answer run it without a head; the layer must stay as it is."""
+    with sandbox.seeded():
+        layer = MultiHeadAttention(d_model, num_heads).double()
+    draw(layer, torch.Generator().manual_seed(56))
+    before = state(layer)
+    x = normals(57)(B, L, d_model)
+    whole = layer(x, x, x)[0]
+    result = answer(layer, x, head)
+    if is_changed(layer, before) or not owned(lambda: layer(x, x, x)[0].equal(whole))():
+        hint = "it leaves the layer changed: work on a copy, or put it back (weights, hooks)"
+        raise Complaint("the layer is changed", hint)
+    return [result]
+
+
+MISTAKES = [
+    ("nothing taken away", "that is the whole output: nothing is taken away",
+     ("merged * others", "merged")),
+    ("ablated not scaled", NOT_SCALED, ("attention(q, k, v)", "attention(q, k, v, scale=1.0)")),
+    ("that head alone", "that is the part of this head alone: the others are wanted, without it",
+     ("!= head", "== head")),
+    ("counted from one", "another head is missing: heads count from 0",
+     ("!= head", "!= (head - 1) % H")),
+    ("bias lost", "the bias of W_o is lost: it belongs to no head",
+     ("layer.W_o(merged * others)", "layer.W_o(merged * others) - layer.W_o.bias")),
+    ("others scaled up", "the remaining heads are scaled up; take the head's part away, no more",
+     ("merged * others", "merged * others * H / max(H - 1, 1)")),
+    ("rows in place of columns",
+     "the rows of W_o are set to 0, as nn.Linear keeps it: they are outputs; the head's are "
+     "columns",
+     ("layer.W_o(merged * others)", "merged @ layer.W_o.weight.T * others + layer.W_o.bias")),
+    ("one column of the head", "one column of W_o is set to 0: a head has d_k of them",
+     (" // d_k != head", " != head")),
+    ("every hth column",
+     "every H-th column is set to 0: a head's columns are neighbours, head · d_k and those after "
+     "it", ("// d_k != head", "% H != head")),
+    ("heads taken for columns",
+     "num_heads columns are set to 0, from head · num_heads on: a head is d_k wide, not num_heads",
+     ("// d_k != head", "// H != head")),
+    ("cut from the input",
+     "the head's columns are cut from x, of which each head reads all; what the head hands over is "
+     "to be cut, after attention", ("W(x)", "W(x * (torch.arange(d_model) // d_k != head))"),
+     ("merged * others", "merged")),
+    ("cut from the values' input",
+     "the columns of W_v are set to 0, as nn.Linear keeps it: they are inputs, for all heads; the "
+     "head's are rows, and entries of its bias",
+     ("heads, _ =", "x = x * (torch.arange(d_model) // d_k != head)\n"
+      "    v = split_heads(layer.W_v(x), H)\n    heads, _ ="), ("merged * others", "merged")),
+    ("head made uniform",
+     "the head's scores are set to 0, which makes its weights equal: it still hands over an "
+     "average; set what it hands over to 0",
+     ("merged * others", "torch.where(others, merged, layer.W_v(x).mean(dim=1, keepdim=True))")),
+    ("bias of the values left",
+     "W_v's weights are 0 for this head, but its bias is still handed over",
+     ("merged * others", "torch.where(others, merged, layer.W_v.bias)")),
+]  # fmt: skip
+
+exercise = Exercise("5.6", without_head, inputs, MISTAKES, names="L d_model", run=run)
