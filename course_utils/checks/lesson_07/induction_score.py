@@ -27,7 +27,7 @@ def inputs():
 
     weights, tokens = heads_and_texts(3, 2, 8, 4)
     one_key = F.one_hot(weights.argmax(dim=-1), 8).float()  # many weights of 0
-    shapes = [(2, 3, 11, 3), (4, 1, 9, 5), (3, 2, 8, 4), (2, 2, 50, 20), (1, 1, 8, 3)]
+    shapes = [(2, 3, 11, 3), (4, 1, 9, 5), (3, 2, 8, 4), (1, 2, 26, 9), (1, 1, 8, 3)]
     rest = [heads_and_texts(*shape) for shape in shapes]
     turned = weights.mT.contiguous().mT, tokens.T.contiguous().T  # not contiguous
     return [(weights, tokens), *rest, (one_key, tokens), turned]
