@@ -77,7 +77,7 @@ MISTAKES = [
      "e^lse overflows at 1000 and is 0 at −800: subtract the larger log-sum-exp before exp",
      ("(lse_a - m).exp(), (lse_b - m).exp()", "lse_a.exp(), lse_b.exp()"),
      (SHARES, "a / total, b / total"), ("m + total.log()", "total.log()")),
-    ("joint lse not shifted", NAIVE_LSE_HINT,
+    ("joint lse not shifted", NAIVE_LSE_HINT + " (replacing NaN by 0 loses a share)",
      (SHARES, f"[(lse - {NAIVE_LSE}).exp().nan_to_num(0) for lse in (lse_a, lse_b)]"),
      ("m + total.log()", NAIVE_LSE)),
     ("joint lse not shifted, nor kept from NaN", NAIVE_LSE_HINT,

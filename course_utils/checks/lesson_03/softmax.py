@@ -77,7 +77,8 @@ MISTAKES = [
      ("amax", "amin")),
     ("largest absolute value subtracted",
      ABSOLUTE, ("x.amax", "x.masked_fill(x.isinf(), 0).abs().amax")),
-    ("largest absolute value subtracted, also of −inf", ABSOLUTE, ("x.amax", "x.abs().amax")),
+    ("largest absolute value subtracted, also of −inf", ABSOLUTE + " (that of −inf is infinite)",
+     ("x.amax", "x.abs().amax")),
     ("maximum not below 0",
      "right where a logit is above 0; all logits may lie far below: subtract their maximum then "
      "too, though it is negative", ("keepdim=True)  #", "keepdim=True).clamp(min=0)  #")),

@@ -33,7 +33,6 @@ def inputs():
     return [(weights, tokens), *rest, (one_key, tokens), turned]
 
 
-AVERAGED = "a query's weights on such keys are averaged; they add up, and the mean is over queries"
 MISTAKES = [
     ("on the occurrence",
      "that is the weight on the earlier occurrence itself; an induction head looks one place "
@@ -54,8 +53,11 @@ MISTAKES = [
     ("largest of the keys",
      "of several such keys only the one with the largest weight counts there; their weights add up",
      (".sum(dim=-1)", ".amax(dim=-1)")),
-    ("mean over all keys", AVERAGED, (".sum(dim=-1)", ".mean(dim=-1)")),
-    ("mean over a query's keys", AVERAGED,
+    ("mean over all keys",
+     "averaged over all keys of a query; their weights add up, and the mean is over queries",
+     (".sum(dim=-1)", ".mean(dim=-1)")),
+    ("mean over a query's keys",
+     "a query's weights on such keys are averaged; they add up, and the mean is over queries",
      (".sum(dim=-1)", ".sum(dim=-1) / wanted.sum(dim=-1).clamp(min=1)[:, None]")),
     ("new tokens counted",
      "averaged over all queries; those whose token is new have nowhere to look and must not count",
