@@ -59,7 +59,10 @@ CAUSES = [
         r"dtype|scalar type|result type .* can't be cast",
         "it mixes kinds of numbers: take the dtype of the inputs, x.new_zeros(...) for instance",
     ),
-    (r"can't convert .* to numpy|Can't call numpy\(\)", "NumPy does not take such tensors"),
+    (
+        r"can't convert .* to numpy|Can't call numpy\(\)|ScalarType BFloat16",
+        "NumPy does not take such tensors",
+    ),
     (
         r"missing \d+ required positional argument|unexpected keyword argument|"
         r"takes \d+ positional arguments? but",

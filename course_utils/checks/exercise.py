@@ -109,6 +109,8 @@ class Exercise:
     differentiable : bool
         Whether gradients must get through it, as through whatever is to learn. They are compared
         with the reference's.
+    compared : str
+        What ``run`` returns, for messages, where it is something else than the answer returned.
     """
 
     number: str
@@ -118,6 +120,7 @@ class Exercise:
     names: str = ""
     run: Callable = call_with_clones
     differentiable: bool = False
+    compared: str = ""
 
     def __post_init__(self):
         if self.name in EXERCISES:

@@ -345,6 +345,7 @@ def _first_difference(exercise, runs):
             return ("no single reading of its parameters fits on all inputs",)
         got = next(results)
         if found := difference(got, target, exercise.names):
+            found = f"{exercise.compared}: {found}" if exercise.compared else found
             hint = _what_is_right(given, right) + found + where
             got = read(got)
             matrices = isinstance(target, torch.Tensor) and target.ndim == 2

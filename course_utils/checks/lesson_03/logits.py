@@ -1,0 +1,79 @@
+"""Lesson 03's shared pieces: logits of every size, on which a softmax or its sum may fail."""
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from course_utils.checks.compare import difference, read
+from course_utils.checks.inputs import normals
+
+INF = torch.inf
+MANY = 2**16  # float16 ends below this sum of ones
+
+
+def logits_and_dims():
+    """Return (x, dim) pairs: far apart, far from 0, with −inf, ties, in all formats, in any order
+    in memory, and at last more than float16 can count; of one, dim is left to its default."""
+    normal = normals(31)
+    far_apart = torch.tensor([[1000.0, 1001, 999], [-800, -801, -803], [0, 1, 3], [-20, -22, -21]])
+    gaps = [[-400.0, -401, -403, -409], [450, 442, 441.5, 395], [2, 2, 2, -INF], [0, -INF, 8, 8]]
+    low = [[-800.0, -INF, -801], [-20_000, -20_001, -20_002], [20_000, 19_999, -INF]]
+    allowed = normal(4, 6)
+    allowed[1, 2:], allowed[3, 0] = -INF, -INF
+    half = torch.tensor([[13.0, 12.5, 0.0], [-30.0, -31.0, -29.0], [20_000, 20_000, -20_000]])
+    batch = normal(2, 3, 4)
+    return [
+        (normal(3, 5), -1),
+        (normal(5), 0),
+        (batch, 0),
+        (batch, 1),
+        (batch, -2),
+        (normal(2, 4, 3),),  # without dim
+        (normal(3, 4) + 1000, -1),
+        (200 * normal(3, 4), -1),
+        (far_apart.double(), 1),
+        (far_apart.double().T.contiguous(), 0),
+        (torch.tensor(gaps).double(), -1),
+        (torch.tensor(low).double(), -1),
+        (allowed, -1),
+        (half.half(), -1),
+        (normal(2, 3).bfloat16() + 100, -1),
+        (normal(2, 5).float() - 800, -1),
+        (1e6 + 0.01 * normal(3, 4), -1),  # all the same in float32
+        (normal(1, 3, 5), -1),
+        (normal(4, 1), -1),
+        (normal(3, 1, 4), -1),
+        (normal(50, 2).T, 1),  # not contiguous
+        (torch.zeros(3, MANY, dtype=torch.float16), -1),
+    ]
+
+
+class Calls(TorchFunctionMode):
+    """Collect the names of PyTorch's functions that are called."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.names.append(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def survives_many(run, answer, reference, others, x, dim):
+    """Return whether more ones than float16 can count leave a result other than 0 and infinity.
+
+    Asked of answers that are right on all other inputs, else True. True as well, without a try, for
+    one that goes through the logits one by one or leaves PyTorch: it is slow, nothing overflows.
+    """
+    for args in others:
+        if args[0].shape[-1] < MANY and difference(run(answer, *args)[0], reference(*args)):
+            return torch.tensor(True)
+    calls = []
+    for n in (2, 4):
+        with Calls() as each:
+            answer(x[:, :n].detach().clone(), dim)
+        calls.append(each.names)
+    if calls[0] != calls[1] or {"tolist", "item", "numpy", "__array__"} & set(calls[0]):
+        return torch.tensor(True)
+    result = read(answer(x.detach().clone(), dim))
+    return torch.tensor(result is not None and bool(result.isfinite().all() and result.all()))

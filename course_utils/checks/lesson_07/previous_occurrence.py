@@ -1,0 +1,62 @@
+"""7.4: where each token occurred last before."""
+
+import torch
+
+from course_utils.checks.exercise import Exercise
+
+
+def previous_occurrence(tokens):
+    L = tokens.shape[-1]
+    same = tokens[..., :, None] == tokens[..., None, :]  # (..., L, L)
+    earlier = same.tril(-1)  # (..., L, L)
+    places = torch.where(earlier, torch.arange(L), -1)  # (..., L, L)
+    return places.amax(dim=-1)  # (..., L)
+
+
+def inputs():
+    rng = torch.Generator().manual_seed(74)
+    return [
+        (torch.tensor([5, 9, 5, 5, 2, 9, 5]),),
+        (torch.tensor([1, 2, 3, 4]),),  # nothing returns
+        (torch.tensor([[7, 7, 7, 7, 7], [0, 3, 0, 3, 0], [4, 0, 1, 1, 4]]),),
+        (torch.tensor([[2, 0, 1, 2, 0, 1, 2, 0, 1]]),),
+        (900 + torch.randint(20, (2, 50), generator=rng),),
+        (torch.randint(3, (2, 3, 6), generator=rng),),
+        (torch.randint(3, (7, 2), generator=rng).T,),  # not contiguous
+        (torch.tensor([4]),),
+    ]
+
+
+LAST = "places.amax(dim=-1)"
+MISTAKES = [
+    ("first occurrence", "that is the first occurrence; asked is the last one before the token",
+     (LAST, "torch.where(earlier.any(dim=-1), earlier.int().argmax(dim=-1), -1)")),
+    ("first by argmax",
+     "argmax finds the first of several, and 0 where there is none; asked are the last one before "
+     "the token and -1", (LAST, "earlier.int().argmax(dim=-1)")),
+    ("finds itself", "every token finds itself: the occurrence must lie strictly before it",
+     (".tril(-1)", ".tril()")),
+    ("next occurrence", "it finds the next occurrence; the future must not be looked at",
+     (".tril(-1)", ".triu(1)"),
+     (LAST, "torch.where(earlier.any(dim=-1), earlier.int().argmax(dim=-1), -1)")),
+    ("last of all",
+     "that is the last occurrence anywhere, later ones too: only those before count",
+     (".tril(-1)", "")),
+    ("last other", "the last *other* occurrence, later ones too: only those before count",
+     ("same.tril(-1)", "same & ~torch.eye(L, dtype=torch.bool)")),
+    ("distance back", "that is how far back it lies; asked is its position, counted from 0",
+     (LAST, f"torch.where({LAST} < 0, -1, torch.arange(L) - {LAST})")),
+    ("zero if none",
+     "a token without an earlier occurrence must get -1; 0 is the first position",
+     ("arange(L), -1)", "arange(L), 0)")),
+    ("one after",
+     "one place too far: that is the token after the occurrence, where an induction head looks; "
+     "here the occurrence itself", (LAST, f"torch.where({LAST} < 0, -1, {LAST} + 1)")),
+    ("counted from 1",
+     "each is one too large: positions are counted from 0, and a token without an earlier "
+     "occurrence gets -1", (LAST, LAST + " + 1")),
+    ("whether not where", "that is whether the token has occurred, not where",
+     (LAST, "earlier.any(dim=-1)")),
+]  # fmt: skip
+
+exercise = Exercise("7.4", previous_occurrence, inputs, MISTAKES, names="L")

@@ -1,0 +1,47 @@
+"""7.3: the mean weight of each head on the token before."""
+
+import torch
+
+from course_utils.checks.exercise import Exercise
+from course_utils.checks.lesson_07.heads import causal_weights
+
+
+def previous_token_score(weights):
+    before = weights.diagonal(-1, dim1=-2, dim2=-1)  # (B, H, L - 1), from query i + 1 to key i
+    return before.mean(dim=(0, -1))  # (H,)
+
+
+def inputs():
+    rng = torch.Generator().manual_seed(73)
+    shapes = [(3, 2, 5), (1, 4, 7), (2, 3, 6), (1, 2, 26), (1, 1, 2)]
+    free = torch.randn(2, 3, 5, 5, generator=rng).softmax(dim=-1)  # no mask
+    turned = torch.randn(4, 4, 2, 3, generator=rng).softmax(dim=1).permute(3, 2, 0, 1)
+    return [*((causal_weights(rng, *shape),) for shape in shapes), (free,), (turned,)]
+
+
+MISTAKES = [
+    ("weight on itself",
+     "that is the diagonal: each token's weight on itself; one place to the left of it",
+     ("-1, dim1", "0, dim1")),
+    ("weight on the next",
+     "that is the weight on the token after: rows are queries, so key i - 1 of query i lies below "
+     "the diagonal", ("-1, dim1", "1, dim1")),
+    ("first query counted",
+     "divided by L, but the first query has no token before it: there are L - 1 to average over",
+     ("before.mean(dim=(0, -1))", "before.sum(dim=-1).mean(dim=0) / weights.shape[-1]")),
+    ("all keys before", "all earlier keys are added up; only the one right before counts",
+     "weights.tril(-1).sum(dim=-1)[..., 1:].mean(dim=(0, -1))"),
+    ("summed over queries", "summed over the queries; a score from 0 to 1 is their mean",
+     ("mean(dim=(0, -1))", "sum(dim=-1).mean(dim=0)")),
+    ("all heads together",
+     "one number for all heads together: average over B and queries, keep H", ("dim=(0, -1)", "")),
+    ("sequences kept apart",
+     "one number for each sequence and head, (B, H): average over the sequences too",
+     ("dim=(0, -1)", "dim=-1")),
+    ("how often strongest",
+     "that is how often the previous token is the strongest; asked is the weight it gets, on "
+     "average",
+     ("before.mean", "(before == weights[:, :, 1:].amax(dim=-1)).float().mean")),
+]  # fmt: skip
+
+exercise = Exercise("7.3", previous_token_score, inputs, MISTAKES, names="H")

@@ -1,0 +1,57 @@
+"""7.1: a pattern is repeated up to a length."""
+
+import torch
+
+from course_utils.checks.exercise import Exercise
+
+
+def repeat_pattern(pattern, length):
+    period = pattern.shape[-1]
+    place = torch.arange(length) % period  # (length,)
+    return pattern[..., place]  # (..., length)
+
+
+def inputs():
+    return [
+        (torch.tensor([5, 9, 2]), 8),
+        (torch.tensor([4, 1, 7, 3]), 12),  # fits without rest
+        (torch.tensor([6, 2, 8, 1, 3]), 4),  # not even once
+        (torch.tensor([[3, 1], [0, 2], [5, 4]]), 7),
+        (torch.tensor([3, 8]), 48),
+        (torch.tensor([7]), 30),
+        (torch.tensor([1, 1, 2]), 7),
+        (torch.arange(6).reshape(2, 1, 3), 10),
+        (torch.arange(8).reshape(4, 2).T, 9),  # not contiguous
+        (torch.tensor([4]), 1),
+    ]
+
+
+MISTAKES = [
+    ("tokens stutter",
+     "each token is repeated where it stands, 5 5 9 9; the whole pattern must come again",
+     "pattern.repeat_interleave(-(-length // pattern.shape[-1]), dim=-1)[..., :length]"),
+    ("whole periods only",
+     "the last, unfinished repetition is missing: the result must be `length` long",
+     ("arange(length)", "arange(length // period * period)")),
+    ("repetitions rounded",
+     "right where length / period is rounded up; where it is rounded down, the end is missing: "
+     "always round up, then cut at `length`",
+     ("arange(length)", "arange(min(length, round(length / period) * period))")),
+    ("not cut", "one repetition too many is left standing: cut the result at `length`",
+     ("arange(length)", "arange((length // period + 1) * period)")),
+    ("last one not cut", "the last repetition is left whole: cut the result at `length`",
+     ("arange(length)", "arange(-(-length // period) * period)")),
+    ("one token too long", "one token too many: there should be `length` of them",
+     ("arange(length)", "arange(length + 1)")),
+    ("length counts patterns",
+     "`length` repetitions: length is the number of tokens, not of patterns",
+     ("arange(length)", "arange(length * period)")),
+    ("there and back",
+     "every other repetition runs backwards; the pattern starts again at its beginning",
+     ("period = ", "pattern = torch.cat([pattern, pattern.flip(-1)], dim=-1); period = ")),
+    ("last token held",
+     "after the first time the last token is repeated; start again at the beginning",
+     (" % period", ".clamp(max=period - 1)")),
+]  # fmt: skip
+
+exercise = Exercise("7.1", repeat_pattern, inputs, MISTAKES, names="length")

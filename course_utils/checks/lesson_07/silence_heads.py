@@ -1,0 +1,81 @@
+"""7.7: the columns of W_o through which some heads come in are set to 0."""
+
+import torch
+
+from course_utils.checks.compare import read
+from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+
+
+def silence_heads(W_o, heads, num_heads):
+    d_k = W_o.shape[1] // num_heads
+    silent = W_o.clone()  # (d_model, d_model)
+    for head in heads:
+        silent[:, head * d_k : (head + 1) * d_k] = 0
+    return silent
+
+
+def inputs():
+    rng = torch.Generator().manual_seed(77)
+    cases = [(6, 3, [1]), (12, 3, [0, 2]), (8, 4, [3, 1]), (6, 3, []), (5, 5, [3]), (4, 1, [0])]
+    cases += [(48, 3, [2, 1]), (9, 3, [0, 1, 2])]
+    made = [(torch.randn(n, n, generator=rng), heads, H) for n, H, heads in cases]
+    return [*made, (torch.randn(8, 8, generator=rng).T, [2], 4)]  # not contiguous
+
+
+def a_copy(answer, W_o, heads, num_heads):
+    """Call an answer; complain if it returns what it was given or a view of it."""
+    given = []
+
+    def remembering(W_o, *rest):
+        given.append(W_o)
+        return answer(W_o, *rest)
+
+    [result] = call_with_clones(remembering, W_o, heads, num_heads)
+    if read(result) is not None and memory(result) == memory(given[0]):
+        raise Complaint(*ORIGINAL[:2])
+    return [result]
+
+
+def memory(tensor):
+    return tensor.untyped_storage().data_ptr()
+
+
+COLUMNS = "head * d_k : (head + 1) * d_k"
+ORIGINAL = (
+    "no copy",
+    "W_o itself is returned where a copy is asked, also where the list is empty: W_o.clone()",
+    ("silent = W_o.clone()", "silent = W_o.clone() if heads else W_o"),
+)
+MISTAKES = [
+    ORIGINAL,
+    ("rows silenced",
+     "those are rows, what W_o gives out; a head comes in through its columns",
+     ("[:, " + COLUMNS, f"[{COLUMNS}")),
+    ("others silenced",
+     "the other way round: these heads are kept, and all the others silenced",
+     ("in heads", "in set(range(num_heads)) - set(heads)")),
+    ("one column each",
+     "one column a head; head h has d_k = d_model / num_heads of them, from h · d_k on",
+     (COLUMNS, "head")),
+    ("columns in turns",
+     "every num_heads-th column; the columns of a head stand side by side, d_k of them (lesson 05)",
+     (COLUMNS, "head::num_heads")),
+    ("width and number swapped",
+     "blocks of num_heads columns; a head is d_k = d_model / num_heads columns wide",
+     (COLUMNS, "head * num_heads : (head + 1) * num_heads")),
+    ("width of the lesson",
+     "blocks of 32 columns, as wide as a head of the lesson; here d_k = d_model / num_heads",
+     ("W_o.shape[1] // num_heads", "32")),
+    ("first head only",
+     "only the first of the heads is silenced; the list may name several, or none",
+     ("in heads", "in heads[:1]")),
+    ("counted from one", "heads are counted from 0, as in code; these are one too early",
+     (COLUMNS, "(head - 1) * d_k : head * d_k")),
+    ("mean in place of 0", "the columns hold a mean, which lets something through: set them to 0",
+     ("= 0", f"= W_o[:, {COLUMNS}].mean()")),
+    ("minus infinity",
+     "the columns hold −inf, as scores before a softmax do; here they are multiplied: set them to "
+     "0", ("= 0", "= -torch.inf")),
+]  # fmt: skip
+
+exercise = Exercise("7.7", silence_heads, inputs, MISTAKES, names="d_model d_model", run=a_copy)
