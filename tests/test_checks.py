@@ -49,9 +49,9 @@ def test_each_mistake_is_told_apart_and_gets_its_own_hint(name, mistake):
 def test_an_exercise_knows_enough_mistakes_and_has_right_answers_to_try(name):
     # `disagreement` names its other mistakes by looking at what was built: see below.
     fewest = 4 if name == "disagreement" else 5
-    hints = [mistake.hint for mistake in EXERCISES[name].mistakes]
-    assert len(hints) >= fewest
-    assert len(set(hints)) == len(hints)
+    names = [mistake.name for mistake in EXERCISES[name].mistakes]
+    assert len(names) >= fewest
+    assert len(set(names)) == len(names)
     assert any(name == each for each, _ in RIGHT)
 
 
