@@ -26,7 +26,7 @@ SCALED_TWICE = "divided by d_k: the square root is missing, or the scores are di
 LAST_KEYS_DROPPED = "the keys left over when S is no multiple of block_k are dropped"
 LAST_QUERIES_DROPPED = "the queries left over when L is no multiple of block_q are dropped"
 LAST_QUERIES_ZERO = "the queries left over when L is no multiple of block_q keep their zeros"
-STARTS_AT_ZERO = (
-    "right while some score is near 0 or above; m begins at 0 there, and where all scores lie far "
-    "below, e^(score − 0) is 0 and 0 / 0 is NaN: begin with −∞"
+STARTS_FINITE = (
+    "NaN where all scores lie far below the number that m begins with: e^(score − m) is 0 for all "
+    "of them, and 0 / 0 is NaN; begin with −∞"
 )

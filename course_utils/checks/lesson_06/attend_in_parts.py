@@ -88,8 +88,8 @@ MISTAKES = [
     ("lse of unscaled scores",
      "the log-sum-exp is of unscaled scores; those of the output were divided by √d_k",
      ("scores.logsumexp(dim=-1)", "(q @ k_j.mT).logsumexp(dim=-1)")),
-    ("merged from zero", "the merge begins from lse = 0, the log-sum-exp of one score of 0: with "
-     "nothing seen yet it is −∞", ("-INF", "0.0")),
+    ("merged from zero", "the merge begins from lse = 0 or another number, as if one such score "
+     "had been seen: with nothing seen yet it is −∞", ("-INF", "0.0")),
     ("parts not scaled", wordings.NOT_SCALED, (" / q.shape[-1] ** 0.5", "")),
     ("scaled twice", wordings.SCALED_TWICE, ("q.shape[-1] ** 0.5", "q.shape[-1]")),
     ("scaled by the width of values", wordings.BY_D_V, ("q.shape[-1]", "v.shape[-1]")),
