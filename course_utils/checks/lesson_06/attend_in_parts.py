@@ -99,7 +99,7 @@ MISTAKES = [
      ("(lse - both).exp()", "(lse.exp() / both.exp())"),
      ("(lse_j - both).exp()", "(lse_j.exp() / both.exp())")),
     ("first part alone", "only one part is used: go over all of them", ("lse = both", "break")),
-    ("last part alone", "only one part is used: go over all of them",
+    ("last part alone", "only the last part is left: join each with those before it",
      ("out * (lse - both).exp()[..., None] + out_j * (lse_j - both).exp()[..., None]", "out_j")),
 ]  # fmt: skip
 

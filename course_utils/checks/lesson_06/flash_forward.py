@@ -50,7 +50,7 @@ def inputs():
         case(5, 6, 3, 4, 16, 16),  # one tile
         case(8, 12, 3, 2, 4, 5, dtype=torch.float32),
         case(4, 40, 3, 2, 4, 5),  # one block of queries, many of keys
-        (100 + 100 * q[0].abs(), -100 - 100 * k[0].abs(), v[0], 3, 4),  # all below -20,000
+        (100 + 100 * q[0].abs(), -100 - 100 * k[0].abs(), v[0], *tile),  # all below -20,000
         (*out_of_order(q, k, v), *tile),
         case(1, 9, 3, 2, 1, 2, batch=(1, 2)),
         case(1, 1, 1, 1, 1, 1),
@@ -60,11 +60,6 @@ def inputs():
 def run(answer, q, k, v, block_q, block_k):
     return in_tiles(answer, tiled_attention(q, k, v), q, k, v, block_q, block_k)
 
-
-CARRIED_ON = (
-    "m, ℓ and O are carried on from one block of queries to the next; each block begins anew, with "
-    "−∞, 0 and 0"
-)
 
 MISTAKES = [
     ("never divided", "O is not divided by ℓ: after the last tile each row still has to be",
@@ -112,10 +107,13 @@ MISTAKES = [
      "far, m, and rescale when it grows",
      ("torch.maximum(m, scores.amax(dim=-1))", "torch.zeros_like(m)")),
     ("maximum begins at zero", wordings.STARTS_FINITE, ("-INF", "0.0")),
-    ("state carried on", CARRIED_ON,
+    ("state carried on",
+     "m, ℓ and O are carried on from one block of queries to the next, even to a shorter one; each "
+     "block begins anew, with −∞, 0 and 0",
      ("torch.full_like(q_i[..., 0]", "m if i else q.new_full((*q.shape[:-2], block_q)"),
      ("ell = torch", "ell = ell if i else torch"), ("out = torch", "out = out if i else torch")),
-    ("state carried on and cut", CARRIED_ON,
+    ("state carried on and cut", "m, ℓ and O are carried on from one block of queries to the next; "
+     "each block begins anew, with −∞, 0 and 0",
      ("m = torch", "m = m[..., : q_i.shape[-2]] if i else torch"),
      ("ell = torch", "ell = ell[..., : q_i.shape[-2]] if i else torch"),
      ("out = torch", "out = out[..., : q_i.shape[-2], :] if i else torch")),

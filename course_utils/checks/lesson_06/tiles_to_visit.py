@@ -24,8 +24,6 @@ def inputs():
 
 WHOLE = "sum(min(j + block_k, L) - 1 <= first for j in starts)"
 VISITED = "sum(j <= last for j in starts)"
-NEXT = "one too many: a block that begins at the next query holds nothing for this one"
-
 MISTAKES = [
     ("skipped by number",
      "block number i is taken to see i + 1 blocks: that holds only if block_q = block_k; count by "
@@ -36,8 +34,12 @@ MISTAKES = [
     ("visits rounded down",
      "rounded down: a block that only some of the queries see must be visited as well",
      (VISITED, "(last + 1) // block_k")),
-    ("one block too many", NEXT, ("j <= last", "j <= last + 1")),
-    ("one block too many at the end", NEXT, (VISITED, "(last + 1) // block_k + 1")),
+    ("one block too many",
+     "one too many: a block that begins at the next query holds nothing for this one",
+     ("j <= last", "j <= last + 1")),
+    ("one block too many at the end", "one too many: a block that begins at the next query "
+     "holds nothing for this one, and past the last block there is none",
+     (VISITED, "(last + 1) // block_k + 1")),
     ("number of the last visited",
      "one visited too few: the first block has number 0, so if the last one to visit has number n "
      "there are n + 1", (VISITED, "last // block_k")),
