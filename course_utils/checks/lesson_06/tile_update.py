@@ -53,14 +53,16 @@ def inputs():
 def taken_in(answer, *state):
     """Return the new state; for gradients what it stands for, O / ℓ and m + log ℓ.
 
-    These depend on no maximum, so that an answer may detach it.
+    These depend on no maximum, so that an answer may detach it. Of what has seen nothing there are
+    none.
     """
     results = call_with_clones(answer, *state)
     if not state[0].requires_grad:
         return results
     m, ell, out = results[0]
-    ell = ell.masked_fill(ell == 0, 1)
-    return [(out / ell[..., None], m + ell.log())]
+    blind = ell == 0
+    ell = ell.masked_fill(blind, 1)
+    return [(out.masked_fill(blind[..., None], 0) / ell[..., None], m + ell.log())]
 
 
 MISTAKES = [
