@@ -251,7 +251,6 @@ RIGHT = {
         _forward_dividing_as_it_goes,
         _forward_in_float64,
         _forward_padded_and_turned,
-        _tiles,
     ],
     "tiles_to_visit": [_visits_pair_by_pair, _visits_by_formula],
     "flash_causal": [_causal, _causal_by_numbers],

@@ -26,12 +26,12 @@ def inputs():
         q, k = normal(B, Hq, L, d_k, dtype=dtype), normal(B, Hkv, S, d_k, dtype=dtype)
         return q, k, normal(B, Hkv, S, d_v, dtype=dtype), ignore, temperature
 
-    blind = case(2, 4, 2, 3, 4, 5, 2, 1.5)
+    blind = case(3, 4, 2, 3, 4, 5, 2, 1.5)
     blind[3][0, 0, 1] = True  # query 1 of one sequence must ignore all
-    q, k, v, *rest = case(2, 4, 2, 5, 4, 3, 6, 0.7)
+    q, k, v, *rest = case(1, 4, 2, 5, 4, 3, 6, 0.7)
     return [
-        case(2, 4, 2, 3, 5, 4, 6, 2.0),
-        case(3, 6, 3, 5, 4, 9, 3, 0.5),
+        case(3, 4, 2, 3, 5, 4, 6, 2.0),
+        case(2, 6, 3, 5, 4, 9, 3, 0.5),
         case(1, 4, 1, 2, 6, 4, 4, 1.0),
         case(2, 3, 3, 4, 5, 2, 3, 3.0),
         case(2, 4, 2, 3, 5, 4, 6, 2.0, dtype=torch.float32),
