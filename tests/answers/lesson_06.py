@@ -1,6 +1,7 @@
 """Answers to lesson 06's exercises, written apart from the checks: right ones and wrong ones."""
 
 import math
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +26,7 @@ def _update_by_rows(m, ell, out, scores, v):
     return [torch.stack(x).reshape(y.shape) for x, y in zip(zip(*rows), (m, ell, out))]  # noqa: B905
 
 
-def _update(m, ell, out, scores, v, detached=False, old_out=None):
+def _update(m, ell, out, scores, v, detached=False):
     """Take a tile in by torch.where and einsum; return a list."""
     top = torch.max(m, scores.max(dim=-1).values)
     top = top.detach() if detached else top
@@ -33,10 +34,6 @@ def _update(m, ell, out, scores, v, detached=False, old_out=None):
     weights, old = torch.exp(scores - safe.unsqueeze(-1)), torch.exp(m - safe)
     mixed = torch.einsum("...qk,...kd->...qd", weights, v)
     return [top, old * ell + weights.sum(-1), old.unsqueeze(-1) * out + mixed]
-
-
-def _update_with_a_detached_maximum(m, ell, out, scores, v):
-    return _update(m, ell, out, scores, v, detached=True)
 
 
 def _tiles(q, k, v, block_q, block_k, start=-INF, dtype=None, last=lambda row, S: S, mask=None):
@@ -79,9 +76,10 @@ def _forward_dividing_as_it_goes(q, k, v, block_q, block_k):
     return torch.cat(outs, -2), torch.cat(lses, -1)
 
 
-def _forward_in_float64(q, k, v, block_q, block_k):
-    out, lse = _tiles(q.double(), k.double(), v.double(), block_q, block_k)
-    return out.to(q.dtype), lse.to(q.dtype)
+def _in_float64(q, k, v, block_q, block_k):
+    return tuple(
+        x.to(q.dtype) for x in _tiles(q.double(), k.double(), v.double(), block_q, block_k)
+    )
 
 
 def _forward_padded_and_turned(q, k, v, block_q, block_k):
@@ -136,24 +134,6 @@ def _causal(q, k, v, block_q, block_k, forbidden=-1e9, seen=0, skips=True, **kwa
     return _tiles(q, k, v, block_q, block_k, last=last, mask=mask, **kwargs)[0]
 
 
-def _causal_by_numbers(q, k, v, block_q, block_k):
-    L, S = q.shape[-2], k.shape[-2]
-    outs = []
-    for i in range(0, L, block_q):
-        qi = q[..., i : i + block_q, :] / q.shape[-1] ** 0.5
-        a = torch.arange(i, i + qi.shape[-2]).unsqueeze(1) + S - L
-        out = lse = None
-        for j in range(0, int(a.max()) + 1, block_k):
-            kj, vj = k[..., j : j + block_k, :], v[..., j : j + block_k, :]
-            s = (qi @ kj.mT).where(torch.arange(j, j + kj.shape[-2]) <= a, -1e9)
-            here, there = s.softmax(-1) @ vj, s.logsumexp(-1, keepdim=True)
-            both = there if lse is None else torch.logaddexp(lse, there)
-            old = 0 if lse is None else out * (lse - both).exp()
-            out, lse = old + here * (there - both).exp(), both
-        outs.append(out)
-    return torch.cat(outs, -2)
-
-
 def _parts_by_stacking(q, k, v, size):
     outs, lses = [], []
     for kj, vj in zip(k.split(size, dim=-2), v.split(size, dim=-2), strict=True):
@@ -173,26 +153,6 @@ def _parts_all_at_once(q, k, v, size):
     s = torch.where(there, s, -INF)
     share = s.logsumexp(-1).softmax(-2)  # over the parts
     return (share.unsqueeze(-1) * (s.softmax(-1) @ v)).sum(-3)
-
-
-def _parts_with_lse_last(q, k, v, size):
-    k_parts, v_parts = k.split(size, -2), v.split(size, -2)
-    pairs = zip(k_parts, v_parts, strict=True)
-    outs = torch.stack([F.scaled_dot_product_attention(q, *pair) for pair in pairs], dim=-1)
-    lses = [torch.logsumexp(q @ kj.mT / math.sqrt(q.shape[-1]), -1) for kj in k_parts]
-    share = torch.stack(lses, dim=-1).softmax(-1)  # (..., L, parts)
-    return (outs * share.unsqueeze(-2)).sum(-1)
-
-
-def _bytes_counted(L, S, d, block_q, size):
-    naive = tiled = 0
-    naive += L * d + S * d + L * S  # scores
-    naive += L * S + L * S  # softmax
-    naive += L * S + S * d + L * d  # mix
-    for i in range(0, L, block_q):
-        rows = min(block_q, L - i)
-        tiled += rows * d + S * d + S * d + rows * d
-    return torch.tensor(naive * size), torch.tensor(tiled * size)
 
 
 def _bytes_by_formula(L, S, d, block_q, size):
@@ -246,16 +206,12 @@ def _gradients_by_autograd(q, k, v, d_out, lse, delta):
 
 
 RIGHT = {
-    "tile_update": [_update_by_rows, _update, _update_with_a_detached_maximum],
-    "flash_forward": [
-        _forward_dividing_as_it_goes,
-        _forward_in_float64,
-        _forward_padded_and_turned,
-    ],
+    "tile_update": [_update_by_rows, _update, partial(_update, detached=True)],
+    "flash_forward": [_forward_dividing_as_it_goes, _forward_padded_and_turned, _in_float64],
     "tiles_to_visit": [_visits_pair_by_pair, _visits_by_formula],
-    "flash_causal": [_causal, _causal_by_numbers],
-    "attend_in_parts": [_parts_by_stacking, _parts_all_at_once, _parts_with_lse_last],
-    "bytes_moved": [_bytes_counted, _bytes_by_formula],
+    "flash_causal": [_causal],
+    "attend_in_parts": [_parts_by_stacking, _parts_all_at_once],
+    "bytes_moved": [_bytes_by_formula],
     "held_at_once": [_held_by_tensors],
     "as_sdpa": [_sdpa_with_repeated_heads, _sdpa_in_groups],
     "tile_gradients": [_gradients_by_einsum, _gradients_by_autograd],
@@ -277,12 +233,6 @@ def _update_by_nan_to_num(m, ell, out, scores, v):
     weights = (scores - top[..., None]).exp().nan_to_num()
     old = (m - top).exp().nan_to_num()
     return top, ell * old + weights.sum(-1), out * old[..., None] + weights @ v
-
-
-def _softmax_of_the_tile(m, ell, out, scores, v):
-    top, new_ell, _ = _update(m, ell, out, scores, v)
-    old = torch.exp(m - top.clamp(min=torch.finfo(m.dtype).min))
-    return top, new_ell, out * old[..., None] + scores.softmax(-1).nan_to_num() @ v
 
 
 def _all_at_once(q, k, v, *_):
@@ -308,31 +258,6 @@ def _loses_the_tail(q, k, v, block_q, block_k):
     return _query_by_query(q, k[..., :whole, :], v[..., :whole, :], block_q, block_k)
 
 
-def _rows_of_a_block(q, k, v, block_q, block_k):
-    return _tiles(q, k, v, block_q, k.shape[-2])
-
-
-def _columns_of_a_block(q, k, v, block_q, block_k):
-    return _tiles(q, k, v, 1, block_k)
-
-
-def _other_way_round(q, k, v, block_q, block_k):
-    return _tiles(q, k, v, block_k, block_q)
-
-
-def _from_a_finite_maximum(q, k, v, block_q, block_k):
-    return _tiles(q, k, v, block_q, block_k, start=-1e4)
-
-
-def _sum_in_half_precision(q, k, v, block_q, block_k):
-    return _tiles(q, k, v, block_q, block_k, dtype=torch.float16)
-
-
-@torch.no_grad()
-def _without_gradients(q, k, v, block_q, block_k):
-    return _tiles(q, k, v, block_q, block_k)
-
-
 def _whole_mask(q, k, v, block_q, block_k):
     L, S = q.shape[-2], k.shape[-2]
     mask = torch.ones(L, S).tril(S - L) > 0
@@ -347,48 +272,9 @@ def _causal_query_by_query(q, k, v, block_q, block_k):
     return torch.cat(outs, -2)
 
 
-def _causal_in_rows(q, k, v, block_q, block_k):
-    return _causal(q, k, v, block_q, k.shape[-2])
-
-
-def _causal_the_other_way_round(q, k, v, block_q, block_k):
-    return _causal(q, k, v, block_k, block_q)
-
-
-def _reads_all(q, k, v, block_q, block_k):
-    return _causal(q, k, v, block_q, block_k, skips=False)
-
-
-def _strict_and_finite(q, k, v, block_q, block_k):
-    return _causal(q, k, v, block_q, block_k, seen=-1)
-
-
-def _causal_from_zero(q, k, v, block_q, block_k):
-    return _causal(q, k, v, block_q, block_k, start=0.0, forbidden=-INF)
-
-
 def _keys_by_queries(q, k, v, size):
     p = (k @ q.mT / q.shape[-1] ** 0.5).softmax(-2)
     return (p[..., None] * v[..., None, :]).sum(-3)
-
-
-def _size_pieces(q, k, v, size):
-    return _parts_by_stacking(q, k, v, -(-k.shape[-2] // size))
-
-
-def _parts_of_powers(q, k, v, size):
-    above = below = 0
-    for kj, vj in zip(k.split(size, -2), v.split(size, -2), strict=True):
-        p = torch.exp(q @ kj.mT / q.shape[-1] ** 0.5)
-        above, below = above + p @ vj, below + p.sum(-1, keepdim=True)
-    return above / below
-
-
-def _sdpa_by_hand(q, k, v, ignore, temperature):
-    times = q.shape[1] // k.shape[1]
-    k, v = k.repeat_interleave(times, dim=1), v.repeat_interleave(times, dim=1)
-    scores = q @ k.mT / math.sqrt(q.shape[-1]) / temperature
-    return scores.masked_fill(ignore, -INF).softmax(-1) @ v
 
 
 def _sdpa_head_by_head(q, k, v, ignore, temperature):
@@ -400,42 +286,37 @@ def _sdpa_head_by_head(q, k, v, ignore, temperature):
     return torch.stack(outs, 1)
 
 
-def _added_in_float32(q, k, v, ignore, temperature):
-    q = q / temperature
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=ignore.float(), enable_gqa=True)
-
-
-def _key_gradient_turned(q, k, v, d_out, lse, delta):
-    dq, dk, dv = _gradients_by_einsum(q, k, v, d_out, lse, delta)
+def _key_gradient_turned(*args):
+    dq, dk, dv = _gradients_by_einsum(*args)
     return dq, dk.mT, dv
 
 
 WRONG = [
     ("tile_update", "wrong gradients", _update_in_place),
     ("tile_update", "wrong gradients", _update_by_nan_to_num),
-    ("tile_update", "softmax within the tile", _softmax_of_the_tile),
     ("flash_forward", "makes the whole matrix", _all_at_once),
     ("flash_forward", "makes the whole matrix", _cut_afterwards),
     ("flash_forward", "blocks not used", _query_by_query),
-    ("flash_forward", "keys not cut", _rows_of_a_block),
-    ("flash_forward", "queries not cut", _columns_of_a_block),
-    ("flash_forward", "blocks exchanged", _other_way_round),
+    ("flash_forward", "keys not cut", lambda q, k, v, b_q, b_k: _tiles(q, k, v, b_q, 99)),
+    ("flash_forward", "queries not cut", lambda q, k, v, b_q, b_k: _tiles(q, k, v, 1, b_k)),
+    ("flash_forward", "blocks exchanged", lambda q, k, v, b_q, b_k: _tiles(q, k, v, b_k, b_q)),
     ("flash_forward", "last keys dropped", _loses_the_tail),
-    ("flash_forward", "maximum begins at zero", _from_a_finite_maximum),
-    ("flash_forward", "wrong gradients", _without_gradients),
-    ("flash_forward", None, _sum_in_half_precision),
+    ("flash_forward", "maximum begins at zero", partial(_tiles, start=-1e4)),
+    ("flash_forward", "wrong gradients", torch.no_grad()(_tiles)),
+    ("flash_forward", None, partial(_tiles, dtype=torch.float16)),  # the sum
     ("flash_causal", "makes the whole matrix", _whole_mask),
     ("flash_causal", "blocks not used", _causal_query_by_query),
-    ("flash_causal", "keys not cut", _causal_in_rows),
-    ("flash_causal", "blocks exchanged", _causal_the_other_way_round),
-    ("flash_causal", "reads the future", _reads_all),
-    ("flash_causal", "own key masked", _strict_and_finite),
-    ("flash_causal", "maximum begins at zero", _causal_from_zero),
+    ("flash_causal", "keys not cut", lambda q, k, v, b_q, b_k: _causal(q, k, v, b_q, 99)),
+    ("flash_causal", "blocks exchanged", lambda q, k, v, b_q, b_k: _causal(q, k, v, b_k, b_q)),
+    ("flash_causal", "reads the future", partial(_causal, skips=False)),
+    ("flash_causal", "own key masked", partial(_causal, seen=-1)),
+    ("flash_causal", "maximum begins at zero", partial(_causal, start=0.0, forbidden=-INF)),
     ("attend_in_parts", "parts too large", _keys_by_queries),
-    ("attend_in_parts", "parts too large", _size_pieces),
-    ("attend_in_parts", "parts without maximum", _parts_of_powers),
-    ("as_sdpa", "not one call", _sdpa_by_hand),
+    (
+        "attend_in_parts",
+        "parts too large",
+        lambda q, k, v, size: _parts_by_stacking(q, k, v, -(-k.shape[-2] // size)),
+    ),
     ("as_sdpa", "not one call", _sdpa_head_by_head),
-    ("as_sdpa", "ignore as numbers", _added_in_float32),
     ("tile_gradients", None, _key_gradient_turned),
 ]

@@ -52,30 +52,24 @@ def in_one_call(answer, *args):
 
 
 MISTAKES = [
-    ("ignore not inverted",
-     "the mask is not turned round: True means ignore here, may attend in SDPA",
-     ("~ignore", "ignore")),
-    ("temperature alone",
-     "`scale` replaces 1/√d_k, it does not come on top: give both factors",
+    ("ignore not inverted", "the mask is not turned round: True means ignore here, may attend in "
+     "SDPA", ("~ignore", "ignore")),
+    ("temperature alone", "`scale` replaces 1/√d_k, it does not come on top: give both factors",
      ("d_k**0.5 * temperature", "temperature")),
     ("temperature as scale", "`scale` *multiplies* the scores, and in place of 1/√d_k: not the "
      "temperature, but 1 / (√d_k · temperature)", ("1 / (d_k**0.5 * temperature)", "temperature")),
-    ("temperature ignored",
-     "the temperature is not used: it divides the scores, so it belongs into `scale`",
-     ("d_k**0.5 * temperature", "d_k**0.5")),
-    ("temperature upside down",
-     "the scores are multiplied by the temperature; they are divided by it",
-     ("1 / (d_k**0.5 * temperature)", "temperature / d_k**0.5")),
-    ("scale upside down",
-     "`scale` multiplies the scores: 1/√d_k and 1/temperature, not √d_k and temperature",
-     ("1 / (d_k**0.5 * temperature)", "d_k**0.5 * temperature")),
+    ("temperature ignored", "the temperature is not used: it divides the scores, so it belongs "
+     "into `scale`", ("d_k**0.5 * temperature", "d_k**0.5")),
+    ("temperature upside down", "the scores are multiplied by the temperature; they are divided by "
+     "it", ("1 / (d_k**0.5 * temperature)", "temperature / d_k**0.5")),
+    ("scale upside down", "`scale` multiplies the scores: 1/√d_k and 1/temperature, not √d_k and "
+     "temperature", ("1 / (d_k**0.5 * temperature)", "d_k**0.5 * temperature")),
     ("mask not given", "the mask is not given: what is ignored must get no weight",
      ("attn_mask=mask, ", "")),
     ("causal instead", "a causal mask is used where one is given: turn `ignore` round and give it "
      "as attn_mask", ("attn_mask=mask", "is_causal=True")),
-    ("mask as numbers",
-     "a mask of numbers is *added* to the scores; 0 and 1 forbid nothing: give a boolean one",
-     ("~ignore", "(~ignore).to(q.dtype)")),
+    ("mask as numbers", "a mask of numbers is *added* to the scores; 0 and 1 forbid nothing: give "
+     "a boolean one", ("~ignore", "(~ignore).to(q.dtype)")),
     ("ignore as numbers", "a mask of numbers is *added* to the scores; 0 and 1 forbid nothing, and "
      "what is to be ignored counts e times as much: give a boolean one",
      ("~ignore", "ignore.to(q.dtype)")),
@@ -85,24 +79,22 @@ MISTAKES = [
     ("mask times infinity", "NaN: 0 · −inf is no number, so a mask must not be multiplied by −inf; "
      "SDPA takes a boolean one", ("~ignore", "ignore.to(q.dtype) * -INF")),
     ("heads in turn", "query head h must use key head h // (Hq / Hkv); repeat puts them in the "
-     "order 0 1 0 1: use enable_gqa, or repeat_interleave",
-     ("return F", "k, v = (x.repeat(1, q.shape[1] // x.shape[1], 1, 1) for x in (k, v))\n"
-      "    return F")),
-    ("heads not shared",
-     "k and v have fewer heads than q, and SDPA shares them only if told to: enable_gqa=True",
-     (", enable_gqa=True", "")),
+     "order 0 1 0 1: use enable_gqa, or repeat_interleave", ("return F",
+      "k, v = (x.repeat(1, q.shape[1] // x.shape[1], 1, 1) for x in (k, v))\n" "    return F")),
+    ("heads not shared", "k and v have fewer heads than q, and SDPA shares them only if told to: "
+     "enable_gqa=True", (", enable_gqa=True", "")),
     ("scaled twice", "divided by d_k: the root is missing, or it is divided twice, for without "
      "`scale=` SDPA divides by √d_k itself", ("d_k**0.5", "d_k")),
     ("scaled by the width of values", wordings.BY_D_V, ("q.shape[-1]", "v.shape[-1]")),
     ("temperature under the root", "the temperature stands under the root: it is √d_k · "
      "temperature", ("d_k**0.5 * temperature", "(d_k * temperature) ** 0.5")),
     ("not one call", "NaN for a query that must ignore everything; one call of "
-     "F.scaled_dot_product_attention gives 0 there: let its arguments do it",
-     ("return F", "k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))\n"
-      "    return (q @ k.mT * scale).masked_fill(ignore, -INF).softmax(dim=-1) @ v\n    return F")),
-    ("output over temperature",
-     "the output is divided by the temperature; the scores are, before the softmax",
-     ("d_k**0.5 * temperature", "d_k**0.5"), ("gqa=True)", "gqa=True) / temperature")),
+     "F.scaled_dot_product_attention gives 0 there: let its arguments do it", ("return F",
+      "k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))\n    return (q "
+      "@ k.mT * scale).masked_fill(ignore, -INF).softmax(dim=-1) @ v\n    return F")),
+    ("output over temperature", "the output is divided by the temperature; the scores are, before "
+     "the softmax", ("d_k**0.5 * temperature", "d_k**0.5"),
+     ("gqa=True)", "gqa=True) / temperature")),
 ]  # fmt: skip
 
 exercise = Exercise(

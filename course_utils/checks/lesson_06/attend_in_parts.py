@@ -62,9 +62,8 @@ def in_parts(answer, q, k, v, size):
 
 
 MISTAKES = [
-    ("parts averaged",
-     "the outputs are averaged; a part with larger scores must count more: use its lse",
-     ("out * (lse - both).exp()[..., None] + out_j * (lse_j - both).exp()[..., None]",
+    ("parts averaged", "the outputs are averaged; a part with larger scores must count more: use "
+     "its lse", ("out * (lse - both).exp()[..., None] + out_j * (lse_j - both).exp()[..., None]",
       "out + out_j / len(range(0, S, size))")),
     ("parts added", "the outputs are added; each is divided by its own sum already: use merge",
      ("out * (lse - both).exp()[..., None] + out_j * (lse_j - both).exp()[..., None]",
@@ -77,17 +76,15 @@ MISTAKES = [
     ("parts weighted by maximum", "the parts are weighted by their largest score; a part also "
      "counts for how many scores are near it: use the log-sum-exp",
      ("scores.logsumexp(dim=-1)", "scores.amax(dim=-1)")),
-    ("lse as weights",
-     "the log-sum-exps themselves are the weights; they are logarithms: merge does it",
-     ("-INF", "0.0"), ("torch.logaddexp(lse, lse_j)", "lse + lse_j"),
+    ("lse as weights", "the log-sum-exps themselves are the weights; they are logarithms: merge "
+     "does it", ("-INF", "0.0"), ("torch.logaddexp(lse, lse_j)", "lse + lse_j"),
      ("(lse - both).exp()", "(lse / both)"), ("(lse_j - both).exp()", "(lse_j / both)")),
     ("lse not carried on", "after the first merge the log-sum-exp is not carried on: merge returns "
      "the output *and* the lse of what was merged so far", ("lse = both", "lse = lse_j")),
     ("lse of the first part", "the log-sum-exp stays the first part's: after a merge go on with "
      "the one that merge returned", ("lse = both", "lse = lse if j else both")),
-    ("lse of unscaled scores",
-     "the log-sum-exp is of unscaled scores; those of the output were divided by √d_k",
-     ("scores.logsumexp(dim=-1)", "(q @ k_j.mT).logsumexp(dim=-1)")),
+    ("lse of unscaled scores", "the log-sum-exp is of unscaled scores; those of the output were "
+     "divided by √d_k", ("scores.logsumexp(dim=-1)", "(q @ k_j.mT).logsumexp(dim=-1)")),
     ("merged from zero", "the merge begins from lse = 0 or another number, as if one such score "
      "had been seen: with nothing seen yet it is −∞", ("-INF", "0.0")),
     ("parts not scaled", wordings.NOT_SCALED, (" / q.shape[-1] ** 0.5", "")),

@@ -21,19 +21,16 @@ def inputs():
 MISTAKES = [
     ("numbers not bytes", "those are numbers, not bytes: multiply by size",
      ("naive * size, tiled * size", "naive, tiled")),
-    ("matrix moved twice",
-     "naive attention moves the matrix four times: scores written, read, weights written, read",
-     ("L * S + L * S", "0")),
+    ("matrix moved twice", "naive attention moves the matrix four times: scores written, read, "
+     "weights written, read", ("L * S + L * S", "0")),
     ("keys read once", "the tiled one reads K and V again for every block of queries, not only "
      "once", ("-(-L // block_q)", "1")),
     ("keys read for each query", "K and V are read for every *block* of queries, not for every "
      "query", ("-(-L // block_q)", "L")),
-    ("blocks rounded down",
-     "the last block of queries may be shorter, but it is a block: round L / B_q up",
-     ("-(-L // block_q)", "L // block_q")),
-    ("blocks not rounded",
-     "a part of a block was counted: the number of blocks is whole, L / B_q rounded up",
-     ("-(-L // block_q)", "L / block_q")),
+    ("blocks rounded down", "the last block of queries may be shorter, but it is a block: round L "
+     "/ B_q up", ("-(-L // block_q)", "L // block_q")),
+    ("blocks not rounded", "a part of a block was counted: the number of blocks is whole, L / B_q "
+     "rounded up", ("-(-L // block_q)", "L / block_q")),
     ("one block more", "a block too many where block_q divides L: round L / B_q up, which adds "
      "nothing there", ("-(-L // block_q)", "L // block_q + 1")),
     ("output not written", "the output is written too, by both: L · d numbers",

@@ -61,7 +61,7 @@ def inputs():
     ]
 
 
-def without_the_future(answer, q, k, v, block_q, block_k):
+def run(answer, q, k, v, block_q, block_k):
     """Call an answer; complain if it is right, but not by tiles, or reads some in the future."""
     right, _ = tiled_attention(q, k, v, is_causal=True, align="lower_right")
     results = in_tiles(answer, right, q, k, v, block_q, block_k)
@@ -81,8 +81,8 @@ TRIL = "torch.ones(*scores.shape[-2:]).tril() == 0"
 
 MISTAKES = [
     ("local causal indices", "the causal mask is made inside each tile as if it began at 0: count "
-     "queries and keys from the beginning of the sequence",
-     ("j > places[-1]", "False"), ("keys > places", TRIL)),
+     "queries and keys from the beginning of the sequence", ("j > places[-1]", "False"),
+     ("keys > places", TRIL)),
     ("tril from the corner", "on the diagonal `tril` starts at the tile's own corner, and the "
      "diagonal meets few corners: compare each query's number with each key's",
      ("keys > places", f"(keys[-1] >= i + offset) & ({TRIL})")),
@@ -94,17 +94,16 @@ MISTAKES = [
     ("skipped without the offset", "the mask is right, but where to stop forgets S − L: the "
      "queries are the last L tokens, and the tiles to skip begin that much later",
      ("j > places[-1]", "j >= i + block_q")),
-    ("own tile skipped",
-     "right, but where a tile begins with the last query's own key: that tile has to be read too; "
-     "skip only what begins after its place", ("j > places[-1]", "j >= places[-1]")),
+    ("own tile skipped", "right, but where a tile begins with the last query's own key: that tile "
+     "has to be read too; skip only what begins after its place",
+     ("j > places[-1]", "j >= places[-1]")),
     ("tiles on the diagonal skipped", "tiles that end past the block's last query are skipped; "
      "their first keys may be seen: skip only what *begins* past it",
      ("j > places[-1]", "j + block_k > places[-1] + 1")),
     ("causal not scaled", wordings.NOT_SCALED, (" / d_k**0.5", "")),
     ("scaled twice", wordings.SCALED_TWICE, ("d_k**0.5", "d_k")),
-    ("causal without maximum",
-     "e^score overflows where scores are large: subtract the largest so far, as 6.1 does",
-     ("m, ell, out = tile_update(m, ell, out, scores, v_j)",
+    ("causal without maximum", "e^score overflows where scores are large: subtract the largest so "
+     "far, as 6.1 does", ("m, ell, out = tile_update(m, ell, out, scores, v_j)",
       "ell, out = ell + scores.exp().sum(dim=-1), out + scores.exp() @ v_j")),
     ("maximum begins at zero", wordings.STARTS_FINITE, ("0], -INF", "0], 0.0")),
     ("tiles skipped by number", "tiles are skipped by number, block of keys j > block of queries "
@@ -112,9 +111,8 @@ MISTAKES = [
      ("j > places[-1]", "j // block_k > i // block_q")),
     ("lined up at the start", "right for L = S; with more keys the first query is lined up with "
      "the first key: the queries are the last L tokens", ("offset = S - L", "offset = 0")),
-    ("diagonal tiles not masked",
-     "nothing is masked: in tiles on the diagonal the future has to be set to −inf",
-     ("j > places[-1]", "False"), ("keys > places", "keys < 0")),
+    ("diagonal tiles not masked", "nothing is masked: in tiles on the diagonal the future has to "
+     "be set to −inf", ("j > places[-1]", "False"), ("keys > places", "keys < 0")),
     ("only skipped", "tiles past the diagonal are skipped, but those on it are not masked: there a "
      "query still sees keys after its own", ("keys > places", "keys < 0")),
     ("own key masked", "a query must see its own key too: forbid only j > i",
@@ -123,9 +121,8 @@ MISTAKES = [
      ("j > places[-1]", "j > places[-1] + 1"), ("keys > places", "keys > places + 1")),
     ("next key allowed in tiles", "one key too far: where the tile is read, a query sees the very "
      "next token", ("keys > places", "keys > places + 1")),
-    ("forbidden scores zero",
-     "forbidden scores are set to 0; that is a score like any other: e^0 is 1. Set them to −inf",
-     ("j > places[-1]", "False"), ("places, -INF", "places, 0")),
+    ("forbidden scores zero", "forbidden scores are set to 0; that is a score like any other: e^0 "
+     "is 1. Set them to −inf", ("j > places[-1]", "False"), ("places, -INF", "places, 0")),
     ("forbidden scores zero in tiles", "forbidden scores of the tiles read are set to 0; that is a "
      "score like any other: e^0 is 1. Set them to −inf", ("places, -INF", "places, 0")),
     ("last keys dropped", wordings.LAST_KEYS_DROPPED,
@@ -139,11 +136,5 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "6.4",
-    flash_causal,
-    inputs,
-    MISTAKES,
-    names="L d_v",
-    run=without_the_future,
-    differentiable=True,
+    "6.4", flash_causal, inputs, MISTAKES, names="L d_v", run=run, differentiable=True
 )

@@ -80,8 +80,8 @@ MISTAKES = [
      "natural logarithm", ("m + ell.log()", "(m + ell.log()) / ell.new_tensor(2).log()")),
     ("log to base two", "O is right; of the log-sum-exp, m + log ℓ, ℓ's logarithm is to base 2: "
      "log is the natural logarithm", ("m + ell.log()", "m + ell.log2()")),
-    ("maximum for lse", "O is right, but m alone is returned beside it: the log-sum-exp is "
-     "m + log ℓ", ("m + ell.log()", "m")),
+    ("maximum for lse", "O is right, but m alone is returned beside it: the log-sum-exp is m + log "
+     "ℓ", ("m + ell.log()", "m")),
     ("last keys dropped", wordings.LAST_KEYS_DROPPED,
      ("range(0, S, block_k)", "range(0, max(S - block_k, 0) + 1, block_k)")),
     ("last queries dropped", wordings.LAST_QUERIES_DROPPED,
@@ -89,9 +89,8 @@ MISTAKES = [
      ("output, lse\n", "output[..., :L, :], lse[..., :L]\n")),
     ("last queries left zero", wordings.LAST_QUERIES_ZERO,
      ("range(0, L, block_q)", "range(0, L - block_q + 1, block_q)")),
-    ("loop without rescaling",
-     "O or ℓ is not rescaled when a tile brings a larger maximum: that is 6.1's shrink",
-     ("ell * shrink", "ell"), ("out * shrink[..., None]", "out")),
+    ("loop without rescaling", "O or ℓ is not rescaled when a tile brings a larger maximum: that "
+     "is 6.1's shrink", ("ell * shrink", "ell"), ("out * shrink[..., None]", "out")),
     ("output not rescaled", "O is not rescaled when a tile brings a larger maximum, as ℓ is: that "
      "is 6.1's shrink", ("out * shrink[..., None]", "out")),
     ("sum not rescaled", "ℓ is not rescaled when a tile brings a larger maximum, as O is: that is "
@@ -99,17 +98,16 @@ MISTAKES = [
     ("softmax in each tile", "each tile gets a softmax of its own and they are added: use m and ℓ "
      "of all tiles", ("out * shrink[..., None] + p @ v_j", "out + scores.softmax(dim=-1) @ v_j"),
      ("out / ell[..., None]", "out")),
-    ("tiles averaged",
-     "the tiles' outputs are averaged; a tile with larger scores must count more: use m and ℓ",
+    ("tiles averaged", "the tiles' outputs are averaged; a tile with larger scores must count "
+     "more: use m and ℓ",
      ("out * shrink[..., None] + p @ v_j", "out + scores.softmax(dim=-1) @ v_j"),
      ("out / ell[..., None]", "out / len(range(0, S, block_k))")),
     ("tiles without maximum", "e^score overflows where scores are large: subtract the largest so "
      "far, m, and rescale when it grows",
      ("torch.maximum(m, scores.amax(dim=-1))", "torch.zeros_like(m)")),
     ("maximum begins at zero", wordings.STARTS_FINITE, ("-INF", "0.0")),
-    ("state carried on",
-     "m, ℓ and O are carried on from one block of queries to the next, even to a shorter one; each "
-     "block begins anew, with −∞, 0 and 0",
+    ("state carried on", "m, ℓ and O are carried on from one block of queries to the next, even to "
+     "a shorter one; each block begins anew, with −∞, 0 and 0",
      ("torch.full_like(q_i[..., 0]", "m if i else q.new_full((*q.shape[:-2], block_q)"),
      ("ell = torch", "ell = ell if i else torch"), ("out = torch", "out = out if i else torch")),
     ("state carried on and cut", "m, ℓ and O are carried on from one block of queries to the next; "

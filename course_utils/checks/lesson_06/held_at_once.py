@@ -26,17 +26,16 @@ MISTAKES = [
     ("memory swapped", "the two are swapped: first what naive attention holds, then what flash "
      "holds", ("naive, flash", "flash, naive")),
     ("inputs counted", "q, k and v are counted; asked is what is held besides them",
-     ("naive, flash", "naive + heads * (L + 2 * S) * d * size, "
-      "flash + heads * (L + 2 * S) * d * size")),
+     ("naive, flash",
+      "naive + heads * (L + 2 * S) * d * size, " "flash + heads * (L + 2 * S) * d * size")),
     ("heads forgotten", "the heads are forgotten: each has a matrix and an output of its own",
      ("B * H", "B")),
     ("batch forgotten", "the batch is forgotten: each sequence has matrices and an output of its "
      "own", ("B * H", "H")),
     ("heads and batch forgotten", "that is one head of one sequence: each head of each sequence "
      "has matrices and an output of its own", ("B * H", "1")),
-    ("counted not weighed",
-     "those are numbers, not bytes: multiply by size (the lse takes 4 bytes in any case)",
-     ("L * S * size", "L * S"), ("L * d * size", "L * d"), ("L * 4", "L")),
+    ("counted not weighed", "those are numbers, not bytes: multiply by size (the lse takes 4 bytes "
+     "in any case)", ("L * S * size", "L * S"), ("L * d * size", "L * d"), ("L * 4", "L")),
     ("square matrix", "the matrix is L × S, not L × L or S × S", ("L * S", "L * L")),
     ("square matrix of keys", "the matrix is L × S, not L × L or S × S", ("L * S", "S * S")),
     ("naive without output", "the output is missing from naive attention's; it holds that as well",
@@ -45,9 +44,8 @@ MISTAKES = [
      ("output + lse", "output")),
     ("lse for each number", "the log-sum-exp is one number for each query of each head, not one "
      "for each number of the output", ("L * 4", "L * d * 4")),
-    ("lse in the dtype",
-     "the log-sum-exp is kept in float32, 4 bytes each, whatever the inputs are in",
-     ("L * 4", "L * size")),
+    ("lse in the dtype", "the log-sum-exp is kept in float32, 4 bytes each, whatever the inputs "
+     "are in", ("L * 4", "L * size")),
 ]  # fmt: skip
 
 exercise = Exercise("6.7", held_at_once, inputs, MISTAKES)

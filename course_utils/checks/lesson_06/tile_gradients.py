@@ -53,9 +53,8 @@ MISTAKES = [
     ("delta of the tile alone", "δ is summed over this tile's keys; softmax's gradient sums over "
      "the whole row: use the given delta",
      ("delta[..., None]", "(p * d_p).sum(dim=-1, keepdim=True)")),
-    ("gradients not scaled",
-     "dQ and dK lack 1/√d_k: the scores are q · k times it, so their gradients are too",
-     ("d_s @ k * scale", "d_s @ k"), ("q * scale", "q")),
+    ("gradients not scaled", "dQ and dK lack 1/√d_k: the scores are q · k times it, so their "
+     "gradients are too", ("d_s @ k * scale", "d_s @ k"), ("q * scale", "q")),
     ("query gradient not scaled", "dQ lacks the factor 1/√d_k that dK has",
      ("d_s @ k * scale", "d_s @ k")),
     ("key gradient not scaled", "dK lacks the factor 1/√d_k that dQ has", ("q * scale", "q")),
@@ -63,30 +62,26 @@ MISTAKES = [
      ("k.mT * scale", "k.mT")),
     ("lse not subtracted", "the weights are e^score: lse is not subtracted, so they do not sum to "
      "1", (P, "scores.exp()")),
-    ("powers divided",
-     "right while e^score and e^lse fit into a number; where they overflow, ∞ / ∞ is NaN: subtract "
-     "first, e^(score − lse)", (P, "scores.exp() / lse[..., None].exp()")),
+    ("powers divided", "right while e^score and e^lse fit into a number; where they overflow, ∞ / "
+     "∞ is NaN: subtract first, e^(score − lse)", (P, "scores.exp() / lse[..., None].exp()")),
     ("scale nowhere", "1/√d_k is nowhere: the lesson's tile_backward gets q with it, here q comes "
-     "without; the scores, dQ and dK need it",
-     ("k.mT * scale", "k.mT"), ("d_s @ k * scale", "d_s @ k"), ("q * scale", "q")),
+     "without; the scores, dQ and dK need it", ("k.mT * scale", "k.mT"),
+     ("d_s @ k * scale", "d_s @ k"), ("q * scale", "q")),
     ("key gradient scaled twice", "dK has 1/√d_k twice: the q it is made of was scaled already",
      ("q * scale", "q * scale**2")),
-    ("delta outside the brackets",
-     "P ∘ (dP − δ) needs its brackets: δ is subtracted before the product with P",
-     ("p * (d_p - delta[..., None])", "p * d_p - delta[..., None]")),
+    ("delta outside the brackets", "P ∘ (dP − δ) needs its brackets: δ is subtracted before the "
+     "product with P", ("p * (d_p - delta[..., None])", "p * d_p - delta[..., None]")),
     ("weights missing", "dS is dP − δ there: P is missing, dS = P ∘ (dP − δ)",
      ("p * (d_p", "(d_p")),
     ("softmax left out", "dS is dP there: between them lies the softmax, dS = P ∘ (dP − δ)",
      ("p * (d_p - delta[..., None])", "d_p")),
-    ("softmax taken for a sigmoid",
-     "P (1 − P) is the gradient of a sigmoid; in a softmax a score also moves all other weights of "
-     "its row, which δ stands for: dS = P ∘ (dP − δ)",
+    ("softmax taken for a sigmoid", "P (1 − P) is the gradient of a sigmoid; in a softmax a score "
+     "also moves all other weights of its row, which δ stands for: dS = P ∘ (dP − δ)",
      ("(d_p - delta[..., None])", "(1 - p) * d_p")),
     ("values by score gradients", "dV = Pᵀ dO: values are mixed by the weights, so by P and not by "
      "dS", ("p.mT", "d_s.mT")),
-    ("query and key gradients exchanged",
-     "dQ and dK are exchanged: dS k has a row for each query, dSᵀ q one for each key",
-     ("d_q, d_k, d_v", "d_k, d_q, d_v")),
+    ("query and key gradients exchanged", "dQ and dK are exchanged: dS k has a row for each query, "
+     "dSᵀ q one for each key", ("d_q, d_k, d_v", "d_k, d_q, d_v")),
 ]  # fmt: skip
 
 exercise = Exercise("6.9", tile_gradients, inputs, MISTAKES, names="B_q d_k|B_k d_k|B_k d_v")

@@ -50,7 +50,7 @@ def inputs():
     ]
 
 
-def taken_in(answer, *state):
+def run(answer, *state):
     """Return the new state; for gradients what it stands for, O / ℓ and m + log ℓ.
 
     These depend on no maximum, so that an answer may detach it. Of what has seen nothing there are
@@ -66,45 +66,38 @@ def taken_in(answer, *state):
 
 
 MISTAKES = [
-    ("accumulator not rescaled",
-     "O is not rescaled: it was measured from the old maximum, as ℓ was: × e^(m − m_new)",
-     ("out * shrink[..., None]", "out")),
-    ("sum not rescaled",
-     "ℓ is not rescaled: it was measured from the old maximum, as O was: × e^(m − m_new)",
-     ("ell * shrink", "ell")),
+    ("accumulator not rescaled", "O is not rescaled: it was measured from the old maximum, as ℓ "
+     "was: × e^(m − m_new)", ("out * shrink[..., None]", "out")),
+    ("sum not rescaled", "ℓ is not rescaled: it was measured from the old maximum, as O was: × "
+     "e^(m − m_new)", ("ell * shrink", "ell")),
     ("nothing rescaled", "neither ℓ nor O is rescaled: what was measured from the old maximum has "
      "to shrink by e^(m − m_new)", ("out * shrink[..., None]", "out"), ("ell * shrink", "ell")),
-    ("maximum at least zero",
-     "right while some score is above 0: the maximum must be able to stay negative",
-     ("scores.amax(dim=-1))", "scores.amax(dim=-1)).clamp(min=0)")),
-    ("maximum of the tile",
-     "the maximum of this tile alone is taken: m is the largest score of *all* tiles so far",
-     ("torch.maximum(m, scores.amax(dim=-1))", "scores.amax(dim=-1)")),
+    ("maximum at least zero", "right while some score is above 0: the maximum must be able to stay "
+     "negative", ("scores.amax(dim=-1))", "scores.amax(dim=-1)).clamp(min=0)")),
+    ("maximum of the tile", "the maximum of this tile alone is taken: m is the largest score of "
+     "*all* tiles so far", ("torch.maximum(m, scores.amax(dim=-1))", "scores.amax(dim=-1)")),
     ("rescaled upwards", "it is rescaled the wrong way round: e^(m − m_new), which is at most 1",
      ("(m - base)", "(m_new - m)")),
-    ("powers from the old maximum",
-     "the new powers are measured from the old maximum: subtract the new one",
-     ("scores - base[..., None]", "scores - m[..., None]")),
+    ("powers from the old maximum", "the new powers are measured from the old maximum: subtract "
+     "the new one", ("scores - base[..., None]", "scores - m[..., None]")),
     ("powers from the tiles maximum", "the new powers are measured from this tile's own maximum: "
      "subtract the new m, of all tiles",
      ("scores - base[..., None]", "scores - scores.amax(-1, keepdim=True).nan_to_num(neginf=0.0)")),
-    ("maximum not subtracted",
-     "the new powers are e^score: subtract the new maximum first, 1000 would overflow",
-     ("(scores - base[..., None])", "scores")),
-    ("divided at every tile",
-     "O is divided by ℓ already: keep the sum; divide once, after the last tile",
-     ("m_new, ell_new, out_new",
+    ("maximum not subtracted", "the new powers are e^score: subtract the new maximum first, 1000 "
+     "would overflow", ("(scores - base[..., None])", "scores")),
+    ("divided at every tile", "O is divided by ℓ already: keep the sum; divide once, after the "
+     "last tile", ("m_new, ell_new, out_new",
       "m_new, ell_new, out_new / ell_new.masked_fill(ell_new == 0, 1)[..., None]")),
     ("divided and multiplied back", "O is kept divided by ℓ, as the first FlashAttention did; here "
      "it comes as a sum and stays one: × e^(m − m_new), + p v, and one division after all tiles",
-     ("out * shrink[..., None] + p @ v", "(out * (ell * shrink)[..., None] + p @ v) / "
-      "ell_new.masked_fill(ell_new == 0, 1)[..., None]")),
+     ("out * shrink[..., None] + p @ v",
+      "(out * (ell * shrink)[..., None] + p @ v) / ell_new.masked_fill(ell_new == 0, 1)[..., "
+      "None]")),
     ("softmax within the tile", "the tile gets a softmax of its own, which divides by this tile's "
      "sum: use e^(score − m_new), and divide once, after the last tile",
      ("p @ v", "scores.softmax(dim=-1) @ v")),
-    ("tile maximum for all",
-     "one maximum is taken for all queries; each has its own: the largest along dim −1",
-     ("scores.amax(dim=-1)", "scores.max()")),
+    ("tile maximum for all", "one maximum is taken for all queries; each has its own: the largest "
+     "along dim −1", ("scores.amax(dim=-1)", "scores.max()")),
     ("nan for a blind query", "NaN where a query has met nothing it may see: m is still −inf "
      "there, and −inf − −inf is NaN; subtract 0 in that case",
      ("m_new.masked_fill(m_new == -INF, 0)", "m_new")),
@@ -115,11 +108,5 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "6.1",
-    tile_update,
-    inputs,
-    MISTAKES,
-    names="B_q|B_q|B_q d_v",
-    run=taken_in,
-    differentiable=True,
+    "6.1", tile_update, inputs, MISTAKES, names="B_q|B_q|B_q d_v", run=run, differentiable=True
 )

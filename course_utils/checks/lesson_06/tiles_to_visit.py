@@ -25,49 +25,40 @@ def inputs():
 WHOLE = "sum(min(j + block_k, L) - 1 <= first for j in starts)"
 VISITED = "sum(j <= last for j in starts)"
 MISTAKES = [
-    ("skipped by number",
-     "block number i is taken to see i + 1 blocks: that holds only if block_q = block_k; count by "
-     "where the blocks lie", (WHOLE, "first // block_q"), (VISITED, "first // block_q + 1")),
-    ("nothing skipped",
-     "all blocks of keys are visited: those past a block's last query hold nothing",
-     (VISITED, "len(starts)")),
-    ("visits rounded down",
-     "rounded down: a block that only some of the queries see must be visited as well",
-     (VISITED, "(last + 1) // block_k")),
-    ("one block too many",
-     "one too many: a block that begins at the next query holds nothing for this one",
-     ("j <= last", "j <= last + 1")),
-    ("one block too many at the end", "one too many: a block that begins at the next query "
-     "holds nothing for this one, and past the last block there is none",
+    ("skipped by number", "block number i is taken to see i + 1 blocks: that holds only if block_q "
+     "= block_k; count by where the blocks lie", (WHOLE, "first // block_q"),
+     (VISITED, "first // block_q + 1")),
+    ("nothing skipped", "all blocks of keys are visited: those past a block's last query hold "
+     "nothing", (VISITED, "len(starts)")),
+    ("visits rounded down", "rounded down: a block that only some of the queries see must be "
+     "visited as well", (VISITED, "(last + 1) // block_k")),
+    ("one block too many", "one too many: a block that begins at the next query holds nothing for "
+     "this one", ("j <= last", "j <= last + 1")),
+    ("one block too many at the end", "one too many: a block that begins at the next query holds "
+     "nothing for this one, and past the last block there is none",
      (VISITED, "(last + 1) // block_k + 1")),
-    ("number of the last visited",
-     "one visited too few: the first block has number 0, so if the last one to visit has number n "
-     "there are n + 1", (VISITED, "last // block_k")),
-    ("blocks exchanged",
-     "block_q and block_k are exchanged: a row for each block of queries, of block_q queries each",
-     ("L, block_q, block_k)", "L, block_k, block_q)")),
+    ("number of the last visited", "one visited too few: the first block has number 0, so if the "
+     "last one to visit has number n there are n + 1", (VISITED, "last // block_k")),
+    ("blocks exchanged", "block_q and block_k are exchanged: a row for each block of queries, of "
+     "block_q queries each", ("L, block_q, block_k)", "L, block_k, block_q)")),
     ("whole by the last query", "a tile needs no mask only if the block's *first* query sees all "
      "of it; the last one is asked", ("<= first", "<= last")),
     ("own key forgotten", "one too few need no mask: the first query sees its own key too, so a "
      "block may end with it", ("- 1 <= first", "<= first")),
-    ("own key not seen",
-     "a query sees its own key too: that counts for both numbers, keys up to i, not i - 1",
-     ("- 1 <= first", "<= first"), ("j <= last", "j < last")),
+    ("own key not seen", "a query sees its own key too: that counts for both numbers, keys up to "
+     "i, not i - 1", ("- 1 <= first", "<= first"), ("j <= last", "j < last")),
     ("own key not visited", "one visited too few where a block begins with the last query's own "
      "key: it sees that key too", ("j <= last", "j < last")),
-    ("short last keys missed", "a short last block of keys is whole as soon as its own last key "
-     "is seen: it ends at L, not at a multiple of block_k", (WHOLE, "(first + 1) // block_k")),
-    ("visits past the end",
-     "the last block of queries may be shorter: it ends at L, and visits no keys past L",
-     (VISITED, "-(-(first + block_q) // block_k)")),
+    ("short last keys missed", "a short last block of keys is whole as soon as its own last key is "
+     "seen: it ends at L, not at a multiple of block_k", (WHOLE, "(first + 1) // block_k")),
+    ("visits past the end", "the last block of queries may be shorter: it ends at L, and visits no "
+     "keys past L", (VISITED, "-(-(first + block_q) // block_k)")),
     ("last blocks taken as full", "right but for the last blocks: they may be shorter, and end at "
      "L", (WHOLE, "(first + 1) // block_k"), (VISITED, "-(-(first + block_q) // block_k)")),
-    ("masked in front",
-     "the first number is of the tiles that need *no* mask, not of those that need one",
-     ("[no_mask,", "[visited - no_mask,")),
-    ("only the masked",
-     "the second number is of all tiles visited, not only of those that need a mask",
-     ("visited])", "visited - no_mask])")),
+    ("masked in front", "the first number is of the tiles that need *no* mask, not of those that "
+     "need one", ("[no_mask,", "[visited - no_mask,")),
+    ("only the masked", "the second number is of all tiles visited, not only of those that need a "
+     "mask", ("visited])", "visited - no_mask])")),
     ("visits swapped", "the two are swapped: first those without a mask, then those visited",
      ("[no_mask, visited]", "[visited, no_mask]")),
 ]  # fmt: skip
