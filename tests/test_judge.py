@@ -488,6 +488,22 @@ def test_an_error_is_told_on_one_line(exercise, error, words):
     assert "\n" not in verdict.message and len(verdict.message) < 700
 
 
+@pytest.mark.parametrize(
+    "factor, mistake, hint", [(2, "roundabout", "right, but"), (1, None, "expected 2")]
+)
+def test_how_a_result_is_made_is_told_only_if_it_is_right(exercise, factor, mistake, hint):
+    def run(answer, x):
+        results = call_with_clones(answer, x)
+        if x.shape == (1, 3) and answer.__name__ != "double":
+            raise Complaint("roundabout", "right, but roundabout", results)
+        return results
+
+    exercise(run=run)
+    verdict = check(lambda x: x * factor, "double")
+    assert verdict.mistake == mistake and hint in verdict.message
+    assert check(lambda x: x * x, "double").mistake == "square"
+
+
 def test_no_hint_of_the_course_is_cut():
     hints = [mistake.hint for each in EXERCISES.values() for mistake in each.mistakes]
     assert all(errors.on_one_line(hint, 600) == hint for hint in hints)

@@ -22,11 +22,14 @@ ASKED = ContextVar("the reading asked", default=None)
 
 
 class Complaint(Exception):
-    """Raised by an exercise's own ``run`` to name a mistake that values alone do not show."""
+    """Raised by an exercise's own ``run`` to name a mistake that values alone do not show.
 
-    def __init__(self, mistake, hint):
+    With ``results``, what ``run`` would return, it is told only if these are right on all inputs.
+    """
+
+    def __init__(self, mistake, hint, results=None):
         super().__init__(hint)
-        self.mistake, self.hint = mistake, hint
+        self.mistake, self.hint, self.results = mistake, hint, results
 
 
 def owned(function):

@@ -11,6 +11,10 @@ NONE = (
     "right numbers, but no gradient gets through, so nothing before it can learn: .detach(), "
     ".data, .item(), NumPy, torch.no_grad() and torch.tensor() of a result cut it off"
 )
+IN_PLACE = (
+    "right numbers, but gradients fail: it writes into a tensor whose old values they still need; "
+    "make new tensors, and collect rows in a list for torch.stack or torch.cat"
+)
 
 
 def gradients(run, answer, args, reading=0):

@@ -36,6 +36,11 @@ def queries_and_keys(seed=0):
     ]
 
 
+def out_of_order(*tensors):
+    """Return the same matrices, each with its columns one after another in memory."""
+    return [tensor.mT.contiguous().mT for tensor in tensors]
+
+
 class Shapes(TorchFunctionMode):
     """Collect the shapes of all results, and of the scores in calls of SDPA, which it hides."""
 

@@ -16,7 +16,7 @@ from course_utils.checks import sandbox
 from course_utils.checks.compare import difference, read
 from course_utils.checks.errors import explained, on_one_line, told
 from course_utils.checks.exercise import EXERCISES, UNFIT, Complaint, call_with_clones, owned
-from course_utils.checks.gradients import NONE, fault, gradients, names_of_inputs
+from course_utils.checks.gradients import IN_PLACE, NONE, fault, gradients, names_of_inputs
 from course_utils.checks.progress import record
 from course_utils.checks.settings import SETTINGS, kept
 from course_utils.figures import heatmap, show
@@ -184,7 +184,7 @@ def _outcome(run, answer, args):
     try:
         return run(answer, *args)[0]
     except Complaint as error:
-        return error
+        return error if error.results is None else error.results[0]
     except EXPECTED_ERRORS as error:
         if not hasattr(error, "owned"):
             raise
@@ -197,7 +197,7 @@ def _judge(exercise, answer):
     if isinstance(exercise.reference, type) and not isinstance(answer, type):
         hint = f"check takes the class itself, check({exercise.name}), no object or function"
         return "wrong", "not a class", hint
-    runs = []
+    runs, asides = [], []
     for args in exercise.inputs():
         runs.append(sandbox.call(exercise.run, owned(answer), *args))
         error = runs[-1].error
@@ -207,10 +207,15 @@ def _judge(exercise, answer):
             return error.args
         if not _is_answers(error):
             raise error
+        if isinstance(error, Complaint) and error.results is not None:
+            runs[-1].value, runs[-1].error = error.results, None
+            asides.append(error)
     if any(run.reseeded for run in runs) and not isinstance(answer, type):
         hint = "it sets a seed or draws random numbers; nothing in this exercise is random"
         return "wrong", "changes the random state", hint
     if fitting := _fitting(runs, expected(exercise)):
+        if asides:
+            return "wrong", asides[0].mistake, asides[0].hint
         mistake, hint = _judge_gradients(exercise, answer, fitting[0])
         if mistake:
             return "wrong", mistake, hint
@@ -240,7 +245,8 @@ def _judge_gradients(exercise, answer, reading):
         elif run.error is not None and not _is_answers(run.error):
             raise run.error
         elif run.error is not None:
-            found = f"{NONE} ({told(run.error)})"
+            in_place = "inplace operation" in str(run.error)
+            found = IN_PLACE if in_place else f"{NONE} ({told(run.error)})"
         else:
             names = names_of_inputs(exercise.reference, args)
             found = fault(run.value, right, names)

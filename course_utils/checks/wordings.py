@@ -22,3 +22,11 @@ OVER_DIMENSION_1 = (
     "right for matrices; with leading dimensions softmax runs over dimension 1 (which F.softmax "
     "without dim does too): write dim=-1"
 )
+SCALED_TWICE = "divided by d_k: the square root is missing, or the scores are divided twice"
+LAST_KEYS_DROPPED = "the keys left over when S is no multiple of block_k are dropped"
+LAST_QUERIES_DROPPED = "the queries left over when L is no multiple of block_q are dropped"
+LAST_QUERIES_ZERO = "the queries left over when L is no multiple of block_q keep their zeros"
+STARTS_FINITE = (
+    "NaN where all scores lie far below the number that m begins with: e^(score − m) is 0 for all "
+    "of them, and 0 / 0 is NaN; begin with −∞"
+)

@@ -1,0 +1,102 @@
+"""6.8: a temperature, shared key heads and a mask of what to ignore, in one call of SDPA."""
+
+import torch
+import torch.nn.functional as F
+
+from course_utils.checks import wordings
+from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+from course_utils.checks.inputs import Shapes, normals, out_of_order
+
+INF = torch.inf
+
+
+def as_sdpa(q, k, v, ignore, temperature):
+    d_k = q.shape[-1]
+    scale = 1 / (d_k**0.5 * temperature)
+    mask = ~ignore  # (B, 1, L, S), True = may attend
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=True)
+
+
+def inputs():
+    normal = normals(68)
+
+    def case(B, Hq, Hkv, L, S, d_k, d_v, temperature, dtype=torch.float64):
+        ignore = normal(B, 1, L, S) > 0.3
+        ignore[..., 0] = False  # every query sees something
+        q, k = normal(B, Hq, L, d_k, dtype=dtype), normal(B, Hkv, S, d_k, dtype=dtype)
+        return q, k, normal(B, Hkv, S, d_v, dtype=dtype), ignore, temperature
+
+    blind = case(3, 4, 2, 3, 4, 5, 2, 1.5)
+    blind[3][0, 0, 1] = True  # query 1 of one sequence must ignore all
+    q, k, v, *rest = case(1, 4, 2, 5, 4, 3, 6, 0.7)
+    return [
+        case(3, 4, 2, 3, 5, 4, 6, 2.0),
+        case(2, 6, 3, 5, 4, 9, 3, 0.5),
+        case(1, 4, 1, 2, 6, 4, 4, 1.0),
+        case(2, 3, 3, 4, 5, 2, 3, 3.0),
+        case(2, 4, 2, 3, 5, 4, 6, 2.0, dtype=torch.float32),
+        (*out_of_order(q, k, v), *rest),
+        blind,
+        case(1, 1, 1, 1, 1, 1, 1, 2.0),
+    ]
+
+
+def in_one_call(answer, *args):
+    """Call an answer; complain if it is right but not one call of SDPA."""
+    with Shapes() as shapes:
+        results = call_with_clones(answer, *args)
+    if len(shapes.in_sdpa) != 1:
+        hint = "right, but not one call of F.scaled_dot_product_attention: let its arguments do it"
+        raise Complaint("not one call", hint, results)
+    return results
+
+
+MISTAKES = [
+    ("ignore not inverted", "the mask is not turned round: True means ignore here, may attend in "
+     "SDPA", ("~ignore", "ignore")),
+    ("temperature alone", "`scale` replaces 1/√d_k, it does not come on top: give both factors",
+     ("d_k**0.5 * temperature", "temperature")),
+    ("temperature as scale", "`scale` *multiplies* the scores, and in place of 1/√d_k: not the "
+     "temperature, but 1 / (√d_k · temperature)", ("1 / (d_k**0.5 * temperature)", "temperature")),
+    ("temperature ignored", "the temperature is not used: it divides the scores, so it belongs "
+     "into `scale`", ("d_k**0.5 * temperature", "d_k**0.5")),
+    ("temperature upside down", "the scores are multiplied by the temperature; they are divided by "
+     "it", ("1 / (d_k**0.5 * temperature)", "temperature / d_k**0.5")),
+    ("scale upside down", "`scale` multiplies the scores: 1/√d_k and 1/temperature, not √d_k and "
+     "temperature", ("1 / (d_k**0.5 * temperature)", "d_k**0.5 * temperature")),
+    ("mask not given", "the mask is not given: what is ignored must get no weight",
+     ("attn_mask=mask, ", "")),
+    ("causal instead", "a causal mask is used where one is given: turn `ignore` round and give it "
+     "as attn_mask", ("attn_mask=mask", "is_causal=True")),
+    ("mask as numbers", "a mask of numbers is *added* to the scores; 0 and 1 forbid nothing: give "
+     "a boolean one", ("~ignore", "(~ignore).to(q.dtype)")),
+    ("ignore as numbers", "a mask of numbers is *added* to the scores; 0 and 1 forbid nothing, and "
+     "what is to be ignored counts e times as much: give a boolean one",
+     ("~ignore", "ignore.to(q.dtype)")),
+    ("finite in place of infinity", "right, but for a query that must ignore everything: with one "
+     "large number in place of −∞ all its keys count; give a boolean mask",
+     ("~ignore", "ignore.to(q.dtype) * -1e9")),
+    ("mask times infinity", "NaN: 0 · −inf is no number, so a mask must not be multiplied by −inf; "
+     "SDPA takes a boolean one", ("~ignore", "ignore.to(q.dtype) * -INF")),
+    ("heads in turn", "query head h must use key head h // (Hq / Hkv); repeat puts them in the "
+     "order 0 1 0 1: use enable_gqa, or repeat_interleave", ("return F",
+      "k, v = (x.repeat(1, q.shape[1] // x.shape[1], 1, 1) for x in (k, v))\n" "    return F")),
+    ("heads not shared", "k and v have fewer heads than q, and SDPA shares them only if told to: "
+     "enable_gqa=True", (", enable_gqa=True", "")),
+    ("scaled twice", "divided by d_k: the root is missing, or it is divided twice, for without "
+     "`scale=` SDPA divides by √d_k itself", ("d_k**0.5", "d_k")),
+    ("scaled by the width of values", wordings.BY_D_V, ("q.shape[-1]", "v.shape[-1]")),
+    ("temperature under the root", "the temperature stands under the root: it is √d_k · "
+     "temperature", ("d_k**0.5 * temperature", "(d_k * temperature) ** 0.5")),
+    ("not one call", "NaN for a query that must ignore everything; one call of "
+     "F.scaled_dot_product_attention gives 0 there: let its arguments do it", ("return F",
+      "k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))\n    return (q "
+      "@ k.mT * scale).masked_fill(ignore, -INF).softmax(dim=-1) @ v\n    return F")),
+    ("output over temperature", "the output is divided by the temperature; the scores are, before "
+     "the softmax", ("d_k**0.5 * temperature", "d_k**0.5"),
+     ("gqa=True)", "gqa=True) / temperature")),
+]  # fmt: skip
+
+exercise = Exercise(
+    "6.8", as_sdpa, inputs, MISTAKES, names="B Hq L d_v", run=in_one_call, differentiable=True
+)

@@ -1,0 +1,105 @@
+"""6.5: attention over parts of the keys, joined by their log-sum-exps."""
+
+import torch
+
+from course_utils.checks import wordings
+from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+from course_utils.checks.inputs import Shapes, normals, out_of_order
+
+INF = torch.inf
+
+
+def attend_in_parts(q, k, v, size):
+    S = k.shape[-2]
+    out, lse = 0, torch.full_like(q[..., 0], -INF)  # (..., L)
+    for j in range(0, S, size):
+        k_j, v_j = k[..., j : j + size, :], v[..., j : j + size, :]  # (..., size, d)
+        scores = q @ k_j.mT / q.shape[-1] ** 0.5  # (..., L, size)
+        out_j = scores.softmax(dim=-1) @ v_j  # (..., L, d_v)
+        lse_j = scores.logsumexp(dim=-1)  # (..., L)
+        both = torch.logaddexp(lse, lse_j)
+        out = out * (lse - both).exp()[..., None] + out_j * (lse_j - both).exp()[..., None]
+        lse = both
+    return out
+
+
+def inputs():
+    normal = normals(65)
+
+    def case(S, d_k, d_v, size, *batch, L=1, loud=1.0, dtype=torch.float64):
+        q, k = loud * normal(*batch, L, d_k, dtype=dtype), normal(*batch, S, d_k, dtype=dtype)
+        return q, k, normal(*batch, S, d_v, dtype=dtype), size
+
+    q, k, v, size = case(11, 4, 3, 4, 2, L=2)
+    return [
+        case(12, 4, 3, 4),
+        case(13, 3, 2, 5),  # a part is left over
+        case(10, 2, 3, 3, 2, 3, L=4),
+        case(7, 4, 2, 2, loud=2000.0),  # `chunk(2)` has parts of 4 and 3; e^score overflows
+        case(5, 3, 2, 9),  # one part
+        (100 + 100 * q[0].abs(), -100 - 100 * k[0].abs(), v[0], size),  # all below -20,000
+        (*out_of_order(q, k, v), size),
+        case(50, 6, 5, 16, 1, 1, dtype=torch.float32),
+        case(6, 4, 3, 1, L=5),
+        case(1, 1, 1, 1),
+    ]
+
+
+def in_parts(answer, q, k, v, size):
+    """Call an answer; complain if it is right but scores more than ``size`` keys at once."""
+    with Shapes() as shapes:
+        results = call_with_clones(answer, q, k, v, size)
+    L, S = q.shape[-2], k.shape[-2]
+    sizes = [shape for shape in shapes.results + shapes.in_sdpa if len(shape) > 1]
+    scored = {shape[-1] for shape in sizes if shape[-2] == L}
+    scored |= {S for shape in sizes if shape[-2:] == (S, L)}  # as k qᵀ
+    # Rows of q and of outputs are no scores, nor is what holds one number for each part.
+    scored -= {q.shape[-1], v.shape[-1], -(-S // size)}
+    if max(scored, default=0) > size:
+        hint = "right, but more than `size` keys are scored at once; it is the keys of a part"
+        raise Complaint("parts too large", hint + ", not the number of parts", results)
+    return results
+
+
+MISTAKES = [
+    ("parts averaged", "the outputs are averaged; a part with larger scores must count more: use "
+     "its lse", ("out * (lse - both).exp()[..., None] + out_j * (lse_j - both).exp()[..., None]",
+      "out + out_j / len(range(0, S, size))")),
+    ("parts added", "the outputs are added; each is divided by its own sum already: use merge",
+     ("out * (lse - both).exp()[..., None] + out_j * (lse_j - both).exp()[..., None]",
+      "out + out_j")),
+    ("parts weighted by length", "parts are weighted by how many keys they hold, not by Σ e^score: "
+     "use their lse",
+     ("scores.logsumexp(dim=-1)", "torch.full_like(scores[..., 0], k_j.shape[-2]).log()")),
+    ("last part dropped", "the keys left over when S is no multiple of size are dropped",
+     ("range(0, S, size)", "range(0, max(S - size, 0) + 1, size)")),
+    ("parts weighted by maximum", "the parts are weighted by their largest score; a part also "
+     "counts for how many scores are near it: use the log-sum-exp",
+     ("scores.logsumexp(dim=-1)", "scores.amax(dim=-1)")),
+    ("lse as weights", "the log-sum-exps themselves are the weights; they are logarithms: merge "
+     "does it", ("-INF", "0.0"), ("torch.logaddexp(lse, lse_j)", "lse + lse_j"),
+     ("(lse - both).exp()", "(lse / both)"), ("(lse_j - both).exp()", "(lse_j / both)")),
+    ("lse not carried on", "after the first merge the log-sum-exp is not carried on: merge returns "
+     "the output *and* the lse of what was merged so far", ("lse = both", "lse = lse_j")),
+    ("lse of the first part", "the log-sum-exp stays the first part's: after a merge go on with "
+     "the one that merge returned", ("lse = both", "lse = lse if j else both")),
+    ("lse of unscaled scores", "the log-sum-exp is of unscaled scores; those of the output were "
+     "divided by √d_k", ("scores.logsumexp(dim=-1)", "(q @ k_j.mT).logsumexp(dim=-1)")),
+    ("merged from zero", "the merge begins from lse = 0 or another number, as if one such score "
+     "had been seen: with nothing seen yet it is −∞", ("-INF", "0.0")),
+    ("parts not scaled", wordings.NOT_SCALED, (" / q.shape[-1] ** 0.5", "")),
+    ("scaled twice", wordings.SCALED_TWICE, ("q.shape[-1] ** 0.5", "q.shape[-1]")),
+    ("scaled by the width of values", wordings.BY_D_V, ("q.shape[-1]", "v.shape[-1]")),
+    ("parts without maximum", "e^score, or e^lse, overflows where scores are large: subtract the "
+     "largest first, or use merge",
+     ("torch.logaddexp(lse, lse_j)", "(lse.exp() + lse_j.exp()).log()"),
+     ("(lse - both).exp()", "(lse.exp() / both.exp())"),
+     ("(lse_j - both).exp()", "(lse_j.exp() / both.exp())")),
+    ("first part alone", "only one part is used: go over all of them", ("lse = both", "break")),
+    ("last part alone", "only the last part is left: join each with those before it",
+     ("out * (lse - both).exp()[..., None] + out_j * (lse_j - both).exp()[..., None]", "out_j")),
+]  # fmt: skip
+
+exercise = Exercise(
+    "6.5", attend_in_parts, inputs, MISTAKES, names="L d_v", run=in_parts, differentiable=True
+)

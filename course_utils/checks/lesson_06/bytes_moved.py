@@ -1,0 +1,56 @@
+"""6.6: the bytes that naive and tiled attention move."""
+
+from course_utils.checks.exercise import Exercise
+
+
+def bytes_moved(L, S, d, block_q, size):
+    scores = L * d + S * d + L * S  # reads q and k, writes the matrix
+    softmax = L * S + L * S  # reads it, writes another
+    mix = L * S + S * d + L * d  # reads that and v, writes the output
+    blocks = -(-L // block_q)  # rounded up
+    naive = scores + softmax + mix
+    tiled = L * d + blocks * 2 * S * d + L * d
+    return naive * size, tiled * size
+
+
+def inputs():
+    shapes = [(8, 8, 4, 2, 4), (12, 20, 4, 5, 2), (7, 9, 3, 4, 1), (30, 10, 8, 7, 2)]
+    return [*shapes, (5, 6, 2, 9, 4), (1, 1, 1, 1, 2), (1, 50, 16, 3, 4), (4096, 2048, 128, 128, 2)]
+
+
+MISTAKES = [
+    ("numbers not bytes", "those are numbers, not bytes: multiply by size",
+     ("naive * size, tiled * size", "naive, tiled")),
+    ("matrix moved twice", "naive attention moves the matrix four times: scores written, read, "
+     "weights written, read", ("L * S + L * S", "0")),
+    ("keys read once", "the tiled one reads K and V again for every block of queries, not only "
+     "once", ("-(-L // block_q)", "1")),
+    ("keys read for each query", "K and V are read for every *block* of queries, not for every "
+     "query", ("-(-L // block_q)", "L")),
+    ("blocks rounded down", "the last block of queries may be shorter, but it is a block: round L "
+     "/ B_q up", ("-(-L // block_q)", "L // block_q")),
+    ("blocks not rounded", "a part of a block was counted: the number of blocks is whole, L / B_q "
+     "rounded up", ("-(-L // block_q)", "L / block_q")),
+    ("one block more", "a block too many where block_q divides L: round L / B_q up, which adds "
+     "nothing there", ("-(-L // block_q)", "L // block_q + 1")),
+    ("output not written", "the output is written too, by both: L · d numbers",
+     ("S * d + L * d  # reads that", "S * d  # reads that"), ("S * d + L * d\n", "S * d\n")),
+    ("output not written by naive", "naive attention writes its output too: L · d numbers",
+     ("S * d + L * d  # reads that", "S * d  # reads that")),
+    ("output not written by tiled", "the tiled one writes its output too: L · d numbers",
+     ("S * d + L * d\n", "S * d\n")),
+    ("only keys read", "only K or V is counted in the tiled one; both are read, S · d numbers each",
+     ("blocks * 2", "blocks")),
+    ("keys of a block read", "of K and V each block of queries reads all S rows, not as many as it "
+     "has queries itself", ("blocks * 2 * S * d", "blocks * 2 * block_q * d")),
+    ("costs swapped", "the two are swapped: first naive attention's, then the tiled one's",
+     ("naive * size, tiled * size", "tiled * size, naive * size")),
+    ("lse counted", "the log-sum-exp is counted; it is to be left out here",
+     ("tiled = L * d", "tiled = L * d + L")),
+    ("matrix moved three times", "the matrix is moved once more: softmax reads the scores and "
+     "writes the weights, and the mix reads them again", ("L * S + L * S", "L * S")),
+    ("bits moved", "those are bits: `size` is in bytes already",
+     ("naive * size, tiled * size", "naive * size * 8, tiled * size * 8")),
+]  # fmt: skip
+
+exercise = Exercise("6.6", bytes_moved, inputs, MISTAKES)

@@ -1,0 +1,140 @@
+"""6.4: causal attention, tile by tile, without the tiles of the future."""
+
+import torch
+
+from course_utils.attention import tiled_attention
+from course_utils.checks import wordings
+from course_utils.checks.compare import difference
+from course_utils.checks.exercise import Complaint, Exercise
+from course_utils.checks.inputs import normals, out_of_order
+from course_utils.checks.lesson_06.tiles import in_tiles
+from course_utils.tiled import tile_update
+
+INF = torch.inf
+
+
+def flash_causal(q, k, v, block_q, block_k):
+    L, S, d_k = q.shape[-2], k.shape[-2], q.shape[-1]
+    offset = S - L  # query i is token i + offset
+    output = v.new_zeros(*q.shape[:-1], v.shape[-1])
+    for i in range(0, L, block_q):
+        q_i = q[..., i : i + block_q, :]  # (..., B_q, d_k)
+        places = torch.arange(i, i + q_i.shape[-2])[:, None] + offset  # (B_q, 1)
+        m = torch.full_like(q_i[..., 0], -INF)  # (..., B_q)
+        ell = torch.zeros_like(m)  # (..., B_q)
+        out = torch.zeros_like(output[..., i : i + block_q, :])  # (..., B_q, d_v)
+        for j in range(0, S, block_k):
+            if j > places[-1]:
+                break  # wholly in the future
+            k_j, v_j = k[..., j : j + block_k, :], v[..., j : j + block_k, :]  # (..., B_k, d)
+            scores = q_i @ k_j.mT / d_k**0.5  # (..., B_q, B_k)
+            keys = torch.arange(j, j + k_j.shape[-2])  # (B_k,)
+            scores = scores.masked_fill(keys > places, -INF)
+            m, ell, out = tile_update(m, ell, out, scores, v_j)
+        output[..., i : i + block_q, :] = out / ell[..., None]
+    return output
+
+
+def inputs():
+    normal = normals(64)
+
+    def case(L, S, *tile, batch=(), d_k=3, d_v=2, loud=1.0, dtype=torch.float64):
+        q, k = loud * normal(*batch, L, d_k, dtype=dtype), normal(*batch, S, d_k, dtype=dtype)
+        return q, k, normal(*batch, S, d_v, dtype=dtype), *tile
+
+    q, k, v, *tile = case(7, 9, 3, 2, batch=(2,), d_k=4)
+    return [
+        case(8, 10, 4, 3),
+        case(8, 8, 2, 2),
+        case(12, 12, 4, 3),
+        case(11, 11, 3, 4),
+        case(5, 13, 2, 3),
+        case(6, 6, 8, 8),
+        case(7, 9, 3, 2, batch=(2, 3), d_k=4, d_v=5),
+        case(5, 8, 2, 3, loud=2000.0),  # e^score overflows
+        case(9, 20, 4, 6, dtype=torch.float32),
+        (100 + 100 * q[0].abs(), -100 - 100 * k[0].abs(), v[0], *tile),  # all below -20,000
+        (*out_of_order(q, k, v), *tile),
+        case(1, 14, 4, 4, batch=(1, 2)),  # one query, as in decoding
+        case(3, 17, 1, 4),
+        case(1, 1, 1, 1, d_k=1, d_v=1),
+    ]
+
+
+def run(answer, q, k, v, block_q, block_k):
+    """Call an answer; complain if it is right, but not by tiles, or reads some in the future."""
+    right, _ = tiled_attention(q, k, v, is_causal=True, align="lower_right")
+    results = in_tiles(answer, right, q, k, v, block_q, block_k)
+    if q.requires_grad or difference(results[0], right) is not None:
+        return results
+    L, S = q.shape[-2], k.shape[-2]
+    for end in range(block_q, L, block_q):  # of each block of queries but the last
+        seen = -(-(end + S - L) // block_k) * block_k  # keys that its last query sees, whole tiles
+        spoilt = torch.cat([v[..., :seen, :], torch.full_like(v[..., seen:, :], torch.nan)], -2)
+        if answer(q.clone(), k.clone(), spoilt, block_q, block_k)[..., :end, :].isnan().any():
+            hint = "right, but tiles in the future of all their queries are read too: skip them"
+            raise Complaint("reads the future", hint, results)
+    return results
+
+
+TRIL = "torch.ones(*scores.shape[-2:]).tril() == 0"
+
+MISTAKES = [
+    ("local causal indices", "the causal mask is made inside each tile as if it began at 0: count "
+     "queries and keys from the beginning of the sequence", ("j > places[-1]", "False"),
+     ("keys > places", TRIL)),
+    ("tril from the corner", "on the diagonal `tril` starts at the tile's own corner, and the "
+     "diagonal meets few corners: compare each query's number with each key's",
+     ("keys > places", f"(keys[-1] >= i + offset) & ({TRIL})")),
+    ("tril in each visited tile", "the right tiles are read, but in each `tril` starts at its own "
+     "corner: queries count from the first query of all, keys from the first key",
+     ("keys > places", TRIL)),
+    ("skipped by the first query", "tiles that the block's *first* query may not see are skipped; "
+     "the last one sees further: skip what begins past that", ("j > places[-1]", "j > places[0]")),
+    ("skipped without the offset", "the mask is right, but where to stop forgets S − L: the "
+     "queries are the last L tokens, and the tiles to skip begin that much later",
+     ("j > places[-1]", "j >= i + block_q")),
+    ("own tile skipped", "right, but where a tile begins with the last query's own key: that tile "
+     "has to be read too; skip only what begins after its place",
+     ("j > places[-1]", "j >= places[-1]")),
+    ("tiles on the diagonal skipped", "tiles that end past the block's last query are skipped; "
+     "their first keys may be seen: skip only what *begins* past it",
+     ("j > places[-1]", "j + block_k > places[-1] + 1")),
+    ("causal not scaled", wordings.NOT_SCALED, (" / d_k**0.5", "")),
+    ("scaled twice", wordings.SCALED_TWICE, ("d_k**0.5", "d_k")),
+    ("causal without maximum", "e^score overflows where scores are large: subtract the largest so "
+     "far, as 6.1 does", ("m, ell, out = tile_update(m, ell, out, scores, v_j)",
+      "ell, out = ell + scores.exp().sum(dim=-1), out + scores.exp() @ v_j")),
+    ("maximum begins at zero", wordings.STARTS_FINITE, ("0], -INF", "0], 0.0")),
+    ("tiles skipped by number", "tiles are skipped by number, block of keys j > block of queries "
+     "i: that holds only if both blocks have one size and L = S; compare where they lie",
+     ("j > places[-1]", "j // block_k > i // block_q")),
+    ("lined up at the start", "right for L = S; with more keys the first query is lined up with "
+     "the first key: the queries are the last L tokens", ("offset = S - L", "offset = 0")),
+    ("diagonal tiles not masked", "nothing is masked: in tiles on the diagonal the future has to "
+     "be set to −inf", ("j > places[-1]", "False"), ("keys > places", "keys < 0")),
+    ("only skipped", "tiles past the diagonal are skipped, but those on it are not masked: there a "
+     "query still sees keys after its own", ("keys > places", "keys < 0")),
+    ("own key masked", "a query must see its own key too: forbid only j > i",
+     ("keys > places", "keys >= places")),
+    ("next key allowed", "one key too far: each query sees the very next token",
+     ("j > places[-1]", "j > places[-1] + 1"), ("keys > places", "keys > places + 1")),
+    ("next key allowed in tiles", "one key too far: where the tile is read, a query sees the very "
+     "next token", ("keys > places", "keys > places + 1")),
+    ("forbidden scores zero", "forbidden scores are set to 0; that is a score like any other: e^0 "
+     "is 1. Set them to −inf", ("j > places[-1]", "False"), ("places, -INF", "places, 0")),
+    ("forbidden scores zero in tiles", "forbidden scores of the tiles read are set to 0; that is a "
+     "score like any other: e^0 is 1. Set them to −inf", ("places, -INF", "places, 0")),
+    ("last keys dropped", wordings.LAST_KEYS_DROPPED,
+     ("range(0, S, block_k)", "range(0, max(S - block_k, 0) + 1, block_k)")),
+    ("last queries dropped", wordings.LAST_QUERIES_DROPPED,
+     ("return output", "return output[..., : L // block_q * block_q, :]")),
+    ("last queries left zero", wordings.LAST_QUERIES_ZERO,
+     ("range(0, L, block_q)", "range(0, L - block_q + 1, block_q)")),
+    ("never divided", "O is not divided by ℓ: after the last tile each row still has to be",
+     ("out / ell[..., None]", "out")),
+]  # fmt: skip
+
+exercise = Exercise(
+    "6.4", flash_causal, inputs, MISTAKES, names="L d_v", run=run, differentiable=True
+)

@@ -1,0 +1,124 @@
+"""6.2: attention and its log-sum-exp, tile by tile."""
+
+import torch
+
+from course_utils.attention import tiled_attention
+from course_utils.checks import wordings
+from course_utils.checks.exercise import Exercise
+from course_utils.checks.inputs import normals, out_of_order
+from course_utils.checks.lesson_06.tiles import in_tiles
+
+INF = torch.inf
+
+
+def flash_forward(q, k, v, block_q, block_k):
+    L, S, d_k = q.shape[-2], k.shape[-2], q.shape[-1]
+    output, lse = v.new_zeros(*q.shape[:-1], v.shape[-1]), v.new_zeros(q.shape[:-1])
+    for i in range(0, L, block_q):
+        q_i = q[..., i : i + block_q, :]  # (..., B_q, d_k)
+        m = torch.full_like(q_i[..., 0], -INF)  # (..., B_q)
+        ell = torch.zeros_like(m)  # (..., B_q)
+        out = torch.zeros_like(output[..., i : i + block_q, :])  # (..., B_q, d_v)
+        for j in range(0, S, block_k):
+            k_j, v_j = k[..., j : j + block_k, :], v[..., j : j + block_k, :]  # (..., B_k, d)
+            scores = q_i @ k_j.mT / d_k**0.5  # (..., B_q, B_k)
+            m_new = torch.maximum(m, scores.amax(dim=-1))
+            p = (scores - m_new[..., None]).exp()  # (..., B_q, B_k)
+            shrink = (m - m_new).exp()  # (..., B_q)
+            ell = ell * shrink + p.sum(dim=-1)
+            out = out * shrink[..., None] + p @ v_j
+            m = m_new
+        output[..., i : i + block_q, :] = out / ell[..., None]
+        lse[..., i : i + block_q] = m + ell.log()
+    return output, lse
+
+
+def inputs():
+    normal = normals(62)
+
+    def case(L, S, d_k, d_v, *tile, batch=(), loud=1.0, dtype=torch.float64):
+        q, k = loud * normal(*batch, L, d_k, dtype=dtype), normal(*batch, S, d_k, dtype=dtype)
+        return q, k, normal(*batch, S, d_v, dtype=dtype), *tile
+
+    q, k, v, *tile = case(7, 9, 4, 3, 4, 2, batch=(2,))
+    return [
+        case(6, 8, 3, 2, 3, 4),
+        case(20, 24, 3, 2, 5, 8),
+        case(11, 13, 4, 3, 4, 5),  # tails on both sides
+        case(7, 9, 2, 5, 4, 5, batch=(2, 3)),
+        case(9, 10, 4, 3, 3, 4, loud=2000.0),  # e^score overflows in float64 too
+        case(5, 6, 3, 4, 16, 16),  # one tile
+        case(8, 12, 3, 2, 4, 5, dtype=torch.float32),
+        case(4, 40, 3, 2, 4, 5),  # one block of queries, many of keys
+        (100 + 100 * q[0].abs(), -100 - 100 * k[0].abs(), v[0], *tile),  # all below -20,000
+        (*out_of_order(q, k, v), *tile),
+        case(1, 9, 3, 2, 1, 2, batch=(1, 2)),
+        case(1, 1, 1, 1, 1, 1),
+    ]
+
+
+def run(answer, q, k, v, block_q, block_k):
+    return in_tiles(answer, tiled_attention(q, k, v), q, k, v, block_q, block_k)
+
+
+MISTAKES = [
+    ("never divided", "O is not divided by ℓ: after the last tile each row still has to be",
+     ("out / ell[..., None]", "out")),
+    ("divided in the loop", "O is divided by ℓ after every tile: divide once, after the last",
+     ("out / ell[..., None]", "out"),
+     ("out * shrink[..., None] + p @ v_j", "(out * shrink[..., None] + p @ v_j) / ell[..., None]")),
+    ("tiles not scaled", wordings.NOT_SCALED, (" / d_k**0.5", "")),
+    ("scaled twice", wordings.SCALED_TWICE, ("d_k**0.5", "d_k")),
+    ("scaled by the width of values", wordings.BY_D_V, ("d_k**0.5", "v.shape[-1] ** 0.5")),
+    ("lse without m", "the log-sum-exp is m + log ℓ: m is missing, and ℓ is measured from it",
+     ("m + ell.log()", "ell.log()")),
+    ("lse without log", "the log-sum-exp is m + log ℓ, and ℓ was added without its logarithm",
+     ("m + ell.log()", "m + ell")),
+    ("lse with minus", "O is right; the log-sum-exp is m + log ℓ, not m − log ℓ: log(e^m · ℓ)",
+     ("m + ell.log()", "m - ell.log()")),
+    ("lse in powers of two", "O is right, but the log-sum-exp is in powers of 2: log is the "
+     "natural logarithm", ("m + ell.log()", "(m + ell.log()) / ell.new_tensor(2).log()")),
+    ("log to base two", "O is right; of the log-sum-exp, m + log ℓ, ℓ's logarithm is to base 2: "
+     "log is the natural logarithm", ("m + ell.log()", "m + ell.log2()")),
+    ("maximum for lse", "O is right, but m alone is returned beside it: the log-sum-exp is m + log "
+     "ℓ", ("m + ell.log()", "m")),
+    ("last keys dropped", wordings.LAST_KEYS_DROPPED,
+     ("range(0, S, block_k)", "range(0, max(S - block_k, 0) + 1, block_k)")),
+    ("last queries dropped", wordings.LAST_QUERIES_DROPPED,
+     ("return", "L = L // block_q * block_q\n    return"),
+     ("output, lse\n", "output[..., :L, :], lse[..., :L]\n")),
+    ("last queries left zero", wordings.LAST_QUERIES_ZERO,
+     ("range(0, L, block_q)", "range(0, L - block_q + 1, block_q)")),
+    ("loop without rescaling", "O or ℓ is not rescaled when a tile brings a larger maximum: that "
+     "is 6.1's shrink", ("ell * shrink", "ell"), ("out * shrink[..., None]", "out")),
+    ("output not rescaled", "O is not rescaled when a tile brings a larger maximum, as ℓ is: that "
+     "is 6.1's shrink", ("out * shrink[..., None]", "out")),
+    ("sum not rescaled", "ℓ is not rescaled when a tile brings a larger maximum, as O is: that is "
+     "6.1's shrink", ("ell * shrink", "ell")),
+    ("softmax in each tile", "each tile gets a softmax of its own and they are added: use m and ℓ "
+     "of all tiles", ("out * shrink[..., None] + p @ v_j", "out + scores.softmax(dim=-1) @ v_j"),
+     ("out / ell[..., None]", "out")),
+    ("tiles averaged", "the tiles' outputs are averaged; a tile with larger scores must count "
+     "more: use m and ℓ",
+     ("out * shrink[..., None] + p @ v_j", "out + scores.softmax(dim=-1) @ v_j"),
+     ("out / ell[..., None]", "out / len(range(0, S, block_k))")),
+    ("tiles without maximum", "e^score overflows where scores are large: subtract the largest so "
+     "far, m, and rescale when it grows",
+     ("torch.maximum(m, scores.amax(dim=-1))", "torch.zeros_like(m)")),
+    ("maximum begins at zero", wordings.STARTS_FINITE, ("-INF", "0.0")),
+    ("state carried on", "m, ℓ and O are carried on from one block of queries to the next, even to "
+     "a shorter one; each block begins anew, with −∞, 0 and 0",
+     ("torch.full_like(q_i[..., 0]", "m if i else q.new_full((*q.shape[:-2], block_q)"),
+     ("ell = torch", "ell = ell if i else torch"), ("out = torch", "out = out if i else torch")),
+    ("state carried on and cut", "m, ℓ and O are carried on from one block of queries to the next; "
+     "each block begins anew, with −∞, 0 and 0",
+     ("m = torch", "m = m[..., : q_i.shape[-2]] if i else torch"),
+     ("ell = torch", "ell = ell[..., : q_i.shape[-2]] if i else torch"),
+     ("out = torch", "out = out[..., : q_i.shape[-2], :] if i else torch")),
+    ("output without lse", "O is right, but only O is returned: the log-sum-exp belongs to it",
+     ("return output, lse", "return output")),
+]  # fmt: skip
+
+exercise = Exercise(
+    "6.2", flash_forward, inputs, MISTAKES, names="L d_v|L", run=run, differentiable=True
+)

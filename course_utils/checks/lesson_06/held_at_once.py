@@ -1,0 +1,51 @@
+"""6.7: the bytes that naive and flash attention hold at the worst moment."""
+
+from course_utils.checks.exercise import Exercise
+
+
+def held_at_once(B, H, L, S, d, size):
+    heads = B * H
+    matrix = heads * L * S * size
+    output = heads * L * d * size
+    naive = 2 * matrix + output  # scores and weights
+    lse = heads * L * 4
+    flash = output + lse
+    return naive, flash
+
+
+def inputs():
+    shapes = [(1, 1, 8, 8, 4, 4), (2, 3, 12, 20, 4, 2), (3, 2, 7, 9, 5, 4), (1, 8, 30, 10, 8, 2)]
+    return [*shapes, (1, 1, 1, 1, 1, 1), (2, 1, 1, 50, 16, 8), (4, 32, 8192, 4096, 128, 2)]
+
+
+MISTAKES = [
+    ("one matrix", "naive attention holds two matrices at once, the scores and the weights",
+     ("2 * matrix", "matrix")),
+    ("three matrices", "naive attention holds two matrices, not three: the scores and the weights",
+     ("2 * matrix", "3 * matrix")),
+    ("memory swapped", "the two are swapped: first what naive attention holds, then what flash "
+     "holds", ("naive, flash", "flash, naive")),
+    ("inputs counted", "q, k and v are counted; asked is what is held besides them",
+     ("naive, flash",
+      "naive + heads * (L + 2 * S) * d * size, " "flash + heads * (L + 2 * S) * d * size")),
+    ("heads forgotten", "the heads are forgotten: each has a matrix and an output of its own",
+     ("B * H", "B")),
+    ("batch forgotten", "the batch is forgotten: each sequence has matrices and an output of its "
+     "own", ("B * H", "H")),
+    ("heads and batch forgotten", "that is one head of one sequence: each head of each sequence "
+     "has matrices and an output of its own", ("B * H", "1")),
+    ("counted not weighed", "those are numbers, not bytes: multiply by size (the lse takes 4 bytes "
+     "in any case)", ("L * S * size", "L * S"), ("L * d * size", "L * d"), ("L * 4", "L")),
+    ("square matrix", "the matrix is L × S, not L × L or S × S", ("L * S", "L * L")),
+    ("square matrix of keys", "the matrix is L × S, not L × L or S × S", ("L * S", "S * S")),
+    ("naive without output", "the output is missing from naive attention's; it holds that as well",
+     ("2 * matrix + output", "2 * matrix")),
+    ("lse forgotten", "the log-sum-exp is missing: 4 bytes (float32) for each query of each head",
+     ("output + lse", "output")),
+    ("lse for each number", "the log-sum-exp is one number for each query of each head, not one "
+     "for each number of the output", ("L * 4", "L * d * 4")),
+    ("lse in the dtype", "the log-sum-exp is kept in float32, 4 bytes each, whatever the inputs "
+     "are in", ("L * 4", "L * size")),
+]  # fmt: skip
+
+exercise = Exercise("6.7", held_at_once, inputs, MISTAKES)
