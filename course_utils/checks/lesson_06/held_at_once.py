@@ -37,7 +37,8 @@ MISTAKES = [
     ("counted not weighed", "those are numbers, not bytes: multiply by size (the lse takes 4 bytes "
      "in any case)", ("L * S * size", "L * S"), ("L * d * size", "L * d"), ("L * 4", "L")),
     ("square matrix", "the matrix is L × S, not L × L or S × S", ("L * S", "L * L")),
-    ("square matrix of keys", "the matrix is L × S, not L × L or S × S", ("L * S", "S * S")),
+    ("square matrix of keys", "the matrix is L × S, not S × S: it has a row for each query",
+     ("L * S", "S * S")),
     ("naive without output", "the output is missing from naive attention's; it holds that as well",
      ("2 * matrix + output", "2 * matrix")),
     ("lse forgotten", "the log-sum-exp is missing: 4 bytes (float32) for each query of each head",
