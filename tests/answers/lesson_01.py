@@ -262,11 +262,7 @@ def detached(self, q, k):
 
 
 WRONG = [
-    (
-        "dot_product_scores",
-        "three letters in einsum",
-        lambda q, k: torch.einsum("bld,bsd->ls", q, k),
-    ),
+    ("dot_product_scores", None, lambda q, k: torch.einsum("bld,bsd->ls", q, k)),
     ("dot_product_scores", None, lambda q, k: q @ k.transpose(1, 2)),
     ("dot_product_scores", "all dimensions turned", lambda q, k: torch.einsum("ld,sd->ls", q, k)),
     ("dot_product_scores", None, lambda q, k: (q @ k.mT).squeeze()),
