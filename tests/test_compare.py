@@ -99,7 +99,10 @@ SOME = torch.tensor([[1.0, -2.0, 3.0], [0.5, 4.0, -1.5]])
         (SOME.T, "got (3, 2): the right numbers, with the last two dimensions exchanged"),
         (SOME[None], "got (1, 2, 3): the right numbers, in another shape"),
         (SOME.reshape(3, 2), "got (3, 2): the right numbers, in another shape"),
-        (SOME / (1 + 1e-3 * SOME.abs()), "none by as much as 1%, as from a small number added"),
+        (
+            SOME / (1 + 1e-3 * SOME.abs()),
+            "none by as much as 1% of the largest, as from a small number added",
+        ),
         (SOME.bfloat16().float() + 1e-3, "expected 1 at [0, 0], got 1.001"),
         (SOME * 1.0004, "expected 1 at [0, 0], got 1.0004; 5 of 6 entries differ: none by as"),
     ],

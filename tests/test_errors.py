@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from course_utils.checks.errors import explained
 
@@ -24,6 +25,11 @@ def branch():
 
 def forever():
     return forever()
+
+
+class Unready(nn.Module):
+    def __init__(self):
+        self.W_q = nn.Linear(2, 2)
 
 
 CASES = [
@@ -55,7 +61,13 @@ CASES = [
     (forever, "without an end"),
     (lambda: [1][3], "counts too far"),
     (lambda: M[7], "counts too far"),
-    (lambda: F.linear(M, M.T), "is a transpose missing"),
+    (lambda: F.linear(M, M[0:3, 0:3]), "is a transpose missing"),
+    (lambda: B @ B.T, "write .transpose(-2, -1)"),
+    (lambda: torch.sqrt(2.0), "n ** 0.5"),
+    (lambda: Unready(), "super().__init__()"),
+    (lambda: M[torch.tensor([])], "name the dtype, torch.long"),
+    (lambda: V.shape[1], "inputs may come without a batch"),
+    (lambda: __import__("no_such_library"), "PyTorch alone will do"),
 ]
 
 

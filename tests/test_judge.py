@@ -641,8 +641,8 @@ def batched(exercise):
             "right for inputs tried with a batch, not for 2 dimensions alone: it names a dimension",
         ),
         (
-            lambda x: 2 * x if x.shape[-1] == 3 else 3 * x,
-            "right for 1 of 3 inputs tried: expected 2",
+            lambda x: 3 * x if x.shape[-1] == 3 else 2 * x,
+            "right for 2 of 3 inputs tried: expected 2",
         ),
         (lambda x: 3 * x, "9.9 double: expected 2 at [0, 0], got 3"),
     ],

@@ -24,7 +24,18 @@ TOLERANCE = {
 SMALLEST_SCALE = 1e-6
 
 
-def difference(got, expected, names=""):
+def is_same(got, expected):
+    """Tell whether ``got`` is as good as ``expected``."""
+    if isinstance(expected, tuple) and isinstance(got, tuple | list):
+        # Shapes first, which is fast: a layer's results are compared some ten thousand times.
+        sizes = [[getattr(each, "shape", None) for each in every] for every in (got, expected)]
+        tensors = all(isinstance(each, torch.Tensor) for each in (*got, *expected))
+        if tensors and sizes[0] != sizes[1]:
+            return False
+    return difference(got, expected, alone=True) is None
+
+
+def difference(got, expected, names="", alone=False):
     """Return None if ``got`` is as good as ``expected``, else the first difference in words.
 
     Parameters
@@ -35,6 +46,8 @@ def difference(got, expected, names=""):
         A float may be off as tensors may; an int or a bool is exact.
     names : str
         Names of the last dimensions, e.g. "L S"; for a tuple of several, separated by "|".
+    alone : bool
+        Leave out what all wrong entries have in common, which takes longer to find.
     """
     if isinstance(expected, tuple):
         if not isinstance(got, tuple | list) or len(got) != len(expected):
@@ -42,7 +55,7 @@ def difference(got, expected, names=""):
             return f"expected a tuple of {len(expected)} {kind}, got {_kind(got)}"
         each = names.split("|") if names else [""] * len(expected)
         for place, (one, other, name) in enumerate(zip(got, expected, each, strict=True)):
-            if found := difference(one, other, name):
+            if found := difference(one, other, name, alone):
                 return f"item {place} of the tuple: {found}"
         return None
     number = isinstance(expected, int | float)
@@ -60,7 +73,7 @@ def difference(got, expected, names=""):
         return f"expected {_family(expected)} entries, got {got.dtype}"
     coarsest = max(TOLERANCE.get(t.dtype, 0) for t in (got, expected))
     tolerance = coarsest if expected.is_floating_point() else 0
-    return _first_difference(near, expected.detach().double(), tolerance, names.split())
+    return _first_difference(near, expected.detach().double(), tolerance, names.split(), alone)
 
 
 def read(tensor):
@@ -83,12 +96,12 @@ def _of_numpy(value):
         return value
 
 
-def _first_difference(near, exact, tolerance, names):
+def _first_difference(near, exact, tolerance, names, alone):
     if near.shape != exact.shape:
         free = ["..."] if exact.ndim > len(names) > 0 else []
         named = f"({', '.join(free + names)}) = " if names else ""
-        shapes = f"expected shape {named}{tuple(exact.shape)}, got {tuple(near.shape)}"
-        return shapes + _in_another_shape(near, exact, tolerance)
+        found = f"expected shape {named}{tuple(exact.shape)}, got {tuple(near.shape)}"
+        return found if alone else found + _in_another_shape(near, exact, tolerance)
     close = _close(near, exact, tolerance)
     if close.all():
         return None
@@ -98,7 +111,8 @@ def _first_difference(near, exact, tolerance, names):
         return f"NaN{where}, where {_short(exact[first])} was expected"
     wanted, came = _apart(exact[first].item(), near[first].item())
     wrong = f"; {int((~close).sum())} of {near.numel()} entries differ" if first else ""
-    return f"expected {wanted}{where}, got {came}{wrong}{_pattern(near, exact, tolerance)}"
+    found = f"expected {wanted}{where}, got {came}{wrong}"
+    return found if alone else found + _pattern(near, exact, tolerance)
 
 
 def _close(near, exact, tolerance):
@@ -122,20 +136,19 @@ def _in_another_shape(near, exact, tolerance):
 
 def _pattern(near, exact, tolerance):
     """Say what all wrong entries have in common, if that is a factor, a term, or little at all."""
-    used = exact.isfinite() & near.isfinite()
-    if used.sum() < 3 or not used.all():
+    if near.numel() < 3 or not (near.isfinite() & exact.isfinite()).all():
         return ""
     scale = exact.abs().max()
-    ratio = (near * exact).sum() / exact.square().sum()
-    if abs(ratio - 1) > 2**-7 and _close(near, ratio * exact, 4 * tolerance).all() and ratio:
+    clear = 2**-7 * scale  # what can be told from rounding
+    ratio, offset = (near * exact).sum() / exact.square().sum(), (near - exact).mean()
+    if abs(ratio - 1) > 2**-7 and ratio and _close(near, ratio * exact, 4 * tolerance).all():
         return f": each is {_short(ratio)} times what it should be"
-    offset = (near - exact).mean()
-    if _close(near, exact + offset, 4 * tolerance).all():
+    if offset.abs() > clear and _close(near, exact + offset, 4 * tolerance).all():
         return f": each is {_short(offset.abs())} too {'large' if offset > 0 else 'small'}"
-    if (near - exact).abs().max() < 2**-7 * scale:
+    if (near - exact).abs().max() < clear:
         return (
-            ": none by as much as 1%, as from a small number added (an eps) or from calculating in "
-            "float16 or bfloat16"
+            ": none by as much as 1% of the largest, as from a small number added (an eps) or from "
+            "calculating in float16 or bfloat16"
         )
     return ""
 

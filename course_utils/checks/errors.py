@@ -5,8 +5,28 @@ import sysconfig
 import traceback
 from pathlib import Path
 
-# What PyTorch and Python say, and the likely cause. The first pattern that is found counts.
+# What PyTorch and Python say, with the line, and the likely cause. The first that is found counts.
 CAUSES = [
+    (
+        r"(size of tensor a|mat1|Expected size).* in line \d+, `.*\.T\b",
+        "these shapes do not fit together; .T turns around all dimensions, those of a batch too: "
+        "write .transpose(-2, -1)",
+    ),
+    (
+        r"must be Tensor, not (float|int)",
+        "torch's functions take tensors: of a plain number the root is n ** 0.5",
+    ),
+    (r"before Module.__init__", "the first line of __init__ must be super().__init__()"),
+    (
+        r"tensors used as ind",
+        "an index must hold whole numbers or true and false; torch.tensor([]) holds floats: name "
+        "the dtype, torch.long",
+    ),
+    (
+        r"tuple index out of range",
+        "it asks for more dimensions, or items, than there are: inputs may come without a batch",
+    ),
+    (r"ModuleNotFoundError", "that library is not installed here; PyTorch alone will do"),
     (
         r"Dimension out of range|IndexError: too many indices for tensor",
         "it names a dimension that these inputs do not have: count from the end, -1 and -2, and "
@@ -20,7 +40,8 @@ CAUSES = [
     (
         r"size of tensor a .* must match the size of tensor b|not broadcastable|"
         r"shape .* is invalid for input|could not be broadcast",
-        "these shapes do not fit together: is a keepdim=True or a [..., None] missing?",
+        "these shapes do not fit together: is a keepdim=True or a [..., None] missing, or is there "
+        "one too many, or another dimension meant?",
     ),
     (
         r"(not enough|too many) values to unpack",
@@ -28,7 +49,7 @@ CAUSES = [
         "may come with or without a batch; take x.shape[-1] and x.shape[-2]",
     ),
     (
-        r"must be a 3D tensor|batch1|tensors used as.*must be|expects a 2D tensor|"
+        r"must be a 3D tensor|batch1|expects a 2D tensor|"
         r"t\(\) expects a tensor with|only supported on matrices|permute\(",
         "it works for one number of dimensions only, and inputs may have more or fewer; @ and "
         ".transpose(-2, -1) take any",
@@ -100,9 +121,9 @@ def told(error):
 
 def explained(error):
     """Return the likely cause of an error, if it is a known one, the error, and its line."""
-    text = told(error)
+    text = f"{told(error)}{_where(error)}"
     cause = next((cause for pattern, cause in CAUSES if re.search(pattern, text)), None)
-    raised = f"it raised {text}{_where(error)}"
+    raised = f"it raised {text}"
     return f"{cause}; {raised}" if cause else raised
 
 

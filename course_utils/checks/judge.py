@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from course_utils.checks import sandbox
-from course_utils.checks.compare import difference, read
+from course_utils.checks.compare import difference, is_same, read
 from course_utils.checks.errors import explained, on_one_line, told
 from course_utils.checks.exercise import EXERCISES, UNFIT, Complaint, call_with_clones, owned
 from course_utils.checks.gradients import IN_PLACE, NONE, fault, gradients, names_of_inputs
@@ -308,13 +308,7 @@ def _fitting(runs, targets):
     targets = [target for _, target in results]
     if not results:
         return [0]
-    return [
-        place
-        for place, reading in _readings(runs)
-        if all(
-            difference(got, target) is None for got, target in zip(reading, targets, strict=True)
-        )
-    ]
+    return [place for place, reading in _readings(runs) if all(map(is_same, reading, targets))]
 
 
 def _said(error):
@@ -385,7 +379,8 @@ def _what_is_right(given, right):
         return f"right for inputs tried of {_up_to(fine)} dimensions, not for more (a batch): "
     if min(fine) > max(rest):
         return f"right for inputs tried with a batch, not for {_up_to(rest)} dimensions alone: "
-    return f"right for {sum(right)} of {len(right)} inputs tried: "
+    most = sum(right) > len(right) / 2
+    return f"right for {sum(right)} of {len(right)} inputs tried: " if most else ""
 
 
 def _up_to(numbers):
