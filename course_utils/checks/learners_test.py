@@ -74,6 +74,8 @@ def run_against(test, right, broken):
     if escaped:
         caught = len(broken) - len(escaped)
         hint = f"it catches {caught} of {len(broken)} broken versions; these get through: "
+        if not caught:
+            hint = "it asserts nothing, or only what holds for broken code as well; " + hint
         raise Complaint("lets broken code through", hint + "; ".join(escaped))
     return [tensor(True)]
 

@@ -695,6 +695,11 @@ def _layer_test_wrong_oracle(MultiHeadAttention):
     assert torch.allclose(MultiHeadAttention(8, 2)(x, x, x)[0], x)
 
 
+def _layer_test_attribute(MultiHeadAttention):
+    _layer_test_by_formula(MultiHeadAttention)
+    assert MultiHeadAttention(8, 2).num_heads == 2
+
+
 WRONG = [
     ("split_heads", "wrong gradients", _split_in_numpy),
     ("split_heads", "wrong gradients", lambda x, n: _split_by_chunks(x, n).detach()),
@@ -745,4 +750,7 @@ WRONG = [
     ("catches_wrong_layer", "outputs compared", _layer_test_of_outputs),
     ("catches_wrong_layer", "one mask for all heads", _layer_test_shared_mask),
     ("catches_wrong_layer", "rejects right code", _layer_test_wrong_oracle),
+    ("catches_wrong_layer", "rejects right code", _layer_test_attribute),
+    ("catches_wrong_layer", "shapes of the layer", lambda layer: None),
+    ("catches_wrong_split", "lets broken code through", lambda split_heads: None),
 ]

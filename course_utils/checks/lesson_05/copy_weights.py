@@ -111,4 +111,12 @@ MISTAKES = [
     ("biases taken for granted", NO_BIASES, ("theirs.in_proj_bias is not None", "True")),
 ]  # fmt: skip
 
-exercise = Exercise("5.5", copy_weights, inputs, MISTAKES, names="L d_model|H L S", run=run)
+exercise = Exercise(
+    "5.5",
+    copy_weights,
+    inputs,
+    MISTAKES,
+    names="L d_model|H L S",
+    run=run,
+    compared="ours, run after the copy on a query, a key and a value (output, weights)",
+)

@@ -42,6 +42,10 @@ MISTAKES = [
     ("inputs of one head",
      "W_q, W_k and W_v are counted for one head: they make queries, keys, values of all",
      "(d_model + bias) * (3 * (d_model // num_heads) + d_model)"),
+    ("all of one head",
+     "all four matrices are counted for one head, d_model to d_k: W_q, W_k, W_v make queries, "
+     "keys, values of all heads, and W_o gives d_model columns",
+     "4 * (d_model // num_heads) * (d_model + bias)"),
     ("output not counted", "W_o is missing: four matrices, not three",
      "3 * d_model * (d_model + bias)"),
     ("biases not counted", "the biases are missing: one of d_model entries for each of the four",
@@ -50,6 +54,11 @@ MISTAKES = [
      (" if bias else 0", "")),
     ("one bias counted", "a bias has d_model entries, and there are four of them, not one",
      ("4 * d_model if", "d_model if")),
+    ("bias of one entry",
+     "a single entry is counted for each bias: it has one for each column, d_model",
+     ("4 * d_model if", "4 if")),
+    ("single bias entry", "a single entry is counted for all biases: each has d_model entries",
+     ("4 * d_model if", "1 if")),
     ("three biases counted", "three biases are counted: W_o has one as well",
      ("4 * d_model if", "3 * d_model if")),
     ("output for each head", "W_o is counted once for each head: it has H · d_k = d_model rows in "

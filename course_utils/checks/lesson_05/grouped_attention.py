@@ -4,7 +4,7 @@ import torch
 
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
-from course_utils.checks.wordings import BY_D_V, NOT_SCALED, OVER_QUERIES
+from course_utils.checks.wordings import BY_D_V, NOT_SCALED, OVER_QUERIES, SCALED_TWICE
 
 
 def grouped_attention(q, k, v):
@@ -35,6 +35,7 @@ def inputs():
 
 TURNED = "as repeat_interleave does and repeat does not"
 TOKENS_REPEATED = "tokens are repeated in place of heads: dim=1 is the heads', dim=2 the tokens'"
+EACH_REPEATED = "repeat each key head H / H_kv times along the heads, dim=1"
 SAME_WAY = "spread both the same way"
 
 MISTAKES = [
@@ -60,6 +61,17 @@ MISTAKES = [
     ("grouped output alone", "right output, but the weights are missing: return both",
      ("weights @ v, weights", "weights @ v")),
     ("grouped not scaled", NOT_SCALED, (" / d_k**0.5", "")),
+    ("grouped weights first", "output and weights stand in the wrong order: output first",
+     ("weights @ v, weights", "weights, weights @ v")),
+    ("grouped scaled twice", SCALED_TWICE, (" / d_k**0.5", " / d_k")),
+    ("key heads not repeated", f"right if H_kv is 1 or H, an error otherwise: {EACH_REPEATED}",
+     ("k.repeat_interleave(group, dim=1)", "k"), ("v.repeat_interleave(group, dim=1)", "v")),
+    ("repeated H_kv times", f"right if H_kv is 1, an error otherwise: {EACH_REPEATED}",
+     ("k.repeat_interleave(group, dim=1)", "k.repeat_interleave(k.shape[1], dim=1)"),
+     ("v.repeat_interleave(group, dim=1)", "v.repeat_interleave(v.shape[1], dim=1)")),
+    ("batch repeated", f"right if H_kv is H, an error otherwise: {EACH_REPEATED}",
+     ("k.repeat_interleave(group, dim=1)", "k.repeat_interleave(group, dim=0)"),
+     ("v.repeat_interleave(group, dim=1)", "v.repeat_interleave(group, dim=0)")),
     ("divided by root of the group", "divided by √(d_k · H / H_kv): keys are as wide as before, "
      "however many share them, so √d_k", ("d_k**0.5", "(d_k * group) ** 0.5")),
     ("divided by root d_v", BY_D_V, ("d_k**0.5", "v.shape[-1]**0.5")),

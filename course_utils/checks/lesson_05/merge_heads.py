@@ -29,6 +29,9 @@ MISTAKES = [
     ("merged without transpose",
      "right shape, wrong numbers: without a transpose first, a row holds several tokens of one "
      "head", ("x.transpose(1, 2)", "x")),
+    ("tokens and columns exchanged",
+     "right shape, wrong numbers: tokens and columns were exchanged before the reshape; exchange "
+     "heads and tokens, transpose(1, 2)", ("transpose(1, 2)", "transpose(2, 3)")),
     ("transposed only",
      "the tokens stand before the heads now, but the heads are still apart: flatten",
      (".reshape(B, L, H * d_k)", "")),

@@ -93,7 +93,18 @@ DEALT = (
     ("(self.num_heads, -1)", "(-1, self.num_heads)"),
     ("tokens.transpose(1, 2)", "tokens.permute(0, 3, 1, 2)"),
 )
+SCORES = "right output, but scores are returned with it: return the weights, what softmax gives"
 OWN = "a head's columns are neighbours, head h takes h · d_k to (h + 1) · d_k"
+
+
+class TorchInside(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.layer = nn.MultiheadAttention(d_model, num_heads, batch_first=True)
+
+    def forward(self, query, key, value, mask=None):
+        return self.layer(query, key, value, attn_mask=mask)
+
 
 MISTAKES = [
     ("cut without transpose",
@@ -135,6 +146,8 @@ MISTAKES = [
      "keys must sum to 1, dim=-1", ("dim=-1", "dim=1")),
     ("softmax over the queries", OVER_QUERIES, ("dim=-1", "dim=-2")),
     ("mask not used", MASK_NOT_USED, ("mask is not None", "False")),
+    ("masked with 0", "right without a mask; under one, forbidden scores become 0, which leaves "
+     "them a weight, for e^0 is 1: fill in −∞", ("-torch.inf", "0")),
     ("mask of the first head",
      "right, unless each head has a mask of its own, (B, H, L, S): head 0's is used for all",
      ("~mask", "~(mask[..., :1, :, :] if mask.ndim > 2 else mask)")),
@@ -166,6 +179,17 @@ MISTAKES = [
      ("self.W_v(value)", "self.W_v(key)")),
     ("keys made from value", "the keys are made from value: W_k reads key",
      ("self.W_k(key)", "self.W_k(value)")),
+    ("keys by W_q", "W_q makes the keys as well as the queries: W_k makes the keys",
+     ("self.W_k(key)", "self.W_q(key)")),
+    ("values by W_k", "W_k makes the values as well as the keys: W_v makes the values",
+     ("self.W_v(value)", "self.W_k(value)")),
+    ("key and value exchanged",
+     "key and value are exchanged: W_k reads key, W_v reads value, and they come in this order",
+     ("self.W_k(key), self.W_v(value)", "self.W_k(value), self.W_v(key)")),
+    ("keys made from query", "the keys are made from query: W_k reads key",
+     ("self.W_k(key)", "self.W_k(query)")),
+    ("values made from query", "the values are made from query: W_v reads value",
+     ("self.W_v(value)", "self.W_v(query)")),
     ("only query used", "key and value are not used: only queries come from query",
      ("self.W_k(key), self.W_v(value)", "self.W_k(query), self.W_v(query)")),
     ("merged heads not projected", "W_o is not used: project the merged heads",
@@ -175,9 +199,17 @@ MISTAKES = [
     ("weights averaged",
      "right output, but the weights are averaged over heads: return those of each head",
      ("self.W_o(merged), weights", "self.W_o(merged), weights.mean(dim=1)")),
+    ("PyTorch's layer as it is",
+     "nn.MultiheadAttention averages its weights unless told average_attn_weights=False, and in "
+     "its attn_mask, (L, S) or (B·H, L, S), True = may not attend", TorchInside),
     ("unmasked weights returned",
      "right output, but the weights returned with it know nothing of the mask",
      ("self.W_o(merged), weights", "self.W_o(merged), (q @ k.mT / d_k**0.5).softmax(dim=-1)")),
+    ("weights first", "output and weights stand in the wrong order: output first",
+     ("self.W_o(merged), weights", "weights, self.W_o(merged)")),
+    ("scores returned", SCORES, ("self.W_o(merged), weights", "self.W_o(merged), scores")),
+    ("unmasked scores returned", SCORES,
+     ("self.W_o(merged), weights", "self.W_o(merged), q @ k.mT / d_k**0.5")),
     ("output without weights", "return two things, the output and the weights of each head",
      ("self.W_o(merged), weights", "self.W_o(merged)")),
     ("heads dealt out", f"the heads are dealt out column by column: {OWN}", *DEALT),

@@ -55,6 +55,13 @@ MISTAKES = [
      ("!= head", "== head")),
     ("counted from one", "another head is missing: heads count from 0",
      ("!= head", "!= (head - 1) % H")),
+    ("merged without transpose", "the heads are merged by reshaping alone: transpose back to "
+     "(B, L, H, d_k) first, or use merge_heads",
+     ("merge_heads(heads)", "heads.reshape(x.shape)")),
+    ("item of the batch taken for head",
+     "item number head of the batch is set to 0, an error if the batch is smaller: heads are "
+     "dimension 1, heads[:, head]",
+     ("merged = merge", "heads[head] = 0\n    merged = merge"), ("merged * others", "merged")),
     ("bias lost", "the bias of W_o is lost: it belongs to no head",
      ("layer.W_o(merged * others)", "layer.W_o(merged * others) - layer.W_o.bias")),
     ("others scaled up", "the remaining heads are scaled up; take the head's part away, no more",
