@@ -1,6 +1,7 @@
 """7.8: for how many tokens a head that looks at them raises their own logit most."""
 
 import torch
+import torch.nn.functional as F
 
 from course_utils.checks.exercise import Exercise
 
@@ -14,26 +15,24 @@ def copying_score(E, W_v, W_o, U):
 def inputs():
     rng = torch.Generator().manual_seed(95)
 
-    def circuit(V, d_model, d_k, strength, direct=0.0):
+    def circuit(V, d_model, d_k, strength, opposite):
         def normal(*shape):
             return torch.randn(*shape, generator=rng)
 
-        E, W_v, W_o = normal(V, d_model), normal(d_model, d_k), normal(d_k, d_model)
-        # between noise and a perfect copy, so that some tokens are copied, and of the first three
-        # the opposite; biased logits, so that rows and columns differ
-        factors = torch.where(torch.arange(V) < 3, -2, 1)
-        U = strength * torch.linalg.pinv(E @ W_v @ W_o) * factors + normal(d_model, V) / 40
-        U = U + direct * torch.linalg.pinv(E)  # so that E U alone copies some tokens as well
-        return E, W_v, W_o, U + 0.02 * normal(V)
+        # By each wrong way, past the head or through half of it, some tokens are copied as well,
+        # and of many tokens every share is its own.
+        E = normal(V, d_model) + 2 * torch.eye(V, d_model)
+        E[0] *= 4  # the largest of all logits stand in row 0
+        W_v = 0.4 * (normal(d_model, d_k) + torch.eye(d_model, d_k))
+        W_o = 0.3 * normal(d_k, d_model) + 0.7 * W_v.T
+        copied = F.normalize(E @ W_v @ W_o, dim=-1) * strength
+        copied[::opposite] *= -1 / strength
+        U = copied + F.normalize(E, dim=-1) / 3 + normal(V, d_model) / 5  # of each token
+        return E, W_v, W_o, U.T + normal(V) / 6  # some logits are large for all tokens
 
-    sizes = [
-        (9, 7, 5, 0.3),
-        (12, 10, 6, 0.4),
-        (7, 8, 5, 0.2),
-        (15, 8, 4, 0.5, 0.3),
-        (50, 16, 16, 0.5, 0.1),
-    ]
-    turned = [each.T.contiguous().T for each in circuit(11, 6, 6, 0.4)]  # not contiguous
+    sizes = [(43, 19, 14, 0.6, 7), (61, 30, 24, 0.4, 6), (31, 17, 13, 0.4, 5)]
+    sizes += [(53, 23, 17, 0.8, 4), (89, 40, 32, 0.6, 8), (7, 8, 5, 0.6, 3)]
+    turned = [each.T.contiguous().T for each in circuit(47, 20, 20, 0.5, 9)]  # not contiguous
     return [*(circuit(*size) for size in sizes), tuple(turned)]
 
 
@@ -57,6 +56,16 @@ MISTAKES = [
     ("direct path added",
      "E U is added, the token's own way past the head; asked is what the head adds: E W_v W_o U",
      (EFFECT, f"E @ U + {EFFECT}")),
+    ("no logits",
+     "E W_v W_o alone: what a token carries, d_model numbers of no token's; U makes logits of it",
+     (" @ U", "")),
+    ("output matrix left out, too",
+     "E W_v alone: d_k numbers, which are no logits; W_o and U come after", (" @ W_o @ U", "")),
+    ("one place for all",
+     "argmax without dim finds one place in the whole flattened matrix; asked is one a row, dim=-1",
+     ("dim=-1", "")),
+    ("output matrix twice", "the head is W_o.T W_o there; values come from W_v: W_v W_o",
+     ("W_v @ W_o", "W_o.T @ W_o")),
     ("embeddings for logits",
      "E.T is taken for U: what a token carries becomes logits through U", ("@ U", "@ E.T")),
     ("head transposed",
