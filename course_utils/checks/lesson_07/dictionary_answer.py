@@ -14,11 +14,11 @@ def dictionary_answer(query, keys, values):
 def inputs():
     rng = torch.Generator().manual_seed(72)
 
-    def dictionaries(B, S, symbols, largest=None):
+    def dictionaries(B, S, symbols, largest=None, below=0):
         keys = torch.rand(B, symbols, generator=rng).argsort(dim=-1)[:, :S]
         values = torch.randint(largest or symbols, (B, S), generator=rng)
         at = torch.randint(S, (B, 1), generator=rng)
-        return keys.gather(1, at)[:, 0], keys, values
+        return keys.gather(1, at)[:, 0], keys, values - below
 
     # as many symbols as places: one taken as a position leads somewhere, mostly wrong
     return [
@@ -27,6 +27,7 @@ def inputs():
         dictionaries(8, 6, 6),
         dictionaries(4, 5, 5),
         dictionaries(6, 9, 40, largest=1000),
+        dictionaries(6, 5, 7, below=8),
         dictionaries(1, 3, 3),
         dictionaries(1, 1, 5),
     ]
@@ -53,6 +54,13 @@ MISTAKES = [
     ("first other key",
      "the comparison is the wrong way round: that is a key which is not the query",
      ("keys == ", "keys != ")),
+    ("largest product",
+     "right unless the value lies below 0: the places without the key hold 0, and the largest is "
+     "taken; add them up, or gather the value",
+     "((keys == query[:, None]) * values).amax(dim=-1)"),
+    ("place of the largest key",
+     "that is the value of the largest key; find the place at which keys equals the query",
+     ("found.int()", "keys")),
     ("kept dimension", "right values as (B, 1); one answer an example is (B,)", ("[:, 0]", "")),
 ]  # fmt: skip
 

@@ -87,6 +87,10 @@ MISTAKES = [
      "that is one stripe beside the diagonal, for a text that repeats after L / 2; here tokens "
      "return anywhere: compare them",
      "weights.diagonal(1 - tokens.shape[-1] // 2, dim1=-2, dim2=-1).mean(dim=(0, -1))"),
+    ("how often strongest",
+     "that is how often such a key is the strongest of a query's; asked are the weights they get, "
+     "on average",
+     ("found =", "weights = F.one_hot(weights.argmax(dim=-1), weights.shape[-1]); found =")),
     ("heads not kept", "one number for all heads together: keep the dimension H",
      ("found.sum(dim=(0, 2)) / queries.sum()", "(found.sum(dim=(0, 2)) / queries.sum()).mean()")),
 ]  # fmt: skip

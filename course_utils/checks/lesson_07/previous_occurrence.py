@@ -50,8 +50,9 @@ MISTAKES = [
      "a token without an earlier occurrence must get -1; 0 is the first position",
      ("arange(L), -1)", "arange(L), 0)")),
     ("one after",
-     "one place too far: that is the token after the occurrence, where an induction head looks; "
-     "here the occurrence itself", (LAST, f"torch.where({LAST} < 0, -1, {LAST} + 1)")),
+     "each position is one too large: counted from 1, or the place after the occurrence, where an "
+     "induction head looks; asked is the occurrence itself, counted from 0",
+     (LAST, f"torch.where({LAST} < 0, -1, {LAST} + 1)")),
     ("counted from 1",
      "each is one too large: positions are counted from 0, and a token without an earlier "
      "occurrence gets -1", (LAST, LAST + " + 1")),

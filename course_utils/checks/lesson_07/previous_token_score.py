@@ -33,6 +33,12 @@ MISTAKES = [
      "weights.tril(-1).sum(dim=-1)[..., 1:].mean(dim=(0, -1))"),
     ("summed over queries", "summed over the queries; a score from 0 to 1 is their mean",
      ("mean(dim=(0, -1))", "sum(dim=-1).mean(dim=0)")),
+    ("summed over queries and texts",
+     "summed over B and the queries; a score from 0 to 1 is the mean over both",
+     ("mean(dim", "sum(dim")),
+    ("diagonal of B and H",
+     "`diagonal` without dims takes the first two, B and H; of queries and keys it is dim1=-2, "
+     "dim2=-1", ("-1, dim1=-2, dim2=-1", "-1")),
     ("all heads together",
      "one number for all heads together: average over B and queries, keep H", ("dim=(0, -1)", "")),
     ("sequences kept apart",
