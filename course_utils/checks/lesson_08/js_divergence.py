@@ -23,6 +23,7 @@ def inputs():
         (draw(3, 4), draw(3, 4)),
         (zeros[0], zeros[1]),
         (torch.eye(3)[:2], torch.eye(3)[1:]),  # no key shared
+        (zeros, draw(2, 4)),  # only one has zeros
         (once, once.flip(0)),  # the middle row equals its partner
         (draw(1, 4), draw(1, 4)),
         (draw(2, 3, 50).transpose(0, 1), draw(3, 2, 50)),  # not contiguous
@@ -49,6 +50,29 @@ MISTAKES = [
      "(torch.special.entr((p + q) / 2) - torch.special.entr(p) - torch.special.entr(q)).sum(-1)"),
     ("in bits", "that is in bits; take the natural logarithm",
      ("(kl_p + kl_q) / 2", "(kl_p + kl_q) / 2 / torch.tensor(2.0).log()")),
+    ("signs turned", "it comes out below 0: signs are turned, as in H(p) and H(q) less H(m); a "
+     "divergence is never negative", ("(kl_p + kl_q) / 2", "-(kl_p + kl_q) / 2")),
+    ("no logarithm for kl_div",
+     "KL with m where its logarithm belongs: F.kl_div wants ln m, F.kl_div(m.log(), p)",
+     ("(p, m)", "(p, m.exp())"), ("(q, m)", "(q, m.exp())")),
+    ("no logarithm for kl_div, and averaged",
+     "KL with m where its logarithm belongs, and all averaged into one number, as F.kl_div does: "
+     "F.kl_div(m.log(), p, reduction=\"none\"), then Σ over the last dimension",
+     ("(p, m)", "(p, m.exp())"), ("(q, m)", "(q, m.exp())"),
+     ("(kl_p + kl_q) / 2", "((kl_p + kl_q) / 2 / p.shape[-1]).mean()")),
+    ("nan made 0 too late",
+     "a row with a weight of 0 comes out as 0: NaN is made 0 after the sum; do it before, or take "
+     "torch.xlogy",
+     ("torch.xlogy(p, p) - torch.xlogy(p, m)", "p * (p / m).log()"),
+     ("torch.xlogy(q, q) - torch.xlogy(q, m)", "q * (q / m).log()"),
+     ("return (kl_p + kl_q) / 2", "return ((kl_p + kl_q) / 2).nan_to_num()")),
+    ("nan made 0 in each half",
+     "the half of a distribution with a weight of 0 is lost: NaN is made 0 after its sum; do it "
+     "before, or take torch.xlogy",
+     ("(torch.xlogy(p, p) - torch.xlogy(p, m)).sum(dim=-1)",
+      "(p * (p / m).log()).sum(dim=-1).nan_to_num()"),
+     ("(torch.xlogy(q, q) - torch.xlogy(q, m)).sum(dim=-1)",
+      "(q * (q / m).log()).sum(dim=-1).nan_to_num()")),
     ("distance not divergence", "that is its square root, the Jensen–Shannon distance",
      ("(kl_p + kl_q) / 2", "((kl_p + kl_q) / 2).clamp(min=0).sqrt()")),
     ("zeros are nan", "a weight of 0 gives 0 · ln 0 = NaN; it must add 0: torch.xlogy, or where",
@@ -61,7 +85,8 @@ MISTAKES = [
     ("mean over keys", "the keys are averaged; Σ over the last dimension",
      ("(kl_p + kl_q) / 2", "(kl_p + kl_q) / 2 / p.shape[-1]")),
     ("one number for all",
-     "all rows are added up to one number; one for each distribution",
+     "all rows are added up to one number, which an index by a mask makes of them as well: it "
+     "flattens; one for each distribution, (...)",
      ("(kl_p + kl_q) / 2", "((kl_p + kl_q) / 2).sum()")),
     ("averaged by kl_div",
      "all numbers are averaged into one, as F.kl_div does by itself: reduction=\"none\", then Σ "

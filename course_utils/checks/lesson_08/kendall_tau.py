@@ -38,6 +38,12 @@ MISTAKES = [
     ("all pairs counted",
      "right without ties; where entries tie, divide by √(n_a · n_b), the pairs that do not tie, "
      "and not by all pairs", ("(n_a * n_b).sqrt()", "(len(a) * (len(a) - 1))")),
+    ("all pairs counted once",
+     "divided by n(n - 1) / 2 pairs, though the sum over all (i, j) counts each twice; and where "
+     "entries tie, divide by √(n_a · n_b), the pairs that do not tie",
+     ("(n_a * n_b).sqrt()", "(len(a) * (len(a) - 1) / 2)")),
+    ("sign turned", "the sign is turned: pairs that agree count +1, those that disagree −1",
+     ("total /", "-total /")),
     ("without the root",
      "the root is missing: divide by √(n_a · n_b); that makes equal rankings 1",
      ("total / (n_a * n_b).sqrt()", "2 * total / (n_a * n_b)")),  # pairs counted once
