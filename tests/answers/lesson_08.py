@@ -214,7 +214,6 @@ WRONG = [
     ("kendall_tau", "signs compared", _tau_counted(lambda x, y: 2 * (x == y) - 1, _root)),
     ("kendall_tau", "ties put in an order", _tau_of_ranks),
     ("kendall_tau", "ties put in an order", _tau_by_comparing),
-    ("kendall_tau", None, _tau_counted(lambda x, y: -x * y, _root)),
     ("js_divergence", "averaged by kl_div", _js_by_default),
     ("js_divergence", "divided by rows", _js_by_batchmean),
     ("js_divergence", "kl alone", lambda p, q: torch.xlogy(p, p / q).nansum(-1)),

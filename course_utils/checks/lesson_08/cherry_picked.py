@@ -20,6 +20,7 @@ def inputs():
     twice[:] = torch.tensor([0.5, 0.5])
     twice[0, 0, 0] = twice[1, 2, 1] = torch.tensor([0.75, 0.25])  # as large elsewhere
     twice[1, 0, 0], twice[0, 1, 1] = torch.tensor([0.0, 1.0]), torch.tensor([0.25, 0.75])
+    twice[0, 2, 1] = torch.tensor([0.625, 0.375])  # the first layer's own
     return [
         (twice, 1, 0),
         *[(stack, *pair) for stack in stacks for pair in pairs],
@@ -51,6 +52,14 @@ MISTAKES = [
      "layer and head are looked for one by one, in averages; the largest single entry may be "
      "elsewhere", "torch.stack([weights[:, :, query, key].mean(dim=1).argmax(), "
      "weights[:, :, query, key].mean(dim=0).argmax()])"),
+    ("head by its average",
+     "the head is the one with the largest average over layers; the largest single entry may be "
+     "another's", "torch.stack([weights[:, head := weights[:, :, query, key].mean(dim=0).argmax(), "
+     "query, key].argmax(), head])"),
+    ("last layer only", "only the last layer is searched; the largest may be in any",
+     "torch.stack([torch.tensor(len(weights) - 1), weights[-1, :, query, key].argmax()])"),
+    ("first layer only", "only the first layer is searched; the largest may be in any",
+     "torch.stack([torch.tensor(0), weights[0, :, query, key].argmax()])"),
     ("layer by its average",
      "the layer is the one with the largest average; the largest single entry may be in another",
      "torch.stack([layer := weights[:, :, query, key].mean(dim=1).argmax(), "

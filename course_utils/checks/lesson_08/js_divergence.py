@@ -55,6 +55,11 @@ MISTAKES = [
     ("no logarithm for kl_div",
      "KL with m where its logarithm belongs: F.kl_div wants ln m, F.kl_div(m.log(), p)",
      ("(p, m)", "(p, m.exp())"), ("(q, m)", "(q, m.exp())")),
+    ("no logarithm for kl_div, and averaged",
+     "KL with m where its logarithm belongs, and all averaged into one number, as F.kl_div does: "
+     "F.kl_div(m.log(), p, reduction=\"none\"), then Σ over the last dimension",
+     ("(p, m)", "(p, m.exp())"), ("(q, m)", "(q, m.exp())"),
+     ("(kl_p + kl_q) / 2", "((kl_p + kl_q) / 2 / p.shape[-1]).mean()")),
     ("nan made 0 too late",
      "a row with a weight of 0 comes out as 0: NaN is made 0 after the sum; do it before, or take "
      "torch.xlogy",

@@ -15,12 +15,19 @@ def leave_one_out(predict, x):
     return torch.stack(moves).abs()  # (L,)
 
 
+def must_be_vectors(x):
+    if x.ndim != 2:
+        raise ValueError(f"predict takes the vectors (n, d) of one text, got {tuple(x.shape)}")
+
+
 def pooled(x):
     """Average by weights that the tokens set themselves; the number of tokens counts too."""
+    must_be_vectors(x)
     return (x[:, 0].softmax(dim=0) @ x).tanh().sum() + 0.1 * len(x)
 
 
 def recurrent(x):
+    must_be_vectors(x)
     state = x.new_zeros(x.shape[1])
     for token in x:
         state = (0.5 * state + token).tanh()
@@ -64,7 +71,7 @@ MISTAKES = [
     ("size of the prediction",
      "that is the size of the prediction without each token; take the difference from the one for "
      "all tokens", ("whole - predict(rest)", "predict(rest)")),
-    ("last for first",
+    ("row before removed",
      "entry t is about another token: the row removed for it is t − 1",
      ("torch.cat([x[:t], x[t + 1 :]])",
       "x[[n for n in range(len(x)) if n != (t - 1) % len(x)]]")),
@@ -72,9 +79,11 @@ MISTAKES = [
      "tokens are removed from the last to the first; entry t is about token t",
      ("in range(len(x))", "in reversed(range(len(x)))")),
     ("always the first",
-     "the first row is removed for each t; remove row t", ("torch.cat([x[:t], x[t + 1 :]])", "x[1:]")),
+     "the first row is removed for each t; remove row t",
+     ("torch.cat([x[:t], x[t + 1 :]])", "x[1:]")),
     ("always the last",
-     "the last row is removed for each t; remove row t", ("torch.cat([x[:t], x[t + 1 :]])", "x[:-1]")),
+     "the last row is removed for each t; remove row t",
+     ("torch.cat([x[:t], x[t + 1 :]])", "x[:-1]")),
     ("prediction without the token",
      "that is the prediction without each token; compare it with the one for all tokens",
      ("whole - predict(rest)", "predict(rest)"), (".abs()", "")),

@@ -51,6 +51,8 @@ MISTAKES = [
     ("heads summed", "heads are added; take their mean", ("mean", "sum")),
     ("strongest head", "the largest of the heads is taken; take their mean", ("mean", "amax")),
     ("last layer only", "only the last layer: multiply all of them", (" @ rolled", "")),
+    ("first layer only", "only the first layer: multiply all of them",
+     ("in layers", "in layers[:1]")),
     ("first layer plain",
      "the product starts with the weights of the first layer as they are; it takes its half of the "
      "identity, too", ("rolled = identity", "rolled = layers[0]"), ("in layers", "in layers[1:]")),

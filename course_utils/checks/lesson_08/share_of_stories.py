@@ -50,6 +50,13 @@ MISTAKES = [
      ("double().mean()", "sum().item()")),
     ("divided by squared length", "divided by L², but there are L · S pairs",
      ("double().mean()", "sum() / len(best) ** 2")),
+    ("first layer alone", "only the heads of layer 0 are looked at; take all layers",
+     ("weights.amax(dim=(0, 1))", "weights[0].amax(dim=0)")),
+    ("heads added", "the weights of all heads are added up; one picture is of one head: take the "
+     "largest", ("amax", "sum")),
+    ("heads of a layer added",
+     "the weights of a layer's heads are added up; one picture is of one head: take the largest",
+     ("weights.amax(dim=(0, 1))", "weights.sum(dim=1).amax(dim=0)")),
     ("strictly larger", "at least as large: >=, so that the picture shown counts itself",
      (">=", ">")),
     ("share of heads",
