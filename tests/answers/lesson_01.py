@@ -212,10 +212,10 @@ RIGHT = {
 }
 
 
-def identity(q, k, power):
+def identity(q, k, power, more=0):
     """Return distances without a limit, so that a square may come out negative."""
     a, b = lengths(q, k)
-    return (a**power + b**power - 2 * q @ k.mT).sqrt()
+    return (a**power + b**power - 2 * q @ k.mT + more).sqrt()
 
 
 def changed(**members):
@@ -273,6 +273,7 @@ WRONG = [
     ("cosine_similarity", None, lambda q, k: cosines(q, k).squeeze()),
     ("euclidean_distance", "root of a negative", lambda q, k: identity(q, k, power=2)),
     ("euclidean_distance", "root of a negative", lambda q, k: identity(q, k, power=1)),
+    ("euclidean_distance", "root of a negative", lambda q, k: identity(q, k, 2, more=1e-12)),
     ("euclidean_distance", None, lambda q, k: torch.cdist(q, k).squeeze()),
     ("nearest_key", None, lambda *given: nearest_by_sorting(*given).squeeze()),
     (

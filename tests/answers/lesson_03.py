@@ -85,12 +85,6 @@ def _temperature_by_grid(x, target):
     return np.float64(grid[(entropies - target).abs().argmin()].item())
 
 
-def _online_through_lse(m, ell, x):
-    new = torch.maximum(m, x.max(dim=-1).values)
-    lse = torch.logaddexp(m + ell.log(), torch.logsumexp(x, -1))
-    return new, torch.where(new == -INF, torch.zeros_like(new), (lse - new).exp())
-
-
 def _online_one_logit_at_a_time(m, ell, x):
     for value in x.unbind(-1):
         new = torch.maximum(m, value)
@@ -106,20 +100,16 @@ def _online_by_joining(m, ell, x):
     return [new, ell * powers[..., 0] + powers[..., 1:].sum(-1)]
 
 
-def _merge_by_logaddexp(out_a, lse_a, out_b, lse_b):
-    lse = torch.logaddexp(lse_a, lse_b)
-    share_a, share_b = (torch.exp(part - lse).nan_to_num(0.0) for part in (lse_a, lse_b))
-    return out_a * share_a.unsqueeze(-1) + out_b * share_b.unsqueeze(-1), lse
-
-
 def _merge_by_sigmoid(out_a, lse_a, out_b, lse_b):
-    a = torch.sigmoid(lse_a - lse_b).nan_to_num(0.5)[..., None]
+    gap = (lse_a - lse_b).masked_fill(lse_a.isneginf() & lse_b.isneginf(), 0)
+    a = torch.sigmoid(gap)[..., None]
     return a * out_a + (1 - a) * out_b, torch.logaddexp(lse_a, lse_b)
 
 
 def _merge_by_stacking(out_a, lse_a, out_b, lse_b):
     lses = torch.stack([lse_a, lse_b], -1)
-    shares = torch.softmax(lses, -1).nan_to_num(0.0)[..., None, :]
+    finite = lses.masked_fill((lses == -INF).all(-1, keepdim=True), 0.0)
+    shares = torch.softmax(finite, -1)[..., None, :]
     out = (shares @ torch.stack([out_a, out_b], -2))[..., 0, :]
     return out, torch.logsumexp(lses, -1)
 
@@ -143,8 +133,8 @@ RIGHT = {
     ],
     "softmax_vjp": [_vjp_by_rows, _vjp_by_autograd, _vjp_by_einsum],
     "temperature_for_entropy": [_temperature_by_doubling, _temperature_by_grid],
-    "online_update": [_online_through_lse, _online_one_logit_at_a_time, _online_by_joining],
-    "merge": [_merge_by_logaddexp, _merge_by_sigmoid, _merge_by_stacking],
+    "online_update": [_online_one_logit_at_a_time, _online_by_joining],
+    "merge": [_merge_by_sigmoid, _merge_by_stacking],
 }
 
 
@@ -179,6 +169,10 @@ def _lse_by_pairs(x, dim=-1):
     return total
 
 
+def _lse_by_wide_pairs(x, dim=-1):
+    return _lse_by_pairs(x.double(), dim).to(x.dtype)
+
+
 def _vjp_by_matrix(p, g):
     jacobian = torch.diag_embed(p) - p[..., :, None] * p[..., None, :]
     return (g[..., None, :] @ jacobian)[..., 0, :]
@@ -207,6 +201,24 @@ def _online_overwritten(m, ell, x):
     m = torch.maximum(m, x.amax(-1))
     safe = m.nan_to_num(neginf=0.0)
     return m, ell * (m - safe).exp() + (x - safe[..., None]).exp().sum(-1)
+
+
+def _online_through_lse(m, ell, x):
+    new = torch.maximum(m, x.max(dim=-1).values)
+    lse = torch.logaddexp(m + ell.log(), torch.logsumexp(x, -1))  # its gradient is NaN at two −inf
+    return new, torch.where(new == -INF, torch.zeros_like(new), (lse - new).exp())
+
+
+def _online_zeros_for_nan(m, ell, x):
+    new = torch.maximum(m, x.amax(-1))
+    powers = (x - new[..., None]).exp()
+    return new, (ell * (m - new).exp() + powers.sum(-1)).nan_to_num(0)
+
+
+def _merge_by_logaddexp(out_a, lse_a, out_b, lse_b):
+    lse = torch.logaddexp(lse_a, lse_b)
+    share_a, share_b = (torch.exp(part - lse).nan_to_num(0.0) for part in (lse_a, lse_b))
+    return out_a * share_a.unsqueeze(-1) + out_b * share_b.unsqueeze(-1), lse
 
 
 def _merge_by_rows(out_a, lse_a, out_b, lse_b):
@@ -244,6 +256,12 @@ WRONG = [
         "small weights lost",
         lambda x, dim=-1: _softmax(x, dim, lambda y: y.exp().where(y > -7, 0)),
     ),
+    (
+        "softmax",
+        "added one by one in half precision",
+        lambda x, dim=-1: _softmax(x, dim, total=lambda e, d, **k: sum(e.unbind(d)).unsqueeze(d)),
+    ),
+    ("softmax", "logits clamped", lambda x, dim=-1: _softmax(x.clamp(-80, 80), dim)),
     ("softmax", "wrong gradients", _softmax_by_constant_total),
     ("softmax", "wrong gradients", _softmax_by_lists),
     ("softmax", None, lambda x, dim=-1: torch.softmax(x, dim).squeeze()),
@@ -261,7 +279,8 @@ WRONG = [
         lambda x, dim=-1: _lse(x, dim, peak=lambda x: torch.where(x.isfinite(), x, 0)),
     ),
     ("logsumexp", "every 1 squeezed", lambda x, dim=-1: _lse(x, dim).squeeze()),
-    ("logsumexp", "wrong gradients", _lse_by_pairs),
+    ("logsumexp", "added one by one in half precision", _lse_by_pairs),
+    ("logsumexp", "wrong gradients", _lse_by_wide_pairs),
     ("softmax_vjp", "makes the n × n matrix", _vjp_by_matrix),
     ("softmax_vjp", None, _vjp_in_view),
     ("temperature_for_entropy", "ran to the top", _temperature_without_minus),
@@ -271,9 +290,12 @@ WRONG = [
     ("temperature_for_entropy", None, lambda x, t: max(1e-3, _temperature_by_grid(x, t))),
     ("temperature_for_entropy", None, lambda x, target: 2.0),
     ("online_update", "old sum not rescaled", _online_overwritten),
+    ("online_update", "wrong gradients", _online_through_lse),
+    ("online_update", "wrong gradients", _online_zeros_for_nan),
     ("online_update", "wrong gradients", lambda m, s, x: _online_by_joining(m, s.detach(), x)),
     ("online_update", None, lambda *state: [t.squeeze() for t in _online_by_joining(*state)]),
     ("merge", "wrong gradients", _merge_by_rows),
+    ("merge", "wrong gradients", _merge_by_logaddexp),
     ("merge", "wrong gradients", _merge_constant_shares),
     ("merge", None, _merge_one_shift_and_logaddexp),
 ]

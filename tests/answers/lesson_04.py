@@ -309,9 +309,14 @@ def _leak_of_empty_rows_only(attention):
 def _mask_of(*sizes):
     def test(causal_mask):
         for L, S in sizes:
-            assert (causal_mask(L, S) == torch.ones(L, S).tril(S - L).bool()).all()
+            assert torch.equal(causal_mask(L, S), torch.ones(L, S).tril(S - L).bool())
 
     return test
+
+
+def _mask_broadcast(causal_mask):
+    for L, S in [(4, 4), (3, 7), (1, 5), (10, 12)]:
+        assert (causal_mask(L, S) == torch.ones(L, S).tril(S - L).bool()).all()
 
 
 def _mask_upper_left(causal_mask):
@@ -378,4 +383,5 @@ WRONG = [
     ("catches_wrong_mask", GET_THROUGH, _mask_last_row_and_future),
     ("catches_wrong_mask", GET_THROUGH, _mask_without_its_shape),
     ("catches_wrong_mask", GET_THROUGH, _mask_next_key),
+    ("catches_wrong_mask", GET_THROUGH, _mask_broadcast),
 ]

@@ -33,8 +33,9 @@ MISTAKES = [
      "around, loops and einsum('ld,sd->ls') know only two; use .transpose(-2, -1)",
      ("k.transpose(-2, -1)", "k.permute(*reversed(range(k.ndim)))")),
     ("three letters in einsum",
-     "einsum wants a letter for each dimension; there may be two, three or four: `...` stands for "
-     "any leading ones", "torch.einsum('bld,bsd->bls', q, k)"),
+     "right for three dimensions alone; there may be two, three or four: @ and .transpose(-2, -1) "
+     "take any number, and so does einsum with `...` for the leading ones",
+     "torch.einsum('bld,bsd->bls', q, k)"),
     ("divided by root d",
      "right products, but divided by √d: that comes in lesson 02, here plain products",
      ("q @ columns", "q @ columns / q.shape[-1] ** 0.5")),

@@ -62,18 +62,22 @@ class Calls(TorchFunctionMode):
 def survives_many(run, answer, reference, others, x, dim):
     """Return whether more ones than float16 can count leave a result other than 0 and infinity.
 
-    Asked of answers that are right on all other inputs, else True. True as well, without a try, for
-    one that goes through the logits one by one or leaves PyTorch: it is slow, nothing overflows.
+    1 if so, or if an answer is wrong on other inputs; 0 if not. One that goes through the logits
+    one by one or leaves PyTorch is slow: of it only 4096 are asked, and -1 is returned if its sum
+    ends at 2048, after which float16 counts no ones.
     """
     for args in others:
         if args[0].shape[-1] < MANY and difference(run(answer, *args)[0], reference(*args)):
-            return torch.tensor(True)
+            return torch.tensor(1)
     calls = []
     for n in (2, 4):
         with Calls() as each:
             answer(x[:, :n].detach().clone(), dim)
         calls.append(each.names)
     if calls[0] != calls[1] or {"tolist", "item", "numpy", "__array__"} & set(calls[0]):
-        return torch.tensor(True)
+        few = x[:1, :4096].detach()
+        result, right = read(answer(few.clone(), dim)), reference(few, dim).double()
+        alike = result is not None and result.shape == right.shape
+        return torch.tensor(1 if alike and torch.allclose(result, right, rtol=0.05) else -1)
     result = read(answer(x.detach().clone(), dim))
-    return torch.tensor(result is not None and bool(result.isfinite().all() and result.all()))
+    return torch.tensor(int(result is not None and result.isfinite().all() and result.all()))

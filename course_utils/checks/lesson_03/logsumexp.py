@@ -56,6 +56,10 @@ MISTAKES = [
      "right but for many logits: 65,536 powers of 1 add up to more than float16 can hold; add them "
      "in a wider format, e.sum(dim, dtype=torch.float64), and end in the dtype of x",
      ("(dim, dtype=torch.float64)", "(dim)")),
+    ("added one by one in half precision",
+     "right but for many logits in half precision: added one by one in float16, the sum of 4096 "
+     "ones stops at 2048 or before, for small terms are rounded away; add in a wider format",
+     ("e.sum(dim, dtype=torch.float64)", "sum(e.unbind(dim))")),
     ("maximum not added back",
      "the maximum was subtracted and not added back: lse = m + log Σ e^(x − m)",
      ("m.squeeze(dim) + total", "total")),

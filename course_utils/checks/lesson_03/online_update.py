@@ -47,15 +47,16 @@ def inputs():
 def state_or_its_logsumexp(answer, m, ell, x):
     """Return the state; where gradients are asked, its log-sum-exp, which alone matters to them.
 
-    (A maximum that is detached changes none.) The gradient at a state of nothing is left open.
+    (A maximum that is detached changes none.) Where the state is nothing at the start it has no
+    gradient; after a block of nothing a second one follows, for log 0 has none.
     """
     if not x.requires_grad:
         return call_with_clones(answer, m, ell, x)
     if not m.isfinite().all():
         m, ell = m.detach(), ell.detach()
-    if x.isneginf().all(-1).any():
-        x = x.detach()
     [(m, ell)] = call_with_clones(answer, m, ell, x)
+    if x.isneginf().all(-1).any():
+        [(m, ell)] = call_with_clones(answer, m, ell, torch.zeros_like(x))
     return [torch.where(ell > 0, m + ell.clamp(min=1e-30).log(), 0)]
 
 

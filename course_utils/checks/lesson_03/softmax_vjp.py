@@ -33,7 +33,7 @@ def without_the_matrix(answer, p, g):
     # where the rows come in multiples of n, n of them are n × n too: nothing shows there
     if (n, n) in {shape[-2:] for shape in shapes.results} and rows % n:
         if difference(results[0], softmax_vjp(p, g)) is None:
-            hint = "right, but it makes the n × n matrix: multiply out gᵀ(diag(p) − ppᵀ) first"
+            hint = "right here, but it makes the n × n matrix: multiply out gᵀ(diag(p) − ppᵀ) first"
             raise Complaint("makes the n × n matrix", hint)
     return results
 

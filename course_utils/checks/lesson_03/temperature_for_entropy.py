@@ -57,7 +57,14 @@ UNSTABLE = (
     ("torch.special.entr(p).sum()", "-(p * p.log()).sum()"),
 )
 MISTAKES = [
-    ("inverse temperature", "that is 1/T: the logits are divided by the temperature, x / T",
+    ("searched between 0.01 and 100",
+     "T is searched in too narrow an interval: logits that lie far apart need one above 100, close "
+     "ones one below 0.01; widen it until it holds the target",
+     ("1e-4, 1e4", "0.01, 100")),
+    ("multiplied by T",
+     "the search runs to the wrong end: a larger T must give a larger entropy; are the logits "
+     "multiplied by T? Divide them", ("x.double() / middle", "x.double() * middle")),
+    ("inverse temperature", "this fits 1/T: the logits are divided by the temperature, x / T",
      ("return middle", "return 1 / middle")),
     ("measured in bits",
      "the entropy is measured in bits; use the natural logarithm, not log2",
@@ -66,8 +73,8 @@ MISTAKES = [
      "the search goes the wrong way: a larger T gives a *larger* entropy, so if the entropy is too "
      "small, raise T", ("entropy < target", "entropy > target")),
     ("ran to the bottom",
-     "the search went down to its lower end; if the entropy is below the target, raise T (is it "
-     "NaN somewhere? NaN < target is false)", "1e-4"),
+     "it returns a T near 0, as where the search goes down to its lower end; if the entropy is "
+     "below the target, raise T (is it NaN somewhere? NaN < target is false)", "1e-4"),
     ("ran to the top",
      "the search went up to its end; if the entropy is above the target, lower T (compare with the "
      "target, not with 0; and the entropy needs its minus, or it is never above)", "1e4"),

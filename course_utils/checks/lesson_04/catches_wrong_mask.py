@@ -50,6 +50,7 @@ BROKEN = {
     "right up to 8 keys, all later ones hidden": "everything.tril(S - L) & (torch.arange(S) < 8)",
     "S - L taken for 2 at most": "everything.tril(min(S - L, 2))",
     "a column too many, (L, S + 1)": "torch.cat([everything.tril(S - L), everything[:, :1]], 1)",
+    "right entries with a dimension too many, (1, L, S)": "everything.tril(S - L)[None]",
 }
 
 
