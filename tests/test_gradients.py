@@ -119,6 +119,14 @@ class OfData(Layer):
         return self.W_o(weights @ self.W_v(x))
 
 
+class InPlace(Layer):
+    def forward(self, x):
+        weights = (self.W_q(x) @ self.W_k(x).mT).softmax(dim=-1)
+        mixed = weights @ self.W_v(x)
+        weights.zero_()  # autograd needs it
+        return self.W_o(mixed)
+
+
 class Frozen(Layer):
     def __init__(self, width):
         super().__init__(width)
@@ -145,6 +153,7 @@ def layer(monkeypatch):
         (Detached, "no gradient reaches W_q.weight, W_k.weight, which cannot learn"),
         (OfData, "no gradient reaches W_k.weight, which cannot learn"),
         (Frozen, "no gradient reaches W_v.weight, which cannot learn"),
+        (InPlace, "it writes into a tensor whose old values they still need"),
     ],
 )
 def test_a_layer_that_cannot_learn_is_told_which_part(layer, answer, words):

@@ -121,13 +121,9 @@ def names_of_inputs(reference, args):
     if not isinstance(reference, type):
         called = list(inspect.signature(reference).parameters)
         pairs = zip(called, args, strict=False)
-        return [name for name, arg in pairs for each in _tensors([arg]) if _counts(each)]
+        return [name for name, arg in pairs for each in _tensors([arg]) if each.is_floating_point()]
     # of a layer, the last arguments are what its forward takes
     called = list(inspect.signature(reference.forward).parameters)[1:]
     given = args[-1] if isinstance(args[-1], tuple) else args[-len(called) :]
     pairs = zip(called, given, strict=False)
-    return [name for name, arg in pairs if isinstance(arg, torch.Tensor) and _counts(arg)]
-
-
-def _counts(tensor):
-    return tensor.is_floating_point()
+    return [name for name, arg in pairs for each in _tensors([arg]) if each.is_floating_point()]

@@ -69,7 +69,7 @@ def _see_that_it_learns(module, result, heads):
     asked = {name: each for name, each in learned.items() if each.requires_grad}
     parameters = list(asked.values())
     options = {"allow_unused": True, "retain_graph": True}
-    got = torch.autograd.grad(total, parameters, **options) if asked else []
+    got = owned(torch.autograd.grad)(total, parameters, **options) if asked else []
     reached = {name for name, gradient in zip(asked, got, strict=True) if gradient is not None}
     deaf = ", ".join(name for name in learned if name not in reached)
     if deaf:
