@@ -5,6 +5,7 @@ import functools
 import platform
 import random
 import re
+import time
 import warnings
 
 import numpy as np
@@ -649,3 +650,17 @@ def batched(exercise):
 )
 def test_what_is_right_is_said_before_what_is_not(batched, answer, words):
     assert words in check(answer, "double").message
+
+
+def test_an_answer_has_all_its_time_for_each_input(exercise, monkeypatch):
+    def busy(x):
+        end = time.thread_time() + 0.15
+        while time.thread_time() < end:
+            pass
+        return 2 * x
+
+    exercise(busy, lambda: [(x * ONES,) for x in range(6)])
+    monkeypatch.setattr(judge.sandbox, "SECONDS", 0.5)
+    assert check(busy).status == "correct"  # 0.9 seconds in all
+    monkeypatch.setattr(judge.sandbox, "SECONDS", 0.05)
+    assert check(busy).mistake == "runs for ever"

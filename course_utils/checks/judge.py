@@ -197,20 +197,21 @@ def _judge(exercise, answer):
     if isinstance(exercise.reference, type) and not isinstance(answer, type):
         hint = f"check takes the class itself, check({exercise.name}), no object or function"
         return "wrong", "not a class", hint
-    runs, asides = [], []
-    for args in exercise.inputs():
-        runs.append(sandbox.call(exercise.run, owned(answer), *args))
-        error = runs[-1].error
-        if _is_stub(error):
+    whole = sandbox.call(_on_all, exercise.run, answer, [*exercise.inputs()])
+    if isinstance(whole.error, sandbox.Refused):
+        return whole.error.args
+    if whole.error:
+        raise whole.error
+    runs, asides = whole.value, []
+    for run in runs:
+        if _is_stub(run.error):
             return "not attempted", None, "not attempted yet"
-        if isinstance(error, sandbox.Refused):
-            return error.args
-        if not _is_answers(error):
-            raise error
-        if isinstance(error, Complaint) and error.results is not None:
-            runs[-1].value, runs[-1].error = error.results, None
-            asides.append(error)
-    if any(run.reseeded for run in runs) and not isinstance(answer, type):
+        if not _is_answers(run.error):
+            raise run.error
+        if isinstance(run.error, Complaint) and run.error.results is not None:
+            asides.append(run.error)
+            run.value, run.error = run.error.results, None
+    if whole.reseeded and not isinstance(answer, type):
         hint = "it sets a seed or draws random numbers; nothing in this exercise is random"
         return "wrong", "changes the random state", hint
     if fitting := _fitting(runs, expected(exercise)):
@@ -219,8 +220,8 @@ def _judge(exercise, answer):
         mistake, hint = _judge_gradients(exercise, answer, fitting[0])
         if mistake:
             return "wrong", mistake, hint
-        printed = any(run.printed for run in runs)
-        return "correct", None, "correct" + hint + " (what it prints is hidden here)" * printed
+        hidden = " (what it prints is hidden here)" * whole.printed
+        return "correct", None, "correct" + hint + hidden
     for mistake in exercise.mistakes:
         if _fitting(runs, mistaken(exercise, mistake)):
             return "wrong", mistake.name, mistake.hint
@@ -232,14 +233,37 @@ def _judge(exercise, answer):
     return "wrong", None, *_first_difference(exercise, runs)
 
 
+def _on_all(run, answer, inputs):
+    """Return a `Run` for each input. Called once in the sandbox, which is slow to enter."""
+    runs = [sandbox.Run() for _ in inputs]
+    for each, args in zip(runs, inputs, strict=True):
+        sandbox.restart_clock()
+        try:
+            each.value = run(owned(answer), *args)
+        except (SystemExit, sandbox.Refused):
+            raise
+        except BaseException as error:
+            each.error = error
+    return runs
+
+
 def _judge_gradients(exercise, answer, reading):
     """Return (mistake, hint) for gradients that are wrong, else (None, what is to be said)."""
-    for args, right in zip(exercise.inputs(), expected_gradients(exercise), strict=True):
-        if not any(gradient is not None and gradient.any() for gradient in right):
-            continue
-        run = sandbox.call(gradients, exercise.run, owned(answer), args, reading)
-        if isinstance(run.error, sandbox.Refused):
-            return run.error.args[1:]
+    asked = [
+        (args, right)
+        for args, right in zip(exercise.inputs(), expected_gradients(exercise), strict=True)
+        if any(gradient is not None and gradient.any() for gradient in right)
+    ]
+
+    def run_gradients(answer, *args):
+        return gradients(exercise.run, answer, args, reading)
+
+    whole = sandbox.call(_on_all, run_gradients, answer, [args for args, _ in asked])
+    if isinstance(whole.error, sandbox.Refused):
+        return whole.error.args[1:]
+    if whole.error:
+        raise whole.error
+    for (args, right), run in zip(asked, whole.value, strict=True):
         if isinstance(run.error, Complaint):
             found = run.error.hint
         elif run.error is not None and not _is_answers(run.error):

@@ -135,7 +135,7 @@ class _Answer(threading.Thread):
 
     def run(self):
         try:
-            self.clock = _clock()
+            restart_clock()
             self.outcome.value = self.function(*self.args)
         except SystemExit:
             self.outcome.error = Refused("wrong", *LEAVES)
@@ -167,14 +167,22 @@ def _try(answer, seconds):
         builtins.__dict__.update(names)
 
 
+def restart_clock():
+    """Give the answer, in whose thread this is called, all its time again for what follows."""
+    threading.current_thread().clock = _clock()
+
+
 def _wait(answer, seconds):
     """Wait until the answer has ended; return why it is refused, if that takes too long."""
-    waited = computed = last = 0.0
+    clock = None
     answer.join(TICK)
     while answer.is_alive():
+        if answer.clock != clock:
+            clock = answer.clock
+            waited = computed = last = 0.0
         waited += TICK  # not by the clock, which goes on while a laptop sleeps
         with contextlib.suppress(OSError):  # it ends just now, and its clock with it
-            now = answer.clock()
+            now = clock()
             share = 0.1 if _imports(answer) else 1  # an import is hardly the answer's own work
             computed += share * (now - last)
             last = now
@@ -216,6 +224,8 @@ def _stop():
     No Exception, so that `except Exception` lets it by; and Python prints nothing about it.
     """
     for _ in range(STOPS):
+        if not _at_work():
+            return
         for thread in _at_work():
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
                 ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit)
