@@ -178,7 +178,8 @@ def main(arguments=None):
                 print(f"running {path.name}")
                 refresh(path.resolve())
             else:
-                write_exercise(path, ROOT / "exercises" / path.name)
+                name = path.name.replace("_solutions_", "_exercises_")
+                write_exercise(path, ROOT / "exercises" / name)
         except (Filled, ValueError, OSError) as reason:
             print(f"{path.name}: {reason}", file=sys.stderr)
             code = 1

@@ -115,7 +115,7 @@ def write_into_cell_of(page, text, answer):
 
 
 def test_an_exercise_is_checked_wrong_and_then_right(page, address, folder):
-    path = "exercises/01_dot_product_similarity.ipynb"
+    path = "exercises/01_exercises_dot_product_similarity.ipynb"
     open_and_save(page, address, folder, path)
     lab.run_all(page)
     assert lab.errors(page) == []

@@ -9,8 +9,9 @@ from torch import nn
 
 from answers import RIGHT, WRONG
 from course_utils import check
+from course_utils.checks import compare, judge
 from course_utils.checks import exercise as exercises
-from course_utils.checks import judge
+from course_utils.checks.compare import difference
 from course_utils.checks.exercise import EXERCISES, Exercise
 from course_utils.checks.judge import WrongAnswer
 
@@ -43,6 +44,19 @@ def test_each_mistake_is_told_apart_and_gets_its_own_hint(name, mistake):
     verdict = check(mistake.answer, name)
     assert verdict.mistake == mistake.name
     assert verdict.message == f"❌ {EXERCISES[name].number} {name}: {mistake.hint}"
+
+
+def test_wrong_answers_lie_ten_times_as_far_off_as_rounding_may(monkeypatch):
+    wide = {dtype: 10 * size for dtype, size in compare.TOLERANCE.items()}
+    wide[torch.float16] = compare.TOLERANCE[torch.float16]  # three digits have no such room
+    monkeypatch.setattr(compare, "TOLERANCE", wide)
+    for name, exercise in EXERCISES.items():
+        if name.startswith("catches"):
+            continue  # a verdict is no calculation
+        for mistake in exercise.mistakes:
+            pairs = zip(judge.mistaken(exercise, mistake), judge.expected(exercise), strict=True)
+            off = [isinstance(got, Exception) or difference(got, right) for got, right in pairs]
+            assert any(off), (name, mistake.name)
 
 
 @pytest.mark.parametrize("name", EXERCISES)

@@ -1,5 +1,6 @@
 """Comparing: what is as good as expected on any machine, and the first difference in words."""
 
+import contextlib
 from fractions import Fraction
 
 import numpy as np
@@ -9,12 +10,19 @@ import torch
 from answers import RIGHT
 from course_utils.checks import compare
 from course_utils.checks.compare import difference, read
-from course_utils.checks.exercise import EXERCISES
-from course_utils.checks.judge import expected, mistaken
+from course_utils.checks.exercise import ASKED, EXERCISES
+from course_utils.checks.judge import expected
 from rough import rough
 
 INF, NAN = float("inf"), float("nan")
 CALCULATED = [name for name in EXERCISES if not name.startswith("catches")]
+
+
+@contextlib.contextmanager
+def asked(reading):
+    token = ASKED.set(reading)
+    yield
+    ASKED.reset(token)
 
 
 @pytest.mark.parametrize("name", CALCULATED)
@@ -22,9 +30,11 @@ def test_right_answers_pass_on_whatever_machine_adds(name):
     exercise = EXERCISES[name]
     for answer in [exercise.reference, *(each for other, each in RIGHT if other == name)]:
         for args, right in zip(exercise.inputs(), expected(exercise), strict=True):
-            results = exercise.run(rough(answer), *args)
-            found = [difference(each, right) for each in results]
-            assert None in found, (answer, found)
+            found = [difference(each, right) for each in exercise.run(answer, *args)]
+            reading = found.index(None)
+            with asked(reading):  # the others take most of the time
+                result = exercise.run(rough(answer), *args)[reading]
+            assert difference(result, right) is None, answer
 
 
 def test_the_bad_arithmetic_is_bad():
@@ -32,18 +42,6 @@ def test_the_bad_arithmetic_is_bad():
     for function in (lambda x: x @ x.T, lambda x: x.sum(-1), lambda x: x.softmax(-1), torch.exp):
         error = (rough(function)(x) / function(x) - 1).abs().max()
         assert 1e-7 < error < 1e-5, function
-
-
-def test_wrong_answers_lie_ten_times_as_far_off_as_rounding_may(monkeypatch):
-    wide = {dtype: 10 * size for dtype, size in compare.TOLERANCE.items()}
-    wide[torch.float16] = compare.TOLERANCE[torch.float16]  # three digits have no such room
-    monkeypatch.setattr(compare, "TOLERANCE", wide)
-    for name in CALCULATED:
-        exercise = EXERCISES[name]
-        for mistake in exercise.mistakes:
-            pairs = zip(mistaken(exercise, mistake), expected(exercise), strict=True)
-            off = [isinstance(got, Exception) or difference(got, right) for got, right in pairs]
-            assert any(off), (name, mistake.name)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,9 @@ def saved(content, type="notebook"):
 
 def opened():
     """A lesson with one folded output, and the same as JupyterLab would store it."""
-    lesson = nbformat.read(lab.ROOT / "exercises" / "01_dot_product_similarity.ipynb", as_version=4)
+    lesson = nbformat.read(
+        lab.ROOT / "exercises" / "01_exercises_dot_product_similarity.ipynb", as_version=4
+    )
     lesson.cells[1].metadata = {"jupyter": {"outputs_hidden": True}, "tags": ["mine"]}
     lesson.cells[2].metadata = {"collapsed": True, "jupyter": {"source_hidden": True}}
     lesson.metadata["mine"] = "too"

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 SCRIPT, COMMANDS = (
     textwrap.dedent(block) for block in re.findall(r"```(?:python)?\n(.*?)  ```", PART, re.S)
 )
-SOLUTIONS = ROOT / "solutions" / "01_dot_product_similarity.ipynb"
+SOLUTIONS = ROOT / "solutions" / "01_solutions_dot_product_similarity.ipynb"
 LESSON = SOLUTIONS.stem
 
 

@@ -64,7 +64,7 @@ NOT_COMPARED = {
     "notebooks/06_sdpa_and_flash_attention":
         {"fcb072b5", "5d59fea4", "c778f69e", "813bac21", "1adbccfc"},
     "notebooks/07_attention_learns": {"247610f4", "12173850"},
-} | {f"solutions/{path.stem}": {"97413160"} for path in SOLUTIONS}  # fmt: skip
+} | {f"solutions/{path.stem}": {"a1b90c2e", "97413160"} for path in SOLUTIONS}  # fmt: skip
 
 
 @pytest.mark.parametrize("path", LESSONS + SOLUTIONS, ids=NAMED)
@@ -168,13 +168,15 @@ def test_links_lead_somewhere(path):
 
 
 def test_every_lesson_after_the_first_has_exercises_and_solutions():
-    stems = [path.stem for path in LESSONS[1:]]
-    assert stems == [path.stem for path in SOLUTIONS] == [path.stem for path in EXERCISES]
+    for folder, paths in {"solutions": SOLUTIONS, "exercises": EXERCISES}.items():
+        names = [path.name.replace("_", f"_{folder}_", 1) for path in LESSONS[1:]]
+        assert [path.name for path in paths] == names
 
 
 @pytest.mark.parametrize("path", EXERCISES, ids=lambda path: path.stem)
 def test_an_exercise_is_its_solution_without_the_answers(path):
-    present, generated = read(path), strip_solutions(read(ROOT / "solutions" / path.name))
+    solution = ROOT / "solutions" / path.name.replace("_exercises_", "_solutions_")
+    present, generated = read(path), strip_solutions(read(solution))
     assert present.metadata.course == generated.metadata.course, "run: make exercises"
     if not any(cell.execution_count for cell in code(present)):
         assert present.cells == generated.cells, "run: make exercises"

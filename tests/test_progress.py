@@ -45,8 +45,24 @@ def test_progress_remembers_the_last_verdicts(in_exercises, capsys):
     }
     progress()
     out = capsys.readouterr().out
-    assert "❌ 1.1 dot\n✅ 1.2 dot_product_scores\n⏳ 1.3 cosine_similarity\n" in out
-    assert out.startswith("1 of ")
+    assert out.startswith("Lesson 01: 1 of ")
+    assert "❌ 1.1 dot\n   ✅ 1.2 dot_product_scores\n   ⏳ 1.3 cosine_similarity\n" in out
+    assert "Lesson 02: 0 of " in out and "⏳ 2.1 " in out
+    assert out.splitlines()[-1].startswith("All: 1 of ")
+
+
+def test_the_lesson_asked_for_comes_first_and_alone_in_full(in_exercises, capsys):
+    check(RIGHT)
+    progress(3)
+    first, *listed, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("Lesson 03: 0 of ") and last.startswith("All: 1 of ")
+    others = [line for line in listed if not line.startswith("   ⏳ 3.")]
+    assert [line[:11] for line in others] == [
+        f"Lesson 0{number}: " for number in (1, 2, 4, 5, 6, 7, 8)
+    ]
+    assert others[0].startswith("Lesson 01: 1 of ")
+    with pytest.raises(ValueError, match="lesson must be one of 1, 2, .*, 8, got '03'"):
+        progress("03")
 
 
 def test_solutions_and_lessons_are_no_progress(tmp_path, monkeypatch):
@@ -64,7 +80,7 @@ def test_solutions_and_lessons_are_no_progress(tmp_path, monkeypatch):
 def test_a_damaged_file_is_no_obstacle(in_exercises, content, capsys):
     in_exercises.write_text(content)
     progress()
-    assert capsys.readouterr().out.startswith("0 of ")
+    assert capsys.readouterr().out.startswith("Lesson 01: 0 of ")
     check(RIGHT)
     assert saved.load() == {"dot": "correct"}
 
@@ -90,7 +106,7 @@ def test_what_cannot_be_read_is_told_and_not_written_over(in_exercises, capsys):
     assert check(RIGHT).status == "correct"
     progress()
     out = capsys.readouterr().out
-    assert "cannot be read" in out and "could not be saved" in out and "\n0 of " in out
+    assert "cannot be read" in out and "could not be saved" in out and "\nAll: 0 of " in out
     assert sorted(os.listdir(in_exercises.parent)) == [".progress.json", "exercises"]
 
 
@@ -151,7 +167,7 @@ def test_a_folder_removed_and_made_again_is_found_again(in_exercises, monkeypatc
     assert check(lambda q, k: q @ k.mT, "dot_product_scores").status == "correct"
     assert saved.load() == {"dot": "correct", "dot_product_scores": "correct"}
     progress()
-    assert capsys.readouterr().out.startswith("2 of ")
+    assert capsys.readouterr().out.startswith("Lesson 01: 2 of ")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows removes no folder that is in use")
@@ -160,7 +176,7 @@ def test_a_kernel_that_begins_in_a_removed_folder_checks_as_well(in_exercises, m
     Path.cwd().rmdir()
     assert check(RIGHT).status == "correct"
     progress()
-    assert capsys.readouterr().out.startswith("0 of ")
+    assert capsys.readouterr().out.startswith("Lesson 01: 0 of ")
 
 
 # Two kernels

@@ -205,7 +205,9 @@ def test_the_readmes_workflow_fails_on_a_wrong_answer_with_its_hint_and_lists_pr
     assert installing["run"] == "python install.py --cpu --here"
 
     exercise = strip_solutions(
-        nbformat.read(ROOT / "solutions" / "01_dot_product_similarity.ipynb", as_version=4)
+        nbformat.read(
+            ROOT / "solutions" / "01_solutions_dot_product_similarity.ipynb", as_version=4
+        )
     )
     sources = [cell.source for cell in exercise.cells]
     exercise.cells = exercise.cells[: sources.index("check(dot)") + 1]

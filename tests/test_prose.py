@@ -104,12 +104,17 @@ def test_references_lead_to_what_they_name(path):
             assert number == target, f"[{words}] leads to {target}"
 
 
+def named(lesson, kind):
+    """Return the file name of a lesson's exercises or solutions."""
+    return lesson.name.replace("_", f"_{kind}_", 1)
+
+
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 def test_a_lesson_bears_its_number_and_leads_to_its_exercises_and_the_next_lesson(path):
     number, cells = path.stem[:2], prose(LESSON[path.stem[:2]])
     assert cells[0].source.startswith(f"# {number} · ")
     links = re.findall(r"\]\(([^)]*\.ipynb)\)", "\n".join(cell.source for cell in cells))
-    exercises = [f"../exercises/{path.name}"] if number != "00" else []
+    exercises = [f"../exercises/{named(path, 'exercises')}"] if number != "00" else []
     assert links == exercises + [
         each.name for each in LESSONS if int(each.stem[:2]) == int(number) + 1
     ]
@@ -132,7 +137,22 @@ def test_exercises_are_asked_in_order_under_their_registered_numbers(path):
     assert list(asked.items()) == list(registered.items())
     title = nbformat.read(path, as_version=4).cells[0].source
     assert title.startswith(f"# Exercises {path.stem[:2]} · ")
-    assert f"[lesson {path.stem[:2]}](../notebooks/{path.name})" in title
+    lesson = path.name.replace("_solutions_", "_")
+    assert f"[lesson {path.stem[:2]}](../notebooks/{lesson})" in title
+
+
+@pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
+def test_exercises_begin_with_what_is_solved_and_end_with_where_to_go(path):
+    cells, lesson = nbformat.read(path, as_version=4).cells, LESSONS[int(path.stem[:2])]
+    asked = [place for place, cell in enumerate(cells) if cell.source.startswith("progress(")]
+    assert asked == [2, len(cells) - 2]
+    assert {cells[place].source for place in asked} == {f"progress({int(path.stem[:2])})"}
+    following = LESSONS[LESSONS.index(lesson) + 1 :][:1]
+    assert re.findall(r"\]\(\.\./(\w+/\w+\.ipynb)\)", cells[-1].source) == [
+        f"notebooks/{lesson.name}",
+        f"solutions/{path.name}",
+        *(f"notebooks/{each.name}" for each in following),
+    ]
 
 
 @pytest.mark.parametrize(

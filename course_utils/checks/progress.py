@@ -5,6 +5,7 @@ import json
 import os
 import tempfile
 import time
+from itertools import groupby
 from pathlib import Path
 
 try:
@@ -22,8 +23,20 @@ trouble = None  # the error for which the newest verdict is not in the file
 _last_folder = Path()
 
 
-def progress():
-    """Print which exercises are correct, wrong, or still to do."""
+def progress(lesson=None):
+    """Print which exercises are correct, wrong, or still to do, lesson by lesson.
+
+    Parameters
+    ----------
+    lesson : int, optional
+        The number of the lesson whose exercises are listed; of the others only how many are
+        correct. By default all are listed.
+
+    Raises
+    ------
+    ValueError
+        If no lesson of that number has exercises.
+    """
     try:
         statuses = load()
     except OSError as error:
@@ -31,14 +44,24 @@ def progress():
         print(f"What was done before cannot be read: {error}")
     if trouble:
         print(f"The newest verdict could not be saved: {trouble}")
-    marks = {"correct": "✅", "wrong": "❌"}
     # 0.1 is done together in lesson 00 and has no place in the folder exercises
     counted = [each for each in EXERCISES.values() if not each.number.startswith("0.")]
     counted.sort(key=lambda exercise: exercise.place)
-    done = sum(statuses.get(exercise.name) == "correct" for exercise in counted)
-    print(f"{done} of {len(counted)} exercises correct")
-    for exercise in counted:
-        print(marks.get(statuses.get(exercise.name), "⏳"), exercise.number, exercise.name)
+    lessons = {number: list(group) for number, group in groupby(counted, lambda e: e.place[0])}
+    if lesson is not None and lesson not in lessons:
+        raise ValueError(f"lesson must be one of {', '.join(map(str, lessons))}, got {lesson!r}")
+    marks = {"correct": "✅", "wrong": "❌"}
+    for number in sorted(lessons, key=lambda number: number != lesson):
+        print(f"Lesson {number:02}: {_correct(lessons[number], statuses)}")
+        if lesson in (number, None):
+            for each in lessons[number]:
+                print("  ", marks.get(statuses.get(each.name), "⏳"), each.number, each.name)
+    print(f"All: {_correct(counted, statuses)}")
+
+
+def _correct(exercises, statuses):
+    correct = [each for each in exercises if statuses.get(each.name) == "correct"]
+    return f"{len(correct)} of {len(exercises)} correct"
 
 
 def record(name, status):
