@@ -386,6 +386,46 @@ def _grouped_by_einsum(q, k, v):
     return torch.einsum("bgrls,bgsv->bgrlv", weights, v).flatten(1, 2), weights.flatten(1, 2)
 
 
+def _grouped_by_indexing(q, k, v):
+    own = torch.arange(q.shape[1]) // (q.shape[1] // k.shape[1])
+    return _attend(q, k[:, own], v[:, own])
+
+
+def _grouped_by_stacked_values(q, k, v):
+    v = torch.stack([v[:, h * v.shape[1] // q.shape[1]] for h in range(q.shape[1])], dim=1)
+    weights = _grouped_by_loop(q, k, k)[1]
+    return weights @ v, weights
+
+
+def _continue_token_by_token(layer, x, cache, window):
+    cache, outputs = cache or {"keys": [], "values": []}, []
+    for token in x.split(1, dim=1):
+        for name, W in (("keys", layer.W_k), ("values", layer.W_v)):
+            cache[name] = [*cache[name], _split_by_chunks(W(token), layer.num_heads)][-window:]
+        q = _split_by_chunks(layer.W_q(token), layer.num_heads)
+        heads, _ = _attend(q, *(torch.cat(each, dim=2) for each in cache.values()))
+        outputs.append(layer.W_o(_merge_by_cat(heads)))
+    return torch.cat(outputs, dim=1), cache
+
+
+def _continue_unsplit(layer, x, cache, window, kept=None):
+    """Keep (B, S, 2·d_model), the last window of it, and look from the end of the text."""
+    new = torch.cat([layer.W_k(x), layer.W_v(x)], dim=-1)
+    cache = new if cache is None else torch.cat([cache, new], dim=1)
+    n, S = x.shape[1], cache.shape[1]
+    q, k, v = (_split_by_permute(t, layer.num_heads) for t in (layer.W_q(x), *cache.chunk(2, -1)))
+    band = torch.ones(S, S).tril().triu(1 - window)[S - n :] > 0
+    return layer.W_o(_merge_by_view(_attend(q, k, v, band)[0])), cache[:, -(kept or window) :]
+
+
+def _continue_by_whole_layer(layer, x, cache, window):
+    """Keep the tokens themselves, and project them anew each time."""
+    tokens = x if cache is None else torch.cat([cache, x], dim=1)
+    S = tokens.shape[1]
+    band = torch.ones(S, S).tril().triu(1 - window)[S - x.shape[1] :] > 0
+    return layer(x, tokens, tokens, band)[0], tokens[:, -window:]
+
+
 def _cache_by_tensors(B, S, layers, d_model, num_heads, num_kv_heads, bytes_each):
     one = torch.empty(B, num_kv_heads, S, d_model // num_heads, device="meta")
     return sum(2 * one.numel() for _ in range(layers)) * bytes_each
@@ -463,6 +503,7 @@ RIGHT = {
     "copy_weights": [_copy_by_slices, _copy_by_state_dict, _copy_as_new_parameters],
     "without_head": [_ablate_a_copy, _ablate_and_restore, _ablate_by_subtracting, _ablate_by_hook],
     "grouped_attention": [_grouped_by_loop, _grouped_by_broadcasting, _grouped_by_einsum],
+    "continue_text": [_continue_token_by_token, _continue_unsplit],
     "kv_cache_bytes": [_cache_by_tensors, _cache_by_share],
     "catches_wrong_split": [_split_test_by_reference, _split_test_entry_by_entry],
     "catches_wrong_layer": [_layer_test_by_oracle, _layer_test_by_formula],
@@ -741,6 +782,12 @@ WRONG = [
     ("without_head", "the layer is changed", _ablate_and_freeze),
     ("without_head", "the layer is changed", lambda *args: _ablate_by_hook(*args, leave=True)),
     ("grouped_attention", "wrong gradients", torch.no_grad()(_grouped_by_loop)),
+    ("grouped_attention", "key heads repeated", _grouped_by_indexing),
+    ("grouped_attention", "key heads repeated", _grouped_by_stacked_values),
+    ("continue_text", "projected again", _continue_by_whole_layer),
+    ("continue_text", "cache grows", lambda *args: _continue_unsplit(*args, kept=99)),
+    ("continue_text", "output without cache", lambda layer, x, cache, window: x),
+    ("continue_text", "unreadable cache", lambda layer, x, cache, window: (x, {1})),
     ("catches_wrong_split", "contiguous tried", _split_test_contiguous),
     ("catches_wrong_split", "returns a verdict", _split_test_returns),
     ("catches_wrong_split", "rejects right code", _split_test_strict),
