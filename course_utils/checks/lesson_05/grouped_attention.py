@@ -1,10 +1,9 @@
 """5.7: H query heads share H_kv heads of keys and values, none of which stands twice."""
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
-from course_utils.checks.inputs import normals
+from course_utils.checks.inputs import Results, normals
 from course_utils.checks.wordings import BY_D_V, NOT_SCALED, OVER_QUERIES, SCALED_TWICE
 
 
@@ -36,29 +35,12 @@ def inputs():
     ]
 
 
-class Results(TorchFunctionMode):
-    """Collect all tensors that are made."""
-
-    def __init__(self):
-        super().__init__()
-        self.made = []
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        self.made += [result] if isinstance(result, torch.Tensor) else []
-        return result
-
-
 def repeats(made, x, group):
-    """Tell whether a tensor holds each number of x (B, H_kv, S, d) once for each query head.
-
-    A view does not hold them, as of expand.
-    """
+    """Tell whether a tensor has each number of x (B, H_kv, S, d) once for each query head."""
     return (
         x.shape[2] > 1 < group  # of a single key the output is a copy
         and made.numel() == group * x.numel()
         and x.shape[2] in made.shape
-        and made.untyped_storage().nbytes() >= made.numel() * made.element_size()
         and made.unique().numel() <= x.numel()
     )
 
@@ -75,7 +57,7 @@ def run(answer, q, k, v):
     with Results() as results:
         found = call_with_clones(answer, q, k, v)
     group = q.shape[1] // k.shape[1]
-    if any(repeats(made.detach(), x, group) for made in results.made for x in (k, v)):
+    if any(repeats(made, x, group) for made in results.held() for x in (k, v)):
         raise Complaint("key heads repeated", REPEATED, found)
     return found
 
