@@ -117,7 +117,7 @@ def write_into_cell_of(page, text, answer):
     page.keyboard.insert_text(answer)
 
 
-def test_an_exercise_is_checked_wrong_and_then_right(page, address, folder):
+def test_an_exercise_is_checked_wrong_then_right_and_leads_on(page, address, folder):
     path = "exercises/01_exercises_dot_product_similarity.ipynb"
     lab.open_notebook(page, address, path)
     saving_changes_nothing(page, folder, path)
@@ -133,6 +133,7 @@ def test_an_exercise_is_checked_wrong_and_then_right(page, address, folder):
     write_into_cell_of(page, "def dot(a, b)", "def dot(a, b):\n    return (a * b).sum()")
     lab.run_all(page)
     outputs.filter(has_text="✅ 1.1 dot: correct").wait_for()
+    assert outputs.filter(has_text="Lesson 01: 1 of").count() == 1  # told at the end
     assert lab.errors(page) == []
     lab.save(page)
     stored = nbformat.read(folder / "course" / path, as_version=4)
@@ -143,6 +144,9 @@ def test_an_exercise_is_checked_wrong_and_then_right(page, address, folder):
     write_into_cell_of(page, "def dot(a, b)", "1 / 0")
     lab.run_all(page)
     assert "ZeroDivisionError" in lab.errors(page)[0]  # errors() does see errors
+
+    page.get_by_role("link", name="lesson 02").last.click()
+    lab.wait_until_open(page, "notebooks/02_variance_and_scaling.ipynb")
 
 
 def test_exported_html_shows_pictures_descriptions_and_the_explorer(page, tmp_path):
