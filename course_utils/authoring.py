@@ -19,6 +19,8 @@ from nbclient import NotebookClient
 ROOT = Path(__file__).parents[1]
 STUB = 'raise NotImplementedError("your turn")'
 SOLUTION = re.compile(r"^([ \t]*)### BEGIN SOLUTION\n.*?### END SOLUTION[ \t]*$", re.M | re.S)
+# Where a lesson asks, in prose or by a control; the list in lesson 00 only tells of it.
+ASKS = re.compile(r"(?<!- )\*\*Predict first|\bpredict_first\(")
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 
@@ -74,6 +76,27 @@ def state(notebook):
 def picture_mark(cell, output):
     """Return a checksum that ties a picture to the code that drew it and to its description."""
     return checksum(cell.source, output.data["text/plain"], output.data["image/png"])
+
+
+def hide_results(notebook):
+    """Fold away the outputs that answer a prediction; JupyterLab shows them once they are run.
+
+    Those are the outputs of the code cells behind the one that asks, up to the next prose.
+    """
+    asked = answered = False
+    for cell in notebook.cells:
+        asks = bool(ASKS.search(cell.source))
+        if asks or (answered and cell.cell_type == "markdown"):
+            asked, answered = asks, False
+        if cell.cell_type == "code":
+            hidden = asked and not asks and bool(cell.outputs)
+            answered = answered or hidden
+            others = cell.metadata.pop("jupyter", {})
+            others.pop("outputs_hidden", None)
+            if hidden:
+                others["outputs_hidden"] = True
+            if others:
+                cell.metadata["jupyter"] = others
 
 
 def read(path):
@@ -145,6 +168,7 @@ def refresh(path):
                 view["model_id"] = hashlib.sha256(cell.id.encode()).hexdigest()[:32]
             if "image/png" in output.get("data", {}):
                 output.metadata["picture"] = picture_mark(cell, output)
+    hide_results(notebook)
     notebook.metadata["course"] = {"executed": fingerprint(notebook)}
     write(notebook, path)
 
