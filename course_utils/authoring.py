@@ -21,6 +21,9 @@ STUB = 'raise NotImplementedError("your turn")'
 SOLUTION = re.compile(r"^([ \t]*)### BEGIN SOLUTION\n.*?### END SOLUTION[ \t]*$", re.M | re.S)
 # Where a lesson asks, in prose or by a control; the list in lesson 00 only tells of it.
 ASKS = re.compile(r"(?<!- )\*\*Predict first|\bpredict_first\(")
+# Beside what is folded JupyterLab shows the first line of the first output: this one has none.
+# There is nothing in it to compare, and running the cell takes it away.
+VEIL = nbformat.v4.new_output("display_data")
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 
@@ -89,14 +92,13 @@ def hide_results(notebook):
         if asks or (answered and cell.cell_type == "markdown"):
             asked, answered = asks, False
         if cell.cell_type == "code":
-            hidden = asked and not asks and bool(cell.outputs)
+            outputs = [output for output in cell.outputs if output != VEIL]
+            hidden = asked and not asks and bool(outputs)
             answered = answered or hidden
-            others = cell.metadata.pop("jupyter", {})
-            others.pop("outputs_hidden", None)
+            cell.outputs = [VEIL, *outputs] if hidden else outputs
+            cell.metadata.pop("jupyter", None)
             if hidden:
-                others["outputs_hidden"] = True
-            if others:
-                cell.metadata["jupyter"] = others
+                cell.metadata["jupyter"] = {"outputs_hidden": True}
 
 
 def read(path):

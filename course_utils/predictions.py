@@ -12,6 +12,7 @@ from IPython.display import display
 from course_utils import kept
 
 FILE = ".predictions.json"
+SAID = "This is what you said."
 
 _asked = {}  # what this kernel has asked: the newest Prediction of each question
 
@@ -44,8 +45,9 @@ class Prediction(widgets.VBox):
         elif self._person:
             self._restore(_load().get(self.question))
         self.control.observe(lambda _: self._chosen(), names="value")
-        self._tell("" if self.said is None else "This is what you said.")
-        asked = widgets.HTML(f"<p><b>Predict first:</b> {html.escape(self.question)}</p>")
+        how = "by mouse, or with Tab and Space" if options else "a number"
+        self._tell(f"Choose {how}. Then run the next cell." if self.said is None else SAID)
+        asked = widgets.HTML(f"<b>Predict first:</b> {html.escape(self.question)}")
         super().__init__([asked, self.control, self.words])
 
     @property
@@ -75,9 +77,9 @@ class Prediction(widgets.VBox):
                 self.surprised = not right
                 self._keep()
             self.control.disabled = True
-            print(
-                f"You said {self.said}, it came {came}:", "as predicted" if right else "a surprise"
-            )
+            self._tell(SAID)
+            ending = "as predicted" if right else "a surprise"
+            print(f"You said {self.said}, and it came {came}: {ending}.")
 
     def _is_right(self, value):
         if self.options:
@@ -115,7 +117,7 @@ class Prediction(widgets.VBox):
                 self.control.disabled = True
 
     def _tell(self, words):
-        self.words.value = f'<p role="status">{html.escape(words)}</p>'
+        self.words.value = f'<span role="status">{html.escape(words)}</span>'
 
     def _repr_mimebundle_(self, **kwargs):
         # The question stands beside the live widget, for viewers that run nothing.
