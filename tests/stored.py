@@ -13,6 +13,8 @@ from pathlib import Path
 
 import nbformat
 
+from course_utils.authoring import VEIL
+
 ROOT = Path(__file__).parents[1]
 STATED = ROOT / "tests" / "stated"
 LESSONS, SOLUTIONS, EXERCISES = (
@@ -60,6 +62,7 @@ def shown(cell):
     return "\n".join(
         output.get("text", "") + output.get("data", {}).get("text/plain", "")
         for output in cell.outputs
+        if output != VEIL
     )
 
 

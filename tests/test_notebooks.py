@@ -1,6 +1,7 @@
 """All notebooks: stored whole, in step with each other and with the code. nbval runs them."""
 
 import ast
+import copy
 import html
 import inspect
 import os
@@ -16,6 +17,7 @@ from course_utils.authoring import (
     KERNEL,
     STUB,
     fingerprint,
+    hide_results,
     picture_mark,
     strip_solutions,
     write,
@@ -69,9 +71,9 @@ NOT_COMPARED = {
 
 @pytest.mark.parametrize("path", LESSONS + SOLUTIONS, ids=NAMED)
 def test_all_other_outputs_are_compared(path):
-    marked = {cell.id: cell.metadata for cell in read(path).cells if cell.metadata}
+    marked = {cell.id: cell.metadata for cell in read(path).cells if "tags" in cell.metadata}
     assert marked.keys() == NOT_COMPARED.get(NAMED(path), set())
-    assert all(metadata == {"tags": [IGNORED]} for metadata in marked.values())
+    assert all(metadata["tags"] == [IGNORED] for metadata in marked.values())
 
 
 def test_outputs_belong_to_the_stored_cells(executed):
@@ -132,6 +134,44 @@ def test_no_output_runs_anything_in_a_browser(executed):
             assert tags <= TAGS
             assert not re.search(r"\bon\w+\s*=|javascript:|url\(", page, re.I)
             assert set(re.findall(r"href=.([^,]*)", page)) <= {"data:image/png;base64"}
+
+
+# Predictions
+
+EXPLAINED = "738a44c0"  # in lesson 00: what "Predict first" means
+
+
+def test_the_result_of_every_prediction_is_folded(lesson):
+    asks = re.compile(r"predict\W*first\W|predict_first\(", re.I)  # however it is worded
+    waiting, found = None, 0
+    for cell in lesson.cells:
+        if asks.search(cell.source) and cell.id != EXPLAINED:
+            waiting = cell.source
+        elif waiting and cell.get("outputs"):
+            assert cell.metadata.get("jupyter") == {"outputs_hidden": True}, waiting
+            waiting, found = None, found + 1
+    assert not waiting and found
+    before = copy.deepcopy(lesson)
+    hide_results(lesson)
+    assert lesson == before, "run: python -m course_utils.authoring refresh"
+
+
+def called(lesson, name):
+    """Return all calls of a function, or of a method of any object."""
+    nodes = [node for cell in code(lesson) for node in ast.walk(ast.parse(cell.source))]
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    return [each for each in calls if ast.unparse(each.func).split(".")[-1] == name]
+
+
+def test_every_question_is_compared_with_its_result_and_counted_at_the_end(lesson):
+    asked = len(called(lesson, "predict_first"))
+    assert len(called(lesson, "compare")) == asked
+    assert len(called(lesson, "surprises")) == bool(asked)
+
+
+def test_no_two_questions_are_the_same():
+    asked = [call.args[0].value for path in LESSONS for call in called(read(path), "predict_first")]
+    assert len(set(asked)) == len(asked) >= 3
 
 
 # The shape of a lesson
