@@ -79,7 +79,7 @@ def test_two_keys_bring_it_to_life_and_the_keys_named_move_it(page):
     words.filter(has_text="hen 0.58").wait_for()
     assert picture.get_attribute("src") != before
     page.get_by_role("combobox", name="last word").select_option("old")
-    words.filter(has_text="undecided, it looks most at hen 0.36 and road 0.36").wait_for()
+    words.filter(has_text="undecided, it looks most at hen 0.38 and road 0.38").wait_for()
     page.get_by_role("spinbutton", name="how sharply “it” asks").fill("0")
     page.keyboard.press("Enter")
     words.filter(has_text="every word weighs 0.10").wait_for()

@@ -23,7 +23,7 @@ def loaded():
     return PyFileConfigLoader(str(lab.ROOT / "course_utils" / "jupyter_config.py")).load_config()
 
 
-def test_nothing_is_set_but_the_way_to_the_first_page_the_connection_and_the_hook(monkeypatch, tmp_path):
+def test_nothing_is_set_but_the_first_page_the_connection_and_the_hook(monkeypatch, tmp_path):
     monkeypatch.chdir(lab.ROOT)
     config = loaded()
     assert {name: set(config[name]) for name in config} == {
