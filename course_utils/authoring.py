@@ -96,9 +96,9 @@ def hide_results(notebook):
             hidden = asked and not asks and bool(outputs)
             answered = answered or hidden
             cell.outputs = [VEIL, *outputs] if hidden else outputs
-            cell.metadata.pop("jupyter", None)
-            if hidden:
-                cell.metadata["jupyter"] = {"outputs_hidden": True}
+            folds = {**cell.metadata.pop("jupyter", {}), "outputs_hidden": hidden}
+            if folds := {name: folded for name, folded in folds.items() if folded}:
+                cell.metadata["jupyter"] = folds
 
 
 def read(path):

@@ -23,7 +23,6 @@ PATIENCE = 600_000
 # All cells in the page at once, so that a test finds them; no questions at the start.
 SETTINGS = {
     "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
-    "@jupyterlab/apputils-extension:notification": {"fetchNews": "false"},
 }
 # What a user might have set in his own Jupyter; the course has to respect it.
 TOKEN = "the-users-own"

@@ -17,6 +17,7 @@ from course_utils.explorers import (
     mask_explorer,
     saturation_explorer,
     scaling_explorer,
+    sentence_explorer,
     similarity_explorer,
     tile_explorer,
     training_explorer,
@@ -39,6 +40,11 @@ TOO_LARGE = {"logit_1": 10.0, "dtype": "float16", "method": "naive", "d_k": 16, 
 
 # Each with a state in which nothing is symmetric, and for each control a value that changes it.
 CASES = {
+    "sentence": (
+        sentence_explorer,
+        {"last": "old", "sharpness": 1.5},
+        {"last": "wide", "sharpness": 6.0},
+    ),
     "similarity": (
         similarity_explorer,
         {"angle": -135, "length": 2.5},
@@ -164,6 +170,8 @@ OTHER_NAMES = {
     "method": "softmax",
     "side": "padding at the",
     "join": "joined by",
+    "last": "last word",
+    "sharpness": "how sharply “it” asks",
     "angle": "angle of k from q (degrees)",
     "length": "length of k",
     "window": "window (0: without)",
