@@ -173,7 +173,7 @@ OTHER_NAMES = {
 
 
 @every_explorer
-def test_every_control_has_a_name_and_its_place_above_the_picture(case):
+def test_every_control_has_a_name_and_its_place_before_the_picture(case):
     explorer, _, _ = explorer_of(case)
     row, picture, words, *_ = explorer.children
     assert (picture, words) == (explorer.image, explorer.words)
@@ -186,7 +186,7 @@ def test_every_control_has_a_name_and_its_place_above_the_picture(case):
         assert named.description == names.get(name, name)
     assert words.value == f'<p role="status">{html.escape(explorer.state)}</p>'
     height, width, _ = pixels(explorer).shape
-    assert (picture.layout.width, picture.layout.height) == (f"{width}px", f"{height}px")
+    assert (picture.width, picture.height) == (width, height) and picture.alt
 
 
 ODD = {
