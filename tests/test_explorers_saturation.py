@@ -232,11 +232,12 @@ def found(explorer):
 
 @pytest.mark.parametrize("dtype, first", [("float16", 11.5), ("bfloat16", 89), ("float32", 89)])
 def test_the_first_logit_with_an_infinite_power_is_noticed_and_no_other(dtype, first):
-    explorer = set_controls(one_explorer(), **STARTS | {"dtype": dtype, "method": "naive"})
+    values = STARTS | {"dtype": dtype, "method": "naive"}
+    explorer = set_controls(one_explorer(), **values)
     noticed = [
         half / 2
-        for half in range(-40, 201)
-        if "first logit 1" in set_controls(explorer, logit_1=half / 2).state
+        for half in range(-40, 201)  # without a picture, which takes a hundred times as long
+        if "first logit 1" in explorer._update(**values | {"logit_1": half / 2})
     ]
     assert noticed == [first]
     explorer = set_controls(explorer, logit_1=first)
