@@ -148,19 +148,23 @@ def test_where_nobody_sits_no_choice_is_shown_or_kept(frontend, capsys, monkeypa
 
 
 def test_in_another_folder_nothing_is_written(frontend, monkeypatch):
-    monkeypatch.chdir(frontend.parent)
+    (frontend.parent / "mine").mkdir()
+    monkeypatch.chdir(frontend.parent / "mine")
     ask().control.value = "near"
     assert not list(frontend.parent.rglob("*.json*"))
 
 
 ENTRIES = [None, 3, [], {}, {"said": 3}, {"said": ["near"]}, {"said": "far"}, {"said": None}]
-CONTENTS = ["", "{", "[1]", "\x00\xff", *(json.dumps({QUESTION: entry}) for entry in ENTRIES)]
+KNOWN = [json.dumps(entry) for entry in ENTRIES]
+CONTENTS = ["", "{", "[1]", "\x00\xff", *KNOWN]
 
 
 @pytest.mark.parametrize("content", CONTENTS)
 @pytest.mark.parametrize("options", [["near", "long"], None], ids=["options", "number"])
 def test_a_damaged_file_is_no_obstacle(frontend, monkeypatch, content, options):
-    frontend.write_text(content)
+    key = ask(options).question
+    restart(monkeypatch)
+    frontend.write_text(json.dumps({key: json.loads(content)}) if content in KNOWN else content)
     question = ask(options)
     assert not question.control.disabled and question.said is None
     question.control.value = "near" if options else "3"
