@@ -160,5 +160,6 @@ def test_exported_html_shows_pictures_descriptions_and_the_explorer(page, tmp_pa
         "all => all.map(i => i.naturalWidth)"
     )
     assert min(widths) > 100
+    page.locator("details").evaluate_all("all => all.forEach(one => { one.open = true })")
     spoken = page.locator("body").aria_snapshot()
     assert "Picture: cosine: 10×10 scores with mean" in spoken
