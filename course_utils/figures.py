@@ -123,7 +123,7 @@ def heatmap(weights, *, queries=None, keys=None, kind="weights", title=None, ax=
         _, ax = plt.subplots(figsize=size)
     sns.heatmap(
         values,  # what is not finite is left blank
-        annot=values.size <= LARGEST_ANNOTATED and not np.isin(values, (0, 1)).all(),
+        annot=values.size <= LARGEST_ANNOTATED and not np.isin(values.round(2), (0, 1)).all(),
         fmt=".2f",
         annot_kws={"size": 8},
         xticklabels=[plain(key) for key in keys],

@@ -1,6 +1,7 @@
 """The course as a learner meets it: a real JupyterLab, a real browser, a real kernel."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -139,6 +140,31 @@ def test_an_exercise_is_checked_wrong_and_then_right(page, address, folder):
     write_into_cell_of(page, "def dot(a, b)", "1 / 0")
     lab.run_all(page)
     assert "ZeroDivisionError" in lab.errors(page)[0]  # errors() does see errors
+
+
+def test_a_notebook_not_trusted_shows_pictures_within_the_column_and_words_folded(
+    page, address, folder
+):
+    stored = nbformat.read(lab.ROOT / "notebooks" / "08_reading_attention.ipynb", as_version=4)
+    views = [c for c in stored.cells if re.match(r"(?s).*(mosaic|lines|products)\(", c.source)]
+    cells = [nbformat.v4.new_code_cell("1", outputs=cell.get("outputs", [])) for cell in views]
+    fresh = nbformat.v4.new_notebook(cells=cells, metadata=stored.metadata)
+    nbformat.write(fresh, folder / "course" / "notebooks" / "fresh.ipynb")
+    lab.open_notebook(page, address, "notebooks/fresh.ipynb")
+    model = "window.jupyterapp.shell.currentWidget.content.model"
+    assert not page.evaluate(f"{model}.cells.get(0).trusted")
+    images = page.locator(".jp-RenderedImage img")
+    images.nth(2).wait_for()
+    for image in images.all():
+        dense, wide, column = image.evaluate(
+            "i => [i.naturalWidth, i.clientWidth, i.parentElement.clientWidth]"
+        )
+        assert 100 < wide <= column and dense >= 2 * wide
+    words = page.locator("details")
+    assert words.count() == images.count()
+    words.first.locator("small").wait_for(state="hidden")
+    words.first.locator("summary").click()
+    words.first.locator("small").wait_for(state="visible")
 
 
 def test_exported_html_shows_pictures_descriptions_and_the_explorer(page, tmp_path):
