@@ -1,6 +1,7 @@
 """The course as a learner meets it: a real JupyterLab, a real browser, a real kernel."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -149,6 +150,31 @@ def test_an_exercise_is_checked_wrong_then_right_and_leads_on(page, address, fol
     lab.wait_until_open(page, "notebooks/02_variance_and_scaling.ipynb")
 
 
+def test_a_notebook_not_trusted_shows_pictures_within_the_column_and_words_folded(
+    page, address, folder
+):
+    stored = nbformat.read(lab.ROOT / "notebooks" / "08_reading_attention.ipynb", as_version=4)
+    views = [c for c in stored.cells if re.match(r"(?s).*(mosaic|lines|products)\(", c.source)]
+    cells = [nbformat.v4.new_code_cell("1", outputs=cell.get("outputs", [])) for cell in views]
+    fresh = nbformat.v4.new_notebook(cells=cells, metadata=stored.metadata)
+    nbformat.write(fresh, folder / "course" / "notebooks" / "fresh.ipynb")
+    lab.open_notebook(page, address, "notebooks/fresh.ipynb")
+    model = "window.jupyterapp.shell.currentWidget.content.model"
+    assert not page.evaluate(f"{model}.cells.get(0).trusted")
+    images = page.locator(".jp-RenderedImage img")
+    images.nth(2).wait_for()
+    for image in images.all():
+        dense, wide, column = image.evaluate(
+            "i => [i.naturalWidth, i.clientWidth, i.parentElement.clientWidth]"
+        )
+        assert 100 < wide <= column and dense >= 2 * wide
+    words = page.locator("details")
+    assert words.count() == images.count()
+    words.first.locator("small").wait_for(state="hidden")
+    words.first.locator("summary").click()
+    words.first.locator("small").wait_for(state="visible")
+
+
 def test_exported_html_shows_pictures_descriptions_and_the_explorer(page, tmp_path):
     stem = "01_dot_product_similarity"
     source = lab.ROOT / "notebooks" / f"{stem}.ipynb"
@@ -168,5 +194,6 @@ def test_exported_html_shows_pictures_descriptions_and_the_explorer(page, tmp_pa
         "all => all.map(i => i.naturalWidth)"
     )
     assert min(widths) > 100
+    page.locator("details").evaluate_all("all => all.forEach(one => { one.open = true })")
     spoken = page.locator("body").aria_snapshot()
     assert "Picture: cosine: 10×10 scores with mean" in spoken

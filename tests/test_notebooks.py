@@ -97,7 +97,8 @@ def test_nothing_of_one_machine_is_stored(path):
 
 def drawn(source):
     """Return how many statements of some code display a picture."""
-    calls = re.compile(r"(show|display|\w+_explorer)\(|live$")  # lesson 07 shows its explorer again
+    views = "mosaic|head_lines|pair_products"  # of lesson 08
+    calls = re.compile(rf"(show|display|{views}|\w+_explorer)\(|live$")  # 07 shows live again
     tree = ast.walk(ast.parse(source))
     return sum(bool(calls.match(ast.unparse(n))) for n in tree if isinstance(n, ast.Expr))
 
@@ -120,11 +121,10 @@ def test_every_picture_says_what_it_shows(executed):
                 assert not description.startswith("<"), cell.source
                 assert re.search(r"\d", description), description
                 if output.output_type == "display_data" and "live" not in cell.source:
-                    told = f"<p><small>Picture: {html.escape(description)}.</small></p>"
-                    assert after.data["text/html"] == told
+                    assert f"Picture: {html.escape(description)}." in after.data["text/html"]
 
 
-TAGS = set("p small svg title desc g path rect circle line text tspan image".split())
+TAGS = {"details", "summary", "small"}
 KINDS = {"text/plain", "text/html", "image/png", "application/vnd.jupyter.widget-view+json"}
 
 
@@ -136,7 +136,7 @@ def test_no_output_runs_anything_in_a_browser(executed):
             tags = set(re.findall(r"<([\w:-]+)", page))
             assert tags <= TAGS
             assert not re.search(r"\bon\w+\s*=|javascript:|url\(", page, re.I)
-            assert set(re.findall(r"href=.([^,]*)", page)) <= {"data:image/png;base64"}
+            assert "href" not in page
 
 
 # Predictions
