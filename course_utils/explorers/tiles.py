@@ -31,7 +31,7 @@ def tile_explorer():
     rng = torch.Generator().manual_seed(6)
     q, k, v = torch.randn(3, N, D, generator=rng).unbind()  # (N, D) each
     naive = 4 * (4 * N * N + 4 * N * D)  # bytes: scores and weights, each written and read
-    figure = Figure(figsize=(7, 5.2), dpi=80)
+    figure = Figure(figsize=(7, 5.3), dpi=80)
     above, below = figure.subfigures(2, 1, height_ratios=[4, 1])
     left, right = above.subplots(1, 2, width_ratios=[3, 3.2])
     tiles = left.imshow(np.zeros((N, N)), cmap=ListedColormap(COLOURS), vmin=-0.5, vmax=3.5)
@@ -54,7 +54,7 @@ def tile_explorer():
     traffic.set(xlabel="bytes moved", xlim=(0, 1.05 * naive))
     traffic.invert_yaxis()
     above.subplots_adjust(left=0.1, right=0.96, bottom=0.27, top=0.92, wspace=0.25)
-    below.subplots_adjust(left=0.1, right=0.96, bottom=0.5, top=0.98)
+    below.subplots_adjust(left=0.1, right=0.96, bottom=0.48, top=0.98)
 
     def update(step, block_q, block_k, causal):
         plan = _plan(block_q, block_k, causal)
