@@ -8,7 +8,7 @@ import pytest
 from matplotlib.colors import same_color
 
 from course_utils.explorers import Number, similarity_explorer
-from explorer_pictures import axes, headings, pixels, set_controls
+from explorer_pictures import axes, headings, pixels, press, set_controls
 
 PLACES = [(0, 2), (90, 1), (180, 3), (-45, 0.5), (155, 1.3)]
 
@@ -35,6 +35,66 @@ def test_words_say_dot_cosine_and_distance(explorer, angle, length):
 def test_a_zero_vector_has_no_cosine(explorer):
     set_controls(explorer, length=0)
     assert "cosine none" in explorer.state
+
+
+@pytest.mark.parametrize("angle, length", [(90, 2), (-90, 0.3), (180, 0.0), (-180, 1)])
+def test_no_number_is_minus_zero(explorer, angle, length):
+    assert "-0.00" not in set_controls(explorer, angle=angle, length=length).state
+
+
+def test_what_the_lesson_asks_for_is_noticed_when_it_is_there_and_only_then(explorer):
+    """Each state of the sliders, against the questions written out."""
+    larger, farthest, right_angled = set(), {}, set()
+    for angle in range(-180, 181, 5):
+        for tenths in range(31):
+            set_controls(explorer, angle=angle, length=tenths / 10)
+            told = explorer.state.partition("; found: ")[2]
+            if told.startswith("dot product"):
+                larger.add((angle, tenths))
+            elif told.startswith("cosine 1.00 at distance"):
+                farthest[angle, tenths] = float(told.split("distance ")[1].split(",")[0])
+            elif told:
+                assert told == "at 90° the dot product is 0.00, whatever the length"
+                right_angled.add((angle, tenths))
+    steps = [(a, t) for a in range(-180, 181, 5) for t in range(31)]
+    assert larger == {  # at 5° the cosine is 1.00 as it is written
+        (a, t) for a, t in steps if abs(a) > 5 and t / 10 * math.cos(math.radians(a)) > 2 + 1e-9
+    }
+    distances = {(a, t): abs(2 - t / 10) for a, t in steps if a == 0 and t}
+    assert farthest == {max(distances, key=distances.get): pytest.approx(max(distances.values()))}
+    assert right_angled == {(a, t) for a, t in steps if abs(a) == 90 and t}
+
+
+def test_the_explorer_opens_on_nothing_found(explorer):
+    assert "found" not in explorer.state
+
+
+@pytest.mark.parametrize("angle, length", [(0, 2), (90, 1), (180, 3), (-45, 0.5), (155, 1.3)])
+def test_a_press_puts_the_tip_there(explorer, angle, length):
+    x, y = tip(angle, length)
+    before = pixels(explorer)
+    press(explorer, axes(explorer)[0], x + 0.02, y + 0.02)
+    assert (explorer.controls["angle"].box.value, explorer.controls["length"].box.value) == (
+        angle,
+        length,
+    )
+    assert (pixels(explorer) != before).any() and f"k = ({x:z.2f}, {y:z.2f})" in explorer.state
+    assert explorer.image.pressed == "drag"
+
+
+def test_a_press_far_out_gives_the_longest_arrow_and_one_beside_the_axes_nothing(explorer):
+    (ax,) = axes(explorer)
+    press(explorer, ax, -3.1, 3.1)
+    assert (explorer.controls["angle"].value, explorer.controls["length"].value) == (135, 3)
+    press(explorer, ax, -3.3, 0)
+    assert (explorer.controls["angle"].value, explorer.controls["length"].value) == (135, 3)
+
+
+def test_a_press_that_moves_two_controls_draws_once(explorer):
+    sent = []
+    explorer.image.observe(sent.append, names="value")
+    press(explorer, axes(explorer)[0], -1, -1)
+    assert len(sent) == 1
 
 
 @pytest.mark.parametrize("angle, length", PLACES)

@@ -6,6 +6,7 @@ import itertools
 import re
 import warnings
 
+import ipywidgets as widgets
 import pytest
 import torch
 from matplotlib.transforms import Bbox
@@ -59,9 +60,9 @@ CASES = {
     "masks": (
         mask_explorer,
         {"causal": False, "window": 0, "prefix": 5, "padding": 2, "side": "start", "documents": 2}
-        | {"join": "and"},
+        | {"join": "and", "turned": ""},
         {"causal": True, "window": 3, "prefix": 6, "padding": 1, "side": "end", "documents": 3}
-        | {"join": "or"},
+        | {"join": "or", "turned": "0-3"},
     ),
     "heads": (
         head_explorer,
@@ -136,6 +137,8 @@ def values(control):
     """Return the values of a control, of a number the first and the last."""
     if isinstance(control, Number):
         return control.slider.min, control.slider.max
+    if isinstance(control, widgets.Text):
+        return "", "0-7, 3-3"
     return getattr(control, "options", (False, True))
 
 
@@ -159,6 +162,10 @@ def test_no_two_axes_stand_in_each_others_way(case):
             assert min(ax.bbox.width, ax.bbox.height) > 40  # pixels: it can be read
 
 
+def in_html(state):
+    return html.escape(state).replace("found:", "<strong>found:</strong>")
+
+
 # what a control is called, where it is not what the code calls it
 OTHER_NAMES = {
     "scaled": "divide by √d_k",
@@ -170,6 +177,7 @@ OTHER_NAMES = {
     "window": "window (0: without)",
     "prefix": "prefix (0: without)",
     "padding": "padding tokens",
+    "turned": "pairs turned over",
 } | {f"logit_{j}": f"logit {j}" for j in range(1, 6)}
 
 
@@ -179,13 +187,12 @@ def test_every_control_has_a_name_and_its_place_before_the_picture(case):
     row, picture, words, *_ = explorer.children
     assert (picture, words) == (explorer.image, explorer.words)
     assert [c for stack in row.children for c in stack.children] == [*explorer.controls.values()]
-    two_columns = {"saturation", "overflow", "masks"}
-    assert len(row.children) == 1 + (case in two_columns)
+    assert len(row.children) == 1  # one column, so that the picture has its place beside it
     names = OTHER_NAMES | ({"query": "from"} if case == "heads" else {})
     for name, control in explorer.controls.items():
         named = control.box if isinstance(control, Number) else control
         assert named.description == names.get(name, name)
-    assert words.value == f'<p role="status">{html.escape(explorer.state)}</p>'
+    assert words.value == f'<p role="status">{in_html(explorer.state)}</p>'
     height, width, _ = pixels(explorer).shape
     assert (picture.width, picture.height) == (width, height) and picture.alt
 
@@ -216,6 +223,6 @@ def test_a_token_may_be_any_text(token):
         by_pair = set_controls(views_explorer(tokens, q, q, weights), query=3, key=1)
     by_head.controls["query"].value = by_head.controls["query"].options[2]
     assert is_inside(by_head) and is_inside(by_pair)
-    assert by_head.words.value == f'<p role="status">{html.escape(by_head.state)}</p>'
+    assert by_head.words.value == f'<p role="status">{in_html(by_head.state)}</p>'
     for sent in (by_head.state, *by_head.controls["query"].options, *seen(by_pair)[1:]):
         assert sent.encode() and not re.search(r"[\x00-\x1f\x7f-\x9f]", sent)

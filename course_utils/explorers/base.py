@@ -84,7 +84,7 @@ class Number(widgets.VBox):
         self.box = box(
             description=label,
             style={"description_width": "initial"},
-            layout={"width": f"{7 + len(label) / 2}em", "max_width": "100%"},
+            layout={"width": f"{7 + len(label) / 2}em", "max_width": "calc(100% - 4px)"},
             **limits,
         )
         self.slider = Slider(label=label, **limits)
@@ -116,7 +116,7 @@ class Explorer(widgets.Box):
         Widgets with a ``value``; `Number` for numbers.
     update : callable
         Called with the values of the controls under their names. Changes ``moving`` and returns
-        the new state as one line of text.
+        the new state as one line of text; "found:" in it is told in bold.
     columns : int
         How many columns the controls stand in, as far as the page is wide enough.
     press : callable, optional
@@ -201,7 +201,8 @@ class Explorer(widgets.Box):
         drawn.save(png, "png", compress_level=1)
         self.image.value = png.getvalue()
         # role="status": a screen reader says the new state without being asked
-        self.words.value = f'<p role="status">{html.escape(self._state)}</p>'
+        told = html.escape(self._state).replace("found:", "<strong>found:</strong>")
+        self.words.value = f'<p role="status">{told}</p>'
 
     def _repr_mimebundle_(self, **kwargs):
         # The picture stands beside the live widget, for viewers that run nothing.
