@@ -11,10 +11,8 @@ from course_utils.shapes import expects
 from course_utils.views import example, head_lines, pair_products, tile
 
 THE_LESSONS = 11, 0, 6, 1  # layer, head, query and key that lesson 08 draws: it looks at dog
-BESIDE = (
-    '<div style="display:flex;gap:1em">'
-    '<div style="flex:2">{}</div><div style="flex:3">{}</div></div>'
-)
+# so wide that all of the explorer is seen at once in a window of 720 pixels
+BESIDE = '<div style="display:flex;gap:1em;max-width:780px"><div>{}</div><div>{}</div></div>'
 
 
 @expects(q="layers H L d_k", k="layers H L d_k", weights="layers H L L")
