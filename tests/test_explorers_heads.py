@@ -174,12 +174,12 @@ def test_every_head_and_every_token_can_be_chosen():
 def test_a_press_chooses_a_head_by_its_small_picture_and_a_token_by_its_row():
     explorer = explorer_at()
     small, matrix, paths = panels(explorer)
-    press(explorer, small[2], 1, 3)
-    assert explorer.state.startswith("head 2 of 3; strongest of each token")
-    press(explorer, matrix, 0, 3.4)
-    assert explorer.state.startswith("head 2 of 3; 4 the looks at")
-    press(explorer, matrix, 4, 4.499)
-    assert explorer.controls["query"].value == "5 dog" and explorer.controls["head"].value == 2
+    for head in (1, 0, 2):
+        press(explorer, small[head], 1, 3)
+        assert explorer.state.startswith(f"head {head} of 3; strongest of each token")
+    for y, name in [(-0.4, "1 the"), (2.6, "4 the"), (3.4, "4 the"), (4.49, "5 dog")]:
+        press(explorer, matrix, 0, y)
+        assert explorer.state.startswith(f"head 2 of 3; {name} looks at")
     before = explorer.state
     press(explorer, paths, 0.5, 2)
     assert explorer.state == before
