@@ -73,7 +73,7 @@ def test_the_explorer_opens_on_nothing_found(explorer):
 def test_a_press_puts_the_tip_there(explorer, angle, length):
     x, y = tip(angle, length)
     before = pixels(explorer)
-    press(explorer, axes(explorer)[0], x + 0.02, y + 0.02)
+    press(explorer, axes(explorer)[0], x + 0.01, y + 0.01)
     assert (explorer.controls["angle"].box.value, explorer.controls["length"].box.value) == (
         angle,
         length,

@@ -4,6 +4,7 @@ function render({ model, el }) {
   range.type = "range";
   range.setAttribute("aria-label", model.get("label"));
   Object.assign(range.style, { width: "100%", margin: "0" });
+  range.dataset.lmSuppressShortcuts = true; // else the arrow keys are JupyterLab's: the next cell
   const show = () => {
     for (const name of ["min", "max", "step", "value"]) range[name] = model.get(name);
   };
