@@ -105,7 +105,7 @@ def test_at_the_end_other_blocks_are_compared_with_those_it_began_with(
 def test_a_press_on_a_tile_goes_to_its_step(explorer):
     tiles, *others = axes(explorer)
     for step, (top, bottom, left, right) in enumerate(plan(4, 3, True), start=1):
-        for y, x in [(top, left), (bottom - 1, right - 1)]:
+        for y, x in [(top - 0.4, left - 0.4), (bottom - 0.6, right - 0.6)]:
             to_step(explorer, 0)
             press(explorer, tiles, x, y)
             assert numbers_of(explorer)[:2] == (step, step)
