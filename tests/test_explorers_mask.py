@@ -222,3 +222,7 @@ def test_what_the_lesson_asks_for_is_noticed(values, told):
         less = explorer_with(**{n: value for n, value in values.items() if n != name})
         assert told not in less.state
     assert "found" not in explorer_with(**values, turned="2-2").state
+
+
+def test_a_window_that_leaves_something_out_is_not_causal():
+    assert "found" not in explorer_with(documents=2, window=3).state
