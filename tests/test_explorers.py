@@ -138,7 +138,7 @@ def test_the_longest_arrow_fits_in_every_direction(explorer):
     angle, length = explorer.controls["angle"].slider, explorer.controls["length"].slider
     assert (angle.value, angle.min, angle.max, angle.step) == (60, -180, 180, 5)
     assert (length.value, length.min, length.max, length.step) == (1.5, 0, 3, 0.1)
-    assert headings(ax) == ("", "", "")
+    assert headings(ax) == ("", "first component", "second component")
 
 
 def test_moving_a_slider_or_typing_draws_the_arrow_there(explorer):
