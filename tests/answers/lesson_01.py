@@ -267,6 +267,10 @@ def identity(q, k, power, more=0):
     return (a**power + b**power - 2 * q @ k.mT + more).sqrt()
 
 
+def cosines_by(factor):
+    return lambda q, k: cosines(q / factor(q), k / factor(k))
+
+
 def cosines_without(zeros):
     """Return cosines that are 0 for the queries that a function of them takes for zero vectors."""
     return lambda q, k: cosines(shorter(q), shorter(k)).masked_fill(zeros(q)[..., None], 0)
@@ -349,6 +353,8 @@ WRONG = [
     ("cosine_similarity", None, lambda q, k: q @ k.mT / (q.norm(dim=-1) * k.norm(dim=-1))),
     ("cosine_similarity", "length has a say", lambda q, k: cosines(q, k)),
     ("cosine_similarity", "length has a say", lambda q, k: cosines(shorter(q), k)),
+    ("cosine_similarity", "length has a say", cosines_by(lambda x: x.abs().amax(-1, True) + 1e-9)),
+    ("cosine_similarity", "length has a say", cosines_by(lambda x: x.abs().max())),
     ("cosine_similarity", None, cosines_without(lambda q: (q == 0).any(-1))),
     ("cosine_similarity", None, cosines_without(lambda q: shorter(q).sum(-1).abs() < 1e-9)),
     ("cosine_similarity", None, lambda q, k: cosines(shorter(q), shorter(k)).squeeze()),
