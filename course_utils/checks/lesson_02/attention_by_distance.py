@@ -45,6 +45,8 @@ MISTAKES = [
      "counts four times", (DIVISOR, "(3 * d_k) ** 0.5")),
     ("root missing", "divided by the variance of the scores, 6 d_k; divide by its root",
      (DIVISOR, "(6 * d_k)")),
+    ("by the width", "divided by d_k: like every sum of d_k terms, they spread as a root of it",
+     (DIVISOR, "d_k")),
     ("not divided", "−‖q − k‖² goes into softmax as it is: wide vectors make one key win",
      (" / " + DIVISOR, "")),
     ("far keys win", "far keys get most of the weight: the score is minus the squared distance",
