@@ -121,7 +121,7 @@ def _merge_two_by_two(parts):
     for other, its in parts[1:]:
         empty = torch.maximum(lse, its) == -INF
         low, high = torch.minimum(lse, its), torch.maximum(lse, its)
-        gap = (low - high.masked_fill(empty, 0)).masked_fill(empty, 0)  # no gradient of log 0
+        gap = low - high.masked_fill(empty, 0)  # no NaN, whose gradient would stay
         share = torch.sigmoid((lse - its).masked_fill(empty, 0))[..., None]
         out = share * out + (1 - share) * other
         lse = torch.where(empty, -INF, high + gap.exp().log1p())
