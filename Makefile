@@ -36,7 +36,8 @@ bench-gpu: .venv/learner  ## measure attention on an NVIDIA GPU, kernel by kerne
 ifeq (,$(findstring $(CURDIR)/.venv,$(shell cat .venv/pyvenv.cfg 2>/dev/null)))
 .PHONY: .venv/learner
 endif
-.venv/learner: install.py requirements.txt pyproject.toml course_utils/jupyter_config.py
+.venv/learner: install.py requirements.txt pyproject.toml course_utils/jupyter_config.py \
+		course_utils/jupyterlab_settings.json
 	@$(PYTHON) install.py $(if $(CPU),--cpu)
 	@touch $@
 

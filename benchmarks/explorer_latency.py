@@ -25,7 +25,7 @@ import matplotlib.pyplot as plt
 from course_utils.figures import arrows
 
 def draw(angle=60, length=1.5):
-    figure, ax = plt.subplots(figsize=(5, 4), dpi=80)
+    figure, ax = plt.subplots(figsize=(5.5, 5.2), dpi=80, layout="tight")
     k = length * math.cos(math.radians(angle)), length * math.sin(math.radians(angle))
     arrows([[2, 0], k], labels=["q", "k"], ax=ax)
     ax.set(xlim=(-3.2, 3.2), ylim=(-3.2, 3.2))
@@ -44,19 +44,19 @@ import torch
 def draw(logit_1=2.0, temperature=1.0):
     names = [f"key {j}" for j in range(1, 6)]
     weights = (torch.tensor([logit_1, 1.0, 0.0, -1.0, -2.0]) / temperature).softmax(dim=-1)
-    figure, (left, right) = plt.subplots(
-        1, 2, figsize=(9.5, 3.4), dpi=80, width_ratios=[1.2, 1], layout="tight"
+    figure, (upper, lower) = plt.subplots(
+        2, 1, figsize=(6.4, 6), dpi=80, height_ratios=[1, 1.1], layout="tight"
     )
-    left.bar_label(left.bar(names, weights), fmt="%.2f")
-    left.set(ylim=(0, 1.3), ylabel="weight")
+    upper.bar_label(upper.bar(names, weights), fmt="%.2f")
+    upper.set(ylim=(0, 1.3), ylabel="weight")
     jacobian = weights.diag() - weights.outer(weights)
-    image = right.imshow(jacobian, cmap="RdBu_r", vmin=-0.25, vmax=0.25)
-    right.set(xticks=range(5), xticklabels=names, yticks=range(5), yticklabels=names)
-    right.tick_params(axis="x", rotation=45)
-    figure.colorbar(image, ax=right, shrink=0.8)
+    image = lower.imshow(jacobian, cmap="RdBu_r", vmin=-0.25, vmax=0.25)
+    lower.set(xticks=range(5), xticklabels=names, yticks=range(5), yticklabels=names)
+    lower.tick_params(axis="x", rotation=45)
+    figure.colorbar(image, ax=lower, shrink=0.8)
     plt.show()
 
-widgets.interact(draw, logit_1=(-100, 100, 0.5), temperature=(0.05, 5, 0.05))
+widgets.interact(draw, logit_1=(-20, 100, 0.5), temperature=(0.05, 5, 0.05))
 """
 CELLS = {
     ("similarity", "explorer"): EXPLORER.format("similarity_explorer"),
@@ -65,23 +65,27 @@ CELLS = {
     ("saturation", "interact"): SATURATION,
 }
 
-# Press the key; once another picture has its pixels, take the time of the frame that paints it.
-PRESS = """([cell, key]) => new Promise(resolve => {
+# From the key on, once another picture has its pixels, take the time of the frame that paints it.
+WATCH = """cell => {
     const output = document.querySelectorAll('.jp-CodeCell')[cell];
     const picture = () => [...output.querySelectorAll('img')].at(-1);
     const before = picture()?.src;
-    const look = () => {
-        const image = picture();
-        if (!image || image.src === before) return;
-        observer.disconnect();
-        image.decode().then(() => requestAnimationFrame(() => resolve(performance.now() - start)));
-    };
-    const observer = new MutationObserver(look);
-    observer.observe(output, {subtree: true, childList: true, attributeFilter: ['src']});
-    const start = performance.now();
-    output.querySelector('[role=slider]').dispatchEvent(
-        new KeyboardEvent('keydown', {key, bubbles: true, cancelable: true}));
-})"""
+    let start;
+    window.took = new Promise(resolve => {
+        const look = () => {
+            const image = picture();
+            if (!image || image.src === before) return;
+            observer.disconnect();
+            image.decode().then(
+                () => requestAnimationFrame(() => resolve(performance.now() - start)));
+        };
+        const observer = new MutationObserver(look);
+        observer.observe(output, {subtree: true, childList: true, attributeFilter: ['src']});
+    });
+    output.querySelector('[role=slider], [type=range]').focus();
+    window.addEventListener(
+        'keydown', () => { start = performance.now() }, {once: true, capture: true});
+}"""
 
 
 def main():
@@ -100,16 +104,20 @@ def main():
             for press in range(PRESSES + 5):  # the first five warm up
                 key = "ArrowRight" if press % 8 < 4 else "ArrowLeft"
                 for place, name in enumerate(CELLS):
-                    took = page.evaluate(PRESS, [place, key])
+                    page.evaluate(WATCH, place)
+                    page.keyboard.press(key)
+                    took = page.evaluate("window.took")
                     times[name] += [took] if press >= 5 else []
                     page.wait_for_timeout(50)
-    print(f"key press to new pixels, median of {PRESSES}, in milliseconds")
-    for figure in ["similarity", "saturation"]:
-        explorer, interact = (
-            statistics.median(times[figure, way]) for way in ("explorer", "interact")
+    print(f"key press to new pixels, of {PRESSES} presses, in milliseconds")
+    for figure in dict.fromkeys(figure for figure, _ in CELLS):
+        explorer, interact = times[figure, "explorer"], times[figure, "interact"]
+        ratio = statistics.median(explorer) / statistics.median(interact)
+        print(
+            f"{figure}: explorer median {statistics.median(explorer):.1f}, "
+            f"90th percentile {statistics.quantiles(explorer, n=10)[-1]:.1f}; "
+            f"interact median {statistics.median(interact):.1f}; ratio {ratio:.2f}"
         )
-        ratio = explorer / interact
-        print(f"{figure}: explorer {explorer:.1f}, interact {interact:.1f}, ratio {ratio:.2f}")
 
 
 if __name__ == "__main__":

@@ -19,13 +19,13 @@ SIZES = [(6, 12, 20, 20), (12, 12, 64, 64)]  # layers, heads, L, S
 
 
 def ours(q, k, weights):
-    """Return our three views as HTML under BertViz's names for them."""
+    """Return our three views, as an explorer shows them, under BertViz's names for them."""
     pictures = {
         "all heads": mosaic(weights),
         "one head": head_lines(weights[0, 0]),
         "one pair": pair_products(q[0, 0], k[0, 0], weights[0, 0], 0, 1),
     }
-    return {name: each._repr_mimebundle_()["text/html"] for name, each in pictures.items()}
+    return {name: each.svg for name, each in pictures.items()}
 
 
 def bertviz(q, k, weights):

@@ -2,5 +2,6 @@
 
 from course_utils.checks import check, progress
 from course_utils.figures import heatmap, show
+from course_utils.predictions import predict_first, surprises
 
-__all__ = ["check", "heatmap", "progress", "show"]
+__all__ = ["check", "heatmap", "predict_first", "progress", "show", "surprises"]

@@ -19,6 +19,11 @@ from nbclient import NotebookClient
 ROOT = Path(__file__).parents[1]
 STUB = 'raise NotImplementedError("your turn")'
 SOLUTION = re.compile(r"^([ \t]*)### BEGIN SOLUTION\n.*?### END SOLUTION[ \t]*$", re.M | re.S)
+# Where a lesson asks, in prose or by a control; the list in lesson 00 only tells of it.
+ASKS = re.compile(r"(?<!- )\*\*Predict first|\bpredict_first\(")
+# Beside what is folded JupyterLab shows the first line of the first output: this one has none.
+# There is nothing in it to compare, and running the cell takes it away.
+VEIL = nbformat.v4.new_output("display_data")
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 
@@ -74,6 +79,26 @@ def state(notebook):
 def picture_mark(cell, output):
     """Return a checksum that ties a picture to the code that drew it and to its description."""
     return checksum(cell.source, output.data["text/plain"], output.data["image/png"])
+
+
+def hide_results(notebook):
+    """Fold away the outputs that answer a prediction; JupyterLab shows them once they are run.
+
+    Those are the outputs of the code cells behind the one that asks, up to the next prose.
+    """
+    asked = answered = False
+    for cell in notebook.cells:
+        asks = bool(ASKS.search(cell.source))
+        if asks or (answered and cell.cell_type == "markdown"):
+            asked, answered = asks, False
+        if cell.cell_type == "code":
+            outputs = [output for output in cell.outputs if output != VEIL]
+            hidden = asked and not asks and bool(outputs)
+            answered = answered or hidden
+            cell.outputs = [VEIL, *outputs] if hidden else outputs
+            folds = {**cell.metadata.pop("jupyter", {}), "outputs_hidden": hidden}
+            if folds := {name: folded for name, folded in folds.items() if folded}:
+                cell.metadata["jupyter"] = folds
 
 
 def read(path):
@@ -145,6 +170,7 @@ def refresh(path):
                 view["model_id"] = hashlib.sha256(cell.id.encode()).hexdigest()[:32]
             if "image/png" in output.get("data", {}):
                 output.metadata["picture"] = picture_mark(cell, output)
+    hide_results(notebook)
     notebook.metadata["course"] = {"executed": fingerprint(notebook)}
     write(notebook, path)
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from IPython.display import HTML, display
 from matplotlib.axes import Axes
+from PIL import Image
 
 # Colour maps that survive colour-blindness; the sequential one survives greyscale too.
 SEQUENTIAL, DIVERGING = "cividis", "RdBu_r"
@@ -21,14 +22,15 @@ LARGEST_ANNOTATED = 100  # entries of a matrix that still leave room for numbers
 MOST_ROWS_TOLD = 10  # rows of a matrix that a description still goes through one by one
 TIE = 1e-4  # of the largest entry: what lies nearer may differ by rounding, as on another CPU
 LONGEST_SIDE = 20  # inches of a figure: beyond it cells get smaller, before memory gives out
+MOST_TICKS = 10  # places of data on an axis that still leave room for a number at each
+PER_INCH = 80  # pixels of the page that an inch of a figure takes
+DENSITY = 2  # pixels of a picture for each of the page, as on a dense screen
+WIDEST = 820  # pixels of the page: JupyterLab's column at 1280, with the file browser open
 LONGEST_TEXT = 100  # characters of a label or title: a longer one is cut, so that the rest is seen
 
 
 def show(ax, description=None):
-    """Display the figure of ``ax`` once, with its description as text under it.
-
-    A picture's alternative text is dropped by JupyterLab and by nbconvert, so the description is
-    an output of its own: screen readers reach it, code hosts show it, and nbval compares it.
+    """Display the figure of ``ax`` once, with its description folded under it.
 
     Parameters
     ----------
@@ -52,13 +54,31 @@ def show(ax, description=None):
         description = " | ".join(text for text in told if text)
     if not description:
         raise ValueError("description must say what the picture shows: this Axes brings none")
+    display_picture(figure, description)
+    plt.close(figure)
+
+
+def display_picture(figure, description):
+    """Display a figure as wide as a page takes it, with its description folded under it.
+
+    A picture's alternative text is dropped by JupyterLab and by nbconvert, so the description is
+    an output of its own: screen readers reach it, code hosts show it, and nbval compares it.
+
+    Parameters
+    ----------
+    figure : matplotlib.figure.Figure
+    description : str
+    """
     description = printable(description)
     picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=80, bbox_inches="tight", metadata={"Software": None})
-    plt.close(figure)
+    look = {"dpi": DENSITY * PER_INCH, "bbox_inches": "tight", "metadata": {"Software": None}}
+    figure.savefig(picture, format="png", pil_kwargs={"optimize": True}, **look)
+    width = min(Image.open(picture).width // DENSITY, WIDEST)
     png = base64.b64encode(picture.getvalue()).decode()
-    display({"image/png": png, "text/plain": description}, raw=True)
-    display(HTML(f"<p><small>Picture: {html.escape(description)}.</small></p>"))
+    shown = {"metadata": {"image/png": {"width": width}}, "raw": True}
+    display({"image/png": png, "text/plain": description}, **shown)
+    told = f"Picture: {html.escape(description)}."
+    display(HTML(f"<details><summary>In words</summary><small>{told}</small></details>"))
 
 
 def heatmap(weights, *, queries=None, keys=None, kind="weights", title=None, ax=None):
@@ -103,7 +123,7 @@ def heatmap(weights, *, queries=None, keys=None, kind="weights", title=None, ax=
         _, ax = plt.subplots(figsize=size)
     sns.heatmap(
         values,  # what is not finite is left blank
-        annot=values.size <= LARGEST_ANNOTATED,
+        annot=values.size <= LARGEST_ANNOTATED and not np.isin(values.round(2), (0, 1)).all(),
         fmt=".2f",
         annot_kws={"size": 8},
         xticklabels=[plain(key) for key in keys],
@@ -202,6 +222,7 @@ def arrows(vectors, *, labels, ax=None):
         ax.annotate(plain(label), vector, **near, color=colour)
     reach = 1.25 * max(np.abs(vectors).max(), 1e-9)
     ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
+    ax.set(xlabel="first component", ylabel="second component")
     ax.axhline(0, color="0.85", zorder=0)
     ax.axvline(0, color="0.85", zorder=0)
     places = (f"{name} at ({x:.2f}, {y:.2f})" for name, (x, y) in zip(labels, vectors, strict=True))
@@ -245,37 +266,15 @@ def lines(x, series, *, xlabel, ylabel, log=False, title=None, ax=None):
         told.append(f"{name} from {y[0]:.2g} to {y[-1]:.2g}")
     if log:
         ax.set(xscale="log", yscale="log")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        places = np.unique(np.log(x) if log else x)
+    if 1 < len(places) <= MOST_TICKS and np.diff(places).min() >= np.ptp(places) / MOST_TICKS:
+        ax.set_xticks(x, [f"{place:g}" for place in x])
+        ax.set_xticks([], minor=True)
     ax.set(xlabel=plain(xlabel), ylabel=plain(ylabel), title=plain(title))
     ax.legend(handles=drawn)  # named: else a name that begins with _ is left out
     ax.grid(alpha=0.3)
     ax.description = f"{ylabel} as {xlabel} goes from {x[0]:g} to {x[-1]:g}: " + ", ".join(told)
-    return ax
-
-
-def roadmap(titles, *, ax=None):
-    """Draw the lessons as a path of boxes, first to last.
-
-    Parameters
-    ----------
-    titles : sequence of str
-        For example "01 · Dot-product similarity: what does a query find?".
-    ax : matplotlib.axes.Axes, optional
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-    """
-    if ax is None:
-        _, ax = plt.subplots(figsize=(7, 0.8 * len(titles)))
-    for row, title in enumerate(titles):
-        box = {"boxstyle": "round,pad=0.5", "facecolor": "C0", "alpha": 0.15}
-        ax.text(0.5, -row, plain(title), ha="center", va="center", bbox=box)
-        if row:
-            ends = {"xy": (0.5, -row + 0.28), "xytext": (0.5, -row + 0.72)}
-            ax.annotate("", **ends, arrowprops={"arrowstyle": "->", "color": "C0"})
-    ax.set(xlim=(0, 1), ylim=(0.6 - len(titles), 0.6))
-    ax.axis("off")
-    ax.description = f"the {len(titles)} lessons in order: " + " → ".join(titles)
     return ax
 
 

@@ -1,12 +1,14 @@
 """How the course starts JupyterLab; installed as the environment's jupyter_server_config.py.
 
-It opens lesson 00, lets explorers answer without the pause that TCP puts between messages, and
-stores a lesson that was only opened as it was. All else is left to the user's own configuration.
+It opens lesson 00 beside the list of all files, lets explorers answer without the pause that TCP
+puts between messages, and stores a lesson that was only opened as it was. JupyterLab itself is told
+one thing, in jupyterlab_settings.json: not to ask about news. All else is left to the user.
 """
 
 import warnings
 from pathlib import Path
 
+from jupyter_server.base.handlers import RedirectWithParams
 from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebsocketConnection
 
 FIRST_LESSON = "notebooks/00_start_here.ipynb"
@@ -49,4 +51,8 @@ c.ServerApp.kernel_websocket_connection_class = PromptConnection
 warnings.filterwarnings("ignore", "Overriding existing pre_save_hook")
 c.ContentsManager.pre_save_hook = drop_what_opening_adds
 if Path(FIRST_LESSON).exists():
-    c.LabApp.default_url = f"/lab/tree/{FIRST_LESSON}"
+    # Beside the lesson the file browser would show only the lesson's own folder. The path below is
+    # no default_url itself: Jupyter prints that with "?token=…" after it, a second question mark.
+    first = f"lab/tree/{FIRST_LESSON}?file-browser-path=/"
+    c.LabApp.handlers = [("/course", RedirectWithParams, {"url": first, "permanent": False})]
+    c.LabApp.default_url = "/course"

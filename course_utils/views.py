@@ -1,33 +1,46 @@
 """Three static views of attention: all heads as a mosaic, one head as lines, one pair as products.
 
 Jesse Vig's BertViz ("A multiscale visualization of attention in the transformer model", 2019) made
-the three scales known. Here each is one inline SVG: no script, nothing fetched, a few kilobytes,
-and the same text for the same data.
+the three scales known. Here each is one SVG, quick enough for an explorer that draws it anew at
+every key; a notebook stores it as PNG. No script, nothing fetched, the same for the same data.
 """
 
 import base64
 import html
 import io
+import re
+import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from numbers import Integral
 
 import numpy as np
 import torch
 from matplotlib import colormaps
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from PIL import Image
 
 from course_utils.attention import attention
-from course_utils.figures import DIVERGING, SEQUENTIAL, as_labels, printable
+from course_utils.figures import (
+    DIVERGING,
+    PER_INCH,
+    SEQUENTIAL,
+    as_labels,
+    display_picture,
+    plain,
+    printable,
+)
 from course_utils.shapes import expects
 
 TOKENS = "the dog left the park because it was tired".split()
 SHADES = 64  # colours of a mosaic: more cannot be told apart, and would double its bytes
-FONT = 'font-family="sans-serif" font-size="13" fill="currentColor"'
+LINE = "#1f77b4"
+FONT = 'font-family="sans-serif" font-size="13"'
 
 
 @dataclass(frozen=True)
 class Picture:
-    """An inline SVG that carries its description, for the eye, a screen reader, and nbval.
+    """An SVG that carries its description, for the eye, a screen reader, and nbval.
 
     Attributes
     ----------
@@ -40,9 +53,35 @@ class Picture:
     svg: str
     description: str
 
-    def _repr_mimebundle_(self, **kwargs):
-        told = f"<p><small>Picture: {html.escape(self.description)}.</small></p>"
-        return {"text/html": self.svg + told, "text/plain": self.description}
+    def figure(self):
+        """Return the same picture as a figure: a notebook not yet trusted shows no SVG."""
+        root = ET.fromstring(self.svg)
+        width, height = map(int, root.get("viewBox").split()[2:])
+        points = 72 / PER_INCH  # of a pixel
+        figure = Figure(figsize=(width / PER_INCH, height / PER_INCH))
+        ax = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(height, 0))
+        ax.axis("off")
+        for each in root.iter():
+            look = {"alpha": float(each.get("opacity", 1))}
+            x, y, wide, tall = (float(each.get(n, 0)) for n in ("x", "y", "width", "height"))
+            if each.tag == "path":
+                x1, y1, x2, y2 = map(float, re.findall(r"[\d.]+", each.get("d")))
+                ax.plot([x1, x2], [y1, y2], color=LINE, linewidth=3 * points, **look)
+            elif each.tag == "rect":
+                ax.add_patch(Rectangle((x, y), wide, tall, color=each.get("fill"), lw=0, **look))
+            elif each.tag == "text":
+                align = {"start": "left", "middle": "center", "end": "right"}
+                look = {"ha": align[each.get("text-anchor")], "size": 13 * points}
+                ax.text(x, y, plain(each.text), **look)
+            elif each.tag == "image":
+                png = base64.b64decode(each.get("href").partition(",")[2])
+                image = Image.open(io.BytesIO(png)).convert("RGB")
+                place = {"extent": (x, x + wide, y + tall, y), "aspect": "auto"}
+                ax.imshow(image, interpolation="nearest", **place)
+        return figure
+
+    def _ipython_display_(self):
+        display_picture(self.figure(), self.description)
 
 
 def example():
@@ -257,7 +296,7 @@ def pair_products(q, k, weights, query, key, *, queries=None, keys=None, mask=No
         chosen = "1" if j == key else "0.3"
         parts.append(
             f'<rect x="{x}" y="{base - tall:.1f}" width="{wide - 2}" height="{tall}" '
-            f'fill="#1f77b4" opacity="{chosen}"><title>{told}</title></rect>'
+            f'fill="{LINE}" opacity="{chosen}"><title>{told}</title></rect>'
         )
     parts.append(f'<rect x="{left}" y="{base}" width="{S * wide}" height="1" fill="#888"/>')
     parts.append(_text(left + (key + 0.5) * wide, base + 16, keys[key], "middle"))
@@ -278,9 +317,9 @@ def _picture(width, height, parts, title, description):
     named = html.escape(f"{title}: {description}")
     svg = (
         f'<svg role="img" aria-label="{named}" viewBox="0 0 {width} {height}" width="{width}" '
-        f'style="max-width:100%;height:auto" {FONT} stroke="none">'
+        f'style="max-width:100%;height:auto;background:white" {FONT} stroke="none">'
         f"<title>{html.escape(title)}</title><desc>{html.escape(description)}</desc>"
-        '<g stroke="#1f77b4" stroke-width="3" fill="none">'
+        f'<g stroke="{LINE}" stroke-width="3" fill="none">'
         + "".join(part for part in parts if part.startswith("<path"))
         + "</g>"
         + "".join(part for part in parts if not part.startswith("<path"))

@@ -1,10 +1,13 @@
 """Shared by the tests of explorers: set controls, and read back what is drawn."""
 
 import io
+import itertools
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
+
+PRESSES = itertools.count(1.0)  # each at a time of its own
 
 
 def set_controls(explorer, **values):
@@ -13,6 +16,13 @@ def set_controls(explorer, **values):
         control = explorer.controls[name]
         getattr(control, "slider", control).value = value
     return explorer
+
+
+def press(explorer, ax, x, y):
+    """Press the picture at a place in the numbers of an Axes, as the browser tells it."""
+    across, up = ax.transData.transform((x, y))
+    width, height = explorer.image.width, explorer.image.height
+    explorer.image.set_state({"place": [across / width, 1 - up / height, next(PRESSES)]})
 
 
 def pixels(explorer):

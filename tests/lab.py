@@ -23,7 +23,6 @@ PATIENCE = 600_000
 # All cells in the page at once, so that a test finds them; no questions at the start.
 SETTINGS = {
     "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
-    "@jupyterlab/apputils-extension:notification": {"fetchNews": "false"},
 }
 # What a user might have set in his own Jupyter; the course has to respect it.
 TOKEN = "the-users-own"
@@ -91,10 +90,28 @@ def server(folder):
 
 
 def open_notebook(page, address, path):
-    """Open a notebook in JupyterLab and wait until its kernel is idle."""
+    """Open a notebook in JupyterLab, alone, and wait until its kernel is idle."""
     page.goto(f"{address}/lab/workspaces/test/tree/{path}?reset&token={TOKEN}")
-    kernel = "window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel"
-    page.wait_for_function(f"{kernel}?.status === 'idle'", timeout=PATIENCE)
+    wait_until_open(page, path)
+
+
+def open_beside(page, path):
+    """Open a notebook in one more tab of the JupyterLab that the page shows."""
+    execute(page, "docmanager:open", path=path)
+    wait_until_open(page, path)
+
+
+def wait_until_open(page, path):
+    """Wait until a notebook is in front and its kernel idle."""
+    page.wait_for_function(
+        """path => {
+            const widget = window.jupyterapp?.shell.currentWidget;
+            return widget?.context?.path === path &&
+                widget.sessionContext?.session?.kernel?.status === 'idle';
+        }""",
+        arg=path,
+        timeout=PATIENCE,
+    )
 
 
 def run_all(page):
@@ -111,9 +128,12 @@ def save(page):
         execute(page, "docmanager:save")
 
 
-def execute(page, command):
+def execute(page, command, **arguments):
     """Execute a JupyterLab command, without waiting for its end."""
-    page.evaluate("command => { window.jupyterapp.commands.execute(command) }", command)
+    page.evaluate(
+        "([command, given]) => { window.jupyterapp.commands.execute(command, given) }",
+        [command, arguments],
+    )
 
 
 def wait_until_run(page):

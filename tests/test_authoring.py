@@ -9,7 +9,9 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from course_utils import authoring
 from course_utils.authoring import (
     STUB,
+    VEIL,
     Filled,
+    hide_results,
     picture_mark,
     refresh,
     strip_solutions,
@@ -265,3 +267,50 @@ def test_refresh_stops_at_an_error_and_stores_nothing(executed):
     with pytest.raises(Exception, match="ZeroDivisionError"):
         refresh(executed)
     assert executed.read_bytes() == before
+
+
+def result(text):
+    return new_code_cell("1", outputs=[new_output("stream", text=text)])
+
+
+def folded(notebook):
+    return [cell.outputs[1].text for cell in notebook.cells if "jupyter" in cell.metadata]
+
+
+QUESTIONS = {
+    "prose": new_markdown_cell("More.\n\n**Predict first:** how many?"),
+    "a full stop": new_markdown_cell("**Predict first.** Leave it out."),
+    "a control": new_code_cell("many = predict_first('How many?')", outputs=[new_output("stream")]),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
+def test_what_answers_a_prediction_is_folded_and_nothing_else(question):
+    cells = [result("before"), question, new_code_cell("a = 1"), new_markdown_cell("A formula.")]
+    cells += [new_code_cell("b = 1"), result("answer"), new_code_cell("c = 1"), result("more")]
+    cells += [new_markdown_cell("Read."), result("after")]
+    notebook = new_notebook(cells=cells)
+    hide_results(notebook)
+    assert folded(notebook) == ["answer", "more"]
+    hide_results(notebook)
+    assert folded(notebook) == ["answer", "more"]
+
+
+def test_a_question_taken_away_shows_what_was_folded():
+    notebook = new_notebook(cells=[new_markdown_cell("**Predict first:** 1?"), result("answer")])
+    hide_results(notebook)
+    assert notebook.cells[1].outputs[0] == VEIL
+    notebook.cells[0].source = "- **Predict first.** So they ask."
+    hide_results(notebook)
+    assert notebook.cells[1] == result("answer") | {"id": notebook.cells[1].id}
+
+
+def test_refresh_folds_results_and_again_changes_no_byte(tmp_path):
+    path = tmp_path / "lesson.ipynb"
+    cells = [new_markdown_cell("**Predict first:** how many?"), new_code_cell("print(2)")]
+    nbformat.write(new_notebook(cells=cells), path)
+    refresh(path)
+    assert folded(nbformat.read(path, as_version=4)) == ["2\n"]
+    before = path.read_bytes()
+    refresh(path)
+    assert path.read_bytes() == before

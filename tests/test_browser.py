@@ -1,6 +1,7 @@
 """The course as a learner meets it: a real JupyterLab, a real browser, a real kernel."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -42,16 +43,19 @@ def page(chromium):
     page.close()
 
 
-def open_and_save(page, address, folder, path):
-    """Open a notebook, and find that saving it at once changes no byte of it."""
-    lab.open_notebook(page, address, path)
+def saving_changes_nothing(page, folder, path):
+    """Save the notebook just opened, and assert that no byte of it changes."""
     lab.save(page)
     assert (folder / "course" / path).read_bytes() == (lab.ROOT / path).read_bytes()
 
 
-@pytest.mark.parametrize("lesson", LESSONS)
-def test_opening_a_lesson_changes_nothing(page, address, folder, lesson):
-    open_and_save(page, address, folder, f"notebooks/{lesson}.ipynb")
+def test_opening_a_lesson_changes_nothing(page, address, folder):
+    page.goto(f"{address}/lab/workspaces/test?reset&token={lab.TOKEN}")
+    page.wait_for_function("window.jupyterapp?.shell.currentWidget", timeout=lab.PATIENCE)
+    for lesson in LESSONS:
+        path = f"notebooks/{lesson}.ipynb"
+        lab.open_beside(page, path)
+        saving_changes_nothing(page, folder, path)
 
 
 # A cell each. The training is a short one, which adds to its picture while the cell runs.
@@ -97,8 +101,8 @@ def test_a_lesson_runs_to_its_end_and_a_key_press_moves_picture_and_words(page, 
     words.filter(has_text="dot product 1.27").wait_for()
     assert picture.get_attribute("src") != before[0] and words.inner_text() != before[1]
     assert page.get_by_role("spinbutton", name="angle of k from q (degrees)").input_value() == "65"
-    box = picture.bounding_box()
-    assert box["width"] == pytest.approx(400, abs=2)  # drawn at its own size, not blown up
+    shown, own = picture.evaluate("image => [image.width, image.naturalWidth]")
+    assert shown == own > 400  # drawn at its own size, not blown up
 
 
 def test_descriptions_of_pictures_reach_a_screen_reader(page, address):
@@ -114,9 +118,10 @@ def write_into_cell_of(page, text, answer):
     page.keyboard.insert_text(answer)
 
 
-def test_an_exercise_is_checked_wrong_and_then_right(page, address, folder):
+def test_an_exercise_is_checked_wrong_then_right_and_leads_on(page, address, folder):
     path = "exercises/01_exercises_dot_product_similarity.ipynb"
-    open_and_save(page, address, folder, path)
+    lab.open_notebook(page, address, path)
+    saving_changes_nothing(page, folder, path)
     lab.run_all(page)
     assert lab.errors(page) == []
     outputs = page.locator(".jp-OutputArea-output")
@@ -129,6 +134,7 @@ def test_an_exercise_is_checked_wrong_and_then_right(page, address, folder):
     write_into_cell_of(page, "def dot(a, b)", "def dot(a, b):\n    return (a * b).sum()")
     lab.run_all(page)
     outputs.filter(has_text="✅ 1.1 dot: correct").wait_for()
+    assert outputs.filter(has_text="Lesson 01: 1 of").count() == 1  # told at the end
     assert lab.errors(page) == []
     lab.save(page)
     stored = nbformat.read(folder / "course" / path, as_version=4)
@@ -139,6 +145,34 @@ def test_an_exercise_is_checked_wrong_and_then_right(page, address, folder):
     write_into_cell_of(page, "def dot(a, b)", "1 / 0")
     lab.run_all(page)
     assert "ZeroDivisionError" in lab.errors(page)[0]  # errors() does see errors
+
+    page.get_by_role("link", name="lesson 02").last.click()
+    lab.wait_until_open(page, "notebooks/02_variance_and_scaling.ipynb")
+
+
+def test_a_notebook_not_trusted_shows_pictures_within_the_column_and_words_folded(
+    page, address, folder
+):
+    stored = nbformat.read(lab.ROOT / "notebooks" / "08_reading_attention.ipynb", as_version=4)
+    views = [c for c in stored.cells if re.match(r"(?s).*(mosaic|lines|products)\(", c.source)]
+    cells = [nbformat.v4.new_code_cell("1", outputs=cell.get("outputs", [])) for cell in views]
+    fresh = nbformat.v4.new_notebook(cells=cells, metadata=stored.metadata)
+    nbformat.write(fresh, folder / "course" / "notebooks" / "fresh.ipynb")
+    lab.open_notebook(page, address, "notebooks/fresh.ipynb")
+    model = "window.jupyterapp.shell.currentWidget.content.model"
+    assert not page.evaluate(f"{model}.cells.get(0).trusted")
+    images = page.locator(".jp-RenderedImage img")
+    images.nth(2).wait_for()
+    for image in images.all():
+        dense, wide, column = image.evaluate(
+            "i => [i.naturalWidth, i.clientWidth, i.parentElement.clientWidth]"
+        )
+        assert 100 < wide <= column and dense >= 2 * wide
+    words = page.locator("details")
+    assert words.count() == images.count()
+    words.first.locator("small").wait_for(state="hidden")
+    words.first.locator("summary").click()
+    words.first.locator("small").wait_for(state="visible")
 
 
 def test_exported_html_shows_pictures_descriptions_and_the_explorer(page, tmp_path):
@@ -160,5 +194,6 @@ def test_exported_html_shows_pictures_descriptions_and_the_explorer(page, tmp_pa
         "all => all.map(i => i.naturalWidth)"
     )
     assert min(widths) > 100
+    page.locator("details").evaluate_all("all => all.forEach(one => { one.open = true })")
     spoken = page.locator("body").aria_snapshot()
     assert "Picture: cosine: 10×10 scores with mean" in spoken

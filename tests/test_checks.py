@@ -261,6 +261,12 @@ def test_an_unknown_difference_is_pictured(monkeypatch, capsys):
     drawn = [np.asarray(ax.collections[0].get_array()) for ax in shown[0].axes[:3]]
     np.testing.assert_allclose(drawn[0] - drawn[1], drawn[2], atol=1e-6)
     np.testing.assert_allclose(drawn[2], 0.5, atol=1e-6)
+    shown[0].canvas.draw()
+    for ax in shown[0].axes[:3]:  # every number has room in its cell
+        cell = abs(np.diff(ax.transData.transform([(0, 0), (1, 1)]), axis=0)[0])
+        assert len(ax.texts) == 35
+        assert all(text.get_window_extent().width < cell[0] for text in ax.texts)
+    assert 80 * shown[0].get_size_inches()[0] < 820  # of the page
     check(lambda q, k: q @ k.mT / 0, "dot_product_scores")._ipython_display_()  # nothing is finite
 
 

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.colors import same_color
 
 from course_utils.explorers import Number, similarity_explorer
-from explorer_pictures import axes, headings, pixels, set_controls
+from explorer_pictures import axes, headings, pixels, press, set_controls
 
 PLACES = [(0, 2), (90, 1), (180, 3), (-45, 0.5), (155, 1.3)]
 
@@ -35,6 +35,66 @@ def test_words_say_dot_cosine_and_distance(explorer, angle, length):
 def test_a_zero_vector_has_no_cosine(explorer):
     set_controls(explorer, length=0)
     assert "cosine none" in explorer.state
+
+
+@pytest.mark.parametrize("angle, length", [(90, 2), (-90, 0.3), (180, 0.0), (-180, 1)])
+def test_no_number_is_minus_zero(explorer, angle, length):
+    assert "-0.00" not in set_controls(explorer, angle=angle, length=length).state
+
+
+def test_what_the_lesson_asks_for_is_noticed_when_it_is_there_and_only_then(explorer):
+    """Each state of the sliders, against the questions written out."""
+    larger, farthest, right_angled = set(), {}, set()
+    for angle in range(-180, 181, 5):
+        for tenths in range(31):
+            # without a picture, which takes a hundred times as long
+            told = explorer._update(angle, tenths / 10).partition("; found: ")[2]
+            if told.startswith("dot product"):
+                larger.add((angle, tenths))
+            elif told.startswith("cosine 1.00 at distance"):
+                farthest[angle, tenths] = float(told.split("distance ")[1].split(",")[0])
+            elif told:
+                assert told == "at 90° the dot product is 0.00, whatever the length"
+                right_angled.add((angle, tenths))
+    steps = [(a, t) for a in range(-180, 181, 5) for t in range(31)]
+    assert larger == {  # at 5° the cosine is 1.00 as it is written
+        (a, t) for a, t in steps if abs(a) > 5 and t / 10 * math.cos(math.radians(a)) > 2 + 1e-9
+    }
+    distances = {(a, t): abs(2 - t / 10) for a, t in steps if a == 0 and t}
+    assert farthest == {max(distances, key=distances.get): pytest.approx(max(distances.values()))}
+    assert right_angled == {(a, t) for a, t in steps if abs(a) == 90 and t}
+
+
+def test_the_explorer_opens_on_nothing_found(explorer):
+    assert "found" not in explorer.state
+
+
+@pytest.mark.parametrize("angle, length", [(0, 2), (90, 1), (180, 3), (-45, 0.5), (155, 1.3)])
+def test_a_press_puts_the_tip_there(explorer, angle, length):
+    x, y = tip(angle, length)
+    before = pixels(explorer)
+    press(explorer, axes(explorer)[0], x + 0.01, y + 0.01)
+    assert (explorer.controls["angle"].box.value, explorer.controls["length"].box.value) == (
+        angle,
+        length,
+    )
+    assert (pixels(explorer) != before).any() and f"k = ({x:z.2f}, {y:z.2f})" in explorer.state
+    assert explorer.image.pressed == "drag"
+
+
+def test_a_press_far_out_gives_the_longest_arrow_and_one_beside_the_axes_nothing(explorer):
+    (ax,) = axes(explorer)
+    press(explorer, ax, -3.1, 3.1)
+    assert (explorer.controls["angle"].value, explorer.controls["length"].value) == (135, 3)
+    press(explorer, ax, -3.3, 0)
+    assert (explorer.controls["angle"].value, explorer.controls["length"].value) == (135, 3)
+
+
+def test_a_press_that_moves_two_controls_draws_once(explorer):
+    sent = []
+    explorer.image.observe(sent.append, names="value")
+    press(explorer, axes(explorer)[0], -1, -1)
+    assert len(sent) == 1
 
 
 @pytest.mark.parametrize("angle, length", PLACES)
@@ -78,7 +138,7 @@ def test_the_longest_arrow_fits_in_every_direction(explorer):
     angle, length = explorer.controls["angle"].slider, explorer.controls["length"].slider
     assert (angle.value, angle.min, angle.max, angle.step) == (60, -180, 180, 5)
     assert (length.value, length.min, length.max, length.step) == (1.5, 0, 3, 0.1)
-    assert headings(ax) == ("", "", "")
+    assert headings(ax) == ("", "first component", "second component")
 
 
 def test_moving_a_slider_or_typing_draws_the_arrow_there(explorer):
@@ -98,7 +158,7 @@ def test_a_number_is_a_named_box_and_a_slider_of_one_range_that_move_each_other(
     for step, kind in [(2, int), (0.5, float)]:
         number = Number("width", 4, 2, 8, step)
         assert number.children == (number.box, number.slider)
-        assert number.box.description == "width" and not number.slider.readout
+        assert number.box.description == number.slider.label == "width"
         assert number.box.style.description_width == "initial"  # as wide as the name
         em = float(number.box.layout.width.removesuffix("em"))  # twice the width of a letter
         assert em > len("width") / 2 + 5  # room for the number
@@ -111,25 +171,24 @@ def test_a_number_is_a_named_box_and_a_slider_of_one_range_that_move_each_other(
         assert type(number.value) is type(number.box.value) is kind
 
 
-def test_the_box_shows_a_sliders_number_without_its_rounding_error():
-    number = Number("width", 0.1, 0, 1, 0.1)
-    number.slider.value = 0.1 + 0.2
-    assert number.box.value == 0.3
-    number.slider.value = 0.05
-    assert number.box.value == 0.05
+def test_a_slider_stays_within_its_ends_also_when_they_move():
+    number = Number("width", 4, 2, 8, 1)
+    number.slider.value = 9
+    assert number.slider.value == number.box.value == 8
+    number.box.max = number.slider.max = 5
+    assert number.slider.value == number.box.value == 5
 
 
-def test_controls_stand_in_as_many_columns_as_wanted(explorer):
-    row = explorer.children[0]
-    assert [len(stack.children) for stack in row.children] == [2]
-    assert row.layout.flex_flow == "row wrap"
+def test_controls_stand_below_each_other(explorer):
+    assert len(explorer.children[0].children) == 2
+    assert type(explorer.children[0]).__name__ == "VBox"
 
 
-def test_the_picture_keeps_its_shape_on_a_narrow_page(explorer):
-    layout = explorer.image.layout
-    assert (layout.max_width, layout.object_fit) == ("100%", "contain")
-    assert layout.align_self == "flex-start"
-    assert explorer.image.format == "png" and bytes(explorer.image.value[:4]) == b"\x89PNG"
+def test_the_picture_stands_beside_the_controls_and_the_words_below(explorer):
+    assert explorer.layout.flex_flow == "row wrap"
+    assert explorer.words.layout.flex == "1 0 100%"  # a whole line
+    assert explorer.image.layout.max_width == "100%"
+    assert bytes(explorer.image.value[:4]) == b"\x89PNG"
 
 
 def test_shown_statically_it_is_a_picture_with_its_state(explorer):

@@ -9,7 +9,7 @@ from matplotlib import colormaps
 from matplotlib.colors import same_color
 
 from course_utils.explorers import head_explorer
-from explorer_pictures import across, axes, headings, limits, pixels, set_controls, ticks
+from explorer_pictures import across, axes, headings, limits, pixels, press, set_controls, ticks
 
 WEIGHTS = torch.rand(3, 5, 5, generator=torch.Generator().manual_seed(0)).mul(6).softmax(dim=-1)
 TOKENS = ["the", "cat", "saw", "the", "dog"]
@@ -48,7 +48,8 @@ def test_the_words_tell_what_one_token_looks_at_strongest_first(head, i):
 
 def test_a_token_that_looks_at_one_key_alone_is_told_with_that_key_alone():
     state = explorer_at(0, "2 cat", torch.eye(5).roll(1, dims=1)[None]).state
-    assert state == "head 0 of 1; 2 cat looks at: 3 saw 1.00"
+    assert state.startswith("head 0 of 1; 2 cat looks at: 3 saw 1.00")
+    assert "4 the" not in state
 
 
 def test_small_pictures_show_the_heads_from_left_to_right_under_their_numbers():
@@ -57,7 +58,7 @@ def test_small_pictures_show_the_heads_from_left_to_right_under_their_numbers():
         (image,) = ax.images
         np.testing.assert_allclose(image.get_array(), weights)
         assert image.get_clim() == (0, 1) and image.get_cmap().name == "cividis"
-        assert headings(ax) == (str(head), "", "") and ticks(ax.xaxis) == ticks(ax.yaxis) == {}
+        assert headings(ax) == (f"head {head}", "", "") and ticks(ax.xaxis) == ticks(ax.yaxis) == {}
 
 
 @pytest.mark.parametrize("head", range(3))
@@ -129,7 +130,7 @@ def test_lines_run_between_two_columns_of_tokens_the_first_on_top():
         assert -0.1 < x < 0 if text.get_horizontalalignment() == "right" else 1 < x < 1.1
         assert text.get_verticalalignment() == "center"
     assert beside["right"] == beside["left"] == dict(enumerate(TOKENS))
-    assert paths.get_ylim() == (4.5, -0.5) and paths.get_xlim() == (-0.4, 1.4)
+    assert paths.get_ylim() == (4.5, -0.5) and paths.get_xlim() == (-0.6, 1.6)
     assert headings(paths)[0] == "queries → keys" and not paths.axison
 
 
@@ -168,6 +169,56 @@ def test_every_head_and_every_token_can_be_chosen():
     head = controls["head"].slider
     assert (head.value, head.min, head.max) == (0, 0, 2)
     assert controls["query"].options == (EVERY, *NAMES) and controls["query"].value == EVERY
+
+
+def test_a_press_chooses_a_head_by_its_small_picture_and_a_token_by_its_row():
+    explorer = explorer_at()
+    small, matrix, paths = panels(explorer)
+    for head in (1, 0, 2):
+        press(explorer, small[head], 1, 3)
+        assert explorer.state.startswith(f"head {head} of 3; strongest of each token")
+    for y, name in [(-0.4, "1 the"), (2.6, "4 the"), (3.4, "4 the"), (4.49, "5 dog")]:
+        press(explorer, matrix, 0, y)
+        assert explorer.state.startswith(f"head 2 of 3; {name} looks at")
+    before = explorer.state
+    press(explorer, paths, 0.5, 2)
+    assert explorer.state == before
+
+
+RULES = ["the token before", "the token after", "the first token", "the same token", "itself"]
+RULES.append("all tokens so far")
+
+
+@pytest.mark.parametrize("head, rule", [*enumerate(RULES)])
+def test_a_rule_is_found_once_a_token_is_chosen_that_shows_it(head, rule):
+    explorer = set_controls(head_explorer(), head=head)
+    assert "found" not in explorer.state  # not before anybody looked
+    nothing = {0: "1 the", 1: "9 barked"}.get(head)  # there is no token before, or after
+    for name in explorer.controls["query"].options[1:]:
+        state = set_controls(explorer, query=name).state
+        found = re.findall("; found: each token looks at (.*)$", state)
+        assert found == ([] if name == nothing else [rule])
+
+
+def test_one_stray_query_is_enough_for_no_rule():
+    weights = torch.eye(5)[None]
+    assert explorer_at(0, "2 cat", weights).state.endswith("found: each token looks at itself")
+    stray = weights.clone()
+    stray[0, 4] = torch.tensor([0.0, 0.3, 0, 0, 0.7])
+    assert "found" not in explorer_at(0, "2 cat", stray).state
+    assert "found" not in explorer_at(0, "2 cat").state  # of weights at random
+
+
+def test_rules_that_cannot_be_told_apart_are_both_told():
+    explorer = head_explorer(torch.eye(2)[None], ["a", "b"])
+    explorer.controls["query"].value = "2 b"
+    assert explorer.state.endswith("found: each token looks at the same token or itself")
+
+
+def test_of_many_heads_the_numbers_alone_stand_over_the_pictures():
+    explorer = head_explorer(torch.eye(2).expand(24, 2, 2), ["a", "b"])
+    small, _, _ = panels(explorer)
+    assert [ax.get_title() for ax in small] == [str(head) for head in range(24)]
 
 
 def test_weights_of_any_dtype_or_with_a_gradient_and_tokens_by_number():

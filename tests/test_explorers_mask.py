@@ -9,11 +9,21 @@ import torch
 from matplotlib.colors import same_color
 
 from course_utils.explorers import mask_explorer
-from explorer_pictures import across, axes, headings, limits, pixel, pixels, set_controls, ticks
+from explorer_pictures import (
+    across,
+    axes,
+    headings,
+    limits,
+    pixel,
+    pixels,
+    press,
+    set_controls,
+    ticks,
+)
 
 N = 8
 OFF = {"causal": False, "window": 0, "prefix": 0, "padding": 0, "side": "end", "documents": 1}
-OFF |= {"join": "and"}
+OFF |= {"join": "and", "turned": ""}
 
 
 @functools.cache
@@ -27,7 +37,7 @@ def explorer_with(**values):
 
 def pattern_told(explorer):
     """Read the mask back from the words."""
-    rows = explorer.state.split("query sees keys ")[1].split(", ")
+    rows = explorer.state.split("query sees keys ")[1].split("; ")[0].split(", ")
     mask = np.zeros((N, N), dtype=bool)
     for i, row in enumerate(rows):
         for run in re.findall(r"\d+(?:–\d+)?", row.split(": ")[1]):
@@ -153,3 +163,66 @@ def test_every_number_has_its_range_and_every_list_its_words():
         "and",
         "or",
     )
+
+
+def test_a_press_turns_a_pair_over_and_a_second_turns_it_back():
+    explorer = explorer_with(causal=True)
+    before = explorer.state, explorer.image.value
+    pattern, weights, scale = axes(explorer)
+    press(explorer, pattern, 7.3, 0.2)  # key 7 for query 0
+    press(explorer, weights, 0.4, 2.6)  # key 0 for query 3
+    assert explorer.controls["turned"].value == "0-7, 3-0"
+    expected = j <= i
+    expected[0, 7], expected[3, 0] = True, False
+    assert (pattern_told(explorer) == expected).all() and (shown(pattern) == expected).all()
+    assert shown(weights)[3, 0] == 0 < shown(weights)[0, 7]
+    assert explorer.state.startswith("causal, pairs turned over: 0-7, 3-0: ")
+    press(explorer, scale, 0.5, 0.5)
+    press(explorer, pattern, 0, 3)
+    press(explorer, pattern, 7, 0)
+    assert (explorer.state, explorer.image.value) == before
+    assert explorer.image.pressed == "click"
+
+
+def test_the_last_allowed_pair_of_a_row_turned_over_empties_it():
+    explorer = explorer_with(causal=True, turned="0-0")
+    assert "empty rows: 0;" in explorer.state and marked(axes(explorer)[0]) == [0]
+
+
+@pytest.mark.parametrize("text", ["", "0", "0-", "9-9", "0-8", "a-b", "-", "1 2"])
+def test_what_is_no_pair_turns_nothing_over(text):
+    assert explorer_with(causal=True, turned=text).state == explorer_with(causal=True).state
+
+
+def test_a_pair_may_be_typed_in_many_ways():
+    expected = explorer_with(turned="0-7, 3-4").state
+    for text in ("0-7 3-4", "0 - 7;3-4", "0-7, 3-4, 0-7", "0-7, 3-4, "):
+        assert explorer_with(turned=text).state == expected
+
+
+START = {"causal": True, "padding": 2, "side": "start"}
+FOUND = [
+    (START, "rows 0–1 are empty, as many as there are padding tokens"),
+    (START | {"padding": 5}, "rows 0–4 are empty, as many as there are padding tokens"),
+    (START | {"join": "or"}, '"or" brings rows 0–1 back'),
+    ({"causal": True, "prefix": 4}, "nothing is left of the prefix, the future is forbidden again"),
+    ({"documents": 2, "window": 8}, "the widest window is causal, within each document"),
+    (
+        {"documents": 2, "causal": True, "join": "or"},
+        "every token sees all before it, and its own document's future",
+    ),
+]
+
+
+@pytest.mark.parametrize("values, told", FOUND, ids=[told for _, told in FOUND])
+def test_what_the_lesson_asks_for_is_noticed(values, told):
+    explorer = explorer_with(**values)
+    assert explorer.state.endswith(f"; found: {told}")
+    for name in values:  # without any one of them it is not there
+        less = explorer_with(**{n: value for n, value in values.items() if n != name})
+        assert told not in less.state
+    assert "found" not in explorer_with(**values, turned="2-2").state
+
+
+def test_a_window_that_leaves_something_out_is_not_causal():
+    assert "found" not in explorer_with(documents=2, window=3).state

@@ -6,6 +6,7 @@ import itertools
 import re
 import warnings
 
+import ipywidgets as widgets
 import pytest
 import torch
 from matplotlib.transforms import Bbox
@@ -17,6 +18,7 @@ from course_utils.explorers import (
     mask_explorer,
     saturation_explorer,
     scaling_explorer,
+    sentence_explorer,
     similarity_explorer,
     tile_explorer,
     training_explorer,
@@ -39,6 +41,11 @@ TOO_LARGE = {"logit_1": 10.0, "dtype": "float16", "method": "naive", "d_k": 16, 
 
 # Each with a state in which nothing is symmetric, and for each control a value that changes it.
 CASES = {
+    "sentence": (
+        sentence_explorer,
+        {"last": "old", "sharpness": 1.5},
+        {"last": "wide", "sharpness": 6.0},
+    ),
     "similarity": (
         similarity_explorer,
         {"angle": -135, "length": 2.5},
@@ -59,9 +66,9 @@ CASES = {
     "masks": (
         mask_explorer,
         {"causal": False, "window": 0, "prefix": 5, "padding": 2, "side": "start", "documents": 2}
-        | {"join": "and"},
+        | {"join": "and", "turned": ""},
         {"causal": True, "window": 3, "prefix": 6, "padding": 1, "side": "end", "documents": 3}
-        | {"join": "or"},
+        | {"join": "or", "turned": "0-3"},
     ),
     "heads": (
         head_explorer,
@@ -70,8 +77,9 @@ CASES = {
     ),
     "tiles": (
         tile_explorer,
-        {"step": 5, "block_q": 5, "block_k": 3, "causal": True},
-        {"step": 7, "block_q": 2, "block_k": 4, "causal": False},
+        # the step comes last: its range follows the others
+        {"block_q": 5, "block_k": 3, "causal": True, "step": 5},
+        {"block_q": 2, "block_k": 4, "causal": False, "step": 7},
     ),
     "training": (trained, {"step": 20}, {"step": 10}),
     "views": (
@@ -135,6 +143,8 @@ def values(control):
     """Return the values of a control, of a number the first and the last."""
     if isinstance(control, Number):
         return control.slider.min, control.slider.max
+    if isinstance(control, widgets.Text):
+        return "", "0-7, 3-3"
     return getattr(control, "options", (False, True))
 
 
@@ -158,35 +168,41 @@ def test_no_two_axes_stand_in_each_others_way(case):
             assert min(ax.bbox.width, ax.bbox.height) > 40  # pixels: it can be read
 
 
+def in_html(state):
+    return html.escape(state).replace("found:", "<strong>found:</strong>")
+
+
 # what a control is called, where it is not what the code calls it
 OTHER_NAMES = {
     "scaled": "divide by √d_k",
     "method": "softmax",
     "side": "padding at the",
     "join": "joined by",
+    "last": "last word",
+    "sharpness": "how sharply “it” asks",
     "angle": "angle of k from q (degrees)",
     "length": "length of k",
     "window": "window (0: without)",
     "prefix": "prefix (0: without)",
     "padding": "padding tokens",
+    "turned": "pairs turned over",
 } | {f"logit_{j}": f"logit {j}" for j in range(1, 6)}
 
 
 @every_explorer
-def test_every_control_has_a_name_and_its_place_above_the_picture(case):
+def test_every_control_has_a_name_and_its_place_before_the_picture(case):
     explorer, _, _ = explorer_of(case)
     row, picture, words, *_ = explorer.children
     assert (picture, words) == (explorer.image, explorer.words)
     assert [c for stack in row.children for c in stack.children] == [*explorer.controls.values()]
-    two_columns = {"saturation", "overflow", "masks", "heads", "tiles", "views"}
-    assert len(row.children) == 1 + (case in two_columns)
+    assert len(row.children) == 1  # one column, so that the picture has its place beside it
     names = OTHER_NAMES | ({"query": "from"} if case == "heads" else {})
     for name, control in explorer.controls.items():
         named = control.box if isinstance(control, Number) else control
         assert named.description == names.get(name, name)
-    assert words.value == f'<p role="status">{html.escape(explorer.state)}</p>'
+    assert words.value == f'<p role="status">{in_html(explorer.state)}</p>'
     height, width, _ = pixels(explorer).shape
-    assert (picture.layout.width, picture.layout.height) == (f"{width}px", f"{height}px")
+    assert (picture.width, picture.height) == (width, height) and picture.alt
 
 
 ODD = {
@@ -215,6 +231,6 @@ def test_a_token_may_be_any_text(token):
         by_pair = set_controls(views_explorer(tokens, q, q, weights), query=3, key=1)
     by_head.controls["query"].value = by_head.controls["query"].options[2]
     assert is_inside(by_head) and is_inside(by_pair)
-    assert by_head.words.value == f'<p role="status">{html.escape(by_head.state)}</p>'
+    assert by_head.words.value == f'<p role="status">{in_html(by_head.state)}</p>'
     for sent in (by_head.state, *by_head.controls["query"].options, *seen(by_pair)[1:]):
         assert sent.encode() and not re.search(r"[\x00-\x1f\x7f-\x9f]", sent)

@@ -90,7 +90,7 @@ def test_naive_breaks_where_exp_of_the_dtype_does_and_stable_does_not(dtype, las
     assert "overflow" not in explorer.state
     assert weights_told(explorer)[0] == pytest.approx(1, abs=1e-3)
     set_controls(explorer, logit_1=last + 0.5)
-    assert explorer.state.endswith(f"; overflow in {dtype}: exp is inf at key 1")
+    assert f"; overflow in {dtype}: exp is inf at key 1; found: " in explorer.state
     assert math.isnan(weights_told(explorer)[0])
     assert math.isnan(told(explorer, "entropy")) and math.isnan(told(explorer, "gradient norm"))
     set_controls(explorer, method="stable")
@@ -144,10 +144,10 @@ def test_bars_stand_over_the_names_of_the_keys_on_a_scale_up_to_one(make, keys):
     assert {tuple(bar.get_facecolor()) for bar in ax.patches[:keys]} != {(0, 0, 0, 0)}
 
 
-def test_the_jacobian_stands_right_of_the_bars_with_names_and_a_scale_of_its_own():
+def test_the_jacobian_stands_under_the_bars_with_names_and_a_scale_of_its_own():
     explorer = saturation_explorer()
     weights, jacobian, scale = axes(explorer)
-    assert across(axes(explorer)) == [weights, jacobian, scale]
+    assert jacobian.bbox.y1 < weights.bbox.y0 and across([scale, jacobian]) == [jacobian, scale]
     keys = {j: f"key {j + 1}" for j in range(5)}
     assert ticks(jacobian.xaxis) == ticks(jacobian.yaxis) == keys
     assert {label.get_rotation() for label in jacobian.get_xticklabels()} == {45}
@@ -171,7 +171,7 @@ def test_controls_have_the_ranges_and_choices_of_the_lesson():
     }
     for j in range(1, 6):
         logit = controls[f"logit_{j}"]
-        assert (logit.slider.min, logit.slider.max, logit.slider.step) == (-100, 100, 0.5)
+        assert (logit.slider.min, logit.slider.max, logit.slider.step) == (-20, 100, 0.5)
         assert logit.box.description == f"logit {j}" and logit.value == 3 - j
     temperature = controls["temperature"].slider
     assert (temperature.min, temperature.max, temperature.step) == (0.05, 5, 0.05)
@@ -220,3 +220,88 @@ def test_scaling_explorer_scores_are_dot_products_of_the_first_d_k_numbers():
         heights, broken, above = bars(explorer)
         assert heights == pytest.approx(p.tolist(), abs=ROUNDING) and not any(broken)
         assert [float(text) for text in above] == pytest.approx(p.tolist(), abs=0.0051)
+
+
+STARTS = {f"logit_{j}": 3 - j for j in range(1, 6)}
+STARTS |= {"temperature": 1, "d_k": 64, "scaled": True, "dtype": "float32", "method": "stable"}
+
+
+def found(explorer):
+    return explorer.state.partition("; found: ")[2]
+
+
+@pytest.mark.parametrize("dtype, first", [("float16", 11.5), ("bfloat16", 89), ("float32", 89)])
+def test_the_first_logit_with_an_infinite_power_is_noticed_and_no_other(dtype, first):
+    values = STARTS | {"dtype": dtype, "method": "naive"}
+    explorer = set_controls(one_explorer(), **values)
+    noticed = [
+        half / 2
+        for half in range(-40, 201)  # without a picture, which takes a hundred times as long
+        if "first logit 1" in explorer._update(**values | {"logit_1": half / 2})
+    ]
+    assert noticed == [first]
+    explorer = set_controls(explorer, logit_1=first)
+    assert f"found: {first:g} is the first logit 1 with an infinite power in {dtype}" in (
+        explorer.state
+    )
+    set_controls(explorer, method="stable")
+    assert found(explorer).startswith("the same scores, and weights where naive fails")
+
+
+def test_powers_that_are_all_0_are_noticed():
+    low = {f"logit_{j}": -20 for j in range(1, 6)} | {"dtype": "float16", "method": "naive"}
+    explorer = set_controls(one_explorer(), **STARTS | low)
+    assert found(explorer) == "every power is 0 in float16, and 0 / 0 is NaN"
+    assert "NaN" in explorer.state.split(";")[0]
+    set_controls(explorer, method="stable")
+    assert found(explorer) == "the same scores, and weights where naive fails"
+    assert found(set_controls(explorer, dtype="float32")) == ""
+
+
+def test_the_temperature_with_the_largest_gradient_norm_is_noticed_and_the_lowest():
+    explorer = set_controls(one_explorer(), **STARTS)
+    norms, noticed = {}, {}
+    for step in range(1, 101):
+        set_controls(explorer, temperature=step / 20)
+        norms[step] = jacobian_norm(torch.tensor([2.0, 1, 0, -1, -2]) / (step / 20))
+        noticed[step] = found(explorer)
+    best = max(norms, key=norms.get)
+    assert {step for step, told in noticed.items() if told} == {1, best} and 1 < best < 100
+    assert noticed[best] == "no other temperature has a larger gradient norm"
+    assert noticed[1] == f"at the lowest temperature the gradient norm is {norms[1]:.3f}"
+
+
+def jacobian_norm(scores):
+    return torch.autograd.functional.jacobian(lambda x: x.softmax(-1), scores).norm().item()
+
+
+def test_where_all_logits_are_alike_no_temperature_is_best():
+    alike = {f"logit_{j}": 1 for j in range(1, 6)}
+    explorer = set_controls(one_explorer(), **STARTS | alike)
+    assert not any(found(set_controls(explorer, temperature=t)) for t in (0.05, 0.6, 5))
+
+
+def test_the_scaling_explorer_notices_what_lesson_02_asks_for():
+    explorer = scaling_explorer()
+    rng = torch.Generator().manual_seed(31)
+    q, k = torch.randn(512, generator=rng), torch.randn(8, 512, generator=rng)
+    took_over, tied = [], []
+    largest = {}
+    for d_k in range(4, 513, 4):
+        p = (k[:, :d_k] @ q[:d_k]).softmax(dim=-1)
+        largest[d_k] = p.max().item()
+        told = found(set_controls(explorer, d_k=d_k, scaled=False))
+        if told.startswith("at d_k"):
+            took_over.append(d_k)
+            assert told == f"at d_k = {d_k} one key has {p.max():.2f} of the weight"
+        elif told:
+            tied.append(d_k)
+            norm = (p.diag() - p.outer(p)).norm()
+            assert norm > 0.45 and p.topk(2).values.sum() > 0.95
+    (first,) = took_over
+    assert all((weight >= 0.99) == (d_k >= first) for d_k, weight in largest.items())
+    assert 64 in tied
+    divided = [d for d in range(4, 513, 4) if found(set_controls(explorer, d_k=d, scaled=True))]
+    assert divided == [4, 512]
+    p = (k @ q / 512**0.5).softmax(dim=-1).max()
+    assert found(set_controls(explorer, d_k=512)).endswith(f"from {largest[512]:.2f} to {p:.2f}")

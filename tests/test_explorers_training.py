@@ -9,7 +9,7 @@ from matplotlib.colors import same_color
 
 from course_utils.attention import follows_same_token
 from course_utils.explorers import training_explorer
-from explorer_pictures import axes, headings
+from explorer_pictures import axes, headings, press
 
 TOKENS = torch.arange(4).repeat(3)  # (L,)
 L = len(TOKENS)
@@ -68,7 +68,8 @@ def test_the_slider_goes_back_to_the_same_picture_and_past_the_end_to_the_last_o
     slider = explorer.controls["step"].slider
     slider.value = 10
     assert explorer.image.value != last
-    slider.value = 40
+    slider.value = 40  # beyond the end
+    assert slider.value == 20
     assert (explorer.image.value, explorer.words.value) == (last, words)
     assert explorer.controls["step"].box.description == "step"
 
@@ -114,7 +115,7 @@ def test_the_loss_stands_right_of_the_heads_on_scales_that_stay():
     *heads, curve = axes(explorer)
     assert all(ax.bbox.x1 < curve.bbox.x0 for ax in heads)
     assert curve.bbox.height > 1.5 * heads[0].bbox.height
-    assert headings(curve) == ("loss", "step", "")
+    assert headings(curve) == ("", "step", "loss")
     assert curve.get_xlim() == (0, 70) and curve.get_ylim() == (0, 4)
     line, cursor = curve.lines
     assert same_color(line.get_color(), "C0") and same_color(cursor.get_color(), "C1")
@@ -123,9 +124,79 @@ def test_the_loss_stands_right_of_the_heads_on_scales_that_stay():
     assert curve.xaxis.get_gridlines()[0].get_visible()
 
 
-def test_the_slider_goes_over_the_whole_training_from_picture_to_picture():
+def test_the_slider_goes_from_picture_to_picture_as_far_as_there_are_any():
+    explorer = explorer_after([])
+    step, seen = explorer.controls["step"], []
+    for _ in range(25):
+        explorer.add(2.0, lambda: torch.rand(2, 1, L, L))
+        seen.append(step.slider.max)
+        assert step.box.max == step.slider.max
+    assert seen == [10] * 20 + [20] * 5  # at first there is but one
     slider = random_explorer()[0].controls["step"].slider
-    assert (slider.min, slider.max, slider.step) == (0, 70, 5)
+    assert (slider.min, slider.max, slider.step) == (0, 20, 5)
+
+
+def written(axis):
+    """Return the numbers that stand at an axis."""
+    return [label.get_text() for label in axis.get_ticklabels() if label.get_text()]
+
+
+def test_no_title_touches_the_numbers_of_the_head_above():
+    explorer, *_ = random_explorer()
+    *heads, _ = axes(explorer)
+    renderer = explorer._canvas.get_renderer()
+    above, below = heads[:3], heads[3:]
+    for one, other in zip(above, below, strict=True):
+        assert one.get_tightbbox(renderer).y0 - other.title.get_window_extent(renderer).y1 > 4
+        assert not written(one.xaxis) and written(other.xaxis)
+    for row in (above, below):
+        assert [bool(written(ax.yaxis)) for ax in row] == [True, False, False]
+
+
+def rising(before, after):
+    """Return an explorer of 40 steps in which two heads rise from nothing at their steps."""
+    perfect = learned()
+    parts = lambda step: torch.tensor([step >= before, step >= after])  # noqa: E731
+    return explorer_after([2.0] * 40, lambda step: perfect * parts(step)[:, None, None, None])
+
+
+@pytest.mark.parametrize("before, after", [(10, 20), (20, 10), (10, 10)])
+def test_where_both_scores_rise_the_words_say_that_it_is_found(before, after):
+    explorer = rising(before, after)
+    told = (
+        f"; found: half way up are the previous-token score of layer 1 head 1 at step {before} "
+        f"and the induction score of layer 2 head 1 at step {after}"
+    )
+    for step in (0, 10, 20, 30):
+        explorer.controls["step"].slider.value = step
+        found = min(before, after) <= step <= max(before, after)
+        assert explorer.state.endswith(told) if found else "found" not in explorer.state
+
+
+@pytest.mark.parametrize("before, after", [(10, 99), (99, 10)])
+def test_where_one_score_never_rises_nothing_is_found(before, after):
+    explorer = rising(before, after)
+    for step in (0, 10, 20, 30):
+        explorer.controls["step"].slider.value = step
+        assert "found" not in explorer.state
+
+
+def test_while_it_learns_nothing_is_found():
+    explorer = explorer_after([])
+    for step in range(40):
+        explorer.add(1.0, lambda step=step: learned() * (step >= 20))
+        assert "found" not in explorer.state
+
+
+def test_a_press_on_the_loss_goes_to_the_picture_nearest_to_it():
+    explorer, *_ = random_explorer()
+    first, *_, curve = axes(explorer)
+    for x, step in [(2, 0), (11, 10), (13, 15), (60, 20)]:
+        press(explorer, curve, x, 1.0)
+        assert explorer.controls["step"].value == explorer.controls["step"].box.value == step
+        assert explorer.state.startswith(f"step {step}: ")
+    press(explorer, first, 5, 5)
+    assert explorer.controls["step"].value == 20
 
 
 def test_the_first_picture_is_drawn_at_once():

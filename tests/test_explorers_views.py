@@ -10,7 +10,7 @@ from matplotlib.colors import same_color
 from course_utils.attention import attention
 from course_utils.explorers import Number, views_explorer
 from course_utils.views import example, head_lines, pair_products
-from explorer_pictures import across, axes, headings, limits, set_controls, ticks
+from explorer_pictures import across, axes, headings, limits, press, set_controls, ticks
 
 TOKENS, Q, K, WEIGHTS = example()
 
@@ -98,8 +98,9 @@ def test_details_are_the_lines_of_the_query_and_then_the_products_of_the_pair():
     names = {"queries": tokens, "keys": tokens}
     lines = head_lines(weights[1, 2], query=3, **names)
     pair = pair_products(q[1, 2], k[1, 2], weights[1, 2], 3, 0, **names)
-    assert explorer.children[-1].value == lines.svg + pair.svg
-    assert explorer.state == f"layer 1, head 2: {lines.description}; {pair.description}"
+    parts = re.split("(?=<svg)", explorer.children[-1].value)
+    assert [part[: part.find("</svg>") + 6] for part in parts[1:]] == [lines.svg, pair.svg]
+    assert explorer.state.startswith(f"layer 1, head 2: {lines.description}; {pair.description}")
 
 
 def test_every_control_is_a_slider_over_all_there_is(explorer):
@@ -109,7 +110,48 @@ def test_every_control_is_a_slider_over_all_there_is(explorer):
             name
         )  # a dropdown does not hear arrow keys in JupyterLab
         slider = control.slider
-        assert (slider.value, slider.min, slider.max) == (0, 0, sizes[name] - 1)
+        assert (slider.min, slider.max) == (0, sizes[name] - 1)
+
+
+def test_it_opens_on_the_head_and_pair_of_the_lesson(explorer):
+    opened = {name: control.value for name, control in explorer.controls.items()}
+    at = opened.pop("layer"), opened.pop("head")
+    assert at == (11, 0) and [TOKENS[place] for place in opened.values()] == ["it", "dog"]
+    assert WEIGHTS[at][6].max() == WEIGHTS[at].max() > 0.8  # it is worth looking at
+    assert "found" not in explorer.state
+
+
+def test_on_other_data_it_opens_on_the_largest_weight():
+    explorer = views_explorer(*another_model())
+    at = tuple(control.value for control in explorer.controls.values())
+    weights = another_model()[3]
+    assert weights[at] == weights.max() and "found" not in explorer.state
+
+
+def test_a_press_chooses_a_head_in_the_left_picture_and_a_pair_in_the_right_one(explorer):
+    mosaic, one = axes(explorer)
+    for layer, head in [(0, 0), (5, 9), (11, 11)]:
+        for within in (0, 8):  # the first and the last weight of a tile of 9
+            press(explorer, mosaic, head * 10 + within, layer * 10 + within)
+            assert explorer.state.startswith(f"layer {layer}, head {head}: ")
+    press(explorer, one, 1.3, 7.8)
+    assert "tired→dog: 16 products" in explorer.state
+    values = {name: control.box.value for name, control in explorer.controls.items()}
+    assert values == {"layer": 11, "head": 11, "query": 8, "key": 1}
+
+
+@pytest.mark.parametrize("query, key", [(8, 1), (4, 5)])  # tired and dog, park and because
+def test_a_head_that_looks_from_one_token_at_the_other_is_found(explorer, query, key):
+    set_controls(explorer, query=query, key=key)
+    found = set()
+    told = f"; found: {TOKENS[query]} looks at {TOKENS[key]} more than at any other token"
+    for layer in range(12):
+        for head in range(12):
+            if told in set_controls(explorer, layer=layer, head=head).state:
+                found.add((layer, head))
+    row = WEIGHTS[:, :, query]  # (layers, H, L)
+    wanted = (row.argmax(dim=-1) == key) & (row[..., key] > 2 / 9)
+    assert 1 < len(found) < 36 and found == set(map(tuple, wanted.nonzero().tolist()))
 
 
 def test_it_takes_another_models_data():
@@ -119,7 +161,7 @@ def test_it_takes_another_models_data():
     assert f": {weights[1, 2, 3, 0]:.2f}, as shown" in explorer.state
     assert explorer.controls["layer"].slider.max == 1 and explorer.controls["head"].slider.max == 2
     explorer = views_explorer(tokens, q, k, weights.requires_grad_())
-    assert "a→a: 8 products" in explorer.state
+    assert "8 products" in explorer.state
 
 
 def test_data_that_do_not_belong_together_are_refused():

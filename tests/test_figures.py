@@ -22,7 +22,6 @@ from course_utils.figures import (
     lines,
     mask_pattern,
     printable,
-    roadmap,
     show,
 )
 
@@ -95,6 +94,13 @@ def shown(monkeypatch):
     return displayed
 
 
+def folded(output):
+    """Return the words that stand folded under a picture."""
+    summary, words = (fold := ET.fromstring(output.data))
+    assert (fold.tag, summary.tag, fold.get("open")) == ("details", "summary", None)
+    return "".join(words.itertext())
+
+
 @pytest.fixture
 def drawn(monkeypatch):
     """Return the list of what the renderer is told to draw: (text, whether as a formula)."""
@@ -144,6 +150,12 @@ def test_heatmap_has_room_for_its_numbers(shape):
     number = ax.texts[0].get_window_extent()
     assert number.width < cell[0]
     assert cell[1] / 5 < number.height < cell[1]  # and they can be read
+
+
+def test_heatmap_writes_no_number_where_all_are_0_or_1():
+    assert not heatmap(torch.eye(3)).texts
+    assert not heatmap(torch.eye(3) * 0.997).texts  # as they would be written
+    assert len(heatmap(torch.eye(3) * 0.5).texts) == 9
 
 
 def test_heatmap_writes_numbers_into_a_hundred_cells_and_no_more():
@@ -380,6 +392,21 @@ def test_lines_has_logarithmic_axes_both_if_asked():
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
 
 
+@pytest.mark.parametrize("x, log", [([2, 8, 32, 128], True), ([16384, 512], True), ([0, 5], False)])
+def test_lines_has_ticks_where_its_data_are(x, log):
+    ax = lines(x, {"a": x}, xlabel="n", ylabel="ms", log=log)
+    ax.figure.canvas.draw()
+    seen = {tick.get_loc(): tick.label1.get_text() for tick in ax.xaxis.get_major_ticks()}
+    assert seen == {place: str(place) for place in x}
+    assert not len(ax.xaxis.get_minorticklocs())
+
+
+@pytest.mark.parametrize("x", [range(11), [0, 1, 100], [5], [0, float("nan")]])
+def test_lines_leaves_the_ticks_to_matplotlib_where_the_datas_would_crowd(x):
+    ax = lines(x, {"a": x}, xlabel="n", ylabel="ms")
+    assert ax.get_xticks().tolist() != list(x)
+
+
 def test_lines_names_each_line_by_its_look():
     ax = lines([1, 2], {f"_{i}": [i, i] for i in range(9)}, xlabel="x", ylabel="y")
     legend = ax.get_legend()
@@ -402,37 +429,6 @@ def test_lines_adds_to_the_axes_it_is_given():
     assert len(plt.get_fignums()) == 1
 
 
-# roadmap
-
-
-def test_roadmap_leads_down_from_each_lesson_to_the_next():
-    ax = roadmap(["00 · a", "01 · b", "02 · c"])
-    ax.figure.canvas.draw()
-    boxes = [text for text in ax.texts if text.get_text()]
-    ways = [text for text in ax.texts if not text.get_text()]
-    assert [box.get_text() for box in boxes] == ["00 · a", "01 · b", "02 · c"]
-    around = [box.get_bbox_patch().get_window_extent() for box in boxes]
-    assert len(ways) == 2
-    for above, below, way in zip(around, around[1:], ways, strict=False):
-        (_, tail), (_, head) = ax.transData.transform([way.xyann, way.xy])
-        assert above.y0 + 3 > tail > head > below.y1 - 3  # pixels
-        assert way.arrow_patch.get_arrowstyle().arrow == "->"  # the point is at way.xy
-        assert way.xy[0] == way.xyann[0] == boxes[0].get_position()[0]
-    whole = ax.get_window_extent()
-    assert all(whole.y0 < box.y0 and box.y1 < whole.y1 for box in around)
-    assert {box.get_horizontalalignment() for box in boxes} == {"center"}
-    assert ax.get_xlim() == (0, 1) and boxes[0].get_position() == (0.5, 0)
-    assert not ax.axison
-    assert ax.description == "the 3 lessons in order: 00 · a → 01 · b → 02 · c"
-
-
-def test_roadmap_grows_with_the_lessons_and_draws_into_the_axes_it_is_given():
-    short, long = (roadmap("a" * n).figure.get_size_inches() for n in (2, 8))
-    assert long[1] == 4 * short[1] and long[0] == short[0]
-    _, ax = plt.subplots()
-    assert roadmap("ab", ax=ax) is ax and len(ax.texts) == 3
-
-
 # show
 
 
@@ -440,10 +436,9 @@ def test_show_gives_one_picture_and_then_its_description_as_text(shown):
     ax = heatmap(WEIGHTS, queries=["<i>", "b"])
     show(ax)
     (picture, how), (text, _) = shown
-    assert how == {"raw": True} and set(picture) == {"image/png", "text/plain"}
+    assert how["raw"] and set(picture) == {"image/png", "text/plain"}
     assert picture["text/plain"] == ax.description
-    paragraph = ET.fromstring(text.data)
-    assert paragraph.tag == "p" and "".join(paragraph.itertext()) == f"Picture: {ax.description}."
+    assert folded(text) == f"Picture: {ax.description}."
     assert "&lt;i&gt;→0 0.70" in text.data
 
 
@@ -462,8 +457,36 @@ def test_shows_picture_is_cut_to_what_is_drawn_and_repeats_on_every_machine(show
     assert first == second
     image = Image.open(io.BytesIO(base64.b64decode(first)))
     assert image.format == "PNG" and "Software" not in image.info
-    assert image.info["dpi"] == pytest.approx((80, 80), abs=0.1)
-    assert image.size == pytest.approx((80 * 2.2, 80 * 1.4), abs=6)  # and a margin
+    assert image.info["dpi"] == pytest.approx((160, 160), abs=0.1)
+    assert image.size == pytest.approx((160 * 2.2, 160 * 1.4), abs=12)  # and a margin
+
+
+@pytest.mark.parametrize("inches, pixels", [(5, 400), (40, 820)])
+def test_a_picture_is_twice_as_dense_as_the_page_and_no_wider_than_its_column(
+    shown, inches, pixels
+):
+    _, ax = plt.subplots(figsize=(inches, 2))
+    ax.set(position=[0, 0, 1, 1], xticks=[], yticks=[])
+    show(ax, "1 empty box")
+    picture, how = shown[0]
+    width = how["metadata"]["image/png"]["width"]
+    assert width == pytest.approx(pixels, abs=20) and width <= 820
+    image = Image.open(io.BytesIO(base64.b64decode(picture["image/png"])))
+    assert image.width >= 2 * width
+
+
+DRAWN = {
+    "heatmap": lambda: heatmap(WEIGHTS),
+    "mask_pattern": lambda: mask_pattern(np.eye(2)),
+    "arrows": lambda: arrows([[1, 0]], labels="a"),
+    "lines": lambda: lines([1, 2], {"a": [1, 2]}, xlabel="n", ylabel="ms"),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWN.values(), ids=DRAWN)
+def test_every_axis_has_a_name(draw):
+    ax = draw()
+    assert ax.get_xlabel() and ax.get_ylabel()
 
 
 def test_show_joins_the_descriptions_of_all_axes(shown):
@@ -542,7 +565,6 @@ WITH_TOKENS = {
     "keys": lambda tokens: heatmap(np.eye(len(tokens)), keys=tokens),
     "labels": lambda tokens: arrows(np.ones((len(tokens), 2)), labels=tokens),
     "names": lambda tokens: lines([1], {each: [1] for each in tokens}, xlabel="x", ylabel="y"),
-    "titles": lambda tokens: roadmap(tokens),
 }
 
 
@@ -554,7 +576,7 @@ def test_any_token_is_drawn_letter_by_letter(draw, shown, drawn):
     assert not [text for text, formula in drawn if formula]
     told = shown[0][0]["text/plain"]
     assert printable(told) == told
-    assert "".join(ET.fromstring(shown[1][0].data).itertext()) == f"Picture: {told}."
+    assert folded(shown[1][0]) == f"Picture: {told}."
 
 
 WITH_TITLE = {
@@ -573,14 +595,14 @@ def test_any_title_is_drawn_letter_by_letter_and_breaks_its_lines(draw, shown, d
     assert {(TOLD, False), ("second", False)} <= set(drawn)
     told = shown[0][0]["text/plain"]
     assert printable(told) == told
-    assert "".join(ET.fromstring(shown[1][0].data).itertext()) == f"Picture: {told}."
+    assert folded(shown[1][0]) == f"Picture: {told}."
 
 
 @pytest.mark.filterwarnings("ignore:Glyph")
 def test_a_description_may_be_any_text(shown):
     show(heatmap(WEIGHTS), EVIL)
     assert shown[0][0]["text/plain"] == TOLD
-    assert "".join(ET.fromstring(shown[1][0].data).itertext()) == f"Picture: {TOLD}."
+    assert folded(shown[1][0]) == f"Picture: {TOLD}."
 
 
 def test_a_figure_without_a_title_has_none():

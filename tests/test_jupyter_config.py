@@ -7,6 +7,7 @@ import json
 import socket
 import types
 import urllib.error
+import urllib.parse
 import urllib.request
 
 import nbformat
@@ -28,15 +29,18 @@ def test_nothing_is_set_but_the_first_page_the_connection_and_the_hook(monkeypat
     assert {name: set(config[name]) for name in config} == {
         "ServerApp": {"kernel_websocket_connection_class"},
         "ContentsManager": {"pre_save_hook"},
-        "LabApp": {"default_url"},
+        "LabApp": {"default_url", "handlers"},
     }
     monkeypatch.chdir(tmp_path)  # another folder, served from the same environment
     assert "LabApp" not in loaded()
 
 
 def test_jupyter_finds_these_settings_in_the_environment(tmp_path):
-    settings = lab.installed(tmp_path) / "etc" / "jupyter" / "jupyter_server_config.py"
-    assert settings.read_text() == (lab.ROOT / "course_utils" / "jupyter_config.py").read_text()
+    installed, source = lab.installed(tmp_path) / "etc" / "jupyter", lab.ROOT / "course_utils"
+    settings = installed / "jupyter_server_config.py"
+    assert settings.read_text() == (source / "jupyter_config.py").read_text()
+    settings = installed / "labconfig" / "default_setting_overrides.json"
+    assert settings.read_text() == (source / "jupyterlab_settings.json").read_text()
 
 
 def test_a_message_to_a_kernel_is_sent_at_once(monkeypatch):
@@ -107,6 +111,15 @@ def test_a_stranger_is_refused_and_the_users_own_token_holds(address):
     shown = json.load(get(f"{address}/api/contents", Authorization=f"token {lab.TOKEN}"))
     # The course is served, though the user's configuration names another folder.
     assert {"notebooks", "exercises"} <= {entry["name"] for entry in shown["content"]}
+
+
+def test_the_printed_address_leads_to_the_first_lesson_beside_all_files(address, monkeypatch):
+    monkeypatch.chdir(lab.ROOT)
+    # Jupyter prints its default_url with the token behind it.
+    page = get(f"{address}{loaded().LabApp.default_url}?token={lab.TOKEN}")
+    there = urllib.parse.urlsplit(page.url)
+    assert there.path == "/lab/tree/notebooks/00_start_here.ipynb"
+    assert urllib.parse.parse_qs(there.query) == {"file-browser-path": ["/"], "token": [lab.TOKEN]}
 
 
 def test_no_other_site_may_read_or_write(address):

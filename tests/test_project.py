@@ -23,7 +23,7 @@ from course_utils.data import load_word_vectors
 
 ROOT = Path(__file__).parents[1]
 INSTALLED = """install.py requirements.txt requirements-authors.txt pyproject.toml
-    course_utils/jupyter_config.py""".split()
+    course_utils/jupyter_config.py course_utils/jupyterlab_settings.json""".split()
 README = (ROOT / "README.md").read_text()
 
 

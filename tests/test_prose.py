@@ -30,7 +30,7 @@ def test_what_a_notebook_states_changes_only_on_purpose(path):
 
 # Numbers that stand in no output and no line of code, or not in that of their section
 SAID_ONLY = {
-    "00": {30, 2021, 2023},  # minutes; years of papers, as below
+    "00": {40, 2021, 2023},  # minutes; years of papers, as below
     "01": {90, 2014, 2017},  # an angle
     "02": {2017, 576, 2020, 2022, 2023, 0.06},  # 512 + 64; 1/16
     "03": {45, 88, 1e-7, 2000, 2018, 0.001},  # e^88; 1000 and -1000 lie 2000 apart
@@ -114,10 +114,34 @@ def test_a_lesson_bears_its_number_and_leads_to_its_exercises_and_the_next_lesso
     number, cells = path.stem[:2], prose(LESSON[path.stem[:2]])
     assert cells[0].source.startswith(f"# {number} · ")
     links = re.findall(r"\]\(([^)]*\.ipynb)\)", "\n".join(cell.source for cell in cells))
-    exercises = [f"../exercises/{named(path, 'exercises')}"] if number != "00" else []
-    assert links == exercises + [
+    before = [f"../exercises/{named(path, 'exercises')}"]
+    if number == "00":
+        before = [each.name for each in LESSONS]  # the map
+    assert links == before + [
         each.name for each in LESSONS if int(each.stem[:2]) == int(number) + 1
     ]
+
+
+MAPS = {
+    "lesson 00": "\n".join(cell.source for cell in prose(LESSON["00"])[:-1]),
+    "README": (ROOT / "README.md").read_text(encoding="utf-8"),
+}
+
+
+@pytest.mark.parametrize("text", MAPS.values(), ids=MAPS)
+def test_a_map_names_each_lesson_once_as_it_names_itself_and_what_it_needs(text):
+    entries = re.findall(r"\[(\d\d) · (.+?)\]\([\w/]*?\w+\.ipynb\)(.*)", text)
+    assert [number for number, _, _ in entries] == list(LESSON)
+    for number, question, after in entries:
+        head = prose(LESSON[number])[0].source
+        assert head.startswith(f"# {number} · {question}\n")
+        needed = re.search(r"\*\*Needs:\*\* lessons? ([\d, and]+)", head)
+        own = set(re.findall(r"\d\d", needed[1])) if needed else set()
+        if told := re.search(r"[Nn]eeds lessons? ([\d, and]+)", after):
+            assert set(re.findall(r"\d\d", told[1])) == own
+        else:
+            # taken in order: it stands on the one before it
+            assert number == "00" or f"{int(number) - 1:02}" in own
 
 
 @pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)

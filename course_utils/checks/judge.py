@@ -414,7 +414,9 @@ def _up_to(numbers):
 def _show_difference(got, expected):
     import matplotlib.pyplot as plt
 
-    _, axes = plt.subplots(1, 3, figsize=(12, 3))
+    rows, columns = (min(n, 40) for n in got.shape)  # one above the other: room for every number
+    size = 2.5 + 0.5 * columns, 3 * (0.9 + 0.35 * rows)
+    _, axes = plt.subplots(3, 1, figsize=size, layout="constrained")
     panels = {"yours": got, "expected": expected, "difference": got - expected.double()}
     for ax, (title, values) in zip(axes, panels.items(), strict=True):
         heatmap(values, kind="scores", title=title, ax=ax)

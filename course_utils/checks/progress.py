@@ -1,26 +1,14 @@
 """Which exercises are done: kept in one small file that git ignores, and listed."""
 
-import contextlib
-import json
-import os
-import tempfile
-import time
 from itertools import groupby
-from pathlib import Path
 
-try:
-    import fcntl
-except ImportError:  # on Windows
-    fcntl = None
-    import msvcrt
-
+from course_utils import kept
 from course_utils.checks.exercise import EXERCISES
 
+FILE = ".progress.json"
 VERDICTS = ("correct", "wrong")
-TRIES = 200  # to be alone with the file, 20 ms apart
 
 trouble = None  # the error for which the newest verdict is not in the file
-_last_folder = Path()
 
 
 def progress(lesson=None):
@@ -71,11 +59,10 @@ def record(name, status):
     disk or a read-only folder must not spoil a check: it is kept in `trouble`.
     """
     global trouble
-    if _folder().name != "exercises" or status not in VERDICTS:
+    if kept.folder().name != "exercises" or status not in VERDICTS:
         return
     try:
-        with _alone():
-            _write(load() | {name: status})
+        kept.change(FILE, lambda entries: _verdicts(entries) | {name: status})
         trouble = None
     except OSError as error:
         trouble = error
@@ -89,64 +76,8 @@ def load():
     OSError
         If there is a file and it cannot be read.
     """
-    try:
-        statuses = json.loads(_file().read_bytes())
-    except (FileNotFoundError, ValueError, RecursionError):
-        return {}
-    if not isinstance(statuses, dict):
-        return {}
-    return {name: status for name, status in statuses.items() if status in VERDICTS}
+    return _verdicts(kept.load(FILE))
 
 
-def _write(statuses):
-    """Write the file whole or not at all, also in a crash."""
-    handle, path = tempfile.mkstemp(dir=_file().parent, prefix=_file().name)
-    try:
-        with os.fdopen(handle, "w") as file:
-            json.dump(statuses, file, indent=1)
-        os.replace(path, _file())
-    finally:
-        Path(path).unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def _alone():
-    """Keep the checks of other kernels out; go on without after some seconds, or if none can.
-
-    What is locked is this very module, since it is always there and never replaced. The system
-    unlocks it when it is closed, also by a crash.
-    """
-    with open(__file__, "rb") as file:
-        for _ in range(TRIES):
-            try:
-                _lock(file)
-                break
-            except (BlockingIOError, PermissionError):  # another kernel has it
-                time.sleep(0.02)
-            except OSError:  # this file system has no locks
-                break
-        yield
-
-
-def _lock(file):
-    if fcntl:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    else:
-        file.seek(2**30)  # a byte behind its end, for what is locked cannot be read on Windows
-        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-
-
-def _file():
-    """Return the file in the folder of the course; notebooks run one folder below it."""
-    return _folder().parent / ".progress.json"
-
-
-def _folder():
-    """Return the working directory, or where it was if it is gone (and perhaps made again)."""
-    global _last_folder
-    with contextlib.suppress(OSError):
-        _last_folder = Path.cwd()
-    return _last_folder
-
-
-_folder()  # where the kernel began
+def _verdicts(entries):
+    return {name: status for name, status in entries.items() if status in VERDICTS}

@@ -8,6 +8,7 @@ from course_utils.explorers.base import Explorer, Number
 from course_utils.explorers.heads import head_explorer
 from course_utils.explorers.masks import mask_explorer
 from course_utils.explorers.saturation import saturation_explorer, scaling_explorer
+from course_utils.explorers.sentence import sentence_explorer
 from course_utils.explorers.similarity import similarity_explorer
 from course_utils.explorers.tiles import tile_explorer
 from course_utils.explorers.training import training_explorer
@@ -20,6 +21,7 @@ __all__ = [
     "mask_explorer",
     "saturation_explorer",
     "scaling_explorer",
+    "sentence_explorer",
     "similarity_explorer",
     "tile_explorer",
     "views_explorer",

@@ -3,22 +3,72 @@
 import base64
 import html
 import io
-import math
+from pathlib import Path
 
+import anywidget
 import ipywidgets as widgets
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 from PIL import Image
-from traitlets import link
+from traitlets import Bytes, Float, Int, List, Unicode, Union, link, observe, validate
 
+HERE = Path(__file__).parent
+CONTROL_WIDTH = "240px"  # beside a picture of 560 it fits the page of a laptop
 LONGEST_LABEL = 8  # letters of a token for which there is room beside a picture of fixed size
 
 
-class Number(widgets.HBox):
-    """A number to type, which carries the name, linked to a slider.
+class Slider(anywidget.AnyWidget):
+    """A slider with a name.
 
-    A slider of ipywidgets has no accessible name; the text box beside it does.
+    Parameters
+    ----------
+    label : str
+    value, min, max, step : int or float
+    """
+
+    _esm = HERE / "slider.js"
+    label = Unicode().tag(sync=True)
+    min = Union([Int(), Float()]).tag(sync=True)
+    max = Union([Int(), Float()]).tag(sync=True)
+    step = Union([Int(), Float()]).tag(sync=True)
+    value = Union([Int(), Float()]).tag(sync=True, echo_update=False)  # the browser has it already
+
+    @validate("value")
+    def _within(self, proposal):
+        return min(max(proposal["value"], self.min), self.max)
+
+    @observe("min", "max")
+    def _within_again(self, change):
+        self.value = min(max(self.value, self.min), self.max)
+
+
+class Picture(anywidget.AnyWidget):
+    """A picture with a text in its place, which may tell where it is pressed.
+
+    Parameters
+    ----------
+    value : bytes
+        A PNG.
+    width, height : int
+        In pixels. On a narrow page it shrinks and keeps its shape.
+    alt : str
+    pressed : str
+        What is told: "" nothing, "click" each press, "drag" the way of the pointer too.
+    """
+
+    _esm = HERE / "picture.js"
+    value = Bytes().tag(sync=True)
+    width = Int().tag(sync=True)
+    height = Int().tag(sync=True)
+    alt = Unicode().tag(sync=True)
+    pressed = Unicode().tag(sync=True)
+    # how far across and how far down, from 0 to 1, and which press it was
+    place = List(Float()).tag(sync=True, echo_update=False)
+
+
+class Number(widgets.VBox):
+    """A number: a named box to type in, and under it a slider of the same name.
 
     Parameters
     ----------
@@ -29,33 +79,31 @@ class Number(widgets.HBox):
 
     def __init__(self, label, value, low, high, step):
         limits = {"value": value, "min": low, "max": high, "step": step}
-        named = {
-            "description": label,
-            "style": {"description_width": "initial"},
-            "layout": {"width": f"{7 + len(label) / 2}em"},
-        }
-        if isinstance(step, int):
-            self.box = widgets.BoundedIntText(**named, **limits)
-            self.slider = widgets.IntSlider(readout=False, **limits)
-        else:
-            self.box = widgets.BoundedFloatText(**named, **limits)
-            self.slider = widgets.FloatSlider(readout=False, **limits)
-        # A browser's slider turns 0.3 into 0.30000000000000004; the box shall not show that.
-        both = (self.box, "value"), (self.slider, "value")
-        self.link = link(*both, transform=(lambda typed: typed, lambda slid: round(slid, 6)))
+        box = widgets.BoundedIntText if isinstance(step, int) else widgets.BoundedFloatText
+        self.box = box(
+            description=label,
+            style={"description_width": "initial"},
+            layout={"width": f"{7 + len(label) / 2}em", "max_width": "calc(100% - 4px)"},
+            **limits,
+        )
+        self.slider = Slider(label=label, **limits)
+        self.link = link((self.box, "value"), (self.slider, "value"))
         super().__init__([self.box, self.slider])
 
     @property
     def value(self):
-        return self.slider.value
+        return type(self.slider.step)(self.slider.value)  # a browser's 1.0 is 1
 
 
-class Explorer(widgets.VBox):
+class Explorer(widgets.Box):
     """Controls, a picture that is drawn once and then updated in place, and its state in words.
 
     The still parts of the figure are drawn once and kept as a background; a change of a control
     draws only ``moving`` over it. That keeps a key press to a fraction of a full redraw. Text that
     changes belongs in the words, not in the figure's titles.
+
+    The controls stand beside the picture where the page is wide enough for both (a picture of 560
+    pixels beside one column of controls, on a laptop with the file browser open), else above it.
 
     Parameters
     ----------
@@ -67,13 +115,16 @@ class Explorer(widgets.VBox):
         Widgets with a ``value``; `Number` for numbers.
     update : callable
         Called with the values of the controls under their names. Changes ``moving`` and returns
-        the new state as one line of text.
-    columns : int
-        How many columns the controls stand in, as far as the page is wide enough.
+        the new state as one line of text; "found:" in it is told in bold.
+    press : callable, optional
+        Called as ``press(ax, x, y)`` when the picture is pressed at a place of an Axes, in its
+        numbers. Returns a dict: the controls to move and their new values.
+    drag : bool
+        Whether ``press`` is called all along the way of a pointer held down.
     """
 
-    def __init__(self, figure, moving, controls, update, columns=1):
-        self.controls, self._update = controls, update
+    def __init__(self, figure, moving, controls, update, press=None, drag=False):
+        self.controls, self._update, self._press = controls, update, press
         self._canvas = FigureCanvasAgg(figure)
         axes = dict.fromkeys(artist.axes for artist in moving)
         frames = [spine for ax in axes if ax.axison for spine in ax.spines.values()]
@@ -85,34 +136,50 @@ class Explorer(widgets.VBox):
         self._canvas.draw()
         self._background = self._canvas.copy_from_bbox(figure.bbox)
         width, height = self._canvas.get_width_height()
-        # At its own size: stretched over the page it would be a blur, and with a height left open
-        # the browser would lay out the page anew for each picture.
-        layout = {
-            "width": f"{width}px",
-            "height": f"{height}px",
-            "max_width": "100%",
-            "object_fit": "contain",
-            "align_self": "flex-start",
-        }
-        self.image = widgets.Image(format="png", layout=layout)
-        self.words = widgets.HTML()
+        # At its own size: stretched over the page it would be a blur.
+        self.image = Picture(
+            width=width,
+            height=height,
+            alt="picture of what is said in words below",
+            pressed="drag" if drag else "click" if press else "",
+            layout={"max_width": "100%"},
+        )
+        self.image.observe(lambda change: self._pressed(*change.new[:2]), names="place")
+        self.words = widgets.HTML(layout={"flex": "1 0 100%"})  # a line of its own
+        self._moved_together = False
         self._refresh()
         for control in controls.values():
-            getattr(control, "slider", control).observe(lambda _: self._refresh(), names="value")
+            getattr(control, "slider", control).observe(lambda _: self._moved(), names="value")
             if isinstance(control, Number):
                 # Observers are told in order: the picture is sent first, then the number beside it.
                 control.link.unlink()
                 control.link.link()
-        each = math.ceil(len(controls) / columns)
-        named = list(controls.values())
-        stacks = [widgets.VBox(named[i : i + each]) for i in range(0, len(named), each)]
-        row = widgets.HBox(stacks, layout={"flex_flow": "row wrap"})
-        super().__init__([row, self.image, self.words])
+        beside = widgets.VBox(list(controls.values()), layout={"width": CONTROL_WIDTH})
+        super().__init__([beside, self.image, self.words], layout={"flex_flow": "row wrap"})
 
     @property
     def state(self):
         """The present state as one line of text."""
         return self._state
+
+    def _pressed(self, across, down):
+        at = across * self.image.width, (1 - down) * self.image.height
+        for ax in self._canvas.figure.axes:
+            if ax.bbox.contains(*at):
+                self._move(self._press(ax, *ax.transData.inverted().transform(at)))
+
+    def _move(self, values):
+        """Give several controls their values, and draw once."""
+        self._moved_together = True
+        for name, value in values.items():
+            control = self.controls[name]
+            getattr(control, "slider", control).value = value
+        self._moved_together = False
+        self._refresh()
+
+    def _moved(self):
+        if not self._moved_together:
+            self._refresh()
 
     def _refresh(self):
         values = {name: control.value for name, control in self.controls.items()}
@@ -125,7 +192,8 @@ class Explorer(widgets.VBox):
         drawn.save(png, "png", compress_level=1)
         self.image.value = png.getvalue()
         # role="status": a screen reader says the new state without being asked
-        self.words.value = f'<p role="status">{html.escape(self._state)}</p>'
+        told = html.escape(self._state).replace("found:", "<strong>found:</strong>")
+        self.words.value = f'<p role="status">{told}</p>'
 
     def _repr_mimebundle_(self, **kwargs):
         # The picture stands beside the live widget, for viewers that run nothing.

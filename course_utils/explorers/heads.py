@@ -14,6 +14,16 @@ from course_utils.shapes import expects
 
 EVERY = "every token"
 FEWEST_TOLD = 0.05  # weights below it are left out of the words
+MOST_NAMED = 12  # small pictures over which there is room for the word "head"
+RULES = {  # of query i and key j, and whether their tokens are the same
+    "the token before": lambda i, j, same: j == i - 1,
+    "the token after": lambda i, j, same: j == i + 1,
+    "the first token": lambda i, j, same: j == 0,
+    "the same token": lambda i, j, same: same,
+    "itself": lambda i, j, same: j == i,
+    "all tokens so far": lambda i, j, same: j <= i,
+}
+MOST_STRAY = 0.25  # of each query's weight: so much may lie elsewhere than its rule says
 
 
 @expects(weights="H L L")
@@ -31,6 +41,7 @@ def head_explorer(weights=None, tokens=None):
     -------
     Explorer
         With controls ``head`` (counted from 0) and ``query`` (one token, as "1 the", or `EVERY`).
+        A press chooses a head by its small picture, a token by its row of the large one.
 
     Raises
     ------
@@ -48,14 +59,14 @@ def head_explorer(weights=None, tokens=None):
     tokens = as_labels(numbers if tokens is None else tokens, L, "tokens")
     labels = cut(tokens)
 
-    figure = Figure(figsize=(10, 5.6), dpi=80)
-    small, large = figure.subfigures(2, 1, height_ratios=[1, 2.4])
+    figure = Figure(figsize=(7, 5.4), dpi=80)
+    small, large = figure.subfigures(2, 1, height_ratios=[1, 2.8])
     outline = {"fill": False, "ec": "C3", "zorder": 3}  # over the axes' own frame
-    frames = []
-    for h, ax in enumerate(small.subplots(1, H, squeeze=False)[0]):
+    tiles, frames = [*small.subplots(1, H, squeeze=False)[0]], []
+    for h, ax in enumerate(tiles):
         ax.imshow(values[h], cmap=SEQUENTIAL, vmin=0, vmax=1)
         ax.set(xticks=[], yticks=[])
-        ax.set_title(str(h), fontsize=9)
+        ax.set_title(f"head {h}" if H <= MOST_NAMED else h, fontsize=9)
         frames.append(ax.add_patch(Rectangle((-0.5, -0.5), L, L, lw=5, **outline)))
     small.subplots_adjust(left=0.02, right=0.98, bottom=0.02, top=0.84)
     matrix, paths = large.subplots(1, 2)
@@ -69,11 +80,13 @@ def head_explorer(weights=None, tokens=None):
             paths.text(side + 0.04 * (2 * side - 1), i, label, ha=align, va="center")
     ends = [[(0, i), (1, j)] for i in range(L) for j in range(L)]
     lines = paths.add_collection(LineCollection(ends))
-    paths.set(xlim=(-0.4, 1.4), ylim=(L - 0.5, -0.5), title="queries → keys")
+    paths.set(xlim=(-0.6, 1.6), ylim=(L - 0.5, -0.5), title="queries → keys")
     paths.axis("off")
-    large.subplots_adjust(left=0.12, right=0.98, bottom=0.28, top=0.92, wspace=0.1)
+    large.subplots_adjust(left=0.19, right=0.97, bottom=0.28, top=0.92, wspace=0.05)
     named = zip(numbers, tokens, strict=True)
     names = [number if number == token else f"{number} {token}" for number, token in named]
+    rules = _rules(tokens)
+    followed = [[name for name in rules if _follows(head, rules[name])] for head in values]
 
     def update(head, query):
         chosen = slice(None) if query == EVERY else names.index(query)
@@ -94,7 +107,15 @@ def head_explorer(weights=None, tokens=None):
         order = np.argsort(-values[head, chosen].round(6), kind="stable")  # ties in their order
         told = [f"{names[j]} {values[head, chosen, j]:.2f}" for j in order]
         told = told[: max(1, int((values[head, chosen] >= FEWEST_TOLD).sum()))]
-        return f"head {head} of {H}; {query} looks at: {', '.join(told)}"
+        # a token for which the rule has no key shows nothing of it
+        found = " or ".join(name for name in followed[head] if rules[name][chosen].any())
+        found = f"; found: each token looks at {found}" if found else ""
+        return f"head {head} of {H}; {query} looks at: {', '.join(told)}{found}"
+
+    def press(ax, x, y):
+        if ax in tiles:
+            return {"head": tiles.index(ax)}
+        return {"query": names[min(int(y + 0.5), L - 1)]} if ax is matrix else {}
 
     controls = {
         "head": Number("head", 0, 0, H - 1, 1),
@@ -105,19 +126,29 @@ def head_explorer(weights=None, tokens=None):
             layout={"width": "14em"},
         ),
     }
-    return Explorer(figure, [*frames, picture, row, lines], controls, update, columns=2)
+    return Explorer(figure, [*frames, picture, row, lines], controls, update, press=press)
 
 
 def _entry(matrix, names, i, j):
     return f"{names[i]} → {names[j]} {matrix[i, j]:.2f}"
 
 
+def _rules(tokens):
+    """Return for each of `RULES` where it lets a query look, (L, L)."""
+    i, j = np.indices((len(tokens), len(tokens)))
+    same = np.array(tokens)[:, None] == np.array(tokens)
+    return {name: np.broadcast_to(rule(i, j, same), i.shape) for name, rule in RULES.items()}
+
+
+def _follows(weights, rule):
+    """Say whether each query that has keys by the rule spreads its weight evenly over them."""
+    has = rule.any(axis=1)
+    even = rule[has] / rule[has].sum(axis=1, keepdims=True)
+    return (np.maximum(even - weights[has], 0).sum(axis=1) <= MOST_STRAY).all()
+
+
 def _by_hand():
     """Return the weights (6, L, L) of six heads with one rule each, and their tokens."""
     tokens = "the cat saw the dog because the dog barked".split()
-    n = torch.arange(len(tokens))
-    back = n[:, None] - n  # (L, L), how far back key j lies
-    same = torch.tensor([[a == b for b in tokens] for a in tokens])
-    rules = [back == 1, back == -1, n == 0, same, back == 0, back >= 0]
-    scores = torch.stack([rule.expand(len(n), len(n)) for rule in rules]) * 4.0  # (H, L, L)
+    scores = torch.tensor(np.array([*_rules(tokens).values()])) * 4.0  # (H, L, L)
     return scores.softmax(dim=-1), tokens

@@ -1,5 +1,7 @@
 """The explorer of lesson 04: masks, composed."""
 
+import re
+
 import ipywidgets as widgets
 import numpy as np
 import torch
@@ -20,20 +22,22 @@ from course_utils.figures import SEQUENTIAL
 def mask_explorer():
     """Compose a mask of eight tokens from five; watch the pattern, the weights, and empty rows.
 
-    The scores stay as they are; a query that may see nothing is marked in both pictures.
+    The scores stay as they are; a query that may see nothing is marked in both pictures. A press
+    on a cell turns that pair over: allowed or not.
 
     Returns
     -------
     Explorer
         With controls ``causal``, ``window`` and ``prefix`` (0: without), ``padding`` (how many
-        tokens are padding), ``side`` (where those stand), ``documents`` and ``join`` ("and", "or").
+        tokens are padding), ``side`` (where those stand), ``documents``, ``join`` ("and", "or")
+        and ``turned`` (pairs of query and key that are turned over, as "0-7, 3-4").
     """
     n = 8
     numbers = torch.arange(n)
     rng = torch.Generator().manual_seed(4)
     q, k = torch.randn(n, 4, generator=rng), torch.randn(n, 4, generator=rng)  # (L, d_k), (S, d_k)
-    figure = Figure(figsize=(8.6, 4), dpi=80)
-    panels = figure.subplots(1, 2)
+    figure = Figure(figsize=(7.6, 3.7), dpi=80)
+    panels = figure.subplots(1, 2, width_ratios=[1, 1.25])  # beside the second, its scale
     edges = np.arange(n + 1) - 0.5
     look = {"cmap": SEQUENTIAL, "vmin": 0, "vmax": 1, "edgecolors": "w", "linewidth": 0.5}
     empty_look = {"facecolor": "mistyrose", "edgecolor": "C3", "hatch": "//"}
@@ -46,19 +50,26 @@ def mask_explorer():
     figure.colorbar(images[1], ax=panels[1], shrink=0.8)
     figure.tight_layout()
 
-    def update(causal, window, prefix, padding, side, documents, join):
+    def update(causal, window, prefix, padding, side, documents, join, turned):
         real = padding_mask([n - padding], n)[0, 0]  # (1, S)
         real = real if side == "end" else real.flip(-1)
-        pieces = [
-            (causal, "causal", causal_mask(n)),
-            (window, f"window of {window}", sliding_window_mask(n, max(window, 1))),
-            (prefix, f"prefix of {prefix}", prefix_mask(n, prefix)),
-            (padding, f"{padding} of padding at the {side}", real),
-            (documents > 1, f"{documents} documents", document_mask(numbers * documents // n)),
-        ]
-        chosen = {name: mask for wanted, name, mask in pieces if wanted}
-        masks = torch.stack([m.expand(n, n) for m in chosen.values()] or [torch.ones(n, n) > 0])
-        mask = masks.all(dim=0) if join == "and" else masks.any(dim=0)  # (L, S)
+        pieces = {
+            "causal": (causal, "causal", causal_mask(n)),
+            "window": (window, f"window of {window}", sliding_window_mask(n, max(window, 1))),
+            "prefix": (prefix, f"prefix of {prefix}", prefix_mask(n, prefix)),
+            "padding": (padding, f"{padding} of padding at the {side}", real),
+            "documents": (
+                documents > 1,
+                f"{documents} documents",
+                document_mask(numbers * documents // n),
+            ),
+        }
+        chosen = {piece: mask for piece, (wanted, _, mask) in pieces.items() if wanted}
+        mask = _joined(chosen, join, n)
+        told = f" {join} ".join(pieces[piece][1] for piece in chosen) or "no mask"
+        pairs = _pairs(turned, n)
+        for i, j in pairs:
+            mask[i, j] = ~mask[i, j]
         _, weights = attention(q, k, k, mask)
         images[0].set_array(mask.float().numpy())
         images[1].set_array(weights.numpy())
@@ -66,13 +77,22 @@ def mask_explorer():
         for row in range(n):
             for each in marks:
                 each[row].set_visible(bool(empty[row]))
+        by_hand = f", pairs turned over: {_written(pairs)}" if pairs else ""
         return (
-            f"{f' {join} '.join(chosen) or 'no mask'}: {int(mask.sum())} of {n * n} pairs allowed; "
+            f"{told}{by_hand}: {int(mask.sum())} of {n * n} pairs allowed; "
             f"empty rows: {_runs(empty) or 'none'}; query sees keys "
             + ", ".join(f"{i}: {_runs(row) or 'none'}" for i, row in enumerate(mask))
+            + ("" if pairs else _found(chosen, join, side, window, mask))
         )
 
-    wide = {"style": {"description_width": "initial"}, "layout": {"width": "16em"}}
+    def press(ax, x, y):
+        if ax not in panels:
+            return {}
+        pairs = _pairs(explorer.controls["turned"].value, n)
+        pair = int(y + 0.5), int(x + 0.5)
+        return {"turned": _written([p for p in pairs if p != pair] + [pair] * (pair not in pairs))}
+
+    wide = {"style": {"description_width": "initial"}, "layout": {"width": "17em"}}
     controls = {
         "causal": widgets.Checkbox(value=True, description="causal", indent=False),
         "window": Number("window (0: without)", 0, 0, n, 1),
@@ -81,9 +101,50 @@ def mask_explorer():
         "side": widgets.Dropdown(description="padding at the", options=["end", "start"], **wide),
         "documents": Number("documents", 1, 1, 4, 1),
         "join": widgets.Dropdown(description="joined by", options=["and", "or"], **wide),
+        "turned": widgets.Text(description="pairs turned over", placeholder="0-7", **wide),
     }
     moving = [*images, *marks[0], *marks[1]]
-    return Explorer(figure, moving, controls, update, columns=2)
+    explorer = Explorer(figure, moving, controls, update, press=press)
+    return explorer
+
+
+def _joined(masks, join, n):
+    """Join some masks (n, n), by name, into one; without any, all is allowed."""
+    if not masks:
+        return torch.ones(n, n, dtype=torch.bool)
+    stacked = torch.stack([mask.expand(n, n) for mask in masks.values()])
+    return stacked.all(dim=0) if join == "and" else stacked.any(dim=0)
+
+
+def _found(chosen, join, side, window, mask):
+    """Say which of the lesson's questions the chosen masks, joined into one, answer."""
+    n = len(mask)
+    before = ~_joined(chosen, "and", n).any(dim=-1)  # (L,), empty if joined by "and"
+    if "causal" in chosen and "padding" in chosen and side == "start":
+        if join == "and":
+            return f"; found: rows {_runs(before)} are empty, as many as there are padding tokens"
+        if before.any() and mask.any(dim=-1).all():
+            return f'; found: "or" brings rows {_runs(before)} back'
+    if {"causal", "prefix"} <= set(chosen) and join == "and":
+        others = {name: each for name, each in chosen.items() if name != "prefix"}
+        if _joined(others, join, n).equal(mask):
+            return "; found: nothing is left of the prefix, the future is forbidden again"
+    if "documents" in chosen and window == n and join == "and":
+        return "; found: the widest window is causal, within each document"
+    if set(chosen) == {"causal", "documents"} and join == "or":
+        return "; found: every token sees all before it, and its own document's future"
+    return ""
+
+
+def _pairs(text, n):
+    """Read pairs of query and key, as "0-7, 3-4"; what is none of n tokens' is left out."""
+    pairs = [(int(i), int(j)) for i, j in re.findall(r"(\d+)\s*-\s*(\d+)", text)]
+    return [pair for pair in dict.fromkeys(pairs) if max(pair) < n]
+
+
+def _written(pairs):
+    """Write pairs of query and key as `_pairs` reads them."""
+    return ", ".join(f"{i}-{j}" for i, j in pairs)
 
 
 def _runs(flags):

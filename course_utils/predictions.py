@@ -1,0 +1,188 @@
+"""Questions to answer before a result is shown; what was said is compared with what came.
+
+No answer is written down: a lesson hands over the value that its cell has computed.
+"""
+
+import html
+
+import ipywidgets as widgets
+from IPython import get_ipython
+from IPython.display import display
+
+from course_utils import kept
+
+FILE = ".predictions.json"
+SAID = "This is what you said."
+
+_asked = {}  # what this kernel has asked: the newest Prediction of each question
+
+
+class Prediction(widgets.VBox):
+    """A question with options to choose from, or with a field for a number.
+
+    See `predict_first`. What counts is the choice that stands when the result is first shown.
+    """
+
+    def __init__(self, question, options, factor):
+        self.options, self.factor = [str(option) for option in options or []], factor
+        self.question = question
+        if not options:
+            self.question += f" (Within a factor of {factor:g} is near enough.)"
+        self._person, self.cell = _who_asks()
+        known = _asked.get(self.question, self)
+        self.surprised = None  # True or False once the choice and its result have met
+        self.shown = getattr(known, "shown", False)  # the result, before anything was chosen
+        if options:
+            self.control = widgets.RadioButtons(
+                options=self.options, value=None, layout={"width": "auto"}
+            )
+        else:
+            self.control = widgets.Text(description="Your number:", placeholder="a number")
+            self.control.style.description_width = "initial"
+        self.words = widgets.HTML()
+        if known is not self:
+            self._restore({"said": known.said, "surprised": known.surprised})
+        elif self._person:
+            self._restore(_load().get(self.question))
+        self.control.observe(lambda _: self._chosen(), names="value")
+        how = "by mouse, or with Tab and Space" if options else "a number"
+        self._tell(f"Choose {how}. Then run the next cell." if self.said is None else SAID)
+        asked = widgets.HTML(f"<b>Predict first:</b> {html.escape(self.question)}")
+        super().__init__([asked, self.control, self.words])
+
+    @property
+    def said(self):
+        """What is chosen, as text; None if it is nothing, or no number where one is asked for."""
+        if not self.options and _number(self.control.value) is None:
+            return None
+        return self.control.value
+
+    def compare(self, value):
+        """Print what was said and that ``value`` came.
+
+        Parameters
+        ----------
+        value : str, int, float or Tensor of one element
+            One of the options, or the number asked for.
+        """
+        came = str(value) if self.options else f"{float(value):.3g}"
+        if self.said is None:
+            self.shown = True
+            print(f"It came: {came}. Nothing was predicted.")
+        elif self.shown:
+            print(f"It came: {came}. You said {self.said} when that was on the screen already.")
+        else:
+            right = self._is_right(value)
+            if self.surprised is None:
+                self.surprised = not right
+                self._keep()
+            self.control.disabled = True
+            self._tell(SAID)
+            ending = "as predicted" if right else "a surprise"
+            print(f"You said {self.said}, and it came {came}: {ending}.")
+
+    def _is_right(self, value):
+        if self.options:
+            return self.said == str(value)
+        said, came = _number(self.said), float(value)
+        times_off = max(said / came, came / said) if said * came > 0 else float("inf")
+        return said == came or times_off <= self.factor
+
+    def _chosen(self):
+        if self.shown:
+            self._tell("The result was on the screen already, so this does not count.")
+        elif self.said is None:
+            self._tell("Please give a number, such as 20 or 0.5.")
+        else:
+            self._tell(self._keep() or "Noted. Now run the next cell.")
+
+    def _keep(self):
+        """Save the choice; return what went wrong, in words."""
+        entry = {"said": self.said, "surprised": self.surprised}
+        if self._person and kept.folder().name == "notebooks":
+            try:
+                kept.change(FILE, lambda entries: entries | {self.question: entry})
+            except OSError as error:
+                return f"Noted, but it could not be saved: {error}"
+
+    def _restore(self, entry):
+        """Choose what was chosen earlier, if it still is an answer to this question."""
+        said = entry.get("said") if isinstance(entry, dict) else None
+        if not isinstance(said, str):
+            return
+        if said in self.options if self.options else _number(said) is not None:
+            self.control.value = said
+            if isinstance(entry.get("surprised"), bool):
+                self.surprised = entry["surprised"]
+                self.control.disabled = True
+
+    def _tell(self, words):
+        self.words.value = f'<span role="status">{html.escape(words)}</span>'
+
+    def _repr_mimebundle_(self, **kwargs):
+        # The question stands beside the live widget, for viewers that run nothing.
+        bundle = super()._repr_mimebundle_(**kwargs)
+        lines = [f"Predict first: {self.question}"]
+        bundle["text/plain"] = "\n".join(lines + [f"  ○ {option}" for option in self.options])
+        return bundle
+
+
+def predict_first(question, options=None, factor=2):
+    """Ask a question whose answer a later cell computes and hands to ``compare``.
+
+    Parameters
+    ----------
+    question : str
+        Plain text, no other in the course.
+    options : list, optional
+        To choose from; without them a number is asked for.
+    factor : float
+        How many times too large or too small a number may be and is still right.
+
+    Returns
+    -------
+    Prediction
+        With the method ``compare(value)``.
+    """
+    prediction = Prediction(question, options, factor)
+    _asked[prediction.question] = prediction
+    display(prediction)
+    return prediction
+
+
+def surprises():
+    """Show how many results were predicted, and link to the questions that surprised."""
+    met = [each for each in _asked.values() if each.surprised is not None]
+    wrong = [each for each in met if each.surprised]
+    words = f"You predicted {len(met)} of {len(_asked)} results; {len(wrong)} came as a surprise."
+    items = [
+        f'<li><a href="#cell-id={each.cell}">{html.escape(each.question)}</a></li>'
+        for each in wrong
+    ]
+    page = f"<p>{words}</p>" + (f"<ul>{''.join(items)}</ul>" if items else "")
+    display({"text/plain": words, "text/html": page}, raw=True)
+
+
+def _who_asks():
+    """Return whether a person runs the present cell, and the cell's id if it is known.
+
+    A front end lets a cell ask for input. What runs a notebook without anybody there does not;
+    nobody's earlier choices belong into what it stores or compares.
+    """
+    request = getattr(get_ipython(), "get_parent", dict)()
+    person = request.get("content", {}).get("allow_stdin", False)
+    return person, request.get("metadata", {}).get("cellId")
+
+
+def _load():
+    try:
+        return kept.load(FILE)
+    except OSError:
+        return {}
+
+
+def _number(text):
+    try:
+        return float(text)
+    except (TypeError, ValueError):
+        return None

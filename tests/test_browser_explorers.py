@@ -1,0 +1,191 @@
+"""The explorers as they are used: a laptop's window, a keyboard, a pointer, a screen reader."""
+
+import os
+
+import nbformat
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+import lab
+from course_utils import explorers
+
+# A cell each. The training is a short one.
+TRAINING = """import torch
+live = explorers.training_explorer([1, 2, 1, 2], num_layers=2, num_heads=2, steps=20, every=10)
+for step in range(21):
+    live.add(2 - step / 20, lambda: torch.eye(4).expand(2, 2, 4, 4))
+live"""
+OPENED = [name for name in explorers.__all__ if name.endswith("_explorer")]
+CELLS = {name: f"explorers.{name}()" for name in OPENED} | {"training_explorer": TRAINING}
+# What a laptop shows, of the width that JupyterLab leaves beside its file browser.
+FITTING = ["similarity_explorer", "scaling_explorer", "saturation_explorer", "mask_explorer"]
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with lab.browser() as found:
+        if found is None:
+            # A missing browser is an error where it must not go unseen.
+            missing = "no Chromium was found; install one, or run: playwright install chromium"
+            (pytest.fail if os.environ.get("CI") else pytest.skip)(missing)
+        yield found
+
+
+@pytest.fixture(scope="module")
+def address(chromium, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lab")
+    with lab.server(folder) as address:
+        sources = ["from course_utils import explorers", *CELLS.values()]
+        cells = [nbformat.v4.new_code_cell(source) for source in sources]
+        notebook = nbformat.v4.new_notebook(cells=cells)
+        notebook.metadata.kernelspec = {"name": "python3", "display_name": "python3"}
+        nbformat.write(notebook, folder / "course" / "explorers.ipynb")
+        yield address
+
+
+def opened(chromium, address, width, height):
+    """Return a page of that size on which all explorers have been run."""
+    page = chromium.new_page(viewport={"width": width, "height": height})
+    page.set_default_timeout(lab.PATIENCE)
+    lab.open_notebook(page, address, "explorers.ipynb")
+    lab.run_all(page)
+    assert lab.errors(page) == []
+    page.wait_for_function(
+        """number => [...document.querySelectorAll('img.widget-image')]
+            .filter(image => image.naturalWidth).length === number""",
+        arg=len(CELLS),
+    )
+    return page
+
+
+@pytest.fixture(scope="module")
+def page(chromium, address):
+    """A page as wide and as high as a small laptop, with the file browser open."""
+    page = opened(chromium, address, 1280, 720)
+    yield page
+    page.close()
+
+
+def explorer(page, name):
+    """Return the output of an explorer's cell, scrolled to the top of the window."""
+    output = page.locator(".jp-CodeCell").nth(1 + [*CELLS].index(name))
+    output = output.locator(".jp-OutputArea-output").last
+    output.evaluate("element => element.scrollIntoView({block: 'start'})")
+    return output
+
+
+def test_axe_core_finds_nothing_wrong_in_any_explorer(page):
+    outputs = {"include": [[".jp-OutputArea-output"]], "exclude": []}
+    options = {"resultTypes": ["violations", "passes"]}
+    results = Axe().run(page, context=outputs, options=options).response
+    told = [
+        f"{rule['impact']} {rule['id']}: {node['html'][:200]}"
+        for rule in results["violations"]
+        for node in rule["nodes"]
+    ]
+    assert told == []
+    looked_at = {rule["id"]: len(rule["nodes"]) for rule in results["passes"]}
+    assert looked_at["image-alt"] >= len(CELLS)  # it did look
+
+
+def test_each_tab_stop_of_an_explorer_has_a_name(page):
+    for name in CELLS:
+        output = explorer(page, name)
+        stops = output.locator("input, select, textarea, button, [tabindex='0']")
+        assert stops.count() > 0
+        for role in ("slider", "spinbutton", "combobox", "checkbox", "textbox", "button"):
+            every = output.get_by_role(role)
+            for place in range(every.count()):
+                assert every.nth(place).aria_snapshot().count('"') >= 2, (name, role)
+
+
+@pytest.mark.parametrize("name", FITTING)
+def test_picture_and_all_controls_are_in_view_together_on_a_laptop(page, name):
+    output = explorer(page, name)
+    view = page.locator(".jp-WindowedPanel-outer").bounding_box()
+    picture = output.locator("img.widget-image")
+    for part in [picture, *output.locator("input, select").all()]:
+        box = part.bounding_box()
+        assert box["y"] >= view["y"] - 1 and box["x"] >= view["x"]
+        assert box["y"] + box["height"] <= view["y"] + view["height"]
+        assert box["x"] + box["width"] <= view["x"] + view["width"]
+    shown, own = picture.evaluate("image => [image.width, image.naturalWidth]")
+    assert shown == own  # not shrunk to fit
+
+
+def test_at_twice_the_size_a_picture_keeps_its_shape_and_leaves_no_blank(chromium, address):
+    page = opened(chromium, address, 640, 360)  # 1280×720 at 200%
+    for name in CELLS:
+        picture = explorer(page, name).locator("img.widget-image")
+        width, height, own_width, own_height = picture.evaluate(
+            "image => [image.width, image.height, image.naturalWidth, image.naturalHeight]"
+        )
+        assert 0 < width <= own_width
+        assert height / width == pytest.approx(own_height / own_width, rel=0.02)
+        around = picture.locator("..").bounding_box()
+        assert around["height"] == pytest.approx(height, abs=8)
+    page.close()
+
+
+def words(page, name):
+    return explorer(page, name).get_by_role("status")
+
+
+def test_the_tip_of_the_arrow_goes_where_it_is_dragged(page):
+    output = explorer(page, "similarity_explorer")
+    box = output.locator("img.widget-image").bounding_box()
+    middle = box["x"] + box["width"] * 0.52, box["y"] + box["height"] * 0.47
+    page.mouse.move(*middle)
+    page.mouse.down()
+    page.mouse.move(middle[0], middle[1] - 60, steps=3)
+    page.mouse.move(middle[0], middle[1] + 120, steps=3)
+    below = output.get_by_role("status").filter(has_text=", -")
+    below.wait_for()
+    page.mouse.move(middle[0], middle[1] - 120, steps=3)
+    page.mouse.up()
+    below.wait_for(state="detached")
+    page.mouse.move(middle[0], middle[1] + 120, steps=3)  # let go: nothing moves any more
+    page.wait_for_timeout(500)
+    assert below.count() == 0
+
+
+def test_a_cell_of_the_mask_is_turned_over_where_it_is_pressed(page):
+    output = explorer(page, "mask_explorer")
+    picture, words = output.locator("img.widget-image"), output.get_by_role("status")
+    size = picture.bounding_box()
+    place = {"x": size["width"] * 0.42, "y": size["height"] * 0.2}
+    picture.click(position=place)
+    turned = words.filter(has_text="pairs turned over")
+    turned.wait_for()
+    assert output.get_by_role("textbox", name="pairs turned over").input_value()
+    picture.click(position=place)
+    turned.wait_for(state="detached")
+
+
+def test_after_running_a_cell_shift_tab_reaches_its_controls_and_keys_move_them(page):
+    """As lesson 00 says: the last control first, and all keys of a slider are the slider's."""
+    explorer(page, "similarity_explorer")
+    cell = page.locator(".jp-CodeCell").nth(1 + [*CELLS].index("similarity_explorer"))
+    cell.locator(".cm-content").click()
+    page.keyboard.press("Shift+Enter")
+    lab.wait_until_run(page)
+    output = cell.locator(".jp-OutputArea-output").last
+    output.get_by_role("status").filter(has_text="k = ").wait_for()
+    page.keyboard.press("Shift+Tab")
+    length = output.get_by_role("spinbutton", name="length of k")
+    assert page.evaluate("document.activeElement.ariaLabel") == "length of k"
+    for key, value in [("ArrowRight", "1.6"), ("ArrowUp", "1.7"), ("ArrowLeft", "1.6"),
+                       ("ArrowDown", "1.5"), ("End", "3"), ("Home", "0")]:  # fmt: skip
+        page.keyboard.press(key)
+        length.and_(page.locator("input")).evaluate(
+            """(box, value) => new Promise(done => {
+                const look = () => box.value === value ? done() : setTimeout(look, 20);
+                look();
+            })""",
+            value,
+        )
+    output.get_by_role("status").filter(has_text="cosine none").wait_for()
+    page.keyboard.press("Shift+Tab")
+    assert length.evaluate("box => box === document.activeElement")
+    page.keyboard.press("Shift+Tab")
+    assert page.evaluate("document.activeElement.ariaLabel") == "angle of k from q (degrees)"

@@ -1,0 +1,82 @@
+"""A learner who predicts, in a real JupyterLab: asked, surprised, told at the end, remembered."""
+
+import json
+import os
+
+import pytest
+
+import lab
+
+LESSON = "notebooks/01_dot_product_similarity.ipynb"
+QUESTION = "Which vector has the largest dot product with q?"
+
+
+@pytest.fixture
+def page(tmp_path):
+    with lab.browser() as chromium:
+        if chromium is None:
+            missing = "no Chromium was found; install one, or run: playwright install chromium"
+            (pytest.fail if os.environ.get("CI") else pytest.skip)(missing)
+        page = chromium.new_page(viewport={"width": 1280, "height": 720})
+        page.set_default_timeout(lab.PATIENCE)
+        yield page
+
+
+def step(page):
+    page.keyboard.press("Shift+Enter")
+    lab.wait_until_run(page)
+
+
+def test_a_wrong_prediction_is_told_counted_and_remembered(page, tmp_path):
+    outputs = page.locator(".jp-OutputArea-output")
+    near = page.get_by_role("radio", name="near", exact=True)
+    with lab.server(tmp_path) as address:
+        lab.open_notebook(page, address, LESSON)
+
+        # As it opens: the question as text, and not a word of its result.
+        assert QUESTION in outputs.filter(has_text="Predict first").first.inner_text()
+        folded = page.locator(".jp-CodeCell", has_text="largest.compare").first
+        assert "3.0" not in folded.inner_text()
+        assert page.locator(".jp-OutputPlaceholder").all_inner_texts() == [""] * 11
+        assert "q · long" not in page.locator(".jp-Notebook").aria_snapshot()
+
+        page.locator(".jp-CodeCell .cm-content").first.click()
+        for _ in range(4):  # imports, prose, arrows, question
+            step(page)
+        near.wait_for()
+        for _ in range(4):  # from the cell that comes next, back over the options
+            page.keyboard.press("Shift+Tab")
+        page.keyboard.press("Space")
+        page.get_by_role("status").filter(has_text="Noted. Now run the next cell.").wait_for()
+        step(page)  # asks once more, as the focus is in this cell
+        step(page)
+        told = "You said near, and it came long: a surprise."
+        outputs.filter(has_text=told).wait_for()
+        assert near.is_disabled() and near.is_checked()
+        kept = json.loads((tmp_path / "course" / ".predictions.json").read_text())
+        assert kept == {QUESTION: {"said": "near", "surprised": True}}
+
+        # After a restart all is run: choice and surprise are still there, the others not made up.
+        page.evaluate(
+            "window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
+        )
+        lab.open_notebook(page, address, LESSON)
+        assert near.count() == 0
+        lab.run_all(page)
+        assert lab.errors(page) == []
+        near.wait_for()
+        assert near.is_disabled() and near.is_checked()
+        outputs.filter(has_text=told).wait_for()
+        assert outputs.filter(has_text="Nothing was predicted.").count() == 4
+        outputs.filter(has_text="You predicted 1 of 5 results; 1 came as a surprise.").wait_for()
+        unnamed = page.locator(".jp-OutputArea-output :is(input[type=radio], input[type=text])")
+        assert unnamed.count() > 10
+        assert all(unnamed.evaluate_all("all => all.map(each => each.labels[0].innerText)"))
+
+        # The link leads back to the question.
+        page.get_by_role("link", name=QUESTION).click()
+        page.wait_for_function(
+            """on => { const {top, bottom} = on.getBoundingClientRect();
+                      return top >= 0 && bottom <= innerHeight; }""",
+            arg=near.element_handle(),
+        )
