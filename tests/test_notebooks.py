@@ -124,7 +124,7 @@ def test_every_picture_says_what_it_shows(executed):
                     assert f"Picture: {html.escape(description)}." in after.data["text/html"]
 
 
-TAGS = {"details", "summary", "small"}
+TAGS = {"details", "summary", "small", "p"}
 KINDS = {"text/plain", "text/html", "image/png", "application/vnd.jupyter.widget-view+json"}
 
 
