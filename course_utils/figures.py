@@ -278,33 +278,6 @@ def lines(x, series, *, xlabel, ylabel, log=False, title=None, ax=None):
     return ax
 
 
-def roadmap(titles, *, ax=None):
-    """Draw the lessons as a path of boxes, first to last.
-
-    Parameters
-    ----------
-    titles : sequence of str
-        For example "01 · Dot-product similarity: what does a query find?".
-    ax : matplotlib.axes.Axes, optional
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-    """
-    if ax is None:
-        _, ax = plt.subplots(figsize=(7, 0.8 * len(titles)))
-    for row, title in enumerate(titles):
-        box = {"boxstyle": "round,pad=0.5", "facecolor": "C0", "alpha": 0.15}
-        ax.text(0.5, -row, plain(title), ha="center", va="center", bbox=box)
-        if row:
-            ends = {"xy": (0.5, -row + 0.28), "xytext": (0.5, -row + 0.72)}
-            ax.annotate("", **ends, arrowprops={"arrowstyle": "->", "color": "C0"})
-    ax.set(xlim=(0, 1), ylim=(0.6 - len(titles), 0.6))
-    ax.axis("off")
-    ax.description = f"the {len(titles)} lessons in order: " + " → ".join(titles)
-    return ax
-
-
 def _numbers(values, name):
     """Return ``values`` as a float array, or say that they are not numbers."""
     if isinstance(values, torch.Tensor):

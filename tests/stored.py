@@ -8,12 +8,13 @@ python tests/stored.py
 """
 
 import hashlib
+import itertools
 import re
 from pathlib import Path
 
 import nbformat
 
-from course_utils.authoring import VEIL
+from course_utils.authoring import STUB, VEIL
 
 ROOT = Path(__file__).parents[1]
 STATED = ROOT / "tests" / "stated"
@@ -51,6 +52,25 @@ def code(notebook):
 
 def prose(notebook):
     return [cell for cell in notebook.cells if cell.cell_type == "markdown"]
+
+
+def last_problem(solutions):
+    """Return the name of the exercise that a solutions notebook leaves unsolved, None without one.
+
+    Raises
+    ------
+    ValueError
+        If it leaves several.
+    """
+    cells = code(solutions)
+    names = [
+        below.source.removeprefix("check(").removesuffix(")")
+        for cell, below in itertools.pairwise(cells)
+        if STUB in cell.source
+    ]
+    if len(names) > 1:
+        raise ValueError(f"several exercises are unsolved: {names}")
+    return names[0] if names else None
 
 
 def ignored(cell):

@@ -22,7 +22,6 @@ from course_utils.figures import (
     lines,
     mask_pattern,
     printable,
-    roadmap,
     show,
 )
 
@@ -430,37 +429,6 @@ def test_lines_adds_to_the_axes_it_is_given():
     assert len(plt.get_fignums()) == 1
 
 
-# roadmap
-
-
-def test_roadmap_leads_down_from_each_lesson_to_the_next():
-    ax = roadmap(["00 · a", "01 · b", "02 · c"])
-    ax.figure.canvas.draw()
-    boxes = [text for text in ax.texts if text.get_text()]
-    ways = [text for text in ax.texts if not text.get_text()]
-    assert [box.get_text() for box in boxes] == ["00 · a", "01 · b", "02 · c"]
-    around = [box.get_bbox_patch().get_window_extent() for box in boxes]
-    assert len(ways) == 2
-    for above, below, way in zip(around, around[1:], ways, strict=False):
-        (_, tail), (_, head) = ax.transData.transform([way.xyann, way.xy])
-        assert above.y0 + 3 > tail > head > below.y1 - 3  # pixels
-        assert way.arrow_patch.get_arrowstyle().arrow == "->"  # the point is at way.xy
-        assert way.xy[0] == way.xyann[0] == boxes[0].get_position()[0]
-    whole = ax.get_window_extent()
-    assert all(whole.y0 < box.y0 and box.y1 < whole.y1 for box in around)
-    assert {box.get_horizontalalignment() for box in boxes} == {"center"}
-    assert ax.get_xlim() == (0, 1) and boxes[0].get_position() == (0.5, 0)
-    assert not ax.axison
-    assert ax.description == "the 3 lessons in order: 00 · a → 01 · b → 02 · c"
-
-
-def test_roadmap_grows_with_the_lessons_and_draws_into_the_axes_it_is_given():
-    short, long = (roadmap("a" * n).figure.get_size_inches() for n in (2, 8))
-    assert long[1] == 4 * short[1] and long[0] == short[0]
-    _, ax = plt.subplots()
-    assert roadmap("ab", ax=ax) is ax and len(ax.texts) == 3
-
-
 # show
 
 
@@ -597,7 +565,6 @@ WITH_TOKENS = {
     "keys": lambda tokens: heatmap(np.eye(len(tokens)), keys=tokens),
     "labels": lambda tokens: arrows(np.ones((len(tokens), 2)), labels=tokens),
     "names": lambda tokens: lines([1], {each: [1] for each in tokens}, xlabel="x", ylabel="y"),
-    "titles": lambda tokens: roadmap(tokens),
 }
 
 

@@ -18,6 +18,7 @@ from nbgrader.api import Gradebook
 from course_utils import check
 from course_utils.authoring import STUB, strip_solutions
 from course_utils.checks.exercise import EXERCISES
+from stored import last_problem
 
 ROOT = Path(__file__).parents[1]
 (PART,) = re.findall(r"^- nbgrader .*?(?=^- )", (ROOT / "README.md").read_text(), re.M | re.S)
@@ -28,9 +29,15 @@ SOLUTIONS = ROOT / "solutions" / "01_solutions_dot_product_similarity.ipynb"
 LESSON = SOLUTIONS.stem
 
 
+def read(path):
+    return nbformat.read(path, as_version=4)
+
+
 def exercises_of(path):
+    """Return the names of a lesson's exercises that have a solution."""
     lesson = f"{int(path.stem[:2])}."
-    return {name for name, exercise in EXERCISES.items() if exercise.number.startswith(lesson)}
+    asked = {name for name, exercise in EXERCISES.items() if exercise.number.startswith(lesson)}
+    return asked - {last_problem(read(path))}
 
 
 NAMES = exercises_of(SOLUTIONS)
@@ -43,10 +50,6 @@ class Praise:
 def check(answer):
     return Praise
 """
-
-
-def read(path):
-    return nbformat.read(path, as_version=4)
 
 
 def graded(notebook):
@@ -137,7 +140,9 @@ def complaints(course, student):
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "solutions").glob("*.ipynb")), ids=lambda p: p.stem)
-def test_every_exercise_of_a_lesson_gives_one_point(path, tmp_path, monkeypatch):
+def test_every_exercise_of_a_lesson_but_the_last_problem_gives_one_point(
+    path, tmp_path, monkeypatch
+):
     (tmp_path / "mark.py").write_text(SCRIPT)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["mark.py", str(path)])

@@ -7,7 +7,7 @@ import nbformat
 import pytest
 
 from course_utils.checks.exercise import EXERCISES as REGISTERED
-from stored import EXERCISES, LESSONS, ROOT, SOLUTIONS, kept, prose, shown, stated
+from stored import EXERCISES, LESSONS, ROOT, SOLUTIONS, kept, last_problem, prose, shown, stated
 
 IN_ORDER = sorted(REGISTERED.values(), key=lambda exercise: exercise.place)
 NUMBERS = {exercise.number: exercise.name for exercise in IN_ORDER}
@@ -147,22 +147,37 @@ def test_a_map_names_each_lesson_once_as_it_names_itself_and_what_it_needs(text)
 @pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
 def test_exercises_are_asked_in_order_under_their_registered_numbers(path):
     lesson = str(int(path.stem[:2]))
-    asked, number = {}, None
-    for cell in nbformat.read(path, as_version=4).cells:
+    solutions = nbformat.read(path, as_version=4)
+    asked, number, unsolved = {}, None, last_problem(solutions)
+    for cell in solutions.cells:
         if heading := re.match(r"## (\d+\.\d+) ", cell.source):
             number = heading[1]
         if answered := re.match(r"check\((\w+)\)", cell.source):
             assert number not in asked, f"{number} is checked twice"
             asked[number] = answered[1]
-            assert shown(cell) == f"✅ {number} {answered[1]}: correct\n"
+            solved, empty = ("✅", "correct"), ("⏳", "not attempted yet")
+            sign, verdict = empty if answered[1] == unsolved else solved
+            assert shown(cell) == f"{sign} {number} {answered[1]}: {verdict}\n"
     registered = {
         number: name for number, name in NUMBERS.items() if number.split(".")[0] == lesson
     }
     assert list(asked.items()) == list(registered.items())
-    title = nbformat.read(path, as_version=4).cells[0].source
+    title = solutions.cells[0].source
     assert title.startswith(f"# Exercises {path.stem[:2]} · ")
     lesson = path.name.replace("_solutions_", "_")
     assert f"[lesson {path.stem[:2]}](../notebooks/{lesson})" in title
+
+
+@pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
+def test_only_the_last_problem_is_unsolved_and_each_exercise_says_how_hard_and_long_it_is(path):
+    solutions = nbformat.read(path, as_version=4)
+    headings = [cell.source for cell in solutions.cells if re.match(r"## \d+\.\d", cell.source)]
+    marks = [re.match(r".*\n\n\*(Easy|Medium|Hard), (\d+) minutes\.\*\n\n", h) for h in headings]
+    assert all(marks), [h for h, mark in zip(headings, marks, strict=True) if not mark]
+    names = [e.name for e in IN_ORDER if e.place[0] == int(path.stem[:2])]
+    assert names[-1] == last_problem(solutions)
+    assert re.match(r"## \d+\.\d+ Last problem: ", headings[-1])
+    assert marks[-1][1] == "Hard" and 20 <= int(marks[-1][2]) <= 40
 
 
 @pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)

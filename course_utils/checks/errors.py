@@ -86,8 +86,9 @@ CAUSES = [
     ),
     (
         r"missing \d+ required positional argument|unexpected keyword argument|"
-        r"takes \d+ positional arguments? but",
-        "its arguments are others than the exercise's: keep the line with `def` as it was",
+        r"takes (from \d+ to )?\d+ positional arguments? but",
+        "its arguments are others than the exercise's, which may ask for more than the lesson's "
+        "code: keep the line with `def` as it was",
     ),
     (
         r"UnboundLocalError|cannot access local variable",

@@ -41,6 +41,27 @@ def out_of_order(*tensors):
     return [tensor.mT.contiguous().mT for tensor in tensors]
 
 
+class Results(TorchFunctionMode):
+    """Collect all tensors that are made."""
+
+    def __init__(self):
+        super().__init__()
+        self.made = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        self.made += [result] if isinstance(result, torch.Tensor) else []
+        return result
+
+    def held(self):
+        """Return those with memory of their own for all their numbers, as no view has."""
+        return [
+            each.detach()
+            for each in self.made
+            if each.untyped_storage().nbytes() == each.numel() * each.element_size()
+        ]
+
+
 class Shapes(TorchFunctionMode):
     """Collect the shapes of all results, and of the scores in calls of SDPA, which it hides."""
 

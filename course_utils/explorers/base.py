@@ -3,7 +3,6 @@
 import base64
 import html
 import io
-import math
 from pathlib import Path
 
 import anywidget
@@ -117,8 +116,6 @@ class Explorer(widgets.Box):
     update : callable
         Called with the values of the controls under their names. Changes ``moving`` and returns
         the new state as one line of text; "found:" in it is told in bold.
-    columns : int
-        How many columns the controls stand in, as far as the page is wide enough.
     press : callable, optional
         Called as ``press(ax, x, y)`` when the picture is pressed at a place of an Axes, in its
         numbers. Returns a dict: the controls to move and their new values.
@@ -126,7 +123,7 @@ class Explorer(widgets.Box):
         Whether ``press`` is called all along the way of a pointer held down.
     """
 
-    def __init__(self, figure, moving, controls, update, columns=1, press=None, drag=False):
+    def __init__(self, figure, moving, controls, update, press=None, drag=False):
         self.controls, self._update, self._press = controls, update, press
         self._canvas = FigureCanvasAgg(figure)
         axes = dict.fromkeys(artist.axes for artist in moving)
@@ -157,14 +154,8 @@ class Explorer(widgets.Box):
                 # Observers are told in order: the picture is sent first, then the number beside it.
                 control.link.unlink()
                 control.link.link()
-        each = math.ceil(len(controls) / columns)
-        named = list(controls.values())
-        narrow = {"width": CONTROL_WIDTH}
-        stacks = [
-            widgets.VBox(named[i : i + each], layout=narrow) for i in range(0, len(named), each)
-        ]
-        row = widgets.HBox(stacks, layout={"flex_flow": "row wrap"})
-        super().__init__([row, self.image, self.words], layout={"flex_flow": "row wrap"})
+        beside = widgets.VBox(list(controls.values()), layout={"width": CONTROL_WIDTH})
+        super().__init__([beside, self.image, self.words], layout={"flex_flow": "row wrap"})
 
     @property
     def state(self):

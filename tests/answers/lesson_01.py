@@ -27,6 +27,26 @@ def cosines(q, k):
     return F.cosine_similarity(q.unsqueeze(-2), k.unsqueeze(-3), dim=-1)
 
 
+def shorter(x):
+    """Return the same directions, with 1 for the largest entry in size."""
+    return torch.nan_to_num(x / x.abs().max(dim=-1, keepdim=True).values)
+
+
+def cosines_by_powers_of_two(q, k):
+    q, k = (torch.ldexp(x, -torch.frexp(x.abs().amax(-1, True)).exponent) for x in (q, k))
+    return q @ k.mT / (math.prod(lengths(q, k)) + 1e-15)
+
+
+def cosines_in_numpy(q, k):
+    rows = []
+    for x in (q.numpy(), k.numpy()):
+        top = np.abs(x).max(-1, keepdims=True)
+        x = x / np.where(top == 0, 1, top)
+        length = np.sqrt((x**2).sum(-1, keepdims=True))
+        rows.append(x / np.where(length == 0, 1, length))
+    return torch.from_numpy(np.einsum("...ld,...sd->...ls", *rows))
+
+
 def lengths(q, k):
     return q.norm(dim=-1)[..., None], k.norm(dim=-1)[..., None, :]
 
@@ -35,6 +55,13 @@ def identity_distance(q, k):
     cross = torch.einsum("...ld,...sd->...ls", q, k)
     squares = (q**2).sum(-1, keepdim=True) + (k**2).sum(-1).unsqueeze(-2) - 2 * cross
     return torch.sqrt(torch.relu(squares))
+
+
+def distances_as_one_product(q, k):
+    wide = [(x, x.square().sum(-1, keepdim=True), x.new_ones(*x.shape[:-1], 1)) for x in (q, k)]
+    (q, q_squares, q_ones), (k, k_squares, k_ones) = wide
+    q, k = torch.cat([-2 * q, q_squares, q_ones], -1), torch.cat([k, k_ones, k_squares], -1)
+    return (q @ k.mT).clamp(min=0) ** 0.5
 
 
 def nearest_by_sorting(q, k, metric):
@@ -60,6 +87,23 @@ def lookup_in_numpy(q, k, v):
 def projected_at_once(x, W_q, W_k, W_v):
     widths = [W.shape[1] for W in (W_q, W_k, W_v)]
     return (x @ torch.cat([W_q, W_k, W_v], dim=1)).split(widths, dim=-1)
+
+
+def near_by_products(q, k):
+    """All three terms of −‖q − k‖² / 2, each halved by a product."""
+    q_squares, k_squares = (-0.5 * torch.linalg.vecdot(x, x).unsqueeze(-1) for x in (q, k))
+    ones = torch.ones(*q.shape[:-1], 1, dtype=q.dtype), torch.ones(*k.shape[:-1], 1, dtype=k.dtype)
+    return torch.cat([q, q_squares, ones[0]], -1), torch.cat([k, ones[1], k_squares], -1)
+
+
+def near_by_padding(q, k):
+    return F.pad(q, (1, 0), value=-0.5), torch.cat([k.pow(2).sum(-1, keepdim=True), k], -1)
+
+
+def near_with_lists(q, k):
+    """Both half as wide again, and the keys one by one."""
+    rows = [torch.cat([row / 2, (-row @ row / 8)[None]]) for row in k.reshape(-1, k.shape[-1])]
+    return F.pad(2 * q, (0, 1), value=4.0), torch.stack(rows).reshape(*k.shape[:-1], -1)
 
 
 class Layer(nn.Module):
@@ -173,14 +217,18 @@ RIGHT = {
         lambda q, k: q.double() @ k.double().mT,
     ],
     "cosine_similarity": [
-        cosines,
-        lambda q, k: q @ k.mT / (math.prod(lengths(q, k)) + 1e-9),
-        lambda q, k: torch.nan_to_num(q @ k.mT / math.prod(lengths(q, k))),
+        lambda q, k: cosines(shorter(q), shorter(k)),
+        lambda q, k: F.normalize(shorter(q), dim=-1) @ F.normalize(shorter(k), dim=-1).mT,
+        cosines_by_powers_of_two,
+        cosines_in_numpy,
     ],
     "euclidean_distance": [
         identity_distance,
         lambda q, k: torch.cdist(q, k),
-        lambda q, k: torch.linalg.vector_norm(q.unsqueeze(-2) - k.unsqueeze(-3), dim=-1),
+        lambda q, k: torch.stack(
+            [(k - row[..., None, :]).norm(dim=-1) for row in q.unbind(-2)], -2
+        ),
+        distances_as_one_product,
     ],
     "nearest_key": [
         nearest_by_sorting,
@@ -209,6 +257,7 @@ RIGHT = {
         Matrices,
         StackedAndTurned,
     ],
+    "as_dot_products": [near_by_products, near_by_padding, near_with_lists],
 }
 
 
@@ -216,6 +265,19 @@ def identity(q, k, power, more=0):
     """Return distances without a limit, so that a square may come out negative."""
     a, b = lengths(q, k)
     return (a**power + b**power - 2 * q @ k.mT + more).sqrt()
+
+
+def cosines_by(factor):
+    return lambda q, k: cosines(q / factor(q), k / factor(k))
+
+
+def cosines_without(zeros):
+    """Return cosines that are 0 for the queries that a function of them takes for zero vectors."""
+    return lambda q, k: cosines(shorter(q), shorter(k)).masked_fill(zeros(q)[..., None], 0)
+
+
+def by_differences(q, k):
+    return torch.linalg.vector_norm(q.unsqueeze(-2) - k.unsqueeze(-3), dim=-1)
 
 
 def changed(**members):
@@ -261,6 +323,27 @@ def detached(self, q, k):
     return Layer.weights(self, q, k).detach()
 
 
+def near_by_shared_terms(q, k):
+    """What is the same for all keys of a query, beside q·k."""
+    return torch.cat([q, q.square().sum(-1, keepdim=True) / -2], -1), F.pad(k, (0, 1), value=1.0)
+
+
+def near_by_the_mean(q, k):
+    middle = k.mean(-2, keepdim=True)  # moves no distance
+    return near_by_padding(q - middle, k - middle)
+
+
+def near_by_one_hot(q, k):
+    """The logarithms of the weights themselves, and keys that each pick one."""
+    keys = torch.eye(k.shape[-2], dtype=k.dtype).expand(*k.shape[:-1], -1)
+    return F.pad(-(torch.cdist(q, k) ** 2) / 2, (0, 9)), F.pad(keys, (0, 9))
+
+
+def near_with_constant_squares(q, k):
+    wide_q, wide_k = near_by_padding(q, k)
+    return wide_q, torch.cat([wide_k[..., :1].detach(), k], -1)
+
+
 WRONG = [
     ("dot_product_scores", None, lambda q, k: torch.einsum("bld,bsd->ls", q, k)),
     ("dot_product_scores", None, lambda q, k: q @ k.transpose(1, 2)),
@@ -268,12 +351,19 @@ WRONG = [
     ("dot_product_scores", None, lambda q, k: (q @ k.mT).squeeze()),
     ("cosine_similarity", "only query normalised", lambda q, k: q @ k.mT / lengths(q, k)[0]),
     ("cosine_similarity", None, lambda q, k: q @ k.mT / (q.norm(dim=-1) * k.norm(dim=-1))),
-    ("cosine_similarity", None, lambda q, k: cosines(q, k) * (q != 0).all(-1)[..., None]),
-    ("cosine_similarity", None, lambda q, k: cosines(q, k) * (q.sum(-1).abs() > 1e-9)[..., None]),
-    ("cosine_similarity", None, lambda q, k: cosines(q, k).squeeze()),
+    ("cosine_similarity", "length has a say", lambda q, k: cosines(q, k)),
+    ("cosine_similarity", "length has a say", lambda q, k: cosines(shorter(q), k)),
+    ("cosine_similarity", "length has a say", cosines_by(lambda x: x.abs().amax(-1, True) + 1e-9)),
+    ("cosine_similarity", "length has a say", cosines_by(lambda x: x.abs().max())),
+    ("cosine_similarity", None, cosines_without(lambda q: (q == 0).any(-1))),
+    ("cosine_similarity", None, cosines_without(lambda q: shorter(q).sum(-1).abs() < 1e-9)),
+    ("cosine_similarity", None, lambda q, k: cosines(shorter(q), shorter(k)).squeeze()),
     ("euclidean_distance", "root of a negative", lambda q, k: identity(q, k, power=2)),
     ("euclidean_distance", "root of a negative", lambda q, k: identity(q, k, power=1)),
     ("euclidean_distance", "root of a negative", lambda q, k: identity(q, k, 2, more=1e-12)),
+    ("euclidean_distance", "makes all differences", by_differences),
+    ("euclidean_distance", "makes all differences", lambda q, k: by_differences(k, q).mT),
+    ("euclidean_distance", None, lambda q, k: by_differences(q, k) + 0.1),
     ("euclidean_distance", None, lambda q, k: torch.cdist(q, k).squeeze()),
     ("nearest_key", None, lambda *given: nearest_by_sorting(*given).squeeze()),
     (
@@ -283,9 +373,20 @@ WRONG = [
     ),
     ("soft_lookup", "wrong gradients", lookup_in_numpy),
     ("soft_lookup", "wrong gradients", lambda q, k, v: (q @ k.mT).softmax(-1).detach() @ v),
+    ("soft_lookup", "softmax over dimension 1", lambda q, k, v: F.softmax(q @ k.mT, 1) @ v),
     ("soft_lookup", None, lambda q, k, v: (q @ k.mT).softmax(-1) @ v + 0.01),
     ("soft_lookup", None, lambda q, k, v: ((q @ k.mT).softmax(-1) @ v).squeeze()),
     ("project_qkv", "wrong gradients", lambda x, a, b, c: (x @ a, (x @ b).detach(), x @ c)),
+    ("as_dot_products", "dot products alone", near_by_shared_terms),
+    ("as_dot_products", "looks at the other side", near_by_the_mean),
+    ("as_dot_products", "looks at the other side", lambda q, k: (q + k.mean(), k)),
+    ("as_dot_products", "too wide", near_by_one_hot),
+    ("as_dot_products", "not a pair", lambda q, k: -torch.cdist(q, k).square() / 2),
+    ("as_dot_products", "not tensors", lambda q, k: (near_by_padding(q, k)[0], None)),
+    ("as_dot_products", "two widths", lambda q, k: (q, near_by_padding(q, k)[1])),
+    ("as_dot_products", "other rows", lambda q, k: near_by_padding(k, k)),
+    ("as_dot_products", "wrong gradients", lambda q, k: near_by_padding(q, k.detach())),
+    ("as_dot_products", "wrong gradients", near_with_constant_squares),
     ("SelfAttention", "unexpected parameters", changed(names={"q": "W_q", "k": "W_k", "v": "W_v"})),
     ("SelfAttention", "unexpected parameters", changed(make=one_for_two)),
     ("SelfAttention", "unexpected parameters", changed(make=plain_tensors)),

@@ -78,6 +78,22 @@ def cosine_by(directions):
     return answer
 
 
+def near_by_differences(q, k, v):
+    scores = -(q[..., :, None, :] - k[..., None, :, :]).square().sum(dim=-1)
+    return F.softmax(scores / math.sqrt(6 * q.shape[-1]), dim=-1) @ v
+
+
+def near_without_the_query(q, k, v):
+    """The query's own square, the same for all keys, left out."""
+    scores = (q @ k.mT - k.square().sum(-1)[..., None, :] / 2) * (2 / (3 * q.shape[-1])) ** 0.5
+    return scores.softmax(dim=-1) @ v
+
+
+def near_by_sdpa(q, k, v):
+    wide_q, wide_k = F.pad(q, (0, 1), value=-0.5), torch.cat([k, (k * k).sum(-1, True)], -1)
+    return F.scaled_dot_product_attention(wide_q, wide_k, v, scale=2 / (6 * q.size(-1)) ** 0.5)
+
+
 RIGHT = {
     "score_variance": [
         variance_by_hand,
@@ -119,6 +135,7 @@ RIGHT = {
         cosine_by(lambda x: x / (x.norm(dim=-1, keepdim=True) + 1e-8)),
         cosine_by(lambda x: x * (x.square().sum(-1, keepdim=True) + 1e-12).rsqrt()),
     ],
+    "attention_by_distance": [near_by_differences, near_without_the_query, near_by_sdpa],
 }
 
 
@@ -149,6 +166,13 @@ def entropy_by_view(weights):
 def cosine_of_matrices(q, k, v, temperature):
     L, d_k = q.shape
     return cosine_by_sdpa(q, k, v, temperature)
+
+
+def scaled_by_the_query(q, k, v):
+    """Each query's scores by their own expected spread: the divisor is no function of d_k alone."""
+    d_k = q.shape[-1]
+    spread = (4 * q.square().sum(-1, keepdim=True) + 2 * d_k).sqrt()
+    return (-(torch.cdist(q, k) ** 2) / spread).softmax(-1) @ v
 
 
 WRONG = [
@@ -220,4 +244,7 @@ WRONG = [
         cosine_by(lambda x: x / x.norm(dim=-1, keepdim=True).clamp(min=1e-8).detach()),
     ),
     ("cosine_attention", "wrong gradients", lambda *args: cosine_by_sdpa(*args).detach()),
+    ("attention_by_distance", "wrong gradients", lambda q, k, v: near_by_sdpa(q, k.detach(), v)),
+    ("attention_by_distance", None, lambda q, k, v: near_by_differences(q / 1.1, k / 1.1, v)),
+    ("attention_by_distance", None, scaled_by_the_query),
 ]

@@ -1,10 +1,13 @@
 """Answers to lesson 03's exercises, written apart from the checks: right ones and wrong ones."""
 
+import functools
 import math
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+
+from course_utils import attention
 
 INF = float("inf")
 
@@ -38,30 +41,43 @@ def _softmax_one_pass(x, dim=-1):
     return ((x - m).exp() / ell).movedim(0, dim)
 
 
-def _lse_with_where(x, dim=-1):
-    m = torch.max(x, dim, keepdim=True).values
+def _lse_with_where(x, counts, dim=-1):
+    there = torch.where(counts > 0, x, -INF)
+    m = torch.max(there, dim, keepdim=True).values
     m = torch.where(torch.isfinite(m), m, torch.zeros_like(m))
-    return torch.log(torch.exp(x - m).sum(dim, dtype=torch.float32)) + m.squeeze(dim)
+    return torch.log((torch.exp(there - m) * counts.float()).sum(dim)) + m.squeeze(dim)
 
 
-def _lse_from_a_safe_lowest(x, dim=-1):
-    m = x.detach().amax(dim, keepdim=True).clamp(min=torch.finfo(x.dtype).min)
-    return m.squeeze(dim) + (x - m).double().exp().sum(dim).log()
+def _lse_with_log_counts(x, counts, dim=-1):
+    return torch.logsumexp(x + counts.log(), dim)
 
 
-def _vjp_by_rows(p, g):
+def _lse_one_logit_at_a_time(x, counts, dim=-1):
+    m = torch.full_like(x.select(dim, 0), -INF)
+    ell = torch.zeros_like(m).double()
+    for value, n in zip(x.unbind(dim), counts.unbind(dim), strict=True):
+        new = torch.where(n > 0, torch.maximum(m, value), m)
+        base = new.nan_to_num(neginf=0.0)
+        term = torch.where(n > 0, value - base, -INF).double().exp() * n
+        m, ell = new, ell * (m - base).double().exp() + term
+    return (m + ell.log()).to(x.dtype)
+
+
+def _vjp_by_rows(x, g, T):
+    p = torch.softmax(x / T, -1)
     rows = zip(p.reshape(-1, p.shape[-1]), g.reshape(-1, g.shape[-1]), strict=True)
-    return torch.stack([a * (b - a @ b) for a, b in rows]).reshape(p.shape)
+    return torch.stack([a * (b - a @ b) / T for a, b in rows]).reshape(p.shape)
 
 
-def _vjp_by_autograd(p, g):
+def _vjp_by_autograd(x, g, T):
     with torch.enable_grad():
-        x = p.clamp(min=1e-300 if p.dtype == torch.float64 else 1e-38).log().requires_grad_()
-        return torch.autograd.grad(torch.softmax(x, -1), x, g)[0]
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad(torch.softmax(x / T, -1), x, g)[0]
 
 
-def _vjp_by_einsum(p, g):
-    return p * g - p * torch.einsum("...n,...n->...", p, g).unsqueeze(-1)
+def _vjp_by_einsum(x, g, T):
+    p = (x / T).softmax(-1) / T
+    return p * g - T * p * torch.einsum("...n,...n->...", p, g).unsqueeze(-1)
 
 
 def _entropy_of(x, t):
@@ -100,18 +116,81 @@ def _online_by_joining(m, ell, x):
     return [new, ell * powers[..., 0] + powers[..., 1:].sum(-1)]
 
 
-def _merge_by_sigmoid(out_a, lse_a, out_b, lse_b):
-    gap = (lse_a - lse_b).masked_fill(lse_a.isneginf() & lse_b.isneginf(), 0)
-    a = torch.sigmoid(gap)[..., None]
-    return a * out_a + (1 - a) * out_b, torch.logaddexp(lse_a, lse_b)
+def _merge_two_by_two(parts):
+    out, lse = parts[0]
+    for other, its in parts[1:]:
+        empty = torch.maximum(lse, its) == -INF
+        low, high = torch.minimum(lse, its), torch.maximum(lse, its)
+        gap = low - high.masked_fill(empty, 0)  # no NaN, whose gradient would stay
+        share = torch.sigmoid((lse - its).masked_fill(empty, 0))[..., None]
+        out = share * out + (1 - share) * other
+        lse = torch.where(empty, -INF, high + gap.exp().log1p())
+    return out, lse
 
 
-def _merge_by_stacking(out_a, lse_a, out_b, lse_b):
-    lses = torch.stack([lse_a, lse_b], -1)
+def _merge_by_softmax(parts):
+    lses = torch.stack([lse for _, lse in parts], -1)  # (..., L, n)
     finite = lses.masked_fill((lses == -INF).all(-1, keepdim=True), 0.0)
     shares = torch.softmax(finite, -1)[..., None, :]
-    out = (shares @ torch.stack([out_a, out_b], -2))[..., 0, :]
+    out = (shares @ torch.stack([out for out, _ in parts], -2))[..., 0, :]
     return out, torch.logsumexp(lses, -1)
+
+
+def _merge_in_two_passes(parts):
+    m = torch.full_like(parts[0][1], -INF)
+    for _, lse in parts:
+        m = torch.maximum(m, lse.detach())
+    m = m.nan_to_num(neginf=0.0)
+    total = sum((lse - m).exp() for _, lse in parts)
+    out = sum((lse - m).exp()[..., None] * out for out, lse in parts)
+    return [out / total[..., None].clamp(min=0.5), total.log() + m]
+
+
+def _entropy_by_the_mean(blocks):
+    m = ell = mean = None  # the mean of x - m under the weights so far
+    for x in blocks:
+        x = x.to(torch.float64)
+        top = x.max(-1).values if m is None else torch.maximum(m, x.max(-1).values)
+        safe = torch.where(top.isinf(), 0.0, top)
+        e = torch.exp(x - safe[..., None])
+        gaps = torch.where(e > 0, x - safe[..., None], 0.0)
+        total, part = e.sum(-1), (gaps * e).sum(-1)
+        if m is not None:
+            factor = torch.exp(m - safe)
+            part = part + torch.where(factor > 0, (mean + (m - safe)) * ell * factor, 0.0)
+            total = total + ell * factor
+        m, ell, mean = top, total, torch.where(total > 0, part / total, 0.0)
+    return torch.log(ell) - mean
+
+
+def _entropy_by_shares(blocks):
+    """A choice in two steps: first the part, then in it. m and log ℓ stay apart, to keep digits."""
+    m, log_ell, entropy = None, None, 0.0
+    for x in blocks:
+        top = x.double().amax(-1)
+        p = (x.double() - top.nan_to_num(neginf=0.0)[..., None]).exp()
+        own, spread = p.sum(-1).log(), torch.special.entr(p / p.sum(-1, keepdim=True)).sum(-1)
+        if m is None:
+            m, log_ell, entropy = top, own, spread.nan_to_num(0)
+            continue
+        both = torch.maximum(m, top).nan_to_num(neginf=0.0)
+        logs = torch.stack([m - both + log_ell, top - both + own])
+        shares = logs.masked_fill(logs.isneginf().all(0), 0).softmax(0)
+        entropy = (shares * torch.stack([entropy, spread.nan_to_num(0)])).sum(0)
+        entropy = entropy + torch.special.entr(shares).sum(0)
+        m, log_ell = torch.maximum(m, top), torch.logsumexp(logs, 0)
+    return entropy
+
+
+def _entropy_one_logit_at_a_time(blocks):
+    m, ell, s = -INF, 0.0, 0.0
+    for x in (x.double() for block in blocks for x in block.unbind(-1)):
+        new = torch.maximum(torch.as_tensor(m).double(), x)
+        step, gap = (m - new).nan_to_num(0), (x - new).nan_to_num(0)
+        old, term = (m - new).exp().nan_to_num(0), (x - new).exp().nan_to_num(0)
+        s = torch.where(old > 0, old * (s + step * ell), 0.0)
+        s, ell, m = s + torch.where(term > 0, term * gap, 0.0), old * ell + term, new
+    return ell.log() - s / ell
 
 
 RIGHT = {
@@ -126,15 +205,12 @@ RIGHT = {
         _softmax_from_lse,
         _softmax_one_pass,
     ],
-    "logsumexp": [
-        lambda x, dim=-1: torch.logsumexp(x.double(), dim).to(x.dtype),
-        _lse_with_where,
-        _lse_from_a_safe_lowest,
-    ],
+    "logsumexp": [_lse_with_where, _lse_with_log_counts, _lse_one_logit_at_a_time],
     "softmax_vjp": [_vjp_by_rows, _vjp_by_autograd, _vjp_by_einsum],
     "temperature_for_entropy": [_temperature_by_doubling, _temperature_by_grid],
     "online_update": [_online_one_logit_at_a_time, _online_by_joining],
-    "merge": [_merge_by_sigmoid, _merge_by_stacking],
+    "merge": [_merge_two_by_two, _merge_by_softmax, _merge_in_two_passes],
+    "streamed_entropy": [_entropy_by_the_mean, _entropy_by_shares, _entropy_one_logit_at_a_time],
 }
 
 
@@ -157,30 +233,28 @@ def _softmax_by_constant_total(x, dim=-1):
     return _softmax(x.double(), dim, total=lambda *a, **k: torch.sum(*a, **k).detach())
 
 
-def _lse(x, dim=-1, fix=lambda m: m.masked_fill(m == -INF, 0), peak=lambda x: x):
-    top = fix(peak(x).amax(dim, keepdim=True))
-    return top.squeeze(dim) + (x - top).exp().sum(dim).log()
+def _lse(x, counts, dim=-1, fix=lambda m: m.masked_fill(m == -INF, 0), low=-INF):
+    there = x.masked_fill(counts == 0, low)
+    top = fix(there.amax(dim, keepdim=True))
+    return top.squeeze(dim) + (counts * (there - top).double().exp()).sum(dim).log()
 
 
-def _lse_by_pairs(x, dim=-1):
-    total = torch.full_like(x.select(dim, 0), -INF)
-    for part in x.unbind(dim):
+def _lse_by_pairs(x, counts, dim=-1):
+    total = torch.full_like(x.select(dim, 0), -INF).double()
+    for part in (x + counts.log()).double().unbind(dim):
         total = torch.logaddexp(total, part)  # its gradient at two -inf is NaN
-    return total
+    return total.to(x.dtype)
 
 
-def _lse_by_wide_pairs(x, dim=-1):
-    return _lse_by_pairs(x.double(), dim).to(x.dtype)
-
-
-def _vjp_by_matrix(p, g):
+def _vjp_by_matrix(x, g, T):
+    p = torch.softmax(x / T, -1)
     jacobian = torch.diag_embed(p) - p[..., :, None] * p[..., None, :]
-    return (g[..., None, :] @ jacobian)[..., 0, :]
+    return (g[..., None, :] @ jacobian)[..., 0, :] / T
 
 
-def _vjp_in_view(p, g):
-    a, b = (each.view(-1, p.shape[-1]) for each in (p, g))
-    return _vjp_by_einsum(a, b).view(p.shape)
+def _vjp_in_view(x, g, T):
+    a, b = (each.view(-1, x.shape[-1]) for each in (x, g))
+    return _vjp_by_einsum(a, b, T).view(x.shape)
 
 
 def _temperature_without_minus(x, target):
@@ -215,32 +289,65 @@ def _online_zeros_for_nan(m, ell, x):
     return new, (ell * (m - new).exp() + powers.sum(-1)).nan_to_num(0)
 
 
-def _merge_by_logaddexp(out_a, lse_a, out_b, lse_b):
-    lse = torch.logaddexp(lse_a, lse_b)
-    share_a, share_b = (torch.exp(part - lse).nan_to_num(0.0) for part in (lse_a, lse_b))
-    return out_a * share_a.unsqueeze(-1) + out_b * share_b.unsqueeze(-1), lse
+def _merge_by_logaddexp(parts):
+    lse = functools.reduce(torch.logaddexp, [lse for _, lse in parts])
+    shares = [torch.exp(its - lse).nan_to_num(0.0).unsqueeze(-1) for _, its in parts]
+    return sum(share * out for share, (out, _) in zip(shares, parts, strict=True)), lse
 
 
-def _merge_by_rows(out_a, lse_a, out_b, lse_b):
-    out, lse = torch.zeros_like(out_a), torch.full_like(lse_a, -INF)
-    for index in np.ndindex(*lse_a.shape):
-        a, b = lse_a[index].item(), lse_b[index].item()
-        if max(a, b) > -INF:
-            share = 1 / (1 + math.exp(min(b - a, 700)))
-            out[index] = share * out_a[index] + (1 - share) * out_b[index]
-            lse[index] = max(a, b) + math.log1p(math.exp(-abs(a - b)))
-    return out, lse
+def _merge_in_numpy(parts):
+    outs, lses = (
+        np.stack([np.asarray(each.detach()) for each in one]) for one in zip(*parts, strict=True)
+    )
+    m = lses.max(0)
+    m[m == -INF] = 0
+    powers = np.exp(lses - m)
+    with np.errstate(divide="ignore"):
+        lse = m + np.log(powers.sum(0))
+    shares = powers / powers.sum(0).clip(1)
+    return torch.tensor((shares[..., None] * outs).sum(0)), torch.tensor(lse)
 
 
-def _merge_one_shift_and_logaddexp(out_a, lse_a, out_b, lse_b):
-    m = max(lse_a.max(), lse_b.max())
-    a, b = (lse_a - m).exp()[..., None], (lse_b - m).exp()[..., None]
-    return ((a * out_a + b * out_b) / (a + b)).nan_to_num(0), torch.logaddexp(lse_a, lse_b)
+def _merge_reduced(parts):
+    return functools.reduce(lambda a, b: attention.merge(*a, *b), parts)
 
 
-def _merge_constant_shares(out_a, lse_a, out_b, lse_b):
-    out, _ = _merge_by_stacking(out_a, lse_a.detach(), out_b, lse_b.detach())
-    return out, torch.logaddexp(lse_a, lse_b)
+def _merge_one_shift_and_logsumexp(parts):
+    lses = torch.stack([lse for _, lse in parts])
+    powers = (lses - lses.max()).exp()[..., None]
+    out = (powers * torch.stack([out for out, _ in parts])).sum(0) / powers.sum(0)
+    return out.nan_to_num(0), torch.logsumexp(lses, 0)
+
+
+def _merge_constant_shares(parts):
+    out, _ = _merge_by_softmax([(out, lse.detach()) for out, lse in parts])
+    return out, torch.logsumexp(torch.stack([lse for _, lse in parts]), 0)
+
+
+def _entropy_of_the_whole(blocks):
+    return torch.special.entr(torch.cat(list(blocks), -1).double().softmax(-1)).sum(-1)
+
+
+def _entropy_of_a_list(blocks):
+    return _entropy_by_the_mean(list(blocks))
+
+
+def _entropy_of_a_growing_row(blocks):
+    row = next(blocks)
+    for x in blocks:
+        row = torch.cat([row, x], -1)
+    return torch.special.entr(row.double().softmax(-1)).sum(-1)
+
+
+def _entropy_from_lse(blocks):
+    lse, mean = -INF, 0.0  # of what came: log Σ e^x, and Σ p x
+    for x in blocks:
+        new = torch.logaddexp(torch.as_tensor(lse).double(), torch.logsumexp(x.double(), -1))
+        safe = new.nan_to_num(neginf=0.0)
+        p = (x.double() - safe[..., None]).exp()
+        mean = mean * (lse - safe).exp() if torch.is_tensor(lse) else 0.0
+        mean, lse = mean + torch.where(p > 0, p * x, 0.0).sum(-1), new
+    return lse - mean
 
 
 WRONG = [
@@ -265,22 +372,17 @@ WRONG = [
     ("softmax", "wrong gradients", _softmax_by_constant_total),
     ("softmax", "wrong gradients", _softmax_by_lists),
     ("softmax", None, lambda x, dim=-1: torch.softmax(x, dim).squeeze()),
-    ("logsumexp", "sum overflows", lambda x, dim=-1: torch.logsumexp(x, dim)),
-    ("logsumexp", "calculated in float32", lambda x, dim=-1: torch.logsumexp(x.float(), dim)),
-    ("logsumexp", "nan for an empty row", lambda x, dim=-1: _lse(x, dim, fix=lambda m: m)),
+    ("logsumexp", None, attention.logsumexp),
     (
         "logsumexp",
-        "no maximum beside an empty row",
-        lambda x, dim=-1: _lse(x, dim, lambda m: torch.zeros_like(m) if m.isinf().any() else m),
+        "calculated in float32",
+        lambda x, counts, dim=-1: torch.logsumexp(x.float() + counts.log(), dim),
     ),
-    (
-        "logsumexp",
-        "−inf taken for 0",
-        lambda x, dim=-1: _lse(x, dim, peak=lambda x: torch.where(x.isfinite(), x, 0)),
-    ),
-    ("logsumexp", "every 1 squeezed", lambda x, dim=-1: _lse(x, dim).squeeze()),
-    ("logsumexp", "added one by one in half precision", _lse_by_pairs),
-    ("logsumexp", "wrong gradients", _lse_by_wide_pairs),
+    ("logsumexp", "nan for an empty row", lambda x, n, dim=-1: _lse(x, n, dim, fix=lambda m: m)),
+    ("logsumexp", "every 1 squeezed", lambda x, n, dim=-1: _lse(x, n, dim).squeeze()),
+    ("logsumexp", "filled with too little", lambda x, n, dim=-1: _lse(x, n, dim, low=-500)),
+    ("logsumexp", "wrong gradients", _lse_by_pairs),
+    ("softmax_vjp", None, attention.softmax_vjp),
     ("softmax_vjp", "makes the n × n matrix", _vjp_by_matrix),
     ("softmax_vjp", None, _vjp_in_view),
     ("temperature_for_entropy", "ran to the top", _temperature_without_minus),
@@ -294,8 +396,14 @@ WRONG = [
     ("online_update", "wrong gradients", _online_zeros_for_nan),
     ("online_update", "wrong gradients", lambda m, s, x: _online_by_joining(m, s.detach(), x)),
     ("online_update", None, lambda *state: [t.squeeze() for t in _online_by_joining(*state)]),
-    ("merge", "wrong gradients", _merge_by_rows),
+    ("merge", None, attention.merge),
+    ("merge", "wrong gradients", _merge_in_numpy),
     ("merge", "wrong gradients", _merge_by_logaddexp),
     ("merge", "wrong gradients", _merge_constant_shares),
-    ("merge", None, _merge_one_shift_and_logaddexp),
+    ("merge", "wrong gradients", _merge_reduced),
+    ("merge", None, _merge_one_shift_and_logsumexp),
+    ("streamed_entropy", "keeps the whole row", _entropy_of_the_whole),
+    ("streamed_entropy", "keeps the whole row", _entropy_of_a_list),
+    ("streamed_entropy", "keeps the whole row", _entropy_of_a_growing_row),
+    ("streamed_entropy", "difference of large numbers", _entropy_from_lse),
 ]

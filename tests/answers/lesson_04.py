@@ -6,6 +6,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from course_utils import attention
+
 INF = float("inf")
 
 
@@ -30,34 +32,56 @@ def _causal_in_numpy(L, S=None):
 def _padding_by_loop(lengths, S):
     mask = torch.zeros(len(lengths), 1, 1, S, dtype=torch.bool)
     for b, n in enumerate(lengths.tolist()):
-        mask[b, ..., :n] = True
+        mask[b, ..., S - n :] = True
     return mask
 
 
 def _padding_by_rows(lengths, S):
-    rows = [[j < n for j in range(S)] for n in lengths.tolist()]
-    return torch.tensor(rows).view(len(lengths), 1, 1, S)
+    rows = [[False] * (S - n) + [True] * n for n in lengths.tolist()]
+    return torch.tensor(rows, dtype=torch.bool).view(len(lengths), 1, 1, S)
 
 
-def _window_by_loops(L, window):
+def _padding_turned_round(lengths, S):
+    return (torch.arange(S) < lengths[:, None])[:, None, None].flip(-1)
+
+
+def _window_by_loops(L, window, sinks):
     mask = torch.zeros(L, L).bool()
     for i in range(L):
         mask[i, max(0, i - window + 1) : i + 1] = True
+        mask[i, : min(sinks, i + 1)] = True
     return mask
 
 
-def _window_by_triangles(L, window):
-    return (torch.ones(L, L).tril() - torch.ones(L, L).tril(-window)) > 0
+def _window_by_triangles(L, window, sinks):
+    far = torch.ones(L, L, dtype=torch.bool).tril(-window)
+    far[:, :sinks] = False
+    return torch.ones(L, L).tril().bool() & ~far
+
+
+def _window_by_where(L, window, sinks):
+    i, j = torch.arange(L).unsqueeze(1), torch.arange(L).unsqueeze(0)
+    start = torch.where(j < sinks, 0, i - window + 1)
+    return (start <= j).logical_and(j <= i)
 
 
 def _prefix_by_where(L, prefix):
     i, j = torch.arange(L)[:, None], torch.arange(L)[None]
-    return torch.where(j < prefix, True, j <= i)
+    return torch.where(j < prefix.view(-1, 1, 1, 1), True, j <= i)
 
 
 def _prefix_by_maximum(L, prefix):
-    limit = torch.maximum(torch.arange(L), torch.tensor(prefix - 1))
-    return torch.arange(L) <= limit[:, None]
+    limit = torch.maximum(torch.arange(L), prefix[:, None] - 1)  # (B, L)
+    return (torch.arange(L) <= limit[..., None]).unsqueeze(1)
+
+
+def _prefix_by_loop(L, prefix):
+    masks = []
+    for n in prefix.tolist():
+        mask = torch.ones(L, L).tril().bool()
+        mask[:, :n] = True
+        masks.append(mask[None])
+    return torch.stack(masks)
 
 
 def _packed_by_loops(ids):
@@ -172,11 +196,46 @@ def _mask_row_by_row(causal_mask):
             assert causal_mask(L, S).tolist() == rows
 
 
+def _shared_by_lse(q, k, v, k_prefix, v_prefix, mask):
+    scale = math.sqrt(q.shape[-1])
+    first = torch.matmul(q / scale, k_prefix.transpose(-2, -1))
+    second = torch.where(mask, q @ k.mT / scale, -INF)
+    lse_a = torch.logsumexp(first, -1)
+    empty = ~mask.any(-1).expand(lse_a.shape)
+    second = second.masked_fill(empty[..., None], 0)
+    lse_b = torch.logsumexp(second, -1).masked_fill(empty, -INF)
+    share = torch.sigmoid(lse_a - lse_b)[..., None]
+    return share * (first.softmax(-1) @ v_prefix) + (1 - share) * (second.softmax(-1) @ v)
+
+
+def _shared_by_einsum(q, k, v, k_prefix, v_prefix, mask):
+    first = torch.einsum("bhld,hpd->bhlp", q, k_prefix) / q.shape[-1] ** 0.5
+    second = torch.einsum("bhld,bhsd->bhls", q, k) / q.shape[-1] ** 0.5
+    second = second.masked_fill(~mask, torch.finfo(q.dtype).min)
+    m = torch.maximum(first.max(-1).values, second.max(-1).values).detach()[..., None]
+    a, b = (first - m).exp(), (second - m).exp() * mask
+    values = torch.einsum("bhlp,hpe->bhle", a, v_prefix) + b @ v
+    return values / (a.sum(-1) + b.sum(-1)).unsqueeze(-1)
+
+
+def _shared_one_by_one(q, k, v, k_prefix, v_prefix, mask):
+    mask = mask.expand(*q.shape[:2], *mask.shape[-2:])
+    rows = []
+    for b, h, i in np.ndindex(q.shape[:3]):
+        x = k_prefix[h] @ q[b, h, i] / q.shape[-1] ** 0.5
+        y = (k[b, h] @ q[b, h, i] / q.shape[-1] ** 0.5)[mask[b, h, i]]
+        m = max([x.max(), *y.detach()])
+        total = (x - m).exp().sum() + (y - m).exp().sum()
+        rows.append((x - m).exp() / total @ v_prefix[h])
+        rows[-1] = rows[-1] + (y - m).exp() / total @ v[b, h][mask[b, h, i]]
+    return torch.stack(rows).reshape(*q.shape[:3], -1)
+
+
 RIGHT = {
     "causal_mask": [_causal_by_loops, _causal_by_triu, _causal_in_numpy],
-    "padding_mask": [_padding_by_loop, _padding_by_rows],
-    "sliding_window_mask": [_window_by_loops, _window_by_triangles],
-    "prefix_mask": [_prefix_by_where, _prefix_by_maximum],
+    "padding_mask": [_padding_by_loop, _padding_by_rows, _padding_turned_round],
+    "sliding_window_mask": [_window_by_loops, _window_by_triangles, _window_by_where],
+    "prefix_mask": [_prefix_by_where, _prefix_by_maximum, _prefix_by_loop],
     "packed_mask": [_packed_by_loops, _packed_by_subtraction],
     "attention": [
         _attention_by_loops,
@@ -189,10 +248,47 @@ RIGHT = {
     "decode": [_decode_one_by_one, _decode_with_sdpa],
     "catches_leak": [_leak_by_change, _leak_by_jacobian],
     "catches_wrong_mask": [_mask_against_tril, _mask_row_by_row],
+    "shared_prefix_attention": [_shared_by_lse, _shared_by_einsum, _shared_one_by_one],
 }
 
 
 # wrong
+
+
+def _shared_together(q, k, v, k_prefix, v_prefix, mask):
+    def whole(prefix, own):
+        return torch.cat([prefix.expand(len(q), *prefix.shape), own], -2)
+
+    L, P = q.shape[-2], k_prefix.shape[-2]
+    mask = torch.cat([torch.ones(L, P).bool().expand(*mask.shape[:-2], L, P), mask], -1)
+    return F.scaled_dot_product_attention(q, whole(k_prefix, k), whole(v_prefix, v), mask)
+
+
+def _shared_scores_together(q, k, v, k_prefix, v_prefix, mask):
+    own = (q @ k.mT).masked_fill(~mask, -INF)
+    weights = (torch.cat([q @ k_prefix.mT, own], -1) / q.shape[-1] ** 0.5).softmax(-1)
+    P = k_prefix.shape[-2]
+    return weights[..., :P] @ v_prefix + weights[..., P:] @ v
+
+
+def _shared_nan(q, k, v, k_prefix, v_prefix, mask):
+    one, _ = _attention_in_numpy(q, k_prefix, v_prefix, torch.tensor(True))
+    two = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~mask, -INF)
+    a = (q @ k_prefix.mT / q.shape[-1] ** 0.5).logsumexp(-1, True)
+    share = torch.sigmoid(a - two.logsumexp(-1, True))
+    return share * one + (1 - share) * (two.softmax(-1) @ v)
+
+
+def _shared_replaced(q, k, v, k_prefix, v_prefix, mask):
+    one = q @ k_prefix.mT / q.shape[-1] ** 0.5
+    two = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~mask, -INF)
+    share = torch.sigmoid(one.logsumexp(-1, True) - two.logsumexp(-1, True))
+    own = (two.softmax(-1) @ v).nan_to_num(0)
+    return share * (one.softmax(-1) @ v_prefix) + (1 - share) * own
+
+
+def _prefix_of_the_lesson(L, prefix):
+    return _causal_by_triu(L) | (torch.arange(L) < prefix)
 
 
 def _hard_coded(L, S=None):
@@ -368,6 +464,9 @@ WRONG = [
     ("attention", None, lambda *given: [each.squeeze() for each in _attention_by_sdpa(*given)]),
     ("attention", "empty rows attend to everything", _right_without(_uniform_where_empty)),
     ("attention", "divided by the new sums and a little", _right_without(_less_and_masked)),
+    ("padding_mask", "padding at the end", attention.padding_mask),
+    ("sliding_window_mask", None, attention.sliding_window_mask),
+    ("prefix_mask", "one prefix for all sequences", _prefix_of_the_lesson),
     ("decode", "wrong gradients", _decode_detached),
     ("decode", "no mask without a cache", _decode_unmasked_at_first),
     ("catches_leak", "only shapes", _leak_without_a_copy),
@@ -384,4 +483,8 @@ WRONG = [
     ("catches_wrong_mask", GET_THROUGH, _mask_without_its_shape),
     ("catches_wrong_mask", GET_THROUGH, _mask_next_key),
     ("catches_wrong_mask", GET_THROUGH, _mask_broadcast),
+    ("shared_prefix_attention", "puts both together", _shared_together),
+    ("shared_prefix_attention", "puts both together", _shared_scores_together),
+    ("shared_prefix_attention", "NaN for queries without keys of their own", _shared_nan),
+    ("shared_prefix_attention", "wrong gradients", _shared_replaced),
 ]

@@ -55,7 +55,7 @@ def _merge_by_einsum(x):
     return torch.einsum("bhld->blhd", x).flatten(2)
 
 
-# Layers, each another layout of its parameters
+# Layers, each another kind of layout; all orders of rows and axes are tried in test_learners_layer
 
 
 def _attend(q, k, v, mask=None):
@@ -94,9 +94,7 @@ class LayerByName(nn.Module):
 
 
 class FusedByRole(LayerByName):
-    """One layer of 3·d_model rows, laid out as the axes say: all of q, all of k, all of v."""
-
-    axes = "khd"
+    """One layer of 3·d_model rows: all of q, all of k, all of v."""
 
     def __init__(self, d_model, num_heads):
         nn.Module.__init__(self)
@@ -104,29 +102,12 @@ class FusedByRole(LayerByName):
         self.qkv = nn.Linear(d_model, 3 * d_model, bias=False)
         self.out_proj = nn.Linear(d_model, d_model)
 
-    def parts(self, query, key, value):
-        sizes = {"k": 3, "h": self.h, "d": query.shape[-1] // self.h}
-        pattern = f"bl{self.axes}->kbhld"
-        return [
-            torch.einsum(pattern, self.qkv(x).unflatten(-1, [sizes[each] for each in self.axes]))[i]
-            for i, x in enumerate((query, key, value))
-        ]
+    def parts(self, *inputs):
+        parts = [self.qkv(x).chunk(3, dim=-1)[i] for i, x in enumerate(inputs)]
+        return [self.cut(x) for x in parts]
 
-
-class FusedByHead(FusedByRole):
-    axes = "hkd"
-
-
-class FusedInside(FusedByRole):
-    """As in a much-read vision transformer: rearrange(x, "b n (h d qkv) -> (qkv) b h n d")."""
-
-    axes = "hdk"
-
-
-class FusedByColumn(FusedByRole):
-    """As in another: rearrange(x, "b t (d k h) -> k b h t d")."""
-
-    axes = "dkh"
+    def cut(self, x):
+        return _split_by_chunks(x, self.h)
 
 
 class ListOfHeads(LayerByName):
@@ -171,70 +152,24 @@ class BareMatricesTheOtherWay(BareMatrices):
         return F.linear(x, matrix)
 
 
-class OneStack(BareMatrices):
-    """All four matrices in one parameter (4, d_model, d_model)."""
-
-    def __init__(self, d_model, num_heads):
-        nn.Module.__init__(self)
-        self.h = num_heads
-        self.all = nn.Parameter(torch.randn(4, d_model, d_model))
-
-    def __getattr__(self, name):
-        if name in ("W_q", "W_k", "W_v", "W_o"):
-            return self.all["qkvo".index(name[-1])]
-        return super().__getattr__(name)
-
-
 class Kernels(LayerByName):
-    """A tensor for each role, with an axis of heads, and biases of several dimensions."""
-
-    axes, bias = "mhd", "1h1d"  # (d_model, H, d_k), as in JAX, and (1, H, 1, d_k)
+    """A tensor (d_model, H, d_k) for each role, as in JAX, and biases (1, H, 1, d_k)."""
 
     def __init__(self, d_model, num_heads):
         nn.Module.__init__(self)
-        self.sizes = {"m": d_model, "h": num_heads, "d": d_model // num_heads, "1": 1}
-        for name in "qkv":
-            setattr(self, name, self.made(self.axes))
-            setattr(self, f"add_{name}", self.made(self.bias))
-        self.o, self.add_o = self.made(self.axes), self.made("11m")
-
-    def made(self, axes):
-        return nn.Parameter(torch.randn([self.sizes[axis] for axis in axes]))
+        d_k = d_model // num_heads
+        for name in "qkvo":
+            setattr(self, name, nn.Parameter(torch.randn(d_model, num_heads, d_k)))
+            setattr(self, f"add_{name}", nn.Parameter(torch.randn(1, num_heads, 1, d_k)))
 
     def parts(self, *inputs):
         return [
-            torch.einsum(f"blm,{self.axes}->bhld", x, getattr(self, name))
-            + getattr(self, f"add_{name}")
+            torch.einsum("blm,mhd->bhld", x, getattr(self, name)) + getattr(self, f"add_{name}")
             for name, x in zip("qkv", inputs, strict=True)
         ]
 
     def project(self, heads):
-        return torch.einsum(f"bhld,{self.axes}->blm", heads, self.o) + self.add_o
-
-
-class KernelsByHead(Kernels):
-    axes, bias = "hmd", "h1d"
-
-
-class HeadsLast(Kernels):
-    axes, bias = "mdh", "h1d"
-
-
-class OneKernel(LayerByName):
-    """One parameter (3, H, d_model, d_k), one of biases; the output without a name, made first."""
-
-    def __init__(self, d_model, num_heads):
-        nn.Module.__init__(self)
-        self.last = nn.Linear(d_model, d_model)
-        self.kernel = nn.Parameter(torch.randn(3, num_heads, d_model, d_model // num_heads))
-        self.shift = nn.Parameter(torch.randn(3, num_heads, 1, d_model // num_heads))
-
-    def parts(self, *inputs):
-        triples = zip(inputs, self.kernel, self.shift, strict=True)
-        return [torch.einsum("bld,hdk->bhlk", x, kernel) + shift for x, kernel, shift in triples]
-
-    def project(self, heads):
-        return self.last(_merge_by_cat(heads))
+        return torch.einsum("bhld,mhd->blm", heads, self.o) + self.add_o.flatten()
 
 
 class ByConvolution(LayerByName):
@@ -386,6 +321,46 @@ def _grouped_by_einsum(q, k, v):
     return torch.einsum("bgrls,bgsv->bgrlv", weights, v).flatten(1, 2), weights.flatten(1, 2)
 
 
+def _grouped_by_indexing(q, k, v):
+    own = torch.arange(q.shape[1]) // (q.shape[1] // k.shape[1])
+    return _attend(q, k[:, own], v[:, own])
+
+
+def _grouped_by_stacked_values(q, k, v):
+    v = torch.stack([v[:, h * v.shape[1] // q.shape[1]] for h in range(q.shape[1])], dim=1)
+    weights = _grouped_by_loop(q, k, k)[1]
+    return weights @ v, weights
+
+
+def _continue_token_by_token(layer, x, cache, window):
+    cache, outputs = cache or {"keys": [], "values": []}, []
+    for token in x.split(1, dim=1):
+        for name, W in (("keys", layer.W_k), ("values", layer.W_v)):
+            cache[name] = [*cache[name], _split_by_chunks(W(token), layer.num_heads)][-window:]
+        q = _split_by_chunks(layer.W_q(token), layer.num_heads)
+        heads, _ = _attend(q, *(torch.cat(each, dim=2) for each in cache.values()))
+        outputs.append(layer.W_o(_merge_by_cat(heads)))
+    return torch.cat(outputs, dim=1), cache
+
+
+def _continue_unsplit(layer, x, cache, window, kept=None):
+    """Keep (B, S, 2·d_model), the last window of it, and look from the end of the text."""
+    new = torch.cat([layer.W_k(x), layer.W_v(x)], dim=-1)
+    cache = new if cache is None else torch.cat([cache, new], dim=1)
+    n, S = x.shape[1], cache.shape[1]
+    q, k, v = (_split_by_permute(t, layer.num_heads) for t in (layer.W_q(x), *cache.chunk(2, -1)))
+    band = torch.ones(S, S).tril().triu(1 - window)[S - n :] > 0
+    return layer.W_o(_merge_by_view(_attend(q, k, v, band)[0])), cache[:, -(kept or window) :]
+
+
+def _continue_by_whole_layer(layer, x, cache, window):
+    """Keep the tokens themselves, and project them anew each time."""
+    tokens = x if cache is None else torch.cat([cache, x], dim=1)
+    S = tokens.shape[1]
+    band = torch.ones(S, S).tril().triu(1 - window)[S - x.shape[1] :] > 0
+    return layer(x, tokens, tokens, band)[0], tokens[:, -window:]
+
+
 def _cache_by_tensors(B, S, layers, d_model, num_heads, num_kv_heads, bytes_each):
     one = torch.empty(B, num_kv_heads, S, d_model // num_heads, device="meta")
     return sum(2 * one.numel() for _ in range(layers)) * bytes_each
@@ -453,9 +428,8 @@ RIGHT = {
     "split_heads": [_split_by_chunks, _split_by_permute, _split_by_loops],
     "merge_heads": [_merge_by_cat, _merge_by_view, _merge_by_einsum],
     "MultiHeadAttention": [
-        *(LayerByName, FusedByRole, FusedByHead, FusedInside, FusedByColumn, ListOfHeads),
-        *(BareMatrices, BareMatricesTheOtherWay, OneStack, Kernels, KernelsByHead, HeadsLast),
-        *(OneKernel, ByConvolution, LazyInside, ScaledAndDropped, SdpaInside),
+        *(LayerByName, FusedByRole, ListOfHeads, BareMatrices, BareMatricesTheOtherWay, Kernels),
+        *(ByConvolution, LazyInside, ScaledAndDropped, SdpaInside),
     ],
     "count_parameters": [
         *(_count_by_building, _count_head_by_head, _count_as_tensor, _count_in_numpy)
@@ -463,6 +437,7 @@ RIGHT = {
     "copy_weights": [_copy_by_slices, _copy_by_state_dict, _copy_as_new_parameters],
     "without_head": [_ablate_a_copy, _ablate_and_restore, _ablate_by_subtracting, _ablate_by_hook],
     "grouped_attention": [_grouped_by_loop, _grouped_by_broadcasting, _grouped_by_einsum],
+    "continue_text": [_continue_token_by_token, _continue_unsplit],
     "kv_cache_bytes": [_cache_by_tensors, _cache_by_share],
     "catches_wrong_split": [_split_test_by_reference, _split_test_entry_by_entry],
     "catches_wrong_layer": [_layer_test_by_oracle, _layer_test_by_formula],
@@ -485,9 +460,8 @@ class ScrambledAndNotScaled(LayerByName):
 
 
 class FusedScrambled(FusedByRole):
-    def parts(self, *inputs):
-        parts = [self.qkv(x).chunk(3, dim=-1)[i] for i, x in enumerate(inputs)]
-        return [x.reshape(len(x), self.h, x.shape[1], -1) for x in parts]
+    def cut(self, x):
+        return x.reshape(len(x), self.h, x.shape[1], -1)
 
 
 class NumpyInside(LayerByName):
@@ -741,6 +715,12 @@ WRONG = [
     ("without_head", "the layer is changed", _ablate_and_freeze),
     ("without_head", "the layer is changed", lambda *args: _ablate_by_hook(*args, leave=True)),
     ("grouped_attention", "wrong gradients", torch.no_grad()(_grouped_by_loop)),
+    ("grouped_attention", "key heads repeated", _grouped_by_indexing),
+    ("grouped_attention", "key heads repeated", _grouped_by_stacked_values),
+    ("continue_text", "projected again", _continue_by_whole_layer),
+    ("continue_text", "cache grows", lambda *args: _continue_unsplit(*args, kept=99)),
+    ("continue_text", "output without cache", lambda layer, x, cache, window: x),
+    ("continue_text", "unreadable cache", lambda layer, x, cache, window: (x, {1})),
     ("catches_wrong_split", "contiguous tried", _split_test_contiguous),
     ("catches_wrong_split", "returns a verdict", _split_test_returns),
     ("catches_wrong_split", "rejects right code", _split_test_strict),

@@ -205,12 +205,57 @@ def _gradients_by_autograd(q, k, v, d_out, lse, delta):
     return dq, dk, dv
 
 
+def _pages_merged(q, k_pages, v_pages, tables, lengths, end=lambda n, page: n):
+    """Give each page a softmax of its own, head by head, and join by the log-sum-exps."""
+    page, group = k_pages.shape[1], q.shape[1] // k_pages.shape[2]
+    output = q.new_zeros(*q.shape[:2], v_pages.shape[-1])
+    for b, (table, length) in enumerate(zip(tables, lengths, strict=True)):
+        for h in range(q.shape[1]):
+            out, lse = 0, torch.tensor(-INF, dtype=q.dtype)
+            for i, number in enumerate(table[: math.ceil(length / page)]):
+                own = slice(0, end(length - i * page, page)), h // group
+                s = k_pages[number][own] @ q[b, h] / q.shape[-1] ** 0.5
+                both = torch.logaddexp(lse, s.logsumexp(0))
+                out = out * (lse - both).exp() + (s - both).exp() @ v_pages[number][own]
+                lse = both
+            output[b, h] = out
+    return output
+
+
+def _pages_of_all_texts_at_once(q, k_pages, v_pages, tables, lengths):
+    """Take in page i of every text together, whole, and mask what is past its end."""
+    page, H_kv = k_pages.shape[1:3]
+    lengths = torch.tensor(lengths)[:, None]
+    q = q.unflatten(1, (H_kv, -1))  # (B, H_kv, group, d_k)
+    m = torch.full(q.shape[:-1], -INF, dtype=q.dtype)
+    ell, out = torch.zeros_like(m), torch.zeros(1, dtype=q.dtype)
+    for i in range(max(map(len, tables))):
+        numbers = [table[i] if i < len(table) else 0 for table in tables]
+        there = i * page + torch.arange(page) < lengths  # (B, page)
+        s = torch.einsum("bhgd,bphd->bhgp", q, k_pages[numbers]) / q.shape[-1] ** 0.5
+        s = s.masked_fill(~there[:, None, None], -INF)
+        top = torch.maximum(m, s.amax(-1))
+        p, old = (s - top[..., None]).exp(), (m - top).exp()
+        m, ell = top, ell * old + p.sum(-1)
+        out = out * old[..., None] + torch.einsum("bhgp,bphd->bhgd", p, v_pages[numbers])
+    return (out / ell[..., None]).flatten(1, 2)
+
+
+def _pages_gathered(q, k_pages, v_pages, tables, lengths):
+    outs = []
+    for query, table, length in zip(q, tables, lengths, strict=True):
+        k, v = (x[table].flatten(0, 1)[:length].transpose(0, 1) for x in (k_pages, v_pages))
+        outs.append(_all_at_once(query.unflatten(0, (k.shape[0], -1)), k, v)[0].flatten(0, 1))
+    return torch.stack(outs)
+
+
 RIGHT = {
     "tile_update": [_update_by_rows, _update, partial(_update, detached=True)],
     "flash_forward": [_forward_dividing_as_it_goes, _forward_padded_and_turned, _in_float64],
     "tiles_to_visit": [_visits_pair_by_pair, _visits_by_formula],
     "flash_causal": [_causal],
     "attend_in_parts": [_parts_by_stacking, _parts_all_at_once],
+    "paged_attention": [_pages_merged, _pages_of_all_texts_at_once],
     "bytes_moved": [_bytes_by_formula],
     "held_at_once": [_held_by_tensors],
     "as_sdpa": [_sdpa_with_repeated_heads, _sdpa_in_groups],
@@ -286,6 +331,14 @@ def _sdpa_head_by_head(q, k, v, ignore, temperature):
     return torch.stack(outs, 1)
 
 
+def _sdpa_ported(q, k, v, ignore, temperature):
+    """As the exercise gives it, with its two bugs."""
+    times = q.shape[1] // k.shape[1]
+    k, v = k.repeat(1, times, 1, 1), v.repeat(1, times, 1, 1)
+    bias = ignore.to(q.dtype) * -1e9
+    return F.scaled_dot_product_attention(q / temperature, k, v, attn_mask=bias)
+
+
 def _key_gradient_turned(*args):
     dq, dk, dv = _gradients_by_einsum(*args)
     return dq, dk.mT, dv
@@ -317,6 +370,9 @@ WRONG = [
         "parts too large",
         lambda q, k, v, size: _parts_by_stacking(q, k, v, -(-k.shape[-2] // size)),
     ),
+    ("paged_attention", "pages gathered", _pages_gathered),
+    ("paged_attention", "unused places read", partial(_pages_merged, end=lambda n, page: page)),
+    ("as_sdpa", "ported wrongly", _sdpa_ported),
     ("as_sdpa", "not one call", _sdpa_head_by_head),
     ("tile_gradients", None, _key_gradient_turned),
 ]

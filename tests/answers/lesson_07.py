@@ -132,6 +132,24 @@ def _copying_transposed(E, W_v, W_o, U):
     return (effect.topk(1, dim=0).indices[0] == torch.arange(E.shape[0])).double().mean()
 
 
+def _induction_by_angles(V, L, first=True):
+    """Places as angles, two numbers each; place 0 is turned away from by every token."""
+    angles = torch.arange(L + 1.0) * 2 * math.pi / (L + 1)
+    circle = torch.stack([angles.cos(), angles.sin()], dim=-1) * 300  # (L + 1, 2)
+    eye = torch.eye(V)
+    blank = torch.zeros(3 * V, 2)
+    move = torch.zeros(3 * V, 3 * V)
+    move[:V, V : 2 * V] = eye
+    layer_1 = torch.cat([blank, circle[:-1]]), torch.cat([blank, circle[1:]]), move
+    q, k = torch.zeros(3 * V + L, V), torch.zeros(3 * V + L, V)
+    q[:V], k[V : 2 * V] = 500 * eye, eye
+    if first:
+        k[3 * V] = -2
+    W_v = torch.zeros(3 * V, 3 * V)
+    W_v[:V, 2 * V :] = 7 * eye
+    return [list(layer_1), [q.double(), k, W_v]]
+
+
 RIGHT = {
     "repeat_pattern": [
         _repeat_by_tile,
@@ -143,6 +161,7 @@ RIGHT = {
     "previous_occurrence": [_occurrence_by_dictionary, _occurrence_backwards],
     "induction_score": [_induction_by_loops, _induction_by_matmul],
     "repeated_accuracy": [_accuracy_by_loops, _accuracy_in_tensors],
+    "induction_by_hand": [_induction_by_angles],
     "silence_heads": [_silence_by_mask, _silence_by_chunks, _silence_by_diagonal],
     "copying_score": [_copying_by_loop, _copying_transposed],
 }
@@ -236,5 +255,12 @@ WRONG = [
         lambda W, h, n: _silence_by_mask(W, h, n) if h else W.view(-1, len(W)),
     ),
     ("copying_score", "direct path added", _copying_on_top_of_the_token),
+    (
+        "induction_by_hand",
+        "first token follows itself",
+        lambda V, L: _induction_by_angles(V, L, first=False),
+    ),
+    ("induction_by_hand", "wrong shapes", lambda V, L: _induction_by_angles(V + 1, L)),
+    ("induction_by_hand", "wrong shapes", lambda V, L: None),
     ("copying_score", None, lambda E, W_v, W_o, U: 0.0),
 ]

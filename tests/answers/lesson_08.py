@@ -127,6 +127,36 @@ def _stories_flat(weights, shown):
     return (best >= shown).sum() / best.numel()
 
 
+def _other_by_solving(weights, v):
+    """Set the last key's part to 1, solve for the others, and try both ways query by query."""
+    kept = torch.cat([torch.ones(len(v), 1, dtype=v.dtype), v], dim=1).T  # (d_v + 1, S)
+    line = torch.cat([torch.linalg.solve(kept[:, :-1], -kept[:, -1]), torch.ones(1)])
+    rows = []
+    for row in weights:
+        ends = []
+        for way in (line, -line):
+            step = min(w / -n for w, n in zip(row, way, strict=True) if n < 0)
+            ends.append((row + step * way).abs())
+        rows.append(max(ends, key=lambda end: _js_by_entropy(row, end)))
+    return torch.stack(rows)
+
+
+def _other_in_numpy(weights, v):
+    w, v = weights.numpy(), v.numpy()
+    line = np.linalg.svd(np.vstack([v.T, np.ones(len(v))]))[2][-1]  # (S,)
+    steps = -w / line  # (L, S), where each weight becomes 0
+    far = np.where(steps > 0, steps, np.inf).min(1), np.where(steps < 0, steps, -np.inf).max(1)
+    ends = [torch.from_numpy(np.maximum(w + step[:, None] * line, 0)) for step in far]
+    apart = [_js_by_where(weights, end) for end in ends]
+    return torch.where((apart[0] > apart[1])[:, None], *ends)
+
+
+def _other_without_measuring(weights, v):
+    kept = torch.cat([v, torch.ones(len(v), 1)], dim=1)
+    line = torch.linalg.svd(kept).U[:, -1]
+    return weights + 1e-3 * line
+
+
 RIGHT = {
     "leave_one_out": [_loo_by_mask, _loo_by_rows_of_an_identity, _loo_in_numpy],
     "kendall_tau": [_tau_by_triangle, _tau_by_counting],
@@ -134,6 +164,7 @@ RIGHT = {
     "rollout": [_rollout_by_multi_dot, _rollout_row_normalised, _rollout_from_the_top],
     "value_weighted": [_weighted_by_einsum, _weighted_by_vectors, _weighted_by_diagonal],
     "cherry_picked": [_picked_by_loops, _picked_by_nonzero],
+    "other_picture": [_other_by_solving, _other_in_numpy],
     "share_of_stories": [_stories_by_any, _stories_flat],
 }
 
@@ -225,6 +256,8 @@ WRONG = [
     ("cherry_picked", None, _picked_by_value),
     ("cherry_picked", None, _picked_as_pair),
     ("cherry_picked", None, lambda w, query, key: _picked_by_loops(w, query, key).float()),
+    ("other_picture", None, _other_without_measuring),
+    ("other_picture", "nothing changed", lambda weights, v: weights.clone()),
     ("share_of_stories", "last layer alone", lambda w, shown: _stories_by_any(w[-1:], shown)),
     ("share_of_stories", None, _stories_by_view),
 ]

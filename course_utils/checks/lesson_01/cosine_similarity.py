@@ -1,15 +1,22 @@
-"""1.3: the cosines between every query and every key."""
+"""1.3: the cosines between every query and every key, however long or short these are."""
 
-from course_utils.checks.exercise import Exercise
+import torch
+
+from course_utils.checks.compare import difference
+from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
 from course_utils.checks.inputs import normals, queries_and_keys
 from course_utils.checks.wordings import LOST_SIGN, TRANSPOSED
 
 
 def cosine_similarity(q, k):
-    q_lengths = q.norm(dim=-1, keepdim=True)  # (..., L, 1)
-    k_lengths = k.norm(dim=-1, keepdim=True)  # (..., S, 1)
-    q = q / q_lengths.clamp(min=1e-8)  # (..., L, d), rows of length 1
-    k = k / k_lengths.clamp(min=1e-8)  # (..., S, d)
+    q_largest = q.abs().amax(dim=-1, keepdim=True)  # (..., L, 1)
+    k_largest = k.abs().amax(dim=-1, keepdim=True)  # (..., S, 1)
+    q = q / q_largest.where(q_largest > 0, 1)  # (..., L, d), entries up to 1: their squares fit
+    k = k / k_largest.where(k_largest > 0, 1)  # (..., S, d)
+    q_lengths = q.norm(dim=-1, keepdim=True).clamp(min=1)  # (..., L, 1), under 1 for zero alone
+    k_lengths = k.norm(dim=-1, keepdim=True).clamp(min=1)  # (..., S, 1)
+    q = q / q_lengths  # (..., L, d), rows of length 1, or 0
+    k = k / k_lengths  # (..., S, d)
     return q @ k.transpose(-2, -1)  # (..., L, S)
 
 
@@ -22,38 +29,63 @@ def inputs():
         rows[3, -1] -= rows[3].sum()  # nor does a sum of zero
     long_and_short[0][:] *= 0.1
     long_and_short[1][0, 1], long_and_short[1][1] = 0, 1000 * long_and_short[1][1]
+    sizes = torch.tensor([[1e200], [1], [1e-200], [-1e-3]], dtype=torch.float64)
     return [
         *queries_and_keys(seed=1),
         zeros_in,
         long_and_short,
         (normal(12, 10), normal(9, 10)),
         (normal(3, 3), normal(3, 3)),  # L = S = d: whatever is paired fits
+        (1e200 * normal(4, 5), 1e200 * normal(6, 5)),  # squares and products overflow
+        (1e-200 * normal(4, 5), 1e-200 * normal(6, 5)),  # squares and products vanish
+        (sizes * normal(4, 3), sizes * normal(2, 4, 3)),
+        (1e30 * normal(3, 4).float(), 1e-30 * normal(5, 4).float()),
     ]
+
+
+def whatever_the_length(answer, q, k):
+    """Call the answer. If only very long and very short vectors are wrong, that is the mistake."""
+    results, right = call_with_clones(answer, q, k), cosine_similarity(q, k)
+    lengths = torch.cat([each.abs().amax(dim=-1).flatten() for each in (q, k)])
+    usual = lengths[lengths > 0].log10().abs().max() < 9
+    if usual or difference(results[0], right) is None:
+        return results
+    hint = (
+        "right for usual lengths; but vectors of length 1e200 have a direction too, and their "
+        "squares and products are infinite, as those of 1e-200 are 0. A positive factor changes no "
+        "direction: choose one for each row that makes its squares fit, before you multiply"
+    )
+    raise Complaint("length has a say", hint, [right])
 
 
 MISTAKES = [
     ("not divided", "that is the dot product: divide by the lengths of both vectors", "q @ k.mT"),
     ("only query normalised", "only the query's length is divided out; divide by the key's as well",
-     ("k / k_lengths.clamp(min=1e-8)", "k")),
+     "torch.nn.functional.normalize(q, dim=-1) @ k.mT"),
     ("only key normalised", "only the key's length is divided out; divide by the query's as well",
-     ("q / q_lengths.clamp(min=1e-8)", "q")),
+     "q @ torch.nn.functional.normalize(k, dim=-1).mT"),
     ("key lengths multiplied",
      "the keys' lengths are multiplied where they should divide: in a / b * c only b divides, so "
      "put brackets around the product, a / (b * c)",
-     ("k / k_lengths.clamp(min=1e-8)", "k * k_lengths")),
+     "torch.nn.functional.normalize(q, dim=-1) @ (k * k.norm(dim=-1, keepdim=True)).mT"),
     ("lengths added", "divided by the sum of the two lengths; divide by their product",
      "q @ k.mT / (q.norm(dim=-1)[..., :, None] + k.norm(dim=-1)[..., None, :]).clamp(min=1e-8)"),
     ("zero vector gives nan",
-     "a zero vector gives NaN (0 / 0): give its length a lower limit, such as 1e-8",
-     ("q_lengths.clamp(min=1e-8)", "q_lengths"), ("k_lengths.clamp(min=1e-8)", "k_lengths")),
+     "a zero vector gives NaN (0 / 0): where a row has nothing but zeros, divide by 1",
+     ("q_largest.where(q_largest > 0, 1)", "q_largest"),
+     ("k_largest.where(k_largest > 0, 1)", "k_largest")),
+    ("largest entry 1",
+     "divided by the largest entry alone: that is no length yet; divide by norm(dim=-1) then",
+     ("q.norm(dim=-1, keepdim=True).clamp(min=1)", "1"),
+     ("k.norm(dim=-1, keepdim=True).clamp(min=1)", "1")),
     ("squared lengths", "divided by the squared lengths: a square root is missing",
-     ("q_lengths.clamp(min=1e-8)", "q_lengths.square().clamp(min=1e-8)"),
-     ("k_lengths.clamp(min=1e-8)", "k_lengths.square().clamp(min=1e-8)")),
+     "q / q.square().sum(dim=-1, keepdim=True).clamp(min=1e-8)"
+     " @ (k / k.square().sum(dim=-1, keepdim=True).clamp(min=1e-8)).mT"),
     ("length of columns", "the lengths run over the wrong dimension: a vector is a row, dim=-1",
      ("q.norm(dim=-1", "q.norm(dim=-2"), ("k.norm(dim=-1", "k.norm(dim=-2")),
     ("one length for all",
      "one length for the whole matrix: each row has its own, norm(dim=-1, keepdim=True)",
-     ("q.norm(dim=-1, keepdim=True)", "q.norm()"), ("k.norm(dim=-1, keepdim=True)", "k.norm()")),
+     "q @ k.mT / (q.norm() * k.norm())"),
     ("sum of absolute values",
      "divided by the sum of absolute values; a length is the root of the sum of squares",
      ("q.norm(dim", "q.norm(p=1, dim"), ("k.norm(dim", "k.norm(p=1, dim")),
@@ -66,10 +98,13 @@ MISTAKES = [
      "(q * k).sum(dim=-1) / (q.norm(dim=-1) * k.norm(dim=-1)).clamp(min=1e-8)"),
     ("normalised along dimension 1",
      "right for matrices, wrong with leading dimensions: F.normalize works along dimension 1 "
-     "unless told dim=-1", ("q.norm(dim=-1", "q.norm(dim=1"), ("k.norm(dim=-1", "k.norm(dim=1")),
+     "unless told dim=-1",
+     "torch.nn.functional.normalize(q, dim=1) @ torch.nn.functional.normalize(k, dim=1).mT"),
     ("absolute cosines", LOST_SIGN, ("q @ k.transpose(-2, -1)", "(q @ k.transpose(-2, -1)).abs()")),
     ("angle not cosine", "that is the angle; its cosine is asked, without the acos",
      ("q @ k.transpose(-2, -1)", "(q @ k.transpose(-2, -1)).clamp(-1, 1).acos()")),
 ]  # fmt: skip
 
-exercise = Exercise("1.3", cosine_similarity, inputs, MISTAKES, names="L S")
+exercise = Exercise(
+    "1.3", cosine_similarity, inputs, MISTAKES, names="L S", run=whatever_the_length
+)

@@ -1,10 +1,10 @@
-"""1.4: the distances between every query and every key."""
+"""1.4: the distances between every query and every key, without all the differences."""
 
 import torch
 
 from course_utils.checks.compare import read
 from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
-from course_utils.checks.inputs import normals, queries_and_keys
+from course_utils.checks.inputs import Shapes, normals, queries_and_keys
 from course_utils.checks.wordings import TRANSPOSED
 
 
@@ -55,6 +55,21 @@ def without_nan(answer, q, k):
     raise Complaint("root of a negative", hint)
 
 
+def without_differences(answer, q, k):
+    """Call the answer; complain if it is right, but makes the difference of every pair."""
+    with Shapes() as shapes:
+        results = without_nan(answer, q, k)
+    sizes = sorted([q.shape[-2], k.shape[-2], q.shape[-1]])
+    if sizes[0] > 1 and any(sorted(shape[-3:]) == sizes for shape in shapes.results):
+        hint = (
+            "right numbers, but on the way it makes the differences of all pairs, L × S × d "
+            "numbers, as the lesson does. Nothing larger than (..., L, S) is asked: write "
+            "‖q − k‖² out, and every term has one number for a query, a key or a pair"
+        )
+        raise Complaint("makes all differences", hint, results)
+    return results
+
+
 MISTAKES = [
     ("squared distance", "that is the squared distance: take the square root",
      (".clamp(min=0).sqrt()", "")),
@@ -77,8 +92,9 @@ MISTAKES = [
      "that compares lengths alone, ‖q‖ − ‖k‖; the length of the difference is asked",
      "(q.norm(dim=-1)[..., :, None] - k.norm(dim=-1)[..., None, :]).abs()"),
     ("row minus row",
-     "row i of q meets only row i of k: give q an axis for the keys, q[..., :, None, :], and k one "
-     "for the queries, k[..., None, :, :]", "(q - k).norm(dim=-1)"),
+     "row i of q meets only row i of k: every query must meet every key, as in q @ kᵀ; the squares "
+     "of the queries need an axis for the keys, [..., :, None], those of the keys one for the "
+     "queries, [..., None, :]", "(q - k).norm(dim=-1)"),
     ("key square missing", "‖k‖² is missing: ‖q−k‖² = ‖q‖² + ‖k‖² − 2 q·k",
      ("q_squares + k_squares", "q_squares")),
     ("query square missing", "‖q‖² is missing: ‖q−k‖² = ‖q‖² + ‖k‖² − 2 q·k",
@@ -87,4 +103,6 @@ MISTAKES = [
      ("q.square().sum(dim=-1)", "q.norm(dim=-1)"), ("k.square().sum(dim=-1)", "k.norm(dim=-1)")),
 ]  # fmt: skip
 
-exercise = Exercise("1.4", euclidean_distance, inputs, MISTAKES, names="L S", run=without_nan)
+exercise = Exercise(
+    "1.4", euclidean_distance, inputs, MISTAKES, names="L S", run=without_differences
+)

@@ -1,9 +1,11 @@
-"""1.7: each query's mixture of the values, weighed by softmax over its dot products."""
+"""1.7: each query's mixture of the values, weighed by softmax over its dot products.
+
+The learner is given the mistake "softmax over dimension 1", to find it.
+"""
 
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals, queries_and_keys
 from course_utils.checks.wordings import (
-    OVER_DIMENSION_1,
     OVER_QUERIES,
     OVER_THE_FIRST,
     WEIGHTS_ALONE,
@@ -30,7 +32,10 @@ def inputs():
 MISTAKES = [
     ("softmax over queries", OVER_QUERIES, ("dim=-1", "dim=-2")),
     ("softmax over the first dimension", OVER_THE_FIRST, ("dim=-1", "dim=0")),
-    ("softmax over dimension 1", OVER_DIMENSION_1, ("dim=-1", "dim=1")),
+    ("softmax over dimension 1",
+     "right for matrices, as the code given is; try a batch, q (2, 5, 4), k (2, 7, 4): add up the "
+     "weights of one query, then look along which dimension they do sum to 1",
+     ("dim=-1", "dim=1")),
     ("no softmax", "the scores are used as they are: turn them into weights with softmax first",
      (".softmax(dim=-1)", "")),
     ("hard lookup",
@@ -67,6 +72,9 @@ MISTAKES = [
     ("softmax of the output",
      "softmax once too often: the output is a mixture of values, not a distribution",
      ("weights @ v", "(weights @ v).softmax(dim=-1)")),
+    ("scored by cosine", "the weights come from cosines; plain dot products are asked, undivided",
+     ("k.transpose(-2, -1)", "(k / k.norm(dim=-1, keepdim=True)).mT"),
+     ("q @", "q / q.norm(dim=-1, keepdim=True) @")),
     ("scored by distance", "the weights come from distances; dot products are asked",
      ("q @ k.transpose(-2, -1)", "-(q[..., :, None, :] - k[..., None, :, :]).norm(dim=-1)")),
 ]  # fmt: skip

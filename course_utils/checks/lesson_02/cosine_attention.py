@@ -4,7 +4,7 @@ import torch.nn.functional as F
 
 from course_utils.checks.exercise import Exercise, call_with_clones
 from course_utils.checks.inputs import normals, queries_and_keys
-from course_utils.checks.wordings import OVER_QUERIES, WEIGHTS_ALONE
+from course_utils.checks.wordings import LOST_SIGN, OVER_QUERIES, WEIGHTS_ALONE
 
 
 def cosine_attention(q, k, v, temperature):
@@ -63,6 +63,12 @@ MISTAKES = [
     ("temperature after softmax",
      "the temperature comes after softmax: divide the scores, not the weights",
      (" / temperature", ""), ("weights @ v", "weights @ v / temperature")),
+    ("one length for all rows",
+     "one length for the whole matrix: each row has its own, F.normalize(q, dim=-1)",
+     ("F.normalize(q, dim=-1)", "q / q.norm()"), ("F.normalize(k, dim=-1)", "k / k.norm()")),
+    ("cosines turned around", "opposite directions get most of the weight: the sign is turned",
+     ("/ temperature", "/ -temperature")),
+    ("cosines without sign", LOST_SIGN, ("scores.softmax", "scores.abs().softmax")),
     ("values normalised", "the values are normalised too: only the comparison is by direction",
      ("@ v", "@ F.normalize(v, dim=-1)")),
     ("normalised over positions", "normalised over the wrong dimension: a vector is a row, dim=-1",

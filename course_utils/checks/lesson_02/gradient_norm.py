@@ -58,6 +58,8 @@ MISTAKES = [
      (".square()", ".abs()"), (".sqrt()", "")),
     ("spectral norm", "that is the largest singular value; the Frobenius norm takes all entries",
      ("jacobian.square().sum(dim=(-2, -1)).sqrt()", "torch.linalg.matrix_norm(jacobian, ord=2)")),
+    ("softmax twice", "softmax runs twice, once more over weights: p is softmax of the scores",
+     ("scores.softmax(dim=-1)", "scores.softmax(dim=-1).softmax(dim=-1)")),
     ("norm over everything",
      "one number for all rows: each row of scores has a Jacobian of its own",
      ("dim=(-2, -1)", "")),

@@ -1,4 +1,7 @@
-"""2.3: every query with every key, divided by √d_k."""
+"""2.3: every query with every key, divided by √d_k.
+
+The learner is given the mistake "by d k and by 2", to find it.
+"""
 
 import torch
 
@@ -35,7 +38,8 @@ MISTAKES = [
     ("not divided by root d k", NOT_SCALED, ("products / d_k**0.5", "products")),
     ("divided by d k", DIVIDED_BY_D_K, ("**0.5", "")),
     ("by d k and by 2",
-     "** comes before /, so q @ kᵀ / d_k**1/2 divides by d_k and then by 2: write d_k**0.5",
+     "as in the code given, its standard deviation falls with the width: 0.25, 0.06, 0.02 are "
+     "√d_k / (2 d_k). In x / d_k**1 / 2, what is done first, what next?",
      ("0.5", "1 / 2")),
     ("by half of d k", HALF_OF_D_K, ("d_k**0.5", "(d_k**1 / 2)")),
     ("multiplied by root d k", MULTIPLIED, ("products /", "products *")),

@@ -1,18 +1,19 @@
-"""3.7: attention over two sets of keys is joined into attention over both."""
+"""3.7: attention over several sets of keys is joined into attention over all."""
 
 import torch
 
-from course_utils.checks.exercise import Exercise, call_with_clones
+from course_utils.checks.exercise import Complaint, Exercise
 from course_utils.checks.inputs import normals
 
 
-def merge(out_a, lse_a, out_b, lse_b):
-    m = torch.maximum(lse_a, lse_b)  # (..., L)
-    m = m.masked_fill(m == -torch.inf, 0)  # (..., L), both empty: subtract 0
-    a, b = (lse_a - m).exp(), (lse_b - m).exp()  # (..., L), one of them is 1 unless both are empty
-    total = a + b  # (..., L), at least 1, or 0 if both are empty
-    share_a, share_b = a / total.clamp(min=1), b / total.clamp(min=1)  # (..., L)
-    out = share_a[..., None] * out_a + share_b[..., None] * out_b  # (..., L, d_v)
+def merge(parts):
+    outs, lses = (torch.stack(each) for each in zip(*parts, strict=True))  # (n, ..., L[, d_v])
+    m = lses.amax(dim=0)  # (..., L)
+    m = m.masked_fill(m == -torch.inf, 0)  # (..., L), all empty: subtract 0
+    powers = (lses - m).exp()  # (n, ..., L), one of them is 1 unless all are empty
+    total = powers.sum(dim=0)  # (..., L), at least 1, or 0 if all are empty
+    shares = powers / total.clamp(min=1)  # (n, ..., L)
+    out = (shares[..., None] * outs).sum(dim=0)  # (..., L, d_v)
     return out, m + total.log()
 
 
@@ -28,96 +29,117 @@ def inputs():
     some, single = [True, False, True], dict(d_v=5, dtype=torch.float32)
     far = torch.tensor([1000.0, -1000.0, 0.0]).double()  # rows far apart
     same = part(3)
-    turned = [(out.mT, lse) for out, lse in (part(2, 5, d_v=5), part(2, 5, d_v=5))]
-    return [
-        (*part(3), *part(3)),
-        (*part(2, 3, 5, d_v=4), *part(2, 3, 5, d_v=4)),
-        (*part(3, size=200), *part(3, size=200)),
-        (*part(3, shift=1000), *part(3, shift=1000)),
-        (*part(3, shift=-800), *part(3, shift=-801)),
-        (*part(4, d_v=4), *part(4, d_v=4)),
-        (*part(3, empty=some), *part(3)),
-        (*part(3), *part(3, empty=some)),
-        (*part(3, empty=some), *part(3, empty=[True, False, False])),
-        (*part(3, shift=far), *part(3, shift=far)),
-        (*part(1), *part(1)),
-        (*part(1, 4, d_v=1), *part(1, 4, d_v=1)),
-        (*same, part(3)[0], same[1]),  # equal shares
-        (*turned[0], *turned[1]),  # not contiguous
-        (*part(2, 6, shift=-300, **single), *part(2, 6, shift=-300, **single)),
-        (*part(2, 6, shift=900, **single), *part(2, 6, shift=899, **single)),
+    turned = [(out.mT, lse) for out, lse in (part(2, 5, d_v=5) for _ in range(3))]
+    given = [
+        [part(3) for _ in range(3)],
+        [part(2, 3, 5, d_v=4) for _ in range(2)],
+        [part(4, d_v=3)],  # a single worker
+        [part(3) for _ in range(12)],
+        [part(3, size=200) for _ in range(4)],
+        [part(3, shift=1000) for _ in range(3)],
+        [part(3, shift=-800), part(3, shift=-801), part(3, shift=-800)],
+        [part(4, d_v=4) for _ in range(4)],  # as many parts as queries, and as values are wide
+        [part(3, empty=some), part(3), part(3, empty=[True, True, False])],
+        [part(3, empty=some), part(3, empty=[True, False, False])],
+        [part(3, empty=some), part(3, empty=some), part(3)],  # the first two have nothing
+        [part(3, shift=far) for _ in range(3)],
+        [part(1) for _ in range(2)],
+        [part(1, 4, d_v=1) for _ in range(3)],
+        [same, (part(3)[0], same[1]), (part(3)[0], same[1])],  # equal shares
+        turned,  # not contiguous
+        [part(2, 6, shift=-300, **single) for _ in range(3)],
+        [part(2, 6, shift=900 - n, **single) for n in range(3)],
     ]
+    return [(tuple(parts),) for parts in given]
 
 
-def without_gradients_of_log_0(answer, *parts):
-    """Call an answer; where both parts are empty, gradients go from the output to lse alone."""
-    out_a, lse_a, out_b, lse_b = parts
-    if not lse_a.requires_grad or not (lse_a.isneginf() & lse_b.isneginf()).any():
-        return call_with_clones(answer, *parts)
-    [(out, _)] = call_with_clones(answer, out_a.detach(), lse_a, out_b.detach(), lse_b)
+def without_gradients_of_log_0(answer, parts):
+    """Call an answer; where all parts are empty, gradients go from the output to lse alone."""
+    clones = tuple((out.clone(), lse.clone()) for out, lse in parts)
+    result = answer(clones)
+    changed = [
+        not torch.equal(now, before)
+        for pair, original in zip(clones, parts, strict=True)
+        for now, before in zip(pair, original, strict=True)
+    ]
+    if any(changed):
+        hint = "it changes its input in place: a part comes out as another; work on new tensors"
+        raise Complaint("changes its input", hint)
+    lses = torch.stack([lse for _, lse in parts])
+    if not lses.requires_grad or not lses.isneginf().all(dim=0).any():
+        return [result]
+    out, _ = answer(tuple((out.detach(), lse) for out, lse in parts))
     return [out]
 
 
-MIX = "share_a[..., None] * out_a + share_b[..., None] * out_b"
-SHARES = "a / total.clamp(min=1), b / total.clamp(min=1)"
-NAIVE_LSE = "(lse_a.exp() + lse_b.exp()).log()"
+MIX = "(shares[..., None] * outs).sum(dim=0)"
+SHARES = "powers / total.clamp(min=1)"
+NAIVE_LSE = "lses.exp().sum(dim=0).log()"
 NAIVE_LSE_HINT = (
-    "the joint lse is log(e^lse_a + e^lse_b), but at 1000 these overflow and at −800 they are 0: "
-    "subtract the larger before exp and add it back, as torch.logaddexp does"
+    "the joint lse is log Σ e^lse, but at 1000 these overflow and at −800 they are 0: subtract the "
+    "largest before exp and add it back, as torch.logsumexp does"
 )
 MISTAKES = [
     ("plain average",
-     "the outputs are averaged; the part with the larger log-sum-exp must count more",
-     (MIX, "(out_a + out_b) / 2")),
+     "the outputs are averaged; a part with a larger log-sum-exp must count more",
+     (MIX, "outs.mean(dim=0)")),
     ("outputs added",
      "the outputs are added; each is already divided by its own sum: weigh them",
-     (MIX, "out_a + out_b")),
+     (MIX, "outs.sum(dim=0)")),
     ("logarithms as weights",
      "the log-sum-exps themselves are used as weights; they are logarithms: the shares are their "
-     "softmax", (SHARES, "lse_a / (lse_a + lse_b), lse_b / (lse_a + lse_b)")),
+     "softmax", (SHARES, "lses / lses.sum(dim=0)")),
+    ("the first two alone",
+     "right for two parts; of more, all after the second are left out",
+     ("zip(*parts,", "zip(*parts[:2],")),
+    ("averaged two by two",
+     "right for two parts; of more, each next one is joined with the weight it would have beside "
+     "one part: give on the joint lse of all so far",
+     ("    return", "    out, lse = outs[0], lses[0]\n"
+      "    for o, other in zip(outs[1:], lses[1:]):\n"
+      "        a = torch.stack([lse, other])\n"
+      "        a = a.masked_fill(a.isneginf().all(0), 0).softmax(0)[..., None]\n"
+      "        out, lse = a[0] * out + a[1] * o, other\n    return")),
     ("powers not shifted",
-     "e^lse overflows at 1000 and is 0 at −800: subtract the larger log-sum-exp before exp",
-     ("(lse_a - m).exp(), (lse_b - m).exp()", "lse_a.exp(), lse_b.exp()"),
-     (SHARES, "a / total, b / total"), ("m + total.log()", "total.log()")),
+     "e^lse overflows at 1000 and is 0 at −800: subtract the largest log-sum-exp before exp",
+     ("(lses - m).exp()", "lses.exp()"),
+     (SHARES, "powers / total"), ("m + total.log()", "total.log()")),
     ("joint lse not shifted", NAIVE_LSE_HINT + " (replacing NaN by 0 loses a share)",
-     (SHARES, f"[(lse - {NAIVE_LSE}).exp().nan_to_num(0) for lse in (lse_a, lse_b)]"),
-     ("m + total.log()", NAIVE_LSE)),
+     (SHARES, f"(lses - {NAIVE_LSE}).exp().nan_to_num(0)"), ("m + total.log()", NAIVE_LSE)),
     ("joint lse not shifted, nor kept from NaN", NAIVE_LSE_HINT,
-     (SHARES, f"[(lse - {NAIVE_LSE}).exp() for lse in (lse_a, lse_b)]"),
-     ("m + total.log()", NAIVE_LSE)),
+     (SHARES, f"(lses - {NAIVE_LSE}).exp()"), ("m + total.log()", NAIVE_LSE)),
     ("lse alone not shifted", "right output; " + NAIVE_LSE_HINT, ("m + total.log()", NAIVE_LSE)),
     ("one maximum for all queries",
-     "all queries share one maximum: where both log-sum-exps lie far below it, both powers are 0; "
-     "take the larger of the two for each query",
-     ("torch.maximum(lse_a, lse_b)", "torch.maximum(lse_a, lse_b).max()"),
-     (SHARES, "(a / total).nan_to_num(0), (b / total).nan_to_num(0)")),
+     "all queries share one maximum: where all log-sum-exps lie far below it, all powers are 0; "
+     "take the largest for each query",
+     ("lses.amax(dim=0)", "lses.max()"), (SHARES, "(powers / total).nan_to_num(0)")),
     ("weights not normalised", "the weighted outputs are not divided by the sum of the weights",
-     (SHARES, "a, b")),
-    ("lse added", "right output; the new lse is log(e^lse_a + e^lse_b), not the sum of the two",
-     ("m + total.log()", "lse_a + lse_b")),
-    ("lse of the larger",
-     "right output; the new lse is more than the larger of the two: + log Σ e^(lse − m)",
-     ("m + total.log()", "torch.maximum(lse_a, lse_b)")),
+     (SHARES, "powers")),
+    ("lse added", "right output; the new lse is log Σ e^lse, not the sum of them all",
+     ("m + total.log()", "lses.sum(dim=0)")),
+    ("lse of the largest",
+     "right output; the new lse is more than the largest of them: + log Σ e^(lse − m)",
+     ("m + total.log()", "lses.amax(dim=0)")),
     ("lse without the maximum",
      "right output; the maximum subtracted from the log-sum-exps must be added back",
      ("m + total.log()", "total.log()")),
-    ("lse of the mean", "right output; lse is log of the sum of both, not of their mean",
-     ("total.log()", "(total / 2).log()")),
-    ("shares swapped", "the shares are swapped: out_a goes with lse_a",
-     (MIX, "share_b[..., None] * out_a + share_a[..., None] * out_b")),
-    ("nan for two empty parts",
-     "two empty parts give NaN, from −inf − (−inf); their output shall be zeros and their lse −inf",
-     ("m.masked_fill(m == -torch.inf, 0)", "m")),
-    ("nan output for two empty parts",
-     "the lse is right, but where both parts are empty the output is NaN, from −inf − (−inf) or "
-     "0 / 0; it shall be zeros", (SHARES, "a / total, b / total")),
+    ("lse of the mean", "right output; lse is log of the sum of all, not of their mean",
+     ("total.log()", "(total / len(lses)).log()")),
+    ("shares in another order", "the shares are in another order: each part goes with its own lse",
+     ("(shares[", "(shares.flip(0)[")),
+    ("nan for empty parts",
+     "where all parts are empty it gives NaN, from −inf − (−inf); the output shall be zeros and "
+     "the lse −inf", ("m.masked_fill(m == -torch.inf, 0)", "m")),
+    ("nan output for empty parts",
+     "the lse is right, but where all parts are empty the output is NaN, from −inf − (−inf) or "
+     "0 / 0; it shall be zeros", (SHARES, "powers / total")),
     ("share along the wrong axis",
      "a share is one number for each query: give it an axis for d_v, share[..., None], before "
-     "multiplying", (MIX, "share_a * out_a + share_b * out_b")),
+     "multiplying", ("shares[..., None]", "shares")),
     ("only the joined output", "return two things: the output and its lse, in this order",
      ("return out, m + total.log()", "return out")),
-    ("larger part alone", "the part with the larger lse is taken alone; the other has a share too",
-     (MIX, "torch.where((lse_a > lse_b)[..., None], out_a, out_b)")),
+    ("largest part alone", "the part with the largest lse is taken alone; the others have a share",
+     (SHARES, "(lses == m) * 1.0")),
 ]  # fmt: skip
 
 exercise = Exercise(

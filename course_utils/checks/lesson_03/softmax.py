@@ -77,6 +77,9 @@ MISTAKES = [
     ("maximum along last",
      "the maximum is taken along the last dimension whatever dim says: subtract the same number "
      "from all logits that share a sum", ("amax(dim", "amax(-1")),
+    ("maximum along first",
+     "the maximum is taken along the first dimension whatever dim says: subtract the same number "
+     "from all logits that share a sum", ("amax(dim", "amax(0")),
     ("sum along last", "the sum is taken along the last dimension whatever dim says",
      ("sum(dim", "sum(-1")),
     ("dim ignored", "dim is not used: it always works along the last dimension",

@@ -30,6 +30,9 @@ MISTAKES = [
     ("future marked",
      "that marks the future, as nn.MultiheadAttention wants it; here True = may attend, and the "
      "last query belongs at the last key", ("everything.tril(S - L)", "~everything.tril()")),
+    ("offset without its sign",
+     "right, but with fewer keys than queries: the offset S - L is negative there and must stay so",
+     ("(S - L)", "(abs(S - L))")),
     ("offset of the wrong sign",
      "right for L = S; with more keys the diagonal moves the wrong way: S - L, not L - S",
      ("(S - L)", "(L - S)")),

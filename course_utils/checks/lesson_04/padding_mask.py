@@ -1,4 +1,4 @@
-"""4.2: the padding mask (B, 1, 1, S) of sequences that end before S."""
+"""4.2: the padding mask (B, 1, 1, S) of sequences that begin after their padding."""
 
 import torch
 
@@ -8,7 +8,7 @@ from course_utils.checks.lesson_04.masks import other_kinds
 
 def padding_mask(lengths, S):
     positions = torch.arange(S)  # (S,)
-    allowed = positions < lengths[:, None]  # (S,) < (B, 1) -> (B, S)
+    allowed = positions >= S - lengths[:, None]  # (S,) >= (B, 1) -> (B, S)
     return allowed[:, None, None, :]  # (B, 1, 1, S), to broadcast against (B, H, L, S)
 
 
@@ -24,7 +24,14 @@ def inputs():
 
 
 MISTAKES = [
+    ("padding at the end",
+     "that is the lesson's mask, for padding at the end; here it stands at the start: of S keys "
+     "the *last* ones are real, as many as the length says", ("positions >= S - lengths",
+     "positions < lengths")),
     *other_kinds(padding_mask),
+    ("counted from the wrong side",
+     "it forbids as many keys at the start as the sequence is *long*; forbid as many as are "
+     "missing, S − length", ("S - lengths", "lengths")),
     ("two dimensions",
      "right entries as (B, S), but against scores (B, H, L, S) B would meet L: make it "
      "(B, 1, 1, S)", ("[:, None, None, :]", "")),
@@ -32,13 +39,16 @@ MISTAKES = [
      "one dimension is missing: (B, 1, S) would meet (B, H, L, S) with B at the heads",
      ("[:, None, None, :]", "[:, None]")),
     ("one token too many",
-     "one token too many: positions count from 0, so a length of 3 allows 0, 1, 2: <",
-     (" < lengths", " <= lengths")),
-    ("padding at the start",
-     "the padding is taken to stand at the start; here it stands at the end",
-     ("[:, None, None, :]", "[:, None, None].flip(-1)")),
+     "one token too many: of S keys with a length of 3 the last three are allowed, S − 3, S − 2 "
+     "and S − 1", (">= S - lengths", ">= S - 1 - lengths")),
+    ("one token too few",
+     "one token too few: positions count from 0, so the first real token stands at S − length "
+     "itself: >=", (">= S", "> S")),
     ("as wide as the longest", "it is as wide as the longest sequence; S keys are asked",
-     ("arange(S)", "arange(int(lengths.max()))")),
+     ("positions = ", "S = int(lengths.max()); positions = ")),
+    ("flipped over the batch",
+     "flip(0) turns the batch round, not the keys: each sequence has another one's length",
+     ("[:, None, None, :]", "[:, None, None, :].flip(0)")),
     ("queries masked too",
      "the padding is forbidden as a query too, (B, 1, S, S); mask keys only: a query that is "
      "padding may compute what nobody reads, and without keys its row would be empty",
@@ -46,9 +56,6 @@ MISTAKES = [
     ("padding of queries",
      "the mask lies at the queries, (B, 1, S, 1): keys are the last dimension of the scores",
      ("[:, None, None, :]", "[:, None, :, None]")),
-    ("one token too few",
-     "one token too few: positions count from 0, so a length of 3 allows 0, 1, 2; count them from "
-     "0 and compare by <", ("arange(S)", "arange(1, S + 1)")),
 ]  # fmt: skip
 
 exercise = Exercise("4.2", padding_mask, inputs, MISTAKES, names="B 1 1 S")

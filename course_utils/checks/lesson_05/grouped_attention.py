@@ -1,22 +1,24 @@
-"""5.7: H query heads share H_kv heads of keys and values."""
+"""5.7: H query heads share H_kv heads of keys and values, none of which stands twice."""
 
 import torch
 
-from course_utils.checks.exercise import Exercise
-from course_utils.checks.inputs import normals
+from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+from course_utils.checks.inputs import Results, normals
 from course_utils.checks.wordings import BY_D_V, NOT_SCALED, OVER_QUERIES, SCALED_TWICE
 
 
 def grouped_attention(q, k, v):
-    d_k, group = q.shape[-1], q.shape[1] // k.shape[1]
-    k = k.repeat_interleave(group, dim=1)  # (B, H_kv, S, d_k) -> (B, H, S, d_k)
-    v = v.repeat_interleave(group, dim=1)  # (B, H_kv, S, d_v) -> (B, H, S, d_v)
-    scores = q @ k.mT / d_k**0.5  # (B, H, L, d_k) @ (B, H, d_k, S) -> (B, H, L, S)
-    weights = scores.softmax(dim=-1)
-    return weights @ v, weights
+    B, H, L, d_k = q.shape
+    group = H // k.shape[1]
+    q = q.reshape(B, -1, group * L, d_k)  # (B, H_kv, group·L, d_k), more rows for each key head
+    scores = q @ k.mT / d_k**0.5  # (B, H_kv, group·L, d_k) @ (B, H_kv, d_k, S)
+    weights = scores.softmax(dim=-1)  # (B, H_kv, group·L, S)
+    out = weights @ v  # (B, H_kv, group·L, d_v)
+    return out.reshape(B, H, L, -1), weights.reshape(B, H, L, -1)
 
 
 def inputs():
+    """Return (q, k, v); no L is as large as d_k or d_v, so that no query is taken for a key."""
     normal = normals(57)
 
     def probe(B, H, H_kv, L, S, d_k, d_v, dtype=torch.float64):
@@ -33,57 +35,88 @@ def inputs():
     ]
 
 
-TURNED = "as repeat_interleave does and repeat does not"
-TOKENS_REPEATED = "tokens are repeated in place of heads: dim=1 is the heads', dim=2 the tokens'"
-EACH_REPEATED = "repeat each key head H / H_kv times along the heads, dim=1"
-SAME_WAY = "spread both the same way"
+def repeats(made, x, group):
+    """Tell whether a tensor has each number of x (B, H_kv, S, d) once for each query head."""
+    return (
+        x.shape[2] > 1 < group  # of a single key the output is a copy
+        and made.numel() == group * x.numel()
+        and x.shape[2] in made.shape
+        and made.unique().numel() <= x.numel()
+    )
+
+
+REPEATED = (
+    "right numbers, but the key heads are repeated, as in the lesson, so that H heads of keys or "
+    "values are held where H_kv would do; for one key head the queries of its group are only more "
+    "queries: give q the shape (B, H_kv, H / H_kv · L, d_k)"
+)
+
+
+def run(answer, q, k, v):
+    """Run an answer, and see whether it copies keys or values."""
+    with Results() as results:
+        found = call_with_clones(answer, q, k, v)
+    group = q.shape[1] // k.shape[1]
+    if any(repeats(made, x, group) for made in results.held() for x in (k, v)):
+        raise Complaint("key heads repeated", REPEATED, found)
+    return found
+
+
+GROUPED = "q = q.reshape(B, -1, group * L, d_k)"  # without it q, k, v have as many heads each
+BACK = "out.reshape(B, H, L, -1), weights.reshape(B, H, L, -1)"
+EACH_HEAD = "each key head serves H / H_kv query heads, side by side"
 
 MISTAKES = [
     ("key heads take turns",
-     f"the key heads take turns, 0 1 0 1: neighbouring query heads share one, 0 0 1 1, {TURNED}",
-     ("k.repeat_interleave(group, dim=1)", "k.repeat(1, group, 1, 1)"),
-     ("v.repeat_interleave(group, dim=1)", "v.repeat(1, group, 1, 1)")),
+     "the key heads take turns, 0 1 0 1: neighbouring query heads share one, 0 0 1 1",
+     (GROUPED, "k, v = k.repeat(1, group, 1, 1), v.repeat(1, group, 1, 1)")),
     ("first key head for all",
      "all query heads use the first key head; that is right only if there is one",
-     ("k.repeat_interleave(group, dim=1)", "k[:, :1]"),
-     ("v.repeat_interleave(group, dim=1)", "v[:, :1]")),
+     (GROUPED, "k, v = k[:, :1], v[:, :1]")),
     ("key heads averaged", "the key heads are averaged; each group keeps its own",
-     ("k.repeat_interleave(group, dim=1)", "k.mean(dim=1, keepdim=True)"),
-     ("v.repeat_interleave(group, dim=1)", "v.mean(dim=1, keepdim=True)")),
+     (GROUPED, "k, v = k.mean(dim=1, keepdim=True), v.mean(dim=1, keepdim=True)")),
     ("queries averaged",
      "the queries of a group are averaged: all H query heads stay, keys are shared",
-     ("k.repeat_interleave(group, dim=1)", "k"), ("v.repeat_interleave(group, dim=1)", "v"),
-     ("q @ k.mT", "q.unflatten(1, (-1, group)).mean(dim=2) @ k.mT")),
-    ("values take turns", f"the keys are spread rightly, the values take turns: {SAME_WAY}",
-     ("v.repeat_interleave(group, dim=1)", "v.repeat(1, group, 1, 1)")),
-    ("keys take turns", f"the values are spread rightly, the keys take turns: {SAME_WAY}",
-     ("k.repeat_interleave(group, dim=1)", "k.repeat(1, group, 1, 1)")),
+     (GROUPED, "q = q.unflatten(1, (-1, group)).mean(dim=2)"), (BACK, "out, weights")),
+    ("rows put back by token",
+     "the queries of a group are right, but what they get is put back in another order: their rows "
+     "stand head after head, so undo just that, (B, H_kv, H / H_kv, L, ...)",
+     (BACK,
+      "*(x.unflatten(2, (L, group)).transpose(2, 3).flatten(1, 2) for x in (out, weights)),")),
+    ("rows collected by token",
+     "the queries of a group stand token by token, but what they get is put back head by head: "
+     "undo the same order",
+     (GROUPED, "q = q.unflatten(1, (-1, group)).transpose(2, 3).flatten(2, 3)")),
+    ("values take turns", "the keys are spread rightly, the values take turns: spread both the "
+     "same way", (GROUPED, "k, v = k.repeat_interleave(group, 1), v.repeat(1, group, 1, 1)")),
+    ("keys take turns", "the values are spread rightly, the keys take turns: spread both the "
+     "same way", (GROUPED, "k, v = k.repeat(1, group, 1, 1), v.repeat_interleave(group, 1)")),
     ("grouped output alone", "right output, but the weights are missing: return both",
-     ("weights @ v, weights", "weights @ v")),
+     (BACK, "out.reshape(B, H, L, -1)")),
+    ("groups left apart",
+     "right numbers, still sorted by key head: put the H query heads one after another again, "
+     "(B, H, L, ...)", (BACK, "out, weights")),
+    ("groups left apart, five dimensions",
+     "right numbers, still sorted by key head: put the H query heads one after another again, "
+     "(B, H, L, ...)", (BACK, "*(x.unflatten(2, (group, L)) for x in (out, weights)),")),
+    ("weights left apart",
+     "right output, but the weights are still sorted by key head: (B, H, L, S) is wanted",
+     ("weights.reshape(B, H, L, -1)", "weights")),
     ("grouped not scaled", NOT_SCALED, (" / d_k**0.5", "")),
     ("grouped weights first", "output and weights stand in the wrong order: output first",
-     ("weights @ v, weights", "weights, weights @ v")),
+     (BACK, "weights.reshape(B, H, L, -1), out.reshape(B, H, L, -1)")),
     ("grouped scaled twice", SCALED_TWICE, (" / d_k**0.5", " / d_k")),
-    ("key heads not repeated", f"right if H_kv is 1 or H, an error otherwise: {EACH_REPEATED}",
-     ("k.repeat_interleave(group, dim=1)", "k"), ("v.repeat_interleave(group, dim=1)", "v")),
-    ("repeated H_kv times", f"right if H_kv is 1, an error otherwise: {EACH_REPEATED}",
-     ("k.repeat_interleave(group, dim=1)", "k.repeat_interleave(k.shape[1], dim=1)"),
-     ("v.repeat_interleave(group, dim=1)", "v.repeat_interleave(v.shape[1], dim=1)")),
-    ("batch repeated", f"right if H_kv is H, an error otherwise: {EACH_REPEATED}",
-     ("k.repeat_interleave(group, dim=1)", "k.repeat_interleave(group, dim=0)"),
-     ("v.repeat_interleave(group, dim=1)", "v.repeat_interleave(group, dim=0)")),
+    ("key heads not shared", f"right if H_kv is 1 or H, an error otherwise: {EACH_HEAD}",
+     (GROUPED, "")),
     ("divided by root of the group", "divided by √(d_k · H / H_kv): keys are as wide as before, "
      "however many share them, so √d_k", ("d_k**0.5", "(d_k * group) ** 0.5")),
     ("divided by root d_v", BY_D_V, ("d_k**0.5", "v.shape[-1]**0.5")),
-    ("softmax over the queries", OVER_QUERIES, ("dim=-1", "dim=-2")),
-    ("causal", "keys after the query's own place are left out, but no mask is asked",
-     ("scores.softmax", "scores.masked_fill(torch.ones_like(scores).triu(1) > 0, -torch.inf)"
-      ".softmax")),
-    ("tokens repeated alone", TOKENS_REPEATED,
-     ("k.repeat_interleave(group, dim=1)", "k.repeat_interleave(group, dim=2)"),
-     ("v.repeat_interleave(group, dim=1)", "v.repeat_interleave(group, dim=2)")),
-    ("tokens repeated", TOKENS_REPEATED,
-     ("scores = q", "k, v = (x.repeat_interleave(group, dim=2) for x in (k, v))\n    scores = q")),
+    ("softmax over the queries", OVER_QUERIES,
+     ("scores.softmax(dim=-1)",
+      "scores.reshape(B, H, L, -1).softmax(dim=-2).reshape(scores.shape)")),
+    ("softmax over the group's queries",
+     "softmax runs over all queries of a group: the weights of a query must sum to 1, dim=-1",
+     ("dim=-1", "dim=-2")),
 ]  # fmt: skip
 
 exercise = Exercise(
@@ -92,5 +125,6 @@ exercise = Exercise(
     inputs,
     MISTAKES,
     names="H L d_v|H L S",
+    run=run,
     differentiable=True,
 )

@@ -1,6 +1,9 @@
-"""Lesson 05's shared pieces: layers with random weights, and whether they stay as they are."""
+"""Lesson 05's shared pieces: what layers are tried on, and whether they stay as they are."""
 
+import torch
 from torch import nn
+
+from course_utils.checks.inputs import normals
 
 
 def draw(layer, rng=None):
@@ -24,3 +27,40 @@ def is_changed(layer, before):
         learns != before[name][1] or not numbers.equal(before[name][0])
         for name, (numbers, learns) in now.items()
     )
+
+
+def layers_and_inputs():
+    """Return (d_model, num_heads, matrices, an earlier call's inputs, inputs).
+
+    No head is 3 wide, as there are 3 of q, k, v, nor as wide as there are heads.
+    """
+    normal = normals(53)
+    rng = torch.Generator().manual_seed(54)
+
+    def probe(B, L, S, H, d_k, *mask, earlier=False):
+        d_model = H * d_k
+        names = "W_q", "W_k", "W_v", "W_o"
+        matrices = {name: normal(H, d_k, d_model).float() / d_model**0.5 for name in names}
+        tokens = [normal(n, B, d_model).float().transpose(0, 1) for n in (L, S, S)]
+        allowed = torch.rand(mask, generator=rng) < 0.5 if mask else None
+        if mask:
+            allowed[..., mask[-1] // 2] = True
+        before = [normal(B, n, d_model).float() for n in (L + 2, S + 1, S + 1)] if earlier else []
+        return d_model, H, matrices, before, (*tokens, allowed)
+
+    *layer, (*tokens, _) = probe(2, 4, 4, 3, 2)
+    nothing_for_the_first = *layer, (*tokens, torch.ones(4, 4).tril(-1) > 0)
+    return [
+        probe(2, 4, 5, 3, 2),
+        probe(3, 5, 4, 2, 4),
+        probe(2, 3, 6, 4, 2, earlier=True),
+        probe(2, 4, 6, 3, 2, 4, 6),  # a mask for all
+        probe(3, 4, 5, 2, 4, 3, 1, 1, 5),  # one for each sequence, as of padding
+        probe(2, 4, 5, 3, 4, 2, 3, 4, 5),  # one for each head
+        probe(3, 4, 6, 3, 2, 3, 4, 6),  # one for each head, and the same for all sequences
+        probe(2, 3, 4, 2, 5, 1, 4),  # one for all queries
+        nothing_for_the_first,
+        probe(1, 1, 1, 2, 4),
+        probe(2, 3, 4, 1, 6),
+        probe(1, 9, 10, 9, 2, 9, 10),
+    ]

@@ -3,18 +3,10 @@
 import torch
 from torch import nn
 
+from course_utils.checks import wordings
 from course_utils.checks.exercise import Exercise
-from course_utils.checks.inputs import normals
 from course_utils.checks.learners_layer import layer_outputs
-from course_utils.checks.wordings import (
-    BY_D_MODEL,
-    DIVIDED_BY_D_K,
-    MASK_INVERTED,
-    MASK_NOT_USED,
-    NOT_SCALED,
-    OVER_QUERIES,
-    TAKEN_FOR_WIDTH,
-)
+from course_utils.checks.lesson_05.layers import layers_and_inputs
 
 
 class MultiHeadAttention(nn.Module):
@@ -38,43 +30,6 @@ class MultiHeadAttention(nn.Module):
         heads = weights @ v  # (B, H, L, d_k)
         merged = heads.transpose(1, 2).flatten(2)  # (B, L, H, d_k) -> (B, L, d_model)
         return self.W_o(merged), weights
-
-
-def inputs():
-    """Return (d_model, num_heads, matrices, an earlier call's inputs, inputs).
-
-    No head is 3 wide, as there are 3 of q, k, v, nor as wide as there are heads.
-    """
-    normal = normals(53)
-    rng = torch.Generator().manual_seed(54)
-
-    def probe(B, L, S, H, d_k, *mask, earlier=False):
-        d_model = H * d_k
-        names = "W_q", "W_k", "W_v", "W_o"
-        matrices = {name: normal(H, d_k, d_model).float() / d_model**0.5 for name in names}
-        tokens = [normal(n, B, d_model).float().transpose(0, 1) for n in (L, S, S)]
-        allowed = torch.rand(mask, generator=rng) < 0.5 if mask else None
-        if mask:
-            allowed[..., mask[-1] // 2] = True
-        before = [normal(B, n, d_model).float() for n in (L + 2, S + 1, S + 1)] if earlier else []
-        return d_model, H, matrices, before, (*tokens, allowed)
-
-    *layer, (*tokens, _) = probe(2, 4, 4, 3, 2)
-    nothing_for_the_first = *layer, (*tokens, torch.ones(4, 4).tril(-1) > 0)
-    return [
-        probe(2, 4, 5, 3, 2),
-        probe(3, 5, 4, 2, 4),
-        probe(2, 3, 6, 4, 2, earlier=True),
-        probe(2, 4, 6, 3, 2, 4, 6),  # a mask for all
-        probe(3, 4, 5, 2, 4, 3, 1, 1, 5),  # one for each sequence, as of padding
-        probe(2, 4, 5, 3, 4, 2, 3, 4, 5),  # one for each head
-        probe(3, 4, 6, 3, 2, 3, 4, 6),  # one for each head, and the same for all sequences
-        probe(2, 3, 4, 2, 5, 1, 4),  # one for all queries
-        nothing_for_the_first,
-        probe(1, 1, 1, 2, 4),
-        probe(2, 3, 4, 1, 6),
-        probe(1, 9, 10, 9, 2, 9, 10),
-    ]
 
 
 def run(answer, d_model, num_heads, matrices, earlier, inputs):
@@ -107,121 +62,106 @@ class TorchInside(nn.Module):
 
 
 MISTAKES = [
-    ("cut without transpose",
-     "the heads are cut by reshaping to (B, H, L, d_k) at once: right shape, tokens mixed up; cut "
-     "the width, then transpose", *BY_RESHAPING),
-    ("heads taken for width", TAKEN_FOR_WIDTH, ("(self.num_heads, -1)", "(-1, self.num_heads)")),
-    ("no transpose at all",
-     "tokens stand before heads, (B, L, H, d_k), so that the heads of a token attend to each "
-     "other: transpose L and H first", ("tokens.transpose(1, 2)", "tokens"),
+    ("cut without transpose", "the heads are cut by reshaping to (B, H, L, d_k) at once: right "
+     "shape, tokens mixed up; cut the width, then transpose", *BY_RESHAPING),
+    ("heads taken for width", wordings.TAKEN_FOR_WIDTH, ("(self.num_heads, -1)",
+      "(-1, self.num_heads)")),
+    ("no transpose at all", "tokens stand before heads, (B, L, H, d_k), so that the heads of a "
+     "token attend to each other: transpose L and H first", ("tokens.transpose(1, 2)", "tokens"),
      ("heads.transpose(1, 2)", "heads")),
-    ("joined without transpose",
-     "the heads are merged by reshaping alone: transpose back to (B, L, H, d_k) first, or a "
-     "token's row holds several tokens",
-     ("heads.transpose(1, 2).flatten(2)", "heads.reshape(query.shape)")),
-    ("cut and joined without transpose",
-     "the heads are cut and merged by reshaping alone: what is cut so is no token's, though the "
-     "merge puts it back in place; transpose L and H, both times", *BY_RESHAPING,
-     ("heads.transpose(1, 2).flatten(2)", "heads.reshape(query.shape)")),
-    ("as many keys as queries",
-     "right if there are as many keys as queries, an error otherwise: keys and values have a "
-     "length of their own, S = key.shape[1]",
-     ("q, k, v = (self.cut(x)", "q, k, v = (self.cut(x.reshape(query.shape))")),
-    ("divided by root d model", BY_D_MODEL, ("d_k**0.5", "query.shape[-1]**0.5")),
-    ("divided by root num heads",
-     "the scores are divided by √num_heads: a head's scores are sums over d_k products",
-     ("d_k**0.5", "self.num_heads**0.5")),
-    ("divided by d_k", DIVIDED_BY_D_K, ("d_k**0.5", "d_k")),
-    ("not divided", NOT_SCALED, (" / d_k**0.5", "")),
-    ("one softmax for all",
-     "there is one set of weights for all heads: split into heads before the scores, so that each "
-     "has a softmax of its own", ("self.cut(x)", "x"),
-     ("heads.transpose(1, 2).flatten(2)", "heads"),
-     ("~mask", "~(mask[:, 0] if mask.ndim == 4 else mask)")),
-    ("softmax over the heads",
-     "softmax runs over the heads: the weights over the keys must sum to 1, dim=-1",
-     ("-torch.inf", "-1e9"), ("dim=-1", "dim=1")),
-    ("softmax over the heads mended",
-     "softmax runs over the heads, and what NaN the mask makes is set to 0: the weights over the "
-     "keys must sum to 1, dim=-1", ("dim=-1", "dim=1")),
-    ("softmax over the queries", OVER_QUERIES, ("dim=-1", "dim=-2")),
-    ("mask not used", MASK_NOT_USED, ("mask is not None", "False")),
+    ("joined without transpose", "the heads are merged by reshaping alone: transpose back to (B, "
+     "L, H, d_k) first, or a token's row holds several tokens", ("heads.transpose(1, 2).flatten(2)",
+      "heads.reshape(query.shape)")),
+    ("cut and joined without transpose", "the heads are cut and merged by reshaping alone: what is "
+     "cut so is no token's, though the merge puts it back in place; transpose L and H, both times",
+     *BY_RESHAPING, ("heads.transpose(1, 2).flatten(2)", "heads.reshape(query.shape)")),
+    ("as many keys as queries", "right if there are as many keys as queries, an error otherwise: "
+     "keys and values have a length of their own, S = key.shape[1]", ("q, k, v = (self.cut(x)",
+      "q, k, v = (self.cut(x.reshape(query.shape))")),
+    ("divided by root d model", wordings.BY_D_MODEL, ("d_k**0.5", "query.shape[-1]**0.5")),
+    ("divided by root num heads", "the scores are divided by √num_heads: a head's scores are sums "
+     "over d_k products", ("d_k**0.5", "self.num_heads**0.5")),
+    ("divided by d_k", wordings.DIVIDED_BY_D_K, ("d_k**0.5", "d_k")),
+    ("not divided", wordings.NOT_SCALED, (" / d_k**0.5", "")),
+    ("one softmax for all", "there is one set of weights for all heads: split into heads before "
+     "the scores, so that each has a softmax of its own", ("self.cut(x)", "x"),
+     ("heads.transpose(1, 2).flatten(2)", "heads"), ("~mask",
+      "~(mask[:, 0] if mask.ndim == 4 else mask)")),
+    ("softmax over the heads", "softmax runs over the heads: the weights over the keys must sum to "
+     "1, dim=-1", ("-torch.inf", "-1e9"), ("dim=-1", "dim=1")),
+    ("softmax over the heads mended", "softmax runs over the heads, and what NaN the mask makes is "
+     "set to 0: the weights over the keys must sum to 1, dim=-1", ("dim=-1", "dim=1")),
+    ("softmax over the queries", wordings.OVER_QUERIES, ("dim=-1", "dim=-2")),
+    ("mask not used", wordings.MASK_NOT_USED, ("mask is not None", "False")),
     ("masked with 0", "right without a mask; under one, forbidden scores become 0, which leaves "
      "them a weight, for e^0 is 1: fill in −∞", ("-torch.inf", "0")),
-    ("mask of the first head",
-     "right, unless each head has a mask of its own, (B, H, L, S): head 0's is used for all",
-     ("~mask", "~(mask[..., :1, :, :] if mask.ndim > 2 else mask)")),
-    ("mask of the first sequence",
-     "right, unless each sequence has a mask of its own: the first one's is used for all",
-     ("~mask", "~(mask[:1] if mask.ndim == 4 else mask)")),
-    ("heads taken for sequences",
-     "right, but for a mask (H, L, S): a missing dimension in front stands for all sequences, as "
-     "broadcasting has it; one of each sequence would come as (B, 1, L, S)",
-     ("~mask", "~(mask[:, None] if mask.ndim == 3 else mask)")),
-    ("mask turned around", MASK_INVERTED, ("~mask", "mask")),
-    ("weights masked late",
-     "the weights are masked after softmax: rows no longer sum to 1, and the forbidden keys are "
-     "heard in the denominator", ("mask is not None", "False"),
+    ("mask of the first head", "right, unless each head has a mask of its own, (B, H, L, S): head "
+     "0's is used for all", ("~mask", "~(mask[..., :1, :, :] if mask.ndim > 2 else mask)")),
+    ("mask of the first sequence", "right, unless each sequence has a mask of its own: the first "
+     "one's is used for all", ("~mask", "~(mask[:1] if mask.ndim == 4 else mask)")),
+    ("heads taken for sequences", "right, but for a mask (H, L, S): a missing dimension in front "
+     "stands for all sequences, as broadcasting has it; one of each sequence would come as (B, 1, "
+     "L, S)", ("~mask", "~(mask[:, None] if mask.ndim == 3 else mask)")),
+    ("mask turned around", wordings.MASK_INVERTED, ("~mask", "mask")),
+    ("weights masked late", "the weights are masked after softmax: rows no longer sum to 1, and "
+     "the forbidden keys are heard in the denominator", ("mask is not None", "False"),
      (".nan_to_num(0)", " * (1 if mask is None else mask)")),
     ("always causal", "a query sees no key after its own place, which is right under a causal mask "
-     "alone: what is allowed is told by mask, and without one all is",
-     (".softmax", ".masked_fill(torch.ones_like(scores).triu(1) > 0, -torch.inf).softmax")),
-    ("nan for an empty row",
-     "right, except where a query may see nothing: NaN there; give weights of 0",
-     (".nan_to_num(0)", "")),
-    ("everything for an empty row",
-     "right, except where a query may see nothing: a finite fill such as -1e9 attends to "
-     "everything there; give weights of 0", ("-torch.inf", "-1e9")),
-    ("query and key exchanged",
-     "right, if W_q and W_k exchanged their names: W_q makes the queries, W_k the keys",
-     ("self.W_q(query), self.W_k(key)", "self.W_k(query), self.W_q(key)")),
-    ("values made from key", "the values are made from key: W_v reads value",
-     ("self.W_v(value)", "self.W_v(key)")),
-    ("keys made from value", "the keys are made from value: W_k reads key",
-     ("self.W_k(key)", "self.W_k(value)")),
+     "alone: what is allowed is told by mask, and without one all is", (".softmax",
+      ".masked_fill(torch.ones_like(scores).triu(1) > 0, -torch.inf).softmax")),
+    ("nan for an empty row", "right, except where a query may see nothing: NaN there; give weights "
+     "of 0", (".nan_to_num(0)", "")),
+    ("everything for an empty row", "right, except where a query may see nothing: a finite fill "
+     "such as -1e9 attends to everything there; give weights of 0", ("-torch.inf", "-1e9")),
+    ("query and key exchanged", "right, if W_q and W_k exchanged their names: W_q makes the "
+     "queries, W_k the keys", ("self.W_q(query), self.W_k(key)", "self.W_k(query), self.W_q(key)")),
+    ("values made from key", "the values are made from key: W_v reads value", ("self.W_v(value)",
+      "self.W_v(key)")),
+    ("keys made from value", "the keys are made from value: W_k reads key", ("self.W_k(key)",
+      "self.W_k(value)")),
     ("keys by W_q", "W_q makes the keys as well as the queries: W_k makes the keys",
      ("self.W_k(key)", "self.W_q(key)")),
     ("values by W_k", "W_k makes the values as well as the keys: W_v makes the values",
      ("self.W_v(value)", "self.W_k(value)")),
-    ("key and value exchanged",
-     "key and value are exchanged: W_k reads key, W_v reads value, and they come in this order",
-     ("self.W_k(key), self.W_v(value)", "self.W_k(value), self.W_v(key)")),
-    ("keys made from query", "the keys are made from query: W_k reads key",
-     ("self.W_k(key)", "self.W_k(query)")),
+    ("key and value exchanged", "key and value are exchanged: W_k reads key, W_v reads value, and "
+     "they come in this order", ("self.W_k(key), self.W_v(value)",
+      "self.W_k(value), self.W_v(key)")),
+    ("keys made from query", "the keys are made from query: W_k reads key", ("self.W_k(key)",
+      "self.W_k(query)")),
     ("values made from query", "the values are made from query: W_v reads value",
      ("self.W_v(value)", "self.W_v(query)")),
     ("only query used", "key and value are not used: only queries come from query",
      ("self.W_k(key), self.W_v(value)", "self.W_k(query), self.W_v(query)")),
-    ("merged heads not projected", "W_o is not used: project the merged heads",
-     ("self.W_o(merged)", "merged")),
+    ("merged heads not projected", "W_o is not used: project the merged heads", ("self.W_o(merged)",
+      "merged")),
     ("residual added", "query is added to the output: that is left to the block around the layer",
      ("self.W_o(merged)", "self.W_o(merged) + query")),
-    ("weights averaged",
-     "right output, but the weights are averaged over heads: return those of each head",
-     ("self.W_o(merged), weights", "self.W_o(merged), weights.mean(dim=1)")),
-    ("PyTorch's layer as it is",
-     "nn.MultiheadAttention averages its weights unless told average_attn_weights=False, and in "
-     "its attn_mask, (L, S) or (B·H, L, S), True = may not attend", TorchInside),
-    ("unmasked weights returned",
-     "right output, but the weights returned with it know nothing of the mask",
-     ("self.W_o(merged), weights", "self.W_o(merged), (q @ k.mT / d_k**0.5).softmax(dim=-1)")),
+    ("weights averaged", "right output, but the weights are averaged over heads: return those of "
+     "each head", ("self.W_o(merged), weights", "self.W_o(merged), weights.mean(dim=1)")),
+    ("PyTorch's layer as it is", "nn.MultiheadAttention averages its weights unless told "
+     "average_attn_weights=False, and in its attn_mask, (L, S) or (B·H, L, S), True = may not "
+     "attend", TorchInside),
+    ("unmasked weights returned", "right output, but the weights returned with it know nothing of "
+     "the mask", ("self.W_o(merged), weights",
+      "self.W_o(merged), (q @ k.mT / d_k**0.5).softmax(dim=-1)")),
     ("weights first", "output and weights stand in the wrong order: output first",
      ("self.W_o(merged), weights", "weights, self.W_o(merged)")),
     ("scores returned", SCORES, ("self.W_o(merged), weights", "self.W_o(merged), scores")),
-    ("unmasked scores returned", SCORES,
-     ("self.W_o(merged), weights", "self.W_o(merged), q @ k.mT / d_k**0.5")),
+    ("unmasked scores returned", SCORES, ("self.W_o(merged), weights",
+      "self.W_o(merged), q @ k.mT / d_k**0.5")),
     ("output without weights", "return two things, the output and the weights of each head",
      ("self.W_o(merged), weights", "self.W_o(merged)")),
     ("heads dealt out", f"the heads are dealt out column by column: {OWN}", *DEALT),
-    ("heads dealt out and collected", "the heads are dealt out column by column and collected so "
-     f"again: consistent, but {OWN}", *DEALT,
-     ("heads.transpose(1, 2)", "heads.permute(0, 2, 3, 1)")),
+    ("heads dealt out and collected",
+     "the heads are dealt out column by column and collected so "
+     f"again: consistent, but {OWN}",
+     *DEALT, ("heads.transpose(1, 2)", "heads.permute(0, 2, 3, 1)")),
 ]  # fmt: skip
 
 exercise = Exercise(
     "5.3",
     MultiHeadAttention,
-    inputs,
+    layers_and_inputs,
     MISTAKES,
     names="L d_model|H L S",
     run=run,

@@ -92,7 +92,8 @@ MISTAKES = [
      "average; set what it hands over to 0",
      ("merged * others", "torch.where(others, merged, layer.W_v(x).mean(dim=1, keepdim=True))")),
     ("bias of the values left",
-     "W_v's weights are 0 for this head, but its bias is still handed over",
+     "something is still handed over for this head, the same for every token: what does W_v give "
+     "for an x of zeros?",
      ("merged * others", "torch.where(others, merged, layer.W_v.bias)")),
 ]  # fmt: skip
 

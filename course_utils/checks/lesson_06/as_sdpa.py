@@ -51,7 +51,16 @@ def in_one_call(answer, *args):
     return results
 
 
+IN_TURN = (
+    "return F",
+    "k, v = (x.repeat(1, q.shape[1] // x.shape[1], 1, 1) for x in (k, v))\n    return F",
+)
+FINITE = "~ignore", "ignore.to(q.dtype) * -1e9"
+
 MISTAKES = [
+    ("ported wrongly", "both bugs are still there: try two key heads for four query heads, each "
+     "head of v with a number of its own, and then a query that must ignore everything", IN_TURN,
+     FINITE),
     ("ignore not inverted", "the mask is not turned round: True means ignore here, may attend in "
      "SDPA", ("~ignore", "ignore")),
     ("temperature alone", "`scale` replaces 1/√d_k, it does not come on top: give both factors",
@@ -74,13 +83,11 @@ MISTAKES = [
      "what is to be ignored counts e times as much: give a boolean one",
      ("~ignore", "ignore.to(q.dtype)")),
     ("finite in place of infinity", "right, but for a query that must ignore everything: with one "
-     "large number in place of −∞ all its keys count; give a boolean mask",
-     ("~ignore", "ignore.to(q.dtype) * -1e9")),
+     "large number in place of −∞ all its keys count; give a boolean mask", FINITE),
     ("mask times infinity", "NaN: 0 · −inf is no number, so a mask must not be multiplied by −inf; "
      "SDPA takes a boolean one", ("~ignore", "ignore.to(q.dtype) * -INF")),
     ("heads in turn", "query head h must use key head h // (Hq / Hkv); repeat puts them in the "
-     "order 0 1 0 1: use enable_gqa, or repeat_interleave", ("return F",
-      "k, v = (x.repeat(1, q.shape[1] // x.shape[1], 1, 1) for x in (k, v))\n" "    return F")),
+     "order 0 1 0 1: use enable_gqa, or repeat_interleave", IN_TURN),
     ("heads not shared", "k and v have fewer heads than q, and SDPA shares them only if told to: "
      "enable_gqa=True", (", enable_gqa=True", "")),
     ("scaled twice", "divided by d_k: the root is missing, or it is divided twice, for without "

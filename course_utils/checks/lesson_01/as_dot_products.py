@@ -1,0 +1,92 @@
+"""1.10: queries and keys whose dot products look up by distance."""
+
+import torch
+
+from course_utils.checks.compare import is_same, read
+from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+from course_utils.checks.inputs import normals, queries_and_keys
+
+
+def as_dot_products(q, k):
+    ones = torch.ones_like(q[..., :1])  # (..., L, 1)
+    squares = k.square().sum(dim=-1, keepdim=True)  # (..., S, 1), ‖k‖²
+    wide_q = torch.cat([q, ones], dim=-1)  # (..., L, d + 1)
+    wide_k = torch.cat([k, -squares / 2], dim=-1)  # (..., S, d + 1)
+    return wide_q, wide_k
+
+
+def inputs():
+    normal = normals(10)
+    return [
+        *queries_and_keys(seed=11),
+        (normal(12, 10), normal(9, 10)),
+        (normal(3, 3), normal(3, 3)),
+        (normal(5, 2), torch.tensor([[0.1], [1], [3]], dtype=torch.float64) * normal(3, 2)),
+        (normal(4, 3) + 2, normal(6, 3) - 1),
+    ]
+
+
+def weights(answer, q, k):
+    """Return the weights of a soft lookup with the learner's queries and keys."""
+    wide_q, wide_k = pair(answer, q, k)
+    beside_others = pair(answer, q, 2 * k.flip(-2))[0], pair(answer, 2 * q.flip(-2), k)[1]
+    for one, other, name in zip((wide_q, wide_k), beside_others, ("query", "key"), strict=True):
+        if not is_same(other, one.detach()):
+            rest = "keys" if name == "query" else "queries"
+            hint = f"a {name} comes out otherwise beside other {rest}; make it without them"
+            raise Complaint("looks at the other side", hint)
+    return [(wide_q @ wide_k.transpose(-2, -1)).softmax(dim=-1)]  # (..., L, S)
+
+
+def pair(answer, q, k):
+    """Call the answer; complain if it returns no queries and keys that can be multiplied."""
+    (made,) = call_with_clones(answer, q, k)
+    if not (isinstance(made, tuple | list) and len(made) == 2):
+        raise Complaint("not a pair", "return two tensors: the new queries and the new keys")
+    if not all(isinstance(each, torch.Tensor) and read(each) is not None for each in made):
+        raise Complaint("not tensors", "the new queries and keys must both be tensors")
+    wide_q, wide_k = made
+    told = f"{tuple(wide_q.shape)} and {tuple(wide_k.shape)}"
+    if wide_q.shape[:-1] != q.shape[:-1] or wide_k.shape[:-1] != k.shape[:-1]:
+        hint = f"as many queries and keys as before are asked, (..., L, D) and (..., S, D): {told}"
+        raise Complaint("other rows", hint)
+    if wide_q.shape[-1] != wide_k.shape[-1]:
+        raise Complaint("two widths", f"queries and keys must be equally wide: {told}")
+    if wide_q.shape[-1] > q.shape[-1] + 2:
+        raise Complaint("too wide", f"d + 2 numbers each at most, with d = {q.shape[-1]}: {told}")
+    return made
+
+
+MISTAKES = [
+    ("dot products alone",
+     "the weights are those of plain dot products, so a long key still wins. What is the same for "
+     "all keys of a query, such as ‖q‖², drops out of softmax; what else is in ‖q − k‖²?",
+     "(q, k)"),
+    ("square added", "the sign: a longer key, in the same direction, must lose by its length",
+     ("-squares / 2", "squares / 2")),
+    ("square not halved", "‖k‖² counts in whole beside q·k; write −‖q − k‖² / 2 out once more",
+     ("-squares / 2", "-squares")),
+    ("distance not halved", "that is e^(−‖q − k‖²); e^(−‖q − k‖² / 2) is asked",
+     ("[q, ones]", "[2 * q, ones]"), ("-squares / 2", "-squares")),
+    ("length not squared", "the length of the key is subtracted where its square is needed",
+     ("squares = k.square().sum(dim=-1, keepdim=True)", "squares = k.norm(dim=-1, keepdim=True)")),
+    ("squares averaged", "the mean of the squared entries is taken; ‖k‖² is their sum",
+     ("sum(dim", "mean(dim")),
+    ("sum of the entries", "the entries of the key are added unsquared; ‖k‖² is a sum of squares",
+     ("k.square().sum", "k.sum")),
+    ("direction alone", "with keys of one length the direction alone decides; long keys should "
+     "lose because they are far, not become short ones", "(q, k / k.norm(dim=-1, keepdim=True))"),
+    ("sign of the product", "near keys get the least: q·k comes with a plus, as in −‖q − k‖² / 2",
+     ("[q, ones]", "[-q, ones]")),
+]  # fmt: skip
+
+exercise = Exercise(
+    "1.10",
+    as_dot_products,
+    inputs,
+    MISTAKES,
+    names="L S",
+    run=weights,
+    differentiable=True,
+    compared="the weights they make",
+)

@@ -1,0 +1,65 @@
+"""2.8: attention that scores by squared distance, and what to divide such scores by."""
+
+from course_utils.checks.exercise import Exercise
+from course_utils.checks.inputs import normals, queries_and_keys
+from course_utils.checks.wordings import OVER_QUERIES, WEIGHTS_ALONE
+
+
+def attention_by_distance(q, k, v):
+    d_k = q.shape[-1]
+    q_squares = q.square().sum(dim=-1)[..., :, None]  # (..., L, 1), the same for all keys
+    k_squares = k.square().sum(dim=-1)[..., None, :]  # (..., 1, S), variance over keys 2 d_k
+    products = q @ k.transpose(-2, -1)  # (..., L, S), variance over keys ‖q‖², on average d_k
+    distances = q_squares - 2 * products + k_squares  # variance over keys 4 d_k + 2 d_k
+    scores = -distances / (6 * d_k) ** 0.5  # (..., L, S)
+    weights = scores.softmax(dim=-1)  # rows sum to 1
+    return weights @ v  # (..., L, S) @ (..., S, d_v) -> (..., L, d_v)
+
+
+def inputs():
+    normal = normals(28)
+    pairs = [*queries_and_keys(seed=29), (normal(12, 9), normal(50, 9)), (normal(3, 3),) * 2]
+    pairs += [(normal(2, 4, 16) / 2, normal(2, 6, 16) / 2), (normal(3, 1), normal(4, 1))]
+    return [(q, k, normal(*k.shape[:-1], k.shape[-1] + 1, dtype=k.dtype)) for q, k in pairs]
+
+
+DIVISOR = "(6 * d_k) ** 0.5"
+
+MISTAKES = [
+    ("spread of all scores",
+     "divided by √(8 d_k), the spread of all scores; part of it is ‖q‖². Softmax sees one query "
+     "at a time: what is the same for all its keys drops out", (DIVISOR, "(8 * d_k) ** 0.5")),
+    ("by root d k", "divided by √d_k, which is right for q·k; now there is 2 q·k in the score, and "
+     "‖k‖² differs from key to key as well", (DIVISOR, "d_k**0.5")),
+    ("products alone", "divided by 2√d_k: that is the spread of 2 q·k alone; the term ‖k‖² differs "
+     "from key to key as well", (DIVISOR, "(4 * d_k) ** 0.5")),
+    ("squares alone", "divided by √(2 d_k): that is the spread of ‖k‖² alone; 2 q·k has more",
+     (DIVISOR, "(2 * d_k) ** 0.5")),
+    ("variance of a square 1",
+     "divided by √(5 d_k): the variance of the square of a normal number is not 1; measure it",
+     (DIVISOR, "(5 * d_k) ** 0.5")),
+    ("mean of a fourth power",
+     "divided by √(7 d_k): 3 is the mean of k_i⁴; from it goes the square of the mean of k_i²",
+     (DIVISOR, "(7 * d_k) ** 0.5")),
+    ("product not doubled", "divided by √(3 d_k): q·k stands twice in ‖q − k‖², so its variance "
+     "counts four times", (DIVISOR, "(3 * d_k) ** 0.5")),
+    ("root missing", "divided by the variance of the scores, 6 d_k; divide by its root",
+     (DIVISOR, "(6 * d_k)")),
+    ("by the width", "divided by d_k: like every sum of d_k terms, they spread as a root of it",
+     (DIVISOR, "d_k")),
+    ("not divided", "−‖q − k‖² goes into softmax as it is: wide vectors make one key win",
+     (" / " + DIVISOR, "")),
+    ("far keys win", "far keys get most of the weight: the score is minus the squared distance",
+     ("-distances", "distances")),
+    ("distance not squared", "the score is the distance; its square is asked, without a root",
+     ("-distances", "-distances.clamp(min=0).sqrt()")),
+    ("dot products", "the scores are dot products; minus the squared distance is asked",
+     ("-distances", "products")),
+    ("softmax over all queries", OVER_QUERIES, ("softmax(dim=-1)", "softmax(dim=-2)")),
+    ("no softmax", "softmax is missing: scores are no weights", (".softmax(dim=-1)", "")),
+    ("weights returned alone", WEIGHTS_ALONE, ("weights @ v", "weights")),
+]  # fmt: skip
+
+exercise = Exercise(
+    "2.8", attention_by_distance, inputs, MISTAKES, names="L d_v", differentiable=True
+)

@@ -1,0 +1,140 @@
+"""3.8: the entropy of a softmax whose logits pass by in blocks. The last problem."""
+
+import weakref
+
+import torch
+
+from course_utils.checks.compare import difference
+from course_utils.checks.exercise import Complaint, Exercise
+from course_utils.checks.inputs import Shapes, normals
+
+INF = torch.inf
+FAR = 1e15  # here float64 goes in steps of 0.125
+
+
+def streamed_entropy(blocks):
+    m, ell, s = torch.tensor(-torch.inf), 0.0, 0.0  # max x, Σ e^(x − m), Σ (x − m) e^(x − m)
+    for x in blocks:  # (..., n)
+        m_new = torch.maximum(m, x.double().amax(dim=-1))  # (...)
+        base = m_new.masked_fill(m_new == -torch.inf, 0)  # (...), nothing yet: subtract 0
+        moved = (m - base).clamp(min=-1e4)  # (...), 0 or less; e to −10,000 is 0
+        below = (x - base[..., None]).clamp(min=-1e4)  # (..., n), so that 0 · −inf never comes
+        old = moved.exp() * (s + moved * ell)  # (...), now measured from m_new
+        s = old + (below * below.exp()).sum(dim=-1)  # (...)
+        ell = moved.exp() * ell + below.exp().sum(dim=-1)  # (...)
+        m = m_new
+    return ell.log() - s / ell  # (...), for −log p = log ℓ − (x − m)
+
+
+def inputs():
+    normal = normals(38)
+    gaps = normal(3, 9)
+    gaps[:, 4:6], gaps[0, :4], gaps[2, 7:] = -INF, -INF, -INF  # row 0 begins with nothing
+    steps = torch.tensor([[-800.0, 0, 700, 1400], [1400, 700, 0, -800]]).double()
+    near = torch.tensor([[0.0, 1, 3, 0], [2, -7, 2, 1]]).double() + FAR
+    logits = [
+        (normal(6), 2, 2, 2),
+        (normal(3, 8), 3, 4, 1),
+        (normal(2, 3, 7), 1, 1, 5),
+        (normal(4, 5), 5),  # one block alone
+        (normal(1, 5), 2, 3),
+        (torch.zeros(2, 10).double(), 4, 6),
+        (gaps, 4, 2, 3),
+        (steps, 1, 1, 2),
+        (near, 2, 2),
+        (30 * normal(2, 12), 5, 4, 3),
+        (20_000 + normal(3, 6), 3, 3),
+        ((20_000 + 3 * normal(2, 9)).float(), 4, 5),
+        (normal(50, 3).T, 20, 30),  # not contiguous
+        (normal(2, 40), *[1] * 40),
+    ]
+    return [(x.split(list(sizes), dim=-1),) for x, *sizes in logits]
+
+
+LARGE = (
+    "right where logits lie near 0; far from it, log Σ e^x and Σ p x are two large numbers, and of "
+    "their difference rounding is all that is left: sum (x − m) e^(x − m) in place of x e^x"
+)
+
+
+def passing_by(answer, blocks):
+    """Give the blocks one by one, once; complain of a right answer that keeps them, or the row."""
+    given, most = [], 0
+
+    def once():
+        nonlocal most
+        for block in blocks:
+            most = max(most, sum(each() is not None for each in given))
+            block = block.detach().clone()  # for gradients, much would be kept
+            given.append(weakref.ref(block))
+            yield block
+
+    with Shapes() as shapes:
+        result = answer(once())
+    right = streamed_entropy(blocks)
+    if (blocks[0] > FAR / 2).any() and difference(result, right):
+        if difference(answer(block - FAR for block in blocks), right) is None:
+            raise Complaint("difference of large numbers", LARGE)
+    whole = sum(block.shape[-1] for block in blocks)
+    # the last block, and the one before it in some name, may still be there
+    if most > 2 or len(blocks) > 1 and whole in {n for shape in shapes.results for n in shape}:
+        hint = (
+            "right, but it keeps all blocks, or puts the row together, for which there may be "
+            "no room: carry a few numbers for each row from block to block, as m and ℓ are"
+        )
+        raise Complaint("keeps the whole row", hint, [result])
+    return [result]
+
+
+OLD = "moved.exp() * (s + moved * ell)"
+RETURN = "ell.log() - s / ell"
+MISTAKES = [
+    ("second sum not moved",
+     "right while the maximum stays; when it rises, every x − m in the second sum becomes smaller "
+     "as well: Σ (x − m) e^(x − m) needs a factor e^(m − m_new) and also (m − m_new) times ℓ",
+     (OLD, "moved.exp() * s")),
+    ("second sum not rescaled",
+     "the sum of (x − m) e^(x − m) is kept as it was; it was measured from the old m: when m "
+     "rises, both its factors change", (OLD, "s")),
+    ("no sum rescaled", "right while the maximum stays; the old sums were measured from the old m",
+     (OLD, "s"), ("moved.exp() * ell +", "ell +")),
+    ("difference of large numbers", LARGE,
+     (OLD, "moved.exp() * s"), ("(below * below.exp())", "(x.clamp(min=-1e15) * below.exp())"),
+     (RETURN, "m + ell.log() - s / ell")),
+    ("nothing subtracted", "e^x overflows: measure all powers from the largest logit so far",
+     ("m_new.masked_fill(m_new == -torch.inf, 0)", "m_new * 0"), (OLD, "s"),
+     (".clamp(min=-1e4)  # (..., n)", "  # (..., n)"), ("(m - base).clamp(min=-1e4)", "base")),
+    ("NaN for forbidden logits",
+     "a logit of −inf, or one far below, makes it NaN: its weight is 0, and 0 · −inf is NaN; let "
+     "it add 0", (".clamp(min=-1e4)  # (..., n)", "  # (..., n)")),
+    ("NaN while nothing is allowed",
+     "where the first block is all −inf it is NaN, from −inf − (−inf): subtract 0 there",
+     ("m_new.masked_fill(m_new == -torch.inf, 0)", "m_new")),
+    ("mean of the blocks' entropies",
+     "those are the blocks' own entropies, averaged; a block with higher logits counts more, and "
+     "how the weight is spread over the blocks counts, too",
+     ("    m, ell", "    found = []\n    m, ell"),
+     ("m = m_new", "found.append(torch.special.entr(x.softmax(-1)).sum(-1))"),
+     (RETURN, "torch.stack(found).nan_to_num(0).mean(dim=0)")),
+    ("the last block alone", "that is the entropy of the last block: carry what came before along",
+     ("old + (", "("), ("moved.exp() * ell + ", ""), ("m = m_new", "pass")),
+    ("sign turned", "the sign is turned: an entropy is 0 or more, −Σ p log p",
+     (RETURN, "s / ell - ell.log()")),
+    ("in bits", "that is the entropy in bits; nats are asked: natural logarithms alone",
+     (RETURN, "(ell.log() - s / ell) / 0.6931471805599453")),
+    ("second sum not divided",
+     "the sum of (x − m) e^(x − m) is not divided by ℓ: a weight is e^(x − m) / ℓ",
+     (RETURN, "ell.log() - s")),
+    ("the logarithm of ℓ alone",
+     "that is log Σ e^(x − m); the entropy is −Σ p log p, and log p is x − m less than that: its "
+     "mean under p is missing", (RETURN, "ell.log()")),
+    ("log-sum-exp",
+     "that is the log-sum-exp of the row; the entropy is that less the mean of x under the weights",
+     (RETURN, "m + ell.log()")),
+    ("largest so far forgotten",
+     "the maximum is that of the block; it is the larger of that and the largest so far",
+     ("torch.maximum(m, x.double().amax(dim=-1))", "x.double().amax(dim=-1)"),
+     ("moved = (m - base)", "moved = (m - base).nan_to_num(0)")),
+]  # fmt: skip
+
+exercise = Exercise("3.8", streamed_entropy, inputs, MISTAKES, run=passing_by)

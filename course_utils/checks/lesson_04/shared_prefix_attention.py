@@ -1,0 +1,123 @@
+"""4.11: attention to a prefix that a batch shares, and to what follows it. The last problem."""
+
+import torch
+
+from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+from course_utils.checks.inputs import Shapes, normals
+from course_utils.checks.wordings import DIVIDED_BY_D_K, MASK_INVERTED, MASK_NOT_USED, NOT_SCALED
+
+
+def shared_prefix_attention(q, k, v, k_prefix, v_prefix, mask):
+    scale = q.shape[-1] ** -0.5
+    common = q @ k_prefix.mT * scale  # (B, H, L, d_k) @ (H, d_k, P) -> (B, H, L, P)
+    own = (q @ k.mT * scale).masked_fill(~mask, -torch.inf)  # (B, H, L, L)
+    m = torch.maximum(common.amax(dim=-1), own.amax(dim=-1))[..., None]  # (B, H, L, 1), finite
+    a, b = (common - m).exp(), (own - m).exp()  # (B, H, L, P), (B, H, L, L), from one maximum
+    total = a.sum(dim=-1, keepdim=True) + b.sum(dim=-1, keepdim=True)  # (B, H, L, 1)
+    return (a @ v_prefix + b @ v) / total  # (B, H, L, d_v)
+
+
+def inputs():
+    normal = normals(411)
+    rng = torch.Generator().manual_seed(411)
+
+    def probe(B, H, L, P, d_k, d_v, mask=None, own=1.0, common=1.0, dtype=torch.float64):
+        sizes = (B, H, L, d_k), (B, H, L, d_k), (B, H, L, d_v), (H, P, d_k), (H, P, d_v)
+        q, k, v, k_prefix, v_prefix = (normal(*size, dtype=dtype) for size in sizes)
+        mask = torch.ones(L, L).tril() > 0 if mask is None else mask
+        return q, own * k, v, common * k_prefix, v_prefix, mask
+
+    drawn = torch.rand(2, 1, 4, 4, generator=rng) < 0.6
+    drawn[0, 0, 2] = drawn[1, 0, 0] = False  # these queries see the prefix alone
+    late = (torch.arange(5) > 1) & (torch.ones(5, 5).tril() > 0)  # padding at the start
+    q, k, v, *prefix, mask = probe(2, 3, 4, 6, 5, 2)
+    turned = [each.mT.contiguous().mT for each in (q, k, v, *prefix)]
+    return [
+        probe(2, 3, 4, 5, 6, 2),
+        probe(1, 1, 3, 1, 5, 2),
+        probe(3, 2, 4, 7, 3, 4, torch.ones(4, 4) > 0),
+        probe(2, 3, 4, 6, 5, 7, drawn),
+        probe(2, 1, 5, 3, 4, 2, late),
+        probe(2, 2, 1, 4, 3, 6),
+        probe(2, 2, 4, 3, 5, 6, own=900),  # own scores far above those of the prefix
+        probe(2, 2, 4, 3, 5, 6, common=900),
+        probe(2, 2, 3, 4, 5, 6, drawn[..., :3, :3], own=900, common=900),
+        (*turned, mask),
+        probe(2, 2, 6, 8, 3, 4, dtype=torch.float32),
+    ]
+
+
+def each_part_alone(answer, *given):
+    """Call an answer; complain of a right one that puts prefix and sequences, or scores, together.
+
+    Their sizes tell: nothing else is as long as prefix and sequence together.
+    """
+    with Shapes() as shapes:
+        results = call_with_clones(answer, *given)
+    together = given[0].shape[-2] + given[3].shape[-2]
+    everything = [*shapes.results, *shapes.in_sdpa]
+    if together in {n for shape in everything for n in shape[-2:]}:
+        hint = (
+            "right, but it puts the prefix before every sequence, or the scores of both into one "
+            "tensor: attend to each part by itself, and join the two by their log-sum-exps"
+        )
+        raise Complaint("puts both together", hint, results)
+    return results
+
+
+JOINED = "(a @ v_prefix + b @ v) / total"
+ALONE = "a.sum(dim=-1, keepdim=True)", "b.sum(dim=-1, keepdim=True)"
+MISTAKES = [
+    ("plain average",
+     "the outputs of the two parts are averaged; the part with more of e^score must count more: "
+     "join them as in 3.7",
+     (JOINED, f"(a @ v_prefix / {ALONE[0]} + (b @ v / {ALONE[1]}).nan_to_num(0)) / 2")),
+    ("outputs added",
+     "the outputs of the two parts are added, each divided by its own sum: weigh them, as in 3.7",
+     (JOINED, f"a @ v_prefix / {ALONE[0]} + (b @ v / {ALONE[1]}).nan_to_num(0)")),
+    ("two maxima",
+     "each part's powers are measured from its own maximum, and added as if from one: rescale them "
+     "to the larger of the two, as in 3.6",
+     ("(common - m).exp(), (own - m).exp()", "(common - common.amax(-1, True)).exp(), "
+      "(own - own.amax(-1, True)).exp().nan_to_num(0)")),
+    ("nothing subtracted",
+     "e^score overflows where scores are in the hundreds: subtract the larger of both maxima first",
+     ("[..., None]  # (B, H, L, 1), f", "[..., None] * 0  # (B, H, L, 1), f")),
+    ("the prefix's maximum for both",
+     "both parts are measured from the prefix's maximum: own scores far above it overflow",
+     ("torch.maximum(common.amax(dim=-1), own.amax(dim=-1))", "common.amax(dim=-1)")),
+    ("the sequence's maximum for both",
+     "both parts are measured from the sequence's own maximum: scores of the prefix far above it "
+     "overflow, and a query that sees none of its sequence has −inf for a maximum",
+     ("torch.maximum(common.amax(dim=-1), own.amax(dim=-1))", "own.amax(dim=-1)")),
+    ("NaN for queries without keys of their own",
+     "a query that sees nothing of its own sequence is NaN; it sees the prefix: its own part has "
+     "an lse of −inf, a share of 0, and no NaN in its output",
+     ("own.amax(dim=-1))[..., None]", "own.amax(dim=-1))[..., None] "
+      "+ 0 * own.softmax(dim=-1).sum(dim=-1, keepdim=True)")),
+    ("the prefix left out", "that is attention within the sequence alone: the prefix is not heard",
+     (JOINED, f"(b @ v / {ALONE[1]}).nan_to_num(0)")),
+    ("the sequence left out", "that is attention to the prefix alone",
+     (JOINED, f"a @ v_prefix / {ALONE[0]}")),
+    ("the mask is not used", MASK_NOT_USED, (".masked_fill(~mask, -torch.inf)", "")),
+    ("mask inverted", MASK_INVERTED, ("~mask", "mask")),
+    ("a causal mask whatever the mask says",
+     "it makes a causal mask of its own; the mask given may be another",
+     ("~mask", "torch.ones(q.shape[-2], q.shape[-2]).triu(1) > 0")),
+    ("scores not scaled", NOT_SCALED, ("** -0.5", "** 0")),
+    ("divided by d_k", DIVIDED_BY_D_K, ("** -0.5", "** -1")),
+    ("one part not scaled", "the scores of the sequence are divided by √d_k, those of the prefix "
+     "not: they are compared with each other", ("k_prefix.mT * scale", "k_prefix.mT")),
+    ("not divided", "the sum of the weighted values is not divided by the sum of all powers",
+     (JOINED, "a @ v_prefix + b @ v")),
+]  # fmt: skip
+
+exercise = Exercise(
+    "4.11",
+    shared_prefix_attention,
+    inputs,
+    MISTAKES,
+    names="L d_v",
+    run=each_part_alone,
+    differentiable=True,
+)

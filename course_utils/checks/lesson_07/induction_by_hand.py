@@ -1,0 +1,141 @@
+"""7.9: the matrices of two layers that find what followed an earlier occurrence, untrained."""
+
+import torch
+import torch.nn.functional as F
+
+from course_utils.attention import attention, causal_mask
+from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+
+
+def induction_by_hand(V, L):
+    loud = 1000.0  # so that softmax leaves nothing for other keys
+    token, note, answer = (slice(i * V, (i + 1) * V) for i in range(3))
+    W_q, W_k, W_v = torch.zeros(3 * V + L, L), torch.zeros(3 * V + L, L), torch.zeros(3 * V, 3 * V)
+    W_q[3 * V :] = loud * torch.eye(L)  # query i asks for number i
+    W_k[3 * V :] = torch.eye(L).roll(1, dims=1)  # key j has number j + 1
+    W_v[token, note] = torch.eye(V)
+    first = W_q, W_k, W_v
+    W_q, W_k = torch.zeros(3 * V + L, V + 1), torch.zeros(3 * V + L, V + 1)
+    W_q[token, :V] = loud * torch.eye(V)
+    W_k[note, :V] = torch.eye(V)
+    W_q[token, V] = loud  # every query is against
+    W_k[3 * V, V] = -1  # the key at place 0, whose note is its own token
+    W_v = torch.zeros(3 * V, 3 * V)
+    W_v[token, answer] = torch.eye(V)
+    return first, (W_q, W_k, W_v)
+
+
+def inputs():
+    """Return (V, L, number of texts, shortest and longest period)."""
+    return [(9, 20, 6, 3, 8), (12, 31, 5, 2, 12), (5, 9, 8, 2, 4), (30, 64, 4, 10, 30)]
+
+
+def read(tokens, layers, V):
+    """Return the answers (B, L, V) of two layers, and the weights (B, L, L) of both."""
+    B, L = tokens.shape
+    x = F.pad(F.one_hot(tokens, V).float(), (0, 2 * V))  # (B, L, 3·V): token, note, answer
+    places, seen = torch.eye(L).expand(B, L, L), []
+    for W_q, W_k, W_v in layers:
+        placed = torch.cat([x, places], dim=-1)  # (B, L, 3·V + L)
+        found, weights = attention(placed @ W_q, placed @ W_k, x @ W_v, causal_mask(L))
+        x, seen = x + found, [*seen, weights]
+    return x[..., 2 * V :], *seen
+
+
+def run(answer, V, L, B, shortest, longest):
+    """Run the layers on texts that repeat; return 1 if they tell what comes next, else complain."""
+    layers = matrices(call_with_clones(answer, V, L)[0], V, L)
+    rng = torch.Generator().manual_seed(79)
+    periods = torch.randint(shortest, longest + 1, (B, 1), generator=rng)
+    patterns = torch.rand(B, V, generator=rng).argsort(dim=-1)  # no token twice in a period
+    tokens = patterns.gather(1, torch.arange(L + 1) % periods)  # (B, L + 1)
+    answers, first, second = read(tokens[:, :-1], layers, V)
+    wanted = F.one_hot(tokens[:, 1:], V).bool()
+    known = torch.arange(L) >= periods  # (B, L), the token has been there before
+    others = answers.masked_fill(wanted, 0).amax(dim=-1)
+    if (answers[wanted].view(B, L) > 2 * others)[known].all():
+        return [torch.ones(())]
+    raise Complaint("no induction", what_is_missing(first, second, tokens[:, :-1], periods))
+
+
+def matrices(layers, V, L):
+    """Return the matrices of both layers in one precision; complain if they do not fit."""
+    wide, x = 3 * V + L, 3 * V
+    try:
+        layers = [[W.float() for W in (q, k, v)] for q, k, v in layers]
+        (q, k, v), (q2, k2, v2) = layers
+        fits = all(a.shape == b.shape and len(a) == wide for a, b in ((q, k), (q2, k2)))
+        fits = fits and v.shape == v2.shape == (x, x)
+    except (TypeError, ValueError, AttributeError):
+        fits = False
+    if not fits:
+        hint = (
+            "return two triples (W_q, W_k, W_v), layer 1 first: W_q and W_k (3·V + L, d_k), W_v "
+            f"(3·V, 3·V), here with 3·V + L = {wide} and 3·V = {x}"
+        )
+        raise Complaint("wrong shapes", hint)
+    return layers
+
+
+SELF = "layer 1 looks at the token itself: query i wants key i − 1, so shift places by one"
+NOT_BEFORE = "layer 1 should look at the token before, whatever the tokens are: by places alone"
+SOFT = (
+    "looks mostly where it should, but leaves other keys too much weight: scores are divided by "
+    "√d_k, so make them larger"
+)
+START = (
+    "wrong only where the text's first token returns: place 0 can see nothing but itself, so its "
+    "note says that it follows itself; let nobody look there in layer 2"
+)
+OCCURRENCE = (
+    "layer 2 looks at earlier occurrences themselves: compare the query's token with the *notes* "
+    "of the keys, and it finds what came after"
+)
+NOT_AFTER = (
+    "layer 1 is right; layer 2 should look at the keys whose note is the query's own token, "
+    "wherever they stand"
+)
+NOTHING_READ = (
+    "both heads look where they should, but no answer arrives: W_v of layer 1 writes token into "
+    "note, W_v of layer 2 token into answer"
+)
+
+
+def what_is_missing(first, second, tokens, periods):
+    """Return a hint: of the weights of both layers, the first that are not as they should be."""
+    L = tokens.shape[1]
+    i, j = torch.arange(L)[:, None], torch.arange(L)  # queries, keys
+    before = first.diagonal(-1, dim1=-2, dim2=-1)  # (B, L - 1)
+    if before.mean() < 0.9:
+        best = first.argmax(dim=-1)[:, 1:]  # (B, L - 1), of queries that have a token before
+        for shift, hint in ((1, f"layer 1 {SOFT}"), (0, SELF)):
+            if (best == torch.arange(1, L) - shift).float().mean() > 0.9:
+                return hint
+        return NOT_BEFORE
+    known = torch.arange(L) >= periods  # (B, L)
+    back = (i - j)[None] % periods[..., None]  # (B, L, L), 0 at the token's own occurrences
+    wanted = (back == periods[..., None] - 1) & (j > 0)  # (B, L, L), what came after these
+    after = (second * wanted).sum(dim=-1)  # (B, L)
+    if after[known].mean() > 0.9:
+        return NOTHING_READ
+    if after[known & (torch.arange(L) % periods > 0)].mean() > 0.9:
+        return START
+    if (second * (back == 0)).sum(dim=-1)[known].mean() > 0.9:
+        return OCCURRENCE
+    strongest = wanted.gather(2, second.argmax(dim=-1, keepdim=True))[..., 0]  # (B, L)
+    return f"layer 2 {SOFT}" if strongest[known].float().mean() > 0.9 else NOT_AFTER
+
+
+MISTAKES = [
+    ("looks at itself", SELF, (".roll(1, dims=1)", "")),
+    ("wants the next token", NOT_BEFORE, (".roll(1, dims=1)", ".roll(-1, dims=1)")),
+    ("not large enough", f"layer 1 {SOFT}", ("loud = 1000.0", "loud = 1.0")),
+    ("first token follows itself", START, ("W_k[3 * V, V] = -1", "W_k[3 * V, V] = 0")),
+    ("looks at the occurrence", OCCURRENCE, ("W_k[note, :V]", "W_k[token, :V]")),
+    ("second layer soft", f"layer 2 {SOFT}",
+     ("= loud * torch.eye(V)", "= 2 * torch.eye(V)")),
+    ("tokens do not matter", NOT_AFTER, ("W_k[note, :V]", "W_k[answer, :V]")),
+    ("nothing handed over", NOTHING_READ, ("W_v[token, answer]", "W_v[note, answer]")),
+]  # fmt: skip
+
+exercise = Exercise("7.9", induction_by_hand, inputs, MISTAKES, run=run)
