@@ -66,6 +66,10 @@ FORMULAS = {
     r"\lVert q-k\rVert^2 = \lVert q\rVert^2 + \lVert k\rVert^2 - 2\,q\cdot k":
         (q.norm() ** 2 + k.norm() ** 2 - 2 * q @ k, (q - k).norm() ** 2),
     r"\lVert q-k\rVert": ((q - k).norm(), course.euclidean_distance(Q, K)[0, 0]),
+    r"-\lVert q-k\rVert^2": (-((q - k) ** 2).sum(), 2 * q @ k - q @ q - k @ k),
+    r"e^{-\lVert q-k_j\rVert^2/2}":
+        ((-((q - K) ** 2).sum(dim=-1) / 2).exp(),
+         (K @ q - (q @ q + (K * K).sum(dim=-1)) / 2).exp()),
     r"w\cdot\tanh(W_q q + W_k k)": (w @ (W_q @ q + W_k @ k).tanh(), additive(Q, K)[0, 0]),
     r"QK^\top": (Q @ K.T, course.dot_product_scores(Q, K)),
     r"\text{attention}(Q, K, V) = \text{softmax}\!\left(\frac{QK^\top}{\sqrt{d_k}}\right)V":
@@ -122,7 +126,7 @@ FORMULAS = {
 
 # Names of things, which say nothing that could be wrong but in their place
 NAMES = {"W_O", "W_Q", "W_K", "W_V", "n_a", "n_b", r"\cos\theta", "e^H", r"\sqrt{n_a n_b}",
-         "d_k^{-1/4}", "d_k^{-1/2}", r"A_{i,\,i-1}", "E W_V W_O U"}  # fmt: skip
+         "d_k^{-1/4}", "d_k^{-1/2}", r"A_{i,\,i-1}", "E W_V W_O U", "v_j"}  # fmt: skip
 
 
 def plain(formula):
