@@ -64,10 +64,11 @@ CLAIMS = {
     ],
     "07": [
         ("The head's picture shows how the model gets its answer", "False",
-         "weight on the right cell, < 0.5:  True"),
+         "It came: clearly less than half"),
         ("A perfect score shows that the rule was learned", "False",
-         "tested on period 12: above 95% False, below 10% True"),
-        ("Induction takes two layers", "Holds when", "one layer, below 25%:        True"),
+         "fixed period            95% to 100%\nthe last, on period 12  0% to 10%\n"
+         "the last, on period 20  0% to 10%"),
+        ("Induction takes two layers", "Holds when", "one layer               10% to 25%"),
         ("Models have *an* induction head, and it is this one", "False",
          "an induction head in 3 of 3"),
     ],

@@ -52,7 +52,7 @@ def test_words_give_loss_and_scores_of_the_step_chosen():
     )
     assert explorer.state == (
         "step 10: loss 1.25; previous-token score, induction score of "
-        "layer 1 head 1: 1.00, 0.00; layer 2 head 1: 0.00, 1.00"
+        "layer 0 head 0: 1.00, 0.00; layer 1 head 0: 0.00, 1.00"
     )
     explorer.controls["step"].slider.value = 0
     assert explorer.state.startswith("step 0: loss 3.50;") and "1.00" not in explorer.state
@@ -97,7 +97,7 @@ def test_each_head_stands_under_its_name_with_the_weights_of_the_step(chosen, sh
     assert (len(rows), len(columns)) == (2, 3)
     for layer, y in enumerate(sorted(rows, reverse=True)):  # the first layer is on top
         for head, x in enumerate(sorted(columns)):
-            ax = by_name[f"layer {layer + 1}, head {head + 1}"]
+            ax = by_name[f"layer {layer}, head {head}"]
             assert (round(ax.bbox.x0), round(ax.bbox.y0)) == (x, y)
             (image,) = ax.images
             np.testing.assert_allclose(image.get_array(), weights[shown][layer, head])
@@ -164,8 +164,8 @@ def rising(before, after):
 def test_where_both_scores_rise_the_words_say_that_it_is_found(before, after):
     explorer = rising(before, after)
     told = (
-        f"; found: half way up are the previous-token score of layer 1 head 1 at step {before} "
-        f"and the induction score of layer 2 head 1 at step {after}"
+        f"; found: half way up are the previous-token score of layer 0 head 0 at step {before} "
+        f"and the induction score of layer 1 head 0 at step {after}"
     )
     for step in (0, 10, 20, 30):
         explorer.controls["step"].slider.value = step

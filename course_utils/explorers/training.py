@@ -55,7 +55,7 @@ def training_explorer(tokens, *, num_layers, num_heads, steps, every=10):
         for head in range(num_heads):
             ax = figure.add_subplot(grid[layer, head])
             images.append(ax.imshow(np.zeros((L, L)), cmap=SEQUENTIAL, vmin=0, vmax=1))
-            ax.set_title(f"layer {layer + 1}, head {head + 1}", fontsize=10)
+            ax.set_title(f"layer {layer}, head {head}", fontsize=10)
             ax.set(xlabel="keys" if layer == num_layers - 1 else None)
             ax.set(ylabel="queries" if head == 0 else None)
             # one scale for all: numbers within the grid would stand in the titles' way
@@ -156,4 +156,4 @@ class TrainingExplorer(Explorer):
 
 
 def _name(layer, head):
-    return f"layer {layer + 1} head {head + 1}"
+    return f"layer {layer} head {head}"
