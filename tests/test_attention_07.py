@@ -132,8 +132,8 @@ def test_a_silenced_head_reaches_nothing_and_the_model_itself_is_left_alone(less
     assert torch.equal(parameters(model), before)
     whole = cut(tokens)[0]
     with torch.no_grad():
-        cut.layers[0].W_v.weight[32:] += 1  # head 2 of layer 1
-        cut.layers[1].W_v.weight[:32] += 1  # head 1 of layer 2
+        cut.layers[0].W_v.weight[32:] += 1  # head 1 of layer 0
+        cut.layers[1].W_v.weight[:32] += 1  # head 0 of layer 1
     torch.testing.assert_close(cut(tokens)[0], whole)
     with torch.no_grad():
         cut.layers[0].W_v.weight[:32] += 1

@@ -107,8 +107,9 @@ def test_a_lesson_runs_to_its_end_and_a_key_press_moves_picture_and_words(page, 
 
 def test_descriptions_of_pictures_reach_a_screen_reader(page, address):
     lab.open_notebook(page, address, "notebooks/01_dot_product_similarity.ipynb")
-    spoken = page.locator(".jp-Notebook").aria_snapshot()
-    assert "Picture: cosine: 10×10 scores with mean" in spoken
+    notebook, told = page.locator(".jp-Notebook"), "Picture: equal weights: 4×4 attention"
+    page.locator("details", has_text=told).get_by_text("In words").click()
+    assert told in notebook.aria_snapshot()
 
 
 def write_into_cell_of(page, text, answer):
