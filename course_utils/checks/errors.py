@@ -44,9 +44,14 @@ CAUSES = [
         "one too many, or another dimension meant?",
     ),
     (
-        r"(not enough|too many) values to unpack",
+        r"values to unpack.* in line \d+, `.*(shape|size\()",
         "the sizes are unpacked into another number of names than there are dimensions: inputs "
         "may come with or without a batch; take x.shape[-1] and x.shape[-2]",
+    ),
+    (
+        r"(not enough|too many) values to unpack",
+        "there are more or fewer things to unpack than names: of items in a tuple there may be "
+        "one, two or many, so go through them in a loop; of sizes, inputs may have a batch or none",
     ),
     (
         r"must be a 3D tensor|batch1|expects a 2D tensor|"
@@ -69,8 +74,9 @@ CAUSES = [
     ),
     (
         r"Boolean value of Tensor with more than one",
-        "`if`, `and`, `or` and `not` ask a whole tensor for one yes or no: use torch.where, "
-        "torch.maximum, &, | and ~, which work entry by entry",
+        "`if`, `and`, `or` and `not` ask a whole tensor for one yes or no, and so does a < b < c: "
+        "use torch.where, torch.maximum, &, | and ~, which work entry by entry, and put each "
+        "comparison in parentheses",
     ),
     (
         r"a Tensor with \d+ elements cannot be converted to Scalar|only one element tensors can be",
@@ -95,6 +101,11 @@ CAUSES = [
         "a name is used before it gets a value, in a branch that was not taken perhaps",
     ),
     (r"NameError", "a name is used that does not exist: is it misspelt, or is a cell not run?"),
+    (
+        r"'generator' object is not subscriptable|type 'generator' has no len",
+        "it comes piece by piece, from a generator, which has no [0] and no length: go through it "
+        "in a `for` loop",
+    ),
     (r"is not subscriptable|NoneType", "something is None that should hold a value"),
     (r"maximum recursion depth", "it calls itself without an end"),
     (r"index .* is out of bounds|list index out of range|index out of range", "it counts too far"),

@@ -175,6 +175,10 @@ def scaled_by_the_query(q, k, v):
     return (-(torch.cdist(q, k) ** 2) / spread).softmax(-1) @ v
 
 
+def rounded(q, k, v):
+    return (-torch.cdist(q, k).square() / (2.45 * q.shape[-1] ** 0.5)).softmax(-1) @ v
+
+
 WRONG = [
     ("score_variance", "of scaled scores", lambda q, k: (q * k).sum(1).var() / q.size(1)),
     (
@@ -246,5 +250,6 @@ WRONG = [
     ("cosine_attention", "wrong gradients", lambda *args: cosine_by_sdpa(*args).detach()),
     ("attention_by_distance", "wrong gradients", lambda q, k, v: near_by_sdpa(q, k.detach(), v)),
     ("attention_by_distance", None, lambda q, k, v: near_by_differences(q / 1.1, k / 1.1, v)),
+    ("attention_by_distance", "rounded", rounded),
     ("attention_by_distance", None, scaled_by_the_query),
 ]

@@ -350,6 +350,17 @@ def _entropy_from_lse(blocks):
     return lse - mean
 
 
+def _entropy_below_one_peak(blocks):
+    m, ell, s = None, 0.0, 0.0
+    for x in blocks:
+        new = x.max().item() if m is None else max(m, x.max().item())
+        below = (x.double() - new).clamp(min=-1e4)
+        step = 0.0 if m is None else m - new
+        s = math.exp(step) * (s + step * ell) + (below * below.exp()).sum(-1)
+        ell, m = math.exp(step) * ell + below.exp().sum(-1), new
+    return ell.log() - s / ell
+
+
 WRONG = [
     ("overflowing_logits", "no overflow", lambda dtype: torch.tensor([89.0, 89.0], dtype=dtype)),
     ("overflowing_logits", "logits not finite", lambda d: torch.tensor([1e6, 0.0], dtype=d)),
@@ -406,4 +417,5 @@ WRONG = [
     ("streamed_entropy", "keeps the whole row", _entropy_of_a_list),
     ("streamed_entropy", "keeps the whole row", _entropy_of_a_growing_row),
     ("streamed_entropy", "difference of large numbers", _entropy_from_lse),
+    ("streamed_entropy", "one maximum for all rows", _entropy_below_one_peak),
 ]

@@ -248,7 +248,14 @@ RIGHT = {
     "decode": [_decode_one_by_one, _decode_with_sdpa],
     "catches_leak": [_leak_by_change, _leak_by_jacobian],
     "catches_wrong_mask": [_mask_against_tril, _mask_row_by_row],
-    "shared_prefix_attention": [_shared_by_lse, _shared_by_einsum, _shared_one_by_one],
+    "shared_prefix_attention": [
+        _shared_by_lse,
+        _shared_by_einsum,
+        _shared_one_by_one,
+        lambda q, k, v, *prefix_and_mask: _shared_by_lse(
+            q, k, v, *(x.expand(len(q), *x.shape) for x in prefix_and_mask[:2]), prefix_and_mask[2]
+        ),
+    ],
 }
 
 
@@ -262,6 +269,22 @@ def _shared_together(q, k, v, k_prefix, v_prefix, mask):
     L, P = q.shape[-2], k_prefix.shape[-2]
     mask = torch.cat([torch.ones(L, P).bool().expand(*mask.shape[:-2], L, P), mask], -1)
     return F.scaled_dot_product_attention(q, whole(k_prefix, k), whole(v_prefix, v), mask)
+
+
+def _shared_copied(q, k, v, k_prefix, v_prefix, mask, copy=lambda x, n: x.repeat(n, 1, 1, 1)):
+    return _shared_by_lse(q, k, v, copy(k_prefix, len(q)), v_prefix, mask)
+
+
+def _shared_copied_flat(*given):
+    return _shared_copied(*given, copy=lambda x, n: torch.cat([x] * n).view(n, *x.shape))
+
+
+def _shared_by_multiplied_weights(q, k, v, k_prefix, v_prefix, mask):
+    scale = math.sqrt(q.shape[-1])
+    first, second = q @ k_prefix.mT / scale, q @ k.mT / scale
+    one, two = first.softmax(-1) @ v_prefix, (second.softmax(-1) * mask) @ v
+    share = torch.sigmoid(first.logsumexp(-1) - second.logsumexp(-1))[..., None]
+    return share * one + (1 - share) * two
 
 
 def _shared_scores_together(q, k, v, k_prefix, v_prefix, mask):
@@ -487,4 +510,7 @@ WRONG = [
     ("shared_prefix_attention", "puts both together", _shared_scores_together),
     ("shared_prefix_attention", "NaN for queries without keys of their own", _shared_nan),
     ("shared_prefix_attention", "wrong gradients", _shared_replaced),
+    ("shared_prefix_attention", "copies the prefix", _shared_copied),
+    ("shared_prefix_attention", "copies the prefix", _shared_copied_flat),
+    ("shared_prefix_attention", "mask after softmax", _shared_by_multiplied_weights),
 ]

@@ -52,6 +52,13 @@ def pair(answer, q, k):
         raise Complaint("other rows", hint)
     if wide_q.shape[-1] != wide_k.shape[-1]:
         raise Complaint("two widths", f"queries and keys must be equally wide: {told}")
+    if wide_q.dtype != wide_k.dtype or not wide_q.is_floating_point():
+        hint = (
+            f"the new queries are {wide_q.dtype}, the new keys {wide_k.dtype}: both must be floats "
+            f"of one kind, as the inputs are, {q.dtype}; torch.zeros(...) is float32 whatever k "
+            "is, k.new_zeros(...) is as k"
+        )
+        raise Complaint("two dtypes", hint)
     if wide_q.shape[-1] > q.shape[-1] + 2:
         raise Complaint("too wide", f"d + 2 numbers each at most, with d = {q.shape[-1]}: {told}")
     return made
@@ -74,6 +81,15 @@ MISTAKES = [
      ("sum(dim", "mean(dim")),
     ("sum of the entries", "the entries of the key are added unsquared; ‖k‖² is a sum of squares",
      ("k.square().sum", "k.sum")),
+    ("divided by root d",
+     "the weights are those of −‖q − k‖² / 2 divided by √d; here nothing is divided: the weight is "
+     "e^(−‖q − k‖² / 2)", ("[q, ones], dim=-1)", "[q, ones], dim=-1) / q.shape[-1] ** 0.5")),
+    ("product divided by root d",
+     "q·k is divided by √d, ‖k‖² / 2 is not; neither is, in −‖q − k‖² / 2",
+     ("[q, ones]", "[q / q.shape[-1] ** 0.5, ones]")),
+    ("cosines", "both sides are brought to length 1, so that the direction alone decides; keys "
+     "should lose because they are far, and how far takes their lengths",
+     "(q / q.norm(dim=-1, keepdim=True), k / k.norm(dim=-1, keepdim=True))"),
     ("direction alone", "with keys of one length the direction alone decides; long keys should "
      "lose because they are far, not become short ones", "(q, k / k.norm(dim=-1, keepdim=True))"),
     ("sign of the product", "near keys get the least: q·k comes with a plus, as in −‖q − k‖² / 2",

@@ -29,6 +29,7 @@ def inputs():
         rows[3, -1] -= rows[3].sum()  # nor does a sum of zero
     long_and_short[0][:] *= 0.1
     long_and_short[1][0, 1], long_and_short[1][1] = 0, 1000 * long_and_short[1][1]
+    single = [torch.cat([normal(n, 4), torch.zeros(1, 4)]).float() for n in (2, 4)]
     sizes = torch.tensor([[1e200], [1], [1e-200], [-1e-3]], dtype=torch.float64)
     return [
         *queries_and_keys(seed=1),
@@ -39,6 +40,7 @@ def inputs():
         (1e200 * normal(4, 5), 1e200 * normal(6, 5)),  # squares and products overflow
         (1e-200 * normal(4, 5), 1e-200 * normal(6, 5)),  # squares and products vanish
         (sizes * normal(4, 3), sizes * normal(2, 4, 3)),
+        tuple(single),  # zero vectors in float32, where 1e-300 is 0
         (1e30 * normal(3, 4).float(), 1e-30 * normal(5, 4).float()),
     ]
 
@@ -74,6 +76,16 @@ MISTAKES = [
      "a zero vector gives NaN (0 / 0): where a row has nothing but zeros, divide by 1",
      ("q_largest.where(q_largest > 0, 1)", "q_largest"),
      ("k_largest.where(k_largest > 0, 1)", "k_largest")),
+    ("zero vector gives nan in float32",
+     "right in float64; but in float32, PyTorch's default, 1e-300 is 0 itself, and a zero vector "
+     "gives NaN (0 / 0): where a row has nothing but zeros, divide by 1",
+     ("q_largest.where(q_largest > 0, 1)", "(q_largest + 1e-300)"),
+     ("k_largest.where(k_largest > 0, 1)", "(k_largest + 1e-300)")),
+    ("largest without its sign",
+     "a vector whose numbers are all negative comes out turned around: its largest number is "
+     "negative, and to divide by that turns signs; take the largest in size, x.abs().amax(...)",
+     ("q.abs().amax", "q.amax"), ("k.abs().amax", "k.amax"),
+     ("q_largest > 0", "q_largest != 0"), ("k_largest > 0", "k_largest != 0")),
     ("largest entry 1",
      "divided by the largest entry alone: that is no length yet; divide by norm(dim=-1) then",
      ("q.norm(dim=-1, keepdim=True).clamp(min=1)", "1"),

@@ -36,6 +36,11 @@ MISTAKES = [
      "right for matrices, as the code given is; try a batch, q (2, 5, 4), k (2, 7, 4): add up the "
      "weights of one query, then look along which dimension they do sum to 1",
      ("dim=-1", "dim=1")),
+    ("scaled scores, and softmax over dimension 1",
+     "two things: the scores are divided by √d, where plain products are asked; and softmax runs "
+     "over dimension 1, as in the code given: try a batch, q (2, 5, 4), k (2, 7, 4), and look "
+     "along which dimension the weights of one query sum to 1",
+     ("scores.softmax(dim=-1)", "(scores / q.shape[-1] ** 0.5).softmax(dim=1)")),
     ("no softmax", "the scores are used as they are: turn them into weights with softmax first",
      (".softmax(dim=-1)", "")),
     ("hard lookup",

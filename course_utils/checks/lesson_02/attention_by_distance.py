@@ -1,6 +1,7 @@
 """2.8: attention that scores by squared distance, and what to divide such scores by."""
 
-from course_utils.checks.exercise import Exercise
+from course_utils.checks.compare import difference
+from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
 from course_utils.checks.inputs import normals, queries_and_keys
 from course_utils.checks.wordings import OVER_QUERIES, WEIGHTS_ALONE
 
@@ -23,6 +24,18 @@ def inputs():
     return [(q, k, normal(*k.shape[:-1], k.shape[-1] + 1, dtype=k.dtype)) for q, k in pairs]
 
 
+def not_rounded(answer, q, k, v):
+    """Call the answer; complain of a root of 6 that was rounded to two digits, or some more."""
+    results = call_with_clones(answer, q, k, v)
+    if difference(results[0], attention_by_distance(q, k, v)):
+        for root in (2.4, 2.449, 2.45, 2.5):
+            shrink = 6**0.25 / root**0.5  # as good as another divisor
+            if difference(results[0], attention_by_distance(shrink * q, shrink * k, v)) is None:
+                hint = f"right but for rounding: divided by {root} √d_k; write the root out in full"
+                raise Complaint("rounded", hint)
+    return results
+
+
 DIVISOR = "(6 * d_k) ** 0.5"
 
 MISTAKES = [
@@ -43,6 +56,24 @@ MISTAKES = [
      (DIVISOR, "(7 * d_k) ** 0.5")),
     ("product not doubled", "divided by √(3 d_k): q·k stands twice in ‖q − k‖², so its variance "
      "counts four times", (DIVISOR, "(3 * d_k) ** 0.5")),
+    ("root of the number left out", "divided by 6√d_k: the root is over the whole variance",
+     (DIVISOR, "(6 * d_k**0.5)")),
+    ("root of the width left out", "divided by √6 d_k: the root is over the whole variance",
+     (DIVISOR, "(6**0.5 * d_k)")),
+    ("spreads added",
+     "divided by √(2 d_k) + √(4 d_k): of independent terms the variances add up, not the spreads; "
+     "add first, then take the root", (DIVISOR, "((2 * d_k) ** 0.5 + (4 * d_k) ** 0.5)")),
+    ("divided by measured spread",
+     "divided by the measured spread of all scores, so that one query's output depends on the "
+     "others; the divisor is made of d_k alone", (DIVISOR, "distances.std()")),
+    ("divided by the measured mean variance",
+     "divided by what was measured, the root of the variance of these scores; the divisor is made "
+     "of d_k alone: measure to find it, then write it down",
+     (DIVISOR, "distances.var(dim=-1).mean() ** 0.5")),
+    ("divided by each query's spread",
+     "divided by the measured spread of each query's scores, so that every query is equally sharp, "
+     "and a single key gives NaN; the divisor is made of d_k alone",
+     (DIVISOR, "distances.std(dim=-1, keepdim=True)")),
     ("root missing", "divided by the variance of the scores, 6 d_k; divide by its root",
      (DIVISOR, "(6 * d_k)")),
     ("by the width", "divided by d_k: like every sum of d_k terms, they spread as a root of it",
@@ -61,5 +92,11 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "2.8", attention_by_distance, inputs, MISTAKES, names="L d_v", differentiable=True
+    "2.8",
+    attention_by_distance,
+    inputs,
+    MISTAKES,
+    names="L d_v",
+    run=not_rounded,
+    differentiable=True,
 )

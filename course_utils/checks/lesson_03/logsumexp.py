@@ -45,7 +45,7 @@ def inputs():
 
 
 def to_the_digits_of_float64(answer, x, counts, *dim):
-    """Return the result; complain if it has the digits of float32 alone.
+    """Return the result; complain if it has the digits of float32 alone and is right otherwise.
 
     The gradient where nothing stands is left open, for PyTorch's is NaN.
     """
@@ -54,16 +54,14 @@ def to_the_digits_of_float64(answer, x, counts, *dim):
     [result] = call_with_clones(answer, given, counts, *dim)
     if x.dtype == torch.float64 and difference(result, right) is None:
         if ((read(result) - right).abs() > 1e-3).any():
-            raise Complaint(SINGLE[0], SINGLE[1])
+            hint = (
+                "right to 7 digits, as from float32: near 10⁶ that leaves log-sum-exps off by some "
+                "hundredths, and so all weights made from them; keep the dtype of x"
+            )
+            raise Complaint("calculated in float32", hint, [result])
     return [result]
 
 
-SINGLE = (
-    "calculated in float32",
-    "right to 7 digits, as from float32: near 10⁶ that leaves log-sum-exps off by some "
-    "hundredths, and so all weights made from them; keep the dtype of x",
-    ("m = x.amax", "x = x.float(); m = x.amax"),
-)
 ABSENT = "    x = x.masked_fill(counts == 0, -torch.inf)"
 MISTAKES = [
     ("counts not used", "the counts are not used: a logit that stands n times adds n e^x",
@@ -82,6 +80,23 @@ MISTAKES = [
     ("filled with too little",
      "right, until all logits that stand there lie below what the others are replaced by, which is "
      "the maximum then; replace them by −inf", ("counts == 0, -torch.inf", "counts == 0, -500")),
+    ("counts from 1", "each count is one too large: n e^x is asked; in the logarithm log n, not "
+     "log(n + 1), though log 0 is −inf: what stands 0 times adds 0",
+     (ABSENT, "    counts = counts + 1\n" + ABSENT)),
+    ("counts of 0 taken for 1",
+     "what stands 0 times counts as if it stood once: log 0 = −inf is right there, its power is 0",
+     (ABSENT, "    counts = counts.clamp(min=1)\n" + ABSENT)),
+    ("counts squared", "a logit that stands n times adds n² e^x, as from 2 log n; n e^x is asked",
+     ("(counts * e", "(counts**2.0 * e")),
+    ("logarithm to base 2", "the counts come in as log₂ n; beside e^x the natural logarithm is "
+     "asked, counts.log()", "torch.logsumexp(x + counts.log2(), dim)"),
+    ("counts added to the logits", "the counts are added to the logits: e^(x + n) is e^n e^x; add "
+     "log n", "torch.logsumexp(x + counts, dim)"),
+    ("divided by each count", "each power is divided by its count, as from − log n: + log n",
+     "torch.logsumexp(x - counts.log(), dim)"),
+    ("one factor for all", "the logarithm of all counts together is added to the plain "
+     "log-sum-exp; each logit has a count of its own",
+     "torch.logsumexp(x, dim) + counts.sum(dim).log()"),
     ("counts overflow",
      "right but for large counts in half precision: 80,000 is more than float16 can hold; multiply "
      "and add in a wider format, counts * e.double(), and end in the dtype of x",
@@ -133,7 +148,6 @@ MISTAKES = [
     ("every 1 squeezed",
      "squeeze() drops every dimension of size 1, also one that should stay: name it, squeeze(dim)",
      (".to(x.dtype)", ".to(x.dtype).squeeze()")),
-    SINGLE,
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -74,6 +74,9 @@ def without_gradients_of_log_0(answer, parts):
 
 MIX = "(shares[..., None] * outs).sum(dim=0)"
 SHARES = "powers / total.clamp(min=1)"
+POWERS_HINT = (
+    "e^lse overflows at 1000 and is 0 at −800: subtract the largest log-sum-exp before exp"
+)
 NAIVE_LSE = "lses.exp().sum(dim=0).log()"
 NAIVE_LSE_HINT = (
     "the joint lse is log Σ e^lse, but at 1000 these overflow and at −800 they are 0: subtract the "
@@ -101,9 +104,14 @@ MISTAKES = [
       "        a = a.masked_fill(a.isneginf().all(0), 0).softmax(0)[..., None]\n"
       "        out, lse = a[0] * out + a[1] * o, other\n    return")),
     ("powers not shifted",
-     "e^lse overflows at 1000 and is 0 at −800: subtract the largest log-sum-exp before exp",
+     POWERS_HINT,
      ("(lses - m).exp()", "lses.exp()"),
      (SHARES, "powers / total"), ("m + total.log()", "total.log()")),
+    ("powers not shifted, nor divided by 0", POWERS_HINT,
+     ("(lses - m).exp()", "lses.exp()"),
+     (SHARES, "powers / total.clamp(min=1e-30)"), ("m + total.log()", "total.log()")),
+    ("output's powers not shifted", "right lse; " + POWERS_HINT,
+     (SHARES, "(lses.exp() / lses.exp().sum(dim=0)).nan_to_num(0)")),
     ("joint lse not shifted", NAIVE_LSE_HINT + " (replacing NaN by 0 loses a share)",
      (SHARES, f"(lses - {NAIVE_LSE}).exp().nan_to_num(0)"), ("m + total.log()", NAIVE_LSE)),
     ("joint lse not shifted, nor kept from NaN", NAIVE_LSE_HINT,
@@ -113,6 +121,9 @@ MISTAKES = [
      "all queries share one maximum: where all log-sum-exps lie far below it, all powers are 0; "
      "take the largest for each query",
      ("lses.amax(dim=0)", "lses.max()"), (SHARES, "(powers / total).nan_to_num(0)")),
+    ("softmax over the queries",
+     "the shares sum to 1 over the queries; they should over the parts of each query: stacked at "
+     "the front, the parts are dim=0", (SHARES, "lses.softmax(dim=-1)")),
     ("weights not normalised", "the weighted outputs are not divided by the sum of the weights",
      (SHARES, "powers")),
     ("lse added", "right output; the new lse is log Σ e^lse, not the sum of them all",

@@ -7,6 +7,7 @@ import torch
 from course_utils.checks.compare import difference
 from course_utils.checks.exercise import Complaint, Exercise
 from course_utils.checks.inputs import Shapes, normals
+from course_utils.checks.wordings import STARTS_FINITE
 
 INF = torch.inf
 FAR = 1e15  # here float64 goes in steps of 0.125
@@ -47,6 +48,8 @@ def inputs():
         ((20_000 + 3 * normal(2, 9)).float(), 4, 5),
         (normal(50, 3).T, 20, 30),  # not contiguous
         (normal(2, 40), *[1] * 40),
+        (normal(3, 5) + torch.tensor([[0.0], [-2000], [900]]), 2, 3),  # rows far apart
+        (normal(2, 5) - 1500, 2, 3),
     ]
     return [(x.split(list(sizes), dim=-1),) for x, *sizes in logits]
 
@@ -96,6 +99,16 @@ MISTAKES = [
     ("second sum not rescaled",
      "the sum of (x − m) e^(x − m) is kept as it was; it was measured from the old m: when m "
      "rises, both its factors change", (OLD, "s")),
+    ("second sum moved the wrong way",
+     "the sign of the step: m − m_new is 0 or less, so every x − m becomes smaller when m rises",
+     (OLD, "moved.exp() * (s - moved * ell)")),
+    ("second sum moved once",
+     "every x − m in the second sum moves by m − m_new, each with its power e^(x − m): in all that "
+     "is m − m_new times ℓ, not once", (OLD, "moved.exp() * (s + moved)")),
+    ("second sum moved by the new ℓ",
+     "the old terms move by m − m_new times ℓ, with the ℓ of before this block: take in the block "
+     "afterwards", ("        ell = moved.exp() * ell + below.exp().sum(dim=-1)  # (...)\n", ""),
+     ("        old", "        ell = moved.exp() * ell + below.exp().sum(dim=-1)\n        old")),
     ("no sum rescaled", "right while the maximum stays; the old sums were measured from the old m",
      (OLD, "s"), ("moved.exp() * ell +", "ell +")),
     ("difference of large numbers", LARGE,
@@ -104,6 +117,10 @@ MISTAKES = [
     ("nothing subtracted", "e^x overflows: measure all powers from the largest logit so far",
      ("m_new.masked_fill(m_new == -torch.inf, 0)", "m_new * 0"), (OLD, "s"),
      (".clamp(min=-1e4)  # (..., n)", "  # (..., n)"), ("(m - base).clamp(min=-1e4)", "base")),
+    ("NaN from the first block on",
+     "NaN from the first block on: m begins with −inf, so m − m_new is −inf, and −inf times ℓ = 0 "
+     "is NaN; nothing stands there yet: let what is old add 0", (" = (m - base).clamp(min=-1e4)",
+     " = m - base")),
     ("NaN for forbidden logits",
      "a logit of −inf, or one far below, makes it NaN: its weight is 0, and 0 · −inf is NaN; let "
      "it add 0", (".clamp(min=-1e4)  # (..., n)", "  # (..., n)")),
@@ -116,6 +133,12 @@ MISTAKES = [
      ("    m, ell", "    found = []\n    m, ell"),
      ("m = m_new", "found.append(torch.special.entr(x.softmax(-1)).sum(-1))"),
      (RETURN, "torch.stack(found).nan_to_num(0).mean(dim=0)")),
+    ("block entropies summed",
+     "those are the blocks' own entropies, added; each is that of a softmax over its block alone, "
+     "and how the weight is spread over the blocks counts, too",
+     ("    m, ell", "    found = []\n    m, ell"),
+     ("m = m_new", "found.append(torch.special.entr(x.softmax(-1)).sum(-1))"),
+     (RETURN, "torch.stack(found).nan_to_num(0).sum(dim=0)")),
     ("the last block alone", "that is the entropy of the last block: carry what came before along",
      ("old + (", "("), ("moved.exp() * ell + ", ""), ("m = m_new", "pass")),
     ("sign turned", "the sign is turned: an entropy is 0 or more, −Σ p log p",
@@ -131,6 +154,12 @@ MISTAKES = [
     ("log-sum-exp",
      "that is the log-sum-exp of the row; the entropy is that less the mean of x under the weights",
      (RETURN, "m + ell.log()")),
+    ("one maximum for all rows",
+     "one maximum for all rows: a row 2000 below it has powers of 0 alone, and 0 / 0 is NaN; each "
+     "row has its own m, amax(dim=-1)", ("x.double().amax(dim=-1)", "x.double().amax()"),
+     ("torch.maximum(m, x", "torch.maximum(m.max(), x"),
+     ("  # (...)\n        base", ".expand(x.shape[:-1])\n        base")),
+    ("begins with 0", STARTS_FINITE, ("torch.tensor(-torch.inf), 0.0", "torch.tensor(0.0), 0.0")),
     ("largest so far forgotten",
      "the maximum is that of the block; it is the larger of that and the largest so far",
      ("torch.maximum(m, x.double().amax(dim=-1))", "x.double().amax(dim=-1)"),

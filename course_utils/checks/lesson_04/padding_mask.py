@@ -23,6 +23,13 @@ def inputs():
     ]
 
 
+def slice_from_the_end(lengths, S):
+    mask = torch.zeros(len(lengths), 1, 1, S, dtype=torch.bool)
+    for row, n in zip(mask, lengths.tolist(), strict=True):
+        row[..., -n:] = True
+    return mask
+
+
 MISTAKES = [
     ("padding at the end",
      "that is the lesson's mask, for padding at the end; here it stands at the start: of S keys "
@@ -44,6 +51,13 @@ MISTAKES = [
     ("one token too few",
      "one token too few: positions count from 0, so the first real token stands at S − length "
      "itself: >=", (">= S", "> S")),
+    ("the longest length for S",
+     "it forbids max(lengths) − length keys at the start; the sequences were filled up to S, which "
+     "may be more than the longest: S − length",
+     ("S - lengths[:, None]", "lengths.max() - lengths[:, None]")),
+    ("slice from the end",
+     "right but for a length of 0: [-0:] is [0:], which is everything; begin the slice at S − n",
+     slice_from_the_end),
     ("as wide as the longest", "it is as wide as the longest sequence; S keys are asked",
      ("positions = ", "S = int(lengths.max()); positions = ")),
     ("flipped over the batch",

@@ -42,6 +42,9 @@ MISTAKES = [
      ("prefix[:, None, None, None]", "prefix[:1].expand(len(prefix))[:, None, None, None]")),
     ("only causal", "that is the causal mask: tokens of the prefix must see all of the prefix",
      ("j < prefix[:, None, None, None]", "j < 0 * prefix[:, None, None, None]")),
+    ("triu in place of tril",
+     "the causal part is turned around, as from triu: it opens what lies ahead; tril opens what "
+     "lies behind, j <= i", ("j <= i", "j >= i")),
     ("only the prefix", "the tokens after the prefix see it and nothing else: add the causal part "
      "by |", ("causal | opened", "opened.expand(-1, -1, L, -1)")),
     ("prefix sees everything",

@@ -3,7 +3,7 @@
 import torch
 
 from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
-from course_utils.checks.inputs import Shapes, normals
+from course_utils.checks.inputs import Results, Shapes, normals
 from course_utils.checks.wordings import DIVIDED_BY_D_K, MASK_INVERTED, MASK_NOT_USED, NOT_SCALED
 
 
@@ -48,11 +48,13 @@ def inputs():
 
 
 def each_part_alone(answer, *given):
-    """Call an answer; complain of a right one that puts prefix and sequences, or scores, together.
+    """Call an answer; complain of a right one that puts prefix and sequences, or scores, together,
+    or that copies the prefix for every sequence.
 
-    Their sizes tell: nothing else is as long as prefix and sequence together.
+    Their sizes tell: nothing else is as long as prefix and sequence together, and, where L is none
+    of the prefix's sizes, nor 1, nothing else as large as B prefixes.
     """
-    with Shapes() as shapes:
+    with Shapes() as shapes, Results() as made:
         results = call_with_clones(answer, *given)
     together = given[0].shape[-2] + given[3].shape[-2]
     everything = [*shapes.results, *shapes.in_sdpa]
@@ -62,6 +64,15 @@ def each_part_alone(answer, *given):
             "tensor: attend to each part by itself, and join the two by their log-sum-exps"
         )
         raise Complaint("puts both together", hint, results)
+    B, _, L, _ = given[0].shape
+    sizes = {(B * each.numel(), *sorted(each.shape[-2:])) for each in given[3:5]}
+    copied = [each for each in made.held() if (each.numel(), *sorted(each.shape[-2:])) in sizes]
+    if copied and 1 < B and L not in {1, *given[3].shape, *given[4].shape}:
+        hint = (
+            "right, but it copies the prefix for every sequence, for which there may be no room: @ "
+            "broadcasts (H, P, d_k) over a batch by itself, and .expand() copies nothing"
+        )
+        raise Complaint("copies the prefix", hint, results)
     return results
 
 
@@ -95,6 +106,29 @@ MISTAKES = [
      "an lse of −inf, a share of 0, and no NaN in its output",
      ("own.amax(dim=-1))[..., None]", "own.amax(dim=-1))[..., None] "
       "+ 0 * own.softmax(dim=-1).sum(dim=-1, keepdim=True)")),
+    ("zeros for queries without keys of their own",
+     "a query that sees nothing of its own sequence gives zeros; it sees the prefix, and gets what "
+     "attention to that alone gives: clean the part, not the whole",
+     (JOINED, f"{JOINED} * mask.any(dim=-1, keepdim=True)")),
+    ("scores of 0 for an empty row",
+     "a query that sees nothing of its own sequence hears its values all the same: scores of 0 "
+     "there keep NaN away, but count as e⁰ each; its own part must have an lse of −inf, a share "
+     "of 0", ("~mask, -torch.inf)", "~mask, -torch.inf).masked_fill(~mask.any(-1, True), 0)")),
+    ("mask after softmax",
+     "the weights of hidden keys are set to 0 after softmax: they have had their share of the sum, "
+     "and of the lse; mask the scores, before",
+     (".masked_fill(~mask, -torch.inf)", ""), ("b @ v", "(b * mask) @ v")),
+    ("mask after exp",
+     "right, until a hidden score lies far above the others: it is taken for the maximum, and "
+     "their powers are 0 beside it; mask the scores, before the maximum",
+     (".masked_fill(~mask, -torch.inf)", ""), ("(own - m).exp()", "(own - m).exp() * mask")),
+    ("one maximum for all",
+     "one maximum for the whole tensor: where all scores of a query lie far below it, its powers "
+     "are all 0, and 0 / 0 is NaN; take one for each query",
+     ("common.amax(dim=-1), own.amax(dim=-1))[..., None]", "common.amax(), own.amax())")),
+    ("shares swapped", "the shares are exchanged: each part goes with its own log-sum-exp",
+     (JOINED, f"(a @ v_prefix / {ALONE[0]} * {ALONE[1]} + (b @ v / {ALONE[1]}).nan_to_num(0) "
+      f"* {ALONE[0]}) / total")),
     ("the prefix left out", "that is attention within the sequence alone: the prefix is not heard",
      (JOINED, f"(b @ v / {ALONE[1]}).nan_to_num(0)")),
     ("the sequence left out", "that is attention to the prefix alone",
@@ -108,6 +142,8 @@ MISTAKES = [
     ("divided by d_k", DIVIDED_BY_D_K, ("** -0.5", "** -1")),
     ("one part not scaled", "the scores of the sequence are divided by √d_k, those of the prefix "
      "not: they are compared with each other", ("k_prefix.mT * scale", "k_prefix.mT")),
+    ("prefix scaled twice", "the scores of the prefix are divided by √d_k twice",
+     ("k_prefix.mT * scale", "k_prefix.mT * scale * scale")),
     ("not divided", "the sum of the weighted values is not divided by the sum of all powers",
      (JOINED, "a @ v_prefix + b @ v")),
 ]  # fmt: skip

@@ -63,6 +63,12 @@ MISTAKES = [
     ("sinks after the window",
      "the sinks are open only to queries whose window has passed them all",
      ("(j < sinks)", "(j < sinks) & (i >= sinks + window)")),
+    ("transposed", "right pattern, but transposed: rows are queries, columns are keys",
+     lambda *given: sliding_window_mask(*given).mT),
+    ("parentheses missing around <=",
+     "everything is open: & binds more tightly than <=, so 0 is compared with all the rest "
+     "together; put parentheses around each comparison",
+     (RULE, "0 <= back & ((back < window) | (j < sinks))")),
     ("slice from the end",
      "rows are empty but for the sinks where i - window + 1 is negative, for a slice counts from "
      "the end then; take max(0, ...)", slice_from_the_end),
