@@ -4,7 +4,6 @@ import torch
 
 from course_utils.checks.exercise import Complaint
 
-
 TWO = "return two things, the output for the new tokens and the cache for the next call"
 
 
