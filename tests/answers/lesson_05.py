@@ -321,6 +321,12 @@ def _grouped_by_einsum(q, k, v):
     return torch.einsum("bgrls,bgsv->bgrlv", weights, v).flatten(1, 2), weights.flatten(1, 2)
 
 
+def _grouped_by_sdpa(q, k, v):
+    """The output by one call, which copies inside; that is PyTorch's affair."""
+    weights = _grouped_by_loop(q, k, k)[1]
+    return F.scaled_dot_product_attention(q, k, v, enable_gqa=True), weights
+
+
 def _grouped_by_indexing(q, k, v):
     own = torch.arange(q.shape[1]) // (q.shape[1] // k.shape[1])
     return _attend(q, k[:, own], v[:, own])
@@ -485,7 +491,12 @@ RIGHT = {
     ],
     "copy_weights": [_copy_by_slices, _copy_by_state_dict, _copy_as_new_parameters],
     "without_head": [_ablate_a_copy, _ablate_and_restore, _ablate_by_subtracting, _ablate_by_hook],
-    "grouped_attention": [_grouped_by_loop, _grouped_by_broadcasting, _grouped_by_einsum],
+    "grouped_attention": [
+        _grouped_by_loop,
+        _grouped_by_broadcasting,
+        _grouped_by_einsum,
+        _grouped_by_sdpa,
+    ],
     "continue_text": [
         _continue_token_by_token,
         _continue_unsplit,
