@@ -321,6 +321,12 @@ def _grouped_by_einsum(q, k, v):
     return torch.einsum("bgrls,bgsv->bgrlv", weights, v).flatten(1, 2), weights.flatten(1, 2)
 
 
+def _grouped_by_sdpa(q, k, v):
+    """The output by one call, which copies inside; that is PyTorch's affair."""
+    weights = _grouped_by_loop(q, k, k)[1]
+    return F.scaled_dot_product_attention(q, k, v, enable_gqa=True), weights
+
+
 def _grouped_by_indexing(q, k, v):
     own = torch.arange(q.shape[1]) // (q.shape[1] // k.shape[1])
     return _attend(q, k[:, own], v[:, own])
@@ -351,6 +357,55 @@ def _continue_unsplit(layer, x, cache, window, kept=None):
     q, k, v = (_split_by_permute(t, layer.num_heads) for t in (layer.W_q(x), *cache.chunk(2, -1)))
     band = torch.ones(S, S).tril().triu(1 - window)[S - n :] > 0
     return layer.W_o(_merge_by_view(_attend(q, k, v, band)[0])), cache[:, -(kept or window) :]
+
+
+def _continue_flat(layer, x, cache, window):
+    """Project a list of tokens without their batch, and one sequence of the batch at a time."""
+    k = layer.W_k(x.reshape(-1, x.shape[-1])).reshape(x.shape)
+    v = torch.stack([layer.W_v(each) for each in x])
+    old = cache or (k[:, :0], v[:, :0])
+    keys, values = (torch.cat(p, 1) for p in zip(old, (k, v), strict=True))
+    kept, outs = (keys[:, -window:], values[:, -window:]), []
+    for t in range(x.shape[1]):
+        end = keys.shape[1] - x.shape[1] + t + 1
+        seen = slice(max(end - window, 0), end)
+        own = layer.W_q(x[:, t])[:, None], keys[:, seen], values[:, seen]
+        heads, _ = _attend(*(_split_by_permute(each, layer.num_heads) for each in own))
+        outs.append(layer.W_o(_merge_by_view(heads))[:, 0])
+    return torch.stack(outs, dim=1), kept
+
+
+def _continue_in_a_ring(layer, x, cache, window):
+    """Write each token over the oldest of `window` places; order does not matter to softmax."""
+    B, n, d = x.shape
+    keys, values, count = cache or (*x.new_zeros(2, B, window, d), 0)
+    keys, values, outs = keys.clone(), values.clone(), []
+    for t in range(n):
+        place, count = count % window, count + 1
+        keys[:, place], values[:, place] = layer.W_k(x[:, t]), layer.W_v(x[:, t])
+        own = layer.W_q(x[:, t : t + 1]), keys[:, :count], values[:, :count]
+        heads, _ = _attend(*(_split_by_permute(each, layer.num_heads) for each in own))
+        outs.append(layer.W_o(_merge_by_view(heads)))
+    return torch.cat(outs, dim=1), (keys, values, count)
+
+
+def _continue_outside(kept):
+    def answer(layer, x, cache, window):
+        if cache is None:
+            kept.clear()
+        out, kept["own"] = _continue_unsplit(layer, x, kept.get("own"), window)
+        return out, torch.zeros(1)
+
+    return answer
+
+
+def _continue_after_the_layer(layer, x, cache, window):
+    """Take the first piece through the layer, then project it once more."""
+    out, kept = _continue_unsplit(layer, x, cache, window)
+    if cache is None:
+        n = x.shape[1]
+        out = layer(x, x, x, torch.ones(n, n).tril().triu(1 - window) > 0)[0]
+    return out, kept
 
 
 def _continue_by_whole_layer(layer, x, cache, window):
@@ -436,8 +491,18 @@ RIGHT = {
     ],
     "copy_weights": [_copy_by_slices, _copy_by_state_dict, _copy_as_new_parameters],
     "without_head": [_ablate_a_copy, _ablate_and_restore, _ablate_by_subtracting, _ablate_by_hook],
-    "grouped_attention": [_grouped_by_loop, _grouped_by_broadcasting, _grouped_by_einsum],
-    "continue_text": [_continue_token_by_token, _continue_unsplit],
+    "grouped_attention": [
+        _grouped_by_loop,
+        _grouped_by_broadcasting,
+        _grouped_by_einsum,
+        _grouped_by_sdpa,
+    ],
+    "continue_text": [
+        _continue_token_by_token,
+        _continue_unsplit,
+        _continue_flat,
+        _continue_in_a_ring,
+    ],
     "kv_cache_bytes": [_cache_by_tensors, _cache_by_share],
     "catches_wrong_split": [_split_test_by_reference, _split_test_entry_by_entry],
     "catches_wrong_layer": [_layer_test_by_oracle, _layer_test_by_formula],
@@ -718,6 +783,9 @@ WRONG = [
     ("grouped_attention", "key heads repeated", _grouped_by_indexing),
     ("grouped_attention", "key heads repeated", _grouped_by_stacked_values),
     ("continue_text", "projected again", _continue_by_whole_layer),
+    ("continue_text", "projected twice in a call", _continue_after_the_layer),
+    ("continue_text", "kept outside the cache", _continue_outside({})),
+    ("continue_text", "no cache", lambda *args: (_continue_unsplit(*args)[0], None)),
     ("continue_text", "cache grows", lambda *args: _continue_unsplit(*args, kept=99)),
     ("continue_text", "output without cache", lambda layer, x, cache, window: x),
     ("continue_text", "unreadable cache", lambda layer, x, cache, window: (x, {1})),

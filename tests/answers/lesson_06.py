@@ -6,6 +6,8 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
+from course_utils.attention import merge
+
 INF = float("inf")
 
 
@@ -249,13 +251,71 @@ def _pages_gathered(q, k_pages, v_pages, tables, lengths):
     return torch.stack(outs)
 
 
+def _pages_by_merge(q, k_pages, v_pages, tables, lengths):
+    """Join page by page with lesson 03's merge, the key heads of a page repeated."""
+    page, group, outs = k_pages.shape[1], q.shape[1] // k_pages.shape[2], []
+    for query, table, length in zip(q, tables, lengths, strict=True):
+        out, lse = q.new_zeros(q.shape[1], v_pages.shape[-1]), q.new_full(q.shape[1:2], -INF)
+        for start in range(0, length, page):
+            number, n = table[start // page], min(page, length - start)
+            k = k_pages[number, :n].repeat_interleave(group, dim=1)  # (n, H, d_k)
+            v = v_pages[number, :n].repeat_interleave(group, dim=1)
+            s = (query * k).sum(-1).T / q.shape[-1] ** 0.5  # (H, n)
+            part = (s.softmax(-1)[:, None] @ v.transpose(0, 1))[:, 0]
+            out, lse = merge(out, lse, part, s.logsumexp(-1))
+        outs.append(out)
+    return torch.stack(outs)
+
+
+def _pages_halved(q, k_pages, v_pages, tables, lengths):
+    """Join the two halves of the pages, each joined of its own halves, heads by an index."""
+    page, H = k_pages.shape[1], q.shape[1]
+    own = torch.arange(H) // (H // k_pages.shape[2])
+
+    def part(query, table, n):
+        if len(table) > 1:
+            half = len(table) // 2
+            return merge(
+                *part(query, table[:half], half * page), *part(query, table[half:], n - half * page)
+            )
+        k, v = k_pages[table[0], :n][:, own], v_pages[table[0], :n][:, own]
+        s = (query[None] * k).sum(-1) / q.shape[-1] ** 0.5  # (n, H)
+        return (s.softmax(0)[..., None] * v).sum(0), s.logsumexp(0)
+
+    rows = zip(q, tables, lengths, strict=True)
+    return torch.stack([part(query, t[: math.ceil(n / page)], n)[0] for query, t, n in rows])
+
+
+def _pages_scores_listed(q, k_pages, v_pages, tables, lengths):
+    """Keep all scores in a list, page after page."""
+    page, group, outs = k_pages.shape[1], q.shape[1] // k_pages.shape[2], []
+    for query, table, length in zip(q, tables, lengths, strict=True):
+        query = query.unflatten(0, (-1, group))
+        starts = range(0, length, page)
+        ks = ((table[i // page], min(page, length - i)) for i in starts)
+        scores = [query @ k_pages[t, :n].permute(1, 2, 0) / q.shape[-1] ** 0.5 for t, n in ks]
+        lse = torch.stack([s.logsumexp(-1) for s in scores]).logsumexp(0)[..., None]
+        pairs = zip(scores, starts, strict=True)
+        out = sum(
+            (s - lse).exp() @ v_pages[table[i // page], : s.shape[-1]].transpose(0, 1)
+            for s, i in pairs
+        )
+        outs.append(out.flatten(0, 1))
+    return torch.stack(outs)
+
+
 RIGHT = {
     "tile_update": [_update_by_rows, _update, partial(_update, detached=True)],
     "flash_forward": [_forward_dividing_as_it_goes, _forward_padded_and_turned, _in_float64],
     "tiles_to_visit": [_visits_pair_by_pair, _visits_by_formula],
     "flash_causal": [_causal],
     "attend_in_parts": [_parts_by_stacking, _parts_all_at_once],
-    "paged_attention": [_pages_merged, _pages_of_all_texts_at_once],
+    "paged_attention": [
+        _pages_merged,
+        _pages_of_all_texts_at_once,
+        _pages_by_merge,
+        _pages_halved,
+    ],
     "bytes_moved": [_bytes_by_formula],
     "held_at_once": [_held_by_tensors],
     "as_sdpa": [_sdpa_with_repeated_heads, _sdpa_in_groups],
@@ -371,6 +431,7 @@ WRONG = [
         lambda q, k, v, size: _parts_by_stacking(q, k, v, -(-k.shape[-2] // size)),
     ),
     ("paged_attention", "pages gathered", _pages_gathered),
+    ("paged_attention", "pages gathered", _pages_scores_listed),
     ("paged_attention", "unused places read", partial(_pages_merged, end=lambda n, page: page)),
     ("as_sdpa", "ported wrongly", _sdpa_ported),
     ("as_sdpa", "not one call", _sdpa_head_by_head),

@@ -147,7 +147,18 @@ def _induction_by_angles(V, L, first=True):
         k[3 * V] = -2
     W_v = torch.zeros(3 * V, 3 * V)
     W_v[:V, 2 * V :] = 7 * eye
-    return [list(layer_1), [q.double(), k, W_v]]
+    return [list(layer_1), [q, k, W_v]]
+
+
+def _induction_elsewhere(change, layer=0):
+    """Change W_v of a layer of the circuit."""
+
+    def answer(V, L):
+        layers = _induction_by_angles(V, L)
+        layers[layer][2] = change(layers[layer][2])
+        return layers
+
+    return answer
 
 
 RIGHT = {
@@ -262,5 +273,19 @@ WRONG = [
     ),
     ("induction_by_hand", "wrong shapes", lambda V, L: _induction_by_angles(V + 1, L)),
     ("induction_by_hand", "wrong shapes", lambda V, L: None),
+    ("induction_by_hand", "not in float32", _induction_elsewhere(torch.Tensor.double)),
+    ("induction_by_hand", "not in float32", _induction_elsewhere(torch.Tensor.long, layer=1)),
+    ("induction_by_hand", "infinite", _induction_elsewhere(lambda W: W / 0)),
+    (
+        "induction_by_hand",
+        "not written into the note",
+        _induction_elsewhere(lambda W: W.roll(-len(W) // 3, 1)),
+    ),
+    (
+        "induction_by_hand",
+        "not written into the note",
+        _induction_elsewhere(lambda W: W.roll(len(W) // 3, 1)),
+    ),
+    ("induction_by_hand", "answer with a minus", _induction_elsewhere(torch.neg, layer=1)),
     ("copying_score", None, lambda E, W_v, W_o, U: 0.0),
 ]

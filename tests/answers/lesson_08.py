@@ -151,6 +151,42 @@ def _other_in_numpy(weights, v):
     return torch.where((apart[0] > apart[1])[:, None], *ends)
 
 
+def _other_unclamped(line_of, measure):
+    """Measure ends that are not clamped, as with the lesson's divergence, by logarithms."""
+
+    def answer(weights, v):
+        line = line_of(torch.cat([v, torch.ones(len(v), 1)], dim=1))
+        steps = weights / -line  # (L, S)
+        up, down = (
+            steps.where(line < 0, torch.inf).amin(1),
+            steps.where(line > 0, -torch.inf).amax(1),
+        )
+        ends = [weights + step[:, None] * line for step in (up, down)]
+        apart = [measure(weights, end) for end in ends]
+        return torch.where((apart[0] > apart[1])[:, None], *ends)
+
+    return answer
+
+
+def _line_by_svd(kept):
+    return torch.linalg.svd(kept.T).Vh[-1]
+
+
+def _line_by_qr(kept):
+    return torch.linalg.qr(kept, mode="complete").Q[:, -1]
+
+
+def _js_unclamped(p, q):
+    def entropy(p):
+        return -torch.where(p == 0, 0, p * p.log()).sum(-1)
+
+    return entropy((p + q) / 2) - (entropy(p) + entropy(q)) / 2
+
+
+def _kl(p, q):
+    return (p * (p / q.clamp(min=0)).log()).sum(-1)
+
+
 def _other_without_measuring(weights, v):
     kept = torch.cat([v, torch.ones(len(v), 1)], dim=1)
     line = torch.linalg.svd(kept).U[:, -1]
@@ -257,6 +293,10 @@ WRONG = [
     ("cherry_picked", None, _picked_as_pair),
     ("cherry_picked", None, lambda w, query, key: _picked_by_loops(w, query, key).float()),
     ("other_picture", None, _other_without_measuring),
+    ("other_picture", "divergence is NaN", _other_unclamped(_line_by_svd, _js_unclamped)),
+    ("other_picture", "divergence is NaN", _other_unclamped(_line_by_qr, _js_unclamped)),
+    ("other_picture", "one way for all", _other_unclamped(_line_by_svd, _kl)),
+    ("other_picture", "not on the line", _other_unclamped(lambda k: k @ k[0], _js_unclamped)),
     ("other_picture", "nothing changed", lambda weights, v: weights.clone()),
     ("share_of_stories", "last layer alone", lambda w, shown: _stories_by_any(w[-1:], shown)),
     ("share_of_stories", None, _stories_by_view),

@@ -3,9 +3,11 @@
 import torch
 
 from course_utils.attention import MultiHeadAttention, attention, merge_heads, split_heads
-from course_utils.checks import sandbox
+from course_utils.checks import sandbox, wordings
+from course_utils.checks.compare import is_same
 from course_utils.checks.exercise import Complaint, Exercise
 from course_utils.checks.inputs import normals
+from course_utils.checks.lesson_05.cache import held, pair
 from course_utils.checks.lesson_05.layers import draw
 
 
@@ -36,46 +38,30 @@ def inputs():
     ]
 
 
-def held(cache):
-    """Return how many numbers a cache of tensors holds, in whatever tuples, lists or dicts."""
-    if cache is None:
-        return 0
-    if isinstance(cache, torch.Tensor):
-        return cache.numel()
-    if isinstance(cache, dict):
-        return held(list(cache.values()))
-    if isinstance(cache, list | tuple):
-        return sum(held(each) for each in cache)
-    if isinstance(cache, int):  # a place, or a count
-        return 0
-    hint = "the cache must be a tensor, or tensors in a tuple, list or dict: the check counts them"
-    raise Complaint("unreadable cache", hint)
-
-
-TWO = "return two things, the output for the new tokens and the cache for the next call"
-
-
 def run(answer, d_model, num_heads, B, lengths, window):
     """Let the answer read a text piece by piece; count what it keeps and how often it projects."""
     with sandbox.seeded():
         layer = MultiHeadAttention(d_model, num_heads).double()
     draw(layer, torch.Generator().manual_seed(511))
-    asked = []
+    projected = []  # the numbers that went in, in whatever shape
     for W in (layer.W_k, layer.W_v):
-        W.register_forward_pre_hook(lambda _, given: asked.append(given[0].shape[-2]))
-    outputs, cache, most = [], None, 0
-    for piece in normals(512)(B, sum(lengths), d_model).split(lengths, dim=1):
-        result = answer(layer, piece, cache, window)
-        if not (isinstance(result, list | tuple) and len(result) == 2):
-            raise Complaint("output without cache", TWO)
-        output, cache = result
-        if not (isinstance(output, torch.Tensor) and output.shape == piece.shape):
-            hint = "the output must be a tensor shaped as x, (B, n, d_model): the new tokens' alone"
-            raise Complaint("not the new tokens' output", hint)
+        W.register_forward_pre_hook(lambda _, given: projected.append(given[0].numel()))
+    normal = normals(512)
+    pieces, others = (normal(B, sum(lengths), d_model).split(lengths, dim=1) for _ in range(2))
+    outputs, cache, most, first = [], None, 0, None
+    for piece in pieces:
+        output, cache = pair(answer(layer, piece, cache, window), piece, window)
         outputs.append(output)
         most = max(most, held(cache))
+        first = first or sum(projected)
     whole = [torch.cat(outputs, dim=1)]
-    if sum(asked) > 2 * sum(lengths):
+    if first > 2 * pieces[0].numel():
+        hint = (
+            "right outputs, but already in the first call its tokens go through W_k and W_v more "
+            "than once, which layer(x, x, x) does as well: project once, and use that for both"
+        )
+        raise Complaint("projected twice in a call", hint, whole)
+    if sum(projected) > 2 * sum(piece.numel() for piece in pieces):
         hint = (
             "right outputs, but earlier tokens go through W_k and W_v again in later calls: keep "
             "their keys and values, not the tokens"
@@ -87,6 +73,17 @@ def run(answer, d_model, num_heads, B, lengths, window):
             f"window of {window}: let those go that no later token sees, and mind a window of 1"
         )
         raise Complaint("cache grows", hint, whole)
+    caches, mixed = [None, None], []
+    for piece, other in zip(pieces, others, strict=True):  # two texts in turns
+        output, caches[0] = answer(layer, piece, caches[0], window)
+        _, caches[1] = answer(layer, other, caches[1], window)
+        mixed.append(output)
+    if not is_same(torch.cat(mixed, dim=1), whole[0]):
+        hint = (
+            "right for one text, but two texts read in turns are mixed up: what is kept must be "
+            "in the cache that is returned, not in a variable outside or in the layer"
+        )
+        raise Complaint("kept outside the cache", hint, whole)
     return whole
 
 
@@ -97,12 +94,20 @@ MISTAKES = [
     ("sees the rest of the piece",
      "a token sees tokens after it in its own piece: what came as one piece must give the same as "
      "one token at a time, so ago ≥ 0 within it", (CAUSAL, "ago < window")),
+    ("no mask", "no mask is used: a token sees what comes after it in its piece, and all before it "
+     "that is kept", (CAUSAL, "ago < S"), ("left = max(S - (window - 1), 0)", "left = 0")),
     ("aligned at the first key",
      "the new tokens are counted from the first key of the cache, but they are the last n of the "
      "S keys: query i stands at S − n + i", ("torch.arange(S - n, S)", "torch.arange(n)")),
+    ("first rows of the mask", "the new tokens get the first n rows of a mask for all S: they are "
+     "the last n, rows S − n and on", ("torch.arange(S - n, S)", "torch.arange(n)"),
+     ("(window - 1)", "window")),
     ("no window",
      "all earlier tokens are seen, as far as they are kept: a token sees itself and the "
      "window − 1 before it", (CAUSAL, "ago >= 0"), ("left = max(S - (window - 1), 0)", "left = 0")),
+    ("no window in the mask", "the cache is cut to window tokens, but no mask is: with the new "
+     "token they are window + 1, and within a piece more still", (CAUSAL, "ago >= 0"),
+     ("(window - 1)", "window")),
     ("window in the cache alone",
      "right where the text comes token by token; within a longer piece a token sees more than its "
      "window: mask there too", (CAUSAL, "ago >= 0")),
@@ -120,6 +125,9 @@ MISTAKES = [
      "    return out, (k[:, :, S - n :][:, :, left:], v[:, :, S - n :][:, :, left:])")),
     ("new before old", "the new keys stand before the old ones: join them in the order of the text",
      ("[cache[0], k]", "[k, cache[0]]"), ("[cache[1], v]", "[v, cache[1]]")),
+    ("new before old, window kept", "the new keys stand before the old ones: join them in the "
+     "order of the text, old and then new", ("[cache[0], k]", "[k, cache[0]]"),
+     ("[cache[1], v]", "[v, cache[1]]"), ("(window - 1)", "window")),
     ("cut before attending",
      "keys are cut to the window before the new tokens have attended: the first tokens of a piece "
      "see other keys than its last, so cut what is kept, afterwards",
@@ -128,6 +136,12 @@ MISTAKES = [
      ("(k[:, :, left:], v[:, :, left:])", "(k[:, :, : window - 1], v[:, :, : window - 1])")),
     ("heads merged by reshaping", "the heads are merged by reshaping alone: transpose L and H "
      "first, or use merge_heads", ("merge_heads(heads)", "heads.reshape(x.shape)")),
+    ("not scaled", wordings.NOT_SCALED, ("(ago < window))", "(ago < window), scale=1.0)")),
+    ("keys and values exchanged", "keys and values are exchanged, in the call or in the cache: "
+     "scores are made of q and k, and v is averaged", ("attention(q, k, v", "attention(q, v, k")),
+    ("cache exchanged", "right for the first piece, then the kept keys come back as values: take "
+     "them from the cache in the order in which they went in", ("[cache[0], k]", "[cache[1], k]"),
+     ("[cache[1], v]", "[cache[0], v]")),
     ("not projected", "W_o is not used: project the merged heads",
      ("layer.W_o(merge_heads(heads))", "merge_heads(heads)")),
 ]  # fmt: skip

@@ -91,6 +91,13 @@ MISTAKES = [
      "the head's scores are set to 0, which makes its weights equal: it still hands over an "
      "average; set what it hands over to 0",
      ("merged * others", "torch.where(others, merged, layer.W_v(x).mean(dim=1, keepdim=True))")),
+    ("all biases of the values lost",
+     "the whole bias of W_v is set to 0: only the head's entries of it go, head · d_k and those "
+     "after it", ("merged * others", "(merged - layer.W_v.bias) * others")),
+    ("columns of the output",
+     "columns of the output are set to 0: W_o has mixed the heads by then, and a column of it is "
+     "of no head; cut before W_o",
+     ("layer.W_o(merged * others)", "layer.W_o(merged) * others")),
     ("bias of the values left",
      "something is still handed over for this head, the same for every token: what does W_v give "
      "for an x of zeros?",

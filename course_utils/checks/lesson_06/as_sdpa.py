@@ -84,6 +84,9 @@ MISTAKES = [
      ("~ignore", "ignore.to(q.dtype)")),
     ("finite in place of infinity", "right, but for a query that must ignore everything: with one "
      "large number in place of −∞ all its keys count; give a boolean mask", FINITE),
+    ("smallest number in place of infinity", "right, but for a query that must ignore everything: "
+     "with torch.finfo's smallest number in place of −∞ all its keys count alike; give a boolean "
+     "mask", ("~ignore", "ignore.to(q.dtype) * torch.finfo(q.dtype).min")),
     ("mask times infinity", "NaN: 0 · −inf is no number, so a mask must not be multiplied by −inf; "
      "SDPA takes a boolean one", ("~ignore", "ignore.to(q.dtype) * -INF")),
     ("heads in turn", "query head h must use key head h // (Hq / Hkv); repeat puts them in the "

@@ -84,6 +84,10 @@ MISTAKES = [
      "ℓ", ("m + ell.log()", "m")),
     ("last keys dropped", wordings.LAST_KEYS_DROPPED,
      ("range(0, S, block_k)", "range(0, max(S - block_k, 0) + 1, block_k)")),
+    ("keys padded with zeros", "the last tile is filled up with keys of 0, and their scores, 0, "
+     "count: e^0 = 1; cut the tile short, or set these scores to −∞",
+     ("for i in", "k, v = (torch.nn.functional.pad(x, (0, 0, 0, -S % block_k)) for x in (k, v))\n"
+      "    for i in")),
     ("last queries dropped", wordings.LAST_QUERIES_DROPPED,
      ("return", "L = L // block_q * block_q\n    return"),
      ("output, lse\n", "output[..., :L, :], lse[..., :L]\n")),

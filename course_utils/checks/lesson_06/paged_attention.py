@@ -1,10 +1,13 @@
 """6.10: decoding with a cache in pages, which query heads share by groups."""
 
+import weakref
+
 import torch
+from torch.overrides import TorchFunctionMode
 
 from course_utils.checks import wordings
 from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
-from course_utils.checks.inputs import Results, normals
+from course_utils.checks.inputs import normals
 from course_utils.tiled import tile_update
 
 INF = torch.inf
@@ -56,23 +59,54 @@ def inputs():
     ]
 
 
-def run(answer, q, k_pages, v_pages, tables, lengths):
-    """Call an answer; complain if more than a page of each sequence is ever held at once."""
-    results = Results()
+class Held(TorchFunctionMode):
+    """Watch how many numbers are held at once in tensors made here, views counted as their base."""
 
-    def watched(*args):  # without the clones
-        with results:
-            return answer(*args)
+    def __init__(self, given):
+        super().__init__()
+        self.given, self.alive, self.most = {memory(each).data_ptr() for each in given}, [], 0
 
-    found = call_with_clones(watched, q, k_pages, v_pages, tables, lengths)
-    B, H = q.shape[:2]
-    _, page, H_kv, d_k = k_pages.shape
-    d_v = v_pages.shape[-1]
-    largest = B * max(page * max(H_kv * max(d_k, d_v), H), H * max(d_k, d_v))
-    if any(made.numel() > largest for made in results.held()):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for each in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(each, torch.Tensor) and each.is_floating_point():
+                self.alive.append(weakref.ref(each))
+        self.alive = [each for each in self.alive if each() is not None]
+        memories = [memory(each()) for each in self.alive]
+        sizes = {each.data_ptr(): each.nbytes() for each in memories}
+        self.most = max(self.most, sum(sizes[each] for each in sizes.keys() - self.given))
+        return result
+
+
+memory = torch.Tensor.untyped_storage
+
+
+def most_held(answer, q, k_pages, v_pages, tables, lengths, times):
+    """Return the most bytes held at once with texts so many times as long, on the same pages."""
+    page = k_pages.shape[1]
+    given = [each.detach().clone() for each in (q, k_pages, v_pages)]
+    used = [-(-length // page) for length in lengths]
+    tables = [table[:n] * times for table, n in zip(tables, used, strict=True)]
+    more = [(times - 1) * n * page for n in used]
+    longer = [length + n for length, n in zip(lengths, more, strict=True)]
+    with torch.no_grad(), Held(given) as watch:
+        answer(*given, tables, longer)
+    return watch.most
+
+
+def run(answer, *args):
+    """Call an answer; complain if it holds the more, the longer the texts are.
+
+    By half as much again with four times the pages: what joins them two by two holds a few more.
+    Inputs of a single text are enough to see it.
+    """
+    found = call_with_clones(answer, *args)
+    if len(args[-1]) > 1 or args[0].requires_grad:
+        return found
+    if most_held(answer, *args, times=8) > 1.5 * most_held(answer, *args, times=2):
         hint = (
-            "right, but more than a page of each sequence is held at once, of keys, values or "
-            "scores: take in page after page, as 6.2 takes in tiles"
+            "right, but the longer the text, the more is held at once, of keys, values, scores or "
+            "what was made of them: take in page after page, as 6.2 takes in tiles"
         )
         raise Complaint("pages gathered", hint, found)
     return found
@@ -87,6 +121,12 @@ MISTAKES = [
     ("table read to its end", "all pages of a table are read, all their places: the text ends "
      "after length tokens, what comes then is not its own", ("range(0, length, page)",
       "range(0, len(table) * page, page)"), ("min(page, length - start)", "page")),
+    ("last token dropped", "the last token of each text is not read: length tokens are there, the "
+     "newest at place length − 1", ("range(0, length, page)", "range(0, length - 1, page)"),
+     ("min(page, length - start)", "min(page, length - 1 - start)")),
+    ("forbidden scores zero", "scores past the text's end are set to 0, and e^0 = 1 is a weight: "
+     "−∞ belongs there, or they are left out", ("min(page, length - start)", "page"),
+     (UPDATE, "scores = scores * (torch.arange(page) < length - start)\n            " + UPDATE)),
     ("last page dropped", "the tokens on a last page that is not full are dropped",
      ("range(0, length, page)", "range(0, max(length - page, 0) + 1, page)")),
     ("pages in order", "pages are taken in the order of the store: page number i of a text is "
@@ -107,6 +147,13 @@ MISTAKES = [
      "count more", (UPDATE, "ell, out = ell + 1, out + scores.softmax(dim=-1) @ v")),
     ("without maximum", "e^score overflows where scores are large: subtract the largest so far, as "
      "6.1 does", (UPDATE, "ell, out = ell + scores.exp().sum(dim=-1), out + scores.exp() @ v")),
+    ("output not rescaled", "O is not rescaled: it was measured from the old maximum, as ℓ was: × "
+     "e^(m − m_new)", (UPDATE, "m, ell, _ = tile_update(m, ell, out, scores, v)\n"
+      "            out = out + (scores - m[..., None]).exp() @ v")),
+    ("nothing rescaled", "neither ℓ nor O is rescaled: what was measured from the old maximum has "
+     "to shrink by e^(m − m_new)", (UPDATE, "m = torch.maximum(m, scores.amax(dim=-1))\n"
+      "            p = (scores - m[..., None]).exp()\n"
+      "            ell, out = ell + p.sum(dim=-1), out + p @ v")),
     ("maximum begins at zero", wordings.STARTS_FINITE, ("-INF)", "0.0)")),
     ("never divided", "O is not divided by ℓ: after the last page each row still has to be",
      ("out / ell[..., None]", "out")),

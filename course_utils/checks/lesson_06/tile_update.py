@@ -85,6 +85,9 @@ MISTAKES = [
      ("scores - base[..., None]", "scores - scores.amax(-1, keepdim=True).nan_to_num(neginf=0.0)")),
     ("maximum not subtracted", "the new powers are e^score: subtract the new maximum first, 1000 "
      "would overflow", ("(scores - base[..., None])", "scores")),
+    ("no maximum at all", "m is kept but never used: ℓ and O are sums of e^score, which overflows "
+     "at 1000; measure from the new maximum", ("(scores - base[..., None])", "scores"),
+     ("ell * shrink", "ell"), ("out * shrink[..., None]", "out")),
     ("divided at every tile", "O is divided by ℓ already: keep the sum; divide once, after the "
      "last tile", ("m_new, ell_new, out_new",
       "m_new, ell_new, out_new / ell_new.masked_fill(ell_new == 0, 1)[..., None]")),

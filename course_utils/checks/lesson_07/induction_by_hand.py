@@ -31,15 +31,15 @@ def inputs():
 
 
 def read(tokens, layers, V):
-    """Return the answers (B, L, V) of two layers, and the weights (B, L, L) of both."""
+    """Return what layer 1 wrote (B, L, 3·V), the answers (B, L, V), and the weights of both."""
     B, L = tokens.shape
     x = F.pad(F.one_hot(tokens, V).float(), (0, 2 * V))  # (B, L, 3·V): token, note, answer
-    places, seen = torch.eye(L).expand(B, L, L), []
+    places, seen, written = torch.eye(L).expand(B, L, L), [], []
     for W_q, W_k, W_v in layers:
         placed = torch.cat([x, places], dim=-1)  # (B, L, 3·V + L)
         found, weights = attention(placed @ W_q, placed @ W_k, x @ W_v, causal_mask(L))
-        x, seen = x + found, [*seen, weights]
-    return x[..., 2 * V :], *seen
+        x, seen, written = x + found, [*seen, weights], [*written, found]
+    return written[0], x[..., 2 * V :], *seen
 
 
 def run(answer, V, L, B, shortest, longest):
@@ -49,20 +49,21 @@ def run(answer, V, L, B, shortest, longest):
     periods = torch.randint(shortest, longest + 1, (B, 1), generator=rng)
     patterns = torch.rand(B, V, generator=rng).argsort(dim=-1)  # no token twice in a period
     tokens = patterns.gather(1, torch.arange(L + 1) % periods)  # (B, L + 1)
-    answers, first, second = read(tokens[:, :-1], layers, V)
+    wrote, answers, first, second = read(tokens[:, :-1], layers, V)
     wanted = F.one_hot(tokens[:, 1:], V).bool()
     known = torch.arange(L) >= periods  # (B, L), the token has been there before
     others = answers.masked_fill(wanted, 0).amax(dim=-1)
     if (answers[wanted].view(B, L) > 2 * others)[known].all():
         return [torch.ones(())]
-    raise Complaint("no induction", what_is_missing(first, second, tokens[:, :-1], periods))
+    hint = what_is_missing(first, wrote, second, tokens[:, :-1], periods)
+    arrived = answers[wanted].view(B, L)[known].mean()
+    raise Complaint("no induction", MINUS if hint == NOTHING_READ and arrived < -0.5 else hint)
 
 
 def matrices(layers, V, L):
-    """Return the matrices of both layers in one precision; complain if they do not fit."""
+    """Return the matrices of both layers; complain if `two_layers` cannot use them."""
     wide, x = 3 * V + L, 3 * V
     try:
-        layers = [[W.float() for W in (q, k, v)] for q, k, v in layers]
         (q, k, v), (q2, k2, v2) = layers
         fits = all(a.shape == b.shape and len(a) == wide for a, b in ((q, k), (q2, k2)))
         fits = fits and v.shape == v2.shape == (x, x)
@@ -74,6 +75,13 @@ def matrices(layers, V, L):
             f"(3·V, 3·V), here with 3·V + L = {wide} and 3·V = {x}"
         )
         raise Complaint("wrong shapes", hint)
+    kinds = {W.dtype for triple in layers for W in triple} - {torch.float32}
+    if kinds:
+        hint = f"two_layers raises on {kinds.pop()}: all six in float32, as torch.zeros gives them"
+        raise Complaint("not in float32", hint)
+    if not all(W.isfinite().all() for triple in layers for W in triple):
+        hint = "infinity or NaN in a matrix: ∞ · 0 is NaN; a large number, as 1000, is enough"
+        raise Complaint("infinite", hint)
     return layers
 
 
@@ -87,6 +95,11 @@ START = (
     "wrong only where the text's first token returns: place 0 can see nothing but itself, so its "
     "note says that it follows itself; let nobody look there in layer 2"
 )
+WRITES = (
+    "layer 1 looks where it should, but what it writes is not just the token before, in the note: "
+    "a row times W_v, so in its rows of the token block and columns of the note stands the "
+    "identity, and 0 elsewhere"
+)
 OCCURRENCE = (
     "layer 2 looks at earlier occurrences themselves: compare the query's token with the *notes* "
     "of the keys, and it finds what came after"
@@ -99,9 +112,20 @@ NOTHING_READ = (
     "both heads look where they should, but no answer arrives: W_v of layer 1 writes token into "
     "note, W_v of layer 2 token into answer"
 )
+MINUS = (
+    "both heads look where they should, but the answer arrives with a minus: it has to stand out "
+    "as the largest, so no −1 in W_v"
+)
 
 
-def what_is_missing(first, second, tokens, periods):
+def is_noted(wrote, tokens):
+    """Tell whether layer 1 wrote the token before each into its note, and nothing elsewhere."""
+    token, note, answer = wrote[:, 1:].chunk(3, dim=-1)  # (B, L - 1, V) each
+    right = (note.argmax(dim=-1) == tokens[:, :-1]).float().mean() > 0.9
+    return right and max(token.abs().max(), answer.abs().max()) < 0.1 * note.max()
+
+
+def what_is_missing(first, wrote, second, tokens, periods):
     """Return a hint: of the weights of both layers, the first that are not as they should be."""
     L = tokens.shape[1]
     i, j = torch.arange(L)[:, None], torch.arange(L)  # queries, keys
@@ -112,6 +136,8 @@ def what_is_missing(first, second, tokens, periods):
             if (best == torch.arange(1, L) - shift).float().mean() > 0.9:
                 return hint
         return NOT_BEFORE
+    if not is_noted(wrote, tokens):
+        return WRITES
     known = torch.arange(L) >= periods  # (B, L)
     back = (i - j)[None] % periods[..., None]  # (B, L, L), 0 at the token's own occurrences
     wanted = (back == periods[..., None] - 1) & (j > 0)  # (B, L, L), what came after these
@@ -135,6 +161,8 @@ MISTAKES = [
     ("second layer soft", f"layer 2 {SOFT}",
      ("= loud * torch.eye(V)", "= 2 * torch.eye(V)")),
     ("tokens do not matter", NOT_AFTER, ("W_k[note, :V]", "W_k[answer, :V]")),
+    ("not written into the note", WRITES, ("W_v[token, note]", "W_v[note, token]")),
+    ("answer with a minus", MINUS, ("W_v[token, answer] =", "W_v[token, answer] = -")),
     ("nothing handed over", NOTHING_READ, ("W_v[token, answer]", "W_v[note, answer]")),
 ]  # fmt: skip
 

@@ -56,6 +56,15 @@ MISTAKES = [
      "counted only where the present token and the next have stood side by side before; whether "
      "the present one has been seen is enough",
      ("seen[:, :-1]", "(same[:, :-1, :-1] & same[:, 1:, 1:]).tril(-1).any(dim=-1)")),
+    ("seen in another sequence",
+     "what occurred in another sequence counts as well: each sequence has a past of its own",
+     ("same.tril(-1).any(dim=-1)",
+      "same.tril(-1).any(dim=-1) | torch.stack([torch.isin(row, tokens[:b]) for b, row in "
+      "enumerate(tokens)])")),
+    ("first prediction left out",
+     "logits[:, 1:] leaves out the first prediction and keeps the last: logits[:, i] predict token "
+     "i + 1, so the last one goes",
+     (RIGHT, "logits[:, 1:].argmax(dim=-1) == tokens[:, 1:]")),
     ("neighbours not compared",
      "the token right before is not looked at: in 5 5 the second 5 has occurred before; .tril(-1)",
      (".tril(-1)", ".tril(-2)")),

@@ -4,7 +4,7 @@ import torch
 
 from course_utils.checks.compare import read
 from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
-from course_utils.checks.inputs import normals
+from course_utils.checks.inputs import Results, normals
 from course_utils.checks.lesson_08.js_divergence import js_divergence
 
 
@@ -24,36 +24,66 @@ def other_picture(weights, v):
 
 
 def inputs():
-    """Return (weights, v), with S = d_v + 2, so that the other weights lie on one line."""
+    """Return (weights, v), with S = d_v + 2, so that the other weights lie on one line.
+
+    One has many queries: in some a rounding below 0 gives NaN where it was not clamped.
+    """
     normal = normals(88)
 
     def case(L, d_v, sharp=1.0):
         return (sharp * normal(L, d_v + 2)).softmax(dim=-1), normal(d_v + 2, d_v)
 
-    return [case(4, 3), case(6, 5, 2.0), case(1, 2), case(9, 1), case(5, 7, 0.5), case(3, 4, 1.5)]
+    small = [case(4, 3), case(6, 5, 2.0), case(1, 2), case(9, 1), case(5, 7, 0.5), case(3, 4, 1.5)]
+    return [*small, case(300, 6)]
 
 
 def run(answer, weights, v):
-    """Call an answer; complain if what it returns are no weights, or give another output."""
-    found = call_with_clones(answer, weights, v)
+    """Call an answer; complain if what it returns are no such weights, or of the wrong end."""
+    with Results() as results:
+        found = call_with_clones(answer, weights, v)
     got = read(found[0])
     if got is None or got.shape != weights.shape:
         return found
     got = got.double()
+    summed = (got.sum(dim=-1) - 1).abs().max() < 1e-4
+    kept = (got @ v - weights @ v).abs().max() < 1e-4
     for wrong, complaint in (
-        ((got.sum(dim=-1) - 1).abs().max() > 1e-4, SUM),
+        (not got.isfinite().all(), INFINITE),
+        (not summed and not kept, LINE),
+        (not summed, SUM),
         (got.min() < -1e-6, NEGATIVE),
-        ((got @ v - weights @ v).abs().max() > 1e-4, OUTPUT),
+        (not kept, OUTPUT),
     ):
         if wrong:
             raise Complaint(*complaint)
+    way = other_picture(weights.detach(), v.detach()) - weights.detach()  # (L, S), to the right end
+    step = torch.where(way > 0, weights / way, torch.inf).amin(dim=-1, keepdim=True)  # backwards
+    near = torch.isclose(got, weights - step * way, atol=1e-4).all(dim=-1)  # (L,)
+    far = torch.isclose(got, weights + way, atol=1e-4).all(dim=-1)
+    if (near | far).all() and near.any() and far.any():
+        if any(made.is_floating_point() and made.isnan().any() for made in results.made):
+            raise Complaint(*NAN)
+        ways = (got - weights) @ way[0]  # (L,), all are multiples of one line
+        if (ways > 0).all() or (ways < 0).all():
+            raise Complaint(*SAME)
     return found
 
 
 SUM = (
     "sum not kept",
-    "the new weights do not sum to 1: what you add must sum to 0, one more condition beside those "
-    "of the output (put a column of ones beside v)",
+    "the outputs are kept, but the new weights do not sum to 1: what you add must sum to 0, one "
+    "more condition beside those of the output (put a column of ones beside v)",
+)
+LINE = (
+    "not on the line",
+    "neither the outputs nor the sums are kept: what you add, times v with a column of ones beside "
+    "it, (S, d_v + 1), must be 0; of its svd, that is the last column of the whole U (of its "
+    "transpose's, the last row of Vh)",
+)
+INFINITE = (
+    "infinite weights",
+    "NaN or infinity among the new weights: only weights that shrink end the way, so leave out "
+    "where what you add is above 0",
 )
 NEGATIVE = (
     "negative weights",
@@ -63,22 +93,39 @@ OUTPUT = (
     "another output",
     "the output is another one: what you add, times v, must be 0 in all d_v columns",
 )
+NAN = (
+    "divergence is NaN",
+    "to one end of the line, but for some queries the wrong one, and NaN comes up on the way: an "
+    "end has a weight of 0, or by rounding slightly below, where log gives NaN: clamp the ends "
+    "at 0, and let 0 · log 0 be 0 (torch.xlogy, 8.3)",
+)
 
 NEARER = "to one end of the line, but for some queries the other end is farther, by 8.3's measure"
+SAME = (
+    "one way for all",
+    "all queries go the same way along the line: each has a farther end of its own (a measure "
+    "that is infinite at both ends, as KL(given ‖ end) is, cannot tell)",
+)
+APART = "apart = js_divergence(weights, one), js_divergence(weights, other)"
 
 MISTAKES = [
     (*SUM, ("torch.cat([v, torch.ones_like(v[:, :1])], dim=1)", "v")),
+    (*LINE, (".U[:, -1]", ".U[:, 0].abs() * torch.arange(-1.0, len(v) - 1)")),
+    (*INFINITE, ("torch.where(line < 0, weights / -line, torch.inf)", "torch.where(line < 0, "
+     "weights / -line, torch.nan)")),
     (*NEGATIVE, ("room.amin(dim=-1, keepdim=True)", "2 * room.amin(dim=-1, keepdim=True)"),
      (".clamp(min=0)", "")),
     (*OUTPUT, ("torch.linalg.svd(kept).U[:, -1]", "torch.linalg.svd(kept).U[:, -1].roll(1)")),
     ("nothing changed", "these are the weights given: other ones are asked", "weights"),
     ("nearer end", "to the nearer end of the line: go the other way, as far as it takes you",
      ("apart[0] > apart[1]", "apart[0] < apart[1]")),
-    ("one way for all", NEARER + ": each query has a farther end of its own",
-     ("farther[:, None]", "farther[:1, None]")),
+    (*NAN, (APART, "entropy = lambda p: -(p * p.log()).sum(dim=-1)\n    apart = [entropy((weights "
+     "+ p) / 2) - entropy(p) / 2 for p in (one, other)]")),
+    (*SAME, ("farther[:, None]", "farther[:1, None]")),
     ("longer step", NEARER + "; you took the longer step, which is not always the farther",
-     ("apart = js_divergence(weights, one), js_divergence(weights, other)",
-      "apart = (weights - one).abs().sum(-1), (weights - other).abs().sum(-1)")),
+     (APART, "apart = (weights - one).abs().sum(-1), (weights - other).abs().sum(-1)")),
+    ("kl for js", NEARER + "; you took KL(end ‖ given), of each with the other: compare each with "
+     "their mean", (APART, "apart = [torch.xlogy(p, p / weights).sum(-1) for p in (one, other)]")),
     ("one step for all", "the same step is taken for all queries: each can go until the first of "
      "its own weights is 0", ("room.amin(dim=-1, keepdim=True)", "room.amin()")),
     ("half way", "on the right line, but not to its end: go on until the first weight is 0",

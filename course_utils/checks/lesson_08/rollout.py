@@ -63,6 +63,18 @@ MISTAKES = [
     ("ones for the identity",
      "1 is added to every entry; the identity has 1 on its diagonal alone, torch.eye",
      ("layer + identity", "layer + 1")),
+    ("identity added to the result",
+     "the first layer still has no identity, and half of one is added to the product: each layer "
+     "takes its own", ("rolled = identity", "rolled = layers[0]"), ("in layers", "in layers[1:]"),
+     ("return rolled", "return (rolled + identity) / 2")),
+    ("identity in the first layer alone",
+     "only the first layer takes its half of the identity: each layer has a residual connection",
+     ("rolled = identity", "rolled = (layers[0] + identity) / 2"), ("in layers", "in layers[1:]"),
+     ("(layer + identity) / 2 @", "layer @")),
+    ("strongest head, first layer plain",
+     "the largest of the heads is taken, and the first layer has no identity: their mean, and "
+     "(A + I) / 2 for each layer", ("mean", "amax"), ("rolled = identity", "rolled = layers[0]"),
+     ("in layers", "in layers[1:]")),
     ("first layer missed", "the first layer is left out: multiply all of them",
      ("in layers", "in layers[1:]")),
     ("last layer missed", "the last layer is left out: multiply all of them",
