@@ -126,7 +126,8 @@ FORMULAS = {
 
 # Names of things, which say nothing that could be wrong but in their place
 NAMES = {"W_O", "W_Q", "W_K", "W_V", "n_a", "n_b", r"\cos\theta", "e^H", r"\sqrt{n_a n_b}",
-         "d_k^{-1/4}", "d_k^{-1/2}", r"A_{i,\,i-1}", "E W_V W_O U", "v_j"}  # fmt: skip
+         "d_k^{-1/4}", "d_k^{-1/2}", r"A_{i,\,i-1}", "E W_V W_O U", "v_j",
+         "x^2", "x^4"}  # fmt: skip
 
 
 def plain(formula):
