@@ -19,8 +19,8 @@ from nbclient import NotebookClient
 ROOT = Path(__file__).parents[1]
 STUB = 'raise NotImplementedError("your turn")'
 SOLUTION = re.compile(r"^([ \t]*)### BEGIN SOLUTION\n.*?### END SOLUTION[ \t]*$", re.M | re.S)
-# Where a lesson asks, in prose or by a control; the list in lesson 00 only tells of it.
-ASKS = re.compile(r"(?<!- )\*\*Predict first|\bpredict_first\(")
+# Where a lesson asks, in prose or by a control
+ASKS = re.compile(r"\*\*Predict first|\bpredict_first\(")
 # Beside what is folded JupyterLab shows the first line of the first output: this one has none.
 # There is nothing in it to compare, and running the cell takes it away.
 VEIL = nbformat.v4.new_output("display_data")

@@ -300,7 +300,7 @@ def test_a_question_taken_away_shows_what_was_folded():
     notebook = new_notebook(cells=[new_markdown_cell("**Predict first:** 1?"), result("answer")])
     hide_results(notebook)
     assert notebook.cells[1].outputs[0] == VEIL
-    notebook.cells[0].source = "- **Predict first.** So they ask."
+    notebook.cells[0].source = "No question."
     hide_results(notebook)
     assert notebook.cells[1] == result("answer") | {"id": notebook.cells[1].id}
 

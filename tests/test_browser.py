@@ -1,6 +1,5 @@
 """The course as a learner meets it: a real JupyterLab, a real browser, a real kernel."""
 
-import os
 import re
 import subprocess
 import sys
@@ -12,16 +11,6 @@ import lab
 from course_utils import explorers
 
 LESSONS = sorted(path.stem for path in (lab.ROOT / "notebooks").glob("*.ipynb"))
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    with lab.browser() as found:
-        if found is None:
-            # A missing browser is an error where it must not go unseen.
-            missing = "no Chromium was found; install one, or run: playwright install chromium"
-            (pytest.fail if os.environ.get("CI") else pytest.skip)(missing)
-        yield found
 
 
 @pytest.fixture(scope="module")

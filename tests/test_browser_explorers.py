@@ -1,7 +1,5 @@
 """The explorers as they are used: a laptop's window, a keyboard, a pointer, a screen reader."""
 
-import os
-
 import nbformat
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -19,16 +17,6 @@ OPENED = [name for name in explorers.__all__ if name.endswith("_explorer")]
 CELLS = {name: f"explorers.{name}()" for name in OPENED} | {"training_explorer": TRAINING}
 # What a laptop shows, of the width that JupyterLab leaves beside its file browser.
 FITTING = ["similarity_explorer", "scaling_explorer", "saturation_explorer", "mask_explorer"]
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    with lab.browser() as found:
-        if found is None:
-            # A missing browser is an error where it must not go unseen.
-            missing = "no Chromium was found; install one, or run: playwright install chromium"
-            (pytest.fail if os.environ.get("CI") else pytest.skip)(missing)
-        yield found
 
 
 @pytest.fixture(scope="module")

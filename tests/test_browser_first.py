@@ -3,9 +3,7 @@
 import pytest
 
 import lab
-import test_browser
 
-chromium = test_browser.chromium
 WIDTH, HEIGHT = 1280, 720
 FOLDERS = ["notebooks", "exercises", "solutions"]
 

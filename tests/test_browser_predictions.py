@@ -1,7 +1,6 @@
 """A learner who predicts, in a real JupyterLab: asked, surprised, told at the end, remembered."""
 
 import json
-import os
 
 import pytest
 
@@ -12,14 +11,11 @@ QUESTION = "Which vector has the largest dot product with q?"
 
 
 @pytest.fixture
-def page(tmp_path):
-    with lab.browser() as chromium:
-        if chromium is None:
-            missing = "no Chromium was found; install one, or run: playwright install chromium"
-            (pytest.fail if os.environ.get("CI") else pytest.skip)(missing)
-        page = chromium.new_page(viewport={"width": 1280, "height": 720})
-        page.set_default_timeout(lab.PATIENCE)
-        yield page
+def page(chromium):
+    page = chromium.new_page(viewport={"width": 1280, "height": 720})
+    page.set_default_timeout(lab.PATIENCE)
+    yield page
+    page.close()
 
 
 def step(page):
