@@ -44,6 +44,13 @@ def browser():
         chromium.close()
 
 
+def new_page(chromium, width=1280, height=720):
+    """Return a new page as large as a window on a laptop."""
+    page = chromium.new_page(viewport={"width": width, "height": height})
+    page.set_default_timeout(PATIENCE)
+    return page
+
+
 def installed(folder):
     """Put into ``folder`` what an installation adds to an environment, such as etc/jupyter."""
     build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]

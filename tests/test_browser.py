@@ -26,8 +26,7 @@ def address(chromium, folder):
 
 @pytest.fixture
 def page(chromium):
-    page = chromium.new_page(viewport={"width": 1300, "height": 1000})
-    page.set_default_timeout(lab.PATIENCE)
+    page = lab.new_page(chromium, 1300, 1000)
     yield page
     page.close()
 

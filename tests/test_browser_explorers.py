@@ -33,8 +33,7 @@ def address(chromium, tmp_path_factory):
 
 def opened(chromium, address, width, height):
     """Return a page of that size on which all explorers have been run."""
-    page = chromium.new_page(viewport={"width": width, "height": height})
-    page.set_default_timeout(lab.PATIENCE)
+    page = lab.new_page(chromium, width, height)
     lab.open_notebook(page, address, "explorers.ipynb")
     lab.run_all(page)
     assert lab.errors(page) == []

@@ -18,8 +18,7 @@ def page(chromium, tmp_path_factory):
             for path in lab.ROOT.glob("[!.]*"):
                 if path.name not in FOLDERS:  # those are there
                     (folder / "course" / path.name).touch()
-            page = chromium.new_page(viewport={"width": WIDTH, "height": HEIGHT})
-            page.set_default_timeout(lab.PATIENCE)
+            page = lab.new_page(chromium, WIDTH, HEIGHT)
             page.goto(f"{address}/?token={lab.TOKEN}")
             page.get_by_text("Python 3 (ipykernel) | Idle").wait_for()
             page.wait_for_load_state("networkidle")

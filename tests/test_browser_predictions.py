@@ -12,8 +12,7 @@ QUESTION = "Which vector has the largest dot product with q?"
 
 @pytest.fixture
 def page(chromium):
-    page = chromium.new_page(viewport={"width": 1280, "height": 720})
-    page.set_default_timeout(lab.PATIENCE)
+    page = lab.new_page(chromium)
     yield page
     page.close()
 

@@ -14,7 +14,7 @@ CAUSES = [
     ),
     (
         r"must be Tensor, not (float|int)",
-        "torch's functions take tensors: of a plain number the root is n ** 0.5",
+        "torch's functions take tensors; a plain number has its own: n ** 0.5, math.exp(x) ...",
     ),
     (r"before Module.__init__", "the first line of __init__ must be super().__init__()"),
     (
