@@ -8,7 +8,6 @@ import nbformat
 import pytest
 
 import lab
-from course_utils import explorers
 
 LESSONS = sorted(path.stem for path in (lab.ROOT / "notebooks").glob("*.ipynb"))
 
@@ -46,37 +45,7 @@ def test_opening_a_lesson_changes_nothing(page, address, folder):
         saving_changes_nothing(page, folder, path)
 
 
-# A cell each. The training is a short one, which adds to its picture while the cell runs.
-TRAINING = """import torch
-from IPython.display import display
-live = explorers.training_explorer([1, 2, 1, 2], num_layers=1, num_heads=1, steps=20, every=10)
-display(live)
-for step in range(21):
-    live.add(2 - step / 20, lambda: torch.eye(4).expand(1, 1, 4, 4))"""
-OPENED = [name for name in explorers.__all__ if name.endswith("_explorer")]
-EXPLORERS = {name: f"explorers.{name}()" for name in OPENED} | {"training_explorer": TRAINING}
-
-
-def test_every_explorer_is_alive(page, address, folder):
-    cells = ["from course_utils import explorers", *EXPLORERS.values()]
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(each) for each in cells])
-    notebook.metadata.kernelspec = {"name": "python3", "display_name": "python3"}
-    nbformat.write(notebook, folder / "course" / "explorers.ipynb")
-    lab.open_notebook(page, address, "explorers.ipynb")
-    lab.run_all(page)
-    assert lab.errors(page) == []
-    assert page.locator(".jp-OutputArea-output img.widget-image").count() == len(EXPLORERS)
-    assert page.get_by_role("slider").count() >= len(EXPLORERS)
-    assert page.locator(".jupyter-widgets-error-widget").count() == 0
-    page.get_by_role("status").filter(has_text="step 20").wait_for()  # what the training added
-
-
-def test_the_course_opens_on_lesson_00(page, address):
-    page.goto(f"{address}/?token={lab.TOKEN}")
-    page.get_by_role("heading", name="00 · Start here: why attention?").wait_for()
-
-
-def test_a_lesson_runs_to_its_end_and_a_key_press_moves_picture_and_words(page, address):
+def test_a_lesson_runs_to_its_end_its_explorer_moves_and_its_pictures_are_told(page, address):
     lab.open_notebook(page, address, "notebooks/01_dot_product_similarity.ipynb")
     lab.run_all(page)
     assert lab.errors(page) == []
@@ -92,9 +61,7 @@ def test_a_lesson_runs_to_its_end_and_a_key_press_moves_picture_and_words(page, 
     shown, own = picture.evaluate("image => [image.width, image.naturalWidth]")
     assert shown == own > 400  # drawn at its own size, not blown up
 
-
-def test_descriptions_of_pictures_reach_a_screen_reader(page, address):
-    lab.open_notebook(page, address, "notebooks/01_dot_product_similarity.ipynb")
+    # What the pictures show reaches a screen reader.
     notebook, told = page.locator(".jp-Notebook"), "Picture: equal weights: 4×4 attention"
     page.locator("details", has_text=told).get_by_text("In words").click()
     assert told in notebook.aria_snapshot()

@@ -7,12 +7,13 @@ from axe_playwright_python.sync_playwright import Axe
 import lab
 from course_utils import explorers
 
-# A cell each. The training is a short one.
+# A cell each. The training is a short one, which adds to its picture while the cell runs.
 TRAINING = """import torch
+from IPython.display import display
 live = explorers.training_explorer([1, 2, 1, 2], num_layers=2, num_heads=2, steps=20, every=10)
+display(live)
 for step in range(21):
-    live.add(2 - step / 20, lambda: torch.eye(4).expand(2, 2, 4, 4))
-live"""
+    live.add(2 - step / 20, lambda: torch.eye(4).expand(2, 2, 4, 4))"""
 OPENED = [name for name in explorers.__all__ if name.endswith("_explorer")]
 CELLS = {name: f"explorers.{name}()" for name in OPENED} | {"training_explorer": TRAINING}
 # What a laptop shows, of the width that JupyterLab leaves beside its file browser.
@@ -51,6 +52,12 @@ def page(chromium, address):
     page = opened(chromium, address, 1280, 720)
     yield page
     page.close()
+
+
+def test_every_explorer_is_alive(page):
+    assert page.get_by_role("slider").count() >= len(CELLS)
+    assert page.locator(".jupyter-widgets-error-widget").count() == 0
+    page.get_by_role("status").filter(has_text="step 20").wait_for()  # what the training added
 
 
 def explorer(page, name):

@@ -44,6 +44,7 @@ def is_on_the_screen(located):
 
 
 def test_the_course_opens_on_a_question_and_its_picture(page):
+    assert page.get_by_role("heading", name="00 · Start here: why attention?").count() == 1
     text = page.locator(".jp-RenderedMarkdown").first
     assert is_on_the_screen(text.get_by_text("How does a program find out what “it” is?"))
     picture = page.locator(".jp-OutputArea-output img").first
