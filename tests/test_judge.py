@@ -348,8 +348,8 @@ def test_all_parts_of_a_check_see_pytorch_as_in_a_new_kernel(exercise, settings)
         before = state()
         check(lambda x: look(x) + 1, "double")
         assert state() == before
-        judge.expected.cache_clear(), judge.mistaken.cache_clear()
-        assert judge.expected(made) and judge.mistaken(made, made.mistakes[0])
+        judge.expected.cache_clear()
+        assert judge.expected(made)
         assert state() == before
     assert set(seen) == {usual} and len(seen) >= 7
 

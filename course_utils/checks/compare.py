@@ -26,16 +26,10 @@ SMALLEST_SCALE = 1e-6
 
 def is_same(got, expected):
     """Tell whether ``got`` is as good as ``expected``."""
-    if isinstance(expected, tuple) and isinstance(got, tuple | list):
-        # Shapes first, which is fast: a layer's results are compared some ten thousand times.
-        sizes = [[getattr(each, "shape", None) for each in every] for every in (got, expected)]
-        tensors = all(isinstance(each, torch.Tensor) for each in (*got, *expected))
-        if tensors and sizes[0] != sizes[1]:
-            return False
-    return difference(got, expected, alone=True) is None
+    return difference(got, expected, told=False) is None
 
 
-def difference(got, expected, names="", alone=False):
+def difference(got, expected, names="", told=True):
     """Return None if ``got`` is as good as ``expected``, else the first difference in words.
 
     Parameters
@@ -46,8 +40,8 @@ def difference(got, expected, names="", alone=False):
         A float may be off as tensors may; an int or a bool is exact.
     names : str
         Names of the last dimensions, e.g. "L S"; for a tuple of several, separated by "|".
-    alone : bool
-        Leave out what all wrong entries have in common, which takes longer to find.
+    told : bool
+        If not, "different" is said of entries or shapes: the words take longer than to compare.
     """
     if isinstance(expected, tuple):
         if not isinstance(got, tuple | list) or len(got) != len(expected):
@@ -55,7 +49,7 @@ def difference(got, expected, names="", alone=False):
             return f"expected a tuple of {len(expected)} {kind}, got {_kind(got)}"
         each = names.split("|") if names else [""] * len(expected)
         for place, (one, other, name) in enumerate(zip(got, expected, each, strict=True)):
-            if found := difference(one, other, name, alone):
+            if found := difference(one, other, name, told):
                 return f"item {place} of the tuple: {found}"
         return None
     number = isinstance(expected, int | float)
@@ -73,7 +67,7 @@ def difference(got, expected, names="", alone=False):
         return f"expected {_family(expected)} entries, got {got.dtype}"
     coarsest = max(TOLERANCE.get(t.dtype, 0) for t in (got, expected))
     tolerance = coarsest if expected.is_floating_point() else 0
-    return _first_difference(near, expected.detach().double(), tolerance, names.split(), alone)
+    return _first_difference(near, expected.detach().double(), tolerance, names.split(), told)
 
 
 def read(tensor):
@@ -96,15 +90,18 @@ def _of_numpy(value):
         return value
 
 
-def _first_difference(near, exact, tolerance, names, alone):
-    if near.shape != exact.shape:
+def _first_difference(near, exact, tolerance, names, told):
+    same_shape = near.shape == exact.shape
+    close = _close(near, exact, tolerance) if same_shape else torch.tensor(False)
+    if close.all():
+        return None
+    if not told:
+        return "different"
+    if not same_shape:
         free = ["..."] if exact.ndim > len(names) > 0 else []
         named = f"({', '.join(free + names)}) = " if names else ""
         found = f"expected shape {named}{tuple(exact.shape)}, got {tuple(near.shape)}"
-        return found if alone else found + _in_another_shape(near, exact, tolerance)
-    close = _close(near, exact, tolerance)
-    if close.all():
-        return None
+        return found + _in_another_shape(near, exact, tolerance)
     first = tuple((~close).nonzero()[0].tolist())
     where = f" at {list(first)}" if first else ""
     if near[first].isnan():
@@ -112,7 +109,7 @@ def _first_difference(near, exact, tolerance, names, alone):
     wanted, came = _apart(exact[first].item(), near[first].item())
     wrong = f"; {int((~close).sum())} of {near.numel()} entries differ" if first else ""
     found = f"expected {wanted}{where}, got {came}{wrong}"
-    return found if alone else found + _pattern(near, exact, tolerance)
+    return found + _pattern(near, exact, tolerance)
 
 
 def _close(near, exact, tolerance):

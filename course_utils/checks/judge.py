@@ -40,9 +40,11 @@ class BrokenCheck(RuntimeError):
 @contextlib.contextmanager
 def usual_settings():
     """Calculate as PyTorch does in a new kernel and draw from one seed, whatever a notebook set."""
+    # Under a device of its own PyTorch calls Python at each of its functions: twice as slow.
+    elsewhere = torch.get_default_device() != torch.device("cpu")
     with (
         kept(SETTINGS),
-        torch.device("cpu"),
+        torch.device("cpu") if elsewhere else contextlib.nullcontext(),
         torch.inference_mode(False),  # which turns gradients on as well
         torch.autocast("cpu", enabled=False),
         sandbox.seeded(_SEED),
@@ -174,9 +176,9 @@ def expected_gradients(exercise):
 
 
 @functools.cache
-@usual_settings()
+@sandbox.seeded(_SEED)
 def mistaken(exercise, mistake):
-    """Return what a known mistake gives on all inputs: results, or errors."""
+    """Return what a known mistake gives on all inputs: results, or errors. From `_judge` only."""
     return [_outcome(exercise.run, owned(mistake.answer), args) for args in exercise.inputs()]
 
 
