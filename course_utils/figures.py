@@ -81,7 +81,7 @@ def display_picture(figure, description):
     display(HTML(f"<details><summary>In words</summary><small>{told}</small></details>"))
 
 
-def heatmap(weights, *, queries=None, keys=None, kind="weights", title=None, ax=None):
+def heatmap(weights, *, queries=None, keys=None, kind="weights", lowest=0, title=None, ax=None):
     """Draw a matrix with one row a query and one column a key.
 
     Parameters
@@ -90,7 +90,10 @@ def heatmap(weights, *, queries=None, keys=None, kind="weights", title=None, ax=
     queries, keys : sequence of str, optional
         Tokens, as tick labels. Positions if not given.
     kind : {"weights", "scores", "distances"}
-        Sets the colours: weights from 0 to 1, signed scores centred on zero, distances from zero.
+        Sets the colours: weights from 0 to 1, signed scores centred on zero, distances from
+        ``lowest``.
+    lowest : float
+        The distance that gets the darkest colour.
     title : str, optional
     ax : matplotlib.axes.Axes, optional
         A new figure if not given.
@@ -111,7 +114,7 @@ def heatmap(weights, *, queries=None, keys=None, kind="weights", title=None, ax=
     colours = {
         "weights": {"vmin": 0, "vmax": 1, "cmap": SEQUENTIAL},
         "scores": {"vmin": -largest, "vmax": largest, "cmap": DIVERGING},
-        "distances": {"vmin": 0, "vmax": largest, "cmap": SEQUENTIAL},
+        "distances": {"vmin": lowest, "vmax": largest, "cmap": SEQUENTIAL},
     }
     if kind not in colours:
         raise ValueError(f"kind must be one of {', '.join(colours)}, got {kind!r}")

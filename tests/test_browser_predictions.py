@@ -32,7 +32,7 @@ def test_a_wrong_prediction_is_told_counted_and_remembered(page, tmp_path):
         assert QUESTION in outputs.filter(has_text="Predict first").first.inner_text()
         folded = page.locator(".jp-CodeCell", has_text="largest.compare").first
         assert "3.0" not in folded.inner_text()
-        assert page.locator(".jp-OutputPlaceholder").all_inner_texts() == [""] * 11
+        assert page.locator(".jp-OutputPlaceholder").all_inner_texts() == [""] * 12
         assert "q · long" not in page.locator(".jp-Notebook").aria_snapshot()
 
         page.locator(".jp-CodeCell .cm-content").first.click()
@@ -62,8 +62,8 @@ def test_a_wrong_prediction_is_told_counted_and_remembered(page, tmp_path):
         near.wait_for()
         assert near.is_disabled() and near.is_checked()
         outputs.filter(has_text=told).wait_for()
-        assert outputs.filter(has_text="Nothing was predicted.").count() == 4
-        outputs.filter(has_text="You predicted 1 of 5 results; 1 came as a surprise.").wait_for()
+        assert outputs.filter(has_text="Nothing was predicted.").count() == 5
+        outputs.filter(has_text="You predicted 1 of 6 results; 1 came as a surprise.").wait_for()
         unnamed = page.locator(".jp-OutputArea-output :is(input[type=radio], input[type=text])")
         assert unnamed.count() > 10
         assert all(unnamed.evaluate_all("all => all.map(each => each.labels[0].innerText)"))

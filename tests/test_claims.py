@@ -20,7 +20,7 @@ CLAIMS = {
     ],
     "01": [
         ("Each output is a probability of words", "False", "row sums [0.08, 0.08]"),
-        ("Cosine and Euclidean distance rank alike", "Holds when", "71 of 71 at length 1"),
+        ("Cosine and Euclidean distance rank alike", "Holds when", "71 of 71, keys at length 1"),
         ("Self-attention knows the order of the words", "False", "it shuffles them alike: True"),
     ],
     "02": [

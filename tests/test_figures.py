@@ -180,6 +180,11 @@ def test_heatmap_fixes_the_colours_by_kind(kind, limits, colour_map):
     assert mesh.colorbar.ax.get_window_extent().height > ax.get_window_extent().height / 2
 
 
+def test_heatmap_spends_its_colours_on_the_distances_from_the_lowest():
+    ax = heatmap([[1.2, 1.9]], kind="distances", lowest=1)
+    assert ax.collections[0].get_clim() == (1, 1.9)
+
+
 def test_heatmap_is_lighter_where_a_weight_is_larger():
     light = [sum(colour) for colour in colours(heatmap(WEIGHTS), 0, 0.25, 0.5, 0.75, 1)]
     assert light == sorted(light) and light[-1] > light[0] + 1
