@@ -32,7 +32,7 @@ def test_what_a_notebook_states_changes_only_on_purpose(path):
 SAID_ONLY = {
     "00": {40, 2021, 2023},  # minutes; years of papers, as below
     "01": {55, 90, 2014, 2017},  # minutes; an angle
-    "02": {2017, 576, 2020, 2022, 2023, 0.06},  # 512 + 64; 1/16
+    "02": {2010, 2017, 576, 2020, 2022, 2023, 0.06},  # papers; 512 + 64; 1/16
     "03": {45, 88, 1e-7, 2000, 2018, 0.001},  # e^88; 1000 and -1000 lie 2000 apart
     "04": {45, 1.5},
     "05": {45, 2019, 2023, 2024},
