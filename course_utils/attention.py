@@ -199,7 +199,7 @@ def softmax(x, dim=-1):
     Raises
     ------
     TypeError, ValueError
-        If x is not a tensor or has no dimension ``dim``.
+        If x is not a floating point tensor, or has no dimension ``dim``.
     """
     e = (x - x.amax(dim, keepdim=True)).double().exp()  # (..., n), the largest is e^0 = 1
     return (e / e.sum(dim, keepdim=True)).to(x.dtype)  # float64: room for any number of terms
@@ -223,7 +223,7 @@ def logsumexp(x, dim=-1):
     Raises
     ------
     TypeError, ValueError
-        If x is not a tensor or has no dimension ``dim``.
+        If x is not a floating point tensor, or has no dimension ``dim``.
     """
     m = x.amax(dim, keepdim=True)  # (..., 1)
     m = m.masked_fill(m.isinf(), 0)  # nothing but -inf: subtract 0, or -inf - -inf would be NaN
@@ -251,7 +251,7 @@ def log_softmax(x, dim=-1):
     Raises
     ------
     TypeError, ValueError
-        If x is not a tensor or has no dimension ``dim``.
+        If x is not a floating point tensor, or has no dimension ``dim``.
     """
     shifted = x - x.amax(dim, keepdim=True)  # (..., n), the largest is 0
     total = shifted.double().exp().sum(dim, keepdim=True)  # (..., 1)
