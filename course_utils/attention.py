@@ -177,12 +177,12 @@ def entropy(weights):
 # Lesson 03: softmax stability
 
 
-@expects(x="...", dim="dim of x")
+@expects(x="floating ...", dim="dim of x")
 def softmax(x, dim=-1):
     """Return weights e^x / Σ e^x along ``dim``, for logits of any size.
 
-    The largest logit is subtracted first, so no power exceeds 1; the sum is kept in float64, so
-    that neither float16's range nor the number of terms limits it.
+    The largest logit is subtracted first, so no power exceeds 1; powers and their sum are float64,
+    so that neither float16's range nor the number of terms limits them.
 
     Parameters
     ----------
@@ -199,14 +199,13 @@ def softmax(x, dim=-1):
     Raises
     ------
     TypeError, ValueError
-        If x is not a tensor or has no dimension ``dim``.
+        If x is not a floating point tensor, or has no dimension ``dim``.
     """
-    e = (x - x.amax(dim, keepdim=True)).exp()  # (..., n), the largest is e^0 = 1
-    total = e.sum(dim, keepdim=True, dtype=torch.float64)  # (..., 1), room for any number of terms
-    return (e / total).to(e.dtype)
+    e = (x - x.amax(dim, keepdim=True)).double().exp()  # (..., n), the largest is e^0 = 1
+    return (e / e.sum(dim, keepdim=True)).to(x.dtype)  # float64: room for any number of terms
 
 
-@expects(x="...", dim="dim of x")
+@expects(x="floating ...", dim="dim of x")
 def logsumexp(x, dim=-1):
     """Return log Σ e^x along ``dim``, a smooth maximum: between max(x) and max(x) + log n.
 
@@ -224,16 +223,15 @@ def logsumexp(x, dim=-1):
     Raises
     ------
     TypeError, ValueError
-        If x is not a tensor or has no dimension ``dim``.
+        If x is not a floating point tensor, or has no dimension ``dim``.
     """
     m = x.amax(dim, keepdim=True)  # (..., 1)
     m = m.masked_fill(m.isinf(), 0)  # nothing but -inf: subtract 0, or -inf - -inf would be NaN
-    e = (x - m).exp()
-    total = e.sum(dim, keepdim=True, dtype=torch.float64)  # (..., 1)
-    return (m + total.log()).squeeze(dim).to(e.dtype)
+    total = (x - m).double().exp().sum(dim, keepdim=True)  # (..., 1)
+    return (m + total.log()).squeeze(dim).to(x.dtype)
 
 
-@expects(x="...", dim="dim of x")
+@expects(x="floating ...", dim="dim of x")
 def log_softmax(x, dim=-1):
     """Return the logarithms of the softmax weights along ``dim``, also where a weight is 0.
 
@@ -253,12 +251,11 @@ def log_softmax(x, dim=-1):
     Raises
     ------
     TypeError, ValueError
-        If x is not a tensor or has no dimension ``dim``.
+        If x is not a floating point tensor, or has no dimension ``dim``.
     """
     shifted = x - x.amax(dim, keepdim=True)  # (..., n), the largest is 0
-    e = shifted.exp()
-    total = e.sum(dim, keepdim=True, dtype=torch.float64)  # (..., 1)
-    return (shifted - total.log()).to(e.dtype)
+    total = shifted.double().exp().sum(dim, keepdim=True)  # (..., 1)
+    return (shifted - total.log()).to(x.dtype)
 
 
 @expects(p="... n", g="... n")

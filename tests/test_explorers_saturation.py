@@ -151,7 +151,8 @@ def test_the_jacobian_stands_under_the_bars_with_names_and_a_scale_of_its_own():
     keys = {j: f"key {j + 1}" for j in range(5)}
     assert ticks(jacobian.xaxis) == ticks(jacobian.yaxis) == keys
     assert {label.get_rotation() for label in jacobian.get_xticklabels()} == {45}
-    assert headings(jacobian) == ("Jacobian diag(p) − ppᵀ (grey: NaN)", "", "")
+    named = "score that moves", "weight that answers"
+    assert headings(jacobian) == ("Jacobian diag(p) − ppᵀ (grey: NaN)", *named)
     (image,) = jacobian.images
     assert image.get_extent() == [-0.5, 4.5, 4.5, -0.5]
     assert image.get_clim() == scale.get_ylim() == (-0.25, 0.25)  # p (1 - p) is at most 1/4

@@ -29,6 +29,7 @@ p = e / e.sum()
 jacobian = torch.autograd.functional.jacobian(lambda x: x.softmax(dim=-1), x)
 read, block = x.split([3, 4])
 m_read, ell = read.max(), (read - read.max()).exp().sum()
+values = torch.randn(7, d_v).double()  # one row for each entry of x
 
 # Two workers with keys of their own
 out_a, lse_a = (Q @ K[:2].T).softmax(dim=-1) @ V[:2], (Q @ K[:2].T).logsumexp(dim=-1)
@@ -98,7 +99,7 @@ FORMULAS = {
         ((x - 2).exp() / (x - 2).exp().sum(), 2.7**-2 * e / (2.7**-2 * e.sum()), p),
     r"\text{lse}(x) = \log\sum_j e^{x_j} = m + \log\sum_j e^{x_j - m}, \qquad m = \max_j x_j":
         (e.sum().log(), m + (x - m).exp().sum().log(), x.logsumexp(dim=-1)),
-    r"\frac{\partial p_i}{\partial x_j} = \frac{[i=j]\,e^{x_i}}{S} - \frac{e^{x_i}\,e^{x_j}}{S^2}"
+    r"\frac{\partial p_i}{\partial x_j} = \frac{[i=j]\,e^{x_i}}{Z} - \frac{e^{x_i}\,e^{x_j}}{Z^2}"
     r" = [i=j]\,p_i - p_i p_j":
         (one * e / e.sum() - e.outer(e) / e.sum() ** 2, one * p - p.outer(p), jacobian),
     r"g^\top(\text{diag}(p) - pp^\top) = p \odot (g - p\cdot g)":
@@ -115,6 +116,9 @@ FORMULAS = {
     r"\ell\,e^{m - m_{new}} + \sum e^{x - m_{new}}":
         (ell * (m_read - m).exp() + (block - m).exp().sum(),
          course.online_update(m_read, ell, block)[1]),
+    r"o\,e^{m - m_{new}} + \sum e^{x - m_{new}}\,v":
+        ((read - m_read).exp() @ values[:3] * (m_read - m).exp() + (block - m).exp() @ values[3:],
+         (x - m).exp() @ values),
     r"\text{softmax}(\text{lse}_a, \text{lse}_b) \cdot (\text{out}_a, \text{out}_b)":
         (share[0] * out_a + share[1] * out_b, course.merge(out_a, lse_a, out_b, lse_b)[0]),
     r"\text{concat}(\text{head}_1, \dots, \text{head}_H)\,W^O = \sum_h \text{head}_h W^O_h":

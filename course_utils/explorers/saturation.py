@@ -86,6 +86,7 @@ def saturation_explorer():
     jacobian_image = lower.imshow(np.zeros((5, 5)), cmap=colours, vmin=-0.25, vmax=0.25)
     lower.set(xticks=range(5), xticklabels=names, yticks=range(5), yticklabels=names)
     lower.tick_params(axis="x", rotation=45)
+    lower.set(xlabel="score that moves", ylabel="weight that answers")
     lower.set_title("Jacobian diag(p) − ppᵀ (grey: NaN)", fontsize=10)
     figure.colorbar(jacobian_image, ax=lower, shrink=0.8)
     figure.tight_layout()

@@ -101,19 +101,38 @@ def _temperature_by_grid(x, target):
     return np.float64(grid[(entropies - target).abs().argmin()].item())
 
 
-def _online_one_logit_at_a_time(m, ell, x):
-    for value in x.unbind(-1):
+def _online_one_key_at_a_time(m, ell, out, x, v):
+    for j, value in enumerate(x.unbind(-1)):
         new = torch.maximum(m, value)
         safe = torch.where(new == -INF, torch.zeros_like(new), new)
-        m, ell = new, ell * torch.exp(m - safe) + torch.exp(value - safe)
-    return m, ell
+        power = torch.exp(value - safe)
+        m, ell = new, ell * torch.exp(m - safe) + power
+        share = power / torch.where(ell > 0, ell, 1.0)
+        out = out + share[..., None] * (v[..., j, None, :] - out)
+    return m, ell, out
 
 
-def _online_by_joining(m, ell, x):
+def _online_by_joining(m, ell, out, x, v):
     both = torch.cat([m[..., None], x], -1)
     new = both.detach().amax(-1)  # a maximum without a gradient changes none of m + log ℓ
     powers = (both - new[..., None].nan_to_num(neginf=0.0)).exp()
-    return [new, ell * powers[..., 0] + powers[..., 1:].sum(-1)]
+    old, block = ell * powers[..., 0], powers[..., 1:]
+    total = old + block.sum(-1)
+    whole = torch.where(total > 0, total, 1.0).unsqueeze(-1)
+    return [new, total, old.unsqueeze(-1) / whole * out + torch.matmul(block / whole, v)]
+
+
+def _online_undivided_inside(m, ell, out, x, v):
+    out = out * ell[..., None]
+    m, ell, out = _online_as_in_the_lesson(m, ell, out, x, v)
+    return m, ell, out / ell.masked_fill(ell == 0, 1)[..., None]
+
+
+def _online_as_in_the_lesson(m, ell, o, x, v):
+    m_new, ell = attention.online_update(m, ell, x)
+    base = m_new.masked_fill(m_new == -torch.inf, 0)
+    p = (x - base[..., None]).exp()
+    return m_new, ell, o * (m - base).exp()[..., None] + p @ v
 
 
 def _merge_two_by_two(parts):
@@ -208,7 +227,11 @@ RIGHT = {
     "logsumexp": [_lse_with_where, _lse_with_log_counts, _lse_one_logit_at_a_time],
     "softmax_vjp": [_vjp_by_rows, _vjp_by_autograd, _vjp_by_einsum],
     "temperature_for_entropy": [_temperature_by_doubling, _temperature_by_grid],
-    "online_update": [_online_one_logit_at_a_time, _online_by_joining],
+    "online_update": [
+        _online_one_key_at_a_time,
+        _online_by_joining,
+        _online_undivided_inside,
+    ],
     "merge": [_merge_two_by_two, _merge_by_softmax, _merge_in_two_passes],
     "streamed_entropy": [_entropy_by_the_mean, _entropy_by_shares, _entropy_one_logit_at_a_time],
 }
@@ -271,22 +294,26 @@ def _temperature_close_enough(x, target):
     return next(t for t in grid if abs(_entropy_of(x, t) - target) < 0.01)
 
 
-def _online_overwritten(m, ell, x):
+def _online_overwritten(m, ell, out, x, v):
     m = torch.maximum(m, x.amax(-1))
     safe = m.nan_to_num(neginf=0.0)
-    return m, ell * (m - safe).exp() + (x - safe[..., None]).exp().sum(-1)
+    old, p = ell * (m - safe).exp(), (x - safe[..., None]).exp()
+    ell = old + p.sum(-1)
+    return m, ell, (old[..., None] * out + p @ v) / ell.masked_fill(ell == 0, 1)[..., None]
 
 
-def _online_through_lse(m, ell, x):
+def _online_through_lse(m, ell, out, x, v):
     new = torch.maximum(m, x.max(dim=-1).values)
-    lse = torch.logaddexp(m + ell.log(), torch.logsumexp(x, -1))  # its gradient is NaN at two −inf
-    return new, torch.where(new == -INF, torch.zeros_like(new), (lse - new).exp())
+    before, block = m + ell.log(), torch.logsumexp(x, -1)
+    out, lse = attention.merge(out, before, torch.softmax(x, -1) @ v, block)  # its gradient is NaN
+    return new, torch.where(new == -INF, torch.zeros_like(new), (lse - new).exp()), out
 
 
-def _online_zeros_for_nan(m, ell, x):
+def _online_zeros_for_nan(m, ell, out, x, v):
     new = torch.maximum(m, x.amax(-1))
-    powers = (x - new[..., None]).exp()
-    return new, (ell * (m - new).exp() + powers.sum(-1)).nan_to_num(0)
+    old, p = (ell * (m - new).exp()).nan_to_num(0), (x - new[..., None]).exp().nan_to_num(0)
+    ell = old + p.sum(-1)
+    return new, ell, ((old[..., None] * out + p @ v) / ell[..., None]).nan_to_num(0)
 
 
 def _merge_by_logaddexp(parts):
@@ -405,8 +432,10 @@ WRONG = [
     ("online_update", "old sum not rescaled", _online_overwritten),
     ("online_update", "wrong gradients", _online_through_lse),
     ("online_update", "wrong gradients", _online_zeros_for_nan),
-    ("online_update", "wrong gradients", lambda m, s, x: _online_by_joining(m, s.detach(), x)),
+    ("online_update", "wrong gradients", lambda m, s, *b: _online_by_joining(m, s.detach(), *b)),
     ("online_update", None, lambda *state: [t.squeeze() for t in _online_by_joining(*state)]),
+    ("online_update", None, attention.online_update),
+    ("online_update", "not divided, as in the lesson", _online_as_in_the_lesson),
     ("merge", None, attention.merge),
     ("merge", "wrong gradients", _merge_in_numpy),
     ("merge", "wrong gradients", _merge_by_logaddexp),
