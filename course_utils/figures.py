@@ -173,7 +173,7 @@ def mask_pattern(mask, *, title=None, ax=None):
     edges = np.arange(columns + 1) - 0.5, np.arange(rows + 1) - 0.5
     ax.pcolormesh(*edges, values, cmap=SEQUENTIAL, vmin=0, vmax=1, edgecolors="w", linewidth=0.5)
     ax.set(xticks=range(columns), yticks=range(rows), aspect="equal", title=plain(title))
-    ax.set(xlabel="keys", ylabel="queries")
+    ax.set(xlabel="keys (light: may attend)", ylabel="queries")
     ax.invert_yaxis()
     counts = ", ".join(f"{count:.0f}" for count in values.sum(axis=1))
     text = f"{rows}×{columns} mask; keys allowed to each query: {counts}"

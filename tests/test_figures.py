@@ -302,7 +302,7 @@ def test_mask_pattern_is_light_where_a_query_may_see_a_key():
     assert read(ax) == as_read(mask, "01", "012")
     assert ax.yaxis_inverted() and not ax.xaxis_inverted()  # query 0 on top, as in heatmap
     assert (ax.get_xlim(), ax.get_ylim()) == ((-0.5, 2.5), (1.5, -0.5))
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("keys", "queries")
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("keys (light: may attend)", "queries")
     assert ax.get_title() == "holes"
     assert ax.get_aspect() == 1
     assert ax.description == "holes: 2×3 mask; keys allowed to each query: 2, 0"
