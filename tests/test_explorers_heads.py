@@ -13,7 +13,7 @@ from explorer_pictures import across, axes, headings, limits, pixels, press, set
 
 WEIGHTS = torch.rand(3, 5, 5, generator=torch.Generator().manual_seed(0)).mul(6).softmax(dim=-1)
 TOKENS = ["the", "cat", "saw", "the", "dog"]
-NAMES = [f"{i} {token}" for i, token in enumerate(TOKENS, start=1)]
+NAMES = [f"{i} {token}" for i, token in enumerate(TOKENS)]
 EVERY = "every token"
 
 
@@ -23,7 +23,7 @@ def explorer_at(head=0, query=EVERY, weights=WEIGHTS, tokens=TOKENS):
 
 def panels(explorer):
     """Return the small Axes, one a head, and the large ones of the matrix and the lines."""
-    *small, matrix, paths = axes(explorer)
+    *small, matrix, paths, _ = axes(explorer)
     assert across([matrix, paths]) == [matrix, paths]
     return across(small), matrix, paths
 
@@ -42,14 +42,14 @@ def test_the_words_tell_what_one_token_looks_at_strongest_first(head, i):
     told = re.findall(r"(\d) \w+ (\d\.\d\d)", state.split("looks at: ")[1])
     order = WEIGHTS[head, i].sort(descending=True)
     for (key, weight), j, exact in zip(told, order.indices, order.values, strict=False):
-        assert int(key) == j + 1 and abs(float(weight) - exact) <= 0.0051
+        assert int(key) == j and abs(float(weight) - exact) <= 0.0051
     assert len(told) == max(1, int((WEIGHTS[head, i] >= 0.05).sum()))
 
 
 def test_a_token_that_looks_at_one_key_alone_is_told_with_that_key_alone():
-    state = explorer_at(0, "2 cat", torch.eye(5).roll(1, dims=1)[None]).state
-    assert state.startswith("head 0 of 1; 2 cat looks at: 3 saw 1.00")
-    assert "4 the" not in state
+    state = explorer_at(0, "1 cat", torch.eye(5).roll(1, dims=1)[None]).state
+    assert state.startswith("head 0 of 1; 1 cat looks at: 2 saw 1.00")
+    assert "3 the" not in state
 
 
 def test_small_pictures_show_the_heads_from_left_to_right_under_their_numbers():
@@ -139,12 +139,14 @@ def test_lines_show_in_the_picture():
     onto[0, 1, 3] = onto[0, [0, 2, 3], 0] = 1.0
 
     def blue(query):
-        lines = pixels(explorer_at(0, query, onto, list("abcd")))[150:, 420:]
+        lines = pixels(explorer_at(0, query, onto, list("abcd")))[
+            150:375, 420:
+        ]  # above the colour bar
         return np.nonzero(((lines[..., 2] - lines[..., 0]) > 60).any(axis=1))[0]
 
-    one, all_lines = blue("2 b"), blue(EVERY)
+    one, all_lines = blue("1 b"), blue(EVERY)
     assert len(one) and one.min() > all_lines.min() and one.max() == all_lines.max()
-    level = blue("1 a")  # from the first to the first: a level line
+    level = blue("0 a")  # from the first to the first: a level line
     assert np.ptp(level) <= 6 < np.ptp(one)
 
 
@@ -161,7 +163,7 @@ def test_the_six_heads_written_by_hand_follow_their_rules():
         np.testing.assert_allclose(ax.images[0].get_array(), expected, atol=1e-6)
         set_controls(explorer, head=head)
         np.testing.assert_allclose(matrix.images[0].get_array(), expected, atol=1e-6)
-    assert explorer.state.startswith("head 5 of 6; strongest of each token: 1 the → 1 the 0.87")
+    assert explorer.state.startswith("head 5 of 6; strongest of each token: 0 the → 0 the 0.87")
 
 
 def test_every_head_and_every_token_can_be_chosen():
@@ -177,7 +179,7 @@ def test_a_press_chooses_a_head_by_its_small_picture_and_a_token_by_its_row():
     for head in (1, 0, 2):
         press(explorer, small[head], 1, 3)
         assert explorer.state.startswith(f"head {head} of 3; strongest of each token")
-    for y, name in [(-0.4, "1 the"), (2.6, "4 the"), (3.4, "4 the"), (4.49, "5 dog")]:
+    for y, name in [(-0.4, "0 the"), (2.6, "3 the"), (3.4, "3 the"), (4.49, "4 dog")]:
         press(explorer, matrix, 0, y)
         assert explorer.state.startswith(f"head 2 of 3; {name} looks at")
     before = explorer.state
@@ -193,7 +195,7 @@ RULES.append("all tokens so far")
 def test_a_rule_is_found_once_a_token_is_chosen_that_shows_it(head, rule):
     explorer = set_controls(head_explorer(), head=head)
     assert "found" not in explorer.state  # not before anybody looked
-    nothing = {0: "1 the", 1: "9 barked"}.get(head)  # there is no token before, or after
+    nothing = {0: "0 the", 1: "8 barked"}.get(head)  # there is no token before, or after
     for name in explorer.controls["query"].options[1:]:
         state = set_controls(explorer, query=name).state
         found = re.findall("; found: each token looks at (.*)$", state)
@@ -202,16 +204,16 @@ def test_a_rule_is_found_once_a_token_is_chosen_that_shows_it(head, rule):
 
 def test_one_stray_query_is_enough_for_no_rule():
     weights = torch.eye(5)[None]
-    assert explorer_at(0, "2 cat", weights).state.endswith("found: each token looks at itself")
+    assert explorer_at(0, "1 cat", weights).state.endswith("found: each token looks at itself")
     stray = weights.clone()
     stray[0, 4] = torch.tensor([0.0, 0.3, 0, 0, 0.7])
-    assert "found" not in explorer_at(0, "2 cat", stray).state
-    assert "found" not in explorer_at(0, "2 cat").state  # of weights at random
+    assert "found" not in explorer_at(0, "1 cat", stray).state
+    assert "found" not in explorer_at(0, "1 cat").state  # of weights at random
 
 
 def test_rules_that_cannot_be_told_apart_are_both_told():
     explorer = head_explorer(torch.eye(2)[None], ["a", "b"])
-    explorer.controls["query"].value = "2 b"
+    explorer.controls["query"].value = "1 b"
     assert explorer.state.endswith("found: each token looks at the same token or itself")
 
 
@@ -223,8 +225,8 @@ def test_of_many_heads_the_numbers_alone_stand_over_the_pictures():
 
 def test_weights_of_any_dtype_or_with_a_gradient_and_tokens_by_number():
     explorer = head_explorer(WEIGHTS.half().requires_grad_())
-    assert "strongest of each token: 1 → " in explorer.state
-    assert explorer.controls["query"].options == (EVERY, *"12345")
+    assert "strongest of each token: 0 → " in explorer.state
+    assert explorer.controls["query"].options == (EVERY, *"01234")
 
 
 def test_a_long_token_is_cut_in_the_picture_and_whole_in_the_words():
@@ -234,7 +236,7 @@ def test_a_long_token_is_cut_in_the_picture_and_whole_in_the_words():
     short = ["because", "interna…", "doorstep", "d", "e"]
     assert [*ticks(matrix.xaxis).values()] == [*ticks(matrix.yaxis).values()] == short
     assert [text.get_text() for text in paths.texts] == short * 2
-    assert "2 internationalization" in explorer.state
+    assert "1 internationalization" in explorer.state
 
 
 @pytest.mark.parametrize(
@@ -259,6 +261,6 @@ def test_bad_input_is_told_by_name(given, error, words):
 def test_of_weights_that_differ_by_rounding_the_first_is_told():
     weights = torch.tensor([[[0.5 - 1e-7, 0.5 + 1e-7], [0.5, 0.5]]])
     explorer = head_explorer(weights)
-    assert "strongest of each token: 1 → 1 0.50, 2 → 1 0.50" in explorer.state
-    explorer.controls["query"].value = "1"
-    assert explorer.state.endswith("1 looks at: 1 0.50, 2 0.50")
+    assert "strongest of each token: 0 → 0 0.50, 1 → 0 0.50" in explorer.state
+    explorer.controls["query"].value = "0"
+    assert explorer.state.endswith("0 looks at: 0 0.50, 1 0.50")

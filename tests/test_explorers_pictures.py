@@ -72,7 +72,7 @@ CASES = {
     ),
     "heads": (
         head_explorer,
-        {"head": 3, "query": "5 dog"},
+        {"head": 3, "query": "4 dog"},
         {"head": 1, "query": "every token"},
     ),
     "tiles": (

@@ -35,12 +35,12 @@ def head_explorer(weights=None, tokens=None):
     weights : torch.Tensor, (H, L, L), optional
         Of one sequence with itself. By default those of six heads written by hand, one rule each.
     tokens : sequence of str, (L,), optional
-        By default their numbers, from 1.
+        By default their numbers, from 0.
 
     Returns
     -------
     Explorer
-        With controls ``head`` (counted from 0) and ``query`` (one token, as "1 the", or `EVERY`).
+        With controls ``head`` (counted from 0) and ``query`` (one token, as "0 the", or `EVERY`).
         A press chooses a head by its small picture, a token by its row of the large one.
 
     Raises
@@ -55,7 +55,7 @@ def head_explorer(weights=None, tokens=None):
     if not values.size or not ((values >= 0) & (values <= 1.001)).all():
         raise ValueError("weights must be from 0 to 1, and at least one; are these scores?")
     H, L, _ = values.shape
-    numbers = [str(i) for i in range(1, L + 1)]
+    numbers = [str(i) for i in range(L)]
     tokens = as_labels(numbers if tokens is None else tokens, L, "tokens")
     labels = cut(tokens)
 
@@ -82,6 +82,8 @@ def head_explorer(weights=None, tokens=None):
     lines = paths.add_collection(LineCollection(ends))
     paths.set(xlim=(-0.6, 1.6), ylim=(L - 0.5, -0.5), title="queries → keys")
     paths.axis("off")
+    key = large.add_axes((0.72, 0.12, 0.2, 0.03))
+    large.colorbar(picture, key, orientation="horizontal", ticks=[0, 0.5, 1], label="weight")
     large.subplots_adjust(left=0.19, right=0.97, bottom=0.28, top=0.92, wspace=0.05)
     named = zip(numbers, tokens, strict=True)
     names = [number if number == token else f"{number} {token}" for number, token in named]

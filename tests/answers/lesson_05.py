@@ -218,6 +218,48 @@ class SdpaInside(LayerByName):
         return [F.scaled_dot_product_attention(q, k, each, attn_mask=mask) for each in (v, eye)]
 
 
+class SelfByName(LayerByName):
+    """The layer fed with one x; a mask of each sequence is repeated for its heads."""
+
+    def forward(self, x, mask=None):
+        if mask is not None and mask.ndim == 3:
+            mask = torch.stack([mask] * self.h, dim=1)
+        return super().forward(x, x, x, mask)
+
+
+class SelfFused(FusedByRole):
+    """Scores by einsum, and dropout for training."""
+
+    def forward(self, x, mask=None):
+        q, k, v = (self.cut(part) for part in self.qkv(x).chunk(3, dim=-1))
+        scores = torch.einsum("bhid,bhjd->bhij", q, k) / q.shape[-1] ** 0.5
+        if mask is not None:
+            mask = mask.unsqueeze(1) if mask.dim() == 3 else mask
+            scores = torch.where(mask, scores, torch.tensor(-INF))
+        weights = F.dropout(scores.softmax(-1).nan_to_num(0), 0.1, training=self.training)
+        return self.project(weights @ v), weights
+
+
+class SelfOneByOne(LayerByName):
+    """One sequence after another, each under its own mask."""
+
+    def forward(self, x, mask=None):
+        if mask is None or mask.ndim == 2:
+            masks = [mask] * len(x)
+        else:
+            masks = mask.expand(len(x), *mask.shape[1:])
+        runs = [
+            super(SelfOneByOne, self).forward(*[e[None]] * 3, m)
+            for e, m in zip(x, masks, strict=True)
+        ]
+        return tuple(torch.cat(each) for each in zip(*runs, strict=True))
+
+
+class SelfWithoutAPlace(LayerByName):
+    def forward(self, x, mask=None):
+        return super().forward(x, x, x, mask)
+
+
 def _count_by_building(d_model, num_heads, bias=True):
     layers = [nn.Linear(d_model, d_model, bias=bias) for _ in range(4)]
     return sum(p.numel() for layer in layers for p in layer.parameters())
@@ -486,6 +528,7 @@ RIGHT = {
         *(LayerByName, FusedByRole, ListOfHeads, BareMatrices, BareMatricesTheOtherWay, Kernels),
         *(ByConvolution, LazyInside, ScaledAndDropped, SdpaInside),
     ],
+    "MultiHeadSelfAttention": [SelfByName, SelfFused, SelfOneByOne],
     "count_parameters": [
         *(_count_by_building, _count_head_by_head, _count_as_tensor, _count_in_numpy)
     ],
@@ -769,6 +812,7 @@ WRONG = [
     ("MultiHeadAttention", "unexpected parameters", NoProjection),
     ("MultiHeadAttention", "unexpected parameters", PlainTensors),
     ("MultiHeadAttention", "unexpected parameters", SharedInsideHeads),
+    ("MultiHeadSelfAttention", "no place for the heads", SelfWithoutAPlace),
     ("count_parameters", None, lambda d_model, num_heads, bias=True: d_model),
     ("copy_weights", "shares memory", _copy_by_assigning),
     ("copy_weights", "shares memory", _copy_the_layer_itself),

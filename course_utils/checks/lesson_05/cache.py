@@ -1,4 +1,4 @@
-"""What an answer to 5.11 returns: read, and its cache counted."""
+"""What an answer to 5.12 returns: read, and its cache counted."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""5.11: a layer that reads a text in pieces and keeps the keys and values of a window."""
+"""5.12: a layer that reads a text in pieces and keeps the keys and values of a window."""
 
 import torch
 
@@ -147,7 +147,7 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "5.11",
+    "5.12",
     continue_text,
     inputs,
     MISTAKES,

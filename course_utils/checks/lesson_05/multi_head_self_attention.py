@@ -1,0 +1,155 @@
+"""5.11: the layer of one sequence with itself, under a mask for all or one for each sequence."""
+
+import torch
+from torch import nn
+
+from course_utils.checks import wordings
+from course_utils.checks.exercise import Exercise
+from course_utils.checks.inputs import normals
+from course_utils.checks.learners_layer import layer_outputs
+
+
+class MultiHeadSelfAttention(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.W_qkv = nn.Linear(d_model, 3 * d_model)
+        self.W_o = nn.Linear(d_model, d_model)
+
+    def forward(self, x, mask=None):
+        parts = self.W_qkv(x).chunk(3, dim=-1)  # three of (B, L, d_model)
+        tokens = [each.unflatten(-1, (self.num_heads, -1)) for each in parts]  # (B, L, H, d_k)
+        q, k, v = (each.transpose(1, 2) for each in tokens)  # (B, H, L, d_k)
+        d_k = q.shape[-1]
+        scores = q @ k.mT / d_k**0.5  # (B, H, L, L)
+        if mask is not None:
+            if mask.ndim == 3:
+                mask = mask[:, None]  # (B, L, L) -> (B, 1, L, L)
+            scores = scores.masked_fill(~mask, -torch.inf)
+        weights = scores.softmax(dim=-1).nan_to_num(0)  # zeros where nothing is allowed
+        heads = weights @ v  # (B, H, L, d_k)
+        merged = heads.transpose(1, 2).flatten(2)  # (B, L, d_model)
+        return self.W_o(merged), weights
+
+
+def inputs():
+    """Return (d_model, num_heads, matrices, x, mask); no head is 3 wide, as there are q, k, v."""
+    normal, rng = normals(511), torch.Generator().manual_seed(511)
+
+    def probe(B, L, H, d_k, *mask):
+        d_model = H * d_k
+        names = "W_q", "W_k", "W_v", "W_o"
+        matrices = {name: normal(H, d_k, d_model).float() / d_model**0.5 for name in names}
+        x = normal(L, B, d_model).float().transpose(0, 1)
+        allowed = torch.rand(mask, generator=rng) < 0.5 if mask else None
+        if mask:
+            allowed[..., mask[-1] // 2] = True
+        return d_model, H, matrices, x, allowed
+
+    *layer, _ = probe(2, 5, 3, 4)
+    real = torch.arange(5) >= torch.tensor([0, 2])[:, None]  # (B, L), padding at the start
+    padded = *layer, torch.ones(5, 5).tril().bool() & real[:, None]  # (B, L, L)
+    *other, _ = probe(1, 4, 2, 5)
+    nothing_for_the_first = *other, torch.ones(4, 4).tril(-1) > 0
+    return [
+        probe(2, 5, 3, 2),
+        probe(3, 4, 2, 4),
+        probe(2, 4, 3, 2, 4, 4),  # a mask for all
+        nothing_for_the_first,
+        probe(2, 4, 3, 2, 2, 3, 4, 4),  # one for each sequence and head
+        probe(3, 4, 2, 5, 3, 1, 4, 4),  # one for each sequence, with a place for heads
+        probe(3, 5, 2, 4, 3, 5, 5),  # one for each sequence
+        probe(3, 4, 3, 2, 3, 4, 4),  # the same, with as many heads as sequences
+        probe(1, 6, 4, 2, 1, 6, 6),
+        padded,
+        probe(1, 1, 2, 4),
+        probe(2, 3, 1, 6, 2, 3, 3),
+    ]
+
+
+def run(answer, d_model, num_heads, matrices, x, mask):
+    """Build the learner's layer, give it our matrices under every reading, and run it."""
+    return layer_outputs(answer(d_model, num_heads), matrices, x, mask)
+
+
+BY_RESHAPING = [
+    (".unflatten(-1, (self.num_heads, -1))", ".reshape(len(x), self.num_heads, x.shape[1], -1)"),
+    ("each.transpose(1, 2) for each in tokens", "tokens"),
+]
+WITHOUT_A_PLACE = (
+    "right, but for a mask (B, L, L): broadcasting counts from the right, so that it is taken for "
+    "one of each head, or fits none; give it a place for the heads, mask[:, None]"
+)
+
+MISTAKES = [
+    ("no place for the heads", WITHOUT_A_PLACE, ("mask = mask[:, None]", "pass")),
+    ("the first sequence's mask",
+     "right, unless each sequence has a mask of its own: the first one's is used for all",
+     ("mask = mask[:, None]", "mask = mask[0]"),
+     ("masked_fill(~mask", "masked_fill(~(mask[:1] if mask.ndim == 4 else mask)")),
+    ("masks (B, L, L) passed over", "a mask (B, L, L), one for each sequence, is not used",
+     ("mask = mask[:, None]", "mask = torch.ones_like(mask[0])")),
+    ("a place for heads in every mask",
+     "right, but for masks that have other dimensions than (B, L, L): give a place for the heads "
+     "to these alone, for (L, L) and (B, H, L, L) fit as they are",
+     ("if mask.ndim == 3", "if mask.ndim")),
+    ("masks repeated by turns",
+     "right, but for a mask (B, L, L): repeat lays copies of all sequences' masks one after "
+     "another, so that a sequence gets those of others; mask[:, None] needs no copies",
+     ("mask = mask[:, None]",
+      "mask = mask.repeat(self.num_heads, 1, 1).view(len(x), -1, *mask.shape[1:])")),
+    ("one mask for all heads",
+     "right, unless each head has a mask of its own, (B, H, L, L): head 0's is used for all",
+     ("masked_fill(~mask", "masked_fill(~(mask[:, :1] if mask.ndim == 4 else mask)")),
+    ("mask not used", wordings.MASK_NOT_USED, ("mask is not None", "False")),
+    ("mask turned around", wordings.MASK_INVERTED, ("~mask", "mask")),
+    ("masked with 0", "right without a mask; under one, forbidden scores become 0, which leaves "
+     "them a weight, for e^0 is 1: fill in −∞", ("-torch.inf", "0")),
+    ("weights masked late", "the weights are masked after softmax: rows no longer sum to 1, and "
+     "the forbidden keys are heard in the denominator",
+     ("scores = scores.masked_fill(~mask, -torch.inf)", "pass"),
+     (".nan_to_num(0)", " * (1 if mask is None else mask)")),
+    ("always causal", "a token sees none after its own place, which is right under a causal mask "
+     "alone: what is allowed is told by mask, and without one all is", (".softmax",
+      ".masked_fill(torch.ones_like(scores).triu(1) > 0, -torch.inf).softmax")),
+    ("nan for an empty row", "right, except where a token may see nothing, as padding at the "
+     "start: NaN there; give weights of 0", (".nan_to_num(0)", "")),
+    ("everything for an empty row", "right, except where a token may see nothing: a finite fill "
+     "such as -1e9 attends to everything there; give weights of 0", ("-torch.inf", "-1e9")),
+    ("not divided", wordings.NOT_SCALED, (" / d_k**0.5", "")),
+    ("divided by d_k", wordings.DIVIDED_BY_D_K, ("d_k**0.5", "d_k")),
+    ("divided by root d model", wordings.BY_D_MODEL, ("d_k**0.5", "x.shape[-1]**0.5")),
+    ("softmax over the queries", wordings.OVER_QUERIES, ("dim=-1).nan", "dim=-2).nan")),
+    ("heads taken for width", wordings.TAKEN_FOR_WIDTH, ("(self.num_heads, -1)",
+      "(-1, self.num_heads)")),
+    ("cut without transpose", "the heads are cut by reshaping to (B, H, L, d_k) at once: right "
+     "shape, tokens mixed up; cut the width, then transpose", *BY_RESHAPING),
+    ("cut and joined without transpose", "the heads are cut and merged by reshaping alone: what is "
+     "cut so is no token's; transpose L and H, both times", *BY_RESHAPING,
+     ("heads.transpose(1, 2).flatten(2)", "heads.reshape(x.shape)")),
+    ("joined without transpose", "the heads are merged by reshaping alone: transpose back to (B, "
+     "L, H, d_k) first, or a token's row holds several tokens",
+     ("heads.transpose(1, 2).flatten(2)", "heads.reshape(x.shape)")),
+    ("merged heads not projected", "W_o is not used: project the merged heads", ("self.W_o(merged)",
+      "merged")),
+    ("input added", "x is added to the output: that is left to the block around the layer",
+     ("self.W_o(merged)", "self.W_o(merged) + x")),
+    ("weights averaged", "right output, but the weights are averaged over heads: return those of "
+     "each head", ("self.W_o(merged), weights", "self.W_o(merged), weights.mean(dim=1)")),
+    ("scores returned", "right output, but scores are returned with it: return the weights, what "
+     "softmax gives", ("self.W_o(merged), weights", "self.W_o(merged), scores")),
+    ("weights first", "output and weights stand in the wrong order: output first",
+     ("self.W_o(merged), weights", "weights, self.W_o(merged)")),
+    ("output without weights", "return two things, the output and the weights of each head",
+     ("self.W_o(merged), weights", "self.W_o(merged)")),
+]  # fmt: skip
+
+exercise = Exercise(
+    "5.11",
+    MultiHeadSelfAttention,
+    inputs,
+    MISTAKES,
+    names="L d_model|H L L",
+    run=run,
+    differentiable=True,
+)
