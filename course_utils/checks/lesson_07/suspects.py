@@ -24,8 +24,6 @@ LAYERS = [  # one string a layer; a note that a writer leaves in the last one co
     ("writer writer", "idle finder"),
     ("writer idle", "writer mirror", "finder finder"),
 ]
-
-
 LOUD = 8.0  # beside noise of size 1
 
 
