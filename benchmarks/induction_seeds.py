@@ -2,8 +2,13 @@
 
 Takes the model, the data and the training from the cells of the lesson itself. Prints, for each
 seed, the accuracy on repeated tokens, each layer's best scores, the step in the middle of the
-steepest fall, and the seconds it took.
-Usage: .venv/bin/python benchmarks/induction_seeds.py [SEEDS [THREADS]]
+steepest fall, and the seconds it took. With ``unplaced``, the accuracies of the model without
+positions instead, after the lesson's training and after each of four more like it.
+Usage: .venv/bin/python benchmarks/induction_seeds.py [unplaced] [SEEDS [THREADS]]
+
+Without positions, seeds 0 to 4, on one CPU:
+    after 400 steps    .374  .355  .358  .369  .346
+    after 2,000 steps  .816  .821  .801  .792  .820
 """
 
 import ast
@@ -68,5 +73,19 @@ def main(seeds=10, threads=1):
     )
 
 
+def unplaced(seeds=5, threads=1):
+    """Print one line a seed: the accuracies of the model without positions, as it goes on."""
+    torch.set_num_threads(threads)
+    lesson = definitions(LESSON)
+    for seed in range(seeds):
+        torch.manual_seed(seed)
+        model, right = lesson["AttentionOnly"](num_layers=2, positions=False), []
+        for _ in range(5):
+            lesson["fit"](model, lesson["draw_repeats"], lesson["STEPS"])
+            right.append(f"{lesson['repeated_accuracy'](model):.3f}")
+        print(f"seed {seed}, every {lesson['STEPS']} steps:", *right, flush=True)
+
+
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    long = sys.argv[1:2] == ["unplaced"]
+    (unplaced if long else main)(*map(int, sys.argv[1 + long :]))

@@ -65,11 +65,11 @@ CLAIMS = {
         ("The head's picture shows how the model gets its answer", "False",
          "It came: clearly less than half"),
         ("A perfect score shows that the rule was learned", "False",
-         "fixed period            95% to 100%\nthe last, on period 12  0% to 10%\n"
-         "the last, on period 20  0% to 10%"),
-        ("Induction takes two layers", "Holds when", "one layer               10% to 25%"),
+         "fixed period 95% to 100%, the last, on period 12 0% to 10%, "
+         "the last, on period 20 0% to 10%"),
+        ("Induction takes two layers", "Holds when", "one layer 10% to 25%"),
         ("Models have *an* induction head, and it is this one", "False",
-         "an induction head in 3 of 3"),
+         "an induction head in 5 of 5"),
     ],
     "08": [
         ("It looks at dog, so this head resolves the pronoun", "False", "such a head: 15 of 20"),

@@ -66,7 +66,8 @@ NOT_COMPARED = {
     "notebooks/05_multi_head": {"f92cc570"},
     "notebooks/06_sdpa_and_flash_attention":
         {"fcb072b5", "5d59fea4", "c778f69e", "813bac21", "1adbccfc"},
-    "notebooks/07_attention_learns": {"247610f4", "12173850"},
+    "notebooks/07_attention_learns":
+        {"ea782bab", "8d709403", "8f3ceded", "06e77d0f", "247610f4", "5e1f9a37", "12173850"},
 } | {f"solutions/{path.stem}": {"a1b90c2e", "97413160"} for path in SOLUTIONS}  # fmt: skip
 
 

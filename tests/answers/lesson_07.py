@@ -18,21 +18,6 @@ def _repeat_by_loop(pattern, length):
     return torch.stack([pattern[..., i % period] for i in range(length)], dim=-1)
 
 
-def _answer_by_loop(query, keys, values):
-    return torch.stack(
-        [row[names.tolist().index(q)] for q, names, row in zip(query, keys, values, strict=True)]
-    )
-
-
-def _answer_by_gather(query, keys, values):
-    place = (keys == query.unsqueeze(1)).float().argmax(1)
-    return torch.gather(values, 1, place.unsqueeze(1)).squeeze(1)
-
-
-def _answer_by_weights(query, keys, values):
-    return ((keys == query[:, None]) * values).sum(-1)
-
-
 def _previous_by_loops(weights):
     B, H, L, _ = weights.shape
     total = torch.zeros(H, dtype=weights.dtype)
@@ -132,6 +117,46 @@ def _copying_transposed(E, W_v, W_o, U):
     return (effect.topk(1, dim=0).indices[0] == torch.arange(E.shape[0])).double().mean()
 
 
+def _kinds_by_restoring(model, tokens):
+    """Take away all that look alike; put one back after another."""
+    seen = model(tokens)[1]
+    kinds = []
+    for layer, weights in enumerate(seen):
+        row = []
+        for h in range(weights.shape[1]):
+            row.append(0)
+            for kind, look in ((1, _previous_by_loops), (2, None)):
+                scores = [
+                    (look(each) if look else _induction_by_matmul(each, tokens)).tolist()
+                    for each in seen
+                ]
+                alike = {
+                    (i, j) for i, some in enumerate(scores) for j, s in enumerate(some) if s > 0.7
+                }
+                if (layer, h) in alike:
+                    logits = model(tokens, list(alike - {(layer, h)}))[0]
+                    row[-1] = kind * int(_accuracy_by_loops(logits, tokens) > 0.8)
+        kinds.append(row)
+    return torch.tensor(kinds)
+
+
+def _kinds_by_every_set(model, tokens):
+    """Try all sets: a head is at work if with it gone as well some set is too large."""
+    seen = model(tokens)[1]
+    H = seen.shape[2]
+    heads = [(i, j) for i in range(len(seen)) for j in range(H)]
+    fine = []
+    for gone in range(2 ** len(heads)):
+        removed = [head for n, head in enumerate(heads) if gone >> n & 1]
+        fine.append(_accuracy_in_tensors(model(tokens, removed)[0], tokens) > 0.6)
+    kinds = np.zeros((len(seen), H), dtype=int)
+    for n, (i, j) in enumerate(heads):
+        if any(fine[gone] and not fine[gone | 1 << n] for gone in range(len(fine))):
+            before = _previous_by_mask(seen[i])[j] > 0.4
+            kinds[i, j] = 1 if before else 2 * (_induction_by_matmul(seen[i], tokens)[j] > 0.4)
+    return torch.from_numpy(kinds)
+
+
 def _induction_by_angles(V, L, first=True):
     """Places as angles, two numbers each; place 0 is turned away from by every token."""
     angles = torch.arange(L + 1.0) * 2 * math.pi / (L + 1)
@@ -167,7 +192,6 @@ RIGHT = {
         _repeat_by_loop,
         lambda p, n: torch.from_numpy(np.take(p.numpy(), range(n), axis=-1, mode="wrap")),
     ],
-    "dictionary_answer": [_answer_by_loop, _answer_by_gather, _answer_by_weights],
     "previous_token_score": [_previous_by_loops, _previous_by_mask],
     "previous_occurrence": [_occurrence_by_dictionary, _occurrence_backwards],
     "induction_score": [_induction_by_loops, _induction_by_matmul],
@@ -175,6 +199,7 @@ RIGHT = {
     "induction_by_hand": [_induction_by_angles],
     "silence_heads": [_silence_by_mask, _silence_by_chunks, _silence_by_diagonal],
     "copying_score": [_copying_by_loop, _copying_transposed],
+    "which_heads": [_kinds_by_restoring, _kinds_by_every_set],
 }
 
 
@@ -247,10 +272,31 @@ def _copying_on_top_of_the_token(E, W_v, W_o, U):
     return _copying_by_loop(E, torch.eye(E.shape[1]), torch.eye(E.shape[1]) + W_v @ W_o, U)
 
 
+def _kinds_by_looks(model, tokens, least=0.6):
+    weights = model(tokens)[1]
+    before = torch.stack([_previous_by_mask(each) for each in weights]) > least
+    after = torch.stack([_induction_by_matmul(each, tokens) for each in weights]) > least
+    return before + 2 * after
+
+
+def _kinds_by_single_loss(model, tokens):
+    kinds = _kinds_by_looks(model, tokens)
+    whole = _accuracy_by_loops(model(tokens)[0], tokens)
+    for layer, head in kinds.nonzero().tolist():
+        left = _accuracy_by_loops(model(tokens, [(layer, head)])[0], tokens)
+        kinds[layer, head] *= left < whole - 0.1
+    return kinds
+
+
 WRONG = [
+    ("which_heads", "by looks alone", _kinds_by_looks),
+    ("which_heads", "one at a time", _kinds_by_single_loss),
+    ("which_heads", "kinds swapped", lambda *given: -_kinds_by_restoring(*given) % 3),
+    ("which_heads", "heads before layers", lambda *given: _kinds_by_restoring(*given).T),
+    ("which_heads", "yes or no", lambda *given: (_kinds_by_restoring(*given) > 0).long()),
+    ("which_heads", None, lambda model, tokens: torch.zeros(2, 3)),
     ("repeat_pattern", None, _repeat_four_times),
     ("repeat_pattern", "repetitions rounded", _repeat_rounded),
-    ("dictionary_answer", None, lambda *given: _answer_by_gather(*given).squeeze()),
     ("previous_token_score", None, lambda weights: _previous_by_loops(weights[..., :24, :24])),
     ("previous_occurrence", None, _occurrence_of_few_symbols),
     ("previous_occurrence", None, lambda t: _occurrence_by_dictionary(t).view(-1, t.shape[-1])),

@@ -1,4 +1,4 @@
-"""7.8: for how many tokens a head that looks at them raises their own logit most."""
+"""7.7: for how many tokens a head that looks at them raises their own logit most."""
 
 import torch
 import torch.nn.functional as F
@@ -78,4 +78,4 @@ MISTAKES = [
      ("argmax", "argmin")),
 ]  # fmt: skip
 
-exercise = Exercise("7.8", copying_score, inputs, MISTAKES)
+exercise = Exercise("7.7", copying_score, inputs, MISTAKES)

@@ -31,7 +31,7 @@ def inputs():
 
 
 def read(tokens, layers, V):
-    """Return what layer 1 wrote (B, L, 3·V), the answers (B, L, V), and the weights of both."""
+    """Return what layer 0 wrote (B, L, 3·V), the answers (B, L, V), and the weights of both."""
     B, L = tokens.shape
     x = F.pad(F.one_hot(tokens, V).float(), (0, 2 * V))  # (B, L, 3·V): token, note, answer
     places, seen, written = torch.eye(L).expand(B, L, L), [], []
@@ -71,7 +71,7 @@ def matrices(layers, V, L):
         fits = False
     if not fits:
         hint = (
-            "return two triples (W_q, W_k, W_v), layer 1 first: W_q and W_k (3·V + L, d_k), W_v "
+            "return two triples (W_q, W_k, W_v), layer 0 first: W_q and W_k (3·V + L, d_k), W_v "
             f"(3·V, 3·V), here with 3·V + L = {wide} and 3·V = {x}"
         )
         raise Complaint("wrong shapes", hint)
@@ -85,32 +85,32 @@ def matrices(layers, V, L):
     return layers
 
 
-SELF = "layer 1 looks at the token itself: query i wants key i − 1, so shift places by one"
-NOT_BEFORE = "layer 1 should look at the token before, whatever the tokens are: by places alone"
+SELF = "layer 0 looks at the token itself: query i wants key i − 1, so shift places by one"
+NOT_BEFORE = "layer 0 should look at the token before, whatever the tokens are: by places alone"
 SOFT = (
     "looks mostly where it should, but leaves other keys too much weight: scores are divided by "
     "√d_k, so make them larger"
 )
 START = (
     "wrong only where the text's first token returns: place 0 can see nothing but itself, so its "
-    "note says that it follows itself; let nobody look there in layer 2"
+    "note says that it follows itself; let nobody look there in layer 1"
 )
 WRITES = (
-    "layer 1 looks where it should, but what it writes is not just the token before, in the note: "
+    "layer 0 looks where it should, but what it writes is not just the token before, in the note: "
     "a row times W_v, so in its rows of the token block and columns of the note stands the "
     "identity, and 0 elsewhere"
 )
 OCCURRENCE = (
-    "layer 2 looks at earlier occurrences themselves: compare the query's token with the *notes* "
+    "layer 1 looks at earlier occurrences themselves: compare the query's token with the *notes* "
     "of the keys, and it finds what came after"
 )
 NOT_AFTER = (
-    "layer 1 is right; layer 2 should look at the keys whose note is the query's own token, "
+    "layer 0 is right; layer 1 should look at the keys whose note is the query's own token, "
     "wherever they stand"
 )
 NOTHING_READ = (
-    "both heads look where they should, but no answer arrives: W_v of layer 1 writes token into "
-    "note, W_v of layer 2 token into answer"
+    "both heads look where they should, but no answer arrives: W_v of layer 0 writes token into "
+    "note, W_v of layer 1 token into answer"
 )
 MINUS = (
     "both heads look where they should, but the answer arrives with a minus: it has to stand out "
@@ -119,7 +119,7 @@ MINUS = (
 
 
 def is_noted(wrote, tokens):
-    """Tell whether layer 1 wrote the token before each into its note, and nothing elsewhere."""
+    """Tell whether layer 0 wrote the token before each into its note, and nothing elsewhere."""
     token, note, answer = wrote[:, 1:].chunk(3, dim=-1)  # (B, L - 1, V) each
     right = (note.argmax(dim=-1) == tokens[:, :-1]).float().mean() > 0.9
     return right and max(token.abs().max(), answer.abs().max()) < 0.1 * note.max()
@@ -132,7 +132,7 @@ def what_is_missing(first, wrote, second, tokens, periods):
     before = first.diagonal(-1, dim1=-2, dim2=-1)  # (B, L - 1)
     if before.mean() < 0.9:
         best = first.argmax(dim=-1)[:, 1:]  # (B, L - 1), of queries that have a token before
-        for shift, hint in ((1, f"layer 1 {SOFT}"), (0, SELF)):
+        for shift, hint in ((1, f"layer 0 {SOFT}"), (0, SELF)):
             if (best == torch.arange(1, L) - shift).float().mean() > 0.9:
                 return hint
         return NOT_BEFORE
@@ -149,16 +149,16 @@ def what_is_missing(first, wrote, second, tokens, periods):
     if (second * (back == 0)).sum(dim=-1)[known].mean() > 0.9:
         return OCCURRENCE
     strongest = wanted.gather(2, second.argmax(dim=-1, keepdim=True))[..., 0]  # (B, L)
-    return f"layer 2 {SOFT}" if strongest[known].float().mean() > 0.9 else NOT_AFTER
+    return f"layer 1 {SOFT}" if strongest[known].float().mean() > 0.9 else NOT_AFTER
 
 
 MISTAKES = [
     ("looks at itself", SELF, (".roll(1, dims=1)", "")),
     ("wants the next token", NOT_BEFORE, (".roll(1, dims=1)", ".roll(-1, dims=1)")),
-    ("not large enough", f"layer 1 {SOFT}", ("loud = 1000.0", "loud = 1.0")),
+    ("not large enough", f"layer 0 {SOFT}", ("loud = 1000.0", "loud = 1.0")),
     ("first token follows itself", START, ("W_k[3 * V, V] = -1", "W_k[3 * V, V] = 0")),
     ("looks at the occurrence", OCCURRENCE, ("W_k[note, :V]", "W_k[token, :V]")),
-    ("second layer soft", f"layer 2 {SOFT}",
+    ("second layer soft", f"layer 1 {SOFT}",
      ("= loud * torch.eye(V)", "= 2 * torch.eye(V)")),
     ("tokens do not matter", NOT_AFTER, ("W_k[note, :V]", "W_k[answer, :V]")),
     ("not written into the note", WRITES, ("W_v[token, note]", "W_v[note, token]")),

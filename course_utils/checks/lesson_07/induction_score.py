@@ -1,4 +1,4 @@
-"""7.5: the mean weight of each head on what came after earlier occurrences of the token."""
+"""7.4: the mean weight of each head on what came after earlier occurrences of the token."""
 
 import torch
 import torch.nn.functional as F
@@ -95,4 +95,4 @@ MISTAKES = [
      ("found.sum(dim=(0, 2)) / queries.sum()", "(found.sum(dim=(0, 2)) / queries.sum()).mean()")),
 ]  # fmt: skip
 
-exercise = Exercise("7.5", induction_score, inputs, MISTAKES, names="H")
+exercise = Exercise("7.4", induction_score, inputs, MISTAKES, names="H")

@@ -1,4 +1,4 @@
-"""7.4: where each token occurred last before."""
+"""7.3: where each token occurred last before."""
 
 import torch
 
@@ -60,4 +60,4 @@ MISTAKES = [
      (LAST, "earlier.any(dim=-1)")),
 ]  # fmt: skip
 
-exercise = Exercise("7.4", previous_occurrence, inputs, MISTAKES, names="L")
+exercise = Exercise("7.3", previous_occurrence, inputs, MISTAKES, names="L")

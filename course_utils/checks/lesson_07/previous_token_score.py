@@ -1,4 +1,4 @@
-"""7.3: the mean weight of each head on the token before."""
+"""7.2: the mean weight of each head on the token before."""
 
 import torch
 
@@ -50,4 +50,4 @@ MISTAKES = [
      ("before.mean", "(before == weights[:, :, 1:].amax(dim=-1)).float().mean")),
 ]  # fmt: skip
 
-exercise = Exercise("7.3", previous_token_score, inputs, MISTAKES, names="H")
+exercise = Exercise("7.2", previous_token_score, inputs, MISTAKES, names="H")

@@ -1,4 +1,4 @@
-"""7.6: how often the next token is predicted right, where it can be known."""
+"""7.5: how often the next token is predicted right, where it can be known."""
 
 import torch
 
@@ -97,4 +97,4 @@ MISTAKES = [
      (".mean()", ".mean() * 100")),
 ]  # fmt: skip
 
-exercise = Exercise("7.6", repeated_accuracy, inputs, MISTAKES)
+exercise = Exercise("7.5", repeated_accuracy, inputs, MISTAKES)

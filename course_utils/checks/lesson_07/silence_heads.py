@@ -1,4 +1,4 @@
-"""7.7: the columns of W_o through which some heads come in are set to 0."""
+"""7.6: the columns of W_o through which some heads come in are set to 0."""
 
 import torch
 
@@ -83,4 +83,4 @@ MISTAKES = [
      "0", ("= 0", "= -torch.inf")),
 ]  # fmt: skip
 
-exercise = Exercise("7.7", silence_heads, inputs, MISTAKES, names="d_model d_model", run=a_copy)
+exercise = Exercise("7.6", silence_heads, inputs, MISTAKES, names="d_model d_model", run=a_copy)
