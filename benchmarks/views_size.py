@@ -10,22 +10,31 @@ import tempfile
 from pathlib import Path
 
 import torch
+from IPython.utils.capture import capture_output
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import lab  # noqa: E402
-from course_utils.views import head_lines, mosaic, pair_products  # noqa: E402
+from course_utils.figures import show  # noqa: E402
+from course_utils.views import head_lines, mosaic, query_products  # noqa: E402
 
 SIZES = [(6, 12, 20, 20), (12, 12, 64, 64)]  # layers, heads, L, S
 
 
 def ours(q, k, weights):
-    """Return our three views, as an explorer shows them, under BertViz's names for them."""
-    pictures = {
+    """Return our three views, as a notebook stores them, under BertViz's names for them."""
+    views = {
         "all heads": mosaic(weights),
         "one head": head_lines(weights[0, 0]),
-        "one pair": pair_products(q[0, 0], k[0, 0], weights[0, 0], 0, 1),
+        "one query": query_products(q[0, 0], k[0, 0], weights[0, 0], 0),
     }
-    return {name: each.svg for name, each in pictures.items()}
+    return {name: f'<img src="data:image/png;base64,{png(ax)}">' for name, ax in views.items()}
+
+
+def png(ax):
+    """Return the figure of an Axes as a notebook stores it."""
+    with capture_output() as shown:
+        show(ax)
+    return shown.outputs[0].data["image/png"]
 
 
 def bertviz(q, k, weights):
