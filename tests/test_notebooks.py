@@ -66,6 +66,9 @@ NOT_COMPARED = {
     "notebooks/06_sdpa_and_flash_attention":
         {"fcb072b5", "5d59fea4", "c778f69e", "813bac21", "1adbccfc"},
     "notebooks/07_attention_learns": {"247610f4", "12173850"},
+    "notebooks/08_reading_attention":
+        {"94b3b7a4", "e63c8a24", "f1579005", "412e03e0", "b8ef8bdd", "b0e8c6e2", "d7bb2350",
+         "3011b7f8"},
 } | {f"solutions/{path.stem}": {"a1b90c2e", "97413160"} for path in SOLUTIONS}  # fmt: skip
 
 
