@@ -4,17 +4,19 @@ Each page is opened in a real browser, which may fetch what it likes; requests t
 and refused. Usage: python benchmarks/views_size.py
 """
 
+import base64
 import importlib.util
+import io
 import sys
 import tempfile
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import torch
-from IPython.utils.capture import capture_output
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import lab  # noqa: E402
-from course_utils.figures import show  # noqa: E402
+from course_utils.figures import DENSITY, PER_INCH  # noqa: E402
 from course_utils.views import head_lines, mosaic, query_products  # noqa: E402
 
 SIZES = [(6, 12, 20, 20), (12, 12, 64, 64)]  # layers, heads, L, S
@@ -32,9 +34,10 @@ def ours(q, k, weights):
 
 def png(ax):
     """Return the figure of an Axes as a notebook stores it."""
-    with capture_output() as shown:
-        show(ax)
-    return shown.outputs[0].data["image/png"]
+    picture = io.BytesIO()
+    ax.figure.savefig(picture, dpi=DENSITY * PER_INCH, bbox_inches="tight")
+    plt.close(ax.figure)
+    return base64.b64encode(picture.getvalue()).decode()
 
 
 def bertviz(q, k, weights):
