@@ -4,28 +4,40 @@ Each page is opened in a real browser, which may fetch what it likes; requests t
 and refused. Usage: python benchmarks/views_size.py
 """
 
+import base64
 import importlib.util
+import io
 import sys
 import tempfile
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import lab  # noqa: E402
-from course_utils.views import head_lines, mosaic, pair_products  # noqa: E402
+from course_utils.figures import DENSITY, PER_INCH  # noqa: E402
+from course_utils.views import head_lines, mosaic, query_products  # noqa: E402
 
 SIZES = [(6, 12, 20, 20), (12, 12, 64, 64)]  # layers, heads, L, S
 
 
 def ours(q, k, weights):
-    """Return our three views, as an explorer shows them, under BertViz's names for them."""
-    pictures = {
+    """Return our three views, as a notebook stores them, under BertViz's names for them."""
+    views = {
         "all heads": mosaic(weights),
         "one head": head_lines(weights[0, 0]),
-        "one pair": pair_products(q[0, 0], k[0, 0], weights[0, 0], 0, 1),
+        "one query": query_products(q[0, 0], k[0, 0], weights[0, 0], 0),
     }
-    return {name: each.svg for name, each in pictures.items()}
+    return {name: f'<img src="data:image/png;base64,{png(ax)}">' for name, ax in views.items()}
+
+
+def png(ax):
+    """Return the figure of an Axes as a notebook stores it."""
+    picture = io.BytesIO()
+    ax.figure.savefig(picture, dpi=DENSITY * PER_INCH, bbox_inches="tight")
+    plt.close(ax.figure)
+    return base64.b64encode(picture.getvalue()).decode()
 
 
 def bertviz(q, k, weights):

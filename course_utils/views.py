@@ -1,87 +1,27 @@
-"""Three static views of attention: all heads as a mosaic, one head as lines, one pair as products.
+"""Three views of attention: all heads as a mosaic, one head as lines, one query as products.
 
 Jesse Vig's BertViz ("A multiscale visualization of attention in the transformer model", 2019) made
-the three scales known. Here each is one SVG, quick enough for an explorer that draws it anew at
-every key; a notebook stores it as PNG. No script, nothing fetched, the same for the same data.
+the three scales known. Each view is a figure as those of `course_utils.figures`: data in, Axes out,
+described in words.
 """
 
-import base64
-import html
-import io
-import re
-import xml.etree.ElementTree as ET
-from dataclasses import dataclass
 from numbers import Integral
 
+import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from matplotlib import colormaps
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
-from PIL import Image
+from matplotlib.collections import LineCollection
+from matplotlib.colors import PowerNorm
 
 from course_utils.attention import attention
-from course_utils.figures import (
-    DIVERGING,
-    PER_INCH,
-    SEQUENTIAL,
-    as_labels,
-    display_picture,
-    plain,
-    printable,
-)
+from course_utils.figures import DIVERGING, LONGEST_SIDE, SEQUENTIAL, as_labels, plain
 from course_utils.shapes import expects
 
 TOKENS = "the dog left the park because it was tired".split()
-SHADES = 64  # colours of a mosaic: more cannot be told apart, and would double its bytes
-LINE = "#1f77b4"
-FONT = 'font-family="sans-serif" font-size="13"'
-
-
-@dataclass(frozen=True)
-class Picture:
-    """An SVG that carries its description, for the eye, a screen reader, and nbval.
-
-    Attributes
-    ----------
-    svg : str
-        Begins with ``<svg`` and holds the description as ``<desc>``.
-    description : str
-        One sentence, computed from the data.
-    """
-
-    svg: str
-    description: str
-
-    def figure(self):
-        """Return the same picture as a figure: a notebook not yet trusted shows no SVG."""
-        root = ET.fromstring(self.svg)
-        width, height = map(int, root.get("viewBox").split()[2:])
-        points = 72 / PER_INCH  # of a pixel
-        figure = Figure(figsize=(width / PER_INCH, height / PER_INCH))
-        ax = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(height, 0))
-        ax.axis("off")
-        for each in root.iter():
-            look = {"alpha": float(each.get("opacity", 1))}
-            x, y, wide, tall = (float(each.get(n, 0)) for n in ("x", "y", "width", "height"))
-            if each.tag == "path":
-                x1, y1, x2, y2 = map(float, re.findall(r"[\d.]+", each.get("d")))
-                ax.plot([x1, x2], [y1, y2], color=LINE, linewidth=3 * points, **look)
-            elif each.tag == "rect":
-                ax.add_patch(Rectangle((x, y), wide, tall, color=each.get("fill"), lw=0, **look))
-            elif each.tag == "text":
-                align = {"start": "left", "middle": "center", "end": "right"}
-                look = {"ha": align[each.get("text-anchor")], "size": 13 * points}
-                ax.text(x, y, plain(each.text), **look)
-            elif each.tag == "image":
-                png = base64.b64decode(each.get("href").partition(",")[2])
-                image = Image.open(io.BytesIO(png)).convert("RGB")
-                place = {"extent": (x, x + wide, y + tall, y), "aspect": "auto"}
-                ax.imshow(image, interpolation="nearest", **place)
-        return figure
-
-    def _ipython_display_(self):
-        display_picture(self.figure(), self.description)
+# Square roots, so that small weights are still told from none. White gaps are no colour of the map.
+SHADES = {"cmap": colormaps[SEQUENTIAL].with_extremes(bad="w"), "norm": PowerNorm(0.5, 0, 1)}
+GAP = 2  # weights wide: beside a narrower one the light column of a first key would not be seen
 
 
 def example():
@@ -105,30 +45,7 @@ def example():
 
 
 @expects(weights="layers H L S")
-def tile(weights):
-    """Lay the heads of all layers side by side in one array, a gap of NaN after each tile.
-
-    Parameters
-    ----------
-    weights : torch.Tensor, (layers, H, L, S)
-
-    Returns
-    -------
-    numpy.ndarray, (layers · (L + 1), H · (S + 1))
-
-    Raises
-    ------
-    TypeError, ValueError
-        If weights is not a tensor of the shape above, or holds what is no weight.
-    """
-    _check_weights(weights)
-    layers, heads, L, S = weights.shape
-    tiled = np.full((layers, L + 1, heads, S + 1), np.nan)
-    tiled[:, :L, :, :S] = weights.detach().cpu().double().transpose(1, 2).numpy()
-    return tiled.reshape(layers * (L + 1), heads * (S + 1))
-
-
-def mosaic(weights):
+def mosaic(weights, *, title=None, ax=None):
     """Draw all heads at once: one row a layer, one column a head, each tile one head's weights.
 
     Colours run from 0 to 1 by the square root of the weight, the same for all heads, so that
@@ -137,104 +54,103 @@ def mosaic(weights):
     Parameters
     ----------
     weights : torch.Tensor, (layers, H, L, S)
+    title : str, optional
+    ax : matplotlib.axes.Axes, optional
+        A new figure, with a bar of the colours, if not given.
 
     Returns
     -------
-    Picture
+    matplotlib.axes.Axes
+        Its image is (layers · (L + `GAP`), H · (S + `GAP`)), what follows a tile is NaN.
 
     Raises
     ------
     TypeError, ValueError
         If weights is not a tensor of the shape above, or holds what is no weight.
     """
-    tiled = tile(weights)
+    _check_weights(weights)
     layers, heads, L, S = weights.shape
-    scale = max(1, round(64 / max(L, S)))  # screen pixels of a weight: tiles of about 64
-    shades = np.nan_to_num(np.sqrt(tiled) * (SHADES - 1), nan=SHADES).round().astype(np.uint8)
-    image = Image.fromarray(shades, "P")
-    palette = colormaps[SEQUENTIAL].resampled(SHADES)(np.arange(SHADES), bytes=True)[:, :3]
-    image.putpalette([*palette.ravel().tolist(), 255, 255, 255])  # the last is the gaps'
-    png = io.BytesIO()
-    image.save(png, "png", optimize=True)
-
-    left, top = 62, 42
-    height, width = (n * scale for n in tiled.shape)
-    parts = [
-        f'<image x="{left}" y="{top}" width="{width}" height="{height}" '
-        'preserveAspectRatio="none" style="image-rendering:pixelated" '
-        f'href="data:image/png;base64,{base64.b64encode(png.getvalue()).decode()}"/>',
-        _text(left + width / 2, 14, "head", "middle"),
-    ]
-    tall, wide = (L + 1) * scale, (S + 1) * scale
-    parts += [_text(left + (h + 0.5) * wide, 34, str(h), "middle") for h in range(heads)]
-    parts += [
-        _text(left - 6, top + (n + 0.5) * tall + 4, f"layer {n}", "end") for n in range(layers)
-    ]
+    tall, wide = L + GAP, S + GAP
+    tiled = np.full((layers, tall, heads, wide), np.nan)
+    tiled[:, :L, :, :S] = weights.detach().cpu().double().transpose(1, 2).numpy()
+    with_bar = ax is None
+    if with_bar:
+        size = np.minimum((2 + 0.75 * heads, 1 + 0.75 * layers * tall / wide), LONGEST_SIDE)
+        _, ax = plt.subplots(figsize=size, layout="constrained")
+    image = ax.imshow(tiled.reshape(layers * tall, heads * wide), interpolation="nearest", **SHADES)
+    ax.set_xticks(np.arange(heads) * wide + (S - 1) / 2, range(heads))
+    ax.set_yticks(np.arange(layers) * tall + (L - 1) / 2, range(layers))
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    ax.set(xlabel="head", ylabel="layer", title=plain(title))
+    if with_bar:
+        ticks = {"ticks": [0, 0.05, 0.25, 0.5, 1], "format": "%g"}
+        ax.figure.colorbar(image, shrink=0.7, label="weight (shade: √weight)", **ticks)
     peaks = weights.amax(dim=-1).mean(dim=-1)  # (layers, H), the average row's largest weight
     sharp, flat = (divmod(int(at), heads) for at in (peaks.argmax(), peaks.argmin()))
-    description = (
+    text = (
         f"{layers} layers of {heads} heads, each {L}×{S} weights; largest weight of a row, on "
         f"average: {peaks[sharp]:.2f} in the sharpest head (layer {sharp[0]}, head {sharp[1]}), "
         f"{peaks[flat]:.2f} in the flattest (layer {flat[0]}, head {flat[1]})"
     )
-    return _picture(left + width, top + height, parts, "All heads as a mosaic", description)
+    ax.description = f"{title}: {text}" if title else text
+    return ax
 
 
 @expects(weights="L S")
-def head_lines(weights, *, queries=None, keys=None, query=None, title="One head as lines"):
-    """Draw one head as lines from queries to keys, where a weight is over twice an equal share.
+def head_lines(weights, *, queries=None, keys=None, hide_first=False, title=None, ax=None):
+    """Draw one head as lines from queries to keys, each as opaque as its weight is large.
 
     Parameters
     ----------
     weights : torch.Tensor, (L, S)
     queries, keys : sequence of str, optional
-        Tokens; positions if not given.
-    query : int, optional
-        Draw the lines of this query alone.
-    title : str
+        Tokens; positions if not given. One that occurs twice gets its position.
+    hide_first : bool
+        Leave key 0 out and draw `without_first`, where much of the weight is put aside there.
+    title : str, optional
+    ax : matplotlib.axes.Axes, optional
+        A new figure if not given.
 
     Returns
     -------
-    Picture
-        A line is as opaque as its weight is large, and says both tokens and the weight when
-        pointed at.
+    matplotlib.axes.Axes
+        Queries stand at x = 0, keys at x = 1. Its first collection holds the L · S lines.
 
     Raises
     ------
     TypeError, ValueError
-        If weights is not a matrix of weights, tokens do not fit its shape, or there is no such
-        query.
+        If weights is not a matrix of weights, or tokens do not fit its shape.
     """
     _check_weights(weights)
     L, S = weights.shape
-    queries, keys = as_labels(queries, L, "queries"), as_labels(keys, S, "keys")
-    _check_place(query, L, "query")
-    least = 2 / S
-    chosen = range(L) if query is None else [query]
-    values = weights.tolist()
-    drawn = [(i, j) for i in chosen for j in range(S) if values[i][j] > least]
-    x, gap, step, top = 130, 200, 20, 46
-    parts = [_text(x, 20, "query", "end"), _text(x + gap, 20, "key", "start")]
-    for i, j in drawn:
-        told = f"{html.escape(queries[i])} → {html.escape(keys[j])} {values[i][j]:.2f}"
-        parts.append(
-            f'<path d="M{x + 6} {top - 4 + i * step}L{x + gap - 6} {top - 4 + j * step}" '
-            f'opacity="{values[i][j]:.2f}"><title>{told}</title></path>'
-        )
-    for place, anchor, words in [(x, "end", queries), (x + gap, "start", keys)]:
-        parts += [_text(place, top + n * step, word, anchor) for n, word in enumerate(words)]
-    strongest = max(((values[i][j], -i, -j) for i in chosen for j in range(S)), default=None)
-    description = f"{len(drawn)} of {len(chosen) * S} weights are over {least:.2f} and drawn"
-    if strongest:
-        value, i, j = strongest
-        description += f"; the largest is {queries[-i]}→{keys[-j]} {value:.2f}"
-    height = top + step * max(L, S)
-    return _picture(2 * x + gap, height, parts, title, description)
+    queries = told_apart(as_labels(queries, L, "queries"))
+    keys = told_apart(as_labels(keys, S, "keys"))
+    shown = without_first(weights) if hide_first else weights
+    values = shown.detach().double().clamp(max=1).numpy()
+    if ax is None:
+        _, ax = plt.subplots(figsize=(4, min(0.8 + 0.3 * max(L, S), LONGEST_SIDE)))
+    ends = [[(0, i), (1, j)] for i in range(L) for j in range(S)]
+    ax.add_collection(LineCollection(ends, colors=[("C0", each) for each in values.flat], lw=3))
+    for x, align, words in ((-0.04, "right", queries), (1.04, "left", keys)):
+        for y, word in enumerate(words):
+            ax.text(x, y, plain(word), ha=align, va="center")
+    ax.text(-0.04, -1.2, "query", ha="right", va="center", color="0.4")
+    ax.text(1.04, -1.2, "key", ha="left", va="center", color="0.4")
+    ax.set(xlim=(-0.1, 1.1), ylim=(max(L, S) - 0.5, -1.7), title=plain(title))
+    ax.axis("off")
+    i, j = divmod(int(values.argmax()), S)
+    text = f"{L}×{S} weights as lines"
+    if hide_first:
+        text += f", without key 0, which takes {weights[:, 0].mean():.2f} on average"
+    text += f"; the largest is {queries[i]}→{keys[j]} {values[i, j]:.2f}"
+    ax.description = f"{title}: {text}" if title else text
+    return ax
 
 
 @expects(q="L d_k", k="S d_k", weights="L S", mask="bool L S")
-def pair_products(q, k, weights, query, key, *, queries=None, keys=None, mask=None):
-    """Draw where one weight comes from: q, k, their products, the sum, and softmax over the keys.
+def query_products(q, k, weights, query, *, queries=None, keys=None, mask=None):
+    """Draw where one query's weights come from: for each key products, their sum, and softmax.
 
     Parameters
     ----------
@@ -242,16 +158,16 @@ def pair_products(q, k, weights, query, key, *, queries=None, keys=None, mask=No
     k : torch.Tensor, (S, d_k)
     weights : torch.Tensor, (L, S)
         The weights that a model or a picture shows for this head.
-    query, key : int
-        The pair.
+    query : int
     queries, keys : sequence of str, optional
-        Tokens; positions if not given.
+        Tokens; positions if not given. One that occurs twice gets its position.
     mask : torch.Tensor of bool, broadcastable to (L, S), optional
         True = may attend.
 
     Returns
     -------
-    Picture
+    matplotlib.axes.Axes
+        That of the products, (S, d_k); beside it, in the same figure, scores and weights as bars.
 
     Raises
     ------
@@ -260,76 +176,53 @@ def pair_products(q, k, weights, query, key, *, queries=None, keys=None, mask=No
         are not those of the picture.
     """
     (L, S), d_k = weights.shape, q.shape[-1]
-    queries, keys = as_labels(queries, L, "queries"), as_labels(keys, S, "keys")
-    _check_place(query, L, "query")
-    _check_place(key, S, "key")
-    q, k, weights = q.detach().double(), k.detach().double(), weights.detach().double()
+    queries = told_apart(as_labels(queries, L, "queries"))
+    keys = told_apart(as_labels(keys, S, "keys"))
+    _check_query(query, L)
+    q, k, shown = (each.detach().double() for each in (q, k, weights))
     row = attention(q, k, k, mask)[1][query]  # (S,)
-    if not torch.allclose(row, weights[query], atol=1e-3):
-        worst = int((row - weights[query]).abs().argmax())
+    if not torch.allclose(row, shown[query], atol=1e-3):
+        worst = int((row - shown[query]).abs().argmax())
         raise ValueError(
             f"weights must be softmax(q · k / √d_k): for query {query} and key {worst} that is "
-            f"{row[worst]:.3f}, got {weights[query, worst]:.3f}; are q, k or mask of another head?"
+            f"{row[worst]:.3f}, got {shown[query, worst]:.3f}; are q, k or mask of another head?"
         )
-    products = q[query] * k[key]  # (d_k,)
-    cell, left, top = max(6, min(26, 420 // d_k)), 90, 30
-    strips = {"q": q[query], "k": k[key], "q × k": products}
-    parts = []
-    for n, (name, values) in enumerate(strips.items()):
-        y, largest = top + 26 * n, values.abs().max().clamp(min=1e-9)
-        parts.append(_text(left - 8, y + 15, name, "end"))
-        for c, value in enumerate(values.tolist()):
-            colour = colormaps[DIVERGING](0.5 + 0.5 * value / largest.item(), bytes=True)[:3]
-            parts.append(
-                f'<rect x="{left + c * cell}" y="{y}" width="{cell}" height="22" '
-                f'fill="#{bytes(colour).hex()}"><title>{value:.2f}</title></rect>'
-            )
-    total, score = products.sum().item(), products.sum().item() / d_k**0.5
-    value = weights[query, key].item()
-    sums = f"sum {total:.2f}, divided by √{d_k}: {score:.2f}; softmax over {S} keys: {value:.2f}"
-    parts.append(_text(left, top + 100, sums, "start"))
-    base = top + 170
-    wide = max(8, min(40, 420 // S))
-    for j, weight in enumerate(weights[query].tolist()):
-        tall, x = round(56 * weight, 1), left + j * wide
-        told = f"{html.escape(keys[j])} {weight:.2f}"
-        chosen = "1" if j == key else "0.3"
-        parts.append(
-            f'<rect x="{x}" y="{base - tall:.1f}" width="{wide - 2}" height="{tall}" '
-            f'fill="{LINE}" opacity="{chosen}"><title>{told}</title></rect>'
-        )
-    parts.append(f'<rect x="{left}" y="{base}" width="{S * wide}" height="1" fill="#888"/>')
-    parts.append(_text(left + (key + 0.5) * wide, base + 16, keys[key], "middle"))
-    parts.append(_text(left - 8, base - 20, "weights", "end"))
-    pushing = int(products.abs().argmax())
-    description = (
-        f"{queries[query]}→{keys[key]}: {d_k} products, the largest in size number {pushing} with "
-        f"{products[pushing]:.2f}; {sums}, as shown"
+    products, row = (q[query] * k).numpy(), row.numpy()  # (S, d_k), (S,)
+    scores = products.sum(axis=1) / d_k**0.5  # (S,)
+    height = min(1.4 + 0.3 * S, LONGEST_SIDE)
+    look = {"sharey": True, "width_ratios": [3, 1.4, 1.4], "layout": "constrained"}
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(10, height), **look)
+    most = max(np.abs(products).max(), 1e-9)
+    colours = {"cmap": DIVERGING, "vmin": -most, "vmax": most, "aspect": "auto"}
+    figure.colorbar(left.imshow(products, **colours), label="product")
+    left.set(xlabel="feature", ylabel="key", title=plain(f"{queries[query]}: q × k"))
+    left.set_yticks(range(S), [plain(key) for key in keys])
+    middle.barh(range(S), scores)
+    middle.axvline(0, color="0.7")
+    middle.set(xlabel="score", title=f"sum / √{d_k}")
+    right.barh(range(S), row)
+    right.set(xlabel="weight", xlim=(0, 1), xticks=(0, 0.5, 1), title="softmax")
+    j = int(row.argmax())
+    left.description = (
+        f"{queries[query]} and each of {S} keys: {d_k} products; those with {keys[j]} sum to "
+        f"{products[j].sum():.2f}, divided by √{d_k}: {scores[j]:.2f}; softmax over {S} keys: "
+        f"{row[j]:.2f}, the largest, as shown"
     )
-    across = left + max(d_k * cell, S * wide, 400) + 10
-    return _picture(across, base + 26, parts, "One pair as products", description)
+    return left
 
 
-def _picture(width, height, parts, title, description):
-    """Put parts into one SVG that names and describes itself and shrinks with the page."""
-    width, height = round(width), round(height)
-    title = printable(title)
-    named = html.escape(f"{title}: {description}")
-    svg = (
-        f'<svg role="img" aria-label="{named}" viewBox="0 0 {width} {height}" width="{width}" '
-        f'style="max-width:100%;height:auto;background:white" {FONT} stroke="none">'
-        f"<title>{html.escape(title)}</title><desc>{html.escape(description)}</desc>"
-        f'<g stroke="{LINE}" stroke-width="3" fill="none">'
-        + "".join(part for part in parts if part.startswith("<path"))
-        + "</g>"
-        + "".join(part for part in parts if not part.startswith("<path"))
-        + "</svg>"
-    )
-    return Picture(svg, description)
+def told_apart(labels):
+    """Return labels so that each is another: one that occurs twice gets its position."""
+    return [f"{each} {n}" if labels.count(each) > 1 else each for n, each in enumerate(labels)]
 
 
-def _text(x, y, text, anchor):
-    return f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}">{html.escape(text)}</text>'
+def without_first(weights):
+    """Return weights (..., L, S) without key 0: the rest of each row as shares of their sum.
+
+    A row that has all its weight on key 0 becomes 0.
+    """
+    rest = torch.cat([torch.zeros_like(weights[..., :1]), weights[..., 1:]], dim=-1)
+    return rest / rest.sum(dim=-1, keepdim=True).clamp(min=1e-9)
 
 
 def _check_weights(weights):
@@ -339,8 +232,8 @@ def _check_weights(weights):
         raise ValueError("weights must be from 0 to 1, and at least one; are these scores?")
 
 
-def _check_place(place, n, name):
-    if place is not None and (isinstance(place, bool) or not isinstance(place, Integral)):
-        raise TypeError(f"{name} must be an int, got {type(place).__name__}")
-    if place is not None and not 0 <= place < n:
-        raise ValueError(f"{name} must be from 0 to {n - 1}, got {place}")
+def _check_query(query, n):
+    if isinstance(query, bool) or not isinstance(query, Integral):
+        raise TypeError(f"query must be an int, got {type(query).__name__}")
+    if not 0 <= query < n:
+        raise ValueError(f"query must be from 0 to {n - 1}, got {query}")

@@ -84,8 +84,8 @@ CASES = {
     "training": (trained, {"step": 20}, {"step": 10}),
     "views": (
         views_explorer,
-        {"layer": 7, "head": 3, "query": 5, "key": 1},
-        {"layer": 2, "head": 10, "query": 8, "key": 6},
+        {"layer": 7, "head": 3, "query": 5, "key": 1, "several": False, "hide": False},
+        {"layer": 2, "head": 10, "query": 8, "key": 6, "several": True, "hide": True},
     ),
 }
 every_explorer = pytest.mark.parametrize("case", CASES)
@@ -179,6 +179,8 @@ OTHER_NAMES = {
     "side": "padding at the",
     "join": "joined by",
     "last": "last word",
+    "several": "all heads of the layer",
+    "hide": "lines without key 0",
     "sharpness": "how sharply “it” asks",
     "angle": "angle of k from q (degrees)",
     "length": "length of k",
