@@ -37,11 +37,9 @@ class Rough(TorchDispatchMode):
 def _units(func, args, kwargs, result):
     """Return by how many u a result may be off; None if it is the same everywhere."""
     kind = func.overloadpacket
-    broken = result.abs().where(result != result.round(), 0)
-    if kind in POWERS:
-        return 2 * broken
-    if kind in ROWS:
-        return (args[0].shape[-1] + 4) * broken
+    if kind in POWERS or kind in ROWS:
+        broken = result.abs().where(result != result.round(), 0)
+        return (2 if kind in POWERS else args[0].shape[-1] + 4) * broken
     if kind in PRODUCTS or kind in SUMS:
         terms = [each for each in args if isinstance(each, torch.Tensor)]
         if not all(each.equal(each.round()) for each in terms):

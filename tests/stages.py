@@ -13,8 +13,8 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[1]
 PYTHON = [sys.executable, "-m"]
-# One more than there are cores: much of the time is spent in waiting for a kernel or a browser.
-WORKERS = str(min(8, os.cpu_count() + 1))
+# Two more than there are cores: much of the time is spent in waiting for a kernel or a browser.
+WORKERS = str(min(8, os.cpu_count() + 2))
 # A file is run by one process: its tests share a browser or a result, a notebook's cells a kernel.
 # Files start in their order; by their number of tests, the slow browser would be last and alone.
 PYTEST = [*PYTHON, "pytest", "-n", WORKERS, "--dist", "loadfile", "--no-loadscope-reorder"]

@@ -72,7 +72,7 @@ def test_only_the_exercises_are_strict(monkeypatch):
 
 
 def test_style_code_and_all_notebooks_are_stages():
-    parallel = f"pytest -n {min(8, os.cpu_count() + 1)} --dist loadfile --no-loadscope-reorder"
+    parallel = f"pytest -n {min(8, os.cpu_count() + 2)} --dist loadfile --no-loadscope-reorder"
     nbval = f"{parallel} -p no:cacheprovider --nbval-current-env --nbval-cell-timeout=900"
     nbval += " --nbval-kernel-startup-timeout=900"
     assert {name: " ".join(command[2:]) for name, command in stages.STAGES.items()} == {
