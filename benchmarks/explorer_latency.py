@@ -21,7 +21,7 @@ PRESSES = 40
 NAMES = [name for name in explorers.__all__ if name.endswith("_explorer")]
 NAMES.remove("training_explorer")  # it is moved by a training, not by hand
 # The same figure, drawn as a notebook does without explorers: all of it, at each change.
-INTERACT = """
+SETUP = """
 import sys
 from unittest import mock
 import ipywidgets as widgets
@@ -32,21 +32,21 @@ class Parts:
     def __init__(self, figure, moving, controls, update, **_):
         self.figure, self.controls, self.update = figure, controls, update
 
-def parts():
-    module = sys.modules[explorers.{name}.__module__]
-    with mock.patch.object(module, "Explorer", Parts):
-        return explorers.{name}()
+def interact(explorer, first):
+    def parts():
+        with mock.patch.object(sys.modules[explorer.__module__], "Explorer", Parts):
+            return explorer()
 
-def draw(x):
-    made = parts()
-    values = {{name: control.value for name, control in made.controls.items()}}
-    made.update(**values | {{"{first}": x}})
-    display(made.figure)
+    def draw(x):
+        made = parts()
+        values = {name: control.value for name, control in made.controls.items()}
+        made.update(**values | {first: x})
+        display(made.figure)
 
-limits = parts().controls["{first}"].box
-slider = widgets.IntSlider if isinstance(limits.step, int) else widgets.FloatSlider
-limits = {{name: getattr(limits, name) for name in ["value", "min", "max", "step"]}}
-widgets.interact(draw, x=slider(**limits))
+    box = parts().controls[first].box
+    slider = widgets.IntSlider if isinstance(box.step, int) else widgets.FloatSlider
+    limits = {name: getattr(box, name) for name in ["value", "min", "max", "step"]}
+    widgets.interact(draw, x=slider(**limits))
 """
 
 
@@ -55,8 +55,8 @@ def cells_of(name):
     controls = getattr(explorers, name)().controls
     first = next(each for each in controls if isinstance(controls[each], explorers.Number))
     full = controls[first].value == controls[first].slider.max
-    explorer = f"from course_utils.explorers import {name}\n{name}()"
-    return explorer, INTERACT.format(name=name, first=first), "Left" if full else "Right"
+    interact = f"interact(explorers.{name}, {first!r})"
+    return f"explorers.{name}()", interact, "Left" if full else "Right"
 
 
 # From the key on, once another picture has its pixels, take the time of the frame that paints it.
@@ -84,8 +84,9 @@ WATCH = """cell => {
 
 def main():
     cells = {name: cells_of(name) for name in NAMES}
-    sources = [new_code_cell(source) for name in NAMES for source in cells[name][:2]]
-    notebook = new_notebook(cells=sources, metadata={"kernelspec": KERNEL})
+    sources = [SETUP, *(source for name in NAMES for source in cells[name][:2])]
+    cells_to_run = [new_code_cell(source) for source in sources]
+    notebook = new_notebook(cells=cells_to_run, metadata={"kernelspec": KERNEL})
     times = {(name, way): [] for name in NAMES for way in ("explorer", "interact")}
     with tempfile.TemporaryDirectory() as folder, lab.browser() as chromium:
         if chromium is None:
@@ -95,9 +96,10 @@ def main():
             page = lab.new_page(chromium, 1300, 2400)
             lab.open_notebook(page, address, "bench.ipynb")
             lab.run_all(page)
+            assert lab.errors(page) == []
             page.wait_for_timeout(2000)
             for press in range(PRESSES + 6):  # the first six warm up
-                for place, (name, way) in enumerate(times):
+                for place, (name, way) in enumerate(times, start=1):
                     there = cells[name][2]
                     back = {"Left": "Right", "Right": "Left"}[there]
                     page.evaluate(WATCH, place)
