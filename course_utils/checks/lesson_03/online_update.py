@@ -52,7 +52,7 @@ def inputs():
         (far, ell, out, x + far[:, None] + 900, v),
         state(1, 1, n=1, m=0.2, d_v=1),
         (m, *out_of_order(*others)),
-        state(3, n=2, shift=-20_000, m=-20_000.0),
+        state(3, n=2, shift=-200_000, m=-200_000.0),
         state(4, n=3, m=-120.0, shift=-120, dtype=torch.float32),
     ]
 
@@ -73,96 +73,97 @@ def output_and_logsumexp(answer, m, ell, out, x, v):
     return [(out, torch.where(ell > 0, m + ell.clamp(min=1e-30).log(), 0))]
 
 
-RESCALED = "ell * (m - base).exp()"
-BOTH = "old[..., None] * out + p @ v"
+OLD = "old[..., None] * out"
+BOTH = f"{OLD} + p @ v"
 SAFE = "total.masked_fill(total == 0, 1)"
 WHOLE = f"both / {SAFE}[..., None]"
+SHRUNK = "(m - base).exp()"
+RESCALED = f"ell * {SHRUNK}"
+OK = "m and ℓ are right; "
 MISTAKES = [
     ("old sum not rescaled",
-     "the old sum is kept as it is; it was measured from the old m: multiply by e^(m − m_new), and "
-     "do not overwrite m before that", (RESCALED, "ell")),
-    ("rescaled backwards",
-     "rescaled the wrong way round: the factor is e^(m − m_new), 1 or less",
-     ("(m - base).exp()", "(base - m).exp().nan_to_num(posinf=0.0)")),
+     "the old sum is measured from the old m: × e^(m − m_new) before m changes", (RESCALED, "ell")),
+    ("rescaled backwards", "rescaled the wrong way round: the factor is e^(m − m_new), 1 or less",
+     (SHRUNK, "(base - m).exp().nan_to_num(posinf=0.0)")),
     ("not divided, as in the lesson",
-     "m and ℓ are right; out is Σ e^(x − m) v, as the lesson carries it. Here it comes divided by "
-     "ℓ and must leave so: multiply the old one by its ℓ, and divide all by the new",
-     (BOTH, "(m - base).exp()[..., None] * out + p @ v"), (WHOLE, "both")),
-    ("not divided",
-     "m and ℓ are right; out is a sum still: divide it by the new ℓ", (WHOLE, "both")),
+     OK + "out is Σ e^(x − m) v, as the lesson carries it. Here it comes divided by ℓ and must "
+     "leave so: multiply the old one by its ℓ, and divide all by the new",
+     (BOTH, f"{SHRUNK}[..., None] * out + p @ v"), (WHOLE, "both")),
+    ("not divided", OK + "out is a sum still: divide it by the new ℓ", (WHOLE, "both")),
+    ("divided twice", OK + "out is divided by ℓ twice", (BOTH, f"({BOTH}) / {SAFE}[..., None]")),
     ("old output without its weight",
-     "m and ℓ are right; the old output was divided by the old ℓ: it counts ℓ · e^(m − m_new) "
-     "times, not e^(m − m_new) times", (BOTH, "(m - base).exp()[..., None] * out + p @ v")),
-    ("old output not rescaled",
-     "m and ℓ are right; the old output times ℓ is measured from the old m: × e^(m − m_new), too",
-     (BOTH, "ell[..., None] * out + p @ v")),
-    ("old output counted once",
-     "m and ℓ are right; the old output stands for all keys so far: it counts ℓ · e^(m − m_new) "
-     "times, not once", (BOTH, "out + p @ v")),
-    ("old output dropped", "m and ℓ are right; the old output is left out of the new one",
-     (BOTH, "p @ v")),
-    ("block's output left out", "m and ℓ are right; the block's values are left out of the output",
-     (BOTH, "old[..., None] * out")),
-    ("divided by the old sum", "m and ℓ are right; out is divided by the old ℓ: divide by the new",
+     OK + "the old output was divided by the old ℓ: it counts ℓ · e^(m − m_new) times, not "
+     "e^(m − m_new) times", (BOTH, f"{SHRUNK}[..., None] * out + p @ v")),
+    ("old output divided again", OK + "out comes divided by the old ℓ: multiply it by that",
+     (OLD, f"({SHRUNK} / ell.masked_fill(ell == 0, 1))[..., None] * out")),
+    ("old output not rescaled", OK + "ℓ · out is measured from the old m: × e^(m − m_new), too",
+     (OLD, "ell[..., None] * out")),
+    ("old output times the new sum", OK + "the old output counts by the old ℓ, not the new",
+     (OLD, f"(total * {SHRUNK})[..., None] * out")),
+    ("old output counted once", OK + "the old output stands for all keys so far: it counts "
+     "ℓ · e^(m − m_new) times, not once", (BOTH, "out + p @ v")),
+    ("old output not divided", OK + "the block's part alone is divided: divide both by the new ℓ",
+     (BOTH, f"{OLD} + p @ v / {SAFE}[..., None]"), (WHOLE, "both")),
+    ("old output dropped", OK + "the old output is left out of the new one", (BOTH, "p @ v")),
+    ("block alone", OK + "out is the block's own softmax @ v: the old output is left out",
+     (WHOLE, "x.softmax(dim=-1).nan_to_num(0) @ v")),
+    ("block's output left out", OK + "the block's values are left out of the output", (BOTH, OLD)),
+    ("divided by the old sum", OK + "out is divided by the old ℓ: divide by the new",
      (WHOLE, "both / ell.masked_fill(ell == 0, 1)[..., None]")),
-    ("block not divided",
-     "m and ℓ are right; the block's values are added undivided: divide them by the new ℓ, too",
+    ("divided by the block's sum", OK + "out is divided by the block's sum: divide by the new ℓ",
+     (WHOLE, "both / p.sum(-1).masked_fill(total == 0, 1)[..., None]")),
+    ("block not divided", OK + "the block's values are added undivided: divide by the new ℓ, too",
      (BOTH, f"(old / {SAFE})[..., None] * out + p @ v"), (WHOLE, "both")),
     ("old output kept whole",
-     "m and ℓ are right; the block's part is added to the old output as it is: that has lost "
-     "weight to the block, and counts ℓ · e^(m − m_new) / ℓ_new times",
-     (BOTH, f"out + p @ v / {SAFE}[..., None]"), (WHOLE, "both")),
-    ("outputs averaged",
-     "m and ℓ are right; the old output and the block's are averaged as if they counted alike: "
-     "their weights are ℓ · e^(m − m_new) and the block's sum",
+     OK + "the block's part is added to the old output as it is; it has lost weight, and counts ℓ "
+     "· e^(m − m_new) / ℓ_new times", (BOTH, f"out + p @ v / {SAFE}[..., None]"), (WHOLE, "both")),
+    ("outputs averaged", OK + "the old output and the block's are averaged as if they counted "
+     "alike: their weights are ℓ · e^(m − m_new) and the block's sum",
      (WHOLE, "(out + x.softmax(dim=-1).nan_to_num(0) @ v) / 2")),
-    ("block divided by itself",
-     "m and ℓ are right; the block's part is a softmax of its own, which divides by the block's "
-     "sum: take e^(x − m_new) and divide once, by the new ℓ",
-     (BOTH, "old[..., None] * out + x.softmax(dim=-1).nan_to_num(0) @ v")),
-    ("old maximum forgotten",
-     "m is forgotten: the new maximum is the larger of m and the block's",
+    ("block divided by itself", OK + "the block's part is a softmax of its own, which divides by "
+     "the block's sum: take e^(x − m_new) and divide once, by the new ℓ",
+     (BOTH, f"{OLD} + x.softmax(dim=-1).nan_to_num(0) @ v")),
+    ("old maximum forgotten", "m is forgotten: the new maximum is the larger of m and the block's",
      ("torch.maximum(m, x.amax(dim=-1))", "x.amax(dim=-1)")),
-    ("block measured from old maximum",
-     "the block's powers are measured from the old m; use the new maximum for them",
+    ("smaller maximum", "m is the smaller of two: take torch.maximum", ("maximum(", "minimum(")),
+    ("block measured from old maximum", "the block's powers are measured from the old m: use m_new",
      ("base[..., None]", "m.masked_fill(m == -torch.inf, 0)[..., None]")),
     ("sum measured from old maximum",
      "m is new, but ℓ is measured from the old m all through: the old sum and the block's both "
      "belong to m_new", (RESCALED, "ell"),
      ("base[..., None]", "m.masked_fill(m == -torch.inf, 0)[..., None]")),
-    ("block measured from its own maximum",
-     "the block's powers are measured from its own maximum; use m_new for them",
+    ("block measured from itself", "the block's powers are measured from its maximum: use m_new",
      ("base[..., None]", "x.amax(dim=-1, keepdim=True).nan_to_num(neginf=0.0)")),
     ("block not shifted", "no maximum is subtracted in the block's powers: e^(x − m_new)",
      ("(x - base[..., None])", "x")),
+    ("nothing shifted", "no maximum is used: ℓ · e^(m − m_new) + the sum of e^(x − m_new)",
+     ("(x - base[..., None])", "x"), (RESCALED, "ell")),
     ("old sum dropped", "the old sum is dropped: ℓ · e^(m − m_new) + the block's sum",
      ("old + p.sum(dim=-1)", "p.sum(dim=-1)")),
     ("block not added", "the block's sum is missing: ℓ · e^(m − m_new) is the old part alone",
      ("old + p.sum(dim=-1)", "old")),
-    ("old maximum returned",
-     "m is not updated: return the larger of m and the block's maximum with the sum",
+    ("mean of the block", "ℓ takes the mean of the block's powers: sum them", ("sum(", "mean(")),
+    ("old maximum returned", "m is not updated: return the larger of m and the block's maximum",
      ("return m_new", "return m")),
     ("nan while nothing is allowed",
      "where nothing was allowed yet and the block is all −inf, ℓ is NaN, from −inf − (−inf); keep "
      "m = −inf, ℓ = 0 and out = 0 there", ("m_new.masked_fill(m_new == -torch.inf, 0)", "m_new")),
-    ("0 / 0 while nothing is allowed",
-     "m and ℓ are right; where nothing was allowed yet and the block is all −inf, out is 0 / 0: "
-     "keep 0 there", (SAFE, "total")),
+    ("0 / 0 while nothing is allowed", OK + "where nothing was allowed yet and the block is all "
+     "−inf, out is 0 / 0: keep 0 there", (SAFE, "total")),
+    ("m is 0", "while nothing is allowed, m stays −inf, not 0", ("return m_new", "return base")),
+    ("ℓ is 1", "while nothing is allowed, ℓ stays 0, not 1", ("new, total", f"new, {SAFE}")),
     ("state out of order", "m and ℓ are swapped: return m, ell, out",
      ("return m_new, total", "return total, m_new")),
+    ("output before sum", "out and ℓ are swapped", (f"total, {WHOLE}", f"{WHOLE}, total")),
     ("one maximum for all rows", "all rows share one maximum: each row has its own, x.amax(dim=-1)",
      ("x.amax(dim=-1)", "x.max()")),
-    ("logarithm returned",
-     "that is the log-sum-exp in place of ℓ; keep the sum e^(x − m) itself",
+    ("logarithm returned", "that is the log-sum-exp in place of ℓ; keep the sum e^(x − m) itself",
      ("return m_new, total", "return m_new, m_new + total.log()")),
+    ("logarithm in m", "log ℓ is added to m: return m", ("n m_new", "n m_new + total.log()")),
+    ("rounded to float32", "logits near −200,000 are rounded to 0.016 in float32: stay in float64",
+     ("x.amax", "x.float().amax"), ("(x - base", "(x.float() - base")),
 ]  # fmt: skip
 
 exercise = Exercise(
-    "3.6",
-    online_update,
-    inputs,
-    MISTAKES,
-    names="L|L|L d_v",
-    run=output_and_logsumexp,
-    differentiable=True,
+    "3.6", online_update, inputs, MISTAKES, "L|L|L d_v", output_and_logsumexp, differentiable=True
 )
