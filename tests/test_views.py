@@ -174,7 +174,7 @@ def test_any_token_is_drawn_letter_by_letter(token):
 
 def test_a_query_shows_the_products_of_all_keys_their_sums_and_the_weights():
     q = torch.tensor([[0.0, 0.0, 0.0, 0.0], [1.0, 2.0, -1.0, 0.5]])
-    k = torch.tensor([[2.0, 1.0, 1.0, -2.0], [1.0, 1.0, 1.0, 1.0], [0.0, 3.0, 0.0, 0.0]])
+    k = torch.tensor([[2.0, 1.0, 1.0, -2.0], [1.0, 1.0, 1.0, 1.0], [0.0, -3.0, 0.0, 0.0]])
     weights = attention(q, k, k)[1]
     ax = query_products(q, k, weights, 1, queries="ab", keys="xyz")
     products, scores, shares = three(ax)
@@ -189,8 +189,8 @@ def test_a_query_shows_the_products_of_all_keys_their_sums_and_the_weights():
         assert heights == pytest.approx([0, 1, 2])  # beside the products of the same key
         assert each.get_ylim() == ax.get_ylim() == (2.5, -0.5)
     assert ax.description == (
-        "b and each of 3 keys: 4 products; those with z sum to 6.00, divided by √4: 3.00; "
-        f"softmax over 3 keys: {weights[1, 2]:.2f}, the largest, as shown"
+        "b and each of 3 keys: 4 products; those with y sum to 2.50, divided by √4: 1.25; "
+        f"softmax over 3 keys: {weights[1, 1]:.2f}, the largest, as shown"
     )
 
 
