@@ -194,7 +194,8 @@ def query_products(q, k, weights, query, *, queries=None, keys=None, mask=None):
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(10, height), **look)
     most = max(np.abs(products).max(), 1e-9)
     colours = {"cmap": DIVERGING, "vmin": -most, "vmax": most, "aspect": "auto"}
-    figure.colorbar(left.imshow(products, **colours), label="product")
+    bar = figure.colorbar(left.imshow(products, **colours))
+    bar.ax.set_xlabel("product")  # beside the bar it would read as the scores' axis
     left.set(xlabel="feature", ylabel="key", title=plain(f"{queries[query]}: q × k"))
     left.set_yticks(range(S), [plain(key) for key in keys])
     middle.barh(range(S), scores)
