@@ -44,7 +44,7 @@ CLAIMS = {
         ("A causal model needs no padding mask", "Holds when",
          "at the end: outputs changed 0 of 5\npadding at the start: outputs changed 5 of 5"),
         ("What is masked cannot do harm", "Holds when",
-         "value =   nan:  attention: same False, finite False  SDPA: same False, finite False"),
+         "value =   nan:  attention: output gradient  SDPA: output gradient"),
     ],
     "05": [
         ("More heads means more parameters", "Holds when",
