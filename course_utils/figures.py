@@ -70,10 +70,11 @@ def display_picture(figure, description):
     description : str
     """
     description = printable(description)
-    picture = io.BytesIO()
-    look = {"dpi": DENSITY * PER_INCH, "bbox_inches": "tight", "metadata": {"Software": None}}
-    figure.savefig(picture, format="png", pil_kwargs={"optimize": True}, **look)
-    width = min(Image.open(picture).width // DENSITY, WIDEST)
+    drawn, picture = io.BytesIO(), io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=DENSITY * PER_INCH, bbox_inches="tight")
+    opaque = Image.open(drawn).convert("RGB")  # a tenth smaller, and notebooks are full of them
+    opaque.save(picture, "png", optimize=True)
+    width = min(opaque.width // DENSITY, WIDEST)
     png = base64.b64encode(picture.getvalue()).decode()
     shown = {"metadata": {"image/png": {"width": width}}, "raw": True}
     display({"image/png": png, "text/plain": description}, **shown)
