@@ -18,6 +18,7 @@ from PIL import Image
 
 # Colour maps that survive colour-blindness; the sequential one survives greyscale too.
 SEQUENTIAL, DIVERGING = "cividis", "RdBu_r"
+EVEN_CONTRAST = 0.22  # luminance of a ground on which white and dark numbers read equally well
 LARGEST_ANNOTATED = 100  # entries of a matrix that still leave room for numbers
 MOST_ROWS_TOLD = 10  # rows of a matrix that a description still goes through one by one
 TIE = 1e-4  # of the largest entry: what lies nearer may differ by rounding, as on another CPU
@@ -138,6 +139,10 @@ def heatmap(weights, *, queries=None, keys=None, kind="weights", lowest=0, title
         ax=ax,
         **colours[kind],
     )
+    for text in ax.texts:  # seaborn's choice stays white on grounds that are too pale for it
+        column, row = map(int, text.get_position())
+        ground = ax.collections[-1].to_rgba(values[row, column])
+        text.set_color("w" if sns.utils.relative_luminance(ground) < EVEN_CONTRAST else "0.15")
     ax.set(xlabel="keys", ylabel="queries", title=plain(title))
     ax.tick_params(axis="x", rotation=90 if max(map(len, keys)) > 2 else 0)
     ax.tick_params(axis="y", rotation=0)

@@ -29,8 +29,7 @@ CLAIMS = {
         ("Without scaling, the gradients vanish", "Holds when",
          "the median falls about 20,000 times, the mean 6 times"),
         ("Attention without √d_k does not learn", "Holds when",
-         "d_k = 16, separate tables: mean scaled 0.3, unscaled 0.3\n"
-         "d_k = 64, separate tables: mean scaled 0.8, unscaled 0.3"),
+         "d_k =   8, 100 steps: mean scaled 0.6, unscaled 0.7; unscaled ahead with 5 of 5 seeds"),
     ],
     "03": [
         ("Subtracting the maximum makes softmax approximate", "False",

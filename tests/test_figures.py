@@ -13,6 +13,7 @@ import torch
 from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.colors import to_rgba
 from PIL import Image
+from seaborn.utils import relative_luminance
 
 from course_utils import figures
 from course_utils.figures import (
@@ -150,6 +151,16 @@ def test_heatmap_has_room_for_its_numbers(shape):
     number = ax.texts[0].get_window_extent()
     assert number.width < cell[0]
     assert cell[1] / 5 < number.height < cell[1]  # and they can be read
+
+
+@pytest.mark.parametrize("kind", ["weights", "scores", "distances"])
+def test_heatmap_writes_its_numbers_in_the_colour_that_stands_out_more(kind):
+    ax = heatmap(torch.linspace(0, 1, 100).view(10, 10), kind=kind)
+    for text, ground in zip(ax.texts, ax.collections[0].get_facecolors(), strict=True):
+        behind = relative_luminance(ground)
+        contrasts = {"w": 1.05 / (behind + 0.05)}
+        contrasts["0.15"] = (behind + 0.05) / (relative_luminance("0.15") + 0.05)
+        assert contrasts[text.get_color()] > 0.97 * max(contrasts.values())
 
 
 def test_heatmap_writes_no_number_where_all_are_0_or_1():
