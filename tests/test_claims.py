@@ -67,7 +67,7 @@ CLAIMS = {
          "fixed period 95% to 100%, the last, on period 12 0% to 10%, "
          "the last, on period 20 0% to 10%"),
         ("Induction takes two layers", "Holds when", "one layer 10% to 25%"),
-        ("Models have *an* induction head, and it is this one", "False",
+        ("Every training makes the same heads", "False",
          "an induction head in 5 of 5"),
     ],
     "08": [

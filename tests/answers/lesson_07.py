@@ -135,25 +135,28 @@ def _kinds_by_restoring(model, tokens):
                 }
                 if (layer, h) in alike:
                     logits = model(tokens, list(alike - {(layer, h)}))[0]
-                    row[-1] = kind * int(_accuracy_by_loops(logits, tokens) > 0.8)
+                    row[-1] = kind * int(_accuracy_by_loops(logits, tokens) > 0.5)
         kinds.append(row)
     return torch.tensor(kinds)
 
 
 def _kinds_by_every_set(model, tokens):
-    """Try all sets: a head is at work if with it gone as well some set is too large."""
+    """Of heads that look alike try all sets: one at work makes some set too large."""
     seen = model(tokens)[1]
-    H = seen.shape[2]
-    heads = [(i, j) for i in range(len(seen)) for j in range(H)]
-    fine = []
-    for gone in range(2 ** len(heads)):
-        removed = [head for n, head in enumerate(heads) if gone >> n & 1]
-        fine.append(_accuracy_in_tensors(model(tokens, removed)[0], tokens) > 0.6)
-    kinds = np.zeros((len(seen), H), dtype=int)
-    for n, (i, j) in enumerate(heads):
-        if any(fine[gone] and not fine[gone | 1 << n] for gone in range(len(fine))):
-            before = _previous_by_mask(seen[i])[j] > 0.4
-            kinds[i, j] = 1 if before else 2 * (_induction_by_matmul(seen[i], tokens)[j] > 0.4)
+    kinds = np.zeros((len(seen), seen.shape[2]), dtype=int)
+    for kind in (1, 2):
+        looks = [
+            _previous_by_mask(each) if kind == 1 else _induction_by_matmul(each, tokens)
+            for each in seen
+        ]
+        alike = [tuple(head) for head in (torch.stack(looks) > 0.4).nonzero().tolist()]
+        fine = []
+        for gone in range(2 ** len(alike)):
+            removed = [head for n, head in enumerate(alike) if gone >> n & 1]
+            fine.append(_accuracy_in_tensors(model(tokens, removed)[0], tokens) > 0.5)
+        for n, head in enumerate(alike):
+            if any(fine[gone] and not fine[gone | 1 << n] for gone in range(len(fine))):
+                kinds[head] = kind
     return torch.from_numpy(kinds)
 
 

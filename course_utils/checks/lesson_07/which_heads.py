@@ -1,9 +1,13 @@
 """7.8: which heads of a model are at work, told by what they look at and what is lost without."""
 
+import functools
+import itertools
+
 import torch
 
 from course_utils.attention import induction_score, previous_token_score
 from course_utils.checks.exercise import Exercise
+from course_utils.checks.lesson_07.previous_occurrence import previous_occurrence  # noqa: F401
 from course_utils.checks.lesson_07.repeated_accuracy import repeated_accuracy
 from course_utils.checks.lesson_07.suspects import suspect
 
@@ -23,21 +27,56 @@ def which_heads(model, tokens):
 
 
 def inputs():
-    return [suspect(seed) for seed in (60, 61, 62, 63, 64, 65, 73)]
+    # texts so short, and so unlike, that it shows what is counted; then what else may come
+    return [suspect(119, L=16, shortest=12), *(suspect(s, L=24) for s in (61, 62, 65, 67))]
+
+
+def most_right(model, tokens, removed):
+    return repeated_accuracy(model(tokens, removed)[0], tokens) > 0.5
+
+
+def looks(model, tokens):
+    """Return the kinds (layers, H) by looks alone."""
+    _, weights = model(tokens)
+    before = torch.stack([previous_token_score(layer) for layer in weights])
+    after = torch.stack([induction_score(layer, tokens) for layer in weights])
+    return (before > 0.5) + 2 * (after > 0.5)
 
 
 def without_looking(model, tokens):
     """Call every head that is missed alone one of the kinds, by its layer."""
-    _, weights = model(tokens)
-    kinds = torch.zeros(weights.shape[0], weights.shape[2], dtype=torch.long)
+    kinds = torch.zeros_like(looks(model, tokens))
     for layer, head in (kinds == 0).nonzero().tolist():
-        logits, _ = model(tokens, [(layer, head)])
-        if repeated_accuracy(logits, tokens) < 0.5:
-            kinds[layer, head] = 2 if layer == len(weights) - 1 else 1
+        if not most_right(model, tokens, [(layer, head)]):
+            kinds[layer, head] = 2 if layer == len(kinds) - 1 else 1
+    return kinds
+
+
+def with_few_others(model, tokens, others):
+    """Remove with a head at most so many others that look like it."""
+    kinds = looks(model, tokens)
+    found = torch.zeros_like(kinds)
+    for head in kinds.nonzero().tolist():
+        alike = (kinds == kinds[tuple(head)]).nonzero().tolist()
+        for gone in itertools.combinations([each for each in alike if each != head], others):
+            if most_right(model, tokens, gone) and not most_right(model, tokens, [*gone, head]):
+                found[tuple(head)] = kinds[tuple(head)]
+    return found
+
+
+def greedy(model, tokens, step=1):
+    """Remove for good whatever is not missed; what is left is at work."""
+    kinds, gone = looks(model, tokens), []
+    for head in kinds.nonzero().tolist()[::step]:
+        if most_right(model, tokens, [*gone, head]):
+            gone.append(head)
+            kinds[tuple(head)] = 0
     return kinds
 
 
 OTHERS = "[other for other in alike if other != head]"
+RIGHT = "repeated_accuracy(logits, tokens)"
+HITS = "logits[:, :-1].argmax(-1) == tokens[:, 1:]"
 MISTAKES = [
     ("by looks alone",
      "of the heads that look alike all are named; some of these look the part, but nobody uses "
@@ -64,6 +103,48 @@ MISTAKES = [
      ("kinds[head] = kind", "kinds[head] = 3 - kind")),
     ("counted from 0", "one too small: 0 is for idle heads, 1 a previous-token head, 2 induction",
      ("start=1", "start=0")),
+    ("always the first model",
+     "it looks at suspect(seed=0), whatever model it is given; ask `model` and `tokens`",
+     ("    _, weights", "    model, tokens = suspect(seed=0)\n    _, weights")),
+    ("first text only",
+     "counted in the first text only; a head may be missed there, and not in the others: use all",
+     ("    _, weights", "    tokens = tokens[:1]\n    _, weights")),
+    ("all tokens",
+     "counted over all tokens, too few are right even with all heads: after a new token nobody can "
+     "know; count as in 7.5", (RIGHT, f"({HITS}).float().mean()")),
+    ("7.5's bug",
+     "counted as by the code with the bug in 7.5",
+     (RIGHT, f"({HITS})[previous_occurrence(tokens)[:, 1:] >= 0].float().mean()")),
+    ("any drop",
+     "a head without which somewhat fewer answers are right is named; at work is one without which "
+     "they are no longer most, that is, half or less",
+     ("> 0.5:  #", "> repeated_accuracy(model(tokens, alike)[0], tokens) + 0.1:  #")),
+    ("one other at a time",
+     "where three share their work, or four, they are missing; one other head removed is too few",
+     functools.partial(with_few_others, others=1)),
+    ("two others at a time",
+     "where four heads share their work they are missing; two others removed are too few",
+     functools.partial(with_few_others, others=2)),
+    ("greedy",
+     "of heads that share their work only one is named, the last; what has been removed must come "
+     "back before the next head is tried", greedy),
+    ("greedy, backwards",
+     "of heads that share their work only one is named, the first; what has been removed must come "
+     "back before the next head is tried", functools.partial(greedy, step=-1)),
+    ("within a layer",
+     "heads that do the same may stand in different layers; remove the others of all layers",
+     (OTHERS, "[other for other in alike if other != head and other[0] == head[0]]")),
+    ("two layers only",
+     "there may be three layers; what stands in the third is not looked at",
+     ("    for kind,", "    before[2:] = after[2:] = 0\n    for kind,")),
+    ("kind by layer",
+     "the kind is told by the layer; a previous-token head may stand in layer 1 as well",
+     ("= kind", "= 1 + (head[0] > 0)")),
+    ("larger score",
+     "a head at work gets the kind of its larger score, though both are small; a kind needs a "
+     "score above 0.5",
+     ("    return kinds", "    kinds[(kinds == 0) & (without_looking(model, tokens) > 0)] = 1\n"
+                         "    return kinds")),
     ("yes or no", "that tells which heads are at work, but not of which kind each is",
      ("= kind", "= 1")),
     ("heads before layers",
