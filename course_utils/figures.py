@@ -74,7 +74,7 @@ def display_picture(figure, description):
     drawn, picture = io.BytesIO(), io.BytesIO()
     figure.savefig(drawn, format="png", dpi=DENSITY * PER_INCH, bbox_inches="tight")
     opaque = Image.open(drawn).convert("RGB")  # a tenth smaller, and notebooks are full of them
-    opaque.save(picture, "png", optimize=True)
+    opaque.save(picture, "png", optimize=True, dpi=(DENSITY * PER_INCH,) * 2)
     width = min(opaque.width // DENSITY, WIDEST)
     png = base64.b64encode(picture.getvalue()).decode()
     shown = {"metadata": {"image/png": {"width": width}}, "raw": True}

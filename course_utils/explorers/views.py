@@ -58,17 +58,17 @@ def views_explorer(tokens=None, q=None, k=None, weights=None):
     labels = cut(tokens)
     scores = q @ k.mT / d_k**0.5  # (layers, H, L, L)
 
-    figure = Figure(figsize=(7.6, 7.3), dpi=80)
+    figure = Figure(figsize=(7.8, 7.3), dpi=80)
     above, below = figure.subfigures(2, 1, height_ratios=[2.1, 1])
     tiles, paths = above.subplots(1, 2, width_ratios=[1.9, 1])  # no smaller: 132 weights a side
-    above.subplots_adjust(left=0.07, right=0.99, bottom=0.1, top=0.94, wspace=0.02)
+    above.subplots_adjust(left=0.07, right=0.975, bottom=0.1, top=0.94, wspace=0.02)
     mosaic(weights, title="all heads", ax=tiles)
     colours = [f"C{h % 10}" for h in range(heads)]
     for number, colour in zip(tiles.get_xticklabels(), colours, strict=True):
         number.set_color(colour)
     for x, align in ((0.2, "right"), (0.8, "left")):
         for y, label in enumerate(labels):
-            paths.text(x, y, label, ha=align, va="center", fontsize=9)
+            paths.text(x, y, label, ha=align, va="center", fontsize=8)
     paths.set(xlim=(-0.1, 1.1), ylim=(L - 0.5, -0.5), title="query → key")
     paths.axis("off")
     product, sums, shares = below.subplots(1, 3, sharey=True, width_ratios=[2, 1, 1])
