@@ -74,6 +74,7 @@ def views_explorer(tokens=None, q=None, k=None, weights=None):
     product, sums, shares = below.subplots(1, 3, sharey=True, width_ratios=[2, 1, 1])
     below.subplots_adjust(left=0.17, right=0.97, bottom=0.24, top=0.88, wspace=0.1)
     product.set(xlabel="feature", ylabel="keys", title="q × k", yticks=range(L), yticklabels=labels)
+    product.locator_params(axis="x", integer=True)
     reach = 1.05 * scores.abs().max().clamp(min=1e-9).item()
     sums.set(xlim=(-reach, reach), xlabel="score", title=f"sum / √{d_k}")
     sums.axvline(0, color="0.7")
