@@ -723,3 +723,108 @@ def induction_score(weights, tokens):
     wanted = follows_same_token(tokens)  # (B, L, L)
     found = (weights * wanted[:, None]).sum(dim=-1)  # (B, H, L)
     return found.sum(dim=(0, 2)) / wanted.any(dim=-1).sum()
+
+
+# Lesson 09: positions
+
+
+@expects(L="int from 0", d_model="multiple of 2")
+def sinusoidal_positions(L, d_model):
+    """Return a vector for each place: sines and cosines of its number, at d_model / 2 speeds.
+
+    Vaswani et al., "Attention is all you need", 2017, section 3.5. The angle of pair i at place p
+    is p · 10000^(-2i / d_model), in radians.
+
+    Parameters
+    ----------
+    L : int
+        Number of places, counted from 0.
+    d_model : int
+        Width, even.
+
+    Returns
+    -------
+    torch.Tensor of float32, (L, d_model)
+        Columns 2i and 2i + 1 hold sine and cosine of pair i. Added to X.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If L is not a whole number from 0, or d_model not a positive one that is even.
+    """
+    speeds = 10000.0 ** (-torch.arange(0, d_model, 2).double() / d_model)  # (d_model / 2,)
+    angles = torch.arange(L)[:, None] * speeds  # (L, d_model / 2), radians
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2).float()  # (L, d_model)
+
+
+@expects(x="even ... L d", positions="... L")
+def rotary(x, positions, base=10000, interleaved=False):
+    """Turn each pair of entries of a query or key by its place, each pair at a speed of its own.
+
+    A turned query and a turned key have a product that depends on the two and on the difference of
+    their places. Su et al., "RoFormer: enhanced transformer with rotary position embedding", 2021,
+    section 3.2, with pairs side by side, ``interleaved``; many models pair the two halves instead.
+
+    Parameters
+    ----------
+    x : torch.Tensor, (..., L, d)
+        Queries or keys of one head, d even. Never values.
+    positions : torch.Tensor, (..., L)
+        The places of the L rows, counted from anywhere; fractions are allowed. Leading dimensions
+        broadcast with those of x.
+    base : float
+        The angle of pair i at place p is p · base^(-2i / d), in radians.
+    interleaved : bool
+        Whether entries 2i and 2i + 1 are pair i, or entries i and i + d/2.
+
+    Returns
+    -------
+    torch.Tensor, (..., L, d)
+        As x, each row as long as it was. Angles are float64: in float32, at place 100,000, they
+        would err by up to 0.004.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If x or positions is not a tensor of the shape above, or d is odd.
+    """
+    d = x.shape[-1]
+    speeds = base ** (-torch.arange(0, d, 2, device=x.device).double() / d)  # (d / 2,)
+    angles = positions[..., None] * speeds  # (..., L, d / 2), radians
+    pairs = x.unflatten(-1, (-1, 2)) if interleaved else x.unflatten(-1, (2, -1)).mT
+    a, b = pairs.unbind(-1)  # (..., L, d / 2) each
+    turned = [a * angles.cos() - b * angles.sin(), a * angles.sin() + b * angles.cos()]
+    turned = torch.stack(turned, dim=-1)  # (..., L, d / 2, 2)
+    return (turned if interleaved else turned.mT).flatten(-2).to(x.dtype)  # (..., L, d)
+
+
+@expects(L="int from 0", S="int from 0", num_heads="int from 1")
+def alibi_bias(L, S, num_heads):
+    """Return what each head adds to its scores: minus the distance, times the head's own slope.
+
+    Press, Smith and Lewis, "Train short, test long: attention with linear biases enables input
+    length extrapolation", 2022, section 3; slopes where num_heads is no power of two as in the code
+    that goes with it.
+
+    Parameters
+    ----------
+    L, S : int
+        Numbers of queries and keys. The last query stands at the last key, as in `causal_mask`.
+    num_heads : int
+        H. Of a power of two, head h has slope 2^(-8 (h + 1) / H).
+
+    Returns
+    -------
+    torch.Tensor of float32, (num_heads, L, S)
+        0 where query and key stand at the same place, else negative, also after the query.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If L or S is not a whole number from 0, or num_heads not one from 1.
+    """
+    power = 2 ** (num_heads.bit_length() - 1)  # the largest power of two in num_heads
+    steps = [*range(2, 2 * power + 1, 2), *range(1, 2 * (num_heads - power), 2)]  # H of them
+    slopes = 2.0 ** (-4 * torch.tensor(steps) / power)  # (H,)
+    distance = (torch.arange(S - L, S)[:, None] - torch.arange(S)).abs()  # (L, S)
+    return -slopes[:, None, None] * distance  # (H, L, S)

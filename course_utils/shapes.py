@@ -20,9 +20,11 @@ def expects(sizes=None, **shapes):
         and a leading ``*name`` any that are the same wherever that name stands. An argument that
         is None by default may be None. With ``bool`` before it, as in ``mask="bool ... L S"``, the
         argument is a boolean mask that only has to broadcast to that shape; with ``floating``, it
-        must have floating point entries. ``dim="dim of x"``
+        must have floating point entries; with ``even``, an even
+        number of them in its last dimension too. ``dim="dim of x"``
         checks an int against the dimensions of x, ``L="int from 0"`` one against its smallest
         value, ``num_heads="divisor of d_model"`` one against a size that stands before it,
+        ``d_model="multiple of 2"`` one against what divides it,
         ``align="one of left right"`` a word against those there are, ``ids="whole ... L"`` a
         tensor or sequence of whole numbers against its shape.
 
@@ -111,6 +113,13 @@ def _check_floating(name, tensor, dims, known):
         raise TypeError(f"{name} must have floating point entries, got {tensor.dtype}")
 
 
+def _check_even(name, tensor, dims, known):
+    """Check a floating point tensor's dimensions, the last of them even: entries come in pairs."""
+    _check_floating(name, tensor, dims, known)
+    if tensor.shape[-1] % 2:
+        raise ValueError(f"{name} must have an even last dimension, got {tuple(tensor.shape)}")
+
+
 def _check_whole(name, values, dims, known):
     """Check a tensor, or what can become one, of whole numbers."""
     try:
@@ -139,6 +148,13 @@ def _check_divisor(name, value, words, known):
         raise ValueError(f"{name} must divide {words[-1]} = {known[words[-1]]}, got {value}")
 
 
+def _check_multiple(name, value, words, known):
+    """Check that a whole number from 1 is a multiple of the last of ``words``."""
+    _check_int(name, value, ["1"], known)
+    if value % int(words[-1]):
+        raise ValueError(f"{name} must be a multiple of {words[-1]}, got {value}")
+
+
 def _check_word(name, value, words, known):
     """Check that a value is one of the words after "of"."""
     if value not in words[1:]:
@@ -148,8 +164,10 @@ def _check_word(name, value, words, known):
 OTHERS = {
     "bool": _check_mask,
     "floating": _check_floating,
+    "even": _check_even,
     "whole": _check_whole,
     "int": _check_int,
     "divisor": _check_divisor,
+    "multiple": _check_multiple,
     "one": _check_word,
 }

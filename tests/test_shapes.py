@@ -213,6 +213,24 @@ def test_floating_point_entries_are_asked_for_by_name():
         scaled(torch.zeros(3).long())
 
 
+def test_what_comes_in_pairs_is_asked_for_by_name():
+    @expects(x="even ... L d", width="multiple of 2")
+    def turned(x, width):
+        return x
+
+    assert turned(torch.zeros(3, 4), 6).shape == (3, 4)
+    with pytest.raises(ValueError, match=r"x must have an even last dimension, got \(3, 5\)"):
+        turned(torch.zeros(3, 5), 6)
+    with pytest.raises(TypeError, match="x must have floating point entries, got torch.int64"):
+        turned(torch.zeros(3, 4).long(), 6)
+    with pytest.raises(ValueError, match="width must be a multiple of 2, got 5"):
+        turned(torch.zeros(3, 4), 5)
+    with pytest.raises(ValueError, match="width must be 1 or more, got 0"):
+        turned(torch.zeros(3, 4), 0)
+    with pytest.raises(TypeError, match="width must be an int, got float"):
+        turned(torch.zeros(3, 4), 4.0)
+
+
 @pytest.mark.parametrize(
     "call",
     [
