@@ -16,6 +16,7 @@ from course_utils.explorers import (
     Number,
     head_explorer,
     mask_explorer,
+    positions_explorer,
     saturation_explorer,
     scaling_explorer,
     sentence_explorer,
@@ -82,6 +83,11 @@ CASES = {
         {"block_q": 2, "block_k": 4, "causal": False, "step": 7},
     ),
     "training": (trained, {"step": 20}, {"step": 10}),
+    "positions": (
+        positions_explorer,
+        {"i": 14, "j": 3, "power": 3, "layout": "halves"},
+        {"i": 20, "j": 8, "power": 5, "layout": "interleaved"},
+    ),
     "views": (
         views_explorer,
         {"layer": 7, "head": 3, "query": 5, "key": 1, "several": False, "hide": False},
