@@ -26,8 +26,8 @@ def positions_explorer():
         With controls ``i`` and ``j`` (places of query and key), ``power`` (the base is 10 to this
         power) and ``layout`` ("halves" or "interleaved").
     """
-    figure = Figure(figsize=(7, 5), dpi=80)
-    grid = figure.add_gridspec(3, CLOCKS, height_ratios=[0.45, 1.5, 1.6], hspace=0.55, wspace=0.25)
+    figure = Figure(figsize=(7, 5.6), dpi=80)
+    grid = figure.add_gridspec(3, CLOCKS, height_ratios=[0.75, 1.5, 1.5], hspace=0.55, wspace=0.25)
     line = figure.add_subplot(grid[0, :])
     clocks = [figure.add_subplot(grid[1, m]) for m in range(CLOCKS)]
     curve = figure.add_subplot(grid[2, :])
