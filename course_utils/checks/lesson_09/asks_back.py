@@ -1,0 +1,106 @@
+"""9.8: the matrices of a head that looks as many places back as its own token says, untrained."""
+
+import torch
+import torch.nn.functional as F
+
+from course_utils.attention import attention, causal_mask, rotary
+from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+
+
+def asks_back(n):
+    key = torch.ones(1, 64)  # (1, d_k), all hands alike
+    back = torch.arange(n)
+    W_q = 100 * rotary(key.expand(n, -1), -back)  # (n, d_k), the hands of number b, b places back
+    W_k = key.expand(n, -1).clone()  # (n, d_k), the same for every token
+    return W_q, W_k
+
+
+def inputs():
+    """Return (n, number of texts, their length)."""
+    return [(4, 5, 16), (9, 6, 40), (2, 3, 9), (16, 4, 100)]
+
+
+def run(answer, n, B, L):
+    """Run the head on texts of random numbers; return 1 if each finds its key, else complain."""
+    W_q, W_k = matrices(call_with_clones(answer, n)[0], n)
+    tokens = torch.randint(n, (B, L), generator=torch.Generator().manual_seed(98))
+    x, at = F.one_hot(tokens, n).float(), torch.arange(L)  # (B, L, n), (L,)
+    _, weights = attention(rotary(x @ W_q, at), rotary(x @ W_k, at), x, causal_mask(L))
+    wanted = at[:, None] - tokens[..., None]  # (B, L, 1), may lie before the text
+    there = wanted[..., 0] >= 0  # (B, L)
+    found = weights.gather(2, wanted.clamp(min=0))[..., 0]  # (B, L)
+    if (found[there] > 0.9).all():
+        return [torch.ones(())]
+    raise Complaint("not found", what_is_missing(W_q, W_k, x, tokens))
+
+
+def matrices(result, n):
+    try:
+        W_q, W_k = result
+        fits = W_q.shape == W_k.shape and W_q.ndim == 2 and len(W_q) == n and W_q.shape[1] % 2 == 0
+    except (TypeError, ValueError, AttributeError):
+        fits = False
+    if not fits:
+        hint = f"return a pair (W_q, W_k), both (n, d_k) with n = {n} rows and an even d_k"
+        raise Complaint("wrong shapes", hint)
+    if W_q.dtype != torch.float32 or W_k.dtype != torch.float32:
+        raise Complaint(
+            "not in float32", "both in float32, as torch.zeros and torch.ones give them"
+        )
+    if not (W_q.isfinite().all() and W_k.isfinite().all()):
+        raise Complaint("infinite", "infinity or NaN in a matrix: a large number is enough")
+    return W_q, W_k
+
+
+SOFT = (
+    "it looks mostly where it should, but leaves other keys too much weight: scores are divided by "
+    "√d_k, so make them larger, or take more clocks"
+)
+ITSELF = "it looks at itself: the hands of number b must be those of the key, turned"
+FORWARD = (
+    "the hands are turned the wrong way, towards the future, which the mask hides: rotary turns "
+    "the query b places further than the key, so turn it back by as many first"
+)
+ONE_FOR_ALL = "it looks equally far back whatever the number is: each row of W_q is another query"
+TOO_FAR = "it looks too far, always by as much: number 0 looks at itself, number 1 one place back"
+BY_CONTENT = (
+    "what it finds depends on the keys' own numbers: make all rows of W_k the same, for any token "
+    "may stand there"
+)
+ELSEWHERE = "it does not look b places back: which query has its largest product at distance b?"
+
+
+def what_is_missing(W_q, W_k, x, tokens):
+    """Return a hint, of where the strongest keys stand."""
+    if not torch.allclose(W_k, W_k[:1].expand_as(W_k)):
+        return BY_CONTENT
+    at = torch.arange(tokens.shape[1])  # (L,)
+    q, k = rotary(x @ W_q, at), rotary(x @ W_k, at)  # (B, L, d_k)
+    back = at - attention(q, k, x, causal_mask(len(at)))[1].argmax(dim=-1)  # (B, L), how far
+    unmasked = at - attention(q, k, x)[1].argmax(dim=-1)  # (B, L)
+    n = len(W_q)
+    inner = (tokens > 0) & (at > n) & (at < len(at) - n)  # (B, L), room to both sides
+    back, asked, unmasked = back[inner], tokens[inner], unmasked[inner]
+    if (back == asked).all():
+        return SOFT
+    if (unmasked == -asked).all():
+        return FORWARD
+    if (back == 0).all():
+        return ITSELF
+    if len(back.unique()) == 1:
+        return ONE_FOR_ALL
+    return TOO_FAR if len((back - asked).unique()) == 1 else ELSEWHERE
+
+
+TURNED = "rotary(key.expand(n, -1), -back)"
+MISTAKES = [
+    ("not large enough", SOFT, ("100 * rotary", "rotary")),
+    ("looks at itself", ITSELF, (TURNED, "key.expand(n, -1)")),
+    ("one distance for all", ONE_FOR_ALL, (TURNED, "rotary(key.expand(n, -1), -torch.ones(n))")),
+    ("turned forwards", FORWARD, ("-back)", "back)")),
+    ("too far by one", TOO_FAR, ("-back)", "-back - 1)")),
+    ("twice as far", ELSEWHERE, ("-back)", "-2 * back)")),
+    ("keys that differ", BY_CONTENT, ("-1).clone()", "-1) * (1 + back[:, None])")),
+]  # fmt: skip
+
+exercise = Exercise("9.8", asks_back, inputs, MISTAKES, run=run)

@@ -1,0 +1,95 @@
+"""9.5: new tokens attend to a cache of turned keys and to each other, each from its own place."""
+
+import torch
+
+from course_utils.attention import rotary
+from course_utils.checks.exercise import Exercise
+from course_utils.checks.inputs import normals
+from course_utils.checks.wordings import NOT_SCALED
+
+
+def decode_rotary(q, k, v, k_cache, v_cache):
+    L, S = q.shape[-2], k_cache.shape[-2] + k.shape[-2]
+    places = torch.arange(S - L, S)  # (L,), after what is cached
+    q, k = rotary(q, places), rotary(k, places)
+    keys = torch.cat([k_cache, k], dim=-2)  # (..., S, d_k), the cached ones are turned already
+    values = torch.cat([v_cache, v], dim=-2)  # (..., S, d_v)
+    mask = torch.ones(L, S, dtype=torch.bool).tril(S - L)  # (L, S)
+    scores = q @ keys.mT / q.shape[-1] ** 0.5  # (..., L, S)
+    weights = scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
+    return weights @ values, keys, values
+
+
+def inputs():
+    normal = normals(95)
+
+    def probe(*leading, new, cached, d_k, d_v, dtype=torch.float64):
+        sizes = (new, d_k), (new, d_k), (new, d_v), (cached, d_k), (cached, d_v)
+        q, k, v, k_cache, v_cache = (normal(*leading, *size, dtype=dtype) for size in sizes)
+        return 2 * q, k, v, rotary(k_cache, torch.arange(cached)), v_cache
+
+    q, k, v, k_cache, v_cache = probe(2, new=3, cached=4, d_k=4, d_v=2)
+    return [
+        probe(new=1, cached=5, d_k=4, d_v=3),
+        probe(2, 3, new=3, cached=4, d_k=6, d_v=2),  # several tokens at once
+        probe(2, new=4, cached=0, d_k=2, d_v=6),  # nothing cached yet
+        probe(2, 2, new=2, cached=2, d_k=4, d_v=5),
+        probe(1, 1, new=2, cached=11, d_k=6, d_v=4, dtype=torch.float32),
+        probe(5, new=7, cached=9, d_k=8, d_v=1),
+        (q.mT.contiguous().mT, k, v, k_cache.mT.contiguous().mT, v_cache),
+    ]
+
+
+PLACES = "torch.arange(S - L, S)"
+TURN = "q, k = rotary(q, places), rotary(k, places)"
+MISTAKES = [
+    ("place 0 again",
+     "the new tokens are turned as if they stood at places 0, 1, …: they come after what is cached",
+     (PLACES, "torch.arange(L)")),
+    ("queries only from place 0",
+     "the keys are at their places, the queries begin at 0 again: both come after what is cached",
+     (TURN, "q, k = rotary(q, torch.arange(L)), rotary(k, places)")),
+    ("keys only from place 0",
+     "the queries are at their places, the new keys begin at 0 again: both stand after the cache",
+     (TURN, "q, k = rotary(q, places), rotary(k, torch.arange(L))")),
+    ("all at one place",
+     "right for one new token; of several, each stands one place after the other",
+     (PLACES, "torch.full((L,), S - L)")),
+    ("one place too late", "one place too late: counted from 0, the first new token has as many "
+     "before it as are cached", (PLACES, "torch.arange(S - L, S) + 1")),
+    ("last place for all", "all new tokens are turned as the last of them; each has its own place",
+     (PLACES, "torch.full((L,), S - 1)")),
+    ("cache turned again",
+     "what comes from the cache is turned once more, alone or with the new keys; it is turned "
+     "already",
+     ("torch.cat([k_cache, k], dim=-2)", "torch.cat([rotary(k_cache, torch.arange(S - L)), k], "
+      "dim=-2)")),
+    ("queries not turned", "the queries are not turned; only the difference of both places counts",
+     (TURN, "k = rotary(k, places)")),
+    ("keys not turned", "the new keys are not turned before they are cached",
+     (TURN, "q = rotary(q, places)")),
+    ("nothing turned", "nothing new is turned: q and k both go to their places",
+     (TURN, "")),
+    ("values turned", "the values are turned as well; a place says where to look",
+     (TURN, TURN + "\n    v = rotary(v, places) if v.shape[-1] % 2 == 0 else v")),
+    ("neighbours as pairs", "neighbours are paired; the cached keys were turned by halves",
+     (TURN, "q, k = rotary(q, places, 10000, True), rotary(k, places, 10000, True)")),
+    ("no mask", "right for one new token; of several, the earlier must not see the later",
+     (".tril(S - L)", "")),
+    ("is causal",
+     "the mask lines up the first query with the first key; the new tokens stand at the end",
+     ("tril(S - L)", "tril()")),
+    ("not scaled", NOT_SCALED, (" / q.shape[-1] ** 0.5", "")),
+    ("unturned keys cached",
+     "right output, but the new keys come back unturned; the cache holds turned ones",
+     ("    q, k = rot", "    plain = torch.cat([k_cache, k], dim=-2)\n    q, k = rot"),
+     ("values, keys, values", "values, plain, values")),
+    ("cache not grown", "right output, but the caches come back as they were; return them grown",
+     ("values, keys, values", "values, k_cache, v_cache")),
+    ("only the output", "return three things: the output and the two grown caches",
+     ("values, keys, values", "values")),
+]  # fmt: skip
+
+exercise = Exercise(
+    "9.5", decode_rotary, inputs, MISTAKES, names="L d_v|S d_k|S d_v", differentiable=True
+)

@@ -1,0 +1,67 @@
+"""9.7: rotary with places divided where a text is longer than the training was."""
+
+import torch
+
+from course_utils.attention import rotary
+from course_utils.checks.exercise import Exercise
+from course_utils.checks.inputs import normals
+
+
+def interpolated(x, trained):
+    L = x.shape[-2]
+    places = torch.arange(L) * min(1, trained / L)  # (L,), all below `trained`
+    return rotary(x, places)
+
+
+def inputs():
+    normal = normals(97)
+    return [
+        (normal(8, 6), 4),
+        (normal(2, 3, 7, 4), 3),  # no whole number of times as long
+        (normal(5, 8), 20),  # shorter than the training
+        (normal(6, 4), 6),
+        (normal(2, 9, 4, dtype=torch.float32), 8),
+        (normal(30, 10), 7),
+        (normal(8, 12).T, 5),  # not contiguous
+    ]
+
+
+PLACES = "torch.arange(L) * min(1, trained / L)"
+MISTAKES = [
+    ("shorter texts stretched",
+     "a text shorter than the training is stretched to it; its places stay as they are",
+     (PLACES, "torch.arange(L) * trained / L")),
+    ("not divided", "places are not divided: those from `trained` on were never met",
+     (PLACES, "torch.arange(L)")),
+    ("multiplied", "places are multiplied by L / trained, which takes them further out: divide",
+     (PLACES, "torch.arange(L) * max(1, L / trained)")),
+    ("whole places",
+     "places are rounded down, so that neighbours share one; they may be fractions: / and not //",
+     (PLACES, "(torch.arange(L) * min(1, trained / L)).long()")),
+    ("factor rounded down",
+     "right where L is a multiple of `trained`; else the factor is L / trained with its fraction",
+     (PLACES, "torch.arange(L) / max(1, L // trained)")),
+    ("factor rounded up",
+     "right where L is a multiple of `trained`; else the factor is L / trained, not rounded up",
+     (PLACES, "torch.arange(L) / -(-L // trained)")),
+    ("last place to last place",
+     "the last place goes to trained − 1 exactly; the factor is L / trained, as in the lesson",
+     (PLACES, "torch.arange(L) * min(1, (trained - 1) / max(L - 1, 1))")),
+    ("cut off", "places from `trained` on are all the last one: those tokens cannot be told apart",
+     (PLACES, "torch.arange(L).clamp(max=trained - 1)")),
+    ("begun again", "places begin again at `trained`: tokens far apart get the same one",
+     (PLACES, "torch.arange(L) % trained")),
+    ("larger base", "the base is made larger: that is NTK-aware scaling; here divide the places",
+     ("rotary(x, places)", "rotary(x, torch.arange(L), 10000 * max(1, L / trained) ** "
+      "(x.shape[-1] / max(x.shape[-1] - 2, 1)))")),
+    ("base times factor", "the base is multiplied by the factor; divide the places by it",
+     ("rotary(x, places)", "rotary(x, torch.arange(L), 10000 * max(1, L / trained))")),
+    ("neighbours as pairs", "right places, but neighbours are paired: leave `interleaved` as it is",
+     ("rotary(x, places)", "rotary(x, places, interleaved=True)")),
+    ("wrong dimension", "the first dimension is taken for L; it is the last but one",
+     (PLACES, "torch.arange(L) * min(1, trained / x.shape[0])")),
+    ("x divided", "x itself is divided; only the places are",
+     ("rotary(x, places)", "rotary(x * min(1, trained / L), torch.arange(L))")),
+]  # fmt: skip
+
+exercise = Exercise("9.7", interpolated, inputs, MISTAKES, names="L d", differentiable=True)

@@ -1,0 +1,51 @@
+"""9.4: weights for neighbours as pairs, put in order for code that pairs halves."""
+
+import torch
+
+from course_utils.checks.exercise import Exercise
+from course_utils.checks.inputs import normals
+
+
+def to_halves(W, num_heads):
+    heads = W.unflatten(0, (num_heads, -1, 2))  # (H, d_k / 2, 2, d_model)
+    return heads.transpose(1, 2).flatten(0, 2)  # (H · d_k, d_model)
+
+
+def inputs():
+    normal = normals(94)
+    sizes = [(1, 6, 6), (3, 6, 18), (2, 8, 5), (4, 4, 7), (3, 2, 6), (1, 12, 12), (2, 6, 12)]
+    made = [(normal(H * d_k, d_model), H) for H, d_k, d_model in sizes]
+    return [*made, (normal(12, 12, dtype=torch.float32).T, 2)]  # not contiguous
+
+
+MISTAKES = [
+    ("the other way",
+     "that takes halves to neighbours; wanted is the other direction: entries 0, 2, 4, … of a head "
+     "become its first half",
+     ("(num_heads, -1, 2)", "(num_heads, 2, -1)")),
+    ("across heads",
+     "the order is made over all rows; each head has pairs of its own, d_k rows long",
+     "torch.cat([W[::2], W[1::2]])"),
+    ("columns", "the columns are put in order; what W gives out are its rows",
+     "torch.cat([W.unflatten(1, (num_heads, -1))[..., ::2], "
+     "W.unflatten(1, (num_heads, -1))[..., 1::2]], -1).flatten(1) "
+     "if W.shape[1] % (2 * num_heads) == 0 else W.flip(1)"),
+    ("not at all", "W comes back as it was", "W"),
+    ("only the first head", "only the first head is put in order; all have pairs",
+     "torch.cat([W[: len(W) // num_heads : 2], W[1 : len(W) // num_heads : 2], "
+     "W[len(W) // num_heads :]])"),
+    ("odd entries first",
+     "the odd entries come first: the cosine's entry of each pair stands in the first half",
+     ("heads.transpose(1, 2)", "heads.flip(2).transpose(1, 2)")),
+    ("backwards", "a head's halves are right but run backwards: keep the order of the pairs",
+     ("heads.transpose(1, 2)", "heads.flip(1).transpose(1, 2)")),
+    ("width and number swapped", "num_heads is taken for the width of a head",
+     "W.unflatten(0, (-1, num_heads)).unflatten(1, (-1, 2)).transpose(1, 2).flatten(0, 2) "
+     "if num_heads % 2 == 0 else W.roll(1, 0)"),
+    ("heads not joined", "right rows, but the heads stand apart; join them: (H · d_k, d_model)",
+     ("flatten(0, 2)", "flatten(1, 2)")),
+    ("transposed", "right rows, but W comes back transposed",
+     ("flatten(0, 2)", "flatten(0, 2).T")),
+]  # fmt: skip
+
+exercise = Exercise("9.4", to_halves, inputs, MISTAKES, names="d_out d_model")
