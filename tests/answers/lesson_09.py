@@ -1,0 +1,353 @@
+"""Answers to lesson 09's exercises, written apart from the checks: right ones and wrong ones."""
+
+import math
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from course_utils.attention import attention, causal_mask, rotary
+
+# right
+
+
+def _sinusoids_by_loops(positions, d_model):
+    half = d_model // 2
+    rows = torch.zeros(len(positions), d_model)
+    for row, p in enumerate(positions.tolist()):
+        for i in range(half):
+            angle = p / 10000 ** (2 * i / d_model)
+            rows[row, i], rows[row, half + i] = math.sin(angle), math.cos(angle)
+    return rows
+
+
+def _sinusoids_by_numpy(positions, d_model):
+    angles = np.outer(positions.numpy(), np.exp(-np.log(1e4) * np.arange(0, d_model, 2) / d_model))
+    return torch.from_numpy(np.concatenate([np.sin(angles), np.cos(angles)], axis=1)).float()
+
+
+def _sinusoids_shifted(positions, d_model):
+    speeds = (
+        torch.logspace(0, -4 * (1 - 2 / d_model), d_model // 2) if d_model > 2 else torch.ones(1)
+    )
+    angles = torch.einsum("l,i->li", positions.float(), speeds)
+    return torch.hstack([angles.sin(), (angles + torch.pi / 2).sin()])
+
+
+def _turned_by_rotate_half(x, cos, sin):
+    half = x.shape[-1] // 2
+    turned = torch.cat([-x[..., half:], x[..., :half]], dim=-1)
+    return x * cos.repeat(1, 2) + turned * sin.repeat(1, 2)
+
+
+def _turned_as_complex(x, cos, sin):
+    half = x.shape[-1] // 2
+    z = torch.complex(x[..., :half].contiguous(), x[..., half:].contiguous())
+    z = z * torch.complex(cos, sin)
+    return torch.cat([z.real, z.imag], dim=-1)
+
+
+def _turned_by_matrices(x, cos, sin):
+    half = x.shape[-1] // 2
+    blocks = torch.stack([torch.stack([cos, -sin], -1), torch.stack([sin, cos], -1)], -2)
+    pairs = torch.stack([x[..., :half], x[..., half:]], dim=-1)  # (..., L, d / 2, 2)
+    return torch.einsum("lpab,...lpb->...lpa", blocks, pairs).mT.flatten(-2)
+
+
+def _slopes_recursively(num_heads):
+    if num_heads & (num_heads - 1) == 0:
+        start = 2 ** -(8 / num_heads)
+        return torch.tensor([start ** (h + 1) for h in range(num_heads)])
+    power = 2 ** int(math.log2(num_heads))
+    rest = _slopes_recursively(2 * power)[::2][: num_heads - power]
+    return torch.cat([_slopes_recursively(power), rest])
+
+
+def _slopes_by_logspace(num_heads):
+    power = 1 << int(math.floor(math.log2(num_heads)))
+    first = torch.logspace(-8 / power, -8, power, base=2)
+    both = torch.logspace(-4 / power, -8, 2 * power, base=2)
+    return torch.hstack([first, both[0::2][: num_heads - power]])
+
+
+def _slopes_in_a_list(num_heads):
+    power = max(2**e for e in range(10) if 2**e <= num_heads)
+    slopes = []
+    for h in range(num_heads):
+        e = 8 * (h + 1) / power if h < power else 4 * (2 * (h - power) + 1) / power
+        slopes.append(1 / 2**e)
+    return torch.tensor(slopes)
+
+
+def _halves_by_index(W, num_heads):
+    d_k = len(W) // num_heads
+    order = [h * d_k + i for h in range(num_heads) for i in [*range(0, d_k, 2), *range(1, d_k, 2)]]
+    return W[order]
+
+
+def _halves_by_chunks(W, num_heads):
+    return torch.cat([part for head in W.chunk(num_heads) for part in (head[::2], head[1::2])])
+
+
+def _halves_by_matrix(W, num_heads):
+    d_k = len(W) // num_heads
+    one = torch.zeros(d_k, d_k, dtype=W.dtype)
+    for i in range(d_k // 2):
+        one[i, 2 * i] = one[i + d_k // 2, 2 * i + 1] = 1
+    return torch.block_diag(*[one] * num_heads) @ W
+
+
+def _decode_with_attention(q, k, v, k_cache, v_cache):
+    old, L = k_cache.size(-2), q.size(-2)
+    at = old + torch.arange(L)
+    keys, values = torch.cat((k_cache, rotary(k, at)), -2), torch.cat((v_cache, v), -2)
+    return attention(rotary(q, at), keys, values, causal_mask(L, old + L))[0], keys, values
+
+
+def _decode_one_by_one(q, k, v, k_cache, v_cache):
+    outputs = []
+    for t in range(q.shape[-2]):
+        new, at = slice(t, t + 1), torch.tensor([k_cache.shape[-2]])
+        k_cache = torch.cat([k_cache, rotary(k[..., new, :], at)], dim=-2)
+        v_cache = torch.cat([v_cache, v[..., new, :]], dim=-2)
+        outputs.append(attention(rotary(q[..., new, :], at), k_cache, v_cache)[0])
+    return torch.cat(outputs, dim=-2), k_cache, v_cache
+
+
+def _decode_by_sdpa(q, k, v, k_cache, v_cache):
+    L, S = q.shape[-2], k_cache.shape[-2] + q.shape[-2]
+    both = rotary(torch.stack([q, k]), torch.arange(S)[S - L :])
+    keys, values = torch.cat([k_cache, both[1]], -2), torch.cat([v_cache, v], -2)
+    mask = torch.arange(S) <= torch.arange(S - L, S)[:, None]
+    return F.scaled_dot_product_attention(both[0], keys, values, mask), keys, values
+
+
+def _finds_by_scores(decode):
+    q, k, v = torch.randn(10, 6), torch.randn(10, 6), torch.randn(10, 2)
+    at = torch.arange(10)
+    scores = rotary(q, at) @ rotary(k, at).T / 6**0.5
+    scores[torch.ones(10, 10).triu(1) > 0] = -torch.inf
+    whole = scores.softmax(-1) @ v
+    k_cache, v_cache = torch.zeros(0, 6), torch.zeros(0, 2)
+    for first, last in [(0, 3), (3, 4), (4, 10)]:
+        output, k_cache, v_cache = decode(
+            q[first:last], k[first:last], v[first:last], k_cache, v_cache
+        )
+        np.testing.assert_allclose(output, whole[first:last], atol=1e-4)
+    assert len(k_cache) == len(v_cache) == 10
+
+
+def _finds_by_caches_too(decode):
+    q, k, v = torch.randn(3, 16, 4).unbind()
+    k_cache, v_cache, at = torch.empty(0, 4), torch.empty(0, 4), torch.arange(16)
+    for t in range(0, 16, 2):
+        output, k_cache, v_cache = decode(
+            q[t : t + 2], k[t : t + 2], v[t : t + 2], k_cache, v_cache
+        )
+        n = t + 2
+        right, _ = attention(rotary(q[:n], at[:n]), rotary(k[:n], at[:n]), v[:n], causal_mask(n))
+        torch.testing.assert_close(output, right[t:], atol=1e-4, rtol=0)
+        torch.testing.assert_close(k_cache, rotary(k[:n], at[:n]), atol=1e-4, rtol=0)
+        torch.testing.assert_close(v_cache, v[:n])
+
+
+def _finds_with_a_prompt(decode):
+    q, k, v = torch.randn(12, 8), torch.randn(12, 8), torch.randn(12, 8)
+    at = torch.arange(12)
+    whole, _ = attention(rotary(q, at), rotary(k, at), v, causal_mask(12))
+    output, *caches = decode(q[:4], k[:4], v[:4], torch.empty(0, 8), torch.empty(0, 8))
+    if not torch.allclose(output, whole[:4], atol=1e-4):
+        raise ValueError("the prompt")
+    for t in range(4, 10):
+        output, *caches = decode(q[t, None], k[t, None], v[t, None], *caches)
+        if not torch.allclose(output, whole[t, None], atol=1e-4):
+            raise ValueError(f"token {t}")
+    output, *caches = decode(q[10:], k[10:], v[10:], *caches)
+    assert torch.allclose(output, whole[10:], atol=1e-4)
+
+
+def _interpolated_by_if(x, trained):
+    places = torch.arange(x.shape[-2]).double()
+    if len(places) > trained:
+        places *= trained / len(places)
+    return rotary(x, places)
+
+
+def _interpolated_by_linspace(x, trained):
+    L = x.size(-2)
+    last = (L - 1) * trained / L if L > trained else L - 1
+    return rotary(x, torch.linspace(0, last, L, dtype=torch.float64))
+
+
+def _interpolated_by_halves(x, trained):
+    L, d = x.shape[-2:]
+    speeds = torch.tensor([10000 ** (-2 * i / d) for i in range(d // 2)], dtype=torch.float64)
+    angles = torch.arange(L)[:, None] * speeds * min(1.0, trained / L)
+    a, b = x[..., : d // 2], x[..., d // 2 :]
+    cos, sin = angles.cos(), angles.sin()
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1).to(x.dtype)
+
+
+def _asks_by_rotary(n):
+    key = torch.cat([torch.ones(32), torch.zeros(32)])[None]  # (1, d_k)
+    asked = [500 * rotary(key, torch.tensor([-b]))[0] for b in range(n)]
+    return torch.stack(asked), key.repeat(n, 1)
+
+
+def _asks_by_angles(n):
+    half = 40
+    angles = torch.arange(n)[:, None] * 10000.0 ** (-torch.arange(half) / half)
+    hands = torch.cat([angles.cos(), -angles.sin()], dim=-1)
+    return 300 * hands, F.pad(torch.ones(n, half), (0, half))
+
+
+def _asks_with_loud_keys(n):
+    key = torch.randn(1, 128, generator=torch.Generator().manual_seed(5))
+    back = torch.arange(n)
+    return 20 * rotary(key.expand(n, -1), -back), (20 * key).repeat(n, 1)
+
+
+RIGHT = {
+    "sinusoids_at": [_sinusoids_by_loops, _sinusoids_by_numpy, _sinusoids_shifted],
+    "turn_by_tables": [_turned_by_rotate_half, _turned_as_complex, _turned_by_matrices],
+    "alibi_slopes": [_slopes_recursively, _slopes_by_logspace, _slopes_in_a_list],
+    "to_halves": [_halves_by_index, _halves_by_chunks, _halves_by_matrix],
+    "decode_rotary": [_decode_with_attention, _decode_one_by_one, _decode_by_sdpa],
+    "catches_lost_place": [_finds_by_scores, _finds_by_caches_too, _finds_with_a_prompt],
+    "interpolated": [_interpolated_by_if, _interpolated_by_linspace, _interpolated_by_halves],
+    "asks_back": [_asks_by_rotary, _asks_by_angles, _asks_with_loud_keys],
+}
+
+
+# wrong
+
+
+def _decode_forgetful(q, k, v, k_cache, v_cache):
+    at = torch.arange(q.shape[-2])  # a new call begins at 0
+    keys, values = torch.cat([k_cache, rotary(k, at)], -2), torch.cat([v_cache, v], -2)
+    mask = causal_mask(q.shape[-2], keys.shape[-2])
+    return attention(rotary(q, at), keys, values, mask)[0], keys, values
+
+
+def _decode_turned_twice(q, k, v, k_cache, v_cache):
+    old, L = k_cache.shape[-2], q.shape[-2]
+    keys = rotary(torch.cat([k_cache, k], -2), torch.arange(old + L))
+    values = torch.cat([v_cache, v], -2)
+    queries = rotary(q, torch.arange(old, old + L))
+    return attention(queries, keys, values, causal_mask(L, old + L))[0], keys, values
+
+
+def _decode_unmasked(q, k, v, k_cache, v_cache):
+    at = k_cache.shape[-2] + torch.arange(q.shape[-2])
+    keys, values = torch.cat([k_cache, rotary(k, at)], -2), torch.cat([v_cache, v], -2)
+    return attention(rotary(q, at), keys, values)[0], keys, values
+
+
+def _finds_one_at_a_time(decode):
+    q, k, v = torch.randn(12, 4), torch.randn(12, 4), torch.randn(12, 4)
+    at, k_cache, v_cache = torch.arange(12), torch.empty(0, 4), torch.empty(0, 4)
+    for t in range(12):
+        output, k_cache, v_cache = decode(q[t, None], k[t, None], v[t, None], k_cache, v_cache)
+        n = t + 1
+        right, _ = attention(rotary(q[:n], at[:n]), rotary(k[:n], at[:n]), v[:n], causal_mask(n))
+        assert torch.allclose(output[0], right[-1], atol=1e-4)
+
+
+def _finds_shapes(decode):
+    new = torch.randn(2, 4), torch.randn(2, 4), torch.randn(2, 4)
+    output, keys, values = decode(*new, torch.randn(3, 4), torch.randn(3, 4))
+    assert output.shape == (2, 4) and keys.shape == values.shape == (5, 4)
+
+
+def _finds_in_one_call(decode):
+    q, k, v, at = torch.randn(9, 4), torch.randn(9, 4), torch.randn(9, 4), torch.arange(9)
+    output, _, _ = decode(q, k, v, torch.empty(0, 4), torch.empty(0, 4))
+    right, _ = attention(rotary(q, at), rotary(k, at), v, causal_mask(9))
+    assert torch.allclose(output, right, atol=1e-4)
+
+
+def _too_strict(decode):
+    q, k, v, at = torch.randn(9, 4), torch.randn(9, 4), torch.randn(9, 4), torch.arange(9)
+    output, _, _ = decode(q, k, v, torch.empty(0, 4), torch.empty(0, 4))
+    assert torch.allclose(output, attention(rotary(q, at), rotary(k, at), v)[0], atol=1e-4)
+
+
+def _returns_a_verdict(decode):
+    return decode(*torch.randn(3, 2, 4), torch.empty(0, 4), torch.empty(0, 4)) is not None
+
+
+def _asks(key, n, places, loud=300):
+    return loud * rotary(key.expand(n, -1), places), key.repeat(n, 1)
+
+
+def _sinusoids(positions, d_model, sign=-1, over=2, order=(0, 1)):
+    speeds = 10000.0 ** (sign * over * torch.arange(d_model // 2) / d_model)
+    angles = positions[:, None] * speeds
+    return torch.cat([(angles.sin(), angles.cos())[i] for i in order], dim=-1)
+
+
+WRONG = [
+    ("sinusoids_at", "cosines first", lambda p, d: _sinusoids(p, d, order=(1, 0))),
+    ("sinusoids_at", "speeds grow", lambda p, d: _sinusoids(p, d, sign=1)),
+    ("sinusoids_at", "number of the pair over d_model", lambda p, d: _sinusoids(p, d, over=1)),
+    ("sinusoids_at", "sines alone", lambda p, d: _sinusoids(p, d, order=(0, 0))),
+    ("sinusoids_at", "numbers of the rows",
+     lambda p, d: _sinusoids(torch.arange(len(p)), d)),
+    ("sinusoids_at", "whole numbers only", lambda p, d: _sinusoids(p.trunc(), d)),
+    ("turn_by_tables", "turned back", lambda x, cos, sin: _turned_as_complex(x, cos, -sin)),
+    ("turn_by_tables", "cosine and sine swapped",
+     lambda x, cos, sin: _turned_as_complex(x, sin, cos)),
+    ("turn_by_tables", "halves swapped",
+     lambda x, cos, sin: _turned_as_complex(x, cos, sin).roll(x.shape[-1] // 2, -1)),
+    ("turn_by_tables", "only cosines", lambda x, cos, sin: x * cos.repeat(1, 2)),
+    ("turn_by_tables", None, lambda x, cos, sin: x),
+    ("turn_by_tables", None, lambda x, cos, sin: _turned_as_complex(x, cos, sin)[..., :2]),
+    ("alibi_slopes", "sorted", lambda H: _slopes_recursively(H).sort(descending=True).values),
+    ("alibi_slopes", "negative", lambda H: -_slopes_recursively(H)),
+    ("alibi_slopes", "one rule for all numbers",
+     lambda H: torch.tensor([2 ** (-8 * h / H) for h in range(1, H + 1)])),
+    ("alibi_slopes", "steeper from head to head", lambda H: 1 / _slopes_recursively(H)),
+    ("alibi_slopes", "exponents", lambda H: -_slopes_recursively(H).log2()),
+    ("alibi_slopes", None, lambda H: torch.ones(H)),
+    ("to_halves", "not at all", lambda W, H: W.clone()),
+    ("to_halves", "across heads", lambda W, H: W[[*range(0, len(W), 2), *range(1, len(W), 2)]]),
+    ("to_halves", "transposed", lambda W, H: _halves_by_index(W, H).T),
+    ("to_halves", "heads not joined",
+     lambda W, H: _halves_by_index(W, H).unflatten(0, (H, -1))),
+    ("to_halves", "the other way",
+     lambda W, H: torch.cat([h.unflatten(0, (2, -1)).transpose(0, 1).flatten(0, 1)
+                             for h in W.chunk(H)])),
+    ("to_halves", None, lambda W, H: W.flip(0)),
+    ("decode_rotary", "place 0 again", _decode_forgetful),
+    ("decode_rotary", "cache turned again", _decode_turned_twice),
+    ("decode_rotary", "no mask", _decode_unmasked),
+    ("decode_rotary", "only the output", lambda *given: _decode_by_sdpa(*given)[0]),
+    ("decode_rotary", "cache not grown",
+     lambda q, k, v, kc, vc: (_decode_by_sdpa(q, k, v, kc, vc)[0], kc, vc)),
+    ("decode_rotary", None, lambda *given: _decode_by_sdpa(*given)[::-1]),
+    ("catches_lost_place", "one at a time only", _finds_one_at_a_time),
+    ("catches_lost_place", "only shapes", _finds_shapes),
+    ("catches_lost_place", "all at once", _finds_in_one_call),
+    ("catches_lost_place", "rejects right code", _too_strict),
+    ("catches_lost_place", "returns a verdict", _returns_a_verdict),
+    ("catches_lost_place", "nothing asserted",
+     lambda decode: decode(*torch.randn(3, 2, 4), *torch.empty(2, 0, 4)) and None),
+    ("interpolated", "not divided", lambda x, trained: rotary(x, torch.arange(x.shape[-2]))),
+    ("interpolated", "shorter texts stretched",
+     lambda x, trained: rotary(x, torch.arange(x.shape[-2]) * (trained / x.shape[-2]))),
+    ("interpolated", "cut off",
+     lambda x, trained: rotary(x, torch.arange(x.shape[-2]).clamp(max=trained - 1))),
+    ("interpolated", "begun again",
+     lambda x, trained: rotary(x, torch.arange(x.shape[-2]) % trained)),
+    ("interpolated", "whole places",
+     lambda x, n: rotary(x, torch.arange(x.shape[-2]) * n // max(n, x.shape[-2]))),
+    ("interpolated", None, lambda x, trained: x),
+    ("asks_back", "looks at itself", lambda n: _asks(torch.ones(1, 64), n, torch.zeros(n))),
+    ("asks_back", "turned forwards", lambda n: _asks(torch.ones(1, 64), n, torch.arange(n))),
+    ("asks_back", "not large enough",
+     lambda n: _asks(torch.ones(1, 64), n, -torch.arange(n), loud=1)),
+    ("asks_back", "not found", lambda n: _asks(torch.ones(1, 2), n, -torch.arange(n))),
+    ("asks_back", "wrong shapes", lambda n: torch.zeros(n, 4)),
+    ("asks_back", "infinite", lambda n: (torch.full((n, 4), torch.inf), torch.ones(n, 4))),
+    ("asks_back", "not in float32", lambda n: (torch.ones(n, 4).double(), torch.ones(n, 4))),
+]  # fmt: skip
