@@ -77,6 +77,14 @@ CLAIMS = {
         ("A model with attention needs its attention", "Holds when",
          "even weights    right on average 0.6"),
     ],
+    "09": [
+        ("Sinusoids extrapolate", "False", "sinusoids at 64 places: each below 60%: True"),
+        ("RoPE makes attention decay with distance", "Holds when",
+         "q = k turned back by 20  largest at distance 20"),
+        ("Without positions a transformer is a bag of words", "Holds when",
+         "causal: stays with one layer True - with two False"),
+        ("Rotary changes the length of q", "False", "largest relative change below 1e-6: True"),
+    ],
 }  # fmt: skip
 
 

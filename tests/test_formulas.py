@@ -60,7 +60,19 @@ def by_hand():
     return dS @ K, dS.T @ Q, dV
 
 
+# Two hands of length 1, and the angle from one to the other when both are turned
+alpha, beta, i, j = torch.tensor([0.3, 1.1, 7.0, 4.0]).double()
+turned = [
+    course.rotary(torch.stack([angle.cos(), angle.sin()])[None], place[None])[0]
+    for angle, place in ((alpha, i), (beta, j))
+]
+between = torch.atan2(turned[0][1], turned[0][0]) - torch.atan2(turned[1][1], turned[1][0])
+
 FORMULAS = {
+    r"(x_i + p_i)\cdot(x_j + p_j) = x_i\cdot x_j + x_i\cdot p_j + p_i\cdot x_j + p_i\cdot p_j":
+        (Q[0] @ Q[1] + Q[0] @ K[1] + K[0] @ Q[1] + K[0] @ K[1], (Q[0] + K[0]) @ (Q[1] + K[1])),
+    r"(\alpha + is) - (\beta + js) = (\alpha - \beta) + (i - j)s":
+        ((alpha + i) - (beta + j), (alpha - beta) + (i - j), between.remainder(2 * torch.pi)),
     r"q \cdot k = \lVert q\rVert\,\lVert k\rVert \cos\theta":
         (q.norm() * k.norm() * torch.cosine_similarity(q, k, dim=0), q @ k),
     r"(q-k)\cdot(q-k)": ((q - k) @ (q - k), (q - k).norm() ** 2),

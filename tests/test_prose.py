@@ -40,6 +40,8 @@ SAID_ONLY = {
     "07": {60, 37, 79, 82, 2000, 2021, 2022},  # minutes; benchmarks/induction_seeds.py; papers
     # 0.25: √ is a half; 0.14, 0.52, 0.26: τ over 15 seeds
     "08": {22, 65, 2019, 2020, 2023, 0.01, 0.11, 0.14, 0.25, 0.26, 0.34, 0.52},
+    # minutes; papers; lesson 07's model
+    "09": {60, 2017, 2020, 2021, 2022, 2023, 79, 82, 2000},
 }
 
 SUPERSCRIPTS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")

@@ -27,10 +27,8 @@ def _sinusoids_by_numpy(positions, d_model):
 
 
 def _sinusoids_shifted(positions, d_model):
-    speeds = (
-        torch.logspace(0, -4 * (1 - 2 / d_model), d_model // 2) if d_model > 2 else torch.ones(1)
-    )
-    angles = torch.einsum("l,i->li", positions.float(), speeds)
+    speeds = torch.logspace(0, 8 / d_model - 4, d_model // 2)
+    angles = torch.einsum("l,i->li", positions.to(speeds), speeds)
     return torch.hstack([angles.sin(), (angles + torch.pi / 2).sin()])
 
 
