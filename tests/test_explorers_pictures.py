@@ -194,6 +194,10 @@ OTHER_NAMES = {
     "prefix": "prefix (0: without)",
     "padding": "padding tokens",
     "turned": "pairs turned over",
+    "i": "place of q",
+    "j": "place of k",
+    "power": "base: 10 to the power",
+    "layout": "pairs are",
 } | {f"logit_{j}": f"logit {j}" for j in range(1, 6)}
 
 
