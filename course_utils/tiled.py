@@ -179,9 +179,7 @@ def tiled_backward(q, k, v, d_out, lse, delta, mask, offset, block_q, block_k):
     block_q="int from 1",
     block_k="int from 1",
 )
-def tiled_attention(
-    q, k, v, mask=None, *, is_causal=False, align=None, block_q=256, block_k=512
-):
+def tiled_attention(q, k, v, mask=None, *, is_causal=False, align=None, block_q=256, block_k=512):
     """Return attention without ever holding more than one block_q × block_k tile of scores.
 
     Equal to `attention.attention` up to rounding; differentiable, with memory linear in L and S
