@@ -57,6 +57,7 @@ def inputs():
         (*out_of_order(q, k, v), *tile),
         case(1, 14, 4, 4, batch=(1, 2)),  # one query, as in decoding
         case(3, 17, 1, 4),
+        case(16, 256, 16, 8, d_k=1, d_v=1),  # one block of queries, many of keys
         case(1, 1, 1, 1, d_k=1, d_v=1),
     ]
 
@@ -125,6 +126,9 @@ MISTAKES = [
      "is 1. Set them to −inf", ("j > places[-1]", "False"), ("places, -INF", "places, 0")),
     ("forbidden scores zero in tiles", "forbidden scores of the tiles read are set to 0; that is a "
      "score like any other: e^0 is 1. Set them to −inf", ("places, -INF", "places, 0")),
+    ("forbidden scores finite", "right while scores are near 0; where those allowed lie far below "
+     "the number that forbidden ones are set to, what is forbidden gets the weight: set them to "
+     "−inf", ("places, -INF", "places, -1e4")),
     ("last keys dropped", wordings.LAST_KEYS_DROPPED,
      ("range(0, S, block_k)", "range(0, max(S - block_k, 0) + 1, block_k)")),
     ("last queries dropped", wordings.LAST_QUERIES_DROPPED,

@@ -1,13 +1,11 @@
 """6.10: decoding with a cache in pages, which query heads share by groups."""
 
-import weakref
-
 import torch
-from torch.overrides import TorchFunctionMode
 
 from course_utils.checks import wordings
 from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
 from course_utils.checks.inputs import normals
+from course_utils.checks.lesson_06.tiles import Held
 from course_utils.tiled import tile_update
 
 INF = torch.inf
@@ -57,28 +55,6 @@ def inputs():
         (100 + 100 * q.abs(), -100 - 100 * k.abs(), v, *where),  # all below -10,000
         case(1, 2, 1, 1, 1, 1),
     ]
-
-
-class Held(TorchFunctionMode):
-    """Watch how many numbers are held at once in tensors made here, views counted as their base."""
-
-    def __init__(self, given):
-        super().__init__()
-        self.given, self.alive, self.most = {memory(each).data_ptr() for each in given}, [], 0
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        for each in result if isinstance(result, tuple | list) else [result]:
-            if isinstance(each, torch.Tensor) and each.is_floating_point():
-                self.alive.append(weakref.ref(each))
-        self.alive = [each for each in self.alive if each() is not None]
-        memories = [memory(each()) for each in self.alive]
-        sizes = {each.data_ptr(): each.nbytes() for each in memories}
-        self.most = max(self.most, sum(sizes[each] for each in sizes.keys() - self.given))
-        return result
-
-
-memory = torch.Tensor.untyped_storage
 
 
 def most_held(answer, q, k_pages, v_pages, tables, lengths, times):

@@ -32,7 +32,7 @@ def inputs():
         return (*(x.to(dtype) for x in (*tile, lse[..., rows], delta[..., rows])),)
 
     return [
-        case(6, 9, 4, 3, slice(0, 4), slice(3, 6)),
+        case(6, 9, 4, 3, slice(0, 5), slice(3, 9)),
         case(7, 8, 3, 5, slice(2, 7), slice(0, 4)),
         case(5, 7, 2, 3, slice(1, 3), slice(4, 7), 2, 3),
         case(4, 6, 9, 2, slice(0, 3), slice(0, 6), dtype=torch.float32),
@@ -78,6 +78,13 @@ MISTAKES = [
     ("softmax taken for a sigmoid", "P (1 − P) is the gradient of a sigmoid; in a softmax a score "
      "also moves all other weights of its row, which δ stands for: dS = P ∘ (dP − δ)",
      ("(d_p - delta[..., None])", "(1 - p) * d_p")),
+    ("sigmoid beside delta", "P (1 − P) is the gradient of a sigmoid; δ stands for the row's other "
+     "weights already: dS = P ∘ (dP − δ)", ("p * (d_p", "p * (1 - p) * (d_p")),
+    ("gradient at the output left out", "P (1 − P) is no gradient yet, and a sigmoid's: dO and v "
+     "come in by dP = dO vᵀ, and dS = P ∘ (dP − δ)",
+     ("(d_p - delta[..., None])", "(1 - p)")),
+    ("sign of the score gradients", "dS has the wrong sign: P ∘ (dP − δ), not P ∘ (δ − dP)",
+     ("(d_p - delta[..., None])", "(delta[..., None] - d_p)")),
     ("values by score gradients", "dV = Pᵀ dO: values are mixed by the weights, so by P and not by "
      "dS", ("p.mT", "d_s.mT")),
     ("query and key gradients exchanged", "dQ and dK are exchanged: dS k has a row for each query, "

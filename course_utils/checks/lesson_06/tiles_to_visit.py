@@ -39,6 +39,10 @@ MISTAKES = [
      (VISITED, "(last + 1) // block_k + 1")),
     ("number of the last visited", "one visited too few: the first block has number 0, so if the "
      "last one to visit has number n there are n + 1", (VISITED, "last // block_k")),
+    ("last visited counted twice", "one visited too many in each row: if the last one to visit has "
+     "number n there are n + 1, the first having number 0", (VISITED, "last // block_k + 2")),
+    ("own block taken as whole", "one too many need no mask: the block with the first query's own "
+     "key does as well, unless that is its last key", (WHOLE, "first // block_k + 1")),
     ("blocks exchanged", "block_q and block_k are exchanged: a row for each block of queries, of "
      "block_q queries each", ("L, block_q, block_k)", "L, block_k, block_q)")),
     ("whole by the last query", "a tile needs no mask only if the block's *first* query sees all "
