@@ -107,6 +107,8 @@ MISTAKES = [
     ("output over temperature", "the output is divided by the temperature; the scores are, before "
      "the softmax", ("d_k**0.5 * temperature", "d_k**0.5"),
      ("gqa=True)", "gqa=True) / temperature")),
+    ("first key head for all", "all query heads use the first key head: each group has one of its "
+     "own, enable_gqa shares them", ("(q, k, v, attn", "(q, k[:, :1], v[:, :1], attn")),
 ]  # fmt: skip
 
 exercise = Exercise(

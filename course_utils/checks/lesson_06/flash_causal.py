@@ -112,6 +112,16 @@ MISTAKES = [
      ("j > places[-1]", "j // block_k > i // block_q")),
     ("lined up at the start", "right for L = S; with more keys the first query is lined up with "
      "the first key: the queries are the last L tokens", ("offset = S - L", "offset = 0")),
+    ("offset turned round", "the offset has the wrong sign: the queries are the last L of S "
+     "tokens, so query i stands at place i + S − L", ("offset = S - L", "offset = L - S")),
+    ("queries counted from their block", "in the mask queries are counted from the beginning of "
+     "their block, not of all queries: the first one of a block is number i",
+     ("keys > places", "keys > places - i")),
+    ("past masked", "the mask is turned round: the past is forbidden, and the future seen",
+     ("j > places[-1]", "False"), ("keys > places", "keys < places")),
+    ("stopped at the first query", "tiles are read only up to where the block's first query "
+     "stands; the diagonal goes on to its last one: these tiles are read too, with a mask",
+     ("j > places[-1]", "j >= places[0]")),
     ("diagonal tiles not masked", "nothing is masked: in tiles on the diagonal the future has to "
      "be set to −inf", ("j > places[-1]", "False"), ("keys > places", "keys < 0")),
     ("only skipped", "tiles past the diagonal are skipped, but those on it are not masked: there a "

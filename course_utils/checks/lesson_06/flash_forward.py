@@ -121,6 +121,16 @@ MISTAKES = [
      ("out = torch", "out = out[..., : q_i.shape[-2], :] if i else torch")),
     ("output without lse", "O is right, but only O is returned: the log-sum-exp belongs to it",
      ("return output, lse", "return output")),
+    ("results exchanged", "both are there, but exchanged: first the output, then the log-sum-exp",
+     ("return output, lse", "return lse, output")),
+    ("sum for lse", "O is right, but ℓ is returned beside it: the log-sum-exp is m + log ℓ",
+     ("m + ell.log()", "ell")),
+    ("first tile alone", "only the first block of keys is used: go over all of them",
+     ("range(0, S, block_k)", "range(0, min(S, block_k), block_k)")),
+    ("last tile alone", "each tile overwrites what those before it gave, so only the last block of "
+     "keys counts: carry m, ℓ and O on", ("ell * shrink +", "0 * ell +"),
+     ("out * shrink[..., None] +", "0 * out +"), ("torch.maximum(m, scores.amax(dim=-1))",
+      "scores.amax(dim=-1)")),
 ]  # fmt: skip
 
 exercise = Exercise(

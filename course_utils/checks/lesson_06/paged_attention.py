@@ -135,6 +135,10 @@ MISTAKES = [
      ("out / ell[..., None]", "out")),
     ("last page alone", "only the last page counts: carry m, ℓ and O on from page to page", (UPDATE,
       "ell, out = ell * 0 + 1, scores.softmax(dim=-1) @ v")),
+    ("first page alone", "only the first page of each text is read: go on to length tokens",
+     ("range(0, length, page)", "range(0, min(length, page), page)")),
+    ("every page cut short", "each page is cut as the last one is: all pages before it are full",
+     ("min(page, length - start)", "length % page or page")),
 ]  # fmt: skip
 
 exercise = Exercise("6.10", paged_attention, inputs, MISTAKES, names="H d_v", run=run)

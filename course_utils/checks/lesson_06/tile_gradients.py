@@ -89,6 +89,14 @@ MISTAKES = [
      "dS", ("p.mT", "d_s.mT")),
     ("query and key gradients exchanged", "dQ and dK are exchanged: dS k has a row for each query, "
      "dSᵀ q one for each key", ("d_q, d_k, d_v", "d_k, d_q, d_v")),
+    ("gradients scaled twice", "dQ and dK have 1/√d_k twice: the scores have it once, so their "
+     "gradients do", ("d_s @ k * scale", "d_s @ k * scale**2"), ("q * scale", "q * scale**2")),
+    ("value gradient scaled", "dV has a factor 1/√d_k; that belongs to the scores, and v is not in "
+     "them", ("p.mT @ d_out", "p.mT @ d_out * scale")),
+    ("lse added", "lse is added where it is to be subtracted: the weights are e^(score − lse)",
+     ("scores - lse", "scores + lse")),
+    ("power forgotten", "score − lse is the logarithm of a weight: the weight is e to that power",
+     (P, "(scores - lse[..., None])")),
 ]  # fmt: skip
 
 exercise = Exercise("6.9", tile_gradients, inputs, MISTAKES, names="B_q d_k|B_k d_k|B_k d_v")

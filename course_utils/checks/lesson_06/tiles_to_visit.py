@@ -53,6 +53,16 @@ MISTAKES = [
      "i, not i - 1", ("- 1 <= first", "<= first"), ("j <= last", "j < last")),
     ("own key not visited", "one visited too few where a block begins with the last query's own "
      "key: it sees that key too", ("j <= last", "j < last")),
+    ("one mask in each row", "one tile of each row is taken to need a mask; the diagonal may cross "
+     "several, if the block of queries is the longer one, and none is left where a tile ends with "
+     "the first query's own key", (WHOLE, VISITED + " - 1")),
+    ("visited by the first query", "a tile is visited if *some* query of the block sees part of "
+     "it: the last one sees most, the first one is asked",
+     (VISITED, "sum(j <= first for j in starts)")),
+    ("skipped for visited", "the second number is of the tiles that are skipped: count the others",
+     (VISITED, "sum(j > last for j in starts)")),
+    ("keys counted", "keys are counted, not blocks of keys", (WHOLE, "first + 1"),
+     (VISITED, "last + 1")),
     ("short last keys missed", "a short last block of keys is whole as soon as its own last key is "
      "seen: it ends at L, not at a multiple of block_k", (WHOLE, "(first + 1) // block_k")),
     ("visits past the end", "the last block of queries may be shorter: it ends at L, and visits no "
