@@ -69,7 +69,8 @@ MISTAKES = [
     ("naive in bytes alone", "the second is a number of numbers: multiply it by size too",
      ("tiled * size", "tiled")),
     ("queries filled up", "a short last block of queries is counted in full: it reads and writes "
-     "what there is", ("tiled = L * d", "tiled = blocks * block_q * d")),
+     "what there is", ("tiled = L * d + blocks * 2 * S * d + L * d",
+      "tiled = blocks * 2 * (block_q + S) * d")),
 ]  # fmt: skip
 
 exercise = Exercise("6.6", bytes_moved, inputs, MISTAKES)
