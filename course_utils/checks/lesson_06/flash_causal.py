@@ -117,6 +117,10 @@ MISTAKES = [
     ("queries counted from their block", "in the mask queries are counted from the beginning of "
      "their block, not of all queries: the first one of a block is number i",
      ("keys > places", "keys > places - i")),
+    ("masked by the last query", "all queries of a block see what its last one sees: compare each "
+     "key with the place of each query", ("keys > places", "keys > places[-1]")),
+    ("masked by the first query", "all queries of a block see only what its first one sees: "
+     "compare each key with the place of each query", ("keys > places", "keys > places[0]")),
     ("past masked", "the mask is turned round: the past is forbidden, and the future seen",
      ("j > places[-1]", "False"), ("keys > places", "keys < places")),
     ("stopped at the first query", "tiles are read only up to where the block's first query "

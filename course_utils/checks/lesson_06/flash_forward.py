@@ -110,6 +110,14 @@ MISTAKES = [
      "far, m, and rescale when it grows",
      ("torch.maximum(m, scores.amax(dim=-1))", "torch.zeros_like(m)")),
     ("maximum begins at zero", wordings.STARTS_FINITE, ("-INF", "0.0")),
+    ("maximum of the tile", "right until scores fall by much from one tile to the next: m is this "
+     "tile's maximum alone, and e^(m − m_new) overflows; take the largest of all tiles so far",
+     ("torch.maximum(m, scores.amax(dim=-1))", "scores.amax(dim=-1)")),
+    ("one maximum for all queries", "right until queries' scores lie far apart: one maximum is "
+     "taken for all, and a query far below it has only powers of 0; each has its own, along dim −1",
+     ("scores.amax(dim=-1)", "scores.max()")),
+    ("rescaled upwards", "the past is rescaled the wrong way round: e^(m − m_new), at most "
+     "1, and 0 as long as m is −∞", ("(m - m_new)", "(m_new - m)")),
     ("state carried on", "m, ℓ and O are carried on from one block of queries to the next, even to "
      "a shorter one; each block begins anew, with −∞, 0 and 0",
      ("torch.full_like(q_i[..., 0]", "m if i else q.new_full((*q.shape[:-2], block_q)"),
