@@ -24,7 +24,7 @@ from course_utils.shapes import expects
 # programs fit beside each other on any GPU since sm_80 (D = 256: one).
 BLOCK_K = {16: 64, 32: 64, 64: 64, 128: 32, 256: 32}
 NUM_STAGES = 3
-MIN_ROWS, MAX_ROWS = 16, 128  # of queries in a tile: a matrix product needs 16; registers end
+MIN_ROWS, MAX_ROWS = 16, 64  # of a tile: a matrix product needs 16; more would spill registers
 DTYPES = [torch.float32, torch.float16] + [torch.bfloat16] * (not INTERPRETED)
 MIN_KEYS, MAX_PARTS = 256, 128  # shorter parts gain nothing; `_join` holds all parts of a row
 
@@ -42,10 +42,10 @@ def _attend_to_part(
     k_page, k_head, k_row, v_page, v_head, v_row,  # strides
     PAGE: tl.constexpr, D: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """Compute output and logsumexp of all queries of one group over one part of the cache."""
+    """Compute output and logsumexp of a tile of a group's queries over one part of the cache."""
     group, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     batch, kv_head = group // Hkv, group % Hkv
-    r, d = tl.arange(0, BLOCK_R), tl.arange(0, D)
+    r, d = tl.program_id(2) * BLOCK_R + tl.arange(0, BLOCK_R), tl.arange(0, D)
     q_rows = group * rows + r
     q = tl.load(q_ptr + q_rows[:, None] * D + d, mask=r[:, None] < rows, other=0)
     length = S
@@ -138,12 +138,12 @@ def attend_to_parts(q, k_cache, v_cache, parts, lengths=None, block_table=None):
     outs = q.new_empty((parts, B, Hq, L, D), dtype=torch.float32)
     lses = q.new_empty((parts, B, Hq, L), dtype=torch.float32)
     paged = block_table is not None
-    _attend_to_part[(B * Hkv, parts)](
+    tile = min(MAX_ROWS, max(MIN_ROWS, triton.next_power_of_2(rows)))
+    _attend_to_part[(B * Hkv, parts, triton.cdiv(rows, tile))](
         q.contiguous(), k_cache, v_cache, lengths, block_table, outs, lses,
         L, _places(k_cache, block_table), rows, Hkv, D**-0.5,
         *k_cache.stride()[:3], *v_cache.stride()[:3],
-        PAGE=page if paged else None, D=D, BLOCK_K=BLOCK_K[D],
-        BLOCK_R=max(MIN_ROWS, triton.next_power_of_2(rows)),
+        PAGE=page if paged else None, D=D, BLOCK_R=tile, BLOCK_K=BLOCK_K[D],
         num_warps=4, num_stages=NUM_STAGES + paged,
     )  # fmt: skip
     return outs, lses
@@ -180,7 +180,7 @@ def decode_attention(q, k_cache, v_cache, *, lengths=None, block_table=None, par
         bfloat16 in the interpreter.
     k_cache, v_cache : torch.Tensor, (B, Hkv, S, D), or in pages (pages, Hkv, page_size, D)
         In the dtype of q, with the D numbers of a key side by side; other strides are free. Hkv
-        divides Hq: query head h uses head h // (Hq / Hkv). Hq / Hkv · L is 128 or less.
+        divides Hq: query head h uses head h // (Hq / Hkv).
     lengths : torch.Tensor or sequence of int, (B,), optional
         How many places of each cache are filled, from 0; all if not given. The others are never
         read.
@@ -224,7 +224,7 @@ def _places(k_cache, block_table):
 
 
 def _check(q, k_cache, v_cache, lengths, block_table, parts):
-    (B, Hq, L, D), (texts, Hkv), S = q.shape, k_cache.shape[:2], _places(k_cache, block_table)
+    (B, Hq, _, D), (texts, Hkv), S = q.shape, k_cache.shape[:2], _places(k_cache, block_table)
     if q.dtype not in DTYPES:
         where = " in Triton's interpreter" if INTERPRETED else ""
         raise TypeError(f"q must be one of {', '.join(map(str, DTYPES))}{where}, got {q.dtype}")
@@ -234,13 +234,11 @@ def _check(q, k_cache, v_cache, lengths, block_table, parts):
             raise TypeError(f"{name} must be {wanted}, got {x.dtype} on {x.device}")
         if x.stride(-1) != 1:
             raise ValueError(f"{name} must have stride 1 along D, got {x.stride()}")
-    group = Hq // max(Hkv, 1)
     for wrong, message in [
         (not INTERPRETED and not q.is_cuda, f"q must be on a CUDA device, got {q.device}"),
         (q.numel() * Hkv * S == 0, f"nothing may be empty, got q {(*q.shape,)} and {Hkv=}, {S=}"),
         (D not in BLOCK_K, f"the width D of a head must be one of {[*BLOCK_K]}, got {D}"),
-        (group * Hkv != Hq, f"heads of k_cache must divide those of q = {Hq}, got {Hkv}"),
-        (group * L > MAX_ROWS, f"Hq / Hkv · L must be {MAX_ROWS} or less, got {group} · {L}"),
+        (Hq % max(Hkv, 1) != 0, f"heads of k_cache must divide those of q = {Hq}, got {Hkv}"),
         (block_table is None and texts != B, f"k_cache must hold {B} texts as q, got {texts}"),
         ((parts or 1) > MAX_PARTS, f"parts must be {MAX_PARTS} or less, got {parts}"),
     ]:
