@@ -391,7 +391,7 @@ def _aligned(x):
     return x.clone(memory_format=torch.contiguous_format)
 
 
-@expects(q="B Hq L D", k="B Hkv S D", v="B Hkv S D", align="one of upper_left lower_right")
+@expects(q="B Hq L D", k="B Hkv S D", v="B Hkv S D", align="corner if is_causal")
 def flash_attention(q, k, v, *, is_causal=False, align=None):
     """Return softmax(qkᵀ / √D) v and its logsumexp, in tiles, without the (L, S) matrix.
 
@@ -428,17 +428,14 @@ def flash_attention(q, k, v, *, is_causal=False, align=None):
     """
     _check(q, k, v)
     L, S = q.shape[2], k.shape[2]
-    if is_causal and align is None and L != S:
-        raise ValueError(
-            f"align must be given if is_causal and L = {L} queries meet S = {S} keys: 'upper_left' "
-            "sets the first query beside the first key, 'lower_right' the last beside the last"
-        )
     reason = why_not(q.device)
     if reason is not None:
         _warn_once(f"{reason}, so tiled_attention computes the same in plain PyTorch, slower")
         k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
-        return tiled_attention(q, k, v, is_causal=is_causal, align=align or "upper_left")
-    offset = (S - L if align == "lower_right" else 0) if is_causal else S
+        return tiled_attention(q, k, v, is_causal=is_causal, align=align)
+    offset = S
+    if is_causal:
+        offset = 0 if L == S else {"lower_right": S - L, "upper_left": 0}[align]
     return _FlashAttention.apply(q, k, v, offset)
 
 
