@@ -441,7 +441,7 @@ WRONG = [
     ("merge", "wrong gradients", _merge_by_logaddexp),
     ("merge", "wrong gradients", _merge_constant_shares),
     ("merge", "wrong gradients", _merge_reduced),
-    ("merge", None, _merge_one_shift_and_logsumexp),
+    ("merge", "one maximum for all queries", _merge_one_shift_and_logsumexp),
     ("streamed_entropy", "keeps the whole row", _entropy_of_the_whole),
     ("streamed_entropy", "keeps the whole row", _entropy_of_a_list),
     ("streamed_entropy", "keeps the whole row", _entropy_of_a_growing_row),
