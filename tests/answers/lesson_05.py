@@ -450,12 +450,13 @@ def _continue_after_the_layer(layer, x, cache, window):
     return out, kept
 
 
-def _continue_by_whole_layer(layer, x, cache, window):
-    """Keep the tokens themselves, and project them anew each time."""
+def _continue_by_tokens(layer, x, cache, window):
+    """Keep the tokens themselves, and project them anew each time, past the layers' own calls."""
     tokens = x if cache is None else torch.cat([cache, x], dim=1)
-    S = tokens.shape[1]
-    band = torch.ones(S, S).tril().triu(1 - window)[S - x.shape[1] :] > 0
-    return layer(x, tokens, tokens, band)[0], tokens[:, -window:]
+    pairs = (x, layer.W_q), (tokens, layer.W_k), (tokens, layer.W_v)
+    q, k, v = (_split_by_chunks(F.linear(t, W.weight, W.bias), layer.num_heads) for t, W in pairs)
+    band = torch.ones(k.shape[2], k.shape[2]).tril().triu(1 - window)[-q.shape[2] :] > 0
+    return layer.W_o(_merge_by_cat(_attend(q, k, v, band)[0])), tokens[:, -window:]
 
 
 def _cache_by_tensors(B, S, layers, d_model, num_heads, num_kv_heads, bytes_each):
@@ -619,6 +620,11 @@ class DropsAlways(LayerByName):
     def mix(self, q, k, v, mask):
         out, weights = _attend(q, k, v, mask)
         return out, F.dropout(weights, 0.1)
+
+
+class MakesItsOutput(LayerByName):
+    def project(self, heads):
+        return nn.Linear(self.out_proj.in_features, self.out_proj.in_features)(_merge_by_cat(heads))
 
 
 class Squeezed(LayerByName):
@@ -802,6 +808,7 @@ WRONG = [
     ("MultiHeadAttention", "wrong gradients", TorchMended),
     ("MultiHeadAttention", "nan for an empty row", TorchInside),
     ("MultiHeadAttention", "random after training", DropsAlways),
+    ("MultiHeadAttention", "layer made anew", MakesItsOutput),
     ("MultiHeadAttention", None, Squeezed),
     ("MultiHeadAttention", None, RemembersLength),
     ("MultiHeadAttention", "not a class", LayerByName(12, 3)),
@@ -826,7 +833,7 @@ WRONG = [
     ("grouped_attention", "wrong gradients", torch.no_grad()(_grouped_by_loop)),
     ("grouped_attention", "key heads repeated", _grouped_by_indexing),
     ("grouped_attention", "key heads repeated", _grouped_by_stacked_values),
-    ("continue_text", "projected again", _continue_by_whole_layer),
+    ("continue_text", "projected again", _continue_by_tokens),
     ("continue_text", "projected twice in a call", _continue_after_the_layer),
     ("continue_text", "kept outside the cache", _continue_outside({})),
     ("continue_text", "no cache", lambda *args: (_continue_unsplit(*args)[0], None)),

@@ -29,6 +29,19 @@ def is_changed(layer, before):
     )
 
 
+class TorchInside(nn.Module):
+    """PyTorch's layer as it is, for self-attention too, which gives it one x and a mask."""
+
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.layer = nn.MultiheadAttention(d_model, num_heads, batch_first=True)
+
+    def forward(self, query, *others):
+        *key_and_value, mask = others
+        key, value = key_and_value or (query, query)
+        return self.layer(query, key, value, attn_mask=mask)
+
+
 def layers_and_inputs():
     """Return (d_model, num_heads, matrices, an earlier call's inputs, inputs).
 

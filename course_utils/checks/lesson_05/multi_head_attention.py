@@ -6,7 +6,7 @@ from torch import nn
 from course_utils.checks import wordings
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.learners_layer import layer_outputs
-from course_utils.checks.lesson_05.layers import layers_and_inputs
+from course_utils.checks.lesson_05.layers import TorchInside, layers_and_inputs
 
 
 class MultiHeadAttention(nn.Module):
@@ -49,16 +49,6 @@ DEALT = (
     ("tokens.transpose(1, 2)", "tokens.permute(0, 3, 1, 2)"),
 )
 SCORES = "right output, but scores are returned with it: return the weights, what softmax gives"
-OWN = "a head's columns are neighbours, head h takes h · d_k to (h + 1) · d_k"
-
-
-class TorchInside(nn.Module):
-    def __init__(self, d_model, num_heads):
-        super().__init__()
-        self.layer = nn.MultiheadAttention(d_model, num_heads, batch_first=True)
-
-    def forward(self, query, key, value, mask=None):
-        return self.layer(query, key, value, attn_mask=mask)
 
 
 MISTAKES = [
@@ -138,9 +128,7 @@ MISTAKES = [
      ("self.W_o(merged)", "self.W_o(merged) + query")),
     ("weights averaged", "right output, but the weights are averaged over heads: return those of "
      "each head", ("self.W_o(merged), weights", "self.W_o(merged), weights.mean(dim=1)")),
-    ("PyTorch's layer as it is", "nn.MultiheadAttention averages its weights unless told "
-     "average_attn_weights=False, and in its attn_mask, (L, S) or (B·H, L, S), True = may not "
-     "attend", TorchInside),
+    ("PyTorch's layer as it is", wordings.TORCHS_LAYER, TorchInside),
     ("unmasked weights returned", "right output, but the weights returned with it know nothing of "
      "the mask", ("self.W_o(merged), weights",
       "self.W_o(merged), (q @ k.mT / d_k**0.5).softmax(dim=-1)")),
@@ -151,10 +139,10 @@ MISTAKES = [
       "self.W_o(merged), q @ k.mT / d_k**0.5")),
     ("output without weights", "return two things, the output and the weights of each head",
      ("self.W_o(merged), weights", "self.W_o(merged)")),
-    ("heads dealt out", f"the heads are dealt out column by column: {OWN}", *DEALT),
+    ("heads dealt out", wordings.DEALT_OUT, *DEALT),
     ("heads dealt out and collected",
-     "the heads are dealt out column by column and collected so "
-     f"again: consistent, but {OWN}",
+     "the heads are dealt out column by column and collected so again: consistent, but "
+     + wordings.OWN_COLUMNS,
      *DEALT, ("heads.transpose(1, 2)", "heads.permute(0, 2, 3, 1)")),
 ]  # fmt: skip
 

@@ -7,6 +7,7 @@ from course_utils.checks import wordings
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
 from course_utils.checks.learners_layer import layer_outputs
+from course_utils.checks.lesson_05.layers import TorchInside
 
 
 class MultiHeadSelfAttention(nn.Module):
@@ -101,8 +102,14 @@ MISTAKES = [
     ("one mask for all heads",
      "right, unless each head has a mask of its own, (B, H, L, L): head 0's is used for all",
      ("masked_fill(~mask", "masked_fill(~(mask[:, :1] if mask.ndim == 4 else mask)")),
+    ("diagonal opened", "each token may see itself, whatever the mask says: a token that may see "
+     "nothing has weights of 0",
+     ("masked_fill(~mask", "masked_fill(~(mask | (torch.eye(mask.shape[-1]) > 0))")),
     ("mask not used", wordings.MASK_NOT_USED, ("mask is not None", "False")),
     ("mask turned around", wordings.MASK_INVERTED, ("~mask", "mask")),
+    ("mask turned around, and NaN", wordings.MASK_INVERTED + " (the attn_mask of "
+     "nn.MultiheadAttention wants the opposite)", ("~mask", "mask"), (".nan_to_num(0)", "")),
+    ("PyTorch's layer as it is", wordings.TORCHS_LAYER, TorchInside),
     ("masked with 0", "right without a mask; under one, forbidden scores become 0, which leaves "
      "them a weight, for e^0 is 1: fill in −∞", ("-torch.inf", "0")),
     ("weights masked late", "the weights are masked after softmax: rows no longer sum to 1, and "
@@ -122,6 +129,12 @@ MISTAKES = [
     ("softmax over the queries", wordings.OVER_QUERIES, ("dim=-1).nan", "dim=-2).nan")),
     ("heads taken for width", wordings.TAKEN_FOR_WIDTH, ("(self.num_heads, -1)",
       "(-1, self.num_heads)")),
+    ("parts before tokens", "(B, L, 3 · d_model) is read as (3, B, L, d_model), which mixes up "
+     "sequences and tokens: q, k, v are cut from the last dimension, chunk(3, dim=-1)",
+     (".chunk(3, dim=-1)", ".reshape(3, *x.shape)")),
+    ("heads dealt out", wordings.DEALT_OUT,
+     ("(self.num_heads, -1)", "(-1, self.num_heads)"), ("each.transpose(1, 2)",
+      "each.permute(0, 3, 1, 2)")),
     ("cut without transpose", "the heads are cut by reshaping to (B, H, L, d_k) at once: right "
      "shape, tokens mixed up; cut the width, then transpose", *BY_RESHAPING),
     ("cut and joined without transpose", "the heads are cut and merged by reshaping alone: what is "
