@@ -8,10 +8,6 @@ BY_D_MODEL = "divided by √d_model: a head's scores are sums over d_k products,
 BY_D_V = "divided by √d_v, the width of the values; scores are made of keys: √d_k"
 OVER_QUERIES = "softmax runs over the queries: the weights of a query must sum to 1, dim=-1"
 TRANSPOSED = "right numbers, but transposed: rows are queries, columns are keys"
-TORCHS_LAYER = (
-    "nn.MultiheadAttention averages its weights unless told average_attn_weights=False, and in its "
-    "attn_mask, (L, S) or (B·H, L, S), True = may not attend"
-)
 WEIGHTS_TOO_EARLY = "those are weights already; the scores are asked, before any softmax"
 WEIGHTS_ALONE = "those are the weights; multiply them with the values"
 TWO_THINGS = "return two things, output and weights, in this order"
