@@ -14,11 +14,6 @@ INF = float("inf")
 # right
 
 
-def _causal_by_loops(L, S=None):
-    S = S or L
-    return torch.tensor([[j - i <= S - L for j in range(S)] for i in range(L)]).reshape(L, S)
-
-
 def _causal_by_triu(L, S=None):
     S = L if S is None else S
     return ~torch.triu(torch.ones(L, S), diagonal=1 + S - L).bool()
@@ -27,13 +22,6 @@ def _causal_by_triu(L, S=None):
 def _causal_in_numpy(L, S=None):
     S = L if S is None else S
     return torch.from_numpy(np.tri(L, S, S - L, dtype=bool))
-
-
-def _padding_by_loop(lengths, S):
-    mask = torch.zeros(len(lengths), 1, 1, S, dtype=torch.bool)
-    for b, n in enumerate(lengths.tolist()):
-        mask[b, ..., S - n :] = True
-    return mask
 
 
 def _padding_by_rows(lengths, S):
@@ -59,12 +47,6 @@ def _window_by_triangles(L, window, sinks):
     return torch.ones(L, L).tril().bool() & ~far
 
 
-def _window_by_where(L, window, sinks):
-    i, j = torch.arange(L).unsqueeze(1), torch.arange(L).unsqueeze(0)
-    start = torch.where(j < sinks, 0, i - window + 1)
-    return (start <= j).logical_and(j <= i)
-
-
 def _prefix_by_where(L, prefix):
     i, j = torch.arange(L)[:, None], torch.arange(L)[None]
     return torch.where(j < prefix.view(-1, 1, 1, 1), True, j <= i)
@@ -73,15 +55,6 @@ def _prefix_by_where(L, prefix):
 def _prefix_by_maximum(L, prefix):
     limit = torch.maximum(torch.arange(L), prefix[:, None] - 1)  # (B, L)
     return (torch.arange(L) <= limit[..., None]).unsqueeze(1)
-
-
-def _prefix_by_loop(L, prefix):
-    masks = []
-    for n in prefix.tolist():
-        mask = torch.ones(L, L).tril().bool()
-        mask[:, :n] = True
-        masks.append(mask[None])
-    return torch.stack(masks)
 
 
 def _packed_by_loops(ids):
@@ -232,10 +205,10 @@ def _shared_one_by_one(q, k, v, k_prefix, v_prefix, mask):
 
 
 RIGHT = {
-    "causal_mask": [_causal_by_loops, _causal_by_triu, _causal_in_numpy],
-    "padding_mask": [_padding_by_loop, _padding_by_rows, _padding_turned_round],
-    "sliding_window_mask": [_window_by_loops, _window_by_triangles, _window_by_where],
-    "prefix_mask": [_prefix_by_where, _prefix_by_maximum, _prefix_by_loop],
+    "causal_mask": [_causal_by_triu, _causal_in_numpy],
+    "padding_mask": [_padding_by_rows, _padding_turned_round],
+    "sliding_window_mask": [_window_by_loops, _window_by_triangles],
+    "prefix_mask": [_prefix_by_where, _prefix_by_maximum],
     "packed_mask": [_packed_by_loops, _packed_by_subtraction],
     "attention": [
         _attention_by_loops,

@@ -75,16 +75,6 @@ def _rollout_by_multi_dot(weights):
     return torch.linalg.multi_dot(layers[::-1]) if len(layers) > 1 else layers[0]
 
 
-def _rollout_row_normalised(weights):
-    eye = torch.eye(weights.shape[-1], dtype=weights.dtype)
-    product = None
-    for layer in weights:
-        a = layer.sum(0) / len(layer) + eye
-        a = a / a.sum(-1, keepdim=True)
-        product = a if product is None else torch.einsum("ij,jk->ik", a, product)
-    return product
-
-
 def _rollout_from_the_top(weights):
     rows = np.eye(weights.shape[-1])
     for layer in reversed(weights.double().numpy()):
@@ -98,10 +88,6 @@ def _weighted_by_einsum(weights, v):
 
 def _weighted_by_vectors(weights, v):
     return (weights.unsqueeze(-1) * v.unsqueeze(-3)).norm(dim=-1)
-
-
-def _weighted_by_diagonal(weights, v):
-    return weights @ torch.diag_embed((v * v).sum(-1) ** 0.5)
 
 
 def _picked_by_loops(weights, query, key):
@@ -161,8 +147,8 @@ RIGHT = {
     "leave_one_out": [_loo_by_mask, _loo_by_rows_of_an_identity, _loo_in_numpy],
     "kendall_tau": [_tau_by_triangle, _tau_by_counting],
     "js_divergence": [_js_by_entropy, _js_by_where, _js_by_kl_div, _js_with_epsilon],
-    "rollout": [_rollout_by_multi_dot, _rollout_row_normalised, _rollout_from_the_top],
-    "value_weighted": [_weighted_by_einsum, _weighted_by_vectors, _weighted_by_diagonal],
+    "rollout": [_rollout_by_multi_dot, _rollout_from_the_top],
+    "value_weighted": [_weighted_by_einsum, _weighted_by_vectors],
     "cherry_picked": [_picked_by_loops, _picked_by_nonzero],
     "other_picture": [_other_by_solving, _other_in_numpy],
     "share_of_stories": [_stories_by_any, _stories_flat],
