@@ -18,6 +18,11 @@ CAUSES = [
     ),
     (r"before Module.__init__", "the first line of __init__ must be super().__init__()"),
     (
+        r"expected `attn_mask`|shape of the (2D|3D) attn_mask|attn_mask's dimension",
+        "nn.MultiheadAttention takes an attn_mask (L, S) or (B·H, L, S): expand the mask to "
+        "(B, H, L, S), then .flatten(0, 1)",
+    ),
+    (
         r"tensors used as ind",
         "an index must hold whole numbers or true and false; torch.tensor([]) holds floats: name "
         "the dtype, torch.long",
