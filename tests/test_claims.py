@@ -7,9 +7,9 @@ from decimal import Decimal
 import nbformat
 import pytest
 
-from stored import LESSONS, SOLUTIONS, code, ignored, prose, shown
+from stored import LESSONS, SOLUTIONS, code, ignored, number_of, prose, shown
 
-LESSON = {path.stem[:2]: nbformat.read(path, as_version=4) for path in LESSONS}
+LESSON = {number_of(path): nbformat.read(path, as_version=4) for path in LESSONS}
 
 # Claims: what is said, the verdict, and the compared output that decides it
 

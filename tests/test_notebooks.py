@@ -185,7 +185,7 @@ def test_no_two_questions_are_the_same():
 
 def test_a_lesson_asks_a_question_and_has_the_parts_a_lesson_has(lesson):
     title = lesson.cells[0].source.splitlines()[0]
-    assert re.fullmatch(r"# \d\d · .+\?", title)
+    assert re.fullmatch(r"# \d\db? · .+\?", title)
     text = "\n".join(cell.source for cell in prose(lesson))
     for part in ["**You will be able to**", "**Time:**", "**Needs:**", "**Predict first",
                  "## Claims, checked", "## What you", "**Next question"]:  # fmt: skip
