@@ -60,6 +60,12 @@ CLAIMS = {
          "naive 98 MiB; autograd through the tiles 84 MiB"),
         ("SDPA always uses FlashAttention.", "False", "learned bias           MATH"),
     ],
+    "06b": [
+        ("A mask that forbids half of the pairs saves half of the work.", "Holds when",
+         "random empty blocks 0 of 256"),
+        ("The backward pass costs twice the forward, as for a linear layer.", "False",
+         "_add_to_d_k_and_d_v  4 products"),
+    ],
     "07": [
         ("The head's picture shows how the model gets its answer", "False",
          "It came: clearly less than half"),
