@@ -58,7 +58,7 @@ def inputs():
     turned = [normal(3, 6, 2).permute(2, 1, 0), normal(3, 7, 2).permute(2, 1, 0)]  # (2, 6 or 7, 3)
     return [
         probe((), 5, 5, 3, 2, causal_mask(5)),
-        probe((2, 3), 4, 6, 5, 7, causal_mask(4, 6)),
+        probe((2, 3), 4, 6, 5, 7, causal_mask(4, 6, align="lower_right")),
         probe((2, 1), 5, 5, 3, 4, late),
         probe((3, 2), 4, 6, 5, 3, holes),
         loud,
