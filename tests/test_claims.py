@@ -62,9 +62,11 @@ CLAIMS = {
     ],
     "06b": [
         ("A mask that forbids half of the pairs saves half of the work.", "Holds when",
-         "random empty blocks 0 of 256"),
-        ("The backward pass costs twice the forward, as for a linear layer.", "False",
-         "_add_to_d_k_and_d_v  4 products"),
+         "random mask: empty blocks 0 of 256"),
+        ("FlashAttention makes decoding fast, since it avoids the matrix.", "False",
+         "with the row 1.02 times as many"),
+        ("A larger batch lifts decoding off the memory limit.", "False",
+         "64 texts at once: attention 4 FLOP/byte"),
     ],
     "07": [
         ("The head's picture shows how the model gets its answer", "False",

@@ -64,8 +64,9 @@ NOT_COMPARED = {
     "notebooks/01_dot_product_similarity": {"8d30bd09", "8baccdca"},
     "notebooks/04_masking": {"02260e32", "f75b88dc"},
     "notebooks/05_multi_head": {"f92cc570"},
-    "notebooks/06_sdpa_and_flash_attention": {"fcb072b5", "5d59fea4", "c778f69e"},
-    "notebooks/06b_flash_attention_on_a_gpu": {"813bac21", "1adbccfc"},
+    "notebooks/06_sdpa_and_flash_attention": {"fcb072b5", "5d59fea4", "fed7ce07"},
+    "notebooks/06b_flash_attention_on_a_gpu":
+        {"813bac21", "1adbccfc", "948bfca1", "928556bf", "7ed932a5"},
     "notebooks/07_attention_learns":
         {"ea782bab", "8d709403", "8f3ceded", "06e77d0f", "247610f4", "5e1f9a37", "12173850"},
     "notebooks/08_reading_attention":

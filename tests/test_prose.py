@@ -47,12 +47,15 @@ SAID_ONLY = {
     "03": {60, 88, 1e-7, 2000, 2018, 2021, 2022, 0.001},  # e^88; 1000 and -1000 lie 2000 apart
     "04": {60, 1.5},
     "05": {60, 3.2, 2017, 2019, 2023, 2024},  # section 3.2.2
-    "06": {60, 989, 4.8, 206, 2022},  # minutes; a data sheet; 989 / 4.8; a paper
-    "06b": {40, 3.9, 2024},  # minutes; a paper
+    # minutes; a data sheet; 989 / 4.8; compute capabilities and a GPU; a paper
+    "06": {60, 989, 4.8, 206, 7.5, 8.0, 2020, 2022},
+    # minutes; papers and what they report; compute capabilities; 38% and 34% are in a picture
+    "06b": {50, 3.9, 740, 75, 2.25, 1605, 71, 38, 34, 7.5, 8.0, 8.9, 9.0, 2.5, 3.2,
+            2022, 2023, 2024, 2026},
     "07": {60, 37, 79, 82, 2000, 2021, 2022},  # minutes; benchmarks/induction_seeds.py; papers
     # 0.25: √ is a half; 0.14, 0.52, 0.26: τ over 15 seeds
     "08": {22, 65, 2019, 2020, 2023, 0.01, 0.11, 0.14, 0.25, 0.26, 0.34, 0.52},
-}
+}  # fmt: skip
 
 SUPERSCRIPTS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 
