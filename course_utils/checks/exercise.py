@@ -46,6 +46,7 @@ def owned(function):
             error.owned = True
             raise
 
+    marked.__wrapped__ = function  # a kernel is launched itself
     return marked
 
 
