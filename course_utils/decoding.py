@@ -24,7 +24,7 @@ from course_utils.shapes import expects
 # programs fit beside each other on any GPU since sm_80 (D = 256: one).
 BLOCK_K = {16: 64, 32: 64, 64: 64, 128: 32, 256: 32}
 NUM_STAGES = 3
-MIN_ROWS, MAX_ROWS = 16, 128  # of queries in a tile: a matrix product needs 16; registers end
+MIN_ROWS, MAX_ROWS = 16, 64  # of a tile: a matrix product needs 16; more would spill registers
 DTYPES = [torch.float32, torch.float16] + [torch.bfloat16] * (not INTERPRETED)
 MIN_KEYS, MAX_PARTS = 256, 128  # shorter parts gain nothing; `_join` holds all parts of a row
 
@@ -42,10 +42,10 @@ def _attend_to_part(
     k_page, k_head, k_row, v_page, v_head, v_row,  # strides
     PAGE: tl.constexpr, D: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """Compute output and logsumexp of all queries of one group over one part of the cache."""
+    """Compute output and logsumexp of a tile of a group's queries over one part of the cache."""
     group, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     batch, kv_head = group // Hkv, group % Hkv
-    r, d = tl.arange(0, BLOCK_R), tl.arange(0, D)
+    r, d = tl.program_id(2) * BLOCK_R + tl.arange(0, BLOCK_R), tl.arange(0, D)
     q_rows = group * rows + r
     q = tl.load(q_ptr + q_rows[:, None] * D + d, mask=r[:, None] < rows, other=0)
     length = S
@@ -60,7 +60,7 @@ def _attend_to_part(
     first = part * blocks_each * BLOCK_K
     for start in range(first, tl.minimum(first + blocks_each * BLOCK_K, length), BLOCK_K):
         keys = start + tl.arange(0, BLOCK_K)
-        page, row, filled = batch, keys, keys < length
+        page, row, filled = batch, keys.to(tl.int64), keys < length
         if table_ptr is not None:
             page = tl.load(table_ptr + batch * (S // PAGE) + keys // PAGE, mask=filled, other=0)
             page, row = page.to(tl.int64), keys % PAGE
@@ -90,10 +90,8 @@ def _join(
     lses_ptr,  # (parts, N), float32
     out_ptr,  # (N, D)
     lse_ptr,  # (N,), float32
-    parts,
-    D: tl.constexpr,
-    PARTS: tl.constexpr,  # parts, rounded up to a power of 2
-):
+    parts, D: tl.constexpr, PARTS: tl.constexpr,  # PARTS: parts, rounded up to a power of 2
+):  # fmt: skip
     """Merge the parts of one row: each counts by its share of the whole sum of powers."""
     row, N = tl.program_id(0), tl.num_programs(0).to(tl.int64)
     part, d = tl.arange(0, PARTS), tl.arange(0, D)
@@ -109,19 +107,19 @@ def _join(
 
 
 def choose_parts(processors, groups, S):
-    """Return into how many parts to cut each cache, so that a GPU has work for all its processors.
+    """Return into how many parts to cut each cache, so that all processors of a GPU have work.
 
-    As many as give two programs to each processor, which take turns to wait for memory; no more,
-    for what begins when others end leaves processors idle meanwhile.
+    As many as give two programs to each, one to compute while the other waits for memory; not
+    more, since processors would be idle while the last of a second round end.
 
     Parameters
     ----------
     processors : int
         Multiprocessors of the GPU: 132 on an H100, 108 on an A100.
     groups : int
-        B · Hkv: programs there would be without parts.
+        B · Hkv: how many programs there would be without parts.
     S : int
-        Places in a cache. A part has 256 or more, as long as there are so many.
+        Places in a cache. A part gets 256 or more, if there are so many.
 
     Returns
     -------
@@ -130,26 +128,23 @@ def choose_parts(processors, groups, S):
     return max(1, min(2 * processors // groups, S // MIN_KEYS, MAX_PARTS))
 
 
-def attend_to_parts(q, k_cache, v_cache, lengths, block_table, parts):
+def attend_to_parts(q, k_cache, v_cache, parts, lengths=None, block_table=None):
     """Return outputs (parts, B, Hq, L, D) and logsumexps (parts, B, Hq, L), both float32.
 
-    Arguments are as of `decode_attention`, with ``parts`` given.
+    Arguments are those of `decode_attention`, which checks them; the last two are contiguous.
     """
     (B, Hq, L, D), (Hkv, page) = q.shape, k_cache.shape[1:3]
-    if lengths is not None:
-        lengths = lengths.contiguous()
-    if block_table is not None:
-        block_table = block_table.contiguous()
     rows = Hq // Hkv * L  # heads of a group lie side by side: a group is rows already
     outs = q.new_empty((parts, B, Hq, L, D), dtype=torch.float32)
     lses = q.new_empty((parts, B, Hq, L), dtype=torch.float32)
-    _attend_to_part[(B * Hkv, parts)](
+    paged = block_table is not None
+    tile = min(MAX_ROWS, max(MIN_ROWS, triton.next_power_of_2(rows)))
+    _attend_to_part[(B * Hkv, parts, triton.cdiv(rows, tile))](
         q.contiguous(), k_cache, v_cache, lengths, block_table, outs, lses,
         L, _places(k_cache, block_table), rows, Hkv, D**-0.5,
         *k_cache.stride()[:3], *v_cache.stride()[:3],
-        PAGE=page if block_table is not None else None, D=D,
-        BLOCK_R=max(MIN_ROWS, triton.next_power_of_2(rows)), BLOCK_K=BLOCK_K[D],
-        num_warps=4, num_stages=NUM_STAGES + (block_table is not None),
+        PAGE=page if paged else None, D=D, BLOCK_R=tile, BLOCK_K=BLOCK_K[D],
+        num_warps=4, num_stages=NUM_STAGES + paged,
     )  # fmt: skip
     return outs, lses
 
@@ -159,7 +154,7 @@ def join(outs, lses, dtype):
     parts, *shape, D = outs.shape
     out, lse = outs.new_empty((*shape, D), dtype=dtype), lses.new_empty(shape)
     _join[(lse.numel(),)](
-        outs, lses, out, lse, parts, D=D, PARTS=triton.next_power_of_2(parts), num_warps=4
+        outs, lses, out, lse, parts, D=D, PARTS=triton.next_power_of_2(parts), num_warps=8
     )
     return out, lse
 
@@ -180,21 +175,21 @@ def decode_attention(q, k_cache, v_cache, *, lengths=None, block_table=None, par
     Parameters
     ----------
     q : torch.Tensor, (B, Hq, L, D), float16, bfloat16 or float32
-        The L newest tokens of each text, whose keys and values are the last in the cache: the
+        The L newest tokens of each text, whose keys and values are the last in its cache: the
         last query sees all of them, the one before all but one. D is 16, 32, 64, 128 or 256. Not
         bfloat16 in the interpreter.
     k_cache, v_cache : torch.Tensor, (B, Hkv, S, D), or in pages (pages, Hkv, page_size, D)
-        In the dtype of q, with the numbers of a key side by side; other strides are free. Hkv
-        divides Hq: query head h uses head h // (Hq / Hkv), and Hq / Hkv · L is 128 or less.
-    lengths : torch.Tensor of int32 or int64, (B,), optional
-        How many places of each cache are filled, from 0; all if not given. What the others hold
-        is never read.
-    block_table : torch.Tensor of int32 or int64, (B, pages of a text), optional
+        In the dtype of q, with the D numbers of a key side by side; other strides are free. Hkv
+        divides Hq: query head h uses head h // (Hq / Hkv).
+    lengths : torch.Tensor or sequence of int, (B,), optional
+        How many places of each cache are filled, from 0; all if not given. The others are never
+        read.
+    block_table : torch.Tensor or sequence of int, (B, pages of a text), optional
         The page of token i of text b is ``block_table[b, i // page_size]``, its place there
-        ``i % page_size``. Pages that a text has not reached may have any number.
+        ``i % page_size``. A page that a text has not reached may be any number of a page.
     parts : int, optional
-        Into how many parts, up to 128, each text's filled places are cut; `choose_parts` decides
-        if not given. It depends on B: give a number if a text's result must not, to the last bit.
+        Into how many parts, up to 128, each text's filled places are cut; if not given
+        `choose_parts` decides, by B too: give it if a text's bits must not depend on the others.
 
     Returns
     -------
@@ -206,18 +201,22 @@ def decode_attention(q, k_cache, v_cache, *, lengths=None, block_table=None, par
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as above. Lengths and pages on a GPU are not looked at, which would
-        make Python wait for it: there a length above S counts as S, and a page must exist.
+        If an argument is not as above. On a GPU the numbers in lengths and block_table are not
+        looked at, for Python would have to wait for it; a length above S counts as S there.
     """
+    lengths, block_table = (
+        None if x is None else torch.as_tensor(x, device=q.device).contiguous()
+        for x in (lengths, block_table)
+    )
     _check(q, k_cache, v_cache, lengths, block_table, parts)
     if parts is None:
         processors = 1  # the interpreter
         if q.is_cuda:
             processors = torch.cuda.get_device_properties(q.device).multi_processor_count
-        groups, S = q.shape[0] * k_cache.shape[1], _places(k_cache, block_table)
-        parts = choose_parts(processors, groups, S)
+        groups = q.shape[0] * k_cache.shape[1]
+        parts = choose_parts(processors, groups, _places(k_cache, block_table))
     with torch.cuda.device_of(q):
-        return join(*attend_to_parts(q, k_cache, v_cache, lengths, block_table, parts), q.dtype)
+        return join(*attend_to_parts(q, k_cache, v_cache, parts, lengths, block_table), q.dtype)
 
 
 def _places(k_cache, block_table):
@@ -225,33 +224,26 @@ def _places(k_cache, block_table):
 
 
 def _check(q, k_cache, v_cache, lengths, block_table, parts):
-    (B, Hq, L, D), (texts, Hkv), S = q.shape, k_cache.shape[:2], _places(k_cache, block_table)
-    group = Hq // max(Hkv, 1)
+    (B, Hq, _, D), (texts, Hkv), S = q.shape, k_cache.shape[:2], _places(k_cache, block_table)
     if q.dtype not in DTYPES:
         where = " in Triton's interpreter" if INTERPRETED else ""
         raise TypeError(f"q must be one of {', '.join(map(str, DTYPES))}{where}, got {q.dtype}")
     for name, x in {"k_cache": k_cache, "v_cache": v_cache}.items():
         if (x.dtype, x.device) != (q.dtype, q.device):
-            raise TypeError(
-                f"{name} must be {q.dtype} on {q.device} as q is, got {x.dtype} on {x.device}"
-            )
+            wanted = f"{q.dtype} on {q.device} as q is"
+            raise TypeError(f"{name} must be {wanted}, got {x.dtype} on {x.device}")
+        if x.stride(-1) != 1:
+            raise ValueError(f"{name} must have stride 1 along D, got {x.stride()}")
     for wrong, message in [
         (not INTERPRETED and not q.is_cuda, f"q must be on a CUDA device, got {q.device}"),
         (q.numel() * Hkv * S == 0, f"nothing may be empty, got q {(*q.shape,)} and {Hkv=}, {S=}"),
         (D not in BLOCK_K, f"the width D of a head must be one of {[*BLOCK_K]}, got {D}"),
-        (group * Hkv != Hq, f"heads of k_cache must divide those of q = {Hq}, got {Hkv}"),
-        (group * L > MAX_ROWS, f"Hq / Hkv · L must be {MAX_ROWS} or less, got {group} · {L}"),
+        (Hq % max(Hkv, 1) != 0, f"heads of k_cache must divide those of q = {Hq}, got {Hkv}"),
         (block_table is None and texts != B, f"k_cache must hold {B} texts as q, got {texts}"),
         ((parts or 1) > MAX_PARTS, f"parts must be {MAX_PARTS} or less, got {parts}"),
-        (k_cache.stride(3) != 1, f"k_cache must have stride 1 along D, got {k_cache.stride()}"),
-        (v_cache.stride(3) != 1, f"v_cache must have stride 1 along D, got {v_cache.stride()}"),
     ]:
         if wrong:
             raise ValueError(message)
     for name, x, most in [("lengths", lengths, S), ("block_table", block_table, texts - 1)]:
-        if x is None:
-            continue
-        if not isinstance(x, torch.Tensor) or x.device != q.device:
-            raise TypeError(f"{name} must be a torch.Tensor on {q.device} as q is, got {x!r:.60}")
-        if not x.is_cuda and not 0 <= x.min() <= x.max() <= most:
+        if x is not None and not x.is_cuda and not 0 <= x.min() <= x.max() <= most:
             raise ValueError(f"{name} must be from 0 to {most}, got {x.tolist()}")

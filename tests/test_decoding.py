@@ -133,16 +133,30 @@ def test_a_text_without_tokens_gives_zeros_and_minus_infinity():
 def test_all_parts_but_one_may_be_empty():
     rng = torch.Generator().manual_seed(4)
     q, k, v = draw(rng, 1, 2, 1, 1, 200, 16)
-    _, lses = decoding.attend_to_parts(q, k, v, torch.tensor([5], device=DEVICE), None, 8)
+    _, lses = decoding.attend_to_parts(q, k, v, 8, torch.tensor([5], device=DEVICE))
     assert (lses[0].isfinite()).all() and (lses[1:] == -torch.inf).all()
     compare(q, k, v, [5], parts=8)
+
+
+@pytest.mark.parametrize("length", [1, 2, 33])  # 33: the last block and part hold one key
+def test_of_several_new_tokens_the_earlier_see_less(length):
+    rng = torch.Generator().manual_seed(9)
+    q, k, v = draw(rng, 1, 2, 1, 3, 40, 128)  # blocks of 32 keys
+    _, lse = compare(q, k, v, [length], parts=2)
+    assert (lse == -torch.inf).sum() == 2 * max(3 - length, 0)
+
+
+def test_a_group_may_have_more_rows_than_a_tile():
+    rng = torch.Generator().manual_seed(10)
+    q, k, v = draw(rng, 2, 50, 2, 3, 70, 16)  # 75 rows
+    compare(q, k, v, [70, 44], parts=2)
 
 
 def test_the_parts_of_a_text_are_equal_however_short_it_is():
     rng = torch.Generator().manual_seed(5)
     q = torch.zeros(2, 1, 1, 16, device=DEVICE)  # all scores 0: lse is the log of a part's keys
     _, k, v = draw(rng, 2, 1, 1, 1, 1024, 16)
-    _, lses = decoding.attend_to_parts(q, k, v, torch.tensor([1024, 256], device=DEVICE), None, 4)
+    _, lses = decoding.attend_to_parts(q, k, v, 4, torch.tensor([1024, 256], device=DEVICE))
     keys = lses[:, :, 0, 0].exp().round()  # (parts, B)
     assert keys.T.tolist() == [[256] * 4, [64] * 4]
 
@@ -152,7 +166,7 @@ def test_parts_may_be_joined_in_any_order(number):
     rng = torch.Generator().manual_seed(number)
     q, k, v = draw(rng, 2, 4, 2, 1, 500, 16)
     lengths = torch.tensor([500, 130], device=DEVICE)
-    outs, lses = decoding.attend_to_parts(q, k, v, lengths, None, 5)
+    outs, lses = decoding.attend_to_parts(q, k, v, 5, lengths)
     whole = decoding.join(outs, lses, torch.float32)
     order = torch.randperm(5, generator=rng)
     shuffled = decoding.join(outs[order], lses[order], torch.float32)
@@ -182,9 +196,12 @@ def test_a_cache_is_taken_as_it_lies():
         "keys and values side by side": lambda x: torch.stack([x, x], dim=3)[:, :, :, 0],
     }
     right = decode_attention(q, k, v, parts=2)
+    turned = decode_attention(q.mT.contiguous().mT, k, v, parts=2)
+    assert all(torch.equal(a, b) for a, b in zip(turned, right, strict=True))
     for layout in lay.values():
-        got = decode_attention(q, layout(k), layout(v), parts=2)
-        assert all(torch.equal(a, b) for a, b in zip(got, right, strict=True))
+        for inputs in [(q, layout(k), v), (q, k, layout(v))]:
+            got = decode_attention(*inputs, parts=2)
+            assert all(torch.equal(a, b) for a, b in zip(got, right, strict=True))
 
 
 def test_texts_may_share_pages():
@@ -193,7 +210,7 @@ def test_texts_may_share_pages():
     k[1, :, :32], v[1, :, :32] = k[0, :, :32], v[0, :, :32]  # the same first 32 tokens
     order = torch.tensor([[4, 0, 2], [4, 0, 1]])
     pools = [in_pages(rng, x, 16, order) for x in (k, v)]
-    table = order.to(DEVICE, torch.int32)
+    table = order.to(DEVICE, torch.int32).repeat_interleave(2, dim=1)[:, ::2]  # not contiguous
     compare(q, k, v, [48, 41], k_cache=pools[0], v_cache=pools[1], block_table=table)
 
 
@@ -217,13 +234,11 @@ WRONG = {
     "k_cache must hold 2 texts as q, got 1": (X, C[:1], C[:1], {}),
     "must be one of .16, 32, 64, 128, 256., got 8": (X[..., :8], C[..., :8], C[..., :8], {}),
     "heads of k_cache must divide those of q = 3, got 2": (X[:, :3], C, C, {}),
-    "Hq / Hkv · L must be 128 or less, got 2 · 65": (X.expand(2, 4, 65, 16), C, C, {}),
     "nothing may be empty": (X, C[:, :, :0], C[:, :, :0], {}),
     "q must be one of": (X.double(), C.double(), C.double(), {}),
     "v_cache must be torch.float32 on": (X, C, C.half(), {}),
     "k_cache must have stride 1 along D": (X, C.mT.contiguous().mT, C, {}),
     "lengths must have shape": (X, C, C, {"lengths": torch.ones(3).long()}),
-    "lengths must be a torch.Tensor on": (X, C, C, {"lengths": [3, 4]}),
     "lengths must be a tensor or sequence of whole": (X, C, C, {"lengths": torch.ones(2)}),
     "parts must be 1 or more": (X, C, C, {"parts": 0}),
     "parts must be 128 or less": (X, C, C, {"parts": 129}),
@@ -231,7 +246,7 @@ WRONG = {
 }
 if DEVICE == "cpu":
     WRONG |= {
-        "lengths must be from 0 to 30": (X, C, C, {"lengths": torch.tensor([31, 0])}),
+        "lengths must be from 0 to 30": (X, C, C, {"lengths": [31, 0]}),
         "block_table must be from 0 to 1": (X, C, C, {"block_table": torch.tensor([[2], [0]])}),
     }
 
