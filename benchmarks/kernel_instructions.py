@@ -3,14 +3,10 @@
 The kernels are compiled for compute capability 9.0, as an H100 or H200 would run them, and
 disassembled; neither needs a GPU. Counted is the first loop with matrix products, which is the one
 without a mask where there are two. Writes one JSON file, which lesson 06b plots.
-
-With --tiles it compiles flash_attention, forward and backward, for every row of the table of tiles
-instead, which takes about ten minutes, and prints what each kernel needs of a GPU.
-Usage: python benchmarks/kernel_instructions.py [FILE | --tiles]
+Usage: python benchmarks/kernel_instructions.py [FILE]
 """
 
 import contextlib
-import itertools
 import json
 import os
 import re
@@ -29,12 +25,12 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import JITFunction, driver
 
 import kernel_ladder as ladder
-from course_utils import kernel_tiles, kernels
+from course_utils import kernels
 
 FILE = Path(__file__).parents[1] / "course_utils" / "data" / "kernel_instructions.json"
 HOPPER = (9, 0)
-GPUS = [(8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]  # compute capabilities
-# Shared memory that one block may have: CUDA C++ Programming Guide, "Compute Capabilities".
+# Shared memory that one block may have, by compute capability: CUDA C++ Programming Guide,
+# "Compute Capabilities".
 KIBIBYTES = {(8, 0): 163, (8, 6): 99, (8, 9): 99, (9, 0): 227, (10, 0): 227, (12, 0): 99}
 
 
@@ -100,7 +96,7 @@ def needs(kernel):
 
     Shared memory of a block in KiB, tensor memory in columns (Blackwell's, of which there are 512),
     stack in bytes a thread, and how many instructions there are of some kinds: asynchronous copies
-    from global memory, loads of single 16-bit numbers, and products of the tensor cores.
+    from global memory, and loads from there that wait.
     """
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(kernel.asm["cubin"])
@@ -110,8 +106,8 @@ def needs(kernel):
     kinds = {
         "copies of 16 bytes": r"cp\.async\.cg\S* .*, 0x10,",
         "copies by descriptor": r"cp\.async\.bulk\.tensor",
+        "loads of 16 bytes": r"ld\.global\S*v4\.b32",
         "loads of 2 bytes": r"ld\.global\S*b16",
-        "products": r"mma\.sync|wgmma\.mma_async|tcgen05\.mma",
     }
     return {
         "kernel": kernel.name,
@@ -168,15 +164,6 @@ def entries(cases):
             }
 
 
-def tiles():
-    """Print what flash_attention's kernels need, for each GPU, width and dtype."""
-    for capability, D, dtype in itertools.product(
-        GPUS, kernel_tiles.WIDTHS, [torch.bfloat16, torch.float16]
-    ):
-        for kernel in compile_attention(capability, D, dtype):
-            print(capability, D, dtype, needs(kernel), flush=True)
-
-
 def main(file):
     report = {
         "triton": triton.__version__,
@@ -188,7 +175,4 @@ def main(file):
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--tiles"]:
-        tiles()
-    else:
-        main(Path(sys.argv[1]) if len(sys.argv) > 1 else FILE)
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else FILE)

@@ -91,7 +91,7 @@ def _addresses(x_at, batch, head, rows, D: tl.constexpr):
 
 @triton.jit
 def _place(H, blocks):
-    """Return this program's head, block and batch; programs begin with all heads of block 0."""
+    """Return the head, block and batch of this program; of those, heads count up first."""
     number = tl.program_id(0)
     return number % H, number // H % blocks, number // H // blocks
 
