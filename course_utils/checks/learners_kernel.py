@@ -99,8 +99,8 @@ def launch(kernel, grid, *args, **constants):
     work = Work()
     for each in _seen:
         each.append(work)
-    given = inspect.signature(kernel).bind_partial(*args, **constants).arguments
     try:
+        given = inspect.signature(kernel).bind(*args, **constants).arguments
         with (
             _interpreted_language(),
             mock.patch.object(interpreter, "_interpreter", _Memory(given, work)),

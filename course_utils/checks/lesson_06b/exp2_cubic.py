@@ -1,8 +1,9 @@
 """6b.5: 2^x by a cubic and the bits of the exponent, and how far off it is."""
 
+import numpy as np
 import torch
 
-from course_utils.checks.exercise import Exercise, call_with_clones
+from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
 from course_utils.checks.inputs import normals
 
 C = (1.0, 0.69512, 0.22764, 0.07707)  # 2^f ≈ C[0] + C[1] f + C[2] f² + C[3] f³ for 0 ≤ f < 1
@@ -44,8 +45,9 @@ def run(answer, x):
         return [None]  # gradients are not asked
     (result,) = call_with_clones(answer, x)
     if not isinstance(result, tuple | list) or len(result) != 2:
-        return [result]
+        raise Complaint("not two", "return two things, y and the largest relative error")
     y, error = result
+    y = torch.as_tensor(y) if isinstance(y, np.ndarray) else y
     if not isinstance(y, torch.Tensor) or y.shape != x.shape or not y.is_floating_point():
         return [(y, _half(error), y)]
     tiny = x < -126
@@ -85,6 +87,18 @@ MISTAKES = [
      ("<< 23", "<< 22")),
     ("converted", "p is converted to a whole number, which is 1: .view(torch.int32) takes its bits "
      "as they are", ("p.view(torch.int32)", "p.to(torch.int32)")),
+    ("bias added", "127 is added to the exponent a second time: p has it in its bits already, "
+     "being about 2^f and no bare fraction",
+     ("(n.to(torch.int32) <<", "(n.to(torch.int32) + 127 <<")),
+    ("bits joined by or", "the bits are joined by |, which loses what both have: add them",
+     ("torch.int32) + (n", "torch.int32) | (n")),
+    ("bits converted", "the sum of the bits is converted to a float as a number: "
+     ".view(torch.float32) reads the bits as they are",
+     (".view(torch.float32)", ".to(torch.float32)")),
+    ("clamped too low", "right down to −126: below it float32 has no exponent left, and −127 "
+     "gives 0 or another number; clamp at −126", ("min=-126", "min=-127")),
+    ("Taylor's cubic", "Taylor's coefficients are right at 0 and off by 1% towards 1: take C",
+     (P, "1 + f * (0.693147 + f * (0.240227 + f * 0.0555041))")),
     ("whole part alone", "the powers of the whole parts alone: multiply by the cubic in f, that is "
      "add n to the exponent of p", (P, "C[0] + 0 * f")),
     ("cubic of x", "the cubic is taken of x, not of f: it is made for 0 ≤ f < 1",

@@ -82,12 +82,22 @@ MISTAKES = [
      "one, so head // GROUP", (KV, "kv_head = head // (tl.num_programs(0) // GROUP)")),
     ("first head for all", "all query heads read the first head of keys and values: GROUP of them "
      "share one, head // GROUP", (KV, "kv_head = head * 0")),
-    ("own head", "it reads past the end: a query head reads keys and values under its own number, "
+    ("own head", "it reads past the end: a query head reads keys or values under its own number, "
      "and there are GROUP times fewer of those: head // GROUP", (KV, "kv_head = head")),
     ("keys of the group, values of the first", "the keys are right; the values are those of the "
      "first head: they need kv_head * v_h as well", (V_AT, V_AT.replace("kv_head * v_h + ", ""))),
     ("values of the group, keys of the first", "the values are right; the keys are those of the "
      "first head: they need kv_head * k_h as well", (K_AT, K_AT.replace("kv_head * k_h + ", ""))),
+    ("first of the group", "it reads past the end: head // GROUP * GROUP is the first query head "
+     "of the group; the number of the group is head // GROUP",
+     (KV, "kv_head = head // GROUP * GROUP")),
+    ("batch and head exchanged", "the strides of batch and head are exchanged: k_b belongs to the "
+     "batch and k_h to the head, v_b and v_h too", ("batch * k_b + kv_head * k_h",
+      "kv_head * k_b + batch * k_h"), ("batch * v_b + kv_head * v_h",
+      "kv_head * v_b + batch * v_h")),
+    ("one number of each", "of each key and value one number is read, D times: add d[None, :]",
+     ("* k_s + d[None, :]", "* k_s + 0 * d[None, :]"),
+     ("* v_s + d[None, :]", "* v_s + 0 * d[None, :]")),
     ("batch forgotten", "right in the first item of a batch; for the others its keys and values "
      "are read again: batch * k_b and batch * v_b are missing",
      (K_AT, K_AT.replace("batch * k_b + ", "")), (V_AT, V_AT.replace("batch * v_b + ", ""))),

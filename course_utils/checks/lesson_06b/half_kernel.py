@@ -117,6 +117,16 @@ MISTAKES = [
     ("product rescaled as well", "the new product is made smaller too: only what was there before "
      "shrinks, then the product is added", ("acc = acc * shrink[:, None]", "acc = acc"),
      (DOT, f"{DOT} * shrink[:, None]")),
+    ("rescaled by columns", "each query has its own factor, and queries are rows: shrink[:, None]",
+     ("acc * shrink[:, None]", "acc * shrink[None, :]")),
+    ("added twice", "acc is added twice: tl.dot(a, b, acc) has added it already",
+     (DOT, f"acc + {DOT}")),
+    ("softmax within the block", "p is divided by the sum of this block: divide once, after the "
+     "last block", (DOT, "tl.dot((p / tl.sum(p, axis=1)[:, None]).to(v.dtype), v, acc)")),
+    ("sum over the queries", "ℓ sums over the queries: a row of p belongs to a query, axis=1",
+     (ELL, "tl.sum(p, axis=0)")),
+    ("bfloat16", "v is float16, bfloat16 is another format (and the interpreter multiplies it "
+     "wrongly): p.to(v.dtype)", (DOT, "tl.dot(p.to(tl.bfloat16), v.to(tl.bfloat16), acc)")),
     ("sum replaced", "ℓ holds the last block's sum alone: add it to what was there, × shrink",
      ("ell * shrink + ", "")),
     ("product replaced", "O holds the last block's product alone: add it to what was there, × "

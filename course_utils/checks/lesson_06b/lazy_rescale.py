@@ -82,6 +82,17 @@ MISTAKES = [
      ("ell, rescales =", "before = m\n    ell, rescales =")),
     ("one decides for all", "all queries rescale as soon as one has grown: each decides for itself",
      (GROWN, f"(({GROWN}).any() & (top > m))")),
+    ("one moves all", "m moves for all queries as soon as one has grown: each decides for itself",
+     (GROWN, f"({GROWN}).any()"), (COUNT, "rescales + grown.long()")),
+    ("m always moves", "growth is measured from the largest score so far, or m moves with it "
+     "each time: slow growth adds up; m stays until a score passes it by more than tau powers of 2",
+     (WHERE, "torch.maximum(m, top)")),
+    ("m moved by tau", "m moves by tau powers of 2: move it to the largest score, which may be far "
+     "above", (WHERE, "torch.where(grown, m + tau * math.log(2), m)")),
+    ("factor as a power of 2", "the factor for ℓ and O is 2^(m − m_new), the powers are those of "
+     "e: e^(m − m_new)", ("(m - m_new).exp()", "2 ** (m - m_new)")),
+    ("others counted", "it counts the blocks without a rescale: count those with one",
+     (COUNT, "rescales + ~grown")),
     ("falls count too", "m also moves down, where a block lies far below it: only growth can "
      "overflow", (GROWN, "(top - m).abs() / math.log(2) > tau")),
     ("m moves and the sums stay", "m moves with every new maximum, but ℓ and O are rescaled only "

@@ -98,6 +98,12 @@ LSE = "m + tl.log(ell)"
 MISTAKES = [
     ("outputs averaged", "the outputs of the splits are averaged: a split whose scores are larger "
      "counts more; weigh them by e^lse, as 6.5 does", (MERGED, "weights = lse * 0 + 1 / splits")),
+    ("outputs added", "the outputs of the splits are added as they are: weigh them by e^lse, and "
+     "the weights must add to 1", (MERGED, "weights = torch.ones_like(lse)")),
+    ("powers of 2", "lse is in powers of 2 in part: with e^x in the kernel it is m + log ℓ, and "
+     "log is to base e", (LSE, "m + tl.log2(ell)")),
+    ("own head", "it reads past the end: a query head reads keys or values under its own number, "
+     "and there are fewer of those: head // (Hq / Hkv)", ("head // GROUP * S", "head * S")),
     ("averaged where there are keys", "the outputs of all splits count alike: one whose scores are "
      "larger counts more; weigh them by e^lse, as 6.5 does",
      (MERGED, "weights = (lse > -torch.inf).float()\n    weights /= weights.sum(-1, True)")),

@@ -100,6 +100,14 @@ MISTAKES = [
     ("no window", "causal, but without the window: keys older than i − window + 1 are seen; both "
      "conditions must hold, and on blocks they are joined by & (`and` keeps but the last)",
      ("(j <= i) & (i - j < window)", "j <= i"), (FIRST, "0")),
+    ("window of the program", "the window is measured from the program's first query, start_q: "
+     "each query i has its own, i − j < window", ("i - j < window", "start_q - j < window")),
+    ("keys counted from the block", "keys are counted from the start of their block: j holds their "
+     "places, start + 0, 1, …", (SEEN, SEEN.replace("j", "(j - start)"))),
+    ("keys in rows", "one answer for a whole row of scores: queries are rows and keys columns, so "
+     "compare i, (BLOCK, 1), with j, (1, BLOCK)", (SEEN, SEEN.replace("j", "rows"))),
+    ("nothing times infinity", "NaN: 0 · ∞ is no number; choose with tl.where, or add 0 or −∞ that "
+     "it has chosen", (MASKED, f'scores - (1 - ({SEEN}).to(tl.float32)) * float("inf")')),
     ("window of whole blocks", "the loop begins at the right block, but in it some queries see "
      "keys before their window: i − j < window is missing, or lost, for of two conditions on "
      "blocks `and` keeps one; & joins them", (" & (i - j < window)", "")),
