@@ -25,13 +25,13 @@ class Cuts(NamedTuple):
 # which are the fastest, a GPU says: benchmarks/tune_kernels.py tries others.
 TILES = {
     (8, 0): {  # A100
-        16: Cuts(Tiles(128, 64, 4, 3), Tiles(128, 64, 4, 3), Tiles(64, 128, 8, 3)),
+        16: Cuts(Tiles(128, 64, 4, 3), Tiles(128, 64, 4, 3), Tiles(64, 128, 4, 3)),
         32: Cuts(Tiles(128, 64, 4, 3), Tiles(128, 64, 4, 3), Tiles(64, 128, 8, 3)),
         64: Cuts(Tiles(128, 64, 4, 3), Tiles(128, 64, 4, 3), Tiles(64, 128, 8, 3)),
         128: Cuts(Tiles(128, 64, 8, 3), Tiles(128, 64, 8, 3), Tiles(64, 128, 8, 3)),
     },
     (8, 6): {  # RTX 30 and 40, L4
-        16: Cuts(Tiles(128, 64, 4, 3), Tiles(128, 64, 4, 3), Tiles(64, 128, 8, 3)),
+        16: Cuts(Tiles(128, 64, 4, 3), Tiles(128, 64, 4, 3), Tiles(64, 128, 4, 3)),
         32: Cuts(Tiles(128, 64, 4, 3), Tiles(128, 64, 4, 3), Tiles(64, 128, 8, 3)),
         64: Cuts(Tiles(128, 64, 4, 3), Tiles(128, 64, 8, 3), Tiles(64, 128, 8, 3)),
         128: Cuts(Tiles(128, 64, 8, 3), Tiles(128, 64, 8, 2), Tiles(64, 64, 8, 2)),
