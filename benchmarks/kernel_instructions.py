@@ -2,7 +2,7 @@
 
 The kernels are compiled for compute capability 9.0, as an H100 or H200 would run them, and
 disassembled; neither needs a GPU. Counted is the first loop with matrix products, which is the one
-without a mask where there are two. Writes one JSON file, which lesson 06 plots.
+without a mask where there are two. Writes one JSON file, which lesson 06b plots.
 Usage: python benchmarks/kernel_instructions.py [FILE]
 """
 

@@ -18,7 +18,7 @@ from nbgrader.api import Gradebook
 from course_utils import check
 from course_utils.authoring import STUB, strip_solutions
 from course_utils.checks.exercise import EXERCISES
-from stored import last_problem
+from stored import last_problem, number_of
 
 ROOT = Path(__file__).parents[1]
 (PART,) = re.findall(r"^- nbgrader .*?(?=^- )", (ROOT / "README.md").read_text(), re.M | re.S)
@@ -35,8 +35,7 @@ def read(path):
 
 def exercises_of(path):
     """Return the names of a lesson's exercises that have a solution."""
-    lesson = f"{int(path.stem[:2])}."
-    asked = {name for name, exercise in EXERCISES.items() if exercise.number.startswith(lesson)}
+    asked = {name for name, each in EXERCISES.items() if each.lesson == number_of(path)}
     return asked - {last_problem(read(path))}
 
 
