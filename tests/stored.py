@@ -1,4 +1,4 @@
-"""The notebooks as they are stored, and what they state.
+"""The notebooks as they are stored, and what they and the hints of the checks state.
 
 `stated` reduces a notebook to what must not change by accident: numbers, symbols, names and the
 words that turn a sentence round. Plain wording is left out, so that a sentence can be improved
@@ -15,9 +15,11 @@ from pathlib import Path
 import nbformat
 
 from course_utils.authoring import STUB, VEIL
+from course_utils.checks.exercise import EXERCISES as CHECKED
 
 ROOT = Path(__file__).parents[1]
 STATED = ROOT / "tests" / "stated"
+HINTS = STATED / "hints.txt"
 LESSONS, SOLUTIONS, EXERCISES = (
     sorted((ROOT / folder).glob("*.ipynb")) for folder in ("notebooks", "solutions", "exercises")
 )
@@ -122,7 +124,18 @@ def kept(path):
     return STATED / f"{path.parent.name}-{path.stem}.txt"
 
 
+def stated_hints():
+    """Return one line for each known mistake of each exercise, with what its hint states."""
+    return [
+        f"{exercise.number} {mistake.name}: "
+        + " ".join(facts(mistake.hint, r"[^\w\s.,;:!?'\"“”’…()\[\]]"))
+        for exercise in sorted(CHECKED.values(), key=lambda exercise: exercise.place)
+        for mistake in exercise.mistakes
+    ]
+
+
 if __name__ == "__main__":
+    HINTS.write_text("".join(f"{line}\n" for line in stated_hints()), encoding="utf-8")
     for path in LESSONS + SOLUTIONS:
         lines = stated(nbformat.read(path, as_version=4))
         kept(path).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

@@ -86,6 +86,33 @@ def test_the_package_is_found_in_a_folder_of_any_name():
     assert hatch["dev-mode-exact"] is True
 
 
+FAULTS = {
+    "E501": f"x = {'1' * 97}\n",  # 101 letters
+    "F401": "import os\n",
+    "B006": "def f(x=[]):\n    return x\n",
+    "I001": "import sys\nimport os\n\nprint(os, sys)\n",
+    "UP006": "from typing import List\n\nx: List[int] = []\n",
+    "NPY002": "import numpy as np\n\nnp.random.seed(1)\n",
+}
+
+
+@pytest.mark.parametrize("code, source", FAULTS.items(), ids=FAULTS)
+def test_ruff_finds_each_kind_of_fault_but_in_a_learners_answers(code, source):
+    for name, found in {"course_utils/new.py": True, "exercises/new.py": False}.items():
+        options = ["--force-exclude", "--no-cache", "--stdin-filename", ROOT / name, "-"]
+        run = subprocess.run(
+            [sys.executable, "-m", "ruff", "check", *options],
+            cwd=ROOT, input=source, capture_output=True, text=True,
+        )  # fmt: skip
+        assert (code in run.stdout) == found, run.stdout + run.stderr
+
+
+def test_no_option_of_pytest_takes_tests_away():
+    pytest_options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]
+    assert pytest_options["ini_options"]["testpaths"] == ["tests"]
+    assert pytest_options["ini_options"]["addopts"].split() == ["-ra", "--strict-markers"]
+
+
 def test_the_menu_and_the_readme_name_the_same_commands():
     targets = re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.M)
     menu = subprocess.run(["make", "-s", "help"], cwd=ROOT, capture_output=True, text=True).stdout
@@ -132,6 +159,18 @@ def test_make_test_checks_everything_with_what_authors_need():
     assert {"python3 install.py --cpu", "python3 install.py --authors"} <= set(commands)
     assert commands[-1] == ".venv/bin/python tests/stages.py"
     assert make("-B", "test-everywhere", "PYTHON=python3")[-1] == ".venv/bin/nox"
+
+
+@pytest.mark.parametrize("target, program", [("lab", "jupyter"), ("test", "python")])
+def test_make_fails_where_what_it_runs_fails(tmp_path, target, program):
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "pyvenv.cfg").write_text(f"{tmp_path}/.venv")
+    (tmp_path / ".venv" / "bin" / program).write_text("#!/bin/sh\nexit 3\n")
+    (tmp_path / ".venv" / "bin" / program).chmod(0o755)
+    installed = [f"--old-file=.venv/{name}" for name in ["learner", "authors", "browser"]]
+    run = subprocess.run(["make", *installed, target], cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 2 and "Error 3" in run.stderr, run.stdout + run.stderr
 
 
 @pytest.mark.parametrize("target", ["lab", "test", "exercises", "refresh", "bench", "bench-gpu"])

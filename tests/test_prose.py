@@ -7,22 +7,46 @@ import nbformat
 import pytest
 
 from course_utils.checks.exercise import EXERCISES as REGISTERED
-from stored import EXERCISES, LESSONS, ROOT, SOLUTIONS, kept, last_problem, prose, shown, stated
+from stored import (
+    EXERCISES,
+    HINTS,
+    LESSONS,
+    ROOT,
+    SOLUTIONS,
+    kept,
+    last_problem,
+    prose,
+    shown,
+    stated,
+    stated_hints,
+)
 
 IN_ORDER = sorted(REGISTERED.values(), key=lambda exercise: exercise.place)
 NUMBERS = {exercise.number: exercise.name for exercise in IN_ORDER}
 LESSON = {path.stem[:2]: nbformat.read(path, as_version=4) for path in LESSONS}
 
 
+def changed(kept, now):
+    """Return the lines in which a file of ``stated`` differs from what is stated now."""
+    before = kept.read_text(encoding="utf-8").splitlines()
+    return "\n".join(difflib.unified_diff(before, now, "kept", "now", n=0, lineterm=""))
+
+
 @pytest.mark.parametrize("path", LESSONS + SOLUTIONS, ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_what_a_notebook_states_changes_only_on_purpose(path):
-    before = kept(path).read_text(encoding="utf-8").splitlines()
-    now = stated(nbformat.read(path, as_version=4))
-    difference = "\n".join(difflib.unified_diff(before, now, "kept", "now", n=0, lineterm=""))
+    difference = changed(kept(path), stated(nbformat.read(path, as_version=4)))
     assert not difference, (
         f"{path.name} states something else than when it was last read through; the lines begin "
         "with the cells' ids, a checksum after => stands for outputs. If the new version is right, "
         f"and the prose beside it still is, run: python tests/stored.py\n{difference}"
+    )
+
+
+def test_what_the_hints_state_changes_only_on_purpose():
+    difference = changed(HINTS, stated_hints())
+    assert not difference, (
+        "hints state something else than when they were last read through, or a mistake came or "
+        f"went. If they are right now, run: python tests/stored.py\n{difference}"
     )
 
 
