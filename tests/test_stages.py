@@ -3,6 +3,7 @@
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from unittest.mock import Mock
@@ -102,6 +103,25 @@ def test_style_code_and_all_notebooks_are_stages():
         "lessons and solutions": f"{nbval} --nbval notebooks solutions",
         "exercises": f"{nbval} --nbval-lax exercises",
     }
+
+
+@pytest.mark.parametrize("ci, counted", [("1", "1 passed, 1 error"), ("", "1 passed, 1 skipped")])
+def test_tests_are_lenient_and_a_missing_browser_is_an_error_in_ci(tmp_path, ci, counted):
+    shutil.copy(stages.ROOT / "tests" / "conftest.py", tmp_path)
+    (tmp_path / "lab.py").write_text("from contextlib import nullcontext as browser")
+    (tmp_path / "test_it.py").write_text(
+        "import os\n"
+        "def test_lenient(): assert 'COURSE_STRICT' not in os.environ\n"
+        "def test_browser(chromium): pass\n"
+    )
+    given = {
+        "CI": ci,
+        "COURSE_STRICT": "1",
+        "PYTHONPATH": "",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
+    run = subprocess.run(PYTEST, cwd=tmp_path, env=os.environ | given, capture_output=True)
+    assert counted in run.stdout.decode(), run.stdout.decode()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows has no sockets that are files")
