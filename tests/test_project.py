@@ -1,5 +1,6 @@
 """The project as a whole: one list of dependencies, a README that tells what exists."""
 
+import ast
 import hashlib
 import os
 import re
@@ -59,6 +60,30 @@ def test_dependencies_are_listed_once_and_bounded():
         Requirement(line).name for line in authors
     }
     assert "dependencies" not in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+# They come with JupyterLab, ipywidgets and Matplotlib.
+BROUGHT = {"IPython", "PIL", "jupyter_server", "nbclient", "nbformat", "traitlets"}
+
+
+def test_all_that_the_course_imports_is_listed_for_learners():
+    nodes = [
+        node
+        for path in (ROOT / "course_utils").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    names = {each.name for node in nodes if isinstance(node, ast.Import) for each in node.names}
+    names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+    imported = {name.split(".")[0] for name in names} - sys.stdlib_module_names
+    listed = {Requirement(line).name for line in lines("requirements.txt")[:-1]}
+    assert imported - BROUGHT - {"course_utils"} <= listed
+
+
+def test_triton_is_asked_for_on_linux_alone():  # there is none for Windows and Macs
+    (triton,) = [line for line in lines("requirements.txt") if line.startswith("triton")]
+    marker = Requirement(triton).marker
+    systems = {name: marker.evaluate({"sys_platform": name}) for name in ("linux", "win32")}
+    assert systems == {"linux": True, "win32": False}
 
 
 def test_conda_and_binder_take_the_same_list_and_the_cpu_build():
