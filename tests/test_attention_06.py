@@ -7,6 +7,7 @@ import torch
 
 from course_utils.attention import attention, causal_mask, tiled_attention
 from course_utils.measure import peak_memory
+from course_utils.tiled import blocks, key_blocks
 from rounding import assert_within, attention_and_lse, attention_errors
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
@@ -158,3 +159,11 @@ def test_the_output_has_the_dtype_of_the_values_and_lse_that_of_the_sums():
     for dtype in (torch.float16, torch.float32, torch.float64):
         output, lse = tiled_attention(q.half(), k.half(), v.to(dtype))
         assert (output.dtype, lse.dtype) == (dtype, torch.float32)
+
+
+@pytest.mark.parametrize("offset", [None, 0, 3, -5])
+def test_no_tile_is_read_in_which_all_is_forbidden(offset):
+    for rows in blocks(7, 3):
+        read = [columns.start for columns in key_blocks(10, 4, rows, offset)]
+        seen = 10 if offset is None else rows.stop + offset  # by the last query of the rows
+        assert read == [start for start in (0, 4, 8) if start < seen]

@@ -52,6 +52,9 @@ def test_what_the_lesson_asks_for_is_noticed_when_it_is_there_and_only_then(expl
             # without a picture, which takes a hundred times as long
             told = explorer._update(angle, tenths / 10).partition("; found: ")[2]
             if told.startswith("dot product"):
+                cosine = math.cos(math.radians(angle))
+                dot = f"{2 * tenths / 10 * cosine:.2f}"
+                assert told == f"dot product {dot}, more than k = q has, at cosine {cosine:.2f}"
                 larger.add((angle, tenths))
             elif told.startswith("cosine 1.00 at distance"):
                 farthest[angle, tenths] = float(told.split("distance ")[1].split(",")[0])
