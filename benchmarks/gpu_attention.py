@@ -1,4 +1,4 @@
-"""Measure attention on a CUDA device: naive, tiled, the Triton kernels, and each SDPA backend.
+"""Measure attention on a GPU: naive, tiled, the Triton kernels, and each SDPA backend.
 
 Each contender is first compared with float64; one that is wrong, or does not run, is not timed and
 says why. Writes one JSON file with every repeat, anew after each group of configurations.
@@ -99,16 +99,24 @@ def results(run, inputs, d_out):
 
 def check(case, device):
     """Return the largest errors of each contender against float64, or why there are none."""
+    from triton.errors import TritonError  # here: not all machines have Triton
+
+    from course_utils.kernels import why_not
+
     small = case._replace(N=min(case.N, 1024), B=1, H=2)
     inputs, d_out = draw(small, device)
     runs = contenders(small, device)
+    reason = why_not(torch.device(device))
     exactly = [x.detach().double().requires_grad_() for x in inputs]
     right = results(runs["naive"], exactly, d_out.double())
     found = {}
     for name, run in runs.items():
+        if name == "Triton" and reason:  # flash_attention would run tiled_attention
+            found[name] = {"skipped": reason}
+            continue
         try:
             got = results(run, inputs, d_out)
-        except RuntimeError as error:  # of PyTorch and CUDA
+        except (RuntimeError, TritonError) as error:  # of PyTorch and CUDA, of the kernels
             found[name] = {"skipped": first_line(error)}
             continue
         found[name] = judge(got, right)
@@ -174,13 +182,15 @@ def measure(run, inputs, d_out):
 
 def entries(case, errors, device="cuda"):
     """Measure one configuration: an entry for each contender."""
+    from triton.errors import TritonError
+
     inputs, d_out = draw(case, device)
     for name, run in contenders(case, device).items():
         entry = {"contender": name, **case._asdict(), "errors": errors[name]}
         if "skipped" not in errors[name]:
             try:
                 times = measure(run, inputs, d_out)
-            except torch.OutOfMemoryError as error:
+            except (torch.OutOfMemoryError, TritonError) as error:
                 entry["skipped"] = first_line(error)
                 times = {}
             for which, ms in times.items():
@@ -204,15 +214,18 @@ def tell(entry):
 def machine():
     """Return what the figures depend on; end the program where there is no GPU to measure."""
     if not torch.cuda.is_available():
-        sys.exit("this measurement needs an NVIDIA GPU that torch can use; there is none here.")
+        sys.exit("this measurement needs a GPU that torch can use; there is none here.")
     import triton
 
-    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    driver = subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0]
-    return {
-        "device": torch.cuda.get_device_name(),
-        "driver": driver,
-        "cuda": torch.version.cuda,
+    device = {"device": torch.cuda.get_device_name()}
+    if torch.version.hip:
+        device["hip"] = torch.version.hip
+    else:
+        query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        driver = subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0]
+        device |= {"driver": driver, "cuda": torch.version.cuda}
+    return device | {
+        "compute_capability": ".".join(map(str, torch.cuda.get_device_capability())),
         "cudnn": torch.backends.cudnn.version(),
         "torch": torch.__version__,
         "triton": triton.__version__,

@@ -2,58 +2,119 @@
 
 The kernels are compiled for compute capability 9.0, as an H100 or H200 would run them, and
 disassembled; neither needs a GPU. Counted is the first loop with matrix products, which is the one
-without a mask where there are two. Writes one JSON file, which lesson 06 plots.
+without a mask where there are two. Writes one JSON file, which lesson 06b plots.
 Usage: python benchmarks/kernel_instructions.py [FILE]
 """
 
+import contextlib
 import json
 import os
 import re
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from unittest import mock
 
 os.environ["TRITON_INTERPRET"] = "0"  # read by every @triton.jit: compile
 
+import torch
 import triton
+from triton import knobs
 from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+from triton.runtime import JITFunction, driver
 
 import kernel_ladder as ladder
 from course_utils import kernels
 
 FILE = Path(__file__).parents[1] / "course_utils" / "data" / "kernel_instructions.json"
-POINTERS = {"taken_ptr": "*i32"} | dict.fromkeys(["lse_ptr", "d_lse_ptr", "delta_ptr"], "*fp32")
+HOPPER = (9, 0)
+# Shared memory that one block may have, by compute capability: CUDA C++ Programming Guide,
+# "Compute Capabilities".
+KIBIBYTES = {(8, 0): 163, (8, 6): 99, (8, 9): 99, (9, 0): 227, (10, 0): 227, (12, 0): 99}
 
 
-def compile_for_hopper(kernel, tiles, D, **constants):
-    """Return a kernel compiled for compute capability 9.0 and bfloat16, aligned as tensors are."""
-    constants |= {"D": D, "BLOCK_Q": tiles.block_q, "BLOCK_K": tiles.block_k}
-    signature, aligned = {}, {}
-    for place, name in enumerate(kernel.arg_names):
-        of_keys = name.removeprefix("d_").startswith(("k_", "v_"))
-        rows = tiles.block_k if of_keys else tiles.block_q
-        if name.endswith("_desc"):
-            signature[name] = f"tensordesc<bf16[1, 1, {rows}, {D}]>"
-        elif name.endswith("_ptr"):
-            signature[name] = POINTERS.get(name, "*bf16")
-        else:
-            number = "fp32" if name == "scale" else "i32"
-            signature[name] = "constexpr" if name in constants else number
-        if name.endswith("_ptr") or name == "N":
-            aligned[(place,)] = [["tt.divisibility", 16]]
-    return triton.compile(
-        ASTSource(kernel, signature, constants, aligned),
-        target=GPUTarget("cuda", 90, 32),
-        options={"num_warps": tiles.num_warps, "num_stages": tiles.num_stages},
-    )
+class Driver:
+    """What Triton asks of a driver before it compiles; a device's name is its capability."""
+
+    def __init__(self, capability):
+        self.capability = capability
+
+    def get_current_device(self):
+        return self.capability
+
+    def get_current_target(self):
+        major, minor = self.capability
+        return GPUTarget("cuda", 10 * major + minor, 32)
+
+    def get_current_stream(self, device):
+        return 0
+
+
+@contextlib.contextmanager
+def compiling(capability):
+    """Compile what is launched, for a GPU of that capability; yield a list that receives it.
+
+    Nothing runs, and no GPU is needed: tensors may be on the device "meta", which has no memory.
+    """
+    found = []
+    compiled = JITFunction.run
+
+    def run(kernel, *args, grid, warmup, **words):
+        found.append(compiled(kernel, *args, grid=grid, warmup=True, **words))
+
+    with (
+        mock.patch.object(driver, "_active", Driver(capability)),
+        mock.patch.object(JITFunction, "run", run),
+        mock.patch.object(kernels, "capability", lambda device: capability),
+    ):
+        yield found
 
 
 def compile_rung(number, D, is_causal):
     """Return a rung's kernel compiled for compute capability 9.0, and its tiles."""
-    switches, tiles = ladder.plan(number, D)
-    if ladder.RUNGS[number].switch == "DESCRIPTORS":
-        return compile_for_hopper(kernels._forward, tiles, D, GROUP=1), tiles
-    return compile_for_hopper(ladder._attend, tiles, D, IS_CAUSAL=is_causal, **switches), tiles
+    q, k, v = torch.empty(3, 1, 2, 256, D, dtype=torch.bfloat16, device="meta")
+    with compiling(HOPPER) as found:
+        if ladder.RUNGS[number].switch == "DESCRIPTORS":
+            kernels._FlashAttention.apply(q, k, v, 0)
+        else:
+            ladder.attend(number, q, k, v, is_causal)
+    return found[0], ladder.plan(number, D, HOPPER)[1]
+
+
+def compile_attention(capability, D, dtype):
+    """Return the kernels of flash_attention, forward and both backward, as they are launched."""
+    q, k, v = torch.empty(3, 1, 2, 256, D, dtype=dtype, device="meta").requires_grad_()
+    with compiling(capability) as found:
+        out, _ = kernels._FlashAttention.apply(q, k, v, 0)
+        torch.autograd.grad(out, (q, k, v), torch.empty_like(out))
+    return found
+
+
+def needs(kernel):
+    """Return what a compiled kernel needs of a GPU.
+
+    Shared memory of a block in KiB, tensor memory in columns (Blackwell's, of which there are 512),
+    stack in bytes a thread, and how many instructions there are of some kinds: asynchronous copies
+    from global memory, and loads from there that wait.
+    """
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(kernel.asm["cubin"])
+        file.flush()
+        command = [knobs.nvidia.cuobjdump.path, "-res-usage", file.name]
+        usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    kinds = {
+        "copies of 16 bytes": r"cp\.async\.cg\S* .*, 0x10,",
+        "copies by descriptor": r"cp\.async\.bulk\.tensor",
+        "loads of 16 bytes": r"ld\.global\S*v4\.b32",
+        "loads of 2 bytes": r"ld\.global\S*b16",
+    }
+    return {
+        "kernel": kernel.name,
+        "shared": kernel.metadata.shared / 1024,
+        "tensor memory": kernel.metadata.tmem_size,
+        "stack": int(re.search(r"STACK:(\d+)", usage)[1]),
+    } | {kind: len(re.findall(what, kernel.asm["ptx"])) for kind, what in kinds.items()}
 
 
 def inner_loop(sass):

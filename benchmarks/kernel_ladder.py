@@ -27,11 +27,11 @@ from triton.errors import TritonError
 
 import gpu_attention as bench
 from course_utils import attention as course
-from course_utils import kernels
+from course_utils import kernel_tiles, kernels
 from course_utils.kernels import LOG2_E
 
 FILE = Path(__file__).parents[1] / "course_utils" / "data" / "kernel_ladder.json"
-SMALL = kernels.Tiles(64, 64, num_warps=4, num_stages=3)  # Triton's defaults, and modest blocks
+SMALL = kernel_tiles.Tiles(64, 64, num_warps=4, num_stages=3)  # modest blocks
 
 
 class Rung(NamedTuple):
@@ -79,7 +79,7 @@ RUNGS = [
     Rung(
         "larger tiles",
         "TILES",
-        "block sizes and warps from the table in kernels.py, by the width of a head",
+        "block sizes and warps from the table in kernel_tiles.py, by the width of a head",
         "128 queries in place of 64: K and V are loaded half as often, 128 FLOP for each byte",
     ),
     Rung(
@@ -221,10 +221,11 @@ def _take_in(
     return m, ell, acc
 
 
-def plan(number, D):
-    """Return the switches that are on at a rung, and its tiles."""
+def plan(number, D, capability=(9, 0)):
+    """Return the switches that are on at a rung, and its tiles; those of Hopper unless told."""
     on = {rung.switch for rung in RUNGS[: number + 1]}
-    return {name: name in on for name in SWITCHES}, kernels.FORWARD[D] if "TILES" in on else SMALL
+    tiles = kernel_tiles.cuts(capability)[D].forward if "TILES" in on else SMALL
+    return {name: name in on for name in SWITCHES}, tiles
 
 
 def attend(number, q, k, v, is_causal):
@@ -232,7 +233,7 @@ def attend(number, q, k, v, is_causal):
     if RUNGS[number].switch == "DESCRIPTORS":
         return kernels.flash_attention(q, k, v, is_causal=is_causal)[0]
     B, H, N, D = q.shape
-    switches, tiles = plan(number, D)
+    switches, tiles = plan(number, D, kernels.capability(q.device))
     out, taken = torch.empty_like(q), None
     blocks = triton.cdiv(N, tiles.block_q)
     grid = (H, blocks, B) if switches["LONG_FIRST"] else (blocks, H, B)
@@ -321,7 +322,11 @@ def check(case, device):
     mask = course.causal_mask(small.N).to(device) if case.is_causal else None
     right = course.attention(q.double(), k.double(), v.double(), mask)[0]
     found = {}
+    rungs, reason = {rung.name for rung in RUNGS}, kernels.why_not(torch.device(device))
     for name, run in contenders(small).items():
+        if name in rungs and reason:
+            found[name] = {"skipped": reason}
+            continue
         try:
             found[name] = bench.judge({"output": run(q, k, v)}, {"output": right})
         except (RuntimeError, TritonError) as error:
@@ -341,15 +346,19 @@ def entries(case, errors, device="cuda"):
             told = {"idea": rung.idea, "prediction": rung.prediction}
             entry |= {"rung": number, **told, "counted": count(number, case)}
         if "skipped" not in errors[name]:
-            ms = bench.milliseconds(lambda run=run: run(q, k, v))
-            entry["forward"] = {"flops": bench.flops(case, backward=False), "milliseconds": ms}
+            try:
+                ms = bench.milliseconds(lambda run=run: run(q, k, v))
+                entry["forward"] = {"flops": bench.flops(case, backward=False), "milliseconds": ms}
+            except (torch.OutOfMemoryError, TritonError) as error:
+                entry["skipped"] = bench.first_line(error)
         yield entry
 
 
 def tell(entry):
     """Return one line about an entry: median speed, or why there is none."""
-    if "skipped" in entry["errors"]:
-        return f"{entry['contender']:15} not timed: {entry['errors']['skipped']}"
+    skipped = entry.get("skipped") or entry["errors"].get("skipped")
+    if skipped:
+        return f"{entry['contender']:15} not timed: {skipped}"
     forward = entry["forward"]
     speed = forward["flops"] / statistics.median(forward["milliseconds"]) / 1e9
     return f"{entry['contender']:15} {speed:6.1f} TFLOP/s   {entry.get('idea', '')}"

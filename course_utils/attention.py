@@ -351,8 +351,8 @@ def merge(out_a, lse_a, out_b, lse_b):
 # Lesson 04: masking
 
 
-@expects(L="int from 0", S="int from 0", align="one of lower_right upper_left")
-def causal_mask(L, S=None, *, align="lower_right"):
+@expects(L="int from 0", S="int from 0", align="corner")
+def causal_mask(L, S=None, *, align=None):
     """Return which keys a query may see if none may lie in its future, itself included.
 
     Parameters
@@ -360,10 +360,10 @@ def causal_mask(L, S=None, *, align="lower_right"):
     L, S : int
         Numbers of queries and keys; S is L if not given.
     align : {"lower_right", "upper_left"}
-        Where queries stand among more keys. "lower_right": the last query at the last key, as in
-        decoding with a cache, where the keys before are the past; if there are fewer keys than
-        queries, the first queries see nothing. "upper_left": the first query at the first key, as
-        `is_causal` of PyTorch's scaled_dot_product_attention.
+        Where queries stand among more keys, or fewer; needed if L ≠ S. "lower_right": the last
+        query at the last key, as in decoding with a cache, where the keys before are the past; if
+        there are fewer keys than queries, the first queries see nothing. "upper_left": the first
+        query at the first key, as `is_causal` of PyTorch's scaled_dot_product_attention.
 
     Returns
     -------
@@ -373,10 +373,10 @@ def causal_mask(L, S=None, *, align="lower_right"):
     Raises
     ------
     TypeError, ValueError
-        If L or S is not a whole number from 0, or align is another word.
+        If L or S is not a whole number from 0, or align is another word, or none where L ≠ S.
     """
     S = L if S is None else S
-    offset = S - L if align == "lower_right" else 0
+    offset = 0 if L == S else {"lower_right": S - L, "upper_left": 0}[align]
     here = torch.arange(L)[:, None] + offset  # (L, 1), where each query stands among the keys
     return torch.arange(S) <= here  # (L, S)
 
@@ -516,11 +516,12 @@ def attention(q, k, v, mask=None, scale=None):
     Notes
     -----
     A value that is NaN or infinite reaches the output even where the mask forbids it: 0 × NaN is
-    NaN. The scores are in the dtype of q and k: in float16 they overflow above 65504, before they
-    are scaled, where `tiled.tiled_attention`, which calculates in float32, does not.
+    NaN. q is scaled before the product, as q · k overflows √d_k times sooner than the score. The
+    scores are in the dtype of q and k: in float16 they overflow above 65504, where
+    `tiled.tiled_attention`, which calculates in float32, does not.
     """
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    scores = dot_product_scores(q, k) * scale  # (..., L, S)
+    scores = dot_product_scores(q * scale, k)  # (..., L, S)
     if mask is None:
         weights = scores.softmax(dim=-1)  # (..., L, S), rows sum to 1
     else:

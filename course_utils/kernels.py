@@ -4,25 +4,28 @@ One program of a kernel owns one block of queries (or of keys, for their gradien
 the blocks of the other side, which pass through fast memory. Read `_forward` first, then
 `_take_in`, its loop; the three backward functions have the same form.
 
-Letters as in the lessons: B batch, H heads, L queries, S keys, D width of a head. A tensor reaches
-a kernel as a descriptor: address, shape, strides and the shape of one block. ``desc.load([batch,
-head, start, 0])`` fetches the block that begins there, with zeros beyond the tensor's end, and
-``desc.store`` leaves out what lies beyond. On a GPU since Hopper a unit of its own does the
-copying.
+Letters as in the lessons: B batch, H heads, L queries, S keys, D width of a head. ``_load`` fetches
+a block of rows of one head, with zeros beyond the last row; ``_store`` leaves out what lies beyond.
+Hopper has a unit for that, and a tensor reaches a kernel as a descriptor, which that unit reads; on
+earlier GPUs as an address with strides, from which every thread finds its own part.
 
 Without a CUDA device the kernels run in Triton's interpreter: the same code, on NumPy, slowly.
 
 Dao, "FlashAttention-2: faster attention with better parallelism and work partitioning", 2023.
 """
 
+import functools
 import importlib
 import os
+import warnings
 from typing import NamedTuple
 
 import torch
 from torch.autograd.function import once_differentiable
 
+from course_utils import kernel_tiles
 from course_utils.shapes import expects
+from course_utils.tiled import tiled_attention
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read by every @triton.jit below
@@ -45,54 +48,68 @@ if INTERPRETED and not isinstance(tl.max, InterpretedFunction):
     importlib.reload(tl)
 
 
-class Tiles(NamedTuple):
-    """How a kernel cuts its work: block sizes, warps of a program, loads under way at a time."""
+class Strided(NamedTuple):
+    """A tensor (B, H, N, D) as it reaches a kernel without a descriptor; the last stride is 1."""
 
-    block_q: int
-    block_k: int
-    num_warps: int
-    num_stages: int
+    start: torch.Tensor
+    batch_step: int
+    head_step: int
+    row_step: int
 
-
-# The one place to tune; benchmarks/tune_kernels.py tries others on a GPU. By the width of a head,
-# for float16 and bfloat16:
-FORWARD = {
-    16: Tiles(128, 64, 4, 3),
-    32: Tiles(128, 64, 4, 3),
-    64: Tiles(128, 64, 4, 3),
-    128: Tiles(128, 128, 8, 2),
-}
-BACKWARD_Q = {
-    16: Tiles(128, 64, 4, 3),
-    32: Tiles(128, 64, 4, 3),
-    64: Tiles(128, 64, 8, 3),
-    128: Tiles(128, 64, 8, 3),
-}
-BACKWARD_KV = {
-    16: Tiles(64, 128, 8, 3),
-    32: Tiles(64, 128, 8, 3),
-    64: Tiles(64, 128, 8, 3),
-    128: Tiles(64, 128, 8, 3),
-}
-# float32 is here to check with: small tiles, which fit for any width.
-FLOAT32 = Tiles(32, 32, 4, 2)
 
 LOG2_E = tl.constexpr(1.4426950408889634)  # e^x = 2^(x · log₂e); a GPU computes powers of 2
+
+
+# Reading and writing
+
+
+@triton.jit
+def _load(x_at, batch, head, start, N, BLOCK: tl.constexpr, D: tl.constexpr):
+    """Return the rows of one head from start on, (BLOCK, D), with zeros from row N on."""
+    if isinstance(x_at, tl.tensor_descriptor):
+        return x_at.load([batch, head, start, 0]).reshape(BLOCK, D)
+    else:
+        rows = start + tl.arange(0, BLOCK)
+        return tl.load(_addresses(x_at, batch, head, rows, D), mask=rows[:, None] < N, other=0)
+
+
+@triton.jit
+def _store(x_at, batch, head, start, N, x, BLOCK: tl.constexpr, D: tl.constexpr):
+    """Write x, (BLOCK, D), to the rows of one head from start on, up to row N."""
+    if isinstance(x_at, tl.tensor_descriptor):
+        x_at.store([batch, head, start, 0], x.reshape(1, 1, BLOCK, D))
+    else:
+        rows = start + tl.arange(0, BLOCK)
+        tl.store(_addresses(x_at, batch, head, rows, D), x, mask=rows[:, None] < N)
+
+
+@triton.jit
+def _addresses(x_at, batch, head, rows, D: tl.constexpr):
+    start = x_at.start + batch.to(tl.int64) * x_at.batch_step + head.to(tl.int64) * x_at.head_step
+    return start + rows[:, None].to(tl.int64) * x_at.row_step + tl.arange(0, D)[None, :]
+
+
+@triton.jit
+def _place(H, blocks):
+    """Return the head, block and batch of this program; of those, heads count up first."""
+    number = tl.program_id(0)
+    return number % H, number // H % blocks, number // H // blocks
 
 
 # Forward
 
 
-@triton.jit(do_not_specialize=["L", "S", "diagonal"])
+@triton.jit(do_not_specialize=["H", "L", "S", "offset"])
 def _forward(
-    q_desc,  # (B, Hq, L, D), in blocks (1, 1, BLOCK_Q, D)
-    k_desc,  # (B, Hkv, S, D), in blocks (1, 1, BLOCK_K, D)
-    v_desc,  # (B, Hkv, S, D), in blocks (1, 1, BLOCK_K, D)
-    out_desc,  # (B, Hq, L, D), in blocks (1, 1, BLOCK_Q, D)
-    lse_ptr,  # (B, Hq, L), float32
+    q_at,  # (B, H, L, D)
+    k_at,  # (B, H / GROUP, S, D)
+    v_at,  # (B, H / GROUP, S, D)
+    out_at,  # (B, H, L, D)
+    lse_ptr,  # (B, H, L), float32
+    H,
     L,
     S,
-    diagonal,  # query i may see the keys j <= i + diagonal; S or more: all of them
+    offset,  # query i may see the keys j <= i + offset; S or more: all of them
     scale,
     GROUP: tl.constexpr,  # query heads that share a head of keys and values
     D: tl.constexpr,
@@ -100,49 +117,50 @@ def _forward(
     BLOCK_K: tl.constexpr,
 ):
     """Compute output and logsumexp of one block of queries of one head."""
-    # Programs begin in the order of axis 0, then 1, then 2. The last queries see most keys: those
-    # of all heads begin first, so that short work is left to fill the end.
-    start_q = (tl.num_programs(1) - 1 - tl.program_id(1)) * BLOCK_Q
-    head, batch = tl.program_id(0), tl.program_id(2)
-    q = q_desc.load([batch, head, start_q, 0]).reshape(BLOCK_Q, D)
+    # The last queries see most keys: those of all heads begin first, so that short work is left to
+    # fill the end.
+    blocks = tl.cdiv(L, BLOCK_Q)
+    head, block, batch = _place(H, blocks)
+    start_q = (blocks - 1 - block) * BLOCK_Q
+    q = _load(q_at, batch, head, start_q, L, BLOCK_Q, D)
     m = tl.full((BLOCK_Q,), -float("inf"), tl.float32)  # largest score so far, in powers of 2
     ell = tl.full((BLOCK_Q,), 0, tl.float32)  # Σ 2^(score - m) so far
     acc = tl.full((BLOCK_Q, D), 0, tl.float32)  # Σ 2^(score - m) · v so far
 
     queries = start_q + tl.arange(0, BLOCK_Q)
-    last_key = tl.minimum(queries + diagonal, S - 1)  # (BLOCK_Q,), the last each may see
+    last_key = tl.minimum(queries + offset, S - 1)  # (BLOCK_Q,), the last each may see
     # Two stages. Blocks that every query sees whole need no mask; it costs time, and most blocks
     # are such. The rest, on the diagonal and at the end of the keys, is masked. Blocks that no
     # query may see are never read.
-    whole = tl.minimum(tl.maximum(start_q + diagonal + 1, 0), S) // BLOCK_K * BLOCK_K
-    stop = tl.minimum(tl.maximum(start_q + BLOCK_Q + diagonal, 0), S)
+    whole = tl.minimum(tl.maximum(start_q + offset + 1, 0), S) // BLOCK_K * BLOCK_K
+    stop = tl.minimum(tl.maximum(start_q + BLOCK_Q + offset, 0), S)
     kv_head = head // GROUP
     m, ell, acc = _take_in(
-        q, m, ell, acc, k_desc, v_desc, batch, kv_head, 0, whole,
+        q, m, ell, acc, k_at, v_at, batch, kv_head, 0, whole, S,
         last_key, scale * LOG2_E, D, BLOCK_K, MASKED=False,
     )  # fmt: skip
     m, ell, acc = _take_in(
-        q, m, ell, acc, k_desc, v_desc, batch, kv_head, whole, stop,
+        q, m, ell, acc, k_at, v_at, batch, kv_head, whole, stop, S,
         last_key, scale * LOG2_E, D, BLOCK_K, MASKED=True,
     )  # fmt: skip
 
     ell = tl.where(ell == 0, 1, ell)  # nothing allowed: output 0 / 1, and m = -inf gives lse -inf
     out = acc / ell[:, None]
-    out_desc.store([batch, head, start_q, 0], out.to(q.dtype).reshape(1, 1, BLOCK_Q, D))
+    _store(out_at, batch, head, start_q, L, out.to(q.dtype), BLOCK_Q, D)
     lse = (m + tl.log2(ell)) / LOG2_E  # back to natural logarithms
-    row = (batch * tl.num_programs(0) + head) * L
+    row = (batch * H + head).to(tl.int64) * L
     tl.store(lse_ptr + row + queries, lse, mask=queries < L)
 
 
 @triton.jit
 def _take_in(
-    q, m, ell, acc, k_desc, v_desc, batch, kv_head, first, stop, last_key, scale_log2,
+    q, m, ell, acc, k_at, v_at, batch, kv_head, first, stop, S, last_key, scale_log2,
     D: tl.constexpr, BLOCK_K: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """Take the keys and values from first up to stop into (m, ell, acc), block by block."""
     for start in range(first, stop, BLOCK_K):
-        k = k_desc.load([batch, kv_head, start, 0]).reshape(BLOCK_K, D)
-        v = v_desc.load([batch, kv_head, start, 0]).reshape(BLOCK_K, D)
+        k = _load(k_at, batch, kv_head, start, S, BLOCK_K, D)
+        v = _load(v_at, batch, kv_head, start, S, BLOCK_K, D)
         # "ieee": float32 inputs are not rounded to TF32's 10 bits.
         scores = tl.dot(q, k.T, input_precision="ieee")  # (BLOCK_Q, BLOCK_K), float32
         if MASKED:
@@ -165,54 +183,56 @@ def _take_in(
 #   dV = Pᵀ dO        dP = dO Vᵀ        dS = P ∘ (dP - delta)        dQ = dS K        dK = dSᵀ Q
 # where delta_i = Σ_d dO_id O_id, which equals Σ_j P_ij dP_ij of softmax's gradient. The logsumexp
 # has the gradient P itself, so what arrives there is taken off delta. The kernels get lse times
-# log₂e, for their powers of 2.
+# log₂e, for their powers of 2. They make 3 + 4 = 7 products of a tile, each its own scores and dP,
+# where FlashAttention's one kernel makes 5 and adds to dQ in memory, from many programs at once.
 
 
-@triton.jit(do_not_specialize=["L", "S", "diagonal"])
+@triton.jit(do_not_specialize=["H", "L", "S", "offset"])
 def _backward_q(
-    q_desc, k_desc, v_desc, out_desc, d_out_desc, d_q_desc,
-    lse_ptr, d_lse_ptr, delta_ptr, L, S, diagonal, scale,
+    q_at, k_at, v_at, out_at, d_out_at, d_q_at,
+    lse_ptr, d_lse_ptr, delta_ptr, H, L, S, offset, scale,
     GROUP: tl.constexpr, D: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradient of one block of queries, and delta, which `_backward_kv` reads too."""
-    start_q = (tl.num_programs(1) - 1 - tl.program_id(1)) * BLOCK_Q
-    head, batch = tl.program_id(0), tl.program_id(2)
-    q = q_desc.load([batch, head, start_q, 0]).reshape(BLOCK_Q, D)
-    d_out = d_out_desc.load([batch, head, start_q, 0]).reshape(BLOCK_Q, D)
-    out = out_desc.load([batch, head, start_q, 0]).reshape(BLOCK_Q, D)
+    blocks = tl.cdiv(L, BLOCK_Q)
+    head, block, batch = _place(H, blocks)
+    start_q = (blocks - 1 - block) * BLOCK_Q
+    q = _load(q_at, batch, head, start_q, L, BLOCK_Q, D)
+    d_out = _load(d_out_at, batch, head, start_q, L, BLOCK_Q, D)
+    out = _load(out_at, batch, head, start_q, L, BLOCK_Q, D)
 
     queries = start_q + tl.arange(0, BLOCK_Q)
-    row = (batch * tl.num_programs(0) + head) * L
+    row = (batch * H + head).to(tl.int64) * L
     lse = tl.load(lse_ptr + row + queries, mask=queries < L, other=0)
     d_lse = tl.load(d_lse_ptr + row + queries, mask=queries < L, other=0)
     delta = tl.sum(d_out.to(tl.float32) * out.to(tl.float32), axis=1) - d_lse
     tl.store(delta_ptr + row + queries, delta, mask=queries < L)
 
-    last_key = tl.minimum(queries + diagonal, S - 1)
-    whole = tl.minimum(tl.maximum(start_q + diagonal + 1, 0), S) // BLOCK_K * BLOCK_K
-    stop = tl.minimum(tl.maximum(start_q + BLOCK_Q + diagonal, 0), S)
+    last_key = tl.minimum(queries + offset, S - 1)
+    whole = tl.minimum(tl.maximum(start_q + offset + 1, 0), S) // BLOCK_K * BLOCK_K
+    stop = tl.minimum(tl.maximum(start_q + BLOCK_Q + offset, 0), S)
     kv_head = head // GROUP
     d_q = tl.full((BLOCK_Q, D), 0, tl.float32)
     d_q = _add_to_d_q(
-        d_q, q, d_out, lse, delta, k_desc, v_desc, batch, kv_head, 0, whole,
+        d_q, q, d_out, lse, delta, k_at, v_at, batch, kv_head, 0, whole, S,
         last_key, scale * LOG2_E, D, BLOCK_K, MASKED=False,
     )  # fmt: skip
     d_q = _add_to_d_q(
-        d_q, q, d_out, lse, delta, k_desc, v_desc, batch, kv_head, whole, stop,
+        d_q, q, d_out, lse, delta, k_at, v_at, batch, kv_head, whole, stop, S,
         last_key, scale * LOG2_E, D, BLOCK_K, MASKED=True,
     )  # fmt: skip
-    d_q_desc.store([batch, head, start_q, 0], (d_q * scale).to(q.dtype).reshape(1, 1, BLOCK_Q, D))
+    _store(d_q_at, batch, head, start_q, L, (d_q * scale).to(q.dtype), BLOCK_Q, D)
 
 
 @triton.jit
 def _add_to_d_q(
-    d_q, q, d_out, lse, delta, k_desc, v_desc, batch, kv_head, first, stop,
+    d_q, q, d_out, lse, delta, k_at, v_at, batch, kv_head, first, stop, S,
     last_key, scale_log2, D: tl.constexpr, BLOCK_K: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """Add to d_q what the keys from first up to stop bring."""
     for start in range(first, stop, BLOCK_K):
-        k = k_desc.load([batch, kv_head, start, 0]).reshape(BLOCK_K, D)
-        v = v_desc.load([batch, kv_head, start, 0]).reshape(BLOCK_K, D)
+        k = _load(k_at, batch, kv_head, start, S, BLOCK_K, D)
+        v = _load(v_at, batch, kv_head, start, S, BLOCK_K, D)
         scores = tl.dot(q, k.T, input_precision="ieee")  # (BLOCK_Q, BLOCK_K)
         p = tl.exp2(scores * scale_log2 - lse[:, None])  # the weights again, no max needed
         if MASKED:
@@ -224,55 +244,53 @@ def _add_to_d_q(
     return d_q
 
 
-@triton.jit(do_not_specialize=["L", "S", "diagonal"])
+@triton.jit(do_not_specialize=["H", "L", "S", "offset"])
 def _backward_kv(
-    q_desc, k_desc, v_desc, d_out_desc, d_k_desc, d_v_desc,
-    lse_ptr, delta_ptr, L, S, diagonal, scale,
+    q_at, k_at, v_at, d_out_at, d_k_at, d_v_at,
+    lse_ptr, delta_ptr, H, L, S, offset, scale,
     GROUP: tl.constexpr, D: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of one block of keys and values, over all query heads they serve."""
-    start_k = tl.program_id(1) * BLOCK_K  # the first keys are seen by most queries
-    kv_head, batch = tl.program_id(0), tl.program_id(2)
-    k = k_desc.load([batch, kv_head, start_k, 0]).reshape(BLOCK_K, D)
-    v = v_desc.load([batch, kv_head, start_k, 0]).reshape(BLOCK_K, D)
+    kv_head, block, batch = _place(H // GROUP, tl.cdiv(S, BLOCK_K))
+    start_k = block * BLOCK_K  # the first keys are seen by most queries
+    k = _load(k_at, batch, kv_head, start_k, S, BLOCK_K, D)
+    v = _load(v_at, batch, kv_head, start_k, S, BLOCK_K, D)
     d_k = tl.full((BLOCK_K, D), 0, tl.float32)
     d_v = tl.full((BLOCK_K, D), 0, tl.float32)
 
     # The two stages again, seen from the keys: from query `first` on some of the block is seen,
     # from `whole` on all of it.
     last = tl.minimum(start_k + BLOCK_K, S) - 1
-    first = tl.maximum(start_k - diagonal, 0) // BLOCK_Q * BLOCK_Q
-    whole = tl.cdiv(tl.maximum(last - diagonal, 0), BLOCK_Q) * BLOCK_Q
+    first = tl.maximum(start_k - offset, 0) // BLOCK_Q * BLOCK_Q
+    whole = tl.cdiv(tl.maximum(last - offset, 0), BLOCK_Q) * BLOCK_Q
     for member in range(GROUP):
         head = kv_head * GROUP + member
-        row = (batch * tl.num_programs(0) * GROUP + head) * L
+        row = (batch * H + head).to(tl.int64) * L
         d_k, d_v = _add_to_d_k_and_d_v(
-            d_k, d_v, k, v, q_desc, d_out_desc, lse_ptr + row, delta_ptr + row, batch, head,
-            first, tl.minimum(whole, L), L, start_k, diagonal, scale * LOG2_E,
+            d_k, d_v, k, v, q_at, d_out_at, lse_ptr + row, delta_ptr + row, batch, head,
+            first, tl.minimum(whole, L), L, start_k, offset, scale * LOG2_E,
             D, BLOCK_Q, BLOCK_K, MASKED=True,
         )  # fmt: skip
         d_k, d_v = _add_to_d_k_and_d_v(
-            d_k, d_v, k, v, q_desc, d_out_desc, lse_ptr + row, delta_ptr + row, batch, head,
-            whole, L, L, start_k, diagonal, scale * LOG2_E,
+            d_k, d_v, k, v, q_at, d_out_at, lse_ptr + row, delta_ptr + row, batch, head,
+            whole, L, L, start_k, offset, scale * LOG2_E,
             D, BLOCK_Q, BLOCK_K, MASKED=False,
         )  # fmt: skip
-    d_k_desc.store(
-        [batch, kv_head, start_k, 0], (d_k * scale).to(k.dtype).reshape(1, 1, BLOCK_K, D)
-    )
-    d_v_desc.store([batch, kv_head, start_k, 0], d_v.to(k.dtype).reshape(1, 1, BLOCK_K, D))
+    _store(d_k_at, batch, kv_head, start_k, S, (d_k * scale).to(k.dtype), BLOCK_K, D)
+    _store(d_v_at, batch, kv_head, start_k, S, d_v.to(k.dtype), BLOCK_K, D)
 
 
 @triton.jit
 def _add_to_d_k_and_d_v(
-    d_k, d_v, k, v, q_desc, d_out_desc, lse_ptr, delta_ptr, batch, head,
-    first, stop, L, start_k, diagonal, scale_log2,
+    d_k, d_v, k, v, q_at, d_out_at, lse_ptr, delta_ptr, batch, head,
+    first, stop, L, start_k, offset, scale_log2,
     D: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """Add to d_k and d_v what the queries from first up to stop bring."""
     for start in range(first, stop, BLOCK_Q):
         # Beyond the last query q, d_out and delta are 0, and so is all they bring.
-        q = q_desc.load([batch, head, start, 0]).reshape(BLOCK_Q, D)
-        d_out = d_out_desc.load([batch, head, start, 0]).reshape(BLOCK_Q, D)
+        q = _load(q_at, batch, head, start, L, BLOCK_Q, D)
+        d_out = _load(d_out_at, batch, head, start, L, BLOCK_Q, D)
         queries = start + tl.arange(0, BLOCK_Q)
         lse = tl.load(lse_ptr + queries, mask=queries < L, other=0)
         delta = tl.load(delta_ptr + queries, mask=queries < L, other=0)
@@ -281,7 +299,7 @@ def _add_to_d_k_and_d_v(
         p = tl.exp2(scores * scale_log2 - lse[None, :])
         if MASKED:
             keys = start_k + tl.arange(0, BLOCK_K)
-            p = tl.where(keys[:, None] <= queries[None, :] + diagonal, p, 0)
+            p = tl.where(keys[:, None] <= queries[None, :] + offset, p, 0)
         d_v = tl.dot(p.to(d_out.dtype), d_out, d_v, input_precision="ieee")
         d_p = tl.dot(v, d_out.T, input_precision="ieee")  # (BLOCK_K, BLOCK_Q)
         d_s = p * (d_p - delta[None, :])
@@ -294,79 +312,93 @@ def _add_to_d_k_and_d_v(
 
 class _FlashAttention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, q, k, v, diagonal):
-        q, k, v = map(_describable, (q, k, v))
-        (B, Hq, L, D), S = q.shape, k.shape[2]
-        out = torch.empty_like(q)
-        lse = q.new_empty((B, Hq, L), dtype=torch.float32)
-        tiles = _tiles(FORWARD, q)
-        by_q, by_k = [1, 1, tiles.block_q, D], [1, 1, tiles.block_k, D]
-        _forward[(Hq, triton.cdiv(L, tiles.block_q), B)](
-            *_describe(by_q, q), *_describe(by_k, k, v), *_describe(by_q, out),
-            lse, L, S, diagonal, D**-0.5, **_constants(tiles, q, k),
-        )  # fmt: skip
+    def forward(ctx, q, k, v, offset):
+        q, k, v = map(_aligned, (q, k, v))
+        out, lse = torch.empty_like(q), q.new_empty(q.shape[:-1], dtype=torch.float32)
+        _launch(_forward, {"q": q, "out": out}, {"k": k, "v": v}, {"lse": lse}, offset)
         ctx.save_for_backward(q, k, v, out, lse)
-        ctx.diagonal = diagonal
+        ctx.offset = offset
         return out, lse
 
     @staticmethod
     @once_differentiable
     def backward(ctx, d_out, d_lse):
         q, k, v, out, lse = ctx.saved_tensors
-        d_out, d_lse = _describable(d_out), d_lse.contiguous()
-        (B, Hq, L, D), (Hkv, S) = q.shape, k.shape[1:3]
+        d_out, d_lse = _aligned(d_out), d_lse.contiguous()
         d_q, d_k, d_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
         lse, delta = lse * LOG2_E.value, torch.empty_like(lse)
-        tiles = _tiles(BACKWARD_Q, q)
-        by_q, by_k = [1, 1, tiles.block_q, D], [1, 1, tiles.block_k, D]
-        _backward_q[(Hq, triton.cdiv(L, tiles.block_q), B)](
-            *_describe(by_q, q), *_describe(by_k, k, v), *_describe(by_q, out, d_out, d_q),
-            lse, d_lse, delta, L, S, ctx.diagonal, D**-0.5, **_constants(tiles, q, k),
+        _launch(
+            _backward_q, {"q": q, "out": out, "d_out": d_out, "d_q": d_q}, {"k": k, "v": v},
+            {"lse": lse, "d_lse": d_lse, "delta": delta}, ctx.offset,
         )  # fmt: skip
-        tiles = _tiles(BACKWARD_KV, q)
-        by_q, by_k = [1, 1, tiles.block_q, D], [1, 1, tiles.block_k, D]
-        _backward_kv[(Hkv, triton.cdiv(S, tiles.block_k), B)](
-            *_describe(by_q, q), *_describe(by_k, k, v), *_describe(by_q, d_out),
-            *_describe(by_k, d_k, d_v),
-            lse, delta, L, S, ctx.diagonal, D**-0.5, **_constants(tiles, q, k),
+        _launch(
+            _backward_kv, {"q": q, "d_out": d_out}, {"k": k, "v": v, "d_k": d_k, "d_v": d_v},
+            {"lse": lse, "delta": delta}, ctx.offset,
         )  # fmt: skip
         return d_q, d_k, d_v, None
 
 
-def _tiles(table, q):
-    return FLOAT32 if q.dtype == torch.float32 else table[q.shape[-1]]
+def _launch(kernel, of_queries, of_keys, numbers, offset):
+    """Launch a kernel on what it reads and writes, by name.
+
+    ``of_queries`` are tensors (B, Hq, L, D), ``of_keys`` (B, Hkv, S, D), ``numbers`` (B, Hq, L).
+    """
+    q, k = of_queries["q"], of_keys["k"]
+    (B, H, L, D), (Hkv, S) = q.shape, k.shape[1:3]
+    tiles = _tiles(kernel, q)
+    blocks = H * triton.cdiv(L, tiles.block_q)
+    if kernel is _backward_kv:
+        blocks = Hkv * triton.cdiv(S, tiles.block_k)
+    with torch.cuda.device_of(q):  # launches go to the current device
+        kernel[(B * blocks,)](  # one axis: the others end at 65,535
+            **{f"{name}_at": _lies(x, tiles.block_q) for name, x in of_queries.items()},
+            **{f"{name}_at": _lies(x, tiles.block_k) for name, x in of_keys.items()},
+            **{f"{name}_ptr": x for name, x in numbers.items()},
+            H=H, L=L, S=S, offset=offset, scale=D**-0.5, GROUP=H // Hkv, D=D,
+            BLOCK_Q=tiles.block_q, BLOCK_K=tiles.block_k,
+            num_warps=tiles.num_warps, num_stages=tiles.num_stages,
+        )  # fmt: skip
 
 
-def _constants(tiles, q, k):
-    """Return what a kernel is compiled for."""
-    return {
-        "GROUP": q.shape[1] // k.shape[1],
-        "D": q.shape[-1],
-        "BLOCK_Q": tiles.block_q,
-        "BLOCK_K": tiles.block_k,
-        "num_warps": tiles.num_warps,
-        "num_stages": tiles.num_stages,
-    }
+def _tiles(kernel, q):
+    if q.dtype == torch.float32:
+        return kernel_tiles.FLOAT32
+    cuts = kernel_tiles.cuts(capability(q.device))[q.shape[-1]]
+    return getattr(cuts, kernel.__name__.removeprefix("_"))
 
 
-def _describe(block, *tensors):
-    return [TensorDescriptor.from_tensor(x, block) for x in tensors]
+def capability(device):
+    """Return a GPU's compute capability, (major, minor); the interpreter plays a Hopper."""
+    return (9, 0) if INTERPRETED else torch.cuda.get_device_capability(device)
 
 
-def _describable(x):
-    """Return x, or a copy whose rows lie as descriptors want them: whole, from 16-byte marks on."""
-    steps = [step * x.element_size() for step in x.stride()[:-1]]
-    if x.stride(-1) == 1 and all(step > 0 and step % 16 == 0 for step in [*steps, x.data_ptr()]):
+def _lies(x, rows):
+    """Return x as a kernel takes it, which reads and writes blocks of that many rows."""
+    # The RTX 50 have the copy unit too, but their products begin in registers, which ran short.
+    if (9, 0) <= capability(x.device) < (12, 0):
+        return TensorDescriptor.from_tensor(x, [1, 1, rows, x.shape[-1]])
+    return Strided(x, *x.stride()[:-1])
+
+
+def _aligned(x):
+    """Return x, or a copy whose rows lie as copies of 16 bytes need it.
+
+    Rows in one piece, and strides that are multiples of 16: of other factors Triton knows nothing.
+    """
+    steps = x.stride()[:-1]
+    if x.stride(-1) == 1 and all(n > 0 and n % 16 == 0 for n in [*steps, x.data_ptr()]):
         return x
     return x.clone(memory_format=torch.contiguous_format)
 
 
-@expects(q="B Hq L D", k="B Hkv S D", v="B Hkv S D", align="one of upper_left lower_right")
-def flash_attention(q, k, v, *, is_causal=False, align="upper_left"):
+@expects(q="B Hq L D", k="B Hkv S D", v="B Hkv S D", align="corner if is_causal")
+def flash_attention(q, k, v, *, is_causal=False, align=None):
     """Return softmax(qkᵀ / √D) v and its logsumexp, in tiles, without the (L, S) matrix.
 
-    Differentiable in q, k and v, once. Runs compiled on a CUDA device, else in Triton's
-    interpreter (TRITON_INTERPRET=1, which importing this module sets where there is no device).
+    Differentiable in q, k and v, once. Runs compiled on an NVIDIA GPU of compute capability 8.0
+    and later; on others `tiled.tiled_attention` computes the same and a warning says so, once.
+    Without a GPU it runs in Triton's interpreter (TRITON_INTERPRET=1, which importing this module
+    sets where there is no device).
 
     Parameters
     ----------
@@ -376,10 +408,10 @@ def flash_attention(q, k, v, *, is_causal=False, align="upper_left"):
         Hkv divides Hq: query head h uses head h // (Hq / Hkv).
     is_causal : bool
         Whether a query may see only the keys up to its own place.
-    align : {"upper_left", "lower_right"}
-        Where that place is if L ≠ S: "upper_left", the first query at the first key, as
-        `is_causal` of PyTorch's scaled_dot_product_attention; "lower_right", the last query at
-        the last key, as `causal_mask` without further words.
+    align : {"upper_left", "lower_right"}, needed if is_causal and L ≠ S
+        Where that place is: "upper_left", the first query at the first key, as `is_causal` of
+        PyTorch's scaled_dot_product_attention; "lower_right", the last query at the last key, as
+        in decoding with a cache.
 
     Returns
     -------
@@ -396,16 +428,41 @@ def flash_attention(q, k, v, *, is_causal=False, align="upper_left"):
     """
     _check(q, k, v)
     L, S = q.shape[2], k.shape[2]
-    diagonal = (S - L if align == "lower_right" else 0) if is_causal else S
-    return _FlashAttention.apply(q, k, v, diagonal)
+    reason = why_not(q.device)
+    if reason is not None:
+        _warn_once(f"{reason}, so tiled_attention computes the same in plain PyTorch, slower")
+        k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
+        return tiled_attention(q, k, v, is_causal=is_causal, align=align)
+    offset = S
+    if is_causal:
+        offset = 0 if L == S else {"lower_right": S - L, "upper_left": 0}[align]
+    return _FlashAttention.apply(q, k, v, offset)
+
+
+def why_not(device):
+    """Return why the kernels do not run on a GPU, or None if they do."""
+    if INTERPRETED:
+        return None
+    if torch.version.hip:
+        return f"the kernels are for NVIDIA GPUs, not for {torch.cuda.get_device_name(device)}"
+    has = capability(device)
+    if has < min(kernel_tiles.TILES):
+        has = f"{torch.cuda.get_device_name(device)} has {has[0]}.{has[1]}"
+        return f"the kernels need a GPU of compute capability 8.0 or later and {has}"
+    return None
+
+
+@functools.cache
+def _warn_once(message):
+    warnings.warn(message, stacklevel=4)
 
 
 def _check(q, k, v):
     Hq, Hkv, D = q.shape[1], k.shape[1], q.shape[-1]
     if 0 in q.shape or 0 in k.shape:
         raise ValueError(f"q and k must not be empty, got {tuple(q.shape)} and {tuple(k.shape)}")
-    if D not in FORWARD:
-        raise ValueError(f"the width D of a head must be one of {[*FORWARD]}, got {D}")
+    if D not in kernel_tiles.WIDTHS:
+        raise ValueError(f"the width D of a head must be one of {kernel_tiles.WIDTHS}, got {D}")
     if Hq % Hkv:
         raise ValueError(f"heads of k must divide those of q = {Hq}, got {Hkv}")
     if q.dtype not in (torch.float16, torch.bfloat16, torch.float32):

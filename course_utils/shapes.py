@@ -25,8 +25,10 @@ def expects(sizes=None, **shapes):
         checks an int against the dimensions of x, ``L="int from 0"`` one against its smallest
         value, ``num_heads="divisor of d_model"`` one against a size that stands before it,
         ``d_model="multiple of 2"`` one against what divides it,
-        ``align="one of left right"`` a word against those there are, ``ids="whole ... L"`` a
-        tensor or sequence of whole numbers against its shape.
+        ``side="one of left right"`` a word against those there are, ``ids="whole ... L"`` a
+        tensor or sequence of whole numbers against its shape. ``align="corner"`` is a word that
+        says where a causal mask's diagonal ends, which may be None only if L = S; with
+        ``"corner if is_causal"`` also where that argument is not true.
 
     Raises
     ------
@@ -44,10 +46,12 @@ def expects(sizes=None, **shapes):
             values = signature.bind(*args, **kwargs).arguments
             known = dict(sizes(args[0])) if sizes else {}
             for name, shape in shapes.items():
+                kind, *words = shape.split()
                 optional = signature.parameters[name].default is None
                 if name not in values or values[name] is None and optional:
+                    if kind == "corner" and all(values.get(word) for word in words[1:]):
+                        _check_square(name, known)
                     continue
-                kind, *words = shape.split()
                 if shape.startswith("dim of "):
                     _check_dim(name, values[name], words[1], values[words[1]])
                 elif kind in OTHERS:
@@ -161,6 +165,25 @@ def _check_word(name, value, words, known):
         raise ValueError(f"{name} must be one of {', '.join(words[1:])}, got {value!r}")
 
 
+def _check_corner(name, value, words, known):
+    """Check that a value says where a causal mask's diagonal ends."""
+    _check_word(name, value, ["of", "lower_right", "upper_left"], known)
+
+
+def _check_square(name, known):
+    """Check that it needs no word where the diagonal ends, since there are as many keys as queries.
+
+    S is not known if it is left out, and is L then.
+    """
+    L, S = known["L"], known.get("S", known["L"])
+    if L != S:
+        raise ValueError(
+            f'{name} must be given, since L = {L} and S = {S} differ: "lower_right" puts the last '
+            'query at the last key, as in decoding with a cache; "upper_left" the first query at '
+            "the first key, as is_causal of PyTorch's scaled_dot_product_attention"
+        )
+
+
 OTHERS = {
     "bool": _check_mask,
     "floating": _check_floating,
@@ -170,4 +193,5 @@ OTHERS = {
     "divisor": _check_divisor,
     "multiple": _check_multiple,
     "one": _check_word,
+    "corner": _check_corner,
 }

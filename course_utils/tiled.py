@@ -175,13 +175,11 @@ def tiled_backward(q, k, v, d_out, lse, delta, mask, offset, block_q, block_k):
     k="floating *batch S d_k",
     v="floating *batch S d_v",
     mask="bool ... L S",
-    align="one of upper_left lower_right",
+    align="corner if is_causal",
     block_q="int from 1",
     block_k="int from 1",
 )
-def tiled_attention(
-    q, k, v, mask=None, *, is_causal=False, align="upper_left", block_q=256, block_k=512
-):
+def tiled_attention(q, k, v, mask=None, *, is_causal=False, align=None, block_q=256, block_k=512):
     """Return attention without ever holding more than one block_q × block_k tile of scores.
 
     Equal to `attention.attention` up to rounding; differentiable, with memory linear in L and S
@@ -196,9 +194,10 @@ def tiled_attention(
         True = may attend.
     is_causal : bool
         Forbid the future as well, and skip the tiles that lie in it.
-    align : {"upper_left", "lower_right"}
-        Where the queries stand among the keys if is_causal, as in `attention.causal_mask`; the
-        default is that of `is_causal` in PyTorch's scaled_dot_product_attention.
+    align : {"lower_right", "upper_left"}
+        Where the queries stand among the keys if is_causal; needed if L ≠ S. "lower_right": the
+        last query at the last key, as in decoding with a cache. "upper_left": the first query at
+        the first key, as `is_causal` of PyTorch's scaled_dot_product_attention.
     block_q, block_k : int
         The tile.
 
@@ -213,11 +212,13 @@ def tiled_attention(
     Raises
     ------
     TypeError, ValueError
-        If an argument is not of the shape or kind above.
+        If an argument is not of the shape or kind above, or align is missing where it is needed.
     """
     wide = torch.promote_types(q.dtype, torch.float32)
     L, S = q.shape[-2], k.shape[-2]
-    offset = None if not is_causal else S - L if align == "lower_right" else 0
+    offset = None
+    if is_causal:
+        offset = 0 if L == S else {"lower_right": S - L, "upper_left": 0}[align]
     if mask is not None:
         mask = mask.expand(*q.shape[:-1], S)  # a view: nothing is copied
     q_wide, k_wide, v_wide = q.to(wide), k.to(wide), v.to(wide)

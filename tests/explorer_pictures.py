@@ -21,7 +21,7 @@ def set_controls(explorer, **values):
 def press(explorer, ax, x, y):
     """Press the picture at a place in the numbers of an Axes, as the browser tells it."""
     across, up = ax.transData.transform((x, y))
-    width, height = explorer.image.width, explorer.image.height
+    width, height = explorer._canvas.get_width_height()
     explorer.image.set_state({"place": [across / width, 1 - up / height, next(PRESSES)]})
 
 
@@ -40,7 +40,6 @@ def pixel(explorer, ax, x, y):
 def drawn_anew(explorer):
     """Return the pixels of the whole figure, still and moving parts, drawn from nothing."""
     figure = explorer._canvas.figure
-    figure.set_layout_engine("none")  # a second round of it would shift the axes a little
     moving = figure.findobj(lambda artist: artist.get_animated())
     for artist in moving:
         artist.set_animated(False)

@@ -44,9 +44,10 @@ def browser():
         chromium.close()
 
 
-def new_page(chromium, width=1280, height=720):
-    """Return a new page as large as a window on a laptop."""
-    page = chromium.new_page(viewport={"width": width, "height": height})
+def new_page(chromium, width=1280, height=720, density=1):
+    """Return a new page as large as a window on a laptop, on a screen of that density."""
+    size = {"width": width, "height": height}
+    page = chromium.new_page(viewport=size, device_scale_factor=density)
     page.set_default_timeout(PATIENCE)
     return page
 

@@ -46,6 +46,11 @@ TELLING = set(
 )
 
 
+def number_of(path):
+    """Return the number of the lesson that a notebook belongs to: "06", "06b"."""
+    return path.stem.split("_")[0]
+
+
 def code(notebook):
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 

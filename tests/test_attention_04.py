@@ -57,7 +57,7 @@ def test_alignments_are_those_of_pytorch(L, S):
     upper, _ = attention(q, k, v, causal_mask(L, S, align="upper_left"))
     torch.testing.assert_close(upper, sdpa(q[None], k[None], v[None], is_causal=True)[0])
     torch.testing.assert_close(upper, sdpa(q, k, v, attn_mask=causal_upper_left(L, S)))
-    lower, _ = attention(q, k, v, causal_mask(L, S))
+    lower, _ = attention(q, k, v, causal_mask(L, S, align="lower_right"))
     torch.testing.assert_close(lower, sdpa(q, k, v, attn_mask=causal_lower_right(L, S)))
 
 
@@ -99,6 +99,7 @@ def test_document_mask_entry_by_entry():
         (lambda: causal_mask(-1), ValueError, "L must be 0 or more, got -1"),
         (lambda: causal_mask(2, -3), ValueError, "S must be 0 or more, got -3"),
         (lambda: causal_mask(2, align="left"), ValueError, "align must be one of .* got 'left'"),
+        (lambda: causal_mask(2, 3), ValueError, "align must be given, since L = 2 and S = 3"),
         (lambda: padding_mask([1.5], 3), TypeError, "lengths must be .* whole numbers"),
         (lambda: padding_mask([[1]], 3), ValueError, r"lengths must have shape \(B,\), got"),
         (lambda: padding_mask([1], "3"), TypeError, "S must be an int, got str"),
@@ -191,13 +192,21 @@ def test_without_a_mask_it_is_a_mask_that_allows_everything():
         torch.testing.assert_close(one, other)
 
 
+def test_products_beyond_float16_do_not_overflow_if_the_scores_fit():
+    q, k = torch.full((2, 2, 128), 30.0).half().unbind()  # q·k is 115200, the score 10182
+    k[1] += 0.03125  # so the weights are not equal
+    _, weights = attention(q, k, torch.eye(2).half())
+    right = attention(q.double(), k.double(), torch.eye(2).double())[1]
+    assert weights.isfinite().all() and torch.equal(weights.double().round(), right.round())
+
+
 # The proof: what is masked may be anything finite; nothing changes, bit for bit
 
 L = 7
 PATTERNS = {
     "causal": causal_mask(L),
-    "causal, more keys": causal_mask(4, L),
-    "causal, fewer keys": causal_mask(L, 4),
+    "causal, more keys": causal_mask(4, L, align="lower_right"),
+    "causal, fewer keys": causal_mask(L, 4, align="lower_right"),
     "causal, upper left": causal_mask(4, L, align="upper_left"),
     "padding": padding_mask([5, 2], L),
     "padding at the start": causal_mask(L) & padding_mask([5, 2], L).flip(-1),
@@ -317,6 +326,6 @@ def test_decoding_with_a_cache_in_any_pieces_is_the_whole_at_once():
         pieces, end = [], 0
         for size in sizes:
             start, end = end, end + size
-            mask = causal_mask(size, end)
+            mask = causal_mask(size, end, align="lower_right")
             pieces.append(attention(q[:, start:end], k[:, :end], v[:, :end], mask)[0])
         torch.testing.assert_close(torch.cat(pieces, dim=1), whole)

@@ -7,6 +7,7 @@ import torch
 
 from course_utils.attention import attention, causal_mask, tiled_attention
 from course_utils.measure import peak_memory
+from course_utils.tiled import blocks, key_blocks
 from rounding import assert_within, attention_and_lse, attention_errors
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
@@ -39,7 +40,7 @@ def configuration(seed):
         plan |= {"is_causal": True, "align": kind}
         allowed = causal_mask(L, S, align=kind)
     elif kind == "mask and causal":
-        plan |= {"is_causal": True}
+        plan |= {"is_causal": True, "align": "upper_left"}
         allowed = mask & causal_mask(L, S, align="upper_left")
     return (q, k, v), mask, allowed, plan
 
@@ -62,11 +63,9 @@ def test_output_logsumexp_and_gradients_err_no_more_than_rounding_may_cost(seed)
         assert_within(one, other, error)
 
 
-@pytest.mark.parametrize(
-    "plan", [{}, {"is_causal": True}, {"is_causal": True, "align": "lower_right"}], ids=str
-)
+@pytest.mark.parametrize("align", [None, "upper_left", "lower_right"])
 @pytest.mark.parametrize("L, S", [(5, 7), (7, 5), (6, 6)])
-def test_first_and_second_gradients_of_output_and_lse_pass_gradcheck(L, S, plan):
+def test_first_and_second_gradients_of_output_and_lse_pass_gradcheck(L, S, align):
     rng = torch.Generator().manual_seed(0)
     shapes = (2, L, 3), (2, S, 3), (2, S, 4)
     inputs = [
@@ -74,6 +73,7 @@ def test_first_and_second_gradients_of_output_and_lse_pass_gradcheck(L, S, plan)
     ]
 
     def both(q, k, v):
+        plan = {"is_causal": True, "align": align} if align else {}
         output, lse = tiled_attention(q, k, v, block_q=2, block_k=3, **plan)
         return output, lse.masked_fill(lse.isinf(), 0)
 
@@ -99,10 +99,19 @@ def test_scores_of_any_size_do_not_overflow():
 
 
 def test_scores_beyond_float16_do_not_overflow_in_tiles():
-    q, k = torch.full((2, 2, 128), 30.0).half().unbind()  # scores of 115200, scaled 10182
+    q, k = torch.full((2, 2, 128), 90.0).half().unbind()  # scores of 91641
     v = torch.randn(2, 3).half()
     assert tiled_attention(q, k, v)[0].isfinite().all()
     assert not attention(q, k, v)[0].isfinite().all()  # as its docstring says
+
+
+def test_where_there_are_as_many_keys_as_queries_the_alignments_agree_and_none_is_needed():
+    q, k, v = torch.randn(3, 5, 2, generator=torch.Generator().manual_seed(0))
+    output, _ = tiled_attention(q, k, v, is_causal=True)
+    assert torch.equal(output, tiled_attention(q, k, v, is_causal=True, align="lower_right")[0])
+    assert torch.equal(output, tiled_attention(q, k, v, is_causal=True, align="upper_left")[0])
+    tiled_attention(q[:3], k, v)  # without a diagonal nothing has to be aligned
+    tiled_attention(q[:3], k, v, is_causal=False, align=None)
 
 
 def test_it_takes_no_more_memory_than_a_hundredth_of_naive_attention():
@@ -132,11 +141,12 @@ def test_peak_memory_sees_what_is_held_at_once():
         ({"k": torch.zeros(2, 5, 9)}, r"k must have shape \(\*batch, S, d_k\).*d_k = 4"),
         ({"v": torch.zeros(3, 5, 4)}, r"v must have shape \(\*batch, S, d_v\).*\*batch = \(2,\)"),
         ({"mask": torch.zeros(3, 6) > 0}, "mask must"),
-        ({"align": "left"}, "align must be one of upper_left, lower_right, got 'left'"),
+        ({"align": "left"}, "align must be one of lower_right, upper_left, got 'left'"),
+        ({"is_causal": True}, "align must be given, since L = 6 and S = 5 differ"),
         ({"block_q": 0}, "block_q must be 1 or more, got 0"),
         ({"q": torch.zeros(2, 6, 4).long()}, "q must have floating point entries, got torch.int64"),
     ],
-    ids=["k", "v", "mask", "align", "block_q", "dtype"],
+    ids=["k", "v", "mask", "align", "no align", "block_q", "dtype"],
 )
 def test_errors_name_the_argument(change, words):
     right = {"q": torch.zeros(2, 6, 4), "k": torch.zeros(2, 5, 4), "v": torch.zeros(2, 5, 4)}
@@ -149,3 +159,11 @@ def test_the_output_has_the_dtype_of_the_values_and_lse_that_of_the_sums():
     for dtype in (torch.float16, torch.float32, torch.float64):
         output, lse = tiled_attention(q.half(), k.half(), v.to(dtype))
         assert (output.dtype, lse.dtype) == (dtype, torch.float32)
+
+
+@pytest.mark.parametrize("offset", [None, 0, 3, -5])
+def test_no_tile_is_read_in_which_all_is_forbidden(offset):
+    for rows in blocks(7, 3):
+        read = [columns.start for columns in key_blocks(10, 4, rows, offset)]
+        seen = 10 if offset is None else rows.stop + offset  # by the last query of the rows
+        assert read == [start for start in (0, 4, 8) if start < seen]

@@ -187,7 +187,9 @@ def test_the_bias_is_minus_slope_times_distance_and_lines_up_like_the_causal_mas
     for i in range(3):
         for j in range(7):
             torch.testing.assert_close(bias[:, i, j], bias[:, 2, 5] * abs(i + 4 - j))
-    last_seen = causal_mask(3, 7).sum(dim=-1) - 1  # (L,), the key at the query's own place
+    last_seen = (
+        causal_mask(3, 7, align="lower_right").sum(dim=-1) - 1
+    )  # (L,), the key at the query's own place
     assert torch.equal(bias.argmax(dim=-1), last_seen.expand(4, -1))
     assert torch.equal(alibi_bias(5, 5, 6)[:, -2:], alibi_bias(2, 5, 6))  # decoding with a cache
 

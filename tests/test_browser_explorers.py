@@ -32,9 +32,9 @@ def address(chromium, tmp_path_factory):
         yield address
 
 
-def opened(chromium, address, width, height):
-    """Return a page of that size on which all explorers have been run."""
-    page = lab.new_page(chromium, width, height)
+def opened(chromium, address, *size):
+    """Return a page of that size and density on which all explorers have been run."""
+    page = lab.new_page(chromium, *size)
     lab.open_notebook(page, address, "explorers.ipynb")
     lab.run_all(page)
     assert lab.errors(page) == []
@@ -108,9 +108,12 @@ def test_picture_and_all_controls_are_in_view_together_on_a_laptop(page, name):
 
 
 def test_at_twice_the_size_a_picture_keeps_its_shape_and_leaves_no_blank(chromium, address):
-    page = opened(chromium, address, 640, 360)  # 1280×720 at 200%
+    page = opened(chromium, address, 640, 360, 2)  # 1280×720 at 200%
     for name in CELLS:
         picture = explorer(page, name).locator("img.widget-image")
+        page.wait_for_function(  # until it is drawn as fine as the screen is
+            "image => image.naturalWidth >= 2 * image.width", arg=picture.element_handle()
+        )
         width, height, own_width, own_height = picture.evaluate(
             "image => [image.width, image.height, image.naturalWidth, image.naturalHeight]"
         )

@@ -7,9 +7,9 @@ from decimal import Decimal
 import nbformat
 import pytest
 
-from stored import LESSONS, SOLUTIONS, code, ignored, prose, shown
+from stored import LESSONS, SOLUTIONS, code, ignored, number_of, prose, shown
 
-LESSON = {path.stem[:2]: nbformat.read(path, as_version=4) for path in LESSONS}
+LESSON = {number_of(path): nbformat.read(path, as_version=4) for path in LESSONS}
 
 # Claims: what is said, the verdict, and the compared output that decides it
 
@@ -59,6 +59,14 @@ CLAIMS = {
         ("Tiling alone saves training memory.", "False",
          "naive 98 MiB; autograd through the tiles 84 MiB"),
         ("SDPA always uses FlashAttention.", "False", "learned bias           MATH"),
+    ],
+    "06b": [
+        ("A mask that forbids half of the pairs saves half of the work.", "Holds when",
+         "random mask: empty blocks 0 of 256"),
+        ("FlashAttention makes decoding fast, since it avoids the matrix.", "False",
+         "with the row 1.02 times as many"),
+        ("A larger batch lifts decoding off the memory limit.", "False",
+         "64 texts at once: attention 4 FLOP/byte"),
     ],
     "07": [
         ("The head's picture shows how the model gets its answer", "False",

@@ -62,7 +62,11 @@ def test_the_bad_arithmetic_is_bad():
         (torch.ones(1, 1), torch.ones(1, 1) > 0, "expected true/false entries"),
         (torch.zeros(1), torch.tensor(0.0), "expected shape"),
         ((1, 2, 3), (torch.zeros(1), torch.zeros(1)), "expected a tuple of 2 tensors"),
-        ((torch.zeros(1), torch.ones(1)), (torch.zeros(1),) * 2, "item 1 of the tuple: expected 0"),
+        (
+            (torch.zeros(1), torch.ones(1)),
+            (torch.zeros(1),) * 2,
+            "item 1 of the tuple (0 right): expec",
+        ),
         ((torch.ones(2), torch.ones(2)), (torch.ones(2), torch.ones(3)), "shape (S) = (3,), got"),
         ("ab", (torch.zeros(1), torch.zeros(1)), "expected a tuple of 2 tensors, got a str"),
         (None, 3.0, "expected a number, got None (is a `return` missing?)"),

@@ -1,14 +1,16 @@
 """The explorer of two arrows, and what all explorers are made of, without a browser."""
 
 import base64
+import io
 import math
 
 import numpy as np
 import pytest
 from matplotlib.colors import same_color
+from PIL import Image
 
 from course_utils.explorers import Number, similarity_explorer
-from explorer_pictures import axes, headings, pixels, press, set_controls
+from explorer_pictures import axes, drawn_anew, headings, pixels, press, set_controls
 
 PLACES = [(0, 2), (90, 1), (180, 3), (-45, 0.5), (155, 1.3)]
 
@@ -50,6 +52,9 @@ def test_what_the_lesson_asks_for_is_noticed_when_it_is_there_and_only_then(expl
             # without a picture, which takes a hundred times as long
             told = explorer._update(angle, tenths / 10).partition("; found: ")[2]
             if told.startswith("dot product"):
+                cosine = math.cos(math.radians(angle))
+                dot = f"{2 * tenths / 10 * cosine:.2f}"
+                assert told == f"dot product {dot}, more than k = q has, at cosine {cosine:.2f}"
                 larger.add((angle, tenths))
             elif told.startswith("cosine 1.00 at distance"):
                 farthest[angle, tenths] = float(told.split("distance ")[1].split(",")[0])
@@ -191,8 +196,29 @@ def test_the_picture_stands_beside_the_controls_and_the_words_below(explorer):
     assert bytes(explorer.image.value[:4]) == b"\x89PNG"
 
 
-def test_shown_statically_it_is_a_picture_with_its_state(explorer):
-    bundle = explorer._repr_mimebundle_()
-    assert base64.b64decode(bundle["image/png"]) == explorer.image.value
+def test_on_a_dense_screen_the_same_picture_is_drawn_finer(explorer):
+    coarse, size = pixels(explorer), (explorer.image.width, explorer.image.height)
+    explorer.image.set_state({"density": 2.0})  # as the browser tells it
+    fine = pixels(explorer)
+    height, width = coarse.shape[:2]
+    assert fine.shape == (2 * height, 2 * width, 3)
+    assert (explorer.image.width, explorer.image.height) == size == (width, height)
+    averaged = fine.reshape(height, 2, width, 2, 3).mean(axis=(1, 3))
+    assert np.abs(averaged - coarse).mean() < 5  # edges differ, of lines and letters
+    np.testing.assert_array_equal(fine, drawn_anew(explorer))
+    press(explorer, axes(explorer)[0], 0, 2)
+    assert (explorer.controls["angle"].value, explorer.controls["length"].value) == (90, 2)
+
+
+def test_shown_statically_it_is_a_fine_picture_with_its_state(explorer):
+    live = pixels(explorer)
+    bundle, metadata = explorer._repr_mimebundle_()
+    with Image.open(io.BytesIO(base64.b64decode(bundle["image/png"]))) as still:
+        shown = np.asarray(still.convert("RGB"), dtype=int)
+    explorer.image.set_state({"density": 2.0})
+    assert np.abs(shown - pixels(explorer)).max() <= 16  # 256 colours stand for all
+    assert metadata["image/png"] == {"width": live.shape[1], "height": live.shape[0]}
+    explorer.image.set_state({"density": 1.0})
+    np.testing.assert_array_equal(pixels(explorer), live)
     assert bundle["text/plain"] == explorer.state
     assert "application/vnd.jupyter.widget-view+json" in bundle

@@ -71,6 +71,17 @@ def test_it_opens_on_one_word_that_stands_out_and_the_scale_holds_all_weights(ex
     assert explorer.controls["last"].options == ("tired", "wide", "old")
 
 
+def test_it_and_the_word_that_changes_stand_out_and_no_other_word(explorer):
+    (ax,) = axes(explorer)
+    ending = ax.texts[0]
+    look = ending.get_color(), ending.get_fontweight()
+    labels = ax.get_xticklabels()
+    alike = [
+        each.get_text() for each in labels if (each.get_color(), each.get_fontweight()) == look
+    ]
+    assert alike == ["it"]
+
+
 def test_the_lesson_types_the_same_weights_by_hand(explorer):
     lesson = nbformat.read(ROOT / "notebooks" / "00_start_here.ipynb", as_version=4)
     (typed,) = [cell for cell in lesson.cells if cell.source.startswith("import torch")]

@@ -190,7 +190,7 @@ def test_bytes_are_what_tiles_read_and_write(explorer, step, block_q, block_k, c
 def test_the_words_name_the_tile_in_fast_memory_and_its_first_query(explorer):
     set_controls(explorer, block_q=5, block_k=3, step=6)
     top, bottom, left, right = plan(5, 3, causal=True)[5]
-    assert f"queries {top + 1}–{bottom}, keys and values {left + 1}–{right}" in explorer.state
+    assert f"queries {top}–{bottom - 1}, keys and values {left}–{right - 1}" in explorer.state
     numbers = {text.get_position(): text.get_text() for text in axes(explorer)[1].texts}
     m, sum_ = (numbers[x, top] for x in sorted({x for x, _ in numbers}))
     assert f"m = {m}, ℓ = {sum_}" in explorer.state
@@ -204,7 +204,7 @@ def test_tiles_and_numbers_stand_side_by_side_over_the_traffic_and_say_what_they
     title, below, beside = headings(numbers)
     assert title.split() == "m ℓ O / ℓ so far".split() and (below, beside) == ("columns of O", "")
     assert headings(traffic) == ("", "bytes moved", "")
-    counted = {n: str(n + 1) for n in range(N)}
+    counted = {n: str(n) for n in range(N)}
     assert ticks(tiles.xaxis) == ticks(tiles.yaxis) == ticks(numbers.yaxis) == counted
     assert ticks(numbers.xaxis) == {n: str(n) for n in range(D)}
     assert numbers.get_xlim() == (-4.5, 3.5) and numbers.get_ylim() == (11.5, -0.5)

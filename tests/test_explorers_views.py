@@ -217,5 +217,5 @@ def test_data_that_do_not_belong_together_are_refused():
 
 
 def test_shown_statically_it_is_the_picture_and_its_state(explorer):
-    bundle = explorer._repr_mimebundle_()
+    bundle, _ = explorer._repr_mimebundle_()
     assert bundle["text/plain"] == explorer.state and re.search(r"\d", explorer.state)

@@ -7,7 +7,7 @@ from torch import nn
 from course_utils import check
 from course_utils.checks import exercise as exercises
 from course_utils.checks import judge
-from course_utils.checks.exercise import Exercise
+from course_utils.checks.exercise import EXERCISES, Exercise
 from course_utils.checks.learners_layer import layer_outputs
 
 
@@ -91,6 +91,24 @@ def test_an_error_in_the_gradient_alone_is_the_answers(asked):
     verdict = check(overwrites, "shares")
     assert verdict.status == ("wrong" if asked else "correct")
     assert ("writes into a tensor whose old values" in verdict.message) == asked
+
+
+ASKING = """
+soft_lookup project_qkv SelfAttention as_dot_products scaled_scores cosine_attention
+attention_by_distance softmax logsumexp online_update merge attention decode shared_prefix_attention
+split_heads merge_heads MultiHeadAttention grouped_attention MultiHeadSelfAttention tile_update
+flash_forward flash_causal attend_in_parts as_sdpa
+"""
+
+
+@pytest.mark.parametrize("name", ASKING.split())
+def test_an_exercise_that_asks_for_gradients_misses_them(name):
+    right = EXERCISES[name].reference
+    if isinstance(right, type):
+        answer = type(name, (right,), {"forward": torch.no_grad()(right.forward)})
+    else:
+        answer = torch.no_grad()(right)
+    assert check(answer).mistake == "wrong gradients"
 
 
 # Layers

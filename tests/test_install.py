@@ -1,11 +1,14 @@
 """The installer: it says what it is about to do, does it in order, and stops with a sentence."""
 
+import argparse
 import ast
+import runpy
 import subprocess
 import sys
 from collections import namedtuple
 from importlib import metadata
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -163,3 +166,10 @@ def test_a_step_that_fails_ends_with_what_to_do(machine, monkeypatch, failing, s
 def test_git_is_set_up_last(machine, monkeypatch):
     call(monkeypatch)
     assert [command[0] for command in machine.ran[-4:]] == ["git"] * 4
+
+
+def test_who_stops_it_is_told_how_to_go_on(monkeypatch):
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises((SystemExit, KeyboardInterrupt)) as stopped:
+        runpy.run_path(install.__file__, run_name="__main__")
+    assert str(stopped.value).strip() == "Stopped. Give the same command again to go on."

@@ -625,6 +625,62 @@ def test_errors_and_results_name_a_mistake_whatever_the_words(exercise):
 # What it is sure of
 
 
+def sum_and_share(x):
+    total = x.sum(-1, keepdim=True)
+    return total, x / total
+
+
+def mean_and_share(x):
+    return x.mean(-1, keepdim=True), x / x.mean(-1, keepdim=True)
+
+
+MEAN = ("mean", "that is the mean", mean_and_share)
+
+
+@pytest.mark.parametrize(
+    "answer, mistake, words",
+    [
+        (lambda x: sum_and_share(x)[::-1], "another order", "in the places 1, 0"),
+        # the mistake's own first item is all that is the same
+        (lambda x: (x.mean(-1, keepdim=True), x), "mean", "that is the mean"),
+        (lambda x: (x.sum(-1, keepdim=True), x), None, "item 1 of the tuple (0 right)"),
+        (lambda x: (x, x / x.mean(-1, keepdim=True)), None, "item 0 of the tuple: "),
+    ],
+)
+def test_of_a_tuple_the_first_wrong_item_names_the_mistake(exercise, answer, mistake, words):
+    exercise(sum_and_share, lambda: [(ONES,), (1 + torch.arange(6.0).view(2, 3),)], [MEAN])
+    verdict = check(answer, "double")
+    assert verdict.mistake == mistake and words in verdict.message
+
+
+def fails_for_matrices(x):
+    return 2 * x if x.ndim < 2 else 2 * x + x.new_ones(9)
+
+
+@pytest.mark.parametrize("words, mistake", [("size of tensor", "for rows"), ("else", None)])
+def test_errors_where_a_mistake_is_wrong_too_name_it_if_one_is_the_same(exercise, words, mistake):
+    def answer(x):
+        if x.ndim == 3 or (x.ndim == 2 and words == "else"):
+            raise ValueError(words)
+        return fails_for_matrices(x)
+
+    inputs = [(ONES[0],), (ONES,), (ONES[None],)]
+    exercise(inputs=lambda: inputs, mistakes=[("for rows", "rows alone", fails_for_matrices)])
+    assert check(answer, "double").mistake == mistake
+
+
+@pytest.mark.parametrize(
+    "answer, mistake",
+    [
+        (lambda x: nn.Linear(3, 3)(x), "layer made anew"),
+        (lambda x: x @ torch.randn(3, 3), "changes the random state"),
+    ],
+)
+def test_a_layer_made_at_each_call_is_told_from_other_randomness(exercise, answer, mistake):
+    exercise()
+    assert check(answer, "double").mistake == mistake
+
+
 @pytest.fixture
 def batched(exercise):
     exercise(inputs=lambda: [(ONES,), (torch.ones(1, 4),), (torch.ones(2, 3, 4),)], mistakes=[])

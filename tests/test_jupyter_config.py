@@ -41,6 +41,8 @@ def test_jupyter_finds_these_settings_in_the_environment(tmp_path):
     assert settings.read_text() == (source / "jupyter_config.py").read_text()
     settings = installed / "labconfig" / "default_setting_overrides.json"
     assert settings.read_text() == (source / "jupyterlab_settings.json").read_text()
+    notification = json.loads(settings.read_text())["@jupyterlab/apputils-extension:notification"]
+    assert notification == {"fetchNews": "false"}  # else JupyterLab asks before the first lesson
 
 
 def test_a_message_to_a_kernel_is_sent_at_once(monkeypatch):

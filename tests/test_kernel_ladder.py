@@ -20,12 +20,21 @@ pytest.importorskip(
 )
 import gpu_attention as bench  # noqa: E402
 import kernel_ladder as ladder  # noqa: E402
-from course_utils import kernels  # noqa: E402
+from course_utils import kernel_tiles, kernels  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # Compiled, the plain rung rounds float32 to TF32; the interpreter gets bfloat16 wrong.
 DTYPES = [torch.float16, torch.float32 if kernels.INTERPRETED else torch.bfloat16]
 RUNGS = {rung.name: number for number, rung in enumerate(ladder.RUNGS)}
+
+
+def cut(monkeypatch, small, large):
+    """Set the block sizes of the first rungs, and of the last."""
+    small, large = (kernel_tiles.Tiles(*blocks, 4, 3) for blocks in (small, large))
+    monkeypatch.setattr(ladder, "SMALL", small)
+    monkeypatch.setattr(kernel_tiles, "FLOAT32", large)
+    for row in kernel_tiles.TILES.values():
+        monkeypatch.setitem(row, 16, kernel_tiles.Cuts(large, large, large))
 
 
 def assert_right(name, q, k, v, is_causal):
@@ -46,9 +55,7 @@ def assert_right(name, q, k, v, is_causal):
 @pytest.mark.parametrize("B, N, is_causal", [(2, 1, True), (2, 75, False), (1, 130, True)])
 def test_every_rung_is_attention(name, B, N, is_causal, dtype, monkeypatch):
     # Blocks of both shapes; at 130 the last rungs' are whole, diagonal, ragged and empty.
-    monkeypatch.setattr(ladder, "SMALL", kernels.Tiles(32, 64, 4, 3))
-    monkeypatch.setitem(kernels.FORWARD, 16, kernels.Tiles(64, 32, 4, 3))
-    monkeypatch.setattr(kernels, "FLOAT32", kernels.FORWARD[16])
+    cut(monkeypatch, (32, 64), (64, 32))
     rng = torch.Generator().manual_seed(N)
     q, k, v = torch.randn(3, B, 2, N, 16, generator=rng).to(DEVICE, dtype)
     assert_right(name, q, k, v, is_causal)
@@ -68,7 +75,9 @@ def test_each_rung_adds_one_switch_and_flash_attention_has_all_but_the_last():
     assert set(added) == {*ladder.SWITCHES, "TILES", "DESCRIPTORS"} and added[-1] == "PERSISTENT"
     switches, tiles = ladder.plan(RUNGS["descriptors"], 64)
     assert [name for name in switches if not switches[name]] == ["PERSISTENT"]
-    assert tiles == kernels.FORWARD[64]
+    assert tiles == kernel_tiles.cuts((9, 0))[64].forward
+    _, tiles = ladder.plan(RUNGS["descriptors"], 128, (8, 0))
+    assert tiles == kernel_tiles.cuts((8, 0))[128].forward != kernel_tiles.cuts((9, 0))[128].forward
     assert not any(ladder.plan(0, 64)[0].values()) and ladder.plan(0, 64)[1] == ladder.SMALL
 
 
@@ -101,8 +110,7 @@ def test_waiting_is_what_is_left_when_each_processor_takes_the_next_program():
 @pytest.mark.parametrize("number", set(range(len(RUNGS))) - {RUNGS["descriptors"]})
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_counts_are_what_the_interpreter_does(number, is_causal, monkeypatch):
-    monkeypatch.setattr(ladder, "SMALL", kernels.Tiles(16, 32, 4, 3))
-    monkeypatch.setitem(kernels.FORWARD, 16, kernels.Tiles(32, 16, 4, 3))
+    cut(monkeypatch, (16, 32), (32, 16))
     done = {"flop": 0, "powers": 0, "masked_scores": 0}
 
     def watch(name, amount, of):
@@ -164,13 +172,31 @@ def test_an_entry_holds_what_was_predicted_and_every_repeat(monkeypatch):
     assert f"{first['forward']['flops'] / 2e9:.1f} TFLOP/s" in ladder.tell(first)
 
 
+def test_where_the_kernels_do_not_run_the_backends_are_compared(monkeypatch):
+    monkeypatch.setattr(kernels, "why_not", lambda device: "too old")
+    errors = ladder.check(bench.Case("float16", 16, True, 40, 1, 1), DEVICE)
+    assert all(errors[name] == {"skipped": "too old"} for name in RUNGS)
+    assert errors["SDPA flash"]["output"] > 0
+
+
+def test_what_a_gpu_has_no_room_for_is_not_timed_and_says_so(monkeypatch):
+    def milliseconds(work):
+        raise ladder.TritonError("out of resource: shared memory")
+
+    monkeypatch.setattr(bench, "milliseconds", milliseconds)
+    case = bench.Case("float16", 16, False, 40, 1, 2)
+    errors = dict.fromkeys([*RUNGS, *bench.BACKENDS], {"output": 1e-3})
+    for entry in ladder.entries(case, errors, DEVICE):
+        assert "not timed: TritonError: out of resource" in ladder.tell(entry)
+
+
 def test_every_case_is_one_of_the_other_benchmark():
     assert set(ladder.cases()) <= set(bench.cases()) and len(ladder.cases()) == 8
 
 
 def test_without_a_gpu_it_says_so(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(SystemExit, match="needs an NVIDIA GPU"):
+    with pytest.raises(SystemExit, match="needs a GPU"):
         ladder.main(tmp_path / "x.json")
     assert not list(tmp_path.iterdir())
 

@@ -8,12 +8,14 @@ import random
 import runpy
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 
+from course_utils import kernel_tiles
 from course_utils.attention import causal_mask, merge
 from rounding import assert_within, attention_and_lse, attention_errors
 
@@ -34,7 +36,7 @@ DTYPES = [
     ),
 ]
 TILES = [(16, 32), (32, 16), (32, 32)]  # BLOCK_Q, BLOCK_K
-TABLES = ["FORWARD", "BACKWARD_Q", "BACKWARD_KV"]
+EARLIER = (8, 0)  # a GPU that gets no descriptors
 
 
 @pytest.fixture
@@ -42,12 +44,16 @@ def cut(monkeypatch):
     """Set the block sizes of all kernels."""
 
     def cut(block_q, block_k):
-        tiles = kernels.Tiles(block_q, block_k, num_warps=4, num_stages=2)
-        monkeypatch.setattr(kernels, "FLOAT32", tiles)
-        for table in TABLES:
-            monkeypatch.setattr(kernels, table, dict.fromkeys(getattr(kernels, table), tiles))
+        tiles = kernel_tiles.Tiles(block_q, block_k, num_warps=4, num_stages=2)
+        monkeypatch.setattr(kernels, "_tiles", lambda kernel, q: tiles)
 
     return cut
+
+
+@pytest.fixture
+def with_strides(monkeypatch):
+    """Pass tensors to the kernels with strides, not as descriptors; any GPU takes both."""
+    return lambda: monkeypatch.setattr(kernels, "capability", lambda device: EARLIER)
 
 
 def draw(rng, B, Hq, Hkv, L, S, D, dtype):
@@ -78,8 +84,8 @@ def errors_of(inputs, is_causal, align, arriving=None):
 
     return attention_errors(
         together(q), k, v, mask_of(q, k, is_causal, align).repeat(group, 1),
-        blocks=(kernels._tiles(kernels.BACKWARD_KV, q).block_q,
-                kernels._tiles(kernels.FORWARD, q).block_k),
+        blocks=(kernels._tiles(kernels._backward_kv, q).block_q,
+                kernels._tiles(kernels._forward, q).block_k),
         kept=None if q.dtype == torch.float32 else q.dtype,
         arriving=arriving and [together(x) for x in arriving],
     )  # fmt: skip
@@ -103,7 +109,9 @@ def compare(inputs, is_causal=False, align="upper_left", gradients_from=None):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("number", range(36))
-def test_random_configurations(number, dtype, cut):
+def test_random_configurations(number, dtype, cut, with_strides):
+    if number % 4 < 2:
+        with_strides()
     choose = random.Random(number)
     rng = torch.Generator().manual_seed(number)
     cut(*choose.choice(TILES))
@@ -185,13 +193,17 @@ def test_a_query_that_may_see_nothing_gives_zeros_and_passes_no_gradient(cut):
     ids=["heads beside each other", "odd rows", "odd start", "columns", "every other", "expanded"],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_any_strides_give_the_same(layout, dtype):
+@pytest.mark.parametrize("described", [True, False])
+def test_any_strides_give_the_same(layout, dtype, described, with_strides):
+    if not described:
+        with_strides()
     rng = torch.Generator().manual_seed(0)
     tensors = [*draw(rng, 2, 2, 2, 20, 30, 16, dtype), draw(rng, 2, 2, 2, 20, 1, 16, dtype)[0]]
     results = []
     for lay in (layout, lambda x: layout(x).clone(memory_format=torch.contiguous_format)):
         *leaves, d_out = (lay(x.detach()) for x in tensors)
-        out, lse = flash_attention(*(x.requires_grad_() for x in leaves), is_causal=True)
+        q, k, v = (x.requires_grad_() for x in leaves)
+        out, lse = flash_attention(q, k, v, is_causal=True, align="upper_left")
         results.append([out, lse, *torch.autograd.grad(out, leaves, d_out)])
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
@@ -238,6 +250,35 @@ def test_gradients_of_gradients_are_refused():
     (d_q,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
     with pytest.raises(RuntimeError, match="differentiate twice"):
         d_q.sum().backward()
+
+
+def test_with_causality_align_says_where_if_lengths_differ():
+    rng = torch.Generator().manual_seed(0)
+    q, k, v = draw(rng, 1, 1, 1, 5, 8, 16, torch.float32)
+    with pytest.raises(ValueError, match="align must be given, since L = 5 and S = 8 differ"):
+        flash_attention(q, k, v, is_causal=True)
+    flash_attention(q, k, v)
+    square = flash_attention(q, q, q, is_causal=True)
+    for align in ("upper_left", "lower_right"):
+        other = flash_attention(q, q, q, is_causal=True, align=align)
+        assert all(map(torch.equal, square, other))
+
+
+def test_all_programs_are_on_the_axis_that_has_no_end(monkeypatch):
+    grids = []
+
+    class Kernel:
+        __name__ = "_forward"
+
+        def __getitem__(self, grid):
+            grids.append(grid)
+            return lambda **_: None
+
+    monkeypatch.setattr(kernels, "_forward", Kernel())
+    monkeypatch.setattr(kernels, "capability", lambda device: EARLIER)
+    q = torch.zeros(1).half().expand(70_000, 3, 200, 16)  # 128 queries a block
+    kernels._launch(kernels._forward, {"q": q}, {"k": q}, {}, 0)
+    assert grids == [(70_000 * 3 * 2,)]
 
 
 X = torch.zeros(1, 2, 4, 16, device=DEVICE)
@@ -303,20 +344,87 @@ def test_triton_imported_before_is_interpreted_all_the_same():
     assert run(code) == "True"
 
 
-def compile_for_hopper():
-    """Compile all kernels for compute capability 9.0, which needs no GPU, and check the code."""
-    from kernel_instructions import compile_for_hopper
+class OnGPU(torch.Tensor):
+    """A tensor that says it is on a CUDA device."""
 
-    for table, kernel in zip(
-        TABLES, [kernels._forward, kernels._backward_q, kernels._backward_kv], strict=True
-    ):
-        compiled = compile_for_hopper(kernel, getattr(kernels, table)[128], 128, GROUP=1)
-        assert compiled.metadata.shared <= 227 * 1024, table  # of one multiprocessor
-        assert "wgmma" in compiled.asm["ptx"], table  # Hopper's matrix products
-        assert "cp.async.bulk.tensor" in compiled.asm["ptx"], table  # and copies
+    is_cuda = property(lambda self: True)
+
+
+@pytest.mark.parametrize(
+    "hip, capability, reason",
+    [
+        (None, (7, 5), "need a GPU of compute capability 8.0 or later and Some GPU has 7.5"),
+        ("6.3", (9, 4), "are for NVIDIA GPUs, not for Some GPU"),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_where_kernels_do_not_run_plain_pytorch_does(hip, capability, reason, dtype, monkeypatch):
+    monkeypatch.setattr(kernels, "INTERPRETED", False)
+    monkeypatch.setattr(torch.version, "hip", hip)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Some GPU")
+    monkeypatch.setattr(kernels, "_launch", None)
+    kernels._warn_once.cache_clear()
+    rng = torch.Generator().manual_seed(0)
+    inputs = draw(rng, 1, 4, 2, 9, 12, 16, dtype)
+    q, k, v = (x.detach().as_subclass(OnGPU).requires_grad_() for x in inputs)
+    with pytest.warns(UserWarning, match=f"{reason}, so tiled_attention"):
+        out, lse = flash_attention(q, k, v, is_causal=True, align="lower_right")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        flash_attention(q, k, v)  # says it no second time
+    exactly = [x.detach().double().requires_grad_() for x in inputs]
+    right = exact(*exactly, True, "lower_right")
+    assert out.dtype == dtype and lse.dtype == torch.float32
+    arriving = [torch.randn(x.shape, generator=rng).to(x) for x in (out, lse)]
+    got = [out, lse, *torch.autograd.grad((out, lse), (q, k, v), arriving)]
+    right = [*right, *torch.autograd.grad(right, exactly, [d.double() for d in arriving])]
+    one_tile = kernel_tiles.Tiles(256, 512, 0, 0)  # of tiled_attention
+    monkeypatch.setattr(kernels, "_tiles", lambda kernel, q: one_tile)
+    errors = errors_of(inputs, True, "lower_right", arriving)
+    for one, other, error in zip(got, right, errors, strict=True):
+        assert_within(one.as_subclass(torch.Tensor), other, error.view_as(other))
+
+
+# A minute or so; with EVERY_KERNEL=1 in the environment all there are, in about ten times as long.
+EVERY = bool(os.environ.get("EVERY_KERNEL"))
+GPUS = [(8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]
+COMPILED = (
+    [(gpu, D, dtype) for gpu in GPUS for D in kernel_tiles.WIDTHS for dtype in ("bf16", "fp16")]
+    if EVERY
+    else [(gpu, 128, "bf16") for gpu in [(8, 0), (8, 6), (9, 0), (10, 0)]] + [((12, 0), 64, "bf16")]
+)
+
+
+def compile_attention(capability, D, dtype):
+    """Compile forward and backward, which needs no GPU, and check what they ask of one."""
+    import kernel_instructions as instructions
+
+    compiled = instructions.compile_attention(capability, D, dtype)
+    assert [kernel.name for kernel in compiled] == ["_forward", "_backward_q", "_backward_kv"]
+    for kernel in compiled:
+        needs = instructions.needs(kernel)
+        assert needs["shared"] <= instructions.KIBIBYTES[capability], needs
+        assert needs["tensor memory"] <= 512, needs
+        assert needs["stack"] <= 64, needs  # bytes of a thread that found no register
+        product = {9: "wgmma.mma_async", 10: "tcgen05.mma"}.get(capability[0], "mma.sync")
+        assert product in kernel.asm["ptx"] and not needs["loads of 2 bytes"], needs
+        if (9, 0) <= capability < (12, 0):
+            assert needs["copies by descriptor"] and not needs["loads of 16 bytes"], needs
+        else:  # nothing is waited for but the program's own blocks, before its loop
+            tiles = getattr(kernel_tiles.cuts(capability)[D], kernel.name.removeprefix("_"))
+            rows = {
+                "_forward": tiles.block_q,
+                "_backward_q": 3 * tiles.block_q,
+                "_backward_kv": 2 * tiles.block_k,
+            }[kernel.name]
+            own = rows * D * 2 / 16 / (32 * tiles.num_warps)
+            assert needs["copies of 16 bytes"] and needs["loads of 16 bytes"] <= own, needs
     print("compiled")
 
 
-def test_the_kernels_compile_for_hopper(tmp_path):
-    code = "import test_kernels; test_kernels.compile_for_hopper()"
+@pytest.mark.parametrize("capability, D, dtype", COMPILED, ids=str)
+def test_the_kernels_fit_every_gpu(capability, D, dtype, tmp_path):
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[dtype]
+    code = f"import torch, test_kernels; test_kernels.compile_attention({capability}, {D}, {dtype})"
     assert run(code, TRITON_INTERPRET="0", TRITON_CACHE_DIR=str(tmp_path)) == "compiled"

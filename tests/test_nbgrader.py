@@ -18,7 +18,7 @@ from nbgrader.api import Gradebook
 from course_utils import check
 from course_utils.authoring import STUB, strip_solutions
 from course_utils.checks.exercise import EXERCISES
-from stored import last_problem
+from stored import last_problem, number_of
 
 ROOT = Path(__file__).parents[1]
 (PART,) = re.findall(r"^- nbgrader .*?(?=^- )", (ROOT / "README.md").read_text(), re.M | re.S)
@@ -35,13 +35,15 @@ def read(path):
 
 def exercises_of(path):
     """Return the names of a lesson's exercises that have a solution."""
-    lesson = f"{int(path.stem[:2])}."
-    asked = {name for name, exercise in EXERCISES.items() if exercise.number.startswith(lesson)}
+    asked = {name for name, each in EXERCISES.items() if each.lesson == number_of(path)}
     return asked - {last_problem(read(path))}
 
 
 NAMES = exercises_of(SOLUTIONS)
+BODY = re.compile("### BEGIN SOLUTION.*### END SOLUTION", re.S)
 WRONG = "def dot(a, b):\n    return (a * b).mean()"
+# Ways to leave Python, each tried in an answer and below one.
+LEAVING = ["exit()", "quit()", "__import__('sys').exit()", "__import__('os')._exit(0)"]
 OWN_CHECK = """
 
 class Praise:
@@ -59,11 +61,17 @@ def graded(notebook):
 
 
 def submit(course):
-    """Hand in four notebooks, made from what students get."""
+    """Hand in six notebooks, made from what students get."""
     answers = {cell.id: cell.source for cell in read(SOLUTIONS).cells if "SOLUTION" in cell.source}
     (dot,) = (id for id, source in answers.items() if source.startswith("def dot("))
     write_into(hand_in(course, "right"), answers)
     write_into(hand_in(course, "wrong"), answers | {dot: WRONG})
+    called_by_none = list(answers.items())[4:8]
+    leaving = list(zip(called_by_none, LEAVING, strict=True))
+    inside = {id: BODY.sub(way, source) for (id, source), way in leaving}
+    write_into(hand_in(course, "leaving"), answers | inside)
+    below = {id: f"{source}\n{way}" for (id, source), way in leaving}
+    write_into(hand_in(course, "leaving-below"), answers | below)
     hand_in(course, "empty")
     cheat(hand_in(course, "cheating"))
 
@@ -95,7 +103,7 @@ def cheat(path):
 
 @pytest.fixture(scope="module")
 def course(tmp_path_factory):
-    """A teacher's folder after README's commands, with four students."""
+    """A teacher's folder after README's commands, with six students."""
     folder = tmp_path_factory.mktemp("course")
     (folder / "mark.py").write_text(SCRIPT)
     # By default a cell has 30 seconds and its messages 4, too little on a busy machine.
@@ -156,6 +164,7 @@ def test_students_get_the_exercises_without_the_answers(course):
     released = read(course / "release" / LESSON / SOLUTIONS.name)
     stub = re.compile(r"# YOUR CODE HERE\n\s*raise NotImplementedError\(\)")
     exercises = strip_solutions(read(SOLUTIONS))
+    assert released.cells.pop(0).source == "from course_utils.checks.sandbox import stay\n\nstay()"
     for cell, exercise in zip(released.cells, exercises.cells, strict=True):
         if cell.metadata.get("nbgrader", {}).get("grade"):
             assert exercise.source in cell.source
@@ -187,3 +196,23 @@ def test_a_wrong_answer_loses_its_point_alone_and_gets_the_hint_of_check(course)
 
 def test_a_check_or_a_course_of_ones_own_gets_no_points(course):
     assert points(course, "cheating") == dict.fromkeys(NAMES, 0)
+
+
+def test_answers_that_leave_python_lose_their_points_alone(course):
+    told = complaints(course, "leaving")
+    assert points(course, "leaving") == {name: int(name not in told) for name in NAMES}
+    assert set(told) == {"nearest_key", "disagreement", "soft_lookup", "project_qkv"}
+    assert all("it leaves Python (exit" in text for text in told.values())
+
+
+def test_leaving_python_below_an_answer_costs_no_points_and_is_told(course):
+    assert points(course, "leaving-below") == dict.fromkeys(NAMES, 1)
+    notebook = read(course / "autograded" / "leaving-below" / LESSON / SOLUTIONS.name)
+    told = [
+        output.evalue or output.ename
+        for cell in notebook.cells
+        for output in cell.get("outputs", ())
+        if output.output_type == "error"
+    ]
+    sentence = "it leaves Python (exit, quit, os._exit ...); end a function with return"
+    assert told == [sentence, sentence, "SystemExit", sentence]

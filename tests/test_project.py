@@ -1,5 +1,6 @@
 """The project as a whole: one list of dependencies, a README that tells what exists."""
 
+import ast
 import hashlib
 import os
 import re
@@ -61,6 +62,30 @@ def test_dependencies_are_listed_once_and_bounded():
     assert "dependencies" not in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
+# They come with JupyterLab, ipywidgets and Matplotlib.
+BROUGHT = {"IPython", "PIL", "jupyter_server", "nbclient", "nbformat", "traitlets"}
+
+
+def test_all_that_the_course_imports_is_listed_for_learners():
+    nodes = [
+        node
+        for path in (ROOT / "course_utils").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    names = {each.name for node in nodes if isinstance(node, ast.Import) for each in node.names}
+    names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+    imported = {name.split(".")[0] for name in names} - sys.stdlib_module_names
+    listed = {Requirement(line).name for line in lines("requirements.txt")[:-1]}
+    assert imported - BROUGHT - {"course_utils"} <= listed
+
+
+def test_triton_is_asked_for_on_linux_alone():  # there is none for Windows and Macs
+    (triton,) = [line for line in lines("requirements.txt") if line.startswith("triton")]
+    marker = Requirement(triton).marker
+    systems = {name: marker.evaluate({"sys_platform": name}) for name in ("linux", "win32")}
+    assert systems == {"linux": True, "win32": False}
+
+
 def test_conda_and_binder_take_the_same_list_and_the_cpu_build():
     conda = yaml.safe_load((ROOT / "environment.yml").read_text())
     python, pip, packages = conda["dependencies"]
@@ -84,6 +109,33 @@ def test_the_package_is_found_in_a_folder_of_any_name():
     # A .pth file with a path in it would stop Python before 3.12.4 in "Kurs über Köpfe".
     hatch = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     assert hatch["dev-mode-exact"] is True
+
+
+FAULTS = {
+    "E501": f"x = {'1' * 97}\n",  # 101 letters
+    "F401": "import os\n",
+    "B006": "def f(x=[]):\n    return x\n",
+    "I001": "import sys\nimport os\n\nprint(os, sys)\n",
+    "UP006": "from typing import List\n\nx: List[int] = []\n",
+    "NPY002": "import numpy as np\n\nnp.random.seed(1)\n",
+}
+
+
+@pytest.mark.parametrize("code, source", FAULTS.items(), ids=FAULTS)
+def test_ruff_finds_each_kind_of_fault_but_in_a_learners_answers(code, source):
+    for name, found in {"course_utils/new.py": True, "exercises/new.py": False}.items():
+        options = ["--force-exclude", "--no-cache", "--stdin-filename", ROOT / name, "-"]
+        run = subprocess.run(
+            [sys.executable, "-m", "ruff", "check", *options],
+            cwd=ROOT, input=source, capture_output=True, text=True,
+        )  # fmt: skip
+        assert (code in run.stdout) == found, run.stdout + run.stderr
+
+
+def test_no_option_of_pytest_takes_tests_away():
+    pytest_options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]
+    assert pytest_options["ini_options"]["testpaths"] == ["tests"]
+    assert pytest_options["ini_options"]["addopts"].split() == ["-ra", "--strict-markers"]
 
 
 def test_the_menu_and_the_readme_name_the_same_commands():
@@ -132,6 +184,18 @@ def test_make_test_checks_everything_with_what_authors_need():
     assert {"python3 install.py --cpu", "python3 install.py --authors"} <= set(commands)
     assert commands[-1] == ".venv/bin/python tests/stages.py"
     assert make("-B", "test-everywhere", "PYTHON=python3")[-1] == ".venv/bin/nox"
+
+
+@pytest.mark.parametrize("target, program", [("lab", "jupyter"), ("test", "python")])
+def test_make_fails_where_what_it_runs_fails(tmp_path, target, program):
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "pyvenv.cfg").write_text(f"{tmp_path}/.venv")
+    (tmp_path / ".venv" / "bin" / program).write_text("#!/bin/sh\nexit 3\n")
+    (tmp_path / ".venv" / "bin" / program).chmod(0o755)
+    installed = [f"--old-file=.venv/{name}" for name in ["learner", "authors", "browser"]]
+    run = subprocess.run(["make", *installed, target], cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 2 and "Error 3" in run.stderr, run.stdout + run.stderr
 
 
 @pytest.mark.parametrize("target", ["lab", "test", "exercises", "refresh", "bench", "bench-gpu"])

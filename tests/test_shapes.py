@@ -91,6 +91,23 @@ def test_numbers_and_words_are_checked_too(arguments, error, words):
         pick(**good | arguments)
 
 
+def test_a_corner_has_to_be_named_only_where_the_corners_differ():
+    @expects(L="int from 0", S="int from 0", align="corner if is_causal")
+    def aligned(L, S=None, *, is_causal=False, align=None):
+        return align
+
+    both = 'L = 2 and S = 3 differ: "lower_right" puts the last .* "upper_left" the first query'
+    for given in ({}, {"align": None}):
+        assert aligned(2, is_causal=True, **given) is None
+        assert aligned(2, 2, is_causal=True, **given) is None
+        assert aligned(2, 3, is_causal=False, **given) is None
+        with pytest.raises(ValueError, match=f"align must be given, since {both}"):
+            aligned(2, 3, is_causal=True, **given)
+    assert aligned(2, 3, is_causal=True, align="upper_left") == "upper_left"
+    with pytest.raises(ValueError, match="align must be one of lower_right, upper_left, got 'up'"):
+        aligned(2, 2, is_causal=False, align="up")
+
+
 def test_whole_numbers_of_numpy_are_whole_numbers():
     assert attention.causal_mask(np.int64(2)).tolist() == [[True, False], [True, True]]
 

@@ -3,6 +3,7 @@
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from unittest.mock import Mock
@@ -59,16 +60,36 @@ def test_green_stages_end_well(monkeypatch):
     assert stages.main() == 0
 
 
-def test_only_the_exercises_are_strict(monkeypatch):
-    seen = {}
+@pytest.fixture
+def environments(monkeypatch):
+    """Return what runs all stages, as programs that do nothing, and returns their environments."""
+
+    def run(command, cwd, env):
+        seen.append(env)
+        return subprocess.CompletedProcess(command, 0)
+
+    def run_all():
+        for name in stages.STAGES:
+            stages.run(name)
+        return dict(zip(stages.STAGES, seen, strict=True))
+
+    seen = []
     monkeypatch.setattr(stages, "STAGES", dict.fromkeys(stages.STAGES, ["true"]))
-    done = subprocess.CompletedProcess([], 0)
-    monkeypatch.setattr(subprocess, "run", lambda command, cwd, env: seen.update(env) or done)
-    strict = {}
-    for name in stages.STAGES:
-        stages.run(name)
-        strict[name] = seen["COURSE_STRICT"]
-    assert {name for name, value in strict.items() if value == "1"} == {"exercises"}
+    monkeypatch.setattr(subprocess, "run", run)
+    return run_all
+
+
+def test_only_the_exercises_are_strict(environments):
+    strict = {name for name, each in environments().items() if each["COURSE_STRICT"] == "1"}
+    assert strict == {"exercises"}
+
+
+@pytest.mark.parametrize("given, taken", [(None, "1"), ("2", "2")])
+def test_a_stage_takes_one_thread_unless_told_otherwise(environments, monkeypatch, given, taken):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if given:
+        monkeypatch.setenv("OMP_NUM_THREADS", given)
+    assert {each["OMP_NUM_THREADS"] for each in environments().values()} == {taken}
 
 
 def test_style_code_and_all_notebooks_are_stages():
@@ -82,6 +103,25 @@ def test_style_code_and_all_notebooks_are_stages():
         "lessons and solutions": f"{nbval} --nbval notebooks solutions",
         "exercises": f"{nbval} --nbval-lax exercises",
     }
+
+
+@pytest.mark.parametrize("ci, counted", [("1", "1 passed, 1 error"), ("", "1 passed, 1 skipped")])
+def test_tests_are_lenient_and_a_missing_browser_is_an_error_in_ci(tmp_path, ci, counted):
+    shutil.copy(stages.ROOT / "tests" / "conftest.py", tmp_path)
+    (tmp_path / "lab.py").write_text("from contextlib import nullcontext as browser")
+    (tmp_path / "test_it.py").write_text(
+        "import os\n"
+        "def test_lenient(): assert 'COURSE_STRICT' not in os.environ\n"
+        "def test_browser(chromium): pass\n"
+    )
+    given = {
+        "CI": ci,
+        "COURSE_STRICT": "1",
+        "PYTHONPATH": "",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
+    run = subprocess.run(PYTEST, cwd=tmp_path, env=os.environ | given, capture_output=True)
+    assert counted in run.stdout.decode(), run.stdout.decode()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows has no sockets that are files")
@@ -101,6 +141,11 @@ def test_everywhere_means_all_stages_on_every_python_and_on_other_arithmetic():
     assert noxfile.python.python == ["3.11", "3.12", "3.13", "3.14"]
     noxfile.arithmetic.func(session, {"A": "1"})
     session.run.assert_called_with(sys.executable, "tests/stages.py", env={"A": "1"})
-    settings = {name for each in noxfile.ARITHMETIC for name in each}
-    assert settings == {"ATEN_CPU_CAPABILITY", "OPENBLAS_CORETYPE", "OMP_NUM_THREADS"}
-    assert {"ATEN_CPU_CAPABILITY": "default"} in noxfile.ARITHMETIC  # as without AVX
+    settings = {}
+    for name, value in (pair for each in noxfile.ARITHMETIC for pair in each.items()):
+        settings.setdefault(name, set()).add(value)
+    assert settings == {
+        "ATEN_CPU_CAPABILITY": {"default", "avx2"},  # default: as without AVX
+        "OPENBLAS_CORETYPE": {"SkylakeX", "Haswell", "Nehalem"},
+        "OMP_NUM_THREADS": {"1", "2"},
+    }

@@ -10,7 +10,7 @@ import pytest
 
 from course_utils import check
 from course_utils.checks.exercise import EXERCISES
-from stored import LESSONS, code
+from stored import LESSONS, code, number_of
 
 MOST = 2  # the first easy one, to begin with, and the central piece of the lesson
 
@@ -54,7 +54,7 @@ def fits(answer, exercise):
 def test_at_most_two_exercises_of_a_lesson_pass_with_the_lessons_code_pasted(path, monkeypatch):
     found = defined(nbformat.read(path, as_version=4))
     assert found
-    asked = [e for e in EXERCISES.values() if e.place[0] == int(path.stem[:2])]
+    asked = [e for e in EXERCISES.values() if e.lesson == number_of(path)]
     pasted = set()
     for exercise in asked:
         monkeypatch.setattr(exercise, "mistakes", [])  # to name them takes longer than to refuse

@@ -50,7 +50,9 @@ def difference(got, expected, names="", told=True):
         each = names.split("|") if names else [""] * len(expected)
         for place, (one, other, name) in enumerate(zip(got, expected, each, strict=True)):
             if found := difference(one, other, name, told):
-                return f"item {place} of the tuple: {found}"
+                right = [str(n) for n in range(place) if told]
+                others = f" ({', '.join(right)} right)" if right else ""
+                return f"item {place} of the tuple{others}: {found}"
         return None
     number = isinstance(expected, int | float)
     if number:  # it may come as a tensor of any kind

@@ -8,6 +8,52 @@ from pathlib import Path
 # What PyTorch and Python say, with the line, and the likely cause. The first that is found counts.
 CAUSES = [
     (
+        r"OutOfBounds",
+        "an address leads out of the tensor: does a mask in tl.load or tl.store leave out what "
+        "lies beyond the end, and are strides and heads the right ones?",
+    ),
+    (
+        r"Both operands must be same dtype",
+        "tl.dot multiplies two blocks of one dtype: round one with .to(...) to that of the other",
+    ),
+    (
+        r"AssertionError.* in line \d+, `.*tl\.dot\(",
+        "tl.dot adds its product to an accumulator of the same shape, in float32",
+    ),
+    (
+        r"Expected dtype \['fp32'",
+        "tl.exp, tl.log and their like take float32: something was rounded to 16 bits before",
+    ),
+    (
+        r"First input shape|incompatible for matmul",
+        "these blocks cannot be multiplied: inner sizes must agree; is a tl.trans missing, or one "
+        "too many?",
+    ),
+    (
+        r"make_shape_compatible|Cannot broadcast|rank mismatch",
+        "these blocks do not fit together: is a [:, None] or a [None, :] missing, or is it the "
+        "other one?",
+    ),
+    (
+        r"arange's",
+        "tl.arange takes constants, and a power of 2 as its length: leave out the rest by a mask",
+    ),
+    (
+        r"cannot be block type|Expected pointer argument to have shape",
+        "addresses, mask and value must have one shape: a block of addresses is a pointer plus "
+        "tl.arange, [:, None] and [None, :] give it two dimensions",
+    ),
+    (
+        r"must be Tensor, not tensor|triton.language.*has no attribute|'tensor' object has no attr|"
+        r"for @: 'tensor'",
+        "inside a kernel there are blocks, not PyTorch's tensors, and only what tl has works on "
+        "them: tl.exp, tl.sum(x, axis=1), tl.dot, tl.trans ...",
+    ),
+    (
+        r"operands of type pointer",
+        "an address counts in whole numbers: // divides so, / does not",
+    ),
+    (
         r"(size of tensor a|mat1|Expected size).* in line \d+, `.*\.T\b",
         "these shapes do not fit together; .T turns around all dimensions, those of a batch too: "
         "write .transpose(-2, -1)",
@@ -17,6 +63,11 @@ CAUSES = [
         "torch's functions take tensors; a plain number has its own: n ** 0.5, math.exp(x) ...",
     ),
     (r"before Module.__init__", "the first line of __init__ must be super().__init__()"),
+    (
+        r"expected `attn_mask`|shape of the (2D|3D) attn_mask|attn_mask's dimension",
+        "nn.MultiheadAttention takes an attn_mask (L, S) or (B·H, L, S): expand the mask to "
+        "(B, H, L, S), then .flatten(0, 1)",
+    ),
     (
         r"tensors used as ind",
         "an index must hold whole numbers or true and false; torch.tensor([]) holds floats: name "

@@ -46,6 +46,7 @@ def owned(function):
             error.owned = True
             raise
 
+    marked.__wrapped__ = function  # a kernel is launched itself
     return marked
 
 
@@ -95,7 +96,7 @@ class Exercise:
     Parameters
     ----------
     number : str
-        As the learner sees it, e.g. "1.2".
+        As the learner sees it, e.g. "1.2", or "6b.1" in lesson 06b.
     reference : callable
         A right answer, written open: a mistake is an edit of its source. Its ``__name__`` is the
         exercise's name.
@@ -139,6 +140,12 @@ class Exercise:
         return self.reference.__name__
 
     @property
+    def lesson(self):
+        """Its lesson as the names of files begin: "06" for 6.1, "06b" for 6b.1."""
+        number = self.number.split(".")[0]
+        return number.rjust(3 if number[-1].isalpha() else 2, "0")
+
+    @property
     def place(self):
-        """The number as numbers, to sort by."""
-        return tuple(int(part) for part in self.number.split("."))
+        """What to sort by: the lesson, and the number within it."""
+        return self.lesson, int(self.number.split(".")[1])

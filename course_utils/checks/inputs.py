@@ -1,7 +1,10 @@
 """What several exercises try answers on, and a look at what is made of it."""
 
+import contextlib
+
 import torch
 import torch.nn.functional as F
+from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.overrides import TorchFunctionMode
 
 
@@ -39,6 +42,17 @@ def queries_and_keys(seed=0):
 def out_of_order(*tensors):
     """Return the same matrices, each with its columns one after another in memory."""
     return [tensor.mT.contiguous().mT for tensor in tensors]
+
+
+@contextlib.contextmanager
+def parameters_made():
+    """Yield a list that gets an entry for each parameter that some layer is given meanwhile."""
+    made = []
+    handle = register_module_parameter_registration_hook(lambda *entry: made.append(entry))
+    try:
+        yield made
+    finally:
+        handle.remove()
 
 
 class Results(TorchFunctionMode):

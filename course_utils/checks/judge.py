@@ -3,6 +3,7 @@
 import contextlib
 import difflib
 import functools
+import itertools
 import os
 import platform
 import traceback
@@ -17,6 +18,7 @@ from course_utils.checks.compare import difference, is_same, read
 from course_utils.checks.errors import explained, on_one_line, told
 from course_utils.checks.exercise import EXERCISES, UNFIT, Complaint, call_with_clones, owned
 from course_utils.checks.gradients import IN_PLACE, NONE, fault, gradients, names_of_inputs
+from course_utils.checks.inputs import parameters_made
 from course_utils.checks.progress import record
 from course_utils.checks.settings import SETTINGS, kept
 from course_utils.figures import heatmap, show
@@ -199,7 +201,9 @@ def _judge(exercise, answer):
     if isinstance(exercise.reference, type) and not isinstance(answer, type):
         hint = f"check takes the class itself, check({exercise.name}), no object or function"
         return "wrong", "not a class", hint
-    whole = sandbox.call(_on_all, exercise.run, answer, [*exercise.inputs()])
+    makes_layers = []
+    tried = answer if isinstance(answer, type) else _noting_layers(answer, makes_layers)
+    whole = sandbox.call(_on_all, exercise.run, tried, [*exercise.inputs()])
     if isinstance(whole.error, sandbox.Refused):
         return whole.error.args
     if whole.error:
@@ -214,6 +218,12 @@ def _judge(exercise, answer):
             asides.append(run.error)
             run.value, run.error = run.error.results, None
     if whole.reseeded and not isinstance(answer, type):
+        if makes_layers:
+            hint = (
+                "it makes a layer, such as nn.Linear, anew at each call, with weights drawn at "
+                "random: calculate with the matrices that are given"
+            )
+            return "wrong", "layer made anew", hint
         hint = "it sets a seed or draws random numbers; nothing in this exercise is random"
         return "wrong", "changes the random state", hint
     if fitting := _fitting(runs, expected(exercise)):
@@ -230,9 +240,25 @@ def _judge(exercise, answer):
     for run in runs:
         if isinstance(run.error, Complaint):
             return "wrong", run.error.mistake, run.error.hint
-    if likely := _most_alike(runs, exercise):
+    if order := _order(runs, exercise):
+        places = ", ".join(map(str, order))
+        hint = f"the right items in another order: they belong in the places {places} (from 0 on)"
+        return "wrong", "another order", hint
+    if likely := _alike_in_an_item(runs, exercise) or _most_alike(runs, exercise):
         return "wrong", likely.name, likely.hint
     return "wrong", None, *_first_difference(exercise, runs)
+
+
+def _noting_layers(answer, made):
+    """Return a function that adds to a list whatever parameters of layers its calls make."""
+
+    def noting(*args, **kwargs):
+        with parameters_made() as now:
+            result = answer(*args, **kwargs)
+        made.extend(now)
+        return result
+
+    return noting
 
 
 def _on_all(run, answer, inputs):
@@ -295,26 +321,82 @@ def _is_stub(error):
     return stub and hasattr(error, "owned")
 
 
+def _in_columns(runs, exercise):
+    """Yield, for each reading, the items of results that are tuples, place after place."""
+    targets = expected(exercise)
+    if isinstance(targets[0], tuple) and all(run.error is None for run in runs):
+        for _, reading in _readings(runs):
+            if columns := _columns(reading, targets):
+                yield columns
+
+
+def _columns(results, targets):
+    """Return the items of tuples, place after place; nothing if a result is no such tuple."""
+    pairs = zip(results, targets, strict=True)
+    fine = all(isinstance(got, tuple | list) and len(got) == len(right) for got, right in pairs)
+    return list(zip(*results, strict=True)) if fine else []
+
+
+def _order(runs, exercise):
+    """Return the places where the items of results belong, if all are right in another order."""
+    right = _columns(expected(exercise), expected(exercise))
+    for columns in _in_columns(runs, exercise):
+        for order in itertools.permutations(range(len(right))):
+            if all(_all_same(mine, right[to]) for mine, to in zip(columns, order, strict=True)):
+                return order
+    return None
+
+
+def _alike_in_an_item(runs, exercise):
+    """Return the mistake that, of results that are tuples, makes the first wrong item as wrong.
+
+    What stands after it may be wrong in consequence, or by a mistake of its own.
+    """
+    targets = expected(exercise)
+    right = _columns(targets, targets)
+    for mine in _in_columns(runs, exercise):
+        place = _first_wrong(mine, right)
+        for mistake in exercise.mistakes:
+            theirs = _columns(mistaken(exercise, mistake), targets)
+            if _first_wrong(theirs, right) == place and _all_same(mine[place], theirs[place]):
+                return mistake
+    return None
+
+
+def _first_wrong(columns, right):
+    pairs = enumerate(zip(columns, right, strict=False))
+    return next((place for place, (mine, other) in pairs if not _all_same(mine, other)), None)
+
+
+def _all_same(results, targets):
+    return all(map(is_same, results, targets))
+
+
 def _most_alike(runs, exercise):
     """Return the mistake that explains most of the wrong results, if it explains over half.
 
     Two mistakes at once, or one that also shows in a special input, match no mistake everywhere.
+    Or one that explains some, if all others are errors where it is wrong as well: from a wrong
+    shape on, what fails depends on how the rest is written.
     """
 
     def alike(targets):
-        pairs = zip(runs, targets, strict=True)
-        return [run.error is None and bool(_fitting([run], [target])) for run, target in pairs]
+        return [bool(_fitting([run], [t])) for run, t in zip(runs, targets, strict=True)]
 
-    right = alike(expected(exercise))
-    explained = {
-        mistake: sum(
-            same and not fine
-            for same, fine in zip(alike(mistaken(exercise, mistake)), right, strict=True)
+    targets = expected(exercise)
+    right = alike(targets)
+    explained, failing = {}, None
+    for mistake in exercise.mistakes:
+        theirs = mistaken(exercise, mistake)
+        same = [one and not fine for one, fine in zip(alike(theirs), right, strict=True)]
+        explained[mistake] = sum(
+            one and run.error is None for one, run in zip(same, runs, strict=True)
         )
-        for mistake in exercise.mistakes
-    }
+        if any(same) and any(right) and list(map(is_same, theirs, targets)) == right:
+            rest = [run for run, one, fine in zip(runs, same, right, strict=True) if one == fine]
+            failing = failing or (mistake if all(run.error for run in rest) else None)
     best = max(explained, key=explained.get, default=None)
-    return best if best and explained[best] > right.count(False) / 2 else None
+    return best if best and explained[best] > right.count(False) / 2 else failing
 
 
 def _fitting(runs, targets):

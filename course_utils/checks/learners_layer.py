@@ -11,6 +11,7 @@ from torch import nn
 
 from course_utils.checks.exercise import ASKED, UNFIT, Complaint, call_with_clones, owned
 from course_utils.checks.gradients import weighted_sum
+from course_utils.checks.inputs import parameters_made
 
 QKV = ("W_q", "W_k", "W_v")
 
@@ -50,11 +51,19 @@ def layer_outputs(module, heads, *inputs):
 def _undisturbed(call, *inputs):
     """Return what a layer gives; raise Complaint if that depends on chance."""
     before = torch.get_rng_state()
-    result = call_with_clones(call, *inputs)[0]
-    if not torch.get_rng_state().equal(before):
+    with parameters_made() as made:
+        result = call_with_clones(call, *inputs)[0]
+    drawn = not torch.get_rng_state().equal(before)
+    if drawn and made:
+        hint = (
+            "it makes a layer, such as nn.Linear, anew at each call, with weights drawn at random "
+            "that never learn: make it once, in __init__, self.W_o = nn.Linear(...)"
+        )
+        raise Complaint("layer made anew", hint)
+    if drawn:
         hint = (
             "it draws at random also after layer.eval(): F.dropout needs training=self.training, "
-            "or use nn.Dropout, which knows"
+            "or use nn.Dropout, which knows; weights are drawn once, in __init__"
         )
         raise Complaint("random after training", hint)
     return result

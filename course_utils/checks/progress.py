@@ -16,14 +16,14 @@ def progress(lesson=None):
 
     Parameters
     ----------
-    lesson : int, optional
-        The number of the lesson whose exercises are listed; of the others only how many are
-        correct. By default all are listed.
+    lesson : int or str, optional
+        The lesson whose exercises are listed, as their numbers begin: 6, or "6b"; of the others
+        only how many are correct. By default all are listed.
 
     Raises
     ------
     ValueError
-        If no lesson of that number has exercises.
+        If the number of no exercise begins so.
     """
     try:
         statuses = load()
@@ -35,14 +35,16 @@ def progress(lesson=None):
     # 0.1 is done together in lesson 00 and has no place in the folder exercises
     counted = [each for each in EXERCISES.values() if not each.number.startswith("0.")]
     counted.sort(key=lambda exercise: exercise.place)
-    lessons = {number: list(group) for number, group in groupby(counted, lambda e: e.place[0])}
-    if lesson is not None and lesson not in lessons:
-        raise ValueError(f"lesson must be one of {', '.join(map(str, lessons))}, got {lesson!r}")
+    lessons = {name: list(group) for name, group in groupby(counted, lambda e: e.lesson)}
+    told = {name.lstrip("0"): name for name in lessons}
+    if lesson is not None and str(lesson) not in told:
+        raise ValueError(f"lesson must be one of {', '.join(told)}, got {lesson!r}")
+    asked = told.get(str(lesson))
     marks = {"correct": "✅", "wrong": "❌"}
-    for number in sorted(lessons, key=lambda number: number != lesson):
-        print(f"Lesson {number:02}: {_correct(lessons[number], statuses)}")
-        if lesson in (number, None):
-            for each in lessons[number]:
+    for name in sorted(lessons, key=lambda name: name != asked):
+        print(f"Lesson {name}: {_correct(lessons[name], statuses)}")
+        if asked in (name, None):
+            for each in lessons[name]:
                 print("  ", marks.get(statuses.get(each.name), "⏳"), each.number, each.name)
     print(f"All: {_correct(counted, statuses)}")
 

@@ -108,6 +108,21 @@ def call(function, *args, seconds=None):
     return run
 
 
+def stay():
+    """Make what leaves Python an error from now on, in any cell of the notebook.
+
+    For grading: where the kernel is gone, all other answers of the notebook count for nothing.
+    """
+    kernel, leave = os.getpid(), os._exit
+
+    def refuse(*code):
+        if os.getpid() == kernel and threading.current_thread() is threading.main_thread():
+            raise RuntimeError(LEAVES[1])
+        leave(*code)  # a child of the kernel ends so, and the kernel itself when Jupyter is gone
+
+    os._exit = get_ipython().ask_exit = refuse
+
+
 @contextlib.contextmanager
 def seeded(seed=0):
     """Within it, random numbers start from a seed; after it, the random states are as before."""

@@ -14,6 +14,8 @@ TWO_THINGS = "return two things, output and weights, in this order"
 MASK_NOT_USED = "the mask is not used"
 MASK_INVERTED = "the mask is turned around: True = may attend"
 LOST_SIGN = "negative products lost their sign; opposite directions must count against"
+OWN_COLUMNS = "a head's columns are neighbours, head h takes h · d_k to (h + 1) · d_k"
+DEALT_OUT = f"the heads are dealt out column by column: {OWN_COLUMNS}"
 TAKEN_FOR_WIDTH = "num_heads is taken for the width of a head: there should be num_heads of them"
 OVER_THE_FIRST = (
     "softmax runs over the first dimension: queries, or items of a batch; write dim=-1, the keys"

@@ -13,6 +13,8 @@ function render({ model, el }) {
   model.on("change:value", show);
   show();
   el.append(image);
+  model.set("density", Math.min(window.devicePixelRatio, 3)); // drawn as fine as the screen shows
+  model.save_changes();
 
   const pressed = model.get("pressed"); // "", "click" or "drag"
   if (!pressed) return;

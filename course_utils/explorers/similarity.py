@@ -60,7 +60,7 @@ def similarity_explorer():
 
     def press(_, x, y):
         angle = STEP * round(math.degrees(math.atan2(y, x)) / STEP)
-        return {"angle": angle, "length": round(min(math.hypot(x, y), reach), 1)}
+        return {"angle": angle, "length": round(math.hypot(x, y), 1)}
 
     controls = {
         "angle": Number("angle of k from q (degrees)", 60, -180, 180, STEP),

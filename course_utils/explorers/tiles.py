@@ -46,8 +46,8 @@ def tile_explorer():
     numbers = [[right.text(x, i, "", ha="center", va="center", fontsize=9) for x in (-3.6, -1.7)]
                for i in range(N)]  # fmt: skip
     for ax in (left, right):
-        ax.set(yticks=range(N), yticklabels=range(1, N + 1))
-    left.set(xticks=range(N), xticklabels=range(1, N + 1))
+        ax.set(yticks=range(N))
+    left.set(xticks=range(N))
     left.tick_params(axis="x", labelsize=8)
     traffic = below.subplots()
     moved = traffic.barh(["tiled", "naive"], [0, naive], color=["C0", "0.7"])[0]
@@ -159,4 +159,4 @@ def _corners(rows, columns):
 
 
 def _span(part):
-    return f"{part.start + 1}–{part.stop}"
+    return f"{part.start}–{part.stop - 1}"

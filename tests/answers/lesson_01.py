@@ -77,13 +77,6 @@ def lookup_by_exp(q, k, v):
     return (e @ v) / e.sum(-1, keepdim=True)
 
 
-def lookup_in_numpy(q, k, v):
-    q, k, v = q.detach().numpy(), k.detach().numpy(), v.detach().numpy()
-    s = q @ np.swapaxes(k, -1, -2)
-    w = np.exp(s - s.max(-1, keepdims=True))
-    return torch.from_numpy(w / w.sum(-1, keepdims=True) @ v)
-
-
 def projected_at_once(x, W_q, W_k, W_v):
     widths = [W.shape[1] for W in (W_q, W_k, W_v)]
     return (x @ torch.cat([W_q, W_k, W_v], dim=1)).split(widths, dim=-1)
@@ -323,11 +316,6 @@ def detached(self, q, k):
     return Layer.weights(self, q, k).detach()
 
 
-def near_by_shared_terms(q, k):
-    """What is the same for all keys of a query, beside q·k."""
-    return torch.cat([q, q.square().sum(-1, keepdim=True) / -2], -1), F.pad(k, (0, 1), value=1.0)
-
-
 def near_by_the_mean(q, k):
     middle = k.mean(-2, keepdim=True)  # moves no distance
     return near_by_padding(q - middle, k - middle)
@@ -347,7 +335,6 @@ def near_with_constant_squares(q, k):
 WRONG = [
     ("dot_product_scores", None, lambda q, k: torch.einsum("bld,bsd->ls", q, k)),
     ("dot_product_scores", None, lambda q, k: q @ k.transpose(1, 2)),
-    ("dot_product_scores", "all dimensions turned", lambda q, k: torch.einsum("ld,sd->ls", q, k)),
     ("dot_product_scores", None, lambda q, k: (q @ k.mT).squeeze()),
     ("cosine_similarity", "only query normalised", lambda q, k: q @ k.mT / lengths(q, k)[0]),
     ("cosine_similarity", None, lambda q, k: q @ k.mT / (q.norm(dim=-1) * k.norm(dim=-1))),
@@ -355,11 +342,6 @@ WRONG = [
     ("cosine_similarity", "length has a say", lambda q, k: cosines(shorter(q), k)),
     ("cosine_similarity", "length has a say", cosines_by(lambda x: x.abs().amax(-1, True) + 1e-9)),
     ("cosine_similarity", "length has a say", cosines_by(lambda x: x.abs().max())),
-    (
-        "cosine_similarity",
-        "zero vector gives nan in float32",
-        cosines_by(lambda x: x.abs().amax(-1, True).clamp_min(1e-300)),
-    ),
     ("cosine_similarity", None, cosines_without(lambda q: (q == 0).any(-1))),
     ("cosine_similarity", None, cosines_without(lambda q: shorter(q).sum(-1).abs() < 1e-9)),
     ("cosine_similarity", None, lambda q, k: cosines(shorter(q), shorter(k)).squeeze()),
@@ -371,18 +353,9 @@ WRONG = [
     ("euclidean_distance", None, lambda q, k: by_differences(q, k) + 0.1),
     ("euclidean_distance", None, lambda q, k: torch.cdist(q, k).squeeze()),
     ("nearest_key", None, lambda *given: nearest_by_sorting(*given).squeeze()),
-    (
-        "disagreement",
-        "dot and distance agree",
-        lambda: (torch.tensor([1.0, 0]), 1e-4 * torch.tensor([[9, 9], [3, 0.1], [1, 0.5]])),
-    ),
-    ("soft_lookup", "wrong gradients", lookup_in_numpy),
     ("soft_lookup", "wrong gradients", lambda q, k, v: (q @ k.mT).softmax(-1).detach() @ v),
-    ("soft_lookup", "softmax over dimension 1", lambda q, k, v: F.softmax(q @ k.mT, 1) @ v),
     ("soft_lookup", None, lambda q, k, v: (q @ k.mT).softmax(-1) @ v + 0.01),
     ("soft_lookup", None, lambda q, k, v: ((q @ k.mT).softmax(-1) @ v).squeeze()),
-    ("project_qkv", "wrong gradients", lambda x, a, b, c: (x @ a, (x @ b).detach(), x @ c)),
-    ("as_dot_products", "dot products alone", near_by_shared_terms),
     ("as_dot_products", "looks at the other side", near_by_the_mean),
     ("as_dot_products", "looks at the other side", lambda q, k: (q + k.mean(), k)),
     ("as_dot_products", "too wide", near_by_one_hot),
@@ -399,7 +372,6 @@ WRONG = [
     ("SelfAttention", "unexpected parameters", changed(make=plain_tensors)),
     ("SelfAttention", "wants a batch", changed(forward=unpacks_three)),
     ("SelfAttention", "wrong gradients", changed(weights=detached)),
-    ("SelfAttention", "wrong gradients", changed(forward=torch.no_grad()(Layer.forward))),
     ("SelfAttention", "wrong gradients", changed(forward=of_data)),
     ("SelfAttention", "wrong gradients", changed(make=frozen)),
     ("SelfAttention", "remembers a call", changed(weights=keeps_its_mask)),

@@ -139,23 +139,9 @@ RIGHT = {
 }
 
 
-def half_by_precedence(q, k):
-    d_k = q.shape[-1]
-    return q @ k.transpose(-2, -1) / d_k**1 / 2
-
-
 def changes_the_scores(q, k):
     q /= q.shape[-1] ** 0.5
     return q @ k.mT
-
-
-@torch.no_grad()
-def scores_without_grad(q, k):
-    return q @ k.mT / q.shape[-1] ** 0.5
-
-
-def scores_in_numpy(q, k):
-    return torch.from_numpy(q.numpy() @ k.numpy().swapaxes(-1, -2)) / q.shape[-1] ** 0.5
 
 
 def entropy_by_view(weights):
@@ -180,61 +166,19 @@ def rounded(q, k, v):
 
 
 WRONG = [
-    ("score_variance", "of scaled scores", lambda q, k: (q * k).sum(1).var() / q.size(1)),
-    (
-        "score_variance",
-        "divided by n",
-        lambda q, k: (q * k).sum(1).square().mean() - (q * k).sum(1).mean() ** 2,
-    ),
     ("score_variance", None, lambda q, k: (q * k).sum(1)),
     ("right_divisor", None, lambda d_k, var_q, var_k: math.sqrt(d_k * min(var_q, var_k))),
-    ("scaled_scores", "by d k and by 2", half_by_precedence),
     ("scaled_scores", "changes its input", changes_the_scores),
-    ("scaled_scores", "wrong gradients", scores_without_grad),
-    ("scaled_scores", "wrong gradients", scores_in_numpy),
     ("scaled_scores", "wrong gradients", lambda q, k: q @ k.detach().mT / q.shape[-1] ** 0.5),
-    (
-        "scaled_scores",
-        "dimensions counted from the front",
-        lambda q, k: torch.bmm(q, k.transpose(1, 2)) / math.sqrt(q.shape[-1]),
-    ),
     ("scaled_scores", None, lambda q, k: (q @ k.mT / q.shape[-1] ** 0.5).squeeze()),
     ("scaled_scores", None, lambda q, k: q @ k.mT / 2),
-    ("entropy", "minus missing", lambda w: (w * (w + 1e-12).log()).sum(-1)),
-    ("entropy", "bits in place of nats", lambda w: -(w * (w + 1e-12).log2()).sum(-1)),
-    ("entropy", "added over all rows", lambda w: -(w[w > 0] * w[w > 0].log()).sum(-1)),
     ("entropy", "summed over queries", lambda w: torch.special.entr(w).sum(0)),
     ("entropy", None, lambda w: -(w * (w + 0.001).log()).sum(-1)),  # an epsilon that is too large
     ("entropy", None, entropy_by_view),
     ("effective_keys", "weights above 0", lambda w: (w > 0.01).to(w.dtype).sum(-1)),
     ("effective_keys", None, lambda w: torch.special.entr(w).sum(-1).mean().exp()),
-    (
-        "gradient_norm",
-        "no matrix",
-        lambda s: (s.softmax(-1).diag_embed() - s.softmax(-1) ** 2).norm(dim=(-2, -1)),
-    ),
     ("gradient_norm", None, lambda s: gradient_norm_by_hand(s.clamp(-50, 50))),
     ("gradient_norm", None, lambda s: gradient_norm_by_hand(s).squeeze()),
-    (
-        "cosine_attention",
-        "temperature not used",
-        lambda q, k, v, t: cosine_by_sdpa(q / t, k, v, 1.0),
-    ),
-    (
-        "cosine_attention",
-        "divided by root d k as well",
-        lambda q, k, v, t: F.scaled_dot_product_attention(
-            F.normalize(q, dim=-1) / t, F.normalize(k, dim=-1), v
-        ),
-    ),
-    (
-        "cosine_attention",
-        "zero vector breaks it",
-        lambda q, k, v, t: (
-            F.softmax(q @ k.mT / q.norm(dim=-1)[..., None] / k.norm(dim=-1)[..., None, :] / t, -1)
-            @ v
-        ),
-    ),
     ("cosine_attention", None, cosine_of_matrices),
     ("cosine_attention", None, cosine_by(lambda x: x / x.norm(dim=-1))),
     (
@@ -247,7 +191,6 @@ WRONG = [
         "wrong gradients",
         cosine_by(lambda x: x / x.norm(dim=-1, keepdim=True).clamp(min=1e-8).detach()),
     ),
-    ("cosine_attention", "wrong gradients", lambda *args: cosine_by_sdpa(*args).detach()),
     ("attention_by_distance", "wrong gradients", lambda q, k, v: near_by_sdpa(q, k.detach(), v)),
     ("attention_by_distance", None, lambda q, k, v: near_by_differences(q / 1.1, k / 1.1, v)),
     ("attention_by_distance", "rounded", rounded),

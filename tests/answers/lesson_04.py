@@ -14,11 +14,6 @@ INF = float("inf")
 # right
 
 
-def _causal_by_loops(L, S=None):
-    S = S or L
-    return torch.tensor([[j - i <= S - L for j in range(S)] for i in range(L)]).reshape(L, S)
-
-
 def _causal_by_triu(L, S=None):
     S = L if S is None else S
     return ~torch.triu(torch.ones(L, S), diagonal=1 + S - L).bool()
@@ -27,13 +22,6 @@ def _causal_by_triu(L, S=None):
 def _causal_in_numpy(L, S=None):
     S = L if S is None else S
     return torch.from_numpy(np.tri(L, S, S - L, dtype=bool))
-
-
-def _padding_by_loop(lengths, S):
-    mask = torch.zeros(len(lengths), 1, 1, S, dtype=torch.bool)
-    for b, n in enumerate(lengths.tolist()):
-        mask[b, ..., S - n :] = True
-    return mask
 
 
 def _padding_by_rows(lengths, S):
@@ -59,12 +47,6 @@ def _window_by_triangles(L, window, sinks):
     return torch.ones(L, L).tril().bool() & ~far
 
 
-def _window_by_where(L, window, sinks):
-    i, j = torch.arange(L).unsqueeze(1), torch.arange(L).unsqueeze(0)
-    start = torch.where(j < sinks, 0, i - window + 1)
-    return (start <= j).logical_and(j <= i)
-
-
 def _prefix_by_where(L, prefix):
     i, j = torch.arange(L)[:, None], torch.arange(L)[None]
     return torch.where(j < prefix.view(-1, 1, 1, 1), True, j <= i)
@@ -73,15 +55,6 @@ def _prefix_by_where(L, prefix):
 def _prefix_by_maximum(L, prefix):
     limit = torch.maximum(torch.arange(L), prefix[:, None] - 1)  # (B, L)
     return (torch.arange(L) <= limit[..., None]).unsqueeze(1)
-
-
-def _prefix_by_loop(L, prefix):
-    masks = []
-    for n in prefix.tolist():
-        mask = torch.ones(L, L).tril().bool()
-        mask[:, :n] = True
-        masks.append(mask[None])
-    return torch.stack(masks)
 
 
 def _packed_by_loops(ids):
@@ -232,10 +205,10 @@ def _shared_one_by_one(q, k, v, k_prefix, v_prefix, mask):
 
 
 RIGHT = {
-    "causal_mask": [_causal_by_loops, _causal_by_triu, _causal_in_numpy],
-    "padding_mask": [_padding_by_loop, _padding_by_rows, _padding_turned_round],
-    "sliding_window_mask": [_window_by_loops, _window_by_triangles, _window_by_where],
-    "prefix_mask": [_prefix_by_where, _prefix_by_maximum, _prefix_by_loop],
+    "causal_mask": [_causal_by_triu, _causal_in_numpy],
+    "padding_mask": [_padding_by_rows, _padding_turned_round],
+    "sliding_window_mask": [_window_by_loops, _window_by_triangles],
+    "prefix_mask": [_prefix_by_where, _prefix_by_maximum],
     "packed_mask": [_packed_by_loops, _packed_by_subtraction],
     "attention": [
         _attention_by_loops,
@@ -279,27 +252,11 @@ def _shared_copied_flat(*given):
     return _shared_copied(*given, copy=lambda x, n: torch.cat([x] * n).view(n, *x.shape))
 
 
-def _shared_by_multiplied_weights(q, k, v, k_prefix, v_prefix, mask):
-    scale = math.sqrt(q.shape[-1])
-    first, second = q @ k_prefix.mT / scale, q @ k.mT / scale
-    one, two = first.softmax(-1) @ v_prefix, (second.softmax(-1) * mask) @ v
-    share = torch.sigmoid(first.logsumexp(-1) - second.logsumexp(-1))[..., None]
-    return share * one + (1 - share) * two
-
-
 def _shared_scores_together(q, k, v, k_prefix, v_prefix, mask):
     own = (q @ k.mT).masked_fill(~mask, -INF)
     weights = (torch.cat([q @ k_prefix.mT, own], -1) / q.shape[-1] ** 0.5).softmax(-1)
     P = k_prefix.shape[-2]
     return weights[..., :P] @ v_prefix + weights[..., P:] @ v
-
-
-def _shared_nan(q, k, v, k_prefix, v_prefix, mask):
-    one, _ = _attention_in_numpy(q, k_prefix, v_prefix, torch.tensor(True))
-    two = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~mask, -INF)
-    a = (q @ k_prefix.mT / q.shape[-1] ** 0.5).logsumexp(-1, True)
-    share = torch.sigmoid(a - two.logsumexp(-1, True))
-    return share * one + (1 - share) * (two.softmax(-1) @ v)
 
 
 def _shared_replaced(q, k, v, k_prefix, v_prefix, mask):
@@ -308,10 +265,6 @@ def _shared_replaced(q, k, v, k_prefix, v_prefix, mask):
     share = torch.sigmoid(one.logsumexp(-1, True) - two.logsumexp(-1, True))
     own = (two.softmax(-1) @ v).nan_to_num(0)
     return share * (one.softmax(-1) @ v_prefix) + (1 - share) * own
-
-
-def _prefix_of_the_lesson(L, prefix):
-    return _causal_by_triu(L) | (torch.arange(L) < prefix)
 
 
 def _hard_coded(L, S=None):
@@ -339,46 +292,14 @@ def _a_small_number(s, m, v, w):
     return weights @ v, weights
 
 
-def _uniform_where_empty(s, m, v, w):
-    weights = w.nan_to_num(1 / v.shape[-2])
-    return weights @ v, weights
-
-
-def _less_and_masked(s, m, v, w):
-    weights = (s - 1e4 * m.logical_not()).softmax(dim=-1) * m
-    return weights @ v, weights
-
-
 def _three_dimensions_taken_for_a_batch(s, m, v, w):
     weights = s.masked_fill(~(m.unsqueeze(1) if m.dim() == 3 else m), -INF)
     weights = weights.softmax(dim=-1).nan_to_num(0)
     return weights @ v, weights
 
 
-@torch.no_grad()
-def _without_gradients(q, k, v, mask):
-    return _attention_cleaned_in_time(q, k, v, mask)
-
-
-def _attention_in_numpy(q, k, v, mask):
-    scores = q.detach().numpy() @ k.detach().mT.numpy() / q.shape[-1] ** 0.5
-    weights = torch.tensor(scores).masked_fill(~mask, -INF).softmax(dim=-1).nan_to_num(0)
-    return weights @ v, weights
-
-
 def _decode_detached(q, k, v, k_cache, v_cache):
     return _decode_with_sdpa(q, k, v, k_cache.detach(), v_cache.detach())
-
-
-def _decode_unmasked_at_first(q, k, v, k_cache, v_cache):
-    if k_cache.shape[-2] == 0:
-        return F.scaled_dot_product_attention(q, k, v), k, v
-    return _decode_with_sdpa(q, k, v, k_cache, v_cache)
-
-
-def _packed_rows_paired(ids):
-    L = ids.shape[-1]
-    return ids.unsqueeze(0).eq(ids.unsqueeze(1)) & torch.ones(L, L).tril().bool()
 
 
 def _leak_without_a_copy(attention):
@@ -468,30 +389,17 @@ WRONG = [
     ("causal_mask", None, _hard_coded),
     ("causal_mask", None, lambda L, S=None: _causal_by_triu(L, S).T),
     ("causal_mask", None, lambda L, S=None: _causal_by_triu(L, S).int()),
-    ("packed_mask", "rows of the batch paired", _packed_rows_paired),
-    ("attention", "wrong gradients", _without_gradients),
-    ("attention", "wrong gradients", _attention_in_numpy),
     ("attention", "wrong gradients", _right_without(_added_infinity)),
     (
         "attention",
         "wrong gradients",
         _right_without(lambda s, m, v, w: ((w @ v).nan_to_num(0), w.nan_to_num(0))),
     ),
-    (
-        "attention",
-        "wrong gradients",
-        lambda *given: [each.detach() for each in _attention_by_sdpa(*given)],
-    ),
     ("attention", None, _right_without(_a_small_number)),
     ("attention", None, _right_without(_three_dimensions_taken_for_a_batch)),
     ("attention", None, lambda *given: [each.squeeze() for each in _attention_by_sdpa(*given)]),
-    ("attention", "empty rows attend to everything", _right_without(_uniform_where_empty)),
-    ("attention", "divided by the new sums and a little", _right_without(_less_and_masked)),
-    ("padding_mask", "padding at the end", attention.padding_mask),
     ("sliding_window_mask", None, attention.sliding_window_mask),
-    ("prefix_mask", "one prefix for all sequences", _prefix_of_the_lesson),
     ("decode", "wrong gradients", _decode_detached),
-    ("decode", "no mask without a cache", _decode_unmasked_at_first),
     ("catches_leak", "only shapes", _leak_without_a_copy),
     ("catches_leak", GET_THROUGH, _leak_of_quiet_keys),
     ("catches_leak", "only the future of a square", _leak_causal_square),
@@ -508,9 +416,7 @@ WRONG = [
     ("catches_wrong_mask", GET_THROUGH, _mask_broadcast),
     ("shared_prefix_attention", "puts both together", _shared_together),
     ("shared_prefix_attention", "puts both together", _shared_scores_together),
-    ("shared_prefix_attention", "NaN for queries without keys of their own", _shared_nan),
     ("shared_prefix_attention", "wrong gradients", _shared_replaced),
     ("shared_prefix_attention", "copies the prefix", _shared_copied),
     ("shared_prefix_attention", "copies the prefix", _shared_copied_flat),
-    ("shared_prefix_attention", "mask after softmax", _shared_by_multiplied_weights),
 ]

@@ -105,6 +105,18 @@ def _forward_padded_and_turned(q, k, v, block_q, block_k):
     return torch.cat(outs, -2)[..., :L, :], torch.cat(lses, -1)[..., :L]
 
 
+def _forward_parts_stacked(q, k, v, block_q, block_k):
+    """Keep output and log-sum-exp of each tile, but no scores, and join them at the end."""
+    outs, lses = [], []
+    for qi in q.split(block_q, -2):
+        pairs = zip(k.split(block_k, -2), v.split(block_k, -2), strict=True)
+        parts = [_all_at_once(qi, kj, vj) for kj, vj in pairs]
+        out, lse = map(torch.stack, zip(*parts, strict=True))
+        outs.append((lse.softmax(0)[..., None] * out).sum(0))
+        lses.append(lse.logsumexp(0))
+    return torch.cat(outs, -2), torch.cat(lses, -1)
+
+
 def _visits_pair_by_pair(L, block_q, block_k):
     rows = []
     for i in range(0, L, block_q):
@@ -306,7 +318,12 @@ def _pages_scores_listed(q, k_pages, v_pages, tables, lengths):
 
 RIGHT = {
     "tile_update": [_update_by_rows, _update, partial(_update, detached=True)],
-    "flash_forward": [_forward_dividing_as_it_goes, _forward_padded_and_turned, _in_float64],
+    "flash_forward": [
+        _forward_dividing_as_it_goes,
+        _forward_padded_and_turned,
+        _forward_parts_stacked,
+        _in_float64,
+    ],
     "tiles_to_visit": [_visits_pair_by_pair, _visits_by_formula],
     "flash_causal": [_causal],
     "attend_in_parts": [_parts_by_stacking, _parts_all_at_once],
@@ -363,6 +380,23 @@ def _loses_the_tail(q, k, v, block_q, block_k):
     return _query_by_query(q, k[..., :whole, :], v[..., :whole, :], block_q, block_k)
 
 
+def _scores_listed(q, k, v, block_q, block_k, causal=False):
+    """Keep the scores of all tiles of a block of queries."""
+    (L, d), S = q.shape[-2:], k.shape[-2]
+    outs, lses = [], []
+    for i, qi in zip(range(0, L, block_q), q.split(block_q, -2), strict=True):
+        starts = range(0, i + qi.shape[-2] + S - L if causal else S, block_k)
+        tiles = [qi @ k[..., j : j + block_k, :].mT / d**0.5 for j in starts]
+        if causal:
+            seen = [torch.ones(s.shape[-2:]).tril(i + S - L - j) > 0 for s, j in zip(tiles, starts)]  # noqa: B905
+            tiles = [s.masked_fill(~allowed, -INF) for s, allowed in zip(tiles, seen)]  # noqa: B905
+        lse = torch.stack([s.logsumexp(-1) for s in tiles]).logsumexp(0)
+        pairs = zip(tiles, v.split(block_k, -2))  # noqa: B905
+        outs.append(sum((s - lse[..., None]).exp() @ vj for s, vj in pairs))
+        lses.append(lse)
+    return torch.cat(outs, -2) if causal else (torch.cat(outs, -2), torch.cat(lses, -1))
+
+
 def _whole_mask(q, k, v, block_q, block_k):
     L, S = q.shape[-2], k.shape[-2]
     mask = torch.ones(L, S).tril(S - L) > 0
@@ -409,6 +443,7 @@ WRONG = [
     ("tile_update", "wrong gradients", _update_by_nan_to_num),
     ("flash_forward", "makes the whole matrix", _all_at_once),
     ("flash_forward", "makes the whole matrix", _cut_afterwards),
+    ("flash_forward", "scores kept", _scores_listed),
     ("flash_forward", "blocks not used", _query_by_query),
     ("flash_forward", "keys not cut", lambda q, k, v, b_q, b_k: _tiles(q, k, v, b_q, 99)),
     ("flash_forward", "queries not cut", lambda q, k, v, b_q, b_k: _tiles(q, k, v, 1, b_k)),
@@ -418,6 +453,7 @@ WRONG = [
     ("flash_forward", "wrong gradients", torch.no_grad()(_tiles)),
     ("flash_forward", None, partial(_tiles, dtype=torch.float16)),  # the sum
     ("flash_causal", "makes the whole matrix", _whole_mask),
+    ("flash_causal", "scores kept", partial(_scores_listed, causal=True)),
     ("flash_causal", "blocks not used", _causal_query_by_query),
     ("flash_causal", "keys not cut", lambda q, k, v, b_q, b_k: _causal(q, k, v, b_q, 99)),
     ("flash_causal", "blocks exchanged", lambda q, k, v, b_q, b_k: _causal(q, k, v, b_k, b_q)),

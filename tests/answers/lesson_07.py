@@ -213,11 +213,6 @@ def _repeat_four_times(pattern, length):
     return torch.cat([pattern] * 4, dim=-1)[..., :length]
 
 
-def _repeat_rounded(pattern, length):
-    times = max(1, round(length / pattern.shape[-1]))
-    return torch.cat([pattern] * times, dim=-1)[..., :length]
-
-
 def _occurrence_of_few_symbols(tokens):
     rows = []
     for row in tokens.reshape(-1, tokens.shape[-1]).tolist():
@@ -229,50 +224,11 @@ def _occurrence_of_few_symbols(tokens):
     return torch.tensor(rows).reshape(tokens.shape)
 
 
-def _wanted(tokens):
-    return (tokens[:, :, None] == tokens[:, None, :]).tril(-1).roll(1, -1)
-
-
-def _induction_all_rows_with_a_match(weights, tokens):
-    same = (tokens[:, :, None] == tokens[:, None, :-1]).float()
-    found = torch.einsum("bhij,bij->bhi", weights[..., 1:], same).sum((0, 2))
-    return found / (same.sum(-1) > 0).sum()
-
-
-def _induction_backwards(weights, tokens):
-    after = torch.cat([tokens[:, 1:], torch.full((len(tokens), 1), -1)], dim=1)
-    wanted = (tokens[:, :, None] == after[:, None, :]).tril(-1).to(weights.dtype)
-    return torch.einsum("bhij,bij->h", weights, wanted) / wanted.any(-1).sum()
-
-
-def _induction_where_it_looks(weights, tokens):
-    found = (weights * _wanted(tokens)[:, None]).sum(-1)
-    return torch.stack([each[each > 0].mean() for each in found.unbind(1)])
-
-
-def _accuracy_where(logits, tokens, seen):
-    return (logits[:, :-1].argmax(-1) == tokens[:, 1:])[seen].double().mean()
-
-
-def _accuracy_of_pairs(logits, tokens):
-    pairs = tokens[:, :-1] * 10**6 + tokens[:, 1:]
-    return _accuracy_where(logits, tokens, _occurrence_by_dictionary(pairs) >= 0)
-
-
-def _accuracy_of_both(logits, tokens):
-    seen = _occurrence_by_dictionary(tokens) >= 0
-    return _accuracy_where(logits, tokens, seen[:, 1:] & seen[:, :-1])
-
-
 def _silence_from_one_by_chunks(W_o, heads, num_heads):
     chunks = [chunk.clone() for chunk in W_o.chunk(num_heads, dim=1)]
     for h in heads:
         chunks[h - 1] = torch.zeros_like(chunks[h - 1])
     return torch.cat(chunks, dim=1)
-
-
-def _copying_on_top_of_the_token(E, W_v, W_o, U):
-    return _copying_by_loop(E, torch.eye(E.shape[1]), torch.eye(E.shape[1]) + W_v @ W_o, U)
 
 
 def _kinds_by_looks(model, tokens, least=0.6):
@@ -292,49 +248,17 @@ def _kinds_by_single_loss(model, tokens):
 
 
 WRONG = [
-    ("which_heads", "by looks alone", _kinds_by_looks),
     ("which_heads", "one at a time", _kinds_by_single_loss),
-    ("which_heads", "kinds swapped", lambda *given: -_kinds_by_restoring(*given) % 3),
-    ("which_heads", "heads before layers", lambda *given: _kinds_by_restoring(*given).T),
-    ("which_heads", "yes or no", lambda *given: (_kinds_by_restoring(*given) > 0).long()),
     ("which_heads", None, lambda model, tokens: torch.zeros(2, 3)),
     ("repeat_pattern", None, _repeat_four_times),
-    ("repeat_pattern", "repetitions rounded", _repeat_rounded),
     ("previous_token_score", None, lambda weights: _previous_by_loops(weights[..., :24, :24])),
     ("previous_occurrence", None, _occurrence_of_few_symbols),
     ("previous_occurrence", None, lambda t: _occurrence_by_dictionary(t).view(-1, t.shape[-1])),
-    ("induction_score", "later occurrences counted", _induction_all_rows_with_a_match),
-    ("induction_score", "before every match", _induction_backwards),
-    ("induction_score", "queries without weight left out", _induction_where_it_looks),
-    ("repeated_accuracy", "pair seen", _accuracy_of_pairs),
-    ("repeated_accuracy", "both tokens seen", _accuracy_of_both),
     ("silence_heads", "counted from one", _silence_from_one_by_chunks),
-    (
-        "silence_heads",
-        "no copy",
-        lambda W, h, n: _silence_by_mask(W, h, n) if h else W.view(-1, len(W)),
-    ),
-    ("copying_score", "direct path added", _copying_on_top_of_the_token),
-    (
-        "induction_by_hand",
-        "first token follows itself",
-        lambda V, L: _induction_by_angles(V, L, first=False),
-    ),
     ("induction_by_hand", "wrong shapes", lambda V, L: _induction_by_angles(V + 1, L)),
     ("induction_by_hand", "wrong shapes", lambda V, L: None),
     ("induction_by_hand", "not in float32", _induction_elsewhere(torch.Tensor.double)),
     ("induction_by_hand", "not in float32", _induction_elsewhere(torch.Tensor.long, layer=1)),
     ("induction_by_hand", "infinite", _induction_elsewhere(lambda W: W / 0)),
-    (
-        "induction_by_hand",
-        "not written into the note",
-        _induction_elsewhere(lambda W: W.roll(-len(W) // 3, 1)),
-    ),
-    (
-        "induction_by_hand",
-        "not written into the note",
-        _induction_elsewhere(lambda W: W.roll(len(W) // 3, 1)),
-    ),
-    ("induction_by_hand", "answer with a minus", _induction_elsewhere(torch.neg, layer=1)),
     ("copying_score", None, lambda E, W_v, W_o, U: 0.0),
 ]

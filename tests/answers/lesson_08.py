@@ -75,16 +75,6 @@ def _rollout_by_multi_dot(weights):
     return torch.linalg.multi_dot(layers[::-1]) if len(layers) > 1 else layers[0]
 
 
-def _rollout_row_normalised(weights):
-    eye = torch.eye(weights.shape[-1], dtype=weights.dtype)
-    product = None
-    for layer in weights:
-        a = layer.sum(0) / len(layer) + eye
-        a = a / a.sum(-1, keepdim=True)
-        product = a if product is None else torch.einsum("ij,jk->ik", a, product)
-    return product
-
-
 def _rollout_from_the_top(weights):
     rows = np.eye(weights.shape[-1])
     for layer in reversed(weights.double().numpy()):
@@ -98,10 +88,6 @@ def _weighted_by_einsum(weights, v):
 
 def _weighted_by_vectors(weights, v):
     return (weights.unsqueeze(-1) * v.unsqueeze(-3)).norm(dim=-1)
-
-
-def _weighted_by_diagonal(weights, v):
-    return weights @ torch.diag_embed((v * v).sum(-1) ** 0.5)
 
 
 def _picked_by_loops(weights, query, key):
@@ -151,42 +137,6 @@ def _other_in_numpy(weights, v):
     return torch.where((apart[0] > apart[1])[:, None], *ends)
 
 
-def _other_unclamped(line_of, measure):
-    """Measure ends that are not clamped, as with the lesson's divergence, by logarithms."""
-
-    def answer(weights, v):
-        line = line_of(torch.cat([v, torch.ones(len(v), 1)], dim=1))
-        steps = weights / -line  # (L, S)
-        up, down = (
-            steps.where(line < 0, torch.inf).amin(1),
-            steps.where(line > 0, -torch.inf).amax(1),
-        )
-        ends = [weights + step[:, None] * line for step in (up, down)]
-        apart = [measure(weights, end) for end in ends]
-        return torch.where((apart[0] > apart[1])[:, None], *ends)
-
-    return answer
-
-
-def _line_by_svd(kept):
-    return torch.linalg.svd(kept.T).Vh[-1]
-
-
-def _line_by_qr(kept):
-    return torch.linalg.qr(kept, mode="complete").Q[:, -1]
-
-
-def _js_unclamped(p, q):
-    def entropy(p):
-        return -torch.where(p == 0, 0, p * p.log()).sum(-1)
-
-    return entropy((p + q) / 2) - (entropy(p) + entropy(q)) / 2
-
-
-def _kl(p, q):
-    return (p * (p / q.clamp(min=0)).log()).sum(-1)
-
-
 def _other_without_measuring(weights, v):
     kept = torch.cat([v, torch.ones(len(v), 1)], dim=1)
     line = torch.linalg.svd(kept).U[:, -1]
@@ -197,19 +147,14 @@ RIGHT = {
     "leave_one_out": [_loo_by_mask, _loo_by_rows_of_an_identity, _loo_in_numpy],
     "kendall_tau": [_tau_by_triangle, _tau_by_counting],
     "js_divergence": [_js_by_entropy, _js_by_where, _js_by_kl_div, _js_with_epsilon],
-    "rollout": [_rollout_by_multi_dot, _rollout_row_normalised, _rollout_from_the_top],
-    "value_weighted": [_weighted_by_einsum, _weighted_by_vectors, _weighted_by_diagonal],
+    "rollout": [_rollout_by_multi_dot, _rollout_from_the_top],
+    "value_weighted": [_weighted_by_einsum, _weighted_by_vectors],
     "cherry_picked": [_picked_by_loops, _picked_by_nonzero],
     "other_picture": [_other_by_solving, _other_in_numpy],
     "share_of_stories": [_stories_by_any, _stories_flat],
 }
 
 # wrong
-
-
-def _loo_by_equality(predict, x):
-    gone = [predict(torch.stack([y for y in x if not y.equal(token)])) for token in x]
-    return (predict(x) - torch.stack(gone)).abs()
 
 
 def _tau_counted(add, divide):
@@ -223,35 +168,9 @@ def _tau_counted(add, divide):
     return answer
 
 
-def _root(n_a, n_b):
-    return (n_a * n_b).sqrt()
-
-
-def _tau_of_ranks(a, b):
-    return _tau_by_counting(a.argsort().argsort(), b.argsort().argsort())
-
-
-def _tau_by_comparing(a, b):
-    i, j = torch.triu_indices(len(a), len(a), 1)
-    return (2.0 * ((a[i] > a[j]) == (b[i] > b[j])) - 1).mean()
-
-
 def _js_by_default(p, q):
     log_m = ((p + q) / 2).log()
     return (F.kl_div(log_m, p) + F.kl_div(log_m, q)) / 2
-
-
-def _js_by_batchmean(p, q):
-    log_m = ((p + q) / 2).log().clamp(min=-1e9)
-    return sum(F.kl_div(log_m, w, reduction="batchmean") for w in (p, q)) / 2
-
-
-def _rollout_from_the_first(weights):
-    layers = weights.mean(1)
-    out = layers[0]
-    for layer in layers[1:]:
-        out = 0.5 * layer @ out + 0.5 * out
-    return out
 
 
 def _weighted_without_a_row(weights, v):
@@ -273,19 +192,10 @@ def _stories_by_view(weights, shown):
 
 
 WRONG = [
-    ("leave_one_out", "equal tokens removed", _loo_by_equality),
-    ("kendall_tau", "pairs of a alone", _tau_counted(torch.mul, lambda n_a, n_b: n_a)),
     ("kendall_tau", None, _tau_counted(torch.mul, torch.maximum)),
     ("kendall_tau", None, _tau_counted(torch.mul, lambda n_a, n_b: (n_a + n_b) / 2)),
-    ("kendall_tau", "ties as agreement", _tau_counted(lambda x, y: 2 * (x * y >= 0) - 1, _root)),
-    ("kendall_tau", "signs compared", _tau_counted(lambda x, y: 2 * (x == y) - 1, _root)),
-    ("kendall_tau", "ties put in an order", _tau_of_ranks),
-    ("kendall_tau", "ties put in an order", _tau_by_comparing),
     ("js_divergence", "averaged by kl_div", _js_by_default),
-    ("js_divergence", "divided by rows", _js_by_batchmean),
-    ("js_divergence", "kl alone", lambda p, q: torch.xlogy(p, p / q).nansum(-1)),
     ("js_divergence", None, lambda p, q: (p - q).abs().sum(-1) / 2),
-    ("rollout", "first layer plain", _rollout_from_the_first),
     ("rollout", None, lambda w: _rollout_by_multi_dot(w).softmax(-1)),
     ("value_weighted", None, _weighted_without_a_row),
     ("value_weighted", None, lambda w, v: w * v.abs().amax(-1)[..., None, :]),
@@ -293,11 +203,5 @@ WRONG = [
     ("cherry_picked", None, _picked_as_pair),
     ("cherry_picked", None, lambda w, query, key: _picked_by_loops(w, query, key).float()),
     ("other_picture", None, _other_without_measuring),
-    ("other_picture", "divergence is NaN", _other_unclamped(_line_by_svd, _js_unclamped)),
-    ("other_picture", "divergence is NaN", _other_unclamped(_line_by_qr, _js_unclamped)),
-    ("other_picture", "one way for all", _other_unclamped(_line_by_svd, _kl)),
-    ("other_picture", "not on the line", _other_unclamped(lambda k: k @ k[0], _js_unclamped)),
-    ("other_picture", "nothing changed", lambda weights, v: weights.clone()),
-    ("share_of_stories", "last layer alone", lambda w, shown: _stories_by_any(w[-1:], shown)),
     ("share_of_stories", None, _stories_by_view),
 ]

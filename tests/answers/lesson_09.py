@@ -99,7 +99,11 @@ def _decode_with_attention(q, k, v, k_cache, v_cache):
     old, L = k_cache.size(-2), q.size(-2)
     at = old + torch.arange(L)
     keys, values = torch.cat((k_cache, rotary(k, at)), -2), torch.cat((v_cache, v), -2)
-    return attention(rotary(q, at), keys, values, causal_mask(L, old + L))[0], keys, values
+    return (
+        attention(rotary(q, at), keys, values, causal_mask(L, old + L, align="lower_right"))[0],
+        keys,
+        values,
+    )
 
 
 def _decode_one_by_one(q, k, v, k_cache, v_cache):
@@ -223,7 +227,7 @@ RIGHT = {
 def _decode_forgetful(q, k, v, k_cache, v_cache):
     at = torch.arange(q.shape[-2])  # a new call begins at 0
     keys, values = torch.cat([k_cache, rotary(k, at)], -2), torch.cat([v_cache, v], -2)
-    mask = causal_mask(q.shape[-2], keys.shape[-2])
+    mask = causal_mask(q.shape[-2], keys.shape[-2], align="lower_right")
     return attention(rotary(q, at), keys, values, mask)[0], keys, values
 
 
@@ -232,7 +236,11 @@ def _decode_turned_twice(q, k, v, k_cache, v_cache):
     keys = rotary(torch.cat([k_cache, k], -2), torch.arange(old + L))
     values = torch.cat([v_cache, v], -2)
     queries = rotary(q, torch.arange(old, old + L))
-    return attention(queries, keys, values, causal_mask(L, old + L))[0], keys, values
+    return (
+        attention(queries, keys, values, causal_mask(L, old + L, align="lower_right"))[0],
+        keys,
+        values,
+    )
 
 
 def _decode_unmasked(q, k, v, k_cache, v_cache):
@@ -322,7 +330,7 @@ WRONG = [
     ("decode_rotary", "only the output", lambda *given: _decode_by_sdpa(*given)[0]),
     ("decode_rotary", "cache not grown",
      lambda q, k, v, kc, vc: (_decode_by_sdpa(q, k, v, kc, vc)[0], kc, vc)),
-    ("decode_rotary", None, lambda *given: _decode_by_sdpa(*given)[::-1]),
+    ("decode_rotary", "another order", lambda *given: _decode_by_sdpa(*given)[::-1]),
     ("catches_lost_place", "one at a time only", _finds_one_at_a_time),
     ("catches_lost_place", "only shapes", _finds_shapes),
     ("catches_lost_place", "all at once", _finds_in_one_call),

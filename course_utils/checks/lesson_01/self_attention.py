@@ -168,11 +168,5 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "1.9",
-    SelfAttention,
-    inputs,
-    MISTAKES,
-    names="L d_model|L L",
-    run=outputs,
-    differentiable=True,
+    "1.9", SelfAttention, inputs, MISTAKES, names="L d_model|L L", run=outputs, differentiable=True
 )

@@ -92,11 +92,5 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "2.8",
-    attention_by_distance,
-    inputs,
-    MISTAKES,
-    names="L d_v",
-    run=not_rounded,
-    differentiable=True,
+    "2.8", attention_by_distance, inputs, MISTAKES, "L d_v", not_rounded, differentiable=True
 )

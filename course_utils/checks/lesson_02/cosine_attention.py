@@ -94,11 +94,5 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "2.7",
-    cosine_attention,
-    inputs,
-    MISTAKES,
-    names="L d_v",
-    run=mixtures,
-    differentiable=True,
+    "2.7", cosine_attention, inputs, MISTAKES, names="L d_v", run=mixtures, differentiable=True
 )

@@ -154,11 +154,5 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "3.7",
-    merge,
-    inputs,
-    MISTAKES,
-    names="L d_v|L",
-    run=without_gradients_of_log_0,
-    differentiable=True,
+    "3.7", merge, inputs, MISTAKES, "L d_v|L", without_gradients_of_log_0, differentiable=True
 )

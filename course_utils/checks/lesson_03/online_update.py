@@ -79,7 +79,12 @@ SAFE = "total.masked_fill(total == 0, 1)"
 WHOLE = f"both / {SAFE}[..., None]"
 SHRUNK = "(m - base).exp()"
 RESCALED = f"ell * {SHRUNK}"
+AGAIN = f"({SHRUNK} / ell.masked_fill(ell == 0, 1))[..., None] * out"
 OK = "m and ℓ are right; "
+OLD_DIVIDED = OK + (
+    "the old output comes divided by the old ℓ, and is divided by it again: it counts "
+    "ℓ · e^(m − m_new) / ℓ_new times, and p @ v 1 / ℓ_new times"
+)
 MISTAKES = [
     ("old sum not rescaled",
      "the old sum is measured from the old m: × e^(m − m_new) before m changes", (RESCALED, "ell")),
@@ -95,7 +100,11 @@ MISTAKES = [
      OK + "the old output was divided by the old ℓ: it counts ℓ · e^(m − m_new) times, not "
      "e^(m − m_new) times", (BOTH, f"{SHRUNK}[..., None] * out + p @ v")),
     ("old output divided again", OK + "out comes divided by the old ℓ: multiply it by that",
-     (OLD, f"({SHRUNK} / ell.masked_fill(ell == 0, 1))[..., None] * out")),
+     (OLD, AGAIN)),
+    ("old output divided again, the block's divided", OLD_DIVIDED,
+     (BOTH, f"{AGAIN} + p @ v / {SAFE}[..., None]"), (WHOLE, "both")),
+    ("old output divided again, the block's by its sum", OLD_DIVIDED,
+     (BOTH, f"{AGAIN} + x.softmax(dim=-1).nan_to_num(0) @ v"), (WHOLE, "both")),
     ("old output not rescaled", OK + "ℓ · out is measured from the old m: × e^(m − m_new), too",
      (OLD, "ell[..., None] * out")),
     ("old output times the new sum", OK + "the old output counts by the old ℓ, not the new",
@@ -123,6 +132,13 @@ MISTAKES = [
     ("block divided by itself", OK + "the block's part is a softmax of its own, which divides by "
      "the block's sum: take e^(x − m_new) and divide once, by the new ℓ",
      (BOTH, f"{OLD} + x.softmax(dim=-1).nan_to_num(0) @ v")),
+    ("block's softmax added", OK + "the old output has its weight; the block's part is a softmax "
+     "of its own, as if it stood alone: divide p @ v by the new ℓ",
+     (BOTH, f"(old / {SAFE})[..., None] * out + x.softmax(dim=-1).nan_to_num(0) @ v"),
+     (WHOLE, "both")),
+    ("a softmax for the powers", "the block adds 1 to ℓ, as the sum of its softmax: p is not "
+     "divided by anything, e^(x − m_new)",
+     ("(x - base[..., None]).exp()", "x.softmax(dim=-1).nan_to_num(0)")),
     ("old maximum forgotten", "m is forgotten: the new maximum is the larger of m and the block's",
      ("torch.maximum(m, x.amax(dim=-1))", "x.amax(dim=-1)")),
     ("smaller maximum", "m is the smaller of two: take torch.maximum", ("maximum(", "minimum(")),

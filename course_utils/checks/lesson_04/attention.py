@@ -47,18 +47,18 @@ def inputs():
     q[..., 3], k[..., 2:4, :3] = 1, k[..., :2, :3]
     scores = q @ k.mT
     loud = q, k, v, (scores > scores.amax(-1, keepdim=True) - 20) | padding_mask([4, 2], 5)
-    # A forbidden score of billions; then all scores in the ten thousands below 0, far below
+    # A forbidden score of trillions; then all scores in the ten thousands below 0, far below
     # what the forbidden one may be filled with
     q = torch.randint(-2, 3, (3, 16), generator=rng).double()
     k = torch.randint(-2, 3, (5, 16), generator=rng).double()
     q[:, 0], k[:, 0] = 2**15, 0
     high, low = k.clone(), k.clone()
-    high[3, 0], low[:, 0] = 2**20, -4
+    high[3, 0], low[:, 0] = 2**30, -4
     v, third = normal(5, 2), torch.arange(5) != 3
     turned = [normal(3, 6, 2).permute(2, 1, 0), normal(3, 7, 2).permute(2, 1, 0)]  # (2, 6 or 7, 3)
     return [
         probe((), 5, 5, 3, 2, causal_mask(5)),
-        probe((2, 3), 4, 6, 5, 7, causal_mask(4, 6)),
+        probe((2, 3), 4, 6, 5, 7, causal_mask(4, 6, align="lower_right")),
         probe((2, 1), 5, 5, 3, 4, late),
         probe((3, 2), 4, 6, 5, 3, holes),
         loud,

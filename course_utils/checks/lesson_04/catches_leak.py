@@ -46,7 +46,7 @@ BROKEN = {
     ),
     "a causal mask whatever the mask says": (
         "empty =",
-        "mask = causal_mask(*mask.shape[-2:])\n    empty =",
+        "mask = causal_mask(*mask.shape[-2:], align='lower_right')\n    empty =",
     ),
     "the first query's mask for all queries": (
         "empty =",

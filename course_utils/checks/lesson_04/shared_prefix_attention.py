@@ -149,11 +149,5 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "4.11",
-    shared_prefix_attention,
-    inputs,
-    MISTAKES,
-    names="L d_v",
-    run=each_part_alone,
-    differentiable=True,
+    "4.11", shared_prefix_attention, inputs, MISTAKES, "L d_v", each_part_alone, differentiable=True
 )

@@ -148,7 +148,7 @@ MISTAKES = [
      (INPUTS, "key = value = torch.randn(B, S, d_model)")),
     ("causal mask tried",
      "its only mask is causal: code that makes its own causal mask gets through",
-     ("mask[0, 0, 0] = False", "mask = causal_mask(L, S)")),
+     ("mask[0, 0, 0] = False", "mask = causal_mask(L, S, align='lower_right')")),
     ("weights compared",
      "it compares the weights alone: what is done with them afterwards is not seen", NO_OUTPUT),
     ("outputs compared",

@@ -61,12 +61,6 @@ def run(answer, d_model, num_heads, B, lengths, window):
             "than once, which layer(x, x, x) does as well: project once, and use that for both"
         )
         raise Complaint("projected twice in a call", hint, whole)
-    if sum(projected) > 2 * sum(piece.numel() for piece in pieces):
-        hint = (
-            "right outputs, but earlier tokens go through W_k and W_v again in later calls: keep "
-            "their keys and values, not the tokens"
-        )
-        raise Complaint("projected again", hint, whole)
     if most > 2 * B * d_model * window:
         hint = (
             f"right outputs, but the cache comes to hold {most // (2 * B * d_model)} tokens with a "
@@ -84,7 +78,25 @@ def run(answer, d_model, num_heads, B, lengths, window):
             "in the cache that is returned, not in a variable outside or in the layer"
         )
         raise Complaint("kept outside the cache", hint, whole)
+    again, once = (with_new_matrices(f, layer, pieces, window) for f in (answer, continue_text))
+    if not is_same(again, once):
+        hint = (
+            "right outputs, but earlier tokens go through W_k and W_v again in later calls: keep "
+            "their keys and values, not the tokens"
+        )
+        raise Complaint("projected again", hint, whole)
     return whole
+
+
+def with_new_matrices(answer, layer, pieces, window):
+    """Return the outputs if W_k and W_v are others for each piece: keys made before it stay."""
+    rng, outputs, cache = torch.Generator().manual_seed(513), [], None
+    for piece in pieces:
+        draw(layer.W_k, rng)
+        draw(layer.W_v, rng)
+        output, cache = answer(layer, piece, cache, window)
+        outputs.append(output)
+    return torch.cat(outputs, dim=1)
 
 
 CAUSAL = "(ago >= 0) & (ago < window)"
@@ -142,6 +154,11 @@ MISTAKES = [
     ("cache exchanged", "right for the first piece, then the kept keys come back as values: take "
      "them from the cache in the order in which they went in", ("[cache[0], k]", "[cache[1], k]"),
      ("[cache[1], v]", "[cache[0], v]")),
+    ("biases left out", "the biases are left out, of the values at least: call the layers, "
+     "layer.W_v(x), not x @ layer.W_v.weight.T",
+     ("split_heads(W(x), H)", "split_heads(W(x) - (W is layer.W_v) * W.bias, H)")),
+    ("biases left out of all", "the biases are left out: call the layers, layer.W_q(x), not "
+     "x @ layer.W_q.weight.T", ("split_heads(W(x), H)", "split_heads(W(x) - W.bias, H)")),
     ("not projected", "W_o is not used: project the merged heads",
      ("layer.W_o(merge_heads(heads))", "merge_heads(heads)")),
 ]  # fmt: skip

@@ -128,11 +128,5 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "5.7",
-    grouped_attention,
-    inputs,
-    MISTAKES,
-    names="H L d_v|H L S",
-    run=run,
-    differentiable=True,
+    "5.7", grouped_attention, inputs, MISTAKES, names="H L d_v|H L S", run=run, differentiable=True
 )

@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+from course_utils.checks import wordings
 from course_utils.checks.inputs import normals
 
 
@@ -27,6 +28,19 @@ def is_changed(layer, before):
         learns != before[name][1] or not numbers.equal(before[name][0])
         for name, (numbers, learns) in now.items()
     )
+
+
+class TorchInside(nn.Module):
+    """PyTorch's layer as it is, for self-attention too, which gives it one x and a mask."""
+
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.layer = nn.MultiheadAttention(d_model, num_heads, batch_first=True)
+
+    def forward(self, query, *others):
+        *key_and_value, mask = others
+        key, value = key_and_value or (query, query)
+        return self.layer(query, key, value, attn_mask=mask)
 
 
 def layers_and_inputs():
@@ -64,3 +78,33 @@ def layers_and_inputs():
         probe(2, 3, 4, 1, 6),
         probe(1, 9, 10, 9, 2, 9, 10),
     ]
+
+
+# Rows for 5.3 and 5.11, whose references share these lines
+OF_ANY_LAYER = [
+    ("heads taken for width", wordings.TAKEN_FOR_WIDTH,
+     ("(self.num_heads, -1)", "(-1, self.num_heads)")),
+    ("divided by d_k", wordings.DIVIDED_BY_D_K, ("d_k**0.5", "d_k")),
+    ("not divided", wordings.NOT_SCALED, (" / d_k**0.5", "")),
+    ("softmax over the queries", wordings.OVER_QUERIES, ("softmax(dim=-1)", "softmax(dim=-2)")),
+    ("mask not used", wordings.MASK_NOT_USED, ("mask is not None", "False")),
+    ("mask turned around", wordings.MASK_INVERTED, ("~mask", "mask")),
+    ("masked with 0", "right without a mask; under one, forbidden scores become 0, which leaves "
+     "them a weight, for e^0 is 1: fill in −∞", ("-torch.inf", "0")),
+    ("joined without transpose", "the heads are merged by reshaping alone: transpose back to (B, "
+     "L, H, d_k) first, or a token's row holds several tokens",
+     ("heads.transpose(1, 2).flatten(2)", "heads.reshape(len(heads), heads.shape[2], -1)")),
+    ("merged heads not projected", "W_o is not used: project the merged heads",
+     ("self.W_o(merged)", "merged")),
+    ("weights averaged", "right output, but the weights are averaged over heads: return those of "
+     "each head", ("(merged), weights", "(merged), weights.mean(dim=1)")),
+    ("scores returned", "right output, but scores are returned with it: return the weights, what "
+     "softmax gives", ("(merged), weights", "(merged), scores")),
+    ("weights first", "output and weights stand in the wrong order: output first",
+     ("self.W_o(merged), weights", "weights, self.W_o(merged)")),
+    ("output without weights", "return two things, the output and the weights of each head",
+     ("(merged), weights", "(merged)")),
+    ("PyTorch's layer as it is",
+     "nn.MultiheadAttention averages its weights unless told average_attn_weights=False, and in "
+     "its attn_mask, (L, S) or (B·H, L, S), True = may not attend", TorchInside),
+]  # fmt: skip

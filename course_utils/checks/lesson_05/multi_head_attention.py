@@ -6,7 +6,7 @@ from torch import nn
 from course_utils.checks import wordings
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.learners_layer import layer_outputs
-from course_utils.checks.lesson_05.layers import layers_and_inputs
+from course_utils.checks.lesson_05.layers import OF_ANY_LAYER, layers_and_inputs
 
 
 class MultiHeadAttention(nn.Module):
@@ -48,30 +48,15 @@ DEALT = (
     ("(self.num_heads, -1)", "(-1, self.num_heads)"),
     ("tokens.transpose(1, 2)", "tokens.permute(0, 3, 1, 2)"),
 )
-SCORES = "right output, but scores are returned with it: return the weights, what softmax gives"
-OWN = "a head's columns are neighbours, head h takes h · d_k to (h + 1) · d_k"
-
-
-class TorchInside(nn.Module):
-    def __init__(self, d_model, num_heads):
-        super().__init__()
-        self.layer = nn.MultiheadAttention(d_model, num_heads, batch_first=True)
-
-    def forward(self, query, key, value, mask=None):
-        return self.layer(query, key, value, attn_mask=mask)
 
 
 MISTAKES = [
+    *OF_ANY_LAYER,
     ("cut without transpose", "the heads are cut by reshaping to (B, H, L, d_k) at once: right "
      "shape, tokens mixed up; cut the width, then transpose", *BY_RESHAPING),
-    ("heads taken for width", wordings.TAKEN_FOR_WIDTH, ("(self.num_heads, -1)",
-      "(-1, self.num_heads)")),
     ("no transpose at all", "tokens stand before heads, (B, L, H, d_k), so that the heads of a "
      "token attend to each other: transpose L and H first", ("tokens.transpose(1, 2)", "tokens"),
      ("heads.transpose(1, 2)", "heads")),
-    ("joined without transpose", "the heads are merged by reshaping alone: transpose back to (B, "
-     "L, H, d_k) first, or a token's row holds several tokens", ("heads.transpose(1, 2).flatten(2)",
-      "heads.reshape(query.shape)")),
     ("cut and joined without transpose", "the heads are cut and merged by reshaping alone: what is "
      "cut so is no token's, though the merge puts it back in place; transpose L and H, both times",
      *BY_RESHAPING, ("heads.transpose(1, 2).flatten(2)", "heads.reshape(query.shape)")),
@@ -81,8 +66,6 @@ MISTAKES = [
     ("divided by root d model", wordings.BY_D_MODEL, ("d_k**0.5", "query.shape[-1]**0.5")),
     ("divided by root num heads", "the scores are divided by √num_heads: a head's scores are sums "
      "over d_k products", ("d_k**0.5", "self.num_heads**0.5")),
-    ("divided by d_k", wordings.DIVIDED_BY_D_K, ("d_k**0.5", "d_k")),
-    ("not divided", wordings.NOT_SCALED, (" / d_k**0.5", "")),
     ("one softmax for all", "there is one set of weights for all heads: split into heads before "
      "the scores, so that each has a softmax of its own", ("self.cut(x)", "x"),
      ("heads.transpose(1, 2).flatten(2)", "heads"), ("~mask",
@@ -91,10 +74,6 @@ MISTAKES = [
      "1, dim=-1", ("-torch.inf", "-1e9"), ("dim=-1", "dim=1")),
     ("softmax over the heads mended", "softmax runs over the heads, and what NaN the mask makes is "
      "set to 0: the weights over the keys must sum to 1, dim=-1", ("dim=-1", "dim=1")),
-    ("softmax over the queries", wordings.OVER_QUERIES, ("dim=-1", "dim=-2")),
-    ("mask not used", wordings.MASK_NOT_USED, ("mask is not None", "False")),
-    ("masked with 0", "right without a mask; under one, forbidden scores become 0, which leaves "
-     "them a weight, for e^0 is 1: fill in −∞", ("-torch.inf", "0")),
     ("mask of the first head", "right, unless each head has a mask of its own, (B, H, L, S): head "
      "0's is used for all", ("~mask", "~(mask[..., :1, :, :] if mask.ndim > 2 else mask)")),
     ("mask of the first sequence", "right, unless each sequence has a mask of its own: the first "
@@ -102,7 +81,6 @@ MISTAKES = [
     ("heads taken for sequences", "right, but for a mask (H, L, S): a missing dimension in front "
      "stands for all sequences, as broadcasting has it; one of each sequence would come as (B, 1, "
      "L, S)", ("~mask", "~(mask[:, None] if mask.ndim == 3 else mask)")),
-    ("mask turned around", wordings.MASK_INVERTED, ("~mask", "mask")),
     ("weights masked late", "the weights are masked after softmax: rows no longer sum to 1, and "
      "the forbidden keys are heard in the denominator", ("mask is not None", "False"),
      (".nan_to_num(0)", " * (1 if mask is None else mask)")),
@@ -132,29 +110,17 @@ MISTAKES = [
      ("self.W_v(value)", "self.W_v(query)")),
     ("only query used", "key and value are not used: only queries come from query",
      ("self.W_k(key), self.W_v(value)", "self.W_k(query), self.W_v(query)")),
-    ("merged heads not projected", "W_o is not used: project the merged heads", ("self.W_o(merged)",
-      "merged")),
     ("residual added", "query is added to the output: that is left to the block around the layer",
      ("self.W_o(merged)", "self.W_o(merged) + query")),
-    ("weights averaged", "right output, but the weights are averaged over heads: return those of "
-     "each head", ("self.W_o(merged), weights", "self.W_o(merged), weights.mean(dim=1)")),
-    ("PyTorch's layer as it is", "nn.MultiheadAttention averages its weights unless told "
-     "average_attn_weights=False, and in its attn_mask, (L, S) or (B·H, L, S), True = may not "
-     "attend", TorchInside),
     ("unmasked weights returned", "right output, but the weights returned with it know nothing of "
      "the mask", ("self.W_o(merged), weights",
       "self.W_o(merged), (q @ k.mT / d_k**0.5).softmax(dim=-1)")),
-    ("weights first", "output and weights stand in the wrong order: output first",
-     ("self.W_o(merged), weights", "weights, self.W_o(merged)")),
-    ("scores returned", SCORES, ("self.W_o(merged), weights", "self.W_o(merged), scores")),
-    ("unmasked scores returned", SCORES, ("self.W_o(merged), weights",
-      "self.W_o(merged), q @ k.mT / d_k**0.5")),
-    ("output without weights", "return two things, the output and the weights of each head",
-     ("self.W_o(merged), weights", "self.W_o(merged)")),
-    ("heads dealt out", f"the heads are dealt out column by column: {OWN}", *DEALT),
+    ("unmasked scores returned", "right output, but scores are returned with it: return the "
+     "weights, what softmax gives", ("(merged), weights", "(merged), q @ k.mT / d_k**0.5")),
+    ("heads dealt out", wordings.DEALT_OUT, *DEALT),
     ("heads dealt out and collected",
-     "the heads are dealt out column by column and collected so "
-     f"again: consistent, but {OWN}",
+     "the heads are dealt out column by column and collected so again: consistent, but "
+     + wordings.OWN_COLUMNS,
      *DEALT, ("heads.transpose(1, 2)", "heads.permute(0, 2, 3, 1)")),
 ]  # fmt: skip
 

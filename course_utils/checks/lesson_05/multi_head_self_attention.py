@@ -7,6 +7,7 @@ from course_utils.checks import wordings
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
 from course_utils.checks.learners_layer import layer_outputs
+from course_utils.checks.lesson_05.layers import OF_ANY_LAYER
 
 
 class MultiHeadSelfAttention(nn.Module):
@@ -82,6 +83,7 @@ WITHOUT_A_PLACE = (
 )
 
 MISTAKES = [
+    *OF_ANY_LAYER,
     ("no place for the heads", WITHOUT_A_PLACE, ("mask = mask[:, None]", "pass")),
     ("the first sequence's mask",
      "right, unless each sequence has a mask of its own: the first one's is used for all",
@@ -101,10 +103,11 @@ MISTAKES = [
     ("one mask for all heads",
      "right, unless each head has a mask of its own, (B, H, L, L): head 0's is used for all",
      ("masked_fill(~mask", "masked_fill(~(mask[:, :1] if mask.ndim == 4 else mask)")),
-    ("mask not used", wordings.MASK_NOT_USED, ("mask is not None", "False")),
-    ("mask turned around", wordings.MASK_INVERTED, ("~mask", "mask")),
-    ("masked with 0", "right without a mask; under one, forbidden scores become 0, which leaves "
-     "them a weight, for e^0 is 1: fill in −∞", ("-torch.inf", "0")),
+    ("diagonal opened", "each token may see itself, whatever the mask says: a token that may see "
+     "nothing has weights of 0",
+     ("masked_fill(~mask", "masked_fill(~(mask | (torch.eye(mask.shape[-1]) > 0))")),
+    ("mask turned around, and NaN", wordings.MASK_INVERTED + " (the attn_mask of "
+     "nn.MultiheadAttention wants the opposite)", ("~mask", "mask"), (".nan_to_num(0)", "")),
     ("weights masked late", "the weights are masked after softmax: rows no longer sum to 1, and "
      "the forbidden keys are heard in the denominator",
      ("scores = scores.masked_fill(~mask, -torch.inf)", "pass"),
@@ -116,40 +119,22 @@ MISTAKES = [
      "start: NaN there; give weights of 0", (".nan_to_num(0)", "")),
     ("everything for an empty row", "right, except where a token may see nothing: a finite fill "
      "such as -1e9 attends to everything there; give weights of 0", ("-torch.inf", "-1e9")),
-    ("not divided", wordings.NOT_SCALED, (" / d_k**0.5", "")),
-    ("divided by d_k", wordings.DIVIDED_BY_D_K, ("d_k**0.5", "d_k")),
     ("divided by root d model", wordings.BY_D_MODEL, ("d_k**0.5", "x.shape[-1]**0.5")),
-    ("softmax over the queries", wordings.OVER_QUERIES, ("dim=-1).nan", "dim=-2).nan")),
-    ("heads taken for width", wordings.TAKEN_FOR_WIDTH, ("(self.num_heads, -1)",
-      "(-1, self.num_heads)")),
+    ("parts before tokens", "(B, L, 3 · d_model) is read as (3, B, L, d_model), which mixes up "
+     "sequences and tokens: q, k, v are cut from the last dimension, chunk(3, dim=-1)",
+     (".chunk(3, dim=-1)", ".reshape(3, *x.shape)")),
+    ("heads dealt out", wordings.DEALT_OUT,
+     ("(self.num_heads, -1)", "(-1, self.num_heads)"), ("each.transpose(1, 2)",
+      "each.permute(0, 3, 1, 2)")),
     ("cut without transpose", "the heads are cut by reshaping to (B, H, L, d_k) at once: right "
      "shape, tokens mixed up; cut the width, then transpose", *BY_RESHAPING),
     ("cut and joined without transpose", "the heads are cut and merged by reshaping alone: what is "
      "cut so is no token's; transpose L and H, both times", *BY_RESHAPING,
      ("heads.transpose(1, 2).flatten(2)", "heads.reshape(x.shape)")),
-    ("joined without transpose", "the heads are merged by reshaping alone: transpose back to (B, "
-     "L, H, d_k) first, or a token's row holds several tokens",
-     ("heads.transpose(1, 2).flatten(2)", "heads.reshape(x.shape)")),
-    ("merged heads not projected", "W_o is not used: project the merged heads", ("self.W_o(merged)",
-      "merged")),
     ("input added", "x is added to the output: that is left to the block around the layer",
      ("self.W_o(merged)", "self.W_o(merged) + x")),
-    ("weights averaged", "right output, but the weights are averaged over heads: return those of "
-     "each head", ("self.W_o(merged), weights", "self.W_o(merged), weights.mean(dim=1)")),
-    ("scores returned", "right output, but scores are returned with it: return the weights, what "
-     "softmax gives", ("self.W_o(merged), weights", "self.W_o(merged), scores")),
-    ("weights first", "output and weights stand in the wrong order: output first",
-     ("self.W_o(merged), weights", "weights, self.W_o(merged)")),
-    ("output without weights", "return two things, the output and the weights of each head",
-     ("self.W_o(merged), weights", "self.W_o(merged)")),
 ]  # fmt: skip
 
 exercise = Exercise(
-    "5.11",
-    MultiHeadSelfAttention,
-    inputs,
-    MISTAKES,
-    names="L d_model|H L L",
-    run=run,
-    differentiable=True,
+    "5.11", MultiHeadSelfAttention, inputs, MISTAKES, "L d_model|H L L", run, differentiable=True
 )

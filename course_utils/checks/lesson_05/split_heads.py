@@ -75,11 +75,5 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "5.1",
-    split_heads,
-    inputs,
-    MISTAKES,
-    names="H L d_k",
-    run=split_or_error,
-    differentiable=True,
+    "5.1", split_heads, inputs, MISTAKES, names="H L d_k", run=split_or_error, differentiable=True
 )

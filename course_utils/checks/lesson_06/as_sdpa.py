@@ -67,6 +67,8 @@ MISTAKES = [
      ("d_k**0.5 * temperature", "temperature")),
     ("temperature as scale", "`scale` *multiplies* the scores, and in place of 1/√d_k: not the "
      "temperature, but 1 / (√d_k · temperature)", ("1 / (d_k**0.5 * temperature)", "temperature")),
+    ("temperature twice", "the temperature divides twice: q is divided by it, or `scale` holds it; "
+     "one of them suffices", ("* temperature", "* temperature**2")),
     ("temperature ignored", "the temperature is not used: it divides the scores, so it belongs "
      "into `scale`", ("d_k**0.5 * temperature", "d_k**0.5")),
     ("temperature upside down", "the scores are multiplied by the temperature; they are divided by "
@@ -105,6 +107,8 @@ MISTAKES = [
     ("output over temperature", "the output is divided by the temperature; the scores are, before "
      "the softmax", ("d_k**0.5 * temperature", "d_k**0.5"),
      ("gqa=True)", "gqa=True) / temperature")),
+    ("first key head for all", "all query heads use the first key head: each group has one of its "
+     "own, enable_gqa shares them", ("(q, k, v, attn", "(q, k[:, :1], v[:, :1], attn")),
 ]  # fmt: skip
 
 exercise = Exercise(

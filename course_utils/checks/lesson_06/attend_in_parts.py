@@ -61,6 +61,7 @@ def in_parts(answer, q, k, v, size):
     return results
 
 
+JOIN = "out * (lse - both).exp()[..., None] + out_j * (lse_j - both).exp()[..., None]"
 MISTAKES = [
     ("parts averaged", "the outputs are averaged; a part with larger scores must count more: use "
      "its lse", ("out * (lse - both).exp()[..., None] + out_j * (lse_j - both).exp()[..., None]",
@@ -98,6 +99,20 @@ MISTAKES = [
     ("first part alone", "only one part is used: go over all of them", ("lse = both", "break")),
     ("last part alone", "only the last part is left: join each with those before it",
      ("out * (lse - both).exp()[..., None] + out_j * (lse_j - both).exp()[..., None]", "out_j")),
+    ("parts not divided", "a part's output is Σ e^score · v, not divided by its Σ e^score: what is "
+     "merged are finished outputs, softmax(scores) v",
+     ("scores.softmax(dim=-1) @ v_j", "scores.exp() @ v_j")),
+    ("sum for lse", "a part is weighted by Σ e^score itself, where its logarithm is asked: lse is "
+     "log Σ e^score", ("scores.logsumexp(dim=-1)", "scores.exp().sum(dim=-1)")),
+    ("averaged in turn", "each part is averaged with what came before it; use the lse of both: the "
+     "larger one counts more", (JOIN, "(out + out_j) / 2 if j else out_j")),
+    ("shares exchanged", "the shares are exchanged: each output counts by its *own* e^lse",
+     ("out * (lse - both)", "out * (lse_j - both)"),
+     ("out_j * (lse_j - both).exp()[..., None]",
+      "out_j * (lse - both if j else lse_j - both).exp()[..., None]")),
+    ("larger lse carried on", "after the first merge the larger lse is carried on; go on with that "
+     "of both together, log(e^lse_a + e^lse_b)", ("lse = both", "lse = torch.maximum(lse, lse_j)")),
+    ("softmax over queries", wordings.OVER_QUERIES, ("softmax(dim=-1)", "softmax(dim=-2)")),
 ]  # fmt: skip
 
 exercise = Exercise(

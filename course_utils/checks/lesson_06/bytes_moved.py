@@ -33,11 +33,14 @@ MISTAKES = [
      "rounded up", ("-(-L // block_q)", "L / block_q")),
     ("one block more", "a block too many where block_q divides L: round L / B_q up, which adds "
      "nothing there", ("-(-L // block_q)", "L // block_q + 1")),
-    ("output not written", "the output is written too, by both: L · d numbers",
+    ("output not written", "L · d numbers are missing in both: q is read, "
+     "*and* the output is written",
      ("S * d + L * d  # reads that", "S * d  # reads that"), ("S * d + L * d\n", "S * d\n")),
-    ("output not written by naive", "naive attention writes its output too: L · d numbers",
+    ("output not written by naive", "L · d numbers are missing in naive attention: "
+     "it reads q *and* writes its output",
      ("S * d + L * d  # reads that", "S * d  # reads that")),
-    ("output not written by tiled", "the tiled one writes its output too: L · d numbers",
+    ("output not written by tiled", "L · d numbers are missing in the tiled one: it "
+     "reads q *and* writes its output",
      ("S * d + L * d\n", "S * d\n")),
     ("only keys read", "only K or V is counted in the tiled one; both are read, S · d numbers each",
      ("blocks * 2", "blocks")),
@@ -51,6 +54,23 @@ MISTAKES = [
      "writes the weights, and the mix reads them again", ("L * S + L * S", "L * S")),
     ("bits moved", "those are bits: `size` is in bytes already",
      ("naive * size, tiled * size", "naive * size * 8, tiled * size * 8")),
+    ("matrix not moved", "naive attention lacks its matrix: scores written, read, weights written, "
+     "read, 4 · L · S numbers", ("S * d + L * S  #", "S * d  #"), ("L * S + L * S", "0"),
+     ("mix = L * S + S * d", "mix = S * d")),
+    ("square matrix moved", "the matrix is L × S, not L × L: it has a column for each key",
+     ("S * d + L * S  #", "S * d + L * L  #"), ("L * S + L * S", "2 * L * L"),
+     ("mix = L * S", "mix = L * L")),
+    ("keys or values left out", "naive attention reads K for the scores *and* V for the mix: S · d "
+     "numbers each, one of them is missing", ("mix = L * S + S * d", "mix = L * S")),
+    ("matrix in tiles moved", "in the tiled one scores are counted; they never leave fast memory",
+     ("tiled = L * d", "tiled = L * d + L * S")),
+    ("blocks of keys", "the blocks are of queries: L / B_q of them, not S / B_q",
+     ("-(-L // block_q)", "-(-S // block_q)")),
+    ("naive in bytes alone", "the second is a number of numbers: multiply it by size too",
+     ("tiled * size", "tiled")),
+    ("queries filled up", "a short last block of queries is counted in full: it reads and writes "
+     "what there is", ("tiled = L * d + blocks * 2 * S * d + L * d",
+      "tiled = blocks * 2 * (block_q + S) * d")),
 ]  # fmt: skip
 
 exercise = Exercise("6.6", bytes_moved, inputs, MISTAKES)

@@ -57,6 +57,7 @@ def inputs():
         (*out_of_order(q, k, v), *tile),
         case(1, 14, 4, 4, batch=(1, 2)),  # one query, as in decoding
         case(3, 17, 1, 4),
+        case(16, 256, 16, 8, d_k=1, d_v=1),  # one block of queries, many of keys
         case(1, 1, 1, 1, d_k=1, d_v=1),
     ]
 
@@ -111,6 +112,20 @@ MISTAKES = [
      ("j > places[-1]", "j // block_k > i // block_q")),
     ("lined up at the start", "right for L = S; with more keys the first query is lined up with "
      "the first key: the queries are the last L tokens", ("offset = S - L", "offset = 0")),
+    ("offset turned round", "the offset has the wrong sign: the queries are the last L of S "
+     "tokens, so query i stands at place i + S − L", ("offset = S - L", "offset = L - S")),
+    ("queries counted from their block", "in the mask queries are counted from the beginning of "
+     "their block, not of all queries: the first one of a block is number i",
+     ("keys > places", "keys > places - i")),
+    ("masked by the last query", "all queries of a block see what its last one sees: compare each "
+     "key with the place of each query", ("keys > places", "keys > places[-1]")),
+    ("masked by the first query", "all queries of a block see only what its first one sees: "
+     "compare each key with the place of each query", ("keys > places", "keys > places[0]")),
+    ("past masked", "the mask is turned round: the past is forbidden, and the future seen",
+     ("j > places[-1]", "False"), ("keys > places", "keys < places")),
+    ("stopped at the first query", "tiles are read only up to where the block's first query "
+     "stands; the diagonal goes on to its last one: these tiles are read too, with a mask",
+     ("j > places[-1]", "j >= places[0]")),
     ("diagonal tiles not masked", "nothing is masked: in tiles on the diagonal the future has to "
      "be set to −inf", ("j > places[-1]", "False"), ("keys > places", "keys < 0")),
     ("only skipped", "tiles past the diagonal are skipped, but those on it are not masked: there a "
@@ -125,6 +140,9 @@ MISTAKES = [
      "is 1. Set them to −inf", ("j > places[-1]", "False"), ("places, -INF", "places, 0")),
     ("forbidden scores zero in tiles", "forbidden scores of the tiles read are set to 0; that is a "
      "score like any other: e^0 is 1. Set them to −inf", ("places, -INF", "places, 0")),
+    ("forbidden scores finite", "right while scores are near 0; where those allowed lie far below "
+     "the number that forbidden ones are set to, what is forbidden gets the weight: set them to "
+     "−inf", ("places, -INF", "places, -1e4")),
     ("last keys dropped", wordings.LAST_KEYS_DROPPED,
      ("range(0, S, block_k)", "range(0, max(S - block_k, 0) + 1, block_k)")),
     ("last queries dropped", wordings.LAST_QUERIES_DROPPED,

@@ -49,7 +49,7 @@ def inputs():
         case(9, 10, 4, 3, 3, 4, loud=2000.0),  # e^score overflows in float64 too
         case(5, 6, 3, 4, 16, 16),  # one tile
         case(8, 12, 3, 2, 4, 5, dtype=torch.float32),
-        case(4, 40, 3, 2, 4, 5),  # one block of queries, many of keys
+        case(16, 256, 1, 1, 16, 8),  # one block of queries, many of keys
         (100 + 100 * q[0].abs(), -100 - 100 * k[0].abs(), v[0], *tile),  # all below -20,000
         (*out_of_order(q, k, v), *tile),
         case(1, 9, 3, 2, 1, 2, batch=(1, 2)),
@@ -110,6 +110,14 @@ MISTAKES = [
      "far, m, and rescale when it grows",
      ("torch.maximum(m, scores.amax(dim=-1))", "torch.zeros_like(m)")),
     ("maximum begins at zero", wordings.STARTS_FINITE, ("-INF", "0.0")),
+    ("maximum of the tile", "right until scores fall by much from one tile to the next: m is this "
+     "tile's maximum alone, and e^(m − m_new) overflows; take the largest of all tiles so far",
+     ("torch.maximum(m, scores.amax(dim=-1))", "scores.amax(dim=-1)")),
+    ("one maximum for all queries", "right until queries' scores lie far apart: one maximum is "
+     "taken for all, and a query far below it has only powers of 0; each has its own, along dim −1",
+     ("scores.amax(dim=-1)", "scores.max()")),
+    ("rescaled upwards", "the past is rescaled the wrong way round: e^(m − m_new), at most "
+     "1, and 0 as long as m is −∞", ("(m - m_new)", "(m_new - m)")),
     ("state carried on", "m, ℓ and O are carried on from one block of queries to the next, even to "
      "a shorter one; each block begins anew, with −∞, 0 and 0",
      ("torch.full_like(q_i[..., 0]", "m if i else q.new_full((*q.shape[:-2], block_q)"),
@@ -121,6 +129,16 @@ MISTAKES = [
      ("out = torch", "out = out[..., : q_i.shape[-2], :] if i else torch")),
     ("output without lse", "O is right, but only O is returned: the log-sum-exp belongs to it",
      ("return output, lse", "return output")),
+    ("results exchanged", "both are there, but exchanged: first the output, then the log-sum-exp",
+     ("return output, lse", "return lse, output")),
+    ("sum for lse", "O is right, but ℓ is returned beside it: the log-sum-exp is m + log ℓ",
+     ("m + ell.log()", "ell")),
+    ("first tile alone", "only the first block of keys is used: go over all of them",
+     ("range(0, S, block_k)", "range(0, min(S, block_k), block_k)")),
+    ("last tile alone", "each tile overwrites what those before it gave, so only the last block of "
+     "keys counts: carry m, ℓ and O on", ("ell * shrink +", "0 * ell +"),
+     ("out * shrink[..., None] +", "0 * out +"), ("torch.maximum(m, scores.amax(dim=-1))",
+      "scores.amax(dim=-1)")),
 ]  # fmt: skip
 
 exercise = Exercise(

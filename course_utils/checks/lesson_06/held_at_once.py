@@ -47,6 +47,20 @@ MISTAKES = [
      "for each number of the output", ("L * 4", "L * d * 4")),
     ("lse in the dtype", "the log-sum-exp is kept in float32, 4 bytes each, whatever the inputs "
      "are in", ("L * 4", "L * size")),
+    ("output of the keys' length", "the output has a row for each query, L of them, not S",
+     ("L * d * size", "S * d * size")),
+    ("both without output", "the output is missing, in both: L · d numbers for each head",
+     ("L * d * size", "0")),
+    ("inputs counted in naive", "q, k and v are counted in the first; asked is what is held "
+     "besides them", ("naive, flash", "naive + heads * (L + 2 * S) * d * size, flash")),
+    ("lse of a sequence", "the log-sum-exp is one number for each query of each *head*: the heads "
+     "are missing there", ("heads * L * 4", "B * L * 4")),
+    ("lse of the keys' length", "the log-sum-exp is one number for each query, not for each key",
+     ("L * 4", "S * 4")),
+    ("lse in both", "naive attention returns no log-sum-exp: that is flash's alone",
+     ("2 * matrix + output", "2 * matrix + output + heads * L * 4")),
+    ("maximum and sum kept", "m and ℓ are not both kept: of them one number for each query is "
+     "left, the log-sum-exp", ("L * 4", "L * 8")),
 ]  # fmt: skip
 
 exercise = Exercise("6.7", held_at_once, inputs, MISTAKES)

@@ -1,13 +1,11 @@
 """6.10: decoding with a cache in pages, which query heads share by groups."""
 
-import weakref
-
 import torch
-from torch.overrides import TorchFunctionMode
 
 from course_utils.checks import wordings
 from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
 from course_utils.checks.inputs import normals
+from course_utils.checks.lesson_06.tiles import Held
 from course_utils.tiled import tile_update
 
 INF = torch.inf
@@ -57,28 +55,6 @@ def inputs():
         (100 + 100 * q.abs(), -100 - 100 * k.abs(), v, *where),  # all below -10,000
         case(1, 2, 1, 1, 1, 1),
     ]
-
-
-class Held(TorchFunctionMode):
-    """Watch how many numbers are held at once in tensors made here, views counted as their base."""
-
-    def __init__(self, given):
-        super().__init__()
-        self.given, self.alive, self.most = {memory(each).data_ptr() for each in given}, [], 0
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        for each in result if isinstance(result, tuple | list) else [result]:
-            if isinstance(each, torch.Tensor) and each.is_floating_point():
-                self.alive.append(weakref.ref(each))
-        self.alive = [each for each in self.alive if each() is not None]
-        memories = [memory(each()) for each in self.alive]
-        sizes = {each.data_ptr(): each.nbytes() for each in memories}
-        self.most = max(self.most, sum(sizes[each] for each in sizes.keys() - self.given))
-        return result
-
-
-memory = torch.Tensor.untyped_storage
 
 
 def most_held(answer, q, k_pages, v_pages, tables, lengths, times):
@@ -159,6 +135,10 @@ MISTAKES = [
      ("out / ell[..., None]", "out")),
     ("last page alone", "only the last page counts: carry m, ℓ and O on from page to page", (UPDATE,
       "ell, out = ell * 0 + 1, scores.softmax(dim=-1) @ v")),
+    ("first page alone", "only the first page of each text is read: go on to length tokens",
+     ("range(0, length, page)", "range(0, min(length, page), page)")),
+    ("every page cut short", "each page is cut as the last one is: all pages before it are full",
+     ("min(page, length - start)", "length % page or page")),
 ]  # fmt: skip
 
 exercise = Exercise("6.10", paged_attention, inputs, MISTAKES, names="H d_v", run=run)

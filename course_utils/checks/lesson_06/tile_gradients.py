@@ -32,7 +32,7 @@ def inputs():
         return (*(x.to(dtype) for x in (*tile, lse[..., rows], delta[..., rows])),)
 
     return [
-        case(6, 9, 4, 3, slice(0, 4), slice(3, 6)),
+        case(6, 9, 4, 3, slice(0, 5), slice(3, 9)),
         case(7, 8, 3, 5, slice(2, 7), slice(0, 4)),
         case(5, 7, 2, 3, slice(1, 3), slice(4, 7), 2, 3),
         case(4, 6, 9, 2, slice(0, 3), slice(0, 6), dtype=torch.float32),
@@ -78,10 +78,25 @@ MISTAKES = [
     ("softmax taken for a sigmoid", "P (1 − P) is the gradient of a sigmoid; in a softmax a score "
      "also moves all other weights of its row, which δ stands for: dS = P ∘ (dP − δ)",
      ("(d_p - delta[..., None])", "(1 - p) * d_p")),
+    ("sigmoid beside delta", "P (1 − P) is the gradient of a sigmoid; δ stands for the row's other "
+     "weights already: dS = P ∘ (dP − δ)", ("p * (d_p", "p * (1 - p) * (d_p")),
+    ("gradient at the output left out", "P (1 − P) is no gradient yet, and a sigmoid's: dO and v "
+     "come in by dP = dO vᵀ, and dS = P ∘ (dP − δ)",
+     ("(d_p - delta[..., None])", "(1 - p)")),
+    ("sign of the score gradients", "dS has the wrong sign: P ∘ (dP − δ), not P ∘ (δ − dP)",
+     ("(d_p - delta[..., None])", "(delta[..., None] - d_p)")),
     ("values by score gradients", "dV = Pᵀ dO: values are mixed by the weights, so by P and not by "
      "dS", ("p.mT", "d_s.mT")),
     ("query and key gradients exchanged", "dQ and dK are exchanged: dS k has a row for each query, "
      "dSᵀ q one for each key", ("d_q, d_k, d_v", "d_k, d_q, d_v")),
+    ("gradients scaled twice", "dQ and dK have 1/√d_k twice: the scores have it once, so their "
+     "gradients do", ("d_s @ k * scale", "d_s @ k * scale**2"), ("q * scale", "q * scale**2")),
+    ("value gradient scaled", "dV has a factor 1/√d_k; that belongs to the scores, and v is not in "
+     "them", ("p.mT @ d_out", "p.mT @ d_out * scale")),
+    ("lse added", "lse is added where it is to be subtracted: the weights are e^(score − lse)",
+     ("scores - lse", "scores + lse")),
+    ("power forgotten", "score − lse is the logarithm of a weight: the weight is e to that power",
+     (P, "(scores - lse[..., None])")),
 ]  # fmt: skip
 
 exercise = Exercise("6.9", tile_gradients, inputs, MISTAKES, names="B_q d_k|B_k d_k|B_k d_v")

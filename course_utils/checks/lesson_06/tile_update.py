@@ -108,6 +108,9 @@ MISTAKES = [
      "-1e9 in place of −∞ its powers are e^0 = 1; keep −∞, and subtract 0 in that case",
      ("scores.amax(dim=-1))", "scores.amax(dim=-1)).clamp(min=-1e9)"),
      ("(scores -", "(scores.clamp(min=-1e9) -"), ("(m -", "(m.clamp(min=-1e9) -")),
+    ("new part shrunk too", "what this tile adds is shrunk as well; it is measured from the new "
+     "maximum already: shrink only what came before, then add",
+     ("out * shrink[..., None] + p @ v", "(out + p @ v) * shrink[..., None]")),
 ]  # fmt: skip
 
 exercise = Exercise(

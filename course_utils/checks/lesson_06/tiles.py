@@ -1,6 +1,10 @@
-"""Lesson 06's shared pieces: whether an answer goes tile by tile."""
+"""Lesson 06's shared pieces: whether an answer goes tile by tile, and what it holds at once."""
 
 import contextlib
+import weakref
+
+import torch
+from torch.overrides import TorchFunctionMode
 
 from course_utils.checks.compare import difference
 from course_utils.checks.exercise import Complaint, call_with_clones
@@ -18,6 +22,11 @@ BLOCKS = (
     "right, but block_q and block_k change nothing: make a tile of block_q × block_k scores at a "
     "time",
 )
+KEPT = (
+    "scores kept",
+    "right, but of a block of queries the scores of all tiles, or what was made of them, are held "
+    "at once: take each tile into m, ℓ and O before the next one",
+)
 EXCHANGED = (
     "blocks exchanged",
     "right, but block_q and block_k are exchanged: a tile is block_q queries against block_k keys",
@@ -29,7 +38,11 @@ def in_tiles(answer, right, q, k, v, block_q, block_k):
     with Shapes() as shapes:
         results = call_with_clones(answer, q, k, v, block_q, block_k)
     if not q.requires_grad and difference(results[0], right) is None:
-        fault = _of_sizes(shapes, q, k, v, block_q, block_k) or _of_blocks(answer, q, k, v)
+        fault = (
+            _of_sizes(shapes, q, k, v, block_q, block_k)
+            or _of_blocks(answer, q, k, v)
+            or _of_memory(answer, q, k, v, block_q, block_k)
+        )
         if fault:
             raise Complaint(*fault, results)
     return results
@@ -61,3 +74,36 @@ def _of_blocks(answer, q, k, v):
     if cuts_queries and cuts_keys:
         return None
     return KEYS if cuts_queries else QUERIES if cuts_keys else BLOCKS
+
+
+def _of_memory(answer, q, k, v, block_q, block_k):
+    """Look whether all scores are held, if inputs are such that copies of them take far less."""
+    given = [each.clone() for each in (q, k, v)]
+    pairs, tile = q.shape[:-1].numel() * k.shape[-2], q.shape[:-2].numel() * block_q * block_k
+    if pairs < 8 * tile + 4 * (q.numel() + k.numel() + v.numel()):
+        return None
+    with torch.no_grad(), Held(given) as watch:
+        answer(*given, block_q, block_k)
+    return KEPT if watch.most >= pairs * q.element_size() else None
+
+
+memory = torch.Tensor.untyped_storage
+
+
+class Held(TorchFunctionMode):
+    """Watch how many numbers are held at once in tensors made here, views counted as their base."""
+
+    def __init__(self, given):
+        super().__init__()
+        self.given, self.alive, self.most = {memory(each).data_ptr() for each in given}, [], 0
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for each in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(each, torch.Tensor) and each.is_floating_point():
+                self.alive.append(weakref.ref(each))
+        self.alive = [each for each in self.alive if each() is not None]
+        memories = [memory(each()) for each in self.alive]
+        sizes = {each.data_ptr(): each.nbytes() for each in memories}
+        self.most = max(self.most, sum(sizes[each] for each in sizes.keys() - self.given))
+        return result

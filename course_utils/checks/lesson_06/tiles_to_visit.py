@@ -39,6 +39,10 @@ MISTAKES = [
      (VISITED, "(last + 1) // block_k + 1")),
     ("number of the last visited", "one visited too few: the first block has number 0, so if the "
      "last one to visit has number n there are n + 1", (VISITED, "last // block_k")),
+    ("last visited counted twice", "one visited too many in each row: if the last one to visit has "
+     "number n there are n + 1, the first having number 0", (VISITED, "last // block_k + 2")),
+    ("own block taken as whole", "one too many need no mask: the block with the first query's own "
+     "key does as well, unless that is its last key", (WHOLE, "first // block_k + 1")),
     ("blocks exchanged", "block_q and block_k are exchanged: a row for each block of queries, of "
      "block_q queries each", ("L, block_q, block_k)", "L, block_k, block_q)")),
     ("whole by the last query", "a tile needs no mask only if the block's *first* query sees all "
@@ -49,6 +53,16 @@ MISTAKES = [
      "i, not i - 1", ("- 1 <= first", "<= first"), ("j <= last", "j < last")),
     ("own key not visited", "one visited too few where a block begins with the last query's own "
      "key: it sees that key too", ("j <= last", "j < last")),
+    ("one mask in each row", "one tile of each row is taken to need a mask; the diagonal may cross "
+     "several, if the block of queries is the longer one, and none is left where a tile ends with "
+     "the first query's own key", (WHOLE, VISITED + " - 1")),
+    ("visited by the first query", "a tile is visited if *some* query of the block sees part of "
+     "it: the last one sees most, the first one is asked",
+     (VISITED, "sum(j <= first for j in starts)")),
+    ("skipped for visited", "the second number is of the tiles that are skipped: count the others",
+     (VISITED, "sum(j > last for j in starts)")),
+    ("keys counted", "keys are counted, not blocks of keys", (WHOLE, "first + 1"),
+     (VISITED, "last + 1")),
     ("short last keys missed", "a short last block of keys is whole as soon as its own last key is "
      "seen: it ends at L, not at a multiple of block_k", (WHOLE, "(first + 1) // block_k")),
     ("visits past the end", "the last block of queries may be shorter: it ends at L, and visits no "

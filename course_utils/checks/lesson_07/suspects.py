@@ -53,6 +53,8 @@ def suspect(seed, V=14, B=12, L=36, shortest=5):
     patterns = torch.rand(B, V, generator=rng).argsort(dim=-1)  # no token twice in a period
 
     def model(tokens, removed=()):
+        if not all(isinstance(head, tuple | list) and len(head) == 2 for head in removed):
+            raise ValueError(f"removed must be pairs (layer, head) in a list, got {removed}")
         removed, (B, L) = {tuple(head) for head in removed}, tokens.shape
         token = F.one_hot(tokens, V).float()  # (B, L, V)
         blocks = torch.stack([token, *[torch.zeros_like(token)] * 4])  # (5, B, L, V)

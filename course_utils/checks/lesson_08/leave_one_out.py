@@ -75,6 +75,9 @@ MISTAKES = [
      "entry t is about another token: the row removed for it is t − 1",
      ("torch.cat([x[:t], x[t + 1 :]])",
       "x[[n for n in range(len(x)) if n != (t - 1) % len(x)]]")),
+    ("slices one too early", "entry t is about another token: x[:t - 1] and x[t:] leave out row "
+     "t − 1, and for t = 0 they hold nearly all rows twice",
+     ("x[:t], x[t + 1 :]", "x[: t - 1], x[t:]")),
     ("from the end",
      "tokens are removed from the last to the first; entry t is about token t",
      ("in range(len(x))", "in reversed(range(len(x)))")),

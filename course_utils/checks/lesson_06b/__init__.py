@@ -1,0 +1,1 @@
+"""Lesson 06b: FlashAttention on a GPU."""

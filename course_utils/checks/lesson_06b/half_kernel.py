@@ -1,0 +1,138 @@
+"""6b.3: which of the numbers in the loop may have 16 bits."""
+
+import torch
+
+from course_utils.checks.exercise import Complaint, Exercise
+from course_utils.checks.inputs import normals
+from course_utils.checks.learners_kernel import launch, tl
+
+BLOCK = 16
+
+
+def half_kernel(
+    q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, L, S, scale, D: tl.constexpr, BLOCK: tl.constexpr
+):
+    d = tl.arange(0, D)[None, :]  # (1, D)
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)  # (BLOCK,), this program's queries
+    q = tl.load(q_ptr + i[:, None] * D + d, mask=i[:, None] < L, other=0)  # (BLOCK, D), float16
+    m = tl.full((BLOCK,), -float("inf"), tl.float32)
+    ell = tl.full((BLOCK,), 0, tl.float32)
+    acc = tl.full((BLOCK, D), 0, tl.float32)
+    for start in range(0, S, BLOCK):
+        j = start + tl.arange(0, BLOCK)  # (BLOCK,), keys
+        k = tl.load(k_ptr + j[:, None] * D + d, mask=j[:, None] < S, other=0)  # float16
+        v = tl.load(v_ptr + j[:, None] * D + d, mask=j[:, None] < S, other=0)  # float16
+        scores = tl.dot(q, tl.trans(k)) * scale  # (BLOCK, BLOCK), float32
+        scores = tl.where(j[None, :] < S, scores, -float("inf"))
+        m_new = tl.maximum(m, tl.max(scores, axis=1))
+        shrink = tl.exp(m - m_new)  # (BLOCK,)
+        p = tl.exp(scores - m_new[:, None])  # (BLOCK, BLOCK), float32
+        ell = ell * shrink + tl.sum(p, axis=1)  # (BLOCK,), float32
+        acc = acc * shrink[:, None]  # (BLOCK, D), float32
+        acc = tl.dot(p.to(v.dtype), v, acc)  # float16 times float16, added to float32
+        m = m_new
+    tl.store(out_ptr + i[:, None] * D + d, acc / ell[:, None], mask=i[:, None] < L)
+    tl.store(lse_ptr + i, m + tl.log(ell), mask=i < L)
+
+
+def inputs():
+    """Return (q, k, v) in float16, (L, D) and (S, D)."""
+    normal = normals(6300)
+
+    def case(L, S, D, loud=1.0, values=1.0):
+        q, k, v = (normal(n, D, dtype=torch.float32) for n in (L, S, S))
+        return (loud * q).half(), (loud * k).half(), (values * v).half()
+
+    q, k, v = case(5, 33, 16)
+    q, k = torch.zeros_like(q), torch.zeros_like(k)
+    # One score is A0 and the others are A1 = A0 + log p, where p is rounded by much in float16. The
+    # logsumexp is small, and so is what it may be off.
+    q[:, 0], k[:, 0], k[7, 0] = 4, A1, A0
+    return [
+        case(20, 37, 16),
+        (q, k, v),
+        (q, k, (20_000 + 9_000 * v.float().sin()).half()),  # Σ p v is far above 65504
+        case(18, 40, 32, loud=3.0),
+        case(17, 16, 16, values=30.0),
+        case(1, 1, 16),
+    ]
+
+
+A0, A1 = -2.75, -3.40625  # p = 0.51879; log(1 + 32 p) = 2.868
+
+
+def run(answer, q, k, v):
+    """Launch a kernel; complain if it multiplies or adds in other dtypes than asked."""
+    if q.requires_grad:
+        return [None]  # gradients are not asked
+    L, D = q.shape
+    out, lse = torch.full_like(q, torch.nan), torch.full((L,), torch.nan)
+    work = launch(
+        answer, (-(-L // BLOCK),), *(x.clone() for x in (q, k, v)), out, lse, L, len(k),
+        D**-0.5, D=D, BLOCK=BLOCK,
+    )  # fmt: skip
+    for left, right, added in work.products:
+        if (left, right) != ("fp16", "fp16"):
+            raise Complaint("factors in 32 bits", WIDE, [(out, lse)])
+        if added != "fp32":
+            raise Complaint("products added in 16 bits", NARROW, [(out, lse)])
+    return [(out, lse)]
+
+
+WIDE = (
+    "right numbers, but the second product multiplies numbers of 32 bits, which tensor cores do "
+    "many times slower: take p to the dtype of v, not v to that of p"
+)
+NARROW = (
+    "right as far as these inputs tell, but the products are added up in 16 bits: give tl.dot an "
+    "accumulator in float32, or no out_dtype"
+)
+ELL = "tl.sum(p, axis=1)"
+DOT = "tl.dot(p.to(v.dtype), v, acc)"
+
+MISTAKES = [
+    ("p in 32 bits", "tl.dot multiplies two blocks of one dtype, and p is float32 where v is "
+     "float16: round p for the product, p.to(v.dtype)", (DOT, "tl.dot(p, v, acc)")),
+    ("accumulated in 16 bits", "O is kept in float16, which ends at 65504: Σ p v is not yet "
+     "divided by ℓ and passes that, and each block rounds it once more; keep acc in float32",
+     (DOT, f"{DOT}.to(v.dtype)")),
+    ("sum of rounded p", "the output is right, the logsumexp is not quite: ℓ has summed p after "
+     "its rounding to float16; sum p as it is, in float32, and round it for the product alone",
+     (ELL, "tl.sum(p.to(v.dtype).to(tl.float32), axis=1)")),
+    ("sum in 16 bits", "the output is right, the logsumexp is not quite: p is summed in float16; "
+     "sum it as it is, in float32, and round it for the product alone",
+     (ELL, "tl.sum(p.to(v.dtype), axis=1)")),
+    ("sum kept in 16 bits", "ℓ is rounded to float16 after each block: keep it in float32; only "
+     "the factors of a product have 16 bits", (ELL, f"{ELL}\n        ell = ell.to(v.dtype)")),
+    ("scores in 16 bits", "the scores are rounded to float16 before the power: around 30 that is "
+     "an error of 0.01 and more in the exponent; round p, not the scores", (
+      "p = tl.exp(scores - m_new[:, None])",
+      "p = tl.exp(scores.to(v.dtype).to(tl.float32) - m_new[:, None])")),
+    ("accumulator not rescaled", "O is not rescaled: it was measured from the old maximum, as ℓ "
+     "was: acc * shrink[:, None]", ("acc = acc * shrink[:, None]", "acc = acc")),
+    ("sum not rescaled", "ℓ is not rescaled: it was measured from the old maximum, as O was: ell * "
+     "shrink", ("ell * shrink", "ell")),
+    ("nothing rescaled", "neither ℓ nor O is rescaled: what was measured from the old maximum has "
+     "to shrink", ("acc = acc * shrink[:, None]", "acc = acc"), ("ell * shrink", "ell")),
+    ("product rescaled as well", "the new product is made smaller too: only what was there before "
+     "shrinks, then the product is added", ("acc = acc * shrink[:, None]", "acc = acc"),
+     (DOT, f"{DOT} * shrink[:, None]")),
+    ("rescaled by columns", "each query has its own factor, and queries are rows: shrink[:, None]",
+     ("acc * shrink[:, None]", "acc * shrink[None, :]")),
+    ("added twice", "acc is added twice: tl.dot(a, b, acc) has added it already",
+     (DOT, f"acc + {DOT}")),
+    ("softmax within the block", "p is divided by the sum of this block: divide once, after the "
+     "last block", (DOT, "tl.dot((p / tl.sum(p, axis=1)[:, None]).to(v.dtype), v, acc)")),
+    ("sum over the queries", "ℓ sums over the queries: a row of p belongs to a query, axis=1",
+     (ELL, "tl.sum(p, axis=0)")),
+    ("bfloat16", "v is float16, bfloat16 is another format (and the interpreter multiplies it "
+     "wrongly): p.to(v.dtype)", (DOT, "tl.dot(p.to(tl.bfloat16), v.to(tl.bfloat16), acc)")),
+    ("sum replaced", "ℓ holds the last block's sum alone: add it to what was there, × shrink",
+     ("ell * shrink + ", "")),
+    ("product replaced", "O holds the last block's product alone: add it to what was there, × "
+     "shrink", (DOT, "tl.dot(p.to(v.dtype), v)")),
+    ("divided at every block", "O is divided by ℓ in the loop, and at the end again: keep the sum",
+     (DOT, f"{DOT} / ell[:, None]")),
+]  # fmt: skip
+
+exercise = Exercise("6b.3", half_kernel, inputs, MISTAKES, names="L D|L", run=run)

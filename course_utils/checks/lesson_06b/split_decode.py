@@ -1,0 +1,145 @@
+"""6b.6: decoding with the cache split among programs, whose results are merged."""
+
+import torch
+
+from course_utils.checks import wordings
+from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+from course_utils.checks.inputs import normals
+from course_utils.checks.learners_kernel import launch, launches, tl
+
+BLOCK = 16
+
+
+def split_decode(q, k, v, splits):
+    def part(
+        q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, S, share, scale, GROUP: tl.constexpr,
+        D: tl.constexpr, BLOCK: tl.constexpr,
+    ):  # fmt: skip
+        head, split = tl.program_id(0), tl.program_id(1)
+        d = tl.arange(0, D)
+        q = tl.load(q_ptr + head * D + d)  # (D,)
+        m, ell = -float("inf"), 0.0
+        acc = tl.full((D,), 0, tl.float32)
+        stop = tl.minimum((split + 1) * share, S)
+        for start in range(split * share, stop, BLOCK):
+            j = start + tl.arange(0, BLOCK)  # (BLOCK,)
+            at = (head // GROUP * S + j[:, None]) * D + d[None, :]  # (BLOCK, D)
+            k = tl.load(k_ptr + at, mask=j[:, None] < stop, other=0)
+            v = tl.load(v_ptr + at, mask=j[:, None] < stop, other=0)
+            scores = tl.sum(q[None, :] * k, axis=1) * scale  # (BLOCK,)
+            scores = tl.where(j < stop, scores, -float("inf"))
+            m_new = tl.maximum(m, tl.max(scores, axis=0))
+            p, shrink = tl.exp(scores - m_new), tl.exp(m - m_new)
+            ell = ell * shrink + tl.sum(p, axis=0)
+            acc = acc * shrink + tl.sum(p[:, None] * v, axis=0)
+            m = m_new
+        row = head * tl.num_programs(1) + split
+        tl.store(out_ptr + row * D + d, acc / tl.where(ell == 0, 1, ell))  # nothing read: zeros
+        tl.store(lse_ptr + row, m + tl.log(ell))  # nothing read: -inf
+
+    (Hq, D), (Hkv, S) = q.shape, k.shape[:2]
+    out, lse = q.new_empty(Hq, splits, D), q.new_empty(Hq, splits)
+    share = -(-S // splits)  # keys of a split; the last may have fewer, or none
+    launch(
+        part, (Hq, splits), q, k, v, out, lse, S, share, D**-0.5, GROUP=Hq // Hkv, D=D, BLOCK=BLOCK
+    )
+    weights = lse.softmax(dim=-1)  # (Hq, splits)
+    return (weights[..., None] * out).sum(dim=1)  # (Hq, D)
+
+
+def inputs():
+    """Return (q, k, v, splits): (Hq, D), (Hkv, S, D) twice, whole in memory."""
+    normal = normals(6600)
+
+    def case(Hq, Hkv, S, D, splits, loud=1.0):
+        q, k = normal(Hq, D, dtype=torch.float32), normal(Hkv, S, D, dtype=torch.float32)
+        return loud * q, k, normal(Hkv, S, D, dtype=torch.float32), splits
+
+    q, k, v, splits = case(2, 1, 40, 16, 3)
+    far = k + torch.arange(40.0)[:, None] * q[:1].sign()  # the last split scores far above others
+    return [
+        case(4, 2, 50, 16, 3),
+        case(2, 2, 129, 16, 4),
+        case(6, 2, 33, 32, 2),
+        (10 * q, far, v, splits),
+        (q.abs() * 8, -k.abs() - 9, v, splits),  # every score is far below 0
+        case(2, 1, 5, 16, 8),  # more splits than keys
+        case(3, 1, 20, 16, 1),
+        case(1, 1, 1, 16, 2),
+    ]
+
+
+def run(answer, q, k, v, splits):
+    """Call an answer; complain if no kernel read the keys, or one program too many of them."""
+    if q.requires_grad:
+        return [None]  # gradients are not asked
+    with launches() as found:
+        results = call_with_clones(answer, q, k, v, splits)
+    D, S = q.shape[-1], k.shape[1]
+    read = [work.program_reads() for work in found]
+    if sum(sum(each.values()) for each in read) < 2 * k.numel():
+        raise Complaint("no kernel", NO_KERNEL, results)
+    most = max(max(each.values(), default=0) for each in read)
+    if most > 2 * D * (-(-S // splits) + 2 * BLOCK) + q.numel():
+        raise Complaint("not split", NOT_SPLIT, results)
+    return results
+
+
+NO_KERNEL = (
+    "right, but keys and values were not read by a kernel: write one, and run it with launch(...)"
+)
+NOT_SPLIT = (
+    "right, but one program reads more keys than its split holds: start splits programs for each "
+    "head, each of which takes about S / splits keys"
+)
+MERGED = "weights = lse.softmax(dim=-1)"
+LSE = "m + tl.log(ell)"
+
+MISTAKES = [
+    ("outputs averaged", "the outputs of the splits are averaged: a split whose scores are larger "
+     "counts more; weigh them by e^lse, as 6.5 does", (MERGED, "weights = lse * 0 + 1 / splits")),
+    ("outputs added", "the outputs of the splits are added as they are: weigh them by e^lse, and "
+     "the weights must add to 1", (MERGED, "weights = torch.ones_like(lse)")),
+    ("powers of 2", "lse is in powers of 2 in part: with e^x in the kernel it is m + log ℓ, and "
+     "log is to base e", (LSE, "m + tl.log2(ell)")),
+    ("own head", "it reads past the end: a query head reads keys or values under its own number, "
+     "and there are fewer of those: head // (Hq / Hkv)", ("head // GROUP * S", "head * S")),
+    ("averaged where there are keys", "the outputs of all splits count alike: one whose scores are "
+     "larger counts more; weigh them by e^lse, as 6.5 does",
+     (MERGED, "weights = (lse > -torch.inf).float()\n    weights /= weights.sum(-1, True)")),
+    ("empty splits", "NaN where there are more splits than keys: a program without keys divides "
+     "by ℓ = 0; its output counts for nothing, but must be a number", (
+      "tl.where(ell == 0, 1, ell)", "ell")),
+    ("weighed without the maximum", "e^lse overflows, or is 0 for all splits: subtract the largest "
+     "of the lse first, or take their softmax", (MERGED,
+      "weights = lse.exp() / lse.exp().sum(-1, True)")),
+    ("sums in place of outputs", "each part is Σ p v measured from a maximum of its own: divide it "
+     "by its ℓ first, or rescale all parts to one maximum", ("acc / tl.where(ell == 0, 1, ell)",
+      "acc")),
+    ("weighed by the maximum", "the splits are weighed by their largest score: lse = m + log ℓ, so "
+     "that what has many keys counts more", (LSE, "m + 0 * ell")),
+    ("weighed by the sum", "the splits are weighed by ℓ, which each measured from a maximum of its "
+     "own: lse = m + log ℓ", (LSE, "tl.log(ell)")),
+    ("sign of the logsumexp", "lse = m + log ℓ: the logarithm has the wrong sign",
+     (LSE, "m - tl.log(ell)")),
+    ("softmax over the heads", "the weights of the splits must add to 1 for each head: softmax "
+     "over the splits", (MERGED, "weights = lse.softmax(dim=0)")),
+    ("heads take turns", "the key heads take turns, 0 1 0 1: neighbouring query heads share one, "
+     "0 0 1 1, head // GROUP", ("head // GROUP * S", "head % (tl.num_programs(0) // GROUP) * S")),
+    ("last keys dropped", "the keys left over when S is no multiple of splits are dropped: let "
+     "share be S / splits rounded up", ("-(-S // splits)", "S // splits")),
+    ("keys of the next split", "a split's last block reaches into the next split, whose keys then "
+     "count twice: mask with the split's end, not with S", ("mask=j[:, None] < stop, other=0)\n"
+      "            v", "mask=j[:, None] < S, other=0)\n            v"), (
+      "v_ptr + at, mask=j[:, None] < stop", "v_ptr + at, mask=j[:, None] < S"),
+     ("tl.where(j < stop", "tl.where(j < S")),
+    ("scores beyond the end zero", "places beyond the split's end score 0, and e^0 is a weight: −∞ "
+     "belongs there", ('tl.where(j < stop, scores, -float("inf"))', "scores")),
+    ("accumulator not rescaled", "O is not rescaled within a split: × e^(m − m_new), as ℓ",
+     ("acc * shrink", "acc")),
+    ("sum not rescaled", "ℓ is not rescaled within a split: × e^(m − m_new), as O",
+     ("ell * shrink", "ell")),
+    ("not scaled", wordings.NOT_SCALED, ("axis=1) * scale", "axis=1)")),
+]  # fmt: skip
+
+exercise = Exercise("6b.6", split_decode, inputs, MISTAKES, names="Hq D", run=run)

@@ -1,0 +1,138 @@
+"""6b.1: a sliding window in the loop of a flash kernel."""
+
+import torch
+
+from course_utils.checks.exercise import Complaint, Exercise
+from course_utils.checks.inputs import normals
+from course_utils.checks.learners_kernel import launch, tl
+
+BLOCK = 16
+INF = torch.inf
+
+
+def windowed_kernel(
+    q_ptr, k_ptr, v_ptr, out_ptr, N, window, scale, D: tl.constexpr, BLOCK: tl.constexpr
+):
+    start_q = tl.program_id(0) * BLOCK
+    d = tl.arange(0, D)[None, :]  # (1, D)
+    i = start_q + tl.arange(0, BLOCK)[:, None]  # (BLOCK, 1), this program's queries
+    q = tl.load(q_ptr + i * D + d, mask=i < N, other=0)  # (BLOCK, D)
+    m = tl.full((BLOCK,), -float("inf"), tl.float32)
+    ell = tl.full((BLOCK,), 0, tl.float32)
+    acc = tl.full((BLOCK, D), 0, tl.float32)
+    first = tl.maximum(start_q - window + 1, 0) // BLOCK * BLOCK
+    for start in range(first, tl.minimum(start_q + BLOCK, N), BLOCK):
+        rows = start + tl.arange(0, BLOCK)[:, None]  # (BLOCK, 1), keys
+        k = tl.load(k_ptr + rows * D + d, mask=rows < N, other=0)  # (BLOCK, D)
+        v = tl.load(v_ptr + rows * D + d, mask=rows < N, other=0)  # (BLOCK, D)
+        scores = tl.dot(q, tl.trans(k)) * scale  # (BLOCK, BLOCK)
+        j = start + tl.arange(0, BLOCK)[None, :]  # (1, BLOCK), the same keys, as columns
+        scores = tl.where((j <= i) & (i - j < window), scores, -float("inf"))
+        m_new = tl.maximum(m, tl.max(scores, axis=1))
+        base = tl.where(m_new == -float("inf"), 0, m_new)  # a query may have met no key yet
+        p = tl.exp(scores - base[:, None])  # (BLOCK, BLOCK)
+        shrink = tl.exp(m - base)
+        ell = ell * shrink + tl.sum(p, axis=1)
+        acc = acc * shrink[:, None] + tl.dot(p, v)
+        m = m_new
+    tl.store(out_ptr + i * D + d, acc / ell[:, None], mask=i < N)
+
+
+def inputs():
+    """Return (q, k, v, window), (N, D) each; N is no multiple of BLOCK, or just one."""
+    normal = normals(6100)
+
+    def case(N, D, window, loud=1.0, shift=0.0):
+        q, k, v = (normal(N, D, dtype=torch.float32) for _ in "qkv")
+        return loud * q + shift, loud * k - shift, v, window
+
+    return [
+        case(37, 16, 5),
+        case(65, 16, 17),
+        case(48, 32, 16),
+        case(21, 16, 1),  # each query sees its own key alone
+        case(25, 16, 100),  # the window holds all
+        case(34, 16, 9, loud=6.0),
+        case(40, 16, 20, shift=8.0),  # every score is far below 0
+        case(1, 16, 3),
+    ]
+
+
+def run(answer, q, k, v, window):
+    """Launch a kernel; complain if it reads more blocks of keys than its queries see."""
+    if q.requires_grad:
+        return [None]  # gradients are not asked
+    N, D = q.shape
+    out = torch.full_like(q, torch.nan)
+    programs = -(-N // BLOCK)
+    work = launch(
+        answer, (programs,), *(x.clone() for x in (q, k, v)), out, N, window,
+        D**-0.5, D=D, BLOCK=BLOCK,
+    )  # fmt: skip
+    for (name, (program, *_)), count in work.read.items():
+        begin = max(program * BLOCK - window + 1, 0) // BLOCK * BLOCK
+        if name in ("k_ptr", "v_ptr") and count > D * (min((program + 1) * BLOCK, N) - begin):
+            raise Complaint("blocks before the window", EARLY, [out])
+    return [out]
+
+
+EARLY = (
+    "right, but blocks of keys are read that no query of the program sees: its first query sees "
+    "start_q − window + 1 and later, so begin with the block that holds this key"
+)
+FIRST = "tl.maximum(start_q - window + 1, 0) // BLOCK * BLOCK"
+SEEN = "(j <= i) & (i - j < window)"
+MASKED = f'tl.where({SEEN}, scores, -float("inf"))'
+
+MISTAKES = [
+    ("window one too wide", "each query sees one key too many: the window of i holds i − window + "
+     "1, …, i, so i − j < window", ("i - j < window", "i - j <= window"),
+     ("start_q - window + 1", "start_q - window")),
+    ("window one too narrow", "each query sees one key too few: the window of i holds its own key "
+     "and window − 1 before it", ("i - j < window", "i - j < window - 1")),
+    ("window ahead", "the window lies ahead: key j is in it if i − j, not j − i, is below window",
+     (SEEN, "(j >= i) & (j - i < window)")),
+    ("both sides", "a query sees the future: the window's limit is there, but not j <= i; both "
+     "must hold, and conditions on blocks are joined by & (`and` keeps but the last)",
+     ("(j <= i) & ", "")),
+    ("around the query", "the window reaches to both sides of the query: it ends at the query "
+     "itself, j <= i", ("(j <= i) & (i - j < window)", "tl.abs(i - j) < window")),
+    ("no window", "causal, but without the window: keys older than i − window + 1 are seen; both "
+     "conditions must hold, and on blocks they are joined by & (`and` keeps but the last)",
+     ("(j <= i) & (i - j < window)", "j <= i"), (FIRST, "0")),
+    ("window of the program", "the window is measured from the program's first query, start_q: "
+     "each query i has its own, i − j < window", ("i - j < window", "start_q - j < window")),
+    ("keys counted from the block", "keys are counted from the start of their block: j holds their "
+     "places, start + 0, 1, …", (SEEN, SEEN.replace("j", "(j - start)"))),
+    ("keys in rows", "one answer for a whole row of scores: queries are rows and keys columns, so "
+     "compare i, (BLOCK, 1), with j, (1, BLOCK)", (SEEN, SEEN.replace("j", "rows"))),
+    ("nothing times infinity", "NaN: 0 · ∞ is no number; choose with tl.where, or add 0 or −∞ that "
+     "it has chosen", (MASKED, f'scores - (1 - ({SEEN}).to(tl.float32)) * float("inf")')),
+    ("window of whole blocks", "the loop begins at the right block, but in it some queries see "
+     "keys before their window: i − j < window is missing, or lost, for of two conditions on "
+     "blocks `and` keeps one; & joins them", (" & (i - j < window)", "")),
+    ("nothing masked", "no score is masked: −∞ stands where j is not in the window of i",
+     (MASKED, "scores")),
+    ("either", "a key is seen if either condition holds: & joins two that must both hold",
+     ("(j <= i) & (i", "(j <= i) | (i"), (FIRST, "0")),
+    ("own key left out", "a query does not see its own key: j <= i", ("j <= i", "j < i")),
+    ("first block too late", "the loop begins too late: the program's first query, start_q, sees "
+     "back to start_q − window + 1; the block that holds this key begins at a multiple of BLOCK "
+     "below it, // BLOCK * BLOCK",
+     (FIRST, "tl.cdiv(tl.maximum(start_q - window + 1, 0), BLOCK) * BLOCK")),
+    ("own block only", "only the block of the queries themselves is read: the window reaches "
+     "further back", (FIRST, "start_q")),
+    ("forbidden scores zero", "scores outside of the window become 0, by tl.where or by a product "
+     "with the condition, and e^0 is a weight: −∞ belongs there, by tl.where",
+     (MASKED, f"tl.where({SEEN}, scores, 0.0)")),
+    ("masked after the softmax", "the weights are masked, not the scores: ℓ has summed those of "
+     "keys outside of the window already", (MASKED, "scores"),
+     ("+ tl.dot(p, v)", f"+ tl.dot(tl.where({SEEN}, p, 0.0), v)")),
+    ("masked in the maximum alone", "the mask is used for the maximum alone: the powers p are "
+     "made of scores that are not masked", (MASKED, f"scores\n        seen = {MASKED}"),
+     ("tl.max(scores, axis=1)", "tl.max(seen, axis=1)")),
+    ("mask turned around", "the mask is turned around: tl.where takes its second argument where "
+     "the condition holds", (MASKED, f'tl.where({SEEN}, -float("inf"), scores)')),
+]  # fmt: skip
+
+exercise = Exercise("6b.1", windowed_kernel, inputs, MISTAKES, names="N D", run=run)

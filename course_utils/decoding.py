@@ -1,0 +1,249 @@
+"""Decoding as Triton kernels: the newest query of each text against a cache, for inference.
+
+One query uses each key for one product, so the time is that of reading the cache. Three things
+follow. The query heads that share a head of keys are the rows of one tile: the cache is read once
+for all of them. A text's cache is cut into parts, each with a program of its own, or most of a
+GPU would be idle; `_join` merges their results by their logsumexps, as lesson 03's `merge` does.
+And nothing is copied: a cache may lie in pages, in any order.
+
+Letters as in `kernels`: B texts, Hq and Hkv heads of queries and keys, L new queries of a text
+(often 1), S places in a cache, D the width of a head.
+
+Dao, Haziza, Massa and Sizov, "Flash-Decoding for long-context inference", 2023. Kwon et al.,
+"Efficient memory management for large language model serving with PagedAttention", 2023.
+"""
+
+import torch
+
+# Triton by way of `kernels`, which sets it to interpret where there is no GPU.
+from course_utils.kernels import INTERPRETED, LOG2_E, tl, triton
+from course_utils.shapes import expects
+
+# Keys of a block, by the width D: in 16 bits its keys and values take 16 KiB (D = 256: 32). Two
+# blocks are under way while a third is used up (with pages their numbers a block earlier), and two
+# programs fit beside each other on any GPU since sm_80 (D = 256: one).
+BLOCK_K = {16: 64, 32: 64, 64: 64, 128: 32, 256: 32}
+NUM_STAGES = 3
+MIN_ROWS, MAX_ROWS = 16, 64  # of a tile: a matrix product needs 16; more would spill registers
+DTYPES = [torch.float32, torch.float16] + [torch.bfloat16] * (not INTERPRETED)
+MIN_KEYS, MAX_PARTS = 256, 128  # shorter parts gain nothing; `_join` holds all parts of a row
+
+
+@triton.jit(do_not_specialize=["L", "S", "rows", "Hkv"])
+def _attend_to_part(
+    q_ptr,  # (B, Hkv, rows, D): the rows are the group's heads, and for each its L queries
+    k_ptr,  # (B, Hkv, S, D), or in pages (pages, Hkv, PAGE, D)
+    v_ptr,  # as k
+    lengths_ptr,  # (B,), or None: all S places are filled
+    table_ptr,  # (B, S / PAGE), numbers of pages, or None: text b has a cache of its own, number b
+    out_ptr,  # (parts, B, Hkv, rows, D), float32
+    lse_ptr,  # (parts, B, Hkv, rows), float32
+    L, S, rows, Hkv, scale,
+    k_page, k_head, k_row, v_page, v_head, v_row,  # strides
+    PAGE: tl.constexpr, D: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Compute output and logsumexp of a tile of a group's queries over one part of the cache."""
+    group, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    batch, kv_head = group // Hkv, group % Hkv
+    r, d = tl.program_id(2) * BLOCK_R + tl.arange(0, BLOCK_R), tl.arange(0, D)
+    q_rows = group * rows + r
+    q = tl.load(q_ptr + q_rows[:, None] * D + d, mask=r[:, None] < rows, other=0)
+    length = S
+    if lengths_ptr is not None:
+        length = tl.minimum(tl.load(lengths_ptr + batch).to(tl.int32), S)
+    last_key = length - L + r % L  # (BLOCK_R,), the last each row may see: the newest see all
+
+    m = tl.full((BLOCK_R,), -float("inf"), tl.float32)  # `_forward`'s state, in powers of 2
+    ell = tl.full((BLOCK_R,), 0, tl.float32)
+    acc = tl.full((BLOCK_R, D), 0, tl.float32)
+    blocks_each = tl.cdiv(tl.cdiv(length, BLOCK_K), tl.num_programs(1))  # of this text's own length
+    first = part * blocks_each * BLOCK_K
+    for start in range(first, tl.minimum(first + blocks_each * BLOCK_K, length), BLOCK_K):
+        keys = start + tl.arange(0, BLOCK_K)
+        page, row, filled = batch, keys.to(tl.int64), keys < length
+        if table_ptr is not None:
+            page = tl.load(table_ptr + batch * (S // PAGE) + keys // PAGE, mask=filled, other=0)
+            page, row = page.to(tl.int64), keys % PAGE
+        k_rows = page * k_page + kv_head * k_head + row * k_row  # (BLOCK_K,)
+        v_rows = page * v_page + kv_head * v_head + row * v_row
+        k = tl.load(k_ptr + k_rows[:, None] + d, mask=filled[:, None], other=0)  # (BLOCK_K, D)
+        v = tl.load(v_ptr + v_rows[:, None] + d, mask=filled[:, None], other=0)
+        scores = tl.dot(q, k.T, input_precision="ieee") * (scale * LOG2_E)  # (BLOCK_R, BLOCK_K)
+        scores = tl.where(keys[None, :] <= last_key[:, None], scores, -float("inf"))
+        m_new = tl.maximum(m, tl.max(scores, axis=1))
+        base = tl.where(m_new == -float("inf"), 0, m_new)
+        p = tl.exp2(scores - base[:, None])
+        rescale = tl.exp2(m - base)
+        ell = ell * rescale + tl.sum(p, axis=1)
+        acc = tl.dot(p.to(v.dtype), v, acc * rescale[:, None], input_precision="ieee")
+        m = m_new
+
+    ell = tl.where(ell == 0, 1, ell)  # an empty part: output 0, and m = -inf gives lse -inf
+    at = part * (tl.num_programs(0).to(tl.int64) * rows) + q_rows
+    tl.store(out_ptr + at[:, None] * D + d, acc / ell[:, None], mask=r[:, None] < rows)
+    tl.store(lse_ptr + at, (m + tl.log2(ell)) / LOG2_E, mask=r < rows)
+
+
+@triton.jit(do_not_specialize=["parts"])
+def _join(
+    outs_ptr,  # (parts, N, D), float32
+    lses_ptr,  # (parts, N), float32
+    out_ptr,  # (N, D)
+    lse_ptr,  # (N,), float32
+    parts, D: tl.constexpr, PARTS: tl.constexpr,  # PARTS: parts, rounded up to a power of 2
+):  # fmt: skip
+    """Merge the parts of one row: each counts by its share of the whole sum of powers."""
+    row, N = tl.program_id(0), tl.num_programs(0).to(tl.int64)
+    part, d = tl.arange(0, PARTS), tl.arange(0, D)
+    lses = tl.load(lses_ptr + part * N + row, mask=part < parts, other=-float("inf"))
+    m = tl.max(lses, axis=0)
+    sums = tl.exp(lses - tl.where(m == -float("inf"), 0, m))  # (PARTS,), 0 for an empty part
+    total = tl.sum(sums, axis=0)
+    total = tl.where(total == 0, 1, total)  # all parts are empty
+    at = (part * N + row)[:, None] * D + d
+    outs = tl.load(outs_ptr + at, mask=part[:, None] < parts, other=0)  # (PARTS, D)
+    tl.store(out_ptr + row * D + d, tl.sum(outs * (sums / total)[:, None], axis=0))
+    tl.store(lse_ptr + row, m + tl.log(total))
+
+
+def choose_parts(processors, groups, S):
+    """Return into how many parts to cut each cache, so that all processors of a GPU have work.
+
+    As many as give two programs to each, one to compute while the other waits for memory; not
+    more, since processors would be idle while the last of a second round end.
+
+    Parameters
+    ----------
+    processors : int
+        Multiprocessors of the GPU: 132 on an H100, 108 on an A100.
+    groups : int
+        B · Hkv: how many programs there would be without parts.
+    S : int
+        Places in a cache. A part gets 256 or more, if there are so many.
+
+    Returns
+    -------
+    int
+    """
+    return max(1, min(2 * processors // groups, S // MIN_KEYS, MAX_PARTS))
+
+
+def attend_to_parts(q, k_cache, v_cache, parts, lengths=None, block_table=None):
+    """Return outputs (parts, B, Hq, L, D) and logsumexps (parts, B, Hq, L), both float32.
+
+    Arguments are those of `decode_attention`, which checks them; the last two are contiguous.
+    """
+    (B, Hq, L, D), (Hkv, page) = q.shape, k_cache.shape[1:3]
+    rows = Hq // Hkv * L  # heads of a group lie side by side: a group is rows already
+    outs = q.new_empty((parts, B, Hq, L, D), dtype=torch.float32)
+    lses = q.new_empty((parts, B, Hq, L), dtype=torch.float32)
+    paged = block_table is not None
+    tile = min(MAX_ROWS, max(MIN_ROWS, triton.next_power_of_2(rows)))
+    _attend_to_part[(B * Hkv, parts, triton.cdiv(rows, tile))](
+        q.contiguous(), k_cache, v_cache, lengths, block_table, outs, lses,
+        L, _places(k_cache, block_table), rows, Hkv, D**-0.5,
+        *k_cache.stride()[:3], *v_cache.stride()[:3],
+        PAGE=page if paged else None, D=D, BLOCK_R=tile, BLOCK_K=BLOCK_K[D],
+        num_warps=4, num_stages=NUM_STAGES + paged,
+    )  # fmt: skip
+    return outs, lses
+
+
+def join(outs, lses, dtype):
+    """Merge what `attend_to_parts` gives into output (B, Hq, L, D) of a dtype, and logsumexp."""
+    parts, *shape, D = outs.shape
+    out, lse = outs.new_empty((*shape, D), dtype=dtype), lses.new_empty(shape)
+    _join[(lse.numel(),)](
+        outs, lses, out, lse, parts, D=D, PARTS=triton.next_power_of_2(parts), num_warps=8
+    )
+    return out, lse
+
+
+@expects(
+    q="B Hq L D",
+    k_cache="texts_or_pages Hkv S D",
+    v_cache="texts_or_pages Hkv S D",
+    lengths="whole B",
+    block_table="whole B pages_of_a_text",
+    parts="int from 1",
+)
+def decode_attention(q, k_cache, v_cache, *, lengths=None, block_table=None, parts=None):
+    """Return the attention of each text's newest queries to its cache, and its logsumexp.
+
+    For inference: no gradients. Runs compiled on a CUDA device, else in Triton's interpreter.
+
+    Parameters
+    ----------
+    q : torch.Tensor, (B, Hq, L, D), float16, bfloat16 or float32
+        The L newest tokens of each text, whose keys and values are the last in its cache: the
+        last query sees all of them, the one before all but one. D is 16, 32, 64, 128 or 256. Not
+        bfloat16 in the interpreter.
+    k_cache, v_cache : torch.Tensor, (B, Hkv, S, D), or in pages (pages, Hkv, page_size, D)
+        In the dtype of q, with the D numbers of a key side by side; other strides are free. Hkv
+        divides Hq: query head h uses head h // (Hq / Hkv).
+    lengths : torch.Tensor or sequence of int, (B,), optional
+        How many places of each cache are filled, from 0; all if not given. The others are never
+        read.
+    block_table : torch.Tensor or sequence of int, (B, pages of a text), optional
+        The page of token i of text b is ``block_table[b, i // page_size]``, its place there
+        ``i % page_size``. A page that a text has not reached may be any number of a page.
+    parts : int, optional
+        Into how many parts, up to 128, each text's filled places are cut; if not given
+        `choose_parts` decides, by B too: give it if a text's bits must not depend on the others.
+
+    Returns
+    -------
+    output : torch.Tensor, (B, Hq, L, D), in the dtype of q
+        Zeros where there is no key to see, as with length 0.
+    lse : torch.Tensor, (B, Hq, L), float32
+        Natural logarithm of Σ e^score; -inf where there is no key.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as above. On a GPU the numbers in lengths and block_table are not
+        looked at, for Python would have to wait for it; a length above S counts as S there.
+    """
+    lengths, block_table = (
+        None if x is None else torch.as_tensor(x, device=q.device).contiguous()
+        for x in (lengths, block_table)
+    )
+    _check(q, k_cache, v_cache, lengths, block_table, parts)
+    if parts is None:
+        processors = 1  # the interpreter
+        if q.is_cuda:
+            processors = torch.cuda.get_device_properties(q.device).multi_processor_count
+        groups = q.shape[0] * k_cache.shape[1]
+        parts = choose_parts(processors, groups, _places(k_cache, block_table))
+    with torch.cuda.device_of(q):
+        return join(*attend_to_parts(q, k_cache, v_cache, parts, lengths, block_table), q.dtype)
+
+
+def _places(k_cache, block_table):
+    return k_cache.shape[2] * (1 if block_table is None else block_table.shape[1])
+
+
+def _check(q, k_cache, v_cache, lengths, block_table, parts):
+    (B, Hq, _, D), (texts, Hkv), S = q.shape, k_cache.shape[:2], _places(k_cache, block_table)
+    if q.dtype not in DTYPES:
+        where = " in Triton's interpreter" if INTERPRETED else ""
+        raise TypeError(f"q must be one of {', '.join(map(str, DTYPES))}{where}, got {q.dtype}")
+    for name, x in {"k_cache": k_cache, "v_cache": v_cache}.items():
+        if (x.dtype, x.device) != (q.dtype, q.device):
+            wanted = f"{q.dtype} on {q.device} as q is"
+            raise TypeError(f"{name} must be {wanted}, got {x.dtype} on {x.device}")
+        if x.stride(-1) != 1:
+            raise ValueError(f"{name} must have stride 1 along D, got {x.stride()}")
+    for wrong, message in [
+        (not INTERPRETED and not q.is_cuda, f"q must be on a CUDA device, got {q.device}"),
+        (q.numel() * Hkv * S == 0, f"nothing may be empty, got q {(*q.shape,)} and {Hkv=}, {S=}"),
+        (D not in BLOCK_K, f"the width D of a head must be one of {[*BLOCK_K]}, got {D}"),
+        (Hq % max(Hkv, 1) != 0, f"heads of k_cache must divide those of q = {Hq}, got {Hkv}"),
+        (block_table is None and texts != B, f"k_cache must hold {B} texts as q, got {texts}"),
+        ((parts or 1) > MAX_PARTS, f"parts must be {MAX_PARTS} or less, got {parts}"),
+    ]:
+        if wrong:
+            raise ValueError(message)
+    for name, x, most in [("lengths", lengths, S), ("block_table", block_table, texts - 1)]:
+        if x is not None and not x.is_cuda and not 0 <= x.min() <= x.max() <= most:
+            raise ValueError(f"{name} must be from 0 to {most}, got {x.tolist()}")

@@ -1,0 +1,333 @@
+"""Decoding against attention in float64, within what rounding may cost it.
+
+On a CUDA device the kernels are compiled; without one they run in Triton's interpreter.
+"""
+
+import os
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from course_utils.attention import merge
+from rounding import assert_within, attention_and_lse, attention_errors
+
+decoding = pytest.importorskip(
+    "course_utils.decoding", reason="Triton exists for Linux only", exc_type=ImportError
+)
+decode_attention = decoding.decode_attention
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+NAN = float("nan")
+
+
+def draw(rng, B, Hq, Hkv, L, S, D, dtype=torch.float32):
+    """Return random q, k and v; the place past each text's end is the caller's to spoil."""
+    shapes = [(B, Hq, L, D), (B, Hkv, S, D), (B, Hkv, S, D)]
+    return [torch.randn(s, generator=rng).to(DEVICE, dtype) for s in shapes]
+
+
+def compare(q, k, v, lengths, **words):
+    """Compare output and logsumexp with float64. ``words`` may hold the cache in another form."""
+    (B, Hq, L, D), (Hkv, S) = q.shape, k.shape[1:3]
+    given = {"k_cache": k, "v_cache": v, "lengths": torch.tensor(lengths, device=DEVICE)} | words
+    got = decode_attention(q, **given)
+    assert [x.dtype for x in got] == [q.dtype, torch.float32]
+
+    rows = q.view(B, Hkv, -1, D)  # heads that share keys are more queries
+    last = torch.tensor(lengths)[:, None, None] + torch.arange(-L, 0)[:, None]  # (B, L, 1)
+    mask = torch.arange(S) <= last  # (B, L, S)
+    mask = mask.repeat(1, Hq // Hkv, 1)[:, None].to(DEVICE)  # (B, 1, rows, S)
+    clean = [x.nan_to_num() for x in (k, v)]
+    right = attention_and_lse(rows.double(), *(x.double() for x in clean), mask)
+    kept = None if q.dtype == torch.float32 else q.dtype
+    errors = attention_errors(rows, *clean, mask, (16, decoding.BLOCK_K[D]), kept)
+    for one, other, error in zip(got, right, errors, strict=True):
+        # A weight is one in its part times the part's share, e^(its logsumexp - that of all): a
+        # logsumexp more, which costs as much again, and roundings of numbers as far apart as lse
+        # and score, of which `attention_errors` counts one and here are up to seven.
+        assert_within(one, other.view_as(one), 8 * error.view_as(one))
+    return got
+
+
+def spoil(x, lengths):
+    """Fill the places past each text's end with NaN."""
+    unused = torch.arange(x.shape[2]) >= torch.tensor(lengths)[:, None]  # (B, S)
+    return x.masked_fill(unused[:, None, :, None].to(DEVICE), NAN)
+
+
+def in_pages(rng, x, size, order):
+    """Return a cache (B, Hkv, S, D) in pages (pages, Hkv, size, D), at the places of order."""
+    B, Hkv, S, D = x.shape
+    padded = torch.full((B, Hkv, -(-S // size) * size, D), NAN, dtype=x.dtype, device=DEVICE)
+    padded[:, :, :S] = x
+    pool = torch.full((order.max() + 1, Hkv, size, D), NAN, dtype=x.dtype, device=DEVICE)
+    pool[order.flatten()] = padded.unflatten(2, (-1, size)).transpose(1, 2).flatten(0, 1)
+    return pool
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize("number", range(24))
+def test_random_configurations(number, dtype, monkeypatch):
+    choose, rng = random.Random(number), torch.Generator().manual_seed(number)
+    D = choose.choice([16, 16, 32, 64])
+    monkeypatch.setitem(decoding.BLOCK_K, D, choose.choice([16, 32]))
+    B, Hkv, group = choose.choice(
+        [(1, 1, 1), (3, 1, 1), (2, 2, 1), (2, 1, 3), (1, 2, 5), (1, 1, 20)]
+    )
+    L, S = choose.choice([1, 1, 2, 3]), choose.randint(1, 150)
+    lengths = [choose.choice([0, S, choose.randint(0, S)]) for _ in range(B)]
+    q, k, v = draw(rng, B, Hkv * group, Hkv, L, S, D, dtype)
+    k, v = spoil(k, lengths), spoil(v, lengths)
+    words = {"parts": choose.choice([None, 1, 2, 3, 8])}
+    if number % 2:
+        size = choose.choice([1, 4, 16, 24])
+        pages = -(-S // size)
+        order = torch.randperm(B * pages + 3, generator=rng)[: B * pages].view(B, pages)
+        words |= {
+            "k_cache": in_pages(rng, k, size, order),
+            "v_cache": in_pages(rng, v, size, order),
+        }
+        words["block_table"] = order.to(DEVICE)
+    compare(q, k, v, lengths, **words)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize("D", decoding.BLOCK_K)
+def test_the_block_sizes_that_ship(D, dtype):
+    rng = torch.Generator().manual_seed(D)
+    q, k, v = draw(rng, 2, 4, 2, 1, 150, D, dtype)
+    compare(q, k, v, [150, 70], parts=2)
+
+
+@pytest.mark.parametrize("parts", [1, 7])
+def test_it_is_sdpa_with_groups(parts):
+    rng = torch.Generator().manual_seed(1)
+    q, k, v = draw(rng, 2, 8, 2, 1, 100, 16)
+    out, _ = decode_attention(q, k, v, parts=parts)
+    right = F.scaled_dot_product_attention(*(x.double() for x in (q, k, v)), enable_gqa=True)
+    torch.testing.assert_close(out.double(), right, atol=2e-6, rtol=0)
+
+
+@pytest.mark.parametrize("loud", [1000.0, -1000.0])
+@pytest.mark.parametrize("parts", [1, 4])
+def test_scores_whose_powers_overflow(loud, parts):
+    rng = torch.Generator().manual_seed(2)
+    q, k, v = draw(rng, 1, 2, 1, 2, 90, 16)
+    compare(loud * q, k, v, [90], parts=parts)
+    compare(100 * q.abs() + 100, loud * (1 + k.abs()) / 10, v, [77], parts=parts)  # one sign
+
+
+def test_a_text_without_tokens_gives_zeros_and_minus_infinity():
+    rng = torch.Generator().manual_seed(3)
+    q, k, v = draw(rng, 2, 2, 2, 1, 40, 16)
+    out, lse = compare(q, spoil(k, [0, 40]), spoil(v, [0, 40]), [0, 40], parts=3)
+    assert (out[0] == 0).all() and (lse[0] == -torch.inf).all() and lse[1].isfinite().all()
+
+
+def test_all_parts_but_one_may_be_empty():
+    rng = torch.Generator().manual_seed(4)
+    q, k, v = draw(rng, 1, 2, 1, 1, 200, 16)
+    _, lses = decoding.attend_to_parts(q, k, v, 8, torch.tensor([5], device=DEVICE))
+    assert (lses[0].isfinite()).all() and (lses[1:] == -torch.inf).all()
+    compare(q, k, v, [5], parts=8)
+
+
+@pytest.mark.parametrize("length", [1, 2, 33])  # 33: the last block and part hold one key
+def test_of_several_new_tokens_the_earlier_see_less(length):
+    rng = torch.Generator().manual_seed(9)
+    q, k, v = draw(rng, 1, 2, 1, 3, 40, 128)  # blocks of 32 keys
+    _, lse = compare(q, k, v, [length], parts=2)
+    assert (lse == -torch.inf).sum() == 2 * max(3 - length, 0)
+
+
+def test_a_group_may_have_more_rows_than_a_tile():
+    rng = torch.Generator().manual_seed(10)
+    q, k, v = draw(rng, 2, 50, 2, 3, 70, 16)  # 75 rows
+    compare(q, k, v, [70, 44], parts=2)
+
+
+def test_the_parts_of_a_text_are_equal_however_short_it_is():
+    rng = torch.Generator().manual_seed(5)
+    q = torch.zeros(2, 1, 1, 16, device=DEVICE)  # all scores 0: lse is the log of a part's keys
+    _, k, v = draw(rng, 2, 1, 1, 1, 1024, 16)
+    _, lses = decoding.attend_to_parts(q, k, v, 4, torch.tensor([1024, 256], device=DEVICE))
+    keys = lses[:, :, 0, 0].exp().round()  # (parts, B)
+    assert keys.T.tolist() == [[256] * 4, [64] * 4]
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_parts_may_be_joined_in_any_order(number):
+    rng = torch.Generator().manual_seed(number)
+    q, k, v = draw(rng, 2, 4, 2, 1, 500, 16)
+    lengths = torch.tensor([500, 130], device=DEVICE)
+    outs, lses = decoding.attend_to_parts(q, k, v, 5, lengths)
+    whole = decoding.join(outs, lses, torch.float32)
+    order = torch.randperm(5, generator=rng)
+    shuffled = decoding.join(outs[order], lses[order], torch.float32)
+    joined = torch.zeros_like(outs[0]), torch.full_like(lses[0], -torch.inf)
+    for part in order:
+        joined = merge(*joined, outs[part], lses[part])
+    for other in (shuffled, joined):
+        for a, b in zip(whole, other, strict=True):
+            torch.testing.assert_close(a, b, atol=2e-6, rtol=2e-6)
+
+
+def test_a_text_does_not_depend_on_the_others_if_parts_are_given():
+    rng = torch.Generator().manual_seed(6)
+    q, k, v = draw(rng, 3, 4, 2, 1, 300, 16)
+    lengths = torch.tensor([300, 1, 222], device=DEVICE)
+    together = decode_attention(q, k, v, lengths=lengths, parts=4)
+    alone = decode_attention(q[2:], k[2:], v[2:], lengths=lengths[2:], parts=4)
+    assert all(torch.equal(a[2:], b) for a, b in zip(together, alone, strict=True))
+
+
+def test_a_cache_is_taken_as_it_lies():
+    rng = torch.Generator().manual_seed(7)
+    q, k, v = draw(rng, 2, 4, 2, 2, 60, 16)
+    lay = {
+        "tokens before heads": lambda x: x.transpose(1, 2).contiguous().transpose(1, 2),
+        "part of a longer cache": lambda x: F.pad(x, (0, 0, 0, 9))[:, :, :60],
+        "keys and values side by side": lambda x: torch.stack([x, x], dim=3)[:, :, :, 0],
+    }
+    right = decode_attention(q, k, v, parts=2)
+    turned = decode_attention(q.mT.contiguous().mT, k, v, parts=2)
+    assert all(torch.equal(a, b) for a, b in zip(turned, right, strict=True))
+    for layout in lay.values():
+        for inputs in [(q, layout(k), v), (q, k, layout(v))]:
+            got = decode_attention(*inputs, parts=2)
+            assert all(torch.equal(a, b) for a, b in zip(got, right, strict=True))
+
+
+def test_texts_may_share_pages():
+    rng = torch.Generator().manual_seed(8)
+    q, k, v = draw(rng, 2, 2, 1, 1, 48, 16)
+    k[1, :, :32], v[1, :, :32] = k[0, :, :32], v[0, :, :32]  # the same first 32 tokens
+    order = torch.tensor([[4, 0, 2], [4, 0, 1]])
+    pools = [in_pages(rng, x, 16, order) for x in (k, v)]
+    table = order.to(DEVICE, torch.int32).repeat_interleave(2, dim=1)[:, ::2]  # not contiguous
+    compare(q, k, v, [48, 41], k_cache=pools[0], v_cache=pools[1], block_table=table)
+
+
+def test_parts_fill_the_processors_but_are_never_short():
+    choose = decoding.choose_parts
+    assert choose(132, 8, 8192) == 32  # 33 for two programs to each of 132; 256 keys each: 32
+    assert choose(132, 8, 65536) == 33
+    assert choose(132, 300, 65536) == choose(132, 8, 200) == 1
+    assert choose(132, 1, 10**6) == decoding.MAX_PARTS
+    for processors in (20, 58, 108, 148):
+        for groups in range(1, 2 * processors + 1):
+            programs = groups * choose(processors, groups, 10**6)
+            assert processors < programs <= 2 * processors or programs == 128 * groups
+
+
+X = torch.zeros(2, 4, 1, 16, device=DEVICE)
+C = torch.zeros(2, 2, 30, 16, device=DEVICE)
+WRONG = {
+    "q must have shape": (X[0], C, C, {}),
+    "v_cache must have shape": (X, C, C[:, :, :9], {}),
+    "k_cache must hold 2 texts as q, got 1": (X, C[:1], C[:1], {}),
+    "must be one of .16, 32, 64, 128, 256., got 8": (X[..., :8], C[..., :8], C[..., :8], {}),
+    "heads of k_cache must divide those of q = 3, got 2": (X[:, :3], C, C, {}),
+    "nothing may be empty": (X, C[:, :, :0], C[:, :, :0], {}),
+    "q must be one of": (X.double(), C.double(), C.double(), {}),
+    "v_cache must be torch.float32 on": (X, C, C.half(), {}),
+    "k_cache must have stride 1 along D": (X, C.mT.contiguous().mT, C, {}),
+    "lengths must have shape": (X, C, C, {"lengths": torch.ones(3).long()}),
+    "lengths must be a tensor or sequence of whole": (X, C, C, {"lengths": torch.ones(2)}),
+    "parts must be 1 or more": (X, C, C, {"parts": 0}),
+    "parts must be 128 or less": (X, C, C, {"parts": 129}),
+    "block_table must have shape": (X, C, C, {"block_table": torch.ones(2).long()}),
+}
+if DEVICE == "cpu":
+    WRONG |= {
+        "lengths must be from 0 to 30": (X, C, C, {"lengths": [31, 0]}),
+        "block_table must be from 0 to 1": (X, C, C, {"block_table": torch.tensor([[2], [0]])}),
+    }
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_a_wrong_argument_is_named(message):
+    *inputs, words = WRONG[message]
+    with pytest.raises((TypeError, ValueError), match=message):
+        decode_attention(*inputs, **words)
+
+
+@pytest.mark.skipif(not decoding.INTERPRETED, reason="bfloat16 is right where it is compiled")
+def test_bfloat16_is_refused_in_the_interpreter():
+    with pytest.raises(TypeError, match="torch.float16 in Triton's interpreter, got torch.bfl"):
+        decode_attention(X.bfloat16(), C.bfloat16(), C.bfloat16())
+
+
+def test_compiled_tensors_must_be_on_a_cuda_device(monkeypatch):
+    monkeypatch.setattr(decoding, "INTERPRETED", False)
+    with pytest.raises(ValueError, match="q must be on a CUDA device, got cpu"):
+        decode_attention(X.cpu(), C.cpu(), C.cpu())
+
+
+# Shared memory of a block in KiB, by compute capability (CUDA programming guide).
+SHARED = {80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}
+
+
+def compile_kernel(capability, D, dtype, rows, paged):
+    """Compile the kernel of a part for a GPU, which needs none, aligned as caches are."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    kernel = decoding._attend_to_part
+    constants = {"D": D, "BLOCK_R": rows, "BLOCK_K": decoding.BLOCK_K[D]}
+    constants |= {"PAGE": 16} if paged else {"PAGE": None, "table_ptr": None}
+    types = dict.fromkeys(["q_ptr", "k_ptr", "v_ptr"], f"*{dtype}") | {"scale": "fp32"}
+    types |= dict.fromkeys(["lengths_ptr", "table_ptr"], "*i32")
+    types |= dict.fromkeys(["out_ptr", "lse_ptr"], "*fp32") | dict.fromkeys(constants, "constexpr")
+    aligned = [i for i, name in enumerate(kernel.arg_names) if name[:2] in ("k_", "v_", "q_")]
+    return triton.compile(
+        ASTSource(
+            kernel,
+            {name: types.get(name, "i32") for name in kernel.arg_names},
+            constants,
+            {(i,): [["tt.divisibility", 16]] for i in aligned},
+        ),
+        target=GPUTarget("cuda", capability, 32),
+        options={"num_warps": 4, "num_stages": decoding.NUM_STAGES + paged},
+    )
+
+
+def check_compiled():
+    """Compile for each GPU: caches come in whole 16-byte copies, two programs fit, none spills."""
+    from triton import knobs
+
+    for capability, memory in SHARED.items():
+        for case in [(64, "fp16", 16, False), (128, "bf16", 64, True)]:
+            compiled = compile_kernel(capability, *case)
+            ptx = compiled.asm["ptx"]
+            assert 2 * compiled.metadata.shared <= memory * 1024, (capability, case)
+            sizes = re.findall(r"cp\.async\.\w+\.shared\.global .*?\], (\w+)", ptx)
+            pages = {"0x4"} if case[-1] else set()  # of the block table
+            assert {"0x10"} <= {*sizes} <= {"0x10"} | pages, (capability, case, sizes)
+            assert not re.search(r"ld\.global[.\w]*\.b16 ", ptx), (capability, case)
+            Path("decoding.cubin").write_bytes(compiled.asm["cubin"])
+            usage = [knobs.nvidia.cuobjdump.path, "-res-usage", "decoding.cubin"]
+            told = subprocess.run(usage, capture_output=True, text=True, check=True).stdout
+            assert int(re.search(r"STACK:(\d+)", told)[1]) <= 64, (capability, case)
+    print("compiled")
+
+
+def test_the_kernel_compiles_well_for_each_generation_of_gpus(tmp_path):
+    here = Path(__file__).parent
+    variables = {
+        "PYTHONPATH": os.pathsep.join(map(str, [here, here.parent])),
+        "TRITON_INTERPRET": "0",
+        "TRITON_CACHE_DIR": str(tmp_path),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", "import test_decoding; test_decoding.check_compiled()"],
+        env=os.environ | variables, cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == "compiled", done.stderr
