@@ -32,7 +32,8 @@ DROPPED = set(
 
 
 def mutants(answer):
-    """Yield (description, mutant) of a function or class; nothing of a lambda."""
+    """Yield (description, mutant) of a function, class or kernel; nothing of a lambda."""
+    answer = getattr(answer, "fn", answer)
     tree = ast.parse(textwrap.dedent(inspect.getsource(answer)))
     if not isinstance(tree.body[0], ast.FunctionDef | ast.ClassDef):
         return

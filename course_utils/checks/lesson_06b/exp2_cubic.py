@@ -52,6 +52,8 @@ def run(answer, x):
         return [(y, _half(error), y)]
     tiny = x < -126
     off = (y.double() / x.double().exp2() - 1).masked_fill(tiny, 0)
+    if off.any() and off.abs().max() < UNIT / 100:
+        raise Complaint("the power itself", ITSELF)
     return [(_half(off), _half(error), y.double().masked_fill(~tiny, 0))]
 
 
@@ -62,14 +64,16 @@ def _half(error):
         return error
 
 
+ITSELF = (
+    "these powers have no error to speak of, as from torch.exp2 or 2 ** x: the cubic is asked, and "
+    "the bits of the exponent"
+)
 P = "C[0] + f * (C[1] + f * (C[2] + f * C[3]))"
 BITS = "(p.view(torch.int32) + (n.to(torch.int32) << 23)).view(torch.float32)"
 RIGHT = "x.double().exp2()"
 ERROR = f"(y.double() / {RIGHT} - 1).abs().max()"
 
 MISTAKES = [
-    ("the power itself", "those are powers by PyTorch's own function, with no error to speak of: "
-     "the cubic is asked, and the bits", (BITS, "x.exp2()")),
     ("rounded to the nearest", "x is rounded to the nearest whole number, so that f lies between "
      "−½ and ½: the cubic is made for 0 ≤ f < 1, beyond it is soon far off; use floor",
      ("x.floor()", "x.round()")),

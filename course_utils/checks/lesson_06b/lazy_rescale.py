@@ -44,7 +44,7 @@ def inputs():
     # The scores of `ties` are whole numbers: the same keys again have the very same ones.
     some = normal(3, 4).round() * 2
     ties = (normal(5, 4).round(), torch.cat([some, some.flip(0), some]), normal(9, 2), 3, 0)
-    batch = tuple(normal(2, 3, n, 4) for n in (5, 11, 11))
+    batch = tuple(normal(2, 3, n, 6) for n in (5, 11, 11))
     return [
         case(4, 8, 0, 3, 6, 9, 12, 15),  # each block grows by 3, all together by 15
         case(3, 4, 0, 2, 20, 1, 30),
@@ -54,6 +54,7 @@ def inputs():
         case(3, 3, -900, -890, -889),  # every score is far below 0, or far above
         ties,
         (2 * batch[0], batch[1], batch[2], 4, 1),
+        (3 * batch[0][0], batch[1][0], batch[2][0], 2, 2),
         case(4, 5, 0, 4, 8, dtype=torch.float32),
         case(5, 8, 0),  # a single block
     ]

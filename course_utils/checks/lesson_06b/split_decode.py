@@ -55,8 +55,8 @@ def inputs():
         q, k = normal(Hq, D, dtype=torch.float32), normal(Hkv, S, D, dtype=torch.float32)
         return loud * q, k, normal(Hkv, S, D, dtype=torch.float32), splits
 
-    q, k, v, splits = case(2, 1, 40, 16, 3)
-    far = k + torch.arange(40.0)[:, None] * q[:1].sign()  # the last split scores far above others
+    q, k, v, splits = case(2, 1, 48, 16, 3)
+    far = k + torch.arange(48.0)[:, None] * q[:1].sign()  # the last split scores far above others
     return [
         case(4, 2, 50, 16, 3),
         case(2, 2, 129, 16, 4),
