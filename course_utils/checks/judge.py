@@ -252,6 +252,7 @@ def _judge(exercise, answer):
 def _noting_layers(answer, made):
     """Return a function that adds to a list whatever parameters of layers its calls make."""
 
+    @functools.wraps(answer)  # a kernel is unwrapped again, to be launched
     def noting(*args, **kwargs):
         with parameters_made() as now:
             result = answer(*args, **kwargs)
