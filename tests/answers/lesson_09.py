@@ -125,12 +125,12 @@ def _decode_by_sdpa(q, k, v, k_cache, v_cache):
 
 
 def _finds_by_scores(decode):
-    q, k, v = torch.randn(10, 6), torch.randn(10, 6), torch.randn(10, 2)
+    q, k, v = torch.randn(10, 6), torch.randn(10, 6), torch.randn(10, 3)
     at = torch.arange(10)
     scores = rotary(q, at) @ rotary(k, at).T / 6**0.5
     scores[torch.ones(10, 10).triu(1) > 0] = -torch.inf
     whole = scores.softmax(-1) @ v
-    k_cache, v_cache = torch.zeros(0, 6), torch.zeros(0, 2)
+    k_cache, v_cache = torch.zeros(0, 6), torch.zeros(0, 3)
     for first, last in [(0, 3), (3, 4), (4, 10)]:
         output, k_cache, v_cache = decode(
             q[first:last], k[first:last], v[first:last], k_cache, v_cache
@@ -154,10 +154,10 @@ def _finds_by_caches_too(decode):
 
 
 def _finds_with_a_prompt(decode):
-    q, k, v = torch.randn(12, 8), torch.randn(12, 8), torch.randn(12, 8)
+    q, k, v = torch.randn(12, 8), torch.randn(12, 8), torch.randn(12, 1)
     at = torch.arange(12)
     whole, _ = attention(rotary(q, at), rotary(k, at), v, causal_mask(12))
-    output, *caches = decode(q[:4], k[:4], v[:4], torch.empty(0, 8), torch.empty(0, 8))
+    output, *caches = decode(q[:4], k[:4], v[:4], torch.empty(0, 8), torch.empty(0, 1))
     if not torch.allclose(output, whole[:4], atol=1e-4):
         raise ValueError("the prompt")
     for t in range(4, 10):
@@ -224,8 +224,8 @@ RIGHT = {
 # wrong
 
 
-def _decode_forgetful(q, k, v, k_cache, v_cache):
-    at = torch.arange(q.shape[-2])  # a new call begins at 0
+def _decode_at(places, q, k, v, k_cache, v_cache):
+    at = places(k_cache.shape[-2], q.shape[-2])
     keys, values = torch.cat([k_cache, rotary(k, at)], -2), torch.cat([v_cache, v], -2)
     mask = causal_mask(q.shape[-2], keys.shape[-2], align="lower_right")
     return attention(rotary(q, at), keys, values, mask)[0], keys, values
@@ -300,6 +300,8 @@ WRONG = [
     ("sinusoids_at", "numbers of the rows",
      lambda p, d: _sinusoids(torch.arange(len(p)), d)),
     ("sinusoids_at", "whole numbers only", lambda p, d: _sinusoids(p.trunc(), d)),
+    ("sinusoids_at", "bfloat16", lambda p, d: _sinusoids(p.bfloat16(), d)),
+    ("sinusoids_at", "float16", lambda p, d: _sinusoids(p.half(), d)),
     ("turn_by_tables", "turned back", lambda x, cos, sin: _turned_as_complex(x, cos, -sin)),
     ("turn_by_tables", "cosine and sine swapped",
      lambda x, cos, sin: _turned_as_complex(x, sin, cos)),
@@ -324,7 +326,14 @@ WRONG = [
      lambda W, H: torch.cat([h.unflatten(0, (2, -1)).transpose(0, 1).flatten(0, 1)
                              for h in W.chunk(H)])),
     ("to_halves", None, lambda W, H: W.flip(0)),
-    ("decode_rotary", "place 0 again", _decode_forgetful),
+    ("decode_rotary", "place 0 again",
+     lambda *given: _decode_at(lambda t, L: torch.arange(L), *given)),
+    ("decode_rotary", "bfloat16",
+     lambda *given: _decode_at(lambda t, L: torch.arange(t, t + L).bfloat16(), *given)),
+    ("decode_rotary", "begin again",
+     lambda *given: _decode_at(lambda t, L: torch.arange(t, t + L) % 64, *given)),
+    ("decode_rotary", "one place too early",
+     lambda *given: _decode_at(lambda t, L: torch.arange(t - 1, t - 1 + L), *given)),
     ("decode_rotary", "cache turned again", _decode_turned_twice),
     ("decode_rotary", "no mask", _decode_unmasked),
     ("decode_rotary", "only the output", lambda *given: _decode_by_sdpa(*given)[0]),

@@ -40,6 +40,13 @@ MISTAKES = [
     ("not every second",
      "the rest are the first slopes of twice as many heads; take every second one",
      (REST, "8 * h / (2 * power) for h in range(1, num_heads - power + 1)")),
+    ("power below the number",
+     "a power of two is taken for none: its slopes are all of its own, so the largest power of two "
+     "is searched up to num_heads itself",
+     ("num_heads.bit_length() - 1)", "max((num_heads - 1).bit_length() - 1, 0))")),
+    ("always halved",
+     "each slope is half the one before, which is right for eight heads alone: −8 (h + 1) / H",
+     "2.0 ** -torch.arange(1, num_heads + 1)"),
     ("sorted", "right slopes, but sorted; the rest come after those of the power of two",
      ("2.0**-e for e in exponents", "2.0**-e for e in sorted(exponents)")),
     ("negative", "the slopes have a minus; it comes when they are taken from the scores",

@@ -36,6 +36,7 @@ def inputs():
         probe(2, 2, new=2, cached=2, d_k=4, d_v=5),
         probe(1, 1, new=2, cached=11, d_k=6, d_v=4, dtype=torch.float32),
         probe(5, new=7, cached=9, d_k=8, d_v=1),
+        probe(new=2, cached=2051, d_k=4, d_v=1),  # places beyond bfloat16 and float16
         (q.mT.contiguous().mT, k, v, k_cache.mT.contiguous().mT, v_cache),
     ]
 
@@ -55,6 +56,21 @@ MISTAKES = [
     ("all at one place",
      "right for one new token; of several, each stands one place after the other",
      (PLACES, "torch.full((L,), S - L)")),
+    ("queries all at the last place",
+     "the keys are at their places, but the queries are all turned as the last of them; each has "
+     "its own place, which differs where several are new",
+     (TURN, "q, k = rotary(q, torch.full((L,), S - 1)), rotary(k, places)")),
+    ("bfloat16", "places are put into bfloat16, which keeps 8 binary digits: above 256 neighbours "
+     "fall together, as the lesson shows", (PLACES, PLACES + ".bfloat16()")),
+    ("float16", "places are put into float16, which keeps 11 binary digits: above 2048 neighbours "
+     "fall together", (PLACES, PLACES + ".half()")),
+    ("begin again", "right for short texts; after the 64th place they begin again, and far tokens "
+     "get a place that is taken", (PLACES, PLACES + " % 64")),
+    ("one place too early", "one place too early: with t tokens cached, at places 0 to t − 1, the "
+     "first new one stands at t", (PLACES, PLACES + " - 1")),
+    ("first dimension counted",
+     "right without leading dimensions; the first is taken for the cached tokens, which are "
+     "counted by the last but one", (PLACES, "k_cache.shape[0] + torch.arange(L)")),
     ("one place too late", "one place too late: counted from 0, the first new token has as many "
      "before it as are cached", (PLACES, "torch.arange(S - L, S) + 1")),
     ("last place for all", "all new tokens are turned as the last of them; each has its own place",
@@ -71,11 +87,20 @@ MISTAKES = [
     ("nothing turned", "nothing new is turned: q and k both go to their places",
      (TURN, "")),
     ("values turned", "the values are turned as well; a place says where to look",
-     (TURN, TURN + "\n    v = rotary(v, places) if v.shape[-1] % 2 == 0 else v")),
+     (TURN, TURN + "\n    d = v.shape[-1]  # an odd width gets a 0 to pair with"
+      "\n    v = rotary(torch.nn.functional.pad(v, (0, d % 2)), places)[..., :d]")),
     ("neighbours as pairs", "neighbours are paired; the cached keys were turned by halves",
      (TURN, "q, k = rotary(q, places, 10000, True), rotary(k, places, 10000, True)")),
     ("no mask", "right for one new token; of several, the earlier must not see the later",
      (".tril(S - L)", "")),
+    ("itself not seen", "no new token sees itself: the mask leaves out the diagonal",
+     (".tril(S - L)", ".tril(S - L - 1)")),
+    ("new ones not seen",
+     "the new tokens attend to the old cache alone: their own keys and values belong to it first",
+     ("scores.masked_fill(~mask, -torch.inf)", "scores[..., : S - L]"),
+     ("weights @ values", "weights @ v_cache")),
+    ("new ones in front", "the new keys and values stand before the cached ones; they come after",
+     ("[k_cache, k]", "[k, k_cache]"), ("[v_cache, v]", "[v, v_cache]")),
     ("is causal",
      "the mask lines up the first query with the first key; the new tokens stand at the end",
      ("tril(S - L)", "tril()")),

@@ -33,6 +33,17 @@ MISTAKES = [
      (PLACES, "torch.arange(L) * trained / L")),
     ("not divided", "places are not divided: those from `trained` on were never met",
      (PLACES, "torch.arange(L)")),
+    ("always by 8", "places are divided by 8 whatever the text; the factor is L / trained, and "
+     "none up to `trained`", (PLACES, "torch.arange(L) / 8")),
+    ("by 8 where longer", "shorter texts are right; longer ones are divided by 8, as the lesson's "
+     "were: here the factor is L / trained",
+     (PLACES, "torch.arange(L) / (8 if L > trained else 1)")),
+    ("counted from 1", "places begin at 1; they are counted from 0",
+     (PLACES, "torch.arange(1, L + 1) * min(1, trained / L)")),
+    ("far places only",
+     "only the places from `trained` on are divided, so that they fall among the near ones: divide "
+     "all",
+     (PLACES, "torch.where((at := torch.arange(L)) < trained, at, at * min(1, trained / L))")),
     ("multiplied", "places are multiplied by L / trained, which takes them further out: divide",
      (PLACES, "torch.arange(L) * max(1, L / trained)")),
     ("whole places",

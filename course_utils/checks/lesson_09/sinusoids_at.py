@@ -23,6 +23,7 @@ def inputs():
         (torch.arange(5), 10),  # whole numbers
         (places(3.0), 2),
         (places(-1.0, 30), 12),
+        (places(4099.0, 259, 2051), 4),  # bfloat16 holds neither, nor does float16 the odd ones
     ]
 
 
@@ -48,6 +49,14 @@ MISTAKES = [
      ("positions[:, None]", "torch.arange(len(positions))[:, None]")),
     ("whole numbers only", "places are cut to whole numbers; they may be fractions",
      ("positions[:, None]", "positions.long()[:, None]")),
+    ("counted from 1", "every place is one too high: they are given, and counted from 0",
+     ("positions[:, None]", "(positions[:, None] + 1)")),
+    ("bfloat16", "places are put into bfloat16, which keeps 8 binary digits: above 256 neighbours "
+     "fall together, as the lesson shows", ("positions[:, None]", "positions.bfloat16()[:, None]")),
+    ("float16", "places are put into float16, which keeps 11 binary digits: above 2048 neighbours "
+     "fall together", ("positions[:, None]", "positions.half()[:, None]")),
+    ("base 1000", "the speeds fall from 1 towards 1 / 1000; the base is 10000",
+     (SPEEDS, "1000.0 ** (-torch.arange(half) / half)")),
     ("sines alone", "sines twice; the second half is the cosines",
      (JOINED, "torch.cat([angles.sin(), angles.sin()], dim=-1)")),
     ("degrees", "the angles are taken for degrees; sin and cos want radians, as they are",

@@ -30,6 +30,10 @@ MISTAKES = [
      "torch.cat([W.unflatten(1, (num_heads, -1))[..., ::2], "
      "W.unflatten(1, (num_heads, -1))[..., 1::2]], -1).flatten(1) "
      "if W.shape[1] % (2 * num_heads) == 0 else W.flip(1)"),
+    ("halves of the heads",
+     "whole halves of the heads change places and no pair is taken apart: a head's rows are "
+     "d_k / 2 pairs of 2, and those two dimensions are swapped",
+     "W.unflatten(0, (num_heads, 2, -1)).transpose(0, 1).flatten(0, 2)"),
     ("not at all", "W comes back as it was", "W"),
     ("only the first head", "only the first head is put in order; all have pairs",
      "torch.cat([W[: len(W) // num_heads : 2], W[1 : len(W) // num_heads : 2], "

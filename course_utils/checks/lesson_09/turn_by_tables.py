@@ -43,6 +43,11 @@ MISTAKES = [
     ("halves in, neighbours out",
      "right numbers in another order: the turned first entries come first, then the second ones",
      (f"torch.cat([{TURNED}], dim=-1)", f"torch.stack([{TURNED}], dim=-1).flatten(-2)")),
+    ("tables for neighbours",
+     "x is paired in halves, but each column of the tables is repeated for two neighbours; repeat "
+     "the whole table: column i belongs to entries i and i + d / 2",
+     "x * cos.repeat_interleave(2, -1) + torch.cat([-x.chunk(2, -1)[1], x.chunk(2, -1)[0]], -1) "
+     "* sin.repeat_interleave(2, -1)"),
     ("turned back", "turned the other way: the minus belongs to the first of the two entries",
      (TURNED, "a * cos + b * sin, b * cos - a * sin")),
     ("no minus", "nothing is subtracted, so the hands change their length: a cos − b sin",
