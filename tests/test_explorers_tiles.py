@@ -152,8 +152,10 @@ def test_m_sum_and_output_are_those_of_the_keys_read(explorer, step, block_q, bl
     scores = scores.masked_fill(~allowed, -torch.inf)
     ax = axes(explorer)[1]
     (image,) = ax.images
-    out = scores.softmax(dim=-1).nan_to_num() @ v
-    np.testing.assert_allclose(image.get_array(), out, atol=1e-5)  # float32, and v up to 3
+    out = scores.softmax(dim=-1) @ v  # NaN for queries that have read no key
+    drawn = np.ma.filled(image.get_array(), np.nan)
+    np.testing.assert_allclose(drawn, out, atol=1e-5)  # float32, and v up to 3
+    assert same_color(image.cmap.get_bad(), "0.75")  # no colour of a number
     assert image.get_extent() == [-0.5, 3.5, 11.5, -0.5]
     written = {text.get_position(): text.get_text() for text in ax.texts}
     (m_column, sum_column) = sorted({x for x, _ in written})
@@ -202,7 +204,9 @@ def test_tiles_and_numbers_stand_side_by_side_over_the_traffic_and_say_what_they
     assert traffic.bbox.y1 < min(ax.bbox.y0 for ax in (tiles, numbers, scale))
     assert headings(tiles) == ("tiles", "keys: rows of K and V", "queries: rows of Q")
     title, below, beside = headings(numbers)
-    assert title.split() == "m ℓ O / ℓ so far".split() and (below, beside) == ("columns of O", "")
+    assert title.split() == "m ℓ O / ℓ so far".split()
+    assert (below, beside) == ("columns of O (grey: none yet)", "")
+    assert scale.get_ylabel() == "O / ℓ"
     assert headings(traffic) == ("", "bytes moved", "")
     counted = {n: str(n) for n in range(N)}
     assert ticks(tiles.xaxis) == ticks(tiles.yaxis) == ticks(numbers.yaxis) == counted

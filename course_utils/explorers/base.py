@@ -11,7 +11,6 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 from PIL import Image
-from PIL.Image import Dither, Quantize
 from traitlets import Bytes, Float, Int, List, Unicode, Union, link, observe, validate
 
 HERE = Path(__file__).parent
@@ -217,10 +216,10 @@ class Explorer(widgets.Box):
 
     def _repr_mimebundle_(self, **kwargs):
         # The picture stands beside the live widget, for viewers that run nothing: as sharp as the
-        # lessons' others, in 256 colours, no eye sees which, and a third of the bytes.
+        # lessons' others, with a step of 8 between its shades, which saves a third of the bytes.
         bundle = super()._repr_mimebundle_(**kwargs)
         self._lay_out(STILL_DENSITY)
-        few = self._drawn().quantize(256, Quantize.MAXCOVERAGE, dither=Dither.NONE)
+        few = self._drawn().point([min(255, round(shade / 8) * 8) for shade in range(256)] * 3)
         bundle["image/png"] = base64.b64encode(_png(few, optimize=True)).decode()
         self._lay_out(self.image.density)
         bundle["text/plain"] = self._state

@@ -39,10 +39,15 @@ def tile_explorer():
     left.set(xlabel="keys: rows of K and V", ylabel="queries: rows of Q", title="tiles")
     looks = [Patch(facecolor=c, edgecolor="0.3") for c in COLOURS]
     left.legend(looks, STATES, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2, fontsize=8)
-    output = right.imshow(np.zeros((N, D)), cmap=DIVERGING, vmin=-2, vmax=2, aspect="auto")
-    right.set(xticks=range(D), xlabel="columns of O", title="m        ℓ        O / ℓ so far")
+    cmap = colormaps[DIVERGING].with_extremes(bad=COLOURS[1])  # of 0 / 0, where nothing is read yet
+    output = right.imshow(np.zeros((N, D)), cmap=cmap, vmin=-2, vmax=2, aspect="auto")
+    right.set(
+        xticks=range(D),
+        xlabel="columns of O (grey: none yet)",
+        title="m        ℓ        O / ℓ so far",
+    )
     right.set(xlim=(-4.5, D - 0.5))
-    above.colorbar(output, ax=right, shrink=0.8)
+    above.colorbar(output, ax=right, shrink=0.8, label="O / ℓ")
     numbers = [[right.text(x, i, "", ha="center", va="center", fontsize=9) for x in (-3.6, -1.7)]
                for i in range(N)]  # fmt: skip
     for ax in (left, right):
@@ -72,7 +77,7 @@ def tile_explorer():
             m[rows], ell[rows], out[rows] = new
         tiles.set_data(states)
         edges.set_verts([_corners(*tile) for tile in plan])
-        output.set_data((out / ell.clamp(min=1e-9)[:, None]).numpy())
+        output.set_data((out / ell[:, None]).numpy())
         for row, (largest, total) in enumerate(numbers):
             begun = ell[row] > 0
             largest.set_text(f"{m[row]:.2f}" if begun else "−∞")

@@ -89,10 +89,19 @@ MISTAKES = [
     ("smallest number in place of infinity", "right, but for a query that must ignore everything: "
      "with torch.finfo's smallest number in place of −∞ all its keys count alike; give a boolean "
      "mask", ("~ignore", "ignore.to(q.dtype) * torch.finfo(q.dtype).min")),
-    ("mask times infinity", "NaN: 0 · −inf is no number, so a mask must not be multiplied by −inf; "
-     "SDPA takes a boolean one", ("~ignore", "ignore.to(q.dtype) * -INF")),
+    ("mask times infinity", "NaN, as from 0 · −inf, in a mask of numbers (torch.finfo's smallest "
+     "number of float64 is −inf in float32 too): give SDPA a boolean one",
+     ("~ignore", "ignore.to(q.dtype) * -INF")),
     ("heads in turn", "query head h must use key head h // (Hq / Hkv); repeat puts them in the "
      "order 0 1 0 1: use enable_gqa, or repeat_interleave", IN_TURN),
+    ("values in turn", "k's heads are right, but v's are in the order 0 1 0 1: query head h must "
+     "use head h // (Hq / Hkv) of both; use enable_gqa, or repeat_interleave",
+     ("return F", "v = v.repeat(1, q.shape[1] // v.shape[1], 1, 1)\n    "
+      "k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)\n    return F")),
+    ("keys in turn", "v's heads are right, but k's are in the order 0 1 0 1: query head h must "
+     "use head h // (Hq / Hkv) of both; use enable_gqa, or repeat_interleave",
+     ("return F", "k = k.repeat(1, q.shape[1] // k.shape[1], 1, 1)\n    "
+      "v = v.repeat_interleave(q.shape[1] // v.shape[1], 1)\n    return F")),
     ("heads not shared", "k and v have fewer heads than q, and SDPA shares them only if told to: "
      "enable_gqa=True", (", enable_gqa=True", "")),
     ("scaled twice", "divided by d_k: the root is missing, or it is divided twice, for without "

@@ -101,6 +101,9 @@ MISTAKES = [
     ("tiles on the diagonal skipped", "tiles that end past the block's last query are skipped; "
      "their first keys may be seen: skip only what *begins* past it",
      ("j > places[-1]", "j + block_k > places[-1] + 1")),
+    ("partly seen tiles skipped", "tiles that the block's first query does not see whole are "
+     "skipped; what its queries see of them is missing: skip only what begins past the last query",
+     ("j > places[-1]", "min(j + block_k, S) - 1 > places[0]")),
     ("causal not scaled", wordings.NOT_SCALED, (" / d_k**0.5", "")),
     ("scaled twice", wordings.SCALED_TWICE, ("d_k**0.5", "d_k")),
     ("causal without maximum", "e^score overflows where scores are large: subtract the largest so "
@@ -117,6 +120,14 @@ MISTAKES = [
     ("queries counted from their block", "in the mask queries are counted from the beginning of "
      "their block, not of all queries: the first one of a block is number i",
      ("keys > places", "keys > places - i")),
+    ("counted inside the tile", "the right tiles are read, but in their mask queries and keys "
+     "count from the tile's own start: its first query is number i, its first key number j",
+     ("keys > places", "keys - j > places - i")),
+    ("counted inside each tile", "all tiles are read, and in the mask queries and keys count from "
+     "the tile's own start: its first query is number i, its first key number j",
+     ("j > places[-1]", "False"), ("keys > places", "keys - j > places - i")),
+    ("keys counted inside the tile", "the right tiles are read, but in their mask keys count from "
+     "the tile's own start: its first key is number j", ("keys > places", "keys - j > places")),
     ("masked by the last query", "all queries of a block see what its last one sees: compare each "
      "key with the place of each query", ("keys > places", "keys > places[-1]")),
     ("masked by the first query", "all queries of a block see only what its first one sees: "
@@ -143,6 +154,11 @@ MISTAKES = [
     ("forbidden scores finite", "right while scores are near 0; where those allowed lie far below "
      "the number that forbidden ones are set to, what is forbidden gets the weight: set them to "
      "−inf", ("places, -INF", "places, -1e4")),
+    ("forbidden scores at -10", "forbidden scores are set to a number too near the others: e^−10 "
+     "still counts; set them to −inf", ("places, -INF", "places, -10.0")),
+    ("forbidden scores at -10 in all tiles", "forbidden scores are set to a number too near the "
+     "others, and tiles of the future are read: e^−10 still counts; set them to −inf",
+     ("j > places[-1]", "False"), ("places, -INF", "places, -10.0")),
     ("last keys dropped", wordings.LAST_KEYS_DROPPED,
      ("range(0, S, block_k)", "range(0, max(S - block_k, 0) + 1, block_k)")),
     ("last queries dropped", wordings.LAST_QUERIES_DROPPED,

@@ -118,6 +118,9 @@ MISTAKES = [
      ("scores.amax(dim=-1)", "scores.max()")),
     ("rescaled upwards", "the past is rescaled the wrong way round: e^(m − m_new), at most "
      "1, and 0 as long as m is −∞", ("(m - m_new)", "(m_new - m)")),
+    ("rescaled upwards from the second tile", "from the second tile on the past is rescaled the "
+     "wrong way round: e^(m − m_new), at most 1",
+     ("(m - m_new)", "((m_new - m) if j else (m - m_new))")),
     ("state carried on", "m, ℓ and O are carried on from one block of queries to the next, even to "
      "a shorter one; each block begins anew, with −∞, 0 and 0",
      ("torch.full_like(q_i[..., 0]", "m if i else q.new_full((*q.shape[:-2], block_q)"),

@@ -2,6 +2,7 @@
 
 import torch
 
+from course_utils.checks import wordings
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
 
@@ -64,6 +65,11 @@ MISTAKES = [
      "1", (P, "scores.exp()")),
     ("powers divided", "right while e^score and e^lse fit into a number; where they overflow, ∞ / "
      "∞ is NaN: subtract first, e^(score − lse)", (P, "scores.exp() / lse[..., None].exp()")),
+    ("divided by lse", "the weights are e^score / lse; lse is a logarithm: divide by e^lse, that "
+     "is e^(score − lse)", (P, "scores.exp() / lse[..., None]")),
+    ("scaled by the width of values", wordings.BY_D_V, ("q.shape[-1]", "v.shape[-1]")),
+    ("sign of the key gradient", "dQ is right, but dK has the wrong sign: dSᵀ q, as dS k",
+     ("d_s.mT @ q", "-d_s.mT @ q")),
     ("scale nowhere", "1/√d_k is nowhere: the lesson's tile_backward gets q with it, here q comes "
      "without; the scores, dQ and dK need it", ("k.mT * scale", "k.mT"),
      ("d_s @ k * scale", "d_s @ k"), ("q * scale", "q")),

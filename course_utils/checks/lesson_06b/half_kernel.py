@@ -48,10 +48,16 @@ def inputs():
     # One score is A0 and the others are A1 = A0 + log p, where p is rounded by much in float16. The
     # logsumexp is small, and so is what it may be off.
     q[:, 0], k[:, 0], k[7, 0] = 4, A1, A0
+    # All scores are the same, half way between two numbers of float16, and not far from -log S.
+    between_q, between_k, between_v = case(5, 16, 16)
+    between_q[:], between_k[:] = 0, 0
+    between_q[:, 0], between_q[:, 1] = 4, 2**-8
+    between_k[:, 0], between_k[:, 1] = -2.65, 1
     return [
         case(20, 37, 16),
         (q, k, v),
         (q, k, (20_000 + 9_000 * v.float().sin()).half()),  # Σ p v is far above 65504
+        (between_q, between_k, between_v),
         case(18, 40, 32, loud=3.0),
         case(17, 16, 16, values=30.0),
         case(1, 1, 16),
