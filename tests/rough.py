@@ -1,5 +1,7 @@
 """Arithmetic as bad as any machine's may be, to see that right answers pass on all of them."""
 
+import functools
+
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -60,6 +62,7 @@ def rough(answer):
 
 
 def _within(function):
+    @functools.wraps(function)  # a kernel is unwrapped again, to be launched
     def call(*args, **kwargs):
         with Rough():
             return function(*args, **kwargs)

@@ -64,7 +64,7 @@ CLAIMS = {
         ("A mask that forbids half of the pairs saves half of the work.", "Holds when",
          "random mask: empty blocks 0 of 256"),
         ("FlashAttention makes decoding fast, since it avoids the matrix.", "False",
-         "with the row 1.02 times as many"),
+         "group of  1: with the rows 1.02 times as many"),
         ("A larger batch lifts decoding off the memory limit.", "False",
          "64 texts at once: attention 4 FLOP/byte"),
     ],

@@ -50,8 +50,9 @@ SAID_ONLY = {
     "05": {60, 3.2, 2017, 2019, 2023, 2024},  # section 3.2.2
     # minutes; a data sheet; 989 / 4.8; compute capabilities and a GPU; a paper
     "06": {60, 989, 4.8, 206, 1.5, 7.5, 8.0, 2020, 2022},
-    # minutes; papers and what they report; compute capabilities; 38% and 34% are in a picture
-    "06b": {50, 3.9, 740, 75, 2.25, 1605, 71, 38, 34, 7.5, 8.0, 8.9, 9.0, 2.5, 3.2,
+    # minutes; papers and what they report; compute capabilities; 38%, 34% and 37% are read off a
+    # picture; counted for 64 heads; a B200
+    "06b": {50, 3.9, 740, 75, 1605, 71, 38, 34, 37, 1.02, 512, 7.5, 8.0, 8.9, 9.0, 2.5, 3.2,
             2022, 2023, 2024, 2026},
     "07": {60, 37, 79, 82, 2000, 2021, 2022},  # minutes; benchmarks/induction_seeds.py; papers
     # 0.25: √ is a half; 0.14, 0.52, 0.26: τ over 15 seeds

@@ -316,6 +316,11 @@ def _lazy_without_a_count(q, k, v, block, tau):
     return out, lse
 
 
+def _cubic_in_float32(x):
+    y, _ = _cubic_by_ldexp(x)
+    return y, (y / x.clamp(min=-126).exp2() - 1).abs().max()
+
+
 def _split_without_a_kernel(q, k, v, splits):
     group = len(q) // len(k)
     scores = torch.einsum("gnd,gsd->gns", q.unflatten(0, (-1, group)), k) / q.shape[-1] ** 0.5
@@ -342,8 +347,14 @@ WRONG = [
      "p = p.to(v.dtype)\n        ell = ell * shrink + tl.sum(p, axis=1)"))),
     ("half_kernel", "accumulated in 16 bits", completed("half_kernel", (DOT,
      "acc = acc + tl.dot(p.to(v.dtype), v, out_dtype=tl.float16)"))),
+    ("grouped_kernel", "own head", completed("grouped_kernel", (KV, "kv_head = head * GROUP"))),
+    ("grouped_kernel", "own head", completed("grouped_kernel", (KV,
+     "kv_head = (head + GROUP - 1) // GROUP"))),
+    ("half_kernel", "sum kept in 16 bits", completed("half_kernel", (ELL,
+     "ell = (ell * shrink).to(tl.float16) + tl.sum(p.to(tl.float16), 1)"))),
     ("lazy_rescale", None, _lazy_without_a_count),
     ("exp2_cubic", "the power itself", lambda x: (x.exp2(), 0.0)),
+    ("exp2_cubic", "error in float32", _cubic_in_float32),
     ("exp2_cubic", "not two", lambda x: _cubic_by_ldexp(x)[0]),
     ("split_decode", "no kernel", _split_without_a_kernel),
     ("split_decode", "not split", _split_in_one),

@@ -8,6 +8,7 @@ from course_utils.checks.inputs import normals
 
 C = (1.0, 0.69512, 0.22764, 0.07707)  # 2^f ≈ C[0] + C[1] f + C[2] f² + C[3] f³ for 0 ≤ f < 1
 UNIT = 1e-4  # of relative errors
+IN_FLOAT64 = 1e-9  # what an error calculated in float64 may be off, and one in float32 is not
 
 
 def exp2_cubic(x):
@@ -31,6 +32,7 @@ def inputs():
         (x([-1.3, -0.31, -100.3]),),  # where it lies above
         (x([0.5, -0.5, -2.5, -125.5, -126.0]),),
         (x([-torch.inf, -1000.0, -150.0, -127.5, -0.25]),),
+        (x([-126.5, -0.9]),),
         (5 * normal(2, 3, 3, dtype=torch.float32),),
         (x([-0.0, -1.0, -2.0, -20.0]),),  # whole: exact
     ]
@@ -54,7 +56,18 @@ def run(answer, x):
     off = (y.double() / x.double().exp2() - 1).masked_fill(tiny, 0)
     if off.any() and off.abs().max() < UNIT / 100:
         raise Complaint("the power itself", ITSELF)
-    return [(_half(off), _half(error), y.double().masked_fill(~tiny, 0))]
+    results = [(_half(off), _half(error), y.double().masked_fill(~tiny, 0))]
+    # Float32 rounds a quotient near 1 by up to 2^-24. One error as a float32 is 10^-11 off at most.
+    if IN_FLOAT64 < _distance(error, off.abs().max()) < 1e-6:
+        raise Complaint("error in float32", FLOAT32, results)
+    return results
+
+
+def _distance(error, right):
+    try:
+        return abs(float(error) - float(right))
+    except Exception:  # no single number: `difference` says what it is
+        return 0.0
 
 
 def _half(error):
@@ -67,6 +80,10 @@ def _half(error):
 ITSELF = (
     "these powers have no error to speak of, as from torch.exp2 or 2 ** x: the cubic is asked, and "
     "the bits of the exponent"
+)
+FLOAT32 = (
+    "y is right; the error is taken in float32, which rounds y / 2^x itself, by up to 6 · 10⁻⁸: "
+    "take y and x to float64 first, y.double() / x.double().exp2()"
 )
 P = "C[0] + f * (C[1] + f * (C[2] + f * C[3]))"
 BITS = "(p.view(torch.int32) + (n.to(torch.int32) << 23)).view(torch.float32)"
@@ -101,6 +118,12 @@ MISTAKES = [
      (".view(torch.float32)", ".to(torch.float32)")),
     ("clamped too low", "right down to −126: below it float32 has no exponent left, and −127 "
      "gives 0 or another number; clamp at −126", ("min=-126", "min=-127")),
+    ("clamped from above", "right up to 0, and 1 above it: x is clamped from below only, at −126",
+     ("min=-126", "-126, 0")),
+    ("zeros in the error", "y is right; where it was set to 0 the error is 1: x is clamped there, "
+     "so leave y at 2^−126, or take the error before",
+     ("x = x.clamp(min=-126)", "given, x = x, x.clamp(min=-126)"),
+     ("    error =", "    y = torch.where(given < -126, 0, y)\n    error =")),
     ("Taylor's cubic", "Taylor's coefficients are right at 0 and off by 1% towards 1: take C",
      (P, "1 + f * (0.693147 + f * (0.240227 + f * 0.0555041))")),
     ("whole part alone", "the powers of the whole parts alone: multiply by the cubic in f, that is "
@@ -118,6 +141,10 @@ MISTAKES = [
       f"(y.double() - {RIGHT}).abs().max()")),
     ("sign of the error", "y is right; the error is the largest upwards only: take abs() before "
      "max()", (".abs().max()", ".max()")),
+    ("error of each", "y is right; an error is returned for each number: take the largest, .max()",
+     (ERROR, ERROR.removesuffix(".max()"))),
+    ("bits of the error", "y is right; −log₂ of the error is returned, how many bits are right: "
+     "the error itself is asked", (ERROR, f"-{ERROR}.log2()")),
     ("mean error", "y is right; the error is a mean: the largest is asked",
      (".abs().max()", ".abs().mean()")),
     ("error in percent", "y is right; the error is in percent: y / 2^x − 1 is asked as it is",

@@ -82,8 +82,9 @@ MISTAKES = [
      "one, so head // GROUP", (KV, "kv_head = head // (tl.num_programs(0) // GROUP)")),
     ("first head for all", "all query heads read the first head of keys and values: GROUP of them "
      "share one, head // GROUP", (KV, "kv_head = head * 0")),
-    ("own head", "it reads past the end: a query head reads keys or values under its own number, "
-     "and there are GROUP times fewer of those: head // GROUP", (KV, "kv_head = head")),
+    ("own head", "it reads past the end: some query head looks for keys or values in a head that "
+     "is not there; there are GROUP times fewer, and neighbours share one: head // GROUP",
+     (KV, "kv_head = head")),
     ("keys of the group, values of the first", "the keys are right; the values are those of the "
      "first head: they need kv_head * v_h as well", (V_AT, V_AT.replace("kv_head * v_h + ", ""))),
     ("values of the group, keys of the first", "the values are right; the keys are those of the "

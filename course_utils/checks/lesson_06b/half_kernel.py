@@ -129,6 +129,12 @@ MISTAKES = [
      (DOT, f"acc + {DOT}")),
     ("softmax within the block", "p is divided by the sum of this block: divide once, after the "
      "last block", (DOT, "tl.dot((p / tl.sum(p, axis=1)[:, None]).to(v.dtype), v, acc)")),
+    ("divided by the sum so far", "p is divided by ℓ as it is in this block, and the end divides "
+     "by ℓ again: keep the sum, divide once, after the last block",
+     (DOT, "tl.dot((p / ell[:, None]).to(v.dtype), v, acc)")),
+    ("new sum rescaled as well", "the new sum of p is made smaller too: only what was there before "
+     "shrinks, then the sum is added", ("ell * shrink + tl.sum(p, axis=1)",
+      "(ell + tl.sum(p, axis=1)) * shrink")),
     ("sum over the queries", "ℓ sums over the queries: a row of p belongs to a query, axis=1",
      (ELL, "tl.sum(p, axis=0)")),
     ("bfloat16", "v is float16, bfloat16 is another format (and the interpreter multiplies it "

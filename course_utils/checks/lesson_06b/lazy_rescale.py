@@ -63,6 +63,14 @@ def inputs():
 GROWN = "(top - m) / math.log(2) > tau"
 WHERE = "torch.where(grown, top, m)"
 COUNT = "rescales + grown"
+JUST_TAU = (
+    "output and logsumexp are right, but it rescales where the score passes m by just tau as well, "
+    "by 0 if tau is 0: only by more than tau"
+)
+NEWEST = (
+    "the powers are measured from the largest score, ℓ and O from m: as long as m stays, all are "
+    "measured from m"
+)
 
 MISTAKES = [
     ("always rescaled", "output and logsumexp are right, but it rescales whenever the maximum "
@@ -94,15 +102,35 @@ MISTAKES = [
      "e: e^(m − m_new)", ("(m - m_new).exp()", "2 ** (m - m_new)")),
     ("others counted", "it counts the blocks without a rescale: count those with one",
      (COUNT, "rescales + ~grown")),
+    ("blocks counted", "it counts the blocks: count, for each query, those where its m moves",
+     (COUNT, "rescales + 1")),
+    ("just tau counts too", JUST_TAU, (GROWN, "(top - m) / math.log(2) >= tau")),
+    ("just tau counts, from the largest so far", JUST_TAU,
+     (GROWN, "(top - m).clamp(min=0) / math.log(2) >= tau"),
+     (WHERE, "torch.where(grown, torch.maximum(m, top), m)")),
+    ("tau as a power", "(top − m) / log 2 is compared with 2^tau: it is the exponent of a power of "
+     "2 already, as tau is", (GROWN, "(top - m) / math.log(2) > 2**tau")),
+    ("m moved too little", "m moves to tau powers of 2 below the largest score: move it to that "
+     "score, so that it may stay there for long",
+     (WHERE, "torch.where(grown, top - tau * math.log(2), m)")),
     ("falls count too", "m also moves down, where a block lies far below it: only growth can "
      "overflow", (GROWN, "(top - m).abs() / math.log(2) > tau")),
     ("m moves and the sums stay", "m moves with every new maximum, but ℓ and O are rescaled only "
      "if it grew by more than tau: as long as they are not, m has to stay where it was",
      (WHERE, "torch.maximum(m, top)"),
      ("(m - m_new).exp()", "torch.where(grown, m - m_new, 0).exp()")),
-    ("powers from the newest maximum", "the powers are measured from the largest score, ℓ and O "
-     "from m: as long as m stays, all are measured from m",
+    ("powers from the newest maximum", NEWEST,
      ("(s - m_new[..., None])", "(s - torch.maximum(m, top)[..., None])")),
+    ("powers from the largest so far", NEWEST, ("ell, rescales =", "peak = m\n    ell, rescales ="),
+     ("        grown =", "        peak = torch.maximum(peak, top)\n        grown ="),
+     ("(s - m_new[..., None])", "(s - peak[..., None])")),
+    ("powers from the block's largest", "the powers are measured from the block's largest score, ℓ "
+     "and O from m: all are measured from m", ("(s - m_new[..., None])", "(s - top[..., None])")),
+    ("powers from the old m", "where m moves, the powers are measured from the old m, ℓ and O from "
+     "the new: all from the new", ("(s - m_new[..., None])", "(s - m[..., None])")),
+    ("m follows after the sums", "after the block m moves to the largest score so far, and ℓ and O "
+     "do not follow: m stays what they are measured from",
+     ("        m = m_new", "        m = torch.maximum(m_new, top)")),
     ("m replaced by the tile's", "m becomes the block's largest score whether it grew or not: it "
      "moves only where it grew by more than tau", (WHERE, "top")),
     ("output not rescaled", "O is not rescaled where m moves: ℓ is, and O was measured from the "

@@ -102,8 +102,9 @@ MISTAKES = [
      "the weights must add to 1", (MERGED, "weights = torch.ones_like(lse)")),
     ("powers of 2", "lse is in powers of 2 in part: with e^x in the kernel it is m + log ℓ, and "
      "log is to base e", (LSE, "m + tl.log2(ell)")),
-    ("own head", "it reads past the end: a query head reads keys or values under its own number, "
-     "and there are fewer of those: head // (Hq / Hkv)", ("head // GROUP * S", "head * S")),
+    ("own head", "it reads past the end: some query head looks for keys or values in a head that "
+     "is not there; of those there are fewer: head // (Hq / Hkv)",
+     ("head // GROUP * S", "head * S")),
     ("averaged where there are keys", "the outputs of all splits count alike: one whose scores are "
      "larger counts more; weigh them by e^lse, as 6.5 does",
      (MERGED, "weights = (lse > -torch.inf).float()\n    weights /= weights.sum(-1, True)")),
