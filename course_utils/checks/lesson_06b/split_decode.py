@@ -61,8 +61,9 @@ def inputs():
         case(4, 2, 50, 16, 3),
         case(2, 2, 129, 16, 4),
         case(6, 2, 33, 32, 2),
-        (10 * q, far, v, splits),
-        (q.abs() * 8, -k.abs() - 9, v, splits),  # every score is far below 0
+        # e^lse overflows above 88, and is 0 below -104; each rounding of a larger lse costs more.
+        (0.7 * q, far, v, splits),
+        (5 + 0.1 * q.abs(), -0.1 * k.abs() - 5.2, v, splits),
         case(2, 1, 5, 16, 8),  # more splits than keys
         case(3, 1, 20, 16, 1),
         case(1, 1, 1, 16, 2),
