@@ -28,7 +28,7 @@ bench: .venv/authors .venv/browser  ## measure explorers in a real browser, and 
 	$(BIN)/python benchmarks/explorer_latency.py
 	$(BIN)/python benchmarks/tiled_attention.py
 
-bench-gpu: .venv/learner  ## measure attention on an NVIDIA GPU, kernel by kernel
+bench-gpu: .venv/learner  ## measure attention on a GPU, kernel by kernel
 	$(BIN)/python benchmarks/gpu_attention.py
 	$(BIN)/python benchmarks/kernel_ladder.py
 
