@@ -135,7 +135,9 @@ def test_ruff_finds_each_kind_of_fault_but_in_a_learners_answers(code, source):
 def test_no_option_of_pytest_takes_tests_away():
     pytest_options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]
     assert pytest_options["ini_options"]["testpaths"] == ["tests"]
-    assert pytest_options["ini_options"]["addopts"].split() == ["-ra", "--strict-markers"]
+    assert pytest_options["ini_options"]["addopts"] == (
+        "-ra --strict-markers -p no:unraisableexception"
+    )
 
 
 def test_the_menu_and_the_readme_name_the_same_commands():
