@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Jupyter refuses to run as root unless told; containers often run as root.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: help lab test test-everywhere exercises refresh bench bench-gpu
+.PHONY: help lab model test test-everywhere exercises refresh bench bench-gpu
 
 help:  ## show this menu
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 25
@@ -12,10 +12,13 @@ help:  ## show this menu
 lab: .venv/learner  ## install what is missing and open the course in JupyterLab
 	$(BIN)/jupyter lab . $(AS_ROOT)
 
-test: .venv/authors .venv/browser  ## check everything: style, code, notebooks, exercises, browser
+model: .venv/learner  ## fetch the language model of lesson 10, 93 MB, unless it is there
+	$(BIN)/python -m course_utils.model_file
+
+test: .venv/authors .venv/browser model  ## check everything: style, code, notebooks, exercises, browser
 	$(BIN)/python tests/stages.py
 
-test-everywhere: .venv/authors .venv/browser  ## the same on other arithmetic and other Pythons: an hour or more
+test-everywhere: .venv/authors .venv/browser model  ## the same on other arithmetic and other Pythons: an hour or more
 	$(BIN)/nox
 
 exercises: .venv/learner  ## for authors: make exercises/ from solutions/
