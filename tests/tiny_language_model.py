@@ -5,14 +5,14 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from course_utils.language_model import LanguageModel
 
-TEXT = "the cat saw the dog"
+TEXT = "the cat saw the dog, the cat"
 
 
 def tiny_language_model(num_layers=3, num_heads=4, num_kv_heads=2, d_k=4):
     """Return a model with random weights, and a tokenizer of bytes that knows TEXT's words."""
     letters = {letter: n for n, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     merges = []
-    for word in ["the", *(f"Ġ{word}" for word in TEXT.split())]:
+    for word in [*(f"Ġ{word}" for word in "the cat saw dog".split()), "the"]:
         merges += [(word[:n], word[n]) for n in range(1, len(word))]
     merges = [*dict.fromkeys(merges)]
     vocabulary = [*letters, *("".join(pair) for pair in merges)]
@@ -23,4 +23,7 @@ def tiny_language_model(num_layers=3, num_heads=4, num_kv_heads=2, d_k=4):
     torch.manual_seed(0)
     sizes = {"V": len(words), "d_model": num_heads * d_k, "d_hidden": 12}
     model = LanguageModel(num_layers, num_heads=num_heads, num_kv_heads=num_kv_heads, **sizes)
+    for block in model.blocks:
+        block.attention.W_o.weight.data *= 8  # so that each head matters
+        block.attention.W_q.weight.data *= 3  # and looks at few tokens
     return model, tokenizer

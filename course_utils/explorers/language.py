@@ -69,7 +69,7 @@ def language_explorer(model, tokenizer, text="The capital of France is"):
 
     def written(token):
         """Return a token between quotes, so that a space at its beginning is seen."""
-        return repr(printable(tokenizer.decode([int(token)], skip_special_tokens=False)))
+        return repr(tokenizer.decode([int(token)], skip_special_tokens=False))
 
     def update(text, layer, head, knock, out, shade):
         ids, gone = tokenizer.encode(printable(text)).ids, _heads(out, size)
