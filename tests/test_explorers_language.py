@@ -157,7 +157,7 @@ def test_the_map_shows_the_chosen_quantity_of_every_head(explorer, shade, gone):
     set_controls(explorer, shade=shade, out=named(gone), layer=1, head=2)
     heads, scale, *_ = axes(explorer)
     expected, usual = scores(TEXT, gone, shade), scores(TEXT, [], shade)
-    (image,), (colours,) = heads.images, scale.images
+    (image,), (colours,) = heads.images, scale.collections
     np.testing.assert_allclose(image.get_array(), expected, atol=1e-4)
     assert f"; {shade} {expected[1, 2]:z.2f}" in explorer.state
     ends = [text.get_text() for text in scale.texts]
@@ -165,6 +165,7 @@ def test_the_map_shows_the_chosen_quantity_of_every_head(explorer, shade, gone):
     most = usual.abs().max().item()
     assert image.get_clim() == pytest.approx((-most, most) if signed else (0, 1), rel=1e-4)
     assert ends == [*((f"−{most:.1f}", f"{most:.1f}") if signed else "01"), shade]
+    assert (np.diff(colours.get_array().ravel()) > 0).all() and colours.get_clim() == (0, 1)
     assert image.get_cmap().name == colours.get_cmap().name == ("RdBu_r" if signed else "cividis")
     assert headings(heads) == ("all heads", "head", "layer") and not heads.xaxis_inverted()
     assert heads.yaxis_inverted()  # layer 0 is on top

@@ -137,7 +137,7 @@ class _View:
         self.frame = self.map.add_patch(Rectangle((0, 0), 1, 1, zorder=3, **outline))
         (self.crosses,) = self.map.plot([], [], "X", mfc="C3", mec="w", ms=8, zorder=4)
         self.map.set(xlim=(-0.5, heads - 0.5), ylim=(layers - 0.5, -0.5))
-        self.scale = scale.imshow(np.linspace(0, 1, 256)[None], extent=(0, 1, 0, 1), aspect="auto")
+        self.scale = scale.pcolormesh(np.linspace(0, 1, 257), [0, 1], np.linspace(0, 1, 256)[None])
         scale.set(xticks=[], yticks=[])
         small = {"fontsize": 8, "va": "top"}
         ends = [scale.text(x, -0.2, "", ha=ha, **small) for x, ha in ((0, "left"), (1, "right"))]
@@ -177,9 +177,9 @@ class _View:
         signed = shade == ADDED
         reach = reach if signed else 1
         self.tiles.set_data(values.numpy())
-        for image, low in ((self.tiles, -reach if signed else 0), (self.scale, 0)):
-            image.set_cmap(colormaps[DIVERGING if signed else SEQUENTIAL].with_extremes(bad="w"))
-            image.set_clim(low, reach if image is self.tiles else 1)
+        self.tiles.set_clim(-reach if signed else 0, reach)
+        for shown in (self.tiles, self.scale):
+            shown.set_cmap(colormaps[DIVERGING if signed else SEQUENTIAL].with_extremes(bad="w"))
         low, high = (f"−{reach:.1f}", f"{reach:.1f}") if signed else "01"
         for text, told in zip(self.ends, (low, high, shade), strict=True):
             text.set_text(told)
