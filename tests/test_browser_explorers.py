@@ -181,7 +181,7 @@ def test_a_head_is_pressed_knocked_out_by_key_and_another_text_is_read_on_enter(
     words.filter(has_text="head 12.4 looks").wait_for()
     output.get_by_role("checkbox", name="knock this head out").focus()
     page.keyboard.press("Space")
-    words.filter(has_text="without 12.4, 1 of 270 heads").wait_for()
+    words.filter(has_text="without head 12.4 (1 of 270)").wait_for()
     out = output.get_by_role("textbox", name="heads out")
     assert out.input_value() == "12.4"
     text = output.get_by_role("textbox", name="text")

@@ -22,7 +22,7 @@ SIZE = 3, 4
 HEADS = [*np.ndindex(SIZE)]
 SHADES = [
     "weight on the first token", "previous-token score", "induction score",
-    "added to the top word's logit",
+    "added to the top logit",
 ]  # fmt: skip
 SOME = [(0, 3), (2, 2)]
 OTHER = "the dog saw the dog saw the"
@@ -167,7 +167,9 @@ def test_the_map_shows_the_chosen_quantity_of_every_head(explorer, shade, gone):
     assert ends == [*((f"−{most:.1f}", f"{most:.1f}") if signed else "01"), shade]
     assert (np.diff(colours.get_array().ravel()) > 0).all() and colours.get_clim() == (0, 1)
     assert image.get_cmap().name == colours.get_cmap().name == ("RdBu_r" if signed else "cividis")
-    assert headings(heads) == ("all heads", "head", "layer") and not heads.xaxis_inverted()
+    assert (
+        headings(heads) == ("all heads: press one", "head", "layer") and not heads.xaxis_inverted()
+    )
     assert heads.yaxis_inverted()  # layer 0 is on top
 
 
@@ -256,11 +258,13 @@ def change(text, gone):
     before, after = answer(text)[0], answer(text, gone)[0]
     top, now = before.argmax(), after.argmax()
     p, q = before[top], after[top]
-    told = f"without {named(gone)}, {len(gone)} of 12 heads: {word(top)} {p:.2f} → {q:.2f}, "
+    those = f"head{'s' if len(gone) > 1 else ''} {named(gone)}"
+    out = f"{those} ({len(gone)} of 12)" if len(gone) <= 10 else f"{len(gone)} of 12 heads"
+    told = f"without {out}: {word(top)} {p:.2f} → {q:.2f}, "
     told += f"on top now {word(now)} {after[now]:.2f}" if now != top else "still on top"
     found = ""
     if now != top:
-        found = f"without {named(gone)} the model no longer says {word(top)}"
+        found = f"without {those} the model no longer says {word(top)}"
     elif len(gone) == 1 and q < p / 2:
         found = f"without this one head {word(top)} is less than half as likely"
     elif len(gone) == 1 and q > p + 0.05:
@@ -289,18 +293,18 @@ def test_a_change_is_told_and_what_is_worth_finding_is_found_then_and_only_then(
 def test_the_box_and_the_list_of_heads_that_are_out_say_the_same(explorer):
     knock, out = explorer.controls["knock"], explorer.controls["out"]
     set_controls(explorer, layer=2, head=1, knock=True)
-    assert out.value == "2.1" and "without 2.1, 1 of 12" in explorer.state
+    assert out.value == "2.1" and "without head 2.1 (1 of 12)" in explorer.state
     assert "head 2.1 (out) looks" in explorer.state
     set_controls(explorer, layer=0)
     assert not knock.value and "head 0.1 looks" in explorer.state and out.value == "2.1"
     set_controls(explorer, knock=True)
-    assert out.value == "0.1, 2.1" and "without 0.1, 2.1, 2 of 12" in explorer.state
+    assert out.value == "0.1, 2.1" and "without heads 0.1, 2.1 (2 of 12)" in explorer.state
     set_controls(explorer, layer=2)
     assert knock.value
     set_controls(explorer, knock=False)
-    assert out.value == "0.1" and "without 0.1, 1 of 12" in explorer.state
+    assert out.value == "0.1" and "without head 0.1 (1 of 12)" in explorer.state
     set_controls(explorer, out="nothing, 2.1; 1.2 and 9.0, 0.7 and 1.2 again")
-    assert knock.value and "without 1.2, 2.1, 2 of 12" in explorer.state
+    assert knock.value and "without heads 1.2, 2.1 (2 of 12)" in explorer.state
     set_controls(explorer, out="")
     assert not knock.value and "with all 12 heads" in explorer.state
 
@@ -334,10 +338,11 @@ def test_without_a_text_it_says_so_and_nothing_is_drawn(explorer):
     words, numbers, lengths = bars(explorer)
     assert not any(words) and not any(numbers) and not np.any(lengths)
     heads, _, _, matrix = axes(explorer)
+    assert not heads.patches[0].get_visible()
     assert pixel(explorer, heads, 0, 2) == pixel(explorer, matrix, 0.9, 0.1) == (255, 255, 255)
-    assert [text.get_text() for text in matrix.texts if text.get_text()] == ["weights of head 0.0"]
+    assert not any(text.get_text() for text in [*matrix.texts, *axes(explorer)[1].texts[2:]])
     set_controls(explorer, text=TEXT)
-    assert explorer.state.startswith(change(TEXT, SOME)[0])
+    assert explorer.state.startswith(change(TEXT, SOME)[0]) and heads.patches[0].get_visible()
     assert language_explorer(MODEL, TOKENIZER, "").state.startswith("there is no text yet")
 
 

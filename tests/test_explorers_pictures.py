@@ -95,7 +95,7 @@ CASES = {
         {"text": "the cat saw the cat", "layer": 1, "head": 2, "knock": False, "out": "0.3"}
         | {"shade": "weight on the first token"},
         {"text": "the dog", "layer": 2, "head": 0, "knock": True, "out": "1.2, 2.2"}
-        | {"shade": "added to the top word's logit"},
+        | {"shade": "added to the top logit"},
     ),
     "views": (
         views_explorer,
