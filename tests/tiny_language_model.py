@@ -23,6 +23,7 @@ def tiny_language_model(num_layers=3, num_heads=4, num_kv_heads=2, d_k=4):
     torch.manual_seed(0)
     sizes = {"V": len(words), "d_model": num_heads * d_k, "d_hidden": 12}
     model = LanguageModel(num_layers, num_heads=num_heads, num_kv_heads=num_kv_heads, **sizes)
+    model.norm.weight.data.uniform_(0.5, 1.5)  # as trained ones are not 1 either
     for block in model.blocks:
         block.attention.W_o.weight.data *= 8  # so that each head matters
         block.attention.W_q.weight.data *= 3  # and looks at few tokens
