@@ -54,7 +54,8 @@ SAID_ONLY = {
     # picture; counted for 64 heads; a B200
     "06b": {50, 3.9, 740, 75, 1605, 71, 38, 34, 37, 1.02, 512, 7.5, 8.0, 8.9, 9.0, 2.5, 3.2,
             2022, 2023, 2024, 2026},
-    "07": {60, 37, 79, 82, 2000, 2021, 2022},  # minutes; benchmarks/induction_seeds.py; papers
+    # minutes; benchmarks/induction_seeds.py; papers
+    "07": {60, 15, 19, 37, 79, 82, 2000, 2021, 2022},
     # 0.25: √ is a half; 0.14, 0.52, 0.26: τ over 15 seeds
     "08": {22, 65, 2019, 2020, 2023, 0.01, 0.11, 0.14, 0.25, 0.26, 0.34, 0.52},
     # minutes; 2π / 0.5; sections and papers; benchmarks/induction_seeds.py; five seeds each: 2000
