@@ -54,7 +54,8 @@ MISTAKES = [
      "comes in place of guess[0]", (RIGHT, RIGHT.replace("best[:-1]", "best[1:]"))),
     ("all or nothing", "a guess that is wrong somewhere is thrown away whole; keep what stands "
      "before the first wrong token", (RIGHT, RIGHT + " * (best[:-1] == guess).all()")),
-    ("counted", "that is a number of tokens; return the tokens themselves", (END, "right.sum() + 1")),
+    ("counted", "that is a number of tokens; return the tokens themselves",
+     (END, "right.sum() + 1")),
     ("only the next", "that is the model's own token alone; before it come the right ones",
      (END, "best[right.sum()][None]")),
     ("most probable guesses", "logits come back, not tokens", (END, "logits[: right.sum() + 1]")),

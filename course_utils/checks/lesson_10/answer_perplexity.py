@@ -49,11 +49,12 @@ MISTAKES = [
      (ASKED, ASKED.replace("starts[:, None]", "starts[:, None] - 1"))),
     ("given part only", "that is the given part; the answer begins at `starts`", (">=", "<")),
     ("longest given part for all", "all texts begin to count where the last answer begins; each "
-     "has its own start", (ASKED, ASKED.replace("starts[:, None]", "starts.max() + 0 * starts[:, None]"))),
-    ("mean of means", "the mean is taken in each text first, so that tokens of short answers count "
-     "more; all tokens count alike", (END, f"{EACH}.mean().exp()")),
-    ("mean of perplexities", "that is the mean of the texts' perplexities; the mean is taken before "
-     "the exponential, over all tokens", (END, f"{EACH}.exp().mean()")),
+     "has its own start",
+     (ASKED, ASKED.replace("starts[:, None]", "starts.max() + 0 * starts[:, None]"))),
+    ("mean of means", "the mean is taken in each text first, so that tokens of short answers "
+     "count more; all tokens count alike", (END, f"{EACH}.mean().exp()")),
+    ("mean of perplexities", "that is the mean of the texts' perplexities; the mean is taken "
+     "before the exponential, over all tokens", (END, f"{EACH}.exp().mean()")),
     ("exponential before the mean", "the exponential is taken of each token's surprise; take the "
      "mean first", (END, "surprise[asked].exp().mean()")),
     ("the loss", "that is the loss; the perplexity is e to the power of it",

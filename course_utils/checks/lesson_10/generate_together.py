@@ -92,21 +92,22 @@ MISTAKES = [
      "it had been done behind, or the other way round", ("(n, 0)", "(0, n)")),
     ("first call only", "the filling is hidden in the first call only; it stays in the cache, and "
      "later tokens see it", (SEEN, "(mask & there) if q.shape[-2] > 1 else mask")),
-    ("one too many seen", "one token of the filling is seen", (">= missing", ">= missing - 1")),
+    ("one too many seen", "one token of the filling is seen",
+     ("k.shape[-2]) >=", "k.shape[-2]) + 1 >=")),
     ("first own token hidden", "each text's first own token is hidden as well",
      (">= missing", "> missing")),
     ("no causal mask", "the filling is hidden, but the causal mask is gone: each call brings its "
      "own mask; join both", (SEEN, "there")),
     ("mask inverted", "the mask shows the filling and hides the text: True = may attend",
      (">= missing", "< missing")),
-    ("filling left out for the longest only", "all texts are masked by the first one's filling; "
+    ("one filling for all", "all texts are masked by the first one's filling; "
      "each has its own", ("missing[:, None, None, None]", "missing[0]")),
     ("no cache", "each new token is read alone: give the cache, so that it sees what came before",
      ("model(new, cache,", "model(new, {},")),
     ("cut to the shortest", "longer texts are cut to the length of the shortest",
      ("max(map(len, texts)) - len(text)", "min(map(len, texts)) - len(text)"), (SEEN, "mask")),
-    ("texts returned too", "right tokens, but the texts before them are returned as well: (B, steps)",
-     ("cache, written = {}, []", "cache, written = {}, [new]")),
+    ("texts returned too", "right tokens, but the texts before them are returned as well: "
+     "(B, steps)", ("cache, written = {}, []", "cache, written = {}, [new]")),
     ("least probable", "the least probable token is taken", ("argmax", "argmin")),
 ]  # fmt: skip
 

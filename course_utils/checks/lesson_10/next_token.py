@@ -67,7 +67,7 @@ MISTAKES = [
     ("nucleus left out", "top_p is not used: all tokens can come", (KEPT, "ordered")),
     ("shares not made to sum to 1", "what is left of the shares does not sum to 1: beyond it a "
      "point meets a token outside the nucleus; divide by their sum", (NORMED, ""),
-     ("order.gather(1, chosen[:, None])", "order.gather(1, chosen.clamp(max=share.shape[1] - 1)[:, None])")),
+     ("gather(1, chosen[:, None])", "gather(1, chosen[:, None].clamp(max=share.shape[1] - 1))")),
     ("ranks", "those are ranks: 0 for the most probable; return the tokens' numbers",
      (LAST, "chosen")),
     ("in the order of the vocabulary",
