@@ -61,7 +61,7 @@ SAID_ONLY = {
     # a table begun at zero
     "09": {60, 13, 3.5, 3.2, 2.1, 2017, 2020, 2021, 2022, 2023, 35, 37, 79, 82, 400, 2000,
            90, 70, 85, 34, 40},
-    # minutes; papers; the download; bits of the published weights, and of 20 bytes for 32; lesson 09
+    # minutes; papers; the download; bits of a weight as published and here; lesson 09's base
     "10": {45, 2019, 2020, 2025, 93, 16, 5, 10_000},
 }  # fmt: skip
 

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from course_utils.attention import attention, causal_mask, merge_heads, rotary, split_heads
+from course_utils.language_model import ROTARY
 
 # right
 
@@ -196,12 +197,7 @@ def _together_filled_behind(model, texts, steps):
         return attention(q, k, v, mask & own)
 
     def turn(x, positions):  # new tokens come right after each text's own
-        if len(positions) > 1 or positions[0] < longest:
-            return model_turn(x, positions)
-        moved = positions + lengths[:, None, None] - longest  # (B, 1, 1)
-        return model_turn(x, moved)
-
-    from course_utils.language_model import ROTARY as model_turn
+        return ROTARY(x, positions + lengths[:, None, None] - longest)  # (B, 1, 1)
 
     cache, written = {}, []
     logits = model(tokens, cache, attend=attend)[torch.arange(B), lengths - 1]
