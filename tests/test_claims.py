@@ -93,6 +93,14 @@ CLAIMS = {
          "causal: stays with one layer True - with two False"),
         ("Rotary changes the length of q", "False", "largest relative change below 1e-6: True"),
     ],
+    "10": [
+        ("A lower loss means a better model", "Holds when",
+         "in one pass: lower by more than 0.1 on 5 of 5 texts"),
+        ("If the text reads well, the code is right", "False",
+         "pairs of halves  ' Paris."),
+        ("Greedy choosing finds the most probable text", "False",
+         "The old man looked at: greedy ' the old man, and' 0.05%, better: 5"),
+    ],
 }  # fmt: skip
 
 

@@ -62,6 +62,8 @@ SAID_ONLY = {
     # steps, and a table begun at zero
     "09": {60, 13, 3.5, 3.2, 2.1, 2017, 2020, 2021, 2022, 2023, 35, 37, 66, 72, 79, 82, 88, 92,
            1200, 4400, 400, 2000, 90, 70, 85, 30, 40},
+    # minutes; papers; the download; bits of a weight as published and here; lesson 09's base
+    "10": {45, 2019, 2020, 2025, 93, 16, 5, 10_000},
 }  # fmt: skip
 
 SUPERSCRIPTS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
