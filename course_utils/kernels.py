@@ -428,9 +428,7 @@ def flash_attention(q, k, v, *, is_causal=False, align=None):
     """
     _check(q, k, v)
     L, S = q.shape[2], k.shape[2]
-    reason = why_not(q.device)
-    if reason is not None:
-        _warn_once(f"{reason}, so tiled_attention computes the same in plain PyTorch, slower")
+    if falls_back(q.device):
         k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
         return tiled_attention(q, k, v, is_causal=is_causal, align=align)
     offset = S
@@ -452,9 +450,17 @@ def why_not(device):
     return None
 
 
+def falls_back(device):
+    """Return whether a public function must do without the kernels on a device; say so, once."""
+    reason = why_not(device)
+    if reason is not None:
+        _warn_once(f"{reason}, so tiled_attention computes the same in plain PyTorch, slower")
+    return reason is not None
+
+
 @functools.cache
 def _warn_once(message):
-    warnings.warn(message, stacklevel=4)
+    warnings.warn(message, stacklevel=5)  # at the caller of the public function
 
 
 def _check(q, k, v):

@@ -8,6 +8,7 @@ import random
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from rounding import assert_within, attention_and_lse, attention_errors
 decoding = pytest.importorskip(
     "course_utils.decoding", reason="Triton exists for Linux only", exc_type=ImportError
 )
-decode_attention = decoding.decode_attention
+decode_attention, kernels = decoding.decode_attention, sys.modules["course_utils.kernels"]
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 NAN = float("nan")
@@ -268,6 +269,64 @@ def test_compiled_tensors_must_be_on_a_cuda_device(monkeypatch):
     monkeypatch.setattr(decoding, "INTERPRETED", False)
     with pytest.raises(ValueError, match="q must be on a CUDA device, got cpu"):
         decode_attention(X.cpu(), C.cpu(), C.cpu())
+
+
+class OnGPU(torch.Tensor):
+    """A tensor that says it is on a CUDA device."""
+
+    is_cuda = property(lambda self: True)
+
+
+@pytest.fixture(
+    params=[(None, (7, 5), "of compute capability 8.0"), ("6.3", (9, 4), "NVIDIA GPUs")]
+)
+def without_kernels(request, monkeypatch):
+    """Set a GPU on which the kernels do not run, and forget what was warned of."""
+    hip, capability, reason = request.param
+    for module in (decoding, kernels):
+        monkeypatch.setattr(module, "INTERPRETED", False)
+    monkeypatch.setattr(decoding, "DTYPES", [*decoding.DTYPES, torch.bfloat16])
+    monkeypatch.setattr(decoding, "attend_to_parts", None)
+    monkeypatch.setattr(torch.version, "hip", hip)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Some GPU")
+    kernels._warn_once.cache_clear()
+    yield reason
+    kernels._warn_once.cache_clear()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("paged", [False, True])
+@pytest.mark.parametrize("L", [1, 3])
+def test_where_kernels_do_not_run_plain_pytorch_does(dtype, paged, L, without_kernels):
+    rng = torch.Generator().manual_seed(11)
+    lengths = [70, 0, 33, 2]  # full, empty, ragged, fewer than the new tokens
+    q, k, v = draw(rng, 4, 6, 2, L, 70, 16, dtype)
+    q, k, v = q.as_subclass(OnGPU), spoil(k, lengths), spoil(v, lengths)
+    words = {}
+    if paged:
+        order = torch.randperm(23, generator=rng)[:20].view(4, 5)
+        words = {f"{n}_cache": in_pages(rng, x, 16, order) for n, x in [("k", k), ("v", v)]}
+        words["block_table"] = order
+    with pytest.warns(UserWarning, match=f"{without_kernels}.*, so tiled_attention") as told:
+        out, lse = compare(q, k, v, lengths, **words)
+    assert (out[1] == 0).all() and (lse[1] == -torch.inf).all()
+    assert (lse[3] == -torch.inf).sum() == 6 * max(L - 2, 0)
+    assert told[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        decode_attention(q, k, v)  # says it no second time
+
+
+@pytest.mark.filterwarnings("ignore:the kernels")
+def test_plain_pytorch_takes_no_lengths_and_too_large_ones_as_all_places(without_kernels):
+    rng = torch.Generator().manual_seed(12)
+    q, k, v = draw(rng, 2, 4, 2, 3, 40, 16)
+    q = q.as_subclass(OnGPU)
+    right = compare(q, k, v, [40, 40])
+    for lengths in (None, torch.tensor([45, 40]).as_subclass(OnGPU)):  # not looked at on a GPU
+        got = decode_attention(q, k, v, lengths=lengths)
+        assert all(map(torch.equal, got, right))
 
 
 # Shared memory of a block in KiB, by compute capability (CUDA programming guide).
