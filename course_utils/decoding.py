@@ -22,10 +22,13 @@ from course_utils.tiled import tiled_attention
 
 # Keys of a block, by the width D: in 16 bits its keys and values take 16 KiB (D = 256: 32). Two
 # blocks are under way while a third is used up (with pages their numbers a block earlier), and two
-# programs fit beside each other on any GPU since sm_80 (D = 256: one).
+# programs fit beside each other on any GPU since sm_80 (D = 256: one). float32 is here to check
+# with: 16 keys fit at any width.
 BLOCK_K = {16: 64, 32: 64, 64: 64, 128: 32, 256: 32}
+FLOAT32_BLOCK_K = 16
 NUM_STAGES = 3
-MIN_ROWS, MAX_ROWS = 16, 64  # of a tile: a matrix product needs 16; more would spill registers
+# Rows of a tile: a matrix product needs 16; more than these would spill registers.
+MIN_ROWS, MAX_ROWS = 16, {16: 64, 32: 64, 64: 64, 128: 64, 256: 32}
 DTYPES = [torch.float32, torch.float16] + [torch.bfloat16] * (not INTERPRETED)
 MIN_KEYS, MAX_PARTS = 256, 128  # shorter parts gain nothing; `_join` holds all parts of a row
 
@@ -139,12 +142,13 @@ def attend_to_parts(q, k_cache, v_cache, parts, lengths=None, block_table=None):
     outs = q.new_empty((parts, B, Hq, L, D), dtype=torch.float32)
     lses = q.new_empty((parts, B, Hq, L), dtype=torch.float32)
     paged = block_table is not None
-    tile = min(MAX_ROWS, max(MIN_ROWS, triton.next_power_of_2(rows)))
+    tile = min(MAX_ROWS[D], max(MIN_ROWS, triton.next_power_of_2(rows)))
     _attend_to_part[(B * Hkv, parts, triton.cdiv(rows, tile))](
         q.contiguous(), k_cache, v_cache, lengths, block_table, outs, lses,
         L, _places(k_cache, block_table), rows, Hkv, D**-0.5,
         *k_cache.stride()[:3], *v_cache.stride()[:3],
-        PAGE=page if paged else None, D=D, BLOCK_R=tile, BLOCK_K=BLOCK_K[D],
+        PAGE=page if paged else None, D=D, BLOCK_R=tile,
+        BLOCK_K=FLOAT32_BLOCK_K if q.dtype == torch.float32 else BLOCK_K[D],
         num_warps=4, num_stages=NUM_STAGES + paged,
     )  # fmt: skip
     return outs, lses

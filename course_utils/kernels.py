@@ -362,7 +362,7 @@ def _launch(kernel, of_queries, of_keys, numbers, offset):
 
 def _tiles(kernel, q):
     if q.dtype == torch.float32:
-        return kernel_tiles.FLOAT32
+        return kernel_tiles.FLOAT32[q.shape[-1]]
     cuts = kernel_tiles.cuts(capability(q.device))[q.shape[-1]]
     return getattr(cuts, kernel.__name__.removeprefix("_"))
 
@@ -403,7 +403,7 @@ def flash_attention(q, k, v, *, is_causal=False, align=None):
     Parameters
     ----------
     q : torch.Tensor, (B, Hq, L, D), float16, bfloat16 or float32
-        D is 16, 32, 64 or 128. Not bfloat16 in the interpreter, which gets it wrong.
+        D is 16, 32, 64, 128 or 256. Not bfloat16 in the interpreter, which gets it wrong.
     k, v : torch.Tensor, (B, Hkv, S, D), in the dtype of q
         Hkv divides Hq: query head h uses head h // (Hq / Hkv).
     is_causal : bool

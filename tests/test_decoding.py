@@ -47,7 +47,8 @@ def compare(q, k, v, lengths, **words):
     clean = [x.nan_to_num() for x in (k, v)]
     right = attention_and_lse(rows.double(), *(x.double() for x in clean), mask)
     kept = None if q.dtype == torch.float32 else q.dtype
-    errors = attention_errors(rows, *clean, mask, (16, decoding.BLOCK_K[D]), kept)
+    block_k = decoding.BLOCK_K[D] if kept else decoding.FLOAT32_BLOCK_K
+    errors = attention_errors(rows, *clean, mask, (16, block_k), kept)
     for one, other, error in zip(got, right, errors, strict=True):
         # A weight is one in its part times the part's share, e^(its logsumexp - that of all): a
         # logsumexp more, which costs as much again, and roundings of numbers as far apart as lse
@@ -142,7 +143,7 @@ def test_all_parts_but_one_may_be_empty():
 @pytest.mark.parametrize("length", [1, 2, 33])  # 33: the last block and part hold one key
 def test_of_several_new_tokens_the_earlier_see_less(length):
     rng = torch.Generator().manual_seed(9)
-    q, k, v = draw(rng, 1, 2, 1, 3, 40, 128)  # blocks of 32 keys
+    q, k, v = draw(rng, 1, 2, 1, 3, 40, 128, torch.float16)  # blocks of 32 keys
     _, lse = compare(q, k, v, [length], parts=2)
     assert (lse == -torch.inf).sum() == 2 * max(3 - length, 0)
 
@@ -340,7 +341,8 @@ def compile_kernel(capability, D, dtype, rows, paged):
     from triton.compiler import ASTSource
 
     kernel = decoding._attend_to_part
-    constants = {"D": D, "BLOCK_R": rows, "BLOCK_K": decoding.BLOCK_K[D]}
+    block_k = decoding.FLOAT32_BLOCK_K if dtype == "fp32" else decoding.BLOCK_K[D]
+    constants = {"D": D, "BLOCK_R": rows, "BLOCK_K": block_k}
     constants |= {"PAGE": 16} if paged else {"PAGE": None, "table_ptr": None}
     types = dict.fromkeys(["q_ptr", "k_ptr", "v_ptr"], f"*{dtype}") | {"scale": "fp32"}
     types |= dict.fromkeys(["lengths_ptr", "table_ptr"], "*i32")
@@ -362,11 +364,18 @@ def check_compiled():
     """Compile for each GPU: caches come in whole 16-byte copies, two programs fit, none spills."""
     from triton import knobs
 
+    rows = decoding.MAX_ROWS
+    cases = [
+        (64, "fp16", 16, False),
+        (128, "bf16", rows[128], True),
+        (256, "bf16", rows[256], True),
+    ]
     for capability, memory in SHARED.items():
-        for case in [(64, "fp16", 16, False), (128, "bf16", 64, True)]:
+        for case in cases:
             compiled = compile_kernel(capability, *case)
             ptx = compiled.asm["ptx"]
-            assert 2 * compiled.metadata.shared <= memory * 1024, (capability, case)
+            programs = 1 if case[0] == 256 else 2
+            assert programs * compiled.metadata.shared <= memory * 1024, (capability, case)
             sizes = re.findall(r"cp\.async\.\w+\.shared\.global .*?\], (\w+)", ptx)
             pages = {"0x4"} if case[-1] else set()  # of the block table
             assert {"0x10"} <= {*sizes} <= {"0x10"} | pages, (capability, case, sizes)
@@ -375,6 +384,9 @@ def check_compiled():
             usage = [knobs.nvidia.cuobjdump.path, "-res-usage", "decoding.cubin"]
             told = subprocess.run(usage, capture_output=True, text=True, check=True).stdout
             assert int(re.search(r"STACK:(\d+)", told)[1]) <= 64, (capability, case)
+        # float32 only has to run, slowly.
+        compiled = compile_kernel(capability, 256, "fp32", decoding.MIN_ROWS, False)
+        assert compiled.metadata.shared <= memory * 1024, capability
     print("compiled")
 
 
