@@ -143,7 +143,8 @@ MISTAKES = [
      ("ell * shrink", "ell")),
     ("not scaled", wordings.NOT_SCALED, ("axis=1) * scale", "axis=1)")),
     ("powers of 2 throughout", "the kernel takes powers of 2 where those of e are asked: tl.exp, "
-     "or log₂e in the scale and a logsumexp times log 2", ("tl.exp(scores - m_new), tl.exp(m - m_new)",
+     "or log₂e in the scale and a logsumexp times log 2",
+     ("tl.exp(scores - m_new), tl.exp(m - m_new)",
       "tl.exp2(scores - m_new), tl.exp2(m - m_new)")),
     ("nothing rescaled", "neither ℓ nor O is rescaled within a split: × e^(m − m_new)",
      ("acc * shrink", "acc"), ("ell * shrink", "ell")),
