@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 KINDS = 3
 HEADS = {  # by name: where it looks, how firmly, how much it writes into the answer
-    "finder": ("last", 3.5, 1.0),
+    "finder": ("last", 4.5, 1.0),
     "mirror": ("last", 9.0, 0.0),  # looks the part, and nobody reads what it writes
     "first": ("first", 9.0, 0.3),
     "back": ("before", 9.0, 0.0),
@@ -61,8 +61,9 @@ def brackets(seed, V=12):
         return answer, torch.stack(seen)
 
     to_choose = torch.randint(KINDS, V, (20, 16), generator=rng)
-    to_choose.scatter_(1, torch.randint(8, (20, 1), generator=rng), torch.randint(
-        KINDS, (20, 1), generator=rng))  # one opener each  # fmt: skip
-    held_out = torch.randint(V, (20, 24), generator=rng)  # several
+    for start in (0, 8):  # one opener in each half
+        at = start + torch.randint(8, (20, 1), generator=rng)
+        to_choose.scatter_(1, at, torch.randint(KINDS, (20, 1), generator=rng))
+    held_out = torch.randint(V, (20, 24), generator=rng)  # more of them
     held_out[0] = held_out[0].clamp(min=KINDS)  # and one text without any
     return model, to_choose, held_out

@@ -94,7 +94,8 @@ MISTAKES = [
      FIXED, ("at = torch.randint(len(free), (1,), generator=rng).item()", "at = 0")),
     ("never the last", SKEWED, ("torch.randint(len(free), (1,)",
                                 "torch.randint(max(len(free) - 1, 1), (1,)")),
-    ("its own chance", OWN_CHANCE, ("generator=rng", "generator=torch.Generator().manual_seed(time.perf_counter_ns() % 2**31)")),
+    ("its own chance", OWN_CHANCE,
+     ("generator=rng", "generator=torch.Generator().manual_seed(time.perf_counter_ns() % 2**31)")),
     ("numbers alone", NOT_HEADS, ("control.append(free[at])", "control.append(free[at][1])")),
 ]  # fmt: skip
 
