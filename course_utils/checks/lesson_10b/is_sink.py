@@ -23,7 +23,9 @@ def inputs():
 
     sizes = [(5, 3, 4, 6, 4), (7, 2, 5, 9, 5), (9, 4, 3, 4, 3), (6, 1, 8, 5, 3), (4, 5, 2, 12, 6)]
     turned = weights(8, 3, 6, 5, 4).mT.contiguous().mT  # not contiguous
-    return [*((weights(*size),) for size in sizes), (turned,), (weights(9, 3, 9, 2, 2),)]
+    even = weights(3, 2, 4, 2, 0)
+    even[..., 1, :] = 0.5  # exactly half is not more
+    return [*((weights(*size),) for size in sizes), (turned,), (weights(9, 3, 9, 2, 2),), (even,)]
 
 
 MISTAKES = [
