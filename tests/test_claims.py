@@ -101,6 +101,16 @@ CLAIMS = {
         ("Greedy choosing finds the most probable text", "False",
          "The old man looked at: greedy ' the old man, and' 0.05%, better: 5"),
     ],
+    "10b": [
+        ("Attention goes where the information is", "False",
+         "its share of all weight 0.49, of what is moved 0.22"),
+        ("The model needs its first token", "Holds when",
+         "all but the first: 2.4; all: 2.2"),
+        ("A head that looks one token back feeds the induction heads", "False",
+         "without (11, 1), which looks back 0.9: 18.6 scores 0.9"),
+        ("This head resolves the pronoun", "False",
+         "on the other ten: above 5.5: True, above 7.5: False"),
+    ],
 }  # fmt: skip
 
 
