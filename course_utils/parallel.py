@@ -106,11 +106,13 @@ def attention_by_heads(x, layer, mask=None):
     own = torch.arange(layer.W_o.in_features).chunk(W)[rank]  # the columns of this rank's heads
     x = _Copy.apply(x)
     q, k, v = (
-        split_heads(F.linear(x, each.weight[own], each.bias[own]), H // W)  # (..., H / W, N, d_k)
+        F.linear(x, each.weight[own], None if each.bias is None else each.bias[own])
         for each in (layer.W_q, layer.W_k, layer.W_v)
     )
+    q, k, v = (split_heads(each, H // W) for each in (q, k, v))  # (..., H / W, N, d_k)
     heads = merge_heads(attention(q, k, v, mask)[0])  # (..., N, d_model / W)
-    return _Sum.apply(heads @ layer.W_o.weight[:, own].T) + layer.W_o.bias
+    out = _Sum.apply(heads @ layer.W_o.weight[:, own].T)
+    return out if layer.W_o.bias is None else out + layer.W_o.bias
 
 
 class _Exchange(Function):
