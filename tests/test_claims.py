@@ -93,6 +93,12 @@ CLAIMS = {
          "causal: stays with one layer True - with two False"),
         ("Rotary changes the length of q", "False", "largest relative change below 1e-6: True"),
     ],
+    "11": [
+        ("Ring attention is approximate", "False", "ring        largest error below 1e-6: True"),
+        ("Twice the devices, half the time", "Holds when", "2 ranks, in order: 75% of the time"),
+        ("Tensor parallel needs no communication in attention", "False",
+         "forward 36,864 bytes a rank, with the backward 73,728"),
+    ],
 }  # fmt: skip
 
 

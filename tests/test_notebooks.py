@@ -73,6 +73,7 @@ NOT_COMPARED = {
         {"94b3b7a4", "e63c8a24", "f1579005", "412e03e0", "b8ef8bdd", "b0e8c6e2", "d7bb2350",
          "3011b7f8"},
     "notebooks/09_positions": {"3a5b06e8"},
+    "notebooks/11_beyond_one_device": {"7b410db0"},
 } | {f"solutions/{path.stem}": {"a1b90c2e", "97413160"} for path in SOLUTIONS}  # fmt: skip
 
 

@@ -61,6 +61,8 @@ SAID_ONLY = {
     # a table begun at zero
     "09": {60, 13, 3.5, 3.2, 2.1, 2017, 2020, 2021, 2022, 2023, 35, 37, 79, 82, 400, 2000,
            90, 70, 85, 34, 40},
+    # minutes; papers, products and their figures
+    "11": {60, 2019, 2023, 2024, 900},
 }  # fmt: skip
 
 SUPERSCRIPTS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")

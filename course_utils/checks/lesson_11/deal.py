@@ -23,6 +23,8 @@ def inputs():
         ((1, 1, 1, 240, 13), 2),
         ((50, 50, 50, 50, 50, 50), 6),
         ((700, 68), 3),
+        ((401, 94), 5),  # an odd number each
+        ((200, 3, 3, 2, 2, 2, 2, 2), 4),
     ]
 
 
@@ -70,8 +72,10 @@ def what_is_wrong(held, lengths, ranks, seen):
     for each in (dealt, by_cost, by_cost.flip(0)):
         if torch.equal(sorted_rows, each.sort(dim=1).values):
             return ROUND
-    if torch.equal(sorted_rows, places(N, ranks, zigzag=True).sort(dim=1).values):
-        return WHOLE_TEXT
+    if N % (2 * ranks) == 0:
+        zigzag = places(N, ranks, zigzag=True).sort(dim=1).values
+        if torch.equal(sorted_rows, zigzag):
+            return WHOLE_TEXT
     return ELSE
 
 

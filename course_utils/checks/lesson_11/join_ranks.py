@@ -35,6 +35,7 @@ def inputs():
         probe(3, 3, 2, apart=-900.0),
         probe(4, 1, 6, keys=20, dtype=torch.float32),
         probe(6, 2, 3, empty=5),
+        [each.flip(0) for each in probe(4, 2, 5, empty=3)],  # the first ones empty
     ]
 
 

@@ -28,6 +28,7 @@ def inputs():
         (torch.arange(6), torch.arange(10), 2),
         (torch.arange(5), torch.arange(5), 1),
         (torch.tensor([7, 3]), torch.tensor([3, 3, 0, 7]), 2),
+        (torch.tensor([3, 5]), torch.tensor([5, 9, 9, 5]), 2),  # they meet in one token
     ]
 
 
