@@ -123,6 +123,9 @@ def test_a_simulated_ring_takes_as_long_as_its_slowest_part(lesson):
     one_slow = work.clone()
     one_slow[3, 0] = 9  # all others wait for it in the end
     assert lesson["simulate"](one_slow, block=3, link=3.0)[0] == 23
+    late = torch.zeros(4, 4)
+    late[0, 0], late[2, 3] = 5, 10  # two hops of 1 s further, rank 2 gets what waited on rank 0
+    assert lesson["simulate"](late, block=1, link=1.0)[0] == 17
 
 
 # Exercises: what they ask is what the processes do
