@@ -111,6 +111,12 @@ CLAIMS = {
         ("This head resolves the pronoun", "False",
          "on the other ten: above 5.5: True, above 7.5: False"),
     ],
+    "11": [
+        ("Ring attention is approximate", "False", "ring        largest error below 1e-6: True"),
+        ("Twice the devices, half the time", "Holds when", "2 ranks, in order: 75% of the time"),
+        ("Tensor parallel needs no communication in attention", "False",
+         "forward 36,864 bytes a rank, with the backward 73,728"),
+    ],
 }  # fmt: skip
 
 
