@@ -12,8 +12,9 @@ from course_utils.predictions import SAYS
 project = "Attention, step by step"
 html_title = project
 language = "en"
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["README.md", "first.md"]  # parts of pages
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
+templates_path = ["templates"]
+exclude_patterns = ["README.md", "first.md", "templates"]  # parts of pages
 
 html_theme = "sphinx_book_theme"
 html_static_path = ["static"]
@@ -21,7 +22,7 @@ html_css_files = ["course.css"]
 html_favicon = "static/icon.svg"
 html_show_copyright = False
 html_copy_source = False
-html_use_index = False
+html_use_index = html_domain_indices = False
 html_context = {"default_mode": "auto", "repository": ""}
 html_theme_options = {
     "use_download_button": False,

@@ -51,6 +51,11 @@ for (const form of document.querySelectorAll("form.prediction")) {
   }
 }
 
+// The theme gives no name to what unfolds a lesson's exercises and solutions.
+for (const item of document.querySelectorAll(".bd-sidebar-primary li.has-children")) {
+  item.querySelector("summary").ariaLabel = `Below ${item.querySelector("a").textContent.trim()}`;
+}
+
 function follows(first, second) {
   return first.compareDocumentPosition(second) & Node.DOCUMENT_POSITION_FOLLOWING;
 }
