@@ -12,7 +12,13 @@ from course_utils.predictions import SAYS
 project = "Attention, step by step"
 html_title = project
 language = "en"
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.githubpages",
+    "sphinx.ext.napoleon",
+]
 templates_path = ["templates"]
 exclude_patterns = ["README.md", "first.md", "templates"]  # parts of pages
 
