@@ -20,6 +20,7 @@ from course_utils.authoring import KERNEL  # noqa: E402
 PRESSES = 40
 NAMES = [name for name in explorers.__all__ if name.endswith("_explorer")]
 NAMES.remove("training_explorer")  # it is moved by a training, not by hand
+NAMES.remove("language_explorer")  # it needs a model, whose answer takes longer than its picture
 # The same figure, drawn as a notebook does without explorers: all of it, at each change.
 SETUP = """
 import sys

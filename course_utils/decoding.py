@@ -16,15 +16,19 @@ Dao, Haziza, Massa and Sizov, "Flash-Decoding for long-context inference", 2023.
 import torch
 
 # Triton by way of `kernels`, which sets it to interpret where there is no GPU.
-from course_utils.kernels import INTERPRETED, LOG2_E, tl, triton
+from course_utils.kernels import INTERPRETED, LOG2_E, falls_back, tl, triton
 from course_utils.shapes import expects
+from course_utils.tiled import tiled_attention
 
 # Keys of a block, by the width D: in 16 bits its keys and values take 16 KiB (D = 256: 32). Two
 # blocks are under way while a third is used up (with pages their numbers a block earlier), and two
-# programs fit beside each other on any GPU since sm_80 (D = 256: one).
+# programs fit beside each other on any GPU since sm_80 (D = 256: one). float32 is here to check
+# with: 16 keys fit at any width.
 BLOCK_K = {16: 64, 32: 64, 64: 64, 128: 32, 256: 32}
+FLOAT32_BLOCK_K = 16
 NUM_STAGES = 3
-MIN_ROWS, MAX_ROWS = 16, 64  # of a tile: a matrix product needs 16; more would spill registers
+# Rows of a tile: a matrix product needs 16; more than these would spill registers.
+MIN_ROWS, MAX_ROWS = 16, {16: 64, 32: 64, 64: 64, 128: 64, 256: 32}
 DTYPES = [torch.float32, torch.float16] + [torch.bfloat16] * (not INTERPRETED)
 MIN_KEYS, MAX_PARTS = 256, 128  # shorter parts gain nothing; `_join` holds all parts of a row
 
@@ -138,12 +142,13 @@ def attend_to_parts(q, k_cache, v_cache, parts, lengths=None, block_table=None):
     outs = q.new_empty((parts, B, Hq, L, D), dtype=torch.float32)
     lses = q.new_empty((parts, B, Hq, L), dtype=torch.float32)
     paged = block_table is not None
-    tile = min(MAX_ROWS, max(MIN_ROWS, triton.next_power_of_2(rows)))
+    tile = min(MAX_ROWS[D], max(MIN_ROWS, triton.next_power_of_2(rows)))
     _attend_to_part[(B * Hkv, parts, triton.cdiv(rows, tile))](
         q.contiguous(), k_cache, v_cache, lengths, block_table, outs, lses,
         L, _places(k_cache, block_table), rows, Hkv, D**-0.5,
         *k_cache.stride()[:3], *v_cache.stride()[:3],
-        PAGE=page if paged else None, D=D, BLOCK_R=tile, BLOCK_K=BLOCK_K[D],
+        PAGE=page if paged else None, D=D, BLOCK_R=tile,
+        BLOCK_K=FLOAT32_BLOCK_K if q.dtype == torch.float32 else BLOCK_K[D],
         num_warps=4, num_stages=NUM_STAGES + paged,
     )  # fmt: skip
     return outs, lses
@@ -170,7 +175,9 @@ def join(outs, lses, dtype):
 def decode_attention(q, k_cache, v_cache, *, lengths=None, block_table=None, parts=None):
     """Return the attention of each text's newest queries to its cache, and its logsumexp.
 
-    For inference: no gradients. Runs compiled on a CUDA device, else in Triton's interpreter.
+    For inference: no gradients. Runs compiled on an NVIDIA GPU of compute capability 8.0 and later;
+    on others `tiled.tiled_attention` computes the same and a warning says so, once. Without a GPU
+    it runs in Triton's interpreter.
 
     Parameters
     ----------
@@ -209,6 +216,8 @@ def decode_attention(q, k_cache, v_cache, *, lengths=None, block_table=None, par
         for x in (lengths, block_table)
     )
     _check(q, k_cache, v_cache, lengths, block_table, parts)
+    if falls_back(q.device):
+        return _attend_in_pytorch(q, k_cache, v_cache, lengths, block_table)
     if parts is None:
         processors = 1  # the interpreter
         if q.is_cuda:
@@ -217,6 +226,25 @@ def decode_attention(q, k_cache, v_cache, *, lengths=None, block_table=None, par
         parts = choose_parts(processors, groups, _places(k_cache, block_table))
     with torch.cuda.device_of(q):
         return join(*attend_to_parts(q, k_cache, v_cache, parts, lengths, block_table), q.dtype)
+
+
+def _attend_in_pytorch(q, k_cache, v_cache, lengths, block_table):
+    """Return output and logsumexp without the kernels, from a copy of the cache."""
+    (B, Hq, L, D), Hkv = q.shape, k_cache.shape[1]
+    if block_table is not None:
+        k_cache, v_cache = (
+            x[block_table].transpose(1, 2).flatten(2, 3) for x in (k_cache, v_cache)
+        )  # (B, pages, Hkv, page_size, D) -> (B, Hkv, S, D)
+    S, group = k_cache.shape[2], Hq // Hkv
+    if lengths is None:
+        lengths = torch.full((B,), S, device=q.device)
+    lengths = lengths.clamp(max=S)[:, None, None]  # (B, 1, 1)
+    key, query = torch.arange(S, device=q.device), torch.arange(L, device=q.device)
+    mask = key <= lengths - L + query[:, None]  # (B, L, S), the newest see all
+    v_cache = v_cache.masked_fill((key >= lengths)[..., None], 0)  # 0 · NaN would be NaN
+    rows = q.reshape(B, Hkv, group * L, D)  # heads of a group lie side by side
+    out, lse = tiled_attention(rows, k_cache, v_cache, mask.repeat(1, group, 1)[:, None])
+    return out.view(q.shape), lse.view(B, Hq, L)
 
 
 def _places(k_cache, block_table):

@@ -362,7 +362,7 @@ def _launch(kernel, of_queries, of_keys, numbers, offset):
 
 def _tiles(kernel, q):
     if q.dtype == torch.float32:
-        return kernel_tiles.FLOAT32
+        return kernel_tiles.FLOAT32[q.shape[-1]]
     cuts = kernel_tiles.cuts(capability(q.device))[q.shape[-1]]
     return getattr(cuts, kernel.__name__.removeprefix("_"))
 
@@ -403,7 +403,7 @@ def flash_attention(q, k, v, *, is_causal=False, align=None):
     Parameters
     ----------
     q : torch.Tensor, (B, Hq, L, D), float16, bfloat16 or float32
-        D is 16, 32, 64 or 128. Not bfloat16 in the interpreter, which gets it wrong.
+        D is 16, 32, 64, 128 or 256. Not bfloat16 in the interpreter, which gets it wrong.
     k, v : torch.Tensor, (B, Hkv, S, D), in the dtype of q
         Hkv divides Hq: query head h uses head h // (Hq / Hkv).
     is_causal : bool
@@ -428,9 +428,7 @@ def flash_attention(q, k, v, *, is_causal=False, align=None):
     """
     _check(q, k, v)
     L, S = q.shape[2], k.shape[2]
-    reason = why_not(q.device)
-    if reason is not None:
-        _warn_once(f"{reason}, so tiled_attention computes the same in plain PyTorch, slower")
+    if falls_back(q.device):
         k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
         return tiled_attention(q, k, v, is_causal=is_causal, align=align)
     offset = S
@@ -452,9 +450,17 @@ def why_not(device):
     return None
 
 
+def falls_back(device):
+    """Return whether a public function must do without the kernels on a device; say so, once."""
+    reason = why_not(device)
+    if reason is not None:
+        _warn_once(f"{reason}, so tiled_attention computes the same in plain PyTorch, slower")
+    return reason is not None
+
+
 @functools.cache
 def _warn_once(message):
-    warnings.warn(message, stacklevel=4)
+    warnings.warn(message, stacklevel=5)  # at the caller of the public function
 
 
 def _check(q, k, v):

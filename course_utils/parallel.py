@@ -156,11 +156,12 @@ def exchange_attention(q, k, v, is_causal=False):
 def _pass_on(*tensors):
     """Begin to send tensors round the ring: return what will arrive, and the work to wait for."""
     rank, W = dist.get_rank(), dist.get_world_size()
-    arriving, work = [torch.empty_like(each) for each in tensors], []
+    arriving, calls = [torch.empty_like(each) for each in tensors], []
     for mine, other in zip(tensors, arriving, strict=True):
         sent["ring"] += mine.nbytes
-        work += [dist.isend(mine, (rank + 1) % W), dist.irecv(other, (rank - 1) % W)]
-    return arriving, work
+        calls.append(dist.P2POp(dist.isend, mine, (rank + 1) % W))
+        calls.append(dist.P2POp(dist.irecv, other, (rank - 1) % W))
+    return arriving, dist.batch_isend_irecv(calls)  # one by one, two ranks stand still on nccl
 
 
 def _visits(k, v, held):

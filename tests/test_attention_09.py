@@ -5,7 +5,14 @@ import math
 import pytest
 import torch
 
-from course_utils.attention import alibi_bias, causal_mask, rotary, sinusoidal_positions
+from course_utils.attention import (
+    alibi_bias,
+    causal_mask,
+    follows_same_token,
+    rotary,
+    sinusoidal_positions,
+)
+from induction_seeds import LESSON, definitions
 from rounding import gamma
 
 FAR = 100_000
@@ -210,3 +217,22 @@ def test_the_bias_is_minus_slope_times_distance_and_lines_up_like_the_causal_mas
 def test_bad_arguments_are_named(call, words):
     with pytest.raises((TypeError, ValueError), match=words):
         call()
+
+
+# The lesson's own model without positions
+
+
+def test_the_model_trained_with_patience_is_lesson_07s_without_its_positions():
+    torch.manual_seed(0)
+    known = definitions(LESSON)["AttentionOnly"](num_layers=2, positions=False)
+    lesson = definitions(LESSON.with_name("09_positions.ipynb"))
+    model = lesson["Unplaced"]()
+    for part in ("embed", "layers", "unembed"):
+        theirs = getattr(known, part).parameters()
+        for mine, weights in zip(getattr(model, part).parameters(), theirs, strict=True):
+            mine.data.copy_(weights)
+    tokens, targets, repeated = lesson["draw_repeats"](40)  # (B, L) each
+    torch.testing.assert_close(model(tokens), known(tokens)[0])
+    assert torch.equal(tokens[:, 1:], targets[:, :-1])
+    assert torch.equal(repeated, follows_same_token(tokens).any(dim=-1))
+    assert not torch.equal(repeated, repeated[:1].expand_as(repeated))  # periods differ

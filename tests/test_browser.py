@@ -62,7 +62,7 @@ def test_a_lesson_runs_to_its_end_its_explorer_moves_and_its_pictures_are_told(p
     assert shown == own > 400  # drawn at its own size, not blown up
 
     # What the pictures show reaches a screen reader.
-    notebook, told = page.locator(".jp-Notebook"), "Picture: equal weights: 4×4 attention"
+    notebook, told = page.locator(".jp-Notebook"), "Picture: kitten looks up: 4×4 attention"
     page.locator("details", has_text=told).get_by_text("In words").click()
     assert told in notebook.aria_snapshot()
 

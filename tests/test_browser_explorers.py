@@ -1,10 +1,13 @@
 """The explorers as they are used: a laptop's window, a keyboard, a pointer, a screen reader."""
 
+from pathlib import Path
+
 import nbformat
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 import lab
+import tiny_language_model
 from course_utils import explorers
 
 # A cell each. The training is a short one, which adds to its picture while the cell runs.
@@ -14,10 +17,19 @@ live = explorers.training_explorer([1, 2, 1, 2], num_layers=2, num_heads=2, step
 display(live)
 for step in range(21):
     live.add(2 - step / 20, lambda: torch.eye(4).expand(2, 2, 4, 4))"""
+# As many heads as the real one has, since the picture must have room for them.
+LANGUAGE = (
+    Path(tiny_language_model.__file__).read_text()
+    + """
+explorers.language_explorer(*tiny_language_model(30, 9, 3), TEXT)"""
+)
 OPENED = [name for name in explorers.__all__ if name.endswith("_explorer")]
-CELLS = {name: f"explorers.{name}()" for name in OPENED} | {"training_explorer": TRAINING}
+CELLS = {name: f"explorers.{name}()" for name in OPENED} | {
+    "training_explorer": TRAINING, "language_explorer": LANGUAGE
+}  # fmt: skip
 # What a laptop shows, of the width that JupyterLab leaves beside its file browser.
-FITTING = ["similarity_explorer", "scaling_explorer", "saturation_explorer", "mask_explorer"]
+FITTING = ["similarity_explorer", "scaling_explorer", "saturation_explorer", "mask_explorer",
+           "language_explorer"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +169,34 @@ def test_a_cell_of_the_mask_is_turned_over_where_it_is_pressed(page):
     assert output.get_by_role("textbox", name="pairs turned over").input_value()
     picture.click(position=place)
     turned.wait_for(state="detached")
+
+
+def test_a_head_is_pressed_knocked_out_by_key_and_another_text_is_read_on_enter(page):
+    output = explorer(page, "language_explorer")
+    picture, words = output.locator("img.widget-image"), output.get_by_role("status")
+    size = picture.bounding_box()
+    # in the middle of the map: 0.08 to 0.32 of the width, 0.05 to 0.835 of the height
+    tile = {"x": size["width"] * 0.2, "y": size["height"] * (0.05 + 0.785 * 12.5 / 30)}
+    picture.click(position=tile)
+    words.filter(has_text="head 12.4 looks").wait_for()
+    output.get_by_role("checkbox", name="knock this head out").focus()
+    page.keyboard.press("Space")
+    words.filter(has_text="without head 12.4 (1 of 270)").wait_for()
+    out = output.get_by_role("textbox", name="heads out")
+    assert out.input_value() == "12.4"
+    text = output.get_by_role("textbox", name="text")
+    text.fill("the dog saw the cat")
+    page.wait_for_timeout(500)
+    assert words.filter(has_text="looks from ' cat' 7").count() == 1  # not before it is done
+    text.press("Enter")
+    words.filter(has_text="looks from ' cat' most").wait_for()
+    out.fill("")
+    out.press("Enter")
+    words.filter(has_text="with all 270 heads").wait_for()
+    assert not output.get_by_role("checkbox", name="knock this head out").is_checked()
+    output.get_by_role("slider", name="layer").focus()
+    page.keyboard.press("ArrowRight")
+    words.filter(has_text="head 13.4 looks").wait_for()
 
 
 def test_after_running_a_cell_shift_tab_reaches_its_controls_and_keys_move_them(page):

@@ -93,6 +93,30 @@ CLAIMS = {
          "causal: stays with one layer True - with two False"),
         ("Rotary changes the length of q", "False", "largest relative change below 1e-6: True"),
     ],
+    "10": [
+        ("A lower loss means a better model", "Holds when",
+         "in one pass: lower by more than 0.1 on 5 of 5 texts"),
+        ("If the text reads well, the code is right", "False",
+         "pairs of halves  ' Paris."),
+        ("Greedy choosing finds the most probable text", "False",
+         "The old man looked at: greedy ' the old man, and' 0.05%, better: 5"),
+    ],
+    "10b": [
+        ("Attention goes where the information is", "False",
+         "its share of all weight 0.49, of what is moved 0.22"),
+        ("The model needs its first token", "Holds when",
+         "all but the first: 2.4; all: 2.2"),
+        ("A head that looks one token back feeds the induction heads", "False",
+         "without (11, 1), which looks back 0.9: 18.6 scores 0.9"),
+        ("This head resolves the pronoun", "False",
+         "on the other ten: above 5.5: True, above 7.5: False"),
+    ],
+    "11": [
+        ("Ring attention is approximate", "False", "ring        largest error below 1e-6: True"),
+        ("Twice the devices, half the time", "Holds when", "2 ranks, in order: 75% of the time"),
+        ("Tensor parallel needs no communication in attention", "False",
+         "forward 36,864 bytes a rank, with the backward 73,728"),
+    ],
 }  # fmt: skip
 
 

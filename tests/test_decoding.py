@@ -8,6 +8,7 @@ import random
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from rounding import assert_within, attention_and_lse, attention_errors
 decoding = pytest.importorskip(
     "course_utils.decoding", reason="Triton exists for Linux only", exc_type=ImportError
 )
-decode_attention = decoding.decode_attention
+decode_attention, kernels = decoding.decode_attention, sys.modules["course_utils.kernels"]
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 NAN = float("nan")
@@ -46,7 +47,8 @@ def compare(q, k, v, lengths, **words):
     clean = [x.nan_to_num() for x in (k, v)]
     right = attention_and_lse(rows.double(), *(x.double() for x in clean), mask)
     kept = None if q.dtype == torch.float32 else q.dtype
-    errors = attention_errors(rows, *clean, mask, (16, decoding.BLOCK_K[D]), kept)
+    block_k = decoding.BLOCK_K[D] if kept else decoding.FLOAT32_BLOCK_K
+    errors = attention_errors(rows, *clean, mask, (16, block_k), kept)
     for one, other, error in zip(got, right, errors, strict=True):
         # A weight is one in its part times the part's share, e^(its logsumexp - that of all): a
         # logsumexp more, which costs as much again, and roundings of numbers as far apart as lse
@@ -141,7 +143,7 @@ def test_all_parts_but_one_may_be_empty():
 @pytest.mark.parametrize("length", [1, 2, 33])  # 33: the last block and part hold one key
 def test_of_several_new_tokens_the_earlier_see_less(length):
     rng = torch.Generator().manual_seed(9)
-    q, k, v = draw(rng, 1, 2, 1, 3, 40, 128)  # blocks of 32 keys
+    q, k, v = draw(rng, 1, 2, 1, 3, 40, 128, torch.float16)  # blocks of 32 keys
     _, lse = compare(q, k, v, [length], parts=2)
     assert (lse == -torch.inf).sum() == 2 * max(3 - length, 0)
 
@@ -270,6 +272,64 @@ def test_compiled_tensors_must_be_on_a_cuda_device(monkeypatch):
         decode_attention(X.cpu(), C.cpu(), C.cpu())
 
 
+class OnGPU(torch.Tensor):
+    """A tensor that says it is on a CUDA device."""
+
+    is_cuda = property(lambda self: True)
+
+
+@pytest.fixture(
+    params=[(None, (7, 5), "of compute capability 8.0"), ("6.3", (9, 4), "NVIDIA GPUs")]
+)
+def without_kernels(request, monkeypatch):
+    """Set a GPU on which the kernels do not run, and forget what was warned of."""
+    hip, capability, reason = request.param
+    for module in (decoding, kernels):
+        monkeypatch.setattr(module, "INTERPRETED", False)
+    monkeypatch.setattr(decoding, "DTYPES", [*decoding.DTYPES, torch.bfloat16])
+    monkeypatch.setattr(decoding, "attend_to_parts", None)
+    monkeypatch.setattr(torch.version, "hip", hip)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Some GPU")
+    kernels._warn_once.cache_clear()
+    yield reason
+    kernels._warn_once.cache_clear()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("paged", [False, True])
+@pytest.mark.parametrize("L", [1, 3])
+def test_where_kernels_do_not_run_plain_pytorch_does(dtype, paged, L, without_kernels):
+    rng = torch.Generator().manual_seed(11)
+    lengths = [70, 0, 33, 2]  # full, empty, ragged, fewer than the new tokens
+    q, k, v = draw(rng, 4, 6, 2, L, 70, 16, dtype)
+    q, k, v = q.as_subclass(OnGPU), spoil(k, lengths), spoil(v, lengths)
+    words = {}
+    if paged:
+        order = torch.randperm(23, generator=rng)[:20].view(4, 5)
+        words = {f"{n}_cache": in_pages(rng, x, 16, order) for n, x in [("k", k), ("v", v)]}
+        words["block_table"] = order
+    with pytest.warns(UserWarning, match=f"{without_kernels}.*, so tiled_attention") as told:
+        out, lse = compare(q, k, v, lengths, **words)
+    assert (out[1] == 0).all() and (lse[1] == -torch.inf).all()
+    assert (lse[3] == -torch.inf).sum() == 6 * max(L - 2, 0)
+    assert told[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        decode_attention(q, k, v)  # says it no second time
+
+
+@pytest.mark.filterwarnings("ignore:the kernels")
+def test_plain_pytorch_takes_no_lengths_and_too_large_ones_as_all_places(without_kernels):
+    rng = torch.Generator().manual_seed(12)
+    q, k, v = draw(rng, 2, 4, 2, 3, 40, 16)
+    q = q.as_subclass(OnGPU)
+    right = compare(q, k, v, [40, 40])
+    for lengths in (None, torch.tensor([45, 40]).as_subclass(OnGPU)):  # not looked at on a GPU
+        got = decode_attention(q, k, v, lengths=lengths)
+        assert all(map(torch.equal, got, right))
+
+
 # Shared memory of a block in KiB, by compute capability (CUDA programming guide).
 SHARED = {80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}
 
@@ -281,7 +341,8 @@ def compile_kernel(capability, D, dtype, rows, paged):
     from triton.compiler import ASTSource
 
     kernel = decoding._attend_to_part
-    constants = {"D": D, "BLOCK_R": rows, "BLOCK_K": decoding.BLOCK_K[D]}
+    block_k = decoding.FLOAT32_BLOCK_K if dtype == "fp32" else decoding.BLOCK_K[D]
+    constants = {"D": D, "BLOCK_R": rows, "BLOCK_K": block_k}
     constants |= {"PAGE": 16} if paged else {"PAGE": None, "table_ptr": None}
     types = dict.fromkeys(["q_ptr", "k_ptr", "v_ptr"], f"*{dtype}") | {"scale": "fp32"}
     types |= dict.fromkeys(["lengths_ptr", "table_ptr"], "*i32")
@@ -303,11 +364,18 @@ def check_compiled():
     """Compile for each GPU: caches come in whole 16-byte copies, two programs fit, none spills."""
     from triton import knobs
 
+    rows = decoding.MAX_ROWS
+    cases = [
+        (64, "fp16", 16, False),
+        (128, "bf16", rows[128], True),
+        (256, "bf16", rows[256], True),
+    ]
     for capability, memory in SHARED.items():
-        for case in [(64, "fp16", 16, False), (128, "bf16", 64, True)]:
+        for case in cases:
             compiled = compile_kernel(capability, *case)
             ptx = compiled.asm["ptx"]
-            assert 2 * compiled.metadata.shared <= memory * 1024, (capability, case)
+            programs = 1 if case[0] == 256 else 2
+            assert programs * compiled.metadata.shared <= memory * 1024, (capability, case)
             sizes = re.findall(r"cp\.async\.\w+\.shared\.global .*?\], (\w+)", ptx)
             pages = {"0x4"} if case[-1] else set()  # of the block table
             assert {"0x10"} <= {*sizes} <= {"0x10"} | pages, (capability, case, sizes)
@@ -316,6 +384,9 @@ def check_compiled():
             usage = [knobs.nvidia.cuobjdump.path, "-res-usage", "decoding.cubin"]
             told = subprocess.run(usage, capture_output=True, text=True, check=True).stdout
             assert int(re.search(r"STACK:(\d+)", told)[1]) <= 64, (capability, case)
+        # float32 only has to run, slowly.
+        compiled = compile_kernel(capability, 256, "fp32", decoding.MIN_ROWS, False)
+        assert compiled.metadata.shared <= memory * 1024, capability
     print("compiled")
 
 

@@ -15,6 +15,7 @@ from course_utils.attention import attention
 from course_utils.explorers import (
     Number,
     head_explorer,
+    language_explorer,
     mask_explorer,
     positions_explorer,
     saturation_explorer,
@@ -26,6 +27,7 @@ from course_utils.explorers import (
     views_explorer,
 )
 from explorer_pictures import axes, drawn_anew, pixels, set_controls
+from tiny_language_model import tiny_language_model
 
 
 def trained():
@@ -87,6 +89,13 @@ CASES = {
         positions_explorer,
         {"i": 14, "j": 3, "power": 3, "layout": "halves"},
         {"i": 20, "j": 8, "power": 5, "layout": "interleaved"},
+    ),
+    "language": (
+        lambda: language_explorer(*tiny_language_model()),
+        {"text": "the cat saw the cat", "layer": 1, "head": 2, "knock": False, "out": "0.3"}
+        | {"shade": "weight on the first token"},
+        {"text": "the dog", "layer": 2, "head": 0, "knock": True, "out": "1.2, 2.2"}
+        | {"shade": "added to the top logit"},
     ),
     "views": (
         views_explorer,
@@ -185,6 +194,9 @@ OTHER_NAMES = {
     "side": "padding at the",
     "join": "joined by",
     "last": "last word",
+    "knock": "knock this head out",
+    "out": "heads out",
+    "shade": "map",
     "several": "all heads of the layer",
     "hide": "lines without key 0",
     "sharpness": "how sharply “it” asks",

@@ -32,7 +32,7 @@ def cut(monkeypatch, small, large):
     """Set the block sizes of the first rungs, and of the last."""
     small, large = (kernel_tiles.Tiles(*blocks, 4, 3) for blocks in (small, large))
     monkeypatch.setattr(ladder, "SMALL", small)
-    monkeypatch.setattr(kernel_tiles, "FLOAT32", large)
+    monkeypatch.setitem(kernel_tiles.FLOAT32, 16, large)
     for row in kernel_tiles.TILES.values():
         monkeypatch.setitem(row, 16, kernel_tiles.Cuts(large, large, large))
 

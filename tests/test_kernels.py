@@ -125,7 +125,7 @@ def test_random_configurations(number, dtype, cut, with_strides):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("D", [16, 32, 64, 128])
+@pytest.mark.parametrize("D", kernel_tiles.WIDTHS)
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_the_block_sizes_that_ship(D, dtype, is_causal):
     rng = torch.Generator().manual_seed(D)
@@ -287,7 +287,7 @@ WRONG = {
     "v must have shape": (X, X, X[:, :, :3], {}),
     "q must have shape": (X[0], X, X, {}),
     "align must be one of": (X, X, X, {"align": "left"}),
-    "must be one of .16, 32, 64, 128., got 8": (X[..., :8], X[..., :8], X[..., :8], {}),
+    "must be one of .16, 32, 64, 128, 256., got 8": (X[..., :8], X[..., :8], X[..., :8], {}),
     "heads of k must divide those of q = 2, got 3": (X, X[:, [0] * 3], X[:, [0] * 3], {}),
     "must not be empty": (X, X[:, :, :0], X[:, :, :0], {}),
     "q must be float16, bfloat16 or float32": (X.double(), X.double(), X.double(), {}),
@@ -392,7 +392,8 @@ GPUS = [(8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]
 COMPILED = (
     [(gpu, D, dtype) for gpu in GPUS for D in kernel_tiles.WIDTHS for dtype in ("bf16", "fp16")]
     if EVERY
-    else [(gpu, 128, "bf16") for gpu in [(8, 0), (8, 6), (9, 0), (10, 0)]] + [((12, 0), 64, "bf16")]
+    else [(gpu, 128, "bf16") for gpu in [(8, 0), (8, 6), (9, 0), (10, 0)]]
+    + [((12, 0), 64, "bf16"), ((8, 6), 256, "bf16")]
 )
 
 
@@ -427,4 +428,19 @@ def compile_attention(capability, D, dtype):
 def test_the_kernels_fit_every_gpu(capability, D, dtype, tmp_path):
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[dtype]
     code = f"import torch, test_kernels; test_kernels.compile_attention({capability}, {D}, {dtype})"
+    assert run(code, TRITON_INTERPRET="0", TRITON_CACHE_DIR=str(tmp_path)) == "compiled"
+
+
+def float32_fits(capability, D):
+    """Compile for float32, which is here to check with: it may be slow, but it has to launch."""
+    import kernel_instructions as instructions
+
+    for kernel in instructions.compile_attention(capability, D, torch.float32):
+        needs = instructions.needs(kernel)
+        assert needs["shared"] <= instructions.KIBIBYTES[capability], needs
+    print("compiled")
+
+
+def test_float32_fits_the_smallest_shared_memory(tmp_path):
+    code = f"import test_kernels; test_kernels.float32_fits({(8, 6)}, 256)"
     assert run(code, TRITON_INTERPRET="0", TRITON_CACHE_DIR=str(tmp_path)) == "compiled"

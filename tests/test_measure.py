@@ -1,9 +1,11 @@
-"""The most memory held at once, against what is known to be held."""
+"""The most memory held at once, and time, against what is known to be held and taken."""
+
+import time
 
 import pytest
 import torch
 
-from course_utils.measure import peak_memory
+from course_utils.measure import cpu_seconds, peak_memory
 
 MB = 1_000_000
 
@@ -39,3 +41,43 @@ def test_peak_memory_runs_once():
 def test_peak_memory_writes_nothing(capfd):
     peak_memory(lambda: torch.ones(3))
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Return the time, as a list of one number, which a test moves on by hand."""
+    now = [100.0]
+    monkeypatch.setattr(time, "process_time", lambda: now[0])
+    return now
+
+
+def test_cpu_seconds_are_those_of_a_call_without_the_first(clock):
+    calls = []
+
+    def run(a, b):
+        calls.append((a, b))
+        clock[0] += 0.25 if len(calls) > 1 else 50.0
+
+    assert cpu_seconds(run, 1, 2, at_least=1.0) == 0.25
+    assert calls == [(1, 2)] * 5
+
+
+def test_cpu_seconds_are_counted_in_one_thread_and_the_threads_come_back(clock):
+    seen = []
+
+    def run():
+        seen.append(torch.get_num_threads())
+        clock[0] += 1.0
+        if len(seen) > 2:
+            raise KeyboardInterrupt
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        cpu_seconds(run)
+        assert torch.get_num_threads() == 3
+        with pytest.raises(KeyboardInterrupt):
+            cpu_seconds(run)
+        assert torch.get_num_threads() == 3 and set(seen) == {1}
+    finally:
+        torch.set_num_threads(before)

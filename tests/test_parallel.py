@@ -7,40 +7,46 @@ import torch
 import torch.distributed as dist
 
 from course_utils import parallel
-from course_utils.attention import MultiHeadAttention, attention, causal_mask
+from course_utils.attention import MultiHeadAttention, causal_mask
 from course_utils.ranks import RankError, run_ranks
-from rounding import assert_within, attention_errors
+from rounding import assert_within, attention_and_lse, attention_errors
 
 B, H, N, D = 2, 4, 16, 8
 
 
-def on_a_rank(function, q, k, v, g, held):
-    """Return output and gradients of this rank's tokens, and what it sent; runs on a rank."""
+def on_a_rank(function, q, k, v, arriving, held):
+    """Return results and gradients of this rank's tokens, and what it sent; runs on a rank."""
     own = held[dist.get_rank()]
     q, k, v = (x[..., own, :].clone().requires_grad_() for x in (q, k, v))
-    out = function(q, k, v)
-    out.backward(g[..., own, :])
-    return [out.detach(), q.grad, k.grad, v.grad], dict(parallel.sent)
+    results = function(q, k, v)
+    g_out, g_lse = arriving
+    torch.autograd.backward(results, [g_out[..., own, :], g_lse[..., own]][: len(results)])
+    return [x.detach() for x in results] + [q.grad, k.grad, v.grad], dict(parallel.sent)
 
 
 def whole(parts, held):
     """Return one tensor of the ranks' tokens, in the order of their places."""
-    return torch.cat(parts, dim=-2)[..., held.flatten().argsort(), :]
+    tokens = -2 if parts[0].dim() == 4 else -1
+    return torch.cat(parts, dim=tokens).index_select(tokens, held.flatten().argsort())
 
 
 def compare(function, ranks, causal, held):
+    """Compare (output,) or (output, lse) and gradients; return what each rank sent."""
     torch.manual_seed(0)
-    q, k, v, g = torch.randn(4, B, H, N, D)
+    q, k, v, g_out = torch.randn(4, B, H, N, D)
+    g_lse = torch.randn(B, H, N)
     mask = causal_mask(N) if causal else torch.ones(N, N, dtype=torch.bool)
+    answers = run_ranks(on_a_rank, ranks, function, q, k, v, (g_out, g_lse), held, seconds=60)
+    with_lse = len(answers[0][0]) == 5
+    arriving = g_out, g_lse * with_lse
     exact = [x.double().requires_grad_() for x in (q, k, v)]
-    right = attention(*exact, mask)[0]
-    right.backward(g.double())
-    answers = run_ranks(on_a_rank, ranks, function, q, k, v, g, held, seconds=60)
+    right = attention_and_lse(*exact, mask)
+    torch.autograd.backward(right, [x.double() for x in arriving])
     # Keys come in blocks of a rank's tokens; joining two parts is a step more than tile to tile.
-    blocks = N // ranks, N // ranks // 2 or 1
-    errors = attention_errors(q, k, v, mask, blocks, arriving=(g, torch.zeros(B, H, N)))
-    del errors[1]  # of the logsumexp
-    wanted = [right.detach(), *(x.grad for x in exact)]
+    errors = attention_errors(q, k, v, mask, 2 * (N // ranks,), arriving=arriving)
+    wanted = [*(x.detach() for x in right), *(x.grad for x in exact)]
+    if not with_lse:
+        del errors[1], wanted[1]
     for number, (want, error) in enumerate(zip(wanted, errors, strict=True)):
         assert_within(whole([each[0][number] for each in answers], held), want, 2 * error)
     return [each[1] for each in answers]
@@ -53,7 +59,7 @@ def test_a_ring_gives_attention_and_its_gradients(ranks, causal, zigzag):
     held = parallel.places(N, ranks, zigzag)
 
     def ring(q, k, v):
-        return parallel.ring_attention(q, k, v, held if causal else None)[0]
+        return parallel.ring_attention(q, k, v, held if causal else None)
 
     sent = compare(ring, ranks, causal, held)
     block = B * H * N // ranks * D * 4
@@ -66,7 +72,7 @@ def test_a_ring_gives_attention_and_its_gradients(ranks, causal, zigzag):
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_an_exchange_gives_attention_and_its_gradients(ranks, causal):
     def exchange(q, k, v):
-        return parallel.exchange_attention(q, k, v, is_causal=causal)
+        return (parallel.exchange_attention(q, k, v, is_causal=causal),)
 
     sent = compare(exchange, ranks, causal, parallel.places(N, ranks))
     block = B * H * N // ranks * D * 4

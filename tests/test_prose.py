@@ -54,13 +54,19 @@ SAID_ONLY = {
     # picture; counted for 64 heads; a B200
     "06b": {50, 3.9, 740, 75, 1605, 71, 38, 34, 37, 1.02, 512, 7.5, 8.0, 8.9, 9.0, 2.5, 3.2,
             2022, 2023, 2024, 2026},
-    "07": {60, 37, 79, 82, 2000, 2021, 2022},  # minutes; benchmarks/induction_seeds.py; papers
+    # minutes; benchmarks/induction_seeds.py; papers
+    "07": {60, 15, 19, 37, 79, 82, 2000, 2021, 2022},
     # 0.25: √ is a half; 0.14, 0.52, 0.26: τ over 15 seeds
     "08": {22, 65, 2019, 2020, 2023, 0.01, 0.11, 0.14, 0.25, 0.26, 0.34, 0.52},
-    # minutes; 2π / 0.5; sections and papers; lesson 07's model; five seeds each: 2000 steps, and
-    # a table begun at zero
-    "09": {60, 13, 3.5, 3.2, 2.1, 2017, 2020, 2021, 2022, 2023, 35, 37, 79, 82, 400, 2000,
-           90, 70, 85, 34, 40},
+    # minutes; 2π / 0.5; sections and papers; benchmarks/induction_seeds.py; five seeds each: 2000
+    # steps, and a table begun at zero
+    "09": {60, 13, 3.5, 3.2, 2.1, 2017, 2020, 2021, 2022, 2023, 35, 37, 66, 72, 79, 82, 88, 92,
+           1200, 4400, 400, 2000, 90, 70, 85, 30, 40},
+    # minutes; papers; the download; bits of a weight as published and here; lesson 09's base
+    "10": {45, 2019, 2020, 2025, 93, 16, 5, 10_000},
+    "10b": {60, 2023, 1.4, 11.1, 16.0, 17.8, 18.6, 23.4},  # minutes; a paper; heads
+    # minutes; papers, products and their figures
+    "11": {60, 2019, 2023, 2024, 900},
 }  # fmt: skip
 
 SUPERSCRIPTS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")

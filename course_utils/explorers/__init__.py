@@ -6,6 +6,7 @@ see `similarity_explorer`. Each lesson's has a file of its own; `base` is what t
 
 from course_utils.explorers.base import Explorer, Number
 from course_utils.explorers.heads import head_explorer
+from course_utils.explorers.language import language_explorer
 from course_utils.explorers.masks import mask_explorer
 from course_utils.explorers.positions import positions_explorer
 from course_utils.explorers.saturation import saturation_explorer, scaling_explorer
@@ -19,6 +20,7 @@ __all__ = [
     "Explorer",
     "Number",
     "head_explorer",
+    "language_explorer",
     "mask_explorer",
     "positions_explorer",
     "saturation_explorer",

@@ -233,9 +233,6 @@ def _png(picture, **options):
     return file.getvalue()
 
 
-def cut(labels):
+def cut(labels, longest=LONGEST_LABEL):
     """Return labels for a picture of fixed size: of a long one its beginning."""
-    return [
-        label if len(label) <= LONGEST_LABEL else label[: LONGEST_LABEL - 1] + "…"
-        for label in labels
-    ]
+    return [label if len(label) <= longest else label[: longest - 1] + "…" for label in labels]

@@ -209,6 +209,63 @@ def _asks_with_loud_keys(n):
     return 20 * rotary(key.expand(n, -1), -back), (20 * key).repeat(n, 1)
 
 
+_SHIFTS, _MIXED = (1, 7, 30, 555, 9999), (40, 3, 17, 5, 0, 21, 22, 9, 60)
+_PAIRS, _SAME = [((3, 7), (303, 307)), ((6, 9), (4006, 4009))], {"atol": 1e-3, "rtol": 0}
+
+
+def _finds_by_many_shifts(attend):
+    q, k, v = torch.randn(3, 20, 6).unbind()
+    at = torch.arange(20)
+    output = attend(q, k, v, at)
+    for far in _SHIFTS:
+        np.testing.assert_allclose(attend(q, k, v, at + far), output, **_SAME)
+    if torch.allclose(attend(q, k, v, at * at), output, **_SAME):
+        raise ValueError("other distances, and nothing came of it")
+
+
+def _finds_in_any_order(attend):
+    q, k, v = torch.randn(9, 4), torch.randn(9, 4), torch.randn(9, 2)
+    at = torch.tensor(_MIXED)
+    output = attend(q, k, v, at)
+    for far in _SHIFTS:
+        torch.testing.assert_close(attend(q, k, v, at + far), output, **_SAME)
+    assert not torch.equal(attend(q, k, v, at.sort().values), output)
+
+
+def _finds_by_two_tokens(attend):
+    q, k, v = torch.randn(3, 2, 8).unbind()
+    near, far = (
+        [attend(q, k, v, torch.tensor(pair)) for pair in pairs]
+        for pairs in zip(*_PAIRS, strict=True)
+    )
+    for one, other in zip(near, far, strict=True):
+        assert torch.allclose(one, other, **_SAME)
+    assert not torch.allclose(*near, **_SAME)
+
+
+def _rolls_unturned(q, k, v, keys, values, window):
+    keys, values = torch.cat([keys, k])[-window:], torch.cat([values, v])[-window:]
+    places = torch.arange(1000, 1000 + len(keys))
+    return attention(rotary(q, places[-1:]), rotary(keys, places), values)[0], keys, values
+
+
+def _rolls_from_zero(q, k, v, keys, values, window):
+    keys = torch.cat([rotary(keys, -torch.ones(len(keys))), k])[-window:]
+    values = torch.cat([values, v])[-window:]
+    (output,) = F.scaled_dot_product_attention(q[None], keys[None], values[None])
+    return output, keys, values
+
+
+def _rolls_afterwards(q, k, v, keys, values, window):
+    at = torch.tensor([len(keys)])
+    keys, values = torch.cat([keys, rotary(k, at)]), torch.cat([values, v])
+    weights = (rotary(q, at) @ keys.T / k.shape[1] ** 0.5).softmax(-1)
+    output = weights @ values
+    if len(keys) == window:
+        keys, values = rotary(keys, torch.full((window,), -1))[1:], values[1:]
+    return [output, keys, values]
+
+
 RIGHT = {
     "sinusoids_at": [_sinusoids_by_loops, _sinusoids_by_numpy, _sinusoids_shifted],
     "turn_by_tables": [_turned_by_rotate_half, _turned_as_complex, _turned_by_matrices],
@@ -217,6 +274,8 @@ RIGHT = {
     "decode_rotary": [_decode_with_attention, _decode_one_by_one, _decode_by_sdpa],
     "catches_lost_place": [_finds_by_scores, _finds_by_caches_too, _finds_with_a_prompt],
     "interpolated": [_interpolated_by_if, _interpolated_by_linspace, _interpolated_by_halves],
+    "catches_absolute": [_finds_by_many_shifts, _finds_in_any_order, _finds_by_two_tokens],
+    "rolling_step": [_rolls_unturned, _rolls_from_zero, _rolls_afterwards],
     "asks_back": [_asks_by_rotary, _asks_by_angles, _asks_with_loud_keys],
 }
 
@@ -282,6 +341,33 @@ def _returns_a_verdict(decode):
     return decode(*torch.randn(3, 2, 4), torch.empty(0, 4), torch.empty(0, 4)) is not None
 
 
+def _shifted(attend, shift, distances=None, factor=None):
+    q, k, v, at = torch.randn(12, 8), torch.randn(12, 8), torch.randn(12, 8), torch.arange(12)
+    output = attend(q, k, v, at)
+    assert torch.allclose(attend(q, k, v, at + shift), output, atol=1e-3)
+    if distances:
+        assert not torch.allclose(attend(q, k, v, distances * at), output, atol=1e-3)
+    if factor:
+        assert torch.allclose(attend(q, k, v, factor * at), output, atol=1e-3)
+
+
+def _as_rotary(attend):
+    q, k, v, at = torch.randn(12, 8), torch.randn(12, 8), torch.randn(12, 8), torch.arange(12)
+    right, _ = attention(rotary(q, at), rotary(k, at), v)
+    assert torch.allclose(attend(q, k, v, at), right, atol=1e-3)
+
+
+def _rolls(q, k, v, keys, values, window, *, late=0, back=1, clamp=False, grows=False):
+    full = len(keys) == window
+    if full and not clamp and not grows:
+        keys, values = rotary(keys[1:], torch.full((window - 1,), -back)), values[1:]
+    at = torch.tensor([min(len(keys), window - 1) if clamp else len(keys)])
+    keys, values = torch.cat([keys, rotary(k, at)]), torch.cat([values, v])
+    if not grows:
+        keys, values = keys[-window:], values[-window:]
+    return attention(rotary(q, at + late), keys, values)[0], keys, values
+
+
 def _asks(key, n, places, loud=300):
     return loud * rotary(key.expand(n, -1), places), key.repeat(n, 1)
 
@@ -308,7 +394,7 @@ WRONG = [
     ("turn_by_tables", "halves swapped",
      lambda x, cos, sin: _turned_as_complex(x, cos, sin).roll(x.shape[-1] // 2, -1)),
     ("turn_by_tables", "only cosines", lambda x, cos, sin: x * cos.repeat(1, 2)),
-    ("turn_by_tables", None, lambda x, cos, sin: x),
+    ("turn_by_tables", "not turned", lambda x, cos, sin: x),
     ("turn_by_tables", None, lambda x, cos, sin: _turned_as_complex(x, cos, sin)[..., :2]),
     ("alibi_slopes", "sorted", lambda H: _slopes_recursively(H).sort(descending=True).values),
     ("alibi_slopes", "negative", lambda H: -_slopes_recursively(H)),
@@ -356,7 +442,26 @@ WRONG = [
      lambda x, trained: rotary(x, torch.arange(x.shape[-2]) % trained)),
     ("interpolated", "whole places",
      lambda x, n: rotary(x, torch.arange(x.shape[-2]) * n // max(n, x.shape[-2]))),
-    ("interpolated", None, lambda x, trained: x),
+    ("interpolated", "not turned", lambda x, trained: x),
+    ("catches_absolute", "distances not asked", lambda attend: _shifted(attend, 777)),
+    ("catches_absolute", "near and distances not asked", lambda attend: _shifted(attend, 10)),
+    ("catches_absolute", "below 256 and distances not asked", lambda attend: _shifted(attend, 100)),
+    ("catches_absolute", "multiple of eight", lambda attend: _shifted(attend, 10_000, 5)),
+    ("catches_absolute", "near", lambda attend: _shifted(attend, 3, 2)),
+    ("catches_absolute", "rejects right code", lambda attend: _shifted(attend, 777, factor=2)),
+    ("catches_absolute", "rejects right code", _as_rotary),
+    ("catches_absolute", "lets broken code through", lambda attend: _shifted(attend, 8)),
+    ("catches_absolute", "returns a verdict",
+     lambda attend: attend(*torch.randn(3, 2, 4), torch.arange(2)).shape == (2, 4)),
+    ("rolling_step", "new place alone", lambda *given: _rolls(*given, clamp=True)),
+    ("rolling_step", "one place apart", lambda *given: _rolls(*given, late=1)),
+    ("rolling_step", "turned on", lambda *given: _rolls(*given, back=-1)),
+    ("rolling_step", "new place alone", lambda *given: _rolls(*given, back=0)),
+    ("rolling_step", "outgrows the window", lambda *given: _rolls(*given, grows=True)),
+    ("rolling_step", "not three things", lambda *given: _rolls_unturned(*given)[0]),
+    ("rolling_step", "wrong shape",
+     lambda *given: (_rolls_unturned(*given)[0][0], *_rolls_unturned(*given)[1:])),
+    ("rolling_step", None, lambda q, k, v, *rest: (v, *rest[:2])),
     ("asks_back", "looks at itself", lambda n: _asks(torch.ones(1, 64), n, torch.zeros(n))),
     ("asks_back", "turned forwards", lambda n: _asks(torch.ones(1, 64), n, torch.arange(n))),
     ("asks_back", "not large enough",

@@ -118,6 +118,12 @@ MISTAKES = [
      ("gqa=True)", "gqa=True) / temperature")),
     ("first key head for all", "all query heads use the first key head: each group has one of its "
      "own, enable_gqa shares them", ("(q, k, v, attn", "(q, k[:, :1], v[:, :1], attn")),
+    ("neither factor", "`scale` is 1: it replaces 1/√d_k, so give both factors, 1 / (√d_k · "
+     "temperature)", ("1 / (d_k**0.5 * temperature)", "1.0")),
+    ("root multiplied", "the scores are multiplied by √d_k, not divided: 1 / (√d_k · temperature)",
+     ("1 / (d_k**0.5 * temperature)", "d_k**0.5 / temperature")),
+    ("finite and too near", "what is ignored still counts, by e to a number too near the other "
+     "scores: give a boolean mask", ("~ignore", "ignore.to(q.dtype) * -10")),
 ]  # fmt: skip
 
 exercise = Exercise(

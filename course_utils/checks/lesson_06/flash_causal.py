@@ -167,6 +167,12 @@ MISTAKES = [
      ("range(0, L, block_q)", "range(0, L - block_q + 1, block_q)")),
     ("never divided", "O is not divided by ℓ: after the last tile each row still has to be",
      ("out / ell[..., None]", "out")),
+    ("skipped by the first query, without the offset", "tiles are skipped that begin past the "
+     "block's first query i, counted from 0: the last query sees further, and the queries are the "
+     "last L tokens: skip what begins past the place of the last one",
+     ("j > places[-1]", "j > i")),
+    ("mask turned round in the tiles", "the right tiles are read, but their mask is turned round: "
+     "what is forbidden is j > i, the future", ("keys > places", "keys < places")),
 ]  # fmt: skip
 
 exercise = Exercise(

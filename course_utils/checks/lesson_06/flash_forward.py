@@ -142,6 +142,25 @@ MISTAKES = [
      "keys counts: carry m, ℓ and O on", ("ell * shrink +", "0 * ell +"),
      ("out * shrink[..., None] +", "0 * out +"), ("torch.maximum(m, scores.amax(dim=-1))",
       "scores.amax(dim=-1)")),
+    ("new product rescaled as well", "the new product p v is made smaller too: only what was there "
+     "before shrinks, then the product is added", ("out * shrink[..., None] + p @ v_j",
+      "(out + p @ v_j) * shrink[..., None]")),
+    ("new sum rescaled as well", "the new sum of p is made smaller too: only what was there before "
+     "shrinks, then the sum is added", ("ell * shrink + p.sum(dim=-1)",
+      "(ell + p.sum(dim=-1)) * shrink")),
+    ("both rescaled after adding", "what the tile brings is made smaller too, in ℓ and in O: first "
+     "shrink what was there before, then add", ("out * shrink[..., None] + p @ v_j",
+      "(out + p @ v_j) * shrink[..., None]"), ("ell * shrink + p.sum(dim=-1)",
+      "(ell + p.sum(dim=-1)) * shrink")),
+    ("softmax for the powers", "p is a softmax within the tile, which divides too early: e^(score "
+     "− m_new) is asked, and one division by ℓ after the last tile",
+     ("(scores - m_new[..., None]).exp()", "scores.softmax(dim=-1)")),
+    ("sum over all queries", "ℓ sums over queries too: each row has a sum of its own, along dim −1",
+     ("p.sum(dim=-1)", "p.sum()")),
+    ("log of m and sum", "O is right; the log-sum-exp is log(e^m · ℓ) = m + log ℓ, not log(m + ℓ)",
+     ("m + ell.log()", "(m + ell).log()")),
+    ("lse of the last tile", "O is right; of the log-sum-exp the sum is that of the last tile "
+     "alone: ℓ holds those of all", ("m + ell.log()", "m + p.sum(dim=-1).log()")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -103,6 +103,20 @@ MISTAKES = [
      ("scores - lse", "scores + lse")),
     ("power forgotten", "score − lse is the logarithm of a weight: the weight is e to that power",
      (P, "(scores - lse[..., None])")),
+    ("divided by d_k", wordings.SCALED_TWICE, ("q.shape[-1] ** -0.5", "q.shape[-1] ** -1.0")),
+    ("maximum subtracted", "the largest score is subtracted, not lse: the weights of a row then do "
+     "not sum to 1; they are e^(score − lse)",
+     ("lse[..., None]", "scores.amax(dim=-1, keepdim=True)")),
+    ("values by gradients of weights", "dV = Pᵀ dO: values are mixed by the weights, so by P and "
+     "not by dP", ("p.mT", "d_p.mT")),
+    ("delta scaled", "δ is multiplied by 1/√d_k: it belongs to the weights, before the scores are "
+     "reached; dQ and dK alone get the factor",
+     ("- delta[..., None]", "- delta[..., None] * scale")),
+    ("gradients of weights scaled", "dP is multiplied by 1/√d_k: it belongs to the weights, before "
+     "the scores are reached; dQ and dK alone get the factor",
+     ("(d_p - delta", "(d_p * scale - delta")),
+    ("powers of two", "that is 2^(score − lse): lse is a natural logarithm, and the weights are "
+     "e^(score − lse)", ("lse[..., None]).exp()", "lse[..., None]).exp2()")),
 ]  # fmt: skip
 
 exercise = Exercise("6.9", tile_gradients, inputs, MISTAKES, names="B_q d_k|B_k d_k|B_k d_v")

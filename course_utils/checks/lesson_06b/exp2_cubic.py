@@ -152,6 +152,27 @@ MISTAKES = [
     ("error before the clamp", "y is right; the error is taken from 2^x before x was clamped, "
      "where 2^x is 0", ("x = x.clamp(min=-126)", "given, x = x, x.clamp(min=-126)"), (
       RIGHT, "given.double().exp2()")),
+    ("64 bits", "n becomes a number of 64 bits, and so does the sum: as float32 each gives two "
+     "numbers; take n to torch.int32, as p's bits are", ("n.to(torch.int32)", "n.to(torch.int64)")),
+    ("fraction negative", "f has the wrong sign: it is what x is above n, x − n",
+     ("f = x - n", "f = n - x")),
+    ("constant forgotten", "C[0] is missing: 2^f is about 1 at f = 0", ("C[0] + f *", "f *")),
+    ("square for the cube", "C[3] is multiplied by f²: it belongs to f³",
+     (P, "C[0] + f * (C[1] + f * (C[2] + C[3]))")),
+    ("times n", "the cubic is multiplied by n, not by 2^n: add n to the exponent of p",
+     (BITS, "p * n")),
+    ("added to the power", "2^n is added to the cubic, a number to a number: 2^(n + f) is their "
+     "product; add n << 23 to the bits of p", (BITS, "p + n.exp2()")),
+    ("exponent alone", "n in the exponent's place alone is no power: add it to the bits of p, "
+     "which have 127 there", (BITS, "(n.to(torch.int32) << 23).view(torch.float32)")),
+    ("clamped the wrong way", "x is clamped from above: min=−126 keeps what is larger",
+     ("min=-126", "max=-126")),
+    ("quotient returned", "y is right; the error is the largest y / 2^x: take off the 1 that a "
+     "power without error gives", (" - 1).abs()", ").abs()")),
+    ("smallest error", "y is right; the smallest error is returned: the largest is asked",
+     (".abs().max()", ".abs().min()")),
+    ("errors added", "y is right; the errors are added up: the largest is asked",
+     (".abs().max()", ".abs().sum()")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -125,6 +125,11 @@ MISTAKES = [
      "and v_h, from key to key k_s and v_s", ("kv_head * k_h + j[:, None] * k_s",
       "kv_head * k_s + j[:, None] * k_h"), ("kv_head * v_h + j[:, None] * v_s",
       "kv_head * v_s + j[:, None] * v_h")),
+    ("keys side by side", "the keys are read one number apart, and the values: from key to key it "
+     "is k_s numbers, from value to value v_s", ("j[:, None] * k_s", "j[:, None]"),
+     ("j[:, None] * v_s", "j[:, None]")),
+    ("keys side by side, values right", "the keys are read one number apart: from key to key it is "
+     "k_s numbers", ("j[:, None] * k_s", "j[:, None]")),
 ]  # fmt: skip
 
 exercise = Exercise("6b.2", grouped_kernel, inputs, MISTAKES, names="B Hq D", run=run)

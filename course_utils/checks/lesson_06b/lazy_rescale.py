@@ -150,6 +150,32 @@ MISTAKES = [
     ("counted for all together", "the rescales of all queries are added up: return a count for "
      "each query, (..., L)", ("m + ell.log(), rescales",
       "m + ell.log(), rescales.sum() + 0 * rescales")),
+    ("difference compared with a power", "top − m is compared with 2^tau: it is an exponent, of e; "
+     "take it to powers of 2, (top − m) / log 2, and compare that with tau",
+     (GROWN, "top - m > 2**tau")),
+    ("fallen, not grown", "it rescales where the scores fell by more than tau: m − top stands "
+     "where top − m is asked", (GROWN, "(m - top) / math.log(2) > tau")),
+    ("score compared with tau", "the largest score itself is compared with tau: how far it lies "
+     "above m is asked, top − m", (GROWN, "top / math.log(2) > tau")),
+    ("counted for all if one rescales", "output and logsumexp are right; a rescale of one query "
+     "is counted for all: each has a count of its own", (COUNT, "rescales + grown.any()")),
+    ("one maximum for all queries", "one maximum is taken of all queries' scores: each has its "
+     "own, along dim −1", ("s.amax(dim=-1)", "s.max()")),
+    ("powers of 2 for the weights", "p is 2^(s − m_new), the factor for ℓ and O a power of e: both "
+     "are powers of e", ("(s - m_new[..., None]).exp()", "(s - m_new[..., None]).exp2()")),
+    ("powers of 2 throughout", "these are powers of 2 where those of e are asked: tau alone counts "
+     "powers of 2", ("(s - m_new[..., None]).exp()", "(s - m_new[..., None]).exp2()"),
+     ("(m - m_new).exp()", "(m - m_new).exp2()")),
+    ("new sum rescaled as well", "the new sum of p is made smaller too where m moves: only what "
+     "was there before shrinks, then the sum is added", ("ell * shrink + p.sum(dim=-1)",
+      "(ell + p.sum(dim=-1)) * shrink")),
+    ("new product rescaled as well", "the new product is made smaller too where m moves: only what "
+     "was there before shrinks, then the product is added", ("out * shrink[..., None] + p @ values",
+      "(out + p @ values) * shrink[..., None]")),
+    ("both rescaled after adding", "what the block brings is made smaller too where m moves, in ℓ "
+     "and in O: first shrink what was there before, then add", ("ell * shrink + p.sum(dim=-1)",
+      "(ell + p.sum(dim=-1)) * shrink"), ("out * shrink[..., None] + p @ values",
+      "(out + p @ values) * shrink[..., None]")),
 ]  # fmt: skip
 
 exercise = Exercise("6b.4", lazy_rescale, inputs, MISTAKES, names="L d_v|L|L")

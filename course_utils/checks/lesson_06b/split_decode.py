@@ -142,6 +142,21 @@ MISTAKES = [
     ("sum not rescaled", "ℓ is not rescaled within a split: × e^(m − m_new), as O",
      ("ell * shrink", "ell")),
     ("not scaled", wordings.NOT_SCALED, ("axis=1) * scale", "axis=1)")),
+    ("powers of 2 throughout", "the kernel takes powers of 2 where those of e are asked: tl.exp, "
+     "or log₂e in the scale and a logsumexp times log 2",
+     ("tl.exp(scores - m_new), tl.exp(m - m_new)",
+      "tl.exp2(scores - m_new), tl.exp2(m - m_new)")),
+    ("nothing rescaled", "neither ℓ nor O is rescaled within a split: × e^(m − m_new)",
+     ("acc * shrink", "acc"), ("ell * shrink", "ell")),
+    ("sum without its logarithm", "lse = m + log ℓ, and ℓ was added without its logarithm",
+     (LSE, "m + ell")),
+    ("weights not normalised", "the splits are weighed by e^lse as it is: the weights must add to "
+     "1, so take the softmax of the lse", (MERGED, "weights = lse.exp()")),
+    ("one split alone", "the split with the largest lse counts alone: all count, by e^lse",
+     (MERGED, "weights = (lse == lse.amax(-1, keepdim=True)).float()")),
+    ("first head of keys for all", "all query heads read the first head of keys and values: "
+     "neighbours share one, head // (Hq / Hkv)", ("head // GROUP * S + ", "")),
+    ("divided by d", wordings.SCALED_TWICE, ("D**-0.5", "D**-1.0")),
 ]  # fmt: skip
 
 exercise = Exercise("6b.6", split_decode, inputs, MISTAKES, names="Hq D", run=run)

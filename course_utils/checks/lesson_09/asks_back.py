@@ -1,4 +1,4 @@
-"""9.8: the matrices of a head that looks as many places back as its own token says, untrained."""
+"""9.10: the matrices of a head that looks as many places back as its own token says, untrained."""
 
 import torch
 import torch.nn.functional as F
@@ -103,4 +103,4 @@ MISTAKES = [
     ("keys that differ", BY_CONTENT, ("-1).clone()", "-1) * (1 + back[:, None])")),
 ]  # fmt: skip
 
-exercise = Exercise("9.8", asks_back, inputs, MISTAKES, run=run)
+exercise = Exercise("9.10", asks_back, inputs, MISTAKES, run=run)

@@ -5,7 +5,7 @@ import torch
 from course_utils.attention import rotary
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
-from course_utils.checks.wordings import NOT_SCALED
+from course_utils.checks.wordings import MASK_INVERTED, NOT_SCALED, WEIGHTS_ALONE
 
 
 def decode_rotary(q, k, v, k_cache, v_cache):
@@ -113,6 +113,29 @@ MISTAKES = [
      ("values, keys, values", "values, k_cache, v_cache")),
     ("only the output", "return three things: the output and the two grown caches",
      ("values, keys, values", "values")),
+    ("query one place late",
+     "the keys are at their places, the queries one place further: the last token stands at S − 1, "
+     "counted from 0", (TURN, "q, k = rotary(q, places + 1), rotary(k, places)")),
+    ("key one place late",
+     "the queries are at their places, the new keys one place further: a token's query and key "
+     "stand at the same place", (TURN, "q, k = rotary(q, places), rotary(k, places + 1)")),
+    ("query one place early",
+     "the keys are at their places, the queries one place before: a token's query and key stand "
+     "at the same place", (TURN, "q, k = rotary(q, places - 1), rotary(k, places)")),
+    ("after the new ones", "places begin at L, the number of new tokens; they begin after those "
+     "cached", (PLACES, "torch.arange(L, 2 * L)")),
+    ("width for number", "the width of the cached keys is taken for their number, which is the "
+     "last but one dimension", (PLACES, "k_cache.shape[-1] + torch.arange(L)")),
+    ("turned backwards", "queries and new keys are turned backwards, against the cached ones",
+     (PLACES, "-" + PLACES)),
+    ("mask inverted", MASK_INVERTED, ("~mask, -torch.inf", "mask, -torch.inf"),
+     ("dim=-1)\n    return", "dim=-1).nan_to_num()\n    return")),
+    ("cache not used", "the new tokens see each other alone; they see the cached ones too",
+     ("weights = scores.masked_fill(~mask, -torch.inf)",
+      "weights = scores.masked_fill(~mask | (torch.arange(S) < S - L), -torch.inf)")),
+    ("weights", WEIGHTS_ALONE, ("return weights @ values", "return weights")),
+    ("only the new ones", "right output, but of the caches only the new rows come back; return all",
+     ("values, keys, values", "values, keys[..., S - L :, :], values[..., S - L :, :]")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -44,12 +44,26 @@ MISTAKES = [
     ("backwards", "a head's halves are right but run backwards: keep the order of the pairs",
      ("heads.transpose(1, 2)", "heads.flip(1).transpose(1, 2)")),
     ("width and number swapped", "num_heads is taken for the width of a head",
-     "W.unflatten(0, (-1, num_heads)).unflatten(1, (-1, 2)).transpose(1, 2).flatten(0, 2) "
-     "if num_heads % 2 == 0 else W.roll(1, 0)"),
+     "torch.cat([part for rows in W.split(num_heads) for part in (rows[::2], rows[1::2])])"),
     ("heads not joined", "right rows, but the heads stand apart; join them: (H · d_k, d_model)",
      ("flatten(0, 2)", "flatten(1, 2)")),
     ("transposed", "right rows, but W comes back transposed",
      ("flatten(0, 2)", "flatten(0, 2).T")),
+    ("pairs swapped", "the two rows of each pair change places; each pair is to be taken apart",
+     "W.unflatten(0, (-1, 2)).flip(1).flatten(0, 1)"),
+    ("all columns", "the columns are put in order; what W gives out are its rows",
+     "torch.cat([W[:, ::2], W[:, 1::2]], dim=1)"),
+    ("the other way across heads",
+     "that takes the halves of all rows to neighbours; take neighbours to halves, within each head",
+     "torch.stack(W.chunk(2), dim=1).flatten(0, 1)"),
+    ("first head's rows for all", "all heads have the first head's rows; head h begins at h · d_k",
+     ("heads.transpose", "heads[:1].expand_as(heads).transpose")),
+    ("heads dealt out", "the rows of the heads come in turns: a head keeps its d_k rows together",
+     "W.unflatten(0, (num_heads, -1)).transpose(0, 1).flatten(0, 1)"),
+    ("half missing", "half of the rows are missing: a head's odd ones come after its even ones",
+     ("heads.transpose(1, 2)", "heads[:, :, :1].transpose(1, 2)")),
+    ("order alone", "those are the numbers of the rows; return W with its rows in that order",
+     "torch.arange(len(W)).unflatten(0, (num_heads, -1, 2)).transpose(1, 2).flatten()"),
 ]  # fmt: skip
 
 exercise = Exercise("9.4", to_halves, inputs, MISTAKES, names="d_out d_model")

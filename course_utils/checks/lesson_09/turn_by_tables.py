@@ -2,6 +2,7 @@
 
 import torch
 
+from course_utils.attention import rotary
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
 
@@ -67,6 +68,35 @@ MISTAKES = [
      (TURNED, "a * cos - b * sin, b")),
     ("halves swapped", "right numbers, but the halves have changed places",
      (TURNED, "a * sin + b * cos, a * cos - b * sin")),
+    ("not turned", "x comes back as it was", "x"),
+    ("minus in the wrong half",
+     "a goes with the cosine and with the sine; the sine goes with the other entry: "
+     "a cos − b sin",
+     (TURNED, "a * cos - a * sin, b * cos + b * sin")),
+    ("two minuses", "both halves subtract; the second adds: a sin + b cos",
+     (TURNED, "a * cos - b * sin, a * sin - b * cos")),
+    ("second half by the first's tables",
+     "the first half is right; in the second a goes with the sine and b with the cosine",
+     (TURNED, "a * cos - b * sin, a * cos + b * sin")),
+    ("neighbours as partners",
+     "the tables are laid out for halves, but the sine comes with the neighbour: the partner of "
+     "entry i is entry i + d / 2",
+     "x * cos.repeat(1, 2) + torch.stack([-x[..., 1::2], x[..., ::2]], -1).flatten(-2) "
+     "* sin.repeat(1, 2)"),
+    ("row turned around",
+     "the partner of entry i is taken from the end of the row; it is entry i + d / 2",
+     "x * cos.repeat(1, 2) - x.flip(-1) * sin.repeat(1, 2)"),
+    ("halves exchanged", "the halves are exchanged before they are turned: the first one is a",
+     (TURNED, "b * cos - a * sin, b * sin + a * cos")),
+    ("first half left", "only the second of the two entries changes; the first turns as well",
+     (TURNED, "a * cos - b * sin, b * cos + a * sin"),
+     ("torch.cat([a * cos - b * sin,", "torch.cat([a,")),
+    ("first half alone", "half of the row is missing: a sin + b cos comes after a cos − b sin",
+     (f"torch.cat([{TURNED}], dim=-1)", "a * cos - b * sin")),
+    ("pairs not joined", "right numbers, in pairs; here they stand one half after the other: cat",
+     (f"torch.cat([{TURNED}], dim=-1)", f"torch.stack([{TURNED}], dim=-1)")),
+    ("tables not used", "x is turned by places 0, 1, 2, … and base 10000; the angles are those of "
+     "the tables", lambda x, cos, sin: rotary(x, torch.arange(x.shape[-2]))),
 ]  # fmt: skip
 
 exercise = Exercise("9.2", turn_by_tables, inputs, MISTAKES, names="L d", differentiable=True)

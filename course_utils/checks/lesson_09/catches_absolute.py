@@ -1,0 +1,124 @@
+"""9.8: a test that passes attention that knows i − j only, and catches what knows more or less."""
+
+import functools
+
+import torch
+
+from course_utils.attention import attention, rotary
+from course_utils.checks.exercise import Exercise
+from course_utils.checks.learners_test import run_against
+from course_utils.checks.slips import slip
+
+LENGTH, SHIFTS, CLOSE = 12, (5, 1003), {"atol": 1e-3}
+
+
+def catches_absolute(attend):
+    q, k, v = torch.randn(LENGTH, 8), torch.randn(LENGTH, 8), torch.randn(LENGTH, 8)
+    at = torch.arange(LENGTH)
+    here = attend(q, k, v, at)  # (L, d_v)
+    for far in SHIFTS:
+        assert torch.allclose(attend(q, k, v, at + far), here, **CLOSE)
+    assert not torch.allclose(attend(q, k, v, at + at), here, **CLOSE)
+
+
+def by_halves(q, k, v, at):
+    at_q, at_k = at, at
+    q, k = rotary(q, at_q), rotary(k, at_k)
+    return attention(q, k, v)[0]
+
+
+def by_distance(q, k, v, at):
+    distance = (at[:, None] - at).abs()  # (L, S)
+    scores = q @ k.mT / q.shape[-1] ** 0.5 - distance / 4
+    return scores.softmax(dim=-1) @ v
+
+
+PLACES, TURN = "at_q, at_k = at, at", "q, k = rotary(q, at_q), rotary(k, at_k)"
+# What is told to the learner, and the edit of right attention that makes it
+BROKEN = {
+    "sinusoids added to q and k": (
+        (TURN, "places = rotary(torch.ones_like(q), at)\n    q, k = q + places, k + places"),
+    ),
+    "queries not turned": ((TURN, "k = rotary(k, at_k)"),),
+    "keys not turned": ((TURN, "q = rotary(q, at_q)"),),
+    "keys turned the other way": ((PLACES, "at_q, at_k = at, -at"),),
+    "keys turned by half the angle of the queries": ((PLACES, "at_q, at_k = at, at / 2"),),
+    "another base for keys": ((TURN, "q, k = rotary(q, at_q), rotary(k, at_k, base=500)"),),
+    "neighbours paired in q, halves in k": (
+        (TURN, "q, k = rotary(q, at_q, interleaved=True), rotary(k, at_k)"),
+    ),
+    "values turned too": ((TURN, TURN + "\n    v = rotary(v, at)"),),
+    "places beyond 31 taken for 31": ((PLACES, "at_q = at_k = at.clamp(max=31)"),),
+    "places that begin again after the eighth": ((PLACES, "at_q = at_k = at % 8"),),
+    "places put into bfloat16": ((PLACES, "at_q = at_k = at.bfloat16()"),),
+    "nothing turned": ((TURN, ""),),
+    "rows numbered from 0, whatever places are given": (
+        (PLACES, "at_q = at_k = torch.arange(len(at))"),
+    ),
+}
+
+
+@functools.cache
+def implementations():
+    neighbours = TURN, "q, k = rotary(q, at_q, 10000, True), rotary(k, at_k, 10000, True)"
+    right = {
+        "rotary, halves": by_halves,
+        "rotary, neighbours": slip(by_halves, "rotary, neighbours", neighbours),
+        "a bias by distance": by_distance,
+    }
+    return right, {words: slip(by_halves, words, *change) for words, change in BROKEN.items()}
+
+
+EACH = "far in SHIFTS"
+SHIFTED = "torch.allclose(attend(q, k, v, at + far), here, **CLOSE)"
+STRETCHED = "not torch.allclose(attend(q, k, v, at + at), here, **CLOSE)"
+NEAR = (
+    "its places stay near the beginning, where neither bfloat16 nor a table of 32 places errs: "
+    "shift by a thousand or so"
+)
+BELOW = (
+    "its places stay below 256, where bfloat16 still holds each whole number: shift by a thousand "
+    "or so"
+)
+EIGHT = (
+    "places that begin again after the eighth get through: a shift by a multiple of eight changes "
+    "nothing there, so take an odd number, and places one after another"
+)
+DISTANCES = (
+    "code that knows no places, or numbers rows by itself, stays the same under any shift: change "
+    "the distances too, and demand another output"
+)
+MISTAKES = [
+    ("only shapes",
+     "it looks at shapes, or at the same places twice, and none of these bugs changes a shape: "
+     "compare the output at some places with that at others",
+     (SHIFTED, "attend(q, k, v, at + far).shape == here.shape"), (STRETCHED, "True")),
+    ("distances not asked",
+     f"all places are shifted, and the output must stay: good. But {DISTANCES}",
+     (STRETCHED, "True")),
+    ("near and distances not asked", f"{NEAR}; and {DISTANCES}",
+     (EACH, "far in (5,)"), (STRETCHED, "True")),
+    ("below 256 and distances not asked", f"{BELOW}; and {DISTANCES}",
+     (EACH, "far in (101,)"), (STRETCHED, "True")),
+    ("multiple of eight and distances not asked", f"{EIGHT}; and {DISTANCES}",
+     (EACH, "far in (1000,)"), (STRETCHED, "True")),
+    ("near", NEAR, (EACH, "far in (5,)")),
+    ("below 256", BELOW, (EACH, "far in (101,)")),
+    ("multiple of eight", EIGHT, (EACH, "far in (1000,)")),
+    ("only distances",
+     "it demands another output for other distances; what depends on more than distances gives "
+     "another one too: shift all places alike, and demand the same output", (SHIFTED, "True")),
+    ("one token",
+     "its text has one token, which lays all its weight on itself wherever it stands: take several",
+     ("torch.randn(LENGTH, 8), torch.randn(LENGTH, 8), torch.randn(LENGTH, 8)",
+      "torch.randn(1, 8), torch.randn(1, 8), torch.randn(1, 8)"),
+     ("torch.arange(LENGTH)", "torch.arange(1)"), (STRETCHED, "True")),
+]  # fmt: skip
+
+exercise = Exercise(
+    "9.8",
+    catches_absolute,
+    lambda: [()],
+    MISTAKES,
+    run=lambda test: run_against(test, *implementations()),
+)

@@ -1,0 +1,114 @@
+"""10.8: several texts of different lengths continued at once, with a cache, untrained models."""
+
+import torch
+import torch.nn.functional as F
+
+from course_utils.attention import attention
+from course_utils.checks import sandbox
+from course_utils.checks.exercise import Complaint, Exercise
+from course_utils.language_model import LanguageModel
+
+
+def generate_together(model, texts, steps):
+    missing = torch.tensor([max(map(len, texts)) - len(text) for text in texts])  # (B,)
+    new = torch.stack([F.pad(t, (n, 0)) for t, n in zip(texts, missing.tolist(), strict=True)])
+
+    def attend(q, k, v, mask):
+        there = torch.arange(k.shape[-2]) >= missing[:, None, None, None]  # (B, 1, 1, S)
+        return attention(q, k, v, mask & there)
+
+    cache, written = {}, []
+    for _ in range(steps):
+        new = model(new, cache, attend=attend)[:, -1:].argmax(dim=-1)  # (B, 1)
+        written.append(new)
+    return torch.cat(written, dim=1)  # (B, steps)
+
+
+def inputs():
+    """Return (seed of the model, lengths of the texts, steps)."""
+    return [
+        (1, (5, 3, 1), 6),
+        (2, (4, 4), 5),
+        (3, (2, 7, 6, 2), 8),
+        (4, (1, 9), 7),
+        (5, (6,), 4),
+        (6, (8, 2, 5), 1),
+    ]
+
+
+class Counting(LanguageModel):
+    """A small model with random weights that counts its calls and the tokens that it reads."""
+
+    def __init__(self, seed):
+        with sandbox.seeded():
+            super().__init__(3, V=17, d_model=16, num_heads=4, num_kv_heads=2, d_hidden=24)
+        rng = torch.Generator().manual_seed(seed)
+        for weight in self.parameters():
+            if weight.ndim == 2:
+                size = 2.5 / weight.shape[1] ** 0.5
+                weight.data = size * torch.randn(weight.shape, generator=rng, dtype=torch.float64)
+            else:
+                weight.data = weight.data.double()
+        self.requires_grad_(False)
+        self.calls = self.read = 0
+
+    def stream(self, tokens, cache=None, **how):
+        self.calls, self.read = self.calls + 1, self.read + tokens.numel()
+        return super().stream(tokens, cache, **how)
+
+
+CALLS = (
+    "right tokens, but the model was called {} times for {} steps: all texts go in together, one "
+    "call a step"
+)
+AGAIN = (
+    "right tokens, but the model reads them again at each step, {} where {} are enough: give the "
+    "cache, and only the new ones"
+)
+
+
+def run(answer, seed, lengths, steps):
+    """Let an answer continue random texts, and see how often the model is called, and for what."""
+    model, rng = Counting(seed), torch.Generator().manual_seed(seed)
+    texts = [torch.randint(17, (length,), generator=rng) for length in lengths]
+    written = [answer(model, [text.clone() for text in texts], steps)]
+    if model.calls > steps:
+        raise Complaint("a call for each text", CALLS.format(model.calls, steps), written)
+    enough = len(lengths) * (max(lengths) + steps - 1)
+    if model.read > enough:
+        raise Complaint("read again", AGAIN.format(model.read, enough), written)
+    return written
+
+
+SEEN = "mask & there"
+STEP = "new = model(new, cache, attend=attend)[:, -1:].argmax(dim=-1)"
+MISTAKES = [
+    ("padding seen", "the tokens that fill up the shorter texts are seen: each query of a text may "
+     "see only keys from its first own token on", (SEEN, "mask")),
+    ("filled at the end", "the shorter texts are filled up behind: then their last own token does "
+     "not stand last, and what they write comes after the filling", ("(n, 0)", "(0, n)"),
+     (SEEN, "mask")),
+    ("hidden at the wrong end", "the texts are filled up in front, but the mask hides keys as if "
+     "it had been done behind, or the other way round", ("(n, 0)", "(0, n)")),
+    ("first call only", "the filling is hidden in the first call only; it stays in the cache, and "
+     "later tokens see it", (SEEN, "(mask & there) if q.shape[-2] > 1 else mask")),
+    ("one too many seen", "one token of the filling is seen",
+     ("k.shape[-2]) >=", "k.shape[-2]) + 1 >=")),
+    ("first own token hidden", "each text's first own token is hidden as well",
+     (">= missing", "> missing")),
+    ("no causal mask", "the filling is hidden, but the causal mask is gone: each call brings its "
+     "own mask; join both", (SEEN, "there")),
+    ("mask inverted", "the mask shows the filling and hides the text: True = may attend",
+     (">= missing", "< missing")),
+    ("one filling for all", "all texts are masked by the first one's filling; "
+     "each has its own", ("missing[:, None, None, None]", "missing[0]")),
+    ("no cache", "each new token is read alone: give the cache, so that it sees what came before",
+     ("model(new, cache,", "model(new, {},")),
+    ("cut to the shortest", "longer texts are cut to the length of the shortest",
+     ("max(map(len, texts)) - len(text)", "min(map(len, texts)) - len(text)"), (SEEN, "mask")),
+    ("texts returned too", "right tokens, but the texts before them are returned as well: "
+     "(B, steps)", ("cache, written = {}, []", "cache, written = {}, [new]")),
+    ("least probable", "the least probable token is taken", ("argmax", "argmin")),
+]  # fmt: skip
+
+exercise = Exercise("10.8", generate_together, inputs, MISTAKES, names="B steps", run=run)

@@ -1,0 +1,72 @@
+"""10b.5: what each head of a layer writes into each logit, past the last norm."""
+
+import torch
+
+from course_utils.checks.exercise import Exercise
+from course_utils.checks.inputs import normals
+from course_utils.checks.wordings import DEALT_OUT
+
+EPS = 1e-5
+
+
+def attribute(z, W_o, gamma, x, E):
+    H, d_k = z.shape
+    columns = W_o.unflatten(1, (H, d_k))  # (d_model, H, d_k), a head's own
+    written = torch.einsum("dhk,hk->hd", columns, z)  # (H, d_model), into the stream
+    s = (x.square().mean() + EPS).sqrt()  # one number, of the whole stream
+    return written / s * gamma @ E.T  # (H, V)
+
+
+def inputs():
+    normal = normals(105)
+
+    def probe(H, d_k, d_model, V, size, dtype=torch.float64):
+        z, W_o = normal(H, d_k, dtype=dtype), normal(d_model, H * d_k, dtype=dtype)
+        x = size * normal(d_model, dtype=dtype) + W_o @ z.flatten()
+        return z, W_o, 1 + normal(d_model, dtype=dtype) / 2, x, normal(V, d_model, dtype=dtype)
+
+    sizes = [(3, 4, 7, 9, 5), (2, 5, 10, 6, 9), (4, 2, 8, 11, 3), (1, 3, 5, 4, 4), (6, 6, 36, 3, 2)]
+    z, W_o, gamma, x, E = probe(3, 2, 6, 5, 1)
+    small = [each * 1e-3 for each in (z, W_o, gamma, x)]
+    turned = (z.T.contiguous().T, W_o.T.contiguous().T, gamma, x, E.T.contiguous().T)
+    return [*(probe(*size) for size in sizes), probe(5, 3, 15, 8, 7, torch.float32),
+            (*small, E), turned]  # fmt: skip
+
+
+S = "s = (x.square().mean() + EPS).sqrt()"
+WRITTEN = "written / s * gamma @ E.T"
+MISTAKES = [
+    ("norm of its own",
+     "each head is divided by the size of what it writes itself; s is the whole stream's, the same "
+     "for all heads, or the parts do not add up",
+     (S, "s = (written.square().mean(dim=-1, keepdim=True) + EPS).sqrt()")),
+    ("no norm", "the last norm is left out: divide by s", (WRITTEN, "written * gamma @ E.T")),
+    ("no gamma", "γ, the norm's weights, is left out", (" * gamma", "")),
+    ("neither", "the last norm is left out altogether: divide by s, multiply with γ",
+     (WRITTEN, "written @ E.T")),
+    ("length", "divided by the stream's length; s is √(mean of squares), not of their sum",
+     ("x.square().mean()", "x.square().sum()")),
+    ("not rooted", "divided by the mean of squares; s is its root", (".sqrt()", "")),
+    ("mean taken off", "a mean is taken off the stream, as LayerNorm does; RMSNorm does not",
+     ("x.square().mean()", "(x - x.mean()).square().mean()")),
+    ("no epsilon", "1e-5 is missing under the root: it counts where a stream is small",
+     (" + EPS", "")),
+    ("epsilon outside", "1e-5 is added after the root; it stands under it",
+     ("(x.square().mean() + EPS).sqrt()", "x.square().mean().sqrt() + EPS")),
+    ("dealt out", DEALT_OUT,
+     ('W_o.unflatten(1, (H, d_k))', 'W_o.unflatten(1, (d_k, H)).mT')),
+    ("rows for columns",
+     "rows of W_o are taken for a head; W_o is used as W_o @ x, so a head has its columns",
+     ("W_o.unflatten(1, (H, d_k))", "W_o.T.reshape(-1)[: W_o.numel()].view(W_o.shape)"
+                                    ".unflatten(1, (H, d_k))")),
+    ("all heads together", "one row for all heads together; asked is one a head",
+     ('"dhk,hk->hd"', '"dhk,hk->d"')),
+    ("times the stream", "multiplied with s where it should be divided",
+     ("written / s", "written * s")),
+    ("divided by gamma", "divided by γ; the norm multiplies with it",
+     ("/ s * gamma", "/ s / gamma")),
+    ("tokens before heads", "right numbers, but one row a token: asked is (H, V)",
+     ("    return written / s * gamma @ E.T", "    return (written / s * gamma @ E.T).T")),
+]  # fmt: skip
+
+exercise = Exercise("10b.5", attribute, inputs, MISTAKES, names="H V")

@@ -1,0 +1,69 @@
+"""10b.7's models, built by hand: they name the bracket that was opened last.
+
+Tokens 0, 1 and 2 open brackets of three kinds, all others are words. Heads of layer 0 may write a
+token's kind into the stream; heads of layer 1 look somewhere and carry kinds to an answer.
+"""
+
+import torch
+import torch.nn.functional as F
+
+KINDS = 3
+HEADS = {  # by name: where it looks, how firmly, how much it writes into the answer
+    "finder": ("last", 4.5, 1.0),
+    "mirror": ("last", 9.0, 0.0),  # looks the part, and nobody reads what it writes
+    "first": ("first", 9.0, 0.3),
+    "back": ("before", 9.0, 0.0),
+    "idle": ("nowhere", 0.0, 0.1),
+}
+
+
+def last_opener(tokens):
+    """Return where the last opener up to each token stands (B, L), -1 if there is none yet."""
+    opens = torch.where(tokens < KINDS, torch.arange(tokens.shape[-1]), -1)  # (B, L)
+    return opens.cummax(dim=-1).values
+
+
+def brackets(seed, V=12):
+    """Return a model, texts to choose by (B, L), and others to test with (B, L).
+
+    ``model(tokens, removed=[])`` returns logits (B, L, 3), the kind of the last opener up to each
+    token, and weights (layers, B, H, L, L); ``removed`` names heads as (layer, head), both from 0,
+    whose results reach nothing.
+    """
+    rng = torch.Generator().manual_seed(seed)
+    above = ["finder", "mirror", "first", "back", "idle"]
+    above = [above[i] for i in torch.randperm(5, generator=rng)]
+    root = int(torch.randint(5, (1,), generator=rng))  # the head of layer 0 that tells kinds
+    noise = torch.randn(2, 5, 40, 40, generator=rng)
+
+    def model(tokens, removed=()):
+        removed, (B, L) = {tuple(head) for head in removed}, tokens.shape
+        at = torch.arange(L)
+        opens = tokens < KINDS
+        kind = F.one_hot(torch.where(opens, tokens, KINDS), KINDS + 1)[..., :KINDS].float()
+        kind = kind * ((0, root) not in removed)  # (B, L, KINDS)
+        first = torch.where(opens.any(-1), opens.int().argmax(-1), -1)[:, None].expand(B, L)
+        targets = {"last": last_opener(tokens), "first": first, "itself": at.expand(B, L)}
+        targets |= {"before": (at - 1).expand(B, L), "nowhere": torch.full((B, L), -1)}
+        answer, seen = 0.01 * torch.arange(KINDS).expand(B, L, KINDS), []
+        below = ["itself" if h == root else "nowhere" for h in range(5)]
+        looks = [[(name, 9.0, 0.0) for name in below], [HEADS[name] for name in above]]
+        for layer, heads in enumerate(looks):
+            weights = []
+            for h, (where, firmly, writes) in enumerate(heads):
+                aim = F.one_hot(targets[where] + 1, L + 1)[..., 1:]  # (B, L, L), none for -1
+                scores = noise[layer, h, :L, :L] + firmly * aim
+                scores = scores.masked_fill(torch.ones(L, L).triu(1) > 0, -torch.inf)
+                weights.append(scores.softmax(dim=-1))
+                if (layer, h) not in removed:
+                    answer = answer + writes * weights[-1] @ kind
+            seen.append(torch.stack(weights, dim=1))  # (B, H, L, L)
+        return answer, torch.stack(seen)
+
+    to_choose = torch.randint(KINDS, V, (20, 16), generator=rng)
+    for start in (0, 8):  # one opener in each half
+        at = start + torch.randint(8, (20, 1), generator=rng)
+        to_choose.scatter_(1, at, torch.randint(KINDS, (20, 1), generator=rng))
+    held_out = torch.randint(V, (20, 24), generator=rng)  # more of them
+    held_out[0] = held_out[0].clamp(min=KINDS)  # and one text without any
+    return model, to_choose, held_out

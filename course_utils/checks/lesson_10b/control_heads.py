@@ -1,0 +1,102 @@
+"""10b.3: other heads to knock out beside those suspected: as many, from the same layers."""
+
+import time  # noqa: F401 - of one mistake
+from collections import Counter
+
+import torch
+
+from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+
+
+def control_heads(suspects, num_heads, rng):
+    taken = {tuple(head) for head in suspects}
+    control = []
+    for layer, _ in suspects:
+        free = [(layer, h) for h in range(num_heads) if (layer, h) not in taken]
+        at = torch.randint(len(free), (1,), generator=rng).item()
+        control.append(free[at])
+        taken.add(free[at])
+    return control
+
+
+def inputs():
+    """Return (suspects, num_heads)."""
+    some = [(18, 6), (17, 3), (17, 4), (18, 7), (23, 2), (23, 7), (17, 5), (20, 6)]
+    return [(some, 9), ([(0, 1), (0, 0), (2, 3)], 4), ([(5, 2)], 6), ([(1, 0), (1, 3), (4, 4)], 8)]
+
+
+SAME_COUNT = "there should be as many control heads as suspects, got {} for {}"
+NOT_HEADS = "return a list of pairs (layer, head), both whole numbers, heads from 0"
+SUSPECTED = "a suspect is among its own control; draw from the others only"
+TWICE = "a head is drawn twice: without it twice is without it once, so the control is too small"
+LAYERS = (
+    "the control stands in other layers than the suspects; early layers do harm of another kind, "
+    "so draw as many of each layer as are suspected there"
+)
+FIXED = "the same control in 40 draws: it should be drawn at random, with rng"
+SKEWED = "some other heads of these layers never come in 400 draws: each must be able to"
+OWN_CHANCE = "two calls with equal rng differ: draw with generator=rng and nothing else"
+
+
+def run(answer, suspects, num_heads):
+    """Draw many controls; return 1 if each is one, and any can come, else complain."""
+
+    def draw(seed):
+        rng = torch.Generator().manual_seed(seed)
+        return call_with_clones(answer, list(suspects), num_heads, rng)[0]
+
+    drawn = []
+    for seed in range(400):
+        control = draw(seed)
+        hint = what_is_wrong(control, suspects, num_heads)
+        if hint:
+            raise Complaint("no control", hint)
+        drawn.append(frozenset(tuple(head) for head in control))
+    if [tuple(head) for head in draw(0)] != [tuple(head) for head in draw(0)]:
+        raise Complaint("its own chance", OWN_CHANCE)
+    if len(set(drawn[:40])) == 1:
+        raise Complaint("always the same", FIXED)
+    layers = {layer for layer, _ in suspects}
+    others = {(layer, h) for layer in layers for h in range(num_heads)} - set(suspects)
+    if set().union(*drawn) != others:
+        raise Complaint("never some", SKEWED)
+    return [torch.ones(())]
+
+
+def what_is_wrong(control, suspects, num_heads):
+    try:
+        pairs = [(int(layer), int(head)) for layer, head in control]
+    except (TypeError, ValueError):
+        return NOT_HEADS
+    if not isinstance(control, list) or not all(0 <= head < num_heads for _, head in pairs):
+        return NOT_HEADS
+    if len(pairs) != len(suspects):
+        return SAME_COUNT.format(len(pairs), len(suspects))
+    if set(pairs) & set(suspects):
+        return SUSPECTED
+    if Counter(layer for layer, _ in pairs) != Counter(layer for layer, _ in suspects):
+        return LAYERS
+    return TWICE if len(set(pairs)) < len(pairs) else None
+
+
+def from_anywhere(suspects, num_heads, rng):
+    """Draw from all heads of 30 layers."""
+    free = [(layer, h) for layer in range(30) for h in range(num_heads)]
+    free = [head for head in free if head not in suspects]
+    return [free[i] for i in torch.randperm(len(free), generator=rng)[: len(suspects)].tolist()]
+
+
+MISTAKES = [
+    ("from anywhere", LAYERS, from_anywhere),
+    ("suspects among them", SUSPECTED, (" if (layer, h) not in taken", "")),
+    ("some twice", TWICE, ("        taken.add(free[at])\n", "")),
+    ("always the first",
+     FIXED, ("at = torch.randint(len(free), (1,), generator=rng).item()", "at = 0")),
+    ("never the last", SKEWED, ("torch.randint(len(free), (1,)",
+                                "torch.randint(max(len(free) - 1, 1), (1,)")),
+    ("its own chance", OWN_CHANCE,
+     ("generator=rng", "generator=torch.Generator().manual_seed(time.perf_counter_ns() % 2**31)")),
+    ("numbers alone", NOT_HEADS, ("control.append(free[at])", "control.append(free[at][1])")),
+]  # fmt: skip
+
+exercise = Exercise("10b.3", control_heads, inputs, MISTAKES, run=run)

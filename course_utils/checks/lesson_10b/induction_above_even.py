@@ -1,0 +1,73 @@
+"""10b.2: how much more a head looks at what followed its token than even weights would."""
+
+import torch
+import torch.nn.functional as F
+
+from course_utils.checks.exercise import Exercise
+from course_utils.checks.lesson_07.heads import causal_weights
+
+
+def induction_above_even(weights, tokens):
+    L = len(tokens)
+    same = tokens[:, None] == tokens[:-1]  # (L, L - 1)
+    wanted = F.pad(same, (1, 0)).tril(-1)  # (L, L), after an earlier one, and not the query itself
+    asks = wanted.any(dim=-1)  # (L,)
+    found = (weights * wanted).sum(dim=-1)  # (H, L)
+    even = wanted.sum(dim=-1) / torch.arange(1, L + 1)  # (L,), each of i + 1 keys alike
+    return (found - even)[:, asks].mean(dim=-1)  # (H,)
+
+
+def inputs():
+    rng = torch.Generator().manual_seed(102)
+
+    def text(H, L, symbols):
+        tokens = torch.randint(symbols, (L,), generator=rng)
+        tokens[1:3] = tokens[0]  # neighbours that are equal
+        return causal_weights(rng, 1, H, L)[0], tokens
+
+    weights, tokens = text(3, 12, 4)
+    one_key = F.one_hot(weights.argmax(dim=-1), 12).float()
+    rest = [text(*size) for size in [(2, 9, 3), (1, 17, 6), (4, 30, 9), (5, 8, 2)]]
+    return [(weights, tokens), *rest, (one_key, tokens), (weights.mT.contiguous().mT, tokens)]
+
+
+WANTED = "F.pad(same, (1, 0)).tril(-1)"
+MISTAKES = [
+    ("even weights not taken off",
+     "that is the weight found alone; on a real text the same word stands in many places, so take "
+     "off what even weights would find", ("(found - even)", "found")),
+    ("query itself counted",
+     "the query itself counts where a token stands twice in a row: there it is its own follower; "
+     "leave it out", (".tril(-1)", ".tril()")),
+    ("query itself, even alone", "even weights still count the query itself as a follower",
+     ("even = wanted", "even = F.pad(same, (1, 0)).tril()")),
+    ("even over all keys",
+     "even weights are spread over all L keys; query i sees i + 1 of them",
+     ("torch.arange(1, L + 1)", "L")),
+    ("even over earlier keys",
+     "even weights are spread over i keys; query i sees i + 1, with itself",
+     ("torch.arange(1, L + 1)", "torch.arange(L).clamp(min=1)")),
+    ("one follower only",
+     "even weights are counted as if each query had one follower; a word may have several",
+     ("even = wanted.sum(dim=-1)", "even = wanted.any(dim=-1)")),
+    ("all queries",
+     "the mean is over all queries; those whose token is new have nowhere to look, leave them out",
+     ("[:, asks].mean", ".mean")),
+    ("ratio", "found is divided by even; asked is the difference",
+     ("(found - even)[:, asks]", "(found / even)[:, asks]")),
+    ("means first",
+     "a ratio of two means; asked is the difference for each query, then their mean",
+     ("(found - even)[:, asks].mean(dim=-1)",
+      "found[:, asks].mean(dim=-1) / even[asks].mean()")),
+    ("on the occurrence",
+     "that is the earlier occurrence itself; its follower stands one place further",
+     (WANTED, "F.pad(same, (0, 1)).tril(-1)")),
+    ("summed", "the queries are added up; asked is their mean",
+     (".mean(dim=-1)  #", ".sum(dim=-1)  #")),
+    ("heads together", "one number for all heads; asked is one a head",
+     (".mean(dim=-1)  #", ".mean()  #")),
+    ("turned round", "even − found: a head that looks there should get a positive number",
+     ("found - even", "even - found")),
+]  # fmt: skip
+
+exercise = Exercise("10b.2", induction_above_even, inputs, MISTAKES, names="H")

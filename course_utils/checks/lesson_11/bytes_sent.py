@@ -1,0 +1,57 @@
+"""11.5: what a rank sends in a training step, by each way, with fewer heads of keys."""
+
+from course_utils.checks.exercise import Exercise
+
+
+def bytes_sent(N, W, H, H_kv, d, size):
+    n = N // W  # tokens a rank
+    heads = 2 * (2 * (W - 1) * (N * H * d) // W)  # an all-reduce, forward and backward
+    moved = n * (2 * H + 2 * H_kv) * d  # q and output; k and v
+    exchange = 2 * (moved * (W - 1) // W)
+    block = 2 * n * H_kv * d  # k and v, or their gradients
+    ring = 2 * (W - 1) * block + W * block
+    return heads * size, exchange * size, ring * size
+
+
+def inputs():
+    return [(96, 4, 4, 4, 16, 4), (64, 2, 8, 2, 4, 2), (48, 3, 6, 3, 5, 4), (160, 8, 16, 8, 3, 2)]
+
+
+HEADS = "2 * (2 * (W - 1) * (N * H * d) // W)"
+MOVED = "n * (2 * H + 2 * H_kv) * d"
+RING = "2 * (W - 1) * block + W * block"
+MISTAKES = [
+    ("forward only", "those are the bytes of the forward pass; asked is forward and backward",
+     (HEADS, "2 * (W - 1) * (N * H * d) // W"), ("2 * (moved", "(moved"),
+     (RING, "(W - 1) * block")),
+    ("twice the forward",
+     "the ring's backward sends more than its forward: keys and values go round again, and their "
+     "gradients with them, W times, for they must come home", (RING, "2 * (W - 1) * block")),
+    ("gradients not home", "the ring's gradients of k and v are passed on W times, not W − 1: the "
+     "last step brings them home", (RING, "3 * (W - 1) * block")),
+    ("keys not sent again", "in the ring's backward keys and values go round once more: their "
+     "gradients travel beside them", (RING, "(W - 1) * block + W * block")),
+    ("keys come home as well", "in the ring keys and values need no way home, in either pass: "
+     "W − 1 times each", (RING, "3 * W * block")),
+    ("as many heads of keys", "keys and values are counted with H heads; they have H_kv",
+     (MOVED, "n * 4 * H * d"), ("2 * n * H_kv * d", "2 * n * H * d")),
+    ("H in the exchange", "the ring is right; in the exchange k and v have H_kv heads as well",
+     (MOVED, "n * 4 * H * d")),
+    ("H in the ring", "the exchange is right; in the ring k and v have H_kv heads as well",
+     ("2 * n * H_kv * d", "2 * n * H * d")),
+    ("output not sent back", "in the exchange the output is sent as well, heads for tokens",
+     (MOVED, "n * (H + 2 * H_kv) * d")),
+    ("own part sent", "in the exchange a rank keeps one part of W for itself",
+     ("2 * (moved * (W - 1) // W)", "2 * moved")),
+    ("all tokens exchanged", "in the exchange a rank sends its own n tokens, not all N",
+     (MOVED, "N * (2 * H + 2 * H_kv) * d")),
+    ("all-reduce once round", "an all-reduce sends W parts round twice: to add up, and to tell all",
+     (HEADS, "2 * ((W - 1) * (N * H * d) // W)")),
+    ("all-reduce of n tokens", "by heads every rank has all tokens: the all-reduce is of N",
+     (HEADS, "2 * (2 * (W - 1) * (n * H * d) // W)")),
+    ("keys alone", "in the ring keys *and* values travel", ("2 * n * H_kv * d", "n * H_kv * d")),
+    ("numbers, not bytes", "those are numbers; each has `size` bytes",
+     ("heads * size, exchange * size, ring * size", "heads, exchange, ring")),
+]  # fmt: skip
+
+exercise = Exercise("11.5", bytes_sent, inputs, MISTAKES)

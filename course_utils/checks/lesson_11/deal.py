@@ -1,0 +1,95 @@
+"""11.8: tokens of several documents dealt out so that all ranks have as much to compute."""
+
+import torch
+
+from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+from course_utils.parallel import places
+
+MOST = 0.02  # of the mean, that a rank may have more than it
+
+
+def deal(lengths, ranks):
+    seen = torch.cat([torch.arange(1, length + 1) for length in lengths])  # (N,), keys of each
+    order = seen.argsort(descending=True, stable=True).unflatten(0, (-1, ranks))  # (n, W)
+    order[1::2] = order[1::2].flip(1)  # there and back
+    return order.T  # (W, n)
+
+
+def inputs():
+    return [
+        ((128,), 4),
+        ((96, 32, 64, 192), 4),
+        ((301, 17, 5, 77), 8),
+        ((1, 1, 1, 240, 13), 2),
+        ((50, 50, 50, 50, 50, 50), 6),
+        ((700, 68), 3),
+        ((401, 94), 5),  # an odd number each
+        ((200, 3, 3, 2, 2, 2, 2, 2), 4),
+    ]
+
+
+def run(answer, lengths, ranks):
+    """Return 1 if all ranks have nearly the same number of pairs, else complain."""
+    held = call_with_clones(answer, lengths, ranks)[0]
+    N = sum(lengths)
+    if not isinstance(held, torch.Tensor) or held.shape != (ranks, N // ranks):
+        raise Complaint("wrong shape", SHAPE)
+    if held.is_floating_point() or held.is_complex() or held.dtype == torch.bool:
+        raise Complaint("no whole numbers", WHOLE)
+    if not torch.equal(held.flatten().sort().values, torch.arange(N)):
+        raise Complaint("not each token once", ONCE)
+    seen = torch.cat([torch.arange(1, length + 1) for length in lengths])  # (N,)
+    work = seen[held.long()].sum(dim=1).double()  # (W,)
+    if work.max() <= (1 + MOST) * work.mean():
+        return [torch.ones(())]
+    raise Complaint("unbalanced", what_is_wrong(held, lengths, ranks, seen))
+
+
+SHAPE = "return a tensor (W, N / W): in row r the places that rank r holds"
+WHOLE = "places are whole numbers: return a tensor of them"
+ONCE = "not every token stands with one rank, once: each place from 0 to N − 1 must"
+IN_ORDER = "the text is cut in order: the end of a document costs more than its beginning"
+WHOLE_TEXT = (
+    "zigzag over the whole text: that balances one document; here a token sees only its own "
+    "document, so what it costs depends on where it stands in that"
+)
+ROUND = (
+    "the tokens are dealt round, always from rank 0 on: the later ranks get a little more each "
+    "time; deal there and back"
+)
+ELSE = (
+    "the ranks have not the same number of pairs to compute: how many keys does each token see, "
+    "and how many pairs are that for a rank?"
+)
+
+
+def what_is_wrong(held, lengths, ranks, seen):
+    N, sorted_rows = sum(lengths), held.long().sort(dim=1).values
+    if torch.equal(sorted_rows, torch.arange(N).reshape(ranks, -1)):
+        return IN_ORDER
+    dealt = torch.arange(N).reshape(-1, ranks).T
+    by_cost = seen.argsort(descending=True, stable=True).reshape(-1, ranks).T
+    for each in (dealt, by_cost, by_cost.flip(0)):
+        if torch.equal(sorted_rows, each.sort(dim=1).values):
+            return ROUND
+    if N % (2 * ranks) == 0:
+        zigzag = places(N, ranks, zigzag=True).sort(dim=1).values
+        if torch.equal(sorted_rows, zigzag):
+            return WHOLE_TEXT
+    return ELSE
+
+
+ROWS = "seen.argsort(descending=True, stable=True).unflatten(0, (-1, ranks))"
+TURN = "    order[1::2] = order[1::2].flip(1)  # there and back\n"
+MISTAKES = [
+    ("in order", IN_ORDER, "torch.arange(sum(lengths)).reshape(ranks, -1)"),
+    ("always from the first", ROUND, (TURN, "")),
+    ("zigzag over the text", WHOLE_TEXT, "places(sum(lengths), ranks, zigzag=True)"),
+    ("by length of the document", ELSE,
+     ("torch.arange(1, length + 1)", "torch.full((length,), length)")),
+    ("columns", SHAPE, ("return order.T", "return order")),
+    ("in floats", WHOLE, ("order.T", "order.T.float()")),
+    ("one token twice", ONCE, ("return order.T", "return order.T.clamp(min=1)")),
+]  # fmt: skip
+
+exercise = Exercise("11.8", deal, inputs, MISTAKES, run=run)

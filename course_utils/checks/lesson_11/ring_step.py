@@ -1,0 +1,86 @@
+"""11.2: one step of the ring, for all ranks at once."""
+
+import torch
+
+from course_utils.checks.exercise import Exercise
+from course_utils.checks.inputs import normals
+from course_utils.checks.wordings import NOT_SCALED
+
+
+def ring_step(q, k, v, out, lse):
+    scores = q @ k.mT / q.shape[-1] ** 0.5  # (W, n, n)
+    lse_new = scores.logsumexp(dim=-1)  # (W, n)
+    out_new = scores.softmax(dim=-1) @ v  # (W, n, d_v)
+    both = torch.logaddexp(lse, lse_new)  # (W, n)
+    share, share_new = (lse - both).exp(), (lse_new - both).exp()  # (W, n) each
+    out = share[..., None] * out + share_new[..., None] * out_new  # (W, n, d_v)
+    return out, both, k.roll(1, dims=0), v.roll(1, dims=0)
+
+
+def inputs():
+    normal = normals(112)
+
+    def probe(W, n, d, d_v, large=1, first=False, dtype=torch.float64):
+        q, k = (large * normal(W, n, d, dtype=dtype) for _ in range(2))
+        v, out = (normal(W, n, d_v, dtype=dtype) for _ in range(2))
+        if first:
+            return q, k, v, torch.zeros_like(out), torch.full((W, n), -torch.inf, dtype=dtype)
+        return q, k, v, out, (q * k).sum(dim=-1) / d**0.5 + normal(W, n, dtype=dtype)
+
+    return [
+        probe(4, 3, 5, 2),
+        probe(3, 4, 2, 6, first=True),
+        probe(5, 2, 4, 3, large=40),  # lse beyond what exp can take
+        probe(2, 6, 3, 1, dtype=torch.float32),
+        probe(3, 1, 4, 4),
+        probe(1, 3, 2, 5),
+    ]
+
+
+PASSED = "k.roll(1, dims=0), v.roll(1, dims=0)"
+MIXED = "share[..., None] * out + share_new[..., None] * out_new"
+SHARES = "(lse - both).exp(), (lse_new - both).exp()"
+MISTAKES = [
+    ("not passed on", "right output, but k and v come back where they were; pass them on",
+     (PASSED, "k, v")),
+    ("passed back", "k and v go to the rank before; rank r sends to r + 1",
+     (PASSED, "k.roll(-1, dims=0), v.roll(-1, dims=0)")),
+    ("keys alone passed on", "the keys go on, the values stay: after this step they do not belong "
+     "together", (PASSED, "k.roll(1, dims=0), v")),
+    ("passed on first", "k and v are passed on before they are used: first take in what is there",
+     (PASSED, "k, v"),
+     ("    scores", "    k, v = k.roll(1, dims=0), v.roll(1, dims=0)\n    scores")),
+    ("tokens moved", "tokens move within a rank; whole blocks move along dimension 0, the ranks",
+     (PASSED, "k.roll(1, dims=1), v.roll(1, dims=1)")),
+    ("plain mean", "the two outputs are averaged; each counts by its sum of exponentials",
+     (MIXED, "(out + out_new) / 2")),
+    ("only added", "the two outputs are added; the shares of both must be 1 together",
+     (MIXED, "out + out_new")),
+    ("replaced", "what was there is lost: mix the new output with it", (MIXED, "out_new")),
+    ("lse forgotten", "right output, but lse stays as it was: the next step would weigh it wrongly",
+     ("return out, both", "return out, lse")),
+    ("lse of this block", "right output, but lse is that of the new block alone",
+     ("return out, both", "return out, lse_new")),
+    ("lse added", "right output, but the two lse are added; what adds up are their exponentials",
+     ("return out, both", "return out, lse + lse_new")),
+    ("larger lse", "the larger lse is taken for that of both: logaddexp",
+     ("torch.logaddexp(lse, lse_new)", "torch.maximum(lse, lse_new)")),
+    ("shares swapped", "the shares are swapped: the old output gets the new one's",
+     (MIXED, "share_new[..., None] * out + share[..., None] * out_new")),
+    ("exponentials themselves",
+     "NaN where lse is large: e^lse overflows; take e^(lse − lse of both), as merge does",
+     (SHARES, "lse.exp() / (lse.exp() + lse_new.exp()), lse_new.exp() / (lse.exp() + lse_new.exp())"
+      )),
+    ("not scaled", NOT_SCALED, (" / q.shape[-1] ** 0.5", "")),
+    ("first step left out",
+     "NaN in the first step: there lse is −∞; −∞ − (−∞) comes from subtracting it from itself",
+     (SHARES, "1 / (1 + (lse_new - lse).exp()), (lse_new - lse).exp() / (1 + (lse_new - lse).exp())"
+      )),
+    ("another order", "right, but in another order: out, lse, k, v",
+     ("return out, both, k.roll(1, dims=0), v.roll(1, dims=0)",
+      "return k.roll(1, dims=0), v.roll(1, dims=0), out, both")),
+]  # fmt: skip
+
+exercise = Exercise(
+    "11.2", ring_step, inputs, MISTAKES, names="W n d_v|W n|W n d|W n d_v", differentiable=True
+)

@@ -1,0 +1,38 @@
+"""11.1: whose blocks a rank sees, one after another, in a ring with any stride."""
+
+import torch
+
+from course_utils.checks.exercise import Exercise
+
+
+def seen_by(rank, ranks, hop):
+    steps = torch.arange(ranks)  # (W,)
+    return (rank - hop * steps) % ranks  # (W,)
+
+
+def inputs():
+    return [(1, 4, 1), (0, 5, 2), (3, 8, 3), (2, 7, -1), (4, 5, -2), (0, 1, 1), (6, 9, 11)]
+
+
+SEEN = "(rank - hop * steps) % ranks"
+MISTAKES = [
+    ("forwards", "blocks come from behind: what rank r holds after a step was on rank r − hop",
+     (SEEN, "(rank + hop * steps) % ranks")),
+    ("neighbours", "right for hop = 1; here each sends to the rank that lies `hop` further",
+     (SEEN, "(rank - steps) % ranks")),
+    ("neighbours, forwards",
+     "the hop is left out, and blocks come from behind: first r, then r − hop",
+     (SEEN, "(rank + steps) % ranks")),
+    ("own block left out", "it begins with what arrives first; before that a rank sees its own",
+     ("torch.arange(ranks)", "torch.arange(1, ranks + 1)")),
+    ("own block not counted", "a block is missing: the own one comes first, at step 0",
+     ("torch.arange(ranks)", "torch.arange(1, ranks)")),
+    ("not round", "numbers below 0 or above W − 1: the ring closes, so take them modulo W",
+     (SEEN, "rank - hop * steps")),
+    ("last one left out", "one block too few: with the own one there are W to see",
+     ("torch.arange(ranks)", "torch.arange(ranks - 1)")),
+    ("sorted", "right ranks, in order of their numbers; asked is the order in which they come",
+     (SEEN, "((rank - hop * steps) % ranks).sort().values")),
+]  # fmt: skip
+
+exercise = Exercise("11.1", seen_by, inputs, MISTAKES, names="W")
