@@ -120,15 +120,19 @@ def prepare(page, path, repository):
     """
     if path.parent.name == "solutions":  # each is headed as the exercises which it answers
         page.cells[0].source = page.cells[0].source.replace("# Exercises", "# Solutions", 1)
-    asked, answered = set(), set()
     for cell in page.cells:
         if cell.cell_type == "markdown":
             cell.source = linked(cell.source, path.parent, repository)
         else:
             fold_parts(cell)
             describe(cell)
-            shown = [replaced(output, cell.source, asked, answered) for output in cell.outputs]
+            compared = iter(re.findall(r"(\w+)\.compare\(", cell.source))
+            shown = [replaced(output, cell.source, compared) for output in cell.outputs]
             cell.outputs = [output for outputs in shown for output in outputs]
+    outputs = str([cell.get("outputs") for cell in page.cells])
+    asked, answered = (
+        sorted(re.findall(rf'id="{kind}-(\w+)"', outputs)) for kind in ["ask", "came"]
+    )
     if asked != answered:
         raise ValueError(f"{path.name} asks {asked} and holds the results of {answered}")
     if path.parent.name == "notebooks":
@@ -166,26 +170,31 @@ def is_explorer(output):
     return {WIDGET, "image/png"} <= set(output.get("data", {}))
 
 
-def replaced(output, source, asked, answered):
-    """Return what a page shows for an output; add the question that it asks or answers."""
+def replaced(output, source, compared):
+    """Return what a page shows for an output; ``compared`` yields the names of the answered."""
     text = output.get("text", "") or output.get("data", {}).get("text/plain", "")
-    came = CAME.search(text)
     if is_explorer(output):
         return [output, html_output(STILL.format(words=escape(text)))]
     if text.startswith(ASKS):
         name = re.search(r"(\w+) = predict_first\(", source)[1]
-        asked.add(name)
         return [html_output(form(name, text.removeprefix(ASKS)))]
-    if came:
-        name = re.search(r"(\w+)\.compare\(", source)[1]
-        answered.add(name)
-        told = TOLD.format(name=name, came=escape(came[1]), told=escape(came[0].strip()))
-        before, after = text[: came.start()], text[came.end() :]
-        around = [[new_output("stream", text=part)] if part else [] for part in (before, after)]
-        return [*around[0], html_output(told), *around[1]]
     if text.startswith(COUNT):
         return [html_output(f'<div class="surprises">{output.data["text/html"]}</div>')]
+    if output.output_type == "stream":
+        return list(set_apart(text, compared))
     return [output]
+
+
+def set_apart(text, compared):
+    """Yield a printed text in parts, of which some say what came of a prediction."""
+    *parts, end = CAME.split(text)
+    for printed, came in zip(parts[::2], parts[1::2], strict=True):
+        if printed:
+            yield new_output("stream", text=printed)
+        told = SAYS["alone"].format(came=came)
+        yield html_output(TOLD.format(name=next(compared), came=escape(came), told=escape(told)))
+    if end:
+        yield new_output("stream", text=end)
 
 
 def form(name, text):
