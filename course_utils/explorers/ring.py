@@ -43,10 +43,10 @@ def ring_explorer():
         spent, whole = worked[0] + waited[0], work.max(axis=0).sum()
         return (
             f"step {step} of 0 to {ranks - 1}: ranks 0 to {ranks - 1} hold the keys of ranks "
-            f"{_listed(keys_of)} and compute {_listed(SAID[each] for each in work[:, step])} of a "
-            f"block; {_who_waits(idle)}; time so far {spent:g} of {whole:g} blocks, "
-            f"{waited.mean() / spent:.0%} of it waiting"
-            + (_found(tiles, work, waits, zigzag) if step == ranks - 1 and causal else "")
+            f"{_listed(keys_of)}; work in each block: "
+            f"{_listed(SAID[each] for each in work[:, step])}; {_who_waits(idle)}; time so far "
+            f"{spent:g} of {whole:g} blocks, {waited.mean() / spent:.0%} of it waiting"
+            + (_found(tiles, work, waits) if step == ranks - 1 else "")
         )
 
     controls = {
@@ -101,24 +101,25 @@ def _share_waited(ranks):
     return (time - work.sum()) / time
 
 
-def _found(tiles, work, waits, zigzag):
-    """Return what is worth finding when keys have gone all the way round, under a causal mask."""
-    ranks, waited = len(work), waits.sum(axis=1)
-    if zigzag:
-        cut = {tile.step for tile in tiles if 0 < tile.share < 1}
-        equal = (work == work[0]).all()
-        return (
-            f"; found: with zigzag all ranks are equal in every step; only in step {_listed(cut)} "
-            "does the mask cut through tiles"
-            if equal
-            else ""
+def _found(tiles, work, waits):
+    """Return what is worth finding when keys have gone all the way round, if there is something."""
+    ranks, waited, told = len(work), waits.sum(axis=1), ""
+    cut = {tile.step for tile in tiles if 0 < tile.share < 1}
+    if waited.any():
+        told += (
+            f"; found: rank {_listed(np.flatnonzero(waited == 0))} never waits, rank "
+            f"{waited.argmax()} most, {waited.max() / work.max(axis=0).sum():.0%} of the time"
         )
-    told = (
-        f"; found: rank {_listed(np.flatnonzero(waited == 0))} never waits, rank "
-        f"{waited.argmax()} waits most, {waited.max() / work.max(axis=0).sum():.0%} of the time"
-    )
-    if _share_waited(ranks) > MUCH >= _share_waited(ranks - 1):
-        told += f"; found: no fewer than {ranks} ranks wait more than {MUCH:.0%} of the time"
+        if _share_waited(ranks) > MUCH >= _share_waited(ranks - 1):
+            told += (
+                f"; found: {ranks} ranks are the fewest that in order wait more than {MUCH:.0%} "
+                "of the time"
+            )
+    elif cut:
+        told += (
+            "; found: all ranks have equal work in every step; a mask cuts through tiles only in "
+            f"step {_listed(cut)}"
+        )
     return told
 
 

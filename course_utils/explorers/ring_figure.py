@@ -27,13 +27,14 @@ class RingFigure:
     """
 
     def __init__(self, most):
+        self._pieces = most  # of the text, as drawn last
         self.figure = Figure(figsize=(7, 5.4), dpi=80)
         self.map = self.figure.add_axes((0.05, 0.25, 0.52, 0.674))
         self.bars = self.figure.add_axes((0.61, 0.25, 0.36, 0.674))
         self._draw_still()
         self.future = self.map.add_patch(Polygon([(0, 0), (1, 0), (1, 1)], zorder=1, **FUTURE))
         self.tiles, self.now, self.met, self.strips = (
-            self.map.add_collection(PolyCollection([], zorder=zorder, **look))
+            self.map.add_collection(PolyCollection([], zorder=zorder, clip_on=False, **look))
             for zorder, look in (
                 (1, {"edgecolor": "0.6", "linewidth": 0.6}),
                 (3, NOW),
@@ -64,16 +65,16 @@ class RingFigure:
         self.map.set_title("keys: which rank holds them now", fontsize=10)
         self.map.set(xlabel="pieces of the text, from the first", ylabel="queries: their rank")
         self.bars.set(xlim=(0, 1), xlabel="time so far (1: all steps, no mask)")
-        self.bars.set_title("ranks: keys now, part to compute", fontsize=10)
+        self.bars.set_title("ranks: keys now, work of a block", fontsize=10)
         done = Patch(facecolor=_colour(0, PALE)), Line2D([], [], color="k", marker=".", ls="")
         this = Patch(facecolor=_colour(0, FULL), **NOW)
         looks = {"done": done, "to come": Patch(facecolor="w", edgecolor="0.6"),
-                 "in this step, by that rank": this, "meets nothing to do": Patch(**MET),
+                 "in this step, by that rank": this, "met, nothing to do": Patch(**MET),
                  "future: never": Patch(**FUTURE)}  # fmt: skip
         below = {"loc": "upper center", "fontsize": 8, "borderaxespad": 0}
         self.map.legend(looks.values(), looks, bbox_to_anchor=(0.5, -0.12), ncols=2, **below)
         looks = {"work": Patch(facecolor=COLOURS[0], edgecolor="0.4"), "waiting": Patch(**IDLE)}
-        self.bars.legend(looks.values(), looks, bbox_to_anchor=(0.5, -0.22), ncols=2, **below)
+        self.bars.legend(looks.values(), looks, bbox_to_anchor=(0.5, -0.18), ncols=2, **below)
 
     def draw_map(self, tiles, step, causal):
         """Draw the tiles of all ranks and steps, in this step."""
@@ -110,7 +111,7 @@ class RingFigure:
         """
         ranks = len(keys_of)
         _write(self.rows, [
-            (0, (rank + 0.25) / ranks, f"rank {rank}: keys of rank {other}, {SAID[part]} block")
+            (0, (rank + 0.25) / ranks, f"rank {rank}: keys of rank {other}, work {SAID[part]}")
             for rank, (other, part) in enumerate(zip(keys_of, work, strict=True))
         ])  # fmt: skip
         for rank, (bar, rest) in enumerate(zip(self.worked, self.waited, strict=True)):
@@ -124,7 +125,7 @@ class RingFigure:
 
     def covers(self, tile, x, y):
         """Say whether a place of the map lies in the square of a tile."""
-        return (int(x * self._pieces // 1), int(y * self._pieces // 1)) == (tile.column, tile.row)
+        return (x * self._pieces // 1, y * self._pieces // 1) == (tile.column, tile.row)
 
     def _ends(self, piece):
         return np.array([piece, piece + 1]) / self._pieces
