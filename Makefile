@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Jupyter refuses to run as root unless told; containers often run as root.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: help lab model test test-everywhere exercises refresh bench bench-gpu
+.PHONY: help lab model test test-everywhere exercises refresh bench bench-gpu site site-serve
 
 help:  ## show this menu
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 25
@@ -26,6 +26,12 @@ exercises: .venv/learner  ## for authors: make exercises/ from solutions/
 
 refresh: .venv/learner  ## for authors: run notebooks/ and solutions/ and store their outputs
 	$(BIN)/python -m course_utils.authoring refresh
+
+site: .venv/authors  ## make the website in build/site; its source links lead to REPOSITORY=owner/name
+	$(BIN)/python site/build.py $(if $(REPOSITORY),--repository $(REPOSITORY))
+
+site-serve:  ## show the website that make site made, at http://localhost:8000
+	$(PYTHON) -m http.server --bind 127.0.0.1 --directory build/site
 
 bench: .venv/authors .venv/browser  ## measure explorers in a real browser, and tiled attention
 	$(BIN)/python benchmarks/explorer_latency.py

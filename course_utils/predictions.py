@@ -12,7 +12,21 @@ from IPython.display import display
 from course_utils import kept
 
 FILE = ".predictions.json"
-SAID = "This is what you said."
+# What is said beside a question and its result, here and on the website; there `go_on` is another.
+GO_ON = "run the next cell"
+SAYS = {
+    "choose": "Choose by mouse, or with Tab and Space. Then {go_on}.",
+    "give": "Choose a number. Then {go_on}.",
+    "no number": "Please give a number, such as 20 or 0.5.",
+    "noted": "Noted. Now {go_on}.",
+    "late": "The result was on the screen already, so this does not count.",
+    "fixed": "This is what you said.",
+    "alone": "It came: {came}. Nothing was predicted.",
+    "too late": "It came: {came}. You said {said} when that was on the screen already.",
+    "right": "You said {said}, and it came {came}: as predicted.",
+    "wrong": "You said {said}, and it came {came}: a surprise.",
+    "count": "You predicted {met} of {asked} results; {wrong} came as a surprise.",
+}
 
 _asked = {}  # what this kernel has asked: the newest Prediction of each question
 
@@ -45,8 +59,8 @@ class Prediction(widgets.VBox):
         elif self._person:
             self._restore(_load().get(self.question))
         self.control.observe(lambda _: self._chosen(), names="value")
-        how = "by mouse, or with Tab and Space" if options else "a number"
-        self._tell(f"Choose {how}. Then run the next cell." if self.said is None else SAID)
+        words = SAYS["choose" if options else "give"].format(go_on=GO_ON)
+        self._tell(words if self.said is None else SAYS["fixed"])
         asked = widgets.HTML(f"<b>Predict first:</b> {html.escape(self.question)}")
         super().__init__([asked, self.control, self.words])
 
@@ -68,18 +82,17 @@ class Prediction(widgets.VBox):
         came = str(value) if self.options else f"{float(value):.3g}"
         if self.said is None:
             self.shown = True
-            print(f"It came: {came}. Nothing was predicted.")
+            print(SAYS["alone"].format(came=came))
         elif self.shown:
-            print(f"It came: {came}. You said {self.said} when that was on the screen already.")
+            print(SAYS["too late"].format(came=came, said=self.said))
         else:
             right = self._is_right(value)
             if self.surprised is None:
                 self.surprised = not right
                 self._keep()
             self.control.disabled = True
-            self._tell(SAID)
-            ending = "as predicted" if right else "a surprise"
-            print(f"You said {self.said}, and it came {came}: {ending}.")
+            self._tell(SAYS["fixed"])
+            print(SAYS["right" if right else "wrong"].format(said=self.said, came=came))
 
     def _is_right(self, value):
         if self.options:
@@ -90,11 +103,11 @@ class Prediction(widgets.VBox):
 
     def _chosen(self):
         if self.shown:
-            self._tell("The result was on the screen already, so this does not count.")
+            self._tell(SAYS["late"])
         elif self.said is None:
-            self._tell("Please give a number, such as 20 or 0.5.")
+            self._tell(SAYS["no number"])
         else:
-            self._tell(self._keep() or "Noted. Now run the next cell.")
+            self._tell(self._keep() or SAYS["noted"].format(go_on=GO_ON))
 
     def _keep(self):
         """Save the choice; return what went wrong, in words."""
@@ -154,7 +167,7 @@ def surprises():
     """Show how many results were predicted, and link to the questions that surprised."""
     met = [each for each in _asked.values() if each.surprised is not None]
     wrong = [each for each in met if each.surprised]
-    words = f"You predicted {len(met)} of {len(_asked)} results; {len(wrong)} came as a surprise."
+    words = SAYS["count"].format(met=len(met), asked=len(_asked), wrong=len(wrong))
     items = [
         f'<li><a href="#cell-id={each.cell}">{html.escape(each.question)}</a></li>'
         for each in wrong

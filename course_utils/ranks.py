@@ -4,8 +4,11 @@ Any function will do, one of a notebook too. Whatever becomes of a rank, an answ
 and no process is left behind.
 """
 
+import math
 import multiprocessing
+import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections import defaultdict
@@ -18,7 +21,9 @@ import cloudpickle
 import torch
 import torch.distributed as dist
 
-GRACE = 1.5  # seconds that the others have left once one rank has failed
+GRACE = 1  # seconds that the others have left once one rank has failed, or to say where they are
+GLANCE = 0.3  # seconds in which a rank is seen to be busy
+JOINED, DIED = b"joined", cloudpickle.dumps(("died",))
 
 
 class RankError(RuntimeError):
@@ -40,7 +45,7 @@ def run_ranks(function, ranks, *args, seconds=8):
     *args
         The same for all ranks.
     seconds : float
-        How long it may take, and how long a rank waits for a message.
+        How long it may take. Then a rank that has not come back is asked for its line.
 
     Returns
     -------
@@ -64,7 +69,7 @@ def run_ranks(function, ranks, *args, seconds=8):
         try:
             for rank in range(ranks):
                 ours, theirs = _context().Pipe()
-                plan = rank, ranks, str(Path(folder, "store")), timedelta(seconds=seconds)
+                plan = rank, ranks, str(Path(folder, "store")), timedelta(seconds=seconds + 300)
                 process = _context().Process(target=_work, args=(theirs, task, plan), daemon=True)
                 process.start()
                 theirs.close()  # now the pipe ends with the process
@@ -75,7 +80,7 @@ def run_ranks(function, ranks, *args, seconds=8):
             for process in processes:
                 process.kill()
                 process.join()
-    failures = _told(answers, processes, seconds)
+    failures = _told(answers, processes)
     if failures:
         raise RankError("\n".join(failures))
     return [answers[rank][1] for rank in range(ranks)]
@@ -92,59 +97,88 @@ def _context():
 
 def _work(pipe, task, plan):
     """Join the other ranks, call the function, send what came of it, and wait to be ended."""
-    rank, ranks, store, timeout = plan
+    rank, ranks, store, patience = plan
     torch.set_num_threads(1)  # the ranks share the cores
-    pipe.send_bytes(b"ready")
+    asked = threading.Thread(target=_tell_where, args=(pipe,), daemon=True)
+    asked.start()
     try:
         store = dist.FileStore(store, ranks)
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=timeout)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=patience)
+        dist.barrier()
         function, args = cloudpickle.loads(task)
+        pipe.send_bytes(JOINED)
         answer = cloudpickle.dumps(("returned", function(*args)))
     except BaseException as error:  # SystemExit too: the notebook is told of all
-        frames = [f"line {f.lineno} of {f.name}" for f in traceback.extract_tb(error.__traceback__)]
-        where = frames[1] if len(frames) > 1 else "the start"  # the first frame is of this file
-        answer = cloudpickle.dumps(("raised", f"{type(error).__name__}: {error}", where))
+        place = _place(traceback.extract_tb(error.__traceback__))
+        answer = cloudpickle.dumps(("raised", place, f"{type(error).__name__}: {error}"))
     pipe.send_bytes(answer)
+    asked.join()  # the others may still be reading from this rank
+
+
+def _tell_where(pipe):
+    """When asked, say in which line of its function this rank is, and whether it waits there."""
     with suppress(EOFError):
-        pipe.recv_bytes()  # the others may still be reading from this rank
+        pipe.recv_bytes()
+        before = time.process_time()
+        time.sleep(GLANCE)
+        waits = (
+            time.process_time() - before < GLANCE / 20
+        )  # who waits uses no time of the processor
+        stack = traceback.extract_stack(sys._current_frames()[threading.main_thread().ident])
+        pipe.send_bytes(cloudpickle.dumps(("waiting" if waits else "busy", _place(stack))))
+
+
+def _place(stack):
+    """Return the line of the function that `_work` has called."""
+    called = next(i for i, frame in enumerate(stack) if frame.name == _work.__name__) + 1
+    return f"line {stack[called].lineno} of {stack[called].name}" if called < len(stack) else "end"
 
 
 def _collect(pipes, seconds):
-    """Return what each rank sent, by its number, until all have or time is up."""
-    answers, waiting = {}, dict(zip(pipes, range(len(pipes)), strict=True))
-    for pipe in pipes:  # the clock starts when all of them have
-        with suppress(EOFError):
-            pipe.recv_bytes()
-    end = time.monotonic() + seconds + GRACE  # gloo tells of a lost message after ``seconds``
-    while waiting and time.monotonic() < end:
-        for pipe in wait(list(waiting), max(0, end - time.monotonic())):
-            rank = waiting.pop(pipe)
+    """Return what each rank sent, by its number; those that are late are asked where they are."""
+    answers, pending = {}, dict(zip(pipes, range(len(pipes)), strict=True))
+    end, asked = math.inf, False  # the clock starts when all have joined
+    while pending:
+        left = None if end == math.inf else max(0, end - time.monotonic())
+        heard = wait(list(pending), left)
+        if not heard and asked:
+            break
+        if not heard:
+            for pipe in pending:
+                with suppress(OSError):  # it has just died
+                    pipe.send_bytes(b"where?")
+            asked, end = True, time.monotonic() + GRACE
+        for pipe in heard:
             try:
-                answers[rank] = cloudpickle.loads(pipe.recv_bytes())
-            except EOFError:
-                answers[rank] = ("died",)
-            if answers[rank][0] != "returned":
+                message = pipe.recv_bytes()
+            except (EOFError, OSError):
+                message = DIED
+            if message == JOINED:
+                end = min(end, time.monotonic() + seconds)
+                continue
+            answers[pending.pop(pipe)] = answer = cloudpickle.loads(message)
+            if answer[0] in ("raised", "died"):
                 end = min(end, time.monotonic() + GRACE)
     return answers
 
 
-def _told(answers, processes, seconds):
+def _told(answers, processes):
     """Return what to say of the ranks that did not return, the likeliest cause first."""
     said = defaultdict(list)  # (how likely a cause, what is said of a rank): the ranks
     for rank, process in enumerate(processes):
-        kind, *rest = answers.get(rank, ("missing",))
+        kind, *rest = answers.get(rank, ("silent",))
         if kind == "died":
             said[0, f"died (exit code {process.exitcode})"].append(rank)
-        elif kind == "missing":
-            said[2, "had not come back"].append(rank)
         elif kind == "raised":
-            error, where = rest
-            if "Timed out waiting" in error:  # gloo says no more of these two
-                said[3, f"waited {seconds:g} s for a message, in vain: {where}"].append(rank)
-            elif "gloo/transport" in error:
-                said[4, f"lost the connection to another rank: {where}"].append(rank)
-            else:
-                said[1, f"raised {error} in {where}"].append(rank)
+            lost = "gloo/transport" in rest[1]
+            what = "lost the connection to another rank" if lost else f"raised {rest[1]}"
+            said[5 if lost else 1, f"{what}, in {rest[0]}"].append(rank)
+        elif kind == "busy":
+            said[2, f"had not come back: it was busy in {rest[0]}"].append(rank)
+        elif kind == "silent":
+            said[3, "had not come back, and did not say where it was"].append(rank)
+        elif kind == "waiting":
+            said[4, f"waited, in {rest[0]}"].append(rank)
     return [
         f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))} {what}"
         for (_, what), ranks in sorted(said.items())

@@ -76,7 +76,6 @@ NOT_COMPARED = {
     "notebooks/09_positions": {"3a5b06e8", "0b7de52f"},
     "notebooks/10_a_real_model": {"10a00042", "10a00047"},
     "notebooks/10b_inside_a_real_model": {"6e586b24"},
-    "notebooks/11_beyond_one_device": {"7b410db0"},
 } | {f"solutions/{path.stem}": {"a1b90c2e", "97413160"} for path in SOLUTIONS}  # fmt: skip
 
 

@@ -200,7 +200,9 @@ def test_make_fails_where_what_it_runs_fails(tmp_path, target, program):
     assert run.returncode == 2 and "Error 3" in run.stderr, run.stdout + run.stderr
 
 
-@pytest.mark.parametrize("target", ["lab", "test", "exercises", "refresh", "bench", "bench-gpu"])
+@pytest.mark.parametrize(
+    "target", ["lab", "test", "site", "exercises", "refresh", "bench", "bench-gpu"]
+)
 def test_a_command_first_installs_what_it_runs_with(target):
     assert make("-B", target, "PYTHON=python3")[0] == "python3 install.py"
 

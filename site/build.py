@@ -1,0 +1,230 @@
+"""Make the website from the committed notebooks, without running them.
+
+python site/build.py [--repository OWNER/NAME] [--folder FOLDER]
+"""
+
+import argparse
+import base64
+import os
+import re
+import shutil
+import subprocess
+import sys
+from html import escape, unescape
+from pathlib import Path
+
+import nbformat
+from nbformat.v4 import new_markdown_cell, new_output
+from sphinx.cmd.build import build_main
+
+from course_utils.authoring import VEIL
+from course_utils.predictions import SAYS
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ["notebooks", "exercises", "solutions"]
+LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#\s]+)\)")
+MARKER = re.compile(r"^ *### (BEGIN|END) SOLUTION\n?", re.M)
+WIDGET = "application/vnd.jupyter.widget-view+json"
+IN_WORDS = re.compile("<summary>In words</summary><small>(.*)</small>")
+# A question and its result, as a notebook stores them.
+ASKS, OPTION = "Predict first: ", "\n  ○ "
+FACTOR = re.compile(r"Within a factor of (\S+) is near enough")
+CAME = re.compile(re.escape(SAYS["alone"]).replace(r"\{came\}", "(.+)") + "\n?")
+COUNT = SAYS["count"].split("{")[0]
+STILL = """<div class="still"><p>{words}</p><p>A still picture. In JupyterLab it moves:
+<a href="../index.html#start">how to start</a>.</p></div>"""
+# With this method, a form goes nowhere when a browser without JavaScript submits it.
+FORM = """<form class="prediction" id="ask-{name}" method="dialog" autocomplete="off"
+ data-result="came-{name}" data-factor="{factor}">
+<fieldset><legend><b>Predict first:</b> <span>{question}</span></legend>{fields}</fieldset>
+<p role="status">{words}</p><button hidden>Show the result</button></form>"""
+RADIO = '<label><input type="radio" name="said" value="{0}"> {0}</label>'
+NUMBER = """<label>Your number:
+<input name="said" inputmode="decimal" placeholder="a number"></label>"""
+TOLD = '<p class="came" id="came-{name}" data-came="{came}" role="status">{told}</p>'
+
+
+def main(arguments=None):
+    """Build the website, and return Sphinx's exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repository", default=remote(), metavar="OWNER/NAME")
+    parser.add_argument(
+        "--folder", default=ROOT / "build", type=Path, help="where site/ and its parts are made"
+    )
+    given = parser.parse_args(arguments)
+    pages, kept, site = (given.folder / name for name in ["pages", "doctrees", "site"])
+    for folder in [pages, kept, site]:
+        shutil.rmtree(folder, ignore_errors=True)
+    lay_out(pages, given.repository)
+    options = ["-q", "-W", "--keep-going", "-j", "2", "-d", str(kept)]
+    options += ["-D", f"html_context.repository={given.repository}"]
+    return build_main([*options, str(pages), str(site)])
+
+
+def remote():
+    """Return the owner/name under which git knows this repository on GitHub, "" if it does not."""
+    command = ["git", "remote", "get-url", "origin"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    found = re.search(r"github\.com[:/]([^/\s]+/[^/\s]+?)(\.git)?$", run.stdout.strip())
+    return found[1] if found else ""
+
+
+def lay_out(pages, repository):
+    """Write into the folder ``pages`` what Sphinx makes the website of."""
+    shutil.copytree(ROOT / "site", pages, ignore=shutil.ignore_patterns("__pycache__"))
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (pages / "README.md").write_text(linked(readme, ROOT, repository), encoding="utf-8")
+    for folder in FOLDERS:
+        (pages / folder).mkdir()
+        for path in sorted((ROOT / folder).glob("*.ipynb")):
+            page = nbformat.read(path, as_version=4)
+            if path.name.startswith("00_"):
+                show_first(page, pages)
+            prepare(page, path, repository)
+            nbformat.write(page, pages / folder / path.name)
+
+
+def linked(text, folder, repository):
+    """Send links to files that have no page to the repository; without one their words stay."""
+
+    def link(found):
+        words, target = found.groups()
+        path = Path(os.path.normpath(folder / target))
+        if not path.is_file() or path.parent in [ROOT / name for name in FOLDERS]:
+            return found[0]
+        if not repository:
+            return words
+        address = f"https://github.com/{repository}/blob/HEAD/{path.relative_to(ROOT).as_posix()}"
+        return f"[{words}]({address})"
+
+    return LINK.sub(link, text)
+
+
+def show_first(lesson, pages):
+    """Write the picture of a lesson's first explorer, and its words, for the front page."""
+    outputs = [output for cell in lesson.cells for output in cell.get("outputs", [])]
+    data = next(output.data for output in outputs if is_explorer(output))
+    words = data["text/plain"]
+    (pages / "first.png").write_bytes(base64.b64decode(data["image/png"]))
+    lines = ["```{image} first.png", f":alt: {words}", ":class: first", ":width: 544", "```"]
+    (pages / "first.md").write_text("\n".join([*lines, "", f"In words: {words}."]), "utf-8")
+
+
+def prepare(page, path, repository):
+    """Make a page of a notebook: results and answers folded, questions to be answered.
+
+    Raises
+    ------
+    ValueError
+        If the notebook holds no result of a question that it asks.
+    """
+    if path.parent.name == "solutions":  # each is headed as the exercises which it answers
+        page.cells[0].source = page.cells[0].source.replace("# Exercises", "# Solutions", 1)
+    for cell in page.cells:
+        if cell.cell_type == "markdown":
+            cell.source = linked(cell.source, path.parent, repository)
+        else:
+            fold_parts(cell)
+            describe(cell)
+            compared = iter(re.findall(r"(\w+)\.compare\(", cell.source))
+            shown = [replaced(output, cell.source, compared) for output in cell.outputs]
+            cell.outputs = [output for outputs in shown for output in outputs]
+    outputs = str([cell.get("outputs") for cell in page.cells])
+    asked, answered = (
+        sorted(re.findall(rf'id="{kind}-(\w+)"', outputs)) for kind in ["ask", "came"]
+    )
+    if asked != answered:
+        raise ValueError(f"{path.name} asks {asked} and holds the results of {answered}")
+    if path.parent.name == "notebooks":
+        page.cells += pages_below(path)
+
+
+def fold_parts(cell):
+    """Fold what is folded in JupyterLab, and answers."""
+    cell.outputs = [output for output in cell.outputs if output != VEIL]
+    folded = cell.metadata.get("jupyter", {})
+    if folded.get("outputs_hidden"):
+        fold(cell, "output", "The result")
+    if folded.get("source_hidden"):
+        fold(cell, "input", "The code")
+    if MARKER.search(cell.source):
+        cell.source = MARKER.sub("", cell.source)
+        fold(cell, "input", "The answer")
+
+
+def fold(cell, part, label):
+    cell.metadata["tags"] = [*cell.metadata.get("tags", []), f"hide-{part}"]
+    cell.metadata.setdefault("mystnb", {})["code_prompt_show"] = label
+
+
+def describe(cell):
+    """Give a cell's picture its words."""
+    for output in cell.outputs:
+        words = IN_WORDS.search(output.get("data", {}).get("text/html", ""))
+        if words or is_explorer(output):
+            alt = unescape(words[1]) if words else output.data["text/plain"]
+            cell.metadata.setdefault("mystnb", {})["image"] = {"alt": alt}
+
+
+def is_explorer(output):
+    return {WIDGET, "image/png"} <= set(output.get("data", {}))
+
+
+def replaced(output, source, compared):
+    """Return what a page shows for an output; ``compared`` yields the names of the answered."""
+    text = output.get("text", "") or output.get("data", {}).get("text/plain", "")
+    if is_explorer(output):
+        return [output, html_output(STILL.format(words=escape(text)))]
+    if text.startswith(ASKS):
+        name = re.search(r"(\w+) = predict_first\(", source)[1]
+        return [html_output(form(name, text.removeprefix(ASKS)))]
+    if text.startswith(COUNT):
+        return [html_output(f'<div class="surprises">{output.data["text/html"]}</div>')]
+    if output.output_type == "stream":
+        return list(set_apart(text, compared))
+    return [output]
+
+
+def set_apart(text, compared):
+    """Yield a printed text in parts, of which some say what came of a prediction."""
+    *parts, end = CAME.split(text)
+    for printed, came in zip(parts[::2], parts[1::2], strict=True):
+        if printed:
+            yield new_output("stream", text=printed)
+        told = SAYS["alone"].format(came=came)
+        yield html_output(TOLD.format(name=next(compared), came=escape(came), told=escape(told)))
+    if end:
+        yield new_output("stream", text=end)
+
+
+def form(name, text):
+    """Return the form for a question, which is stored as text with its options."""
+    question, *options = map(escape, text.split(OPTION))
+    factor = FACTOR.search(question)
+    return FORM.format(
+        name=name,
+        question=question,
+        fields="".join(map(RADIO.format, options)) or NUMBER,
+        factor=factor[1] if factor else "",
+        words=SAYS["choose" if options else "give"].format(go_on="open the result below"),
+    )
+
+
+def html_output(text):
+    return new_output("display_data", {"text/html": text})
+
+
+def pages_below(path):
+    """Return, as a list of cells, what puts exercises and solutions below their lesson."""
+    number = path.stem.split("_")[0]
+    lines = [
+        f"{folder.title()} <../{folder}/{found.stem}>"
+        for folder in FOLDERS[1:]
+        for found in (ROOT / folder).glob(f"{number}_*.ipynb")
+    ]
+    text = "\n".join(["```{toctree}", ":hidden:", "", *lines, "```"])
+    return [new_markdown_cell(text, id="below")] if lines else []
+
+
+if __name__ == "__main__":
+    sys.exit(main())
