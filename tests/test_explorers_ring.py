@@ -147,6 +147,7 @@ def test_what_the_lesson_asks_for_is_noticed_at_the_last_step_and_only_then(
     )
     equal = "found: all ranks have equal work in every step; a mask cuts through tiles only in "
     assert (equal + "step 0" in told) == (causal and zigzag)
+    assert ("found" in told) == causal
 
 
 def test_three_ranks_wait_for_two_fifths_and_no_more():
@@ -204,6 +205,10 @@ def test_tiles_are_done_in_this_step_to_come_or_never(explorer, ranks, causal, z
         rank, at = every[each]
         assert paler(rank, face) == (0.25 if at < step else 0)
     assert sorted(boxes(now)) == sorted(each for each, (_, at) in every.items() if at == step)
+    for path in [*tiles.get_paths(), *now.get_paths()]:
+        if len({*map(tuple, path.vertices)}) == 3:  # what is allowed is below the diagonal
+            box = path.get_extents()
+            assert (box.x1, box.y0) not in {*map(tuple, path.vertices)}
     for each, face in zip(boxes(now), now.get_facecolor(), strict=True):
         assert paler(every[each][0], face) == 0.65
     here = meetings(ranks, zigzag, step)
