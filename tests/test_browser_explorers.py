@@ -29,7 +29,7 @@ CELLS = {name: f"explorers.{name}()" for name in OPENED} | {
 }  # fmt: skip
 # What a laptop shows, of the width that JupyterLab leaves beside its file browser.
 FITTING = ["similarity_explorer", "scaling_explorer", "saturation_explorer", "mask_explorer",
-           "language_explorer"]  # fmt: skip
+           "language_explorer", "ring_explorer"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -197,6 +197,22 @@ def test_a_head_is_pressed_knocked_out_by_key_and_another_text_is_read_on_enter(
     output.get_by_role("slider", name="layer").focus()
     page.keyboard.press("ArrowRight")
     words.filter(has_text="head 13.4 looks").wait_for()
+
+
+def test_a_tile_pressed_goes_to_its_step_and_keys_turn_the_ring(page):
+    output = explorer(page, "ring_explorer")
+    picture, words = output.locator("img.widget-image"), output.get_by_role("status")
+    size = picture.bounding_box()
+    # the middle of row 7, column 0 of 8 of the map, which ends at 0.57 across and 0.75 down
+    tile = {"x": size["width"] * 0.126, "y": size["height"] * 0.712}
+    picture.click(position=tile)
+    words.filter(has_text="step 7 of 0 to 7").wait_for()
+    output.get_by_role("slider", name="ranks").focus()
+    page.keyboard.press("ArrowLeft")
+    words.filter(has_text="step 6 of 0 to 6").wait_for()
+    output.get_by_role("checkbox", name="zigzag").focus()
+    page.keyboard.press("Space")
+    words.filter(has_text="nobody waits").wait_for()
 
 
 def test_after_running_a_cell_shift_tab_reaches_its_controls_and_keys_move_them(page):

@@ -18,6 +18,7 @@ from course_utils.explorers import (
     language_explorer,
     mask_explorer,
     positions_explorer,
+    ring_explorer,
     saturation_explorer,
     scaling_explorer,
     sentence_explorer,
@@ -96,6 +97,11 @@ CASES = {
         | {"shade": "weight on the first token"},
         {"text": "the dog", "layer": 2, "head": 0, "knock": True, "out": "1.2, 2.2"}
         | {"shade": "added to the top logit"},
+    ),
+    "ring": (
+        ring_explorer,
+        {"ranks": 5, "causal": True, "zigzag": False, "step": 2},
+        {"ranks": 7, "causal": False, "zigzag": True, "step": 3},
     ),
     "views": (
         views_explorer,

@@ -9,6 +9,7 @@ from course_utils.explorers.heads import head_explorer
 from course_utils.explorers.language import language_explorer
 from course_utils.explorers.masks import mask_explorer
 from course_utils.explorers.positions import positions_explorer
+from course_utils.explorers.ring import ring_explorer
 from course_utils.explorers.saturation import saturation_explorer, scaling_explorer
 from course_utils.explorers.sentence import sentence_explorer
 from course_utils.explorers.similarity import similarity_explorer
@@ -23,6 +24,7 @@ __all__ = [
     "language_explorer",
     "mask_explorer",
     "positions_explorer",
+    "ring_explorer",
     "saturation_explorer",
     "scaling_explorer",
     "sentence_explorer",

@@ -1,0 +1,133 @@
+"""The explorer of lesson 11: keys go round a ring of ranks, and some ranks wait."""
+
+from collections import namedtuple
+
+import ipywidgets as widgets
+import numpy as np
+
+from course_utils.explorers.base import Explorer, Number
+from course_utils.explorers.ring_figure import SAID, RingFigure
+from course_utils.parallel import places
+
+MOST = 8  # ranks
+MUCH = 0.4  # of all time, spent waiting
+
+# The queries of one piece of the text against the keys of another: who computes it, in which
+# step, and which share of its pairs is allowed
+Tile = namedtuple("Tile", "rank step row column share")
+
+
+def ring_explorer():
+    """Let keys go round a ring; see who holds them, who computes which tile, and who waits.
+
+    A step takes as long as its busiest rank. That the keys must be sent costs nothing here.
+
+    Returns
+    -------
+    Explorer
+        With controls ``step`` (from 0), ``ranks``, ``causal`` and ``zigzag``. A press on a tile
+        goes to the step in which its queries meet its keys.
+    """
+    view = RingFigure(MOST)
+
+    def update(step, ranks, causal, zigzag):
+        tiles = _tiles(ranks, causal, zigzag)
+        work = _work(tiles, ranks)  # (W ranks, W steps), in blocks
+        waits = work.max(axis=0) - work  # (W ranks, W steps)
+        worked, waited = (each[:, : step + 1].sum(axis=1) for each in (work, waits))  # (W,) each
+        keys_of = [(rank - step) % ranks for rank in range(ranks)]
+        view.draw_map(tiles, step, causal)
+        view.draw_ranks(keys_of, work[:, step], worked, waited)
+
+        idle = np.flatnonzero(waits[:, step])
+        spent, whole = worked[0] + waited[0], work.max(axis=0).sum()
+        return (
+            f"step {step} of 0 to {ranks - 1}: ranks 0 to {ranks - 1} hold the keys of ranks "
+            f"{_listed(keys_of)}; work in each block: "
+            f"{_listed(SAID[each] for each in work[:, step])}; {_who_waits(idle)}; time so far "
+            f"{spent:g} of {whole:g} blocks, {waited.mean() / spent:.0%} of it waiting"
+            + (_found(tiles, work, waits) if step == ranks - 1 else "")
+        )
+
+    controls = {
+        "step": Number("step", 2, 0, MOST - 1, 1),
+        "ranks": Number("ranks", MOST, 2, MOST, 1),
+        "causal": widgets.Checkbox(value=True, description="causal", indent=False),
+        "zigzag": widgets.Checkbox(value=False, description="zigzag", indent=False),
+    }
+    step, ranks = controls["step"], controls["ranks"]
+
+    def rescale(change):
+        at_the_end, last = step.value == step.slider.max, change.new - 1
+        step.slider.max = step.box.max = last
+        if at_the_end:  # so that whole rings can be compared
+            step.slider.value = last
+
+    ranks.slider.observe(rescale, names="value")  # before the explorer draws
+
+    def press(ax, x, y):
+        for tile in _tiles(*(controls[name].value for name in ("ranks", "causal", "zigzag"))):
+            if ax is view.map and view.covers(tile, x, y):
+                return {"step": tile.step}
+        return {}
+
+    return Explorer(view.figure, view.moving, controls, update, press=press)
+
+
+def _tiles(ranks, causal, zigzag):
+    """Return each pair of pieces as a `Tile`; a piece against itself is allowed by half."""
+    held = places(ranks * (1 + zigzag), ranks, zigzag).tolist()  # one token stands for a piece
+    return [
+        Tile(rank, step, row, column, ((row > column) + (row >= column)) / 2 if causal else 1)
+        for rank in range(ranks)
+        for step in range(ranks)
+        for row in held[rank]
+        for column in held[(rank - step) % ranks]
+    ]
+
+
+def _work(tiles, ranks):
+    """Return what each rank computes in each step, (W ranks, W steps), in whole blocks."""
+    work = np.zeros((ranks, ranks))
+    for tile in tiles:
+        work[tile.rank, tile.step] += tile.share * ranks**2 / len(tiles)
+    return work
+
+
+def _share_waited(ranks):
+    """Return the share of all time that ranks spend waiting: causal, in order."""
+    work = _work(_tiles(ranks, causal=True, zigzag=False), ranks)
+    time = ranks * work.max(axis=0).sum()
+    return (time - work.sum()) / time
+
+
+def _found(tiles, work, waits):
+    """Return what is worth finding when keys have gone all the way round, if there is something."""
+    ranks, waited, told = len(work), waits.sum(axis=1), ""
+    cut = {tile.step for tile in tiles if 0 < tile.share < 1}
+    if waited.any():
+        told += (
+            f"; found: rank {_listed(np.flatnonzero(waited == 0))} never waits, rank "
+            f"{waited.argmax()} most, {waited.max() / work.max(axis=0).sum():.0%} of the time"
+        )
+        if _share_waited(ranks) > MUCH >= _share_waited(ranks - 1):
+            told += (
+                f"; found: {ranks} ranks are the fewest that in order wait more than {MUCH:.0%} "
+                "of the time"
+            )
+    elif cut:
+        told += (
+            "; found: all ranks have equal work in every step; a mask cuts through tiles only in "
+            f"step {_listed(cut)}"
+        )
+    return told
+
+
+def _who_waits(idle):
+    if len(idle) == 0:
+        return "nobody waits"
+    return f"rank {idle[0]} waits" if len(idle) == 1 else f"ranks {_listed(idle)} wait"
+
+
+def _listed(values):
+    return ", ".join(map(str, values))
