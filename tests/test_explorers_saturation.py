@@ -50,8 +50,15 @@ ROUNDING = 1e-5  # of weights whose scores, up to 48, are float32 and a few 48 Â
 
 
 @functools.cache
+def explorer_and_start():
+    explorer = saturation_explorer()
+    return explorer, {name: control.value for name, control in explorer.controls.items()}
+
+
 def one_explorer():
-    return saturation_explorer()
+    """Return an explorer that stands as it opens, whatever the last test did to it."""
+    explorer, start = explorer_and_start()
+    return set_controls(explorer, **start)
 
 
 LOGITS = {f"logit_{j}": value for j, value in enumerate([3.0, -1.0, 0.5, 2.5, -4.0], start=1)}
