@@ -2,6 +2,7 @@
 
 import math
 
+import gguf
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -48,6 +49,10 @@ def _read_by_bits(blocks):
     d = blocks[:, 0:2].contiguous().view(torch.half)
     n = torch.hstack([blocks[:, 2:].bitwise_and(15), blocks[:, 2:].bitwise_right_shift(4)])
     return (n.to(torch.int8) - 8).float().mul(d.float())
+
+
+def _read_by_gguf(blocks):
+    return torch.from_numpy(gguf.dequantize(blocks.numpy(), gguf.GGMLQuantizationType.Q4_0))
 
 
 def _fit_by_counting(memory, parameters, S, layers, num_kv_heads, d_k, bytes_each):
@@ -231,7 +236,7 @@ def _together_by_sdpa(model, texts, steps):
 
 RIGHT = {
     "fold_norm": [_folded_by_diagonal, _folded_by_loops, _folded_by_einsum],
-    "read_q4_0": [_read_by_numpy, _read_by_loops, _read_by_bits],
+    "read_q4_0": [_read_by_numpy, _read_by_loops, _read_by_bits, _read_by_gguf],
     "texts_that_fit": [_fit_by_counting, _fit_by_floor],
     "answer_perplexity": [
         _perplexity_by_loops, _perplexity_by_cross_entropy, _perplexity_by_weights
@@ -258,6 +263,18 @@ def _token(logits, T, top_p, u, in_order=False, tempered=True):
         order = order.expand_as(kept)
     line = (kept / kept.sum(-1, keepdim=True)).cumsum(-1)
     return order.gather(1, (line <= u[:, None]).sum(-1, keepdim=True))[:, 0]
+
+
+def _token_kept(logits, T, top_p, u, keep, first=False, zero=True):
+    """Choose with whatever ``keep`` keeps of the ordered shares, by PyTorch's own search."""
+    if zero and T == 0:
+        return logits.argmax(-1)
+    share, order = (logits / T).softmax(-1).sort(-1, descending=True)
+    kept = keep(share, top_p)
+    kept[:, 0] |= first
+    share = share * kept
+    line = (share / share.sum(-1, keepdim=True)).cumsum(-1)
+    return order.gather(1, torch.searchsorted(line, u[:, None], right=True))[:, 0]
 
 
 def _each_alone(model, texts, steps):
@@ -325,11 +342,15 @@ WRONG = [
      lambda blocks: _read(blocks, lambda a, b: torch.cat([b, a], -1))),
     ("read_q4_0", None, lambda blocks: _read(blocks, lambda a, b: torch.cat([a, -b], -1))),
     ("read_q4_0", None, lambda blocks: _read_by_bits(blocks).flatten()),
+    ("read_q4_0", "in 16 bits", lambda blocks: _read_by_bits(blocks).half()),
+    ("read_q4_0", "in 16 bits", lambda blocks: _read_by_bits(blocks).half().numpy()),
     ("texts_that_fit", "parts of texts",
      lambda m, p, S, n, h, d, b: max((m - p * b) / (2 * n * h * d * S * b), 0.0)),
     ("texts_that_fit", "model left out", lambda m, p, S, n, h, d, b: m // (2 * n * h * d * S * b)),
     ("texts_that_fit", "rounded up",
      lambda m, p, S, n, h, d, b: max(math.ceil((m - p * b) / (2 * n * h * d * S * b)), 0)),
+    ("texts_that_fit", "less than none, rounded towards it",
+     lambda m, p, S, n, h, d, b: math.trunc((m - p * b) / (2 * n * h * d * S * b))),
     ("texts_that_fit", None, lambda m, p, S, n, h, d, b: 7),
     ("answer_perplexity", "the loss", lambda *given: _perplexity_by_loops(*given).log()),
     ("answer_perplexity", "whole text",
@@ -346,6 +367,17 @@ WRONG = [
     ("next_token", "temperature left out", lambda x, T, p, u: _token(x, 1.0 if T else 0, p, u)),
     ("next_token", "multiplied by T", lambda x, T, p, u: _token(x, 1 / T if T else 0, p, u)),
     ("next_token", "always the largest", lambda x, T, p, u: x.argmax(-1)),
+    ("next_token", "a small T for zero", lambda x, T, p, u: _token(x, T or 1e-3, p, u)),
+    ("next_token", "division by zero, and beyond the end",
+     lambda *given: _token_kept(*given, lambda s, p: s.cumsum(-1) - s < p, zero=False)),
+    ("next_token", "the one that reaches p left out",
+     lambda *given: _token_kept(*given, lambda s, p: s.cumsum(-1) < p, first=True)),
+    ("next_token", "the one that reaches p left out, but at 1",
+     lambda *given: _token_kept(*given, lambda s, p: s.cumsum(-1) <= p, first=True)),
+    ("next_token", "the one that reaches p left out, and beyond the end",
+     lambda *given: _token_kept(*given, lambda s, p: s.cumsum(-1) < p)),
+    ("next_token", "shares above 1 - p",
+     lambda *given: _token_kept(*given, lambda s, p: s >= 1 - p, first=True)),
     ("next_token", None,
      lambda x, T, p, u: (_token(x, T, p, u) + 1) % x.shape[1]),
     ("mended_block", "key heads in turns, values turned, stream replaced, gate and up exchanged",

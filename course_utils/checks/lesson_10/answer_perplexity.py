@@ -36,9 +36,16 @@ SHIFT = "logits[:, :-1].log_softmax(dim=-1)"
 ASKED = "torch.arange(1, tokens.shape[1]) >= starts[:, None]"
 END = "surprise[asked].mean().exp()"
 EACH = "torch.stack([row[which].mean() for row, which in zip(surprise, asked)])"
+LATER = (SHIFT, SHIFT.replace(":-1", "1:")), ("tokens[:, 1:, None]", "tokens[:, :-1, None]")
 MISTAKES = [
     ("not shifted", "each token is looked up in the distribution after itself; the one before it "
      "predicts it: logits[:, :-1] with tokens[:, 1:]", (SHIFT, SHIFT.replace(":-1", "1:"))),
+    ("shifted the other way", "each token is looked up in a distribution after it; the one before "
+     "it predicts it: logits[:, :-1] with tokens[:, 1:]",
+     *LATER),
+    ("shifted the other way, starts as well", "each token is looked up in a distribution after it; "
+     "the one before it predicts it: logits[:, :-1] with tokens[:, 1:]",
+     *LATER, (ASKED, "torch.arange(tokens.shape[1] - 1) >= starts[:, None]")),
     ("shifted twice", "the distributions stand two places before their tokens; they stand one "
      "before", (SHIFT, "logits.roll(1, 1)[:, :-1].log_softmax(dim=-1)")),
     ("whole text", "the given tokens are counted as well; only those from `starts` on are asked",
@@ -66,6 +73,8 @@ MISTAKES = [
      ("-logs", "logs")),
     ("softmax, then log", "right, but where a probability is too small for its format its "
      "logarithm is −∞: take log_softmax", ("log_softmax(dim=-1)", "float().softmax(dim=-1).log()")),
+    ("no logarithm", "those are probabilities: a surprise is minus the logarithm of one",
+     ("log_softmax", "softmax")),
     ("over the places", "softmax runs over the places of the text; it runs over the vocabulary, "
      "the last dimension", ("dim=-1)", "dim=1)")),
     ("mean over all places", "the sum is divided by the number of all tokens; only the answers' "

@@ -11,8 +11,8 @@ def fold_norm(weight, W):
 def inputs():
     normal = normals(101)
     sizes = [(5, 3), (4, 4), (2, 7), (1, 6), (6, 1)]
-    made = [(1 + normal(d_model) / 2, normal(d_out, d_model)) for d_out, d_model in sizes]
-    single = normal(4).float().abs(), normal(4, 3).float().T  # not contiguous
+    made = [(normal(d_model), normal(d_out, d_model)) for d_out, d_model in sizes]
+    single = normal(4).float(), normal(4, 3).float().T  # not contiguous
     return [*made, single]
 
 
@@ -31,6 +31,8 @@ MISTAKES = [
      "(W * weight).T"),
     ("W as it was", "W comes back as it was: without the norm's weight something must make up for "
      "it", "W + 0"),
+    ("sign lost", "a weight below zero lost its sign: it turns its column around",
+     "W * weight.abs()"),
     ("W normed", "the rows of W are normed; only x is, and that not here",
      "W / (W.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt() * weight"),
     ("twice", "the weight comes in twice", "W * weight * weight"),

@@ -86,6 +86,19 @@ MISTAKES = [
     ("pairs of halves", "all four are mended, but the pairs are no longer neighbours: they were "
      "right", ("q, k = rotary(q, at, interleaved=True), rotary(k, at, interleaved=True)",
                "q, k = rotary(q, at), rotary(k, at)")),
+    ("the lesson's base", "the base is 100,000, as of the lesson's model; here it is 10,000",
+     ("rotary(q, at, interleaved=True), rotary(k, at, interleaved=True)",
+      "(rotary(each, at, base=100_000, interleaved=True) for each in (q, k))")),
+    ("first norm left out", "attention reads x itself; it reads it normed, with norm_1",
+     ('rms_norm(x, w["norm_1"])', "x")),
+    ("second norm left out", "the second half reads x itself; it reads it normed, with norm_2",
+     ('rms_norm(x, w["norm_2"])', "x")),
+    ("second half reads the first x", "the second half reads x as it was before attention added to "
+     "it", ("x = x + merge", "first, x = x, x + merge"),
+     ('rms_norm(x, w["norm_2"])', 'rms_norm(first, w["norm_2"])')),
+    ("sigmoid", "the gate goes through a sigmoid alone; silu is the sigmoid times its number",
+     ("F.silu(gate)", "gate.sigmoid()")),
+    ("gelu", "the gate goes through gelu; here it is silu", ("F.silu(gate)", "F.gelu(gate)")),
     ("norm after adding", "the normed stream is what attention adds to as well; both halves add to "
      "x as it is", ("x = x + merge", "x = normed + merge")),
     ("one norm for both", "the second half reads with the weights of the first norm",

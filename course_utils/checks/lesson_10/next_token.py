@@ -35,12 +35,24 @@ def inputs():
         (normal(40, 8), 3.0, 0.7, points(40)),
         (normal(9, 5), 0, 0.5, points(9)),
         (normal(9, 5), 0, 1.0, points(9)),
+        (1e-12 * normal(9, 5), 0, 1.0, points(9)),  # no small T stands for 0
         (100 * normal(20, 4) + 2000, 0.05, 0.9, points(20)),
         (normal(30, 9), 1.3, 0.05, points(30)),  # the nucleus is one token
         (log.expand(3, 4), 2.0, 0.9, torch.tensor([0.0, 0.5, 0.9]).double()),
     ]
 
 
+REACHES = (
+    "the token with which the shares reach top_p is left out; it belongs to the nucleus, and so "
+    "does the first always"
+)
+ABOVE = (
+    "tokens are kept whose own share is above some limit; they are added up from the most probable "
+    "on, until they reach top_p"
+)
+AGAIN = "softmax is taken of shares, which are made already: divide what is left by its sum"
+ZERO = "T = 0 divides by zero: there take the largest logit"
+RANK = "(kept.cumsum(dim=-1) <= u[:, None])"
 SHARE = "(logits / T).softmax(dim=-1)"
 KEPT = "ordered * (before < top_p)"
 NORMED = "    kept = kept / kept.sum(dim=-1, keepdim=True)\n"
@@ -55,15 +67,18 @@ MISTAKES = [
      "the nucleus is taken at temperature 1; T comes first, then its shares decide",
      ("before = ordered.cumsum(dim=-1) - ordered",
       "cold = logits.softmax(dim=-1).gather(1, order)\n    before = cold.cumsum(dim=-1) - cold")),
-    ("division by zero", "T = 0 divides by zero: there take the largest logit",
-     ("if T == 0", "if T == -1")),
-    ("the one that reaches p left out",
-     "the token with which the shares reach top_p is left out; it belongs to the nucleus, and so "
-     "does the first always",
+    ("division by zero", ZERO, ("if T == 0", "if T == -1")),
+    ("division by zero, and beyond the end", ZERO, ("if T == 0", "if T == -1"),
+     (RANK, "(~(kept.cumsum(dim=-1) > u[:, None]))")),
+    ("a small T for zero", "T = 0 is taken for some small T, at which nearly equal logits can all "
+     "come: take the largest", ("    if T == 0", "    T = max(T, 1e-2)\n    if T == 0")),
+    ("the one that reaches p left out", REACHES,
      (KEPT, "torch.where((ordered.cumsum(-1) < top_p) | (before == 0), ordered, 0)")),
-    ("the one that reaches p left out, even the first",
-     "the token with which the shares reach top_p is left out; so where the first alone has more, "
-     "nothing is left", (KEPT, "ordered * (before + ordered <= top_p)")),
+    ("the one that reaches p left out, but at 1", REACHES,
+     (KEPT, "ordered * (before + ordered <= top_p)")),
+    ("the one that reaches p left out, and beyond the end", REACHES,
+     (KEPT, "ordered * (before + ordered < top_p)"),
+     (RANK, "(~(kept.cumsum(dim=-1) > u[:, None]))")),
     ("nucleus left out", "top_p is not used: all tokens can come", (KEPT, "ordered")),
     ("shares not made to sum to 1", "what is left of the shares does not sum to 1: beyond it a "
      "point meets a token outside the nucleus; divide by their sum", (NORMED, ""),
@@ -79,11 +94,16 @@ MISTAKES = [
      ("descending=True", "descending=False")),
     ("a share of the tokens", "top_p is taken for a share of the vocabulary; it is probability",
      ("before < top_p", "torch.arange(share.shape[1]) < max(1, top_p * share.shape[1])")),
-    ("shares above p", "tokens are kept whose own share is above some limit; they are added up "
-     "from the most probable on, until they reach top_p",
-     ("before < top_p", "ordered >= (1 - top_p) * ordered[:, :1]")),
+    ("shares above p", ABOVE, ("before < top_p", "ordered >= (1 - top_p) * ordered[:, :1]")),
+    ("shares above 1 - p", ABOVE, ("before < top_p", "ordered >= 1 - top_p")),
+    ("shares above p times the largest", ABOVE,
+     ("before < top_p", "ordered >= top_p * ordered[:, :1]")),
+    ("shares above p itself", ABOVE, ("before < top_p", "ordered >= top_p")),
+    ("softmax again, of all", AGAIN, (NORMED, "    kept = kept.softmax(dim=-1)\n")),
+    ("softmax again", AGAIN,
+     (NORMED, "    kept = ordered.masked_fill(kept == 0, -torch.inf).softmax(dim=-1)\n")),
     ("always the largest", "always the most probable token: u is not used",
-     ("chosen = (kept.cumsum(dim=-1) <= u[:, None]).sum(dim=-1)", "chosen = 0 * u.long()")),
+     (RANK + ".sum(dim=-1)", "0 * u.long()")),
     ("from the other end", "points are counted from the far end of the line",
      ("<= u[:, None]", "<= 1 - u[:, None]")),
     ("softmax over the texts", "softmax runs over the texts; each row is a distribution, dim=-1",

@@ -2,7 +2,7 @@
 
 import torch
 
-from course_utils.checks.exercise import Exercise
+from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
 
 
 def read_q4_0(blocks):
@@ -25,8 +25,20 @@ def inputs():
         (torch.cat([one, 16 * counted])[None],),
         (blocks(4),),
         (blocks(32),),
-        (blocks(18).T.contiguous().T,),
+        (blocks(18),),
     ]
+
+
+HALF = "right but for rounding to {}: make n and d float32 before they are multiplied"
+
+
+def run(answer, blocks):
+    """Let an answer read blocks, and see whether the weights come in 16 bits, less than asked."""
+    results = call_with_clones(answer, blocks)
+    kind = str(getattr(results[0], "dtype", None)).removeprefix("torch.")
+    if kind in ("float16", "bfloat16"):
+        raise Complaint("in 16 bits", HALF.format(kind), results)
+    return results
 
 
 JOINED = "torch.cat([low, high], dim=1)"
@@ -50,6 +62,14 @@ MISTAKES = [
      (f"({JOINED}.float() - 8)", f"({JOINED}.float() + 8) .remainder(16).sub(8)")),
     ("bytes of d swapped", "the two bytes of d are swapped: leave them in their order",
      (SCALE, SCALE.replace("[:, :2]", "[:, [1, 0]]"))),
+    ("high half in its place", "the high half stays where it stands in its byte, 16 times too "
+     "large: shift it, // 16 or >> 4", ("blocks[:, 2:] // 16", "blocks[:, 2:] & 240")),
+    ("high half with a sign", "bytes are read with a sign, so that high halves from 8 on come out "
+     "negative; they are torch.uint8",
+     ("blocks[:, 2:] // 16", "blocks[:, 2:].view(torch.int8) >> 4")),
+    ("d from the end", "d is read from the last two bytes; a block begins with it",
+     (SCALE, SCALE.replace(":2", "-2:")), ("blocks[:, 2:] % 16", "blocks[:, :-2] % 16"),
+     ("blocks[:, 2:] // 16", "blocks[:, :-2] // 16")),
     ("d as bfloat16", "d is read as bfloat16; it is float16, of the same two bytes",
      (SCALE, SCALE.replace("float16", "bfloat16"))),
     ("d as a whole number", "d is read as a whole number; its two bytes are a float16",
@@ -65,4 +85,4 @@ MISTAKES = [
     ("divided by d", "divided by d; multiply", ("d * (", "1 / d * (")),
 ]  # fmt: skip
 
-exercise = Exercise("10.2", read_q4_0, inputs, MISTAKES, names="n 32")
+exercise = Exercise("10.2", read_q4_0, inputs, MISTAKES, names="n 32", run=run)

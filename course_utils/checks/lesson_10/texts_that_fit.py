@@ -18,6 +18,7 @@ def inputs():
         (2400 + 3 * 1920 - 1, 600, 10, 2, 3, 4, 4),
         (1000, 600, 10, 2, 3, 4, 4),  # not even the model
         (2400, 600, 10, 2, 3, 4, 4),
+        (1000, 6000, 10, 2, 3, 4, 4),  # far from it
         (700, 100, 7, 3, 1, 5, 1),
         (16_384, 16, 8, 4, 2, 8, 2),
     ]
@@ -48,6 +49,11 @@ MISTAKES = [
      ("left // a_text, 0", "left / a_text, 0.0")),
     ("less than none", "where not even the model fits, no text does: 0, not fewer",
      ("max(left // a_text, 0)", "left // a_text")),
+    ("less than none, rounded towards it",
+     "where not even the model fits, no text does: 0, not fewer",
+     ("max(left // a_text, 0)", "int(left / a_text)")),
+    ("sign lost", "where not even the model fits, what is missing is counted as if it were left: 0",
+     ("max(left // a_text, 0)", "abs(left) // a_text")),
     ("one at least", "where the model leaves no room, no text fits: 0",
      ("max(left // a_text, 0)", "max(left // a_text, 1)")),
 ]  # fmt: skip
