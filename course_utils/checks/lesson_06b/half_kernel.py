@@ -148,9 +148,6 @@ MISTAKES = [
     ("accumulator rescaled twice", "O shrinks twice in each block, in the line before the product "
      "and in its accumulator: once suffices", (DOT, "tl.dot(p.to(v.dtype), v, acc * shrink[:, "
       "None])")),
-    ("factor in 16 bits", "the output is right, the logsumexp is not quite: shrink is rounded to "
-     "float16 before it multiplies ℓ; only the factors of a product have 16 bits",
-     ("ell * shrink", "ell * shrink.to(v.dtype)")),
     ("weights turned", "p is transposed: its rows are queries, its columns keys, the rows of v",
      (DOT, "tl.dot(tl.trans(p).to(v.dtype), v, acc)")),
 ]  # fmt: skip
