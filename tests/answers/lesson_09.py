@@ -1,5 +1,6 @@
 """Answers to lesson 09's exercises, written apart from the checks: right ones and wrong ones."""
 
+import functools
 import math
 
 import numpy as np
@@ -357,6 +358,41 @@ def _as_rotary(attend):
     assert torch.allclose(attend(q, k, v, at), right, atol=1e-3)
 
 
+def _within(**limits):
+    return functools.partial(torch.allclose, **limits)
+
+
+_NEAR = _within(atol=1e-3)
+
+
+def _compares(attend, close=_NEAR, *, n=12, alike=False, shift=1001, others=None):
+    """Compare outputs at places, at shifted ones and, if asked, at others."""
+    q, k, v = torch.ones(3, n, 8) if alike else torch.randn(3, n, 8)
+    at = torch.arange(n)
+    output = attend(q, k, v, at)
+    assert close(attend(q, k, v, at + shift), output)
+    if others:
+        assert not torch.equal(attend(q, k, v, others(at)), output)
+
+
+def _rolls_late(q, k, v, keys, values, window):
+    keys, values = torch.cat([keys, k]), torch.cat([values, v])
+    at = torch.arange(len(keys))
+    output, _ = attention(rotary(q, at[-1:]), rotary(keys, at), values)
+    return output, keys[-window:], values[-window:]
+
+
+def _rolls_again(q, k, v, keys, values, window, *, whole, query=lambda at, window: at[-1:],
+                 paired=False, scale=1, kept=None):  # fmt: skip
+    """Keep the keys as they come, or all turned (``whole``), and turn all of them at each call."""
+    kept = kept or slice(-window, None)
+    keys, values = torch.cat([keys, k])[kept], torch.cat([values, v])[kept]
+    at = torch.arange(len(keys))
+    turned = rotary(keys, at, interleaved=paired)
+    q = scale * rotary(q, query(at, window), interleaved=paired)
+    return attention(q, turned, values)[0], turned if whole else keys, values
+
+
 def _rolls(q, k, v, keys, values, window, *, late=0, back=1, clamp=False, grows=False):
     full = len(keys) == window
     if full and not clamp and not grows:
@@ -411,6 +447,17 @@ WRONG = [
     ("to_halves", "the other way",
      lambda W, H: torch.cat([h.unflatten(0, (2, -1)).transpose(0, 1).flatten(0, 1)
                              for h in W.chunk(H)])),
+    ("to_halves", "rows counted by columns",
+     lambda W, H: W.view(H, W.shape[1] // H // 2, 2, -1).transpose(1, 2).reshape(W.shape)),
+    ("to_halves", "odd entries first",
+     lambda W, H: torch.cat([p for head in W.chunk(H) for p in (head[1::2], head[::2])])),
+    ("to_halves", "odd entries first, across heads",
+     lambda W, H: W[[*range(1, len(W), 2), *range(0, len(W), 2)]]),
+    ("to_halves", "heads reversed",
+     lambda W, H: torch.cat([*reversed(_halves_by_index(W, H).chunk(H))])),
+    ("to_halves", "second half backwards",
+     lambda W, H: torch.cat([p for head in _halves_by_chunks(W, H).chunk(H)
+                             for p in (head[: len(head) // 2], head[len(head) // 2 :].flip(0))])),
     ("to_halves", None, lambda W, H: W.flip(0)),
     ("decode_rotary", "place 0 again",
      lambda *given: _decode_at(lambda t, L: torch.arange(L), *given)),
@@ -442,12 +489,34 @@ WRONG = [
      lambda x, trained: rotary(x, torch.arange(x.shape[-2]) % trained)),
     ("interpolated", "whole places",
      lambda x, n: rotary(x, torch.arange(x.shape[-2]) * n // max(n, x.shape[-2]))),
+    ("interpolated", "dtype of x",
+     lambda x, n: rotary(x, torch.arange(x.shape[-2]).to(x.dtype) / max(1, x.shape[-2] / n))),
+    ("interpolated", "dtype of x",
+     lambda x, n: rotary(x, (torch.arange(x.shape[-2]) / max(1, x.shape[-2] / n)).to(x.dtype))),
+    ("interpolated", "both rounded down",
+     lambda x, n: rotary(x, torch.arange(x.shape[-2]) // max(1, x.shape[-2] // n))),
+    ("interpolated", "difference for factor",
+     lambda x, n: rotary(x, torch.arange(x.shape[-2]) / max(1, x.shape[-2] - n))),
+    ("interpolated", "turned backwards",
+     lambda x, n: rotary(x, torch.arange(0, -x.shape[-2], -1) / max(1, x.shape[-2] / n))),
     ("interpolated", "not turned", lambda x, trained: x),
     ("catches_absolute", "distances not asked", lambda attend: _shifted(attend, 777)),
     ("catches_absolute", "near and distances not asked", lambda attend: _shifted(attend, 10)),
     ("catches_absolute", "below 256 and distances not asked", lambda attend: _shifted(attend, 100)),
     ("catches_absolute", "multiple of eight", lambda attend: _shifted(attend, 10_000, 5)),
     ("catches_absolute", "near", lambda attend: _shifted(attend, 3, 2)),
+    ("catches_absolute", "multiple of eight",
+     lambda attend: _compares(attend, n=5, others=lambda at: 3 * at)),
+    ("catches_absolute", "one token", lambda attend: _compares(attend, alike=True)),
+    ("catches_absolute", "only shapes", lambda attend: _compares(attend, lambda *both: True)),
+    ("catches_absolute", "only distances",
+     lambda attend: _compares(attend, _within(atol=10),
+                              others=lambda at: 3 * at)),
+    ("catches_absolute", "rounding", lambda attend: _compares(attend, torch.equal)),
+    ("catches_absolute", "rounding",
+     lambda attend: _compares(attend, _within(rtol=1e-7, atol=0))),
+    ("catches_absolute", "rejects right code",
+     lambda attend: _compares(attend, torch.equal, others=lambda at: 11 - at)),
     ("catches_absolute", "rejects right code", lambda attend: _shifted(attend, 777, factor=2)),
     ("catches_absolute", "rejects right code", _as_rotary),
     ("catches_absolute", "lets broken code through", lambda attend: _shifted(attend, 8)),
@@ -457,6 +526,17 @@ WRONG = [
     ("rolling_step", "one place apart", lambda *given: _rolls(*given, late=1)),
     ("rolling_step", "turned on", lambda *given: _rolls(*given, back=-1)),
     ("rolling_step", "new place alone", lambda *given: _rolls(*given, back=0)),
+    ("rolling_step", "oldest goes too late", _rolls_late),
+    ("rolling_step", "all turned at each call", lambda *given: _rolls_again(*given, whole=True)),
+    ("rolling_step", "first ones kept, query at the last",
+     lambda *given: _rolls_again(*given, whole=False, kept=slice(given[-1]))),
+    ("rolling_step", "neighbours as pairs throughout",
+     lambda *given: _rolls_again(*given, whole=False, paired=True)),
+    ("rolling_step", "not scaled",
+     lambda q, *rest: _rolls_again(q, *rest, whole=False, scale=q.shape[1] ** 0.5)),
+    ("rolling_step", "query at window - 1",
+     lambda *given: _rolls_again(*given, whole=False,
+                                 query=lambda at, window: torch.tensor([window - 1]))),
     ("rolling_step", "outgrows the window", lambda *given: _rolls(*given, grows=True)),
     ("rolling_step", "not three things", lambda *given: _rolls_unturned(*given)[0]),
     ("rolling_step", "wrong shape",

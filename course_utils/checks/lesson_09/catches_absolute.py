@@ -1,11 +1,12 @@
 """9.8: a test that passes attention that knows i − j only, and catches what knows more or less."""
 
+import contextlib
 import functools
 
 import torch
 
 from course_utils.attention import attention, rotary
-from course_utils.checks.exercise import Exercise
+from course_utils.checks.exercise import Complaint, Exercise
 from course_utils.checks.learners_test import run_against
 from course_utils.checks.slips import slip
 
@@ -34,6 +35,7 @@ def by_distance(q, k, v, at):
 
 
 PLACES, TURN = "at_q, at_k = at, at", "q, k = rotary(q, at_q), rotary(k, at_k)"
+NEIGHBOURS = TURN, "q, k = rotary(q, at_q, 10000, True), rotary(k, at_k, 10000, True)"
 # What is told to the learner, and the edit of right attention that makes it
 BROKEN = {
     "sinusoids added to q and k": (
@@ -60,13 +62,49 @@ BROKEN = {
 
 @functools.cache
 def implementations():
-    neighbours = TURN, "q, k = rotary(q, at_q, 10000, True), rotary(k, at_k, 10000, True)"
     right = {
         "rotary, halves": by_halves,
-        "rotary, neighbours": slip(by_halves, "rotary, neighbours", neighbours),
+        "rotary, neighbours": slip(by_halves, "rotary, neighbours", NEIGHBOURS),
         "a bias by distance": by_distance,
     }
     return right, {words: slip(by_halves, words, *change) for words, change in BROKEN.items()}
+
+
+ROUNDING = "it fails for right code by rounding alone: compare with torch.allclose, atol=1e-3"
+MIRRORED = (
+    "it fails for a bias by |i − j|: mirrored places, as 5 − at or at.flip(0), keep these "
+    "distances, so the output may stay; demand another one for stretched places, as 2 · at"
+)
+
+
+@functools.cache
+def spared():
+    """Return (name, hint, versions) of the reasons for which tests reject right code.
+
+    These versions are right as well. A test that passes them has that one reason.
+    """
+    halves, neighbours, bias = implementations()[0].values()
+    exact = PLACES, "at_q = at_k = at - at.min()"  # a shift changes no bit
+    exactly = slip(by_halves, "halves", exact), slip(by_halves, "neighbours", exact, NEIGHBOURS)
+    signed = slip(by_distance, "signed", (".abs()", ""))
+    return [
+        ("rounding", ROUNDING, dict(enumerate([*exactly, bias]))),
+        ("mirrored", MIRRORED, dict(enumerate([halves, neighbours, signed]))),
+    ]
+
+
+def run(test):
+    try:
+        return run_against(test, *implementations())
+    except Complaint as error:
+        if error.mistake != "rejects right code":
+            raise
+        found = error
+    for name, hint, right in spared():
+        with contextlib.suppress(Complaint):
+            run_against(test, right, {})
+            found = Complaint(name, hint)
+    raise found
 
 
 EACH = "far in SHIFTS"
@@ -81,8 +119,9 @@ BELOW = (
     "or so"
 )
 EIGHT = (
-    "places that begin again after the eighth get through: a shift by a multiple of eight changes "
-    "nothing there, so take an odd number, and places one after another"
+    "places that begin again after the eighth get through: with your shifts they begin again at "
+    "the same tokens as before, or nowhere. Take more than eight tokens, at places one after "
+    "another, and shift by an odd number"
 )
 DISTANCES = (
     "code that knows no places, or numbers rows by itself, stays the same under any shift: change "
@@ -90,8 +129,8 @@ DISTANCES = (
 )
 MISTAKES = [
     ("only shapes",
-     "it looks at shapes, or at the same places twice, and none of these bugs changes a shape: "
-     "compare the output at some places with that at others",
+     "no bug is seen: it looks at shapes, at the same places twice, or finds all outputs close; "
+     "compare, to 1e-3 or so, the output of random q, k and v at some places with that at others",
      (SHIFTED, "attend(q, k, v, at + far).shape == here.shape"), (STRETCHED, "True")),
     ("distances not asked",
      f"all places are shifted, and the output must stay: good. But {DISTANCES}",
@@ -107,12 +146,16 @@ MISTAKES = [
     ("multiple of eight", EIGHT, (EACH, "far in (1000,)")),
     ("only distances",
      "it demands another output for other distances; what depends on more than distances gives "
-     "another one too: shift all places alike, and demand the same output", (SHIFTED, "True")),
+     "another one too: shift all places alike, and demand the same output, to 1e-3 or so",
+     (SHIFTED, "True")),
     ("one token",
-     "its text has one token, which lays all its weight on itself wherever it stands: take several",
+     "only turned values are caught. With one token, equal rows or queries of zeros the weights "
+     "make no difference, or places make none to them: draw q, k and v of several tokens at random",
      ("torch.randn(LENGTH, 8), torch.randn(LENGTH, 8), torch.randn(LENGTH, 8)",
       "torch.randn(1, 8), torch.randn(1, 8), torch.randn(1, 8)"),
      ("torch.arange(LENGTH)", "torch.arange(1)"), (STRETCHED, "True")),
+    ("rounding", ROUNDING, (SHIFTED, "torch.equal(attend(q, k, v, at + far), here)")),
+    ("mirrored", MIRRORED, ("at + at", "11 - at")),
 ]  # fmt: skip
 
 exercise = Exercise(
@@ -120,5 +163,5 @@ exercise = Exercise(
     catches_absolute,
     lambda: [()],
     MISTAKES,
-    run=lambda test: run_against(test, *implementations()),
+    run=run,
 )

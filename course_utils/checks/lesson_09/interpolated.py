@@ -23,6 +23,7 @@ def inputs():
         (normal(2, 9, 4, dtype=torch.float32), 8),
         (normal(30, 10), 7),
         (normal(8, 12).T, 5),  # not contiguous
+        (normal(600, 4).sign().bfloat16(), 300),  # whose dtype has no room for its places
     ]
 
 
@@ -106,6 +107,16 @@ MISTAKES = [
      ("rotary(x, places)", "rotary(x[..., :trained, :], torch.arange(min(L, trained)))")),
     ("bfloat16", "places are put into bfloat16, which keeps 8 binary digits of a fraction",
      (PLACES, "(torch.arange(L) * min(1, trained / L)).bfloat16()")),
+    ("dtype of x",
+     "places are in the dtype of x: in bfloat16, with its 8 binary digits, neighbours fall "
+     "together, as the lesson shows; make them in float32 at least",
+     (PLACES, "torch.arange(L, dtype=x.dtype) * min(1, trained / L)")),
+    ("both rounded down", "the factor L / trained and the places are both rounded down, by //; "
+     "both may be fractions: /", (PLACES, "torch.arange(L) // max(1, L // trained)")),
+    ("difference for factor", "places are divided by L − trained; the factor is L / trained",
+     (PLACES, "torch.arange(L) / (L - trained if L > trained else 1)")),
+    ("turned backwards", "places are divided rightly, but negative: the hands go backwards",
+     (PLACES, "-" + PLACES)),
     ("not turned", "x comes back as it was", "x"),
 ]  # fmt: skip
 

@@ -5,6 +5,7 @@ import torch
 from course_utils.attention import attention, rotary
 from course_utils.checks.exercise import Complaint, Exercise
 from course_utils.checks.inputs import normals
+from course_utils.checks.wordings import NOT_SCALED
 
 
 def rolling_step(q, k, v, keys, values, window):
@@ -67,8 +68,18 @@ def run(answer, q, k, v, window):
 
 
 FULL = "if len(keys) == window:"
+NEVER = (FULL, "if len(keys) > window:")
+KEYS, VALUES = "torch.cat([keys, rotary(k, place)])", "torch.cat([values, v])"
+RETURN = "return output, keys, values"
 BACK = "rotary(keys[1:], -torch.ones(window - 1)), values[1:]"
 OUTPUT = "output, _ = attention(rotary(q, place), keys, values)"
+AT = "torch.arange(len(keys))"
+TOO_LATE = "once full, each token attends to window + 1 keys: the oldest goes before, not after"
+AGAIN = (
+    "keys that were turned already are turned again by their places in the cache: keep them "
+    "unturned, or turn only the new one"
+)
+THE_FIRST = "the first `window` tokens are kept, by [:window]; the last are [-window:]"
 MISTAKES = [
     ("places stand still",
      "once the cache is full every new token gets the same place, as there are always as many keys "
@@ -125,6 +136,34 @@ MISTAKES = [
      ("-torch.ones(window - 1)", "-torch.ones(window - 1), interleaved=True")),
     ("query not turned", "the query is not turned; it stands where its key stands",
      ("rotary(q, place)", "q")),
+    ("oldest goes too late", TOO_LATE, NEVER,
+     (RETURN, "if len(keys) > window:\n        keys, values = rotary(keys[1:], "
+      "-torch.ones(window)), values[1:]\n    " + RETURN)),
+    ("oldest goes too late, places stand still",
+     TOO_LATE + "; and the keys that stay move one place back",
+     NEVER, (RETURN, "return output, keys[-window:], values[-window:]")),
+    ("all turned at each call", AGAIN, (BACK, "keys[1:], values[1:]"),
+     (KEYS, "rotary(torch.cat([keys, k]), torch.arange(len(keys) + 1))")),
+    ("turned when they come and when they are used", AGAIN, (BACK, "keys[1:], values[1:]"),
+     (OUTPUT, f"output, _ = attention(rotary(q, place), rotary(keys, {AT}), values)")),
+    ("turned when they come, cut, and when they are used", AGAIN, NEVER,
+     (KEYS, KEYS + "[-window:]"), (VALUES, VALUES + "[-window:]"),
+     (OUTPUT, f"output, _ = attention(rotary(q, {AT}[-1:]), rotary(keys, {AT}), values)")),
+    ("first ones kept", THE_FIRST, NEVER, (KEYS, KEYS + "[:window]"),
+     (VALUES, VALUES + "[:window]")),
+    ("first ones kept, query at the last", THE_FIRST, NEVER, (KEYS, KEYS + "[:window]"),
+     (VALUES, VALUES + "[:window]"),
+     ("rotary(q, place)", "rotary(q, place.clamp(max=window - 1))")),
+    ("neighbours as pairs throughout",
+     "right places, but neighbours are paired: leave `interleaved` as it is",
+     ("-torch.ones(window - 1)", "-torch.ones(window - 1), interleaved=True"),
+     ("rotary(k, place)", "rotary(k, place, interleaved=True)"),
+     ("rotary(q, place)", "rotary(q, place, interleaved=True)")),
+    ("not scaled", NOT_SCALED,
+     (OUTPUT, "output = (rotary(q, place) @ keys.T).softmax(dim=-1) @ values")),
+    ("query at window - 1",
+     "right once the cache is full; before, the query stands at window − 1, beyond its own key",
+     ("rotary(q, place)", "rotary(q, torch.tensor([window - 1]))")),
 ]  # fmt: skip
 
 exercise = Exercise(

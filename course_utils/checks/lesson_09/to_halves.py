@@ -34,13 +34,26 @@ MISTAKES = [
      "whole halves of the heads change places and no pair is taken apart: a head's rows are "
      "d_k / 2 pairs of 2, and those two dimensions are swapped",
      "W.unflatten(0, (num_heads, 2, -1)).transpose(0, 1).flatten(0, 2)"),
+    ("rows counted by columns",
+     "right for a square W only: a head's rows are counted by the columns of W; d_k is "
+     "len(W) // num_heads",
+     "torch.cat([part for rows in W.split(W.shape[1] // num_heads) "
+     "for part in (rows[::2], rows[1::2])])"),
     ("not at all", "W comes back as it was", "W"),
     ("only the first head", "only the first head is put in order; all have pairs",
      "torch.cat([W[: len(W) // num_heads : 2], W[1 : len(W) // num_heads : 2], "
      "W[len(W) // num_heads :]])"),
     ("odd entries first",
-     "the odd entries come first: the cosine's entry of each pair stands in the first half",
+     "each head's halves have changed places: entries 0, 2, 4, … become the first",
      ("heads.transpose(1, 2)", "heads.flip(2).transpose(1, 2)")),
+    ("odd entries first, across heads",
+     "the order is made over all rows, and its halves have changed places: within each head "
+     "entries 0, 2, 4, … come first", "torch.cat([W[1::2], W[::2]])"),
+    ("heads reversed", "each head is right, but the last comes first: keep the order of the heads",
+     ("heads.transpose", "heads.flip(0).transpose")),
+    ("second half backwards", "the second half of each head runs backwards: it is 1, 3, 5, …",
+     "torch.cat([part for rows in W.chunk(num_heads) "
+     "for part in (rows[::2], rows[1::2].flip(0))])"),
     ("backwards", "a head's halves are right but run backwards: keep the order of the pairs",
      ("heads.transpose(1, 2)", "heads.flip(1).transpose(1, 2)")),
     ("width and number swapped", "num_heads is taken for the width of a head",
