@@ -24,6 +24,14 @@ def _seen_by_numpy(rank, ranks, hop):
     return torch.arange(ranks).mul(-hop).add(rank).remainder(ranks).numpy()
 
 
+def _seen_by_plain_list(rank, ranks, hop):
+    return [(rank - step * hop) % ranks for step in range(ranks)]
+
+
+def _seen_by_plain_tuple(rank, ranks, hop):
+    return tuple(_seen_by_list(rank, ranks, hop))  # of tensors
+
+
 def _step_with_merge(q, k, v, out, lse):
     part, weights = attention(q, k, v)
     part_lse = (q @ k.mT / q.shape[-1] ** 0.5).logsumexp(dim=-1)
@@ -96,6 +104,10 @@ def _kinds_by_where(queries, keys, size):
     return torch.where(allowed.all(-1).all(-1), 2, part)
 
 
+def _kinds_in_lists(queries, keys, size):
+    return _kinds_by_loops(queries, keys, size).tolist()
+
+
 def _bytes_by_hand(N, W, H, H_kv, d, size):
     x = N * H * d * size
     q, k = N // W * H * d * size, N // W * H_kv * d * size
@@ -110,6 +122,24 @@ def _bytes_step_by_step(N, W, H, H_kv, d, size):
         ring += 2 * n * H_kv * d * (step < W - 1) + 2 * n * H_kv * d
     per_pass = sum(n * heads * d * (W - 1) // W for heads in (H, H_kv, H_kv, H))
     return [2 * 2 * (N * H * d) * (W - 1) // W * size, 2 * per_pass * size, ring * size]
+
+
+def _bytes_in_floats(N, W, H, H_kv, d, size):
+    x, k, passed_on = N * H * d * size, N * H_kv * d * size, 1 - 1 / W  # the part of W that leaves
+    ring = 2 * k * (2 * passed_on + 1)
+    return 4 * x * passed_on, 4 * (x + k) * passed_on / W, ring
+
+
+def _bytes_in_a_tensor(*given):
+    return torch.tensor(_bytes_by_hand(*given))
+
+
+def _bytes_in_an_array(*given):
+    return torch.tensor(_bytes_in_floats(*given), dtype=torch.float64).numpy()
+
+
+def _bytes_in_tensors(*given):
+    return [torch.tensor(each) for each in _bytes_by_hand(*given)]
 
 
 def _joined_by_lse(m, ell, out):
@@ -170,11 +200,24 @@ def _dealt_in_pairs(lengths, ranks):
 
 
 RIGHT = {
-    "seen_by": [_seen_by_simulating, _seen_by_list, _seen_by_numpy],
+    "seen_by": [
+        _seen_by_simulating,
+        _seen_by_list,
+        _seen_by_numpy,
+        _seen_by_plain_list,
+        _seen_by_plain_tuple,
+    ],
     "ring_step": [_step_with_merge, _step_rank_by_rank, _step_by_sigmoid],
     "back_in_order": [_back_by_places, _back_by_loop, _back_by_index],
-    "tile_kinds": [_kinds_by_mask, _kinds_by_loops, _kinds_by_where],
-    "bytes_sent": [_bytes_by_hand, _bytes_step_by_step],
+    "tile_kinds": [_kinds_by_mask, _kinds_by_loops, _kinds_by_where, _kinds_in_lists],
+    "bytes_sent": [
+        _bytes_by_hand,
+        _bytes_step_by_step,
+        _bytes_in_floats,
+        _bytes_in_a_tensor,
+        _bytes_in_an_array,
+        _bytes_in_tensors,
+    ],
     "join_ranks": [_joined_by_lse, _joined_one_by_one, _joined_by_einsum],
     "order_of_calls": [_odd_ones_send, _even_ones_send],
     "deal": [_dealt_to_the_poorest, _dealt_in_pairs],
@@ -199,6 +242,56 @@ def _step_in_place(q, k, v, out, lse):
     return new, both, k, v
 
 
+def _step_by_hand(divided_by=lambda q, v: q.shape[-1] ** 0.5, lse_of=torch.logsumexp):
+    def step(q, k, v, out, lse):
+        scores = q @ k.mT / divided_by(q, v)
+        new = lse_of(scores, -1)
+        out, lse = merge(out, lse, scores.softmax(-1) @ v, new)
+        return out, lse, k.roll(1, 0), v.roll(1, 0)
+
+    return step
+
+
+def _bytes_changed(place, factor):
+    """Change one of the three numbers, as for H_kv heads in place of H."""
+
+    def wrong(N, W, H, H_kv, d, size):
+        found = [*_bytes_by_hand(N, W, H, H_kv, d, size)]
+        found[place] = found[place] * factor(H, H_kv)
+        return found
+
+    return wrong
+
+
+def _joined_from_the_first_one(m, ell, out):
+    M, total, mixed = m[0], ell[0], out[0]
+    for m_r, ell_r, out_r in zip(m[1:], ell[1:], out[1:], strict=True):
+        top = torch.maximum(M, m_r)
+        a, b = (M - top).exp(), (m_r - top).exp()
+        M, total = top, a * total + b * ell_r
+        mixed = a[:, None] * mixed + b[:, None] * out_r
+    return mixed / total[:, None]
+
+
+def _every_third_receives_first(rank, ranks):
+    calls = [("send", (rank + 1) % ranks), ("recv", (rank - 1) % ranks)]
+    return calls[::-1] if rank % 3 == 1 else calls
+
+
+def _half_send_first(rank, ranks):
+    calls = [("send", (rank + 1) % ranks), ("recv", (rank - 1) % ranks)]
+    return calls if rank < ranks // 2 else calls[::-1]
+
+
+def _pairs_send_first(rank, ranks):
+    calls = [("send", (rank + 1) % ranks), ("recv", (rank - 1) % ranks)]
+    return calls if rank // 2 % 2 == 0 else calls[::-1]
+
+
+def _calls_of_the_batch(rank, ranks):
+    return [("isend", (rank + 1) % ranks), ("irecv", (rank - 1) % ranks)]
+
+
 def _calls_of_a_chain(rank, ranks):
     calls = [("send", (rank + 1) % ranks), ("recv", (rank - 1) % ranks)]
     return calls if rank else calls[::-1]
@@ -216,29 +309,59 @@ WRONG = [
     ("seen_by", "forwards", lambda r, W, hop: torch.tensor([(r + s * hop) % W for s in range(W)])),
     ("seen_by", "sorted", lambda r, W, hop: _seen_by_list(r, W, hop).sort().values),
     ("seen_by", None, lambda r, W, hop: torch.zeros(W, dtype=torch.long)),
-    ("seen_by", None, lambda r, W, hop: _seen_by_list(r, W, hop).tolist()),
+    ("seen_by", None, lambda r, W, hop: [str(seen) for seen in _seen_by_list(r, W, hop).tolist()]),
+    ("seen_by", "sign of the hop lost",
+     lambda r, W, hop: [(r - abs(hop) * s) % W for s in range(W)]),
     ("ring_step", "wrong gradients", _step_detached),
     ("ring_step", "passed back", _step_backwards),
     ("ring_step", "changes its input", _step_in_place),
+    ("ring_step", "divided by d_k", _step_by_hand(lambda q, v: q.shape[-1])),
+    ("ring_step", "divided by √d_v", _step_by_hand(lambda q, v: v.shape[-1] ** 0.5)),
+    ("ring_step", "largest score for lse", _step_by_hand(lse_of=torch.amax)),
+    ("ring_step", "logarithm left out",
+     _step_by_hand(lse_of=lambda scores, dim: scores.exp().sum(dim))),
     ("ring_step", None, lambda q, k, v, out, lse: (out, lse)),
     ("back_in_order", "rank after rank", lambda parts: parts.reshape(-1, parts.shape[-1])),
     ("back_in_order", "late ones not turned round",
      lambda parts: torch.cat([*parts[:, : parts.shape[1] // 2], *parts[:, parts.shape[1] // 2 :]])),
+    ("back_in_order", "places not turned round",
+     lambda parts: parts.flatten(0, 1)[places(parts[..., 0].numel(), len(parts), True).flatten()]),
+    ("back_in_order", "ranks in turns",
+     lambda parts: parts.transpose(0, 1).reshape(-1, parts.shape[-1])),
     ("back_in_order", None, lambda parts: _back_by_loop(parts).flip(0)),
     ("tile_kinds", "cut counts as full",
      lambda q, k, size: 2 * (_kinds_by_mask(q, k, size) > 0).int()),
     ("tile_kinds", "itself not seen", lambda q, k, size: _kinds_by_mask(q - 1, k, size)),
+    ("tile_kinds", "sorted first",
+     lambda q, k, size: _kinds_by_mask(q.sort().values, k.sort().values, size)),
     ("tile_kinds", None, lambda q, k, size: _kinds_by_mask(q, k, 1)),
     ("bytes_sent", "numbers, not bytes", lambda *given: _bytes_by_hand(*given[:-1], 1)),
     ("bytes_sent", "as many heads of keys",
      lambda N, W, H, H_kv, d, size: _bytes_by_hand(N, W, H, H, d, size)),
+    ("bytes_sent", "H_kv by heads", _bytes_changed(0, lambda H, H_kv: H_kv / H)),
+    ("bytes_sent", "H_kv in the exchange",
+     _bytes_changed(1, lambda H, H_kv: 2 * H_kv / (H + H_kv))),
+    ("bytes_sent", "half by heads", _bytes_changed(0, lambda H, H_kv: 1 / 2)),
+    ("bytes_sent", "exchange forward only", _bytes_changed(1, lambda H, H_kv: 1 / 2)),
+    ("bytes_sent", "always four bytes", lambda *given: _bytes_by_hand(*given[:-1], 4)),
+    ("bytes_sent", "forward only", lambda N, W, H, H_kv, d, size: (
+        2 * (W - 1) * N * H * d * size // W, 2 * (W - 1) * N // W * (H + H_kv) * d * size // W,
+        2 * (W - 1) * N // W * H_kv * d * size)),
     ("bytes_sent", "another order", lambda *given: _bytes_by_hand(*given)[::-1]),
     ("join_ranks", "plain mean",
      lambda m, ell, out: torch.where(ell[..., None] > 0, out / ell[..., None], 0).mean(0)),
     ("join_ranks", "not divided",
      lambda m, ell, out: ((m - m.amax(0)).exp()[..., None] * out).sum(0)),
+    ("join_ranks", "first ranks empty", _joined_from_the_first_one),
+    ("join_ranks", "sign of the shift", lambda m, ell, out: _joined_by_einsum(-m, ell, out)),
+    ("join_ranks", "O counted as an output",
+     lambda m, ell, out: ((m + ell.log()).softmax(0)[..., None] * out).sum(0)),
     ("join_ranks", None, lambda m, ell, out: out[0]),
     ("order_of_calls", "one receives first", _calls_of_a_chain),
+    ("order_of_calls", "one after another", _every_third_receives_first),
+    ("order_of_calls", "one after another", _half_send_first),
+    ("order_of_calls", "stands still", _pairs_send_first),
+    ("order_of_calls", "another name", _calls_of_the_batch),
     ("order_of_calls", "wrong neighbour", _calls_forwards_and_back),
     ("order_of_calls", "by name only", lambda rank, ranks: "send"),
     ("deal", "unbalanced", _dealt_as_cards),

@@ -44,6 +44,14 @@ MISTAKES = [
      ("parts.chunk(2, dim=1)", "(parts[:, ::2], parts[:, 1::2])")),
     ("ranks cut, not tokens", "the ranks are cut in two halves; each rank's tokens are",
      "torch.cat([parts[: len(parts) // 2], parts[len(parts) // 2 :].flip(0)]).flatten(0, 1)"),
+    ("places not turned round", "places say where each row belongs; as an index "
+     "they must say where it is taken from: their argsort",
+     ("    early", "    W, cut = len(parts), torch.arange(parts[..., 0].numel())\n"
+      "    cut = cut.reshape(2 * W, -1)\n    early"),
+     ("pieces.flatten(0, 1)", "parts.flatten(0, 1)[torch.cat([cut[:W], cut.flip(0)[:W]], "
+      "dim=1).flatten()]")),
+    ("ranks in turns", "first tokens of all ranks come first, then the second ones; a rank's half "
+     "stays together", "parts.transpose(0, 1).flatten(0, 1)"),
     ("pieces not joined", "right order, but the pieces stand apart; join them: (N, d)",
      ("pieces.flatten(0, 1)", "pieces")),
     ("early and late in turns",

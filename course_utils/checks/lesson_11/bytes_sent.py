@@ -1,6 +1,7 @@
 """11.5: what a rank sends in a training step, by each way, with fewer heads of keys."""
 
 from course_utils.checks.exercise import Exercise
+from course_utils.checks.lesson_11.whole_numbers import in_a_tuple
 
 
 def bytes_sent(N, W, H, H_kv, d, size):
@@ -14,7 +15,7 @@ def bytes_sent(N, W, H, H_kv, d, size):
 
 
 def inputs():
-    return [(96, 4, 4, 4, 16, 4), (64, 2, 8, 2, 4, 2), (48, 3, 6, 3, 5, 4), (160, 8, 16, 8, 3, 2)]
+    return [(96, 4, 4, 4, 16, 4), (64, 2, 8, 2, 4, 2), (48, 3, 9, 3, 5, 4), (160, 8, 16, 8, 3, 2)]
 
 
 HEADS = "2 * (2 * (W - 1) * (N * H * d) // W)"
@@ -24,6 +25,13 @@ MISTAKES = [
     ("forward only", "those are the bytes of the forward pass; asked is forward and backward",
      (HEADS, "2 * (W - 1) * (N * H * d) // W"), ("2 * (moved", "(moved"),
      (RING, "(W - 1) * block")),
+    ("half by heads", "half of it by heads: an all-reduce sends W parts round twice, and there "
+     "are two of them, one forward and one backward",
+     (HEADS, "2 * (W - 1) * (N * H * d) // W")),
+    ("exchange forward only", "the exchange has a backward as well, which exchanges as much",
+     ("2 * (moved", "(moved")),
+    ("ring forward only", "the ring has a backward as well: keys and values go round again, and "
+     "their gradients with them", (RING, "(W - 1) * block")),
     ("twice the forward",
      "the ring's backward sends more than its forward: keys and values go round again, and their "
      "gradients with them, W times, for they must come home", (RING, "2 * (W - 1) * block")),
@@ -35,6 +43,10 @@ MISTAKES = [
      "W − 1 times each", (RING, "3 * W * block")),
     ("as many heads of keys", "keys and values are counted with H heads; they have H_kv",
      (MOVED, "n * 4 * H * d"), ("2 * n * H_kv * d", "2 * n * H * d")),
+    ("H_kv by heads", "by heads the output is reduced, and that has all H heads",
+     (HEADS, "2 * (2 * (W - 1) * (N * H_kv * d) // W)")),
+    ("H_kv in the exchange", "in the exchange q and the output have all H heads; k and v have H_kv",
+     (MOVED, "n * 4 * H_kv * d")),
     ("H in the exchange", "the ring is right; in the exchange k and v have H_kv heads as well",
      (MOVED, "n * 4 * H * d")),
     ("H in the ring", "the exchange is right; in the ring k and v have H_kv heads as well",
@@ -45,13 +57,13 @@ MISTAKES = [
      ("2 * (moved * (W - 1) // W)", "2 * moved")),
     ("all tokens exchanged", "in the exchange a rank sends its own n tokens, not all N",
      (MOVED, "N * (2 * H + 2 * H_kv) * d")),
-    ("all-reduce once round", "an all-reduce sends W parts round twice: to add up, and to tell all",
-     (HEADS, "2 * ((W - 1) * (N * H * d) // W)")),
     ("all-reduce of n tokens", "by heads every rank has all tokens: the all-reduce is of N",
      (HEADS, "2 * (2 * (W - 1) * (n * H * d) // W)")),
     ("keys alone", "in the ring keys *and* values travel", ("2 * n * H_kv * d", "n * H_kv * d")),
+    ("always four bytes", "right for numbers of 4 bytes; each has `size` bytes",
+     ("heads * size, exchange * size, ring * size", "heads * 4, exchange * 4, ring * 4")),
     ("numbers, not bytes", "those are numbers; each has `size` bytes",
      ("heads * size, exchange * size, ring * size", "heads, exchange, ring")),
 ]  # fmt: skip
 
-exercise = Exercise("11.5", bytes_sent, inputs, MISTAKES)
+exercise = Exercise("11.5", bytes_sent, inputs, MISTAKES, run=in_a_tuple)

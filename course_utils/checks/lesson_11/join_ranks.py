@@ -59,15 +59,26 @@ MISTAKES = [
      (RESULT, "(shrink[..., None] * out / ell.clamp(min=1e-9)[..., None]).sum(dim=0) / "
       "total[..., None]")),
     ("sign of the shift", "ranks with small scores count most: the factor is e^(m − largest m)",
-     (SHRINK, "(top - m).clamp(max=80).exp()")),
+     (SHRINK, "(top - m).exp()")),
     ("exponentials themselves", "infinite or NaN where scores are large: subtract the largest m "
      "before the exponential", (SHRINK, "m.exp()")),
     ("one maximum for all heads", "NaN where heads differ much: under a maximum over all heads "
      "another head's exponentials are all 0; each head has its own, dim=0",
      ("m.amax(dim=0)", "m.amax()")),
     ("heads joined", "the sum runs over heads; it runs over ranks, dim=0",
-     "((m - m.amax()).exp()[..., None] * out).sum(dim=1) / "
-     "((m - m.amax()).exp() * ell).sum(dim=1)[..., None]"),
+     ("m.amax(dim=0)", "m.amax(dim=1, keepdim=True)"),
+     ("(shrink * ell).sum(dim=0)", "(shrink * ell).sum(dim=1)"),
+     ("(shrink[..., None] * out).sum(dim=0)", "(shrink[..., None] * out).sum(dim=1)")),
+    ("maximum over heads", "the maximum is taken over heads; it is taken over ranks, dim=0",
+     ("m.amax(dim=0)", "m.amax(dim=1)"),
+     ("(shrink * ell).sum(dim=0)", "(shrink * ell).sum(dim=1)"),
+     ("(shrink[..., None] * out).sum(dim=0)", "(shrink[..., None] * out).sum(dim=1)")),
+    ("O counted as an output", "the shares, by lse, are those of outputs; "
+     "O is not divided by ℓ yet",
+     "((m + ell.log()).softmax(dim=0)[..., None] * out).sum(dim=0)"),
+    ("first ranks empty", "NaN where the first ranks hold no key: while the largest m so far "
+     "is −∞, −∞ − (−∞) is NaN; such a rank adds nothing",
+     (RESULT, RESULT + " * (m[0] - m[0]).exp()[..., None]")),
     ("empty ranks become NaN", "NaN where a rank holds no key: there ℓ is 0, so do not divide by "
      "it rank by rank",
      "((m + ell.log()).softmax(dim=0)[..., None] * (out / ell[..., None])).sum(dim=0)"),

@@ -41,6 +41,8 @@ def plan(result, rank, ranks):
     except (TypeError, ValueError):
         raise Complaint("no list of calls", NO_LIST) from None
     wanted = {("send", (rank + 1) % ranks), ("recv", (rank - 1) % ranks)}
+    if not {call for call, _ in calls} <= {"send", "recv"}:
+        raise Complaint("wrong name", WRONG_NAME)
     if len(calls) == 2 and {call for call, _ in calls} == {"send", "recv"} and {*calls} != wanted:
         raise Complaint("wrong neighbour", WRONG_NEIGHBOUR)
     if len(calls) != 2 or {*calls} != wanted:
@@ -49,6 +51,7 @@ def plan(result, rank, ranks):
 
 
 NO_LIST = 'return a list of two pairs, such as [("send", 1), ("recv", 3)]'
+WRONG_NAME = 'write the two calls as "send" and "recv"'
 WRONG_NEIGHBOUR = "wrong neighbour: rank r sends to r + 1 and receives from r − 1, modulo W"
 ONE_OF_EACH = "each rank sends once, to rank + 1, and receives once, from rank − 1"
 ALL_SEND = (
@@ -63,16 +66,16 @@ SOME_WAIT = (
     "some ranks wait for each other for ever: of two neighbours, who sends and who receives?"
 )
 ONE_BY_ONE = (
-    "no deadlock, but one rank waits for another round the ring: with W ranks that takes W rounds; "
-    "let many pairs meet at once, so that three rounds are enough for any W"
+    "no deadlock, but ranks wait for one another in a row, which takes over three rounds; let many "
+    "pairs meet at once, so that three are enough for any W"
 )
 
 
 def stuck(waiting, ranks):
     calls = [call for call, _ in waiting.values()]
     if len(calls) == ranks and len(set(calls)) == 1:
-        return ALL_SEND if calls[0] == "send" else ALL_RECEIVE
-    return SOME_WAIT
+        return f"with W = {ranks} " + (ALL_SEND if calls[0] == "send" else ALL_RECEIVE)
+    return f"with W = {ranks} {SOME_WAIT}"
 
 
 ORDER = "[send, receive] if rank % 2 == 0 else [receive, send]"
@@ -84,6 +87,7 @@ MISTAKES = [
     ("neighbours swapped", WRONG_NEIGHBOUR,
      ('("send", (rank + 1) % ranks), ("recv", (rank - 1) % ranks)',
       '("send", (rank - 1) % ranks), ("recv", (rank + 1) % ranks)')),
+    ("another name", WRONG_NAME, ('"recv"', '"receive"')),
     ("sends alone", ONE_OF_EACH, (ORDER, "[send]")),
     ("by name only", NO_LIST, (ORDER, '["send", "recv"]')),
 ]  # fmt: skip

@@ -4,7 +4,7 @@ import torch
 
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
-from course_utils.checks.wordings import NOT_SCALED
+from course_utils.checks.wordings import BY_D_V, DIVIDED_BY_D_K, NOT_SCALED
 
 
 def ring_step(q, k, v, out, lse):
@@ -72,6 +72,18 @@ MISTAKES = [
      (SHARES, "lse.exp() / (lse.exp() + lse_new.exp()), lse_new.exp() / (lse.exp() + lse_new.exp())"
       )),
     ("not scaled", NOT_SCALED, (" / q.shape[-1] ** 0.5", "")),
+    ("divided by d_k", DIVIDED_BY_D_K, (" / q.shape[-1] ** 0.5", " / q.shape[-1]")),
+    ("divided by √d_v", BY_D_V, ("q.shape[-1] ** 0.5", "v.shape[-1] ** 0.5")),
+    ("new output not divided", "the new output is a sum of e^(score − m) v; divide it by the "
+     "sum of e^(score − m) before it is mixed",
+     ("scores.softmax(dim=-1)", "(scores - scores.amax(dim=-1, keepdim=True)).exp()")),
+    ("new output of bare exponentials", "the new output is a sum of e^score v, neither divided by "
+     "the sum of e^score nor safe for large scores: take softmax",
+     ("scores.softmax(dim=-1)", "scores.exp()")),
+    ("largest score for lse", "the largest score is taken for the new block's log-sum-exp",
+     ("scores.logsumexp(dim=-1)", "scores.amax(dim=-1)")),
+    ("logarithm left out", "the sum of exponentials is taken for lse: its logarithm is, logsumexp",
+     ("scores.logsumexp(dim=-1)", "scores.exp().sum(dim=-1)")),
     ("first step left out",
      "NaN in the first step: there lse is −∞; −∞ − (−∞) comes from subtracting it from itself",
      (SHARES, "1 / (1 + (lse_new - lse).exp()), (lse_new - lse).exp() / (1 + (lse_new - lse).exp())"

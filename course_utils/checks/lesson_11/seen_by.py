@@ -3,6 +3,7 @@
 import torch
 
 from course_utils.checks.exercise import Exercise
+from course_utils.checks.lesson_11.whole_numbers import in_a_tensor
 
 
 def seen_by(rank, ranks, hop):
@@ -18,6 +19,9 @@ SEEN = "(rank - hop * steps) % ranks"
 MISTAKES = [
     ("forwards", "blocks come from behind: what rank r holds after a step was on rank r − hop",
      (SEEN, "(rank + hop * steps) % ranks")),
+    ("sign of the hop lost", "right for a hop above 0; with a negative one the ring "
+     "runs the other way",
+     (SEEN, "(rank - abs(hop) * steps) % ranks")),
     ("neighbours", "right for hop = 1; here each sends to the rank that lies `hop` further",
      (SEEN, "(rank - steps) % ranks")),
     ("neighbours, forwards",
@@ -35,4 +39,4 @@ MISTAKES = [
      (SEEN, "((rank - hop * steps) % ranks).sort().values")),
 ]  # fmt: skip
 
-exercise = Exercise("11.1", seen_by, inputs, MISTAKES, names="W")
+exercise = Exercise("11.1", seen_by, inputs, MISTAKES, names="W", run=in_a_tensor)

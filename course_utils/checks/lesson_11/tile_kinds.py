@@ -3,6 +3,7 @@
 import torch
 
 from course_utils.checks.exercise import Exercise
+from course_utils.checks.lesson_11.whole_numbers import in_a_tensor
 from course_utils.parallel import places
 
 
@@ -46,6 +47,10 @@ MISTAKES = [
      "their tokens are given",
      ("    some", "    q = torch.arange(len(queries)).unflatten(0, (-1, size))\n"
       "    k = torch.arange(len(keys)).unflatten(0, (-1, size))\n    some")),
+    ("sorted first", "right where places ascend; here they are sorted first, which moves tokens to "
+     "other tiles: leave them where they are",
+     ("    some", "    q = queries.sort().values.unflatten(0, (-1, size))\n"
+      "    k = keys.sort().values.unflatten(0, (-1, size))\n    some")),
     ("first tokens", "only the first tokens of a tile are compared: a pair is allowed as soon as "
      "the earliest key may be seen by the latest query",
      (SOME, "k[:, 0] <= q[:, 0, None]"), (EACH, "k[:, -1] <= q[:, 0, None]")),
@@ -66,4 +71,4 @@ MISTAKES = [
      ("some.long() + each.long()", "(some.long() + each.long()).T")),
 ]  # fmt: skip
 
-exercise = Exercise("11.4", tile_kinds, inputs, MISTAKES, names="tiles tiles")
+exercise = Exercise("11.4", tile_kinds, inputs, MISTAKES, names="tiles tiles", run=in_a_tensor)
