@@ -36,6 +36,27 @@ def inputs():
 S = "s = (x.square().mean() + EPS).sqrt()"
 WRITTEN = "written / s * gamma @ E.T"
 MISTAKES = [
+    ("norm of the heads' sum",
+     "s is the size of what this layer's heads write together; it is the whole stream's, x",
+     (S, "s = (written.sum(dim=0).square().mean() + EPS).sqrt()")),
+    ("what is lost without it",
+     "the norm is worked out anew without each head; asked is its part with s held fixed",
+     (WRITTEN, "(x / s - (x - written) / ((x - written).square().mean(-1, keepdim=True) + EPS)"
+               ".sqrt()) * gamma @ E.T")),
+    ("the rest, normed anew",
+     "that is what all the rest gives, with a norm of its own; asked is the head's part, s fixed",
+     (WRITTEN, "(x - written) / ((x - written).square().mean(-1, keepdim=True) + EPS).sqrt()"
+               " * gamma @ E.T")),
+    ("head centred", "a mean is taken off what a head writes, as LayerNorm does; RMSNorm does not",
+     ("written / s", "(written - written.mean(dim=-1, keepdim=True)) / s")),
+    ("what is left", "that is what all the rest adds, x less the head; asked is the head's part",
+     ("written / s", "(x - written) / s")),
+    ("centred", "a mean over the logits is taken off; asked is what is added to each, as it is",
+     ("    return written / s * gamma @ E.T", "    told = written / s * gamma @ E.T\n"
+      "    return told - told.mean(dim=-1, keepdim=True)")),
+    ("softmax", "right up to the logits, then softmax; asked are logits, which add up",
+     ("    return written / s * gamma @ E.T",
+      "    return (written / s * gamma @ E.T).softmax(dim=-1)")),
     ("norm of its own",
      "each head is divided by the size of what it writes itself; s is the whole stream's, the same "
      "for all heads, or the parts do not add up",

@@ -36,6 +36,27 @@ MISTAKES = [
     ("even weights not taken off",
      "that is the weight found alone; on a real text the same word stands in many places, so take "
      "off what even weights would find", ("(found - even)", "found")),
+    ("last follower only",
+     "one follower alone counts, the last one; asked is the weight on all of them",
+     ("asks = wanted", "wanted &= wanted.cumsum(dim=-1) == wanted.sum(dim=-1, keepdim=True)\n"
+      "    asks = wanted")),
+    ("found at the last, even at all",
+     "the weight on the last follower alone is found, less even weights on all; both are of all",
+     ("found = (weights * wanted)", "found = (weights * wanted * (wanted.cumsum(dim=-1) == "
+      "wanted.sum(dim=-1, keepdim=True)))")),
+    ("found by the follower",
+     "what is found is divided by the number of followers; asked is the weight on all together",
+     ("(weights * wanted).sum(dim=-1)",
+      "(weights * wanted).sum(dim=-1) / wanted.sum(dim=-1).clamp(min=1)")),
+    ("a follower on average",
+     "found and even are divided by the number of followers; asked is the weight on all together",
+     ("(found - even)", "((found - even) / wanted.sum(dim=-1).clamp(min=1))")),
+    ("queries with itself alone",
+     "a query whose one follower is itself counts as 0; it has no follower left, leave it out",
+     ("asks = wanted.any", "asks = F.pad(same, (1, 0)).tril().any")),
+    ("followers of the same token dropped",
+     "followers that are the query's own token again are left out; only the query itself is",
+     (".tril(-1)", ".tril(-1) & (tokens[:, None] != tokens)")),
     ("query itself counted",
      "the query itself counts where a token stands twice in a row: there it is its own follower; "
      "leave it out", (".tril(-1)", ".tril()")),
