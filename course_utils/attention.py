@@ -824,8 +824,9 @@ def alibi_bias(L, S, num_heads):
     TypeError, ValueError
         If L or S is not a whole number from 0, or num_heads not one from 1.
     """
-    power = 2 ** (num_heads.bit_length() - 1)  # the largest power of two in num_heads
-    steps = [*range(2, 2 * power + 1, 2), *range(1, 2 * (num_heads - power), 2)]  # H of them
+    power = 2 ** (num_heads.bit_length() - 1)  # the largest power of two up to num_heads
+    steps = [*range(2, 2 * power + 1, 2)]  # of 2 · power slopes every second: those of power heads
+    steps += range(1, 2 * (num_heads - power), 2)  # for the other heads, some from between
     slopes = 2.0 ** (-4 * torch.tensor(steps) / power)  # (H,)
     distance = (torch.arange(S - L, S)[:, None] - torch.arange(S)).abs()  # (L, S)
     return -slopes[:, None, None] * distance  # (H, L, S)
