@@ -140,6 +140,13 @@ def words(page, name):
     return explorer(page, name).get_by_role("status")
 
 
+def press(output, across, down):
+    """Click an explorer's picture at a share of its width and height."""
+    picture = output.locator("img.widget-image")
+    size = picture.bounding_box()
+    picture.click(position={"x": size["width"] * across, "y": size["height"] * down})
+
+
 def test_the_tip_of_the_arrow_goes_where_it_is_dragged(page):
     output = explorer(page, "similarity_explorer")
     box = output.locator("img.widget-image").bounding_box()
@@ -160,24 +167,19 @@ def test_the_tip_of_the_arrow_goes_where_it_is_dragged(page):
 
 def test_a_cell_of_the_mask_is_turned_over_where_it_is_pressed(page):
     output = explorer(page, "mask_explorer")
-    picture, words = output.locator("img.widget-image"), output.get_by_role("status")
-    size = picture.bounding_box()
-    place = {"x": size["width"] * 0.42, "y": size["height"] * 0.2}
-    picture.click(position=place)
-    turned = words.filter(has_text="pairs turned over")
+    press(output, 0.42, 0.2)
+    turned = output.get_by_role("status").filter(has_text="pairs turned over")
     turned.wait_for()
     assert output.get_by_role("textbox", name="pairs turned over").input_value()
-    picture.click(position=place)
+    press(output, 0.42, 0.2)
     turned.wait_for(state="detached")
 
 
 def test_a_head_is_pressed_knocked_out_by_key_and_another_text_is_read_on_enter(page):
     output = explorer(page, "language_explorer")
-    picture, words = output.locator("img.widget-image"), output.get_by_role("status")
-    size = picture.bounding_box()
+    words = output.get_by_role("status")
     # in the middle of the map: 0.08 to 0.32 of the width, 0.05 to 0.835 of the height
-    tile = {"x": size["width"] * 0.2, "y": size["height"] * (0.05 + 0.785 * 12.5 / 30)}
-    picture.click(position=tile)
+    press(output, 0.2, 0.05 + 0.785 * 12.5 / 30)
     words.filter(has_text="head 12.4 looks").wait_for()
     output.get_by_role("checkbox", name="knock this head out").focus()
     page.keyboard.press("Space")
@@ -201,11 +203,9 @@ def test_a_head_is_pressed_knocked_out_by_key_and_another_text_is_read_on_enter(
 
 def test_a_tile_pressed_goes_to_its_step_and_keys_turn_the_ring(page):
     output = explorer(page, "ring_explorer")
-    picture, words = output.locator("img.widget-image"), output.get_by_role("status")
-    size = picture.bounding_box()
+    words = output.get_by_role("status")
     # the middle of row 7, column 0 of 8 of the map, which ends at 0.57 across and 0.75 down
-    tile = {"x": size["width"] * 0.126, "y": size["height"] * 0.712}
-    picture.click(position=tile)
+    press(output, 0.126, 0.712)
     words.filter(has_text="step 7 of 0 to 7").wait_for()
     output.get_by_role("slider", name="ranks").focus()
     page.keyboard.press("ArrowLeft")

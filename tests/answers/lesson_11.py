@@ -331,6 +331,7 @@ WRONG = [
     ("back_in_order", None, lambda parts: _back_by_loop(parts).flip(0)),
     ("tile_kinds", "cut counts as full",
      lambda q, k, size: 2 * (_kinds_by_mask(q, k, size) > 0).int()),
+    ("tile_kinds", "the past forbidden", lambda q, k, size: _kinds_by_mask(-q, -k, size)),
     ("tile_kinds", "itself not seen", lambda q, k, size: _kinds_by_mask(q - 1, k, size)),
     ("tile_kinds", "sorted first",
      lambda q, k, size: _kinds_by_mask(q.sort().values, k.sort().values, size)),
