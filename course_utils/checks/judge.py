@@ -3,6 +3,7 @@
 import contextlib
 import difflib
 import functools
+import inspect
 import itertools
 import os
 import platform
@@ -225,6 +226,10 @@ def _judge(exercise, answer):
             )
             return "wrong", "layer made anew", hint
         hint = "it sets a seed or draws random numbers; nothing in this exercise is random"
+        if "rng" in inspect.signature(exercise.reference).parameters:
+            hint = (
+                "it sets a seed or draws random numbers without rng: draw with generator=rng alone"
+            )
         return "wrong", "changes the random state", hint
     if fitting := _fitting(runs, expected(exercise)):
         if asides:
@@ -403,11 +408,13 @@ def _most_alike(runs, exercise):
 def _fitting(runs, targets):
     """Return the places of the readings of the answer under which all runs came out as the targets.
 
-    Where both raised the same errors on all inputs, any reading fits.
+    Where both raised the same errors on all inputs, any reading fits. A `Complaint` must be
+    the same wherever it came.
     """
     errors = [(run.error, t) for run, t in zip(runs, targets, strict=True) if run.error is not None]
     for error, target in errors:
-        if len(errors) == len(runs) and _said(error) != _said(target):
+        told_apart = len(errors) == len(runs) or isinstance(error, Complaint)
+        if told_apart and _said(error) != _said(target):
             return []
         if type(error) is not type(target):
             return []
