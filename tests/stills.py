@@ -23,8 +23,10 @@ SHADES = 64
 
 
 def shown(chromium, explorer, width=1000, density=1):
-    """Return a page that shows an explorer alone; the page's ``model`` is the explorer's."""
+    """Return a page with nothing but an explorer, and with its ``model`` and ``module``."""
     page = lab.new_page(chromium, width, 800, density)
+    page.errors = []
+    page.on("pageerror", lambda error: page.errors.append(str(error)))
     page.set_content('<html lang="en"><title>x</title><body><main></main></body></html>')
     page.add_style_tag(content="body { font-family: sans-serif; background: white }")
     page.evaluate(

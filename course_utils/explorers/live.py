@@ -86,15 +86,15 @@ class LiveExplorer(anywidget.AnyWidget):
     def _repr_mimebundle_(self, **kwargs):
         # The picture stands beside the live widget, for viewers that run nothing. There is one,
         # of the state in which the explorer opens: of another, the words have to do.
-        bundle = super()._repr_mimebundle_(**kwargs)
+        bundle, metadata = super()._repr_mimebundle_(**kwargs)
         bundle["text/plain"] = self.state
         if self.values != self._first:
-            return bundle, {}
+            return bundle, metadata
         still = (STILLS / f"{self.name}.png").read_bytes()
         bundle["image/png"] = base64.b64encode(still).decode()
         width, height = (int.from_bytes(still[at : at + 4]) for at in (16, 20))  # in each PNG
         size = {"width": width // STILL_DENSITY, "height": height // STILL_DENSITY}
-        return bundle, {"image/png": size}
+        return bundle, metadata | {"image/png": size}
 
 
 def _allowed(name, control, value):
