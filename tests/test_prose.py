@@ -52,7 +52,7 @@ SAID_ONLY = {
     "06": {60, 989, 4.8, 206, 1.5, 7.5, 8.0, 2020, 2022},
     # minutes; papers and what they report; compute capabilities; 38%, 34% and 37% are read off a
     # picture; counted for 64 heads; a B200
-    "06b": {50, 3.9, 740, 75, 1605, 71, 38, 34, 37, 1.02, 512, 7.5, 8.0, 8.9, 9.0, 2.5, 3.2,
+    "06b": {50, 3.9, 740, 75, 1613, 71, 38, 34, 37, 1.02, 512, 7.5, 8.0, 8.9, 9.0, 2.5, 3.2,
             2022, 2023, 2024, 2026},
     # minutes; benchmarks/induction_seeds.py; papers
     "07": {60, 15, 19, 37, 79, 82, 2000, 2021, 2022},
