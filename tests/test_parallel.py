@@ -120,10 +120,10 @@ def test_a_rank_computes_in_each_step_what_is_visible_and_no_more(ranks, causal,
 
 
 def test_a_rank_s_own_block_skips_the_tiles_beyond_the_diagonal():
-    """What remains above a half is half a tile of queries in each row of tiles."""
-    n, (rows, _) = 1024, parallel.TILE
-    forward, _ = run_ranks(work_on_a_rank, 1, n, True, False, seconds=60)[0]
-    assert forward == [(1 + rows / n) / 2]
+    """Of four rows of tiles the first computes a quarter of the keys, the last all."""
+    rows, _ = parallel.TILE
+    forward, _ = run_ranks(work_on_a_rank, 1, 4 * rows, True, False, seconds=60)[0]
+    assert forward == [(1 + 2 + 3 + 4) / 16]
 
 
 def test_lengths_that_do_not_fit_are_refused():
