@@ -1,10 +1,11 @@
 # The menu of the course. `make lab` to learn, `make test` to see that everything works.
 PYTHON ?= python3
+RANKS ?= 2
 BIN := .venv/bin
 # Jupyter refuses to run as root unless told; containers often run as root.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: help lab model test test-everywhere exercises refresh bench bench-gpu site site-serve
+.PHONY: help lab model test test-everywhere exercises refresh bench bench-ranks bench-gpu site site-serve
 
 help:  ## show this menu
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 25
@@ -36,6 +37,9 @@ site-serve:  ## show the website that make site made, at http://localhost:8000
 bench: .venv/authors .venv/browser  ## measure explorers in a real browser, and tiled attention
 	$(BIN)/python benchmarks/explorer_latency.py
 	$(BIN)/python benchmarks/tiled_attention.py
+
+bench-ranks: .venv/learner  ## measure attention cut over RANKS=2 devices, processes without GPUs
+	$(BIN)/torchrun --standalone --nproc-per-node $(RANKS) benchmarks/parallel_attention.py
 
 bench-gpu: .venv/learner  ## measure attention on a GPU, kernel by kernel
 	$(BIN)/python benchmarks/gpu_attention.py

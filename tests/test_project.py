@@ -201,7 +201,7 @@ def test_make_fails_where_what_it_runs_fails(tmp_path, target, program):
 
 
 @pytest.mark.parametrize(
-    "target", ["lab", "test", "site", "exercises", "refresh", "bench", "bench-gpu"]
+    "target", ["lab", "test", "site", "exercises", "refresh", "bench", "bench-ranks", "bench-gpu"]
 )
 def test_a_command_first_installs_what_it_runs_with(target):
     assert make("-B", target, "PYTHON=python3")[0] == "python3 install.py"
