@@ -34,7 +34,7 @@ def bracket_head(model, to_choose, held_out):
 
 
 def inputs():
-    return [*(brackets(seed) for seed in (3, 5, 8)), *(brackets(n, shared=True) for n in (13, 34))]
+    return [*(brackets(seed) for seed in (3, 5, 32)), *(brackets(n, shared=True) for n in (13, 34))]
 
 
 NEEDED = "if cost > 0.1}"
