@@ -54,7 +54,8 @@ def test_every_system_is_tested_with_every_python():
 @needs_make
 def test_the_tests_run_what_make_test_runs():
     made = [line.replace(".venv/bin/", "") for line in make("-B", "test", "PYTHON=python")]
-    install, browser, *others = commands(read("tests.yml"))
+    lines_end_as_committed, install, browser, *others = commands(read("tests.yml"))
+    assert lines_end_as_committed == "git config --global core.autocrlf false"
     assert install == "python install.py --cpu --authors --here"
     assert "playwright install chromium" in " ".join(made)
     assert browser == "python -m playwright install --with-deps chromium"
