@@ -13,6 +13,7 @@ from IPython.display import display
 from traitlets import Bool, List, Unicode
 
 from course_utils import kept
+from course_utils.shown import Shown
 
 FILE = ".predictions.json"
 # What is said beside a question and its result, here and on the website; there `go_on` is another.
@@ -52,7 +53,7 @@ class Choice(anywidget.AnyWidget):
     disabled = Bool(False).tag(sync=True)
 
 
-class Prediction(widgets.VBox):
+class Prediction(Shown, widgets.VBox):
     """A question with options to choose from, or with a field for a number.
 
     See `predict_first`. What counts is the choice that stands when the result is first shown.
@@ -189,10 +190,12 @@ def surprises():
     met = [each for each in _asked.values() if each.surprised is not None]
     wrong = [each for each in met if each.surprised]
     words = SAYS["count"].format(met=len(met), asked=len(_asked), wrong=len(wrong))
-    items = [
-        f'<li><a href="#cell-id={each.cell}">{html.escape(each.question)}</a></li>'
-        for each in wrong
-    ]
+    items = []
+    for each in wrong:
+        item = html.escape(each.question)
+        if each.cell:  # else there is nothing to lead to, as on Colab
+            item = f'<a href="#cell-id={each.cell}">{item}</a>'
+        items.append(f"<li>{item}</li>")
     page = f"<p>{words}</p>" + (f"<ul>{''.join(items)}</ul>" if items else "")
     display({"text/plain": words, "text/html": page}, raw=True)
 

@@ -13,6 +13,8 @@ from matplotlib.text import Text
 from PIL import Image
 from traitlets import Bytes, Float, Int, List, Unicode, Union, link, observe, validate
 
+from course_utils.shown import Shown
+
 HERE = Path(__file__).parent
 CONTROL_WIDTH = "240px"  # beside a picture of 560 it fits the page of a laptop
 STILL_DENSITY = 2
@@ -99,7 +101,7 @@ class Number(widgets.VBox):
         return type(self.slider.step)(self.slider.value)  # a browser's 1.0 is 1
 
 
-class Explorer(widgets.Box):
+class Explorer(Shown, widgets.Box):
     """Controls, a picture that is drawn once and then updated in place, and its state in words.
 
     The still parts of the figure are drawn once and kept as a background; a change of a control
