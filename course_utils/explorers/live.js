@@ -195,23 +195,24 @@ export function axes(svg, { frame, x, y, xticks = [], yticks = [], xlabel = "", 
 
 const pair = (tick) => (Array.isArray(tick) ? tick : [tick, `${tick}`.replace("-", "−")]);
 
-// Call `to` with the point of the picture where it is pressed, and all along the way of a pointer
-// that is held down.
-export function follow(svg, to) {
+// Call `to` with the point of the picture where a part of it (or all, the svg) is pressed, and all
+// along the way of a pointer that is held down; and whether the way begins there.
+export function follow(part, to) {
   const tellPlace = (event) => {
-    const box = svg.getBoundingClientRect();
+    const box = (part.ownerSVGElement ?? part).getBoundingClientRect();
     const scale = size[0] / box.width; // on a narrow page it has shrunk
-    to([(event.clientX - box.left) * scale, (event.clientY - box.top) * scale]);
+    const point = [(event.clientX - box.left) * scale, (event.clientY - box.top) * scale];
+    to(point, event.type === "pointerdown");
   };
-  svg.style.cursor = "pointer";
-  svg.style.touchAction = "none"; // a finger that draws does not scroll
-  svg.addEventListener("pointerdown", (event) => {
+  part.style.cursor = "pointer";
+  part.style.touchAction = "none"; // a finger that draws does not scroll
+  part.addEventListener("pointerdown", (event) => {
     if (event.button !== 0) return;
-    svg.setPointerCapture(event.pointerId);
+    part.setPointerCapture(event.pointerId);
     tellPlace(event);
   });
-  svg.addEventListener("pointermove", (event) => {
-    if (svg.hasPointerCapture(event.pointerId)) tellPlace(event);
+  part.addEventListener("pointermove", (event) => {
+    if (part.hasPointerCapture(event.pointerId)) tellPlace(event);
   });
 }
 

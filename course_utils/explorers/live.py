@@ -45,6 +45,8 @@ class LiveExplorer(anywidget.AnyWidget):
         From `number`, `choice` and `check`.
     say : callable
         Called with the values of the controls under their names; returns one line of text.
+    needs : list of str
+        Names of JavaScript files whose functions it uses, beside those of ``live.js``.
     **given
         Constants that the JavaScript reads as ``given.<name>``; anything that JSON can hold.
 
@@ -58,9 +60,10 @@ class LiveExplorer(anywidget.AnyWidget):
     controls = Dict().tag(sync=True)
     values = Dict().tag(sync=True, echo_update=False)  # the browser has it already
 
-    def __init__(self, name, controls, say, **given):
+    def __init__(self, name, controls, say, needs=(), **given):
         self.name, self._say = name, say
-        parts = [(HERE / f"{each}.js").read_text(encoding="utf-8") for each in ("live", name)]
+        files = [HERE / f"{each}.js" for each in ("live", *needs, name)]
+        parts = [file.read_text(encoding="utf-8") for file in files]
         self._esm = "\n".join([f"const given = {json.dumps(given)};", *parts])
         self._first = {each: control["value"] for each, control in controls.items()}
         super().__init__(controls=controls, values=self._first)
