@@ -76,6 +76,7 @@ def bars(picture, keys):
         upper = other[1] if other[5] == "visible" else bar[1]
         over = [(text, y) for text, x, y in picture["texts"] if x == middle and y < bottom and text]
         assert all(upper - 30 < y < upper and y > top + 10 for _, y in over)
+        assert over[0] is over[-1] or over[1][1] - over[0][1] >= 13  # letters of 13 pixels
         above.append([text for text, _ in over])
     return heights, [rect[5] == "visible" for rect in broken], above
 
@@ -195,6 +196,11 @@ def test_a_broken_bar_is_hatched_from_edge_to_edge_and_not_beyond(pages):
     assert len(boxes) == 5
     for rect, lines in boxes:
         assert lines == pytest.approx(rect, abs=0.02)
+    for path in page.locator("svg g path").evaluate_all("all => all.map(one => one.outerHTML)"):
+        ends = re.findall(r"M (\S+) (\S+) L (\S+) (\S+) ", path)
+        assert len(ends) > 20
+        for x1, y1, x2, y2 in (map(float, each) for each in ends):
+            assert x2 - x1 == pytest.approx(y1 - y2, abs=0.01) and x2 > x1
 
 
 def test_an_overflow_of_the_sum_leaves_bars_of_no_height(pages):
