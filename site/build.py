@@ -39,8 +39,8 @@ STILL = """<div class="still"><p>{words}</p><p>A still picture. In JupyterLab it
 <a href="../index.html#start">how to start</a>.</p></div>"""
 # One that lives in the page. Its picture is for where no JavaScript runs.
 LIVE = """<div class="explorer" id="explorer-{name}">
-<img src="{static}/{name}.png" width="{width}" height="{height}" alt="{words}" loading="lazy"><p>{words}</p>
-</div>
+<img src="{static}/{name}.png" width="{width}" height="{height}" alt="{words}" loading="lazy">
+<p>{words}</p></div>
 <script type="module">
 import {{ alone }} from "{static}/{name}.js";
 alone(document.getElementById("explorer-{name}"), {controls});
@@ -87,7 +87,7 @@ def lay_out(pages, repository):
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (pages / "README.md").write_text(linked(readme, ROOT, repository), encoding="utf-8")
     write_modules(pages / "static" / "explorers")
-    first = embedded(FIRST, "_static/explorers")
+    first = embedded(FIRST, "./_static/explorers")
     (pages / "first.md").write_text(f"```{{raw}} html\n{first}\n```\n", encoding="utf-8")
     for folder in FOLDERS:
         (pages / folder).mkdir()
