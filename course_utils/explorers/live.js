@@ -26,7 +26,7 @@ function render({ model, el }) {
     gap: "8px",
   });
   svg.style = "max-width: 100%; height: auto; user-select: none";
-  column.style = "width: 240px; max-width: 100%";
+  column.style = "flex: 1 1 200px; max-width: 240px";
   words.style = "flex: 1 0 100%; margin: 0";
 
   const press = (values) => {
