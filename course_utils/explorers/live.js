@@ -7,7 +7,13 @@ const SVG = "http://www.w3.org/2000/svg";
 
 // Show an explorer with a model: the notebook's, or that of `alone`.
 function render({ model, el }) {
-  const svg = shape(el, "svg", {
+  // Controls on the left; where there is no room for both, the picture comes first. All in a part
+  // of its own: from the element that is given, ipywidgets takes what it lays out itself.
+  const all = put(el, "div", {
+    style: `display: flex; flex-flow: row-reverse wrap; justify-content: flex-end;
+      align-items: flex-start; gap: 8px`,
+  });
+  const svg = shape(all, "svg", {
     viewBox: `0 0 ${size.join(" ")}`,
     width: size[0],
     role: "img",
@@ -15,16 +21,8 @@ function render({ model, el }) {
     fill: "currentColor",
     "font-size": 13,
   });
-  const column = put(el, "div");
-  const words = put(el, "p", { role: "status" });
-  // Controls on the left; where there is no room for both, the picture comes first.
-  Object.assign(el.style, {
-    display: "flex",
-    flexFlow: "row-reverse wrap",
-    justifyContent: "flex-end",
-    alignItems: "flex-start",
-    gap: "8px",
-  });
+  const column = put(all, "div");
+  const words = put(all, "p", { role: "status" });
   svg.style = "max-width: 100%; height: auto; user-select: none";
   column.style = "flex: 1 1 200px; max-width: 240px";
   words.style = "flex: 1 0 100%; margin: 0";
