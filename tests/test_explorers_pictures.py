@@ -1,4 +1,4 @@
-"""Laws that hold for every explorer: what is drawn is what stands, and each control moves it."""
+"""Laws for every explorer of the kernel: what is drawn stands, and each control moves it."""
 
 import functools
 import html
@@ -18,8 +18,6 @@ from course_utils.explorers import (
     language_explorer,
     mask_explorer,
     ring_explorer,
-    sentence_explorer,
-    similarity_explorer,
     tile_explorer,
     training_explorer,
     views_explorer,
@@ -39,16 +37,6 @@ def trained():
 
 # Each with a state in which nothing is symmetric, and for each control a value that changes it.
 CASES = {
-    "sentence": (
-        sentence_explorer,
-        {"last": "old", "sharpness": 1.5},
-        {"last": "wide", "sharpness": 6.0},
-    ),
-    "similarity": (
-        similarity_explorer,
-        {"angle": -135, "length": 2.5},
-        {"angle": 5, "length": 3.0},  # over the letter q
-    ),
     "masks": (
         mask_explorer,
         {"causal": False, "window": 0, "prefix": 5, "padding": 2, "side": "start", "documents": 2}
@@ -174,15 +162,11 @@ def in_html(state):
 OTHER_NAMES = {
     "side": "padding at the",
     "join": "joined by",
-    "last": "last word",
     "knock": "knock this head out",
     "out": "heads out",
     "shade": "map",
     "several": "all heads of the layer",
     "hide": "lines without key 0",
-    "sharpness": "how sharply “it” asks",
-    "angle": "angle of k from q (degrees)",
-    "length": "length of k",
     "window": "window (0: without)",
     "prefix": "prefix (0: without)",
     "padding": "padding tokens",

@@ -287,7 +287,7 @@ def test_the_page_judges_a_number_as_the_notebook_does(browse):
 
 def test_the_first_thing_on_the_first_page_moves(browse):
     page = browse("index.html")
-    words = page.get_by_role("status").filter(has_text="it looks most")
+    words = page.locator(".explorer [role=status]")
     assert "hen 0.69" in words.inner_text()
     assert words.bounding_box()["y"] < 800  # in the first window
     page.get_by_label("last word").select_option("wide")
