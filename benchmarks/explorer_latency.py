@@ -21,7 +21,7 @@ from course_utils import explorers  # noqa: E402
 from course_utils.authoring import KERNEL  # noqa: E402
 
 PRESSES, WARM_UP = 40, 6
-DRAGGED = ["similarity_explorer"]
+DRAGGED = ["similarity_explorer", "positions_explorer"]
 NAMES = [name for name in explorers.__all__ if name.endswith("_explorer")]
 NAMES.remove("training_explorer")  # it is moved by a training, not by hand
 NAMES.remove("language_explorer")  # it needs a model, whose answer takes longer than its picture
@@ -111,7 +111,7 @@ def drags(page, selector, place):
     def drag(n):
         picture.scroll_into_view_if_needed()
         box = picture.bounding_box()
-        at = box["x"] + box["width"] * 0.3, box["y"] + box["height"] * 0.2
+        at = box["x"] + box["width"] * 0.3, box["y"] + box["height"] * 0.1
         page.mouse.move(*at)
         page.mouse.down()
         page.evaluate(WATCH, [selector, place, "pointermove"])
