@@ -139,11 +139,7 @@ function square(svg, frame) {
     x: [0.5, 5.5], y: [5.5, 0.5], xticks: names, yticks: names,
     xlabel: "score that moves",
   });
-  shape(svg, "text", {
-    transform: `translate(${left - 58} ${top + height / 2}) rotate(-90)`,
-    "text-anchor": "middle",
-    text: "weight that answers",
-  });
+  upright(svg, frame, 58, "weight that answers");
   scale(svg, [left + width + 24, top + 15, 14, height - 30]);
   return (jacobian) => {
     cells.forEach((row, i) => {
