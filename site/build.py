@@ -4,7 +4,7 @@ python site/build.py [--repository OWNER/NAME] [--folder FOLDER]
 """
 
 import argparse
-import base64
+import json
 import os
 import re
 import shutil
@@ -19,9 +19,13 @@ from sphinx.cmd.build import build_main
 from addresses import LINK, ROOT, add_option, binder, colab, source, without_badges
 from copies import FOLDERS as COPIED
 from copies import write_copies
+from course_utils import explorers
 from course_utils.authoring import VEIL
+from course_utils.explorers.live import HERE as MODULES
+from course_utils.explorers.live import STILLS
 from course_utils.predictions import SAYS
 
+FIRST = "sentence_explorer"  # what moves on the front page
 FOLDERS = ["notebooks", "exercises", "solutions"]
 MARKER = re.compile(r"^ *### (BEGIN|END) SOLUTION\n?", re.M)
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -33,6 +37,14 @@ CAME = re.compile(re.escape(SAYS["alone"]).replace(r"\{came\}", "(.+)") + "\n?")
 COUNT = SAYS["count"].split("{")[0]
 STILL = """<div class="still"><p>{words}</p><p>A still picture. In JupyterLab it moves:
 <a href="../index.html#start">how to start</a>.</p></div>"""
+# One that lives in the page. Its picture is for where no JavaScript runs.
+LIVE = """<div class="explorer" id="explorer-{name}">
+<img src="{static}/{name}.png" width="{width}" height="{height}" alt="{words}" loading="lazy">
+<p>{words}</p></div>
+<script type="module">
+import {{ alone }} from "{static}/{name}.js";
+alone(document.getElementById("explorer-{name}"), {controls});
+</script>"""
 # With this method, a form goes nowhere when a browser without JavaScript submits it.
 FORM = """<form class="prediction" id="ask-{name}" method="dialog" autocomplete="off"
  data-result="came-{name}" data-factor="{factor}">
@@ -69,12 +81,13 @@ def lay_out(pages, repository):
     shutil.copytree(ROOT / "site", pages, ignore=shutil.ignore_patterns("__pycache__"))
     readme = without_badges((ROOT / "README.md").read_text(encoding="utf-8"))
     (pages / "README.md").write_text(linked(readme, ROOT, repository), encoding="utf-8")
+    write_modules(pages / "static" / "explorers")
+    first = embedded(FIRST, "./_static/explorers")
+    (pages / "first.md").write_text(f"```{{raw}} html\n{first}\n```\n", encoding="utf-8")
     for folder in FOLDERS:
         (pages / folder).mkdir()
         for path in sorted((ROOT / folder).glob("*.ipynb")):
             page = nbformat.read(path, as_version=4)
-            if path.name.startswith("00_"):
-                show_first(page, pages)
             prepare(page, path, repository)
             nbformat.write(page, pages / folder / path.name)
 
@@ -94,14 +107,32 @@ def linked(text, folder, repository):
     return LINK.sub(link, text)
 
 
-def show_first(lesson, pages):
-    """Write the picture of a lesson's first explorer, and its words, for the front page."""
-    outputs = [output for cell in lesson.cells for output in cell.get("outputs", [])]
-    data = next(output.data for output in outputs if is_explorer(output))
-    words = data["text/plain"]
-    (pages / "first.png").write_bytes(base64.b64decode(data["image/png"]))
-    lines = ["```{image} first.png", f":alt: {words}", ":class: first", ":width: 544", "```"]
-    (pages / "first.md").write_text("\n".join([*lines, "", f"In words: {words}."]), "utf-8")
+def write_modules(folder):
+    """Write the module and the still picture of each explorer that lives in the page."""
+    folder.mkdir()
+    for name in filter(lives_in_the_page, explorers.__all__):
+        explorer = getattr(explorers, name)()
+        (folder / f"{explorer.name}.js").write_text(explorer.module, encoding="utf-8")
+        shutil.copy(STILLS / f"{explorer.name}.png", folder)
+
+
+def lives_in_the_page(name):
+    """Say whether the function of that name makes an explorer which has a module of its own."""
+    return (MODULES / f"{name.removesuffix('_explorer')}.js").is_file()
+
+
+def embedded(name, static):
+    """Return as HTML an explorer that lives in the page; its files are in the folder ``static``."""
+    explorer = getattr(explorers, name)()
+    _, metadata = explorer._repr_mimebundle_()
+    return LIVE.format(
+        name=explorer.name,
+        static=static,
+        **metadata["image/png"],
+        words=escape(explorer.state),
+        # nothing in a script may look like its end
+        controls=json.dumps(explorer.controls).replace("<", "\\u003c"),
+    )
 
 
 def prepare(page, path, repository):
@@ -179,6 +210,9 @@ def replaced(output, source, compared):
     """Return what a page shows for an output; ``compared`` yields the names of the answered."""
     text = output.get("text", "") or output.get("data", {}).get("text/plain", "")
     if is_explorer(output):
+        name = re.search(r"(\w+_explorer)\(", source)
+        if name and lives_in_the_page(name[1]):
+            return [html_output(embedded(name[1], "../_static/explorers"))]
         return [output, html_output(STILL.format(words=escape(text)))]
     if text.startswith(ASKS):
         name = re.search(r"(\w+) = predict_first\(", source)[1]

@@ -7,11 +7,16 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
+from course_utils.explorers.live import LiveExplorer
+
 PRESSES = itertools.count(1.0)  # each at a time of its own
 
 
 def set_controls(explorer, **values):
     """Set controls by name, as a hand at a slider would, and return the explorer."""
+    if isinstance(explorer, LiveExplorer):
+        explorer.values = explorer.values | values
+        return explorer
     for name, value in values.items():
         control = explorer.controls[name]
         getattr(control, "slider", control).value = value

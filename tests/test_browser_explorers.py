@@ -25,15 +25,18 @@ explorers.language_explorer(*tiny_language_model(30, 9, 3), TEXT)"""
 )
 OPENED = [name for name in explorers.__all__ if name.endswith("_explorer")]
 CELLS = {name: f"explorers.{name}()" for name in OPENED} | {
-    "training_explorer": TRAINING, "language_explorer": LANGUAGE
+    "training_explorer": TRAINING, "language_explorer": LANGUAGE,
+    "similarity_explorer": "arrows = explorers.similarity_explorer()\narrows",
 }  # fmt: skip
+MOVE, TELL = "arrows.values = arrows.values | {'angle': 90}", "print(arrows.state)"
+PICTURE = "img.widget-image, svg[role=img]"  # of the kernel, or drawn in the page
 
 
 @pytest.fixture(scope="module")
 def address(chromium, tmp_path_factory):
     folder = tmp_path_factory.mktemp("lab")
     with lab.server(folder) as address:
-        sources = ["from course_utils import explorers", *CELLS.values()]
+        sources = ["from course_utils import explorers", *CELLS.values(), MOVE, TELL]
         cells = [nbformat.v4.new_code_cell(source) for source in sources]
         notebook = nbformat.v4.new_notebook(cells=cells)
         notebook.metadata.kernelspec = {"name": "python3", "display_name": "python3"}
@@ -48,9 +51,9 @@ def opened(chromium, address, *size):
     lab.run_all(page)
     assert lab.errors(page) == []
     page.wait_for_function(
-        """number => [...document.querySelectorAll('img.widget-image')]
-            .filter(image => image.naturalWidth).length === number""",
-        arg=len(CELLS),
+        """([picture, number]) => [...document.querySelectorAll(picture)]
+            .filter(image => image.naturalWidth !== 0).length === number""",
+        arg=[PICTURE, len(CELLS)],
     )
     return page
 
@@ -88,7 +91,8 @@ def test_axe_core_finds_nothing_wrong_in_any_explorer(page):
     ]
     assert told == []
     looked_at = {rule["id"]: len(rule["nodes"]) for rule in results["passes"]}
-    assert looked_at["image-alt"] >= len(CELLS)  # it did look
+    pictures = looked_at["image-alt"] + looked_at["svg-img-alt"]
+    assert pictures >= len(CELLS)  # it did look
 
 
 def test_each_tab_stop_of_an_explorer_has_a_name(page):
@@ -106,31 +110,41 @@ def test_each_tab_stop_of_an_explorer_has_a_name(page):
 def test_picture_controls_and_words_are_in_view_together_on_a_laptop(page, name):
     output = explorer(page, name)
     view = page.locator(".jp-WindowedPanel-outer").bounding_box()
-    picture = output.locator("img.widget-image")
+    picture = output.locator(PICTURE)
     words = output.get_by_role("status")
     for part in [picture, words, *output.locator("input, select").all()]:
         box = part.bounding_box()
         assert box["y"] >= view["y"] - 1 and box["x"] >= view["x"]
         assert box["y"] + box["height"] <= view["y"] + view["height"]
         assert box["x"] + box["width"] <= view["x"] + view["width"]
-    shown, own = picture.evaluate("image => [image.width, image.naturalWidth]")
-    assert shown == own  # not shrunk to fit
+    assert picture.bounding_box()["width"] == own_size(picture)[0]  # not shrunk to fit
+
+
+def own_size(picture):
+    """Return how wide and high a picture is drawn, in its own pixels."""
+    return picture.evaluate(
+        """({viewBox: box, naturalWidth, naturalHeight}) =>
+            box ? [box.baseVal.width, box.baseVal.height] : [naturalWidth, naturalHeight]"""
+    )
 
 
 def test_at_twice_the_size_a_picture_keeps_its_shape_and_leaves_no_blank(chromium, address):
     page = opened(chromium, address, 640, 360, 2)  # 1280×720 at 200%
     for name in CELLS:
-        picture = explorer(page, name).locator("img.widget-image")
+        picture = explorer(page, name).locator(PICTURE)
         page.wait_for_function(  # until it is drawn as fine as the screen is
-            "image => image.naturalWidth >= 2 * image.width", arg=picture.element_handle()
+            "image => !image.naturalWidth || image.naturalWidth >= 2 * image.width",
+            arg=picture.element_handle(),
         )
-        width, height, own_width, own_height = picture.evaluate(
-            "image => [image.width, image.height, image.naturalWidth, image.naturalHeight]"
-        )
+        shown, (own_width, own_height) = picture.bounding_box(), own_size(picture)
+        width, height = shown["width"], shown["height"]
         assert 0 < width <= own_width
         assert height / width == pytest.approx(own_height / own_width, rel=0.02)
-        around = picture.locator("..").bounding_box()
-        assert around["height"] == pytest.approx(height, abs=8)
+        around = picture.evaluate(
+            "({viewBox, parentElement: parent, clientHeight}) => "
+            "viewBox ? clientHeight : parent.clientHeight"
+        )
+        assert around == pytest.approx(height, abs=8)
     page.close()
 
 
@@ -140,14 +154,14 @@ def words(page, name):
 
 def press(output, across, down):
     """Click an explorer's picture at a share of its width and height."""
-    picture = output.locator("img.widget-image")
+    picture = output.locator(PICTURE)
     size = picture.bounding_box()
     picture.click(position={"x": size["width"] * across, "y": size["height"] * down})
 
 
 def test_the_tip_of_the_arrow_goes_where_it_is_dragged(page):
     output = explorer(page, "similarity_explorer")
-    box = output.locator("img.widget-image").bounding_box()
+    box = output.locator(PICTURE).bounding_box()
     middle = box["x"] + box["width"] * 0.52, box["y"] + box["height"] * 0.47
     page.mouse.move(*middle)
     page.mouse.down()
@@ -161,6 +175,29 @@ def test_the_tip_of_the_arrow_goes_where_it_is_dragged(page):
     page.mouse.move(middle[0], middle[1] + 120, steps=3)  # let go: nothing moves any more
     page.wait_for_timeout(500)
     assert below.count() == 0
+
+
+def run_cell(page, number):
+    """Run one cell as a hand would, and return it."""
+    cell = page.locator(".jp-CodeCell").nth(number)
+    cell.locator(".cm-content").click()
+    page.keyboard.press("Shift+Enter")
+    lab.wait_until_run(page)
+    return cell
+
+
+def test_python_moves_what_lives_in_the_page_and_is_told_what_a_hand_moved(page):
+    place = 1 + [*CELLS].index("similarity_explorer")
+    output = run_cell(page, place).locator(".jp-OutputArea-output").last
+    words = output.get_by_role("status")
+    words.filter(has_text="cosine 0.50").wait_for()
+    run_cell(page, 1 + len(CELLS))
+    words.filter(has_text="found: at 90°").wait_for()
+    assert output.get_by_role("slider", name="angle").input_value() == "90"
+    press(output, 0.2, 0.7)
+    told = words.inner_text()
+    assert "k = (-" in told
+    run_cell(page, 2 + len(CELLS)).get_by_text(told).wait_for()
 
 
 def test_a_cell_of_the_mask_is_turned_over_where_it_is_pressed(page):
@@ -216,10 +253,7 @@ def test_a_tile_pressed_goes_to_its_step_and_keys_turn_the_ring(page):
 def test_after_running_a_cell_shift_tab_reaches_its_controls_and_keys_move_them(page):
     """As lesson 00 says: the last control first, and all keys of a slider are the slider's."""
     explorer(page, "similarity_explorer")
-    cell = page.locator(".jp-CodeCell").nth(1 + [*CELLS].index("similarity_explorer"))
-    cell.locator(".cm-content").click()
-    page.keyboard.press("Shift+Enter")
-    lab.wait_until_run(page)
+    cell = run_cell(page, 1 + [*CELLS].index("similarity_explorer"))
     output = cell.locator(".jp-OutputArea-output").last
     output.get_by_role("status").filter(has_text="k = ").wait_for()
     page.keyboard.press("Shift+Tab")

@@ -1,4 +1,4 @@
-"""What every explorer is made of: numbers to move, and a picture that answers at once."""
+"""What explorers drawn by Python are made of: controls, and a picture that answers at once."""
 
 import base64
 import html

@@ -1,10 +1,8 @@
 """The explorer of lesson 00: one word asks all others, and attention weighs what they offer."""
 
-import ipywidgets as widgets
 import torch
-from matplotlib.figure import Figure
 
-from course_utils.explorers.base import Explorer, Number
+from course_utils.explorers.live import LiveExplorer, choice, number
 
 WORDS = "The hen never crossed the road because it was".split()
 # Typed by hand: (it lives, it has a width). What does not stand here offers neither.
@@ -18,34 +16,21 @@ def sentence_explorer():
 
     Returns
     -------
-    Explorer
+    LiveExplorer
         With controls ``last`` (a word) and ``sharpness`` (a factor of the query).
     """
-    k = torch.tensor([KEYS.get(word, (0, 0)) for word in [*WORDS, "last"]]).float()  # (S, 2)
-    figure = Figure(figsize=(6.8, 2.5), dpi=80, layout="tight")
-    ax = figure.add_subplot()
-    bars = ax.bar(range(len(k)), 1.0).patches
-    ax.set(ylim=(0, 1.15), yticks=[0, 0.5, 1], ylabel="weight of each word")
-    ax.set_xticks(range(len(k)), [*WORDS, ""])
-    asking = {"color": "C1", "fontweight": "bold"}
-    ax.get_xticklabels()[WORDS.index("it")].set(**asking)
-    ending = ax.text(len(WORDS), -0.055, "", ha="center", va="top", **asking)
-    numbers = [ax.text(j, 0, "", ha="center", fontsize=8) for j in range(len(k))]
-
-    def update(last, sharpness):
-        q = sharpness * torch.tensor(QUERIES[last]).float()  # (2,)
-        weights = (k @ q).softmax(dim=-1)  # (S,)
-        for bar, number, weight in zip(bars, numbers, weights.tolist(), strict=True):
-            bar.set_height(weight)
-            number.set(text=f"{weight:.2f}", y=weight + 0.03)
-        ending.set_text(last)
-        return f"“it was {last}”: {_told([*WORDS, last], weights)}"
-
     controls = {
-        "last": widgets.Dropdown(description="last word", options=list(QUERIES)),
-        "sharpness": Number("how sharply “it” asks", 3.0, 0, 8, 0.5),
+        "last": choice("last word", "tired", QUERIES),
+        "sharpness": number("how sharply “it” asks", 3.0, 0, 8, 0.5),
     }
-    return Explorer(figure, [*bars, ending, *numbers], controls, update)
+    return LiveExplorer("sentence", controls, _say, words=WORDS, keys=KEYS, queries=QUERIES)
+
+
+def _say(last, sharpness):
+    k = torch.tensor([KEYS.get(word, (0, 0)) for word in [*WORDS, last]]).float()  # (S, 2)
+    q = sharpness * torch.tensor(QUERIES[last]).float()  # (2,)
+    weights = (k @ q).softmax(dim=-1)  # (S,)
+    return f"“it was {last}”: {_told([*WORDS, last], weights)}"
 
 
 def _told(words, weights):

@@ -1,0 +1,224 @@
+// What explorers share that live in the page, in a notebook as on the website: controls, words,
+// and how pictures are drawn. An explorer's own part follows below in the same module: the `size`
+// of its picture in pixels, what it has to `say`, and its `picture`.
+
+export const COLOURS = ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728"]; // C0 to C3 of Matplotlib
+const SVG = "http://www.w3.org/2000/svg";
+
+// Show an explorer with a model: the notebook's, or that of `alone`.
+function render({ model, el }) {
+  // Controls on the left; where there is no room for both, the picture comes first. All in a part
+  // of its own: from the element that is given, ipywidgets takes what it lays out itself.
+  const all = put(el, "div", {
+    style: `display: flex; flex-flow: row-reverse wrap; justify-content: flex-end;
+      align-items: flex-start; gap: 8px`,
+  });
+  const svg = shape(all, "svg", {
+    viewBox: `0 0 ${size.join(" ")}`,
+    width: size[0],
+    role: "img",
+    "aria-label": "picture of what is said in words below",
+    fill: "currentColor",
+    "font-size": 13,
+  });
+  const column = put(all, "div");
+  const words = put(all, "p", { role: "status" });
+  svg.style = "max-width: 100%; height: auto; user-select: none";
+  column.style = "flex: 1 1 200px; max-width: 240px";
+  words.style = "flex: 1 0 100%; margin: 0";
+
+  const press = (values) => {
+    model.set("values", { ...model.get("values"), ...values });
+    model.save_changes();
+  };
+  const shown = Object.entries(model.get("controls")).map(([name, control]) => [
+    name,
+    KINDS[control.kind](column, control, (value) => press({ [name]: value })),
+  ]);
+  const draw = picture(svg, press);
+  const show = () => {
+    const values = model.get("values");
+    for (const [name, set] of shown) set(values[name]);
+    draw(values);
+    tell(words, say(values));
+  };
+  model.on("change:values", show);
+  show();
+}
+export default { render };
+
+// Show an explorer in a page without a kernel, and return its model.
+export function alone(el, controls) {
+  const values = Object.entries(controls).map(([name, { value }]) => [name, value]);
+  const state = { controls, values: Object.fromEntries(values) };
+  let changed;
+  const model = {
+    get: (name) => state[name],
+    set(name, value) {
+      state[name] = value;
+      changed();
+    },
+    on(_, call) {
+      changed = call;
+    },
+    save_changes() {},
+  };
+  el.replaceChildren();
+  render({ model, el });
+  return model;
+}
+
+function tell(words, text) {
+  words.replaceChildren();
+  for (const part of text.split(/(found:)/)) {
+    if (part === "found:") put(words, "strong").textContent = part;
+    else words.append(part);
+  }
+}
+
+// Controls. Each puts its elements into the column, calls `set` with a new value when it is moved
+// by hand, and returns what shows a value.
+const KINDS = { number, choice, check };
+// the page's own colours: what is typed stands on its ground
+const FIELD = `font: inherit; color: var(--jp-content-font-color1, CanvasText);
+  background: var(--jp-layout-color1, Canvas); border: 1px solid; border-radius: 2px`;
+
+function number(column, { label, low, high, step }, set) {
+  const box = named(column, label, "input", { type: "number", min: low, max: high, step });
+  box.style = `${FIELD}; width: 5em`;
+  const range = put(column, "input", { type: "range", min: low, max: high, step });
+  range.ariaLabel = label;
+  range.style = "display: block; width: 100%; margin: 2px 0 10px";
+  range.dataset.lmSuppressShortcuts = true; // else the arrow keys are JupyterLab's: the next cell
+  let now;
+  const show = (value) => {
+    now = value;
+    box.value = range.value = value;
+  };
+  range.addEventListener("input", () => set(range.valueAsNumber));
+  box.addEventListener("change", () => {
+    const typed = Number.isInteger(step) ? Math.round(box.valueAsNumber) : box.valueAsNumber;
+    show(Number.isNaN(typed) ? now : Math.min(Math.max(typed, low), high));
+    set(now);
+  });
+  return show;
+}
+
+function choice(column, { label, options }, set) {
+  const select = named(column, label, "select");
+  select.style = FIELD;
+  select.dataset.lmSuppressShortcuts = true;
+  for (const option of options) put(select, "option").textContent = option;
+  select.addEventListener("change", () => set(options[select.selectedIndex]));
+  return (value) => {
+    select.selectedIndex = options.indexOf(value);
+  };
+}
+
+function check(column, { label }, set) {
+  const box = named(column, label, "input", { type: "checkbox" });
+  box.parentElement.prepend(box);
+  box.addEventListener("change", () => set(box.checked));
+  return (value) => {
+    box.checked = value;
+  };
+}
+
+function named(column, label, name, attributes) {
+  const line = put(column, "label");
+  line.style = "display: flex; align-items: center; gap: 6px; margin: 0 0 6px";
+  put(line, "span").textContent = label;
+  line.firstChild.style.flex = "1";
+  return put(line, name, attributes);
+}
+
+function put(parent, name, attributes = {}) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  parent.append(element);
+  return element;
+}
+
+// Pictures.
+
+// Add an element of SVG to another; `text` is what is written in it.
+export function shape(parent, name, attributes) {
+  const element = document.createElementNS(SVG, name);
+  change(element, attributes);
+  parent.append(element);
+  return element;
+}
+
+// Give an element other attributes. A hundredth of a pixel is fine enough.
+export function change(element, { text, ...attributes }) {
+  for (const [key, value] of Object.entries(attributes)) {
+    element.setAttribute(key, typeof value === "number" ? Number(value.toFixed(2)) : value);
+  }
+  if (text !== undefined) element.textContent = text;
+}
+
+// Draw axes: a frame [left, top, width, height] in pixels of the picture, the numbers at the ends
+// of x and y, ticks that are numbers or pairs of a number and its name, and labels. Returns x and
+// y, which turn a number into its pixel, and `at`, which turns a point of the picture into numbers.
+export function axes(svg, { frame, x, y, xticks = [], yticks = [], xlabel = "", ylabel = "" }) {
+  const [left, top, width, height] = frame;
+  const bottom = top + height;
+  const [across, up] = [width / (x[1] - x[0]), height / (y[1] - y[0])]; // pixels of a 1
+  const ax = {
+    x: (value) => left + (value - x[0]) * across,
+    y: (value) => bottom - (value - y[0]) * up,
+    at: ([px, py]) => [x[0] + (px - left) / across, y[0] + (bottom - py) / up],
+  };
+  const line = { stroke: "currentColor", fill: "none" };
+  shape(svg, "rect", { x: left, y: top, width, height, ...line });
+  for (const [value, text] of xticks.map(pair)) {
+    const at = ax.x(value);
+    shape(svg, "line", { x1: at, x2: at, y1: bottom, y2: bottom + 4, ...line });
+    shape(svg, "text", { x: at, y: bottom + 17, "text-anchor": "middle", text });
+  }
+  for (const [value, text] of yticks.map(pair)) {
+    const at = ax.y(value);
+    shape(svg, "line", { x1: left - 4, x2: left, y1: at, y2: at, ...line });
+    shape(svg, "text", { x: left - 7, y: at + 4.5, "text-anchor": "end", text });
+  }
+  const middle = [left + width / 2, top + height / 2];
+  shape(svg, "text", { x: middle[0], y: bottom + 35, "text-anchor": "middle", text: xlabel });
+  shape(svg, "text", {
+    transform: `translate(${left - 38} ${middle[1]}) rotate(-90)`,
+    "text-anchor": "middle",
+    text: ylabel,
+  });
+  return ax;
+}
+
+const pair = (tick) => (Array.isArray(tick) ? tick : [tick, `${tick}`.replace("-", "−")]);
+
+// Call `to` with the point of the picture where a part of it (or all, the svg) is pressed, and all
+// along the way of a pointer that is held down; and whether the way begins there.
+export function follow(part, to) {
+  const tellPlace = (event) => {
+    const box = (part.ownerSVGElement ?? part).getBoundingClientRect();
+    const scale = size[0] / box.width; // on a narrow page it has shrunk
+    const point = [(event.clientX - box.left) * scale, (event.clientY - box.top) * scale];
+    to(point, event.type === "pointerdown");
+  };
+  part.style.cursor = "pointer";
+  part.style.touchAction = "none"; // a finger that draws does not scroll
+  part.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0) return;
+    part.setPointerCapture(event.pointerId);
+    tellPlace(event);
+  });
+  part.addEventListener("pointermove", (event) => {
+    if (part.hasPointerCapture(event.pointerId)) tellPlace(event);
+  });
+}
+
+// Write a number as Python does with `:z.2f`: of two that are as near, the one with an even end,
+// and no minus before a zero.
+export function fixed(value, digits) {
+  const tie = Math.abs(value * 2 ** (digits + 1)) % 2 === 1; // no other numbers lie half way
+  const even = (2 * Math.round((value * 10 ** digits) / 2)) / 10 ** digits;
+  const text = (tie ? even : value).toFixed(digits);
+  return Number(text) === 0 ? text.replace("-", "") : text;
+}

@@ -1,0 +1,110 @@
+"""Explorers that live in the page: calculated and drawn by JavaScript, with no kernel."""
+
+import base64
+import json
+from pathlib import Path
+
+import anywidget
+from traitlets import Dict, validate
+
+HERE = Path(__file__).parent
+STILLS = HERE / "stills"
+STILL_DENSITY = 2  # pixels of a still picture for one of the page
+
+
+def number(label, value, low, high, step):
+    """Return a control for a number: a box to type in and a slider. Whole if the step is an int."""
+    limits = {"low": low, "high": high, "step": step}
+    return {"kind": "number", "label": label, "value": value, **limits}
+
+
+def choice(label, value, options):
+    """Return a control that takes one of several options."""
+    return {"kind": "choice", "label": label, "value": value, "options": list(options)}
+
+
+def check(label, value):
+    """Return a control that is on or off."""
+    return {"kind": "check", "label": label, "value": value}
+
+
+class LiveExplorer(anywidget.AnyWidget):
+    """Controls, a picture, and its state in words, all of them made in the page.
+
+    The picture and the words stand in ``<name>.js`` beside this file; what explorers share is in
+    ``live.js``, and both go to the page as one module. Python says the same words, for what is
+    stored and for tests.
+
+    To move it from Python, give ``values`` a new dict: ``e.values = e.values | {"angle": 90}``.
+
+    Parameters
+    ----------
+    name : str
+        Of the JavaScript file, and of the still picture in ``stills``.
+    controls : dict of str to dict
+        From `number`, `choice` and `check`.
+    say : callable
+        Called with the values of the controls under their names; returns one line of text.
+    needs : list of str
+        Names of JavaScript files whose functions it uses, beside those of ``live.js``.
+    **given
+        Constants that the JavaScript reads as ``given.<name>``; anything that JSON can hold.
+
+    Raises
+    ------
+    ValueError
+        If ``values`` are given that the controls do not have. A number beyond its ends is moved
+        to the nearer one.
+    """
+
+    controls = Dict().tag(sync=True)
+    values = Dict().tag(sync=True, echo_update=False)  # the browser has it already
+
+    def __init__(self, name, controls, say, needs=(), **given):
+        self.name, self._say = name, say
+        files = [HERE / f"{each}.js" for each in ("live", *needs, name)]
+        parts = [file.read_text(encoding="utf-8") for file in files]
+        self._esm = "\n".join([f"const given = {json.dumps(given)};", *parts])
+        self._first = {each: control["value"] for each, control in controls.items()}
+        super().__init__(controls=controls, values=self._first)
+
+    @property
+    def module(self):
+        """The text of the JavaScript module."""
+        return self._esm
+
+    @property
+    def state(self):
+        """The present state as one line of text."""
+        return self._say(**self.values)
+
+    @validate("values")
+    def _allowed(self, proposal):
+        values = proposal["value"]
+        if values.keys() != self.controls.keys():
+            expected, got = ", ".join(self.controls), ", ".join(values)
+            raise ValueError(f"values must be those of {expected}, got {got}")
+        return {name: _allowed(name, self.controls[name], values[name]) for name in self.controls}
+
+    def _repr_mimebundle_(self, **kwargs):
+        # The picture stands beside the live widget, for viewers that run nothing. There is one,
+        # of the state in which the explorer opens: of another, the words have to do.
+        bundle, metadata = super()._repr_mimebundle_(**kwargs)
+        bundle["text/plain"] = self.state
+        if self.values != self._first:
+            return bundle, metadata
+        still = (STILLS / f"{self.name}.png").read_bytes()
+        bundle["image/png"] = base64.b64encode(still).decode()
+        width, height = (int.from_bytes(still[at : at + 4]) for at in (16, 20))  # in each PNG
+        size = {"width": width // STILL_DENSITY, "height": height // STILL_DENSITY}
+        return bundle, metadata | {"image/png": size}
+
+
+def _allowed(name, control, value):
+    if control["kind"] == "number":
+        value = min(max(value, control["low"]), control["high"])
+        return round(value) if isinstance(control["step"], int) else float(value)
+    options = control.get("options", [False, True])
+    if value not in options:
+        raise ValueError(f"{name} must be one of {options}, got {value!r}")
+    return value

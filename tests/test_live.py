@@ -1,0 +1,319 @@
+"""Explorers that live in the page: words, keys, pointers, in a browser without a kernel."""
+
+import functools
+import random
+import re
+
+import numpy as np
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from PIL import Image
+
+import stills
+from course_utils import explorers
+from course_utils.explorers import similarity_explorer
+from course_utils.explorers.live import LiveExplorer, check, choice, number
+from explorer_pictures import set_controls
+
+STATES = 200
+every_live = pytest.mark.parametrize("name", stills.LIVE)
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]\d+)?")
+
+
+@functools.cache
+def made(name):
+    return getattr(explorers, name)()
+
+
+@pytest.fixture(scope="module")
+def browse(chromium):
+    """A function that shows an explorer on a page; what goes wrong there is in ``.errors``."""
+    pages = []
+
+    def open_page(name, *size):
+        page = stills.shown(chromium, made(name), *size)
+        pages.append(page)
+        return page
+
+    yield open_page
+    for page in pages:
+        page.close()
+
+
+def values_of(control, rng):
+    """Return a value that a hand may give a control."""
+    if control["kind"] != "number":
+        return rng.choice(control.get("options", [False, True]))
+    low, high, step = control["low"], control["high"], control["step"]
+    return round(low + step * rng.randrange(round((high - low) / step) + 1), 10)
+
+
+def states(explorer):
+    """Return states to compare: all ends, and enough at random."""
+    rng, controls = random.Random(20), explorer.controls
+    first = {name: control["value"] for name, control in controls.items()}
+    ends = [
+        first | {name: end}
+        for name, control in controls.items()
+        for end in control.get("options", [control.get("low", 0), control.get("high", 1)])
+    ]
+    drawn = [{name: values_of(controls[name], rng) for name in controls} for _ in range(STATES)]
+    return [first, *ends, *drawn]
+
+
+def unit(text):
+    """Return what the last digit of a number that is written counts: 0.01 for "1.25"."""
+    digits, _, power = text.partition("e")
+    return 10.0 ** (int(power or 0) - len(digits.partition(".")[2]))
+
+
+def differ(said, expected):
+    """Say whether two texts differ, but for the last digits of their numbers by one.
+
+    The page has no exp of float32: it rounds that of float64, and torch's may be one step of
+    float32 off. Where a number stands between two it is then written as either.
+    """
+    if NUMBER.sub("#", said) != NUMBER.sub("#", expected):
+        return True
+    pairs = zip(NUMBER.findall(said), NUMBER.findall(expected), strict=True)
+    return any(abs(float(a) - float(b)) > 1.01 * max(unit(a), unit(b)) for a, b in pairs)
+
+
+@every_live
+def test_the_page_says_what_python_says(browse, name):
+    explorer = made(name)
+    every = states(explorer)
+    said = browse(name).evaluate("all => all.map(module.say)", every)
+    expected = [set_controls(explorer, **state).state for state in every]
+    assert len(set(said)) > STATES / 10
+    wrong = [pair for pair in zip(said, expected, strict=True) if differ(*pair)]
+    assert not wrong, wrong[:5]
+    assert sum(a != b for a, b in zip(said, expected, strict=True)) <= len(every) / 50
+
+
+def test_texts_that_differ_are_told_from_digits_that_were_rounded():
+    assert not differ("weight 0.25", "weight 0.26") and differ("weight 0.25", "weight 0.27")
+    assert not differ("norm 1.1e-05", "norm 1.2e-05") and differ("norm 1.1e-05", "norm 1.1e-06")
+    assert differ("found: 1", "1") and differ("1", "NaN")
+
+
+# Where every control makes a difference, which it need not where an explorer opens.
+HOMES = {
+    "saturation_explorer": {"logit_2": 1.5, "d_k": 4, "scaled": False, "method": "naive"}
+    | {"dtype": "bfloat16"},
+}
+
+
+@every_live
+def test_picture_and_words_change_at_once_with_every_control(browse, name):
+    page = browse(name)
+    home = HOMES.get(name, {})
+    page.evaluate("home => model.set('values', {...model.get('values'), ...home})", home)
+    values = page.evaluate("model.get('values')")
+    for each, control in made(name).controls.items():
+        before = page.evaluate(SEEN)
+        others = control.get("options", [control.get("low", True), control.get("high", False)])
+        other = next(value for value in others if value != values[each])
+        after = page.evaluate(
+            "([name, value]) => { model.set('values', {...model.get('values'), [name]: value});"
+            f"return ({SEEN})() }}",
+            [each, other],
+        )
+        assert all(a != b for a, b in zip(before, after, strict=True)), each
+        back = [each, values[each]]
+        page.evaluate("([n, v]) => model.set('values', {...model.get('values'), [n]: v})", back)
+        assert page.evaluate(SEEN) == before, each
+    assert page.errors == []
+
+
+SEEN = """() => [document.querySelector("svg").outerHTML,
+               document.querySelector("[role=status]").textContent]"""
+
+
+@every_live
+def test_nothing_is_drawn_beside_the_picture_or_nowhere(browse, name):
+    page, explorer = browse(name), made(name)
+    every = states(explorer)[:60]
+    marks = page.evaluate(
+        """all => all.map(values => {
+            model.set("values", values);
+            const svg = document.querySelector("svg"), around = svg.getBoundingClientRect();
+            const beside = [...svg.querySelectorAll("*")].map(part => part.getBoundingClientRect())
+                .filter(box => box.width + box.height && (
+                    box.left < around.left - 1 || box.right > around.right + 1 ||
+                    box.top < around.top - 1 || box.bottom > around.bottom + 1));
+            return [beside.length, /NaN|undefined|Infinity/.test(
+                [...svg.querySelectorAll("*")].flatMap(part => [...part.attributes])
+                    .map(each => each.value).join(" "))];
+        })""",
+        every,
+    )
+    assert [state for state, mark in zip(every, marks, strict=True) if mark != [0, False]] == []
+
+
+@every_live
+def test_axe_finds_nothing_and_every_control_has_a_name(browse, name):
+    page = browse(name)
+    found = Axe().run(page, options={"resultTypes": ["violations", "passes"]}).response
+    rules = {rule["id"] for rule in found["violations"]}
+    assert rules <= {"landmark-one-main", "page-has-heading-one", "region"}  # the page's own
+    assert "svg-img-alt" in {rule["id"] for rule in found["passes"]}
+    roles = {"number": ["spinbutton", "slider"], "choice": ["combobox"], "check": ["checkbox"]}
+    for control in made(name).controls.values():
+        for role in roles[control["kind"]]:
+            assert page.get_by_role(role, name=control["label"], exact=True).count() == 1
+
+
+@every_live
+def test_on_a_phone_the_picture_comes_first_and_nothing_is_wider(browse, name):
+    page = browse(name, 390)
+    assert page.evaluate("document.scrollingElement.scrollWidth") <= 390
+    picture = page.locator("svg").bounding_box()
+    control = page.locator("input, select").first.bounding_box()
+    words = page.get_by_role("status").bounding_box()
+    assert picture["y"] + picture["height"] <= control["y"] < words["y"]
+    assert picture["width"] > 300
+
+
+@every_live
+def test_on_a_laptop_the_controls_stand_beside_the_picture(browse, name):
+    page = browse(name, 840)
+    # ipywidgets takes away what its own layout does not say, and when it does is left to chance
+    page.evaluate("document.querySelector('main').removeAttribute('style')")
+    picture = page.locator("svg").bounding_box()
+    below = page.get_by_role("status").bounding_box()
+    for control in page.locator("input, select").all():
+        box = control.bounding_box()
+        assert box["x"] + box["width"] <= picture["x"] and box["y"] >= picture["y"]
+        assert box["y"] + box["height"] <= below["y"]
+
+
+def value(page, name):
+    return page.evaluate("name => model.get('values')[name]", name)
+
+
+def test_keys_move_a_slider_and_what_is_typed_counts_when_it_is_done(browse):
+    page = browse("similarity_explorer")
+    slider = page.get_by_role("slider", name="length of k")
+    box = page.get_by_role("spinbutton", name="length of k")
+    slider.focus()
+    for key, length in [("ArrowRight", 1.6), ("ArrowDown", 1.5), ("End", 3), ("Home", 0)]:
+        page.keyboard.press(key)
+        assert value(page, "length") == length and float(box.input_value()) == length
+    assert "cosine none" in page.get_by_role("status").inner_text()
+    for typed, length in [("2.5", 2.5), ("9", 3), ("-4", 0), ("", 0)]:
+        box.fill(typed)
+        box.press("Enter")
+        assert value(page, "length") == length, typed
+        assert float(box.input_value()) == float(slider.input_value()) == length
+    assert page.errors == []
+
+
+def test_the_tip_of_the_arrow_goes_where_it_is_dragged_until_it_is_let_go(browse):
+    page = browse("similarity_explorer", 390)  # shrunk
+    box = page.locator("svg").bounding_box()
+    scale = box["width"] / 440
+
+    def at(x, y):  # numbers of the axes: 3.2 to each side in 364 pixels
+        across, down = 56 + 364 * (x + 3.2) / 6.4, 8 + 364 * (3.2 - y) / 6.4
+        return box["x"] + across * scale, box["y"] + down * scale
+
+    page.mouse.move(*at(1, 1))
+    page.mouse.down()
+    page.mouse.move(*at(0, 2), steps=4)
+    assert page.evaluate("model.get('values')") == {"angle": 90, "length": 2}
+    assert "found: at 90°" in page.get_by_role("status").inner_text()
+    assert page.locator("[role=status] strong").inner_text() == "found:"
+    page.mouse.move(*at(-3.1, -3.1), steps=4)
+    assert page.evaluate("model.get('values')") == {"angle": -135, "length": 3}
+    page.mouse.up()
+    page.mouse.move(*at(0, 1), steps=4)
+    assert page.evaluate("model.get('values')") == {"angle": -135, "length": 3}
+    page.mouse.click(*at(0, 3.5))  # beside the axes
+    assert page.evaluate("model.get('values')") == {"angle": -135, "length": 3}
+
+
+def test_arrows_distance_and_shadow_are_drawn_where_q_and_k_are(browse):
+    page = browse("similarity_explorer")
+    page.evaluate("model.set('values', { angle: 90, length: 2 })")
+    boxes = page.locator("svg path").evaluate_all(
+        """heads => heads.map(head => head.getCTM()).map(place => [place.e, place.f])"""
+    )
+    across, up = (lambda x: 56 + 364 * (x + 3.2) / 6.4), (lambda y: 8 + 364 * (3.2 - y) / 6.4)
+    assert boxes == [pytest.approx([across(2), up(0)], abs=0.01),
+                     pytest.approx([across(0), up(2)], abs=0.01)]  # fmt: skip
+    ends = page.locator("svg line[stroke-dasharray]").last.evaluate(
+        "line => ['x1', 'y1', 'x2', 'y2'].map(name => Number(line.getAttribute(name)))"
+    )
+    assert ends == pytest.approx([across(2), up(0), across(0), up(2)], abs=0.01)
+    page.evaluate("model.set('values', { angle: 180, length: 1.5 })")
+    ends = page.locator("svg line[stroke='#2ca02c']").last.evaluate(
+        "line => ['x1', 'y1', 'x2', 'y2'].map(name => Number(line.getAttribute(name)))"
+    )
+    assert ends == pytest.approx([across(0), up(0), across(-1.5), up(0)], abs=0.01)
+
+
+NUMBERS = [0.125, 0.375, -0.125, 2.5, -0.001, 2.675, 1.005, 0.145, 1e-9, -2.5, 0.5, 1.5, 12345.675]
+
+
+def test_numbers_are_written_as_python_writes_them(browse):
+    page = browse("similarity_explorer")
+    cases = [(number, digits) for number in NUMBERS for digits in range(4)]
+    written = page.evaluate("all => all.map(one => module.fixed(...one))", cases)
+    assert written == [f"{number:z.{digits}f}" for number, digits in cases]
+
+
+# The still picture.
+
+
+@every_live
+def test_the_still_picture_is_the_one_that_the_page_draws(chromium, name):
+    path = stills.STILLS / f"{made(name).name}.png"
+    again, mark = stills.taken(chromium, getattr(explorers, name)())
+    with Image.open(path) as stored:
+        assert stored.text["drawing"] == mark, "look at it after: python tests/stills.py"
+        shown = np.asarray(stored.convert("RGB"), dtype=int)
+    again = np.asarray(again, dtype=int)
+    assert shown.shape == again.shape
+    # letters of another font differ, and colours are one of a few
+    assert (np.abs(shown - again).max(axis=-1) > 64).mean() < 0.05
+    assert path.stat().st_size < 60_000
+
+
+# In Python.
+
+
+def test_shown_statically_it_is_its_first_picture_with_its_words():
+    explorer = similarity_explorer()
+    bundle, metadata = explorer._repr_mimebundle_()
+    assert metadata["image/png"] == {"width": 440, "height": 416}
+    assert "image/png" in bundle and "application/vnd.jupyter.widget-view+json" in bundle
+    assert bundle["text/plain"] == explorer.state
+    bundle, metadata = set_controls(explorer, angle=90)._repr_mimebundle_()
+    assert "image/png" not in bundle and not metadata  # it would not be the state that is told
+    assert bundle["text/plain"] == explorer.state
+
+
+@pytest.fixture
+def explorer():
+    controls = {"n": number("n", 2, 0, 9, 1), "x": number("x", 0.5, 0, 1, 0.1),
+                "kind": choice("kind", "a", ["a", "b"]), "on": check("on", True)}  # fmt: skip
+    return LiveExplorer("similarity", controls, lambda **values: str(values), more=[1, 2])
+
+
+def test_values_are_those_of_the_controls_within_their_ends(explorer):
+    assert explorer.values == {"n": 2, "x": 0.5, "kind": "a", "on": True}
+    set_controls(explorer, n=12.0, x=-1, kind="b", on=False)
+    assert explorer.state == "{'n': 9, 'x': 0.0, 'kind': 'b', 'on': False}"
+    for name, wrong in [("kind", "c"), ("on", "yes")]:
+        with pytest.raises(ValueError, match=f"{name} must be one of .*, got '{wrong}'"):
+            set_controls(explorer, **{name: wrong})
+    with pytest.raises(ValueError, match="must be those of n, x, kind, on, got n"):
+        explorer.values = {"n": 1}
+    assert explorer.state == "{'n': 9, 'x': 0.0, 'kind': 'b', 'on': False}"
+
+
+def test_the_module_holds_what_is_given_and_needs_nothing_else(explorer):
+    assert explorer.module.startswith('const given = {"more": [1, 2]};')
+    assert not re.search(r"^import\b|\bfetch\(|https?://(?!www\.w3\.org/2000/svg)",
+                         explorer.module, re.M)  # fmt: skip
