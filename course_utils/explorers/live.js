@@ -91,7 +91,8 @@ function number(column, { label, low, high, step }, set) {
   const range = put(column, "input", { type: "range", min: low, max: high, step });
   range.ariaLabel = label;
   range.style = "display: block; width: 100%; margin: 2px 0 10px";
-  range.dataset.lmSuppressShortcuts = true; // else the arrow keys are JupyterLab's: the next cell
+  // else the arrow keys are JupyterLab's: the next cell; and so is Enter: it goes to the code
+  range.dataset.lmSuppressShortcuts = box.dataset.lmSuppressShortcuts = true;
   let now;
   const show = (value) => {
     now = value;
