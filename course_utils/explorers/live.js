@@ -91,19 +91,21 @@ function number(column, { label, low, high, step }, set) {
   const range = put(column, "input", { type: "range", min: low, max: high, step });
   range.ariaLabel = label;
   range.style = "display: block; width: 100%; margin: 2px 0 10px";
-  // else the arrow keys are JupyterLab's: the next cell; and so is Enter: it goes to the code
-  range.dataset.lmSuppressShortcuts = box.dataset.lmSuppressShortcuts = true;
+  range.dataset.lmSuppressShortcuts = true; // else the arrow keys are JupyterLab's: the next cell
   let now;
   const show = (value) => {
     now = value;
     box.value = range.value = value;
   };
   range.addEventListener("input", () => set(range.valueAsNumber));
-  box.addEventListener("change", () => {
+  const take = () => {
     const typed = Number.isInteger(step) ? Math.round(box.valueAsNumber) : box.valueAsNumber;
     show(Number.isNaN(typed) ? now : Math.min(Math.max(typed, low), high));
     set(now);
-  });
+  };
+  box.addEventListener("change", take);
+  // In JupyterLab, Enter does not end a change.
+  box.addEventListener("keydown", ({ key }) => key === "Enter" && take());
   return show;
 }
 
