@@ -96,11 +96,14 @@ function number(column, { label, low, high, step }, set) {
     box.value = range.value = value;
   };
   range.addEventListener("input", () => set(range.valueAsNumber));
-  box.addEventListener("change", () => {
+  const take = () => {
     const typed = Number.isInteger(step) ? Math.round(box.valueAsNumber) : box.valueAsNumber;
     show(Number.isNaN(typed) ? now : Math.min(Math.max(typed, low), high));
     set(now);
-  });
+  };
+  box.addEventListener("change", take);
+  // In JupyterLab, Enter does not end a change.
+  box.addEventListener("keydown", ({ key }) => key === "Enter" && take());
   return show;
 }
 
