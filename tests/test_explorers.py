@@ -99,7 +99,7 @@ def dot():
         return {"x": round(x), "y": round(y)}
 
     controls = {"x": Number("x", 2, 0, 10, 1), "y": Number("y", 4, 0, 10, 1)}
-    return Explorer(figure, [mark], controls, update, press=press, drag=True)
+    return Explorer(figure, [mark], controls, update, press=press)
 
 
 def test_a_press_moves_the_controls_and_draws_once(dot):
@@ -108,7 +108,7 @@ def test_a_press_moves_the_controls_and_draws_once(dot):
     press(dot, axes(dot)[0], 7.2, 8.9)
     assert dot.state == "dot at 7, 9" and len(sent) == 1
     assert [dot.controls[name].box.value for name in "xy"] == [7, 9]
-    assert (pixels(dot) != before).any() and dot.image.pressed == "drag"
+    assert (pixels(dot) != before).any() and dot.image.pressed
 
 
 def test_a_press_far_out_goes_to_the_ends_and_one_beside_the_axes_nowhere(dot):

@@ -7,6 +7,8 @@ from pathlib import Path
 import anywidget
 from traitlets import Dict, validate
 
+from course_utils.shown import Shown
+
 HERE = Path(__file__).parent
 STILLS = HERE / "stills"
 STILL_DENSITY = 2  # pixels of a still picture for one of the page
@@ -28,7 +30,7 @@ def check(label, value):
     return {"kind": "check", "label": label, "value": value}
 
 
-class LiveExplorer(anywidget.AnyWidget):
+class LiveExplorer(Shown, anywidget.AnyWidget):
     """Controls, a picture, and its state in words, all of them made in the page.
 
     The picture and the words stand in ``<name>.js`` beside this file; what explorers share is in
@@ -89,15 +91,15 @@ class LiveExplorer(anywidget.AnyWidget):
     def _repr_mimebundle_(self, **kwargs):
         # The picture stands beside the live widget, for viewers that run nothing. There is one,
         # of the state in which the explorer opens: of another, the words have to do.
-        bundle, metadata = super()._repr_mimebundle_(**kwargs)
+        bundle = super()._repr_mimebundle_(**kwargs)
         bundle["text/plain"] = self.state
         if self.values != self._first:
-            return bundle, metadata
+            return bundle
         still = (STILLS / f"{self.name}.png").read_bytes()
         bundle["image/png"] = base64.b64encode(still).decode()
         width, height = (int.from_bytes(still[at : at + 4]) for at in (16, 20))  # in each PNG
         size = {"width": width // STILL_DENSITY, "height": height // STILL_DENSITY}
-        return bundle, metadata | {"image/png": size}
+        return bundle, {"image/png": size}
 
 
 def _allowed(name, control, value):
