@@ -1,13 +1,14 @@
 # The menu of the course. `make lab` to learn, `make test` to see that everything works.
 PYTHON ?= python3
+RANKS ?= 2
 BIN := .venv/bin
 # Jupyter refuses to run as root unless told; containers often run as root.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: help lab model test test-everywhere exercises refresh bench bench-gpu site site-serve
+.PHONY: help lab model test test-everywhere exercises refresh bench bench-ranks bench-gpu site site-serve badges
 
 help:  ## show this menu
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 25
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 lab: .venv/learner  ## install what is missing and open the course in JupyterLab
 	$(BIN)/jupyter lab . $(AS_ROOT)
@@ -27,15 +28,21 @@ exercises: .venv/learner  ## for authors: make exercises/ from solutions/
 refresh: .venv/learner  ## for authors: run notebooks/ and solutions/ and store their outputs
 	$(BIN)/python -m course_utils.authoring refresh
 
-site: .venv/authors  ## make the website in build/site; its source links lead to REPOSITORY=owner/name
+site: .venv/authors  ## make the website in build/site; its links to code and Colab need REPOSITORY=owner/name
 	$(BIN)/python site/build.py $(if $(REPOSITORY),--repository $(REPOSITORY))
 
 site-serve:  ## show the website that make site made, at http://localhost:8000
 	$(PYTHON) -m http.server --bind 127.0.0.1 --directory build/site
 
+badges:  ## put into README what leads to tests, Colab and Binder of REPOSITORY=owner/name
+	$(PYTHON) site/addresses.py $(if $(REPOSITORY),--repository $(REPOSITORY))
+
 bench: .venv/authors .venv/browser  ## measure explorers in a real browser, and tiled attention
 	$(BIN)/python benchmarks/explorer_latency.py
 	$(BIN)/python benchmarks/tiled_attention.py
+
+bench-ranks: .venv/learner  ## measure attention cut over RANKS=2 devices, processes without GPUs
+	$(BIN)/torchrun --standalone --nproc-per-node $(RANKS) benchmarks/parallel_attention.py
 
 bench-gpu: .venv/learner  ## measure attention on a GPU, kernel by kernel
 	$(BIN)/python benchmarks/gpu_attention.py

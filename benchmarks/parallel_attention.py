@@ -1,20 +1,24 @@
-"""Measure attention cut over devices: each way's time and the bytes that a rank sends.
+"""Measure attention cut over devices: each way's time, the products and bytes of its busiest rank.
 
 Causal but for the way by heads; output and gradients are first compared with one process in
 float64. Every rank is a GPU (nccl) where there are enough, else a process of one thread (gloo).
-Usage: torchrun --nproc-per-node W benchmarks/parallel_attention.py [TOKENS]
+Usage: make bench-ranks RANKS=W,
+or torchrun --nproc-per-node W benchmarks/parallel_attention.py [TOKENS]
 """
 
 import os
 import statistics
 import sys
 import time
+from functools import partial
 
 import torch
 import torch.distributed as dist
+from torch.utils.flop_counter import FlopCounterMode
 
 from course_utils import parallel
 from course_utils.attention import MultiHeadAttention, attention, causal_mask
+from course_utils.measure import bytes_sent
 
 H, D = 8, 64
 ROUNDS = 7
@@ -55,7 +59,7 @@ def draw(tokens, device):
 def rows(held, tensors):
     """Return this rank's tokens of each tensor."""
     mine = held[dist.get_rank()]
-    return [each[..., mine.to(each.device), :].contiguous() for each in tensors]
+    return [each[..., mine.to(each.device), :] for each in tensors]
 
 
 def both_passes(way, q, k, v, d_out):
@@ -65,19 +69,21 @@ def both_passes(way, q, k, v, d_out):
     return [out.detach(), *torch.autograd.grad(out, leaves, d_out)]
 
 
-def cut_by_tokens(tokens, device):
+def cut_by_tokens(tokens):
     """Return the ways that cut by tokens, with the places of each: functions of q, k and v."""
     W = dist.get_world_size()
-    order, zigzag = parallel.places(tokens, W), parallel.places(tokens, W, zigzag=True)
 
-    def ring(held):
-        held = held.to(device)
-        return lambda q, k, v: parallel.ring_attention(q, k, v, held)[0]
+    def ring(zigzag):
+        def way(q, k, v):
+            return parallel.ring_attention(q, k, v, is_causal=True, zigzag=zigzag)[0]
 
+        return parallel.places(tokens, W, zigzag), way
+
+    exchange = partial(parallel.exchange_attention, is_causal=True)
     return {
-        "exchange": (order, lambda q, k, v: parallel.exchange_attention(q, k, v, is_causal=True)),
-        "ring": (order, ring(order)),
-        "ring, zigzag": (zigzag, ring(zigzag)),
+        "exchange": (parallel.places(tokens, W), exchange),
+        "ring": ring(zigzag=False),
+        "ring, zigzag": ring(zigzag=True),
     }
 
 
@@ -87,7 +93,7 @@ def errors(device):
     mask = causal_mask(CHECKED).to(device)
     right = both_passes(lambda *qkv: attention(*qkv, mask)[0], *(each.double() for each in whole))
     found = {}
-    for name, (held, way) in cut_by_tokens(CHECKED, device).items():
+    for name, (held, way) in cut_by_tokens(CHECKED).items():
         pairs = zip(both_passes(way, *rows(held, whole)), rows(held, right), right, strict=True)
         found[name] = max((a - b).abs().max() / all_.abs().max() for a, b, all_ in pairs)
     x, layer, g = layer_and_input(CHECKED, device)
@@ -121,7 +127,7 @@ def ways(tokens, device):
     """Return what is timed, by name: forward and backward of each way."""
     whole = draw(tokens, device)
     timed = {}
-    for name, (held, way) in cut_by_tokens(tokens, device).items():
+    for name, (held, way) in cut_by_tokens(tokens).items():
         own = rows(held, whole)
         timed[name] = lambda way=way, own=own: both_passes(way, *own)
     given = layer_and_input(tokens, device)
@@ -130,20 +136,25 @@ def ways(tokens, device):
 
 
 def report(name, run, device):
-    """Time a way on all ranks at once; print the slowest rank's median and its bytes."""
+    """Time a way on all ranks at once; print the slowest's median, and most products and bytes."""
+    with FlopCounterMode(display=False) as counter:
+        sent = bytes_sent(run)  # this warms up as well
     times = []
-    for _ in range(1 + ROUNDS):  # the first warms up
-        parallel.sent.clear()
+    for _ in range(ROUNDS):
         wait_for(device)
         dist.barrier()
         start = time.perf_counter()
         run()
         wait_for(device)
         times.append(time.perf_counter() - start)
-    own = torch.tensor([statistics.median(times[1:]), sum(parallel.sent.values())], device=device)
+    own = [statistics.median(times), counter.get_total_flops(), sent]
+    own = torch.tensor(own, device=device, dtype=torch.float64)
     dist.all_reduce(own, dist.ReduceOp.MAX)
-    seconds, sent = own.tolist()
-    tell(f"{name:14} {1e3 * seconds:9.1f} ms forward and backward, {sent:13,.0f} bytes a rank")
+    seconds, flops, sent = own.tolist()
+    tell(
+        f"{name:14} {1e3 * seconds:9.1f} ms forward and backward, {flops / 1e9:9.3f} GFLOP, "
+        f"{sent:13,.0f} bytes a rank"
+    )
 
 
 def wait_for(device):

@@ -1,11 +1,13 @@
-"""What a computation costs: the most memory it holds at once, the time of one processor core."""
+"""What a computation costs: memory held at once, time of a processor core, bytes that are sent."""
 
 import os
 import time
 from itertools import accumulate
 
 import torch
+import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import TorchDispatchMode
 
 # Else the profiler writes a line to stderr at each start and stop.
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
@@ -64,3 +66,58 @@ def cpu_seconds(run, *given, at_least=0.2):
     finally:
         torch.set_num_threads(threads)
     return spent / calls
+
+
+class _Sent(TorchDispatchMode):
+    """Add up what each call of `torch.distributed` sends, those of a backward too."""
+
+    total = 0
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        if op.namespace in ("c10d", "_c10d_functional"):
+            self.total += _bytes_of(op.name().partition("::")[2], *args)
+        return op(*args, **(kwargs or {}))
+
+
+def _bytes_of(call, given, *rest):
+    """Return what a rank sends in a call, in bytes, given a tensor or a list of them."""
+    rank, W = dist.get_rank(), dist.get_world_size()
+    if call in ("recv_", "wait_tensor", "_wrap_tensor_autograd"):
+        return 0
+    if call == "send":
+        return sum(each.nbytes for each in given)
+    if call == "allreduce_":
+        return sum(2 * (W - 1) * each.nbytes // W for each in given)  # W parts, twice round a ring
+    if call == "all_reduce":
+        return _bytes_of("allreduce_", [given])
+    if call == "all_to_all_single":
+        _, parts, _ = rest  # how much goes to each rank
+        return given.nbytes * (sum(parts) - parts[rank]) // max(sum(parts), 1)
+    raise NotImplementedError(f"what {call} sends cannot be counted yet")
+
+
+def bytes_sent(run, *given):
+    """Return how many bytes this rank sends through `torch.distributed` in ``run(*given)``.
+
+    Counted where PyTorch hands its calls on. What a rank keeps for itself is not sent; an
+    all-reduce is counted as if the W ranks stood in a ring.
+
+    Parameters
+    ----------
+    run : callable
+        Called once. It may send, reduce over all ranks, and exchange all to all.
+    *given
+        What ``run`` is called with.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    NotImplementedError
+        If ``run`` sends in another way.
+    """
+    with _Sent() as sent:
+        run(*given)
+    return sent.total

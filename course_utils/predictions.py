@@ -4,18 +4,22 @@ No answer is written down: a lesson hands over the value that its cell has compu
 """
 
 import html
+from pathlib import Path
 
+import anywidget
 import ipywidgets as widgets
 from IPython import get_ipython
 from IPython.display import display
+from traitlets import Bool, List, Unicode
 
 from course_utils import kept
+from course_utils.shown import Shown
 
 FILE = ".predictions.json"
 # What is said beside a question and its result, here and on the website; there `go_on` is another.
 GO_ON = "run the next cell"
 SAYS = {
-    "choose": "Choose by mouse, or with Tab and Space. Then {go_on}.",
+    "choose": "Choose by mouse, or with Tab, arrow keys and Space. Then {go_on}.",
     "give": "Choose a number. Then {go_on}.",
     "no number": "Please give a number, such as 20 or 0.5.",
     "noted": "Noted. Now {go_on}.",
@@ -31,7 +35,25 @@ SAYS = {
 _asked = {}  # what this kernel has asked: the newest Prediction of each question
 
 
-class Prediction(widgets.VBox):
+class Choice(anywidget.AnyWidget):
+    """A question with options, of which at most one is chosen.
+
+    Parameters
+    ----------
+    question : str
+    options : list of str
+    value : str or None
+    disabled : bool
+    """
+
+    _esm = Path(__file__).with_name("choice.js")
+    question = Unicode().tag(sync=True)
+    options = List(Unicode()).tag(sync=True)
+    value = Unicode(None, allow_none=True).tag(sync=True)
+    disabled = Bool(False).tag(sync=True)
+
+
+class Prediction(Shown, widgets.VBox):
     """A question with options to choose from, or with a field for a number.
 
     See `predict_first`. What counts is the choice that stands when the result is first shown.
@@ -46,14 +68,15 @@ class Prediction(widgets.VBox):
         known = _asked.get(self.question, self)
         self.surprised = None  # True or False once the choice and its result have met
         self.shown = getattr(known, "shown", False)  # the result, before anything was chosen
+        self.words = widgets.HTML()
         if options:
-            self.control = widgets.RadioButtons(
-                options=self.options, value=None, layout={"width": "auto"}
-            )
+            self.control = Choice(question=self.question, options=self.options)
+            asked = [self.control]
         else:
             self.control = widgets.Text(description="Your number:", placeholder="a number")
             self.control.style.description_width = "initial"
-        self.words = widgets.HTML()
+            text = f"<b>Predict first:</b> {html.escape(self.question)}"
+            asked = [widgets.HTML(text), self.control]
         if known is not self:
             self._restore({"said": known.said, "surprised": known.surprised})
         elif self._person:
@@ -61,8 +84,7 @@ class Prediction(widgets.VBox):
         self.control.observe(lambda _: self._chosen(), names="value")
         words = SAYS["choose" if options else "give"].format(go_on=GO_ON)
         self._tell(words if self.said is None else SAYS["fixed"])
-        asked = widgets.HTML(f"<b>Predict first:</b> {html.escape(self.question)}")
-        super().__init__([asked, self.control, self.words])
+        super().__init__([*asked, self.words])
 
     @property
     def said(self):
@@ -168,10 +190,12 @@ def surprises():
     met = [each for each in _asked.values() if each.surprised is not None]
     wrong = [each for each in met if each.surprised]
     words = SAYS["count"].format(met=len(met), asked=len(_asked), wrong=len(wrong))
-    items = [
-        f'<li><a href="#cell-id={each.cell}">{html.escape(each.question)}</a></li>'
-        for each in wrong
-    ]
+    items = []
+    for each in wrong:
+        item = html.escape(each.question)
+        if each.cell:  # else there is nothing to lead to, as on Colab
+            item = f'<a href="#cell-id={each.cell}">{item}</a>'
+        items.append(f"<li>{item}</li>")
     page = f"<p>{words}</p>" + (f"<ul>{''.join(items)}</ul>" if items else "")
     display({"text/plain": words, "text/html": page}, raw=True)
 

@@ -91,7 +91,7 @@ def _context():
     if "forkserver" not in multiprocessing.get_all_start_methods():  # on Windows
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    context.set_forkserver_preload([__name__, "torch._dynamo"])  # collectives import it, slowly
     return context
 
 

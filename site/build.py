@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from html import escape, unescape
 from pathlib import Path
@@ -17,16 +16,17 @@ import nbformat
 from nbformat.v4 import new_markdown_cell, new_output
 from sphinx.cmd.build import build_main
 
+from addresses import LINK, ROOT, add_option, binder, colab, source, without_badges
+from copies import FOLDERS as COPIED
+from copies import write_copies
 from course_utils import explorers
 from course_utils.authoring import VEIL
 from course_utils.explorers.live import HERE as MODULES
 from course_utils.explorers.live import STILLS
 from course_utils.predictions import SAYS
 
-ROOT = Path(__file__).parents[1]
 FIRST = "sentence_explorer"  # what moves on the front page
 FOLDERS = ["notebooks", "exercises", "solutions"]
-LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#\s]+)\)")
 MARKER = re.compile(r"^ *### (BEGIN|END) SOLUTION\n?", re.M)
 WIDGET = "application/vnd.jupyter.widget-view+json"
 IN_WORDS = re.compile("<summary>In words</summary><small>(.*)</small>")
@@ -39,8 +39,8 @@ STILL = """<div class="still"><p>{words}</p><p>A still picture. In JupyterLab it
 <a href="../index.html#start">how to start</a>.</p></div>"""
 # One that lives in the page. Its picture is for where no JavaScript runs.
 LIVE = """<div class="explorer" id="explorer-{name}">
-<img src="{static}/{name}.png" width="{width}" height="{height}" alt="{words}" loading="lazy"><p>{words}</p>
-</div>
+<img src="{static}/{name}.png" width="{width}" height="{height}" alt="{words}" loading="lazy">
+<p>{words}</p></div>
 <script type="module">
 import {{ alone }} from "{static}/{name}.js";
 alone(document.getElementById("explorer-{name}"), {controls});
@@ -59,7 +59,7 @@ TOLD = '<p class="came" id="came-{name}" data-came="{came}" role="status">{told}
 def main(arguments=None):
     """Build the website, and return Sphinx's exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repository", default=remote(), metavar="OWNER/NAME")
+    add_option(parser)
     parser.add_argument(
         "--folder", default=ROOT / "build", type=Path, help="where site/ and its parts are made"
     )
@@ -70,24 +70,19 @@ def main(arguments=None):
     lay_out(pages, given.repository)
     options = ["-q", "-W", "--keep-going", "-j", "2", "-d", str(kept)]
     options += ["-D", f"html_context.repository={given.repository}"]
-    return build_main([*options, str(pages), str(site)])
-
-
-def remote():
-    """Return the owner/name under which git knows this repository on GitHub, "" if it does not."""
-    command = ["git", "remote", "get-url", "origin"]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    found = re.search(r"github\.com[:/]([^/\s]+/[^/\s]+?)(\.git)?$", run.stdout.strip())
-    return found[1] if found else ""
+    code = build_main([*options, str(pages), str(site)])
+    if given.repository:
+        write_copies(site / "colab", given.repository)
+    return code
 
 
 def lay_out(pages, repository):
     """Write into the folder ``pages`` what Sphinx makes the website of."""
     shutil.copytree(ROOT / "site", pages, ignore=shutil.ignore_patterns("__pycache__"))
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    readme = without_badges((ROOT / "README.md").read_text(encoding="utf-8"))
     (pages / "README.md").write_text(linked(readme, ROOT, repository), encoding="utf-8")
     write_modules(pages / "static" / "explorers")
-    first = embedded(FIRST, "_static/explorers")
+    first = embedded(FIRST, "./_static/explorers")
     (pages / "first.md").write_text(f"```{{raw}} html\n{first}\n```\n", encoding="utf-8")
     for folder in FOLDERS:
         (pages / folder).mkdir()
@@ -107,8 +102,7 @@ def linked(text, folder, repository):
             return found[0]
         if not repository:
             return words
-        address = f"https://github.com/{repository}/blob/HEAD/{path.relative_to(ROOT).as_posix()}"
-        return f"[{words}]({address})"
+        return f"[{words}]({source(repository, path.relative_to(ROOT))})"
 
     return LINK.sub(link, text)
 
@@ -166,8 +160,19 @@ def prepare(page, path, repository):
     )
     if asked != answered:
         raise ValueError(f"{path.name} asks {asked} and holds the results of {answered}")
+    if repository and path.parent.name in COPIED:
+        page.cells.insert(1, new_markdown_cell(ways_to_run(path, repository), id="run"))
     if path.parent.name == "notebooks":
         page.cells += pages_below(path)
+
+
+def ways_to_run(path, repository):
+    """Return the links that open a notebook where it runs, with nothing to install."""
+    path = path.relative_to(ROOT)
+    return (
+        f"Run this page, with nothing to install: [on Colab]({colab(repository, path)}) or "
+        f"[on Binder]({binder(repository, path)})."
+    )
 
 
 def fold_parts(cell):

@@ -30,9 +30,6 @@ CELLS = {name: f"explorers.{name}()" for name in OPENED} | {
 }  # fmt: skip
 MOVE, TELL = "arrows.values = arrows.values | {'angle': 90}", "print(arrows.state)"
 PICTURE = "img.widget-image, svg[role=img]"  # of the kernel, or drawn in the page
-# What a laptop shows, of the width that JupyterLab leaves beside its file browser.
-FITTING = ["similarity_explorer", "scaling_explorer", "saturation_explorer", "mask_explorer",
-           "language_explorer", "ring_explorer"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -109,12 +106,13 @@ def test_each_tab_stop_of_an_explorer_has_a_name(page):
                 assert every.nth(place).aria_snapshot().count('"') >= 2, (name, role)
 
 
-@pytest.mark.parametrize("name", FITTING)
-def test_picture_and_all_controls_are_in_view_together_on_a_laptop(page, name):
+@pytest.mark.parametrize("name", CELLS)
+def test_picture_controls_and_words_are_in_view_together_on_a_laptop(page, name):
     output = explorer(page, name)
     view = page.locator(".jp-WindowedPanel-outer").bounding_box()
     picture = output.locator(PICTURE)
-    for part in [picture, *output.locator("input, select").all()]:
+    words = output.get_by_role("status")
+    for part in [picture, words, *output.locator("input, select").all()]:
         box = part.bounding_box()
         assert box["y"] >= view["y"] - 1 and box["x"] >= view["x"]
         assert box["y"] + box["height"] <= view["y"] + view["height"]

@@ -69,13 +69,13 @@ def test_two_keys_bring_it_to_life_and_the_keys_named_move_it(page):
     page.keyboard.press("Shift+Enter")  # the text
     page.keyboard.press("Shift+Enter")  # the cell below
     words.filter(has_text="looks most at hen 0.69").wait_for()
-    picture = page.locator(".jp-OutputArea-output img").first
-    before = picture.get_attribute("src")
+    picture = page.locator(".jp-OutputArea-output svg[role=img]")
+    before = picture.inner_html()
     assert is_on_the_screen(picture)
     page.keyboard.press("Shift+Tab")
     page.keyboard.press("ArrowLeft")
     words.filter(has_text="hen 0.58").wait_for()
-    assert picture.get_attribute("src") != before
+    assert picture.inner_html() != before
     page.get_by_role("combobox", name="last word").select_option("old")
     words.filter(has_text="undecided, it looks most at hen 0.38 and road 0.38").wait_for()
     page.get_by_role("spinbutton", name="how sharply “it” asks").fill("0")

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 
 import lab
 
@@ -22,6 +23,16 @@ def step(page):
     lab.wait_until_run(page)
 
 
+def broken_rules(page):
+    """Return what axe-core finds wrong in the questions, and that it looked at none."""
+    questions = {"include": [[".jp-OutputArea-output:has(input[type=radio])"]], "exclude": []}
+    options = {"resultTypes": ["violations", "passes"]}
+    found = Axe().run(page, context=questions, options=options).response
+    looked_at = {rule["id"]: len(rule["nodes"]) for rule in found["passes"]}
+    none = [] if looked_at.get("label", 0) > 10 else [f"only {looked_at}"]
+    return none + [(rule["id"], rule["nodes"][0]["html"]) for rule in found["violations"]]
+
+
 def test_a_wrong_prediction_is_told_counted_and_remembered(page, tmp_path):
     outputs = page.locator(".jp-OutputArea-output")
     near = page.get_by_role("radio", name="near", exact=True)
@@ -39,9 +50,9 @@ def test_a_wrong_prediction_is_told_counted_and_remembered(page, tmp_path):
         for _ in range(4):  # imports, prose, arrows, question
             step(page)
         near.wait_for()
-        for _ in range(4):  # from the cell that comes next, back over the options
-            page.keyboard.press("Shift+Tab")
-        page.keyboard.press("Space")
+        page.keyboard.press("Shift+Tab")  # from the cell that comes next, back to the last option
+        assert page.evaluate("document.activeElement.value") == "away"
+        page.keyboard.press("ArrowDown")  # round to the first
         page.get_by_role("status").filter(has_text="Noted. Now run the next cell.").wait_for()
         step(page)  # asks once more, as the focus is in this cell
         step(page)
@@ -67,6 +78,11 @@ def test_a_wrong_prediction_is_told_counted_and_remembered(page, tmp_path):
         unnamed = page.locator(".jp-OutputArea-output :is(input[type=radio], input[type=text])")
         assert unnamed.count() > 10
         assert all(unnamed.evaluate_all("all => all.map(each => each.labels[0].innerText)"))
+        group = page.get_by_role("group", name=f"Predict first: {QUESTION}", exact=True)
+        assert group.get_by_role("radio").count() == 4
+        questions = page.get_by_role("group", name="Predict first:").get_by_role("radio")
+        assert questions.count() == page.get_by_role("radio").count()
+        assert broken_rules(page) == []
 
         # The link leads back to the question.
         page.get_by_role("link", name=QUESTION).click()

@@ -1,4 +1,4 @@
-"""Laws that hold for every explorer: what is drawn is what stands, and each control moves it."""
+"""Laws for every explorer of the kernel: what is drawn stands, and each control moves it."""
 
 import functools
 import html
@@ -17,12 +17,7 @@ from course_utils.explorers import (
     head_explorer,
     language_explorer,
     mask_explorer,
-    positions_explorer,
     ring_explorer,
-    saturation_explorer,
-    scaling_explorer,
-    sentence_explorer,
-    similarity_explorer,
     tile_explorer,
     training_explorer,
     views_explorer,
@@ -40,33 +35,8 @@ def trained():
     return explorer
 
 
-LOGITS = {f"logit_{j}": value for j, value in enumerate([3.0, -1.0, 0.5, 2.5, -4.0], start=1)}
-TOO_LARGE = {"logit_1": 10.0, "dtype": "float16", "method": "naive", "d_k": 16, "scaled": False}
-
 # Each with a state in which nothing is symmetric, and for each control a value that changes it.
 CASES = {
-    "sentence": (
-        sentence_explorer,
-        {"last": "old", "sharpness": 1.5},
-        {"last": "wide", "sharpness": 6.0},
-    ),
-    "similarity": (
-        similarity_explorer,
-        {"angle": -135, "length": 2.5},
-        {"angle": 5, "length": 3.0},  # over the letter q
-    ),
-    "scaling": (scaling_explorer, {"d_k": 100, "scaled": False}, {"d_k": 12, "scaled": True}),
-    "saturation": (
-        saturation_explorer,
-        LOGITS | {"temperature": 2.0, "d_k": 4, "scaled": False},
-        {name: value + 1.5 for name, value in LOGITS.items()}
-        | {"temperature": 0.5, "d_k": 64, "scaled": True},
-    ),
-    "overflow": (
-        saturation_explorer,
-        TOO_LARGE | {"temperature": 2.0},
-        {"dtype": "float32", "method": "stable", "d_k": 1, "scaled": True, "temperature": 4.0},
-    ),
     "masks": (
         mask_explorer,
         {"causal": False, "window": 0, "prefix": 5, "padding": 2, "side": "start", "documents": 2}
@@ -86,11 +56,6 @@ CASES = {
         {"block_q": 2, "block_k": 4, "causal": False, "step": 7},
     ),
     "training": (trained, {"step": 20}, {"step": 10}),
-    "positions": (
-        positions_explorer,
-        {"i": 14, "j": 3, "power": 3, "layout": "halves"},
-        {"i": 20, "j": 8, "power": 5, "layout": "interleaved"},
-    ),
     "language": (
         lambda: language_explorer(*tiny_language_model()),
         {"text": "the cat saw the cat", "layer": 1, "head": 2, "knock": False, "out": "0.3"}
@@ -195,28 +160,18 @@ def in_html(state):
 
 # what a control is called, where it is not what the code calls it
 OTHER_NAMES = {
-    "scaled": "divide by √d_k",
-    "method": "softmax",
     "side": "padding at the",
     "join": "joined by",
-    "last": "last word",
     "knock": "knock this head out",
     "out": "heads out",
     "shade": "map",
     "several": "all heads of the layer",
     "hide": "lines without key 0",
-    "sharpness": "how sharply “it” asks",
-    "angle": "angle of k from q (degrees)",
-    "length": "length of k",
     "window": "window (0: without)",
     "prefix": "prefix (0: without)",
     "padding": "padding tokens",
     "turned": "pairs turned over",
-    "i": "place of q",
-    "j": "place of k",
-    "power": "base: 10 to the power",
-    "layout": "pairs are",
-} | {f"logit_{j}": f"logit {j}" for j in range(1, 6)}
+}
 
 
 @every_explorer

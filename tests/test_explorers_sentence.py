@@ -7,9 +7,10 @@ import nbformat
 import pytest
 import torch
 
+import stills
 from course_utils.attention import attention
 from course_utils.explorers import sentence_explorer
-from explorer_pictures import axes, headings, set_controls, ticks
+from explorer_pictures import set_controls
 
 ROOT = Path(__file__).parents[1]
 WORDS = "The hen never crossed the road because it was".split()
@@ -31,19 +32,32 @@ def explorer():
     return sentence_explorer()
 
 
+@pytest.fixture(scope="module")
+def page(chromium):
+    page = stills.shown(chromium, sentence_explorer())
+    yield page
+    page.close()
+
+
 @by_place
-def test_bars_and_numbers_are_the_weights_over_their_words(explorer, last, sharpness):
-    (ax,) = axes(set_controls(explorer, last=last, sharpness=sharpness))
+def test_bars_and_numbers_are_the_weights_over_their_words(page, last, sharpness):
+    values = {"last": last, "sharpness": sharpness}
+    page.evaluate("values => model.set('values', values)", values)
     expected = weights(last, sharpness)
-    bars = ax.patches
-    assert [bar.get_height() for bar in bars] == pytest.approx(expected, abs=1e-6)
-    assert [bar.get_x() + bar.get_width() / 2 for bar in bars] == pytest.approx(range(10))
-    ending, *numbers = ax.texts
-    assert ticks(ax.xaxis) == dict(enumerate([*WORDS, ""]))
-    assert (ending.get_text(), ending.get_position()[0]) == (last, 9)
-    assert [number.get_text() for number in numbers] == [f"{weight:.2f}" for weight in expected]
-    for bar, number in zip(bars, numbers, strict=True):
-        assert number.get_position()[1] > bar.get_height()
+    frame, *bars = page.locator("svg rect").evaluate_all(
+        "all => all.map(one => one.getBBox()).map(b => [b.x, b.y, b.width, b.height])"
+    )
+    one = frame[3] / 1.15  # the pixels of a weight of 1
+    # getBBox is float32, and what is drawn is written to a hundredth of a pixel
+    assert [height / one for *_, height in bars] == pytest.approx(expected, abs=0.02 / one)
+    assert all(y + h == pytest.approx(frame[1] + frame[3], abs=0.02) for _, y, _, h in bars)
+    written = page.locator("svg text").evaluate_all(
+        "all => all.map(one => [one.textContent, Number(one.getAttribute('x'))])"
+    )
+    middles = [x + width / 2 for x, _, width, _ in bars]
+    for texts in ([f"{weight:.2f}" for weight in expected], [*WORDS, last]):
+        for text, middle in zip(texts, middles, strict=True):
+            assert [text, pytest.approx(middle, abs=0.02)] in written
 
 
 @by_place
@@ -61,32 +75,22 @@ def test_the_words_name_what_is_looked_at_most(explorer, last, sharpness):
     assert ("undecided" in told) == (last == "old")
 
 
-def test_it_opens_on_one_word_that_stands_out_and_the_scale_holds_all_weights(explorer):
-    (ax,) = axes(explorer)
+def test_it_opens_on_one_word_that_stands_out(explorer):
     assert "looks most at hen" in explorer.state
-    assert headings(ax) == ("", "", "weight of each word")
-    assert ax.get_ylim() == (0, 1.15)
-    sharpness = explorer.controls["sharpness"].slider
-    assert (sharpness.value, sharpness.min, sharpness.max, sharpness.step) == (3, 0, 8, 0.5)
-    assert explorer.controls["last"].options == ("tired", "wide", "old")
+    last, sharpness = explorer.controls["last"], explorer.controls["sharpness"]
+    limits = [sharpness[name] for name in ("value", "low", "high", "step")]
+    assert limits == [3, 0, 8, 0.5] and last["options"] == ["tired", "wide", "old"]
 
 
-def test_it_and_the_word_that_changes_stand_out_and_no_other_word(explorer):
-    (ax,) = axes(explorer)
-    ending = ax.texts[0]
-    look = ending.get_color(), ending.get_fontweight()
-    labels = ax.get_xticklabels()
-    alike = [
-        each.get_text() for each in labels if (each.get_color(), each.get_fontweight()) == look
-    ]
-    assert alike == ["it"]
+def test_it_and_the_word_that_changes_stand_out_and_no_other_word(page):
+    page.evaluate("model.set('values', { last: 'old', sharpness: 3 })")
+    assert page.locator("svg text[font-weight=bold]").all_text_contents() == ["it", "old"]
 
 
-def test_the_lesson_types_the_same_weights_by_hand(explorer):
+def test_the_lesson_types_the_same_weights_by_hand():
     lesson = nbformat.read(ROOT / "notebooks" / "00_start_here.ipynb", as_version=4)
     (typed,) = [cell for cell in lesson.cells if cell.source.startswith("import torch")]
     (output,) = typed.outputs
-    drawn = dict(re.findall(r"^ *(\w+) +(\d\.\d\d)$", output.text, re.M))
-    (ax,) = axes(explorer)
-    _, *numbers = ax.texts
-    assert drawn == dict(zip([*WORDS, "tired"], (n.get_text() for n in numbers), strict=True))
+    printed = dict(re.findall(r"^ *(\w+) +(\d\.\d\d)$", output.text, re.M))
+    expected = [f"{weight:.2f}" for weight in weights("tired", 3)]
+    assert printed == dict(zip([*WORDS, "tired"], expected, strict=True))

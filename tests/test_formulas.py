@@ -24,7 +24,7 @@ O = P @ V  # noqa: E741
 heads, W_O = torch.randn(3, L, 2).double(), torch.randn(6, 6).double()
 
 # What three heads found for one token, and the stream, if they alone write into it
-found, gamma, E_t = torch.randn(3, 2).double(), torch.rand(6).double(), torch.randn(6).double()
+found, gamma, e_t = torch.randn(3, 2).double(), torch.rand(6).double(), torch.randn(6).double()
 added = W_O @ found.flatten()
 
 x, g = torch.randn(2, 7).double()
@@ -140,10 +140,10 @@ FORMULAS = {
     r"\text{concat}(\text{head}_1, \dots, \text{head}_H)\,W^O = \sum_h \text{head}_h W^O_h":
         (torch.cat(list(heads), dim=-1) @ W_O,
          sum(head @ rows for head, rows in zip(heads, W_O.split(2), strict=True))),
-    r"\left(\frac{W_O^h z_h}{s} \odot \gamma\right) \cdot E_t":  # of all heads, of one token
-        (sum(columns @ z / added.square().mean().sqrt() * gamma @ E_t
+    r"\left(\frac{W_O^h z_h}{s} \odot \gamma\right) \cdot e_t":  # of all heads, of one token
+        (sum(columns @ z / added.square().mean().sqrt() * gamma @ e_t
              for columns, z in zip(W_O.split(2, dim=1), found, strict=True)),
-         torch.nn.functional.rms_norm(added, (6,), gamma, eps=0.0) @ E_t),
+         torch.nn.functional.rms_norm(added, (6,), gamma, eps=0.0) @ e_t),
     r"dV = P^\top dO \qquad dP = dO\,V^\top \qquad dS = P \circ (dP - \delta) \qquad dQ = dS\,K"
     r" \qquad dK = dS^\top Q": (by_hand(), gradients()),
 }  # fmt: skip
@@ -151,7 +151,7 @@ FORMULAS = {
 # Names of things, which say nothing that could be wrong but in their place
 NAMES = {"W_O", "W_Q", "W_K", "W_V", "n_a", "n_b", r"\cos\theta", "e^H", r"\sqrt{n_a n_b}",
          "d_k^{-1/4}", "d_k^{-1/2}", r"A_{i,\,i-1}", "E W_V W_O U", "v_j",
-         "x^2", "x^4", "W_O^h", "E_t"}  # fmt: skip
+         "x^2", "x^4", "W_O^h", "e_t"}  # fmt: skip
 
 
 def plain(formula):

@@ -10,13 +10,15 @@ import torch
 import torch.distributed as dist
 
 from course_utils import parallel
-from course_utils.attention import MultiHeadAttention
+from course_utils.attention import MultiHeadAttention, merge
 from course_utils.checks.lesson_11.back_in_order import back_in_order
 from course_utils.checks.lesson_11.bytes_sent import bytes_sent
 from course_utils.checks.lesson_11.deal import deal
 from course_utils.checks.lesson_11.seen_by import seen_by
+from course_utils.measure import bytes_sent as count_bytes
 from course_utils.ranks import RankError
 from course_utils.ranks import run_ranks as run_ranks_within
+from course_utils.tiled import tiled_attention
 from stored import ROOT, code
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks need not import this file
@@ -24,7 +26,7 @@ run_ranks = partial(run_ranks_within, seconds=60)  # on a busy machine
 
 CELLS = code(nbformat.read(ROOT / "notebooks" / "11_beyond_one_device.ipynb", as_version=4))
 NEEDED = ["Sum", "pass_on", "by_heads", "output_and_gradient", "by_exchange", "with_own", "ring",
-          "there_and_back", "shares", "simulate", "decode"]  # fmt: skip
+          "there_and_back", "seen", "causal_ring", "shares", "simulate", "decode"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -71,12 +73,32 @@ def test_the_lessons_ring_is_that_of_parallel_forward_and_backward(lesson, qkv, 
 
 
 @pytest.mark.parametrize("W", [2, 4])
-def test_the_lessons_exchange_is_that_of_parallel(lesson, qkv, W):
-    def both(q, k, v):
-        return lesson["by_exchange"](q, k, v), parallel.exchange_attention(q, k, v)
+def test_the_lessons_exchange_is_that_of_parallel_forward_and_backward(lesson, qkv, W):
+    def both(*parts):
+        ways = lesson["by_exchange"], parallel.exchange_attention
+        return [with_gradients(way, *(each.clone() for each in parts)) for way in ways]
 
-    for ours, final in run_ranks(lesson["with_own"], W, both, *qkv[:3]):
+    for ours, final in run_ranks(lesson["with_own"], W, both, *qkv):
         torch.testing.assert_close(ours, final)  # naive attention within, there in tiles
+
+
+@pytest.mark.parametrize("zigzag", [False, True])
+@pytest.mark.parametrize("W", [1, 2, 4])
+def test_the_lessons_causal_ring_is_that_of_parallel_and_counts_its_products(
+    lesson, qkv, W, zigzag
+):
+    held = parallel.places(48, W, zigzag)
+
+    def both(q, k, v):
+        own = [each[:, held[dist.get_rank()]] for each in (q, k, v)]
+        final, _ = parallel.ring_attention(*own, is_causal=True, zigzag=zigzag)
+        return *lesson["causal_ring"](*own, zigzag), final
+
+    block = 2 * 2 * 4 * (48 // W) ** 2 * 8  # two products of four heads of width 8
+    work = lesson["shares"](held)  # (W ranks, W steps); step 0 is computed whole
+    for rank, (ours, products, final) in enumerate(run_ranks(both, W, *qkv[:3])):
+        assert torch.equal(ours, final)
+        assert products == [block, *(block * work[rank, 1:]).tolist()]
 
 
 def test_the_lessons_heads_are_those_of_parallel_but_for_the_backwards_all_reduce(lesson):
@@ -139,12 +161,14 @@ def test_bytes_of_a_training_step_are_those_that_are_sent(qkv, W):
     q, k, v, d_out = torch.randn(4, H, N, d)
 
     def all_ways():
-        x.requires_grad_()
-        parallel.attention_by_heads(x, layer).backward(g)
+        def by_heads():
+            parallel.attention_by_heads(x.requires_grad_(), layer).backward(g)
+
         own = [each.chunk(W, dim=-2)[dist.get_rank()].contiguous() for each in (q, k, v, d_out)]
-        for way in (parallel.exchange_attention, parallel.ring_attention):
-            with_gradients(way, *(each.clone() for each in own))
-        return tuple(parallel.sent[each] for each in ("heads", "exchange", "ring"))
+        return count_bytes(by_heads), *(
+            count_bytes(with_gradients, way, *(each.clone() for each in own))
+            for way in (parallel.exchange_attention, parallel.ring_attention)
+        )
 
     assert run_ranks(all_ways, W) == W * [bytes_sent(N, W, H, H, d, 4)]
 
@@ -168,7 +192,7 @@ def test_blocks_are_seen_in_the_order_of_11_1():
 
 def test_what_zigzag_ranks_hold_comes_back_in_order():
     x = torch.randn(24, 3)
-    assert torch.equal(back_in_order(x[parallel.places(24, 3, zigzag=True)]), x)
+    assert torch.equal(back_in_order(x[torch.stack(parallel.places(24, 3, zigzag=True))]), x)
 
 
 @pytest.mark.parametrize("first, comes", [("all send", False), ("every second sends", True)])
@@ -191,14 +215,17 @@ def test_real_calls_that_block_stand_still_as_11_7_says(first, comes):
 
 
 def test_documents_dealt_fairly_are_attended_to_exactly():
-    """Any order of places is one that `ring_attention` takes; here with one document."""
-    held = deal((24,), 4)
+    """With a mask made from places, as 11.8 says: here of what rank 0 holds, of two documents."""
+    lengths, held = torch.tensor([9, 15]), deal((9, 15), 4)  # (W, n)
     q, k, v = torch.randn(3, 2, 24, 4)
-
-    def of_rank():
-        own = [each[:, held[dist.get_rank()]] for each in (q, k, v)]
-        return parallel.ring_attention(*own, held)[0]
-
-    found = torch.cat(run_ranks(of_rank, 4), dim=1)[:, held.flatten().argsort()]
-    exact = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-    torch.testing.assert_close(found, exact)
+    document = torch.arange(2).repeat_interleave(lengths)  # (N,)
+    place = torch.arange(24)
+    out, lse = torch.zeros(2, 6, 4), torch.full((2, 6), -torch.inf)
+    for theirs in held:
+        mine = held[0][:, None]
+        mask = (theirs <= mine) & (document[theirs] == document[mine])  # (n, n)
+        part = tiled_attention(q[:, held[0]], k[:, theirs], v[:, theirs], mask)
+        out, lse = merge(out, lse, *part)
+    mask = (place <= place[:, None]) & (document == document[:, None])
+    exact = torch.nn.functional.scaled_dot_product_attention(q, k, v, mask)
+    torch.testing.assert_close(out, exact[:, held[0]])

@@ -1,11 +1,14 @@
-"""The most memory held at once, and time, against what is known to be held and taken."""
+"""Memory held at once, time, and bytes sent, against what is known to be held, taken and sent."""
 
 import time
 
 import pytest
 import torch
+import torch.distributed as dist
+from torch.distributed import _functional_collectives as collectives
 
-from course_utils.measure import cpu_seconds, peak_memory
+from course_utils.measure import bytes_sent, cpu_seconds, peak_memory
+from course_utils.ranks import RankError, run_ranks
 
 MB = 1_000_000
 
@@ -81,3 +84,48 @@ def test_cpu_seconds_are_counted_in_one_thread_and_the_threads_come_back(clock):
         assert torch.get_num_threads() == 3 and set(seen) == {1}
     finally:
         torch.set_num_threads(before)
+
+
+def send_in_each_way(way):
+    """Return what is counted on this rank of two; runs on a rank."""
+    x = torch.ones(6, 2)  # 48 bytes
+    other = 1 - dist.get_rank()
+
+    def run():
+        if way == "pair":
+            calls = [(dist.isend, x), (dist.irecv, torch.empty_like(x))]
+            for work in dist.batch_isend_irecv([dist.P2POp(*call, other) for call in calls]):
+                work.wait()
+        elif way == "sum":
+            dist.all_reduce(x)
+        elif way == "uneven":
+            parts = [2, 4] if dist.get_rank() == 0 else [5, 1]
+            arriving = [2, 5] if dist.get_rank() == 0 else [4, 1]
+            collectives.all_to_all_single(x, arriving, parts, dist.group.WORLD).wait()
+        elif way == "exchange and back":
+            leaf = x.clone().requires_grad_()
+            out = collectives.all_to_all_single_autograd(leaf, None, None, dist.group.WORLD)
+            (2 * out).sum().backward()
+        elif way == "gather":
+            dist.all_gather([torch.empty_like(x) for _ in range(2)], x)
+
+    return bytes_sent(run)
+
+
+@pytest.mark.parametrize(
+    "way, sent",
+    [
+        ("nothing", [0, 0]),
+        ("pair", [48, 48]),
+        ("sum", [48, 48]),  # half of it, twice
+        ("uneven", [4 * 8, 5 * 8]),  # but what each keeps
+        ("exchange and back", [48, 48]),  # half of it, forward and backward
+    ],
+)
+def test_bytes_are_those_that_leave_a_rank(way, sent):
+    assert run_ranks(send_in_each_way, 2, way, seconds=60) == sent
+
+
+def test_what_cannot_be_counted_is_said():
+    with pytest.raises(RankError, match="NotImplementedError: what allgather_ sends"):
+        run_ranks(send_in_each_way, 2, "gather", seconds=60)

@@ -5,9 +5,11 @@ import copy
 import pytest
 import torch
 import torch.distributed as dist
+from torch.utils.flop_counter import FlopCounterMode
 
 from course_utils import parallel
 from course_utils.attention import MultiHeadAttention, causal_mask
+from course_utils.measure import bytes_sent
 from course_utils.ranks import RankError, run_ranks
 from rounding import assert_within, attention_and_lse, attention_errors
 
@@ -17,22 +19,28 @@ B, H, N, D = 2, 4, 16, 8
 def on_a_rank(function, q, k, v, arriving, held):
     """Return results and gradients of this rank's tokens, and what it sent; runs on a rank."""
     own = held[dist.get_rank()]
-    q, k, v = (x[..., own, :].clone().requires_grad_() for x in (q, k, v))
-    results = function(q, k, v)
+    leaves = [x[..., own, :].clone().requires_grad_() for x in (q, k, v)]
     g_out, g_lse = arriving
-    torch.autograd.backward(results, [g_out[..., own, :], g_lse[..., own]][: len(results)])
-    return [x.detach() for x in results] + [q.grad, k.grad, v.grad], dict(parallel.sent)
+    results = []
+
+    def both_passes():
+        results.extend(function(*leaves))
+        torch.autograd.backward(results, [g_out[..., own, :], g_lse[..., own]][: len(results)])
+
+    sent = bytes_sent(both_passes)
+    return [x.detach() for x in results] + [x.grad for x in leaves], sent
 
 
 def whole(parts, held):
     """Return one tensor of the ranks' tokens, in the order of their places."""
     tokens = -2 if parts[0].dim() == 4 else -1
-    return torch.cat(parts, dim=tokens).index_select(tokens, held.flatten().argsort())
+    return torch.cat(parts, dim=tokens).index_select(tokens, torch.cat(held).argsort())
 
 
-def compare(function, ranks, causal, held):
+def compare(function, ranks, causal, held, B=B):
     """Compare (output,) or (output, lse) and gradients; return what each rank sent."""
     torch.manual_seed(0)
+    N = sum(map(len, held))
     q, k, v, g_out = torch.randn(4, B, H, N, D)
     g_lse = torch.randn(B, H, N)
     mask = causal_mask(N) if causal else torch.ones(N, N, dtype=torch.bool)
@@ -43,7 +51,7 @@ def compare(function, ranks, causal, held):
     right = attention_and_lse(*exact, mask)
     torch.autograd.backward(right, [x.double() for x in arriving])
     # Keys come in blocks of a rank's tokens; joining two parts is a step more than tile to tile.
-    errors = attention_errors(q, k, v, mask, 2 * (N // ranks,), arriving=arriving)
+    errors = attention_errors(q, k, v, mask, 2 * (max(N // ranks, 1),), arriving=arriving)
     wanted = [*(x.detach() for x in right), *(x.grad for x in exact)]
     if not with_lse:
         del errors[1], wanted[1]
@@ -56,16 +64,74 @@ def compare(function, ranks, causal, held):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_a_ring_gives_attention_and_its_gradients(ranks, causal, zigzag):
-    held = parallel.places(N, ranks, zigzag)
-
     def ring(q, k, v):
-        return parallel.ring_attention(q, k, v, held if causal else None)
+        return parallel.ring_attention(q, k, v, is_causal=causal, zigzag=zigzag)
 
-    sent = compare(ring, ranks, causal, held)
+    sent = compare(ring, ranks, causal, parallel.places(N, ranks, zigzag))
     block = B * H * N // ranks * D * 4
     # forward: K and V, W - 1 times; backward: that again, and the gradients of both W times
     passes = 2 * 2 * (ranks - 1) + 2 * ranks if ranks > 1 else 0
-    assert all(each.get("ring", 0) == passes * block for each in sent)
+    assert sent == ranks * [passes * block]
+
+
+@pytest.mark.parametrize("zigzag", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("N, ranks", [(13, 2), (13, 4), (10, 4), (3, 4)])
+def test_a_ring_takes_what_cannot_be_cut_evenly(N, ranks, causal, zigzag):
+    held = parallel.places(N, ranks, zigzag)
+
+    def ring(q, k, v):
+        lengths = [len(each) for each in held]
+        return parallel.ring_attention(q, k, v, is_causal=causal, zigzag=zigzag, lengths=lengths)
+
+    compare(ring, ranks, causal, held, B=1)
+
+
+def work_on_a_rank(n, causal, zigzag):
+    """Return the work of each step, forward and backward, in forward products of a whole block."""
+    q, k, v = (torch.randn(1, n, D).requires_grad_() for _ in range(3))
+    counter, visits, work = FlopCounterMode(display=False), parallel._visits, []
+
+    def counted(*given):
+        for each in visits(*given):
+            before = counter.get_total_flops()
+            yield each
+            work.append((counter.get_total_flops() - before) / (2 * 2 * n * n * D))
+
+    parallel._visits = counted
+    with counter:
+        parallel.ring_attention(q, k, v, is_causal=causal, zigzag=zigzag)[0].sum().backward()
+    return work[: len(work) // 2], work[len(work) // 2 :]
+
+
+@pytest.mark.parametrize("causal, zigzag", [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_rank_computes_in_each_step_what_is_visible_and_no_more(ranks, causal, zigzag):
+    """A block of 16 tokens is below a tile: the rank's own is computed whole, and masked."""
+    for rank, (forward, backward) in enumerate(
+        run_ranks(work_on_a_rank, ranks, 16, causal, zigzag, seconds=60)
+    ):
+        others = [0.5 if zigzag else float(step <= rank or not causal) for step in range(1, ranks)]
+        assert forward == [1, *others]
+        assert backward == [2.5 * each for each in forward]  # five products for two
+        assert sum(forward) == (
+            (ranks + 1) / 2 if zigzag else rank + 1 if causal else ranks
+        )  # in order r + 1 of W, in zigzag all alike
+
+
+def test_a_rank_s_own_block_skips_the_tiles_beyond_the_diagonal():
+    """Of four rows of tiles the first computes a quarter of the keys, the last all."""
+    rows, _ = parallel.TILE
+    forward, _ = run_ranks(work_on_a_rank, 1, 4 * rows, True, False, seconds=60)[0]
+    assert forward == [(1 + 2 + 3 + 4) / 16]
+
+
+def test_lengths_that_do_not_fit_are_refused():
+    def ring(x):
+        parallel.ring_attention(x, x, x, lengths=[3, 4])
+
+    with pytest.raises(RankError, match=r"lengths must have n = 3 for rank 1, got \[3, 4\]"):
+        run_ranks(ring, 2, torch.zeros(1, 3, 2), seconds=60)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -77,15 +143,19 @@ def test_an_exchange_gives_attention_and_its_gradients(ranks, causal):
     sent = compare(exchange, ranks, causal, parallel.places(N, ranks))
     block = B * H * N // ranks * D * 4
     # q, k, v and the output, forward and backward; a rank keeps its own part of each
-    assert all(each["exchange"] == 8 * block * (ranks - 1) // ranks for each in sent)
+    assert sent == ranks * [8 * block * (ranks - 1) // ranks]
 
 
 def layer_on_a_rank(layer, x, g, mask):
-    x = x.clone().requires_grad_()
-    out = parallel.attention_by_heads(x, layer, mask)
-    out.backward(g)
+    x, outs = x.clone().requires_grad_(), []
+
+    def both_passes():
+        outs.append(parallel.attention_by_heads(x, layer, mask))
+        outs[0].backward(g)
+
+    sent = bytes_sent(both_passes)
     grads = {name: each.grad for name, each in layer.named_parameters()}
-    return out.detach(), x.grad, grads, dict(parallel.sent)
+    return outs[0].detach(), x.grad, grads, sent
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -102,7 +172,7 @@ def test_heads_dealt_out_give_the_layer_and_its_gradients(ranks, bias):
         torch.testing.assert_close(rank_out, out.detach())
         torch.testing.assert_close(x_grad, x.grad)
         # the output forward, the input's gradient backward: 2 (W - 1) / W of each, in a ring
-        assert sent["heads"] == 2 * (2 * (ranks - 1) * x.nbytes // ranks)
+        assert sent == 2 * (2 * (ranks - 1) * x.nbytes // ranks)
     for name, each in layer.named_parameters():
         parts = [grads[name] for _, _, grads, _ in answers]
         total = parts[0] if name == "W_o.bias" else sum(parts)
@@ -117,22 +187,34 @@ def test_heads_that_cannot_be_dealt_out_are_refused():
         run_ranks(deal, 3, MultiHeadAttention(12, 4), torch.zeros(1, 2, 12))
 
 
+def test_heads_of_a_fixed_input_give_gradients_to_the_layer_alone():
+    def layer_alone(layer, x):
+        parallel.attention_by_heads(x, layer).sum().backward()
+        return layer.W_q.weight.grad
+
+    layer, x = MultiHeadAttention(8, 4), torch.randn(5, 8)
+    found = sum(run_ranks(layer_alone, 2, copy.deepcopy(layer), x, seconds=60))
+    layer(x, x, x)[0].sum().backward()
+    torch.testing.assert_close(found, layer.W_q.weight.grad)
+
+
 def test_places_are_dealt_out_once_and_zigzag_pairs_early_with_late():
-    assert parallel.places(8, 2).tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    assert parallel.places(8, 2, zigzag=True).tolist() == [[0, 1, 6, 7], [2, 3, 4, 5]]
-    for zigzag in [False, True]:
-        assert parallel.places(24, 3, zigzag).flatten().sort().values.tolist() == list(range(24))
+    def lists(*given):
+        return [each.tolist() for each in parallel.places(*given)]
+
+    assert lists(8, 2) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert lists(8, 2, True) == [[0, 1, 6, 7], [2, 3, 4, 5]]
+    for N in [24, 25, 29, 2]:
+        for zigzag in [False, True]:
+            held = lists(N, 3, zigzag)
+            assert sorted(sum(held, [])) == list(range(N))
+            assert max(map(len, held)) - min(map(len, held)) <= 1
 
 
 def test_under_a_causal_mask_zigzag_gives_all_ranks_the_same_work():
-    held = parallel.places(48, 4, zigzag=True)
-    work = [(torch.arange(48) <= own[:, None]).sum().item() for own in held]
-    assert len(set(work)) == 1
-    uneven = [(torch.arange(48) <= own[:, None]).sum().item() for own in parallel.places(48, 4)]
-    assert uneven == sorted(set(uneven))
+    def work(zigzag):
+        held = parallel.places(48, 4, zigzag)
+        return [(torch.arange(48) <= own[:, None]).sum().item() for own in held]
 
-
-@pytest.mark.parametrize("N, ranks, zigzag, pieces", [(10, 4, False, 4), (12, 4, True, 8)])
-def test_what_cannot_be_cut_evenly_is_refused(N, ranks, zigzag, pieces):
-    with pytest.raises(ValueError, match=f"N must be a multiple of {pieces}.* got {N}"):
-        parallel.places(N, ranks, zigzag)
+    assert len(set(work(zigzag=True))) == 1
+    assert work(zigzag=False) == sorted(set(work(zigzag=False)))

@@ -1,9 +1,11 @@
-"""The benchmark of attention over processes runs under torchrun, and counts what a step sends."""
+"""The benchmark of attention over processes runs under torchrun, and counts what a step takes."""
 
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from course_utils.checks.lesson_11.bytes_sent import bytes_sent
 
@@ -29,6 +31,10 @@ def test_each_way_is_right_before_it_is_timed_and_its_bytes_are_those_of_a_train
             r"^(\S.*?) +[\d.]+ ms .*, +([\d,]+) bytes", done.stdout, re.M
         )
     }
+    work = dict(re.findall(r"^(\S.*?) +[\d.]+ ms .*, +([\d.]+) GFLOP", done.stdout, re.M))
+    block = 7 * 2 * H * 32**2 * D / 1e9  # two products forward, five backward, of 32 tokens a rank
+    assert float(work["ring"]) == pytest.approx(2 * block, abs=1e-3)  # of the last rank
+    assert float(work["ring, zigzag"]) == pytest.approx(1.5 * block, abs=1e-3)
     heads, exchange, ring = bytes_sent(64, 2, H, H, D, 4)
     assert sent == {"exchange": exchange, "ring": ring, "ring, zigzag": ring,
                     "heads, W_o too": heads}  # fmt: skip

@@ -62,6 +62,17 @@ def test_a_choice_is_compared_with_what_came(frontend, capsys):
     assert out.count("#cell-id=abc") == 1 and "Another?</a>" in out
 
 
+def test_where_cells_have_no_ids_a_surprise_is_told_without_a_link(frontend, capsys, monkeypatch):
+    person = {"content": {"allow_stdin": True}, "metadata": {}}
+    monkeypatch.setattr(Frontend, "get_parent", lambda self: person)
+    question = ask()
+    question.control.value = "near"
+    question.compare("long")
+    surprises()
+    out = capsys.readouterr().out
+    assert f"<li>{QUESTION}</li>" in out and "cell-id" not in out
+
+
 @pytest.mark.parametrize("options", [["near", "long"], None], ids=["options", "number"])
 def test_without_a_choice_the_result_alone_is_told(frontend, capsys, options):
     question = ask(options)

@@ -52,7 +52,7 @@ SAID_ONLY = {
     "06": {60, 989, 4.8, 206, 1.5, 7.5, 8.0, 2020, 2022},
     # minutes; papers and what they report; compute capabilities; 38%, 34% and 37% are read off a
     # picture; counted for 64 heads; a B200
-    "06b": {50, 3.9, 740, 75, 1605, 71, 38, 34, 37, 1.02, 512, 7.5, 8.0, 8.9, 9.0, 2.5, 3.2,
+    "06b": {50, 3.9, 740, 75, 1613, 71, 38, 34, 37, 1.02, 512, 7.5, 8.0, 8.9, 9.0, 2.5, 3.2,
             2022, 2023, 2024, 2026},
     # minutes; benchmarks/induction_seeds.py; papers
     "07": {60, 15, 19, 37, 79, 82, 2000, 2021, 2022},
@@ -63,7 +63,7 @@ SAID_ONLY = {
     "09": {60, 13, 3.5, 3.2, 2.1, 2017, 2020, 2021, 2022, 2023, 35, 37, 66, 72, 79, 82, 88, 92,
            1200, 4400, 400, 2000, 90, 70, 85, 30, 40},
     # minutes; papers; the download; bits of a weight as published and here; lesson 09's base
-    "10": {45, 2019, 2020, 2025, 93, 16, 5, 10_000},
+    "10": {45, 2018, 2019, 2020, 2025, 93, 16, 5, 10_000},
     "10b": {60, 2023, 1.4, 3.2, 11.1, 16.0, 16.1, 17.8, 18.6, 23.4},  # minutes; a paper; heads
     # minutes; papers, products and their figures; what the explorer says when it is found
     "11": {60, 2019, 2023, 2024, 900, 40},

@@ -435,6 +435,7 @@ def catches_the_refusal():
         pass
 
 
+needs_alarm = pytest.mark.skipif(not hasattr(signal, "alarm"), reason="Windows has no alarm")
 # With the number 1, so that a test that is not stopped here is no success.
 REFUSED = [
     (lambda: sys.exit(1), "leaves Python"),
@@ -447,7 +448,7 @@ REFUSED = [
     (lambda: os.execl(sys.executable, "python", "-c", "raise SystemExit(1)"), "leaves Python"),
     (lambda: os.execle(sys.executable, "python", "-c", "1/0", {}), "leaves Python"),
     (lambda: signal.raise_signal(9), "leaves Python"),
-    (lambda: signal.alarm(1), "leaves Python"),
+    pytest.param(lambda: signal.alarm(1), "leaves Python", marks=needs_alarm),
     (lambda: _thread.interrupt_main(), "leaves Python"),
     (lambda: input("?"), "asks for input"),
     (catches_the_refusal, "asks for input"),

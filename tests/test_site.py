@@ -18,7 +18,10 @@ from axe_playwright_python.sync_playwright import Axe
 
 import lab
 from course_utils.authoring import VEIL
+from course_utils.explorers import similarity_explorer
 from course_utils.predictions import Prediction
+from explorer_pictures import set_controls
+from stills import LIVE
 from stored import EXERCISES, LESSONS, ROOT, SOLUTIONS, code
 
 BUILD = runpy.run_path(str(ROOT / "site" / "build.py"))
@@ -169,6 +172,17 @@ def test_answers_are_folded(site, path):
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+def test_an_explorer_moves_where_it_can_and_says_so_where_not(site, path):
+    cells = code(nbformat.read(path, as_version=4))
+    names = re.findall(r"^(\w+)_explorer\(", "\n".join(cell.source for cell in cells), re.M)
+    living = [name for name in names if f"{name}_explorer" in LIVE]
+    page = rendered(site, path)
+    assert re.findall(r'class="explorer" id="explorer-(\w+)"', page) == living
+    still = [cell for cell in cells if any(map(BUILD["is_explorer"], cell.outputs))]
+    assert page.count("A still picture. In JupyterLab it moves") == len(still) - len(living)
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 def test_pictures_wait_and_have_words_and_a_lesson_is_light(site, browse, path):
     page = browse(path.relative_to(ROOT).with_suffix(".html"))
     page.evaluate(
@@ -271,6 +285,47 @@ def test_the_page_judges_a_number_as_the_notebook_does(browse):
         assert judged == asked._is_right(came), (said, came, factor)
 
 
+def test_the_first_thing_on_the_first_page_moves(browse):
+    page = browse("index.html")
+    words = page.locator(".explorer [role=status]")
+    assert "hen 0.69" in words.inner_text()
+    assert words.bounding_box()["y"] < 800  # in the first window
+    page.get_by_label("last word").select_option("wide")
+    assert "road 0.69" in words.inner_text()
+    page.get_by_role("slider").focus()
+    page.keyboard.press("Home")
+    assert "asks for nothing" in words.inner_text() and not page.errors
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_an_explorer_is_dragged_on_a_page_as_in_a_notebook(browse, width):
+    page = browse(SIMILARITY, width=width)
+    picture, words = page.locator(".explorer svg"), page.locator(".explorer [role=status]")
+    first = similarity_explorer()
+    assert words.inner_text() == first.state
+    picture.scroll_into_view_if_needed()
+    box = picture.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 10, steps=5)
+    page.mouse.up()
+    angle, length = (page.get_by_role("slider").nth(j).input_value() for j in range(2))
+    told = words.inner_text()
+    assert told == set_controls(first, angle=float(angle), length=float(length)).state
+    assert "dot product 1.50" not in told and not page.errors
+    assert page.locator(".explorer img").count() == 0
+
+
+def test_without_javascript_an_explorer_is_its_picture_with_its_words(browse):
+    page = browse(SIMILARITY, java_script_enabled=False)
+    place = page.locator(".explorer")
+    assert place.locator("p").inner_text() == similarity_explorer().state
+    image = place.get_by_role("img", name="dot product 1.50")
+    image.scroll_into_view_if_needed()
+    assert image.bounding_box()["width"] == pytest.approx(440, abs=10)  # and its white rim
+    assert place.locator("input").count() == 0
+
+
 def test_without_javascript_a_result_opens(browse):
     page = browse(SIMILARITY, java_script_enabled=False)
     page.locator("#ask-largest").get_by_label("near", exact=True).check()
@@ -321,6 +376,8 @@ def test_a_page_is_printed_with_its_results_and_without_its_controls(browse):
     assert result.bounding_box()["height"] > 10
     assert not page.locator("#ask-largest button").is_visible()
     assert not page.locator(".bd-sidebar-primary").is_visible()
+    assert page.locator(".explorer svg").is_visible()
+    assert not page.locator(".explorer input").first.is_visible()
     page.emulate_media(media="screen")
     assert not result.is_visible()
     assert result.text_content().strip() == "It came: long. Nothing was predicted."

@@ -52,6 +52,8 @@ def fits(answer, exercise):
 
 @pytest.mark.parametrize("path", LESSONS[1:], ids=lambda path: path.stem)
 def test_at_most_two_exercises_of_a_lesson_pass_with_the_lessons_code_pasted(path, monkeypatch):
+    if number_of(path) == "06b":
+        pytest.importorskip("triton", reason="Triton exists for Linux only")
     found = defined(nbformat.read(path, as_version=4))
     assert found
     asked = [e for e in EXERCISES.values() if e.lesson == number_of(path)]

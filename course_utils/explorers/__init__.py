@@ -1,12 +1,15 @@
 """Explorers: controls beside a picture, to move a lesson's main quantity by hand.
 
-A new explorer is a function that draws a figure, names its controls, and says what moves:
-see `similarity_explorer`. Each lesson's has a file of its own; `base` is what they share.
+There are two kinds. Some are calculated and drawn in the page, here and on the website: a
+JavaScript module of the same name says what and how, see `similarity_explorer`; `live` is what they
+share. The others are drawn by Python: a function draws a figure, names its controls, and says what
+moves, see `head_explorer`; `base` is what they share. Each lesson's has a file of its own.
 """
 
 from course_utils.explorers.base import Explorer, Number
 from course_utils.explorers.heads import head_explorer
 from course_utils.explorers.language import language_explorer
+from course_utils.explorers.live import LiveExplorer
 from course_utils.explorers.masks import mask_explorer
 from course_utils.explorers.positions import positions_explorer
 from course_utils.explorers.ring import ring_explorer
@@ -19,6 +22,7 @@ from course_utils.explorers.views import views_explorer
 
 __all__ = [
     "Explorer",
+    "LiveExplorer",
     "Number",
     "head_explorer",
     "language_explorer",

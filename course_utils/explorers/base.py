@@ -1,4 +1,4 @@
-"""What every explorer is made of: numbers to move, and a picture that answers at once."""
+"""What explorers drawn by Python are made of: controls, and a picture that answers at once."""
 
 import base64
 import html
@@ -11,7 +11,9 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 from PIL import Image
-from traitlets import Bytes, Float, Int, List, Unicode, Union, link, observe, validate
+from traitlets import Bool, Bytes, Float, Int, List, Unicode, Union, link, observe, validate
+
+from course_utils.shown import Shown
 
 HERE = Path(__file__).parent
 CONTROL_WIDTH = "240px"  # beside a picture of 560 it fits the page of a laptop
@@ -56,8 +58,8 @@ class Picture(anywidget.AnyWidget):
     density : float
         Pixels of the screen for one of the page, which the browser tells.
     alt : str
-    pressed : str
-        What is told: "" nothing, "click" each press, "drag" the way of the pointer too.
+    pressed : bool
+        Whether each press is told.
     """
 
     _esm = HERE / "picture.js"
@@ -66,7 +68,7 @@ class Picture(anywidget.AnyWidget):
     height = Int().tag(sync=True)
     density = Float(1.0).tag(sync=True)
     alt = Unicode().tag(sync=True)
-    pressed = Unicode().tag(sync=True)
+    pressed = Bool().tag(sync=True)
     # how far across and how far down, from 0 to 1, and which press it was
     place = List(Float()).tag(sync=True, echo_update=False)
 
@@ -99,7 +101,7 @@ class Number(widgets.VBox):
         return type(self.slider.step)(self.slider.value)  # a browser's 1.0 is 1
 
 
-class Explorer(widgets.Box):
+class Explorer(Shown, widgets.Box):
     """Controls, a picture that is drawn once and then updated in place, and its state in words.
 
     The still parts of the figure are drawn once and kept as a background; a change of a control
@@ -123,11 +125,9 @@ class Explorer(widgets.Box):
     press : callable, optional
         Called as ``press(ax, x, y)`` when the picture is pressed at a place of an Axes, in its
         numbers. Returns a dict: the controls to move and their new values.
-    drag : bool
-        Whether ``press`` is called all along the way of a pointer held down.
     """
 
-    def __init__(self, figure, moving, controls, update, press=None, drag=False):
+    def __init__(self, figure, moving, controls, update, press=None):
         self.controls, self._update, self._press = controls, update, press
         self._canvas = FigureCanvasAgg(figure)
         axes = dict.fromkeys(artist.axes for artist in moving)
@@ -146,7 +146,7 @@ class Explorer(widgets.Box):
             width=width,
             height=height,
             alt="picture of what is said in words below",
-            pressed="drag" if drag else "click" if press else "",
+            pressed=press is not None,
             layout={"max_width": "100%"},
         )
         self.image.observe(lambda change: self._pressed(*change.new[:2]), names="place")

@@ -7,7 +7,13 @@ const SVG = "http://www.w3.org/2000/svg";
 
 // Show an explorer with a model: the notebook's, or that of `alone`.
 function render({ model, el }) {
-  const svg = shape(el, "svg", {
+  // Controls on the left; where there is no room for both, the picture comes first. All in a part
+  // of its own: from the element that is given, ipywidgets takes what it lays out itself.
+  const all = put(el, "div", {
+    style: `display: flex; flex-flow: row-reverse wrap; justify-content: flex-end;
+      align-items: flex-start; gap: 8px`,
+  });
+  const svg = shape(all, "svg", {
     viewBox: `0 0 ${size.join(" ")}`,
     width: size[0],
     role: "img",
@@ -15,18 +21,10 @@ function render({ model, el }) {
     fill: "currentColor",
     "font-size": 13,
   });
-  const column = put(el, "div");
-  const words = put(el, "p", { role: "status" });
-  // Controls on the left; where there is no room for both, the picture comes first.
-  Object.assign(el.style, {
-    display: "flex",
-    flexFlow: "row-reverse wrap",
-    justifyContent: "flex-end",
-    alignItems: "flex-start",
-    gap: "8px",
-  });
+  const column = put(all, "div");
+  const words = put(all, "p", { role: "status" });
   svg.style = "max-width: 100%; height: auto; user-select: none";
-  column.style = "width: 240px; max-width: 100%";
+  column.style = "flex: 1 1 200px; max-width: 240px";
   words.style = "flex: 1 0 100%; margin: 0";
 
   const press = (values) => {
@@ -98,11 +96,14 @@ function number(column, { label, low, high, step }, set) {
     box.value = range.value = value;
   };
   range.addEventListener("input", () => set(range.valueAsNumber));
-  box.addEventListener("change", () => {
+  const take = () => {
     const typed = Number.isInteger(step) ? Math.round(box.valueAsNumber) : box.valueAsNumber;
     show(Number.isNaN(typed) ? now : Math.min(Math.max(typed, low), high));
     set(now);
-  });
+  };
+  box.addEventListener("change", take);
+  // In JupyterLab, Enter does not end a change.
+  box.addEventListener("keydown", ({ key }) => key === "Enter" && take());
   return show;
 }
 
@@ -195,23 +196,24 @@ export function axes(svg, { frame, x, y, xticks = [], yticks = [], xlabel = "", 
 
 const pair = (tick) => (Array.isArray(tick) ? tick : [tick, `${tick}`.replace("-", "−")]);
 
-// Call `to` with the point of the picture where it is pressed, and all along the way of a pointer
-// that is held down.
-export function follow(svg, to) {
+// Call `to` with the point of the picture where a part of it (or all, the svg) is pressed, and all
+// along the way of a pointer that is held down; and whether the way begins there.
+export function follow(part, to) {
   const tellPlace = (event) => {
-    const box = svg.getBoundingClientRect();
+    const box = (part.ownerSVGElement ?? part).getBoundingClientRect();
     const scale = size[0] / box.width; // on a narrow page it has shrunk
-    to([(event.clientX - box.left) * scale, (event.clientY - box.top) * scale]);
+    const point = [(event.clientX - box.left) * scale, (event.clientY - box.top) * scale];
+    to(point, event.type === "pointerdown");
   };
-  svg.style.cursor = "pointer";
-  svg.style.touchAction = "none"; // a finger that draws does not scroll
-  svg.addEventListener("pointerdown", (event) => {
+  part.style.cursor = "pointer";
+  part.style.touchAction = "none"; // a finger that draws does not scroll
+  part.addEventListener("pointerdown", (event) => {
     if (event.button !== 0) return;
-    svg.setPointerCapture(event.pointerId);
+    part.setPointerCapture(event.pointerId);
     tellPlace(event);
   });
-  svg.addEventListener("pointermove", (event) => {
-    if (svg.hasPointerCapture(event.pointerId)) tellPlace(event);
+  part.addEventListener("pointermove", (event) => {
+    if (part.hasPointerCapture(event.pointerId)) tellPlace(event);
   });
 }
 

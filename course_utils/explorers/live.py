@@ -7,6 +7,8 @@ from pathlib import Path
 import anywidget
 from traitlets import Dict, validate
 
+from course_utils.shown import Shown
+
 HERE = Path(__file__).parent
 STILLS = HERE / "stills"
 STILL_DENSITY = 2  # pixels of a still picture for one of the page
@@ -28,7 +30,7 @@ def check(label, value):
     return {"kind": "check", "label": label, "value": value}
 
 
-class LiveExplorer(anywidget.AnyWidget):
+class LiveExplorer(Shown, anywidget.AnyWidget):
     """Controls, a picture, and its state in words, all of them made in the page.
 
     The picture and the words stand in ``<name>.js`` beside this file; what explorers share is in
@@ -45,6 +47,8 @@ class LiveExplorer(anywidget.AnyWidget):
         From `number`, `choice` and `check`.
     say : callable
         Called with the values of the controls under their names; returns one line of text.
+    needs : list of str
+        Names of JavaScript files whose functions it uses, beside those of ``live.js``.
     **given
         Constants that the JavaScript reads as ``given.<name>``; anything that JSON can hold.
 
@@ -58,9 +62,10 @@ class LiveExplorer(anywidget.AnyWidget):
     controls = Dict().tag(sync=True)
     values = Dict().tag(sync=True, echo_update=False)  # the browser has it already
 
-    def __init__(self, name, controls, say, **given):
+    def __init__(self, name, controls, say, needs=(), **given):
         self.name, self._say = name, say
-        parts = [(HERE / f"{each}.js").read_text(encoding="utf-8") for each in ("live", name)]
+        files = [HERE / f"{each}.js" for each in ("live", *needs, name)]
+        parts = [file.read_text(encoding="utf-8") for file in files]
         self._esm = "\n".join([f"const given = {json.dumps(given)};", *parts])
         self._first = {each: control["value"] for each, control in controls.items()}
         super().__init__(controls=controls, values=self._first)
@@ -86,15 +91,15 @@ class LiveExplorer(anywidget.AnyWidget):
     def _repr_mimebundle_(self, **kwargs):
         # The picture stands beside the live widget, for viewers that run nothing. There is one,
         # of the state in which the explorer opens: of another, the words have to do.
-        bundle, metadata = super()._repr_mimebundle_(**kwargs)
+        bundle = super()._repr_mimebundle_(**kwargs)
         bundle["text/plain"] = self.state
         if self.values != self._first:
-            return bundle, metadata
+            return bundle
         still = (STILLS / f"{self.name}.png").read_bytes()
         bundle["image/png"] = base64.b64encode(still).decode()
         width, height = (int.from_bytes(still[at : at + 4]) for at in (16, 20))  # in each PNG
         size = {"width": width // STILL_DENSITY, "height": height // STILL_DENSITY}
-        return bundle, metadata | {"image/png": size}
+        return bundle, {"image/png": size}
 
 
 def _allowed(name, control, value):

@@ -16,8 +16,7 @@ function render({ model, el }) {
   model.set("density", Math.min(window.devicePixelRatio, 3)); // drawn as fine as the screen shows
   model.save_changes();
 
-  const pressed = model.get("pressed"); // "", "click" or "drag"
-  if (!pressed) return;
+  if (!model.get("pressed")) return;
   let press = 0; // when the button went down: two presses on one place are two
   const tell = (event) => {
     const box = image.getBoundingClientRect();
@@ -31,12 +30,6 @@ function render({ model, el }) {
     if (event.button !== 0) return;
     press = event.timeStamp;
     tell(event);
-    if (pressed === "drag") image.setPointerCapture(event.pointerId);
-  });
-  if (pressed !== "drag") return;
-  image.style.touchAction = "none"; // a finger that draws does not scroll
-  image.addEventListener("pointermove", (event) => {
-    if (image.hasPointerCapture(event.pointerId)) tell(event);
   });
 }
 export default { render };

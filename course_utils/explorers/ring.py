@@ -76,13 +76,13 @@ def ring_explorer():
 
 def _tiles(ranks, causal, zigzag):
     """Return each pair of pieces as a `Tile`; a piece against itself is allowed by half."""
-    held = places(ranks * (1 + zigzag), ranks, zigzag).tolist()  # one token stands for a piece
+    held = places(ranks * (1 + zigzag), ranks, zigzag)  # one token stands for a piece
     return [
         Tile(rank, step, row, column, ((row > column) + (row >= column)) / 2 if causal else 1)
         for rank in range(ranks)
         for step in range(ranks)
-        for row in held[rank]
-        for column in held[(rank - step) % ranks]
+        for row in held[rank].tolist()
+        for column in held[(rank - step) % ranks].tolist()
     ]
 
 

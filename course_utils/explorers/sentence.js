@@ -43,7 +43,7 @@ export function picture(svg) {
       bar: shape(svg, "rect", { x, width, fill: COLOURS[0] }),
       number: shape(svg, "text", { x: ax.x(j), "text-anchor": "middle", "font-size": 12 }),
       word: shape(svg, "text", {
-        x: ax.x(j), y: 202, "text-anchor": "middle", text: word,
+        x: ax.x(j), y: 202, "text-anchor": "middle", "font-size": 12, text: word,
         ...(asks && { fill: COLOURS[1], "font-weight": "bold" }),
       }),
     };

@@ -58,10 +58,10 @@ def views_explorer(tokens=None, q=None, k=None, weights=None):
     labels = cut(tokens)
     scores = q @ k.mT / d_k**0.5  # (layers, H, L, L)
 
-    figure = Figure(figsize=(7.8, 7.3), dpi=80)
+    figure = Figure(figsize=(7, 6.5), dpi=80)
     above, below = figure.subfigures(2, 1, height_ratios=[2.1, 1])
-    tiles, paths = above.subplots(1, 2, width_ratios=[1.9, 1])  # no smaller: 132 weights a side
-    above.subplots_adjust(left=0.07, right=0.975, bottom=0.1, top=0.94, wspace=0.02)
+    tiles, paths = above.subplots(1, 2, width_ratios=[1.55, 1])  # of the lesson 132 weights a side
+    above.subplots_adjust(left=0.07, right=0.975, bottom=0.1, top=0.945, wspace=0.02)
     mosaic(weights, title="all heads", ax=tiles)
     colours = [f"C{h % 10}" for h in range(heads)]
     for number, colour in zip(tiles.get_xticklabels(), colours, strict=True):
@@ -72,8 +72,9 @@ def views_explorer(tokens=None, q=None, k=None, weights=None):
     paths.set(xlim=(-0.1, 1.1), ylim=(L - 0.5, -0.5), title="query → key")
     paths.axis("off")
     product, sums, shares = below.subplots(1, 3, sharey=True, width_ratios=[2, 1, 1])
-    below.subplots_adjust(left=0.17, right=0.97, bottom=0.24, top=0.88, wspace=0.1)
-    product.set(xlabel="feature", ylabel="keys", title="q × k", yticks=range(L), yticklabels=labels)
+    below.subplots_adjust(left=0.16, right=0.97, bottom=0.26, top=0.88, wspace=0.1)
+    product.set(xlabel="feature", ylabel="keys", title="q × k", yticks=range(L))
+    product.set_yticklabels(labels, fontsize=8)
     product.locator_params(axis="x", integer=True)
     reach = 1.05 * scores.abs().max().clamp(min=1e-9).item()
     sums.set(xlim=(-reach, reach), xlabel="score", title=f"sum / √{d_k}")

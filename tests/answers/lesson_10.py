@@ -135,12 +135,13 @@ def _token_by_masking(logits, T, top_p, u):
     return order[torch.arange(len(u)), rank]
 
 
-def _block_by_modules(x, w, num_heads, num_kv_heads):
+def _block_by_modules(x, w, num_heads, num_kv_heads, turned=True):
     d, L = x.shape[-1], x.shape[1]
     one = F.rms_norm(x, (d,), w["norm_1"], 1e-5)
     q = split_heads(F.linear(one, w["W_q"]), num_heads)
     k, v = (split_heads(F.linear(one, w[name]), num_kv_heads) for name in ("W_k", "W_v"))
-    q, k = (rotary(each, torch.arange(L), interleaved=True) for each in (q, k))
+    if turned:
+        q, k = (rotary(each, torch.arange(L), interleaved=True) for each in (q, k))
     heads = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
     x = x + F.linear(merge_heads(heads), w["W_o"])
     two = F.rms_norm(x, (d,), w["norm_2"], 1e-5)
@@ -234,6 +235,28 @@ def _together_by_sdpa(model, texts, steps):
     return result
 
 
+def _together_widely_filled(model, texts, steps):
+    """Fill up to a whole multiple of eight tokens, more than the longest text needs."""
+    width = 8 * math.ceil(max(len(text) for text in texts) / 8)
+    return _together(model, texts, steps, width, hidden=True)
+
+
+def _together(model, texts, steps, width, hidden, filling=lambda text: 3):
+    """Fill up in front to a width; ``hidden`` tells whether the filling is, in which calls."""
+    missing = torch.tensor([width - len(text) for text in texts]).view(-1, 1, 1, 1)
+    new = torch.stack([F.pad(t, (width - len(t), 0), value=int(filling(t))) for t in texts])
+
+    def attend(q, k, v, mask):
+        own = torch.arange(k.shape[2]) >= missing
+        return attention(q, k, v, mask & own if hidden in (True, len(written)) else mask)
+
+    cache, written = {}, []
+    for _ in range(steps):
+        new = model(new, cache, attend=attend)[:, -1:].argmax(-1)
+        written.append(new)
+    return torch.cat(written, dim=1)
+
+
 RIGHT = {
     "fold_norm": [_folded_by_diagonal, _folded_by_loops, _folded_by_einsum],
     "read_q4_0": [_read_by_numpy, _read_by_loops, _read_by_bits, _read_by_gguf],
@@ -244,7 +267,9 @@ RIGHT = {
     "next_token": [_token_by_loops, _token_by_searchsorted, _token_by_masking],
     "mended_block": [_block_by_modules, _block_by_heads],
     "accepted": [_accepted_by_loop, _accepted_by_first_wrong, _accepted_by_padding],
-    "generate_together": [_together_filled_behind, _together_by_sdpa],
+    "generate_together": [
+        _together_filled_behind, _together_by_sdpa, _together_widely_filled
+    ],
 }  # fmt: skip
 
 
@@ -360,6 +385,21 @@ WRONG = [
     ("answer_perplexity", "first of the answer left out",
      lambda logits, tokens, starts: _perplexity_by_weights(logits, tokens, starts + 1)),
     ("answer_perplexity", "below one", lambda *given: 1 / _perplexity_by_loops(*given)),
+    ("answer_perplexity", "softmax, then log",
+     lambda logits, *rest: _perplexity_by_weights(logits.softmax(-1).log(), *rest)),
+    ("answer_perplexity", "softmax twice",
+     lambda logits, *rest: _perplexity_by_cross_entropy(logits.softmax(-1), *rest)),
+    ("answer_perplexity", "token 0 left out",
+     lambda logits, tokens, starts: F.cross_entropy(
+         logits[:, :-1].mT, tokens[:, 1:] * (torch.arange(1, tokens.shape[1]) >= starts[:, None]),
+         ignore_index=0).exp()),
+    ("answer_perplexity", "first text's given part for all",
+     lambda logits, tokens, starts: _perplexity_by_loops(
+         logits, tokens, starts[0].expand(len(starts)))),
+    ("answer_perplexity", "a number for each text",
+     lambda *given: torch.stack([
+         _perplexity_by_loops(*(each[None] for each in text)) for text in zip(*given, strict=True)
+     ])),
     ("answer_perplexity", None, lambda *given: _perplexity_by_loops(*given) + 1),
     ("next_token", "in the order of the vocabulary", lambda *given: _token(*given, in_order=True)),
     ("next_token", "nucleus without temperature", lambda *given: _token(*given, tempered=False)),
@@ -378,18 +418,35 @@ WRONG = [
      lambda *given: _token_kept(*given, lambda s, p: s.cumsum(-1) < p)),
     ("next_token", "shares above 1 - p",
      lambda *given: _token_kept(*given, lambda s, p: s >= 1 - p, first=True)),
+    ("next_token", "1 - top_p", lambda x, T, p, u: _token(x, T, 1 - p, u)),
+    ("next_token", "one too many kept",
+     lambda *given: _token_kept(*given, lambda s, p: F.pad(s.cumsum(-1) < p, (2, 0), value=1.0)
+                                [:, : s.shape[1]])),
+    ("next_token", "one nucleus for all",
+     lambda *given: _token_kept(*given, lambda s, p: (s.cumsum(-1) - s < p)[:1].repeat(len(s), 1))),
     ("next_token", None,
      lambda x, T, p, u: (_token(x, T, p, u) + 1) % x.shape[1]),
     ("mended_block", "key heads in turns, values turned, stream replaced, gate and up exchanged",
      _block_as_given),
+    ("mended_block", "nothing turned",
+     lambda x, w, *heads: _block_by_modules(x, w, *heads, turned=False)),
     ("mended_block", None, lambda x, w, *heads: _block_by_modules(x, w, *heads) - x),
     ("accepted", "own token left out", lambda g, x: _accepted_by_loop(g, x)[:-1]),
     ("accepted", "all of the model's tokens", lambda g, x: x.argmax(-1)),
     ("accepted", "the guess itself", lambda g, x: g),
     ("accepted", "counted", lambda g, x: torch.tensor(len(_accepted_by_loop(g, x)))),
+    ("accepted", "all but the last",
+     lambda g, x: torch.where(g == x[:-1].argmax(-1), g, x[:-1].argmax(-1))),
+    ("accepted", "nothing wrong, found at 0",
+     lambda g, x: x.argmax(-1)[: 1 + (g != x.argmax(-1)[:-1]).int().argmax()]),
     ("accepted", None, lambda g, x: _accepted_by_loop(g, x).flip(0) + 1),
     ("generate_together", "a call for each text", _each_alone),
     ("generate_together", "read again", _all_read_again),
     ("generate_together", "padding seen", _plainly_filled),
+    ("generate_together", "padding seen",
+     lambda model, texts, steps: _together(
+         model, texts, steps, max(map(len, texts)), hidden=None, filling=lambda text: text[0])),
+    ("generate_together", "first call only",
+     lambda model, texts, steps: _together(model, texts, steps, max(map(len, texts)), hidden=0)),
     ("generate_together", None, lambda model, texts, steps: torch.ones(len(texts), steps).long()),
 ]  # fmt: skip

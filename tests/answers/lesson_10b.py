@@ -63,6 +63,16 @@ def _control_by_python(suspects, num_heads, rng):
     return control
 
 
+def _control_by_multinomial(suspects, num_heads, rng):
+    control = []
+    for layer in {layer for layer, _ in suspects}:
+        inside = [head for at, head in suspects if at == layer]
+        chances = torch.ones(num_heads).index_fill(0, torch.tensor(inside), 0)
+        drawn = torch.multinomial(chances, len(inside), generator=rng)
+        control += [(layer, head) for head in drawn]  # a tensor each
+    return control
+
+
 def _sinks_by_loops(weights):
     layers, B, H, L, _ = weights.shape
     found = torch.ones(layers, H, dtype=torch.bool)
@@ -131,7 +141,11 @@ def _bracket_head_by_loops(model, to_choose, held_out):
 RIGHT = {
     "streaming_mask": [_streaming_by_loops, _streaming_by_masks],
     "induction_above_even": [_above_even_by_loops, _above_even_by_a_second_head],
-    "control_heads": [_control_by_random_permutation, _control_by_python],
+    "control_heads": [
+        _control_by_random_permutation,
+        _control_by_python,
+        _control_by_multinomial,
+    ],
     "is_sink": [_sinks_by_loops, _sinks_by_smallest],
     "attribute": [_attributed_by_loops, _attributed_by_zeros],
     "honest_head": [_honest_by_lists],
@@ -149,7 +163,15 @@ def _control_as_numbers(suspects, num_heads, rng):
     return torch.randperm(num_heads, generator=rng)[: len(suspects)]
 
 
+def _control_that_uses_the_suspects_up(suspects, num_heads, rng):
+    control = _control_by_random_permutation(suspects, num_heads, rng)
+    while suspects:
+        suspects.pop()
+    return control
+
+
 WRONG = [
     ("control_heads", "always the first", _control_with_a_default_seed),
     ("control_heads", "numbers alone", _control_as_numbers),
+    ("control_heads", "suspects changed", _control_that_uses_the_suspects_up),
 ]

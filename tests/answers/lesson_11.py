@@ -62,7 +62,7 @@ def _step_by_sigmoid(q, k, v, out, lse):
 
 def _back_by_places(parts):
     W, n, _ = parts.shape
-    return parts.flatten(0, 1)[places(W * n, W, zigzag=True).flatten().argsort()]
+    return parts.flatten(0, 1)[torch.cat(places(W * n, W, zigzag=True)).argsort()]
 
 
 def _back_by_loop(parts):
@@ -76,7 +76,7 @@ def _back_by_loop(parts):
 def _back_by_index(parts):
     W, n, d = parts.shape
     back = torch.empty(W * n, dtype=torch.long)
-    back[places(W * n, W, zigzag=True).flatten()] = torch.arange(W * n)
+    back[torch.cat(places(W * n, W, zigzag=True))] = torch.arange(W * n)
     return parts.reshape(-1, d)[back]
 
 
@@ -325,7 +325,7 @@ WRONG = [
     ("back_in_order", "late ones not turned round",
      lambda parts: torch.cat([*parts[:, : parts.shape[1] // 2], *parts[:, parts.shape[1] // 2 :]])),
     ("back_in_order", "places not turned round",
-     lambda parts: parts.flatten(0, 1)[places(parts[..., 0].numel(), len(parts), True).flatten()]),
+     lambda parts: parts.flatten(0, 1)[torch.cat(places(parts[..., 0].numel(), len(parts), True))]),
     ("back_in_order", "ranks in turns",
      lambda parts: parts.transpose(0, 1).reshape(-1, parts.shape[-1])),
     ("back_in_order", None, lambda parts: _back_by_loop(parts).flip(0)),

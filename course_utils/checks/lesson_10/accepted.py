@@ -44,6 +44,8 @@ MISTAKES = [
      (END, "torch.cat([guess, best[-1:]])[: right.sum() + 1]")),
     ("all of the model's tokens", "all of the model's tokens are returned; those after the first "
      "wrong guess follow a token that is not in the text", (END, "best")),
+    ("all but the last", "all of the model's tokens are returned but the last; those after the "
+     "first wrong guess follow a token that is not in the text", (END, "best[:-1]")),
     ("the guess itself", "the whole guess is returned, right or wrong", (END, "guess")),
     ("right part of the guess and no more after a wrong one",
      "after a wrong guess the model's own token is left out: that one is sure",
@@ -52,6 +54,13 @@ MISTAKES = [
      "comes for nothing: logits has one row more", (END, "best[:-1][: right.sum() + 1]")),
     ("a place late", "row i of the logits is compared with the token before it: row 0 tells what "
      "comes in place of guess[0]", (RIGHT, RIGHT.replace("best[:-1]", "best[1:]"))),
+    ("nothing wrong, found at 0", "of a guess that is all right the first token alone comes back: "
+     "argmax of nothing but False is 0, as if the first were wrong",
+     (END, "best[: (best[:-1] != guess).long().argmax() + 1]")),
+    ("a row further", "in place of the first wrong token comes what the next row says, which "
+     "stands behind the wrong token; take the row behind the last right one",
+     (END, "torch.cat([guess[: right.sum()], "
+           "best[(right.sum() + 1).clamp(max=len(guess)), None]])")),
     ("all or nothing", "a guess that is wrong somewhere is thrown away whole; keep what stands "
      "before the first wrong token", (RIGHT, RIGHT + " * (best[:-1] == guess).all()")),
     ("counted", "that is a number of tokens; return the tokens themselves",

@@ -21,11 +21,13 @@ def inputs():
         return normal(B, L, V, dtype=dtype), tokens, torch.tensor(starts)
 
     logits, tokens, starts = probe(2, 7, 5, 2, 5)
+    unlikely, *of_one = probe(1, 15, 4, 1)
+    unlikely[0, 8, of_one[0][0, 9]] -= 800  # softmax has a zero
     return [
         probe(1, 6, 4, 3),
         probe(3, 5, 7, 1, 2, 4),
         probe(2, 8, 3, 7, 2),  # an answer of one token
-        (200 * logits, tokens, starts),  # softmax has zeros
+        (unlikely, *of_one),
         (logits.float() + 200, tokens, starts),  # e^200 is none of float32
         (logits.mT.contiguous().mT, tokens, starts),
         probe(4, 4, 6, 1, 1, 1, 1),
@@ -35,7 +37,9 @@ def inputs():
 SHIFT = "logits[:, :-1].log_softmax(dim=-1)"
 ASKED = "torch.arange(1, tokens.shape[1]) >= starts[:, None]"
 END = "surprise[asked].mean().exp()"
+ALONE = "all texts begin to count at one and the same place; each has its own start"
 EACH = "torch.stack([row[which].mean() for row, which in zip(surprise, asked)])"
+ALL = "the sum is divided by the number of all tokens; only the answers' count"
 LATER = (SHIFT, SHIFT.replace(":-1", "1:")), ("tokens[:, 1:, None]", "tokens[:, :-1, None]")
 MISTAKES = [
     ("not shifted", "each token is looked up in the distribution after itself; the one before it "
@@ -55,15 +59,24 @@ MISTAKES = [
     ("one too early", "the last given token is counted as well: the answer begins at `starts`",
      (ASKED, ASKED.replace("starts[:, None]", "starts[:, None] - 1"))),
     ("given part only", "that is the given part; the answer begins at `starts`", (">=", "<")),
-    ("longest given part for all", "all texts begin to count where the last answer begins; each "
-     "has its own start",
+    ("longest given part for all", ALONE,
      (ASKED, ASKED.replace("starts[:, None]", "starts.max() + 0 * starts[:, None]"))),
+    ("shortest given part for all", ALONE,
+     (ASKED, ASKED.replace("starts[:, None]", "starts.min() + 0 * starts[:, None]"))),
+    ("first text's given part for all", ALONE,
+     (ASKED, ASKED.replace("starts[:, None]", "starts[0] + 0 * starts[:, None]"))),
+    ("token 0 left out", "tokens of number 0 are left out of the mean, as if they were filling; "
+     "here 0 is a token like any other", (ASKED, f"({ASKED}) & (tokens[:, 1:] != 0)")),
     ("mean of means", "the mean is taken in each text first, so that tokens of short answers "
      "count more; all tokens count alike", (END, f"{EACH}.mean().exp()")),
     ("mean of perplexities", "that is the mean of the texts' perplexities; the mean is taken "
      "before the exponential, over all tokens", (END, f"{EACH}.exp().mean()")),
     ("exponential before the mean", "the exponential is taken of each token's surprise; take the "
      "mean first", (END, "surprise[asked].exp().mean()")),
+    ("a number for each text", "that is a perplexity for each text; one is asked, of the mean over "
+     "all answers' tokens", (END, f"{EACH}.exp()")),
+    ("mean of probabilities", "that is one over the mean of the probabilities; the mean is taken "
+     "of the surprises, their logarithms", (END, "1 / (-surprise[asked]).exp().mean()")),
     ("the loss", "that is the loss; the perplexity is e to the power of it",
      (END, "surprise[asked].mean()")),
     ("power of two", "two to the power of a loss in nats: with ln belongs e",
@@ -72,13 +85,16 @@ MISTAKES = [
     ("below one", "that is one over the perplexity: the surprise is minus the logarithm",
      ("-logs", "logs")),
     ("softmax, then log", "right, but where a probability is too small for its format its "
-     "logarithm is −∞: take log_softmax", ("log_softmax(dim=-1)", "float().softmax(dim=-1).log()")),
+     "logarithm is −∞: take log_softmax", ("log_softmax(dim=-1)", "softmax(dim=-1).log()")),
     ("no logarithm", "those are probabilities: a surprise is minus the logarithm of one",
      ("log_softmax", "softmax")),
     ("over the places", "softmax runs over the places of the text; it runs over the vocabulary, "
      "the last dimension", ("dim=-1)", "dim=1)")),
-    ("mean over all places", "the sum is divided by the number of all tokens; only the answers' "
-     "count", (END, "(surprise * asked).mean().exp()")),
+    ("softmax twice", "softmax is taken twice: log_softmax and cross_entropy take logits as they "
+     "are", ("logits[:, :-1]", "logits[:, :-1].softmax(dim=-1)")),
+    ("mean over all tokens, the first as well", ALL,
+     (END, "((surprise * asked).sum() / tokens.numel()).exp()")),
+    ("mean over all places", ALL, (END, "(surprise * asked).mean().exp()")),
 ]  # fmt: skip
 
 exercise = Exercise("10.4", answer_perplexity, inputs, MISTAKES)

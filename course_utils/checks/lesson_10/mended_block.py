@@ -49,6 +49,7 @@ def inputs():
     ]
 
 
+TURNED = "q, k = rotary(q, at, interleaved=True), rotary(k, at, interleaved=True)"
 SPREAD = "k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)"
 # What is wrong in the block that the exercise gives: by its name, what to say, and the edit.
 GIVEN = {
@@ -84,11 +85,18 @@ def left_over():
 MISTAKES = [
     *left_over(),
     ("pairs of halves", "all four are mended, but the pairs are no longer neighbours: they were "
-     "right", ("q, k = rotary(q, at, interleaved=True), rotary(k, at, interleaved=True)",
-               "q, k = rotary(q, at), rotary(k, at)")),
+     "right", (TURNED, "q, k = rotary(q, at), rotary(k, at)")),
     ("the lesson's base", "the base is 100,000, as of the lesson's model; here it is 10,000",
      ("rotary(q, at, interleaved=True), rotary(k, at, interleaved=True)",
       "(rotary(each, at, base=100_000, interleaved=True) for each in (q, k))")),
+    ("nothing turned", "q and k are not turned, so that attention knows no places: only values "
+     "have none", (TURNED, "q, k = q, k")),
+    ("keys alone turned", "q is not turned: places show in a product of two that are",
+     ("rotary(q, at, interleaved=True)", "q")),
+    ("queries alone turned", "k is not turned: places show in a product of two that are",
+     ("rotary(k, at, interleaved=True)", "k")),
+    ("stream lost", "what attention gives takes the place of x; it is added to x",
+     ("x = x + merge", "x = merge")),
     ("first norm left out", "attention reads x itself; it reads it normed, with norm_1",
      ('rms_norm(x, w["norm_1"])', "x")),
     ("second norm left out", "the second half reads x itself; it reads it normed, with norm_2",

@@ -79,6 +79,16 @@ MISTAKES = [
     ("the one that reaches p left out, and beyond the end", REACHES,
      (KEPT, "ordered * (before + ordered < top_p)"),
      (RANK, "(~(kept.cumsum(dim=-1) > u[:, None]))")),
+    ("one too many kept", "the nucleus goes one token too far: it ends with the token with which "
+     "the shares reach top_p",
+     (KEPT, "ordered * (torch.cat([before[:, :1], before[:, :-1]], dim=1) < top_p)")),
+    ("one nucleus for all", "all texts keep as many tokens as the first; each has a nucleus of its "
+     "own", (KEPT, "ordered * (before < top_p)[:1]")),
+    ("1 - top_p", "the nucleus reaches 1 − top_p, where top_p is asked",
+     ("before < top_p", "before < 1 - top_p")),
+    ("points times top_p", "u is multiplied by top_p; what is kept has more than that together, as "
+     "the one that reaches it belongs: divide by its sum",
+     (NORMED, "    kept = ordered / top_p\n")),
     ("nucleus left out", "top_p is not used: all tokens can come", (KEPT, "ordered")),
     ("shares not made to sum to 1", "what is left of the shares does not sum to 1: beyond it a "
      "point meets a token outside the nucleus; divide by their sum", (NORMED, ""),
@@ -102,7 +112,8 @@ MISTAKES = [
     ("softmax again, of all", AGAIN, (NORMED, "    kept = kept.softmax(dim=-1)\n")),
     ("softmax again", AGAIN,
      (NORMED, "    kept = ordered.masked_fill(kept == 0, -torch.inf).softmax(dim=-1)\n")),
-    ("always the largest", "always the most probable token: u is not used",
+    ("always the largest", "always the most probable token comes, whatever u is; more "
+     "may belong to the nucleus, and u chooses among them",
      (RANK + ".sum(dim=-1)", "0 * u.long()")),
     ("from the other end", "points are counted from the far end of the line",
      ("<= u[:, None]", "<= 1 - u[:, None]")),

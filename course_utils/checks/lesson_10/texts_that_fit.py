@@ -13,14 +13,16 @@ def inputs():
     return [
         (80 * 10**9, 135 * 10**6, 8192, 30, 3, 64, 2),
         (10_000, 600, 10, 2, 3, 4, 4),  # 2400 and 1920 bytes
-        (10_000, 2000, 5, 1, 2, 6, 2),
+        (10**6, 600, 10, 2, 3, 4, 4),
+        (10_000, 2000, 5, 1, 2, 6, 2),  # just so
+        (2 * 10**6, 2000, 5, 1, 2, 6, 2),
         (2400 + 3 * 1920, 600, 10, 2, 3, 4, 4),  # just so
         (2400 + 3 * 1920 - 1, 600, 10, 2, 3, 4, 4),
         (1000, 600, 10, 2, 3, 4, 4),  # not even the model
         (2400, 600, 10, 2, 3, 4, 4),
         (1000, 6000, 10, 2, 3, 4, 4),  # far from it
-        (700, 100, 7, 3, 1, 5, 1),
-        (16_384, 16, 8, 4, 2, 8, 2),
+        (70_000, 100, 7, 3, 1, 5, 1),
+        (10**6, 16, 9, 4, 2, 8, 2),
     ]
 
 
@@ -45,6 +47,8 @@ MISTAKES = [
      ("parameters * bytes_each", "parameters"), ("* S * bytes_each", "* S")),
     ("rounded up", "rounded up: a text that does not fit whole does not fit",
      ("left // a_text", "-(-left // a_text)")),
+    ("to the nearest", "rounded to the nearest number: a text that does not fit whole does not "
+     "fit, however little is missing", ("left // a_text", "round(left / a_text)")),
     ("parts of texts", "texts come whole: round down",
      ("left // a_text, 0", "left / a_text, 0.0")),
     ("less than none", "where not even the model fits, no text does: 0, not fewer",

@@ -70,6 +70,8 @@ MISTAKES = [
     ("not rooted", "divided by the mean of squares; s is its root", (".sqrt()", "")),
     ("mean taken off", "a mean is taken off the stream, as LayerNorm does; RMSNorm does not",
      ("x.square().mean()", "(x - x.mean()).square().mean()")),
+    ("spread", "divided by x.std(), which takes a mean off the stream; RMSNorm does not",
+     (S, "s = x.std()")),
     ("no epsilon", "1e-5 is missing under the root: it counts where a stream is small",
      (" + EPS", "")),
     ("epsilon outside", "1e-5 is added after the root; it stands under it",
@@ -77,7 +79,7 @@ MISTAKES = [
     ("dealt out", DEALT_OUT,
      ('W_o.unflatten(1, (H, d_k))', 'W_o.unflatten(1, (d_k, H)).mT')),
     ("rows for columns",
-     "rows of W_o are taken for a head; W_o is used as W_o @ x, so a head has its columns",
+     "rows of W_o are taken for a head; it acts as W_o @ z.flatten(), so a head has columns",
      ("W_o.unflatten(1, (H, d_k))", "W_o.T.reshape(-1)[: W_o.numel()].view(W_o.shape)"
                                     ".unflatten(1, (H, d_k))")),
     ("all heads together", "one row for all heads together; asked is one a head",

@@ -1,6 +1,7 @@
 """10b.7: the head that finds the open bracket, chosen on some texts, defended on others."""
 
 import torch
+import torch.nn.functional as F  # noqa: F401 - of one mistake
 
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.lesson_10b.brackets import brackets, last_opener
@@ -33,36 +34,53 @@ def bracket_head(model, to_choose, held_out):
 
 
 def inputs():
-    return [brackets(seed) for seed in (3, 5, 8, 13, 21)]
+    return [*(brackets(seed) for seed in (3, 5, 32)), *(brackets(n, shared=True) for n in (13, 34))]
 
 
 NEEDED = "if cost > 0.1}"
+CHOICE = "measured(to_choose, heads)"
 REPORT = "measured(held_out, [best])[best]"
+AT, ASKS = "at = last_opener(tokens)", "asks = at >= 0"
+RIGHT = "(said == tokens.gather(1, place))[asks].float().mean().item()"
+LOOK = "there[asks].mean().item()"
 MISTAKES = [
     ("by looks alone",
-     "the head that looks best is named, without which nothing is lost: nobody reads it; keep "
-     "those that cost more than 0.1 first", (NEEDED, "}")),
+     "the head that looks best is named, without which next to nothing is lost; keep those that "
+     "cost more than 0.1 first", (NEEDED, "}")),
+    ("any cost", "a head that costs something, but not more than 0.1, is kept",
+     (NEEDED, "if cost > 0}")),
+    ("chosen by the others",
+     "it is chosen on held_out, where it is to be defended: choose on to_choose alone",
+     (CHOICE, "measured(held_out, heads)")),
     ("by cost alone",
      "the head that costs most is named; without it everything falls, but it does not look at "
      "brackets: of those that cost more than 0.1 the best look counts",
      ("head: score for", "head: cost for")),
     ("reported on what chose it",
-     "score and cost are of the texts it was chosen by; report those of the others",
+     "look and cost are of the texts it was chosen by; report those of the others",
      (REPORT, "measured(to_choose, [best])[best]")),
     ("reported on all",
-     "score and cost are of all texts together; those it was chosen by flatter it, leave them out",
+     "look and cost are of all texts together; those it was chosen by flatter it, leave them out",
      (REPORT, "measured(torch.cat([to_choose, held_out[:, : to_choose.shape[1]]]), [best])[best]")),
     ("first opener", "that looks for the first bracket; asked is the last one opened so far",
-     ("at = last_opener(tokens)", "at = torch.where((tokens < 3).cumsum(-1) > 0, "
+     (AT, "at = torch.where((tokens < 3).cumsum(-1) > 0, "
       "(tokens < 3).int().argmax(-1)[:, None], -1)")),
     ("queries before any", "queries before the first bracket count; they have nowhere to look",
-     ("asks = at >= 0", "asks = at >= -1")),
+     (ASKS, "asks = at >= -1")),
+    ("own token left out", "a query that is a bracket itself has opened last: its own token counts",
+     (AT, "at = F.pad(last_opener(tokens)[:, :-1], (1, 0), value=-1)")),
+    ("words alone", "queries that are brackets are left out; all from the first one on count",
+     (ASKS, "asks = (at >= 0) & (tokens >= 3)")),
+    ("mean of the texts' means",
+     "each text has a mean of its own, and then all have one; the queries of all count alike",
+     (RIGHT, "text_by_text(said == tokens.gather(1, place), asks)"),
+     (LOOK, "text_by_text(there, asks)")),
     ("what is left", "that is the accuracy left without it; asked is what is lost",
      ("accuracy([]) - accuracy([(layer, head)])", "accuracy([(layer, head)])"),
      (NEEDED, "if accuracy_lost(model, to_choose, head) > 0.1}")),
     ("negative cost", "the cost has the wrong sign: accuracy with it, less that without it",
      ("*best, score, cost", "*best, score, -cost")),
-    ("score and cost exchanged", "right, but score and cost have changed places",
+    ("look and cost exchanged", "right, but look and cost have changed places",
      ("*best, score, cost", "*best, cost, score")),
     ("head before layer", "first the head, then the layer: turn them round",
      ("*best, score", "*best[::-1], score")),
@@ -71,6 +89,10 @@ MISTAKES = [
      ("there = weights[layer, :, head].gather(-1, place[..., None])[..., 0]",
       "there = (weights[layer, :, head].argmax(-1) == place).float()")),
 ]  # fmt: skip
+
+
+def text_by_text(numbers, asks):
+    return ((numbers * asks).sum(dim=-1) / asks.sum(dim=-1)).nanmean().item()
 
 
 def accuracy_lost(model, tokens, head):

@@ -10,11 +10,15 @@ import torch.nn.functional as F
 KINDS = 3
 HEADS = {  # by name: where it looks, how firmly, how much it writes into the answer
     "finder": ("last", 4.5, 1.0),
-    "mirror": ("last", 9.0, 0.0),  # looks the part, and nobody reads what it writes
+    "mirror": ("last", 9.0, 0.04),  # looks the part, and writes next to nothing
     "first": ("first", 9.0, 0.3),
     "back": ("before", 9.0, 0.0),
     "idle": ("nowhere", 0.0, 0.1),
+    "zeros": ("last, a 0", 9.0, 1.0),  # this one and the next share the finder's work
+    "others": ("last, no 0", 4.5, 1.0),
 }
+ONE = ["finder", "mirror", "first", "back", "idle"]
+TWO = ["zeros", "others", "mirror", "back", "idle"]
 
 
 def last_opener(tokens):
@@ -23,16 +27,19 @@ def last_opener(tokens):
     return opens.cummax(dim=-1).values
 
 
-def brackets(seed, V=12):
+def brackets(seed, shared=False, V=12):
     """Return a model, texts to choose by (B, L), and others to test with (B, L).
+
+    If ``shared``, two heads find brackets, one of them those of kind 0 alone. It looks best in the
+    texts to choose by, where that kind is frequent, the other one in the others.
 
     ``model(tokens, removed=[])`` returns logits (B, L, 3), the kind of the last opener up to each
     token, and weights (layers, B, H, L, L); ``removed`` names heads as (layer, head), both from 0,
     whose results reach nothing.
     """
     rng = torch.Generator().manual_seed(seed)
-    above = ["finder", "mirror", "first", "back", "idle"]
-    above = [above[i] for i in torch.randperm(5, generator=rng)]
+    above = [(TWO if shared else ONE)[i] for i in torch.randperm(5, generator=rng)]
+    guess = 0.15 if shared else 0.01  # without a bracket found it says kind 2
     root = int(torch.randint(5, (1,), generator=rng))  # the head of layer 0 that tells kinds
     noise = torch.randn(2, 5, 40, 40, generator=rng)
 
@@ -43,9 +50,12 @@ def brackets(seed, V=12):
         kind = F.one_hot(torch.where(opens, tokens, KINDS), KINDS + 1)[..., :KINDS].float()
         kind = kind * ((0, root) not in removed)  # (B, L, KINDS)
         first = torch.where(opens.any(-1), opens.int().argmax(-1), -1)[:, None].expand(B, L)
-        targets = {"last": last_opener(tokens), "first": first, "itself": at.expand(B, L)}
+        last = last_opener(tokens)  # (B, L)
+        zero = tokens.gather(1, last.clamp(min=0)) == 0  # (B, L)
+        targets = {"last": last, "first": first, "itself": at.expand(B, L)}
+        targets |= {"last, a 0": last.where(zero, -1), "last, no 0": last.where(~zero, -1)}
         targets |= {"before": (at - 1).expand(B, L), "nowhere": torch.full((B, L), -1)}
-        answer, seen = 0.01 * torch.arange(KINDS).expand(B, L, KINDS), []
+        answer, seen = guess * torch.arange(KINDS).expand(B, L, KINDS), []
         below = ["itself" if h == root else "nowhere" for h in range(5)]
         looks = [[(name, 9.0, 0.0) for name in below], [HEADS[name] for name in above]]
         for layer, heads in enumerate(looks):
@@ -63,7 +73,9 @@ def brackets(seed, V=12):
     to_choose = torch.randint(KINDS, V, (20, 16), generator=rng)
     for start in (0, 8):  # one opener in each half
         at = start + torch.randint(8, (20, 1), generator=rng)
-        to_choose.scatter_(1, at, torch.randint(KINDS, (20, 1), generator=rng))
+        kinds = torch.randint(KINDS, (20, 1), generator=rng)
+        often = shared & (torch.rand(20, 1, generator=rng) < 0.5)  # kind 0 then
+        to_choose.scatter_(1, at, kinds.masked_fill(often, 0))
     held_out = torch.randint(V, (20, 24), generator=rng)  # more of them
     held_out[0] = held_out[0].clamp(min=KINDS)  # and one text without any
     return model, to_choose, held_out

@@ -1,11 +1,12 @@
 """10b.3: other heads to knock out beside those suspected: as many, from the same layers."""
 
+import operator
 import time  # noqa: F401 - of one mistake
 from collections import Counter
 
 import torch
 
-from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+from course_utils.checks.exercise import Complaint, Exercise
 
 
 def control_heads(suspects, num_heads, rng):
@@ -36,23 +37,24 @@ LAYERS = (
 FIXED = "the same control in 40 draws: it should be drawn at random, with rng"
 SKEWED = "some other heads of these layers never come in 400 draws: each must be able to"
 OWN_CHANCE = "two calls with equal rng differ: draw with generator=rng and nothing else"
+CHANGED = "it changes the list of suspects, which is still to be knocked out: work on another list"
 
 
 def run(answer, suspects, num_heads):
     """Draw many controls; return 1 if each is one, and any can come, else complain."""
 
     def draw(seed):
-        rng = torch.Generator().manual_seed(seed)
-        return call_with_clones(answer, list(suspects), num_heads, rng)[0]
-
-    drawn = []
-    for seed in range(400):
-        control = draw(seed)
+        given = list(suspects)
+        control = answer(given, num_heads, torch.Generator().manual_seed(seed))
         hint = what_is_wrong(control, suspects, num_heads)
         if hint:
             raise Complaint("no control", hint)
-        drawn.append([tuple(head) for head in control])
-    again = [[tuple(head) for head in draw(seed)] for seed in range(40)]
+        if given != suspects:
+            raise Complaint("changes its input", CHANGED)
+        return whole(control)
+
+    drawn = [draw(seed) for seed in range(400)]
+    again = [draw(seed) for seed in range(40)]
     if again != drawn[:40]:  # of 40, because two draws may be equal by chance
         raise Complaint("its own chance", OWN_CHANCE)
     if len(set(map(frozenset, again))) == 1:
@@ -64,9 +66,14 @@ def run(answer, suspects, num_heads):
     return [torch.ones(())]
 
 
+def whole(control):
+    """Return pairs of int; a head may have come as a tensor or a number of NumPy's."""
+    return [(operator.index(layer), operator.index(head)) for layer, head in control]
+
+
 def what_is_wrong(control, suspects, num_heads):
     try:
-        pairs = [(int(layer), int(head)) for layer, head in control]
+        pairs = whole(control)
     except (TypeError, ValueError):
         return NOT_HEADS
     if not isinstance(control, list) or not all(0 <= head < num_heads for _, head in pairs):
@@ -97,6 +104,9 @@ MISTAKES = [
                                 "torch.randint(max(len(free) - 1, 1), (1,)")),
     ("its own chance", OWN_CHANCE,
      ("generator=rng", "generator=torch.Generator().manual_seed(time.perf_counter_ns() % 2**31)")),
+    ("suspects changed", CHANGED,
+     ("    taken = {tuple(head) for head in suspects}\n", "    taken = suspects\n"),
+     ("for layer, _ in suspects:", "for layer, _ in list(suspects):"), (".add(", ".append(")),
     ("numbers alone", NOT_HEADS, ("control.append(free[at])", "control.append(free[at][1])")),
 ]  # fmt: skip
 

@@ -3,6 +3,7 @@
 import torch
 import torch.nn.functional as F
 
+from course_utils.attention import induction_score
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.lesson_07.heads import causal_weights
 
@@ -40,6 +41,25 @@ MISTAKES = [
      "one follower alone counts, the last one; asked is the weight on all of them",
      ("asks = wanted", "wanted &= wanted.cumsum(dim=-1) == wanted.sum(dim=-1, keepdim=True)\n"
       "    asks = wanted")),
+    ("first follower only",
+     "one follower alone counts, the first one; asked is the weight on all of them",
+     ("asks = wanted", "wanted &= wanted.cumsum(dim=-1) == 1\n    asks = wanted")),
+    ("lesson 07's score",
+     "that is induction_score: nothing is taken off, and a query may be a follower of its own",
+     lambda weights, tokens: induction_score(weights[None], tokens[None])),
+    ("text closed to a ring",
+     "the first key counts as following the text's last token: roll goes round, so leave key 0 out",
+     (WANTED, "(tokens[:, None] == tokens.roll(1)).tril(-1)")),
+    ("followers that come later",
+     "even weights count followers that come after the query, too: those it cannot see",
+     ("even = wanted", "even = F.pad(same, (1, 0)).fill_diagonal_(False)")),
+    ("followers that come later, everywhere",
+     "followers that come after the query count, too: it cannot see them",
+     (WANTED, "F.pad(same, (1, 0)).fill_diagonal_(False)")),
+    ("queries with themselves dropped",
+     "a query that is its own follower is left out whole; leave that one key out, others count",
+     ("asks = wanted.any(dim=-1)",
+      "asks = wanted.any(dim=-1) & ~F.pad(same, (1, 0)).diagonal()")),
     ("found at the last, even at all",
      "the weight on the last follower alone is found, less even weights on all; both are of all",
      ("found = (weights * wanted)", "found = (weights * wanted * (wanted.cumsum(dim=-1) == "

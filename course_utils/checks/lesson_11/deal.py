@@ -73,8 +73,7 @@ def what_is_wrong(held, lengths, ranks, seen):
         if torch.equal(sorted_rows, each.sort(dim=1).values):
             return ROUND
     if N % (2 * ranks) == 0:
-        zigzag = places(N, ranks, zigzag=True).sort(dim=1).values
-        if torch.equal(sorted_rows, zigzag):
+        if torch.equal(sorted_rows, torch.stack(places(N, ranks, zigzag=True))):
             return WHOLE_TEXT
     return ELSE
 
@@ -84,7 +83,7 @@ TURN = "    order[1::2] = order[1::2].flip(1)  # there and back\n"
 MISTAKES = [
     ("in order", IN_ORDER, "torch.arange(sum(lengths)).reshape(ranks, -1)"),
     ("always from the first", ROUND, (TURN, "")),
-    ("zigzag over the text", WHOLE_TEXT, "places(sum(lengths), ranks, zigzag=True)"),
+    ("zigzag over the text", WHOLE_TEXT, "torch.stack(places(sum(lengths), ranks, zigzag=True))"),
     ("by length of the document", ELSE,
      ("torch.arange(1, length + 1)", "torch.full((length,), length)")),
     ("columns", SHAPE, ("return order.T", "return order")),

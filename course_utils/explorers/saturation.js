@@ -1,0 +1,174 @@
+// Five logits, and softmax as the digits of a dtype let it be.
+export const size = [560, 470];
+
+const { colours, logit_step: logitStep } = given;
+const KEYS = [1, 2, 3, 4, 5];
+const LARGEST = 0.25; // of a Jacobian: p (1 - p)
+const TEMPERATURES = Array.from({ length: 100 }, (_, place) => (place + 1) / 20);
+// As PyTorch's CPU rounds: it calculates in float32 and writes the result in the dtype.
+const ROUND = {
+  float32: rounding(24, -126, 127),
+  float16: rounding(11, -14, 15),
+  bfloat16: rounding(8, -126, 127),
+};
+
+// Returns what rounds to so many binary digits, with powers of 2 from the lowest to the highest.
+function rounding(digits, lowest, highest) {
+  return (value) => {
+    const single = Math.fround(value);
+    if (!Number.isFinite(single)) return single;
+    const power = Math.max(Math.floor(Math.log2(Math.abs(single))), lowest);
+    // Beside so large a number there is room for these digits only: the sum is rounded to them.
+    const large = 1.5 * 2 ** (power - digits + 53);
+    const near = single + large - large;
+    return Math.abs(near) < 2 ** (highest + 1) ? near : near * Infinity;
+  };
+}
+
+// Logits as scores of width d_k, not yet divided by a temperature.
+function scoresOf(logits, { d_k, scaled, dtype }) {
+  const round = ROUND[dtype];
+  const scores = logits.map((logit) => round(round(logit) * Math.sqrt(d_k)));
+  return scaled ? scores.map((score) => round(score / Math.sqrt(d_k))) : scores;
+}
+
+function calculated(values) {
+  const { temperature, dtype, method } = values;
+  const round = ROUND[dtype];
+  const powerOf = (score) => round(Math.exp(score));
+  const untempered = scoresOf(KEYS.map((key) => values[`logit_${key}`]), values);
+  const scores = untempered.map((score) => round(score / Math.fround(temperature)));
+  const largest = Math.max(...scores);
+  const naive = scores.map(powerOf);
+  const stable = scores.map((score) => powerOf(round(score - largest)));
+  const powers = { naive, stable }[method];
+  const total = round(sum(powers));
+  const weights = powers.map((power) => round(power / total));
+  const jacobian = weights.map((p, i) =>
+    weights.map((other, j) => round((i === j ? p : 0) - round(p * other))),
+  );
+  const [below] = scoresOf([values.logit_1 - logitStep], values); // the first, a step before
+  const powerBelow = powerOf(round(below / Math.fround(temperature)));
+  return { untempered, scores, naive, powers, total, weights, jacobian, powerBelow };
+}
+
+export function say(values) {
+  const all = calculated(values);
+  const { scores, weights, jacobian } = all;
+  const found = { naive: foundNaively, stable: foundStably }[values.method](values, all);
+  return (
+    `softmax of ${scores.map((score) => general(score, 4)).join(", ")}: ` +
+    `weights ${weights.map((weight) => fixed(weight, 3)).join(", ")}; ` +
+    `${saturation(weights, Math.hypot(...jacobian.flat()))}${overflows(values.dtype, all)}` +
+    `${found.length ? "; found: " : ""}${found.join(", and ")}`
+  );
+}
+
+// What breaks in a naive softmax.
+function foundNaively({ logit_1: logit, dtype }, { scores, naive, total, powerBelow }) {
+  const found = [];
+  if (Number.isFinite(scores[0]) && naive[0] === Infinity && Number.isFinite(powerBelow)) {
+    found.push(`${general(logit, 6)} is the first logit 1 with an infinite power in ${dtype}`);
+  }
+  if (total === 0) found.push(`every power is 0 in ${dtype}, and 0 / 0 is NaN`);
+  return found;
+}
+
+// What a stable softmax saves, and at which temperatures its gradient is at an end.
+function foundStably({ temperature, dtype }, { scores, naive, untempered }) {
+  const found = [];
+  const total = ROUND[dtype](sum(naive));
+  if (scores.every(Number.isFinite) && (total === Infinity || total === 0)) {
+    found.push("the same scores, and weights where naive fails");
+  }
+  const norms = TEMPERATURES.map((each) => normOf(softmax(untempered.map((x) => x / each))));
+  const largest = Math.max(...norms);
+  const at = Math.round(temperature * 20) - 1;
+  if (largest > Math.min(...norms) + 0.01) {
+    // else the temperature changes nothing; of two that tie one may be larger by rounding
+    if (norms[at] >= largest - 1e-9) {
+      found.push("no other temperature has a larger gradient norm");
+    } else if (at === 0) {
+      found.push(`at the lowest temperature the gradient norm is ${fixed(norms[0], 3)}`);
+    }
+  }
+  return found;
+}
+
+// Which scores or powers are no numbers any more.
+function overflows(dtype, { scores, powers, total }) {
+  const told = [];
+  const kinds = { inf: (value) => Math.abs(value) === Infinity, NaN: Number.isNaN };
+  for (const [name, values] of Object.entries({ score: scores, exp: powers })) {
+    for (const [kind, is] of Object.entries(kinds)) {
+      const keys = KEYS.filter((key) => is(values[key - 1]));
+      if (keys.length) told.push(`${name} is ${kind} at key ${keys.join(", ")}`);
+    }
+  }
+  if (powers.every(Number.isFinite) && total === Infinity) {
+    told.push("the sum of the exponentials is inf");
+  }
+  return told.length ? `; overflow in ${dtype}: ${told.join("; ")}` : "";
+}
+
+export function picture(svg) {
+  const showWeights = bars(svg, [56, 8, 496, 164], KEYS);
+  const showJacobian = square(svg, [132, 232, 280, 190]);
+  return (values) => {
+    const { weights, powers, jacobian } = calculated(values);
+    showWeights(weights, powers.map((power) => (power === Infinity ? "exp = inf" : "")));
+    showJacobian(jacobian);
+  };
+}
+
+// Draw the Jacobian's cells, with names and a scale; returns what colours them.
+function square(svg, frame) {
+  const [left, top, width, height] = frame;
+  const above = { x: left + width / 2, y: top - 10, "text-anchor": "middle" };
+  shape(svg, "text", { ...above, text: "Jacobian diag(p) − ppᵀ (grey: NaN)" });
+  const cell = { width: width / 5, height: height / 5, "shape-rendering": "crispEdges" };
+  const cells = KEYS.map((i) =>
+    KEYS.map((j) => {
+      const corner = { x: left + (j - 1) * cell.width, y: top + (i - 1) * cell.height };
+      return shape(svg, "rect", { ...corner, ...cell });
+    }),
+  );
+  const names = KEYS.map((key) => [key, `key ${key}`]);
+  axes(svg, {
+    frame,
+    x: [0.5, 5.5], y: [5.5, 0.5], xticks: names, yticks: names,
+    xlabel: "score that moves",
+  });
+  upright(svg, frame, 58, "weight that answers");
+  scale(svg, [left + width + 24, top + 15, 14, height - 30]);
+  return (jacobian) => {
+    cells.forEach((row, i) => {
+      row.forEach((each, j) => change(each, { fill: colourOf(jacobian[i][j]) }));
+    });
+  };
+}
+
+// Between the eleven colours given, from blue for -LARGEST to red for LARGEST.
+function colourOf(slope) {
+  if (Number.isNaN(slope)) return "#8c8c8c";
+  const at = (0.5 + slope / (2 * LARGEST)) * (colours.length - 1);
+  const from = Math.min(Math.floor(at), colours.length - 2);
+  const mixed = colours[from].map((shade, channel) => {
+    return Math.round(shade + (at - from) * (colours[from + 1][channel] - shade));
+  });
+  return `rgb(${mixed.join(", ")})`;
+}
+
+function scale(svg, [left, top, width, height]) {
+  const steps = 40;
+  for (let step = 0; step < steps; step += 1) {
+    const y = top + (height * step) / steps;
+    const fill = colourOf(LARGEST * (1 - (2 * step + 1) / steps));
+    shape(svg, "rect", { x: left, y, width, height: height / steps + 0.5, fill }); // no gaps
+  }
+  axes(svg, { frame: [left, top, width, height], x: [0, 1], y: [-LARGEST, LARGEST] });
+  for (const slope of [-0.2, -0.1, 0, 0.1, 0.2]) {
+    const y = top + height * (0.5 - slope / (2 * LARGEST)) + 4.5;
+    shape(svg, "text", { x: left + width + 7, y, text: fixed(slope, 1).replace("-", "−") });
+  }
+}
