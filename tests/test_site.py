@@ -223,7 +223,7 @@ def test_a_search_finds_the_lesson(browse):
     assert not page.errors
 
 
-def test_a_prediction_is_made_by_keys_and_its_result_opens(browse):
+def test_a_prediction_is_made_by_keys_its_result_opens_and_both_are_kept(browse):
     page = browse(SIMILARITY)
     form = page.get_by_role("group", name=QUESTION)
     result = page.locator("#came-largest")
@@ -240,7 +240,12 @@ def test_a_prediction_is_made_by_keys_and_its_result_opens(browse):
     end = page.locator(".surprises")
     assert "You predicted 1 of 6 results; 1 came as a surprise." in end.inner_text()
     end.get_by_role("link", name=QUESTION).click()
-    assert page.url.endswith("#ask-largest") and not page.errors
+    assert page.url.endswith("#ask-largest")
+    page.reload()
+    assert form.get_by_role("radio", name="near", exact=True).is_checked()
+    assert not result.is_visible() and "1 came as a surprise" in end.inner_text()
+    assert result.text_content() == "You said near, and it came long: a surprise."
+    assert not page.errors
 
 
 def test_a_number_is_predicted_and_what_is_none_is_asked_for_again(browse):

@@ -1,5 +1,6 @@
 // Predictions on a page: choose, open the result, and be told what you said and what came.
-// SAYS holds the words; they are those of course_utils/predictions.py.
+// SAYS holds the words; they are those of course_utils/predictions.py. What was said is known until
+// the tab is closed.
 
 const say = (words, values = {}) =>
   SAYS[words].replace(/{(\w+)}/g, (_, name) => values[name]);
@@ -12,6 +13,7 @@ for (const form of document.querySelectorAll("form.prediction")) {
   const came = result.dataset.came;
   const status = form.querySelector("[role=status]");
   const button = form.querySelector("button");
+  const kept = `${location.pathname}#${form.id}`;
   let shown = false;  // the result, before anything was chosen
 
   const folds = [...document.querySelectorAll("details.fold")].filter(
@@ -43,12 +45,16 @@ for (const form of document.querySelectorAll("form.prediction")) {
     }
     const right = isRight(said, came, Number(form.dataset.factor));
     met.set(form, right);
+    sessionStorage.setItem(kept, said);
     form.querySelector("fieldset").disabled = true;
     button.hidden = true;
     status.textContent = say("fixed");
     result.textContent = say(right ? "right" : "wrong", { said, came });
     count();
   }
+
+  form.elements.said.value = sessionStorage.getItem(kept) ?? "";
+  if (choice(form) !== null) compare();
 }
 
 // The theme gives no name to what unfolds a lesson's exercises and solutions.
