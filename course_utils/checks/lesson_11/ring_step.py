@@ -47,6 +47,10 @@ MISTAKES = [
      (PASSED, "k.roll(-1, dims=0), v.roll(-1, dims=0)")),
     ("keys alone passed on", "the keys go on, the values stay: after this step they do not belong "
      "together", (PASSED, "k.roll(1, dims=0), v")),
+    ("values alone passed on", "the values go on, the keys stay: after this step they do not "
+     "belong together", (PASSED, "k, v.roll(1, dims=0)")),
+    ("single numbers moved", "single numbers move, not blocks: without dims roll takes a tensor "
+     "for one long row; dims=0", (PASSED, "k.roll(1), v.roll(1)")),
     ("passed on first", "k and v are passed on before they are used: first take in what is there",
      (PASSED, "k, v"),
      ("    scores", "    k, v = k.roll(1, dims=0), v.roll(1, dims=0)\n    scores")),
@@ -71,6 +75,19 @@ MISTAKES = [
      "NaN where lse is large: e^lse overflows; take e^(lse − lse of both), as merge does",
      (SHARES, "lse.exp() / (lse.exp() + lse_new.exp()), lse_new.exp() / (lse.exp() + lse_new.exp())"
       )),
+    ("shares of lse", "the shares are as large as lse; they are as large as e^lse",
+     (SHARES, "lse / both, lse_new / both")),
+    ("bare sums added", "to an output, which is a mean, a sum of e^score v is added: divide that "
+     "by the sum of e^score, and give each its share", (MIXED, "out + scores.exp() @ v")),
+    ("logarithm of bare sums", "infinite or NaN where scores are large: e^score overflows before "
+     "its logarithm is taken; logsumexp",
+     ("scores.logsumexp(dim=-1)", "scores.exp().sum(dim=-1).log()")),
+    ("sum of bare exponentials", "lse is infinite where it should be large: e^lse overflows before "
+     "its logarithm is taken; logaddexp",
+     ("torch.logaddexp(lse, lse_new)", "(lse.exp() + lse_new.exp()).log()")),
+    ("causal", "queries see their own token and earlier ones alone; no mask was asked for",
+     ("    lse_new =", "    later = torch.ones_like(scores, dtype=torch.bool).triu(1)\n"
+      "    scores = scores.masked_fill(later, -torch.inf)\n    lse_new =")),
     ("not scaled", NOT_SCALED, (" / q.shape[-1] ** 0.5", "")),
     ("divided by d_k", DIVIDED_BY_D_K, (" / q.shape[-1] ** 0.5", " / q.shape[-1]")),
     ("divided by √d_v", BY_D_V, ("q.shape[-1] ** 0.5", "v.shape[-1] ** 0.5")),
