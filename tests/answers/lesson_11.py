@@ -349,6 +349,12 @@ def _dealt_by_cost_in_pieces(lengths, ranks):
     return cost.argsort(descending=True).reshape(ranks, -1)
 
 
+def _dealt_by_length(lengths, ranks):
+    cost = torch.cat([torch.full((length,), length) for length in lengths])
+    rows = cost.sort(descending=True, stable=True).indices.reshape(-1, ranks)
+    return torch.stack([row.flip(0) if i % 2 else row for i, row in enumerate(rows)], dim=1)
+
+
 def _dealt_by_document(lengths, ranks):
     held, work, begin = [[] for _ in range(ranks)], [0] * ranks, 0
     for length in lengths:
@@ -376,6 +382,9 @@ WRONG = [
     ("ring_step", "single numbers moved", _step_passing(lambda k, v: (k.roll(1), v.roll(1)))),
     ("ring_step", "logarithm of bare sums",
      _step_by_hand(lse_of=lambda scores, dim: scores.exp().sum(dim).log())),
+    ("ring_step", "lse not scaled", lambda q, k, v, out, lse: (
+        *merge(out, lse, attention(q, k, v)[0], (q @ k.mT).logsumexp(-1)),
+        k.roll(1, 0), v.roll(1, 0))),
     ("ring_step", "causal", _step_seeing_the_past),
     ("ring_step", "sum of bare exponentials", _step_by_sums),
     ("ring_step", "passed back", _step_backwards),
@@ -425,6 +434,8 @@ WRONG = [
         W * each for each in _bytes_by_hand(N, W, *given)]),
     ("bytes_sent", "output of H_kv heads",
      _bytes_changed(1, lambda H, H_kv: (H + 3 * H_kv) / (2 * H + 2 * H_kv))),
+    ("bytes_sent", "keys come home backward", lambda N, W, H, H_kv, d, size: (
+        *_bytes_by_hand(N, W, H, H_kv, d, size)[:2], (6 * W - 2) * (N // W) * H_kv * d * size)),
     ("bytes_sent", "three all-reduces", _bytes_changed(0, lambda H, H_kv: 3 / 2)),
     ("bytes_sent", "another order", lambda *given: _bytes_by_hand(*given)[::-1]),
     ("join_ranks", "plain mean",
@@ -447,6 +458,7 @@ WRONG = [
     ("order_of_calls", "wrong neighbour", _calls_forwards_and_back),
     ("order_of_calls", "by name only", lambda rank, ranks: "send"),
     ("deal", "unbalanced", _dealt_as_cards),
+    ("deal", "by length of the document", _dealt_by_length),
     ("deal", "over the places", _dealt_there_and_back),
     ("deal", "unbalanced", _dealt_by_cost_in_pieces),
     ("deal", "uneven", _dealt_by_document),

@@ -48,6 +48,8 @@ MISTAKES = [
      "gradients travel beside them", (RING, "(W - 1) * block + W * block")),
     ("keys come home as well", "in the ring keys and values need no way home, in either pass: "
      "W − 1 times each", (RING, "3 * W * block")),
+    ("keys come home backward", "in the ring's backward only the gradients go W times: keys and "
+     "values need no way home", (RING, "(W - 1) * block + 2 * W * block")),
     ("as many heads of keys", "keys and values are counted with H heads; they have H_kv",
      (MOVED, "n * 4 * H * d"), ("2 * n * H_kv * d", "2 * n * H * d")),
     ("H_kv by heads", "by heads the output is reduced, and that has all H heads",
@@ -72,6 +74,10 @@ MISTAKES = [
     ("all ranks", "those are the bytes of all ranks together; asked is what each sends",
      ("heads * size, exchange * size, ring * size",
       "W * heads * size, W * exchange * size, W * ring * size")),
+    ("ring of all tokens", "in the ring a block has n tokens, not all N",
+     ("2 * n * H_kv * d", "2 * N * H_kv * d")),
+    ("ring of one head", "in the ring a block has H_kv heads; one is counted",
+     ("2 * n * H_kv * d", "2 * n * d")),
     ("always four bytes", "right for numbers of 4 bytes; each has `size` bytes",
      ("heads * size, exchange * size, ring * size", "heads * 4, exchange * 4, ring * 4")),
     ("numbers, not bytes", "those are numbers; each has `size` bytes",

@@ -80,6 +80,10 @@ CHUNKS = (
     "tokens in order of what they cost are cut in W pieces: one rank gets all the dearest; "
     "deal them there and back"
 )
+BY_LENGTH = (
+    "each rank has its share of the long documents, and of the short ones; but what a token costs "
+    "is its place in the document, not the document's length: it sees the keys up to itself"
+)
 ELSE = (
     "the ranks have not the same number of pairs to compute: how many keys does each token see, "
     "and how many pairs are that for a rank?"
@@ -106,6 +110,10 @@ def what_is_wrong(held, lengths, ranks, seen):
     if N % (2 * ranks) == 0:
         if torch.equal(sorted_rows, torch.stack(places(N, ranks, zigzag=True))):
             return WHOLE_TEXT
+    of_length = torch.tensor(lengths).repeat_interleave(torch.tensor(lengths)).double()  # (N,)
+    share = of_length[held.long()].sum(dim=1)  # (W,)
+    if len(lengths) > 1 and share.max() <= (1 + MOST) * share.mean():
+        return BY_LENGTH
     return ELSE
 
 
@@ -115,7 +123,7 @@ MISTAKES = [
     ("in order", IN_ORDER, "torch.arange(sum(lengths)).reshape(ranks, -1)"),
     ("always from the first", ROUND, (TURN, "")),
     ("zigzag over the text", WHOLE_TEXT, "torch.stack(places(sum(lengths), ranks, zigzag=True))"),
-    ("by length of the document", ELSE,
+    ("by length of the document", BY_LENGTH,
      ("torch.arange(1, length + 1)", "torch.full((length,), length)")),
     ("over the places", PLACES, (ROWS, "torch.arange(sum(lengths)).unflatten(0, (-1, ranks))")),
     ("sorted and cut", CHUNKS, ("return order.T", "return seen.argsort().reshape(ranks, -1)")),

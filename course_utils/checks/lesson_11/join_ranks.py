@@ -52,6 +52,8 @@ MISTAKES = [
      "ell.clamp(min=1e-9)[..., None]).sum(dim=0)"),
     ("not divided", "a sum of e^(score − m) v; divide it by the sum of e^(score − m)",
      (" / total[..., None]", "")),
+    ("divided by the factors", "divided by the sum of the factors e^(m − largest m) alone; each "
+     "rank's ℓ belongs in it", ("(shrink * ell).sum(dim=0)", "shrink.sum(dim=0)")),
     ("ℓ not shrunk", "O is brought to the largest maximum, ℓ is not: both need the same factor",
      ("(shrink * ell).sum(dim=0)", "ell.sum(dim=0)")),
     ("O not shrunk", "ℓ is brought to the largest maximum, O is not: both need the same factor",

@@ -65,6 +65,15 @@ MISTAKES = [
      ("return out, both", "return out, lse")),
     ("lse of this block", "right output, but lse is that of the new block alone",
      ("return out, both", "return out, lse_new")),
+    ("lse not scaled", "the new output is that of scaled scores, its lse is not: the same scores "
+     "for both, divided by √d_k", ("scores.logsumexp(dim=-1)", "(q @ k.mT).logsumexp(dim=-1)")),
+    ("shares over queries", "the new output's shares add up over queries; over keys: dim=-1",
+     ("scores.softmax(dim=-1)", "scores.softmax(dim=-2)")),
+    ("lse over queries", "the new block's lse is taken over queries; over keys: dim=-1",
+     ("scores.logsumexp(dim=-1)", "scores.logsumexp(dim=-2)")),
+    ("keys of all ranks", "each query meets the keys of all ranks at once; in one step those that "
+     "its rank holds", ("q @ k.mT", "q @ k.flatten(0, 1).T"),
+     ("scores.softmax(dim=-1) @ v", "scores.softmax(dim=-1) @ v.flatten(0, 1)")),
     ("lse added", "right output, but the two lse are added; what adds up are their exponentials",
      ("return out, both", "return out, lse + lse_new")),
     ("larger lse", "the larger lse is taken for that of both: logaddexp",
