@@ -30,6 +30,11 @@ MISTAKES = [
      (JOINED, "torch.cat([early.flip(0), late])")),
     ("all turned round", "pieces run from the last to the first; the text begins on rank 0",
      (JOINED, "torch.cat([late, early.flip(0)])")),
+    ("text backwards", "the whole text runs backwards, within the pieces too; it begins on rank 0",
+     ("pieces.flatten(0, 1)", "pieces.flatten(0, 1).flip(0)")),
+    ("early and late by turns", "each early piece is followed by a late one; all early ones stand "
+     "before the late ones",
+     (JOINED, "torch.stack([early, late.flip(0)], dim=1).flatten(0, 1)")),
     ("late ones first", "the late pieces come first; the text begins with the early ones",
      (JOINED, "torch.cat([late.flip(0), early])")),
     ("late ones first, not turned round",

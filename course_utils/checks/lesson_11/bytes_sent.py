@@ -28,6 +28,13 @@ MISTAKES = [
     ("half by heads", "half of it by heads: an all-reduce sends W parts round twice, and there "
      "are two of them, one forward and one backward",
      (HEADS, "2 * (W - 1) * (N * H * d) // W")),
+    ("own part reduced", "by heads all W parts are sent; in each of its two rounds an all-reduce "
+     "sends W − 1", (HEADS, "2 * (2 * (N * H * d))")),
+    ("whole output to each", "by heads the whole output goes to each of the others; an all-reduce "
+     "sends parts of it, N / W tokens each, W − 1 times in each of two rounds",
+     (HEADS, "2 * (W - 1) * (N * H * d)")),
+    ("three all-reduces", "by heads there are two all-reduces, the output's forward and x's "
+     "backward; three are counted", (HEADS, "3 * (2 * (W - 1) * (N * H * d) // W)")),
     ("exchange forward only", "the exchange has a backward as well, which exchanges as much",
      ("2 * (moved", "(moved")),
     ("ring forward only", "the ring has a backward as well: keys and values go round again, and "
@@ -41,6 +48,8 @@ MISTAKES = [
      "gradients travel beside them", (RING, "(W - 1) * block + W * block")),
     ("keys come home as well", "in the ring keys and values need no way home, in either pass: "
      "W − 1 times each", (RING, "3 * W * block")),
+    ("keys come home backward", "in the ring's backward only the gradients go W times: keys and "
+     "values need no way home", (RING, "(W - 1) * block + 2 * W * block")),
     ("as many heads of keys", "keys and values are counted with H heads; they have H_kv",
      (MOVED, "n * 4 * H * d"), ("2 * n * H_kv * d", "2 * n * H * d")),
     ("H_kv by heads", "by heads the output is reduced, and that has all H heads",
@@ -53,6 +62,8 @@ MISTAKES = [
      ("2 * n * H_kv * d", "2 * n * H * d")),
     ("output not sent back", "in the exchange the output is sent as well, heads for tokens",
      (MOVED, "n * (H + 2 * H_kv) * d")),
+    ("output of H_kv heads", "in the exchange the output is counted with H_kv heads; it has "
+     "as many as q", (MOVED, "n * (H + 3 * H_kv) * d")),
     ("own part sent", "in the exchange a rank keeps one part of W for itself",
      ("2 * (moved * (W - 1) // W)", "2 * moved")),
     ("all tokens exchanged", "in the exchange a rank sends its own n tokens, not all N",
@@ -60,6 +71,13 @@ MISTAKES = [
     ("all-reduce of n tokens", "by heads every rank has all tokens: the all-reduce is of N",
      (HEADS, "2 * (2 * (W - 1) * (n * H * d) // W)")),
     ("keys alone", "in the ring keys *and* values travel", ("2 * n * H_kv * d", "n * H_kv * d")),
+    ("all ranks", "those are the bytes of all ranks together; asked is what each sends",
+     ("heads * size, exchange * size, ring * size",
+      "W * heads * size, W * exchange * size, W * ring * size")),
+    ("ring of all tokens", "in the ring a block has n tokens, not all N",
+     ("2 * n * H_kv * d", "2 * N * H_kv * d")),
+    ("ring of one head", "in the ring a block has H_kv heads; one is counted",
+     ("2 * n * H_kv * d", "2 * n * d")),
     ("always four bytes", "right for numbers of 4 bytes; each has `size` bytes",
      ("heads * size, exchange * size, ring * size", "heads * 4, exchange * 4, ring * 4")),
     ("numbers, not bytes", "those are numbers; each has `size` bytes",

@@ -16,9 +16,9 @@ def join_ranks(m, ell, out):
 def inputs():
     normal = normals(116)
 
-    def probe(W, H, d, keys=6, far=1.0, apart=0.0, empty=0, dtype=torch.float64):
+    def probe(W, H, d, keys=6, far=1.0, moved=0.0, empty=0, dtype=torch.float64):
         scores = far * normal(W, H, keys, dtype=dtype) + 3 * far * normal(W, 1, 1, dtype=dtype)
-        scores = scores + apart * torch.arange(H)[:, None]  # from head to head
+        scores = scores + moved
         m = scores.amax(dim=-1)  # (W, H)
         p, v = (scores - m[..., None]).exp(), normal(W, H, keys, d, dtype=dtype)
         ell, out = p.sum(dim=-1), (p[..., None, :] @ v)[..., 0, :]
@@ -32,7 +32,8 @@ def inputs():
         probe(5, 4, 2, keys=1),
         probe(3, 6, 1, far=300),  # scores beyond what exp can take
         probe(1, 2, 3),
-        probe(3, 3, 2, apart=-900.0),
+        probe(3, 3, 2, moved=-900.0 * torch.arange(3)[:, None]),  # from head to head
+        probe(4, 3, 2, moved=-900.0, empty=1),
         probe(4, 1, 6, keys=20, dtype=torch.float32),
         probe(6, 2, 3, empty=5),
         [each.flip(0) for each in probe(4, 2, 5, empty=3)],  # the first ones empty
@@ -51,6 +52,8 @@ MISTAKES = [
      "ell.clamp(min=1e-9)[..., None]).sum(dim=0)"),
     ("not divided", "a sum of e^(score − m) v; divide it by the sum of e^(score − m)",
      (" / total[..., None]", "")),
+    ("divided by the factors", "divided by the sum of the factors e^(m − largest m) alone; each "
+     "rank's ℓ belongs in it", ("(shrink * ell).sum(dim=0)", "shrink.sum(dim=0)")),
     ("ℓ not shrunk", "O is brought to the largest maximum, ℓ is not: both need the same factor",
      ("(shrink * ell).sum(dim=0)", "ell.sum(dim=0)")),
     ("O not shrunk", "ℓ is brought to the largest maximum, O is not: both need the same factor",
@@ -65,6 +68,17 @@ MISTAKES = [
     ("one maximum for all heads", "NaN where heads differ much: under a maximum over all heads "
      "another head's exponentials are all 0; each head has its own, dim=0",
      ("m.amax(dim=0)", "m.amax()")),
+    ("−∞ made 0", "NaN where all scores are far below 0 and a rank is empty: its m is made 0, and "
+     "so the largest; left at −∞ it weighs e^−∞ = 0",
+     ("m.amax(dim=0)", "m.nan_to_num(neginf=0.0).amax(dim=0)")),
+    ("maximum from 0", "NaN where all scores are far below 0: the largest m is taken for 0 at "
+     "least; let it begin at −∞", ("m.amax(dim=0)", "m.amax(dim=0).clamp(min=0)")),
+    ("maximum of a rank", "each rank is brought to the largest m of its own heads; bring each head "
+     "to the largest of all ranks, dim=0", ("m.amax(dim=0)", "m.amax(dim=1, keepdim=True)")),
+    ("one sum for all heads", "all heads are divided by one sum; each head has its own, dim=0",
+     ("(shrink * ell).sum(dim=0)", "(shrink * ell).sum()")),
+    ("best rank alone", "the rank with the largest m counts alone; the others have keys as well",
+     "(out / ell.clamp(min=1e-9)[..., None])[m.argmax(dim=0), torch.arange(m.shape[1])]"),
     ("heads joined", "the sum runs over heads; it runs over ranks, dim=0",
      ("m.amax(dim=0)", "m.amax(dim=1, keepdim=True)"),
      ("(shrink * ell).sum(dim=0)", "(shrink * ell).sum(dim=1)"),

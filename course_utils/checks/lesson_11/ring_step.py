@@ -47,6 +47,10 @@ MISTAKES = [
      (PASSED, "k.roll(-1, dims=0), v.roll(-1, dims=0)")),
     ("keys alone passed on", "the keys go on, the values stay: after this step they do not belong "
      "together", (PASSED, "k.roll(1, dims=0), v")),
+    ("values alone passed on", "the values go on, the keys stay: after this step they do not "
+     "belong together", (PASSED, "k, v.roll(1, dims=0)")),
+    ("single numbers moved", "single numbers move, not blocks: without dims roll takes a tensor "
+     "for one long row; dims=0", (PASSED, "k.roll(1), v.roll(1)")),
     ("passed on first", "k and v are passed on before they are used: first take in what is there",
      (PASSED, "k, v"),
      ("    scores", "    k, v = k.roll(1, dims=0), v.roll(1, dims=0)\n    scores")),
@@ -61,6 +65,15 @@ MISTAKES = [
      ("return out, both", "return out, lse")),
     ("lse of this block", "right output, but lse is that of the new block alone",
      ("return out, both", "return out, lse_new")),
+    ("lse not scaled", "the new output is that of scaled scores, its lse is not: the same scores "
+     "for both, divided by √d_k", ("scores.logsumexp(dim=-1)", "(q @ k.mT).logsumexp(dim=-1)")),
+    ("shares over queries", "the new output's shares add up over queries; over keys: dim=-1",
+     ("scores.softmax(dim=-1)", "scores.softmax(dim=-2)")),
+    ("lse over queries", "the new block's lse is taken over queries; over keys: dim=-1",
+     ("scores.logsumexp(dim=-1)", "scores.logsumexp(dim=-2)")),
+    ("keys of all ranks", "each query meets the keys of all ranks at once; in one step those that "
+     "its rank holds", ("q @ k.mT", "q @ k.flatten(0, 1).T"),
+     ("scores.softmax(dim=-1) @ v", "scores.softmax(dim=-1) @ v.flatten(0, 1)")),
     ("lse added", "right output, but the two lse are added; what adds up are their exponentials",
      ("return out, both", "return out, lse + lse_new")),
     ("larger lse", "the larger lse is taken for that of both: logaddexp",
@@ -71,6 +84,19 @@ MISTAKES = [
      "NaN where lse is large: e^lse overflows; take e^(lse − lse of both), as merge does",
      (SHARES, "lse.exp() / (lse.exp() + lse_new.exp()), lse_new.exp() / (lse.exp() + lse_new.exp())"
       )),
+    ("shares of lse", "the shares are as large as lse; they are as large as e^lse",
+     (SHARES, "lse / both, lse_new / both")),
+    ("bare sums added", "to an output, which is a mean, a sum of e^score v is added: divide that "
+     "by the sum of e^score, and give each its share", (MIXED, "out + scores.exp() @ v")),
+    ("logarithm of bare sums", "infinite or NaN where scores are large: e^score overflows before "
+     "its logarithm is taken; logsumexp",
+     ("scores.logsumexp(dim=-1)", "scores.exp().sum(dim=-1).log()")),
+    ("sum of bare exponentials", "lse is infinite where it should be large: e^lse overflows before "
+     "its logarithm is taken; logaddexp",
+     ("torch.logaddexp(lse, lse_new)", "(lse.exp() + lse_new.exp()).log()")),
+    ("causal", "queries see their own token and earlier ones alone; no mask was asked for",
+     ("    lse_new =", "    later = torch.ones_like(scores, dtype=torch.bool).triu(1)\n"
+      "    scores = scores.masked_fill(later, -torch.inf)\n    lse_new =")),
     ("not scaled", NOT_SCALED, (" / q.shape[-1] ** 0.5", "")),
     ("divided by d_k", DIVIDED_BY_D_K, (" / q.shape[-1] ** 0.5", " / q.shape[-1]")),
     ("divided by √d_v", BY_D_V, ("q.shape[-1] ** 0.5", "v.shape[-1] ** 0.5")),

@@ -49,6 +49,15 @@ MISTAKES = [
      "other tiles: leave them where they are",
      ("    some", "    q = queries.sort().values.unflatten(0, (-1, size))\n"
       "    k = keys.sort().values.unflatten(0, (-1, size))\n    some")),
+    ("swapped", "queries and keys are swapped: rows are tiles of queries, and a query sees keys up "
+     "to its own place",
+     ("    some", "    q, k = k, q\n    some")),
+    ("earliest with earliest", "a tile counts as empty where its earliest query sees no key; "
+     "a later one may: the earliest key against the latest query",
+     (SOME, "k.amin(dim=1) <= q.amin(dim=1)[:, None]")),
+    ("all keys past", "a tile counts as empty unless its latest query sees every key; one pair is "
+     "enough: the earliest key against the latest query",
+     (SOME, "k.amax(dim=1) <= q.amax(dim=1)[:, None]")),
     ("first tokens", "only the first tokens of a tile are compared: a pair is allowed as soon as "
      "the earliest key may be seen by the latest query",
      (SOME, "k[:, 0] <= q[:, 0, None]"), (EACH, "k[:, -1] <= q[:, 0, None]")),
@@ -59,6 +68,13 @@ MISTAKES = [
      (EACH, "k.amax(dim=1) < q.amin(dim=1)[:, None]")),
     ("cut counts as full", "a cut tile counts as full: there a mask is still needed",
      ("some.long() + each.long()", "2 * some.long()")),
+    ("full counts as cut", "a full tile counts as cut: 2 where every pair is allowed",
+     ("some.long() + each.long()", "some.long()")),
+    ("the mask", "that is the mask, an entry a pair; asked is one number a tile",
+     "(keys <= queries[:, None]).long()"),
+    ("shares", "those are shares of allowed pairs; asked is 2 for all, 0 for none, 1 between",
+     "(keys <= queries[:, None]).float().unflatten(1, (-1, size)).unflatten(0, (-1, size))"
+     ".mean(dim=(1, 3))"),
     ("cut counts as nothing", "a cut tile counts as nothing: what is allowed in it would be lost",
      ("some.long() + each.long()", "2 * each.long()")),
     ("numbers swapped", "nothing and full are swapped: 0 is nothing, 2 is full",
