@@ -263,7 +263,7 @@ def test_make_badges_writes_them_into_the_readme(repository, tmp_path, monkeypat
 
 
 def test_the_website_shows_no_badges_which_lie_on_other_hosts(tmp_path, monkeypatch):
-    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "static").mkdir(parents=True)
     (tmp_path / "README.md").write_text(addresses.with_badges(BARE, REPOSITORY), encoding="utf-8")
     monkeypatch.setattr(build, "ROOT", tmp_path)
     build.lay_out(tmp_path / "pages", REPOSITORY)
