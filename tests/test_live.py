@@ -365,6 +365,16 @@ def test_values_are_those_of_the_controls_within_their_ends(explorer):
     assert explorer.state == "{'n': 9, 'x': 0.0, 'kind': 'b', 'on': False}"
 
 
+def test_what_the_browser_moved_is_not_sent_back_to_it(explorer, monkeypatch):
+    """On a slow line an echo would come late, and pull a slider back from under the hand."""
+    sent = []
+    monkeypatch.setattr(explorer, "_send", lambda message, **_: sent.append(message))
+    explorer.set_state({"values": explorer.values | {"n": 5}})
+    assert explorer.values["n"] == 5 and sent == []
+    set_controls(explorer, n=6)
+    assert [message["state"]["values"]["n"] for message in sent] == [6]  # but what Python moves
+
+
 def test_the_module_holds_what_is_given_and_needs_nothing_else(explorer):
     assert explorer.module.startswith('const given = {"more": [1, 2]};')
     assert not re.search(r"^import\b|\bfetch\(|https?://(?!www\.w3\.org/2000/svg)",
