@@ -1,11 +1,13 @@
 """A learner who predicts, in a real JupyterLab: asked, surprised, told at the end, remembered."""
 
 import json
+from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 import lab
+from course_utils import predictions
 
 LESSON = "notebooks/01_dot_product_similarity.ipynb"
 QUESTION = "Which vector has the largest dot product with q?"
@@ -91,3 +93,30 @@ def test_a_wrong_prediction_is_told_counted_and_remembered(page, tmp_path):
                       return top >= 0 && bottom <= innerHeight; }""",
             arg=near.element_handle(),
         )
+
+
+SHOW_TWO = """async text => {
+    const address = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
+    const { default: widget } = await import(address);
+    window.said = ["first", "second"].map(question => {
+        const state = { question, options: ["near", "long"], value: null, disabled: false };
+        const el = document.body.appendChild(document.createElement("div"));
+        const model = {
+            get: name => state[name], set: (name, value) => { state[name] = value; },
+            on() {}, save_changes() {},
+        };
+        widget.render({ model, el });
+        return state;
+    });
+}"""
+
+
+def test_an_answer_to_one_question_leaves_another_as_it_was(page):
+    page.set_content('<html lang="en"><title>x</title><body></body></html>')
+    module = Path(predictions.__file__).with_name("choice.js")
+    page.evaluate(SHOW_TWO, module.read_text(encoding="utf-8"))
+    near = page.get_by_role("radio", name="near")
+    near.nth(0).check()
+    near.nth(1).check()
+    assert near.nth(0).is_checked() and near.nth(1).is_checked()
+    assert page.evaluate("said.map(each => each.value)") == ["near", "near"]

@@ -242,7 +242,8 @@ def test_badges_stand_below_the_title_once_and_go_as_they_came():
 def test_badges_lead_to_what_there_is():
     badges = addresses.badges(REPOSITORY)
     (workflow,) = set(re.findall(r"actions/workflows/([\w.]+)", badges))
-    assert (ROOT / ".github" / "workflows" / workflow).is_file()
+    text = (ROOT / ".github" / "workflows" / workflow).read_text(encoding="utf-8")
+    assert "\nname: tests\n" in text and "[![tests](" in badges  # what it says is what it shows
     notebooks = re.findall(r"notebooks/\w+\.ipynb", badges)
     assert len(notebooks) == 2 and all((ROOT / name).is_file() for name in notebooks)
 

@@ -142,6 +142,13 @@ def test_it_opens_on_nothing_found(explorer):
     assert "found" not in explorer.state
 
 
+def test_controls_have_the_ranges_of_the_lesson(explorer):
+    i, j, power, layout = explorer.controls.values()
+    for control, limits in [(i, [0, 31, 1]), (j, [0, 31, 1]), (power, [1, 6, 1])]:
+        assert [control[name] for name in ("low", "high", "step")] == limits
+    assert layout["options"] == ["halves", "interleaved"]
+
+
 def place_on(page, x, y):
     """Return where in the window a place of the line is, y from -1 to 1."""
     svg = page.locator("svg").bounding_box()

@@ -206,7 +206,36 @@ def test_keys_move_a_slider_and_what_is_typed_counts_when_it_is_done(browse):
         box.press("Enter")
         assert value(page, "length") == length, typed
         assert float(box.input_value()) == float(slider.input_value()) == length
+    box.fill("1.2")
+    box.press("Tab")  # to leave the box is to be done, too
+    assert value(page, "length") == 1.2
     assert page.errors == []
+
+
+def test_of_a_whole_number_typed_with_a_fraction_the_nearest_whole_counts(browse):
+    page = browse("positions_explorer")
+    box = page.get_by_role("spinbutton", name="place of q")
+    box.fill("7.6")
+    box.press("Enter")
+    assert value(page, "i") == 8 and box.input_value() == "8"
+    assert page.errors == []
+
+
+def test_a_menu_and_a_box_to_tick_set_their_value_and_show_one_that_is_set(browse):
+    for name, each, role in [("sentence_explorer", "last", "combobox"),
+                             ("scaling_explorer", "scaled", "checkbox")]:  # fmt: skip
+        page = browse(name)
+        control = page.get_by_role(role)
+        options = ["tired", "wide", "old"] if role == "combobox" else [False, True]
+        for option in options[::-1]:
+            page.evaluate("([n, v]) => model.set('values', {...model.get('values'), [n]: v})",
+                          [each, option])  # fmt: skip
+            shown = control.input_value() if role == "combobox" else control.is_checked()
+            assert shown == option
+        for option in options[::-1]:
+            control.select_option(option) if role == "combobox" else control.set_checked(option)
+            assert value(page, each) == option
+        assert page.errors == []
 
 
 def test_the_tip_of_the_arrow_goes_where_it_is_dragged_until_it_is_let_go(browse):
@@ -230,6 +259,7 @@ def test_the_tip_of_the_arrow_goes_where_it_is_dragged_until_it_is_let_go(browse
     page.mouse.move(*at(0, 1), steps=4)
     assert page.evaluate("model.get('values')") == {"angle": -135, "length": 3}
     page.mouse.click(*at(0, 3.5))  # beside the axes
+    page.mouse.click(*at(0, 1), button="right")  # that is for the browser's menu
     assert page.evaluate("model.get('values')") == {"angle": -135, "length": 3}
 
 
@@ -251,6 +281,28 @@ def test_arrows_distance_and_shadow_are_drawn_where_q_and_k_are(browse):
         "line => ['x1', 'y1', 'x2', 'y2'].map(name => Number(line.getAttribute(name)))"
     )
     assert ends == pytest.approx([across(0), up(0), across(-1.5), up(0)], abs=0.01)
+
+
+@pytest.mark.parametrize("length", [0, 0.1, 0.3, 1.5, 3])
+@pytest.mark.parametrize("angle", [0, 90])
+def test_an_arrow_is_as_long_as_k_however_short_and_its_head_points_where_it_goes(
+    browse, angle, length
+):
+    page = browse("similarity_explorer")
+    page.evaluate("values => model.set('values', values)", {"angle": angle, "length": length})
+    corners = page.locator("svg path").last.evaluate(
+        """head => [...head.getAttribute("d").matchAll(/(-?\\d+) (-?\\d+)/g)].map(([_, x, y]) => {
+            const at = new DOMPoint(x, y).matrixTransform(head.getCTM());
+            return [at.x, at.y];
+        })"""
+    )
+    towards = -1 if angle else 1  # up is less in pixels
+    one = 364 / 6.4  # the pixels of a 1
+    start = 8 + 364 / 2 if angle else 56 + 364 / 2
+    along = [towards * (corner[angle // 90] - start) for corner in corners]
+    assert along[0] == pytest.approx(length * one, abs=0.01)  # its tip
+    assert all(-0.02 <= each <= along[0] + 0.02 for each in along)
+    assert length == 0 or min(along) < along[0] - 1
 
 
 NUMBERS = [0.125, 0.375, -0.125, 2.5, -0.001, 2.675, 1.005, 0.145, 1e-9, -2.5, 0.5, 1.5, 12345.675]
@@ -311,6 +363,16 @@ def test_values_are_those_of_the_controls_within_their_ends(explorer):
     with pytest.raises(ValueError, match="must be those of n, x, kind, on, got n"):
         explorer.values = {"n": 1}
     assert explorer.state == "{'n': 9, 'x': 0.0, 'kind': 'b', 'on': False}"
+
+
+def test_what_the_browser_moved_is_not_sent_back_to_it(explorer, monkeypatch):
+    """On a slow line an echo would come late, and pull a slider back from under the hand."""
+    sent = []
+    monkeypatch.setattr(explorer, "_send", lambda message, **_: sent.append(message))
+    explorer.set_state({"values": explorer.values | {"n": 5}})
+    assert explorer.values["n"] == 5 and sent == []
+    set_controls(explorer, n=6)
+    assert [message["state"]["values"]["n"] for message in sent] == [6]  # but what Python moves
 
 
 def test_the_module_holds_what_is_given_and_needs_nothing_else(explorer):

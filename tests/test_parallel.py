@@ -37,12 +37,12 @@ def whole(parts, held):
     return torch.cat(parts, dim=tokens).index_select(tokens, torch.cat(held).argsort())
 
 
-def compare(function, ranks, causal, held, B=B):
+def compare(function, ranks, causal, held, B=B, dtype=torch.float32):
     """Compare (output,) or (output, lse) and gradients; return what each rank sent."""
     torch.manual_seed(0)
     N = sum(map(len, held))
-    q, k, v, g_out = torch.randn(4, B, H, N, D)
-    g_lse = torch.randn(B, H, N)
+    q, k, v, g_out = torch.randn(4, B, H, N, D, dtype=dtype)
+    g_lse = torch.randn(B, H, N, dtype=dtype)
     mask = causal_mask(N) if causal else torch.ones(N, N, dtype=torch.bool)
     answers = run_ranks(on_a_rank, ranks, function, q, k, v, (g_out, g_lse), held, seconds=60)
     with_lse = len(answers[0][0]) == 5
@@ -56,7 +56,9 @@ def compare(function, ranks, causal, held, B=B):
     if not with_lse:
         del errors[1], wanted[1]
     for number, (want, error) in enumerate(zip(wanted, errors, strict=True)):
-        assert_within(whole([each[0][number] for each in answers], held), want, 2 * error)
+        got = whole([each[0][number] for each in answers], held)
+        assert got.dtype == dtype
+        assert_within(got, want, 2 * error)
     return [each[1] for each in answers]
 
 
@@ -85,6 +87,30 @@ def test_a_ring_takes_what_cannot_be_cut_evenly(N, ranks, causal, zigzag):
         return parallel.ring_attention(q, k, v, is_causal=causal, zigzag=zigzag, lengths=lengths)
 
     compare(ring, ranks, causal, held, B=1)
+
+
+def ring(q, k, v):
+    return parallel.ring_attention(q, k, v)
+
+
+def exchange(q, k, v):
+    return (parallel.exchange_attention(q, k, v),)
+
+
+@pytest.mark.parametrize("function", [ring, exchange])
+def test_of_float64_no_digit_is_lost_on_the_way(function):
+    compare(function, 2, False, parallel.places(N, 2), dtype=torch.float64)
+
+
+def test_a_second_derivative_is_refused_and_not_given_wrong():
+    def twice(x):
+        x.requires_grad_()
+        out, _ = parallel.ring_attention(x, x, x)
+        (slope,) = torch.autograd.grad(out.square().sum(), x, create_graph=True)
+        slope.square().sum().backward()
+
+    with pytest.raises(RankError, match="once_differentiable"):
+        run_ranks(twice, 1, torch.randn(1, 3, 2), seconds=60)
 
 
 def work_on_a_rank(n, causal, zigzag):
@@ -177,6 +203,21 @@ def test_heads_dealt_out_give_the_layer_and_its_gradients(ranks, bias):
         parts = [grads[name] for _, _, grads, _ in answers]
         total = parts[0] if name == "W_o.bias" else sum(parts)
         torch.testing.assert_close(total, each.grad)
+
+
+def test_two_calls_on_one_input_add_their_gradients():
+    def both(layer, x):
+        x.requires_grad_()
+        for _ in range(2):
+            parallel.attention_by_heads(x, layer).sum().backward()
+        return x.grad
+
+    layer, x = MultiHeadAttention(8, 4).double(), torch.randn(5, 8).double()
+    found = run_ranks(both, 2, copy.deepcopy(layer), x, seconds=60)
+    x = x.clone().requires_grad_()
+    layer(x, x, x)[0].sum().backward()
+    for grad in found:
+        torch.testing.assert_close(grad, 2 * x.grad)
 
 
 def test_heads_that_cannot_be_dealt_out_are_refused():

@@ -40,6 +40,13 @@ def test_ranks_reach_each_other():
     assert run_ranks(total, 3) == [6, 6, 6]
 
 
+def test_the_ranks_share_the_cores():
+    def threads():
+        return torch.get_num_threads()
+
+    assert run_ranks(threads, 2) == [1, 1]
+
+
 def told(function, ranks, seconds=2):
     with pytest.raises(RankError) as failed:
         run_ranks(function, ranks, seconds=seconds)

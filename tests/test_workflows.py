@@ -44,6 +44,16 @@ def test_a_slip_in_a_workflow_is_found(tmp_path):
     assert "run-on" in invalid(tmp_path / "tests.yml")
 
 
+def test_each_workflow_runs_when_it_should_and_may_write_only_if_it_publishes():
+    site, tests = (yaml.safe_load((FOLDER / name).read_text(encoding="utf-8"))
+                   for name in ("site.yml", "tests.yml"))  # fmt: skip
+    on = True  # as YAML reads the word
+    assert site[on]["push"] == {"branches": ["main"]} and "pull_request" not in site[on]
+    assert {"push", "pull_request"} <= set(tests[on])
+    assert site["permissions"] == {"contents": "write"}
+    assert tests["permissions"] == {"contents": "read"}
+
+
 def test_every_system_is_tested_with_every_python():
     matrix = read("tests.yml")["strategy"]["matrix"]
     assert {name.split("-")[0] for name in matrix["system"]} == {"ubuntu", "macos", "windows"}
