@@ -62,6 +62,13 @@ def test_the_frame_is_round_the_head_and_marks_are_at_query_and_key(layer, head,
         assert outline.get_linewidth() == 3 and not outline.get_clip_on()
 
 
+def test_the_first_token_stands_above_the_last_in_each_list(explorer):
+    _, paths, *lists = axes(explorer)
+    for ax in (paths, *lists):
+        first, last = ax.transData.transform([(0, 0), (0, len(TOKENS) - 1)])[:, 1]
+        assert ax.bbox.y1 > first > last > ax.bbox.y0
+
+
 def drawn(explorer):
     """Return for each line drawn (query, key, opacity), and the colours used."""
     (lines,) = axes(explorer)[1].collections
