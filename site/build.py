@@ -21,8 +21,7 @@ from copies import FOLDERS as COPIED
 from copies import write_copies
 from course_utils import explorers
 from course_utils.authoring import VEIL
-from course_utils.explorers.live import HERE as MODULES
-from course_utils.explorers.live import STILLS
+from course_utils.explorers.live import STILLS, lives_in_the_page
 from course_utils.predictions import SAYS
 
 FIRST = "sentence_explorer"  # what moves on the front page
@@ -114,11 +113,6 @@ def write_modules(folder):
         explorer = getattr(explorers, name)()
         (folder / f"{explorer.name}.js").write_text(explorer.module, encoding="utf-8")
         shutil.copy(STILLS / f"{explorer.name}.png", folder)
-
-
-def lives_in_the_page(name):
-    """Say whether the function of that name makes an explorer which has a module of its own."""
-    return (MODULES / f"{name.removesuffix('_explorer')}.js").is_file()
 
 
 def embedded(name, static):

@@ -13,12 +13,9 @@ from PIL.PngImagePlugin import PngInfo
 import lab
 from course_utils import explorers
 from course_utils.authoring import checksum
-from course_utils.explorers.live import STILL_DENSITY, STILLS
+from course_utils.explorers.live import STILL_DENSITY, STILLS, lives_in_the_page
 
-FOLDER = STILLS.parent
-# An explorer that lives in the page has a module of its own beside its Python.
-LIVE = [name for name in explorers.__all__
-        if (FOLDER / f"{name.removesuffix('_explorer')}.js").is_file()]  # fmt: skip
+LIVE = [name for name in explorers.__all__ if lives_in_the_page(name)]
 SHADES = 64
 
 

@@ -161,9 +161,13 @@ export function change(element, { text, ...attributes }) {
 }
 
 // Draw axes: a frame [left, top, width, height] in pixels of the picture, the numbers at the ends
-// of x and y, ticks that are numbers or pairs of a number and its name, and labels. Returns x and
-// y, which turn a number into its pixel, and `at`, which turns a point of the picture into numbers.
-export function axes(svg, { frame, x, y, xticks = [], yticks = [], xlabel = "", ylabel = "" }) {
+// of x and y, ticks that are numbers or pairs of a number and its name, and labels; that of y stands
+// `away` from the frame, to leave room for the names of its ticks. Returns x and y, which turn a
+// number into its pixel, and `at`, which turns a point of the picture into numbers.
+export function axes(
+  svg,
+  { frame, x, y, xticks = [], yticks = [], xlabel = "", ylabel = "", away = 38 },
+) {
   const [left, top, width, height] = frame;
   const bottom = top + height;
   const [across, up] = [width / (x[1] - x[0]), height / (y[1] - y[0])]; // pixels of a 1
@@ -187,7 +191,7 @@ export function axes(svg, { frame, x, y, xticks = [], yticks = [], xlabel = "", 
   const middle = [left + width / 2, top + height / 2];
   shape(svg, "text", { x: middle[0], y: bottom + 35, "text-anchor": "middle", text: xlabel });
   shape(svg, "text", {
-    transform: `translate(${left - 38} ${middle[1]}) rotate(-90)`,
+    transform: `translate(${left - away} ${middle[1]}) rotate(-90)`,
     "text-anchor": "middle",
     text: ylabel,
   });

@@ -30,6 +30,11 @@ def check(label, value):
     return {"kind": "check", "label": label, "value": value}
 
 
+def lives_in_the_page(name):
+    """Say whether the function of that name makes an explorer which has a module of its own."""
+    return (HERE / f"{name.removesuffix('_explorer')}.js").is_file()
+
+
 class LiveExplorer(Shown, anywidget.AnyWidget):
     """Controls, a picture, and its state in words, all of them made in the page.
 

@@ -137,9 +137,8 @@ function square(svg, frame) {
   axes(svg, {
     frame,
     x: [0.5, 5.5], y: [5.5, 0.5], xticks: names, yticks: names,
-    xlabel: "score that moves",
+    xlabel: "score that moves", ylabel: "weight that answers", away: 58,
   });
-  upright(svg, frame, 58, "weight that answers");
   scale(svg, [left + width + 24, top + 15, 14, height - 30]);
   return (jacobian) => {
     cells.forEach((row, i) => {

@@ -8,9 +8,7 @@ const weigh = ({ last, sharpness }) => {
     const [lives, wide] = keys[word] ?? [0, 0];
     return sharpness * (lives * queries[last][0] + wide * queries[last][1]);
   });
-  const powers = scores.map(Math.exp); // of 16 at most
-  const sum = powers.reduce((a, b) => a + b);
-  return powers.map((power) => power / sum);
+  return softmax(scores);
 };
 
 export function say(values) {

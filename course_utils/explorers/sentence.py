@@ -23,7 +23,8 @@ def sentence_explorer():
         "last": choice("last word", "tired", QUERIES),
         "sharpness": number("how sharply “it” asks", 3.0, 0, 8, 0.5),
     }
-    return LiveExplorer("sentence", controls, _say, words=WORDS, keys=KEYS, queries=QUERIES)
+    given = {"words": WORDS, "keys": KEYS, "queries": QUERIES}
+    return LiveExplorer("sentence", controls, _say, needs=["softmax"], **given)
 
 
 def _say(last, sharpness):

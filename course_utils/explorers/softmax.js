@@ -1,4 +1,4 @@
-// Shared by the explorers of lessons 02 and 03: weights as bars, and what is said of them.
+// Shared by the explorers of lessons 00, 02 and 03: softmax, weights as bars, what is said of them.
 const BAR_COLOUR = COLOURS[0];
 const BROKEN_COLOUR = COLOURS[3];
 const LINE_HEIGHT = 15;
@@ -46,8 +46,9 @@ function bars(svg, frame, keys) {
     y: [0, 1.3],
     xticks: keys.map((key) => [key, `key ${key}`]),
     yticks: [0, 0.25, 0.5, 0.75, 1].map((weight) => [weight, fixed(weight, 2)]),
+    ylabel: "weight",
+    away: 44,
   });
-  upright(svg, frame, 44, "weight");
   const width = ax.x(0.8) - ax.x(0);
   const full = ax.y(0) - ax.y(1);
   const parts = keys.map((key) => {
@@ -70,12 +71,6 @@ function bars(svg, frame, keys) {
       change(mark, { y: top - 5, text });
     }
   };
-}
-
-// Write the label of a vertical axis, so far left of its frame that the names of ticks have room.
-function upright(svg, [left, top, , height], away, text) {
-  const transform = `translate(${left - away} ${top + height / 2}) rotate(-90)`;
-  shape(svg, "text", { transform, "text-anchor": "middle", text });
 }
 
 // The path of slanting lines, 8 pixels apart, that fill a rectangle.
