@@ -59,6 +59,7 @@ def main():
             still, mark = taken(chromium, explorer)
             noted = PngInfo()
             noted.add_text("drawing", mark)
+            noted.add_itxt("Description", explorer.state)
             few = still.quantize(SHADES, dither=Image.Dither.NONE)
             few.save(STILLS / f"{explorer.name}.png", optimize=True, pnginfo=noted)
 

@@ -241,7 +241,7 @@ def test_the_jacobian_stands_under_the_bars_with_names_and_a_scale_of_its_own(pa
     scale = [rect for rect in picture["rects"] if rect[2] == 14 and rect[4] != "none"]
     values = torch.linspace(0.25, -0.25, 2 * len(scale) + 1)[1::2]
     assert shades(rect[4] for rect in scale) == pytest.approx(right_shades(values), abs=3)
-    for text in ("0.2", "0.0", "−0.1"):
+    for text in ("0.2", "0", "−0.1"):
         y = next(y for each, x, y in picture["texts"] if each == text and x > scale[0][0])
         share = (0.25 - float(text.replace("−", "-"))) / 0.5
         height = scale[-1][1] + scale[-1][3] - scale[0][1]

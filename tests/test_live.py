@@ -344,6 +344,8 @@ def test_shown_statically_it_is_its_first_picture_with_its_words():
     bundle = set_controls(explorer, angle=90)._repr_mimebundle_()
     assert "image/png" not in bundle  # it would not be the state that is told
     assert bundle["text/plain"] == explorer.state
+    other = LiveExplorer("similarity", similarity_explorer().controls, lambda **_: "of other data")
+    assert "image/png" not in other._repr_mimebundle_()
 
 
 @pytest.fixture

@@ -5,6 +5,9 @@ import json
 from pathlib import Path
 
 import anywidget
+import numpy as np
+from matplotlib import colormaps
+from PIL import Image
 from traitlets import Dict, validate
 
 from course_utils.shown import Shown
@@ -28,6 +31,14 @@ def choice(label, value, options):
 def check(label, value):
     """Return a control that is on or off."""
     return {"kind": "check", "label": label, "value": value}
+
+
+def colours_of(name):
+    """Return eleven colours, (red, green, blue) to 255, of Matplotlib's colour map of that name.
+
+    Between them, the others of the maps that the course uses lie on nearly straight lines.
+    """
+    return colormaps[name](np.linspace(0, 1, 11), bytes=True)[:, :3].tolist()
 
 
 def lives_in_the_page(name):
@@ -72,8 +83,8 @@ class LiveExplorer(Shown, anywidget.AnyWidget):
         files = [HERE / f"{each}.js" for each in ("live", *needs, name)]
         parts = [file.read_text(encoding="utf-8") for file in files]
         self._esm = "\n".join([f"const given = {json.dumps(given)};", *parts])
-        self._first = {each: control["value"] for each, control in controls.items()}
-        super().__init__(controls=controls, values=self._first)
+        first = {each: control["value"] for each, control in controls.items()}
+        super().__init__(controls=controls, values=first)
 
     @property
     def module(self):
@@ -95,16 +106,16 @@ class LiveExplorer(Shown, anywidget.AnyWidget):
 
     def _repr_mimebundle_(self, **kwargs):
         # The picture stands beside the live widget, for viewers that run nothing. There is one,
-        # of the state in which the explorer opens: of another, the words have to do.
+        # and it knows its words: of another state, or of other data, the words have to do.
         bundle = super()._repr_mimebundle_(**kwargs)
         bundle["text/plain"] = self.state
-        if self.values != self._first:
-            return bundle
-        still = (STILLS / f"{self.name}.png").read_bytes()
-        bundle["image/png"] = base64.b64encode(still).decode()
-        width, height = (int.from_bytes(still[at : at + 4]) for at in (16, 20))  # in each PNG
-        size = {"width": width // STILL_DENSITY, "height": height // STILL_DENSITY}
-        return bundle, {"image/png": size}
+        still = STILLS / f"{self.name}.png"
+        with Image.open(still) as picture:
+            if picture.text["Description"] != self.state:
+                return bundle
+            width, height = (each // STILL_DENSITY for each in picture.size)
+        bundle["image/png"] = base64.b64encode(still.read_bytes()).decode()
+        return bundle, {"image/png": {"width": width, "height": height}}
 
 
 def _allowed(name, control, value):

@@ -4,6 +4,7 @@ export const size = [560, 470];
 const { colours, logit_step: logitStep } = given;
 const KEYS = [1, 2, 3, 4, 5];
 const LARGEST = 0.25; // of a Jacobian: p (1 - p)
+const colourOf = shades(colours, -LARGEST, LARGEST);
 const TEMPERATURES = Array.from({ length: 100 }, (_, place) => (place + 1) / 20);
 // As PyTorch's CPU rounds: it calculates in float32 and writes the result in the dtype.
 const ROUND = {
@@ -126,48 +127,18 @@ function square(svg, frame) {
   const [left, top, width, height] = frame;
   const above = { x: left + width / 2, y: top - 10, "text-anchor": "middle" };
   shape(svg, "text", { ...above, text: "Jacobian diag(p) − ppᵀ (grey: NaN)" });
-  const cell = { width: width / 5, height: height / 5, "shape-rendering": "crispEdges" };
-  const cells = KEYS.map((i) =>
-    KEYS.map((j) => {
-      const corner = { x: left + (j - 1) * cell.width, y: top + (i - 1) * cell.height };
-      return shape(svg, "rect", { ...corner, ...cell });
-    }),
-  );
+  const parts = cells(svg, frame, KEYS.length, KEYS.length);
   const names = KEYS.map((key) => [key, `key ${key}`]);
   axes(svg, {
     frame,
     x: [0.5, 5.5], y: [5.5, 0.5], xticks: names, yticks: names,
     xlabel: "score that moves", ylabel: "weight that answers", away: 58,
   });
-  scale(svg, [left + width + 24, top + 15, 14, height - 30]);
+  const beside = [left + width + 24, top + 15, 14, height - 30];
+  scale(svg, beside, colourOf, [-LARGEST, LARGEST], [-0.2, -0.1, 0, 0.1, 0.2]);
   return (jacobian) => {
-    cells.forEach((row, i) => {
+    parts.forEach((row, i) => {
       row.forEach((each, j) => change(each, { fill: colourOf(jacobian[i][j]) }));
     });
   };
-}
-
-// Between the eleven colours given, from blue for -LARGEST to red for LARGEST.
-function colourOf(slope) {
-  if (Number.isNaN(slope)) return "#8c8c8c";
-  const at = (0.5 + slope / (2 * LARGEST)) * (colours.length - 1);
-  const from = Math.min(Math.floor(at), colours.length - 2);
-  const mixed = colours[from].map((shade, channel) => {
-    return Math.round(shade + (at - from) * (colours[from + 1][channel] - shade));
-  });
-  return `rgb(${mixed.join(", ")})`;
-}
-
-function scale(svg, [left, top, width, height]) {
-  const steps = 40;
-  for (let step = 0; step < steps; step += 1) {
-    const y = top + (height * step) / steps;
-    const fill = colourOf(LARGEST * (1 - (2 * step + 1) / steps));
-    shape(svg, "rect", { x: left, y, width, height: height / steps + 0.5, fill }); // no gaps
-  }
-  axes(svg, { frame: [left, top, width, height], x: [0, 1], y: [-LARGEST, LARGEST] });
-  for (const slope of [-0.2, -0.1, 0, 0.1, 0.2]) {
-    const y = top + height * (0.5 - slope / (2 * LARGEST)) + 4.5;
-    shape(svg, "text", { x: left + width + 7, y, text: fixed(slope, 1).replace("-", "−") });
-  }
 }

@@ -2,12 +2,10 @@
 
 import math
 
-import numpy as np
 import torch
-from matplotlib import colormaps
 
 from course_utils.attention import entropy
-from course_utils.explorers.live import LiveExplorer, check, choice, number
+from course_utils.explorers.live import LiveExplorer, check, choice, colours_of, number
 from course_utils.figures import DIVERGING
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -84,10 +82,8 @@ def saturation_explorer():
         "dtype": choice("dtype", "float32", DTYPES),
         "method": choice("softmax", "stable", ["stable", "naive"]),
     }
-    # between eleven of them, all others of the scale lie on straight lines
-    colours = colormaps[DIVERGING](np.linspace(0, 1, 11), bytes=True)[:, :3].tolist()
-    given = {"colours": colours, "logit_step": LOGIT_STEP}
-    return LiveExplorer("saturation", controls, _say, needs=["softmax"], **given)
+    given = {"colours": colours_of(DIVERGING), "logit_step": LOGIT_STEP}
+    return LiveExplorer("saturation", controls, _say, needs=["softmax", "grid"], **given)
 
 
 def _say(temperature, d_k, scaled, dtype, method, **logits):

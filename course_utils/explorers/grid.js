@@ -1,0 +1,42 @@
+// Shared by the explorers that colour cells: shades, cells, and the scale beside them.
+
+// Returns what finds the colour of a number from low to high, between colours [red, green, blue]
+// that lie evenly on the way. A NaN is grey.
+function shades(colours, low, high) {
+  return (value) => {
+    if (Number.isNaN(value)) return "#8c8c8c";
+    const part = Math.min(Math.max((value - low) / (high - low), 0), 1);
+    const at = part * (colours.length - 1);
+    const from = Math.min(Math.floor(at), colours.length - 2);
+    const mixed = colours[from].map((shade, channel) => {
+      return Math.round(shade + (at - from) * (colours[from + 1][channel] - shade));
+    });
+    return `rgb(${mixed.join(", ")})`;
+  };
+}
+
+// Draw rows of cells in a frame as of `axes`; returns them, each an element of SVG, by row.
+function cells(svg, [left, top, width, height], rows, columns) {
+  const cell = { width: width / columns, height: height / rows, "shape-rendering": "crispEdges" };
+  return Array.from({ length: rows }, (_, i) =>
+    Array.from({ length: columns }, (_, j) => {
+      return shape(svg, "rect", { x: left + j * cell.width, y: top + i * cell.height, ...cell });
+    }),
+  );
+}
+
+// Draw the scale of `shades` from low to high in a frame, with ticks as `axes` takes them.
+function scale(svg, frame, colourOf, [low, high], ticks) {
+  const [left, top, width, height] = frame;
+  const steps = 40;
+  for (let step = 0; step < steps; step += 1) {
+    const fill = colourOf(high - ((high - low) * (step + 0.5)) / steps);
+    const y = top + (height * step) / steps;
+    shape(svg, "rect", { x: left, y, width, height: height / steps + 0.5, fill }); // no gaps
+  }
+  axes(svg, { frame, x: [0, 1], y: [low, high] });
+  for (const tick of ticks) {
+    const y = top + (height * (high - tick)) / (high - low) + 4.5;
+    shape(svg, "text", { x: left + width + 7, y, text: `${tick}`.replace("-", "−") });
+  }
+}
