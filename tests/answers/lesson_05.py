@@ -497,11 +497,11 @@ def _layer_test_by_oracle(MultiHeadAttention):
     assert not nothing[1].any() and torch.allclose(nothing[0], ours.W_o.bias)
 
 
-def _layer_test_by_formula(MultiHeadAttention, d_model=6, masks=3, special=True, items=(0, 1)):
-    layer = MultiHeadAttention(d_model, 3).double()
+def _layer_test_by_formula(MultiHeadAttention, special=True):
+    layer = MultiHeadAttention(6, 3).double()
     nn.init.ones_(layer.W_o.bias)
-    q, k, v = (torch.randn(2, n, d_model).double() for n in (4, 5, 5))
-    mask = torch.rand(2, masks, 4, 5) < 0.5
+    q, k, v = (torch.randn(2, n, 6).double() for n in (4, 5, 5))
+    mask = torch.rand(2, 3, 4, 5) < 0.5
     mask[..., -1] = True
     empty = mask & (torch.arange(4)[:, None] > 0)
     heads = [_split_by_loops(W(x), 3) for W, x in [(layer.W_q, q), (layer.W_k, k), (layer.W_v, v)]]
@@ -509,7 +509,7 @@ def _layer_test_by_formula(MultiHeadAttention, d_model=6, masks=3, special=True,
         out, weights = _attend(*heads, each)
         expected = layer.W_o(_merge_by_cat(out)), weights
         got = layer(q, k, v, each)
-        assert all(torch.allclose(got[i], expected[i]) for i in items)
+        assert all(map(torch.allclose, got, expected))
 
 
 RIGHT = {
@@ -712,11 +712,6 @@ def _ablate_and_freeze(layer, x, head):
     return _ablate_a_copy(layer.requires_grad_(False), x, head)
 
 
-def _split_test_contiguous(split_heads):
-    x = torch.randn(3, 4, 10)
-    assert torch.equal(split_heads(x, 5), _split_by_chunks(x, 5))
-
-
 def _split_test_returns(split_heads):
     x = torch.randn(3, 4, 10)
     return torch.equal(split_heads(x, 5), _split_by_chunks(x, 5))
@@ -726,27 +721,8 @@ def _split_test_strict(split_heads):
     assert split_heads(torch.randn(3, 4, 10), 5).is_contiguous()
 
 
-def _split_test_round_trip(split_heads):
-    x = torch.randn(2, 12, 5).mT
-    assert torch.equal(split_heads(x, 4).transpose(1, 2).reshape(2, 5, 12), x)
-
-
-def _layer_test_shapes(MultiHeadAttention):
-    x = torch.randn(2, 5, 8)
-    out, weights = MultiHeadAttention(8, 4)(x, x, x)
-    assert out.shape == x.shape and weights.shape == (2, 4, 5, 5)
-
-
 def _layer_test_of_usual_inputs(MultiHeadAttention):
     _layer_test_by_formula(MultiHeadAttention, special=False)
-
-
-def _layer_test_of_outputs(MultiHeadAttention):
-    _layer_test_by_formula(MultiHeadAttention, special=False, items=[0])
-
-
-def _layer_test_shared_mask(MultiHeadAttention):
-    _layer_test_by_formula(MultiHeadAttention, masks=1)
 
 
 def _layer_test_wrong_oracle(MultiHeadAttention):
@@ -760,7 +736,6 @@ def _layer_test_attribute(MultiHeadAttention):
 
 
 WRONG = [
-    ("split_heads", "reshaped at once", lambda x, n: x.reshape(len(x), n, x.shape[1], -1)),
     ("merge_heads", None, lambda x: _merge_by_cat(x).squeeze(0)),
     ("merge_heads", None, lambda x: x.transpose(1, 2).view(len(x), x.shape[2], -1)),
     ("merge_heads", None, lambda x: 2 * _merge_by_cat(x)),
@@ -801,16 +776,10 @@ WRONG = [
     ("continue_text", "cache grows", lambda *args: _continue_unsplit(*args, kept=99)),
     ("continue_text", "output without cache", lambda layer, x, cache, window: x),
     ("continue_text", "unreadable cache", lambda layer, x, cache, window: (x, {1})),
-    ("catches_wrong_split", "contiguous tried", _split_test_contiguous),
     ("catches_wrong_split", "returns a verdict", _split_test_returns),
     ("catches_wrong_split", "rejects right code", _split_test_strict),
-    ("catches_wrong_split", "as many heads as columns", _split_test_round_trip),
-    ("catches_wrong_layer", "shapes of the layer", _layer_test_shapes),
     ("catches_wrong_layer", "lets broken code through", _layer_test_of_usual_inputs),
-    ("catches_wrong_layer", "outputs compared", _layer_test_of_outputs),
-    ("catches_wrong_layer", "one mask for all heads", _layer_test_shared_mask),
     ("catches_wrong_layer", "rejects right code", _layer_test_wrong_oracle),
     ("catches_wrong_layer", "rejects right code", _layer_test_attribute),
-    ("catches_wrong_layer", "shapes of the layer", lambda layer: None),
     ("catches_wrong_split", "lets broken code through", lambda split_heads: None),
 ]

@@ -136,16 +136,16 @@ def _visits_by_formula(L, block_q, block_k):
     return torch.stack([whole, -(-end // block_k)], dim=1)
 
 
-def _causal(q, k, v, block_q, block_k, forbidden=-1e9, seen=0, skips=True, **kwargs):
-    """Return causal attention by tiles; query i sees keys up to i + S - L + ``seen``."""
+def _causal(q, k, v, block_q, block_k, skips=True):
+    """Return causal attention by tiles; query i sees keys up to i + S - L."""
     offset = k.shape[-2] - q.shape[-2]
 
     def mask(s, i, j):
-        allowed = torch.ones(s.shape[-2:]).tril(i + offset + seen - j) > 0
-        return s.masked_fill(~allowed, forbidden)
+        allowed = torch.ones(s.shape[-2:]).tril(i + offset - j) > 0
+        return s.masked_fill(~allowed, -1e9)
 
     last = (lambda row, S: row + 1 + offset) if skips else (lambda row, S: S)
-    return _tiles(q, k, v, block_q, block_k, last=last, mask=mask, **kwargs)[0]
+    return _tiles(q, k, v, block_q, block_k, last=last, mask=mask)[0]
 
 
 def _parts_by_stacking(q, k, v, size):
@@ -219,7 +219,7 @@ def _gradients_by_autograd(q, k, v, d_out, lse, delta):
     return dq, dk, dv
 
 
-def _pages_merged(q, k_pages, v_pages, tables, lengths, end=lambda n, page: n):
+def _pages_merged(q, k_pages, v_pages, tables, lengths):
     """Give each page a softmax of its own, head by head, and join by the log-sum-exps."""
     page, group = k_pages.shape[1], q.shape[1] // k_pages.shape[2]
     output = q.new_zeros(*q.shape[:2], v_pages.shape[-1])
@@ -227,7 +227,7 @@ def _pages_merged(q, k_pages, v_pages, tables, lengths, end=lambda n, page: n):
         for h in range(q.shape[1]):
             out, lse = 0, torch.tensor(-INF, dtype=q.dtype)
             for i, number in enumerate(table[: math.ceil(length / page)]):
-                own = slice(0, end(length - i * page, page)), h // group
+                own = slice(0, length - i * page), h // group
                 s = k_pages[number][own] @ q[b, h] / q.shape[-1] ** 0.5
                 both = torch.logaddexp(lse, s.logsumexp(0))
                 out = out * (lse - both).exp() + (s - both).exp() @ v_pages[number][own]
@@ -375,11 +375,6 @@ def _query_by_query(q, k, v, block_q, block_k):
     return torch.cat([out for out, _ in rows], -2), torch.cat([lse for _, lse in rows], -1)
 
 
-def _loses_the_tail(q, k, v, block_q, block_k):
-    whole = k.shape[-2] // block_k * block_k or k.shape[-2]
-    return _query_by_query(q, k[..., :whole, :], v[..., :whole, :], block_q, block_k)
-
-
 def _scores_listed(q, k, v, block_q, block_k, causal=False):
     """Keep the scores of all tiles of a block of queries."""
     (L, d), S = q.shape[-2:], k.shape[-2]
@@ -416,23 +411,6 @@ def _keys_by_queries(q, k, v, size):
     return (p[..., None] * v[..., None, :]).sum(-3)
 
 
-def _sdpa_head_by_head(q, k, v, ignore, temperature):
-    group, outs = q.shape[1] // k.shape[1], []
-    for h in range(q.shape[1]):
-        kv = k[:, h // group], v[:, h // group]
-        one = F.scaled_dot_product_attention(q[:, h] / temperature, *kv, ~ignore[:, 0])
-        outs.append(one)
-    return torch.stack(outs, 1)
-
-
-def _sdpa_ported(q, k, v, ignore, temperature):
-    """As the exercise gives it, with its two bugs."""
-    times = q.shape[1] // k.shape[1]
-    k, v = k.repeat(1, times, 1, 1), v.repeat(1, times, 1, 1)
-    bias = ignore.to(q.dtype) * -1e9
-    return F.scaled_dot_product_attention(q / temperature, k, v, attn_mask=bias)
-
-
 def _key_gradient_turned(*args):
     dq, dk, dv = _gradients_by_einsum(*args)
     return dq, dk.mT, dv
@@ -448,8 +426,6 @@ WRONG = [
     ("flash_forward", "keys not cut", lambda q, k, v, b_q, b_k: _tiles(q, k, v, b_q, 99)),
     ("flash_forward", "queries not cut", lambda q, k, v, b_q, b_k: _tiles(q, k, v, 1, b_k)),
     ("flash_forward", "blocks exchanged", lambda q, k, v, b_q, b_k: _tiles(q, k, v, b_k, b_q)),
-    ("flash_forward", "last keys dropped", _loses_the_tail),
-    ("flash_forward", "maximum begins at zero", partial(_tiles, start=-1e4)),
     ("flash_forward", "wrong gradients", torch.no_grad()(_tiles)),
     ("flash_forward", None, partial(_tiles, dtype=torch.float16)),  # the sum
     ("flash_causal", "makes the whole matrix", _whole_mask),
@@ -458,8 +434,6 @@ WRONG = [
     ("flash_causal", "keys not cut", lambda q, k, v, b_q, b_k: _causal(q, k, v, b_q, 99)),
     ("flash_causal", "blocks exchanged", lambda q, k, v, b_q, b_k: _causal(q, k, v, b_k, b_q)),
     ("flash_causal", "reads the future", partial(_causal, skips=False)),
-    ("flash_causal", "own key masked", partial(_causal, seen=-1)),
-    ("flash_causal", "maximum begins at zero", partial(_causal, start=0.0, forbidden=-INF)),
     ("attend_in_parts", "parts too large", _keys_by_queries),
     (
         "attend_in_parts",
@@ -468,8 +442,5 @@ WRONG = [
     ),
     ("paged_attention", "pages gathered", _pages_gathered),
     ("paged_attention", "pages gathered", _pages_scores_listed),
-    ("paged_attention", "unused places read", partial(_pages_merged, end=lambda n, page: page)),
-    ("as_sdpa", "ported wrongly", _sdpa_ported),
-    ("as_sdpa", "not one call", _sdpa_head_by_head),
     ("tile_gradients", None, _key_gradient_turned),
 ]

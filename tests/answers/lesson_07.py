@@ -160,7 +160,7 @@ def _kinds_by_every_set(model, tokens):
     return torch.from_numpy(kinds)
 
 
-def _induction_by_angles(V, L, first=True):
+def _induction_by_angles(V, L):
     """Places as angles, two numbers each; place 0 is turned away from by every token."""
     angles = torch.arange(L + 1.0) * 2 * math.pi / (L + 1)
     circle = torch.stack([angles.cos(), angles.sin()], dim=-1) * 300  # (L + 1, 2)
@@ -171,8 +171,7 @@ def _induction_by_angles(V, L, first=True):
     layer_1 = torch.cat([blank, circle[:-1]]), torch.cat([blank, circle[1:]]), move
     q, k = torch.zeros(3 * V + L, V), torch.zeros(3 * V + L, V)
     q[:V], k[V : 2 * V] = 500 * eye, eye
-    if first:
-        k[3 * V] = -2
+    k[3 * V] = -2
     W_v = torch.zeros(3 * V, 3 * V)
     W_v[:V, 2 * V :] = 7 * eye
     return [list(layer_1), [q, k, W_v]]
@@ -224,37 +223,12 @@ def _occurrence_of_few_symbols(tokens):
     return torch.tensor(rows).reshape(tokens.shape)
 
 
-def _silence_from_one_by_chunks(W_o, heads, num_heads):
-    chunks = [chunk.clone() for chunk in W_o.chunk(num_heads, dim=1)]
-    for h in heads:
-        chunks[h - 1] = torch.zeros_like(chunks[h - 1])
-    return torch.cat(chunks, dim=1)
-
-
-def _kinds_by_looks(model, tokens, least=0.6):
-    weights = model(tokens)[1]
-    before = torch.stack([_previous_by_mask(each) for each in weights]) > least
-    after = torch.stack([_induction_by_matmul(each, tokens) for each in weights]) > least
-    return before + 2 * after
-
-
-def _kinds_by_single_loss(model, tokens):
-    kinds = _kinds_by_looks(model, tokens)
-    whole = _accuracy_by_loops(model(tokens)[0], tokens)
-    for layer, head in kinds.nonzero().tolist():
-        left = _accuracy_by_loops(model(tokens, [(layer, head)])[0], tokens)
-        kinds[layer, head] *= left < whole - 0.1
-    return kinds
-
-
 WRONG = [
-    ("which_heads", "one at a time", _kinds_by_single_loss),
     ("which_heads", None, lambda model, tokens: torch.zeros(2, 3)),
     ("repeat_pattern", None, _repeat_four_times),
     ("previous_token_score", None, lambda weights: _previous_by_loops(weights[..., :24, :24])),
     ("previous_occurrence", None, _occurrence_of_few_symbols),
     ("previous_occurrence", None, lambda t: _occurrence_by_dictionary(t).view(-1, t.shape[-1])),
-    ("silence_heads", "counted from one", _silence_from_one_by_chunks),
     ("induction_by_hand", "wrong shapes", lambda V, L: _induction_by_angles(V + 1, L)),
     ("induction_by_hand", "wrong shapes", lambda V, L: None),
     ("induction_by_hand", "not in float32", _induction_elsewhere(torch.Tensor.double)),

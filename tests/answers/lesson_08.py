@@ -168,11 +168,6 @@ def _tau_counted(add, divide):
     return answer
 
 
-def _js_by_default(p, q):
-    log_m = ((p + q) / 2).log()
-    return (F.kl_div(log_m, p) + F.kl_div(log_m, q)) / 2
-
-
 def _weighted_without_a_row(weights, v):
     return weights * v.norm(dim=-1)
 
@@ -194,7 +189,6 @@ def _stories_by_view(weights, shown):
 WRONG = [
     ("kendall_tau", None, _tau_counted(torch.mul, torch.maximum)),
     ("kendall_tau", None, _tau_counted(torch.mul, lambda n_a, n_b: (n_a + n_b) / 2)),
-    ("js_divergence", "averaged by kl_div", _js_by_default),
     ("js_divergence", None, lambda p, q: (p - q).abs().sum(-1) / 2),
     ("rollout", None, lambda w: _rollout_by_multi_dot(w).softmax(-1)),
     ("value_weighted", None, _weighted_without_a_row),

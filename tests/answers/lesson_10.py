@@ -135,13 +135,12 @@ def _token_by_masking(logits, T, top_p, u):
     return order[torch.arange(len(u)), rank]
 
 
-def _block_by_modules(x, w, num_heads, num_kv_heads, turned=True):
+def _block_by_modules(x, w, num_heads, num_kv_heads):
     d, L = x.shape[-1], x.shape[1]
     one = F.rms_norm(x, (d,), w["norm_1"], 1e-5)
     q = split_heads(F.linear(one, w["W_q"]), num_heads)
     k, v = (split_heads(F.linear(one, w[name]), num_kv_heads) for name in ("W_k", "W_v"))
-    if turned:
-        q, k = (rotary(each, torch.arange(L), interleaved=True) for each in (q, k))
+    q, k = (rotary(each, torch.arange(L), interleaved=True) for each in (q, k))
     heads = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
     x = x + F.linear(merge_heads(heads), w["W_o"])
     two = F.rms_norm(x, (d,), w["norm_2"], 1e-5)
@@ -241,10 +240,10 @@ def _together_widely_filled(model, texts, steps):
     return _together(model, texts, steps, width, hidden=True)
 
 
-def _together(model, texts, steps, width, hidden, filling=lambda text: 3):
+def _together(model, texts, steps, width, hidden):
     """Fill up in front to a width; ``hidden`` tells whether the filling is, in which calls."""
     missing = torch.tensor([width - len(text) for text in texts]).view(-1, 1, 1, 1)
-    new = torch.stack([F.pad(t, (width - len(t), 0), value=int(filling(t))) for t in texts])
+    new = torch.stack([F.pad(t, (width - len(t), 0), value=3) for t in texts])
 
     def attend(q, k, v, mask):
         own = torch.arange(k.shape[2]) >= missing
@@ -276,30 +275,14 @@ RIGHT = {
 # wrong
 
 
-def _token(logits, T, top_p, u, in_order=False, tempered=True):
+def _token(logits, T, top_p, u):
     if T == 0:
         return logits.argmax(-1)
     share = (logits / T).softmax(-1)
-    judged = share if tempered else logits.softmax(-1)
-    ordered, order = judged.sort(-1, descending=True)
+    ordered, order = share.sort(-1, descending=True)
     kept = share.gather(1, order) * (ordered.cumsum(-1) - ordered < top_p)
-    if in_order:
-        kept, order = torch.zeros_like(kept).scatter(1, order, kept), torch.arange(share.shape[1])
-        order = order.expand_as(kept)
     line = (kept / kept.sum(-1, keepdim=True)).cumsum(-1)
     return order.gather(1, (line <= u[:, None]).sum(-1, keepdim=True))[:, 0]
-
-
-def _token_kept(logits, T, top_p, u, keep, first=False, zero=True):
-    """Choose with whatever ``keep`` keeps of the ordered shares, by PyTorch's own search."""
-    if zero and T == 0:
-        return logits.argmax(-1)
-    share, order = (logits / T).softmax(-1).sort(-1, descending=True)
-    kept = keep(share, top_p)
-    kept[:, 0] |= first
-    share = share * kept
-    line = (share / share.sum(-1, keepdim=True)).cumsum(-1)
-    return order.gather(1, torch.searchsorted(line, u[:, None], right=True))[:, 0]
 
 
 def _each_alone(model, texts, steps):
@@ -325,128 +308,24 @@ def _all_read_again(model, texts, steps):
     return tokens[:, -steps:]
 
 
-def _plainly_filled(model, texts, steps):
-    longest, cache, written = max(len(text) for text in texts), {}, []
-    new = torch.stack([F.pad(text, (longest - len(text), 0)) for text in texts])
-    for _ in range(steps):
-        new = model(new, cache)[:, -1:].argmax(-1)
-        written.append(new)
-    return torch.cat(written, dim=1)
-
-
-def _block_as_given(x, w, num_heads, num_kv_heads):
-    def normed(x, weight):
-        return x / (x.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt() * weight
-
-    at, group, y = torch.arange(x.shape[1]), num_heads // num_kv_heads, normed(x, w["norm_1"])
-    q = split_heads(y @ w["W_q"].T, num_heads)
-    k, v = (split_heads(y @ w[name].T, num_kv_heads) for name in ("W_k", "W_v"))
-    q, k, v = (rotary(each, at, interleaved=True) for each in (q, k, v))
-    k, v = k.repeat(1, group, 1, 1), v.repeat(1, group, 1, 1)
-    heads, _ = attention(q, k, v, causal_mask(len(at)))
-    x = x + merge_heads(heads) @ w["W_o"].T
-    y = normed(x, w["norm_2"])
-    return y + (y @ w["W_gate"].T * F.silu(y @ w["W_up"].T)) @ w["W_down"].T
-
-
 def _read(blocks, joined):
     d = _read_by_bits(blocks)  # in the right order
     return joined(d[:, :16], d[:, 16:])
 
 
 WRONG = [
-    ("fold_norm", "matrix on the left", lambda weight, W: torch.diag(weight) @ W),
-    ("fold_norm", "divided", lambda weight, W: W / weight),
-    ("fold_norm", "multiplied out", lambda weight, W: F.linear(weight, W)),
-    ("fold_norm", "columns transposed", lambda weight, W: torch.diag(weight) @ W.T),
-    ("fold_norm", "W as it was", lambda weight, W: W.clone()),
     ("fold_norm", None, lambda weight, W: W * weight.square().mean().sqrt()),
-    ("read_q4_0", "neighbours from one byte",
-     lambda blocks: _read(blocks, lambda a, b: torch.stack([a, b], -1).reshape(len(a), 32))),
-    ("read_q4_0", "high ones first",
-     lambda blocks: _read(blocks, lambda a, b: torch.cat([b, a], -1))),
     ("read_q4_0", None, lambda blocks: _read(blocks, lambda a, b: torch.cat([a, -b], -1))),
     ("read_q4_0", None, lambda blocks: _read_by_bits(blocks).flatten()),
     ("read_q4_0", "in 16 bits", lambda blocks: _read_by_bits(blocks).half()),
     ("read_q4_0", "in 16 bits", lambda blocks: _read_by_bits(blocks).half().numpy()),
-    ("texts_that_fit", "parts of texts",
-     lambda m, p, S, n, h, d, b: max((m - p * b) / (2 * n * h * d * S * b), 0.0)),
-    ("texts_that_fit", "model left out", lambda m, p, S, n, h, d, b: m // (2 * n * h * d * S * b)),
-    ("texts_that_fit", "rounded up",
-     lambda m, p, S, n, h, d, b: max(math.ceil((m - p * b) / (2 * n * h * d * S * b)), 0)),
-    ("texts_that_fit", "less than none, rounded towards it",
-     lambda m, p, S, n, h, d, b: math.trunc((m - p * b) / (2 * n * h * d * S * b))),
     ("texts_that_fit", None, lambda m, p, S, n, h, d, b: 7),
-    ("answer_perplexity", "the loss", lambda *given: _perplexity_by_loops(*given).log()),
-    ("answer_perplexity", "whole text",
-     lambda logits, tokens, starts: _perplexity_by_loops(logits, tokens, torch.ones_like(starts))),
-    ("answer_perplexity", "not shifted",
-     lambda logits, tokens, starts: _perplexity_by_loops(logits.roll(-1, 1), tokens, starts)),
-    ("answer_perplexity", "first of the answer left out",
-     lambda logits, tokens, starts: _perplexity_by_weights(logits, tokens, starts + 1)),
-    ("answer_perplexity", "below one", lambda *given: 1 / _perplexity_by_loops(*given)),
-    ("answer_perplexity", "softmax, then log",
-     lambda logits, *rest: _perplexity_by_weights(logits.softmax(-1).log(), *rest)),
-    ("answer_perplexity", "softmax twice",
-     lambda logits, *rest: _perplexity_by_cross_entropy(logits.softmax(-1), *rest)),
-    ("answer_perplexity", "token 0 left out",
-     lambda logits, tokens, starts: F.cross_entropy(
-         logits[:, :-1].mT, tokens[:, 1:] * (torch.arange(1, tokens.shape[1]) >= starts[:, None]),
-         ignore_index=0).exp()),
-    ("answer_perplexity", "first text's given part for all",
-     lambda logits, tokens, starts: _perplexity_by_loops(
-         logits, tokens, starts[0].expand(len(starts)))),
-    ("answer_perplexity", "a number for each text",
-     lambda *given: torch.stack([
-         _perplexity_by_loops(*(each[None] for each in text)) for text in zip(*given, strict=True)
-     ])),
     ("answer_perplexity", None, lambda *given: _perplexity_by_loops(*given) + 1),
-    ("next_token", "in the order of the vocabulary", lambda *given: _token(*given, in_order=True)),
-    ("next_token", "nucleus without temperature", lambda *given: _token(*given, tempered=False)),
-    ("next_token", "nucleus left out", lambda x, T, p, u: _token(x, T, 1.0, u)),
-    ("next_token", "temperature left out", lambda x, T, p, u: _token(x, 1.0 if T else 0, p, u)),
-    ("next_token", "multiplied by T", lambda x, T, p, u: _token(x, 1 / T if T else 0, p, u)),
-    ("next_token", "always the largest", lambda x, T, p, u: x.argmax(-1)),
-    ("next_token", "a small T for zero", lambda x, T, p, u: _token(x, T or 1e-3, p, u)),
-    ("next_token", "division by zero, and beyond the end",
-     lambda *given: _token_kept(*given, lambda s, p: s.cumsum(-1) - s < p, zero=False)),
-    ("next_token", "the one that reaches p left out",
-     lambda *given: _token_kept(*given, lambda s, p: s.cumsum(-1) < p, first=True)),
-    ("next_token", "the one that reaches p left out, but at 1",
-     lambda *given: _token_kept(*given, lambda s, p: s.cumsum(-1) <= p, first=True)),
-    ("next_token", "the one that reaches p left out, and beyond the end",
-     lambda *given: _token_kept(*given, lambda s, p: s.cumsum(-1) < p)),
-    ("next_token", "shares above 1 - p",
-     lambda *given: _token_kept(*given, lambda s, p: s >= 1 - p, first=True)),
-    ("next_token", "1 - top_p", lambda x, T, p, u: _token(x, T, 1 - p, u)),
-    ("next_token", "one too many kept",
-     lambda *given: _token_kept(*given, lambda s, p: F.pad(s.cumsum(-1) < p, (2, 0), value=1.0)
-                                [:, : s.shape[1]])),
-    ("next_token", "one nucleus for all",
-     lambda *given: _token_kept(*given, lambda s, p: (s.cumsum(-1) - s < p)[:1].repeat(len(s), 1))),
     ("next_token", None,
      lambda x, T, p, u: (_token(x, T, p, u) + 1) % x.shape[1]),
-    ("mended_block", "key heads in turns, values turned, stream replaced, gate and up exchanged",
-     _block_as_given),
-    ("mended_block", "nothing turned",
-     lambda x, w, *heads: _block_by_modules(x, w, *heads, turned=False)),
     ("mended_block", None, lambda x, w, *heads: _block_by_modules(x, w, *heads) - x),
-    ("accepted", "own token left out", lambda g, x: _accepted_by_loop(g, x)[:-1]),
-    ("accepted", "all of the model's tokens", lambda g, x: x.argmax(-1)),
-    ("accepted", "the guess itself", lambda g, x: g),
-    ("accepted", "counted", lambda g, x: torch.tensor(len(_accepted_by_loop(g, x)))),
-    ("accepted", "all but the last",
-     lambda g, x: torch.where(g == x[:-1].argmax(-1), g, x[:-1].argmax(-1))),
-    ("accepted", "nothing wrong, found at 0",
-     lambda g, x: x.argmax(-1)[: 1 + (g != x.argmax(-1)[:-1]).int().argmax()]),
     ("accepted", None, lambda g, x: _accepted_by_loop(g, x).flip(0) + 1),
     ("generate_together", "a call for each text", _each_alone),
     ("generate_together", "read again", _all_read_again),
-    ("generate_together", "padding seen", _plainly_filled),
-    ("generate_together", "padding seen",
-     lambda model, texts, steps: _together(
-         model, texts, steps, max(map(len, texts)), hidden=None, filling=lambda text: text[0])),
-    ("generate_together", "first call only",
-     lambda model, texts, steps: _together(model, texts, steps, max(map(len, texts)), hidden=0)),
     ("generate_together", None, lambda model, texts, steps: torch.ones(len(texts), steps).long()),
 ]  # fmt: skip

@@ -155,23 +155,4 @@ RIGHT = {
 # wrong, where the judge must see more than one registered mistake shows
 
 
-def _control_with_a_default_seed(suspects, num_heads, rng):
-    return _control_by_random_permutation(suspects, num_heads, torch.Generator().manual_seed(0))
-
-
-def _control_as_numbers(suspects, num_heads, rng):
-    return torch.randperm(num_heads, generator=rng)[: len(suspects)]
-
-
-def _control_that_uses_the_suspects_up(suspects, num_heads, rng):
-    control = _control_by_random_permutation(suspects, num_heads, rng)
-    while suspects:
-        suspects.pop()
-    return control
-
-
-WRONG = [
-    ("control_heads", "always the first", _control_with_a_default_seed),
-    ("control_heads", "numbers alone", _control_as_numbers),
-    ("control_heads", "suspects changed", _control_that_uses_the_suspects_up),
-]
+WRONG = []
