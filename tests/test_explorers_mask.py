@@ -6,24 +6,17 @@ import re
 import numpy as np
 import pytest
 import torch
-from matplotlib.colors import same_color
+from matplotlib import colormaps
 
+import stills
 from course_utils.explorers import mask_explorer
-from explorer_pictures import (
-    across,
-    axes,
-    headings,
-    limits,
-    pixel,
-    pixels,
-    press,
-    set_controls,
-    ticks,
-)
+from explorer_pictures import set_controls
 
 N = 8
 OFF = {"causal": False, "window": 0, "prefix": 0, "padding": 0, "side": "end", "documents": 1}
 OFF |= {"join": "and", "turned": ""}
+TITLES = ["allowed (light) or not", "weights"]
+CELL = 29  # pixels, each way
 
 
 @functools.cache
@@ -46,23 +39,90 @@ def pattern_told(explorer):
     return mask
 
 
-def shown(ax):
-    """Return the matrix an Axes shows, (L, S)."""
-    (cells,) = ax.collections
-    return np.asarray(cells.get_array()).reshape(N, N)
+@pytest.fixture(scope="module")
+def page(chromium):
+    """The explorer on a page."""
+    page = stills.shown(chromium, mask_explorer())
+    yield page
+    assert page.errors == []
+    page.close()
 
 
-def marked(ax):
+# All rectangles with their corners and colours, and whether they are seen; all texts with their
+# places, colours and sizes.
+DRAWN = """values => {
+    model.set("values", values);
+    const number = (part, names) => names.map(name => Number(part.getAttribute(name)));
+    const all = name => [...document.querySelectorAll(`svg ${name}`)];
+    const seen = part => getComputedStyle(part).visibility === "visible";
+    return {
+        rects: all("rect").map(rect => [...number(rect, ["x", "y", "width", "height"]),
+            getComputedStyle(rect).fill, seen(rect)]),
+        texts: all("text").map(text => [...number(text, ["x", "y"]), text.textContent,
+            getComputedStyle(text).fill]),
+    };
+}"""
+LIGHT_RED = "rgb(255, 228, 225)"
+
+
+def drawn(page, **values):
+    """Return the pattern and the weights that a page draws, as pictures (left, rects, texts)."""
+    whole = page.evaluate(DRAWN, OFF | values)
+    titles = {text: x for x, y, text, _ in whole["texts"] if text in TITLES}
+    assert titles[TITLES[0]] < 280 < titles[TITLES[1]]
+    pictures = []
+    for title in TITLES:
+        left = titles[title] - N * CELL / 2
+        parts = (
+            [part for part in whole[kind] if left - 40 < part[0] < left + N * CELL + 4]
+            for kind in ("rects", "texts")
+        )
+        pictures.append((left, *parts))
+    return pictures
+
+
+TOP = 26
+
+
+def place(left, query, key):
+    """Return the corner of a cell in the picture."""
+    return left + key * CELL, TOP + query * CELL
+
+
+def colours(picture):
+    """Return the colours (L, S, 3) of the cells; each stands alone at its place."""
+    left, rects, _ = picture
+    cells = {tuple(rect[:2]): rect[4] for rect in rects if rect[2:4] == [CELL, CELL]}
+    assert len(cells) == N * N
+    read = [
+        [re.findall(r"\d+", cells[place(left, query, key)]) for key in range(N)]
+        for query in range(N)
+    ]
+    return np.array(read, dtype=int)
+
+
+def written(picture):
+    """Return what is written on the cells, by query and key, and in which colours."""
+    left, _, texts = picture
+    on = {(x, y): (text, colour) for x, y, text, colour in texts}
+    middle = CELL / 2
+    at = {
+        pair: (place(left, *pair)[0] + middle, place(left, *pair)[1] + middle + 4.5)
+        for pair in np.ndindex(N, N)
+    }
+    return {pair: on[at[pair]] for pair in at}
+
+
+def marked(picture):
     """Return the queries marked as empty, and check that a mark covers its row and no other."""
+    left, rects, _ = picture
     rows = []
-    for mark in ax.patches:
-        left, right, top, bottom = limits(mark)
-        row = round((top + bottom) / 2)
-        assert (left, right) == (-0.5, N - 0.5)
-        assert row - 0.5 < top < row - 0.4 and row + 0.4 < bottom < row + 0.5
-        assert same_color(mark.get_facecolor(), "mistyrose") and mark.get_hatch() == "//"
-        assert same_color(mark.get_edgecolor(), "C3")
-        rows += [row] * mark.get_visible()
+    for x, y, width, height, _, seen in (rect for rect in rects if rect[4] == LIGHT_RED):
+        row = round((y + height / 2 - TOP) / CELL - 0.5)
+        assert left <= x <= left + 2 and left + N * CELL - 2 <= x + width <= left + N * CELL
+        above, below = TOP + row * CELL, TOP + (row + 1) * CELL
+        assert above < y <= above + 2 and below - 2 <= y + height < below
+        rows += [row] * seen
     return rows
 
 
@@ -93,26 +153,70 @@ PATTERNS = [
 
 
 @pytest.mark.parametrize("values, mask", PATTERNS, ids=[str(values) for values, _ in PATTERNS])
-def test_words_and_pictures_show_the_mask_the_weights_and_the_empty_rows(values, mask):
+def test_words_and_pictures_show_the_mask_the_weights_and_the_empty_rows(page, values, mask):
     explorer = explorer_with(**values)
     assert (pattern_told(explorer) == mask).all()
     assert f"{mask.sum()} of 64 pairs allowed" in explorer.state
-    pattern, weights, _ = axes(explorer)
-    assert (shown(pattern) == mask).all()
-    expected = scores().masked_fill(~torch.tensor(mask), -torch.inf).softmax(dim=-1).nan_to_num()
-    np.testing.assert_allclose(shown(weights), expected, atol=1e-6)
+    pattern, weights = drawn(page, **values)
+    check_pictures(pattern, weights, mask)
     empty = np.flatnonzero(~mask.any(axis=-1)).tolist()
     assert marked(pattern) == marked(weights) == empty
     assert ("empty rows: none" in explorer.state) == (not empty)
 
 
-def test_empty_rows_are_named_and_marked():
+def check_pictures(pattern, weights, mask):
+    """Check the colours of a mask and of its weights, and that those are written where allowed."""
+    cividis = colormaps["cividis"]
+    np.testing.assert_array_equal(colours(pattern), cividis(mask * 1.0, bytes=True)[..., :3])
+    assert {text for text, _ in written(pattern).values()} == {""}
+    expected = scores().masked_fill(~torch.tensor(mask), -torch.inf).softmax(dim=-1).nan_to_num()
+    shades = cividis(expected.numpy(), bytes=True)[..., :3].astype(int)
+    # eleven shades with lines between them are so near to the map's 256
+    assert abs(colours(weights) - shades).max() <= 8
+    for pair, (text, colour) in written(weights).items():
+        assert (text != "") == mask[pair]
+        if text:
+            assert abs(float(text) - expected[pair].item()) < 0.005 + 1e-5
+            assert contrast(colour, shades[pair]) >= 4.5  # as WCAG asks for small letters
+
+
+def contrast(colour, ground):
+    """Return the contrast of two colours, the first as the page writes it; WCAG 2.1."""
+    shades = np.array([re.findall(r"\d+", colour), ground], dtype=float) / 255
+    linear = np.where(shades <= 0.04045, shades / 12.92, ((shades + 0.055) / 1.055) ** 2.4)
+    darker, lighter = sorted(linear @ [0.2126, 0.7152, 0.0722] + 0.05)
+    return lighter / darker
+
+
+def test_empty_rows_are_named_and_hatched(page):
     explorer = explorer_with(causal=True, padding=2, side="start")
     assert "empty rows: 0–1;" in explorer.state and "0: none, 1: none, 2: 2," in explorer.state
-    light_red = (pixels(explorer) == (255, 228, 225)).all(axis=-1)
-    assert light_red.sum() > 4000
-    set_controls(explorer, padding=0)
-    assert not (pixels(explorer) == (255, 228, 225)).all(axis=-1).any()
+    drawn(page, causal=True, padding=2, side="start")
+    lines = page.locator("svg path").evaluate_all(
+        """paths => paths.filter(path => getComputedStyle(path).visibility === "visible")
+            .map(path => [path.getBBox().height, getComputedStyle(path).stroke])"""
+    )
+    # two rows of each picture, red
+    assert lines == [[pytest.approx(CELL - 4, abs=1), "rgb(214, 39, 40)"]] * 4
+
+
+def test_both_pictures_say_what_they_show_and_number_their_rows_and_columns(page):
+    for left, rects, texts in drawn(page):
+        assert [left, TOP, N * CELL, N * CELL, "none", True] in rects
+        middle = left + CELL * N / 2
+        said = [(x, text) for x, y, text, _ in texts if text in (*TITLES, "keys")]
+        assert said[0][1] in TITLES and said == [(middle, said[0][1]), (middle, "keys")]
+        bottom = TOP + N * CELL
+        below = {text: x for x, y, text, _ in texts if y == bottom + 17}
+        assert below == {str(key): left + (key + 0.5) * CELL for key in range(N)}
+        beside = {text: y for x, y, text, _ in texts if x == left - 7}
+        assert beside == {str(row): TOP + (row + 0.5) * CELL + 4.5 for row in range(N)}
+    assert (
+        page.locator("svg text", has_text="queries").evaluate_all(
+            "all => all.map(text => text.getAttribute('transform').match(/rotate.*/)[0])"
+        )
+        == ["rotate(-90)"] * 2
+    )
 
 
 def test_the_words_name_the_masks_and_how_they_are_joined():
@@ -126,67 +230,61 @@ def test_the_words_name_the_masks_and_how_they_are_joined():
     )
 
 
-def test_what_is_allowed_is_light_in_the_picture():
-    explorer = explorer_with(window=2, documents=2, prefix=3)
-    mask = ((i < 4) == (j < 4)) & (i - j < 2) & (j <= i)
-    pattern = axes(explorer)[0]
-    for query, key in np.ndindex(N, N):
-        brightness = np.mean(pixel(explorer, pattern, key, query))
-        assert brightness > 150 if mask[query, key] else brightness < 60
-
-
-def test_both_pictures_say_what_they_show_and_weights_have_a_scale():
-    explorer = mask_explorer()
-    pattern, weights, scale = axes(explorer)
-    assert across(axes(explorer)) == [pattern, weights, scale]
-    for ax, title in [(pattern, "allowed (light) or not"), (weights, "weights")]:
-        assert headings(ax) == (title, "keys", "queries")
-        assert ticks(ax.xaxis) == ticks(ax.yaxis) == {n: str(n) for n in range(N)}
-        assert ax.get_xlim() == (-0.5, 7.5) and ax.get_ylim() == (7.5, -0.5)  # the first on top
-        assert ax.get_aspect() == 1
-        (cells,) = ax.collections
-        edges = np.arange(N + 1) - 0.5
-        np.testing.assert_array_equal(cells.get_coordinates(), np.dstack(np.meshgrid(edges, edges)))
-        assert cells.get_clim() == (0, 1) and cells.get_cmap().name == "cividis"
-        assert same_color(cells.get_edgecolor()[0], "w")
-    assert scale.get_ylim() == (0, 1)
-
-
 def test_every_number_has_its_range_and_every_list_its_words():
     controls = mask_explorer().controls
-    starts = {name: control.value for name, control in controls.items()}
+    starts = {name: control["value"] for name, control in controls.items()}
     assert starts == OFF | {"causal": True, "padding": 2}
-    ranges = {n: (c.slider.min, c.slider.max) for n, c in controls.items() if hasattr(c, "slider")}
+    ranges = {n: (c["low"], c["high"]) for n, c in controls.items() if c["kind"] == "number"}
     of_all = (0, N)
     assert ranges == {"window": of_all, "prefix": of_all, "padding": of_all, "documents": (1, 4)}
-    assert controls["side"].options == ("end", "start") and controls["join"].options == (
-        "and",
-        "or",
-    )
+    assert controls["side"]["options"] == ["end", "start"]
+    assert controls["join"]["options"] == ["and", "or"]
 
 
-def test_a_press_turns_a_pair_over_and_a_second_turns_it_back():
-    explorer = explorer_with(causal=True)
-    before = explorer.state, explorer.image.value
-    pattern, weights, scale = axes(explorer)
-    press(explorer, pattern, 7.3, 0.2)  # key 7 for query 0
-    press(explorer, weights, 0.4, 2.6)  # key 0 for query 3
-    assert explorer.controls["turned"].value == "0-7, 3-0"
-    expected = j <= i
-    expected[0, 7], expected[3, 0] = True, False
-    assert (pattern_told(explorer) == expected).all() and (shown(pattern) == expected).all()
-    assert shown(weights)[3, 0] == 0 < shown(weights)[0, 7]
+def press(page, picture, query, key, across=0.5, down=0.5):
+    """Press a cell of a picture, at a share of its width and height."""
+    x, y = place(picture[0], query, key)
+    page.locator("svg").click(position={"x": x + across * CELL, "y": y + down * CELL})
+
+
+def test_a_press_turns_a_pair_over_and_a_second_turns_it_back(page):
+    before = drawn(page, causal=True)
+    pattern, weights = before
+    said = page.get_by_role("status").inner_text()
+    press(page, pattern, 0, 7, 0.95, 0.05)
+    press(page, weights, 3, 0, 0.05, 0.95)
+    values = page.evaluate("model.get('values')")
+    assert values == OFF | {"causal": True, "turned": "0-7, 3-0"}
+    mask = j <= i
+    mask[0, 7], mask[3, 0] = True, False
+    explorer = explorer_with(**values)
+    assert (pattern_told(explorer) == mask).all()
+    check_pictures(*drawn(page, **values), mask)
     assert explorer.state.startswith("causal, pairs turned over: 0-7, 3-0: ")
-    press(explorer, scale, 0.5, 0.5)
-    press(explorer, pattern, 0, 3)
-    press(explorer, pattern, 7, 0)
-    assert (explorer.state, explorer.image.value) == before
-    assert explorer.image.pressed
+    page.locator("svg").click(position={"x": 300, "y": 100})  # between the pictures
+    page.locator("svg").click(position={"x": 100, "y": TOP + N * CELL + 10})
+    press(page, pattern, 3, 0)
+    press(page, weights, 0, 7)
+    assert page.evaluate("model.get('values')") == OFF | {"causal": True}
+    assert drawn(page, causal=True) == before
+    assert page.get_by_role("status").inner_text() == said
 
 
-def test_the_last_allowed_pair_of_a_row_turned_over_empties_it():
-    explorer = explorer_with(causal=True, turned="0-0")
-    assert "empty rows: 0;" in explorer.state and marked(axes(explorer)[0]) == [0]
+def test_a_press_that_is_held_turns_one_pair_over(page):
+    pattern, _ = drawn(page)
+    box = page.locator("svg").bounding_box()
+    x, y = place(pattern[0], 2, 1)
+    page.mouse.move(box["x"] + x + 9, box["y"] + y + 9)
+    page.mouse.down()
+    page.mouse.move(box["x"] + x + 99, box["y"] + y + 99, steps=9)
+    page.mouse.up()
+    assert page.evaluate("model.get('values').turned") == "2-1"
+
+
+def test_the_last_allowed_pair_of_a_row_turned_over_empties_it(page):
+    values = {"causal": True, "turned": "0-0"}
+    assert "empty rows: 0;" in explorer_with(**values).state
+    assert [marked(picture) for picture in drawn(page, **values)] == [[0], [0]]
 
 
 @pytest.mark.parametrize("text", ["", "0", "0-", "9-9", "0-8", "a-b", "-", "1 2"])

@@ -16,7 +16,6 @@ from course_utils.explorers import (
     Number,
     head_explorer,
     language_explorer,
-    mask_explorer,
     ring_explorer,
     tile_explorer,
     training_explorer,
@@ -37,13 +36,6 @@ def trained():
 
 # Each with a state in which nothing is symmetric, and for each control a value that changes it.
 CASES = {
-    "masks": (
-        mask_explorer,
-        {"causal": False, "window": 0, "prefix": 5, "padding": 2, "side": "start", "documents": 2}
-        | {"join": "and", "turned": ""},
-        {"causal": True, "window": 3, "prefix": 6, "padding": 1, "side": "end", "documents": 3}
-        | {"join": "or", "turned": "0-3"},
-    ),
     "heads": (
         head_explorer,
         {"head": 3, "query": "4 dog"},
@@ -130,7 +122,7 @@ def values(control):
     if isinstance(control, Number):
         return control.slider.min, control.slider.max
     if isinstance(control, widgets.Text):
-        return "", "0-7, 3-3"
+        return "", "0.3, 1.1"
     return getattr(control, "options", (False, True))
 
 
@@ -160,17 +152,11 @@ def in_html(state):
 
 # what a control is called, where it is not what the code calls it
 OTHER_NAMES = {
-    "side": "padding at the",
-    "join": "joined by",
     "knock": "knock this head out",
     "out": "heads out",
     "shade": "map",
     "several": "all heads of the layer",
     "hide": "lines without key 0",
-    "window": "window (0: without)",
-    "prefix": "prefix (0: without)",
-    "padding": "padding tokens",
-    "turned": "pairs turned over",
 }
 
 

@@ -12,7 +12,7 @@ from PIL import Image
 import stills
 from course_utils import explorers
 from course_utils.explorers import similarity_explorer
-from course_utils.explorers.live import LiveExplorer, check, choice, number
+from course_utils.explorers.live import LiveExplorer, check, choice, number, text
 from explorer_pictures import set_controls
 
 STATES = 200
@@ -43,20 +43,31 @@ def browse(chromium):
 def values_of(control, rng):
     """Return a value that a hand may give a control."""
     if control["kind"] != "number":
-        return rng.choice(control.get("options", [False, True]))
+        return rng.choice(ends_of(control))
     low, high, step = control["low"], control["high"], control["step"]
     return round(low + step * rng.randrange(round((high - low) / step) + 1), 10)
+
+
+def ends_of(control):
+    """Return the ends of a control's values; where there is no order, all or enough of them."""
+    if control["kind"] == "number":
+        return [control["low"], control["high"]]
+    if control["kind"] == "text":
+        return TYPED
+    return control.get("options", [False, True])
+
+
+# Into the one text box there is: pairs of numbers below 8, and what are none.
+RNG = random.Random(8)
+TYPED = ["", "0-3", "7 - 0;00-1, 1-2,0-1", "8-0, 3-30, -4-5-6 7", "1,2 a-b - ٣-٤"]
+TYPED += [", ".join(f"{RNG.randrange(8)}-{RNG.randrange(9)}" for _ in range(n)) for n in range(9)]
 
 
 def states(explorer):
     """Return states to compare: all ends, and enough at random."""
     rng, controls = random.Random(20), explorer.controls
     first = {name: control["value"] for name, control in controls.items()}
-    ends = [
-        first | {name: end}
-        for name, control in controls.items()
-        for end in control.get("options", [control.get("low", 0), control.get("high", 1)])
-    ]
+    ends = [first | {name: end} for name, control in controls.items() for end in ends_of(control)]
     drawn = [{name: values_of(controls[name], rng) for name in controls} for _ in range(STATES)]
     return [first, *ends, *drawn]
 
@@ -101,6 +112,7 @@ def test_texts_that_differ_are_told_from_digits_that_were_rounded():
 HOMES = {
     "saturation_explorer": {"logit_2": 1.5, "d_k": 4, "scaled": False, "method": "naive"}
     | {"dtype": "bfloat16"},
+    "mask_explorer": {"causal": False, "prefix": 5, "side": "start", "documents": 2},
 }
 
 
@@ -112,8 +124,7 @@ def test_picture_and_words_change_at_once_with_every_control(browse, name):
     values = page.evaluate("model.get('values')")
     for each, control in made(name).controls.items():
         before = page.evaluate(SEEN)
-        others = control.get("options", [control.get("low", True), control.get("high", False)])
-        other = next(value for value in others if value != values[each])
+        other = next(value for value in ends_of(control) if value != values[each])
         after = page.evaluate(
             "([name, value]) => { model.set('values', {...model.get('values'), [name]: value});"
             f"return ({SEEN})() }}",
@@ -159,6 +170,7 @@ def test_axe_finds_nothing_and_every_control_has_a_name(browse, name):
     assert rules <= {"landmark-one-main", "page-has-heading-one", "region"}  # the page's own
     assert "svg-img-alt" in {rule["id"] for rule in found["passes"]}
     roles = {"number": ["spinbutton", "slider"], "choice": ["combobox"], "check": ["checkbox"]}
+    roles |= {"text": ["textbox"]}
     for control in made(name).controls.values():
         for role in roles[control["kind"]]:
             assert page.get_by_role(role, name=control["label"], exact=True).count() == 1
@@ -236,6 +248,28 @@ def test_a_menu_and_a_box_to_tick_set_their_value_and_show_one_that_is_set(brows
             control.select_option(option) if role == "combobox" else control.set_checked(option)
             assert value(page, each) == option
         assert page.errors == []
+
+
+def test_what_is_typed_as_text_counts_when_it_is_done_and_one_that_is_set_is_shown(browse):
+    page = browse("mask_explorer")
+    box, words = page.get_by_role("textbox"), page.get_by_role("status")
+    assert box.get_attribute("placeholder") == "0-7" and box.input_value() == ""
+    box.press_sequentially("0-7")
+    assert value(page, "turned") == "" and "turned over" not in words.inner_text()
+    box.press("Enter")
+    assert value(page, "turned") == "0-7" and "turned over: 0-7" in words.inner_text()
+    box.fill("3-4, anything")
+    box.press("Tab")  # to leave the box is to be done, too
+    assert value(page, "turned") == box.input_value() == "3-4, anything"
+    # JupyterLab keeps Enter from ending a change
+    page.evaluate("""document.querySelector("[type=text]").addEventListener("keydown",
+        event => event.key === "Enter" && event.preventDefault())""")
+    box.fill("1-2")
+    box.press("Enter")
+    assert value(page, "turned") == "1-2"
+    page.evaluate("model.set('values', {...model.get('values'), turned: '5-6'})")
+    assert box.input_value() == "5-6"
+    assert page.errors == []
 
 
 def test_the_tip_of_the_arrow_goes_where_it_is_dragged_until_it_is_let_go(browse):
@@ -351,20 +385,24 @@ def test_shown_statically_it_is_its_first_picture_with_its_words():
 @pytest.fixture
 def explorer():
     controls = {"n": number("n", 2, 0, 9, 1), "x": number("x", 0.5, 0, 1, 0.1),
-                "kind": choice("kind", "a", ["a", "b"]), "on": check("on", True)}  # fmt: skip
+                "kind": choice("kind", "a", ["a", "b"]), "on": check("on", True),
+                "line": text("line", "any", "such as")}  # fmt: skip
     return LiveExplorer("similarity", controls, lambda **values: str(values), more=[1, 2])
 
 
 def test_values_are_those_of_the_controls_within_their_ends(explorer):
-    assert explorer.values == {"n": 2, "x": 0.5, "kind": "a", "on": True}
-    set_controls(explorer, n=12.0, x=-1, kind="b", on=False)
-    assert explorer.state == "{'n': 9, 'x': 0.0, 'kind': 'b', 'on': False}"
+    assert explorer.values == {"n": 2, "x": 0.5, "kind": "a", "on": True, "line": "any"}
+    set_controls(explorer, n=12.0, x=-1, kind="b", on=False, line="$ <")
+    moved = "{'n': 9, 'x': 0.0, 'kind': 'b', 'on': False, 'line': '$ <'}"
+    assert explorer.state == moved
     for name, wrong in [("kind", "c"), ("on", "yes")]:
         with pytest.raises(ValueError, match=f"{name} must be one of .*, got '{wrong}'"):
             set_controls(explorer, **{name: wrong})
-    with pytest.raises(ValueError, match="must be those of n, x, kind, on, got n"):
+    with pytest.raises(ValueError, match="line must be a str, got 7"):
+        set_controls(explorer, line=7)
+    with pytest.raises(ValueError, match="must be those of n, x, kind, on, line, got n"):
         explorer.values = {"n": 1}
-    assert explorer.state == "{'n': 9, 'x': 0.0, 'kind': 'b', 'on': False}"
+    assert explorer.state == moved
 
 
 def test_what_the_browser_moved_is_not_sent_back_to_it(explorer, monkeypatch):

@@ -4,7 +4,7 @@ import ipywidgets
 import pytest
 from IPython.core.formatters import DisplayFormatter
 
-from course_utils.explorers import mask_explorer, similarity_explorer
+from course_utils.explorers import similarity_explorer, training_explorer
 from course_utils.predictions import Prediction
 
 VIEW = "application/vnd.jupyter.widget-view+json"
@@ -27,7 +27,11 @@ def test_a_question_is_stored_with_its_words(ipywidgets_version):
     assert data[VIEW] == {"version_major": 2, "version_minor": 0, "model_id": question.model_id}
 
 
-@pytest.mark.parametrize("explorer", [mask_explorer, similarity_explorer])  # one of each kind
+def training():
+    return training_explorer([1, 2, 1, 2], num_layers=2, num_heads=2, steps=20, every=10)
+
+
+@pytest.mark.parametrize("explorer", [training, similarity_explorer])  # one of each kind
 def test_an_explorer_is_stored_with_its_picture_and_words(ipywidgets_version, explorer):
     explorer = explorer()
     data, metadata = DisplayFormatter().format(explorer)

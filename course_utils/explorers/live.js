@@ -78,7 +78,7 @@ function tell(words, text) {
 
 // Controls. Each puts its elements into the column, calls `set` with a new value when it is moved
 // by hand, and returns what shows a value.
-const KINDS = { number, choice, check };
+const KINDS = { number, choice, check, text };
 // the page's own colours: what is typed stands on its ground
 const FIELD = `font: inherit; color: var(--jp-content-font-color1, CanvasText);
   background: var(--jp-layout-color1, Canvas); border: 1px solid; border-radius: 2px`;
@@ -101,10 +101,15 @@ function number(column, { label, low, high, step }, set) {
     show(Number.isNaN(typed) ? now : Math.min(Math.max(typed, low), high));
     set(now);
   };
+  whenDone(box, take);
+  return show;
+}
+
+// Call `take` when what is typed in a box is done.
+function whenDone(box, take) {
   box.addEventListener("change", take);
   // In JupyterLab, Enter does not end a change.
   box.addEventListener("keydown", ({ key }) => key === "Enter" && take());
-  return show;
 }
 
 function choice(column, { label, options }, set) {
@@ -124,6 +129,15 @@ function check(column, { label }, set) {
   box.addEventListener("change", () => set(box.checked));
   return (value) => {
     box.checked = value;
+  };
+}
+
+function text(column, { label, placeholder }, set) {
+  const box = named(column, label, "input", { type: "text", placeholder });
+  box.style = `${FIELD}; width: 6em`;
+  whenDone(box, () => set(box.value));
+  return (value) => {
+    box.value = value;
   };
 }
 

@@ -33,6 +33,11 @@ def check(label, value):
     return {"kind": "check", "label": label, "value": value}
 
 
+def text(label, value, placeholder):
+    """Return a control for one line of any text; the placeholder shows how it may look."""
+    return {"kind": "text", "label": label, "value": value, "placeholder": placeholder}
+
+
 def colours_of(name):
     """Return eleven colours, (red, green, blue) to 255, of Matplotlib's colour map of that name.
 
@@ -60,7 +65,7 @@ class LiveExplorer(Shown, anywidget.AnyWidget):
     name : str
         Of the JavaScript file, and of the still picture in ``stills``.
     controls : dict of str to dict
-        From `number`, `choice` and `check`.
+        From `number`, `choice`, `check` and `text`.
     say : callable
         Called with the values of the controls under their names; returns one line of text.
     needs : list of str
@@ -122,6 +127,10 @@ def _allowed(name, control, value):
     if control["kind"] == "number":
         value = min(max(value, control["low"]), control["high"])
         return round(value) if isinstance(control["step"], int) else float(value)
+    if control["kind"] == "text":
+        if not isinstance(value, str):
+            raise ValueError(f"{name} must be a str, got {value!r}")
+        return value
     options = control.get("options", [False, True])
     if value not in options:
         raise ValueError(f"{name} must be one of {options}, got {value!r}")

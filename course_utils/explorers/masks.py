@@ -2,21 +2,19 @@
 
 import re
 
-import ipywidgets as widgets
-import numpy as np
 import torch
-from matplotlib.figure import Figure
 
 from course_utils.attention import (
-    attention,
     causal_mask,
     document_mask,
     padding_mask,
     prefix_mask,
     sliding_window_mask,
 )
-from course_utils.explorers.base import Explorer, Number
+from course_utils.explorers.live import LiveExplorer, check, choice, colours_of, number, text
 from course_utils.figures import SEQUENTIAL
+
+N = 8  # tokens
 
 
 def mask_explorer():
@@ -27,99 +25,69 @@ def mask_explorer():
 
     Returns
     -------
-    Explorer
+    LiveExplorer
         With controls ``causal``, ``window`` and ``prefix`` (0: without), ``padding`` (how many
         tokens are padding), ``side`` (where those stand), ``documents``, ``join`` ("and", "or")
         and ``turned`` (pairs of query and key that are turned over, as "0-7, 3-4").
     """
-    n = 8
-    numbers = torch.arange(n)
     rng = torch.Generator().manual_seed(4)
-    q, k = torch.randn(n, 4, generator=rng), torch.randn(n, 4, generator=rng)  # (L, d_k), (S, d_k)
-    figure = Figure(figsize=(7.6, 3.7), dpi=80)
-    panels = figure.subplots(1, 2, width_ratios=[1, 1.25])  # beside the second, its scale
-    edges = np.arange(n + 1) - 0.5
-    look = {"cmap": SEQUENTIAL, "vmin": 0, "vmax": 1, "edgecolors": "w", "linewidth": 0.5}
-    empty_look = {"facecolor": "mistyrose", "edgecolor": "C3", "hatch": "//"}
-    images, marks = [], []
-    for ax, title in zip(panels, ["allowed (light) or not", "weights"], strict=True):
-        images.append(ax.pcolormesh(edges, edges, np.zeros((n, n)), **look))
-        marks.append(ax.barh(range(n), n, left=-0.5, height=0.9, **empty_look).patches)
-        ax.set(xticks=range(n), xlabel="keys", title=title, aspect="equal")
-        ax.set(yticks=range(n), ylabel="queries", xlim=(-0.5, n - 0.5), ylim=(n - 0.5, -0.5))
-    figure.colorbar(images[1], ax=panels[1], shrink=0.8)
-    figure.tight_layout()
-
-    def update(causal, window, prefix, padding, side, documents, join, turned):
-        real = padding_mask([n - padding], n)[0, 0]  # (1, S)
-        real = real if side == "end" else real.flip(-1)
-        pieces = {
-            "causal": (causal, "causal", causal_mask(n)),
-            "window": (window, f"window of {window}", sliding_window_mask(n, max(window, 1))),
-            "prefix": (prefix, f"prefix of {prefix}", prefix_mask(n, prefix)),
-            "padding": (padding, f"{padding} of padding at the {side}", real),
-            "documents": (
-                documents > 1,
-                f"{documents} documents",
-                document_mask(numbers * documents // n),
-            ),
-        }
-        chosen = {piece: mask for piece, (wanted, _, mask) in pieces.items() if wanted}
-        mask = _joined(chosen, join, n)
-        told = f" {join} ".join(pieces[piece][1] for piece in chosen) or "no mask"
-        pairs = _pairs(turned, n)
-        for i, j in pairs:
-            mask[i, j] = ~mask[i, j]
-        _, weights = attention(q, k, k, mask)
-        images[0].set_array(mask.float().numpy())
-        images[1].set_array(weights.numpy())
-        empty = ~mask.any(dim=-1)  # (L,)
-        for row in range(n):
-            for each in marks:
-                each[row].set_visible(bool(empty[row]))
-        by_hand = f", pairs turned over: {_written(pairs)}" if pairs else ""
-        return (
-            f"{told}{by_hand}: {int(mask.sum())} of {n * n} pairs allowed; "
-            f"empty rows: {_runs(empty) or 'none'}; query sees keys "
-            + ", ".join(f"{i}: {_runs(row) or 'none'}" for i, row in enumerate(mask))
-            + ("" if pairs else _found(chosen, join, side, window, mask))
-        )
-
-    def press(ax, x, y):
-        if ax not in panels:
-            return {}
-        pairs = _pairs(explorer.controls["turned"].value, n)
-        pair = int(y + 0.5), int(x + 0.5)
-        return {"turned": _written([p for p in pairs if p != pair] + [pair] * (pair not in pairs))}
-
-    wide = {"style": {"description_width": "initial"}, "layout": {"width": "17em"}}
+    q, k = torch.randn(N, 4, generator=rng), torch.randn(N, 4, generator=rng)  # (L, d_k), (S, d_k)
+    scores = (q.double() @ k.double().T / 4**0.5).round(decimals=6)  # (L, S)
     controls = {
-        "causal": widgets.Checkbox(value=True, description="causal", indent=False),
-        "window": Number("window (0: without)", 0, 0, n, 1),
-        "prefix": Number("prefix (0: without)", 0, 0, n, 1),
-        "padding": Number("padding tokens", 2, 0, n, 1),
-        "side": widgets.Dropdown(description="padding at the", options=["end", "start"], **wide),
-        "documents": Number("documents", 1, 1, 4, 1),
-        "join": widgets.Dropdown(description="joined by", options=["and", "or"], **wide),
-        "turned": widgets.Text(description="pairs turned over", placeholder="0-7", **wide),
+        "causal": check("causal", True),
+        "window": number("window (0: without)", 0, 0, N, 1),
+        "prefix": number("prefix (0: without)", 0, 0, N, 1),
+        "padding": number("padding tokens", 2, 0, N, 1),
+        "side": choice("padding at the", "end", ["end", "start"]),
+        "documents": number("documents", 1, 1, 4, 1),
+        "join": choice("joined by", "and", ["and", "or"]),
+        "turned": text("pairs turned over", "", "0-7"),
     }
-    moving = [*images, *marks[0], *marks[1]]
-    explorer = Explorer(figure, moving, controls, update, press=press)
-    return explorer
+    given = {"n": N, "scores": scores.tolist(), "colours": colours_of(SEQUENTIAL)}
+    return LiveExplorer("mask", controls, _say, needs=["softmax", "grid"], **given)
 
 
-def _joined(masks, join, n):
-    """Join some masks (n, n), by name, into one; without any, all is allowed."""
+def _say(causal, window, prefix, padding, side, documents, join, turned):
+    real = padding_mask([N - padding], N)[0, 0]  # (1, S)
+    real = real if side == "end" else real.flip(-1)
+    pieces = {
+        "causal": (causal, "causal", causal_mask(N)),
+        "window": (window, f"window of {window}", sliding_window_mask(N, max(window, 1))),
+        "prefix": (prefix, f"prefix of {prefix}", prefix_mask(N, prefix)),
+        "padding": (padding, f"{padding} of padding at the {side}", real),
+        "documents": (
+            documents > 1,
+            f"{documents} documents",
+            document_mask(torch.arange(N) * documents // N),
+        ),
+    }
+    chosen = {piece: mask for piece, (wanted, _, mask) in pieces.items() if wanted}
+    mask = _joined(chosen, join)
+    told = f" {join} ".join(pieces[piece][1] for piece in chosen) or "no mask"
+    pairs = _pairs(turned)
+    for i, j in pairs:
+        mask[i, j] = ~mask[i, j]
+    written = ", ".join(f"{i}-{j}" for i, j in pairs)
+    by_hand = f", pairs turned over: {written}" if pairs else ""
+    return (
+        f"{told}{by_hand}: {int(mask.sum())} of {N * N} pairs allowed; "
+        f"empty rows: {_runs(~mask.any(dim=-1)) or 'none'}; query sees keys "
+        + ", ".join(f"{i}: {_runs(row) or 'none'}" for i, row in enumerate(mask))
+        + ("" if pairs else _found(chosen, join, side, window, mask))
+    )
+
+
+def _joined(masks, join):
+    """Join some masks (L, S), by name, into one; without any, all is allowed."""
     if not masks:
-        return torch.ones(n, n, dtype=torch.bool)
-    stacked = torch.stack([mask.expand(n, n) for mask in masks.values()])
+        return torch.ones(N, N, dtype=torch.bool)
+    stacked = torch.stack([mask.expand(N, N) for mask in masks.values()])
     return stacked.all(dim=0) if join == "and" else stacked.any(dim=0)
 
 
 def _found(chosen, join, side, window, mask):
     """Say which of the lesson's questions the chosen masks, joined into one, answer."""
-    n = len(mask)
-    before = ~_joined(chosen, "and", n).any(dim=-1)  # (L,), empty if joined by "and"
+    before = ~_joined(chosen, "and").any(dim=-1)  # (L,), empty if joined by "and"
     if "causal" in chosen and "padding" in chosen and side == "start":
         if join == "and":
             return f"; found: rows {_runs(before)} are empty, as many as there are padding tokens"
@@ -127,24 +95,19 @@ def _found(chosen, join, side, window, mask):
             return f'; found: "or" brings rows {_runs(before)} back'
     if {"causal", "prefix"} <= set(chosen) and join == "and":
         others = {name: each for name, each in chosen.items() if name != "prefix"}
-        if _joined(others, join, n).equal(mask):
+        if _joined(others, join).equal(mask):
             return "; found: nothing is left of the prefix, the future is forbidden again"
-    if "documents" in chosen and window == n and join == "and":
+    if "documents" in chosen and window == N and join == "and":
         return "; found: the widest window is causal, within each document"
     if set(chosen) == {"causal", "documents"} and join == "or":
         return "; found: every token sees all before it, and its own document's future"
     return ""
 
 
-def _pairs(text, n):
-    """Read pairs of query and key, as "0-7, 3-4"; what is none of n tokens' is left out."""
-    pairs = [(int(i), int(j)) for i, j in re.findall(r"(\d+)\s*-\s*(\d+)", text)]
-    return [pair for pair in dict.fromkeys(pairs) if max(pair) < n]
-
-
-def _written(pairs):
-    """Write pairs of query and key as `_pairs` reads them."""
-    return ", ".join(f"{i}-{j}" for i, j in pairs)
+def _pairs(turned):
+    """Read pairs of query and key, as "0-7, 3-4"; what is none of the tokens' is left out."""
+    pairs = [(int(i), int(j)) for i, j in re.findall(r"([0-9]+)\s*-\s*([0-9]+)", turned)]
+    return [pair for pair in dict.fromkeys(pairs) if max(pair) < N]
 
 
 def _runs(flags):

@@ -1,4 +1,4 @@
-// Shared by the explorers of lessons 00, 02 and 03: softmax, weights as bars, what is said of them.
+// Shared by the explorers of lessons 00 and 02 to 04: softmax, its weights as bars, and in words.
 const BAR_COLOUR = COLOURS[0];
 const BROKEN_COLOUR = COLOURS[3];
 const LINE_HEIGHT = 15;

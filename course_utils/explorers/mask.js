@@ -1,0 +1,174 @@
+// A mask of a few tokens, composed from five, and the weights under it.
+export const size = [560, 300];
+
+const { n, scores, colours } = given;
+const TOKENS = Array.from({ length: n }, (_, token) => token);
+const CELL = 29; // pixels, with room for a weight
+const EVEN = 0.47; // the weight on whose colour black and white can be read alike
+const colourOf = shades(colours, 0, 1);
+
+// The masks that are wanted, by name: what each is called, and whether query i may see key j.
+function chosenFrom({ causal, window, prefix, padding, side, documents }) {
+  const documentOf = (i) => Math.floor((i * documents) / n);
+  const isReal = (j) => (side === "end" ? j < n - padding : j >= padding);
+  const all = {
+    causal: [causal, "causal", (i, j) => j <= i],
+    window: [window, `window of ${window}`, (i, j) => j <= i && i - j < window],
+    prefix: [prefix, `prefix of ${prefix}`, (i, j) => j <= i || j < prefix],
+    padding: [padding, `${padding} of padding at the ${side}`, (_, j) => isReal(j)],
+    documents: [
+      documents > 1, `${documents} documents`, (i, j) => documentOf(i) === documentOf(j),
+    ],
+  };
+  const wanted = Object.entries(all).filter(([, [is]]) => is);
+  return Object.fromEntries(wanted.map(([name, [, called, sees]]) => [name, { called, sees }]));
+}
+
+// Join masks into one, rows of booleans; without any, all is allowed.
+function joined(masks, join) {
+  const every = Object.values(masks).map(({ sees }) => sees);
+  const allows = (i, j) => {
+    if (join === "and") return every.every((sees) => sees(i, j));
+    return !every.length || every.some((sees) => sees(i, j));
+  };
+  return TOKENS.map((i) => TOKENS.map((j) => allows(i, j)));
+}
+
+function composed(values) {
+  const mask = joined(chosenFrom(values), values.join);
+  for (const [i, j] of pairsIn(values.turned)) mask[i][j] = !mask[i][j];
+  return mask;
+}
+
+export function say(values) {
+  const { join, turned } = values;
+  const chosen = chosenFrom(values);
+  const told = Object.values(chosen).map(({ called }) => called);
+  const pairs = pairsIn(turned);
+  const mask = composed(values);
+  const byHand = pairs.length ? `, pairs turned over: ${written(pairs)}` : "";
+  const seen = mask.map((row, i) => `${i}: ${runs(row) || "none"}`);
+  return (
+    `${told.join(` ${join} `) || "no mask"}${byHand}: ` +
+    `${mask.flat().filter(Boolean).length} of ${n * n} pairs allowed; ` +
+    `empty rows: ${runs(mask.map(isEmpty)) || "none"}; query sees keys ${seen.join(", ")}` +
+    `${pairs.length ? "" : found(chosen, values, mask)}`
+  );
+}
+
+// Which of the lesson's questions the chosen masks, joined into one, answer.
+function found(chosen, { join, side, window }, mask) {
+  const before = joined(chosen, "and").map(isEmpty);
+  if (chosen.causal && chosen.padding && side === "start") {
+    if (join === "and") {
+      return `; found: rows ${runs(before)} are empty, as many as there are padding tokens`;
+    }
+    if (before.some(Boolean) && !mask.some(isEmpty)) {
+      return `; found: "or" brings rows ${runs(before)} back`;
+    }
+  }
+  if (chosen.causal && chosen.prefix && join === "and") {
+    const { prefix, ...others } = chosen;
+    if (`${joined(others, join)}` === `${mask}`) {
+      return "; found: nothing is left of the prefix, the future is forbidden again";
+    }
+  }
+  if (chosen.documents && window === n && join === "and") {
+    return "; found: the widest window is causal, within each document";
+  }
+  if (`${Object.keys(chosen)}` === "causal,documents" && join === "or") {
+    return "; found: every token sees all before it, and its own document's future";
+  }
+  return "";
+}
+
+const isEmpty = (row) => !row.some(Boolean);
+
+// Pairs of query and key, read from "0-7, 3-4"; what is none of n tokens' is left out.
+function pairsIn(text) {
+  const read = [...text.matchAll(/([0-9]+)\s*-\s*([0-9]+)/g)];
+  const pairs = read.map(([, i, j]) => [Number(i), Number(j)]);
+  return pairs.filter((pair, place) => {
+    return Math.max(...pair) < n && pairs.findIndex((other) => same(other, pair)) === place;
+  });
+}
+
+const same = (one, other) => one[0] === other[0] && one[1] === other[1];
+
+// Write pairs of query and key as `pairsIn` reads them.
+const written = (pairs) => pairs.map((pair) => pair.join("-")).join(", ");
+
+// Which of some flags are true, counted from 0: "0–2 and 4".
+function runs(flags) {
+  const at = [...flags.keys()].filter((i) => flags[i]);
+  const ends = at.filter((i) => !flags[i + 1]);
+  const starts = at.filter((i) => !flags[i - 1]);
+  return starts.map((a, run) => (a === ends[run] ? `${a}` : `${a}–${ends[run]}`)).join(" and ");
+}
+
+// The weights of the queries under a mask: those of a query that sees nothing are 0.
+function weigh(mask) {
+  return mask.map((row, i) => {
+    if (isEmpty(row)) return row.map(() => 0);
+    return softmax(row.map((allowed, j) => (allowed ? scores[i][j] : -Infinity)));
+  });
+}
+
+export function picture(svg, press) {
+  let pairs; // that are turned over
+  const turn = (pair) => {
+    const others = pairs.filter((other) => !same(other, pair));
+    press({ turned: written(others.length < pairs.length ? others : [...pairs, pair]) });
+  };
+  const showPattern = square(svg, 40, "allowed (light) or not", turn);
+  const showWeights = square(svg, 326, "weights", turn);
+  return (values) => {
+    pairs = pairsIn(values.turned);
+    const mask = composed(values);
+    const weights = weigh(mask);
+    showPattern(mask, mask.map((row) => row.map(Number)));
+    showWeights(mask, weights, (i, j) => (mask[i][j] ? fixed(weights[i][j], 2) : ""));
+  };
+}
+
+// Draw queries by keys, of which one that is pressed is turned. Returns what shows numbers from
+// 0 to 1 and what is written on them, and marks the queries to which a mask leaves nothing.
+function square(svg, left, title, turn) {
+  const frame = [left, 26, n * CELL, n * CELL];
+  const above = { x: left + (n * CELL) / 2, y: 16, "text-anchor": "middle", "font-size": 15 };
+  shape(svg, "text", { ...above, text: title });
+  const parts = cells(svg, frame, n, n);
+  for (const part of parts.flat()) change(part, { stroke: "white" });
+  const ax = axes(svg, {
+    frame,
+    x: [-0.5, n - 0.5], y: [n - 0.5, -0.5], xticks: TOKENS, yticks: TOKENS,
+    xlabel: "keys", ylabel: "queries", away: 24,
+  });
+  const small = { "font-size": 12, "text-anchor": "middle" };
+  const texts = TOKENS.map((i) =>
+    TOKENS.map((j) => shape(svg, "text", { x: ax.x(j), y: ax.y(i) + 4.5, ...small })),
+  );
+  const marks = TOKENS.map((i) => {
+    const mark = shape(svg, "g", { stroke: BROKEN_COLOUR });
+    const [x, y, width, height] = [left + 1, ax.y(i) - CELL / 2 + 2, n * CELL - 2, CELL - 4];
+    shape(mark, "rect", { x, y, width, height, fill: "mistyrose" });
+    shape(mark, "path", { d: hatch(x, y, width, height) });
+    return mark;
+  });
+  const [x, y, width, height] = frame;
+  const ground = shape(svg, "rect", { x, y, width, height, fill: "transparent" });
+  follow(ground, (point, begins) => {
+    const [key, query] = ax.at(point).map((place) => Math.min(Math.round(place), n - 1));
+    if (begins) turn([query, key]);
+  });
+  return (mask, values, write = () => "") => {
+    for (const i of TOKENS) {
+      for (const j of TOKENS) {
+        const fill = values[i][j] > EVEN ? "black" : "white";
+        change(parts[i][j], { fill: colourOf(values[i][j]) });
+        change(texts[i][j], { fill, text: write(i, j) });
+      }
+      change(marks[i], { visibility: isEmpty(mask[i]) ? "visible" : "hidden" });
+    }
+  };
+}
