@@ -160,6 +160,18 @@ def test_three_ranks_wait_for_two_fifths_and_no_more():
         assert (part > Fraction(2, 5)) == (ranks >= 4) and (part == Fraction(2, 5)) == (ranks == 3)
 
 
+def test_in_every_state_the_page_says_what_python_says(explorer, page):
+    every = [
+        {"ranks": ranks, "causal": causal, "zigzag": zigzag, "step": step}
+        for ranks in range(2, 9)
+        for causal in (False, True)
+        for zigzag in (False, True)
+        for step in range(ranks)
+    ]
+    said = page.evaluate("all => all.map(module.say)", every)
+    assert said == [turned(explorer, **values).state for values in every]
+
+
 # Picture
 
 LEFT, TOP, SIDE = 54, 50, 264  # of the map, in pixels of the picture
