@@ -270,7 +270,7 @@ def test_a_press_turns_a_pair_over_and_a_second_turns_it_back(page):
     assert page.get_by_role("status").inner_text() == said
 
 
-def test_a_press_that_is_held_turns_one_pair_over(page):
+def test_a_press_that_is_held_turns_the_pair_over_where_it_ends(page):
     pattern, _ = drawn(page)
     box = page.locator("svg").bounding_box()
     x, y = place(pattern[0], 2, 1)
@@ -278,7 +278,7 @@ def test_a_press_that_is_held_turns_one_pair_over(page):
     page.mouse.down()
     page.mouse.move(box["x"] + x + 99, box["y"] + y + 99, steps=9)
     page.mouse.up()
-    assert page.evaluate("model.get('values').turned") == "2-1"
+    assert page.evaluate("model.get('values').turned") == "5-4"
 
 
 def test_the_last_allowed_pair_of_a_row_turned_over_empties_it(page):

@@ -244,12 +244,7 @@ function hatch(left, top, width, height) {
 // Call `to` with the point of the picture where a part of it (or all, the svg) is pressed, and all
 // along the way of a pointer that is held down; and whether the way begins there.
 export function follow(part, to) {
-  const tellPlace = (event) => {
-    const box = (part.ownerSVGElement ?? part).getBoundingClientRect();
-    const scale = size[0] / box.width; // on a narrow page it has shrunk
-    const point = [(event.clientX - box.left) * scale, (event.clientY - box.top) * scale];
-    to(point, event.type === "pointerdown");
-  };
+  const tellPlace = (event) => to(pointOf(event, part), event.type === "pointerdown");
   part.style.cursor = "pointer";
   part.style.touchAction = "none"; // a finger that draws does not scroll
   part.addEventListener("pointerdown", (event) => {
@@ -260,6 +255,21 @@ export function follow(part, to) {
   part.addEventListener("pointermove", (event) => {
     if (part.hasPointerCapture(event.pointerId)) tellPlace(event);
   });
+}
+
+// Call `to` with the point of the picture that is clicked in a frame as of `axes`. A finger that
+// goes on scrolls the page.
+function clicked(svg, [x, y, width, height], to) {
+  const ground = shape(svg, "rect", { x, y, width, height, fill: "transparent" });
+  ground.style.cursor = "pointer";
+  ground.addEventListener("click", (event) => to(pointOf(event, ground)));
+}
+
+// The point of the picture where the pointer is; a part of it, or all, is what it points at.
+function pointOf({ clientX, clientY }, part) {
+  const box = (part.ownerSVGElement ?? part).getBoundingClientRect();
+  const scale = size[0] / box.width; // on a narrow page it has shrunk
+  return [(clientX - box.left) * scale, (clientY - box.top) * scale];
 }
 
 // Write a number as Python does with `:z.2f`: of two that are as near, the one with an even end,

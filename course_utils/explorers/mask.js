@@ -155,11 +155,9 @@ function square(svg, left, title, turn) {
     shape(mark, "path", { d: hatch(x, y, width, height) });
     return mark;
   });
-  const [x, y, width, height] = frame;
-  const ground = shape(svg, "rect", { x, y, width, height, fill: "transparent" });
-  follow(ground, (point, begins) => {
+  clicked(svg, frame, (point) => {
     const [key, query] = ax.at(point).map((place) => Math.min(Math.round(place), n - 1));
-    if (begins) turn([query, key]);
+    turn([query, key]);
   });
   return (mask, values, write = () => "") => {
     for (const i of TOKENS) {

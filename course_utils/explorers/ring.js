@@ -156,8 +156,7 @@ function map(svg, frame, press) {
   const write = ([x, y], text, look) => shape(names, "text", { x, y: y + 4.3, text, ...look });
 
   let shown, pieces;
-  const ground = { x: left, y: top, width, height, fill: "transparent" };
-  follow(shape(svg, "rect", ground), ([x, y]) => {
+  clicked(svg, [left, top, width, height], ([x, y]) => {
     const [column, row] = [(x - left) / width, (y - top) / height].map((part) =>
       Math.floor(part * pieces),
     );

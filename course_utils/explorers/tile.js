@@ -137,8 +137,7 @@ function map(svg, frame, press) {
   });
   const here = shape(svg, "rect", { ...OUTLINE, stroke: "#000" }); // no tile is as dark
   let plan;
-  const ground = { x: left, y: top, width, height, fill: "transparent" };
-  follow(shape(svg, "rect", ground), (point) => {
+  clicked(svg, frame, (point) => {
     const [j, i] = ax.at(point).map(Math.round);
     const within = (place, [from, to]) => from <= place && place < to;
     const at = plan.findIndex(({ rows, columns }) => within(i, rows) && within(j, columns));
