@@ -24,6 +24,8 @@ decoding = pytest.importorskip(
 decode_attention, kernels = decoding.decode_attention, sys.modules["course_utils.kernels"]
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+DTYPES = [torch.float32, torch.float16]
+ALL = os.environ.get("EVERY_KERNEL") or DEVICE == "cuda"  # the interpreter is slow
 NAN = float("nan")
 
 
@@ -73,8 +75,10 @@ def in_pages(rng, x, size, order):
     return pool
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-@pytest.mark.parametrize("number", range(24))
+@pytest.mark.parametrize(
+    "number, dtype",
+    [(n, dtype) for n in range(24) for dtype in (DTYPES if ALL else [DTYPES[n // 2 % 2]])],
+)
 def test_random_configurations(number, dtype, monkeypatch):
     choose, rng = random.Random(number), torch.Generator().manual_seed(number)
     D = choose.choice([16, 16, 32, 64])
@@ -99,7 +103,7 @@ def test_random_configurations(number, dtype, monkeypatch):
     compare(q, k, v, lengths, **words)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("D", decoding.BLOCK_K)
 def test_the_block_sizes_that_ship(D, dtype):
     rng = torch.Generator().manual_seed(D)
@@ -148,9 +152,10 @@ def test_of_several_new_tokens_the_earlier_see_less(length):
     assert (lse == -torch.inf).sum() == 2 * max(3 - length, 0)
 
 
-def test_a_group_may_have_more_rows_than_a_tile():
+def test_a_group_may_have_more_rows_than_a_tile(monkeypatch):
+    monkeypatch.setitem(decoding.MAX_ROWS, 16, 16)
     rng = torch.Generator().manual_seed(10)
-    q, k, v = draw(rng, 2, 50, 2, 3, 70, 16)  # 75 rows
+    q, k, v = draw(rng, 2, 14, 2, 3, 70, 16)  # 21 rows
     compare(q, k, v, [70, 44], parts=2)
 
 
@@ -166,8 +171,8 @@ def test_the_parts_of_a_text_are_equal_however_short_it_is():
 @pytest.mark.parametrize("number", range(3))
 def test_parts_may_be_joined_in_any_order(number):
     rng = torch.Generator().manual_seed(number)
-    q, k, v = draw(rng, 2, 4, 2, 1, 500, 16)
-    lengths = torch.tensor([500, 130], device=DEVICE)
+    q, k, v = draw(rng, 2, 4, 2, 1, 170, 16)
+    lengths = torch.tensor([170, 70], device=DEVICE)
     outs, lses = decoding.attend_to_parts(q, k, v, 5, lengths)
     whole = decoding.join(outs, lses, torch.float32)
     order = torch.randperm(5, generator=rng)
@@ -191,7 +196,7 @@ def test_a_text_does_not_depend_on_the_others_if_parts_are_given():
 
 def test_a_cache_is_taken_as_it_lies():
     rng = torch.Generator().manual_seed(7)
-    q, k, v = draw(rng, 2, 4, 2, 2, 60, 16)
+    q, k, v = draw(rng, 2, 2, 2, 2, 60, 16)
     lay = {
         "tokens before heads": lambda x: x.transpose(1, 2).contiguous().transpose(1, 2),
         "part of a longer cache": lambda x: F.pad(x, (0, 0, 0, 9))[:, :, :60],
@@ -386,9 +391,9 @@ def check_compiled():
             usage = [knobs.nvidia.cuobjdump.path, "-res-usage", "decoding.cubin"]
             told = subprocess.run(usage, capture_output=True, text=True, check=True).stdout
             assert int(re.search(r"STACK:(\d+)", told)[1]) <= 64, (capability, case)
-        # float32 only has to run, slowly.
-        compiled = compile_kernel(capability, 256, "fp32", decoding.MIN_ROWS, False)
-        assert compiled.metadata.shared <= memory * 1024, capability
+    # float32 only has to run, slowly; without tensor cores it takes the same memory anywhere.
+    compiled = compile_kernel(86, 256, "fp32", decoding.MIN_ROWS, False)
+    assert compiled.metadata.shared <= min(SHARED.values()) * 1024
     print("compiled")
 
 
@@ -397,7 +402,8 @@ def test_the_kernel_compiles_well_for_each_generation_of_gpus(tmp_path):
     variables = {
         "PYTHONPATH": os.pathsep.join(map(str, [here, here.parent])),
         "TRITON_INTERPRET": "0",
-        "TRITON_CACHE_DIR": str(tmp_path),
+        # keeps what it has compiled, by source, options and versions
+        "TRITON_CACHE_DIR": str(here.parent / "build" / "triton"),
     }
     done = subprocess.run(
         [sys.executable, "-c", "import test_decoding; test_decoding.check_compiled()"],

@@ -331,6 +331,14 @@ def _split_in_one(q, k, v, splits):
     return _split_by_groups(q, k, v, 1)
 
 
+def _split_in_two(q, k, v, splits):
+    return _split_by_groups(q, k, v, 2)
+
+
+def _split_in_blocks(q, k, v, splits):
+    return _split_by_groups(q, k, v, -(-k.shape[1] // 16))
+
+
 ALLOWED = "(j <= i) & (i - j < window)"
 
 WRONG = [
@@ -340,6 +348,8 @@ WRONG = [
     ("windowed_kernel", "both sides", completed("windowed_kernel", (ALLOWED,
      "j <= i and i - j < window"))),
     ("windowed_kernel", None, completed("windowed_kernel", (FIRST, "start_q - window + 1"))),
+    ("windowed_kernel", "first block too late", completed("windowed_kernel", (FIRST,
+     "tl.maximum(start_q - window + 2, 0) // BLOCK * BLOCK"))),
     ("grouped_kernel", None, completed("grouped_kernel", (KV, "kv_head = head / GROUP"))),
     ("half_kernel", "factors in 32 bits", completed("half_kernel", (DOT,
      "acc = tl.dot(p, v.to(tl.float32), acc)"))),
@@ -358,4 +368,9 @@ WRONG = [
     ("exp2_cubic", "not two", lambda x: _cubic_by_ldexp(x)[0]),
     ("split_decode", "no kernel", _split_without_a_kernel),
     ("split_decode", "not split", _split_in_one),
+    ("split_decode", "not split", _split_in_two),
+    ("split_decode", "more parts than splits", _split_in_blocks),
+    ("split_decode", "empty splits", completed("split_decode", (
+     "tl.store(out_ptr + row * D + d, acc / tl.where(ell == 0, 1, ell))",
+     "if ell > 0:\n            tl.store(out_ptr + row * D + d, acc / ell)"))),
 ]  # fmt: skip

@@ -1,5 +1,7 @@
 """6b.6: decoding with the cache split among programs, whose results are merged."""
 
+import contextlib
+
 import torch
 
 from course_utils.checks import wordings
@@ -67,23 +69,39 @@ def inputs():
         case(2, 1, 5, 16, 8),  # more splits than keys
         case(3, 1, 20, 16, 1),
         case(1, 1, 1, 16, 2),
+        case(1, 1, 320, 16, 8),  # a part is much longer than a block, and the cache than a part
     ]
 
 
 def run(answer, q, k, v, splits):
-    """Call an answer; complain if no kernel read the keys, or one program too many of them."""
+    """Call an answer; complain if no kernel read the keys, or one program too many or too few."""
     if q.requires_grad:
         return [None]  # gradients are not asked
-    with launches() as found:
+    with launches() as found, _unwritten_is_nan():
         results = call_with_clones(answer, q, k, v, splits)
     D, S = q.shape[-1], k.shape[1]
     read = [work.program_reads() for work in found]
     if sum(sum(each.values()) for each in read) < 2 * k.numel():
         raise Complaint("no kernel", NO_KERNEL, results)
-    most = max(max(each.values(), default=0) for each in read)
-    if most > 2 * D * (-(-S // splits) + 2 * BLOCK) + q.numel():
+    most = [max(each.values(), default=0) for each in read]
+    share = -(-S // splits)
+    if max(most) > 2 * D * (share + 2 * BLOCK) + q.numel():
         raise Complaint("not split", NOT_SPLIT, results)
+    # However S keys are cut into so many parts, the longest has a share of them. More launches may
+    # read that in turns.
+    if sum(most) < 2 * D * share:
+        raise Complaint("more parts than splits", MORE_PARTS, results)
     return results
+
+
+@contextlib.contextmanager
+def _unwritten_is_nan():
+    """Let new tensors hold NaN until they are written, as memory may that was used before."""
+    torch.set_deterministic_debug_mode("warn")
+    try:
+        yield
+    finally:
+        torch.set_deterministic_debug_mode("default")
 
 
 NO_KERNEL = (
@@ -92,6 +110,10 @@ NO_KERNEL = (
 NOT_SPLIT = (
     "right, but one program reads more keys than its split holds: start splits programs for each "
     "head, each of which takes about S / splits keys"
+)
+MORE_PARTS = (
+    "right, but the keys are cut into more parts than splits: no program reads as many as S / "
+    "splits; how long a part is follows from splits, and a program walks over it block by block"
 )
 MERGED = "weights = lse.softmax(dim=-1)"
 LSE = "m + tl.log(ell)"
@@ -110,8 +132,8 @@ MISTAKES = [
      "larger counts more; weigh them by e^lse, as 6.5 does",
      (MERGED, "weights = (lse > -torch.inf).float()\n    weights /= weights.sum(-1, True)")),
     ("empty splits", "NaN where there are more splits than keys: a program without keys divides "
-     "by ℓ = 0; its output counts for nothing, but must be a number", (
-      "tl.where(ell == 0, 1, ell)", "ell")),
+     "by ℓ = 0, or writes nothing, and torch.empty may hold anything; its output counts for "
+     "nothing, but must be a number", ("tl.where(ell == 0, 1, ell)", "ell")),
     ("weighed without the maximum", "e^lse overflows, or is 0 for all splits: subtract the largest "
      "of the lse first, or take their softmax", (MERGED,
       "weights = lse.exp() / lse.exp().sum(-1, True)")),

@@ -55,6 +55,7 @@ def inputs():
         case(34, 16, 9, loud=6.0),
         case(40, 16, 18, shift=8.0),  # every score is far below 0
         case(1, 16, 3),
+        case(33, 16, 2),  # of the block before, a program's first query sees the last key alone
     ]
 
 
