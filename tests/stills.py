@@ -60,7 +60,8 @@ def main():
             noted = PngInfo()
             noted.add_text("drawing", mark)
             noted.add_itxt("Description", explorer.state)
-            few = still.quantize(SHADES, dither=Image.Dither.NONE)
+            # of the ways to choose them, the one that keeps the shades of a scale apart
+            few = still.quantize(SHADES, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
             few.save(STILLS / f"{explorer.name}.png", optimize=True, pnginfo=noted)
 
 
