@@ -14,7 +14,6 @@ from matplotlib.transforms import Bbox
 from course_utils.attention import attention
 from course_utils.explorers import (
     Number,
-    head_explorer,
     language_explorer,
     mask_explorer,
     ring_explorer,
@@ -22,7 +21,7 @@ from course_utils.explorers import (
     training_explorer,
     views_explorer,
 )
-from explorer_pictures import axes, drawn_anew, pixels, set_controls
+from explorer_pictures import ODD, axes, drawn_anew, pixels, set_controls
 from tiny_language_model import tiny_language_model
 
 
@@ -43,11 +42,6 @@ CASES = {
         | {"join": "and", "turned": ""},
         {"causal": True, "window": 3, "prefix": 6, "padding": 1, "side": "end", "documents": 3}
         | {"join": "or", "turned": "0-3"},
-    ),
-    "heads": (
-        head_explorer,
-        {"head": 3, "query": "4 dog"},
-        {"head": 1, "query": "every token"},
     ),
     "tiles": (
         tile_explorer,
@@ -180,28 +174,12 @@ def test_every_control_has_a_name_and_its_place_before_the_picture(case):
     column, picture, words, *_ = explorer.children
     assert (picture, words) == (explorer.image, explorer.words)
     assert list(column.children) == [*explorer.controls.values()]
-    names = OTHER_NAMES | ({"query": "from"} if case == "heads" else {})
     for name, control in explorer.controls.items():
         named = control.box if isinstance(control, Number) else control
-        assert named.description == names.get(name, name)
+        assert named.description == OTHER_NAMES.get(name, name)
     assert words.value == f'<p role="status">{in_html(explorer.state)}</p>'
     height, width, _ = pixels(explorer).shape
     assert (picture.width, picture.height) == (width, height) and picture.alt
-
-
-ODD = {
-    "mathematics": r"$\foo$",
-    "two dollars": "$$",
-    "escaped dollars": r"\$_$^",
-    "markup": "<b>&amp;",
-    "a null": "a\0b",
-    "an escape": "\x1b[31mred",
-    "half a pair": "\ud800",
-    "a line break": "a\nb",
-    "another one": "a\r\x85\u2028b",
-    "nothing": "",
-    "very long": "internationalization" * 500,
-}
 
 
 @pytest.mark.parametrize("token", ODD.values(), ids=ODD)
@@ -211,10 +189,8 @@ def test_a_token_may_be_any_text(token):
     weights = attention(q, q, q)[1]
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # also for a letter that no font has
-        by_head = set_controls(head_explorer(weights[1], tokens), head=2)
         by_pair = set_controls(views_explorer(tokens, q, q, weights), query=3, key=1)
-    by_head.controls["query"].value = by_head.controls["query"].options[2]
-    assert is_inside(by_head) and is_inside(by_pair)
-    assert by_head.words.value == f'<p role="status">{in_html(by_head.state)}</p>'
-    for sent in (by_head.state, *by_head.controls["query"].options, *seen(by_pair)[1:]):
+    assert is_inside(by_pair)
+    assert by_pair.words.value == f'<p role="status">{in_html(by_pair.state)}</p>'
+    for sent in seen(by_pair)[1:]:
         assert sent.encode() and not re.search(r"[\x00-\x1f\x7f-\x9f]", sent)

@@ -40,3 +40,39 @@ function scale(svg, frame, colourOf, [low, high], ticks) {
     shape(svg, "text", { x: left + width + 7, y, text: `${tick}`.replace("-", "−") });
   }
 }
+
+// Draw many parts as a few paths, one for each step from low to high: thousands of elements would
+// cost time at each change. `look` gives the attributes of a number's path. Returns what draws
+// parts: pairs of a number and the path of its part.
+function layered(svg, [low, high], look) {
+  const steps = 64;
+  const paths = Array.from({ length: steps + 1 }, (_, step) =>
+    shape(svg, "path", look(low + ((high - low) * step) / steps)),
+  );
+  return (parts) => {
+    const drawn = paths.map(() => "");
+    for (const [value, path] of parts) {
+      const step = Math.round(((value - low) / (high - low)) * steps);
+      drawn[Math.min(Math.max(step, 0), steps)] += path;
+    }
+    for (const [step, path] of paths.entries()) change(path, { d: drawn[step] });
+  };
+}
+
+// The look of a cell that `layered` draws, from what `shades` returns.
+const filledBy = (colourOf) => (value) => {
+  return { fill: colourOf(value), "shape-rendering": "crispEdges" };
+};
+
+// Rows of numbers as cells that fill a frame, for `layered`.
+function tiled([left, top, width, height], rows) {
+  return rows.flatMap((row, i) => {
+    const [y, below] = [i, i + 1].map((each) => hundredth(top + (height * each) / rows.length));
+    return row.map((value, j) => {
+      const [x, right] = [j, j + 1].map((each) => hundredth(left + (width * each) / row.length));
+      return [value, `M${x} ${y}H${right}V${below}H${x}Z`];
+    });
+  });
+}
+
+const hundredth = (pixels) => Number(pixels.toFixed(2));
