@@ -16,7 +16,7 @@ from course_utils.authoring import checksum
 from course_utils.explorers.live import STILL_DENSITY, STILLS, lives_in_the_page
 
 LIVE = [name for name in explorers.__all__ if lives_in_the_page(name)]
-SHADES = 64
+SHADES = 192
 
 
 def shown(chromium, explorer, width=1000, density=1):
