@@ -11,21 +11,6 @@ from PIL import Image
 
 from course_utils.explorers.live import LiveExplorer
 
-# texts that a token may be
-ODD = {
-    "mathematics": r"$\foo$",
-    "two dollars": "$$",
-    "escaped dollars": r"\$_$^",
-    "markup": "<b>&amp;",
-    "a null": "a\0b",
-    "an escape": "\x1b[31mred",
-    "half a pair": "\ud800",
-    "a line break": "a\nb",
-    "another one": "a\r\x85\u2028b",
-    "nothing": "",
-    "very long": "internationalization" * 500,
-}
-
 PRESSES = itertools.count(1.0)  # each at a time of its own
 
 

@@ -3,7 +3,6 @@
 import functools
 import html
 import itertools
-import re
 import warnings
 
 import ipywidgets as widgets
@@ -11,7 +10,6 @@ import pytest
 import torch
 from matplotlib.transforms import Bbox
 
-from course_utils.attention import attention
 from course_utils.explorers import (
     Number,
     language_explorer,
@@ -19,9 +17,8 @@ from course_utils.explorers import (
     ring_explorer,
     tile_explorer,
     training_explorer,
-    views_explorer,
 )
-from explorer_pictures import ODD, axes, drawn_anew, pixels, set_controls
+from explorer_pictures import axes, drawn_anew, pixels, set_controls
 from tiny_language_model import tiny_language_model
 
 
@@ -61,11 +58,6 @@ CASES = {
         ring_explorer,
         {"ranks": 5, "causal": True, "zigzag": False, "step": 2},
         {"ranks": 7, "causal": False, "zigzag": True, "step": 3},
-    ),
-    "views": (
-        views_explorer,
-        {"layer": 7, "head": 3, "query": 5, "key": 1, "several": False, "hide": False},
-        {"layer": 2, "head": 10, "query": 8, "key": 6, "several": True, "hide": True},
     ),
 }
 every_explorer = pytest.mark.parametrize("case", CASES)
@@ -159,8 +151,6 @@ OTHER_NAMES = {
     "knock": "knock this head out",
     "out": "heads out",
     "shade": "map",
-    "several": "all heads of the layer",
-    "hide": "lines without key 0",
     "window": "window (0: without)",
     "prefix": "prefix (0: without)",
     "padding": "padding tokens",
@@ -180,17 +170,3 @@ def test_every_control_has_a_name_and_its_place_before_the_picture(case):
     assert words.value == f'<p role="status">{in_html(explorer.state)}</p>'
     height, width, _ = pixels(explorer).shape
     assert (picture.width, picture.height) == (width, height) and picture.alt
-
-
-@pytest.mark.parametrize("token", ODD.values(), ids=ODD)
-def test_a_token_may_be_any_text(token):
-    tokens = ["b", token, "c", token]
-    q = torch.randn(2, 3, 4, 8, generator=torch.Generator().manual_seed(0))  # (layers, H, L, d_k)
-    weights = attention(q, q, q)[1]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # also for a letter that no font has
-        by_pair = set_controls(views_explorer(tokens, q, q, weights), query=3, key=1)
-    assert is_inside(by_pair)
-    assert by_pair.words.value == f'<p role="status">{in_html(by_pair.state)}</p>'
-    for sent in seen(by_pair)[1:]:
-        assert sent.encode() and not re.search(r"[\x00-\x1f\x7f-\x9f]", sent)

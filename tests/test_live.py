@@ -13,9 +13,9 @@ from PIL import Image
 import stills
 from course_utils import explorers
 from course_utils.attention import attention
-from course_utils.explorers import head_explorer, similarity_explorer
+from course_utils.explorers import head_explorer, similarity_explorer, views_explorer
 from course_utils.explorers.live import LiveExplorer, check, choice, number
-from explorer_pictures import ODD, set_controls
+from explorer_pictures import set_controls
 
 STATES = 200
 every_live = pytest.mark.parametrize("name", stills.LIVE)
@@ -317,17 +317,34 @@ def test_numbers_are_written_as_python_writes_them(browse):
     assert written == [f"{number:z.{digits}f}" for number, digits in cases]
 
 
+ODD = {
+    "mathematics": r"$\foo$",
+    "two dollars": "$$",
+    "escaped dollars": r"\$_$^",
+    "markup": "<b>&amp;",
+    "a null": "a\0b",
+    "an escape": "\x1b[31mred",
+    "half a pair": "\ud800",
+    "a line break": "a\nb",
+    "another one": "a\r\x85\u2028b",
+    "nothing": "",
+    "very long": "internationalization" * 500,
+}
+
+
 def with_tokens(tokens):
     """Yield the explorers that take four tokens."""
     q = torch.randn(2, 3, 4, 8, generator=torch.Generator().manual_seed(0))  # (layers, H, L, d_k)
-    yield head_explorer(attention(q, q, q)[1][1], tokens)
+    weights = attention(q, q, q)[1]
+    yield head_explorer(weights[1], tokens)
+    yield views_explorer(tokens, q, q, weights)
 
 
 @pytest.mark.parametrize("token", ODD.values(), ids=ODD)
 def test_a_token_may_be_any_text(chromium, token):
     for explorer in with_tokens(["b", token, "c", token]):
         page = stills.shown(chromium, explorer)
-        last = {name: control.get("options", [control.get("high")])[-1]
+        last = {name: control.get("options", [control.get("high", True)])[-1]
                 for name, control in explorer.controls.items()}  # fmt: skip
         page.evaluate("last => model.set('values', last)", last)
         told = page.get_by_role("status").text_content()

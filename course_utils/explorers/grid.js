@@ -49,13 +49,17 @@ function layered(svg, [low, high], look) {
   const paths = Array.from({ length: steps + 1 }, (_, step) =>
     shape(svg, "path", look(low + ((high - low) * step) / steps)),
   );
+  let before = [];
   return (parts) => {
     const drawn = paths.map(() => "");
     for (const [value, path] of parts) {
       const step = Math.round(((value - low) / (high - low)) * steps);
       drawn[Math.min(Math.max(step, 0), steps)] += path;
     }
-    for (const [step, path] of paths.entries()) change(path, { d: drawn[step] });
+    for (const [step, path] of paths.entries()) {
+      if (drawn[step] !== before[step]) change(path, { d: drawn[step] });
+    }
+    before = drawn;
   };
 }
 
@@ -76,3 +80,14 @@ function tiled([left, top, width, height], rows) {
 }
 
 const hundredth = (pixels) => Number(pixels.toFixed(2));
+
+// What is chosen among cells is framed, and as many of their names are written as have room.
+const RED = { fill: "none", stroke: COLOURS[3] };
+const [LINE, NUMBER] = [12, 18]; // pixels for a line of text, for a number across
+
+function withRoom(all, apart, room) {
+  const step = Math.ceil(room / apart);
+  return all.filter((_, place) => place % step === 0);
+}
+
+const within = (place, count) => Math.min(Math.max(place, 0), count - 1);

@@ -7,7 +7,6 @@ const [H, L] = [weights.length, names.length];
 const TILES = { left: 44, top: 22, pitch: Math.min(86, 514 / H), side: Math.min(76, 452 / H) };
 const MATRIX = [92, 126, 210, 210];
 const LINES = { left: 386, right: 482 };
-const ROOM = 12; // pixels for a line of text
 const colourOf = shades(colours, 0, 1);
 
 export function say({ head, query }) {
@@ -47,7 +46,7 @@ function tiles(svg, press) {
   shape(svg, "text", { x: left - 7, y: under, "text-anchor": "end", "font-size": 12, text: "head" });
   const paint = layered(svg, [0, 1], filledBy(colourOf));
   paint(heads.flatMap((head) => tiled(frames[head], weights[head])));
-  for (const head of everyAs(heads, pitch, 1.5 * ROOM)) {
+  for (const head of withRoom(heads, pitch, NUMBER)) {
     const x = frames[head][0] + side / 2;
     shape(svg, "text", { x, y: under, "text-anchor": "middle", "font-size": 12, text: head });
   }
@@ -67,7 +66,7 @@ function matrix(svg, press) {
   const [left, top, width, height] = MATRIX;
   const [cell, bottom, middle] = [height / L, top + height, left + width / 2];
   const paint = layered(svg, [0, 1], filledBy(colourOf));
-  const told = everyAs([...labels.keys()], cell, ROOM);
+  const told = withRoom([...labels.keys()], cell, LINE);
   const ax = axes(svg, {
     frame: MATRIX,
     x: [-0.5, L - 0.5], y: [L - 0.5, -0.5],
@@ -106,7 +105,7 @@ function lines(svg) {
   const draw = layered(svg, [0, 1], (weight) => {
     return { ...look, "stroke-opacity": weight, "stroke-width": 0.5 + 3.5 * weight };
   });
-  for (const i of everyAs([...labels.keys()], height / L, ROOM)) {
+  for (const i of withRoom([...labels.keys()], height / L, LINE)) {
     const text = { y: yOf(i) + 4.5, text: labels[i] };
     shape(svg, "text", { x: left - 7, "text-anchor": "end", ...text });
     shape(svg, "text", { x: right + 7, ...text });
@@ -127,13 +126,3 @@ function legend(svg) {
   const ends = { x: [0, 1], y: [0, 1] };
   axes(svg, { frame, ...ends, xticks: [0, [0.5, "0.5"], 1], xlabel: "weight" });
 }
-
-const RED = { fill: "none", stroke: COLOURS[3] };
-
-// As many of those that stand so many pixels apart as have room.
-function everyAs(all, apart, room) {
-  const step = Math.ceil(room / apart);
-  return all.filter((_, place) => place % step === 0);
-}
-
-const within = (place, count) => Math.min(Math.max(place, 0), count - 1);
