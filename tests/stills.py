@@ -16,7 +16,7 @@ from course_utils.authoring import checksum
 from course_utils.explorers.live import STILL_DENSITY, STILLS, lives_in_the_page
 
 LIVE = [name for name in explorers.__all__ if lives_in_the_page(name)]
-SHADES = 128
+SHADES = 192
 
 
 def shown(chromium, explorer, width=1000, density=1):
@@ -60,8 +60,8 @@ def main():
             noted = PngInfo()
             noted.add_text("drawing", mark)
             noted.add_itxt("Description", explorer.state)
-            # kmeans: also the shades of small things, such as a scale of colours
-            few = still.quantize(SHADES, kmeans=3, dither=Image.Dither.NONE)
+            # of the ways to choose them, the one that keeps the shades of a scale apart
+            few = still.quantize(SHADES, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
             few.save(STILLS / f"{explorer.name}.png", optimize=True, pnginfo=noted)
 
 

@@ -6,12 +6,14 @@ import re
 
 import numpy as np
 import pytest
+import torch
 from axe_playwright_python.sync_playwright import Axe
 from PIL import Image
 
 import stills
 from course_utils import explorers
-from course_utils.explorers import similarity_explorer
+from course_utils.attention import attention
+from course_utils.explorers import head_explorer, similarity_explorer, views_explorer
 from course_utils.explorers.live import LiveExplorer, check, choice, number, text
 from explorer_pictures import set_controls
 
@@ -361,6 +363,49 @@ def test_numbers_are_written_as_python_writes_them(browse):
     cases = [(number, digits) for number in NUMBERS for digits in range(4)]
     written = page.evaluate("all => all.map(one => module.fixed(...one))", cases)
     assert written == [f"{number:z.{digits}f}" for number, digits in cases]
+
+
+ODD = {
+    "mathematics": r"$\foo$",
+    "two dollars": "$$",
+    "escaped dollars": r"\$_$^",
+    "markup": "<b>&amp;",
+    "a null": "a\0b",
+    "an escape": "\x1b[31mred",
+    "half a pair": "\ud800",
+    "a line break": "a\nb",
+    "another one": "a\r\x85\u2028b",
+    "nothing": "",
+    "very long": "internationalization" * 500,
+}
+
+
+def with_tokens(tokens):
+    """Yield the explorers that take four tokens."""
+    q = torch.randn(2, 3, 4, 8, generator=torch.Generator().manual_seed(0))  # (layers, H, L, d_k)
+    weights = attention(q, q, q)[1]
+    yield head_explorer(weights[1], tokens)
+    yield views_explorer(tokens, q, q, weights)
+
+
+@pytest.mark.parametrize("token", ODD.values(), ids=ODD)
+def test_a_token_may_be_any_text(chromium, token):
+    for explorer in with_tokens(["b", token, "c", token]):
+        page = stills.shown(chromium, explorer)
+        last = {name: control.get("options", [control.get("high", True)])[-1]
+                for name, control in explorer.controls.items()}  # fmt: skip
+        page.evaluate("last => model.set('values', last)", last)
+        told = page.get_by_role("status").text_content()
+        assert told == set_controls(explorer, **last).state
+        for sent in [told, *page.locator("option, svg text").all_text_contents()]:
+            assert not re.search(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]", sent)
+        assert page.evaluate("document.scrollingElement.scrollWidth") <= 1000
+        column = page.locator("div:has(> label)").bounding_box()
+        for each in page.locator("input, select").all():
+            box = each.bounding_box()
+            assert box["x"] + box["width"] <= column["x"] + column["width"] + 4  # a range's margin
+        assert page.errors == []
+        page.close()
 
 
 # The still picture.

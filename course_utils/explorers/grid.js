@@ -40,3 +40,54 @@ function scale(svg, frame, colourOf, [low, high], ticks) {
     shape(svg, "text", { x: left + width + 7, y, text: `${tick}`.replace("-", "−") });
   }
 }
+
+// Draw many parts as a few paths, one for each step from low to high: thousands of elements would
+// cost time at each change. `look` gives the attributes of a number's path. Returns what draws
+// parts: pairs of a number and the path of its part.
+function layered(svg, [low, high], look) {
+  const steps = 64;
+  const paths = Array.from({ length: steps + 1 }, (_, step) =>
+    shape(svg, "path", look(low + ((high - low) * step) / steps)),
+  );
+  let before = [];
+  return (parts) => {
+    const drawn = paths.map(() => "");
+    for (const [value, path] of parts) {
+      const step = Math.round(((value - low) / (high - low)) * steps);
+      drawn[Math.min(Math.max(step, 0), steps)] += path;
+    }
+    for (const [step, path] of paths.entries()) {
+      if (drawn[step] !== before[step]) change(path, { d: drawn[step] });
+    }
+    before = drawn;
+  };
+}
+
+// The look of a cell that `layered` draws, from what `shades` returns.
+const filledBy = (colourOf) => (value) => {
+  return { fill: colourOf(value), "shape-rendering": "crispEdges" };
+};
+
+// Rows of numbers as cells that fill a frame, for `layered`.
+function tiled([left, top, width, height], rows) {
+  return rows.flatMap((row, i) => {
+    const [y, below] = [i, i + 1].map((each) => hundredth(top + (height * each) / rows.length));
+    return row.map((value, j) => {
+      const [x, right] = [j, j + 1].map((each) => hundredth(left + (width * each) / row.length));
+      return [value, `M${x} ${y}H${right}V${below}H${x}Z`];
+    });
+  });
+}
+
+const hundredth = (pixels) => Number(pixels.toFixed(2));
+
+// What is chosen among cells is framed, and as many of their names are written as have room.
+const RED = { fill: "none", stroke: COLOURS[3] };
+const [LINE, NUMBER] = [12, 18]; // pixels for a line of text, for a number across
+
+function withRoom(all, apart, room) {
+  const step = Math.ceil(room / apart);
+  return all.filter((_, place) => place % step === 0);
+}
+
+const within = (place, count) => Math.min(Math.max(place, 0), count - 1);

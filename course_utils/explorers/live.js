@@ -26,7 +26,7 @@ function render({ model, el }) {
   const words = put(all, "p", { role: "status" });
   svg.style = "max-width: 100%; height: auto; user-select: none";
   column.style = "flex: 1 1 200px; max-width: 240px";
-  words.style = "flex: 1 0 100%; margin: 0";
+  words.style = "flex: 1 0 100%; margin: 0; overflow-wrap: anywhere";
 
   const press = (changed) => {
     model.set("values", moved(model.get("values"), changed));
@@ -130,7 +130,7 @@ function whenDone(box, take) {
 
 function choice(column, { label, options }, set) {
   const select = named(column, label, "select");
-  select.style = FIELD;
+  select.style = `${FIELD}; min-width: 0`; // an option may be wider than the column
   select.dataset.lmSuppressShortcuts = true;
   for (const option of options) put(select, "option").textContent = option;
   select.addEventListener("change", () => set(options[select.selectedIndex]));

@@ -1,20 +1,21 @@
 """The explorer of lesson 08: from all heads to one head to one query."""
 
-import ipywidgets as widgets
+import base64
+
 import numpy as np
 import torch
-from matplotlib.collections import LineCollection
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
+from matplotlib.colors import to_hex
+from matplotlib.ticker import MaxNLocator
 
 from course_utils.attention import attention
-from course_utils.explorers.base import Explorer, Number, cut
-from course_utils.figures import DIVERGING, as_labels
+from course_utils.explorers.base import cut
+from course_utils.explorers.live import LiveExplorer, check, colours_of, number
+from course_utils.figures import DIVERGING, SEQUENTIAL, as_labels, first_largest
 from course_utils.shapes import expects
-from course_utils.views import GAP, example, mosaic, told_apart, without_first
+from course_utils.views import GAP, example, told_apart
 
 THE_LESSONS = 11, 0, 6, 1  # layer, head, query and key that lesson 08 draws: it looks at dog
-GREYS = {True: "C0", False: "0.6"}  # lines of the chosen query, of the others
+MOST = 2**15 - 1  # the largest number of sixteen bits
 
 
 @expects(q="layers H L d_k", k="layers H L d_k", weights="layers H L L")
@@ -30,7 +31,7 @@ def views_explorer(tokens=None, q=None, k=None, weights=None):
 
     Returns
     -------
-    Explorer
+    LiveExplorer
         With controls ``layer``, ``head``, ``query`` and ``key`` (positions of tokens), ``several``
         (lines of all heads of the layer, each in the colour of its number) and ``hide`` (lines
         without key 0). A press chooses a head among the tiles, a query or a key among the tokens.
@@ -54,89 +55,58 @@ def views_explorer(tokens=None, q=None, k=None, weights=None):
     opens = weights.clone()
     opens[..., 0] /= 2  # all the weight on the first key may be put aside there: it tells little
     start = np.unravel_index(int(opens.argmax()), opens.shape) if any(given) else THE_LESSONS
+    start = tuple(map(int, start))
     tokens = told_apart(as_labels(tokens, L, "tokens"))
-    labels = cut(tokens)
+    # sixteen bits hold what is told and seen of a number, in fewer letters than its digits are
+    unit = max(q.abs().max(), k.abs().max()).item() / MOST or 1.0
+    q, k = (each.div(unit).round() for each in (q, k))
+    packed = {name: _packed(each) for name, each in {"q": q, "k": k}.items()}
+    q, k = q * unit, k * unit
     scores = q @ k.mT / d_k**0.5  # (layers, H, L, L)
-
-    figure = Figure(figsize=(7, 6.5), dpi=80)
-    above, below = figure.subfigures(2, 1, height_ratios=[2.1, 1])
-    tiles, paths = above.subplots(1, 2, width_ratios=[1.55, 1])  # of the lesson 132 weights a side
-    above.subplots_adjust(left=0.07, right=0.975, bottom=0.1, top=0.945, wspace=0.02)
-    mosaic(weights, title="all heads", ax=tiles)
-    colours = [f"C{h % 10}" for h in range(heads)]
-    for number, colour in zip(tiles.get_xticklabels(), colours, strict=True):
-        number.set_color(colour)
-    for x, align in ((0.2, "right"), (0.8, "left")):
-        for y, label in enumerate(labels):
-            paths.text(x, y, label, ha=align, va="center", fontsize=8)
-    paths.set(xlim=(-0.1, 1.1), ylim=(L - 0.5, -0.5), title="query → key")
-    paths.axis("off")
-    product, sums, shares = below.subplots(1, 3, sharey=True, width_ratios=[2, 1, 1])
-    below.subplots_adjust(left=0.16, right=0.97, bottom=0.26, top=0.88, wspace=0.1)
-    product.set(xlabel="feature", ylabel="keys", title="q × k", yticks=range(L))
-    product.set_yticklabels(labels, fontsize=8)
-    product.locator_params(axis="x", integer=True)
+    weights = scores.softmax(dim=-1)
+    looks = first_largest(weights.numpy())  # (layers, H, L), keys
     reach = 1.05 * scores.abs().max().clamp(min=1e-9).item()
-    sums.set(xlim=(-reach, reach), xlabel="score", title=f"sum / √{d_k}")
-    sums.axvline(0, color="0.7")
-    shares.set(xlim=(0, 1), xticks=(0, 0.5, 1), xlabel="weight", title="softmax")
 
-    outline = {"fill": False, "edgecolor": "C3", "linewidth": 3, "clip_on": False, "zorder": 3}
-    frame = tiles.add_patch(Rectangle((0, 0), L + 1, L + 1, **outline))
-    lines = paths.add_collection(LineCollection([]))
-    (ends,) = paths.plot([0.24, 0.76], [0, 0], "s", color="C3", markersize=5)
-    image = product.imshow(np.zeros((L, d_k)), cmap=DIVERGING, aspect="auto")
-    mark = product.add_patch(Rectangle((-0.5, 0), d_k, 1, **outline))
-    bars = [ax.hlines(range(L), 0, 0, lw=5, color="C0") for ax in (sums, shares)]
-
-    def update(layer, head, query, key, several, hide):
-        frame.set_xy((head * (L + GAP) - 1, layer * (L + GAP) - 1))
-        ends.set_ydata([query, key])
-        mark.set_y(key - 0.5)
-        shown = weights[layer].clamp(max=1)  # (H, L, L)
-        shown = without_first(shown) if hide else shown
-        if several:
-            drawn = [(h, query, j, colours[h]) for h in range(heads) for j in range(L)]
-            aside = np.linspace(-0.3, 0.3, heads)  # so that no head's line covers another's
-        else:  # the chosen query's lines last, over the others
-            order = sorted(range(L), key=lambda i: i == query)
-            drawn = [(head, i, j, GREYS[i == query]) for i in order for j in range(L)]
-            aside = np.zeros(heads)
-        lines.set_segments([[(0.26, i), (0.74, j + aside[h])] for h, i, j, _ in drawn])
-        lines.set_color([(colour, shown[h, i, j].item()) for h, i, j, colour in drawn])
-        products = q[layer, head, query] * k[layer, head]  # (L, d_k)
-        largest = products.abs().max().clamp(min=1e-9).item()
-        image.set_data(products.numpy())
-        image.set_clim(-largest, largest)
-        score, weight = scores[layer, head, query], weights[layer, head, query]  # (L,) each
-        for each, values in zip(bars, (score, weight), strict=True):
-            each.set_segments([[(0, j), (value, j)] for j, value in enumerate(values.tolist())])
-
-        most, looks = weights[layer, :, query].max(dim=-1)  # (H,) each
-        told = [f"{h} at {tokens[looks[h]]} {most[h]:.2f}" for h in range(heads)]
+    def say(layer, head, query, key, several, hide):
+        told = [
+            f"{h} at {tokens[j]} {weights[layer, h, query, j]:.2f}"
+            for h, j in enumerate(looks[layer, :, query])
+        ]
         told = ", ".join(told if several else told[head : head + 1])
         text = f"layer {layer}, {tokens[query]} looks most in head {told}"
+        weight = weights[layer, head, query]  # (L,)
         if hide:
             text += f"; key 0 left out of the lines, its weight {weight[0]:.2f}"
+        score = scores[layer, head, query, key].item()
         text += (
-            f"; {tokens[query]}→{tokens[key]}: {d_k} products sum to {products[key].sum():.2f}, "
-            f"divided by √{d_k}: {score[key]:.2f}; softmax over {L} keys: {weight[key]:.2f}"
+            f"; {tokens[query]}→{tokens[key]}: {d_k} products sum to {score * d_k**0.5:z.2f}, "
+            f"divided by √{d_k}: {score:z.2f}; softmax over {L} keys: {weight[key]:.2f}"
         )
-        if key == looks[head] and (query, key) != tuple(start[2:]):  # not what it opens on
+        if key == looks[layer, head, query] and (query, key) != start[2:]:  # not what it opens on
             text += f"; found: {tokens[query]} looks at {tokens[key]} more than at any other token"
         return text
 
-    def press(ax, x, y):
-        down = min(max(int(y + 0.5), 0), L - 1)
-        if ax is tiles:
-            layer, head = int(y + 0.5) // (L + GAP), int(x + 0.5) // (L + GAP)
-            return {"layer": min(layer, layers - 1), "head": min(head, heads - 1)}
-        return {"query" if ax is paths and x < 0.5 else "key": down}
-
-    # numbers and no dropdowns: their sliders move by arrow keys in JupyterLab too
+    # numbers and no menus: their sliders move by arrow keys in JupyterLab too
     opened = zip(("layer", "head", "query", "key"), start, weights.shape, strict=True)
-    controls = {name: Number(name, int(at), 0, size - 1, 1) for name, at, size in opened}
-    for name, label in (("several", "all heads of the layer"), ("hide", "lines without key 0")):
-        controls[name] = widgets.Checkbox(value=False, description=label, indent=False)
-    moving = [frame, lines, ends, image, mark, *bars]
-    return Explorer(figure, moving, controls, update, press=press)
+    controls = {name: number(name, at, 0, size - 1, 1) for name, at, size in opened} | {
+        "several": check("all heads of the layer", False),
+        "hide": check("lines without key 0", False),
+    }
+    data = packed | {"unit": unit, "shape": list(q.shape), "looks": looks.tolist()}
+    data |= {"tokens": tokens, "labels": cut(tokens), "opened": start[2:], "gap": GAP}
+    data |= {"shades": colours_of(SEQUENTIAL), "diverging": colours_of(DIVERGING)}
+    data |= {"head_colours": [to_hex(f"C{h % 10}") for h in range(heads)]}
+    data |= {"reach": reach, "score_ticks": _ticks(reach, -reach)}
+    data |= {"feature_ticks": _ticks(d_k - 1, 0, integer=True)}
+    return LiveExplorer("views", controls, say, needs=["softmax", "grid"], **data)
+
+
+def _packed(numbers):
+    """Return whole numbers, of sixteen bits at most, as text."""
+    return base64.b64encode(numbers.numpy().astype("<i2").tobytes()).decode()
+
+
+def _ticks(high, low, **wanted):
+    """Return a few round numbers from low to high."""
+    places = MaxNLocator(4, **wanted).tick_values(low, high)
+    return [float(f"{place:.6g}") for place in places if low <= place <= high]

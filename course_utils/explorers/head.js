@@ -1,0 +1,126 @@
+// All heads at once, one of them large, and its weights as lines from token to token.
+export const size = [560, 432];
+
+// of heads, queries and keys: weights; of heads and queries: the strongest key, and what was found
+const { colours, every, fewest, found, labels, names, strongest, weights } = given;
+const [H, L] = [weights.length, names.length];
+const TILES = { left: 44, top: 22, pitch: Math.min(86, 514 / H), side: Math.min(76, 452 / H) };
+const MATRIX = [92, 126, 210, 210];
+const LINES = { left: 386, right: 482 };
+const colourOf = shades(colours, 0, 1);
+
+export function say({ head, query }) {
+  const i = names.indexOf(query);
+  const entry = (from, to) => `${names[to]} ${fixed(weights[head][from][to], 2)}`;
+  if (query === every) {
+    const told = names.map((name, from) => `${name} → ${entry(from, strongest[head][from])}`);
+    return `head ${head} of ${H}; strongest of each token: ${told.join(", ")}`;
+  }
+  const row = weights[head][i];
+  const order = [...row.keys()].sort((a, b) => row[b] - row[a]); // those that tie in their order
+  const many = Math.max(1, row.filter((weight) => weight >= fewest).length);
+  const told = order.slice(0, many).map((j) => entry(i, j));
+  const what = found[head][i] && `; found: each token looks at ${found[head][i]}`;
+  return `head ${head} of ${H}; ${query} looks at: ${told.join(", ")}${what}`;
+}
+
+export function picture(svg, press) {
+  const frameTile = tiles(svg, press);
+  const showMatrix = matrix(svg, press);
+  const showLines = lines(svg);
+  legend(svg);
+  return ({ head, query }) => {
+    const chosen = names.indexOf(query); // -1 for every token
+    frameTile(head);
+    showMatrix(weights[head], chosen);
+    showLines(weights[head], chosen);
+  };
+}
+
+// Draw all heads small; returns what frames one.
+function tiles(svg, press) {
+  const { left, top, pitch, side } = TILES;
+  const heads = [...weights.keys()];
+  const frames = heads.map((head) => [left + head * pitch, top, side, side]);
+  const under = top - 7;
+  shape(svg, "text", { x: left - 7, y: under, "text-anchor": "end", "font-size": 12, text: "head" });
+  const paint = layered(svg, [0, 1], filledBy(colourOf));
+  paint(heads.flatMap((head) => tiled(frames[head], weights[head])));
+  for (const head of withRoom(heads, pitch, NUMBER)) {
+    const x = frames[head][0] + side / 2;
+    shape(svg, "text", { x, y: under, "text-anchor": "middle", "font-size": 12, text: head });
+  }
+  for (const frame of frames) axes(svg, { frame, x: [0, 1], y: [0, 1] });
+  const thick = Math.min(4, (pitch - side) / 2); // around the tile, over none of its weights
+  const around = { width: side + thick + 1, height: side + thick + 1, y: top - (thick + 1) / 2 };
+  const chosen = shape(svg, "rect", { ...around, ...RED, "stroke-width": thick });
+  clicked(svg, [left, top, H * pitch, side], ([x]) => {
+    press({ head: within(Math.floor((x - left) / pitch), H) });
+  });
+  return (head) => change(chosen, { x: frames[head][0] - (thick + 1) / 2 });
+}
+
+// Draw the weights of a head; returns what shows them, with the row of a query framed.
+function matrix(svg, press) {
+  const [left, top, width, height] = MATRIX;
+  const [cell, bottom, middle] = [height / L, top + height, left + width / 2];
+  const paint = layered(svg, [0, 1], filledBy(colourOf));
+  const told = withRoom([...labels.keys()], cell, LINE);
+  const ax = axes(svg, {
+    frame: MATRIX,
+    x: [-0.5, L - 0.5], y: [L - 0.5, -0.5],
+    yticks: told.map((i) => [i, labels[i]]),
+    ylabel: "queries", away: 76,
+  });
+  const upright = labels.some((label) => label.length > 2);
+  for (const j of told) {
+    const x = ax.x(j);
+    shape(svg, "line", { x1: x, x2: x, y1: bottom, y2: bottom + 4, stroke: "currentColor" });
+    const place = upright ? `translate(${x + 4.5} ${bottom + 7}) rotate(-90)`
+      : `translate(${x} ${bottom + 17})`;
+    const anchor = { "text-anchor": upright ? "end" : "middle", "font-size": 12 };
+    shape(svg, "text", { transform: place, ...anchor, text: labels[j] });
+  }
+  shape(svg, "text", { x: middle, y: size[1] - 8, "text-anchor": "middle", text: "keys" });
+  const row = shape(svg, "rect", { x: left, width, height: cell, ...RED, "stroke-width": 2 });
+  clicked(svg, MATRIX, ([, y]) => {
+    press({ query: names[within(Math.floor((y - top) / cell), L)] });
+  });
+  return (values, chosen) => {
+    paint(tiled(MATRIX, values));
+    change(row, { y: top + chosen * cell, visibility: chosen < 0 ? "hidden" : "visible" });
+  };
+}
+
+// Draw two columns of tokens; returns what draws lines between them, all or those of a query.
+function lines(svg) {
+  const { left, right } = LINES;
+  const [, top, , height] = MATRIX;
+  const yOf = (i) => hundredth(top + ((i + 0.5) * height) / L);
+  const title = { x: (left + right) / 2, y: top - 10, "text-anchor": "middle" };
+  shape(svg, "text", { ...title, text: "queries → keys" });
+  const look = { stroke: COLOURS[0], fill: "none" };
+  const draw = layered(svg, [0, 1], (weight) => {
+    return { ...look, "stroke-opacity": weight, "stroke-width": 0.5 + 3.5 * weight };
+  });
+  for (const i of withRoom([...labels.keys()], height / L, LINE)) {
+    const text = { y: yOf(i) + 4.5, text: labels[i] };
+    shape(svg, "text", { x: left - 7, "text-anchor": "end", ...text });
+    shape(svg, "text", { x: right + 7, ...text });
+  }
+  return (values, chosen) => {
+    draw(values.flatMap((row, i) => {
+      if (chosen >= 0 && chosen !== i) return [];
+      return row.map((weight, j) => [weight, `M${left} ${yOf(i)}L${right} ${yOf(j)}`]);
+    }));
+  };
+}
+
+// Draw the scale of the colours.
+function legend(svg) {
+  const frame = [LINES.left, 376, LINES.right - LINES.left, 12];
+  const steps = Array.from({ length: 65 }, (_, step) => step / 64);
+  layered(svg, [0, 1], filledBy(colourOf))(tiled(frame, [steps]));
+  const ends = { x: [0, 1], y: [0, 1] };
+  axes(svg, { frame, ...ends, xticks: [0, [0.5, "0.5"], 1], xlabel: "weight" });
+}
