@@ -293,11 +293,6 @@ def test_a_press_chooses_a_head_among_the_tiles_a_query_and_keys_among_the_token
     press(500, 357 + 2.1 * row)
     assert "tired→left: 16 products" in words.inner_text()
     assert now() == [11, 11, 8, 2]
-    page.mouse.move(box["x"] + 380, box["y"] + TOP + 1)
-    page.mouse.down()
-    page.mouse.move(box["x"] + 520, box["y"] + TOP + 2.5 * SIDE / 9, steps=4)
-    page.mouse.up()
-    assert now() == [11, 11, 2, 2]  # a query that is dragged stays one
 
 
 @pytest.mark.parametrize("query, key", [(8, 1), (4, 5)])  # tired and dog, park and because
