@@ -74,6 +74,10 @@ MISTAKES = [
     ("matrix moved six times", "the matrix is moved six times, twice too often: softmax reads the "
      "scores once and writes the weights once, and to scale is no pass of its own (q is scaled)",
      ("L * S + L * S", "4 * L * S")),
+    ("matrix moved five times", "the matrix is moved five times, once too often: softmax reads the "
+     "scores once and writes the weights once", ("L * S + L * S", "3 * L * S")),
+    ("tiled with as many keys", "the tiled one is counted as if L = S: of K and of V each block of "
+     "queries reads S rows", ("blocks * 2 * S * d", "blocks * 2 * L * d")),
     ("as many keys as queries", "S is not used, as if L = S: K and V have S rows each, and the "
      "matrix is L × S", ("scores = L * d", "S = L\n    scores = L * d")),
     ("naive with as many keys", "naive attention is counted as if L = S: K and V have S rows each, "
