@@ -35,7 +35,8 @@ def difference(got, expected, names="", told=True):
     Parameters
     ----------
     got : object
-        What a learner's function returned; a NumPy array counts as the tensor it holds.
+        What a learner's function returned; a NumPy array counts as the tensor it holds, and a
+        tensor (n,) as the n numbers, where a tuple of numbers is expected.
     expected : torch.Tensor, number, or tuple of them
         A float may be off as tensors may; an int or a bool is exact.
     names : str
@@ -44,6 +45,9 @@ def difference(got, expected, names="", told=True):
         If not, "different" is said of entries or shapes: the words take longer than to compare.
     """
     if isinstance(expected, tuple):
+        if all(isinstance(each, int | float) for each in expected):
+            near = read(got)  # numbers may come in one tensor
+            got = got if near is None or near.ndim != 1 else list(near)
         if not isinstance(got, tuple | list) or len(got) != len(expected):
             kind = "numbers" if isinstance(expected[0], int | float) else "tensors"
             return f"expected a tuple of {len(expected)} {kind}, got {_kind(got)}"

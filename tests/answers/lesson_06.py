@@ -158,17 +158,6 @@ def _parts_by_stacking(q, k, v, size):
     return (share.unsqueeze(-1) * torch.stack(outs)).sum(0)
 
 
-def _parts_all_at_once(q, k, v, size):
-    S = k.shape[-2]
-    short = -S % size
-    k, v = (F.pad(x, (0, 0, 0, short)).unflatten(-2, (-1, size)) for x in (k, v))
-    s = q.unsqueeze(-3) @ k.mT / q.shape[-1] ** 0.5  # (..., parts, L, size)
-    there = torch.arange(S + short).reshape(-1, 1, size) < S
-    s = torch.where(there, s, -INF)
-    share = s.logsumexp(-1).softmax(-2)  # over the parts
-    return (share.unsqueeze(-1) * (s.softmax(-1) @ v)).sum(-3)
-
-
 def _bytes_by_formula(L, S, d, block_q, size):
     naive = size * (4 * L * S + 2 * L * d + 2 * S * d)
     return [naive, size * (2 * L * d + 2 * S * d * math.ceil(L / block_q))]
@@ -326,15 +315,15 @@ RIGHT = {
     ],
     "tiles_to_visit": [_visits_pair_by_pair, _visits_by_formula],
     "flash_causal": [_causal],
-    "attend_in_parts": [_parts_by_stacking, _parts_all_at_once],
+    "attend_in_parts": [_parts_by_stacking],
     "paged_attention": [
         _pages_merged,
         _pages_of_all_texts_at_once,
         _pages_by_merge,
         _pages_halved,
     ],
-    "bytes_moved": [_bytes_by_formula],
-    "held_at_once": [_held_by_tensors],
+    "bytes_moved": [_bytes_by_formula, lambda *given: torch.tensor(_bytes_by_formula(*given))],
+    "held_at_once": [_held_by_tensors, lambda *given: torch.stack(_held_by_tensors(*given))],
     "as_sdpa": [_sdpa_with_repeated_heads, _sdpa_in_groups],
     "tile_gradients": [_gradients_by_einsum, _gradients_by_autograd],
 }
@@ -411,6 +400,47 @@ def _keys_by_queries(q, k, v, size):
     return (p[..., None] * v[..., None, :]).sum(-3)
 
 
+def _parts_all_at_once(q, k, v, size):
+    S = k.shape[-2]
+    short = -S % size
+    k, v = (F.pad(x, (0, 0, 0, short)).unflatten(-2, (-1, size)) for x in (k, v))
+    s = q.unsqueeze(-3) @ k.mT / q.shape[-1] ** 0.5  # (..., parts, L, size)
+    there = torch.arange(S + short).reshape(-1, 1, size) < S
+    s = torch.where(there, s, -INF)
+    share = s.logsumexp(-1).softmax(-2)  # over the parts
+    return (share.unsqueeze(-1) * (s.softmax(-1) @ v)).sum(-3)
+
+
+def _parts_scores_listed(q, k, v, size):
+    scores = [q @ kj.mT / q.shape[-1] ** 0.5 for kj in k.split(size, -2)]
+    lse = torch.stack([s.logsumexp(-1) for s in scores]).logsumexp(0)[..., None]
+    return sum((s - lse).exp() @ vj for s, vj in zip(scores, v.split(size, -2), strict=True))
+
+
+def _pages_of_repeated_heads(q, k_pages, v_pages, *where):
+    """Make of the whole store one with a key head for each query head."""
+    group = q.shape[1] // k_pages.shape[2]
+    return _pages_merged(q, *(x.repeat_interleave(group, 2) for x in (k_pages, v_pages)), *where)
+
+
+def _pages_scored_whole(q, k_pages, v_pages, tables, lengths):
+    """Score each page of the store for each text, and pick its own from these."""
+    page, group, outs = k_pages.shape[1], q.shape[1] // k_pages.shape[2], []
+    for query, table, length in zip(q, tables, lengths, strict=True):
+        query = query.unflatten(0, (-1, group))
+        scores = torch.einsum("hgd,pshd->pshg", query, k_pages) / q.shape[-1] ** 0.5
+        out, lse = 0, torch.full(query.shape[:2], -INF, dtype=q.dtype)
+        for start in range(0, length, page):
+            s = scores[table[start // page], : length - start]  # (n, H_kv, group)
+            both = torch.logaddexp(lse, s.logsumexp(0))
+            here = torch.einsum(
+                "shg,shd->hgd", (s - both).exp(), v_pages[table[start // page], : len(s)]
+            )
+            out, lse = out * (lse - both).exp()[..., None] + here, both
+        outs.append(out.flatten(0, 1))
+    return torch.stack(outs)
+
+
 def _key_gradient_turned(*args):
     dq, dk, dv = _gradients_by_einsum(*args)
     return dq, dk.mT, dv
@@ -434,7 +464,9 @@ WRONG = [
     ("flash_causal", "keys not cut", lambda q, k, v, b_q, b_k: _causal(q, k, v, b_q, 99)),
     ("flash_causal", "blocks exchanged", lambda q, k, v, b_q, b_k: _causal(q, k, v, b_k, b_q)),
     ("flash_causal", "reads the future", partial(_causal, skips=False)),
-    ("attend_in_parts", "parts too large", _keys_by_queries),
+    ("attend_in_parts", "keys not cut", _keys_by_queries),
+    ("attend_in_parts", "scores kept", _parts_all_at_once),
+    ("attend_in_parts", "scores kept", _parts_scores_listed),
     (
         "attend_in_parts",
         "parts too large",
@@ -442,5 +474,7 @@ WRONG = [
     ),
     ("paged_attention", "pages gathered", _pages_gathered),
     ("paged_attention", "pages gathered", _pages_scores_listed),
+    ("paged_attention", "pages gathered", _pages_of_repeated_heads),
+    ("paged_attention", "pages gathered", _pages_scored_whole),
     ("tile_gradients", None, _key_gradient_turned),
 ]

@@ -5,6 +5,7 @@ import torch
 from course_utils.checks import wordings
 from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
 from course_utils.checks.inputs import Shapes, normals, out_of_order
+from course_utils.checks.lesson_06.tiles import scores_are_kept
 
 INF = torch.inf
 
@@ -41,12 +42,14 @@ def inputs():
         (*out_of_order(q, k, v), size),
         case(50, 6, 5, 16, 1, 1, dtype=torch.float32),
         case(6, 4, 3, 1, L=5),
+        case(512, 1, 1, 16, L=20),  # scores take far more than all the rest
         case(1, 1, 1, 1),
     ]
 
 
 def in_parts(answer, q, k, v, size):
-    """Call an answer; complain if it is right but scores more than ``size`` keys at once."""
+    """Call an answer; complain if it is right but scores more than ``size`` keys at once, or keeps
+    the scores of all parts."""
     with Shapes() as shapes:
         results = call_with_clones(answer, q, k, v, size)
     L, S = q.shape[-2], k.shape[-2]
@@ -55,9 +58,19 @@ def in_parts(answer, q, k, v, size):
     scored |= {S for shape in sizes if shape[-2:] == (S, L)}  # as k qᵀ
     # Rows of q and of outputs are no scores, nor is what holds one number for each part.
     scored -= {q.shape[-1], v.shape[-1], -(-S // size)}
-    if max(scored, default=0) > size:
+    most = max(scored, default=0)
+    if most > size and most == S:
+        hint = "right, but all keys are scored at once: cut k and v into parts of `size` keys first"
+        raise Complaint("keys not cut", hint, results)
+    if most > size:
         hint = "right, but more than `size` keys are scored at once; it is the keys of a part"
         raise Complaint("parts too large", hint + ", not the number of parts", results)
+    if not q.requires_grad and scores_are_kept(answer, L * size, q, k, v, size):
+        hint = (
+            "right, but the scores of all parts, or what was made of them, are held at once: of a "
+            "part keep its output and its log-sum-exp alone, or merge them at once"
+        )
+        raise Complaint("scores kept", hint, results)
     return results
 
 

@@ -71,6 +71,24 @@ MISTAKES = [
     ("queries filled up", "a short last block of queries is counted in full: it reads and writes "
      "what there is", ("tiled = L * d + blocks * 2 * S * d + L * d",
       "tiled = blocks * 2 * (block_q + S) * d")),
+    ("matrix moved six times", "the matrix is moved six times, twice too often: softmax reads the "
+     "scores once and writes the weights once, and to scale is no pass of its own (q is scaled)",
+     ("L * S + L * S", "4 * L * S")),
+    ("matrix moved five times", "the matrix is moved five times, once too often: softmax reads the "
+     "scores once and writes the weights once", ("L * S + L * S", "3 * L * S")),
+    ("tiled with as many keys", "the tiled one is counted as if L = S: of K and of V each block of "
+     "queries reads S rows", ("blocks * 2 * S * d", "blocks * 2 * L * d")),
+    ("as many keys as queries", "S is not used, as if L = S: K and V have S rows each, and the "
+     "matrix is L × S", ("scores = L * d", "S = L\n    scores = L * d")),
+    ("naive with as many keys", "naive attention is counted as if L = S: K and V have S rows each, "
+     "and the matrix is L × S", ("S * d + L * S  #", "L * d + L * L  #"),
+     ("L * S + L * S", "2 * L * L"), ("mix = L * S + S * d", "mix = L * L + L * d")),
+    ("queries read for each block", "in the tiled one all of q is read for each block of queries; "
+     "a block reads its own rows, so q is read once in all",
+     ("tiled = L * d + blocks", "tiled = blocks * L * d + blocks")),
+    ("everything for each block", "in the tiled one q and the output are counted for each block of "
+     "queries; a block has its own rows of both, so only K and V count so often",
+     ("tiled = L * d + blocks * 2 * S * d + L * d", "tiled = blocks * 2 * (L + S) * d")),
 ]  # fmt: skip
 
 exercise = Exercise("6.6", bytes_moved, inputs, MISTAKES)

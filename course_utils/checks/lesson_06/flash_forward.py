@@ -161,6 +161,8 @@ MISTAKES = [
      ("m + ell.log()", "(m + ell).log()")),
     ("lse of the last tile", "O is right; of the log-sum-exp the sum is that of the last tile "
      "alone: ℓ holds those of all", ("m + ell.log()", "m + p.sum(dim=-1).log()")),
+    ("power of lse", "O is right; beside it stands Σ e^score, which overflows where scores are "
+     "large: its logarithm is asked, m + log ℓ", ("m + ell.log()", "m.exp() * ell")),
 ]  # fmt: skip
 
 exercise = Exercise(

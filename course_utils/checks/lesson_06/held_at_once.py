@@ -61,6 +61,11 @@ MISTAKES = [
      ("2 * matrix + output", "2 * matrix + output + heads * L * 4")),
     ("maximum and sum kept", "m and ℓ are not both kept: of them one number for each query is "
      "left, the log-sum-exp", ("L * 4", "L * 8")),
+    ("four bytes throughout", "every number is taken to have 4 bytes: only those of the "
+     "log-sum-exp have, any other takes size", ("L * S * size", "L * S * 4"),
+     ("L * d * size", "L * d * 4")),
+    ("mebibytes held", "those are MiB, divided by 2^20: bytes are asked",
+     ("naive, flash", "naive / 2**20, flash / 2**20")),
 ]  # fmt: skip
 
 exercise = Exercise("6.7", held_at_once, inputs, MISTAKES)

@@ -50,7 +50,7 @@ def inputs():
         case(3, 6, 3, 4, 2, 14, 1, 9),
         case(2, 4, 1, 3, 2, 5, 11, reserved=2),
         case(5, 3, 3, 2, 4, 23, 5),
-        case(3, 8, 2, 4, 3, 13, 16, dtype=torch.float32),
+        case(3, 8, 2, 4, 3, 16, dtype=torch.float32),  # one text: what is held in float64 counts
         case(4, 4, 2, 3, 2, 19, 10, loud=2000.0),  # e^score overflows
         (100 + 100 * q.abs(), -100 - 100 * k.abs(), v, *where),  # all below -10,000
         case(1, 2, 1, 1, 1, 1),
@@ -58,11 +58,16 @@ def inputs():
 
 
 def most_held(answer, q, k_pages, v_pages, tables, lengths, times):
-    """Return the most bytes held at once with texts so many times as long, on the same pages."""
+    """Return the most bytes held at once with texts so many times as long, in such a store."""
     page = k_pages.shape[1]
-    given = [each.detach().clone() for each in (q, k_pages, v_pages)]
+    stores = (each.detach().repeat(times, 1, 1, 1) for each in (k_pages, v_pages))
+    given = [q.detach().clone(), *stores]
     used = [-(-length // page) for length in lengths]
-    tables = [table[:n] * times for table, n in zip(tables, used, strict=True)]
+    copies = range(0, times * len(k_pages), len(k_pages))  # of the store begin there
+    tables = [
+        [first + number for first in copies for number in table[:n]]
+        for table, n in zip(tables, used, strict=True)
+    ]
     more = [(times - 1) * n * page for n in used]
     longer = [length + n for length, n in zip(lengths, more, strict=True)]
     with torch.no_grad(), Held(given) as watch:
@@ -73,7 +78,8 @@ def most_held(answer, q, k_pages, v_pages, tables, lengths, times):
 def run(answer, *args):
     """Call an answer; complain if it holds the more, the longer the texts are.
 
-    By half as much again with four times the pages: what joins them two by two holds a few more.
+    By half as much again with four times the pages, of the text and in the store: what joins them
+    two by two holds a few more.
     Inputs of a single text are enough to see it.
     """
     found = call_with_clones(answer, *args)
@@ -81,8 +87,9 @@ def run(answer, *args):
         return found
     if most_held(answer, *args, times=8) > 1.5 * most_held(answer, *args, times=2):
         hint = (
-            "right, but the longer the text, the more is held at once, of keys, values, scores or "
-            "what was made of them: take in page after page, as 6.2 takes in tiles"
+            "right, but the longer the text and the larger the store, the more is held at once, of "
+            "keys, values, scores or what was made of them: take in page after page, as 6.2 takes "
+            "in tiles"
         )
         raise Complaint("pages gathered", hint, found)
     return found
@@ -139,6 +146,20 @@ MISTAKES = [
      ("range(0, length, page)", "range(0, min(length, page), page)")),
     ("every page cut short", "each page is cut as the last one is: all pages before it are full",
      ("min(page, length - start)", "length % page or page")),
+    ("last page filled with zeros", "the last page is filled up with keys and values of 0, and "
+     "their scores, 0, count: e^0 = 1 goes into ℓ; leave these places out, or set their scores to "
+     "−∞",
+     ("min(page, length - start)", "page"), (UPDATE,
+      "there = torch.arange(page) < length - start\n"
+      "            scores, v = scores * there, v * there[:, None]\n            " + UPDATE)),
+    ("one token too many", "on the last page one place too many is read: length tokens are at "
+     "places 0 to length − 1, and what comes then is not the text's own",
+     ("min(page, length - start)", "min(page, length + 1 - start)")),
+    ("first value head for all", "the scores are right, but all query heads mix the values of the "
+     "first key head: neighbours share a head of v as they share one of k",
+     ("scores, v)", "scores, v[:1])")),
+    ("scaled by the width of values", wordings.BY_D_V,
+     ("q.shape[-1] ** 0.5", "v.shape[-1] ** 0.5")),
 ]  # fmt: skip
 
 exercise = Exercise("6.10", paged_attention, inputs, MISTAKES, names="H d_v", run=run)

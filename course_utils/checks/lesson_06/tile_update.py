@@ -111,6 +111,16 @@ MISTAKES = [
     ("new part shrunk too", "what this tile adds is shrunk as well; it is measured from the new "
      "maximum already: shrink only what came before, then add",
      ("out * shrink[..., None] + p @ v", "(out + p @ v) * shrink[..., None]")),
+    ("another number in place of infinity", "right, but for a query that has met nothing it may "
+     "see: its m is a number in place of −∞; keep −∞, and subtract 0 in that case",
+     ("scores.amax(dim=-1))", "scores.amax(dim=-1)).clamp(min=-1e4)")),
+    ("scaled again", "the scores are divided by a root once more; they come scaled: take them as "
+     "they are", ("m_new = torch", "scores = scores / v.shape[-1] ** 0.5\n    m_new = torch")),
+    ("lse for the sum", "in ℓ's place comes m + log ℓ, the log-sum-exp: that is made once, after "
+     "the last tile; return ℓ itself",
+     ("m_new, ell_new, out_new", "m_new, m_new + ell_new.log(), out_new")),
+    ("mean for the sum", "ℓ gets the mean of the new powers: it is their sum",
+     ("p.sum(dim=-1)", "p.mean(dim=-1)")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -38,11 +38,9 @@ def in_tiles(answer, right, q, k, v, block_q, block_k):
     with Shapes() as shapes:
         results = call_with_clones(answer, q, k, v, block_q, block_k)
     if not q.requires_grad and difference(results[0], right) is None:
-        fault = (
-            _of_sizes(shapes, q, k, v, block_q, block_k)
-            or _of_blocks(answer, q, k, v)
-            or _of_memory(answer, q, k, v, block_q, block_k)
-        )
+        fault = _of_sizes(shapes, q, k, v, block_q, block_k) or _of_blocks(answer, q, k, v)
+        if not fault and scores_are_kept(answer, block_q * block_k, q, k, v, block_q, block_k):
+            fault = KEPT
         if fault:
             raise Complaint(*fault, results)
     return results
@@ -76,15 +74,19 @@ def _of_blocks(answer, q, k, v):
     return KEYS if cuts_queries else QUERIES if cuts_keys else BLOCKS
 
 
-def _of_memory(answer, q, k, v, block_q, block_k):
-    """Look whether all scores are held, if inputs are such that copies of them take far less."""
+def scores_are_kept(answer, tile, q, k, v, *sizes):
+    """See whether all scores are held at once, if copies of inputs and a few tiles take far less.
+
+    ``tile`` is how many scores of one head may exist at a time, ``sizes`` what an answer gets
+    besides q, k and v.
+    """
     given = [each.clone() for each in (q, k, v)]
-    pairs, tile = q.shape[:-1].numel() * k.shape[-2], q.shape[:-2].numel() * block_q * block_k
+    pairs, tile = q.shape[:-1].numel() * k.shape[-2], q.shape[:-2].numel() * tile
     if pairs < 8 * tile + 4 * (q.numel() + k.numel() + v.numel()):
-        return None
+        return False
     with torch.no_grad(), Held(given) as watch:
-        answer(*given, block_q, block_k)
-    return KEPT if watch.most >= pairs * q.element_size() else None
+        answer(*given, *sizes)
+    return watch.most >= pairs * q.element_size()
 
 
 memory = torch.Tensor.untyped_storage

@@ -75,6 +75,11 @@ MISTAKES = [
      "mask", ("visited])", "visited - no_mask])")),
     ("visits swapped", "the two are swapped: first those without a mask, then those visited",
      ("[no_mask, visited]", "[visited, no_mask]")),
+    ("last queries dropped", "the last block of queries is missing where L is no multiple of "
+     "block_q: it is shorter, but it has a row too",
+     ("range(0, L, block_q)", "range(0, L // block_q * block_q, block_q)")),
+    ("totals alone", "those are the totals: a row for each block of queries is asked",
+     ("torch.tensor(result)", "torch.tensor(result).sum(dim=0)")),
 ]  # fmt: skip
 
 exercise = Exercise("6.3", tiles_to_visit, inputs, MISTAKES, names="blocks 2")
