@@ -16,7 +16,7 @@ from course_utils.authoring import checksum
 from course_utils.explorers.live import STILL_DENSITY, STILLS, lives_in_the_page
 
 LIVE = [name for name in explorers.__all__ if lives_in_the_page(name)]
-SHADES = 64
+SHADES = 128
 
 
 def shown(chromium, explorer, width=1000, density=1):
@@ -60,7 +60,9 @@ def main():
             noted = PngInfo()
             noted.add_text("drawing", mark)
             noted.add_itxt("Description", explorer.state)
-            few = still.quantize(SHADES, dither=Image.Dither.NONE)
+            # this method also finds the shades of small things, such as a scale of colours
+            method = Image.Quantize.FASTOCTREE
+            few = still.quantize(SHADES, method=method, dither=Image.Dither.NONE)
             few.save(STILLS / f"{explorer.name}.png", optimize=True, pnginfo=noted)
 
 
