@@ -63,13 +63,29 @@ TYPED = ["", "0-3", "7 - 0;00-1, 1-2,0-1", "8-0, 3-30, -4-5-6 7", "1,2 a-b - ٣-
 TYPED += [", ".join(f"{RNG.randrange(8)}-{RNG.randrange(9)}" for _ in range(n)) for n in range(9)]
 
 
+def at_random(explorer, rng):
+    """Return values that can stand together; each that a number may have is as likely."""
+    controls = explorer.controls
+    values = {name: values_of(controls[name], rng) for name in controls}
+    ends = explorer.highest(**values)
+    return values | {n: values_of(controls[n] | {"high": end}, rng) for n, end in ends.items()}
+
+
+def standing(explorer, values):
+    """Return the values with each number within what the others leave it."""
+    return set_controls(explorer, **values).values
+
+
 def states(explorer):
     """Return states to compare: all ends, and enough at random."""
     rng, controls = random.Random(20), explorer.controls
     first = {name: control["value"] for name, control in controls.items()}
-    ends = [first | {name: end} for name, control in controls.items() for end in ends_of(control)]
-    drawn = [{name: values_of(controls[name], rng) for name in controls} for _ in range(STATES)]
-    return [first, *ends, *drawn]
+    ends = [
+        standing(explorer, first | {name: end})
+        for name, control in controls.items()
+        for end in ends_of(control)
+    ]
+    return [first, *ends, *(at_random(explorer, rng) for _ in range(STATES))]
 
 
 def unit(text):
@@ -118,21 +134,19 @@ HOMES = {
 
 @every_live
 def test_picture_and_words_change_at_once_with_every_control(browse, name):
-    page = browse(name)
-    home = HOMES.get(name, {})
-    page.evaluate("home => model.set('values', {...model.get('values'), ...home})", home)
-    values = page.evaluate("model.get('values')")
-    for each, control in made(name).controls.items():
+    page, explorer = browse(name), made(name)
+    first = {name: control["value"] for name, control in explorer.controls.items()}
+    values = first | HOMES.get(name, {})
+    for each, control in explorer.controls.items():
+        page.evaluate("values => model.set('values', values)", values)
         before = page.evaluate(SEEN)
         other = next(value for value in ends_of(control) if value != values[each])
         after = page.evaluate(
-            "([name, value]) => { model.set('values', {...model.get('values'), [name]: value});"
-            f"return ({SEEN})() }}",
-            [each, other],
+            f"values => {{ model.set('values', values); return ({SEEN})() }}",
+            standing(explorer, values | {each: other}),
         )
         assert all(a != b for a, b in zip(before, after, strict=True)), each
-        back = [each, values[each]]
-        page.evaluate("([n, v]) => model.set('values', {...model.get('values'), [n]: v})", back)
+        page.evaluate("values => model.set('values', values)", values)
         assert page.evaluate(SEEN) == before, each
     assert page.errors == []
 
@@ -403,6 +417,15 @@ def test_values_are_those_of_the_controls_within_their_ends(explorer):
     with pytest.raises(ValueError, match="must be those of n, x, kind, on, line, got n"):
         explorer.values = {"n": 1}
     assert explorer.state == moved
+
+
+def test_a_number_is_moved_to_the_highest_value_that_the_others_leave_it():
+    controls = {"n": number("n", 2, 0, 9, 1), "most": number("most", 5, 0, 9, 1)}
+    explorer = LiveExplorer("similarity", controls, str, highest=lambda n, most: {"n": most})
+    assert set_controls(explorer, n=7).values == {"n": 5, "most": 5}
+    assert set_controls(explorer, most=3).values == {"n": 3, "most": 3}
+    assert set_controls(explorer, most=9).values == {"n": 3, "most": 9}  # a hand takes it along
+    assert set_controls(explorer, n=-1, most=12).values == {"n": 0, "most": 9}
 
 
 def test_what_the_browser_moved_is_not_sent_back_to_it(explorer, monkeypatch):

@@ -1,6 +1,7 @@
 // What explorers share that live in the page, in a notebook as on the website: controls, words,
 // and how pictures are drawn. An explorer's own part follows below in the same module: the `size`
-// of its picture in pixels, what it has to `say`, and its `picture`.
+// of its picture in pixels, what it has to `say`, and its `picture`; and where the highest value of
+// a number depends on other controls, `highest`, which finds it by its name.
 
 export const COLOURS = ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728"]; // C0 to C3 of Matplotlib
 const SVG = "http://www.w3.org/2000/svg";
@@ -27,8 +28,8 @@ function render({ model, el }) {
   column.style = "flex: 1 1 200px; max-width: 240px";
   words.style = "flex: 1 0 100%; margin: 0";
 
-  const press = (values) => {
-    model.set("values", { ...model.get("values"), ...values });
+  const press = (changed) => {
+    model.set("values", moved(model.get("values"), changed));
     model.save_changes();
   };
   const shown = Object.entries(model.get("controls")).map(([name, control]) => [
@@ -38,7 +39,8 @@ function render({ model, el }) {
   const draw = picture(svg, press);
   const show = () => {
     const values = model.get("values");
-    for (const [name, set] of shown) set(values[name]);
+    const ends = highestOf(values);
+    for (const [name, set] of shown) set(values[name], ends[name]);
     draw(values);
     tell(words, say(values));
   };
@@ -68,6 +70,19 @@ export function alone(el, controls) {
   return model;
 }
 
+const highestOf = (values) => (typeof highest === "function" ? highest(values) : {});
+
+// The values after a hand changed some of them. A number that stands at an end which moves goes
+// with it, so that ends can be compared; another stays where it is, or at the last that is left.
+function moved(values, changed) {
+  const [after, before] = [{ ...values, ...changed }, highestOf(values)];
+  for (const [name, end] of Object.entries(highestOf(after))) {
+    const goesWithIt = !(name in changed) && values[name] === before[name];
+    after[name] = goesWithIt ? end : Math.min(after[name], end);
+  }
+  return after;
+}
+
 function tell(words, text) {
   words.replaceChildren();
   for (const part of text.split(/(found:)/)) {
@@ -90,15 +105,16 @@ function number(column, { label, low, high, step }, set) {
   range.ariaLabel = label;
   range.style = "display: block; width: 100%; margin: 2px 0 10px";
   range.dataset.lmSuppressShortcuts = true; // else the arrow keys are JupyterLab's: the next cell
-  let now;
-  const show = (value) => {
-    now = value;
+  let now, end;
+  const show = (value, highest = high) => {
+    [now, end] = [value, highest];
+    box.max = range.max = end;
     box.value = range.value = value;
   };
   range.addEventListener("input", () => set(range.valueAsNumber));
   const take = () => {
     const typed = Number.isInteger(step) ? Math.round(box.valueAsNumber) : box.valueAsNumber;
-    show(Number.isNaN(typed) ? now : Math.min(Math.max(typed, low), high));
+    show(Number.isNaN(typed) ? now : Math.min(Math.max(typed, low), end), end);
     set(now);
   };
   whenDone(box, take);

@@ -68,6 +68,9 @@ class LiveExplorer(Shown, anywidget.AnyWidget):
         From `number`, `choice`, `check` and `text`.
     say : callable
         Called with the values of the controls under their names; returns one line of text.
+    highest : callable, optional
+        Called in the same way; returns a dict: the highest values, by name, of numbers for which
+        they depend on other controls. The JavaScript has a function of that name too.
     needs : list of str
         Names of JavaScript files whose functions it uses, beside those of ``live.js``.
     **given
@@ -83,8 +86,9 @@ class LiveExplorer(Shown, anywidget.AnyWidget):
     controls = Dict().tag(sync=True)
     values = Dict().tag(sync=True, echo_update=False)  # the browser has it already
 
-    def __init__(self, name, controls, say, needs=(), **given):
+    def __init__(self, name, controls, say, *, highest=None, needs=(), **given):
         self.name, self._say = name, say
+        self.highest = highest or (lambda **values: {})
         files = [HERE / f"{each}.js" for each in ("live", *needs, name)]
         parts = [file.read_text(encoding="utf-8") for file in files]
         self._esm = "\n".join([f"const given = {json.dumps(given)};", *parts])
@@ -107,7 +111,9 @@ class LiveExplorer(Shown, anywidget.AnyWidget):
         if values.keys() != self.controls.keys():
             expected, got = ", ".join(self.controls), ", ".join(values)
             raise ValueError(f"values must be those of {expected}, got {got}")
-        return {name: _allowed(name, self.controls[name], values[name]) for name in self.controls}
+        values = {name: _allowed(name, self.controls[name], values[name]) for name in self.controls}
+        ends = self.highest(**values)
+        return values | {name: min(values[name], end) for name, end in ends.items()}
 
     def _repr_mimebundle_(self, **kwargs):
         # The picture stands beside the live widget, for viewers that run nothing. There is one,
