@@ -17,7 +17,6 @@ from course_utils.explorers import (
     head_explorer,
     language_explorer,
     ring_explorer,
-    tile_explorer,
     training_explorer,
     views_explorer,
 )
@@ -40,12 +39,6 @@ CASES = {
         head_explorer,
         {"head": 3, "query": "4 dog"},
         {"head": 1, "query": "every token"},
-    ),
-    "tiles": (
-        tile_explorer,
-        # the step comes last: its range follows the others
-        {"block_q": 5, "block_k": 3, "causal": True, "step": 5},
-        {"block_q": 2, "block_k": 4, "causal": False, "step": 7},
     ),
     "training": (trained, {"step": 20}, {"step": 10}),
     "language": (

@@ -1,0 +1,232 @@
+// Attention tile by tile: which one is in fast memory, what is known by then, and the bytes moved.
+export const size = [560, 420];
+
+const { q, k, v, start, naive, diverging, sequential } = given;
+const [N, D] = [q.length, q[0].length];
+const EVERY = upTo(N);
+const shade = shades(sequential, 0, 1);
+const LOOKS = {
+  "not yet": "#fff",
+  skipped: "#bfbfbf",
+  done: shade(0.1),
+  "in fast memory": shade(0.95),
+};
+const EDGE = "#808080";
+const LARGEST = 2; // of an output that is told from others
+const outputColour = shades(diverging, -LARGEST, LARGEST);
+
+function upTo(end, from = 0) {
+  return Array.from({ length: end - from }, (_, place) => from + place);
+}
+
+const dot = (a, b) => a.reduce((total, value, place) => total + value * b[place], 0);
+
+// Blocks of that length from 0 to an end, each with its first and the one after its last.
+function blocks(end, length) {
+  return upTo(Math.ceil(end / length)).map((place) => {
+    return [place * length, Math.min((place + 1) * length, end)];
+  });
+}
+
+// The tiles in the order in which they are read; those past the diagonal never are.
+function planOf({ block_q, block_k, causal }) {
+  return blocks(N, block_q).flatMap((rows) =>
+    blocks(causal ? rows[1] : N, block_k).map((columns) => ({ rows, columns })),
+  );
+}
+
+export function highest(values) {
+  return { step: planOf(values).length };
+}
+
+// What is known of each query after some tiles: its largest score m, Σ e^(score - m) as `sum`, and
+// Σ e^(score - m) v as `out`.
+function stateAfter(tiles, causal) {
+  const state = EVERY.map(() => ({ m: -Infinity, sum: 0, out: Array(D).fill(0) }));
+  for (const { rows, columns } of tiles) {
+    for (const i of upTo(rows[1], rows[0])) {
+      const keys = upTo(columns[1], columns[0]).filter((j) => !causal || j <= i);
+      state[i] = taken(state[i], keys.map((j) => dot(q[i], k[j]) / Math.sqrt(D)), keys);
+    }
+  }
+  return state;
+}
+
+// The state of a query after some more of its scores, those with these keys.
+function taken({ m, sum, out }, scores, keys) {
+  const largest = Math.max(m, ...scores);
+  const shrink = Math.exp(m - largest); // what the past loses by the new maximum
+  const powers = scores.map((score) => Math.exp(score - largest));
+  return {
+    m: largest,
+    sum: powers.reduce((total, power) => total + power, sum * shrink),
+    out: out.map((past, c) => past * shrink + dot(powers, keys.map((j) => v[j][c]))),
+  };
+}
+
+// How many bytes some steps move between slow and fast memory.
+function bytesMoved(plan, step) {
+  const numbers = plan.slice(0, step).map(({ rows, columns }, place) => {
+    const queries = rows[1] - rows[0];
+    const begins = columns[0] === 0; // then Q is read, which stays for the tiles beside
+    const ends = plan[place + 1]?.rows[0] !== rows[0]; // then O and lse are written
+    return 2 * (columns[1] - columns[0]) * D + queries * (begins * D + ends * (D + 1));
+  });
+  return 4 * numbers.reduce((total, each) => total + each, 0);
+}
+
+const span = ([from, to]) => `${from}–${to - 1}`;
+
+export function say(values) {
+  const { step, causal } = values;
+  const plan = planOf(values);
+  const skipped = planOf({ ...values, causal: false }).length - plan.length;
+  let now = "nothing read yet";
+  if (step) {
+    const { rows, columns } = plan[step - 1];
+    const { m, sum } = stateAfter(plan.slice(0, step), causal)[rows[0]];
+    now =
+      `in fast memory queries ${span(rows)}, keys and values ${span(columns)}; the first of ` +
+      `these queries has m = ${fixed(m, 2)}, ℓ = ${fixed(sum, 2)}`;
+  }
+  return (
+    `step ${step} of ${plan.length}: ${now}; ${bytesMoved(plan, step)} bytes moved (naive ` +
+    `attention: ${naive} in all); tiles skipped: ${skipped}${found(values, plan)}`
+  );
+}
+
+// At the end other blocks are compared with those of the start.
+function found({ step, block_q, block_k, causal }, plan) {
+  const asItBegan = block_q === start.block_q && block_k === start.block_k;
+  if (step < plan.length || asItBegan) return "";
+  const before = planOf({ ...start, causal });
+  return (
+    `; found: ${bytesMoved(plan, step)} bytes in all, where block_q = ${start.block_q} and ` +
+    `block_k = ${start.block_k} move ${bytesMoved(before, before.length)}`
+  );
+}
+
+export function picture(svg, press) {
+  const top = 26;
+  const showTiles = map(svg, [50, top, 240, 240], press);
+  const showState = table(svg, [326, top, 176, 240]);
+  legend(svg, 50, 314);
+  const showBytes = traffic(svg, [50, 338, 500, 40]);
+  return (values) => {
+    const { step, causal } = values;
+    const plan = planOf(values);
+    showTiles(plan, step);
+    showState(stateAfter(plan.slice(0, step), causal), plan[step - 1]?.rows);
+    showBytes(bytesMoved(plan, step));
+  };
+}
+
+const OUTLINE = { fill: "none", "stroke-width": 2.5 };
+
+// Draw all tiles; returns what shows those of a plan after a step. A press goes to a tile's step.
+function map(svg, frame, press) {
+  const [left, top, width, height] = frame;
+  const middle = { x: left + width / 2, "text-anchor": "middle" };
+  shape(svg, "text", { ...middle, y: top - 9, text: "tiles" });
+  shape(svg, "rect", { x: left, y: top, width, height, fill: LOOKS.skipped });
+  const group = shape(svg, "g", { stroke: EDGE });
+  const ax = axes(svg, {
+    frame,
+    x: [-0.5, N - 0.5], y: [N - 0.5, -0.5], xticks: EVERY, yticks: EVERY,
+    xlabel: "keys: rows of K and V", ylabel: "queries: rows of Q",
+  });
+  const here = shape(svg, "rect", { ...OUTLINE, stroke: "#000" }); // no tile is as dark
+  let plan;
+  const ground = { x: left, y: top, width, height, fill: "transparent" };
+  follow(shape(svg, "rect", ground), (point) => {
+    const [j, i] = ax.at(point).map(Math.round);
+    const within = (place, [from, to]) => from <= place && place < to;
+    const at = plan.findIndex(({ rows, columns }) => within(i, rows) && within(j, columns));
+    if (at >= 0) press({ step: at + 1 });
+  });
+  const box = ({ rows, columns }) => ({
+    x: ax.x(columns[0] - 0.5),
+    y: ax.y(rows[0] - 0.5),
+    width: ax.x(columns[1]) - ax.x(columns[0]),
+    height: ax.y(rows[1]) - ax.y(rows[0]),
+  });
+  return (newPlan, step) => {
+    plan = newPlan;
+    group.replaceChildren();
+    for (const [place, tile] of plan.entries()) {
+      const look = place < step - 1 ? "done" : place < step ? "in fast memory" : "not yet";
+      shape(group, "rect", { ...box(tile), fill: LOOKS[look] });
+    }
+    change(here, step ? box(plan[step - 1]) : { x: left, y: top, width: 0, height: 0 });
+  };
+}
+
+// Draw m, ℓ and O of each query; returns what shows them, and which queries are in fast memory.
+function table(svg, frame) {
+  const [left, top, width, height] = frame;
+  const columns = { m: left + 26, "ℓ": left + 74, "O / ℓ so far": left + 138 };
+  const middle = { "text-anchor": "middle" };
+  for (const [text, x] of Object.entries(columns)) {
+    shape(svg, "text", { x, y: top - 9, ...middle, text });
+  }
+  const output = [left + 100, top, width - 100, height];
+  const parts = cells(svg, output, N, D);
+  const all = { frame, x: [0, 1], yticks: EVERY };
+  const ax = axes(svg, { ...all, y: [N - 0.5, -0.5] });
+  axes(svg, {
+    frame: output,
+    x: [-0.5, D - 0.5], y: [0, 1], xticks: upTo(D),
+    xlabel: "columns of O (grey: none yet)",
+  });
+  const write = (name) => EVERY.map((i) => {
+    const at = { x: columns[name], y: ax.y(i) + 4.5 };
+    return shape(svg, "text", { ...at, ...middle, "font-size": 12 });
+  });
+  const [largest, sums] = ["m", "ℓ"].map(write);
+  const right = left + width;
+  shape(svg, "text", { x: right + 21, y: top + 11, ...middle, "font-size": 12, text: "O / ℓ" });
+  const beside = [right + 10, top + 24, 12, height - 36];
+  scale(svg, beside, outputColour, [-LARGEST, LARGEST], [-2, -1, 0, 1, 2]);
+  const here = shape(svg, "rect", { ...OUTLINE, stroke: "currentColor", x: left, width });
+  return (state, rows) => {
+    state.forEach(({ m, sum, out }, i) => {
+      change(largest[i], { text: sum ? fixed(m, 2).replace("-", "−") : "−∞" });
+      change(sums[i], { text: sum ? fixed(sum, 2) : "0" });
+      out.forEach((value, c) => change(parts[i][c], { fill: outputColour(value / sum) }));
+    });
+    const [from, to] = rows ?? [0, 0];
+    change(here, { y: ax.y(from - 0.5), height: ax.y(to) - ax.y(from) });
+  };
+}
+
+// Name the colours of the tiles.
+function legend(svg, left, top) {
+  let x = left;
+  for (const [text, fill] of Object.entries(LOOKS)) {
+    shape(svg, "rect", { x, y: top, width: 20, height: 11, fill, stroke: EDGE });
+    shape(svg, "text", { x: x + 27, y: top + 10, "font-size": 12, text });
+    x += 54 + 7 * text.length;
+  }
+}
+
+// Draw the bytes moved beside those of naive attention; returns what moves the bar.
+function traffic(svg, frame) {
+  const ax = axes(svg, {
+    frame,
+    x: [0, 1.05 * naive], y: [2, 0],
+    xticks: [0, 500, 1000, 1500, 2000, 2500, 3000], yticks: [[0.5, "tiled"], [1.5, "naive"]],
+    xlabel: "bytes moved",
+  });
+  const bar = { x: ax.x(0), height: 14 };
+  const tiled = shape(svg, "rect", { ...bar, y: ax.y(0.5) - 7, fill: COLOURS[0] });
+  const width = ax.x(naive) - ax.x(0);
+  shape(svg, "rect", { ...bar, y: ax.y(1.5) - 7, width, fill: "#b3b3b3" });
+  const small = { "font-size": 12 };
+  const inside = { x: ax.x(naive) - 5, y: ax.y(1.5) + 4.5, "text-anchor": "end", fill: "#000" };
+  shape(svg, "text", { ...inside, ...small, text: naive });
+  const told = shape(svg, "text", { y: ax.y(0.5) + 4.5, ...small });
+  return (bytes) => {
+    change(tiled, { width: ax.x(bytes) - ax.x(0) });
+    change(told, { x: ax.x(bytes) + 5, text: bytes });
+  };
+}
