@@ -60,9 +60,8 @@ def main():
             noted = PngInfo()
             noted.add_text("drawing", mark)
             noted.add_itxt("Description", explorer.state)
-            # this method also finds the shades of small things, such as a scale of colours
-            method = Image.Quantize.FASTOCTREE
-            few = still.quantize(SHADES, method=method, dither=Image.Dither.NONE)
+            # kmeans: also the shades of small things, such as a scale of colours
+            few = still.quantize(SHADES, kmeans=3, dither=Image.Dither.NONE)
             few.save(STILLS / f"{explorer.name}.png", optimize=True, pnginfo=noted)
 
 
