@@ -230,6 +230,17 @@ export function axes(
 
 const pair = (tick) => (Array.isArray(tick) ? tick : [tick, `${tick}`.replace("-", "−")]);
 
+// The path of slanting lines, 8 pixels apart, that fill a rectangle.
+function hatch(left, top, width, height) {
+  let path = "";
+  for (let reach = 8; reach < width + height; reach += 8) {
+    const [from, below] = [Math.max(reach - height, 0), Math.min(reach, height)];
+    const [to, above] = [Math.min(reach, width), Math.max(reach - width, 0)];
+    path += `M ${left + from} ${top + below} L ${left + to} ${top + above} `;
+  }
+  return path;
+}
+
 // Call `to` with the point of the picture where a part of it (or all, the svg) is pressed, and all
 // along the way of a pointer that is held down; and whether the way begins there.
 export function follow(part, to) {

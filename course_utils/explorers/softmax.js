@@ -72,14 +72,3 @@ function bars(svg, frame, keys) {
     }
   };
 }
-
-// The path of slanting lines, 8 pixels apart, that fill a rectangle.
-function hatch(left, top, width, height) {
-  let path = "";
-  for (let reach = 8; reach < width + height; reach += 8) {
-    const [from, below] = [Math.max(reach - height, 0), Math.min(reach, height)];
-    const [to, above] = [Math.min(reach, width), Math.max(reach - width, 0)];
-    path += `M ${left + from} ${top + below} L ${left + to} ${top + above} `;
-  }
-  return path;
-}
