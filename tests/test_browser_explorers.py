@@ -239,12 +239,16 @@ def test_a_head_is_pressed_knocked_out_by_key_and_another_text_is_read_on_enter(
 def test_a_tile_pressed_goes_to_its_step_and_keys_turn_the_ring(page):
     output = explorer(page, "ring_explorer")
     words = output.get_by_role("status")
-    # the middle of row 7, column 0 of 8 of the map, which ends at 0.57 across and 0.75 down
-    press(output, 0.126, 0.712)
+    # the middle of row 7, column 0 of 8 of the map: 264 of 560 pixels from 54, of 400 from 50
+    press(output, (54 + 16.5) / 560, (50 + 264 - 16.5) / 400)
     words.filter(has_text="step 7 of 0 to 7").wait_for()
     output.get_by_role("slider", name="ranks").focus()
     page.keyboard.press("ArrowLeft")
     words.filter(has_text="step 6 of 0 to 6").wait_for()
+    box = output.get_by_role("spinbutton", name="step")
+    box.fill("7")  # more than there are: the step is where it was, and the box says so
+    box.press("Enter")
+    assert (box.input_value(), box.get_attribute("max")) == ("6", "6")
     output.get_by_role("checkbox", name="zigzag").focus()
     page.keyboard.press("Space")
     words.filter(has_text="nobody waits").wait_for()

@@ -16,7 +16,6 @@ from course_utils.explorers import (
     Number,
     head_explorer,
     language_explorer,
-    ring_explorer,
     training_explorer,
     views_explorer,
 )
@@ -47,11 +46,6 @@ CASES = {
         | {"shade": "weight on the first token"},
         {"text": "the dog", "layer": 2, "head": 0, "knock": True, "out": "1.2, 2.2"}
         | {"shade": "added to the top logit"},
-    ),
-    "ring": (
-        ring_explorer,
-        {"ranks": 5, "causal": True, "zigzag": False, "step": 2},
-        {"ranks": 7, "causal": False, "zigzag": True, "step": 3},
     ),
     "views": (
         views_explorer,

@@ -4,14 +4,14 @@ import re
 from fractions import Fraction
 
 import nbformat
-import numpy as np
 import pytest
 import torch
 from matplotlib.colors import to_rgb
 
+import stills
 from course_utils.explorers import ring_explorer
 from course_utils.parallel import places
-from explorer_pictures import axes, headings, press, set_controls
+from explorer_pictures import set_controls
 from stored import ROOT, code
 
 SAID = {0: "0", Fraction(1, 2): "½", 1: "1"}
@@ -117,7 +117,7 @@ def test_work_and_time_are_those_that_the_lesson_counts(explorer, shares, ranks,
     work = shares(places(ranks * (1 + zigzag), ranks, zigzag))  # (W ranks, W steps)
     longest = work.amax(dim=0)  # (W steps,)
     for step in range(ranks):
-        told = explorer._update(step, ranks, True, zigzag)  # without a picture
+        told = turned(explorer, ranks, True, zigzag, step).state
         blocks = re.search(r"in each block: ([\d½, ]+);", told)[1].replace("½", "0.5")
         assert [float(each) for each in blocks.split(", ")] == work[:, step].tolist()
         spent = longest[: step + 1].sum()
@@ -132,8 +132,8 @@ def test_what_the_lesson_asks_for_is_noticed_at_the_last_step_and_only_then(
     explorer, ranks, zigzag, causal
 ):
     for step in range(ranks - 1):
-        assert "found" not in explorer._update(step, ranks, causal, zigzag)  # without a picture
-    told = explorer._update(ranks - 1, ranks, causal, zigzag)
+        assert "found" not in turned(explorer, ranks, causal, zigzag, step).state
+    told = turned(explorer, ranks, causal, zigzag, ranks - 1).state
     waits = [sum(row) for row in waits_of(work_of(ranks, causal, zigzag))]
     in_order = causal and not zigzag
     assert ("never waits" in told) == any(waits) == in_order
@@ -162,194 +162,322 @@ def test_three_ranks_wait_for_two_fifths_and_no_more():
 
 # Picture
 
-
-def boxes(collection):
-    """Return left, top, right, bottom of each polygon, and how many corners it has."""
-    found = [path.vertices for path in collection.get_paths()]
-    return [
-        (tuple(np.round([*each.min(axis=0), *each.max(axis=0)], 9)), len(set(map(tuple, each))))
-        for each in found
-    ]
+LEFT, TOP, SIDE = 54, 50, 264  # of the map, in pixels of the picture
+STRIP = [LEFT - 24, LEFT - 4], [TOP - 24, TOP - 4]  # beside the map, and above it
+BARS = [344, 50, 204, 264]  # left, top, width and height
+PALE, FULL = 0.25, 0.65  # of a rank's colour
 
 
-def square(row, column, pieces):
-    ends = column / pieces, row / pieces, (column + 1) / pieces, (row + 1) / pieces
-    return tuple(np.round(ends, 9))
+@pytest.fixture(scope="module")
+def page(chromium):
+    page = stills.shown(chromium, ring_explorer())
+    yield page
+    assert page.errors == []
+    page.close()
+
+
+DRAWN = """values => {
+    model.set("values", values);
+    const all = name => [...document.querySelectorAll(`svg ${name}`)].map(part =>
+        Object.fromEntries([...part.attributes].map(({ name, value }) => [name, value])
+            .concat([["text", part.textContent], ["seen", getComputedStyle(part).visibility]])));
+    return { path: all("path"), rect: all("rect"), text: all("text") };
+}"""
+
+
+def drawn(page, ranks=8, causal=True, zigzag=False, step=2):
+    """Return all paths, rectangles and texts of the picture: their attributes."""
+    values = {"ranks": ranks, "causal": causal, "zigzag": zigzag, "step": step}
+    return page.evaluate(DRAWN, values)
+
+
+def colour(rank, strength):
+    """Return a rank's colour on white, as the page writes it; a half is rounded up there."""
+    shades = [255 * (1 - strength * (1 - p)) for p in to_rgb(f"C{rank if rank < 7 else 9}")]
+    return f"rgb({', '.join(str(int(shade + 0.5 + 1e-9)) for shade in shades)})"
+
+
+def polygons(paths):
+    """Return the corners of each polygon of some paths."""
+    found = [part for path in paths for part in path["d"].split("Z")]
+    points = [re.findall(r"(-?[\d.]+) (-?[\d.]+)", part) for part in found]
+    return [[(float(x), float(y)) for x, y in each] for each in points if each]
+
+
+def dots(path):
+    return [(float(x), float(y)) for x, y in re.findall(r"M (\S+) (\S+) h 0", path["d"])]
+
+
+def on_the_map(paths):
+    """Return those that are no part of a legend below it."""
+    return [path for path in paths if all(y < TOP + SIDE + 1 for (_, y), *_ in polygons([path]))]
+
+
+def tile(corners, pieces):
+    """Return row, column, and how many corners it has, of a polygon that is such a tile."""
+    across, down = (
+        [round((each - start) / SIDE * pieces, 2) for each in ends]
+        for start, ends in zip((LEFT, TOP), zip(*corners, strict=True), strict=True)
+    )  # in pieces: a hundredth of a pixel is less than a hundredth of them
+    row, column = min(down), min(across)
+    assert {*across} == {column, column + 1} and {*down} == {row, row + 1}
+    if len(corners) == 3:  # what is allowed is below the diagonal
+        assert (column + 1, row) not in zip(across, down, strict=True)
+    return int(row), int(column), len({*corners})
+
+
+def cell(x, y, pieces):
+    """Return row and column of a place of the map; those of a strip are -1."""
+    return tuple(int((at - start) / SIDE * pieces // 1) if at > start else -1
+                 for at, start in ((y, TOP), (x, LEFT)))  # fmt: skip
 
 
 def corners(part):
     return 3 if part == Fraction(1, 2) else 4
 
 
-def paler(rank, face):
-    """Return how much of the rank's colour a face has."""
-    whole = 1 - np.array(to_rgb(f"C{rank if rank < 7 else 9}"))
-    strength = (1 - np.array(face[:3])) / np.where(whole == 0, np.nan, whole)
-    (value,) = set(np.round(strength[~np.isnan(strength)], 6))
-    return value
-
-
 @by_setting
-def test_tiles_are_done_in_this_step_to_come_or_never(explorer, ranks, causal, zigzag, step):
-    ax = axes(turned(explorer, ranks, causal, zigzag, step))[0]
-    tiles, now, met, _ = ax.collections
+def test_tiles_are_done_in_this_step_to_come_or_never(page, ranks, causal, zigzag, step):
+    picture = drawn(page, ranks, causal, zigzag, step)
     pieces = ranks * (1 + zigzag)
     every = {
-        (square(row, column, pieces), corners(share(row, column, causal))): (rank, at)
+        (row, column, corners(share(row, column, causal))): (rank, at)
         for at in range(ranks)
         for rank, row, column in meetings(ranks, zigzag, at)
         if share(row, column, causal)
     }
-    assert sorted(boxes(tiles)) == sorted(every)
-    for each, face in zip(boxes(tiles), tiles.get_facecolor(), strict=True):
-        rank, at = every[each]
-        assert paler(rank, face) == (0.25 if at < step else 0)
-    assert sorted(boxes(now)) == sorted(each for each, (_, at) in every.items() if at == step)
-    for path in [*tiles.get_paths(), *now.get_paths()]:
-        if len({*map(tuple, path.vertices)}) == 3:  # what is allowed is below the diagonal
-            box = path.get_extents()
-            assert (box.x1, box.y0) not in {*map(tuple, path.vertices)}
-    for each, face in zip(boxes(now), now.get_facecolor(), strict=True):
-        assert paler(every[each][0], face) == 0.65
+
+    def shown(**look):
+        paths = [p for p in picture["path"] if look.items() <= p.items()]
+        return sorted(tile(each, pieces) for each in polygons(on_the_map(paths)))
+
+    def expected(wanted):
+        return sorted(each for each, (rank, at) in every.items() if wanted(rank, at))
+
+    # what is drawn later may lie on what is to come
+    assert shown(fill="#fff", stroke="#999") == expected(lambda _, at: at >= step)
+    for rank in range(8):
+        done = expected(lambda of, at, rank=rank: of == rank and at < step)
+        assert shown(fill=colour(rank, PALE), stroke="#999") == done
+        now = expected(lambda of, at, rank=rank: of == rank and at == step)
+        assert shown(fill=colour(rank, FULL), stroke="#000") == now
     here = meetings(ranks, zigzag, step)
-    nothing = [(row, column) for _, row, column in here if not share(row, column, causal)]
-    assert sorted(boxes(met)) == sorted((square(*each, pieces), 4) for each in nothing)
-    (future,) = ax.patches
-    assert future.get_visible() == causal
-    assert sorted(map(tuple, future.get_xy()[:3])) == [(0, 0), (1, 0), (1, 1)]
+    nothing = [(row, column, 4) for _, row, column in here if not share(row, column, causal)]
+    assert shown(fill="none", **{"stroke-dasharray": "3 3"}) == sorted(nothing)
+
+    future = [path for path in picture["path"] if path.get("fill") == "#ededed"]
+    assert [path["d"] for path in future] == [f"M {LEFT} {TOP} h {SIDE} v {SIDE} Z"]
+    grain, *_ = [path for path in picture["path"] if path.get("stroke") == "#b3b3b3"]
+    assert all(x - LEFT > y - TOP and x < LEFT + SIDE and y > TOP for x, y in dots(grain))
+    assert len(dots(grain)) > 500
+    for path in (*future, grain):
+        assert (path["seen"] == "visible") == causal
 
     # and without colour: a dot where a tile is done, the rank where it is in this step
-    (dots,) = ax.lines
-    done = [where for (where, _), (_, at) in every.items() if at < step]
-    assert len(dots.get_xydata()) == len(done)
-    for x, y in dots.get_xydata():
-        assert sum(a < x < c and b < y < d for a, b, c, d in done) == 1
-    labels = [text for text in ax.texts if text.get_text() and min(text.get_position()) > 0]
-    found = [(text.get_text(), *text.get_position()) for text in labels]
-    assert len(found) == len(here)
-    for rank, row, column in here:
-        left, top, right, bottom = square(row, column, pieces)
-        assert [n for n, x, y in found if left < x < right and top < y < bottom] == [str(rank)]
+    marks = next(p for p in picture["path"] if p.get("stroke-linecap") and p["stroke"] == "#000")
+    done = expected(lambda _, at: at < step)
+    assert sorted(cell(*at, pieces) for at in dots(marks)) == [each[:2] for each in done]
+    for x, y in dots(marks):  # below the diagonal where it cuts the tile
+        row, column = cell(x, y, pieces)
+        assert share(row, column, causal) == 1 or y - TOP > x - LEFT
+    labels = [text for text in picture["text"] if text.get("font-weight") == "bold"]
+    found = [(int(each["text"]), *cell(*centre(each), pieces)) for each in labels]
+    assert sorted(found) == sorted(here)
+
+
+def centre(text):
+    """Return where a text stands, of which the letters are about 9 pixels high."""
+    return float(text["x"]), float(text["y"]) - 4.3
 
 
 @by_setting
 def test_strips_name_the_rank_of_queries_and_who_holds_the_keys_now(
-    explorer, ranks, causal, zigzag, step
+    page, ranks, causal, zigzag, step
 ):
-    ax = axes(turned(explorer, ranks, causal, zigzag, step))[0]
-    *_, strips = ax.collections
+    picture = drawn(page, ranks, causal, zigzag, step)
     pieces = ranks * (1 + zigzag)
     beside, above = {}, {}
-    for text in ax.texts:
-        x, y = text.get_position()
-        if text.get_text() and min(x, y) < 0:
-            side, along = (beside, y) if x < 0 else (above, x)
-            side[int(along * pieces)] = int(text.get_text())
+    for text in picture["text"]:
+        if not text["text"].isdigit() or "font-weight" in text or "text-anchor" in text:
+            continue  # the group of names is anchored as a whole; the ticks are each
+        row, column = cell(*centre(text), pieces)
+        side, along = (beside, row) if column < 0 else (above, column)
+        assert min(row, column) < 0 and along not in side
+        side[along] = int(text["text"])
     holder = {
         piece: rank for rank in range(ranks) for piece in pieces_of(rank, ranks, zigzag)
     }  # where the text's pieces are at home
     assert beside == holder
     assert above == {piece: (rank + step) % ranks for piece, rank in holder.items()}
-    assert len(strips.get_paths()) == 2 * pieces
-    for (box, _), face in zip(boxes(strips), strips.get_facecolor(), strict=True):
-        left, top, right, bottom = box
-        row, column = (int(mean * pieces) for mean in ((top + bottom) / 2, (left + right) / 2))
-        assert paler(beside[row] if right < 0 else above[column], face) == 0.25
-        assert right < 0 or bottom < 0  # not over the map
+    boxes = 0
+    for rank in range(8):
+        look = {"fill": colour(rank, PALE)}.items()
+        paths = [p for p in picture["path"] if look <= p.items() and "stroke" not in p]
+        for box in polygons(paths):
+            (left, right), (top, bottom) = ((min(each), max(each)) for each in zip(*box))  # noqa: B905
+            row, column = cell((left + right) / 2, (top + bottom) / 2, pieces)
+            assert (beside[row] if column < 0 else above[column]) == rank
+            assert [left, right] == STRIP[0] if column < 0 else [top, bottom] == STRIP[1]
+            length = bottom - top if column < 0 else right - left
+            assert length == pytest.approx(SIDE / pieces - 2, abs=0.02)
+            boxes += 1
+    assert boxes == 2 * pieces
 
 
 @by_setting
-def test_each_rank_has_a_row_with_its_keys_its_work_and_its_time(
-    explorer, ranks, causal, zigzag, step
-):
-    ax = axes(turned(explorer, ranks, causal, zigzag, step))[1]
+def test_each_rank_has_a_row_with_its_keys_its_work_and_its_time(page, ranks, causal, zigzag, step):
+    picture = drawn(page, ranks, causal, zigzag, step)
     work = work_of(ranks, causal, zigzag)
     waits = waits_of(work)
-    rows = [text for text in ax.texts if text.get_text()]
-    assert [text.get_text() for text in rows] == [
+    rows = [text for text in picture["text"] if text["text"].startswith("rank ")]
+    assert [text["text"] for text in rows] == [
         f"rank {r}: keys of rank {(r - step) % ranks}, work {SAID[work[r][step]]}"
         for r in range(ranks)
     ]
-    worked, waited = ax.patches[: len(ax.patches) // 2], ax.patches[len(ax.patches) // 2 :]
-    assert [bar.get_visible() for bar in worked] == [rank < ranks for rank in range(8)]
-    for rank in range(ranks):
-        bar, rest = worked[rank], waited[rank]
-        done, lost = (sum(each[rank][: step + 1]) / ranks for each in (work, waits))
-        assert (bar.get_x(), bar.get_width()) == (0, pytest.approx(float(done)))
-        assert rest.get_visible() == bool(lost)
-        assert rest.get_x() == pytest.approx(float(done))
-        assert rest.get_width() == pytest.approx(float(lost))
-        top, bottom = rank / ranks, (rank + 1) / ranks
-        for each in (bar, rest):
-            assert top < each.get_y() < each.get_y() + each.get_height() < bottom
-        assert top < rows[rank].get_position()[1] < bar.get_y()
-        assert rest.get_hatch() and not bar.get_hatch()
-    assert not any(bar.get_visible() for bar in waited[ranks:])
+    left, top, width, height = BARS
+
+    def bars(fill):
+        """Return left, top, width and height of those on this ground, the legend's left out."""
+        found = [r for r in picture["rect"] if r["fill"] == fill and r.get("stroke") == "#666"]
+        found = [[float(r[n]) for n in ("x", "y", "width", "height")] for r in found]
+        return [each for each in found if each[1] < top + height]
+
+    waiting = bars("#fff")
+    lines = [p["d"] for p in picture["path"] if p.get("stroke") == "#666"]
+    for rank in range(8):
+        (bar,), rest = bars(colour(rank, 1)), waiting[rank]
+        if rank >= ranks:
+            assert bar[2:] == rest[2:] == [0, 0] and not lines[rank]
+            continue
+        done, lost = (float(sum(each[rank][: step + 1]) / ranks) for each in (work, waits))
+        assert bar[0] == left and bar[2] == pytest.approx(width * done, abs=0.011)
+        assert rest[0] == pytest.approx(left + width * done, abs=0.011)
+        assert rest[2] == pytest.approx(width * lost, abs=0.011)
+        for _, y, _, tall in (bar, rest):
+            assert top + height * rank / ranks < y < y + tall < top + height * (rank + 1) / ranks
+            assert tall > 12
+        at = float(rows[rank]["y"])
+        assert top + height * rank / ranks + 12 <= at < bar[1] and float(rows[rank]["x"]) > left
+        # hatched: lines from edge to edge of what waits, and nothing else
+        ends = [float(x) - rest[0] for x in re.findall(r"[ML] (\S+) \S+", lines[rank])]
+        assert bool(ends) == bool(lost)
+        assert not ends or min(ends) > -0.02 and max(ends) < rest[2] + 0.02
+        assert not ends or max(ends) > rest[2] - 8
 
 
-def test_headings_and_legends_say_what_is_what(explorer):
-    tiles, bars = axes(explorer)
-    title, below, beside = headings(tiles)
-    assert (title, beside) == ("keys: which rank holds them now", "queries: their rank")
-    assert below == "pieces of the text, from the first"
-    title, below, _ = headings(bars)
-    assert title == "ranks: keys now, work of a block"
-    assert below == "time so far (1: all steps, no mask)"
-    assert tiles.get_ylim()[0] > tiles.get_ylim()[1]  # the first queries are on top
-    assert bars.get_xlim() == (0, 1)
-    names = [text.get_text() for text in tiles.get_legend().get_texts()]
-    assert names == ["done", "to come", "in this step, by that rank", "met, nothing to do",
-                     "future: never"]  # fmt: skip
-    assert [text.get_text() for text in bars.get_legend().get_texts()] == ["work", "waiting"]
+def test_headings_and_legends_say_what_is_what(page):
+    picture = drawn(page)
+    texts = {text["text"]: text for text in picture["text"]}
+    for text, x in [("keys: which rank holds them now", LEFT + SIDE / 2),
+                    ("pieces of the text, from the first", LEFT + SIDE / 2),
+                    ("ranks: keys now, work of a block", BARS[0] + BARS[2] / 2),
+                    ("time so far (1: all steps, no mask)", BARS[0] + BARS[2] / 2)]:  # fmt: skip
+        assert float(texts[text]["x"]) == x
+    assert "rotate(-90)" in texts["queries: their rank"]["transform"]
+    bottom = BARS[1] + BARS[3] + 17
+    ticks = {t["text"]: float(t["x"]) for t in picture["text"] if t.get("y") == f"{bottom}"}
+    for share in ("0", "0.2", "0.4", "0.6", "0.8", "1"):
+        assert ticks[share] == pytest.approx(BARS[0] + BARS[2] * float(share), abs=0.01)
+    # beside each name what it names, as it looks in the picture
+    looks = {
+        "done": [{"fill": colour(0, PALE), "stroke": "#999"},
+                 {"stroke": "#000", "stroke-linecap": "round"}],
+        "to come": [{"fill": "#fff", "stroke": "#999"}],
+        "in this step, by that rank": [{"fill": colour(0, FULL), "stroke": "#000"}],
+        "met, nothing to do": [{"stroke-dasharray": "3 3", "stroke": "#000"}],
+        "future: never": [{"fill": "#ededed"}, {"stroke": "#b3b3b3"}],
+        "work": [{"fill": colour(0, 1), "stroke": "#666"}],
+        "waiting": [{"fill": "#fff", "stroke": "#666"}, {"stroke": "#666"}],
+    }  # fmt: skip
+    for name, wanted in looks.items():
+        x, y = float(texts[name]["x"]), float(texts[name]["y"])
+        parts = [part for part in picture["rect"] + picture["path"] if beside(part, x, y)]
+        assert len(parts) == len(wanted), name
+        for part, look in zip(parts, wanted, strict=True):
+            assert look.items() <= part.items(), name
+
+
+def beside(part, x, y):
+    """Say whether a part begins just left of a text, at its height."""
+    if "d" in part:
+        points = re.findall(r"M (\S+) (\S+)", part["d"])
+        points = [(float(left), float(top)) for left, top in points]
+    else:
+        points = [(float(part.get("x", 0)), float(part.get("y", 0)))]
+    return bool(points) and all(x - 30 <= a < x and y - 12 <= b <= y + 2 for a, b in points)
 
 
 # Controls
 
 
-def step_of(explorer):
-    """Return the value of the box and of the slider, and where both end."""
-    step = explorer.controls["step"]
-    assert step.box.max == step.slider.max and step.slider.min == 0
-    return step.box.value, step.slider.value, step.slider.max
+def set_page(page, **values):
+    """Set a page's controls from without, as Python does."""
+    page.evaluate("v => model.set('values', {...model.get('values'), ...v})", values)
+
+
+def step_of(page):
+    """Return the value of the box and of the slider of the step, and where both end."""
+    box = page.get_by_role("spinbutton", name="step")
+    slider = page.get_by_role("slider", name="step")
+    assert box.get_attribute("max") == slider.get_attribute("max")
+    assert slider.get_attribute("min") == "0"
+    step = int(box.input_value())
+    assert step == int(slider.input_value()) == page.evaluate("model.get('values').step")
+    return step, int(slider.get_attribute("max"))
+
+
+def press(page, x, y):
+    """Press the picture at a place in its pixels."""
+    svg = page.locator("svg").bounding_box()
+    page.mouse.click(svg["x"] + x, svg["y"] + y)
 
 
 @pytest.mark.parametrize("ranks, zigzag", [(8, False), (3, True)])
-def test_a_press_on_a_tile_goes_to_the_step_in_which_its_queries_meet_its_keys(
-    explorer, ranks, zigzag
-):
-    set_controls(explorer, ranks=ranks, zigzag=zigzag)
-    tiles, bars = axes(explorer)
-    pieces = ranks * (1 + zigzag)
+def test_a_press_on_a_tile_goes_to_the_step_in_which_its_queries_meet_its_keys(page, ranks, zigzag):
+    drawn(page, ranks, True, zigzag, 0)
+    one = SIDE / (ranks * (1 + zigzag))
     for step in range(ranks):
         for _, row, column in meetings(ranks, zigzag, step)[::3]:
             for inside in (0.1, 0.9):
-                set_controls(explorer, step=(step + 1) % ranks)
-                press(explorer, tiles, (column + inside) / pieces, (row + inside) / pieces)
-                assert step_of(explorer)[:2] == (step, step)
-    before = explorer.state
-    press(explorer, tiles, -0.05, 0.5)  # the strips
-    press(explorer, tiles, 0.5, -0.05)
-    press(explorer, bars, 0.5, 0.5)
-    assert explorer.state == before
+                set_page(page, step=(step + 1) % ranks)
+                press(page, LEFT + (column + inside) * one, TOP + (row + inside) * one)
+                assert step_of(page) == (step, ranks - 1)
+    before = page.get_by_role("status").inner_text()
+    press(page, LEFT - 14, TOP + SIDE / 2)  # the strips
+    press(page, LEFT + SIDE / 2, TOP - 14)
+    press(page, BARS[0] + BARS[2] / 2, BARS[1] + BARS[3] / 2)
+    assert page.get_by_role("status").inner_text() == before
 
 
-def test_the_last_step_stays_the_last_and_one_before_it_stays_where_it_is(explorer):
-    set_controls(explorer, step=7, ranks=3)
-    set_controls(explorer, ranks=3)
-    assert step_of(explorer) == (2, 2, 2) and explorer.state.startswith("step 2 of 0 to 2")
-    set_controls(explorer, ranks=6)
-    assert step_of(explorer) == (5, 5, 5)
-    set_controls(explorer, step=3)
+def test_the_last_step_stays_the_last_and_one_before_it_stays_where_it_is(page):
+    drawn(page, ranks=3, step=2)
+    words, ranks = page.get_by_role("status"), page.get_by_role("spinbutton", name="ranks")
+
+    def turn(number):
+        ranks.fill(f"{number}")
+        ranks.press("Enter")
+
+    assert step_of(page) == (2, 2) and words.inner_text().startswith("step 2 of 0 to 2")
+    turn(6)
+    assert step_of(page) == (5, 5) and words.inner_text().startswith("step 5 of 0 to 5")
+    page.get_by_role("slider", name="step").press("ArrowLeft")
+    turn(8)
+    assert step_of(page) == (4, 7)
+    turn(3)
+    assert step_of(page) == (2, 2) and words.inner_text().startswith("step 2 of 0 to 2")
+
+
+def test_python_takes_the_step_back_to_the_last_that_the_ranks_have(explorer):
+    assert set_controls(explorer, ranks=3, step=7).values["step"] == 2
+    assert explorer.state.startswith("step 2 of 0 to 2")
     set_controls(explorer, ranks=8)
-    assert step_of(explorer) == (3, 3, 7)
-    set_controls(explorer, ranks=2)
-    assert step_of(explorer) == (1, 1, 1) and explorer.state.startswith("step 1 of 0 to 1")
+    assert explorer.state.startswith("step 2 of 0 to 7")
 
 
 def test_it_opens_as_the_lesson_does_with_eight_ranks_in_order_under_a_mask():
     fresh = ring_explorer()
-    starts = {name: control.value for name, control in fresh.controls.items()}
-    assert starts == {"step": 2, "ranks": 8, "causal": True, "zigzag": False}
-    ranks = fresh.controls["ranks"].slider
-    assert (ranks.min, ranks.max) == (2, 8) and step_of(fresh) == (2, 2, 7)
+    assert fresh.values == {"step": 2, "ranks": 8, "causal": True, "zigzag": False}
+    ends = {name: (fresh.controls[name]["low"], fresh.controls[name]["high"])
+            for name in ("step", "ranks")}  # fmt: skip
+    assert ends == {"step": (0, 7), "ranks": (2, 8)}
     assert "ranks 0, 1 wait; time so far 2.5 of 7.5 blocks, 15% of it waiting" in fresh.state

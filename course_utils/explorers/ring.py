@@ -2,15 +2,16 @@
 
 from collections import namedtuple
 
-import ipywidgets as widgets
 import numpy as np
+from matplotlib.colors import to_rgb
 
-from course_utils.explorers.base import Explorer, Number
-from course_utils.explorers.ring_figure import SAID, RingFigure
+from course_utils.explorers.live import LiveExplorer, check, number
 from course_utils.parallel import places
 
-MOST = 8  # ranks
+COLOURS = ["C0", "C1", "C2", "C3", "C4", "C5", "C6", "C9"]  # of ranks; C7 is a grey
+MOST = len(COLOURS)  # ranks
 MUCH = 0.4  # of all time, spent waiting
+SAID = {0: "0", 0.5: "½", 1: "1"}  # parts of a block
 
 # The queries of one piece of the text against the keys of another: who computes it, in which
 # step, and which share of its pairs is allowed
@@ -24,54 +25,41 @@ def ring_explorer():
 
     Returns
     -------
-    Explorer
+    LiveExplorer
         With controls ``step`` (from 0), ``ranks``, ``causal`` and ``zigzag``. A press on a tile
         goes to the step in which its queries meet its keys.
     """
-    view = RingFigure(MOST)
-
-    def update(step, ranks, causal, zigzag):
-        tiles = _tiles(ranks, causal, zigzag)
-        work = _work(tiles, ranks)  # (W ranks, W steps), in blocks
-        waits = work.max(axis=0) - work  # (W ranks, W steps)
-        worked, waited = (each[:, : step + 1].sum(axis=1) for each in (work, waits))  # (W,) each
-        keys_of = [(rank - step) % ranks for rank in range(ranks)]
-        view.draw_map(tiles, step, causal)
-        view.draw_ranks(keys_of, work[:, step], worked, waited)
-
-        idle = np.flatnonzero(waits[:, step])
-        spent, whole = worked[0] + waited[0], work.max(axis=0).sum()
-        return (
-            f"step {step} of 0 to {ranks - 1}: ranks 0 to {ranks - 1} hold the keys of ranks "
-            f"{_listed(keys_of)}; work in each block: "
-            f"{_listed(SAID[each] for each in work[:, step])}; {_who_waits(idle)}; time so far "
-            f"{spent:g} of {whole:g} blocks, {waited.mean() / spent:.0%} of it waiting"
-            + (_found(tiles, work, waits) if step == ranks - 1 else "")
-        )
-
     controls = {
-        "step": Number("step", 2, 0, MOST - 1, 1),
-        "ranks": Number("ranks", MOST, 2, MOST, 1),
-        "causal": widgets.Checkbox(value=True, description="causal", indent=False),
-        "zigzag": widgets.Checkbox(value=False, description="zigzag", indent=False),
+        "step": number("step", 2, 0, MOST - 1, 1),
+        "ranks": number("ranks", MOST, 2, MOST, 1),
+        "causal": check("causal", True),
+        "zigzag": check("zigzag", False),
     }
-    step, ranks = controls["step"], controls["ranks"]
+    colours = [[round(255 * part) for part in to_rgb(colour)] for colour in COLOURS]
+    given = {"colours": colours, "much": MUCH}
+    return LiveExplorer("ring", controls, _say, highest=_highest, **given)
 
-    def rescale(change):
-        at_the_end, last = step.value == step.slider.max, change.new - 1
-        step.slider.max = step.box.max = last
-        if at_the_end:  # so that whole rings can be compared
-            step.slider.value = last
 
-    ranks.slider.observe(rescale, names="value")  # before the explorer draws
+def _highest(ranks, **_):
+    return {"step": ranks - 1}
 
-    def press(ax, x, y):
-        for tile in _tiles(*(controls[name].value for name in ("ranks", "causal", "zigzag"))):
-            if ax is view.map and view.covers(tile, x, y):
-                return {"step": tile.step}
-        return {}
 
-    return Explorer(view.figure, view.moving, controls, update, press=press)
+def _say(step, ranks, causal, zigzag):
+    tiles = _tiles(ranks, causal, zigzag)
+    work = _work(tiles, ranks)  # (W ranks, W steps), in blocks
+    longest = work.max(axis=0)  # (W steps,)
+    waits = longest - work  # (W ranks, W steps)
+    keys_of = [(rank - step) % ranks for rank in range(ranks)]
+    spent = longest[: step + 1].sum()
+    waited = waits[:, : step + 1].sum() / ranks / spent
+    return (
+        f"step {step} of 0 to {ranks - 1}: ranks 0 to {ranks - 1} hold the keys of ranks "
+        f"{_listed(keys_of)}; work in each block: "
+        f"{_listed(SAID[each] for each in work[:, step])}; "
+        f"{_who_waits(np.flatnonzero(waits[:, step]))}; time so far "
+        f"{spent:g} of {longest.sum():g} blocks, {waited:.0%} of it waiting"
+        + (_found(tiles, work, waits) if step == ranks - 1 else "")
+    )
 
 
 def _tiles(ranks, causal, zigzag):
