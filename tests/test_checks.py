@@ -59,6 +59,26 @@ def test_wrong_answers_lie_ten_times_as_far_off_as_rounding_may(monkeypatch):
             assert any(off), (name, mistake.name)
 
 
+ODD = [
+    torch.tensor(1.0, device="meta"),
+    torch.ones(2) * 1j,
+    10**400,
+    np.array("x"),
+    (torch.ones(2), torch.ones(3, 2).to_sparse()),
+]
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_no_odd_result_breaks_a_check(name):
+    reference = EXERCISES[name].reference
+    for odd in ODD:
+        answer = lambda *_, odd=odd, **__: odd  # noqa: E731
+        if isinstance(reference, type):
+            answer = type(name, (reference,), {"forward": answer})
+        verdict = check(answer, name)
+        assert verdict.status == "wrong", (odd, verdict)
+
+
 @pytest.mark.parametrize("name", EXERCISES)
 def test_an_exercise_knows_enough_mistakes_and_has_right_answers_to_try(name):
     # `disagreement` names its other mistakes by looking at what was built: see below.
