@@ -16,21 +16,10 @@ from course_utils.explorers import (
     Number,
     head_explorer,
     language_explorer,
-    training_explorer,
     views_explorer,
 )
 from explorer_pictures import axes, drawn_anew, pixels, set_controls
 from tiny_language_model import tiny_language_model
-
-
-def trained():
-    """Return the explorer of a training of two layers of three heads, 21 of 40 steps long."""
-    explorer = training_explorer([1, 2, 3, 1, 2], num_layers=2, num_heads=3, steps=40, every=10)
-    rng = torch.Generator().manual_seed(0)
-    for step in range(21):
-        explorer.add(3 - step / 10, lambda: torch.rand(2, 3, 5, 5, generator=rng))
-    return explorer
-
 
 # Each with a state in which nothing is symmetric, and for each control a value that changes it.
 CASES = {
@@ -39,7 +28,6 @@ CASES = {
         {"head": 3, "query": "4 dog"},
         {"head": 1, "query": "every token"},
     ),
-    "training": (trained, {"step": 20}, {"step": 10}),
     "language": (
         lambda: language_explorer(*tiny_language_model()),
         {"text": "the cat saw the cat", "layer": 1, "head": 2, "knock": False, "out": "0.3"}
