@@ -213,7 +213,7 @@ def browse(chromium):
     def open_page(explorer, step=None, width=1000):
         page = stills.shown(chromium, explorer, width)
         pages.append(page)
-        page.evaluate("known => module.take(known)", explorer.get_state()["known"])
+        page.evaluate("known => module.begin(known)", explorer.get_state()["known"])
         choose(page, explorer.values["step"] if step is None else step)
         return page
 
@@ -420,16 +420,20 @@ def test_the_page_says_what_python_says_at_every_step(browse):
         page.close()
 
 
-def test_what_comes_is_drawn_and_the_slider_reaches_it(browse):
+def test_what_comes_is_drawn_and_added_to_the_rest_and_the_slider_reaches_it(browse):
     """As `initialize` and `render` of live.js do with each message."""
     explorer = explorer_after([2.0] * 11)
     page = browse(explorer)
     slider, box = page.get_by_role("slider"), page.get_by_role("spinbutton")
     assert (slider.get_attribute("max"), box.get_attribute("max")) == ("10", "10")
-    page.evaluate("news => module.take(news)", explorer._news([], 11))
+    before = explorer.get_state()["known"]
     for _ in range(11, 21):
         explorer.add(1.5, lambda: learned())
-    page.evaluate("news => module.take(news)", explorer._news([20], 11))
+    known = page.evaluate(
+        "([all, news]) => { module.begin(all); module.take(news); return all }",
+        [before, explorer._news([20], 11)],
+    )
+    assert known == explorer.get_state()["known"]  # what is saved with the notebook, if it is
     choose(page, 20)
     assert page.get_by_role("status").inner_text() == explorer.state
     assert (slider.get_attribute("max"), slider.input_value()) == ("20", "20")

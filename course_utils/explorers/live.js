@@ -2,7 +2,8 @@
 // and how pictures are drawn. An explorer's own part follows below in the same module: the `size`
 // of its picture in pixels, what it has to `say`, and its `picture`; and where the highest value of
 // a number depends on other controls, `highest`, which finds it by its name. One that is given data
-// while it is shown has a function that is called with them, `take`.
+// while it is shown has two functions: `begin` is called with what is known already, and `take` with
+// what comes.
 
 export const COLOURS = ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728"]; // C0 to C3 of Matplotlib
 const SVG = "http://www.w3.org/2000/svg";
@@ -50,10 +51,10 @@ function render({ model, el }) {
   show();
 }
 
-// Once for a model that may be shown several times: give `take` what is known, and all that comes.
+// Once for a model, which may be shown several times.
 function initialize({ model }) {
   if (typeof take !== "function") return;
-  take(model.get("known"));
+  begin(model.get("known"));
   model.on("msg:custom", take);
 }
 export default { initialize, render };

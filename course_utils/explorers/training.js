@@ -21,32 +21,33 @@ const PIXELS = Array.from({ length: 1001 }, (_, weight) => [
   ...colourOf(weight).match(/\d+/g).map(Number), 255,
 ]);
 
-// What is known: the loss of each step, null where it is no number; pictures, each with its words
-// and with weights, by step; and what was found, and at which steps it is told.
-const losses = [];
-const pictures = new Map();
-let found = { at: [], text: "" };
+// What is known: the loss of each step, null where it is no number; pictures, each with its step,
+// words and weights; and what was found, and at which steps it is told.
+let known = { losses: [], pictures: [], found: { at: [], text: "" } };
 
-// Take in what is new.
-export function take(news) {
-  for (const loss of news.losses) losses.push(loss);
-  for (const each of news.pictures) pictures.set(each.step, each);
-  found = news.found;
+// Begin with what is known to the model. All that comes is added to it: what is saved has it, too.
+export function begin(all) {
+  known = all;
 }
 
-const newest = () => Math.max(pictures.size - 1, 0) * every;
+export function take(news) {
+  for (const loss of news.losses) known.losses.push(loss);
+  for (const each of news.pictures) known.pictures.push(each);
+  known.found = news.found;
+}
 
 export function highest() {
-  return { step: Math.max(newest(), every) };
+  return { step: Math.max(known.pictures.at(-1)?.step ?? 0, every) };
 }
 
-// The last step with a picture, of those up to the one that is chosen.
-const shownAt = (step) => Math.min(Math.floor(step / every) * every, newest());
+// The last picture of those up to the step that is chosen, if there is one.
+const shownAt = (step) => known.pictures.findLast((each) => each.step <= step);
 
 export function say({ step }) {
-  if (!pictures.size) return "step 0: nothing learned yet";
-  const at = shownAt(step);
-  return pictures.get(at).words + (found.at.includes(at) ? found.text : "");
+  const shown = shownAt(step);
+  if (!shown) return "step 0: nothing learned yet";
+  const { at, text } = known.found;
+  return shown.words + (at.includes(shown.step) ? text : "");
 }
 
 export function picture(svg, press) {
@@ -56,9 +57,9 @@ export function picture(svg, press) {
   legend(svg);
   const showLoss = curve(svg, press);
   return ({ step }) => {
-    const at = shownAt(step);
-    showLoss(at);
-    pictures.get(at)?.weights.forEach((row, layer) => {
+    const shown = shownAt(step);
+    showLoss(shown?.step ?? 0);
+    shown?.weights.forEach((row, layer) => {
       row.forEach((weights, head) => show[layer][head](weights));
     });
   };
@@ -133,9 +134,9 @@ function curve(svg, press) {
     press({ step: Math.max(Math.round(ax.at(point)[0] / every) * every, 0) });
   });
   return (at) => {
-    const parts = losses.map((loss, step) => {
+    const parts = known.losses.map((loss, step) => {
       if (loss === null) return "";
-      const towards = (losses[step - 1] ?? null) === null ? "M" : "L"; // after a gap, anew
+      const towards = (known.losses[step - 1] ?? null) === null ? "M" : "L"; // after a gap, anew
       return `${towards}${ax.x(step).toFixed(2)} ${ax.y(loss).toFixed(2)}`;
     });
     change(line, { d: parts.join("") });

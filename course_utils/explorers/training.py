@@ -101,10 +101,10 @@ class TrainingExplorer(LiveExplorer):
         if shown.shape != expected:
             raise ValueError(f"weights must have shape {expected}, got {tuple(shown.shape)}")
         shown = shown.detach().clone()
-        self.snapshots[step] = shown
         before = [previous_token_score(heads[None]) for heads in shown]  # of (H,)
         after = [induction_score(heads[None], self._tokens[None]) for heads in shown]
         self._scores[step] = torch.stack([torch.stack(before), torch.stack(after)])
+        self.snapshots[step] = shown
 
     def _send_news(self, pictures):
         self.send(self._news(pictures, self._sent))
@@ -125,7 +125,8 @@ class TrainingExplorer(LiveExplorer):
 
     def _thousandths(self, step):
         """Return the weights of a step, rounded; -1 for NaN."""
-        return (1000 * self.snapshots[step].clamp(0, 1)).round().nan_to_num(-1).int().tolist()
+        weights = self.snapshots[step].float().clamp(0, 1)
+        return (1000 * weights).round().nan_to_num(-1).int().tolist()
 
     def _said(self, step):
         if not self.snapshots:
