@@ -1,5 +1,6 @@
 """The explorers as they are used: a laptop's window, a keyboard, a pointer, a screen reader."""
 
+import re
 from pathlib import Path
 
 import nbformat
@@ -13,9 +14,9 @@ from course_utils import explorers
 # A cell each. The training is a short one, which adds to its picture while the cell runs.
 TRAINING = """import torch
 from IPython.display import display
-live = explorers.training_explorer([1, 2, 1, 2], num_layers=2, num_heads=2, steps=20, every=10)
+live = explorers.training_explorer([1, 2, 1, 2], num_layers=2, num_heads=2, steps=25, every=10)
 display(live)
-for step in range(21):
+for step in range(25):
     live.add(2 - step / 20, lambda: torch.eye(4).roll(step // 10, 1).expand(2, 2, 4, 4))"""
 # As many heads as the real one has, since the picture must have room for them.
 LANGUAGE = (
@@ -264,12 +265,18 @@ def shown_weights(output):
     )
 
 
+def steps_drawn(output):
+    """Return how many losses the curve of a training goes through."""
+    return len(re.findall("[ML]", output.locator("path[stroke='#1f77b4']").get_attribute("d")))
+
+
 def test_a_training_is_in_every_view_also_of_a_page_that_is_opened_later(chromium, address):
     page = opened(chromium, address)
     outputs = [explorer(page, "training_explorer")]
     outputs.append(page.locator(".jp-CodeCell").last.locator(".jp-OutputArea-output").last)
     for output in outputs:
         output.get_by_role("status").filter(has_text="step 20: loss 1.00").wait_for()
+        assert steps_drawn(output) == 25  # also those after the last picture
     first, second = map(shown_weights, outputs)
     assert first == second and len(first) == 4 and any(first[0])
     outputs[0].get_by_role("slider", name="step").focus()
@@ -283,8 +290,7 @@ def test_a_training_is_in_every_view_also_of_a_page_that_is_opened_later(chromiu
     output = explorer(later, "training_explorer")
     output.get_by_role("status").filter(has_text="step 10: loss 1.50").wait_for()
     assert shown_weights(output) != first
-    curve = output.locator("path[stroke='#1f77b4']")
-    assert curve.get_attribute("d").count("L") == 20  # losses of 21 steps
+    assert steps_drawn(output) == 25
     output.get_by_role("slider", name="step").focus()
     later.keyboard.press("End")
     output.get_by_role("status").filter(has_text="step 20: loss 1.00").wait_for()

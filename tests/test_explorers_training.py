@@ -387,7 +387,7 @@ def test_numbers_stand_at_their_tokens_once_a_row_and_once_a_column(browse):
     for found, starts in ((rows, tops), (columns, lefts)):
         expected = [(n, start + cells * (n + 0.5)) for start in starts for n in places]
         assert [n for n, _ in found] == [n for n, _ in expected]
-        np.testing.assert_allclose(found, expected, atol=3)
+        np.testing.assert_allclose(found, expected, atol=1.5)
 
 
 @pytest.mark.parametrize("layers, heads, length", SHAPES)
