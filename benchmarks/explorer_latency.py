@@ -23,8 +23,15 @@ from course_utils.authoring import KERNEL  # noqa: E402
 PRESSES, WARM_UP = 40, 6
 DRAGGED = ["similarity_explorer", "positions_explorer"]
 NAMES = [name for name in explorers.__all__ if name.endswith("_explorer")]
-NAMES.remove("training_explorer")  # it is moved by a training, not by hand
 NAMES.remove("language_explorer")  # it needs a model, whose answer takes longer than its picture
+# It needs a training, and is moved after it.
+TRAINING = """
+import torch
+live = explorers.training_explorer(
+    torch.arange(16).repeat(3), num_layers=2, num_heads=2, steps=400)
+for step in range(100):
+    live.add(4 - step / 100, lambda: torch.eye(48).roll(step, 1).expand(2, 2, 48, 48))
+live"""
 # The same figure, drawn as a notebook does without explorers: all of it, at each change.
 SETUP = """
 import sys
@@ -57,6 +64,8 @@ def interact(explorer, first):
 
 def cells_of(name):
     """Return the cells of an explorer, by what makes them, and the key that moves it."""
+    if name == "training_explorer":
+        return {"explorer": TRAINING}, "Left"
     controls = getattr(explorers, name)().controls
     cells = {"explorer": f"explorers.{name}()"}
     if name in stills.LIVE:

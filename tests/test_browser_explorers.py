@@ -1,5 +1,6 @@
 """The explorers as they are used: a laptop's window, a keyboard, a pointer, a screen reader."""
 
+import re
 from pathlib import Path
 
 import nbformat
@@ -13,10 +14,10 @@ from course_utils import explorers
 # A cell each. The training is a short one, which adds to its picture while the cell runs.
 TRAINING = """import torch
 from IPython.display import display
-live = explorers.training_explorer([1, 2, 1, 2], num_layers=2, num_heads=2, steps=20, every=10)
+live = explorers.training_explorer([1, 2, 1, 2], num_layers=2, num_heads=2, steps=25, every=10)
 display(live)
-for step in range(21):
-    live.add(2 - step / 20, lambda: torch.eye(4).expand(2, 2, 4, 4))"""
+for step in range(25):
+    live.add(2 - step / 20, lambda: torch.eye(4).roll(step // 10, 1).expand(2, 2, 4, 4))"""
 # As many heads as the real one has, since the picture must have room for them.
 LANGUAGE = (
     Path(tiny_language_model.__file__).read_text()
@@ -28,6 +29,7 @@ CELLS = {name: f"explorers.{name}()" for name in OPENED} | {
     "training_explorer": TRAINING, "language_explorer": LANGUAGE,
     "similarity_explorer": "arrows = explorers.similarity_explorer()\narrows",
 }  # fmt: skip
+AGAIN = "live"  # the training, shown a second time
 MOVE, TELL = "arrows.values = arrows.values | {'angle': 90}", "print(arrows.state)"
 PICTURE = "img.widget-image, svg[role=img]"  # of the kernel, or drawn in the page
 
@@ -36,7 +38,7 @@ PICTURE = "img.widget-image, svg[role=img]"  # of the kernel, or drawn in the pa
 def address(chromium, tmp_path_factory):
     folder = tmp_path_factory.mktemp("lab")
     with lab.server(folder) as address:
-        sources = ["from course_utils import explorers", *CELLS.values(), MOVE, TELL]
+        sources = ["from course_utils import explorers", *CELLS.values(), MOVE, TELL, AGAIN]
         cells = [nbformat.v4.new_code_cell(source) for source in sources]
         notebook = nbformat.v4.new_notebook(cells=cells)
         notebook.metadata.kernelspec = {"name": "python3", "display_name": "python3"}
@@ -53,7 +55,7 @@ def opened(chromium, address, *size):
     page.wait_for_function(
         """([picture, number]) => [...document.querySelectorAll(picture)]
             .filter(image => image.naturalWidth !== 0).length === number""",
-        arg=[PICTURE, len(CELLS)],
+        arg=[PICTURE, len(CELLS) + 1],
     )
     return page
 
@@ -69,7 +71,8 @@ def page(chromium, address):
 def test_every_explorer_is_alive(page):
     assert page.get_by_role("slider").count() >= len(CELLS)
     assert page.locator(".jupyter-widgets-error-widget").count() == 0
-    page.get_by_role("status").filter(has_text="step 20").wait_for()  # what the training added
+    added = explorer(page, "training_explorer").get_by_role("status")
+    added.filter(has_text="step 20").wait_for()  # what came while the cell ran
 
 
 def explorer(page, name):
@@ -252,6 +255,47 @@ def test_a_tile_pressed_goes_to_its_step_and_keys_turn_the_ring(page):
     output.get_by_role("checkbox", name="zigzag").focus()
     page.keyboard.press("Space")
     words.filter(has_text="nobody waits").wait_for()
+
+
+def shown_weights(output):
+    """Return the pixels of all heads of a training."""
+    return output.locator("canvas").evaluate_all(
+        """all => all.map(each => [...each.getContext("2d")
+            .getImageData(0, 0, each.width, each.height).data])"""
+    )
+
+
+def steps_drawn(output):
+    """Return how many losses the curve of a training goes through."""
+    return len(re.findall("[ML]", output.locator("path[stroke='#1f77b4']").get_attribute("d")))
+
+
+def test_a_training_is_in_every_view_also_of_a_page_that_is_opened_later(chromium, address):
+    page = opened(chromium, address)
+    outputs = [explorer(page, "training_explorer")]
+    outputs.append(page.locator(".jp-CodeCell").last.locator(".jp-OutputArea-output").last)
+    for output in outputs:
+        output.get_by_role("status").filter(has_text="step 20: loss 1.00").wait_for()
+        assert steps_drawn(output) == 25  # also those after the last picture
+    first, second = map(shown_weights, outputs)
+    assert first == second and len(first) == 4 and any(first[0])
+    outputs[0].get_by_role("slider", name="step").focus()
+    page.keyboard.press("ArrowLeft")
+    for output in outputs:  # both show one state
+        output.get_by_role("status").filter(has_text="step 10: loss 1.50").wait_for()
+    lab.save(page)
+    page.close()
+    later = lab.new_page(chromium)
+    lab.open_notebook(later, address, "explorers.ipynb")
+    output = explorer(later, "training_explorer")
+    output.get_by_role("status").filter(has_text="step 10: loss 1.50").wait_for()
+    assert shown_weights(output) != first
+    assert steps_drawn(output) == 25
+    output.get_by_role("slider", name="step").focus()
+    later.keyboard.press("End")
+    output.get_by_role("status").filter(has_text="step 20: loss 1.00").wait_for()
+    assert shown_weights(output) == first
+    later.close()
 
 
 def test_after_running_a_cell_shift_tab_reaches_its_controls_and_keys_move_them(page):

@@ -7,26 +7,14 @@ import warnings
 
 import ipywidgets as widgets
 import pytest
-import torch
 from matplotlib.transforms import Bbox
 
-from course_utils.explorers import Number, language_explorer, training_explorer
+from course_utils.explorers import Number, language_explorer
 from explorer_pictures import axes, drawn_anew, pixels, set_controls
 from tiny_language_model import tiny_language_model
 
-
-def trained():
-    """Return the explorer of a training of two layers of three heads, 21 of 40 steps long."""
-    explorer = training_explorer([1, 2, 3, 1, 2], num_layers=2, num_heads=3, steps=40, every=10)
-    rng = torch.Generator().manual_seed(0)
-    for step in range(21):
-        explorer.add(3 - step / 10, lambda: torch.rand(2, 3, 5, 5, generator=rng))
-    return explorer
-
-
 # Each with a state in which nothing is symmetric, and for each control a value that changes it.
 CASES = {
-    "training": (trained, {"step": 20}, {"step": 10}),
     "language": (
         lambda: language_explorer(*tiny_language_model()),
         {"text": "the cat saw the cat", "layer": 1, "head": 2, "knock": False, "out": "0.3"}

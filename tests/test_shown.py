@@ -4,7 +4,7 @@ import ipywidgets
 import pytest
 from IPython.core.formatters import DisplayFormatter
 
-from course_utils.explorers import similarity_explorer, training_explorer
+from course_utils.explorers import head_explorer, similarity_explorer, training_explorer
 from course_utils.predictions import Prediction
 
 VIEW = "application/vnd.jupyter.widget-view+json"
@@ -31,7 +31,8 @@ def training():
     return training_explorer([1, 2, 1, 2], num_layers=2, num_heads=2, steps=20, every=10)
 
 
-@pytest.mark.parametrize("explorer", [training, similarity_explorer])  # one of each kind
+# drawn by Python, in the page, in the page with data that come
+@pytest.mark.parametrize("explorer", [head_explorer, similarity_explorer, training])
 def test_an_explorer_is_stored_with_its_picture_and_words(ipywidgets_version, explorer):
     explorer = explorer()
     data, metadata = DisplayFormatter().format(explorer)

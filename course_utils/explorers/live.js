@@ -1,7 +1,9 @@
 // What explorers share that live in the page, in a notebook as on the website: controls, words,
 // and how pictures are drawn. An explorer's own part follows below in the same module: the `size`
 // of its picture in pixels, what it has to `say`, and its `picture`; and where the highest value of
-// a number depends on other controls, `highest`, which finds it by its name.
+// a number depends on other controls, `highest`, which finds it by its name. One that is given data
+// while it is shown has two functions: `begin` is called with what is known already, and `take` with
+// what comes.
 
 export const COLOURS = ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728"]; // C0 to C3 of Matplotlib
 const SVG = "http://www.w3.org/2000/svg";
@@ -45,9 +47,17 @@ function render({ model, el }) {
     tell(words, say(values));
   };
   model.on("change:values", show);
+  model.on("msg:custom", show); // after `take`
   show();
 }
-export default { render };
+
+// Once for a model, which may be shown several times.
+function initialize({ model }) {
+  if (typeof take !== "function") return;
+  begin(model.get("known"));
+  model.on("msg:custom", take);
+}
+export default { initialize, render };
 
 // Show an explorer in a page without a kernel, and return its model.
 export function alone(el, controls) {

@@ -1,6 +1,7 @@
 """Explorers that live in the page: calculated and drawn by JavaScript, with no kernel."""
 
 import base64
+import io
 import json
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from course_utils.shown import Shown
 HERE = Path(__file__).parent
 STILLS = HERE / "stills"
 STILL_DENSITY = 2  # pixels of a still picture for one of the page
+FED = ["training"]  # those that a kernel gives their data while they are shown
 
 
 def number(label, value, low, high, step):
@@ -47,8 +49,12 @@ def colours_of(name):
 
 
 def lives_in_the_page(name):
-    """Say whether the function of that name makes an explorer which has a module of its own."""
-    return (HERE / f"{name.removesuffix('_explorer')}.js").is_file()
+    """Say whether the function of that name makes an explorer for a page without a kernel.
+
+    It has a module of its own, and all its data from the start.
+    """
+    name = name.removesuffix("_explorer")
+    return name not in FED and (HERE / f"{name}.js").is_file()
 
 
 class LiveExplorer(Shown, anywidget.AnyWidget):
@@ -116,17 +122,25 @@ class LiveExplorer(Shown, anywidget.AnyWidget):
         return values | {name: min(values[name], end) for name, end in ends.items()}
 
     def _repr_mimebundle_(self, **kwargs):
-        # The picture stands beside the live widget, for viewers that run nothing. There is one,
-        # and it knows its words: of another state, or of other data, the words have to do.
         bundle = super()._repr_mimebundle_(**kwargs)
         bundle["text/plain"] = self.state
-        still = STILLS / f"{self.name}.png"
-        with Image.open(still) as picture:
-            if picture.text["Description"] != self.state:
-                return bundle
+        still = self._still()
+        if still is None:
+            return bundle
+        with Image.open(io.BytesIO(still)) as picture:
             width, height = (each // STILL_DENSITY for each in picture.size)
-        bundle["image/png"] = base64.b64encode(still.read_bytes()).decode()
+        bundle["image/png"] = base64.b64encode(still).decode()
         return bundle, {"image/png": {"width": width, "height": height}}
+
+    def _still(self):
+        """Return a PNG to stand beside the live widget, for viewers that run nothing, or None.
+
+        There is one stored, and it knows its words: of another state, or of other data, the words
+        have to do.
+        """
+        still = (STILLS / f"{self.name}.png").read_bytes()
+        with Image.open(io.BytesIO(still)) as picture:
+            return still if picture.text["Description"] == self.state else None
 
 
 def _allowed(name, control, value):

@@ -1,14 +1,20 @@
 """The explorer of lesson 07: heads and loss, live while a model learns, and step by step after."""
 
+import io
+import math
+
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from PIL import Image
+from traitlets import Any
 
 from course_utils.attention import induction_score, previous_token_score
-from course_utils.explorers.base import Explorer, Number
-from course_utils.figures import SEQUENTIAL
+from course_utils.explorers.live import STILL_DENSITY, LiveExplorer, colours_of, number
+from course_utils.figures import PER_INCH, SEQUENTIAL
 from course_utils.shapes import expects
 
+MOST_STEPS = 10**9  # beyond any training's; how far the slider goes, the pictures say
 LEAST_RISE = 0.2  # of a score in the whole training: below it no head has learned what it tells
 
 
@@ -46,39 +52,25 @@ def training_explorer(tokens, *, num_layers, num_heads, steps, every=10):
     TypeError, ValueError
         If tokens are not whole numbers in one dimension, or a number is not one from 1.
     """
-    tokens = torch.as_tensor(tokens)
-    L = len(tokens)
-    figure = Figure(figsize=(2 * num_heads + 3, 2.3 * num_layers), dpi=80, layout="constrained")
-    grid = figure.add_gridspec(num_layers, num_heads + 1, width_ratios=[1] * num_heads + [1.3])
-    images = []
-    for layer in range(num_layers):
-        for head in range(num_heads):
-            ax = figure.add_subplot(grid[layer, head])
-            images.append(ax.imshow(np.zeros((L, L)), cmap=SEQUENTIAL, vmin=0, vmax=1))
-            ax.set_title(f"layer {layer}, head {head}", fontsize=10)
-            ax.set(xlabel="keys" if layer == num_layers - 1 else None)
-            ax.set(ylabel="queries" if head == 0 else None)
-            # one scale for all: numbers within the grid would stand in the titles' way
-            ax.tick_params(labelbottom=layer == num_layers - 1, labelleft=head == 0)
-    ax = figure.add_subplot(grid[:, num_heads])
-    ax.set(xlim=(0, steps), ylim=(0, 4), xlabel="step", ylabel="loss")
-    ax.grid(alpha=0.3)
-    (curve,) = ax.plot([], [], color="C0", linewidth=1)
-    cursor = ax.axvline(0, color="C1")
-    heads = num_layers, num_heads
-    return TrainingExplorer(tokens, heads, figure, images, curve, cursor, steps, every)
+    return TrainingExplorer(torch.as_tensor(tokens), (num_layers, num_heads), steps, every)
 
 
-class TrainingExplorer(Explorer):
+class TrainingExplorer(LiveExplorer):
     """What `training_explorer` returns: an explorer that is given its data while it is shown."""
 
-    def __init__(self, tokens, heads, figure, images, curve, cursor, steps, every):
-        self._tokens, self._heads, self._every = tokens, heads, every
-        self._images, self._curve, self._cursor = images, curve, cursor
+    # All there is, for a page that is opened later. Of changes only what is new is sent.
+    known = Any().tag(sync=True, to_json=lambda _, explorer: explorer._news(explorer.snapshots, 0))
+
+    def __init__(self, tokens, heads, steps, every):
+        self._tokens, self._heads, self._steps, self._every = tokens, heads, steps, every
         self.losses, self.snapshots = [], {}  # one a step; (layers, H, L, L) by step
         self._scores = {}  # previous-token and induction scores, (2, layers, H) by step
-        controls = {"step": Number("step", 0, 0, every, every)}
-        super().__init__(figure, [*images, curve, cursor], controls, self._draw, press=self._at)
+        self._sent = 0  # losses
+        controls = {"step": number("step", 0, 0, MOST_STEPS, every)}
+        given = {"length": len(tokens), "layers": heads[0], "heads": heads[1]}
+        given |= {"steps": steps, "every": every, "colours": colours_of(SEQUENTIAL)}
+        highest = lambda step: {"step": max([*self.snapshots, every])}  # noqa: E731
+        super().__init__("training", controls, self._said, highest=highest, needs=["grid"], **given)
 
     def add(self, loss, weights):
         """Take in the next step; the first is step 0.
@@ -97,35 +89,58 @@ class TrainingExplorer(Explorer):
         """
         step = len(self.losses)
         self.losses.append(loss)
-        if step % self._every:
-            return
-        shown, expected = weights(), (*self._heads, len(self._tokens), len(self._tokens))
+        if step % self._every == 0:
+            self._keep(step, weights())
+            self._send_news([step])
+            self.values = {"step": step}
+        elif step == self._steps - 1:
+            self._send_news([])
+
+    def _keep(self, step, shown):
+        expected = (*self._heads, len(self._tokens), len(self._tokens))
         if shown.shape != expected:
             raise ValueError(f"weights must have shape {expected}, got {tuple(shown.shape)}")
         shown = shown.detach().clone()
-        self.snapshots[step] = shown
         before = [previous_token_score(heads[None]) for heads in shown]  # of (H,)
         after = [induction_score(heads[None], self._tokens[None]) for heads in shown]
         self._scores[step] = torch.stack([torch.stack(before), torch.stack(after)])
-        slider, box = self.controls["step"].slider, self.controls["step"].box
-        if slider.value == step:  # the first: the slider stands there already
-            self._refresh()
-        slider.max = box.max = max(step, self._every)
-        slider.value = step
+        self.snapshots[step] = shown
 
-    def _at(self, ax, x, y):
-        """Return the step of a press on the loss."""
-        return {"step": round(x / self._every) * self._every} if ax is self._curve.axes else {}
+    def _send_news(self, pictures):
+        self.send(self._news(pictures, self._sent))
+        self._sent = len(self.losses)
 
-    def _draw(self, step):
+    def _news(self, pictures, first):
+        """Return pictures by their steps, and losses from the first to tell, as JSON can hold."""
+        at, text = self._found()
+        losses = [float(loss) for loss in self.losses[first:]]
+        return {
+            "losses": [loss if math.isfinite(loss) else None for loss in losses],
+            "pictures": [
+                {"step": step, "words": self._words(step), "weights": self._thousandths(step)}
+                for step in pictures
+            ],
+            "found": {"at": at, "text": text},
+        }
+
+    def _thousandths(self, step):
+        """Return the weights of a step, rounded; -1 for NaN."""
+        weights = self.snapshots[step].float().clamp(0, 1)
+        return (1000 * weights).round().nan_to_num(-1).int().tolist()
+
+    def _said(self, step):
         if not self.snapshots:
             return "step 0: nothing learned yet"
-        at = max(known for known in self.snapshots if known <= max(step, min(self.snapshots)))
-        weights, scores = self.snapshots[at], self._scores[at]  # (layers, H, L, L), (2, layers, H)
-        for image, head in zip(self._images, weights.flatten(0, 1), strict=True):
-            image.set_data(head.numpy())
-        self._curve.set_data(range(len(self.losses)), self.losses)
-        self._cursor.set_xdata([at, at])
+        at = self._at(step)
+        found_at, text = self._found()
+        return self._words(at) + (text if at in found_at else "")
+
+    def _at(self, step):
+        """Return the last step with a picture, of those up to a step."""
+        return max(known for known in self.snapshots if known <= step)
+
+    def _words(self, at):
+        scores = self._scores[at]  # (2, layers, H)
         told = [
             "{}: {:.2f}, {:.2f}".format(_name(layer, head), *scores[:, layer, head])
             for layer, head in np.ndindex(self._heads)
@@ -133,26 +148,61 @@ class TrainingExplorer(Explorer):
         return (
             f"step {at}: loss {self.losses[at]:.2f}; previous-token score, induction score of "
             + "; ".join(told)
-            + self._found(at)
         )
 
-    def _found(self, at):
-        """Return that both kinds of heads rise here, if they do; at the end nobody looked."""
+    def _found(self):
+        """Return at which steps to tell that both kinds of heads rise here, and the words.
+
+        There are none if they do not rise. Nor is it told at the end: there nobody looked.
+        """
         steps = list(self._scores)
-        if at == steps[-1]:
-            return ""
+        if not steps:
+            return [], ""
         scores = torch.stack(list(self._scores.values()))  # (pictures, 2, layers, H)
         half_way, told = [], []
         for kind, name in enumerate(["previous-token", "induction"]):
             layer, head = divmod(int(scores[-1, kind].argmax()), self._heads[1])
             rise = scores[:, kind, layer, head] - scores[0, kind, layer, head]  # (pictures,)
             if not rise[-1] >= LEAST_RISE:  # there is no score where no token repeats
-                return ""
+                return [], ""
             half_way.append(steps[int((rise >= rise[-1] / 2).int().argmax())])
             told.append(f"{name} score of {_name(layer, head)} at step {half_way[-1]}")
-        if min(half_way) <= at <= max(half_way):
-            return "; found: half way up are the " + " and the ".join(told)
-        return ""
+        between = [step for step in steps[:-1] if min(half_way) <= step <= max(half_way)]
+        return between, "; found: half way up are the " + " and the ".join(told)
+
+    def _still(self):
+        # no picture that is stored could be of this training
+        figure = self._figure()
+        file = io.BytesIO()
+        figure.savefig(file, format="png", dpi=PER_INCH * STILL_DENSITY)
+        with Image.open(file) as drawn:
+            shades = [min(255, round(shade / 8) * 8) for shade in range(256)]
+            few = drawn.convert("RGB").point(shades * 3)  # a third of the bytes less
+        file = io.BytesIO()
+        few.save(file, "png", optimize=True)
+        return file.getvalue()
+
+    def _figure(self):
+        """Draw heads and loss of the step that is chosen."""
+        (layers, heads), L = self._heads, len(self._tokens)
+        figure = Figure(figsize=(2 * heads + 3, 2.3 * layers), layout="constrained")
+        grid = figure.add_gridspec(layers, heads + 1, width_ratios=[1] * heads + [1.3])
+        at = self._at(self.values["step"]) if self.snapshots else 0
+        weights = self.snapshots.get(at, torch.full((layers, heads, L, L), torch.nan))
+        for layer, head in np.ndindex(self._heads):
+            ax = figure.add_subplot(grid[layer, head])
+            ax.imshow(weights[layer, head].numpy(force=True), cmap=SEQUENTIAL, vmin=0, vmax=1)
+            ax.set_title(f"layer {layer}, head {head}", fontsize=10)
+            ax.set(xlabel="keys" if layer == layers - 1 else None)
+            ax.set(ylabel="queries" if head == 0 else None)
+            # one scale for all: numbers within the grid would stand in the titles' way
+            ax.tick_params(labelbottom=layer == layers - 1, labelleft=head == 0)
+        ax = figure.add_subplot(grid[:, heads])
+        ax.set(xlim=(0, self._steps), ylim=(0, 4), xlabel="step", ylabel="loss")
+        ax.grid(alpha=0.3)
+        ax.plot(self.losses, color="C0", linewidth=1)
+        ax.axvline(at, color="C1")
+        return figure
 
 
 def _name(layer, head):
