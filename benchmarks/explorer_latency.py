@@ -1,8 +1,8 @@
-"""Measure from key press to new pixels: explorers beside the same figures by ipywidgets.interact.
+"""Measure from key press to new pixels: explorers beside a figure by ipywidgets.interact.
 
-All are in one JupyterLab and take turns in one run. Those that live in the page have no figure for
-interact; they are measured in a page without a kernel as well, and on the way of a pointer too, if
-they are dragged. Prints medians and their ratios.
+All are in one JupyterLab and take turns in one run. Those that need no kernel are measured in a
+page without one as well, and on the way of a pointer too, if they are dragged. Prints medians, and
+their ratios to that of the figure: lesson 04's two pictures, drawn anew at each change.
 Usage: make bench
 """
 
@@ -32,48 +32,35 @@ live = explorers.training_explorer(
 for step in range(100):
     live.add(4 - step / 100, lambda: torch.eye(48).roll(step, 1).expand(2, 2, 48, 48))
 live"""
-# The same figure, drawn as a notebook does without explorers: all of it, at each change.
+# What lesson 04's explorer shows of a window, as a notebook draws it without explorers.
 SETUP = """
-import sys
-from unittest import mock
 import ipywidgets as widgets
-from IPython.display import display
-from course_utils import explorers
+import matplotlib.pyplot as plt
+import torch
+from course_utils import explorers, heatmap
+from course_utils.attention import attention, causal_mask, sliding_window_mask
 
-class Parts:
-    def __init__(self, figure, moving, controls, update, **_):
-        self.figure, self.controls, self.update = figure, controls, update
+torch.manual_seed(4)
+q, k = torch.randn(2, 8, 4)
 
-def interact(explorer, first):
-    def parts():
-        with mock.patch.object(sys.modules[explorer.__module__], "Explorer", Parts):
-            return explorer()
-
-    def draw(x):
-        made = parts()
-        values = {name: control.value for name, control in made.controls.items()}
-        made.update(**values | {first: x})
-        display(made.figure)
-
-    box = parts().controls[first].box
-    slider = widgets.IntSlider if isinstance(box.step, int) else widgets.FloatSlider
-    limits = {name: getattr(box, name) for name in ["value", "min", "max", "step"]}
-    widgets.interact(draw, x=slider(**limits))
+def draw(window):
+    mask = causal_mask(8) & sliding_window_mask(8, window)
+    _, panels = plt.subplots(1, 2, figsize=(7.6, 3.7))
+    heatmap(mask.float(), title="allowed or not", ax=panels[0])
+    heatmap(attention(q, k, k, mask)[1], title="weights", ax=panels[1])
+    plt.show()
 """
+INTERACT = "widgets.interact(draw, window=widgets.IntSlider(4, 1, 8))"
 
 
-def cells_of(name):
-    """Return the cells of an explorer, by what makes them, and the key that moves it."""
+def cell_of(name):
+    """Return the cell of an explorer, and the key that moves it."""
     if name == "training_explorer":
-        return {"explorer": TRAINING}, "Left"
-    controls = getattr(explorers, name)().controls
-    cells = {"explorer": f"explorers.{name}()"}
-    if name in stills.LIVE:
-        first = next(each for each in controls.values() if each["kind"] == "number")
-        return cells, "Left" if first["value"] == first["high"] else "Right"
-    first = next(each for each in controls if isinstance(controls[each], explorers.Number))
-    cells["interact"] = f"interact(explorers.{name}, {first!r})"
-    return cells, "Left" if controls[first].value == controls[first].slider.max else "Right"
+        return TRAINING, "Left"
+    controls = getattr(explorers, name)().controls.values()
+    first = next(each for each in controls if each["kind"] == "number")
+    there = "Left" if first["value"] == first["high"] else "Right"
+    return f"explorers.{name}()", there
 
 
 # From the key or pointer on, once the picture has other pixels, take the time of the frame that
@@ -150,9 +137,8 @@ def told(times):
 
 def in_the_page(chromium, name):
     """Print the times of an explorer that lives in the page, without a kernel."""
-    _, there = cells_of(name)
     page = stills.shown(chromium, getattr(explorers, name)())
-    ways = {"key": keys(page, "main", 0, there)}
+    ways = {"key": keys(page, "main", 0, cell_of(name)[1])}
     if name in DRAGGED:
         ways["drag"] = drags(page, "main", 0)
     for way, times in measured(page, ways).items():
@@ -161,9 +147,8 @@ def in_the_page(chromium, name):
 
 
 def main():
-    cells = {name: cells_of(name) for name in NAMES}
-    ways = [(name, way) for name in NAMES for way in cells[name][0]]
-    sources = [SETUP, *(cells[name][0][way] for name, way in ways)]
+    cells = {name: cell_of(name) for name in NAMES} | {"interact": (INTERACT, "Right")}
+    sources = [SETUP, *(source for source, _ in cells.values())]
     cells_to_run = [new_code_cell(source) for source in sources]
     notebook = new_notebook(cells=cells_to_run, metadata={"kernelspec": KERNEL})
     with tempfile.TemporaryDirectory() as folder, lab.browser() as chromium:
@@ -179,22 +164,19 @@ def main():
             lab.run_all(page)
             assert lab.errors(page) == []
             page.wait_for_timeout(2000)
-            places = dict(zip(ways, range(1, len(sources)), strict=True))
-            acts = {way: keys(page, ".jp-CodeCell", places[way], cells[way[0]][1]) for way in ways}
+            places = {name: place for place, name in enumerate(cells, start=1)}
+            acts = {
+                (name, "key"): keys(page, ".jp-CodeCell", places[name], there)
+                for name, (_, there) in cells.items()
+            }
             for name in DRAGGED:
-                acts[name, "drag"] = drags(page, ".jp-CodeCell", places[name, "explorer"])
+                acts[name, "drag"] = drags(page, ".jp-CodeCell", places[name])
             times = measured(page, acts)
-    print(f"milliseconds from key press to new pixels, of {PRESSES} presses, in JupyterLab")
-    for name in NAMES:
-        line = f"{name}: {told(times[name, 'explorer'])}"
-        if (name, "interact") in times:
-            explorer, interact = (
-                statistics.median(times[name, way]) for way in ("explorer", "interact")
-            )
-            line += f"; interact median {interact:.1f}; ratio {explorer / interact:.2f}"
-        if (name, "drag") in times:
-            line += f"; dragged: {told(times[name, 'drag'])}"
-        print(line)
+    print(f"milliseconds to new pixels, of {PRESSES} presses, in JupyterLab")
+    interact = statistics.median(times["interact", "key"])
+    for (name, way), each in times.items():
+        ratio = statistics.median(each) / interact
+        print(f"{name}, {way}: {told(each)}; ratio to interact {ratio:.2f}")
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@ import ipywidgets
 import pytest
 from IPython.core.formatters import DisplayFormatter
 
-from course_utils.explorers import head_explorer, similarity_explorer, training_explorer
+from course_utils.explorers import language_explorer, similarity_explorer, training_explorer
 from course_utils.predictions import Prediction
+from tiny_language_model import tiny_language_model
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 
@@ -27,12 +28,16 @@ def test_a_question_is_stored_with_its_words(ipywidgets_version):
     assert data[VIEW] == {"version_major": 2, "version_minor": 0, "model_id": question.model_id}
 
 
+def language():
+    return language_explorer(*tiny_language_model())
+
+
 def training():
     return training_explorer([1, 2, 1, 2], num_layers=2, num_heads=2, steps=20, every=10)
 
 
 # drawn by Python, in the page, in the page with data that come
-@pytest.mark.parametrize("explorer", [head_explorer, similarity_explorer, training])
+@pytest.mark.parametrize("explorer", [language, similarity_explorer, training])
 def test_an_explorer_is_stored_with_its_picture_and_words(ipywidgets_version, explorer):
     explorer = explorer()
     data, metadata = DisplayFormatter().format(explorer)

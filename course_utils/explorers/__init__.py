@@ -3,9 +3,8 @@
 There are two kinds. Some are calculated and drawn in the page, here and on the website: a
 JavaScript module of the same name says what and how, see `similarity_explorer`; `live` is what they
 share. To one of them, `training_explorer`, the kernel sends its data while it is shown; it does not
-move on the website. The others are drawn by Python: a function draws a figure, names its controls,
-and says what moves, see `language_explorer`; `base` is what they share. Each lesson's has a file of its
-own.
+move on the website. Another, `language_explorer`, needs a model for each change: Python draws it,
+see `base`. Each lesson's has a file of its own.
 """
 
 from course_utils.explorers.base import Explorer, Number
