@@ -7,6 +7,7 @@ It interprets with a GPU too, whatever TRITON_INTERPRET says, so that answers ar
 """
 
 import contextlib
+import contextvars
 import functools
 import inspect
 import os
@@ -58,6 +59,19 @@ def launches():
         _seen.pop()
 
 
+_nothing = contextvars.ContextVar("whether launches run nothing", default=False)
+
+
+@contextlib.contextmanager
+def unlaunched():
+    """Within it, a `launch` runs nothing: what a kernel would write stays as it was."""
+    token = _nothing.set(True)
+    try:
+        yield
+    finally:
+        _nothing.reset(token)
+
+
 class OutOfBounds(IndexError):
     """A kernel reads or writes where none of its arguments has memory."""
 
@@ -104,8 +118,10 @@ def launch(kernel, grid, *args, **constants):
     """
     if interpreter is None:
         raise sandbox.Refused("not checked", "no Triton", NO_TRITON)
-    kernel = _copied(kernel)
     work = Work()
+    if _nothing.get():
+        return work
+    kernel = _copied(kernel)
     for each in _seen:
         each.append(work)
     try:
