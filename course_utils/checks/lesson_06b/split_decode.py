@@ -60,14 +60,14 @@ def inputs():
 
     # The first query's scores lie around 10 in the first part, then around 120 and, in a last
     # block, around 0; the other's are the negative. e^x overflows above 88, is 0 below -104.
-    q, k, v, splits = case(2, 1, 40, 16, 2)
+    q, k, v, splits = case(2, 1, 64, 16, 2)
     q[1] = -q[0]
-    heights = torch.tensor([10.0, 120.0, 0.0]).repeat_interleave(torch.tensor([20, 16, 4]))
+    heights = torch.tensor([10.0, 120.0, 0.0]).repeat_interleave(torch.tensor([32, 16, 16]))
     far = 0.3 * k + heights[:, None] * 4 * q[0] / q[0].square().sum()
     low = case(1, 1, 9, 16, 2)
     return [
         case(1, 1, 129, 16, 5),  # a part is longer than a block, and the cache than a part by far
-        case(6, 2, 21, 32, 1),
+        case(6, 2, 17, 32, 1),
         (q, far, v, splits),
         (5 + 0.1 * low[0].abs(), -0.1 * low[1].abs() - 5.6, *low[2:]),  # all far below 0
         case(1, 1, 3, 16, 5),  # more splits than keys
