@@ -7,6 +7,8 @@ It interprets with a GPU too, whatever TRITON_INTERPRET says, so that answers ar
 """
 
 import contextlib
+import contextvars
+import functools
 import inspect
 import os
 import types
@@ -29,6 +31,14 @@ except ImportError:  # Triton exists for Linux only; what is needed to define a 
     triton = types.SimpleNamespace(jit=lambda kernel: kernel)
     tl = types.SimpleNamespace(constexpr=int)
     interpreter = None
+else:
+
+    class _Interpreted(interpreter.InterpretedFunction):
+        """A function that a kernel calls, interpreted; `launch` has prepared the language."""
+
+        def __call__(self, *args, **kwargs):  # Triton's prepares it again at each call
+            return self.rewrite()(*args, **kwargs)
+
 
 NO_TRITON = (
     "Triton is not installed here, and this exercise is a kernel for it; it exists for Linux only: "
@@ -47,6 +57,19 @@ def launches():
         yield _seen[-1]
     finally:
         _seen.pop()
+
+
+_nothing = contextvars.ContextVar("whether launches run nothing", default=False)
+
+
+@contextlib.contextmanager
+def unlaunched():
+    """Within it, a `launch` runs nothing: what a kernel would write stays as it was."""
+    token = _nothing.set(True)
+    try:
+        yield
+    finally:
+        _nothing.reset(token)
 
 
 class OutOfBounds(IndexError):
@@ -95,8 +118,10 @@ def launch(kernel, grid, *args, **constants):
     """
     if interpreter is None:
         raise sandbox.Refused("not checked", "no Triton", NO_TRITON)
-    kernel = _copied(kernel)
     work = Work()
+    if _nothing.get():
+        return work
+    kernel = _copied(kernel)
     for each in _seen:
         each.append(work)
     try:
@@ -105,6 +130,12 @@ def launch(kernel, grid, *args, **constants):
             _interpreted_language(),
             mock.patch.object(interpreter, "_interpreter", _Memory(given, work)),
             mock.patch.object(type(interpreter.interpreter_builder), "create_dot", _noted(work)),
+            # What looks for an overflow is calculated, and read in debug mode only.
+            mock.patch.object(
+                interpreter.interpreter_builder,
+                "options",
+                interpreter.InterpreterOptions(sanitize_overflow=False),
+            ),
             np.errstate(all="ignore"),
             warnings.catch_warnings(),
         ):
@@ -126,30 +157,36 @@ def _copied(kernel):
     kernel = inspect.unwrap(kernel)
     function = getattr(kernel, "fn", kernel)
     scope = {name: _interpretable(value) for name, value in function.__globals__.items()}
-    copy = types.FunctionType(
-        function.__code__, scope | {"tl": tl}, function.__name__, function.__defaults__
-    )
+    scope |= {"tl": tl, "tl.core": tl.core}  # what Triton prepares of its language
+    copy = _copy(function)
+    copy.__globals__.update(scope)  # a notebook may have other values by now
+    return copy
+
+
+@functools.cache
+def _copy(function):
+    """Return the copy of a function that all its launches share: to rewrite one is slow."""
+    copy = types.FunctionType(function.__code__, {}, function.__name__, function.__defaults__)
     copy.__annotations__ = function.__annotations__
     return copy
 
 
 def _interpretable(value):
-    return interpreter.InterpretedFunction(value.fn) if isinstance(value, JITFunction) else value
+    made = isinstance(value, JITFunction | interpreter.InterpretedFunction)
+    return _Interpreted(value.fn) if made else value
 
 
 @contextlib.contextmanager
 def _interpreted_language():
-    """Interpret the functions of Triton that are written in Triton, such as tl.max.
-
-    Unless TRITON_INTERPRET was set when Triton was imported, they are made to be compiled.
-    """
+    """Interpret the functions of Triton that are written in Triton, such as tl.max."""
     made, before = {}, []
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.dict(os.environ, {"TRITON_INTERPRET": "1"}))
         for holder in (tl.standard, tl, tl.tensor):
             for name, value in [*vars(holder).items()]:
-                if isinstance(value, JITFunction):
-                    other = made.setdefault(id(value), _interpretable(value))
+                other = _interpretable(value)
+                if other is not value:
+                    other = made.setdefault(id(value), other)
                     # a class binds plain functions only
                     other = _method(other) if holder is tl.tensor else other
                     before.append((holder, name, value))

@@ -339,6 +339,11 @@ def _split_in_blocks(q, k, v, splits):
     return _split_by_groups(q, k, v, -(-k.shape[1] // 16))
 
 
+def _split_and_thrown_away(q, k, v, splits):
+    _split_by_groups(q, k, v, splits)
+    return _split_without_a_kernel(q, k, v, splits)
+
+
 ALLOWED = "(j <= i) & (i - j < window)"
 
 WRONG = [
@@ -347,7 +352,10 @@ WRONG = [
      "tl.maximum(start_q - window, 0) // BLOCK * BLOCK"))),
     ("windowed_kernel", "both sides", completed("windowed_kernel", (ALLOWED,
      "j <= i and i - j < window"))),
-    ("windowed_kernel", None, completed("windowed_kernel", (FIRST, "start_q - window + 1"))),
+    ("windowed_kernel", "not far enough below", completed("windowed_kernel", (MASKED,
+     MASKED.replace('-float("inf")', "-1e4")))),
+    ("windowed_kernel", "beyond the end alone", completed("windowed_kernel", (FIRST, "0"),
+     (ALLOWED, "j < N"))),
     ("windowed_kernel", "first block too late", completed("windowed_kernel", (FIRST,
      "tl.maximum(start_q - window + 2, 0) // BLOCK * BLOCK"))),
     ("grouped_kernel", None, completed("grouped_kernel", (KV, "kv_head = head / GROUP"))),
@@ -365,8 +373,17 @@ WRONG = [
     ("lazy_rescale", None, _lazy_without_a_count),
     ("exp2_cubic", "the power itself", lambda x: (x.exp2(), 0.0)),
     ("exp2_cubic", "error in float32", _cubic_in_float32),
+    ("exp2_cubic", "powers all the same", completed("exp2_cubic", (
+     "(p.view(torch.int32) + (n.to(torch.int32) << 23)).view(torch.float32)", "p * 2.0**n"))),
     ("exp2_cubic", "not two", lambda x: _cubic_by_ldexp(x)[0]),
     ("split_decode", "no kernel", _split_without_a_kernel),
+    ("split_decode", "kernel not used", _split_and_thrown_away),
+    ("split_decode", "not float32", lambda *args: _split_by_groups(*args).half()),
+    ("split_decode", "not float32", lambda *args: _split_by_groups(*args).double()),
+    ("split_decode", "own head", completed("split_decode", ("GROUP=Hq // Hkv", "GROUP=Hkv"))),
+    ("split_decode", "not split", completed("split_decode", ("D=D, BLOCK=BLOCK", "D=D, BLOCK=64"),
+     ("mask=j[:, None] < stop, other=0)\n            v", "mask=j[:, None] < S, other=0)\n"
+      "            v"), ("v_ptr + at, mask=j[:, None] < stop", "v_ptr + at, mask=j[:, None] < S"))),
     ("split_decode", "not split", _split_in_one),
     ("split_decode", "not split", _split_in_two),
     ("split_decode", "more parts than splits", _split_in_blocks),

@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from torch.overrides import TorchFunctionMode
 
 from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
 from course_utils.checks.inputs import normals
@@ -45,7 +46,8 @@ def run(answer, x):
     """
     if x.requires_grad:
         return [None]  # gradients are not asked
-    (result,) = call_with_clones(answer, x)
+    with _Powers() as powers:
+        (result,) = call_with_clones(answer, x)
     if not isinstance(result, tuple | list) or len(result) != 2:
         raise Complaint("not two", "return two things, y and the largest relative error")
     y, error = result
@@ -60,7 +62,22 @@ def run(answer, x):
     # Float32 rounds a quotient near 1 by up to 2^-24. One error as a float32 is 10^-11 off at most.
     if IN_FLOAT64 < _distance(error, off.abs().max()) < 1e-6:
         raise Complaint("error in float32", FLOAT32, results)
+    if powers.taken:
+        raise Complaint("powers all the same", POWERS, results)
     return results
+
+
+class _Powers(TorchFunctionMode):
+    """Note whether a power is taken of an exponent that is a tensor, but in float64: the error."""
+
+    taken = False
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        place = {"exp": 0, "exp2": 0, "__rpow__": 0, "pow": 1, "__pow__": 1}.get(func.__name__)
+        exponent = args[place] if place is not None and place < len(args) else None
+        if isinstance(exponent, torch.Tensor) and exponent.dtype != torch.float64:
+            self.taken = True
+        return func(*args, **(kwargs or {}))
 
 
 def _distance(error, right):
@@ -84,6 +101,10 @@ ITSELF = (
 FLOAT32 = (
     "y is right; the error is taken in float32, which rounds y / 2^x itself, by up to 6 · 10⁻⁸: "
     "take y and x to float64 first, y.double() / x.double().exp2()"
+)
+POWERS = (
+    "right, but 2^n is taken by the unit for powers, as 2.0**n, exp or exp2 do: add n to the "
+    "exponent's bits of p"
 )
 P = "C[0] + f * (C[1] + f * (C[2] + f * C[3]))"
 BITS = "(p.view(torch.int32) + (n.to(torch.int32) << 23)).view(torch.float32)"

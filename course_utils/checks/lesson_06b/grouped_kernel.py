@@ -41,11 +41,9 @@ def inputs():
 
     return [
         case(1, 6, 2, 7, 16),
-        case(2, 6, 3, 19, 16, k_spare=5),
-        case(3, 2, 1, 33, 32, v_turned=True),
-        case(1, 8, 2, 21, 16, k_spare=11, v_turned=True),
-        case(2, 4, 4, 5, 16, k_spare=3, loud=99.0),  # every head has its own
-        case(2, 3, 1, 129, 16, k_spare=2),  # all share one
+        case(2, 4, 2, 9, 32, k_spare=5, v_turned=True),
+        case(2, 2, 2, 5, 16, k_spare=3, loud=99.0),  # every head has its own
+        case(2, 2, 1, 33, 16, k_spare=2),  # both share one
         case(1, 1, 1, 1, 16),
     ]
 
@@ -125,6 +123,10 @@ MISTAKES = [
      "and v_h, from key to key k_s and v_s", ("kv_head * k_h + j[:, None] * k_s",
       "kv_head * k_s + j[:, None] * k_h"), ("kv_head * v_h + j[:, None] * v_s",
       "kv_head * v_s + j[:, None] * v_h")),
+    ("keys side by side, their numbers apart", "k_s and v_s are what lies from key to key: they "
+     "belong to j; the D numbers of a key lie side by side, + d[None, :]",
+     ("j[:, None] * k_s + d[None, :]", "j[:, None] + d[None, :] * k_s"),
+     ("j[:, None] * v_s + d[None, :]", "j[:, None] + d[None, :] * v_s")),
     ("keys side by side", "the keys are read one number apart, and the values: from key to key it "
      "is k_s numbers, from value to value v_s", ("j[:, None] * k_s", "j[:, None]"),
      ("j[:, None] * v_s", "j[:, None]")),

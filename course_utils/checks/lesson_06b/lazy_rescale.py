@@ -145,6 +145,9 @@ MISTAKES = [
      "measured from m, which may lie below it", ("m + ell.log()", "scores.amax(-1) + ell.log()")),
     ("saved ones counted", "it counts the rescales that were saved: count those that were done",
      (COUNT, "rescales + ((top > m_before) & ~grown)"), ("m_new = ", "m_before, m_new = m, ")),
+    ("every growth counted", "output and logsumexp are right, but it counts where a score passes m "
+     "by however little: count where m moves", (COUNT, "rescales + (top > m_before)"),
+     ("m_new = ", "m_before, m_new = m, ")),
     ("first block counted", "one too many: the first block only sets m, nothing is rescaled yet",
      (COUNT, "rescales + grown"), ("m + ell.log(), rescales", "m + ell.log(), rescales + 1")),
     ("counted for all together", "the rescales of all queries are added up: return a count for "

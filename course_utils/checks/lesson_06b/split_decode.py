@@ -5,9 +5,10 @@ import contextlib
 import torch
 
 from course_utils.checks import wordings
+from course_utils.checks.compare import is_same
 from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
 from course_utils.checks.inputs import normals
-from course_utils.checks.learners_kernel import launch, launches, tl
+from course_utils.checks.learners_kernel import launch, launches, tl, unlaunched
 
 BLOCK = 16
 
@@ -57,19 +58,20 @@ def inputs():
         q, k = normal(Hq, D, dtype=torch.float32), normal(Hkv, S, D, dtype=torch.float32)
         return loud * q, k, normal(Hkv, S, D, dtype=torch.float32), splits
 
-    q, k, v, splits = case(2, 1, 48, 16, 3)
-    far = k + torch.arange(48.0)[:, None] * q[:1].sign()  # the last split scores far above others
+    # The first query's scores lie around 10 in the first part, then around 120 and, in a last
+    # block, around 0; the other's are the negative. e^x overflows above 88, is 0 below -104.
+    q, k, v, splits = case(2, 1, 64, 16, 2)
+    q[1] = -q[0]
+    heights = torch.tensor([10.0, 120.0, 0.0]).repeat_interleave(torch.tensor([32, 16, 16]))
+    far = 0.3 * k + heights[:, None] * 4 * q[0] / q[0].square().sum()
+    low = case(1, 1, 9, 16, 2)
     return [
-        case(4, 2, 50, 16, 3),
-        case(2, 2, 129, 16, 4),
-        case(6, 2, 33, 32, 2),
-        # e^lse overflows above 88, and is 0 below -104; each rounding of a larger lse costs more.
-        (0.7 * q, far, v, splits),
-        (5 + 0.1 * q.abs(), -0.1 * k.abs() - 5.2, v, splits),
-        case(2, 1, 5, 16, 8),  # more splits than keys
-        case(3, 1, 20, 16, 1),
+        case(1, 1, 129, 16, 5),  # a part is longer than a block, and the cache than a part by far
+        case(6, 2, 17, 32, 1),
+        (q, far, v, splits),
+        (5 + 0.1 * low[0].abs(), -0.1 * low[1].abs() - 5.6, *low[2:]),  # all far below 0
+        case(1, 1, 3, 16, 5),  # more splits than keys
         case(1, 1, 1, 16, 2),
-        case(1, 1, 320, 16, 8),  # a part is much longer than a block, and the cache than a part
     ]
 
 
@@ -91,7 +93,20 @@ def run(answer, q, k, v, splits):
     # read that in turns.
     if sum(most) < 2 * D * share:
         raise Complaint("more parts than splits", MORE_PARTS, results)
+    with unlaunched(), _unwritten_is_nan():
+        without = _outcome(answer, q, k, v, splits)
+    if is_same(without, results[0]):
+        raise Complaint("kernel not used", NOT_USED, results)
+    if isinstance(results[0], torch.Tensor) and results[0].dtype != torch.float32:
+        raise Complaint("not float32", OTHER_DTYPE, results)
     return results
+
+
+def _outcome(answer, *args):
+    try:
+        return call_with_clones(answer, *args)[0]
+    except Exception:  # where kernels wrote nothing, what follows may fail
+        return None
 
 
 @contextlib.contextmanager
@@ -111,6 +126,10 @@ NOT_SPLIT = (
     "right, but one program reads more keys than its split holds: start splits programs for each "
     "head, each of which takes about S / splits keys"
 )
+NOT_USED = (
+    "right, but the result is the same if no kernel runs: return what the kernels wrote, merged"
+)
+OTHER_DTYPE = "right, but float32 is asked, and the result has another dtype"
 MORE_PARTS = (
     "right, but the keys are cut into more parts than splits: no program reads as many as S / "
     "splits; how long a part is follows from splits, and a program walks over it block by block"
@@ -134,9 +153,26 @@ MISTAKES = [
     ("empty splits", "NaN where there are more splits than keys: a program without keys divides "
      "by ℓ = 0, or writes nothing, and torch.empty may hold anything; its output counts for "
      "nothing, but must be a number", ("tl.where(ell == 0, 1, ell)", "ell")),
-    ("weighed without the maximum", "e^lse overflows, or is 0 for all splits: subtract the largest "
-     "of the lse first, or take their softmax", (MERGED,
-      "weights = lse.exp() / lse.exp().sum(-1, True)")),
+    ("weighed without the maximum", "a power overflows, or is 0 for all: e^lse in the merge, where "
+     "softmax subtracts the largest first, or e^score in the kernel, where m is for that",
+     (MERGED, "weights = lse.exp() / lse.exp().sum(-1, True)")),
+    ("maximum of all heads", "the largest lse of all heads is subtracted, and e^lse is 0 for heads "
+     "far below: each head has its own, dim=-1", (MERGED,
+      "weights = (lse - lse.max()).exp()\n    weights /= weights.sum(-1, True)")),
+    ("lse for powers of 2", "the parts are right, and each lse is an exponent of 2; the merge "
+     "takes powers of e: store lse × log 2", ("axis=1) * scale", "axis=1) * scale * 1.442695"),
+     ("tl.exp(scores - m_new), tl.exp(m - m_new)", "tl.exp2(scores - m_new), tl.exp2(m - m_new)"),
+     (LSE, "m + tl.log2(ell)")),
+    ("empty splits weigh", "a split without keys gets lse = 0, and e^0 is a weight: −∞ belongs "
+     "there", (LSE, "tl.where(ell == 0, 0, m + tl.log(ell))")),
+    ("end of the first split", "every split ends where the first does, so that the others have no "
+     "keys: a split's end is its start + share", ("tl.minimum((split + 1) * share, S)",
+      "tl.minimum(share, S)")),
+    ("all in one place", "all splits of a head store in one place, and the other places stay "
+     "unwritten: row head * splits + split", ("num_programs(1) + split", "num_programs(1)")),
+    ("splits before heads", "the kernel stores (splits, heads), and the merge reads (heads, "
+     "splits): head * splits + split in both", ("row = head * tl.num_programs(1) + split",
+      "row = split * tl.num_programs(0) + head")),
     ("sums in place of outputs", "each part is Σ p v measured from a maximum of its own: divide it "
      "by its ℓ first, or rescale all parts to one maximum", ("acc / tl.where(ell == 0, 1, ell)",
       "acc")),
@@ -172,6 +208,9 @@ MISTAKES = [
      ("acc * shrink", "acc"), ("ell * shrink", "ell")),
     ("sum without its logarithm", "lse = m + log ℓ, and ℓ was added without its logarithm",
      (LSE, "m + ell")),
+    ("maximum of the block", "m is the largest score of the newest block alone, and where scores "
+     "fall e^(m − m_new) overflows: the larger of both, tl.maximum(m, …)",
+     ("tl.maximum(m, tl.max(scores, axis=0))", "tl.max(scores, axis=0)")),
     ("weights not normalised", "the splits are weighed by e^lse as it is: the weights must add to "
      "1, so take the softmax of the lse", (MERGED, "weights = lse.exp()")),
     ("one split alone", "the split with the largest lse counts alone: all count, by e^lse",

@@ -47,15 +47,14 @@ def inputs():
         return loud * q + shift, loud * k - shift, v, window
 
     return [
-        case(37, 16, 5),
-        case(65, 16, 17),
-        case(48, 32, 16),
-        case(21, 16, 1),  # each query sees its own key alone
+        case(21, 16, 5),
+        case(33, 32, 17),  # the third program must not read the first block
+        case(32, 16, 16, loud=6.0),
+        case(21, 16, 1, shift=300.0),  # each query sees its own key alone, which scores -360,000
         case(25, 16, 100),  # the window holds all
-        case(34, 16, 9, loud=6.0),
-        case(40, 16, 18, shift=8.0),  # every score is far below 0
+        case(40, 16, 25, shift=8.0),  # every score is far below 0
         case(1, 16, 3),
-        case(33, 16, 2),  # of the block before, a program's first query sees the last key alone
+        case(17, 16, 2),  # of the block before, a program's first query sees the last key alone
     ]
 
 
@@ -83,6 +82,14 @@ EARLY = (
 )
 FIRST = "tl.maximum(start_q - window + 1, 0) // BLOCK * BLOCK"
 SEEN = "(j <= i) & (i - j < window)"
+BEFORE = (
+    "it reads before the first key: for the first queries start_q − window + 1 is negative, so "
+    "begin at tl.maximum(start_q − window + 1, 0)"
+)
+BRACKETS = (
+    "& binds closer than <= and <: each condition needs brackets of its own, "
+    "(j <= i) & (i − j < window)"
+)
 MASKED = f'tl.where({SEEN}, scores, -float("inf"))'
 
 MISTAKES = [
@@ -123,6 +130,21 @@ MISTAKES = [
      (FIRST, "tl.cdiv(tl.maximum(start_q - window + 1, 0), BLOCK) * BLOCK")),
     ("own block only", "only the block of the queries themselves is read: the window reaches "
      "further back", (FIRST, "start_q")),
+    ("one block before", "only the block before the queries' own is read besides: a window may "
+     "reach further back, to start_q − window + 1", (FIRST, "tl.maximum(start_q - BLOCK, 0)")),
+    ("begins before the first key", BEFORE, (FIRST, "(start_q - window + 1) // BLOCK * BLOCK")),
+    ("begins at a key before the first", BEFORE, (FIRST, "start_q - window + 1")),
+    ("walk of the last query", "the walk begins where the window of the last query of all does: "
+     "each program's begins with that of its own first query, start_q",
+     (FIRST, "tl.maximum(N - window, 0) // BLOCK * BLOCK")),
+    ("no brackets", BRACKETS, (SEEN, "j <= i & j > i - window")),
+    ("no brackets about the difference", BRACKETS, (SEEN, "j <= i & i - j < window")),
+    ("beyond the end alone", "only what lies beyond the end is masked: query i sees the keys "
+     "i − window + 1, …, i", (SEEN, "j < N")),
+    ("window of the last query", "the window is measured from the program's last query: each query "
+     "i has its own, i − j < window", ("i - j < window", "start_q + BLOCK - 1 - j < window")),
+    ("not far enough below", "in place of −∞ stands a number that scores can lie below, and then "
+     "it has a weight: −∞ belongs there", (MASKED, f"tl.where({SEEN}, scores, -100.0)")),
     ("forbidden scores zero", "scores outside of the window become 0, by tl.where or by a product "
      "with the condition, and e^0 is a weight: −∞ belongs there, by tl.where",
      (MASKED, f"tl.where({SEEN}, scores, 0.0)")),
