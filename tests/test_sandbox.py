@@ -824,7 +824,7 @@ def test_logging_goes_on_as_before(caplog):
 # In a real kernel
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture  # not longer: a client listens in a thread, and other tests replace `isinstance`
 def kernel():
     manager, client = jupyter_client.manager.start_new_kernel(kernel_name="python3")
     yield client
