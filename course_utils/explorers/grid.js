@@ -37,7 +37,7 @@ function scale(svg, frame, colourOf, [low, high], ticks) {
   axes(svg, { frame, x: [0, 1], y: [low, high] });
   for (const tick of ticks) {
     const y = top + (height * (high - tick)) / (high - low) + 4.5;
-    shape(svg, "text", { x: left + width + 7, y, text: `${tick}`.replace("-", "−") });
+    shape(svg, "text", { x: left + width + 7, y, text: pair(tick)[1] });
   }
 }
 

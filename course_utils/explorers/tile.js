@@ -139,8 +139,8 @@ function map(svg, frame, press) {
   let plan;
   clicked(svg, frame, (point) => {
     const [j, i] = ax.at(point).map(Math.round);
-    const within = (place, [from, to]) => from <= place && place < to;
-    const at = plan.findIndex(({ rows, columns }) => within(i, rows) && within(j, columns));
+    const covers = ([from, to], place) => from <= place && place < to;
+    const at = plan.findIndex(({ rows, columns }) => covers(rows, i) && covers(columns, j));
     if (at >= 0) press({ step: at + 1 });
   });
   const box = ({ rows, columns }) => ({
