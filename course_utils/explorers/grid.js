@@ -79,6 +79,12 @@ function tiled([left, top, width, height], rows) {
   });
 }
 
+// Fill a frame, from left to right, with the colours of numbers from low to high.
+function fade(svg, frame, colourOf, [low, high]) {
+  const steps = Array.from({ length: 65 }, (_, step) => low + ((high - low) * step) / 64);
+  layered(svg, [low, high], filledBy(colourOf))(tiled(frame, [steps]));
+}
+
 const hundredth = (pixels) => Number(pixels.toFixed(2));
 
 // What is chosen among cells is framed, and as many of their names are written as have room.

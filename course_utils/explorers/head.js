@@ -119,8 +119,7 @@ function lines(svg) {
 // Draw the scale of the colours.
 function legend(svg) {
   const frame = [LINES.left, 376, LINES.right - LINES.left, 12];
-  const steps = Array.from({ length: 65 }, (_, step) => step / 64);
-  layered(svg, [0, 1], filledBy(colourOf))(tiled(frame, [steps]));
+  fade(svg, frame, colourOf, [0, 1]);
   const ends = { x: [0, 1], y: [0, 1] };
   axes(svg, { frame, ...ends, xticks: [0, [0.5, "0.5"], 1], xlabel: "weight" });
 }

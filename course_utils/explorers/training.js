@@ -101,12 +101,7 @@ function square(svg, layer, head) {
 // Draw which colours stand for which weights, above the loss.
 function legend(svg) {
   const [right, wide] = [size[0] - 20, 60];
-  const parts = 20;
-  for (let part = 0; part < parts; part += 1) {
-    const x = right - wide + (part * wide) / parts;
-    const fill = colourOf((1000 * (part + 0.5)) / parts);
-    shape(svg, "rect", { x, y: 5, width: wide / parts + 0.5, height: 10, fill });
-  }
+  fade(svg, [right - wide, 5, wide, 10], colourOf, [0, 1000]);
   const small = { y: 14, "font-size": 12 };
   shape(svg, "text", { x: right - wide - 6, ...small, "text-anchor": "end", text: "weight 0" });
   shape(svg, "text", { x: right + 6, ...small, text: "1" });
