@@ -20,9 +20,11 @@ CHROMIUM_FLAGS = """--no-sandbox --disable-gpu --disable-quic --no-first-run
     --disable-background-networking --disable-component-update --disable-sync""".split()
 # How long anything may take, in milliseconds: a busy machine is no error.
 PATIENCE = 600_000
-# All cells in the page at once, so that a test finds them; no questions at the start.
+# All cells in the page at once, so that a test finds them. Saved is what a test saves: of two pages
+# with one notebook the second to save asks whose is to stay, and would wait for an answer.
 SETTINGS = {
     "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
+    "@jupyterlab/docmanager-extension:plugin": {"autosave": False},
 }
 # What a user might have set in his own Jupyter; the course has to respect it.
 TOKEN = "the-users-own"
