@@ -14,22 +14,31 @@ matplotlib.use("Agg")
 
 
 def pytest_collection_modifyitems(items):
-    """Skip what judges a kernel, by the name of its exercise, where there is no Triton."""
-    if importlib.util.find_spec("triton"):
-        return
+    """Keep together what shares results, and skip what judges a kernel where there is no Triton.
+
+    One process runs all tests of an exercise, since what its mistakes give is calculated once in
+    each; or else all of a file, which share a browser or the like.
+    """
     skip = pytest.mark.skip(reason="Triton exists for Linux only")
     for item in items:
-        given = item.callspec.params.values() if hasattr(item, "callspec") else []
-        if any(is_kernel(each) for each in given):
+        exercise = exercise_of(item)
+        item.add_marker(pytest.mark.xdist_group(exercise.name if exercise else item.path.name))
+        if exercise and is_kernel(exercise) and not importlib.util.find_spec("triton"):
             item.add_marker(skip)
 
 
-def is_kernel(name):
-    """Tell whether a test's parameter names an exercise whose answer is a kernel."""
+def exercise_of(item):
+    """Return the exercise that a parameter of a test names, if one does."""
     from course_utils.checks.exercise import EXERCISES
 
-    exercise = EXERCISES.get(name) if isinstance(name, str) else None
-    return exercise and hasattr(sys.modules[exercise.reference.__module__], "launch")
+    given = item.callspec.params.values() if hasattr(item, "callspec") else []
+    named = [EXERCISES[each] for each in given if isinstance(each, str) and each in EXERCISES]
+    return named[0] if named else None
+
+
+def is_kernel(exercise):
+    """Tell whether the answer to an exercise is a kernel."""
+    return hasattr(sys.modules[exercise.reference.__module__], "launch")
 
 
 @pytest.fixture(autouse=True)

@@ -15,16 +15,16 @@ ROOT = Path(__file__).parents[1]
 PYTHON = [sys.executable, "-m"]
 # Two more than there are cores: much of the time is spent in waiting for a kernel or a browser.
 WORKERS = str(min(8, os.cpu_count() + 2))
-# A file is run by one process: its tests share a browser or a result, a notebook's cells a kernel.
 # Files start in their order; by their number of tests, the slow browser would be last and alone.
-PYTEST = [*PYTHON, "pytest", "-n", WORKERS, "--dist", "loadfile", "--no-loadscope-reorder"]
-# The limits are for a kernel that died; a slow machine must not reach them.
-NBVAL = [*PYTEST, "-p", "no:cacheprovider", "--nbval-current-env"]
+PYTEST = [*PYTHON, "pytest", "-n", WORKERS, "--no-loadscope-reorder"]
+# A notebook's cells share a kernel. The limits are for one that died; a slow machine must not reach
+# them.
+NBVAL = [*PYTEST, "--dist", "loadfile", "-p", "no:cacheprovider", "--nbval-current-env"]
 NBVAL += ["--nbval-cell-timeout=900", "--nbval-kernel-startup-timeout=900"]
 STAGES = {
     "style": [*PYTHON, "ruff", "check", "."],
     "format": [*PYTHON, "ruff", "format", "--check", "."],
-    "tests": PYTEST,
+    "tests": [*PYTEST, "--dist", "loadgroup"],  # as tests/conftest.py groups them
     "lessons and solutions": [*NBVAL, "--nbval", "notebooks", "solutions"],
     "exercises": [*NBVAL, "--nbval-lax", "exercises"],
 }
@@ -36,6 +36,7 @@ STRICT = {"exercises"}  # a wrong answer in them is a failure; lesson 00 shows o
 def run(name):
     """Run one stage; return how many of its checks passed, failed, and were skipped."""
     settings = CALM | os.environ | {"COURSE_STRICT": str(int(name in STRICT))}
+    settings.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process compiles all of it anew
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
         options = [f"--junitxml={report}"] if "pytest" in STAGES[name] else []
