@@ -118,6 +118,41 @@ def test_a_mistake_may_not_fail_in_run(exercise):
     assert check(lambda: None, "double").status == "not checked"
 
 
+def test_a_mistake_is_calculated_as_far_as_the_answer_goes_with_it(exercise):
+    calculated = []
+
+    def square(x):
+        calculated.append(len(x))
+        return x * x
+
+    exercise(
+        inputs=lambda: [(ONES,), (3 * ONES[:1],), (torch.full((5,), 4.0),)],
+        mistakes=[("square", "that is the square", square), ("x", "x itself", lambda x: x)],
+    )
+    assert check(lambda x: x.clone(), "double").mistake == "x"
+    assert calculated == [2, 1]  # at ones it is the square as well
+    assert check(lambda x: x * x, "double").mistake == "square"
+    assert calculated == [2, 1, 5]  # each once, whoever asks
+
+
+def test_a_mistake_draws_on_from_input_to_input_as_an_answer_does(exercise):
+    class double(nn.Module):
+        def forward(self, x):
+            return 2 * x
+
+    class Draws(nn.Module):
+        def forward(self, x):
+            return torch.rand(x.shape)
+
+    exercise(
+        double,
+        inputs=lambda: [(torch.rand(2, 3),), (ONES,), (ONES,)],
+        mistakes=[("draws", "it draws", Draws)],
+        run=lambda answer, x: [answer()(x)],
+    )
+    assert check(Draws, "double").mistake == "draws"
+
+
 def test_what_to_report_is_on_the_line(exercise, monkeypatch):
     exercise(reference=lambda x: errors.on_one_line(x, 5))  # fails in a file of the course
     verdict = check(lambda x: 3 * x, "double")

@@ -179,10 +179,31 @@ def expected_gradients(exercise):
 
 
 @functools.cache
-@sandbox.seeded(_SEED)
 def mistaken(exercise, mistake):
-    """Return what a known mistake gives on all inputs: results, or errors. From `_judge` only."""
-    return [_outcome(exercise.run, owned(mistake.answer), args) for args in exercise.inputs()]
+    """Return what a known mistake gives on all inputs. From `_judge` only."""
+    return _Outcomes(exercise, mistake)
+
+
+class _Outcomes:
+    """What a known mistake gives on all inputs, one after the other: results, or errors.
+
+    Each is calculated when it is first asked for: most answers differ from most mistakes at once.
+    """
+
+    def __init__(self, exercise, mistake):
+        self.run, self.answer, self.known = exercise.run, owned(mistake.answer), []
+        with sandbox.seeded(_SEED):  # then as the learner's: all inputs first
+            self.inputs = [*exercise.inputs()]
+            self.states = sandbox.random_states()
+
+    def __iter__(self):
+        for number, args in enumerate(self.inputs):
+            if number == len(self.known):
+                with sandbox.drawing_from(self.states):
+                    outcome = _outcome(self.run, self.answer, args)
+                    self.states = sandbox.random_states()
+                self.known.append(outcome)
+            yield self.known[number]
 
 
 def _outcome(run, answer, args):
@@ -240,7 +261,7 @@ def _judge(exercise, answer):
         hidden = " (what it prints is hidden here)" * whole.printed
         return "correct", None, "correct" + hint + hidden
     for mistake in exercise.mistakes:
-        if _fitting(runs, mistaken(exercise, mistake)):
+        if _explains(mistaken(exercise, mistake), runs):
             return "wrong", mistake.name, mistake.hint
     for run in runs:
         if isinstance(run.error, Complaint):
@@ -425,6 +446,14 @@ def _fitting(runs, targets):
     if not results:
         return [0]
     return [place for place, reading in _readings(runs) if all(map(is_same, reading, targets))]
+
+
+def _explains(outcomes, runs):
+    """Tell whether all runs came out as a mistake does; look no further than the first that not."""
+    for run, outcome in zip(runs, outcomes, strict=True):
+        if run.error is None and not _fitting([run], [outcome]):
+            return False
+    return bool(_fitting(runs, outcomes))
 
 
 def _said(error):

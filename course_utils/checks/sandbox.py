@@ -91,7 +91,7 @@ def call(function, *args, seconds=None):
     answer = _Answer(function, args)
     _threads.append(answer)
     with kept(RANDOM):
-        before = _random_states()
+        before = random_states()
         with _streams_dropped() as sink, warnings.catch_warnings(), kept(SETTINGS):
             try:
                 with _doors_shut():
@@ -99,7 +99,7 @@ def call(function, *args, seconds=None):
             finally:  # also when the learner presses stop while we wait
                 _stop()
         run = answer.outcome
-        run.reseeded = _random_states() != before
+        run.reseeded = random_states() != before
         run.printed = sink.used
     if refusal:
         mistake, hint = refusal
@@ -133,7 +133,17 @@ def seeded(seed=0):
         yield
 
 
-def _random_states():
+@contextlib.contextmanager
+def drawing_from(states):
+    """Within it, random numbers go on from `random_states`; after it, those are as before."""
+    with kept(RANDOM):
+        for (_, put), state in zip(RANDOM, states, strict=True):
+            put(state)
+        yield
+
+
+def random_states():
+    """Return the states of all that draws random numbers."""
     return [get() for get, _ in RANDOM]
 
 
