@@ -27,6 +27,8 @@ CHECKED = 256  # tokens of the comparison
 
 def main(tokens):
     W, local = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_RANK"])
+    if H % W or tokens % (2 * W) or CHECKED % (2 * W):
+        raise ValueError(f"W must divide {H}, and 2W the {tokens} tokens; got W = {W}")
     on_gpus = torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])
     device = torch.device("cuda", local) if on_gpus else torch.device("cpu")
     if on_gpus:
@@ -35,8 +37,6 @@ def main(tokens):
         torch.set_num_threads(1)  # the ranks share the cores
     dist.init_process_group("nccl" if on_gpus else "gloo")
     try:
-        if H % W or tokens % (2 * W) or CHECKED % (2 * W):
-            raise ValueError(f"W must divide {H}, and 2W the {tokens} tokens; got W = {W}")
         for name, error in errors(device).items():
             tell(f"{name:14} largest error {error:.1e} of the largest entry")
         for name, run in ways(tokens, device).items():

@@ -29,9 +29,11 @@ def asked(reading):
 def test_right_answers_pass_on_whatever_machine_adds(name):
     exercise = EXERCISES[name]
     for answer in [exercise.reference, *(each for other, each in RIGHT if other == name)]:
+        found = []
         for args, right in zip(exercise.inputs(), expected(exercise), strict=True):
-            found = [difference(each, right) for each in exercise.run(answer, *args)]
-            reading = found.index(None)
+            if len(found) != 1:  # one reading is none to choose from
+                found = [difference(each, right) for each in exercise.run(answer, *args)]
+                reading = found.index(None)
             with asked(reading):  # the others take most of the time
                 result = exercise.run(rough(answer), *args)[reading]
             assert difference(result, right) is None, answer

@@ -366,7 +366,11 @@ def compile_kernel(capability, D, dtype, rows, paged):
 
 
 def check_compiled():
-    """Compile for each GPU: caches come in whole 16-byte copies, two programs fit, none spills."""
+    """Compile for each GPU: caches come in whole 16-byte copies, two programs fit, none spills.
+
+    Without EVERY_KERNEL=1 each generation gets the largest tile of scores alone, of which they make
+    different products, and the GPU with the least memory all.
+    """
     from triton import knobs
 
     # Lesson 06b launches this one itself, on a T4 of Colab too.
@@ -377,12 +381,16 @@ def check_compiled():
         (128, "bf16", rows[128], True),
         (256, "bf16", rows[256], True),
     ]
-    for capability, memory in SHARED.items():
-        for case in cases:
+    chosen = dict.fromkeys([80, 90, 100, 120], cases[1:2]) | {86: cases}
+    for capability, of_it in (dict.fromkeys(SHARED, cases) if ALL else chosen).items():
+        for case in of_it:
             compiled = compile_kernel(capability, *case)
             ptx = compiled.asm["ptx"]
             programs = 1 if case[0] == 256 else 2
-            assert programs * compiled.metadata.shared <= memory * 1024, (capability, case)
+            assert programs * compiled.metadata.shared <= SHARED[capability] * 1024, (
+                capability,
+                case,
+            )
             sizes = re.findall(r"cp\.async\.\w+\.shared\.global .*?\], (\w+)", ptx)
             pages = {"0x4"} if case[-1] else set()  # of the block table
             assert {"0x10"} <= {*sizes} <= {"0x10"} | pages, (capability, case, sizes)

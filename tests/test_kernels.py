@@ -12,6 +12,7 @@ import sys
 import traceback
 import warnings
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -393,11 +394,13 @@ def test_where_kernels_do_not_run_plain_pytorch_does(hip, capability, reason, dt
 
 
 GPUS = [(8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]
+# Every width, both formats, each generation's products and copies, and the cases in which shared
+# memory (8.6 and 12.0 have the same little, and the same tiles) and registers are shortest.
 COMPILED = (
     [(gpu, D, dtype) for gpu in GPUS for D in kernel_tiles.WIDTHS for dtype in ("bf16", "fp16")]
     if EVERY
-    else [(gpu, 128, "bf16") for gpu in [(8, 0), (8, 6), (9, 0), (10, 0)]]
-    + [((12, 0), 64, "bf16"), ((8, 6), 256, "bf16")]
+    else [((8, 0), 64, "fp16"), ((8, 6), 256, "bf16"), ((9, 0), 32, "fp16")]
+    + [((9, 0), 128, "bf16"), ((10, 0), 16, "fp16"), ((12, 0), 128, "bf16")]
 )
 
 
@@ -410,7 +413,10 @@ def check_attention(capability, D, dtype):
     import kernel_instructions as instructions
 
     torch_dtype = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[dtype]
-    compiled = instructions.compile_attention(capability, D, torch_dtype)
+    # Of float32 only the shared memory is asked for, which is known before LLVM optimizes.
+    in_haste = {"DISABLE_LLVM_OPT": "1"} if dtype == "fp32" else {}
+    with mock.patch.dict(os.environ, in_haste):
+        compiled = instructions.compile_attention(capability, D, torch_dtype)
     assert [kernel.name for kernel in compiled] == ["_forward", "_backward_q", "_backward_kv"]
     for kernel in compiled:
         needs = instructions.needs(kernel)
@@ -454,4 +460,5 @@ def faults():
 
 @pytest.mark.parametrize("configuration", [*COMPILED, FLOAT32], ids=str)
 def test_the_kernels_fit_every_gpu(configuration, faults):
+    """EVERY_KERNEL=1 takes each GPU with each width in both formats; this, some of them."""
     assert str(configuration) not in faults, faults[str(configuration)]

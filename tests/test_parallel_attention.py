@@ -3,24 +3,18 @@
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+import parallel_attention
 from course_utils.checks.lesson_11.bytes_sent import bytes_sent
-
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "parallel_attention.py"
-H, D = 8, 64  # of the benchmark
-
-
-def run(ranks, tokens):
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command = [*launch, "--nproc-per-node", str(ranks), str(SCRIPT), str(tokens)]
-    return subprocess.run(command, capture_output=True, text=True)
+from parallel_attention import D, H
 
 
 def test_each_way_is_right_before_it_is_timed_and_its_bytes_are_those_of_a_training_step():
-    done = run(2, 64)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command = [*launch, "--nproc-per-node", "2", parallel_attention.__file__, "64"]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     errors = dict(re.findall(r"^(\S.*?) +largest error (\S+)", done.stdout, re.M))
     assert errors.keys() == {"exchange", "ring", "ring, zigzag", "heads"}
@@ -40,6 +34,9 @@ def test_each_way_is_right_before_it_is_timed_and_its_bytes_are_those_of_a_train
                     "heads, W_o too": heads}  # fmt: skip
 
 
-def test_what_cannot_be_cut_is_said():
-    done = run(2, 63)
-    assert done.returncode and "2W the 63 tokens; got W = 2" in done.stderr
+@pytest.mark.parametrize("ranks, tokens", [(2, 63), (2, 62), (3, 66)])
+def test_what_cannot_be_cut_is_said_before_ranks_wait_for_each_other(ranks, tokens, monkeypatch):
+    for name, value in [("WORLD_SIZE", ranks), ("LOCAL_RANK", 0)]:
+        monkeypatch.setenv(name, str(value))
+    with pytest.raises(ValueError, match=f"8, and 2W the {tokens} tokens; got W = {ranks}"):
+        parallel_attention.main(tokens)
