@@ -8,6 +8,7 @@ import itertools
 from functools import partial
 
 import gguf
+import numpy as np
 import torch
 import torch.nn.functional as F
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -118,7 +119,8 @@ class LanguageModel(nn.Module):
     def __init__(self, num_layers, V, d_model, num_heads, num_kv_heads, d_hidden):
         super().__init__()
         sizes = d_model, num_heads, num_kv_heads, d_hidden
-        self.embedding = nn.Embedding(V, d_model)
+        # the numbers nn.Embedding would draw; if it draws them, `load` imports PyTorch's compiler
+        self.embedding = nn.Embedding.from_pretrained(torch.randn(V, d_model), freeze=False)
         self.blocks = nn.ModuleList(Block(layer, *sizes) for layer in range(num_layers))
         self.norm = nn.RMSNorm(d_model, EPS)
 
@@ -160,6 +162,21 @@ class LanguageModel(nn.Module):
         return self.norm(x) @ self.embedding.weight.T
 
 
+class QuickReader(gguf.GGUFReader):
+    """gguf's reader of a file, on a plain array: a slice of a memmap takes far longer.
+
+    It takes some 500,000 slices to read the vocabulary.
+    """
+
+    @property
+    def data(self):
+        return self._data
+
+    @data.setter
+    def data(self, memmap):
+        self._data = np.asarray(memmap)  # the same bytes, read from the disk when needed
+
+
 def load():
     """Read SmolLM2-135M-Instruct from its file.
 
@@ -174,13 +191,15 @@ def load():
     ModelMissing
         If the file is not there, or is damaged.
     """
-    file = gguf.GGUFReader(model_file())
+    file = QuickReader(model_file())
     with torch.device("meta"):  # no numbers yet: all of them come from the file
         model = LanguageModel(**SMOLLM2)
     weights = {}
     for tensor in file.tensors:
         name = ".".join(NAMES.get(part, part) for part in tensor.name.split("."))
-        weights[name] = torch.from_numpy(gguf.dequantize(tensor.data, tensor.tensor_type).copy())
+        numbers = gguf.dequantize(tensor.data, tensor.tensor_type)
+        # those in float32 already are still the file's own, not to be written on: copied
+        weights[name] = torch.from_numpy(np.require(numbers, requirements="W"))
     model.load_state_dict(weights, assign=True)
     return model.requires_grad_(False), _tokenizer(file.fields)
 
