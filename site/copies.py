@@ -13,7 +13,7 @@ from course_utils.authoring import KERNEL
 
 FOLDERS = ["notebooks", "exercises"]
 # For JupyterLab, for tests and for git; and Triton comes with torch, in the version that fits.
-NOT_NEEDED = {"jupyterlab", "nbval", "nbdime", "triton"}
+NOT_NEEDED = {"jsonschema", "jupyterlab", "nbval", "nbdime", "triton"}
 MODEL = "course_utils.language_model"
 WORDS = """This copy runs anywhere, on Colab for example. The cell below comes first: it installs \
 the course and what the course needs. What is there already, such as torch, stays as it is. What \

@@ -10,6 +10,7 @@ import sys
 import time
 import tomllib
 import urllib.request
+import weakref
 from pathlib import Path
 
 from playwright.sync_api import Error, sync_playwright
@@ -26,6 +27,9 @@ SETTINGS = {
     "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
     "@jupyterlab/docmanager-extension:plugin": {"autosave": False},
 }
+# Looked for so often, in milliseconds: not with each frame, for which the page would be drawn.
+POLLING = 100
+CONTEXTS = weakref.WeakKeyDictionary()  # of each browser, by density
 # What a user might have set in his own Jupyter; the course has to respect it.
 TOKEN = "the-users-own"
 USER_CONFIG = {"IdentityProvider": {"token": TOKEN}, "ServerApp": {"root_dir": os.sep}}
@@ -47,9 +51,14 @@ def browser():
 
 
 def new_page(chromium, width=1280, height=720, density=1):
-    """Return a new page as large as a window on a laptop, on a screen of that density."""
-    size = {"width": width, "height": height}
-    page = chromium.new_page(viewport=size, device_scale_factor=density)
+    """Return a new page as large as a window on a laptop, on a screen of that density.
+
+    Pages of one density share what they load: JupyterLab is much to load and to compile.
+    """
+    if density not in (contexts := CONTEXTS.setdefault(chromium, {})):
+        contexts[density] = chromium.new_context(device_scale_factor=density)
+    page = contexts[density].new_page()
+    page.set_viewport_size({"width": width, "height": height})
     page.set_default_timeout(PATIENCE)
     return page
 
@@ -111,6 +120,17 @@ def open_beside(page, path):
     wait_until_open(page, path)
 
 
+def close(page):
+    """Close the notebook in front and shut down its kernel."""
+    page.evaluate(
+        """async () => {
+            const widget = window.jupyterapp.shell.currentWidget;
+            await widget.sessionContext.shutdown();
+            widget.dispose();
+        }"""
+    )
+
+
 def wait_until_open(page, path):
     """Wait until a notebook is in front and its kernel idle."""
     page.wait_for_function(
@@ -121,6 +141,7 @@ def wait_until_open(page, path):
         }""",
         arg=path,
         timeout=PATIENCE,
+        polling=POLLING,
     )
 
 
@@ -153,6 +174,7 @@ def wait_until_run(page):
         """() => ![...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')]
                  .some(prompt => prompt.textContent.includes('*'))""",
         timeout=PATIENCE,
+        polling=POLLING,
     )
 
 

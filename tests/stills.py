@@ -19,11 +19,24 @@ LIVE = [name for name in explorers.__all__ if lives_in_the_page(name)]
 SHADES = 192
 
 
-def shown(chromium, explorer, width=1000, density=1):
-    """Return a page with nothing but an explorer, and with its ``model`` and ``module``."""
-    page = lab.new_page(chromium, width, 800, density)
+def shown(chromium, explorer, width=1000):
+    """Return a new page with nothing but an explorer."""
+    return show(new_page(chromium), explorer, width)
+
+
+def new_page(chromium, density=1):
+    """Return a page on which to show explorers, one after the other."""
+    page = lab.new_page(chromium, density=density)
     page.errors = []
     page.on("pageerror", lambda error: page.errors.append(str(error)))
+    return page
+
+
+def show(page, explorer, width=1000):
+    """Show nothing but an explorer, with its ``model`` and ``module``; return the page."""
+    page.goto("about:blank")  # which takes away all that another explorer left
+    page.errors.clear()
+    page.set_viewport_size({"width": width, "height": 800})
     page.set_content('<html lang="en"><title>x</title><body><main></main></body></html>')
     page.add_style_tag(content="body { font-family: sans-serif; background: white }")
     page.evaluate(
@@ -37,26 +50,24 @@ def shown(chromium, explorer, width=1000, density=1):
     return page
 
 
-def taken(chromium, explorer):
+def taken(page, explorer):
     """Return the picture of an explorer in its first state, and the mark of what is drawn.
 
     The mark is a checksum of the drawing as text, in which fonts make no difference.
     """
-    page = shown(chromium, explorer, density=STILL_DENSITY)
-    picture = page.locator("svg")
+    picture = show(page, explorer).locator("svg")
     with Image.open(io.BytesIO(picture.screenshot())) as still:
         still = still.convert("RGB")
-    mark = checksum(picture.evaluate("svg => svg.outerHTML"))
-    page.close()
-    return still, mark
+    return still, checksum(picture.evaluate("svg => svg.outerHTML"))
 
 
 def main():
     STILLS.mkdir(exist_ok=True)
     with lab.browser() as chromium:
+        page = new_page(chromium, STILL_DENSITY)
         for name in LIVE:
             explorer = getattr(explorers, name)()
-            still, mark = taken(chromium, explorer)
+            still, mark = taken(page, explorer)
             noted = PngInfo()
             noted.add_text("drawing", mark)
             noted.add_itxt("Description", explorer.state)

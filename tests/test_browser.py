@@ -43,6 +43,7 @@ def test_opening_a_lesson_changes_nothing(page, address, folder):
         path = f"notebooks/{lesson}.ipynb"
         lab.open_beside(page, path)
         saving_changes_nothing(page, folder, path)
+        lab.close(page)
 
 
 def test_a_lesson_runs_to_its_end_its_explorer_moves_and_its_pictures_are_told(page, address):

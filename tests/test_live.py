@@ -14,7 +14,7 @@ import stills
 from course_utils import explorers
 from course_utils.attention import attention
 from course_utils.explorers import head_explorer, similarity_explorer, views_explorer
-from course_utils.explorers.live import LiveExplorer, check, choice, number, text
+from course_utils.explorers.live import STILL_DENSITY, LiveExplorer, check, choice, number, text
 from explorer_pictures import set_controls
 
 STATES = 200
@@ -29,17 +29,17 @@ def made(name):
 
 @pytest.fixture(scope="module")
 def browse(chromium):
-    """A function that shows an explorer on a page; what goes wrong there is in ``.errors``."""
-    pages = []
+    """A function that shows an explorer, by its name or itself, alone on the one page of all tests.
 
-    def open_page(name, *size):
-        page = stills.shown(chromium, made(name), *size)
-        pages.append(page)
-        return page
+    What goes wrong there is in ``.errors``.
+    """
+    page = stills.new_page(chromium)
 
-    yield open_page
-    for page in pages:
-        page.close()
+    def show(explorer, *width):
+        return stills.show(page, made(explorer) if isinstance(explorer, str) else explorer, *width)
+
+    yield show
+    page.close()
 
 
 def values_of(control, rng):
@@ -389,9 +389,9 @@ def with_tokens(tokens):
 
 
 @pytest.mark.parametrize("token", ODD.values(), ids=ODD)
-def test_a_token_may_be_any_text(chromium, token):
+def test_a_token_may_be_any_text(browse, token):
     for explorer in with_tokens(["b", token, "c", token]):
-        page = stills.shown(chromium, explorer)
+        page = browse(explorer)
         last = {name: control.get("options", [control.get("high", True)])[-1]
                 for name, control in explorer.controls.items()}  # fmt: skip
         page.evaluate("last => model.set('values', last)", last)
@@ -405,16 +405,22 @@ def test_a_token_may_be_any_text(chromium, token):
             box = each.bounding_box()
             assert box["x"] + box["width"] <= column["x"] + column["width"] + 4  # a range's margin
         assert page.errors == []
-        page.close()
 
 
 # The still picture.
 
 
+@pytest.fixture(scope="module")
+def fine_page(chromium):
+    page = stills.new_page(chromium, STILL_DENSITY)
+    yield page
+    page.close()
+
+
 @every_live
-def test_the_still_picture_is_the_one_that_the_page_draws(chromium, name):
+def test_the_still_picture_is_the_one_that_the_page_draws(fine_page, name):
     path = stills.STILLS / f"{made(name).name}.png"
-    again, mark = stills.taken(chromium, getattr(explorers, name)())
+    again, mark = stills.taken(fine_page, getattr(explorers, name)())
     with Image.open(path) as stored:
         assert stored.text["drawing"] == mark, "look at it after: python tests/stills.py"
         shown = np.asarray(stored.convert("RGB"), dtype=int)

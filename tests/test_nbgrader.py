@@ -61,15 +61,14 @@ def graded(notebook):
 
 
 def submit(course):
-    """Hand in six notebooks, made from what students get."""
+    """Hand in five notebooks, made from what students get."""
     answers = {cell.id: cell.source for cell in read(SOLUTIONS).cells if "SOLUTION" in cell.source}
     (dot,) = (id for id, source in answers.items() if source.startswith("def dot("))
     write_into(hand_in(course, "right"), answers)
-    write_into(hand_in(course, "wrong"), answers | {dot: WRONG})
     called_by_none = list(answers.items())[4:8]
     leaving = list(zip(called_by_none, LEAVING, strict=True))
     inside = {id: BODY.sub(way, source) for (id, source), way in leaving}
-    write_into(hand_in(course, "leaving"), answers | inside)
+    write_into(hand_in(course, "wrong"), answers | {dot: WRONG} | inside)
     below = {id: f"{source}\n{way}" for (id, source), way in leaving}
     write_into(hand_in(course, "leaving-below"), answers | below)
     hand_in(course, "empty")
@@ -103,7 +102,7 @@ def cheat(path):
 
 @pytest.fixture(scope="module")
 def course(tmp_path_factory):
-    """A teacher's folder after README's commands, with six students."""
+    """A teacher's folder after README's commands, with five students."""
     folder = tmp_path_factory.mktemp("course")
     (folder / "mark.py").write_text(SCRIPT)
     # By default a cell has 30 seconds and its messages 4, too little on a busy machine.
@@ -184,25 +183,21 @@ def test_empty_answers_get_no_points_and_are_called_not_attempted(course):
     assert all(text.endswith(f" {name}: not attempted yet") for name, text in told.items())
 
 
-def test_a_wrong_answer_loses_its_point_alone_and_gets_the_hint_of_check(course):
+def test_answers_that_are_wrong_or_leave_python_lose_their_points_alone(course):
+    told = complaints(course, "wrong")
+    assert set(told) == {"dot", "nearest_key", "disagreement", "soft_lookup", "project_qkv"}
+    assert points(course, "wrong") == {name: int(name not in told) for name in NAMES}
     answer = {}
     exec(WRONG, answer)
     hint = check(answer["dot"]).message
-    assert points(course, "wrong") == dict.fromkeys(NAMES, 1) | {"dot": 0}
-    assert complaints(course, "wrong") == {"dot": hint}
+    assert told.pop("dot") == hint
+    assert all("it leaves Python (exit" in text for text in told.values())
     feedback = (course / "feedback" / "wrong" / LESSON / f"{LESSON}.html").read_text()
     assert hint in html.unescape(re.sub(r"<[^>]+>", "", feedback))
 
 
 def test_a_check_or_a_course_of_ones_own_gets_no_points(course):
     assert points(course, "cheating") == dict.fromkeys(NAMES, 0)
-
-
-def test_answers_that_leave_python_lose_their_points_alone(course):
-    told = complaints(course, "leaving")
-    assert points(course, "leaving") == {name: int(name not in told) for name in NAMES}
-    assert set(told) == {"nearest_key", "disagreement", "soft_lookup", "project_qkv"}
-    assert all("it leaves Python (exit" in text for text in told.values())
 
 
 def test_leaving_python_below_an_answer_costs_no_points_and_is_told(course):

@@ -1,5 +1,6 @@
 """Progress: the last verdicts are remembered, whatever becomes of their file."""
 
+import contextlib
 import importlib
 import json
 import os
@@ -185,16 +186,24 @@ def test_a_kernel_that_begins_in_a_removed_folder_checks_as_well(in_exercises, m
 KERNEL = """
 import sys
 from course_utils.checks.progress import record
+print("ready", flush=True)
+sys.stdin.read()
 for number in range(50):
     record(f"{sys.argv[1]}.{number}", "correct")
 """
 
 
 def test_kernels_at_once_lose_no_verdict(in_exercises):
-    arguments = [[sys.executable, "-c", KERNEL, name] for name in "abcd"]
-    kernels = [subprocess.Popen(each) for each in arguments]
-    assert [kernel.wait() for kernel in kernels] == [0] * 4
-    assert set(saved.load()) == {f"{name}.{number}" for name in "abcd" for number in range(50)}
+    arguments = [[sys.executable, "-c", KERNEL, name] for name in "ab"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with contextlib.ExitStack() as closing:
+        kernels = [closing.enter_context(subprocess.Popen(each, **pipes)) for each in arguments]
+        for kernel in kernels:
+            kernel.stdout.readline()
+        for kernel in kernels:  # all have imported: now at once
+            kernel.stdin.close()
+    assert [kernel.returncode for kernel in kernels] == [0] * 2
+    assert set(saved.load()) == {f"{name}.{number}" for name in "ab" for number in range(50)}
 
 
 needs_flock = pytest.mark.skipif(kept.fcntl is None, reason="Windows locks otherwise")

@@ -104,16 +104,18 @@ class Links(HTMLParser):
             self.fetched += filter(None, [attributes.get("href"), attributes.get("src")])
 
 
+@pytest.fixture(scope="module")
 def pages(site):
+    """The pages of the website, by their path."""
     own = [path for path in sorted(site.rglob("*.html")) if site / "_static" not in path.parents]
     found = {path: Links(path) for path in own}
     assert len(found) > len(LESSONS + EXERCISES + SOLUTIONS)
     return found
 
 
-def test_every_link_leads_somewhere(site):
-    found, dead = pages(site), []
-    for path, page in found.items():
+def test_every_link_leads_somewhere(pages):
+    dead = []
+    for path, page in pages.items():
         for link in page.links + page.fetched:
             parts = urlsplit(link)
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
@@ -122,21 +124,21 @@ def test_every_link_leads_somewhere(site):
             elif not target.is_file() or target.suffix == ".ipynb":
                 dead.append((path.name, link))
             elif parts.fragment and target.suffix == ".html":
-                if unquote(parts.fragment) not in found[target].ids:
+                if unquote(parts.fragment) not in pages[target].ids:
                     dead.append((path.name, link))
     assert not dead
 
 
-def test_nothing_is_fetched_from_another_host(site):
-    for path, page in pages(site).items():
+def test_nothing_is_fetched_from_another_host(site, pages):
+    for path, page in pages.items():
         assert not [link for link in page.fetched if "//" in link], path
     for style in site.rglob("*.css"):
         asked = re.findall(r"""(?:url\(|@import )["']?(?:https?:)?//.*""", style.read_text())
         assert not asked, style
 
 
-def test_every_notebook_is_a_page_that_the_left_column_reaches(site):
-    reached = pages(site)[site / MASKING].links
+def test_every_notebook_is_a_page_that_the_left_column_reaches(site, pages):
+    reached = pages[site / MASKING].links
     for path in LESSONS + EXERCISES + SOLUTIONS:
         page = path.relative_to(ROOT).with_suffix(".html")
         assert (site / page).is_file()
@@ -363,9 +365,9 @@ def test_colours_can_be_told_apart_in_the_dark(browse, path):
     assert not serious(page, ["color-contrast"])
 
 
-def test_nothing_is_wider_than_a_phone(site, address, browse):
+def test_nothing_is_wider_than_a_phone(site, address, pages, browse):
     page = browse("index.html", width=390)
-    for path in pages(site):
+    for path in pages:
         page.goto(f"{address}/{path.relative_to(site)}")
         page.evaluate("for (const fold of document.querySelectorAll('details')) fold.open = true")
         width = page.evaluate("document.scrollingElement.scrollWidth")
