@@ -13,6 +13,10 @@ import lab
 matplotlib.use("Agg")
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "xdist_group(name): what one process runs, if several do")
+
+
 def pytest_collection_modifyitems(items):
     """Keep together what shares results, and skip what judges a kernel where there is no Triton.
 
@@ -29,11 +33,12 @@ def pytest_collection_modifyitems(items):
 
 def exercise_of(item):
     """Return the exercise that a parameter of a test names, if one does."""
+    if not hasattr(item, "callspec"):
+        return None
     from course_utils.checks.exercise import EXERCISES
 
-    given = item.callspec.params.values() if hasattr(item, "callspec") else []
-    named = [EXERCISES[each] for each in given if isinstance(each, str) and each in EXERCISES]
-    return named[0] if named else None
+    given = [each for each in item.callspec.params.values() if isinstance(each, str)]
+    return next((EXERCISES[each] for each in given if each in EXERCISES), None)
 
 
 def is_kernel(exercise):

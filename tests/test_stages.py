@@ -93,16 +93,26 @@ def test_a_stage_takes_one_thread_unless_told_otherwise(environments, monkeypatc
 
 
 def test_style_code_and_all_notebooks_are_stages():
-    parallel = f"pytest -n {min(8, os.cpu_count() + 2)} --dist loadfile --no-loadscope-reorder"
-    nbval = f"{parallel} -p no:cacheprovider --nbval-current-env --nbval-cell-timeout=900"
+    parallel = f"pytest -n {min(8, os.cpu_count() + 2)} --no-loadscope-reorder --dist"
+    nbval = f"{parallel} loadfile -p no:cacheprovider --nbval-current-env --nbval-cell-timeout=900"
     nbval += " --nbval-kernel-startup-timeout=900"
     assert {name: " ".join(command[2:]) for name, command in stages.STAGES.items()} == {
         "style": "ruff check .",
         "format": "ruff format --check .",
-        "tests": parallel,
+        "tests": f"{parallel} loadgroup",
         "lessons and solutions": f"{nbval} --nbval notebooks solutions",
         "exercises": f"{nbval} --nbval-lax exercises",
     }
+
+
+def test_what_python_compiles_is_kept_for_the_next_process(environments, monkeypatch):
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    assert all("PYTHONDONTWRITEBYTECODE" not in each for each in environments().values())
+
+
+@pytest.mark.parametrize("given, group", [("dot", "dot"), ("none", "test_stages.py")])
+def test_one_process_runs_all_tests_of_an_exercise_or_else_of_a_file(request, given, group):
+    assert request.node.get_closest_marker("xdist_group").args == (group,)
 
 
 @pytest.mark.parametrize("ci, counted", [("1", "1 passed, 1 error"), ("", "1 passed, 1 skipped")])
