@@ -451,7 +451,11 @@ def _fitting(runs, targets):
 def _explains(outcomes, runs):
     """Tell whether all runs came out as a mistake does; look no further than the first that not."""
     for run, outcome in zip(runs, outcomes, strict=True):
-        if run.error is None and not _fitting([run], [outcome]):
+        if run.error is not None:
+            continue
+        readings = (got for got in run.value if got is not UNFIT)
+        failed = isinstance(outcome, BaseException)
+        if failed or not any(is_same(got, outcome) for got in readings):
             return False
     return bool(_fitting(runs, outcomes))
 
