@@ -261,7 +261,7 @@ def _judge(exercise, answer):
         hidden = " (what it prints is hidden here)" * whole.printed
         return "correct", None, "correct" + hint + hidden
     for mistake in exercise.mistakes:
-        if _explains(mistaken(exercise, mistake), runs):
+        if _fitting(runs, mistaken(exercise, mistake)):
             return "wrong", mistake.name, mistake.hint
     for run in runs:
         if isinstance(run.error, Complaint):
@@ -430,34 +430,29 @@ def _fitting(runs, targets):
     """Return the places of the readings of the answer under which all runs came out as the targets.
 
     Where both raised the same errors on all inputs, any reading fits. A `Complaint` must be
-    the same wherever it came.
+    the same wherever it came. No target is asked for after the first that no reading fits.
     """
-    errors = [(run.error, t) for run, t in zip(runs, targets, strict=True) if run.error is not None]
-    for error, target in errors:
-        told_apart = len(errors) == len(runs) or isinstance(error, Complaint)
-        if told_apart and _said(error) != _said(target):
-            return []
-        if type(error) is not type(target):
-            return []
-    results = [(run.value, t) for run, t in zip(runs, targets, strict=True) if run.error is None]
-    if any(isinstance(target, BaseException) for _, target in results):
-        return []
-    targets = [target for _, target in results]
-    if not results:
-        return [0]
-    return [place for place, reading in _readings(runs) if all(map(is_same, reading, targets))]
-
-
-def _explains(outcomes, runs):
-    """Tell whether all runs came out as a mistake does; look no further than the first that not."""
-    for run, outcome in zip(runs, outcomes, strict=True):
+    all_failed = all(run.error is not None for run in runs)
+    places = None  # all
+    for run, target in zip(runs, targets, strict=True):
         if run.error is not None:
-            continue
-        readings = (got for got in run.value if got is not UNFIT)
-        failed = isinstance(outcome, BaseException)
-        if failed or not any(is_same(got, outcome) for got in readings):
-            return False
-    return bool(_fitting(runs, outcomes))
+            told_apart = all_failed or isinstance(run.error, Complaint)
+            if type(run.error) is not type(target):
+                return []
+            if told_apart and _said(run.error) != _said(target):
+                return []
+        elif isinstance(target, BaseException):
+            return []
+        else:
+            places = range(len(run.value)) if places is None else places
+            places = [place for place in places if _is_as(run.value[place], target)]
+            if not places:
+                return []
+    return [0] if places is None else places
+
+
+def _is_as(result, target):
+    return result is not UNFIT and is_same(result, target)
 
 
 def _said(error):
