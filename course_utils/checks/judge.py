@@ -445,14 +445,10 @@ def _fitting(runs, targets):
             return []
         else:
             places = range(len(run.value)) if places is None else places
-            places = [place for place in places if _is_as(run.value[place], target)]
+            places = [place for place in places if is_same(run.value[place], target)]
             if not places:
                 return []
     return [0] if places is None else places
-
-
-def _is_as(result, target):
-    return result is not UNFIT and is_same(result, target)
 
 
 def _said(error):
