@@ -1,4 +1,7 @@
-"""The whole of `make test` on other arithmetic and on other Pythons: `make test-everywhere`."""
+"""The whole of `make test`, with every case, on other arithmetic and on other Pythons.
+
+make test-everywhere
+"""
 
 import sys
 
@@ -22,6 +25,11 @@ ARITHMETIC = [
 @nox.parametrize("settings", ARITHMETIC, ids=["=".join(*each.items()) for each in ARITHMETIC])
 def arithmetic(session, settings):
     session.run(sys.executable, TEST, env=settings)  # with the packages that stand beside nox
+
+
+@nox.session(venv_backend="none")
+def every_case(session):
+    session.run(sys.executable, TEST, env={"EVERY_CASE": "1"})
 
 
 @nox.session(python=["3.11", "3.12", "3.13", "3.14"], reuse_venv=True)

@@ -15,6 +15,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from cases import EVERY_CASE
 from course_utils.attention import merge
 from rounding import assert_within, attention_and_lse, attention_errors
 
@@ -25,7 +26,7 @@ decode_attention, kernels = decoding.decode_attention, sys.modules["course_utils
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = [torch.float32, torch.float16]
-ALL = os.environ.get("EVERY_KERNEL") or DEVICE == "cuda"  # the interpreter is slow
+ALL = EVERY_CASE or DEVICE == "cuda"  # the interpreter is slow
 NAN = float("nan")
 
 
@@ -368,7 +369,7 @@ def compile_kernel(capability, D, dtype, rows, paged):
 def check_compiled():
     """Compile for each GPU: caches come in whole 16-byte copies, two programs fit, none spills.
 
-    Without EVERY_KERNEL=1 each generation gets the largest tile of scores alone, of which they make
+    Without EVERY_CASE=1 each generation gets the largest tile of scores alone, of which they make
     different products, and the GPU with the least memory all.
     """
     from triton import knobs

@@ -18,6 +18,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from cases import EVERY_CASE
 from course_utils import kernel_tiles
 from course_utils.attention import causal_mask, merge
 from rounding import assert_within, attention_and_lse, attention_errors
@@ -30,8 +31,9 @@ flash_attention = kernels.flash_attention
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = [torch.float32, torch.float16]
 DTYPES += [torch.bfloat16] * (not kernels.INTERPRETED)  # which gets it wrong: see below
-EVERY = bool(os.environ.get("EVERY_KERNEL"))  # all there are: ten minutes and more
-ALL = EVERY or DEVICE == "cuda"  # or, since the interpreter is slow, some of what is independent
+ALL = (
+    EVERY_CASE or DEVICE == "cuda"
+)  # or, since the interpreter is slow, some of what is independent
 TILES = [(16, 32), (32, 16), (32, 32)]  # BLOCK_Q, BLOCK_K
 EARLIER = (8, 0)  # a GPU that gets no descriptors
 
@@ -398,7 +400,7 @@ GPUS = [(8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]
 # memory (8.6 and 12.0 have the same little, and the same tiles) and registers are shortest.
 COMPILED = (
     [(gpu, D, dtype) for gpu in GPUS for D in kernel_tiles.WIDTHS for dtype in ("bf16", "fp16")]
-    if EVERY
+    if EVERY_CASE
     else [((8, 0), 64, "fp16"), ((8, 6), 256, "bf16"), ((9, 0), 32, "fp16")]
     + [((9, 0), 128, "bf16"), ((10, 0), 16, "fp16"), ((12, 0), 128, "bf16")]
 )
@@ -460,5 +462,5 @@ def faults():
 
 @pytest.mark.parametrize("configuration", [*COMPILED, FLOAT32], ids=str)
 def test_the_kernels_fit_every_gpu(configuration, faults):
-    """EVERY_KERNEL=1 takes each GPU with each width in both formats; this, some of them."""
+    """EVERY_CASE=1 takes each GPU with each width in both formats; this, some of them."""
     assert str(configuration) not in faults, faults[str(configuration)]

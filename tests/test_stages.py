@@ -52,12 +52,17 @@ def test_all_stages_are_run_and_counted_though_the_first_is_red(suite, monkeypat
         "none": [0, 1, 0],
         "green": [1, 0, 0],
     }
-    assert told.endswith("\n3 passed, 4 failed, 3 skipped\n")
+    assert "\n3 passed, 4 failed, 3 skipped\n" in told
 
 
-def test_green_stages_end_well(monkeypatch):
+@pytest.mark.parametrize("every_case", [False, True])
+def test_green_stages_end_well_and_it_is_said_if_cases_were_left_out(
+    every_case, monkeypatch, capfd
+):
     monkeypatch.setattr(stages, "STAGES", {"green": GREEN})
+    monkeypatch.setattr(stages, "EVERY_CASE", every_case)
     assert stages.main() == 0
+    assert ("took a sample of their cases" in capfd.readouterr().out) != every_case
 
 
 @pytest.fixture
@@ -143,12 +148,14 @@ def test_no_kernel_of_nbval_can_lose_its_port_to_another(monkeypatch):
     assert managers[0].ip != managers[1].ip  # the beginning of its files' names
 
 
-def test_everywhere_means_all_stages_on_every_python_and_on_other_arithmetic():
+def test_everywhere_means_all_stages_on_every_case_every_python_and_other_arithmetic():
     session = Mock()
     noxfile.python.func(session)
     session.install.assert_called_once_with("-r", "requirements-authors.txt")
     session.run.assert_called_once_with("python", "tests/stages.py")
     assert noxfile.python.python == ["3.11", "3.12", "3.13", "3.14"]
+    noxfile.every_case.func(session)
+    session.run.assert_called_with(sys.executable, "tests/stages.py", env={"EVERY_CASE": "1"})
     noxfile.arithmetic.func(session, {"A": "1"})
     session.run.assert_called_with(sys.executable, "tests/stages.py", env={"A": "1"})
     settings = {}
