@@ -6,6 +6,7 @@ import inspect
 import linecache
 import sys
 import textwrap
+from functools import partial
 
 OPERATORS = {
     ast.Add: ast.Sub,
@@ -32,7 +33,7 @@ DROPPED = set(
 
 
 def mutants(answer):
-    """Yield (description, mutant) of a function, class or kernel; nothing of a lambda."""
+    """Yield (description, what makes it) of a function, class or kernel; nothing of a lambda."""
     answer = getattr(answer, "fn", answer)
     tree = ast.parse(textwrap.dedent(inspect.getsource(answer)))
     if not isinstance(tree.body[0], ast.FunctionDef | ast.ClassDef):
@@ -40,13 +41,17 @@ def mutants(answer):
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node):
             node.body[:1] = [ast.Pass()]
-    nodes = list(ast.walk(tree))
-    for place, node in enumerate(nodes):
+    for place, node in enumerate(ast.walk(tree)):
         for description, change in changes(node):
-            mutant = copy.deepcopy(tree)
-            change(list(ast.walk(mutant))[place])
             line = getattr(node, "lineno", 1)
-            yield f"{description}, line {line}", compiled(mutant, answer)
+            yield f"{description}, line {line}", partial(mutant, answer, tree, place, change)
+
+
+def mutant(answer, tree, place, change):
+    """Return the answer of this tree with one place of it changed."""
+    tree = copy.deepcopy(tree)
+    change(list(ast.walk(tree))[place])
+    return compiled(tree, answer)
 
 
 def changes(node):
