@@ -3,6 +3,7 @@
 Each exercise has a file of its own, such as `lesson_05/split_heads.py`.
 """
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
@@ -16,9 +17,7 @@ EXERCISES = {}  # by name; each exercise's file adds its own
 
 UNFIT = object()  # in place of a result under a reading that does not fit
 
-# The place of the one reading whose gradients are asked, if they are. What loads weights for the
-# next one would spoil them.
-ASKED = ContextVar("the reading asked", default=None)
+ASKED = ContextVar("the place of the one reading asked for, if it is one", default=None)
 
 
 class Complaint(Exception):
@@ -30,6 +29,16 @@ class Complaint(Exception):
     def __init__(self, mistake, hint, results=None):
         super().__init__(hint)
         self.mistake, self.hint, self.results = mistake, hint, results
+
+
+@contextlib.contextmanager
+def asking(reading):
+    """Within it, ``run`` tries an answer under one reading, and need not return those after it."""
+    token = ASKED.set(reading)
+    try:
+        yield
+    finally:
+        ASKED.reset(token)
 
 
 def owned(function):

@@ -36,12 +36,13 @@ def layer_outputs(module, heads, *inputs):
         owned(module.eval)()
         if any(nn.parameter.is_lazy(parameter) for parameter in module.parameters()):
             call_with_clones(call, *inputs)  # such parameters are made by the first call
-        found = []
+        found, asked = [], ASKED.get()
         for place, fits in enumerate(readings(module, heads)):
-            fits &= ASKED.get() in (None, place)
+            fits &= asked in (None, place)
             found.append(_undisturbed(call, *inputs) if fits else UNFIT)
             if fits and learning:
                 _see_that_it_learns(module, found[-1], heads)
+            if place == asked:  # to load weights for the next would spoil its gradients
                 break
     if all(each is UNFIT for each in found):
         raise Complaint("unexpected parameters", _misfit(module, heads))

@@ -38,7 +38,8 @@ def _set_numpy_state(state):
 def _set_environment(variables):
     for name in os.environ.keys() - variables.keys():
         del os.environ[name]
-    os.environ.update(variables)
+    if dict(os.environ) != variables:  # setting them is slow
+        os.environ.update(variables)
 
 
 def _loggers():
@@ -52,9 +53,10 @@ def _loggers():
 
 
 def _set_loggers(before):
-    logging.disable(before[0])
+    if logging.root.manager.disable != before[0]:  # setting it is slow
+        logging.disable(before[0])
     for each, level, each.handlers, each.filters, each.propagate, each.disabled in before[1]:
-        if each.level != level:  # setting it is slow
+        if each.level != level:  # so is this
             each.setLevel(level)
 
 

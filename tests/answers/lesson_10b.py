@@ -116,15 +116,16 @@ def _honest_by_lists(right, to_choose):
 def _bracket_head_by_loops(model, to_choose, held_out):
     def look(tokens, layer, head, removed):
         logits, weights = model(tokens, removed)
-        said, total, score, right = logits.argmax(dim=-1), 0, 0.0, 0
-        for b, text in enumerate(tokens.tolist()):
+        total, score, right = 0, 0.0, 0
+        of_texts = logits.argmax(dim=-1).tolist(), weights[layer, :, head].tolist()
+        for text, said, looks in zip(tokens.tolist(), *of_texts, strict=True):
             at = None
             for i, token in enumerate(text):
                 at = i if token < 3 else at
                 if at is not None:
                     total += 1
-                    score += weights[layer, b, head, i, at].item()
-                    right += int(said[b, i] == text[at])
+                    score += looks[i][at]
+                    right += said[i] == text[at]
         return score / total, right / total
 
     def measured(tokens, layer, head):
