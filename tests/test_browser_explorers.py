@@ -293,44 +293,44 @@ def test_after_running_a_cell_shift_tab_reaches_its_controls_and_keys_move_them(
     assert page.evaluate("document.activeElement.ariaLabel") == "angle of k from q (degrees)"
 
 
-@pytest.fixture(scope="module")
-def later(page, address):
-    """The page loaded anew, now of 1280×720 at 200%; the kernel is the one that ran all before."""
+@pytest.fixture
+def opened_later(page, address):
+    """Return a function that loads the page anew, of 1280×720 at 200%; the kernel runs on."""
+    session = page.context.new_cdp_session(page)
+
+    def open_later():
+        lab.save(page)
+        twice = {"width": 640, "height": 360, "deviceScaleFactor": 2, "mobile": False}
+        session.send("Emulation.setDeviceMetricsOverride", twice)
+        lab.open_notebook(page, address, "explorers.ipynb")
+        wait_for_pictures(page)
+        assert page.evaluate("[innerWidth, devicePixelRatio]") == [640, 2]
+
+    yield open_later
+    session.detach()  # for other tests the window is as it was
+
+
+def test_a_page_opened_later_shows_all_as_it_was_left_and_at_twice_the_size_whole_and_sharp(
+    page, opened_later
+):
     explorer(page, "training_explorer").get_by_role("spinbutton", name="step").fill("10")
     page.keyboard.press("Enter")
-    lab.save(page)
-    twice = {"width": 640, "height": 360, "deviceScaleFactor": 2, "mobile": False}
-    page.context.new_cdp_session(page).send("Emulation.setDeviceMetricsOverride", twice)
-    lab.open_notebook(page, address, "explorers.ipynb")
-    wait_for_pictures(page)
-    return page
-
-
-# From here on each test takes the page as it is loaded anew.
-
-
-def test_on_a_page_that_is_opened_later_a_training_is_as_it_was_left(later):
-    output = explorer(later, "training_explorer")
+    own_pixels = drawn_by_the_kernel(page)
+    opened_later()
+    output = explorer(page, "training_explorer")
     output.get_by_role("status").filter(has_text="step 10: loss 1.50").wait_for()
     before = shown_weights(output)
     assert len(before) == 4 and any(before[0])
     assert steps_drawn(output) == 25
     output.get_by_role("slider", name="step").focus()
-    later.keyboard.press("End")
+    page.keyboard.press("End")
     output.get_by_role("status").filter(has_text="step 20: loss 1.00").wait_for()
     # one step on the diagonal is one cell further right
     heads = [np.reshape(head, (4, 4, 4)) for head in before]  # rows, columns, colours
     assert shown_weights(output) == [np.roll(head, 1, axis=1).ravel().tolist() for head in heads]
 
-
-def test_at_twice_the_size_a_picture_keeps_its_shape_and_leaves_no_blank(later):
-    assert later.evaluate("[innerWidth, devicePixelRatio]") == [640, 2]
     for name in CELLS:
-        picture = explorer(later, name).locator(PICTURE)
-        later.wait_for_function(  # until it is drawn as fine as the screen is
-            "image => !image.naturalWidth || image.naturalWidth >= 2 * image.width",
-            arg=picture.element_handle(),
-        )
+        picture = explorer(page, name).locator(PICTURE)
         shown, (own_width, own_height) = picture.bounding_box(), own_size(picture)
         width, height = shown["width"], shown["height"]
         assert 0 < width <= own_width
@@ -340,3 +340,15 @@ def test_at_twice_the_size_a_picture_keeps_its_shape_and_leaves_no_blank(later):
             "viewBox ? clientHeight : parent.clientHeight"
         )
         assert around == pytest.approx(height, abs=8)
+    assert own_pixels  # what lives in the page is sharp at any size
+    for _ in range(lab.PATIENCE // 500):  # until they are drawn as fine as the screen is
+        if drawn_by_the_kernel(page) == [2 * width for width in own_pixels]:
+            break
+        page.wait_for_timeout(500)
+    else:
+        pytest.fail(f"of {own_pixels} pixels before, of {drawn_by_the_kernel(page)} now")
+
+
+def drawn_by_the_kernel(page):
+    """Return how many pixels wide each picture is that comes from the kernel."""
+    return page.locator("img.widget-image").evaluate_all("all => all.map(i => i.naturalWidth)")
