@@ -114,19 +114,26 @@ def open_notebook(page, address, path):
     wait_until_open(page, path)
 
 
+def open_alone(page, address):
+    """Open JupyterLab without a notebook."""
+    page.goto(f"{address}/lab/workspaces/test?reset&token={TOKEN}")
+    page.wait_for_function("window.jupyterapp?.shell.currentWidget", timeout=PATIENCE)
+
+
 def open_beside(page, path):
     """Open a notebook in one more tab of the JupyterLab that the page shows."""
     execute(page, "docmanager:open", path=path)
     wait_until_open(page, path)
 
 
-def close(page):
-    """Close the notebook in front and shut down its kernel."""
+def close_all(page):
+    """Close all notebooks, unsaved, and shut down their kernels."""
     page.evaluate(
         """async () => {
-            const widget = window.jupyterapp.shell.currentWidget;
-            await widget.sessionContext.shutdown();
-            widget.dispose();
+            for (const widget of [...window.jupyterapp.shell.widgets("main")]) {
+                await widget.sessionContext?.shutdown();
+                widget.dispose();
+            }
         }"""
     )
 

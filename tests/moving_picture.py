@@ -131,8 +131,7 @@ def main():
         with lab.server(Path(folder)) as address:
             page = lab.new_page(chromium, WIDTH, HEIGHT)
             film = Film(page)
-            page.goto(f"{address}/lab/workspaces/test?reset&token={lab.TOKEN}")
-            page.wait_for_function("window.jupyterapp?.shell.currentWidget", timeout=lab.PATIENCE)
+            lab.open_alone(page, address)
             drag_an_arrow(film, address)
             write_an_answer(film, address)
     film.save(PICTURE)

@@ -17,6 +17,9 @@ from course_utils.explorers.live import STILL_DENSITY, STILLS, lives_in_the_page
 
 LIVE = [name for name in explorers.__all__ if lives_in_the_page(name)]
 SHADES = 192
+# All of a page but an explorer; written into it, it takes away what another one left there.
+EMPTY = """<title>x</title>
+<style>body { font-family: sans-serif; background: white }</style><main></main>"""
 
 
 def shown(chromium, explorer, width=1000):
@@ -34,18 +37,17 @@ def new_page(chromium, density=1):
 
 def show(page, explorer, width=1000):
     """Show nothing but an explorer, with its ``model`` and ``module``; return the page."""
-    page.goto("about:blank")  # which takes away all that another explorer left
     page.errors.clear()
     page.set_viewport_size({"width": width, "height": 800})
-    page.set_content('<html lang="en"><title>x</title><body><main></main></body></html>')
-    page.add_style_tag(content="body { font-family: sans-serif; background: white }")
     page.evaluate(
-        """async ([text, controls]) => {
+        """async ([empty, text, controls]) => {
+            document.documentElement.lang = "en";
+            document.documentElement.innerHTML = empty;
             const address = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
             window.module = await import(address);
             window.model = module.alone(document.querySelector("main"), controls);
         }""",
-        [explorer.module, explorer.controls],
+        [EMPTY, explorer.module, explorer.controls],
     )
     return page
 

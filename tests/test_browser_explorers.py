@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import nbformat
+import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
@@ -46,26 +47,27 @@ def address(chromium, tmp_path_factory):
         yield address
 
 
-def opened(chromium, address, *size):
-    """Return a page of that size and density on which all explorers have been run."""
-    page = lab.new_page(chromium, *size)
+@pytest.fixture(scope="module")
+def page(chromium, address):
+    """A page as wide and as high as a small laptop, with the file browser open.
+
+    All explorers have been run on it.
+    """
+    page = lab.new_page(chromium, 1280, 720)
     lab.open_notebook(page, address, "explorers.ipynb")
     lab.run_all(page)
     assert lab.errors(page) == []
+    wait_for_pictures(page)
+    yield page
+    page.close()
+
+
+def wait_for_pictures(page):
     page.wait_for_function(
         """([picture, number]) => [...document.querySelectorAll(picture)]
             .filter(image => image.naturalWidth !== 0).length === number""",
         arg=[PICTURE, len(CELLS) + 1],
     )
-    return page
-
-
-@pytest.fixture(scope="module")
-def page(chromium, address):
-    """A page as wide and as high as a small laptop, with the file browser open."""
-    page = opened(chromium, address, 1280, 720)
-    yield page
-    page.close()
 
 
 def test_every_explorer_is_alive(page):
@@ -129,26 +131,6 @@ def own_size(picture):
         """({viewBox: box, naturalWidth, naturalHeight}) =>
             box ? [box.baseVal.width, box.baseVal.height] : [naturalWidth, naturalHeight]"""
     )
-
-
-def test_at_twice_the_size_a_picture_keeps_its_shape_and_leaves_no_blank(chromium, address):
-    page = opened(chromium, address, 640, 360, 2)  # 1280×720 at 200%
-    for name in CELLS:
-        picture = explorer(page, name).locator(PICTURE)
-        page.wait_for_function(  # until it is drawn as fine as the screen is
-            "image => !image.naturalWidth || image.naturalWidth >= 2 * image.width",
-            arg=picture.element_handle(),
-        )
-        shown, (own_width, own_height) = picture.bounding_box(), own_size(picture)
-        width, height = shown["width"], shown["height"]
-        assert 0 < width <= own_width
-        assert height / width == pytest.approx(own_height / own_width, rel=0.02)
-        around = picture.evaluate(
-            "({viewBox, parentElement: parent, clientHeight}) => "
-            "viewBox ? clientHeight : parent.clientHeight"
-        )
-        assert around == pytest.approx(height, abs=8)
-    page.close()
 
 
 def words(page, name):
@@ -270,8 +252,7 @@ def steps_drawn(output):
     return len(re.findall("[ML]", output.locator("path[stroke='#1f77b4']").get_attribute("d")))
 
 
-def test_a_training_is_in_every_view_also_of_a_page_that_is_opened_later(chromium, address):
-    page = opened(chromium, address)
+def test_a_training_is_in_every_view(page):
     outputs = [explorer(page, "training_explorer")]
     outputs.append(page.locator(".jp-CodeCell").last.locator(".jp-OutputArea-output").last)
     for output in outputs:
@@ -283,19 +264,7 @@ def test_a_training_is_in_every_view_also_of_a_page_that_is_opened_later(chromiu
     page.keyboard.press("ArrowLeft")
     for output in outputs:  # both show one state
         output.get_by_role("status").filter(has_text="step 10: loss 1.50").wait_for()
-    lab.save(page)
-    page.close()
-    later = lab.new_page(chromium)
-    lab.open_notebook(later, address, "explorers.ipynb")
-    output = explorer(later, "training_explorer")
-    output.get_by_role("status").filter(has_text="step 10: loss 1.50").wait_for()
-    assert shown_weights(output) != first
-    assert steps_drawn(output) == 25
-    output.get_by_role("slider", name="step").focus()
-    later.keyboard.press("End")
-    output.get_by_role("status").filter(has_text="step 20: loss 1.00").wait_for()
-    assert shown_weights(output) == first
-    later.close()
+    assert shown_weights(outputs[1]) == shown_weights(outputs[0]) != first
 
 
 def test_after_running_a_cell_shift_tab_reaches_its_controls_and_keys_move_them(page):
@@ -322,3 +291,64 @@ def test_after_running_a_cell_shift_tab_reaches_its_controls_and_keys_move_them(
     assert length.evaluate("box => box === document.activeElement")
     page.keyboard.press("Shift+Tab")
     assert page.evaluate("document.activeElement.ariaLabel") == "angle of k from q (degrees)"
+
+
+@pytest.fixture
+def opened_later(page, address):
+    """Return a function that loads the page anew, of 1280×720 at 200%; the kernel runs on."""
+    session = page.context.new_cdp_session(page)
+
+    def open_later():
+        lab.save(page)
+        twice = {"width": 640, "height": 360, "deviceScaleFactor": 2, "mobile": False}
+        session.send("Emulation.setDeviceMetricsOverride", twice)
+        lab.open_notebook(page, address, "explorers.ipynb")
+        wait_for_pictures(page)
+        assert page.evaluate("[innerWidth, devicePixelRatio]") == [640, 2]
+
+    yield open_later
+    session.detach()  # for other tests the window is as it was
+
+
+def test_a_page_opened_later_shows_all_as_it_was_left_and_at_twice_the_size_whole_and_sharp(
+    page, opened_later
+):
+    explorer(page, "training_explorer").get_by_role("spinbutton", name="step").fill("10")
+    page.keyboard.press("Enter")
+    own_pixels = drawn_by_the_kernel(page)
+    opened_later()
+    output = explorer(page, "training_explorer")
+    output.get_by_role("status").filter(has_text="step 10: loss 1.50").wait_for()
+    before = shown_weights(output)
+    assert len(before) == 4 and any(before[0])
+    assert steps_drawn(output) == 25
+    output.get_by_role("slider", name="step").focus()
+    page.keyboard.press("End")
+    output.get_by_role("status").filter(has_text="step 20: loss 1.00").wait_for()
+    # one step on the diagonal is one cell further right
+    heads = [np.reshape(head, (4, 4, 4)) for head in before]  # rows, columns, colours
+    assert shown_weights(output) == [np.roll(head, 1, axis=1).ravel().tolist() for head in heads]
+
+    for name in CELLS:
+        picture = explorer(page, name).locator(PICTURE)
+        shown, (own_width, own_height) = picture.bounding_box(), own_size(picture)
+        width, height = shown["width"], shown["height"]
+        assert 0 < width <= own_width
+        assert height / width == pytest.approx(own_height / own_width, rel=0.02)
+        around = picture.evaluate(
+            "({viewBox, parentElement: parent, clientHeight}) => "
+            "viewBox ? clientHeight : parent.clientHeight"
+        )
+        assert around == pytest.approx(height, abs=8)
+    assert own_pixels  # what lives in the page is sharp at any size
+    for _ in range(lab.PATIENCE // 500):  # until they are drawn as fine as the screen is
+        if drawn_by_the_kernel(page) == [2 * width for width in own_pixels]:
+            break
+        page.wait_for_timeout(500)
+    else:
+        pytest.fail(f"of {own_pixels} pixels before, of {drawn_by_the_kernel(page)} now")
+
+
+def drawn_by_the_kernel(page):
+    """Return how many pixels wide each picture is that comes from the kernel."""
+    return page.locator("img.widget-image").evaluate_all("all => all.map(i => i.naturalWidth)")

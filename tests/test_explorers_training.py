@@ -207,20 +207,19 @@ def test_what_is_no_number_is_sent_as_what_json_can_hold(sent):
 
 @pytest.fixture(scope="module")
 def browse(chromium):
-    """A function that shows an explorer on a page, with all it has been given, at a step."""
-    pages = []
+    """A function that shows an explorer, with all it has been given, alone on the one page."""
+    page = stills.new_page(chromium)
 
     def open_page(explorer, step=None, width=1000):
-        page = stills.shown(chromium, explorer, width)
-        pages.append(page)
+        assert page.errors == []
+        stills.show(page, explorer, width)
         page.evaluate("known => module.begin(known)", explorer.get_state()["known"])
         choose(page, explorer.values["step"] if step is None else step)
         return page
 
     yield open_page
-    assert sum((page.errors for page in pages), []) == []
-    for page in pages:
-        page.close()
+    assert page.errors == []
+    page.close()
 
 
 def choose(page, step):
@@ -260,26 +259,26 @@ SHAPES = [(2, 3, L), (1, 1, 5), (3, 2, 30), (2, 8, 6)]
 
 
 @pytest.mark.parametrize("layers, heads, length", SHAPES)
-@pytest.mark.parametrize("chosen, shown", [(20, 20), (5, 5), (0, 0), (70, 20), (13, 10)])
 def test_each_head_stands_under_its_name_with_the_weights_of_the_step(
-    browse, layers, heads, length, chosen, shown
+    browse, layers, heads, length
 ):
     explorer, _, weights = random_explorer(layers, heads, length)
     page = browse(explorer, 10, 1600)
-    choose(page, chosen)
-    drawn = page.evaluate(DRAWN)
-    assert len(drawn["heads"]) == layers * heads
-    names = {text["text"]: text["box"] for text in drawn["texts"]}
-    tops, lefts = ({round(head["box"][side]) for head in drawn["heads"]} for side in (1, 0))
-    assert (len(tops), len(lefts)) == (layers, heads)
-    for head in drawn["heads"]:
-        left, top, side, _ = head["box"]
-        layer, place = sorted(tops).index(round(top)), sorted(lefts).index(round(left))
-        name = names[f"layer {layer}, head {place}"]
-        assert middle_of(name)[0] == pytest.approx(left + side / 2, abs=1)
-        assert 0 < top - name[1] - name[3] < 12  # pixels
-        found = weights_in(head, length)
-        np.testing.assert_allclose(found, weights[shown][layer, place], atol=0.02)
+    for chosen, shown in [(20, 20), (5, 5), (0, 0), (70, 20), (13, 10)]:
+        choose(page, chosen)
+        drawn = page.evaluate(DRAWN)
+        assert len(drawn["heads"]) == layers * heads
+        names = {text["text"]: text["box"] for text in drawn["texts"]}
+        tops, lefts = ({round(head["box"][side]) for head in drawn["heads"]} for side in (1, 0))
+        assert (len(tops), len(lefts)) == (layers, heads)
+        for head in drawn["heads"]:
+            left, top, side, _ = head["box"]
+            layer, place = sorted(tops).index(round(top)), sorted(lefts).index(round(left))
+            name = names[f"layer {layer}, head {place}"]
+            assert middle_of(name)[0] == pytest.approx(left + side / 2, abs=1)
+            assert 0 < top - name[1] - name[3] < 12  # pixels
+            found = weights_in(head, length)
+            np.testing.assert_allclose(found, weights[shown][layer, place], atol=0.02)
 
 
 def test_weights_from_0_to_1_have_the_colours_of_the_map_and_nan_is_grey(browse):
@@ -417,7 +416,6 @@ def test_the_page_says_what_python_says_at_every_step(browse):
         for step in range(45):
             said = page.evaluate("step => module.say({ step })", step)
             assert said == set_controls(explorer, step=step).state or step > explorer.values["step"]
-        page.close()
 
 
 def test_what_comes_is_drawn_and_added_to_the_rest_and_the_slider_reaches_it(browse):
