@@ -14,7 +14,6 @@ from pathlib import Path
 
 import nbformat
 from nbformat.v4 import new_markdown_cell, new_output
-from sphinx.cmd.build import build_main
 
 from addresses import LINK, ROOT, add_option, binder, colab, source, without_badges
 from copies import FOLDERS as COPIED
@@ -57,6 +56,8 @@ TOLD = '<p class="came" id="came-{name}" data-came="{came}" role="status">{told}
 
 def main(arguments=None):
     """Build the website, and return Sphinx's exit code."""
+    from sphinx.cmd.build import build_main  # slow to import, for who only needs the rest
+
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_option(parser)
     parser.add_argument(

@@ -7,6 +7,7 @@ freely. The folder ``stated`` keeps the result; after reading what changed, writ
 python tests/stored.py
 """
 
+import functools
 import hashlib
 import itertools
 import re
@@ -44,6 +45,12 @@ TELLING = set(
     cost costs save saves gain gains lose loses lost
     """.split()
 )
+
+
+@functools.cache
+def read(path):
+    """Return a stored notebook, which all tests share: whoever changes it changes a copy."""
+    return nbformat.read(path, as_version=4)
 
 
 def number_of(path):
@@ -129,5 +136,5 @@ def kept(path):
 
 if __name__ == "__main__":
     for path in LESSONS + SOLUTIONS:
-        lines = stated(nbformat.read(path, as_version=4))
+        lines = stated(read(path))
         kept(path).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

@@ -10,7 +10,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 
 from course_utils.attention import (
     MultiHeadAttention,
@@ -51,6 +50,9 @@ def test_causal_mask_without_S_is_square_and_both_alignments_agree_there():
 
 @pytest.mark.parametrize("L, S", [(5, 5), (3, 7), (1, 6)])
 def test_alignments_are_those_of_pytorch(L, S):
+    # Slow to import, in each process that collects tests.
+    from torch.nn.attention.bias import causal_lower_right, causal_upper_left
+
     rng = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(n, 4, generator=rng).double() for n in (L, S, S))
     sdpa = F.scaled_dot_product_attention

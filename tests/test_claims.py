@@ -4,12 +4,11 @@ import ast
 import re
 from decimal import Decimal
 
-import nbformat
 import pytest
 
-from stored import LESSONS, SOLUTIONS, code, ignored, number_of, prose, shown
+from stored import LESSONS, SOLUTIONS, code, ignored, number_of, prose, read, shown
 
-LESSON = {number_of(path): nbformat.read(path, as_version=4) for path in LESSONS}
+LESSON = {number_of(path): read(path) for path in LESSONS}
 
 # Claims: what is said, the verdict, and the compared output that decides it
 
@@ -176,7 +175,7 @@ def test_what_a_cell_says_it_compares_with_is_what_it_compares_with(number):
 
 @pytest.mark.parametrize("path", LESSONS + SOLUTIONS, ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_what_is_called_equal_is_close(path):
-    for cell in code(nbformat.read(path, as_version=4)):
+    for cell in code(read(path)):
         for node in ast.walk(ast.parse(cell.source)):
             if isinstance(node, ast.keyword) and node.arg in ("atol", "rtol"):
                 assert node.value.value <= 1e-5 or "weights, right, atol=0.01" in cell.source

@@ -199,7 +199,7 @@ def test_the_copies_are_made_with_the_website_if_it_is_known_where_they_will_be(
     repository, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(build, "lay_out", lambda *_: None)
-    monkeypatch.setattr(build, "build_main", lambda _: 0)
+    monkeypatch.setattr("sphinx.cmd.build.build_main", lambda _: 0)
     assert build.main(["--folder", str(tmp_path), "--repository", repository]) == 0
     made = sorted(path.name for path in tmp_path.glob("site/colab/*/*.ipynb"))
     assert made == (sorted(path.name for path in LESSONS + EXERCISES) if repository else [])

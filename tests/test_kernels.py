@@ -396,14 +396,20 @@ def test_where_kernels_do_not_run_plain_pytorch_does(hip, capability, reason, dt
 
 
 GPUS = [(8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]
-# Every width, both formats, each generation's products and copies, and the cases in which shared
-# memory (8.6 and 12.0 have the same little, and the same tiles) and registers are shortest.
+# Both ways to copy, all kinds of product, both formats, the narrowest head, and the widest where
+# shared memory, registers and tensor memory are shortest.
 COMPILED = (
     [(gpu, D, dtype) for gpu in GPUS for D in kernel_tiles.WIDTHS for dtype in ("bf16", "fp16")]
     if EVERY_CASE
-    else [((8, 0), 64, "fp16"), ((8, 6), 256, "bf16"), ((9, 0), 32, "fp16")]
-    + [((9, 0), 128, "bf16"), ((10, 0), 16, "fp16"), ((12, 0), 128, "bf16")]
+    else [((8, 6), 256, "bf16"), ((9, 0), 16, "fp16"), ((10, 0), 256, "bf16")]
 )
+
+
+@pytest.mark.parametrize("gpu", GPUS, ids=str)
+def test_the_copy_unit_is_used_where_products_read_from_shared_memory(gpu, monkeypatch):
+    monkeypatch.setattr(kernels, "capability", lambda device: gpu)
+    described = not isinstance(kernels._lies(torch.zeros(1, 1, 16, 16), 16), kernels.Strided)
+    assert described == (gpu in [(9, 0), (10, 0)])
 
 
 FLOAT32 = ((8, 6), 256, "fp32")  # the smallest shared memory and the widest head
@@ -417,9 +423,11 @@ def check_attention(capability, D, dtype):
     torch_dtype = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[dtype]
     # Of float32 only the shared memory is asked for, which is known before LLVM optimizes.
     in_haste = {"DISABLE_LLVM_OPT": "1"} if dtype == "fp32" else {}
+    backward = dtype != "fp32" or EVERY_CASE  # whose tiles are those of forward
     with mock.patch.dict(os.environ, in_haste):
-        compiled = instructions.compile_attention(capability, D, torch_dtype)
-    assert [kernel.name for kernel in compiled] == ["_forward", "_backward_q", "_backward_kv"]
+        compiled = instructions.compile_attention(capability, D, torch_dtype, backward)
+    names = ["_forward", "_backward_q", "_backward_kv"]
+    assert [kernel.name for kernel in compiled] == (names if backward else names[:1])
     for kernel in compiled:
         needs = instructions.needs(kernel)
         assert needs["shared"] <= instructions.KIBIBYTES[capability], needs
@@ -462,5 +470,5 @@ def faults():
 
 @pytest.mark.parametrize("configuration", [*COMPILED, FLOAT32], ids=str)
 def test_the_kernels_fit_every_gpu(configuration, faults):
-    """EVERY_CASE=1 takes each GPU with each width in both formats; this, some of them."""
+    """EVERY_CASE=1 takes each GPU, width and format, and float32 backward too; this, some."""
     assert str(configuration) not in faults, faults[str(configuration)]

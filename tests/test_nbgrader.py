@@ -13,7 +13,6 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from nbgrader.api import Gradebook
 
 from course_utils import check
 from course_utils.authoring import STUB, strip_solutions
@@ -129,6 +128,8 @@ def course(tmp_path_factory):
 
 
 def points(course, student):
+    from nbgrader.api import Gradebook  # slow to import, in each process that collects tests
+
     with Gradebook(f"sqlite:///{course / 'gradebook.db'}") as gradebook:
         (notebook,) = gradebook.find_submission(LESSON, student).notebooks
         assert not notebook.needs_manual_grade

@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 
-import nbformat
 import pytest
 
 from course_utils import attention, progress, tiled
@@ -22,11 +21,7 @@ from course_utils.authoring import (
     strip_solutions,
     write,
 )
-from stored import EXERCISES, IGNORED, LESSONS, ROOT, SOLUTIONS, code, last_problem, prose
-
-
-def read(path):
-    return nbformat.read(path, as_version=4)
+from stored import EXERCISES, IGNORED, LESSONS, ROOT, SOLUTIONS, code, last_problem, prose, read
 
 
 def NAMED(path):
@@ -163,9 +158,9 @@ def test_the_result_of_every_prediction_is_folded(lesson):
             assert cell.metadata.get("jupyter") == {"outputs_hidden": True}, waiting
             waiting, found = None, found + 1
     assert not waiting and found
-    before = copy.deepcopy(lesson)
-    hide_results(lesson)
-    assert lesson == before, "run: python -m course_utils.authoring refresh"
+    folded = copy.deepcopy(lesson)
+    hide_results(folded)
+    assert folded == lesson, "run: python -m course_utils.authoring refresh"
 
 
 def called(lesson, name):
@@ -295,15 +290,21 @@ def definitions(source):
     return found
 
 
-IN_LESSONS = {}  # by name; where a function grows, the last lesson that defines it counts
-for path in LESSONS:
-    for cell in code(read(path)):
-        IN_LESSONS.update(definitions(cell.source))
+@pytest.fixture(scope="module")
+def in_lessons():
+    """Return what lessons define, by name; where a function grows, the last lesson counts."""
+    found = {}
+    for path in LESSONS:
+        for cell in code(read(path)):
+            found |= definitions(cell.source)
+    return found
+
+
 SHARED = {name: node for module in (attention, tiled)
           for name, node in definitions(inspect.getsource(module)).items()}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SHARED)
-def test_what_the_course_shares_is_what_its_lesson_builds(name):
-    assert name in IN_LESSONS, f"{name} is built in no lesson"
-    assert SHARED[name] == IN_LESSONS[name]
+def test_what_the_course_shares_is_what_its_lesson_builds(name, in_lessons):
+    assert name in in_lessons, f"{name} is built in no lesson"
+    assert SHARED[name] == in_lessons[name]

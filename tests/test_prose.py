@@ -3,7 +3,6 @@
 import difflib
 import re
 
-import nbformat
 import pytest
 
 from course_utils.checks.exercise import EXERCISES as REGISTERED
@@ -16,19 +15,20 @@ from stored import (
     last_problem,
     number_of,
     prose,
+    read,
     shown,
     stated,
 )
 
 IN_ORDER = sorted(REGISTERED.values(), key=lambda exercise: exercise.place)
 NUMBERS = {exercise.number: exercise.name for exercise in IN_ORDER}
-LESSON = {number_of(path): nbformat.read(path, as_version=4) for path in LESSONS}
+LESSON = {number_of(path): read(path) for path in LESSONS}
 
 
 @pytest.mark.parametrize("path", LESSONS + SOLUTIONS, ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_what_a_notebook_states_changes_only_on_purpose(path):
     before = kept(path).read_text(encoding="utf-8").splitlines()
-    now = stated(nbformat.read(path, as_version=4))
+    now = stated(read(path))
     difference = "\n".join(difflib.unified_diff(before, now, "kept", "now", n=0, lineterm=""))
     assert not difference, (
         f"{path.name} states something else than when it was last read through; the lines begin "
@@ -120,9 +120,10 @@ def test_a_number_in_the_prose_stands_in_an_output_or_in_code(number):
     "path", [*LESSONS, *SOLUTIONS, ROOT / "README.md"], ids=lambda p: f"{p.parent.name}/{p.stem}"
 )
 def test_references_lead_to_what_they_name(path):
-    text = path.read_text(encoding="utf-8")
     if path.suffix == ".ipynb":
-        text = "\n".join(cell.source for cell in nbformat.reads(text, as_version=4).cells)
+        text = "\n".join(cell.source for cell in read(path).cells)
+    else:
+        text = path.read_text(encoding="utf-8")
     for number in re.findall(r"(?i:exercise) (\d+b?\.\d+)", text):
         assert number in NUMBERS, f"there is no exercise {number}"
     for number in re.findall(r"(?i:lessons?|exercises) (\d\db?)\b", text):
@@ -173,7 +174,7 @@ def test_a_map_names_each_lesson_once_as_it_names_itself_and_what_it_needs(text)
 
 @pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
 def test_exercises_are_asked_in_order_under_their_registered_numbers(path):
-    solutions = nbformat.read(path, as_version=4)
+    solutions = read(path)
     asked, number, unsolved = {}, None, last_problem(solutions)
     for cell in solutions.cells:
         if heading := re.match(r"## (\d+b?\.\d+) ", cell.source):
@@ -194,7 +195,7 @@ def test_exercises_are_asked_in_order_under_their_registered_numbers(path):
 
 @pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
 def test_only_the_last_problem_is_unsolved_and_each_exercise_says_how_hard_and_long_it_is(path):
-    solutions = nbformat.read(path, as_version=4)
+    solutions = read(path)
     headings = [cell.source for cell in solutions.cells if re.match(r"## \d+b?\.\d", cell.source)]
     marks = [re.match(r".*\n\n\*(Easy|Medium|Hard), (\d+) minutes\.\*\n\n", h) for h in headings]
     assert all(marks), [h for h, mark in zip(headings, marks, strict=True) if not mark]
@@ -206,7 +207,7 @@ def test_only_the_last_problem_is_unsolved_and_each_exercise_says_how_hard_and_l
 
 @pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
 def test_exercises_begin_with_what_is_solved_and_end_with_where_to_go(path):
-    cells = nbformat.read(path, as_version=4).cells
+    cells = read(path).cells
     (lesson,) = (each for each in LESSONS if number_of(each) == number_of(path))
     asked = [place for place, cell in enumerate(cells) if cell.source.startswith("progress(")]
     assert asked == [2, len(cells) - 2]
@@ -225,5 +226,5 @@ def test_exercises_begin_with_what_is_solved_and_end_with_where_to_go(path):
     "path", EXERCISES + LESSONS + SOLUTIONS, ids=lambda p: f"{p.parent.name}/{p.stem}"
 )
 def test_prose_holds_no_markup_but_keys(path):
-    for cell in prose(nbformat.read(path, as_version=4)):
+    for cell in prose(read(path)):
         assert set(re.findall(r"<(\w+)", cell.source)) <= {"kbd"}, cell.source
