@@ -17,16 +17,19 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "xdist_group(name): what one process runs, if several do")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items):
     """Keep together what shares results, and skip what judges a kernel where there is no Triton.
 
     One process runs all tests of an exercise, since what its mistakes give is calculated once in
-    each; or else all of a file, which share a browser or the like.
+    each; all that use JupyterLab, which two at a time only make slow; or else all of a file.
     """
     skip = pytest.mark.skip(reason="Triton exists for Linux only")
     for item in items:
         exercise = exercise_of(item)
-        item.add_marker(pytest.mark.xdist_group(exercise.name if exercise else item.path.name))
+        jupyterlab = "JupyterLab" * item.path.name.startswith("test_browser")
+        group = exercise.name if exercise else jupyterlab or item.path.name
+        item.add_marker(pytest.mark.xdist_group(group))
         if exercise and is_kernel(exercise) and not importlib.util.find_spec("triton"):
             item.add_marker(skip)
 

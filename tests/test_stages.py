@@ -120,23 +120,36 @@ def test_one_process_runs_all_tests_of_an_exercise_or_else_of_a_file(request, gi
     assert request.node.get_closest_marker("xdist_group").args == (group,)
 
 
+def run_as_the_course_does(folder, *options, **variables):
+    """Run the tests in a folder with the course's conftest.py alone; return what pytest says."""
+    shutil.copy(stages.ROOT / "tests" / "conftest.py", folder)
+    (folder / "lab.py").write_text("from contextlib import nullcontext as browser")
+    variables |= {"PYTHONPATH": "", "PYTEST_ADDOPTS": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    run = subprocess.run(
+        [*PYTEST, *options], cwd=folder, env=os.environ | variables, capture_output=True, text=True
+    )
+    return run.stdout + run.stderr
+
+
+def test_xdist_gives_one_process_all_tests_of_a_group(tmp_path):
+    for name in ("a", "b"):
+        tests = "".join(f"def test_{n}(): pass\n" for n in range(8))
+        (tmp_path / f"test_{name}.py").write_text(tests)
+    options = "-v -p xdist -n 2 --dist loadgroup".split()
+    told = run_as_the_course_does(tmp_path, *options)
+    assert told.count("PASSED") == 16, told
+    assert len(set(re.findall(r"\[(gw\d)\].* PASSED test_(.)", told))) == 2, told
+
+
 @pytest.mark.parametrize("ci, counted", [("1", "1 passed, 1 error"), ("", "1 passed, 1 skipped")])
 def test_tests_are_lenient_and_a_missing_browser_is_an_error_in_ci(tmp_path, ci, counted):
-    shutil.copy(stages.ROOT / "tests" / "conftest.py", tmp_path)
-    (tmp_path / "lab.py").write_text("from contextlib import nullcontext as browser")
     (tmp_path / "test_it.py").write_text(
         "import os\n"
         "def test_lenient(): assert 'COURSE_STRICT' not in os.environ\n"
         "def test_browser(chromium): pass\n"
     )
-    given = {
-        "CI": ci,
-        "COURSE_STRICT": "1",
-        "PYTHONPATH": "",
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-    }
-    run = subprocess.run(PYTEST, cwd=tmp_path, env=os.environ | given, capture_output=True)
-    assert counted in run.stdout.decode(), run.stdout.decode()
+    told = run_as_the_course_does(tmp_path, CI=ci, COURSE_STRICT="1")
+    assert counted in told, told
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows has no sockets that are files")
