@@ -3,6 +3,8 @@
 import contextlib
 import functools
 import http.server
+import importlib
+import inspect
 import re
 import runpy
 import subprocess
@@ -388,6 +390,21 @@ def test_a_page_is_printed_with_its_results_and_without_its_controls(browse):
     page.emulate_media(media="screen")
     assert not result.is_visible()
     assert result.text_content().strip() == "It came: long. Nothing was predicted."
+
+
+def test_the_reference_tells_all_that_is_public(site):
+    pages = sorted((site / "reference").glob("*.html"))
+    assert len(pages) > 10
+    for page in pages:
+        module = importlib.import_module(page.stem)
+        own = [
+            name
+            for name, each in vars(module).items()
+            if inspect.isfunction(each) and each.__module__ == page.stem and name[0] != "_"
+        ]
+        told = Links(page).ids
+        assert {f"{page.stem}.{name}" for name in own} <= told, page.stem
+        assert any(each and each.startswith(f"{page.stem}.") for each in told), page.stem
 
 
 def test_links_to_other_files_go_to_the_repository_if_there_is_one():
