@@ -62,6 +62,11 @@ def page(chromium, address):
     page.close()
 
 
+def open_explorers(page, address):
+    lab.open_notebook(page, address, "explorers.ipynb")
+    wait_for_pictures(page)
+
+
 def wait_for_pictures(page):
     page.wait_for_function(
         """([picture, number]) => [...document.querySelectorAll(picture)]
@@ -302,12 +307,12 @@ def opened_later(page, address):
         lab.save(page)
         twice = {"width": 640, "height": 360, "deviceScaleFactor": 2, "mobile": False}
         session.send("Emulation.setDeviceMetricsOverride", twice)
-        lab.open_notebook(page, address, "explorers.ipynb")
-        wait_for_pictures(page)
+        open_explorers(page, address)
         assert page.evaluate("[innerWidth, devicePixelRatio]") == [640, 2]
 
     yield open_later
     session.detach()  # for other tests the window is as it was
+    open_explorers(page, address)
 
 
 def test_a_page_opened_later_shows_all_as_it_was_left_and_at_twice_the_size_whole_and_sharp(
