@@ -40,10 +40,7 @@ def is_on_the_screen(located):
     )
 
 
-# In this order: the first tests look, the last runs the cell.
-
-
-def test_the_course_opens_on_a_question_and_its_picture(page):
+def test_the_course_opens_on_a_question_and_its_picture_and_two_keys_bring_it_to_life(page):
     assert page.get_by_role("heading", name="00 · Start here: why attention?").count() == 1
     text = page.locator(".jp-RenderedMarkdown").first
     assert is_on_the_screen(text.get_by_text("How does a program find out what “it” is?"))
@@ -52,19 +49,7 @@ def test_the_course_opens_on_a_question_and_its_picture(page):
     assert picture.evaluate("image => image.naturalWidth") > 400
     assert page.get_by_role("slider").count() == 0  # nothing was run
 
-
-def test_readme_lessons_and_exercises_are_in_view(page):
-    files = page.locator(".jp-DirListing-item")
-    for name in ["README.md", *FOLDERS]:
-        assert is_on_the_screen(files.get_by_text(name, exact=True)), name
-
-
-def test_nothing_pops_up(page):
-    assert page.get_by_role("alert").count() == page.get_by_role("dialog").count() == 0
-    assert page.get_by_text("Jupyter news").count() == 0
-
-
-def test_two_keys_bring_it_to_life_and_the_keys_named_move_it(page):
+    # The keys that it names move it.
     words = page.get_by_role("status").filter(has_text="it was")
     page.keyboard.press("Shift+Enter")  # the text
     page.keyboard.press("Shift+Enter")  # the cell below
@@ -82,3 +67,14 @@ def test_two_keys_bring_it_to_life_and_the_keys_named_move_it(page):
     page.keyboard.press("Enter")
     words.filter(has_text="every word weighs 0.10").wait_for()
     assert lab.errors(page) == []
+
+
+def test_readme_lessons_and_exercises_are_in_view(page):
+    files = page.locator(".jp-DirListing-item")
+    for name in ["README.md", *FOLDERS]:
+        assert is_on_the_screen(files.get_by_text(name, exact=True)), name
+
+
+def test_nothing_pops_up(page):
+    assert page.get_by_role("alert").count() == page.get_by_role("dialog").count() == 0
+    assert page.get_by_text("Jupyter news").count() == 0
