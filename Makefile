@@ -19,7 +19,7 @@ model: .venv/learner  ## fetch the language model of lesson 10, 93 MB, unless it
 test: .venv/authors .venv/browser model  ## check everything: style, code, notebooks, exercises, browser
 	$(BIN)/python tests/stages.py
 
-test-everywhere: .venv/authors .venv/browser model  ## the same on other arithmetic and other Pythons: an hour or more
+test-everywhere: .venv/authors .venv/browser model  ## the same with all cases, on other arithmetic and other Pythons: hours
 	$(BIN)/nox
 
 exercises: .venv/learner  ## for authors: make exercises/ from solutions/

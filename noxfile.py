@@ -1,7 +1,4 @@
-"""The whole of `make test`, with every case, on other arithmetic and on other Pythons.
-
-make test-everywhere
-"""
+"""`make test` on other arithmetic, with all cases, and on other Pythons: `make test-everywhere`."""
 
 import sys
 

@@ -82,13 +82,12 @@ def compile_rung(number, D, is_causal):
     return found[0], ladder.plan(number, D, HOPPER)[1]
 
 
-def compile_attention(capability, D, dtype, backward=True):
+def compile_attention(capability, D, dtype):
     """Return the kernels of flash_attention, forward and both backward, as they are launched."""
     q, k, v = torch.empty(3, 1, 2, 256, D, dtype=dtype, device="meta").requires_grad_()
     with compiling(capability) as found:
         out, _ = kernels._FlashAttention.apply(q, k, v, 0)
-        if backward:
-            torch.autograd.grad(out, (q, k, v), torch.empty_like(out))
+        torch.autograd.grad(out, (q, k, v), torch.empty_like(out))
     return found
 
 

@@ -26,10 +26,9 @@ def pytest_collection_modifyitems(items):
     """
     skip = pytest.mark.skip(reason="Triton exists for Linux only")
     for item in items:
-        exercise = exercise_of(item)
-        jupyterlab = "JupyterLab" * item.path.name.startswith("test_browser")
-        group = exercise.name if exercise else jupyterlab or item.path.name
-        item.add_marker(pytest.mark.xdist_group(group))
+        exercise, file = exercise_of(item), item.path.name
+        of_file = "JupyterLab" if file.startswith("test_browser") else file
+        item.add_marker(pytest.mark.xdist_group(exercise.name if exercise else of_file))
         if exercise and is_kernel(exercise) and not importlib.util.find_spec("triton"):
             item.add_marker(skip)
 

@@ -322,7 +322,8 @@ def test_a_page_opened_later_shows_all_as_it_was_left_and_at_twice_the_size_whol
 ):
     explorer(page, "training_explorer").get_by_role("spinbutton", name="step").fill("10")
     page.keyboard.press("Enter")
-    own_pixels = drawn_by_the_kernel(page)
+    of_kernel = page.locator("img.widget-image")
+    own_pixels = of_kernel.evaluate_all("all => all.map(image => image.naturalWidth)")
     opened_later()
     output = explorer(page, "training_explorer")
     output.get_by_role("status").filter(has_text="step 10: loss 1.50").wait_for()
@@ -348,14 +349,8 @@ def test_a_page_opened_later_shows_all_as_it_was_left_and_at_twice_the_size_whol
         )
         assert around == pytest.approx(height, abs=8)
     assert own_pixels  # what lives in the page is sharp at any size
-    for _ in range(lab.PATIENCE // 500):  # until they are drawn as fine as the screen is
-        if drawn_by_the_kernel(page) == [2 * width for width in own_pixels]:
-            break
-        page.wait_for_timeout(500)
-    else:
-        pytest.fail(f"of {own_pixels} pixels before, of {drawn_by_the_kernel(page)} now")
-
-
-def drawn_by_the_kernel(page):
-    """Return how many pixels wide each picture is that comes from the kernel."""
-    return page.locator("img.widget-image").evaluate_all("all => all.map(i => i.naturalWidth)")
+    page.wait_for_function(  # until the kernel has drawn as fine as the screen is
+        "before => before.every((own, n) => "
+        "document.querySelectorAll('img.widget-image')[n].naturalWidth === 2 * own)",
+        arg=own_pixels,
+    )

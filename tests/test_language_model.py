@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from course_utils.attention import attention, rotary
-from course_utils.language_model import ROTARY, LanguageModel, QuickReader, load
+from course_utils.language_model import ROTARY, LanguageModel, load
 from course_utils.model_file import model_file
 from course_utils.tiled import tiled_attention
 
@@ -31,7 +31,8 @@ def small():
 def next_logits(tokens):
     """Return the logits after the last of these tokens, from the file, number by number."""
     numbers = {
-        t.name: gguf.dequantize(t.data, t.tensor_type) for t in QuickReader(model_file()).tensors
+        t.name: gguf.dequantize(t.data, t.tensor_type)
+        for t in gguf.GGUFReader(model_file()).tensors
     }
     x = numbers["token_embd.weight"][tokens].astype(np.float64)
 
