@@ -102,6 +102,12 @@ def dot():
     return Explorer(figure, [mark], controls, update, press=press)
 
 
+def test_a_text_with_dollar_signs_is_drawn_as_it_is_and_not_read_as_a_formula():
+    figure = Figure()
+    figure.suptitle("$_$")  # as a formula it is an error
+    assert bytes(Explorer(figure, [], {}, lambda: "said").image.value[:4]) == b"\x89PNG"
+
+
 def test_a_press_moves_the_controls_and_draws_once(dot):
     sent, before = [], pixels(dot)
     dot.image.observe(sent.append, names="value")

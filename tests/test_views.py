@@ -86,10 +86,11 @@ def test_the_mosaic_shows_every_weight_of_every_head_in_its_tile_under_its_numbe
         for head in range(heads):
             seen = cells[layer * tall :, head * wide :][:L, :S]
             np.testing.assert_allclose(seen, weights[layer, head], rtol=1e-6)
-            assert layer * tall <= ax.get_yticks()[layer] < layer * tall + L
-            assert head * wide <= ax.get_xticks()[head] < head * wide + S
     assert np.isnan(cells).sum() == cells.size - weights.numel()
+    middles = (np.arange(layers) * tall + (L - 1) / 2, np.arange(heads) * wide + (S - 1) / 2)
+    assert (ax.get_yticks().tolist(), ax.get_xticks().tolist()) == (*map(list, middles),)
     assert [text.get_text() for text in ax.get_yticklabels()] == [*map(str, range(layers))]
+    assert [text.get_text() for text in ax.get_xticklabels()] == [*map(str, range(heads))]
     assert ax.get_ylim() == (layers * tall - 0.5, -0.5)  # the first layer is on top
     assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_aspect()) == ("head", "layer", 1)
 
