@@ -72,6 +72,7 @@ def inputs():
         (5 + 0.1 * low[0].abs(), -0.1 * low[1].abs() - 5.6, *low[2:]),  # all far below 0
         case(1, 1, 3, 16, 5),  # more splits than keys
         case(1, 1, 1, 16, 2),
+        case(1, 1, 79, 16, 40),  # rounded down, a share is 1: too much is left for one part
     ]
 
 
@@ -124,7 +125,7 @@ NO_KERNEL = (
 )
 NOT_SPLIT = (
     "right, but one program reads more keys than its split holds: start splits programs for each "
-    "head, each of which takes about S / splits keys"
+    "head, each of which takes about S / splits keys, the last one too"
 )
 NOT_USED = (
     "right, but the result is the same if no kernel runs: return what the kernels wrote, merged"
