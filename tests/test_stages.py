@@ -12,6 +12,7 @@ import jupyter_client
 import nbval.kernel
 import pytest
 
+import cases
 import noxfile
 import stages
 
@@ -82,6 +83,13 @@ def environments(monkeypatch):
     monkeypatch.setattr(stages, "STAGES", dict.fromkeys(stages.STAGES, ["true"]))
     monkeypatch.setattr(subprocess, "run", run)
     return run_all
+
+
+def test_a_sample_is_spread_over_the_cases_and_every_case_is_all(monkeypatch):
+    for every_case, taken in [(False, [0, 3, 6, 9]), (True, list(range(10)))]:
+        monkeypatch.setattr(cases, "EVERY_CASE", every_case)
+        assert cases.some(range(10), 4) == taken
+        assert cases.some(range(2), 4) == [0, 1]
 
 
 def test_only_the_exercises_are_strict(environments):
