@@ -187,3 +187,12 @@ def test_everywhere_means_all_stages_on_every_case_every_python_and_other_arithm
         "OPENBLAS_CORETYPE": {"SkylakeX", "Haswell", "Nehalem"},
         "OMP_NUM_THREADS": {"1", "2"},
     }
+
+
+def test_arithmetic_that_this_cpu_lacks_is_skipped_in_the_table(monkeypatch):
+    monkeypatch.setattr(noxfile, "TRIAL", "import os, signal; os.kill(os.getpid(), signal.SIGILL)")
+    session = Mock()
+    session.skip.side_effect = StopIteration  # as nox's ends the session
+    with pytest.raises(StopIteration):
+        noxfile.arithmetic.func(session, {})
+    session.run.assert_not_called()
