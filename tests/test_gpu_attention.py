@@ -74,6 +74,7 @@ def test_the_report_names_the_gpu(hip, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Some GPU")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 5))
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91900)  # asks every GPU, of none
     monkeypatch.setattr(torch.version, "hip", hip)
     monkeypatch.setattr("subprocess.run", lambda *_, **__: types.SimpleNamespace(stdout="580.1\n"))
     report = bench.machine()
