@@ -412,6 +412,7 @@ def _most_alike(runs, exercise):
     """Return the mistake that explains most of the wrong results, if it explains over half.
 
     Two mistakes at once, or one that also shows in a special input, match no mistake everywhere.
+    Inputs on which a mistake would show, and the answer is right, speak against it.
     Or one that explains some, if all others are errors where it is wrong as well: from a wrong
     shape on, what fails depends on how the rest is written.
     """
@@ -425,10 +426,11 @@ def _most_alike(runs, exercise):
     for mistake in exercise.mistakes:
         theirs = mistaken(exercise, mistake)
         same = [one and not fine for one, fine in zip(alike(theirs), right, strict=True)]
-        explained[mistake] = sum(
-            one and run.error is None for one, run in zip(same, runs, strict=True)
-        )
-        if any(same) and any(right) and list(map(is_same, theirs, targets)) == right:
+        harmless = list(map(is_same, theirs, targets))
+        for_it = sum(one and run.error is None for one, run in zip(same, runs, strict=True))
+        against = sum(fine and not safe for fine, safe in zip(right, harmless, strict=True))
+        explained[mistake] = for_it if for_it >= against else 0
+        if any(same) and any(right) and harmless == right:
             rest = [run for run, one, fine in zip(runs, same, right, strict=True) if one == fine]
             failing = failing or (mistake if all(run.error for run in rest) else None)
     best = max(explained, key=explained.get, default=None)

@@ -356,8 +356,6 @@ WRONG = [
      MASKED.replace('-float("inf")', "-1e4")))),
     ("windowed_kernel", "beyond the end alone", completed("windowed_kernel", (FIRST, "0"),
      (ALLOWED, "j < N"))),
-    ("windowed_kernel", "first block too late", completed("windowed_kernel", (FIRST,
-     "tl.maximum(start_q - window + 2, 0) // BLOCK * BLOCK"))),
     ("grouped_kernel", None, completed("grouped_kernel", (KV, "kv_head = head / GROUP"))),
     ("half_kernel", "factors in 32 bits", completed("half_kernel", (DOT,
      "acc = tl.dot(p, v.to(tl.float32), acc)"))),

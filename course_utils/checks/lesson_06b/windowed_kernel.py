@@ -128,6 +128,9 @@ MISTAKES = [
      "back to start_q − window + 1; the block that holds this key begins at a multiple of BLOCK "
      "below it, // BLOCK * BLOCK",
      (FIRST, "tl.cdiv(tl.maximum(start_q - window + 1, 0), BLOCK) * BLOCK")),
+    ("first key left out", "at some windows the loop begins a block too late: the first key that "
+     "start_q sees is start_q − window + 1",
+     (FIRST, "tl.maximum(start_q - window + 2, 0) // BLOCK * BLOCK")),
     ("own block only", "only the block of the queries themselves is read: the window reaches "
      "further back", (FIRST, "start_q")),
     ("one block before", "only the block before the queries' own is read besides: a window may "

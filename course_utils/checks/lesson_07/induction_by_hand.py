@@ -57,7 +57,9 @@ def run(answer, V, L, B, shortest, longest):
         return [torch.ones(())]
     hint = what_is_missing(first, wrote, second, tokens[:, :-1], periods)
     arrived = answers[wanted].view(B, L)[known].mean()
-    raise Complaint("no induction", MINUS if hint == NOTHING_READ and arrived < -0.5 else hint)
+    if hint == NOTHING_READ and arrived.abs() > 0.5:
+        hint = BESIDE if arrived > 0 else MINUS
+    raise Complaint("no induction", hint)
 
 
 def matrices(layers, V, L):
@@ -88,8 +90,8 @@ def matrices(layers, V, L):
 SELF = "layer 0 looks at the token itself: query i wants key i − 1, so shift places by one"
 NOT_BEFORE = "layer 0 should look at the token before, whatever the tokens are: by places alone"
 SOFT = (
-    "looks mostly where it should, but leaves other keys too much weight: scores are divided by "
-    "√d_k, so make them larger"
+    "looks most strongly where it should, but leaves other keys too much weight: scores are "
+    "divided by √d_k, so make them larger"
 )
 START = (
     "wrong only where the text's first token returns: place 0 can see nothing but itself, so its "
@@ -115,6 +117,10 @@ NOTHING_READ = (
 MINUS = (
     "both heads look where they should, but the answer arrives with a minus: it has to stand out "
     "as the largest, so no −1 in W_v"
+)
+BESIDE = (
+    "both heads look where they should, and the answer arrives, but something else beside it, as "
+    "large: W_v of layer 1 takes to the answer what the token block holds, and nothing else"
 )
 
 
@@ -145,7 +151,8 @@ def what_is_missing(first, wrote, second, tokens, periods):
     if after[known].mean() > 0.9:
         return NOTHING_READ
     if after[known & (torch.arange(L) % periods > 0)].mean() > 0.9:
-        return START
+        first_again = second[..., 0][known & (torch.arange(L) % periods == 0)]
+        return START if first_again.mean() > 0.01 else NOT_AFTER
     if (second * (back == 0)).sum(dim=-1)[known].mean() > 0.9:
         return OCCURRENCE
     strongest = wanted.gather(2, second.argmax(dim=-1, keepdim=True))[..., 0]  # (B, L)
@@ -163,6 +170,8 @@ MISTAKES = [
     ("tokens do not matter", NOT_AFTER, ("W_k[note, :V]", "W_k[answer, :V]")),
     ("not written into the note", WRITES, ("W_v[token, note]", "W_v[note, token]")),
     ("answer with a minus", MINUS, ("W_v[token, answer] =", "W_v[token, answer] = -")),
+    ("note handed over too", BESIDE,
+     ("W_v[token, answer] =", "W_v[token, answer] = W_v[note, answer] =")),
     ("nothing handed over", NOTHING_READ, ("W_v[token, answer]", "W_v[note, answer]")),
 ]  # fmt: skip
 

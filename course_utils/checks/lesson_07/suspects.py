@@ -4,6 +4,8 @@ Of each token the stream holds five blocks: the token, a note, what is asked for
 one that nobody reads. Each head looks somewhere and copies the token block into another one.
 """
 
+import itertools
+
 import torch
 import torch.nn.functional as F
 
@@ -56,6 +58,12 @@ def suspect(seed, V=14, B=12, L=36, shortest=5):
         if not all(isinstance(head, tuple | list) and len(head) == 2 for head in removed):
             raise ValueError(f"removed must be pairs (layer, head) in a list, got {removed}")
         removed, (B, L) = {tuple(head) for head in removed}, tokens.shape
+        unknown = removed - set(itertools.product(range(len(layers)), range(len(layers[0]))))
+        if unknown:
+            raise ValueError(
+                f"removed names {sorted(unknown)}, (layer, head) from 0; there are {len(layers)} "
+                f"layers of {len(layers[0])} heads"
+            )
         token = F.one_hot(tokens, V).float()  # (B, L, V)
         blocks = torch.stack([token, *[torch.zeros_like(token)] * 4])  # (5, B, L, V)
         seen = []

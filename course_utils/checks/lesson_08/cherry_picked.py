@@ -21,13 +21,25 @@ def inputs():
     twice[0, 0, 0] = twice[1, 2, 1] = torch.tensor([0.75, 0.25])  # as large elsewhere
     twice[1, 0, 0], twice[0, 1, 1] = torch.tensor([0.0, 1.0]), torch.tensor([0.25, 0.75])
     twice[0, 2, 1] = torch.tensor([0.625, 0.375])  # the first layer's own
+    level = torch.tensor(  # (1, 2, 2, 3)
+        [[[[0.5, 0.5, 0.0], [0.5, 0.3, 0.2]], [[0.4, 0.3, 0.3], [0.7, 0.05, 0.25]]]]
+    )
     return [
         (twice, 1, 0),
+        (level, 0, 0),  # the larger weight shares its row with another
+        (level, 1, 2),  # no head's favourite
         *[(stack, *pair) for stack in stacks for pair in pairs],
         (draw(12, 9, 3, 4).transpose(0, 1), 2, 3),  # not contiguous
         (draw(1, 3, 2, 2), 1, 0),
         (draw(3, 1, 1, 2), 0, 1),
     ]
+
+
+def first_favourite(weights, query, key):
+    told = weights[:, :, query, key]  # (layers, H)
+    favourite = told == weights[:, :, query].amax(dim=-1)
+    found = favourite if favourite.any() else told == told.max()
+    return found.nonzero()[0]
 
 
 MISTAKES = [
@@ -58,6 +70,15 @@ MISTAKES = [
      "query, key].argmax(), head])"),
     ("last layer only", "only the last layer is searched; the largest may be in any",
      "torch.stack([torch.tensor(len(weights) - 1), weights[-1, :, query, key].argmax()])"),
+    ("lead over the next", "that is where the key leads the others of its row by most; the weight "
+     "itself is asked", ("key]  #", "key] - weights[:, :, query].index_fill(-1, torch.tensor(key), "
+                         "0).amax(dim=-1)  #")),
+    ("share of the row's largest", "the weight is divided by the largest of its row; the weight "
+     "itself is asked", ("key]  #", "key] / weights[:, :, query].amax(dim=-1)  #")),
+    ("first favourite", "that is the first head in which the row's largest weight is on this key; "
+     "another may give it more", first_favourite),
+    ("best not kept", "that is the last head with any weight there: in a loop, the largest so far "
+     "must be kept as well as its place", "(weights[:, :, query, key] > 0).nonzero()[-1]"),
     ("first layer only", "only the first layer is searched; the largest may be in any",
      "torch.stack([torch.tensor(0), weights[0, :, query, key].argmax()])"),
     ("layer by its average",

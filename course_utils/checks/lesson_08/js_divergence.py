@@ -75,6 +75,11 @@ MISTAKES = [
       "(q * (q / m).log()).sum(dim=-1).nan_to_num()")),
     ("distance not divergence", "that is its square root, the Jensen–Shannon distance",
      ("(kl_p + kl_q) / 2", "((kl_p + kl_q) / 2).clamp(min=0).sqrt()")),
+    ("zeros of both are nan",
+     "where neither p nor q gives weight, p / m is 0 / 0 = NaN; torch.xlogy(p, p) - "
+     "torch.xlogy(p, m) divides nothing",
+     ("torch.xlogy(p, p) - torch.xlogy(p, m)", "torch.xlogy(p, p / m)"),
+     ("torch.xlogy(q, q) - torch.xlogy(q, m)", "torch.xlogy(q, q / m)")),
     ("zeros are nan", "a weight of 0 gives 0 · ln 0 = NaN; it must add 0: torch.xlogy, or where",
      ("torch.xlogy(p, p) - torch.xlogy(p, m)", "p * (p / m).log()"),
      ("torch.xlogy(q, q) - torch.xlogy(q, m)", "q * (q / m).log()")),

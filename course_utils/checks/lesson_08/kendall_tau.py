@@ -31,6 +31,8 @@ def inputs():
         (other.round()[::2], torch.stack([c, 2 * c]).T.round()[:, 1]),  # not contiguous
         ((2 * other).round(), (other + other.flip(0)).round()),
         (torch.tensor([1.0, 3.0]), torch.tensor([5.0, 4.0])),
+        (torch.tensor([0.001, 0.002, 0.003, 0.5]), torch.tensor([3.0, 1.0, 2.0, 4.0])),
+        (1e-9 * a, b),  # close, but no ties
     ]
 
 
@@ -42,6 +44,8 @@ MISTAKES = [
      "divided by n(n - 1) / 2 pairs, though the sum over all (i, j) counts each twice; and where "
      "entries tie, divide by √(n_a · n_b), the pairs that do not tie",
      ("(n_a * n_b).sqrt()", "(len(a) * (len(a) - 1) / 2)")),
+    ("sign dropped", "the sign is lost: where more pairs disagree than agree, τ is below 0",
+     ("total /", "total.abs() /")),
     ("sign turned", "the sign is turned: pairs that agree count +1, those that disagree −1",
      ("total /", "-total /")),
     ("without the root",
@@ -75,6 +79,11 @@ MISTAKES = [
     ("disagreement adds nothing",
      "pairs that agree are counted, and those that disagree add nothing; they count −1",
      ("(order_a * order_b).sum()", "(order_a * order_b > 0).sum()")),
+    ("near ties",
+     "entries that lie close together are taken for ties, or rounded to be; any difference makes "
+     "an order",
+     ("(a[:, None] - a)", "(a[:, None] - a).where(~torch.isclose(a[:, None], a), 0)"),
+     ("(b[:, None] - b)", "(b[:, None] - b).where(~torch.isclose(b[:, None], b), 0)")),
     ("only neighbours", "only neighbours in the row are compared; take all pairs",
      ("(a[:, None] - a)", "a.diff()"), ("(b[:, None] - b)", "b.diff()")),
     ("pairs counted once",

@@ -53,6 +53,9 @@ MISTAKES = [
     ("last layer only", "only the last layer: multiply all of them", (" @ rolled", "")),
     ("first layer only", "only the first layer: multiply all of them",
      ("in layers", "in layers[:1]")),
+    ("first layer twice",
+     "the first layer is there twice: start with the identity, or go on with the second layer",
+     ("rolled = identity", "rolled = (layers[0] + identity) / 2")),
     ("first layer plain",
      "the product starts with the weights of the first layer as they are; it takes its half of the "
      "identity, too", ("rolled = identity", "rolled = layers[0]"), ("in layers", "in layers[1:]")),

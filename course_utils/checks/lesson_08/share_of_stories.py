@@ -34,6 +34,9 @@ MISTAKES = [
     ("share of weights",
      "that is the share of single weights; a pair counts once, if *some* head shows it",
      ("weights.amax(dim=(0, 1))", "weights")),
+    ("layers averaged", "the largest of each layer's heads is taken, and then the layers are "
+     "averaged; one picture is of one head: take the largest over the layers as well",
+     ("weights.amax(dim=(0, 1))", "weights.amax(dim=1).mean(dim=0)")),
     ("all heads must", "a pair counts if some head shows it; here all heads must",
      ("amax", "amin")),
     ("heads averaged",
