@@ -286,6 +286,8 @@ def test_an_unknown_difference_is_pictured(monkeypatch, capsys):
     assert verdict.mistake is None
     verdict._ipython_display_()
     assert capsys.readouterr().out.strip() == verdict.message
+    titles = [ax.get_title() for ax in shown[0].axes[:3]]
+    assert titles == ["yours", "expected", "difference"]
     drawn = [np.asarray(ax.collections[0].get_array()) for ax in shown[0].axes[:3]]
     np.testing.assert_allclose(drawn[0] - drawn[1], drawn[2], atol=1e-6)
     np.testing.assert_allclose(drawn[2], 0.5, atol=1e-6)

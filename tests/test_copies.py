@@ -205,6 +205,13 @@ def test_the_copies_are_made_with_the_website_if_it_is_known_where_they_will_be(
     assert made == (sorted(path.name for path in LESSONS + EXERCISES) if repository else [])
 
 
+@pytest.mark.parametrize("repository", ["", REPOSITORY])
+def test_a_website_that_sphinx_could_not_make_is_a_failure(repository, tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "lay_out", lambda *_: None)
+    monkeypatch.setattr("sphinx.cmd.build.build_main", lambda _: 3)
+    assert build.main(["--folder", str(tmp_path), "--repository", repository]) == 3
+
+
 @pytest.mark.parametrize("path", [LESSONS[1], EXERCISES[0]], ids=lambda path: path.stem)
 def test_a_page_leads_to_where_it_runs_if_that_is_known(path):
     page = nbformat.read(path, as_version=4)

@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import http.client
 import http.cookiejar
 import json
 import socket
@@ -122,6 +123,13 @@ def test_the_printed_address_leads_to_the_first_lesson_beside_all_files(address,
     there = urllib.parse.urlsplit(page.url)
     assert there.path == "/lab/tree/notebooks/00_start_here.ipynb"
     assert urllib.parse.parse_qs(there.query) == {"file-browser-path": ["/"], "token": [lab.TOKEN]}
+
+
+def test_no_browser_keeps_the_way_to_the_first_lesson(address, monkeypatch):
+    monkeypatch.chdir(lab.ROOT)
+    server = http.client.HTTPConnection(urllib.parse.urlsplit(address).netloc, timeout=600)
+    server.request("GET", f"{loaded().LabApp.default_url}?token={lab.TOKEN}")
+    assert server.getresponse().status == 302  # 301 is kept, also for another copy of the course
 
 
 def test_no_other_site_may_read_or_write(address):

@@ -62,6 +62,15 @@ def test_a_choice_is_compared_with_what_came(frontend, capsys):
     assert out.count("#cell-id=abc") == 1 and "Another?</a>" in out
 
 
+def test_a_surprise_is_told_as_it_was_asked(frontend, capsys):
+    question = predict_first("Is a <b> & c?", ["yes", "no"])
+    question.control.value = "yes"
+    question.compare("no")
+    capsys.readouterr()
+    surprises()
+    assert "Is a &lt;b&gt; &amp; c?</a>" in capsys.readouterr().out
+
+
 def test_where_cells_have_no_ids_a_surprise_is_told_without_a_link(frontend, capsys, monkeypatch):
     person = {"content": {"allow_stdin": True}, "metadata": {}}
     monkeypatch.setattr(Frontend, "get_parent", lambda self: person)

@@ -183,9 +183,16 @@ def test_what_is_installed_is_renewed_when_its_source_changes_or_it_was_moved(tm
         return [line for line in commands if "install.py" in line]
 
     assert renewed() == []
-    (tmp_path / source).write_text("something else")
+    (tmp_path / source).write_text("command = python3 -m venv /elsewhere/.venv")
     both = ["python3 install.py", "python3 install.py --authors"]
     assert renewed() == (both[1:] if source == "requirements-authors.txt" else both)
+
+
+@needs_make
+def test_the_website_is_shown_to_this_machine_alone():
+    assert make("site-serve", "PYTHON=python3") == [
+        "python3 -m http.server --bind 127.0.0.1 --directory build/site"
+    ]
 
 
 @needs_make

@@ -20,6 +20,7 @@ import sys
 import textwrap
 import threading
 import time
+import types
 import warnings
 from pathlib import Path
 
@@ -490,6 +491,22 @@ def test_a_child_of_an_answer_may_end():
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
     assert sandbox.call(answer).value == 7
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows cannot fork")
+def test_where_the_kernel_has_to_stay_its_children_may_end(monkeypatch):
+    monkeypatch.setattr(os, "_exit", os._exit)
+    monkeypatch.setattr(sandbox, "get_ipython", types.SimpleNamespace)
+    sandbox.stay()
+    with pytest.raises(RuntimeError, match="leaves Python"):
+        os._exit(0)
+    child = os.fork()
+    if not child:
+        try:
+            os._exit(7)
+        finally:
+            os.kill(os.getpid(), 9)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
 def test_a_name_that_was_replaced_before_is_refused_as_well(monkeypatch):

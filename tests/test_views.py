@@ -135,7 +135,10 @@ def test_each_weight_is_a_line_from_its_query_at_the_left_to_its_key_at_the_righ
     left, right = (sorted(y for x, y in where if (x > 0.5) == side and y >= 0) for side in (0, 1))
     assert left == [*range(L)] and right == [*range(S)]
     for (x, y), text in where.items():
-        assert y < 0 or text == (keys if x > 1 else queries)[y]
+        if y >= 0:
+            assert text == (keys if x > 1 else queries)[y]
+        else:  # the heads of the columns
+            assert text == ("key" if x > 1 else "query")
     i, j = divmod(int(weights.argmax()), S)
     assert ax.description == (
         f"{L}×{S} weights as lines; the largest is q{i}→k{j} {weights[i, j]:.2f}"
@@ -158,6 +161,15 @@ def test_a_first_key_that_takes_most_can_be_left_out():
     told = "2×3 weights as lines, without key 0, which takes 0.90 on average; the largest is 1→1"
     assert ax.description == f"{told} 0.75"
     assert without_first(torch.ones(2, 1)).tolist() == [[0], [0]]
+
+
+def test_products_scores_and_weights_say_what_they_are():
+    products, scores, shares = three(query_products(*random_head(3, 2, 16), 1, queries="abc"))
+    titles = [ax.get_title() for ax in (products, scores, shares)]
+    assert titles == ["b: q × k", "sum / √16", "softmax"]
+    labels = [ax.get_xlabel() for ax in (products, scores, shares)]
+    assert labels == ["feature", "score", "weight"]
+    assert products.get_ylabel() == "key" and shares.get_xlim() == (0, 1)
 
 
 @pytest.mark.filterwarnings("ignore:Glyph")
