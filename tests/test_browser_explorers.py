@@ -257,6 +257,30 @@ def steps_drawn(output):
     return len(re.findall("[ML]", output.locator("path[stroke='#1f77b4']").get_attribute("d")))
 
 
+@pytest.mark.parametrize(
+    "name, role, label",
+    [("sentence_explorer", "combobox", "last word"), ("similarity_explorer", "slider", "angle"),
+     ("language_explorer", "slider", "layer")],
+)  # fmt: skip
+def test_arrow_keys_come_to_a_control_and_are_no_shortcuts_of_jupyterlab(page, name, role, label):
+    control = explorer(page, name).get_by_role(role, name=label)
+    control.focus()
+    control.evaluate(
+        """control => {
+            window.came = [];
+            window.heard = new AbortController();
+            control.addEventListener("keydown", (event) => {
+                came.push(event.key);
+                event.preventDefault(); // it stays where it was, for other tests
+            }, { signal: heard.signal });
+        }"""
+    )
+    for key in ("ArrowUp", "ArrowDown"):
+        page.keyboard.press(key)
+    assert page.evaluate("came") == ["ArrowUp", "ArrowDown"]
+    page.evaluate("heard.abort()")
+
+
 def test_a_training_is_in_every_view(page):
     outputs = [explorer(page, "training_explorer")]
     outputs.append(page.locator(".jp-CodeCell").last.locator(".jp-OutputArea-output").last)

@@ -294,6 +294,18 @@ def test_weights_from_0_to_1_have_the_colours_of_the_map_and_nan_is_grey(browse)
     assert np.abs(pixels - expected).max() <= 8  # eleven colours stand for those of the map
 
 
+def test_the_scale_of_weights_goes_from_0_at_its_left_to_1_at_its_right(browse):
+    drawn = browse(random_explorer()[0]).evaluate(DRAWN)
+    cells = [path for path in drawn["paths"] if path.get("shape-rendering") == "crispEdges"]
+    first, *_, last = sorted(cells, key=lambda cell: cell["box"][0])
+    (zero,) = (text["box"] for text in drawn["texts"] if text["text"] == "weight 0")
+    one = max(text["box"] for text in drawn["texts"] if text["text"] == "1")
+    assert zero[0] + zero[2] <= first["box"][0] and last["box"][0] + last["box"][2] <= one[0]
+    ends = [[int(part) for part in re.findall(r"\d+", cell["fill"])] for cell in (first, last)]
+    expected = colormaps["cividis"]([0.0, 1.0], bytes=True)[:, :3].astype(int)
+    assert np.abs(ends - expected).max() <= 8
+
+
 def test_before_the_first_step_the_heads_are_empty_and_the_page_says_so(browse):
     page = browse(explorer_after([]), 0)
     assert page.get_by_role("status").inner_text() == "step 0: nothing learned yet"
