@@ -14,6 +14,7 @@ from course_utils.checks import exercise as exercises
 from course_utils.checks.compare import difference
 from course_utils.checks.exercise import EXERCISES, Exercise
 from course_utils.checks.judge import WrongAnswer
+from course_utils.checks.lesson_07.suspects import suspect
 
 MISTAKES = [(e.name, m) for e in EXERCISES.values() for m in e.mistakes]
 CALCULATED = [name for name in EXERCISES if not name.startswith("catches")]  # those give a verdict
@@ -277,6 +278,13 @@ def test_strict_mode_raises_on_a_wrong_answer_only(monkeypatch):
     assert check(unfinished, "average").status == "not attempted"
     with pytest.raises(WrongAnswer, match="that is the sum of the rows"):
         check(lambda values: values.sum(0), "average")
+
+
+@pytest.mark.parametrize("head, told", [((2, 0), "2 layers of 4 heads"), (3, "must be pairs")])
+def test_a_suspect_says_which_heads_it_has(head, told):
+    model, texts = suspect(1)
+    with pytest.raises(ValueError, match=told):
+        model(texts, [head])
 
 
 def test_an_unknown_difference_is_pictured(monkeypatch, capsys):

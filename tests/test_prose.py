@@ -113,6 +113,18 @@ def test_a_number_in_the_prose_stands_in_an_output_or_in_code(number):
                     )
 
 
+SUM = re.compile(r"(?<![\w.$])(\d[\d.]*(?: ?[·/+−] ?\d[\d.]*)+) = (\d+(?:\.\d+)?)")
+
+
+def test_a_sum_in_the_prose_comes_out():
+    cells = [cell for path in LESSONS + SOLUTIONS for cell in prose(read(path))]
+    sums = [found for cell in cells for found in SUM.findall(cell.source)]
+    assert len(sums) > 3
+    for sum_, result in sums:
+        value = eval(sum_.translate(str.maketrans("·−", "*-")))  # of numbers and signs alone
+        assert f"{value:.{len(result.partition('.')[2])}f}" == result, (sum_, result)
+
+
 # References
 
 
