@@ -27,6 +27,16 @@ def inputs():
     ]
 
 
+def never_forgotten(tokens):
+    """Go through all sequences with one dict of what was seen."""
+    found, last = tokens.clone(), {}
+    for sequence in found.view(-1, tokens.shape[-1]):
+        for i, token in enumerate(sequence.tolist()):
+            sequence[i] = last.get(token, -1)
+            last[token] = i
+    return found
+
+
 LAST = "places.amax(dim=-1)"
 MISTAKES = [
     ("first occurrence", "that is the first occurrence; asked is the last one before the token",
@@ -34,6 +44,13 @@ MISTAKES = [
     ("first by argmax",
      "argmax finds the first of several, and 0 where there is none; asked are the last one before "
      "the token and -1", (LAST, "earlier.int().argmax(dim=-1)")),
+    ("never forgotten", "an occurrence in another sequence is found: what was seen must be "
+     "forgotten where the next sequence begins", never_forgotten),
+    ("position 0 lost", "an occurrence at position 0 is lost: 0 is a position, and none is -1",
+     (LAST, f"torch.where({LAST} > 0, {LAST}, -1)")),
+    ("nothing found", "no earlier occurrence is found, as where tensors are the keys of a dict or "
+     "set: each is a key of its own; take .tolist() or .item()",
+     (LAST, f"torch.full_like({LAST}, -1)")),
     ("finds itself", "every token finds itself: the occurrence must lie strictly before it",
      (".tril(-1)", ".tril()")),
     ("next occurrence", "it finds the next occurrence; the future must not be looked at",

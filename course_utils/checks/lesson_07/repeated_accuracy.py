@@ -43,6 +43,8 @@ MISTAKES = [
      "predictions are compared with the tokens at their own place, and all count; those at i "
      "predict token i + 1, and only those from a repeated token count",
      "(logits.argmax(dim=-1) == tokens).float().mean()"),
+    ("seen later", "a token that only returns later counts as seen; seen means before",
+     ("same.tril(-1)", "(same & ~torch.eye(tokens.shape[1], dtype=torch.bool))")),
     ("all predictions",
      "every prediction counts there; those after a new token nobody can get right",
      ("[seen[:, :-1]]", "")),

@@ -71,6 +71,8 @@ MISTAKES = [
     ("width of the lesson",
      "blocks of 32 columns, as wide as a head of the lesson; here d_k = d_model / num_heads",
      ("W_o.shape[1] // num_heads", "32")),
+    ("last head only", "only the last head of the list is silenced, as where the copy is made anew "
+     "for each; make it once, before the loop", ("in heads:", "in heads[-1:]:")),
     ("first head only",
      "only the first of the heads is silenced; the list may name several, or none",
      ("in heads", "in heads[:1]")),
