@@ -88,7 +88,8 @@ def server(folder):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "jupyter", "lab", ".", "--allow-root", "--no-browser"]
+    # not "-m jupyter lab", which takes the first jupyter-lab of PATH, another environment's maybe
+    command = [sys.executable, "-m", "jupyterlab", ".", "--allow-root", "--no-browser"]
     command += [f"--port={port}", "--LabApp.expose_app_in_browser=True"]
     environment = os.environ | private
     with open(folder / "server.log", "w") as log:

@@ -5,6 +5,7 @@ import copy
 import http.client
 import http.cookiejar
 import json
+import os
 import socket
 import types
 import urllib.error
@@ -100,8 +101,13 @@ def test_another_kernel_another_notebook_and_other_files_are_stored_as_they_are(
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    with lab.server(tmp_path_factory.mktemp("lab")) as address:
-        yield address
+    another = tmp_path_factory.mktemp("bin") / "jupyter-lab"  # as of conda's base
+    another.write_text("#!/bin/sh\nexit 1\n")
+    another.chmod(0o700)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(another.parent), prepend=os.pathsep)
+        with lab.server(tmp_path_factory.mktemp("lab")) as address:
+            yield address
 
 
 def get(address, **headers):
