@@ -105,8 +105,16 @@ def server(folder):
             time.sleep(0.5)
         yield address
     finally:
-        process.terminate()
-        process.wait(PATIENCE / 1000)
+        stop(process)
+
+
+def stop(process, patience=20):
+    """End a process; Jupyter's server sometimes waits for a thread of its own, and never ends."""
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(patience)  # seconds
+    process.kill()
+    process.wait()
 
 
 def open_notebook(page, address, path):

@@ -6,7 +6,10 @@ import http.client
 import http.cookiejar
 import json
 import os
+import signal
 import socket
+import subprocess
+import sys
 import types
 import urllib.error
 import urllib.parse
@@ -136,6 +139,16 @@ def test_no_browser_keeps_the_way_to_the_first_lesson(address, monkeypatch):
     server = http.client.HTTPConnection(urllib.parse.urlsplit(address).netloc, timeout=600)
     server.request("GET", f"{loaded().LabApp.default_url}?token={lab.TOKEN}")
     assert server.getresponse().status == 302  # 301 is kept, also for another copy of the course
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows ends a process at once")
+def test_a_server_that_will_not_stop_is_ended():
+    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True)"
+    command = [sys.executable, "-c", f"{deaf}; time.sleep(900)"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        lab.stop(process, patience=0.1)
+    assert process.returncode == -signal.SIGKILL
 
 
 def test_no_other_site_may_read_or_write(address):
