@@ -280,6 +280,15 @@ def test_strict_mode_raises_on_a_wrong_answer_only(monkeypatch):
         check(lambda values: values.sum(0), "average")
 
 
+def test_a_mistake_that_would_show_where_the_answer_is_right_is_not_named():
+    def dot(a, b):  # wrong for one of the inputs, by a mistake that shows in most
+        total = (a * b).abs() if len(a) == 12 else a * b
+        return total.sum()
+
+    verdict = check(dot, "dot")
+    assert verdict.status == "wrong" and verdict.mistake is None, verdict
+
+
 @pytest.mark.parametrize("head, told", [((2, 0), "2 layers of 4 heads"), (3, "must be pairs")])
 def test_a_suspect_says_which_heads_it_has(head, told):
     model, texts = suspect(1)

@@ -479,18 +479,20 @@ def test_an_answer_may_end_its_own_children():
     assert sandbox.call(answer).error is None
 
 
+def code_of_a_child():
+    """Return the exit code of a child that ends with 7, if it may."""
+    child = os.fork()
+    if not child:
+        try:
+            os._exit(7)
+        finally:
+            os.kill(os.getpid(), 9)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows cannot fork")
 def test_a_child_of_an_answer_may_end():
-    def answer():
-        child = os.fork()
-        if not child:
-            try:
-                os._exit(7)
-            finally:
-                os.kill(os.getpid(), 9)
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-    assert sandbox.call(answer).value == 7
+    assert sandbox.call(code_of_a_child).value == 7
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows cannot fork")
@@ -500,13 +502,7 @@ def test_where_the_kernel_has_to_stay_its_children_may_end(monkeypatch):
     sandbox.stay()
     with pytest.raises(RuntimeError, match="leaves Python"):
         os._exit(0)
-    child = os.fork()
-    if not child:
-        try:
-            os._exit(7)
-        finally:
-            os.kill(os.getpid(), 9)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert code_of_a_child() == 7
 
 
 def test_a_name_that_was_replaced_before_is_refused_as_well(monkeypatch):

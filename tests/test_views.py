@@ -135,10 +135,8 @@ def test_each_weight_is_a_line_from_its_query_at_the_left_to_its_key_at_the_righ
     left, right = (sorted(y for x, y in where if (x > 0.5) == side and y >= 0) for side in (0, 1))
     assert left == [*range(L)] and right == [*range(S)]
     for (x, y), text in where.items():
-        if y >= 0:
-            assert text == (keys if x > 1 else queries)[y]
-        else:  # the heads of the columns
-            assert text == ("key" if x > 1 else "query")
+        assert y < 0 or text == (keys if x > 1 else queries)[y]
+    assert [where[place] for place in sorted(where) if place[1] < 0] == ["query", "key"]
     i, j = divmod(int(weights.argmax()), S)
     assert ax.description == (
         f"{L}×{S} weights as lines; the largest is q{i}→k{j} {weights[i, j]:.2f}"
