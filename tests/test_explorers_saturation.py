@@ -287,7 +287,7 @@ def test_scaling_explorer_scores_are_dot_products_of_the_first_d_k_numbers(pages
     explorer = scaling_explorer()
     rng = torch.Generator().manual_seed(31)
     q, k = torch.randn(512, generator=rng), torch.randn(8, 512, generator=rng)
-    for d_k, scaled in [(4, False), (100, True), (512, True)]:
+    for d_k, scaled in [(4, False), (6, True), (50, False), (100, True), (512, True)]:
         set_controls(explorer, d_k=d_k, scaled=scaled)
         scores = k[:, :d_k] @ q[:d_k] / (d_k**0.5 if scaled else 1)
         largest = scores.abs().max().item()
@@ -350,6 +350,14 @@ def test_the_temperature_with_the_largest_gradient_norm_is_noticed_and_the_lowes
     assert {step for step, told in noticed.items() if told} == {1, best} and 1 < best < 100
     assert noticed[best] == "no other temperature has a larger gradient norm"
     assert noticed[1] == f"at the lowest temperature the gradient norm is {norms[1]:.3f}"
+
+
+def test_what_is_typed_between_two_places_of_a_slider_is_not_taken_for_one_of_them():
+    explorer = set_controls(one_explorer(), **STARTS)
+    for temperature in (0.06, 0.07):
+        assert found(set_controls(explorer, temperature=temperature)) == ""
+    set_controls(explorer, **STARTS | {"method": "naive", "logit_1": 88.9})  # 88.73 is infinite too
+    assert "exp is inf at key 1" in explorer.state and found(explorer) == ""
 
 
 def jacobian_norm(scores):

@@ -43,10 +43,12 @@ def browse(chromium):
 
 
 def values_of(control, rng):
-    """Return a value that a hand may give a control."""
+    """Return a value that a hand may give a control: on the slider, or typed between."""
     if control["kind"] != "number":
         return rng.choice(ends_of(control))
     low, high, step = control["low"], control["high"], control["step"]
+    if rng.random() < 0.25:
+        return rng.randint(low, high) if isinstance(step, int) else round(rng.uniform(low, high), 3)
     return round(low + step * rng.randrange(round((high - low) / step) + 1), 10)
 
 
@@ -247,6 +249,26 @@ def test_of_a_whole_number_typed_with_a_fraction_the_nearest_whole_counts(browse
     box.press("Enter")
     assert value(page, "i") == 8 and box.input_value() == "8"
     assert page.errors == []
+
+
+def test_a_width_between_those_of_the_slider_may_be_typed(browse):
+    page, explorer = browse("scaling_explorer"), made("scaling_explorer")
+    box = page.get_by_role("spinbutton", name="d_k")
+    for typed in (6, 50, 511):
+        box.fill(f"{typed}")
+        box.press("Enter")
+        told = page.get_by_role("status").inner_text()
+        assert not differ(told, set_controls(explorer, d_k=typed, scaled=False).state)
+        assert value(page, "d_k") == typed and box.input_value() == f"{typed}"
+    assert page.errors == []
+
+
+@every_live
+def test_what_has_no_colour_of_its_own_has_the_pages(browse, name):
+    page = browse(name)
+    page.add_style_tag(content="body { color: rgb(1, 2, 3) }")  # as on a dark ground
+    picture = page.locator("svg")
+    assert picture.evaluate("svg => getComputedStyle(svg).fill") == "rgb(1, 2, 3)"
 
 
 def test_a_menu_and_a_box_to_tick_set_their_value_and_show_one_that_is_set(browse):

@@ -68,7 +68,10 @@ export function say(values) {
 // What breaks in a naive softmax.
 function foundNaively({ logit_1: logit, dtype }, { scores, naive, total, powerBelow }) {
   const found = [];
-  if (Number.isFinite(scores[0]) && naive[0] === Infinity && Number.isFinite(powerBelow)) {
+  const first =
+    Number.isFinite(scores[0]) && naive[0] === Infinity && Number.isFinite(powerBelow);
+  if (first && logit % logitStep === 0) {
+    // typed between, it may be another
     found.push(`${general(logit, 6)} is the first logit 1 with an infinite power in ${dtype}`);
   }
   if (total === 0) found.push(`every power is 0 in ${dtype}, and 0 / 0 is NaN`);
@@ -82,15 +85,16 @@ function foundStably({ temperature, dtype }, { scores, naive, untempered }) {
   if (scores.every(Number.isFinite) && (total === Infinity || total === 0)) {
     found.push("the same scores, and weights where naive fails");
   }
-  const norms = TEMPERATURES.map((each) => normOf(softmax(untempered.map((x) => x / each))));
+  const normAt = (divisor) => normOf(softmax(untempered.map((x) => x / divisor)));
+  const norms = TEMPERATURES.map(normAt);
   const largest = Math.max(...norms);
-  const at = Math.round(temperature * 20) - 1;
+  const now = normAt(temperature);
   if (largest > Math.min(...norms) + 0.01) {
     // else the temperature changes nothing; of two that tie one may be larger by rounding
-    if (norms[at] >= largest - 1e-9) {
+    if (now >= largest - 1e-9) {
       found.push("no other temperature has a larger gradient norm");
-    } else if (at === 0) {
-      found.push(`at the lowest temperature the gradient norm is ${fixed(norms[0], 3)}`);
+    } else if (temperature === TEMPERATURES[0]) {
+      found.push(`at the lowest temperature the gradient norm is ${fixed(now, 3)}`);
     }
   }
   return found;

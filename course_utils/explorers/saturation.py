@@ -10,7 +10,7 @@ from course_utils.figures import DIVERGING
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 LOGIT_STEP = 0.5
-D_K_STEP, WIDEST = 4, 512  # of d_k, when dot products are drawn
+D_K_STEP, WIDEST = 4, 512  # of the slider of d_k; any whole number between may be typed
 TEMPERATURES = torch.arange(1, 101).double() / 20  # where the slider can stand
 
 
@@ -28,10 +28,10 @@ def scaling_explorer():
     rng = torch.Generator().manual_seed(31)
     q, k = torch.randn(WIDEST, generator=rng), torch.randn(8, WIDEST, generator=rng)
     upto = (k.double() * q).cumsum(dim=-1)  # (S, WIDEST), products of the first 1, 2, … numbers
-    products = upto[:, D_K_STEP - 1 :: D_K_STEP].T.round(decimals=6)  # as few digits as are needed
+    products = upto.T.round(decimals=6)  # as few digits as are needed
 
     def scores_of(d_k, scaled):
-        scores = products[d_k // D_K_STEP - 1]  # (S,)
+        scores = products[d_k - 1]  # (S,)
         return scores / d_k**0.5 if scaled else scores
 
     def say(d_k, scaled):
@@ -140,7 +140,8 @@ def _saturation(weights, norm):
 def _found_naively(scores, lower, logit_1, dtype):
     """Say what breaks in a naive softmax of scores (5,); lower is the first, a step before."""
     found = []
-    if scores[0].isfinite() and scores[0].exp().isinf() and lower.exp().isfinite():
+    first = scores[0].isfinite() and scores[0].exp().isinf() and lower.exp().isfinite()
+    if first and logit_1 % LOGIT_STEP == 0:  # typed between, it may be another
         found.append(f"{logit_1:g} is the first logit 1 with an infinite power in {dtype}")
     if _total(scores.exp()) == 0:
         found.append(f"every power is 0 in {dtype}, and 0 / 0 is NaN")
@@ -153,13 +154,13 @@ def _found_stably(scores, untempered, temperature):
     total = _total(scores.exp())
     if scores.isfinite().all() and (total.isinf() or total == 0):
         found.append("the same scores, and weights where naive fails")
-    norms = _norm((untempered.double() / TEMPERATURES[:, None]).softmax(dim=-1))  # (100,)
-    at = TEMPERATURES.sub(temperature).abs().argmin()
-    if norms.max() > norms.min() + 0.01:  # else the temperature changes nothing
-        if norms[at] >= norms.max() - 1e-9:  # of two that tie one may be larger by rounding
+    tried = torch.cat([TEMPERATURES, torch.tensor([temperature], dtype=torch.float64)])
+    *norms, now = _norm((untempered.double() / tried[:, None]).softmax(dim=-1)).tolist()
+    if max(norms) > min(norms) + 0.01:  # else the temperature changes nothing
+        if now >= max(norms) - 1e-9:  # of two that tie one may be larger by rounding
             found.append("no other temperature has a larger gradient norm")
-        elif at == 0:
-            found.append(f"at the lowest temperature the gradient norm is {norms[0]:.3f}")
+        elif temperature == TEMPERATURES[0]:
+            found.append(f"at the lowest temperature the gradient norm is {now:.3f}")
     return found
 
 

@@ -1,11 +1,11 @@
 // A query and 8 keys of random numbers, of which the first d_k are used.
 export const size = [560, 320];
 
-const { products, step } = given; // of query and keys, for d_k = step, 2 step, …
+const { products, step } = given; // of query and keys, for d_k = 1, 2, …; the slider's step
 const KEYS = [1, 2, 3, 4, 5, 6, 7, 8];
 
 function scoresOf({ d_k, scaled }) {
-  const scores = products[d_k / step - 1];
+  const scores = products[d_k - 1];
   return scaled ? scores.map((score) => score / Math.sqrt(d_k)) : scores;
 }
 
@@ -21,7 +21,7 @@ function found({ d_k, scaled }, weights) {
   const [first, second] = [...weights].sort((a, b) => b - a);
   const unscaledAt = (d) => Math.max(...softmax(scoresOf({ d_k: d, scaled: false })));
   const unscaled = unscaledAt(d_k);
-  if (scaled && (d_k === step || d_k === step * products.length)) {
+  if (scaled && (d_k === step || d_k === products.length)) {
     const told = `${fixed(unscaled, 2)} to ${fixed(first, 2)}`;
     return `; found: at d_k = ${d_k} the division takes the largest weight from ${told}`;
   }
