@@ -324,3 +324,10 @@ def test_what_the_lesson_asks_for_is_noticed(values, told):
 
 def test_a_window_that_leaves_something_out_is_not_causal():
     assert "found" not in explorer_with(documents=2, window=3).state
+
+
+def test_a_press_allows_a_pair_in_a_row_that_is_empty(page):
+    values = {"causal": True, "padding": 2, "side": "start"}
+    for picture, pair in zip(drawn(page, **values), ["0-0", "0-0, 1-7"], strict=True):
+        press(page, picture, *map(int, pair[-3:].split("-")))
+        assert page.evaluate("model.get('values').turned") == pair

@@ -2,14 +2,18 @@
 
 import functools
 import html
+import io
 import itertools
 import warnings
 
 import ipywidgets as widgets
 import pytest
 from matplotlib.transforms import Bbox
+from PIL import Image
 
+import lab
 from course_utils.explorers import Number, language_explorer
+from course_utils.explorers.base import HERE
 from explorer_pictures import axes, drawn_anew, pixels, set_controls
 from tiny_language_model import tiny_language_model
 
@@ -127,3 +131,33 @@ def test_every_control_has_a_name_and_its_place_before_the_picture(case):
     assert words.value == f'<p role="status">{in_html(explorer.state)}</p>'
     height, width, _ = pixels(explorer).shape
     assert (picture.width, picture.height) == (width, height) and picture.alt
+
+
+def test_a_picture_tells_each_press_of_the_first_button_and_none_of_another(chromium):
+    file = io.BytesIO()
+    Image.new("RGB", (200, 100)).save(file, "png")
+    page = lab.new_page(chromium)
+    page.set_content("<main></main>")
+    page.evaluate(
+        """async ([text, png]) => {
+            const address = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
+            const { default: { render } } = await import(address);
+            const own = { value: new Uint8Array(png), width: 200, height: 100, alt: "x" };
+            window.told = [];
+            const set = (name, value) => name === "place" && told.push(value);
+            const model = { get: (name) => ({ ...own, pressed: true })[name], set, on() {},
+                save_changes() {} };
+            render({ model, el: document.querySelector("main") });
+        }""",
+        [(HERE / "picture.js").read_text(encoding="utf-8"), [*file.getvalue()]],
+    )
+    image = page.locator("img")
+    assert not image.evaluate("image => image.draggable")
+    for button in ("right", "middle"):  # for the browser's menu, and to scroll
+        image.click(button=button)
+    assert page.evaluate("told") == []
+    for _ in range(2):  # on one place: two presses all the same
+        image.click(position={"x": 50, "y": 75})
+    one, other = page.evaluate("told")
+    assert one[:2] == other[:2] == pytest.approx([0.25, 0.75], abs=0.01) and one[2] != other[2]
+    page.close()
