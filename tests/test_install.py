@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+import io
 import runpy
 import subprocess
 import sys
@@ -64,6 +65,13 @@ def test_an_old_python_can_read_the_installer():
     ast.parse(Path(install.__file__).read_text(), feature_version=(3, 6))
 
 
+def test_what_a_python_lacks_is_found_out_in_silence(tmp_path, capfd):
+    assert install.runs(sys.executable, "import json")
+    assert not install.runs(sys.executable, "import no_such_module")
+    assert not install.runs(tmp_path / "a Python that is gone", "import json")
+    assert capfd.readouterr() == ("", "")
+
+
 @pytest.mark.parametrize("version", [(3, 6, 15), (3, 10, 13)])
 def test_an_old_python_is_refused_before_anything_happens(machine, monkeypatch, version):
     monkeypatch.setattr(sys, "version_info", version)
@@ -97,6 +105,29 @@ def test_what_it_takes_is_said_before_it_starts(machine, monkeypatch, platform, 
     sentence = stop(monkeypatch, *options)
     assert f"takes {size} GB" in sentence and f"{size - 0.1:.1f} GB are free" in sentence
     assert not asked_of_pip(machine)
+
+
+def test_what_it_takes_is_written_before_pip_writes(machine, monkeypatch):
+    stdout = io.TextIOWrapper(io.BytesIO())  # as to a file, which is not written line by line
+    monkeypatch.setattr(sys, "stdout", stdout)
+    install.announce("python", ".", cpu=True)
+    assert b"2.3 GB" in stdout.buffer.getvalue()
+
+
+def test_room_is_looked_for_where_it_is_installed(machine, monkeypatch):
+    asked = []
+    usage = namedtuple("usage", "free")(100 * GB)
+    monkeypatch.setattr(install.shutil, "disk_usage", lambda path: asked.append(path) or usage)
+    call(monkeypatch, "--here")
+    call(monkeypatch)
+    assert asked == [sys.prefix, str(install.ROOT)]
+
+
+def test_pip_finds_the_lists_wherever_it_is_called(monkeypatch):
+    run = Mock(return_value=Mock(returncode=0))
+    monkeypatch.setattr(install.subprocess, "run", run)
+    install.pip("python", *LEARNER)
+    assert run.call_args.kwargs["cwd"] == str(install.ROOT)
 
 
 def test_once_torch_is_there_nothing_is_said_of_its_size(machine, monkeypatch):
@@ -143,6 +174,23 @@ def test_here_installs_into_the_python_that_runs_it(machine, monkeypatch):
     assert asked_of_pip(machine) == [["-r", "requirements-authors.txt"]]
     assert not any("venv" in command for command in machine.ran)
     assert [sys.executable, *PIP, "-r", "requirements-authors.txt"] in machine.ran
+
+
+def test_an_environment_of_an_old_python_is_made_anew(machine, monkeypatch):
+    def runs(_, code):
+        with monkeypatch.context() as old:
+            old.setattr(sys, "version_info", (3, 10, 13))
+            try:
+                exec(code)
+            except AssertionError:
+                return False
+        return True
+
+    install.VENV.mkdir()
+    (install.VENV / "pyvenv.cfg").write_text(f"command = python -m venv {install.VENV}\n")
+    monkeypatch.setattr(install, "runs", runs)
+    install.make_environment("python")
+    assert [sys.executable, "-m", "venv", "--clear", str(install.VENV)] in machine.ran
 
 
 def test_an_environment_that_was_moved_is_made_anew(machine, monkeypatch):

@@ -14,9 +14,11 @@ import types
 import urllib.error
 import urllib.parse
 import urllib.request
+import warnings
 
 import nbformat
 import pytest
+from jupyter_server.services.contents.largefilemanager import AsyncLargeFileManager
 from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebsocketConnection
 from traitlets.config.loader import PyFileConfigLoader
 
@@ -38,6 +40,15 @@ def test_nothing_is_set_but_the_first_page_the_connection_and_the_hook(monkeypat
     }
     monkeypatch.chdir(tmp_path)  # another folder, served from the same environment
     assert "LabApp" not in loaded()
+
+
+def test_the_hook_is_set_without_a_warning():
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        config = loaded()
+        manager = AsyncLargeFileManager(config=config)
+        manager.pre_save_hook = config.ContentsManager.pre_save_hook  # the server sets it twice
+    assert not [each for each in told if "pre_save_hook" in str(each.message)]
 
 
 def test_jupyter_finds_these_settings_in_the_environment(tmp_path):

@@ -196,6 +196,15 @@ def test_the_website_is_shown_to_this_machine_alone():
 
 
 @needs_make
+def test_make_passes_on_what_it_is_given():
+    badges = "python3 site/addresses.py"
+    assert make("badges", "PYTHON=python3") == [badges]
+    own = make("badges", "PYTHON=python3", "REPOSITORY=me/course")
+    assert own == [f"{badges} --repository me/course"]
+    for ranks in ["2", "4"]:
+        assert f"--nproc-per-node {ranks} " in make("-B", "bench-ranks", f"RANKS={ranks}")[-1]
+
+
 def test_make_test_checks_everything_with_what_authors_need():
     commands = make("-B", "test", "PYTHON=python3", "CPU=1")
     assert {"python3 install.py --cpu", "python3 install.py --authors"} <= set(commands)

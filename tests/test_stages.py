@@ -6,6 +6,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+import types
 from unittest.mock import Mock
 
 import jupyter_client
@@ -196,3 +197,22 @@ def test_arithmetic_that_this_cpu_lacks_is_skipped_in_the_table(monkeypatch):
     with pytest.raises(StopIteration):
         noxfile.arithmetic.func(session, {})
     session.run.assert_not_called()
+
+
+def test_arithmetic_whose_trial_fails_by_an_error_is_run(monkeypatch):
+    monkeypatch.setattr(noxfile, "TRIAL", "1 / 0")  # NumPy does not start, for instance
+    session = Mock()
+    noxfile.arithmetic.func(session, {})
+    session.skip.assert_not_called()
+    session.run.assert_called_once()
+
+
+def test_without_triton_only_the_kernels_solutions_are_skipped(monkeypatch):
+    hook = runpy.run_path(stages.ROOT / "conftest.py")["pytest_collection_modifyitems"]
+    items = [
+        types.SimpleNamespace(path=path, add_marker=Mock())
+        for path in sorted((stages.ROOT / "solutions").glob("*.ipynb"))
+    ]
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    hook(items)
+    assert [each.path.name[:3] for each in items if each.add_marker.called] == ["06b"]
