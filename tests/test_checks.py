@@ -317,6 +317,19 @@ def test_an_unknown_difference_is_pictured(monkeypatch, capsys):
     check(lambda q, k: q @ k.mT / 0, "dot_product_scores")._ipython_display_()  # nothing is finite
 
 
+@pytest.mark.parametrize("shape", [(2, 14), (14, 2)])
+def test_every_number_has_room_in_a_wide_and_in_a_high_picture(monkeypatch, shape):
+    shown = []
+    monkeypatch.setattr(judge, "show", lambda ax: shown.append(ax.figure))
+    judge._show_difference(torch.full(shape, 0.75), torch.full(shape, 0.5))
+    shown[0].canvas.draw()
+    for ax in shown[0].axes[:3]:
+        width, height = abs(np.diff(ax.transData.transform([(0, 0), (1, 1)]), axis=0)[0])
+        assert len(ax.texts) == 28
+        boxes = [text.get_window_extent() for text in ax.texts]
+        assert all(box.width < width and box.height < height for box in boxes)
+
+
 def test_a_difference_names_the_inputs():
     verdict = check(lambda q, k: q @ k.mT + 0.5, "dot_product_scores")
     assert verdict.message.endswith("(for inputs of shape (5, 4), (7, 4))")

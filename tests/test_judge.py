@@ -735,3 +735,15 @@ def test_an_answer_has_all_its_time_for_each_input(exercise, monkeypatch):
     assert check(busy).status == "correct"  # 0.9 seconds in all
     monkeypatch.setattr(judge.sandbox, "SECONDS", 0.05)
     assert check(busy).mistake == "runs for ever"
+
+
+def test_a_text_is_named_beside_the_shapes(exercise):
+    exercise(lambda x, text: 2 * x, lambda: [(ONES, "two words")], [])
+    message = check(lambda x, text: 3 * x, "double").message
+    assert message.endswith("(for inputs of shape (2, 3), 'two words')")
+
+
+def test_an_error_without_a_line_of_the_learners_names_none_of_the_courses(exercise):
+    exercise()
+    for answer in [functools.partial(torch.add, "x"), torch.Tensor.view, lambda: 1]:
+        assert " in line " not in check(answer, "double").message

@@ -1,5 +1,6 @@
 """Kernels of learners: interpreted with or without a GPU, and kept within their tensors' memory."""
 
+import os
 import subprocess
 import sys
 
@@ -195,3 +196,28 @@ def test_a_kernel_made_to_be_compiled_or_interpreted_is_judged_alike(interpret):
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=folder
     )
     assert run.stdout == "✅ 6b.1 windowed_kernel: correct\n", run.stderr
+
+
+@triton.jit
+def adds(x_ptr, shift):
+    tl.atomic_add(x_ptr + shift, 1.0)
+
+
+@triton.jit
+def swaps(x_ptr, shift):
+    tl.atomic_cas(x_ptr + shift, 0, 1)
+
+
+@pytest.mark.parametrize("kernel, dtype", [(adds, torch.float32), (swaps, torch.int32)])
+def test_an_atomic_write_stays_within_the_tensors_too(kernel, dtype):
+    x = torch.zeros(4, dtype=dtype)
+    launch(kernel, (1,), x, 3)
+    assert x.tolist() == [0, 0, 0, 1]
+    with pytest.raises(OutOfBounds, match="it writes beyond the last number of x_ptr, by up to 1"):
+        launch(kernel, (1,), x, 4)
+
+
+def test_what_a_launch_sets_is_put_back(monkeypatch):
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    launch(adds, (1,), torch.zeros(4), 3)
+    assert "TRITON_INTERPRET" not in os.environ

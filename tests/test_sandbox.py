@@ -203,6 +203,19 @@ def test_a_busy_machine_is_told_from_a_loop_and_from_waiting(share, end, mistake
     assert answer.now < 200
 
 
+class InTurns(Scripted):
+    """One that goes on to another input every twenty seconds."""
+
+    def join(self, seconds):
+        if self.now // 20 < (self.now + seconds) // 20:
+            self.clock = lambda: 0.0
+        super().join(seconds)
+
+
+def test_an_answer_may_wait_at_each_input():
+    assert sandbox._wait(InTurns(0.0, 90), 5.0) is None
+
+
 def test_an_answer_that_waits_for_ever_is_told_so(monkeypatch):
     def waits():
         while True:
@@ -450,6 +463,12 @@ REFUSED = [
     (lambda: os.execle(sys.executable, "python", "-c", "1/0", {}), "leaves Python"),
     (lambda: signal.raise_signal(9), "leaves Python"),
     pytest.param(lambda: signal.alarm(1), "leaves Python", marks=needs_alarm),
+    pytest.param(
+        lambda: signal.setitimer(signal.ITIMER_REAL, 0), "leaves Python", marks=needs_alarm
+    ),
+    pytest.param(
+        lambda: signal.pthread_kill(threading.get_ident(), 0), "leaves Python", marks=needs_alarm
+    ),
     (lambda: _thread.interrupt_main(), "leaves Python"),
     (lambda: input("?"), "asks for input"),
     (catches_the_refusal, "asks for input"),
@@ -503,6 +522,17 @@ def test_where_the_kernel_has_to_stay_its_children_may_end(monkeypatch):
     with pytest.raises(RuntimeError, match="leaves Python"):
         os._exit(0)
     assert code_of_a_child() == 7
+
+
+def test_where_the_kernel_has_to_stay_it_may_end_with_jupyter(monkeypatch):
+    left = []
+    monkeypatch.setattr(os, "_exit", left.append)
+    monkeypatch.setattr(sandbox, "get_ipython", types.SimpleNamespace)
+    sandbox.stay()
+    poller = threading.Thread(target=lambda: os._exit(1))  # as ipykernel's, if Jupyter has ended
+    poller.start()
+    poller.join()
+    assert left == [1]
 
 
 def test_a_name_that_was_replaced_before_is_refused_as_well(monkeypatch):
