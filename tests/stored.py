@@ -43,6 +43,8 @@ TELLING = set(
     always often seldom exact exactly approximate forward backward scaled unscaled trained untrained
     read reads write writes written agree agrees differ differs alike stay stays swap learn learns
     cost costs save saves gain gains lose loses lost
+    clockwise anticlockwise forwards backwards back ahead solid dashed dotted
+    black white grey red orange yellow green blue purple
     """.split()
 )
 
@@ -105,6 +107,7 @@ def facts(text, symbols):
         token
         for token in tokens
         if not (token.isascii() and token.isalpha())
+        or (token.isupper() and len(token) > 1)
         or (len(token) == 1 and token not in "aAI")
         or token.lower() in TELLING
     ]
