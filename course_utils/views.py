@@ -127,7 +127,7 @@ def head_lines(weights, *, queries=None, keys=None, hide_first=False, title=None
     queries = told_apart(as_labels(queries, L, "queries"))
     keys = told_apart(as_labels(keys, S, "keys"))
     shown = without_first(weights) if hide_first else weights
-    values = shown.detach().double().clamp(max=1).numpy()
+    values = shown.detach().cpu().double().clamp(max=1).numpy()
     if ax is None:
         _, ax = plt.subplots(figsize=(4, min(0.8 + 0.3 * max(L, S), LONGEST_SIDE)))
     ends = [[(0, i), (1, j)] for i in range(L) for j in range(S)]
@@ -179,7 +179,8 @@ def query_products(q, k, weights, query, *, queries=None, keys=None, mask=None):
     queries = told_apart(as_labels(queries, L, "queries"))
     keys = told_apart(as_labels(keys, S, "keys"))
     _check_query(query, L)
-    q, k, shown = (each.detach().double() for each in (q, k, weights))
+    q, k, shown = (each.detach().cpu().double() for each in (q, k, weights))
+    mask = None if mask is None else mask.cpu()
     row = attention(q, k, k, mask)[1][query]  # (S,)
     if not torch.allclose(row, shown[query], atol=1e-3):
         worst = int((row - shown[query]).abs().argmax())

@@ -1,6 +1,7 @@
 """Explorers that live in the page: words, keys, pointers, in a browser without a kernel."""
 
 import functools
+import math
 import random
 import re
 
@@ -486,6 +487,9 @@ def test_values_are_those_of_the_controls_within_their_ends(explorer):
     for name, wrong in [("kind", "c"), ("on", "yes")]:
         with pytest.raises(ValueError, match=f"{name} must be one of .*, got '{wrong}'"):
             set_controls(explorer, **{name: wrong})
+    for name in ("n", "x"):
+        with pytest.raises(ValueError, match=f"{name} must be a number, got nan"):
+            set_controls(explorer, **{name: math.nan})
     with pytest.raises(ValueError, match="line must be a str, got 7"):
         set_controls(explorer, line=7)
     with pytest.raises(ValueError, match="must be those of n, x, kind, on, line, got n"):

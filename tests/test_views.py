@@ -8,7 +8,8 @@ import torch
 from matplotlib.colors import to_rgb, to_rgba
 
 from course_utils.attention import attention, causal_mask
-from course_utils.figures import plain
+from course_utils.explorers import head_explorer, views_explorer
+from course_utils.figures import heatmap, plain
 from course_utils.views import (
     GAP,
     example,
@@ -322,3 +323,40 @@ def test_the_example_is_what_attention_makes_of_its_q_and_k_and_repeats():
     assert 0.9 < Q.std() < 1.1 and 0.9 < K.std() < 1.1  # as the features they are made of
     it, dog = TOKENS.index("it"), TOKENS.index("dog")
     assert 0.8 < WEIGHTS[11, 0, it, dog] == WEIGHTS[11, 0].max()  # what lesson 08 reads
+
+
+class Elsewhere(torch.Tensor):
+    """A tensor that NumPy cannot read before it is moved, as one on a GPU."""
+
+    def cpu(self):
+        return self.as_subclass(torch.Tensor)
+
+    def numpy(self):
+        raise TypeError("can't convert cuda:0 device type tensor to numpy")
+
+    def __format__(self, spec):
+        return format(self.item(), spec)
+
+
+def elsewhere(*tensors):
+    return [tensor.as_subclass(Elsewhere) for tensor in tensors]
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda q, k, weights, mask: mosaic(weights[None, None]),
+        lambda q, k, weights, mask: head_lines(weights),
+        lambda q, k, weights, mask: head_lines(weights, hide_first=True),
+        lambda q, k, weights, mask: query_products(q, k, weights, 2, mask=mask),
+        lambda q, k, weights, mask: heatmap(weights),
+        lambda q, k, weights, mask: head_explorer(weights[None]),
+        lambda q, k, weights, mask: views_explorer(
+            TOKENS[:4], *(each[None, None] for each in (q, k, attention(q, k, k)[1]))
+        ),
+    ],
+)
+def test_tensors_on_a_gpu_are_drawn_too(draw):
+    q, k, _ = random_head(4, 4)
+    mask = causal_mask(4)
+    draw(*elsewhere(q, k, attention(q, k, k, mask)[1], mask))

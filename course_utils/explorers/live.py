@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import math
 from pathlib import Path
 
 import anywidget
@@ -145,6 +146,8 @@ class LiveExplorer(Shown, anywidget.AnyWidget):
 
 def _allowed(name, control, value):
     if control["kind"] == "number":
+        if math.isnan(value):
+            raise ValueError(f"{name} must be a number, got {value!r}")
         value = min(max(value, control["low"]), control["high"])
         return round(value) if isinstance(control["step"], int) else float(value)
     if control["kind"] == "text":
