@@ -520,6 +520,43 @@ def test_how_a_result_is_made_is_told_only_if_it_is_right(exercise, factor, mist
     assert check(lambda x: x * x, "double").mistake == "square"
 
 
+def first_taken(given):
+    return given.pop(0)
+
+
+def first_put_again(given):
+    given.insert(0, given.pop(0))
+    return given[0]
+
+
+def ending_changed(given):
+    given[-1][0] = 7
+    return given[0]
+
+
+LISTS = [
+    (first_taken, [[2, 3]], "wrong"),
+    (first_put_again, [[2, 3]], "correct"),
+    (ending_changed, [[2, [3, 4]]], "wrong"),  # a list in it
+    (ending_changed, [[2, torch.zeros(2)]], "wrong"),  # a tensor in it
+    (lambda given: given[0], [[2, [3, torch.zeros(2)]]], "correct"),
+    (lambda given: given.__setitem__(1, ONES) or 2, [[2, 3]], "wrong"),
+    (lambda given: given.__setitem__(1, 3) or 2, [[2, ONES]], "wrong"),
+    (lambda given: given.__setitem__(1, 3) or 2, [[2, [3]]], "wrong"),
+]
+
+
+@pytest.mark.parametrize("answer, args, status", LISTS)
+def test_a_list_given_must_come_back_as_it_was(exercise, answer, args, status):
+    exercise(lambda given: given[0], inputs=lambda: [args], mistakes=[])
+    verdict = check(answer, "double")
+    assert verdict.status == status
+    if status == "wrong":
+        assert verdict.mistake == "changes its input"
+        assert "(argument 1) in place; work on a new list" in verdict.message
+    assert args[0][0] == 2  # the exercise's own
+
+
 def test_no_hint_of_the_course_is_cut():
     hints = [mistake.hint for each in EXERCISES.values() for mistake in each.mistakes]
     assert all(errors.on_one_line(hint, 600) == hint for hint in hints)

@@ -60,15 +60,31 @@ def owned(function):
 
 
 def call_with_clones(answer, *args):
-    """Call a learner's function; return its only candidate result."""
-    clones = [arg.clone() if isinstance(arg, torch.Tensor) else arg for arg in args]
+    """Call a learner's function on copies of tensors and lists; return its only result."""
+    clones = [_clone(arg) for arg in args]
     result = answer(*clones)
     for position, (now, before) in enumerate(zip(clones, args, strict=True)):
-        changed = isinstance(before, torch.Tensor) and not torch.equal(now, before)
-        if changed:
-            hint = f"it changes its input (argument {position + 1}) in place; work on a new tensor"
+        if not _unchanged(now, before):
+            kind = "list" if isinstance(before, list) else "tensor"
+            hint = f"it changes its input (argument {position + 1}) in place; work on a new {kind}"
             raise Complaint("changes its input", hint)
     return [result]
+
+
+def _clone(given):
+    """Return a copy of a tensor, or of a list with all tensors and lists in it; else the same."""
+    if isinstance(given, list):
+        return [_clone(each) for each in given]
+    return given.clone() if isinstance(given, torch.Tensor) else given
+
+
+def _unchanged(now, before):
+    if isinstance(before, list):
+        same = isinstance(now, list) and len(now) == len(before)
+        return same and all(map(_unchanged, now, before))
+    if isinstance(before, torch.Tensor):
+        return isinstance(now, torch.Tensor) and torch.equal(now, before)
+    return type(now) is type(before) and now == before
 
 
 @dataclass(frozen=True)

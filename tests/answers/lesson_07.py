@@ -223,6 +223,14 @@ def _occurrence_of_few_symbols(tokens):
     return torch.tensor(rows).reshape(tokens.shape)
 
 
+def _silence_and_empty_the_list(W_o, heads, num_heads):
+    silent, d_k = W_o.clone(), W_o.shape[1] // num_heads
+    while heads:
+        head = heads.pop()
+        silent[:, head * d_k : head * d_k + d_k] = 0
+    return silent
+
+
 WRONG = [
     ("which_heads", None, lambda model, tokens: torch.zeros(2, 3)),
     ("repeat_pattern", None, _repeat_four_times),
@@ -234,5 +242,6 @@ WRONG = [
     ("induction_by_hand", "not in float32", _induction_elsewhere(torch.Tensor.double)),
     ("induction_by_hand", "not in float32", _induction_elsewhere(torch.Tensor.long, layer=1)),
     ("induction_by_hand", "infinite", _induction_elsewhere(lambda W: W / 0)),
+    ("silence_heads", "changes its input", _silence_and_empty_the_list),
     ("copying_score", None, lambda E, W_v, W_o, U: 0.0),
 ]
