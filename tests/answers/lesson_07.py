@@ -177,12 +177,12 @@ def _induction_by_angles(V, L):
     return [list(layer_1), [q, k, W_v]]
 
 
-def _induction_elsewhere(change, layer=0):
-    """Change W_v of a layer of the circuit."""
+def _induction_elsewhere(change, layer=0, matrix=2):
+    """Change a matrix of a layer of the circuit, W_v unless told otherwise."""
 
     def answer(V, L):
         layers = _induction_by_angles(V, L)
-        layers[layer][2] = change(layers[layer][2])
+        layers[layer][matrix] = change(layers[layer][matrix])
         return layers
 
     return answer
@@ -206,6 +206,19 @@ RIGHT = {
 
 
 # wrong
+
+
+def _places_shut_out(*places):
+    """Return a change of W_k in layer 1, which is V wide."""
+    return lambda W_k: W_k.index_fill(0, 3 * W_k.shape[1] + torch.tensor(places), -2)
+
+
+def _without_the_last_symbol(W_v):
+    return W_v.index_fill(0, torch.tensor(len(W_v) // 3 - 1), 0)
+
+
+def _half_from_the_note(W_v):
+    return (W_v + W_v.roll(len(W_v) // 3, 0)) / 14
 
 
 def _repeat_four_times(pattern, length):
@@ -236,12 +249,43 @@ WRONG = [
     ("repeat_pattern", None, _repeat_four_times),
     ("previous_token_score", None, lambda weights: _previous_by_loops(weights[..., :24, :24])),
     ("previous_occurrence", None, _occurrence_of_few_symbols),
+    ("previous_occurrence", None, lambda tokens: _occurrence_by_dictionary(tokens % 32)),
     ("previous_occurrence", None, lambda t: _occurrence_by_dictionary(t).view(-1, t.shape[-1])),
     ("induction_by_hand", "wrong shapes", lambda V, L: _induction_by_angles(V + 1, L)),
     ("induction_by_hand", "wrong shapes", lambda V, L: None),
     ("induction_by_hand", "not in float32", _induction_elsewhere(torch.Tensor.double)),
     ("induction_by_hand", "not in float32", _induction_elsewhere(torch.Tensor.long, layer=1)),
     ("induction_by_hand", "infinite", _induction_elsewhere(lambda W: W / 0)),
+    (
+        "induction_by_hand",
+        "place 1 shut out too",
+        _induction_elsewhere(_places_shut_out(1), layer=1, matrix=1),
+    ),
+    (
+        "induction_by_hand",
+        "tokens do not matter",
+        _induction_elsewhere(_places_shut_out(1, 2), layer=1, matrix=1),
+    ),
+    (
+        "induction_by_hand",
+        "not written into the note",
+        _induction_elsewhere(_without_the_last_symbol),
+    ),
+    (
+        "induction_by_hand",
+        "nothing handed over",
+        _induction_elsewhere(_without_the_last_symbol, layer=1),
+    ),
+    (
+        "induction_by_hand",
+        "note handed over too",
+        _induction_elsewhere(_half_from_the_note, layer=1),
+    ),
+    (
+        "induction_by_hand",
+        "overflow",
+        _induction_elsewhere(lambda W_k: 1e37 * W_k, layer=1, matrix=1),
+    ),
     ("silence_heads", "changes its input", _silence_and_empty_the_list),
     ("copying_score", None, lambda E, W_v, W_o, U: 0.0),
 ]

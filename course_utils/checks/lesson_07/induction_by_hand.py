@@ -56,9 +56,10 @@ def run(answer, V, L, B, shortest, longest):
     if (answers[wanted].view(B, L) > 2 * others)[known].all():
         return [torch.ones(())]
     hint = what_is_missing(first, wrote, second, tokens[:, :-1], periods)
-    arrived = answers[wanted].view(B, L)[known].mean()
-    if hint == NOTHING_READ and arrived.abs() > 0.5:
-        hint = BESIDE if arrived > 0 else MINUS
+    if hint == NOTHING_READ:
+        arrived = answers[wanted].view(B, L)[known]
+        arrived = arrived[arrived <= 2 * others[known]] / answers.abs().max()  # where it is wrong
+        hint = BESIDE if (arrived > 0.1).all() else MINUS if (arrived < -0.1).all() else hint
     raise Complaint("no induction", hint)
 
 
@@ -93,9 +94,16 @@ SOFT = (
     "looks most strongly where it should, but leaves other keys too much weight: scores are "
     "divided by √d_k, so make them larger"
 )
+OVERFLOW = (
+    "NaN among the weights: scores so large that they overflow, and ∞ − ∞ is NaN; 1000 is enough"
+)
 START = (
     "wrong only where the text's first token returns: place 0 can see nothing but itself, so its "
     "note says that it follows itself; let nobody look there in layer 1"
+)
+SECOND = (
+    "wrong only where the text's first token returns for the first time: what came after it stands "
+    "at place 1, and layer 1 does not look there more than elsewhere; shut out place 0 alone"
 )
 WRITES = (
     "layer 0 looks where it should, but what it writes is not just the token before, in the note: "
@@ -103,8 +111,8 @@ WRITES = (
     "identity, and 0 elsewhere"
 )
 OCCURRENCE = (
-    "layer 1 looks at earlier occurrences themselves: compare the query's token with the *notes* "
-    "of the keys, and it finds what came after"
+    "layer 1 looks at the query's own token, here or at earlier places: compare it with the "
+    "*notes* of the keys, and it finds what came after"
 )
 NOT_AFTER = (
     "layer 0 is right; layer 1 should look at the keys whose note is the query's own token, "
@@ -127,19 +135,25 @@ BESIDE = (
 def is_noted(wrote, tokens):
     """Tell whether layer 0 wrote the token before each into its note, and nothing elsewhere."""
     token, note, answer = wrote[:, 1:].chunk(3, dim=-1)  # (B, L - 1, V) each
-    right = (note.argmax(dim=-1) == tokens[:, :-1]).float().mean() > 0.9
+    right = (note.argmax(dim=-1) == tokens[:, :-1]).all()
     return right and max(token.abs().max(), answer.abs().max()) < 0.1 * note.max()
+
+
+def leads(weights, keys):
+    """Tell (B, L) of which queries one of these keys has clearly more weight than any other."""
+    return (weights * keys).amax(dim=-1) > 1.01 * (weights * ~keys).amax(dim=-1)
 
 
 def what_is_missing(first, wrote, second, tokens, periods):
     """Return a hint: of the weights of both layers, the first that are not as they should be."""
+    if first.isnan().any() or second.isnan().any():
+        return OVERFLOW
     L = tokens.shape[1]
     i, j = torch.arange(L)[:, None], torch.arange(L)  # queries, keys
     before = first.diagonal(-1, dim1=-2, dim2=-1)  # (B, L - 1)
-    if before.mean() < 0.9:
-        best = first.argmax(dim=-1)[:, 1:]  # (B, L - 1), of queries that have a token before
-        for shift, hint in ((1, f"layer 0 {SOFT}"), (0, SELF)):
-            if (best == torch.arange(1, L) - shift).float().mean() > 0.9:
+    if before.min() < 0.9:
+        for places, hint in ((1, f"layer 0 {SOFT}"), (0, SELF)):
+            if leads(first, i - j == places)[:, 1:].all():  # of queries that have a token before
                 return hint
         return NOT_BEFORE
     if not is_noted(wrote, tokens):
@@ -147,23 +161,27 @@ def what_is_missing(first, wrote, second, tokens, periods):
     known = torch.arange(L) >= periods  # (B, L)
     back = (i - j)[None] % periods[..., None]  # (B, L, L), 0 at the token's own occurrences
     wanted = (back == periods[..., None] - 1) & (j > 0)  # (B, L, L), what came after these
-    after = (second * wanted).sum(dim=-1)  # (B, L)
-    if after[known].mean() > 0.9:
+    astray = known & ((second * wanted).sum(dim=-1) < 0.9)  # (B, L)
+    if not astray.any():
         return NOTHING_READ
-    if after[known & (torch.arange(L) % periods > 0)].mean() > 0.9:
-        first_again = second[..., 0][known & (torch.arange(L) % periods == 0)]
-        return START if first_again.mean() > 0.01 else NOT_AFTER
-    if (second * (back == 0)).sum(dim=-1)[known].mean() > 0.9:
+    if (torch.arange(L) % periods == 0)[astray].all():  # where the first token returns
+        if leads(second * ~wanted, j == 0)[astray].all():
+            return START
+        once = (torch.arange(L) == periods)[astray].all()
+        return SECOND if once and not leads(second, wanted)[astray].any() else NOT_AFTER
+    if ((second * (back == 0)).sum(dim=-1)[known] > 0.9).all():
         return OCCURRENCE
-    strongest = wanted.gather(2, second.argmax(dim=-1, keepdim=True))[..., 0]  # (B, L)
-    return f"layer 1 {SOFT}" if strongest[known].float().mean() > 0.9 else NOT_AFTER
+    return f"layer 1 {SOFT}" if leads(second, wanted)[known].all() else NOT_AFTER
 
 
 MISTAKES = [
     ("looks at itself", SELF, (".roll(1, dims=1)", "")),
     ("wants the next token", NOT_BEFORE, (".roll(1, dims=1)", ".roll(-1, dims=1)")),
     ("not large enough", f"layer 0 {SOFT}", ("loud = 1000.0", "loud = 1.0")),
+    ("overflow", OVERFLOW,
+     ("loud = 1000.0", "loud = 1e20"), ("torch.eye(L).roll", "loud * torch.eye(L).roll")),
     ("first token follows itself", START, ("W_k[3 * V, V] = -1", "W_k[3 * V, V] = 0")),
+    ("place 1 shut out too", SECOND, ("W_k[3 * V, V] = -1", "W_k[3 * V : 3 * V + 2, V] = -1")),
     ("looks at the occurrence", OCCURRENCE, ("W_k[note, :V]", "W_k[token, :V]")),
     ("second layer soft", f"layer 1 {SOFT}",
      ("= loud * torch.eye(V)", "= 2 * torch.eye(V)")),

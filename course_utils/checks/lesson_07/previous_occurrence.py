@@ -20,7 +20,7 @@ def inputs():
         (torch.tensor([1, 2, 3, 4]),),  # nothing returns
         (torch.tensor([[7, 7, 7, 7, 7], [0, 3, 0, 3, 0], [4, 0, 1, 1, 4]]),),
         (torch.tensor([[2, 0, 1, 2, 0, 1, 2, 0, 1]]),),
-        (900 + torch.randint(20, (2, 50), generator=rng),),
+        (900 + 32 * torch.randint(20, (2, 50), generator=rng),),
         (torch.randint(3, (2, 3, 6), generator=rng),),
         (torch.randint(3, (7, 2), generator=rng).T,),  # not contiguous
         (torch.tensor([4]),),
@@ -37,6 +37,10 @@ def never_forgotten(tokens):
     return found
 
 
+def in_one_row(tokens):
+    return previous_occurrence(tokens.flatten()).view(tokens.shape)
+
+
 LAST = "places.amax(dim=-1)"
 MISTAKES = [
     ("first occurrence", "that is the first occurrence; asked is the last one before the token",
@@ -46,6 +50,8 @@ MISTAKES = [
      "the token and -1", (LAST, "earlier.int().argmax(dim=-1)")),
     ("never forgotten", "an occurrence in another sequence is found: what was seen must be "
      "forgotten where the next sequence begins", never_forgotten),
+    ("one long sequence", "the sequences are taken for one long one: each has a past and positions "
+     "of its own, counted from 0", in_one_row),
     ("position 0 lost", "an occurrence at position 0 is lost: 0 is a position, and none is -1",
      (LAST, f"torch.where({LAST} > 0, {LAST}, -1)")),
     ("nothing found", "no earlier occurrence is found, as where tensors are the keys of a dict or "
@@ -73,6 +79,14 @@ MISTAKES = [
     ("counted from 1",
      "each is one too large: positions are counted from 0, and a token without an earlier "
      "occurrence gets -1", (LAST, LAST + " + 1")),
+    ("how often", "that is how often the token has occurred before; asked is where, the last time",
+     (LAST, "torch.where(earlier.any(dim=-1), earlier.sum(dim=-1), -1)")),
+    ("how often, 0 if never",
+     "that is how often the token has occurred before; asked is where, the last time, or −1",
+     (LAST, "earlier.sum(dim=-1)")),
+    ("neighbours not compared",
+     "the token right before is not looked at: in 5 5 the second 5 has occurred before; .tril(-1)",
+     (".tril(-1)", ".tril(-2)")),
     ("whether not where", "that is whether the token has occurred, not where",
      (LAST, "earlier.any(dim=-1)")),
 ]  # fmt: skip

@@ -79,6 +79,11 @@ def greedy(model, tokens, step=1):
 OTHERS = "[other for other in alike if other != head]"
 RIGHT = "repeated_accuracy(logits, tokens)"
 HITS = "logits[:, :-1].argmax(-1) == tokens[:, 1:]"
+HELPERS = "(kinds == 0) & (without_looking(model, tokens) > 0)"
+NO_KIND = (
+    "a head at work gets a kind, though neither score is above 0.5: it helps with something else, "
+    "and is 0"
+)
 MISTAKES = [
     ("by looks alone",
      "of the heads that look alike all are named; some of these look the part, but nobody uses "
@@ -145,10 +150,10 @@ MISTAKES = [
     ("another limit",
      "a head at work that scores 0.74 is left out; above 0.5 is enough",
      ("(scores > 0.5)", "(scores > 0.75)")),
-    ("larger score",
-     "a head at work gets the kind of its larger score, though both are small; a kind needs a "
-     "score above 0.5",
-     ("    return kinds", "    kinds[(kinds == 0) & (without_looking(model, tokens) > 0)] = 1\n"
+    ("all at work are 1", NO_KIND,
+     ("    return kinds", f"    kinds[{HELPERS}] = 1\n    return kinds")),
+    ("larger score", NO_KIND,
+     ("    return kinds", f"    kinds = kinds + ({HELPERS}) * (1 + (after > before).long())\n"
                          "    return kinds")),
     ("yes or no", "that tells which heads are at work, but not of which kind each is",
      ("= kind", "= 1")),
