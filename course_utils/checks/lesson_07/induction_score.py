@@ -33,6 +33,14 @@ def inputs():
     return [(weights, tokens), *rest, (one_key, tokens + 900), turned]
 
 
+FOUND = "found = (weights * wanted[:, None])"
+LAST = "wanted & (wanted.flip(-1).cumsum(-1).flip(-1) == 1)"
+LAST_OR_0 = f"keys = {LAST}; keys[..., 0] = ~keys.any(dim=-1); found = (weights * keys[:, None])"
+KEY_0 = (
+    "a query whose token is new counts with its weight on key 0, for −1 + 1 = 0: leave it out; and "
+    "of several such keys the weights add up"
+)
+PLACE_0 = "an occurrence at place 0 is lost: 0 is a place, and none is −1"
 MISTAKES = [
     ("on the occurrence",
      "that is the weight on the earlier occurrence itself; an induction head looks one place "
@@ -46,7 +54,19 @@ MISTAKES = [
      (":-1]", ":]"), ("F.pad(same, (1, 0)).tril()", "F.pad(same[..., 1:], (0, 1)).tril(-1)")),
     ("last occurrence only",
      "only the last earlier occurrence counts there; what came after any of them is as good",
-     (".tril()", ".tril(); wanted = wanted & (wanted.flip(-1).cumsum(-1).flip(-1) == 1)")),
+     (".tril()", f".tril(); wanted = {LAST}")),
+    ("key 0 for new tokens", KEY_0, (FOUND, LAST_OR_0), ("queries.sum()", "queries.numel()")),
+    ("key 0 for new tokens, not counted", KEY_0, (FOUND, LAST_OR_0)),
+    ("place 0 lost", PLACE_0, (".tril()", ".tril(); wanted[..., 1] = False")),
+    ("queries of place 0 lost", PLACE_0,
+     (FOUND, "wanted = wanted & wanted[..., 2:].any(dim=-1, keepdim=True); " + FOUND)),
+    ("next token sought",
+     "the keys there hold the token that comes *next*, which a head does not know yet; asked are "
+     "those after an earlier occurrence of the present one",
+     ("tokens[:, :, None]", "F.pad(tokens[:, 1:], (0, 1), value=-1)[:, :, None]"), (":-1]", ":]"),
+     ("F.pad(same, (1, 0)).tril()", "same.tril()")),
+    ("last query left out", "the last query is left out; it looks at keys as the others do",
+     (".tril()", ".tril(); wanted[:, -1] = False")),
     ("first occurrence only",
      "only the first occurrence counts there; what came after any of them is as good",
      (".tril()", ".tril(); wanted = wanted & (wanted.cumsum(-1) == 1)")),
@@ -91,6 +111,10 @@ MISTAKES = [
      "that is how often such a key is the strongest of a query's; asked are the weights they get, "
      "on average",
      ("found =", "weights = F.one_hot(weights.argmax(dim=-1), weights.shape[-1]); found =")),
+    ("sequences kept apart",
+     "one number for each sequence and head, (B, H): the mean is over the queries of all together",
+     ("found.sum(dim=(0, 2)) / queries.sum()",
+      "found.sum(dim=2) / queries.sum(dim=-1, keepdim=True)")),
     ("heads not kept", "one number for all heads together: keep the dimension H",
      ("found.sum(dim=(0, 2)) / queries.sum()", "(found.sum(dim=(0, 2)) / queries.sum()).mean()")),
 ]  # fmt: skip

@@ -1,6 +1,7 @@
 """7.2: the mean weight of each head on the token before."""
 
 import torch
+import torch.nn.functional as F
 
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.lesson_07.heads import causal_weights
@@ -16,7 +17,9 @@ def inputs():
     shapes = [(3, 2, 5), (1, 4, 7), (2, 3, 6), (1, 2, 26), (1, 1, 2)]
     free = torch.randn(2, 3, 5, 5, generator=rng).softmax(dim=-1)  # no mask
     turned = torch.randn(4, 4, 2, 3, generator=rng).softmax(dim=1).permute(3, 2, 0, 1)
-    return [*((causal_weights(rng, *shape),) for shape in shapes), (free,), (turned,)]
+    made = [causal_weights(rng, *shape) for shape in shapes]
+    one_key = F.one_hot(made[1].argmax(dim=-1), 7).float()  # many weights of 0
+    return [(weights,) for weights in [*made, free, turned, one_key]]
 
 
 MISTAKES = [
@@ -36,6 +39,16 @@ MISTAKES = [
     ("summed over queries and texts",
      "summed over B and the queries; a score from 0 to 1 is the mean over both",
      ("mean(dim", "sum(dim")),
+    ("summed over texts", "summed over B; a score from 0 to 1 is the mean over the sequences too",
+     ("mean(dim=(0, -1))", "mean(dim=-1).sum(dim=0)")),
+    ("first sequence only", "only the first sequence counts there: take the mean over all of them",
+     ("dim=(0, -1))", "dim=-1)[0]")),
+    ("last sequence only", "only the last sequence counts there: take the mean over all of them",
+     ("dim=(0, -1))", "dim=-1)[-1]")),
+    ("queries without weight left out",
+     "queries that put no weight on the token before are left out; they count as well, with 0",
+     ("before.mean(dim=(0, -1))",
+      "before.sum(dim=(0, -1)) / (before > 0).sum(dim=(0, -1)).clamp(min=1)")),
     ("diagonal of B and H",
      "`diagonal` without dims takes the first two, B and H; of queries and keys it is dim1=-2, "
      "dim2=-1", ("-1, dim1=-2, dim2=-1", "-1")),
@@ -44,6 +57,8 @@ MISTAKES = [
     ("sequences kept apart",
      "one number for each sequence and head, (B, H): average over the sequences too",
      ("dim=(0, -1)", "dim=-1")),
+    ("heads averaged", "one number for each sequence, (B,): average over the sequences, keep H",
+     ("dim=(0, -1)", "dim=(1, -1)")),
     ("how often strongest",
      "that is how often the previous token is the strongest; asked is the weight it gets, on "
      "average",

@@ -26,6 +26,7 @@ def inputs():
     ]
 
 
+TOO_FEW = ", whatever `length` is: long results stay too short; count how often it is needed"
 MISTAKES = [
     ("tokens stutter",
      "each token is repeated where it stands, 5 5 9 9; the whole pattern must come again",
@@ -33,6 +34,19 @@ MISTAKES = [
     ("whole periods only",
      "the last, unfinished repetition is missing: the result must be `length` long",
      ("arange(length)", "arange(length // period * period)")),
+    ("rest is zero",
+     "the last, unfinished repetition is left at 0: it holds the beginning of the pattern",
+     ("pattern[..., place]",
+      "torch.where(torch.arange(length) < length // period * period, pattern[..., place], 0)")),
+    ("long pattern not cut",
+     "a pattern longer than `length` is left whole: cut it at `length` as well",
+     ("arange(length)", "arange(max(length, period))")),
+    ("two at most", "the pattern twice" + TOO_FEW,
+     ("arange(length)", "arange(min(length, 2 * period))")),
+    ("three at most", "the pattern three times" + TOO_FEW,
+     ("arange(length)", "arange(min(length, 3 * period))")),
+    ("beginning cut", "it ends with a whole pattern, and the beginning is cut: cut at the end, "
+     "[..., :length]", ("arange(length)", "arange(-length, 0)")),
     ("repetitions rounded",
      "right where length / period is rounded up; where it is rounded down, the end is missing: "
      "always round up, then cut at `length`",
