@@ -520,6 +520,15 @@ def test_how_a_result_is_made_is_told_only_if_it_is_right(exercise, factor, mist
     assert check(lambda x: x * x, "double").mistake == "square"
 
 
+def test_a_small_number_added_to_weights_is_told_from_other_slips():
+    def js_divergence(p, q):
+        p, q = p + 1e-4, q + 1e-4
+        m = (p + q) / 2
+        return (p * (p / m).log() + q * (q / m).log()).sum(dim=-1) / 2
+
+    assert "as from a small number added (an eps)" in check(js_divergence).message
+
+
 def first_taken(given):
     return given.pop(0)
 

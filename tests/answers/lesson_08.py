@@ -189,7 +189,7 @@ def _stories_by_view(weights, shown):
 WRONG = [
     ("kendall_tau", None, _tau_counted(torch.mul, torch.maximum)),
     ("kendall_tau", None, _tau_counted(torch.mul, lambda n_a, n_b: (n_a + n_b) / 2)),
-    ("js_divergence", None, lambda p, q: (p - q).abs().sum(-1) / 2),
+    ("js_divergence", "total variation", lambda p, q: (p - q).abs().sum(-1) / 2),
     ("rollout", None, lambda w: _rollout_by_multi_dot(w).softmax(-1)),
     ("value_weighted", None, _weighted_without_a_row),
     ("value_weighted", None, lambda w, v: w * v.abs().amax(-1)[..., None, :]),

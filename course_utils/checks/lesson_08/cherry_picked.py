@@ -42,6 +42,10 @@ def first_favourite(weights, query, key):
     return found.nonzero()[0]
 
 
+FIRST = (
+    "that is the first head in which the row's largest weight is on this key; another may give it "
+    "more"
+)
 MISTAKES = [
     ("head before layer", "first the head, then the layer: turn them round",
      ("shape[1]))", "shape[1])).flip(0)")),
@@ -73,10 +77,16 @@ MISTAKES = [
     ("lead over the next", "that is where the key leads the others of its row by most; the weight "
      "itself is asked", ("key]  #", "key] - weights[:, :, query].index_fill(-1, torch.tensor(key), "
                          "0).amax(dim=-1)  #")),
-    ("share of the row's largest", "the weight is divided by the largest of its row; the weight "
-     "itself is asked", ("key]  #", "key] / weights[:, :, query].amax(dim=-1)  #")),
-    ("first favourite", "that is the first head in which the row's largest weight is on this key; "
-     "another may give it more", first_favourite),
+    ("share of the row's largest",
+     "that is where the weight comes nearest to the largest of its row, or is it; another head may "
+     "give the key more: compare the weights themselves",
+     ("key]  #", "key] / weights[:, :, query].amax(dim=-1)  #")),
+    ("first favourite", FIRST, first_favourite),
+    ("first favourite, or the first", FIRST,
+     ("weights[:, :, query, key]  #", "(weights[:, :, query].argmax(dim=-1) == key).int()  #")),
+    ("first above a half",
+     "the first head with more than half of the query's weight there; another may give it more",
+     ("told.argmax()", "(told > 0.5).int().argmax()")),
     ("best not kept", "that is the last head with any weight there: in a loop, the largest so far "
      "must be kept as well as its place", "(weights[:, :, query, key] > 0).nonzero()[-1]"),
     ("first layer only", "only the first layer is searched; the largest may be in any",

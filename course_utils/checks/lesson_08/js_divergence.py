@@ -18,8 +18,8 @@ def inputs():
     zeros = torch.tensor([[0.5, 0.5, 0.0, 0.0], [0.0, 0.2, 0.3, 0.5]])
     once = draw(3, 6)
     return [
+        (draw(2, 3, 7), draw(2, 3, 7)),  # of several rows an eps is told from other slips
         (draw(5), draw(5)),
-        (draw(2, 3, 7), draw(2, 3, 7)),
         (draw(3, 4), draw(3, 4)),
         (zeros[0], zeros[1]),
         (torch.eye(3)[:2], torch.eye(3)[1:]),  # no key shared
@@ -36,6 +36,11 @@ MISTAKES = [
     ("symmetric kl",
      "p and q are compared with each other; compare each with their mean m, which is 0 only where "
      "both are", ("(p, m)", "(p, q)"), ("(q, m)", "(q, p)")),
+    ("entropy of p alone",
+     "that is H(m) less H(p): take the *mean* of H(p) and H(q) from H(m)",
+     "(torch.special.entr((p + q) / 2) - torch.special.entr(p)).sum(dim=-1)"),
+    ("total variation", "that is Σ |p − q| / 2, the total variation; asked is the mean of two KLs",
+     "(p - q).abs().sum(dim=-1) / 2"),
     ("not halved", "KL(p ‖ m) and KL(q ‖ m) are added; take their mean",
      ("(kl_p + kl_q) / 2", "kl_p + kl_q")),
     ("half of it", "only KL(p ‖ m); the half of q is missing", ("(kl_p + kl_q) / 2", "kl_p")),
@@ -93,6 +98,11 @@ MISTAKES = [
      "all rows are added up to one number, which an index by a mask makes of them as well: it "
      "flattens; one for each distribution, (...)",
      ("(kl_p + kl_q) / 2", "((kl_p + kl_q) / 2).sum()")),
+    ("mean over rows", "all rows are averaged into one number; one for each distribution, (...)",
+     ("(kl_p + kl_q) / 2", "((kl_p + kl_q) / 2).mean()")),
+    ("mean over dimension 0",
+     "right for each row, but then averaged over dimension 0; one for each distribution, (...)",
+     ("(kl_p + kl_q) / 2", "((kl_p + kl_q) / 2).mean(dim=0)")),
     ("averaged by kl_div",
      "all numbers are averaged into one, as F.kl_div does by itself: reduction=\"none\", then Σ "
      "over the last dimension",

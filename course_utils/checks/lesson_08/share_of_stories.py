@@ -27,6 +27,7 @@ def inputs():
         (few, 0.0),
         (draw(1, 2, 50, 12).transpose(2, 3), 0.85),  # not contiguous
         (torch.ones(1, 1, 1, 1), 0.9),
+        (draw(2, 3, 6, 6), 0.7),  # where pairs (i, j) and (j, i) can be taken for one
     ]
 
 
@@ -53,6 +54,17 @@ MISTAKES = [
      ("double().mean()", "sum().item()")),
     ("divided by squared length", "divided by L², but there are L · S pairs",
      ("double().mean()", "sum() / len(best) ** 2")),
+    ("divided by squared keys", "divided by S², but there are L · S pairs",
+     ("double().mean()", "sum() / best.shape[-1] ** 2")),
+    ("favourites only",
+     "only pairs whose key is its query's largest in some head are counted; any weight at least as "
+     "large as the one shown counts",
+     ("weights.amax(dim=(0, 1))", "weights.where(torch.arange(weights.shape[-1]) == "
+      "weights.argmax(dim=-1, keepdim=True), -1).amax(dim=(0, 1))")),
+    ("either way round",
+     "where L = S, a pair is shown there if one of (i, j) and (j, i) is; query i with key j is one "
+     "pair, query j with key i another",
+     ("best >= shown", "best.maximum(best.T if len(best) == len(best.T) else best) >= shown")),
     ("first layer alone", "only the heads of layer 0 are looked at; take all layers",
      ("weights.amax(dim=(0, 1))", "weights[0].amax(dim=0)")),
     ("heads added", "the weights of all heads are added up; one picture is of one head: take the "
