@@ -126,6 +126,14 @@ MISTAKES = [
      (APART, "apart = (weights - one).abs().sum(-1), (weights - other).abs().sum(-1)")),
     ("kl for js", NEARER + "; you took KL(end ‖ given), of each with the other: compare each with "
      "their mean", (APART, "apart = [torch.xlogy(p, p / weights).sum(-1) for p in (one, other)]")),
+    ("kl with zeros dropped", NEARER + "; you took KL(given ‖ end) without the key where an "
+     "end is 0, as there it is infinite: compare each with their mean",
+     (APART, "apart = [torch.xlogy(weights, weights / p).where(p > 0, 0).sum(-1) for p in (one, "
+      "other)]")),
+    ("lower entropy", NEARER + "; you took the end of the lower entropy",
+     (APART, "apart = [-torch.special.entr(p).sum(-1) for p in (one, other)]")),
+    ("sharper end", NEARER + "; you took the end with the largest weight",
+     (APART, "apart = one.amax(-1), other.amax(-1)")),
     ("one step for all", "the same step is taken for all queries: each can go until the first of "
      "its own weights is 0", ("room.amin(dim=-1, keepdim=True)", "room.amin()")),
     ("half way", "on the right line, but not to its end: go on until the first weight is 0",
