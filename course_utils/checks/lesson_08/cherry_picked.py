@@ -58,6 +58,10 @@ MISTAKES = [
     ("query and key exchanged",
      "query and key are exchanged: rows are queries, weights[..., query, key]",
      ("query, key]", "key, query]")),
+    ("both ways added",
+     "the weight from key to query is added to the one from query to key; the story tells of one",
+     ("query, key]  #", "query, key] + (weights[:, :, key, query] if max(query, key) < "
+      "min(weights.shape[2:]) else 0)  #")),
     ("largest anywhere", "that is the head with the largest weight anywhere; look at the one pair",
      ("weights[:, :, query, key]", "weights.amax(dim=(-2, -1))")),
     ("picked from one", "layer and head are counted from 0, as in code; these are from 1",
