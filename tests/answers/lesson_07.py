@@ -244,6 +244,14 @@ def _silence_and_empty_the_list(W_o, heads, num_heads):
     return silent
 
 
+CIRCUITS = [  # mistake, what is changed, in which layer, in which of its matrices
+    ("place 1 shut out too", _places_shut_out(1), 1, 1),
+    ("tokens do not matter", _places_shut_out(1, 2), 1, 1),
+    ("not written into the note", _without_the_last_symbol, 0, 2),
+    ("nothing handed over", _without_the_last_symbol, 1, 2),
+    ("note handed over too", _half_from_the_note, 1, 2),
+    ("overflow", lambda W_k: 1e37 * W_k, 1, 1),
+]
 WRONG = [
     ("which_heads", None, lambda model, tokens: torch.zeros(2, 3)),
     ("repeat_pattern", None, _repeat_four_times),
@@ -256,35 +264,9 @@ WRONG = [
     ("induction_by_hand", "not in float32", _induction_elsewhere(torch.Tensor.double)),
     ("induction_by_hand", "not in float32", _induction_elsewhere(torch.Tensor.long, layer=1)),
     ("induction_by_hand", "infinite", _induction_elsewhere(lambda W: W / 0)),
-    (
-        "induction_by_hand",
-        "place 1 shut out too",
-        _induction_elsewhere(_places_shut_out(1), layer=1, matrix=1),
-    ),
-    (
-        "induction_by_hand",
-        "tokens do not matter",
-        _induction_elsewhere(_places_shut_out(1, 2), layer=1, matrix=1),
-    ),
-    (
-        "induction_by_hand",
-        "not written into the note",
-        _induction_elsewhere(_without_the_last_symbol),
-    ),
-    (
-        "induction_by_hand",
-        "nothing handed over",
-        _induction_elsewhere(_without_the_last_symbol, layer=1),
-    ),
-    (
-        "induction_by_hand",
-        "note handed over too",
-        _induction_elsewhere(_half_from_the_note, layer=1),
-    ),
-    (
-        "induction_by_hand",
-        "overflow",
-        _induction_elsewhere(lambda W_k: 1e37 * W_k, layer=1, matrix=1),
+    *(
+        ("induction_by_hand", mistake, _induction_elsewhere(change, layer, matrix))
+        for mistake, change, layer, matrix in CIRCUITS
     ),
     ("silence_heads", "changes its input", _silence_and_empty_the_list),
     ("copying_score", None, lambda E, W_v, W_o, U: 0.0),
