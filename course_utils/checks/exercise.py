@@ -84,7 +84,7 @@ def _unchanged(now, before):
         return same and all(map(_unchanged, now, before))
     if isinstance(before, torch.Tensor):
         return isinstance(now, torch.Tensor) and torch.equal(now, before)
-    return type(now) is type(before) and now == before
+    return now is before or (type(now) is type(before) and now == before)
 
 
 @dataclass(frozen=True)
