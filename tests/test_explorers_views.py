@@ -1,16 +1,18 @@
 """The explorer of the three views: set a control, read the picture and the words."""
 
+import itertools
 import re
 
 import numpy as np
 import pytest
 import torch
 from matplotlib import colormaps
-from matplotlib.colors import same_color, to_hex
+from matplotlib.colors import same_color, to_hex, to_rgb
 
 import stills
 from course_utils.attention import attention
 from course_utils.explorers import views_explorer
+from course_utils.explorers.views import HEAD_COLOURS
 from course_utils.views import GAP, example, told_apart, without_first
 from explorer_pictures import cell_values, set_controls, svg_parts
 
@@ -92,7 +94,7 @@ def test_each_head_is_a_tile_of_its_weights_in_its_layers_row_under_its_number(p
     for head, (text, box, look) in enumerate(under):
         left, _, right, _ = tile_of(0, head, *shape)
         assert text == str(head) and box[0] + box[2] == pytest.approx(left + right, abs=1)
-        assert same_color(look["fill"], f"C{head % 10}")
+        assert same_color(look["fill"], HEAD_COLOURS[head])
     beside = [each for each in picture["texts"] if each[1][2] < LEFT and each[0].isdigit()
               and each[1][3] < PRODUCTS[1]]  # fmt: skip
     for layer, (text, box, _) in enumerate(beside):
@@ -175,11 +177,15 @@ def test_several_heads_show_the_lines_of_one_query_each_in_the_colour_of_its_num
         assert f"{h} at {tokens[j]} {weights[1, h, 3, j]:.2f}" in explorer.state
 
 
-def test_of_twelve_heads_the_eleventh_has_the_colour_of_the_first(pages):
+def test_twelve_heads_have_twelve_colours(pages):
     shown = {"layer": 4, "query": 2, "several": True, "hide": False}
     colours = [colour for *_, colour in lines_of(pages["lesson"], 9, **shown)]
-    many = {to_hex(f"C{h}"): 9 * (2 if h < 2 else 1) for h in range(10)}
-    assert {colour: colours.count(colour) for colour in colours} == many
+    assert {colour: colours.count(colour) for colour in colours} == dict.fromkeys(HEAD_COLOURS, 9)
+    apart = [
+        np.linalg.norm(np.subtract(to_rgb(one), to_rgb(other)))
+        for one, other in itertools.combinations(HEAD_COLOURS, 2)
+    ]
+    assert len(apart) == 12 * 11 / 2 and min(apart) > 0.2
 
 
 def test_without_key_0_the_lines_share_what_it_leaves(pages):

@@ -4,6 +4,7 @@ import base64
 
 import numpy as np
 import torch
+from matplotlib import colormaps
 from matplotlib.colors import to_hex
 from matplotlib.ticker import MaxNLocator
 
@@ -16,6 +17,7 @@ from course_utils.views import GAP, example, told_apart
 
 THE_LESSONS = 11, 0, 6, 1  # layer, head, query and key that lesson 08 draws: it looks at dog
 MOST = 2**15 - 1  # the largest number of sixteen bits
+HEAD_COLOURS = [*map(to_hex, colormaps["tab10"].colors), "#5254a3", "#8ca252"]
 
 
 @expects(q="layers H L d_k", k="layers H L d_k", weights="layers H L L")
@@ -95,7 +97,7 @@ def views_explorer(tokens=None, q=None, k=None, weights=None):
     data = packed | {"unit": unit, "shape": list(q.shape), "looks": looks.tolist()}
     data |= {"tokens": tokens, "labels": cut(tokens), "opened": start[2:], "gap": GAP}
     data |= {"shades": colours_of(SEQUENTIAL), "diverging": colours_of(DIVERGING)}
-    data |= {"head_colours": [to_hex(f"C{h % 10}") for h in range(heads)]}
+    data |= {"head_colours": [HEAD_COLOURS[h % len(HEAD_COLOURS)] for h in range(heads)]}
     data |= {"reach": reach, "score_ticks": _ticks(reach, -reach)}
     data |= {"feature_ticks": _ticks(d_k - 1, 0, integer=True)}
     return LiveExplorer("views", controls, say, needs=["softmax", "grid"], **data)
