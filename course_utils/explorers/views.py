@@ -17,6 +17,7 @@ from course_utils.views import GAP, example, told_apart
 
 THE_LESSONS = 11, 0, 6, 1  # layer, head, query and key that lesson 08 draws: it looks at dog
 MOST = 2**15 - 1  # the largest number of sixteen bits
+# Twelve, as the example has heads: the ten of a colour map, and two more.
 HEAD_COLOURS = [*map(to_hex, colormaps["tab10"].colors), "#5254a3", "#8ca252"]
 
 
