@@ -227,5 +227,6 @@ def test_reading_takes_tensors_and_arrays_alone():
     assert read(torch.tensor([1, 2])).tolist() == [1.0, 2.0]
     assert not read(torch.ones(2, requires_grad=True)).requires_grad
     assert read(np.array([1, 2])).tolist() == [1.0, 2.0]
+    assert read(np.arange(3)[::-1]).tolist() == [2.0, 1.0, 0.0]  # not a layout of PyTorch's
     unread = None, 3, "x", [1.0], np.array([None])
     assert [read(each) for each in unread] == [None] * 5

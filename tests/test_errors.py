@@ -67,6 +67,7 @@ CASES = [
     (lambda: M[7], "counts too far"),
     (lambda: F.linear(M, M[0:3, 0:3]), "is a transpose missing"),
     (lambda: B @ B.T, "write .transpose(-2, -1)"),
+    (lambda: torch.Tensor(M) @ M, "is a transpose missing"),
     (lambda: torch.sqrt(2.0), "n ** 0.5"),
     (lambda: Unready(), "super().__init__()"),
     (lambda: M[torch.tensor([])], "name the dtype, torch.long"),

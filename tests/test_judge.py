@@ -762,6 +762,10 @@ def batched(exercise):
             lambda x: 3 * x if x.shape[-1] == 3 else 2 * x,
             "right for 2 of 3 inputs tried: expected 2",
         ),
+        (
+            lambda x: 2 * x if x.shape[-1] == 3 else 3 * x,  # wrong for a matrix and for a batch
+            "9.9 double: expected 2 at [0, 0], got 3",
+        ),
         (lambda x: 3 * x, "9.9 double: expected 2 at [0, 0], got 3"),
     ],
 )

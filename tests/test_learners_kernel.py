@@ -46,6 +46,11 @@ def unfinished(x_ptr):
     raise NotImplementedError("your turn")
 
 
+@triton.jit
+def with_an_unfinished_helper(x_ptr):
+    unfinished(x_ptr)
+
+
 def test_a_kernel_is_interpreted_and_its_reads_are_counted_program_by_program():
     x, out = torch.arange(6.0), torch.zeros(6)
     with launches() as seen:
@@ -103,6 +108,11 @@ def test_an_error_in_a_kernel_is_its_own_and_a_stub_is_known(monkeypatch):
         launch(unfinished, (1,), torch.zeros(1))
     assert raised.value.owned
     assert check(unfinished, "windowed_kernel").status == "wrong"  # it takes other arguments
+
+
+def test_an_error_in_a_function_that_a_kernel_calls_is_told_as_it_was_raised():
+    with pytest.raises(NotImplementedError, match="your turn"):
+        launch(with_an_unfinished_helper, (1,), torch.zeros(1))
 
 
 def test_the_globals_of_a_kernel_stay_as_they_are():

@@ -142,7 +142,7 @@ def launch(kernel, grid, *args, **constants):
             warnings.simplefilter("ignore")
             interpreter.InterpretedFunction(kernel)[grid](*args, **constants)
     except Exception as error:
-        while isinstance(error, InterpreterError) and error.__cause__:
+        if isinstance(error, InterpreterError):  # raised from the kernel's own
             error = error.__cause__
         error.owned = True  # as `exercise.owned` says it: all that runs here is the learner's
         raise error from None
