@@ -57,16 +57,24 @@ CASES = [
     (lambda: float(V), "where one is needed"),
     (lambda: V.double() @ M.new_ones(3), "the dtype of the inputs"),
     (lambda: M.int().softmax(-1), "the dtype of the inputs"),
-    (lambda: (lambda q, k: q)(M), "keep the line with `def`"),
-    (lambda: (lambda q: q)(M, k=M), "keep the line with `def`"),
+    (lambda: (lambda q, k: q)(M), "an argument is missing or too many"),
+    (lambda: (lambda q: q)(M, k=M), "an argument is missing or too many"),
+    (lambda: M.softmax(), "an argument is missing or too many"),
+    (lambda: torch.zeros(dtype=M.dtype), "an argument is missing or too many"),
+    (lambda: torch.max(M, 0.0), "an argument is missing or too many"),
+    (lambda: torch.cat([B, torch.ones(5, 1, dtype=B.dtype)]), "these shapes do not fit together"),
+    (lambda: torch.cat([M, M[:3]], dim=-1), "these shapes do not fit together"),
+    (lambda: torch.stack([M, V]), "these shapes do not fit together"),
+    (lambda: M & M, "masks of true and false"),
+    (lambda: ~M, "masks of true and false"),
     (branch, "in a branch that was not taken"),
-    (lambda: undefined, "is it misspelt"),  # noqa: F821
+    (lambda: undefined, "is an import missing"),  # noqa: F821
     (lambda: None[0], "something is None"),
     (forever, "without an end"),
     (lambda: [1][3], "counts too far"),
     (lambda: M[7], "counts too far"),
     (lambda: F.linear(M, M[0:3, 0:3]), "is a transpose missing"),
-    (lambda: B @ B.T, "write .transpose(-2, -1)"),
+    (lambda: B @ B.T, ".transpose(-2, -1) the last two"),
     (lambda: torch.Tensor(M) @ M, "is a transpose missing"),
     (lambda: torch.sqrt(2.0), "n ** 0.5"),
     (lambda: Unready(), "super().__init__()"),
@@ -80,6 +88,12 @@ CASES = [
 def test_the_likely_cause_comes_first(function, words):
     found = of(function)
     assert words in found.split("; it raised ")[0] and "\n" not in found
+
+
+def test_a_dtype_in_the_learners_line_is_not_what_went_wrong():
+    sizes = {torch.float16: 16}
+    for answer in (lambda: sizes[M.dtype], lambda: M.dtype.max):
+        assert of(answer).startswith("it raised ")
 
 
 def test_an_error_of_unknown_cause_is_told_as_it_is():

@@ -580,6 +580,23 @@ def test_a_stub_is_known_by_its_words(exercise, message):
     assert check(double).status == "not attempted"
 
 
+def dot(a, b):
+    raise NotImplementedError("your turn")
+
+
+class SelfAttention(nn.Module):
+    def __init__(self):
+        raise NotImplementedError("your turn")
+
+
+def test_a_stub_of_another_exercise_that_an_answer_calls_is_named():
+    for other, name in ((lambda: dot(1, 2), "dot"), (SelfAttention, "SelfAttention")):
+        verdict = check(lambda a, b, other=other: other(), "cosine_similarity")
+        assert verdict.status == "wrong"
+        assert verdict.message.endswith(f"it calls {name}, which is not solved yet")
+    assert check(dot).status == "not attempted"
+
+
 # Readings
 
 
@@ -791,6 +808,14 @@ def test_a_text_is_named_beside_the_shapes(exercise):
     exercise(lambda x, text: 2 * x, lambda: [(ONES, "two words")], [])
     message = check(lambda x, text: 3 * x, "double").message
     assert message.endswith("(for inputs of shape (2, 3), 'two words')")
+
+
+def test_arguments_that_the_check_gives_are_those_of_the_exercise(exercise):
+    exercise()
+    for answer in (lambda x, y: 2 * x, lambda: 2):
+        assert "keep the line with `def` as it was" in check(answer, "double").message
+    own = check(lambda x: (lambda q, k: q)(x), "double").message
+    assert "an argument is missing or too many" in own and "`def`" not in own
 
 
 def test_an_error_without_a_line_of_the_learners_names_none_of_the_courses(exercise):

@@ -55,8 +55,8 @@ CAUSES = [
     ),
     (
         r"(size of tensor a|mat1|Expected size).* in line \d+, `.*\.T\b",
-        "these shapes do not fit together; .T turns around all dimensions, those of a batch too: "
-        "write .transpose(-2, -1)",
+        "these shapes do not fit together: is there one transpose too many, or too few? .T turns "
+        "around all dimensions, those of a batch too; .transpose(-2, -1) the last two",
     ),
     (
         r"must be Tensor, not (float|int)",
@@ -90,7 +90,8 @@ CAUSES = [
     ),
     (
         r"size of tensor a .* must match the size of tensor b|not broadcastable|"
-        r"shape .* is invalid for input|could not be broadcast",
+        r"shape .* is invalid for input|could not be broadcast|must have same number of dim|"
+        r"Sizes of tensors must match|expects each tensor to be equal size",
         "these shapes do not fit together: is a keepdim=True or a [..., None] missing, or is there "
         "one too many, or another dimension meant?",
     ),
@@ -101,8 +102,9 @@ CAUSES = [
     ),
     (
         r"(not enough|too many) values to unpack",
-        "there are more or fewer things to unpack than names: of items in a tuple there may be "
-        "one, two or many, so go through them in a loop; of sizes, inputs may have a batch or none",
+        "there are more or fewer things to unpack than names: a tensor comes apart along its first "
+        "dimension, and .split or .chunk cut along another; of items in a tuple there may be one, "
+        "two or many, so go through them in a loop; of sizes, inputs may have a batch or none",
     ),
     (
         r"must be a 3D tensor|batch1|expects a 2D tensor|"
@@ -121,7 +123,7 @@ CAUSES = [
     (
         r"torch\.return_types",
         "x.max(dim) and x.min(dim) give two things, values and indices: take .values, or "
-        "x.amax(dim)",
+        "x.amax(dim); what limits each number is x.clamp(min=0)",
     ),
     (
         r"Boolean value of Tensor with more than one",
@@ -134,12 +136,25 @@ CAUSES = [
         "a tensor of several numbers is used where one is needed",
     ),
     (
-        r"dtype|scalar type|result type .* can't be cast",
+        r"bitwise_\w+\" not implemented|operator.invert",
+        "&, | and ~ work on masks of true and false, not on such numbers",
+    ),
+    (
+        # a dtype in what it says, not in the learner's line
+        r"^(?!.*'torch\.dtype' object|.*combination of arguments)((?! in line \d).)*"
+        r"(dtype|scalar type|result type .* can't be cast|not implemented for)",
         "it mixes kinds of numbers: take the dtype of the inputs, x.new_zeros(...) for instance",
     ),
     (
         r"can't convert .* to numpy|Can't call numpy\(\)|ScalarType BFloat16",
         "NumPy does not take such tensors",
+    ),
+    (
+        r"(missing \d+ required positional argument|unexpected keyword argument|"
+        r"takes (from \d+ to )?\d+ positional arguments? but|combination of arguments)"
+        r".* in line \d",
+        "a call in this line does not fit what it calls: an argument is missing or too many, or "
+        "has another name or kind",
     ),
     (
         r"missing \d+ required positional argument|unexpected keyword argument|"
@@ -151,7 +166,11 @@ CAUSES = [
         r"UnboundLocalError|cannot access local variable",
         "a name is used before it gets a value, in a branch that was not taken perhaps",
     ),
-    (r"NameError", "a name is used that does not exist: is it misspelt, or is a cell not run?"),
+    (
+        r"NameError",
+        "a name is used that does not exist: is it misspelt, is an import missing, or is a cell "
+        "not run?",
+    ),
     (
         r"'generator' object is not subscriptable|type 'generator' has no len",
         "it comes piece by piece, from a generator, which has no [0] and no length: go through it "

@@ -241,7 +241,9 @@ def _judge(exercise, answer):
         raise whole.error
     runs, asides = whole.value, []
     for run in runs:
-        if _is_stub(run.error):
+        if stub := _stub(run.error):
+            if stub in EXERCISES and stub != exercise.name:
+                return "wrong", "calls a stub", f"it calls {stub}, which is not solved yet"
             return "not attempted", None, "not attempted yet"
         if not _is_answers(run.error):
             raise run.error
@@ -350,11 +352,16 @@ def _is_answers(error):
     return error is None or isinstance(error, Complaint) or hasattr(error, "owned")
 
 
-def _is_stub(error):
-    """Tell the stub of an exercise from PyTorch's NotImplementedErrors, of a module without a
-    ``forward`` for instance."""
+def _stub(error):
+    """Return the name of the function or class, still a stub, that raised an error; else None.
+
+    PyTorch has NotImplementedErrors of its own, of a module without a ``forward`` for instance.
+    """
     stub = type(error) is NotImplementedError and error.args in ((), ("your turn",))
-    return stub and hasattr(error, "owned")
+    if not stub or not hasattr(error, "owned"):
+        return None
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return frame.f_code.co_qualname.split(".")[0]
 
 
 def _in_columns(runs, exercise):
