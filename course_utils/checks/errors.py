@@ -70,8 +70,21 @@ CAUSES = [
     ),
     (
         r"tensors used as ind",
-        "an index must hold whole numbers or true and false; torch.tensor([]) holds floats: name "
+        "an index must hold whole numbers or true and false: `for i in range(len(x))` goes through "
+        "places, `for i in x` through what stands there; torch.tensor([]) holds floats, so name "
         "the dtype, torch.long",
+    ),
+    (
+        r"cannot be interpreted as an integer|converted to an index",
+        "a whole number is needed there: range(len(x)), or range(x.shape[0]), goes through places",
+    ),
+    (
+        r"for @: ('Tensor' and '(Linear|Sequential)'|'(Linear|Sequential)' and 'Tensor')",
+        "a layer is called, self.W_q(x), not multiplied",
+    ),
+    (
+        r"must be tuple of Tensors, not Tensor",
+        "it takes its tensors together, in a list: torch.cat([a, b], dim=-1)",
     ),
     (
         r"tuple index out of range",
@@ -107,7 +120,7 @@ CAUSES = [
         "two or many, so go through them in a loop; of sizes, inputs may have a batch or none",
     ),
     (
-        r"must be a 3D tensor|batch1|expects a 2D tensor|"
+        r"must be a 3D tensor|batch1|must be a matrix|expects a 2D tensor|"
         r"t\(\) expects a tensor with|only supported on matrices|permute\(",
         "it works for one number of dimensions only, and inputs may have more or fewer; @ and "
         ".transpose(-2, -1) take any",

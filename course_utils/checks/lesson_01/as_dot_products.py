@@ -81,6 +81,18 @@ MISTAKES = [
      ("sum(dim", "mean(dim")),
     ("sum of the entries", "the entries of the key are added unsquared; ‖k‖² is a sum of squares",
      ("k.square().sum", "k.sum")),
+    ("sum squared", "(Σk)² is the sum of the entries, squared; ‖k‖² is the sum of their squares",
+     ("k.square().sum(dim=-1, keepdim=True)", "k.sum(dim=-1, keepdim=True).square()")),
+    ("squares meet squares",
+     "the squares do not meet the ones: in q·k the last numbers multiply each other, so a 1 on one "
+     "side stands where the other has its −‖ ‖² / 2",
+     ("[q, ones]", "[q, -q.square().sum(dim=-1, keepdim=True) / 2, ones]"),
+     ("-squares / 2]", "-squares / 2, torch.ones_like(squares)]")),
+    ("product doubled", "q·k counts twice beside ‖k‖² / 2; write −‖q − k‖² / 2 out once more",
+     ("[q, ones]", "[2 * q, ones]")),
+    ("keys divided by root 2",
+     "q·k is divided by √2 and ‖k‖² / 2 is not: what k is divided by, q·k is, too",
+     ("[k, -sq", "[k / 2**0.5, -sq")),
     ("divided by root d",
      "the weights are those of −‖q − k‖² / 2 divided by √d; here nothing is divided: the weight is "
      "e^(−‖q − k‖² / 2)", ("[q, ones], dim=-1)", "[q, ones], dim=-1) / q.shape[-1] ** 0.5")),

@@ -95,6 +95,16 @@ MISTAKES = [
      " @ (k / k.square().sum(dim=-1, keepdim=True).clamp(min=1e-8)).mT"),
     ("length of columns", "the lengths run over the wrong dimension: a vector is a row, dim=-1",
      ("q.norm(dim=-1", "q.norm(dim=-2"), ("k.norm(dim=-1", "k.norm(dim=-2")),
+    ("length along dimension 1",
+     "right for matrices, wrong with leading dimensions: the lengths run over dimension 1, as with "
+     "norm(dim=1), or F.normalize without dim; write dim=-1",
+     ("q.norm(dim=-1, keepdim=True).clamp(min=1)", "q.norm(dim=1, keepdim=True).clamp(min=1e-9)"),
+     ("k.norm(dim=-1, keepdim=True).clamp(min=1)", "k.norm(dim=1, keepdim=True).clamp(min=1e-9)")),
+    ("a zero vector takes part",
+     "a zero vector gets cosines other than 0: it points nowhere, so leave it as it is and divide "
+     "by 1",
+     ("q / q_largest.where(q_largest > 0, 1)", "(q / q_largest).nan_to_num(1)"),
+     ("k / k_largest.where(k_largest > 0, 1)", "(k / k_largest).nan_to_num(1)")),
     ("one length for all",
      "one length for the whole matrix: each row has its own, norm(dim=-1, keepdim=True)",
      "q @ k.mT / (q.norm() * k.norm())"),

@@ -25,6 +25,7 @@ def inputs():
     ]
 
 
+ALONE = "the first numbers alone are multiplied: go through all of them, however many there are"
 MISTAKES = [
     ("products not added",
      "those are the products, one for each position; add them up to one number", "a * b"),
@@ -60,6 +61,21 @@ MISTAKES = [
     ("squared differences",
      "that is the squared distance; a dot product multiplies, it does not subtract",
      ("a[i] * b[i]", "(a[i] - b[i]) ** 2")),
+    ("vector with itself", "the first vector meets itself, a · a: multiply a[i] by b[i]",
+     ("* b[i]", "* a[i]")),
+    ("cut to whole numbers", "the result is cut to a whole number: leave out the int(...)",
+     ("return total", "return total.trunc()")),
+    ("factors cut to whole numbers",
+     "the numbers are cut to whole ones before they are multiplied: leave out the int(...)",
+     ("a[i] * b[i]", "a[i].trunc() * b[i].trunc()")),
+    ("two numbers alone", ALONE, "a[0] * b[0] + a[1] * b[1]"),
+    ("three numbers alone", ALONE, "a[0] * b[0] + a[1] * b[1] + a[2] * b[2]"),
+    ("every second left out", "every second position is left out: range(len(a)) has them all",
+     ("range(len(a))", "range(0, len(a), 2)")),
+    ("sign turned", "the sign is turned: the products are subtracted where they should be added",
+     ("total + a", "total - a")),
+    ("root taken", "that is the root of the dot product: the sum itself is asked",
+     ("return total", "return total**0.5")),
     ("products multiplied", "the products are multiplied with each other; add them up",
      "(a * b).prod()"),
     ("number in a list of one",

@@ -75,7 +75,7 @@ MISTAKES = [
      (".clamp(min=0).sqrt()", "")),
     ("plus cross term", "the sign of the cross term: ‖q−k‖² = ‖q‖² + ‖k‖² − 2 q·k",
      ("k_squares - 2", "k_squares + 2")),
-    ("cross term once", "the cross term counts twice: ‖q−k‖² = ‖q‖² + ‖k‖² − 2 q·k",
+    ("cross term once", "a 2 is missing before the cross term: ‖q−k‖² = ‖q‖² + ‖k‖² − 2 q·k",
      ("- 2 * products", "- products")),
     ("absolute differences",
      "that is the sum of absolute differences; square them, add, take the root",
@@ -99,6 +99,13 @@ MISTAKES = [
      ("q_squares + k_squares", "q_squares")),
     ("query square missing", "‖q‖² is missing: ‖q−k‖² = ‖q‖² + ‖k‖² − 2 q·k",
      ("q_squares + k_squares", "k_squares")),
+    ("lengths taken for 1",
+     "that is the distance of vectors of length 1, 2 − 2 q·k; the lengths may be any: ‖q‖² + ‖k‖² "
+     "− 2 q·k", ("q_squares + k_squares", "2")),
+    ("half in place of the root", "half of the square is returned: the root is asked",
+     (".sqrt()", " / 2")),
+    ("lengths subtracted", "that is ‖q‖ − ‖k‖; the length of the difference is asked",
+     "q.norm(dim=-1)[..., :, None] - k.norm(dim=-1)[..., None, :]"),
     ("lengths not squared", "the lengths are not squared: ‖q−k‖² = ‖q‖² + ‖k‖² − 2 q·k",
      ("q.square().sum(dim=-1)", "q.norm(dim=-1)"), ("k.square().sum(dim=-1)", "k.norm(dim=-1)")),
 ]  # fmt: skip

@@ -67,6 +67,20 @@ MISTAKES = [
      "a zero key has cosine 0, which is more than a negative one: do not rank it last",
      ("METRICS[metric](q, k)", "METRICS[metric](q, k).where("
      "(metric != 'cosine') | (k != 0).any(dim=-1)[..., None, :], -torch.inf)")),
+    ("cosines along dimension 1",
+     "for the cosine, lengths run over dimension 1, right for matrices alone, as F.normalize does "
+     "without dim: write dim=-1",
+     ("METRICS[metric](q, k)", "(q / q.norm(dim=1, keepdim=True) @ (k / k.norm(dim=1, "
+      "keepdim=True)).nan_to_num().mT) if metric == 'cosine' else METRICS[metric](q, k)")),
+    ("absolute differences",
+     "by distance it adds the absolute differences; square them, as in 1.4",
+     ("METRICS[metric](q, k)", "-torch.cdist(q, k, p=1) if metric == 'euclidean' else "
+      "METRICS[metric](q, k)")),
+    ("sizes compared", "by dot product and by cosine a key of the opposite direction counts as "
+     "near: the sign belongs to it, no abs",
+     ("near.argmax", "near.where(torch.tensor(metric == 'euclidean'), near.abs()).argmax")),
+    ("along dimension 1", "right for matrices; with leading dimensions argmax runs over dimension "
+     "1, the queries: write dim=-1", ("dim=-1", "dim=1")),
     ("always dot", "it uses the dot product whatever the metric says", ("[metric]", "['dot']")),
     ("always cosine", "it uses the cosine whatever the metric says", ("[metric]", "['cosine']")),
     ("always euclidean", "it uses the distance whatever the metric says",

@@ -36,6 +36,10 @@ MISTAKES = [
      "right for matrices, as the code given is; try a batch, q (2, 5, 4), k (2, 7, 4): add up the "
      "weights of one query, then look along which dimension they do sum to 1",
      ("dim=-1", "dim=1")),
+    ("softmax without a dimension",
+     "right for matrices; but softmax without dim chooses for itself, dimension 1 of two or four, "
+     "0 of three: try a batch, and look along which dimension the weights of one query sum to 1",
+     ("dim=-1", "dim=0 if scores.ndim == 3 else 1")),
     ("scaled scores, and softmax over dimension 1",
      "two things: the scores are divided by √d, where plain products are asked; and softmax runs "
      "over dimension 1, as in the code given: try a batch, q (2, 5, 4), k (2, 7, 4), and look "
