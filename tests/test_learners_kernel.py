@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import types
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from course_utils.checks import judge
 from course_utils.checks.exercise import EXERCISES
 from course_utils.checks.learners_kernel import OutOfBounds, launch, launches, tl, triton
 
-pytest.importorskip("triton")
+InterpretedFunction = pytest.importorskip("triton.runtime.interpreter").InterpretedFunction
 
 
 @triton.jit
@@ -37,8 +38,18 @@ FACTOR = 2
 
 
 @triton.jit
+def four_times_the_sum(x):
+    return 2 * twice_the_sum(x)
+
+
+@triton.jit
 def with_a_helper(x_ptr, out_ptr, BLOCK: tl.constexpr):
     tl.store(out_ptr, FACTOR * twice_the_sum(tl.load(x_ptr + tl.arange(0, BLOCK))))
+
+
+@triton.jit
+def with_a_helpers_helper(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    tl.store(out_ptr, four_times_the_sum(tl.load(x_ptr + tl.arange(0, BLOCK))))
 
 
 @triton.jit
@@ -49,6 +60,14 @@ def unfinished(x_ptr):
 @triton.jit
 def with_an_unfinished_helper(x_ptr):
     unfinished(x_ptr)
+
+
+holder = types.SimpleNamespace(unfinished=InterpretedFunction(unfinished.fn))
+
+
+@triton.jit
+def with_an_unfinished_helper_of_a_holder(x_ptr):
+    holder.unfinished(x_ptr)
 
 
 def test_a_kernel_is_interpreted_and_its_reads_are_counted_program_by_program():
@@ -76,6 +95,8 @@ def test_a_kernel_may_call_another_function_and_sees_what_a_global_name_holds_by
         monkeypatch.setattr(sys.modules[__name__], "FACTOR", factor)
         launch(with_a_helper, (1,), x, out, BLOCK=4)
         assert out.item() == factor**2 * 6
+        launch(with_a_helpers_helper, (1,), x, out, BLOCK=4)
+        assert out.item() == 2 * factor * 6
 
 
 @pytest.mark.parametrize(
@@ -111,8 +132,9 @@ def test_an_error_in_a_kernel_is_its_own_and_a_stub_is_known(monkeypatch):
 
 
 def test_an_error_in_a_function_that_a_kernel_calls_is_told_as_it_was_raised():
-    with pytest.raises(NotImplementedError, match="your turn"):
-        launch(with_an_unfinished_helper, (1,), torch.zeros(1))
+    for kernel in (with_an_unfinished_helper, with_an_unfinished_helper_of_a_holder):
+        with pytest.raises(NotImplementedError, match="your turn"):
+            launch(kernel, (1,), torch.zeros(1))
 
 
 def test_the_globals_of_a_kernel_stay_as_they_are():

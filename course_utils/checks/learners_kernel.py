@@ -37,7 +37,8 @@ else:
         """A function that a kernel calls, interpreted; `launch` has prepared the language."""
 
         def __call__(self, *args, **kwargs):  # Triton's prepares it again at each call
-            return self.rewrite()(*args, **kwargs)
+            # a copy, for what it calls itself
+            return _interpreted(_copied(self.fn)).rewrite()(*args, **kwargs)
 
 
 NO_TRITON = (
@@ -142,7 +143,7 @@ def launch(kernel, grid, *args, **constants):
             warnings.simplefilter("ignore")
             interpreter.InterpretedFunction(kernel)[grid](*args, **constants)
     except Exception as error:
-        if isinstance(error, InterpreterError):  # raised from the kernel's own
+        while isinstance(error, InterpreterError):  # around the kernel's own, or its function's
             error = error.__cause__
         error.owned = True  # as `exercise.owned` says it: all that runs here is the learner's
         raise error from None
@@ -173,7 +174,12 @@ def _copy(function):
 
 def _interpretable(value):
     made = isinstance(value, JITFunction | interpreter.InterpretedFunction)
-    return _Interpreted(value.fn) if made else value
+    return _interpreted(value.fn) if made else value
+
+
+@functools.cache
+def _interpreted(function):
+    return _Interpreted(function)
 
 
 @contextlib.contextmanager
