@@ -566,6 +566,18 @@ def test_a_list_given_must_come_back_as_it_was(exercise, answer, args, status):
     assert args[0][0] == 2  # the exercise's own
 
 
+def test_an_input_must_not_ask_for_gradients_afterwards(exercise):
+    def by_autograd(x):
+        x.requires_grad_()
+        x.square().sum().backward()
+        return x.grad
+
+    exercise()
+    verdict = check(by_autograd, "double")
+    assert verdict.mistake == "input asks for gradients" and "(argument 1)" in verdict.message
+    assert check(lambda x: by_autograd(x.detach()), "double").status == "correct"
+
+
 def test_no_hint_of_the_course_is_cut():
     hints = [mistake.hint for each in EXERCISES.values() for mistake in each.mistakes]
     assert all(errors.on_one_line(hint, 600) == hint for hint in hints)

@@ -68,6 +68,13 @@ def call_with_clones(answer, *args):
             kind = "list" if isinstance(before, list) else "tensor"
             hint = f"it changes its input (argument {position + 1}) in place; work on a new {kind}"
             raise Complaint("changes its input", hint)
+        if isinstance(now, torch.Tensor) and now.requires_grad and not before.requires_grad:
+            hint = (
+                f"right, but it makes its input (argument {position + 1}) ask for gradients, which "
+                "add up there from call to call; ask those of a new tensor, "
+                "x.detach().requires_grad_()"
+            )
+            raise Complaint("input asks for gradients", hint, [result])
     return [result]
 
 
