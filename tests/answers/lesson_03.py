@@ -319,6 +319,16 @@ def _entropy_of_a_growing_row(blocks):
 WRONG = [
     ("softmax", "wrong gradients", _softmax_by_constant_total),
     ("softmax", None, lambda x, dim=-1: torch.softmax(x, dim).squeeze()),
+    (
+        "softmax",
+        "small powers lost in half precision",
+        functools.partial(_softmax, total=functools.partial(torch.sum, dtype=torch.float32)),
+    ),
+    (
+        "softmax",
+        "epsilon in a sum of 1 or more",
+        lambda x, dim=-1: _softmax(x.double(), dim, lambda *a, **k: torch.sum(*a, **k) + 1e-6),
+    ),
     ("logsumexp", None, attention.logsumexp),
     (
         "logsumexp",
