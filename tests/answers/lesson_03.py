@@ -45,7 +45,7 @@ def _lse_with_where(x, counts, dim=-1):
     there = torch.where(counts > 0, x, -INF)
     m = torch.max(there, dim, keepdim=True).values
     m = torch.where(torch.isfinite(m), m, torch.zeros_like(m))
-    return torch.log((torch.exp(there - m) * counts.float()).sum(dim)) + m.squeeze(dim)
+    return torch.log((torch.exp((there - m).float()) * counts.float()).sum(dim)) + m.squeeze(dim)
 
 
 def _lse_with_log_counts(x, counts, dim=-1):
@@ -249,6 +249,12 @@ def _softmax_by_constant_total(x, dim=-1):
     return _softmax(x.double(), dim, total=lambda *a, **k: torch.sum(*a, **k).detach())
 
 
+def _lse_of_small_powers(x, counts, dim=-1):
+    m = torch.where(counts > 0, x, -INF).amax(dim, keepdim=True).nan_to_num(neginf=0)
+    powers = torch.where(counts > 0, x - m, -INF).exp()
+    return (powers.double() * counts).sum(dim).log().to(x.dtype) + m.squeeze(dim)
+
+
 def _lse_by_pairs(x, counts, dim=-1):
     total = torch.full_like(x.select(dim, 0), -INF).double()
     for part in (x + counts.log()).double().unbind(dim):
@@ -334,6 +340,12 @@ WRONG = [
         "logsumexp",
         "calculated in float32",
         lambda x, counts, dim=-1: torch.logsumexp(x.float() + counts.log(), dim),
+    ),
+    ("logsumexp", "small powers lost in half precision", _lse_of_small_powers),
+    (
+        "logsumexp",
+        "finite where nothing stands",
+        lambda x, counts, dim=-1: torch.logsumexp(x + (counts + 1e-6).double().log(), dim),
     ),
     ("logsumexp", "wrong gradients", _lse_by_pairs),
     ("softmax_vjp", None, attention.softmax_vjp),

@@ -5,15 +5,15 @@ import torch
 from course_utils.checks.compare import difference, read
 from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
 from course_utils.checks.inputs import normals
-from course_utils.checks.lesson_03.logits import INF, MANY, logits_and_dims
+from course_utils.checks.lesson_03.logits import INF, LOW, MANY, logits_and_dims
 
 
 def logsumexp(x, counts, dim=-1):
     x = x.masked_fill(counts == 0, -torch.inf)  # (..., n, ...), what stands nowhere has no say
     m = x.amax(dim, keepdim=True)  # (..., 1, ...)
     m = m.masked_fill(m == -torch.inf, 0)  # nothing there: subtract nothing
-    e = (x - m).exp()  # (..., n, ...)
-    total = (counts * e.double()).sum(dim)  # (...), a count may be larger than float16 can hold
+    e = (x - m).double().exp()  # (..., n, ...), what is small in float16 may stand often
+    total = (counts * e).sum(dim)  # (...), a count may be larger than float16 can hold
     return (m.squeeze(dim) + total.log()).to(x.dtype)  # (...)
 
 
@@ -41,11 +41,13 @@ def inputs():
         (absent, shown, -1),  # what does not stand there is far above the rest
         (absent.T, shown.T, 0),
         (half, torch.tensor([[80_000, 3, 0], [40_000, 40_000, 40_000]]), -1),
+        (torch.tensor([0, LOW]).half(), torch.tensor([1, 4_000_000]), -1),
     ]
 
 
 def to_the_digits_of_float64(answer, x, counts, *dim):
-    """Return the result; complain if it has the digits of float32 alone and is right otherwise.
+    """Return the result; complain if it has the digits of float32 alone and is right otherwise, or
+    is right but where nothing stands.
 
     The gradient where nothing stands is left open, for PyTorch's is NaN.
     """
@@ -59,6 +61,16 @@ def to_the_digits_of_float64(answer, x, counts, *dim):
                 "hundredths, and so all weights made from them; keep the dtype of x"
             )
             raise Complaint("calculated in float32", hint, [result])
+    nothing, got = right.isneginf(), read(result)
+    if nothing.any() and got is not None and got.shape == right.shape:
+        near = difference(got.where(~nothing, 0), right.double().where(~nothing, 0)) is None
+        if near and got[nothing].isfinite().any():
+            hint = (
+                "where nothing stands the result is −inf, and yours is a number: let log 0 be "
+                "−inf, with no small number added to the counts or the sum, and no limit set to "
+                "them"
+            )
+            raise Complaint("finite where nothing stands", hint)
     return [result]
 
 
@@ -68,10 +80,10 @@ MISTAKES = [
      (ABSENT, "    counts = torch.ones_like(counts)\n" + ABSENT)),
     ("counts only as 0 or not",
      "a logit counts once if it stands there at all; one that stands n times adds n e^x",
-     ("(counts * e", "((counts > 0) * e")),
+     ("counts * e", "(counts > 0) * e")),
     ("counts multiply the logits",
      "the counts multiply the logits: n e^x is not e^(n x); multiply the powers, or add log n",
-     ("(x - m).exp()", "(counts * x - m).nan_to_num(neginf=-torch.inf).exp()"),
+     ("(x - m)", "(counts * x - m).nan_to_num(neginf=-torch.inf)"),
      ("counts * e", "e"), ("m = x.amax", "m = (counts * x).nan_to_num(neginf=-torch.inf).amax")),
     ("maximum of what is not there",
      "right, until a logit that stands 0 times lies far above the rest: it is taken for the "
@@ -87,7 +99,7 @@ MISTAKES = [
      "what stands 0 times counts as if it stood once: log 0 = −inf is right there, its power is 0",
      (ABSENT, "    counts = counts.clamp(min=1)\n" + ABSENT)),
     ("counts squared", "a logit that stands n times adds n² e^x, as from 2 log n; n e^x is asked",
-     ("(counts * e", "(counts**2.0 * e")),
+     ("counts * e", "counts**2.0 * e")),
     ("logarithm to base 2", "the counts come in as log₂ n; beside e^x the natural logarithm is "
      "asked, counts.log()", "torch.logsumexp(x + counts.log2(), dim)"),
     ("counts added to the logits", "the counts are added to the logits: e^(x + n) is e^n e^x; add "
@@ -95,23 +107,41 @@ MISTAKES = [
     ("divided by each count", "each power is divided by its count, as from − log n: + log n",
      "torch.logsumexp(x - counts.log(), dim)"),
     ("divided by each count above 0", "each power is divided by its count, as from − log n: n e^x "
-     "is asked, + log n", ("counts * e.double()", "e.double() / counts.clamp(min=1)")),
+     "is asked, + log n", ("counts * e", "e / counts.clamp(min=1)")),
     ("one factor for all", "the logarithm of all counts together is added to the plain "
      "log-sum-exp; each logit has a count of its own",
      "torch.logsumexp(x, dim) + counts.sum(dim).log()"),
     ("one factor for all that stands there", "the logarithm of all counts together is added to the "
      "log-sum-exp of what stands there; each logit has a count of its own",
-     ("(counts * e.double()).sum(dim)", "e.double().sum(dim) * counts.sum(dim)")),
+     ("(counts * e).sum(dim)", "e.sum(dim) * counts.sum(dim)")),
     ("counts overflow",
      "right but for large counts in half precision: 80,000 is more than float16 can hold; multiply "
-     "and add in a wider format, counts * e.double(), and end in the dtype of x",
-     ("e.double()", "e")),
+     "and add in a wider format, counts * (x - m).double().exp(), and end in the dtype of x",
+     (".double()", "")),
+    ("counts in half precision",
+     "right but for large counts in half precision: 80,000 is more than float16 can hold, so the "
+     "count is inf there; leave the counts as they are, or make them wider, counts.double()",
+     ("counts * e", "counts.to(x.dtype) * e")),
+    ("small powers lost in half precision",
+     "right but for small powers in half precision: e^−17.4 is 0 in float16, and 4 million of "
+     "them add up to 0.1; make the powers in a wider format, too, (x - m).double().exp()",
+     (".double()", ""), ("counts * e", "counts * e.double()")),
+    ("power of what is not there",
+     "NaN where a logit that stands 0 times lies far above the rest: its power is inf, and 0 · inf "
+     "is NaN; put −inf in its place before the power is made, not for the maximum alone",
+     (ABSENT, "    there = x.masked_fill(counts == 0, -torch.inf)"), ("x.amax", "there.amax")),
+    ("power of what is not there, in half precision",
+     "NaN where a logit that stands 0 times lies far above the rest: its power is inf, and 0 · inf "
+     "is NaN; put −inf in its place before the power is made (and make that in a wider format)",
+     (ABSENT, "    there = x.masked_fill(counts == 0, -torch.inf)"), ("x.amax", "there.amax"),
+     (".double()", "")),
     ("divided by the counts",
      "that is the logarithm of the mean power; the sum is asked: do not divide by the counts",
      ("total.log()", "(total / counts.sum(dim)).log()")),
     ("no maximum taken out",
      "large logits give inf, very low ones −inf: take the maximum out of the sum first",
-     ("masked_fill(m == -torch.inf, 0)", "mul(0).nan_to_num(0)")),
+     ("masked_fill(m == -torch.inf, 0)", "mul(0).nan_to_num(0)"), (".double()", ""),
+     ("counts * e", "counts * e.double()")),
     ("only a wider format for the sum",
      "in float64 the edge is e^710, and e^1000 still lies beyond: take the maximum out of the sum",
      "(counts * x.double().exp()).nan_to_num(0, posinf=torch.inf).sum(dim).log().to(x.dtype)"),
