@@ -322,6 +322,18 @@ def _entropy_of_a_growing_row(blocks):
     return torch.special.entr(row.double().softmax(-1)).sum(-1)
 
 
+def _entropy_in_two_loops(blocks):
+    m = functools.reduce(torch.maximum, (x.amax(-1) for x in blocks))
+    gaps = [x - m[..., None] for x in blocks]
+    ell, s = sum(x.exp().sum(-1) for x in gaps), sum((x * x.exp()).sum(-1) for x in gaps)
+    return math.log(ell) - s / ell
+
+
+def _entropy_in_a_second_loop(blocks):
+    lse = functools.reduce(torch.logaddexp, (x.logsumexp(-1) for x in blocks))
+    return torch.zeros_like(lse) + sum(torch.special.entr((x - lse).exp()).sum(-1) for x in blocks)
+
+
 WRONG = [
     ("softmax", "wrong gradients", _softmax_by_constant_total),
     ("softmax", None, lambda x, dim=-1: torch.softmax(x, dim).squeeze()),
@@ -365,6 +377,8 @@ WRONG = [
     ("merge", "wrong gradients", _merge_by_logaddexp),
     ("merge", "wrong gradients", _merge_constant_shares),
     ("merge", "wrong gradients", _merge_reduced),
+    ("streamed_entropy", "reads twice", _entropy_in_two_loops),
+    ("streamed_entropy", "reads twice", _entropy_in_a_second_loop),
     ("streamed_entropy", "keeps the whole row", _entropy_of_the_whole),
     ("streamed_entropy", "keeps the whole row", _entropy_of_a_list),
     ("streamed_entropy", "keeps the whole row", _entropy_of_a_growing_row),

@@ -43,6 +43,7 @@ def inputs():
         (gaps, 4, 2, 3),
         (steps, 1, 1, 2),
         (near, 2, 2),
+        (near - 2 * FAR, 1, 3),
         (30 * normal(2, 12), 5, 4, 3),
         (20_000 + normal(3, 6), 3, 3),
         ((20_000 + 3 * normal(2, 9)).float(), 4, 5),
@@ -55,32 +56,64 @@ def inputs():
 
 
 LARGE = (
-    "right where logits lie near 0; far from it, log Σ e^x and Σ p x are two large numbers, and of "
-    "their difference rounding is all that is left: sum (x − m) e^(x − m) in place of x e^x"
+    "right where logits lie near 0; far from it, digits are lost: of numbers as large as x, such "
+    "as log Σ e^x and Σ p x, rounding leaves no difference. Take x − m first, in float64, and go "
+    "on with that alone; of m itself nothing stands in the result"
+)
+TWICE = (
+    "the blocks can be read once: a second loop over them finds nothing; carry all you need along "
+    "in one loop, as m and ℓ are, and mend it when m rises"
 )
 
 
+class Once:
+    """Gives blocks one by one, once; sees how many are kept, and whether it is gone through again.
+
+    Errors call it what it is to learners, a generator.
+    """
+
+    def __init__(self, blocks):
+        self.blocks, self.given, self.most = iter(blocks), [], 0
+        self.ended = self.again = False
+
+    def __iter__(self):
+        self.again = self.again or self.ended
+        return self
+
+    def __next__(self):
+        try:
+            block = next(self.blocks).detach().clone()  # for gradients, much would be kept
+        except StopIteration:
+            self.ended = True
+            raise
+        self.most = max(self.most, sum(each() is not None for each in self.given))
+        self.given.append(weakref.ref(block))
+        return block
+
+
+Once.__name__ = "generator"
+
+
 def passing_by(answer, blocks):
-    """Give the blocks one by one, once; complain of a right answer that keeps them, or the row."""
-    given, most = [], 0
-
-    def once():
-        nonlocal most
-        for block in blocks:
-            most = max(most, sum(each() is not None for each in given))
-            block = block.detach().clone()  # for gradients, much would be kept
-            given.append(weakref.ref(block))
-            yield block
-
+    """Give the blocks one by one, once; complain of a wrong answer that wants them again, and of a
+    right one that keeps them, or the row."""
+    passing, right = Once(blocks), streamed_entropy(blocks)
     with Shapes() as shapes:
-        result = answer(once())
-    right = streamed_entropy(blocks)
+        try:
+            result = answer(passing)
+        except Exception:
+            if passing.again:
+                raise Complaint("reads twice", TWICE) from None
+            raise
+    if passing.again and difference(result, right):
+        raise Complaint("reads twice", TWICE)
     if (blocks[0] > FAR / 2).any() and difference(result, right):
         if difference(answer(block - FAR for block in blocks), right) is None:
             raise Complaint("difference of large numbers", LARGE)
     whole = sum(block.shape[-1] for block in blocks)
+    put_together = len(blocks) > 1 and any(whole in shape for shape in shapes.results)
     # the last block, and the one before it in some name, may still be there
-    if most > 2 or len(blocks) > 1 and whole in {n for shape in shapes.results for n in shape}:
+    if passing.most > 2 or put_together:
         hint = (
             "right, but it keeps all blocks, or puts the row together, for which there may be "
             "no room: carry a few numbers for each row from block to block, as m and ℓ are"
@@ -105,6 +138,12 @@ MISTAKES = [
     ("second sum moved once",
      "every x − m in the second sum moves by m − m_new, each with its power e^(x − m): in all that "
      "is m − m_new times ℓ, not once", (OLD, "moved.exp() * (s + moved)")),
+    ("second sum moved by the whole ℓ",
+     "the step m − m_new times ℓ is added with ℓ as it was; that, too, was measured from the old "
+     "m: shrink it by e^(m − m_new) first", (OLD, "moved.exp() * s + moved * ell")),
+    ("second sum moved by ℓ shrunk twice",
+     "in the step m − m_new times ℓ, ℓ is shrunk by e^(m − m_new) twice; once is enough",
+     (OLD, "moved.exp() * (s + moved * moved.exp() * ell)")),
     ("second sum moved by the new ℓ",
      "the old terms move by m − m_new times ℓ, with the ℓ of before this block: take in the block "
      "afterwards", ("        ell = moved.exp() * ell + below.exp().sum(dim=-1)  # (...)\n", ""),
@@ -139,6 +178,17 @@ MISTAKES = [
      ("    m, ell", "    found = []\n    m, ell"),
      ("m = m_new", "found.append(torch.special.entr(x.softmax(-1)).sum(-1))"),
      (RETURN, "torch.stack(found).nan_to_num(0).sum(dim=0)")),
+    ("block entropies weighted",
+     "those are the blocks' own entropies, weighted by the blocks' shares; between the blocks the "
+     "weight is spread, too: add the entropy of the shares",
+     ("    m, ell", "    found = []\n    m, ell"),
+     ("m = m_new", "found.append((torch.special.entr(x.softmax(-1)).sum(-1), x.logsumexp(-1)))"),
+     (RETURN, "sum(e.nan_to_num(0) * p for (e, _), p in zip(\n"
+      "        found, torch.stack([n for _, n in found]).softmax(0), strict=True))")),
+    ("entropy of the shares",
+     "that is the entropy of the blocks' shares; within each block the weight is spread, too",
+     ("    m, ell", "    found = []\n    m, ell"), ("m = m_new", "found.append(x.logsumexp(-1))"),
+     (RETURN, "torch.special.entr(torch.stack(found).softmax(0)).sum(0)")),
     ("the last block alone", "that is the entropy of the last block: carry what came before along",
      ("old + (", "("), ("moved.exp() * ell + ", ""), ("m = m_new", "pass")),
     ("sign turned", "the sign is turned: an entropy is 0 or more, −Σ p log p",
@@ -160,6 +210,8 @@ MISTAKES = [
      ("torch.maximum(m, x", "torch.maximum(m.max(), x"),
      ("  # (...)\n        base", ".expand(x.shape[:-1])\n        base")),
     ("begins with 0", STARTS_FINITE, ("torch.tensor(-torch.inf), 0.0", "torch.tensor(0.0), 0.0")),
+    ("begins with a finite number", STARTS_FINITE,
+     ("torch.tensor(-torch.inf), 0.0", "torch.tensor(-1e9), 0.0")),
     ("largest so far forgotten",
      "the maximum is that of the block; it is the larger of that and the largest so far",
      ("torch.maximum(m, x.double().amax(dim=-1))", "x.double().amax(dim=-1)"),
