@@ -82,6 +82,12 @@ NAIVE_LSE_HINT = (
     "the joint lse is log Σ e^lse, but at 1000 these overflow and at −800 they are 0: subtract the "
     "largest before exp and add it back, as torch.logsumexp does"
 )
+NUMBER_FOR_EMPTY = "where all parts are empty the lse is −inf, and yours is a number there"
+LOOP = """    out, lse = outs[0], lses[0]
+    for o, other in zip(outs[1:], lses[1:]):
+        share = torch.sigmoid(other - lse)[..., None]
+        out, lse = share * o + (1 - share) * out, torch.logaddexp(lse, other)
+    return out, lse"""
 MISTAKES = [
     ("plain average",
      "the outputs are averaged; a part with a larger log-sum-exp must count more",
@@ -95,6 +101,26 @@ MISTAKES = [
     ("the first two alone",
      "right for two parts; of more, all after the second are left out",
      ("zip(*parts,", "zip(*parts[:2],")),
+    ("the last two alone", "right for two parts; of more, only the last two count",
+     ("zip(*parts,", "zip(*parts[-2:],")),
+    ("nan from two empty parts",
+     "joining two at a time, it gives NaN where both are empty, from −inf − (−inf), and it stays "
+     "NaN when others follow, for 0 · NaN is NaN: let two empty ones give zeros",
+     ("    return out, m + total.log()", LOOP)),
+    ("lse of the first kept",
+     "the first two are joined rightly; each next one gets its share beside the lse of the first "
+     "alone: after each step take the lse of all so far",
+     ("    return out, m + total.log()", LOOP.replace("torch.logaddexp(lse, other)", "lse"))),
+    ("mean of two each time",
+     "the output so far and the next one are averaged, whatever their log-sum-exps; the larger lse "
+     "must count more",
+     ("    return out, m + total.log()",
+      LOOP.replace("torch.sigmoid(other - lse)[..., None]", "0.5"))),
+    ("part with an empty query left out",
+     "a part that had no key for one query is left out for all of them: it has nothing to say for "
+     "that query alone",
+     ("zip(*parts,", "zip(*[(o, n) for o, n in parts if not n.isinf().any()] or [\n"
+      "        (parts[0][0] * 0, parts[0][1] - torch.inf)],")),
     ("averaged two by two",
      "right for two parts; of more, each next one is joined with the weight it would have beside "
      "one part: give on the joint lse of all so far",
@@ -126,6 +152,13 @@ MISTAKES = [
      "the front, the parts are dim=0", (SHARES, "lses.softmax(dim=-1)")),
     ("weights not normalised", "the weighted outputs are not divided by the sum of the weights",
      (SHARES, "powers")),
+    ("divided by the number of parts",
+     "the weighted outputs are divided by the number of parts; divide by the sum of their weights",
+     (SHARES, "powers / len(lses)")),
+    ("lse 0 for empty parts", NUMBER_FOR_EMPTY, ("m + total.log()",
+     "(m + total.log()).masked_fill(total == 0, 0)")),
+    ("lse very low for empty parts", NUMBER_FOR_EMPTY,
+     ("    m = lses", "    lses = lses.clamp(min=-1e9)\n    m = lses")),
     ("lse added", "right output; the new lse is log Σ e^lse, not the sum of them all",
      ("m + total.log()", "lses.sum(dim=0)")),
     ("lse of the largest",
