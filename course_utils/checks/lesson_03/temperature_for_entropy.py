@@ -36,7 +36,34 @@ def entropy_reached(answer, x, target):
     """Return the entropy that the answer's temperature gives; the target if it is within 1 %.
 
     In half precision, as what is known of a mistake's temperature is only where it ends up.
+    Complain if it is near T on all inputs, and not near enough on this.
     """
+    temperature = number(answer, x, target)
+    entropy = entropy_at(temperature, x)
+    if abs(entropy - target) <= 0.01 * target:
+        return [torch.tensor(target).half()]
+    if all(is_near(number(answer, *given), temperature_for_entropy(*given)) for given in inputs()):
+        hint = (
+            "near T everywhere, but not always within 1 % of the entropy: does the search stop too "
+            "early (after few steps, at a fixed distance and not at 1 % of the target, at an end "
+            "of the interval), or halve T and not log T?"
+        )
+        raise Complaint("near but not near enough", hint)
+    return [entropy.half()]
+
+
+def is_near(temperature, right):
+    """Tell whether a search could have stopped at a temperature on its way to the right one."""
+    return abs(temperature - right) < max(0.3 * right, 0.02)
+
+
+def entropy_at(temperature, x):
+    p = torch.softmax(x.detach().double() / temperature, -1)  # (n,)
+    return torch.special.entr(p).sum()
+
+
+def number(answer, x, target):
+    """Return the temperature that an answer gives as a float; complain if it is none."""
     (temperature,) = call_with_clones(answer, x, target)
     single = read(temperature)
     if single is not None and single.numel() == 1:
@@ -48,8 +75,7 @@ def entropy_reached(answer, x, target):
     if not 0 < temperature < math.inf:
         hint = f"the temperature must be above 0 and finite, got {temperature:.4g}"
         raise Complaint("not a temperature", hint)
-    entropy = torch.special.entr(torch.softmax(x.detach().double() / temperature, -1)).sum()
-    return [(entropy if abs(entropy - target) > 0.01 * target else torch.tensor(target)).half()]
+    return temperature
 
 
 UNSTABLE = (
@@ -61,6 +87,10 @@ MISTAKES = [
      "T is searched in too narrow an interval: logits that lie far apart need one above 100, close "
      "ones one below 0.01; widen it until it holds the target",
      ("1e-4, 1e4", "0.01, 100")),
+    ("searched between 0.1 and 10",
+     "T is searched in too narrow an interval: logits that lie far apart need one above 10, close "
+     "ones one below 0.1; widen it until it holds the target",
+     ("1e-4, 1e4", "0.1, 10")),
     ("multiplied by T",
      "the search runs to the wrong end: a larger T must give a larger entropy; are the logits "
      "multiplied by T? Divide them", ("x.double() / middle", "x.double() * middle")),
