@@ -335,6 +335,11 @@ def _entropy_in_a_second_loop(blocks):
 
 
 WRONG = [
+    (
+        "overflowing_logits",
+        "nothing for a format",
+        lambda dtype: None if dtype == torch.float64 else torch.full((2,), 89, dtype=dtype),
+    ),
     ("softmax", "wrong gradients", _softmax_by_constant_total),
     ("softmax", None, lambda x, dim=-1: torch.softmax(x, dim).squeeze()),
     (
@@ -348,6 +353,7 @@ WRONG = [
         lambda x, dim=-1: _softmax(x.double(), dim, lambda *a, **k: torch.sum(*a, **k) + 1e-6),
     ),
     ("logsumexp", None, attention.logsumexp),
+    ("logsumexp", None, lambda x, counts, dim=-1: _lse_with_where(x, counts, dim).sum().item()),
     (
         "logsumexp",
         "calculated in float32",
