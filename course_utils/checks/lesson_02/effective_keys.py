@@ -2,8 +2,9 @@
 
 import torch
 
-from course_utils.checks.exercise import Exercise
-from course_utils.checks.lesson_02.entropy import entropy
+from course_utils.checks.compare import difference, read
+from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+from course_utils.checks.lesson_02.entropy import EPSILON, entropy, fewer_digits
 from course_utils.checks.lesson_02.entropy import inputs as distributions
 
 
@@ -16,6 +17,17 @@ def inputs():
     return [*distributions(), (torch.ones(2, 1),)]  # a single key
 
 
+def without_an_eps(answer, weights):
+    """Return the number; complain if it is right to some digits, and has fewer than float32."""
+    [result] = call_with_clones(answer, weights)
+    right, got = effective_keys(weights), read(result)
+    near = got is not None and difference(result, right) is None
+    if near and fewer_digits((got / right).log(), weights):
+        raise Complaint("epsilon in the logarithm", EPSILON, [result])
+    return [result]
+
+
+ONE_FOR_ALL = "one number for all rows: each query listens to its own number of keys"
 MISTAKES = [
     ("entropy itself", "that is the entropy; raise e to it to get a number of keys",
      (".exp()", "")),
@@ -42,10 +54,12 @@ MISTAKES = [
     ("weights above equal share",
      "that counts the weights above an equal share, 1/S; e^H needs no such threshold",
      "(weights > 1 / weights.shape[-1]).to(weights.dtype).sum(dim=-1)"),
-    ("mean over queries", "one number for all rows: each query listens to its own number of keys",
-     (".exp()", ".exp().mean()")),
+    ("mean over queries", ONE_FOR_ALL, (".exp()", ".exp().mean()")),
+    ("mean entropy over queries", ONE_FOR_ALL, (".exp()", ".mean().exp()")),
+    ("less one", "each is 1 too small: e^H itself is asked, as torch.exp gives it",
+     (".exp()", ".expm1()")),
     ("number of all keys", "that is S, the number of keys, whatever their weights: one that gets "
      "nothing should not count", (".exp()", ".mul(0).add(weights.shape[-1])")),
 ]  # fmt: skip
 
-exercise = Exercise("2.5", effective_keys, inputs, MISTAKES)
+exercise = Exercise("2.5", effective_keys, inputs, MISTAKES, run=without_an_eps)

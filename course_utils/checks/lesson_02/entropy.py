@@ -2,7 +2,8 @@
 
 import torch
 
-from course_utils.checks.exercise import Exercise
+from course_utils.checks.compare import difference, read
+from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
 from course_utils.checks.inputs import normals
 
 
@@ -30,6 +31,28 @@ def inputs():
     ]
 
 
+def without_an_eps(answer, weights):
+    """Return the entropy; complain if it is right to some digits, and has fewer than float32."""
+    [result] = call_with_clones(answer, weights)
+    right, got = entropy(weights), read(result)
+    near = got is not None and difference(result, right) is None
+    if near and fewer_digits(got - right, weights):
+        raise Complaint("epsilon in the logarithm", EPSILON, [result])
+    return [result]
+
+
+def fewer_digits(off, weights):
+    """Tell whether an entropy is farther off than rounding in float32 can be, of float64 weights.
+
+    That costs (S + 6)·2⁻²⁴ of it, less than a fourth of this.
+    """
+    return weights.dtype == torch.float64 and (off.abs() > 5e-7 * weights.shape[-1]).any()
+
+
+EPSILON = (
+    "right to some digits, but farther off than even float32 rounds: is a small number added to "
+    "the weights (an eps)? Let a weight of 0 add 0, with torch.xlogy or torch.where"
+)
 MISTAKES = [
     ("zero weight gives nan",
      "a weight of 0 gives NaN (0 · ln 0): let it add 0, with torch.xlogy or torch.where",
@@ -41,6 +64,8 @@ MISTAKES = [
      ("sum(dim=-1)", "sum(dim=-1).nan_to_num()")),
     ("bits in place of nats", "that is in bits, with log2; nats are asked, with the natural "
      "logarithm", ("sum(dim=-1)", "sum(dim=-1) / torch.tensor(2.0).log()")),
+    ("logarithm to base 10", "that is with log10; nats are asked, with the natural logarithm",
+     ("sum(dim=-1)", "sum(dim=-1) / torch.tensor(10.0).log()")),
     ("minus missing", "the sign is wrong: ln p is negative, so the sum needs a minus",
      ("-torch", "torch")),
     ("added over all rows",
@@ -70,4 +95,4 @@ MISTAKES = [
      ("sum(dim=-1)", "sum(dim=-1).exp()")),
 ]  # fmt: skip
 
-exercise = Exercise("2.4", entropy, inputs, MISTAKES)
+exercise = Exercise("2.4", entropy, inputs, MISTAKES, run=without_an_eps)
