@@ -21,8 +21,8 @@ OVER_THE_FIRST = (
     "softmax runs over the first dimension: queries, or items of a batch; write dim=-1, the keys"
 )
 OVER_DIMENSION_1 = (
-    "right for matrices; with leading dimensions softmax runs over dimension 1 (which F.softmax "
-    "without dim does too): write dim=-1"
+    "right for matrices; with leading dimensions softmax runs over dimension 1 (F.softmax without "
+    "dim does not take the last of more than two either): write dim=-1"
 )
 SCALED_TWICE = "divided by d_k: the square root is missing, or the scores are divided twice"
 LAST_KEYS_DROPPED = "the keys left over when S is no multiple of block_k are dropped"

@@ -173,8 +173,12 @@ WRONG = [
     ("scaled_scores", None, lambda q, k: (q @ k.mT / q.shape[-1] ** 0.5).squeeze()),
     ("scaled_scores", None, lambda q, k: q @ k.mT / 2),
     ("entropy", None, lambda w: -(w * (w + 0.001).log()).sum(-1)),  # an epsilon that is too large
+    ("entropy", "epsilon in the logarithm", lambda w: -(w * (w + 1e-6).log()).sum(-1)),
+    ("entropy", "added over all rows", lambda w: entropy_by_loops(w).sum().item()),
     ("entropy", None, entropy_by_view),
-    ("effective_keys", None, lambda w: torch.special.entr(w).sum(-1).mean().exp()),
+    ("effective_keys", "epsilon in the logarithm", lambda w: (w + 1e-6).pow(-w).prod(-1)),
+    ("effective_keys", None, lambda w: torch.special.entr(w).sum(-1).exp().round()),
+    ("effective_keys", None, lambda w: entropy_by_loops(w).sum().exp().item()),
     ("gradient_norm", None, lambda s: gradient_norm_by_hand(s.clamp(-50, 50))),
     ("gradient_norm", None, lambda s: gradient_norm_by_hand(s).squeeze()),
     ("cosine_attention", None, cosine_of_matrices),
@@ -192,5 +196,5 @@ WRONG = [
     ("attention_by_distance", "wrong gradients", lambda q, k, v: near_by_sdpa(q, k.detach(), v)),
     ("attention_by_distance", None, lambda q, k, v: near_by_differences(q / 1.1, k / 1.1, v)),
     ("attention_by_distance", "rounded", rounded),
-    ("attention_by_distance", None, scaled_by_the_query),
+    ("attention_by_distance", "by each query's expected spread", scaled_by_the_query),
 ]

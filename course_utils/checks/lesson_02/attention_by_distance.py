@@ -46,6 +46,12 @@ MISTAKES = [
      "‖k‖² differs from key to key as well", (DIVISOR, "d_k**0.5")),
     ("products alone", "divided by 2√d_k: that is the spread of 2 q·k alone; the term ‖k‖² differs "
      "from key to key as well", (DIVISOR, "(4 * d_k) ** 0.5")),
+    ("by the mean distance",
+     "divided by 2 d_k, the mean of ‖q − k‖²; what all keys have in common drops out of softmax: "
+     "divide by their spread, the root of the variance", (DIVISOR, "(2 * d_k)")),
+    ("by each query's expected spread",
+     "divided by √(4‖q‖² + 2 d_k), so that every query is equally sharp; the divisor is made of "
+     "d_k alone, and ‖q‖² is d_k on average", (DIVISOR, "(4 * q_squares + 2 * d_k) ** 0.5")),
     ("squares alone", "divided by √(2 d_k): that is the spread of ‖k‖² alone; 2 q·k has more",
      (DIVISOR, "(2 * d_k) ** 0.5")),
     ("variance of a square 1",
@@ -74,6 +80,18 @@ MISTAKES = [
      "divided by the measured spread of each query's scores, so that every query is equally sharp, "
      "and a single key gives NaN; the divisor is made of d_k alone",
      (DIVISOR, "distances.std(dim=-1, keepdim=True)")),
+    ("power taken first",
+     "divided by 12 d_k: in s / (6 * d_k) ** 1 / 2, ** comes first, then both divisions; write "
+     "** 0.5", (DIVISOR, "(6 * d_k) ** 1 / 2")),
+    ("half of the variance",
+     "divided by 3 d_k, half of the variance: ** comes before /, so (6 * d_k) ** 1 / 2 is no root; "
+     "write ** 0.5", (DIVISOR, "(3 * d_k)")),
+    ("multiplied", "multiplied by √(6 d_k) where it should be divided",
+     ("-distances / ", "-distances * ")),
+    ("width left out", "divided by √6: the width is left out, √(6 d_k)", (DIVISOR, "6**0.5")),
+    ("width of the values",
+     "made of the width of the values, d_v; a distance is a sum over the d_k entries of a key",
+     (DIVISOR, "(6 * v.shape[-1]) ** 0.5")),
     ("root missing", "divided by the variance of the scores, 6 d_k; divide by its root",
      (DIVISOR, "(6 * d_k)")),
     ("by the width", "divided by d_k: like every sum of d_k terms, they spread as a root of it",
@@ -84,6 +102,12 @@ MISTAKES = [
      ("-distances", "distances")),
     ("distance not squared", "the score is the distance; its square is asked, without a root",
      ("-distances", "-distances.clamp(min=0).sqrt()")),
+    ("plain attention",
+     "that is the usual attention, q·k / √d_k; the score asked for is minus the squared distance",
+     ("-distances", "products"), (DIVISOR, "d_k**0.5")),
+    ("squares of keys left out",
+     "‖k‖² is left out of the scores; it differs from key to key, so softmax does not drop it, as "
+     "it does ‖q‖²", ("- 2 * products + k_squares", "- 2 * products")),
     ("dot products", "the scores are dot products; minus the squared distance is asked",
      ("-distances", "products")),
     ("softmax over all queries", OVER_QUERIES, ("softmax(dim=-1)", "softmax(dim=-2)")),

@@ -50,6 +50,12 @@ MISTAKES = [
     ("divided by root d k as well",
      "divided by √d_k as well: a cosine does not grow with the width, the temperature is enough",
      ("/ temperature", "/ temperature / q.shape[-1] ** 0.5")),
+    ("divided by temperature twice",
+     "divided by the squared temperature, as where q and k are divided by it, both: once is enough",
+     ("/ temperature", "/ temperature**2")),
+    ("divided by the root of the temperature",
+     "divided by the root of the temperature; the temperature itself is asked",
+     ("/ temperature", "/ temperature**0.5")),
     ("divided by root d k alone",
      "divided by √d_k, as F.scaled_dot_product_attention does by itself, and not by the "
      "temperature: scale=1 / temperature", ("/ temperature", "/ q.shape[-1] ** 0.5")),
@@ -77,7 +83,7 @@ MISTAKES = [
      "right for matrices, wrong with leading dimensions: F.normalize takes dimension 1 unless told "
      "dim=-1", ("(q, dim=-1)", "(q)"), ("(k, dim=-1)", "(k)")),
     ("weights along dimension 1",
-     "right for matrices; with leading dimensions softmax runs over dimension 1, as F.softmax does "
+     "right for matrices; of four dimensions softmax runs over the second, as F.softmax does "
      "without dim: write dim=-1", ("softmax(dim=-1)", "softmax(dim=1)")),
     ("powers overflow",
      "at a small temperature e^(cosine / temperature) is infinite or 0, and the weights are NaN; "
@@ -90,6 +96,9 @@ MISTAKES = [
      "a zero vector gives NaN (0 / 0): give its length a lower limit, as F.normalize does",
      ("F.normalize(q, dim=-1)", "q / q.norm(dim=-1, keepdim=True)"),
      ("F.normalize(k, dim=-1)", "k / k.norm(dim=-1, keepdim=True)")),
+    ("zero query breaks it",
+     "a query of zeros gives NaN (0 / 0): give its length a lower limit, too, as F.normalize does",
+     ("F.normalize(q, dim=-1)", "q / q.norm(dim=-1, keepdim=True)")),
     ("weights not applied", WEIGHTS_ALONE, ("weights @ v", "weights")),
 ]  # fmt: skip
 

@@ -46,6 +46,14 @@ MISTAKES = [
      ("p.diag_embed() - outer", "outer")),
     ("no matrix", "p * p is no matrix: ppᵀ has p_i p_j in row i and column j, p[..., :, None] * "
      "p[..., None, :]", ("p[..., :, None] * p[..., None, :]", "p * p")),
+    ("inner product of rows",
+     "p @ p.T is no outer product: of one row it is the number p·p, of several the products of row "
+     "with row; write p[..., :, None] * p[..., None, :]",
+     ("p[..., :, None] * p[..., None, :]", "p @ p.T")),
+    ("inner product",
+     "p·p, a number, is subtracted from all entries; ppᵀ has p_i p_j in row i and column j, "
+     "p[..., :, None] * p[..., None, :]",
+     ("p[..., :, None] * p[..., None, :]", "(p * p).sum(dim=-1)[..., None, None]")),
     ("diag alone", "ppᵀ is missing: diag(p) alone does not become 0 when softmax saturates",
      (" - outer", "")),
     ("outer product added", "a plus where a minus belongs: diag(p) − ppᵀ",
@@ -60,6 +68,12 @@ MISTAKES = [
      ("jacobian.square().sum(dim=(-2, -1)).sqrt()", "torch.linalg.matrix_norm(jacobian, ord=2)")),
     ("softmax twice", "softmax runs twice, once more over weights: p is softmax of the scores",
      ("scores.softmax(dim=-1)", "scores.softmax(dim=-1).softmax(dim=-1)")),
+    ("mean of the squares", "that is the root of the mean square; the Frobenius norm takes the sum",
+     ("square().sum", "square().mean")),
+    ("norm of each row",
+     "those are the norms of the Jacobian's rows; one number is asked, of all its entries: "
+     "dim=(-2, -1)",
+     ("dim=(-2, -1)", "dim=-1")),
     ("norm over everything",
      "one number for all rows: each row of scores has a Jacobian of its own",
      ("dim=(-2, -1)", "")),

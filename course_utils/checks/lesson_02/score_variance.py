@@ -32,6 +32,12 @@ MISTAKES = [
     ("divided by n",
      "divided by n where n − 1 is asked: the mean was estimated from the same numbers",
      ("var()", "var(correction=0)")),
+    ("divided by the width less one",
+     "divided by d_k − 1; the squares that are added are those of n scores: n − 1",
+     ("scores.var()", "scores.var(correction=0) * len(q) / (q.shape[-1] - 1)")),
+    ("spread within the pairs",
+     "that is the variance of the products within each pair, averaged; add them to one score for "
+     "each pair, and take the variance of the n scores", "(q * k).var(dim=-1).mean()"),
     ("mean not subtracted",
      "that is the mean of the squares; first subtract the mean of the scores",
      ("var()", "square().mean()")),
