@@ -45,7 +45,7 @@ def _lse_with_where(x, counts, dim=-1):
     there = torch.where(counts > 0, x, -INF)
     m = torch.max(there, dim, keepdim=True).values
     m = torch.where(torch.isfinite(m), m, torch.zeros_like(m))
-    return torch.log((torch.exp((there - m).float()) * counts.float()).sum(dim)) + m.squeeze(dim)
+    return torch.log((torch.exp((there - m).float()) * counts).sum(dim)) + m.squeeze(dim)
 
 
 def _lse_with_log_counts(x, counts, dim=-1):
