@@ -138,6 +138,4 @@ MISTAKES = [
      ("values, keys, values", "values, keys[..., S - L :, :], values[..., S - L :, :]")),
 ]  # fmt: skip
 
-exercise = Exercise(
-    "9.5", decode_rotary, inputs, MISTAKES, names="L d_v|S d_k|S d_v", differentiable=True
-)
+exercise = Exercise("9.5", decode_rotary, inputs, MISTAKES, names="L d_v|S d_k|S d_v")

@@ -120,4 +120,4 @@ MISTAKES = [
     ("not turned", "x comes back as it was", "x"),
 ]  # fmt: skip
 
-exercise = Exercise("9.7", interpolated, inputs, MISTAKES, names="L d", differentiable=True)
+exercise = Exercise("9.7", interpolated, inputs, MISTAKES, names="L d")

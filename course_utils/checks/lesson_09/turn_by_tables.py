@@ -99,4 +99,4 @@ MISTAKES = [
      "the tables", lambda x, cos, sin: rotary(x, torch.arange(x.shape[-2]))),
 ]  # fmt: skip
 
-exercise = Exercise("9.2", turn_by_tables, inputs, MISTAKES, names="L d", differentiable=True)
+exercise = Exercise("9.2", turn_by_tables, inputs, MISTAKES, names="L d")
