@@ -410,7 +410,7 @@ def _continue_flat(layer, x, cache, window):
 def _continue_in_a_ring(layer, x, cache, window):
     """Write each token over the oldest of `window` places; order does not matter to softmax."""
     B, n, d = x.shape
-    keys, values, count = cache or (*x.new_zeros(2, B, window, d), 0)
+    keys, values, count = cache or (*x.new_zeros(2, B, window, d), torch.tensor(0))
     keys, values, outs = keys.clone(), values.clone(), []
     for t in range(n):
         place, count = count % window, count + 1
@@ -774,6 +774,7 @@ WRONG = [
     ("continue_text", "kept outside the cache", _continue_outside({})),
     ("continue_text", "no cache", lambda *args: (_continue_unsplit(*args)[0], None)),
     ("continue_text", "cache grows", lambda *args: _continue_unsplit(*args, kept=99)),
+    ("continue_text", "cache grows", lambda *args: _continue_unsplit(*args, kept=args[-1] + 1)),
     ("continue_text", "output without cache", lambda layer, x, cache, window: x),
     ("continue_text", "unreadable cache", lambda layer, x, cache, window: (x, {1})),
     ("catches_wrong_split", "returns a verdict", _split_test_returns),

@@ -22,11 +22,14 @@ def pair(result, piece, window):
 
 
 def held(cache):
-    """Return how many numbers a cache of tensors holds, in whatever tuples, lists or dicts."""
+    """Return how many numbers a cache of tensors holds, in whatever tuples, lists or dicts.
+
+    Keys and values are no whole numbers: those are places, counts or masks, and not counted.
+    """
     if cache is None:
         return 0
     if isinstance(cache, torch.Tensor):
-        return cache.numel()
+        return cache.numel() if cache.is_floating_point() or cache.is_complex() else 0
     if isinstance(cache, dict):
         return held(list(cache.values()))
     if isinstance(cache, list | tuple):

@@ -61,9 +61,10 @@ def run(answer, d_model, num_heads, B, lengths, window):
             "than once, which layer(x, x, x) does as well: project once, and use that for both"
         )
         raise Complaint("projected twice in a call", hint, whole)
-    if most > 2 * B * d_model * window:
+    one = B * d_model  # numbers, a token's keys or its values; fewer beside them are no token's
+    if most >= one * (2 * window + 1):
         hint = (
-            f"right outputs, but the cache comes to hold {most // (2 * B * d_model)} tokens with a "
+            f"right outputs, but the cache comes to hold {(most + one) // (2 * one)} tokens with a "
             f"window of {window}: let those go that no later token sees, and mind a window of 1"
         )
         raise Complaint("cache grows", hint, whole)
@@ -100,14 +101,36 @@ def with_new_matrices(answer, layer, pieces, window):
 
 
 CAUSAL = "(ago >= 0) & (ago < window)"
+OF_THE_PIECE = f"{CAUSAL} | (torch.arange(S) < S - n)"
+NO_MASK = (
+    "no mask is used: a token sees what comes after it in its piece, and all before it that is kept"
+)
+OPEN = (
+    "right for the first piece; in later ones every token sees all that is kept: there too it sees "
+    "itself and the window − 1 before it, no more"
+)
+FIRST = "the cache keeps the first tokens of the text, not the last: [-window:], not [:window]"
 CUT = "heads, _ ="  # where the keys may be cut too early
 
 MISTAKES = [
     ("sees the rest of the piece",
      "a token sees tokens after it in its own piece: what came as one piece must give the same as "
-     "one token at a time, so ago ≥ 0 within it", (CAUSAL, "ago < window")),
-    ("no mask", "no mask is used: a token sees what comes after it in its piece, and all before it "
-     "that is kept", (CAUSAL, "ago < S"), ("left = max(S - (window - 1), 0)", "left = 0")),
+     "one token at a time, so forbid what comes later", (CAUSAL, "ago < window")),
+    ("no mask", NO_MASK, (CAUSAL, "ago < S"), ("left = max(S - (window - 1), 0)", "left = 0")),
+    ("no mask, cache cut", NO_MASK, (CAUSAL, "ago < S"), ("(window - 1)", "window")),
+    ("no mask, cache cut by one more", NO_MASK, (CAUSAL, "ago < S")),
+    ("mask for the first piece",
+     "right for the first piece; in later ones a token sees all of its piece and all that is "
+     "kept, as without a mask: mask every piece",
+     (CAUSAL, f"({CAUSAL}) if cache is None else None"), ("(window - 1)", "window")),
+    ("cache open", OPEN, (CAUSAL, OF_THE_PIECE), ("(window - 1)", "window")),
+    ("cache open, cut by one more", OPEN, (CAUSAL, OF_THE_PIECE)),
+    ("counted from the beginning of the text",
+     "the places of the queries are counted on through the text, those of the keys from the first "
+     "that is kept: once the cache is cut they do not fit; query i stands at S − n + i",
+     ("    S = k.shape[2]", "    S, seen = k.shape[2], cache[2] if cache else 0"),
+     ("torch.arange(S - n, S)", "torch.arange(seen, seen + n)"),
+     ("v[:, :, left:])", "v[:, :, left:], seen + n)"), ("(window - 1)", "window")),
     ("aligned at the first key",
      "the new tokens are counted from the first key of the cache, but they are the last n of the "
      "S keys: query i stands at S − n + i", ("torch.arange(S - n, S)", "torch.arange(n)")),
@@ -143,12 +166,18 @@ MISTAKES = [
     ("cut before attending",
      "keys are cut to the window before the new tokens have attended: the first tokens of a piece "
      "see other keys than its last, so cut what is kept, afterwards",
-     (CUT, "k, v, ago = k[:, :, -window:], v[:, :, -window:], ago[:, -window:]\n    " + CUT)),
-    ("first tokens kept", "the cache keeps the first tokens of the text, not the last",
+     (CUT, "k, v, ago = k[:, :, -window:], v[:, :, -window:], ago[:, -window:]\n"
+      "    S = k.shape[2]\n    " + CUT)),
+    ("first tokens kept", FIRST,
      ("(k[:, :, left:], v[:, :, left:])", "(k[:, :, : window - 1], v[:, :, : window - 1])")),
+    ("first tokens kept, as many as the window", FIRST,
+     ("(k[:, :, left:], v[:, :, left:])", "(k[:, :, :window], v[:, :, :window])")),
     ("heads merged by reshaping", "the heads are merged by reshaping alone: transpose L and H "
      "first, or use merge_heads", ("merge_heads(heads)", "heads.reshape(x.shape)")),
     ("not scaled", wordings.NOT_SCALED, ("(ago < window))", "(ago < window), scale=1.0)")),
+    ("divided by root d_model", wordings.BY_D_MODEL,
+     ("(ago < window))", "(ago < window), scale=d_model**-0.5)"),
+     ("H, n = layer.num_heads, x.shape[1]", "(_, n, d_model), H = x.shape, layer.num_heads")),
     ("keys and values exchanged", "keys and values are exchanged, in the call or in the cache: "
      "scores are made of q and k, and v is averaged", ("attention(q, k, v", "attention(q, v, k")),
     ("cache exchanged", "right for the first piece, then the kept keys come back as values: take "
