@@ -476,6 +476,16 @@ def _split_test_entry_by_entry(split_heads):
                     assert heads[b, h, t, j] == x[b, t, 2 * h + j]
 
 
+def _split_test_of_the_error_too(split_heads):
+    _split_test_by_reference(split_heads)
+    try:
+        split_heads(torch.randn(2, 3, 10), 4)
+    except ValueError as error:
+        assert "4" in str(error) and "10" in str(error)
+    else:
+        raise AssertionError("no ValueError")
+
+
 def _layer_test_by_oracle(MultiHeadAttention):
     ours = MultiHeadAttention(8, 2)
     with torch.no_grad():
@@ -538,7 +548,9 @@ RIGHT = {
         _continue_in_a_ring,
     ],
     "kv_cache_bytes": [_cache_by_tensors, _cache_by_share],
-    "catches_wrong_split": [_split_test_by_reference, _split_test_entry_by_entry],
+    "catches_wrong_split": [
+        *(_split_test_by_reference, _split_test_entry_by_entry, _split_test_of_the_error_too)
+    ],
     "catches_wrong_layer": [_layer_test_by_oracle, _layer_test_by_formula],
 }
 
