@@ -65,6 +65,10 @@ BARE = {
         lambda m: (m.kernel[5, 0, 1, 2], m.out[5, 5]),
     ),
     "stacked": ({"all": (4, 6, 6)}, lambda m: (m.all[0, 5, 5], m.all[3, 5, 5])),
+    "stacked heads": (
+        {"all": (4, 2, 6, 3)},
+        lambda m: (m.all[0, 1, 5, 2], m.all[3, 1, 5, 2]),
+    ),
 }
 
 
@@ -78,7 +82,21 @@ def test_bare_parameters_are_filled_in_their_own_layout(parameters, entries):
         break
 
 
+def test_all_four_may_be_stacked_behind_the_heads():
+    module = layer(all=(2, 4, 6, 3))
+    fitting = []
+    for fits in readings(module, HEADS):
+        fitting += [(module.all[1, 0, 5, 2].item(), module.all[1, 3, 5, 2].item())] if fits else []
+    assert fitting[0] == (IN, OUT)
+
+
 def test_readings_are_the_same_for_all_sizes():
+    stacked = torch.zeros(4, 2, 6, 3), torch.zeros(4, 4, 8, 2)
+    counts = [
+        len(list(readings(layer(all=each.shape), dict.fromkeys(HEADS, each[0].mT))))
+        for each in stacked
+    ]
+    assert counts[0] == counts[1]
     for parameters in ({"a": (5, 4), "b": (5, 4), "c": (5, 3), "d": (3, 5)}, {"a": (5, 11)}):
         wide = {"W_q": (1, 4, 5), "W_k": (1, 4, 5), "W_v": (1, 3, 5), "W_o": (1, 3, 5)}
         same = dict.fromkeys(wide, (1, 5, 5))

@@ -137,7 +137,8 @@ def readings(module, heads):
     layers are all right, of nn.Linear or of nn.Conv1d with size 1. The rows of one fused layer may
     also be laid out column by column. A bare nn.Parameter is (in, out), for x @ W, or (out, in),
     and its side of heads may have several dimensions: heads and columns in either order, or q, k, v
-    before them. Biases become 0, whatever their shape; a scale or a gain stays.
+    before them. All four may be one parameter, stacked along its first or second dimension. Biases
+    become 0, whatever their shape; a scale or a gain stays.
 
     Parameters
     ----------
@@ -153,8 +154,21 @@ def readings(module, heads):
         same readings in the same order.
     """
     found = _matrices(module, heads)
-    if len(found) == 1 and found[0].data.ndim == 3:  # those of q, k, v and the output, stacked
-        found = [replace(found[0], data=data) for data in found[0].data]
+    if len(found) == 1 and found[0].data.ndim > 2:  # those of q, k, v and the output, stacked
+        yield from _readings_of(_unstacked(found[0], 0), heads)
+        yield from _readings_of(_unstacked(found[0], 1), heads)
+    else:
+        yield from _readings_of(found, heads)
+
+
+def _unstacked(matrix, axis):
+    """Return four matrices out of one that holds them along an axis; empty ones if it does not."""
+    data = matrix.data
+    parts = data.unbind(axis) if data.shape[axis] == 4 else 4 * [data.new_empty(0)]
+    return [replace(matrix, data=part) for part in parts]
+
+
+def _readings_of(found, heads):
     named = [each for each in found if each.role == "W_o"]
     ends = [found[-1:], found[:1]]
     nameless = [end for end in ends if end and end[0].role is None]
