@@ -310,7 +310,8 @@ def _ablate_and_restore(layer, x, head):
     kept = {name: value.clone() for name, value in layer.W_v.state_dict().items()}
     d_k = x.shape[-1] // layer.num_heads
     layer.W_v.weight.data[head * d_k : (head + 1) * d_k] = 0
-    layer.W_v.bias.data[head * d_k : (head + 1) * d_k] = 0
+    if layer.W_v.bias is not None:
+        layer.W_v.bias.data[head * d_k : (head + 1) * d_k] = 0
     out = layer(x, x, x)[0]
     layer.W_v.load_state_dict(kept)
     return out
@@ -714,6 +715,18 @@ def _copy_as_plain_tensor(theirs, ours):
     ours.W_k.weight = kept
 
 
+def _ablate_with_biases(layer, x, head):
+    own = torch.arange(x.shape[-1]) // (x.shape[-1] // layer.num_heads) == head
+    layer = copy.deepcopy(layer)
+    layer.W_v.weight.data[own] = 0
+    layer.W_v.bias.data[own] = 0
+    return layer(x, x, x)[0]
+
+
+def _ablate_only_with_biases(layer, x, head):
+    return layer(x, x, x)[0] if layer.W_v.bias is None else _ablate_with_biases(layer, x, head)
+
+
 def _ablate_for_good(layer, x, head):
     d_k = x.shape[-1] // layer.num_heads
     layer.W_o.weight.data[:, head * d_k : (head + 1) * d_k] = 0
@@ -776,6 +789,8 @@ WRONG = [
     ("copy_weights", "changes theirs", _copy_into_theirs),
     ("copy_weights", "cannot learn", _copy_and_freeze),
     ("copy_weights", "cannot learn", _copy_as_plain_tensor),
+    ("without_head", "biases taken for granted", _ablate_with_biases),
+    ("without_head", "wrong without biases", _ablate_only_with_biases),
     ("without_head", "the layer is changed", _ablate_for_good),
     ("without_head", "the layer is changed", _ablate_and_freeze),
     ("without_head", "the layer is changed", lambda *args: _ablate_by_hook(*args, leave=True)),

@@ -4,6 +4,7 @@ import torch
 
 from course_utils.attention import MultiHeadAttention, attention, merge_heads, split_heads
 from course_utils.checks import sandbox
+from course_utils.checks.compare import is_same
 from course_utils.checks.exercise import Complaint, Exercise, owned
 from course_utils.checks.inputs import normals
 from course_utils.checks.lesson_05.layers import draw, is_changed, state
@@ -33,18 +34,37 @@ def inputs():
 
 
 def run(answer, d_model, num_heads, head, B, L):
+    """Let the answer run a layer without a head, then one that has no biases."""
+    x = normals(57)(B, L, d_model)
+    result = of_a_layer(answer, x, num_heads, head)
+    try:
+        plain = of_a_layer(answer, x, num_heads, head, bias=False)
+    except (AttributeError, TypeError) as error:
+        if "NoneType" not in str(error):
+            raise
+        hint = (
+            "right for a layer with biases; with bias=False W_v.bias and W_o.bias are None, and "
+            "there is nothing to set to 0 or to take away: look for None"
+        )
+        raise Complaint("biases taken for granted", hint, [result]) from None
+    if not is_same(plain, of_a_layer(without_head, x, num_heads, head, bias=False)):
+        hint = "right for a layer with biases, and not for one without them, bias=False"
+        raise Complaint("wrong without biases", hint, [result])
+    return [result]
+
+
+def of_a_layer(answer, x, num_heads, head, bias=True):
     """Build a layer, let the answer run it without a head; the layer must stay as it is."""
     with sandbox.seeded():
-        layer = MultiHeadAttention(d_model, num_heads).double()
+        layer = MultiHeadAttention(x.shape[-1], num_heads, bias).double()
     draw(layer, torch.Generator().manual_seed(56))
     before = state(layer)
-    x = normals(57)(B, L, d_model)
     whole = layer(x, x, x)[0]
     result = answer(layer, x, head)
     if is_changed(layer, before) or not owned(lambda: layer(x, x, x)[0].equal(whole))():
         hint = "it leaves the layer changed: work on a copy, or put it back (weights, hooks)"
         raise Complaint("the layer is changed", hint)
-    return [result]
+    return result
 
 
 MISTAKES = [
