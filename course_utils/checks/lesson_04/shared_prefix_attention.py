@@ -27,6 +27,13 @@ def inputs():
         mask = torch.ones(L, L).tril() > 0 if mask is None else mask
         return q, own * k, v, common * k_prefix, v_prefix, mask
 
+    def far_below(*given):
+        """Let all scores lie around -900, in whole numbers, to be exact in float32 as well."""
+        q, k, v, k_prefix, v_prefix, mask = probe(*given)
+        q, k, k_prefix = ((2 * each).round() / 2 for each in (q, k, k_prefix))
+        q[..., 0], k[..., 0], k_prefix[..., 0] = 60, -60, -60
+        return q, k, v, k_prefix, v_prefix, mask
+
     drawn = torch.rand(2, 1, 4, 4, generator=rng) < 0.6
     drawn[0, 0, 2] = drawn[1, 0, 0] = False  # these queries see the prefix alone
     late = (torch.arange(5) > 1) & (torch.ones(5, 5).tril() > 0)  # padding at the start
@@ -44,6 +51,8 @@ def inputs():
         probe(2, 2, 3, 4, 5, 6, drawn[..., :3, :3], own=900, common=900),
         (*turned, mask),
         probe(2, 2, 6, 8, 3, 4, dtype=torch.float32),
+        far_below(2, 2, 3, 5, 16, 4),
+        far_below(2, 2, 3, 4, 16, 5, drawn[..., :3, :3]),
     ]
 
 
@@ -78,6 +87,8 @@ def each_part_alone(answer, *given):
 
 JOINED = "(a @ v_prefix + b @ v) / total"
 ALONE = "a.sum(dim=-1, keepdim=True)", "b.sum(dim=-1, keepdim=True)"
+TWO_LSES = "    c, o = common.logsumexp(-1, True), own.logsumexp(-1, True)\n    total ="
+OF_THE_TWO = "(common.softmax(-1) @ v_prefix)", "(own.softmax(-1) @ v).nan_to_num(0)"
 MISTAKES = [
     ("plain average",
      "the outputs of the two parts are averaged; the part with more of e^score must count more: "
@@ -86,6 +97,21 @@ MISTAKES = [
     ("outputs added",
      "the outputs of the two parts are added, each divided by its own sum: weigh them, as in 3.7",
      (JOINED, f"a @ v_prefix / {ALONE[0]} + (b @ v / {ALONE[1]}).nan_to_num(0)")),
+    ("weighted by the number of keys",
+     "the outputs of the two parts are weighted by how many keys they have; the part with more of "
+     "e^score must count more: join them as in 3.7",
+     ("    total =", "    n, P = mask.sum(dim=-1, keepdim=True), k_prefix.shape[1]\n    total ="),
+     (JOINED, f"(P * {OF_THE_TWO[0]} + n * {OF_THE_TWO[1]}) / (P + n)")),
+    ("log-sum-exps for weights",
+     "the outputs of the two parts are weighted by their log-sum-exps, which may be negative; "
+     "each counts by e^lse: join them as in 3.7",
+     ("    total =", TWO_LSES),
+     (JOINED, f"(c * {OF_THE_TWO[0]} + o * {OF_THE_TWO[1]}) / (c + o)")),
+    ("e to the log-sum-exp",
+     "right, but for scores in the hundreds: e^lse overflows, or is 0, before its logarithm is "
+     "taken; subtract the larger lse first, or use torch.logaddexp",
+     ("    total =", TWO_LSES + " (c.exp() + o.exp()).log()  #"),
+     (JOINED, f"(c - total).exp() * {OF_THE_TWO[0]} + (o - total).exp() * {OF_THE_TWO[1]}")),
     ("two maxima",
      "each part's powers are measured from its own maximum, and added as if from one: rescale them "
      "to the larger of the two, as in 3.6",
@@ -101,6 +127,14 @@ MISTAKES = [
      "both parts are measured from the sequence's own maximum: scores of the prefix far above it "
      "overflow, and a query that sees none of its sequence has −inf for a maximum",
      ("torch.maximum(common.amax(dim=-1), own.amax(dim=-1))", "own.amax(dim=-1)")),
+    ("a maximum of 0 at least",
+     "NaN where all scores lie in the hundreds below 0: measured from a maximum of 0 or more all "
+     "powers are 0, and 0 / 0 is NaN; take the largest score, however low it is",
+     ("own.amax(dim=-1))[..., None]", "own.amax(dim=-1)).clamp(min=0)[..., None]")),
+    ("a maximum of 0 for an empty row",
+     "NaN for a query that sees nothing of its own sequence, where the scores of the prefix lie in "
+     "the hundreds below 0: the maximum of nothing is −inf, not 0; the larger of both is finite",
+     ("own.amax(dim=-1))[..., None]", "own.amax(dim=-1).nan_to_num(neginf=0))[..., None]")),
     ("NaN for queries without keys of their own",
      "a query that sees nothing of its own sequence is NaN; it sees the prefix: its own part has "
      "an lse of −inf, a share of 0, and no NaN in its output",
