@@ -342,6 +342,19 @@ def _asks(key, n, places, loud=300):
     return loud * rotary(key.expand(n, -1), places), key.repeat(n, 1)
 
 
+def _counts_outside(counted):
+    def answer(q, k, v, keys, values, window):
+        if not len(keys):
+            counted.clear()
+        place = torch.tensor([len(counted)])
+        counted.append(place)
+        keys = torch.cat([keys, rotary(k, place)])[-window:]
+        values = torch.cat([values, v])[-window:]
+        return attention(rotary(q, place), keys, values)[0], keys, values
+
+    return answer
+
+
 WRONG = [
     ("turn_by_tables", None, lambda x, cos, sin: _turned_as_complex(x, cos, sin)[..., :2]),
     ("alibi_slopes", None, lambda H: torch.ones(H)),
@@ -356,6 +369,7 @@ WRONG = [
     ("catches_absolute", "lets broken code through", lambda attend: _shifted(attend, 8)),
     ("catches_absolute", "returns a verdict",
      lambda attend: attend(*torch.randn(3, 2, 4), torch.arange(2)).shape == (2, 4)),
+    ("rolling_step", "kept outside the cache", _counts_outside([])),
     ("rolling_step", "outgrows the window", lambda *given: _rolls(*given, grows=True)),
     ("rolling_step", "not three things", lambda *given: _rolls_unturned(*given)[0]),
     ("rolling_step", "wrong shape",

@@ -3,6 +3,7 @@
 import torch
 
 from course_utils.attention import attention, rotary
+from course_utils.checks.compare import is_same
 from course_utils.checks.exercise import Complaint, Exercise
 from course_utils.checks.inputs import normals
 from course_utils.checks.wordings import NOT_SCALED
@@ -64,7 +65,25 @@ def run(answer, q, k, v, window):
             hint = "the cache outgrows the window: no more than the last `window` are kept"
             raise Complaint("outgrows the window", hint)
         outputs.append(output)
-    return [torch.cat(outputs)]
+    whole = [torch.cat(outputs)]
+    if not is_same(in_turns(answer, q, k, v, window), whole[0]):
+        hint = (
+            "right for one text, but two texts decoded in turns are mixed up: what is kept must be "
+            "in the keys and values that are returned, not anywhere else"
+        )
+        raise Complaint("kept outside the cache", hint, whole)
+    return whole
+
+
+def in_turns(answer, q, k, v, window):
+    """Return the outputs of a text if it is decoded in turns with itself read backwards."""
+    caches, outputs = 2 * [(k[:0], v[:0])], []
+    for t in range(len(q)):
+        for text, at in enumerate([t, len(q) - 1 - t]):
+            new = (each[at : at + 1].clone() for each in (q, k, v))
+            output, *caches[text] = answer(*new, *caches[text], window)
+            outputs += [output] if text == 0 else []
+    return torch.cat(outputs)
 
 
 FULL = "if len(keys) == window:"
@@ -89,6 +108,19 @@ MISTAKES = [
      "the new token stands at the last place of the window, but the keys that stay are still "
      "turned as before: they all move one place back when the oldest goes",
      (BACK, "keys[1:], values[1:]")),
+    ("query alone mended",
+     "the query stands at the last place of the window, but each new key at the place after it, "
+     "and the keys that stay are turned as before: they move one place back when the oldest goes",
+     NEVER, (KEYS, KEYS + "[-window:]"), (VALUES, VALUES + "[-window:]"),
+     ("rotary(q, place)", "rotary(q, torch.tensor([len(keys) - 1]))")),
+    ("place 0 when full",
+     "once the cache is full every new token gets place 0, as by len(keys) % window, and so stands "
+     "as if it came first: it comes last, and the keys that stay move one place back",
+     NEVER, (KEYS, KEYS + "[-window:]"), (VALUES, VALUES + "[-window:]"),
+     ("[len(keys)]", "[len(keys) % window]")),
+    ("last place from the beginning",
+     "while the cache fills, all tokens get its last place, window − 1: until it is full a token's "
+     "place is the number of keys before it", ("[len(keys)]", "[window - 1]")),
     ("turned on",
      "the keys that stay are turned one place further on: when the oldest goes, they move back",
      ("-torch.ones", "torch.ones")),
