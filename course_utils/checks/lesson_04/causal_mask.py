@@ -14,7 +14,7 @@ def causal_mask(L, S=None):
 
 def inputs():
     squares = [(5,), (1,), (12,), (4, 4)]
-    return [(3, 7), *squares, (1, 6), (5, 2), (10, 13), (3, 1), (2, 50)]
+    return [(3, 7), *squares, (1, 6), (5, 2), (10, 13), (3, 1), (2, 50), (3, 0)]
 
 
 MISTAKES = [
@@ -38,6 +38,9 @@ MISTAKES = [
      ("(S - L)", "(L - S)")),
     ("always square", "right for L = S, but S is not used: with S keys the mask is (L, S)",
      ("L if S is None else S", "L")),
+    ("no keys taken for none given",
+     "right, but S = 0 is taken for an S that is not given, as by `S or L`: ask whether S is None",
+     ("S is None", "not S")),
     ("sizes swapped", "right for L = S, but otherwise (S, L): queries are rows, keys columns",
      ("ones(L, S", "ones(S, L")),
     ("transposed", "it is transposed: queries are rows, keys columns; it allows only the future",
