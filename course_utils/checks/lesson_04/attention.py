@@ -10,7 +10,9 @@ from course_utils.checks.wordings import (
     DIVIDED_BY_D_K,
     MASK_NOT_USED,
     NOT_SCALED,
+    OVER_DIMENSION_1,
     OVER_QUERIES,
+    OVER_THE_FIRST,
     TWO_THINGS,
 )
 
@@ -47,13 +49,13 @@ def inputs():
     q[..., 3], k[..., 2:4, :3] = 1, k[..., :2, :3]
     scores = q @ k.mT
     loud = q, k, v, (scores > scores.amax(-1, keepdim=True) - 20) | padding_mask([4, 2], 5)
-    # A forbidden score of trillions; then all scores in the ten thousands below 0, far below
+    # A forbidden score of trillions; then all scores in the ten thousands, below 0 and above
     # what the forbidden one may be filled with
     q = torch.randint(-2, 3, (3, 16), generator=rng).double()
     k = torch.randint(-2, 3, (5, 16), generator=rng).double()
     q[:, 0], k[:, 0] = 2**15, 0
-    high, low = k.clone(), k.clone()
-    high[3, 0], low[:, 0] = 2**30, -4
+    high, low, up = k.clone(), k.clone(), k.clone()
+    high[3, 0], low[:, 0], up[:, 0] = 2**30, -4, 4
     v, third = normal(5, 2), torch.arange(5) != 3
     turned = [normal(3, 6, 2).permute(2, 1, 0), normal(3, 7, 2).permute(2, 1, 0)]  # (2, 6 or 7, 3)
     return [
@@ -64,6 +66,7 @@ def inputs():
         loud,
         (q, high, v, third),
         (q, low, v, third),
+        (q, up, v, third),
         probe((2, 3), 4, 6, 5, 3, drawn(3, 4, 6)),  # for each head one
         probe((2, 3), 4, 6, 2, 3, drawn(2, 1, 4, 6), dtype=torch.float32),
         (*turned, normal(2, 7, 4), drawn(2, 6, 7)),  # not contiguous; three dimensions
@@ -75,6 +78,13 @@ def inputs():
 
 WEIGHTS = "finite.softmax(dim=-1).masked_fill(empty, 0)"
 UNSAFE = "scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)"
+
+LESSONS = "scores.masked_fill(~mask, -torch.inf).masked_fill(empty, 0)"
+BY_HAND = "finite.exp() / finite.exp().sum(dim=-1, keepdim=True)"
+OVERFLOW = (
+    "right, until scores are large: e^score overflows then, or is 0 for all that is allowed; take "
+    "the largest allowed score of each row off first, as softmax does by itself"
+)
 
 MISTAKES = [
     ("empty rows are NaN",
@@ -104,13 +114,23 @@ MISTAKES = [
      "small number added", (WEIGHTS, "scores.softmax(dim=-1) * mask"),
      ("return", "weights = weights / (weights.sum(dim=-1, keepdim=True) + 1e-9)\n    return")),
     ("filled with too little",
-     "right, until all allowed scores are lower than what the forbidden ones are filled with: they "
-     "are 0 then; fill with -inf, or the dtype's lowest",
+     "right, until all allowed scores are lower than what the forbidden ones are filled with, if "
+     "only for the maximum: their weights are 0 then; fill with -inf, or the dtype's lowest",
      (WEIGHTS, "scores.masked_fill(~mask, -100.0).softmax(dim=-1) * mask")),
     ("filled with too little and erased",
      "right, until all allowed scores are lower than what the forbidden ones are filled with: "
      "these get the weight then; fill with -inf, or the dtype's lowest",
      ("~mask & ~empty, -torch.inf", "~mask, -1e4")),
+    ("nothing subtracted", OVERFLOW, (WEIGHTS, f"({BY_HAND}).masked_fill(empty, 0)")),
+    ("nothing subtracted, NaN made 0", OVERFLOW, (WEIGHTS, f"({BY_HAND}).nan_to_num(0)"),
+     ("~mask & ~empty", "~mask")),
+    ("nothing subtracted, masked after exp", OVERFLOW,
+     (WEIGHTS, "e / e.sum(dim=-1, keepdim=True).clamp(min=1e-30)"),
+     ("    weights", "    e = scores.exp() * mask\n    weights")),
+    ("nothing subtracted, masked after exp, empty rows are NaN",
+     OVERFLOW + "; and a query with nothing allowed has a sum of 0: give zeros there",
+     (WEIGHTS, "e / e.sum(dim=-1, keepdim=True)"),
+     ("    weights", "    e = scores.exp() * mask\n    weights")),
     ("too little added",
      "right, until a forbidden score is so high that it wins in spite of the number added to it; "
      "fill with -inf, which no score outweighs",
@@ -122,6 +142,16 @@ MISTAKES = [
     ("zero times infinity",
      "all is NaN: a mask times -inf is 0 · inf where it is 0, and that is NaN; use masked_fill or "
      "torch.where", (WEIGHTS, "(scores + ~mask * -torch.inf).softmax(dim=-1)")),
+    ("zero times infinity, NaN made 0",
+     "all weights are 0, as where a mask is multiplied by -inf (0 · inf is NaN) and NaN made 0: "
+     "use masked_fill or torch.where",
+     (WEIGHTS, "(scores + ~mask * -torch.inf).softmax(dim=-1).nan_to_num(0)")),
+    ("softmax over dimension 1", OVER_DIMENSION_1,
+     (WEIGHTS, LESSONS + ".softmax(dim=1).masked_fill(empty, 0)")),
+    ("softmax over dimension 1, NaN made 0", OVER_DIMENSION_1,
+     (WEIGHTS, UNSAFE.replace("-1", "1") + ".nan_to_num(0)")),
+    ("softmax over the first dimension", OVER_THE_FIRST,
+     (WEIGHTS, LESSONS + ".softmax(dim=0).masked_fill(empty, 0)")),
     ("softmax over queries", OVER_QUERIES,
      (WEIGHTS, "scores.masked_fill(~mask, -torch.inf).softmax(dim=-2).nan_to_num(0.0)")),
     ("softmax over queries and NaN",
@@ -130,6 +160,12 @@ MISTAKES = [
     ("the mask is inverted",
      "the mask is used the wrong way round: True = may attend, so fill where it is False, ~mask",
      ("scores = ", "mask = ~mask\n    scores = ")),
+    ("the mask is inverted, but for empty rows",
+     "the mask is used the wrong way round: True = may attend, so fill where it is False, ~mask",
+     ("~mask & ~empty", "mask & ~empty")),
+    ("all for any",
+     "a query from which anything is hidden gets zeros: only one that sees nothing at all does, "
+     "~mask.any(...)", ("mask.any", "mask.all")),
     ("the mask is multiplied into the scores",
      "a forbidden score becomes 0, and e^0 is 1: a weight, not none; it must become -inf",
      (WEIGHTS, "(scores * mask).softmax(dim=-1)")),
@@ -147,10 +183,18 @@ MISTAKES = [
      ("empty =", "mask = mask[:1] if mask.ndim > 2 else mask\n    empty =")),
     ("scores not scaled", NOT_SCALED, (" / q.shape[-1] ** 0.5", "")),
     ("divided by d_k", DIVIDED_BY_D_K, ("** 0.5", "")),
+    ("divided by √L",
+     "divided by √L, the number of queries; scores are sums over d_k products: √d_k",
+     ("q.shape[-1]", "q.shape[-2]")),
     ("divided by √d_v", BY_D_V, ("q.shape[-1]", "v.shape[-1]")),
     ("only the output cleaned",
      "the output is cleaned of NaN and the weights are not: a query with nothing allowed has zeros "
      "in both", (WEIGHTS, UNSAFE), ("weights @ v,", "(weights @ v).nan_to_num(0.0),")),
+    ("only the output erased",
+     "right output, but the weights of a query with nothing allowed are not 0: erase them, then "
+     "multiply",
+     (WEIGHTS, "scores.masked_fill(~mask, -1e9).softmax(dim=-1)"),
+     ("weights @ v,", "(weights @ v).masked_fill(empty, 0),")),
     ("only the weights cleaned",
      "the weights are cleaned of NaN after the output was made from them: clean them before",
      (WEIGHTS, UNSAFE), ("v, weights", "v, weights.nan_to_num(0.0)")),
