@@ -115,9 +115,10 @@ ON_OUTPUT = "torch.allclose(output, expected @ v, atol=1e-2)"
 
 MISTAKES = [
     ("only shapes",
-     "it looks at shapes, or at nothing (or both calls got the same tensors: k2 = k copies "
-     "nothing, k.clone() does): not one of these bugs changes a shape; look whether the numbers "
-     "move when something forbidden is changed",
+     "it fails for none of these bugs: nothing is asserted (to print is not enough, nor may `try` "
+     "catch it), or shapes alone, which they leave as they are, or both calls got the same tensors "
+     "(k2 = k copies nothing, k.clone() does); look whether numbers move when something forbidden "
+     "is changed",
      QUIET, (ON_WEIGHTS, "weights.shape == (L, S)"), (ON_OUTPUT, "output.shape == (L, 2)")),
     ("only row sums",
      "it sees that rows sum to 1: of these bugs only the mask after softmax breaks that; look "

@@ -75,6 +75,12 @@ MISTAKES = [
     ("cache not grown",
      "right output, but the caches come back as they were: return the grown ones",
      ("values, keys, values", "values, k_cache, v_cache")),
+    ("only the new ones returned",
+     "right output, but of the caches only the new rows come back: return the grown ones",
+     ("values, keys, values", "values, k, v")),
+    ("the last token alone",
+     "the output is that of the last new token alone: each of the L new ones has its row",
+     ("weights @ values,", "(weights @ values)[..., -1:, :],")),
     ("only the output", "return three things: the output and the two grown caches",
      ("values, keys, values", "values")),
 ]  # fmt: skip

@@ -4,6 +4,7 @@ import torch
 
 from course_utils.attention import causal_mask, prefix_mask, sliding_window_mask
 from course_utils.checks.exercise import Exercise
+from course_utils.checks.lesson_04.masks import ADDED, NOT_BOOLEAN
 
 
 def from_multihead(attn_mask, key_padding_mask):
@@ -37,6 +38,15 @@ MISTAKES = [
     ("still true means ignore",
      "the union of what is to be ignored, still True = ignore: one ~ around it is missing",
      ("~ignored", "ignored")),
+    ("not boolean", NOT_BOOLEAN, ("~ignored", "(~ignored).float()")),
+    ("added to scores", ADDED,
+     ("~ignored", "torch.zeros(ignored.shape).masked_fill(ignored, -torch.inf)")),
+    ("a large number added to scores",
+     "that is a mask to add to the scores, 0 and -1e9; return a boolean one, True = may attend",
+     ("~ignored", "ignored * -1e9")),
+    ("joined by exclusive or",
+     "a key that both masks ignore is allowed, as by ^: what either ignores is ignored, |",
+     ("attn_mask |", "attn_mask ^")),
     ("either allows",
      "a key must be allowed by both masks: ~a & ~b, or ~(a | b); ~a | ~b, which is ~(a & b), lets "
      "one of them suffice", ("attn_mask |", "attn_mask &")),

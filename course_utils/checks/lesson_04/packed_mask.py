@@ -46,6 +46,10 @@ MISTAKES = [
      "only neighbours are compared: a document goes on when its number returns later in the row",
      ("same =", "runs = (ids.diff(dim=-1) != 0).cumsum(dim=-1)\n"
       "    ids = torch.nn.functional.pad(runs, (1, 0))\n    same =")),
+    ("one key too far", "one key too far: within a document a token sees the next one, tril()",
+     ("tril()", "tril(1)")),
+    ("other documents", "that opens the documents before a token's own and hides its own: ==",
+     ("None] == ids", "None] != ids")),
     ("itself hidden", "a token must see itself too: the diagonal is allowed",
      ("tril()", "tril(-1)")),
     ("only the future",
@@ -54,6 +58,11 @@ MISTAKES = [
     ("first row for all",
      "all rows of the batch share one mask, made from the first; each row has documents of its own",
      ("return same", "return same.reshape(-1, L, L)[:1].reshape(L, L).expand_as(same)")),
+    ("leading dimensions forgotten, with tril",
+     "right for one row of ids; with leading dimensions [:, None] pairs the rows of the batch: use "
+     "[..., :, None] and [..., None, :]",
+     ("[..., :, None]", "[:, None]"), ("[..., None, :]", "[None, :]"),
+     ("same & causal", "same.tril()")),
     ("leading dimensions forgotten",
      "right for one row of ids; with leading dimensions [:, None] pairs the rows of the batch: use "
      "[..., :, None] and [..., None, :], and L = ids.shape[-1]",

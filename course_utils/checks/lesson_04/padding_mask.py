@@ -55,6 +55,11 @@ MISTAKES = [
      "it forbids max(lengths) − length keys at the start; the sequences were filled up to S, which "
      "may be more than the longest: S − length",
      ("S - lengths[:, None]", "lengths.max() - lengths[:, None]")),
+    ("the first length for all", "every sequence has the first one's length; each has its own",
+     ("lengths[:, None]", "lengths[:1].expand(len(lengths))[:, None]")),
+    ("causal as well",
+     "what comes after a query is hidden as well, (B, 1, S, S): this mask hides the padding alone",
+     ("[:, None, None, :]", "[:, None, None, :] & torch.ones(S, S, dtype=torch.bool).tril()")),
     ("slice from the end",
      "right but for a length of 0: [-0:] is [0:], which is everything; begin the slice at S − n",
      slice_from_the_end),

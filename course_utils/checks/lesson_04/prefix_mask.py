@@ -32,6 +32,10 @@ MISTAKES = [
      "that is the lesson's mask, of one prefix: here `prefix` holds one for each sequence, and "
      "keys (L,) against (B,) do not fit, or where B = L meet wrongly; give prefix the dimensions "
      "(B, 1, 1, 1)", one_for_all),
+    ("prefixes as queries",
+     "prefix[:, None] makes (B, L), and against (L, L) that does not fit, or takes sequences for "
+     "queries; give prefix the dimensions (B, 1, 1, 1)",
+     lambda L, prefix: one_for_all(L, prefix[:, None])),
     *other_kinds(prefix_mask),
     ("no place for heads",
      "right entries as (B, L, L): against scores (B, H, L, L) B would meet the heads; make it "

@@ -45,6 +45,21 @@ MISTAKES = [
     ("sinks and window both needed",
      "window and sinks are joined by &: a key may be seen if it is in the window *or* a sink",
      ("| (j", "& (j")),
+    ("window longer by the sinks",
+     "the window is `sinks` keys too long: a window of w is the token itself and the w − 1 before "
+     "it, however many sinks there are", ("back < window", "back < window + sinks")),
+    ("window shorter by the sinks",
+     "the window is `sinks` keys too short: a window of w is the token itself and the w − 1 before "
+     "it, however many sinks there are", ("back < window", "back < window - sinks")),
+    ("longer window for sinks",
+     "that is one window of window + sinks keys: the sinks are the first keys, and stay open "
+     "however far they lie back", (RULE, "(0 <= back) & (back < window + sinks)")),
+    ("looks ahead",
+     "it opens keys that lie ahead and none that lie behind: key j lies i − j before query i",
+     ("i - j", "j - i")),
+    ("no sinks for the first queries",
+     "right, but for the first `sinks` queries: of the sinks they see those before them too, also "
+     "beyond the window", ("(j < sinks)", "(j < sinks) & (i >= sinks)")),
     ("window and itself",
      "one key too many: a window of w is the token itself and the w − 1 before it",
      ("back < window", "back <= window")),
