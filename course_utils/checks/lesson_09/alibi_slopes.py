@@ -24,6 +24,11 @@ MISTAKES = [
      "torch.tensor([2.0 ** (-8 * (h + 1) / num_heads) for h in range(num_heads)])"),
     ("begins with 1", "the first slope is 1: heads count from 1 in the exponent, −8 (h + 1) / H",
      ("[8 * h / power for h in range(1, power + 1)]", "[8 * h / power for h in range(power)]")),
+    ("both begin with 1",
+     "the first slope is 1, and the first of the missing ones too: heads count from 1 in both "
+     "exponents, −8 (h + 1) / H",
+     ("[8 * h / power for h in range(1, power + 1)]", "[8 * h / power for h in range(power)]"),
+     (REST, REST.replace("range(1,", "range(0,"))),
     ("begins with 1, one rule for all",
      "the first slope is 1: heads count from 1 in the exponent; and for numbers that are no powers "
      "of two there is a rule of their own",
@@ -80,6 +85,8 @@ MISTAKES = [
      ("8 * h / power for", "8 * h // power for"), (REST, REST.replace("h / (", "h // ("))),
     ("4 for 8", "each slope is the root of what it should be: −8 (h + 1) / H, with 8",
      ("8 * h / power for", "4 * h / power for"), (REST, REST.replace("8 * h", "4 * h"))),
+    ("4 for 8 in the power of two", "the slopes of the power of two are the roots of what they "
+     "should be: −8 (h + 1) / H, with 8", ("8 * h / power for", "4 * h / power for")),
     ("divided by the head", "the exponent is 8 divided by the number of the head; it is multiplied "
      "by that and divided by H: −8 (h + 1) / H",
      "torch.tensor([2.0 ** (-8 / (h + 1)) for h in range(num_heads)])"),

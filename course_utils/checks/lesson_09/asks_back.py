@@ -63,6 +63,10 @@ FORWARD = (
 )
 ONE_FOR_ALL = "it looks equally far back whatever the number is: each row of W_q is another query"
 TOO_FAR = "it looks too far, always by as much: number 0 looks at itself, number 1 one place back"
+NEIGHBOURS = (
+    "it would look where it should if neighbours were paired: rotary as it is called here pairs "
+    "entry i with entry i + d_k / 2"
+)
 BY_CONTENT = (
     "what it finds depends on the keys' own numbers: make all rows of W_k the same, for any token "
     "may stand there"
@@ -75,6 +79,8 @@ def what_is_missing(W_q, W_k, x, tokens):
     if not torch.allclose(W_k, W_k[:1].expand_as(W_k)):
         return BY_CONTENT
     at = torch.arange(tokens.shape[1])  # (L,)
+    paired = (rotary(x @ W, at, interleaved=True) for W in (W_q, W_k))
+    pairs_back = at - attention(*paired, x, causal_mask(len(at)))[1].argmax(dim=-1)  # (B, L)
     q, k = rotary(x @ W_q, at), rotary(x @ W_k, at)  # (B, L, d_k)
     back = at - attention(q, k, x, causal_mask(len(at)))[1].argmax(dim=-1)  # (B, L), how far
     unmasked = at - attention(q, k, x)[1].argmax(dim=-1)  # (B, L)
@@ -83,6 +89,8 @@ def what_is_missing(W_q, W_k, x, tokens):
     back, asked, unmasked = back[inner], tokens[inner], unmasked[inner]
     if (back == asked).all():
         return SOFT
+    if (pairs_back[inner] == asked).all():
+        return NEIGHBOURS
     if (unmasked == -asked).all():
         return FORWARD
     if (back == 0).all():
@@ -98,6 +106,8 @@ MISTAKES = [
     ("looks at itself", ITSELF, (TURNED, "key.expand(n, -1)")),
     ("one distance for all", ONE_FOR_ALL, (TURNED, "rotary(key.expand(n, -1), -torch.ones(n))")),
     ("turned forwards", FORWARD, ("-back)", "back)")),
+    ("neighbours as pairs", NEIGHBOURS,
+     (TURNED, "rotary(key.expand(n, -1), -back, interleaved=True)")),
     ("too far by one", TOO_FAR, ("-back)", "-back - 1)")),
     ("twice as far", ELSEWHERE, ("-back)", "-2 * back)")),
     ("keys that differ", BY_CONTENT, ("-1).clone()", "-1) * (1 + back[:, None])")),

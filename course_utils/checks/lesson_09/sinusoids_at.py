@@ -29,13 +29,17 @@ def inputs():
 
 JOINED = "torch.cat([angles.sin(), angles.cos()], dim=-1)"
 SPEEDS = "10000.0 ** (-torch.arange(half) / half)"
+GROW = (
+    "each clock is faster than the last: the speeds are 10000^(−2i / d_model), and places are "
+    "multiplied by them"
+)
 MISTAKES = [
     ("in turns", "sine and cosine in turns, as in the lesson; here all sines come first",
      (JOINED, "torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)")),
     ("cosines first", "the cosines come first; first all sines, then all cosines",
      (JOINED, "torch.cat([angles.cos(), angles.sin()], dim=-1)")),
-    ("speeds grow", "each clock is faster than the last: the exponent is negative",
-     (SPEEDS, "10000.0 ** (torch.arange(half) / half)")),
+    ("speeds grow", GROW, (SPEEDS, "10000.0 ** (torch.arange(half) / half)")),
+    ("speeds grow, in float64", GROW, (SPEEDS, "10000.0 ** (torch.arange(half).double() / half)")),
     ("number of the pair over d_model",
      "the clocks slow down half as much as they should: pair i has 10000^(−2i / d_model)",
      (SPEEDS, "10000.0 ** (-torch.arange(half) / d_model)")),

@@ -34,6 +34,9 @@ MISTAKES = [
      "whole halves of the heads change places and no pair is taken apart: a head's rows are "
      "d_k / 2 pairs of 2, and those two dimensions are swapped",
      "W.unflatten(0, (num_heads, 2, -1)).transpose(0, 1).flatten(0, 2)"),
+    ("a head's halves swapped",
+     "a head's two halves change places and no pair is taken apart: its rows 0, 2, 4, … become the "
+     "first half", "W.unflatten(0, (num_heads, 2, -1)).flip(1).flatten(0, 2)"),
     ("rows counted by columns",
      "right for a square W only: a head's rows are counted by the columns of W; d_k is "
      "len(W) // num_heads",
@@ -58,6 +61,9 @@ MISTAKES = [
      ("heads.transpose(1, 2)", "heads.flip(1).transpose(1, 2)")),
     ("width and number swapped", "num_heads is taken for the width of a head",
      "torch.cat([part for rows in W.split(num_heads) for part in (rows[::2], rows[1::2])])"),
+    ("number taken for the width",
+     "num_heads is taken for the width of a head: there are num_heads of them, len(W) // num_heads "
+     "rows each", "W.unflatten(0, (-1, num_heads // 2, 2)).transpose(1, 2).flatten(0, 2)"),
     ("heads not joined", "right rows, but the heads stand apart; join them: (H · d_k, d_model)",
      ("flatten(0, 2)", "flatten(1, 2)")),
     ("transposed", "right rows, but W comes back transposed",
