@@ -39,6 +39,9 @@ def inputs():
 NO_BIASES = "right with biases; for bias=False in_proj_bias is None, and there is none to copy"
 
 
+NO_GRAD = "to write into a parameter is forbidden while gradients are recorded: do it in no_grad()"
+
+
 def run(answer, d_model, num_heads, bias, B, L, S):
     """Build both layers, let the answer copy, and run ours."""
     rng, normal = torch.Generator().manual_seed(55), normals(56)
@@ -50,6 +53,10 @@ def run(answer, d_model, num_heads, bias, B, L, S):
     before, learning = state(theirs), set(state(ours))
     try:
         answer(theirs, ours)
+    except RuntimeError as error:
+        if "a leaf Variable that requires grad" not in str(error):
+            raise
+        raise Complaint("records the copy", NO_GRAD) from None
     except (AttributeError, TypeError) as error:
         if bias or "NoneType" not in str(error):
             raise
@@ -80,6 +87,9 @@ MISTAKES = [
     ("only inputs transposed",
      "W_q, W_k and W_v are transposed: in_proj_weight holds them as nn.Linear does, copy as is",
      ("copy_(weight)", "copy_(weight.T)")),
+    ("only the output transposed",
+     "W_o is transposed: out_proj holds it as nn.Linear does, copy as is",
+     ("out_proj.weight)", "out_proj.weight.T)")),
     ("biases not copied",
      "the weights are right, the biases are not copied: in_proj_bias and out_proj.bias",
      ("theirs.in_proj_bias is not None", "False")),
@@ -104,10 +114,16 @@ MISTAKES = [
      "k, then all of v",
      ("stacked.chunk(3)",
       "stacked.unflatten(0, (theirs.num_heads, 3, -1)).transpose(0, 1).flatten(1, 2)")),
+    ("every third row",
+     "W_q, W_k and W_v get every third row: in_proj_weight holds all of q, then all of k, then all "
+     "of v",
+     ("in thirds(theirs.in_proj_weight):", "in zip((ours.W_q, ours.W_k, ours.W_v), "
+      "(theirs.in_proj_weight[n::3] for n in range(3)), strict=True):")),
     ("queries for all three", "all three get the first third: W_k is the second, W_v the third",
      ("stacked.chunk(3)", "3 * stacked.chunk(3)[:1]")),
     ("nothing copied",
      "nothing is copied: write into the parameters, W_q.weight.copy_(...), not to names", "None"),
+    ("records the copy", NO_GRAD, ("torch.no_grad()", "torch.enable_grad()")),
     ("biases taken for granted", NO_BIASES, ("theirs.in_proj_bias is not None", "True")),
 ]  # fmt: skip
 

@@ -50,6 +50,17 @@ MISTAKES = [
      "3 * d_model * (d_model + bias)"),
     ("biases not counted", "the biases are missing: one of d_model entries for each of the four",
      "4 * d_model * d_model"),
+    ("biases the other way round",
+     "biases are counted where there are none, and not where there are: bias=True means that the "
+     "four have them", (" if bias else 0", " * (not bias)")),
+    ("one matrix counted", "one matrix is counted: there are four, W_q, W_k, W_v and W_o",
+     "d_model * (d_model + bias)"),
+    ("every head full width, no biases",
+     "each head is counted at full width, and no bias: a head has d_model / H columns, and all "
+     "together d_model", "4 * num_heads * d_model * d_model"),
+    ("bias of one entry for each head",
+     "each bias is counted with an entry for each head: it has one for each column, d_model",
+     ("4 * d_model if", "4 * num_heads if")),
     ("biases always counted", "biases are counted also where there are none: look at bias",
      (" if bias else 0", "")),
     ("one bias counted", "a bias has d_model entries, and there are four of them, not one",

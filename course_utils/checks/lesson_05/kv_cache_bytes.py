@@ -32,6 +32,13 @@ MISTAKES = [
      "the width of a head is d_model / num_heads, however few key heads there are; and if you "
      "counted num_heads / num_kv_heads heads, that is a group: num_kv_heads are kept",
      ("num_kv_heads * d_k", "d_model // num_kv_heads")),
+    ("heads of one number",
+     "each key head is counted with one number for a token: it has d_model / num_heads columns",
+     ("num_kv_heads * d_k", "num_kv_heads")),
+    ("more heads for fewer",
+     "num_heads / num_kv_heads is how many query heads share one of keys, and makes the cache that "
+     "much smaller, not larger: num_kv_heads are kept, each d_model / num_heads wide",
+     ("num_kv_heads * d_k", "d_model * (num_heads // num_kv_heads)")),
     ("key heads at full width",
      "each key head is counted d_model wide: it has d_model / num_heads columns",
      ("d_model // num_heads", "d_model")),

@@ -94,6 +94,9 @@ OF_ANY_LAYER = [
     ("joined without transpose", "the heads are merged by reshaping alone: transpose back to (B, "
      "L, H, d_k) first, or a token's row holds several tokens",
      ("heads.transpose(1, 2).flatten(2)", "heads.reshape(len(heads), heads.shape[2], -1)")),
+    ("merged column by column", "the heads are merged column by column: keep each head's columns "
+     "together, so transpose L and H and no more",
+     ("heads.transpose(1, 2).flatten(2)", "heads.permute(0, 2, 3, 1).flatten(2)")),
     ("merged heads not projected", "W_o is not used: project the merged heads",
      ("self.W_o(merged)", "merged")),
     ("weights averaged", "right output, but the weights are averaged over heads: return those of "

@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+from course_utils.attention import attention
 from course_utils.checks import wordings
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
@@ -73,10 +74,20 @@ def run(answer, d_model, num_heads, matrices, x, mask):
     return layer_outputs(answer(d_model, num_heads), matrices, x, mask)
 
 
+def lessons(q, k, v, mask):
+    """Return what the lesson's attention does, with a place for the heads in the mask."""
+    return attention(q, k, v, mask[:, None] if mask is not None and mask.ndim == 3 else mask)
+
+
 BY_RESHAPING = [
     (".unflatten(-1, (self.num_heads, -1))", ".reshape(len(x), self.num_heads, x.shape[1], -1)"),
     ("each.transpose(1, 2) for each in tokens", "tokens"),
 ]
+UNMOVED = ("(each.transpose(1, 2) for each in tokens)", "tokens")
+BETWEEN_HEADS = (
+    "tokens stand before heads, (B, L, H, d_k), so that the heads of a token attend to each other: "
+    "transpose L and H first"
+)
 WITHOUT_A_PLACE = (
     "right, but for a mask (B, L, L): broadcasting counts from the right, so that it is taken for "
     "one of each head, or fits none; give it a place for the heads, mask[:, None]"
@@ -91,6 +102,10 @@ MISTAKES = [
      ("masked_fill(~mask", "masked_fill(~(mask[:1] if mask.ndim == 4 else mask)")),
     ("masks (B, L, L) passed over", "a mask (B, L, L), one for each sequence, is not used",
      ("mask = mask[:, None]", "mask = torch.ones_like(mask[0])")),
+    ("no place where there are as many heads",
+     "right, unless there are as many sequences as heads: a mask of three dimensions always is one "
+     "of each sequence, and gets a place for the heads",
+     ("mask.ndim == 3", "mask.ndim == 3 and len(mask) != self.num_heads")),
     ("a place for heads in every mask",
      "right, but for masks that have other dimensions than (B, L, L): give a place for the heads "
      "to these alone, for (L, L) and (B, H, L, L) fit as they are",
@@ -126,6 +141,19 @@ MISTAKES = [
     ("heads dealt out", wordings.DEALT_OUT,
      ("(self.num_heads, -1)", "(-1, self.num_heads)"), ("each.transpose(1, 2)",
       "each.permute(0, 3, 1, 2)")),
+    ("parts and heads before tokens", "(B, L, 3 · d_model) is read as (3, B, H, L, d_k), which "
+     "mixes up sequences, tokens and heads: cut the last dimension, (B, L, 3, H, d_k), and permute",
+     (".chunk(3, dim=-1)", ".reshape(3, len(x), self.num_heads, x.shape[1], -1)"),
+     ("[each.unflatten(-1, (self.num_heads, -1)) for each in parts]", "parts"), UNMOVED),
+    ("no transpose at all", BETWEEN_HEADS, UNMOVED, ("heads.transpose(1, 2)", "heads")),
+    ("no transpose at all, by the lesson's attention", BETWEEN_HEADS, UNMOVED,
+     ("heads.transpose(1, 2)", "heads"), ("scores = q", "lessons(q, k, v, mask)  # its errors\n"
+      "        scores = q")),
+    ("heads dealt out and collected",
+     "the heads are dealt out column by column and collected so again: consistent, but "
+     + wordings.OWN_COLUMNS,
+     ("(self.num_heads, -1)", "(-1, self.num_heads)"), ("each.transpose(1, 2)",
+      "each.permute(0, 3, 1, 2)"), ("heads.transpose(1, 2)", "heads.permute(0, 2, 3, 1)")),
     ("cut without transpose", "the heads are cut by reshaping to (B, H, L, d_k) at once: right "
      "shape, tokens mixed up; cut the width, then transpose", *BY_RESHAPING),
     ("cut and joined without transpose", "the heads are cut and merged by reshaping alone: what is "

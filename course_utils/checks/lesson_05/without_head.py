@@ -86,6 +86,9 @@ MISTAKES = [
      ("layer.W_o(merged * others)", "layer.W_o(merged * others) - layer.W_o.bias")),
     ("others scaled up", "the remaining heads are scaled up; take the head's part away, no more",
      ("merged * others", "merged * others * H / max(H - 1, 1)")),
+    ("all of the output scaled up",
+     "the output is scaled up, the bias of W_o too; take the head's part away, no more",
+     ("layer.W_o(merged * others)", "layer.W_o(merged * others) * H / max(H - 1, 1)")),
     ("rows in place of columns",
      "the rows of W_o are set to 0, as nn.Linear keeps it: they are outputs; the head's are "
      "columns",
@@ -107,6 +110,17 @@ MISTAKES = [
      "head's are rows, and entries of its bias",
      ("heads, _ =", "x = x * (torch.arange(d_model) // d_k != head)\n"
       "    v = split_heads(layer.W_v(x), H)\n    heads, _ ="), ("merged * others", "merged")),
+    ("cut from the values' input, bias right",
+     "the columns of W_v are set to 0, as nn.Linear keeps it: they are inputs, for all heads; the "
+     "head's are rows",
+     ("heads, _ =", "v = layer.W_v(x * (torch.arange(d_model) // d_k != head)) - torch.where("
+      "torch.arange(d_model) // d_k == head, layer.W_v(0 * x), 0)\n"
+      "    v = split_heads(v, H)\n    heads, _ ="), ("merged * others", "merged")),
+    ("queries of the head",
+     "the head still hands over an average of its values, by other weights: its queries are set to "
+     "0 or changed; set to 0 what it hands over",
+     ("heads, _ =", "own = torch.arange(d_model) // d_k == head\n    q = split_heads(torch.where("
+      "own, layer.W_q(0 * x), layer.W_q(x)), H)\n    heads, _ ="), ("merged * others", "merged")),
     ("head made uniform",
      "the head's scores are set to 0, which makes its weights equal: it still hands over an "
      "average; set what it hands over to 0",
