@@ -110,6 +110,10 @@ MISTAKES = [
      "right, but for masks that have other dimensions than (B, L, L): give a place for the heads "
      "to these alone, for (L, L) and (B, H, L, L) fit as they are",
      ("if mask.ndim == 3", "if mask.ndim")),
+    ("every mask taken for one of each sequence",
+     "right, but for a mask of each head, (B, H, L, L): it does not fit where every mask is taken "
+     "for one of all heads; give a place for them to three dimensions alone",
+     ("mask.ndim == 3", "True"), ("mask[:, None]", "mask.reshape(-1, 1, *mask.shape[-2:])")),
     ("masks repeated by turns",
      "right, but for a mask (B, L, L): repeat lays copies of all sequences' masks one after "
      "another, so that a sequence gets those of others; mask[:, None] needs no copies",
