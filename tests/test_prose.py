@@ -217,6 +217,18 @@ def test_only_the_last_problem_is_unsolved_and_each_exercise_says_how_hard_and_l
     assert marks[-1][1] == "Hard" and 20 <= int(marks[-1][2]) <= 40
 
 
+@pytest.mark.parametrize("path", EXERCISES, ids=lambda path: path.stem)
+def test_where_gradients_are_compared_an_exercise_says_so(path):
+    text = "\n".join(cell.source for cell in read(path).cells)
+    parts = re.split(r"^## (\d+b?\.\d+) ", text, flags=re.MULTILINE)
+    pairs = zip(parts[1::2], parts[2::2], strict=True)
+    said = [number for number, part in pairs if re.search("[Gg]radients? ", part)]
+    for others in re.findall(r"Gradients must get through, here and in (.+)\.", text):
+        said += re.findall(r"\d\.\d", others)
+    asked = [e.number for e in IN_ORDER if e.differentiable and e.lesson == number_of(path)]
+    assert set(asked) <= set(said)
+
+
 @pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
 def test_exercises_begin_with_what_is_solved_and_end_with_where_to_go(path):
     cells = read(path).cells

@@ -117,6 +117,4 @@ MISTAKES = [
      ("attention(q, k, v, causal_mask(len(at)))", "attention(q, k, v)")),
 ]  # fmt: skip
 
-exercise = Exercise(
-    "10.6", mended_block, inputs, MISTAKES, names="B L d_model", differentiable=True
-)
+exercise = Exercise("10.6", mended_block, inputs, MISTAKES, names="B L d_model")
