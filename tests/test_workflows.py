@@ -59,7 +59,7 @@ def test_every_system_is_tested_with_every_python():
     assert strategy["fail-fast"] is False  # one that is red stops no other
     matrix = strategy["matrix"]
     assert {name.split("-")[0] for name in matrix["system"]} == {"ubuntu", "macos", "windows"}
-    assert matrix["python"] == ["3.11", "3.12", "3.13"]
+    assert matrix["python"] == ["3.11", "3.12", "3.13", "3.14"]
     assert all(version in python_needed() for version in matrix["python"])
 
 
