@@ -17,16 +17,16 @@ model: .venv/learner  ## fetch the language model of lesson 10, 93 MB, unless it
 	$(BIN)/python -m course_utils.model_file
 
 test: .venv/authors .venv/browser model  ## check everything: style, code, notebooks, exercises, browser
-	$(BIN)/python tests/stages.py
+	$(BIN)/python -m tools.run_all
 
 test-everywhere: .venv/authors .venv/browser model  ## the same with all cases, on other arithmetic and other Pythons: hours
 	$(BIN)/nox
 
 exercises: .venv/learner  ## for authors: make exercises/ from solutions/
-	$(BIN)/python -m course_utils.authoring exercises
+	$(BIN)/python -m tools.notebooks exercises
 
 refresh: .venv/learner  ## for authors: run notebooks/ and solutions/ and store their outputs
-	$(BIN)/python -m course_utils.authoring refresh
+	$(BIN)/python -m tools.notebooks refresh
 
 site: .venv/authors  ## make the website in build/site; its links to code and Colab need REPOSITORY=owner/name
 	$(BIN)/python site/build.py $(if $(REPOSITORY),--repository $(REPOSITORY))

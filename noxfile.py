@@ -6,7 +6,7 @@ import sys
 
 import nox
 
-TEST = "tests/stages.py"
+TEST = ["-m", "tools.run_all"]
 # Other CPUs add in another order, and round otherwise. These settings make PyTorch, and OpenBLAS
 # under NumPy, calculate on this machine as they would on others.
 ARITHMETIC = [
@@ -28,15 +28,15 @@ def arithmetic(session, settings):
     trial = subprocess.run([sys.executable, "-c", TRIAL], env=os.environ | settings)
     if trial.returncode not in (0, 1):  # 1 is an error, which the tests will show
         session.skip("this CPU has no such arithmetic")
-    session.run(sys.executable, TEST, env=settings)  # with the packages that stand beside nox
+    session.run(sys.executable, *TEST, env=settings)  # with the packages that stand beside nox
 
 
 @nox.session(venv_backend="none")
 def every_case(session):
-    session.run(sys.executable, TEST, env={"EVERY_CASE": "1"})
+    session.run(sys.executable, *TEST, env={"EVERY_CASE": "1"})
 
 
 @nox.session(python=["3.11", "3.12", "3.13", "3.14"], reuse_venv=True)
 def python(session):
     session.install("-r", "requirements-authors.txt")
-    session.run("python", TEST)
+    session.run("python", *TEST)

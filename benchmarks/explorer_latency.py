@@ -14,11 +14,10 @@ from pathlib import Path
 import nbformat
 from nbformat.v4 import new_code_cell, new_notebook
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-import lab  # noqa: E402
-import stills  # noqa: E402
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from course_utils import explorers  # noqa: E402
-from course_utils.authoring import KERNEL  # noqa: E402
+from tools import jupyterlab_server, render_previews
+from tools.notebooks import KERNEL  # noqa: E402
 
 PRESSES, WARM_UP = 40, 6
 DRAGGED = ["similarity_explorer", "positions_explorer"]
@@ -137,7 +136,7 @@ def told(times):
 
 def in_the_page(chromium, name):
     """Print the times of an explorer that lives in the page, without a kernel."""
-    page = stills.shown(chromium, getattr(explorers, name)())
+    page = render_previews.shown(chromium, getattr(explorers, name)())
     ways = {"key": keys(page, "main", 0, cell_of(name)[1])}
     if name in DRAGGED:
         ways["drag"] = drags(page, "main", 0)
@@ -151,18 +150,18 @@ def main():
     sources = [SETUP, *(source for source, _ in cells.values())]
     cells_to_run = [new_code_cell(source) for source in sources]
     notebook = new_notebook(cells=cells_to_run, metadata={"kernelspec": KERNEL})
-    with tempfile.TemporaryDirectory() as folder, lab.browser() as chromium:
+    with tempfile.TemporaryDirectory() as folder, jupyterlab_server.browser() as chromium:
         if chromium is None:
             sys.exit("no Chromium was found; install one, or run: playwright install chromium")
         print(f"milliseconds to new pixels, of {PRESSES} presses, in a page without a kernel")
-        for name in stills.LIVE:
+        for name in render_previews.LIVE:
             in_the_page(chromium, name)
-        with lab.server(Path(folder)) as address:
+        with jupyterlab_server.server(Path(folder)) as address:
             nbformat.write(notebook, Path(folder) / "course" / "bench.ipynb")
-            page = lab.new_page(chromium, 1300, 2400)
-            lab.open_notebook(page, address, "bench.ipynb")
-            lab.run_all(page)
-            assert lab.errors(page) == []
+            page = jupyterlab_server.new_page(chromium, 1300, 2400)
+            jupyterlab_server.open_notebook(page, address, "bench.ipynb")
+            jupyterlab_server.run_all(page)
+            assert jupyterlab_server.errors(page) == []
             page.wait_for_timeout(2000)
             places = {name: place for place, name in enumerate(cells, start=1)}
             acts = {

@@ -14,10 +14,10 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-import lab  # noqa: E402
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from course_utils.figures import DENSITY, PER_INCH  # noqa: E402
 from course_utils.views import head_lines, mosaic, query_products  # noqa: E402
+from tools import jupyterlab_server
 
 SIZES = [(6, 12, 20, 20), (12, 12, 64, 64)]  # layers, heads, L, S
 
@@ -70,7 +70,7 @@ def main():
     peers = {"ours": ours}
     if importlib.util.find_spec("bertviz"):
         peers["BertViz"] = bertviz
-    with lab.browser() as chromium, tempfile.TemporaryDirectory() as folder:
+    with jupyterlab_server.browser() as chromium, tempfile.TemporaryDirectory() as folder:
         if chromium is None:
             sys.exit("no Chromium was found; install one, or run: playwright install chromium")
         for size in SIZES:

@@ -12,8 +12,8 @@ from IPython import get_ipython
 from IPython.display import display
 from traitlets import Bool, List, Unicode
 
-from course_utils import kept
-from course_utils.shown import Shown
+from course_utils import json_store
+from course_utils.mime_bundle import WithText
 
 FILE = ".predictions.json"
 # What is said beside a question and its result, here and on the website; there `go_on` is another.
@@ -53,7 +53,7 @@ class Choice(anywidget.AnyWidget):
     disabled = Bool(False).tag(sync=True)
 
 
-class Prediction(Shown, widgets.VBox):
+class Prediction(WithText, widgets.VBox):
     """A question with options to choose from, or with a field for a number.
 
     See `predict_first`. What counts is the choice that stands when the result is first shown.
@@ -134,9 +134,9 @@ class Prediction(Shown, widgets.VBox):
     def _keep(self):
         """Save the choice; return what went wrong, in words."""
         entry = {"said": self.said, "surprised": self.surprised}
-        if self._person and kept.folder().name == "notebooks":
+        if self._person and json_store.folder().name == "notebooks":
             try:
-                kept.change(FILE, lambda entries: entries | {self.question: entry})
+                json_store.change(FILE, lambda entries: entries | {self.question: entry})
             except OSError as error:
                 return f"Noted, but it could not be saved: {error}"
 
@@ -213,7 +213,7 @@ def _who_asks():
 
 def _load():
     try:
-        return kept.load(FILE)
+        return json_store.load(FILE)
     except OSError:
         return {}
 

@@ -19,9 +19,9 @@ from addresses import LINK, ROOT, add_option, binder, colab, source, without_bad
 from copies import FOLDERS as COPIED
 from copies import write_copies
 from course_utils import explorers
-from course_utils.authoring import VEIL
-from course_utils.explorers.live import STILLS, lives_in_the_page
+from course_utils.explorers.browser_explorer import PREVIEWS, lives_in_the_page
 from course_utils.predictions import SAYS
+from tools.notebooks import VEIL
 
 FIRST = "sentence_explorer"  # what moves on the front page
 FOLDERS = ["notebooks", "exercises", "solutions"]
@@ -113,7 +113,7 @@ def write_modules(folder):
     for name in filter(lives_in_the_page, explorers.__all__):
         explorer = getattr(explorers, name)()
         (folder / f"{explorer.name}.js").write_text(explorer.module, encoding="utf-8")
-        shutil.copy(STILLS / f"{explorer.name}.png", folder)
+        shutil.copy(PREVIEWS / f"{explorer.name}.png", folder)
 
 
 def embedded(name, static):

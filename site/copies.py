@@ -9,7 +9,7 @@ import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from addresses import LINK, ROOT, archive, colab, source
-from course_utils.authoring import KERNEL
+from tools.notebooks import KERNEL
 
 FOLDERS = ["notebooks", "exercises"]
 # For JupyterLab, for tests and for git; and Triton comes with torch, in the version that fits.

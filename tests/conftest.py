@@ -8,7 +8,7 @@ import matplotlib
 import matplotlib.pyplot as plt
 import pytest
 
-import lab
+from tools import jupyterlab_server
 
 matplotlib.use("Agg")
 
@@ -61,7 +61,7 @@ def not_strict(monkeypatch):
 
 @pytest.fixture(scope="module")  # while it is open nothing else may run an event loop
 def chromium():
-    with lab.browser() as found:
+    with jupyterlab_server.browser() as found:
         if found is None:
             # A missing browser is an error where it must not go unseen.
             missing = "no Chromium was found; install one, or run: playwright install chromium"

@@ -9,14 +9,14 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
-from course_utils.explorers.live import LiveExplorer
+from course_utils.explorers.browser_explorer import BrowserExplorer
 
 PRESSES = itertools.count(1.0)  # each at a time of its own
 
 
 def set_controls(explorer, **values):
     """Set controls by name, as a hand at a slider would, and return the explorer."""
-    if isinstance(explorer, LiveExplorer):
+    if isinstance(explorer, BrowserExplorer):
         explorer.values = explorer.values | values
         return explorer
     for name, value in values.items():

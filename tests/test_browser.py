@@ -10,11 +10,13 @@ import nbformat
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-import lab
-from cases import some
 from course_utils import predictions
+from sampling import some
+from tools import jupyterlab_server
 
-LESSONS = sorted(f"notebooks/{path.name}" for path in (lab.ROOT / "notebooks").glob("*.ipynb"))
+LESSONS = sorted(
+    f"notebooks/{path.name}" for path in (jupyterlab_server.ROOT / "notebooks").glob("*.ipynb")
+)
 FIRST = "notebooks/01_dot_product_similarity.ipynb"
 QUESTION = "Which vector has the largest dot product with q?"
 
@@ -27,9 +29,9 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def jupyterlab(chromium, folder):
     """The one page of all tests that need JupyterLab, which is much to load."""
-    with lab.server(folder) as address:
-        page = lab.new_page(chromium, 1300, 1000)
-        lab.open_alone(page, address)
+    with jupyterlab_server.server(folder) as address:
+        page = jupyterlab_server.new_page(chromium, 1300, 1000)
+        jupyterlab_server.open_alone(page, address)
         yield page
         page.close()
 
@@ -38,34 +40,34 @@ def jupyterlab(chromium, folder):
 def page(jupyterlab):
     """JupyterLab without a notebook, as each test leaves it."""
     yield jupyterlab
-    lab.close_all(jupyterlab)
+    jupyterlab_server.close_all(jupyterlab)
 
 
 @pytest.fixture
 def blank(chromium):
-    page = lab.new_page(chromium)
+    page = jupyterlab_server.new_page(chromium)
     yield page
     page.close()
 
 
 def saving_changes_nothing(page, folder, path):
     """Save the notebook just opened, and assert that no byte of it changes."""
-    lab.save(page)
-    assert (folder / "course" / path).read_bytes() == (lab.ROOT / path).read_bytes()
+    jupyterlab_server.save(page)
+    assert (folder / "course" / path).read_bytes() == (jupyterlab_server.ROOT / path).read_bytes()
 
 
 def test_opening_a_lesson_changes_nothing(page, folder):
     """EVERY_CASE=1 opens all lessons; this, three."""
     for path in some(LESSONS, 3):
-        lab.open_beside(page, path)
+        jupyterlab_server.open_beside(page, path)
         saving_changes_nothing(page, folder, path)
-        lab.close_all(page)
+        jupyterlab_server.close_all(page)
 
 
 def step(page):
     """Run the cell that has the focus, as a hand would, and go on to the next."""
     page.keyboard.press("Shift+Enter")
-    lab.wait_until_run(page)
+    jupyterlab_server.wait_until_run(page)
 
 
 def broken_rules(page):
@@ -81,7 +83,7 @@ def broken_rules(page):
 def test_a_lesson_runs_to_its_end_a_wrong_prediction_is_told_and_its_explorer_moves(page, folder):
     outputs = page.locator(".jp-OutputArea-output")
     near = page.get_by_role("radio", name="near", exact=True)
-    lab.open_beside(page, FIRST)
+    jupyterlab_server.open_beside(page, FIRST)
 
     # As it opens: the question as text, and not a word of its result.
     assert QUESTION in outputs.filter(has_text="Predict first").first.inner_text()
@@ -107,11 +109,11 @@ def test_a_lesson_runs_to_its_end_a_wrong_prediction_is_told_and_its_explorer_mo
     assert kept == {QUESTION: {"said": "near", "surprised": True}}
 
     # In another kernel all is run: choice and surprise are still there, the others not made up.
-    lab.close_all(page)
-    lab.open_beside(page, FIRST)
+    jupyterlab_server.close_all(page)
+    jupyterlab_server.open_beside(page, FIRST)
     assert near.count() == 0
-    lab.run_all(page)
-    assert lab.errors(page) == []
+    jupyterlab_server.run_all(page)
+    assert jupyterlab_server.errors(page) == []
     near.wait_for()
     assert near.is_disabled() and near.is_checked()
     outputs.filter(has_text=told).wait_for()
@@ -161,10 +163,10 @@ def write_into_cell_of(page, text, answer):
 
 def test_an_exercise_is_checked_wrong_then_right_and_leads_on(page, folder):
     path = "exercises/01_exercises_dot_product_similarity.ipynb"
-    lab.open_beside(page, path)
+    jupyterlab_server.open_beside(page, path)
     saving_changes_nothing(page, folder, path)
-    lab.run_all(page)
-    assert lab.errors(page) == []
+    jupyterlab_server.run_all(page)
+    assert jupyterlab_server.errors(page) == []
     outputs = page.locator(".jp-OutputArea-output")
     assert outputs.filter(has_text="⏳ 1.1 dot: not attempted yet").count() == 1
 
@@ -174,11 +176,11 @@ def test_an_exercise_is_checked_wrong_then_right_and_leads_on(page, folder):
     outputs.filter(has_text="❌ 1.1 dot: those are the products").wait_for()
 
     write_into_cell_of(page, "def dot(a, b)", "def dot(a, b):\n    return (a * b).sum()")
-    lab.run_all(page)
+    jupyterlab_server.run_all(page)
     outputs.filter(has_text="✅ 1.1 dot: correct").wait_for()
     assert outputs.filter(has_text="Lesson 01: 1 of").count() == 1  # told at the end
-    assert lab.errors(page) == []
-    lab.save(page)
+    assert jupyterlab_server.errors(page) == []
+    jupyterlab_server.save(page)
     stored = nbformat.read(folder / "course" / path, as_version=4)
     (written,) = [cell for cell in stored.cells if cell.source.startswith("def dot(a, b)")]
     assert written.source == "def dot(a, b):\n    return (a * b).sum()"
@@ -186,19 +188,21 @@ def test_an_exercise_is_checked_wrong_then_right_and_leads_on(page, folder):
 
     write_into_cell_of(page, "def dot(a, b)", "1 / 0")
     step(page)
-    assert "ZeroDivisionError" in lab.errors(page)[0]  # errors() does see errors
+    assert "ZeroDivisionError" in jupyterlab_server.errors(page)[0]  # errors() does see errors
 
     page.get_by_role("link", name="lesson 02").last.click()
-    lab.wait_until_open(page, "notebooks/02_variance_and_scaling.ipynb")
+    jupyterlab_server.wait_until_open(page, "notebooks/02_variance_and_scaling.ipynb")
 
 
 def test_a_notebook_not_trusted_shows_pictures_within_the_column_and_words_folded(page, folder):
-    stored = nbformat.read(lab.ROOT / "notebooks" / "08_reading_attention.ipynb", as_version=4)
+    stored = nbformat.read(
+        jupyterlab_server.ROOT / "notebooks" / "08_reading_attention.ipynb", as_version=4
+    )
     views = [c for c in stored.cells if re.match(r"(?s).*(mosaic|lines|products)\(", c.source)]
     cells = [nbformat.v4.new_code_cell("1", outputs=cell.get("outputs", [])) for cell in views]
     fresh = nbformat.v4.new_notebook(cells=cells, metadata=stored.metadata)
     nbformat.write(fresh, folder / "course" / "notebooks" / "fresh.ipynb")
-    lab.open_beside(page, "notebooks/fresh.ipynb")
+    jupyterlab_server.open_beside(page, "notebooks/fresh.ipynb")
     model = "window.jupyterapp.shell.currentWidget.content.model"
     assert not page.evaluate(f"{model}.cells.get(0).trusted")
     images = page.locator(".jp-RenderedImage img")
@@ -217,7 +221,7 @@ def test_a_notebook_not_trusted_shows_pictures_within_the_column_and_words_folde
 
 def test_exported_html_shows_pictures_descriptions_and_the_explorer(blank, tmp_path):
     stem = "01_dot_product_similarity"
-    source = lab.ROOT / "notebooks" / f"{stem}.ipynb"
+    source = jupyterlab_server.ROOT / "notebooks" / f"{stem}.ipynb"
     command = [sys.executable, "-m", "nbconvert", "--to", "html", "--output-dir", str(tmp_path)]
     subprocess.run([*command, str(source)], check=True, capture_output=True)
     blank.route(

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-import lab
 import tiny_language_model
 from course_utils import explorers
+from tools import jupyterlab_server
 
 # A cell each. The training is a short one, which adds to its picture while the cell runs.
 TRAINING = """import torch
@@ -38,7 +38,7 @@ PICTURE = "img.widget-image, svg[role=img]"  # of the kernel, or drawn in the pa
 @pytest.fixture(scope="module")
 def address(chromium, tmp_path_factory):
     folder = tmp_path_factory.mktemp("lab")
-    with lab.server(folder) as address:
+    with jupyterlab_server.server(folder) as address:
         sources = ["from course_utils import explorers", *CELLS.values(), MOVE, TELL, AGAIN]
         cells = [nbformat.v4.new_code_cell(source) for source in sources]
         notebook = nbformat.v4.new_notebook(cells=cells)
@@ -53,17 +53,17 @@ def page(chromium, address):
 
     All explorers have been run on it.
     """
-    page = lab.new_page(chromium, 1280, 720)
-    lab.open_notebook(page, address, "explorers.ipynb")
-    lab.run_all(page)
-    assert lab.errors(page) == []
+    page = jupyterlab_server.new_page(chromium, 1280, 720)
+    jupyterlab_server.open_notebook(page, address, "explorers.ipynb")
+    jupyterlab_server.run_all(page)
+    assert jupyterlab_server.errors(page) == []
     wait_for_pictures(page)
     yield page
     page.close()
 
 
 def open_explorers(page, address):
-    lab.open_notebook(page, address, "explorers.ipynb")
+    jupyterlab_server.open_notebook(page, address, "explorers.ipynb")
     wait_for_pictures(page)
 
 
@@ -172,7 +172,7 @@ def run_cell(page, number):
     cell = page.locator(".jp-CodeCell").nth(number)
     cell.locator(".cm-content").click()
     page.keyboard.press("Shift+Enter")
-    lab.wait_until_run(page)
+    jupyterlab_server.wait_until_run(page)
     return cell
 
 
@@ -329,7 +329,7 @@ def opened_later(page, address):
     session = page.context.new_cdp_session(page)
 
     def open_later():
-        lab.save(page)
+        jupyterlab_server.save(page)
         twice = {"width": 640, "height": 360, "deviceScaleFactor": 2, "mobile": False}
         session.send("Emulation.setDeviceMetricsOverride", twice)
         open_explorers(page, address)

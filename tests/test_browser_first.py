@@ -2,7 +2,7 @@
 
 import pytest
 
-import lab
+from tools import jupyterlab_server
 
 WIDTH, HEIGHT = 1280, 720
 FOLDERS = ["notebooks", "exercises", "solutions"]
@@ -13,13 +13,13 @@ def page(chromium, tmp_path_factory):
     """The course as `make lab` opens it for somebody who has set nothing in JupyterLab."""
     folder = tmp_path_factory.mktemp("lab")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lab, "SETTINGS", {})
-        with lab.server(folder) as address:
-            for path in lab.ROOT.glob("[!.]*"):
+        patch.setattr(jupyterlab_server, "SETTINGS", {})
+        with jupyterlab_server.server(folder) as address:
+            for path in jupyterlab_server.ROOT.glob("[!.]*"):
                 if path.name not in FOLDERS:  # those are there
                     (folder / "course" / path.name).touch()
-            page = lab.new_page(chromium, WIDTH, HEIGHT)
-            page.goto(f"{address}/?token={lab.TOKEN}")
+            page = jupyterlab_server.new_page(chromium, WIDTH, HEIGHT)
+            page.goto(f"{address}/?token={jupyterlab_server.TOKEN}")
             page.get_by_text("Python 3 (ipykernel) | Idle").wait_for()
             page.wait_for_load_state("networkidle")
             yield page
@@ -66,7 +66,7 @@ def test_the_course_opens_on_a_question_and_its_picture_and_two_keys_bring_it_to
     page.get_by_role("spinbutton", name="how sharply “it” asks").fill("0")
     page.keyboard.press("Enter")
     words.filter(has_text="every word weighs 0.10").wait_for()
-    assert lab.errors(page) == []
+    assert jupyterlab_server.errors(page) == []
 
 
 def test_readme_lessons_and_exercises_are_in_view(page):

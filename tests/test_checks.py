@@ -14,7 +14,7 @@ from course_utils.checks import exercise as exercises
 from course_utils.checks.compare import difference
 from course_utils.checks.exercise import EXERCISES, Exercise
 from course_utils.checks.judge import WrongAnswer
-from course_utils.checks.lesson_07.suspects import suspect
+from course_utils.checks.lesson_07._suspects import suspect
 
 MISTAKES = [(e.name, m) for e in EXERCISES.values() for m in e.mistakes]
 CALCULATED = [name for name in EXERCISES if not name.startswith("catches")]  # those give a verdict

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from answers import RIGHT
-from cases import some
 from course_utils.checks import compare
 from course_utils.checks.compare import difference, read
-from course_utils.checks.exercise import EXERCISES, asking
+from course_utils.checks.exercise import EXERCISES, one_layout
 from course_utils.checks.judge import expected
-from rough import rough
+from sampling import some
+from worst_case_rounding import rough
 
 INF, NAN = float("inf"), float("nan")
 CALCULATED = [name for name in EXERCISES if not name.startswith("catches")]
@@ -29,7 +29,7 @@ def test_right_answers_pass_on_whatever_machine_adds(name):
             if len(found) != 1:  # one reading is none to choose from
                 found = [difference(each, right) for each in exercise.run(answer, *args)]
                 reading = found.index(None)
-            with asking(reading):  # the others take most of the time
+            with one_layout(reading):  # the others take most of the time
                 result = exercise.run(rough(answer), *args)[reading]
             assert difference(result, right) is None, answer
 

@@ -21,7 +21,7 @@ from packaging.requirements import Requirement
 import addresses
 import build
 import copies
-from stored import EXERCISES, LESSONS, ROOT, code, prose
+from stored_notebooks import EXERCISES, LESSONS, ROOT, code, prose
 
 REPOSITORY = "me/course"
 HOSTS = {  # a folder's address there, and where it lies

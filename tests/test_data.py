@@ -6,7 +6,8 @@ import torch
 
 from course_utils import data
 from course_utils.attention import cosine_similarity
-from course_utils.data import load_word_vectors, make_word_vectors
+from course_utils.data import load_word_vectors
+from tools import make_word_vectors
 
 
 def test_each_word_has_its_vector():

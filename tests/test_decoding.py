@@ -15,9 +15,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cases import EVERY_CASE
 from course_utils.attention import merge
 from rounding import assert_within, attention_and_lse, attention_errors
+from sampling import EVERY_CASE
 
 decoding = pytest.importorskip(
     "course_utils.decoding", reason="Triton exists for Linux only", exc_type=ImportError

@@ -7,9 +7,9 @@ import pytest
 import torch
 from matplotlib import colormaps
 
-import stills
 from course_utils.explorers import head_explorer
 from explorer_pictures import cell_values, set_controls, svg_parts
+from tools import render_previews
 
 WEIGHTS = torch.rand(3, 5, 5, generator=torch.Generator().manual_seed(0)).mul(6).softmax(dim=-1)
 TOKENS = ["the", "cat", "saw", "the", "dog"]
@@ -33,7 +33,7 @@ def page_of(chromium):
     def shown(weights=WEIGHTS, tokens=TOKENS):
         key = id(weights), tuple(tokens)
         if key not in pages:
-            pages[key] = stills.shown(chromium, head_explorer(weights, tokens)), weights
+            pages[key] = render_previews.shown(chromium, head_explorer(weights, tokens)), weights
         return pages[key][0]
 
     yield shown
@@ -190,7 +190,7 @@ def test_the_six_heads_written_by_hand_follow_their_rules(chromium):
     tokens = "the cat saw the dog because the dog barked".split()
     i, j = np.indices((9, 9))  # query, key
     same = np.array(tokens)[:, None] == np.array(tokens)
-    page = stills.shown(chromium, head_explorer())
+    page = render_previews.shown(chromium, head_explorer())
     rules = [j == i - 1, j == i + 1, j == 0, same, j == i, j <= i]
     for head, rule in enumerate(rules):
         expected = np.exp(4.0 * rule) / np.exp(4.0 * rule).sum(axis=1, keepdims=True)

@@ -8,9 +8,9 @@ import pytest
 import torch
 from matplotlib import colormaps
 
-import stills
 from course_utils.explorers import mask_explorer
 from explorer_pictures import set_controls
+from tools import render_previews
 
 N = 8
 OFF = {"causal": False, "window": 0, "prefix": 0, "padding": 0, "side": "end", "documents": 1}
@@ -42,7 +42,7 @@ def pattern_told(explorer):
 @pytest.fixture(scope="module")
 def page(chromium):
     """The explorer on a page."""
-    page = stills.shown(chromium, mask_explorer())
+    page = render_previews.shown(chromium, mask_explorer())
     yield page
     assert page.errors == []
     page.close()

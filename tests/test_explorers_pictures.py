@@ -11,11 +11,11 @@ import pytest
 from matplotlib.transforms import Bbox
 from PIL import Image
 
-import lab
 from course_utils.explorers import Number, language_explorer
-from course_utils.explorers.base import HERE
+from course_utils.explorers.kernel_explorer import HERE
 from explorer_pictures import axes, drawn_anew, pixels, set_controls
 from tiny_language_model import tiny_language_model
+from tools import jupyterlab_server
 
 # Each with a state in which nothing is symmetric, and for each control a value that changes it.
 CASES = {
@@ -136,7 +136,7 @@ def test_every_control_has_a_name_and_its_place_before_the_picture(case):
 def test_a_picture_tells_each_press_of_the_first_button_and_none_of_another(chromium):
     file = io.BytesIO()
     Image.new("RGB", (200, 100)).save(file, "png")
-    page = lab.new_page(chromium)
+    page = jupyterlab_server.new_page(chromium)
     page.set_content("<main></main>")
     page.evaluate(
         """async ([text, png]) => {

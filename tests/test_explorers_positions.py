@@ -5,9 +5,9 @@ import math
 
 import pytest
 
-import stills
 from course_utils.explorers import positions_explorer
 from explorer_pictures import set_controls
+from tools import render_previews
 
 PLACES = [
     (12, 9, 4, "halves"),
@@ -29,7 +29,7 @@ def explorer():
 
 @pytest.fixture(scope="module")
 def page(chromium):
-    page = stills.shown(chromium, positions_explorer())
+    page = render_previews.shown(chromium, positions_explorer())
     yield page
     page.close()
 

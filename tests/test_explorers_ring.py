@@ -8,11 +8,11 @@ import pytest
 import torch
 from matplotlib.colors import to_rgb
 
-import stills
 from course_utils.explorers import ring_explorer
 from course_utils.parallel import places
 from explorer_pictures import set_controls
-from stored import ROOT, code
+from stored_notebooks import ROOT, code
+from tools import render_previews
 
 SAID = {0: "0", Fraction(1, 2): "½", 1: "1"}
 SETTINGS = [(2, True, False, 1), (5, True, False, 2), (8, True, True, 3), (4, True, True, 0),
@@ -182,7 +182,7 @@ PALE, FULL = 0.25, 0.65  # of a rank's colour
 
 @pytest.fixture(scope="module")
 def page(chromium):
-    page = stills.shown(chromium, ring_explorer())
+    page = render_previews.shown(chromium, ring_explorer())
     yield page
     assert page.errors == []
     page.close()

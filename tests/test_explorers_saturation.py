@@ -8,9 +8,9 @@ import pytest
 import torch
 from matplotlib import colormaps
 
-import stills
 from course_utils.explorers import saturation_explorer, scaling_explorer
 from explorer_pictures import set_controls
+from tools import render_previews
 
 
 def told(explorer, name):
@@ -26,7 +26,7 @@ def weights_told(explorer):
 def pages(chromium):
     """Both explorers, each on a page of its own."""
     makes = [scaling_explorer, saturation_explorer]
-    opened = {make: stills.shown(chromium, make()) for make in makes}
+    opened = {make: render_previews.shown(chromium, make()) for make in makes}
     yield opened
     for page in opened.values():
         page.close()

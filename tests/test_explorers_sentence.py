@@ -7,10 +7,10 @@ import nbformat
 import pytest
 import torch
 
-import stills
 from course_utils.attention import attention
 from course_utils.explorers import sentence_explorer
 from explorer_pictures import set_controls
+from tools import render_previews
 
 ROOT = Path(__file__).parents[1]
 WORDS = "The hen never crossed the road because it was".split()
@@ -34,7 +34,7 @@ def explorer():
 
 @pytest.fixture(scope="module")
 def page(chromium):
-    page = stills.shown(chromium, sentence_explorer())
+    page = render_previews.shown(chromium, sentence_explorer())
     yield page
     page.close()
 

@@ -7,9 +7,9 @@ import torch
 from matplotlib import colormaps
 from matplotlib.colors import to_hex, to_rgb
 
-import stills
 from course_utils.explorers import tile_explorer
 from explorer_pictures import set_controls
+from tools import render_previews
 
 N, D = 12, 4
 STATES = ["not yet", "skipped", "done", "in fast memory"]
@@ -31,7 +31,7 @@ def explorer(the_explorer):
 
 @pytest.fixture(scope="module")
 def page(chromium):
-    page = stills.shown(chromium, tile_explorer())
+    page = render_previews.shown(chromium, tile_explorer())
     yield page
     assert page.errors == []
     page.close()

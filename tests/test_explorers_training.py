@@ -14,10 +14,10 @@ from matplotlib import colormaps
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
-import stills
 from course_utils.attention import follows_same_token
 from course_utils.explorers import training_explorer
 from explorer_pictures import headings, set_controls
+from tools import render_previews
 
 TOKENS = torch.arange(4).repeat(3)  # (L,)
 L = len(TOKENS)
@@ -208,11 +208,11 @@ def test_what_is_no_number_is_sent_as_what_json_can_hold(sent):
 @pytest.fixture(scope="module")
 def browse(chromium):
     """A function that shows an explorer, with all it has been given, alone on the one page."""
-    page = stills.new_page(chromium)
+    page = render_previews.new_page(chromium)
 
     def open_page(explorer, step=None, width=1000):
         assert page.errors == []
-        stills.show(page, explorer, width)
+        render_previews.show(page, explorer, width)
         page.evaluate("known => module.begin(known)", explorer.get_state()["known"])
         choose(page, explorer.values["step"] if step is None else step)
         return page
@@ -431,7 +431,7 @@ def test_the_page_says_what_python_says_at_every_step(browse):
 
 
 def test_what_comes_is_drawn_and_added_to_the_rest_and_the_slider_reaches_it(browse):
-    """As `initialize` and `render` of live.js do with each message."""
+    """As `initialize` and `render` of browser_explorer.js do with each message."""
     explorer = explorer_after([2.0] * 11)
     page = browse(explorer)
     slider, box = page.get_by_role("slider"), page.get_by_role("spinbutton")
@@ -557,8 +557,8 @@ def test_it_is_stored_with_its_picture_and_words_before_and_after():
 
 
 def test_of_its_pictures_none_is_stored_for_pages_without_a_training():
-    assert "training_explorer" not in stills.LIVE
-    assert not (stills.STILLS / "training.png").exists()
+    assert "training_explorer" not in render_previews.LIVE
+    assert not (render_previews.PREVIEWS / "training.png").exists()
 
 
 def test_the_first_picture_is_drawn_at_once():

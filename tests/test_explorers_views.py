@@ -9,12 +9,12 @@ import torch
 from matplotlib import colormaps
 from matplotlib.colors import same_color, to_hex, to_rgb
 
-import stills
 from course_utils.attention import attention
 from course_utils.explorers import views_explorer
 from course_utils.explorers.views import HEAD_COLOURS
 from course_utils.views import GAP, example, told_apart, without_first
 from explorer_pictures import cell_values, set_controls, svg_parts
+from tools import render_previews
 
 TOKENS, Q, K, WEIGHTS = example()
 
@@ -48,7 +48,7 @@ def test_words_tell_the_pair_of_the_head_and_where_the_query_looks_most(
 def pages(chromium):
     """The explorer on a page: as lesson 08 shows it, and of another model."""
     makes = {"lesson": views_explorer, "other": lambda: views_explorer(*another_model())}
-    opened = {name: stills.shown(chromium, make()) for name, make in makes.items()}
+    opened = {name: render_previews.shown(chromium, make()) for name, make in makes.items()}
     yield opened
     for page in opened.values():
         assert page.errors == []

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from course_utils import attention as course
-from stored import LESSONS, SOLUTIONS, prose
+from stored_notebooks import LESSONS, SOLUTIONS, prose
 
 torch.manual_seed(0)
 L, S, d_k, d_v = 4, 6, 5, 3

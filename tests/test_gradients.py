@@ -8,7 +8,7 @@ from course_utils import check
 from course_utils.checks import exercise as exercises
 from course_utils.checks import judge
 from course_utils.checks.exercise import EXERCISES, Exercise
-from course_utils.checks.learners_layer import layer_outputs
+from course_utils.checks.submission_layer import layer_outputs
 
 
 def shares(x, y):

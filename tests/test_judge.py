@@ -14,12 +14,12 @@ import torch
 from torch import nn
 
 from answers import RIGHT
-from cases import some
 from course_utils import check
 from course_utils.checks import errors, judge
 from course_utils.checks import exercise as exercises
-from course_utils.checks.exercise import EXERCISES, UNFIT, Complaint, Exercise, call_with_clones
+from course_utils.checks.exercise import EXERCISES, NO_FIT, Complaint, Exercise, call_with_clones
 from course_utils.checks.judge import BrokenCheck, WrongAnswer, usual_settings
+from sampling import some
 
 ONES = torch.ones(2, 3)
 SQUARE = ("square", "that is the square", lambda x: x * x)
@@ -634,10 +634,10 @@ def test_one_reading_must_be_right_on_all_inputs(exercise, readings, status):
             "wrong": 3 * x,
             "first": 2 * x if first else 3 * x,
             "second": 3 * x if first else 2 * x,
-            "unfit": UNFIT,
-            "unfit first": UNFIT if first else 2 * x,
-            "unfit second": 2 * x if first else UNFIT,
-            "right on the first, unfit on the second": 2 * x if first else UNFIT,
+            "unfit": NO_FIT,
+            "unfit first": NO_FIT if first else 2 * x,
+            "unfit second": 2 * x if first else NO_FIT,
+            "right on the first, unfit on the second": 2 * x if first else NO_FIT,
         }[reading]
 
     def run(answer, x):

@@ -22,16 +22,18 @@ from jupyter_server.services.contents.largefilemanager import AsyncLargeFileMana
 from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebsocketConnection
 from traitlets.config.loader import PyFileConfigLoader
 
-import lab
-from course_utils.authoring import KERNEL
+from tools import jupyterlab_server
+from tools.notebooks import KERNEL
 
 
 def loaded():
-    return PyFileConfigLoader(str(lab.ROOT / "course_utils" / "jupyter_config.py")).load_config()
+    return PyFileConfigLoader(
+        str(jupyterlab_server.ROOT / "course_utils" / "jupyter_config.py")
+    ).load_config()
 
 
 def test_nothing_is_set_but_the_first_page_the_connection_and_the_hook(monkeypatch, tmp_path):
-    monkeypatch.chdir(lab.ROOT)
+    monkeypatch.chdir(jupyterlab_server.ROOT)
     config = loaded()
     assert {name: set(config[name]) for name in config} == {
         "ServerApp": {"kernel_websocket_connection_class"},
@@ -52,7 +54,10 @@ def test_the_hook_is_set_without_a_warning():
 
 
 def test_jupyter_finds_these_settings_in_the_environment(tmp_path):
-    installed, source = lab.installed(tmp_path) / "etc" / "jupyter", lab.ROOT / "course_utils"
+    installed, source = (
+        jupyterlab_server.installed(tmp_path) / "etc" / "jupyter",
+        jupyterlab_server.ROOT / "course_utils",
+    )
     settings = installed / "jupyter_server_config.py"
     assert settings.read_text() == (source / "jupyter_config.py").read_text()
     settings = installed / "labconfig" / "default_setting_overrides.json"
@@ -86,7 +91,8 @@ def saved(content, type="notebook"):
 def opened():
     """A lesson with one folded output, and the same as JupyterLab would store it."""
     lesson = nbformat.read(
-        lab.ROOT / "exercises" / "01_exercises_dot_product_similarity.ipynb", as_version=4
+        jupyterlab_server.ROOT / "exercises" / "01_exercises_dot_product_similarity.ipynb",
+        as_version=4,
     )
     lesson.cells[1].metadata = {"jupyter": {"outputs_hidden": True}, "tags": ["mine"]}
     lesson.cells[2].metadata = {"collapsed": True, "jupyter": {"source_hidden": True}}
@@ -120,7 +126,7 @@ def address(tmp_path_factory):
     another.chmod(0o700)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(another.parent), prepend=os.pathsep)
-        with lab.server(tmp_path_factory.mktemp("lab")) as address:
+        with jupyterlab_server.server(tmp_path_factory.mktemp("lab")) as address:
             yield address
 
 
@@ -131,24 +137,29 @@ def get(address, **headers):
 def test_a_stranger_is_refused_and_the_users_own_token_holds(address):
     with pytest.raises(urllib.error.HTTPError, match="403"):
         get(f"{address}/api/contents")
-    shown = json.load(get(f"{address}/api/contents", Authorization=f"token {lab.TOKEN}"))
+    shown = json.load(
+        get(f"{address}/api/contents", Authorization=f"token {jupyterlab_server.TOKEN}")
+    )
     # The course is served, though the user's configuration names another folder.
     assert {"notebooks", "exercises"} <= {entry["name"] for entry in shown["content"]}
 
 
 def test_the_printed_address_leads_to_the_first_lesson_beside_all_files(address, monkeypatch):
-    monkeypatch.chdir(lab.ROOT)
+    monkeypatch.chdir(jupyterlab_server.ROOT)
     # Jupyter prints its default_url with the token behind it.
-    page = get(f"{address}{loaded().LabApp.default_url}?token={lab.TOKEN}")
+    page = get(f"{address}{loaded().LabApp.default_url}?token={jupyterlab_server.TOKEN}")
     there = urllib.parse.urlsplit(page.url)
     assert there.path == "/lab/tree/notebooks/00_start_here.ipynb"
-    assert urllib.parse.parse_qs(there.query) == {"file-browser-path": ["/"], "token": [lab.TOKEN]}
+    assert urllib.parse.parse_qs(there.query) == {
+        "file-browser-path": ["/"],
+        "token": [jupyterlab_server.TOKEN],
+    }
 
 
 def test_no_browser_keeps_the_way_to_the_first_lesson(address, monkeypatch):
-    monkeypatch.chdir(lab.ROOT)
+    monkeypatch.chdir(jupyterlab_server.ROOT)
     server = http.client.HTTPConnection(urllib.parse.urlsplit(address).netloc, timeout=600)
-    server.request("GET", f"{loaded().LabApp.default_url}?token={lab.TOKEN}")
+    server.request("GET", f"{loaded().LabApp.default_url}?token={jupyterlab_server.TOKEN}")
     assert server.getresponse().status == 302  # 301 is kept, also for another copy of the course
 
 
@@ -158,7 +169,7 @@ def test_a_server_that_will_not_stop_is_ended():
     command = [sys.executable, "-c", f"{deaf}; time.sleep(900)"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         process.stdout.readline()
-        lab.stop(process, patience=0.1)
+        jupyterlab_server.stop(process, patience=0.1)
     assert process.returncode == -signal.SIGKILL
 
 
@@ -166,7 +177,7 @@ def test_no_other_site_may_read_or_write(address):
     browser = urllib.request.build_opener(
         urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
     )
-    browser.open(f"{address}/lab?token={lab.TOKEN}", timeout=600)  # the user logs in
+    browser.open(f"{address}/lab?token={jupyterlab_server.TOKEN}", timeout=600)  # the user logs in
     browser.open(f"{address}/api/contents", timeout=600)
     with pytest.raises(urllib.error.HTTPError, match="403"):  # no _xsrf, which only his pages know
         browser.open(f"{address}/api/contents", data=b'{"type": "file"}', timeout=600)

@@ -18,10 +18,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cases import EVERY_CASE
 from course_utils import kernel_tiles
 from course_utils.attention import causal_mask, merge
 from rounding import assert_within, attention_and_lse, attention_errors
+from sampling import EVERY_CASE
 
 kernels = pytest.importorskip(
     "course_utils.kernels", reason="Triton exists for Linux only", exc_type=ImportError

@@ -5,7 +5,7 @@ import importlib.util
 import nbformat
 import pytest
 
-from stored import ROOT, code
+from stored_notebooks import ROOT, code
 
 CELLS = code(nbformat.read(ROOT / "notebooks" / "00_start_here.ipynb", as_version=4))
 (CHECK,) = [cell for cell in CELLS if "find_spec" in cell.source]

@@ -6,7 +6,7 @@ import nbformat
 import pytest
 import torch
 
-from stored import ROOT, code
+from stored_notebooks import ROOT, code
 
 CELLS = code(nbformat.read(ROOT / "notebooks" / "06_sdpa_and_flash_attention.ipynb", as_version=4))
 (SOURCE,) = (cell.source for cell in CELLS if "def backend_of" in cell.source)

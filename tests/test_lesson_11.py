@@ -12,17 +12,17 @@ import torch.distributed as dist
 from course_utils import parallel
 from course_utils.attention import MultiHeadAttention, merge
 from course_utils.checks.lesson_11.back_in_order import back_in_order
+from course_utils.checks.lesson_11.blocks_received import blocks_received
 from course_utils.checks.lesson_11.bytes_sent import bytes_sent
-from course_utils.checks.lesson_11.deal import deal
-from course_utils.checks.lesson_11.seen_by import seen_by
+from course_utils.checks.lesson_11.shard_tokens import shard_tokens
+from course_utils.distributed import RankError
+from course_utils.distributed import spawn as run_ranks_within
 from course_utils.measure import bytes_sent as count_bytes
-from course_utils.ranks import RankError
-from course_utils.ranks import run_ranks as run_ranks_within
 from course_utils.tiled import tiled_attention
-from stored import ROOT, code
+from stored_notebooks import ROOT, code
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks need not import this file
-run_ranks = partial(run_ranks_within, seconds=60)  # on a busy machine
+spawn = partial(run_ranks_within, seconds=60)  # on a busy machine
 
 CELLS = code(nbformat.read(ROOT / "notebooks" / "11_beyond_one_device.ipynb", as_version=4))
 NEEDED = ["Sum", "pass_on", "by_heads", "output_and_gradient", "by_exchange", "with_own", "ring",
@@ -68,7 +68,7 @@ def test_the_lessons_ring_is_that_of_parallel_forward_and_backward(lesson, qkv, 
         ours = out, *lesson["there_and_back"](*parts)
         return ours, with_gradients(parallel.ring_attention, *parts)
 
-    for ours, final in run_ranks(lesson["with_own"], W, both, *qkv):
+    for ours, final in spawn(lesson["with_own"], W, both, *qkv):
         assert all(torch.equal(a, b) for a, b in zip(ours, final, strict=True))
 
 
@@ -78,7 +78,7 @@ def test_the_lessons_exchange_is_that_of_parallel_forward_and_backward(lesson, q
         ways = lesson["by_exchange"], parallel.exchange_attention
         return [with_gradients(way, *(each.clone() for each in parts)) for way in ways]
 
-    for ours, final in run_ranks(lesson["with_own"], W, both, *qkv):
+    for ours, final in spawn(lesson["with_own"], W, both, *qkv):
         torch.testing.assert_close(ours, final)  # naive attention within, there in tiles
 
 
@@ -96,7 +96,7 @@ def test_the_lessons_causal_ring_is_that_of_parallel_and_counts_its_products(
 
     block = 2 * 2 * 4 * (48 // W) ** 2 * 8  # two products of four heads of width 8
     work = lesson["shares"](held)  # (W ranks, W steps); step 0 is computed whole
-    for rank, (ours, products, final) in enumerate(run_ranks(both, W, *qkv[:3])):
+    for rank, (ours, products, final) in enumerate(spawn(both, W, *qkv[:3])):
         assert torch.equal(ours, final)
         assert products == [block, *(block * work[rank, 1:]).tolist()]
 
@@ -105,8 +105,8 @@ def test_the_lessons_heads_are_those_of_parallel_but_for_the_backwards_all_reduc
     layer = MultiHeadAttention(32, num_heads=4)
     x, g = torch.randn(2, 12, 32)
     both = lesson["output_and_gradient"]
-    ours = run_ranks(both, 4, lesson["by_heads"], x, layer, g)
-    final = run_ranks(both, 4, parallel.attention_by_heads, x, layer, g)
+    ours = spawn(both, 4, lesson["by_heads"], x, layer, g)
+    final = spawn(both, 4, parallel.attention_by_heads, x, layer, g)
     for (out, _), (right, right_dx) in zip(ours, final, strict=True):
         assert torch.equal(out, right)
         torch.testing.assert_close(sum(dx for _, dx in ours), right_dx)
@@ -116,7 +116,7 @@ def test_the_lessons_heads_are_those_of_parallel_but_for_the_backwards_all_reduc
 def test_a_cache_on_several_ranks_decodes_as_on_one(lesson, qkv, W):
     q, k, v, _ = qkv
     new = q[:, -1:]
-    found = run_ranks(lesson["with_own"], W, lambda k, v: lesson["decode"](new, k, v), k, v)
+    found = spawn(lesson["with_own"], W, lambda k, v: lesson["decode"](new, k, v), k, v)
     exact = torch.nn.functional.scaled_dot_product_attention(new.double(), k.double(), v.double())
     for each in found:
         torch.testing.assert_close(each, exact.float())
@@ -170,7 +170,7 @@ def test_bytes_of_a_training_step_are_those_that_are_sent(qkv, W):
             for way in (parallel.exchange_attention, parallel.ring_attention)
         )
 
-    assert run_ranks(all_ways, W) == W * [bytes_sent(N, W, H, H, d, 4)]
+    assert spawn(all_ways, W) == W * [bytes_sent(N, W, H, H, d, 4)]
 
 
 def test_blocks_are_seen_in_the_order_of_11_1():
@@ -186,8 +186,8 @@ def test_blocks_are_seen_in_the_order_of_11_1():
             held = arriving
         return seen
 
-    found = run_ranks(go_round, 4, 3)
-    assert found == [seen_by(rank, 4, 3).tolist() for rank in range(4)]
+    found = spawn(go_round, 4, 3)
+    assert found == [blocks_received(rank, 4, 3).tolist() for rank in range(4)]
 
 
 def test_what_zigzag_ranks_hold_comes_back_in_order():
@@ -208,15 +208,15 @@ def test_real_calls_that_block_stand_still_as_11_7_says(first, comes):
         return arriving.item()
 
     if comes:
-        assert run_ranks(swap, 3) == [2, 0, 1]
+        assert spawn(swap, 3) == [2, 0, 1]
     else:
         with pytest.raises(RankError, match="waited, in line"):
-            run_ranks(swap, 3, seconds=3)
+            spawn(swap, 3, seconds=3)
 
 
 def test_documents_dealt_fairly_are_attended_to_exactly():
     """With a mask made from places, as 11.8 says: here of what rank 0 holds, of two documents."""
-    lengths, held = torch.tensor([9, 15]), deal((9, 15), 4)  # (W, n)
+    lengths, held = torch.tensor([9, 15]), shard_tokens((9, 15), 4)  # (W, n)
     q, k, v = torch.randn(3, 2, 24, 4)
     document = torch.arange(2).repeat_interleave(lengths)  # (N,)
     place = torch.arange(24)

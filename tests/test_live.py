@@ -11,15 +11,22 @@ import torch
 from axe_playwright_python.sync_playwright import Axe
 from PIL import Image
 
-import stills
 from course_utils import explorers
 from course_utils.attention import attention
 from course_utils.explorers import head_explorer, similarity_explorer, views_explorer
-from course_utils.explorers.live import STILL_DENSITY, LiveExplorer, check, choice, number, text
+from course_utils.explorers.browser_explorer import (
+    STILL_DENSITY,
+    BrowserExplorer,
+    check,
+    choice,
+    number,
+    text,
+)
 from explorer_pictures import set_controls, svg_parts
+from tools import render_previews
 
 STATES = 200
-every_live = pytest.mark.parametrize("name", stills.LIVE)
+every_live = pytest.mark.parametrize("name", render_previews.LIVE)
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]\d+)?")
 
 
@@ -34,10 +41,12 @@ def browse(chromium):
 
     What goes wrong there is in ``.errors``.
     """
-    page = stills.new_page(chromium)
+    page = render_previews.new_page(chromium)
 
     def show(explorer, *width):
-        return stills.show(page, made(explorer) if isinstance(explorer, str) else explorer, *width)
+        return render_previews.show(
+            page, made(explorer) if isinstance(explorer, str) else explorer, *width
+        )
 
     yield show
     page.close()
@@ -436,7 +445,7 @@ def test_a_token_may_be_any_text(browse, token):
 
 @pytest.fixture(scope="module")
 def fine_page(chromium):
-    page = stills.new_page(chromium, STILL_DENSITY)
+    page = render_previews.new_page(chromium, STILL_DENSITY)
     yield page
     page.close()
 
@@ -450,10 +459,10 @@ def letters_of(page):
 
 @every_live
 def test_the_still_picture_is_the_one_that_the_page_draws(fine_page, name):
-    path = stills.STILLS / f"{made(name).name}.png"
-    again, mark = stills.taken(fine_page, getattr(explorers, name)())
+    path = render_previews.PREVIEWS / f"{made(name).name}.png"
+    again, mark = render_previews.taken(fine_page, getattr(explorers, name)())
     with Image.open(path) as stored:
-        assert stored.text["drawing"] == mark, "look at it after: python tests/stills.py"
+        assert stored.text["drawing"] == mark, "look at it after: python tests/render_previews.py"
         shown = np.asarray(stored.convert("RGB"), dtype=int)
     again = np.asarray(again, dtype=int)
     assert shown.shape == again.shape
@@ -476,7 +485,9 @@ def test_shown_statically_it_is_its_first_picture_with_its_words():
     bundle = set_controls(explorer, angle=90)._repr_mimebundle_()
     assert "image/png" not in bundle  # it would not be the state that is told
     assert bundle["text/plain"] == explorer.state
-    other = LiveExplorer("similarity", similarity_explorer().controls, lambda **_: "of other data")
+    other = BrowserExplorer(
+        "similarity", similarity_explorer().controls, lambda **_: "of other data"
+    )
     assert "image/png" not in other._repr_mimebundle_()
 
 
@@ -485,7 +496,7 @@ def explorer():
     controls = {"n": number("n", 2, 0, 9, 1), "x": number("x", 0.5, 0, 1, 0.1),
                 "kind": choice("kind", "a", ["a", "b"]), "on": check("on", True),
                 "line": text("line", "any", "such as")}  # fmt: skip
-    return LiveExplorer("similarity", controls, lambda **values: str(values), more=[1, 2])
+    return BrowserExplorer("similarity", controls, lambda **values: str(values), more=[1, 2])
 
 
 def test_values_are_those_of_the_controls_within_their_ends(explorer):
@@ -508,7 +519,7 @@ def test_values_are_those_of_the_controls_within_their_ends(explorer):
 
 def test_a_number_is_moved_to_the_highest_value_that_the_others_leave_it():
     controls = {"n": number("n", 2, 0, 9, 1), "most": number("most", 5, 0, 9, 1)}
-    explorer = LiveExplorer("similarity", controls, str, highest=lambda n, most: {"n": most})
+    explorer = BrowserExplorer("similarity", controls, str, highest=lambda n, most: {"n": most})
     assert set_controls(explorer, n=7).values == {"n": 5, "most": 5}
     assert set_controls(explorer, most=3).values == {"n": 3, "most": 3}
     assert set_controls(explorer, most=9).values == {"n": 3, "most": 9}  # a hand takes it along

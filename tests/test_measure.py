@@ -7,8 +7,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import _functional_collectives as collectives
 
+from course_utils.distributed import RankError, spawn
 from course_utils.measure import bytes_sent, cpu_seconds, peak_memory
-from course_utils.ranks import RankError, run_ranks
 
 MB = 1_000_000
 
@@ -123,9 +123,9 @@ def send_in_each_way(way):
     ],
 )
 def test_bytes_are_those_that_leave_a_rank(way, sent):
-    assert run_ranks(send_in_each_way, 2, way, seconds=60) == sent
+    assert spawn(send_in_each_way, 2, way, seconds=60) == sent
 
 
 def test_what_cannot_be_counted_is_said():
     with pytest.raises(RankError, match="NotImplementedError: what allgather_ sends"):
-        run_ranks(send_in_each_way, 2, "gather", seconds=60)
+        spawn(send_in_each_way, 2, "gather", seconds=60)

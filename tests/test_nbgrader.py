@@ -15,9 +15,9 @@ import nbformat
 import pytest
 
 from course_utils import check
-from course_utils.authoring import STUB, strip_solutions
 from course_utils.checks.exercise import EXERCISES
-from stored import last_problem, number_of
+from stored_notebooks import last_problem, number_of
+from tools.notebooks import STUB, strip_solutions
 
 ROOT = Path(__file__).parents[1]
 (PART,) = re.findall(r"^- nbgrader .*?(?=^- )", (ROOT / "README.md").read_text(), re.M | re.S)

@@ -12,7 +12,18 @@ import sys
 import pytest
 
 from course_utils import attention, progress, tiled
-from course_utils.authoring import (
+from stored_notebooks import (
+    EXERCISES,
+    IGNORED,
+    LESSONS,
+    ROOT,
+    SOLUTIONS,
+    code,
+    last_problem,
+    prose,
+    read,
+)
+from tools.notebooks import (
     KERNEL,
     STUB,
     fingerprint,
@@ -21,7 +32,6 @@ from course_utils.authoring import (
     strip_solutions,
     write,
 )
-from stored import EXERCISES, IGNORED, LESSONS, ROOT, SOLUTIONS, code, last_problem, prose, read
 
 
 def NAMED(path):
@@ -115,7 +125,7 @@ def test_each_picture_is_stored_and_is_the_one_its_cell_drew(executed):
         assert len(pictures) == drawn(cell.source), cell.source
         for output in pictures:
             assert output.metadata.get("picture") == picture_mark(cell, output), (
-                f"run python -m course_utils.authoring refresh, and look at it: {cell.source}"
+                f"run python -m tools.notebooks refresh, and look at it: {cell.source}"
             )
 
 
@@ -160,7 +170,7 @@ def test_the_result_of_every_prediction_is_folded(lesson):
     assert not waiting and found
     folded = copy.deepcopy(lesson)
     hide_results(folded)
-    assert folded == lesson, "run: python -m course_utils.authoring refresh"
+    assert folded == lesson, "run: python -m tools.notebooks refresh"
 
 
 def called(lesson, name):

@@ -9,8 +9,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from course_utils import parallel
 from course_utils.attention import MultiHeadAttention, causal_mask
+from course_utils.distributed import RankError, spawn
 from course_utils.measure import bytes_sent
-from course_utils.ranks import RankError, run_ranks
 from rounding import assert_within, attention_and_lse, attention_errors
 
 B, H, N, D = 2, 4, 16, 8
@@ -44,7 +44,7 @@ def compare(function, ranks, causal, held, B=B, dtype=torch.float32):
     q, k, v, g_out = torch.randn(4, B, H, N, D, dtype=dtype)
     g_lse = torch.randn(B, H, N, dtype=dtype)
     mask = causal_mask(N) if causal else torch.ones(N, N, dtype=torch.bool)
-    answers = run_ranks(on_a_rank, ranks, function, q, k, v, (g_out, g_lse), held, seconds=60)
+    answers = spawn(on_a_rank, ranks, function, q, k, v, (g_out, g_lse), held, seconds=60)
     with_lse = len(answers[0][0]) == 5
     arriving = g_out, g_lse * with_lse
     exact = [x.double().requires_grad_() for x in (q, k, v)]
@@ -110,7 +110,7 @@ def test_a_second_derivative_is_refused_and_not_given_wrong():
         slope.square().sum().backward()
 
     with pytest.raises(RankError, match="once_differentiable"):
-        run_ranks(twice, 1, torch.randn(1, 3, 2), seconds=60)
+        spawn(twice, 1, torch.randn(1, 3, 2), seconds=60)
 
 
 def work_on_a_rank(n, causal, zigzag):
@@ -135,7 +135,7 @@ def work_on_a_rank(n, causal, zigzag):
 def test_a_rank_computes_in_each_step_what_is_visible_and_no_more(ranks, causal, zigzag):
     """A block of 16 tokens is below a tile: the rank's own is computed whole, and masked."""
     for rank, (forward, backward) in enumerate(
-        run_ranks(work_on_a_rank, ranks, 16, causal, zigzag, seconds=60)
+        spawn(work_on_a_rank, ranks, 16, causal, zigzag, seconds=60)
     ):
         others = [0.5 if zigzag else float(step <= rank or not causal) for step in range(1, ranks)]
         assert forward == [1, *others]
@@ -148,7 +148,7 @@ def test_a_rank_computes_in_each_step_what_is_visible_and_no_more(ranks, causal,
 def test_a_rank_s_own_block_skips_the_tiles_beyond_the_diagonal():
     """Of four rows of tiles the first computes a quarter of the keys, the last all."""
     rows, _ = parallel.TILE
-    forward, _ = run_ranks(work_on_a_rank, 1, 4 * rows, True, False, seconds=60)[0]
+    forward, _ = spawn(work_on_a_rank, 1, 4 * rows, True, False, seconds=60)[0]
     assert forward == [(1 + 2 + 3 + 4) / 16]
 
 
@@ -157,7 +157,7 @@ def test_lengths_that_do_not_fit_are_refused():
         parallel.ring_attention(x, x, x, lengths=[3, 4])
 
     with pytest.raises(RankError, match=r"lengths must have n = 3 for rank 1, got \[3, 4\]"):
-        run_ranks(ring, 2, torch.zeros(1, 3, 2), seconds=60)
+        spawn(ring, 2, torch.zeros(1, 3, 2), seconds=60)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -190,7 +190,7 @@ def test_heads_dealt_out_give_the_layer_and_its_gradients(ranks, bias):
     torch.manual_seed(0)
     layer, mask = MultiHeadAttention(32, H, bias).double(), causal_mask(N)
     x, g = torch.randn(2, B, N, 32).double()
-    answers = run_ranks(layer_on_a_rank, ranks, copy.deepcopy(layer), x, g, mask, seconds=60)
+    answers = spawn(layer_on_a_rank, ranks, copy.deepcopy(layer), x, g, mask, seconds=60)
     x = x.clone().requires_grad_()
     out = layer(x, x, x, mask)[0]
     out.backward(g)
@@ -213,7 +213,7 @@ def test_two_calls_on_one_input_add_their_gradients():
         return x.grad
 
     layer, x = MultiHeadAttention(8, 4).double(), torch.randn(5, 8).double()
-    found = run_ranks(both, 2, copy.deepcopy(layer), x, seconds=60)
+    found = spawn(both, 2, copy.deepcopy(layer), x, seconds=60)
     x = x.clone().requires_grad_()
     layer(x, x, x)[0].sum().backward()
     for grad in found:
@@ -225,7 +225,7 @@ def test_heads_that_cannot_be_dealt_out_are_refused():
         parallel.attention_by_heads(x, layer)
 
     with pytest.raises(RankError, match="ValueError: 4 heads cannot be dealt out to 3 ranks"):
-        run_ranks(deal, 3, MultiHeadAttention(12, 4), torch.zeros(1, 2, 12))
+        spawn(deal, 3, MultiHeadAttention(12, 4), torch.zeros(1, 2, 12))
 
 
 def test_heads_of_a_fixed_input_give_gradients_to_the_layer_alone():
@@ -234,7 +234,7 @@ def test_heads_of_a_fixed_input_give_gradients_to_the_layer_alone():
         return layer.W_q.weight.grad
 
     layer, x = MultiHeadAttention(8, 4), torch.randn(5, 8)
-    found = sum(run_ranks(layer_alone, 2, copy.deepcopy(layer), x, seconds=60))
+    found = sum(spawn(layer_alone, 2, copy.deepcopy(layer), x, seconds=60))
     layer(x, x, x)[0].sum().backward()
     torch.testing.assert_close(found, layer.W_q.weight.grad)
 

@@ -9,7 +9,7 @@ import torch
 
 from course_utils import predict_first, predictions, surprises
 from course_utils.predictions import FILE
-from stored import ROOT
+from stored_notebooks import ROOT
 
 QUESTION = "Which is larger?"
 

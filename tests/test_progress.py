@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from course_utils import check, kept, progress
+from course_utils import check, json_store, progress
 from course_utils.checks.exercise import EXERCISES
 
 # the module; its function of the same name hides it
@@ -173,7 +173,7 @@ def test_a_folder_removed_and_made_again_is_found_again(in_exercises, monkeypatc
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows removes no folder that is in use")
 def test_a_kernel_that_begins_in_a_removed_folder_checks_as_well(in_exercises, monkeypatch, capsys):
-    monkeypatch.setattr(kept, "_last_folder", Path())
+    monkeypatch.setattr(json_store, "_last_folder", Path())
     Path.cwd().rmdir()
     assert check(RIGHT).status == "correct"
     progress()
@@ -206,13 +206,13 @@ def test_kernels_at_once_lose_no_verdict(in_exercises):
     assert set(saved.load()) == {f"{name}.{number}" for name in "ab" for number in range(50)}
 
 
-needs_flock = pytest.mark.skipif(kept.fcntl is None, reason="Windows locks otherwise")
+needs_flock = pytest.mark.skipif(json_store.fcntl is None, reason="Windows locks otherwise")
 
 
 @needs_flock
 def test_a_kernel_that_hangs_with_the_lock_blocks_no_other(in_exercises, monkeypatch):
-    monkeypatch.setattr(kept, "TRIES", 3)
-    with kept._alone():
+    monkeypatch.setattr(json_store, "TRIES", 3)
+    with json_store._alone():
         check(RIGHT)
     assert saved.load() == {"dot": "correct"}
 
@@ -222,7 +222,7 @@ def test_where_there_are_no_locks_a_verdict_is_saved_without_and_at_once(in_exer
     def no_locks(*_):
         raise OSError(37, "No locks available")
 
-    monkeypatch.setattr(kept.fcntl, "flock", no_locks)
+    monkeypatch.setattr(json_store.fcntl, "flock", no_locks)
     monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("it waited"))
     saved.record("dot", "correct")
     assert saved.load() == {"dot": "correct"}
@@ -237,8 +237,8 @@ def test_windows_locks_a_byte_that_nobody_reads(in_exercises, monkeypatch):
             raise PermissionError(13, "Permission denied")  # another kernel has it
 
     windows = types.SimpleNamespace(locking=locking, LK_NBLCK="at once or not at all")
-    monkeypatch.setattr(kept, "fcntl", None)
-    monkeypatch.setattr(kept, "msvcrt", windows, raising=False)
+    monkeypatch.setattr(json_store, "fcntl", None)
+    monkeypatch.setattr(json_store, "msvcrt", windows, raising=False)
     saved.record("dot", "correct")
     assert tries == [(2**30, "at once or not at all", 1)] * 3
     assert saved.load() == {"dot": "correct"}

@@ -19,8 +19,8 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 import install
-from course_utils.authoring import STUB, strip_solutions, write
 from course_utils.data import load_word_vectors
+from tools.notebooks import STUB, strip_solutions, write
 
 ROOT = Path(__file__).parents[1]
 INSTALLED = """install.py requirements.txt requirements-authors.txt pyproject.toml

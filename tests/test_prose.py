@@ -6,7 +6,7 @@ import re
 import pytest
 
 from course_utils.checks.exercise import EXERCISES as REGISTERED
-from stored import (
+from stored_notebooks import (
     EXERCISES,
     LESSONS,
     ROOT,

@@ -32,7 +32,7 @@ import torch
 import torch.nn.functional as F
 
 from course_utils import check
-from course_utils.checks import sandbox, settings
+from course_utils.checks import global_state, sandbox
 from course_utils.checks.exercise import EXERCISES
 from course_utils.checks.progress import load
 
@@ -653,10 +653,10 @@ def test_random_states_are_put_back_and_changes_noted(answer):
 
 
 def test_seeded_repeats_all_draws_and_leaves_the_states_alone():
-    states = [get() for get, _ in settings.RANDOM]
+    states = [get() for get, _ in global_state.RANDOM]
     with sandbox.seeded(1):
         first = draws()
-    assert [get() for get, _ in settings.RANDOM] == states
+    assert [get() for get, _ in global_state.RANDOM] == states
     with sandbox.seeded(1):
         again = draws()
     with sandbox.seeded(2):
@@ -839,7 +839,7 @@ def test_what_cannot_be_put_back_keeps_nothing_else_from_it():
         raise OSError
 
     pairs = [(int, fails), (lambda: state["b"], lambda value: state.update(b=value))]
-    with settings.kept(pairs):
+    with global_state.restored(pairs):
         state["b"] = 2
     assert state["b"] == 1
 

@@ -18,13 +18,13 @@ import nbformat
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-import lab
-from course_utils.authoring import VEIL
 from course_utils.explorers import similarity_explorer
 from course_utils.predictions import Prediction
 from explorer_pictures import set_controls
-from stills import LIVE
-from stored import EXERCISES, LESSONS, ROOT, SOLUTIONS, code
+from stored_notebooks import EXERCISES, LESSONS, ROOT, SOLUTIONS, code
+from tools import jupyterlab_server
+from tools.notebooks import VEIL
+from tools.render_previews import LIVE
 
 BUILD = runpy.run_path(str(ROOT / "site" / "build.py"))
 MASKING = "notebooks/04_masking.html"
@@ -75,7 +75,7 @@ def browse(chromium, address):
             context = chromium.new_context(viewport=size, **settings)
             closing.callback(context.close)
             page = context.new_page()
-            page.set_default_timeout(lab.PATIENCE)
+            page.set_default_timeout(jupyterlab_server.PATIENCE)
             page.errors, page.asked, page.responses = [], [], []
             page.on("pageerror", lambda error: page.errors.append(str(error)))
             page.on(

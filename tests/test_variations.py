@@ -10,7 +10,7 @@ import pytest
 
 from course_utils import check
 from course_utils.checks.exercise import EXERCISES
-from stored import LESSONS, code, number_of
+from stored_notebooks import LESSONS, code, number_of
 
 MOST = 2  # the first easy one, to begin with, and the central piece of the lesson
 

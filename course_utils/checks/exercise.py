@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import torch
 
-from course_utils.checks.slips import slip
+from course_utils.checks.source_edits import edited
 
 EXERCISES = {}  # by name; each exercise's file adds its own
 
-UNFIT = object()  # in place of a result under a reading that does not fit
+NO_FIT = object()  # in place of a result under a reading that does not fit
 
 ASKED = ContextVar("the place of the one reading asked for, if it is one", default=None)
 
@@ -32,7 +32,7 @@ class Complaint(Exception):
 
 
 @contextlib.contextmanager
-def asking(reading):
+def one_layout(reading):
     """Within it, ``run`` tries an answer under one reading, and need not return those after it."""
     token = ASKED.set(reading)
     try:
@@ -41,7 +41,7 @@ def asking(reading):
         ASKED.reset(token)
 
 
-def owned(function):
+def tag_learner_errors(function):
     """Return a function that a learner wrote, such that what it raises is known for its own.
 
     An exercise's ``run`` gets its answer like this. What the answer returns and ``run`` calls, such
@@ -52,7 +52,7 @@ def owned(function):
         try:
             return function(*args, **kwargs)
         except BaseException as error:
-            error.owned = True
+            error.tag_learner_errors = True
             raise
 
     marked.__wrapped__ = function  # a kernel is launched itself
@@ -107,7 +107,7 @@ class Mistake:
     right : callable
         The right answer.
     change : tuple
-        What makes it wrong, as `slip` takes it.
+        What makes it wrong, as `edited` takes it.
     """
 
     name: str
@@ -118,7 +118,7 @@ class Mistake:
     @functools.cached_property
     def answer(self):
         """The wrong answer itself."""
-        return slip(self.right, self.name, *self.change)
+        return edited(self.right, self.name, *self.change)
 
 
 @dataclass(eq=False)
@@ -141,7 +141,7 @@ class Exercise:
     run : callable
         ``run(answer, *args)`` returns the results to compare, a list with one entry for every
         way of reading the answer (one, but for modules whose parameters may be laid out freely);
-        UNFIT for a reading that does not fit with these arguments.
+        NO_FIT for a reading that does not fit with these arguments.
     differentiable : bool
         Whether gradients must get through it, as through whatever is to learn. They are compared
         with the reference's.

@@ -5,7 +5,7 @@ import inspect
 import torch
 
 from course_utils.checks.compare import difference
-from course_utils.checks.exercise import asking, owned
+from course_utils.checks.exercise import one_layout, tag_learner_errors
 
 NONE = (
     "right numbers, but no gradient gets through, so nothing before it can learn: .detach(), "
@@ -39,7 +39,7 @@ def gradients(run, answer, args, reading=0):
     inputs = [each for each in _tensors(traced) if each.requires_grad]
     if not inputs:
         return []
-    with asking(reading), torch.enable_grad():
+    with one_layout(reading), torch.enable_grad():
         return _of_sum(run(answer, *traced)[reading], inputs)
 
 
@@ -77,7 +77,7 @@ def _of_sum(result, inputs):
     total = weighted_sum(result)
     if total is None:
         return [None] * len(inputs)
-    return list(owned(torch.autograd.grad)(total, inputs, allow_unused=True))
+    return list(tag_learner_errors(torch.autograd.grad)(total, inputs, allow_unused=True))
 
 
 def fault(got, expected, names):

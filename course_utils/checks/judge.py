@@ -19,16 +19,16 @@ from course_utils.checks.compare import difference, is_same, read
 from course_utils.checks.errors import explained, on_one_line, told
 from course_utils.checks.exercise import (
     EXERCISES,
-    UNFIT,
+    NO_FIT,
     Complaint,
-    asking,
     call_with_clones,
-    owned,
+    one_layout,
+    tag_learner_errors,
 )
+from course_utils.checks.global_state import SETTINGS, restored
 from course_utils.checks.gradients import IN_PLACE, NONE, fault, gradients, names_of_inputs
 from course_utils.checks.inputs import parameters_made
 from course_utils.checks.progress import record
-from course_utils.checks.settings import SETTINGS, kept
 from course_utils.figures import heatmap, show
 
 # What a known mistake may raise, as PyTorch and the course do for shapes that do not fit. Any other
@@ -53,7 +53,7 @@ def usual_settings():
     # Under a device of its own PyTorch calls Python at each of its functions: twice as slow.
     elsewhere = torch.get_default_device() != torch.device("cpu")
     with (
-        kept(SETTINGS),
+        restored(SETTINGS),
         torch.device("cpu") if elsewhere else contextlib.nullcontext(),
         torch.inference_mode(False),  # which turns gradients on as well
         torch.autocast("cpu", enabled=False),
@@ -175,7 +175,7 @@ def _is_ours(frame):
 @usual_settings()
 def expected(exercise):
     """Return the reference's result on all inputs."""
-    with asking(0):
+    with one_layout(0):
         return [exercise.run(exercise.reference, *args)[0] for args in exercise.inputs()]
 
 
@@ -199,7 +199,7 @@ class _Outcomes:
     """
 
     def __init__(self, exercise, mistake):
-        self.run, self.answer, self.known = exercise.run, owned(mistake.answer), []
+        self.run, self.answer, self.known = exercise.run, tag_learner_errors(mistake.answer), []
         with sandbox.seeded(_SEED):  # then as the learner's: all inputs first
             self.inputs = [*exercise.inputs()]
             self.states = sandbox.random_states()
@@ -216,12 +216,12 @@ class _Outcomes:
 
 def _outcome(run, answer, args):
     try:
-        with asking(0):
+        with one_layout(0):
             return run(answer, *args)[0]
     except Complaint as error:
         return error if error.results is None else error.results[0]
     except EXPECTED_ERRORS as error:
-        if not hasattr(error, "owned"):
+        if not hasattr(error, "tag_learner_errors"):
             raise
         return error
 
@@ -305,7 +305,7 @@ def _on_all(run, answer, inputs):
     for each, args in zip(runs, inputs, strict=True):
         sandbox.restart_clock()
         try:
-            each.value = run(owned(answer), *args)
+            each.value = run(tag_learner_errors(answer), *args)
         except (SystemExit, sandbox.Refused):
             raise
         except BaseException as error:
@@ -349,7 +349,7 @@ def _judge_gradients(exercise, answer, reading):
 
 def _is_answers(error):
     """Tell whether an error, if there is one, is the answer's and none of the check's own."""
-    return error is None or isinstance(error, Complaint) or hasattr(error, "owned")
+    return error is None or isinstance(error, Complaint) or hasattr(error, "tag_learner_errors")
 
 
 def _stub(error):
@@ -358,7 +358,7 @@ def _stub(error):
     PyTorch has NotImplementedErrors of its own, of a module without a ``forward`` for instance.
     """
     stub = type(error) is NotImplementedError and error.args in ((), ("your turn",))
-    if not stub or not hasattr(error, "owned"):
+    if not stub or not hasattr(error, "tag_learner_errors"):
         return None
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     return frame.f_code.co_qualname.split(".")[0]
@@ -480,7 +480,7 @@ def _readings(runs):
     return [
         (place, reading)
         for place, reading in enumerate(readings)
-        if not any(got is UNFIT for got in reading)
+        if not any(got is NO_FIT for got in reading)
     ]
 
 

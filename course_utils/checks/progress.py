@@ -2,7 +2,7 @@
 
 from itertools import groupby
 
-from course_utils import kept
+from course_utils import json_store
 from course_utils.checks.exercise import EXERCISES
 
 FILE = ".progress.json"
@@ -61,10 +61,10 @@ def record(name, status):
     disk or a read-only folder must not spoil a check: it is kept in `trouble`.
     """
     global trouble
-    if kept.folder().name != "exercises" or status not in VERDICTS:
+    if json_store.folder().name != "exercises" or status not in VERDICTS:
         return
     try:
-        kept.change(FILE, lambda entries: _verdicts(entries) | {name: status})
+        json_store.change(FILE, lambda entries: _verdicts(entries) | {name: status})
         trouble = None
     except OSError as error:
         trouble = error
@@ -78,7 +78,7 @@ def load():
     OSError
         If there is a file and it cannot be read.
     """
-    return _verdicts(kept.load(FILE))
+    return _verdicts(json_store.load(FILE))
 
 
 def _verdicts(entries):

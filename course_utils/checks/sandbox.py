@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from IPython import get_ipython
 
-from course_utils.checks.settings import RANDOM, SETTINGS, kept
+from course_utils.checks.global_state import RANDOM, SETTINGS, restored
 
 SECONDS = 5.0  # of computing, for one call; the checks' own inputs take milliseconds
 PATIENCE = 30.0  # seconds, for what waits
@@ -90,9 +90,9 @@ def call(function, *args, seconds=None):
         return Run(error=Refused("not checked", "could not be stopped", BLOCKED))
     answer = _Answer(function, args)
     _threads.append(answer)
-    with kept(RANDOM):
+    with restored(RANDOM):
         before = random_states()
-        with _streams_dropped() as sink, warnings.catch_warnings(), kept(SETTINGS):
+        with _streams_dropped() as sink, warnings.catch_warnings(), restored(SETTINGS):
             try:
                 with _doors_shut():
                     refusal = _try(answer, SECONDS if seconds is None else seconds)
@@ -126,7 +126,7 @@ def stay():
 @contextlib.contextmanager
 def seeded(seed=0):
     """Within it, random numbers start from a seed; after it, the random states are as before."""
-    with kept(RANDOM):
+    with restored(RANDOM):
         torch.default_generator.manual_seed(seed)  # the CPU's alone: to queue CUDA's is slow
         np.random.seed(seed)  # noqa: NPY002
         random.seed(seed)
@@ -136,7 +136,7 @@ def seeded(seed=0):
 @contextlib.contextmanager
 def drawing_from(states):
     """Within it, random numbers go on from `random_states`; after it, those are as before."""
-    with kept(RANDOM):
+    with restored(RANDOM):
         for (_, put), state in zip(RANDOM, states, strict=True):
             put(state)
         yield

@@ -7,23 +7,23 @@ move on the website. Another, `language_explorer`, needs a model for each change
 see `base`. Each lesson's has a file of its own.
 """
 
-from course_utils.explorers.base import Explorer, Number
-from course_utils.explorers.heads import head_explorer
+from course_utils.explorers.browser_explorer import BrowserExplorer
+from course_utils.explorers.head import head_explorer
+from course_utils.explorers.kernel_explorer import Explorer, Number
 from course_utils.explorers.language import language_explorer
-from course_utils.explorers.live import LiveExplorer
-from course_utils.explorers.masks import mask_explorer
+from course_utils.explorers.mask import mask_explorer
 from course_utils.explorers.positions import positions_explorer
 from course_utils.explorers.ring import ring_explorer
 from course_utils.explorers.saturation import saturation_explorer, scaling_explorer
 from course_utils.explorers.sentence import sentence_explorer
 from course_utils.explorers.similarity import similarity_explorer
-from course_utils.explorers.tiles import tile_explorer
+from course_utils.explorers.tile import tile_explorer
 from course_utils.explorers.training import training_explorer
 from course_utils.explorers.views import views_explorer
 
 __all__ = [
     "Explorer",
-    "LiveExplorer",
+    "BrowserExplorer",
     "Number",
     "head_explorer",
     "language_explorer",

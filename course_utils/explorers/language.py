@@ -8,7 +8,7 @@ import ipywidgets as widgets
 import torch
 
 from course_utils.attention import induction_score, previous_token_score
-from course_utils.explorers.base import Explorer, Number
+from course_utils.explorers.kernel_explorer import Explorer, Number
 from course_utils.explorers.language_figure import MOST_TOKENS, WORDS, LanguageFigure
 from course_utils.figures import first_largest, printable
 from course_utils.views import told_apart

@@ -5,7 +5,7 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from course_utils.explorers.base import cut
+from course_utils.explorers.kernel_explorer import cut
 from course_utils.figures import DIVERGING, SEQUENTIAL
 
 MOST_TOKENS = 24  # more are not to be read beside their rows, nor answered within a second

@@ -3,7 +3,7 @@
 import torch
 
 from course_utils.attention import rotary
-from course_utils.explorers.live import LiveExplorer, choice, number
+from course_utils.explorers.browser_explorer import BrowserExplorer, choice, number
 
 LAST = 31  # the last place
 CONTENT = torch.tensor([1.0, 1, 1, 1, 0, 0, 0, 0]).double()  # (d_k,)
@@ -20,7 +20,7 @@ def positions_explorer():
 
     Returns
     -------
-    LiveExplorer
+    BrowserExplorer
         With controls ``i`` and ``j`` (places of query and key), ``power`` (the base is 10 to this
         power) and ``layout`` ("halves" or "interleaved").
     """
@@ -31,7 +31,7 @@ def positions_explorer():
         "layout": choice("pairs are", "halves", PAIRS),
     }
     given = {"content": CONTENT.tolist(), "last": LAST, "meet": MEET, "pairs": PAIRS}
-    return LiveExplorer("positions", controls, _say, **given)
+    return BrowserExplorer("positions", controls, _say, **given)
 
 
 def _say(i, j, power, layout):

@@ -5,7 +5,7 @@ from collections import namedtuple
 import numpy as np
 from matplotlib.colors import to_rgb
 
-from course_utils.explorers.live import LiveExplorer, check, number
+from course_utils.explorers.browser_explorer import BrowserExplorer, check, number
 from course_utils.parallel import places
 
 COLOURS = ["C0", "C1", "C2", "C3", "C4", "C5", "C6", "C9"]  # of ranks; C7 is a grey
@@ -25,7 +25,7 @@ def ring_explorer():
 
     Returns
     -------
-    LiveExplorer
+    BrowserExplorer
         With controls ``step`` (from 0), ``ranks``, ``causal`` and ``zigzag``. A press on a tile
         goes to the step in which its queries meet its keys.
     """
@@ -37,7 +37,7 @@ def ring_explorer():
     }
     colours = [[round(255 * part) for part in to_rgb(colour)] for colour in COLOURS]
     given = {"colours": colours, "much": MUCH}
-    return LiveExplorer("ring", controls, _say, highest=_highest, **given)
+    return BrowserExplorer("ring", controls, _say, highest=_highest, **given)
 
 
 def _highest(ranks, **_):

@@ -5,7 +5,13 @@ import math
 import torch
 
 from course_utils.attention import entropy
-from course_utils.explorers.live import LiveExplorer, check, choice, colours_of, number
+from course_utils.explorers.browser_explorer import (
+    BrowserExplorer,
+    check,
+    choice,
+    colours_of,
+    number,
+)
 from course_utils.figures import DIVERGING
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -21,7 +27,7 @@ def scaling_explorer():
 
     Returns
     -------
-    LiveExplorer
+    BrowserExplorer
         With controls ``d_k`` and ``scaled``.
     """
     # a seed with which two keys nearly tie around d_k = 64 and one has all the weight from 128 on
@@ -58,7 +64,7 @@ def scaling_explorer():
         "scaled": check("divide by √d_k", False),
     }
     given = {"products": products.tolist(), "step": D_K_STEP}
-    return LiveExplorer("scaling", controls, say, needs=["softmax"], **given)
+    return BrowserExplorer("scaling", controls, say, needs=["softmax"], **given)
 
 
 def saturation_explorer():
@@ -69,7 +75,7 @@ def saturation_explorer():
 
     Returns
     -------
-    LiveExplorer
+    BrowserExplorer
         With controls ``logit_1`` to ``logit_5``, ``temperature``, ``d_k``, ``scaled``, ``dtype``
         (one of `DTYPES`) and ``method`` ("stable", which subtracts the maximum, or "naive").
     """
@@ -83,7 +89,7 @@ def saturation_explorer():
         "method": choice("softmax", "stable", ["stable", "naive"]),
     }
     given = {"colours": colours_of(DIVERGING), "logit_step": LOGIT_STEP}
-    return LiveExplorer("saturation", controls, _say, needs=["softmax", "grid"], **given)
+    return BrowserExplorer("saturation", controls, _say, needs=["softmax", "grid"], **given)
 
 
 def _say(temperature, d_k, scaled, dtype, method, **logits):

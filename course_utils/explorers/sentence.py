@@ -2,7 +2,7 @@
 
 import torch
 
-from course_utils.explorers.live import LiveExplorer, choice, number
+from course_utils.explorers.browser_explorer import BrowserExplorer, choice, number
 
 WORDS = "The hen never crossed the road because it was".split()
 # Typed by hand: (it lives, it has a width). What does not stand here offers neither.
@@ -16,7 +16,7 @@ def sentence_explorer():
 
     Returns
     -------
-    LiveExplorer
+    BrowserExplorer
         With controls ``last`` (a word) and ``sharpness`` (a factor of the query).
     """
     controls = {
@@ -24,7 +24,7 @@ def sentence_explorer():
         "sharpness": number("how sharply “it” asks", 3.0, 0, 8, 0.5),
     }
     given = {"words": WORDS, "keys": KEYS, "queries": QUERIES}
-    return LiveExplorer("sentence", controls, _say, needs=["softmax"], **given)
+    return BrowserExplorer("sentence", controls, _say, needs=["softmax"], **given)
 
 
 def _say(last, sharpness):

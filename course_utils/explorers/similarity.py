@@ -2,7 +2,7 @@
 
 import math
 
-from course_utils.explorers.live import LiveExplorer, number
+from course_utils.explorers.browser_explorer import BrowserExplorer, number
 
 Q_LENGTH, REACH = 2.0, 3.0
 STEP = 5  # degrees
@@ -16,7 +16,7 @@ def similarity_explorer():
 
     Returns
     -------
-    LiveExplorer
+    BrowserExplorer
         With controls ``angle`` (degrees from q) and ``length``.
     """
     controls = {
@@ -24,7 +24,7 @@ def similarity_explorer():
         "length": number("length of k", 1.5, 0, REACH, SHORTEST),
     }
     given = {"q_length": Q_LENGTH, "reach": REACH, "shortest": SHORTEST, "step": STEP}
-    return LiveExplorer("similarity", controls, _say, **given)
+    return BrowserExplorer("similarity", controls, _say, **given)
 
 
 def _say(angle, length):

@@ -10,7 +10,12 @@ from PIL import Image
 from traitlets import Any
 
 from course_utils.attention import induction_score, previous_token_score
-from course_utils.explorers.live import STILL_DENSITY, LiveExplorer, colours_of, number
+from course_utils.explorers.browser_explorer import (
+    STILL_DENSITY,
+    BrowserExplorer,
+    colours_of,
+    number,
+)
 from course_utils.figures import PER_INCH, SEQUENTIAL
 from course_utils.shapes import expects
 
@@ -55,7 +60,7 @@ def training_explorer(tokens, *, num_layers, num_heads, steps, every=10):
     return TrainingExplorer(torch.as_tensor(tokens), (num_layers, num_heads), steps, every)
 
 
-class TrainingExplorer(LiveExplorer):
+class TrainingExplorer(BrowserExplorer):
     """What `training_explorer` returns: an explorer that is given its data while it is shown."""
 
     # All there is, for a page that is opened later. Of changes only what is new is sent.

@@ -9,8 +9,8 @@ from matplotlib.colors import to_hex
 from matplotlib.ticker import MaxNLocator
 
 from course_utils.attention import attention
-from course_utils.explorers.base import cut
-from course_utils.explorers.live import LiveExplorer, check, colours_of, number
+from course_utils.explorers.browser_explorer import BrowserExplorer, check, colours_of, number
+from course_utils.explorers.kernel_explorer import cut
 from course_utils.figures import DIVERGING, SEQUENTIAL, as_labels, first_largest
 from course_utils.shapes import expects
 from course_utils.views import GAP, example, told_apart
@@ -34,7 +34,7 @@ def views_explorer(tokens=None, q=None, k=None, weights=None):
 
     Returns
     -------
-    LiveExplorer
+    BrowserExplorer
         With controls ``layer``, ``head``, ``query`` and ``key`` (positions of tokens), ``several``
         (lines of all heads of the layer, each in the colour of its number) and ``hide`` (lines
         without key 0). A press chooses a head among the tiles, a query or a key among the tokens.
@@ -101,7 +101,7 @@ def views_explorer(tokens=None, q=None, k=None, weights=None):
     data |= {"head_colours": [HEAD_COLOURS[h % len(HEAD_COLOURS)] for h in range(heads)]}
     data |= {"reach": reach, "score_ticks": _ticks(reach, -reach)}
     data |= {"feature_ticks": _ticks(d_k - 1, 0, integer=True)}
-    return LiveExplorer("views", controls, say, needs=["softmax", "grid"], **data)
+    return BrowserExplorer("views", controls, say, needs=["softmax", "grid"], **data)
 
 
 def _packed(numbers):

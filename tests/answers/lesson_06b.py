@@ -7,15 +7,15 @@ import torch
 
 from course_utils.attention import merge
 from course_utils.checks.exercise import EXERCISES
-from course_utils.checks.learners_kernel import launch, tl, triton
-from course_utils.checks.slips import slip
+from course_utils.checks.source_edits import edited
+from course_utils.checks.submission_kernel import launch, tl, triton
 
 INF = float("inf")
 
 
 def completed(name, *edits):
     """Return a given kernel completed with other lines than the reference's."""
-    return slip(EXERCISES[name].reference, f"another {hash(edits)}", *edits)
+    return edited(EXERCISES[name].reference, f"another {hash(edits)}", *edits)
 
 
 FIRST = "tl.maximum(start_q - window + 1, 0) // BLOCK * BLOCK"
@@ -303,7 +303,7 @@ RIGHT = {
                   (DOT, "acc += tl.dot(p.to(v.dtype), v)")),
     ],
     "lazy_rescale": [_lazy_in_place, _lazy_query_by_query, _lazy_by_where],
-    "exp2_cubic": [_cubic_by_ldexp, _cubic_by_a_product, _cubic_in_numpy],
+    "exp2_polynomial": [_cubic_by_ldexp, _cubic_by_a_product, _cubic_in_numpy],
     "split_decode": [_split_by_groups, _split_by_launches, _split_and_merged_by_a_kernel],
 }  # fmt: skip
 
@@ -369,11 +369,11 @@ WRONG = [
     ("half_kernel", "sum kept in 16 bits", completed("half_kernel", (ELL,
      "ell = (ell * shrink).to(tl.float16) + tl.sum(p.to(tl.float16), 1)"))),
     ("lazy_rescale", None, _lazy_without_a_count),
-    ("exp2_cubic", "the power itself", lambda x: (x.exp2(), 0.0)),
-    ("exp2_cubic", "error in float32", _cubic_in_float32),
-    ("exp2_cubic", "powers all the same", completed("exp2_cubic", (
+    ("exp2_polynomial", "the power itself", lambda x: (x.exp2(), 0.0)),
+    ("exp2_polynomial", "error in float32", _cubic_in_float32),
+    ("exp2_polynomial", "powers all the same", completed("exp2_polynomial", (
      "(p.view(torch.int32) + (n.to(torch.int32) << 23)).view(torch.float32)", "p * 2.0**n"))),
-    ("exp2_cubic", "not two", lambda x: _cubic_by_ldexp(x)[0]),
+    ("exp2_polynomial", "not two", lambda x: _cubic_by_ldexp(x)[0]),
     ("split_decode", "no kernel", _split_without_a_kernel),
     ("split_decode", "kernel not used", _split_and_thrown_away),
     ("split_decode", "not float32", lambda *args: _split_by_groups(*args).half()),

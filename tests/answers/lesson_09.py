@@ -269,9 +269,9 @@ def _rolls_afterwards(q, k, v, keys, values, window):
 
 RIGHT = {
     "sinusoids_at": [_sinusoids_by_loops, _sinusoids_by_numpy, _sinusoids_shifted],
-    "turn_by_tables": [_turned_by_rotate_half, _turned_as_complex, _turned_by_matrices],
+    "rotary_by_tables": [_turned_by_rotate_half, _turned_as_complex, _turned_by_matrices],
     "alibi_slopes": [_slopes_recursively, _slopes_by_logspace, _slopes_in_a_list],
-    "to_halves": [_halves_by_index, _halves_by_chunks, _halves_by_matrix],
+    "interleaved_to_halves": [_halves_by_index, _halves_by_chunks, _halves_by_matrix],
     "decode_rotary": [_decode_with_attention, _decode_one_by_one, _decode_by_sdpa],
     "catches_lost_place": [_finds_by_scores, _finds_by_caches_too, _finds_with_a_prompt],
     "interpolated": [_interpolated_by_if, _interpolated_by_linspace, _interpolated_by_halves],
@@ -356,9 +356,9 @@ def _counts_outside(counted):
 
 
 WRONG = [
-    ("turn_by_tables", None, lambda x, cos, sin: _turned_as_complex(x, cos, sin)[..., :2]),
+    ("rotary_by_tables", None, lambda x, cos, sin: _turned_as_complex(x, cos, sin)[..., :2]),
     ("alibi_slopes", None, lambda H: torch.ones(H)),
-    ("to_halves", None, lambda W, H: W.flip(0)),
+    ("interleaved_to_halves", None, lambda W, H: W.flip(0)),
     ("decode_rotary", "another order", lambda *given: _decode_by_sdpa(*given)[::-1]),
     ("catches_lost_place", "rejects right code", _too_strict),
     ("catches_lost_place", "returns a verdict", _returns_a_verdict),

@@ -264,7 +264,7 @@ RIGHT = {
         _perplexity_by_loops, _perplexity_by_cross_entropy, _perplexity_by_weights
     ],
     "next_token": [_token_by_loops, _token_by_searchsorted, _token_by_masking],
-    "mended_block": [_block_by_modules, _block_by_heads],
+    "fixed_block": [_block_by_modules, _block_by_heads],
     "accepted": [_accepted_by_loop, _accepted_by_first_wrong, _accepted_by_padding],
     "generate_together": [
         _together_filled_behind, _together_by_sdpa, _together_widely_filled
@@ -323,7 +323,7 @@ WRONG = [
     ("answer_perplexity", None, lambda *given: _perplexity_by_loops(*given) + 1),
     ("next_token", None,
      lambda x, T, p, u: (_token(x, T, p, u) + 1) % x.shape[1]),
-    ("mended_block", None, lambda x, w, *heads: _block_by_modules(x, w, *heads) - x),
+    ("fixed_block", None, lambda x, w, *heads: _block_by_modules(x, w, *heads) - x),
     ("accepted", None, lambda g, x: _accepted_by_loop(g, x).flip(0) + 1),
     ("generate_together", "a call for each text", _each_alone),
     ("generate_together", "read again", _all_read_again),

@@ -208,7 +208,7 @@ def _dealt_in_rows(lengths, ranks):
 
 
 RIGHT = {
-    "seen_by": [
+    "blocks_received": [
         _seen_by_simulating,
         _seen_by_list,
         _seen_by_numpy,
@@ -228,7 +228,7 @@ RIGHT = {
     ],
     "join_ranks": [_joined_by_lse, _joined_one_by_one, _joined_by_einsum],
     "order_of_calls": [_odd_ones_send, _even_ones_send],
-    "deal": [_dealt_to_the_poorest, _dealt_in_pairs, _dealt_in_lists, _dealt_in_rows],
+    "shard_tokens": [_dealt_to_the_poorest, _dealt_in_pairs, _dealt_in_lists, _dealt_in_rows],
 }
 
 
@@ -274,8 +274,8 @@ def _dealt_by_cost_in_pieces(lengths, ranks):
 
 
 WRONG = [
-    ("seen_by", None, lambda r, W, hop: torch.zeros(W, dtype=torch.long)),
-    ("seen_by", None, lambda r, W, hop: [str(seen) for seen in _seen_by_list(r, W, hop).tolist()]),
+    ("blocks_received", None, lambda r, W, hop: torch.zeros(W, dtype=torch.long)),
+    ("blocks_received", None, lambda *given: [str(s) for s in _seen_by_list(*given).tolist()]),
     ("ring_step", "wrong gradients", _step_detached),
     ("ring_step", "changes its input", _step_in_place),
     ("ring_step", None, lambda q, k, v, out, lse: (out, lse)),
@@ -286,6 +286,6 @@ WRONG = [
     ("order_of_calls", "one after another", _half_send_first),
     ("order_of_calls", "stands still", _pairs_send_first),
     ("order_of_calls", "wrong neighbour", _calls_forwards_and_back),
-    ("deal", "unbalanced", _dealt_as_cards),
-    ("deal", "unbalanced", _dealt_by_cost_in_pieces),
+    ("shard_tokens", "unbalanced", _dealt_as_cards),
+    ("shard_tokens", "unbalanced", _dealt_by_cost_in_pieces),
 ]  # fmt: skip

@@ -5,7 +5,7 @@ import torch
 from course_utils.checks.compare import difference
 from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
 from course_utils.checks.inputs import normals, queries_and_keys
-from course_utils.checks.wordings import LOST_SIGN, TRANSPOSED
+from course_utils.checks.shared_hints import LOST_SIGN, TRANSPOSED
 
 
 def cosine_similarity(q, k):

@@ -4,7 +4,7 @@ import torch
 
 from course_utils.checks.compare import read
 from course_utils.checks.exercise import Complaint, Exercise
-from course_utils.checks.lesson_01.metrics import METRICS
+from course_utils.checks.lesson_01._metrics import METRICS
 
 
 def disagreement():

@@ -4,7 +4,7 @@ import torch
 
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
-from course_utils.checks.wordings import LOST_SIGN
+from course_utils.checks.shared_hints import LOST_SIGN
 
 
 def dot(a, b):

@@ -4,7 +4,7 @@ import torch
 
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals, queries_and_keys
-from course_utils.checks.wordings import LOST_SIGN, TRANSPOSED, WEIGHTS_TOO_EARLY
+from course_utils.checks.shared_hints import LOST_SIGN, TRANSPOSED, WEIGHTS_TOO_EARLY
 
 
 def dot_product_scores(q, k):

@@ -5,7 +5,7 @@ import torch
 from course_utils.checks.compare import read
 from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
 from course_utils.checks.inputs import Shapes, normals, queries_and_keys
-from course_utils.checks.wordings import TRANSPOSED
+from course_utils.checks.shared_hints import TRANSPOSED
 
 
 def euclidean_distance(q, k):

@@ -4,7 +4,7 @@ import torch
 
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
-from course_utils.checks.lesson_01.metrics import METRICS
+from course_utils.checks.lesson_01._metrics import METRICS
 
 
 def nearest_key(q, k, metric):

@@ -5,10 +5,9 @@ from torch import nn
 
 from course_utils.checks.compare import difference
 from course_utils.checks.errors import explained
-from course_utils.checks.exercise import UNFIT, Complaint, Exercise
+from course_utils.checks.exercise import NO_FIT, Complaint, Exercise
 from course_utils.checks.inputs import normals
-from course_utils.checks.learners_layer import layer_outputs
-from course_utils.checks.wordings import (
+from course_utils.checks.shared_hints import (
     BY_D_V,
     DIVIDED_BY_D_K,
     HALF_OF_D_K,
@@ -19,6 +18,7 @@ from course_utils.checks.wordings import (
     OVER_THE_FIRST,
     TWO_THINGS,
 )
+from course_utils.checks.submission_layer import layer_outputs
 
 
 class SelfAttention(nn.Module):
@@ -106,7 +106,7 @@ def see_that_it_forgets(used, new, matrices, x):
         hint += f"fails: does it keep something that has the first length? {explained(error)}"
         raise Complaint("remembers a call", hint) from None
     for again, first in pairs:
-        if first is not UNFIT and isinstance(first, tuple) and difference(again, first):
+        if first is not NO_FIT and isinstance(first, tuple) and difference(again, first):
             hint += (
                 "gives something else than a new one: does it keep something, or drop entries at "
                 "random (F.dropout needs training=self.training)?"

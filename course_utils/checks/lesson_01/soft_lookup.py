@@ -5,7 +5,7 @@ The learner is given the mistake "softmax over dimension 1", to find it.
 
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals, queries_and_keys
-from course_utils.checks.wordings import (
+from course_utils.checks.shared_hints import (
     OVER_QUERIES,
     OVER_THE_FIRST,
     WEIGHTS_ALONE,

@@ -3,7 +3,7 @@
 from course_utils.checks.compare import difference
 from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
 from course_utils.checks.inputs import normals, queries_and_keys
-from course_utils.checks.wordings import OVER_QUERIES, WEIGHTS_ALONE
+from course_utils.checks.shared_hints import OVER_QUERIES, WEIGHTS_ALONE
 
 
 def attention_by_distance(q, k, v):

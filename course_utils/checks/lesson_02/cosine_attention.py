@@ -4,7 +4,7 @@ import torch.nn.functional as F
 
 from course_utils.checks.exercise import Exercise, call_with_clones
 from course_utils.checks.inputs import normals, queries_and_keys
-from course_utils.checks.wordings import LOST_SIGN, OVER_QUERIES, WEIGHTS_ALONE
+from course_utils.checks.shared_hints import LOST_SIGN, OVER_QUERIES, WEIGHTS_ALONE
 
 
 def cosine_attention(q, k, v, temperature):

@@ -7,7 +7,7 @@ import torch
 
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals, queries_and_keys
-from course_utils.checks.wordings import (
+from course_utils.checks.shared_hints import (
     DIVIDED_BY_D_K,
     HALF_OF_D_K,
     MULTIPLIED,

@@ -5,7 +5,7 @@ import torch
 from course_utils.checks.compare import difference, read
 from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
 from course_utils.checks.inputs import normals
-from course_utils.checks.lesson_03.logits import INF, LOW, MANY, logits_and_dims
+from course_utils.checks.lesson_03._logits import INF, LOW, MANY, logits_and_dims
 
 
 def logsumexp(x, counts, dim=-1):

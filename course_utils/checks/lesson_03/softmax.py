@@ -4,7 +4,7 @@ import torch
 
 from course_utils.checks.compare import read
 from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
-from course_utils.checks.lesson_03.logits import MANY, logits_and_dims, survives_many
+from course_utils.checks.lesson_03._logits import MANY, logits_and_dims, survives_many
 
 
 def softmax(x, dim=-1):

@@ -7,7 +7,7 @@ import torch
 from course_utils.checks.compare import difference
 from course_utils.checks.exercise import Complaint, Exercise
 from course_utils.checks.inputs import Shapes, normals
-from course_utils.checks.wordings import STARTS_FINITE
+from course_utils.checks.shared_hints import STARTS_FINITE
 
 INF = torch.inf
 FAR = 1e15  # here float64 goes in steps of 0.125

@@ -6,7 +6,7 @@ import numbers
 import torch
 
 from course_utils.checks.compare import read
-from course_utils.checks.exercise import Complaint, Exercise, call_with_clones, owned
+from course_utils.checks.exercise import Complaint, Exercise, call_with_clones, tag_learner_errors
 from course_utils.checks.inputs import normals
 
 
@@ -71,7 +71,7 @@ def number(answer, x, target):
     if not isinstance(temperature, numbers.Real) and getattr(temperature, "size", 0) != 1:
         kind = type(temperature).__name__
         raise Complaint("not a number", f"return one number, the temperature, got {kind}")
-    temperature = owned(float)(temperature)  # NumPy's, too
+    temperature = tag_learner_errors(float)(temperature)  # NumPy's, too
     if not 0 < temperature < math.inf:
         hint = f"the temperature must be above 0 and finite, got {temperature:.4g}"
         raise Complaint("not a temperature", hint)

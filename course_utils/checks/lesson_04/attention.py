@@ -5,7 +5,7 @@ import torch
 from course_utils.attention import causal_mask, padding_mask
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
-from course_utils.checks.wordings import (
+from course_utils.checks.shared_hints import (
     BY_D_V,
     DIVIDED_BY_D_K,
     MASK_NOT_USED,

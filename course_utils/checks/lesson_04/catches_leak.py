@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 
 from course_utils.checks.exercise import Exercise
-from course_utils.checks.learners_test import run_against
 from course_utils.checks.lesson_04.attention import WEIGHTS, attention
-from course_utils.checks.slips import slip
+from course_utils.checks.source_edits import edited
+from course_utils.checks.submission_test import run_against
 
 
 def catches_leak(attention):
@@ -75,10 +75,10 @@ BROKEN = {
 def implementations():
     right = {
         "scores filled with -inf": attention,
-        "scores filled with -1e9": slip(attention, "-1e9", ("& ~empty, -torch.inf", ", -1e9")),
+        "scores filled with -1e9": edited(attention, "-1e9", ("& ~empty, -torch.inf", ", -1e9")),
         "scaled_dot_product_attention": sdpa,
     }
-    return right, {name: slip(attention, name, edit) for name, edit in BROKEN.items()}
+    return right, {name: edited(attention, name, edit) for name, edit in BROKEN.items()}
 
 
 def given(L=4, S=6):

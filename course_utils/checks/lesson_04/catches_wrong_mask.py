@@ -5,9 +5,9 @@ import functools
 import torch
 
 from course_utils.checks.exercise import Exercise
-from course_utils.checks.learners_test import run_against
 from course_utils.checks.lesson_04.causal_mask import causal_mask
-from course_utils.checks.slips import slip
+from course_utils.checks.source_edits import edited
+from course_utils.checks.submission_test import run_against
 
 
 def catches_wrong_mask(causal_mask):
@@ -57,7 +57,7 @@ BROKEN = {
 @functools.cache
 def implementations():
     right = {"by position": by_position, "by tril": causal_mask}
-    return right, {name: slip(causal_mask, name, (MASK, new)) for name, new in BROKEN.items()}
+    return right, {name: edited(causal_mask, name, (MASK, new)) for name, new in BROKEN.items()}
 
 
 SIZES = "[(4, 4), (3, 7), (1, 5), (9, 12)]"

@@ -4,7 +4,7 @@ import torch
 
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
-from course_utils.checks.wordings import NOT_SCALED
+from course_utils.checks.shared_hints import NOT_SCALED
 
 
 def decode(q, k, v, k_cache, v_cache):

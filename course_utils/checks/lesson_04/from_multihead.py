@@ -4,7 +4,7 @@ import torch
 
 from course_utils.attention import causal_mask, prefix_mask, sliding_window_mask
 from course_utils.checks.exercise import Exercise
-from course_utils.checks.lesson_04.masks import ADDED, NOT_BOOLEAN
+from course_utils.checks.lesson_04._masks import ADDED, NOT_BOOLEAN
 
 
 def from_multihead(attn_mask, key_padding_mask):

@@ -4,7 +4,12 @@ import torch
 
 from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
 from course_utils.checks.inputs import Results, Shapes, normals
-from course_utils.checks.wordings import DIVIDED_BY_D_K, MASK_INVERTED, MASK_NOT_USED, NOT_SCALED
+from course_utils.checks.shared_hints import (
+    DIVIDED_BY_D_K,
+    MASK_INVERTED,
+    MASK_NOT_USED,
+    NOT_SCALED,
+)
 
 
 def shared_prefix_attention(q, k, v, k_prefix, v_prefix, mask):

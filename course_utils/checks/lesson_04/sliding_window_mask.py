@@ -3,7 +3,7 @@
 import torch
 
 from course_utils.checks.exercise import Exercise
-from course_utils.checks.lesson_04.masks import other_kinds
+from course_utils.checks.lesson_04._masks import other_kinds
 
 
 def sliding_window_mask(L, window, sinks):

@@ -4,11 +4,11 @@ import torch
 
 from course_utils.attention import attention, causal_mask
 from course_utils.checks.exercise import Exercise
-from course_utils.checks.learners_test import run_against, versions
 from course_utils.checks.lesson_05 import multi_head_attention as layer_exercise
-from course_utils.checks.lesson_05.layers import draw
+from course_utils.checks.lesson_05._layers import draw
 from course_utils.checks.lesson_05.multi_head_attention import MultiHeadAttention
-from course_utils.checks.slips import slip
+from course_utils.checks.source_edits import edited
+from course_utils.checks.submission_test import run_against, versions
 
 
 def catches_wrong_layer(MultiHeadAttention):
@@ -111,7 +111,7 @@ def run(test):
     right = {
         "heads in a batch": MultiHeadAttention,
         "head by head": HeadByHead,
-        "scaled_dot_product_attention": slip(MultiHeadAttention, "by SDPA", *by_sdpa),
+        "scaled_dot_product_attention": edited(MultiHeadAttention, "by SDPA", *by_sdpa),
     }
     broken = versions(exercise, BROKEN)
     run_against(test, right, broken)

@@ -4,8 +4,8 @@ import torch
 
 from course_utils import attention as shared
 from course_utils.checks.exercise import Exercise
-from course_utils.checks.learners_test import run_against, versions
 from course_utils.checks.lesson_05 import split_heads as split_exercise
+from course_utils.checks.submission_test import run_against, versions
 
 
 def catches_wrong_split(split_heads):

@@ -3,12 +3,12 @@
 import torch
 
 from course_utils.attention import MultiHeadAttention, attention, merge_heads, split_heads
-from course_utils.checks import sandbox, wordings
+from course_utils.checks import sandbox, shared_hints
 from course_utils.checks.compare import is_same
 from course_utils.checks.exercise import Complaint, Exercise
 from course_utils.checks.inputs import normals
-from course_utils.checks.lesson_05.cache import held, pair
-from course_utils.checks.lesson_05.layers import draw
+from course_utils.checks.lesson_05._cache import held, pair
+from course_utils.checks.lesson_05._layers import draw
 
 
 def continue_text(layer, x, cache, window):
@@ -174,8 +174,8 @@ MISTAKES = [
      ("(k[:, :, left:], v[:, :, left:])", "(k[:, :, :window], v[:, :, :window])")),
     ("heads merged by reshaping", "the heads are merged by reshaping alone: transpose L and H "
      "first, or use merge_heads", ("merge_heads(heads)", "heads.reshape(x.shape)")),
-    ("not scaled", wordings.NOT_SCALED, ("(ago < window))", "(ago < window), scale=1.0)")),
-    ("divided by root d_model", wordings.BY_D_MODEL,
+    ("not scaled", shared_hints.NOT_SCALED, ("(ago < window))", "(ago < window), scale=1.0)")),
+    ("divided by root d_model", shared_hints.BY_D_MODEL,
      ("(ago < window))", "(ago < window), scale=d_model**-0.5)"),
      ("H, n = layer.num_heads, x.shape[1]", "(_, n, d_model), H = x.shape, layer.num_heads")),
     ("keys and values exchanged", "keys and values are exchanged, in the call or in the cache: "

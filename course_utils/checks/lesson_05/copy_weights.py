@@ -5,9 +5,9 @@ from torch import nn
 
 from course_utils.attention import MultiHeadAttention
 from course_utils.checks import sandbox
-from course_utils.checks.exercise import Complaint, Exercise, owned
+from course_utils.checks.exercise import Complaint, Exercise, tag_learner_errors
 from course_utils.checks.inputs import normals
-from course_utils.checks.lesson_05.layers import draw, is_changed, state
+from course_utils.checks.lesson_05._layers import draw, is_changed, state
 
 
 def copy_weights(theirs, ours):
@@ -70,10 +70,10 @@ def run(answer, d_model, num_heads, bias, B, L, S):
         )
         raise Complaint("cannot learn", hint)
     query, key, value = normal(B, L, d_model), normal(B, S, d_model), normal(B, S, d_model)
-    result = owned(ours)(query, key, value)
+    result = tag_learner_errors(ours)(query, key, value)
     with torch.no_grad():
         for parameter in ours.parameters():
-            owned(parameter.add_)(1)
+            tag_learner_errors(parameter.add_)(1)
     if is_changed(theirs, before):
         hint = "ours shares memory with theirs, so that to train one changes both: copy the numbers"
         raise Complaint("shares memory", hint)

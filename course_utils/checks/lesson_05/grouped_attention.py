@@ -4,7 +4,7 @@ import torch
 
 from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
 from course_utils.checks.inputs import Results, normals
-from course_utils.checks.wordings import BY_D_V, NOT_SCALED, OVER_QUERIES, SCALED_TWICE
+from course_utils.checks.shared_hints import BY_D_V, NOT_SCALED, OVER_QUERIES, SCALED_TWICE
 
 
 def grouped_attention(q, k, v):

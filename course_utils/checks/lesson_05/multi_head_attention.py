@@ -3,10 +3,10 @@
 import torch
 from torch import nn
 
-from course_utils.checks import wordings
+from course_utils.checks import shared_hints
 from course_utils.checks.exercise import Exercise
-from course_utils.checks.learners_layer import layer_outputs
-from course_utils.checks.lesson_05.layers import OF_ANY_LAYER, layers_and_inputs
+from course_utils.checks.lesson_05._layers import OF_ANY_LAYER, layers_and_inputs
+from course_utils.checks.submission_layer import layer_outputs
 
 
 class MultiHeadAttention(nn.Module):
@@ -63,7 +63,7 @@ MISTAKES = [
     ("as many keys as queries", "right if there are as many keys as queries, an error otherwise: "
      "keys and values have a length of their own, S = key.shape[1]", ("q, k, v = (self.cut(x)",
       "q, k, v = (self.cut(x.reshape(query.shape))")),
-    ("divided by root d model", wordings.BY_D_MODEL, ("d_k**0.5", "query.shape[-1]**0.5")),
+    ("divided by root d model", shared_hints.BY_D_MODEL, ("d_k**0.5", "query.shape[-1]**0.5")),
     ("divided by root num heads", "the scores are divided by √num_heads: a head's scores are sums "
      "over d_k products", ("d_k**0.5", "self.num_heads**0.5")),
     ("one softmax for all", "there is one set of weights for all heads: split into heads before "
@@ -126,10 +126,10 @@ MISTAKES = [
       "self.W_o(merged), (q @ k.mT / d_k**0.5).softmax(dim=-1)")),
     ("unmasked scores returned", "right output, but scores are returned with it: return the "
      "weights, what softmax gives", ("(merged), weights", "(merged), q @ k.mT / d_k**0.5")),
-    ("heads dealt out", wordings.DEALT_OUT, *DEALT),
+    ("heads dealt out", shared_hints.DEALT_OUT, *DEALT),
     ("heads dealt out and collected",
      "the heads are dealt out column by column and collected so again: consistent, but "
-     + wordings.OWN_COLUMNS,
+     + shared_hints.OWN_COLUMNS,
      *DEALT, ("heads.transpose(1, 2)", "heads.permute(0, 2, 3, 1)")),
 ]  # fmt: skip
 

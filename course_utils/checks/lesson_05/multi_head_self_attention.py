@@ -4,11 +4,11 @@ import torch
 from torch import nn
 
 from course_utils.attention import attention
-from course_utils.checks import wordings
+from course_utils.checks import shared_hints
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
-from course_utils.checks.learners_layer import layer_outputs
-from course_utils.checks.lesson_05.layers import OF_ANY_LAYER
+from course_utils.checks.lesson_05._layers import OF_ANY_LAYER
+from course_utils.checks.submission_layer import layer_outputs
 
 
 class MultiHeadSelfAttention(nn.Module):
@@ -125,7 +125,7 @@ MISTAKES = [
     ("diagonal opened", "each token may see itself, whatever the mask says: a token that may see "
      "nothing has weights of 0",
      ("masked_fill(~mask", "masked_fill(~(mask | (torch.eye(mask.shape[-1]) > 0))")),
-    ("mask turned around, and NaN", wordings.MASK_INVERTED + " (the attn_mask of "
+    ("mask turned around, and NaN", shared_hints.MASK_INVERTED + " (the attn_mask of "
      "nn.MultiheadAttention wants the opposite)", ("~mask", "mask"), (".nan_to_num(0)", "")),
     ("weights masked late", "the weights are masked after softmax: rows no longer sum to 1, and "
      "the forbidden keys are heard in the denominator",
@@ -138,11 +138,11 @@ MISTAKES = [
      "start: NaN there; give weights of 0", (".nan_to_num(0)", "")),
     ("everything for an empty row", "right, except where a token may see nothing: a finite fill "
      "such as -1e9 attends to everything there; give weights of 0", ("-torch.inf", "-1e9")),
-    ("divided by root d model", wordings.BY_D_MODEL, ("d_k**0.5", "x.shape[-1]**0.5")),
+    ("divided by root d model", shared_hints.BY_D_MODEL, ("d_k**0.5", "x.shape[-1]**0.5")),
     ("parts before tokens", "(B, L, 3 · d_model) is read as (3, B, L, d_model), which mixes up "
      "sequences and tokens: q, k, v are cut from the last dimension, chunk(3, dim=-1)",
      (".chunk(3, dim=-1)", ".reshape(3, *x.shape)")),
-    ("heads dealt out", wordings.DEALT_OUT,
+    ("heads dealt out", shared_hints.DEALT_OUT,
      ("(self.num_heads, -1)", "(-1, self.num_heads)"), ("each.transpose(1, 2)",
       "each.permute(0, 3, 1, 2)")),
     ("parts and heads before tokens", "(B, L, 3 · d_model) is read as (3, B, H, L, d_k), which "
@@ -155,7 +155,7 @@ MISTAKES = [
       "        scores = q")),
     ("heads dealt out and collected",
      "the heads are dealt out column by column and collected so again: consistent, but "
-     + wordings.OWN_COLUMNS,
+     + shared_hints.OWN_COLUMNS,
      ("(self.num_heads, -1)", "(-1, self.num_heads)"), ("each.transpose(1, 2)",
       "each.permute(0, 3, 1, 2)"), ("heads.transpose(1, 2)", "heads.permute(0, 2, 3, 1)")),
     ("cut without transpose", "the heads are cut by reshaping to (B, H, L, d_k) at once: right "

@@ -5,10 +5,10 @@ import torch
 from course_utils.attention import MultiHeadAttention, attention, merge_heads, split_heads
 from course_utils.checks import sandbox
 from course_utils.checks.compare import is_same
-from course_utils.checks.exercise import Complaint, Exercise, owned
+from course_utils.checks.exercise import Complaint, Exercise, tag_learner_errors
 from course_utils.checks.inputs import normals
-from course_utils.checks.lesson_05.layers import draw, is_changed, state
-from course_utils.checks.wordings import NOT_SCALED
+from course_utils.checks.lesson_05._layers import draw, is_changed, state
+from course_utils.checks.shared_hints import NOT_SCALED
 
 
 def without_head(layer, x, head):
@@ -61,7 +61,10 @@ def of_a_layer(answer, x, num_heads, head, bias=True):
     before = state(layer)
     whole = layer(x, x, x)[0]
     result = answer(layer, x, head)
-    if is_changed(layer, before) or not owned(lambda: layer(x, x, x)[0].equal(whole))():
+    if (
+        is_changed(layer, before)
+        or not tag_learner_errors(lambda: layer(x, x, x)[0].equal(whole))()
+    ):
         hint = "it leaves the layer changed: work on a copy, or put it back (weights, hooks)"
         raise Complaint("the layer is changed", hint)
     return result

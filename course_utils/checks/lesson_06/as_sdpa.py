@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from course_utils.checks import wordings
+from course_utils.checks import shared_hints
 from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
 from course_utils.checks.inputs import Shapes, normals, out_of_order
 
@@ -106,7 +106,7 @@ MISTAKES = [
      "enable_gqa=True", (", enable_gqa=True", "")),
     ("scaled twice", "divided by d_k: the root is missing, or it is divided twice, for without "
      "`scale=` SDPA divides by √d_k itself", ("d_k**0.5", "d_k")),
-    ("scaled by the width of values", wordings.BY_D_V, ("q.shape[-1]", "v.shape[-1]")),
+    ("scaled by the width of values", shared_hints.BY_D_V, ("q.shape[-1]", "v.shape[-1]")),
     ("temperature under the root", "the temperature stands under the root: it is √d_k · "
      "temperature", ("d_k**0.5 * temperature", "(d_k * temperature) ** 0.5")),
     ("not one call", "NaN for a query that must ignore everything; one call of "

@@ -2,10 +2,10 @@
 
 import torch
 
-from course_utils.checks import wordings
+from course_utils.checks import shared_hints
 from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
 from course_utils.checks.inputs import Shapes, normals, out_of_order
-from course_utils.checks.lesson_06.tiles import scores_are_kept
+from course_utils.checks.lesson_06._tiles import scores_are_kept
 
 INF = torch.inf
 
@@ -101,9 +101,9 @@ MISTAKES = [
      "divided by √d_k", ("scores.logsumexp(dim=-1)", "(q @ k_j.mT).logsumexp(dim=-1)")),
     ("merged from zero", "the merge begins from lse = 0 or another number, as if one such score "
      "had been seen: with nothing seen yet it is −∞", ("-INF", "0.0")),
-    ("parts not scaled", wordings.NOT_SCALED, (" / q.shape[-1] ** 0.5", "")),
-    ("scaled twice", wordings.SCALED_TWICE, ("q.shape[-1] ** 0.5", "q.shape[-1]")),
-    ("scaled by the width of values", wordings.BY_D_V, ("q.shape[-1]", "v.shape[-1]")),
+    ("parts not scaled", shared_hints.NOT_SCALED, (" / q.shape[-1] ** 0.5", "")),
+    ("scaled twice", shared_hints.SCALED_TWICE, ("q.shape[-1] ** 0.5", "q.shape[-1]")),
+    ("scaled by the width of values", shared_hints.BY_D_V, ("q.shape[-1]", "v.shape[-1]")),
     ("parts without maximum", "e^score, or e^lse, overflows where scores are large: subtract the "
      "largest first, or use merge",
      ("torch.logaddexp(lse, lse_j)", "(lse.exp() + lse_j.exp()).log()"),
@@ -125,7 +125,7 @@ MISTAKES = [
       "out_j * (lse - both if j else lse_j - both).exp()[..., None]")),
     ("larger lse carried on", "after the first merge the larger lse is carried on; go on with that "
      "of both together, log(e^lse_a + e^lse_b)", ("lse = both", "lse = torch.maximum(lse, lse_j)")),
-    ("softmax over queries", wordings.OVER_QUERIES, ("softmax(dim=-1)", "softmax(dim=-2)")),
+    ("softmax over queries", shared_hints.OVER_QUERIES, ("softmax(dim=-1)", "softmax(dim=-2)")),
 ]  # fmt: skip
 
 exercise = Exercise(

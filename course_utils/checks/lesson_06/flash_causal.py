@@ -3,11 +3,11 @@
 import torch
 
 from course_utils.attention import tiled_attention
-from course_utils.checks import wordings
+from course_utils.checks import shared_hints
 from course_utils.checks.compare import difference
 from course_utils.checks.exercise import Complaint, Exercise
 from course_utils.checks.inputs import normals, out_of_order
-from course_utils.checks.lesson_06.tiles import in_tiles
+from course_utils.checks.lesson_06._tiles import in_tiles
 from course_utils.tiled import tile_update
 
 INF = torch.inf
@@ -104,12 +104,12 @@ MISTAKES = [
     ("partly seen tiles skipped", "tiles that the block's first query does not see whole are "
      "skipped; what its queries see of them is missing: skip only what begins past the last query",
      ("j > places[-1]", "min(j + block_k, S) - 1 > places[0]")),
-    ("causal not scaled", wordings.NOT_SCALED, (" / d_k**0.5", "")),
-    ("scaled twice", wordings.SCALED_TWICE, ("d_k**0.5", "d_k")),
+    ("causal not scaled", shared_hints.NOT_SCALED, (" / d_k**0.5", "")),
+    ("scaled twice", shared_hints.SCALED_TWICE, ("d_k**0.5", "d_k")),
     ("causal without maximum", "e^score overflows where scores are large: subtract the largest so "
      "far, as 6.1 does", ("m, ell, out = tile_update(m, ell, out, scores, v_j)",
       "ell, out = ell + scores.exp().sum(dim=-1), out + scores.exp() @ v_j")),
-    ("maximum begins at zero", wordings.STARTS_FINITE, ("0], -INF", "0], 0.0")),
+    ("maximum begins at zero", shared_hints.STARTS_FINITE, ("0], -INF", "0], 0.0")),
     ("tiles skipped by number", "tiles are skipped by number, block of keys j > block of queries "
      "i: that holds only if both blocks have one size and L = S; compare where they lie",
      ("j > places[-1]", "j // block_k > i // block_q")),
@@ -159,11 +159,11 @@ MISTAKES = [
     ("forbidden scores at -10 in all tiles", "forbidden scores are set to a number too near the "
      "others, and tiles of the future are read: e^−10 still counts; set them to −inf",
      ("j > places[-1]", "False"), ("places, -INF", "places, -10.0")),
-    ("last keys dropped", wordings.LAST_KEYS_DROPPED,
+    ("last keys dropped", shared_hints.LAST_KEYS_DROPPED,
      ("range(0, S, block_k)", "range(0, max(S - block_k, 0) + 1, block_k)")),
-    ("last queries dropped", wordings.LAST_QUERIES_DROPPED,
+    ("last queries dropped", shared_hints.LAST_QUERIES_DROPPED,
      ("return output", "return output[..., : L // block_q * block_q, :]")),
-    ("last queries left zero", wordings.LAST_QUERIES_ZERO,
+    ("last queries left zero", shared_hints.LAST_QUERIES_ZERO,
      ("range(0, L, block_q)", "range(0, L - block_q + 1, block_q)")),
     ("never divided", "O is not divided by ℓ: after the last tile each row still has to be",
      ("out / ell[..., None]", "out")),

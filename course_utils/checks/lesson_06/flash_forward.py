@@ -3,10 +3,10 @@
 import torch
 
 from course_utils.attention import tiled_attention
-from course_utils.checks import wordings
+from course_utils.checks import shared_hints
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals, out_of_order
-from course_utils.checks.lesson_06.tiles import in_tiles
+from course_utils.checks.lesson_06._tiles import in_tiles
 
 INF = torch.inf
 
@@ -67,9 +67,9 @@ MISTAKES = [
     ("divided in the loop", "O is divided by ℓ after every tile: divide once, after the last",
      ("out / ell[..., None]", "out"),
      ("out * shrink[..., None] + p @ v_j", "(out * shrink[..., None] + p @ v_j) / ell[..., None]")),
-    ("tiles not scaled", wordings.NOT_SCALED, (" / d_k**0.5", "")),
-    ("scaled twice", wordings.SCALED_TWICE, ("d_k**0.5", "d_k")),
-    ("scaled by the width of values", wordings.BY_D_V, ("d_k**0.5", "v.shape[-1] ** 0.5")),
+    ("tiles not scaled", shared_hints.NOT_SCALED, (" / d_k**0.5", "")),
+    ("scaled twice", shared_hints.SCALED_TWICE, ("d_k**0.5", "d_k")),
+    ("scaled by the width of values", shared_hints.BY_D_V, ("d_k**0.5", "v.shape[-1] ** 0.5")),
     ("lse without m", "the log-sum-exp is m + log ℓ: m is missing, and ℓ is measured from it",
      ("m + ell.log()", "ell.log()")),
     ("lse without log", "the log-sum-exp is m + log ℓ, and ℓ was added without its logarithm",
@@ -82,16 +82,16 @@ MISTAKES = [
      "log is the natural logarithm", ("m + ell.log()", "m + ell.log2()")),
     ("maximum for lse", "O is right, but m alone is returned beside it: the log-sum-exp is m + log "
      "ℓ", ("m + ell.log()", "m")),
-    ("last keys dropped", wordings.LAST_KEYS_DROPPED,
+    ("last keys dropped", shared_hints.LAST_KEYS_DROPPED,
      ("range(0, S, block_k)", "range(0, max(S - block_k, 0) + 1, block_k)")),
     ("keys padded with zeros", "the last tile is filled up with keys of 0, and their scores, 0, "
      "count: e^0 = 1; cut the tile short, or set these scores to −∞",
      ("for i in", "k, v = (torch.nn.functional.pad(x, (0, 0, 0, -S % block_k)) for x in (k, v))\n"
       "    for i in")),
-    ("last queries dropped", wordings.LAST_QUERIES_DROPPED,
+    ("last queries dropped", shared_hints.LAST_QUERIES_DROPPED,
      ("return", "L = L // block_q * block_q\n    return"),
      ("output, lse\n", "output[..., :L, :], lse[..., :L]\n")),
-    ("last queries left zero", wordings.LAST_QUERIES_ZERO,
+    ("last queries left zero", shared_hints.LAST_QUERIES_ZERO,
      ("range(0, L, block_q)", "range(0, L - block_q + 1, block_q)")),
     ("loop without rescaling", "O or ℓ is not rescaled when a tile brings a larger maximum: that "
      "is 6.1's shrink", ("ell * shrink", "ell"), ("out * shrink[..., None]", "out")),
@@ -109,7 +109,7 @@ MISTAKES = [
     ("tiles without maximum", "e^score overflows where scores are large: subtract the largest so "
      "far, m, and rescale when it grows",
      ("torch.maximum(m, scores.amax(dim=-1))", "torch.zeros_like(m)")),
-    ("maximum begins at zero", wordings.STARTS_FINITE, ("-INF", "0.0")),
+    ("maximum begins at zero", shared_hints.STARTS_FINITE, ("-INF", "0.0")),
     ("maximum of the tile", "right until scores fall by much from one tile to the next: m is this "
      "tile's maximum alone, and e^(m − m_new) overflows; take the largest of all tiles so far",
      ("torch.maximum(m, scores.amax(dim=-1))", "scores.amax(dim=-1)")),

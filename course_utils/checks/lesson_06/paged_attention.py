@@ -2,10 +2,10 @@
 
 import torch
 
-from course_utils.checks import wordings
+from course_utils.checks import shared_hints
 from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
 from course_utils.checks.inputs import normals
-from course_utils.checks.lesson_06.tiles import Held
+from course_utils.checks.lesson_06._tiles import Held
 from course_utils.tiled import tile_update
 
 INF = torch.inf
@@ -124,8 +124,8 @@ MISTAKES = [
       "query.unflatten(0, (-1, H_kv)).transpose(0, 1)")),
     ("first key head for all", "all query heads use the first key head: neighbours share one, H / "
      "H_kv of them each", ("k.mT", "k[:1].mT"), ("scores, v)", "scores, v[:1])")),
-    ("not scaled", wordings.NOT_SCALED, (" / q.shape[-1] ** 0.5", "")),
-    ("scaled twice", wordings.SCALED_TWICE, ("q.shape[-1] ** 0.5", "q.shape[-1]")),
+    ("not scaled", shared_hints.NOT_SCALED, (" / q.shape[-1] ** 0.5", "")),
+    ("scaled twice", shared_hints.SCALED_TWICE, ("q.shape[-1] ** 0.5", "q.shape[-1]")),
     ("pages averaged", "the outputs of the pages are averaged: a page with larger scores must "
      "count more", (UPDATE, "ell, out = ell + 1, out + scores.softmax(dim=-1) @ v")),
     ("without maximum", "e^score overflows where scores are large: subtract the largest so far, as "
@@ -137,7 +137,7 @@ MISTAKES = [
      "to shrink by e^(m − m_new)", (UPDATE, "m = torch.maximum(m, scores.amax(dim=-1))\n"
       "            p = (scores - m[..., None]).exp()\n"
       "            ell, out = ell + p.sum(dim=-1), out + p @ v")),
-    ("maximum begins at zero", wordings.STARTS_FINITE, ("-INF)", "0.0)")),
+    ("maximum begins at zero", shared_hints.STARTS_FINITE, ("-INF)", "0.0)")),
     ("never divided", "O is not divided by ℓ: after the last page each row still has to be",
      ("out / ell[..., None]", "out")),
     ("last page alone", "only the last page counts: carry m, ℓ and O on from page to page", (UPDATE,
@@ -158,7 +158,7 @@ MISTAKES = [
     ("first value head for all", "the scores are right, but all query heads mix the values of the "
      "first key head: neighbours share a head of v as they share one of k",
      ("scores, v)", "scores, v[:1])")),
-    ("scaled by the width of values", wordings.BY_D_V,
+    ("scaled by the width of values", shared_hints.BY_D_V,
      ("q.shape[-1] ** 0.5", "v.shape[-1] ** 0.5")),
 ]  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from course_utils.checks import wordings
+from course_utils.checks import shared_hints
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
 
@@ -67,7 +67,7 @@ MISTAKES = [
      "∞ is NaN: subtract first, e^(score − lse)", (P, "scores.exp() / lse[..., None].exp()")),
     ("divided by lse", "the weights are e^score / lse; lse is a logarithm: divide by e^lse, that "
      "is e^(score − lse)", (P, "scores.exp() / lse[..., None]")),
-    ("scaled by the width of values", wordings.BY_D_V, ("q.shape[-1]", "v.shape[-1]")),
+    ("scaled by the width of values", shared_hints.BY_D_V, ("q.shape[-1]", "v.shape[-1]")),
     ("sign of the key gradient", "dQ is right, but dK has the wrong sign: dSᵀ q, as dS k",
      ("d_s.mT @ q", "-d_s.mT @ q")),
     ("scale nowhere", "1/√d_k is nowhere: the lesson's tile_backward gets q with it, here q comes "
@@ -103,7 +103,7 @@ MISTAKES = [
      ("scores - lse", "scores + lse")),
     ("power forgotten", "score − lse is the logarithm of a weight: the weight is e to that power",
      (P, "(scores - lse[..., None])")),
-    ("divided by d_k", wordings.SCALED_TWICE, ("q.shape[-1] ** -0.5", "q.shape[-1] ** -1.0")),
+    ("divided by d_k", shared_hints.SCALED_TWICE, ("q.shape[-1] ** -0.5", "q.shape[-1] ** -1.0")),
     ("maximum subtracted", "the largest score is subtracted, not lse: the weights of a row then do "
      "not sum to 1; they are e^(score − lse)",
      ("lse[..., None]", "scores.amax(dim=-1, keepdim=True)")),

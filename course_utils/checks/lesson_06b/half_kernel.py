@@ -4,7 +4,7 @@ import torch
 
 from course_utils.checks.exercise import Complaint, Exercise
 from course_utils.checks.inputs import normals
-from course_utils.checks.learners_kernel import launch, tl
+from course_utils.checks.submission_kernel import launch, tl
 
 BLOCK = 16
 

@@ -4,11 +4,11 @@ import contextlib
 
 import torch
 
-from course_utils.checks import wordings
+from course_utils.checks import shared_hints
 from course_utils.checks.compare import is_same
 from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
 from course_utils.checks.inputs import normals
-from course_utils.checks.learners_kernel import launch, launches, tl, unlaunched
+from course_utils.checks.submission_kernel import launch, launches, tl, unlaunched
 
 BLOCK = 16
 
@@ -200,7 +200,7 @@ MISTAKES = [
      ("acc * shrink", "acc")),
     ("sum not rescaled", "ℓ is not rescaled within a split: × e^(m − m_new), as O",
      ("ell * shrink", "ell")),
-    ("not scaled", wordings.NOT_SCALED, ("axis=1) * scale", "axis=1)")),
+    ("not scaled", shared_hints.NOT_SCALED, ("axis=1) * scale", "axis=1)")),
     ("powers of 2 throughout", "the kernel takes powers of 2 where those of e are asked: tl.exp, "
      "or log₂e in the scale and a logsumexp times log 2",
      ("tl.exp(scores - m_new), tl.exp(m - m_new)",
@@ -218,7 +218,7 @@ MISTAKES = [
      (MERGED, "weights = (lse == lse.amax(-1, keepdim=True)).float()")),
     ("first head of keys for all", "all query heads read the first head of keys and values: "
      "neighbours share one, head // (Hq / Hkv)", ("head // GROUP * S + ", "")),
-    ("divided by d", wordings.SCALED_TWICE, ("D**-0.5", "D**-1.0")),
+    ("divided by d", shared_hints.SCALED_TWICE, ("D**-0.5", "D**-1.0")),
 ]  # fmt: skip
 
 exercise = Exercise("6b.6", split_decode, inputs, MISTAKES, names="Hq D", run=run)

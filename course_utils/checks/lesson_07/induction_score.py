@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from course_utils.checks.exercise import Exercise
-from course_utils.checks.lesson_07.heads import causal_weights
+from course_utils.checks.lesson_07._heads import causal_weights
 
 
 def induction_score(weights, tokens):

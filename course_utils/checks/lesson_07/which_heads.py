@@ -7,9 +7,9 @@ import torch
 
 from course_utils.attention import induction_score, previous_token_score
 from course_utils.checks.exercise import Exercise
+from course_utils.checks.lesson_07._suspects import suspect
 from course_utils.checks.lesson_07.previous_occurrence import previous_occurrence  # noqa: F401
 from course_utils.checks.lesson_07.repeated_accuracy import repeated_accuracy
-from course_utils.checks.lesson_07.suspects import suspect
 
 
 def which_heads(model, tokens):

@@ -3,7 +3,7 @@
 import torch
 
 from course_utils.checks.exercise import Exercise
-from course_utils.checks.lesson_08.weights import distributions
+from course_utils.checks.lesson_08._weights import distributions
 
 
 def cherry_picked(weights, query, key):

@@ -4,7 +4,7 @@ import torch
 
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
-from course_utils.checks.lesson_08.weights import distributions
+from course_utils.checks.lesson_08._weights import distributions
 
 
 def value_weighted(weights, v):

@@ -7,8 +7,8 @@ import torch
 
 from course_utils.attention import attention, rotary
 from course_utils.checks.exercise import Complaint, Exercise
-from course_utils.checks.learners_test import run_against
-from course_utils.checks.slips import slip
+from course_utils.checks.source_edits import edited
+from course_utils.checks.submission_test import run_against
 
 LENGTH, SHIFTS, CLOSE = 12, (5, 1003), {"atol": 1e-3}
 
@@ -64,10 +64,10 @@ BROKEN = {
 def implementations():
     right = {
         "rotary, halves": by_halves,
-        "rotary, neighbours": slip(by_halves, "rotary, neighbours", NEIGHBOURS),
+        "rotary, neighbours": edited(by_halves, "rotary, neighbours", NEIGHBOURS),
         "a bias by distance": by_distance,
     }
-    return right, {words: slip(by_halves, words, *change) for words, change in BROKEN.items()}
+    return right, {words: edited(by_halves, words, *change) for words, change in BROKEN.items()}
 
 
 ROUNDING = "it fails for right code by rounding alone: compare with torch.allclose, atol=1e-3"
@@ -85,8 +85,8 @@ def spared():
     """
     halves, neighbours, bias = implementations()[0].values()
     exact = PLACES, "at_q = at_k = at - at.min()"  # a shift changes no bit
-    exactly = slip(by_halves, "halves", exact), slip(by_halves, "neighbours", exact, NEIGHBOURS)
-    signed = slip(by_distance, "signed", (".abs()", ""))
+    exactly = edited(by_halves, "halves", exact), edited(by_halves, "neighbours", exact, NEIGHBOURS)
+    signed = edited(by_distance, "signed", (".abs()", ""))
     return [
         ("rounding", ROUNDING, dict(enumerate([*exactly, bias]))),
         ("mirrored", MIRRORED, dict(enumerate([halves, neighbours, signed]))),

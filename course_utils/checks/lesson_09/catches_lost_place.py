@@ -6,9 +6,9 @@ import torch
 
 from course_utils.attention import attention, causal_mask, rotary
 from course_utils.checks.exercise import Exercise
-from course_utils.checks.learners_test import run_against, versions
 from course_utils.checks.lesson_09.decode_rotary import PLACES, decode_rotary
 from course_utils.checks.lesson_09.decode_rotary import exercise as decoding
+from course_utils.checks.submission_test import run_against, versions
 
 LENGTH, PARTS = 12, ([1] * 12, [5, 4, 3])
 

@@ -5,7 +5,7 @@ import torch
 from course_utils.attention import rotary
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
-from course_utils.checks.wordings import MASK_INVERTED, NOT_SCALED, WEIGHTS_ALONE
+from course_utils.checks.shared_hints import MASK_INVERTED, NOT_SCALED, WEIGHTS_ALONE
 
 
 def decode_rotary(q, k, v, k_cache, v_cache):

@@ -6,7 +6,7 @@ from course_utils.attention import attention, rotary
 from course_utils.checks.compare import is_same
 from course_utils.checks.exercise import Complaint, Exercise
 from course_utils.checks.inputs import normals
-from course_utils.checks.wordings import NOT_SCALED
+from course_utils.checks.shared_hints import NOT_SCALED
 
 
 def rolling_step(q, k, v, keys, values, window):

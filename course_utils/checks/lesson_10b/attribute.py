@@ -4,7 +4,7 @@ import torch
 
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
-from course_utils.checks.wordings import DEALT_OUT
+from course_utils.checks.shared_hints import DEALT_OUT
 
 EPS = 1e-5
 

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F  # noqa: F401 - of one mistake
 
 from course_utils.checks.exercise import Exercise
-from course_utils.checks.lesson_10b.brackets import brackets, last_opener
+from course_utils.checks.lesson_10b._brackets import brackets, last_opener
 
 
 def bracket_head(model, to_choose, held_out):

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 
 from course_utils.attention import induction_score
 from course_utils.checks.exercise import Exercise
-from course_utils.checks.lesson_07.heads import causal_weights
+from course_utils.checks.lesson_07._heads import causal_weights
 
 
 def induction_above_even(weights, tokens):

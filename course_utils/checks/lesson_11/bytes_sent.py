@@ -1,7 +1,7 @@
 """11.5: what a rank sends in a training step, by each way, with fewer heads of keys."""
 
 from course_utils.checks.exercise import Exercise
-from course_utils.checks.lesson_11.whole_numbers import in_a_tuple
+from course_utils.checks.lesson_11._whole_numbers import in_a_tuple
 
 
 def bytes_sent(N, W, H, H_kv, d, size):

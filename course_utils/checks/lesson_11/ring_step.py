@@ -4,7 +4,7 @@ import torch
 
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
-from course_utils.checks.wordings import BY_D_V, DIVIDED_BY_D_K, NOT_SCALED
+from course_utils.checks.shared_hints import BY_D_V, DIVIDED_BY_D_K, NOT_SCALED
 
 
 def ring_step(q, k, v, out, lse):

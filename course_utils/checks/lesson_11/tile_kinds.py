@@ -3,7 +3,7 @@
 import torch
 
 from course_utils.checks.exercise import Exercise
-from course_utils.checks.lesson_11.whole_numbers import in_a_tensor
+from course_utils.checks.lesson_11._whole_numbers import in_a_tensor
 from course_utils.parallel import places
 
 

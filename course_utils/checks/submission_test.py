@@ -1,0 +1,89 @@
+"""Exercises in which the learner writes the test: it must pass right code and catch broken code."""
+
+from torch import tensor
+
+from course_utils.checks import sandbox
+from course_utils.checks.errors import explained
+from course_utils.checks.exercise import Complaint
+from course_utils.checks.source_edits import edited
+
+
+def versions(exercise, changes):
+    """Return implementations of an exercise, each under its words, compiled from changes.
+
+    Parameters
+    ----------
+    exercise : Exercise
+    changes : dict of str to (str or tuple or callable)
+        The name of one of its mistakes, or what is changed in its reference, (old, new), or an
+        implementation itself.
+    """
+    mistakes = {mistake.name: mistake for mistake in exercise.mistakes}
+    return {
+        words: mistakes[change].answer
+        if isinstance(change, str)
+        else edited(exercise.reference, words, change)
+        for words, change in changes.items()
+    }
+
+
+def run_against(test, right, broken):
+    """Run a learner's test on right implementations and on broken ones: an exercise's ``run``.
+
+    As under pytest, a test fails by raising, AssertionError or anything else; what it returns
+    counts for nothing. Each call starts from the same seed, so that a verdict repeats, and the
+    random state is put back, so that a test may draw its inputs at random.
+
+    Parameters
+    ----------
+    test : callable
+        The learner's; takes one implementation.
+    right : callable, or dict of str to callable
+        What it must pass. Several, each under a name for the learner, if right code comes in
+        forms that a test could be too strict for.
+    broken : dict of str to callable
+        What it must catch, each under the words in which the learner reads of it if it escapes.
+
+    Returns
+    -------
+    list of torch.Tensor
+        ``[tensor(True)]``, as `Exercise` wants it: the test is good.
+
+    Raises
+    ------
+    Complaint
+        If the test returns a verdict and raises nothing, fails for right code, or lets broken code
+        through. Two tests that let the same ones through get the same words.
+    NotImplementedError
+        If the test does: it is not attempted yet.
+    """
+    for name, implementation in (right if isinstance(right, dict) else {"": right}).items():
+        which = f"a right implementation ({name})" if name else "the right implementation"
+        try:
+            with sandbox.seeded():
+                returned = test(implementation)
+        except NotImplementedError:
+            raise
+        except Exception as error:
+            hint = f"it fails for {which}: {explained(error)}"
+            raise Complaint("rejects right code", hint) from None
+        if returned is not None:
+            hint = "a test says what is wrong by raising: write assert ..., and return nothing"
+            raise Complaint("returns a verdict", hint)
+    escaped = [name for name, implementation in broken.items() if _passes(test, implementation)]
+    if escaped:
+        caught = len(broken) - len(escaped)
+        hint = f"it catches {caught} of {len(broken)} broken versions; these get through: "
+        if not caught:
+            hint = "it asserts nothing, or only what holds for broken code as well; " + hint
+        raise Complaint("lets broken code through", hint + "; ".join(escaped))
+    return [tensor(True)]
+
+
+def _passes(test, implementation):
+    try:
+        with sandbox.seeded():
+            test(implementation)
+    except Exception:
+        return False
+    return True

@@ -1,0 +1,160 @@
+"""Explorers that live in the page: calculated and drawn by JavaScript, with no kernel."""
+
+import base64
+import io
+import json
+import math
+from pathlib import Path
+
+import anywidget
+import numpy as np
+from matplotlib import colormaps
+from PIL import Image
+from traitlets import Dict, validate
+
+from course_utils.mime_bundle import WithText
+
+HERE = Path(__file__).parent
+PREVIEWS = HERE / "previews"
+STILL_DENSITY = 2  # pixels of a still picture for one of the page
+FED = ["training"]  # those that a kernel gives their data while they are shown
+
+
+def number(label, value, low, high, step):
+    """Return a control for a number: a box to type in and a slider. Whole if the step is an int."""
+    limits = {"low": low, "high": high, "step": step}
+    return {"kind": "number", "label": label, "value": value, **limits}
+
+
+def choice(label, value, options):
+    """Return a control that takes one of several options."""
+    return {"kind": "choice", "label": label, "value": value, "options": list(options)}
+
+
+def check(label, value):
+    """Return a control that is on or off."""
+    return {"kind": "check", "label": label, "value": value}
+
+
+def text(label, value, placeholder):
+    """Return a control for one line of any text; the placeholder shows how it may look."""
+    return {"kind": "text", "label": label, "value": value, "placeholder": placeholder}
+
+
+def colours_of(name):
+    """Return eleven colours, (red, green, blue) to 255, of Matplotlib's colour map of that name.
+
+    Between them, the others of the maps that the course uses lie on nearly straight lines.
+    """
+    return colormaps[name](np.linspace(0, 1, 11), bytes=True)[:, :3].tolist()
+
+
+def lives_in_the_page(name):
+    """Say whether the function of that name makes an explorer for a page without a kernel.
+
+    It has a module of its own, and all its data from the start.
+    """
+    name = name.removesuffix("_explorer")
+    return name not in FED and (HERE / f"{name}.js").is_file()
+
+
+class BrowserExplorer(WithText, anywidget.AnyWidget):
+    """Controls, a picture, and its state in words, all of them made in the page.
+
+    The picture and the words stand in ``<name>.js`` beside this file; what explorers share is in
+    ``browser_explorer.js``, and both go to the page as one module. Python says the same words, for
+    what is stored and for tests.
+
+    To move it from Python, give ``values`` a new dict: ``e.values = e.values | {"angle": 90}``.
+
+    Parameters
+    ----------
+    name : str
+        Of the JavaScript file, and of the still picture in ``stills``.
+    controls : dict of str to dict
+        From `number`, `choice`, `check` and `text`.
+    say : callable
+        Called with the values of the controls under their names; returns one line of text.
+    highest : callable, optional
+        Called in the same way; returns a dict: the highest values, by name, of numbers for which
+        they depend on other controls. The JavaScript has a function of that name too.
+    needs : list of str
+        Names of JavaScript files whose functions it uses, beside those of ``browser_explorer.js``.
+    **given
+        Constants that the JavaScript reads as ``given.<name>``; anything that JSON can hold.
+
+    Raises
+    ------
+    ValueError
+        If ``values`` are given that the controls do not have. A number beyond its ends is moved
+        to the nearer one.
+    """
+
+    controls = Dict().tag(sync=True)
+    values = Dict().tag(sync=True, echo_update=False)  # the browser has it already
+
+    def __init__(self, name, controls, say, *, highest=None, needs=(), **given):
+        self.name, self._say = name, say
+        self.highest = highest or (lambda **values: {})
+        files = [HERE / f"{each}.js" for each in ("browser_explorer", *needs, name)]
+        parts = [file.read_text(encoding="utf-8") for file in files]
+        self._esm = "\n".join([f"const given = {json.dumps(given)};", *parts])
+        first = {each: control["value"] for each, control in controls.items()}
+        super().__init__(controls=controls, values=first)
+
+    @property
+    def module(self):
+        """The text of the JavaScript module."""
+        return self._esm
+
+    @property
+    def state(self):
+        """The present state as one line of text."""
+        return self._say(**self.values)
+
+    @validate("values")
+    def _allowed(self, proposal):
+        values = proposal["value"]
+        if values.keys() != self.controls.keys():
+            expected, got = ", ".join(self.controls), ", ".join(values)
+            raise ValueError(f"values must be those of {expected}, got {got}")
+        values = {name: _allowed(name, self.controls[name], values[name]) for name in self.controls}
+        ends = self.highest(**values)
+        return values | {name: min(values[name], end) for name, end in ends.items()}
+
+    def _repr_mimebundle_(self, **kwargs):
+        bundle = super()._repr_mimebundle_(**kwargs)
+        bundle["text/plain"] = self.state
+        still = self._still()
+        if still is None:
+            return bundle
+        with Image.open(io.BytesIO(still)) as picture:
+            width, height = (each // STILL_DENSITY for each in picture.size)
+        bundle["image/png"] = base64.b64encode(still).decode()
+        return bundle, {"image/png": {"width": width, "height": height}}
+
+    def _still(self):
+        """Return a PNG to stand beside the live widget, for viewers that run nothing, or None.
+
+        There is one stored, and it knows its words: of another state, or of other data, the words
+        have to do.
+        """
+        still = (PREVIEWS / f"{self.name}.png").read_bytes()
+        with Image.open(io.BytesIO(still)) as picture:
+            return still if picture.text["Description"] == self.state else None
+
+
+def _allowed(name, control, value):
+    if control["kind"] == "number":
+        if math.isnan(value):
+            raise ValueError(f"{name} must be a number, got {value!r}")
+        value = min(max(value, control["low"]), control["high"])
+        return round(value) if isinstance(control["step"], int) else float(value)
+    if control["kind"] == "text":
+        if not isinstance(value, str):
+            raise ValueError(f"{name} must be a str, got {value!r}")
+        return value
+    options = control.get("options", [False, True])
+    if value not in options:
+        raise ValueError(f"{name} must be one of {options}, got {value!r}")
+    return value
