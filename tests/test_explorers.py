@@ -1,85 +1,15 @@
-"""The words of the two arrows, and what explorers of the kernel are made of."""
+"""What explorers of the kernel are made of."""
 
 import base64
 import io
-import math
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from course_utils.explorers import Explorer, Number, similarity_explorer
-from explorer_pictures import axes, drawn_anew, pixels, press, set_controls
-
-PLACES = [(0, 2), (90, 1), (180, 3), (-45, 0.5), (155, 1.3)]
-
-
-@pytest.fixture
-def explorer():
-    return similarity_explorer()
-
-
-def tip(angle, length):
-    return length * math.cos(math.radians(angle)), length * math.sin(math.radians(angle))
-
-
-@pytest.mark.parametrize("angle, length", PLACES)
-def test_words_say_dot_cosine_and_distance(explorer, angle, length):
-    set_controls(explorer, angle=angle, length=length)
-    x, y = tip(angle, length)
-    assert f"k = ({x:.2f}, {y:.2f})" in explorer.state
-    assert f"dot product {2 * x:.2f}" in explorer.state
-    assert f"cosine {x / length:.2f}" in explorer.state
-    assert f"distance {math.hypot(2 - x, y):.2f}" in explorer.state
-
-
-def test_a_zero_vector_has_no_cosine(explorer):
-    set_controls(explorer, length=0)
-    assert "cosine none" in explorer.state
-
-
-@pytest.mark.parametrize("angle, length", [(90, 2), (-90, 0.3), (180, 0.0), (-180, 1)])
-def test_no_number_is_minus_zero(explorer, angle, length):
-    assert "-0.00" not in set_controls(explorer, angle=angle, length=length).state
-
-
-def test_what_the_lesson_asks_for_is_noticed_when_it_is_there_and_only_then(explorer):
-    """Each state of the sliders, against the questions written out."""
-    larger, farthest, right_angled = set(), {}, set()
-    for angle in range(-180, 181, 5):
-        for tenths in range(31):
-            told = set_controls(explorer, angle=angle, length=tenths / 10).state.partition(
-                "; found: "
-            )[2]
-            if told.startswith("dot product"):
-                cosine = math.cos(math.radians(angle))
-                dot = f"{2 * tenths / 10 * cosine:.2f}"
-                assert told == f"dot product {dot}, more than k = q has, at cosine {cosine:.2f}"
-                larger.add((angle, tenths))
-            elif told.startswith("cosine 1.00 at distance"):
-                farthest[angle, tenths] = float(told.split("distance ")[1].split(",")[0])
-            elif told:
-                assert told == "at 90° the dot product is 0.00, whatever the length"
-                right_angled.add((angle, tenths))
-    steps = [(a, t) for a in range(-180, 181, 5) for t in range(31)]
-    assert larger == {  # at 5° the cosine is 1.00 as it is written
-        (a, t) for a, t in steps if abs(a) > 5 and t / 10 * math.cos(math.radians(a)) > 2 + 1e-9
-    }
-    distances = {(a, t): abs(2 - t / 10) for a, t in steps if a == 0 and t}
-    assert farthest == {max(distances, key=distances.get): pytest.approx(max(distances.values()))}
-    assert right_angled == {(a, t) for a, t in steps if abs(a) == 90 and t}
-
-
-def test_the_explorer_opens_on_nothing_found(explorer):
-    assert "found" not in explorer.state
-
-
-def test_the_sliders_of_similarity_have_the_ranges_of_the_lesson():
-    angle, length = similarity_explorer().controls.values()
-    limits = [[each[name] for name in ("value", "low", "high", "step")] for each in (angle, length)]
-    assert limits == [[60, -180, 180, 5], [1.5, 0, 3, 0.1]]
-
+from course_utils.explorers import Explorer, Number
+from explorer_pictures import axes, drawn_anew, pixels, press
 
 # What explorers of the kernel are made of, with one of a single dot.
 
