@@ -16,7 +16,7 @@ lab: .venv/learner  ## install what is missing and open the course in JupyterLab
 model: .venv/learner  ## fetch the language model of lesson 10, 93 MB, unless it is there
 	$(BIN)/python -m course_utils.model_file
 
-check: .venv/authors  ## style and the fast tests, two minutes; K=split_heads: those of one exercise
+check: .venv/authors  ## style and the fast tests, two minutes; with K=split_heads only tests whose name matches
 	$(BIN)/python -m tools.run_all check $(K)
 
 test: .venv/authors .venv/browser model  ## everything: style, tests, browser, lessons, exercises
@@ -34,21 +34,21 @@ site: .venv/authors  ## make the website in build/site; its links to code and Co
 site-serve:  ## show the website that make site made, at http://localhost:8000
 	$(PYTHON) -m http.server --bind 127.0.0.1 --directory build/site
 
-badges:  ## put into README what leads to tests, Colab and Binder of REPOSITORY=owner/name
+badges:  ## add badges for REPOSITORY=owner/name to README
 	$(PYTHON) site/addresses.py $(if $(REPOSITORY),--repository $(REPOSITORY))
 
 bench: .venv/authors .venv/browser  ## measure explorers in a real browser, and tiled attention
 	$(BIN)/python benchmarks/explorer_latency.py
 	$(BIN)/python benchmarks/tiled_attention.py
 
-bench-ranks: .venv/learner  ## measure attention cut over RANKS=2 devices, processes without GPUs
+bench-ranks: .venv/learner  ## measure attention sharded over RANKS=2 processes on the CPU
 	$(BIN)/torchrun --standalone --nproc-per-node $(RANKS) benchmarks/parallel_attention.py
 
 bench-gpu: .venv/learner  ## measure attention on a GPU, kernel by kernel
 	$(BIN)/python benchmarks/gpu_attention.py
 	$(BIN)/python benchmarks/kernel_ladder.py
 
-# A virtual environment holds its own path in many files, so a moved one is made anew.
+# A virtual environment holds its own path in many files, so a moved one is recreated.
 ifeq (,$(findstring $(CURDIR)/.venv,$(shell cat .venv/pyvenv.cfg 2>/dev/null)))
 .PHONY: .venv/learner
 endif

@@ -1,7 +1,7 @@
 """Install the course: python install.py [--cpu | --gpu] [--authors] [--here]
 
-This makes a virtual environment in .venv, unless --here names the environment that runs it, such as
-conda's. It needs nothing but Python, and even Python 3.6 can read it, to say that it is too old.
+This makes a virtual environment in .venv. With --here it installs into the current environment, such
+as conda's. Keep this file valid for Python 3.6, so that an old Python can say that it is too old.
 """
 
 import argparse
@@ -23,8 +23,8 @@ def main():
     """Install what is missing and set up git, or stop with a sentence that says what to do."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     build = parser.add_mutually_exclusive_group()
-    build.add_argument("--cpu", action="store_true", help="PyTorch's CPU build, also with a GPU")
-    build.add_argument("--gpu", action="store_true", help="PyTorch's CUDA build, also without one")
+    build.add_argument("--cpu", action="store_true", help="PyTorch's CPU build, even with a GPU")
+    build.add_argument("--gpu", action="store_true", help="PyTorch's CUDA build, even without one")
     parser.add_argument("--authors", action="store_true", help="also what the tests need")
     parser.add_argument("--here", action="store_true", help="into the Python that runs this")
     options = parser.parse_args()
@@ -45,7 +45,7 @@ def main():
     if not pip(python, "-r", requirements):
         sys.exit(
             "pip could not install everything, and says above why. Is there a network, and room "
-            "on the disk? Then give the same command again: it keeps what it has downloaded."
+            "on the disk? Then run the same command again: it keeps what it has downloaded."
         )
     set_up_git(python)
 
@@ -109,10 +109,10 @@ def install_torch(python, disk, options):
     print(reason)
     print(f"The course takes {gigabytes} GB on disk; installing it takes {minutes} minutes.")
     sys.stdout.flush()
-    # Only Linux has two builds. PyTorch alone comes from its own index, the rest as usual.
+    # Only Linux has two builds. PyTorch comes from its own index, all else from the usual one.
     if cpu and sys.platform == "linux":
         if not pip(python, "--no-deps", TORCH, "--index-url", CPU_INDEX):
-            print(f"{CPU_INDEX} could not be used, so the CUDA build follows: 5.3 GB.")
+            print(f"{CPU_INDEX} could not be used. Installing the CUDA build instead: 5.3 GB.")
             sys.stdout.flush()
 
 
@@ -142,8 +142,8 @@ def set_up_git(python):
     """Let git compare and merge notebooks cell by cell, so that updates keep answers.
 
     Where both sides ran a cell, the merge takes the update's outputs. If this Python is gone, git
-    merges line by line instead: an exit code of 1 would mean a conflict, and the file would hold
-    only one side, without marks.
+    merges line by line instead. Otherwise git would take the failure for a conflict and leave only
+    one side in the file, without conflict markers.
     """
     nbdime = shlex.quote(python.as_posix()) + " -m nbdime.vcs.git."
     merge = nbdime.replace("%", "%%") + "mergedriver merge --output-strategy use-remote"
@@ -168,4 +168,4 @@ if __name__ == "__main__":
     try:
         main()
     except KeyboardInterrupt:
-        sys.exit("\nStopped. Give the same command again to go on.")
+        sys.exit("\nStopped. Run the same command again to continue.")

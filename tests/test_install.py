@@ -103,7 +103,7 @@ def test_without_the_cpu_index_the_usual_build_is_installed(machine, monkeypatch
     machine.fails.append(install.CPU_INDEX)
     call(monkeypatch)
     assert given_to_pip(machine) == [CPU, LEARNER]
-    assert "the CUDA build follows: 5.3 GB" in capsys.readouterr().out
+    assert "the CUDA build instead: 5.3 GB" in capsys.readouterr().out
 
 
 def test_here_installs_into_the_python_that_runs_it(machine, monkeypatch):
