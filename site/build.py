@@ -24,6 +24,7 @@ from course_utils.predictions import ON_A_PAGE, SAYS, in_words
 from tools.notebooks import VEIL, read
 
 FIRST = "sentence_explorer"  # what moves on the front page
+PARTS = ["README.md", "TEACHING.md"]  # which pages include
 FOLDERS = ["notebooks", "exercises", "solutions"]
 MARKER = re.compile(r"^ *### (BEGIN|END) SOLUTION\n?", re.M)
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -78,8 +79,9 @@ def main(arguments=None):
 def lay_out(pages, repository):
     """Write into the folder ``pages`` what Sphinx makes the website of."""
     shutil.copytree(ROOT / "site", pages, ignore=shutil.ignore_patterns("__pycache__"))
-    readme = without_badges((ROOT / "README.md").read_text(encoding="utf-8"))
-    (pages / "README.md").write_text(linked(readme, ROOT, repository), encoding="utf-8")
+    for name in PARTS:
+        text = without_badges((ROOT / name).read_text(encoding="utf-8"))
+        (pages / name).write_text(linked(text, ROOT, repository), encoding="utf-8")
     write_modules(pages / "static" / "explorers")
     first = embedded(FIRST, "./_static/explorers")
     (pages / "first.md").write_text(f"```{{raw}} html\n{first}\n```\n", encoding="utf-8")
