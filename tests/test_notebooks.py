@@ -75,7 +75,7 @@ def test_nearly_all_outputs_are_compared(path):
     """Only times, versions, what a GPU does, progress, and long trainings may differ."""
     cells = code(read(path))
     ignored = [cell.source for cell in cells if IGNORED in cell.metadata.get("tags", [])]
-    assert len(ignored) <= len(cells) / 5, (
+    assert len(ignored) <= max(2, len(cells) / 5), (
         f"{name_of(path)} has too many cells tagged {IGNORED}, whose outputs no test compares; "
         "print what is the same in every run, rounded, and take the tag away:\n"
         + "\n---\n".join(ignored)
@@ -200,7 +200,8 @@ def test_a_lesson_has_the_parts_a_lesson_has(path):
 @each_lesson
 def test_cells_are_short(path):
     for cell in read(path).cells:
-        lines, words = len(cell.source.splitlines()), len(cell.source.split())
+        text = re.sub(r"^[-|].*", "", cell.source, flags=re.M)  # lists and tables apart
+        lines, words = len(cell.source.splitlines()), len(text.split())
         short = lines <= 15 if cell.cell_type == "code" else words <= 130
         assert short, (
             f"{name_of(path)}: split this cell ({lines} lines, {words} words; at most 15 lines of "
