@@ -134,7 +134,7 @@ CAUSES = [
         ".view() needs the numbers in order in memory, and these are not: use .reshape()",
     ),
     (
-        r"torch\.return_types",
+        r"torch\.return_types|tuple indices must be integers",
         "x.max(dim) and x.min(dim) give two things, values and indices: take .values, or "
         "x.amax(dim); what limits each number is x.clamp(min=0)",
     ),
