@@ -12,6 +12,9 @@ from course_utils.checks.errors import explained
 M, V, B = torch.ones(5, 4), torch.ones(3), torch.ones(2, 5, 4)
 
 
+ROWS = (row for row in M)
+
+
 def explanation(function):
     """Return how the error that a function raises is explained."""
     with pytest.raises(Exception) as raised, warnings.catch_warnings():
@@ -50,7 +53,7 @@ CASES = {  # a word of the likely cause, and what raises such errors
         lambda: [one for one, two in [B.shape]],
     ],
     ".split or .chunk": [lambda: [one for one, two in [(1, 2, 3)]]],
-    "generator": [lambda: iter_of(M)[0], lambda: len(iter_of(M))],
+    "generator": [lambda: ROWS[0], lambda: len(ROWS)],
     "parentheses": [lambda: 0 < V < 1, lambda: bool(M > 0)],
     "one number of dimensions": [lambda: torch.bmm(M, M), lambda: torch.mm(B, M)],
     "einsum": [lambda: torch.einsum("bld,bsd->bls", M, M)],
@@ -80,10 +83,6 @@ CASES = {  # a word of the likely cause, and what raises such errors
     "without a batch": [lambda: V.shape[1]],
     "installed": [lambda: __import__("no_such_library")],
 }
-
-
-def iter_of(x):
-    return (row for row in x)
 
 
 @pytest.mark.parametrize("words, functions", CASES.items(), ids=CASES)

@@ -35,10 +35,6 @@ def in_no_grad(x, y):
         return shares(x, y)
 
 
-def by_numpy(x, y):
-    return torch.from_numpy(shares(torch.from_numpy(x.numpy()), y).numpy())
-
-
 def overwrites(x, y):
     e = x.exp()
     result = e / e.sum(dim=-1, keepdim=True) * y
@@ -53,7 +49,7 @@ def overwrites(x, y):
         (lambda x, y: shares(x, y).detach(), "no gradient gets through"),
         (lambda x, y: shares(x.data, y.data), "no gradient gets through"),
         (in_no_grad, "no gradient gets through"),
-        (by_numpy, "no gradient gets through"),
+        (lambda x, y: torch.from_numpy(shares(x, y).numpy()), "no gradient gets through"),
         (lambda x, y: torch.tensor(shares(x, y).tolist()).double(), "no gradient gets through"),
         (lambda x, y: shares(x.detach(), y), "no gradient reaches x"),
         (lambda x, y: shares(x, y.detach()), "no gradient reaches y"),
@@ -70,12 +66,10 @@ def test_gradients_are_judged_only_where_the_exercise_asks(make, answer, words, 
     if words is None:
         assert verdict.message == "✅ 9.9 shares: correct"
     elif differentiable:
-        assert (verdict.status, verdict.mistake) == ("wrong", "wrong gradients")
-        assert words in verdict.message
+        assert verdict.mistake == "wrong gradients" and words in verdict.message
     else:
         assert verdict.status == "correct"
-        is_cut = "no gradient gets through" in words
-        assert ("no gradient gets through" in verdict.message) == is_cut
+        assert ("no gradient" in verdict.message) == (words == "no gradient gets through")
 
 
 def test_a_gradient_that_is_zero_everywhere_is_not_needed(make):

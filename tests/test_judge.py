@@ -100,11 +100,8 @@ class Silent(Exception):
         (lambda x: x * x, "wrong", "square", "9.9 double: that is the square"),
         # its result
         (lambda x: None, "wrong", None, "None (is a `return` missing?)"),
-        (lambda x: (2 * x, x), "wrong", None, "got a tuple of 2"),
         (lambda x: 2 * x[:, :1], "wrong", None, "(2, 3), got (2, 1) (for inputs of shape (2, 3))"),
-        (lambda x: (2 * x).int(), "wrong", None, "got torch.int32"),
         (lambda x: 2.06 * x.bfloat16(), "wrong", None, "bfloat16. Keep the dtype"),
-        (lambda x: x / 0, "wrong", None, "expected 2 at [0, 0], got inf"),
         (lambda x: x * float("nan"), "wrong", None, "NaN at [0, 0], where 2 was expected"),
         (lambda x: (2 * x).to("meta"), "wrong", None, "unreadable"),
         (lambda x: (9 - len(x)) * x - 5, "wrong", None, "expected 6 at [0, 0], got 19; 3 of 3"),
@@ -115,13 +112,11 @@ class Silent(Exception):
         (lambda x: x @ torch.randn(3, 3), "wrong", "changes the random state", "random"),
         (lambda x: nn.Linear(3, 3)(x), "wrong", "layer made anew", "nn.Linear"),
         # its errors, on one line
-        (raises(KeyError("oh")), "wrong", None, "it raised KeyError: 'oh' in line"),
         (typo, "wrong", None, "name 'undefined_name' is not defined in line"),
         (raises(AssertionError()), "wrong", None, "AssertionError: the condition after `assert`"),
         (raises(Silent()), "wrong", None, "it raised Silent in line"),
         (raises(ValueError("a\n b\tc\r\nd")), "wrong", None, "ValueError: a b c d in line"),
         (raises(ValueError("x" * 5000)), "wrong", None, f"{'x' * 199}… in line"),
-        (raises(Complaint("named", "one\ntwo")), "wrong", "named", "9.9 double: one two"),
         (raises(Complaint("named", "x" * 5000)), "wrong", "named", "xxx…"),
         # arguments: the exercise's, or those of a call in the answer
         (lambda: 2, "wrong", None, "keep the line with `def`"),
@@ -185,15 +180,6 @@ def test_matrices_of_one_shape_are_pictured_at_the_first_difference(exercise):
     verdict = check(lambda x: 2 * x if len(x) == 2 else 7 * x, "double")
     assert verdict.got.tolist() == [[21.0] * 3] and verdict.expected.tolist() == [[6.0] * 3]
     assert check(lambda x: 2 * x[:, :1], "double").got is None
-
-
-@pytest.mark.parametrize(
-    "args, words",
-    [((ONES, "a b"), "(for inputs of shape (2, 3), 'a b')"), ((7, 1), "double(7, 1)")],
-)
-def test_texts_and_numbers_that_an_answer_is_given_are_named(exercise, args, words):
-    exercise(lambda x, _: 2 * x, lambda: [args], [])
-    assert words in check(lambda x, _: 3 * x, "double").message
 
 
 @pytest.mark.parametrize(
@@ -353,44 +339,23 @@ def test_a_fault_of_the_check_is_not_blamed_on_the_answer(exercise, options, wor
     assert raised.value.__cause__ is not None
 
 
-@pytest.mark.parametrize(
-    "name, answer",
-    [
-        ("without_head", lambda layer, x, head: layer.register_forward_hook(lambda *_: 3) and x),
-        ("copy_weights", lambda theirs, ours: ours.W_q.float() and None),
-    ],
-)
-def test_what_an_answer_leaves_behind_is_no_fault_of_the_check(name, answer):
-    assert check(answer, name).status == "wrong"
-
-
 # What the notebook has set
 
 
 @contextlib.contextmanager
-def float64_meta_no_grad():
+def unusual_settings():
     torch.set_default_dtype(torch.float64)
     torch.set_default_device("meta")  # in place of "cuda", which not every machine has
-    with torch.no_grad():
-        yield
-
-
-@contextlib.contextmanager
-def autocast_inference_deterministic():
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.set_float32_matmul_precision("medium")
-    with torch.autocast("cpu", torch.bfloat16), torch.inference_mode(), warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield
-
-
-@pytest.fixture
-def restored():
-    yield
-    torch.set_default_dtype(torch.float32)
-    torch.set_default_device(None)
-    torch.use_deterministic_algorithms(False)
-    torch.set_float32_matmul_precision("highest")
+    try:
+        with torch.autocast("cpu", torch.bfloat16), torch.inference_mode(), torch.no_grad():
+            yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_default_device(None)
+        torch.use_deterministic_algorithms(False)
+        torch.set_float32_matmul_precision("highest")
 
 
 def state():
@@ -415,14 +380,14 @@ def in_a_new_kernel(x):
     return x
 
 
-@pytest.mark.parametrize("settings", [float64_meta_no_grad, autocast_inference_deterministic])
-def test_a_verdict_does_not_depend_on_what_the_notebook_has_set(exercise, settings, restored):
+@pytest.mark.filterwarnings("error")
+def test_a_verdict_does_not_depend_on_what_the_notebook_has_set(exercise):
     exercise(
         lambda x: 2 * in_a_new_kernel(x),
         inputs=lambda: [(in_a_new_kernel(torch.rand(2, 3) + random.random()),)],
         mistakes=[("square", "", lambda x: in_a_new_kernel(x) * x)],
     )
-    with settings():
+    with unusual_settings():
         before = state()
         right = check(lambda x: 2 * in_a_new_kernel(x), "double")
         wrong = check(lambda x: in_a_new_kernel(x) ** 2, "double")

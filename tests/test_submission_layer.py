@@ -4,9 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from course_utils import check
 from course_utils.checks.exercise import NO_FIT, Complaint
-from course_utils.checks.gradients import gradients
 from course_utils.checks.submission_layer import layer_outputs, parameter_layouts
 
 NORMAL = torch.Generator().manual_seed(0)
@@ -51,15 +49,10 @@ BARE = {
     "(in, out)": (named((6, 6)), lambda m: (m.W_q[5, 5], m.W_o[5, 5])),
     "heads first": (named((2, 6, 3), (2, 3, 6)), lambda m: (m.W_q[1, 5, 2], m.W_o[1, 2, 5])),
     "(out, in)": (named((2, 3, 6), (2, 6, 3)), lambda m: (m.W_q[1, 2, 5], m.W_o[1, 5, 2])),
-    "heads inside": (named((6, 2, 3), (2, 3, 6)), lambda m: (m.W_q[5, 1, 2], m.W_o[1, 2, 5])),
     "heads last": (named((6, 3, 2), (3, 2, 6)), lambda m: (m.W_q[5, 2, 1], m.W_o[2, 1, 5])),
     "one for three": (
         {"qkv": (3, 2, 6, 3), "out": (2, 3, 6)},
         lambda m: (m.qkv[0, 1, 5, 2], m.out[1, 2, 5]),
-    ),
-    "three inside": (
-        {"kernel": (6, 3, 2, 3), "out": (6, 6)},
-        lambda m: (m.kernel[5, 0, 1, 2], m.out[5, 5]),
     ),
     "all in one": ({"all": (4, 6, 6)}, lambda m: (m.all[0, 5, 5], m.all[3, 5, 5])),
     "all in one, stacked behind the heads": (
@@ -139,24 +132,6 @@ def test_layouts_have_the_same_numbers_for_all_sizes_and_a_layer_is_not_in_train
     assert NO_FIT not in square and len(square) == len(outputs)
 
 
-class Product(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a, self.b, self.c, self.d = (nn.Linear(1, 1, bias=False) for _ in range(4))
-
-    def forward(self, x):
-        return self.d(self.a(x) + self.b(x) ** 2 + self.c(x) ** 3)
-
-
-def test_gradients_are_those_of_the_layout_that_is_asked_for():
-    def run(answer, x, heads):
-        return layer_outputs(answer(), heads, x)
-
-    heads = {name: torch.full((1, 1, 1), n + 1.0) for n, name in enumerate(NAMES)}
-    of_layouts = [gradients(run, Product, (torch.ones(1), heads), layout)[0] for layout in (0, 2)]
-    assert of_layouts[0] != of_layouts[1]
-
-
 # What is said of layers that cannot be judged
 
 
@@ -183,25 +158,15 @@ ONE_HEAD = {name: each[:1] for name, each in HEADS.items()}
         (layer(**named((6, 6)), more=(6, 6)), HEADS, "found (6, 6) × 5, 180 entries; too many: in"),
         (layer(W_q=(6, 6), W_o=(6, 6)), HEADS, "found (6, 6) × 2, 72 entries; too few"),
         (layer(**named((6, 6)) | {"W_q": (6, 3)}), HEADS, "W_o too, wide enough for all heads"),
-        (
-            layer(**named((6, 6)) | {"W_q": (4, 9)}),
-            HEADS,
-            "needs all d_model = 6 columns",
-        ),
-        (layer(q=nn.Linear(2, 2), o=(6, 6)), HEADS, "found (6, 6), (2, 2), 40 entries; each head"),
+        (layer(**named((6, 6)) | {"W_q": (4, 9)}), HEADS, "needs all d_model = 6 columns"),
         (with_list(nn.Linear(6, 6)), HEADS, "nn.ModuleList"),
         (with_list("x", nn.Parameter(torch.ones(6))), HEADS, "nn.ParameterList"),
-        (with_list("x"), HEADS, "too few"),
         (with_plain_tensor(), HEADS, "self.W_q = nn.Parameter(...)"),
         (layer(W_q=TIED, W_k=TIED, W_o=(6, 6)), HEADS, "one matrix has two names"),
         (layer(a=(12, 6), b=(12, 6)), HEADS, "unknown shapes or an unknown order"),
         (layer(**named((6, 5), (5, 6))), ONE_HEAD, "too many: one is wider than it should be"),
         (layer(**named((6, 2), (2, 6))), ONE_HEAD, "W_o too, wide enough"),
-        (
-            layer(**named((6, 2), (2, 6))),
-            ONE_HEAD,
-            "W_v (3, 6), W_o (6, 3) as nn.Linear",
-        ),
+        (layer(**named((6, 2), (2, 6))), ONE_HEAD, "W_v (3, 6), W_o (6, 3) as nn.Linear"),
     ],
 )
 def test_why_parameters_do_not_fit(module, heads, words):
@@ -225,7 +190,7 @@ def test_an_output_that_depends_on_chance_is_refused():
         layer_outputs(Dropped(), HEADS, torch.ones(6))
 
 
-class NotRun(nn.Module):
+class LazyAndFailing(nn.Module):
     def __init__(self, *_):
         super().__init__()
         self.lazy = nn.LazyLinear(6)
@@ -234,6 +199,6 @@ class NotRun(nn.Module):
         raise KeyError("before the layer was used")
 
 
-def test_a_lazy_layer_that_fails_is_told_its_own_error():
-    verdict = check(NotRun, "MultiHeadAttention")
-    assert verdict.status == "wrong" and "KeyError: 'before the layer was used'" in verdict.message
+def test_an_error_of_a_lazy_layer_is_the_layers():
+    with pytest.raises(KeyError, match="before the layer was used"):
+        layer_outputs(LazyAndFailing(), HEADS, torch.ones(6))
