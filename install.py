@@ -1,7 +1,8 @@
 """Install the course: python install.py [--cpu | --gpu] [--authors] [--here]
 
-This makes a virtual environment in .venv. With --here it installs into the current environment, such
-as conda's. Keep this file valid for Python 3.6, so that an old Python can say that it is too old.
+This makes a virtual environment in .venv. With --here it installs into the current environment,
+such as conda's. Keep this file valid for Python 3.6, so that an old Python can say that it is too
+old.
 """
 
 import argparse

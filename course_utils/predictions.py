@@ -141,9 +141,9 @@ class Prediction(WithText, widgets.VBox):
     def _save(self):
         """Save the choice; return what went wrong, in words."""
         entry = {"said": self.predicted, "surprised": self.surprised}
-        if self._person and json_store.folder().name == "notebooks":
+        if self._person and json_store.working_directory().name == "notebooks":
             try:
-                json_store.change(FILE, lambda entries: entries | {self.question: entry})
+                json_store.update(FILE, lambda entries: entries | {self.question: entry})
             except OSError as error:
                 return f"Noted, but it could not be saved: {error}"
 

@@ -19,7 +19,7 @@ def name_of(path):
 
 def text_of(path):
     if path.suffix == ".md":
-        return re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.S)
+        return re.sub(r"```.*?```|`[^`\n]*`", "", path.read_text(encoding="utf-8"), flags=re.S)
     return "\n\n".join(cell.source for cell in prose(read(path)))
 
 

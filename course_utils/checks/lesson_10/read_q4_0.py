@@ -56,7 +56,7 @@ def run(answer, blocks):
     results = call_with_clones(answer, blocks)
     kind = str(getattr(results[0], "dtype", None)).removeprefix("torch.")
     if kind in ("float16", "bfloat16"):
-        raise Complaint("in 16 bits", HALF.format(kind), results)
+        raise Complaint("in 16 bits", HALF.format(kind))
     return results
 
 
