@@ -15,10 +15,10 @@ FOLDERS = ["notebooks", "exercises"]
 # For JupyterLab, for tests and for git; and Triton comes with torch, in the version that fits.
 NOT_NEEDED = {"jsonschema", "jupyterlab", "nbval", "nbdime", "triton"}
 MODEL = "course_utils.language_model"
-WORDS = """This copy runs anywhere, on Colab for example. The cell below comes first: it installs \
-the course and what the course needs. What is there already, such as torch, stays as it is. What \
-you answer is kept in the folder `attention-course` of this machine, which on Colab ends with the \
-session."""
+WORDS = """This copy runs anywhere, for example on Colab. Run the cell below first. It installs \
+the course and the packages that it needs. Those that are already here, such as torch, stay as \
+they are. Your answers are kept in the folder `attention-course` of this machine. On Colab they \
+are deleted when the session ends."""
 INSTALL = '''import os
 import re
 from importlib import metadata, util

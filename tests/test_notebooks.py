@@ -94,7 +94,7 @@ def test_nothing_of_one_machine_is_stored(path):
     assert notebook.metadata.kernelspec == KERNEL, what_to_do
     assert len(text) < 1_000_000, f"{name_of(path)} is too large for git: draw fewer pictures"
     private = re.search(r"/(?:home|root|tmp|Users|work)/.*", text)
-    assert not private, f"{name_of(path)} shows a path of your machine: {private}"
+    assert not private, f"{name_of(path)} shows a path of your machine: {private[0]}"
 
 
 @each_executed
@@ -328,9 +328,8 @@ def number_locals(function):
     local = {node.id for node in names if isinstance(node.ctx, ast.Store)}
     arguments = [node for node in ast.walk(function) if isinstance(node, ast.arg)]
     local -= {argument.arg for argument in arguments}
-    in_order = sorted((node.lineno, node.col_offset, node.id) for node in names)
-    numbers = {name: i for i, name in enumerate(dict.fromkeys(name for *_, name in in_order))}
-    order = sorted(local, key=lambda name: numbers[name])
+    names.sort(key=lambda node: (node.lineno, node.col_offset))
+    order = list(dict.fromkeys(node.id for node in names if node.id in local))
     for node in names:
         if node.id in local:
             node.id = f"{function.name} {order.index(node.id)}"

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from course_utils import predict_first, predictions, surprises
-from course_utils.predictions import FILE
+from course_utils.predictions import FILE, SAYS
 
 QUESTION = "Is a <b> & c larger?"
 OPTIONS = ["near", "long"]
@@ -54,6 +54,10 @@ def output(file, monkeypatch):
     return of
 
 
+def counted(predicted, wrong):
+    return SAYS["count"].format(predicted=predicted, asked=1, wrong=wrong)
+
+
 def ask(options=OPTIONS, choose=None):
     question = predict_first(QUESTION, options)
     if choose is not None:
@@ -64,21 +68,22 @@ def ask(options=OPTIONS, choose=None):
 @pytest.mark.parametrize(
     "options, predicted, result, words",
     [
-        (OPTIONS, "near", "long", "You predicted near. The result is long."),
-        (OPTIONS, "long", "long", "You predicted long. The result is long. You were right."),
-        ([1, 2], "2", 1, "You predicted 2. The result is 1."),
-        (OPTIONS, None, "long", "The result is long."),
-        (None, "20", 30, "You predicted 20. The result is 30. You were right."),
-        (None, "20", 50.04, "You predicted 20. The result is 50."),
-        (None, "2,5", 3, "The result is 3."),
+        (OPTIONS, "near", "long", "wrong"),
+        (OPTIONS, "long", "long", "right"),
+        ([1, 2], "2", 1, "wrong"),
+        (OPTIONS, None, "long", "alone"),
+        (None, "20", 30, "right"),
+        (None, "20", 50.04, "wrong"),
+        (None, "2,5", 3, "alone"),
     ],
 )
 def test_the_choice_stands_beside_the_result(output, options, predicted, result, words):
     question = ask(options, predicted)
     text, page, info = output(question.compare, result)
-    assert text == words
-    assert "<em>" in page and page.replace("<em>", "").replace("</em>", "") == words
-    assert info["question"] == question.question and info["result"] in words
+    result = f"{result:.3g}" if options is None else str(result)
+    assert text == SAYS[words].format(predicted=predicted, result=result)
+    assert page.replace("<em>", "").replace("</em>", "") == text and "<em>" in page
+    assert info == {"question": question.question, "result": result}
 
 
 @pytest.mark.parametrize("metadata, link", [({"cellId": "abc"}, True), ({}, False)])
@@ -88,7 +93,7 @@ def test_surprises_link_to_their_questions_where_cells_have_ids(
     monkeypatch.setattr(Frontend, "metadata", metadata)
     ask(choose="near").compare("long")
     words, page, info = output(surprises)
-    assert "1 came as a surprise" in words and info == {"count": 1}
+    assert words == counted(1, 1) and info == {"count": 1}
     item = "Is a &lt;b&gt; &amp; c larger?"
     assert (f'<li><a href="#cell-id=abc">{item}</a></li>' if link else f"<li>{item}</li>") in page
 
@@ -100,15 +105,17 @@ def test_surprises_link_to_their_questions_where_cells_have_ids(
      ("0", 1e-9, False), ("inf", 2, False), ("nan", 2, False), ("2", float("nan"), False)],
 )  # fmt: skip
 def test_a_number_is_right_within_its_factor(output, predicted, result, right):
-    assert output(ask(None, predicted).compare, result)[0].endswith("You were right.") == right
+    question = ask(None, predicted)
+    question.compare(result)
+    assert question.surprised == (not right)
 
 
 @pytest.mark.parametrize("typed", ["many", "", " ", "2,5"])
 def test_what_is_no_number_is_asked_for_again_and_does_not_count(output, typed):
     question = ask(None, "1")
     question.control.value = typed
-    assert "such as 20" in question.status.value
-    assert output(question.compare, 1)[0] == "The result is 1."
+    assert SAYS["no number"] in question.status.value
+    assert output(question.compare, 1)[0] == SAYS["alone"].format(result=1)
 
 
 def test_a_choice_may_change_until_the_result_is_shown(output):
@@ -125,10 +132,10 @@ def test_a_choice_made_after_the_result_does_not_count(output, file):
     question.compare("long")
     for each in [question, ask()]:  # also not when the question is asked again
         each.control.value = "near"
-        assert "does not count" in each.status.value
-        each.control.value = "long"
-        assert "after you had seen it" in output(each.compare, "long")[0]
-    assert "You predicted 0 of 1" in output(surprises)[0]
+        assert SAYS["late"] in each.status.value
+        words = SAYS["too late"].format(predicted="near", result="long")
+        assert output(each.compare, "long")[0] == words
+    assert output(surprises)[0] == counted(0, 0)
     assert not file.exists()
 
 
@@ -143,7 +150,7 @@ def test_a_restart_keeps_choice_and_surprise(output, monkeypatch, options):
     restart(monkeypatch)
     question = ask(options)
     assert question.control.value == predicted and question.control.disabled
-    assert "You predicted 1 of 1 results; 1 came" in output(surprises)[0]
+    assert output(surprises)[0] == counted(1, 1)
 
 
 def test_choices_of_earlier_versions_are_read(file):
@@ -159,7 +166,7 @@ def test_without_a_person_no_choice_is_shown_or_saved(output, file, monkeypatch)
     restart(monkeypatch)
     monkeypatch.setattr(Frontend, "person", False)
     question = ask()
-    assert output(question.compare, "long")[0] == "The result is long."
+    assert output(question.compare, "long")[0] == SAYS["alone"].format(result="long")
     predict_first("Another?", ["yes"]).control.value = "yes"
     assert set(json.loads(file.read_text())) == {question.question}
 
@@ -195,7 +202,8 @@ def test_what_cannot_be_saved_is_said_and_counts_until_the_restart(output, monke
     monkeypatch.setattr(tempfile, "mkstemp", full)
     question = ask(choose="near")
     assert "could not be saved: [Errno 28] No space left" in question.status.value
-    assert output(question.compare, "long")[0] == "You predicted near. The result is long."
+    question.compare("long")
+    assert question.surprised and output(surprises)[0] == counted(1, 1)
 
 
 def test_a_file_that_cannot_be_read_is_left_as_it_is(file):
