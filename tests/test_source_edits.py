@@ -25,22 +25,22 @@ class Scaled:
 X = torch.tensor([1.0, 2.0])
 
 
-def test_an_edit_changes_one_piece_and_several_change_one_after_another():
-    assert edited(doubled_sum, "mean", ("x.sum()", "x.mean()"))(X) == 3
-    assert edited(doubled_sum, "mean", ("x.sum()", "x.mean()"), ("x.mean()", "x.amax()"))(X) == 4
+@pytest.mark.parametrize(
+    "change, result",
+    [
+        ([("x.sum()", "x.mean()")], 3),
+        ([("x.sum()", "x.mean()"), ("x.mean()", "x.amax()")], 4),  # one after another
+        (["x.prod() * times * times"], 8),  # what a function with the same signature returns
+        ([torch.amin], 1),  # an answer of its own
+    ],
+)
+def test_a_function_is_changed_as_a_row_says(change, result):
+    assert edited(doubled_sum, "row", *change)(X) == result
     assert doubled_sum(X) == 6
 
 
-def test_an_expression_is_what_a_function_of_the_same_signature_returns():
-    assert edited(doubled_sum, "product", "x.prod() * times")(X, times=3) == 6
-
-
-def test_an_answer_of_its_own_is_taken_as_it_is():
-    assert edited(doubled_sum, "own", max) is max
-
-
-def test_a_class_is_edited_too_and_sees_what_its_file_sees():
-    assert edited(Scaled, "twice", ("* self.factor", ""))(5).of(X) == 6
+def test_a_class_is_changed_too_and_sees_what_its_file_sees():
+    assert edited(Scaled, "unscaled", ("* self.factor", ""))(5).of(X) == 6
 
 
 def test_a_traceback_shows_the_changed_line():

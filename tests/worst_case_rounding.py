@@ -1,4 +1,4 @@
-"""Arithmetic as bad as any machine's may be, to see that right answers pass on all of them."""
+"""Worst-case rounding, to see that right answers pass on every machine."""
 
 import functools
 
@@ -12,12 +12,12 @@ ROWS = (aten.linalg_vector_norm, aten.var, aten.std, aten.prod, aten._softmax, a
 POWERS = (aten.exp, aten.log, aten.tanh, aten.sigmoid, aten.pow, aten.xlogy, aten.special_entr)
 
 
-class Rough(TorchDispatchMode):
-    """Rounds every sum as badly as adding its n terms in some order may: by n·u·Σ|terms|.
+class WorstCaseRounding(TorchDispatchMode):
+    """Moves every sum of n terms by as much as adding them in some order may: by n·u·Σ|terms|.
 
-    Up or down at random, u being half the distance from 1 to the next number. Powers and logarithms
-    err by 2 u, for libraries differ in them. What is the same on all machines is left alone: other
-    single operations, sums of whole numbers, and whole results as e^0.
+    Up or down at random; u is half the distance from 1 to the next number. Exponentials, logarithms
+    and powers err by 2 u, as libraries differ in them. What is equal on all machines stays: other
+    single operations, sums of whole numbers, and whole results such as e^0.
     """
 
     def __init__(self, seed=0):
@@ -55,16 +55,13 @@ def _units(func, args, kwargs, result):
 
 
 def rough(answer):
-    """Return an answer, function or layer, that calculates as badly as may be."""
-    if isinstance(answer, type):
-        return type(answer.__name__, (answer,), {"__call__": _within(answer.__call__)})
-    return _within(answer)
+    """Return an answer, a function or layer, that calculates with worst-case rounding."""
+    is_layer = isinstance(answer, type)
+    right = answer.__call__ if is_layer else answer
 
-
-def _within(function):
-    @functools.wraps(function)  # a kernel is unwrapped again, to be launched
+    @functools.wraps(right)  # a kernel is unwrapped again, to be launched
     def call(*args, **kwargs):
-        with Rough():
-            return function(*args, **kwargs)
+        with WorstCaseRounding():
+            return right(*args, **kwargs)
 
-    return call
+    return type(answer.__name__, (answer,), {"__call__": call}) if is_layer else call

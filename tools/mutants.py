@@ -1,4 +1,9 @@
-"""One-step mutants of an answer: a sign, a comparison, a number, an argument, a call left out."""
+"""Show an author which slips a check misses: ``python -m tools.mutants split_heads``.
+
+It changes the exercise's right answers in one step each (a sign, a comparison, a number, two
+arguments swapped, a call left out) and prints those that the check accepts, which may be right as
+well, and those that it refuses without naming a mistake.
+"""
 
 import ast
 import copy
@@ -7,6 +12,9 @@ import linecache
 import sys
 import textwrap
 from functools import partial
+
+from course_utils import check
+from course_utils.checks.exercise import EXERCISES
 
 OPERATORS = {
     ast.Add: ast.Sub,
@@ -34,17 +42,18 @@ DROPPED = set(
 
 def mutants(answer):
     """Yield (description, what makes it) of a function, class or kernel; nothing of a lambda."""
-    answer = getattr(answer, "fn", answer)
-    tree = ast.parse(textwrap.dedent(inspect.getsource(answer)))
-    if not isinstance(tree.body[0], ast.FunctionDef | ast.ClassDef):
+    answer = getattr(answer, "fn", answer)  # of a kernel
+    if answer.__name__ == "<lambda>" or not answer.__module__.startswith("course_utils."):
         return
+    tree = ast.parse(textwrap.dedent(inspect.getsource(answer)))
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node):
             node.body[:1] = [ast.Pass()]
     for place, node in enumerate(ast.walk(tree)):
         for description, change in changes(node):
             line = getattr(node, "lineno", 1)
-            yield f"{description}, line {line}", partial(mutant, answer, tree, place, change)
+            where = f"{answer.__name__}, line {line}"
+            yield f"{where}: {description}", partial(mutant, answer, tree, place, change)
 
 
 def mutant(answer, tree, place, change):
@@ -90,8 +99,8 @@ def swap(call):
 def drop(call):
     """Leave of x.f(...) the x, of torch.f(x, ...) too."""
     of_module = isinstance(call.func.value, ast.Name) and call.func.value.id in ("torch", "F", "np")
-    kept = call.args[0] if of_module and call.args else call.func.value
-    call.func, call.args, call.keywords = ast.Name("_same", ast.Load()), [kept], []
+    inner = call.args[0] if of_module and call.args else call.func.value
+    call.func, call.args, call.keywords = ast.Name("_same", ast.Load()), [inner], []
 
 
 def compiled(tree, answer):
@@ -102,3 +111,16 @@ def compiled(tree, answer):
     linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
     exec(compile(source, file, "exec"), scope)
     return scope[tree.body[0].name]
+
+
+def main(name):
+    answers = EXERCISES[name].right_answers()
+    tried = [(what, check(make(), name)) for answer in answers for what, make in mutants(answer)]
+    for status in ("correct", "wrong"):
+        for description, verdict in tried:
+            if verdict.status == status and verdict.mistake is None:
+                print(f"{description}\n    {verdict}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -12,5 +12,5 @@ from course_utils.checks.progress import progress
 
 __all__ = ["check", "progress"]
 
-for _path in Path(__file__).parent.glob("lesson_*/*.py"):  # each adds its exercise
+for _path in sorted(Path(__file__).parent.glob("lesson_*/[!_]*.py")):  # each adds its exercise
     importlib.import_module(f"{__name__}.{_path.parent.name}.{_path.stem}")

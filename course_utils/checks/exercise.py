@@ -15,15 +15,15 @@ from course_utils.checks.source_edits import edited
 
 EXERCISES = {}  # by name; each exercise's file adds its own
 
-NO_FIT = object()  # in place of a result under a reading that does not fit
+NO_FIT = object()  # in place of a result, for a parameter layout that does not fit
 
-ASKED = ContextVar("the place of the one reading asked for, if it is one", default=None)
+ASKED = ContextVar("the number of the only parameter layout to try", default=None)
 
 
 class Complaint(Exception):
     """Raised by an exercise's own ``run`` to name a mistake that values alone do not show.
 
-    With ``results``, what ``run`` would return, it is told only if these are right on all inputs.
+    With ``results``, what ``run`` would return, it counts only if these are right on all inputs.
     """
 
     def __init__(self, mistake, hint, results=None):
@@ -32,9 +32,9 @@ class Complaint(Exception):
 
 
 @contextlib.contextmanager
-def one_layout(reading):
-    """Within it, ``run`` tries an answer under one reading, and need not return those after it."""
-    token = ASKED.set(reading)
+def one_layout(layout):
+    """Within it, ``run`` tries one parameter layout, and need not return results for later ones."""
+    token = ASKED.set(layout)
     try:
         yield
     finally:
@@ -42,10 +42,10 @@ def one_layout(reading):
 
 
 def tag_learner_errors(function):
-    """Return a function that a learner wrote, such that what it raises is known for its own.
+    """Return a learner's function such that its errors can be told from those of the check.
 
-    An exercise's ``run`` gets its answer like this. What the answer returns and ``run`` calls, such
-    as a layer, it hands to this function itself.
+    An exercise's ``run`` gets its answer like this. If ``run`` calls what the answer returned, such
+    as a layer, it passes that to this function first.
     """
 
     def marked(*args, **kwargs):
@@ -135,18 +135,17 @@ class Exercise:
     inputs : callable
         Returns the argument tuples to try answers on, the same at every call.
     mistakes : sequence of tuple
-        Rows of (name, hint, *change), see `Mistake`. The first that fits is told.
+        Rows of (name, hint, *change), see `Mistake`. The first that fits is named.
     names : str
         Names of the result's last dimensions, for messages, e.g. "L S"; "|" between results.
     run : callable
-        ``run(answer, *args)`` returns the results to compare, a list with one entry for every
-        way of reading the answer (one, but for modules whose parameters may be laid out freely);
-        NO_FIT for a reading that does not fit with these arguments.
+        ``run(answer, *args)`` returns the results to compare, a list with one entry for each
+        parameter layout: one, except for modules, whose parameters may be laid out freely. NO_FIT
+        stands for a layout that does not fit these arguments.
     differentiable : bool
-        Whether gradients must get through it, as through whatever is to learn. They are compared
-        with the reference's.
+        Whether gradients must flow through it. They are compared with the reference's.
     compared : str
-        What ``run`` returns, for messages, where it is something else than the answer returned.
+        For messages: what ``run`` returns, if that is not simply what the answer returned.
     also_right : sequence of callable or tuple
         Right answers in other styles (a loop, einsum, NumPy, a library's function), to see that
         the check is fair: functions or classes, or changes of the reference as `edited` takes them.

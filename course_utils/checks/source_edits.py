@@ -54,15 +54,15 @@ def edited(right, name, *change):
         code = compile(source, file, "exec")
     except SyntaxError as error:
         raise RowDoesNotFit(f"{name!r}: {error.msg}: {(error.text or '').strip()}") from None
-    exec(code, scope)
     if undefined := _globals_of(code) - scope.keys() - vars(builtins).keys():
         fault = f"{', '.join(sorted(undefined))} is not defined in {right.__name__}"
         raise RowDoesNotFit(f"{name!r}: {fault}")
+    exec(code, scope)
     return scope[right.__name__]
 
 
 def _globals_of(code):
-    """Return the names that code, or a function in it, looks up outside of all functions."""
+    """Return the names that functions in some code use without defining them."""
     inside = [each for each in code.co_consts if isinstance(each, types.CodeType)]
     looked_up = (step.argval for step in dis.get_instructions(code) if step.opname == "LOAD_GLOBAL")
     return set(looked_up).union(*map(_globals_of, inside))

@@ -110,7 +110,7 @@ def inputs():
 
 
 def outputs(answer, widths, matrices, x):
-    """Build the learner's layer, give it our matrices under every reading, and run it on x."""
+    """Build the learner's layer, give it our matrices in every parameter layout, run it on x."""
     module = answer(**widths)
     try:
         found = layer_outputs(module, matrices, x)

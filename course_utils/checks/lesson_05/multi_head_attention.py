@@ -76,7 +76,7 @@ class ByEinsum(nn.Module):
 
 
 def run(answer, d_model, num_heads, matrices, earlier, inputs):
-    """Build the learner's layer, give it our matrices under every reading, and run it."""
+    """Build the learner's layer, give it our matrices in every parameter layout, and run it."""
     layer = answer(d_model, num_heads)
     if earlier:  # of another length, of which the layer should keep nothing
         layer_outputs(layer, matrices, *earlier)

@@ -116,7 +116,7 @@ def inputs():
 
 
 def run(answer, d_model, num_heads, matrices, x, mask):
-    """Build the learner's layer, give it our matrices under every reading, and run it."""
+    """Build the learner's layer, give it our matrices in every parameter layout, and run it."""
     return layer_outputs(answer(d_model, num_heads), matrices, x, mask)
 
 
