@@ -209,13 +209,14 @@ def fails_for_matrices(x):
 
 
 def fails_otherwise_for_batches(x):
-    return fails_for_matrices(x) if x.ndim < 3 else x.view(7)
+    return fails_for_matrices(x) if x.ndim < 3 else int("seven")
 
 
 FIRST = ("first", "", raises(ValueError("first")))
 FAILS = ("fails", "", raises(ValueError("these words"), large))
 ROWS = ("rows", "", fails_for_matrices)
 DIMENSIONS = [(ONES[0],), (ONES,), (ONES[None],)]
+NUMBERS = [(torch.tensor([n]),) for n in (3.0, 4.0, 5.0)]
 
 
 @pytest.mark.parametrize(
@@ -229,6 +230,9 @@ DIMENSIONS = [(ONES[0],), (ONES,), (ONES[None],)]
         (raises(ValueError("other words"), large), [FAILS], INPUTS, "fails"),
         (raises(KeyError(), large), [FAILS], INPUTS, None),
         (torch.clone, [FAILS], INPUTS, None),
+        (lambda x: x * x if x < 5 else x, [SQUARE], NUMBERS, "square"),  # most of the wrong ones
+        (lambda x: x * x if x < 4 else x, [SQUARE], NUMBERS, None),
+        (lambda x: x * x if x > 4 else 2 * x, [SQUARE], NUMBERS, None),  # right where it is wrong
         (fails_otherwise_for_batches, [ROWS], DIMENSIONS, "rows"),
         (raises(ValueError(), lambda x: x.ndim > 1), [ROWS], DIMENSIONS, None),
     ],
@@ -306,6 +310,11 @@ def run_fails_after(answer, x):
     return [result / torch.ones(4)]  # a RuntimeError, which a mistake may raise
 
 
+def run_fails_for_the_square(answer, x):
+    (result,) = call_with_clones(answer, x)
+    return [result if result.max() > 1 else result / torch.ones(4)]
+
+
 def run_fails_for_the_wrong(answer, x):
     (result,) = call_with_clones(answer, x)
     return [result] if torch.equal(result, 2 * x) else dot(1, 2)  # as from a stub
@@ -318,6 +327,7 @@ def run_fails_for_the_wrong(answer, x):
         ({"reference": FAULT}, "KeyError: 'fault'"),
         ({"run": FAULT}, "KeyError: 'fault'"),
         ({"run": run_fails_after}, "RuntimeError: The size of tensor a"),
+        ({"run": run_fails_for_the_square, "mistakes": [SQUARE]}, "RuntimeError: The size of"),
         ({"run": run_fails_for_the_wrong}, "NotImplementedError"),
         ({"mistakes": [("mistaken", "", FAULT)]}, "KeyError: 'fault'"),
         ({"mistakes": [("mistaken", "", lambda x: None.shape)]}, "AttributeError"),
