@@ -46,6 +46,11 @@ def raises(error, condition=lambda *_: True):
     return answer
 
 
+def without_source(message):
+    """Leave out the learner's line: here it may be the row of a table that holds the words."""
+    return message.split(", `")[0]
+
+
 # Right answers
 
 
@@ -128,7 +133,7 @@ def test_a_wrong_answer_reads_what_is_wrong(exercise, answer, status, mistake, w
     exercise()
     verdict = check(answer, "double")
     assert (verdict.status, verdict.mistake) == (status, mistake)
-    assert words in verdict.message
+    assert words in without_source(verdict.message)
     assert "\n" not in verdict.message and len(verdict.message) < 700
 
 
@@ -194,7 +199,7 @@ def test_matrices_of_one_shape_are_pictured_at_the_first_difference(exercise):
 )
 def test_the_inputs_for_which_an_answer_is_right_are_named(exercise, answer, words):
     exercise(inputs=lambda: [(ONES,), (torch.ones(1, 4),), (torch.ones(2, 3, 4),)], mistakes=[])
-    assert words in check(answer, "double").message
+    assert words in without_source(check(answer, "double").message)
 
 
 # Which mistake is named
