@@ -15,6 +15,7 @@ from course_utils.checks.submission_kernel import OutOfBounds, launch, launches,
 
 pytest.importorskip("triton")
 FACTOR = 2
+LANGUAGE = [(each, dict(vars(each))) for each in (tl, tl.core, tl.math, tl.standard, tl.tensor)]
 
 
 @triton.jit
@@ -83,14 +84,13 @@ def test_a_kernel_may_call_functions_and_sees_the_present_value_of_a_global(monk
 
 def test_what_a_launch_changes_is_restored(monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    holders = tl, tl.core, tl.math, tl.standard, tl.tensor, sys.modules[__name__]
-    before = [dict(vars(holder)) for holder in holders]
+    names = dict(globals())
     out = torch.zeros(1)
     launch(total, (1,), torch.arange(4.0), out, BLOCK=4)  # tl.sum, max and cdiv are in Triton
     assert out.item() == 6 + 3 + 2
-    for holder, names in zip(holders, before, strict=True):
-        assert all(vars(holder)[name] is value for name, value in names.items())
-    assert "TRITON_INTERPRET" not in os.environ
+    for holder, before in LANGUAGE:
+        assert all(vars(holder)[name] is value for name, value in before.items())
+    assert globals() == names and "TRITON_INTERPRET" not in os.environ
 
 
 def zeros(n, dtype=torch.float32):
