@@ -77,11 +77,11 @@ def cut_by_tokens(tokens):
         def way(q, k, v):
             return parallel.ring_attention(q, k, v, is_causal=True, zigzag=zigzag)[0]
 
-        return parallel.places(tokens, W, zigzag), way
+        return parallel.shard_positions(tokens, W, zigzag), way
 
-    exchange = partial(parallel.exchange_attention, is_causal=True)
+    exchange = partial(parallel.all_to_all_attention, is_causal=True)
     return {
-        "exchange": (parallel.places(tokens, W), exchange),
+        "exchange": (parallel.shard_positions(tokens, W), exchange),
         "ring": ring(zigzag=False),
         "ring, zigzag": ring(zigzag=True),
     }

@@ -89,7 +89,7 @@ def test_a_rank_that_hangs_is_told_with_its_line_before_those_that_waited_for_it
 
     start = hangs.__code__.co_firstlineno
     first, second = told(hangs, 3)
-    wanted = [f"rank 1 had not come back: it was busy in line {start + n} of hangs" for n in (1, 2)]
+    wanted = [f"rank 1 had not returned: it was busy in line {start + n} of hangs" for n in (1, 2)]
     assert first in wanted
     assert second == f"ranks 0, 2 waited, in line {start + 3} of hangs"
 

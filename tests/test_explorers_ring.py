@@ -9,7 +9,7 @@ import torch
 from matplotlib.colors import to_rgb
 
 from course_utils.explorers import ring_explorer
-from course_utils.parallel import places
+from course_utils.parallel import shard_positions
 from explorer_pictures import set_controls
 from stored_notebooks import ROOT, code
 from tools import render_previews
@@ -107,14 +107,14 @@ def shares():
     cells = code(nbformat.read(ROOT / "notebooks" / "11_beyond_one_device.ipynb", as_version=4))
     (source,) = [cell.source for cell in cells if "def shares(" in cell.source]
     (definition,) = [part for part in source.split("\n\n\n") if part.startswith("def shares(")]
-    scope = {"torch": torch, "places": places}
+    scope = {"torch": torch, "shard_positions": shard_positions}
     exec(definition, scope)
     return scope["shares"]
 
 
 @every_ring
 def test_work_and_time_are_those_that_the_lesson_counts(explorer, shares, ranks, zigzag):
-    work = shares(places(ranks * (1 + zigzag), ranks, zigzag))  # (W ranks, W steps)
+    work = shares(shard_positions(ranks * (1 + zigzag), ranks, zigzag))  # (W ranks, W steps)
     longest = work.amax(dim=0)  # (W steps,)
     for step in range(ranks):
         told = turned(explorer, ranks, True, zigzag, step).state

@@ -406,7 +406,7 @@ COMPILED = (
 @pytest.mark.parametrize("gpu", GPUS, ids=str)
 def test_the_copy_unit_is_used_where_products_read_from_shared_memory(gpu, monkeypatch):
     monkeypatch.setattr(kernels, "capability", lambda device: gpu)
-    described = not isinstance(kernels._lies(torch.zeros(1, 1, 16, 16), 16), kernels.Strided)
+    described = not isinstance(kernels._argument(torch.zeros(1, 1, 16, 16), 16), kernels.Strided)
     assert described == (gpu in [(9, 0), (10, 0)])
 
 

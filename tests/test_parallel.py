@@ -69,7 +69,7 @@ def test_a_ring_gives_attention_and_its_gradients(ranks, causal, zigzag):
     def ring(q, k, v):
         return parallel.ring_attention(q, k, v, is_causal=causal, zigzag=zigzag)
 
-    sent = compare(ring, ranks, causal, parallel.places(N, ranks, zigzag))
+    sent = compare(ring, ranks, causal, parallel.shard_positions(N, ranks, zigzag))
     block = B * H * N // ranks * D * 4
     # forward: K and V, W - 1 times; backward: that again, and the gradients of both W times
     passes = 2 * 2 * (ranks - 1) + 2 * ranks if ranks > 1 else 0
@@ -80,7 +80,7 @@ def test_a_ring_gives_attention_and_its_gradients(ranks, causal, zigzag):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("N, ranks", [(13, 2), (13, 4), (10, 4), (3, 4)])
 def test_a_ring_takes_what_cannot_be_cut_evenly(N, ranks, causal, zigzag):
-    held = parallel.places(N, ranks, zigzag)
+    held = parallel.shard_positions(N, ranks, zigzag)
 
     def ring(q, k, v):
         lengths = [len(each) for each in held]
@@ -94,12 +94,12 @@ def ring(q, k, v):
 
 
 def exchange(q, k, v):
-    return (parallel.exchange_attention(q, k, v),)
+    return (parallel.all_to_all_attention(q, k, v),)
 
 
 @pytest.mark.parametrize("function", [ring, exchange])
 def test_of_float64_no_digit_is_lost_on_the_way(function):
-    compare(function, 2, False, parallel.places(N, 2), dtype=torch.float64)
+    compare(function, 2, False, parallel.shard_positions(N, 2), dtype=torch.float64)
 
 
 def test_a_second_derivative_is_refused_and_not_given_wrong():
@@ -116,7 +116,7 @@ def test_a_second_derivative_is_refused_and_not_given_wrong():
 def work_on_a_rank(n, causal, zigzag):
     """Return the work of each step, forward and backward, in forward products of a whole block."""
     q, k, v = (torch.randn(1, n, D).requires_grad_() for _ in range(3))
-    counter, visits, work = FlopCounterMode(display=False), parallel._visits, []
+    counter, visits, work = FlopCounterMode(display=False), parallel._ring_steps, []
 
     def counted(*given):
         for each in visits(*given):
@@ -124,7 +124,7 @@ def work_on_a_rank(n, causal, zigzag):
             yield each
             work.append((counter.get_total_flops() - before) / (2 * 2 * n * n * D))
 
-    parallel._visits = counted
+    parallel._ring_steps = counted
     with counter:
         parallel.ring_attention(q, k, v, is_causal=causal, zigzag=zigzag)[0].sum().backward()
     return work[: len(work) // 2], work[len(work) // 2 :]
@@ -164,9 +164,9 @@ def test_lengths_that_do_not_fit_are_refused():
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_an_exchange_gives_attention_and_its_gradients(ranks, causal):
     def exchange(q, k, v):
-        return (parallel.exchange_attention(q, k, v, is_causal=causal),)
+        return (parallel.all_to_all_attention(q, k, v, is_causal=causal),)
 
-    sent = compare(exchange, ranks, causal, parallel.places(N, ranks))
+    sent = compare(exchange, ranks, causal, parallel.shard_positions(N, ranks))
     block = B * H * N // ranks * D * 4
     # q, k, v and the output, forward and backward; a rank keeps its own part of each
     assert sent == ranks * [8 * block * (ranks - 1) // ranks]
@@ -224,7 +224,7 @@ def test_heads_that_cannot_be_dealt_out_are_refused():
     def deal(layer, x):
         parallel.attention_by_heads(x, layer)
 
-    with pytest.raises(RankError, match="ValueError: 4 heads cannot be dealt out to 3 ranks"):
+    with pytest.raises(RankError, match="ValueError: the number of ranks must divide 4 heads, got 3 ranks"):
         spawn(deal, 3, MultiHeadAttention(12, 4), torch.zeros(1, 2, 12))
 
 
@@ -241,7 +241,7 @@ def test_heads_of_a_fixed_input_give_gradients_to_the_layer_alone():
 
 def test_places_are_dealt_out_once_and_zigzag_pairs_early_with_late():
     def lists(*given):
-        return [each.tolist() for each in parallel.places(*given)]
+        return [each.tolist() for each in parallel.shard_positions(*given)]
 
     assert lists(8, 2) == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert lists(8, 2, True) == [[0, 1, 6, 7], [2, 3, 4, 5]]
@@ -254,7 +254,7 @@ def test_places_are_dealt_out_once_and_zigzag_pairs_early_with_late():
 
 def test_under_a_causal_mask_zigzag_gives_all_ranks_the_same_work():
     def work(zigzag):
-        held = parallel.places(48, 4, zigzag)
+        held = parallel.shard_positions(48, 4, zigzag)
         return [(torch.arange(48) <= own[:, None]).sum().item() for own in held]
 
     assert len(set(work(zigzag=True))) == 1

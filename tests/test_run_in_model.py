@@ -5,7 +5,7 @@ import re
 import nbformat
 import pytest
 
-from course_utils import model_file, try_it
+from course_utils import model_file, run_in_model
 from course_utils.checks.exercise import EXERCISES
 from course_utils.run_in_model import in_the_model
 from stored_notebooks import SOLUTIONS, code
@@ -18,7 +18,7 @@ NOT_HERE = re.compile(r"^(check|progress)\(", re.M)
 @pytest.fixture
 def tiny(monkeypatch):
     model, tokenizer = tiny_language_model()
-    monkeypatch.setattr(try_it, "_loaded", lambda: (model.requires_grad_(False), tokenizer))
+    monkeypatch.setattr(run_in_model, "_loaded", lambda: (model.requires_grad_(False), tokenizer))
 
 
 def fold_norm(weight, W):
@@ -44,7 +44,7 @@ def test_what_is_not_correct_is_not_tried(tiny, capsys):
 
 
 def test_without_the_file_the_sentence_says_how_to_get_it(monkeypatch, capsys, tmp_path):
-    try_it._loaded.cache_clear()
+    run_in_model._loaded.cache_clear()
     monkeypatch.setattr(model_file, "_cache", lambda: tmp_path)
     monkeypatch.setattr("sys.path", [str(tmp_path)])
     in_the_model(fold_norm, lambda *_: pytest.fail("tried"))

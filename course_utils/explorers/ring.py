@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.colors import to_rgb
 
 from course_utils.explorers.browser_explorer import BrowserExplorer, check, number
-from course_utils.parallel import places
+from course_utils.parallel import shard_positions
 
 COLOURS = ["C0", "C1", "C2", "C3", "C4", "C5", "C6", "C9"]  # of ranks; C7 is a grey
 MOST = len(COLOURS)  # ranks
@@ -64,7 +64,7 @@ def _say(step, ranks, causal, zigzag):
 
 def _tiles(ranks, causal, zigzag):
     """Return each pair of pieces as a `Tile`; a piece against itself is allowed by half."""
-    held = places(ranks * (1 + zigzag), ranks, zigzag)  # one token stands for a piece
+    held = shard_positions(ranks * (1 + zigzag), ranks, zigzag)  # one token stands for a piece
     return [
         Tile(rank, step, row, column, ((row > column) + (row >= column)) / 2 if causal else 1)
         for rank in range(ranks)

@@ -3,7 +3,7 @@
 import torch
 
 from course_utils.attention import attention, merge
-from course_utils.parallel import places
+from course_utils.parallel import shard_positions
 
 # right
 
@@ -62,7 +62,7 @@ def _step_by_sigmoid(q, k, v, out, lse):
 
 def _back_by_places(parts):
     W, n, _ = parts.shape
-    return parts.flatten(0, 1)[torch.cat(places(W * n, W, zigzag=True)).argsort()]
+    return parts.flatten(0, 1)[torch.cat(shard_positions(W * n, W, zigzag=True)).argsort()]
 
 
 def _back_by_loop(parts):
@@ -76,7 +76,7 @@ def _back_by_loop(parts):
 def _back_by_index(parts):
     W, n, d = parts.shape
     back = torch.empty(W * n, dtype=torch.long)
-    back[torch.cat(places(W * n, W, zigzag=True))] = torch.arange(W * n)
+    back[torch.cat(shard_positions(W * n, W, zigzag=True))] = torch.arange(W * n)
     return parts.reshape(-1, d)[back]
 
 
