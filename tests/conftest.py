@@ -15,6 +15,7 @@ matplotlib.use("Agg")
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "xdist_group(name): what one process runs, if several do")
+    config.addinivalue_line("markers", "slow: takes more than about 5 s; not in make check")
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks for groups

@@ -105,3 +105,28 @@ def attention_errors(q, k, v, mask, blocks, kept=None, arriving=None):
     d_k_errors = (d_s_errors + g(over_q) * d_s.abs()).mT @ q.abs() / D**0.5
     d_v_errors = (p_errors + g(over_q) * p + keep(p)).mT @ d_out.abs()
     return [*errors, d_q_errors, d_k_errors, d_v_errors]
+
+
+def normal(*shape, seed=0, dtype=torch.float64):
+    """Return random normal numbers, the same ones each time."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def outputs_and_gradients(function, inputs, parameters=(), seed=9):
+    """Return outputs, then gradients of inputs and parameters, for random ones at the outputs."""
+    leaves = [x.detach().requires_grad_() for x in inputs]
+    outputs = function(*leaves)
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    arriving = [normal(*x.shape, seed=seed, dtype=x.dtype) for x in outputs]
+    return [*outputs, *torch.autograd.grad(outputs, [*leaves, *parameters], arriving)]
+
+
+def assert_same(ours, theirs, *inputs, parameters=()):
+    """Assert that two functions agree in float64, with gradients, whatever the inputs' strides.
+
+    1e-10 is a hundred times what 500 roundings of terms that sum to 1000 cost.
+    """
+    right = outputs_and_gradients(theirs, inputs, parameters)
+    for given in (inputs, [x.mT.contiguous().mT for x in inputs]):
+        for one, other in zip(outputs_and_gradients(ours, given, parameters), right, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
