@@ -10,7 +10,6 @@ import torch.distributed as dist
 
 from course_utils import parallel
 from course_utils.attention import MultiHeadAttention, merge
-from course_utils.checks.lesson_11.back_in_order import back_in_order
 from course_utils.checks.lesson_11.blocks_received import blocks_received
 from course_utils.checks.lesson_11.shard_tokens import shard_tokens
 from course_utils.distributed import RankError
@@ -132,11 +131,6 @@ def test_blocks_are_seen_in_the_order_of_11_1(lesson):
 
     found = spawn(go_round, 4)
     assert found == [blocks_received(rank, 4, 3).tolist() for rank in range(4)]
-
-
-def test_what_zigzag_ranks_hold_comes_back_in_order():
-    x, held = torch.randn(24, 3), torch.stack(parallel.shard_positions(24, 3, zigzag=True))
-    assert torch.equal(back_in_order(x[held]), x)
 
 
 @pytest.mark.parametrize("all_send_first", [True, False])

@@ -31,7 +31,7 @@ def on_a_rank(function, q, k, v, arriving, held):
     return [x.detach() for x in outputs] + [x.grad for x in leaves], sent
 
 
-def compare(function, ranks, causal, held, B=B, dtype=torch.float32):
+def compare(function, ranks, causal, held, dtype):
     """Compare (output,) or (output, lse) and gradients; return the bytes each rank sent."""
     N = sum(map(len, held))
     q, k, v, g_out = normal(4, B, H, N, D, dtype=dtype)
@@ -68,32 +68,25 @@ def test_a_ring_gives_attention_and_its_gradients(N, ranks, causal, zigzag):
             q, k, v, is_causal=causal, zigzag=zigzag, lengths=None if N % ranks == 0 else lengths
         )
 
-    sent = compare(ring, ranks, causal, held)
-    block = B * H * max(lengths) * D * 4
+    dtype = torch.float64 if N == 13 else torch.float32
+    sent = compare(ring, ranks, causal, held, dtype)
+    block = B * H * max(lengths) * D * dtype.itemsize
     # forward: K and V, W - 1 times; backward: that again, and the gradients of both W times
     passes = 2 * 2 * (ranks - 1) + 2 * ranks if ranks > 1 else 0
     assert sent == ranks * [passes * block]
 
 
-def all_to_all(q, k, v, causal=False):
-    return (parallel.all_to_all_attention(q, k, v, is_causal=causal),)
-
-
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_all_to_all_gives_attention_and_its_gradients(ranks, causal):
-    def function(q, k, v):
-        return all_to_all(q, k, v, causal)
+    def all_to_all(q, k, v):
+        return (parallel.all_to_all_attention(q, k, v, is_causal=causal),)
 
-    sent = compare(function, ranks, causal, parallel.shard_positions(N, ranks))
-    block = B * H * N // ranks * D * 4
+    dtype = torch.float64 if ranks == 2 else torch.float32
+    sent = compare(all_to_all, ranks, causal, parallel.shard_positions(N, ranks), dtype)
+    block = B * H * N // ranks * D * dtype.itemsize
     # q, k, v and the output, forward and backward; a rank keeps its own part of each
     assert sent == ranks * [8 * block * (ranks - 1) // ranks]
-
-
-@pytest.mark.parametrize("function", [lambda *qkv: parallel.ring_attention(*qkv), all_to_all])
-def test_of_float64_no_digit_is_lost_on_the_way(function):
-    compare(function, 2, False, parallel.shard_positions(N, 2), dtype=torch.float64)
 
 
 def test_a_second_derivative_is_refused_and_not_given_wrong():
