@@ -88,16 +88,6 @@ def test_an_interrupted_training_leaves_the_model_as_it_was_and_can_be_continued
     assert torch.is_grad_enabled()
 
 
-def test_the_data_of_the_lesson_repeat_with_the_period_they_were_given(lesson):
-    torch.manual_seed(0)
-    for period in (8, 16, 24):
-        (tokens,), targets = lesson["draw_repeats"](5, period, period)
-        assert tokens.shape == targets.shape == (5, 48)
-        assert torch.equal(tokens[:, 1:], targets[:, :-1])
-        assert torch.equal(targets[:, period:], targets[:, :-period])
-        assert all(len(set(row[:period].tolist())) == period for row in tokens)
-
-
 def test_an_ablated_head_has_no_effect_and_the_model_itself_is_unchanged(lesson):
     torch.manual_seed(0)
     model = lesson["AttentionOnly"](num_layers=2)

@@ -5,14 +5,7 @@ import math
 import pytest
 import torch
 
-from course_utils.attention import (
-    alibi_bias,
-    causal_mask,
-    follows_same_token,
-    rotary,
-    sinusoidal_positions,
-)
-from induction_seeds import LESSON, definitions
+from course_utils.attention import alibi_bias, causal_mask, rotary, sinusoidal_positions
 from rounding import gamma, normal
 
 FAR = 100_000
@@ -35,18 +28,6 @@ def test_sinusoids_entry_by_entry(positions, d_model):
         right = torch.tensor([f(a) for a in angles for f in (math.sin, math.cos)]).double()
         error = 2 * gamma(1, torch.float32)
         torch.testing.assert_close(encoded[p].double(), right, rtol=0, atol=error)
-
-
-@pytest.mark.parametrize("k", [1, 7, -3])
-def test_k_positions_further_on_is_one_rotation_for_every_position(k):
-    d_model, encoded = 12, sinusoidal_positions(50, 12).double()
-    blocks = []
-    for i in range(d_model // 2):
-        c, s = math.cos(k * frequency(i, d_model)), math.sin(k * frequency(i, d_model))
-        blocks.append(torch.tensor([[c, s], [-s, c]]).double())  # on (sin, cos)
-    start = max(0, -k)
-    moved = encoded[start : 50 - max(0, k)] @ torch.block_diag(*blocks).T
-    torch.testing.assert_close(moved, encoded[start + k :][: len(moved)], rtol=0, atol=3e-7)
 
 
 # Rotary
@@ -140,22 +121,3 @@ def test_the_bias_is_minus_slope_times_distance_and_aligns_like_the_causal_mask(
     own = causal_mask(3, 7, align="lower_right").sum(dim=-1) - 1  # (L,), the query's own position
     assert torch.equal(bias.argmax(dim=-1), own.expand(4, -1))
     assert torch.equal(alibi_bias(5, 5, 6)[:, -2:], alibi_bias(2, 5, 6))  # decoding with a cache
-
-
-# The lesson's own model without positions
-
-
-def test_the_model_trained_with_patience_is_lesson_07s_without_its_positions():
-    torch.manual_seed(0)
-    known = definitions(LESSON)["AttentionOnly"](num_layers=2, positions=False)
-    lesson = definitions(LESSON.with_name("09_positions.ipynb"))
-    model = lesson["Unplaced"]()
-    for part in ("embed", "layers", "unembed"):
-        theirs = getattr(known, part).parameters()
-        for mine, weights in zip(getattr(model, part).parameters(), theirs, strict=True):
-            mine.data.copy_(weights)
-    tokens, targets, repeated = lesson["draw_repeats"](40)  # (B, L) each
-    torch.testing.assert_close(model(tokens), known(tokens)[0])
-    assert torch.equal(tokens[:, 1:], targets[:, :-1])
-    assert torch.equal(repeated, follows_same_token(tokens).any(dim=-1))
-    assert not torch.equal(repeated, repeated[:1].expand_as(repeated))  # periods differ
