@@ -40,8 +40,8 @@ def test_every_rung_of_the_ladder_is_attention(number, dtype, N, is_causal, monk
     mask = torch.ones(N, N, dtype=torch.bool, device=DEVICE)
     mask = mask.tril() if is_causal else mask
     _, tiles = ladder.plan(number, 16)
-    kept = None if dtype == torch.float32 else dtype
-    error, _ = attention_errors(q, k, v, mask, (tiles.block_q, tiles.block_k), kept)
+    rounded_to = None if dtype == torch.float32 else dtype
+    error, _ = attention_errors(q, k, v, mask, (tiles.block_q, tiles.block_k), rounded_to)
     right = attention(q.double(), k.double(), v.double(), mask)[0]
     assert_within(ladder.attend(number, q, k, v, is_causal), right, error)
 

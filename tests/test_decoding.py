@@ -44,9 +44,9 @@ def compare(q, k, v, lengths, **words):
     mask = mask.repeat(1, Hq // Hkv, 1)[:, None].to(DEVICE)  # (B, 1, rows, S)
     clean = [x.nan_to_num() for x in (k, v)]
     right = attention_and_lse(rows.double(), *(x.double() for x in clean), mask)
-    kept = None if q.dtype == torch.float32 else q.dtype
-    block_k = decoding.BLOCK_K[D] if kept else decoding.FLOAT32_BLOCK_K
-    errors = attention_errors(rows, *clean, mask, (16, block_k), kept)
+    rounded_to = None if q.dtype == torch.float32 else q.dtype
+    block_k = decoding.BLOCK_K[D] if rounded_to else decoding.FLOAT32_BLOCK_K
+    errors = attention_errors(rows, *clean, mask, (16, block_k), rounded_to)
     for one, other, error in zip(got, right, errors, strict=True):
         # A weight is one in its part times the part's share, e^(its logsumexp - that of all): a
         # logsumexp more, which costs as much again, and roundings of numbers as far apart as lse
