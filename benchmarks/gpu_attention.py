@@ -1,7 +1,7 @@
 """Measure attention on a GPU: naive, tiled, the Triton kernels, and each SDPA backend.
 
-Each contender is first compared with float64; one that is wrong, or does not run, is not timed and
-says why. Writes one JSON file with every repeat, anew after each group of configurations.
+Each contender is first compared with float64. One that is wrong or does not run is not timed, and
+the reason is recorded. Writes a JSON file with every repeat, after each group of configurations.
 Usage: make bench-gpu, or python benchmarks/gpu_attention.py [FILE]
 """
 
@@ -30,7 +30,7 @@ BACKENDS = {
     "SDPA cuDNN": SDPBackend.CUDNN_ATTENTION,
 }
 FLOP_CONVENTION = "4·B·H·N²·D forward, half of it when causal; backward 2.5 times the forward"
-SECONDS = 0.3  # for the repeats of one measurement, of which there are 3 to 30
+SECONDS = 0.3  # for all repeats of one measurement, 3 to 30
 
 
 class Case(NamedTuple):
@@ -45,7 +45,7 @@ class Case(NamedTuple):
 
 
 def cases():
-    """Return every configuration that is measured."""
+    """Return all configurations."""
     return [
         Case(dtype, D, is_causal, N, TOKENS // N, WIDTH // D)
         for dtype, D, is_causal, N in itertools.product(
@@ -55,14 +55,14 @@ def cases():
 
 
 def flops(case, backward):
-    """Return the floating-point operations of one pass, by the convention written above."""
+    """Return the floating-point operations of one pass, by FLOP_CONVENTION."""
     forward = 4 * case.B * case.H * case.N**2 * case.D * (0.5 if case.is_causal else 1)
     return 2.5 * forward if backward else forward
 
 
 def contenders(case, device):
-    """Return functions of q, k and v, by name; each gives the output."""
-    from course_utils.kernels import flash_attention  # here: not all machines have Triton
+    """Return functions from q, k and v to the output, by name."""
+    from course_utils.kernels import flash_attention  # not all machines have Triton
 
     is_causal = case.is_causal
     mask = course.causal_mask(case.N).to(device) if is_causal else None
@@ -82,7 +82,7 @@ def contenders(case, device):
 
 
 def draw(case, device):
-    """Return random q, k and v that require gradients, and a gradient for the output."""
+    """Return random q, k and v that require gradients, and a gradient at the output."""
     rng = torch.Generator(device).manual_seed(0)
     shape = (case.B, case.H, case.N, case.D)
     options = {"generator": rng, "device": device, "dtype": DTYPES[case.dtype]}
@@ -91,15 +91,15 @@ def draw(case, device):
 
 
 def results(run, inputs, d_out):
-    """Return what a contender gives: output and gradients, by name."""
+    """Return the output and gradients of a contender, by name."""
     out = run(*inputs)
     gradients = torch.autograd.grad(out, inputs, d_out)
     return dict(zip(["output", "d_q", "d_k", "d_v"], [out.detach(), *gradients], strict=True))
 
 
 def check(case, device):
-    """Return the largest errors of each contender against float64, or why there are none."""
-    from triton.errors import TritonError  # here: not all machines have Triton
+    """Return the largest errors of each contender against float64, or why it is skipped."""
+    from triton.errors import TritonError  # not all machines have Triton
 
     from course_utils.kernels import why_not
 
@@ -109,32 +109,32 @@ def check(case, device):
     reason = why_not(torch.device(device))
     exactly = [x.detach().double().requires_grad_() for x in inputs]
     right = results(runs["naive"], exactly, d_out.double())
-    found = {}
+    largest = {}
     for name, run in runs.items():
         if name == "Triton" and reason:  # flash_attention would run tiled_attention
-            found[name] = {"skipped": reason}
+            largest[name] = {"skipped": reason}
             continue
         try:
             got = results(run, inputs, d_out)
         except (RuntimeError, TritonError) as error:  # of PyTorch and CUDA, of the kernels
-            found[name] = {"skipped": first_line(error)}
+            largest[name] = {"skipped": first_line(error)}
             continue
-        found[name] = judge(got, right)
-    return found
+        largest[name] = judge(got, right)
+    return largest
 
 
 def judge(got, right):
     """Return the largest error of each result, by name, or the first that is too large.
 
-    Naive attention rounds a score, whose size is below 8, twice to 16 bits, and a weight changes
-    by up to twice as much as scores do: by 2 · 2 · 8 half units of the last place.
+    Naive attention rounds a score below 8 twice to 16 bits, and a weight changes by up to twice as
+    much as the scores: by 2 · 2 · 8 half units in the last place.
     """
-    found = {each: (got[each] - right[each]).abs().max().item() for each in right}
-    for each, error in found.items():
-        unit = torch.finfo(got[each].dtype).eps
-        if not error <= 16 * unit * right[each].abs().max().item():  # nor NaN
-            return {"skipped": f"wrong: {each} errs by {error:.2g}"}
-    return found
+    largest = {name: (got[name] - right[name]).abs().max().item() for name in right}
+    for name, error in largest.items():
+        eps = torch.finfo(got[name].dtype).eps
+        if not error <= 16 * eps * right[name].abs().max().item():  # true for NaN too
+            return {"skipped": f"wrong: {name} errs by {error:.2g}"}
+    return largest
 
 
 def first_line(error):
@@ -142,22 +142,22 @@ def first_line(error):
 
 
 def milliseconds(work):
-    """Return the times of 3 to 30 runs on the device, after two that warm up."""
+    """Return the times of 3 to 30 runs on the device, after two to warm up."""
     timed(work, repeats=1)
     (second,) = timed(work, repeats=1)
     return timed(work, repeats=max(3, min(30, int(1000 * SECONDS / second))))
 
 
 def timed(work, repeats):
-    """Return the times of runs that are queued one behind another, in milliseconds.
+    """Return the times of queued runs, in milliseconds.
 
-    Between them half a gigabyte is cleared, so that no run finds its inputs in the cache, and so
-    that Python has time to queue the next: otherwise a short run would be timed by its launch.
+    Half a gigabyte is cleared between runs, so that no run finds its inputs in the cache, and so
+    that Python has time to queue the next run: otherwise the launch of a short run would be timed.
     """
-    waste = torch.empty(2**29, dtype=torch.int8, device="cuda")
+    flush = torch.empty(2**29, dtype=torch.int8, device="cuda")
     marks = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]
     for start, end in marks:
-        waste.zero_()
+        flush.zero_()
         start.record()
         work()
         end.record()
@@ -199,8 +199,8 @@ def entries(case, errors, device="cuda"):
         yield entry
 
 
-def tell(entry):
-    """Return one line about an entry: median speed of both passes, or why there is none."""
+def summary(entry):
+    """Return a line about an entry: median speed of both passes, or why it was not timed."""
     skipped = entry.get("skipped") or entry["errors"].get("skipped")
     if skipped:
         return f"{entry['contender']:15} not timed: {skipped}"
@@ -212,7 +212,7 @@ def tell(entry):
 
 
 def machine():
-    """Return what the figures depend on; end the program where there is no GPU to measure."""
+    """Return what the results depend on; exit if there is no GPU."""
     if not torch.cuda.is_available():
         sys.exit("this measurement needs a GPU that torch can use; there is none here.")
     import triton
@@ -244,7 +244,7 @@ def main(file):
             print(f"\n{case}", flush=True)
             for entry in entries(case, errors):
                 report["entries"].append(entry)
-                print(tell(entry), flush=True)
+                print(summary(entry), flush=True)
         file.write_text(json.dumps(report, ensure_ascii=False) + "\n")
         print(f"\n{group} written to {file}")
 

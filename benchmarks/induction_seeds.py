@@ -1,9 +1,9 @@
-"""Train lesson 07's induction model from several seeds: how sure, how fast, how good a head.
+"""Train lesson 07's induction model with several seeds: how reliably, how fast, how good a head.
 
-Takes the model, the data and the training from the cells of the lesson itself. Prints, for each
-seed, the accuracy on repeated tokens, each layer's best scores, the step in the middle of the
-steepest fall, and the seconds it took. With ``controls``, the accuracies of the model of one layer
-and of that without positions instead, after the lesson's training and each of ten more like it.
+Uses the model, data and training from the lesson's cells. Prints, for each seed, the accuracy on
+repeated tokens, each layer's best scores, the step of the steepest drop of the loss, and the
+seconds it took. With ``controls``, prints instead the accuracies of a one-layer model and of one
+without positions, after the lesson's training and after each of ten more rounds.
 Usage: .venv/bin/python benchmarks/induction_seeds.py [controls] [SEEDS [THREADS]]
 
 One layer, seeds 0 to 4, on one CPU:
@@ -30,16 +30,16 @@ CONSTANTS = {"V", "LENGTH", "STEPS", "SEEDS", "H", "D"}  # of lessons 07 and 09
 
 
 def definitions(path):
-    """Return what the code cells of a notebook import and define, without running the rest."""
-    found = {}
+    """Return what the cells of a notebook import and define, without running the rest."""
+    scope = {}
     for cell in nbformat.read(path, as_version=4).cells:
         if cell.cell_type == "code":
             tree = ast.parse(cell.source)
             tree.body = [
                 node for node in tree.body if isinstance(node, DEFINES) or _is_constant(node)
             ]
-            exec(compile(tree, path.name, "exec"), found)
-    return found
+            exec(compile(tree, path.name, "exec"), scope)
+    return scope
 
 
 def _is_constant(node):
@@ -51,7 +51,7 @@ def _is_constant(node):
 
 
 def main(seeds=10, threads=1):
-    """Print one line a seed, and a summary."""
+    """Print a line for each seed, and a summary."""
     torch.set_num_threads(threads)
     lesson = definitions(LESSON)
     good, slowest = 0, 0.0
@@ -79,7 +79,7 @@ def main(seeds=10, threads=1):
 
 
 def controls(seeds=5, threads=1):
-    """Print one line a control and seed: the accuracies, as the training goes on."""
+    """Print a line for each control and seed: the accuracies as training continues."""
     torch.set_num_threads(threads)
     lesson = definitions(LESSON)
     kinds = {"one layer": {"num_layers": 1}, "no positions": {"num_layers": 2, "positions": False}}

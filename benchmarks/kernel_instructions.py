@@ -1,8 +1,8 @@
-"""Count what the inner loop of each rung of the ladder asks of a Hopper multiprocessor.
+"""Count the instructions in the inner loop of each rung of the ladder on a Hopper GPU.
 
-The kernels are compiled for compute capability 9.0, as an H100 or H200 would run them, and
-disassembled; neither needs a GPU. Counted is the first loop with matrix products, which is the one
-without a mask where there are two. Writes one JSON file, which lesson 06b plots.
+The kernels are compiled for compute capability 9.0 (H100, H200) and disassembled; neither needs a
+GPU. Counts the first loop with matrix products, which is the unmasked one if there are two. Writes
+a JSON file, which lesson 06b plots.
 Usage: python benchmarks/kernel_instructions.py [FILE]
 """
 
@@ -35,7 +35,7 @@ KIBIBYTES = {(8, 0): 163, (8, 6): 99, (8, 9): 99, (9, 0): 227, (10, 0): 227, (12
 
 
 class Driver:
-    """What Triton asks of a driver before it compiles; a device's name is its capability."""
+    """The part of a driver that Triton needs to compile; the device is its compute capability."""
 
     def __init__(self, capability):
         self.capability = capability
@@ -53,9 +53,9 @@ class Driver:
 
 @contextlib.contextmanager
 def compiling(capability):
-    """Compile what is launched, for a GPU of that capability; yield a list that receives it.
+    """Compile each launched kernel for a GPU of that capability; yield the list of results.
 
-    Nothing runs, and no GPU is needed: tensors may be on the device "meta", which has no memory.
+    Nothing runs, and no GPU is needed: tensors may be on the device "meta".
     """
     found = []
     compiled = JITFunction.run
@@ -94,9 +94,8 @@ def compile_attention(capability, D, dtype):
 def needs(kernel):
     """Return what a compiled kernel needs of a GPU.
 
-    Shared memory of a block in KiB, tensor memory in columns (Blackwell's, of which there are 512),
-    stack in bytes a thread, and how many instructions there are of some kinds: asynchronous copies
-    from global memory, and loads from there that wait.
+    Shared memory per block in KiB, tensor memory in columns (Blackwell has 512), stack in bytes per
+    thread, and the number of asynchronous copies and of blocking loads from global memory.
     """
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(kernel.asm["cubin"])
@@ -118,10 +117,9 @@ def needs(kernel):
 
 
 def inner_loop(sass):
-    """Return the instructions of the first loop with matrix products, of disassembled code.
+    """Return the instructions of the first loop with matrix products in disassembled code.
 
-    A line is "control codes, tab, instruction"; a label, to which the end of a loop jumps back,
-    stands alone.
+    A line is "control codes, tab, instruction"; a label, the target of jumps, is on its own line.
     """
     code, labels = [], {}
     for line in sass.splitlines():
@@ -138,12 +136,12 @@ def inner_loop(sass):
 
 
 def cases():
-    """Return every configuration that is counted."""
+    """Return all configurations."""
     return [case for case in ladder.cases() if case.N == 16384]
 
 
 def entries(cases):
-    """Count one rung after another, in each configuration."""
+    """Yield the counts of each rung in each configuration."""
     for case in cases:
         needed = case.B * case.H * case.N**2 * (0.5 if case.is_causal else 1)
         for number, rung in enumerate(ladder.RUNGS):

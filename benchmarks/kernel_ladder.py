@@ -1,12 +1,12 @@
-"""Measure what each trick of the forward kernel is worth: a ladder of versions, one idea a rung.
+"""Measure what each optimization of the forward kernel gains: a ladder of versions, one idea each.
 
-The first rung is attention in tiles as one writes it at first, and the seven after it end in
-`course_utils.kernels.flash_attention`, which writes the logsumexp as well. All but that one are the
-kernel below with more and more of its switches on. The last rung is one step further, to see
-whether `flash_attention` should take it. PyTorch's fused backends are measured in the same run, as
-the yardstick. What is wrong, or does not run, is not timed and says why. Writes one JSON file with
-every repeat and what counting predicts, anew after each configuration. What needs no GPU, the
-instructions of each rung, is counted by kernel_instructions.py.
+The first rung is a straightforward tiled kernel; the seventh after it is
+`course_utils.kernels.flash_attention`, which also writes the logsumexp. All others are the kernel
+below with more and more switches on. The last rung is one step further, to see whether
+`flash_attention` should take it. PyTorch's fused backends are measured in the same run for
+comparison. What is wrong or does not run is not timed, and the reason is recorded. Writes a JSON
+file with every repeat and the predicted counts. The instructions of each rung, which need no GPU,
+are counted by kernel_instructions.py.
 Usage: make bench-gpu, or python benchmarks/kernel_ladder.py [FILE]
 """
 
@@ -248,17 +248,17 @@ def attend(number, q, k, v, is_causal):
 
 
 def processors(device):
-    """Return how many multiprocessors a device has; the interpreter is one."""
+    """Return the number of multiprocessors of a device; the interpreter counts as one."""
     on_gpu = device.type == "cuda"
     return torch.cuda.get_device_properties(device).multi_processor_count if on_gpu else 1
 
 
 def count(number, case):
-    """Return what a rung does in one configuration, by walking through its loops.
+    """Return the work of a rung in one configuration, by stepping through its loops.
 
-    The products' FLOP and powers are those computed, needed or not; loaded is what the programs
-    read of K and V, which comes from the cache if they are lucky; waiting is the share of the
-    processors' time after their last program and before the end.
+    FLOP and powers (exponentials) are those computed, needed or not; loaded_bytes is what the
+    programs read of K and V, in part from the cache; waiting is the share of time in which
+    multiprocessors are idle after their last program.
     """
     on, tiles = plan(number, case.D)
     trips, masked = [], 0
@@ -282,7 +282,7 @@ def count(number, case):
 
 
 def waiting(lengths, among=132):
-    """Return the share of time that processors wait, if each takes the next program when free."""
+    """Return the share of idle time, if each processor takes the next program when free."""
     busy = [0] * among  # until when; the multiprocessors of an H200, a program at a time on each
     for length in lengths:
         heapq.heapreplace(busy, busy[0] + length)
@@ -290,7 +290,7 @@ def waiting(lengths, among=132):
 
 
 def cases():
-    """Return every configuration that is measured."""
+    """Return all configurations."""
     return [
         bench.Case("bfloat16", D, is_causal, N, bench.TOKENS // N, bench.WIDTH // D)
         for D, is_causal, N in itertools.product([64, 128], [False, True], [4096, 16384])
@@ -316,22 +316,22 @@ def contenders(case):
 
 @torch.no_grad()
 def check(case, device):
-    """Return the largest error of each contender against float64, or why there is none."""
+    """Return the largest error of each contender against float64, or why it is skipped."""
     small = case._replace(N=min(case.N, 1024), B=1, H=2)
     (q, k, v), _ = bench.draw(small, device)
     mask = course.causal_mask(small.N).to(device) if case.is_causal else None
     right = course.attention(q.double(), k.double(), v.double(), mask)[0]
-    found = {}
+    largest = {}
     rungs, reason = {rung.name for rung in RUNGS}, kernels.why_not(torch.device(device))
     for name, run in contenders(small).items():
         if name in rungs and reason:
-            found[name] = {"skipped": reason}
+            largest[name] = {"skipped": reason}
             continue
         try:
-            found[name] = bench.judge({"output": run(q, k, v)}, {"output": right})
+            largest[name] = bench.judge({"output": run(q, k, v)}, {"output": right})
         except (RuntimeError, TritonError) as error:
-            found[name] = {"skipped": bench.first_line(error)}
-    return found
+            largest[name] = {"skipped": bench.first_line(error)}
+    return largest
 
 
 @torch.no_grad()
@@ -343,8 +343,8 @@ def entries(case, errors, device="cuda"):
         entry = {"contender": name, **case._asdict(), "errors": errors[name]}
         if name in rungs:
             number, rung = rungs[name]
-            told = {"idea": rung.idea, "prediction": rung.prediction}
-            entry |= {"rung": number, **told, "counted": count(number, case)}
+            texts = {"idea": rung.idea, "prediction": rung.prediction}
+            entry |= {"rung": number, **texts, "counted": count(number, case)}
         if "skipped" not in errors[name]:
             try:
                 ms = bench.milliseconds(lambda run=run: run(q, k, v))
@@ -354,8 +354,8 @@ def entries(case, errors, device="cuda"):
         yield entry
 
 
-def tell(entry):
-    """Return one line about an entry: median speed, or why there is none."""
+def summary(entry):
+    """Return a line about an entry: median speed, or why it was not timed."""
     skipped = entry.get("skipped") or entry["errors"].get("skipped")
     if skipped:
         return f"{entry['contender']:15} not timed: {skipped}"
@@ -370,7 +370,7 @@ def main(file):
         print(f"\n{case}", flush=True)
         for entry in entries(case, check(case, "cuda")):
             report["entries"].append(entry)
-            print(tell(entry), flush=True)
+            print(summary(entry), flush=True)
         file.write_text(json.dumps(report, ensure_ascii=False) + "\n")
     print(f"\nwritten to {file}")
 

@@ -1,7 +1,7 @@
-"""Measure attention cut over devices: each way's time, the products and bytes of its busiest rank.
+"""Measure attention sharded over devices: time, and FLOP and bytes of the busiest rank.
 
-Causal but for the way by heads; output and gradients are first compared with one process in
-float64. Every rank is a GPU (nccl) where there are enough, else a process of one thread (gloo).
+Causal, except by heads. Output and gradients are first compared with one process in float64. Every
+rank is a GPU (nccl) if there are enough, otherwise a process with one thread (gloo).
 Usage: make bench-ranks RANKS=W,
 or torchrun --nproc-per-node W benchmarks/parallel_attention.py [TOKENS]
 """
@@ -22,7 +22,7 @@ from course_utils.measure import bytes_sent
 
 H, D = 8, 64
 ROUNDS = 7
-CHECKED = 256  # tokens of the comparison
+CHECKED = 256  # tokens in the comparison with float64
 
 
 def main(tokens):
@@ -38,28 +38,28 @@ def main(tokens):
     dist.init_process_group("nccl" if on_gpus else "gloo")
     try:
         for name, error in errors(device).items():
-            tell(f"{name:14} largest error {error:.1e} of the largest entry")
+            print_once(f"{name:14} largest error {error:.1e} of the largest entry")
         for name, run in ways(tokens, device).items():
             report(name, run, device)
     finally:
         dist.destroy_process_group()
 
 
-def tell(text):
+def print_once(text):
     if dist.get_rank() == 0:
         print(text, flush=True)
 
 
 def draw(tokens, device):
-    """Return q, k, v and a gradient for the output, (1, H, N, D) each, the same on every rank."""
+    """Return q, k, v and a gradient at the output, (1, H, N, D) each, the same on every rank."""
     rng = torch.Generator().manual_seed(0)
     return [torch.randn(1, H, tokens, D, generator=rng).to(device) for _ in range(4)]
 
 
-def rows(held, tensors):
-    """Return this rank's tokens of each tensor."""
-    mine = held[dist.get_rank()]
-    return [each[..., mine.to(each.device), :] for each in tensors]
+def local(positions, tensors):
+    """Return this rank's shard of each tensor."""
+    own = positions[dist.get_rank()]
+    return [x[..., own.to(x.device), :] for x in tensors]
 
 
 def both_passes(way, q, k, v, d_out):
@@ -69,19 +69,19 @@ def both_passes(way, q, k, v, d_out):
     return [out.detach(), *torch.autograd.grad(out, leaves, d_out)]
 
 
-def cut_by_tokens(tokens):
-    """Return the ways that cut by tokens, with the places of each: functions of q, k and v."""
+def sharded_by_tokens(tokens):
+    """Return (positions of each rank, function of q, k and v) of each way to shard the tokens."""
     W = dist.get_world_size()
 
     def ring(zigzag):
         def way(q, k, v):
             return parallel.ring_attention(q, k, v, is_causal=True, zigzag=zigzag)[0]
 
-        return parallel.places(tokens, W, zigzag), way
+        return parallel.shard_positions(tokens, W, zigzag), way
 
-    exchange = partial(parallel.exchange_attention, is_causal=True)
+    all_to_all = partial(parallel.all_to_all_attention, is_causal=True)
     return {
-        "exchange": (parallel.places(tokens, W), exchange),
+        "all-to-all": (parallel.shard_positions(tokens, W), all_to_all),
         "ring": ring(zigzag=False),
         "ring, zigzag": ring(zigzag=True),
     }
@@ -92,21 +92,21 @@ def errors(device):
     whole = draw(CHECKED, device)
     mask = causal_mask(CHECKED).to(device)
     right = both_passes(lambda *qkv: attention(*qkv, mask)[0], *(each.double() for each in whole))
-    found = {}
-    for name, (held, way) in cut_by_tokens(CHECKED).items():
-        pairs = zip(both_passes(way, *rows(held, whole)), rows(held, right), right, strict=True)
-        found[name] = max((a - b).abs().max() / all_.abs().max() for a, b, all_ in pairs)
+    largest = {}
+    for name, (held, way) in sharded_by_tokens(CHECKED).items():
+        pairs = zip(both_passes(way, *local(held, whole)), local(held, right), right, strict=True)
+        largest[name] = max((a - b).abs().max() / all_.abs().max() for a, b, all_ in pairs)
     x, layer, g = layer_and_input(CHECKED, device)
     heads, one = (
         through_layer(way, x, layer, g)
         for way in (parallel.attention_by_heads, lambda x, layer: layer(x, x, x)[0])
     )
-    found["heads"] = max(
+    largest["heads"] = max(
         (a - b).abs().max() / b.abs().max() for a, b in zip(heads, one, strict=True)
     )
-    for error in found.values():
+    for error in largest.values():
         dist.all_reduce(error, dist.ReduceOp.MAX)
-    return {name: error.item() for name, error in found.items()}
+    return {name: error.item() for name, error in largest.items()}
 
 
 def layer_and_input(tokens, device):
@@ -124,40 +124,40 @@ def through_layer(way, x, layer, g):
 
 
 def ways(tokens, device):
-    """Return what is timed, by name: forward and backward of each way."""
+    """Return a function for each way, by name, that runs forward and backward once."""
     whole = draw(tokens, device)
     timed = {}
-    for name, (held, way) in cut_by_tokens(tokens).items():
-        own = rows(held, whole)
-        timed[name] = lambda way=way, own=own: both_passes(way, *own)
-    given = layer_and_input(tokens, device)
-    timed["heads, W_o too"] = lambda: through_layer(parallel.attention_by_heads, *given)
+    for name, (held, way) in sharded_by_tokens(tokens).items():
+        shards = local(held, whole)
+        timed[name] = lambda way=way, shards=shards: both_passes(way, *shards)
+    x_layer_g = layer_and_input(tokens, device)
+    timed["heads, W_o too"] = lambda: through_layer(parallel.attention_by_heads, *x_layer_g)
     return timed
 
 
 def report(name, run, device):
-    """Time a way on all ranks at once; print the slowest's median, and most products and bytes."""
+    """Time a way on all ranks; print the slowest rank's median, and the most FLOP and bytes."""
     with FlopCounterMode(display=False) as counter:
-        sent = bytes_sent(run)  # this warms up as well
+        sent = bytes_sent(run)  # also warms up
     times = []
     for _ in range(ROUNDS):
-        wait_for(device)
+        synchronize(device)
         dist.barrier()
         start = time.perf_counter()
         run()
-        wait_for(device)
+        synchronize(device)
         times.append(time.perf_counter() - start)
-    own = [statistics.median(times), counter.get_total_flops(), sent]
-    own = torch.tensor(own, device=device, dtype=torch.float64)
-    dist.all_reduce(own, dist.ReduceOp.MAX)
-    seconds, flops, sent = own.tolist()
-    tell(
+    most = [statistics.median(times), counter.get_total_flops(), sent]
+    most = torch.tensor(most, device=device, dtype=torch.float64)
+    dist.all_reduce(most, dist.ReduceOp.MAX)
+    seconds, flops, sent = most.tolist()
+    print_once(
         f"{name:14} {1e3 * seconds:9.1f} ms forward and backward, {flops / 1e9:9.3f} GFLOP, "
         f"{sent:13,.0f} bytes a rank"
     )
 
 
-def wait_for(device):
+def synchronize(device):
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

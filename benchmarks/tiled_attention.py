@@ -1,6 +1,6 @@
 """Measure tiled attention in plain torch against naive attention and SDPA: time and peak memory.
 
-B = 1, H = 8, D = 64, float32, forward. All take turns in one run; prints ratios to naive.
+B = 1, H = 8, D = 64, float32, forward. Contenders alternate; prints ratios to naive.
 Usage: make bench
 """
 
@@ -9,7 +9,7 @@ import statistics
 import time
 from functools import partial
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # waiting threads must not take the cores
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # waiting threads must not occupy the cores
 
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402

@@ -1,8 +1,7 @@
-"""Try block sizes, warps and stages for the kernels on a CUDA device, and print the fastest first.
+"""Try block sizes, warps and stages for the kernels on a CUDA device; print the fastest first.
 
-The table in `course_utils/kernel_tiles.py` is set by hand from what this prints, row by row:
-that of the GPU at hand. A kernel's tiles are tried while the others' stay as they are; a backward
-pass is timed as a whole.
+Copy the results for your GPU into its row of the table in `course_utils/kernel_tiles.py`. One
+kernel's tiles are varied while the others' stay; a backward pass is timed as a whole.
 Usage: python benchmarks/tune_kernels.py
 """
 
@@ -24,20 +23,19 @@ CASES = [(False, 4096), (True, 16384)]  # is_causal, N
 def candidates(kernel):
     """Return the tiles to try.
 
-    A Hopper product takes 64 rows from 4 warps, one before Hopper 16 from each: the block a program
-    owns, of queries or for backward_kv of keys, must have as many, or warps repeat each other's
-    work.
+    A product needs 16 rows per warp (on Hopper 64 per 4 warps). If a program's own block, of
+    queries or in backward_kv of keys, has fewer, warps duplicate work.
     """
-    found = []
+    tiles = []
     for own, other, warps, stages in itertools.product([64, 128], [32, 64, 128], [4, 8], [2, 3, 4]):
         if own >= 16 * warps:
             blocks = (other, own) if kernel == "backward_kv" else (own, other)
-            found.append(kernel_tiles.Tiles(*blocks, warps, stages))
-    return found
+            tiles.append(kernel_tiles.Tiles(*blocks, warps, stages))
+    return tiles
 
 
 def work(kernel, case, device):
-    """Return a function that runs the pass to which a kernel belongs."""
+    """Return a function that runs the pass of a kernel, forward or backward."""
     inputs, d_out = bench.draw(case, device)
 
     def forward():
@@ -50,7 +48,7 @@ def work(kernel, case, device):
 
 
 def tune(kernel, D, device="cuda"):
-    """Return (milliseconds of all cases, tiles), fastest first, and (why not, tiles) of others."""
+    """Return (total milliseconds, tiles), fastest first, and (error, tiles) of those that fail."""
     row = kernel_tiles.cuts(kernels.capability(torch.device(device)))
     shipped = row[D]
     runs = [

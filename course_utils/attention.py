@@ -1,8 +1,8 @@
 """What the lessons build, in final form. Later lessons import it from here.
 
-Shapes, the same letters everywhere: L queries, S keys, d_model model width, d_k query and key
+Shapes use the same letters everywhere: L queries, S keys, d_model model width, d_k query and key
 width, d_v value width; ``...`` stands for any leading dimensions, such as batch and heads. A test
-holds each function to the cell of the lesson that builds it; only the docstring and the shape
+compares each function with the cell of the lesson that builds it; only the docstring and the shape
 check are added here.
 """
 
@@ -62,7 +62,7 @@ def cosine_similarity(q, k):
 
 @expects(q="... L d", k="... S d")
 def euclidean_distance(q, k):
-    """Return the length of q_i - k_j for every query and every key.
+    """Return the Euclidean distance |q_i - k_j| of every query and every key.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def euclidean_distance(q, k):
     Returns
     -------
     torch.Tensor, (..., L, S)
-        0 or more; small means near.
+        0 or more; a small distance means similar vectors.
 
     Raises
     ------
@@ -87,7 +87,7 @@ class AdditiveScore(nn.Module):
     """Score queries against keys with a small network: w · tanh(W_q q + W_k k).
 
     Bahdanau, Cho and Bengio, "Neural machine translation by jointly learning to align and
-    translate", 2014, appendix A.1.2 (there without separate names for query and key).
+    translate", 2014, appendix A.1.2, which does not use the words query and key.
 
     Parameters
     ----------
@@ -152,19 +152,19 @@ class SelfAttention(nn.Module):
 
 @expects(weights="... S")
 def entropy(weights):
-    """Return how evenly each row of weights is spread: -Σ p ln p, in nats.
+    """Return the entropy of each row of weights, -Σ p ln p, in nats.
 
     Shannon, "A mathematical theory of communication", 1948, section 6.
 
     Parameters
     ----------
     weights : torch.Tensor, (..., S)
-        Each row 0 or more, with sum 1.
+        Nonnegative; each row sums to 1.
 
     Returns
     -------
     torch.Tensor, (...)
-        From 0 (all weight on one key) to ln S (equal weights). A weight of 0 adds 0.
+        From 0 (all weight on one key) to ln S (uniform weights). A weight of 0 contributes 0.
 
     Raises
     ------
@@ -181,8 +181,8 @@ def entropy(weights):
 def softmax(x, dim=-1):
     """Return weights e^x / Σ e^x along ``dim``, for logits of any size.
 
-    The largest logit is subtracted first, so no power exceeds 1; powers and their sum are float64,
-    so that neither float16's range nor the number of terms limits them.
+    The largest logit is subtracted first, so no exponential exceeds 1. The exponentials are summed
+    in float64, so neither float16's range nor the number of terms is a limit.
 
     Parameters
     ----------
@@ -193,8 +193,8 @@ def softmax(x, dim=-1):
     Returns
     -------
     torch.Tensor, (...)
-        As x. A slice of nothing but -inf has no distribution and gives NaN, as in PyTorch; so
-        does one that holds +inf or NaN.
+        Shape and dtype of x. A slice that is all -inf, or holds +inf or NaN, gives NaN, as in
+        PyTorch.
 
     Raises
     ------
@@ -202,7 +202,7 @@ def softmax(x, dim=-1):
         If x is not a floating point tensor, or has no dimension ``dim``.
     """
     e = (x - x.amax(dim, keepdim=True)).double().exp()  # (..., n), the largest is e^0 = 1
-    return (e / e.sum(dim, keepdim=True)).to(x.dtype)  # float64: room for any number of terms
+    return (e / e.sum(dim, keepdim=True)).to(x.dtype)  # summed in float64
 
 
 @expects(x="floating ...", dim="dim of x")
@@ -218,7 +218,7 @@ def logsumexp(x, dim=-1):
     Returns
     -------
     torch.Tensor
-        As x without ``dim``. A slice of nothing but -inf gives -inf: an empty sum.
+        As x without ``dim``. A slice that is all -inf gives -inf, the log of an empty sum.
 
     Raises
     ------
@@ -226,17 +226,17 @@ def logsumexp(x, dim=-1):
         If x is not a floating point tensor, or has no dimension ``dim``.
     """
     m = x.amax(dim, keepdim=True)  # (..., 1)
-    m = m.masked_fill(m.isinf(), 0)  # nothing but -inf: subtract 0, or -inf - -inf would be NaN
+    m = m.masked_fill(m.isinf(), 0)  # all -inf: subtract 0, because -inf - -inf is NaN
     total = (x - m).double().exp().sum(dim, keepdim=True)  # (..., 1)
     return (m + total.log()).squeeze(dim).to(x.dtype)
 
 
 @expects(x="floating ...", dim="dim of x")
 def log_softmax(x, dim=-1):
-    """Return the logarithms of the softmax weights along ``dim``, also where a weight is 0.
+    """Return the log of the softmax weights along ``dim``, finite even if a weight underflows.
 
-    Equal to ``x - logsumexp(x)``, but rounded less where logits are large: the maximum is
-    subtracted before the logarithm of the sum.
+    Equal to ``x - logsumexp(x)``, but more accurate for large logits, because the maximum is
+    subtracted before the log of the sum.
 
     Parameters
     ----------
@@ -246,7 +246,7 @@ def log_softmax(x, dim=-1):
     Returns
     -------
     torch.Tensor, (...)
-        As x, 0 or less. A slice of nothing but -inf gives NaN, as in PyTorch.
+        Shape and dtype of x, 0 or less. A slice that is all -inf gives NaN, as in PyTorch.
 
     Raises
     ------
@@ -260,7 +260,7 @@ def log_softmax(x, dim=-1):
 
 @expects(p="... n", g="... n")
 def softmax_vjp(p, g):
-    """Return gᵀ(diag(p) - ppᵀ), the gradient at the logits, without forming the n × n matrix.
+    """Return gᵀ(diag(p) - ppᵀ), the gradient at the logits, without the n × n Jacobian.
 
     Parameters
     ----------
@@ -284,7 +284,7 @@ def softmax_vjp(p, g):
 
 @expects(m="*batch", ell="*batch", x="*batch n")
 def online_update(m, ell, x):
-    """Take a block of logits into the state (m, ℓ) of a softmax that is read once.
+    """Update the state (m, ℓ) of an online softmax with a block of logits.
 
     Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018, algorithm 3.
 
@@ -295,7 +295,7 @@ def online_update(m, ell, x):
     ell : torch.Tensor, (...)
         Σ e^(x - m) over the logits so far; 0 before the first block.
     x : torch.Tensor, (..., n)
-        The next logits. Blocks may have any size.
+        The next block of logits, of any size.
 
     Returns
     -------
@@ -309,16 +309,16 @@ def online_update(m, ell, x):
         If an argument is not a tensor of the shape above.
     """
     m_new = torch.maximum(m, x.amax(dim=-1))  # (...)
-    base = m_new.masked_fill(m_new == -torch.inf, 0)  # nothing allowed yet: subtract 0
-    new = (x - base[..., None]).exp().sum(dim=-1)  # (...), this block, measured from m_new
+    base = m_new.masked_fill(m_new == -torch.inf, 0)  # all -inf so far: subtract 0
+    new = (x - base[..., None]).exp().sum(dim=-1)  # (...), the sum of this block
     return m_new, ell * (m - base).exp() + new
 
 
 @expects(out_a="*batch L d_v", lse_a="*batch L", out_b="*batch L d_v", lse_b="*batch L")
 def merge(out_a, lse_a, out_b, lse_b):
-    """Join attention over two disjoint sets of keys into attention over both.
+    """Merge attention over two disjoint sets of keys into attention over both.
 
-    Associative and commutative up to rounding, so parts may be computed anywhere and joined in
+    Associative and commutative up to rounding, so parts can be computed anywhere and merged in
     any order. Dao et al., "FlashAttention", 2022, section 3.1, for two blocks.
 
     Parameters
@@ -326,13 +326,13 @@ def merge(out_a, lse_a, out_b, lse_b):
     out_a, out_b : torch.Tensor, (..., L, d_v)
         softmax(scores) @ v over each set of keys.
     lse_a, lse_b : torch.Tensor, (..., L)
-        The logsumexp of the scores over each set; -inf where a set offers a query nothing. The
-        output there is left out of account, whatever it holds.
+        The logsumexp of the scores over each set; -inf where a query may attend to no key of the
+        set. The output there is ignored, even if it is NaN.
 
     Returns
     -------
     out : torch.Tensor, (..., L, d_v)
-        Zeros where both parts are empty, so that (0, -inf) is a neutral start.
+        Zeros where both parts are empty, so (0, -inf) is the identity element.
     lse : torch.Tensor, (..., L)
         -inf where both parts are empty.
 
@@ -343,7 +343,7 @@ def merge(out_a, lse_a, out_b, lse_b):
     """
     outs, lses = torch.stack([out_a, out_b]), torch.stack([lse_a, lse_b])  # (2, ..., L[, d_v])
     empty = lses == -torch.inf  # (2, ..., L)
-    outs = outs.masked_fill(empty[..., None], 0)  # an empty part may hold NaN
+    outs = outs.masked_fill(empty[..., None], 0)  # the output of an empty part may be NaN
     shares = softmax(lses.masked_fill(empty.all(dim=0), 0), dim=0)  # (2, ..., L)
     return (shares[..., None] * outs).sum(dim=0), logsumexp(lses, dim=0)
 
@@ -353,17 +353,17 @@ def merge(out_a, lse_a, out_b, lse_b):
 
 @expects(L="int from 0", S="int from 0", align="corner")
 def causal_mask(L, S=None, *, align=None):
-    """Return which keys a query may see if none may lie in its future, itself included.
+    """Return the causal mask: a query may attend to itself and to earlier keys.
 
     Parameters
     ----------
     L, S : int
         Numbers of queries and keys; S is L if not given.
     align : {"lower_right", "upper_left"}
-        Where queries stand among more keys, or fewer; needed if L ≠ S. "lower_right": the last
-        query at the last key, as in decoding with a cache, where the keys before are the past; if
-        there are fewer keys than queries, the first queries see nothing. "upper_left": the first
-        query at the first key, as `is_causal` of PyTorch's scaled_dot_product_attention.
+        How queries align with keys; required if L ≠ S. "lower_right": the last query with the
+        last key, as in decoding with a cache; if S < L, the first queries have no allowed key.
+        "upper_left": the first query with the first key, as `is_causal` of PyTorch's
+        scaled_dot_product_attention.
 
     Returns
     -------
@@ -373,24 +373,24 @@ def causal_mask(L, S=None, *, align=None):
     Raises
     ------
     TypeError, ValueError
-        If L or S is not a whole number from 0, or align is another word, or none where L ≠ S.
+        If L or S is not an int from 0, or align is another word, or is missing where L ≠ S.
     """
     S = L if S is None else S
     offset = 0 if L == S else {"lower_right": S - L, "upper_left": 0}[align]
-    here = torch.arange(L)[:, None] + offset  # (L, 1), where each query stands among the keys
-    return torch.arange(S) <= here  # (L, S)
+    last_key = torch.arange(L)[:, None] + offset  # (L, 1), the last key each query may see
+    return torch.arange(S) <= last_key  # (L, S)
 
 
 @expects(lengths="whole B", S="int from 0")
 def padding_mask(lengths, S):
-    """Return which keys hold tokens, where sequences are filled up at their end to S.
+    """Return the mask of sequences that are right-padded to S: padding is not attended to.
 
     Parameters
     ----------
     lengths : torch.Tensor of int, or sequence of int, (B,)
-        How many tokens each sequence holds.
+        Number of tokens of each sequence.
     S : int
-        The width they are filled up to.
+        The padded length.
 
     Returns
     -------
@@ -400,7 +400,7 @@ def padding_mask(lengths, S):
     Raises
     ------
     TypeError, ValueError
-        If lengths are not whole numbers in one dimension, or S is not a whole number from 0.
+        If lengths are not whole numbers in one dimension, or S is not an int from 0.
     """
     lengths = torch.as_tensor(lengths)[:, None, None, None]  # (B, 1, 1, 1)
     return torch.arange(S, device=lengths.device) < lengths  # (B, 1, 1, S)
@@ -408,16 +408,16 @@ def padding_mask(lengths, S):
 
 @expects(L="int from 0", window="int from 1")
 def sliding_window_mask(L, window):
-    """Return which keys a query may see if it sees itself and the window - 1 tokens before it.
+    """Return a causal sliding-window mask: a token and the window - 1 tokens before it.
 
-    Beltagy, Peters and Cohan, "Longformer", 2020, section 3.1, there to both sides.
+    Beltagy, Peters and Cohan, "Longformer", 2020, section 3.1 (there to both sides).
 
     Parameters
     ----------
     L : int
         Number of tokens.
     window : int
-        1 or more; from L on it is the causal mask.
+        1 or more; L or more gives the causal mask.
 
     Returns
     -------
@@ -427,15 +427,15 @@ def sliding_window_mask(L, window):
     Raises
     ------
     TypeError, ValueError
-        If L is not a whole number from 0, or window not one from 1.
+        If L is not an int from 0, or window is not an int from 1.
     """
-    back = torch.arange(L)[:, None] - torch.arange(L)  # (L, L), how far back key j lies
-    return (0 <= back) & (back < window)
+    distance = torch.arange(L)[:, None] - torch.arange(L)  # (L, L), query i - key j
+    return (0 <= distance) & (distance < window)
 
 
 @expects(L="int from 0", prefix="int from 0")
 def prefix_mask(L, prefix):
-    """Return which keys a query may see if the first ``prefix`` are open to all, the rest causal.
+    """Return the mask of a prefix LM: all may attend to the prefix; the rest is causal.
 
     Raffel et al., "Exploring the limits of transfer learning" (T5), 2019, section 3.2.1.
 
@@ -444,7 +444,7 @@ def prefix_mask(L, prefix):
     L : int
         Number of tokens.
     prefix : int
-        0 gives the causal mask, L or more a mask that allows everything.
+        Length of the prefix. 0 gives the causal mask; L or more allows everything.
 
     Returns
     -------
@@ -454,26 +454,26 @@ def prefix_mask(L, prefix):
     Raises
     ------
     TypeError, ValueError
-        If L or prefix is not a whole number from 0.
+        If L or prefix is not an int from 0.
     """
     return causal_mask(L) | (torch.arange(L) < prefix)  # (L, L) | (L,) -> (L, L)
 
 
 @expects(ids="whole ... L")
 def document_mask(ids):
-    """Return which keys belong to the query's own document, before it and after it.
+    """Return the mask of packed documents: a token attends to its own document only.
 
-    Several documents packed into one row stay apart; ``& causal_mask(L)`` hides the future too.
+    Combine it with ``& causal_mask(L)`` to hide the future too.
 
     Parameters
     ----------
     ids : torch.Tensor of int, or sequence of int, (..., L)
-        The number of each token's document. Equal numbers need not be neighbours.
+        The document of each token. Tokens of a document need not be contiguous.
 
     Returns
     -------
     torch.Tensor of bool, (..., L, L)
-        True = may attend. For ids (B, L) and heads, insert their dimension: ``[:, None]``.
+        True = may attend. For ids (B, L) and several heads, insert a head dimension: ``[:, None]``.
 
     Raises
     ------
@@ -486,7 +486,7 @@ def document_mask(ids):
 
 @expects(q="... L d_k", k="... S d_k", v="... S d_v", mask="bool ... L S")
 def attention(q, k, v, mask=None, scale=None):
-    """Mix the values by how well each query fits each key it may see: softmax(QKᵀ · scale)V.
+    """Return scaled dot-product attention, softmax(QKᵀ · scale)V, and its weights.
 
     Vaswani et al., "Attention is all you need", 2017, equation 1 and section 3.2.3.
 
@@ -498,15 +498,15 @@ def attention(q, k, v, mask=None, scale=None):
     mask : torch.Tensor of bool, broadcastable to (..., L, S), optional
         True = may attend.
     scale : float, optional
-        What the scores are multiplied by; 1/√d_k if not given.
+        Factor of the scores; 1/√d_k if not given.
 
     Returns
     -------
     output : torch.Tensor, (..., L, d_v)
     weights : torch.Tensor, (..., L, S)
-        0 or more, exactly 0 where the mask forbids; the weights of each query sum to 1. A query
-        with nothing allowed has weights and output of zeros, as in PyTorch's
-        scaled_dot_product_attention, and passes no gradient.
+        0 where the mask forbids; the weights of each query sum to 1. A query with no allowed key
+        has weights and output of zeros, as in PyTorch's scaled_dot_product_attention, and gets no
+        gradient.
 
     Raises
     ------
@@ -515,18 +515,18 @@ def attention(q, k, v, mask=None, scale=None):
 
     Notes
     -----
-    A value that is NaN or infinite reaches the output even where the mask forbids it: 0 × NaN is
-    NaN. q is scaled before the product, as q · k overflows √d_k times sooner than the score. The
-    scores are in the dtype of q and k: in float16 they overflow above 65504, where
-    `tiled.tiled_attention`, which calculates in float32, does not.
+    A NaN or infinite value reaches the output even where the mask forbids it, because 0 × NaN is
+    NaN. q is scaled before the product, because q · k overflows √d_k times sooner than the score.
+    Scores have the dtype of q and k: in float16 they overflow above 65504. `tiled.tiled_attention`
+    computes them in float32.
     """
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     scores = dot_product_scores(q * scale, k)  # (..., L, S)
     if mask is None:
         weights = scores.softmax(dim=-1)  # (..., L, S), rows sum to 1
     else:
-        empty = ~mask.any(dim=-1, keepdim=True)  # (..., L, 1), queries with nothing allowed
-        scores = scores.masked_fill(~mask, -torch.inf).masked_fill(empty, 0)  # no row of all -inf
+        empty = ~mask.any(dim=-1, keepdim=True)  # (..., L, 1), no allowed key
+        scores = scores.masked_fill(~mask, -torch.inf).masked_fill(empty, 0)  # not all -inf
         weights = scores.softmax(dim=-1).masked_fill(empty, 0)
     return weights @ v, weights
 
@@ -536,7 +536,7 @@ def attention(q, k, v, mask=None, scale=None):
 
 @expects(x="... L d_model", num_heads="divisor of d_model")
 def split_heads(x, num_heads):
-    """Cut the width of each token into heads and put the heads before the tokens.
+    """Split d_model into heads and move the head dimension before the tokens.
 
     Parameters
     ----------
@@ -552,7 +552,7 @@ def split_heads(x, num_heads):
     Raises
     ------
     TypeError, ValueError
-        If x is not a tensor of the shape above, or num_heads is not an int that divides d_model.
+        If x is not a tensor of the shape above, or num_heads does not divide d_model.
     """
     heads = x.unflatten(-1, (num_heads, -1))  # (..., L, H, d_k)
     return heads.transpose(-3, -2)  # (..., H, L, d_k)
@@ -560,7 +560,7 @@ def split_heads(x, num_heads):
 
 @expects(x="... H L d")
 def merge_heads(x):
-    """Put the heads of each token side by side again: the inverse of `split_heads`.
+    """Concatenate the heads of each token: the inverse of `split_heads`.
 
     Parameters
     ----------
@@ -579,11 +579,11 @@ def merge_heads(x):
 
 
 class MultiHeadAttention(nn.Module):
-    """H heads of attention side by side, each d_model / H wide, with an output projection.
+    """Multi-head attention: H heads of width d_model / H, and an output projection.
 
-    Vaswani et al., "Attention is all you need", 2017, section 3.2.2. Given the same weights it
-    equals `torch.nn.MultiheadAttention`, whose boolean masks mean the opposite, and which gives
-    NaN where a query may see nothing.
+    Vaswani et al., "Attention is all you need", 2017, section 3.2.2. With the same weights
+    it equals `torch.nn.MultiheadAttention`, except that boolean masks there mean the opposite, and
+    a query with no allowed key gives NaN there.
 
     Parameters
     ----------
@@ -619,9 +619,9 @@ class MultiHeadAttention(nn.Module):
     def forward(self, query, key, value, mask=None):
         """Return output (..., L, d_model) and the weights of each head (..., H, L, S).
 
-        query is (..., L, d_model), key and value (..., S, d_model); mask is boolean, True = may
-        attend, broadcastable to (..., H, L, S): one for each sequence is (B, 1, L, S). A query
-        with nothing allowed has weights of zeros, and the bias of W_o as its output.
+        query is (..., L, d_model), key and value (..., S, d_model). mask is boolean, True = may
+        attend, broadcastable to (..., H, L, S): a mask per sequence is (B, 1, L, S). A query with
+        no allowed key has weights of zeros, and its output is the bias of W_o.
         """
         q, k, v = self.W_q(query), self.W_k(key), self.W_v(value)  # (..., L or S, d_model)
         q, k, v = (split_heads(each, self.num_heads) for each in (q, k, v))  # (..., H, L or S, d_k)
@@ -630,7 +630,7 @@ class MultiHeadAttention(nn.Module):
 
 
 class MultiHeadSelfAttention(nn.Module):
-    """`MultiHeadAttention` of a sequence with itself.
+    """Multi-head self-attention: `MultiHeadAttention` with x as query, key and value.
 
     Parameters
     ----------
@@ -652,7 +652,7 @@ class MultiHeadSelfAttention(nn.Module):
 
 @expects(weights="B H L L")
 def previous_token_score(weights):
-    """Return how much each head looks at the token before: its mean weight there.
+    """Return each head's mean attention weight on the previous token.
 
     Elhage et al., "A mathematical framework for transformer circuits", 2021, section on two-layer
     attention-only models.
@@ -664,21 +664,21 @@ def previous_token_score(weights):
     Returns
     -------
     torch.Tensor, (H,)
-        From 0 to 1, over all sequences and all queries but the first, which has none before it.
-        A causal head's first n rows and columns, ``weights[..., :n, :n]``, are a head as well.
+        From 0 to 1: the mean over all sequences and all queries except the first, which has no
+        previous token.
 
     Raises
     ------
     TypeError, ValueError
         If weights is not a tensor of the shape above.
     """
-    before = weights.diagonal(-1, dim1=-2, dim2=-1)  # (B, H, L - 1), from i + 1 to i
-    return before.mean(dim=(0, -1))
+    previous = weights.diagonal(-1, dim1=-2, dim2=-1)  # (B, H, L - 1), from i + 1 to i
+    return previous.mean(dim=(0, -1))
 
 
 @expects(tokens="whole ... L")
 def follows_same_token(tokens):
-    """Return which keys stand right after an earlier occurrence of the query's own token.
+    """Return which keys directly follow an earlier occurrence of the query's token.
 
     Parameters
     ----------
@@ -701,7 +701,7 @@ def follows_same_token(tokens):
 
 @expects(weights="B H L L", tokens="whole B L")
 def induction_score(weights, tokens):
-    """Return how much each head looks at what came after its query's token earlier.
+    """Return each head's mean weight on the keys that followed the query's token before.
 
     Olsson et al., "In-context learning and induction heads", 2022, "prefix matching".
 
@@ -713,17 +713,17 @@ def induction_score(weights, tokens):
     Returns
     -------
     torch.Tensor, (H,)
-        From 0 to 1: the weight on the keys of `follows_same_token`, over all queries that have
-        such a key. NaN if no query has one.
+        From 0 to 1: the weight on the keys of `follows_same_token`, averaged over all queries
+        that have such a key. NaN if none has.
 
     Raises
     ------
     TypeError, ValueError
         If weights or tokens have another shape, or tokens are not whole numbers.
     """
-    wanted = follows_same_token(tokens)  # (B, L, L)
-    found = (weights * wanted[:, None]).sum(dim=-1)  # (B, H, L)
-    return found.sum(dim=(0, 2)) / wanted.any(dim=-1).sum()
+    targets = follows_same_token(tokens)  # (B, L, L)
+    on_targets = (weights * targets[:, None]).sum(dim=-1)  # (B, H, L)
+    return on_targets.sum(dim=(0, 2)) / targets.any(dim=-1).sum()
 
 
 # Lesson 09: positions
@@ -731,58 +731,58 @@ def induction_score(weights, tokens):
 
 @expects(L="int from 0", d_model="multiple of 2")
 def sinusoidal_positions(L, d_model):
-    """Return a vector for each place: sines and cosines of its number, at d_model / 2 speeds.
+    """Return a vector for each position: sines and cosines at d_model / 2 frequencies.
 
-    Vaswani et al., "Attention is all you need", 2017, section 3.5. The angle of pair i at place p
-    is p · 10000^(-2i / d_model), in radians.
+    Vaswani et al., "Attention is all you need", 2017, section 3.5. The angle of pair i at position
+    p is p · 10000^(-2i / d_model), in radians.
 
     Parameters
     ----------
     L : int
-        Number of places, counted from 0.
+        Number of positions, counted from 0.
     d_model : int
         Width, even.
 
     Returns
     -------
     torch.Tensor of float32, (L, d_model)
-        Columns 2i and 2i + 1 hold sine and cosine of pair i. Added to X.
+        Columns 2i and 2i + 1 hold the sine and cosine of pair i. To be added to the embeddings.
 
     Raises
     ------
     TypeError, ValueError
-        If L is not a whole number from 0, or d_model not a positive one that is even.
+        If L is not an int from 0, or d_model is not a positive even int.
     """
-    speeds = 10000.0 ** (-torch.arange(0, d_model, 2).double() / d_model)  # (d_model / 2,)
-    angles = torch.arange(L)[:, None] * speeds  # (L, d_model / 2), radians
+    inv_freq = 10000.0 ** (-torch.arange(0, d_model, 2).double() / d_model)  # (d_model / 2,)
+    angles = torch.arange(L)[:, None] * inv_freq  # (L, d_model / 2), radians
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2).float()  # (L, d_model)
 
 
 @expects(x="even ... L d", positions="... L")
 def rotary(x, positions, base=10000, interleaved=False):
-    """Turn each pair of entries of a query or key by its place, each pair at a speed of its own.
+    """Rotate each pair of entries of a query or key by its position times the pair's frequency.
 
-    A turned query and a turned key have a product that depends on the two and on the difference of
-    their places. Su et al., "RoFormer: enhanced transformer with rotary position embedding", 2021,
-    section 3.2, with pairs side by side, ``interleaved``; many models pair the two halves instead.
+    The product of a rotated query and a rotated key depends on their positions only through the
+    difference. Su et al., "RoFormer: enhanced transformer with rotary position embedding", 2021,
+    section 3.2, with ``interleaved`` pairs; many models pair the two halves instead.
 
     Parameters
     ----------
     x : torch.Tensor, (..., L, d)
         Queries or keys of one head, d even. Never values.
     positions : torch.Tensor, (..., L)
-        The places of the L rows, counted from anywhere; fractions are allowed. Leading dimensions
+        The positions of the L rows, from any start; fractions are allowed. Leading dimensions
         broadcast with those of x.
     base : float
-        The angle of pair i at place p is p · base^(-2i / d), in radians.
+        The angle of pair i at position p is p · base^(-2i / d), in radians.
     interleaved : bool
         Whether entries 2i and 2i + 1 are pair i, or entries i and i + d/2.
 
     Returns
     -------
     torch.Tensor, (..., L, d)
-        As x, each row as long as it was. Angles are float64: in float32, at place 100,000, they
-        would err by up to 0.004.
+        Shape, dtype and norms of x. Angles are float64: at position 100,000, float32 would err by
+        up to 0.004.
 
     Raises
     ------
@@ -790,43 +790,43 @@ def rotary(x, positions, base=10000, interleaved=False):
         If x or positions is not a tensor of the shape above, or d is odd.
     """
     d = x.shape[-1]
-    speeds = base ** (-torch.arange(0, d, 2, device=x.device).double() / d)  # (d / 2,)
-    angles = positions[..., None] * speeds  # (..., L, d / 2), radians
+    inv_freq = base ** (-torch.arange(0, d, 2, device=x.device).double() / d)  # (d / 2,)
+    angles = positions[..., None] * inv_freq  # (..., L, d / 2), radians
     pairs = x.unflatten(-1, (-1, 2)) if interleaved else x.unflatten(-1, (2, -1)).mT
     a, b = pairs.unbind(-1)  # (..., L, d / 2) each
-    turned = [a * angles.cos() - b * angles.sin(), a * angles.sin() + b * angles.cos()]
-    turned = torch.stack(turned, dim=-1)  # (..., L, d / 2, 2)
-    return (turned if interleaved else turned.mT).flatten(-2).to(x.dtype)  # (..., L, d)
+    rotated = [a * angles.cos() - b * angles.sin(), a * angles.sin() + b * angles.cos()]
+    rotated = torch.stack(rotated, dim=-1)  # (..., L, d / 2, 2)
+    return (rotated if interleaved else rotated.mT).flatten(-2).to(x.dtype)  # (..., L, d)
 
 
 @expects(L="int from 0", S="int from 0", num_heads="int from 1")
 def alibi_bias(L, S, num_heads):
-    """Return what each head adds to its scores: minus the distance, times the head's own slope.
+    """Return the ALiBi bias of each head: minus the distance, times the slope of the head.
 
     Press, Smith and Lewis, "Train short, test long: attention with linear biases enables input
-    length extrapolation", 2022, section 3; slopes where num_heads is no power of two as in the code
-    that goes with it.
+    length extrapolation", 2022, section 3. If num_heads is not a power of two, slopes are those of
+    the paper's code.
 
     Parameters
     ----------
     L, S : int
-        Numbers of queries and keys. The last query stands at the last key, as in `causal_mask`.
+        Numbers of queries and keys. The last query aligns with the last key ("lower_right").
     num_heads : int
-        H. Of a power of two, head h has slope 2^(-8 (h + 1) / H).
+        H. If H is a power of two, head h has slope 2^(-8 (h + 1) / H).
 
     Returns
     -------
     torch.Tensor of float32, (num_heads, L, S)
-        0 where query and key stand at the same place, else negative, also after the query.
+        0 where query and key have the same position, else negative, even for future keys.
 
     Raises
     ------
     TypeError, ValueError
-        If L or S is not a whole number from 0, or num_heads not one from 1.
+        If L or S is not an int from 0, or num_heads is not an int from 1.
     """
     power = 2 ** (num_heads.bit_length() - 1)  # the largest power of two up to num_heads
-    steps = [*range(2, 2 * power + 1, 2)]  # of 2 · power slopes every second: those of power heads
-    steps += range(1, 2 * (num_heads - power), 2)  # for the other heads, some from between
+    steps = [*range(2, 2 * power + 1, 2)]  # the slopes of `power` heads
+    steps += range(1, 2 * (num_heads - power), 2)  # the other heads: slopes in between
     slopes = 2.0 ** (-4 * torch.tensor(steps) / power)  # (H,)
     distance = (torch.arange(S - L, S)[:, None] - torch.arange(S)).abs()  # (L, S)
     return -slopes[:, None, None] * distance  # (H, L, S)

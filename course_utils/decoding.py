@@ -1,13 +1,13 @@
-"""Decoding as Triton kernels: the newest query of each text against a cache, for inference.
+"""Decoding as Triton kernels: attention of each text's newest queries to its KV cache.
 
-One query uses each key for one product, so the time is that of reading the cache. Three things
-follow. The query heads that share a head of keys are the rows of one tile: the cache is read once
-for all of them. A text's cache is cut into parts, each with a program of its own, or most of a
-GPU would be idle; `_join` merges their results by their logsumexps, as lesson 03's `merge` does.
-And nothing is copied: a cache may lie in pages, in any order.
+Decoding is memory-bound: each key is read for one product, so the time is that of reading the
+cache. Three things follow. The query heads that share a key head are the rows of one tile, so the
+cache is read once for all of them. A text's cache is split into parts, each with its own program,
+because otherwise most of a GPU would be idle; `_join` merges the parts by their logsumexps, as
+lesson 03's `merge` does. And nothing is copied: a cache may be in pages, in any order.
 
-Letters as in `kernels`: B texts, Hq and Hkv heads of queries and keys, L new queries of a text
-(often 1), S places in a cache, D the width of a head.
+Letters as in `kernels`: B texts, Hq and Hkv heads of queries and keys, L new queries per text
+(often 1), S slots in a cache, D head width.
 
 Dao, Haziza, Massa and Sizov, "Flash-Decoding for long-context inference", 2023. Kwon et al.,
 "Efficient memory management for large language model serving with PagedAttention", 2023.
@@ -15,31 +15,30 @@ Dao, Haziza, Massa and Sizov, "Flash-Decoding for long-context inference", 2023.
 
 import torch
 
-# Triton by way of `kernels`, which sets it to interpret where there is no GPU.
+# Import Triton from `kernels`, which sets TRITON_INTERPRET where there is no GPU.
 from course_utils.kernels import INTERPRETED, LOG2_E, falls_back, tl, triton
 from course_utils.shapes import expects
 from course_utils.tiled import tiled_attention
 
-# Keys of a block, by the width D: in 16 bits its keys and values take 16 KiB (D = 256: 32). Two
-# blocks are under way while a third is used up (with pages their numbers a block earlier), and two
-# programs fit beside each other on any GPU since sm_80 (D = 256: one). float32 is here to check
-# with: 16 keys fit at any width.
+# Keys per block, by head width D: in 16 bits, keys and values take 16 KiB (D = 256: 32). Two blocks
+# are loaded while a third is used (and page numbers one block earlier), and two programs fit on a
+# multiprocessor of any GPU since sm_80 (D = 256: one). float32 is for checking: 16 keys always fit.
 BLOCK_K = {16: 64, 32: 64, 64: 64, 128: 32, 256: 32}
 FLOAT32_BLOCK_K = 16
 NUM_STAGES = 3
-# Rows of a tile: a matrix product needs 16; more than these would spill registers.
+# Rows per tile: a matrix product needs 16; more than the maximum would spill registers.
 MIN_ROWS, MAX_ROWS = 16, {16: 64, 32: 64, 64: 64, 128: 64, 256: 32}
 DTYPES = [torch.float32, torch.float16] + [torch.bfloat16] * (not INTERPRETED)
-MIN_KEYS, MAX_PARTS = 256, 128  # shorter parts gain nothing; `_join` holds all parts of a row
+MIN_KEYS, MAX_PARTS = 256, 128  # shorter parts do not pay; `_join` holds all parts of a row
 
 
 @triton.jit(do_not_specialize=["L", "S", "rows", "Hkv"])
 def _attend_to_part(
-    q_ptr,  # (B, Hkv, rows, D): the rows are the group's heads, and for each its L queries
+    q_ptr,  # (B, Hkv, rows, D): the rows are the L queries of each head of the group
     k_ptr,  # (B, Hkv, S, D), or in pages (pages, Hkv, PAGE, D)
     v_ptr,  # as k
-    lengths_ptr,  # (B,), or None: all S places are filled
-    table_ptr,  # (B, S / PAGE), numbers of pages, or None: text b has a cache of its own, number b
+    lengths_ptr,  # (B,), or None: all S slots are filled
+    table_ptr,  # (B, S / PAGE), page numbers, or None: the cache of text b is k[b]
     out_ptr,  # (parts, B, Hkv, rows, D), float32
     lse_ptr,  # (parts, B, Hkv, rows), float32
     L, S, rows, Hkv, scale,
@@ -55,14 +54,14 @@ def _attend_to_part(
     length = S
     if lengths_ptr is not None:
         length = tl.minimum(tl.load(lengths_ptr + batch).to(tl.int32), S)
-    last_key = length - L + r % L  # (BLOCK_R,), the last each row may see: the newest see all
+    last_key = length - L + r % L  # (BLOCK_R,), the last key each row may see
 
-    m = tl.full((BLOCK_R,), -float("inf"), tl.float32)  # `_forward`'s state, in powers of 2
+    m = tl.full((BLOCK_R,), -float("inf"), tl.float32)  # the state of `kernels._forward`
     ell = tl.full((BLOCK_R,), 0, tl.float32)
     acc = tl.full((BLOCK_R, D), 0, tl.float32)
-    blocks_each = tl.cdiv(tl.cdiv(length, BLOCK_K), tl.num_programs(1))  # of this text's own length
-    first = part * blocks_each * BLOCK_K
-    for start in range(first, tl.minimum(first + blocks_each * BLOCK_K, length), BLOCK_K):
+    blocks_per_part = tl.cdiv(tl.cdiv(length, BLOCK_K), tl.num_programs(1))
+    first = part * blocks_per_part * BLOCK_K
+    for start in range(first, tl.minimum(first + blocks_per_part * BLOCK_K, length), BLOCK_K):
         keys = start + tl.arange(0, BLOCK_K)
         page, row, filled = batch, keys.to(tl.int64), keys < length
         if table_ptr is not None:
@@ -96,7 +95,7 @@ def _join(
     lse_ptr,  # (N,), float32
     parts, D: tl.constexpr, PARTS: tl.constexpr,  # PARTS: parts, rounded up to a power of 2
 ):  # fmt: skip
-    """Merge the parts of one row: each counts by its share of the whole sum of powers."""
+    """Merge the parts of one row, weighted by their shares of the sum of exponentials."""
     row, N = tl.program_id(0), tl.num_programs(0).to(tl.int64)
     part, d = tl.arange(0, PARTS), tl.arange(0, D)
     lses = tl.load(lses_ptr + part * N + row, mask=part < parts, other=-float("inf"))
@@ -111,19 +110,19 @@ def _join(
 
 
 def choose_parts(processors, groups, S):
-    """Return into how many parts to cut each cache, so that all processors of a GPU have work.
+    """Return the number of parts of each cache that keeps all multiprocessors of a GPU busy.
 
-    As many as give two programs to each, one to compute while the other waits for memory; not
-    more, since processors would be idle while the last of a second round end.
+    That is two programs on each, so that one computes while the other waits for memory. More would
+    leave multiprocessors idle at the end of a second wave.
 
     Parameters
     ----------
     processors : int
         Multiprocessors of the GPU: 132 on an H100, 108 on an A100.
     groups : int
-        B · Hkv: how many programs there would be without parts.
+        B · Hkv: the number of programs without parts.
     S : int
-        Places in a cache. A part gets 256 or more, if there are so many.
+        Slots in a cache. A part gets at least 256, if there are so many.
 
     Returns
     -------
@@ -138,14 +137,14 @@ def attend_to_parts(q, k_cache, v_cache, parts, lengths=None, block_table=None):
     Arguments are those of `decode_attention`, which checks them; the last two are contiguous.
     """
     (B, Hq, L, D), (Hkv, page) = q.shape, k_cache.shape[1:3]
-    rows = Hq // Hkv * L  # heads of a group lie side by side: a group is rows already
+    rows = Hq // Hkv * L  # the heads of a group are adjacent: a group is rows already
     outs = q.new_empty((parts, B, Hq, L, D), dtype=torch.float32)
     lses = q.new_empty((parts, B, Hq, L), dtype=torch.float32)
     paged = block_table is not None
     tile = min(MAX_ROWS[D], max(MIN_ROWS, triton.next_power_of_2(rows)))
     _attend_to_part[(B * Hkv, parts, triton.cdiv(rows, tile))](
         q.contiguous(), k_cache, v_cache, lengths, block_table, outs, lses,
-        L, _places(k_cache, block_table), rows, Hkv, D**-0.5,
+        L, _capacity(k_cache, block_table), rows, Hkv, D**-0.5,
         *k_cache.stride()[:3], *v_cache.stride()[:3],
         PAGE=page if paged else None, D=D, BLOCK_R=tile,
         BLOCK_K=FLOAT32_BLOCK_K if q.dtype == torch.float32 else BLOCK_K[D],
@@ -155,7 +154,7 @@ def attend_to_parts(q, k_cache, v_cache, parts, lengths=None, block_table=None):
 
 
 def join(outs, lses, dtype):
-    """Merge what `attend_to_parts` gives into output (B, Hq, L, D) of a dtype, and logsumexp."""
+    """Merge the result of `attend_to_parts` into output (B, Hq, L, D) and logsumexp (B, Hq, L)."""
     parts, *shape, D = outs.shape
     out, lse = outs.new_empty((*shape, D), dtype=dtype), lses.new_empty(shape)
     _join[(lse.numel(),)](
@@ -173,43 +172,42 @@ def join(outs, lses, dtype):
     parts="int from 1",
 )
 def decode_attention(q, k_cache, v_cache, *, lengths=None, block_table=None, parts=None):
-    """Return the attention of each text's newest queries to its cache, and its logsumexp.
+    """Return the attention of each text's newest queries to its KV cache, and the logsumexp.
 
-    For inference: no gradients. Runs compiled on an NVIDIA GPU of compute capability 8.0 and later;
-    on others `tiled.tiled_attention` computes the same and a warning says so, once. Without a GPU
-    it runs in Triton's interpreter.
+    For inference: no gradients. Compiled on NVIDIA GPUs of compute capability 8.0 or later; on
+    other GPUs `tiled.tiled_attention` computes the same, with a warning the first time. Without a
+    GPU it runs in Triton's interpreter.
 
     Parameters
     ----------
     q : torch.Tensor, (B, Hq, L, D), float16, bfloat16 or float32
         The L newest tokens of each text, whose keys and values are the last in its cache: the
-        last query sees all of them, the one before all but one. D is 16, 32, 64, 128 or 256. Not
-        bfloat16 in the interpreter.
+        mask is causal, aligned "lower_right". D is 16, 32, 64, 128 or 256. No bfloat16 in the
+        interpreter.
     k_cache, v_cache : torch.Tensor, (B, Hkv, S, D), or in pages (pages, Hkv, page_size, D)
-        In the dtype of q, with the D numbers of a key side by side; other strides are free. Hkv
-        divides Hq: query head h uses head h // (Hq / Hkv).
+        In the dtype of q, with stride 1 along D and any other strides. Hkv divides Hq: query head
+        h uses head h // (Hq / Hkv).
     lengths : torch.Tensor or sequence of int, (B,), optional
-        How many places of each cache are filled, from 0; all if not given. The others are never
-        read.
+        How many slots of each cache are filled; all if not given. The others are never read.
     block_table : torch.Tensor or sequence of int, (B, pages of a text), optional
-        The page of token i of text b is ``block_table[b, i // page_size]``, its place there
-        ``i % page_size``. A page that a text has not reached may be any number of a page.
+        Token i of text b is in page ``block_table[b, i // page_size]``, slot ``i % page_size``.
+        Entries that a text has not reached yet may name any page.
     parts : int, optional
-        Into how many parts, up to 128, each text's filled places are cut; if not given
-        `choose_parts` decides, by B too: give it if a text's bits must not depend on the others.
+        Number of parts, up to 128, of each cache. If not given, `choose_parts` decides from B and
+        S; give it if a text's result must not depend on the rest of the batch, bit for bit.
 
     Returns
     -------
     output : torch.Tensor, (B, Hq, L, D), in the dtype of q
-        Zeros where there is no key to see, as with length 0.
+        Zeros where there is no key, as with length 0.
     lse : torch.Tensor, (B, Hq, L), float32
         Natural logarithm of Σ e^score; -inf where there is no key.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as above. On a GPU the numbers in lengths and block_table are not
-        looked at, for Python would have to wait for it; a length above S counts as S there.
+        If an argument is not as above. On a GPU the values of lengths and block_table are not
+        checked, because that would synchronize; a length above S counts as S there.
     """
     lengths, block_table = (
         None if x is None else torch.as_tensor(x, device=q.device).contiguous()
@@ -223,13 +221,13 @@ def decode_attention(q, k_cache, v_cache, *, lengths=None, block_table=None, par
         if q.is_cuda:
             processors = torch.cuda.get_device_properties(q.device).multi_processor_count
         groups = q.shape[0] * k_cache.shape[1]
-        parts = choose_parts(processors, groups, _places(k_cache, block_table))
+        parts = choose_parts(processors, groups, _capacity(k_cache, block_table))
     with torch.cuda.device_of(q):
         return join(*attend_to_parts(q, k_cache, v_cache, parts, lengths, block_table), q.dtype)
 
 
 def _attend_in_pytorch(q, k_cache, v_cache, lengths, block_table):
-    """Return output and logsumexp without the kernels, from a copy of the cache."""
+    """Return output and logsumexp without the kernels, with a copy of the cache."""
     (B, Hq, L, D), Hkv = q.shape, k_cache.shape[1]
     if block_table is not None:
         k_cache, v_cache = (
@@ -240,19 +238,19 @@ def _attend_in_pytorch(q, k_cache, v_cache, lengths, block_table):
         lengths = torch.full((B,), S, device=q.device)
     lengths = lengths.clamp(max=S)[:, None, None]  # (B, 1, 1)
     key, query = torch.arange(S, device=q.device), torch.arange(L, device=q.device)
-    mask = key <= lengths - L + query[:, None]  # (B, L, S), the newest see all
+    mask = key <= lengths - L + query[:, None]  # (B, L, S), lower right
     v_cache = v_cache.masked_fill((key >= lengths)[..., None], 0)  # 0 · NaN would be NaN
-    rows = q.reshape(B, Hkv, group * L, D)  # heads of a group lie side by side
+    rows = q.reshape(B, Hkv, group * L, D)
     out, lse = tiled_attention(rows, k_cache, v_cache, mask.repeat(1, group, 1)[:, None])
     return out.view(q.shape), lse.view(B, Hq, L)
 
 
-def _places(k_cache, block_table):
+def _capacity(k_cache, block_table):
     return k_cache.shape[2] * (1 if block_table is None else block_table.shape[1])
 
 
 def _check(q, k_cache, v_cache, lengths, block_table, parts):
-    (B, Hq, _, D), (texts, Hkv), S = q.shape, k_cache.shape[:2], _places(k_cache, block_table)
+    (B, Hq, _, D), (texts, Hkv), S = q.shape, k_cache.shape[:2], _capacity(k_cache, block_table)
     if q.dtype not in DTYPES:
         where = " in Triton's interpreter" if INTERPRETED else ""
         raise TypeError(f"q must be one of {', '.join(map(str, DTYPES))}{where}, got {q.dtype}")

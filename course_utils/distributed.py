@@ -1,7 +1,7 @@
-"""Run one function in several processes at once, joined by `torch.distributed`.
+"""Run one function in several processes, connected by `torch.distributed`.
 
-Any function will do, one of a notebook too. Whatever becomes of a rank, an answer comes in time,
-and no process is left behind.
+Any function works, including one defined in a notebook. Whatever happens to a rank, `spawn` returns
+or raises in time and leaves no process behind.
 """
 
 import math
@@ -21,43 +21,43 @@ import cloudpickle
 import torch
 import torch.distributed as dist
 
-GRACE = 1  # seconds that the others have left once one rank has failed, or to say where they are
-GLANCE = 0.3  # seconds in which a rank is seen to be busy
+GRACE = 1  # seconds to wait for the other ranks after one has failed, or for their reports
+SAMPLE = 0.3  # seconds over which a rank's CPU time is sampled
 JOINED, DIED = b"joined", cloudpickle.dumps(("died",))
 
 
 class RankError(RuntimeError):
-    """What went wrong, and at which rank."""
+    """Which ranks failed, and how."""
 
 
 def spawn(function, ranks, *args, seconds=8):
     """Call ``function(*args)`` in several processes, and return what each returns.
 
-    In each of them `torch.distributed` is ready, with its gloo backend: ``dist.get_rank()`` tells
-    them apart.
+    In each process `torch.distributed` is initialized with the gloo backend; ``dist.get_rank()``
+    tells the processes apart.
 
     Parameters
     ----------
     function : callable
-        One that a notebook has defined is sent by value, with what it refers to.
+        A function defined in a notebook is sent by value, with all that it refers to.
     ranks : int
-        How many processes, 1 or more.
+        Number of processes, 1 or more.
     *args
-        The same for all ranks.
+        The same on all ranks.
     seconds : float
-        How long it may take. Then a rank that has not come back is asked for its line.
+        Time limit. A rank that has not returned by then reports the line it is in.
 
     Returns
     -------
     list
-        What rank 0 returned, rank 1, and so on.
+        The results of rank 0, rank 1, and so on.
 
     Raises
     ------
     RankError
-        If a rank raises, dies or does not come back in time: which, and why.
+        If a rank raises, dies or does not return in time: which one, and why.
     TypeError, ValueError
-        If function cannot be called, or ranks is not a whole number from 1.
+        If function is not callable, or ranks is not an int from 1.
     """
     if not callable(function):
         raise TypeError(f"function must be callable, got {type(function).__name__}")
@@ -70,116 +70,115 @@ def spawn(function, ranks, *args, seconds=8):
             for rank in range(ranks):
                 ours, theirs = _context().Pipe()
                 plan = rank, ranks, str(Path(folder, "store")), timedelta(seconds=seconds + 300)
-                process = _context().Process(target=_work, args=(theirs, task, plan), daemon=True)
+                process = _context().Process(target=_run, args=(theirs, task, plan), daemon=True)
                 process.start()
-                theirs.close()  # now the pipe ends with the process
+                theirs.close()  # so that the pipe closes when the process ends
                 processes.append(process)
                 pipes.append(ours)
-            answers = _collect(pipes, seconds)
+            messages = _collect(pipes, seconds)
         finally:
             for process in processes:
                 process.kill()
                 process.join()
-    failures = _told(answers, processes)
+    failures = _describe_failures(messages, processes)
     if failures:
         raise RankError("\n".join(failures))
-    return [answers[rank][1] for rank in range(ranks)]
+    return [messages[rank][1] for rank in range(ranks)]
 
 
 def _context():
-    """Return how processes are made: from one that has only imported, where the system can."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():  # on Windows
+    """Return a fork server that has already imported this module or, on Windows, plain spawn."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, "torch._dynamo"])  # collectives import it, slowly
     return context
 
 
-def _work(pipe, task, plan):
-    """Join the other ranks, call the function, send what came of it, and wait to be ended."""
-    rank, ranks, store, patience = plan
+def _run(pipe, task, plan):
+    """Join the process group, call the function, send its result, then wait to be killed."""
+    rank, ranks, store, timeout = plan
     torch.set_num_threads(1)  # the ranks share the cores
-    asked = threading.Thread(target=_tell_where, args=(pipe,), daemon=True)
-    asked.start()
+    reporter = threading.Thread(target=_report_line, args=(pipe,), daemon=True)
+    reporter.start()
     try:
         store = dist.FileStore(store, ranks)
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=patience)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=timeout)
         dist.barrier()
         function, args = cloudpickle.loads(task)
         pipe.send_bytes(JOINED)
-        answer = cloudpickle.dumps(("returned", function(*args)))
-    except BaseException as error:  # SystemExit too: the notebook is told of all
-        place = _place(traceback.extract_tb(error.__traceback__))
-        answer = cloudpickle.dumps(("raised", place, f"{type(error).__name__}: {error}"))
-    pipe.send_bytes(answer)
-    asked.join()  # the others may still be reading from this rank
+        message = cloudpickle.dumps(("returned", function(*args)))
+    except BaseException as error:  # SystemExit too: the notebook must hear of it
+        line = _line(traceback.extract_tb(error.__traceback__))
+        message = cloudpickle.dumps(("raised", line, f"{type(error).__name__}: {error}"))
+    pipe.send_bytes(message)
+    reporter.join()  # stay alive: other ranks may still be reading from this one
 
 
-def _tell_where(pipe):
-    """When asked, say in which line of its function this rank is, and whether it waits there."""
+def _report_line(pipe):
+    """On request, report the line of the function this rank is in, and whether it waits there."""
     with suppress(EOFError):
         pipe.recv_bytes()
         before = time.process_time()
-        time.sleep(GLANCE)
-        waits = (
-            time.process_time() - before < GLANCE / 20
-        )  # who waits uses no time of the processor
+        time.sleep(SAMPLE)
+        waiting = time.process_time() - before < SAMPLE / 20  # a waiting rank uses no CPU time
         stack = traceback.extract_stack(sys._current_frames()[threading.main_thread().ident])
-        pipe.send_bytes(cloudpickle.dumps(("waiting" if waits else "busy", _place(stack))))
+        pipe.send_bytes(cloudpickle.dumps(("waiting" if waiting else "busy", _line(stack))))
 
 
-def _place(stack):
-    """Return the line of the function that `_work` has called."""
-    called = next(i for i, frame in enumerate(stack) if frame.name == _work.__name__) + 1
+def _line(stack):
+    """Return the line within the function that `_run` has called."""
+    called = next(i for i, frame in enumerate(stack) if frame.name == _run.__name__) + 1
     return f"line {stack[called].lineno} of {stack[called].name}" if called < len(stack) else "end"
 
 
 def _collect(pipes, seconds):
-    """Return what each rank sent, by its number; those that are late are asked where they are."""
-    answers, pending = {}, dict(zip(pipes, range(len(pipes)), strict=True))
-    end, asked = math.inf, False  # the clock starts when all have joined
+    """Return the last message of each rank, by rank; ask late ranks for the line they are in."""
+    messages, pending = {}, dict(zip(pipes, range(len(pipes)), strict=True))
+    deadline, asked = math.inf, False  # the clock starts when all have joined
     while pending:
-        left = None if end == math.inf else max(0, end - time.monotonic())
-        heard = wait(list(pending), left)
-        if not heard and asked:
+        left = None if deadline == math.inf else max(0, deadline - time.monotonic())
+        ready = wait(list(pending), left)
+        if not ready and asked:
             break
-        if not heard:
+        if not ready:
             for pipe in pending:
                 with suppress(OSError):  # it has just died
                     pipe.send_bytes(b"where?")
-            asked, end = True, time.monotonic() + GRACE
-        for pipe in heard:
+            asked, deadline = True, time.monotonic() + GRACE
+        for pipe in ready:
             try:
                 message = pipe.recv_bytes()
             except (EOFError, OSError):
                 message = DIED
             if message == JOINED:
-                end = min(end, time.monotonic() + seconds)
+                deadline = min(deadline, time.monotonic() + seconds)
                 continue
-            answers[pending.pop(pipe)] = answer = cloudpickle.loads(message)
-            if answer[0] in ("raised", "died"):
-                end = min(end, time.monotonic() + GRACE)
-    return answers
+            messages[pending.pop(pipe)] = message = cloudpickle.loads(message)
+            if message[0] in ("raised", "died"):
+                deadline = min(deadline, time.monotonic() + GRACE)
+    return messages
 
 
-def _told(answers, processes):
-    """Return what to say of the ranks that did not return, the likeliest cause first."""
-    said = defaultdict(list)  # (how likely a cause, what is said of a rank): the ranks
+def _describe_failures(messages, processes):
+    """Return a line for each kind of failure with its ranks, the likeliest cause first."""
+    failures = defaultdict(list)  # (priority, description): ranks
     for rank, process in enumerate(processes):
-        kind, *rest = answers.get(rank, ("silent",))
+        kind, *details = messages.get(rank, ("silent",))
         if kind == "died":
-            said[0, f"died (exit code {process.exitcode})"].append(rank)
+            failures[0, f"died (exit code {process.exitcode})"].append(rank)
         elif kind == "raised":
-            lost = "gloo/transport" in rest[1]
-            what = "lost the connection to another rank" if lost else f"raised {rest[1]}"
-            said[5 if lost else 1, f"{what}, in {rest[0]}"].append(rank)
+            line, error = details
+            lost = "gloo/transport" in error
+            error = "lost the connection to another rank" if lost else f"raised {error}"
+            failures[5 if lost else 1, f"{error}, in {line}"].append(rank)
         elif kind == "busy":
-            said[2, f"had not come back: it was busy in {rest[0]}"].append(rank)
+            failures[2, f"had not returned: it was busy in {details[0]}"].append(rank)
         elif kind == "silent":
-            said[3, "had not come back, and did not say where it was"].append(rank)
+            failures[3, "had not returned, and did not report its line"].append(rank)
         elif kind == "waiting":
-            said[4, f"waited, in {rest[0]}"].append(rank)
+            failures[4, f"waited, in {details[0]}"].append(rank)
     return [
-        f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))} {what}"
-        for (_, what), ranks in sorted(said.items())
+        f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))} {description}"
+        for (_, description), ranks in sorted(failures.items())
     ]

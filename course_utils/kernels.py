@@ -1,15 +1,15 @@
-"""FlashAttention as Triton kernels: lesson 06's tiled attention, on a GPU's own terms.
+"""FlashAttention as Triton kernels: lesson 06's tiled attention on a GPU.
 
-One program of a kernel owns one block of queries (or of keys, for their gradients) and walks over
-the blocks of the other side, which pass through fast memory. Read `_forward` first, then
-`_take_in`, its loop; the three backward functions have the same form.
+One program of a kernel computes one block of queries (or of keys, for their gradients) and loops
+over the blocks of the other side, which pass through shared memory. Read `_forward` first, then
+`_take_in`, its loop; the backward kernels have the same form.
 
-Letters as in the lessons: B batch, H heads, L queries, S keys, D width of a head. ``_load`` fetches
-a block of rows of one head, with zeros beyond the last row; ``_store`` leaves out what lies beyond.
-Hopper has a unit for that, and a tensor reaches a kernel as a descriptor, which that unit reads; on
-earlier GPUs as an address with strides, from which every thread finds its own part.
+Letters as in the lessons: B batch, H heads, L queries, S keys, D head width. ``_load`` loads a
+block of rows of one head, padded with zeros beyond the last row; ``_store`` skips rows beyond it.
+On Hopper a tensor is passed as a descriptor, which the copy unit (TMA) reads; on earlier GPUs as a
+pointer with strides, from which each thread computes its addresses.
 
-Without a CUDA device the kernels run in Triton's interpreter: the same code, on NumPy, slowly.
+Without a CUDA device the kernels run in Triton's interpreter: the same code on NumPy, slowly.
 
 Dao, "FlashAttention-2: faster attention with better parallelism and work partitioning", 2023.
 """
@@ -36,20 +36,20 @@ try:
     from triton.tools.tensor_descriptor import TensorDescriptor
 except ImportError as error:
     raise ImportError(
-        "course_utils.kernels needs Triton, which exists for Linux only: there, install it with "
-        "`pip install triton==3.7.1`; elsewhere read on, the rest of the course does without"
+        "course_utils.kernels needs Triton, which exists for Linux only. On Linux, install it with "
+        "`pip install triton==3.7.1`; the rest of the course works without it"
     ) from error
 
 INTERPRETED = triton.knobs.runtime.interpret
 if INTERPRETED and not isinstance(tl.max, InterpretedFunction):
-    # Triton was imported before, by the first step of an optimizer for instance, and its own
+    # Triton was imported before, for example by the first step of an optimizer, and its own
     # functions are set to be compiled. Define them again.
     importlib.reload(tl.standard)
     importlib.reload(tl)
 
 
 class Strided(NamedTuple):
-    """A tensor (B, H, N, D) as it reaches a kernel without a descriptor; the last stride is 1."""
+    """A tensor (B, H, N, D) as a kernel argument without a descriptor; the last stride is 1."""
 
     start: torch.Tensor
     batch_step: int
@@ -57,7 +57,7 @@ class Strided(NamedTuple):
     row_step: int
 
 
-LOG2_E = tl.constexpr(1.4426950408889634)  # e^x = 2^(x · log₂e); a GPU computes powers of 2
+LOG2_E = tl.constexpr(1.4426950408889634)  # e^x = 2^(x · log₂e); GPUs compute exp2
 
 
 # Reading and writing
@@ -91,7 +91,7 @@ def _addresses(x_at, batch, head, rows, D: tl.constexpr):
 
 @triton.jit
 def _place(H, blocks):
-    """Return the head, block and batch of this program; of those, heads count up first."""
+    """Return the head, block and batch index of this program; the head index varies fastest."""
     number = tl.program_id(0)
     return number % H, number // H % blocks, number // H // blocks
 
@@ -109,7 +109,7 @@ def _forward(
     H,
     L,
     S,
-    offset,  # query i may see the keys j <= i + offset; S or more: all of them
+    offset,  # query i may see the keys j <= i + offset; S or more: all keys
     scale,
     GROUP: tl.constexpr,  # query heads that share a head of keys and values
     D: tl.constexpr,
@@ -117,21 +117,21 @@ def _forward(
     BLOCK_K: tl.constexpr,
 ):
     """Compute output and logsumexp of one block of queries of one head."""
-    # The last queries see most keys: those of all heads begin first, so that short work is left to
-    # fill the end.
+    # The last queries see most keys. They start first, in all heads, so that the short programs
+    # come last and the multiprocessors finish at about the same time.
     blocks = tl.cdiv(L, BLOCK_Q)
     head, block, batch = _place(H, blocks)
     start_q = (blocks - 1 - block) * BLOCK_Q
     q = _load(q_at, batch, head, start_q, L, BLOCK_Q, D)
-    m = tl.full((BLOCK_Q,), -float("inf"), tl.float32)  # largest score so far, in powers of 2
+    m = tl.full((BLOCK_Q,), -float("inf"), tl.float32)  # largest score so far, in base 2
     ell = tl.full((BLOCK_Q,), 0, tl.float32)  # Σ 2^(score - m) so far
     acc = tl.full((BLOCK_Q, D), 0, tl.float32)  # Σ 2^(score - m) · v so far
 
     queries = start_q + tl.arange(0, BLOCK_Q)
     last_key = tl.minimum(queries + offset, S - 1)  # (BLOCK_Q,), the last each may see
-    # Two stages. Blocks that every query sees whole need no mask; it costs time, and most blocks
-    # are such. The rest, on the diagonal and at the end of the keys, is masked. Blocks that no
-    # query may see are never read.
+    # Two stages. Most blocks of keys are visible to all queries and need no mask, which saves time.
+    # The blocks on the diagonal and at the end of the keys are masked. Blocks that no query may see
+    # are never read.
     whole = tl.minimum(tl.maximum(start_q + offset + 1, 0), S) // BLOCK_K * BLOCK_K
     stop = tl.minimum(tl.maximum(start_q + BLOCK_Q + offset, 0), S)
     kv_head = head // GROUP
@@ -144,10 +144,10 @@ def _forward(
         last_key, scale * LOG2_E, D, BLOCK_K, MASKED=True,
     )  # fmt: skip
 
-    ell = tl.where(ell == 0, 1, ell)  # nothing allowed: output 0 / 1, and m = -inf gives lse -inf
+    ell = tl.where(ell == 0, 1, ell)  # no allowed key: output 0 / 1, and m = -inf gives lse -inf
     out = acc / ell[:, None]
     _store(out_at, batch, head, start_q, L, out.to(q.dtype), BLOCK_Q, D)
-    lse = (m + tl.log2(ell)) / LOG2_E  # back to natural logarithms
+    lse = (m + tl.log2(ell)) / LOG2_E  # natural logarithm
     row = (batch * H + head).to(tl.int64) * L
     tl.store(lse_ptr + row + queries, lse, mask=queries < L)
 
@@ -157,7 +157,7 @@ def _take_in(
     q, m, ell, acc, k_at, v_at, batch, kv_head, first, stop, S, last_key, scale_log2,
     D: tl.constexpr, BLOCK_K: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Take the keys and values from first up to stop into (m, ell, acc), block by block."""
+    """Update (m, ell, acc) with the keys and values from first up to stop, block by block."""
     for start in range(first, stop, BLOCK_K):
         k = _load(k_at, batch, kv_head, start, S, BLOCK_K, D)
         v = _load(v_at, batch, kv_head, start, S, BLOCK_K, D)
@@ -168,10 +168,10 @@ def _take_in(
             scores = tl.where(keys[None, :] <= last_key[:, None], scores, -float("inf"))
         m_new = tl.maximum(m, tl.max(scores, axis=1) * scale_log2)
         base = m_new
-        if MASKED:  # a query may have met no key it may see: -inf - -inf would be NaN
+        if MASKED:  # all scores so far may be -inf, and -inf - -inf would be NaN
             base = tl.where(m_new == -float("inf"), 0, m_new)
-        p = tl.exp2(scores * scale_log2 - base[:, None])  # one multiply-add and one power each
-        rescale = tl.exp2(m - base)  # what was measured from m is now measured from m_new
+        p = tl.exp2(scores * scale_log2 - base[:, None])  # a multiply-add and an exp2 each
+        rescale = tl.exp2(m - base)  # from the old maximum to the new one
         ell = ell * rescale + tl.sum(p, axis=1)
         acc = acc * rescale[:, None]
         acc = tl.dot(p.to(v.dtype), v, acc, input_precision="ieee")  # tensor cores take 16 bits
@@ -181,10 +181,10 @@ def _take_in(
 
 # Backward. With P the weights, from the scores and the logsumexp as P = exp(scores - lse):
 #   dV = Pᵀ dO        dP = dO Vᵀ        dS = P ∘ (dP - delta)        dQ = dS K        dK = dSᵀ Q
-# where delta_i = Σ_d dO_id O_id, which equals Σ_j P_ij dP_ij of softmax's gradient. The logsumexp
-# has the gradient P itself, so what arrives there is taken off delta. The kernels get lse times
-# log₂e, for their powers of 2. They make 3 + 4 = 7 products of a tile, each its own scores and dP,
-# where FlashAttention's one kernel makes 5 and adds to dQ in memory, from many programs at once.
+# where delta_i = Σ_d dO_id O_id, which equals Σ_j P_ij dP_ij of softmax's gradient. The gradient of
+# the logsumexp is P, so the gradient that arrives at lse is subtracted from delta. The kernels get
+# lse times log₂e, in base 2. They compute 3 + 4 = 7 products per tile, because both recompute the
+# scores and dP. FlashAttention's one kernel computes 5 and adds to dQ in memory, atomically.
 
 
 @triton.jit(do_not_specialize=["H", "L", "S", "offset"])
@@ -193,7 +193,7 @@ def _backward_q(
     lse_ptr, d_lse_ptr, delta_ptr, H, L, S, offset, scale,
     GROUP: tl.constexpr, D: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """Compute the gradient of one block of queries, and delta, which `_backward_kv` reads too."""
+    """Compute the gradient of one block of queries, and delta, which `_backward_kv` also reads."""
     blocks = tl.cdiv(L, BLOCK_Q)
     head, block, batch = _place(H, blocks)
     start_q = (blocks - 1 - block) * BLOCK_Q
@@ -229,12 +229,12 @@ def _add_to_d_q(
     d_q, q, d_out, lse, delta, k_at, v_at, batch, kv_head, first, stop, S,
     last_key, scale_log2, D: tl.constexpr, BLOCK_K: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Add to d_q what the keys from first up to stop bring."""
+    """Add to d_q the contributions of the keys from first up to stop."""
     for start in range(first, stop, BLOCK_K):
         k = _load(k_at, batch, kv_head, start, S, BLOCK_K, D)
         v = _load(v_at, batch, kv_head, start, S, BLOCK_K, D)
         scores = tl.dot(q, k.T, input_precision="ieee")  # (BLOCK_Q, BLOCK_K)
-        p = tl.exp2(scores * scale_log2 - lse[:, None])  # the weights again, no max needed
+        p = tl.exp2(scores * scale_log2 - lse[:, None])  # recomputes the weights, without a maximum
         if MASKED:
             keys = start + tl.arange(0, BLOCK_K)
             p = tl.where(keys[None, :] <= last_key[:, None], p, 0)
@@ -250,16 +250,16 @@ def _backward_kv(
     lse_ptr, delta_ptr, H, L, S, offset, scale,
     GROUP: tl.constexpr, D: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """Compute the gradients of one block of keys and values, over all query heads they serve."""
+    """Compute the gradients of one block of keys and values, summed over their query heads."""
     kv_head, block, batch = _place(H // GROUP, tl.cdiv(S, BLOCK_K))
-    start_k = block * BLOCK_K  # the first keys are seen by most queries
+    start_k = block * BLOCK_K  # the first keys, which most queries see, start first
     k = _load(k_at, batch, kv_head, start_k, S, BLOCK_K, D)
     v = _load(v_at, batch, kv_head, start_k, S, BLOCK_K, D)
     d_k = tl.full((BLOCK_K, D), 0, tl.float32)
     d_v = tl.full((BLOCK_K, D), 0, tl.float32)
 
-    # The two stages again, seen from the keys: from query `first` on some of the block is seen,
-    # from `whole` on all of it.
+    # The two stages again, for a block of keys: queries from `first` on see some of the block,
+    # queries from `whole` on see all of it.
     last = tl.minimum(start_k + BLOCK_K, S) - 1
     first = tl.maximum(start_k - offset, 0) // BLOCK_Q * BLOCK_Q
     whole = tl.cdiv(tl.maximum(last - offset, 0), BLOCK_Q) * BLOCK_Q
@@ -286,15 +286,15 @@ def _add_to_d_k_and_d_v(
     first, stop, L, start_k, offset, scale_log2,
     D: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Add to d_k and d_v what the queries from first up to stop bring."""
+    """Add to d_k and d_v the contributions of the queries from first up to stop."""
     for start in range(first, stop, BLOCK_Q):
-        # Beyond the last query q, d_out and delta are 0, and so is all they bring.
+        # Beyond the last query q, d_out and delta are 0, and so is their contribution.
         q = _load(q_at, batch, head, start, L, BLOCK_Q, D)
         d_out = _load(d_out_at, batch, head, start, L, BLOCK_Q, D)
         queries = start + tl.arange(0, BLOCK_Q)
         lse = tl.load(lse_ptr + queries, mask=queries < L, other=0)
         delta = tl.load(delta_ptr + queries, mask=queries < L, other=0)
-        # Everything transposed, so that no block has to be turned before its next product.
+        # All tiles are transposed, so that none must be transposed before its next product.
         scores = tl.dot(k, q.T, input_precision="ieee")  # (BLOCK_K, BLOCK_Q)
         p = tl.exp2(scores * scale_log2 - lse[None, :])
         if MASKED:
@@ -338,10 +338,10 @@ class _FlashAttention(torch.autograd.Function):
         return d_q, d_k, d_v, None
 
 
-def _launch(kernel, of_queries, of_keys, numbers, offset):
-    """Launch a kernel on what it reads and writes, by name.
+def _launch(kernel, of_queries, of_keys, per_query, offset):
+    """Launch a kernel with its tensors by name.
 
-    ``of_queries`` are tensors (B, Hq, L, D), ``of_keys`` (B, Hkv, S, D), ``numbers`` (B, Hq, L).
+    ``of_queries`` are (B, Hq, L, D), ``of_keys`` (B, Hkv, S, D), ``per_query`` (B, Hq, L).
     """
     q, k = of_queries["q"], of_keys["k"]
     (B, H, L, D), (Hkv, S) = q.shape, k.shape[1:3]
@@ -349,11 +349,11 @@ def _launch(kernel, of_queries, of_keys, numbers, offset):
     blocks = H * triton.cdiv(L, tiles.block_q)
     if kernel is _backward_kv:
         blocks = Hkv * triton.cdiv(S, tiles.block_k)
-    with torch.cuda.device_of(q):  # launches go to the current device
-        kernel[(B * blocks,)](  # one axis: the others end at 65,535
-            **{f"{name}_at": _lies(x, tiles.block_q) for name, x in of_queries.items()},
-            **{f"{name}_at": _lies(x, tiles.block_k) for name, x in of_keys.items()},
-            **{f"{name}_ptr": x for name, x in numbers.items()},
+    with torch.cuda.device_of(q):  # kernels launch on the current device
+        kernel[(B * blocks,)](  # one axis, because the others are limited to 65,535
+            **{f"{name}_at": _argument(x, tiles.block_q) for name, x in of_queries.items()},
+            **{f"{name}_at": _argument(x, tiles.block_k) for name, x in of_keys.items()},
+            **{f"{name}_ptr": x for name, x in per_query.items()},
             H=H, L=L, S=S, offset=offset, scale=D**-0.5, GROUP=H // Hkv, D=D,
             BLOCK_Q=tiles.block_q, BLOCK_K=tiles.block_k,
             num_warps=tiles.num_warps, num_stages=tiles.num_stages,
@@ -368,63 +368,61 @@ def _tiles(kernel, q):
 
 
 def capability(device):
-    """Return a GPU's compute capability, (major, minor); the interpreter plays a Hopper."""
+    """Return a GPU's compute capability, (major, minor); the interpreter stands for a Hopper."""
     return (9, 0) if INTERPRETED else torch.cuda.get_device_capability(device)
 
 
-def _lies(x, rows):
-    """Return x as a kernel takes it, which reads and writes blocks of that many rows."""
-    # The RTX 50 have the copy unit too, but their products begin in registers, which ran short.
+def _argument(x, block_rows):
+    """Return x as a kernel argument: a descriptor of blocks of that many rows, or strides."""
+    # The RTX 50 has the copy unit too, but its products read from registers, which ran short.
     if (9, 0) <= capability(x.device) < (12, 0):
-        return TensorDescriptor.from_tensor(x, [1, 1, rows, x.shape[-1]])
+        return TensorDescriptor.from_tensor(x, [1, 1, block_rows, x.shape[-1]])
     return Strided(x, *x.stride()[:-1])
 
 
 def _aligned(x):
-    """Return x, or a copy whose rows lie as copies of 16 bytes need it.
+    """Return x, or a copy, with an alignment for 16-byte copies.
 
-    Rows in one piece, and strides that are multiples of 16: of other factors Triton knows nothing.
+    That is a last stride of 1 and other strides that are multiples of 16, as Triton can assume.
     """
-    steps = x.stride()[:-1]
-    if x.stride(-1) == 1 and all(n > 0 and n % 16 == 0 for n in [*steps, x.data_ptr()]):
+    *strides, last = x.stride()
+    if last == 1 and all(n > 0 and n % 16 == 0 for n in [*strides, x.data_ptr()]):
         return x
     return x.clone(memory_format=torch.contiguous_format)
 
 
 @expects(q="B Hq L D", k="B Hkv S D", v="B Hkv S D", align="corner if is_causal")
 def flash_attention(q, k, v, *, is_causal=False, align=None):
-    """Return softmax(qkᵀ / √D) v and its logsumexp, in tiles, without the (L, S) matrix.
+    """Return softmax(qkᵀ / √D) v and the logsumexp, without materialising the (L, S) matrix.
 
-    Differentiable in q, k and v, once. Runs compiled on an NVIDIA GPU of compute capability 8.0
-    and later; on others `tiled.tiled_attention` computes the same and a warning says so, once.
-    Without a GPU it runs in Triton's interpreter (TRITON_INTERPRET=1, which importing this module
-    sets where there is no device).
+    Differentiable once in q, k and v. Compiled on NVIDIA GPUs of compute capability 8.0 or later;
+    on other GPUs `tiled.tiled_attention` computes the same, with a warning the first time. Without
+    a GPU it runs in Triton's interpreter: importing this module then sets TRITON_INTERPRET=1.
 
     Parameters
     ----------
     q : torch.Tensor, (B, Hq, L, D), float16, bfloat16 or float32
-        D is 16, 32, 64, 128 or 256. Not bfloat16 in the interpreter, which gets it wrong.
+        D is 16, 32, 64, 128 or 256. No bfloat16 in the interpreter, which computes it wrongly.
     k, v : torch.Tensor, (B, Hkv, S, D), in the dtype of q
         Hkv divides Hq: query head h uses head h // (Hq / Hkv).
     is_causal : bool
-        Whether a query may see only the keys up to its own place.
-    align : {"upper_left", "lower_right"}, needed if is_causal and L ≠ S
-        Where that place is: "upper_left", the first query at the first key, as `is_causal` of
-        PyTorch's scaled_dot_product_attention; "lower_right", the last query at the last key, as
-        in decoding with a cache.
+        Whether a query may see only the keys up to its own position.
+    align : {"upper_left", "lower_right"}, required if is_causal and L ≠ S
+        "upper_left": the first query aligns with the first key, as `is_causal` of PyTorch's
+        scaled_dot_product_attention. "lower_right": the last query with the last key, as in
+        decoding with a cache.
 
     Returns
     -------
     output : torch.Tensor, (B, Hq, L, D), in the dtype of q
-        Zeros for a query that may see nothing.
+        Zeros for a query with no allowed key.
     lse : torch.Tensor, (B, Hq, L), float32
-        Natural logarithm of Σ e^score over the keys a query may see; -inf if there are none.
+        Natural logarithm of Σ e^score over the allowed keys; -inf if there are none.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as above, or L or S is 0, or the tensors are on a device that the
-        kernels do not run on.
+        If an argument is not as above, or L or S is 0, or the device is not supported.
     """
     _check(q, k, v)
     L, S = q.shape[2], k.shape[2]
@@ -438,20 +436,20 @@ def flash_attention(q, k, v, *, is_causal=False, align=None):
 
 
 def why_not(device):
-    """Return why the kernels do not run on a GPU, or None if they do."""
+    """Return why the kernels cannot run on a GPU, or None if they can."""
     if INTERPRETED:
         return None
     if torch.version.hip:
         return f"the kernels are for NVIDIA GPUs, not for {torch.cuda.get_device_name(device)}"
-    has = capability(device)
-    if has < min(kernel_tiles.TILES):
-        has = f"{torch.cuda.get_device_name(device)} has {has[0]}.{has[1]}"
-        return f"the kernels need a GPU of compute capability 8.0 or later and {has}"
+    major, minor = capability(device)
+    if (major, minor) < min(kernel_tiles.TILES):
+        gpu = f"{torch.cuda.get_device_name(device)} has {major}.{minor}"
+        return f"the kernels need a GPU of compute capability 8.0 or later and {gpu}"
     return None
 
 
 def falls_back(device):
-    """Return whether a public function must do without the kernels on a device; say so, once."""
+    """Return whether a public function cannot use the kernels on a device; warn once if so."""
     reason = why_not(device)
     if reason is not None:
         _warn_once(f"{reason}, so tiled_attention computes the same in plain PyTorch, slower")
@@ -460,7 +458,7 @@ def falls_back(device):
 
 @functools.cache
 def _warn_once(message):
-    warnings.warn(message, stacklevel=5)  # at the caller of the public function
+    warnings.warn(message, stacklevel=5)  # points at the caller of the public function
 
 
 def _check(q, k, v):

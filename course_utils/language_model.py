@@ -1,7 +1,7 @@
 """A real language model around the course's own attention: SmolLM2-135M-Instruct.
 
 Allal et al., "SmolLM2: when smol goes big", 2025; the architecture is Llama's (Touvron et al.,
-2023). Letters as in the lessons; H_kv is the number of key heads, V the size of the vocabulary.
+2023). Letters as in the lessons; H_kv is the number of key and value heads, V the vocabulary size.
 """
 
 import itertools
@@ -19,8 +19,8 @@ from course_utils.model_file import model_file
 
 SMOLLM2 = dict(num_layers=30, V=49152, d_model=576, num_heads=9, num_kv_heads=3, d_hidden=1536)
 EPS = 1e-5  # of every norm
-ROTARY = partial(rotary, base=100_000, interleaved=True)  # as the model was trained
-NAMES = {  # what the file calls the parts of the model, and what they are called here
+ROTARY = partial(rotary, base=100_000, interleaved=True)  # as in training
+NAMES = {  # names of parameters: in the file, and here
     "token_embd": "embedding",
     "output_norm": "norm",
     "blk": "blocks",
@@ -37,14 +37,14 @@ NAMES = {  # what the file calls the parts of the model, and what they are calle
 
 
 class GroupedAttention(nn.Module):
-    """Causal self-attention in which several query heads share one head of keys and values.
+    """Causal self-attention in which several query heads share one key-value head.
 
     Ainslie et al., "GQA: training generalized multi-query transformer models", 2023.
 
     Parameters
     ----------
     layer : int
-        Which block this is, counted from 0.
+        Index of the block.
     d_model, num_heads, num_kv_heads : int
         num_kv_heads divides num_heads, which divides d_model.
     """
@@ -58,15 +58,15 @@ class GroupedAttention(nn.Module):
         self.W_v = nn.Linear(d_model, d_kv, bias=False)
         self.W_o = nn.Linear(d_model, d_model, bias=False)
 
-    def forward(self, x, positions, cache, attend=attention, turn=ROTARY, on_heads=None):
-        """Return (B, L, d_model) for x (B, L, d_model) at these places; see `LanguageModel`."""
+    def forward(self, x, positions, cache, attend=attention, rotate=ROTARY, on_heads=None):
+        """Return (B, L, d_model) for x (B, L, d_model) at these positions; see `LanguageModel`."""
         q = split_heads(self.W_q(x), self.num_heads)  # (B, H, L, d_k)
         k = split_heads(self.W_k(x), self.num_kv_heads)  # (B, H_kv, L, d_k)
         v = split_heads(self.W_v(x), self.num_kv_heads)  # (B, H_kv, L, d_k)
-        q, k = turn(q, positions), turn(k, positions)
+        q, k = rotate(q, positions), rotate(k, positions)
         if self.layer in cache:
-            before_k, before_v = cache[self.layer]
-            k, v = torch.cat([before_k, k], dim=-2), torch.cat([before_v, v], dim=-2)
+            past_k, past_v = cache[self.layer]
+            k, v = torch.cat([past_k, k], dim=-2), torch.cat([past_v, v], dim=-2)
         cache[self.layer] = k, v  # (B, H_kv, S, d_k)
         group = self.num_heads // self.num_kv_heads
         k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)  # (B, H, S, ..)
@@ -78,7 +78,7 @@ class GroupedAttention(nn.Module):
 
 
 class SwiGLU(nn.Module):
-    """What each token does by itself: W_down(silu(W_gate x) · W_up x). Shazeer, 2020."""
+    """The MLP of a block: W_down(silu(W_gate x) · W_up x). Shazeer, 2020."""
 
     def __init__(self, d_model, d_hidden):
         super().__init__()
@@ -88,85 +88,83 @@ class SwiGLU(nn.Module):
 
     def forward(self, x):
         """Return (..., d_model) for x (..., d_model)."""
-        return self.W_down(F.silu(self.W_gate(x)) * self.W_up(x))  # (..., d_hidden) in between
+        hidden = F.silu(self.W_gate(x)) * self.W_up(x)  # (..., d_hidden)
+        return self.W_down(hidden)
 
 
 class Block(nn.Module):
-    """Attention, then a step of each token by itself; both read a norm of x, and add to x."""
+    """A pre-norm transformer block: x + attention(norm(x)), then x + mlp(norm(x))."""
 
     def __init__(self, layer, d_model, num_heads, num_kv_heads, d_hidden):
         super().__init__()
-        self.norm_1 = nn.RMSNorm(d_model, EPS)  # x / √(mean of x² + ε), times a weight an entry
+        self.norm_1 = nn.RMSNorm(d_model, EPS)  # weight · x / √(mean of x² + ε)
         self.attention = GroupedAttention(layer, d_model, num_heads, num_kv_heads)
         self.norm_2 = nn.RMSNorm(d_model, EPS)
         self.mlp = SwiGLU(d_model, d_hidden)
 
-    def forward(self, x, positions, cache, **how):
-        """Return (B, L, d_model) for x (B, L, d_model) at these places; see `LanguageModel`."""
-        x = x + self.attention(self.norm_1(x), positions, cache, **how)
+    def forward(self, x, positions, cache, **options):
+        """Return (B, L, d_model) for x (B, L, d_model) at these positions; see `LanguageModel`."""
+        x = x + self.attention(self.norm_1(x), positions, cache, **options)
         return x + self.mlp(self.norm_2(x))
 
 
 class LanguageModel(nn.Module):
-    """Tokens in, logits of the next token out: embedding, blocks, norm, embedding again.
+    """A decoder-only transformer with tied embeddings: tokens in, logits of the next token out.
 
     Parameters
     ----------
     num_layers, V, d_model, num_heads, num_kv_heads, d_hidden : int
-        `SMOLLM2` has those of SmolLM2-135M.
+        `SMOLLM2` holds those of SmolLM2-135M.
     """
 
     def __init__(self, num_layers, V, d_model, num_heads, num_kv_heads, d_hidden):
         super().__init__()
         sizes = d_model, num_heads, num_kv_heads, d_hidden
-        # the numbers nn.Embedding would draw; if it draws them, `load` imports PyTorch's compiler
+        # As nn.Embedding would draw it, but without importing PyTorch's compiler in `load`
         self.embedding = nn.Embedding.from_pretrained(torch.randn(V, d_model), freeze=False)
         self.blocks = nn.ModuleList(Block(layer, *sizes) for layer in range(num_layers))
         self.norm = nn.RMSNorm(d_model, EPS)
 
-    def forward(self, tokens, cache=None, **how):
-        """Return the logits of what follows each token.
+    def forward(self, tokens, cache=None, **options):
+        """Return the logits of the next token at every position.
 
         Parameters
         ----------
         tokens : torch.Tensor of int, (B, L)
         cache : dict, optional
-            Empty before the first tokens; afterwards it holds, for each layer, keys and values of
-            all tokens so far, (B, H_kv, S, d_k) each. Given again, tokens follow those.
+            The KV cache; pass an empty one first. It is updated in place and holds, per layer, the
+            keys and values (B, H_kv, S, d_k) of all tokens so far, which `tokens` continue.
         attend : callable, optional
-            (q, k, v, mask) -> (output, anything): `attention.attention` unless given.
-        turn : callable, optional
-            (x, positions) -> x: `attention.rotary` as the model was trained, unless given.
+            (q, k, v, mask) -> (output, anything); `attention.attention` by default.
+        rotate : callable, optional
+            (x, positions) -> x; `attention.rotary` with the model's base by default.
         on_heads : callable, optional
-            (layer, heads, weights) -> heads, called in each layer with the outputs of its heads
-            (B, H, L, d_k) and with what ``attend`` returned beside them. What it returns is used.
+            (layer, heads, weights) -> heads, called in each layer with the head outputs
+            (B, H, L, d_k) and the second result of ``attend``. Its result replaces the heads.
 
         Returns
         -------
         torch.Tensor of float32, (B, L, V)
         """
-        return self.read_out(self.stream(tokens, cache, **how))
+        return self.read_out(self.stream(tokens, cache, **options))
 
-    def stream(self, tokens, cache=None, **how):
-        """Return what the blocks hand on at the end, (B, L, d_model); arguments as of `forward`."""
+    def stream(self, tokens, cache=None, **options):
+        """Return the residual stream after the last block, (B, L, d_model); see `forward`."""
         cache = {} if cache is None else cache
         start = cache[0][0].shape[-2] if cache else 0
         positions = torch.arange(start, start + tokens.shape[-1])  # (L,)
         x = self.embedding(tokens)  # (B, L, d_model)
         for block in self.blocks:
-            x = block(x, positions, cache, **how)
+            x = block(x, positions, cache, **options)
         return x
 
     def read_out(self, x):
-        """Return the logits (..., V) that a stream x (..., d_model) stands for."""
+        """Return the logits (..., V) of a residual stream x (..., d_model)."""
         return self.norm(x) @ self.embedding.weight.T
 
 
 class QuickReader(gguf.GGUFReader):
-    """gguf's reader of a file, on a plain array: a slice of a memmap takes far longer.
-
-    It takes some 500,000 slices to read the vocabulary.
-    """
+    """gguf's reader on a plain array: slicing a memmap, some 500,000 times here, is far slower."""
 
     @property
     def data(self):
@@ -174,7 +172,7 @@ class QuickReader(gguf.GGUFReader):
 
     @data.setter
     def data(self, memmap):
-        self._data = np.asarray(memmap)  # the same bytes, read from the disk when needed
+        self._data = np.asarray(memmap)  # a view: still read from disk on demand
 
 
 def load():
@@ -183,33 +181,33 @@ def load():
     Returns
     -------
     model : LanguageModel
-        Its weights are those of the file, in 4 bits each there, as float32. They take no gradient.
+        The weights of the file, dequantized from 4 bits to float32. They require no gradient.
     tokenizer : tokenizers.Tokenizer
 
     Raises
     ------
     ModelMissing
-        If the file is not there, or is damaged.
+        If the file is missing or damaged.
     """
     file = QuickReader(model_file())
-    with torch.device("meta"):  # no numbers yet: all of them come from the file
+    with torch.device("meta"):  # allocate nothing: all weights come from the file
         model = LanguageModel(**SMOLLM2)
     weights = {}
     for tensor in file.tensors:
         name = ".".join(NAMES.get(part, part) for part in tensor.name.split("."))
-        numbers = gguf.dequantize(tensor.data, tensor.tensor_type)
-        # those in float32 already are still the file's own, not to be written on: copied
-        weights[name] = torch.from_numpy(np.require(numbers, requirements="W"))
+        values = gguf.dequantize(tensor.data, tensor.tensor_type)
+        # float32 tensors are read-only views of the file: copy them
+        weights[name] = torch.from_numpy(np.require(values, requirements="W"))
     model.load_state_dict(weights, assign=True)
     return model.requires_grad_(False), _tokenizer(file.fields)
 
 
 def _tokenizer(fields):
-    """Return the tokenizer that the file describes: bytes, joined pair by pair as often seen."""
+    """Return the byte-level BPE tokenizer that the file describes."""
     names = ["tokens", "token_type", "merges"]
     words, kinds, merges = (fields[f"tokenizer.ggml.{name}"].contents() for name in names)
-    numbers = {word: number for number, word in enumerate(words)}
-    tokenizer = Tokenizer(models.BPE(numbers, [tuple(pair.split(" ")) for pair in merges]))
+    ids = {word: n for n, word in enumerate(words)}
+    tokenizer = Tokenizer(models.BPE(ids, [tuple(pair.split(" ")) for pair in merges]))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(False)]
     )

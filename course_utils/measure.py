@@ -1,4 +1,4 @@
-"""What a computation costs: memory held at once, time of a processor core, bytes that are sent."""
+"""What a computation costs: peak memory, CPU time, and bytes sent between ranks."""
 
 import os
 import time
@@ -9,20 +9,20 @@ import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
-# Else the profiler writes a line to stderr at each start and stop.
+# Otherwise the profiler logs to stderr at each start and stop.
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 
 def peak_memory(run):
-    """Return the most memory, in bytes, that ``run()`` holds at once beyond what was held before.
+    """Return the peak memory of ``run()`` in bytes, not counting what was allocated before.
 
-    Counts what torch allocates on the CPU, buffers inside its kernels included, in allocations and
-    releases as the profiler saw them. (`tracemalloc` sees no tensors.)
+    Counts what torch allocates on the CPU, including buffers inside its kernels, as seen by the
+    profiler. (`tracemalloc` does not see tensors.)
 
     Parameters
     ----------
     run : callable
-        Called once, without arguments. What it returns counts as held.
+        Called once, without arguments. Its result counts as held.
 
     Returns
     -------
@@ -35,21 +35,21 @@ def peak_memory(run):
     return max(accumulate((event.nbytes() for event in events), initial=0))
 
 
-def cpu_seconds(run, *given, at_least=0.2):
-    """Return how many seconds of one core's time ``run(*given)`` takes, the mean of many calls.
+def cpu_seconds(run, *args, at_least=0.2):
+    """Return the CPU time in seconds of ``run(*args)``, the mean of many calls.
 
-    What other programs do meanwhile does not count, so the result holds on a busy machine too.
-    PyTorch is kept to one thread: threads that wait for each other would count as well.
+    Other processes do not count, so the result holds on a busy machine too. PyTorch is limited to
+    one thread, because threads that busy-wait for each other would count as well.
 
     Parameters
     ----------
     run : callable
-        Called once to warm up, then again until ``at_least`` is used up. It must compute: time in
-        which it only waits does not count.
-    *given
-        What ``run`` is called with.
+        Called once to warm up, then repeatedly for ``at_least`` seconds. Time in which it only
+        waits does not count.
+    *args
+        Its arguments.
     at_least : float
-        Seconds of the core's time to measure over. Some systems count in steps of 16 ms.
+        Seconds of CPU time to measure over. Some systems count in steps of 16 ms.
 
     Returns
     -------
@@ -58,18 +58,18 @@ def cpu_seconds(run, *given, at_least=0.2):
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        run(*given)
+        run(*args)
         calls, start = 0, time.process_time()
         while (spent := time.process_time() - start) < at_least:
-            run(*given)
+            run(*args)
             calls += 1
     finally:
         torch.set_num_threads(threads)
     return spent / calls
 
 
-class _Sent(TorchDispatchMode):
-    """Add up what each call of `torch.distributed` sends, those of a backward too."""
+class _CountBytesSent(TorchDispatchMode):
+    """Add up what each call of `torch.distributed` sends, in backward passes too."""
 
     total = 0
 
@@ -79,35 +79,36 @@ class _Sent(TorchDispatchMode):
         return op(*args, **(kwargs or {}))
 
 
-def _bytes_of(call, given, *rest):
-    """Return what a rank sends in a call, in bytes, given a tensor or a list of them."""
+def _bytes_of(call, tensors, *rest):
+    """Return the bytes this rank sends in a call with a tensor, or a list of them."""
     rank, W = dist.get_rank(), dist.get_world_size()
     if call in ("recv_", "wait_tensor", "_wrap_tensor_autograd"):
         return 0
     if call == "send":
-        return sum(each.nbytes for each in given)
+        return sum(x.nbytes for x in tensors)
     if call == "allreduce_":
-        return sum(2 * (W - 1) * each.nbytes // W for each in given)  # W parts, twice round a ring
+        return sum(2 * (W - 1) * x.nbytes // W for x in tensors)  # reduce-scatter + all-gather
     if call == "all_reduce":
-        return _bytes_of("allreduce_", [given])
+        return _bytes_of("allreduce_", [tensors])
     if call == "all_to_all_single":
-        _, parts, _ = rest  # how much goes to each rank
-        return given.nbytes * (sum(parts) - parts[rank]) // max(sum(parts), 1)
-    raise NotImplementedError(f"what {call} sends cannot be counted yet")
+        _, split_sizes, _ = rest
+        total = sum(split_sizes)
+        return tensors.nbytes * (total - split_sizes[rank]) // max(total, 1)
+    raise NotImplementedError(f"the bytes that {call} sends cannot be counted yet")
 
 
-def bytes_sent(run, *given):
-    """Return how many bytes this rank sends through `torch.distributed` in ``run(*given)``.
+def bytes_sent(run, *args):
+    """Return the number of bytes this rank sends through `torch.distributed` in ``run(*args)``.
 
-    Counted where PyTorch hands its calls on. What a rank keeps for itself is not sent; an
-    all-reduce is counted as if the W ranks stood in a ring.
+    Calls are counted at PyTorch's dispatcher. What a rank keeps for itself does not count; an
+    all-reduce counts as a ring all-reduce.
 
     Parameters
     ----------
     run : callable
-        Called once. It may send, reduce over all ranks, and exchange all to all.
-    *given
-        What ``run`` is called with.
+        Called once. It may use point-to-point sends, all-reduce and all-to-all.
+    *args
+        Its arguments.
 
     Returns
     -------
@@ -116,8 +117,8 @@ def bytes_sent(run, *given):
     Raises
     ------
     NotImplementedError
-        If ``run`` sends in another way.
+        If ``run`` uses another collective.
     """
-    with _Sent() as sent:
-        run(*given)
-    return sent.total
+    with _CountBytesSent() as counter:
+        run(*args)
+    return counter.total

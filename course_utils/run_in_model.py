@@ -1,4 +1,4 @@
-"""What a right answer to an exercise does in lesson 10's language model, if its file is here."""
+"""Try a correct answer to an exercise in lesson 10's language model, if the file is here."""
 
 import functools
 
@@ -6,20 +6,20 @@ from course_utils.checks.judge import check
 from course_utils.language_model import load
 from course_utils.model_file import ModelMissing
 
-_loaded = functools.cache(load)  # once in a notebook
+_loaded = functools.cache(load)  # loaded once per notebook
 
 
 def in_the_model(answer, use):
-    """Let an answer to an exercise do something in the language model, once it is correct.
+    """Use an answer to an exercise in the language model, once it is correct.
 
-    Where it is not correct yet, or the model's file is not here, a sentence says so instead.
+    If it is not correct yet, or the model's file is missing, print a message instead.
 
     Parameters
     ----------
     answer : function
-        The learner's, called as its exercise is.
+        The learner's answer, named as its exercise.
     use : callable
-        ``use(model, tokenizer)`` calls the answer, and prints what comes of it.
+        ``use(model, tokenizer)`` calls the answer and prints the result.
     """
     if check(answer).status != "correct":
         print(f"When {answer.__name__} is correct, this cell puts it into the model.")

@@ -1,4 +1,4 @@
-"""Clear errors for tensors of the wrong shape: one decorator, used by every public function."""
+"""Clear errors for arguments of the wrong shape: a decorator for public functions."""
 
 import functools
 import inspect
@@ -13,22 +13,20 @@ def expects(sizes=None, **shapes):
     Parameters
     ----------
     sizes : callable, optional
-        For a method: takes ``self`` and returns the sizes it fixes, e.g. ``{"d_model": 64}``.
+        For a method: returns the sizes that ``self`` fixes, e.g. ``{"d_model": 64}``.
     **shapes : str
-        For each argument its dimensions, e.g. ``q="... L d", k="... S d"``. A name that stands in
-        two places must have the same size in both; a leading ``...`` admits any dimensions there,
-        and a leading ``*name`` any that are the same wherever that name stands. An argument that
-        is None by default may be None. With ``bool`` before it, as in ``mask="bool ... L S"``, the
-        argument is a boolean mask that only has to broadcast to that shape; with ``floating``, it
-        must have floating point entries; with ``even``, an even
-        number of them in its last dimension too. ``dim="dim of x"``
-        checks an int against the dimensions of x, ``L="int from 0"`` one against its smallest
-        value, ``num_heads="divisor of d_model"`` one against a size that stands before it,
-        ``d_model="multiple of 2"`` one against what divides it,
-        ``side="one of left right"`` a word against those there are, ``ids="whole ... L"`` a
-        tensor or sequence of whole numbers against its shape. ``align="corner"`` is a word that
-        says where a causal mask's diagonal ends, which may be None only if L = S; with
-        ``"corner if is_causal"`` also where that argument is not true.
+        The dimensions of each argument, e.g. ``q="... L d", k="... S d"``. A name that occurs twice
+        must have the same size in both places. A leading ``...`` allows any dimensions there, and a
+        leading ``*name`` any that are the same wherever the name occurs. An argument whose default
+        is None may be None. A first word can ask for more:
+
+        - ``"floating ..."``: floating point entries; ``"even ..."``: and an even last dimension
+        - ``"whole ..."``: a tensor or sequence of whole numbers
+        - ``"bool ... L S"``: a boolean mask that broadcasts to that shape
+        - ``"int from 0"``, ``"multiple of 2"``, ``"divisor of d_model"``, ``"dim of x"``: an int
+        - ``"one of left right"``: one of these words
+        - ``"corner"``, ``"corner if is_causal"``: the alignment of a causal mask, which may be None
+          only if L = S, or if is_causal is false
 
     Raises
     ------
@@ -66,7 +64,7 @@ def expects(sizes=None, **shapes):
 
 
 def _check(name, tensor, dims, known):
-    """Check one tensor against its dimensions and add the sizes it brings to ``known``."""
+    """Check one tensor against its dimensions, and add its sizes to ``known``."""
     written = f"({', '.join(dims)}{',' if len(dims) == 1 else ''})"
     if not isinstance(tensor, torch.Tensor):
         kind = type(tensor).__name__
@@ -97,13 +95,13 @@ def _check_dim(name, dim, owner, tensor):
 
 
 def _check_mask(name, tensor, dims, known):
-    """Check that a boolean mask broadcasts to its last dimensions, which other arguments fix."""
+    """Check that a boolean mask broadcasts to dimensions whose sizes other arguments fix."""
     if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.bool:
         kind = tensor.dtype if isinstance(tensor, torch.Tensor) else type(tensor).__name__
         raise TypeError(f"{name} must be a boolean torch.Tensor (True = may attend), got {kind}")
     sizes = tuple(known[dim] for dim in dims if dim in known)
     trailing = tuple(tensor.shape[max(tensor.ndim - len(sizes), 0) :])
-    # from the last dimension backwards; dimensions a small mask does not have broadcast too
+    # from the last dimension on; missing leading dimensions broadcast too
     if any(n not in (1, size) for n, size in zip(trailing[::-1], sizes[::-1], strict=False)):
         fixed = ", ".join(f"{dim} = {known[dim]}" for dim in dims if dim in known)
         written = f"({', '.join(dims)}) with {fixed}"
@@ -111,21 +109,21 @@ def _check_mask(name, tensor, dims, known):
 
 
 def _check_floating(name, tensor, dims, known):
-    """Check a tensor's dimensions, and that its entries are floating point numbers."""
+    """Check a tensor's dimensions, and that its entries are floating point."""
     _check(name, tensor, dims, known)
     if not tensor.is_floating_point():
         raise TypeError(f"{name} must have floating point entries, got {tensor.dtype}")
 
 
 def _check_even(name, tensor, dims, known):
-    """Check a floating point tensor's dimensions, the last of them even: entries come in pairs."""
+    """Check a floating point tensor whose last dimension must be even, for pairs of entries."""
     _check_floating(name, tensor, dims, known)
     if tensor.shape[-1] % 2:
         raise ValueError(f"{name} must have an even last dimension, got {tuple(tensor.shape)}")
 
 
 def _check_whole(name, values, dims, known):
-    """Check a tensor, or what can become one, of whole numbers."""
+    """Check a tensor or sequence of whole numbers."""
     try:
         tensor = torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError):
@@ -137,7 +135,7 @@ def _check_whole(name, values, dims, known):
 
 
 def _check_int(name, value, words, known):
-    """Check one whole number against its smallest value, the last of ``words``."""
+    """Check an int against its smallest value, the last of ``words``."""
     if not isinstance(value, Integral) or isinstance(value, bool):
         raise TypeError(f"{name} must be an int, got {type(value).__name__}")
     if value < int(words[-1]):
@@ -146,14 +144,14 @@ def _check_int(name, value, words, known):
 
 
 def _check_divisor(name, value, words, known):
-    """Check that a whole number divides a size without remainder."""
+    """Check that an int divides a size."""
     _check_int(name, value, ["1"], known)
     if known[words[-1]] % value:
         raise ValueError(f"{name} must divide {words[-1]} = {known[words[-1]]}, got {value}")
 
 
 def _check_multiple(name, value, words, known):
-    """Check that a whole number from 1 is a multiple of the last of ``words``."""
+    """Check that an int from 1 is a multiple of the last of ``words``."""
     _check_int(name, value, ["1"], known)
     if value % int(words[-1]):
         raise ValueError(f"{name} must be a multiple of {words[-1]}, got {value}")
@@ -166,15 +164,12 @@ def _check_word(name, value, words, known):
 
 
 def _check_corner(name, value, words, known):
-    """Check that a value says where a causal mask's diagonal ends."""
+    """Check that a value is an alignment of a causal mask."""
     _check_word(name, value, ["of", "lower_right", "upper_left"], known)
 
 
 def _check_square(name, known):
-    """Check that it needs no word where the diagonal ends, since there are as many keys as queries.
-
-    S is not known if it is left out, and is L then.
-    """
+    """Check that L = S, so that no alignment is needed; S is L if it is not given."""
     L, S = known["L"], known.get("S", known["L"])
     if L != S:
         raise ValueError(

@@ -2,7 +2,7 @@
 
 Dao, Fu, Ermon, Rudra and Ré, "FlashAttention: fast and memory-efficient exact attention with
 IO-awareness", 2022 (arXiv:2205.14135), with the loops in the order of Dao, "FlashAttention-2", 2023
-(arXiv:2307.08691): queries outside, keys inside. A test holds each function to the lesson's cell.
+(arXiv:2307.08691): queries outside, keys inside. A test compares them with the cells.
 """
 
 import torch
@@ -16,21 +16,21 @@ def blocks(n, size):
 
 
 def key_blocks(S, size, rows, offset):
-    """Return the blocks of S keys in which some query of ``rows`` may see something.
+    """Return the blocks of S keys that some query of ``rows`` may see.
 
     ``offset`` is as in `tile_scores`.
     """
     last = S if offset is None else min(rows.stop + offset, S)
-    return blocks(last, size)  # tiles past the diagonal are never read
+    return blocks(last, size)  # blocks past the diagonal are never read
 
 
 def tile_scores(q, k, mask, offset, rows, columns):
-    """Return the scores of one tile, -inf where the mask or causality forbids.
+    """Return the scores of one tile, -inf where the mask or the causal offset forbids.
 
     Parameters
     ----------
     q : torch.Tensor, (..., B_q, d_k)
-        The tile's queries, multiplied by the scale already.
+        The tile's queries, already multiplied by the scale.
     k : torch.Tensor, (..., B_k, d_k)
         The tile's keys.
     mask : torch.Tensor of bool, (..., L, S), or None
@@ -38,7 +38,7 @@ def tile_scores(q, k, mask, offset, rows, columns):
     offset : int or None
         Query i may see keys up to i + offset; None if it may see all.
     rows, columns : slice
-        Where the tile lies among all queries and all keys.
+        The tile's range of queries and of keys.
 
     Returns
     -------
@@ -55,7 +55,7 @@ def tile_scores(q, k, mask, offset, rows, columns):
 
 
 def tile_update(m, ell, out, scores, v):
-    """Take one tile into the state (m, ℓ, O) of a block of queries.
+    """Update the state (m, ℓ, O) of a block of queries with one tile.
 
     FlashAttention-2, algorithm 1, lines 9 and 10: O is divided by ℓ only at the end.
 
@@ -76,9 +76,9 @@ def tile_update(m, ell, out, scores, v):
         The state after the tile; new tensors.
     """
     m_new = torch.maximum(m, scores.amax(dim=-1))  # (..., B_q)
-    base = m_new.masked_fill(m_new == -torch.inf, 0)  # nothing allowed yet: subtract 0
+    base = m_new.masked_fill(m_new == -torch.inf, 0)  # all -inf so far: subtract 0
     p = (scores - base[..., None]).exp()  # (..., B_q, B_k)
-    shrink = (m - base).exp()  # (..., B_q), what the past loses by the new maximum
+    shrink = (m - base).exp()  # (..., B_q), rescales the past to the new maximum
     return m_new, ell * shrink + p.sum(dim=-1), out * shrink[..., None] + p @ v
 
 
@@ -97,26 +97,26 @@ def tiled_forward(q, k, v, mask, offset, block_q, block_k):
             k_j, v_j = k[..., columns, :], v[..., columns, :]  # (..., B_k, d)
             scores = tile_scores(q_i, k_j, mask, offset, rows, columns)  # (..., B_q, B_k)
             m, ell, acc = tile_update(m, ell, acc, scores, v_j)
-        out[..., rows, :] = acc / ell.masked_fill(ell == 0, 1)[..., None]  # 0 / 1 if all forbidden
+        out[..., rows, :] = acc / ell.masked_fill(ell == 0, 1)[..., None]  # 0 / 1 if all masked
         lse[..., rows] = m + ell.log()
     return out, lse
 
 
 def tile_backward(q, k, v, d_out, p, delta):
-    """Return what one tile adds to the gradients of its q, k and v.
+    """Return the contributions of one tile to the gradients of q, k and v.
 
     FlashAttention-2, algorithm 2, lines 12 to 16.
 
     Parameters
     ----------
     q : torch.Tensor, (..., B_q, d_k)
-        Multiplied by the scale; the first result is the gradient at that product.
+        Already multiplied by the scale; dq is the gradient at the scaled q.
     k : torch.Tensor, (..., B_k, d_k)
     v : torch.Tensor, (..., B_k, d_v)
     d_out : torch.Tensor, (..., B_q, d_v)
         The gradient at the output.
     p : torch.Tensor, (..., B_q, B_k)
-        The tile's weights.
+        The attention weights of the tile.
     delta : torch.Tensor, (..., B_q)
         Σ p · (gradient at p) over *all* keys: the second term of `attention.softmax_vjp`.
 
@@ -130,7 +130,7 @@ def tile_backward(q, k, v, d_out, p, delta):
 
 
 class TiledAttention(torch.autograd.Function):
-    """`tiled_forward` with a backward that keeps no tile: it makes each of them again."""
+    """`tiled_forward` with a backward pass that recomputes each tile instead of storing it."""
 
     @staticmethod
     def forward(ctx, q, k, v, *plan):
@@ -144,16 +144,16 @@ class TiledAttention(torch.autograd.Function):
     def backward(ctx, d_out, d_lse):
         """Return the gradients of q, k, v, and None for each entry of the plan."""
         q, k, v, out, lse = ctx.saved_tensors
-        delta = (d_out * out).sum(dim=-1) - d_lse  # (..., L); lse's own gradient is p
-        lse = lse.masked_fill(lse == -torch.inf, 0)  # nothing allowed: e^(-inf - 0) is 0
+        delta = (d_out * out).sum(dim=-1) - d_lse  # (..., L); the gradient of lse is p
+        lse = lse.masked_fill(lse == -torch.inf, 0)  # no key allowed: e^(-inf - 0) is 0
         return *tiled_backward(q, k, v, d_out, lse, delta, *ctx.plan), None, None, None, None
 
 
 def tiled_backward(q, k, v, d_out, lse, delta, mask, offset, block_q, block_k):
     """Return the gradients of q, k and v, one tile at a time.
 
-    ``d_out`` is the gradient at the output, ``lse`` what `tiled_forward` returned, ``delta`` as in
-    `tile_backward`, the rest as there.
+    ``d_out`` is the gradient at the output, ``lse`` is from `tiled_forward`, ``delta`` as in
+    `tile_backward`; the other parameters are those of `tiled_forward`.
     """
     L, S, scale = q.shape[-2], k.shape[-2], q.shape[-1] ** -0.5
     dq, dk, dv = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
@@ -162,7 +162,7 @@ def tiled_backward(q, k, v, d_out, lse, delta, mask, offset, block_q, block_k):
         for columns in key_blocks(S, block_k, rows, offset):
             k_j, v_j = k[..., columns, :], v[..., columns, :]  # (..., B_k, d)
             scores = tile_scores(q_i, k_j, mask, offset, rows, columns)  # (..., B_q, B_k)
-            p = (scores - lse_i).exp()  # the weights: m and ℓ need not be found again
+            p = (scores - lse_i).exp()  # the weights, without m and ℓ
             dq_i, dk_j, dv_j = tile_backward(q_i, k_j, v_j, d_i, p, delta[..., rows])
             dq[..., rows, :] += dq_i * scale
             dk[..., columns, :] += dk_j
@@ -180,10 +180,10 @@ def tiled_backward(q, k, v, d_out, lse, delta, mask, offset, block_q, block_k):
     block_k="int from 1",
 )
 def tiled_attention(q, k, v, mask=None, *, is_causal=False, align=None, block_q=256, block_k=512):
-    """Return attention without ever holding more than one block_q × block_k tile of scores.
+    """Return attention, holding only one block_q × block_k tile of scores at a time.
 
-    Equal to `attention.attention` up to rounding; differentiable, with memory linear in L and S
-    for the gradients too.
+    Equal to `attention.attention` up to rounding. Differentiable; memory is linear in L and S,
+    also for the backward pass.
 
     Parameters
     ----------
@@ -193,21 +193,21 @@ def tiled_attention(q, k, v, mask=None, *, is_causal=False, align=None, block_q=
     mask : torch.Tensor of bool, broadcastable to (..., L, S), optional
         True = may attend.
     is_causal : bool
-        Forbid the future as well, and skip the tiles that lie in it.
+        Also forbid future keys, and skip tiles that hold only these.
     align : {"lower_right", "upper_left"}
-        Where the queries stand among the keys if is_causal; needed if L ≠ S. "lower_right": the
-        last query at the last key, as in decoding with a cache. "upper_left": the first query at
-        the first key, as `is_causal` of PyTorch's scaled_dot_product_attention.
+        How queries align with keys if is_causal; required if L ≠ S. "lower_right": the last query
+        with the last key, as in decoding with a cache. "upper_left": the first query with the
+        first key, as `is_causal` of PyTorch's scaled_dot_product_attention.
     block_q, block_k : int
-        The tile.
+        Queries and keys per tile.
 
     Returns
     -------
     output : torch.Tensor, (..., L, d_v)
-        In the dtype of v. Zeros for a query with nothing allowed.
+        In the dtype of v. Zeros for a query with no allowed key.
     lse : torch.Tensor, (..., L)
-        The log-sum-exp of each query's scaled scores; -inf with nothing allowed. float32, or
-        float64 if the inputs are: all sums are kept in at least float32.
+        The log-sum-exp of each query's scaled scores; -inf with no allowed key. All sums, and lse,
+        are float32, or float64 if q is.
 
     Raises
     ------

@@ -42,7 +42,7 @@ def attention_and_lse(q, k, v, mask):
     return attention(q, k, v, mask)[0], lse
 
 
-def attention_errors(q, k, v, mask, blocks, kept=None, arriving=None):
+def attention_errors(q, k, v, mask, blocks, rounded_to=None, arriving=None):
     """Return how far attention in tiles may err: output and logsumexp, then gradients of q, k, v.
 
     Every line is one of the algorithm, with the size of each term and the roundings it passes.
@@ -55,7 +55,7 @@ def attention_errors(q, k, v, mask, blocks, kept=None, arriving=None):
         True = may attend.
     blocks : (int, int)
         How many queries and keys a tile has.
-    kept : torch.dtype, optional
+    rounded_to : torch.dtype, optional
         What it rounds weights, scores' gradients and the output to before it multiplies them.
     arriving : (torch.Tensor, torch.Tensor), optional
         The gradients at output and logsumexp; without them those of q, k and v are left out.
@@ -67,8 +67,8 @@ def attention_errors(q, k, v, mask, blocks, kept=None, arriving=None):
     def g(n):
         return gamma(n, adds_in)
 
-    def keep(x):
-        return 0 if kept is None else rounded(x, kept)
+    def rounding(x):
+        return 0 if rounded_to is None else rounded(x, rounded_to)
 
     # A sum over queries or keys: an addition for each term of a tile; then for each tile an
     # addition, and what was summed shrinks by a factor, the power of a difference.
@@ -88,7 +88,7 @@ def attention_errors(q, k, v, mask, blocks, kept=None, arriving=None):
     lse_errors = (p * powers).sum(dim=-1, keepdim=True) + g(over_k)  # of their sum
     lse_errors += g(POWER) * (lse - m) + g(6) * (m.abs() + lse.abs())  # its log, and m + log
     p_errors = p * (powers + lse_errors) + torch.finfo(adds_in).tiny
-    out_errors = (p_errors + g(over_k) * p + keep(p)) @ v.abs()
+    out_errors = (p_errors + g(over_k) * p + rounding(p)) @ v.abs()
     errors = [out_errors, lse_errors.squeeze(-1)]
     if arriving is None:
         return errors
@@ -97,11 +97,36 @@ def attention_errors(q, k, v, mask, blocks, kept=None, arriving=None):
     out, d_p = p @ v, d_out @ v.mT
     from_p = d_p - ((d_out * out).sum(dim=-1) - d_lse)[..., None]  # (..., L, S), to d_s / p
     from_p_errors = g(D + 2) * (d_out.abs() @ v.mT.abs() + d_lse.abs()[..., None])
-    delta_terms = out_errors + keep(out) + g(D + 2) * out.abs()
+    delta_terms = out_errors + rounding(out) + g(D + 2) * out.abs()
     from_p_errors += (d_out.abs() * delta_terms).sum(dim=-1, keepdim=True)
     d_s = p * from_p
-    d_s_errors = p_errors * from_p.abs() + p * from_p_errors + g(2) * d_s.abs() + keep(d_s)
+    d_s_errors = p_errors * from_p.abs() + p * from_p_errors + g(2) * d_s.abs() + rounding(d_s)
     d_q_errors = (d_s_errors + g(over_k) * d_s.abs()) @ k.abs() / D**0.5
     d_k_errors = (d_s_errors + g(over_q) * d_s.abs()).mT @ q.abs() / D**0.5
-    d_v_errors = (p_errors + g(over_q) * p + keep(p)).mT @ d_out.abs()
+    d_v_errors = (p_errors + g(over_q) * p + rounding(p)).mT @ d_out.abs()
     return [*errors, d_q_errors, d_k_errors, d_v_errors]
+
+
+def normal(*shape, seed=0, dtype=torch.float64):
+    """Return random normal numbers, the same ones each time."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def outputs_and_gradients(function, inputs, parameters=(), seed=9):
+    """Return outputs, then gradients of inputs and parameters, for random ones at the outputs."""
+    leaves = [x.detach().requires_grad_() for x in inputs]
+    outputs = function(*leaves)
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    arriving = [normal(*x.shape, seed=seed, dtype=x.dtype) for x in outputs]
+    return [*outputs, *torch.autograd.grad(outputs, [*leaves, *parameters], arriving)]
+
+
+def assert_same(ours, theirs, *inputs, parameters=()):
+    """Assert that two functions agree in float64, with gradients, whatever the inputs' strides.
+
+    1e-10 is a hundred times what 500 roundings of terms that sum to 1000 cost.
+    """
+    right = outputs_and_gradients(theirs, inputs, parameters)
+    for given in (inputs, [x.mT.contiguous().mT for x in inputs]):
+        for one, other in zip(outputs_and_gradients(ours, given, parameters), right, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)

@@ -1,4 +1,4 @@
-"""How many cases the dear tests take: some, or with EVERY_CASE=1 all, as `make test-everywhere`."""
+"""How many cases the slow tests run: a sample or, with EVERY_CASE=1, all."""
 
 import os
 
@@ -6,6 +6,6 @@ EVERY_CASE = bool(os.environ.get("EVERY_CASE"))
 
 
 def some(cases, number):
-    """Return so many of the cases, evenly spread, or all of them."""
+    """Return a sample of the cases, evenly spread, or all of them."""
     cases = list(cases)
     return cases if EVERY_CASE else cases[:: -(-len(cases) // number)]

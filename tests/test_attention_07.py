@@ -1,4 +1,4 @@
-"""Lesson 07: the two scores against loops and hand-made heads; the lesson's own training loop."""
+"""Lesson 07: scores of heads against loops and hand-made heads; the lesson's training loop."""
 
 import pytest
 import torch
@@ -14,13 +14,10 @@ def heads(B, H, L, seed=0):
     return scores.masked_fill(torch.ones(L, L).triu(1) > 0, -torch.inf).softmax(dim=-1)
 
 
-def test_previous_token_score_is_the_mean_weight_one_place_back():
+def test_previous_token_score_is_the_mean_weight_on_the_previous_token():
     weights = heads(3, 2, 5)
     loops = [weights[b, :, i, i - 1] for b in range(3) for i in range(1, 5)]
     torch.testing.assert_close(previous_token_score(weights), torch.stack(loops).mean(dim=0))
-
-
-def test_previous_token_score_is_1_for_a_perfect_head_and_0_for_one_that_looks_at_itself():
     perfect = torch.eye(6).roll(-1, dims=-1)
     weights = torch.stack([perfect, torch.eye(6)])[None]  # (B, H, L, L)
     assert previous_token_score(weights).tolist() == [1, 0]
@@ -28,49 +25,30 @@ def test_previous_token_score_is_1_for_a_perfect_head_and_0_for_one_that_looks_a
 
 @pytest.mark.parametrize("tokens", [[3, 1, 2, 3, 1, 2, 3], [5, 5, 5, 5], [1, 2, 3], [0, 0, 1, 0]])
 def test_follows_same_token_entry_by_entry(tokens):
-    found = follows_same_token(tokens)
-    assert found.shape == (len(tokens), len(tokens)) and found.dtype == torch.bool
-    for i in range(len(tokens)):
-        for j in range(len(tokens)):
-            assert found[i, j] == (1 <= j <= i and tokens[j - 1] == tokens[i]), (i, j)
-    batch = follows_same_token(torch.tensor([[tokens] * 3] * 2))
-    assert torch.equal(batch, found.expand(2, 3, -1, -1))
+    n = range(len(tokens))
+    right = [[1 <= j <= i and tokens[j - 1] == tokens[i] for j in n] for i in n]
+    assert follows_same_token(tokens).tolist() == right
+    assert follows_same_token(torch.tensor([[tokens] * 3] * 2)).tolist() == [[right] * 3] * 2
 
 
 def test_induction_score_is_the_mean_over_queries_that_have_an_earlier_occurrence():
     rng = torch.Generator().manual_seed(1)
     tokens, weights = torch.randint(4, (3, 9), generator=rng), heads(3, 2, 9)
-    found = []
+    on_targets = []
     for b in range(3):
         for i in range(9):
             keys = [j + 1 for j in range(i) if tokens[b, j] == tokens[b, i]]
             if keys:
-                found.append(weights[b, :, i, keys].sum(dim=-1))
-    assert 5 < len(found) < 27
-    torch.testing.assert_close(induction_score(weights, tokens), torch.stack(found).mean(dim=0))
-
-
-def test_induction_score_of_a_perfect_head_is_1_and_without_repetition_nan():
+                on_targets.append(weights[b, :, i, keys].sum(dim=-1))
+    assert 5 < len(on_targets) < 27
+    torch.testing.assert_close(
+        induction_score(weights, tokens), torch.stack(on_targets).mean(dim=0)
+    )
     tokens = torch.arange(4).repeat(3)[None]  # (B, L)
-    wanted = follows_same_token(tokens).double()
-    perfect = wanted / wanted.sum(dim=-1, keepdim=True).clamp(min=1)
+    targets = follows_same_token(tokens).double()
+    perfect = targets / targets.sum(dim=-1, keepdim=True).clamp(min=1)
     torch.testing.assert_close(induction_score(perfect[:, None], tokens), torch.ones(1).double())
     assert induction_score(heads(1, 2, 5), torch.arange(5)[None]).isnan().all()
-
-
-@pytest.mark.parametrize(
-    "call, words",
-    [
-        (lambda: previous_token_score(torch.ones(3, 3)), r"weights must have shape \(B, H, L, L\)"),
-        (lambda: previous_token_score(torch.ones(1, 2, 3, 4)), "weights must have shape"),
-        (lambda: follows_same_token([1.5, 2]), "tokens must be a tensor or sequence of whole"),
-        (lambda: induction_score(heads(2, 1, 4), torch.zeros(2, 5).long()), "tokens must have sha"),
-        (lambda: induction_score(heads(2, 1, 4), torch.zeros(3, 4).long()), "tokens must have sha"),
-    ],
-)
-def test_bad_arguments_are_named(call, words):
-    with pytest.raises((TypeError, ValueError), match=words):
-        call()
 
 
 # The lesson's own code
@@ -78,10 +56,7 @@ def test_bad_arguments_are_named(call, words):
 
 @pytest.fixture(scope="module")
 def lesson():
-    """What the lesson's cells import and define; nothing is trained.
-
-    On one thread, as in the lesson: so the same training twice is the same bit for bit.
-    """
+    """Return what the lesson's cells define. On one thread, training is deterministic."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield definitions(LESSON)
@@ -113,17 +88,7 @@ def test_an_interrupted_training_leaves_the_model_as_it_was_and_can_be_continued
     assert torch.is_grad_enabled()
 
 
-def test_the_data_of_the_lesson_repeat_with_the_period_they_were_given(lesson):
-    torch.manual_seed(0)
-    for period in (8, 16, 24):
-        (tokens,), targets = lesson["draw_repeats"](5, period, period)
-        assert tokens.shape == targets.shape == (5, 48)
-        assert torch.equal(tokens[:, 1:], targets[:, :-1])
-        assert torch.equal(targets[:, period:], targets[:, :-period])
-        assert all(len(set(row[:period].tolist())) == period for row in tokens)
-
-
-def test_a_silenced_head_reaches_nothing_and_the_model_itself_is_left_alone(lesson):
+def test_an_ablated_head_has_no_effect_and_the_model_itself_is_unchanged(lesson):
     torch.manual_seed(0)
     model = lesson["AttentionOnly"](num_layers=2)
     before = parameters(model).clone()

@@ -1,4 +1,4 @@
-"""A language model and a tokenizer that need no file; tests put this source into notebooks too."""
+"""A small language model and its tokenizer, for tests and for notebooks under test."""
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers

@@ -1,4 +1,4 @@
-"""The data the lessons use, with its loaders. README.md says where it comes from."""
+"""The data of the lessons and its loaders. README.md documents the sources."""
 
 from pathlib import Path
 

@@ -3,7 +3,7 @@
 import torch
 
 from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
-from course_utils.parallel import places
+from course_utils.parallel import shard_positions
 
 MOST = 0.02  # of the mean, that a rank may have more than it
 
@@ -119,7 +119,7 @@ def what_is_wrong(held, lengths, ranks, seen):
     if torch.equal(work, seen.sort().values.reshape(ranks, -1).sum(dim=1)):
         return CHUNKS
     if N % (2 * ranks) == 0:
-        if torch.equal(sorted_rows, torch.stack(places(N, ranks, zigzag=True))):
+        if torch.equal(sorted_rows, torch.stack(shard_positions(N, ranks, zigzag=True))):
             return WHOLE_TEXT
     of_length = torch.tensor(lengths).repeat_interleave(torch.tensor(lengths)).double()  # (N,)
     share = of_length[held.long()].sum(dim=1)  # (W,)
@@ -133,7 +133,8 @@ TURN = "    order[1::2] = order[1::2].flip(1)  # there and back\n"
 MISTAKES = [
     ("in order", IN_ORDER, "torch.arange(sum(lengths)).reshape(ranks, -1)"),
     ("always from the first", ROUND, (TURN, "")),
-    ("zigzag over the text", WHOLE_TEXT, "torch.stack(places(sum(lengths), ranks, zigzag=True))"),
+    ("zigzag over the text", WHOLE_TEXT,
+     "torch.stack(shard_positions(sum(lengths), ranks, zigzag=True))"),
     ("by length of the document", BY_LENGTH,
      ("torch.arange(1, length + 1)", "torch.full((length,), length)")),
     ("over the places", PLACES, (ROWS, "torch.arange(sum(lengths)).unflatten(0, (-1, ranks))")),

@@ -4,7 +4,7 @@ import torch
 
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.lesson_11._whole_numbers import in_a_tensor
-from course_utils.parallel import places
+from course_utils.parallel import shard_positions
 
 
 def tile_kinds(queries, keys, size):
@@ -34,7 +34,7 @@ def by_loops(queries, keys, size):
 
 def inputs():
     rng = torch.Generator().manual_seed(114)
-    order, zigzag = places(24, 3), places(24, 3, zigzag=True)
+    order, zigzag = shard_positions(24, 3), shard_positions(24, 3, zigzag=True)
     mixed = torch.randperm(20, generator=rng)
     return [
         (order[1], order[1], 4),

@@ -1,0 +1,106 @@
+"""Each benchmark runs, and what it measures is right; what of it needs no GPU."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from course_utils.attention import attention
+from course_utils.checks.lesson_11.bytes_sent import bytes_sent
+from rounding import assert_within, attention_errors, normal
+from test_kernels import DEVICE, run
+
+pytest.importorskip(
+    "course_utils.kernels", reason="Triton exists for Linux only", exc_type=ImportError
+)
+import gpu_attention  # noqa: E402
+import kernel_ladder as ladder  # noqa: E402
+import parallel_attention  # noqa: E402
+import tune_kernels  # noqa: E402
+from course_utils import kernel_tiles, kernels  # noqa: E402
+
+# Compiled, the plain rung rounds float32 to TF32; the interpreter gets bfloat16 wrong.
+DTYPES = [torch.float16, torch.float32 if kernels.INTERPRETED else torch.bfloat16]
+
+
+@pytest.mark.parametrize("number", range(len(ladder.RUNGS)), ids=lambda n: ladder.RUNGS[n].name)
+@pytest.mark.parametrize("dtype, N, is_causal", [(DTYPES[0], 75, False), (DTYPES[1], 130, True)])
+def test_every_rung_of_the_ladder_is_attention(number, dtype, N, is_causal, monkeypatch):
+    # At 130 the last rungs' blocks are whole, diagonal, ragged and empty.
+    small, large = kernel_tiles.Tiles(32, 64, 4, 3), kernel_tiles.Tiles(64, 32, 4, 3)
+    monkeypatch.setattr(ladder, "SMALL", small)
+    monkeypatch.setitem(kernel_tiles.FLOAT32, 16, large)
+    for row in kernel_tiles.TILES.values():
+        monkeypatch.setitem(row, 16, kernel_tiles.Cuts(large, large, large))
+    q, k, v = normal(3, 1, 2, N, 16, dtype=dtype).to(DEVICE)
+    q, k = q.abs() * 20, k + torch.linspace(-40, 40, N)[:, None].to(k)  # the maximum keeps rising
+    mask = torch.ones(N, N, dtype=torch.bool, device=DEVICE)
+    mask = mask.tril() if is_causal else mask
+    _, tiles = ladder.plan(number, 16)
+    rounded_to = None if dtype == torch.float32 else dtype
+    error, _ = attention_errors(q, k, v, mask, (tiles.block_q, tiles.block_k), rounded_to)
+    right = attention(q.double(), k.double(), v.double(), mask)[0]
+    assert_within(ladder.attend(number, q, k, v, is_causal), right, error)
+
+
+def print_counted():
+    """Print the stored entries of one configuration, and the same counted anew, as JSON."""
+    import kernel_instructions as instructions
+
+    case = next(case for case in instructions.cases() if case.D == 64 and case.is_causal)
+    stored = json.loads(instructions.FILE.read_text())["entries"]
+    stored = [each for each in stored if (each["D"], each["is_causal"]) == (64, True)]
+    print(json.dumps([stored, list(instructions.entries([case]))]))
+
+
+@pytest.mark.slow
+def test_the_instructions_that_lesson_06b_shows_are_those_of_the_compiled_kernels(tmp_path):
+    code = "import test_benchmarks; test_benchmarks.print_counted()"
+    stored, counted = json.loads(run(code, TRITON_INTERPRET="0", TRITON_CACHE_DIR=str(tmp_path)))
+    assert stored == counted, "run benchmarks/kernel_instructions.py, then refresh lesson 06b"
+
+
+def test_each_contender_is_compared_with_float64_or_says_why_not():
+    errors = gpu_attention.check(gpu_attention.Case("float16", 16, True, 40, 1, 1), "cpu")
+    assert set(errors) == {"naive", "tiled", "Triton", *gpu_attention.BACKENDS}
+    for name in ("naive", "tiled", "Triton", "SDPA math", "SDPA flash"):
+        assert set(errors[name]) == {"output", "d_q", "d_k", "d_v"}
+    assert "skipped" in errors["SDPA cuDNN"]  # a CPU has none
+
+
+def test_tuning_lists_the_fastest_tiles_first_and_leaves_the_table_as_it_was(monkeypatch):
+    slow, fast = (kernel_tiles.Tiles(16, 16 * n, 4, 2) for n in (1, 2))
+    monkeypatch.setattr(tune_kernels, "candidates", lambda kernel: [slow, fast])
+    monkeypatch.setattr(tune_kernels, "CASES", [(True, 32)])
+    monkeypatch.setattr(gpu_attention, "TOKENS", 32)
+    monkeypatch.setattr(gpu_attention, "WIDTH", 16)
+    monkeypatch.setitem(gpu_attention.DTYPES, "bfloat16", torch.float16)  # the interpreter's
+    row = kernel_tiles.cuts(kernels.capability(torch.device(DEVICE)))
+    before = row[16]
+
+    def milliseconds(work):
+        work()
+        return [64 / row[16].backward_kv.block_k]
+
+    monkeypatch.setattr(gpu_attention, "milliseconds", milliseconds)
+    timed, failed = tune_kernels.tune("backward_kv", 16, DEVICE)
+    assert [tiles for _, tiles in timed] == [before.backward_kv, fast, slow] and not failed
+    assert row[16] == before
+
+
+@pytest.mark.slow
+def test_attention_on_several_ranks_is_right_and_its_bytes_are_those_of_a_training_step():
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command = [*launch, "--nproc-per-node", "2", parallel_attention.__file__, "64"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    errors = re.findall(r"^\S.*? +largest error (\S+)", done.stdout, re.M)
+    assert len(errors) == 4
+    assert max(map(float, errors)) < 1e-5  # float32, causal rows of up to 256 keys
+    sent = re.findall(r"ms .*, +([\d,]+) bytes", done.stdout)
+    H, D = parallel_attention.H, parallel_attention.D
+    heads, all_to_all, ring = bytes_sent(64, 2, H, H, D, 4)
+    assert [int(n.replace(",", "")) for n in sent] == [all_to_all, ring, ring, heads]
