@@ -3,10 +3,10 @@
 import re
 
 import pytest
+from playwright.sync_api import expect
 
 from tools import jupyterlab_server
 
-WIDTH, HEIGHT = 1280, 720
 FOLDERS = ["notebooks", "exercises", "solutions"]
 
 
@@ -20,7 +20,7 @@ def page(chromium, tmp_path_factory):
             for path in jupyterlab_server.ROOT.glob("[!.]*"):
                 if path.name not in FOLDERS:  # those are there
                     (folder / "course" / path.name).touch()
-            page = jupyterlab_server.new_page(chromium, WIDTH, HEIGHT)
+            page = jupyterlab_server.new_page(chromium, 1280, 720)
             page.goto(f"{address}/?token={jupyterlab_server.TOKEN}")
             page.get_by_text("Python 3 (ipykernel) | Idle").wait_for()
             page.wait_for_load_state("networkidle")
@@ -28,31 +28,19 @@ def page(chromium, tmp_path_factory):
             page.close()
 
 
-def is_on_the_screen(element):
-    """Return whether all of an element is visible, and nothing covers its corners."""
-    box = element.bounding_box()
-    left, top = box["x"], box["y"]
-    right, bottom = left + box["width"], top + box["height"]
-    inside = 0 <= left and 0 <= top and right <= WIDTH and bottom <= HEIGHT
-    return inside and element.evaluate(
-        """(element, corners) => corners.every(([x, y]) => {
-               const top = document.elementFromPoint(x, y);
-               return element.contains(top) || top.contains(element) })""",
-        [[x, y] for x in (left + 1, right - 1) for y in (top + 1, bottom - 1)],
-    )
-
-
 def test_the_course_opens_on_lesson_00_and_its_picture_with_nothing_in_the_way(page):
     question = page.locator(".jp-RenderedMarkdown").first.locator("strong").first
-    assert is_on_the_screen(question) and question.inner_text().endswith("?")
+    assert question.inner_text().endswith("?")
+    expect(question).to_be_in_viewport(ratio=1)
     picture = page.locator(".jp-OutputArea-output img").first
-    assert is_on_the_screen(picture) and picture.evaluate("image => image.naturalWidth") > 400
+    expect(picture).to_be_in_viewport(ratio=1)
+    assert picture.evaluate("image => image.naturalWidth") > 400
     assert page.get_by_role("slider").count() == 0  # nothing was run
     assert page.get_by_role("alert").count() == page.get_by_role("dialog").count() == 0
     assert page.get_by_text("Jupyter news").count() == 0
     files = page.locator(".jp-DirListing-item")
     for name in ["README.md", *FOLDERS]:
-        assert is_on_the_screen(files.get_by_text(name, exact=True)), name
+        expect(files.get_by_text(name, exact=True)).to_be_in_viewport(ratio=1)
 
 
 def test_two_keys_bring_its_picture_to_life(page):
@@ -63,7 +51,7 @@ def test_two_keys_bring_its_picture_to_life(page):
     words.filter(has_text=re.compile("hen.* 0.69")).wait_for()
     picture = output.locator("svg[role=img]")
     before = picture.inner_html()
-    assert is_on_the_screen(picture)
+    expect(picture).to_be_in_viewport(ratio=1)
     page.keyboard.press("Shift+Tab")
     page.keyboard.press("ArrowLeft")
     words.filter(has_text=re.compile("hen.* 0.58")).wait_for()

@@ -140,14 +140,6 @@ def test_the_map_shows_the_chosen_quantity_of_every_head(explorer, shade, ablate
     assert crosses.get_xydata().tolist() == [[head, layer] for layer, head in ablated]
 
 
-def test_a_head_that_is_out_adds_nothing_and_earlier_layers_do_not_change(explorer):
-    before = shades(explorer)
-    set_controls(explorer, out="1.2")
-    assert (shades(explorer)[:2] == before[:2]).all() and (shades(explorer)[2] != before[2]).any()
-    set_controls(explorer, shade=ADDED)
-    assert [*np.argwhere(shades(explorer) == 0).tolist()] == [[1, 2]]
-
-
 @pytest.mark.parametrize("text, ablated", [(TEXT, []), (TEXT, SOME), (OTHER, [(1, 1)])])
 def test_the_matrix_is_the_selected_head_between_the_tokens(explorer, text, ablated):
     state = set_controls(explorer, text=text, out=named(ablated), layer=2, head=1)
