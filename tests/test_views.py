@@ -137,6 +137,8 @@ def test_a_query_shows_the_products_with_all_keys_their_sums_and_the_weights(L, 
         f"{products[j].sum():.2f}, divided by √{d_k}: {scores[j]:.2f}; "
         f"softmax over {S} keys: {weights[query, j]:.2f}, the largest, as shown"
     )
+    (image,) = query_products(-q, k, attention(-q, k, k)[1], query).images
+    assert image.get_clim() == (low, high)  # the same for products of the other sign
     query_products(q * 0, k, torch.full((L, S), 1 / S), query)  # no product at all
 
 
