@@ -210,7 +210,7 @@ def test_at_the_ends_of_all_controls_everything_is_inside_the_picture(explorer, 
 def test_words_give_both_probabilities_and_a_finding_only_where_there_is_one(explorer, text):
     before = run(text)[0]
     top = before.argmax()
-    for heads in [*([head] for head in HEADS), SOME, HEADS[4:7], HEADS[3:7], HEADS]:
+    for heads in [*([head] for head in HEADS), SOME, HEADS[:2], HEADS[4:7], HEADS[3:7], HEADS]:
         after = run(text, heads)[0]
         now, p, q = after.argmax(), before[top], after[top]
         # without a picture, which takes longer than the model
