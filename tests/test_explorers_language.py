@@ -12,6 +12,7 @@ from matplotlib.transforms import Bbox
 
 from course_utils.explorers import language_explorer
 from course_utils.explorers.language import ADDED, SCORES
+from course_utils.explorers.language_figure import LanguageFigure
 from course_utils.figures import DIVERGING, SEQUENTIAL
 from course_utils.language_model import load
 from course_utils.model_file import ModelMissing
@@ -273,6 +274,14 @@ def test_the_first_24_tokens_of_a_longer_text_are_read(explorer):
     assert "26 tokens" in state and " 24 " in state
     expected = run("the" + " cat" * 23)[0].max()
     np.testing.assert_allclose(bars(explorer)[2][0][0], expected, atol=1e-5)
+
+
+def test_long_tokens_are_cut():
+    figure = LanguageFigure(SIZE)
+    figure.draw_weights(np.ones((1, 1)), ["' internationalization'"], "")
+    figure.draw_words(["' internationalization'"], [[1], [1]])
+    texts = [text.get_text() for ax in figure.figure.axes[2:] for text in ax.texts]
+    assert 0 < max(map(len, texts)) <= 14
 
 
 @pytest.mark.parametrize("text", ["$x_1$ $$", "<b>&amp;", "a\0b", "\ud800", "a\nb", "x" * 300])
