@@ -1,8 +1,8 @@
-"""Measure from key press to new pixels: explorers beside a figure by ipywidgets.interact.
+"""Measure the time from a key press to new pixels, for explorers and for ipywidgets.interact.
 
-All are in one JupyterLab and take turns in one run. Those that need no kernel are measured in a
-page without one as well, and on the way of a pointer too, if they are dragged. Prints medians, and
-their ratios to that of the figure: lesson 04's two pictures, drawn anew at each change.
+All are in one JupyterLab and take turns. Explorers that need no kernel are also measured in a page
+without one, and with the pointer if they can be dragged. Prints medians and their ratios to that
+of interact, which redraws lesson 04's two figures at each change.
 Usage: make bench
 """
 
@@ -22,8 +22,8 @@ from tools.notebooks import KERNEL  # noqa: E402
 PRESSES, WARM_UP = 40, 6
 DRAGGED = ["similarity_explorer", "positions_explorer"]
 NAMES = [name for name in explorers.__all__ if name.endswith("_explorer")]
-NAMES.remove("language_explorer")  # it needs a model, whose answer takes longer than its picture
-# It needs a training, and is moved after it.
+NAMES.remove("language_explorer")  # running its model takes longer than drawing
+# This explorer needs a training run before it can be moved.
 TRAINING = """
 import torch
 live = explorers.training_explorer(
@@ -31,7 +31,7 @@ live = explorers.training_explorer(
 for step in range(100):
     live.add(4 - step / 100, lambda: torch.eye(48).roll(step, 1).expand(2, 2, 48, 48))
 live"""
-# What lesson 04's explorer shows of a window, as a notebook draws it without explorers.
+# The figures of lesson 04's explorer, as a notebook would draw them without explorers.
 SETUP = """
 import ipywidgets as widgets
 import matplotlib.pyplot as plt
@@ -53,7 +53,7 @@ INTERACT = "widgets.interact(draw, window=widgets.IntSlider(4, 1, 8))"
 
 
 def cell_of(name):
-    """Return the cell of an explorer, and the key that moves it."""
+    """Return the source of an explorer's cell, and the arrow key that moves its first control."""
     if name == "training_explorer":
         return TRAINING, "Left"
     controls = getattr(explorers, name)().controls.values()
@@ -62,8 +62,7 @@ def cell_of(name):
     return f"explorers.{name}()", there
 
 
-# From the key or pointer on, once the picture has other pixels, take the time of the frame that
-# paints them.
+# The time from the event to the frame that paints new pixels.
 WATCH = """([selector, place, event]) => {
     const output = document.querySelectorAll(selector)[place];
     const drawn = output.querySelector('svg[role=img]');  // in the page; else by the kernel
@@ -88,7 +87,7 @@ WATCH = """([selector, place, event]) => {
 
 
 def keys(page, selector, place, there):
-    """Return a function that presses a key, there and back in turn, and takes its time."""
+    """Return a function that presses a key, back and forth in turn, and returns the time."""
     back = {"Left": "Right", "Right": "Left"}[there]
 
     def press(n):
@@ -100,7 +99,7 @@ def keys(page, selector, place, there):
 
 
 def drags(page, selector, place):
-    """Return a function that takes the time of one step of a drag."""
+    """Return a function that drags one step and returns the time."""
     picture = page.locator(selector).nth(place).locator("svg[role=img]")
 
     def drag(n):
@@ -118,30 +117,30 @@ def drags(page, selector, place):
     return drag
 
 
-def measured(page, ways):
-    """Return the times of each of several ways, which take turns."""
-    times = {way: [] for way in ways}
+def measure(page, actions):
+    """Return the times of several actions, which take turns."""
+    times = {name: [] for name in actions}
     for n in range(PRESSES + WARM_UP):
-        for way, act in ways.items():
+        for name, act in actions.items():
             took = act(n)
-            times[way] += [took] if n >= WARM_UP else []
+            times[name] += [took] if n >= WARM_UP else []
             page.wait_for_timeout(50)
     return times
 
 
-def told(times):
+def summary(times):
     tenth = statistics.quantiles(times, n=10)[-1]
     return f"median {statistics.median(times):.1f}, 90th percentile {tenth:.1f}"
 
 
-def in_the_page(chromium, name):
-    """Print the times of an explorer that lives in the page, without a kernel."""
+def measure_without_kernel(chromium, name):
+    """Print the times of an explorer in a page without a kernel."""
     page = render_previews.shown(chromium, getattr(explorers, name)())
-    ways = {"key": keys(page, "main", 0, cell_of(name)[1])}
+    actions = {"key": keys(page, "main", 0, cell_of(name)[1])}
     if name in DRAGGED:
-        ways["drag"] = drags(page, "main", 0)
-    for way, times in measured(page, ways).items():
-        print(f"{name}, {way}: {told(times)}")
+        actions["drag"] = drags(page, "main", 0)
+    for action, times in measure(page, actions).items():
+        print(f"{name}, {action}: {summary(times)}")
     page.close()
 
 
@@ -155,7 +154,7 @@ def main():
             sys.exit("no Chromium was found; install one, or run: playwright install chromium")
         print(f"milliseconds to new pixels, of {PRESSES} presses, in a page without a kernel")
         for name in render_previews.LIVE:
-            in_the_page(chromium, name)
+            measure_without_kernel(chromium, name)
         with jupyterlab_server.server(Path(folder)) as address:
             nbformat.write(notebook, Path(folder) / "course" / "bench.ipynb")
             page = jupyterlab_server.new_page(chromium, 1300, 2400)
@@ -164,18 +163,18 @@ def main():
             assert jupyterlab_server.errors(page) == []
             page.wait_for_timeout(2000)
             places = {name: place for place, name in enumerate(cells, start=1)}
-            acts = {
+            actions = {
                 (name, "key"): keys(page, ".jp-CodeCell", places[name], there)
                 for name, (_, there) in cells.items()
             }
             for name in DRAGGED:
-                acts[name, "drag"] = drags(page, ".jp-CodeCell", places[name])
-            times = measured(page, acts)
+                actions[name, "drag"] = drags(page, ".jp-CodeCell", places[name])
+            times = measure(page, actions)
     print(f"milliseconds to new pixels, of {PRESSES} presses, in JupyterLab")
     interact = statistics.median(times["interact", "key"])
-    for (name, way), each in times.items():
-        ratio = statistics.median(each) / interact
-        print(f"{name}, {way}: {told(each)}; ratio to interact {ratio:.2f}")
+    for (name, action), samples in times.items():
+        ratio = statistics.median(samples) / interact
+        print(f"{name}, {action}: {summary(samples)}; ratio to interact {ratio:.2f}")
 
 
 if __name__ == "__main__":

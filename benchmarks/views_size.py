@@ -1,7 +1,7 @@
-"""Measure the three views of attention, and BertViz's where it is importable: bytes and requests.
+"""Measure the three views of attention, and BertViz's if it is installed: bytes and requests.
 
-Each page is opened in a real browser, which may fetch what it likes; requests to hosts are counted
-and refused. Usage: python benchmarks/views_size.py
+Each page is opened in a real browser. Requests to other hosts are counted and refused.
+Usage: python benchmarks/views_size.py
 """
 
 import base64
@@ -23,7 +23,7 @@ SIZES = [(6, 12, 20, 20), (12, 12, 64, 64)]  # layers, heads, L, S
 
 
 def ours(q, k, weights):
-    """Return our three views, as a notebook stores them, under BertViz's names for them."""
+    """Return our three views as HTML, under BertViz's names for them."""
     views = {
         "all heads": mosaic(weights),
         "one head": head_lines(weights[0, 0]),
@@ -41,29 +41,29 @@ def png(ax):
 
 
 def bertviz(q, k, weights):
-    """Return BertViz's model and head view as HTML; its neuron view wants a model of its own."""
+    """Return BertViz's model and head view as HTML; its neuron view needs its own model."""
     from bertviz import head_view, model_view
 
-    given = list(weights[:, None]), [str(i) for i in range(weights.shape[-1])]
+    arguments = list(weights[:, None]), [str(i) for i in range(weights.shape[-1])]
     views = {"all heads": model_view, "one head": head_view}
-    return {name: view(*given, html_action="return").data for name, view in views.items()}
+    return {name: view(*arguments, html_action="return").data for name, view in views.items()}
 
 
 def requests(chromium, folder, content):
-    """Open a page and return the addresses on other hosts it asks for."""
+    """Open a page, and return the addresses on other hosts that it requests."""
     path = Path(folder) / "page.html"
     path.write_text(f'<!doctype html><meta charset="utf-8"><body>{content}', encoding="utf-8")
-    page, asked = chromium.new_page(), []
+    page, requested = chromium.new_page(), []
 
     def refuse(route):
-        asked.append(route.request.url)
+        requested.append(route.request.url)
         route.abort()
 
     page.route(lambda address: address.startswith("http"), refuse)
     page.goto(path.as_uri(), wait_until="load")
     page.wait_for_timeout(1000)
     page.close()
-    return asked
+    return requested
 
 
 def main():
@@ -81,11 +81,11 @@ def main():
             print("×".join(map(str, size)))
             for name, make in peers.items():
                 views = make(q, k, weights)
-                asked = requests(chromium, folder, "".join(views.values()))
+                requested = requests(chromium, folder, "".join(views.values()))
                 bytes_of = {view: len(html.encode()) for view, html in views.items()}
-                told = ", ".join(f"{view} {n:,}" for view, n in bytes_of.items())
+                sizes = ", ".join(f"{view} {n:,}" for view, n in bytes_of.items())
                 total = sum(bytes_of.values())
-                print(f"  {name}: {told}; together {total:,} bytes, {len(asked)} requests")
+                print(f"  {name}: {sizes}; together {total:,} bytes, {len(requested)} requests")
 
 
 if __name__ == "__main__":

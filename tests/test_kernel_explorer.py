@@ -9,9 +9,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from course_utils.explorers import Explorer, Number
-from course_utils.explorers.kernel_explorer import HERE
 from kernel_explorers import assert_drawn, axes, click, pixels, set_controls
-from tools import jupyterlab_server
 
 
 @pytest.fixture
@@ -39,6 +37,7 @@ WAYS = {
     "box": (lambda dot: setattr(dot.controls["y"].box, "value", 9), "2, 9"),
     "click": (lambda dot: click(dot, axes(dot)[0], 7.2, 8.9), "7, 9"),
     "click at the edge": (lambda dot: click(dot, axes(dot)[0], 10.49, -0.49), "10, 0"),
+    "click outside": (lambda dot: click(dot, axes(dot)[0], -0.6, 3), "2, 4"),
 }
 
 
@@ -47,30 +46,16 @@ def test_each_way_of_changing_the_state_sends_one_picture_of_it(dot, change, sta
     pictures = []
     dot.image.observe(pictures.append, names="value")
     change(dot)
-    assert dot.state == f"dot <at> {state}" and len(pictures) == 1
+    assert dot.state == f"dot <at> {state}" and len(pictures) == (state != "2, 4")
     assert [dot.controls[name].box.value for name in "xy"] == [*map(int, state.split(", "))]
     assert_drawn(dot)
-
-
-def test_a_click_outside_the_axes_changes_nothing(dot):
-    assert dot.image.clickable
-    click(dot, axes(dot)[0], -0.6, 3)
-    assert dot.state == "dot <at> 2, 4"
 
 
 def test_a_screen_reader_announces_the_words_and_a_finding_is_bold(dot):
     click(dot, axes(dot)[0], 0, 0)
     words = "dot &lt;at&gt; 0, 0; <strong>found:</strong> the corner"
     assert dot.words.value == f'<p role="status">{words}</p>'
-    assert dot.image.alt
-
-
-def test_controls_are_in_one_column_beside_the_picture_and_the_words_below(dot):
-    column, picture, words = dot.children
-    assert (picture, words) == (dot.image, dot.words)
-    assert type(column).__name__ == "VBox" and [*column.children] == [*dot.controls.values()]
-    assert dot.layout.flex_flow == "row wrap" and words.layout.flex == "1 0 100%"  # a whole line
-    assert picture.layout.max_width == "100%"
+    assert dot.image.alt and dot.image.clickable
 
 
 @pytest.mark.parametrize("step, kind", [(2, int), (0.5, float)])
@@ -108,30 +93,3 @@ def test_a_dense_screen_gets_the_same_picture_in_more_pixels_and_so_does_a_viewe
     click(dot, axes(dot)[0], 0, 2)
     assert dot.state == "dot <at> 0, 2"
     assert_drawn(dot)
-
-
-def test_the_page_reports_each_click_of_the_first_button_only(chromium):
-    file = io.BytesIO()
-    Image.new("RGB", (200, 100)).save(file, "png")
-    page = jupyterlab_server.new_page(chromium)
-    page.set_content("<main></main>")
-    page.evaluate(
-        """async ([text, png]) => {
-            const address = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
-            const { default: { render } } = await import(address);
-            const state = { value: new Uint8Array(png), width: 200, height: 100, clickable: true };
-            window.clicks = [];
-            const set = (name, value) => name === "clicked" && clicks.push(value);
-            const model = { get: (name) => state[name], set, on() {}, save_changes() {} };
-            render({ model, el: document.querySelector("main") });
-        }""",
-        [(HERE / "picture.js").read_text(encoding="utf-8"), [*file.getvalue()]],
-    )
-    image = page.locator("img")
-    assert not image.evaluate("image => image.draggable")
-    for button in ("right", "middle", "left", "left"):
-        image.click(button=button, position={"x": 50, "y": 75})
-    one, other = page.evaluate("clicks")
-    assert one[:2] == other[:2] == pytest.approx([0.25, 0.75], abs=0.01)
-    assert one[2] != other[2]  # so that the kernel gets both
-    page.close()

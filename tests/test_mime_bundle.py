@@ -4,7 +4,7 @@ import ipywidgets
 import pytest
 from IPython.core.formatters import DisplayFormatter
 
-from course_utils.explorers import language_explorer, similarity_explorer, training_explorer
+from course_utils.explorers import language_explorer, similarity_explorer
 from course_utils.predictions import Prediction
 from tiny_language_model import tiny_language_model
 
@@ -23,9 +23,6 @@ WIDGETS = {
     "question": lambda: Prediction("Which is larger?", ["near", "long"], 2),
     "drawn by Python": lambda: language_explorer(*tiny_language_model()),
     "drawn in the page": similarity_explorer,
-    "drawn in the page with data from Python": lambda: training_explorer(
-        [1, 2, 1, 2], num_layers=2, num_heads=2, steps=20, every=10
-    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""A real JupyterLab over a copy of the course, and a real browser to use it with."""
+"""A real JupyterLab that serves a copy of the course, and a real browser to use it with."""
 
 import contextlib
 import json
@@ -13,47 +13,49 @@ import urllib.request
 import weakref
 from pathlib import Path
 
-from playwright.sync_api import Error, sync_playwright
+from playwright.sync_api import sync_playwright
 
 ROOT = Path(__file__).parents[1]
-# Headless in containers, and without asking the network for anything.
+# For containers, and without requests to the network.
 CHROMIUM_FLAGS = """--no-sandbox --disable-gpu --disable-quic --no-first-run
     --disable-background-networking --disable-component-update --disable-sync""".split()
-# How long anything may take, in milliseconds: a busy machine is no error.
+# Longest time for any step, in milliseconds. It is long, because a slow machine is not an error.
 PATIENCE = 600_000
-# All cells in the page at once, so that a test finds them. Saved is what a test saves: of two pages
-# with one notebook the second to save asks whose is to stay, and would wait for an answer.
+# All cells are in the page at once, so that tests find them. Nothing is saved automatically: if
+# two pages save the same notebook, JupyterLab asks which version to keep and waits for an answer.
 SETTINGS = {
     "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
     "@jupyterlab/docmanager-extension:plugin": {"autosave": False},
 }
-# Looked for so often, in milliseconds: not with each frame, for which the page would be drawn.
+# Milliseconds between two checks of a condition; the default, every frame, makes the page draw.
 POLLING = 100
-CONTEXTS = weakref.WeakKeyDictionary()  # of each browser, by density
-# What a user might have set in his own Jupyter; the course has to respect it.
+CONTEXTS = weakref.WeakKeyDictionary()  # for each browser, a context per density
+# Settings that users may have in their own Jupyter, which the course must respect.
 TOKEN = "the-users-own"
 USER_CONFIG = {"IdentityProvider": {"token": TOKEN}, "ServerApp": {"root_dir": os.sep}}
 
 
 @contextlib.contextmanager
 def browser():
-    """Yield a Chromium: the one installed here, or Playwright's own; None if there is neither."""
+    """Yield a Chromium, the one on PATH or else Playwright's own; None if there is neither.
+
+    A Chromium that is there and does not start raises an error.
+    """
     names = ["chromium", "chromium-browser", "google-chrome"]
-    found = next(filter(None, map(shutil.which, names)), None)
+    executable = next(filter(None, map(shutil.which, names)), None)
     with sync_playwright() as playwright:
-        try:
-            chromium = playwright.chromium.launch(executable_path=found, args=CHROMIUM_FLAGS)
-        except Error:
+        if not executable and not os.path.exists(playwright.chromium.executable_path):
             yield None
             return
+        chromium = playwright.chromium.launch(executable_path=executable, args=CHROMIUM_FLAGS)
         yield chromium
         chromium.close()
 
 
 def new_page(chromium, width=1280, height=720, density=1):
-    """Return a new page as large as a window on a laptop, on a screen of that density.
+    """Return a new page with the size of a laptop's window, on a screen of that density.
 
-    Pages of one density share what they load: JupyterLab is much to load and to compile.
+    Pages of one density share a cache, because JupyterLab takes long to load.
     """
     if density not in (contexts := CONTEXTS.setdefault(chromium, {})):
         contexts[density] = chromium.new_context(device_scale_factor=density)
@@ -64,7 +66,7 @@ def new_page(chromium, width=1280, height=720, density=1):
 
 
 def installed(folder):
-    """Put into ``folder`` what an installation adds to an environment, such as etc/jupyter."""
+    """Copy into ``folder`` the files that an installation adds to an environment; return it."""
     build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     for source, target in build["targets"]["wheel"]["shared-data"].items():
         (folder / target).parent.mkdir(parents=True)
@@ -88,7 +90,7 @@ def server(folder):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    # not "-m jupyter lab", which takes the first jupyter-lab of PATH, another environment's maybe
+    # not "-m jupyter lab", which may start the jupyter-lab of another environment on PATH
     command = [sys.executable, "-m", "jupyterlab", ".", "--allow-root", "--no-browser"]
     command += [f"--port={port}", "--LabApp.expose_app_in_browser=True"]
     environment = os.environ | private
@@ -109,7 +111,7 @@ def server(folder):
 
 
 def stop(process, patience=20):
-    """End a process; Jupyter's server sometimes waits for a thread of its own, and never ends."""
+    """End a process. Kill it if it does not end: Jupyter sometimes waits for its own thread."""
     process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(patience)  # seconds
@@ -130,13 +132,13 @@ def open_alone(page, address):
 
 
 def open_beside(page, path):
-    """Open a notebook in one more tab of the JupyterLab that the page shows."""
+    """Open a notebook in another tab of the JupyterLab in this page."""
     execute(page, "docmanager:open", path=path)
     wait_until_open(page, path)
 
 
 def close_all(page):
-    """Close all notebooks, unsaved, and shut down their kernels."""
+    """Close all notebooks without saving, and shut down their kernels."""
     page.evaluate(
         """async () => {
             for (const widget of [...window.jupyterapp.shell.widgets("main")]) {
@@ -148,7 +150,7 @@ def close_all(page):
 
 
 def wait_until_open(page, path):
-    """Wait until a notebook is in front and its kernel idle."""
+    """Wait until a notebook is in front and its kernel is idle."""
     page.wait_for_function(
         """path => {
             const widget = window.jupyterapp?.shell.currentWidget;
@@ -162,13 +164,13 @@ def wait_until_open(page, path):
 
 
 def run_all(page):
-    """Run all cells and wait until the last code cell has a number."""
+    """Run all cells, and wait for the last one."""
     execute(page, "notebook:run-all-cells")
     wait_until_run(page)
 
 
 def save(page):
-    """Save the open notebook and wait until the server has stored it."""
+    """Save the open notebook, and wait until the server has stored it."""
     with page.expect_response(
         lambda response: response.request.method == "PUT" and "/api/contents/" in response.url
     ):
@@ -176,15 +178,15 @@ def save(page):
 
 
 def execute(page, command, **arguments):
-    """Execute a JupyterLab command, without waiting for its end."""
+    """Start a JupyterLab command, without waiting for its end."""
     page.evaluate(
-        "([command, given]) => { window.jupyterapp.commands.execute(command, given) }",
+        "([command, args]) => { window.jupyterapp.commands.execute(command, args) }",
         [command, arguments],
     )
 
 
 def wait_until_run(page):
-    """Wait until no cell shows the star of a running or waiting cell."""
+    """Wait until no cell has the star of a running or waiting cell."""
     page.wait_for_timeout(500)
     page.wait_for_function(
         """() => ![...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')]
@@ -195,6 +197,6 @@ def wait_until_run(page):
 
 
 def errors(page):
-    """Return the texts of all error outputs and of all that went to stderr."""
+    """Return the texts of all error outputs and everything on stderr."""
     kinds = [f"[data-mime-type='application/vnd.jupyter.{kind}']" for kind in ("error", "stderr")]
     return page.locator(", ".join(kinds)).all_inner_texts()

@@ -1,8 +1,8 @@
-"""Make the moving picture of README in a real JupyterLab: an answer judged, an arrow dragged.
+"""Record README's animation in a real JupyterLab: an arrow is dragged, an answer is checked.
 
 python -m tools.render_gif
 
-The machine needs a font with the signs of a check (on Debian, fonts-noto-color-emoji).
+The machine needs a font with the emoji of a check (on Debian, fonts-noto-color-emoji).
 """
 
 import io
@@ -16,13 +16,13 @@ from tools import jupyterlab_server
 
 PICTURE = jupyterlab_server.ROOT / "notebooks" / "images" / "course.gif"
 WIDTH, HEIGHT = 960, 690
-COLOURS = 64  # of a page that is mostly grey; fewer show in the arrows
-ROUNDS = 2  # then it stands still: nobody should have to read beside a thing that moves
+COLORS = 64  # enough for a page that is mostly gray; with fewer the arrows change
+ROUNDS = 2  # then it stops, because it is hard to read beside a moving picture
 LESSON = "notebooks/01_dot_product_similarity.ipynb"
 EXERCISES = "exercises/01_exercises_dot_product_similarity.ipynb"
 EXPLORER, ANSWER = "0ebbb56b", "6c50467b"  # cells: lesson 01's explorer, exercise 1.1
 CENTRE, UNIT = (238, 190), 57  # of the explorer's axes, in pixels of its picture
-SLIP = [
+MISTAKE = [
     "total = 0\n",
     "    for x, y in zip(a, b):\n",
     "        total = x * y\n",
@@ -30,39 +30,41 @@ SLIP = [
 ]
 
 
-class Film:
-    """Pictures of a page, each with the milliseconds for which it is shown."""
+class Animation:
+    """Screenshots of a page, with a duration for each."""
 
     def __init__(self, page):
-        self.page, self.pictures, self.times = page, [], []
+        self.page, self.pictures, self.durations = page, [], []
 
     def take(self, milliseconds):
         notebook = self.page.locator(".jp-NotebookPanel-notebook:visible").bounding_box()
         shot = Image.open(io.BytesIO(self.page.screenshot(clip=notebook)))
         self.pictures.append(shot.convert("RGB"))
-        self.times.append(milliseconds)
+        self.durations.append(milliseconds)
 
     def save(self, path):
-        # One palette for all, of the pictures beside each other: colours must not flicker.
+        # All pictures share one palette, so that colors do not flicker.
         width, height = self.pictures[0].size
-        beside = Image.new("RGB", (width, height * len(self.pictures)))
+        column = Image.new("RGB", (width, height * len(self.pictures)))
         for number, picture in enumerate(self.pictures):
-            beside.paste(picture, (0, height * number))
-        palette = beside.quantize(COLOURS)
+            column.paste(picture, (0, height * number))
+        palette = column.quantize(COLORS)
         first, *others = (
             picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in self.pictures
         )
-        first.save(path, save_all=True, append_images=others, duration=self.times, loop=ROUNDS - 1)
+        first.save(
+            path, save_all=True, append_images=others, duration=self.durations, loop=ROUNDS - 1
+        )
 
 
 def cell(page, name):
-    """Return the cell of a notebook whose id is this, after it was scrolled to the top."""
+    """Scroll to the cell with this id, and return it."""
     page.evaluate(
         """name => {
             const notebook = window.jupyterapp.shell.currentWidget.content;
-            const at = notebook.widgets.findIndex(each => each.model.id === name);
-            notebook.activeCellIndex = at;
-            notebook.widgets[at].node.scrollIntoView();
+            const index = notebook.widgets.findIndex(cell => cell.model.id === name);
+            notebook.activeCellIndex = index;
+            notebook.widgets[index].node.scrollIntoView();
         }""",
         name,
     )
@@ -76,65 +78,64 @@ def open_and_run(page, address, path):
     jupyterlab_server.run_all(page)
 
 
-def drag_an_arrow(film, address):
-    """Run lesson 01 and turn its explorer's arrow."""
-    page = film.page
+def drag_an_arrow(animation, address):
+    """Run lesson 01 and rotate the arrow of its explorer."""
+    page = animation.page
     open_and_run(page, address, LESSON)
-    drawn = cell(page, EXPLORER).locator("svg[role=img]").bounding_box()
-    film.take(1500)
+    box = cell(page, EXPLORER).locator("svg[role=img]").bounding_box()
+    animation.take(1500)
     for step in range(25):
         radians, length = math.radians(60 - 6 * step), 1.5 + step / 30
         across = CENTRE[0] + UNIT * length * math.cos(radians)
         down = CENTRE[1] - UNIT * length * math.sin(radians)
-        page.mouse.move(drawn["x"] + across, drawn["y"] + down)
+        page.mouse.move(box["x"] + across, box["y"] + down)
         if step == 0:
             page.mouse.down()
-        film.take(120)
+        animation.take(120)
     page.mouse.up()
-    film.take(2000)
+    animation.take(2000)
 
 
-def write_an_answer(film, address):
-    """Answer exercise 1.1 with a slip, read the hint, mend it."""
-    page = film.page
+def write_an_answer(animation, address):
+    """Answer exercise 1.1 with a mistake, read the hint, fix it."""
+    page = animation.page
     open_and_run(page, address, EXERCISES)
     answer = cell(page, ANSWER)
-    film.take(1500)
+    animation.take(1500)
     answer.locator(".cm-content").click()
     page.keyboard.press("Control+End")
     page.keyboard.press("Shift+Home")
-    for line in SLIP:
+    for line in MISTAKE:
         page.keyboard.insert_text(line)
-        film.take(350)
-    judge(film)
+        animation.take(350)
+    run_check(animation)
     cell(page, ANSWER).get_by_text("total = x * y").dblclick()
     page.keyboard.press("End")
     for _ in "= x * y":
         page.keyboard.press("ArrowLeft")
     page.keyboard.insert_text("+")
-    film.take(800)
-    judge(film)
+    animation.take(800)
+    run_check(animation)
 
 
-def judge(film):
+def run_check(animation):
     """Run the answer and its check."""
     for _ in range(2):
-        film.page.keyboard.press("Shift+Enter")
-        jupyterlab_server.wait_until_run(film.page)
-        film.take(500)
-    film.take(3000)
+        animation.page.keyboard.press("Shift+Enter")
+        jupyterlab_server.wait_until_run(animation.page)
+        animation.take(500)
+    animation.take(3000)
 
 
 def main():
-    """Make the picture."""
     with tempfile.TemporaryDirectory() as folder, jupyterlab_server.browser() as chromium:
         with jupyterlab_server.server(Path(folder)) as address:
             page = jupyterlab_server.new_page(chromium, WIDTH, HEIGHT)
-            film = Film(page)
+            animation = Animation(page)
             jupyterlab_server.open_alone(page, address)
-            write_an_answer(film, address)
-            drag_an_arrow(film, address)
-    film.save(PICTURE)
+            drag_an_arrow(animation, address)
+            write_an_answer(animation, address)
+    animation.save(PICTURE)
 
 
 if __name__ == "__main__":
