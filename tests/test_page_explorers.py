@@ -1,6 +1,8 @@
 """Explorers that live in the page: what they say, draw and do, in a browser without a kernel."""
 
 import functools
+import json
+import math
 import random
 import re
 
@@ -8,21 +10,24 @@ import numpy as np
 import pytest
 import torch
 from axe_playwright_python.sync_playwright import Axe
+from matplotlib import colormaps
 from PIL import Image
 
 import explorer_oracles as oracles
 from course_utils import explorers
-from course_utils.attention import attention, follows_same_token
-from course_utils.explorers import (
-    head_explorer,
-    training_explorer,
-    views_explorer,
-)
+from course_utils.attention import attention, follows_same_token, rotary
+from course_utils.explorers import head_explorer, training_explorer, views_explorer
 from course_utils.explorers.browser_explorer import (
     PREVIEWS,
     STILL_DENSITY,
+    BrowserExplorer,
+    check,
+    choice,
     descriptions,
+    number,
 )
+from course_utils.figures import DIVERGING, SEQUENTIAL
+from course_utils.views import without_first
 from tools import render_previews
 
 STATES = 200
@@ -61,15 +66,10 @@ def trained():
                           lambda step: perfect_heads() * learned(step))  # fmt: skip
 
 
-def of_other_weights(make):
-    q, k, weights = other_weights()
-    return head_explorer(weights[1]) if make is head_explorer else make("abcd", q, k, weights)
-
-
 MAKE = {name: getattr(explorers, name) for name in render_previews.LIVE} | {
     "training": trained,
-    "head of other weights": lambda: of_other_weights(head_explorer),
-    "views of other weights": lambda: of_other_weights(views_explorer),
+    "head of other weights": lambda: head_explorer(other_weights()[2][1]),
+    "views of other weights": lambda: views_explorer("abcd", *other_weights()),
 }
 every_explorer = pytest.mark.parametrize("name", MAKE)
 with_preview = pytest.mark.parametrize("name", render_previews.LIVE)
@@ -188,20 +188,23 @@ def test_stored_it_is_its_preview_and_moved_or_of_other_data_it_says_what_it_is(
     assert "application/vnd.jupyter.widget-view+json" in bundle and "image/png" in bundle
     assert metadata["image/png"].keys() == {"width", "height"}
     assert bundle["text/plain"] == explorer.state == descriptions()[explorer.name]["words"]
-    control = next(iter(explorer.controls))
-    other = next(
-        end for end in ends_of(explorer.controls[control]) if end != explorer.values[control]
-    )
+    control, *_ = explorer.controls
+    label, ends = explorer.controls[control]["label"], ends_of(explorer.controls[control])
+    other = next(end for end in ends if end != explorer.values[control])
     explorer.values = explorer.values | {control: other}
     bundle = explorer._repr_mimebundle_()
-    assert "image/png" not in bundle
-    assert f"{explorer.controls[control]['label']} {other}" in bundle["text/plain"]
+    assert "image/png" not in bundle and f"{label} {other}" in bundle["text/plain"]
 
 
-@pytest.mark.parametrize("make, data", [(head_explorer, "3 heads over 4 tokens: head 0"),
-                                        (views_explorer, "2 layers of 3 heads over 4 tokens")])  # fmt: skip
-def test_other_data_is_named_and_has_no_preview(make, data):
-    bundle = of_other_weights(make)._repr_mimebundle_()
+@pytest.mark.parametrize(
+    "name, data",
+    [
+        ("head of other weights", "3 heads over 4 tokens: head 0"),
+        ("views of other weights", "2 layers of 3 heads over 4 tokens: "),
+    ],
+)
+def test_other_data_is_named_and_has_no_preview(name, data):
+    bundle = made(name)._repr_mimebundle_()
     assert bundle["text/plain"].startswith(data) and "image/png" not in bundle
 
 
@@ -377,8 +380,9 @@ def test_every_control_is_reached_by_tab_seen_there_and_moved_by_keys(browse, na
     focused = """() => {
         const { activeElement: part } = document;
         const label = part.ariaLabel ?? part.closest("label")?.textContent ?? "";
-        return [part.type ?? "", Object.keys(model.get("controls")).find(name =>
-            label.startsWith(model.get("controls")[name].label)), getComputedStyle(part).outlineStyle];
+        const controls = Object.entries(model.get("controls"));
+        const named = controls.find(([, control]) => label.startsWith(control.label));
+        return [part.type ?? "", named?.[0], getComputedStyle(part).outlineStyle];
     }"""
     # there, and back to where it was
     keys = {"range": [("Home", "End")], "number": [("ArrowUp", "ArrowDown")],
@@ -464,3 +468,486 @@ def test_the_last_step_stays_the_last_and_none_goes_beyond_it(browse, name, star
         assert words(page).startswith(f"step {step} of ")
     move(page, step=99)  # Python may ask for more than there is
     assert words(page).startswith(f"step {end} of ") and box.input_value() == str(end)
+
+
+# What a pointer does
+
+
+@pytest.mark.parametrize(
+    "name, start, points, expected",  # in pixels of the picture; of several the last is let go
+    [
+        ("similarity_explorer", {}, [(300, 190), (238, 76)], {"angle": 90, "length": 2}),
+        ("similarity_explorer", {}, [(300, 190), (62, 366)], {"angle": -135, "length": 3}),
+        ("positions_explorer", {}, [(245, 42), (290, 70)], {"i": 15}),  # q stays in the hand
+        ("positions_explorer", {}, [(200, 70), (1, -9)], {"j": 0}),
+        ("mask_explorer", {}, [(40 + 29 * 7.5, 26 + 14)], {"toggled": "0-7"}),
+        ("mask_explorer", {"toggled": "0-7, 1-2"}, [(326 + 29 * 7.9, 28)], {"toggled": "1-2"}),
+        ("head_explorer", {}, [(44 + 85.6 * 2.5, 30)], {"head": 2}),
+        ("head_explorer", {}, [(100, 126 + 210 * 3.5 / 9)], {"query": "3 the"}),
+        ("tile_explorer", {}, [(50 + 20 * 3.1, 26 + 20 * 11.9)], {"step": 7}),
+        ("tile_explorer", {}, [(50 + 20 * 11.5, 30)], {}),  # skipped
+        ("ring_explorer", {}, [(54 + 33 * 1.1, 50 + 33 * 7.9)], {"step": 6}),
+        ("ring_explorer", {}, [(54 + 33 * 7.9, 50 + 33 * 1.1)], {"step": 2}),
+        ("views_explorer", {}, [(42 + 23 * 9.5, 24 + 23 * 5.5)], {"head": 9, "layer": 5}),
+        ("views_explorer", {}, [(380, 24 + 280 * 8.5 / 9)], {"query": 8}),
+        ("views_explorer", {}, [(520, 24 + 280 * 3.5 / 9)], {"key": 3}),
+        ("views_explorer", {}, [(150, 357 + 114 * 4.5 / 9)], {"key": 4}),
+        ("training", {}, [(246 + 300 / 40 * 17, 100)], {"step": 20}),
+        ("training", {}, [(100, 60)], {}),  # a head
+    ],
+)
+def test_a_pointer_moves_what_it_points_at_and_nothing_once_it_is_let_go(
+    browse, name, start, points, expected
+):
+    for width in (1000, 390):  # on a phone the picture shrinks
+        page = browse(name, width, **start)
+        before = now(page)
+        picture = page.locator("svg[role=img]").bounding_box()
+        scale = picture["width"] / page.evaluate("module.size[0]")
+        at = [(picture["x"] + x * scale, picture["y"] + y * scale) for x, y in points]
+        page.mouse.click(*at[0], button="right")  # that is for the browser's menu
+        assert now(page) == before
+        page.mouse.move(*at[0])
+        page.mouse.down()
+        for point in at[1:]:
+            page.mouse.move(*point, steps=4)
+        page.mouse.up()
+        assert now(page) == before | expected
+        page.mouse.move(picture["x"] + 200, picture["y"] + 60, steps=3)
+        assert now(page) == before | expected
+
+
+# What is drawn
+
+# All parts of a picture: name, corners, text, whether they are seen, and attributes.
+PARTS = """() => {
+    const svg = document.querySelector("svg[role=img]"), around = svg.getBoundingClientRect();
+    return [...svg.querySelectorAll("text, rect, path, line, circle")].map(part => {
+        const box = part.tagName === "rect"
+            ? [part.x, part.y, part.width, part.height].map(one => one.baseVal.value)
+            : (({ left, top, width, height }) => [left - around.left, top - around.top, width, height])
+                (part.getBoundingClientRect());
+        const look = Object.fromEntries([...part.attributes].map(one => [one.name, one.value]));
+        return { name: part.tagName, box: [box[0], box[1], box[0] + box[2], box[1] + box[3]],
+            text: part.textContent, seen: getComputedStyle(part).visibility === "visible", ...look };
+    });
+}"""
+HUNDREDTH = 0.011  # of a pixel: so finely pictures are drawn
+SHADE = 0.026  # of a scale: of layers there are 64, and between eleven colours lines nearly straight
+
+
+def drawn(page, **values):
+    move(page, **values)
+    return page.evaluate(PARTS)
+
+
+def frames(parts):
+    """Return the corners of all axes, in the order in which they are drawn."""
+    return [part["box"] for part in parts
+            if part["name"] == "rect" and part.get("stroke") == "currentColor"
+            and part.get("fill") == "none" and "stroke-width" not in part]  # fmt: skip
+
+
+def numbers_in(parts, frame, rows, columns, colours=SEQUENTIAL):
+    """Return the numbers from 0 to 1, (rows, columns), whose coloured cells fill a frame.
+
+    NaN where a cell is grey. Cells are rects, or parts of the paths in which many are drawn.
+    """
+    left, top, right, bottom = frame
+    across, down = (right - left) / columns, (bottom - top) / rows
+    scale = colormaps[colours](np.linspace(0, 1, 1001), bytes=True)[:, :3].astype(float)
+    found = np.full((rows, columns), np.inf)
+    for part in parts:
+        boxes = re.findall(r"M(\S+) (\S+?)H(\S+?)V(\S+?)H", part.get("d", ""))
+        for box in boxes or [part["box"]] * (part["name"] == "rect"):
+            x, y, end, below = map(float, box)
+            j, i = (x - left) / across, (y - top) / down
+            if abs(end - x - across) + abs(below - y - down) > 0.1 or not part["seen"]:
+                continue
+            if -0.1 < j < columns - 0.9 and -0.1 < i < rows - 0.9 and part["fill"] != "none":
+                assert abs(j - round(j)) + abs(i - round(i)) < 0.01
+                assert np.isinf(found[round(i), round(j)])  # each stands there once
+                grey = part["fill"] == "#8c8c8c"
+                far = np.abs(scale - (0 if grey else rgb(part["fill"]))).sum(axis=1)
+                found[round(i), round(j)] = np.nan if grey else far.argmin() / 1000
+    return found
+
+
+START = {"causal": True, "padding": 2, "side": "start"}
+
+
+def case_of_mask():
+    values = made("mask_explorer").values | START
+    allowed, *_ = oracles.mask_of(**values)
+    rng = torch.Generator().manual_seed(4)
+    scores = torch.randn(8, 4, generator=rng) @ torch.randn(8, 4, generator=rng).T / 2
+    weights = scores.masked_fill(~allowed, -torch.inf).softmax(dim=-1).nan_to_num()
+    return values, allowed, weights
+
+
+def test_cells_of_masks_and_heads_have_the_colours_of_their_numbers(browse):
+    values, allowed, weights = case_of_mask()
+    parts = drawn(browse("mask_explorer"), **values)
+    for frame, expected in zip(frames(parts), (allowed.double(), weights), strict=True):
+        np.testing.assert_allclose(numbers_in(parts, frame, 8, 8), expected, atol=SHADE)
+    hatched = [part["box"][1] for part in parts
+               if part["name"] == "rect" and part.get("fill") == "mistyrose" and part["seen"]]  # fmt: skip
+    assert hatched == pytest.approx([28, 57] * 2, abs=2)  # the two empty rows of both
+    written = [part["text"] for part in parts if re.match(r"\d\.\d\d", part["text"])]
+    assert written == [f"{weight:.2f}" for weight in weights[allowed]]
+    rules, _ = oracles.heads()
+    parts = drawn(browse("head_explorer"), head=5, query="every token")
+    *small, matrix, _ = frames(parts)
+    for frame, expected in zip([*small, matrix], [*rules, rules[5]], strict=True):
+        np.testing.assert_allclose(numbers_in(parts, frame, 9, 9), expected, atol=SHADE)
+
+
+def test_cells_of_views_are_roots_of_weights_and_products(browse):
+    q, k, weights = other_weights()
+    parts = drawn(browse("views of other weights"), layer=1, head=2, query=3)
+    products = (q[1, 2, 3] * k[1, 2]) / (q[1, 2, 3] * k[1, 2]).abs().max()
+    found = numbers_in(parts, frames(parts)[0], 4, 8, DIVERGING)
+    np.testing.assert_allclose(2 * found - 1, products, atol=2 * SHADE)
+    (outline, *_) = [part["box"] for part in parts if part.get("stroke") == "#d62728"]
+    thick = float(next(part for part in parts if part.get("stroke") == "#d62728")["stroke-width"])
+    tile = np.array(outline) + thick / 2 * np.array([1, 1, -1, -1])  # around the chosen head
+    np.testing.assert_allclose(numbers_in(parts, tile, 4, 4), weights[1, 2].sqrt(), atol=SHADE)
+
+
+def test_the_jacobian_and_the_output_so_far_have_the_colours_of_their_numbers(browse):
+    weights = torch.tensor([2.0, 1, 0, -1, -2]).softmax(dim=-1)
+    parts = drawn(browse("saturation_explorer"))
+    found = numbers_in(parts, frames(parts)[1], 5, 5, DIVERGING)
+    np.testing.assert_allclose(found / 2 - 0.25, weights.diag() - weights.outer(weights), atol=0.01)
+    parts = drawn(browse("tile_explorer"), block_q=5, block_k=3, step=5)  # tiles of three rows
+    q, k, v = torch.randn(3, 12, 4, generator=torch.Generator().manual_seed(6))
+    read = torch.zeros(12, 12).bool()
+    read[:5, :5], read[5:10, :9] = True, True
+    scores = (q @ k.T / 2).masked_fill(~read.tril(), -torch.inf)
+    expected = (scores.softmax(dim=-1) @ v).numpy()
+    found = numbers_in(parts, frames(parts)[2], 12, 4, DIVERGING)
+    np.testing.assert_allclose(4 * found - 2, expected.clip(-2, 2), atol=4 * SHADE)
+    assert np.isnan(found[10:]).all()
+    largest = [part["text"].replace("−", "-") for part in parts if re.search(r"\.\d\d$|∞", part["text"])]
+    assert largest[:12] == [f"{m:.2f}".replace("inf", "∞") for m in scores.amax(dim=-1)]
+
+
+@pytest.mark.parametrize(
+    "name, values, weights",
+    [
+        ("sentence_explorer", {"last": "old"}, [0, 3, 0, 0, 0, 3, 0, 0, 0, 0]),
+        ("saturation_explorer", {"temperature": 0.5}, [4, 2, 0, -2, -4]),
+        ("scaling_explorer", {"d_k": 4, "scaled": True}, None),
+    ],
+)
+def test_bars_are_as_high_as_the_weights_that_are_written_over_them(browse, name, values, weights):
+    parts = drawn(browse(name), **values)
+    frame, *_ = frames(parts)
+    bars = [part["box"] for part in parts if part.get("fill") == "#1f77b4"]
+    assert all(bar[3] == pytest.approx(frame[3], abs=2 * HUNDREDTH) for bar in bars)
+    one = next((part["box"][1] + part["box"][3]) / 2 for part in parts if part["text"] in ("1", "1.00"))
+    heights = np.array([bar[3] - bar[1] for bar in bars]) / (frame[3] - one)
+    if weights is None:
+        q, k = oracles._drawn_for_scaling()
+        weights = (k[:, :4] @ q[:4] / 2).tolist()
+    expected = torch.tensor(weights).double().softmax(dim=-1)
+    np.testing.assert_allclose(heights, expected, atol=0.02)
+    for bar, weight in zip(bars, expected, strict=True):
+        middle = (bar[0] + bar[2]) / 2
+        above = [part["text"] for part in parts if part["name"] == "text" and part["text"]
+                 and abs((part["box"][0] + part["box"][2]) / 2 - middle) < 1
+                 and bar[1] - 25 < part["box"][1] < bar[1]]  # fmt: skip
+        assert above == [f"{weight:.2f}"]
+
+
+def test_what_overflowed_is_hatched_and_named(browse):
+    parts = drawn(browse("saturation_explorer"), logit_2=90, logit_4=95, method="naive")
+    hatched = [part["seen"] for part in parts if part.get("fill") == "mistyrose"]
+    assert hatched == [False, True, False, True, False]
+    texts = [part["text"] for part in parts]
+    assert texts.count("NaN") == texts.count("exp = inf") == 2
+    jacobian = numbers_in(parts, frames(parts)[1], 5, 5, DIVERGING)
+    assert np.isnan(jacobian[[1, 3]]).all() and np.isnan(jacobian[:, [1, 3]]).all()
+
+
+def lines_of(parts, ends):
+    """Return for each line of a picture {(query, key): [opacity, colour]}, as rows from above."""
+    top, bottom, rows = ends
+    row = lambda y: round((float(y) - top) / (bottom - top) * rows - 0.5)  # noqa: E731
+    return {
+        (row(y), row(end)): [float(part["stroke-opacity"]), part["stroke"]]
+        for part in parts
+        if "stroke-opacity" in part
+        for y, end in re.findall(r"M\S+ (\S+?)L\S+ (\S+?)(?=M|$)", part.get("d", ""))
+    }
+
+
+def test_lines_run_from_queries_to_keys_as_strong_as_the_weights(browse):
+    _, _, weights = other_weights()
+    page = browse("head of other weights")
+    for query, chosen in [("every token", range(4)), ("2", [2])]:
+        parts = drawn(page, head=1, query=query)
+        *_, matrix, _ = frames(parts)
+        found = lines_of(parts, (matrix[1], matrix[3], 4))
+        assert found.keys() == {(i, j) for i in chosen for j in range(4)}
+        for (i, j), (opacity, _) in found.items():
+            assert opacity == pytest.approx(weights[1, 1, i, j].item(), abs=0.014)
+    page = browse("views of other weights")
+    for hide, expected in [(False, weights[1, 2]), (True, without_first(weights[1, 2]))]:
+        parts = drawn(page, layer=1, head=2, query=1, hide=hide, several=False)
+        found = lines_of(parts, (24, 304, 4))
+        assert len(found) == 16
+        for (i, j), (opacity, colour) in found.items():
+            assert opacity == pytest.approx(expected[i, j].item(), abs=0.014)
+            assert (colour == "#1f77b4") == (i == 1)  # those of the chosen query stand out
+    page = browse("views_explorer", several=True)
+    colours = [part["stroke"] for part in page.evaluate(PARTS) if "L" in part.get("d", "")
+               and "stroke-opacity" in part]  # fmt: skip
+    assert len(set(colours)) == 12
+
+
+def test_arrow_shadow_and_distance_end_where_q_and_k_do(browse):
+    parts = drawn(browse("similarity_explorer"), angle=150, length=1.5)
+    (left, top, right, bottom), *_ = frames(parts)
+    at = lambda x, y: [left + (right - left) * (x + 3.2) / 6.4,  # noqa: E731
+                       bottom - (bottom - top) * (y + 3.2) / 6.4]  # fmt: skip
+    ends = lambda part: [float(part[end]) for end in ("x1", "y1", "x2", "y2")]  # noqa: E731
+    k = 1.5 * np.cos(np.pi * 5 / 6), 1.5 * np.sin(np.pi * 5 / 6)
+    *_, shadow, distance = [part for part in parts if part["name"] == "line" and "transform" not in part]
+    assert ends(shadow) == pytest.approx([*at(0, 0), *at(k[0], 0)], abs=HUNDREDTH)
+    assert ends(distance) == pytest.approx([*at(2, 0), *at(*k)], abs=HUNDREDTH)
+    heads = [re.findall(r"-?[\d.]+", part["transform"]) for part in parts if part["name"] == "path"]
+    tips = [[float(x), float(y), -float(angle)] for x, y, angle, *_ in heads]
+    assert tips == [pytest.approx([*at(2, 0), 0], abs=HUNDREDTH),
+                    pytest.approx([*at(*k), 150], abs=HUNDREDTH)]  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", ["halves", "interleaved"])
+def test_hands_curve_and_point_are_those_of_rotated_vectors(browse, layout):
+    parts = drawn(browse("positions_explorer"), i=20, j=6, power=2, layout=layout)
+    content = torch.tensor([1.0, 1, 1, 1, 0, 0, 0, 0]).double()
+    rotated = rotary(content.expand(63, -1), torch.arange(-31, 32), 100, layout == "interleaved")
+    pairs = rotated.view(63, 2, 4).mT if layout == "halves" else rotated.view(63, 4, 2)
+    hands = [part for part in parts if part["name"] == "line" and part["stroke"].startswith("#")]
+    clocks = [part for part in parts if part["name"] == "circle" and part["fill"] == "none"]
+    for place, hand in enumerate(hands):
+        x, y, radius = (float(clocks[place // 2][name]) for name in ("cx", "cy", "r"))
+        right = pairs[[20, 6][place % 2] + 31, place // 2].tolist()
+        tip = [(float(hand["x2"]) - x) / radius, (y - float(hand["y2"])) / radius]
+        assert tip == pytest.approx(right, abs=0.001)
+    assert len(hands) == 8
+    corners = np.array(
+        browse("positions_explorer", i=20, j=6, power=2, layout=layout)
+        .locator("polyline").evaluate("line => [...line.points].map(({ x, y }) => [x, y])")
+    )  # fmt: skip
+    left, top, right, bottom = frames(parts)[-1]
+    products = 8.8 * (bottom - corners[:, 1]) / (bottom - top) - 4.4
+    np.testing.assert_allclose(products, rotated @ content, atol=0.002)
+    np.testing.assert_allclose(corners[:, 0], np.linspace(left, right, 63), atol=HUNDREDTH)
+    point = parts[-1]
+    assert [float(point["cx"]), float(point["cy"])] == pytest.approx(corners[14 + 31], abs=HUNDREDTH)
+
+
+@pytest.mark.parametrize("ranks, causal, zigzag, step", [(8, True, False, 3), (3, True, True, 1),
+                                                         (5, False, False, 4)])  # fmt: skip
+def test_tiles_of_the_ring_stand_where_queries_meet_keys(browse, ranks, causal, zigzag, step):
+    parts = drawn(browse("ring_explorer"), ranks=ranks, causal=causal, zigzag=zigzag, step=step)
+    pieces = [[r, 2 * ranks - 1 - r] if zigzag else [r] for r in range(ranks)]
+    met = [(rank, at, row, column) for rank in range(ranks) for at in range(ranks)
+           for row in pieces[rank] for column in pieces[(rank - at) % ranks]]  # fmt: skip
+    side = 264 / ranks / (1 + zigzag)
+    cell = lambda x, y: (int((y - 50) // side), int((x - 54) // side))  # noqa: E731
+    named = {(int(part["text"]), *cell(float(part["x"]), float(part["y"]) - 4.3))
+             for part in parts if part.get("font-weight") == "bold"}  # fmt: skip
+    assert named == {(rank, row, column) for rank, at, row, column in met if at == step}
+    dots = next(part for part in parts if part.get("stroke-width") == "5")["d"]
+    done = [cell(float(x), float(y)) for x, y in re.findall(r"M (\S+) (\S+) h 0", dots)]
+    share = oracles.ring_share
+    needed = [(row, column) for _, at, row, column in met if at < step and share(row, column, causal)]
+    assert sorted(done) == sorted(needed)
+    work = oracles.ring_work(ranks, causal, zigzag)
+    waits = work.max(axis=0) - work
+    left, _, right, bottom = frames(parts)[-1]
+    bars = [part["box"] for part in parts if part.get("stroke") == "#666" and part["name"] == "rect"
+            and part["box"][3] < bottom]  # fmt: skip
+    for rank in range(ranks):
+        worked, waited = bars[2 * rank : 2 * rank + 2]
+        ends = left, *(left + (right - left) * some[rank, : step + 1].sum() / ranks
+                       for some in (work, work + waits))  # fmt: skip
+        assert [worked[0], worked[2], waited[2]] == pytest.approx(ends, abs=2 * HUNDREDTH)
+        assert waited[0] == pytest.approx(ends[1], abs=2 * HUNDREDTH)
+
+
+def test_tiles_have_the_colour_that_the_legend_gives_their_state(browse):
+    parts = drawn(browse("tile_explorer"), block_q=5, block_k=3, step=3)
+    names = ["not yet", "skipped", "done", "in fast memory"]
+    legend = {}
+    for name in names:
+        x, y, *_ = next(part["box"] for part in parts if part["text"] == name)
+        (legend[name],) = [part["fill"] for part in parts if part["name"] == "rect"
+                           and x - 30 < part["box"][0] < x and abs(part["box"][1] - y) < 5]  # fmt: skip
+    ground, *tiles = [part for part in parts if part.get("fill") in legend.values()
+                      and part["box"][3] < 270 and part["box"][2] < 300]  # fmt: skip
+    assert ground["fill"] == legend["skipped"] and len(set(legend.values())) == 4
+    states = ["done", "done", "in fast memory"] + ["not yet"] * 7
+    assert [tile["fill"] for tile in tiles] == [legend[state] for state in states[: len(tiles)]]
+    left, top, *_ = frames(parts)[0]
+    plan = [(0, 0), (0, 3), (5, 0), (5, 3), (5, 6), (5, 9), (10, 0), (10, 3), (10, 6), (10, 9)]
+    corners = [[(tile["box"][1] - top) / 20, (tile["box"][0] - left) / 20] for tile in tiles]
+    np.testing.assert_allclose(corners, plan[: len(tiles)], atol=0.001)
+    tiled, naive = [part["box"] for part in parts if part["name"] == "rect"
+                    and part["box"][3] - part["box"][1] == 14]  # fmt: skip
+    count = int(re.search(r"(\d+) bytes moved", words(browse("tile_explorer", block_q=5, step=3)))[1])
+    assert (tiled[2] - tiled[0]) / (naive[2] - naive[0]) == pytest.approx(count / 3072, abs=1e-4)
+
+
+# A training, to which the kernel sends its data
+
+
+CANVAS = """() => [...document.querySelectorAll("canvas")].map(part =>
+    [...part.getContext("2d").getImageData(0, 0, part.width, part.height).data])"""
+
+
+def test_heads_and_loss_of_the_step_that_is_chosen_are_drawn(browse):
+    losses = [3.0, 2.5, math.nan, 2.0, *[1.0] * 20]
+    weights = torch.rand(24, 2, 1, 12, 12, generator=torch.Generator().manual_seed(1))
+    weights[10, 0, 0, 3, 5] = torch.nan
+    explorer = training_after(losses, lambda step: weights[step])
+    page = browse(explorer)
+    scale = colormaps[SEQUENTIAL](np.linspace(0, 1, 256), bytes=True)[:, :3].astype(int)
+    for step, latest in [(20, 20), (10, 10), (19, 10), (9, 0), (99, 20)]:
+        move(page, step=step)
+        explorer.values = {"step": step}
+        assert words(page) == explorer.state and f"step {latest}: loss" in explorer.state
+        for head, pixels in zip(weights[latest], page.evaluate(CANVAS), strict=True):
+            far = np.abs(np.reshape(pixels, (12, 12, 1, 4))[..., :3] - scale).sum(axis=-1)
+            found = np.where(far.min(axis=-1) <= 12, far.argmin(axis=-1) / 255, np.nan)
+            np.testing.assert_allclose(found, head[0], atol=0.02)
+    parts = page.evaluate(PARTS)
+    curve = next(part["d"] for part in parts if part.get("stroke") == "#1f77b4")
+    left, top, right, bottom = frames(parts)[-1]
+    points = [[(float(x) - left) / (right - left) * 40, 4 * (bottom - float(y)) / (bottom - top)]
+              for x, y in re.findall(r"([\d.]+) ([\d.]+)", curve)]  # fmt: skip
+    np.testing.assert_allclose(points, [p for p in enumerate(losses) if p[0] != 2], atol=0.01)
+    assert curve.count("M") == 2  # after a loss that is no number it begins anew
+
+
+@pytest.mark.parametrize("at", [(10, 20), (20, 10), (10, 10), (10, 99), (99, 10)])
+def test_the_words_say_where_both_scores_rise_if_they_do(at):
+    learned = lambda step: torch.tensor([step >= at[0], step >= at[1]])[:, None, None, None]  # noqa: E731
+    explorer = training_after([2.0] * 40, lambda step: perfect_heads() * learned(step))
+    for step in (0, 10, 20, 30):
+        explorer.values = {"step": step}
+        scores = ["1.00, 0.00", "0.00, 1.00"]
+        told = [score if step >= one else "0.00, 0.00" for score, one in zip(scores, at, strict=True)]
+        assert f"layer 0 head 0: {told[0]}; layer 1 head 0: {told[1]}" in explorer.state
+        rises = 99 not in at and min(at) <= step <= max(at)
+        assert ("found: half way up" in explorer.state) == rises
+        assert not rises or explorer.state.endswith(
+            f"previous-token score of layer 0 head 0 at step {at[0]} and the induction score of "
+            f"layer 1 head 0 at step {at[1]}"
+        )
+
+
+def test_what_is_new_is_sent_once_and_a_page_opened_later_gets_all(browse, monkeypatch):
+    sent = []
+    monkeypatch.setattr(
+        "course_utils.explorers.training.TrainingExplorer._send",
+        lambda _, message, **rest: sent.append(json.loads(json.dumps(message, allow_nan=False))),
+    )
+    explorer = training_after([], None)
+    start = json.loads(json.dumps(explorer.get_state()["known"]))
+    page = browse(explorer)
+    assert words(page) == explorer.state == "step 0: nothing learned yet"
+    page.evaluate("known => module.begin(known)", start)
+    sent.clear()
+    for step in range(40):
+        explorer.add([math.inf, 2.0][step > 0], lambda step=step: perfect_heads() * (step >= 20))
+    news = [message["content"] for message in sent if message["method"] == "custom"]
+    assert [len(each["losses"]) for each in news] == [1, 10, 10, 10, 9]
+    assert [[picture["step"] for picture in each["pictures"]] for each in news] == [
+        [0], [10], [20], [30], []]  # fmt: skip
+    known = page.evaluate(
+        "([start, all]) => { module.begin(start); all.forEach(module.take); return start }",
+        [start, news],
+    )
+    assert known == json.loads(json.dumps(explorer.get_state()["known"], allow_nan=False))
+    assert known["losses"] == [None] + [2.0] * 39
+    move(page, step=20)
+    explorer.values = {"step": 20}
+    assert words(page) == explorer.state and "found" in explorer.state
+
+
+def test_a_training_is_stored_with_its_words_and_a_picture_of_its_step():
+    explorer = trained()
+    last, metadata = explorer._repr_mimebundle_()
+    assert last["text/plain"] == explorer.state and explorer.state.startswith("step 30: loss 1.50")
+    assert metadata["image/png"]["height"] == 368
+    explorer.values = {"step": 0}
+    assert explorer._repr_mimebundle_()[0]["image/png"] != last["image/png"]
+    *heads, curve = explorer._figure().axes
+    assert [ax.get_title() for ax in heads] == ["layer 0, head 0", "layer 1, head 0"]
+    for ax, weights in zip(heads, explorer.snapshots[0], strict=True):
+        np.testing.assert_allclose(ax.images[0].get_array(), weights[0])
+    np.testing.assert_allclose(curve.lines[0].get_xydata(), [*enumerate(explorer.losses)])
+
+
+# What Python takes
+
+
+def test_values_are_those_of_the_controls_within_their_ends():
+    controls = {"n": number("n", 2, 0, 9, 1), "x": number("x", 0.5, 0, 1, 0.1),
+                "kind": choice("kind", "a", ["a", "b"]), "on": check("on", True)}  # fmt: skip
+    explorer = BrowserExplorer("similarity", controls)
+    explorer.values = {"n": 12.0, "x": -1, "kind": "b", "on": False}
+    assert explorer.values == {"n": 9, "x": 0, "kind": "b", "on": False}
+    for name, wrong in [("kind", "c"), ("on", "yes"), ("n", math.nan)]:
+        with pytest.raises(ValueError, match=f"{name} must be .*, got"):
+            explorer.values = explorer.values | {name: wrong}
+    with pytest.raises(ValueError, match="must be those of n, x, kind, on, got n"):
+        explorer.values = {"n": 1}
+
+
+def test_what_the_browser_moved_is_not_sent_back_to_it(monkeypatch):
+    """On a slow line an echo would come late, and pull a slider back from under the hand."""
+    explorer, sent = MAKE["similarity_explorer"](), []
+    monkeypatch.setattr(explorer, "_send", lambda message, **_: sent.append(message))
+    explorer.set_state({"values": explorer.values | {"angle": 5}})
+    assert explorer.values["angle"] == 5 and sent == []
+    explorer.values = explorer.values | {"angle": 90}
+    assert [message["state"]["values"]["angle"] for message in sent] == [90]
+
+
+def test_views_open_on_the_largest_weight_but_not_on_a_sink():
+    q, k = torch.zeros(2, 1, 2, 3, 4)
+    q[..., 0], k[0, 0, 0, 0] = 9, 9  # head 0: all weight on key 0
+    q[0, 1, 2, 1], k[0, 1, 1, 1] = 3, 3  # head 1: query 2 looks at key 1
+    explorer = views_explorer("abc", q, k, attention(q, k, k)[1])
+    assert [*explorer.values.values()][:4] == [0, 1, 2, 1]
+
+
+W = other_weights()[2][0]  # (H, L, L)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: head_explorer(W[None]), r"shape \(H, L, L\), got .*weights\[0\]"),
+        (lambda: head_explorer(W.tolist()), "weights must be a torch.Tensor"),
+        (lambda: head_explorer(W, "abc"), "tokens must have 4 entries, one for each, got 3"),
+        (lambda: head_explorer(W * 5), "weights must be from 0 to 1.* are these scores"),
+        (lambda: head_explorer(W * torch.nan), "weights must be from 0 to 1"),
+        (lambda: head_explorer(W[:0]), "and at least one"),
+        (lambda: views_explorer("abcd"), "belong together: give all four, or none"),
+        (lambda: views_explorer("abcd", *other_weights()[:2], W[None]), "must have shape"),
+        (lambda: views_explorer("abcd", *other_weights()[:2], other_weights()[2] * 0),
+         r"weights must be softmax\(q · k / √d_k\)"),
+        (lambda: training_explorer([[1]], num_layers=1, num_heads=1, steps=4), r"shape \(L,\)"),
+        (lambda: training_explorer([1], num_layers=1, num_heads=0, steps=4), "num_heads must be 1"),
+        (lambda: training_after([3.0], lambda _: torch.ones(2, 2, 12, 12)),
+         r"weights must have shape \(2, 1, 12, 12\), got \(2, 2, 12, 12\)"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_named(call, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        call()
