@@ -11,6 +11,7 @@ import pytest
 import torch
 from axe_playwright_python.sync_playwright import Axe
 from matplotlib import colormaps
+from matplotlib.colors import to_rgb
 from PIL import Image
 
 import explorer_oracles as oracles
@@ -26,6 +27,7 @@ from course_utils.explorers.browser_explorer import (
     descriptions,
     number,
 )
+from course_utils.explorers.views import HEAD_COLOURS
 from course_utils.figures import DIVERGING, SEQUENTIAL
 from course_utils.views import without_first
 from tools import render_previews
@@ -331,7 +333,8 @@ def contrast(colour, ground):
 
 
 def rgb(colour):
-    return [float(part) for part in re.findall(r"[\d.]+", colour)[:3]]
+    return [255 * part for part in to_rgb(colour)] if colour[0] == "#" else [
+        float(part) for part in re.findall(r"[\d.]+", colour)[:3]]  # fmt: skip
 
 
 @every_explorer
@@ -519,21 +522,20 @@ def test_a_pointer_moves_what_it_points_at_and_nothing_once_it_is_let_go(
 
 # What is drawn
 
-# All parts of a picture: name, corners, text, whether they are seen, and attributes.
+# All parts of a picture: name, corners, text, whether they are seen and grouped, and attributes.
 PARTS = """() => {
     const svg = document.querySelector("svg[role=img]"), around = svg.getBoundingClientRect();
     return [...svg.querySelectorAll("text, rect, path, line, circle")].map(part => {
-        const box = part.tagName === "rect"
-            ? [part.x, part.y, part.width, part.height].map(one => one.baseVal.value)
-            : (({ left, top, width, height }) => [left - around.left, top - around.top, width, height])
-                (part.getBoundingClientRect());
-        const look = Object.fromEntries([...part.attributes].map(one => [one.name, one.value]));
-        return { name: part.tagName, box: [box[0], box[1], box[0] + box[2], box[1] + box[3]],
-            text: part.textContent, seen: getComputedStyle(part).visibility === "visible", ...look };
+        const { left, top, right, bottom } = part.getBoundingClientRect();
+        const [x, y] = [left - around.left, top - around.top];
+        const seen = getComputedStyle(part).visibility === "visible";
+        return { ...Object.fromEntries([...part.attributes].map(one => [one.name, one.value])),
+            name: part.tagName, box: [x, y, x + right - left, y + bottom - top],
+            text: part.textContent, seen, grouped: part.parentNode.tagName === "g" };
     });
 }"""
-HUNDREDTH = 0.011  # of a pixel: so finely pictures are drawn
-SHADE = 0.026  # of a scale: of layers there are 64, and between eleven colours lines nearly straight
+PIXEL = 0.03  # pictures are drawn to a hundredth, and read back in float32
+SHADE = 0.026  # of a scale: of layers there are 64, and eleven colours stand for it
 
 
 def drawn(page, **values):
@@ -541,17 +543,22 @@ def drawn(page, **values):
     return page.evaluate(PARTS)
 
 
+def named(parts, name, **attributes):
+    """Return the parts of a picture of that name and with these attributes."""
+    attributes = {"name": name} | {key.replace("_", "-"): v for key, v in attributes.items()}
+    return [part for part in parts if attributes.items() <= part.items()]
+
+
 def frames(parts):
     """Return the corners of all axes, in the order in which they are drawn."""
-    return [part["box"] for part in parts
-            if part["name"] == "rect" and part.get("stroke") == "currentColor"
-            and part.get("fill") == "none" and "stroke-width" not in part]  # fmt: skip
+    rects = named(parts, "rect", fill="none", stroke="currentColor")
+    return [part["box"] for part in rects if "stroke-width" not in part]
 
 
 def numbers_in(parts, frame, rows, columns, colours=SEQUENTIAL):
     """Return the numbers from 0 to 1, (rows, columns), whose coloured cells fill a frame.
 
-    NaN where a cell is grey. Cells are rects, or parts of the paths in which many are drawn.
+    NaN for a colour that is none of the scale. Cells are rects, or parts of paths.
     """
     left, top, right, bottom = frame
     across, down = (right - left) / columns, (bottom - top) / rows
@@ -562,14 +569,12 @@ def numbers_in(parts, frame, rows, columns, colours=SEQUENTIAL):
         for box in boxes or [part["box"]] * (part["name"] == "rect"):
             x, y, end, below = map(float, box)
             j, i = (x - left) / across, (y - top) / down
-            if abs(end - x - across) + abs(below - y - down) > 0.1 or not part["seen"]:
-                continue
-            if -0.1 < j < columns - 0.9 and -0.1 < i < rows - 0.9 and part["fill"] != "none":
-                assert abs(j - round(j)) + abs(i - round(i)) < 0.01
-                assert np.isinf(found[round(i), round(j)])  # each stands there once
-                grey = part["fill"] == "#8c8c8c"
-                far = np.abs(scale - (0 if grey else rgb(part["fill"]))).sum(axis=1)
-                found[round(i), round(j)] = np.nan if grey else far.argmin() / 1000
+            is_cell = abs(end - x - across) + abs(below - y - down) < 0.1 and part["fill"] != "none"
+            if is_cell and -0.1 < j < columns - 0.9 and -0.1 < i < rows - 0.9:
+                i, j = round(i, 1), round(j, 1)  # that it stands where no cell does is an error
+                assert i % 1 == j % 1 == 0 and np.isinf(found[int(i), int(j)])
+                far = np.abs(scale - rgb(part["fill"])).sum(axis=1)
+                found[int(i), int(j)] = far.argmin() / 1000 if far.min() < 12 else np.nan
     return found
 
 
@@ -590,8 +595,7 @@ def test_cells_of_masks_and_heads_have_the_colours_of_their_numbers(browse):
     parts = drawn(browse("mask_explorer"), **values)
     for frame, expected in zip(frames(parts), (allowed.double(), weights), strict=True):
         np.testing.assert_allclose(numbers_in(parts, frame, 8, 8), expected, atol=SHADE)
-    hatched = [part["box"][1] for part in parts
-               if part["name"] == "rect" and part.get("fill") == "mistyrose" and part["seen"]]  # fmt: skip
+    hatched = [part["box"][1] for part in named(parts, "rect", grouped=True, seen=True)]
     assert hatched == pytest.approx([28, 57] * 2, abs=2)  # the two empty rows of both
     written = [part["text"] for part in parts if re.match(r"\d\.\d\d", part["text"])]
     assert written == [f"{weight:.2f}" for weight in weights[allowed]]
@@ -608,9 +612,9 @@ def test_cells_of_views_are_roots_of_weights_and_products(browse):
     products = (q[1, 2, 3] * k[1, 2]) / (q[1, 2, 3] * k[1, 2]).abs().max()
     found = numbers_in(parts, frames(parts)[0], 4, 8, DIVERGING)
     np.testing.assert_allclose(2 * found - 1, products, atol=2 * SHADE)
-    (outline, *_) = [part["box"] for part in parts if part.get("stroke") == "#d62728"]
-    thick = float(next(part for part in parts if part.get("stroke") == "#d62728")["stroke-width"])
-    tile = np.array(outline) + thick / 2 * np.array([1, 1, -1, -1])  # around the chosen head
+    outline = next(part for part in named(parts, "rect", fill="none") if "stroke-width" in part)
+    inwards = float(outline["stroke-width"]) / 2 * np.array([1, 1, -1, -1])
+    tile = np.array(outline["box"]) + inwards  # around the chosen head
     np.testing.assert_allclose(numbers_in(parts, tile, 4, 4), weights[1, 2].sqrt(), atol=SHADE)
 
 
@@ -628,7 +632,8 @@ def test_the_jacobian_and_the_output_so_far_have_the_colours_of_their_numbers(br
     found = numbers_in(parts, frames(parts)[2], 12, 4, DIVERGING)
     np.testing.assert_allclose(4 * found - 2, expected.clip(-2, 2), atol=4 * SHADE)
     assert np.isnan(found[10:]).all()
-    largest = [part["text"].replace("−", "-") for part in parts if re.search(r"\.\d\d$|∞", part["text"])]
+    texts = [part["text"].replace("−", "-") for part in parts]
+    largest = [text for text in texts if re.search(r"\.\d\d$|∞", text)]
     assert largest[:12] == [f"{m:.2f}".replace("inf", "∞") for m in scores.amax(dim=-1)]
 
 
@@ -641,11 +646,13 @@ def test_the_jacobian_and_the_output_so_far_have_the_colours_of_their_numbers(br
     ],
 )
 def test_bars_are_as_high_as_the_weights_that_are_written_over_them(browse, name, values, weights):
-    parts = drawn(browse(name), **values)
+    page = browse(name)
+    parts = drawn(page, **values)
     frame, *_ = frames(parts)
-    bars = [part["box"] for part in parts if part.get("fill") == "#1f77b4"]
-    assert all(bar[3] == pytest.approx(frame[3], abs=2 * HUNDREDTH) for bar in bars)
-    one = next((part["box"][1] + part["box"][3]) / 2 for part in parts if part["text"] in ("1", "1.00"))
+    bars = [part["box"] for part in named(parts, "rect", fill=page.evaluate("module.COLOURS[0]"))]
+    assert all(bar[3] == pytest.approx(frame[3], abs=PIXEL) for bar in bars)
+    one = next(part["box"] for part in parts if part["text"] in ("1", "1.00"))
+    one = (one[1] + one[3]) / 2
     heights = np.array([bar[3] - bar[1] for bar in bars]) / (frame[3] - one)
     if weights is None:
         q, k = oracles._drawn_for_scaling()
@@ -662,7 +669,7 @@ def test_bars_are_as_high_as_the_weights_that_are_written_over_them(browse, name
 
 def test_what_overflowed_is_hatched_and_named(browse):
     parts = drawn(browse("saturation_explorer"), logit_2=90, logit_4=95, method="naive")
-    hatched = [part["seen"] for part in parts if part.get("fill") == "mistyrose"]
+    hatched = [part["seen"] for part in named(parts, "rect", grouped=True)]
     assert hatched == [False, True, False, True, False]
     texts = [part["text"] for part in parts]
     assert texts.count("NaN") == texts.count("exp = inf") == 2
@@ -699,11 +706,11 @@ def test_lines_run_from_queries_to_keys_as_strong_as_the_weights(browse):
         assert len(found) == 16
         for (i, j), (opacity, colour) in found.items():
             assert opacity == pytest.approx(expected[i, j].item(), abs=0.014)
-            assert (colour == "#1f77b4") == (i == 1)  # those of the chosen query stand out
-    page = browse("views_explorer", several=True)
-    colours = [part["stroke"] for part in page.evaluate(PARTS) if "L" in part.get("d", "")
-               and "stroke-opacity" in part]  # fmt: skip
-    assert len(set(colours)) == 12
+            # those of the chosen query stand out
+            assert (colour == HEAD_COLOURS[0]) == (i == 1)
+    parts = drawn(browse("views_explorer"), several=True)
+    ways = [part for part in named(parts, "path") if "stroke-opacity" in part and part.get("d")]
+    assert len({part["stroke"] for part in ways}) == 12
 
 
 def test_arrow_shadow_and_distance_end_where_q_and_k_do(browse):
@@ -713,23 +720,25 @@ def test_arrow_shadow_and_distance_end_where_q_and_k_do(browse):
                        bottom - (bottom - top) * (y + 3.2) / 6.4]  # fmt: skip
     ends = lambda part: [float(part[end]) for end in ("x1", "y1", "x2", "y2")]  # noqa: E731
     k = 1.5 * np.cos(np.pi * 5 / 6), 1.5 * np.sin(np.pi * 5 / 6)
-    *_, shadow, distance = [part for part in parts if part["name"] == "line" and "transform" not in part]
-    assert ends(shadow) == pytest.approx([*at(0, 0), *at(k[0], 0)], abs=HUNDREDTH)
-    assert ends(distance) == pytest.approx([*at(2, 0), *at(*k)], abs=HUNDREDTH)
-    heads = [re.findall(r"-?[\d.]+", part["transform"]) for part in parts if part["name"] == "path"]
+    lines = [part for part in named(parts, "line") if "transform" not in part]
+    *_, shadow, distance = lines
+    assert ends(shadow) == pytest.approx([*at(0, 0), *at(k[0], 0)], abs=PIXEL)
+    assert ends(distance) == pytest.approx([*at(2, 0), *at(*k)], abs=PIXEL)
+    heads = [re.findall(r"-?[\d.]+", part["transform"]) for part in named(parts, "path")]
     tips = [[float(x), float(y), -float(angle)] for x, y, angle, *_ in heads]
-    assert tips == [pytest.approx([*at(2, 0), 0], abs=HUNDREDTH),
-                    pytest.approx([*at(*k), 150], abs=HUNDREDTH)]  # fmt: skip
+    assert tips == [pytest.approx([*at(2, 0), 0], abs=PIXEL),
+                    pytest.approx([*at(*k), 150], abs=PIXEL)]  # fmt: skip
 
 
 @pytest.mark.parametrize("layout", ["halves", "interleaved"])
 def test_hands_curve_and_point_are_those_of_rotated_vectors(browse, layout):
-    parts = drawn(browse("positions_explorer"), i=20, j=6, power=2, layout=layout)
+    page = browse("positions_explorer")
+    parts = drawn(page, i=20, j=6, power=2, layout=layout)
     content = torch.tensor([1.0, 1, 1, 1, 0, 0, 0, 0]).double()
     rotated = rotary(content.expand(63, -1), torch.arange(-31, 32), 100, layout == "interleaved")
     pairs = rotated.view(63, 2, 4).mT if layout == "halves" else rotated.view(63, 4, 2)
-    hands = [part for part in parts if part["name"] == "line" and part["stroke"].startswith("#")]
-    clocks = [part for part in parts if part["name"] == "circle" and part["fill"] == "none"]
+    hands = [part for part in named(parts, "line") if part["stroke"] != "currentColor"]
+    clocks = named(parts, "circle", fill="none")
     for place, hand in enumerate(hands):
         x, y, radius = (float(clocks[place // 2][name]) for name in ("cx", "cy", "r"))
         right = pairs[[20, 6][place % 2] + 31, place // 2].tolist()
@@ -737,15 +746,14 @@ def test_hands_curve_and_point_are_those_of_rotated_vectors(browse, layout):
         assert tip == pytest.approx(right, abs=0.001)
     assert len(hands) == 8
     corners = np.array(
-        browse("positions_explorer", i=20, j=6, power=2, layout=layout)
-        .locator("polyline").evaluate("line => [...line.points].map(({ x, y }) => [x, y])")
-    )  # fmt: skip
+        page.locator("polyline").evaluate("line => [...line.points].map(({ x, y }) => [x, y])")
+    )
     left, top, right, bottom = frames(parts)[-1]
     products = 8.8 * (bottom - corners[:, 1]) / (bottom - top) - 4.4
     np.testing.assert_allclose(products, rotated @ content, atol=0.002)
-    np.testing.assert_allclose(corners[:, 0], np.linspace(left, right, 63), atol=HUNDREDTH)
-    point = parts[-1]
-    assert [float(point["cx"]), float(point["cy"])] == pytest.approx(corners[14 + 31], abs=HUNDREDTH)
+    np.testing.assert_allclose(corners[:, 0], np.linspace(left, right, 63), atol=PIXEL)
+    point = [float(parts[-1][name]) for name in ("cx", "cy")]
+    assert point == pytest.approx(corners[14 + 31], abs=PIXEL)
 
 
 @pytest.mark.parametrize("ranks, causal, zigzag, step", [(8, True, False, 3), (3, True, True, 1),
@@ -757,47 +765,47 @@ def test_tiles_of_the_ring_stand_where_queries_meet_keys(browse, ranks, causal, 
            for row in pieces[rank] for column in pieces[(rank - at) % ranks]]  # fmt: skip
     side = 264 / ranks / (1 + zigzag)
     cell = lambda x, y: (int((y - 50) // side), int((x - 54) // side))  # noqa: E731
-    named = {(int(part["text"]), *cell(float(part["x"]), float(part["y"]) - 4.3))
+    labels = {(int(part["text"]), *cell(float(part["x"]), float(part["y"]) - 4.3))
              for part in parts if part.get("font-weight") == "bold"}  # fmt: skip
-    assert named == {(rank, row, column) for rank, at, row, column in met if at == step}
+    assert labels == {(rank, row, column) for rank, at, row, column in met if at == step}
     dots = next(part for part in parts if part.get("stroke-width") == "5")["d"]
     done = [cell(float(x), float(y)) for x, y in re.findall(r"M (\S+) (\S+) h 0", dots)]
-    share = oracles.ring_share
-    needed = [(row, column) for _, at, row, column in met if at < step and share(row, column, causal)]
-    assert sorted(done) == sorted(needed)
+    before = [(row, column) for _, at, row, column in met if at < step]
+    assert sorted(done) == sorted(at for at in before if oracles.ring_share(*at, causal))
     work = oracles.ring_work(ranks, causal, zigzag)
     waits = work.max(axis=0) - work
-    left, _, right, bottom = frames(parts)[-1]
-    bars = [part["box"] for part in parts if part.get("stroke") == "#666" and part["name"] == "rect"
-            and part["box"][3] < bottom]  # fmt: skip
+    left, top, right, bottom = frames(parts)[-1]
+    bars = [part["box"] for part in named(parts, "rect") if left <= part["box"][0]
+            and top < part["box"][1] and part["box"][3] < bottom]  # fmt: skip
     for rank in range(ranks):
         worked, waited = bars[2 * rank : 2 * rank + 2]
         ends = left, *(left + (right - left) * some[rank, : step + 1].sum() / ranks
                        for some in (work, work + waits))  # fmt: skip
-        assert [worked[0], worked[2], waited[2]] == pytest.approx(ends, abs=2 * HUNDREDTH)
-        assert waited[0] == pytest.approx(ends[1], abs=2 * HUNDREDTH)
+        assert [worked[0], worked[2], waited[2]] == pytest.approx(ends, abs=PIXEL)
+        assert waited[0] == pytest.approx(ends[1], abs=PIXEL)
 
 
 def test_tiles_have_the_colour_that_the_legend_gives_their_state(browse):
-    parts = drawn(browse("tile_explorer"), block_q=5, block_k=3, step=3)
-    names = ["not yet", "skipped", "done", "in fast memory"]
+    page = browse("tile_explorer")
+    parts = drawn(page, block_q=5, block_k=3, step=3)
     legend = {}
-    for name in names:
+    for name in ["not yet", "skipped", "done", "in fast memory"]:
         x, y, *_ = next(part["box"] for part in parts if part["text"] == name)
-        (legend[name],) = [part["fill"] for part in parts if part["name"] == "rect"
-                           and x - 30 < part["box"][0] < x and abs(part["box"][1] - y) < 5]  # fmt: skip
-    ground, *tiles = [part for part in parts if part.get("fill") in legend.values()
-                      and part["box"][3] < 270 and part["box"][2] < 300]  # fmt: skip
-    assert ground["fill"] == legend["skipped"] and len(set(legend.values())) == 4
-    states = ["done", "done", "in fast memory"] + ["not yet"] * 7
-    assert [tile["fill"] for tile in tiles] == [legend[state] for state in states[: len(tiles)]]
+        (legend[name],) = [part["fill"] for part in named(parts, "rect", height="11")
+                           if x - 30 < part["box"][0] < x]  # fmt: skip
+    tiles = named(parts, "rect", grouped=True)
+    states = ["done", "done", "in fast memory"] + ["not yet"] * (len(tiles) - 3)
+    assert [tile["fill"] for tile in tiles] == [legend[state] for state in states]
+    (ground,) = [part for part in named(parts, "rect", fill=legend["skipped"])
+                 if part["box"] == frames(parts)[0]]  # fmt: skip
+    assert len(set(legend.values())) == 4
     left, top, *_ = frames(parts)[0]
     plan = [(0, 0), (0, 3), (5, 0), (5, 3), (5, 6), (5, 9), (10, 0), (10, 3), (10, 6), (10, 9)]
     corners = [[(tile["box"][1] - top) / 20, (tile["box"][0] - left) / 20] for tile in tiles]
     np.testing.assert_allclose(corners, plan[: len(tiles)], atol=0.001)
     tiled, naive = [part["box"] for part in parts if part["name"] == "rect"
                     and part["box"][3] - part["box"][1] == 14]  # fmt: skip
-    count = int(re.search(r"(\d+) bytes moved", words(browse("tile_explorer", block_q=5, step=3)))[1])
+    count = int(re.search(r"(\d+) bytes moved", words(page))[1])
     assert (tiled[2] - tiled[0]) / (naive[2] - naive[0]) == pytest.approx(count / 3072, abs=1e-4)
 
 
@@ -824,7 +832,7 @@ def test_heads_and_loss_of_the_step_that_is_chosen_are_drawn(browse):
             found = np.where(far.min(axis=-1) <= 12, far.argmin(axis=-1) / 255, np.nan)
             np.testing.assert_allclose(found, head[0], atol=0.02)
     parts = page.evaluate(PARTS)
-    curve = next(part["d"] for part in parts if part.get("stroke") == "#1f77b4")
+    curve = next(part["d"] for part in named(parts, "path", fill="none", stroke_width="1.5"))
     left, top, right, bottom = frames(parts)[-1]
     points = [[(float(x) - left) / (right - left) * 40, 4 * (bottom - float(y)) / (bottom - top)]
               for x, y in re.findall(r"([\d.]+) ([\d.]+)", curve)]  # fmt: skip
@@ -838,9 +846,9 @@ def test_the_words_say_where_both_scores_rise_if_they_do(at):
     explorer = training_after([2.0] * 40, lambda step: perfect_heads() * learned(step))
     for step in (0, 10, 20, 30):
         explorer.values = {"step": step}
-        scores = ["1.00, 0.00", "0.00, 1.00"]
-        told = [score if step >= one else "0.00, 0.00" for score, one in zip(scores, at, strict=True)]
-        assert f"layer 0 head 0: {told[0]}; layer 1 head 0: {told[1]}" in explorer.state
+        before, after = (float(step >= one) for one in at)
+        scores = f"layer 0 head 0: {before:.2f}, 0.00; layer 1 head 0: 0.00, {after:.2f}"
+        assert scores in explorer.state
         rises = 99 not in at and min(at) <= step <= max(at)
         assert ("found: half way up" in explorer.state) == rises
         assert not rises or explorer.state.endswith(
