@@ -289,11 +289,8 @@ function pointOf({ clientX, clientY }, part) {
   return [(clientX - box.left) * scale, (clientY - box.top) * scale];
 }
 
-// Write a number as Python does with `:z.2f`: of two that are as near, the one with an even end,
-// and no minus before a zero.
+// Write a number with so many digits after the point, and no minus before a zero.
 export function fixed(value, digits) {
-  const tie = Math.abs(value * 2 ** (digits + 1)) % 2 === 1; // no other numbers lie half way
-  const even = (2 * Math.round((value * 10 ** digits) / 2)) / 10 ** digits;
-  const text = (tie ? even : value).toFixed(digits);
+  const text = value.toFixed(digits);
   return Number(text) === 0 ? text.replace("-", "") : text;
 }
