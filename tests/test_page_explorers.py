@@ -124,8 +124,8 @@ TYPED += [", ".join(f"{RNG.randrange(8)}-{RNG.randrange(9)}" for _ in range(n)) 
 
 
 def values_of(control, rng):
-    """Return a value that a hand may give a control: on the slider, or typed between."""
-    if control["kind"] != "number":
+    """Return a value that a hand may give a control: an end, on the slider, or typed between."""
+    if control["kind"] != "number" or rng.random() < 0.2:
         return rng.choice(ends_of(control))
     low, high, step = control["low"], min(control["high"], 1000), control["step"]
     if rng.random() < 0.25:
