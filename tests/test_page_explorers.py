@@ -62,10 +62,11 @@ def training_after(losses, weights):
 
 
 def trained(first=10, second=20):
-    """Return a training in which the two heads are learned at these steps."""
-    learned = lambda step: torch.tensor([step >= first, step >= second])[:, None, None, None]  # noqa: E731
+    """Return a training in which each of the two heads is learned in two steps from its own on."""
     losses = [3 - step / 20 for step in range(40)]
-    return training_after(losses, lambda step: perfect_heads() * learned(step))
+    learned = lambda step: [0.6 * (step >= at) + 0.4 * (step > at) for at in (first, second)]  # noqa: E731
+    scale = lambda step: torch.tensor(learned(step))[:, None, None, None]  # noqa: E731
+    return training_after(losses, lambda step: perfect_heads() * scale(step))
 
 
 MAKE = {name: getattr(explorers, name) for name in render_previews.LIVE} | {
@@ -781,7 +782,9 @@ def test_heads_and_loss_of_the_step_that_is_chosen_are_drawn(browse):
     losses = [3.0, 2.5, math.nan, 2.0, *[1.0] * 20]
     weights = torch.rand(24, 2, 1, 12, 12, generator=torch.Generator().manual_seed(1))
     weights[10, 0, 0, 3, 5] = torch.nan
-    explorer = training_after(losses, lambda step: weights[step])
+    reused = weights.clone()
+    explorer = training_after(losses, lambda step: reused[step])
+    reused.zero_()  # what is recorded stays as it was
     page = browse(explorer)
     scale = colormaps[SEQUENTIAL](np.linspace(0, 1, 256), bytes=True)[:, :3].astype(int)
     for step, latest in [(20, 20), (10, 10), (19, 10), (9, 0), (99, 20)]:
@@ -806,7 +809,7 @@ def test_the_words_say_where_both_scores_rise_if_they_do(at):
     explorer = trained(*at)
     for step in (0, 10, 20, 30):
         explorer.values = {"step": step}
-        before, after = (float(step >= one) for one in at)
+        before, after = (0.6 * (step >= one) + 0.4 * (step > one) for one in at)
         scores = f"layer 0 head 0: {before:.2f}, 0.00; layer 1 head 0: 0.00, {after:.2f}"
         assert scores in explorer.state
         rises = 99 not in at and min(at) <= step <= max(at)
