@@ -544,7 +544,7 @@ def numbers_in(parts, frame, rows, columns, colours=SEQUENTIAL):
                 i, j = round(i, 1), round(j, 1)  # that it stands where no cell does is an error
                 assert i % 1 == j % 1 == 0 and np.isinf(found[int(i), int(j)])
                 far = np.abs(scale - rgb(part["fill"])).sum(axis=1)
-                found[int(i), int(j)] = far.argmin() / 1000 if far.min() < 12 else np.nan
+                found[int(i), int(j)] = far.argmin() / 1000 if far.min() < 20 else np.nan
     return found
 
 
@@ -793,7 +793,7 @@ def test_heads_and_loss_of_the_step_that_is_chosen_are_drawn(browse):
         assert words(page) == explorer.state and f"step {latest}: loss" in explorer.state
         for head, pixels in zip(weights[latest], page.evaluate(CANVAS), strict=True):
             far = np.abs(np.reshape(pixels, (12, 12, 1, 4))[..., :3] - scale).sum(axis=-1)
-            found = np.where(far.min(axis=-1) <= 12, far.argmin(axis=-1) / 255, np.nan)
+            found = np.where(far.min(axis=-1) < 20, far.argmin(axis=-1) / 255, np.nan)
             np.testing.assert_allclose(found, head[0], atol=0.02)
     parts = page.evaluate(PARTS)
     curve = next(part["d"] for part in named(parts, "path", fill="none", stroke_width="1.5"))
