@@ -178,7 +178,13 @@ def mask(**values):
     yield f"empty rows: {_runs(empty)};", True
     rows = [f"{i}: {_runs(row)}" for i, row in enumerate(allowed)]
     yield "sees keys " + ", ".join(rows), True
-    yield "no mask", not chosen
+    count = values["padding"]
+    names = {
+        "causal": "causal", "window": f"window {values['window']}",
+        "prefix": f"prefix {values['prefix']}", "documents": f"{values['documents']} documents",
+        "padding": f"{count} padding token{'s' * (count > 1)} at the {values['side']}",
+    }  # fmt: skip
+    yield f" {values['join']} ".join(names[name] for name in chosen) or "no mask", True
     yield "toggled pairs: " + ", ".join(f"{i}-{j}" for i, j in pairs), bool(pairs)
     finding = "" if pairs else _of_masks(allowed, chosen, values)
     yield f"found: {finding}", bool(finding)

@@ -1,6 +1,8 @@
 """Explorers that live in the page: what they say, draw and do, in a browser without a kernel."""
 
 import functools
+import json
+import math
 import random
 import re
 
@@ -8,21 +10,26 @@ import numpy as np
 import pytest
 import torch
 from axe_playwright_python.sync_playwright import Axe
+from matplotlib import colormaps
+from matplotlib.colors import to_rgb
 from PIL import Image
 
 import explorer_oracles as oracles
 from course_utils import explorers
-from course_utils.attention import attention, follows_same_token
-from course_utils.explorers import (
-    head_explorer,
-    training_explorer,
-    views_explorer,
-)
+from course_utils.attention import attention, follows_same_token, rotary
+from course_utils.explorers import head_explorer, training_explorer, views_explorer
 from course_utils.explorers.browser_explorer import (
     PREVIEWS,
     STILL_DENSITY,
+    BrowserExplorer,
+    check,
+    choice,
     descriptions,
+    number,
 )
+from course_utils.explorers.views import HEAD_COLOURS
+from course_utils.figures import DIVERGING, SEQUENTIAL
+from course_utils.views import without_first
 from tools import render_previews
 
 STATES = 200
@@ -54,22 +61,18 @@ def training_after(losses, weights):
     return explorer
 
 
-def trained():
-    """Return a training in which the first head is learned at step 10, the second at 20."""
-    learned = lambda step: torch.tensor([step >= 10, step >= 20])[:, None, None, None]  # noqa: E731
-    return training_after([3 - step / 20 for step in range(40)],
-                          lambda step: perfect_heads() * learned(step))  # fmt: skip
-
-
-def of_other_weights(make):
-    q, k, weights = other_weights()
-    return head_explorer(weights[1]) if make is head_explorer else make("abcd", q, k, weights)
+def trained(first=10, second=20):
+    """Return a training in which each of the two heads is learned in two steps from its own on."""
+    losses = [3 - step / 20 for step in range(40)]
+    learned = lambda step: [0.6 * (step >= at) + 0.4 * (step > at) for at in (first, second)]  # noqa: E731
+    scale = lambda step: torch.tensor(learned(step))[:, None, None, None]  # noqa: E731
+    return training_after(losses, lambda step: perfect_heads() * scale(step))
 
 
 MAKE = {name: getattr(explorers, name) for name in render_previews.LIVE} | {
     "training": trained,
-    "head of other weights": lambda: of_other_weights(head_explorer),
-    "views of other weights": lambda: of_other_weights(views_explorer),
+    "head of other weights": lambda: head_explorer(other_weights()[2][1]),
+    "views of other weights": lambda: views_explorer("abcd", *other_weights()),
 }
 every_explorer = pytest.mark.parametrize("name", MAKE)
 with_preview = pytest.mark.parametrize("name", render_previews.LIVE)
@@ -122,8 +125,8 @@ TYPED += [", ".join(f"{RNG.randrange(8)}-{RNG.randrange(9)}" for _ in range(n)) 
 
 
 def values_of(control, rng):
-    """Return a value that a hand may give a control: on the slider, or typed between."""
-    if control["kind"] != "number":
+    """Return a value that a hand may give a control: an end, on the slider, or typed between."""
+    if control["kind"] != "number" or rng.random() < 0.2:
         return rng.choice(ends_of(control))
     low, high, step = control["low"], min(control["high"], 1000), control["step"]
     if rng.random() < 0.25:
@@ -188,41 +191,24 @@ def test_stored_it_is_its_preview_and_moved_or_of_other_data_it_says_what_it_is(
     assert "application/vnd.jupyter.widget-view+json" in bundle and "image/png" in bundle
     assert metadata["image/png"].keys() == {"width", "height"}
     assert bundle["text/plain"] == explorer.state == descriptions()[explorer.name]["words"]
-    control = next(iter(explorer.controls))
-    other = next(
-        end for end in ends_of(explorer.controls[control]) if end != explorer.values[control]
-    )
+    control, *_ = explorer.controls
+    label, ends = explorer.controls[control]["label"], ends_of(explorer.controls[control])
+    other = next(end for end in ends if end != explorer.values[control])
     explorer.values = explorer.values | {control: other}
     bundle = explorer._repr_mimebundle_()
-    assert "image/png" not in bundle
-    assert f"{explorer.controls[control]['label']} {other}" in bundle["text/plain"]
+    assert "image/png" not in bundle and f"{label} {other}" in bundle["text/plain"]
 
 
-@pytest.mark.parametrize("make, data", [(head_explorer, "3 heads over 4 tokens: head 0"),
-                                        (views_explorer, "2 layers of 3 heads over 4 tokens")])  # fmt: skip
-def test_other_data_is_named_and_has_no_preview(make, data):
-    bundle = of_other_weights(make)._repr_mimebundle_()
-    assert bundle["text/plain"].startswith(data) and "image/png" not in bundle
+def test_other_data_is_named_and_has_no_preview():
+    names = {"head": "3 heads over 4 tokens: ", "views": "2 layers of 3 heads over 4 tokens: "}
+    for name, data in names.items():
+        bundle = made(f"{name} of other weights")._repr_mimebundle_()
+        assert bundle["text/plain"].startswith(data) and "image/png" not in bundle
 
 
-NUMBERS = [0.125, 0.375, -0.125, 2.5, -0.001, 2.675, 1.005, 0.145, 1e-9, -2.5, 0.5, 1.5, 12345.675]
-
-
-def test_numbers_are_written_as_python_writes_them(browse):
-    cases = [(number, digits) for number in NUMBERS for digits in range(4)]
-    page = browse("similarity_explorer")
-    written = page.evaluate("all => all.map(one => module.fixed(...one))", cases)
-    assert written == [f"{number:z.{digits}f}" for number, digits in cases]
-
-
-ODD = {
-    "mathematics": r"$\foo$", "markup": "<b>&amp;", "a null": "a\0b", "an escape": "\x1b[31mred",
-    "half a pair": "\ud800", "line breaks": "a\r\x85\u2028\nb", "nothing": "",
-    "very long": "internationalization" * 500,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("token", ODD.values(), ids=ODD)
+@pytest.mark.parametrize(
+    "token", [r"$\foo$<b>&amp;", "a\0\x1b[31m", "\ud800", "a\r\x85\u2028\nb", "", "long" * 999]
+)
 def test_a_token_may_be_any_text(browse, token):
     tokens = ["b", token, "c", token]
     q, k, weights = other_weights()
@@ -328,7 +314,8 @@ def contrast(colour, ground):
 
 
 def rgb(colour):
-    return [float(part) for part in re.findall(r"[\d.]+", colour)[:3]]
+    return [255 * part for part in to_rgb(colour)] if colour[0] == "#" else [
+        float(part) for part in re.findall(r"[\d.]+", colour)[:3]]  # fmt: skip
 
 
 @every_explorer
@@ -373,41 +360,36 @@ def test_on_a_phone_the_picture_comes_first_and_on_a_laptop_the_controls_are_bes
 @every_explorer
 def test_every_control_is_reached_by_tab_seen_there_and_moved_by_keys(browse, name):
     page, controls = browse(name), made(name).controls
-    names = {control["label"]: each for each, control in controls.items()}
     focused = """() => {
         const { activeElement: part } = document;
         const label = part.ariaLabel ?? part.closest("label")?.textContent ?? "";
-        return [part.type ?? "", Object.keys(model.get("controls")).find(name =>
-            label.startsWith(model.get("controls")[name].label)), getComputedStyle(part).outlineStyle];
+        const controls = Object.entries(model.get("controls"));
+        const named = controls.find(([, control]) => label.startsWith(control.label));
+        return [part.type ?? "", named?.[0], getComputedStyle(part).outlineStyle];
     }"""
-    # there, and back to where it was
-    keys = {"range": [("Home", "End")], "number": [("ArrowUp", "ArrowDown")],
-            "checkbox": [("Space", "Space")], "select-one": [("ArrowDown", "ArrowUp")],
-            "text": [("0-7", "")]}  # fmt: skip
-    reached = []
+    keys = {"range": ["Home", "End"], "number": ["ArrowUp", "ArrowDown"], "text": ["0-7", ""],
+            "checkbox": ["Space", "Space"], "select-one": ["ArrowDown", "ArrowUp"]}  # fmt: skip
+    reached = set()
     for _ in range(sum(len(ROLES[control["kind"]]) for control in controls.values())):
         page.keyboard.press("Tab")
         kind, each, outline = page.evaluate(focused)
-        assert outline != "none"
-        reached.append((kind, each))
-        for there, back in keys[kind]:
-            start = now(page)[each]
-            seen = {start}
-            for key in (there, back):
-                if kind == "text":
-                    page.keyboard.press("Control+a")
-                    page.keyboard.type(key) if key else page.keyboard.press("Delete")
-                    assert now(page)[each] in seen  # not before it is done
-                    key = "Enter"
-                page.keyboard.press(key)
-                seen.add(now(page)[each])
-                assert page.evaluate(focused)[:2] == [kind, each], "the focus was lost"
-            assert len(seen) > 1, (each, kind)
-        shown = page.evaluate("document.activeElement.value")
+        assert outline != "none" and (kind, each) not in reached
+        reached.add((kind, each))
+        seen = {now(page)[each]}
+        for key in keys[kind]:
+            if kind == "text":
+                page.keyboard.press("Control+a")
+                page.keyboard.type(key) if key else page.keyboard.press("Delete")
+                assert now(page)[each] in seen  # not before it is done
+                key = "Enter"
+            page.keyboard.press(key)
+            seen.add(now(page)[each])
+            assert page.evaluate(focused)[:2] == [kind, each], "the focus was lost"
+        assert len(seen) > 1, (each, kind)
         if kind in ("range", "number"):
+            shown = page.evaluate("document.activeElement.value")
             assert float(shown) == now(page)[each]
-    assert {each for _, each in reached} == set(names.values())
-    assert len(set(reached)) == len(reached)
+    assert {each for _, each in reached} == controls.keys()
 
 
 def test_what_is_typed_counts_when_it_is_done_and_is_moved_to_the_nearest_that_can_be(browse):
@@ -423,18 +405,13 @@ def test_what_is_typed_counts_when_it_is_done_and_is_moved_to_the_nearest_that_c
     box.fill("7.6")  # of a whole number the nearest
     box.press("Enter")
     assert now(page)["i"] == 8 and box.input_value() == "8"
-
-
-def test_jupyterlab_may_keep_enter_from_ending_a_change(browse):
     page = browse("mask_explorer")
     box = page.get_by_role("textbox")
     box.evaluate("""box => box.addEventListener("keydown",
-        event => event.key === "Enter" && event.preventDefault())""")
+        event => event.key === "Enter" && event.preventDefault())""")  # as JupyterLab may
     box.fill("1-2")
     box.press("Enter")
     assert now(page)["toggled"] == "1-2" and "toggled pairs: 1-2" in words(page)
-    move(page, toggled="5-6")
-    assert box.input_value() == "5-6"
 
 
 @pytest.mark.parametrize(
@@ -464,3 +441,484 @@ def test_the_last_step_stays_the_last_and_none_goes_beyond_it(browse, name, star
         assert words(page).startswith(f"step {step} of ")
     move(page, step=99)  # Python may ask for more than there is
     assert words(page).startswith(f"step {end} of ") and box.input_value() == str(end)
+
+
+# What a pointer does
+
+
+@pytest.mark.parametrize(
+    "name, start, points, expected",  # in pixels of the picture; of several the last is let go
+    [
+        ("similarity_explorer", {}, [(300, 190), (238, 76)], {"angle": 90, "length": 2}),
+        ("similarity_explorer", {}, [(300, 190), (62, 366)], {"angle": -135, "length": 3}),
+        ("positions_explorer", {}, [(245, 42), (290, 70)], {"i": 15}),  # q stays in the hand
+        ("positions_explorer", {}, [(200, 70), (1, -9)], {"j": 0}),
+        ("mask_explorer", {}, [(40 + 29 * 7.5, 26 + 14)], {"toggled": "0-7"}),
+        ("mask_explorer", {"toggled": "0-7, 1-2"}, [(326 + 29 * 7.9, 28)], {"toggled": "1-2"}),
+        ("head_explorer", {}, [(44 + 85.6 * 2.5, 30)], {"head": 2}),
+        ("head_explorer", {}, [(100, 126 + 210 * 3.5 / 9)], {"query": "3 the"}),
+        ("tile_explorer", {}, [(50 + 20 * 3.1, 26 + 20 * 11.9)], {"step": 7}),
+        ("tile_explorer", {}, [(50 + 20 * 11.5, 30)], {}),  # skipped
+        ("ring_explorer", {}, [(54 + 33 * 1.1, 50 + 33 * 7.9)], {"step": 6}),
+        ("ring_explorer", {}, [(54 + 33 * 7.9, 50 + 33 * 1.1)], {"step": 2}),
+        ("views_explorer", {}, [(42 + 23 * 9.5, 24 + 23 * 5.5)], {"head": 9, "layer": 5}),
+        ("views_explorer", {}, [(380, 24 + 280 * 8.5 / 9)], {"query": 8}),
+        ("views_explorer", {}, [(520, 24 + 280 * 3.5 / 9)], {"key": 3}),
+        ("views_explorer", {}, [(150, 357 + 114 * 4.5 / 9)], {"key": 4}),
+        ("training", {}, [(246 + 300 / 40 * 17, 100)], {"step": 20}),
+        ("training", {}, [(100, 60)], {}),  # a head
+    ],
+)
+def test_a_pointer_moves_what_it_points_at_and_nothing_once_it_is_let_go(
+    browse, name, start, points, expected
+):
+    for width in (1000, 390):  # on a phone the picture shrinks
+        page = browse(name, width, **start)
+        before = now(page)
+        picture = page.locator("svg[role=img]").bounding_box()
+        scale = picture["width"] / page.evaluate("module.size[0]")
+        at = [(picture["x"] + x * scale, picture["y"] + y * scale) for x, y in points]
+        page.mouse.click(*at[0], button="right")  # that is for the browser's menu
+        assert now(page) == before
+        page.mouse.move(*at[0])
+        page.mouse.down()
+        for point in at[1:]:
+            page.mouse.move(*point, steps=4)
+        page.mouse.up()
+        assert now(page) == before | expected
+        page.mouse.move(picture["x"] + 200, picture["y"] + 60, steps=3)
+        assert now(page) == before | expected
+
+
+# What is drawn
+
+# All parts of a picture: name, corners, text, whether they are seen and grouped, and attributes.
+PARTS = """() => {
+    const svg = document.querySelector("svg[role=img]"), around = svg.getBoundingClientRect();
+    return [...svg.querySelectorAll("text, rect, path, line, circle")].map(part => {
+        const { left, top, right, bottom } = part.getBoundingClientRect();
+        const [x, y] = [left - around.left, top - around.top];
+        const seen = getComputedStyle(part).visibility === "visible";
+        return { ...Object.fromEntries([...part.attributes].map(one => [one.name, one.value])),
+            name: part.tagName, box: [x, y, x + right - left, y + bottom - top],
+            text: part.textContent, seen, grouped: part.parentNode.tagName === "g" };
+    });
+}"""
+PIXEL = 0.03  # pictures are drawn to a hundredth, and read back in float32
+SHADE = 0.026  # of a scale: of layers there are 64, and eleven colours stand for it
+
+
+def drawn(page, **values):
+    move(page, **values)
+    return page.evaluate(PARTS)
+
+
+def named(parts, name, **attributes):
+    """Return the parts of a picture of that name and with these attributes."""
+    attributes = {"name": name} | {key.replace("_", "-"): v for key, v in attributes.items()}
+    return [part for part in parts if attributes.items() <= part.items()]
+
+
+def frames(parts):
+    """Return the corners of all axes, in the order in which they are drawn."""
+    rects = named(parts, "rect", fill="none", stroke="currentColor")
+    return [part["box"] for part in rects if "stroke-width" not in part]
+
+
+def numbers_in(parts, frame, rows, columns, colours=SEQUENTIAL):
+    """Return the numbers from 0 to 1, (rows, columns), whose coloured cells fill a frame.
+
+    NaN for a colour that is none of the scale. Cells are rects, or parts of paths.
+    """
+    left, top, right, bottom = frame
+    across, down = (right - left) / columns, (bottom - top) / rows
+    scale = colormaps[colours](np.linspace(0, 1, 1001), bytes=True)[:, :3].astype(float)
+    found = np.full((rows, columns), np.inf)
+    for part in parts:
+        boxes = re.findall(r"M(\S+) (\S+?)H(\S+?)V(\S+?)H", part.get("d", ""))
+        for box in boxes or [part["box"]] * (part["name"] == "rect"):
+            x, y, end, below = map(float, box)
+            j, i = (x - left) / across, (y - top) / down
+            is_cell = abs(end - x - across) + abs(below - y - down) < 0.1 and part["fill"] != "none"
+            if is_cell and -0.1 < j < columns - 0.9 and -0.1 < i < rows - 0.9:
+                i, j = round(i, 1), round(j, 1)  # that it stands where no cell does is an error
+                assert i % 1 == j % 1 == 0 and np.isinf(found[int(i), int(j)])
+                far = np.abs(scale - rgb(part["fill"])).sum(axis=1)
+                found[int(i), int(j)] = far.argmin() / 1000 if far.min() < 20 else np.nan
+    return found
+
+
+def test_cells_of_masks_and_heads_have_the_colours_of_their_numbers(browse):
+    values = made("mask_explorer").values | {"causal": True, "padding": 2, "side": "start"}
+    allowed, *_ = oracles.mask_of(**values)
+    rng = torch.Generator().manual_seed(4)
+    scores = torch.randn(8, 4, generator=rng) @ torch.randn(8, 4, generator=rng).T / 2
+    weights = scores.masked_fill(~allowed, -torch.inf).softmax(dim=-1).nan_to_num()
+    parts = drawn(browse("mask_explorer"), **values)
+    for frame, expected in zip(frames(parts), (allowed.double(), weights), strict=True):
+        np.testing.assert_allclose(numbers_in(parts, frame, 8, 8), expected, atol=SHADE)
+    hatched = [part["box"][1] for part in named(parts, "rect", grouped=True, seen=True)]
+    assert hatched == pytest.approx([28, 57] * 2, abs=2)  # the two empty rows of both
+    written = [part["text"] for part in parts if re.match(r"\d\.\d\d", part["text"])]
+    assert written == [f"{weight:.2f}" for weight in weights[allowed]]
+    rules, _ = oracles.heads()
+    parts = drawn(browse("head_explorer"), head=5, query="every token")
+    *small, matrix, _ = frames(parts)
+    for frame, expected in zip([*small, matrix], [*rules, rules[5]], strict=True):
+        np.testing.assert_allclose(numbers_in(parts, frame, 9, 9), expected, atol=SHADE)
+
+
+def test_cells_of_views_are_roots_of_weights_and_products(browse):
+    q, k, weights = other_weights()
+    parts = drawn(browse("views of other weights"), layer=1, head=2, query=3)
+    products = (q[1, 2, 3] * k[1, 2]) / (q[1, 2, 3] * k[1, 2]).abs().max()
+    found = numbers_in(parts, frames(parts)[0], 4, 8, DIVERGING)
+    np.testing.assert_allclose(2 * found - 1, products, atol=2 * SHADE)
+    outline = next(part for part in named(parts, "rect", fill="none") if "stroke-width" in part)
+    inwards = float(outline["stroke-width"]) / 2 * np.array([1, 1, -1, -1])
+    tile = np.array(outline["box"]) + inwards  # around the chosen head
+    np.testing.assert_allclose(numbers_in(parts, tile, 4, 4), weights[1, 2].sqrt(), atol=SHADE)
+
+
+def test_the_jacobian_and_the_output_so_far_have_the_colours_of_their_numbers(browse):
+    weights = torch.tensor([2.0, 1, 0, -1, -2]).softmax(dim=-1)
+    parts = drawn(browse("saturation_explorer"))
+    found = numbers_in(parts, frames(parts)[1], 5, 5, DIVERGING)
+    np.testing.assert_allclose(found / 2 - 0.25, weights.diag() - weights.outer(weights), atol=0.01)
+    parts = drawn(browse("tile_explorer"), block_q=5, block_k=3, step=5)  # tiles of three rows
+    q, k, v = torch.randn(3, 12, 4, generator=torch.Generator().manual_seed(6))
+    read = torch.zeros(12, 12).bool()
+    read[:5, :5], read[5:10, :9] = True, True
+    scores = (q @ k.T / 2).masked_fill(~read.tril(), -torch.inf)
+    expected = (scores.softmax(dim=-1) @ v).numpy()
+    found = numbers_in(parts, frames(parts)[2], 12, 4, DIVERGING)
+    np.testing.assert_allclose(4 * found - 2, expected.clip(-2, 2), atol=4 * SHADE)
+    assert np.isnan(found[10:]).all()
+    texts = [part["text"].replace("−", "-") for part in parts]
+    largest = [text for text in texts if re.search(r"\.\d\d$|∞", text)]
+    assert largest[:12] == [f"{m:.2f}".replace("inf", "∞") for m in scores.amax(dim=-1)]
+
+
+@pytest.mark.parametrize(
+    "name, values, weights",
+    [
+        ("sentence_explorer", {"last": "old"}, [0, 3, 0, 0, 0, 3, 0, 0, 0, 0]),
+        ("saturation_explorer", {"temperature": 0.5}, [4, 2, 0, -2, -4]),
+        ("scaling_explorer", {"d_k": 4, "scaled": True}, None),
+    ],
+)
+def test_bars_are_as_high_as_the_weights_that_are_written_over_them(browse, name, values, weights):
+    page = browse(name)
+    parts = drawn(page, **values)
+    frame, *_ = frames(parts)
+    bars = [part["box"] for part in named(parts, "rect", fill=page.evaluate("module.COLOURS[0]"))]
+    assert all(bar[3] == pytest.approx(frame[3], abs=PIXEL) for bar in bars)
+    one = next(part["box"] for part in parts if part["text"] in ("1", "1.00"))
+    one = (one[1] + one[3]) / 2
+    heights = np.array([bar[3] - bar[1] for bar in bars]) / (frame[3] - one)
+    if weights is None:
+        q, k = oracles._drawn_for_scaling()
+        weights = (k[:, :4] @ q[:4] / 2).tolist()
+    expected = torch.tensor(weights).double().softmax(dim=-1)
+    np.testing.assert_allclose(heights, expected, atol=0.02)
+    for bar, weight in zip(bars, expected, strict=True):
+        middle = (bar[0] + bar[2]) / 2
+        above = [part["text"] for part in parts if part["name"] == "text" and part["text"]
+                 and abs((part["box"][0] + part["box"][2]) / 2 - middle) < 1
+                 and bar[1] - 25 < part["box"][1] < bar[1]]  # fmt: skip
+        assert above == [f"{weight:.2f}"]
+
+
+def test_what_overflowed_is_hatched_and_named(browse):
+    parts = drawn(browse("saturation_explorer"), logit_2=90, logit_4=95, method="naive")
+    hatched = [part["seen"] for part in named(parts, "rect", grouped=True)]
+    assert hatched == [False, True, False, True, False]
+    texts = [part["text"] for part in parts]
+    assert texts.count("NaN") == texts.count("exp = inf") == 2
+    jacobian = numbers_in(parts, frames(parts)[1], 5, 5, DIVERGING)
+    assert np.isnan(jacobian[[1, 3]]).all() and np.isnan(jacobian[:, [1, 3]]).all()
+
+
+def lines_of(parts, ends):
+    """Return for each line of a picture {(query, key): [opacity, colour]}, as rows from above."""
+    top, bottom, rows = ends
+    row = lambda y: round((float(y) - top) / (bottom - top) * rows - 0.5)  # noqa: E731
+    return {
+        (row(y), row(end)): [float(part["stroke-opacity"]), part["stroke"]]
+        for part in parts
+        if "stroke-opacity" in part
+        for y, end in re.findall(r"M\S+ (\S+?)L\S+ (\S+?)(?=M|$)", part.get("d", ""))
+    }
+
+
+def test_lines_run_from_queries_to_keys_as_strong_as_the_weights(browse):
+    _, _, weights = other_weights()
+    page = browse("head of other weights")
+    for query, chosen in [("every token", range(4)), ("2", [2])]:
+        parts = drawn(page, head=1, query=query)
+        *_, matrix, _ = frames(parts)
+        found = lines_of(parts, (matrix[1], matrix[3], 4))
+        assert found.keys() == {(i, j) for i in chosen for j in range(4)}
+        for (i, j), (opacity, _) in found.items():
+            assert opacity == pytest.approx(weights[1, 1, i, j].item(), abs=0.014)
+    page = browse("views of other weights")
+    for hide, expected in [(False, weights[1, 2]), (True, without_first(weights[1, 2]))]:
+        parts = drawn(page, layer=1, head=2, query=1, hide=hide, several=False)
+        found = lines_of(parts, (24, 304, 4))
+        assert len(found) == 16
+        for (i, j), (opacity, colour) in found.items():
+            assert opacity == pytest.approx(expected[i, j].item(), abs=0.014)
+            # those of the chosen query stand out
+            assert (colour == HEAD_COLOURS[0]) == (i == 1)
+    parts = drawn(browse("views_explorer"), several=True)
+    ways = [part for part in named(parts, "path") if "stroke-opacity" in part and part.get("d")]
+    assert len({part["stroke"] for part in ways}) == 12
+
+
+def test_arrow_shadow_and_distance_end_where_q_and_k_do(browse):
+    parts = drawn(browse("similarity_explorer"), angle=150, length=1.5)
+    (left, top, right, bottom), *_ = frames(parts)
+    at = lambda x, y: [left + (right - left) * (x + 3.2) / 6.4,  # noqa: E731
+                       bottom - (bottom - top) * (y + 3.2) / 6.4]  # fmt: skip
+    ends = lambda part: [float(part[end]) for end in ("x1", "y1", "x2", "y2")]  # noqa: E731
+    k = 1.5 * np.cos(np.pi * 5 / 6), 1.5 * np.sin(np.pi * 5 / 6)
+    lines = [part for part in named(parts, "line") if "transform" not in part]
+    *_, shadow, distance = lines
+    assert ends(shadow) == pytest.approx([*at(0, 0), *at(k[0], 0)], abs=PIXEL)
+    assert ends(distance) == pytest.approx([*at(2, 0), *at(*k)], abs=PIXEL)
+    heads = [re.findall(r"-?[\d.]+", part["transform"]) for part in named(parts, "path")]
+    tips = [[float(x), float(y), -float(angle)] for x, y, angle, *_ in heads]
+    assert tips == [pytest.approx([*at(2, 0), 0], abs=PIXEL),
+                    pytest.approx([*at(*k), 150], abs=PIXEL)]  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", ["halves", "interleaved"])
+def test_hands_curve_and_point_are_those_of_rotated_vectors(browse, layout):
+    page = browse("positions_explorer")
+    parts = drawn(page, i=20, j=6, power=2, layout=layout)
+    content = torch.tensor([1.0, 1, 1, 1, 0, 0, 0, 0]).double()
+    rotated = rotary(content.expand(63, -1), torch.arange(-31, 32), 100, layout == "interleaved")
+    pairs = rotated.view(63, 2, 4).mT if layout == "halves" else rotated.view(63, 4, 2)
+    hands = [part for part in named(parts, "line") if part["stroke"] != "currentColor"]
+    clocks = named(parts, "circle", fill="none")
+    for place, hand in enumerate(hands):
+        x, y, radius = (float(clocks[place // 2][name]) for name in ("cx", "cy", "r"))
+        right = pairs[[20, 6][place % 2] + 31, place // 2].tolist()
+        tip = [(float(hand["x2"]) - x) / radius, (y - float(hand["y2"])) / radius]
+        assert tip == pytest.approx(right, abs=0.001)
+    assert len(hands) == 8
+    corners = np.array(
+        page.locator("polyline").evaluate("line => [...line.points].map(({ x, y }) => [x, y])")
+    )
+    left, top, right, bottom = frames(parts)[-1]
+    products = 8.8 * (bottom - corners[:, 1]) / (bottom - top) - 4.4
+    np.testing.assert_allclose(products, rotated @ content, atol=0.002)
+    np.testing.assert_allclose(corners[:, 0], np.linspace(left, right, 63), atol=PIXEL)
+    point = [float(parts[-1][name]) for name in ("cx", "cy")]
+    assert point == pytest.approx(corners[14 + 31], abs=PIXEL)
+
+
+@pytest.mark.parametrize("ranks, causal, zigzag, step", [(8, True, False, 3), (3, True, True, 1),
+                                                         (5, False, False, 4)])  # fmt: skip
+def test_tiles_of_the_ring_stand_where_queries_meet_keys(browse, ranks, causal, zigzag, step):
+    parts = drawn(browse("ring_explorer"), ranks=ranks, causal=causal, zigzag=zigzag, step=step)
+    pieces = [[r, 2 * ranks - 1 - r] if zigzag else [r] for r in range(ranks)]
+    met = [(rank, at, row, column) for rank in range(ranks) for at in range(ranks)
+           for row in pieces[rank] for column in pieces[(rank - at) % ranks]]  # fmt: skip
+    side = 264 / ranks / (1 + zigzag)
+    cell = lambda x, y: (int((y - 50) // side), int((x - 54) // side))  # noqa: E731
+    labels = {(int(part["text"]), *cell(float(part["x"]), float(part["y"]) - 4.3))
+             for part in parts if part.get("font-weight") == "bold"}  # fmt: skip
+    assert labels == {(rank, row, column) for rank, at, row, column in met if at == step}
+    dots = next(part for part in parts if part.get("stroke-width") == "5")["d"]
+    done = [cell(float(x), float(y)) for x, y in re.findall(r"M (\S+) (\S+) h 0", dots)]
+    before = [(row, column) for _, at, row, column in met if at < step]
+    assert sorted(done) == sorted(at for at in before if oracles.ring_share(*at, causal))
+    work = oracles.ring_work(ranks, causal, zigzag)
+    waits = work.max(axis=0) - work
+    left, top, right, bottom = frames(parts)[-1]
+    bars = [part["box"] for part in named(parts, "rect") if left <= part["box"][0]
+            and top < part["box"][1] and part["box"][3] < bottom]  # fmt: skip
+    for rank in range(ranks):
+        worked, waited = bars[2 * rank : 2 * rank + 2]
+        ends = left, *(left + (right - left) * some[rank, : step + 1].sum() / ranks
+                       for some in (work, work + waits))  # fmt: skip
+        assert [worked[0], worked[2], waited[2]] == pytest.approx(ends, abs=PIXEL)
+        assert waited[0] == pytest.approx(ends[1], abs=PIXEL)
+
+
+def test_tiles_have_the_colour_that_the_legend_gives_their_state(browse):
+    page = browse("tile_explorer")
+    parts = drawn(page, block_q=5, block_k=3, step=3)
+    legend = {}
+    for name in ["not yet", "skipped", "done", "in fast memory"]:
+        x, y, *_ = next(part["box"] for part in parts if part["text"] == name)
+        (legend[name],) = [part["fill"] for part in named(parts, "rect", height="11")
+                           if x - 30 < part["box"][0] < x]  # fmt: skip
+    tiles = named(parts, "rect", grouped=True)
+    states = ["done", "done", "in fast memory"] + ["not yet"] * (len(tiles) - 3)
+    assert [tile["fill"] for tile in tiles] == [legend[state] for state in states]
+    (ground,) = [part for part in named(parts, "rect", fill=legend["skipped"])
+                 if part["box"] == frames(parts)[0]]  # fmt: skip
+    assert len(set(legend.values())) == 4
+    left, top, *_ = frames(parts)[0]
+    plan = [(0, 0), (0, 3), (5, 0), (5, 3), (5, 6), (5, 9), (10, 0), (10, 3), (10, 6), (10, 9)]
+    corners = [[(tile["box"][1] - top) / 20, (tile["box"][0] - left) / 20] for tile in tiles]
+    np.testing.assert_allclose(corners, plan[: len(tiles)], atol=0.001)
+    tiled, naive = [part["box"] for part in parts if part["name"] == "rect"
+                    and part["box"][3] - part["box"][1] == 14]  # fmt: skip
+    count = int(re.search(r"(\d+) bytes moved", words(page))[1])
+    assert (tiled[2] - tiled[0]) / (naive[2] - naive[0]) == pytest.approx(count / 3072, abs=1e-4)
+
+
+# A training, to which the kernel sends its data
+
+
+CANVAS = """() => [...document.querySelectorAll("canvas")].map(part =>
+    [...part.getContext("2d").getImageData(0, 0, part.width, part.height).data])"""
+
+
+def test_heads_and_loss_of_the_step_that_is_chosen_are_drawn(browse):
+    losses = [3.0, 2.5, math.nan, 2.0, *[1.0] * 20]
+    weights = torch.rand(24, 2, 1, 12, 12, generator=torch.Generator().manual_seed(1))
+    weights[10, 0, 0, 3, 5] = torch.nan
+    reused = weights.clone()
+    explorer = training_after(losses, lambda step: reused[step])
+    reused.zero_()  # what is recorded stays as it was
+    page = browse(explorer)
+    scale = colormaps[SEQUENTIAL](np.linspace(0, 1, 256), bytes=True)[:, :3].astype(int)
+    for step, latest in [(20, 20), (10, 10), (19, 10), (9, 0), (99, 20)]:
+        move(page, step=step)
+        explorer.values = {"step": step}
+        assert words(page) == explorer.state and f"step {latest}: loss" in explorer.state
+        for head, pixels in zip(weights[latest], page.evaluate(CANVAS), strict=True):
+            far = np.abs(np.reshape(pixels, (12, 12, 1, 4))[..., :3] - scale).sum(axis=-1)
+            found = np.where(far.min(axis=-1) < 20, far.argmin(axis=-1) / 255, np.nan)
+            np.testing.assert_allclose(found, head[0], atol=0.02)
+    parts = page.evaluate(PARTS)
+    curve = next(part["d"] for part in named(parts, "path", fill="none", stroke_width="1.5"))
+    left, top, right, bottom = frames(parts)[-1]
+    points = [[(float(x) - left) / (right - left) * 40, 4 * (bottom - float(y)) / (bottom - top)]
+              for x, y in re.findall(r"([\d.]+) ([\d.]+)", curve)]  # fmt: skip
+    np.testing.assert_allclose(points, [p for p in enumerate(losses) if p[0] != 2], atol=0.01)
+    assert curve.count("M") == 2  # after a loss that is no number it begins anew
+
+
+@pytest.mark.parametrize("at", [(10, 20), (20, 10), (10, 10), (10, 99), (99, 10)])
+def test_the_words_say_where_both_scores_rise_if_they_do(at):
+    explorer = trained(*at)
+    for step in (0, 10, 20, 30):
+        explorer.values = {"step": step}
+        before, after = (0.6 * (step >= one) + 0.4 * (step > one) for one in at)
+        scores = f"layer 0 head 0: {before:.2f}, 0.00; layer 1 head 0: 0.00, {after:.2f}"
+        assert scores in explorer.state
+        rises = 99 not in at and min(at) <= step <= max(at)
+        assert ("found: half way up" in explorer.state) == rises
+        assert not rises or explorer.state.endswith(
+            f"previous-token score of layer 0 head 0 at step {at[0]} and the induction score of "
+            f"layer 1 head 0 at step {at[1]}"
+        )
+
+
+def test_what_is_new_is_sent_once_and_a_page_opened_later_gets_all(browse, monkeypatch):
+    sent = []
+    monkeypatch.setattr(
+        "course_utils.explorers.training.TrainingExplorer._send",
+        lambda _, message, **rest: sent.append(json.loads(json.dumps(message, allow_nan=False))),
+    )
+    explorer = training_after([], None)
+    start = json.loads(json.dumps(explorer.get_state()["known"]))
+    page = browse(explorer)
+    assert words(page) == explorer.state == "step 0: nothing learned yet"
+    page.evaluate("known => module.begin(known)", start)
+    sent.clear()
+    for step in range(40):
+        explorer.add([math.inf, 2.0][step > 0], lambda step=step: perfect_heads() * (step >= 20))
+    news = [message["content"] for message in sent if message["method"] == "custom"]
+    assert [len(each["losses"]) for each in news] == [1, 10, 10, 10, 9]
+    assert [[picture["step"] for picture in each["pictures"]] for each in news] == [
+        [0], [10], [20], [30], []]  # fmt: skip
+    known = page.evaluate(
+        "([start, all]) => { module.begin(start); all.forEach(module.take); return start }",
+        [start, news],
+    )
+    assert known == json.loads(json.dumps(explorer.get_state()["known"], allow_nan=False))
+    assert known["losses"] == [None] + [2.0] * 39
+    move(page, step=20)
+    explorer.values = {"step": 20}
+    assert words(page) == explorer.state and "found" in explorer.state
+
+
+def test_a_training_is_stored_with_its_words_and_a_picture_of_its_step():
+    explorer = trained()
+    last, metadata = explorer._repr_mimebundle_()
+    assert last["text/plain"] == explorer.state and explorer.state.startswith("step 30: loss 1.50")
+    assert metadata["image/png"]["height"] == 368
+    explorer.values = {"step": 0}
+    assert explorer._repr_mimebundle_()[0]["image/png"] != last["image/png"]
+    *heads, curve = explorer._figure().axes
+    assert [ax.get_title() for ax in heads] == ["layer 0, head 0", "layer 1, head 0"]
+    for ax, weights in zip(heads, explorer.snapshots[0], strict=True):
+        np.testing.assert_allclose(ax.images[0].get_array(), weights[0])
+    np.testing.assert_allclose(curve.lines[0].get_xydata(), [*enumerate(explorer.losses)])
+
+
+# What Python takes
+
+
+def test_values_are_those_of_the_controls_within_their_ends():
+    controls = {"n": number("n", 2, 0, 9, 1), "x": number("x", 0.5, 0, 1, 0.1),
+                "kind": choice("kind", "a", ["a", "b"]), "on": check("on", True)}  # fmt: skip
+    explorer = BrowserExplorer("similarity", controls)
+    explorer.values = {"n": 12.0, "x": -1, "kind": "b", "on": False}
+    assert explorer.values == {"n": 9, "x": 0, "kind": "b", "on": False}
+    for name, wrong in [("kind", "c"), ("on", "yes"), ("n", math.nan)]:
+        with pytest.raises(ValueError, match=f"{name} must be .*, got"):
+            explorer.values = explorer.values | {name: wrong}
+    with pytest.raises(ValueError, match="must be those of n, x, kind, on, got n"):
+        explorer.values = {"n": 1}
+
+
+def test_what_the_browser_moved_is_not_sent_back_to_it(monkeypatch):
+    """On a slow line an echo would come late, and pull a slider back from under the hand."""
+    explorer, sent = MAKE["similarity_explorer"](), []
+    monkeypatch.setattr(explorer, "_send", lambda message, **_: sent.append(message))
+    explorer.set_state({"values": explorer.values | {"angle": 5}})
+    assert explorer.values["angle"] == 5 and sent == []
+    explorer.values = explorer.values | {"angle": 90}
+    assert [message["state"]["values"]["angle"] for message in sent] == [90]
+
+
+def test_views_open_on_the_largest_weight_but_not_on_a_sink():
+    q, k = torch.zeros(2, 1, 2, 3, 4)
+    q[..., 0], k[0, 0, 0, 0] = 9, 9  # head 0: all weight on key 0
+    q[0, 1, 2, 1], k[0, 1, 1, 1] = 3, 3  # head 1: query 2 looks at key 1
+    explorer = views_explorer("abc", q, k, attention(q, k, k)[1])
+    assert [*explorer.values.values()][:4] == [0, 1, 2, 1]
+
+
+W = other_weights()[2][0]  # (H, L, L)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: head_explorer(W[None]), r"shape \(H, L, L\), got .*weights\[0\]"),
+        (lambda: head_explorer(W.tolist()), "weights must be a torch.Tensor"),
+        (lambda: head_explorer(W, "abc"), "tokens must have 4 entries, one for each, got 3"),
+        (lambda: head_explorer(W * 5), "weights must be from 0 to 1.* are these scores"),
+        (lambda: head_explorer(W * torch.nan), "weights must be from 0 to 1"),
+        (lambda: head_explorer(W[:0]), "and at least one"),
+        (lambda: views_explorer("abcd"), "belong together: give all four, or none"),
+        (lambda: views_explorer("abcd", *other_weights()[:2], W[None]), "must have shape"),
+        (lambda: views_explorer("abcd", *other_weights()[:2], other_weights()[2] * 0),
+         r"weights must be softmax\(q · k / √d_k\)"),
+        (lambda: training_explorer([[1]], num_layers=1, num_heads=1, steps=4), r"shape \(L,\)"),
+        (lambda: training_explorer([1], num_layers=1, num_heads=0, steps=4), "num_heads must be 1"),
+        (lambda: training_after([3.0], lambda _: torch.ones(2, 2, 12, 12)),
+         r"weights must have shape \(2, 1, 12, 12\), got \(2, 2, 12, 12\)"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_named(call, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        call()

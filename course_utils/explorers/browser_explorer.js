@@ -89,8 +89,8 @@ function possible(values) {
   return { ...values, ...Object.fromEntries(moved) };
 }
 
-// The values after a hand changed some of them. A number that stands at an end which moves goes
-// with it, so that ends can be compared; another stays where it is, or at the last that is left.
+// The values after the user changed some of them. If a number is at its highest value and that value
+// changes, the number follows it, so that ends can be compared. Others stay, or move to the end.
 function moved(values, changed) {
   const [after, before] = [{ ...values, ...changed }, highestOf(values)];
   for (const [name, end] of Object.entries(highestOf(after))) {
@@ -121,7 +121,7 @@ function number(column, { label, low, high, step }, set) {
   const range = put(column, "input", { type: "range", min: low, max: high, step });
   range.ariaLabel = label;
   range.style = "display: block; width: 100%; margin: 2px 0 10px";
-  range.dataset.lmSuppressShortcuts = true; // else the arrow keys are JupyterLab's: the next cell
+  range.dataset.lmSuppressShortcuts = true; // else arrow keys select JupyterLab's next cell
   let now, end;
   const show = (value, highest = high) => {
     [now, end] = [value, highest];
@@ -209,8 +209,8 @@ export function change(element, { text, ...attributes }) {
 
 // Draw axes: a frame [left, top, width, height] in pixels of the picture, the numbers at the ends
 // of x and y, ticks that are numbers or pairs of a number and its name, and labels; that of y stands
-// `away` from the frame, to leave room for the names of its ticks. Returns x and y, which turn a
-// number into its pixel, and `at`, which turns a point of the picture into numbers.
+// `away` from the frame, to leave room for the names of its ticks. Returns x and y, which map a
+// number to its pixel, and `at`, which maps a point of the picture to numbers.
 export function axes(
   svg,
   { frame, x, y, xticks = [], yticks = [], xlabel = "", ylabel = "", away = 38 },
@@ -258,8 +258,8 @@ function hatch(left, top, width, height) {
   return path;
 }
 
-// Call `to` with the point of the picture where the pointer goes down on a part of it (or on all, the
-// svg), and with all points to which it is dragged; and with whether the drag begins there.
+// Call `to` with the point of the picture where the pointer goes down on a part of it (or on the
+// whole svg), then with each point to which it is dragged, and with whether the drag begins there.
 export function follow(part, to) {
   const report = (event) => to(pointOf(event, part), event.type === "pointerdown");
   part.style.cursor = "pointer";
@@ -289,11 +289,8 @@ function pointOf({ clientX, clientY }, part) {
   return [(clientX - box.left) * scale, (clientY - box.top) * scale];
 }
 
-// Write a number as Python does with `:z.2f`: of two that are as near, the one with an even end,
-// and no minus before a zero.
+// Write a number with so many digits after the point, and no minus before a zero.
 export function fixed(value, digits) {
-  const tie = Math.abs(value * 2 ** (digits + 1)) % 2 === 1; // no other numbers lie half way
-  const even = (2 * Math.round((value * 10 ** digits) / 2)) / 10 ** digits;
-  const text = (tie ? even : value).toFixed(digits);
+  const text = value.toFixed(digits);
   return Number(text) === 0 ? text.replace("-", "") : text;
 }

@@ -102,7 +102,7 @@ function whoWaits(idle) {
 
 const listed = (values) => values.join(", ");
 
-// How much of its colour a tile has: done, and in this step. All of it stands on white.
+// How much of its colour a tile has: done, and in this step. All of it is drawn on white.
 const [PALE, FULL] = [0.25, 0.65];
 const EDGE = { stroke: "#999", "stroke-width": 0.6 };
 const NOW = { stroke: "#000", "stroke-width": 2 };
@@ -254,7 +254,8 @@ function rows(svg, frame) {
       const y = ax.y((rank + 0.5) / ranks);
       const [from, to] = [worked[rank], worked[rank] + waited[rank]].map((x) => ax.x(x / ranks));
       const keys = `keys of rank ${holds(rank, step, ranks)}`;
-      change(label, { y: y - 4, text: `rank ${rank}: ${keys}, work ${FRACTIONS[work[rank][step]]}` });
+      const part = FRACTIONS[work[rank][step]];
+      change(label, { y: y - 4, text: `rank ${rank}: ${keys}, work ${part}` });
       change(bar, { y, width: from - left, height: tall });
       change(rest, { x: from, y, width: to - from, height: tall });
       change(lines, { d: to > from ? hatch(from, y, to - from, tall) : "" });

@@ -6,7 +6,7 @@ const { opened, reach, score_ticks: scoreTicks, tokens } = given;
 const [LAYERS, H, L, D] = given.shape;
 const [LAYER, HEAD, KEY] = [LAYERS, H, L].map((n) => [...Array(n).keys()]);
 const MOSAIC = { left: 42, top: 24, side: 280 };
-const PATHS = { left: 404, right: 484 }; // beside which tokens stand
+const PATHS = { left: 404, right: 484 }; // tokens are written beside them
 const TOP = 357; // of the three frames below
 const HEIGHT = 114;
 const shadeOf = shades(given.shades, 0, 1);
