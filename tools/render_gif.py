@@ -1,4 +1,4 @@
-"""Record README's animation in a real JupyterLab: an arrow is dragged, an answer is checked.
+"""Record README's animation in a real JupyterLab: an answer is checked, an arrow is dragged.
 
 python -m tools.render_gif
 
@@ -133,8 +133,8 @@ def main():
             page = jupyterlab_server.new_page(chromium, WIDTH, HEIGHT)
             animation = Animation(page)
             jupyterlab_server.open_alone(page, address)
-            drag_an_arrow(animation, address)
             write_an_answer(animation, address)
+            drag_an_arrow(animation, address)
     animation.save(PICTURE)
 
 
