@@ -1,25 +1,20 @@
 """How an answer is judged: whose error it is, under which settings, and how it is told."""
 
-import contextlib
 import functools
 import platform
 import random
 import re
-import time
-import warnings
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from answers import RIGHT
 from course_utils import check
 from course_utils.checks import errors, judge
 from course_utils.checks import exercise as exercises
 from course_utils.checks.exercise import EXERCISES, NO_FIT, Complaint, Exercise, call_with_clones
 from course_utils.checks.judge import BrokenCheck, WrongAnswer, usual_settings
-from sampling import some
 
 ONES = torch.ones(2, 3)
 SQUARE = ("square", "that is the square", lambda x: x * x)
@@ -164,12 +159,11 @@ def test_what_to_report_is_on_the_line(exercise, monkeypatch):
     assert "line: TypeError: Tensor.split() missing 1 required" in verdict.message
 
 
-def test_in_strict_mode_a_broken_check_raises_what_broke_it(exercise, monkeypatch):
+def test_in_strict_mode_a_broken_check_raises(exercise, monkeypatch):
     monkeypatch.setenv("COURSE_STRICT", "1")
     exercise(inputs=by_zero)
     with pytest.raises(BrokenCheck, match="9.9 double: this check is broken") as raised:
         check(lambda x: 2 * x, "double")
-    assert isinstance(raised.value.__cause__, ZeroDivisionError)
     assert not isinstance(raised.value, WrongAnswer)
 
 
@@ -243,138 +237,7 @@ def test_what_an_answer_leaves_behind_is_its_own(name, answer):
     assert check(answer, name).status == "wrong"
 
 
-# Settings
-
-
-@contextlib.contextmanager
-def default_dtype(dtype):
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
-@contextlib.contextmanager
-def default_device(device):
-    torch.set_default_device(device)
-    try:
-        yield
-    finally:
-        torch.set_default_device(None)
-
-
-@contextlib.contextmanager
-def deterministic():
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.set_float32_matmul_precision("medium")
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(False)
-        torch.set_float32_matmul_precision("highest")
-
-
-@contextlib.contextmanager
-def warnings_as_errors():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield
-
-
-SETTINGS = {
-    "float64, meta, no_grad": lambda: [
-        default_dtype(torch.float64),
-        default_device("meta"),  # in place of "cuda", which not every machine has
-        torch.no_grad(),
-    ],
-    "float16, autocast, inference": lambda: [
-        default_dtype(torch.float16),
-        torch.autocast("cpu", torch.bfloat16),
-        torch.inference_mode(),
-        deterministic(),
-        warnings_as_errors(),
-    ],
-}
-
-
-@contextlib.contextmanager
-def all_of(name):
-    with contextlib.ExitStack() as stack:
-        for each in SETTINGS[name]():
-            stack.enter_context(each)
-        yield
-
-
-def state():
-    """Return all that `usual_settings` changes."""
-    return [
-        torch.get_default_dtype(),
-        torch.get_default_device(),
-        torch.is_grad_enabled(),
-        torch.is_inference_mode_enabled(),
-        torch.is_autocast_enabled("cpu"),
-        torch.get_float32_matmul_precision(),
-        torch.get_deterministic_debug_mode(),
-        warnings.filters[:],
-        torch.get_rng_state().tolist(),
-        str(np.random.get_state()),  # noqa: NPY002
-        random.getstate(),
-    ]
-
-
-@pytest.mark.parametrize("settings", SETTINGS)
-@pytest.mark.parametrize("name", some(EXERCISES, 30))
-def test_what_the_notebook_has_set_changes_no_verdict(name, settings):
-    """EVERY_CASE=1 tries all exercises, which are all checked by one function; this, thirty."""
-    judge.expected.cache_clear()
-    answer = next(each for other, each in RIGHT if other == name)
-    with all_of(settings):
-        before = state()
-        assert check(answer, name).status == "correct"  # as what the reference gives here
-        assert state() == before
-
-
-@pytest.mark.parametrize("settings", SETTINGS)
-def test_all_parts_of_a_check_see_pytorch_as_in_a_new_kernel(exercise, settings):
-    seen = []
-
-    def look(x):
-        x = x @ nn.Parameter(torch.ones(3, 3))
-        warnings.warn("about nothing", stacklevel=1)
-        seen.append(
-            (
-                torch.zeros(1).dtype,
-                torch.zeros(1).device.type,
-                x.requires_grad,
-                x.is_inference(),
-                torch.mm(x, x.T).dtype,
-                torch.get_float32_matmul_precision(),
-                torch.are_deterministic_algorithms_enabled(),
-            )
-        )
-        return x.detach() * 0
-
-    mistake = ("one too many", "that is one too many", lambda x: look(x) + 1)
-    made = exercise(look, lambda: [(look(torch.ones(2, 3)),)], [mistake])
-    usual = (torch.float32, "cpu", True, False, torch.float32, "highest", False)
-    with all_of(settings):
-        before = state()
-        check(lambda x: look(x) + 1, "double")
-        assert state() == before
-        judge.expected.cache_clear()
-        assert judge.expected(made)
-        assert state() == before
-    assert set(seen) == {usual} and len(seen) >= 7
-
-
-def test_settings_come_back_after_a_broken_check(exercise):
-    exercise(inputs=by_zero)
-    with all_of("float64, meta, no_grad"):
-        before = state()
-        check(lambda x: 2 * x, "double")
-        assert state() == before
+# Random numbers
 
 
 def test_inputs_that_draw_are_the_same_at_each_call(exercise):
@@ -800,20 +663,6 @@ def batched(exercise):
 )
 def test_what_is_right_is_said_before_what_is_not(batched, answer, words):
     assert words in check(answer, "double").message
-
-
-def test_an_answer_has_all_its_time_for_each_input(exercise, monkeypatch):
-    def busy(x):
-        end = time.thread_time() + 0.15
-        while time.thread_time() < end:
-            pass
-        return 2 * x
-
-    exercise(busy, lambda: [(x * ONES,) for x in range(6)])
-    monkeypatch.setattr(judge.sandbox, "SECONDS", 0.5)
-    assert check(busy).status == "correct"  # 0.9 seconds in all
-    monkeypatch.setattr(judge.sandbox, "SECONDS", 0.05)
-    assert check(busy).mistake == "runs for ever"
 
 
 def test_a_text_is_named_beside_the_shapes(exercise):

@@ -7,6 +7,10 @@ exercise has a file in its lesson's folder: the right answer, inputs, and mistak
 import importlib
 from pathlib import Path
 
+from IPython import get_ipython
+
+from course_utils import json_store
+from course_utils.checks import judge_process
 from course_utils.checks.judge import check
 from course_utils.checks.progress import progress
 
@@ -14,3 +18,6 @@ __all__ = ["check", "progress"]
 
 for _path in Path(__file__).parent.glob("lesson_*/*.py"):  # each adds its exercise
     importlib.import_module(f"{__name__}.{_path.parent.name}.{_path.stem}")
+
+if get_ipython() and json_store.folder().name == "exercises":  # elsewhere with the first check
+    judge_process.start()
