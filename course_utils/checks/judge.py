@@ -61,8 +61,8 @@ class Verdict:
     Attributes
     ----------
     status : {"not attempted", "correct", "wrong", "not checked"}
-        "not checked" if the check itself is broken or an earlier answer could not be stopped, which
-        says nothing about this one.
+        "not checked" if the check itself is broken, or the answer cannot be sent to the process
+        that judges; that says nothing about the answer.
     mistake : str or None
         The short name of the mistake, if it is a known one.
     message : str

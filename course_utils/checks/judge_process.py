@@ -76,7 +76,8 @@ def start():
     """Start the server in the background, unless it runs; return it."""
     global _server
     if _server is None or _server.poll() is not None:
-        code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve()"
+        path = [*map(str, sys.path)]
+        code = f"import sys; sys.path[:] = {path!r}; from {__name__} import serve; serve()"
         _server = subprocess.Popen(
             [sys.executable, "-c", code],
             stdin=subprocess.PIPE,
