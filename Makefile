@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Jupyter refuses to run as root unless told; containers often run as root.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: help lab model test test-everywhere exercises refresh bench bench-ranks bench-gpu site site-serve badges
+.PHONY: help lab model check test exercises refresh bench bench-ranks bench-gpu site site-serve badges
 
 help:  ## show this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,11 +16,11 @@ lab: .venv/learner  ## install what is missing and open the course in JupyterLab
 model: .venv/learner  ## fetch the language model of lesson 10, 93 MB, unless it is there
 	$(BIN)/python -m course_utils.model_file
 
-test: .venv/authors .venv/browser model  ## check everything: style, code, notebooks, exercises, browser
-	$(BIN)/python -m tools.run_all
+check: .venv/authors  ## style and the fast tests, two minutes; with K=split_heads only tests whose name matches
+	$(BIN)/python -m tools.run_all check $(K)
 
-test-everywhere: .venv/authors .venv/browser model  ## the same with all cases, on other arithmetic and other Pythons: hours
-	$(BIN)/nox
+test: .venv/authors .venv/browser model  ## everything: style, tests, browser, lessons, exercises
+	$(BIN)/python -m tools.run_all
 
 exercises: .venv/learner  ## for authors: make exercises/ from solutions/
 	$(BIN)/python -m tools.notebooks exercises
@@ -34,39 +34,39 @@ site: .venv/authors  ## make the website in build/site; its links to code and Co
 site-serve:  ## show the website that make site made, at http://localhost:8000
 	$(PYTHON) -m http.server --bind 127.0.0.1 --directory build/site
 
-badges:  ## put into README what leads to tests, Colab and Binder of REPOSITORY=owner/name
+badges:  ## add badges for REPOSITORY=owner/name to README
 	$(PYTHON) site/addresses.py $(if $(REPOSITORY),--repository $(REPOSITORY))
 
 bench: .venv/authors .venv/browser  ## measure explorers in a real browser, and tiled attention
 	$(BIN)/python benchmarks/explorer_latency.py
 	$(BIN)/python benchmarks/tiled_attention.py
 
-bench-ranks: .venv/learner  ## measure attention cut over RANKS=2 devices, processes without GPUs
+bench-ranks: .venv/learner  ## measure attention sharded over RANKS=2 processes on the CPU
 	$(BIN)/torchrun --standalone --nproc-per-node $(RANKS) benchmarks/parallel_attention.py
 
 bench-gpu: .venv/learner  ## measure attention on a GPU, kernel by kernel
 	$(BIN)/python benchmarks/gpu_attention.py
 	$(BIN)/python benchmarks/kernel_ladder.py
 
-# An environment names its folder in many places: once moved, it is made anew.
+# A virtual environment holds its own path in many files, so a moved one is recreated.
 ifeq (,$(findstring $(CURDIR)/.venv,$(shell cat .venv/pyvenv.cfg 2>/dev/null)))
 .PHONY: .venv/learner
 endif
 .venv/learner: install.py requirements.txt pyproject.toml course_utils/jupyter_config.py \
 		course_utils/jupyterlab_settings.json
-	@$(PYTHON) install.py $(if $(CPU),--cpu)
+	@$(PYTHON) install.py $(if $(CPU),--cpu) $(if $(GPU),--gpu)
 	@touch $@
 
 .venv/authors: .venv/learner requirements-authors.txt
-	@$(PYTHON) install.py --authors
+	@$(PYTHON) install.py --authors $(if $(CPU),--cpu) $(if $(GPU),--gpu)
 	@touch $@
 
-# The browser tests take a Chromium that is there, or Playwright's own; without either they are
-# skipped and say so, except under CI, where they fail.
+# The browser tests use the Chromium that is installed, or Playwright's own. Without either they are
+# skipped and say so; under CI they fail.
 .venv/browser: .venv/authors
 	@command -v chromium >/dev/null || \
 		command -v chromium-browser >/dev/null || \
 		command -v google-chrome >/dev/null || \
 		$(BIN)/playwright install chromium || \
-		echo "No browser could be found or installed: the browser tests will be skipped."
+		echo "No browser was found, and none could be installed: the browser tests will be skipped."
 	@touch $@

@@ -1,7 +1,8 @@
-"""Install the course: python install.py [--cpu] [--authors] [--here]
+"""Install the course: python install.py [--cpu | --gpu] [--authors] [--here]
 
-A virtual environment is made in .venv, unless --here names the one that runs this (conda's, say).
-This needs nothing but Python, and even 3.6 can read it, to be told that it is too old.
+This makes a virtual environment in .venv. With --here it installs into the current environment,
+such as conda's. Keep this file valid for Python 3.6, so that an old Python can say that it is too
+old.
 """
 
 import argparse
@@ -14,66 +15,48 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
-CPU_BUILD = "https://download.pytorch.org/whl/cpu"
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 LINES = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
 TORCH = next(line for line in LINES if line.startswith("torch=="))
 
 
 def main():
-    """Install what is missing and set up git; stop with a sentence where that cannot be."""
+    """Install what is missing and set up git, or stop with a sentence that says what to do."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cpu", action="store_true", help="torch without CUDA: 3 GB less on Linux")
+    build = parser.add_mutually_exclusive_group()
+    build.add_argument("--cpu", action="store_true", help="PyTorch's CPU build, even with a GPU")
+    build.add_argument("--gpu", action="store_true", help="PyTorch's CUDA build, even without one")
     parser.add_argument("--authors", action="store_true", help="also what the tests need")
     parser.add_argument("--here", action="store_true", help="into the Python that runs this")
-    given = parser.parse_args()
+    options = parser.parse_args()
     if sys.version_info < (3, 11):  # noqa: UP036 (an old Python does read this)
         sys.exit(
             "The course needs Python 3.11 or newer; this is "
             f"{sys.version_info[0]}.{sys.version_info[1]}. Name one that you have: "
             "make lab PYTHON=python3.12, or python3.12 install.py"
         )
-    if given.here:
+    if options.here:
         python, disk = Path(sys.executable), sys.prefix
     else:
         python, disk = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python"), ROOT
-    if not given.here:
         make_environment(python)
-    announce(python, disk, given.cpu or sys.platform != "linux")
-    if given.cpu:
-        # torch alone comes from there; all else from where pip always looks.
-        pip(python, "--no-deps", TORCH, "--index-url", CPU_BUILD)
-    pip(python, "-r", "requirements-authors.txt" if given.authors else "requirements.txt")
+    if not has_torch(python):
+        install_torch(python, disk, options)
+    requirements = "requirements-authors.txt" if options.authors else "requirements.txt"
+    if not pip(python, "-r", requirements):
+        sys.exit(
+            "pip could not install everything, and says above why. Is there a network, and room "
+            "on the disk? Then run the same command again: it keeps what it has downloaded."
+        )
     set_up_git(python)
 
 
-def announce(python, disk, cpu):
-    """Say what the download takes, if there is one; refuse where the disk has no room for it."""
-    version = TORCH.split("==")[1]
-    there = "import importlib.metadata as m; assert m.version('torch').split('+')[0] == "
-    if runs(python, f"{there}'{version}'"):
-        return
-    needed, minutes = (2.3, "2 to 10") if cpu else (5.3, "5 to 30")
-    free = shutil.disk_usage(str(disk)).free / 1e9
-    if free < needed:
-        sys.exit(
-            f"The course takes {needed} GB, and {free:.1f} GB are free on this disk: free some, "
-            "or copy the course to another disk."
-        )
-    print(f"The course takes {needed} GB on disk; installing it takes {minutes} minutes.")
-    if not cpu:
-        print(
-            "Without an NVIDIA GPU, 2.3 GB are enough: stop this (Ctrl+C) and start it again as "
-            "make lab CPU=1, or python install.py --cpu"
-        )
-    sys.stdout.flush()
-
-
 def make_environment(python):
-    """Make .venv, unless it is there, works, and was made in this folder."""
-    made = VENV / "pyvenv.cfg"
+    """Make .venv, unless it exists, works, and was made in this folder."""
+    config = VENV / "pyvenv.cfg"
     if (
-        made.exists()
-        and f" {VENV}\n" in made.read_text(encoding="utf-8")
+        config.exists()
+        and f" {VENV}\n" in config.read_text(encoding="utf-8")
         and runs(python, "import pip, sys; assert sys.version_info >= (3, 11)")
     ):
         return
@@ -86,29 +69,82 @@ def make_environment(python):
         )
 
 
+def has_torch(python):
+    """Return whether the environment has the course's version of PyTorch, in any build."""
+    version = TORCH.split("==")[1]
+    installed = "import importlib.metadata as m; assert m.version('torch').split('+')[0] == "
+    return runs(python, f"{installed}'{version}'")
+
+
+def install_torch(python, disk, options):
+    """Install PyTorch's CPU build where there is no NVIDIA GPU; say which build, and why."""
+    if options.cpu:
+        cpu, reason = True, "As you asked, this installs PyTorch's CPU build."
+    elif options.gpu:
+        cpu, reason = False, "As you asked, this installs PyTorch's CUDA build."
+    elif sys.platform != "linux":
+        cpu, reason = True, "This installs the PyTorch that is usual on this system."
+    elif has_nvidia_gpu():
+        cpu, reason = (
+            False,
+            (
+                "An NVIDIA GPU was found, so this installs PyTorch's CUDA build. "
+                "The CPU build is smaller: make lab CPU=1, or python install.py --cpu"
+            ),
+        )
+    else:
+        cpu, reason = (
+            True,
+            (
+                "No NVIDIA GPU was found, so this installs PyTorch's CPU build. "
+                "For the CUDA build: make lab GPU=1, or python install.py --gpu"
+            ),
+        )
+    gigabytes, minutes = (2.3, "2 to 10") if cpu else (5.3, "5 to 30")
+    free = shutil.disk_usage(str(disk)).free / 1e9
+    if free < gigabytes:
+        sys.exit(
+            f"The course takes {gigabytes} GB, but this disk has only {free:.1f} GB free. Make "
+            "room, or copy the course to another disk."
+        )
+    print(reason)
+    print(f"The course takes {gigabytes} GB on disk; installing it takes {minutes} minutes.")
+    sys.stdout.flush()
+    # Only Linux has two builds. PyTorch comes from its own index, all else from the usual one.
+    if cpu and sys.platform == "linux":
+        if not pip(python, "--no-deps", TORCH, "--index-url", CPU_INDEX):
+            print(f"{CPU_INDEX} could not be used. Installing the CUDA build instead: 5.3 GB.")
+            sys.stdout.flush()
+
+
+def has_nvidia_gpu():
+    """Return whether an NVIDIA driver lists a GPU."""
+    try:
+        return b"GPU" in subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE).stdout
+    except OSError:  # there is no driver
+        return False
+
+
 def runs(python, code):
-    """Tell whether ``python`` is there and runs ``code`` without an error."""
+    """Return whether ``python`` exists and runs ``code`` without an error."""
     try:
         return not subprocess.run([str(python), "-c", code], stderr=subprocess.DEVNULL).returncode
     except OSError:
         return False
 
 
-def pip(python, *what):
-    """Install with pip, whose progress is seen."""
+def pip(python, *words):
+    """Install with pip, which shows its progress; return whether it succeeded."""
     command = [str(python), "-m", "pip", "--disable-pip-version-check", "install"]
-    if subprocess.run(command + list(what), cwd=str(ROOT)).returncode:
-        sys.exit(
-            "pip could not install everything, and says above why. Is there a network, and room "
-            "on the disk? Then give the same command again: it keeps what it has downloaded."
-        )
+    return not subprocess.run(command + list(words), cwd=str(ROOT)).returncode
 
 
 def set_up_git(python):
     """Let git compare and merge notebooks cell by cell, so that updates keep answers.
 
-    The merge takes the update's outputs where both sides ran a cell. Where this Python is gone (1
-    would be a conflict), git merges line by line: else the file would hold one side only, unmarked.
+    Where both sides ran a cell, the merge takes the update's outputs. If this Python is gone, git
+    merges line by line instead. Otherwise git would take the failure for a conflict and leave only
+    one side in the file, without conflict markers.
     """
     nbdime = shlex.quote(python.as_posix()) + " -m nbdime.vcs.git."
     merge = nbdime.replace("%", "%%") + "mergedriver merge --output-strategy use-remote"
@@ -126,11 +162,11 @@ def set_up_git(python):
         for command in commands:
             subprocess.run(["git", *command], cwd=str(ROOT), check=True, stdout=subprocess.DEVNULL)
     except (OSError, subprocess.CalledProcessError):
-        print("Git is not set up for updates; to learn without updates, that does not matter.")
+        print("Git is not set up for updates; you can learn without them.")
 
 
 if __name__ == "__main__":
     try:
         main()
     except KeyboardInterrupt:
-        sys.exit("\nStopped. Give the same command again to go on.")
+        sys.exit("\nStopped. Run the same command again to continue.")

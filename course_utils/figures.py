@@ -1,7 +1,8 @@
 """Figures of the course: data in, Axes out. Each describes itself in words.
 
-A figure function takes data and an optional ``ax``, draws, sets ``ax.description`` to a sentence
-computed from the data, and returns the Axes. `show` displays the picture with that sentence.
+A figure function takes data and an optional ``ax``. It draws, sets ``ax.description`` to a
+sentence computed from the data, and returns the Axes. `show` displays the picture with its
+description.
 """
 
 import base64
@@ -16,18 +17,18 @@ from IPython.display import HTML, display
 from matplotlib.axes import Axes
 from PIL import Image
 
-# Colour maps that survive colour-blindness; the sequential one survives greyscale too.
+# Color maps that work for color-blind readers; the sequential one works in grayscale too.
 SEQUENTIAL, DIVERGING = "cividis", "RdBu_r"
-EVEN_CONTRAST = 0.22  # luminance of a ground on which white and dark numbers read equally well
-LARGEST_ANNOTATED = 100  # entries of a matrix that still leave room for numbers
-MOST_ROWS_TOLD = 10  # rows of a matrix that a description still goes through one by one
-TIE = 1e-4  # of the largest entry: what lies nearer may differ by rounding, as on another CPU
-LONGEST_SIDE = 20  # inches of a figure: beyond it cells get smaller, before memory gives out
-MOST_TICKS = 10  # places of data on an axis that still leave room for a number at each
-PER_INCH = 80  # pixels of the page that an inch of a figure takes
-DENSITY = 2  # pixels of a picture for each of the page, as on a dense screen
-WIDEST = 820  # pixels of the page: JupyterLab's column at 1280, with the file browser open
-LONGEST_TEXT = 100  # characters of a label or title: a longer one is cut, so that the rest is seen
+EVEN_CONTRAST = 0.22  # luminance of a cell on which white and dark numbers read equally well
+LARGEST_ANNOTATED = 100  # most entries of a matrix with a number in each cell
+MOST_ROWS_DESCRIBED = 10  # most rows of a matrix that a description lists one by one
+TIE = 1e-4  # of the largest entry: a smaller difference may be rounding, as on another CPU
+LONGEST_SIDE = 20  # inches of a figure; in larger ones the cells shrink, to save memory
+MOST_TICKS = 10  # most x values with a tick at each
+PER_INCH = 80  # CSS pixels for an inch of a figure
+DENSITY = 2  # image pixels for a CSS pixel, as on a high-resolution screen
+WIDEST = 820  # CSS pixels: JupyterLab's column in a 1280 window with the file browser open
+LONGEST_TEXT = 100  # characters of a label or title; longer ones are cut
 
 
 def show(ax, description=None):
@@ -51,19 +52,19 @@ def show(ax, description=None):
         raise TypeError(f"ax must be the Axes that heatmap returns, got {type(ax).__name__}")
     figure = ax.get_figure(root=True)
     if description is None:
-        told = [getattr(each, "description", "") for each in figure.axes]
-        description = " | ".join(text for text in told if text)
+        descriptions = [getattr(panel, "description", "") for panel in figure.axes]
+        description = " | ".join(filter(None, descriptions))
     if not description:
-        raise ValueError("description must say what the picture shows: this Axes brings none")
+        raise ValueError("description must say what the picture shows: this Axes has none")
     display_picture(figure, description)
     plt.close(figure)
 
 
 def display_picture(figure, description):
-    """Display a figure as wide as a page takes it, with its description folded under it.
+    """Display a figure no wider than the page, with its description folded under it.
 
-    A picture's alternative text is dropped by JupyterLab and by nbconvert, so the description is
-    an output of its own: screen readers reach it, code hosts show it, and nbval compares it.
+    JupyterLab and nbconvert drop a picture's alternative text. So the description is a separate
+    output, which screen readers reach, code hosts show and nbval compares.
 
     Parameters
     ----------
@@ -71,20 +72,20 @@ def display_picture(figure, description):
     description : str
     """
     description = printable(description)
-    drawn, picture = io.BytesIO(), io.BytesIO()
-    figure.savefig(drawn, format="png", dpi=DENSITY * PER_INCH, bbox_inches="tight")
-    opaque = Image.open(drawn).convert("RGB")  # a tenth smaller, and notebooks are full of them
+    rendered, picture = io.BytesIO(), io.BytesIO()
+    figure.savefig(rendered, format="png", dpi=DENSITY * PER_INCH, bbox_inches="tight")
+    opaque = Image.open(rendered).convert("RGB")  # a tenth smaller than with transparency
     opaque.save(picture, "png", optimize=True, dpi=(DENSITY * PER_INCH,) * 2)
     width = min(opaque.width // DENSITY, WIDEST)
     png = base64.b64encode(picture.getvalue()).decode()
-    shown = {"metadata": {"image/png": {"width": width}}, "raw": True}
-    display({"image/png": png, "text/plain": description}, **shown)
-    told = f"Picture: {html.escape(description)}."
-    display(HTML(f"<details><summary>In words</summary><small>{told}</small></details>"))
+    metadata = {"image/png": {"width": width}}
+    display({"image/png": png, "text/plain": description}, metadata=metadata, raw=True)
+    words = f"Picture: {html.escape(description)}."
+    display(HTML(f"<details><summary>In words</summary><small>{words}</small></details>"))
 
 
 def heatmap(weights, *, queries=None, keys=None, kind="weights", lowest=0, title=None, ax=None):
-    """Draw a matrix with one row a query and one column a key.
+    """Draw a matrix with one row per query and one column per key.
 
     Parameters
     ----------
@@ -92,10 +93,10 @@ def heatmap(weights, *, queries=None, keys=None, kind="weights", lowest=0, title
     queries, keys : sequence of str, optional
         Tokens, as tick labels. Positions if not given.
     kind : {"weights", "scores", "distances"}
-        Sets the colours: weights from 0 to 1, signed scores centred on zero, distances from
-        ``lowest``.
+        Sets the limits of the colors: weights from 0 to 1, signed scores centered on zero,
+        distances from ``lowest``.
     lowest : float
-        The distance that gets the darkest colour.
+        The distance with the darkest color.
     title : str, optional
     ax : matplotlib.axes.Axes, optional
         A new figure if not given.
@@ -109,17 +110,17 @@ def heatmap(weights, *, queries=None, keys=None, kind="weights", lowest=0, title
     ValueError
         If weights is not a matrix, kind is unknown, or there are not L queries or S keys.
     """
-    import seaborn as sns  # brings pandas, which would double the time to import course_utils
+    import seaborn as sns  # imports pandas, which would double the import time of course_utils
 
     values = _matrix(weights, "weights")
     largest = np.abs(values[np.isfinite(values)]).max(initial=1e-9)
-    colours = {
+    colors = {
         "weights": {"vmin": 0, "vmax": 1, "cmap": SEQUENTIAL},
         "scores": {"vmin": -largest, "vmax": largest, "cmap": DIVERGING},
         "distances": {"vmin": lowest, "vmax": largest, "cmap": SEQUENTIAL},
     }
-    if kind not in colours:
-        raise ValueError(f"kind must be one of {', '.join(colours)}, got {kind!r}")
+    if kind not in colors:
+        raise ValueError(f"kind must be one of {', '.join(colors)}, got {kind!r}")
     queries = as_labels(queries, values.shape[0], "queries")
     keys = as_labels(keys, values.shape[1], "keys")
     if ax is None:
@@ -127,7 +128,7 @@ def heatmap(weights, *, queries=None, keys=None, kind="weights", lowest=0, title
         size = np.minimum((2 + 0.5 * columns, 1.2 + 0.42 * rows), LONGEST_SIDE)
         _, ax = plt.subplots(figsize=size)
     sns.heatmap(
-        values,  # what is not finite is left blank
+        values,  # entries that are not finite are left blank
         annot=values.size <= LARGEST_ANNOTATED and not np.isin(values.round(2), (0, 1)).all(),
         fmt=".2f",
         annot_kws={"size": 8},
@@ -137,12 +138,12 @@ def heatmap(weights, *, queries=None, keys=None, kind="weights", lowest=0, title
         linewidths=0.5,
         cbar_kws={"shrink": 0.7},
         ax=ax,
-        **colours[kind],
+        **colors[kind],
     )
-    for text in ax.texts:  # seaborn's choice stays white on grounds that are too pale for it
+    for text in ax.texts:  # seaborn keeps white numbers on cells that are too light for them
         column, row = map(int, text.get_position())
-        ground = ax.collections[-1].to_rgba(values[row, column])
-        text.set_color("w" if sns.utils.relative_luminance(ground) < EVEN_CONTRAST else "0.15")
+        cell = ax.collections[-1].to_rgba(values[row, column])
+        text.set_color("w" if sns.utils.relative_luminance(cell) < EVEN_CONTRAST else "0.15")
     ax.set(xlabel="keys", ylabel="queries", title=plain(title))
     ax.tick_params(axis="x", rotation=90 if max(map(len, keys)) > 2 else 0)
     ax.tick_params(axis="y", rotation=0)
@@ -151,7 +152,7 @@ def heatmap(weights, *, queries=None, keys=None, kind="weights", lowest=0, title
 
 
 def mask_pattern(mask, *, title=None, ax=None):
-    """Draw a mask: light where a query may see a key, dark where not.
+    """Draw a mask: light where a query may attend to a key, dark elsewhere.
 
     Parameters
     ----------
@@ -167,7 +168,7 @@ def mask_pattern(mask, *, title=None, ax=None):
     Raises
     ------
     ValueError
-        If mask is not a matrix of True and False, or of 1 and 0.
+        If mask is not a matrix of True and False or of 1 and 0.
     """
     values = _matrix(mask, "mask")
     if not np.isin(values, (0, 1)).all():
@@ -199,7 +200,7 @@ def arrows(vectors, *, labels, ax=None):
     Returns
     -------
     matplotlib.axes.Axes
-        Its first collection is the quiver, its texts are the labels.
+        The first collection is the quiver, the texts are the labels.
 
     Raises
     ------
@@ -210,32 +211,32 @@ def arrows(vectors, *, labels, ax=None):
     if vectors.shape[1] != 2:
         raise ValueError(f"vectors must have shape (n, 2), got {vectors.shape}")
     if not np.isfinite(vectors).all():
-        raise ValueError("vectors must be finite: an arrow to infinity or NaN has no place")
+        raise ValueError("vectors must be finite: an arrow to infinity or NaN cannot be drawn")
     labels = as_labels(labels, len(vectors), "labels")
     if ax is None:
         _, ax = plt.subplots(figsize=(4, 4))
     origin = np.zeros(len(vectors))
-    colours = [f"C{i}" for i in range(len(vectors))]
+    colors = [f"C{i}" for i in range(len(vectors))]
     ax.quiver(
         origin,
         origin,
         *vectors.T,
-        color=colours,
+        color=colors,
         angles="xy",
         scale_units="xy",
         scale=1,
         width=0.012,
     )
-    for vector, label, colour in zip(vectors, labels, colours, strict=True):
-        near = {"xytext": (5, 5), "textcoords": "offset points"}
-        ax.annotate(plain(label), vector, **near, color=colour)
+    for vector, label, color in zip(vectors, labels, colors, strict=True):
+        offset = {"xytext": (5, 5), "textcoords": "offset points"}
+        ax.annotate(plain(label), vector, **offset, color=color)
     reach = 1.25 * max(np.abs(vectors).max(), 1e-9)
     ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
     ax.set(xlabel="first component", ylabel="second component")
     ax.axhline(0, color="0.85", zorder=0)
     ax.axvline(0, color="0.85", zorder=0)
-    places = (f"{name} at ({x:.2f}, {y:.2f})" for name, (x, y) in zip(labels, vectors, strict=True))
-    ax.description = "arrows from the origin: " + ", ".join(places)
+    tips = (f"{name} at ({x:.2f}, {y:.2f})" for name, (x, y) in zip(labels, vectors, strict=True))
+    ax.description = "arrows from the origin: " + ", ".join(tips)
     return ax
 
 
@@ -266,29 +267,29 @@ def lines(x, series, *, xlabel, ylabel, log=False, title=None, ax=None):
         raise ValueError(f"x must have shape (n,) with n from 1, got {x.shape}")
     if ax is None:
         _, ax = plt.subplots(figsize=(6, 3.5))
-    drawn, told = ax.get_legend_handles_labels()[0], []
+    handles, ranges = ax.get_legend_handles_labels()[0], []
     for (name, y), marker in zip(series.items(), "osv^Dx*" * len(series), strict=False):
         y = _numbers(y, f"series[{name!r}]")
         if y.shape != x.shape:
             raise ValueError(f"series[{name!r}] must have shape {x.shape} as x has, got {y.shape}")
-        drawn += ax.plot(x, y, marker=marker, markersize=4, label=plain(name))
-        told.append(f"{name} from {y[0]:.2g} to {y[-1]:.2g}")
+        handles += ax.plot(x, y, marker=marker, markersize=4, label=plain(name))
+        ranges.append(f"{name} from {y[0]:.2g} to {y[-1]:.2g}")
     if log:
         ax.set(xscale="log", yscale="log")
     with np.errstate(divide="ignore", invalid="ignore"):
-        places = np.unique(np.log(x) if log else x)
-    if 1 < len(places) <= MOST_TICKS and np.diff(places).min() >= np.ptp(places) / MOST_TICKS:
-        ax.set_xticks(x, [f"{place:g}" for place in x])
+        spacing = np.diff(np.unique(np.log(x) if log else x))
+    if 0 < len(spacing) < MOST_TICKS and spacing.min() >= spacing.sum() / MOST_TICKS:
+        ax.set_xticks(x, [f"{value:g}" for value in x])
         ax.set_xticks([], minor=True)
     ax.set(xlabel=plain(xlabel), ylabel=plain(ylabel), title=plain(title))
-    ax.legend(handles=drawn)  # named: else a name that begins with _ is left out
+    ax.legend(handles=handles)  # without handles, names that begin with _ would be left out
     ax.grid(alpha=0.3)
-    ax.description = f"{ylabel} as {xlabel} goes from {x[0]:g} to {x[-1]:g}: " + ", ".join(told)
+    ax.description = f"{ylabel} as {xlabel} goes from {x[0]:g} to {x[-1]:g}: " + ", ".join(ranges)
     return ax
 
 
 def _numbers(values, name):
-    """Return ``values`` as a float array, or say that they are not numbers."""
+    """Return ``values`` as a float array; an error calls them ``name``."""
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu().double().numpy()
     try:
@@ -298,7 +299,7 @@ def _numbers(values, name):
 
 
 def _matrix(values, name):
-    """Return ``values`` as a float array, or say that it is not a matrix."""
+    """Return ``values`` as a float array (L, S); an error calls it ``name``."""
     values = _numbers(values, name)
     if values.ndim != 2:
         choose = f"; choose one batch item and head, e.g. {name}[0, 0]" if values.ndim > 2 else ""
@@ -309,7 +310,7 @@ def _matrix(values, name):
 
 
 def printable(text):
-    """Return ``text`` without what no XML and no font takes: that stands as Python writes it.
+    """Return ``text`` with every character that XML or fonts reject written as an escape.
 
     Parameters
     ----------
@@ -318,14 +319,14 @@ def printable(text):
     Returns
     -------
     str
-        Control characters (a line break may stay) and lone surrogates as in ``\\x1b``.
+        Control characters, except line breaks, and lone surrogates are escaped as in ``\\x1b``.
     """
-    unwelcome = r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]"
-    return re.sub(unwelcome, lambda found: repr(found[0])[1:-1], text)
+    rejected = r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]"
+    return re.sub(rejected, lambda match: repr(match[0])[1:-1], text)
 
 
 def plain(text):
-    """Return a label or title so that Matplotlib draws it letter by letter: $ begins no formula.
+    """Return a label or title that Matplotlib draws letter by letter, not as a formula.
 
     Parameters
     ----------
@@ -334,7 +335,7 @@ def plain(text):
     Returns
     -------
     str
-        `printable`, and cut if it is very long; None as an empty one.
+        `printable`, and cut if it is very long; empty for None.
     """
     text = printable("" if text is None else str(text))
     if len(text) > LONGEST_TEXT:
@@ -343,12 +344,12 @@ def plain(text):
 
 
 def first_largest(values):
-    """Return the place of the largest entry of each row; of those that tie, the first.
+    """Return the index of the largest entry of each row; in a tie, of the first.
 
     Parameters
     ----------
     values : array, (..., n)
-        Entries that are -inf are never the largest of a row that has others.
+        An entry of -inf is the largest only in a row that has no other.
 
     Returns
     -------
@@ -360,9 +361,9 @@ def first_largest(values):
 
 
 def as_labels(labels, n, name):
-    """Return n labels on one line each: those given, or positions; an error calls them ``name``."""
-    given = range(n) if labels is None else labels
-    labels = [printable(str(label)).replace("\n", r"\n") for label in given]
+    """Return n labels of one line each, by default positions; an error calls them ``name``."""
+    labels = range(n) if labels is None else labels
+    labels = [printable(str(label)).replace("\n", r"\n") for label in labels]
     if len(labels) != n:
         raise ValueError(f"{name} must have {n} entries, one for each, got {len(labels)}")
     return labels
@@ -376,7 +377,7 @@ def _describe_matrix(values, queries, keys, kind, title):
         return f"{queries[i]}→{keys[j]} {values[i, j]:.2f}"
 
     finite = np.isfinite(values)
-    lowered, turned = (np.where(finite, x, -np.inf).flatten() for x in (values, -values))
+    entries, negated = (np.where(finite, x, -np.inf).flatten() for x in (values, -values))
     full = np.flatnonzero(finite.all(axis=1))  # a row with NaN has no sum
     if kind == "weights":
         text = f"{rows}×{columns} attention weights"
@@ -384,17 +385,17 @@ def _describe_matrix(values, queries, keys, kind, title):
             sums = values[full].sum(axis=1)
             span = f"{sums.min():.3f}" + ("" if np.ptp(sums) < 5e-4 else f" to {sums.max():.3f}")
             text += f"; rows sum to {span}"
-            if rows <= MOST_ROWS_TOLD:
+            if rows <= MOST_ROWS_DESCRIBED:
                 strongest = first_largest(values[full]) + columns * full
                 text += "; strongest of each row " + ", ".join(map(entry, strongest))
             else:
-                text += f"; strongest {entry(first_largest(lowered))}"
+                text += f"; strongest {entry(first_largest(entries))}"
     else:
         text = f"{rows}×{columns} {kind}"
         if finite.any():
             text += f" with mean {values[finite].mean():.3f}"
-            text += f", smallest {entry(first_largest(turned))}"
-            text += f", largest {entry(first_largest(lowered))}"
+            text += f", smallest {entry(first_largest(negated))}"
+            text += f", largest {entry(first_largest(entries))}"
     if not finite.all():
         text += f"; {np.sum(~finite)} entries are not finite and left blank"
     return f"{title}: {text}" if title else text

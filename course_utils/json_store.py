@@ -1,9 +1,10 @@
-"""Small files of what a learner did, in the folder of the course, where git ignores them.
+"""Small JSON files of what a learner did, in the folder of the course, where git ignores them.
 
 Notebooks of several kernels write into them at once, and a kernel may die while it writes.
 """
 
 import contextlib
+import itertools
 import json
 import os
 import tempfile
@@ -16,66 +17,87 @@ except ImportError:  # on Windows
     fcntl = None
     import msvcrt
 
-TRIES = 200  # to be alone with the files, 20 ms apart
+LOCK_TRIES = 200  # 20 ms apart
 
-_last_folder = Path()
+_last_working_directory = Path()
+
+
+class DamagedFile(OSError):
+    """A file holds no JSON object."""
 
 
 def load(name):
-    """Return what the file holds; {} if there is none or it is damaged.
+    """Return what the file holds; {} if there is none.
 
     Raises
     ------
     OSError
-        If there is a file and it cannot be read.
+        If there is a file and it cannot be read; `DamagedFile` if it holds no JSON object.
     """
     try:
-        entries = json.loads(_file(name).read_bytes())
-    except (FileNotFoundError, ValueError, RecursionError):
+        entries = json.loads(_path(name).read_bytes())
+    except FileNotFoundError:
         return {}
-    return entries if isinstance(entries, dict) else {}
+    except (ValueError, RecursionError):
+        entries = None
+    if not isinstance(entries, dict):
+        raise DamagedFile(f"{name} is damaged; the next time something is saved, it is renamed")
+    return entries
 
 
-def change(name, function):
-    """Put ``function(entries)`` in the place of the file's entries.
+def update(name, function):
+    """Replace the stored entries with ``function(entries)``, under a lock.
+
+    A damaged file is renamed first, so that it can still be repaired (see `damaged`).
 
     Raises
     ------
     OSError
         If the file cannot be read or written; it is then as it was.
     """
-    with _alone():
-        _write(name, function(load(name)))
+    with _locked():
+        try:
+            entries = load(name)
+        except DamagedFile:
+            numbered = (_path(f"{name}.damaged{n or ''}") for n in itertools.count())
+            os.replace(_path(name), next(path for path in numbered if not path.exists()))
+            entries = {}
+        _write(name, function(entries))
 
 
-def folder():
-    """Return the working directory, or where it was if it is gone (and perhaps made again)."""
-    global _last_folder
+def damaged(name):
+    """Return the names of the damaged files that `update` has renamed."""
+    return sorted(path.name for path in _path(name).parent.glob(f"{name}.damaged*"))
+
+
+def working_directory():
+    """Return the working directory, or the last one if it is gone (and perhaps made again)."""
+    global _last_working_directory
     with contextlib.suppress(OSError):
-        _last_folder = Path.cwd()
-    return _last_folder
+        _last_working_directory = Path.cwd()
+    return _last_working_directory
 
 
 def _write(name, entries):
-    """Write the file whole or not at all, also in a crash."""
-    handle, path = tempfile.mkstemp(dir=_file(name).parent, prefix=name)
+    """Write the whole file or nothing, even in a crash."""
+    handle, path = tempfile.mkstemp(dir=_path(name).parent, prefix=name)
     try:
         with os.fdopen(handle, "w") as file:
             json.dump(entries, file, indent=1)
-        os.replace(path, _file(name))
+        os.replace(path, _path(name))
     finally:
         Path(path).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
-def _alone():
-    """Keep other kernels out; go on without after some seconds, or if none can.
+def _locked():
+    """Keep other kernels out. Go on without a lock after some seconds, or where there are none.
 
-    What is locked is this very module, since it is always there and never replaced. The system
-    unlocks it when it is closed, also by a crash.
+    The file that is locked is this very module: it is always there and never replaced. The system
+    unlocks it when it is closed, even by a crash.
     """
     with open(__file__, "rb") as file:
-        for _ in range(TRIES):
+        for _ in range(LOCK_TRIES):
             try:
                 _lock(file)
                 break
@@ -90,13 +112,13 @@ def _lock(file):
     if fcntl:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     else:
-        file.seek(2**30)  # a byte behind its end, for what is locked cannot be read on Windows
+        file.seek(2**30)  # a byte behind its end: on Windows, nobody can read a locked byte
         msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
 
 
-def _file(name):
-    """Return the file in the folder of the course; notebooks run one folder below it."""
-    return folder().parent / name
+def _path(name):
+    """Return the path in the folder of the course; notebooks run one folder below it."""
+    return working_directory().parent / name
 
 
-folder()  # where the kernel began
+working_directory()  # where the kernel began

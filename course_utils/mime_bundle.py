@@ -1,11 +1,11 @@
-"""A widget that is stored with words beside it, whichever ipywidgets shows it."""
+"""Widgets stored with a text beside them, with ipywidgets 8 and with Colab's ipywidgets 7."""
 
 
 class WithText:
-    """The live widget as a bundle, to which a class adds its words; stands before a widget's class.
+    """A mixin that displays a widget by a MIME bundle, to which the class adds its text.
 
-    ipywidgets 8 shows a widget by such a bundle. ipywidgets 7, which Colab has, knows none, and
-    shows the live widget alone by a method of its own.
+    It must come before the widget's class. ipywidgets 8 displays widgets this way. Version 7,
+    which Colab has, displays the live widget alone by ``_ipython_display_``, so that is removed.
     """
 
     _ipython_display_ = None

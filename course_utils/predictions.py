@@ -1,6 +1,9 @@
-"""Questions to answer before a result is shown; what was said is compared with what came.
+"""Questions to answer before a result is shown, and the comparison of both.
 
-No answer is written down: a lesson hands over the value that its cell has computed.
+No right answer is written down: a lesson passes the value that its cell has computed.
+
+What a question and its result are is published as metadata of the output, under "prediction".
+The website reads it there.
 """
 
 import html
@@ -16,20 +19,21 @@ from course_utils import json_store
 from course_utils.mime_bundle import WithText
 
 FILE = ".predictions.json"
-# What is said beside a question and its result, here and on the website; there `go_on` is another.
-GO_ON = "run the next cell"
+# The words beside a question and its result, here and on the website.
+IN_JUPYTER = {"keys": "Shift+Tab and Space", "go_on": "run the next cell"}
+ON_A_PAGE = {"keys": "Tab, arrow keys and Space", "go_on": "open the result below"}
 SAYS = {
-    "choose": "Choose by mouse, or with Tab, arrow keys and Space. Then {go_on}.",
-    "give": "Choose a number. Then {go_on}.",
-    "no number": "Please give a number, such as 20 or 0.5.",
+    "choose": "Choose by mouse, or with {keys}. Then {go_on}.",
+    "give": "Type a number. Then {go_on}.",
+    "no number": "Please type a number, such as 20 or 0.5.",
     "noted": "Noted. Now {go_on}.",
     "late": "The result was on the screen already, so this does not count.",
-    "fixed": "This is what you said.",
-    "alone": "It came: {came}. Nothing was predicted.",
-    "too late": "It came: {came}. You said {said} when that was on the screen already.",
-    "right": "You said {said}, and it came {came}: as predicted.",
-    "wrong": "You said {said}, and it came {came}: a surprise.",
-    "count": "You predicted {met} of {asked} results; {wrong} came as a surprise.",
+    "fixed": "This is what you predicted.",
+    "alone": "The result is {result}.",
+    "too late": "The result is {result}. You chose {predicted} after you had seen it.",
+    "right": "You predicted {predicted}. The result is {result}. You were right.",
+    "wrong": "You predicted {predicted}. The result is {result}.",
+    "count": "You predicted {predicted} of {asked} results; {wrong} came as a surprise.",
 }
 
 _asked = {}  # what this kernel has asked: the newest Prediction of each question
@@ -56,7 +60,7 @@ class Choice(anywidget.AnyWidget):
 class Prediction(WithText, widgets.VBox):
     """A question with options to choose from, or with a field for a number.
 
-    See `predict_first`. What counts is the choice that stands when the result is first shown.
+    See `predict_first`. What counts is the choice at the moment when the result is first shown.
     """
 
     def __init__(self, question, options, factor):
@@ -65,101 +69,105 @@ class Prediction(WithText, widgets.VBox):
         if not options:
             self.question += f" (Within a factor of {factor:g} is near enough.)"
         self._person, self.cell = _who_asks()
-        known = _asked.get(self.question, self)
-        self.surprised = None  # True or False once the choice and its result have met
-        self.shown = getattr(known, "shown", False)  # the result, before anything was chosen
-        self.words = widgets.HTML()
+        earlier = _asked.get(self.question, self)
+        self.surprised = None  # True or False once the choice was compared with the result
+        self.seen_before = getattr(earlier, "seen_before", False)  # the result, before any choice
+        self.status = widgets.HTML()
         if options:
             self.control = Choice(question=self.question, options=self.options)
-            asked = [self.control]
+            parts = [self.control]
         else:
             self.control = widgets.Text(description="Your number:", placeholder="a number")
             self.control.style.description_width = "initial"
             text = f"<b>Predict first:</b> {html.escape(self.question)}"
-            asked = [widgets.HTML(text), self.control]
-        if known is not self:
-            self._restore({"said": known.said, "surprised": known.surprised})
+            parts = [widgets.HTML(text), self.control]
+        if earlier is not self:
+            self._restore({"said": earlier.predicted, "surprised": earlier.surprised})
         elif self._person:
             self._restore(_load().get(self.question))
-        self.control.observe(lambda _: self._chosen(), names="value")
-        words = SAYS["choose" if options else "give"].format(go_on=GO_ON)
-        self._tell(words if self.said is None else SAYS["fixed"])
-        super().__init__([*asked, self.words])
+        self.control.observe(lambda _: self._on_choice(), names="value")
+        words = SAYS["choose" if options else "give"].format(**IN_JUPYTER)
+        self._set_status(words if self.predicted is None else SAYS["fixed"])
+        super().__init__([*parts, self.status])
 
     @property
-    def said(self):
+    def predicted(self):
         """What is chosen, as text; None if it is nothing, or no number where one is asked for."""
         if not self.options and _number(self.control.value) is None:
             return None
         return self.control.value
 
     def compare(self, value):
-        """Print what was said and that ``value`` came.
+        """Show the result ``value`` beside what was predicted.
 
         Parameters
         ----------
         value : str, int, float or Tensor of one element
             One of the options, or the number asked for.
         """
-        came = str(value) if self.options else f"{float(value):.3g}"
-        if self.said is None:
-            self.shown = True
-            print(SAYS["alone"].format(came=came))
-        elif self.shown:
-            print(SAYS["too late"].format(came=came, said=self.said))
+        result = str(value) if self.options else f"{float(value):.3g}"
+        if self.predicted is None:
+            self.seen_before = True
+            words = SAYS["alone"]
+        elif self.seen_before:
+            words = SAYS["too late"]
         else:
             right = self._is_right(value)
             if self.surprised is None:
                 self.surprised = not right
-                self._keep()
+                self._save()
             self.control.disabled = True
-            self._tell(SAYS["fixed"])
-            print(SAYS["right" if right else "wrong"].format(said=self.said, came=came))
+            self._set_status(SAYS["fixed"])
+            words = SAYS["right" if right else "wrong"]
+        info = {"question": self.question, "result": result}
+        _show(*in_words(words, predicted=self.predicted, result=result), info)
 
     def _is_right(self, value):
         if self.options:
-            return self.said == str(value)
-        said, came = _number(self.said), float(value)
-        times_off = max(said / came, came / said) if said * came > 0 else float("inf")
-        return said == came or times_off <= self.factor
+            return self.predicted == str(value)
+        predicted, result = _number(self.predicted), float(value)
+        same_sign = predicted * result > 0
+        times_off = max(predicted / result, result / predicted) if same_sign else float("inf")
+        return predicted == result or times_off <= self.factor
 
-    def _chosen(self):
-        if self.shown:
-            self._tell(SAYS["late"])
-        elif self.said is None:
-            self._tell(SAYS["no number"])
+    def _on_choice(self):
+        if self.seen_before:
+            self._set_status(SAYS["late"])
+        elif self.predicted is None:
+            self._set_status(SAYS["no number"])
         else:
-            self._tell(self._keep() or SAYS["noted"].format(go_on=GO_ON))
+            self._set_status(self._save() or SAYS["noted"].format(**IN_JUPYTER))
 
-    def _keep(self):
+    def _save(self):
         """Save the choice; return what went wrong, in words."""
-        entry = {"said": self.said, "surprised": self.surprised}
-        if self._person and json_store.folder().name == "notebooks":
+        entry = {"said": self.predicted, "surprised": self.surprised}
+        if self._person and json_store.working_directory().name == "notebooks":
             try:
-                json_store.change(FILE, lambda entries: entries | {self.question: entry})
+                json_store.update(FILE, lambda entries: entries | {self.question: entry})
             except OSError as error:
                 return f"Noted, but it could not be saved: {error}"
 
     def _restore(self, entry):
         """Choose what was chosen earlier, if it still is an answer to this question."""
-        said = entry.get("said") if isinstance(entry, dict) else None
-        if not isinstance(said, str):
+        predicted = entry.get("said") if isinstance(entry, dict) else None
+        if not isinstance(predicted, str):
             return
-        if said in self.options if self.options else _number(said) is not None:
-            self.control.value = said
+        if predicted in self.options if self.options else _number(predicted) is not None:
+            self.control.value = predicted
             if isinstance(entry.get("surprised"), bool):
                 self.surprised = entry["surprised"]
                 self.control.disabled = True
 
-    def _tell(self, words):
-        self.words.value = f'<span role="status">{html.escape(words)}</span>'
+    def _set_status(self, words):
+        self.status.value = f'<span role="status">{html.escape(words)}</span>'
 
     def _repr_mimebundle_(self, **kwargs):
         # The question stands beside the live widget, for viewers that run nothing.
         bundle = super()._repr_mimebundle_(**kwargs)
         lines = [f"Predict first: {self.question}"]
         bundle["text/plain"] = "\n".join(lines + [f"  ○ {option}" for option in self.options])
-        return bundle
+        info = {"question": self.question, "options": self.options, "factor": self.factor}
+        return bundle, {"prediction": info}
 
 
 def predict_first(question, options=None, factor=2):
@@ -187,17 +195,27 @@ def predict_first(question, options=None, factor=2):
 
 def surprises():
     """Show how many results were predicted, and link to the questions that surprised."""
-    met = [each for each in _asked.values() if each.surprised is not None]
-    wrong = [each for each in met if each.surprised]
-    words = SAYS["count"].format(met=len(met), asked=len(_asked), wrong=len(wrong))
+    compared = [question for question in _asked.values() if question.surprised is not None]
+    wrong = [question for question in compared if question.surprised]
+    words = SAYS["count"].format(predicted=len(compared), asked=len(_asked), wrong=len(wrong))
     items = []
-    for each in wrong:
-        item = html.escape(each.question)
-        if each.cell:  # else there is nothing to lead to, as on Colab
-            item = f'<a href="#cell-id={each.cell}">{item}</a>'
+    for question in wrong:
+        item = html.escape(question.question)
+        if question.cell:  # else there is nothing to link to, as on Colab
+            item = f'<a href="#cell-id={question.cell}">{item}</a>'
         items.append(f"<li>{item}</li>")
     page = f"<p>{words}</p>" + (f"<ul>{''.join(items)}</ul>" if items else "")
-    display({"text/plain": words, "text/html": page}, raw=True)
+    _show(words, page, {"count": len(_asked)})
+
+
+def in_words(words, **values):
+    """Return a sentence with its values filled in, as text and as HTML that emphasises them."""
+    marked = {name: f"<em>{html.escape(str(value))}</em>" for name, value in values.items()}
+    return words.format(**values), words.format(**marked)
+
+
+def _show(text, page, info):
+    display({"text/plain": text, "text/html": page}, raw=True, metadata={"prediction": info})
 
 
 def _who_asks():

@@ -1,8 +1,8 @@
 """Three views of attention: all heads as a mosaic, one head as lines, one query as products.
 
-Jesse Vig's BertViz ("A multiscale visualization of attention in the transformer model", 2019) made
-the three scales known. Each view is a figure as those of `course_utils.figures`: data in, Axes out,
-described in words.
+The three scales are those of Jesse Vig's BertViz ("A multiscale visualization of attention in the
+transformer model", 2019). Each view works like the figures of `course_utils.figures`: it takes
+data, returns Axes and describes itself in words.
 """
 
 from numbers import Integral
@@ -19,16 +19,16 @@ from course_utils.figures import DIVERGING, LONGEST_SIDE, SEQUENTIAL, as_labels,
 from course_utils.shapes import expects
 
 TOKENS = "the dog left the park because it was tired".split()
-# Square roots, so that small weights are still told from none. White gaps are no colour of the map.
+# Square roots, so that small weights differ visibly from zero. White is not in the color map.
 SHADES = {"cmap": colormaps[SEQUENTIAL].with_extremes(bad="w"), "norm": PowerNorm(0.5, 0, 1)}
-GAP = 2  # weights wide: beside a narrower one the light column of a first key would not be seen
+GAP = 2  # weights; a narrower gap would hide the light column of a first key
 
 
 def example():
     """Return the tokens, queries, keys and weights of 12 layers of 12 heads, all drawn at random.
 
-    Every token has a random vector and every head random W_q and W_k: nothing is trained, and no
-    layer feeds the next. What such heads seem to show, they show by chance.
+    Every token has a random vector and every head random W_q and W_k. Nothing is trained, and no
+    layer feeds the next, so every pattern in these heads is there by chance.
 
     Returns
     -------
@@ -46,27 +46,27 @@ def example():
 
 @expects(weights="layers H L S")
 def mosaic(weights, *, title=None, ax=None):
-    """Draw all heads at once: one row a layer, one column a head, each tile one head's weights.
+    """Draw all heads at once, with one row per layer, one column per head, one tile per matrix.
 
-    Colours run from 0 to 1 by the square root of the weight, the same for all heads, so that
-    tiles compare and small weights are still told from none.
+    The shade is the square root of the weight, from 0 to 1 in all heads. So tiles are comparable,
+    and small weights differ visibly from zero.
 
     Parameters
     ----------
     weights : torch.Tensor, (layers, H, L, S)
     title : str, optional
     ax : matplotlib.axes.Axes, optional
-        A new figure, with a bar of the colours, if not given.
+        A new figure with a color bar if not given.
 
     Returns
     -------
     matplotlib.axes.Axes
-        Its image is (layers · (L + `GAP`), H · (S + `GAP`)), what follows a tile is NaN.
+        Its image is (layers · (L + `GAP`), H · (S + `GAP`)), with NaN in the gaps.
 
     Raises
     ------
     TypeError, ValueError
-        If weights is not a tensor of the shape above, or holds what is no weight.
+        If weights is not a tensor of the shape above, or has entries outside 0 to 1.
     """
     _check_weights(weights)
     layers, heads, L, S = weights.shape
@@ -87,7 +87,7 @@ def mosaic(weights, *, title=None, ax=None):
         ticks = {"ticks": [0, 0.05, 0.25, 0.5, 1], "format": "%g"}
         ax.figure.colorbar(image, shrink=0.7, label="weight (shade: √weight)", **ticks)
     peaks = weights.amax(dim=-1).mean(dim=-1)  # (layers, H), the average row's largest weight
-    sharp, flat = (divmod(int(at), heads) for at in (peaks.argmax(), peaks.argmin()))
+    sharp, flat = (divmod(int(i), heads) for i in (peaks.argmax(), peaks.argmin()))
     text = (
         f"{layers} layers of {heads} heads, each {L}×{S} weights; largest weight of a row, on "
         f"average: {peaks[sharp]:.2f} in the sharpest head (layer {sharp[0]}, head {sharp[1]}), "
@@ -99,15 +99,15 @@ def mosaic(weights, *, title=None, ax=None):
 
 @expects(weights="L S")
 def head_lines(weights, *, queries=None, keys=None, hide_first=False, title=None, ax=None):
-    """Draw one head as lines from queries to keys, each as opaque as its weight is large.
+    """Draw one head as lines from queries to keys; the opacity of a line is its weight.
 
     Parameters
     ----------
     weights : torch.Tensor, (L, S)
     queries, keys : sequence of str, optional
-        Tokens; positions if not given. One that occurs twice gets its position.
+        Tokens, positions if not given. A token that occurs twice gets its position.
     hide_first : bool
-        Leave key 0 out and draw `without_first`, where much of the weight is put aside there.
+        Leave out key 0, where heads put weight that they do not need: draw `without_first`.
     title : str, optional
     ax : matplotlib.axes.Axes, optional
         A new figure if not given.
@@ -115,7 +115,7 @@ def head_lines(weights, *, queries=None, keys=None, hide_first=False, title=None
     Returns
     -------
     matplotlib.axes.Axes
-        Queries stand at x = 0, keys at x = 1. Its first collection holds the L · S lines.
+        Queries are at x = 0, keys at x = 1. The first collection holds the L · S lines.
 
     Raises
     ------
@@ -126,12 +126,13 @@ def head_lines(weights, *, queries=None, keys=None, hide_first=False, title=None
     L, S = weights.shape
     queries = told_apart(as_labels(queries, L, "queries"))
     keys = told_apart(as_labels(keys, S, "keys"))
-    shown = without_first(weights) if hide_first else weights
-    values = shown.detach().cpu().double().clamp(max=1).numpy()
+    weights = weights.detach()
+    drawn = without_first(weights) if hide_first else weights
+    values = drawn.cpu().double().clamp(max=1).numpy()
     if ax is None:
         _, ax = plt.subplots(figsize=(4, min(0.8 + 0.3 * max(L, S), LONGEST_SIDE)))
     ends = [[(0, i), (1, j)] for i in range(L) for j in range(S)]
-    ax.add_collection(LineCollection(ends, colors=[("C0", each) for each in values.flat], lw=3))
+    ax.add_collection(LineCollection(ends, colors=[("C0", weight) for weight in values.flat], lw=3))
     for x, align, words in ((-0.04, "right", queries), (1.04, "left", keys)):
         for y, word in enumerate(words):
             ax.text(x, y, plain(word), ha=align, va="center")
@@ -150,53 +151,53 @@ def head_lines(weights, *, queries=None, keys=None, hide_first=False, title=None
 
 @expects(q="L d_k", k="S d_k", weights="L S", mask="bool L S")
 def query_products(q, k, weights, query, *, queries=None, keys=None, mask=None):
-    """Draw where one query's weights come from: for each key products, their sum, and softmax.
+    """Draw where one query's weights come from: products with each key, their sums, softmax.
 
     Parameters
     ----------
     q : torch.Tensor, (L, d_k)
     k : torch.Tensor, (S, d_k)
     weights : torch.Tensor, (L, S)
-        The weights that a model or a picture shows for this head.
+        The weights of this head as a model gives them or a picture shows them.
     query : int
     queries, keys : sequence of str, optional
-        Tokens; positions if not given. One that occurs twice gets its position.
+        Tokens, positions if not given. A token that occurs twice gets its position.
     mask : torch.Tensor of bool, broadcastable to (L, S), optional
         True = may attend.
 
     Returns
     -------
     matplotlib.axes.Axes
-        That of the products, (S, d_k); beside it, in the same figure, scores and weights as bars.
+        The one of the products, (S, d_k). Beside it, scores and weights are drawn as bars.
 
     Raises
     ------
     TypeError, ValueError
-        If shapes do not fit, or softmax(q · k / √d_k) is *not* the weight shown: then this q and k
-        are not those of the picture.
+        If shapes do not fit, or the weights are not softmax(q · k / √d_k): then q and k belong
+        to another head.
     """
     (L, S), d_k = weights.shape, q.shape[-1]
     queries = told_apart(as_labels(queries, L, "queries"))
     keys = told_apart(as_labels(keys, S, "keys"))
     _check_query(query, L)
-    q, k, shown = (each.detach().cpu().double() for each in (q, k, weights))
+    q, k, weights = (x.detach().cpu().double() for x in (q, k, weights))
     mask = None if mask is None else mask.cpu()
     row = attention(q, k, k, mask)[1][query]  # (S,)
-    if not torch.allclose(row, shown[query], atol=1e-3):
-        worst = int((row - shown[query]).abs().argmax())
+    if not torch.allclose(row, weights[query], atol=1e-3):
+        worst = int((row - weights[query]).abs().argmax())
         raise ValueError(
             f"weights must be softmax(q · k / √d_k): for query {query} and key {worst} that is "
-            f"{row[worst]:.3f}, got {shown[query, worst]:.3f}; are q, k or mask of another head?"
+            f"{row[worst]:.3f}, got {weights[query, worst]:.3f}; are q, k or mask of another head?"
         )
     products, row = (q[query] * k).numpy(), row.numpy()  # (S, d_k), (S,)
     scores = products.sum(axis=1) / d_k**0.5  # (S,)
     height = min(1.4 + 0.3 * S, LONGEST_SIDE)
-    look = {"sharey": True, "width_ratios": [3, 1.4, 1.4], "layout": "constrained"}
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(10, height), **look)
-    most = max(np.abs(products).max(), 1e-9)
-    colours = {"cmap": DIVERGING, "vmin": -most, "vmax": most, "aspect": "auto"}
-    bar = figure.colorbar(left.imshow(products, **colours))
-    bar.ax.set_xlabel("product")  # beside the bar it would read as the scores' axis
+    layout = {"sharey": True, "width_ratios": [3, 1.4, 1.4], "layout": "constrained"}
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(10, height), **layout)
+    largest = max(np.abs(products).max(), 1e-9)
+    colors = {"cmap": DIVERGING, "vmin": -largest, "vmax": largest, "aspect": "auto"}
+    bar = figure.colorbar(left.imshow(products, **colors))
+    bar.ax.set_xlabel("product")  # a label beside the bar would look like that of the scores
     left.set(xlabel="feature", ylabel="key", title=plain(f"{queries[query]}: q × k"))
     left.set_yticks(range(S), [plain(key) for key in keys])
     middle.barh(range(S), scores)
@@ -214,14 +215,14 @@ def query_products(q, k, weights, query, *, queries=None, keys=None, mask=None):
 
 
 def told_apart(labels):
-    """Return labels so that each is another: one that occurs twice gets its position."""
-    return [f"{each} {n}" if labels.count(each) > 1 else each for n, each in enumerate(labels)]
+    """Return labels that all differ: one that occurs twice gets its position."""
+    return [f"{label} {n}" if labels.count(label) > 1 else label for n, label in enumerate(labels)]
 
 
 def without_first(weights):
-    """Return weights (..., L, S) without key 0: the rest of each row as shares of their sum.
+    """Return weights (..., L, S) with key 0 set to zero and each row divided by what remains.
 
-    A row that has all its weight on key 0 becomes 0.
+    A row with all its weight on key 0 becomes 0.
     """
     rest = torch.cat([torch.zeros_like(weights[..., :1]), weights[..., 1:]], dim=-1)
     return rest / rest.sum(dim=-1, keepdim=True).clamp(min=1e-9)

@@ -20,19 +20,15 @@ from copies import FOLDERS as COPIED
 from copies import write_copies
 from course_utils import explorers
 from course_utils.explorers.browser_explorer import PREVIEWS, lives_in_the_page
-from course_utils.predictions import SAYS
-from tools.notebooks import VEIL
+from course_utils.predictions import ON_A_PAGE, SAYS, in_words
+from tools.notebooks import VEIL, read
 
 FIRST = "sentence_explorer"  # what moves on the front page
+PARTS = ["README.md", "TEACHING.md"]  # which pages include
 FOLDERS = ["notebooks", "exercises", "solutions"]
 MARKER = re.compile(r"^ *### (BEGIN|END) SOLUTION\n?", re.M)
 WIDGET = "application/vnd.jupyter.widget-view+json"
 IN_WORDS = re.compile("<summary>In words</summary><small>(.*)</small>")
-# A question and its result, as a notebook stores them.
-ASKS, OPTION = "Predict first: ", "\n  ○ "
-FACTOR = re.compile(r"Within a factor of (\S+) is near enough")
-CAME = re.compile(re.escape(SAYS["alone"]).replace(r"\{came\}", "(.+)") + "\n?")
-COUNT = SAYS["count"].split("{")[0]
 STILL = """<div class="still"><p>{words}</p><p>A still picture. In JupyterLab it moves:
 <a href="../index.html#start">how to start</a>.</p></div>"""
 # One that lives in the page. Its picture is for where no JavaScript runs.
@@ -45,17 +41,17 @@ alone(document.getElementById("explorer-{name}"), {controls});
 </script>"""
 # With this method, a form goes nowhere when a browser without JavaScript submits it.
 FORM = """<form class="prediction" id="ask-{name}" method="dialog" autocomplete="off"
- data-result="came-{name}" data-factor="{factor}">
+ data-result="result-{name}" data-factor="{factor}">
 <fieldset><legend><b>Predict first:</b> <span>{question}</span></legend>{fields}</fieldset>
 <p role="status">{words}</p><button hidden>Show the result</button></form>"""
-RADIO = '<label><input type="radio" name="said" value="{0}"> {0}</label>'
+RADIO = '<label><input type="radio" name="predicted" value="{0}"> {0}</label>'
 NUMBER = """<label>Your number:
-<input name="said" inputmode="decimal" placeholder="a number"></label>"""
-TOLD = '<p class="came" id="came-{name}" data-came="{came}" role="status">{told}</p>'
+<input name="predicted" inputmode="decimal" placeholder="a number"></label>"""
+RESULT = """<p class="result" id="result-{name}" data-result="{result}" role="status">{words}</p>"""
 
 
 def main(arguments=None):
-    """Build the website, and return Sphinx's exit code."""
+    """Build the website, and return the exit code."""
     from sphinx.cmd.build import build_main  # slow to import, for who only needs the rest
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -64,11 +60,15 @@ def main(arguments=None):
         "--folder", default=ROOT / "build", type=Path, help="where site/ and its parts are made"
     )
     given = parser.parse_args(arguments)
-    pages, kept, site = (given.folder / name for name in ["pages", "doctrees", "site"])
-    for folder in [pages, kept, site]:
+    pages, doctrees, site = (given.folder / name for name in ["pages", "doctrees", "site"])
+    for folder in [pages, doctrees, site]:
         shutil.rmtree(folder, ignore_errors=True)
-    lay_out(pages, given.repository)
-    options = ["-q", "-W", "--keep-going", "-j", "2", "-d", str(kept)]
+    try:
+        lay_out(pages, given.repository)
+    except ValueError as reason:  # of a notebook that a learner or an editor has changed
+        print(reason, file=sys.stderr)
+        return 1
+    options = ["-q", "-W", "--keep-going", "-j", "2", "-d", str(doctrees)]
     options += ["-D", f"html_context.repository={given.repository}"]
     code = build_main([*options, str(pages), str(site)])
     if given.repository:
@@ -79,15 +79,16 @@ def main(arguments=None):
 def lay_out(pages, repository):
     """Write into the folder ``pages`` what Sphinx makes the website of."""
     shutil.copytree(ROOT / "site", pages, ignore=shutil.ignore_patterns("__pycache__"))
-    readme = without_badges((ROOT / "README.md").read_text(encoding="utf-8"))
-    (pages / "README.md").write_text(linked(readme, ROOT, repository), encoding="utf-8")
+    for name in PARTS:
+        text = without_badges((ROOT / name).read_text(encoding="utf-8"))
+        (pages / name).write_text(linked(text, ROOT, repository), encoding="utf-8")
     write_modules(pages / "static" / "explorers")
     first = embedded(FIRST, "./_static/explorers")
     (pages / "first.md").write_text(f"```{{raw}} html\n{first}\n```\n", encoding="utf-8")
     for folder in FOLDERS:
         (pages / folder).mkdir()
         for path in sorted((ROOT / folder).glob("*.ipynb")):
-            page = nbformat.read(path, as_version=4)
+            page = read(path)
             prepare(page, path, repository)
             nbformat.write(page, pages / folder / path.name)
 
@@ -136,25 +137,27 @@ def prepare(page, path, repository):
     Raises
     ------
     ValueError
-        If the notebook holds no result of a question that it asks.
+        If the notebook does not hold one result for each question that it asks.
     """
     if path.parent.name == "solutions":  # each is headed as the exercises which it answers
         page.cells[0].source = page.cells[0].source.replace("# Exercises", "# Solutions", 1)
+    outputs = [output for cell in page.cells for output in cell.get("outputs", [])]
+    published = [output.get("metadata", {}).get("prediction", {}) for output in outputs]
+    questions = [info["question"] for info in published if "options" in info]
+    results = [info["question"] for info in published if "result" in info]
+    if sorted(questions) != sorted(results):
+        raise ValueError(
+            f"{path.name} asks {questions} and holds the results of {results}; take the notebook "
+            f"from git again, or run: python -m tools.notebooks refresh notebooks/{path.name}"
+        )
     for cell in page.cells:
         if cell.cell_type == "markdown":
             cell.source = linked(cell.source, path.parent, repository)
         else:
             fold_parts(cell)
             describe(cell)
-            compared = iter(re.findall(r"(\w+)\.compare\(", cell.source))
-            shown = [replaced(output, cell.source, compared) for output in cell.outputs]
-            cell.outputs = [output for outputs in shown for output in outputs]
-    outputs = str([cell.get("outputs") for cell in page.cells])
-    asked, answered = (
-        sorted(re.findall(rf'id="{kind}-(\w+)"', outputs)) for kind in ["ask", "came"]
-    )
-    if asked != answered:
-        raise ValueError(f"{path.name} asks {asked} and holds the results of {answered}")
+            parts = [replaced(output, cell.source, questions) for output in cell.outputs]
+            cell.outputs = [output for outputs in parts for output in outputs]
     if repository and path.parent.name in COPIED:
         page.cells.insert(1, new_markdown_cell(ways_to_run(path, repository), id="run"))
     if path.parent.name == "notebooks":
@@ -201,46 +204,34 @@ def is_explorer(output):
     return {WIDGET, "image/png"} <= set(output.get("data", {}))
 
 
-def replaced(output, source, compared):
-    """Return what a page shows for an output; ``compared`` yields the names of the answered."""
-    text = output.get("text", "") or output.get("data", {}).get("text/plain", "")
+def replaced(output, source, questions):
+    """Return what a page shows for an output; ``questions`` are those of the page, in order."""
     if is_explorer(output):
         name = re.search(r"(\w+_explorer)\(", source)
         if name and lives_in_the_page(name[1]):
             return [html_output(embedded(name[1], "../_static/explorers"))]
-        return [output, html_output(STILL.format(words=escape(text)))]
-    if text.startswith(ASKS):
-        name = re.search(r"(\w+) = predict_first\(", source)[1]
-        return [html_output(form(name, text.removeprefix(ASKS)))]
-    if text.startswith(COUNT):
-        return [html_output(f'<div class="surprises">{output.data["text/html"]}</div>')]
-    if output.output_type == "stream":
-        return list(set_apart(text, compared))
+        return [output, html_output(STILL.format(words=escape(output.data["text/plain"])))]
+    info = output.get("metadata", {}).get("prediction", {})
+    if "count" in info:
+        words = SAYS["count"].format(predicted=0, asked=info["count"], wrong=0)
+        return [html_output(f'<div class="surprises"><p>{words}</p></div>')]
+    if "options" in info:
+        return [html_output(form(questions.index(info["question"]), **info))]
+    if "result" in info:
+        number, result = questions.index(info["question"]), info["result"]
+        _, words = in_words(SAYS["alone"], result=result)
+        return [html_output(RESULT.format(name=number, result=escape(result), words=words))]
     return [output]
 
 
-def set_apart(text, compared):
-    """Yield a printed text in parts, of which some say what came of a prediction."""
-    *parts, end = CAME.split(text)
-    for printed, came in zip(parts[::2], parts[1::2], strict=True):
-        if printed:
-            yield new_output("stream", text=printed)
-        told = SAYS["alone"].format(came=came)
-        yield html_output(TOLD.format(name=next(compared), came=escape(came), told=escape(told)))
-    if end:
-        yield new_output("stream", text=end)
-
-
-def form(name, text):
-    """Return the form for a question, which is stored as text with its options."""
-    question, *options = map(escape, text.split(OPTION))
-    factor = FACTOR.search(question)
+def form(number, question, options, factor):
+    """Return the form for a question."""
     return FORM.format(
-        name=name,
-        question=question,
-        fields="".join(map(RADIO.format, options)) or NUMBER,
-        factor=factor[1] if factor else "",
-        words=SAYS["choose" if options else "give"].format(go_on="open the result below"),
+        name=number,
+        question=escape(question),
+        fields="".join(RADIO.format(escape(option)) for option in options) or NUMBER,
+        factor="" if options else factor,
+        words=SAYS["choose" if options else "give"].format(**ON_A_PAGE),
     )
 
 

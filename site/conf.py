@@ -7,7 +7,7 @@ from docutils import nodes
 from latex2mathml.converter import convert
 from myst_nb.sphinx_ import HideCodeCellNode
 
-from course_utils.predictions import SAYS
+from course_utils.predictions import ON_A_PAGE, SAYS
 
 project = "Attention, step by step"
 html_title = project
@@ -20,7 +20,7 @@ extensions = [
     "sphinx.ext.napoleon",
 ]
 templates_path = ["templates"]
-exclude_patterns = ["README.md", "first.md", "templates"]  # parts of pages
+exclude_patterns = ["README.md", "TEACHING.md", "first.md", "templates"]  # parts of pages
 
 html_theme = "sphinx_book_theme"
 html_static_path = ["static"]
@@ -53,7 +53,7 @@ def setup(app):
     app.add_html_math_renderer("mathml", (formula("inline"), None), (formula("block"), None))
     app.add_node(HideCodeCellNode, override=True, html=(open_fold, close_fold))
     app.connect("doctree-resolved", load_late)
-    app.add_js_file(None, body=f"const SAYS = {json.dumps(SAYS)}")
+    app.add_js_file(None, body=f"const SAYS = {json.dumps(SAYS)}, HOW = {json.dumps(ON_A_PAGE)}")
     app.add_js_file("course.js", defer="defer")
     app.connect("config-inited", name_repository)
 

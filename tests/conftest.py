@@ -13,19 +13,18 @@ from tools import jupyterlab_server
 matplotlib.use("Agg")
 
 
-def pytest_configure(config):
-    config.addinivalue_line("markers", "xdist_group(name): what one process runs, if several do")
-
-
 @pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items):
-    """Keep together what shares results, and skip what judges a kernel where there is no Triton.
+    """Mark what uses a browser, keep together what shares results, skip kernels without Triton.
 
-    One process runs all tests of an exercise, since what its mistakes give is calculated once in
-    each; all that use JupyterLab, which two at a time only make slow; or else all of a file.
+    One process runs all tests of an exercise, because each process computes the results of its
+    mistakes once. One process runs all tests in JupyterLab, since two at a time are slower. Other
+    tests stay together by file.
     """
     skip = pytest.mark.skip(reason="Triton exists for Linux only")
     for item in items:
+        if "chromium" in item.fixturenames:
+            item.add_marker("browser")
         exercise, file = exercise_of(item), item.path.name
         of_file = "JupyterLab" if file.startswith("test_browser") else file
         item.add_marker(pytest.mark.xdist_group(exercise.name if exercise else of_file))
@@ -66,7 +65,6 @@ def lenient_and_in_process(monkeypatch):
 def chromium():
     with jupyterlab_server.browser() as found:
         if found is None:
-            # A missing browser is an error where it must not go unseen.
             missing = "no Chromium was found; install one, or run: playwright install chromium"
             (pytest.fail if os.environ.get("CI") else pytest.skip)(missing)
         yield found

@@ -31,7 +31,7 @@ CELLS = {name: f"explorers.{name}()" for name in OPENED} | {
     "similarity_explorer": "arrows = explorers.similarity_explorer()\narrows",
 }  # fmt: skip
 AGAIN = "live"  # the training, shown a second time
-MOVE, TELL = "arrows.values = arrows.values | {'angle': 90}", "print(arrows.state)"
+MOVE, TELL = "arrows.values = arrows.values | {'angle': 90}", "print(arrows.values)"
 PICTURE = "img.widget-image, svg[role=img]"  # of the kernel, or drawn in the page
 
 
@@ -185,19 +185,19 @@ def test_python_moves_what_lives_in_the_page_and_is_told_what_a_hand_moved(page)
     words.filter(has_text="found: at 90°").wait_for()
     assert output.get_by_role("slider", name="angle").input_value() == "90"
     press(output, 0.2, 0.7)
-    told = words.inner_text()
-    assert "k = (-" in told
-    run_cell(page, 2 + len(CELLS)).get_by_text(told).wait_for()
+    assert "k = (-" in words.inner_text()
+    angle = output.get_by_role("slider", name="angle").input_value()
+    run_cell(page, 2 + len(CELLS)).get_by_text(f"{{'angle': {angle}, ").wait_for()
 
 
-def test_a_cell_of_the_mask_is_turned_over_where_it_is_pressed(page):
+def test_a_cell_of_the_mask_is_toggled_where_it_is_clicked(page):
     output = explorer(page, "mask_explorer")
     press(output, 0.42, 0.2)
-    turned = output.get_by_role("status").filter(has_text="pairs turned over")
-    turned.wait_for()
-    assert output.get_by_role("textbox", name="pairs turned over").input_value()
+    toggled = output.get_by_role("status").filter(has_text="toggled pairs")
+    toggled.wait_for()
+    assert output.get_by_role("textbox", name="toggled pairs").input_value()
     press(output, 0.42, 0.2)
-    turned.wait_for(state="detached")
+    toggled.wait_for(state="detached")
 
 
 def test_a_head_is_pressed_knocked_out_by_key_and_another_text_is_read_on_enter(page):

@@ -5,28 +5,25 @@ import functools
 import http.server
 import importlib
 import inspect
+import json
 import re
-import runpy
 import subprocess
 import sys
 import threading
 from html.parser import HTMLParser
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import nbformat
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
+import build
 from course_utils.explorers import similarity_explorer
 from course_utils.predictions import Prediction
-from explorer_pictures import set_controls
 from stored_notebooks import EXERCISES, LESSONS, ROOT, SOLUTIONS, code
 from tools import jupyterlab_server
 from tools.notebooks import VEIL
-from tools.render_previews import LIVE
 
-BUILD = runpy.run_path(str(ROOT / "site" / "build.py"))
 MASKING = "notebooks/04_masking.html"
 SIMILARITY = "notebooks/01_dot_product_similarity.html"
 QUESTION = "Which vector has the largest dot product with q?"
@@ -140,11 +137,13 @@ def test_nothing_is_fetched_from_another_host(site, pages):
 
 
 def test_every_notebook_is_a_page_that_the_left_column_reaches(site, pages):
-    reached = pages[site / MASKING].links
-    for path in LESSONS + EXERCISES + SOLUTIONS:
-        page = path.relative_to(ROOT).with_suffix(".html")
-        assert (site / page).is_file()
-        assert any(link.endswith(page.name) for link in reached) or page.name == Path(MASKING).name
+    reached = {unquote(urlsplit(link).path) for link in pages[site / "index.html"].links}
+    for path in LESSONS:
+        assert f"notebooks/{path.stem}.html" in reached
+    for path in EXERCISES + SOLUTIONS:
+        number = path.stem.split("_")[0]
+        lesson = next(site.glob(f"notebooks/{number}_*.html"))
+        assert f"../{path.parent.name}/{path.stem}.html" in pages[lesson].links
 
 
 def rendered(site, path):
@@ -152,7 +151,7 @@ def rendered(site, path):
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
-def test_a_lesson_folds_and_asks_what_its_notebook_folds_and_asks(site, path):
+def test_a_lesson_folds_results_asks_its_questions_and_shows_its_explorers(site, path):
     cells, page = code(nbformat.read(path, as_version=4)), rendered(site, path)
     hidden = [
         cell
@@ -163,7 +162,10 @@ def test_a_lesson_folds_and_asks_what_its_notebook_folds_and_asks(site, path):
     asked = [cell for cell in cells if re.search(r"\bpredict_first\(", cell.source)]
     assert page.count("<summary>The result</summary>") == len(hidden) > 0
     assert page.count('<form class="prediction"') == len(asked) > 0
-    assert page.count('class="came"') == len(asked)
+    assert page.count('class="result"') == len(asked)
+    explorers = [output for cell in cells for output in cell.outputs if build.is_explorer(output)]
+    moving, still = page.count('class="explorer"'), page.count('class="still"')
+    assert moving + still == len(explorers)
     assert "Predict first: " not in page and "vnd.jupyter" not in page
 
 
@@ -175,15 +177,48 @@ def test_answers_are_folded(site, path):
     assert "BEGIN SOLUTION" not in page and "<title>Solutions" in page
 
 
-@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
-def test_an_explorer_moves_where_it_can_and_says_so_where_not(site, path):
-    cells = code(nbformat.read(path, as_version=4))
-    names = re.findall(r"^(\w+)_explorer\(", "\n".join(cell.source for cell in cells), re.M)
-    living = [name for name in names if f"{name}_explorer" in LIVE]
-    page = rendered(site, path)
-    assert re.findall(r'class="explorer" id="explorer-(\w+)"', page) == living
-    still = [cell for cell in cells if any(map(BUILD["is_explorer"], cell.outputs))]
-    assert page.count("A still picture. In JupyterLab it moves") == len(still) - len(living)
+LESSON = ROOT / "notebooks" / "01_dot_product_similarity.ipynb"
+
+
+def run_with_predictions(notebook):
+    for cell in code(notebook):
+        for output in cell.outputs:
+            if "result" in output.get("metadata", {}).get("prediction", {}):
+                output.data["text/plain"] = "You predicted near. The result is long."
+
+
+def without_a_result(notebook):
+    for cell in code(notebook):
+        if "largest.compare" in cell.source:
+            cell.outputs = []
+
+
+@pytest.mark.parametrize(
+    "change, complaint",
+    [
+        (run_with_predictions, ""),
+        (without_a_result, "take the notebook from git again"),
+        (lambda notebook: notebook.clear(), "take it from git again"),
+    ],
+)
+def test_the_site_of_a_course_in_use_is_made_or_says_what_to_do(
+    tmp_path, monkeypatch, capsys, change, complaint
+):
+    (tmp_path / "site" / "static").mkdir(parents=True)
+    (tmp_path / "notebooks").mkdir()
+    for name in build.PARTS:
+        (tmp_path / name).write_text("# A title\n\nA text.")
+    notebook = nbformat.read(LESSON, as_version=4)
+    change(notebook)
+    (tmp_path / "notebooks" / LESSON.name).write_text(json.dumps(notebook))
+    monkeypatch.setattr(build, "ROOT", tmp_path)
+    monkeypatch.setattr("sphinx.cmd.build.build_main", lambda _: 0)
+    exit_code = build.main(["--folder", str(tmp_path / "build"), "--repository", ""])
+    errors = capsys.readouterr().err
+    assert exit_code == bool(complaint) == bool(errors) and complaint in errors
+    if not complaint:
+        page = (tmp_path / "build" / "pages" / "notebooks" / LESSON.name).read_text()
+        assert "You predicted near." not in page
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
@@ -230,7 +265,7 @@ def test_a_search_finds_the_lesson(browse):
 def test_a_prediction_is_made_by_keys_its_result_opens_and_both_are_kept(browse):
     page = browse(SIMILARITY)
     form = page.get_by_role("group", name=QUESTION)
-    result = page.locator("#came-largest")
+    result = page.locator("#result-0")
     assert not result.is_visible()
     form.get_by_role("radio", name="near", exact=True).focus()
     page.keyboard.press("Space")
@@ -239,45 +274,44 @@ def test_a_prediction_is_made_by_keys_its_result_opens_and_both_are_kept(browse)
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     result.wait_for()
-    assert result.inner_text() == "You said near, and it came long: a surprise."
+    assert result.inner_text() == "You predicted near. The result is long."
     assert form.get_by_role("radio", name="up", exact=True).is_disabled()
     end = page.locator(".surprises")
     assert "You predicted 1 of 6 results; 1 came as a surprise." in end.inner_text()
     end.get_by_role("link", name=QUESTION).click()
-    assert page.url.endswith("#ask-largest")
+    assert page.url.endswith("#ask-0")
     page.reload()
     assert form.get_by_role("radio", name="near", exact=True).is_checked()
     assert not result.is_visible() and "1 came as a surprise" in end.inner_text()
-    assert result.text_content() == "You said near, and it came long: a surprise."
+    assert result.text_content() == "You predicted near. The result is long."
     assert not page.errors
 
 
 def test_a_number_is_predicted_and_what_is_none_is_asked_for_again(browse):
     page = browse(SIMILARITY)
-    form = page.locator("#ask-mixture")
+    form = page.locator("#ask-3")
     field = form.get_by_label("Your number:")
     field.fill("some")
-    form.get_by_text("Please give a number, such as 20 or 0.5.").wait_for()
-    came = page.locator("#came-mixture").get_attribute("data-came")
-    field.fill(came)
+    form.get_by_text("Please type a number, such as 20 or 0.5.").wait_for()
+    result = page.locator("#result-3")
+    field.fill(result.get_attribute("data-result"))
     field.press("Enter")
-    told = page.locator("#came-mixture")
-    told.wait_for()
-    assert told.inner_text() == f"You said {came}, and it came {came}: as predicted."
+    result.wait_for()
+    assert result.inner_text() == "You predicted 20.5. The result is 20.5. You were right."
 
 
-def test_a_result_that_was_seen_first_is_told_alone_and_then_as_too_late(browse):
+def test_a_choice_after_the_result_was_seen_does_not_count(browse):
     page = browse(SIMILARITY)
-    result = page.locator("#came-largest")
+    result = page.locator("#result-0")
     page.locator("details", has=result).locator("summary").click()
     result.wait_for()
-    assert result.inner_text() == "It came: long. Nothing was predicted."
-    page.locator("#ask-largest").get_by_label("long", exact=True).check()
-    page.locator("#ask-largest").get_by_text("so this does not count").wait_for()
+    assert result.inner_text() == "The result is long."
+    page.locator("#ask-0").get_by_label("long", exact=True).check()
+    page.locator("#ask-0").get_by_text("so this does not count").wait_for()
     for _ in range(2):  # closed and opened again
         page.locator("details", has=result).locator("summary").click()
-    told = "It came: long. You said long when that was on the screen already."
-    assert result.inner_text() == told
+    words = "The result is long. You chose long after you had seen it."
+    assert result.inner_text() == words
     assert "You predicted 0 of 6" in page.locator(".surprises").inner_text()
 
 
@@ -287,11 +321,11 @@ NUMBERS += [("4", -2, 2), ("0", 0, 2), ("0", 1e-9, 2), ("20", 30, 1.2), ("3", 3.
 
 def test_the_page_judges_a_number_as_the_notebook_does(browse):
     page = browse(SIMILARITY)
-    for said, came, factor in NUMBERS:
-        asked = Prediction("How many?", None, factor)
-        asked.control.value = said
-        judged = page.evaluate("given => isRight(...given)", [said, str(came), factor])
-        assert judged == asked._is_right(came), (said, came, factor)
+    for predicted, result, factor in NUMBERS:
+        question = Prediction("How many?", None, factor)
+        question.control.value = predicted
+        judged = page.evaluate("given => isRight(...given)", [predicted, str(result), factor])
+        assert judged == question._is_right(result), (predicted, result, factor)
 
 
 def test_the_first_thing_on_the_first_page_moves(browse):
@@ -307,42 +341,39 @@ def test_the_first_thing_on_the_first_page_moves(browse):
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_an_explorer_is_dragged_on_a_page_as_in_a_notebook(browse, width):
+def test_an_explorer_is_dragged_and_moved_by_keys(browse, width):
     page = browse(SIMILARITY, width=width)
     picture, words = page.locator(".explorer svg"), page.locator(".explorer [role=status]")
-    first = similarity_explorer()
-    assert words.inner_text() == first.state
+    first = words.inner_text()
+    assert first == similarity_explorer().state
+    angle = page.get_by_role("slider").first
+    angle.focus()
+    page.keyboard.press("ArrowRight")
+    assert words.inner_text() != first
+    page.keyboard.press("ArrowLeft")
+    assert words.inner_text() == first
     picture.scroll_into_view_if_needed()
     box = picture.bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 10, steps=5)
     page.mouse.up()
-    angle, length = (page.get_by_role("slider").nth(j).input_value() for j in range(2))
-    told = words.inner_text()
-    assert told == set_controls(first, angle=float(angle), length=float(length)).state
-    assert "dot product 1.50" not in told and not page.errors
-    assert page.locator(".explorer img").count() == 0
+    assert 80 <= int(angle.input_value()) <= 100 and words.inner_text() != first
+    assert page.locator(".explorer img").count() == 0 and not page.errors
 
 
-def test_without_javascript_an_explorer_is_its_picture_with_its_words(browse):
+def test_without_javascript_explorers_are_pictures_with_words_and_results_open(browse):
     page = browse(SIMILARITY, java_script_enabled=False)
-    place = page.locator(".explorer")
-    assert place.locator("p").inner_text() == similarity_explorer().state
-    image = place.get_by_role("img", name="dot product 1.50")
+    explorer = page.locator(".explorer")
+    assert explorer.locator("p").inner_text() == similarity_explorer().state
+    image = explorer.get_by_role("img", name="dot product 1.50")
     image.scroll_into_view_if_needed()
     assert image.bounding_box()["width"] == pytest.approx(440, abs=10)  # and its white rim
-    assert place.locator("input").count() == 0
-
-
-def test_without_javascript_a_result_opens(browse):
-    page = browse(SIMILARITY, java_script_enabled=False)
-    page.locator("#ask-largest").get_by_label("near", exact=True).check()
-    assert not page.locator("#ask-largest button").is_visible()
-    result = page.locator("#came-largest")
+    assert explorer.locator("input").count() == 0
+    assert not page.locator("#ask-0 button").is_visible()
+    result = page.locator("#result-0")
     page.locator("details", has=result).locator("summary").click()
-    assert result.inner_text() == "It came: long. Nothing was predicted."
-    assert page.locator("#ask-largest").get_by_label("near", exact=True).is_checked()
+    assert result.inner_text() == "The result is long."
 
 
 def serious(page, rules=None):
@@ -380,7 +411,7 @@ def test_a_page_is_printed_with_its_results_and_without_its_controls(browse):
     page = browse(SIMILARITY)
     assert page.pdf().startswith(b"%PDF")
     page.emulate_media(media="print")
-    result = page.locator("#came-largest")
+    result = page.locator("#result-0")
     result.wait_for()
     assert result.bounding_box()["height"] > 10
     assert not page.locator("#ask-largest button").is_visible()
@@ -389,27 +420,23 @@ def test_a_page_is_printed_with_its_results_and_without_its_controls(browse):
     assert not page.locator(".explorer input").first.is_visible()
     page.emulate_media(media="screen")
     assert not result.is_visible()
-    assert result.text_content().strip() == "It came: long. Nothing was predicted."
+    assert result.text_content().strip() == "The result is long."
 
 
-def test_the_reference_tells_all_that_is_public(site):
+def test_the_reference_has_every_public_function(site):
     pages = sorted((site / "reference").glob("*.html"))
     assert len(pages) > 10
     for page in pages:
-        module = importlib.import_module(page.stem)
-        own = [
-            name
-            for name, each in vars(module).items()
-            if inspect.isfunction(each) and each.__module__ == page.stem and name[0] != "_"
-        ]
-        told = Links(page).ids
-        assert {f"{page.stem}.{name}" for name in own} <= told, page.stem
-        assert any(each and each.startswith(f"{page.stem}.") for each in told), page.stem
+        module, ids = importlib.import_module(page.stem), Links(page).ids
+        for name, member in vars(module).items():
+            public = inspect.isfunction(member) and name[0] != "_"
+            if public and member.__module__ == page.stem:
+                assert f"{page.stem}.{name}" in ids
 
 
-def test_links_to_other_files_go_to_the_repository_if_there_is_one():
+@pytest.mark.parametrize("repository", ["", "me/course"])
+def test_links_to_other_files_go_to_the_repository_if_there_is_one(repository):
     text = "[all](../Makefile), [lesson](01_dot_product_similarity.ipynb), `x[0](y)`"
-    linked, folder = BUILD["linked"], ROOT / "notebooks"
-    there = text.replace("../Makefile", "https://github.com/me/course/blob/HEAD/Makefile")
-    assert linked(text, folder, "me/course") == there
-    assert linked(text, folder, "") == text.replace("[all](../Makefile)", "all")
+    makefile = "[all](https://github.com/me/course/blob/HEAD/Makefile)" if repository else "all"
+    linked = build.linked(text, ROOT / "notebooks", repository)
+    assert linked == text.replace("[all](../Makefile)", makefile)

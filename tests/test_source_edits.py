@@ -43,15 +43,6 @@ def test_a_class_is_edited_too_and_sees_what_its_file_sees():
     assert edited(Scaled, "twice", ("* self.factor", ""))(5).of(X) == 6
 
 
-@pytest.mark.parametrize("old, times", [("x.prod()", 0), ("total", 2), ("", 111)])
-def test_a_piece_must_stand_exactly_once_or_the_row_is_named(old, times):
-    words = f"'the row': '{old}' stands {times} times in doubled_sum, not once"
-    with pytest.raises(ValueError) as raised:
-        edited(doubled_sum, "the row", ("2", "2"), (old, "1"))
-    assert str(raised.value).startswith(words.split(" stands ")[0])
-    assert str(raised.value) == words or old == ""
-
-
 def test_a_traceback_shows_the_changed_line():
     wrong = edited(doubled_sum, "no sum", ("x.sum()", "x.sums()"))
     with pytest.raises(AttributeError) as raised:

@@ -1,12 +1,13 @@
 """For authors: make the exercises from the solutions, and run notebooks reproducibly.
 
 python -m tools.notebooks exercises
-python -m tools.notebooks refresh [NOTEBOOK ...]
+python -m tools.notebooks refresh [--redraw] [NOTEBOOK ...]
 """
 
 import argparse
 import copy
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -24,6 +25,8 @@ ASKS = re.compile(r"\*\*Predict first|\bpredict_first\(")
 # Beside what is folded JupyterLab shows the first line of the first output: this one has none.
 # There is nothing in it to compare, and running the cell takes it away.
 VEIL = nbformat.v4.new_output("display_data")
+VIEW = "application/vnd.jupyter.widget-view+json"
+IGNORED = "nbval-ignore-output"  # the tag of cells whose outputs nbval does not compare
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 
@@ -141,15 +144,16 @@ def write_exercise(solution_path, exercise_path):
     write(exercise, exercise_path)
 
 
-def refresh(path):
+def refresh(path, redraw=False):
     """Execute a notebook from top to bottom and store it; the same again changes no byte.
 
-    Cells tagged ``nbval-ignore-output`` show times, which differ in every run. As long as no cell
-    of the notebook has changed they keep the outputs they have.
+    What may differ in every run without a reason stays as it was stored: a picture whose code and
+    description are the same (unless ``redraw``), and, as long as no code cell of the notebook has
+    changed, the outputs of cells tagged ``nbval-ignore-output``, such as times.
     """
     notebook = read(path)
     unchanged = notebook.metadata.get("course", {}).get("executed") == fingerprint(notebook)
-    before = {cell.id: copy.deepcopy(cell.get("outputs")) for cell in notebook.cells}
+    before = {cell.id: copy.deepcopy(cell.get("outputs", [])) for cell in notebook.cells}
     NotebookClient(
         notebook,
         kernel_name="python3",
@@ -158,29 +162,39 @@ def refresh(path):
         resources={"metadata": {"path": str(path.parent)}},  # as JupyterLab does
     ).execute()
     for cell in notebook.cells:
-        if unchanged and before[cell.id] and "nbval-ignore-output" in cell.metadata.get("tags", []):
+        if unchanged and before[cell.id] and IGNORED in cell.metadata.get("tags", []):
             cell.outputs = before[cell.id]
             for output in cell.outputs:
                 if "execution_count" in output:
                     output.execution_count = cell.execution_count
+        drawn, stored = pictures(cell.get("outputs", [])), pictures(before[cell.id])
+        for output, old in itertools.zip_longest(drawn, stored[: len(drawn)]):
+            same = old and output.data["text/plain"] == old.data["text/plain"]
+            # an explorer's picture comes from a file, and is always the right one
+            if same and not redraw and VIEW not in output.data:
+                if old.metadata.get("picture") == picture_mark(cell, old):
+                    output.data["image/png"] = old.data["image/png"]
+            output.metadata["picture"] = picture_mark(cell, output)
         for output in cell.get("outputs", []):
             # Ids of live widgets are new in every run and mean nothing without their kernel.
-            view = output.get("data", {}).get("application/vnd.jupyter.widget-view+json")
-            if view:
+            if view := output.get("data", {}).get(VIEW):
                 view["model_id"] = hashlib.sha256(cell.id.encode()).hexdigest()[:32]
-            if "image/png" in output.get("data", {}):
-                output.metadata["picture"] = picture_mark(cell, output)
     hide_results(notebook)
     notebook.metadata["course"] = {"executed": fingerprint(notebook)}
     write(notebook, path)
 
 
+def pictures(outputs):
+    """Return the outputs of a cell that hold a picture."""
+    return [output for output in outputs if "image/png" in output.get("data", {})]
+
+
 def write(notebook, path):
     """Store a notebook with only the metadata that matters, whole or not at all."""
-    kept = {"kernelspec": KERNEL}
+    metadata = {"kernelspec": KERNEL}
     if "course" in notebook.metadata:
-        kept["course"] = notebook.metadata["course"]
-    notebook.metadata = nbformat.from_dict(kept)
+        metadata["course"] = notebook.metadata["course"]
+    notebook.metadata = nbformat.from_dict(metadata)
     nbformat.validate(notebook)
     part = path.with_name(path.name + ".part")  # a full disk or a kill leaves the old file
     try:
@@ -195,6 +209,9 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("command", choices=["exercises", "refresh"])
     parser.add_argument("notebooks", nargs="*", type=Path, help="all, if none is named")
+    parser.add_argument(
+        "--redraw", action="store_true", help="store all pictures anew, after a change of colours"
+    )
     given = parser.parse_args(arguments)
     folders = {"exercises": ["solutions"], "refresh": ["notebooks", "solutions"]}[given.command]
     code = 0
@@ -202,7 +219,7 @@ def main(arguments=None):
         try:
             if given.command == "refresh":
                 print(f"running {path.name}")
-                refresh(path.resolve())
+                refresh(path.resolve(), given.redraw)
             else:
                 name = path.name.replace("_solutions_", "_exercises_")
                 write_exercise(path, ROOT / "exercises" / name)

@@ -1,6 +1,6 @@
-"""Make the moving picture of README in a real JupyterLab: an arrow dragged, an answer judged.
+"""Make the moving picture of README in a real JupyterLab: an answer judged, an arrow dragged.
 
-python tests/moving_picture.py
+python -m tools.render_gif
 
 The machine needs a font with the signs of a check (on Debian, fonts-noto-color-emoji).
 """
@@ -132,8 +132,8 @@ def main():
             page = jupyterlab_server.new_page(chromium, WIDTH, HEIGHT)
             film = Film(page)
             jupyterlab_server.open_alone(page, address)
-            drag_an_arrow(film, address)
             write_an_answer(film, address)
+            drag_an_arrow(film, address)
     film.save(PICTURE)
 
 

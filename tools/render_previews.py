@@ -1,14 +1,15 @@
-"""The still pictures of the explorers that live in the page, for where nothing runs.
+"""Previews: what an explorer that lives in the page draws and says at first, where nothing runs.
 
-After a change of what an explorer draws, take them anew and look at them:
+After a change of what an explorer draws or says, take them anew and look at them:
 
-python tests/render_previews.py
+python -m tools.render_previews
 """
 
 import io
+import json
+import re
 
 from PIL import Image
-from PIL.PngImagePlugin import PngInfo
 
 from course_utils import explorers
 from course_utils.explorers.browser_explorer import PREVIEWS, STILL_DENSITY, lives_in_the_page
@@ -16,6 +17,7 @@ from tools import jupyterlab_server
 from tools.notebooks import checksum
 
 LIVE = [name for name in explorers.__all__ if lives_in_the_page(name)]
+COLOUR = re.compile(r"#[0-9a-f]{3,6}\b|rgb\([\d, ]+\)")
 SHADES = 192
 # All of a page but an explorer; written into it, it takes away what another one left there.
 EMPTY = """<title>x</title>
@@ -52,30 +54,39 @@ def show(page, explorer, width=1000):
     return page
 
 
-def taken(page, explorer):
-    """Return the picture of an explorer in its first state, and the mark of what is drawn.
+def description(page):
+    """Return what a page says, and a checksum of what it draws but for fonts and colours."""
+    drawing = page.locator("svg").evaluate("svg => svg.outerHTML")
+    words = page.get_by_role("status").text_content()
+    return {"words": words, "drawing": checksum(COLOUR.sub("colour", drawing))}
 
-    The mark is a checksum of the drawing as text, in which fonts make no difference.
-    """
-    picture = show(page, explorer).locator("svg")
-    with Image.open(io.BytesIO(picture.screenshot())) as still:
-        still = still.convert("RGB")
-    return still, checksum(picture.evaluate("svg => svg.outerHTML"))
+
+def store(screenshot, path):
+    """Store a screenshot in few colours, unless the file has its pixels already."""
+    with Image.open(io.BytesIO(screenshot)) as picture:
+        # of the ways to choose colours, the one that keeps the shades of a scale apart
+        few = picture.convert("RGB").quantize(
+            SHADES, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
+        )
+    if path.exists():
+        with Image.open(path) as stored:
+            if stored.convert("RGB").tobytes() == few.convert("RGB").tobytes():
+                return
+    few.save(path, optimize=True)
 
 
 def main():
     PREVIEWS.mkdir(exist_ok=True)
+    descriptions = {}
     with jupyterlab_server.browser() as chromium:
         page = new_page(chromium, STILL_DENSITY)
         for name in LIVE:
             explorer = getattr(explorers, name)()
-            still, mark = taken(page, explorer)
-            noted = PngInfo()
-            noted.add_text("drawing", mark)
-            noted.add_itxt("Description", explorer.state)
-            # of the ways to choose them, the one that keeps the shades of a scale apart
-            few = still.quantize(SHADES, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-            few.save(PREVIEWS / f"{explorer.name}.png", optimize=True, pnginfo=noted)
+            picture = show(page, explorer).locator("svg").screenshot()
+            descriptions[explorer.name] = description(page)
+            store(picture, PREVIEWS / f"{explorer.name}.png")
+    text = json.dumps(descriptions, indent=1, ensure_ascii=False, sort_keys=True)
+    (PREVIEWS / "descriptions.json").write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
-"""Run every stage of `make test`, also after a red one, and end with a table of what came of each.
+"""Run every stage of `make test` or `make check`, also after a red one; end with a table.
 
-python -m tools.run_all
+python -m tools.run_all              everything
+python -m tools.run_all check [K]    style, and the tests that need neither a browser nor minutes;
+                                     with K only those whose name holds it, as pytest -k
 """
 
 import os
@@ -13,35 +15,37 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[1]
 PYTHON = [sys.executable, "-m"]
-# Two more than there are cores: much of the time is spent in waiting for a kernel or a browser.
+# Two more than there are cores: much of the time is spent waiting for a kernel or a browser.
 WORKERS = str(min(8, os.cpu_count() + 2))
 # Files start in their order; by their number of tests, the slow browser would be last and alone.
 PYTEST = [*PYTHON, "pytest", "-n", WORKERS, "--no-loadscope-reorder"]
-# A notebook's cells share a kernel. The limits are for one that died; a slow machine must not reach
-# them.
+# The cells of a notebook share a kernel. The time limits are for a kernel that died, not for a slow
+# machine.
 NBVAL = [*PYTEST, "--dist", "loadfile", "-p", "no:cacheprovider", "--nbval-current-env"]
 NBVAL += ["--nbval-cell-timeout=900", "--nbval-kernel-startup-timeout=900"]
-STAGES = {
+STYLE = {
     "style": [*PYTHON, "ruff", "check", "."],
     "format": [*PYTHON, "ruff", "format", "--check", "."],
-    "tests": [*PYTEST, "--dist", "loadgroup"],  # as tests/conftest.py groups them
+}
+TEST = STYLE | {
+    "tests": [*PYTEST, "--dist", "loadgroup", "tests"],  # as tests/conftest.py groups them
     "lessons and solutions": [*NBVAL, "--nbval", "notebooks", "solutions"],
     "exercises": [*NBVAL, "--nbval-lax", "exercises"],
 }
-# The processes share the cores: one thread each, unless told otherwise, and who waits sleeps.
+CHECK = STYLE | {"tests": [*TEST["tests"], "-m", "not browser and not slow"]}
+# The processes share the cores: one thread each, unless told otherwise, and a waiting one sleeps.
 CALM = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-STRICT = {"exercises"}  # a wrong answer in them is a failure; lesson 00 shows one
 
 
-def run(name):
+def run(name, command):
     """Run one stage; return how many of its checks passed, failed, and were skipped."""
-    settings = CALM | os.environ | {"COURSE_STRICT": str(int(name in STRICT))}
-    settings.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process compiles all of it anew
+    # a wrong answer in an exercise is a failure; lesson 00 shows one on purpose
+    settings = CALM | os.environ | {"COURSE_STRICT": str(int(name == "exercises"))}
+    settings.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process compiles everything anew
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
-        options = [f"--junitxml={report}"] if "pytest" in STAGES[name] else []
-        command = [*STAGES[name], *options]
-        code = subprocess.run(command, cwd=ROOT, env=settings).returncode
+        options = [f"--junitxml={report}"] if "pytest" in command else []
+        code = subprocess.run([*command, *options], cwd=ROOT, env=settings).returncode
         if not report.exists():  # of ruff, or of a pytest that could not start
             return int(code == 0), int(code != 0), 0
         suite = ElementTree.parse(report).find("testsuite")
@@ -52,22 +56,23 @@ def run(name):
     return tests - failed - skipped, failed or int(code != 0), skipped
 
 
-def main():
+def main(arguments):
     """Run all stages, print the table, and return the exit code."""
+    stages = CHECK if arguments[:1] == ["check"] else TEST
+    if chosen := arguments[1:2]:  # few tests: they are done before other processes have started
+        stages = stages | {"tests": [*stages["tests"], "-n", "0", "-k", *chosen]}
     rows = []
-    for name, command in STAGES.items():
+    for name, command in stages.items():
         print(f"\n== {name}: {' '.join(command[2:])}", flush=True)
         start = time.monotonic()
-        rows.append((name, *run(name), time.monotonic() - start))
+        rows.append((name, *run(name, command), time.monotonic() - start))
     print(f"\n{'stage':24}{'passed':>8}{'failed':>8}{'skipped':>8}{'seconds':>8}")
     for name, *counts, seconds in rows:
         print(f"{name:24}" + "".join(f"{count:8}" for count in counts) + f"{seconds:8.0f}")
     passed, failed, skipped = (sum(row[column] for row in rows) for column in (1, 2, 3))
     print(f"\n{passed} passed, {failed} failed, {skipped} skipped")
-    if not os.environ.get("EVERY_CASE"):
-        print("Some tests took a sample of their cases; EVERY_CASE=1 make test takes all.")
     return int(failed > 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -19,5 +19,6 @@ __all__ = ["check", "progress"]
 for _path in Path(__file__).parent.glob("lesson_*/*.py"):  # each adds its exercise
     importlib.import_module(f"{__name__}.{_path.parent.name}.{_path.stem}")
 
-if get_ipython() and json_store.folder().name == "exercises":  # elsewhere with the first check
+# elsewhere the first check does it
+if get_ipython() and json_store.working_directory().name == "exercises":
     judge_process.start()

@@ -1,11 +1,11 @@
-"""Read the errors of a learner's code: on one line, where it was, and what is the likely cause."""
+"""Explain an error of a learner's code on one line: the likely cause, the error, and its line."""
 
 import re
 import sysconfig
 import traceback
 from pathlib import Path
 
-# What PyTorch and Python say, with the line, and the likely cause. The first that is found counts.
+# (pattern of the error and its line, likely cause). The first that matches counts.
 CAUSES = [
     (
         r"OutOfBounds",
@@ -51,12 +51,12 @@ CAUSES = [
     ),
     (
         r"operands of type pointer",
-        "an address counts in whole numbers: // divides so, / does not",
+        "an address must be an integer: divide by //, not by /",
     ),
     (
         r"(size of tensor a|mat1|Expected size).* in line \d+, `.*\.T\b",
-        "these shapes do not fit together: is there one transpose too many, or too few? .T turns "
-        "around all dimensions, those of a batch too; .transpose(-2, -1) the last two",
+        "these shapes do not fit together: is there one transpose too many, or too few? .T "
+        "reverses all dimensions, even those of a batch; .transpose(-2, -1) exchanges the last two",
     ),
     (
         r"must be Tensor, not (float|int)",
@@ -70,13 +70,13 @@ CAUSES = [
     ),
     (
         r"tensors used as ind",
-        "an index must hold whole numbers or true and false: `for i in range(len(x))` goes through "
-        "places, `for i in x` through what stands there; torch.tensor([]) holds floats, so name "
-        "the dtype, torch.long",
+        "an index must be an integer or a boolean: `for i in range(len(x))` loops over positions, "
+        "`for i in x` over the entries; torch.tensor([]) holds floats, so give it the dtype "
+        "torch.long",
     ),
     (
         r"cannot be interpreted as an integer|converted to an index",
-        "a whole number is needed there: range(len(x)), or range(x.shape[0]), goes through places",
+        "an integer is needed there: range(len(x)), or range(x.shape[0]), loops over positions",
     ),
     (
         r"for @: ('Tensor' and '(Linear|Sequential)'|'(Linear|Sequential)' and 'Tensor')",
@@ -84,7 +84,7 @@ CAUSES = [
     ),
     (
         r"must be tuple of Tensors, not Tensor",
-        "it takes its tensors together, in a list: torch.cat([a, b], dim=-1)",
+        "it takes its tensors in one list: torch.cat([a, b], dim=-1)",
     ),
     (
         r"tuple index out of range",
@@ -115,9 +115,9 @@ CAUSES = [
     ),
     (
         r"(not enough|too many) values to unpack",
-        "there are more or fewer things to unpack than names: a tensor comes apart along its first "
-        "dimension, and .split or .chunk cut along another; of items in a tuple there may be one, "
-        "two or many, so go through them in a loop; of sizes, inputs may have a batch or none",
+        "there are more or fewer things to unpack than names: a tensor is unpacked along its first "
+        "dimension, and .split or .chunk cut along another; a tuple may hold one, two or many "
+        "items, so loop over them; inputs may come with or without a batch",
     ),
     (
         r"must be a 3D tensor|batch1|must be a matrix|expects a 2D tensor|"
@@ -134,7 +134,7 @@ CAUSES = [
         ".view() needs the numbers in order in memory, and these are not: use .reshape()",
     ),
     (
-        r"torch\.return_types",
+        r"torch\.return_types|tuple indices must be integers",
         "x.max(dim) and x.min(dim) give two things, values and indices: take .values, or "
         "x.amax(dim); what limits each number is x.clamp(min=0)",
     ),
@@ -156,7 +156,7 @@ CAUSES = [
         # a dtype in what it says, not in the learner's line
         r"^(?!.*'torch\.dtype' object|.*combination of arguments)((?! in line \d).)*"
         r"(dtype|scalar type|result type .* can't be cast|not implemented for)",
-        "it mixes kinds of numbers: take the dtype of the inputs, x.new_zeros(...) for instance",
+        "it mixes dtypes: use the dtype of the inputs, as x.new_zeros(...) does",
     ),
     (
         r"can't convert .* to numpy|Can't call numpy\(\)|ScalarType BFloat16",
@@ -166,34 +166,36 @@ CAUSES = [
         r"(missing \d+ required positional argument|unexpected keyword argument|"
         r"takes (from \d+ to )?\d+ positional arguments? but|combination of arguments)"
         r".* in line \d",
-        "a call in this line does not fit what it calls: an argument is missing or too many, or "
-        "has another name or kind",
+        "a call in this line does not fit the function: an argument is missing, or there is one "
+        "too many, or one has another name or type",
     ),
     (
         r"missing \d+ required positional argument|unexpected keyword argument|"
         r"takes (from \d+ to )?\d+ positional arguments? but",
-        "its arguments are others than the exercise's, which may ask for more than the lesson's "
+        "its arguments are not those of the exercise, which may ask for more than the lesson's "
         "code: keep the line with `def` as it was",
     ),
     (
         r"UnboundLocalError|cannot access local variable",
-        "a name is used before it gets a value, in a branch that was not taken perhaps",
+        "a name is used before it has a value: is it set only in a branch that was not taken?",
     ),
     (
         r"NameError",
-        "a name is used that does not exist: is it misspelt, is an import missing, or is a cell "
-        "not run?",
+        "a name is used that does not exist: is it misspelled, is an import missing, or was a "
+        "cell not run?",
     ),
     (
         r"'generator' object is not subscriptable|type 'generator' has no len",
-        "it comes piece by piece, from a generator, which has no [0] and no length: go through it "
-        "in a `for` loop",
+        "a generator has no [0] and no length: loop over it with `for`",
     ),
     (r"is not subscriptable|NoneType", "something is None that should hold a value"),
-    (r"maximum recursion depth", "it calls itself without an end"),
-    (r"index .* is out of bounds|list index out of range|index out of range", "it counts too far"),
+    (r"maximum recursion depth", "it calls itself without end"),
+    (
+        r"index .* is out of bounds|list index out of range|index out of range",
+        "an index is too large",
+    ),
 ]
-_OF_LIBRARIES = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
+_LIBRARIES = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
 
 
 def on_one_line(text, longest):
@@ -202,37 +204,36 @@ def on_one_line(text, longest):
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
-def told(error):
-    """Return on one line what kind of error it is and what it says."""
+def summarize(error):
+    """Return the type and the message of an error, on one line."""
     kind = type(error).__name__
     try:
         text = on_one_line(str(error), 200)
     except Exception:  # a learner's class may fail even here
         text = ""
     if not text and isinstance(error, AssertionError):
-        text = "what stands after `assert` is not true"
+        text = "the condition after `assert` is not true"
     return f"{kind}: {text}" if text else kind
 
 
 def explained(error):
-    """Return the likely cause of an error, if it is a known one, the error, and its line."""
-    text = f"{told(error)}{_where(error)}"
+    """Return the likely cause of an error, if it is a known one, then the error and its line."""
+    text = f"{summarize(error)}{_where(error)}"
     cause = next((cause for pattern, cause in CAUSES if re.search(pattern, text)), None)
     raised = f"it raised {text}"
     return f"{cause}; {raised}" if cause else raised
 
 
 def _where(error):
-    """Return " in line 3, `…`", the last of the learner's own code; nothing if there is none."""
+    """Return " in line 3, `…`", the innermost line of the learner's code; "" if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if _is_learners(frame.filename)]
-    if not own or not own[-1].line:
+    learners = [frame for frame in frames if _is_learners(frame.filename)]
+    if not learners or not learners[-1].line:
         return ""
-    return f" in line {own[-1].lineno}, `{on_one_line(own[-1].line, 80)}`"
+    return f" in line {learners[-1].lineno}, `{on_one_line(learners[-1].line, 80)}`"
 
 
 def _is_learners(filename):
-    ours = Path(__file__).parents[1]
-    return (
-        not filename.startswith(("<frozen", *_OF_LIBRARIES)) and ours not in Path(filename).parents
-    )
+    if filename.startswith(("<frozen", *_LIBRARIES)):
+        return False
+    return Path(__file__).parents[1] not in Path(filename).parents  # course_utils

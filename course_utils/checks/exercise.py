@@ -147,6 +147,9 @@ class Exercise:
         with the reference's.
     compared : str
         What ``run`` returns, for messages, where it is something else than the answer returned.
+    also_right : sequence of callable or tuple
+        Right answers in other styles (a loop, einsum, NumPy, a library's function), to see that
+        the check is fair: functions or classes, or changes of the reference as `edited` takes them.
     """
 
     number: str
@@ -157,6 +160,7 @@ class Exercise:
     run: Callable = call_with_clones
     differentiable: bool = False
     compared: str = ""
+    also_right: Sequence = ()
 
     def __post_init__(self):
         if self.name in EXERCISES:
@@ -166,6 +170,14 @@ class Exercise:
             Mistake(name, hint, self.reference, tuple(change))
             for name, hint, *change in self.mistakes
         ]
+
+    def right_answers(self):
+        """Return the reference and the right answers in other styles."""
+        others = (
+            each if callable(each) else edited(self.reference, "also right", *each)
+            for each in self.also_right
+        )
+        return [self.reference, *others]
 
     @property
     def name(self):

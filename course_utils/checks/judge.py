@@ -16,7 +16,7 @@ import torch
 
 from course_utils.checks import judge_process, sandbox
 from course_utils.checks.compare import difference, is_same, read
-from course_utils.checks.errors import explained, on_one_line, told
+from course_utils.checks.errors import explained, on_one_line, summarize
 from course_utils.checks.exercise import (
     EXERCISES,
     NO_FIT,
@@ -28,13 +28,14 @@ from course_utils.checks.exercise import (
 from course_utils.checks.gradients import IN_PLACE, NONE, fault, gradients, names_of_inputs
 from course_utils.checks.inputs import parameters_made
 from course_utils.checks.progress import record
+from course_utils.checks.source_edits import RowDoesNotFit
 from course_utils.figures import heatmap, show
 
-# What a known mistake may raise, as PyTorch and the course do for shapes that do not fit. Any other
-# error in one is its author's.
+# A known mistake may raise these, as PyTorch and the course do for shapes that do not fit. Any
+# other error in a known mistake is a fault of the check.
 EXPECTED_ERRORS = (RuntimeError, IndexError, ValueError, AssertionError)
 
-_SEED = 20170612  # none that an answer would set itself, which could not be told from no seed then
+_SEED = 20170612  # an answer that sets this very seed is not noticed, so it is an unlikely one
 
 
 class WrongAnswer(AssertionError):
@@ -48,7 +49,7 @@ class BrokenCheck(RuntimeError):
 
 @contextlib.contextmanager
 def usual_settings():
-    """Draw from one seed, and give no warnings."""
+    """Draw from a fixed seed, and give no warnings."""
     with sandbox.seeded(_SEED), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -56,7 +57,7 @@ def usual_settings():
 
 @dataclass(frozen=True)
 class Verdict:
-    """What `check` found.
+    """The result of a `check`.
 
     Attributes
     ----------
@@ -89,14 +90,14 @@ class Verdict:
 def check(answer, name=None):
     """Check an answer to an exercise. Never raises, unless in strict mode.
 
-    What the notebook has set for PyTorch changes nothing, such as the default dtype or no_grad.
+    It does not depend on the notebook's settings of PyTorch, such as the default dtype or no_grad.
 
     Parameters
     ----------
     answer : function or class
-        The learner's, itself, not called.
+        The learner's function itself, not its result.
     name : str, optional
-        The exercise; by default the one called as the function or class is.
+        The exercise; by default the one with the name of the function or class.
 
     Returns
     -------
@@ -119,10 +120,10 @@ def check(answer, name=None):
         status, mistake, hint, *pictured = judged(exercise, answer)
         mark = {"correct": "✅", "wrong": "❌", "not attempted": "⏳", "not checked": "⚠️"}[status]
         text = f"{mark} {exercise.number} {exercise.name}: {on_one_line(hint, 600)}"
+        if status != "not checked" and (trouble := record(exercise.name, status)):
+            text += f" (this verdict could not be saved: {on_one_line(str(trouble), 200)})"
         verdict = Verdict(status, mistake, text, *pictured)
-        if status != "not checked":
-            record(exercise.name, status)
-        elif strict:
+        if status == "not checked" and strict:
             raise BrokenCheck(text)
     if verdict.status == "wrong" and strict:
         raise WrongAnswer(verdict.message)
@@ -150,13 +151,13 @@ def _not_checkable(answer, called):
 
 
 def _broken(error):
-    """Say that an error is the check's own, and what to report."""
+    """Say that an error is a fault of the check, and what to report."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_ours(frame)]
     where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "unknown place"
     versions = f"Python {platform.python_version()}, torch {torch.__version__}"
     return (
         "this check is broken and cannot judge your answer, which may be right. Please report this "
-        f"line: {told(error)} ({where}, {versions})"
+        f"line: {summarize(error)} ({where}, {versions})"
     )
 
 
@@ -181,30 +182,33 @@ def expected_gradients(exercise):
 
 @functools.cache
 def mistaken(exercise, mistake):
-    """Return what a known mistake gives on all inputs. From `_judge` only."""
-    return _Outcomes(exercise, mistake)
+    """Return the results of a known mistake on all inputs. Only `_judge` may call it."""
+    try:
+        return _Outcomes(exercise, mistake)
+    except RowDoesNotFit as error:  # the check goes on with the other rows
+        return [error] * len(expected(exercise))
 
 
 class _Outcomes:
-    """What a known mistake gives on all inputs, one after the other: results, or errors.
+    """The results of a known mistake on all inputs, one after the other; an error in place of some.
 
-    Each is calculated when it is first asked for: most answers differ from most mistakes at once.
+    Each is computed when it is first needed: most answers differ from most mistakes at once.
     """
 
     def __init__(self, exercise, mistake):
-        self.run, self.answer, self.known = exercise.run, tag_learner_errors(mistake.answer), []
-        with sandbox.seeded(_SEED):  # then as the learner's: all inputs first
+        self.run, self.answer, self.computed = exercise.run, tag_learner_errors(mistake.answer), []
+        with sandbox.seeded(_SEED):  # all inputs are drawn first, as for an answer
             self.inputs = [*exercise.inputs()]
             self.states = sandbox.random_states()
 
     def __iter__(self):
         for number, args in enumerate(self.inputs):
-            if number == len(self.known):
+            if number == len(self.computed):
                 with sandbox.drawing_from(self.states):
                     outcome = _outcome(self.run, self.answer, args)
                     self.states = sandbox.random_states()
-                self.known.append(outcome)
-            yield self.known[number]
+                self.computed.append(outcome)
+            yield self.computed[number]
 
 
 def _outcome(run, answer, args):
@@ -272,8 +276,8 @@ def _judge(exercise, answer):
         if isinstance(run.error, Complaint):
             return "wrong", run.error.mistake, run.error.hint
     if order := _order(runs, exercise):
-        places = ", ".join(map(str, order))
-        hint = f"the right items in another order: they belong in the places {places} (from 0 on)"
+        positions = ", ".join(map(str, order))
+        hint = f"the right items in another order: they belong at positions {positions}"
         return "wrong", "another order", hint
     if likely := _alike_in_an_item(runs, exercise) or _most_alike(runs, exercise):
         return "wrong", likely.name, likely.hint
@@ -330,7 +334,7 @@ def _judge_gradients(exercise, answer, reading):
             raise run.error
         elif run.error is not None:
             in_place = "inplace operation" in str(run.error)
-            found = IN_PLACE if in_place else f"{NONE} ({told(run.error)})"
+            found = IN_PLACE if in_place else f"{NONE} ({summarize(run.error)})"
         else:
             names = names_of_inputs(exercise.reference, args)
             found = fault(run.value, right, names)
@@ -342,7 +346,7 @@ def _judge_gradients(exercise, answer, reading):
 
 
 def _is_answers(error):
-    """Tell whether an error, if there is one, is the answer's and none of the check's own."""
+    """Tell whether an error, if there is one, is the answer's and not the check's."""
     return error is None or isinstance(error, Complaint) or hasattr(error, "tag_learner_errors")
 
 
@@ -359,50 +363,50 @@ def _stub(error):
 
 
 def _in_columns(runs, exercise):
-    """Yield, for each reading, the items of results that are tuples, place after place."""
+    """Yield, for each parameter layout, the results that are tuples, as one list for each item."""
     targets = expected(exercise)
     if isinstance(targets[0], tuple) and all(run.error is None for run in runs):
-        for _, reading in _readings(runs):
-            if columns := _columns(reading, targets):
+        for _, results in _by_layout(runs):
+            if columns := _columns(results, targets):
                 yield columns
 
 
 def _columns(results, targets):
-    """Return the items of tuples, place after place; nothing if a result is no such tuple."""
+    """Return a list for each item of the tuples; nothing if a result is no such tuple."""
     pairs = zip(results, targets, strict=True)
-    fine = all(isinstance(got, tuple | list) and len(got) == len(right) for got, right in pairs)
-    return list(zip(*results, strict=True)) if fine else []
+    fits = all(isinstance(got, tuple | list) and len(got) == len(right) for got, right in pairs)
+    return list(zip(*results, strict=True)) if fits else []
 
 
 def _order(runs, exercise):
-    """Return the places where the items of results belong, if all are right in another order."""
+    """Return the positions to which the items of results belong, if only their order is wrong."""
     right = _columns(expected(exercise), expected(exercise))
     for columns in _in_columns(runs, exercise):
         for order in itertools.permutations(range(len(right))):
-            if all(_all_same(mine, right[to]) for mine, to in zip(columns, order, strict=True)):
+            if all(_all_same(column, right[i]) for column, i in zip(columns, order, strict=True)):
                 return order
     return None
 
 
 def _alike_in_an_item(runs, exercise):
-    """Return the mistake that, of results that are tuples, makes the first wrong item as wrong.
+    """Return the mistake that gives the same first wrong item, of results that are tuples.
 
-    What stands after it may be wrong in consequence, or by a mistake of its own.
+    Later items may be wrong as a consequence, or by another mistake.
     """
     targets = expected(exercise)
     right = _columns(targets, targets)
-    for mine in _in_columns(runs, exercise):
-        place = _first_wrong(mine, right)
+    for columns in _in_columns(runs, exercise):
+        item = _first_wrong(columns, right)
         for mistake in exercise.mistakes:
-            theirs = _columns(mistaken(exercise, mistake), targets)
-            if _first_wrong(theirs, right) == place and _all_same(mine[place], theirs[place]):
+            wrong = _columns(mistaken(exercise, mistake), targets)
+            if _first_wrong(wrong, right) == item and _all_same(columns[item], wrong[item]):
                 return mistake
     return None
 
 
 def _first_wrong(columns, right):
     pairs = enumerate(zip(columns, right, strict=False))
-    return next((place for place, (mine, other) in pairs if not _all_same(mine, other)), None)
+    return next((item for item, pair in pairs if not _all_same(*pair)), None)
 
 
 def _all_same(results, targets):
@@ -412,88 +416,89 @@ def _all_same(results, targets):
 def _most_alike(runs, exercise):
     """Return the mistake that explains most of the wrong results, if it explains over half.
 
-    Two mistakes at once, or one that also shows in a special input, match no mistake everywhere.
-    Inputs on which a mistake would show, and the answer is right, speak against it.
-    Or one that explains some, if all others are errors where it is wrong as well: from a wrong
-    shape on, what fails depends on how the rest is written.
+    An answer with two mistakes, or with one that also shows in a special input, matches no mistake
+    on all inputs. Inputs on which a mistake would show, but the answer is right, count against it.
+    Failing that, return a mistake that explains some results, if the answer raises errors on all
+    other inputs where the mistake is wrong: after a wrong shape, it depends on the rest of the code
+    what fails.
     """
 
-    def alike(targets):
+    def matches(targets):
         return [bool(_fitting([run], [t])) for run, t in zip(runs, targets, strict=True)]
 
     targets = expected(exercise)
-    right = alike(targets)
-    explained, failing = {}, None
+    right = matches(targets)
+    explains, failing = {}, None
     for mistake in exercise.mistakes:
-        theirs = mistaken(exercise, mistake)
-        same = [one and not fine for one, fine in zip(alike(theirs), right, strict=True)]
-        harmless = list(map(is_same, theirs, targets))
-        for_it = sum(one and run.error is None for one, run in zip(same, runs, strict=True))
-        against = sum(fine and not safe for fine, safe in zip(right, harmless, strict=True))
-        explained[mistake] = for_it if for_it >= against else 0
+        results = mistaken(exercise, mistake)
+        same = [match and not ok for match, ok in zip(matches(results), right, strict=True)]
+        harmless = list(map(is_same, results, targets))
+        in_favor = sum(match and run.error is None for match, run in zip(same, runs, strict=True))
+        against = sum(ok and not safe for ok, safe in zip(right, harmless, strict=True))
+        explains[mistake] = in_favor if in_favor >= against else 0
         if any(same) and any(right) and harmless == right:
-            rest = [run for run, one, fine in zip(runs, same, right, strict=True) if one == fine]
+            rest = [run for run, match, ok in zip(runs, same, right, strict=True) if match == ok]
             failing = failing or (mistake if all(run.error for run in rest) else None)
-    best = max(explained, key=explained.get, default=None)
-    return best if best and explained[best] > right.count(False) / 2 else failing
+    best = max(explains, key=explains.get, default=None)
+    return best if best and explains[best] > right.count(False) / 2 else failing
 
 
 def _fitting(runs, targets):
-    """Return the places of the readings of the answer under which all runs came out as the targets.
+    """Return the numbers of the parameter layouts under which all runs gave the targets.
 
-    Where both raised the same errors on all inputs, any reading fits. A `Complaint` must be
-    the same wherever it came. No target is asked for after the first that no reading fits.
+    Where both raised the same errors on all inputs, any layout fits. A `Complaint` must be the same
+    on every input. No target is computed after the first that no layout fits.
     """
     all_failed = all(run.error is not None for run in runs)
-    places = None  # all
+    layouts = None  # all
     for run, target in zip(runs, targets, strict=True):
         if run.error is not None:
-            told_apart = all_failed or isinstance(run.error, Complaint)
+            by_message = all_failed or isinstance(run.error, Complaint)
             if type(run.error) is not type(target):
                 return []
-            if told_apart and _said(run.error) != _said(target):
+            if by_message and _message(run.error) != _message(target):
                 return []
         elif isinstance(target, BaseException):
             return []
         else:
-            places = range(len(run.value)) if places is None else places
-            places = [place for place in places if is_same(run.value[place], target)]
-            if not places:
+            layouts = range(len(run.value)) if layouts is None else layouts
+            layouts = [number for number in layouts if is_same(run.value[number], target)]
+            if not layouts:
                 return []
-    return [0] if places is None else places
+    return [0] if layouts is None else layouts
 
 
-def _said(error):
-    """Return what an error says, of a `Complaint` all, however long."""
-    return error.hint if isinstance(error, Complaint) else told(error)
+def _message(error):
+    """Return the message of an error, on one line; the whole hint of a `Complaint`."""
+    return error.hint if isinstance(error, Complaint) else summarize(error)
 
 
-def _readings(runs):
-    """Return (place, results, run after run) of each reading that fits wherever no error came."""
-    readings = zip(*(run.value for run in runs if run.error is None), strict=True)
+def _by_layout(runs):
+    """Return (number, results of all runs without error) of each parameter layout that fits."""
+    layouts = zip(*(run.value for run in runs if run.error is None), strict=True)
     return [
-        (place, reading)
-        for place, reading in enumerate(readings)
-        if not any(got is NO_FIT for got in reading)
+        (number, results)
+        for number, results in enumerate(layouts)
+        if not any(got is NO_FIT for got in results)
     ]
 
 
 def _first_difference(exercise, runs):
     """Return the hint for an answer that matches no known mistake, and matrices to picture."""
-    readings = _readings(runs)
-    results = iter(readings[0][1] if readings else ())
+    layouts = _by_layout(runs)
+    results = iter(layouts[0][1] if layouts else ())
     given = list(exercise.inputs())
     right = [
         run.error is None and bool(_fitting([run], [target]))
         for run, target in zip(runs, expected(exercise), strict=True)
     ]
     for args, run, target in zip(given, runs, expected(exercise), strict=True):
-        where = _told_inputs(exercise, args)
+        where = _describe(exercise, args)
         where = f" (for {where})" if where else ""
         if run.error is not None:
             return (_what_is_right(given, right) + explained(run.error) + where,)
-        if not readings:
-            return ("no single reading of its parameters fits on all inputs",)
+        if not layouts:
+            return ("no single layout of its parameters fits on all inputs",)
         got = next(results)
         if found := difference(got, target, exercise.names):
             found = f"{exercise.compared}: {found}" if exercise.compared else found
@@ -505,8 +510,8 @@ def _first_difference(exercise, runs):
             return (hint,)
 
 
-def _told_inputs(exercise, args):
-    """Name some inputs, by their shapes and, what is text, or all if numbers, by themselves."""
+def _describe(exercise, args):
+    """Name some inputs: tensors by their shapes, texts as they are, and numbers if all are."""
     shapes = _shapes(args)
     if shapes:
         texts = [repr(arg) for arg in args if isinstance(arg, str)]
@@ -521,18 +526,18 @@ def _shapes(args):
 
 
 def _what_is_right(given, right):
-    """Say for which inputs an answer is right, if a rule can be told from those tried."""
+    """Say for which inputs an answer is right, if those that were tried show a rule."""
     if len(set(right)) == 1:
         return ""
     dimensions = [max(map(len, _shapes(args)), default=0) for args in given]
     fine = [n for n, is_right in zip(dimensions, right, strict=True) if is_right]
     rest = [n for n, is_right in zip(dimensions, right, strict=True) if not is_right]
     if max(fine) < min(rest):
-        return f"right for inputs tried of {_up_to(fine)} dimensions, not for more (a batch): "
+        return f"right for inputs of {_up_to(fine)} dimensions, not for more (a batch): "
     if min(fine) > max(rest):
-        return f"right for inputs tried with a batch, not for {_up_to(rest)} dimensions alone: "
+        return f"right for inputs with a batch, not for {_up_to(rest)} dimensions alone: "
     most = sum(right) > len(right) / 2
-    return f"right for {sum(right)} of {len(right)} inputs tried: " if most else ""
+    return f"right for {sum(right)} of {len(right)} inputs: " if most else ""
 
 
 def _up_to(numbers):
@@ -542,7 +547,7 @@ def _up_to(numbers):
 def _show_difference(got, expected):
     import matplotlib.pyplot as plt
 
-    rows, columns = (min(n, 40) for n in got.shape)  # one above the other: room for every number
+    rows, columns = (min(n, 40) for n in got.shape)  # panels below each other: room for numbers
     size = 2.5 + 0.5 * columns, 3 * (0.9 + 0.35 * rows)
     _, axes = plt.subplots(3, 1, figsize=size, layout="constrained")
     panels = {"yours": got, "expected": expected, "difference": got - expected.double()}

@@ -92,17 +92,17 @@ def start():
 def judge(exercise, answer):
     """Return what `judge.judge_here` returns in another process, or why it cannot be asked."""
     if error := _cell_did_not_run(answer):
-        return "not checked", "cell did not run", NOT_RUN.format(errors.told(error))
+        return "not checked", "cell did not run", NOT_RUN.format(errors.summarize(error))
     try:
         letter = _pickled(answer)
     except Exception as error:
         what = f"it uses {_culprit(answer)}, which" if _culprit(answer) else "it"
-        return "not checked", "cannot be sent", NOT_SENT.format(what, errors.told(error))
+        return "not checked", "cannot be sent", NOT_SENT.format(what, errors.summarize(error))
     # cells have no time of change; with them, an error can name its line
     cells = {file: each for file, each in linecache.cache.items() if len(each) > 1 and not each[1]}
     server = start()
     try:
-        task = exercise.name, letter, cells, sys.path, str(json_store.folder())
+        task = exercise.name, letter, cells, sys.path, str(json_store.working_directory())
         pickle.dump(task, server.stdin)
         server.stdin.flush()
         status, mistake, hint, *matrices = json.loads(server.stdout.readline())
@@ -285,7 +285,7 @@ def _judged(name, letter, cells, path, folder):
     try:
         answer = cloudpickle.loads(letter)
     except Exception as error:
-        return "not checked", "cannot be sent", NOT_SENT.format("it", errors.told(error))
+        return "not checked", "cannot be sent", NOT_SENT.format("it", errors.summarize(error))
     try:
         verdict = judge_here(EXERCISES[name], answer)
     except BaseException:  # SystemExit from a result of the learner's own class, for instance

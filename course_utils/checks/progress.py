@@ -1,4 +1,4 @@
-"""Which exercises are done: kept in one small file that git ignores, and listed."""
+"""Which exercises are done: stored in a small file that git ignores, and listed by `progress`."""
 
 from itertools import groupby
 
@@ -29,54 +29,61 @@ def progress(lesson=None):
         statuses = load()
     except OSError as error:
         statuses = {}
-        print(f"What was done before cannot be read: {error}")
+        print(f"Your earlier verdicts cannot be read: {error}")
+    if renamed := json_store.damaged(FILE):
+        print(
+            f"{FILE} was damaged and has been renamed to {', '.join(renamed)}. Verdicts before "
+            "that are missing here: check your answers again, then delete it."
+        )
     if trouble:
         print(f"The newest verdict could not be saved: {trouble}")
-    # 0.1 is done together in lesson 00 and has no place in the folder exercises
+    # 0.1 is done together in lesson 00 and is not in the folder exercises
     counted = [each for each in EXERCISES.values() if not each.number.startswith("0.")]
     counted.sort(key=lambda exercise: exercise.place)
     lessons = {name: list(group) for name, group in groupby(counted, lambda e: e.lesson)}
-    told = {name.lstrip("0"): name for name in lessons}
-    if lesson is not None and str(lesson) not in told:
-        raise ValueError(f"lesson must be one of {', '.join(told)}, got {lesson!r}")
-    asked = told.get(str(lesson))
+    numbers = {name.lstrip("0"): name for name in lessons}
+    if lesson is not None and str(lesson) not in numbers:
+        raise ValueError(f"lesson must be one of {', '.join(numbers)}, got {lesson!r}")
+    chosen = numbers.get(str(lesson))
     marks = {"correct": "✅", "wrong": "❌"}
-    for name in sorted(lessons, key=lambda name: name != asked):
-        print(f"Lesson {name}: {_correct(lessons[name], statuses)}")
-        if asked in (name, None):
+    for name in sorted(lessons, key=lambda name: name != chosen):
+        print(f"Lesson {name}: {_count(lessons[name], statuses)}")
+        if chosen in (name, None):
             for each in lessons[name]:
                 print("  ", marks.get(statuses.get(each.name), "⏳"), each.number, each.name)
-    print(f"All: {_correct(counted, statuses)}")
+    print(f"All: {_count(counted, statuses)}")
 
 
-def _correct(exercises, statuses):
+def _count(exercises, statuses):
     correct = [each for each in exercises if statuses.get(each.name) == "correct"]
     return f"{len(correct)} of {len(exercises)} correct"
 
 
 def record(name, status):
-    """Note the newest verdict on an exercise, if it was checked in the folder ``exercises``.
+    """Store the newest verdict on an exercise, if it was checked in the folder ``exercises``.
 
-    Solutions and lessons call `check` too; running those is no progress of the learner's. A full
-    disk or a read-only folder must not spoil a check: it is kept in `trouble`.
+    Solutions and lessons call `check` too, and running those is not the learner's progress. A full
+    disk or a read-only folder must not spoil a check: its error is returned, and stored in
+    `trouble`.
     """
     global trouble
-    if json_store.folder().name != "exercises" or status not in VERDICTS:
-        return
+    if json_store.working_directory().name != "exercises" or status not in VERDICTS:
+        return None
     try:
-        json_store.change(FILE, lambda entries: _verdicts(entries) | {name: status})
+        json_store.update(FILE, lambda entries: _verdicts(entries) | {name: status})
         trouble = None
     except OSError as error:
         trouble = error
+    return trouble
 
 
 def load():
-    """Return the last verdict on each exercise checked so far; {} if the file is damaged.
+    """Return the last verdict on each exercise checked so far.
 
     Raises
     ------
     OSError
-        If there is a file and it cannot be read.
+        If there is a file and it cannot be read, or is damaged.
     """
     return _verdicts(json_store.load(FILE))
 

@@ -1,9 +1,10 @@
-"""Launch a learner's Triton kernel: in the interpreter, within the memory of its arguments.
+"""Launch a learner's Triton kernel in the interpreter, within the memory of its arguments.
 
-The interpreter reads and writes wherever an address leads, which can be the end of Python. Here an
-address that leads out of the arguments' memory raises an `OutOfBounds`.
+Triton's interpreter reads and writes at any address, which can crash Python. Here an address
+outside the arguments' memory raises `OutOfBounds`.
 
-It interprets with a GPU too, whatever TRITON_INTERPRET says, so that answers are judged alike.
+Kernels are interpreted even where there is a GPU, whatever TRITON_INTERPRET says, so that verdicts
+are the same everywhere.
 """
 
 import contextlib
@@ -27,54 +28,54 @@ try:
     from triton.runtime import interpreter
     from triton.runtime.errors import InterpreterError
     from triton.runtime.jit import JITFunction
-except ImportError:  # Triton exists for Linux only; what is needed to define a kernel stands in
+except ImportError:  # Triton exists for Linux only; these suffice to define a kernel
     triton = types.SimpleNamespace(jit=lambda kernel: kernel)
     tl = types.SimpleNamespace(constexpr=int)
     interpreter = None
 else:
 
     class _Interpreted(interpreter.InterpretedFunction):
-        """A function that a kernel calls, interpreted; `launch` has prepared the language."""
+        """A function that a kernel calls, interpreted; `launch` has patched the language."""
 
-        def __call__(self, *args, **kwargs):  # Triton's prepares it again at each call
-            # a copy, for what it calls itself
+        def __call__(self, *args, **kwargs):  # Triton's own would patch it again at each call
+            # a copy, for the functions that it calls
             return _interpreted(_copied(self.fn)).rewrite()(*args, **kwargs)
 
 
 NO_TRITON = (
-    "Triton is not installed here, and this exercise is a kernel for it; it exists for Linux only: "
-    "there, `pip install triton==3.7.1`; the exercises without a kernel go without"
+    "this exercise needs Triton, which is not installed here. It exists for Linux only: "
+    "`pip install triton==3.7.1`. The exercises without a kernel work without it"
 )
 
 
-_seen = []  # lists to which the work of each launch is added
+_recorders = []  # lists to which each launch adds its `Work`
 
 
 @contextlib.contextmanager
 def launches():
-    """Within it, the work of each `launch` is added to the list that it yields."""
-    _seen.append([])
+    """Yield a list to which each `launch` within this context adds its `Work`."""
+    _recorders.append([])
     try:
-        yield _seen[-1]
+        yield _recorders[-1]
     finally:
-        _seen.pop()
+        _recorders.pop()
 
 
-_nothing = contextvars.ContextVar("whether launches run nothing", default=False)
+_unlaunched = contextvars.ContextVar("whether launches run nothing", default=False)
 
 
 @contextlib.contextmanager
 def unlaunched():
-    """Within it, a `launch` runs nothing: what a kernel would write stays as it was."""
-    token = _nothing.set(True)
+    """Let each `launch` within this context run nothing: what a kernel would write is unchanged."""
+    token = _unlaunched.set(True)
     try:
         yield
     finally:
-        _nothing.reset(token)
+        _unlaunched.reset(token)
 
 
 class OutOfBounds(IndexError):
-    """A kernel reads or writes where none of its arguments has memory."""
+    """A kernel reads or writes outside the memory of its arguments."""
 
 
 @dataclass
@@ -86,7 +87,7 @@ class Work:
     read : Counter
         How many numbers were read, by (name of the pointer, program).
     products : list of tuple of str
-        The dtypes of each tl.dot: of both factors and of what they are added to.
+        The dtypes of each tl.dot: of both factors and of the accumulator.
     """
 
     read: Counter = field(default_factory=Counter)
@@ -110,28 +111,28 @@ def launch(kernel, grid, *args, **constants):
     grid : tuple of int
         How many programs there are along each axis, up to three.
     *args, **constants
-        The kernel's arguments; tensors, on the CPU, arrive as pointers to their first number.
+        The kernel's arguments. Tensors, on the CPU, are passed as pointers to their first entry.
 
     Raises
     ------
     OutOfBounds
-        If it reads or writes outside of its arguments' memory.
+        If it reads or writes outside its arguments' memory.
     """
     if interpreter is None:
         raise sandbox.Refused("not checked", "no Triton", NO_TRITON)
     work = Work()
-    if _nothing.get():
+    if _unlaunched.get():
         return work
     kernel = _copied(kernel)
-    for each in _seen:
-        each.append(work)
+    for recorder in _recorders:
+        recorder.append(work)
     try:
-        given = inspect.signature(kernel).bind(*args, **constants).arguments
+        arguments = inspect.signature(kernel).bind(*args, **constants).arguments
         with (
             _interpreted_language(),
-            mock.patch.object(interpreter, "_interpreter", _Memory(given, work)),
-            mock.patch.object(type(interpreter.interpreter_builder), "create_dot", _noted(work)),
-            # What looks for an overflow is calculated, and read in debug mode only.
+            mock.patch.object(interpreter, "_interpreter", _Memory(arguments, work)),
+            mock.patch.object(type(interpreter.interpreter_builder), "create_dot", _recorded(work)),
+            # The check for overflow is costly, and its result is read in debug mode only.
             mock.patch.object(
                 interpreter.interpreter_builder,
                 "options",
@@ -143,40 +144,38 @@ def launch(kernel, grid, *args, **constants):
             warnings.simplefilter("ignore")
             interpreter.InterpretedFunction(kernel)[grid](*args, **constants)
     except Exception as error:
-        while isinstance(error, InterpreterError):  # around the kernel's own, or its function's
+        while isinstance(error, InterpreterError):  # it wraps the error of the kernel
             error = error.__cause__
-        error.tag_learner_errors = (
-            True  # as `exercise.tag_learner_errors` says it: all that runs here is the learner's
-        )
+        error.tag_learner_errors = True  # as by `exercise.tag_learner_errors`: the code is theirs
         raise error from None
     return work
 
 
 def _copied(kernel):
-    """Return the kernel's Python function with globals of its own, to which the interpreter adds.
+    """Return the kernel's Python function with a copy of its globals, which the launch changes.
 
-    What was made to be compiled among them, other functions that it calls, is interpreted.
+    The functions among them that were made to be compiled are interpreted.
     """
     kernel = inspect.unwrap(kernel)
     function = getattr(kernel, "fn", kernel)
     scope = {name: _interpretable(value) for name, value in function.__globals__.items()}
-    scope |= {"tl": tl, "tl.core": tl.core}  # what Triton prepares of its language
+    scope |= {"tl": tl, "tl.core": tl.core}  # the parts of the language that Triton patches
     copy = _copy(function)
-    copy.__globals__.update(scope)  # a notebook may have other values by now
+    copy.__globals__.update(scope)  # the notebook may have changed them
     return copy
 
 
 @functools.cache
 def _copy(function):
-    """Return the copy of a function that all its launches share: to rewrite one is slow."""
+    """Return one copy of a function for all its launches: rewriting it is slow."""
     copy = types.FunctionType(function.__code__, {}, function.__name__, function.__defaults__)
     copy.__annotations__ = function.__annotations__
     return copy
 
 
 def _interpretable(value):
-    made = isinstance(value, JITFunction | interpreter.InterpretedFunction)
-    return _interpreted(value.fn) if made else value
+    is_kernel = isinstance(value, JITFunction | interpreter.InterpretedFunction)
+    return _interpreted(value.fn) if is_kernel else value
 
 
 @functools.cache
@@ -187,18 +186,18 @@ def _interpreted(function):
 @contextlib.contextmanager
 def _interpreted_language():
     """Interpret the functions of Triton that are written in Triton, such as tl.max."""
-    made, before = {}, []
+    interpreted, before = {}, []
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.dict(os.environ, {"TRITON_INTERPRET": "1"}))
         for holder in (tl.standard, tl, tl.tensor):
             for name, value in [*vars(holder).items()]:
-                other = _interpretable(value)
-                if other is not value:
-                    other = made.setdefault(id(value), other)
+                new = _interpretable(value)
+                if new is not value:
+                    new = interpreted.setdefault(id(value), new)
                     # a class binds plain functions only
-                    other = _method(other) if holder is tl.tensor else other
+                    new = _method(new) if holder is tl.tensor else new
                     before.append((holder, name, value))
-                    setattr(holder, name, other)
+                    setattr(holder, name, new)
         try:
             yield
         finally:
@@ -210,48 +209,48 @@ def _method(function):
     return lambda *args, **kwargs: function(*args, **kwargs)
 
 
-def _noted(work):
+def _recorded(work):
     create_dot = interpreter.InterpreterBuilder.create_dot
 
-    def noted(builder, a, b, d, *rest):
-        work.products.append(tuple(str(each.dtype.scalar) for each in (a, b, d)))
+    def recorded(builder, a, b, d, *rest):
+        work.products.append(tuple(str(block.dtype.scalar) for block in (a, b, d)))
         return create_dot(builder, a, b, d, *rest)
 
-    return noted
+    return recorded
 
 
 class _Memory:
-    """In place of what reads and writes for the interpreter: first looks where."""
+    """Replaces what reads and writes for the interpreter; checks the addresses first."""
 
-    def __init__(self, given, work):
-        self.work, self.own = work, interpreter._interpreter
+    def __init__(self, arguments, work):
+        self.work, self.original = work, interpreter._interpreter
         self.ranges = {}  # by name: first address, and the one behind the last
-        for name, arg in given.items():
+        for name, arg in arguments.items():
             if hasattr(arg, "untyped_storage"):
                 start = arg.untyped_storage().data_ptr()
                 self.ranges[name] = start, start + arg.untyped_storage().nbytes()
 
     def __getattr__(self, name):
-        return getattr(self.own, name)
+        return getattr(self.original, name)
 
     def load(self, addresses, mask, other, dtype):
-        name, count = self._looked("reads", addresses, mask, np.dtype(dtype).itemsize)
+        name, count = self._check("reads", addresses, mask, np.dtype(dtype).itemsize)
         self.work.read[name, interpreter.interpreter_builder.grid_idx] += count
-        return self.own.load(addresses, mask, other, dtype)
+        return self.original.load(addresses, mask, other, dtype)
 
     def store(self, addresses, values, mask):
-        self._looked("writes", addresses, mask, values.dtype.itemsize)
-        return self.own.store(addresses, values, mask)
+        self._check("writes", addresses, mask, values.dtype.itemsize)
+        return self.original.store(addresses, values, mask)
 
     def atomic_rmw(self, operation, addresses, values, mask, order):
-        self._looked("writes", addresses, mask, values.dtype.itemsize)
-        return self.own.atomic_rmw(operation, addresses, values, mask, order)
+        self._check("writes", addresses, mask, values.dtype.itemsize)
+        return self.original.atomic_rmw(operation, addresses, values, mask, order)
 
     def atomic_cas(self, addresses, expected, values, order):
-        self._looked("writes", addresses, True, values.dtype.itemsize)
-        return self.own.atomic_cas(addresses, expected, values, order)
+        self._check("writes", addresses, True, values.dtype.itemsize)
+        return self.original.atomic_cas(addresses, expected, values, order)
 
-    def _looked(self, does, addresses, mask, size):
+    def _check(self, verb, addresses, mask, size):
         """Return the name of the pointer whose memory is used, and for how many numbers."""
         used = np.asarray(addresses)[np.broadcast_to(mask, np.shape(addresses))].astype(np.int64)
         if not used.size:
@@ -261,6 +260,6 @@ class _Memory:
             if start <= low and high <= stop:
                 return name, used.size
         off = {name: max(start - low, high - stop) for name, (start, stop) in self.ranges.items()}
-        near = min(off, key=off.get)
-        where = "before the first" if self.ranges[near][0] > low else "beyond the last"
-        raise OutOfBounds(f"it {does} {where} number of {near}, by up to {off[near] // size}")
+        nearest = min(off, key=off.get)
+        where = "before the first" if self.ranges[nearest][0] > low else "beyond the last"
+        raise OutOfBounds(f"it {verb} {where} number of {nearest}, by up to {off[nearest] // size}")

@@ -1,4 +1,4 @@
-"""Exercises in which the learner writes the test: it must pass right code and catch broken code."""
+"""Exercises whose answer is a test: it must pass right code and catch broken code."""
 
 from torch import tensor
 
@@ -9,14 +9,14 @@ from course_utils.checks.source_edits import edited
 
 
 def versions(exercise, changes):
-    """Return implementations of an exercise, each under its words, compiled from changes.
+    """Return implementations of an exercise, compiled from changes of its reference.
 
     Parameters
     ----------
     exercise : Exercise
     changes : dict of str to (str or tuple or callable)
-        The name of one of its mistakes, or what is changed in its reference, (old, new), or an
-        implementation itself.
+        Under the words in which a learner reads of it: the name of one of the exercise's mistakes,
+        or a change of its reference, (old, new), or an implementation itself.
     """
     mistakes = {mistake.name: mistake for mistake in exercise.mistakes}
     return {
@@ -30,19 +30,20 @@ def versions(exercise, changes):
 def run_against(test, right, broken):
     """Run a learner's test on right implementations and on broken ones: an exercise's ``run``.
 
-    As under pytest, a test fails by raising, AssertionError or anything else; what it returns
-    counts for nothing. Each call starts from the same seed, so that a verdict repeats, and the
-    random state is put back, so that a test may draw its inputs at random.
+    As with pytest, a test fails by raising AssertionError or any other error. It may draw random
+    inputs: each call starts from the same seed, so that the verdict is always the same, and the
+    random state is restored.
 
     Parameters
     ----------
     test : callable
-        The learner's; takes one implementation.
+        The learner's test; takes one implementation.
     right : callable, or dict of str to callable
-        What it must pass. Several, each under a name for the learner, if right code comes in
-        forms that a test could be too strict for.
+        Implementations that must pass; several, each under a name for the learner, if a test could
+        be too strict for some.
     broken : dict of str to callable
-        What it must catch, each under the words in which the learner reads of it if it escapes.
+        Implementations that it must catch, each under the words that the learner reads if it gets
+        through.
 
     Returns
     -------
@@ -52,10 +53,10 @@ def run_against(test, right, broken):
     Raises
     ------
     Complaint
-        If the test returns a verdict and raises nothing, fails for right code, or lets broken code
-        through. Two tests that let the same ones through get the same words.
+        If the test returns something instead of raising, fails for right code, or lets broken code
+        through. Two tests that let the same code through get the same message.
     NotImplementedError
-        If the test does: it is not attempted yet.
+        If the test raises it: it is not attempted yet.
     """
     for name, implementation in (right if isinstance(right, dict) else {"": right}).items():
         which = f"a right implementation ({name})" if name else "the right implementation"
@@ -68,7 +69,7 @@ def run_against(test, right, broken):
             hint = f"it fails for {which}: {explained(error)}"
             raise Complaint("rejects right code", hint) from None
         if returned is not None:
-            hint = "a test says what is wrong by raising: write assert ..., and return nothing"
+            hint = "a test fails by raising an error: write assert ..., and return nothing"
             raise Complaint("returns a verdict", hint)
     escaped = [name for name, implementation in broken.items() if _passes(test, implementation)]
     if escaped:

@@ -1,10 +1,10 @@
 """Explorers: controls beside a picture, to move a lesson's main quantity by hand.
 
-There are two kinds. Some are calculated and drawn in the page, here and on the website: a
-JavaScript module of the same name says what and how, see `similarity_explorer`; `live` is what they
-share. To one of them, `training_explorer`, the kernel sends its data while it is shown; it does not
-move on the website. Another, `language_explorer`, needs a model for each change: Python draws it,
-see `base`. Each lesson's has a file of its own.
+There are two kinds. Most are calculated and drawn in the page, here and on the website: the
+JavaScript module of the same name does all of that, and Python only sends data and controls, see
+`similarity_explorer`; `browser_explorer` is what they share. The kernel sends its data to one of
+them, `training_explorer`, while it is shown, so it does not move on the website. The other kind,
+`language_explorer`, needs a model for each change: Python draws it, see `kernel_explorer`.
 """
 
 from course_utils.explorers.browser_explorer import BrowserExplorer
@@ -14,7 +14,8 @@ from course_utils.explorers.language import language_explorer
 from course_utils.explorers.mask import mask_explorer
 from course_utils.explorers.positions import positions_explorer
 from course_utils.explorers.ring import ring_explorer
-from course_utils.explorers.saturation import saturation_explorer, scaling_explorer
+from course_utils.explorers.saturation import saturation_explorer
+from course_utils.explorers.scaling import scaling_explorer
 from course_utils.explorers.sentence import sentence_explorer
 from course_utils.explorers.similarity import similarity_explorer
 from course_utils.explorers.tile import tile_explorer

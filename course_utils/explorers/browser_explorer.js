@@ -1,17 +1,17 @@
 // What explorers share that live in the page, in a notebook as on the website: controls, words,
 // and how pictures are drawn. An explorer's own part follows below in the same module: the `size`
-// of its picture in pixels, what it has to `say`, and its `picture`; and where the highest value of
-// a number depends on other controls, `highest`, which finds it by its name. One that is given data
-// while it is shown has two functions: `begin` is called with what is known already, and `take` with
-// what comes.
+// of its picture in pixels, `describe`, which returns its words, and its `picture`; and where the
+// highest value of a number depends on other controls, `highest`, which returns it by its name. One
+// that is given data while it is shown has two functions: `begin` is called with what is known
+// already, and `take` with what comes.
 
 export const COLOURS = ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728"]; // C0 to C3 of Matplotlib
 const SVG = "http://www.w3.org/2000/svg";
 
 // Show an explorer with a model: the notebook's, or that of `alone`.
 function render({ model, el }) {
-  // Controls on the left; where there is no room for both, the picture comes first. All in a part
-  // of its own: from the element that is given, ipywidgets takes what it lays out itself.
+  // Controls on the left; where there is no room for both, the picture comes first. All in an
+  // element of its own: ipywidgets resets the style of the one that is given.
   const all = put(el, "div", {
     style: `display: flex; flex-flow: row-reverse wrap; justify-content: flex-end;
       align-items: flex-start; gap: 8px`,
@@ -20,7 +20,7 @@ function render({ model, el }) {
     viewBox: `0 0 ${size.join(" ")}`,
     width: size[0],
     role: "img",
-    "aria-label": "picture of what is said in words below",
+    "aria-label": "picture, described in words below",
     fill: "currentColor",
     "font-size": 13,
   });
@@ -30,21 +30,21 @@ function render({ model, el }) {
   column.style = "flex: 1 1 200px; max-width: 240px";
   words.style = "flex: 1 0 100%; margin: 0; overflow-wrap: anywhere";
 
-  const press = (changed) => {
-    model.set("values", moved(model.get("values"), changed));
+  const update = (changed) => {
+    model.set("values", moved(possible(model.get("values")), changed));
     model.save_changes();
   };
-  const shown = Object.entries(model.get("controls")).map(([name, control]) => [
+  const setters = Object.entries(model.get("controls")).map(([name, control]) => [
     name,
-    KINDS[control.kind](column, control, (value) => press({ [name]: value })),
+    KINDS[control.kind](column, control, (value) => update({ [name]: value })),
   ]);
-  const draw = picture(svg, press);
+  const draw = picture(svg, update);
   const show = () => {
-    const values = model.get("values");
+    const values = possible(model.get("values"));
     const ends = highestOf(values);
-    for (const [name, set] of shown) set(values[name], ends[name]);
+    for (const [name, set] of setters) set(values[name], ends[name]);
     draw(values);
-    tell(words, say(values));
+    write(words, describe(values));
   };
   model.on("change:values", show);
   model.on("msg:custom", show); // after `take`
@@ -82,6 +82,13 @@ export function alone(el, controls) {
 
 const highestOf = (values) => (typeof highest === "function" ? highest(values) : {});
 
+// Values, of which Python may have set a number beyond what the others leave it.
+function possible(values) {
+  const ends = Object.entries(highestOf(values));
+  const moved = ends.map(([name, end]) => [name, Math.min(values[name], end)]);
+  return { ...values, ...Object.fromEntries(moved) };
+}
+
 // The values after a hand changed some of them. A number that stands at an end which moves goes
 // with it, so that ends can be compared; another stays where it is, or at the last that is left.
 function moved(values, changed) {
@@ -93,7 +100,7 @@ function moved(values, changed) {
   return after;
 }
 
-function tell(words, text) {
+function write(words, text) {
   words.replaceChildren();
   for (const part of text.split(/(found:)/)) {
     if (part === "found:") put(words, "strong").textContent = part;
@@ -104,7 +111,7 @@ function tell(words, text) {
 // Controls. Each puts its elements into the column, calls `set` with a new value when it is moved
 // by hand, and returns what shows a value.
 const KINDS = { number, choice, check, text };
-// the page's own colours: what is typed stands on its ground
+// the page's own colours: what is typed is on its background
 const FIELD = `font: inherit; color: var(--jp-content-font-color1, CanvasText);
   background: var(--jp-layout-color1, Canvas); border: 1px solid; border-radius: 2px`;
 
@@ -251,19 +258,19 @@ function hatch(left, top, width, height) {
   return path;
 }
 
-// Call `to` with the point of the picture where a part of it (or all, the svg) is pressed, and all
-// along the way of a pointer that is held down; and whether the way begins there.
+// Call `to` with the point of the picture where the pointer goes down on a part of it (or on all, the
+// svg), and with all points to which it is dragged; and with whether the drag begins there.
 export function follow(part, to) {
-  const tellPlace = (event) => to(pointOf(event, part), event.type === "pointerdown");
+  const report = (event) => to(pointOf(event, part), event.type === "pointerdown");
   part.style.cursor = "pointer";
   part.style.touchAction = "none"; // a finger that draws does not scroll
   part.addEventListener("pointerdown", (event) => {
     if (event.button !== 0) return;
     part.setPointerCapture(event.pointerId);
-    tellPlace(event);
+    report(event);
   });
   part.addEventListener("pointermove", (event) => {
-    if (part.hasPointerCapture(event.pointerId)) tellPlace(event);
+    if (part.hasPointerCapture(event.pointerId)) report(event);
   });
 }
 

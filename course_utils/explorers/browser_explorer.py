@@ -16,8 +16,8 @@ from course_utils.mime_bundle import WithText
 
 HERE = Path(__file__).parent
 PREVIEWS = HERE / "previews"
-STILL_DENSITY = 2  # pixels of a still picture for one of the page
-FED = ["training"]  # those that a kernel gives their data while they are shown
+STILL_DENSITY = 2  # pixels of a preview for one of the page
+FROM_KERNEL = ["training"]  # those to which a kernel sends data while they are shown
 
 
 def number(label, value, low, high, step):
@@ -55,29 +55,25 @@ def lives_in_the_page(name):
     It has a module of its own, and all its data from the start.
     """
     name = name.removesuffix("_explorer")
-    return name not in FED and (HERE / f"{name}.js").is_file()
+    return name not in FROM_KERNEL and (HERE / f"{name}.js").is_file()
 
 
 class BrowserExplorer(WithText, anywidget.AnyWidget):
     """Controls, a picture, and its state in words, all of them made in the page.
 
-    The picture and the words stand in ``<name>.js`` beside this file; what explorers share is in
-    ``browser_explorer.js``, and both go to the page as one module. Python says the same words, for
-    what is stored and for tests.
+    What it calculates, draws and says is in ``<name>.js`` beside this file; what explorers share is
+    in ``browser_explorer.js``, and both go to the page as one module.
 
     To move it from Python, give ``values`` a new dict: ``e.values = e.values | {"angle": 90}``.
 
     Parameters
     ----------
     name : str
-        Of the JavaScript file, and of the still picture in ``stills``.
+        Of the JavaScript file, and of the picture in ``previews``.
     controls : dict of str to dict
         From `number`, `choice`, `check` and `text`.
-    say : callable
-        Called with the values of the controls under their names; returns one line of text.
-    highest : callable, optional
-        Called in the same way; returns a dict: the highest values, by name, of numbers for which
-        they depend on other controls. The JavaScript has a function of that name too.
+    data : str, optional
+        What it shows, in a few words, if that is not the data of the preview.
     needs : list of str
         Names of JavaScript files whose functions it uses, beside those of ``browser_explorer.js``.
     **given
@@ -93,14 +89,12 @@ class BrowserExplorer(WithText, anywidget.AnyWidget):
     controls = Dict().tag(sync=True)
     values = Dict().tag(sync=True, echo_update=False)  # the browser has it already
 
-    def __init__(self, name, controls, say, *, highest=None, needs=(), **given):
-        self.name, self._say = name, say
-        self.highest = highest or (lambda **values: {})
-        files = [HERE / f"{each}.js" for each in ("browser_explorer", *needs, name)]
+    def __init__(self, name, controls, *, data="", needs=(), **given):
+        self.name, self._data = name, data
+        files = [HERE / f"{part}.js" for part in ("browser_explorer", *needs, name)]
         parts = [file.read_text(encoding="utf-8") for file in files]
         self._esm = "\n".join([f"const given = {json.dumps(given)};", *parts])
-        first = {each: control["value"] for each, control in controls.items()}
-        super().__init__(controls=controls, values=first)
+        super().__init__(controls=controls, values=opening_values(controls))
 
     @property
     def module(self):
@@ -109,8 +103,11 @@ class BrowserExplorer(WithText, anywidget.AnyWidget):
 
     @property
     def state(self):
-        """The present state as one line of text."""
-        return self._say(**self.values)
+        """One line of text: what the page says of its preview, or else the data and the values."""
+        if self._preview():
+            return descriptions()[self.name]["words"]
+        settings = [f"{self.controls[n]['label']} {value}" for n, value in self.values.items()]
+        return f"{self._data or self.name + ' explorer'}: {', '.join(settings)}"
 
     @validate("values")
     def _allowed(self, proposal):
@@ -118,30 +115,34 @@ class BrowserExplorer(WithText, anywidget.AnyWidget):
         if values.keys() != self.controls.keys():
             expected, got = ", ".join(self.controls), ", ".join(values)
             raise ValueError(f"values must be those of {expected}, got {got}")
-        values = {name: _allowed(name, self.controls[name], values[name]) for name in self.controls}
-        ends = self.highest(**values)
-        return values | {name: min(values[name], end) for name, end in ends.items()}
+        return {name: _allowed(name, self.controls[name], values[name]) for name in self.controls}
 
     def _repr_mimebundle_(self, **kwargs):
         bundle = super()._repr_mimebundle_(**kwargs)
         bundle["text/plain"] = self.state
-        still = self._still()
-        if still is None:
+        preview = self._preview()
+        if preview is None:
             return bundle
-        with Image.open(io.BytesIO(still)) as picture:
-            width, height = (each // STILL_DENSITY for each in picture.size)
-        bundle["image/png"] = base64.b64encode(still).decode()
+        with Image.open(io.BytesIO(preview)) as picture:
+            width, height = (pixels // STILL_DENSITY for pixels in picture.size)
+        bundle["image/png"] = base64.b64encode(preview).decode()
         return bundle, {"image/png": {"width": width, "height": height}}
 
-    def _still(self):
-        """Return a PNG to stand beside the live widget, for viewers that run nothing, or None.
+    def _preview(self):
+        """Return a PNG for viewers that run nothing, or None if it has other data or values."""
+        if self._data or self.values != opening_values(self.controls):
+            return None
+        return (PREVIEWS / f"{self.name}.png").read_bytes()
 
-        There is one stored, and it knows its words: of another state, or of other data, the words
-        have to do.
-        """
-        still = (PREVIEWS / f"{self.name}.png").read_bytes()
-        with Image.open(io.BytesIO(still)) as picture:
-            return still if picture.text["Description"] == self.state else None
+
+def descriptions():
+    """Return what the page says and draws of each preview: words, and a checksum, by name."""
+    return json.loads((PREVIEWS / "descriptions.json").read_text(encoding="utf-8"))
+
+
+def opening_values(controls):
+    """Return the values that controls have at first, by name."""
+    return {name: control["value"] for name, control in controls.items()}
 
 
 def _allowed(name, control, value):

@@ -93,7 +93,7 @@ const [LINE, NUMBER] = [12, 18]; // pixels for a line of text, for a number acro
 
 function withRoom(all, apart, room) {
   const step = Math.ceil(room / apart);
-  return all.filter((_, place) => place % step === 0);
+  return all.filter((_, index) => index % step === 0);
 }
 
-const within = (place, count) => Math.min(Math.max(place, 0), count - 1);
+const within = (index, count) => Math.min(Math.max(index, 0), count - 1);

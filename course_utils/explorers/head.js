@@ -1,32 +1,48 @@
 // All heads at once, one of them large, and its weights as lines from token to token.
 export const size = [560, 432];
 
-// of heads, queries and keys: weights; of heads and queries: the strongest key, and what was found
-const { colours, every, fewest, found, labels, names, strongest, weights } = given;
+const { colours, every, labels, names, rules, weights } = given; // weights (H, L, L), rules (L, L)
 const [H, L] = [weights.length, names.length];
 const TILES = { left: 44, top: 22, pitch: Math.min(86, 514 / H), side: Math.min(76, 452 / H) };
 const MATRIX = [92, 126, 210, 210];
 const LINES = { left: 386, right: 482 };
 const colourOf = shades(colours, 0, 1);
+const SMALLEST = 0.05; // weights below it are left out of the words
+const MOST_STRAY = 0.25; // of each query's weight: so much may be elsewhere than its rule says
+const FOLLOWED = weights.map((head) => {
+  return Object.keys(rules).filter((name) => follows(head, rules[name]));
+});
 
-export function say({ head, query }) {
+// Whether each query that has keys by the rule spreads its weight evenly over them.
+function follows(head, rule) {
+  return head.every((row, i) => {
+    const share = 1 / Math.max(1, rule[i].filter(Boolean).length);
+    const missing = row.map((weight, j) => (rule[i][j] ? Math.max(share - weight, 0) : 0));
+    return missing.reduce((total, part) => total + part, 0) <= MOST_STRAY;
+  });
+}
+
+export function describe({ head, query }) {
   const i = names.indexOf(query);
   const entry = (from, to) => `${names[to]} ${fixed(weights[head][from][to], 2)}`;
   if (query === every) {
-    const told = names.map((name, from) => `${name} → ${entry(from, strongest[head][from])}`);
-    return `head ${head} of ${H}; strongest of each token: ${told.join(", ")}`;
+    const strongest = weights[head].map((row) => row.indexOf(Math.max(...row)));
+    const entries = names.map((name, from) => `${name} → ${entry(from, strongest[from])}`);
+    return `head ${head} of ${H}; strongest of each token: ${entries.join(", ")}`;
   }
   const row = weights[head][i];
   const order = [...row.keys()].sort((a, b) => row[b] - row[a]); // those that tie in their order
-  const many = Math.max(1, row.filter((weight) => weight >= fewest).length);
-  const told = order.slice(0, many).map((j) => entry(i, j));
-  const what = found[head][i] && `; found: each token looks at ${found[head][i]}`;
-  return `head ${head} of ${H}; ${query} looks at: ${told.join(", ")}${what}`;
+  const count = Math.max(1, row.filter((weight) => weight >= SMALLEST).length);
+  const entries = order.slice(0, count).map((j) => entry(i, j));
+  // a query for which a rule has no key shows nothing of it
+  const followed = FOLLOWED[head].filter((name) => rules[name][i].some(Boolean)).join(" or ");
+  const finding = followed && `; found: each token looks at ${followed}`;
+  return `head ${head} of ${H}; ${query} looks at: ${entries.join(", ")}${finding}`;
 }
 
-export function picture(svg, press) {
-  const frameTile = tiles(svg, press);
-  const showMatrix = matrix(svg, press);
+export function picture(svg, update) {
+  const frameTile = tiles(svg, update);
+  const showMatrix = matrix(svg, update);
   const showLines = lines(svg);
   legend(svg);
   return ({ head, query }) => {
@@ -38,7 +54,7 @@ export function picture(svg, press) {
 }
 
 // Draw all heads small; returns what frames one.
-function tiles(svg, press) {
+function tiles(svg, update) {
   const { left, top, pitch, side } = TILES;
   const heads = [...weights.keys()];
   const frames = heads.map((head) => [left + head * pitch, top, side, side]);
@@ -55,36 +71,36 @@ function tiles(svg, press) {
   const around = { width: side + thick + 1, height: side + thick + 1, y: top - (thick + 1) / 2 };
   const chosen = shape(svg, "rect", { ...around, ...RED, "stroke-width": thick });
   clicked(svg, [left, top, H * pitch, side], ([x]) => {
-    press({ head: within(Math.floor((x - left) / pitch), H) });
+    update({ head: within(Math.floor((x - left) / pitch), H) });
   });
   return (head) => change(chosen, { x: frames[head][0] - (thick + 1) / 2 });
 }
 
 // Draw the weights of a head; returns what shows them, with the row of a query framed.
-function matrix(svg, press) {
+function matrix(svg, update) {
   const [left, top, width, height] = MATRIX;
   const [cell, bottom, middle] = [height / L, top + height, left + width / 2];
   const paint = layered(svg, [0, 1], filledBy(colourOf));
-  const told = withRoom([...labels.keys()], cell, LINE);
+  const labelled = withRoom([...labels.keys()], cell, LINE);
   const ax = axes(svg, {
     frame: MATRIX,
     x: [-0.5, L - 0.5], y: [L - 0.5, -0.5],
-    yticks: told.map((i) => [i, labels[i]]),
+    yticks: labelled.map((i) => [i, labels[i]]),
     ylabel: "queries", away: 76,
   });
   const upright = labels.some((label) => label.length > 2);
-  for (const j of told) {
+  for (const j of labelled) {
     const x = ax.x(j);
     shape(svg, "line", { x1: x, x2: x, y1: bottom, y2: bottom + 4, stroke: "currentColor" });
-    const place = upright ? `translate(${x + 4.5} ${bottom + 7}) rotate(-90)`
+    const transform = upright ? `translate(${x + 4.5} ${bottom + 7}) rotate(-90)`
       : `translate(${x} ${bottom + 17})`;
     const anchor = { "text-anchor": upright ? "end" : "middle", "font-size": 12 };
-    shape(svg, "text", { transform: place, ...anchor, text: labels[j] });
+    shape(svg, "text", { transform, ...anchor, text: labels[j] });
   }
   shape(svg, "text", { x: middle, y: size[1] - 8, "text-anchor": "middle", text: "keys" });
   const row = shape(svg, "rect", { x: left, width, height: cell, ...RED, "stroke-width": 2 });
   clicked(svg, MATRIX, ([, y]) => {
-    press({ query: names[within(Math.floor((y - top) / cell), L)] });
+    update({ query: names[within(Math.floor((y - top) / cell), L)] });
   });
   return (values, chosen) => {
     paint(tiled(MATRIX, values));

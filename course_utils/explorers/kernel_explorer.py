@@ -1,4 +1,4 @@
-"""What explorers drawn by Python are made of: controls, and a picture that answers at once."""
+"""The parts of an explorer that Python draws: controls, and a picture that follows them."""
 
 import base64
 import html
@@ -16,13 +16,13 @@ from traitlets import Bool, Bytes, Float, Int, List, Unicode, Union, link, obser
 from course_utils.mime_bundle import WithText
 
 HERE = Path(__file__).parent
-CONTROL_WIDTH = "240px"  # beside a picture of 560 it fits the page of a laptop
+CONTROL_WIDTH = "240px"  # beside a picture of 560 pixels it fits the window of a laptop
 STILL_DENSITY = 2
-LONGEST_LABEL = 8  # letters of a token for which there is room beside a picture of fixed size
+LONGEST_LABEL = 8  # characters of a token beside a picture of fixed size
 
 
 class Slider(anywidget.AnyWidget):
-    """A slider with a name.
+    """A slider with an accessible name.
 
     Parameters
     ----------
@@ -47,19 +47,20 @@ class Slider(anywidget.AnyWidget):
 
 
 class Picture(anywidget.AnyWidget):
-    """A picture with a text in its place, which may tell where it is pressed.
+    """A picture with an alternative text, which can report where it is clicked.
 
     Parameters
     ----------
     value : bytes
         A PNG.
     width, height : int
-        In pixels of the page. On a narrow page it shrinks and keeps its shape.
+        In CSS pixels. On a narrow page the picture shrinks and keeps its shape.
     density : float
-        Pixels of the screen for one of the page, which the browser tells.
+        Screen pixels for one CSS pixel, set by the browser.
     alt : str
-    pressed : bool
-        Whether each press is told.
+    clickable : bool
+    clicked : list of float
+        How far across and down the last click was, from 0 to 1, and its time stamp.
     """
 
     _esm = HERE / "picture.js"
@@ -68,13 +69,12 @@ class Picture(anywidget.AnyWidget):
     height = Int().tag(sync=True)
     density = Float(1.0).tag(sync=True)
     alt = Unicode().tag(sync=True)
-    pressed = Bool().tag(sync=True)
-    # how far across and how far down, from 0 to 1, and which press it was
-    place = List(Float()).tag(sync=True, echo_update=False)
+    clickable = Bool().tag(sync=True)
+    clicked = List(Float()).tag(sync=True, echo_update=False)
 
 
 class Number(widgets.VBox):
-    """A number: a named box to type in, and under it a slider of the same name.
+    """A number: a box to type in, and below it a slider with the same label.
 
     Parameters
     ----------
@@ -98,37 +98,37 @@ class Number(widgets.VBox):
 
     @property
     def value(self):
-        return type(self.slider.step)(self.slider.value)  # a browser's 1.0 is 1
+        return type(self.slider.step)(self.slider.value)  # a browser may send 1 as 1.0
 
 
 class Explorer(WithText, widgets.Box):
-    """Controls, a picture that is drawn once and then updated in place, and its state in words.
+    """Controls, a picture that is updated in place, and its state in words.
 
-    The still parts of the figure are drawn once and kept as a background; a change of a control
-    draws only ``moving`` over it. That keeps a key press to a fraction of a full redraw. Text that
-    changes belongs in the words, not in the figure's titles.
+    The parts of the figure that do not change are drawn once and stored as a background. When a
+    control changes, only the artists in ``moving`` are drawn over it, which takes a fraction of a
+    full redraw. Text that changes belongs in the words, not in the figure's titles.
 
-    The controls stand beside the picture where the page is wide enough for both (a picture of 560
-    pixels beside one column of controls, on a laptop with the file browser open), else above it.
+    The controls are beside the picture where the page is wide enough for both, otherwise above it.
+    On a laptop with the file browser open, a picture may be 560 pixels wide.
 
     Parameters
     ----------
     figure : matplotlib.figure.Figure
-        Not one of pyplot's, so that it is not shown a second time.
+        Not created by pyplot, which would display it a second time.
     moving : list of matplotlib.artist.Artist
-        What ``update`` changes. It is drawn over all that is still, but for the frames of its axes.
+        What ``update`` changes. It is drawn over everything else except the frames of its Axes.
     controls : dict of str to widget
         Widgets with a ``value``; `Number` for numbers.
     update : callable
-        Called with the values of the controls under their names. Changes ``moving`` and returns
-        the new state as one line of text; "found:" in it is told in bold.
-    press : callable, optional
-        Called as ``press(ax, x, y)`` when the picture is pressed at a place of an Axes, in its
-        numbers. Returns a dict: the controls to move and their new values.
+        Called with the values of the controls as keyword arguments. Changes ``moving`` and returns
+        the new state as one line of text, in which "found:" is displayed in bold.
+    on_click : callable, optional
+        Called as ``on_click(ax, x, y)``, in data coordinates, when an Axes is clicked. Returns a
+        dict of the controls to change and their new values.
     """
 
-    def __init__(self, figure, moving, controls, update, press=None):
-        self.controls, self._update, self._press = controls, update, press
+    def __init__(self, figure, moving, controls, update, on_click=None):
+        self.controls, self._update, self._on_click = controls, update, on_click
         self._canvas = FigureCanvasAgg(figure)
         axes = dict.fromkeys(artist.axes for artist in moving)
         frames = [spine for ax in axes if ax.axison for spine in ax.spines.values()]
@@ -136,92 +136,92 @@ class Explorer(WithText, widgets.Box):
         for artist in self._moving:
             artist.set_animated(True)
         for text in figure.findobj(Text):
-            text.set_parse_math(False)  # a token may hold $ signs, and is no formula
+            text.set_parse_math(False)  # a token with $ signs is not a formula
         self._dpi = figure.dpi
         width, height = self._canvas.get_width_height()
-        self._lay_out(1.0)
-        figure.set_layout_engine("none")  # a second round of it would shift the axes a little
-        # At its own size: stretched over the page it would be a blur.
+        self._draw_background(1.0)
+        figure.set_layout_engine("none")  # a second run would shift the axes a little
         self.image = Picture(
             width=width,
             height=height,
             alt="picture of what is said in words below",
-            pressed=press is not None,
+            clickable=on_click is not None,
             layout={"max_width": "100%"},
         )
-        self.image.observe(lambda change: self._pressed(*change.new[:2]), names="place")
-        self.image.observe(lambda change: self._sharpen(change.new), names="density")
+        self.image.observe(lambda change: self._clicked(*change.new[:2]), names="clicked")
+        self.image.observe(lambda change: self._set_density(change.new), names="density")
         self.words = widgets.HTML(layout={"flex": "1 0 100%"})  # a line of its own
-        self._moved_together = False
+        self._setting_several = False
         self._refresh()
         for control in controls.values():
             control.layout.max_width = "100%"  # of their column
-            getattr(control, "slider", control).observe(lambda _: self._moved(), names="value")
+            getattr(control, "slider", control).observe(lambda _: self._changed(), names="value")
             if isinstance(control, Number):
-                # Observers are told in order: the picture is sent first, then the number beside it.
+                # Observers are called in order: send the picture first, then the number beside it.
                 control.link.unlink()
                 control.link.link()
-        beside = widgets.VBox(list(controls.values()), layout={"width": CONTROL_WIDTH})
-        super().__init__([beside, self.image, self.words], layout={"flex_flow": "row wrap"})
+        column = widgets.VBox(list(controls.values()), layout={"width": CONTROL_WIDTH})
+        super().__init__([column, self.image, self.words], layout={"flex_flow": "row wrap"})
 
     @property
     def state(self):
-        """The present state as one line of text."""
+        """The current state as one line of text."""
         return self._state
 
-    def _pressed(self, across, down):
+    def _clicked(self, across, down):
         width, height = self._canvas.get_width_height()
-        at = across * width, (1 - down) * height
+        pixel = across * width, (1 - down) * height
         for ax in self._canvas.figure.axes:
-            if ax.bbox.contains(*at):
-                self._move(self._press(ax, *ax.transData.inverted().transform(at)))
+            if ax.bbox.contains(*pixel):
+                self._set(self._on_click(ax, *ax.transData.inverted().transform(pixel)))
 
-    def _move(self, values):
+    def _set(self, values):
         """Give several controls their values, and draw once."""
-        self._moved_together = True
+        self._setting_several = True
         for name, value in values.items():
             control = self.controls[name]
             getattr(control, "slider", control).value = value
-        self._moved_together = False
+        self._setting_several = False
         self._refresh()
 
-    def _moved(self):
-        if not self._moved_together:
+    def _changed(self):
+        if not self._setting_several:
             self._refresh()
 
     def _refresh(self):
         values = {name: control.value for name, control in self.controls.items()}
         self._state = self._update(**values)
-        self.image.value = _png(self._drawn(), compress_level=1)
-        # role="status": a screen reader says the new state without being asked
-        told = html.escape(self._state).replace("found:", "<strong>found:</strong>")
-        self.words.value = f'<p role="status">{told}</p>'
+        self.image.value = _png(self._render(), compress_level=1)
+        # role="status": a screen reader announces the new state
+        words = html.escape(self._state).replace("found:", "<strong>found:</strong>")
+        self.words.value = f'<p role="status">{words}</p>'
 
-    def _sharpen(self, density):
-        self._lay_out(density)
+    def _set_density(self, density):
+        self._draw_background(density)
         self._refresh()
 
-    def _lay_out(self, density):
-        """Draw what is still, with so many pixels for one of the page."""
+    def _draw_background(self, density):
+        """Draw what does not change, with this number of pixels for one CSS pixel."""
         figure = self._canvas.figure
         figure.dpi = self._dpi * density
         self._canvas.draw()
         self._background = self._canvas.copy_from_bbox(figure.bbox)
 
-    def _drawn(self):
+    def _render(self):
+        """Draw the moving artists over the background, and return the picture."""
         self._canvas.restore_region(self._background)
         for artist in self._moving:
             artist.axes.draw_artist(artist)
         return Image.fromarray(np.asarray(self._canvas.buffer_rgba())).convert("RGB")
 
     def _repr_mimebundle_(self, **kwargs):
-        # The picture stands beside the live widget, for viewers that run nothing: as sharp as the
-        # lessons' others, with a step of 8 between its shades, which saves a third of the bytes.
+        # A picture beside the live widget, for viewers that run no code. It is as sharp as the
+        # lessons' figures; rounding its shades to multiples of 8 saves a third of the bytes.
         bundle = super()._repr_mimebundle_(**kwargs)
-        self._lay_out(STILL_DENSITY)
-        few = self._drawn().point([min(255, round(shade / 8) * 8) for shade in range(256)] * 3)
-        bundle["image/png"] = base64.b64encode(_png(few, optimize=True)).decode()
-        self._lay_out(self.image.density)
+        self._draw_background(STILL_DENSITY)
+        still = self._render().point([min(255, round(shade / 8) * 8) for shade in range(256)] * 3)
+        bundle["image/png"] = base64.b64encode(_png(still, optimize=True)).decode()
+        self._draw_background(self.image.density)
         bundle["text/plain"] = self._state
         size = {"width": self.image.width, "height": self.image.height}
         return bundle, {"image/png": size}
@@ -234,5 +234,5 @@ def _png(picture, **options):
 
 
 def cut(labels, longest=LONGEST_LABEL):
-    """Return labels for a picture of fixed size: of a long one its beginning."""
+    """Return labels for a picture of fixed size, with the long ones cut."""
     return [label if len(label) <= longest else label[: longest - 1] + "…" for label in labels]

@@ -1,4 +1,4 @@
-"""What the explorer of lesson 10b draws."""
+"""The figure of the explorer of lesson 10b."""
 
 import numpy as np
 from matplotlib import colormaps
@@ -8,29 +8,29 @@ from matplotlib.patches import Rectangle
 from course_utils.explorers.kernel_explorer import cut
 from course_utils.figures import DIVERGING, SEQUENTIAL
 
-MOST_TOKENS = 24  # more are not to be read beside their rows, nor answered within a second
-WORDS = 10  # whose probabilities are drawn
-PALE, DARK = "0.78", "C0"  # bars of all heads, and without those that are out
+MOST_TOKENS = 24  # labels of more could not be read, and the model would take over a second
+WORDS = 10  # tokens with a bar
+PALE, DARK = "0.78", "C0"  # bars with all heads, and without those that are out
 
 
 class LanguageFigure:
-    """A map of all heads, bars of the likeliest words, the weights of one head.
+    """A map of all heads, bars of the most likely tokens, the weights of one head.
 
     Parameters
     ----------
     size : (int, int)
-        How many layers, and heads in each.
+        Numbers of layers, and of heads in each.
     """
 
     def __init__(self, size):
         layers, heads = size
         self.figure = Figure(figsize=(7, 6.2), dpi=80)
-        place = self.figure.add_axes
-        self.map, scale = place((0.08, 0.165, 0.24, 0.785)), place((0.08, 0.075, 0.24, 0.02))
-        bars, matrix = place((0.53, 0.61, 0.44, 0.34)), place((0.53, 0.175, 0.44, 0.355))
+        add_axes = self.figure.add_axes
+        self.map, scale = add_axes((0.08, 0.165, 0.24, 0.785)), add_axes((0.08, 0.075, 0.24, 0.02))
+        bars, matrix = add_axes((0.53, 0.61, 0.44, 0.34)), add_axes((0.53, 0.175, 0.44, 0.355))
         cmap = colormaps[SEQUENTIAL].with_extremes(bad="w")
         self.tiles = self.map.imshow(np.zeros(size), cmap=cmap, aspect="auto")
-        self.map.set(xlabel="head", ylabel="layer", title="all heads: press one")
+        self.map.set(xlabel="head", ylabel="layer", title="all heads: click one")
         self.map.locator_params(nbins=9, integer=True)
         outline = {"fill": False, "ec": "C3", "lw": 2, "clip_on": False}
         self.frame = self.map.add_patch(Rectangle((0, 0), 1, 1, zorder=3, **outline))
@@ -59,45 +59,45 @@ class LanguageFigure:
         matrix.set_xlabel("keys", labelpad=54)
         matrix.set_ylabel("queries", labelpad=54)
         self.title = matrix.text(0.5, -0.03, "", ha="center", va="bottom", fontsize=12)
-        every = range(MOST_TOKENS)
-        self.queries = [matrix.text(-0.02, 0, "", ha="right", va="center_baseline") for _ in every]
-        self.keys = [matrix.text(0, 1.03, "", ha="center", va="top", rotation=90) for _ in every]
+        tokens = range(MOST_TOKENS)
+        self.queries = [matrix.text(-0.02, 0, "", ha="right", va="center_baseline") for _ in tokens]
+        self.keys = [matrix.text(0, 1.03, "", ha="center", va="top", rotation=90) for _ in tokens]
         self.moving = [
             *(self.tiles, self.frame, self.crosses, self.scale, *self.ends),
             *(*self.before, *self.after, *self.words, *self.numbers),
             *(self.weights, self.title, *self.queries, *self.keys),
         ]
 
-    def draw_heads(self, values, shade, reach, chosen, gone):
-        """Draw values (layers, H), a frame round the chosen head, crosses on those that are out.
+    def draw_heads(self, values, shade, limit, selected, ablated):
+        """Draw values (layers, H), a frame around the selected head, crosses on ablated heads.
 
-        They go from 0 to 1, or if ``reach`` is given from there below 0 to there above it.
-        ``shade`` says what they are, heads are (layer, head).
+        Colors go from 0 to 1, or from -limit to limit if ``limit`` is given. ``shade`` names the
+        values; a head is (layer, head).
         """
-        signed = reach is not None
+        signed = limit is not None
         self.tiles.set_data(values)
-        self.tiles.set_clim(*((-reach, reach) if signed else (0, 1)))
-        for shown in (self.tiles, self.scale):
-            shown.set_cmap(colormaps[DIVERGING if signed else SEQUENTIAL].with_extremes(bad="w"))
-        ends = (f"−{reach:.1f}", f"{reach:.1f}") if signed else "01"
-        for text, told in zip(self.ends, (*ends, shade), strict=True):
-            text.set_text(told)
-        self.frame.set_visible(chosen is not None)
-        if chosen is not None:
-            self.frame.set_xy((chosen[1] - 0.5, chosen[0] - 0.5))
-        self.crosses.set_data([head for _, head in gone], [layer for layer, _ in gone])
+        self.tiles.set_clim(*((-limit, limit) if signed else (0, 1)))
+        for colored in (self.tiles, self.scale):
+            colored.set_cmap(colormaps[DIVERGING if signed else SEQUENTIAL].with_extremes(bad="w"))
+        ends = (f"−{limit:.1f}", f"{limit:.1f}") if signed else "01"
+        for text, label in zip(self.ends, (*ends, shade), strict=True):
+            text.set_text(label)
+        self.frame.set_visible(selected is not None)
+        if selected is not None:
+            self.frame.set_xy((selected[1] - 0.5, selected[0] - 0.5))
+        self.crosses.set_data([head for _, head in ablated], [layer for layer, _ in ablated])
 
     def draw_words(self, words, both):
-        """Draw some words with their probabilities (2, n): of all heads, and without some."""
+        """Draw tokens with their probabilities (2, n), with all heads and without some."""
         words = [*cut(words, 14), *[""] * (WORDS - len(words))]
-        before, after = ([*each, *[0] * (WORDS - len(each))] for each in both)
+        before, after = ([*row, *[0] * (WORDS - len(row))] for row in both)
         for row, (word, p, q) in enumerate(zip(words, before, after, strict=True)):
             self.before[row].set_width(p)
             self.after[row].set_width(q)
             self.words[row].set_text(word)
             self.numbers[row].set_x(max(p, q) + 0.02)
-            told = f"{p:.2f}" if before == after else f"{p:.2f} → {q:.2f}"
-            self.numbers[row].set_text(told if word else "")
+            number = f"{p:.2f}" if before == after else f"{p:.2f} → {q:.2f}"
+            self.numbers[row].set_text(number if word else "")
 
     def draw_weights(self, weights, tokens, title):
         """Draw the weights (L, L) of one head between tokens."""
@@ -106,12 +106,11 @@ class LanguageFigure:
         labels = [*cut(tokens, 10), *[""] * (MOST_TOKENS - len(tokens))]
         for n, label in enumerate(labels):
             middle = (n + 0.5) / max(len(tokens), 1)
-            for text, move in ((self.queries[n], "set_y"), (self.keys[n], "set_x")):
-                text.set(text=label, fontsize=8 if len(tokens) <= 14 else 6.5)
-                getattr(text, move)(middle)
+            for text, axis in ((self.queries[n], "y"), (self.keys[n], "x")):
+                text.set(text=label, fontsize=8 if len(tokens) <= 14 else 6.5, **{axis: middle})
 
     def clear(self):
-        """Draw that there is no text."""
+        """Draw nothing, when there is no text."""
         nothing = np.full(self.tiles.get_size(), np.nan)
         self.draw_heads(nothing, "", None, None, [])
         self.draw_words([], [[], []])

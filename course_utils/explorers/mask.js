@@ -10,12 +10,13 @@ const colourOf = shades(colours, 0, 1);
 // The masks that are wanted, by name: what each is called, and whether query i may see key j.
 function chosenFrom({ causal, window, prefix, padding, side, documents }) {
   const documentOf = (i) => Math.floor((i * documents) / n);
+  const tokens = padding === 1 ? "token" : "tokens";
   const isReal = (j) => (side === "end" ? j < n - padding : j >= padding);
   const all = {
     causal: [causal, "causal", (i, j) => j <= i],
-    window: [window, `window of ${window}`, (i, j) => j <= i && i - j < window],
-    prefix: [prefix, `prefix of ${prefix}`, (i, j) => j <= i || j < prefix],
-    padding: [padding, `${padding} of padding at the ${side}`, (_, j) => isReal(j)],
+    window: [window, `window ${window}`, (i, j) => j <= i && i - j < window],
+    prefix: [prefix, `prefix ${prefix}`, (i, j) => j <= i || j < prefix],
+    padding: [padding, `${padding} padding ${tokens} at the ${side}`, (_, j) => isReal(j)],
     documents: [
       documents > 1, `${documents} documents`, (i, j) => documentOf(i) === documentOf(j),
     ],
@@ -36,28 +37,28 @@ function joined(masks, join) {
 
 function composed(values) {
   const mask = joined(chosenFrom(values), values.join);
-  for (const [i, j] of pairsIn(values.turned)) mask[i][j] = !mask[i][j];
+  for (const [i, j] of pairsIn(values.toggled)) mask[i][j] = !mask[i][j];
   return mask;
 }
 
-export function say(values) {
-  const { join, turned } = values;
+export function describe(values) {
+  const { join, toggled } = values;
   const chosen = chosenFrom(values);
-  const told = Object.values(chosen).map(({ called }) => called);
-  const pairs = pairsIn(turned);
+  const names = Object.values(chosen).map(({ called }) => called);
+  const pairs = pairsIn(toggled);
   const mask = composed(values);
-  const byHand = pairs.length ? `, pairs turned over: ${written(pairs)}` : "";
+  const byHand = pairs.length ? `, toggled pairs: ${written(pairs)}` : "";
   const seen = mask.map((row, i) => `${i}: ${runs(row) || "none"}`);
   return (
-    `${told.join(` ${join} `) || "no mask"}${byHand}: ` +
+    `${names.join(` ${join} `) || "no mask"}${byHand}: ` +
     `${mask.flat().filter(Boolean).length} of ${n * n} pairs allowed; ` +
     `empty rows: ${runs(mask.map(isEmpty)) || "none"}; query sees keys ${seen.join(", ")}` +
-    `${pairs.length ? "" : found(chosen, values, mask)}`
+    `${pairs.length ? "" : finding(chosen, values, mask)}`
   );
 }
 
 // Which of the lesson's questions the chosen masks, joined into one, answer.
-function found(chosen, { join, side, window }, mask) {
+function finding(chosen, { join, side, window }, mask) {
   const before = joined(chosen, "and").map(isEmpty);
   if (chosen.causal && chosen.padding && side === "start") {
     if (join === "and") {
@@ -88,8 +89,8 @@ const isEmpty = (row) => !row.some(Boolean);
 function pairsIn(text) {
   const read = [...text.matchAll(/([0-9]+)\s*-\s*([0-9]+)/g)];
   const pairs = read.map(([, i, j]) => [Number(i), Number(j)]);
-  return pairs.filter((pair, place) => {
-    return Math.max(...pair) < n && pairs.findIndex((other) => same(other, pair)) === place;
+  return pairs.filter((pair, index) => {
+    return Math.max(...pair) < n && pairs.findIndex((other) => same(other, pair)) === index;
   });
 }
 
@@ -114,16 +115,16 @@ function weigh(mask) {
   });
 }
 
-export function picture(svg, press) {
-  let pairs; // that are turned over
-  const turn = (pair) => {
+export function picture(svg, update) {
+  let pairs; // that are toggled
+  const toggle = (pair) => {
     const others = pairs.filter((other) => !same(other, pair));
-    press({ turned: written(others.length < pairs.length ? others : [...pairs, pair]) });
+    update({ toggled: written(others.length < pairs.length ? others : [...pairs, pair]) });
   };
-  const showPattern = square(svg, 40, "allowed (light) or not", turn);
-  const showWeights = square(svg, 326, "weights", turn);
+  const showPattern = square(svg, 40, "allowed (light) or not", toggle);
+  const showWeights = square(svg, 326, "weights", toggle);
   return (values) => {
-    pairs = pairsIn(values.turned);
+    pairs = pairsIn(values.toggled);
     const mask = composed(values);
     const weights = weigh(mask);
     showPattern(mask, mask.map((row) => row.map(Number)));
@@ -131,9 +132,9 @@ export function picture(svg, press) {
   };
 }
 
-// Draw queries by keys, of which one that is pressed is turned. Returns what shows numbers from
+// Draw queries by keys; a click toggles a pair. Returns what shows numbers from
 // 0 to 1 and what is written on them, and marks the queries to which a mask leaves nothing.
-function square(svg, left, title, turn) {
+function square(svg, left, title, toggle) {
   const frame = [left, 26, n * CELL, n * CELL];
   const above = { x: left + (n * CELL) / 2, y: 16, "text-anchor": "middle", "font-size": 15 };
   shape(svg, "text", { ...above, text: title });
@@ -156,8 +157,8 @@ function square(svg, left, title, turn) {
     return mark;
   });
   clicked(svg, frame, (point) => {
-    const [key, query] = ax.at(point).map((place) => Math.min(Math.round(place), n - 1));
-    turn([query, key]);
+    const [key, query] = ax.at(point).map((at) => Math.min(Math.round(at), n - 1));
+    toggle([query, key]);
   });
   return (mask, values, write = () => "") => {
     for (const i of TOKENS) {

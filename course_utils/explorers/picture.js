@@ -1,5 +1,5 @@
-// A picture that is replaced in place, keeps its shape on a narrow page, and tells where it is
-// pressed. (An image of ipywidgets has no alternative text, and tells nothing.)
+// A picture that is replaced in place, keeps its shape on a narrow page, and reports clicks.
+// (The image of ipywidgets has no alternative text and reports nothing.)
 function render({ model, el }) {
   const image = document.createElement("img");
   image.className = "widget-image";
@@ -13,23 +13,18 @@ function render({ model, el }) {
   model.on("change:value", show);
   show();
   el.append(image);
-  model.set("density", Math.min(window.devicePixelRatio, 3)); // drawn as fine as the screen shows
+  model.set("density", Math.min(window.devicePixelRatio, 3)); // as sharp as the screen
   model.save_changes();
 
-  if (!model.get("pressed")) return;
-  let press = 0; // when the button went down: two presses on one place are two
-  const tell = (event) => {
-    const box = image.getBoundingClientRect();
-    const across = (event.clientX - box.left) / box.width;
-    const down = (event.clientY - box.top) / box.height;
-    model.set("place", [across, down, press]);
-    model.save_changes();
-  };
+  if (!model.get("clickable")) return;
   image.style.cursor = "pointer";
   image.addEventListener("pointerdown", (event) => {
     if (event.button !== 0) return;
-    press = event.timeStamp;
-    tell(event);
+    const box = image.getBoundingClientRect();
+    const across = (event.clientX - box.left) / box.width;
+    const down = (event.clientY - box.top) / box.height;
+    model.set("clicked", [across, down, event.timeStamp]); // a second click there is a new value
+    model.save_changes();
   });
 }
 export default { render };

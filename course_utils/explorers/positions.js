@@ -1,12 +1,13 @@
 // Two tokens on a line, their clock hands, the product of the two.
 export const size = [560, 444];
 
-const { content, last, meet, pairs } = given;
+const { content, last, pairs } = given;
+const NEAR = 20; // degrees between hands that meet
 const CLOCKS = Array.from({ length: content.length / 2 }, (_, clock) => clock);
-const DISTANCES = Array.from({ length: 2 * last + 1 }, (_, place) => place - last);
+const DISTANCES = Array.from({ length: 2 * last + 1 }, (_, index) => index - last);
 const [Q_COLOUR, K_COLOUR, CURVE_COLOUR, HERE_COLOUR] = COLOURS;
 
-const speed = (clock, base) => base ** (-clock / CLOCKS.length); // radians a place
+const frequency = (clock, base) => base ** (-clock / CLOCKS.length); // radians per position
 
 // The two entries that are a clock's hand.
 function entries(clock, layout) {
@@ -14,46 +15,47 @@ function entries(clock, layout) {
   return [clock * next, clock * next + within];
 }
 
-// Where the hands of a token at a place point, one for each clock.
-function hands(place, base, layout) {
+// Where the hands of a token at a position point, one for each clock.
+function hands(position, base, layout) {
   return CLOCKS.map((clock) => {
     const [a, b] = entries(clock, layout).map((entry) => content[entry]);
-    const angle = place * speed(clock, base);
+    const angle = position * frequency(clock, base);
     const [across, up] = [Math.cos(angle), Math.sin(angle)];
     return [a * across - b * up, a * up + b * across];
   });
 }
 
-// The product of a query and a key that stands so many places before it.
+// The product of a query and a key so many positions before it.
 function product(distance, base, layout) {
   const [q, k] = [hands(distance, base, layout).flat(), hands(0, base, layout).flat()];
-  return q.reduce((total, entry, place) => total + entry * k[place], 0);
+  return q.reduce((total, entry, index) => total + entry * k[index], 0);
 }
 
-export function say({ i, j, power, layout }) {
+export function describe({ i, j, power, layout }) {
   const [distance, base] = [i - j, 10 ** power];
-  const told = `query at ${i}, key at ${j}, ${distance} before it`;
-  const turned = `product ${fixed(product(distance, base, layout), 2)}`;
-  const found = foundAt(distance, base, layout);
-  return `${told}: ${turned}, base ${base.toLocaleString("en")}, ${layout}${found}`;
+  const score = fixed(product(distance, base, layout), 2);
+  return (
+    `query at ${i}, key at ${j}, ${distance} before it: product ${score}, ` +
+    `base ${base.toLocaleString("en")}, ${layout}${finding(distance, base, layout)}`
+  );
 }
 
-function foundAt(distance, base, layout) {
+function finding(distance, base, layout) {
   if (layout === "interleaved") {
-    return "; these numbers were meant for halves: two clocks have no hands";
+    return "; these numbers are meant for halves, so two clocks have no hands";
   }
-  const turns = distance / (2 * Math.PI); // of clock 0
-  if (distance && Math.abs(turns - Math.round(turns)) * 360 < meet) {
+  const rotations = distance / (2 * Math.PI); // of clock 0
+  if (distance && Math.abs(rotations - Math.round(rotations)) * 360 < NEAR) {
     return `; found: at distance ${distance} the hands of clock 0 meet again`;
   }
-  if (last * speed(CLOCKS.length - 1, base) > Math.PI) {
-    return "; found: even the slowest clock goes round by half within the line";
+  if (last * frequency(CLOCKS.length - 1, base) > Math.PI) {
+    return "; found: even the slowest clock makes half a rotation within the line";
   }
   return "";
 }
 
-export function picture(svg, press) {
-  const moveTokens = line(svg, [56, 28, 492, 56], press);
+export function picture(svg, update) {
+  const moveTokens = line(svg, [56, 28, 492, 56], update);
   const clocks = CLOCKS.map((clock) => dial(svg, clock, [56 + 128 * clock, 134, 108, 108]));
   const moveCurve = curve(svg, [56, 264, 492, 136]);
   return ({ i, j, power, layout }) => {
@@ -68,10 +70,10 @@ export function picture(svg, press) {
 }
 
 // Draw the line on which q and k are dragged; returns what moves them.
-function line(svg, frame, press) {
+function line(svg, frame, update) {
   const [left, top, width, height] = frame;
   const middle = { "text-anchor": "middle" };
-  const text = "places: drag q or k";
+  const text = "positions: drag q or k";
   shape(svg, "text", { x: left + width / 2, y: top - 10, ...middle, "font-size": 15, text });
   const ax = axes(svg, {
     frame,
@@ -79,8 +81,8 @@ function line(svg, frame, press) {
     y: [-1, 1],
     xticks: [0, 5, 10, 15, 20, 25, 30],
   });
-  for (let place = 0; place <= last; place += 1) {
-    const x = ax.x(place);
+  for (let position = 0; position <= last; position += 1) {
+    const x = ax.x(position);
     const ends = { x1: x, x2: x, y1: ax.y(0) - 4, y2: ax.y(0) + 4 };
     shape(svg, "line", { ...ends, stroke: "currentColor", "stroke-opacity": 0.5 });
   }
@@ -93,7 +95,7 @@ function line(svg, frame, press) {
   follow(shape(svg, "rect", ground), (point, begins) => {
     const [x, y] = ax.at(point);
     if (begins) dragged = y > 0 ? "i" : "j";
-    press({ [dragged]: Math.min(Math.max(Math.round(x), 0), last) });
+    update({ [dragged]: Math.min(Math.max(Math.round(x), 0), last) });
   });
   return (i, j) => {
     change(q, { x: ax.x(i) });
@@ -101,7 +103,7 @@ function line(svg, frame, press) {
   };
 }
 
-// Draw a clock; returns what turns its hands and says which entries they are.
+// Draw a clock; returns what rotates its hands and writes which entries they are.
 function dial(svg, clock, frame) {
   const [left, top, width] = frame;
   const ax = axes(svg, { frame, x: [-1.6, 1.6], y: [-1.6, 1.6] });
@@ -127,7 +129,7 @@ function curve(svg, frame) {
     y: [-4.4, 4.4],
     xticks: [-30, -20, -10, 0, 10, 20, 30],
     yticks: [-4, -2, 0, 2, 4],
-    xlabel: "how many places k stands before q: i − j",
+    xlabel: "how many positions k is before q: i − j",
     ylabel: "product of q and k",
   });
   const zero = { x1: ax.x(-last), x2: ax.x(last), y1: ax.y(0), y2: ax.y(0) };
@@ -135,7 +137,7 @@ function curve(svg, frame) {
   const path = shape(svg, "polyline", { fill: "none", stroke: CURVE_COLOUR, "stroke-width": 2 });
   const here = shape(svg, "circle", { r: 5, fill: HERE_COLOUR });
   return (products, distance) => {
-    const corners = products.map((value, place) => [ax.x(DISTANCES[place]), ax.y(value)]);
+    const corners = products.map((value, index) => [ax.x(DISTANCES[index]), ax.y(value)]);
     change(path, { points: corners.map(([x, y]) => `${x.toFixed(2)},${y.toFixed(2)}`).join(" ") });
     const [x, y] = corners[distance + last];
     change(here, { cx: x, cy: y });

@@ -1,10 +1,11 @@
 // Keys go round a ring of ranks: who holds them, who computes which tile, and who waits.
 export const size = [560, 400];
 
-const { much, colours } = given;
-const SAID = { 0: "0", 0.5: "½", 1: "1" }; // parts of a block
+const { colours } = given;
+const MUCH = 0.4; // of all time, spent waiting
+const FRACTIONS = { 0: "0", 0.5: "½", 1: "1" }; // parts of a block
 
-const upTo = (end) => Array.from({ length: end }, (_, place) => place);
+const upTo = (end) => Array.from({ length: end }, (_, index) => index);
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 const percent = (part) => `${fixed(100 * part, 0)}%`;
 
@@ -47,7 +48,7 @@ function timesOf({ ranks }, tiles) {
 // What has come together for each rank by a step.
 const soFar = (rows, step) => rows.map((row) => sum(row.slice(0, step + 1)));
 
-export function say(values) {
+export function describe(values) {
   const { step, ranks } = values;
   const tiles = tilesOf(values);
   const times = timesOf(values, tiles);
@@ -58,27 +59,27 @@ export function say(values) {
   return (
     `step ${step} of 0 to ${ranks - 1}: ranks 0 to ${ranks - 1} hold the keys of ranks ` +
     `${listed(every.map((rank) => holds(rank, step, ranks)))}; work in each block: ` +
-    `${listed(work.map((row) => SAID[row[step]]))}; ` +
+    `${listed(work.map((row) => FRACTIONS[row[step]]))}; ` +
     `${whoWaits(every.filter((rank) => waits[rank][step]))}; time so far ` +
     `${spent} of ${sum(longest)} blocks, ${percent(waited)} of it waiting` +
-    (step === ranks - 1 ? found(tiles, times) : "")
+    (step === ranks - 1 ? finding(tiles, times) : "")
   );
 }
 
 // What is worth finding when keys have gone all the way round, if there is something.
-function found(tiles, { waits, longest }) {
+function finding(tiles, { waits, longest }) {
   const ranks = longest.length;
   const waited = waits.map(sum);
   const most = Math.max(...waited);
   const cut = new Set(tiles.filter(({ share }) => share === 0.5).map(({ step }) => step));
   if (most) {
     const never = upTo(ranks).filter((rank) => !waited[rank]);
-    const told =
+    const waiting =
       `; found: rank ${listed(never)} never waits, rank ${waited.indexOf(most)} most, ` +
       `${percent(most / sum(longest))} of the time`;
-    if (shareWaited(ranks) <= much || shareWaited(ranks - 1) > much) return told;
-    const limit = `${percent(much)} of the time`;
-    return `${told}; found: ${ranks} ranks are the fewest that in order wait more than ${limit}`;
+    if (shareWaited(ranks) <= MUCH || shareWaited(ranks - 1) > MUCH) return waiting;
+    const limit = `${percent(MUCH)} of the time`;
+    return `${waiting}; found: ${ranks} ranks are the fewest that in order wait more than ${limit}`;
   }
   if (cut.size === 0) return "";
   return (
@@ -119,8 +120,8 @@ function shade(rank, strength) {
   return `rgb(${parts.join(", ")})`;
 }
 
-export function picture(svg, press) {
-  const showTiles = map(svg, [54, 50, 264, 264], press);
+export function picture(svg, update) {
+  const showTiles = map(svg, [54, 50, 264, 264], update);
   const showRanks = rows(svg, [344, 50, 204, 264]);
   legends(svg, 354);
   return (values) => {
@@ -131,16 +132,16 @@ export function picture(svg, press) {
 }
 
 // Draw the map of all tiles, with whose queries and whose keys they are; returns what shows them.
-// A press on a tile goes to its step.
-function map(svg, frame, press) {
+// A click on a tile goes to its step.
+function map(svg, frame, update) {
   const [left, top, width, height] = frame;
   const middle = left + width / 2;
   const title = "keys: which rank holds them now";
   shape(svg, "text", { x: middle, y: 17, ...MIDDLE, text: title });
   const below = { x: middle, y: top + height + 17, ...MIDDLE };
   shape(svg, "text", { ...below, text: "pieces of the text, from the first" });
-  const turned = `translate(20 ${top + height / 2}) rotate(-90)`;
-  shape(svg, "text", { transform: turned, ...MIDDLE, text: "queries: their rank" });
+  const transform = `translate(20 ${top + height / 2}) rotate(-90)`;
+  shape(svg, "text", { transform, ...MIDDLE, text: "queries: their rank" });
 
   const future = shape(svg, "g", {});
   shape(future, "path", { ...FUTURE, d: `M ${left} ${top} h ${width} v ${height} Z` });
@@ -155,17 +156,17 @@ function map(svg, frame, press) {
   const names = shape(svg, "g", { ...SMALL, ...MIDDLE, fill: "#000" });
   const write = ([x, y], text, look) => shape(names, "text", { x, y: y + 4.3, text, ...look });
 
-  let shown, pieces;
+  let tilesNow, pieces;
   clicked(svg, [left, top, width, height], ([x, y]) => {
     const [column, row] = [(x - left) / width, (y - top) / height].map((part) =>
       Math.floor(part * pieces),
     );
-    const tile = shown.find((each) => each.row === row && each.column === column);
-    if (tile) press({ step: tile.step });
+    const tile = tilesNow.find((each) => each.row === row && each.column === column);
+    if (tile) update({ step: tile.step });
   });
 
   return ({ step, ranks, causal, zigzag }, tiles) => {
-    shown = tiles;
+    tilesNow = tiles;
     pieces = ranks * (1 + zigzag);
     const [across, down] = [width / pieces, height / pieces];
     const box = (tile) => {
@@ -207,20 +208,20 @@ function cornersOf([x, y, width, height]) {
 }
 
 function centre(corners) {
-  return [0, 1].map((axis) => sum(corners.map((place) => place[axis])) / corners.length);
+  return [0, 1].map((axis) => sum(corners.map((corner) => corner[axis])) / corners.length);
 }
 
-const written = (place) => place.map((each) => Number(each.toFixed(2))).join(" ");
+const written = (point) => point.map((each) => Number(each.toFixed(2))).join(" ");
 const polygon = (corners) => `M ${corners.map(written).join(" L ")} Z`;
-const dot = (place) => `M ${written(place)} h 0`;
+const dot = (point) => `M ${written(point)} h 0`;
 
-// The path of dots in a frame, at those places from its corner where they are wanted.
+// The path of dots in a frame; `wanted` takes where one is, from the corner of the frame.
 function dots([left, top, width, height], wanted) {
-  const places = upTo(height / 6).flatMap((row) =>
+  const all = upTo(height / 6).flatMap((row) =>
     upTo(width / 6).map((column) => [6 * column + 3 + (row % 2) * 3, 6 * row + 3]),
   );
-  const kept = places.filter(([x, y]) => x < width && wanted(x - 3, y));
-  return kept.map(([x, y]) => dot([left + x, top + y])).join(" ");
+  const inside = all.filter(([x, y]) => x < width && wanted(x - 3, y));
+  return inside.map(([x, y]) => dot([left + x, top + y])).join(" ");
 }
 
 // Draw a row for each rank: whose keys it has, the part of a block that it computes now, and its
@@ -232,10 +233,10 @@ function rows(svg, frame) {
   shape(svg, "text", { ...middle, y: top - 9, text: title });
   const ticks = [0, 0.2, 0.4, 0.6, 0.8, 1];
   const ax = axes(svg, { frame, x: [0, 1], y: [1, 0], xticks: ticks });
-  const label = "time so far (1: all steps, no mask)";
-  shape(svg, "text", { ...middle, y: top + height + 35, ...SMALL, text: label });
+  const below = "time so far (1: all steps, no mask)";
+  shape(svg, "text", { ...middle, y: top + height + 35, ...SMALL, text: below });
   const parts = colours.map((_, rank) => ({
-    told: shape(svg, "text", { x: left + 5, ...SMALL }),
+    label: shape(svg, "text", { x: left + 5, ...SMALL }),
     worked: shape(svg, "rect", { x: left, fill: shade(rank, 1), ...WORK }),
     waited: shape(svg, "rect", WAITING),
     lines: shape(svg, "path", WORK),
@@ -243,17 +244,17 @@ function rows(svg, frame) {
   return ({ step, ranks }, { work, waits }) => {
     const [worked, waited] = [work, waits].map((each) => soFar(each, step));
     const tall = (0.4 * height) / ranks;
-    parts.forEach(({ told, worked: bar, waited: rest, lines }, rank) => {
+    parts.forEach(({ label, worked: bar, waited: rest, lines }, rank) => {
       if (rank >= ranks) {
         for (const each of [bar, rest]) change(each, { x: left, y: top, width: 0, height: 0 });
         change(lines, { d: "" });
-        change(told, { y: top, text: "" });
+        change(label, { y: top, text: "" });
         return;
       }
       const y = ax.y((rank + 0.5) / ranks);
       const [from, to] = [worked[rank], worked[rank] + waited[rank]].map((x) => ax.x(x / ranks));
       const keys = `keys of rank ${holds(rank, step, ranks)}`;
-      change(told, { y: y - 4, text: `rank ${rank}: ${keys}, work ${SAID[work[rank][step]]}` });
+      change(label, { y: y - 4, text: `rank ${rank}: ${keys}, work ${FRACTIONS[work[rank][step]]}` });
       change(bar, { y, width: from - left, height: tall });
       change(rest, { x: from, y, width: to - from, height: tall });
       change(lines, { d: to > from ? hatch(from, y, to - from, tall) : "" });

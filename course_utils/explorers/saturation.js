@@ -5,7 +5,7 @@ const { colours, logit_step: logitStep } = given;
 const KEYS = [1, 2, 3, 4, 5];
 const LARGEST = 0.25; // of a Jacobian: p (1 - p)
 const colourOf = shades(colours, -LARGEST, LARGEST);
-const TEMPERATURES = Array.from({ length: 100 }, (_, place) => (place + 1) / 20);
+const TEMPERATURES = Array.from({ length: 100 }, (_, index) => (index + 1) / 20);
 // As PyTorch's CPU rounds: it calculates in float32 and writes the result in the dtype.
 const ROUND = {
   float32: rounding(24, -126, 127),
@@ -53,37 +53,37 @@ function calculated(values) {
   return { untempered, scores, naive, powers, total, weights, jacobian, powerBelow };
 }
 
-export function say(values) {
+export function describe(values) {
   const all = calculated(values);
   const { scores, weights, jacobian } = all;
-  const found = { naive: foundNaively, stable: foundStably }[values.method](values, all);
+  const findings = { naive: findNaive, stable: findStable }[values.method](values, all);
   return (
     `softmax of ${scores.map((score) => general(score, 4)).join(", ")}: ` +
     `weights ${weights.map((weight) => fixed(weight, 3)).join(", ")}; ` +
     `${saturation(weights, Math.hypot(...jacobian.flat()))}${overflows(values.dtype, all)}` +
-    `${found.length ? "; found: " : ""}${found.join(", and ")}`
+    `${findings.length ? "; found: " : ""}${findings.join(", and ")}`
   );
 }
 
 // What breaks in a naive softmax.
-function foundNaively({ logit_1: logit, dtype }, { scores, naive, total, powerBelow }) {
-  const found = [];
+function findNaive({ logit_1: logit, dtype }, { scores, naive, total, powerBelow }) {
+  const findings = [];
   const first =
     Number.isFinite(scores[0]) && naive[0] === Infinity && Number.isFinite(powerBelow);
   if (first && logit % logitStep === 0) {
     // typed between, it may be another
-    found.push(`${general(logit, 6)} is the first logit 1 with an infinite power in ${dtype}`);
+    findings.push(`${general(logit, 6)} is the first logit 1 whose exponential is inf in ${dtype}`);
   }
-  if (total === 0) found.push(`every power is 0 in ${dtype}, and 0 / 0 is NaN`);
-  return found;
+  if (total === 0) findings.push(`every exponential is 0 in ${dtype}, and 0 / 0 is NaN`);
+  return findings;
 }
 
-// What a stable softmax saves, and at which temperatures its gradient is at an end.
-function foundStably({ temperature, dtype }, { scores, naive, untempered }) {
-  const found = [];
+// What a stable softmax saves, and at which temperature its gradient norm is largest.
+function findStable({ temperature, dtype }, { scores, naive, untempered }) {
+  const findings = [];
   const total = ROUND[dtype](sum(naive));
   if (scores.every(Number.isFinite) && (total === Infinity || total === 0)) {
-    found.push("the same scores, and weights where naive fails");
+    findings.push("the same scores, and weights where naive fails");
   }
   const normAt = (divisor) => normOf(softmax(untempered.map((x) => x / divisor)));
   const norms = TEMPERATURES.map(normAt);
@@ -92,28 +92,28 @@ function foundStably({ temperature, dtype }, { scores, naive, untempered }) {
   if (largest > Math.min(...norms) + 0.01) {
     // else the temperature changes nothing; of two that tie one may be larger by rounding
     if (now >= largest - 1e-9) {
-      found.push("no other temperature has a larger gradient norm");
+      findings.push("no other temperature has a larger gradient norm");
     } else if (temperature === TEMPERATURES[0]) {
-      found.push(`at the lowest temperature the gradient norm is ${fixed(now, 3)}`);
+      findings.push(`at the lowest temperature the gradient norm is ${fixed(now, 3)}`);
     }
   }
-  return found;
+  return findings;
 }
 
-// Which scores or powers are no numbers any more.
+// Which scores or exponentials are not finite.
 function overflows(dtype, { scores, powers, total }) {
-  const told = [];
+  const parts = [];
   const kinds = { inf: (value) => Math.abs(value) === Infinity, NaN: Number.isNaN };
   for (const [name, values] of Object.entries({ score: scores, exp: powers })) {
     for (const [kind, is] of Object.entries(kinds)) {
       const keys = KEYS.filter((key) => is(values[key - 1]));
-      if (keys.length) told.push(`${name} is ${kind} at key ${keys.join(", ")}`);
+      if (keys.length) parts.push(`${name} is ${kind} at key ${keys.join(", ")}`);
     }
   }
   if (powers.every(Number.isFinite) && total === Infinity) {
-    told.push("the sum of the exponentials is inf");
+    parts.push("the sum of the exponentials is inf");
   }
-  return told.length ? `; overflow in ${dtype}: ${told.join("; ")}` : "";
+  return parts.length ? `; overflow in ${dtype}: ${parts.join("; ")}` : "";
 }
 
 export function picture(svg) {

@@ -9,21 +9,21 @@ function scoresOf({ d_k, scaled }) {
   return scaled ? scores.map((score) => score / Math.sqrt(d_k)) : scores;
 }
 
-export function say(values) {
+export function describe(values) {
   const scores = scoresOf(values);
   const weights = softmax(scores);
   const largest = fixed(Math.max(...scores.map(Math.abs)), 1);
-  const told = saturation(weights, normOf(weights));
-  return `largest score in size ${largest}; ${told}${found(values, weights)}`;
+  const saturated = saturation(weights, normOf(weights));
+  return `largest score in size ${largest}; ${saturated}${finding(values, weights)}`;
 }
 
-function found({ d_k, scaled }, weights) {
+function finding({ d_k, scaled }, weights) {
   const [first, second] = [...weights].sort((a, b) => b - a);
   const unscaledAt = (d) => Math.max(...softmax(scoresOf({ d_k: d, scaled: false })));
   const unscaled = unscaledAt(d_k);
   if (scaled && (d_k === step || d_k === products.length)) {
-    const told = `${fixed(unscaled, 2)} to ${fixed(first, 2)}`;
-    return `; found: at d_k = ${d_k} the division takes the largest weight from ${told}`;
+    const change = `${fixed(unscaled, 2)} to ${fixed(first, 2)}`;
+    return `; found: at d_k = ${d_k} the division takes the largest weight from ${change}`;
   }
   if (!scaled && unscaled >= 0.99 && unscaledAt(Math.max(d_k - step, step)) < 0.99) {
     return `; found: at d_k = ${d_k} one key has ${fixed(unscaled, 2)} of the weight`;

@@ -11,12 +11,12 @@ const weigh = ({ last, sharpness }) => {
   return softmax(scores);
 };
 
-export function say(values) {
-  return `“it was ${values.last}”: ${told([...words, values.last], weigh(values))}`;
+export function describe(values) {
+  return `“it was ${values.last}”: ${mostWeighted([...words, values.last], weigh(values))}`;
 }
 
 // At which words "it" looks most; what offers nothing weighs the same everywhere.
-function told(named, weights) {
+function mostWeighted(named, weights) {
   const [largest, least] = [Math.max(...weights), Math.min(...weights)];
   const most = named.filter((_, j) => weights[j] > largest - 1e-6);
   if (most.length === named.length) {

@@ -1,4 +1,4 @@
-// Two arrows, q fixed and k to be turned and stretched.
+// Two arrows, q fixed and k to be rotated and stretched.
 export const size = [440, 416];
 
 const [Q_COLOUR, K_COLOUR, SHADOW_COLOUR] = COLOURS;
@@ -9,7 +9,7 @@ const tip = ({ angle, length }) => {
   return [length * Math.cos(radians), length * Math.sin(radians)];
 };
 
-export function say(values) {
+export function describe(values) {
   const [x, y] = tip(values);
   const measured = {
     dot: q_length * x,
@@ -19,11 +19,11 @@ export function say(values) {
   const { dot, cosine, apart } = measured;
   return (
     `k = (${fixed(x, 2)}, ${fixed(y, 2)}): dot product ${fixed(dot, 2)}, cosine ${cosine}, ` +
-    `distance ${fixed(apart, 2)}${found(values, measured)}`
+    `distance ${fixed(apart, 2)}${finding(values, measured)}`
   );
 }
 
-function found({ angle, length }, { dot, cosine, apart }) {
+function finding({ angle, length }, { dot, cosine, apart }) {
   const farthest = Math.max(...[shortest, reach].map((each) => Math.abs(q_length - each)));
   if (dot > q_length ** 2 && cosine !== "1.00") {
     return `; found: dot product ${fixed(dot, 2)}, more than k = q has, at cosine ${cosine}`;
@@ -40,7 +40,7 @@ function found({ angle, length }, { dot, cosine, apart }) {
   return "";
 }
 
-export function picture(svg, press) {
+export function picture(svg, update) {
   const ends = [-reach - 0.2, reach + 0.2];
   const ticks = [-3, -2, -1, 0, 1, 2, 3];
   const ax = axes(svg, {
@@ -75,7 +75,7 @@ export function picture(svg, press) {
   follow(svg, (point) => {
     const [x, y] = ax.at(point);
     if (Math.max(Math.abs(x), Math.abs(y)) > ends[1]) return; // beside the axes
-    press({
+    update({
       angle: step * Math.round((Math.atan2(y, x) * 180) / Math.PI / step),
       length: Math.min(Math.round(Math.hypot(x, y) * 10) / 10, reach),
     });

@@ -1,10 +1,10 @@
-// A slider of the browser's own: moved by keys, and with a name, which one of ipywidgets lacks.
+// The browser's own slider. It has an accessible name, which the one of ipywidgets lacks.
 function render({ model, el }) {
   const range = document.createElement("input");
   range.type = "range";
   range.setAttribute("aria-label", model.get("label"));
   Object.assign(range.style, { width: "100%", margin: "0" });
-  range.dataset.lmSuppressShortcuts = true; // else the arrow keys are JupyterLab's: the next cell
+  range.dataset.lmSuppressShortcuts = true; // otherwise JupyterLab takes the arrow keys
   const show = () => {
     for (const name of ["min", "max", "step", "value"]) range[name] = model.get(name);
   };

@@ -61,13 +61,13 @@ function bars(svg, frame, keys) {
     return { bar, broken, number: shape(svg, "text", above), mark: shape(svg, "text", above) };
   });
   return (weights, marks = []) => {
-    for (const [place, { bar, broken, number, mark }] of parts.entries()) {
-      const nan = Number.isNaN(weights[place]);
-      const top = ax.y(nan ? 1 : weights[place]);
-      const text = marks[place] ?? "";
+    for (const [index, { bar, broken, number, mark }] of parts.entries()) {
+      const nan = Number.isNaN(weights[index]);
+      const top = ax.y(nan ? 1 : weights[index]);
+      const text = marks[index] ?? "";
       change(bar, { y: top, height: nan ? 0 : ax.y(0) - top });
       change(broken, { visibility: nan ? "visible" : "hidden" });
-      change(number, { y: top - 5 - (text && LINE_HEIGHT), text: fixed(weights[place], 2) });
+      change(number, { y: top - 5 - (text && LINE_HEIGHT), text: fixed(weights[index], 2) });
       change(mark, { y: top - 5, text });
     }
   };

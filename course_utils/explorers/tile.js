@@ -1,8 +1,9 @@
 // Attention tile by tile: which one is in fast memory, what is known by then, and the bytes moved.
 export const size = [560, 420];
 
-const { q, k, v, start, naive, diverging, sequential } = given;
+const { q, k, v, start, diverging, sequential } = given;
 const [N, D] = [q.length, q[0].length];
+const NAIVE = 4 * (4 * N * N + 4 * N * D); // bytes: scores and weights, each written and read
 const EVERY = upTo(N);
 const shade = shades(sequential, 0, 1);
 const LOOKS = {
@@ -12,19 +13,19 @@ const LOOKS = {
   "in fast memory": shade(0.95),
 };
 const EDGE = "#808080";
-const LARGEST = 2; // of an output that is told from others
+const LARGEST = 2; // of an output that the colours keep apart
 const outputColour = shades(diverging, -LARGEST, LARGEST);
 
 function upTo(end, from = 0) {
-  return Array.from({ length: end - from }, (_, place) => from + place);
+  return Array.from({ length: end - from }, (_, index) => from + index);
 }
 
-const dot = (a, b) => a.reduce((total, value, place) => total + value * b[place], 0);
+const dot = (a, b) => a.reduce((total, value, index) => total + value * b[index], 0);
 
 // Blocks of that length from 0 to an end, each with its first and the one after its last.
 function blocks(end, length) {
-  return upTo(Math.ceil(end / length)).map((place) => {
-    return [place * length, Math.min((place + 1) * length, end)];
+  return upTo(Math.ceil(end / length)).map((index) => {
+    return [index * length, Math.min((index + 1) * length, end)];
   });
 }
 
@@ -66,10 +67,10 @@ function taken({ m, sum, out }, scores, keys) {
 
 // How many bytes some steps move between slow and fast memory.
 function bytesMoved(plan, step) {
-  const numbers = plan.slice(0, step).map(({ rows, columns }, place) => {
+  const numbers = plan.slice(0, step).map(({ rows, columns }, index) => {
     const queries = rows[1] - rows[0];
     const begins = columns[0] === 0; // then Q is read, which stays for the tiles beside
-    const ends = plan[place + 1]?.rows[0] !== rows[0]; // then O and lse are written
+    const ends = plan[index + 1]?.rows[0] !== rows[0]; // then O and lse are written
     return 2 * (columns[1] - columns[0]) * D + queries * (begins * D + ends * (D + 1));
   });
   return 4 * numbers.reduce((total, each) => total + each, 0);
@@ -77,7 +78,7 @@ function bytesMoved(plan, step) {
 
 const span = ([from, to]) => `${from}–${to - 1}`;
 
-export function say(values) {
+export function describe(values) {
   const { step, causal } = values;
   const plan = planOf(values);
   const skipped = planOf({ ...values, causal: false }).length - plan.length;
@@ -91,12 +92,12 @@ export function say(values) {
   }
   return (
     `step ${step} of ${plan.length}: ${now}; ${bytesMoved(plan, step)} bytes moved (naive ` +
-    `attention: ${naive} in all); tiles skipped: ${skipped}${found(values, plan)}`
+    `attention: ${NAIVE} in all); tiles skipped: ${skipped}${finding(values, plan)}`
   );
 }
 
 // At the end other blocks are compared with those of the start.
-function found({ step, block_q, block_k, causal }, plan) {
+function finding({ step, block_q, block_k, causal }, plan) {
   const asItBegan = block_q === start.block_q && block_k === start.block_k;
   if (step < plan.length || asItBegan) return "";
   const before = planOf({ ...start, causal });
@@ -106,9 +107,9 @@ function found({ step, block_q, block_k, causal }, plan) {
   );
 }
 
-export function picture(svg, press) {
+export function picture(svg, update) {
   const top = 26;
-  const showTiles = map(svg, [50, top, 240, 240], press);
+  const showTiles = map(svg, [50, top, 240, 240], update);
   const showState = table(svg, [326, top, 176, 240]);
   legend(svg, 50, 314);
   const showBytes = traffic(svg, [50, 338, 500, 40]);
@@ -123,8 +124,8 @@ export function picture(svg, press) {
 
 const OUTLINE = { fill: "none", "stroke-width": 2.5 };
 
-// Draw all tiles; returns what shows those of a plan after a step. A press goes to a tile's step.
-function map(svg, frame, press) {
+// Draw all tiles; returns what shows those of a plan after a step. A click goes to a tile's step.
+function map(svg, frame, update) {
   const [left, top, width, height] = frame;
   const middle = { x: left + width / 2, "text-anchor": "middle" };
   shape(svg, "text", { ...middle, y: top - 9, text: "tiles" });
@@ -139,9 +140,9 @@ function map(svg, frame, press) {
   let plan;
   clicked(svg, frame, (point) => {
     const [j, i] = ax.at(point).map(Math.round);
-    const covers = ([from, to], place) => from <= place && place < to;
+    const covers = ([from, to], at) => from <= at && at < to;
     const at = plan.findIndex(({ rows, columns }) => covers(rows, i) && covers(columns, j));
-    if (at >= 0) press({ step: at + 1 });
+    if (at >= 0) update({ step: at + 1 });
   });
   const box = ({ rows, columns }) => ({
     x: ax.x(columns[0] - 0.5),
@@ -152,8 +153,8 @@ function map(svg, frame, press) {
   return (newPlan, step) => {
     plan = newPlan;
     group.replaceChildren();
-    for (const [place, tile] of plan.entries()) {
-      const look = place < step - 1 ? "done" : place < step ? "in fast memory" : "not yet";
+    for (const [index, tile] of plan.entries()) {
+      const look = index < step - 1 ? "done" : index < step ? "in fast memory" : "not yet";
       shape(group, "rect", { ...box(tile), fill: LOOKS[look] });
     }
     change(here, step ? box(plan[step - 1]) : { x: left, y: top, width: 0, height: 0 });
@@ -212,20 +213,20 @@ function legend(svg, left, top) {
 function traffic(svg, frame) {
   const ax = axes(svg, {
     frame,
-    x: [0, 1.05 * naive], y: [2, 0],
+    x: [0, 1.05 * NAIVE], y: [2, 0],
     xticks: [0, 500, 1000, 1500, 2000, 2500, 3000], yticks: [[0.5, "tiled"], [1.5, "naive"]],
     xlabel: "bytes moved",
   });
   const bar = { x: ax.x(0), height: 14 };
   const tiled = shape(svg, "rect", { ...bar, y: ax.y(0.5) - 7, fill: COLOURS[0] });
-  const width = ax.x(naive) - ax.x(0);
+  const width = ax.x(NAIVE) - ax.x(0);
   shape(svg, "rect", { ...bar, y: ax.y(1.5) - 7, width, fill: "#b3b3b3" });
   const small = { "font-size": 12 };
-  const inside = { x: ax.x(naive) - 5, y: ax.y(1.5) + 4.5, "text-anchor": "end", fill: "#000" };
-  shape(svg, "text", { ...inside, ...small, text: naive });
-  const told = shape(svg, "text", { y: ax.y(0.5) + 4.5, ...small });
+  const inside = { x: ax.x(NAIVE) - 5, y: ax.y(1.5) + 4.5, "text-anchor": "end", fill: "#000" };
+  shape(svg, "text", { ...inside, ...small, text: NAIVE });
+  const count = shape(svg, "text", { y: ax.y(0.5) + 4.5, ...small });
   return (bytes) => {
     change(tiled, { width: ax.x(bytes) - ax.x(0) });
-    change(told, { x: ax.x(bytes) + 5, text: bytes });
+    change(count, { x: ax.x(bytes) + 5, text: bytes });
   };
 }

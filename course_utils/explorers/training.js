@@ -1,4 +1,4 @@
-// Heads and loss of a training: what comes while it is shown, and after it every step that came.
+// Heads and loss of a training: new steps while it is shown, and all of them afterwards.
 const { length, layers, heads, steps, every, colours } = given;
 const LEFT = 48; // of the heads, in pixels of the picture
 const TOP = 24;
@@ -22,8 +22,8 @@ const PIXELS = Array.from({ length: 1001 }, (_, weight) => [
 ]);
 
 // What is known: the loss of each step, null where it is no number; pictures, each with its step,
-// words and weights; and what was found, and at which steps it is told.
-let known = { losses: [], pictures: [], found: { at: [], text: "" } };
+// words and weights; and how the scores rise, with the steps at which the words say so.
+let known = { losses: [], pictures: [], rise: { at: [], text: "" } };
 
 // Begin with what is known to the model. All that comes is added to it: what is saved has it, too.
 export function begin(all) {
@@ -33,7 +33,7 @@ export function begin(all) {
 export function take(news) {
   for (const loss of news.losses) known.losses.push(loss);
   for (const each of news.pictures) known.pictures.push(each);
-  known.found = news.found;
+  known.rise = news.rise;
 }
 
 export function highest() {
@@ -41,51 +41,51 @@ export function highest() {
 }
 
 // The last picture of those up to the step that is chosen, if there is one.
-const shownAt = (step) => known.pictures.findLast((each) => each.step <= step);
+const pictureAt = (step) => known.pictures.findLast((each) => each.step <= step);
 
-export function say({ step }) {
-  const shown = shownAt(step);
-  if (!shown) return "step 0: nothing learned yet";
-  const { at, text } = known.found;
-  return shown.words + (at.includes(shown.step) ? text : "");
+export function describe({ step }) {
+  const latest = pictureAt(step);
+  if (!latest) return "step 0: nothing learned yet";
+  const { at, text } = known.rise;
+  return latest.words + (at.includes(latest.step) ? text : "");
 }
 
-export function picture(svg, press) {
+export function picture(svg, update) {
   const show = Array.from({ length: layers }, (_, layer) =>
     Array.from({ length: heads }, (_, head) => square(svg, layer, head)),
   );
   legend(svg);
-  const showLoss = curve(svg, press);
+  const showLoss = curve(svg, update);
   return ({ step }) => {
-    const shown = shownAt(step);
-    showLoss(shown?.step ?? 0);
-    shown?.weights.forEach((row, layer) => {
+    const latest = pictureAt(step);
+    showLoss(latest?.step ?? 0);
+    latest?.weights.forEach((row, layer) => {
       row.forEach((weights, head) => show[layer][head](weights));
     });
   };
 }
 
-// Draw the place of a head; returns what shows its weights. They are the pixels of a canvas:
+// Draw the frame of a head; returns what shows its weights. They are the pixels of a canvas:
 // many heads have more cells than a page has room for elements.
 function square(svg, layer, head) {
   const left = LEFT + head * (SIDE + BETWEEN[0]);
   const top = TOP + layer * (SIDE + BETWEEN[1]);
-  const place = { x: left, y: top, width: SIDE, height: SIDE };
-  const canvas = put(shape(svg, "foreignObject", place), "canvas", {
+  const box = { x: left, y: top, width: SIDE, height: SIDE };
+  const canvas = put(shape(svg, "foreignObject", box), "canvas", {
     width: length,
     height: length,
     style: "display: block; width: 100%; height: 100%; image-rendering: pixelated",
   });
   const name = `layer ${layer}, head ${head}`;
   shape(svg, "text", { x: left + SIDE / 2, y: top - 7, ...HEAD_NAMES, text: name });
-  const places = wholeUpTo(length - 1, 5);
+  const ticks = wholeUpTo(length - 1, 5);
   const [isFirst, isLast] = [head === 0, layer === layers - 1]; // one scale for all
   axes(svg, {
     frame: [left, top, SIDE, SIDE],
     x: [-0.5, length - 0.5],
     y: [length - 0.5, -0.5],
-    xticks: isLast ? places : [],
-    yticks: isFirst ? places : [],
+    xticks: isLast ? ticks : [],
+    yticks: isFirst ? ticks : [],
     xlabel: isLast ? "keys" : "",
     ylabel: isFirst ? "queries" : "",
     away: 34,
@@ -107,8 +107,8 @@ function legend(svg) {
   shape(svg, "text", { x: right + 6, ...small, text: "1" });
 }
 
-// Draw the axes of the loss; returns what shows it, with a line at a step. A press goes to a step.
-function curve(svg, press) {
+// Draw the axes of the loss; returns what shows it, with a line at a step. A click goes to a step.
+function curve(svg, update) {
   const frame = [LOSS_LEFT, TOP, size[0] - LOSS_LEFT - 14, size[1] - TOP - BELOW];
   const [x, y, width, height] = frame;
   const xticks = wholeUpTo(steps, 5);
@@ -126,7 +126,7 @@ function curve(svg, press) {
   const orange = { stroke: COLOURS[1], "stroke-width": 2 };
   const cursor = shape(inside, "line", { y1: y, y2: y + height, ...orange });
   follow(shape(svg, "rect", { ...box, fill: "transparent" }), (point) => {
-    press({ step: Math.max(Math.round(ax.at(point)[0] / every) * every, 0) });
+    update({ step: Math.max(Math.round(ax.at(point)[0] / every) * every, 0) });
   });
   return (at) => {
     const parts = known.losses.map((loss, step) => {
@@ -143,5 +143,5 @@ function curve(svg, press) {
 function wholeUpTo(end, most) {
   let apart = 1;
   for (let n = 1; end / apart >= most; n += 1) apart = [1, 2, 5][n % 3] * 10 ** Math.floor(n / 3);
-  return Array.from({ length: Math.floor(end / apart) + 1 }, (_, place) => place * apart);
+  return Array.from({ length: Math.floor(end / apart) + 1 }, (_, index) => index * apart);
 }

@@ -19,8 +19,8 @@ from course_utils.explorers.browser_explorer import (
 from course_utils.figures import PER_INCH, SEQUENTIAL
 from course_utils.shapes import expects
 
-MOST_STEPS = 10**9  # beyond any training's; how far the slider goes, the pictures say
-LEAST_RISE = 0.2  # of a score in the whole training: below it no head has learned what it tells
+MOST_STEPS = 10**9  # beyond any training's; the slider ends at the last picture
+LEAST_RISE = 0.2  # of a score in the whole training: below it no head has learned that pattern
 
 
 @expects(
@@ -50,7 +50,7 @@ def training_explorer(tokens, *, num_layers, num_heads, steps, every=10):
     Returns
     -------
     TrainingExplorer
-        With the control ``step``, up to the last picture there is. A press on the loss goes there.
+        With the control ``step``, up to the last picture there is. A click on the loss goes there.
 
     Raises
     ------
@@ -61,7 +61,10 @@ def training_explorer(tokens, *, num_layers, num_heads, steps, every=10):
 
 
 class TrainingExplorer(BrowserExplorer):
-    """What `training_explorer` returns: an explorer that is given its data while it is shown."""
+    """What `training_explorer` returns: an explorer that is given its data while it is shown.
+
+    Its scores need the course's functions, so its words come from here.
+    """
 
     # All there is, for a page that is opened later. Of changes only what is new is sent.
     known = Any().tag(sync=True, to_json=lambda _, explorer: explorer._news(explorer.snapshots, 0))
@@ -74,8 +77,16 @@ class TrainingExplorer(BrowserExplorer):
         controls = {"step": number("step", 0, 0, MOST_STEPS, every)}
         given = {"length": len(tokens), "layers": heads[0], "heads": heads[1]}
         given |= {"steps": steps, "every": every, "colours": colours_of(SEQUENTIAL)}
-        highest = lambda step: {"step": max([*self.snapshots, every])}  # noqa: E731
-        super().__init__("training", controls, self._said, highest=highest, needs=["grid"], **given)
+        super().__init__("training", controls, needs=["grid"], **given)
+
+    @property
+    def state(self):
+        """The words of the step that is chosen."""
+        if not self.snapshots:
+            return "step 0: nothing learned yet"
+        at = self._last_picture()
+        steps, text = self._rise()
+        return self._words(at) + (text if at in steps else "")
 
     def add(self, loss, weights):
         """Take in the next step; the first is step 0.
@@ -95,29 +106,29 @@ class TrainingExplorer(BrowserExplorer):
         step = len(self.losses)
         self.losses.append(loss)
         if step % self._every == 0:
-            self._keep(step, weights())
+            self._record(step, weights())
             self._send_news([step])
             self.values = {"step": step}
         elif step == self._steps - 1:
             self._send_news([])
 
-    def _keep(self, step, shown):
+    def _record(self, step, weights):
         expected = (*self._heads, len(self._tokens), len(self._tokens))
-        if shown.shape != expected:
-            raise ValueError(f"weights must have shape {expected}, got {tuple(shown.shape)}")
-        shown = shown.detach().clone()
-        before = [previous_token_score(heads[None]) for heads in shown]  # of (H,)
-        after = [induction_score(heads[None], self._tokens[None]) for heads in shown]
-        self._scores[step] = torch.stack([torch.stack(before), torch.stack(after)])
-        self.snapshots[step] = shown
+        if weights.shape != expected:
+            raise ValueError(f"weights must have shape {expected}, got {tuple(weights.shape)}")
+        weights = weights.detach().clone()
+        previous = [previous_token_score(heads[None]) for heads in weights]  # of (H,)
+        induction = [induction_score(heads[None], self._tokens[None]) for heads in weights]
+        self._scores[step] = torch.stack([torch.stack(previous), torch.stack(induction)])
+        self.snapshots[step] = weights
 
     def _send_news(self, pictures):
         self.send(self._news(pictures, self._sent))
         self._sent = len(self.losses)
 
     def _news(self, pictures, first):
-        """Return pictures by their steps, and losses from the first to tell, as JSON can hold."""
-        at, text = self._found()
+        """Return pictures by their steps, and losses from the first to send, as JSON can hold."""
+        at, text = self._rise()
         losses = [float(loss) for loss in self.losses[first:]]
         return {
             "losses": [loss if math.isfinite(loss) else None for loss in losses],
@@ -125,7 +136,7 @@ class TrainingExplorer(BrowserExplorer):
                 {"step": step, "words": self._words(step), "weights": self._thousandths(step)}
                 for step in pictures
             ],
-            "found": {"at": at, "text": text},
+            "rise": {"at": at, "text": text},
         }
 
     def _thousandths(self, step):
@@ -133,50 +144,43 @@ class TrainingExplorer(BrowserExplorer):
         weights = self.snapshots[step].float().clamp(0, 1)
         return (1000 * weights).round().nan_to_num(-1).int().tolist()
 
-    def _said(self, step):
-        if not self.snapshots:
-            return "step 0: nothing learned yet"
-        at = self._at(step)
-        found_at, text = self._found()
-        return self._words(at) + (text if at in found_at else "")
-
-    def _at(self, step):
-        """Return the last step with a picture, of those up to a step."""
-        return max(known for known in self.snapshots if known <= step)
+    def _last_picture(self):
+        """Return the last step with a picture, of those up to the step that is chosen."""
+        return max(step for step in self.snapshots if step <= self.values["step"])
 
     def _words(self, at):
         scores = self._scores[at]  # (2, layers, H)
-        told = [
+        of_heads = [
             "{}: {:.2f}, {:.2f}".format(_name(layer, head), *scores[:, layer, head])
             for layer, head in np.ndindex(self._heads)
         ]
         return (
             f"step {at}: loss {self.losses[at]:.2f}; previous-token score, induction score of "
-            + "; ".join(told)
+            + "; ".join(of_heads)
         )
 
-    def _found(self):
-        """Return at which steps to tell that both kinds of heads rise here, and the words.
+    def _rise(self):
+        """Return the steps at which both kinds of heads rise, and the words that say so there.
 
-        There are none if they do not rise. Nor is it told at the end: there nobody looked.
+        There are none if they do not rise, and never the last: one must go back to find them.
         """
         steps = list(self._scores)
         if not steps:
             return [], ""
         scores = torch.stack(list(self._scores.values()))  # (pictures, 2, layers, H)
-        half_way, told = [], []
+        half_way, parts = [], []
         for kind, name in enumerate(["previous-token", "induction"]):
             layer, head = divmod(int(scores[-1, kind].argmax()), self._heads[1])
             rise = scores[:, kind, layer, head] - scores[0, kind, layer, head]  # (pictures,)
             if not rise[-1] >= LEAST_RISE:  # there is no score where no token repeats
                 return [], ""
             half_way.append(steps[int((rise >= rise[-1] / 2).int().argmax())])
-            told.append(f"{name} score of {_name(layer, head)} at step {half_way[-1]}")
+            parts.append(f"{name} score of {_name(layer, head)} at step {half_way[-1]}")
         between = [step for step in steps[:-1] if min(half_way) <= step <= max(half_way)]
-        return between, "; found: half way up are the " + " and the ".join(told)
+        return between, "; found: half way up are the " + " and the ".join(parts)
 
-    def _still(self):
-        # no picture that is stored could be of this training
+    def _preview(self):
+        # no stored picture could be of this training
         figure = self._figure()
         file = io.BytesIO()
         figure.savefig(file, format="png", dpi=PER_INCH * STILL_DENSITY)
@@ -192,7 +196,7 @@ class TrainingExplorer(BrowserExplorer):
         (layers, heads), L = self._heads, len(self._tokens)
         figure = Figure(figsize=(2 * heads + 3, 2.3 * layers), layout="constrained")
         grid = figure.add_gridspec(layers, heads + 1, width_ratios=[1] * heads + [1.3])
-        at = self._at(self.values["step"]) if self.snapshots else 0
+        at = self._last_picture() if self.snapshots else 0
         weights = self.snapshots.get(at, torch.full((layers, heads, L, L), torch.nan))
         for layer, head in np.ndindex(self._heads):
             ax = figure.add_subplot(grid[layer, head])
@@ -200,7 +204,7 @@ class TrainingExplorer(BrowserExplorer):
             ax.set_title(f"layer {layer}, head {head}", fontsize=10)
             ax.set(xlabel="keys" if layer == layers - 1 else None)
             ax.set(ylabel="queries" if head == 0 else None)
-            # one scale for all: numbers within the grid would stand in the titles' way
+            # one scale for all: numbers within the grid would overlap the titles
             ax.tick_params(labelbottom=layer == layers - 1, labelleft=head == 0)
         ax = figure.add_subplot(grid[:, heads])
         ax.set(xlim=(0, self._steps), ylim=(0, 4), xlabel="step", ylabel="loss")

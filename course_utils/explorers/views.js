@@ -2,7 +2,7 @@
 export const size = [560, 512];
 
 const { diverging, feature_ticks: featureTicks, gap, head_colours: headColours, labels } = given;
-const { looks, opened, reach, score_ticks: scoreTicks, tokens } = given;
+const { opened, reach, score_ticks: scoreTicks, tokens } = given;
 const [LAYERS, H, L, D] = given.shape;
 const [LAYER, HEAD, KEY] = [LAYERS, H, L].map((n) => [...Array(n).keys()]);
 const MOSAIC = { left: 42, top: 24, side: 280 };
@@ -27,10 +27,17 @@ const SCORES = LAYER.map((layer) => HEAD.map((head) => KEY.map((query) => KEY.ma
   return q.reduce((total, entry, n) => total + entry * k[n], 0) / Math.sqrt(D);
 }))));
 const WEIGHTS = SCORES.map((heads) => heads.map((queries) => queries.map(softmax)));
+const TIE = 1e-4; // weights that are so near may differ by rounding
 
-export function say({ layer, head, query, key, several, hide }) {
+// The key with the largest weight of a row; of those that tie, the first.
+function strongest(row) {
+  const largest = Math.max(...row);
+  return row.findIndex((weight) => weight >= largest - TIE);
+}
+
+export function describe({ layer, head, query, key, several, hide }) {
   const most = (several ? HEAD : [head]).map((h) => {
-    const at = looks[layer][h][query];
+    const at = strongest(WEIGHTS[layer][h][query]);
     return `${h} at ${tokens[at]} ${fixed(WEIGHTS[layer][h][query][at], 2)}`;
   });
   const weights = WEIGHTS[layer][head][query];
@@ -38,19 +45,19 @@ export function say({ layer, head, query, key, several, hide }) {
   const products = `${D} products sum to ${fixed(score * Math.sqrt(D), 2)}`;
   const left = hide ? `; key 0 left out of the lines, its weight ${fixed(weights[0], 2)}` : "";
   const other = query !== opened[0] || key !== opened[1]; // than it opens on
-  const found = key === looks[layer][head][query] && other
+  const finding = key === strongest(weights) && other
     ? `; found: ${tokens[query]} looks at ${tokens[key]} more than at any other token` : "";
   return (
     `layer ${layer}, ${tokens[query]} looks most in head ${most.join(", ")}${left}` +
     `; ${tokens[query]}→${tokens[key]}: ${products}, divided by √${D}: ${fixed(score, 2)}` +
-    `; softmax over ${L} keys: ${fixed(weights[key], 2)}${found}`
+    `; softmax over ${L} keys: ${fixed(weights[key], 2)}${finding}`
   );
 }
 
-export function picture(svg, press) {
-  const frameTile = mosaic(svg, press);
-  const showLines = lines(svg, press);
-  const showProducts = below(svg, press);
+export function picture(svg, update) {
+  const frameTile = mosaic(svg, update);
+  const showLines = lines(svg, update);
+  const showProducts = below(svg, update);
   return (values) => {
     frameTile(values);
     showLines(values);
@@ -59,7 +66,7 @@ export function picture(svg, press) {
 }
 
 // Draw all heads, which stay as they are; returns what frames one.
-function mosaic(svg, press) {
+function mosaic(svg, update) {
   const { left, top, side } = MOSAIC;
   const cell = side / ((L + gap) * Math.max(LAYERS, H)); // of a square, whatever is given
   const [pitch, tile] = [cell * (L + gap), cell * L];
@@ -90,7 +97,7 @@ function mosaic(svg, press) {
   const outline = { width: tile + thick, height: tile + thick, ...RED, "stroke-width": thick };
   const frame = shape(svg, "rect", outline);
   clicked(svg, [left, top, width, height], ([x, y]) => {
-    press({
+    update({
       head: within(Math.floor((x - left) / pitch), H),
       layer: within(Math.floor((y - top) / pitch), LAYERS),
     });
@@ -102,7 +109,7 @@ function mosaic(svg, press) {
 }
 
 // Draw two columns of tokens; returns what draws lines between them.
-function lines(svg, press) {
+function lines(svg, update) {
   const { left, right } = PATHS;
   const [top, row] = [MOSAIC.top, MOSAIC.side / L];
   const middle = (left + right) / 2;
@@ -122,24 +129,24 @@ function lines(svg, press) {
     return shape(svg, "rect", { x: x - 3.5, width: 7, height: 7, fill: COLOURS[3] });
   });
   clicked(svg, [left - 64, top, right - left + 128, MOSAIC.side], ([x, y]) => {
-    press({ [x < middle ? "query" : "key"]: within(Math.floor((y - top) / row), L) });
+    update({ [x < middle ? "query" : "key"]: within(Math.floor((y - top) / row), L) });
   });
 
   // lines of a query of a head, with ends so many rows aside
   const fan = ({ layer, hide }, head, query, aside) => {
     const weights = WEIGHTS[layer][head][query];
-    const shown = hide ? withoutFirst(weights) : weights;
+    const visible = hide ? withoutFirst(weights) : weights;
     const from = `M${left} ${hundredth(yOf(query))}L${right} `;
-    return shown.map((weight, key) => [weight, `${from}${hundredth(yOf(key + aside))}`]);
+    return visible.map((weight, key) => [weight, `${from}${hundredth(yOf(key + aside))}`]);
   };
   return (values) => {
     const { head, query, several } = values;
     const aside = (h) => (H > 1 ? -0.3 + (0.6 * h) / (H - 1) : 0); // none covers another's
     others(several ? [] : KEY.flatMap((i) => (i === query ? [] : fan(values, head, i, 0))));
-    coloured.forEach((draw, place) => {
-      const mine = HEAD.filter((h) => h % coloured.length === place);
+    coloured.forEach((draw, index) => {
+      const mine = HEAD.filter((h) => h % coloured.length === index);
       if (several) draw(mine.flatMap((h) => fan(values, h, query, aside(h))));
-      else draw(place === 0 ? fan(values, head, query, 0) : []);
+      else draw(index === 0 ? fan(values, head, query, 0) : []);
     });
     [query, values.key].forEach((token, n) => change(ends[n], { y: yOf(token) - 3.5 }));
   };
@@ -152,12 +159,12 @@ function withoutFirst([, ...others]) {
 }
 
 // Draw products, scores and weights of the keys side by side; returns what shows those of a query.
-function below(svg, press) {
+function below(svg, update) {
   const row = HEIGHT / L;
   const small = shape(svg, "g", { "font-size": 12 });
-  const told = withRoom(KEY, row, LINE);
-  const named = { y: [L - 0.5, -0.5], yticks: told.map((key) => [key, labels[key]]) };
-  const unnamed = { ...named, yticks: told.map((key) => [key, ""]) };
+  const labelled = withRoom(KEY, row, LINE);
+  const named = { y: [L - 0.5, -0.5], yticks: labelled.map((key) => [key, labels[key]]) };
+  const unnamed = { ...named, yticks: labelled.map((key) => [key, ""]) };
   const frames = [[92, TOP, 212, HEIGHT], [322, TOP, 100, HEIGHT], [440, TOP, 106, HEIGHT]];
   const paint = layered(small, [-1, 1], filledBy(shades(diverging, -1, 1)));
   const ofProducts = {
@@ -179,7 +186,7 @@ function below(svg, press) {
   const [left, , width] = frames[0];
   const mark = shape(svg, "rect", { x: left, width, height: row, ...RED, "stroke-width": 2 });
   clicked(svg, [left, TOP, 454, HEIGHT], ([, y]) => {
-    press({ key: within(Math.floor((y - TOP) / row), L) });
+    update({ key: within(Math.floor((y - TOP) / row), L) });
   });
   return ({ layer, head, query, key }) => {
     const q = vector(Q, layer, head, query);

@@ -1,31 +1,42 @@
-// Predictions on a page: choose, open the result, and be told what you said and what came.
-// SAYS holds the words; they are those of course_utils/predictions.py. What was said is known until
-// the tab is closed.
+// Predictions on a page: choose, open the result, and read both together.
+// SAYS and HOW hold the words of course_utils/predictions.py. A choice is known until the tab is
+// closed.
 
 const say = (words, values = {}) =>
   SAYS[words].replace(/{(\w+)}/g, (_, name) => values[name]);
 
-// [true] or [false] for each question whose result has met a choice: was that right?
-const met = new Map();
+// Put a sentence into an element, its values emphasised.
+function show(element, words, values) {
+  const parts = SAYS[words].split(/{(\w+)}/).map((part, i) => {
+    if (i % 2 === 0) return part;
+    const marked = document.createElement("em");
+    marked.textContent = values[part];
+    return marked;
+  });
+  element.replaceChildren(...parts);
+}
+
+// [true] or [false] for each question whose result was compared with a choice: was that right?
+const compared = new Map();
 
 for (const form of document.querySelectorAll("form.prediction")) {
-  const result = document.getElementById(form.dataset.result);
-  const came = result.dataset.came;
+  const place = document.getElementById(form.dataset.result);
+  const result = place.dataset.result;
   const status = form.querySelector("[role=status]");
   const button = form.querySelector("button");
-  const kept = `${location.pathname}#${form.id}`;
-  let shown = false;  // the result, before anything was chosen
+  const key = `${location.pathname} ${form.querySelector("legend span").textContent}`;
+  let seenBefore = false;  // the result, before anything was chosen
 
   const folds = [...document.querySelectorAll("details.fold")].filter(
-    (fold) => follows(form, fold) && (fold.contains(result) || follows(fold, result)));
+    (fold) => follows(form, fold) && (fold.contains(place) || follows(fold, place)));
   button.hidden = false;
 
   form.addEventListener("input", () => {
-    const said = choice(form);
-    if (shown) status.textContent = say("late");
-    else if (said === null) status.textContent = say("no number");
-    else status.textContent = say("noted", { go_on: "open the result below" });
-    if (shown && said !== null) result.textContent = say("too late", { said, came });
+    const predicted = choice(form);
+    if (seenBefore) status.textContent = say("late");
+    else if (predicted === null) status.textContent = say("no number");
+    else status.textContent = say("noted", HOW);
+    if (seenBefore && predicted !== null) show(place, "too late", { predicted, result });
   });
 
   form.addEventListener("submit", () => {
@@ -34,26 +45,26 @@ for (const form of document.querySelectorAll("form.prediction")) {
     compare();
   });
 
-  result.closest("details")?.addEventListener("toggle", compare);
+  place.closest("details")?.addEventListener("toggle", compare);
 
   function compare() {
-    const said = choice(form);
-    if (shown || met.has(form)) return;
-    if (said === null) {
-      shown = true;
+    const predicted = choice(form);
+    if (seenBefore || compared.has(form)) return;
+    if (predicted === null) {
+      seenBefore = true;
       return;
     }
-    const right = isRight(said, came, Number(form.dataset.factor));
-    met.set(form, right);
-    sessionStorage.setItem(kept, said);
+    const right = isRight(predicted, result, Number(form.dataset.factor));
+    compared.set(form, right);
+    sessionStorage.setItem(key, predicted);
     form.querySelector("fieldset").disabled = true;
     button.hidden = true;
     status.textContent = say("fixed");
-    result.textContent = say(right ? "right" : "wrong", { said, came });
+    show(place, right ? "right" : "wrong", { predicted, result });
     count();
   }
 
-  form.elements.said.value = sessionStorage.getItem(kept) ?? "";
+  form.elements.predicted.value = sessionStorage.getItem(key) ?? "";
   if (choice(form) !== null) compare();
 }
 
@@ -68,14 +79,14 @@ function follows(first, second) {
 
 // What is chosen, as text; null if it is nothing, or no number where one is asked for.
 function choice(form) {
-  const said = new FormData(form).get("said");
-  if (!form.dataset.factor) return said;
-  return said.trim() === "" || Number.isNaN(Number(said)) ? null : said;
+  const predicted = new FormData(form).get("predicted");
+  if (!form.dataset.factor) return predicted;
+  return predicted.trim() === "" || Number.isNaN(Number(predicted)) ? null : predicted;
 }
 
-function isRight(said, came, factor) {
-  if (!factor) return said === came;
-  const [a, b] = [Number(said), Number(came)];
+function isRight(predicted, result, factor) {
+  if (!factor) return predicted === result;
+  const [a, b] = [Number(predicted), Number(result)];
   return a === b || (a * b > 0 && Math.max(a / b, b / a) <= factor);
 }
 
@@ -84,9 +95,10 @@ function count() {
   const place = document.querySelector(".surprises");
   if (!place) return;
   const asked = document.querySelectorAll("form.prediction").length;
-  const wrong = [...met].filter(([, right]) => !right).map(([form]) => form);
+  const wrong = [...compared].filter(([, right]) => !right).map(([form]) => form);
   place.replaceChildren(document.createElement("p"), document.createElement("ul"));
-  place.firstChild.textContent = say("count", { met: met.size, asked, wrong: wrong.length });
+  place.firstChild.textContent =
+    say("count", { predicted: compared.size, asked, wrong: wrong.length });
   for (const form of wrong) {
     const link = document.createElement("a");
     link.href = `#${form.id}`;

@@ -1,6 +1,7 @@
 """1.10: queries and keys whose dot products look up by distance."""
 
 import torch
+import torch.nn.functional as F
 
 from course_utils.checks.compare import is_same, read
 from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
@@ -13,6 +14,16 @@ def as_dot_products(q, k):
     wide_q = torch.cat([q, ones], dim=-1)  # (..., L, d + 1)
     wide_k = torch.cat([k, -squares / 2], dim=-1)  # (..., S, d + 1)
     return wide_q, wide_k
+
+
+def by_padding(q, k):
+    return F.pad(q, (1, 0), value=-0.5), torch.cat([k.pow(2).sum(-1, keepdim=True), k], -1)
+
+
+def with_lists(q, k):
+    """Both half as wide again, and the keys one by one."""
+    rows = [torch.cat([row / 2, (-row @ row / 8)[None]]) for row in k.reshape(-1, k.shape[-1])]
+    return F.pad(2 * q, (0, 1), value=4.0), torch.stack(rows).reshape(*k.shape[:-1], -1)
 
 
 def inputs():
@@ -109,12 +120,6 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "1.10",
-    as_dot_products,
-    inputs,
-    MISTAKES,
-    names="L S",
-    run=weights,
-    differentiable=True,
-    compared="the weights they make",
-)
+    "1.10", as_dot_products, inputs, MISTAKES, names="L S", run=weights, differentiable=True,
+    compared="the weights they make", also_right=[by_padding, with_lists],
+)  # fmt: skip

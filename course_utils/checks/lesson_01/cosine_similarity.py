@@ -1,6 +1,8 @@
 """1.3: the cosines between every query and every key, however long or short these are."""
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 
 from course_utils.checks.compare import difference
 from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
@@ -18,6 +20,21 @@ def cosine_similarity(q, k):
     q = q / q_lengths  # (..., L, d), rows of length 1, or 0
     k = k / k_lengths  # (..., S, d)
     return q @ k.transpose(-2, -1)  # (..., L, S)
+
+
+def shorter(x):
+    """Return the same directions, with 1 for the largest entry in size."""
+    return torch.nan_to_num(x / x.abs().max(dim=-1, keepdim=True).values)
+
+
+def in_numpy(q, k):
+    rows = []
+    for x in (q.numpy(), k.numpy()):
+        top = np.abs(x).max(-1, keepdims=True)
+        x = x / np.where(top == 0, 1, top)
+        length = np.sqrt((x**2).sum(-1, keepdims=True))
+        rows.append(x / np.where(length == 0, 1, length))
+    return torch.from_numpy(np.einsum("...ld,...sd->...ls", *rows))
 
 
 def inputs():
@@ -128,5 +145,7 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "1.3", cosine_similarity, inputs, MISTAKES, names="L S", run=whatever_the_length
-)
+    "1.3", cosine_similarity, inputs, MISTAKES, names="L S", run=whatever_the_length,
+    also_right=[lambda q, k: F.normalize(shorter(q), dim=-1) @ F.normalize(shorter(k), dim=-1).mT,
+                in_numpy],
+)  # fmt: skip

@@ -1,5 +1,6 @@
 """1.6: vectors for which dot product, cosine and distance choose three different keys."""
 
+import numpy as np
 import torch
 
 from course_utils.checks.compare import read
@@ -55,4 +56,8 @@ MISTAKES = [
      "or far too short", ("[3.0, 0.1], [1.0, 0.5]", "[1.0, 0.1], [-1.0, 1.0]")),
 ]  # fmt: skip
 
-exercise = Exercise("1.6", disagreement, lambda: [()], MISTAKES, run=winners)
+exercise = Exercise(
+    "1.6", disagreement, lambda: [()], MISTAKES, run=winners,
+    also_right=[lambda: [torch.tensor([1, 1]), torch.tensor([[30, 1], [5, 5], [1, 2]])],
+                lambda: (np.array([1e-4, 0]), 1e-4 * np.array([[9, 9], [3, 0.1], [1, 0.5]]))],
+)  # fmt: skip

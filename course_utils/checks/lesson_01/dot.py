@@ -1,5 +1,6 @@
 """1.1: the dot product of two vectors, with a running total."""
 
+import numpy as np
 import torch
 
 from course_utils.checks.exercise import Exercise
@@ -11,6 +12,13 @@ def dot(a, b):
     total = 0.0  # ()
     for i in range(len(a)):
         total = total + a[i] * b[i]  # () + () * ()
+    return total
+
+
+def by_hand(a, b):
+    total = 0
+    for x, y in zip(a.tolist(), b.tolist(), strict=True):
+        total += x * y
     return total
 
 
@@ -83,4 +91,7 @@ MISTAKES = [
      "torch.zeros(1), and sum without keepdim", ("0.0", "torch.zeros(1)")),
 ]  # fmt: skip
 
-exercise = Exercise("1.1", dot, inputs, MISTAKES)
+exercise = Exercise(
+    "1.1", dot, inputs, MISTAKES,
+    also_right=[by_hand, lambda a, b: np.dot(a.detach().numpy(), b.detach().numpy())],
+)  # fmt: skip

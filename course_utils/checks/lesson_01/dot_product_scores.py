@@ -1,5 +1,6 @@
 """1.2: the dot products of every query with every key."""
 
+import numpy as np
 import torch
 
 from course_utils.checks.exercise import Exercise
@@ -10,6 +11,16 @@ from course_utils.checks.shared_hints import LOST_SIGN, TRANSPOSED, WEIGHTS_TOO_
 def dot_product_scores(q, k):
     columns = k.transpose(-2, -1)  # (..., S, d) -> (..., d, S)
     return q @ columns  # (..., L, d) @ (..., d, S) -> (..., L, S)
+
+
+def by_loops(q, k):
+    if q.ndim > 2:
+        return torch.stack([by_loops(a, b) for a, b in zip(q, k, strict=True)])
+    out = torch.zeros(len(q), len(k), dtype=q.dtype)
+    for i in range(len(q)):
+        for j in range(len(k)):
+            out[i, j] = torch.dot(q[i], k[j])
+    return out
 
 
 def inputs():
@@ -59,4 +70,7 @@ MISTAKES = [
     ("absolute scores", LOST_SIGN, ("q @ columns", "(q @ columns).abs()")),
 ]  # fmt: skip
 
-exercise = Exercise("1.2", dot_product_scores, inputs, MISTAKES, names="L S")
+exercise = Exercise(
+    "1.2", dot_product_scores, inputs, MISTAKES, names="L S",
+    also_right=[by_loops, lambda q, k: q.numpy() @ np.swapaxes(k.numpy(), -1, -2)],
+)  # fmt: skip

@@ -16,6 +16,12 @@ def euclidean_distance(q, k):
     return squares.clamp(min=0).sqrt()
 
 
+def by_einsum(q, k):
+    cross = torch.einsum("...ld,...sd->...ls", q, k)
+    squares = (q**2).sum(-1, keepdim=True) + (k**2).sum(-1).unsqueeze(-2) - 2 * cross
+    return torch.sqrt(torch.relu(squares))
+
+
 def inputs():
     normal = normals(4)
     same = normal(40, 64)  # wide enough that ‖q‖² and q·q are rounded differently
@@ -111,5 +117,6 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "1.4", euclidean_distance, inputs, MISTAKES, names="L S", run=without_differences
-)
+    "1.4", euclidean_distance, inputs, MISTAKES, names="L S", run=without_differences,
+    also_right=[by_einsum, torch.cdist],
+)  # fmt: skip

@@ -1,6 +1,7 @@
 """1.5: the position of each query's nearest key, by the metric named."""
 
 import torch
+import torch.nn.functional as F
 
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
@@ -10,6 +11,14 @@ from course_utils.checks.lesson_01._metrics import METRICS
 def nearest_key(q, k, metric):
     near = METRICS[metric](q, k)  # (..., L, d), (..., S, d) -> (..., L, S), large for near
     return near.argmax(dim=-1)  # (..., L)
+
+
+def by_sorting(q, k, metric):
+    if metric == "euclidean":
+        return torch.cdist(q, k).argsort(dim=-1)[..., 0]
+    if metric == "cosine":
+        k = F.normalize(k, dim=-1)
+    return (q @ k.mT).topk(1, dim=-1).indices.squeeze(-1)
 
 
 def inputs():
@@ -97,4 +106,7 @@ MISTAKES = [
      "one position for the whole matrix: argmax needs dim=-1 to work row by row", ("dim=-1", "")),
 ]  # fmt: skip
 
-exercise = Exercise("1.5", nearest_key, inputs, MISTAKES, names="L")
+exercise = Exercise(
+    "1.5", nearest_key, inputs, MISTAKES, names="L",
+    also_right=[by_sorting, lambda *given: by_sorting(*given).numpy()],
+)  # fmt: skip

@@ -13,6 +13,11 @@ def project_qkv(x, W_q, W_k, W_v):
     return q, k, v
 
 
+def at_once(x, W_q, W_k, W_v):
+    widths = [W.shape[1] for W in (W_q, W_k, W_v)]
+    return (x @ torch.cat([W_q, W_k, W_v], dim=1)).split(widths, dim=-1)
+
+
 def inputs():
     normal = normals(8)
     sizes = [
@@ -63,5 +68,7 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "1.8", project_qkv, inputs, MISTAKES, names="L d_k|L d_k|L d_v", differentiable=True
-)
+    "1.8", project_qkv, inputs, MISTAKES, names="L d_k|L d_k|L d_v", differentiable=True,
+    also_right=[at_once,
+                lambda x, *matrices: [torch.einsum("...lm,md->...ld", x, W) for W in matrices]],
+)  # fmt: skip

@@ -1,6 +1,7 @@
 """1.9: self-attention as a layer, with projections of its own."""
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from course_utils.checks.compare import difference
@@ -40,6 +41,43 @@ class SelfAttention(nn.Module):
         weights = scaled.softmax(dim=-1)  # (..., L, L), rows sum to 1
         mixed = weights @ v  # (..., L, d_v)
         return self.W_o(mixed), weights  # (..., L, d_model), (..., L, L)
+
+
+class Fused(nn.Module):
+    """One matrix makes values, keys and queries."""
+
+    def __init__(self, d_model, d_k=None, d_v=None):
+        super().__init__()
+        d_k = d_k or d_model
+        self.widths = [d_v or d_k, d_k, d_k]
+        self.vkq = nn.Linear(d_model, sum(self.widths), bias=False)
+        self.proj = nn.Linear(self.widths[0], d_model, bias=False)
+
+    def forward(self, x):
+        v, k, q = self.vkq(x).split(self.widths, dim=-1)
+        weights = F.softmax(torch.einsum("...ld,...sd->...ls", q * q.shape[-1] ** -0.5, k), dim=-1)
+        return self.proj(weights @ v), weights
+
+
+class WithMatrices(nn.Module):
+    """Bare matrices (in, out), some biases (1, d), a scale, a gain, and dropout for training."""
+
+    def __init__(self, d_model, d_k=None, d_v=None):
+        super().__init__()
+        d_k = d_k or d_model
+        d_v = d_v or d_k
+        sizes = {"q": (d_model, d_k), "k": (d_model, d_k), "v": (d_model, d_v), "o": (d_v, d_model)}
+        for role, size in sizes.items():
+            setattr(self, f"W{role}", nn.Parameter(torch.randn(*size)))
+        self.scale = nn.Parameter(torch.tensor(d_k**0.5), requires_grad=False)
+        self.gain = nn.Parameter(torch.ones(d_model))
+        self.b_q, self.offset_k = (nn.Parameter(torch.randn(1, d_k)) for _ in range(2))
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x):
+        q, k, v = x @ self.Wq + self.b_q, x @ self.Wk + self.offset_k, x @ self.Wv
+        weights = torch.softmax(q @ k.transpose(-1, -2) / self.scale, dim=-1)
+        return [self.gain * (self.drop(weights) @ v @ self.Wo), weights]
 
 
 def inputs():
@@ -176,5 +214,6 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "1.9", SelfAttention, inputs, MISTAKES, names="L d_model|L L", run=outputs, differentiable=True
-)
+    "1.9", SelfAttention, inputs, MISTAKES, names="L d_model|L L", run=outputs, differentiable=True,
+    also_right=[Fused, WithMatrices],
+)  # fmt: skip

@@ -3,6 +3,9 @@
 The learner is given the mistake "softmax over dimension 1", to find it.
 """
 
+import torch
+import torch.nn.functional as F
+
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals, queries_and_keys
 from course_utils.checks.shared_hints import (
@@ -16,6 +19,11 @@ def soft_lookup(q, k, v):
     scores = q @ k.transpose(-2, -1)  # (..., L, d) @ (..., d, S) -> (..., L, S)
     weights = scores.softmax(dim=-1)  # (..., L, S), rows sum to 1
     return weights @ v  # (..., L, S) @ (..., S, d_v) -> (..., L, d_v)
+
+
+def by_exp(q, k, v):
+    e = torch.exp(q @ k.mT)
+    return (e @ v) / e.sum(-1, keepdim=True)
 
 
 def inputs():
@@ -88,4 +96,7 @@ MISTAKES = [
      ("q @ k.transpose(-2, -1)", "-(q[..., :, None, :] - k[..., None, :, :]).norm(dim=-1)")),
 ]  # fmt: skip
 
-exercise = Exercise("1.7", soft_lookup, inputs, MISTAKES, names="L d_v", differentiable=True)
+exercise = Exercise(
+    "1.7", soft_lookup, inputs, MISTAKES, names="L d_v", differentiable=True,
+    also_right=[by_exp, lambda q, k, v: F.scaled_dot_product_attention(q, k, v, scale=1.0)],
+)  # fmt: skip

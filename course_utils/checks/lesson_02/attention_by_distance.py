@@ -1,5 +1,10 @@
 """2.8: attention that scores by squared distance, and what to divide such scores by."""
 
+import math
+
+import torch
+import torch.nn.functional as F
+
 from course_utils.checks.compare import difference
 from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
 from course_utils.checks.inputs import normals, queries_and_keys
@@ -15,6 +20,16 @@ def attention_by_distance(q, k, v):
     scores = -distances / (6 * d_k) ** 0.5  # (..., L, S)
     weights = scores.softmax(dim=-1)  # rows sum to 1
     return weights @ v  # (..., L, S) @ (..., S, d_v) -> (..., L, d_v)
+
+
+def by_differences(q, k, v):
+    scores = -(q[..., :, None, :] - k[..., None, :, :]).square().sum(dim=-1)
+    return F.softmax(scores / math.sqrt(6 * q.shape[-1]), dim=-1) @ v
+
+
+def by_sdpa(q, k, v):
+    wide_q, wide_k = F.pad(q, (0, 1), value=-0.5), torch.cat([k, (k * k).sum(-1, True)], -1)
+    return F.scaled_dot_product_attention(wide_q, wide_k, v, scale=2 / (6 * q.size(-1)) ** 0.5)
 
 
 def inputs():
@@ -116,5 +131,6 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "2.8", attention_by_distance, inputs, MISTAKES, "L d_v", not_rounded, differentiable=True
-)
+    "2.8", attention_by_distance, inputs, MISTAKES, "L d_v", not_rounded, differentiable=True,
+    also_right=[by_differences, by_sdpa],
+)  # fmt: skip

@@ -1,5 +1,6 @@
 """2.7: attention by direction alone: cosines, divided by a temperature."""
 
+import torch
 import torch.nn.functional as F
 
 from course_utils.checks.exercise import Exercise, call_with_clones
@@ -13,6 +14,18 @@ def cosine_attention(q, k, v, temperature):
     scores = q @ k.transpose(-2, -1) / temperature  # (..., L, S)
     weights = scores.softmax(dim=-1)  # rows sum to 1
     return weights @ v  # (..., L, S) @ (..., S, d_v) -> (..., L, d_v)
+
+
+def by_sdpa(q, k, v, temperature):
+    q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
+    return F.scaled_dot_product_attention(q, k, v, scale=1 / temperature)
+
+
+def by_hand(q, k, v, temperature):
+    lengths = q.norm(dim=-1)[..., :, None] * k.norm(dim=-1)[..., None, :]
+    scores = torch.einsum("...ld,...sd->...ls", q, k) / lengths.clamp(min=1e-9)
+    powers = ((scores - scores.amax(-1, keepdim=True)) / temperature).exp()
+    return powers @ v / powers.sum(-1, keepdim=True)
 
 
 def inputs():
@@ -103,5 +116,6 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "2.7", cosine_attention, inputs, MISTAKES, names="L d_v", run=mixtures, differentiable=True
-)
+    "2.7", cosine_attention, inputs, MISTAKES, names="L d_v", run=mixtures, differentiable=True,
+    also_right=[by_sdpa, by_hand],
+)  # fmt: skip

@@ -52,5 +52,7 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "2.5", effective_keys, inputs, MISTAKES, run=without_an_eps(effective_keys, torch.log)
-)
+    "2.5", effective_keys, inputs, MISTAKES, run=without_an_eps(effective_keys, torch.log),
+    also_right=[lambda weights: torch.distributions.Categorical(probs=weights).perplexity(),
+                lambda weights: 2 ** -(weights * (weights + 1e-12).log2()).sum(-1)],
+)  # fmt: skip

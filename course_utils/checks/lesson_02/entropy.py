@@ -1,5 +1,6 @@
 """2.4: the entropy of each row of weights, in nats."""
 
+import numpy as np
 import torch
 
 from course_utils.checks.compare import difference, read
@@ -10,6 +11,12 @@ from course_utils.checks.inputs import normals
 def entropy(weights):
     terms = -torch.xlogy(weights, weights)  # (..., S), 0 for a weight of 0
     return terms.sum(dim=-1)  # (...)
+
+
+def in_numpy(weights):
+    w = weights.double().numpy()
+    logs = np.log(w, out=np.zeros_like(w), where=w > 0)
+    return torch.from_numpy(np.asarray(-(w * logs).sum(-1)))
 
 
 def inputs():
@@ -97,4 +104,8 @@ MISTAKES = [
      ("sum(dim=-1)", "sum(dim=-1).exp()")),
 ]  # fmt: skip
 
-exercise = Exercise("2.4", entropy, inputs, MISTAKES, run=without_an_eps(entropy, torch.clone))
+exercise = Exercise(
+    "2.4", entropy, inputs, MISTAKES, run=without_an_eps(entropy, torch.clone),
+    also_right=[in_numpy, lambda weights: torch.distributions.Categorical(probs=weights).entropy(),
+                lambda weights: -(weights * (weights + 1e-9).log()).sum(-1)],
+)  # fmt: skip

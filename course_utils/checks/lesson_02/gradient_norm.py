@@ -13,6 +13,12 @@ def gradient_norm(scores):
     return jacobian.square().sum(dim=(-2, -1)).sqrt()  # (...)
 
 
+def by_power_sums(scores):
+    p = scores.double().softmax(-1)
+    squares = p.pow(2).sum(-1)
+    return (squares - 2 * p.pow(3).sum(-1) + squares**2).clamp(min=0).sqrt()
+
+
 def inputs():
     normal = normals(26)
     nearly_sure = torch.zeros(40, 2, dtype=torch.float64)
@@ -95,4 +101,4 @@ MISTAKES = [
       "(e := (scores - scores.max()).exp()) / e.sum(dim=-1, keepdim=True)")),
 ]  # fmt: skip
 
-exercise = Exercise("2.6", gradient_norm, inputs, MISTAKES)
+exercise = Exercise("2.6", gradient_norm, inputs, MISTAKES, also_right=[by_power_sums])

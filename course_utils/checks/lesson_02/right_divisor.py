@@ -1,5 +1,9 @@
 """2.2: what to divide scores by if the entries of q and k have other variances than 1."""
 
+import math
+
+import numpy as np
+
 from course_utils.checks.exercise import Exercise
 
 
@@ -59,4 +63,8 @@ MISTAKES = [
     ("d k missing", "d_k is missing: a score is a sum over d_k products", ("d_k * ", "")),
 ]  # fmt: skip
 
-exercise = Exercise("2.2", right_divisor, inputs, MISTAKES)
+exercise = Exercise(
+    "2.2", right_divisor, inputs, MISTAKES,
+    also_right=[lambda d_k, var_q, var_k: math.sqrt(d_k) * math.sqrt(var_q) * math.sqrt(var_k),
+                lambda d_k, var_q, var_k: np.sqrt(np.float32(d_k * var_q * var_k))],
+)  # fmt: skip

@@ -23,6 +23,12 @@ def scaled_scores(q, k):
     return products / d_k**0.5
 
 
+def with_q_scaled_in_loops(q, k):
+    if q.ndim > 2:
+        return torch.stack([with_q_scaled_in_loops(a, b) for a, b in zip(q, k, strict=True)])
+    return torch.stack([torch.stack([x / len(x) ** 0.5 @ y for y in k]) for x in q])
+
+
 def inputs():
     normal = normals(32)
     return [
@@ -73,4 +79,8 @@ MISTAKES = [
      "√d_k is fixed", ("d_k**0.5", "products.std()")),
 ]  # fmt: skip
 
-exercise = Exercise("2.3", scaled_scores, inputs, MISTAKES, names="L S", differentiable=True)
+exercise = Exercise(
+    "2.3", scaled_scores, inputs, MISTAKES, names="L S", differentiable=True,
+    also_right=[with_q_scaled_in_loops,
+                lambda q, k: torch.einsum("...ld,...sd->...ls", q, k) / k.shape[-1] ** 0.5],
+)  # fmt: skip

@@ -1,5 +1,6 @@
 """2.1: the variance of n scores, estimated from the n scores themselves."""
 
+import numpy as np
 import torch
 
 from course_utils.checks.exercise import Exercise
@@ -10,6 +11,12 @@ def score_variance(q, k):
     products = q * k  # (n, d_k)
     scores = products.sum(dim=-1)  # (n,), row i of q with row i of k
     return scores.var()  # one number, divided by n - 1
+
+
+def by_hand(q, k):
+    scores = [sum(a * b for a, b in zip(x, y, strict=True)) for x, y in zip(q, k, strict=True)]
+    mean = sum(scores) / len(scores)
+    return sum((s - mean) ** 2 for s in scores) / (len(scores) - 1)
 
 
 def inputs():
@@ -70,4 +77,8 @@ MISTAKES = [
      ("var()", "mean()")),
 ]  # fmt: skip
 
-exercise = Exercise("2.1", score_variance, inputs, MISTAKES)
+exercise = Exercise(
+    "2.1", score_variance, inputs, MISTAKES,
+    also_right=[by_hand,
+                lambda q, k: float(np.var(np.einsum("nd,nd->n", q.numpy(), k.numpy()), ddof=1))],
+)  # fmt: skip

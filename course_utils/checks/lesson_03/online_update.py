@@ -18,6 +18,27 @@ def online_update(m, ell, out, x, v):
     return m_new, total, both / total.masked_fill(total == 0, 1)[..., None]
 
 
+def one_key_at_a_time(m, ell, out, x, v):
+    for j, value in enumerate(x.unbind(-1)):
+        new = torch.maximum(m, value)
+        safe = torch.where(new == -INF, torch.zeros_like(new), new)
+        power = torch.exp(value - safe)
+        m, ell = new, ell * torch.exp(m - safe) + power
+        share = power / torch.where(ell > 0, ell, 1.0)
+        out = out + share[..., None] * (v[..., j, None, :] - out)
+    return m, ell, out
+
+
+def by_joining(m, ell, out, x, v):
+    both = torch.cat([m[..., None], x], -1)
+    new = both.detach().amax(-1)  # a maximum without a gradient changes none of m + log ℓ
+    powers = (both - new[..., None].nan_to_num(neginf=0.0)).exp()
+    old, block = ell * powers[..., 0], powers[..., 1:]
+    total = old + block.sum(-1)
+    whole = torch.where(total > 0, total, 1.0).unsqueeze(-1)
+    return [new, total, old.unsqueeze(-1) / whole * out + torch.matmul(block / whole, v)]
+
+
 def inputs():
     normal = normals(90)
 
@@ -181,5 +202,6 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "3.6", online_update, inputs, MISTAKES, "L|L|L d_v", output_and_logsumexp, differentiable=True
-)
+    "3.6", online_update, inputs, MISTAKES, "L|L|L d_v", output_and_logsumexp, differentiable=True,
+    also_right=[one_key_at_a_time, by_joining],
+)  # fmt: skip

@@ -59,4 +59,8 @@ MISTAKES = [
      "is e to math.log(torch.finfo(dtype).max)", ("edge + 2", "2.0")),
 ]  # fmt: skip
 
-exercise = Exercise("3.1", overflowing_logits, inputs, MISTAKES, run=breaks_the_naive)
+exercise = Exercise(
+    "3.1", overflowing_logits, inputs, MISTAKES, run=breaks_the_naive,
+    also_right=[lambda dtype: torch.tensor([1000, 999, 3], dtype=dtype),
+                lambda dtype: torch.full((50,), math.log(torch.finfo(dtype).max) - 1, dtype=dtype)],
+)  # fmt: skip

@@ -1,6 +1,7 @@
 """3.2: the softmax along any dimension, for logits of any size and number."""
 
 import torch
+import torch.nn.functional as F
 
 from course_utils.checks.compare import read
 from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
@@ -12,6 +13,16 @@ def softmax(x, dim=-1):
     e = (x - m).double().exp()  # (..., n, ...), in float64 small powers count as well
     total = e.sum(dim, keepdim=True)  # (..., 1, ...), any number of terms
     return (e / total).to(x.dtype)  # (..., n, ...)
+
+
+def one_pass(x, dim=-1):
+    x = x.double().movedim(dim, 0)
+    m, ell = torch.full_like(x[0], -torch.inf), torch.zeros_like(x[0])
+    for row in x:
+        new = torch.maximum(m, row)
+        base = torch.where(new == -torch.inf, 0.0, new)
+        ell, m = ell * (m - base).exp() + (row - base).exp(), new
+    return ((x - m).exp() / ell).movedim(0, dim)
 
 
 def small_ones_too(answer, x, *dim):
@@ -147,5 +158,6 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "3.2", softmax, logits_and_dims, MISTAKES, run=small_ones_too, differentiable=True
-)
+    "3.2", softmax, logits_and_dims, MISTAKES, run=small_ones_too, differentiable=True,
+    also_right=[lambda x, dim=-1: F.softmax(x, dim=dim), one_pass],
+)  # fmt: skip

@@ -13,6 +13,18 @@ def softmax_vjp(x, g, T):
     return p * (g - mean) / T  # (..., n)
 
 
+def by_rows(x, g, T):
+    p = torch.softmax(x / T, -1)
+    rows = zip(p.reshape(-1, p.shape[-1]), g.reshape(-1, g.shape[-1]), strict=True)
+    return torch.stack([a * (b - a @ b) / T for a, b in rows]).reshape(p.shape)
+
+
+def by_autograd(x, g, T):
+    with torch.enable_grad():
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad(torch.softmax(x / T, -1), x, g)[0]
+
+
 def inputs():
     normal = normals(50)
     shapes = [(5,), (3, 4), (2, 3, 6), (3, 3), (1, 4), (1, 1), (2, 1, 3, 2), (3, 50)]
@@ -103,4 +115,6 @@ MISTAKES = [
      (", keepdim=True", "")),
 ]  # fmt: skip
 
-exercise = Exercise("3.4", softmax_vjp, inputs, MISTAKES, run=without_the_matrix)
+exercise = Exercise(
+    "3.4", softmax_vjp, inputs, MISTAKES, run=without_the_matrix, also_right=[by_rows, by_autograd]
+)

@@ -3,6 +3,7 @@
 import math
 import numbers
 
+import numpy as np
 import torch
 
 from course_utils.checks.compare import read
@@ -21,6 +22,27 @@ def temperature_for_entropy(x, target):
         else:
             high = middle
     return middle
+
+
+def entropy_of(x, t):
+    p = torch.softmax(x.double() / t, -1)
+    return torch.special.entr(p).sum().item()
+
+
+def by_doubling(x, target):
+    low, high = 1e-4, 1e-4
+    while entropy_of(x, high) < target:
+        low, high = high, 2 * high
+    for _ in range(50):
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if entropy_of(x, middle) > target else (middle, high)
+    return torch.tensor(middle)
+
+
+def by_grid(x, target):
+    grid = torch.logspace(-4, 4, 8001, dtype=torch.float64)
+    entropies = torch.special.entr(torch.softmax(x.double() / grid[:, None], -1)).sum(-1)
+    return np.float64(grid[(entropies - target).abs().argmin()].item())
 
 
 def inputs():
@@ -136,10 +158,6 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "3.5",
-    temperature_for_entropy,
-    inputs,
-    MISTAKES,
-    run=entropy_reached,
-    compared="the entropy at your T",
-)
+    "3.5", temperature_for_entropy, inputs, MISTAKES, run=entropy_reached,
+    compared="the entropy at your T", also_right=[by_doubling, by_grid],
+)  # fmt: skip

@@ -1,6 +1,10 @@
 """4.6: attention under a mask, zeros for a query that may see nothing."""
 
+import math
+
+import numpy as np
 import torch
+import torch.nn.functional as F
 
 from course_utils.attention import causal_mask, padding_mask
 from course_utils.checks.exercise import Exercise
@@ -23,6 +27,29 @@ def attention(q, k, v, mask):
     finite = scores.masked_fill(~mask & ~empty, -torch.inf)  # (..., L, S), no row of -inf alone
     weights = finite.softmax(dim=-1).masked_fill(empty, 0)
     return weights @ v, weights
+
+
+def by_loops(q, k, v, mask):
+    scores = torch.einsum("...ld,...sd->...ls", q, k) / math.sqrt(q.shape[-1])
+    mask = mask.expand(scores.shape)
+    weights = torch.zeros_like(scores)
+    for at in np.ndindex(scores.shape[:-1]):
+        allowed = mask[at]
+        if allowed.any():
+            weights[at][allowed] = scores[at][allowed].softmax(dim=0)
+    return torch.einsum("...ls,...sv->...lv", weights, v), weights
+
+
+def in_single_precision(q, k, v, mask):
+    scores = (q.float() @ k.float().mT / q.shape[-1] ** 0.5).masked_fill(~mask, -1e9)
+    weights = scores.softmax(dim=-1).to(v.dtype) * mask
+    return weights @ v, weights
+
+
+def by_sdpa(q, k, v, mask):
+    identity = torch.eye(k.shape[-2], dtype=q.dtype).expand(*k.shape[:-2], -1, -1)
+    sdpa = F.scaled_dot_product_attention
+    return sdpa(q, k, v, attn_mask=mask), sdpa(q, k, identity, attn_mask=mask)
 
 
 def inputs():
@@ -216,4 +243,7 @@ MISTAKES = [
     ("output alone", TWO_THINGS, ("v, weights", "v")),
 ]  # fmt: skip
 
-exercise = Exercise("4.6", attention, inputs, MISTAKES, names="L d_v|L S", differentiable=True)
+exercise = Exercise(
+    "4.6", attention, inputs, MISTAKES, names="L d_v|L S", differentiable=True,
+    also_right=[by_loops, in_single_precision, by_sdpa],
+)  # fmt: skip

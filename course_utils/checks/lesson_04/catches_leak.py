@@ -24,6 +24,22 @@ def catches_leak(attention):
         assert torch.allclose(output, expected @ v, atol=1e-2)
 
 
+def drawn(size=1):
+    mask = torch.rand(4, 6) < 0.4
+    mask[:, 0] = True
+    return size * torch.randn(4, 3), torch.randn(6, 3), torch.randn(6, 2), mask
+
+
+def by_change(attention):
+    for size in (1, 1000) * 6:
+        q, k, v, mask = drawn(size=size)
+        for i in range(len(q)):
+            noise = size * torch.randn(6, 1) * ~mask[i][:, None]
+            one = attention(q, k, v, mask)[0][i]
+            two = attention(q, k + noise, v + noise, mask)[0][i]
+            assert torch.allclose(one, two, atol=1e-6)
+
+
 def sdpa(q, k, v, mask=None):
     eye = torch.eye(k.shape[-2], dtype=q.dtype).expand(*k.shape[:-2], -1, -1)
     weights = F.scaled_dot_product_attention(q, k, eye, attn_mask=mask)
@@ -160,9 +176,6 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "4.9",
-    catches_leak,
-    lambda: [()],
-    MISTAKES,
-    run=lambda test: run_against(test, *implementations()),
-)
+    "4.9", catches_leak, lambda: [()], MISTAKES,
+    run=lambda test: run_against(test, *implementations()), also_right=[by_change],
+)  # fmt: skip

@@ -17,6 +17,19 @@ def catches_wrong_mask(causal_mask):
         assert torch.equal(mask, right)
 
 
+def against_tril(causal_mask):
+    for L, S in [(1, 3), (2, 5), (5, 5), (4, 9)]:
+        expected = torch.ones(L, S, dtype=torch.bool).tril(S - L)
+        torch.testing.assert_close(causal_mask(L, S), expected)
+
+
+def row_by_row(causal_mask):
+    for L in (1, 3):
+        for S in range(L, 12):
+            rows = [[True] * (i + 1 + S - L) + [False] * (L - 1 - i) for i in range(L)]
+            assert causal_mask(L, S).tolist() == rows
+
+
 def by_position(L, S=None):
     S = L if S is None else S
     return torch.arange(S) - torch.arange(L)[:, None] <= S - L
@@ -93,9 +106,6 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "4.10",
-    catches_wrong_mask,
-    lambda: [()],
-    MISTAKES,
-    run=lambda test: run_against(test, *implementations()),
-)
+    "4.10", catches_wrong_mask, lambda: [()], MISTAKES,
+    run=lambda test: run_against(test, *implementations()), also_right=[against_tril, row_by_row],
+)  # fmt: skip

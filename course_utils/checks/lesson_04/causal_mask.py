@@ -1,5 +1,6 @@
 """4.1: the causal mask (L, S), whose last query stands at the last key."""
 
+import numpy as np
 import torch
 
 from course_utils.checks.exercise import Exercise
@@ -10,6 +11,16 @@ def causal_mask(L, S=None):
     S = L if S is None else S
     everything = torch.ones(L, S, dtype=torch.bool)  # (L, S)
     return everything.tril(S - L)  # key j is allowed where j <= i + S - L
+
+
+def by_triu(L, S=None):
+    S = L if S is None else S
+    return ~torch.triu(torch.ones(L, S), diagonal=1 + S - L).bool()
+
+
+def in_numpy(L, S=None):
+    S = L if S is None else S
+    return torch.from_numpy(np.tri(L, S, S - L, dtype=bool))
 
 
 def inputs():
@@ -53,4 +64,6 @@ MISTAKES = [
      ("tril(S - L)", "triu()")),
 ]  # fmt: skip
 
-exercise = Exercise("4.1", causal_mask, inputs, MISTAKES, names="L S")
+exercise = Exercise(
+    "4.1", causal_mask, inputs, MISTAKES, names="L S", also_right=[by_triu, in_numpy]
+)

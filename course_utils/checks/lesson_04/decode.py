@@ -1,6 +1,7 @@
 """4.8: new tokens attend to a cache and to each other, and the caches grow."""
 
 import torch
+import torch.nn.functional as F
 
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
@@ -15,6 +16,23 @@ def decode(q, k, v, k_cache, v_cache):
     scores = q @ keys.transpose(-2, -1) / q.shape[-1] ** 0.5  # (..., L, S)
     weights = scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
     return weights @ values, keys, values
+
+
+def one_by_one(q, k, v, k_cache, v_cache):
+    outputs = []
+    for t in range(q.shape[-2]):
+        k_cache = torch.cat([k_cache, k[..., t : t + 1, :]], dim=-2)
+        v_cache = torch.cat([v_cache, v[..., t : t + 1, :]], dim=-2)
+        scores = q[..., t : t + 1, :] @ k_cache.mT / q.shape[-1] ** 0.5
+        outputs.append(scores.softmax(dim=-1) @ v_cache)
+    return torch.cat(outputs, dim=-2), k_cache, v_cache
+
+
+def with_sdpa(q, k, v, k_cache, v_cache):
+    k, v = torch.cat([k_cache, k], -2), torch.cat([v_cache, v], -2)
+    L, S = q.shape[-2], k.shape[-2]
+    mask = torch.ones(L, S).tril(S - L).bool()
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask), k, v
 
 
 def inputs():
@@ -85,4 +103,7 @@ MISTAKES = [
      ("values, keys, values", "values")),
 ]  # fmt: skip
 
-exercise = Exercise("4.8", decode, inputs, MISTAKES, names="L d_v|S d_k|S d_v", differentiable=True)
+exercise = Exercise(
+    "4.8", decode, inputs, MISTAKES, names="L d_v|S d_k|S d_v", differentiable=True,
+    also_right=[one_by_one, with_sdpa],
+)  # fmt: skip

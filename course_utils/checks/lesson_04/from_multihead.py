@@ -13,6 +13,14 @@ def from_multihead(attn_mask, key_padding_mask):
     return ~ignored
 
 
+def by_logic(attn_mask, key_padding_mask):
+    return (attn_mask.logical_not() & (key_padding_mask == 0).unsqueeze(1)).unsqueeze(1)
+
+
+def by_loops(attn_mask, key_padding_mask):
+    return torch.stack([torch.logical_or(attn_mask, row)[None] == 0 for row in key_padding_mask])
+
+
 def inputs():
     def padding(lengths, S):
         return torch.arange(S) >= torch.tensor(lengths)[:, None]  # (B, S), True = ignore
@@ -75,4 +83,6 @@ MISTAKES = [
      ("[:, None, None, :]", "[:, None, :, None]")),
 ]  # fmt: skip
 
-exercise = Exercise("4.7", from_multihead, inputs, MISTAKES, names="B 1 L S")
+exercise = Exercise(
+    "4.7", from_multihead, inputs, MISTAKES, names="B 1 L S", also_right=[by_logic, by_loops]
+)

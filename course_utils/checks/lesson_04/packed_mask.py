@@ -13,6 +13,13 @@ def packed_mask(ids):
     return same & causal
 
 
+def by_loops(ids):
+    L = ids.shape[-1]
+    rows = ids.reshape(-1, L).tolist()
+    made = [[[j <= i and row[i] == row[j] for j in range(L)] for i in range(L)] for row in rows]
+    return torch.tensor(made).reshape(*ids.shape, L)
+
+
 def inputs():
     returning = torch.tensor([5, 5, 3, 3, 3, 5, 5])  # ids fall, and one returns
     rows = torch.tensor([[0, 0, 1, 1, 1], [2, 2, 2, 2, 7], [1, 3, 3, 3, 3]])
@@ -74,4 +81,7 @@ MISTAKES = [
      ("[..., :, None]", "[:, None]"), ("[..., None, :]", "[None, :]")),
 ]  # fmt: skip
 
-exercise = Exercise("4.5", packed_mask, inputs, MISTAKES, names="L L")
+exercise = Exercise(
+    "4.5", packed_mask, inputs, MISTAKES, names="L L",
+    also_right=[by_loops, lambda ids: (ids.unsqueeze(-1) - ids.unsqueeze(-2) == 0).tril()],
+)  # fmt: skip

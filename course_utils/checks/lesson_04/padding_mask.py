@@ -12,6 +12,11 @@ def padding_mask(lengths, S):
     return allowed[:, None, None, :]  # (B, 1, 1, S), to broadcast against (B, H, L, S)
 
 
+def by_rows(lengths, S):
+    rows = [[False] * (S - n) + [True] * n for n in lengths.tolist()]
+    return torch.tensor(rows, dtype=torch.bool).view(len(lengths), 1, 1, S)
+
+
 def inputs():
     lengths = [([3, 5], 6), ([4, 0, 7, 2], 7), ([2], 3), ([1, 3, 2], 3), ([1], 1), ([0, 0], 2)]
     longer = torch.tensor([12, 9, 0, 40, 10, 1])
@@ -77,4 +82,8 @@ MISTAKES = [
      ("[:, None, None, :]", "[:, None, :, None]")),
 ]  # fmt: skip
 
-exercise = Exercise("4.2", padding_mask, inputs, MISTAKES, names="B 1 1 S")
+exercise = Exercise(
+    "4.2", padding_mask, inputs, MISTAKES, names="B 1 1 S",
+    also_right=[by_rows,
+                lambda lengths, S: (torch.arange(S) < lengths[:, None])[:, None, None].flip(-1)],
+)  # fmt: skip

@@ -13,6 +13,16 @@ def prefix_mask(L, prefix):
     return causal | opened  # (L, L) | (B, 1, 1, L) -> (B, 1, L, L)
 
 
+def by_where(L, prefix):
+    i, j = torch.arange(L)[:, None], torch.arange(L)[None]
+    return torch.where(j < prefix.view(-1, 1, 1, 1), True, j <= i)
+
+
+def by_maximum(L, prefix):
+    limit = torch.maximum(torch.arange(L), prefix[:, None] - 1)  # (B, L)
+    return (torch.arange(L) <= limit[..., None]).unsqueeze(1)
+
+
 def inputs():
     prefixes = [(6, [2, 0, 4]), (5, [0]), (4, [4, 1, 3, 0]), (7, [3, 6]), (3, [5, 2, 1]), (1, [0])]
     return [
@@ -68,4 +78,6 @@ MISTAKES = [
      ("j <= i", "j < i")),
 ]  # fmt: skip
 
-exercise = Exercise("4.4", prefix_mask, inputs, MISTAKES, names="B 1 L L")
+exercise = Exercise(
+    "4.4", prefix_mask, inputs, MISTAKES, names="B 1 L L", also_right=[by_where, by_maximum]
+)

@@ -1,5 +1,6 @@
 """4.11: attention to a prefix that a batch shares, and to what follows it. The last problem."""
 
+import numpy as np
 import torch
 
 from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
@@ -20,6 +21,19 @@ def shared_prefix_attention(q, k, v, k_prefix, v_prefix, mask):
     a, b = (common - m).exp(), (own - m).exp()  # (B, H, L, P), (B, H, L, L), from one maximum
     total = a.sum(dim=-1, keepdim=True) + b.sum(dim=-1, keepdim=True)  # (B, H, L, 1)
     return (a @ v_prefix + b @ v) / total  # (B, H, L, d_v)
+
+
+def one_by_one(q, k, v, k_prefix, v_prefix, mask):
+    mask = mask.expand(*q.shape[:2], *mask.shape[-2:])
+    rows = []
+    for b, h, i in np.ndindex(q.shape[:3]):
+        x = k_prefix[h] @ q[b, h, i] / q.shape[-1] ** 0.5
+        y = (k[b, h] @ q[b, h, i] / q.shape[-1] ** 0.5)[mask[b, h, i]]
+        m = max([x.max(), *y.detach()])
+        total = (x - m).exp().sum() + (y - m).exp().sum()
+        rows.append((x - m).exp() / total @ v_prefix[h])
+        rows[-1] = rows[-1] + (y - m).exp() / total @ v[b, h][mask[b, h, i]]
+    return torch.stack(rows).reshape(*q.shape[:3], -1)
 
 
 def inputs():
@@ -188,5 +202,6 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "4.11", shared_prefix_attention, inputs, MISTAKES, "L d_v", each_part_alone, differentiable=True
-)
+    "4.11", shared_prefix_attention, inputs, MISTAKES, "L d_v", each_part_alone,
+    differentiable=True, also_right=[one_by_one],
+)  # fmt: skip

@@ -12,6 +12,20 @@ def sliding_window_mask(L, window, sinks):
     return (0 <= back) & ((back < window) | (j < sinks))  # (L, L)
 
 
+def by_loops(L, window, sinks):
+    mask = torch.zeros(L, L).bool()
+    for i in range(L):
+        mask[i, max(0, i - window + 1) : i + 1] = True
+        mask[i, : min(sinks, i + 1)] = True
+    return mask
+
+
+def by_triangles(L, window, sinks):
+    far = torch.ones(L, L, dtype=torch.bool).tril(-window)
+    far[:, :sinks] = False
+    return torch.ones(L, L).tril().bool() & ~far
+
+
 def inputs():
     small = [(7, 3, 2), (5, 1, 1), (6, 2, 3), (6, 2, 0), (4, 9, 1), (4, 4, 4), (1, 1, 1), (5, 2, 9)]
     return [*small, (12, 10, 1), (50, 9, 4), (8, 1, 0)]
@@ -89,4 +103,6 @@ MISTAKES = [
      "the end then; take max(0, ...)", slice_from_the_end),
 ]  # fmt: skip
 
-exercise = Exercise("4.3", sliding_window_mask, inputs, MISTAKES, names="L L")
+exercise = Exercise(
+    "4.3", sliding_window_mask, inputs, MISTAKES, names="L L", also_right=[by_loops, by_triangles]
+)

@@ -1,6 +1,7 @@
 """5.10: a test that the learner writes for somebody else's layer."""
 
 import torch
+from torch import nn
 
 from course_utils.attention import attention, causal_mask
 from course_utils.checks.exercise import Exercise
@@ -26,6 +27,27 @@ def catches_wrong_layer(MultiHeadAttention):
         right_output, right_weights = like(layer, H)(query, key, value, each)
         assert torch.allclose(weights, right_weights, atol=1e-4), "weights"
         assert torch.allclose(output, right_output, atol=1e-4), "output"
+
+
+def by_oracle(MultiHeadAttention):
+    ours = MultiHeadAttention(8, 2)
+    with torch.no_grad():
+        for p in ours.parameters():
+            p.copy_(torch.randn_like(p))
+    theirs = nn.MultiheadAttention(8, 2, batch_first=True)
+    theirs.in_proj_weight.data = torch.cat([ours.W_q.weight, ours.W_k.weight, ours.W_v.weight])
+    theirs.in_proj_bias.data = torch.cat([ours.W_q.bias, ours.W_k.bias, ours.W_v.bias])
+    theirs.out_proj.load_state_dict(ours.W_o.state_dict())
+    q, k, v = torch.randn(3, 4, 8), torch.randn(3, 6, 8), torch.randn(3, 6, 8)
+    some = torch.rand(3, 2, 4, 6) < 0.6
+    some[..., 2] = True
+    for mask in (some, None):
+        flat = None if mask is None else ~mask.flatten(0, 1)
+        want = theirs(q, k, v, attn_mask=flat, average_attn_weights=False)
+        for a, b in zip(ours(q, k, v, mask), want, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
+    nothing = ours(q, k, v, torch.zeros(4, 6, dtype=torch.bool))
+    assert not nothing[1].any() and torch.allclose(nothing[0], ours.W_o.bias)
 
 
 def like(layer, num_heads):
@@ -167,4 +189,6 @@ MISTAKES = [
      "what is computed from the past; compare with a right layer too", only_causality_tried),
 ]  # fmt: skip
 
-exercise = Exercise("5.10", catches_wrong_layer, lambda: [()], MISTAKES, run=run)
+exercise = Exercise(
+    "5.10", catches_wrong_layer, lambda: [()], MISTAKES, run=run, also_right=[by_oracle]
+)

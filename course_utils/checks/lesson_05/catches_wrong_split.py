@@ -20,6 +20,24 @@ def catches_wrong_split(split_heads):
             assert torch.equal(heads[:, h], own), f"head {h} of {num_heads}"
 
 
+def by_reference(split_heads):
+    B, L, H, d = 3, 2, 5, 4
+    x = torch.arange(float(B * L * H * d)).reshape(B, L, H * d)
+    for each in (x, x.mT.contiguous().mT):
+        expected = x.reshape(B, L, H, d).transpose(1, 2)
+        torch.testing.assert_close(split_heads(each, H), expected)
+
+
+def entry_by_entry(split_heads):
+    x = torch.rand(6, 3, 2).permute(2, 1, 0)
+    heads = split_heads(x, 3)
+    for b in range(2):
+        for h in range(3):
+            for t in range(3):
+                for j in range(2):
+                    assert heads[b, h, t, j] == x[b, t, 2 * h + j]
+
+
 def by_slices(x, num_heads):
     if x.shape[-1] % num_heads:  # a test may ask for 5.1's error as well
         raise ValueError(f"num_heads must divide d_model = {x.shape[-1]}, got {num_heads}")
@@ -92,4 +110,7 @@ MISTAKES = [
      (FEWER, "B, d_model, L = 2, 9, 3"), ("(1, 2, 5)", "(3,)")),
 ]  # fmt: skip
 
-exercise = Exercise("5.9", catches_wrong_split, lambda: [()], MISTAKES, run=run)
+exercise = Exercise(
+    "5.9", catches_wrong_split, lambda: [()], MISTAKES, run=run,
+    also_right=[by_reference, entry_by_entry],
+)  # fmt: skip

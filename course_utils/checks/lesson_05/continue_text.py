@@ -26,6 +26,31 @@ def continue_text(layer, x, cache, window):
     return out, (k[:, :, left:], v[:, :, left:])
 
 
+def token_by_token(layer, x, cache, window):
+    cache, outputs = cache or {"keys": [], "values": []}, []
+    for token in x.split(1, dim=1):
+        for name, W in (("keys", layer.W_k), ("values", layer.W_v)):
+            cache[name] = [*cache[name], split_heads(W(token), layer.num_heads)][-window:]
+        q = split_heads(layer.W_q(token), layer.num_heads)
+        heads, _ = attention(q, *(torch.cat(each, dim=2) for each in cache.values()))
+        outputs.append(layer.W_o(merge_heads(heads)))
+    return torch.cat(outputs, dim=1), cache
+
+
+def in_a_ring(layer, x, cache, window):
+    """Write each token over the oldest of `window` places; order does not matter to softmax."""
+    B, n, d = x.shape
+    keys, values, count = cache or (*x.new_zeros(2, B, window, d), torch.tensor(0))
+    keys, values, outs = keys.clone(), values.clone(), []
+    for t in range(n):
+        place, count = count % window, count + 1
+        keys[:, place], values[:, place] = layer.W_k(x[:, t]), layer.W_v(x[:, t])
+        own = layer.W_q(x[:, t : t + 1]), keys[:, :count], values[:, :count]
+        heads, _ = attention(*(split_heads(each, layer.num_heads) for each in own))
+        outs.append(layer.W_o(merge_heads(heads)))
+    return torch.cat(outs, dim=1), (keys, values, count)
+
+
 def inputs():
     """Return (d_model, num_heads, B, lengths of the pieces, window)."""
     return [
@@ -193,11 +218,6 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "5.12",
-    continue_text,
-    inputs,
-    MISTAKES,
-    names="L d_model",
-    run=run,
-    compared="the outputs of all pieces, one after another",
-)
+    "5.12", continue_text, inputs, MISTAKES, names="L d_model", run=run,
+    compared="the outputs of all pieces, one after another", also_right=[token_by_token, in_a_ring],
+)  # fmt: skip

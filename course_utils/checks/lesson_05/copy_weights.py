@@ -24,6 +24,27 @@ def copy_weights(theirs, ours):
             ours.W_o.bias.copy_(theirs.out_proj.bias)
 
 
+def by_slices(theirs, ours):
+    d = theirs.embed_dim
+    for i, name in enumerate(["W_q", "W_k", "W_v"]):
+        layer = getattr(ours, name)
+        layer.weight.data = theirs.in_proj_weight.data[i * d : (i + 1) * d].clone()
+        if theirs.in_proj_bias is not None:
+            layer.bias.data = theirs.in_proj_bias.data[i * d : (i + 1) * d].clone()
+    ours.W_o.load_state_dict(theirs.out_proj.state_dict())
+
+
+def by_state_dict(theirs, ours):
+    state, new = theirs.state_dict(), {}
+    for kind in ("weight", "bias"):
+        if f"in_proj_{kind}" in state:
+            parts = state[f"in_proj_{kind}"].split(theirs.embed_dim)
+            new |= {f"W_{n}.{kind}": p for n, p in zip("qkv", parts, strict=True)}
+            new[f"W_o.{kind}"] = state[f"out_proj.{kind}"]
+    ours.load_state_dict(new)
+    return ours
+
+
 def inputs():
     """Return (d_model, num_heads, bias, B, L, S)."""
     return [
@@ -128,11 +149,7 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "5.5",
-    copy_weights,
-    inputs,
-    MISTAKES,
-    names="L d_model|H L S",
-    run=run,
+    "5.5", copy_weights, inputs, MISTAKES, names="L d_model|H L S", run=run,
     compared="ours, run after the copy on a query, a key and a value (output, weights)",
-)
+    also_right=[by_slices, by_state_dict],
+)  # fmt: skip

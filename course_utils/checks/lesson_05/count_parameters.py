@@ -1,5 +1,8 @@
 """5.4: how many numbers a layer of multi-head attention learns."""
 
+import numpy as np
+from torch import nn
+
 from course_utils.checks import sandbox
 from course_utils.checks.compare import read
 from course_utils.checks.exercise import Exercise
@@ -9,6 +12,15 @@ def count_parameters(d_model, num_heads, bias=True):
     weights = 4 * d_model * d_model  # W_q, W_k, W_v, W_o, for all heads together
     biases = 4 * d_model if bias else 0
     return weights + biases
+
+
+def by_building(d_model, num_heads, bias=True):
+    layers = [nn.Linear(d_model, d_model, bias=bias) for _ in range(4)]
+    return sum(p.numel() for layer in layers for p in layer.parameters())
+
+
+def in_numpy(d_model, num_heads, bias=True):
+    return np.prod([4, d_model, d_model + bias])
 
 
 def inputs():
@@ -76,4 +88,6 @@ MISTAKES = [
      "all", ("4 * d_model * d_model", "(3 + num_heads) * d_model * d_model")),
 ]  # fmt: skip
 
-exercise = Exercise("5.4", count_parameters, inputs, MISTAKES, run=number)
+exercise = Exercise(
+    "5.4", count_parameters, inputs, MISTAKES, run=number, also_right=[by_building, in_numpy]
+)

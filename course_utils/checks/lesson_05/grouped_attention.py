@@ -1,7 +1,9 @@
 """5.7: H query heads share H_kv heads of keys and values, none of which stands twice."""
 
 import torch
+import torch.nn.functional as F
 
+from course_utils.attention import attention
 from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
 from course_utils.checks.inputs import Results, normals
 from course_utils.checks.shared_hints import BY_D_V, NOT_SCALED, OVER_QUERIES, SCALED_TWICE
@@ -15,6 +17,24 @@ def grouped_attention(q, k, v):
     weights = scores.softmax(dim=-1)  # (B, H_kv, group·L, S)
     out = weights @ v  # (B, H_kv, group·L, d_v)
     return out.reshape(B, H, L, -1), weights.reshape(B, H, L, -1)
+
+
+def by_loop(q, k, v):
+    group = q.shape[1] // k.shape[1]
+    pairs = [attention(q[:, h], k[:, h // group], v[:, h // group]) for h in range(q.shape[1])]
+    return tuple(torch.stack(each, dim=1) for each in zip(*pairs, strict=True))
+
+
+def by_einsum(q, k, v):
+    q = q.unflatten(1, (k.shape[1], -1))
+    weights = torch.einsum("bgrld,bgsd->bgrls", q, k).div(q.shape[-1] ** 0.5).softmax(-1)
+    return torch.einsum("bgrls,bgsv->bgrlv", weights, v).flatten(1, 2), weights.flatten(1, 2)
+
+
+def by_sdpa(q, k, v):
+    """The output by one call, which may copy inside PyTorch."""
+    weights = by_loop(q, k, k)[1]
+    return F.scaled_dot_product_attention(q, k, v, enable_gqa=True), weights
 
 
 def inputs():
@@ -141,5 +161,6 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "5.7", grouped_attention, inputs, MISTAKES, names="H L d_v|H L S", run=run, differentiable=True
-)
+    "5.7", grouped_attention, inputs, MISTAKES, names="H L d_v|H L S", run=run, differentiable=True,
+    also_right=[by_loop, by_einsum, by_sdpa],
+)  # fmt: skip

@@ -1,5 +1,7 @@
 """5.8: how many bytes a model's keys and values take."""
 
+import torch
+
 from course_utils.checks.exercise import Exercise
 
 
@@ -7,6 +9,15 @@ def kv_cache_bytes(B, S, layers, d_model, num_heads, num_kv_heads, bytes_each):
     d_k = d_model // num_heads
     keys = B * S * layers * num_kv_heads * d_k  # as many as values
     return 2 * keys * bytes_each
+
+
+def by_tensors(B, S, layers, d_model, num_heads, num_kv_heads, bytes_each):
+    one = torch.empty(B, num_kv_heads, S, d_model // num_heads, device="meta")
+    return sum(2 * one.numel() for _ in range(layers)) * bytes_each
+
+
+def by_the_share_of_heads(B, S, layers, d_model, num_heads, num_kv_heads, bytes_each):
+    return 2 * layers * B * S * d_model * bytes_each * num_kv_heads / num_heads
 
 
 def inputs():
@@ -61,4 +72,6 @@ MISTAKES = [
      ("B * S", "B * S * S")),
 ]  # fmt: skip
 
-exercise = Exercise("5.8", kv_cache_bytes, inputs, MISTAKES)
+exercise = Exercise(
+    "5.8", kv_cache_bytes, inputs, MISTAKES, also_right=[by_tensors, by_the_share_of_heads]
+)

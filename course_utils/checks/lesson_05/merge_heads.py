@@ -12,6 +12,14 @@ def merge_heads(x):
     return tokens.reshape(B, L, H * d_k)
 
 
+def by_cat(x):
+    return torch.cat([x[:, h] for h in range(x.shape[1])], dim=-1)
+
+
+def by_einsum(x):
+    return torch.einsum("bhld->blhd", x).flatten(2)
+
+
 def inputs():
     normal = normals(52)
     return [
@@ -49,4 +57,7 @@ MISTAKES = [
      ("H * d_k)", "H * d_k).mT")),
 ]  # fmt: skip
 
-exercise = Exercise("5.2", merge_heads, inputs, MISTAKES, names="B L d_model", differentiable=True)
+exercise = Exercise(
+    "5.2", merge_heads, inputs, MISTAKES, names="B L d_model", differentiable=True,
+    also_right=[by_cat, by_einsum],
+)  # fmt: skip

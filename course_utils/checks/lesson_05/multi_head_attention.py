@@ -1,6 +1,7 @@
 """5.3: the layer, from query, key and value to output and the weights of each head."""
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from course_utils.checks import shared_hints
@@ -30,6 +31,48 @@ class MultiHeadAttention(nn.Module):
         heads = weights @ v  # (B, H, L, d_k)
         merged = heads.transpose(1, 2).flatten(2)  # (B, L, H, d_k) -> (B, L, d_model)
         return self.W_o(merged), weights
+
+
+class FusedWithSdpa(nn.Module):
+    """One layer of 3 · d_model rows, all of q, all of k, all of v; the weights as SDPA's output."""
+
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.h = num_heads
+        self.qkv = nn.Linear(d_model, 3 * d_model, bias=False)
+        self.out_proj = nn.Linear(d_model, d_model)
+
+    def forward(self, query, key, value, mask=None):
+        parts = [self.qkv(x).chunk(3, dim=-1)[i] for i, x in enumerate((query, key, value))]
+        q, k, v = (torch.stack(part.chunk(self.h, dim=2), dim=1) for part in parts)
+        eye = torch.eye(k.shape[2], dtype=k.dtype).expand(*k.shape[:2], -1, -1)
+        out, weights = (
+            F.scaled_dot_product_attention(q, k, each, attn_mask=mask) for each in (v, eye)
+        )
+        return self.out_proj(torch.cat(out.unbind(1), dim=-1)), weights
+
+
+class ByEinsum(nn.Module):
+    """A tensor (d_model, H, d_k) for each role, as in JAX, and biases (1, H, 1, d_k)."""
+
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        d_k = d_model // num_heads
+        for role in "qkvo":
+            setattr(self, role, nn.Parameter(torch.randn(d_model, num_heads, d_k)))
+            setattr(self, f"add_{role}", nn.Parameter(torch.randn(1, num_heads, 1, d_k)))
+
+    def forward(self, query, key, value, mask=None):
+        q, k, v = (
+            torch.einsum("blm,mhd->bhld", x, getattr(self, role)) + getattr(self, f"add_{role}")
+            for role, x in zip("qkv", (query, key, value), strict=True)
+        )
+        scores = torch.einsum("bhld,bhsd->bhls", q, k) / q.shape[-1] ** 0.5
+        if mask is not None:
+            scores = scores.masked_fill(mask.logical_not(), -torch.inf)
+        weights = torch.softmax(scores, -1).nan_to_num(0)
+        out = torch.einsum("bhld,mhd->blm", weights @ v, self.o) + self.add_o.flatten()
+        return out, weights
 
 
 def run(answer, d_model, num_heads, matrices, earlier, inputs):
@@ -134,11 +177,6 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "5.3",
-    MultiHeadAttention,
-    layers_and_inputs,
-    MISTAKES,
-    names="L d_model|H L S",
-    run=run,
-    differentiable=True,
-)
+    "5.3", MultiHeadAttention, layers_and_inputs, MISTAKES, names="L d_model|H L S", run=run,
+    differentiable=True, also_right=[FusedWithSdpa, ByEinsum],
+)  # fmt: skip

@@ -1,6 +1,7 @@
 """5.11: the layer of one sequence with itself, under a mask for all or one for each sequence."""
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from course_utils.attention import attention
@@ -32,6 +33,51 @@ class MultiHeadSelfAttention(nn.Module):
         heads = weights @ v  # (B, H, L, d_k)
         merged = heads.transpose(1, 2).flatten(2)  # (B, L, d_model)
         return self.W_o(merged), weights
+
+
+class Fused(nn.Module):
+    """One layer makes q, k and v; dropout of the weights while training."""
+
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.h = num_heads
+        self.qkv = nn.Linear(d_model, 3 * d_model, bias=False)
+        self.out_proj = nn.Linear(d_model, d_model)
+
+    def forward(self, x, mask=None):
+        q, k, v = (
+            torch.stack(part.chunk(self.h, dim=2), dim=1) for part in self.qkv(x).chunk(3, dim=-1)
+        )
+        scores = torch.einsum("bhid,bhjd->bhij", q, k) / q.shape[-1] ** 0.5
+        if mask is not None:
+            mask = mask.unsqueeze(1) if mask.dim() == 3 else mask
+            scores = torch.where(mask, scores, torch.tensor(-torch.inf))
+        weights = F.dropout(scores.softmax(-1).nan_to_num(0), 0.1, training=self.training)
+        return self.out_proj((weights @ v).transpose(1, 2).flatten(2)), weights
+
+
+class OneByOne(nn.Module):
+    """Small layers for each head in lists, and one sequence after another under its own mask."""
+
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        d_k = d_model // num_heads
+        self.q, self.k, self.v = (
+            nn.ModuleList(nn.Linear(d_model, d_k) for _ in range(num_heads)) for _ in range(3)
+        )
+        self.W_o = nn.Linear(d_model, d_model)
+
+    def forward(self, x, mask=None):
+        rows = []
+        for b, tokens in enumerate(x):
+            own = mask if mask is None or mask.ndim == 2 else mask[b % len(mask)]
+            q, k, v = (
+                torch.stack([layer(tokens) for layer in layers])
+                for layers in (self.q, self.k, self.v)
+            )
+            heads, weights = attention(q, k, v, own)
+            rows.append((self.W_o(torch.cat(list(heads), dim=-1)), weights))
+        return tuple(torch.stack(each) for each in zip(*rows, strict=True))
 
 
 def inputs():
@@ -168,5 +214,6 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "5.11", MultiHeadSelfAttention, inputs, MISTAKES, "L d_model|H L L", run, differentiable=True
-)
+    "5.11", MultiHeadSelfAttention, inputs, MISTAKES, "L d_model|H L L", run, differentiable=True,
+    also_right=[Fused, OneByOne],
+)  # fmt: skip

@@ -18,6 +18,27 @@ def split_heads(x, num_heads):
     return heads.transpose(1, 2)  # (B, H, L, d_k)
 
 
+def refuse(d_model, num_heads):
+    if d_model % num_heads != 0:
+        raise ValueError(f"{d_model} columns do not divide into {num_heads} heads")
+
+
+def by_chunks(x, num_heads):
+    refuse(x.shape[-1], num_heads)
+    return torch.stack(torch.chunk(x, num_heads, dim=2), dim=1)
+
+
+def by_loops(x, num_heads):
+    B, L, d_model = x.shape
+    refuse(d_model, num_heads)
+    d_k = d_model // num_heads
+    out = x.new_zeros(B, num_heads, L, d_k)
+    for h in range(num_heads):
+        for j in range(d_k):
+            out[:, h, :, j] = x[:, :, h * d_k + j]
+    return out
+
+
 def inputs():
     normal = normals(51)
     return [
@@ -75,5 +96,6 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "5.1", split_heads, inputs, MISTAKES, names="H L d_k", run=split_or_error, differentiable=True
-)
+    "5.1", split_heads, inputs, MISTAKES, names="H L d_k", run=split_or_error, differentiable=True,
+    also_right=[by_chunks, by_loops],
+)  # fmt: skip

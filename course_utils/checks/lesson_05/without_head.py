@@ -1,5 +1,7 @@
 """5.6: what a layer returns if one of its heads hands over nothing."""
 
+import copy
+
 import torch
 
 from course_utils.attention import MultiHeadAttention, attention, merge_heads, split_heads
@@ -19,6 +21,21 @@ def without_head(layer, x, head):
     merged = merge_heads(heads)  # (B, L, d_model)
     others = torch.arange(d_model) // d_k != head  # (d_model,), columns of the other heads
     return layer.W_o(merged * others)
+
+
+def in_a_copy(layer, x, head):
+    other = copy.deepcopy(layer)
+    d_k = x.shape[-1] // layer.num_heads
+    with torch.no_grad():
+        other.W_o.weight[:, head * d_k : head * d_k + d_k] = 0
+    return other(x, x, x)[0]
+
+
+def by_subtracting(layer, x, head):
+    output, weights = layer(x, x, x)
+    d_k = x.shape[-1] // layer.num_heads
+    own = slice(head * d_k, (head + 1) * d_k)
+    return output - weights[:, head] @ layer.W_v(x)[..., own] @ layer.W_o.weight[:, own].T
 
 
 def inputs():
@@ -141,4 +158,7 @@ MISTAKES = [
      ("merged * others", "torch.where(others, merged, layer.W_v.bias)")),
 ]  # fmt: skip
 
-exercise = Exercise("5.6", without_head, inputs, MISTAKES, names="L d_model", run=run)
+exercise = Exercise(
+    "5.6", without_head, inputs, MISTAKES, names="L d_model", run=run,
+    also_right=[in_a_copy, by_subtracting],
+)  # fmt: skip

@@ -17,6 +17,24 @@ def as_sdpa(q, k, v, ignore, temperature):
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=True)
 
 
+def with_repeated_heads(q, k, v, ignore, temperature):
+    times = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(times, dim=1), v.repeat_interleave(times, dim=1)
+    bias = torch.zeros(ignore.shape, dtype=q.dtype).masked_fill(ignore, -INF)
+    return F.scaled_dot_product_attention(q / temperature, k, v, attn_mask=bias)
+
+
+def in_groups(q, k, v, ignore, temperature):
+    grouped = q.unflatten(1, (k.shape[1], -1))  # (B, Hkv, group, L, d_k)
+    out = F.scaled_dot_product_attention(
+        query=grouped / temperature,
+        key=k.unsqueeze(2).expand(*grouped.shape[:3], -1, -1),
+        value=v.unsqueeze(2).expand(*grouped.shape[:3], -1, -1),
+        attn_mask=torch.logical_not(ignore).unsqueeze(2),
+    )
+    return out.flatten(1, 2)
+
+
 def inputs():
     normal = normals(68)
 
@@ -127,5 +145,6 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "6.8", as_sdpa, inputs, MISTAKES, names="B Hq L d_v", run=in_one_call, differentiable=True
-)
+    "6.8", as_sdpa, inputs, MISTAKES, names="B Hq L d_v", run=in_one_call, differentiable=True,
+    also_right=[with_repeated_heads, in_groups],
+)  # fmt: skip

@@ -24,6 +24,16 @@ def attend_in_parts(q, k, v, size):
     return out
 
 
+def by_stacking(q, k, v, size):
+    outs, lses = [], []
+    for kj, vj in zip(k.split(size, dim=-2), v.split(size, dim=-2), strict=True):
+        s = q @ kj.mT / q.shape[-1] ** 0.5
+        outs.append(s.softmax(-1) @ vj)
+        lses.append(s.logsumexp(-1))
+    share = torch.stack(lses).softmax(0)
+    return (share.unsqueeze(-1) * torch.stack(outs)).sum(0)
+
+
 def inputs():
     normal = normals(65)
 
@@ -129,5 +139,6 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "6.5", attend_in_parts, inputs, MISTAKES, names="L d_v", run=in_parts, differentiable=True
-)
+    "6.5", attend_in_parts, inputs, MISTAKES, names="L d_v", run=in_parts, differentiable=True,
+    also_right=[by_stacking],
+)  # fmt: skip

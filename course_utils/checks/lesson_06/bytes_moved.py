@@ -1,5 +1,9 @@
 """6.6: the bytes that naive and tiled attention move."""
 
+import math
+
+import torch
+
 from course_utils.checks.exercise import Exercise
 
 
@@ -11,6 +15,11 @@ def bytes_moved(L, S, d, block_q, size):
     naive = scores + softmax + mix
     tiled = L * d + blocks * 2 * S * d + L * d
     return naive * size, tiled * size
+
+
+def by_formula(L, S, d, block_q, size):
+    naive = size * (4 * L * S + 2 * L * d + 2 * S * d)
+    return [naive, size * (2 * L * d + 2 * S * d * math.ceil(L / block_q))]
 
 
 def inputs():
@@ -91,4 +100,7 @@ MISTAKES = [
      ("tiled = L * d + blocks * 2 * S * d + L * d", "tiled = blocks * 2 * (L + S) * d")),
 ]  # fmt: skip
 
-exercise = Exercise("6.6", bytes_moved, inputs, MISTAKES)
+exercise = Exercise(
+    "6.6", bytes_moved, inputs, MISTAKES,
+    also_right=[by_formula, lambda *given: torch.tensor(by_formula(*given))],
+)  # fmt: skip

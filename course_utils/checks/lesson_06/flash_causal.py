@@ -1,5 +1,7 @@
 """6.4: causal attention, tile by tile, without the tiles of the future."""
 
+import math
+
 import torch
 
 from course_utils.attention import tiled_attention
@@ -33,6 +35,23 @@ def flash_causal(q, k, v, block_q, block_k):
             m, ell, out = tile_update(m, ell, out, scores, v_j)
         output[..., i : i + block_q, :] = out / ell[..., None]
     return output
+
+
+def with_columns_of_state(q, k, v, block_q, block_k):
+    """Keep m and ℓ as columns, mask with a large negative number, and stop by the last query."""
+    offset, outs = k.shape[-2] - q.shape[-2], []  # query i sees keys up to i + offset
+    for i, qi in zip(range(0, q.shape[-2], block_q), q.split(block_q, -2), strict=True):
+        m = torch.full((*qi.shape[:-1], 1), -INF, dtype=q.dtype)
+        ell, out = torch.zeros_like(m), 0
+        for j in range(0, i + qi.shape[-2] + offset, block_k):
+            s = qi @ k[..., j : j + block_k, :].transpose(-1, -2) / math.sqrt(q.shape[-1])
+            s = s.masked_fill(torch.ones(s.shape[-2:]).tril(i + offset - j) == 0, -1e9)
+            top = torch.maximum(m, s.amax(-1, keepdim=True))
+            p, old = torch.exp(s - top), torch.exp(m - top)
+            m, ell = top, ell * old + p.sum(-1, keepdim=True)
+            out = out * old + p @ v[..., j : j + block_k, :]
+        outs.append(out / ell)
+    return torch.cat(outs, -2)
 
 
 def inputs():
@@ -176,5 +195,6 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "6.4", flash_causal, inputs, MISTAKES, names="L d_v", run=run, differentiable=True
-)
+    "6.4", flash_causal, inputs, MISTAKES, names="L d_v", run=run, differentiable=True,
+    also_right=[with_columns_of_state],
+)  # fmt: skip

@@ -1,5 +1,7 @@
 """6.2: attention and its log-sum-exp, tile by tile."""
 
+import math
+
 import torch
 
 from course_utils.attention import tiled_attention
@@ -31,6 +33,30 @@ def flash_forward(q, k, v, block_q, block_k):
         output[..., i : i + block_q, :] = out / ell[..., None]
         lse[..., i : i + block_q] = m + ell.log()
     return output, lse
+
+
+def dividing_as_it_goes(q, k, v, block_q, block_k):
+    outs, lses = [], []
+    for i in range(0, q.shape[-2], block_q):
+        qi = q[..., i : i + block_q, :] / math.sqrt(q.shape[-1])
+        out, lse = None, None
+        for j in range(0, k.shape[-2], block_k):
+            s = qi @ k[..., j : j + block_k, :].transpose(-1, -2)
+            here, there = s.softmax(-1) @ v[..., j : j + block_k, :], s.logsumexp(-1)
+            if out is None:
+                out, lse = here, there
+            else:
+                both = torch.logaddexp(lse, there)
+                out = out * (lse - both).exp()[..., None] + here * (there - both).exp()[..., None]
+                lse = both
+        outs.append(out)
+        lses.append(lse)
+    return torch.cat(outs, -2), torch.cat(lses, -1)
+
+
+def at_once(q, k, v, *_):
+    s = q @ k.mT / q.shape[-1] ** 0.5
+    return s.softmax(-1) @ v, s.logsumexp(-1)
 
 
 def inputs():
@@ -166,5 +192,6 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "6.2", flash_forward, inputs, MISTAKES, names="L d_v|L", run=run, differentiable=True
-)
+    "6.2", flash_forward, inputs, MISTAKES, names="L d_v|L", run=run, differentiable=True,
+    also_right=[dividing_as_it_goes],
+)  # fmt: skip

@@ -19,6 +19,16 @@ def tile_gradients(q, k, v, d_out, lse, delta):
     return d_q, d_k, d_v
 
 
+def by_autograd(q, k, v, d_out, lse, delta):
+    q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
+    s = q @ k.mT / q.shape[-1] ** 0.5
+    p = (s - lse[..., None]).exp().detach()
+    ds = p * (d_out @ v.mT - delta[..., None])
+    dq, dk = torch.autograd.grad(s, (q, k), ds.detach())
+    (dv,) = torch.autograd.grad(p @ v, v, d_out)
+    return dq, dk, dv
+
+
 def inputs():
     normal = normals(69)
 
@@ -119,4 +129,7 @@ MISTAKES = [
      "e^(score − lse)", ("lse[..., None]).exp()", "lse[..., None]).exp2()")),
 ]  # fmt: skip
 
-exercise = Exercise("6.9", tile_gradients, inputs, MISTAKES, names="B_q d_k|B_k d_k|B_k d_v")
+exercise = Exercise(
+    "6.9", tile_gradients, inputs, MISTAKES, names="B_q d_k|B_k d_k|B_k d_v",
+    also_right=[by_autograd],
+)  # fmt: skip

@@ -18,6 +18,30 @@ def tile_update(m, ell, out, scores, v):
     return m_new, ell_new, out_new
 
 
+def by_rows(m, ell, out, scores, v):
+    rows = []
+    for place in torch.cartesian_prod(*(torch.arange(n) for n in m.shape)).reshape(-1, m.ndim):
+        place = tuple(place.tolist())
+        one_m, one_ell, one_out = m[place], ell[place], out[place]
+        for s, value in zip(scores[place], v[place[:-1]], strict=True):
+            if s > -INF:
+                top = torch.maximum(one_m, s)
+                shrink, p = torch.exp(one_m - top), torch.exp(s - top)
+                one_m, one_ell, one_out = top, one_ell * shrink + p, one_out * shrink + p * value
+        rows.append((one_m, one_ell, one_out))
+    return [torch.stack(x).reshape(y.shape) for x, y in zip(zip(*rows), (m, ell, out))]  # noqa: B905
+
+
+def by_einsum(m, ell, out, scores, v, detached=False):
+    """Take a tile in by torch.where and einsum; return a list."""
+    top = torch.max(m, scores.max(dim=-1).values)
+    top = top.detach() if detached else top
+    safe = torch.where(torch.isinf(top), torch.zeros_like(top), top)
+    weights, old = torch.exp(scores - safe.unsqueeze(-1)), torch.exp(m - safe)
+    mixed = torch.einsum("...qk,...kd->...qd", weights, v)
+    return [top, old * ell + weights.sum(-1), old.unsqueeze(-1) * out + mixed]
+
+
 def inputs():
     normal = normals(60)
 
@@ -124,5 +148,6 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "6.1", tile_update, inputs, MISTAKES, names="B_q|B_q|B_q d_v", run=run, differentiable=True
-)
+    "6.1", tile_update, inputs, MISTAKES, names="B_q|B_q|B_q d_v", run=run, differentiable=True,
+    also_right=[by_rows, by_einsum],
+)  # fmt: skip

@@ -1,5 +1,7 @@
 """6.3: how many tiles causality leaves for each block of queries, without a mask and in all."""
 
+import math
+
 import torch
 
 from course_utils.checks.exercise import Exercise
@@ -14,6 +16,25 @@ def tiles_to_visit(L, block_q, block_k):
         visited = sum(j <= last for j in starts)
         result.append([no_mask, visited])
     return torch.tensor(result)  # (blocks, 2)
+
+
+def pair_by_pair(L, block_q, block_k):
+    rows = []
+    for i in range(0, L, block_q):
+        queries = range(i, min(i + block_q, L))
+        tiles = [range(j, min(j + block_k, L)) for j in range(0, L, block_k)]
+        whole = sum(all(b <= a for a in queries for b in tile) for tile in tiles)
+        some = sum(any(b <= a for a in queries for b in tile) for tile in tiles)
+        rows.append([whole, some])
+    return torch.tensor(rows)
+
+
+def by_formula(L, block_q, block_k):
+    first = torch.arange(0, L, block_q)
+    end = (first + block_q).clamp(max=L)
+    # a last block of keys that is short is whole as soon as its own last key is seen
+    whole = torch.where(first + 1 >= L, math.ceil(L / block_k), (first + 1) // block_k)
+    return torch.stack([whole, -(-end // block_k)], dim=1)
 
 
 def inputs():
@@ -82,4 +103,7 @@ MISTAKES = [
      ("torch.tensor(result)", "torch.tensor(result).sum(dim=0)")),
 ]  # fmt: skip
 
-exercise = Exercise("6.3", tiles_to_visit, inputs, MISTAKES, names="blocks 2")
+exercise = Exercise(
+    "6.3", tiles_to_visit, inputs, MISTAKES, names="blocks 2",
+    also_right=[pair_by_pair, by_formula],
+)  # fmt: skip

@@ -22,6 +22,22 @@ def exp2_polynomial(x):
     return y, error
 
 
+def by_ldexp(x):
+    x = torch.clamp(x, min=-126.0)
+    n = torch.floor(x)
+    f = x - n
+    y = torch.ldexp(C[0] + C[1] * f + C[2] * f**2 + C[3] * f**3, n)
+    return y, ((y.double() - 2 ** x.double()) / 2 ** x.double()).abs().max().item()
+
+
+def in_numpy(x):
+    x = np.maximum(x.numpy(), np.float32(-126))
+    n = np.floor(x)
+    p = np.polyval(np.array(C[::-1], dtype=np.float32), x - n).astype(np.float32)
+    y = (p.view(np.int32) + n.astype(np.int32) * 2**23).view(np.float32)
+    return y, np.abs(y.astype(np.float64) / np.exp2(x.astype(np.float64)) - 1).max()
+
+
 def inputs():
     """Return (x,) in float32; what lies below -126 is far enough from 0 to count as such."""
     normal = normals(6500)
@@ -199,4 +215,5 @@ MISTAKES = [
 exercise = Exercise(
     "6b.5", exp2_polynomial, inputs, MISTAKES, run=run,
     compared="y / 2^x − 1 in units of 0.0001, the error in the same, and y below 2^−126",
+    also_right=[by_ldexp, in_numpy],
 )  # fmt: skip

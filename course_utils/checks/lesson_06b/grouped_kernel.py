@@ -4,7 +4,7 @@ import torch
 
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
-from course_utils.checks.submission_kernel import launch, tl
+from course_utils.checks.submission_kernel import launch, tl, triton
 
 
 def grouped_kernel(
@@ -26,6 +26,23 @@ def grouped_kernel(
     p = tl.exp(scores - tl.max(scores, axis=0))  # (BLOCK,)
     out = tl.sum(p[:, None] * v, axis=0) / tl.sum(p, axis=0)  # (D,)
     tl.store(out_ptr + row + d, out)
+
+
+@triton.jit
+def by_pointers(
+    q_ptr, k_ptr, v_ptr, out_ptr, k_b, k_h, k_s, v_b, v_h, v_s, S, scale,
+    GROUP: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    head, batch = tl.program_id(0), tl.program_id(1)
+    k_ptr += batch * k_b + (head - head % GROUP) // GROUP * k_h
+    v_ptr += v_b * batch + v_h * (head // GROUP)
+    mine = (tl.num_programs(0) * batch + head) * D + tl.arange(0, D)
+    j = tl.arange(0, BLOCK)[:, None]
+    q = tl.load(q_ptr + mine)[None, :]
+    k = tl.load(k_ptr + (j * k_s + tl.arange(0, D)), mask=j < S, other=0.0)
+    v = tl.load(v_ptr + (j * v_s + tl.arange(0, D)), mask=j < S, other=0.0)
+    p = tl.softmax(tl.where(j < S, tl.sum(q * k, 1)[:, None] * scale, -float("inf")), 0)
+    tl.store(out_ptr + mine, tl.sum(p * v, 0))
 
 
 def inputs():
@@ -134,4 +151,11 @@ MISTAKES = [
      "k_s numbers", ("j[:, None] * k_s", "j[:, None]")),
 ]  # fmt: skip
 
-exercise = Exercise("6b.2", grouped_kernel, inputs, MISTAKES, names="B Hq D", run=run)
+BY_COUNTING = (
+    (KV, "heads = tl.num_programs(0) // GROUP\n    kv_head = head * heads // tl.num_programs(0)"),
+)
+
+exercise = Exercise(
+    "6b.2", grouped_kernel, inputs, MISTAKES, names="B Hq D", run=run,
+    also_right=[by_pointers, BY_COUNTING],
+)  # fmt: skip

@@ -4,7 +4,7 @@ import torch
 
 from course_utils.checks.exercise import Complaint, Exercise
 from course_utils.checks.inputs import normals
-from course_utils.checks.submission_kernel import launch, tl
+from course_utils.checks.submission_kernel import launch, tl, triton
 
 BLOCK = 16
 
@@ -33,6 +33,32 @@ def half_kernel(
         m = m_new
     tl.store(out_ptr + i[:, None] * D + d, acc / ell[:, None], mask=i[:, None] < L)
     tl.store(lse_ptr + i, m + tl.log(ell), mask=i < L)
+
+
+@triton.jit
+def transposed(
+    q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, L, S, scale, D: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Keys as rows, everything transposed, in base 2."""
+    LOG2_E = 1.4426950408889634
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    d = tl.arange(0, D)
+    q = tl.load(q_ptr + i[None, :] * D + d[:, None], mask=i[None, :] < L, other=0)
+    m = tl.full((BLOCK,), -float("inf"), tl.float32)
+    ell = tl.full((BLOCK,), 0, tl.float32)
+    acc = tl.full((D, BLOCK), 0, tl.float32)
+    for start in range(0, S, BLOCK):
+        j = start + tl.arange(0, BLOCK)
+        k = tl.load(k_ptr + j[:, None] * D + d[None, :], mask=j[:, None] < S, other=0)
+        v = tl.load(v_ptr + j[None, :] * D + d[:, None], mask=j[None, :] < S, other=0)
+        s = tl.where(j[:, None] < S, tl.dot(k, q) * (scale * LOG2_E), -float("inf"))
+        top = tl.maximum(m, tl.max(s, 0))
+        p, old = tl.exp2(s - top[None, :]), tl.exp2(m - top)
+        ell, acc = ell * old + tl.sum(p, 0), acc * old[None, :] + tl.dot(v, p.to(tl.float16))
+        m = top
+    out = (acc / ell[None, :]).to(tl.float16)
+    tl.store(out_ptr + i[None, :] * D + d[:, None], out, mask=i[None, :] < L)
+    tl.store(lse_ptr + i, (m + tl.log2(ell)) / LOG2_E, mask=i < L)
 
 
 def inputs():
@@ -154,4 +180,11 @@ MISTAKES = [
      (DOT, "tl.dot(tl.trans(p).to(v.dtype), v, acc)")),
 ]  # fmt: skip
 
-exercise = Exercise("6b.3", half_kernel, inputs, MISTAKES, names="L D|L", run=run)
+FUSED = (
+    ("ell * shrink + " + ELL, "tl.fma(ell, shrink, p.sum(1))"),
+    ("acc = " + DOT, "acc += tl.dot(p.to(v.dtype), v)"),
+)
+
+exercise = Exercise(
+    "6b.3", half_kernel, inputs, MISTAKES, names="L D|L", run=run, also_right=[transposed, FUSED]
+)

@@ -26,6 +26,26 @@ def lazy_rescale(q, k, v, block, tau):
     return out / ell[..., None], m + ell.log(), rescales
 
 
+def query_by_query(q, k, v, block, tau):
+    if q.ndim > 2:
+        each = [query_by_query(*x, block, tau) for x in zip(q, k, v, strict=True)]
+        return tuple(torch.stack(x) for x in zip(*each, strict=True))
+    outs, lses, counts = [], [], []
+    for query in q:
+        m, ell, out, count = None, 0.0, 0.0, 0
+        for keys, values in zip(k.split(block), v.split(block), strict=True):
+            s = keys @ query * query.shape[0] ** -0.5
+            if m is None:
+                m = s.max()
+            elif s.max() - m > tau * math.log(2):
+                factor = (m - s.max()).exp()
+                m, ell, out, count = s.max(), ell * factor, out * factor, count + 1
+            p = (s - m).exp()
+            ell, out = ell + p.sum(), out + p @ values
+        outs, lses, counts = [*outs, out / ell], [*lses, m + ell.log()], [*counts, count]
+    return torch.stack(outs), torch.stack(lses), torch.tensor(counts)
+
+
 def inputs():
     """Return (q, k, v, block, tau). Scores grow slowly, by much, or fall, query by query."""
     normal = normals(6400)
@@ -181,4 +201,6 @@ MISTAKES = [
       "(out + p @ values) * shrink[..., None]")),
 ]  # fmt: skip
 
-exercise = Exercise("6b.4", lazy_rescale, inputs, MISTAKES, names="L d_v|L|L")
+exercise = Exercise(
+    "6b.4", lazy_rescale, inputs, MISTAKES, names="L d_v|L|L", also_right=[query_by_query]
+)

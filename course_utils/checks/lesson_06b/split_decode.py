@@ -4,11 +4,12 @@ import contextlib
 
 import torch
 
+from course_utils.attention import merge
 from course_utils.checks import shared_hints
 from course_utils.checks.compare import is_same
 from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
 from course_utils.checks.inputs import normals
-from course_utils.checks.submission_kernel import launch, launches, tl, unlaunched
+from course_utils.checks.submission_kernel import launch, launches, tl, triton, unlaunched
 
 BLOCK = 16
 
@@ -48,6 +49,36 @@ def split_decode(q, k, v, splits):
     )
     weights = lse.softmax(dim=-1)  # (Hq, splits)
     return (weights[..., None] * out).sum(dim=1)  # (Hq, D)
+
+
+@triton.jit
+def plain(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, S, D: tl.constexpr, BLOCK: tl.constexpr):
+    """Attend to all keys of one head at once."""
+    d, j = tl.arange(0, D), tl.arange(0, BLOCK)
+    head = tl.program_id(0)
+    at = (head * S + j[:, None]) * D + d
+    k = tl.load(k_ptr + at, mask=j[:, None] < S, other=0)
+    v = tl.load(v_ptr + at, mask=j[:, None] < S, other=0)
+    s = tl.sum(tl.load(q_ptr + head * D + d) * k, 1) / tl.sqrt(D * 1.0)
+    s = tl.where(j < S, s, -float("inf"))
+    p = tl.exp(s - tl.max(s, 0))
+    tl.store(out_ptr + head * D + d, tl.sum(p[:, None] * v, 0) / tl.sum(p, 0))
+    tl.store(lse_ptr + head, tl.max(s, 0) + tl.log(tl.sum(p, 0)))
+
+
+def by_launches(q, k, v, splits):
+    """One launch for each split, on a copy of its keys, and lesson 03's merge."""
+    Hq, D = q.shape
+    out, lse = torch.zeros(Hq, D), torch.full((Hq,), -torch.inf)
+    parts = zip(k.tensor_split(splits, 1), v.tensor_split(splits, 1), strict=True)
+    for keys, values in parts:
+        n = keys.shape[1]
+        if n:
+            keys, values = (x.repeat_interleave(Hq // len(k), 0) for x in (keys, values))
+            here, there = torch.empty(Hq, D), torch.empty(Hq)
+            launch(plain, (Hq,), q, keys, values, here, there, n, D=D, BLOCK=1 << n.bit_length())
+            out, lse = merge(out, lse, here, there)
+    return out
 
 
 def inputs():
@@ -99,7 +130,7 @@ def run(answer, q, k, v, splits):
     if is_same(without, results[0]):
         raise Complaint("kernel not used", NOT_USED, results)
     if isinstance(results[0], torch.Tensor) and results[0].dtype != torch.float32:
-        raise Complaint("not float32", OTHER_DTYPE, results)
+        raise Complaint("not float32", OTHER_DTYPE)
     return results
 
 
@@ -221,4 +252,6 @@ MISTAKES = [
     ("divided by d", shared_hints.SCALED_TWICE, ("D**-0.5", "D**-1.0")),
 ]  # fmt: skip
 
-exercise = Exercise("6b.6", split_decode, inputs, MISTAKES, names="Hq D", run=run)
+exercise = Exercise(
+    "6b.6", split_decode, inputs, MISTAKES, names="Hq D", run=run, also_right=[by_launches]
+)

@@ -4,7 +4,7 @@ import torch
 
 from course_utils.checks.exercise import Complaint, Exercise
 from course_utils.checks.inputs import normals
-from course_utils.checks.submission_kernel import launch, tl
+from course_utils.checks.submission_kernel import launch, tl, triton
 
 BLOCK = 16
 INF = torch.inf
@@ -36,6 +36,33 @@ def windowed_kernel(
         acc = acc * shrink[:, None] + tl.dot(p, v)
         m = m_new
     tl.store(out_ptr + i * D + d, acc / ell[:, None], mask=i < N)
+
+
+@triton.jit
+def window_backwards(
+    q_ptr, k_ptr, v_ptr, out_ptr, N, window, scale, D: tl.constexpr, BLOCK: tl.constexpr
+):
+    """From the queries' own block back, in base 2, with a finite start."""
+    own = tl.program_id(0)
+    i = own * BLOCK + tl.arange(0, BLOCK)
+    at = i[:, None] * D + tl.arange(0, D)
+    q = tl.load(q_ptr + at, mask=i[:, None] < N, other=0) * (scale * 1.4426950408889634)
+    m = tl.full((BLOCK,), -1e30, tl.float32)
+    ell = tl.zeros((BLOCK,), tl.float32)
+    acc = tl.zeros((BLOCK, D), tl.float32)
+    for back in range(0, tl.minimum(own, (window + BLOCK - 2) // BLOCK) + 1):
+        j = (own - back) * BLOCK + tl.arange(0, BLOCK)
+        there = j[:, None] * D + tl.arange(0, D)
+        k = tl.load(k_ptr + there, mask=j[:, None] < N, other=0)
+        v = tl.load(v_ptr + there, mask=j[:, None] < N, other=0)
+        age = i[:, None] - j[None, :]
+        s = tl.dot(q, k.T) + tl.where((age >= 0) & (age < window), 0, -float("inf"))
+        top = tl.maximum(m, tl.max(s, 1))
+        p, old = tl.exp2(s - top[:, None]), tl.exp2(m - top)
+        ell = ell * old + p.sum(1)
+        acc = tl.dot(p, v, acc * old[:, None])
+        m = top
+    tl.store(out_ptr + at, acc / ell[:, None], mask=i[:, None] < N)
 
 
 def inputs():
@@ -161,4 +188,11 @@ MISTAKES = [
      "the condition holds", (MASKED, f'tl.where({SEEN}, -float("inf"), scores)')),
 ]  # fmt: skip
 
-exercise = Exercise("6b.1", windowed_kernel, inputs, MISTAKES, names="N D", run=run)
+TWO_LIMITS = (FIRST, "max(0, (start_q - window + 1) // BLOCK * BLOCK)"), (
+    MASKED, 'tl.where(j > i, -float("inf"), tl.where(j + window > i, scores, -float("inf")))',
+)  # fmt: skip
+
+exercise = Exercise(
+    "6b.1", windowed_kernel, inputs, MISTAKES, names="N D", run=run,
+    also_right=[window_backwards, TWO_LIMITS],
+)  # fmt: skip

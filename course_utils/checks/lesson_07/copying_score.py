@@ -12,6 +12,18 @@ def copying_score(E, W_v, W_o, U):
     return (raised_most == torch.arange(len(E))).float().mean()
 
 
+def by_loop(E, W_v, W_o, U):
+    hits = 0
+    for token, vector in enumerate(E):
+        hits += int((vector @ W_v @ W_o @ U).argmax()) == token
+    return hits / E.shape[0]
+
+
+def transposed(E, W_v, W_o, U):
+    effect = (U.T @ W_o.T @ W_v.T @ E.T).softmax(0)
+    return (effect.topk(1, dim=0).indices[0] == torch.arange(E.shape[0])).double().mean()
+
+
 def inputs():
     rng = torch.Generator().manual_seed(95)
 
@@ -84,4 +96,4 @@ MISTAKES = [
      ("argmax", "argmin")),
 ]  # fmt: skip
 
-exercise = Exercise("7.7", copying_score, inputs, MISTAKES)
+exercise = Exercise("7.7", copying_score, inputs, MISTAKES, also_right=[by_loop, transposed])

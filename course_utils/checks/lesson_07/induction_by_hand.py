@@ -1,5 +1,7 @@
 """7.9: the matrices of two layers that find what followed an earlier occurrence, untrained."""
 
+import math
+
 import torch
 import torch.nn.functional as F
 
@@ -23,6 +25,23 @@ def induction_by_hand(V, L):
     W_v = torch.zeros(3 * V, 3 * V)
     W_v[token, answer] = torch.eye(V)
     return first, (W_q, W_k, W_v)
+
+
+def by_angles(V, L):
+    """Positions as angles, two numbers each; every token turns away from position 0."""
+    angles = torch.arange(L + 1.0) * 2 * math.pi / (L + 1)
+    circle = torch.stack([angles.cos(), angles.sin()], dim=-1) * 300  # (L + 1, 2)
+    eye = torch.eye(V)
+    blank = torch.zeros(3 * V, 2)
+    move = torch.zeros(3 * V, 3 * V)
+    move[:V, V : 2 * V] = eye
+    layer_1 = torch.cat([blank, circle[:-1]]), torch.cat([blank, circle[1:]]), move
+    q, k = torch.zeros(3 * V + L, V), torch.zeros(3 * V + L, V)
+    q[:V], k[V : 2 * V] = 500 * eye, eye
+    k[3 * V] = -2
+    W_v = torch.zeros(3 * V, 3 * V)
+    W_v[:V, 2 * V :] = 7 * eye
+    return [list(layer_1), [q, k, W_v]]
 
 
 def inputs():
@@ -193,4 +212,4 @@ MISTAKES = [
     ("nothing handed over", NOTHING_READ, ("W_v[token, answer]", "W_v[note, answer]")),
 ]  # fmt: skip
 
-exercise = Exercise("7.9", induction_by_hand, inputs, MISTAKES, run=run)
+exercise = Exercise("7.9", induction_by_hand, inputs, MISTAKES, run=run, also_right=[by_angles])

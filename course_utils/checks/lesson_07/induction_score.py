@@ -15,6 +15,27 @@ def induction_score(weights, tokens):
     return found.sum(dim=(0, 2)) / queries.sum()  # (H,)
 
 
+def by_loops(weights, tokens):
+    B, H, L, _ = weights.shape
+    scores = []
+    for h in range(H):
+        found = []
+        for b in range(B):
+            for i in range(L):
+                keys = [j + 1 for j in range(i) if tokens[b, j] == tokens[b, i]]
+                if keys:
+                    found.append(sum(weights[b, h, i, j] for j in keys))
+        scores.append(torch.stack(found).mean())
+    return torch.stack(scores)
+
+
+def by_matmul(weights, tokens):
+    same = (tokens[:, :, None] == tokens[:, None, :]).tril(-1).float()
+    wanted = same @ torch.diag(torch.ones(tokens.shape[1] - 1), 1)  # one key further on
+    found = torch.einsum("bhij,bij->h", weights, wanted)
+    return found / (wanted.sum(-1) > 0).sum()
+
+
 def inputs():
     rng = torch.Generator().manual_seed(75)
 
@@ -119,4 +140,6 @@ MISTAKES = [
      ("found.sum(dim=(0, 2)) / queries.sum()", "(found.sum(dim=(0, 2)) / queries.sum()).mean()")),
 ]  # fmt: skip
 
-exercise = Exercise("7.4", induction_score, inputs, MISTAKES, names="H")
+exercise = Exercise(
+    "7.4", induction_score, inputs, MISTAKES, names="H", also_right=[by_loops, by_matmul]
+)

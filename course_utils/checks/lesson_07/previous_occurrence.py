@@ -13,6 +13,17 @@ def previous_occurrence(tokens):
     return places.amax(dim=-1)  # (..., L)
 
 
+def by_dictionary(tokens):
+    rows = []
+    for row in tokens.reshape(-1, tokens.shape[-1]).tolist():
+        last, found = {}, []
+        for i, token in enumerate(row):
+            found.append(last.get(token, -1))
+            last[token] = i
+        rows.append(found)
+    return torch.tensor(rows).reshape(tokens.shape)
+
+
 def inputs():
     rng = torch.Generator().manual_seed(74)
     return [
@@ -91,4 +102,6 @@ MISTAKES = [
      (LAST, "earlier.any(dim=-1)")),
 ]  # fmt: skip
 
-exercise = Exercise("7.3", previous_occurrence, inputs, MISTAKES, names="L")
+exercise = Exercise(
+    "7.3", previous_occurrence, inputs, MISTAKES, names="L", also_right=[by_dictionary]
+)

@@ -12,6 +12,21 @@ def previous_token_score(weights):
     return before.mean(dim=(0, -1))  # (H,)
 
 
+def by_loops(weights):
+    B, H, L, _ = weights.shape
+    total = torch.zeros(H, dtype=weights.dtype)
+    for b in range(B):
+        for i in range(1, L):
+            total += weights[b, :, i, i - 1]
+    return total / (B * (L - 1))
+
+
+def by_mask(weights):
+    L = weights.shape[-1]
+    below = torch.diag(torch.ones(L - 1), -1)
+    return torch.einsum("bhij,ij->h", weights, below) / (len(weights) * (L - 1))
+
+
 def inputs():
     rng = torch.Generator().manual_seed(73)
     shapes = [(3, 2, 5), (1, 4, 7), (2, 3, 6), (1, 2, 26), (1, 1, 2)]
@@ -65,4 +80,6 @@ MISTAKES = [
      ("before.mean", "(before == weights[:, :, 1:].amax(dim=-1)).float().mean")),
 ]  # fmt: skip
 
-exercise = Exercise("7.2", previous_token_score, inputs, MISTAKES, names="H")
+exercise = Exercise(
+    "7.2", previous_token_score, inputs, MISTAKES, names="H", also_right=[by_loops, by_mask]
+)

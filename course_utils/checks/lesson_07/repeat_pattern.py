@@ -1,5 +1,8 @@
 """7.1: a pattern is repeated up to a length."""
 
+import math
+
+import numpy as np
 import torch
 
 from course_utils.checks.exercise import Exercise
@@ -9,6 +12,11 @@ def repeat_pattern(pattern, length):
     period = pattern.shape[-1]
     place = torch.arange(length) % period  # (length,)
     return pattern[..., place]  # (..., length)
+
+
+def by_cat(pattern, length):
+    times = math.ceil(length / pattern.shape[-1])
+    return torch.cat([pattern] * times, dim=-1)[..., :length]
 
 
 def inputs():
@@ -72,4 +80,8 @@ MISTAKES = [
      (" % period", ".clamp(max=period - 1)")),
 ]  # fmt: skip
 
-exercise = Exercise("7.1", repeat_pattern, inputs, MISTAKES, names="length")
+exercise = Exercise(
+    "7.1", repeat_pattern, inputs, MISTAKES, names="length",
+    also_right=[by_cat,
+                lambda p, n: torch.from_numpy(np.take(p.numpy(), range(n), axis=-1, mode="wrap"))],
+)  # fmt: skip

@@ -12,6 +12,21 @@ def repeated_accuracy(logits, tokens):
     return right[seen[:, :-1]].float().mean()
 
 
+def by_loops(logits, tokens):
+    right = []
+    for guesses, row in zip(logits.argmax(-1).tolist(), tokens.tolist(), strict=True):
+        for i in range(len(row) - 1):
+            if row[i] in row[:i]:
+                right.append(guesses[i] == row[i + 1])
+    return sum(right) / len(right)
+
+
+def in_tensors(logits, tokens):
+    seen = (tokens[:, :, None] == tokens[:, None]).tril(-1).any(-1)[:, :-1]
+    hits = logits.max(-1).indices[:, :-1].eq(tokens[:, 1:])
+    return (hits * seen).sum() / seen.sum()
+
+
 def inputs():
     rng = torch.Generator().manual_seed(26)
 
@@ -114,4 +129,4 @@ MISTAKES = [
      (".mean()", ".mean() * 100")),
 ]  # fmt: skip
 
-exercise = Exercise("7.5", repeated_accuracy, inputs, MISTAKES)
+exercise = Exercise("7.5", repeated_accuracy, inputs, MISTAKES, also_right=[by_loops, in_tensors])

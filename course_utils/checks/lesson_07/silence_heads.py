@@ -14,6 +14,16 @@ def silence_heads(W_o, heads, num_heads):
     return silent
 
 
+def by_mask(W_o, heads, num_heads):
+    kept = torch.tensor([float(h not in heads) for h in range(num_heads)], dtype=W_o.dtype)
+    return W_o * kept.repeat_interleave(W_o.shape[1] // num_heads)
+
+
+def by_chunks(W_o, heads, num_heads):
+    chunks = W_o.chunk(num_heads, dim=1)
+    return torch.cat([c * 0 if h in heads else c for h, c in enumerate(chunks)], dim=1)
+
+
 def inputs():
     rng = torch.Generator().manual_seed(77)
     cases = [(6, 3, [1]), (12, 3, [0, 2]), (8, 4, [3, 1]), (6, 3, []), (5, 5, [3]), (4, 1, [0])]
@@ -102,4 +112,7 @@ MISTAKES = [
      "0", ("= 0", "= -torch.inf")),
 ]  # fmt: skip
 
-exercise = Exercise("7.6", silence_heads, inputs, MISTAKES, names="d_model d_model", run=a_copy)
+exercise = Exercise(
+    "7.6", silence_heads, inputs, MISTAKES, names="d_model d_model", run=a_copy,
+    also_right=[by_mask, by_chunks],
+)  # fmt: skip

@@ -3,6 +3,7 @@
 import functools
 import itertools
 
+import numpy as np
 import torch
 
 from course_utils.attention import induction_score, previous_token_score
@@ -24,6 +25,26 @@ def which_heads(model, tokens):
             if repeated_accuracy(logits, tokens) > 0.5:  # it can do the work alone
                 kinds[head] = kind
     return kinds
+
+
+def by_every_set(model, tokens):
+    """Of heads that look alike try all sets: one at work makes some set too large."""
+    seen = model(tokens)[1]
+    kinds = np.zeros((len(seen), seen.shape[2]), dtype=int)
+    for kind in (1, 2):
+        looks = [
+            previous_token_score(each) if kind == 1 else induction_score(each, tokens)
+            for each in seen
+        ]
+        alike = [tuple(head) for head in (torch.stack(looks) > 0.4).nonzero().tolist()]
+        fine = []
+        for gone in range(2 ** len(alike)):
+            removed = [head for n, head in enumerate(alike) if gone >> n & 1]
+            fine.append(repeated_accuracy(model(tokens, removed)[0], tokens) > 0.5)
+        for n, head in enumerate(alike):
+            if any(fine[gone] and not fine[gone | 1 << n] for gone in range(len(fine))):
+                kinds[head] = kind
+    return torch.from_numpy(kinds)
 
 
 def inputs():
@@ -167,4 +188,6 @@ MISTAKES = [
      ("    return kinds", "    kinds[-1][before[-1] > 0.5] = 1\n    return kinds")),
 ]  # fmt: skip
 
-exercise = Exercise("7.8", which_heads, inputs, MISTAKES, names="layers H")
+exercise = Exercise(
+    "7.8", which_heads, inputs, MISTAKES, names="layers H", also_right=[by_every_set]
+)

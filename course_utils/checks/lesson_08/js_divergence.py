@@ -1,6 +1,7 @@
 """8.3: the Jensen–Shannon divergence of two distributions, in nats."""
 
 import torch
+import torch.nn.functional as F
 
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.lesson_08._weights import distributions
@@ -11,6 +12,19 @@ def js_divergence(p, q):
     kl_p = (torch.xlogy(p, p) - torch.xlogy(p, m)).sum(dim=-1)  # (...), a weight of 0 adds 0
     kl_q = (torch.xlogy(q, q) - torch.xlogy(q, m)).sum(dim=-1)
     return (kl_p + kl_q) / 2
+
+
+def by_entropy(p, q):
+    def h(w):
+        return torch.special.entr(w).sum(-1)
+
+    return h(0.5 * p + 0.5 * q) - 0.5 * h(p) - 0.5 * h(q)
+
+
+def by_kl_div(p, q):
+    log_m = (0.5 * (p + q)).log().clamp(min=-1e9)
+    kl = [F.kl_div(log_m, w, reduction="none").sum(-1) for w in (p, q)]
+    return sum(kl) / 2
 
 
 def inputs():
@@ -113,4 +127,4 @@ MISTAKES = [
      ("(kl_p + kl_q) / 2", "((kl_p + kl_q) / 2).sum() / len(p)")),
 ]  # fmt: skip
 
-exercise = Exercise("8.3", js_divergence, inputs, MISTAKES)
+exercise = Exercise("8.3", js_divergence, inputs, MISTAKES, also_right=[by_entropy, by_kl_div])

@@ -1,6 +1,7 @@
 """8.2: Kendall's rank correlation with ties, τ-b."""
 
 import torch
+import torch.nn.functional as F
 
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
@@ -13,6 +14,22 @@ def kendall_tau(a, b):
     n_a = order_a.abs().sum()
     n_b = order_b.abs().sum()
     return total / (n_a * n_b).sqrt()
+
+
+def by_triangle(a, b):
+    i, j = torch.triu_indices(len(a), len(a), 1)
+    x, y = torch.sign(a[i] - a[j]), torch.sign(b[i] - b[j])
+    return F.cosine_similarity(x, y.to(x.dtype), dim=0)
+
+
+def by_counting(a, b):
+    a, b = a.tolist(), b.tolist()
+    pairs = [(i, j) for i in range(len(a)) for j in range(i)]
+    agree = sum((a[i] - a[j]) * (b[i] - b[j]) > 0 for i, j in pairs)
+    differ = sum((a[i] - a[j]) * (b[i] - b[j]) < 0 for i, j in pairs)
+    free_a = sum(a[i] != a[j] for i, j in pairs)
+    free_b = sum(b[i] != b[j] for i, j in pairs)
+    return (agree - differ) / (free_a * free_b) ** 0.5
 
 
 def inputs():
@@ -121,4 +138,4 @@ MISTAKES = [
      ("(b[:, None] - b)", "((b := b.argsort())[:, None] - b)")),
 ]  # fmt: skip
 
-exercise = Exercise("8.2", kendall_tau, inputs, MISTAKES)
+exercise = Exercise("8.2", kendall_tau, inputs, MISTAKES, also_right=[by_triangle, by_counting])

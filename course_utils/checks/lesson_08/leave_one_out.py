@@ -1,5 +1,6 @@
 """8.1: how far a prediction moves if a token is removed, token by token."""
 
+import numpy as np
 import torch
 
 from course_utils.checks.exercise import Exercise
@@ -13,6 +14,17 @@ def leave_one_out(predict, x):
         rest = torch.cat([x[:t], x[t + 1 :]])  # (L, d) -> (L - 1, d)
         moves.append(whole - predict(rest))
     return torch.stack(moves).abs()  # (L,)
+
+
+def by_mask(predict, x):
+    everyone = torch.arange(len(x))
+    moved = [predict(x) - predict(x[everyone != t]) for t in range(len(x))]
+    return torch.tensor([float(each) for each in moved], dtype=x.dtype).abs()
+
+
+def in_numpy(predict, x):
+    gone = [predict(torch.from_numpy(np.delete(x.numpy(), t, axis=0))) for t in range(len(x))]
+    return torch.hypot(torch.stack(gone) - predict(x), torch.zeros(()))
 
 
 def must_be_vectors(x):
@@ -117,4 +129,6 @@ MISTAKES = [
      ("x[:t], x[t + 1 :]", "x[: t + 1], x[t + 2 :]")),
 ]  # fmt: skip
 
-exercise = Exercise("8.1", leave_one_out, inputs, MISTAKES, names="L")
+exercise = Exercise(
+    "8.1", leave_one_out, inputs, MISTAKES, names="L", also_right=[by_mask, in_numpy]
+)

@@ -1,5 +1,6 @@
 """8.8: other weights that give the very same output, as far from the given ones as can be."""
 
+import numpy as np
 import torch
 
 from course_utils.checks.compare import read
@@ -21,6 +22,30 @@ def other_picture(weights, v):
     apart = js_divergence(weights, one), js_divergence(weights, other)  # (L,) each
     farther = apart[0] > apart[1]  # (L,)
     return torch.where(farther[:, None], one, other)
+
+
+def by_solving(weights, v):
+    """Set the last key's part to 1, solve for the others, and try both ways query by query."""
+    kept = torch.cat([torch.ones(len(v), 1, dtype=v.dtype), v], dim=1).T  # (d_v + 1, S)
+    line = torch.cat([torch.linalg.solve(kept[:, :-1], -kept[:, -1]), torch.ones(1)])
+    rows = []
+    for row in weights:
+        ends = []
+        for way in (line, -line):
+            step = min(w / -n for w, n in zip(row, way, strict=True) if n < 0)
+            ends.append((row + step * way).abs())
+        rows.append(max(ends, key=lambda end: js_divergence(row, end)))
+    return torch.stack(rows)
+
+
+def in_numpy(weights, v):
+    w, v = weights.numpy(), v.numpy()
+    line = np.linalg.svd(np.vstack([v.T, np.ones(len(v))]))[2][-1]  # (S,)
+    steps = -w / line  # (L, S), where each weight becomes 0
+    far = np.where(steps > 0, steps, np.inf).min(1), np.where(steps < 0, steps, -np.inf).max(1)
+    ends = [torch.from_numpy(np.maximum(w + step[:, None] * line, 0)) for step in far]
+    apart = [js_divergence(weights, end) for end in ends]
+    return torch.where((apart[0] > apart[1])[:, None], *ends)
 
 
 def inputs():
@@ -140,4 +165,6 @@ MISTAKES = [
      ("step * line", "step / 2 * line")),
 ]  # fmt: skip
 
-exercise = Exercise("8.8", other_picture, inputs, MISTAKES, names="L S", run=run)
+exercise = Exercise(
+    "8.8", other_picture, inputs, MISTAKES, names="L S", run=run, also_right=[by_solving, in_numpy]
+)

@@ -1,5 +1,6 @@
 """8.4: attention rollout: how much of each input arrives at each output, through all layers."""
 
+import numpy as np
 import torch
 
 from course_utils.checks.exercise import Exercise
@@ -13,6 +14,19 @@ def rollout(weights):
     for layer in layers:
         rolled = (layer + identity) / 2 @ rolled  # later layers from the left
     return rolled
+
+
+def by_multi_dot(weights):
+    eye = torch.eye(weights.shape[-1]).to(weights)
+    layers = [0.5 * (layer.mean(0) + eye) for layer in weights]
+    return torch.linalg.multi_dot(layers[::-1]) if len(layers) > 1 else layers[0]
+
+
+def from_the_top(weights):
+    rows = np.eye(weights.shape[-1])
+    for layer in reversed(weights.double().numpy()):
+        rows = rows @ (layer.mean(axis=0) * 0.5 + np.eye(len(rows)) * 0.5)
+    return torch.from_numpy(rows)
 
 
 def inputs():
@@ -100,4 +114,6 @@ MISTAKES = [
      ("return rolled", "return rolled.T")),
 ]  # fmt: skip
 
-exercise = Exercise("8.4", rollout, inputs, MISTAKES, names="L L")
+exercise = Exercise(
+    "8.4", rollout, inputs, MISTAKES, names="L L", also_right=[by_multi_dot, from_the_top]
+)

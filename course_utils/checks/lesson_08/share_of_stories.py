@@ -12,6 +12,15 @@ def share_of_stories(weights, shown):
     return shows.double().mean()
 
 
+def by_any(weights, shown):
+    return (weights >= shown).any(0).any(0).float().mean()
+
+
+def flat(weights, shown):
+    best = weights.flatten(2).flatten(0, 1).max(dim=0).values
+    return (best >= shown).sum() / best.numel()
+
+
 def inputs():
     draw = distributions(87)
     few, many = draw(2, 3, 5, 7), draw(4, 3, 6, 4)
@@ -90,4 +99,4 @@ MISTAKES = [
      ("(0, 1)", "(0, 1, 2)")),
 ]  # fmt: skip
 
-exercise = Exercise("8.7", share_of_stories, inputs, MISTAKES)
+exercise = Exercise("8.7", share_of_stories, inputs, MISTAKES, also_right=[by_any, flat])

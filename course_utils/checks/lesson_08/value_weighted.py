@@ -12,6 +12,14 @@ def value_weighted(weights, v):
     return weights * lengths[..., None, :]  # (..., L, S) * (..., 1, S)
 
 
+def by_einsum(weights, v):
+    return torch.einsum("...ls,...s->...ls", weights, torch.linalg.vector_norm(v, dim=-1))
+
+
+def by_vectors(weights, v):
+    return (weights.unsqueeze(-1) * v.unsqueeze(-3)).norm(dim=-1)
+
+
 def inputs():
     draw, normal = distributions(85), normals(85)
 
@@ -62,4 +70,6 @@ MISTAKES = [
      ("weights * lengths[..., None, :]", "lengths[..., None, :].expand(weights.shape)")),
 ]  # fmt: skip
 
-exercise = Exercise("8.5", value_weighted, inputs, MISTAKES, names="L S")
+exercise = Exercise(
+    "8.5", value_weighted, inputs, MISTAKES, names="L S", also_right=[by_einsum, by_vectors]
+)

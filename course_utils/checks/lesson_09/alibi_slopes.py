@@ -1,5 +1,7 @@
 """9.3: ALiBi's slopes for any number of heads."""
 
+import math
+
 import torch
 
 from course_utils.checks.exercise import Exercise
@@ -10,6 +12,15 @@ def alibi_slopes(num_heads):
     exponents = [8 * h / power for h in range(1, power + 1)]
     exponents += [8 * h / (2 * power) for h in range(1, 2 * (num_heads - power), 2)]
     return torch.tensor([2.0**-e for e in exponents])  # (H,)
+
+
+def recursively(num_heads):
+    if num_heads & (num_heads - 1) == 0:
+        start = 2 ** -(8 / num_heads)
+        return torch.tensor([start ** (h + 1) for h in range(num_heads)])
+    power = 2 ** int(math.log2(num_heads))
+    rest = recursively(2 * power)[::2][: num_heads - power]
+    return torch.cat([recursively(power), rest])
 
 
 def inputs():
@@ -94,4 +105,4 @@ MISTAKES = [
      "torch.linspace(2 ** (-8 / num_heads), 2**-8, num_heads)"),
 ]  # fmt: skip
 
-exercise = Exercise("9.3", alibi_slopes, inputs, MISTAKES, names="H")
+exercise = Exercise("9.3", alibi_slopes, inputs, MISTAKES, names="H", also_right=[recursively])

@@ -15,6 +15,19 @@ def asks_back(n):
     return W_q, W_k
 
 
+def by_rotary(n):
+    key = torch.cat([torch.ones(32), torch.zeros(32)])[None]  # (1, d_k)
+    asked = [500 * rotary(key, torch.tensor([-b]))[0] for b in range(n)]
+    return torch.stack(asked), key.repeat(n, 1)
+
+
+def by_angles(n):
+    half = 40
+    angles = torch.arange(n)[:, None] * 10000.0 ** (-torch.arange(half) / half)
+    hands = torch.cat([angles.cos(), -angles.sin()], dim=-1)
+    return 300 * hands, F.pad(torch.ones(n, half), (0, half))
+
+
 def inputs():
     """Return (n, number of texts, their length)."""
     return [(4, 5, 16), (9, 6, 40), (2, 3, 9), (16, 4, 100)]
@@ -113,4 +126,4 @@ MISTAKES = [
     ("keys that differ", BY_CONTENT, ("-1).clone()", "-1) * (1 + back[:, None])")),
 ]  # fmt: skip
 
-exercise = Exercise("9.10", asks_back, inputs, MISTAKES, run=run)
+exercise = Exercise("9.10", asks_back, inputs, MISTAKES, run=run, also_right=[by_rotary, by_angles])

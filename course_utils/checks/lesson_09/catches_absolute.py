@@ -3,6 +3,7 @@
 import contextlib
 import functools
 
+import numpy as np
 import torch
 
 from course_utils.attention import attention, rotary
@@ -20,6 +21,16 @@ def catches_absolute(attend):
     for far in SHIFTS:
         assert torch.allclose(attend(q, k, v, at + far), here, **CLOSE)
     assert not torch.allclose(attend(q, k, v, at + at), here, **CLOSE)
+
+
+def by_many_shifts(attend):
+    q, k, v = torch.randn(3, 20, 6).unbind()
+    at = torch.arange(20)
+    output = attend(q, k, v, at)
+    for far in (1, 7, 30, 555, 9999):
+        np.testing.assert_allclose(attend(q, k, v, at + far), output, atol=1e-3)
+    if torch.allclose(attend(q, k, v, at * at), output, atol=1e-3):
+        raise ValueError("other distances, same output")
 
 
 def by_halves(q, k, v, at):
@@ -159,9 +170,5 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "9.8",
-    catches_absolute,
-    lambda: [()],
-    MISTAKES,
-    run=run,
+    "9.8", catches_absolute, lambda: [()], MISTAKES, run=run, also_right=[by_many_shifts]
 )

@@ -2,6 +2,7 @@
 
 import functools
 
+import numpy as np
 import torch
 
 from course_utils.attention import attention, causal_mask, rotary
@@ -23,6 +24,21 @@ def catches_lost_place(decode):
             output, k_cache, v_cache = decode(*new, k_cache, v_cache)
             outputs.append(output)
         assert torch.allclose(torch.cat(outputs), whole, atol=1e-4)
+
+
+def by_scores(decode):
+    q, k, v = torch.randn(10, 6), torch.randn(10, 6), torch.randn(10, 3)
+    at = torch.arange(10)
+    scores = rotary(q, at) @ rotary(k, at).T / 6**0.5
+    scores[torch.ones(10, 10).triu(1) > 0] = -torch.inf
+    whole = scores.softmax(-1) @ v
+    k_cache, v_cache = torch.zeros(0, 6), torch.zeros(0, 3)
+    for first, last in [(0, 3), (3, 4), (4, 10)]:
+        output, k_cache, v_cache = decode(
+            q[first:last], k[first:last], v[first:last], k_cache, v_cache
+        )
+        np.testing.assert_allclose(output, whole[first:last], atol=1e-4)
+    assert len(k_cache) == len(v_cache) == 10
 
 
 def one_after_another(q, k, v, k_cache, v_cache):
@@ -96,9 +112,6 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "9.6",
-    catches_lost_place,
-    lambda: [()],
-    MISTAKES,
-    run=lambda test: run_against(test, *implementations()),
-)
+    "9.6", catches_lost_place, lambda: [()], MISTAKES,
+    run=lambda test: run_against(test, *implementations()), also_right=[by_scores],
+)  # fmt: skip

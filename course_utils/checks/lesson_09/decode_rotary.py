@@ -1,6 +1,7 @@
 """9.5: new tokens attend to a cache of turned keys and to each other, each from its own place."""
 
 import torch
+import torch.nn.functional as F
 
 from course_utils.attention import rotary
 from course_utils.checks.exercise import Exercise
@@ -18,6 +19,14 @@ def decode_rotary(q, k, v, k_cache, v_cache):
     scores = q @ keys.mT / q.shape[-1] ** 0.5  # (..., L, S)
     weights = scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
     return weights @ values, keys, values
+
+
+def by_sdpa(q, k, v, k_cache, v_cache):
+    L, S = q.shape[-2], k_cache.shape[-2] + q.shape[-2]
+    both = rotary(torch.stack([q, k]), torch.arange(S)[S - L :])
+    keys, values = torch.cat([k_cache, both[1]], -2), torch.cat([v_cache, v], -2)
+    mask = torch.arange(S) <= torch.arange(S - L, S)[:, None]
+    return F.scaled_dot_product_attention(both[0], keys, values, mask), keys, values
 
 
 def inputs():
@@ -138,4 +147,6 @@ MISTAKES = [
      ("values, keys, values", "values, keys[..., S - L :, :], values[..., S - L :, :]")),
 ]  # fmt: skip
 
-exercise = Exercise("9.5", decode_rotary, inputs, MISTAKES, names="L d_v|S d_k|S d_v")
+exercise = Exercise(
+    "9.5", decode_rotary, inputs, MISTAKES, names="L d_v|S d_k|S d_v", also_right=[by_sdpa]
+)

@@ -11,6 +11,20 @@ def interleaved_to_halves(W, num_heads):
     return heads.transpose(1, 2).flatten(0, 2)  # (H · d_k, d_model)
 
 
+def by_index(W, num_heads):
+    d_k = len(W) // num_heads
+    order = [h * d_k + i for h in range(num_heads) for i in [*range(0, d_k, 2), *range(1, d_k, 2)]]
+    return W[order]
+
+
+def by_matrix(W, num_heads):
+    d_k = len(W) // num_heads
+    one = torch.zeros(d_k, d_k, dtype=W.dtype)
+    for i in range(d_k // 2):
+        one[i, 2 * i] = one[i + d_k // 2, 2 * i + 1] = 1
+    return torch.block_diag(*[one] * num_heads) @ W
+
+
 def inputs():
     normal = normals(94)
     sizes = [(1, 6, 6), (3, 6, 18), (2, 8, 5), (4, 4, 7), (3, 2, 6), (1, 12, 12), (2, 6, 12)]
@@ -85,4 +99,7 @@ MISTAKES = [
      "torch.arange(len(W)).unflatten(0, (num_heads, -1, 2)).transpose(1, 2).flatten()"),
 ]  # fmt: skip
 
-exercise = Exercise("9.4", interleaved_to_halves, inputs, MISTAKES, names="d_out d_model")
+exercise = Exercise(
+    "9.4", interleaved_to_halves, inputs, MISTAKES, names="d_out d_model",
+    also_right=[by_index, by_matrix],
+)  # fmt: skip

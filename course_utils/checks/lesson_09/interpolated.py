@@ -13,6 +13,22 @@ def interpolated(x, trained):
     return rotary(x, places)
 
 
+def by_if(x, trained):
+    places = torch.arange(x.shape[-2]).double()
+    if len(places) > trained:
+        places *= trained / len(places)
+    return rotary(x, places)
+
+
+def by_halves(x, trained):
+    L, d = x.shape[-2:]
+    speeds = torch.tensor([10000 ** (-2 * i / d) for i in range(d // 2)], dtype=torch.float64)
+    angles = torch.arange(L)[:, None] * speeds * min(1.0, trained / L)
+    a, b = x[..., : d // 2], x[..., d // 2 :]
+    cos, sin = angles.cos(), angles.sin()
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1).to(x.dtype)
+
+
 def inputs():
     normal = normals(97)
     return [
@@ -120,4 +136,6 @@ MISTAKES = [
     ("not turned", "x comes back as it was", "x"),
 ]  # fmt: skip
 
-exercise = Exercise("9.7", interpolated, inputs, MISTAKES, names="L d")
+exercise = Exercise(
+    "9.7", interpolated, inputs, MISTAKES, names="L d", also_right=[by_if, by_halves]
+)

@@ -1,6 +1,7 @@
 """9.9: decoding with a cache that keeps the last keys only, mended where places stood still."""
 
 import torch
+import torch.nn.functional as F
 
 from course_utils.attention import attention, rotary
 from course_utils.checks.compare import is_same
@@ -16,6 +17,19 @@ def rolling_step(q, k, v, keys, values, window):
     keys = torch.cat([keys, rotary(k, place)])  # (S, d_k)
     values = torch.cat([values, v])  # (S, d_v)
     output, _ = attention(rotary(q, place), keys, values)
+    return output, keys, values
+
+
+def with_unrotated_keys(q, k, v, keys, values, window):
+    keys, values = torch.cat([keys, k])[-window:], torch.cat([values, v])[-window:]
+    places = torch.arange(1000, 1000 + len(keys))
+    return attention(rotary(q, places[-1:]), rotary(keys, places), values)[0], keys, values
+
+
+def from_zero(q, k, v, keys, values, window):
+    keys = torch.cat([rotary(keys, -torch.ones(len(keys))), k])[-window:]
+    values = torch.cat([values, v])[-window:]
+    (output,) = F.scaled_dot_product_attention(q[None], keys[None], values[None])
     return output, keys, values
 
 
@@ -199,11 +213,6 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "9.9",
-    rolling_step,
-    inputs,
-    MISTAKES,
-    names="L d_v",
-    run=run,
-    compared="outputs, token by token",
-)
+    "9.9", rolling_step, inputs, MISTAKES, names="L d_v", run=run,
+    compared="outputs, token by token", also_right=[with_unrotated_keys, from_zero],
+)  # fmt: skip

@@ -12,6 +12,19 @@ def rotary_by_tables(x, cos, sin):
     return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)  # (..., L, d)
 
 
+def by_rotate_half(x, cos, sin):
+    half = x.shape[-1] // 2
+    turned = torch.cat([-x[..., half:], x[..., :half]], dim=-1)
+    return x * cos.repeat(1, 2) + turned * sin.repeat(1, 2)
+
+
+def as_complex_numbers(x, cos, sin):
+    half = x.shape[-1] // 2
+    z = torch.complex(x[..., :half].contiguous(), x[..., half:].contiguous())
+    z = z * torch.complex(cos, sin)
+    return torch.cat([z.real, z.imag], dim=-1)
+
+
 def inputs():
     normal = normals(92)
 
@@ -99,4 +112,7 @@ MISTAKES = [
      "the tables", lambda x, cos, sin: rotary(x, torch.arange(x.shape[-2]))),
 ]  # fmt: skip
 
-exercise = Exercise("9.2", rotary_by_tables, inputs, MISTAKES, names="L d")
+exercise = Exercise(
+    "9.2", rotary_by_tables, inputs, MISTAKES, names="L d",
+    also_right=[by_rotate_half, as_complex_numbers],
+)  # fmt: skip

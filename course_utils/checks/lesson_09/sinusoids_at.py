@@ -1,5 +1,8 @@
 """9.1: sinusoids of any places, all sines before all cosines."""
 
+import math
+
+import numpy as np
 import torch
 
 from course_utils.checks.exercise import Exercise
@@ -10,6 +13,21 @@ def sinusoids_at(positions, d_model):
     speeds = 10000.0 ** (-torch.arange(half) / half)  # (d_model / 2,)
     angles = positions[:, None] * speeds  # (L, d_model / 2)
     return torch.cat([angles.sin(), angles.cos()], dim=-1)  # (L, d_model)
+
+
+def by_loops(positions, d_model):
+    half = d_model // 2
+    rows = torch.zeros(len(positions), d_model)
+    for row, p in enumerate(positions.tolist()):
+        for i in range(half):
+            angle = p / 10000 ** (2 * i / d_model)
+            rows[row, i], rows[row, half + i] = math.sin(angle), math.cos(angle)
+    return rows
+
+
+def by_numpy(positions, d_model):
+    angles = np.outer(positions.numpy(), np.exp(-np.log(1e4) * np.arange(0, d_model, 2) / d_model))
+    return torch.from_numpy(np.concatenate([np.sin(angles), np.cos(angles)], axis=1)).float()
 
 
 def inputs():
@@ -108,4 +126,6 @@ MISTAKES = [
      (JOINED, "torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)")),
 ]  # fmt: skip
 
-exercise = Exercise("9.1", sinusoids_at, inputs, MISTAKES, names="L d_model")
+exercise = Exercise(
+    "9.1", sinusoids_at, inputs, MISTAKES, names="L d_model", also_right=[by_loops, by_numpy]
+)

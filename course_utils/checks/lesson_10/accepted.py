@@ -1,6 +1,7 @@
 """10.7: which tokens of a guess a model writes itself, and the one after them."""
 
 import torch
+import torch.nn.functional as F
 
 from course_utils.checks.exercise import Exercise
 
@@ -9,6 +10,21 @@ def accepted(guess, logits):
     best = logits.argmax(dim=-1)  # (n + 1,)
     right = (best[:-1] == guess).long().cumprod(dim=0)  # (n,), 0 from the first wrong one on
     return best[: right.sum() + 1]
+
+
+def by_loop(guess, logits):
+    written = []
+    for i in range(len(guess) + 1):
+        written.append(logits[i].argmax())
+        if i == len(guess) or written[-1] != guess[i]:
+            break
+    return torch.stack(written)
+
+
+def by_padding(guess, logits):
+    best = logits.max(dim=1).indices
+    same = F.pad((best[:-1] == guess).int(), (1, 0), value=1).cummin(0).values
+    return best[same.bool()]
 
 
 def inputs():
@@ -79,4 +95,4 @@ MISTAKES = [
     ("most probable guesses", "logits come back, not tokens", (END, "logits[: right.sum() + 1]")),
 ]  # fmt: skip
 
-exercise = Exercise("10.7", accepted, inputs, MISTAKES, names="m")
+exercise = Exercise("10.7", accepted, inputs, MISTAKES, names="m", also_right=[by_loop, by_padding])

@@ -1,6 +1,7 @@
 """10.4: how surprised a model is by the answers of texts, of which the first tokens are given."""
 
 import torch
+import torch.nn.functional as F
 
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
@@ -11,6 +12,22 @@ def answer_perplexity(logits, tokens, starts):
     surprise = -logs.gather(2, tokens[:, 1:, None])[..., 0]  # (B, L - 1), of tokens 1, 2, ...
     asked = torch.arange(1, tokens.shape[1]) >= starts[:, None]  # (B, L - 1)
     return surprise[asked].mean().exp()
+
+
+def by_loops(logits, tokens, starts):
+    lost = []
+    for b in range(len(tokens)):
+        for place in range(starts[b].item(), tokens.shape[1]):
+            share = torch.log_softmax(logits[b, place - 1], dim=-1)
+            lost.append(-share[tokens[b, place]])
+    return torch.exp(sum(lost) / len(lost))
+
+
+def by_cross_entropy(logits, tokens, starts):
+    targets = tokens.clone()
+    for row, start in zip(targets, starts.tolist(), strict=True):
+        row[:start] = -100
+    return F.cross_entropy(logits[:, :-1].flatten(0, 1), targets[:, 1:].flatten()).exp()
 
 
 def inputs():
@@ -97,4 +114,6 @@ MISTAKES = [
     ("mean over all places", ALL, (END, "(surprise * asked).mean().exp()")),
 ]  # fmt: skip
 
-exercise = Exercise("10.4", answer_perplexity, inputs, MISTAKES)
+exercise = Exercise(
+    "10.4", answer_perplexity, inputs, MISTAKES, also_right=[by_loops, by_cross_entropy]
+)

@@ -29,6 +29,19 @@ def fixed_block(x, w, num_heads, num_kv_heads):
     return x + (F.silu(gate) * up) @ w["W_down"].T
 
 
+def by_modules(x, w, num_heads, num_kv_heads):
+    d, L = x.shape[-1], x.shape[1]
+    one = F.rms_norm(x, (d,), w["norm_1"], 1e-5)
+    q = split_heads(F.linear(one, w["W_q"]), num_heads)
+    k, v = (split_heads(F.linear(one, w[name]), num_kv_heads) for name in ("W_k", "W_v"))
+    q, k = (rotary(each, torch.arange(L), interleaved=True) for each in (q, k))
+    heads = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    x = x + F.linear(merge_heads(heads), w["W_o"])
+    two = F.rms_norm(x, (d,), w["norm_2"], 1e-5)
+    hidden = F.silu(F.linear(two, w["W_gate"])) * F.linear(two, w["W_up"])
+    return x + F.linear(hidden, w["W_down"])
+
+
 def inputs():
     normal = normals(106)
 
@@ -117,4 +130,6 @@ MISTAKES = [
      ("attention(q, k, v, causal_mask(len(at)))", "attention(q, k, v)")),
 ]  # fmt: skip
 
-exercise = Exercise("10.6", fixed_block, inputs, MISTAKES, names="B L d_model")
+exercise = Exercise(
+    "10.6", fixed_block, inputs, MISTAKES, names="B L d_model", also_right=[by_modules]
+)

@@ -1,11 +1,21 @@
 """10.1: the trained weight of a norm, taken into the matrix that reads the norm."""
 
+import torch
+
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
 
 
 def fold_norm(weight, W):
     return W * weight  # (d_out, d_model), a column for each entry of the norm
+
+
+def by_diagonal(weight, W):
+    return W @ torch.diag(weight)
+
+
+def by_loops(weight, W):
+    return torch.stack([W[:, i] * weight[i] for i in range(len(weight))], dim=1)
 
 
 def inputs():
@@ -40,4 +50,6 @@ MISTAKES = [
      "weight.diag() @ W"),
 ]  # fmt: skip
 
-exercise = Exercise("10.1", fold_norm, inputs, MISTAKES, names="d_out d_model")
+exercise = Exercise(
+    "10.1", fold_norm, inputs, MISTAKES, names="d_out d_model", also_right=[by_diagonal, by_loops]
+)

@@ -2,11 +2,12 @@
 
 import torch
 import torch.nn.functional as F
+from torch.nn.utils.rnn import pad_sequence
 
 from course_utils.attention import attention
 from course_utils.checks import sandbox
 from course_utils.checks.exercise import Complaint, Exercise
-from course_utils.language_model import LanguageModel
+from course_utils.language_model import ROTARY, LanguageModel
 
 
 def generate_together(model, texts, steps):
@@ -22,6 +23,29 @@ def generate_together(model, texts, steps):
         new = model(new, cache, attend=attend)[:, -1:].argmax(dim=-1)  # (B, 1)
         written.append(new)
     return torch.cat(written, dim=1)  # (B, steps)
+
+
+def right_padded(model, texts, steps):
+    """Pad on the right; each new token gets the position that follows its own text."""
+    lengths = torch.tensor([len(text) for text in texts])
+    longest, B = int(lengths.max()), len(texts)
+    tokens = pad_sequence(texts, batch_first=True)
+
+    def attend(q, k, v, mask):
+        at = torch.arange(k.shape[2])
+        own = (at < lengths[:, None, None, None]) | (at >= longest)
+        return attention(q, k, v, mask & own)
+
+    def turn(x, positions):  # new tokens come right after each text's own
+        return ROTARY(x, positions + lengths[:, None, None] - longest)  # (B, 1, 1)
+
+    cache, written = {}, []
+    logits = model(tokens, cache, attend=attend)[torch.arange(B), lengths - 1]
+    for step in range(steps):
+        written.append(logits.argmax(dim=-1))
+        if step < steps - 1:
+            logits = model(written[-1][:, None], cache, attend=attend, turn=turn)[:, -1]
+    return torch.stack(written, dim=1)
 
 
 def inputs():
@@ -144,4 +168,7 @@ MISTAKES = [
     ("least probable", "the least probable token is taken", ("argmax", "argmin")),
 ]  # fmt: skip
 
-exercise = Exercise("10.8", generate_together, inputs, MISTAKES, names="B steps", run=run)
+exercise = Exercise(
+    "10.8", generate_together, inputs, MISTAKES, names="B steps", run=run,
+    also_right=[right_padded],
+)  # fmt: skip

@@ -1,6 +1,7 @@
 """10.5: choose the next token by temperature and nucleus, with the random number given."""
 
 import torch
+import torch.nn.functional as F
 
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
@@ -16,6 +17,17 @@ def next_token(logits, T, top_p, u):
     kept = kept / kept.sum(dim=-1, keepdim=True)
     chosen = (kept.cumsum(dim=-1) <= u[:, None]).sum(dim=-1)  # (B,), a rank
     return order.gather(1, chosen[:, None])[:, 0]
+
+
+def by_searchsorted(logits, T, top_p, u):
+    if not T:
+        return logits.max(dim=1).indices
+    share = F.softmax(logits.double() / T, dim=1)
+    ordered, order = torch.sort(share, dim=1, descending=True)
+    far = ordered.cumsum(1)
+    last = (far < top_p).sum(1, keepdim=True).clamp(max=logits.shape[1] - 1)
+    rank = torch.searchsorted(far, u[:, None] * far.gather(1, last), right=True)
+    return order.gather(1, rank).squeeze(1)
 
 
 def inputs():
@@ -125,4 +137,4 @@ MISTAKES = [
      (LAST, "order.gather(1, (chosen[:, None] + 1).clamp(max=order.shape[1] - 1))[:, 0]")),
 ]  # fmt: skip
 
-exercise = Exercise("10.5", next_token, inputs, MISTAKES, names="B")
+exercise = Exercise("10.5", next_token, inputs, MISTAKES, names="B", also_right=[by_searchsorted])

@@ -1,5 +1,6 @@
 """10.2: weights in four bits, in the older of two formats, read from their bytes."""
 
+import numpy as np
 import torch
 
 from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
@@ -9,6 +10,24 @@ def read_q4_0(blocks):
     d = blocks[:, :2].contiguous().view(torch.float16).float()  # (n, 1)
     low, high = blocks[:, 2:] % 16, blocks[:, 2:] // 16  # (n, 16) each
     return d * (torch.cat([low, high], dim=1).float() - 8)  # (n, 32)
+
+
+def by_numpy(blocks):
+    rows = []
+    for block in blocks.numpy():
+        d = np.frombuffer(block[:2].tobytes(), np.float16).astype(np.float32)
+        n = np.concatenate([block[2:] & 15, block[2:] >> 4]).astype(np.int32)
+        rows.append(d * (n - 8))
+    return torch.from_numpy(np.stack(rows))
+
+
+def by_loops(blocks):
+    result = torch.zeros(len(blocks), 32)
+    for row, block in zip(result, blocks.tolist(), strict=True):
+        d = np.array(block[:2], np.uint8).view(np.float16).item()
+        for i, byte in enumerate(block[2:]):
+            row[i], row[i + 16] = d * (byte % 16 - 8), d * (byte // 16 - 8)
+    return result
 
 
 def inputs():
@@ -37,7 +56,7 @@ def run(answer, blocks):
     results = call_with_clones(answer, blocks)
     kind = str(getattr(results[0], "dtype", None)).removeprefix("torch.")
     if kind in ("float16", "bfloat16"):
-        raise Complaint("in 16 bits", HALF.format(kind), results)
+        raise Complaint("in 16 bits", HALF.format(kind))
     return results
 
 
@@ -85,4 +104,6 @@ MISTAKES = [
     ("divided by d", "divided by d; multiply", ("d * (", "1 / d * (")),
 ]  # fmt: skip
 
-exercise = Exercise("10.2", read_q4_0, inputs, MISTAKES, names="n 32", run=run)
+exercise = Exercise(
+    "10.2", read_q4_0, inputs, MISTAKES, names="n 32", run=run, also_right=[by_numpy, by_loops]
+)

@@ -1,5 +1,7 @@
 """10.3: how many texts a memory has room for, beside the model."""
 
+import math
+
 from course_utils.checks.exercise import Exercise
 
 
@@ -7,6 +9,17 @@ def texts_that_fit(memory, parameters, S, layers, num_kv_heads, d_k, bytes_each)
     left = memory - parameters * bytes_each
     a_text = 2 * layers * num_kv_heads * d_k * S * bytes_each
     return max(left // a_text, 0)
+
+
+def by_counting(memory, parameters, S, layers, num_kv_heads, d_k, bytes_each):
+    token = sum(num_kv_heads * d_k * bytes_each for _ in range(layers) for _ in "kv")
+    room = memory - bytes_each * parameters
+    return room // (token * S) if room > 0 else 0
+
+
+def by_floor(memory, parameters, S, layers, num_kv_heads, d_k, bytes_each):
+    numbers = memory / bytes_each - parameters
+    return max(0, math.floor(numbers / (2 * S * layers * num_kv_heads * d_k)))
 
 
 def inputs():
@@ -62,4 +75,4 @@ MISTAKES = [
      ("max(left // a_text, 0)", "max(left // a_text, 1)")),
 ]  # fmt: skip
 
-exercise = Exercise("10.3", texts_that_fit, inputs, MISTAKES)
+exercise = Exercise("10.3", texts_that_fit, inputs, MISTAKES, also_right=[by_counting, by_floor])

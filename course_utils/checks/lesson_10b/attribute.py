@@ -1,6 +1,7 @@
 """10b.5: what each head of a layer writes into each logit, past the last norm."""
 
 import torch
+import torch.nn.functional as F
 
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
@@ -15,6 +16,21 @@ def attribute(z, W_o, gamma, x, E):
     written = torch.einsum("dhk,hk->hd", columns, z)  # (H, d_model), into the stream
     s = (x.square().mean() + EPS).sqrt()  # one number, of the whole stream
     return written / s * gamma @ E.T  # (H, V)
+
+
+def by_loops(z, W_o, gamma, x, E):
+    d_k = z.shape[1]
+    rows = []
+    for h in range(len(z)):
+        written = W_o[:, h * d_k : (h + 1) * d_k] @ z[h]
+        rows.append(E @ (gamma * written * torch.rsqrt((x * x).mean() + 1e-5)))
+    return torch.stack(rows)
+
+
+def by_zeros(z, W_o, gamma, x, E):
+    alone = torch.block_diag(*z[:, None])  # (H, H * d_k)
+    readout = E * gamma / torch.sqrt(x.pow(2).sum() / len(x) + 1e-5)
+    return F.linear(F.linear(alone, W_o), readout)
 
 
 def inputs():
@@ -92,4 +108,6 @@ MISTAKES = [
      ("    return written / s * gamma @ E.T", "    return (written / s * gamma @ E.T).T")),
 ]  # fmt: skip
 
-exercise = Exercise("10b.5", attribute, inputs, MISTAKES, names="H V")
+exercise = Exercise(
+    "10b.5", attribute, inputs, MISTAKES, names="H V", also_right=[by_loops, by_zeros]
+)

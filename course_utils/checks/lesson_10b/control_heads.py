@@ -1,6 +1,7 @@
 """10b.3: other heads to knock out beside those suspected: as many, from the same layers."""
 
 import operator
+import random
 import time  # noqa: F401 - of one mistake
 from collections import Counter
 
@@ -17,6 +18,16 @@ def control_heads(suspects, num_heads, rng):
         at = torch.randint(len(free), (1,), generator=rng).item()
         control.append(free[at])
         taken.add(free[at])
+    return control
+
+
+def by_python(suspects, num_heads, rng):
+    dice = random.Random(int(torch.randint(2**31, (1,), generator=rng)))
+    control = []
+    for layer in {layer for layer, _ in suspects}:
+        inside = [head for at, head in suspects if at == layer]
+        free = sorted(set(range(num_heads)) - set(inside))
+        control.extend([layer, head] for head in dice.sample(free, len(inside)))
     return control
 
 
@@ -110,4 +121,4 @@ MISTAKES = [
     ("numbers alone", NOT_HEADS, ("control.append(free[at])", "control.append(free[at][1])")),
 ]  # fmt: skip
 
-exercise = Exercise("10b.3", control_heads, inputs, MISTAKES, run=run)
+exercise = Exercise("10b.3", control_heads, inputs, MISTAKES, run=run, also_right=[by_python])

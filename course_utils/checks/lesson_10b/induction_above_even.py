@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from course_utils.attention import induction_score
+from course_utils.attention import causal_mask, induction_score
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.lesson_07._heads import causal_weights
 
@@ -16,6 +16,25 @@ def induction_above_even(weights, tokens):
     found = (weights * wanted).sum(dim=-1)  # (H, L)
     even = wanted.sum(dim=-1) / torch.arange(1, L + 1)  # (L,), each of i + 1 keys alike
     return (found - even)[:, asks].mean(dim=-1)  # (H,)
+
+
+def by_loops(weights, tokens):
+    kept = []
+    for i, token in enumerate(tokens.tolist()):
+        after = [j + 1 for j in range(i - 1) if tokens[j] == token]
+        if after:
+            kept.append(weights[:, i, after].sum(dim=-1) - len(after) / (i + 1))
+    return torch.stack(kept).mean(dim=0)
+
+
+def by_a_uniform_head(weights, tokens):
+    L = len(tokens)
+    even = causal_mask(L) / torch.arange(1.0, L + 1)[:, None]
+    wanted = torch.zeros(L, L)
+    wanted[:, 1:] = (tokens[:, None] == tokens[None, :-1]).float()
+    wanted = wanted.tril().fill_diagonal_(0)
+    rows = wanted.sum(dim=-1) > 0
+    return torch.einsum("hij,ij->hi", weights - even, wanted)[:, rows].mean(dim=1)
 
 
 def inputs():
@@ -111,4 +130,7 @@ MISTAKES = [
      ("found - even", "even - found")),
 ]  # fmt: skip
 
-exercise = Exercise("10b.2", induction_above_even, inputs, MISTAKES, names="H")
+exercise = Exercise(
+    "10b.2", induction_above_even, inputs, MISTAKES, names="H",
+    also_right=[by_loops, by_a_uniform_head],
+)  # fmt: skip

@@ -11,6 +11,21 @@ def is_sink(weights):
     return (share > 0.5).all(dim=1)  # (layers, H)
 
 
+def by_loops(weights):
+    layers, B, H, L, _ = weights.shape
+    found = torch.ones(layers, H, dtype=torch.bool)
+    for layer in range(layers):
+        for text in range(B):
+            for head in range(H):
+                mean = weights[layer, text, head, 1:, 0].sum() / (L - 1)
+                found[layer, head] &= mean > 0.5
+    return found
+
+
+def by_the_smallest(weights):
+    return weights[:, :, :, 1:, 0].mean(-1).amin(1) > 0.5
+
+
 def inputs():
     rng = torch.Generator().manual_seed(104)
 
@@ -75,4 +90,6 @@ MISTAKES = [
     ("turned", "True where they are no sinks: turn it round", ("(share > 0.5)", "~(share > 0.5)")),
 ]  # fmt: skip
 
-exercise = Exercise("10b.4", is_sink, inputs, MISTAKES, names="layers H")
+exercise = Exercise(
+    "10b.4", is_sink, inputs, MISTAKES, names="layers H", also_right=[by_loops, by_the_smallest]
+)

@@ -2,6 +2,7 @@
 
 import torch
 
+from course_utils.attention import causal_mask, sliding_window_mask
 from course_utils.checks.exercise import Exercise
 
 
@@ -10,6 +11,20 @@ def streaming_mask(L, window, sinks):
     recent = i - j < window  # (L, L), so many tokens with its own
     first = j < sinks  # (L,)
     return (recent | first) & (j <= i)  # (L, L)
+
+
+def by_loops(L, window, sinks):
+    mask = torch.zeros(L, L, dtype=torch.bool)
+    for i in range(L):
+        for j in range(i + 1):
+            mask[i, j] = j < sinks or j > i - window
+    return mask
+
+
+def by_masks(L, window, sinks):
+    mask = sliding_window_mask(L, window)
+    mask[:, :sinks] = True
+    return mask & causal_mask(L)
 
 
 def inputs():
@@ -53,4 +68,6 @@ MISTAKES = [
      ("return (recent | first) & (j <= i)", "return ~((recent | first) & (j <= i))")),
 ]  # fmt: skip
 
-exercise = Exercise("10b.1", streaming_mask, inputs, MISTAKES, names="L L")
+exercise = Exercise(
+    "10b.1", streaming_mask, inputs, MISTAKES, names="L L", also_right=[by_loops, by_masks]
+)

@@ -4,12 +4,26 @@ import torch
 
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
+from course_utils.parallel import places
 
 
 def back_in_order(parts):
     early, late = parts.chunk(2, dim=1)  # (W, n / 2, d) each
     pieces = torch.cat([early, late.flip(0)])  # (2W, n / 2, d)
     return pieces.flatten(0, 1)  # (N, d)
+
+
+def by_places(parts):
+    W, n, _ = parts.shape
+    return parts.flatten(0, 1)[torch.cat(places(W * n, W, zigzag=True)).argsort()]
+
+
+def by_loop(parts):
+    W, n, _ = parts.shape
+    pieces = [None] * (2 * W)
+    for rank in range(W):
+        pieces[rank], pieces[2 * W - 1 - rank] = parts[rank, : n // 2], parts[rank, n // 2 :]
+    return torch.cat(pieces)
 
 
 def inputs():
@@ -64,4 +78,7 @@ MISTAKES = [
      "parts.flip(0).flatten(0, 1)"),
 ]  # fmt: skip
 
-exercise = Exercise("11.3", back_in_order, inputs, MISTAKES, names="N d", differentiable=True)
+exercise = Exercise(
+    "11.3", back_in_order, inputs, MISTAKES, names="N d", differentiable=True,
+    also_right=[by_places, by_loop],
+)  # fmt: skip

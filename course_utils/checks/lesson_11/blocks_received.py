@@ -11,6 +11,18 @@ def blocks_received(rank, ranks, hop):
     return (rank - hop * steps) % ranks  # (W,)
 
 
+def by_simulating(rank, ranks, hop):
+    held, seen = list(range(ranks)), []
+    for _ in range(ranks):
+        seen.append(held[rank])
+        held = [held[(r - hop) % ranks] for r in range(ranks)]
+    return torch.tensor(seen)
+
+
+def in_a_list(rank, ranks, hop):
+    return [(rank - step * hop) % ranks for step in range(ranks)]
+
+
 def inputs():
     return [(1, 4, 1), (0, 5, 2), (3, 8, 3), (2, 7, -1), (4, 5, -2), (0, 1, 1), (6, 9, 11)]
 
@@ -49,4 +61,7 @@ MISTAKES = [
      (SEEN, "((rank - hop * steps) % ranks).sort().values")),
 ]  # fmt: skip
 
-exercise = Exercise("11.1", blocks_received, inputs, MISTAKES, names="W", run=in_a_tensor)
+exercise = Exercise(
+    "11.1", blocks_received, inputs, MISTAKES, names="W", run=in_a_tensor,
+    also_right=[by_simulating, in_a_list],
+)  # fmt: skip

@@ -14,6 +14,19 @@ def bytes_sent(N, W, H, H_kv, d, size):
     return heads * size, exchange * size, ring * size
 
 
+def by_hand(N, W, H, H_kv, d, size):
+    x = N * H * d * size
+    q, k = N // W * H * d * size, N // W * H_kv * d * size
+    forward, back = 2 * (W - 1) * k, 2 * (W - 1) * k + 2 * W * k
+    return 4 * x * (W - 1) // W, 4 * (q + k) * (W - 1) // W, forward + back
+
+
+def in_floats(N, W, H, H_kv, d, size):
+    x, k, passed_on = N * H * d * size, N * H_kv * d * size, 1 - 1 / W  # the part of W that leaves
+    ring = 2 * k * (2 * passed_on + 1)
+    return 4 * x * passed_on, 4 * (x + k) * passed_on / W, ring
+
+
 def inputs():
     return [(96, 4, 4, 4, 16, 4), (64, 2, 8, 2, 4, 2), (48, 3, 9, 3, 5, 4), (160, 8, 16, 8, 3, 2)]
 
@@ -84,4 +97,6 @@ MISTAKES = [
      ("heads * size, exchange * size, ring * size", "heads, exchange, ring")),
 ]  # fmt: skip
 
-exercise = Exercise("11.5", bytes_sent, inputs, MISTAKES, run=in_a_tuple)
+exercise = Exercise(
+    "11.5", bytes_sent, inputs, MISTAKES, run=in_a_tuple, also_right=[by_hand, in_floats]
+)

@@ -13,6 +13,24 @@ def join_ranks(m, ell, out):
     return (shrink[..., None] * out).sum(dim=0) / total[..., None]  # (H, d)
 
 
+def by_lse(m, ell, out):
+    lse = m + ell.log()
+    weights = lse.softmax(dim=0)
+    own = torch.where(ell[..., None] > 0, out / ell[..., None], 0)
+    return (weights[..., None] * own).sum(dim=0)
+
+
+def one_by_one(m, ell, out):
+    M, total, mixed = m[0], ell[0], out[0]
+    for m_r, ell_r, out_r in zip(m[1:], ell[1:], out[1:], strict=True):
+        top = torch.maximum(M, m_r)
+        base = top.masked_fill(top == -torch.inf, 0)
+        a, b = (M - base).exp(), (m_r - base).exp()
+        M, total = top, a * total + b * ell_r
+        mixed = a[:, None] * mixed + b[:, None] * out_r
+    return mixed / total[:, None]
+
+
 def inputs():
     normal = normals(116)
 
@@ -98,4 +116,6 @@ MISTAKES = [
      "((m + ell.log()).softmax(dim=0)[..., None] * (out / ell[..., None])).sum(dim=0)"),
 ]  # fmt: skip
 
-exercise = Exercise("11.6", join_ranks, inputs, MISTAKES, names="H d")
+exercise = Exercise(
+    "11.6", join_ranks, inputs, MISTAKES, names="H d", also_right=[by_lse, one_by_one]
+)

@@ -12,6 +12,16 @@ def order_of_calls(rank, ranks):
     return [send, receive] if rank % 2 == 0 else [receive, send]
 
 
+def odd_ranks_send_first(rank, ranks):
+    calls = [("recv", (rank + ranks - 1) % ranks), ("send", (rank + 1) % ranks)]
+    return calls[::-1] if rank % 2 else calls
+
+
+def even_ranks_send_first(rank, ranks):
+    calls = ("send", (rank + 1) % ranks), ("recv", (rank - 1) % ranks)
+    return sorted(calls, reverse=rank % 2 == 0)
+
+
 def inputs():
     return [(4,), (2,), (3,), (8,), (7,)]
 
@@ -92,4 +102,7 @@ MISTAKES = [
     ("by name only", NO_LIST, (ORDER, '["send", "recv"]')),
 ]  # fmt: skip
 
-exercise = Exercise("11.7", order_of_calls, inputs, MISTAKES, run=run)
+exercise = Exercise(
+    "11.7", order_of_calls, inputs, MISTAKES, run=run,
+    also_right=[odd_ranks_send_first, even_ranks_send_first],
+)  # fmt: skip

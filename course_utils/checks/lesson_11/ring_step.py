@@ -17,6 +17,27 @@ def ring_step(q, k, v, out, lse):
     return out, both, k.roll(1, dims=0), v.roll(1, dims=0)
 
 
+def rank_by_rank(q, k, v, out, lse):
+    outs, lses = [], []
+    for rank in range(len(q)):
+        scores = q[rank] @ k[rank].T * q.shape[-1] ** -0.5  # (n, n)
+        both = torch.cat([lse[rank][:, None], scores], dim=-1)  # (n, 1 + n)
+        weights = both.softmax(dim=-1)
+        outs.append(weights[:, :1] * out[rank] + weights[:, 1:] @ v[rank])
+        lses.append(both.logsumexp(dim=-1))
+    W = len(q)
+    order = [(rank - 1) % W for rank in range(W)]
+    return torch.stack(outs), torch.stack(lses), k[order], v[order]
+
+
+def by_sigmoid(q, k, v, out, lse):
+    scores = torch.einsum("wid,wjd->wij", q, k) / q.shape[-1] ** 0.5
+    new = scores.logsumexp(-1)
+    share = (lse - new).sigmoid()[..., None]
+    mixed = share * out + (1 - share) * (scores - new[..., None]).exp() @ v
+    return mixed, torch.stack([lse, new]).logsumexp(0), k.roll(1, 0), v.roll(1, 0)
+
+
 def inputs():
     normal = normals(112)
 
@@ -120,5 +141,6 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "11.2", ring_step, inputs, MISTAKES, names="W n d_v|W n|W n d|W n d_v", differentiable=True
-)
+    "11.2", ring_step, inputs, MISTAKES, names="W n d_v|W n|W n d|W n d_v", differentiable=True,
+    also_right=[rank_by_rank, by_sigmoid],
+)  # fmt: skip

@@ -15,6 +15,17 @@ def shard_tokens(lengths, ranks):
     return order.T  # (W, n)
 
 
+def to_the_least_loaded(lengths, ranks):
+    n = sum(lengths) // ranks
+    seen = [place + 1 for length in lengths for place in range(length)]
+    held, work = [[] for _ in range(ranks)], [0] * ranks
+    for token in sorted(range(len(seen)), key=lambda t: -seen[t]):
+        rank = min((r for r in range(ranks) if len(held[r]) < n), key=work.__getitem__)
+        held[rank].append(token)
+        work[rank] += seen[token]
+    return torch.tensor(held)
+
+
 def inputs():
     return [
         ((128,), 4),
@@ -133,4 +144,6 @@ MISTAKES = [
     ("one token twice", ONCE, ("return order.T", "return order.T.clamp(min=1)")),
 ]  # fmt: skip
 
-exercise = Exercise("11.8", shard_tokens, inputs, MISTAKES, run=run)
+exercise = Exercise(
+    "11.8", shard_tokens, inputs, MISTAKES, run=run, also_right=[to_the_least_loaded]
+)

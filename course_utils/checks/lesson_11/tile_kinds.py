@@ -15,6 +15,23 @@ def tile_kinds(queries, keys, size):
     return some.long() + each.long()
 
 
+def by_mask(queries, keys, size):
+    mask = keys <= queries[:, None]  # (L, S)
+    tiles = mask.unflatten(0, (-1, size)).unflatten(2, (-1, size)).float().mean(dim=(1, 3))
+    return (tiles > 0).int() + (tiles == 1).int()
+
+
+def by_loops(queries, keys, size):
+    kinds = torch.zeros(len(queries) // size, len(keys) // size, dtype=torch.int64)
+    for i, q in enumerate(queries.split(size)):
+        for j, k in enumerate(keys.split(size)):
+            if k.max() <= q.min():
+                kinds[i, j] = 2
+            elif k.min() <= q.max():
+                kinds[i, j] = 1
+    return kinds
+
+
 def inputs():
     rng = torch.Generator().manual_seed(114)
     order, zigzag = places(24, 3), places(24, 3, zigzag=True)
@@ -85,4 +102,7 @@ MISTAKES = [
      ("some.long() + each.long()", "(some.long() + each.long()).T")),
 ]  # fmt: skip
 
-exercise = Exercise("11.4", tile_kinds, inputs, MISTAKES, names="tiles tiles", run=in_a_tensor)
+exercise = Exercise(
+    "11.4", tile_kinds, inputs, MISTAKES, names="tiles tiles", run=in_a_tensor,
+    also_right=[by_mask, by_loops],
+)  # fmt: skip

@@ -1,0 +1,352 @@
+"""What each explorer of the page should say, calculated with the course's own functions.
+
+An oracle takes the values of the controls and yields pairs: a phrase of the words, and what is
+expected of it. Each # in the phrase stands for a number, and then the numbers are expected; without
+one, True says that the words hold the phrase, False that they do not. Who rewords an explorer
+changes the phrase here.
+"""
+
+import functools
+import itertools
+import math
+import re
+
+import numpy as np
+import torch
+
+from course_utils import attention as course
+from course_utils.tiled import blocks, key_blocks
+from course_utils.views import example, told_apart
+
+NUMBER = r"(-?(?:\d+(?:\.\d+)?(?:e[+-]\d+)?|inf|NaN))"
+
+
+def disagreements(words, expectations):
+    """Return the pairs of an oracle that words do not hold to.
+
+    Numbers may differ by half of their last digit, and by what float32 and the page's float64 may.
+    """
+    return [pair for pair in expectations if not _holds(words, *pair)]
+
+
+def _holds(words, phrase, expected):
+    found = re.search(re.escape(phrase).replace(r"\#", NUMBER) + r"(?![\d.]*\d)", words)
+    if isinstance(expected, bool):
+        return bool(found) == expected
+    expected = expected if isinstance(expected, list) else [expected]
+    if found is None:
+        return False
+    return all(_near(text, float(number)) for text, number in zip(found.groups(), expected))  # noqa: B905
+
+
+def _near(text, number):
+    if not math.isfinite(number):
+        return math.isnan(float(text)) if math.isnan(number) else float(text) == number
+    digits, _, power = text.partition("e")
+    last = 10.0 ** (int(power or 0) - len(digits.partition(".")[2]))
+    last *= "." in text or bool(power)  # else it is whole, or its digits after the point are 0
+    return abs(float(text) - number) <= 0.52 * last + 5.2e-4 * abs(number) + 1e-9
+
+
+def sentence(last, sharpness):
+    words = [*"The hen never crossed the road because it was".split(), last]
+    k = torch.tensor([[word == "hen", word == "road"] for word in words]).double()  # (S, 2)
+    q = torch.tensor([[last != "wide", last != "tired"]]) * sharpness * 2**0.5  # (1, 2)
+    weights = course.attention(q.double(), k, k)[1][0]  # (S,)
+    yield "every word weighs #" if sharpness == 0 else "each other word #", weights[0]
+    yield "undecided", last == "old" and sharpness > 0
+    for word, weight in zip(words, weights, strict=True):
+        if sharpness and weight == weights.max():
+            yield f"{word} #", weight
+
+
+def similarity(angle, length):
+    q = torch.tensor([2.0, 0]).double()
+    k = torch.polar(*torch.tensor([length, math.radians(angle)]).double())
+    k = torch.view_as_real(k)
+    dot, cosine = (q @ k).item(), math.cos(math.radians(angle))
+    yield "k = (#, #)", k.tolist()
+    yield "dot product #, cosine", dot
+    yield ("cosine #", cosine) if length else ("cosine none", True)
+    yield "distance #", (q - k).norm()
+    yield "-0.00", False
+    larger = dot > 4 + 1e-9 and cosine < 0.995
+    yield "found: dot product", larger
+    yield "no k here is farther", angle == 0 and 0 < length <= 0.1
+    yield "it can be farther", angle == 0 and length > 0.1 and length != 2
+    yield "found: at 90° the dot product is 0.00", abs(angle) == 90 and length > 0
+
+
+def _norm(scores):
+    """Return the Frobenius norm (...) of the Jacobian of the softmax of scores (..., S)."""
+    weights = scores.double().softmax(dim=-1)
+    jacobian = weights.diag_embed() - weights[..., :, None] * weights[..., None, :]
+    return jacobian.square().sum((-2, -1)).sqrt()
+
+
+@functools.cache
+def _drawn_for_scaling():
+    rng = torch.Generator().manual_seed(31)
+    return torch.randn(512, generator=rng).double(), torch.randn(8, 512, generator=rng).double()
+
+
+def scaling(d_k, scaled):
+    q, k = _drawn_for_scaling()
+    scores_at = lambda d, scale: (k[:, :d] @ q[:d]) / (d**0.5 if scale else 1)  # noqa: E731
+    largest_at = lambda d, scale: scores_at(d, scale).softmax(-1).max()  # noqa: E731
+    scores = scores_at(d_k, scaled)
+    weights = scores.softmax(-1)
+    two, norm = weights.topk(2).values.sum(), _norm(scores)
+    yield "largest score in size #;", scores.abs().max()
+    yield "entropy # of at most #", [course.entropy(weights), math.log(8)]
+    yield "gradient norm #", norm
+    ends = scaled and d_k in (4, 512)
+    if ends:
+        yield "the largest weight from # to #", [largest_at(d_k, False), largest_at(d_k, True)]
+    before = largest_at(max(d_k - 4, 4), False)
+    one = not scaled and before < 0.99 <= weights.max()
+    yield "found: at d_k", bool(ends or one)
+    yield "one key has", bool(one)
+    yield "much gradient passes", bool(not one and not ends and two >= 0.95 and norm >= 0.45)
+
+
+def saturation(temperature, d_k, scaled, dtype, method, **logits):
+    kind = getattr(torch, dtype)
+
+    def scores_of(values):
+        scores = torch.tensor(values).double().to(kind) * d_k**0.5
+        return scores / d_k**0.5 if scaled else scores
+
+    untempered = scores_of(list(logits.values()))
+    scores = untempered / temperature
+    naive = scores.exp()
+    exponentials = (scores - scores.max()).exp() if method == "stable" else naive
+    total = lambda some: some.double().sum().to(kind)  # noqa: E731
+    weights = exponentials / total(exponentials)
+    jacobian = weights.diag() - weights.outer(weights)
+    yield "softmax of #, #, #, #, #: ", scores.tolist()
+    yield "weights #, #, #, #, #;", weights.tolist()
+    yield "entropy #", course.entropy(weights.double())
+    yield "gradient norm #", jacobian.double().norm()
+    for name, values in {"score": scores, "exp": exponentials}.items():
+        for word, at in {"inf": values.isinf(), "NaN": values.isnan()}.items():
+            keys = ", ".join(str(j + 1) for j in at.nonzero()[:, 0].tolist())
+            yield f"{name} is {word} at key {keys}", bool(keys)
+    alone = exponentials.isfinite().all() and total(exponentials).isinf()
+    yield "the sum of the exponentials is inf", bool(alone)
+    below = (scores_of([logits["logit_1"] - 0.5]) / temperature).exp().isfinite()
+    first = scores[0].isfinite() and naive[0].isinf() and below and logits["logit_1"] % 0.5 == 0
+    yield "is the first logit 1 whose exponential is inf", bool(method == "naive" and first)
+    yield "every exponential is 0", bool(method == "naive" and total(naive) == 0)
+    fails = scores.isfinite().all() and (total(naive).isinf() or total(naive) == 0)
+    yield "weights where naive fails", bool(method == "stable" and fails)
+    norms = _norm(untempered / (torch.arange(1, 101).double() / 20)[:, None])
+    varies = method == "stable" and bool(norms.max() > norms.min() + 0.01)
+    best = varies and bool(_norm(untempered.double() / temperature) >= norms.max() - 1e-9)
+    yield "no other temperature has a larger gradient norm", best
+    yield "at the lowest temperature", varies and not best and temperature == 0.05
+
+
+def mask_of(causal, window, prefix, padding, side, documents, join, toggled):
+    """Return the mask (L, S), the masks it is composed of by name, and the pairs toggled."""
+    real = course.padding_mask([8 - padding], 8)[0, 0].expand(8, 8)
+    chosen = {
+        "causal": causal and course.causal_mask(8),
+        "window": window and course.sliding_window_mask(8, window),
+        "prefix": prefix and course.prefix_mask(8, prefix),
+        "padding": padding and (real if side == "end" else real.flip(-1)),
+        "documents": documents > 1 and course.document_mask(torch.arange(8) * documents // 8),
+    }
+    chosen = {name: mask for name, mask in chosen.items() if torch.is_tensor(mask)}
+    mask = _joined(chosen, join)
+    pairs = [(int(i), int(j)) for i, j in re.findall(r"([0-9]+)\s*-\s*([0-9]+)", toggled)]
+    pairs = [pair for pair in dict.fromkeys(pairs) if max(pair) < 8]
+    for pair in pairs:
+        mask[pair] = ~mask[pair]
+    return mask, chosen, pairs
+
+
+def _joined(chosen, join):
+    masks = torch.stack([*chosen.values()] or [torch.ones(8, 8, dtype=torch.bool)])
+    return masks.all(dim=0) if join == "and" else masks.any(dim=0)
+
+
+def mask(**values):
+    allowed, chosen, pairs = mask_of(**values)
+    empty = ~allowed.any(dim=-1)
+    yield "# of 64 pairs allowed", int(allowed.sum())
+    yield f"empty rows: {_runs(empty)};", True
+    rows = [f"{i}: {_runs(row)}" for i, row in enumerate(allowed)]
+    yield "sees keys " + ", ".join(rows), True
+    yield "no mask", not chosen
+    yield "toggled pairs: " + ", ".join(f"{i}-{j}" for i, j in pairs), bool(pairs)
+    finding = "" if pairs else _of_masks(allowed, chosen, values)
+    yield f"found: {finding}", bool(finding)
+
+
+def _of_masks(allowed, chosen, values):
+    """Return which question of lesson 04 some masks answer, without the rest of the sentence."""
+    every, joined_by_and = _joined(chosen, "and"), values["join"] == "and"
+    empty = ~every.any(dim=-1)
+    if {"causal", "padding"} <= chosen.keys() and values["side"] == "start":
+        if joined_by_and:
+            return f"rows {_runs(empty)} are empty"
+        if empty.any() and allowed.any(dim=-1).all():
+            return f'"or" brings rows {_runs(empty)} back'
+    others = {name: mask for name, mask in chosen.items() if name != "prefix"}
+    if {"causal", "prefix"} <= chosen.keys() and joined_by_and:
+        if _joined(others, "and").equal(every):
+            return "nothing is left of the prefix"
+    if "documents" in chosen and values["window"] == 8 and joined_by_and:
+        return "the widest window is causal"
+    if chosen.keys() == {"causal", "documents"} and not joined_by_and:
+        return "every token sees all before it"
+    return ""
+
+
+def _runs(flags):
+    """Return which of some flags (n,) are true, as text: "0–2 and 4", or "none"."""
+    text = "".join("x" if flag else " " for flag in flags)
+    spans = [(run.start(), run.end() - 1) for run in re.finditer("x+", text)]
+    return " and ".join(f"{a}" if a == b else f"{a}–{b}" for a, b in spans) or "none"
+
+
+HEADS = ["the token before", "the token after", "the first token", "the same token", "itself"]
+HEADS.append("all tokens so far")
+
+
+def heads():
+    """Return the weights (6, L, L) of six heads with one rule each, and the tokens with numbers."""
+    tokens = "the cat saw the dog because the dog barked".split()
+    i, j = np.indices((9, 9))
+    same = np.array(tokens)[:, None] == np.array(tokens)
+    rules = torch.tensor(np.array([j == i - 1, j == i + 1, j == 0, same, j == i, j <= i]))
+    return (4.0 * rules).softmax(dim=-1).double(), [f"{n} {word}" for n, word in enumerate(tokens)]
+
+
+def head(head, query):
+    weights, names = heads()
+    yield f"head {head} of 6;", True
+    if query == "every token":
+        entries = [f"{name} → {names[row.argmax()]} #" for name, row in zip(names, weights[head])]  # noqa: B905
+        yield ", ".join(entries), weights[head].amax(dim=-1).tolist()
+        yield "found", False
+        return
+    ordered = weights[head, names.index(query)].sort(descending=True, stable=True)
+    many = max(1, int((ordered.values >= 0.05).sum()))
+    entries = [f"{names[j]} #" for j in ordered.indices[:many]]
+    yield f"{query} looks at: " + ", ".join(entries), ordered.values[:many].tolist()
+    nothing = {0: "0 the", 1: "8 barked"}.get(head)  # there is no token before, or after
+    yield f"found: each token looks at {HEADS[head]}", query != nothing
+
+
+def tile(step, block_q, block_k, causal):
+    offset = 0 if causal else None
+    plan_of = lambda *sizes: [  # noqa: E731
+        (rows, keys) for rows in blocks(12, sizes[0])
+        for keys in key_blocks(12, sizes[1], rows, offset)
+    ]  # fmt: skip
+    plan = plan_of(block_q, block_k)
+    step = min(step, len(plan))
+    yield f"step {step} of {len(plan)}: ", True
+    yield "# bytes moved (naive attention: # in all)", [_bytes(plan, step), 3072]
+    every = math.ceil(12 / block_q) * math.ceil(12 / block_k)
+    yield "tiles skipped: #", every - len(plan)
+    if step:
+        rows, keys = plan[step - 1]
+        q, k, _ = torch.randn(3, 12, 4, generator=torch.Generator().manual_seed(6)).double()
+        last = min(keys.stop, rows.start + 1) if causal else keys.stop
+        scores = (k[:last] @ q[rows.start]) / 2  # of all keys that the first query has read
+        yield (
+            f"queries {rows.start}–{rows.stop - 1}, keys and values {keys.start}–{keys.stop - 1};",
+            True,
+        )
+        yield "m = #, ℓ = #", [scores.max(), (scores - scores.max()).exp().sum()]
+    ends = step == len(plan) and (block_q, block_k) != (4, 3)
+    yield "found", ends
+    if ends:
+        begun = plan_of(4, 3)
+        bytes_then = _bytes(begun, len(begun))
+        yield "found: # bytes in all, where block_q = 4 and block_k = 3 move #", [
+            _bytes(plan, step), bytes_then]  # fmt: skip
+
+
+def _bytes(plan, step):
+    """Return the bytes that some steps move: Q, O and lse once for each block of queries."""
+    taken = plan[:step]
+    numbers = sum(8 * (keys.stop - keys.start) for _, keys in taken)  # K and V
+    numbers += sum(4 * (rows.stop - rows.start) for rows, keys in taken if keys.start == 0)
+    for number, (rows, _) in enumerate(taken, start=1):
+        if number == len(plan) or plan[number][0] != rows:  # its last tile
+            numbers += 5 * (rows.stop - rows.start)
+    return 4 * numbers
+
+
+def views(layer, head, query, key, several, hide):
+    tokens, q, k, weights = example()
+    names = told_apart(tokens)
+    product = q[layer, head, query] @ k[layer, head, key]
+    for h in range(12) if several else [head]:
+        row = weights[layer, h, query]
+        yield f"{h} at {names[row.argmax()]} #", row.max()
+    yield f"layer {layer}, {names[query]} looks most in head", True
+    yield f"{names[query]}→{names[key]}: 16 products sum to #, divided by √16: #", [
+        product, product / 4]  # fmt: skip
+    yield "softmax over 9 keys: #", weights[layer, head, query, key]
+    if hide:
+        yield "key 0 left out of the lines, its weight #;", weights[layer, head, query, 0]
+    looks = bool(weights[layer, head, query].argmax() == key)
+    yield "found", looks and (query, key) != (6, 1)
+
+
+def positions(i, j, power, layout):
+    both = torch.tensor([1.0, 1, 1, 1, 0, 0, 0, 0]).double().expand(2, -1)
+    q, k = course.rotary(both, torch.tensor([i, j]), 10**power, layout == "interleaved")
+    yield f"query at {i}, key at {j}, {i - j} before it", True
+    yield "product #, base", q @ k
+    yield f"base {10**power:,}, {layout}", True
+    off = abs(math.remainder(i - j, 2 * math.pi)) * 180 / math.pi
+    meet = layout == "halves" and i != j and off < 20
+    yield "of clock 0 meet again", meet
+    half = layout == "halves" and 31 * 10 ** (-power * 3 / 4) > math.pi
+    yield "even the slowest clock", half and not meet
+    yield "two clocks have no hands", layout == "interleaved"
+
+
+def ring_share(row, column, causal):
+    """Return which share of a piece's queries and another's keys is allowed, of many tokens."""
+    return ((row > column) + (row >= column)) / 2 if causal else 1
+
+
+def ring_work(ranks, causal, zigzag):
+    """Return the work of each rank in each step, (W ranks, W steps), in blocks."""
+    pieces = [[rank, 2 * ranks - 1 - rank] if zigzag else [rank] for rank in range(ranks)]
+    work = np.zeros((ranks, ranks))
+    for rank, step in np.ndindex(ranks, ranks):
+        meet = itertools.product(pieces[rank], pieces[(rank - step) % ranks])
+        work[rank, step] = np.mean([ring_share(*pair, causal) for pair in meet])
+    return work
+
+
+def ring(step, ranks, causal, zigzag):
+    step = min(step, ranks - 1)
+    work = ring_work(ranks, causal, zigzag)
+    longest = work.max(axis=0)
+    waits = longest - work
+    spent = longest[: step + 1].sum()
+    yield f"step {step} of 0 to {ranks - 1}:", True
+    listed = ", ".join(str((rank - step) % ranks) for rank in range(ranks))
+    yield f"hold the keys of ranks {listed};", True
+    yield "in each block: " + ", ".join({0: "0", 0.5: "½", 1: "1"}[w] for w in work[:, step]), True
+    idle = [str(rank) for rank in range(ranks) if waits[rank, step]]
+    yield f"{', '.join(idle)} wait" if idle else "nobody waits", True
+    yield "time so far # of # blocks", [spent, longest.sum()]
+    yield f"{100 * waits[:, : step + 1].sum() / ranks / spent:.0f}% of it waiting", True
+    last, in_order = step == ranks - 1, causal and not zigzag
+    yield "found", last and causal
+    if last and in_order:
+        most = 100 * waits[0].sum() / longest.sum()
+        yield f"rank {ranks - 1} never waits, rank 0 most, {most:.0f}% of the time", True
+    yield "4 ranks are the fewest", last and in_order and ranks == 4
+    equal = "all ranks have equal work in every step; a mask cuts through tiles only in step 0"
+    yield equal, last and causal and zigzag

@@ -1,0 +1,62 @@
+"""A new exercise and a new lesson, begun by `tools.new` in a copy of the course, turn nothing red.
+
+So does a sentence that is changed in a lesson.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import nbformat
+import pytest
+
+from stored_notebooks import ROOT
+from tools import new
+
+LEFT_OUT = shutil.ignore_patterns(".*", "build", "__pycache__")
+
+
+@pytest.mark.slow
+def test_what_is_begun_by_the_tool_passes_the_tests_of_notebooks(tmp_path):
+    course = tmp_path / "course"
+    shutil.copytree(ROOT, course, ignore=LEFT_OUT)
+
+    def run(*command):
+        run = subprocess.run(
+            [sys.executable, "-m", *command],
+            cwd=course, env=os.environ | {"PYTHONPATH": str(course), "PYTEST_ADDOPTS": ""},
+            capture_output=True, text=True,
+        )  # fmt: skip
+        assert run.returncode == 0, run.stdout + run.stderr
+        return run.stdout
+
+    steps = run("tools.new", "exercise", "04", "dilated_mask")
+    assert "checks/lesson_04/dilated_mask.py" in steps and "make check K=dilated_mask" in steps
+    run("tools.new", "lesson", "98", "Long texts: how far back can a query look?")
+    run("tools.new", "exercise", "98", "look_back")
+    lesson = next(course.glob("notebooks/03_*.ipynb"))
+    notebook = nbformat.read(lesson, as_version=4)
+    notebook.cells[0].source += "\n\nOne more sentence."
+    nbformat.write(notebook, lesson)
+
+    changed = [*course.glob("*/98_*.ipynb"), *course.glob("solutions/04_*")]
+    run("tools.notebooks", "refresh", *map(str, changed))
+    run("tools.notebooks", "exercises")
+    run("ruff", "check", "course_utils", "notebooks", "solutions")
+    run("ruff", "format", "--check", "course_utils", "notebooks", "solutions")
+    run("pytest", "-q", "-k", "not fork", "tests/test_notebooks.py", "tests/test_prose.py")
+
+
+@pytest.mark.parametrize(
+    "arguments, complaint",
+    [
+        (["exercise", "04", "causal_mask"], "choose another name"),
+        (["exercise", "4", "dilated_mask"], "write the number as its file has"),
+        (["lesson", "03", "A question?"], "a number of two digits above"),
+        (["lesson", "98", "No question"], "a question as title"),
+    ],
+)
+def test_a_slip_is_said_in_a_sentence_and_changes_nothing(capsys, arguments, complaint):
+    assert new.main(arguments) == 1
+    assert complaint in capsys.readouterr().err
