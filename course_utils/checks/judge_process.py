@@ -45,16 +45,8 @@ LEFT = "leaves a thread", "a thread or process that it started still runs; wait 
 DEBUGS = "starts a debugger", "it starts a debugger; take that line out before you check"
 CRASHES = "crashes Python", "it makes Python crash: "
 GREEDY = "takes memory", "it takes more than 2 GB of memory; is there a loop without end?"
-LOOPS = (
-    "runs for ever",
-    f"still computing after {SECONDS:g} seconds; is there a loop without end? "
-    "(or a slow machine: run it again)",
-)
-WAITS = (
-    "waits",
-    f"not finished after {PATIENCE:g} seconds; is there a sleep() or a lock? "
-    "(or a very busy machine: run it again)",
-)
+LOOPS = "runs for ever", f"still computing after {SECONDS:g} seconds; is there a loop without end?"
+WAITS = "waits", f"not finished after {PATIENCE:g} seconds; is there a sleep() or a lock?"
 NOT_SENT = (
     "{} cannot be copied into the process that judges ({}); give the function what it needs as "
     "arguments, or make it inside the function"
@@ -151,7 +143,7 @@ class _Pickler(cloudpickle.Pickler):
 
             return triton.jit, (value.fn,)
         if isinstance(value, functools._lru_cache_wrapper) and value.__module__ == "__main__":
-            return _cached, (value.__wrapped__, value.cache_parameters())
+            return functools.cache, (value.__wrapped__,)
         if isinstance(value, ExitAutocall):
             return getattr, (builtins, "exit")
         return super().reducer_override(value)
@@ -160,10 +152,6 @@ class _Pickler(cloudpickle.Pickler):
 def _limit(size):
     if size > LARGEST:
         raise ValueError(f"it is larger than {LARGEST >> 20} MB")
-
-
-def _cached(function, parameters):
-    return functools.lru_cache(**parameters)(function)
 
 
 def _culprit(answer):
@@ -235,16 +223,16 @@ def _watched(child, pipe):
     return _refusal(*WAITS)
 
 
+def _refusal(mistake, hint):
+    return json.dumps(("wrong", mistake, hint)).encode()
+
+
 def _used(process):
     """Return the seconds for which a process has computed, and its memory in bytes."""
     try:
         return sum(process.cpu_times()[:2]), process.memory_info().rss
     except psutil.Error:  # it has just ended
         return 0, 0
-
-
-def _refusal(mistake, hint):
-    return json.dumps(("wrong", mistake, hint)).encode()
 
 
 def _kill_all_below(process):
