@@ -176,7 +176,9 @@ WITHOUT = """
 import sys
 sys.modules["triton"] = None
 from course_utils import check
+from course_utils.checks import judge_process
 from course_utils.checks.submission_kernel import tl, triton
+judge_process.in_process = True
 @triton.jit
 def windowed_kernel(q_ptr, D: tl.constexpr):
     raise NotImplementedError("your turn")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from course_utils.checks import sandbox
+from course_utils.checks import judge_process, sandbox
 from course_utils.checks.compare import difference, is_same, read
 from course_utils.checks.errors import explained, on_one_line, summarize
 from course_utils.checks.exercise import (
@@ -25,7 +25,6 @@ from course_utils.checks.exercise import (
     one_layout,
     tag_learner_errors,
 )
-from course_utils.checks.global_state import SETTINGS, restored
 from course_utils.checks.gradients import IN_PLACE, NONE, fault, gradients, names_of_inputs
 from course_utils.checks.inputs import parameters_made
 from course_utils.checks.progress import record
@@ -50,20 +49,8 @@ class BrokenCheck(RuntimeError):
 
 @contextlib.contextmanager
 def usual_settings():
-    """Compute as PyTorch does in a new kernel, from a fixed seed, whatever a notebook has set."""
-    # A `with torch.device(...)` sends every torch call through Python, which is twice as slow.
-    not_on_cpu = torch.get_default_device() != torch.device("cpu")
-    with (
-        restored(SETTINGS),
-        torch.device("cpu") if not_on_cpu else contextlib.nullcontext(),
-        torch.inference_mode(False),  # this turns gradients on as well
-        torch.autocast("cpu", enabled=False),
-        sandbox.seeded(_SEED),
-        warnings.catch_warnings(),
-    ):
-        torch.set_default_dtype(torch.float32)
-        torch.set_float32_matmul_precision("highest")
-        torch.set_deterministic_debug_mode("default")
+    """Draw from a fixed seed, and give no warnings."""
+    with sandbox.seeded(_SEED), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
@@ -75,8 +62,8 @@ class Verdict:
     Attributes
     ----------
     status : {"not attempted", "correct", "wrong", "not checked"}
-        "not checked" if the check itself is broken or an earlier answer could not be stopped, which
-        says nothing about this one.
+        "not checked" if the check itself is broken, or the answer cannot be sent to the process
+        that judges; that says nothing about the answer.
     mistake : str or None
         The short name of the mistake, if it is a known one.
     message : str
@@ -129,20 +116,26 @@ def check(answer, name=None):
     if exercise is None or not callable(answer):
         verdict = Verdict("wrong", None, "❌ " + _not_checkable(answer, called))
     else:
-        try:
-            status, mistake, hint, *pictured = _judge(exercise, answer)
-        except Exception as error:  # an error of the answer would be in its runs
-            status, mistake, hint, *pictured = "not checked", None, _broken(error)
-            if strict:
-                raise BrokenCheck(f"{exercise.number} {exercise.name}: {hint}") from error
+        judged = judge_here if judge_process.in_process else judge_process.judge
+        status, mistake, hint, *pictured = judged(exercise, answer)
         mark = {"correct": "✅", "wrong": "❌", "not attempted": "⏳", "not checked": "⚠️"}[status]
         text = f"{mark} {exercise.number} {exercise.name}: {on_one_line(hint, 600)}"
         if status != "not checked" and (trouble := record(exercise.name, status)):
             text += f" (this verdict could not be saved: {on_one_line(str(trouble), 200)})"
         verdict = Verdict(status, mistake, text, *pictured)
+        if status == "not checked" and strict:
+            raise BrokenCheck(text)
     if verdict.status == "wrong" and strict:
         raise WrongAnswer(verdict.message)
     return verdict
+
+
+def judge_here(exercise, answer):
+    """Judge in this process: return (status, mistake, hint), and (got, expected) for a picture."""
+    try:
+        return _judge(exercise, answer)
+    except Exception as error:  # none of the answer's: those are in the runs
+        return "not checked", None, _broken(error)
 
 
 def _not_checkable(answer, called):
@@ -219,6 +212,7 @@ class _Outcomes:
 
 
 def _outcome(run, answer, args):
+    sandbox.restart_clock()
     try:
         with one_layout(0):
             return run(answer, *args)[0]
@@ -304,7 +298,7 @@ def _noting_layers(answer, made):
 
 
 def _on_all(run, answer, inputs):
-    """Return a `Run` for each input. Called once in the sandbox, which is slow to enter."""
+    """Return a `Run` for each input."""
     runs = [sandbox.Run() for _ in inputs]
     for each, args in zip(runs, inputs, strict=True):
         sandbox.restart_clock()

@@ -1,0 +1,307 @@
+"""Judge an answer in a process of its own: nothing that it does reaches the learner's kernel.
+
+The kernel starts a *server*, a process that imports PyTorch and then waits. For each answer the
+server has a fresh *child*. It watches the child, sends the verdict to the kernel, and kills it.
+"""
+
+import bdb
+import builtins
+import contextlib
+import ctypes
+import functools
+import gc
+import inspect
+import io
+import json
+import linecache
+import multiprocessing
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import cloudpickle
+import psutil
+import torch
+from IPython import get_ipython
+from IPython.core.autocall import ExitAutocall
+
+from course_utils import json_store
+from course_utils.checks import errors, sandbox
+from course_utils.checks.exercise import EXERCISES
+
+SECONDS = 5.0  # of computing, for one input; the checks' own inputs take milliseconds
+PATIENCE = 30.0  # seconds, for the whole check
+MEMORY = 2 << 30  # bytes that an answer may add
+LARGEST = 64 << 20  # bytes that are sent with an answer
+TICK = 0.05  # seconds between two looks at a child
+GRACE = 1.0  # seconds in which what an answer has started may end
+
+LEFT = "leaves a thread", "a thread or process that it started still runs; wait for its end"
+DEBUGS = "starts a debugger", "it starts a debugger; take that line out before you check"
+CRASHES = "crashes Python", "it makes Python crash: "
+GREEDY = "takes memory", "it takes more than 2 GB of memory; is there a loop without end?"
+LOOPS = "runs for ever", f"still computing after {SECONDS:g} seconds; is there a loop without end?"
+WAITS = "waits", f"not finished after {PATIENCE:g} seconds; is there a sleep() or a lock?"
+NOT_SENT = (
+    "{} cannot be copied into the process that judges ({}); give the function what it needs as "
+    "arguments, or make it inside the function"
+)
+NOT_RUN = (
+    "the cell with your newest version did not run ({}), so this would judge the version before; "
+    "correct that cell and run it, then this one"
+)
+GONE = "the process that judges answers has ended; run this cell again"
+
+in_process = False  # whether to judge in this very process, as the course's own tests do
+_server = None
+
+
+# In the kernel
+
+
+def start():
+    """Start the server in the background, unless it runs; return it."""
+    global _server
+    if _server is None or _server.poll() is not None:
+        path = [*map(str, sys.path)]
+        code = f"import sys; sys.path[:] = {path!r}; from {__name__} import serve; serve()"
+        _server = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=os.environ | {"OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"},
+            start_new_session=True,  # what interrupts the kernel is not meant for the server
+        )
+    return _server
+
+
+def judge(exercise, answer):
+    """Return what `judge.judge_here` returns in another process, or why it cannot be asked."""
+    if error := _cell_did_not_run(answer):
+        return "not checked", "cell did not run", NOT_RUN.format(errors.summarize(error))
+    try:
+        letter = _pickled(answer)
+    except Exception as error:
+        what = f"it uses {_culprit(answer)}, which" if _culprit(answer) else "it"
+        return "not checked", "cannot be sent", NOT_SENT.format(what, errors.summarize(error))
+    # cells have no time of change; with them, an error can name its line
+    cells = {file: each for file, each in linecache.cache.items() if len(each) > 1 and not each[1]}
+    server = start()
+    try:
+        task = exercise.name, letter, cells, sys.path, str(json_store.working_directory())
+        pickle.dump(task, server.stdin)
+        server.stdin.flush()
+        status, mistake, hint, *matrices = json.loads(server.stdout.readline())
+    except BaseException as error:  # KeyboardInterrupt too
+        with contextlib.suppress(psutil.Error):
+            _kill_all_below(psutil.Process(server.pid))
+        server.kill()
+        server.wait()
+        start()
+        if isinstance(error, OSError | ValueError):
+            return "not checked", "process has ended", GONE
+        raise
+    pictured = [torch.tensor(each, dtype=torch.float64, device="cpu") for each in matrices]
+    return status, mistake, hint, *pictured
+
+
+def _cell_did_not_run(answer):
+    """Return the error for which the cell run last, if it defines the answer, was not begun."""
+    last = get_ipython() and get_ipython().last_execution_result
+    if last and last.error_before_exec:
+        defines = rf"^\s*(def|class)\s+{getattr(answer, '__name__', '')}\b"
+        return re.search(defines, last.info.raw_cell, re.M) and last.error_before_exec
+    return None
+
+
+def _pickled(value):
+    letter = _Letter()
+    _Pickler(letter).dump(value)
+    return letter.getvalue()
+
+
+class _Letter(io.BytesIO):
+    def write(self, data):
+        _limit(self.tell() + memoryview(data).nbytes)
+        return super().write(data)
+
+
+class _Pickler(cloudpickle.Pickler):
+    """Pickles what a notebook defines, also some things that no other pickler takes."""
+
+    def reducer_override(self, value):
+        if isinstance(value, torch.Tensor):
+            _limit(value.untyped_storage().nbytes())
+        if type(value).__module__.startswith("triton.runtime") and hasattr(value, "fn"):
+            from course_utils.checks.submission_kernel import triton
+
+            return triton.jit, (value.fn,)
+        if isinstance(value, functools._lru_cache_wrapper) and value.__module__ == "__main__":
+            return functools.cache, (value.__wrapped__,)
+        if isinstance(value, ExitAutocall):
+            return getattr, (builtins, "exit")
+        return super().reducer_override(value)
+
+
+def _limit(size):
+    if size > LARGEST:
+        raise ValueError(f"it is larger than {LARGEST >> 20} MB")
+
+
+def _culprit(answer):
+    """Return the name of the first thing that a function uses and that cannot be sent."""
+    used = inspect.getclosurevars(answer) if inspect.isfunction(answer) else None
+    for name, value in (used.nonlocals | used.globals).items() if used else ():
+        try:
+            _pickled(value)
+        except Exception:
+            return name
+    return None
+
+
+# In the server
+
+
+def serve():
+    """Read tasks from the standard input until it ends, and write a line of JSON for each."""
+    from course_utils.checks.judge import expected
+
+    requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(null, stream)
+    forks = sys.platform == "linux"  # on macOS it is not safe after an import of PyTorch
+    if forks:
+        ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: no process of an answer is lost
+    context = multiprocessing.get_context("fork" if forks else "spawn")
+    torch.set_num_threads(1)  # so that a fork is safe
+    expected(EXERCISES["dot"])  # PyTorch's first calls are slow; no gradients: they start threads
+    gc.freeze()  # a child's garbage collection would copy what it shares with the server
+    with contextlib.suppress(EOFError, OSError):  # until the kernel has ended
+        while True:
+            ours, theirs = context.Pipe()
+            inherited = (ours, requests, replies) if forks else ()
+            child = context.Process(target=_work, args=(theirs, *inherited))
+            child.start()
+            theirs.close()
+            ours.send(pickle.load(requests))
+            replies.write(_watched(child, ours) + b"\n")
+            replies.flush()
+            _kill_all_below(psutil.Process())
+            child.join()
+            ours.close()
+    _kill_all_below(psutil.Process())
+
+
+def _watched(child, pipe):
+    """Return the child's verdict, or one of ours if it ends without or takes too much."""
+    process, kernel, begun = psutil.Process(child.pid), os.getppid(), time.monotonic()
+    computed, memory = _used(process)
+    while os.getppid() == kernel and time.monotonic() < begun + PATIENCE:
+        ended = child.exitcode is not None
+        with contextlib.suppress(EOFError, OSError):
+            if pipe.poll(0 if ended else TICK):
+                if message := pipe.recv_bytes():
+                    return message
+                computed, _ = _used(process)  # another input: the clock starts again
+                continue
+        if ended:
+            signal_name = signal.strsignal(-child.exitcode) if child.exitcode < 0 else None
+            mistake, hint = CRASHES if signal_name else sandbox.LEAVES
+            return _refusal(mistake, hint + (signal_name or ""))
+        used = _used(process)
+        if used[0] - computed > SECONDS:
+            return _refusal(*LOOPS)
+        if used[1] - memory > MEMORY:
+            return _refusal(*GREEDY)
+    return _refusal(*WAITS)
+
+
+def _refusal(mistake, hint):
+    return json.dumps(("wrong", mistake, hint)).encode()
+
+
+def _used(process):
+    """Return the seconds for which a process has computed, and its memory in bytes."""
+    try:
+        return sum(process.cpu_times()[:2]), process.memory_info().rss
+    except psutil.Error:  # it has just ended
+        return 0, 0
+
+
+def _kill_all_below(process):
+    for each in process.children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            each.kill()
+
+
+# In the child
+
+
+def _work(pipe, *inherited):
+    """Judge the one answer that comes through the pipe."""
+    global in_process
+    process, in_process = os.getpid(), True
+    for stream in inherited:
+        stream.close()
+    if inherited:  # forked, on Linux
+        os.setsid()  # else os.killpg() would reach the server
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it ends with the server
+    bdb.Bdb.set_trace = _refuse_debugger
+    task = pipe.recv()
+    sandbox.restart_clock = lambda: pipe.send_bytes(b"")
+    verdict = _judged(*task)
+    if os.getpid() == process:  # else this is a fork that the answer has made
+        reply = json.dumps(verdict, ensure_ascii=False, default=torch.Tensor.tolist)
+        pipe.send_bytes(reply.encode(errors="replace"))
+    os._exit(0)
+
+
+def _judged(name, letter, cells, path, folder):
+    from course_utils.checks.judge import judge_here
+
+    sys.path[:] = path
+    linecache.cache.update(cells)
+    with contextlib.suppress(OSError):
+        os.chdir(folder)
+    try:
+        answer = cloudpickle.loads(letter)
+    except Exception as error:
+        return "not checked", "cannot be sent", NOT_SENT.format("it", errors.summarize(error))
+    try:
+        verdict = judge_here(EXERCISES[name], answer)
+    except BaseException:  # SystemExit from a result of the learner's own class, for instance
+        return "wrong", *sandbox.LEAVES
+    end = time.monotonic() + GRACE
+    while _has_threads() or _has_children():
+        if time.monotonic() > end:
+            return "wrong", *LEFT
+        time.sleep(TICK)
+    return verdict
+
+
+def _refuse_debugger(*_, **__):
+    raise sandbox.Refused("wrong", *DEBUGS)
+
+
+def _has_threads():
+    """Tell whether the learner's code runs in another thread; libraries may have some."""
+    for thread, frame in sys._current_frames().items():
+        while thread != threading.get_ident() and frame:
+            if errors._is_learners(frame.f_code.co_filename):
+                return True
+            frame = frame.f_back
+    return False
+
+
+def _has_children():
+    try:
+        return hasattr(os, "fork") and os.waitpid(-1, os.WNOHANG) == (0, 0)
+    except ChildProcessError:
+        return False

@@ -1,0 +1,150 @@
+"""Whatever an answer does, it gets its verdict, and the learner's kernel never notices."""
+
+import multiprocessing
+import os
+import textwrap
+import time
+
+import jupyter_client.manager
+import psutil
+import pytest
+import torch
+
+from course_utils import check
+from course_utils.checks import judge_process
+
+NOTEBOOK = """
+    import ctypes, functools, os, subprocess, sys, threading, time, torch
+    from concurrent.futures import ThreadPoolExecutor as Pool
+    from torch import nn
+    from tqdm.auto import tqdm
+    from course_utils import check
+    from course_utils.checks.exercise import EXERCISES
+    from course_utils.checks.submission_kernel import triton
+
+    model, lock = nn.Linear(9000, 9000), threading.Lock()
+    torch.set_default_dtype(torch.float64)
+    torch.set_default_device("meta")
+
+    def turns():
+        while True: time.sleep(0.01)
+
+    @functools.cache
+    def one(): return 1
+
+    class Dot(nn.Module):
+        def __init__(self, scale):
+            super().__init__()
+            self.scale = scale
+
+        def forward(self, a, b): return self.scale * (a * b).sum()
+
+    class Endless(torch.Tensor):
+        def detach(self):
+            while True: pass
+"""
+# What the function does that answers exercise 1.1, and the mistake, or other words, in the verdict
+ANSWERS = {
+    "return Dot(1)(a, b)": "correct",
+    "return one() * (a @ b)": "correct",
+    "print(a); return a @ b": "hidden",
+    "return sum(x * y for x, y in zip(tqdm(a), b))": "correct",
+    "with Pool(2) as p: return sum(p.map(float, a * b))": "correct",
+    "if os.fork() == 0: os._exit(0)\n    return a @ b": "correct",
+    "check(f, 'dot'); return a @ b": "correct",
+    "torch.Tensor.all = lambda *_, **__: torch.tensor(True); return a @ b": "correct",
+    "torch.manual_seed(1); return a @ b": "changes the random state",
+    "return a @ undefined": "in line 2, `return a @ undefined`",
+    "return 7 ** 10**9": "runs for ever",
+    "return Endless(1)": "runs for ever",
+    "return [torch.ones(1 << 25) for _ in iter(int, 1)]": "takes memory",
+    "exit()": "leaves Python",
+    "sys.exit()": "leaves Python",
+    "os._exit(0)": "leaves Python",
+    "os.kill(os.getpid(), 9)": "crashes Python",
+    "ctypes.string_at(0)": "crashes Python",
+    "return input('?')": "asks for input",
+    "breakpoint()": "starts a debugger",
+    "threading.Thread(target=turns).start(); return a @ b": "leaves a thread",
+    "subprocess.Popen(['sleep', '99']); return a @ b": "leaves a thread",
+    "return a @ model.weight": "it uses model, which cannot be copied",
+    "with lock: return a @ b": "it uses lock, which cannot be copied",
+}
+RIGHT = "print(check(lambda a, b: a @ b, 'dot'))"
+STATE = "print(torch.initial_seed(), os.getcwd(), threading.enumerate(), torch.Tensor.all)"
+
+
+@pytest.fixture(scope="module")
+def notebook():
+    """Return a function that runs a cell in a kernel and returns what it shows."""
+    manager, client = jupyter_client.manager.start_new_kernel(kernel_name="python3")
+
+    def run(code, interrupt=False):
+        shown = []
+
+        def show(message):
+            shown.append(message["content"].get("text") or message["content"].get("ename") or "")
+            if interrupt and shown[-1]:
+                time.sleep(0.5)
+                manager.interrupt_kernel()
+
+        code = textwrap.dedent(code)
+        client.execute_interactive(code, timeout=300, allow_stdin=False, output_hook=show)
+        return "".join(shown)
+
+    assert run(NOTEBOOK) == ""
+    yield run
+    kernel = psutil.Process(int(run("print(os.getpid())")))
+    processes = kernel.children(recursive=True)
+    kernel.kill()
+    assert processes and not psutil.wait_procs(processes, timeout=5)[1]
+    client.stop_channels()
+    manager.shutdown_kernel(now=True)
+
+
+@pytest.mark.parametrize("body", ANSWERS)
+def test_every_answer_gets_its_verdict_and_the_next_are_judged(notebook, body):
+    before = notebook(STATE)
+    assert notebook(f"def f(a, b):\n    {body}") == ""
+    verdict = notebook("verdict = check(f, 'dot')\nprint(verdict.mistake, verdict)")
+    assert ANSWERS[body] in verdict
+    assert "❌" in notebook("print(check(lambda a, b: a, 'dot'))")
+    assert "✅" in notebook(RIGHT)
+    assert notebook(STATE) == before
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Triton exists for Linux only")
+def test_a_kernel_is_judged(notebook):
+    answer = "triton.jit(EXERCISES['windowed_kernel'].reference)"
+    assert "✅" in notebook(f"print(check({answer}, 'windowed_kernel'))")
+
+
+def test_stop_ends_a_check_at_once(notebook):
+    notebook("def f(a, b):\n    while True: pass")
+    assert notebook("print('now')\ncheck(f, 'dot')", interrupt=True) == "now\nKeyboardInterrupt"
+    assert "✅" in notebook(RIGHT)
+
+
+def test_an_answer_whose_newest_version_did_not_run_is_not_judged(notebook):
+    notebook("def dot(a, b): return a @ b")
+    notebook("def dot(a, b): return a @")
+    assert "did not run (SyntaxError: invalid syntax" in notebook("print(check(dot))")
+    assert "✅" in notebook("print(check(dot))")
+
+
+def test_matrices_come_back_for_the_picture_also_from_a_new_server(monkeypatch):
+    monkeypatch.setattr(judge_process, "in_process", False)
+    server = judge_process.start()
+    server.kill()
+    server.wait()
+    verdict = check(lambda q, k: 3 * (q @ k.mT), "dot_product_scores")
+    assert torch.allclose(verdict.got, 3 * verdict.expected)
+
+
+def test_what_waits_is_ended(monkeypatch):
+    monkeypatch.setattr(judge_process, "PATIENCE", 0.2)
+    child = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(99,))
+    child.start()
+    ours, _ = multiprocessing.Pipe()
+    assert b"is there a sleep()" in judge_process._watched(child, ours)
+    child.kill()
