@@ -62,7 +62,7 @@ def cosine_similarity(q, k):
 
 @expects(q="... L d", k="... S d")
 def euclidean_distance(q, k):
-    """Return the Euclidean distance |q_i - k_j| of every query and every key.
+    """Return the Euclidean distance ‖q_i − k_j‖ of every query and every key.
 
     Parameters
     ----------

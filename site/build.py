@@ -15,6 +15,8 @@ from pathlib import Path
 import nbformat
 from nbformat.v4 import new_markdown_cell, new_output
 
+sys.path.append(str(Path(__file__).parents[1]))  # for tools, which no installation has
+
 from addresses import LINK, ROOT, add_option, binder, colab, source, without_badges
 from copies import FOLDERS as COPIED
 from copies import write_copies
@@ -24,7 +26,7 @@ from course_utils.predictions import ON_A_PAGE, SAYS, in_words
 from tools.notebooks import VEIL, read
 
 FIRST = "sentence_explorer"  # what moves on the front page
-PARTS = ["README.md", "TEACHING.md"]  # which pages include
+PARTS = ["README.md", "TEACHING.md", "CONTRIBUTING.md"]  # which pages include
 FOLDERS = ["notebooks", "exercises", "solutions"]
 MARKER = re.compile(r"^ *### (BEGIN|END) SOLUTION\n?", re.M)
 WIDGET = "application/vnd.jupyter.widget-view+json"

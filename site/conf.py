@@ -20,7 +20,13 @@ extensions = [
     "sphinx.ext.napoleon",
 ]
 templates_path = ["templates"]
-exclude_patterns = ["README.md", "TEACHING.md", "first.md", "templates"]  # parts of pages
+exclude_patterns = [
+    "README.md",
+    "TEACHING.md",
+    "CONTRIBUTING.md",
+    "first.md",
+    "templates",
+]  # parts of pages
 
 html_theme = "sphinx_book_theme"
 html_static_path = ["static"]

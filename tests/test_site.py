@@ -30,6 +30,7 @@ QUESTION = "Which vector has the largest dot product with q?"
 OF_EACH_KIND = [
     "index.html",
     "teaching.html",
+    "contributing.html",
     "reference/course_utils.tiled.html",
     "search.html?q=mask",
     SIMILARITY,

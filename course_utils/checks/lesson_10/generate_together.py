@@ -36,7 +36,7 @@ def right_padded(model, texts, steps):
         own = (at < lengths[:, None, None, None]) | (at >= longest)
         return attention(q, k, v, mask & own)
 
-    def turn(x, positions):  # new tokens come right after each text's own
+    def rotate(x, positions):  # new tokens come right after each text's own
         return ROTARY(x, positions + lengths[:, None, None] - longest)  # (B, 1, 1)
 
     cache, written = {}, []
@@ -44,7 +44,7 @@ def right_padded(model, texts, steps):
     for step in range(steps):
         written.append(logits.argmax(dim=-1))
         if step < steps - 1:
-            logits = model(written[-1][:, None], cache, attend=attend, turn=turn)[:, -1]
+            logits = model(written[-1][:, None], cache, attend=attend, rotate=rotate)[:, -1]
     return torch.stack(written, dim=1)
 
 
