@@ -57,7 +57,8 @@ ANSWERS = {
     "return a @ undefined": "in line 2, `return a @ undefined`",
     "return 7 ** 10**9": "runs for ever",
     "return Endless(1)": "runs for ever",
-    "return [torch.ones(1 << 25) for _ in iter(int, 1)]": "takes memory",
+    # where a machine hands out memory slowly, five seconds come first
+    "return [torch.ones(1 << 27) for _ in iter(int, 1)]": "takes memory|runs for ever",
     "exit()": "leaves Python",
     "sys.exit()": "leaves Python",
     "os._exit(0)": "leaves Python",
@@ -97,7 +98,7 @@ def notebook():
     kernel = psutil.Process(int(run("print(os.getpid())")))
     processes = kernel.children(recursive=True)
     kernel.kill()
-    assert processes and not psutil.wait_procs(processes, timeout=5)[1]
+    assert processes and not psutil.wait_procs(processes, timeout=60)[1]
     client.stop_channels()
     manager.shutdown_kernel(now=True)
 
@@ -107,7 +108,7 @@ def test_every_answer_gets_its_verdict_and_the_next_are_judged(notebook, body):
     before = notebook(STATE)
     assert notebook(f"def f(a, b):\n    {body}") == ""
     verdict = notebook("verdict = check(f, 'dot')\nprint(verdict.mistake, verdict)")
-    assert ANSWERS[body] in verdict
+    assert any(words in verdict for words in ANSWERS[body].split("|")), verdict
     assert "❌" in notebook("print(check(lambda a, b: a, 'dot'))")
     assert "✅" in notebook(RIGHT)
     assert notebook(STATE) == before

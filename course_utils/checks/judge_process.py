@@ -216,10 +216,10 @@ def _watched(child, pipe):
             mistake, hint = CRASHES if signal_name else sandbox.LEAVES
             return _refusal(mistake, hint + (signal_name or ""))
         used = _used(process)
-        if used[0] - computed > SECONDS:
-            return _refusal(*LOOPS)
         if used[1] - memory > MEMORY:
             return _refusal(*GREEDY)
+        if used[0] - computed > SECONDS:
+            return _refusal(*LOOPS)
     return _refusal(*WAITS)
 
 
