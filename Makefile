@@ -37,8 +37,7 @@ site-serve:  ## show the website that make site made, at http://localhost:8000
 badges:  ## add badges for REPOSITORY=owner/name to README
 	$(PYTHON) site/addresses.py $(if $(REPOSITORY),--repository $(REPOSITORY))
 
-bench: .venv/authors .venv/browser  ## measure explorers in a real browser, and tiled attention
-	$(BIN)/python benchmarks/explorer_latency.py
+bench: .venv/learner  ## measure tiled attention beside naive
 	$(BIN)/python benchmarks/tiled_attention.py
 
 bench-ranks: .venv/learner  ## measure attention sharded over RANKS=2 processes on the CPU

@@ -48,7 +48,7 @@ MISTAKES = [
      "take any number, and so does einsum with `...` for the leading ones",
      "torch.einsum('bld,bsd->bls', q, k)"),
     ("divided by root d",
-     "right products, but divided by √d: that comes in lesson 02, here plain products",
+     "Your scores are divided by √d. Return the plain dot products; the scale comes in lesson 02.",
      ("q @ columns", "q @ columns / q.shape[-1] ** 0.5")),
     ("mean in place of sum", "right products, but divided by d: a mean where a sum is asked",
      ("q @ columns", "q @ columns / q.shape[-1]")),
