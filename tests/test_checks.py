@@ -92,6 +92,7 @@ ODD = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXERCISES)
 def test_no_odd_result_breaks_a_check(name):
     reference = EXERCISES[name].reference

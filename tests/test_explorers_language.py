@@ -317,6 +317,7 @@ def test_what_is_no_model_or_no_text_is_refused_by_name():
         language_explorer(MODEL, TOKENIZER, ["the"])
 
 
+@pytest.mark.slow
 def test_the_real_model_says_paris_until_two_heads_are_out():
     """As the lesson asks for it: neither of the two is enough by itself."""
     try:

@@ -13,6 +13,7 @@ import torch
 from course_utils import check
 from course_utils.checks import judge_process
 
+pytestmark = pytest.mark.slow
 NOTEBOOK = """
     import ctypes, functools, os, subprocess, sys, threading, time, torch
     from concurrent.futures import ThreadPoolExecutor as Pool

@@ -276,6 +276,7 @@ def test_exercises_are_asked_in_order_under_their_registered_numbers(path):
     )
 
 
+@pytest.mark.slow
 def test_in_ci_a_fork_passes_with_a_right_answer_and_lists_it(tmp_path, monkeypatch, capsys):
     """Of a wrong one test_project.py tells, by the workflow that TEACHING.md gives."""
     notebook = strip_solutions(read(SOLUTIONS[0]))

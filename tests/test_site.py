@@ -24,6 +24,7 @@ from stored_notebooks import EXERCISES, LESSONS, ROOT, SOLUTIONS, code, read
 from tools import jupyterlab_server
 from tools.notebooks import VEIL
 
+pytestmark = pytest.mark.slow  # the website is built first
 MASKING = "notebooks/04_masking.html"
 SIMILARITY = "notebooks/01_dot_product_similarity.html"
 QUESTION = "Which vector has the largest dot product with q?"

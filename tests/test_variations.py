@@ -50,6 +50,7 @@ def fits(answer, exercise):
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", LESSONS[1:], ids=lambda path: path.stem)
 def test_at_most_two_exercises_of_a_lesson_pass_with_the_lessons_code_pasted(path, monkeypatch):
     if number_of(path) == "06b":
