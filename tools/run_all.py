@@ -23,13 +23,19 @@ PYTEST = [*PYTHON, "pytest", "-n", WORKERS, "--no-loadscope-reorder"]
 # machine.
 NBVAL = [*PYTEST, "--dist", "loadfile", "-p", "no:cacheprovider", "--nbval-current-env"]
 NBVAL += ["--nbval-cell-timeout=900", "--nbval-kernel-startup-timeout=900"]
+# The later lessons take longest, so they go first.
+NOTEBOOKS = [
+    path.relative_to(ROOT).as_posix()
+    for folder in ("notebooks", "solutions")
+    for path in sorted((ROOT / folder).glob("*.ipynb"), reverse=True)
+]
 STYLE = {
     "style": [*PYTHON, "ruff", "check", "."],
     "format": [*PYTHON, "ruff", "format", "--check", "."],
 }
 TEST = STYLE | {
     "tests": [*PYTEST, "--dist", "loadgroup", "tests"],  # as tests/conftest.py groups them
-    "lessons and solutions": [*NBVAL, "--nbval", "notebooks", "solutions"],
+    "lessons and solutions": [*NBVAL, "--nbval", *NOTEBOOKS],
     "exercises": [*NBVAL, "--nbval-lax", "exercises"],
 }
 CHECK = STYLE | {"tests": [*TEST["tests"], "-m", "not browser and not slow"]}
@@ -63,7 +69,7 @@ def main(arguments):
         stages = stages | {"tests": [*stages["tests"], "-n", "0", "-k", *chosen]}
     rows = []
     for name, command in stages.items():
-        print(f"\n== {name}: {' '.join(command[2:])}", flush=True)
+        print(f"\n== {name}", flush=True)
         start = time.monotonic()
         rows.append((name, *run(name, command), time.monotonic() - start))
     print(f"\n{'stage':24}{'passed':>8}{'failed':>8}{'skipped':>8}{'seconds':>8}")
