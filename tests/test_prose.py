@@ -34,7 +34,9 @@ def test_references_and_links_lead_to_what_they_name(path):
     for number in re.findall(r"(?i:lessons?|exercises) (\d\db?)\b", text):
         assert number in LESSON, f"{name_of(path)}: there is no lesson {number}"
     for words, target in re.findall(r"\[([^][\n]*)\]\((?!https?:|#)([^)#]+)", text):
-        assert (path.parent / target).exists(), f"{name_of(path)}: there is no file {target}"
+        assert (path.parent / target).exists(), (
+            f"{name_of(path)}: there is no file {target}; make exercises writes exercises/"
+        )
         if target.endswith(".ipynb"):
             (number,) = re.findall(r"(\d\db?)_", target)
             named = set(re.findall(r"\b\d\db?\b", words))

@@ -15,7 +15,7 @@ from course_utils.checks.submission_kernel import OutOfBounds, launch, launches,
 
 pytest.importorskip("triton")
 FACTOR = 2
-LANGUAGE = [(each, dict(vars(each))) for each in (tl, tl.core, tl.math, tl.standard, tl.tensor)]
+LANGUAGE = [tl, tl.core, tl.math, tl.standard, tl.tensor]
 
 
 @triton.jit
@@ -84,12 +84,12 @@ def test_a_kernel_may_call_functions_and_sees_the_present_value_of_a_global(monk
 
 def test_what_a_launch_changes_is_restored(monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    names = dict(globals())
+    names, language = dict(globals()), [dict(vars(part)) for part in LANGUAGE]
     out = torch.zeros(1)
     launch(total, (1,), torch.arange(4.0), out, BLOCK=4)  # tl.sum, max and cdiv are in Triton
     assert out.item() == 6 + 3 + 2
-    for holder, before in LANGUAGE:
-        assert all(vars(holder)[name] is value for name, value in before.items())
+    for part, before in zip(LANGUAGE, language, strict=True):
+        assert all(vars(part)[name] is value for name, value in before.items())
     assert globals() == names and "TRITON_INTERPRET" not in os.environ
 
 

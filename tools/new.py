@@ -87,21 +87,23 @@ Write here what this step is for. Below, ask for a prediction before you show a 
 what is still open.""",
     ["surprises()"],
 ]  # fmt: skip
-DO_EXERCISE = """Next:
+DO_EXERCISE = """The last problem is now {last}: its heading, its check and what refers to it.
+Next:
 1. {check}: write the right answer, inputs, at least five mistakes, and in \
 also_right at least one answer in another style.
 2. {solutions}, exercise {number}: write the heading, the text and the answer.
 3. make check K={name}
-4. python -m tools.notebooks refresh {solutions}
+4. .venv/bin/python -m tools.notebooks refresh {solutions}
 5. make exercises"""
-DO_LESSON = """Next:
+DO_LESSON = """README, lesson 00 and the end of the lesson before lead to the new one.
+Next:
 1. notebooks/{file}: write the lesson; lesson 03 shows how one looks.
 2. {check}: the last problem, which has no published solution. Give it the name of \
 what it computes, there, in the file's name and in solutions/{solutions}.
-3. python -m tools.new exercise {lesson} NAME, for each of at least five exercises.
+3. .venv/bin/python -m tools.new exercise {lesson} NAME, once for each exercise; five or more.
 4. README.md and notebooks/00_start_here.ipynb: say in the maps what is built and what it needs.
-5. notebooks/{before}, at the end: let the next question lead to the new lesson.
-6. python -m tools.notebooks refresh notebooks/{file} solutions/{solutions}
+5. notebooks/{before}, at the end: the link is there; write the question that leads to it.
+6. .venv/bin/python -m tools.notebooks refresh notebooks/{file} solutions/{solutions}
 7. make exercises
 8. make check"""
 
@@ -140,7 +142,8 @@ def write_check(lesson, name, number):
     path = ROOT / "course_utils" / "checks" / f"lesson_{lesson}" / f"{name}.py"
     taken = list(path.parent.parent.glob(f"lesson_*/{name}.py"))
     if not name.isidentifier() or taken:
-        raise ValueError(f"choose another name: {name!r} is taken by, or cannot be, a function")
+        reason = f"{taken[0].relative_to(ROOT)} has it" if taken else "it is no name of a function"
+        raise ValueError(f"choose another name than {name!r}: {reason}")
     path.parent.mkdir(exist_ok=True)
     seed = re.sub(r"\D", "", number)
     path.write_text(fill(CHECK, name=name, number=number, seed=seed), encoding="utf-8")
@@ -160,10 +163,10 @@ def new_exercise(lesson, name):
         EXERCISE, [ANSWER], ["check({name})"], number=number, name=name, heading="A title"
     )
     write(solutions, path)
-    renumber(lesson, number, f"{before_dot}.{int(after_dot) + 1}", last.id, check)
-    return fill(
-        DO_EXERCISE, check=check, solutions=path.relative_to(ROOT), name=name, number=number
-    )
+    moved = f"{before_dot}.{int(after_dot) + 1}"
+    renumber(lesson, number, moved, last.id, check)
+    solutions = path.relative_to(ROOT)
+    return fill(DO_EXERCISE, last=moved, check=check, solutions=solutions, name=name, number=number)
 
 
 def renumber(lesson, old, new, heading, check):

@@ -53,7 +53,7 @@ def strip_solutions(notebook):
             if left := re.search(r".*(BEGIN|END) SOLUTION.*", cell.source):
                 raise ValueError(f"a marker without its partner: {left[0].strip()!r}")
     if not found:
-        raise ValueError("the notebook has no ### BEGIN SOLUTION ... ### END SOLUTION")
+        raise ValueError("no ### BEGIN SOLUTION ... ### END SOLUTION in it: add an exercise")
     exercise.metadata = nbformat.from_dict({})
     exercise.metadata["course"] = {"generated": state(exercise)}
     return exercise
