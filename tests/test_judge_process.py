@@ -58,8 +58,6 @@ ANSWERS = {
     "return a @ undefined": "in line 2, `return a @ undefined`",
     "return 7 ** 10**9": "runs for ever",
     "return Endless(1)": "runs for ever",
-    # where a machine hands out memory slowly, five seconds come first
-    "return [torch.ones(1 << 27) for _ in iter(int, 1)]": "takes memory|runs for ever",
     "exit()": "leaves Python",
     "sys.exit()": "leaves Python",
     "os._exit(0)": "leaves Python",
@@ -109,7 +107,7 @@ def test_every_answer_gets_its_verdict_and_the_next_are_judged(notebook, body):
     before = notebook(STATE)
     assert notebook(f"def f(a, b):\n    {body}") == ""
     verdict = notebook("verdict = check(f, 'dot')\nprint(verdict.mistake, verdict)")
-    assert any(words in verdict for words in ANSWERS[body].split("|")), verdict
+    assert ANSWERS[body] in verdict
     assert "❌" in notebook("print(check(lambda a, b: a, 'dot'))")
     assert "✅" in notebook(RIGHT)
     assert notebook(STATE) == before
@@ -143,10 +141,21 @@ def test_matrices_come_back_for_the_picture_also_from_a_new_server(monkeypatch):
     assert torch.allclose(verdict.got, 3 * verdict.expected)
 
 
-def test_what_waits_is_ended(monkeypatch):
-    monkeypatch.setattr(judge_process, "PATIENCE", 0.2)
-    child = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(99,))
+HOARD = "[b'x' * (1 << 29), __import__('time').sleep(99)]"  # half a gigabyte
+
+
+@pytest.mark.parametrize(
+    "limits, code, words",
+    [
+        ({"PATIENCE": 0.2}, "__import__('time').sleep(99)", b"is there a sleep()"),
+        ({"MEMORY": 1 << 27}, HOARD, b"more than 2 GB of memory"),
+    ],
+)
+def test_what_waits_or_takes_memory_is_ended(monkeypatch, limits, code, words):
+    for name, limit in limits.items():
+        monkeypatch.setattr(judge_process, name, limit)
+    child = multiprocessing.get_context("spawn").Process(target=eval, args=(code,))
     child.start()
     ours, _ = multiprocessing.Pipe()
-    assert b"is there a sleep()" in judge_process._watched(child, ours)
+    assert words in judge_process._watched(child, ours)
     child.kill()

@@ -122,7 +122,12 @@ def test_git_takes_notebooks_for_what_they_are_and_leaves_out_what_is_made(cours
     git = runner(course)
     told = git("check-attr", "diff", "merge", "--", "exercises/01.ipynb", "x.ipynb")
     assert told.count(": jupyternotebook\n") == 4
-    made = [".venv/bin/python", "exercises/.progress.json", "exercises/.ipynb_checkpoints/x.ipynb"]
+    made = [
+        ".venv/bin/python",
+        ".progress.json",
+        ".predictions.json",
+        "exercises/.ipynb_checkpoints/x.ipynb",
+    ]
     assert git("check-ignore", *made).split() == made
 
 
