@@ -170,7 +170,10 @@ def test_the_words_are_true(browse, name):
         for state, spoken in zip(every, said, strict=True)
         if (wanted := oracles.disagreements(spoken, oracle(**state)))
     ]
-    assert not wrong, f"{wrong[0]}; reworded? then edit the phrase in tests/explorer_oracles.py"
+    assert not wrong, (
+        "if you only reworded it, edit the phrase in tests/explorer_oracles.py: "
+        f"{wrong[0][2]} expected of {wrong[0][1]!r} for {wrong[0][0]}"
+    )
     assert len(set(said)) > 20
     assert "found" not in said[0]  # it opens on nothing found
 
