@@ -12,6 +12,8 @@ from nbclient import NotebookClient
 
 from course_utils.distributed import RankError, spawn
 
+pytestmark = pytest.mark.slow  # each test starts processes
+
 # Functions are defined within the tests, so that they are sent by value, as those of a notebook.
 
 

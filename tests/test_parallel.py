@@ -13,6 +13,8 @@ from course_utils.distributed import RankError, spawn
 from course_utils.measure import bytes_sent
 from rounding import assert_within, attention_and_lse, attention_errors, normal
 
+pytestmark = pytest.mark.slow  # each test starts processes
+
 B, H, N, D = 2, 4, 16, 8
 
 
