@@ -2,7 +2,8 @@
 
 import torch
 
-from course_utils.checks.exercise import Exercise
+from course_utils.checks.compare import read
+from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
 from course_utils.checks.inputs import normals
 
 
@@ -39,7 +40,24 @@ def inputs():
         (torch.tensor([[20000.0, 19999, -20000, 19998], [0, 1, 1, 0]]),),
         (normal(2, 50),),
         (normal(1, 4),),
+        (torch.tensor([[8.0], [12]]) * torch.tensor([2.0, 1, 0, -1, -2]),),  # norms down to 1e-5
     ]
+
+
+def small_ones_too(answer, scores):
+    """Return the norms; complain if all are right but the small ones, measured by themselves."""
+    results, right = call_with_clones(answer, scores), gradient_norm(scores.double())
+    got = read(results[0])
+    if right.max() < 1e-2 and got is not None and got.shape == right.shape:
+        if ((got / right - 1).abs() > 0.05).any():
+            hint = (
+                "Your norms are right, except where softmax is saturated. There the norm is about "
+                "1e-5, and yours is off by more than 5%. Small differences of numbers near 1 lose "
+                "their digits. Add up the squares of all entries of diag(p) − ppᵀ."
+            )
+            raise Complaint("small norms lost", hint, [right])
+        return [right]
+    return results
 
 
 MISTAKES = [
@@ -90,8 +108,8 @@ MISTAKES = [
      "large scores give NaN: e^1000 overflows; torch.softmax takes care of it, exp / sum does not",
      ("scores.softmax(dim=-1)", "scores.exp() / scores.exp().sum(dim=-1, keepdim=True)")),
     ("rounded below zero",
-     "right, but NaN where a weight is nearly 1: terms that cancel came out a little below 0, "
-     "which has no root; .clamp(min=0) first, or add up the squares of all entries",
+     "Your norms are right, but NaN where a weight is nearly 1. There the terms cancel, and their "
+     "sum came out a little below 0, which has no root. Add up the squares of all entries instead.",
      ("jacobian.square().sum(dim=(-2, -1)).sqrt()",
       "(p.pow(2).sum(-1) - 2 * p.pow(3).sum(-1) + p.pow(2).sum(-1) ** 2).sqrt()")),
     ("maximum of all rows",
@@ -101,4 +119,6 @@ MISTAKES = [
       "(e := (scores - scores.max()).exp()) / e.sum(dim=-1, keepdim=True)")),
 ]  # fmt: skip
 
-exercise = Exercise("2.6", gradient_norm, inputs, MISTAKES, also_right=[by_power_sums])
+exercise = Exercise(
+    "2.6", gradient_norm, inputs, MISTAKES, run=small_ones_too, also_right=[by_power_sums]
+)
