@@ -102,7 +102,8 @@ MISTAKES = [
     ("product doubled", "q·k counts twice beside ‖k‖² / 2; write −‖q − k‖² / 2 out once more",
      ("[q, ones]", "[2 * q, ones]")),
     ("keys divided by root 2",
-     "q·k is divided by √2 and ‖k‖² / 2 is not: what k is divided by, q·k is, too",
+     "Your q·k is divided by √2, and your ‖k‖² / 2 is not. The weights need both as they are. "
+     "Divide neither q nor k.",
      ("[k, -sq", "[k / 2**0.5, -sq")),
     ("divided by root d",
      "the weights are those of −‖q − k‖² / 2 divided by √d; here nothing is divided: the weight is "

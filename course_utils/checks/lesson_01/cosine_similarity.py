@@ -111,7 +111,7 @@ MISTAKES = [
      "q / q.square().sum(dim=-1, keepdim=True).clamp(min=1e-8)"
      " @ (k / k.square().sum(dim=-1, keepdim=True).clamp(min=1e-8)).mT"),
     ("length of columns", "the lengths run over the wrong dimension: a vector is a row, dim=-1",
-     ("q.norm(dim=-1", "q.norm(dim=-2"), ("k.norm(dim=-1", "k.norm(dim=-2")),
+     "torch.nn.functional.normalize(q, dim=-2) @ torch.nn.functional.normalize(k, dim=-2).mT"),
     ("length along dimension 1",
      "right for matrices, wrong with leading dimensions: the lengths run over dimension 1, as with "
      "norm(dim=1), or F.normalize without dim; write dim=-1",

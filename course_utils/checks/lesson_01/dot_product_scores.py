@@ -40,8 +40,8 @@ MISTAKES = [
     ("entry by entry", "q * k multiplies entry by entry; every query must meet every key",
      "q * k"),
     ("all dimensions turned",
-     "right for matrices, but not with leading dimensions such as a batch: .T turns all of them "
-     "around, loops and einsum('ld,sd->ls') know only two; use .transpose(-2, -1)",
+     "Your scores are right for matrices, but not with leading dimensions such as a batch. Only "
+     "the last two dimensions of k may be exchanged. Write k.transpose(-2, -1).",
      ("k.transpose(-2, -1)", "k.permute(*reversed(range(k.ndim)))")),
     ("three letters in einsum",
      "right for three dimensions alone; there may be two, three or four: @ and .transpose(-2, -1) "

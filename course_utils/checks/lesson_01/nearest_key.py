@@ -69,8 +69,9 @@ MISTAKES = [
      "positions are whole numbers: return integers, as argmax gives them",
      ("argmax(dim=-1)", "argmax(dim=-1).double()")),
     ("zero key wins",
-     "a zero key has cosine 0 / 0 = NaN, and argmax takes NaN for the largest: give its length a "
-     "lower limit, as in 1.3", ("METRICS[metric](q, k)", "METRICS[metric](q, k).where("
+     "Your cosine picks a zero key although another is nearer. If its cosine is 0 / 0 = NaN, "
+     "argmax takes NaN for the largest. Divide a zero key by 1 instead, as in 1.3.",
+     ("METRICS[metric](q, k)", "METRICS[metric](q, k).where("
      "(metric != 'cosine') | (k != 0).any(dim=-1)[..., None, :], torch.nan)")),
     ("zero key loses",
      "a zero key has cosine 0, which is more than a negative one: do not rank it last",

@@ -199,6 +199,8 @@ MISTAKES = [
      ("q.shape[-1]", "q.shape[-2]")),
     ("weights transposed", "the weights are transposed before they mix the values: weights @ v",
      ("weights @ v", "weights.mT @ v")),
+    ("values not projected", "Your weights mix the inputs themselves, and W_v is not used. Mix the "
+     "values, self.W_v(x).", ("weights @ v", "weights @ x")),
     ("values not mixed", "the values are not mixed: multiply them by the weights, weights @ v",
      ("weights @ v", "v")),
     ("weights not normalised",

@@ -77,6 +77,9 @@ MISTAKES = [
      (DIVISOR, "(7 * d_k) ** 0.5")),
     ("product not doubled", "divided by √(3 d_k): q·k stands twice in ‖q − k‖², so its variance "
      "counts four times", (DIVISOR, "(3 * d_k) ** 0.5")),
+    ("product not doubled in the scores",
+     "Your divisor is right, but q·k counts only once in the scores. It stands twice in "
+     "‖q − k‖² = ‖q‖² − 2 q·k + ‖k‖². Subtract it twice.", ("2 * products", "products")),
     ("root of the number left out", "divided by 6√d_k: the root is over the whole variance",
      (DIVISOR, "(6 * d_k**0.5)")),
     ("root of the width left out", "divided by √6 d_k: the root is over the whole variance",

@@ -3,7 +3,8 @@
 import torch
 import torch.nn.functional as F
 
-from course_utils.checks.exercise import Exercise, call_with_clones
+from course_utils.checks.compare import difference
+from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
 from course_utils.checks.inputs import normals, queries_and_keys
 from course_utils.checks.shared_hints import LOST_SIGN, OVER_QUERIES, WEIGHTS_ALONE
 
@@ -34,8 +35,9 @@ def inputs():
     zeros = normal(5, 4), normal(7, 4)
     zeros[0][0], zeros[1][2] = 0, 0
     pairs += [zeros, (200 * normal(3, 4), 0.05 * normal(4, 4))]  # lengths have no say
+    pairs += [(1e-3 * normal(3, 4), 1e-3 * normal(5, 4))]  # short, as at the start of a training
     # e^(cosine / 0.0005) overflows
-    temperatures = [0.1, 0.5, 2.0, 0.25, 0.0005, 1.5, 3.0, 0.7, 0.2, 0.3]
+    temperatures = [0.1, 0.5, 2.0, 0.25, 0.0005, 1.5, 3.0, 0.7, 0.2, 0.3, 0.4]
     return [
         (q, k, normal(*k.shape[:-1], k.shape[-1] - 1, dtype=k.dtype), temperature)
         for (q, k), temperature in zip(pairs, temperatures, strict=True)
@@ -47,9 +49,19 @@ def mixtures(answer, q, k, v, temperature):
     for each in (q, k):
         if each.requires_grad:
             each.register_hook(lambda g, x=each: g.where(x.any(-1, keepdim=True) | g.isnan(), 0))
-    return call_with_clones(answer, q, k, v, temperature)
+    results = call_with_clones(answer, q, k, v, temperature)
+    if k.abs().max() < 0.01:
+        right = cosine_attention(q, k, v, temperature)
+        if difference(results[0], right):
+            raise Complaint("short vectors", SHORT, [right])
+    return results
 
 
+SHORT = (
+    "Your result is right for long vectors, but not for vectors of length 0.001, which have a "
+    "direction too. If you add a number to a length, or limit it, make that 1e-12, as F.normalize "
+    "does."
+)
 MISTAKES = [
     ("not normalised", "q and k are not normalised: the length of a query still changes the "
      "weights", ("F.normalize(q, dim=-1)", "q"), ("F.normalize(k, dim=-1)", "k")),
@@ -109,6 +121,12 @@ MISTAKES = [
      "a zero vector gives NaN (0 / 0): give its length a lower limit, as F.normalize does",
      ("F.normalize(q, dim=-1)", "q / q.norm(dim=-1, keepdim=True)"),
      ("F.normalize(k, dim=-1)", "k / k.norm(dim=-1, keepdim=True)")),
+    ("zero vector erased",
+     "Your weights are 0 where a zero vector took part, or whole rows are. Its cosine should be 0, "
+     "and softmax still gives it a weight. Replace NaN in the cosines, before softmax.",
+     ("F.normalize(q, dim=-1)", "q / q.norm(dim=-1, keepdim=True)"),
+     ("F.normalize(k, dim=-1)", "k / k.norm(dim=-1, keepdim=True)"),
+     ("scores.softmax(dim=-1)", "scores.softmax(dim=-1).nan_to_num()")),
     ("zero query breaks it",
      "a query of zeros gives NaN (0 / 0): give its length a lower limit, too, as F.normalize does",
      ("F.normalize(q, dim=-1)", "q / q.norm(dim=-1, keepdim=True)")),

@@ -23,6 +23,9 @@ MISTAKES = [
     ("power of 2",
      "2 to the power of an entropy in nats; with the natural logarithm it takes e",
      ("nats.exp()", "2**nats")),
+    ("e to an entropy in bits",
+     "Your result is e to an entropy in bits. Use the natural logarithm, as in 2.4.",
+     ("nats.exp()", "(nats / torch.tensor(2.0).log()).exp()")),
     ("weights above 0",
      "that counts the weights above 0, or above some small number: they would count alike, be it "
      "0.01 or 0.9",

@@ -78,7 +78,8 @@ MISTAKES = [
     ("minus missing", "the sign is wrong: ln p is negative, so the sum needs a minus",
      ("-torch", "torch")),
     ("added over all rows",
-     "all rows are added into one number: each row has an entropy of its own, dim=-1",
+     "Your result is one number for all rows. Each row has an entropy of its own. Keep the shape "
+     "of weights, which weights[weights > 0] flattens, and sum with dim=-1.",
      ("dim=-1", "")),
     ("summed over queries",
      "it sums over the rows: the weights of one query stand in the last dimension, dim=-1",

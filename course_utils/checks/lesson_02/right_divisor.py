@@ -35,8 +35,9 @@ MISTAKES = [
      "half of the variance: ** comes before /, so x**1/2 is x / 2; write x**0.5",
      ("0.5", "1 / 2")),
     ("variances outside the root",
-     "the variances stand outside the root: it is √(d_k · var_q · var_k), for the standard "
-     "deviation is the root of the whole variance", "d_k**0.5 * var_q * var_k"),
+     "Your result is √d_k · var_q · var_k: the variances stand outside the root, or are squared "
+     "under it. The standard deviation is the root of the whole variance. Return "
+     "√(d_k · var_q · var_k).", "d_k**0.5 * var_q * var_k"),
     ("var k outside the root", "var_k stands outside the root; all three belong under it",
      "(d_k * var_q) ** 0.5 * var_k"),
     ("variances added",

@@ -29,6 +29,7 @@ def inputs():
         (normal(6, 50).T, normal(6, 50).T),  # not contiguous, many pairs
         (normal(7, 7), normal(7, 7)),
         (normal(2, 1), normal(2, 1)),
+        (normal(5, 2) + 1e7, torch.ones(5, 2).double()),  # the mean is far above the spread
         (torch.full((4, 3), 2.0), torch.full((4, 3), 3.0)),  # all scores the same
     ]
 
@@ -59,6 +60,10 @@ MISTAKES = [
      ("products.sum(dim=-1)", "q @ k.T")),
     ("variance of products", "the products are not added up: a score is the sum over d_k of them",
      ("products.sum(dim=-1)", "products")),
+    ("mean square less squared mean",
+     "Your variance is right, except where the mean is far larger than the spread. There the mean "
+     "square less the squared mean is a difference of two huge numbers. Subtract the mean first.",
+     ("scores.var()", "(scores.square().mean() - scores.mean() ** 2) * len(q) / (len(q) - 1)")),
     ("mean over the width", "that is the mean over d_k products; a score is their sum",
      ("sum", "mean")),
     ("of scaled scores",

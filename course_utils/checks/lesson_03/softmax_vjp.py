@@ -38,7 +38,8 @@ def inputs():
     given += [(1000 + normal(4, 3), normal(4, 3), 0.1)]
     single = normal(4, dtype=torch.float32)
     turned = [normal(4, 3, 2).permute(2, 1, 0) for _ in range(2)]  # not contiguous
-    return [*given, (single, single, 2.5), (*turned, 0.5)]
+    far = torch.tensor([[0.0, -200]]), torch.tensor([[1.0, -1]]), 100.0  # e^−200 is 0 in float32
+    return [*given, (single, single, 2.5), (*turned, 0.5), far]
 
 
 def without_the_matrix(answer, x, g, T):
@@ -84,6 +85,11 @@ MISTAKES = [
      "right until x / T is large: e^(x / T) is infinite then, and the weights are NaN; "
      "torch.softmax takes care of it, exp / sum does not",
      ("torch.softmax(x / T, dim=-1)", "(x / T).exp() / (x / T).exp().sum(-1, keepdim=True)")),
+    ("temperature after softmax",
+     "Your gradient is right, except where a weight of softmax(x) is too small for a float. x / T "
+     "would still give it a share. Divide the logits by T before softmax, not the weights after.",
+     ("torch.softmax(x / T, dim=-1)",
+      "(r := torch.softmax(x, dim=-1) ** (1 / T)) / r.sum(dim=-1, keepdim=True)")),
     ("temperature only outside", "the gradient is divided by T, but the weights are those of T = 1",
      ("x / T", "x")),
     ("temperature not used", "T is not used: the weights are softmax(x / T)",

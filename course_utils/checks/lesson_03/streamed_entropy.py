@@ -223,6 +223,11 @@ MISTAKES = [
     ("begins with 0", STARTS_FINITE, ("torch.tensor(-torch.inf), 0.0", "torch.tensor(0.0), 0.0")),
     ("begins with a finite number", STARTS_FINITE,
      ("torch.tensor(-torch.inf), 0.0", "torch.tensor(-1e9), 0.0")),
+    ("first maximum kept",
+     "Your result is right until a later block has a far larger logit. Measured from the first "
+     "block's maximum, its exponential overflows. Raise m, and rescale both sums, when a larger "
+     "logit comes.", ("m_new = torch.maximum(m, x.double().amax(dim=-1))",
+     "m_new = torch.where(m == -torch.inf, x.double().amax(dim=-1), m)")),
     ("largest so far forgotten",
      "the maximum is that of the block; it is the larger of that and the largest so far",
      ("torch.maximum(m, x.double().amax(dim=-1))", "x.double().amax(dim=-1)"),

@@ -50,6 +50,7 @@ def inputs():
     logits = [normal(6), 200 * normal(9), normal(5) + 1000, 0.05 * normal(8)]
     pairs = [(x, part) for x in logits for part in (0.4, 0.9)]
     pairs += [(normal(2), 0.05), (torch.tensor([0, 3e-4, 1e-3]), 0.05), (5000 * normal(50), 0.9)]
+    pairs += [(normals(8)(190), 0.3)]  # a damped iteration swings for ever
     at_parts = [(x, part * math.log(len(x))) for x, part in pairs]
     return [*at_parts, (torch.tensor([3.0, 1, 0, -2]), 0.5)]  # float32: weights of 0 at a small T
 
