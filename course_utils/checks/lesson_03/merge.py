@@ -4,6 +4,7 @@ import torch
 
 from course_utils.checks.exercise import Complaint, Exercise
 from course_utils.checks.inputs import normals
+from course_utils.checks.lesson_03._logits import see_that_nothing_is_added
 
 
 def merge(parts):
@@ -56,6 +57,7 @@ def inputs():
         [part(3, size=200) for _ in range(4)],
         [part(3, shift=1000) for _ in range(3)],
         [part(3, shift=-800), part(3, shift=-801), part(3, shift=-800)],
+        [part(3, shift=-20_000), part(3, shift=-20_001)],
         [part(4, d_v=4) for _ in range(4)],  # as many parts as queries, and as values are wide
         [part(3, empty=some), part(3), part(3, empty=[True, True, False])],
         [part(3, empty=some), part(3, empty=[True, False, False])],
@@ -83,6 +85,8 @@ def without_gradients_of_log_0(answer, parts):
     if any(changed):
         hint = "it changes its input in place: a part comes out as another; work on new tensors"
         raise Complaint("changes its input", hint)
+    if len(parts) == 1:
+        see_that_nothing_is_added(result, parts[0])
     lses = torch.stack([lse for _, lse in parts])
     if not lses.requires_grad or not lses.isneginf().all(dim=0).any():
         return [result]
@@ -106,7 +110,28 @@ LOOP = """    out, lse = outs[0], lses[0]
         share = torch.sigmoid(other - lse)[..., None]
         out, lse = share * o + (1 - share) * out, torch.logaddexp(lse, other)
     return out, lse"""
+AFTER_EMPTY = (
+    "Your result is right, but NaN where the first parts had no key. The old lse is −∞ there, and "
+    "{} is −∞ − (−∞) or −∞ + ∞. Join the lses with torch.logaddexp, and give zeros where both "
+    "parts are empty."
+)
 MISTAKES = [
+    ("maximum not below a limit",
+     "Your result is right until every lse lies far below 0: your maximum stays above it, and all "
+     "exponentials are 0. Subtract the true maximum, and replace only −∞.",
+     ("m.masked_fill(m == -torch.inf, 0)", "m.clamp(min=-1e4)")),
+    ("by a sigmoid of the lses", AFTER_EMPTY.format("lse − logsigmoid(lse − other)"),
+     ("    return out, m + total.log()",
+      LOOP.replace("share * o + (1 - share) * out", "out - share * (out - o)").replace(
+          "torch.logaddexp(lse, other)",
+          "lse - torch.nn.functional.logsigmoid(lse - other)"))),
+    ("by the logarithm of 1 + e^x", AFTER_EMPTY.format("lse + log(1 + e^(other − lse))"),
+     ("    return out, m + total.log()", """    out, lse = outs[0], lses[0]
+    for o, other in zip(outs[1:], lses[1:]):
+        new = lse + torch.log(1 + torch.exp(other - lse))
+        out = torch.exp(lse - new)[..., None] * out + torch.exp(other - new)[..., None] * o
+        lse = new
+    return out, lse""")),
     ("plain average",
      "the outputs are averaged; a part with a larger log-sum-exp must count more",
      (MIX, "outs.mean(dim=0)")),

@@ -4,6 +4,7 @@ import torch
 
 from course_utils.checks.exercise import Exercise, call_with_clones
 from course_utils.checks.inputs import normals, out_of_order
+from course_utils.checks.lesson_03._logits import see_that_nothing_is_added
 
 INF = torch.inf
 
@@ -64,6 +65,7 @@ def inputs():
         state(3, m=6.0),  # the maximum stays
         state(2, 3, 5, n=2, m=0.0, d_v=4),
         state(3, n=6),
+        state(3, n=1),  # ℓ is 1, out is v
         with_nothing(state(3), 0, (1, slice(3))),
         with_nothing(state(2, 3), slice(None)),
         with_nothing(state(3, m=0.5), 0, (1, slice(3))),  # an earlier block offered something
@@ -85,7 +87,10 @@ def output_and_logsumexp(answer, m, ell, out, x, v):
     has no gradient; after a block of nothing a second one follows, for log 0 has none.
     """
     if not x.requires_grad:
-        return call_with_clones(answer, m, ell, out, x, v)
+        results = call_with_clones(answer, m, ell, out, x, v)
+        if x.shape[-1] == 1 and m.isneginf().all():
+            see_that_nothing_is_added(results[0], (x[:, 0], torch.ones_like(m), v.expand(3, -1)))
+        return results
     if not m.isfinite().all():
         m, ell, out = m.detach(), ell.detach(), out.detach()
     [(m, ell, out)] = call_with_clones(answer, m, ell, out, x, v)

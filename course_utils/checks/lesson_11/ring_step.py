@@ -61,7 +61,15 @@ def inputs():
 PASSED = "k.roll(1, dims=0), v.roll(1, dims=0)"
 MIXED = "share[..., None] * out + share_new[..., None] * out_new"
 SHARES = "(lse - both).exp(), (lse_new - both).exp()"
+NAN_AT_FIRST = (
+    "Your result is right, but NaN at the first step, where lse is −∞: {} is −∞ − (−∞) or −∞ + ∞ "
+    "then. Join the lses with torch.logaddexp."
+)
 MISTAKES = [
+    ("by a sigmoid of the lses", NAN_AT_FIRST.format("lse − logsigmoid(lse − lse_new)"),
+     ("return out, both", "return out, lse - torch.nn.functional.logsigmoid(lse - lse_new)")),
+    ("by the logarithm of 1 + e^x", NAN_AT_FIRST.format("lse + log(1 + e^(lse_new − lse))"),
+     ("torch.logaddexp(lse, lse_new)", "lse + torch.log(1 + torch.exp(lse_new - lse))")),
     ("not passed on", "right output, but k and v come back where they were; pass them on",
      (PASSED, "k, v")),
     ("passed back", "k and v go to the rank before; rank r sends to r + 1",
