@@ -84,8 +84,9 @@ FEWER = "B, d_model, L = 2, 10, 3"
 
 MISTAKES = [
     ("shape of heads alone",
-     "it looks at the shape alone, or at entries that are all equal, and most of these bugs keep "
-     "those as they should be: compare with numbers that all differ",
+     "Your test lets most bugs through, as where it looks at the shape alone, at equal entries, or "
+     "at one head of one sequence. Cut several sequences, with numbers that all differ, into "
+     "several heads, and compare each head.",
      (".transpose(1, 2)", ".mT.contiguous()"), NONE_COMPARED),
     ("one head tried", "it tries one head, where nothing is cut: try three or more",
      ("(1, 2, 5)", "(1,)")),

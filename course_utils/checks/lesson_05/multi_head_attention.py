@@ -6,7 +6,11 @@ from torch import nn
 
 from course_utils.checks import shared_hints
 from course_utils.checks.exercise import Exercise
-from course_utils.checks.lesson_05._layers import OF_ANY_LAYER, layers_and_inputs
+from course_utils.checks.lesson_05._layers import (
+    OF_ANY_LAYER,
+    layers_and_inputs,
+    see_that_biases_count,
+)
 from course_utils.checks.submission_layer import layer_outputs
 
 
@@ -80,7 +84,11 @@ def run(answer, d_model, num_heads, matrices, earlier, inputs):
     layer = answer(d_model, num_heads)
     if earlier:  # of another length, of which the layer should keep nothing
         layer_outputs(layer, matrices, *earlier)
-    return layer_outputs(layer, matrices, *inputs)
+    if matrices["W_q"].max() > 1000:  # gradients are roundings there
+        inputs = [each.detach() for each in inputs]
+    outputs = layer_outputs(layer, matrices, *inputs)
+    see_that_biases_count(outputs, layer, MultiHeadAttention(d_model, num_heads), *inputs)
+    return outputs
 
 
 BY_RESHAPING = [
@@ -127,13 +135,6 @@ MISTAKES = [
     ("weights masked late", "the weights are masked after softmax: rows no longer sum to 1, and "
      "the forbidden keys are heard in the denominator", ("mask is not None", "False"),
      (".nan_to_num(0)", " * (1 if mask is None else mask)")),
-    ("always causal", "a query sees no key after its own place, which is right under a causal mask "
-     "alone: what is allowed is told by mask, and without one all is", (".softmax",
-      ".masked_fill(torch.ones_like(scores).triu(1) > 0, -torch.inf).softmax")),
-    ("nan for an empty row", "right, except where a query may see nothing: NaN there; give weights "
-     "of 0", (".nan_to_num(0)", "")),
-    ("everything for an empty row", "right, except where a query may see nothing: a finite fill "
-     "such as -1e9 attends to everything there; give weights of 0", ("-torch.inf", "-1e9")),
     ("query and key exchanged", "right, if W_q and W_k exchanged their names: W_q makes the "
      "queries, W_k the keys", ("self.W_q(query), self.W_k(key)", "self.W_k(query), self.W_q(key)")),
     ("values made from key", "the values are made from key: W_v reads value", ("self.W_v(value)",
