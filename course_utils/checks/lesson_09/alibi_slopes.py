@@ -77,19 +77,8 @@ MISTAKES = [
      ("    return", "    exponents = exponents[:power]\n    return")),
     ("backwards", "right slopes, the smallest first; head 0 has the largest of its power of two",
      ("2.0**-e for e in exponents", "2.0**-e for e in exponents[::-1]")),
-    ("rest first", "the slopes of the power of two come first, the missing ones after them",
-     ("2.0**-e for e in exponents", "2.0**-e for e in exponents[power:] + exponents[:power]")),
-    ("from twice the power",
-     "all are taken from twice the power of two; of these come only the missing ones, after the "
-     "slopes of the power of two itself",
-     "torch.tensor([2.0 ** (-4 * h / 2 ** (num_heads.bit_length() - 1)) for h in "
-     "[*range(1, 2 * num_heads, 2), *range(2, 2 * num_heads, 2)][:num_heads]])"),
     ("one too many", "there is one slope too many",
      ("2 * (num_heads - power), 2)", "2 * (num_heads - power) + 2, 2)")),
-    ("from the far end",
-     "the missing ones are the last of every second slope of twice as many heads; begin with the "
-     "first",
-     (REST, "8 * h / (2 * power) for h in range(4 * power - 2 * num_heads + 1, 2 * power, 2)")),
     ("rest begins with 1", "the first of the missing slopes is 1: heads count from 1 there as well",
      (REST, REST.replace("8 * h", "8 * (h - 1)"))),
     ("whole exponents", "the exponents are cut to whole numbers: / and not //",
@@ -101,8 +90,6 @@ MISTAKES = [
     ("divided by the head", "the exponent is 8 divided by the number of the head; it is multiplied "
      "by that and divided by H: −8 (h + 1) / H",
      "torch.tensor([2.0 ** (-8 / (h + 1)) for h in range(num_heads)])"),
-    ("evenly spaced", "the slopes are evenly spaced; they fall by the same factor each",
-     "torch.linspace(2 ** (-8 / num_heads), 2**-8, num_heads)"),
 ]  # fmt: skip
 
 exercise = Exercise("9.3", alibi_slopes, inputs, MISTAKES, names="H", also_right=[recursively])

@@ -84,6 +84,7 @@ BY_CONTENT = (
     "what it finds depends on the keys' own numbers: make all rows of W_k the same, for any token "
     "may stand there"
 )
+OVERFLOW = "Your scores overflow to infinity or NaN. Use smaller numbers in W_q and W_k."
 ELSEWHERE = "it does not look b places back: which query has its largest product at distance b?"
 
 
@@ -95,6 +96,8 @@ def what_is_missing(W_q, W_k, x, tokens):
     paired = (rotary(x @ W, at, interleaved=True) for W in (W_q, W_k))
     pairs_back = at - attention(*paired, x, causal_mask(len(at)))[1].argmax(dim=-1)  # (B, L)
     q, k = rotary(x @ W_q, at), rotary(x @ W_k, at)  # (B, L, d_k)
+    if not (q @ k.mT).isfinite().all():
+        return OVERFLOW
     back = at - attention(q, k, x, causal_mask(len(at)))[1].argmax(dim=-1)  # (B, L), how far
     unmasked = at - attention(q, k, x)[1].argmax(dim=-1)  # (B, L)
     n = len(W_q)

@@ -40,6 +40,8 @@ def by_halves(q, k, v, at):
 
 
 def by_distance(q, k, v, at):
+    if at.min() < 0:  # as a table would
+        raise IndexError(f"positions count from 0, got {at.min()}")
     distance = (at[:, None] - at).abs()  # (L, S)
     scores = q @ k.mT / q.shape[-1] ** 0.5 - distance / 4
     return scores.softmax(dim=-1) @ v

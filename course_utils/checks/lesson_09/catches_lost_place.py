@@ -66,6 +66,10 @@ BROKEN = {
     "several new tokens that see each other's future": "no mask",
     "unturned keys put into the cache": "unturned keys cached",
     "a cache that does not grow": "cache not grown",
+    "a single new token at place 0, several at the right ones": (
+        PLACES,
+        "torch.arange(S - L, S) * (L > 1)",
+    ),
     "places that begin again after the eighth": (PLACES, "torch.arange(S - L, S) % 8"),
 }
 

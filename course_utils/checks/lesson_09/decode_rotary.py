@@ -73,8 +73,9 @@ MISTAKES = [
      "fall together, as the lesson shows", (PLACES, PLACES + ".bfloat16()")),
     ("float16", "places are put into float16, which keeps 11 binary digits: above 2048 neighbours "
      "fall together", (PLACES, PLACES + ".half()")),
-    ("begin again", "right for short texts; after the 64th place they begin again, and far tokens "
-     "get a place that is taken", (PLACES, PLACES + " % 64")),
+    ("begin again", "Your result is right for short texts, but not after 2,000 cached tokens, as "
+     "where positions begin again after some number. Count on without a limit.",
+     (PLACES, PLACES + " % 64")),
     ("one place too early", "one place too early: with t tokens cached, at places 0 to t − 1, the "
      "first new one stands at t", (PLACES, PLACES + " - 1")),
     ("first dimension counted",
@@ -131,10 +132,6 @@ MISTAKES = [
     ("query one place early",
      "the keys are at their places, the queries one place before: a token's query and key stand "
      "at the same place", (TURN, "q, k = rotary(q, places - 1), rotary(k, places)")),
-    ("after the new ones", "places begin at L, the number of new tokens; they begin after those "
-     "cached", (PLACES, "torch.arange(L, 2 * L)")),
-    ("width for number", "the width of the cached keys is taken for their number, which is the "
-     "last but one dimension", (PLACES, "k_cache.shape[-1] + torch.arange(L)")),
     ("turned backwards", "queries and new keys are turned backwards, against the cached ones",
      (PLACES, "-" + PLACES)),
     ("mask inverted", MASK_INVERTED, ("~mask, -torch.inf", "mask, -torch.inf"),
@@ -148,5 +145,6 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "9.5", decode_rotary, inputs, MISTAKES, names="L d_v|S d_k|S d_v", also_right=[by_sdpa]
-)
+    "9.5", decode_rotary, inputs, MISTAKES, names="L d_v|S d_k|S d_v", differentiable=True,
+    also_right=[by_sdpa],
+)  # fmt: skip

@@ -152,11 +152,6 @@ MISTAKES = [
      "the keys are turned by 0, 1, 2, …, as if they were not turned yet: those that stay move one "
      "place back, all alike",
      ("-torch.ones(window - 1)", "torch.arange(window - 1)")),
-    ("turned twice as far back", "the keys move back by two places; one key goes at a time",
-     ("-torch.ones", "-2 * torch.ones")),
-    ("back to the window's start",
-     "the keys move back by a whole window; one key goes at a time",
-     ("-torch.ones", "-window * torch.ones")),
     ("one place apart",
      "the query stands one place further than its own key: both are the new token's, so both have "
      "one place",

@@ -113,6 +113,6 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "9.2", rotary_by_tables, inputs, MISTAKES, names="L d",
+    "9.2", rotary_by_tables, inputs, MISTAKES, names="L d", differentiable=True,
     also_right=[by_rotate_half, as_complex_numbers],
 )  # fmt: skip
