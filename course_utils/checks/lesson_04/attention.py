@@ -96,6 +96,7 @@ def inputs():
         (q, up, v, third),
         probe((2, 3), 4, 6, 5, 3, drawn(3, 4, 6)),  # for each head one
         probe((2, 3), 4, 6, 2, 3, drawn(2, 1, 4, 6), dtype=torch.float32),
+        probe((2, 3), 4, 5, 3, 2, drawn(2, 1, 1, 5)),  # the same for all queries, as of padding
         (*turned, normal(2, 7, 4), drawn(2, 6, 7)),  # not contiguous; three dimensions
         probe((1, 1), 1, 1, 3, 2, torch.ones(1, 1, dtype=torch.bool)),
         probe((1,), 12, 50, 4, 3, drawn(12, 50)),
@@ -111,6 +112,10 @@ BY_HAND = "finite.exp() / finite.exp().sum(dim=-1, keepdim=True)"
 OVERFLOW = (
     "right, until scores are large: e^score overflows then, or is 0 for all that is allowed; take "
     "the largest allowed score of each row off first, as softmax does by itself"
+)
+BEFORE = (
+    "Your result is right until a forbidden score is far above the rest; then all allowed weights "
+    "are lost. A forbidden score takes part in a sum, or in the maximum that you subtract. "
 )
 
 MISTAKES = [
@@ -130,15 +135,13 @@ MISTAKES = [
      (WEIGHTS, "scores.softmax(dim=-1) * mask"),
      ("return", "weights = weights / weights.sum(dim=-1, keepdim=True)\n    return")),
     ("divided by the new sums and erased",
-     "right, until a forbidden score is far above the rest: softmax has then made all allowed "
-     "weights 0, and 0 / 0 is NaN; the mask must come before softmax",
+     BEFORE + "Fill forbidden scores with −∞ before all else.",
      (WEIGHTS, "scores.softmax(dim=-1) * mask"),
      ("return", "weights = weights / weights.sum(dim=-1, keepdim=True)\n"
       "    weights = weights.masked_fill(empty, 0)\n    return")),
     ("divided by the new sums and a little",
-     "right, until a forbidden score is far above the rest: softmax has then made all allowed "
-     "weights 0, and they stay 0; forbid by -inf before softmax, not by a mask after it, nor by a "
-     "small number added", (WEIGHTS, "scores.softmax(dim=-1) * mask"),
+     BEFORE + "A small number added to the sum leaves them 0. Fill forbidden scores with −∞ before "
+     "all else.", (WEIGHTS, "scores.softmax(dim=-1) * mask"),
      ("return", "weights = weights / (weights.sum(dim=-1, keepdim=True) + 1e-9)\n    return")),
     ("filled with too little",
      "right, until all allowed scores are lower than what the forbidden ones are filled with, if "
@@ -236,6 +239,9 @@ MISTAKES = [
     ("unmasked scores for weights",
      "right output, but beside it stand the scores as they were: return the weights, after softmax",
      ("v, weights", "v, scores")),
+    ("weights without the mask",
+     "Your output is right, but the weights beside it know nothing of the mask. Return the weights "
+     "that made the output.", ("v, weights", "v, scores.softmax(dim=-1)")),
     ("no softmax", "the masked scores are taken for the weights: softmax is missing",
      (WEIGHTS, "scores.masked_fill(~mask, -torch.inf)")),
     ("weights first", "both are right, in the wrong order: first the output, then the weights",

@@ -60,7 +60,7 @@ BROKEN = {
     ),
     "no mask at all where L = S": "everything.tril(S - L if S > L else S)",
     "a single query (L = 1) sees the first key alone": "everything.tril(S - L if L > 1 else 0)",
-    "right up to 8 keys, all later ones hidden": "everything.tril(S - L) & (torch.arange(S) < 8)",
+    "right up to 6 keys, all later ones hidden": "everything.tril(S - L) & (torch.arange(S) < 6)",
     "S - L taken for 2 at most": "everything.tril(min(S - L, 2))",
     "a column too many, (L, S + 1)": "torch.cat([everything.tril(S - L), everything[:, :1]], 1)",
     "right entries with a dimension too many, (1, L, S)": "everything.tril(S - L)[None]",

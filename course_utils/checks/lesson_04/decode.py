@@ -5,7 +5,7 @@ import torch.nn.functional as F
 
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
-from course_utils.checks.shared_hints import NOT_SCALED
+from course_utils.checks.shared_hints import BY_D_V, NOT_SCALED
 
 
 def decode(q, k, v, k_cache, v_cache):
@@ -81,6 +81,7 @@ MISTAKES = [
      ("\n    scores", "\n    mask &= ~torch.ones(L, S, dtype=torch.bool).tril(S - L - 1) | "
       "(torch.arange(S) < S - L)\n    scores")),
     ("cached scores not scaled", NOT_SCALED, (" / q.shape[-1] ** 0.5", "")),
+    ("divided by √d_v", BY_D_V, ("q.shape[-1] ** 0.5", "v.shape[-1] ** 0.5")),
     ("divided by √S", "divided by √S, the number of keys; scores are sums over d_k products: √d_k",
      ("q.shape[-1] ** 0.5", "S**0.5")),
     ("cache at the end", "the new tokens are put before the cache: the oldest stands first",
