@@ -16,6 +16,7 @@ def next_token(logits, T, top_p, u):
     kept = ordered * (before < top_p)  # (B, V)
     kept = kept / kept.sum(dim=-1, keepdim=True)
     chosen = (kept.cumsum(dim=-1) <= u[:, None]).sum(dim=-1)  # (B,), a rank
+    chosen = chosen.minimum((kept > 0).sum(dim=-1) - 1)  # rounding may end the line before u
     return order.gather(1, chosen[:, None])[:, 0]
 
 
@@ -50,6 +51,7 @@ def inputs():
         (1e-12 * normal(9, 5), 0, 1.0, points(9)),  # no small T stands for 0
         (100 * normal(20, 4) + 2000, 0.05, 0.9, points(20)),
         (normal(30, 9), 1.3, 0.05, points(30)),  # the nucleus is one token
+        (normal(40, 7).float(), 1.0, 0.6, torch.full((40,), 1 - 2**-24)),  # near the line's end
         (log.expand(3, 4), 2.0, 0.9, torch.tensor([0.0, 0.5, 0.9]).double()),
     ]
 
@@ -69,7 +71,11 @@ SHARE = "(logits / T).softmax(dim=-1)"
 KEPT = "ordered * (before < top_p)"
 NORMED = "    kept = kept / kept.sum(dim=-1, keepdim=True)\n"
 LAST = "order.gather(1, chosen[:, None])[:, 0]"
+CLAMP = "chosen = chosen.minimum((kept > 0).sum(dim=-1) - 1)", "pass"
 MISTAKES = [
+    ("beyond the end of the line",
+     "Your result is right, except where u is almost 1. Rounding lets the shares add up to less "
+     "than u there. Give the last token of the nucleus all points beyond it.", CLAMP),
     ("multiplied by T", "logits are multiplied by T; a high temperature flattens, so divide",
      ("logits / T", "logits * T")),
     ("shares divided by T", "the shares are divided by T, which changes nothing once they are made "
@@ -79,8 +85,8 @@ MISTAKES = [
      "the nucleus is taken at temperature 1; T comes first, then its shares decide",
      ("before = ordered.cumsum(dim=-1) - ordered",
       "cold = logits.softmax(dim=-1).gather(1, order)\n    before = cold.cumsum(dim=-1) - cold")),
-    ("division by zero", ZERO, ("if T == 0", "if T == -1")),
-    ("division by zero, and beyond the end", ZERO, ("if T == 0", "if T == -1"),
+    ("division by zero", ZERO, ("if T == 0", "if T == -1"), CLAMP),
+    ("division by zero, and beyond the end", ZERO, ("if T == 0", "if T == -1"), CLAMP,
      (RANK, "(~(kept.cumsum(dim=-1) > u[:, None]))")),
     ("a small T for zero", "T = 0 is taken for some small T, at which nearly equal logits can all "
      "come: take the largest", ("    if T == 0", "    T = max(T, 1e-2)\n    if T == 0")),
