@@ -83,16 +83,14 @@ MISTAKES = [
      (END, "right.sum() + 1")),
     ("only the next", "that is the model's own token alone; before it come the right ones",
      (END, "best[right.sum()][None]")),
-    ("first alone", "the first token alone comes back; right guesses make more of them sure",
-     (END, "best[:1]")),
-    ("whole guess and the last", "the whole guess is kept, right or wrong, and what follows it is "
-     "added; keep it up to its first wrong token", (END, "torch.cat([guess, best[-1:]])")),
+    ("whole guess and the last", "Your result keeps guesses that the model would not have written. "
+     "Keep the guess up to its first wrong token, where it differs from the largest logit.",
+     (END, "torch.cat([guess, best[-1:]])")),
     ("right guesses and the last", "after the right guesses comes what the last row says, which "
      "stands behind the whole guess; take the row behind the last right one",
      (END, "torch.cat([guess[: right.sum()], best[-1:]])")),
     ("one too many", "one token too many: the last follows a token that is not in the text",
      (END, "best[: right.sum() + 2]")),
-    ("most probable guesses", "logits come back, not tokens", (END, "logits[: right.sum() + 1]")),
 ]  # fmt: skip
 
 exercise = Exercise("10.7", accepted, inputs, MISTAKES, names="m", also_right=[by_loop, by_padding])

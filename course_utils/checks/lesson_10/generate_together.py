@@ -100,8 +100,8 @@ class Counting(LanguageModel):
 
 
 CALLS = (
-    "right tokens, but the model was called {} times for {} steps: all texts go in together, one "
-    "call a step"
+    "Your tokens are right, but the model was called {} times for {} steps. One call a step is "
+    "enough: all texts go in together, and after the last token there is nothing to call for."
 )
 AGAIN = (
     "right tokens, but after the first call the model reads up to {} of a text at once: give the "

@@ -74,7 +74,10 @@ SHAPE = "return a tensor (W, N / W): in row r the places that rank r holds"
 WHOLE = "places are whole numbers: return a tensor of them"
 UNEVEN = "not all ranks have the same number of tokens: N / W each"
 ONCE = "not every token stands with one rank, once: each place from 0 to N − 1 must"
-IN_ORDER = "the text is cut in order: the end of a document costs more than its beginning"
+IN_ORDER = (
+    "Your ranks hold consecutive tokens of a document. Its later tokens see more keys, so one rank "
+    "computes most. Deal the tokens by what each costs."
+)
 WHOLE_TEXT = (
     "zigzag over the whole text: that balances one document; here a token sees only its own "
     "document, so what it costs depends on where it stands in that"
