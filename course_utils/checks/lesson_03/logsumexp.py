@@ -121,14 +121,9 @@ MISTAKES = [
      "log n", "torch.logsumexp(x + counts, dim)"),
     ("divided by each count", "each power is divided by its count, as from − log n: + log n",
      "torch.logsumexp(x - counts.log(), dim)"),
-    ("divided by each count above 0", "each power is divided by its count, as from − log n: n e^x "
-     "is asked, + log n", ("counts * e", "e / counts.clamp(min=1)")),
     ("one factor for all", "the logarithm of all counts together is added to the plain "
      "log-sum-exp; each logit has a count of its own",
      "torch.logsumexp(x, dim) + counts.sum(dim).log()"),
-    ("one factor for all that stands there", "the logarithm of all counts together is added to the "
-     "log-sum-exp of what stands there; each logit has a count of its own",
-     ("(counts * e).sum(dim)", "e.sum(dim) * counts.sum(dim)")),
     ("counts overflow",
      "right but for large counts in half precision: 80,000 is more than float16 can hold; multiply "
      "and add in a wider format, counts * (x - m).double().exp(), and end in the dtype of x",

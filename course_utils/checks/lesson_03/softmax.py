@@ -130,11 +130,6 @@ MISTAKES = [
     ("fixed number subtracted",
      "a fixed number only moves the edge, and low logits now underflow: subtract the maximum of "
      "each slice", ("x.amax(dim, keepdim=True)", "100")),
-    ("by the logarithm of the sum",
-     "Your weights are right, except for huge logits in half precision. There log Σ e^x is rounded "
-     "to the digits of x, and tied logits share more or less than 1. Subtract the maximum, and "
-     "divide by the sum itself.", ("(x - m).double()", "(x - x.logsumexp(dim, keepdim=True))"),
-     ("e / total", "e")),
     ("divided by the maximum",
      "the logits are divided by the maximum, which changes the weights; subtract it",
      ("(x - m)", "(x / m)")),

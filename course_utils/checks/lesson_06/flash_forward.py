@@ -174,21 +174,13 @@ MISTAKES = [
     ("new sum rescaled as well", "the new sum of p is made smaller too: only what was there before "
      "shrinks, then the sum is added", ("ell * shrink + p.sum(dim=-1)",
       "(ell + p.sum(dim=-1)) * shrink")),
-    ("both rescaled after adding", "what the tile brings is made smaller too, in ℓ and in O: first "
-     "shrink what was there before, then add", ("out * shrink[..., None] + p @ v_j",
-      "(out + p @ v_j) * shrink[..., None]"), ("ell * shrink + p.sum(dim=-1)",
-      "(ell + p.sum(dim=-1)) * shrink")),
     ("softmax for the powers", "p is a softmax within the tile, which divides too early: e^(score "
      "− m_new) is asked, and one division by ℓ after the last tile",
      ("(scores - m_new[..., None]).exp()", "scores.softmax(dim=-1)")),
-    ("sum over all queries", "ℓ sums over queries too: each row has a sum of its own, along dim −1",
-     ("p.sum(dim=-1)", "p.sum()")),
     ("log of m and sum", "O is right; the log-sum-exp is log(e^m · ℓ) = m + log ℓ, not log(m + ℓ)",
      ("m + ell.log()", "(m + ell).log()")),
     ("lse of the last tile", "O is right; of the log-sum-exp the sum is that of the last tile "
      "alone: ℓ holds those of all", ("m + ell.log()", "m + p.sum(dim=-1).log()")),
-    ("power of lse", "O is right; beside it stands Σ e^score, which overflows where scores are "
-     "large: its logarithm is asked, m + log ℓ", ("m + ell.log()", "m.exp() * ell")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -173,11 +173,6 @@ MISTAKES = [
      "shrink", (DOT, "tl.dot(p.to(v.dtype), v)")),
     ("divided at every block", "O is divided by ℓ in the loop, and at the end again: keep the sum",
      (DOT, f"{DOT} / ell[:, None]")),
-    ("accumulator rescaled twice", "O shrinks twice in each block, in the line before the product "
-     "and in its accumulator: once suffices", (DOT, "tl.dot(p.to(v.dtype), v, acc * shrink[:, "
-      "None])")),
-    ("weights turned", "p is transposed: its rows are queries, its columns keys, the rows of v",
-     (DOT, "tl.dot(tl.trans(p).to(v.dtype), v, acc)")),
 ]  # fmt: skip
 
 FUSED = (
