@@ -123,8 +123,8 @@ MISTAKES = [
      "the entropy is measured in bits; use the natural logarithm, not log2",
      ("entropy < target", "entropy / math.log(2) < target")),
     ("searched the wrong way",  # halving around T = 1, it runs to the end away from the target
-     "the search goes the wrong way: a larger T gives a *larger* entropy, so if the entropy is too "
-     "small, raise T", ("entropy < target", "entropy > target")),
+     "Your T is far off, as where a search goes the wrong way. A larger T gives a *larger* entropy. "
+     "If the entropy is too small, raise T.", ("entropy < target", "entropy > target")),
     ("ran to the bottom",
      "it returns a T near 0, as where the search goes down to its lower end; if the entropy is "
      "below the target, raise T (is it NaN somewhere? NaN < target is false)", "1e-4"),
@@ -136,11 +136,12 @@ MISTAKES = [
      "the search turns away: let such a weight add 0, with torch.xlogy",
      ("torch.special.entr(p).sum()", "-(p * p.log()).sum()"), ("x.double()", "x")),
     ("overflow turns the search down",
-     "e^(x / T) overflows where T is small or x large; the entropy is NaN then, and NaN < target "
-     "is false, so the search goes down: use a stable softmax, as in 3.2", *UNSTABLE),
+     "Your T is wrong where logits are large. If e^(x / T) overflows, the entropy is NaN, and "
+     "NaN < target is false, so the search goes down. Use a stable softmax, in the dtype of x.",
+     *UNSTABLE),
     ("overflow turns the search up",
-     "e^(x / T) overflows where T is small or x large; the entropy is NaN then, and NaN > target "
-     "is false, so the search goes up: use a stable softmax, as in 3.2",
+     "Your T is wrong where logits are large. If e^(x / T) overflows, the entropy is NaN, and "
+     "NaN > target is false, so the search goes up. Use a stable softmax, in the dtype of x.",
      *UNSTABLE, ("entropy < target", "not entropy > target")),
     ("target returned",
      "that is the target itself; look for a T whose weights have this entropy", "target"),
