@@ -29,13 +29,13 @@ def inputs():
         return causal_mask(L, S, align="lower_right")
 
     return [
-        (~causal(4, 6), padding([6, 3], 6)),
-        (~sliding_window_mask(5, 2), padding([5, 1, 4], 5)),
+        (~causal(4, 6), padding([3, 6], 6)),
+        (~sliding_window_mask(5, 2), padding([1, 5, 4], 5)),
         (~prefix_mask(3, 2), padding([2, 3, 1], 3).flip(-1)),  # B = L = S, padding at the start
         (~causal(7, 4).T, padding([3, 0, 7, 1], 7)),  # B = L, not contiguous, a row of nothing
         (~causal(5, 3), padding([2], 3)),
         (~causal_mask(1), padding([1], 1)),
-        (~causal(1, 12), padding([12, 9], 12)),
+        (~causal(1, 12), padding([9, 12], 12)),
     ]
 
 

@@ -50,6 +50,7 @@ def inputs():
         probe(3, 4, 1, 5, 4, 2, 3),
         probe(1, 6, 3, 3, 7, 4, 5, dtype=torch.float32),
         probe(2, 3, 3, 4, 5, 2, 4),
+        [each * 300 for each in probe(2, 4, 2, 5, 6, 3, 2)],  # e^score overflows
         probe(1, 12, 4, 1, 1, 3, 2),
         tuple(each.transpose(1, 2) for each in probe(2, 5, 3, 8, 2, 4, 6)),  # as split_heads gives
     ]

@@ -65,6 +65,7 @@ def inputs():
         state(2, 3, 5, columns=2, m=0.0, d_v=4),
         state(3, shift=-50.0, m=-60.0),  # every score is negative
         state(3, shift=1000.0, m=998.0),
+        state(3, shift=-20_000.0),  # before the first tile, and far below any fixed limit
         state(3, columns=6),
         blind,
         late,

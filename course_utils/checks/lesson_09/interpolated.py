@@ -35,7 +35,7 @@ def inputs():
         (normal(8, 6), 4),
         (normal(2, 3, 7, 4), 3),  # no whole number of times as long
         (normal(5, 8), 20),  # shorter than the training
-        (normal(6, 4), 6),
+        (normal(1, 6, 4), 6),  # its 1 must not be squeezed away
         (normal(2, 9, 4, dtype=torch.float32), 8),
         (normal(30, 10), 7),
         (normal(8, 12).T, 5),  # not contiguous

@@ -64,7 +64,7 @@ THREE = "return three things: the output, the keys and the values to be kept"
 
 def run(answer, q, k, v, window):
     """Decode a text token by token, from empty caches; return all outputs, (L, d_v)."""
-    keys, values, outputs = k[:0], v[:0], []
+    keys, values, outputs = k[:0].clone(), v[:0].clone(), []
     for new in zip(q.split(1), k.split(1), v.split(1), strict=True):
         result = answer(*(each.clone() for each in new), keys, values, window)
         if not isinstance(result, list | tuple) or len(result) != 3:
