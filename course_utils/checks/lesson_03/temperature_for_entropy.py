@@ -123,7 +123,7 @@ MISTAKES = [
      "the entropy is measured in bits; use the natural logarithm, not log2",
      ("entropy < target", "entropy / math.log(2) < target")),
     ("searched the wrong way",  # halving around T = 1, it runs to the end away from the target
-     "Your T is far off, as where a search goes the wrong way. A larger T gives a *larger* entropy. "
+     "Your T is far off, as where a search goes the wrong way. A larger T gives a larger entropy. "
      "If the entropy is too small, raise T.", ("entropy < target", "entropy > target")),
     ("ran to the bottom",
      "it returns a T near 0, as where the search goes down to its lower end; if the entropy is "

@@ -79,10 +79,6 @@ MISTAKES = [
      ("2.0**-e for e in exponents", "2.0**-e for e in exponents[::-1]")),
     ("one too many", "there is one slope too many",
      ("2 * (num_heads - power), 2)", "2 * (num_heads - power) + 2, 2)")),
-    ("rest begins with 1", "the first of the missing slopes is 1: heads count from 1 there as well",
-     (REST, REST.replace("8 * h", "8 * (h - 1)"))),
-    ("whole exponents", "the exponents are cut to whole numbers: / and not //",
-     ("8 * h / power for", "8 * h // power for"), (REST, REST.replace("h / (", "h // ("))),
     ("4 for 8", "each slope is the root of what it should be: −8 (h + 1) / H, with 8",
      ("8 * h / power for", "4 * h / power for"), (REST, REST.replace("8 * h", "4 * h"))),
     ("4 for 8 in the power of two", "the slopes of the power of two are the roots of what they "

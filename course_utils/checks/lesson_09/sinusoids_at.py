@@ -91,8 +91,6 @@ MISTAKES = [
      (JOINED, "torch.cat([angles[:, ::2].sin(), angles[:, 1::2].cos()], dim=-1)")),
     ("twice as wide", "d_model sines and d_model cosines; d_model / 2 of each",
      (SPEEDS, "10000.0 ** (-torch.arange(d_model) / d_model)")),
-    ("base e", "the speeds fall from 1 towards 1 / e; the base is 10000",
-     (SPEEDS, "torch.exp(-torch.arange(half) / half)")),
     ("twice as steep",
      "the clocks slow down twice as fast as they should: pair i has 10000^(−2i / d_model)",
      (SPEEDS, "10000.0 ** (-2 * torch.arange(half) / half)")),

@@ -105,16 +105,12 @@ MISTAKES = [
      ("scores.softmax(dim=-1) @ v", "scores.softmax(dim=-1) @ v.flatten(0, 1)")),
     ("lse added", "right output, but the two lse are added; what adds up are their exponentials",
      ("return out, both", "return out, lse + lse_new")),
-    ("larger lse", "the larger lse is taken for that of both: logaddexp",
-     ("torch.logaddexp(lse, lse_new)", "torch.maximum(lse, lse_new)")),
     ("shares swapped", "the shares are swapped: the old output gets the new one's",
      (MIXED, "share_new[..., None] * out + share[..., None] * out_new")),
     ("exponentials themselves",
      "NaN where lse is large: e^lse overflows; take e^(lse − lse of both), as merge does",
      (SHARES, "lse.exp() / (lse.exp() + lse_new.exp()), lse_new.exp() / (lse.exp() + lse_new.exp())"
       )),
-    ("shares of lse", "the shares are as large as lse; they are as large as e^lse",
-     (SHARES, "lse / both, lse_new / both")),
     ("bare sums added", "to an output, which is a mean, a sum of e^score v is added: divide that "
      "by the sum of e^score, and give each its share", (MIXED, "out + scores.exp() @ v")),
     ("logarithm of bare sums", "infinite or NaN where scores are large: e^score overflows before "
