@@ -102,7 +102,7 @@ class Silent(Exception):
         # its result
         (lambda x: None, "wrong", None, "None (is a `return` missing?)"),
         (lambda x: 2 * x[:, :1], "wrong", None, "(2, 3), got (2, 1) (for inputs of shape (2, 3))"),
-        (lambda x: 2.06 * x.bfloat16(), "wrong", None, "bfloat16. Keep the dtype"),
+        (lambda x: 2.06 * x.bfloat16(), "wrong", "coarse dtype", "bfloat16. Keep the dtype"),
         (lambda x: x * float("nan"), "wrong", None, "NaN at [0, 0], where 2 was expected"),
         (lambda x: (2 * x).to("meta"), "wrong", None, "unreadable"),
         (lambda x: (9 - len(x)) * x - 5, "wrong", None, "expected 6 at [0, 0], got 19; 3 of 3"),

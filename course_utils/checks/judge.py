@@ -35,6 +35,7 @@ from course_utils.figures import heatmap, show
 # other error in a known mistake is a fault of the check.
 EXPECTED_ERRORS = (RuntimeError, IndexError, ValueError, AssertionError)
 
+_COARSE = torch.float16, torch.bfloat16
 _SEED = 20170612  # an answer that sets this very seed is not noticed, so it is an unlikely one
 
 
@@ -279,6 +280,8 @@ def _judge(exercise, answer):
         positions = ", ".join(map(str, order))
         hint = f"the right items in another order: they belong at positions {positions}"
         return "wrong", "another order", hint
+    if in_dtype := _coarse_dtype(runs, exercise):
+        return "wrong", "coarse dtype", in_dtype
     if likely := _alike_in_an_item(runs, exercise) or _most_alike(runs, exercise):
         return "wrong", likely.name, likely.hint
     return "wrong", None, *_first_difference(exercise, runs)
@@ -360,6 +363,27 @@ def _stub(error):
         return None
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     return frame.f_code.co_qualname.split(".")[0]
+
+
+def _coarse_dtype(runs, exercise):
+    """Return the hint for results that are right, but in a coarser dtype than expected."""
+    targets = expected(exercise)
+    for _, results in _by_layout(runs) if all(run.error is None for run in runs) else ():
+        if _all_same(results, map(_rounded, results, targets)):
+            pairs = zip(results, targets, strict=True)
+            found = next(filter(None, (difference(*pair) for pair in pairs)), "")
+            return f"Your result is {found}" if found.startswith("right") else found
+    return None
+
+
+def _rounded(got, target):
+    """Return a right result in the dtype of a result, where that is float16 or bfloat16."""
+    if isinstance(target, tuple):
+        fits = isinstance(got, tuple | list) and len(got) == len(target)
+        return tuple(map(_rounded, got, target)) if fits else target
+    right = torch.as_tensor(target)
+    is_coarse = isinstance(got, torch.Tensor) and got.dtype in _COARSE
+    return right.to(got.dtype) if is_coarse and right.is_floating_point() else target
 
 
 def _in_columns(runs, exercise):
