@@ -249,7 +249,7 @@ def test_whatever_an_answer_does_it_gets_one_sentence(answer, status, words, cap
 
 def test_a_difference_between_numbers_names_the_inputs():
     verdict = check(lambda L, S, d, block_q, size: (0, 0), "bytes_moved")
-    assert verdict.message.endswith("expected 1536, got 0 (for bytes_moved(8, 8, 4, 2, 4))")
+    assert verdict.message.endswith("xpected 1536, got 0 (for bytes_moved(8, 8, 4, 2, 4))")
 
 
 class Misspelt(EXERCISES["SelfAttention"].reference):

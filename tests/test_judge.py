@@ -186,15 +186,33 @@ def test_matrices_of_one_shape_are_pictured_at_the_first_difference(exercise):
 @pytest.mark.parametrize(
     "answer, words",
     [
-        (lambda x: 2 * x.permute(0, 1), "right for inputs of 2 dimensions, not for more"),
-        (lambda x: 2 * x.transpose(2, 1).mT, "not for 2 dimensions alone"),
-        (lambda x: 3 * x if x.shape[-1] == 3 else 2 * x, "right for 2 of 3 inputs: expected 2"),
+        (lambda x: 2 * x.permute(0, 1), "right for inputs of 2 dimensions and wrong for more"),
+        (lambda x: 2 * x.transpose(2, 1).mT, "wrong for 2 dimensions alone"),
+        (lambda x: 3 * x if x.shape[-1] == 3 else 2 * x, "right for 2 of 3 inputs. Expected 2"),
         (lambda x: 2 * x if x.shape[-1] == 3 else 3 * x, "9.9 double: expected 2 at [0, 0], got"),
         (lambda x: 3 * x, "9.9 double: expected 2 at [0, 0], got 3"),
     ],
 )
 def test_the_inputs_for_which_an_answer_is_right_are_named(exercise, answer, words):
     exercise(inputs=lambda: [(ONES,), (torch.ones(1, 4),), (torch.ones(2, 3, 4),)], mistakes=[])
+    assert words in without_source(check(answer, "double").message)
+
+
+@pytest.mark.parametrize(
+    "answer, words",
+    [
+        (lambda x, T: x * T * T, "9.9 double: Your result is the right one times T. Check"),
+        (
+            lambda x, T: x * T + x**2,
+            "double: expected 0.5 at [0, 1], got 1.5; 5 of 6 entries differ",
+        ),
+        (lambda x, T: x * T + x**2, "(for inputs of shape (2, 3), T = 0.5)"),
+    ],
+)
+def test_what_the_results_show_comes_first_then_numbers_and_their_inputs(exercise, answer, words):
+    x = torch.arange(6.0).view(2, 3)
+    inputs = [(x, T) for T in (0.5, 2.0, 3.0)]
+    exercise(lambda x, T: x * T, lambda: inputs, mistakes=[])
     assert words in without_source(check(answer, "double").message)
 
 
@@ -257,7 +275,8 @@ MEAN = ("mean", "the mean", lambda x: (x.mean(-1, keepdim=True), x / x.mean(-1, 
     [
         (lambda x: sum_and_share(x)[::-1], "another order", "1, 0"),
         (lambda x: (x.mean(-1, keepdim=True), x), "mean", "the mean"),  # its first item is the same
-        (lambda x: (x.sum(-1, keepdim=True), x), None, "item 1 of the tuple (0 right)"),
+        (lambda x: (x.sum(-1, keepdim=True), x), None, "Item 1 of your result is x, as it came"),
+        (lambda x: (x.sum(-1, keepdim=True), x**3), None, "item 1 of the tuple (0 right)"),
         (lambda x: (x, x / x.mean(-1, keepdim=True)), None, "item 0 of the tuple: "),
     ],
 )

@@ -7,6 +7,7 @@ import inspect
 import itertools
 import os
 import platform
+import re
 import traceback
 import warnings
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from course_utils.checks import judge_process, sandbox
+from course_utils.checks import judge_process, result_hints, sandbox
 from course_utils.checks.compare import difference, is_same, read
 from course_utils.checks.errors import explained, on_one_line, summarize
 from course_utils.checks.exercise import (
@@ -509,63 +510,93 @@ def _by_layout(runs):
 
 def _first_difference(exercise, runs):
     """Return the hint for an answer that matches no known mistake, and matrices to picture."""
+    targets = expected(exercise)
+    given = [_by_name(exercise, args) for args in exercise.inputs()]
     layouts = _by_layout(runs)
-    results = iter(layouts[0][1] if layouts else ())
-    given = list(exercise.inputs())
-    right = [
-        run.error is None and bool(_fitting([run], [target]))
-        for run, target in zip(runs, expected(exercise), strict=True)
-    ]
-    for args, run, target in zip(given, runs, expected(exercise), strict=True):
+    results = iter(_nearest(layouts, runs, targets) if layouts else ())
+    outcomes = [None if run.error is not None else next(results, None) for run in runs]
+    shown = _what_results_show(exercise, given, runs, outcomes) if layouts else ""
+    for args, run, got, target in zip(given, runs, outcomes, targets, strict=True):
         where = _describe(exercise, args)
         where = f" (for {where})" if where else ""
         if run.error is not None:
-            return (_what_is_right(given, right) + explained(run.error) + where,)
+            return (_joined(shown, explained(run.error)) + where,)
         if not layouts:
             return ("no single layout of its parameters fits on all inputs",)
-        got = next(results)
         if found := difference(got, target, exercise.names):
-            found = f"{exercise.compared}: {found}" if exercise.compared else found
-            hint = _what_is_right(given, right) + found + where
+            if shown:
+                found = found.split(": each is ")[0]  # it holds for this input alone
+            elif exercise.compared:
+                found = f"{exercise.compared}: {found}"
             got = read(got)
             matrices = isinstance(target, torch.Tensor) and target.ndim == 2
+            hint = _joined(shown, found) + where
             if matrices and got is not None and got.shape == target.shape:
                 return hint, got, target.detach()
             return (hint,)
 
 
+def _joined(sentences, rest):
+    """Put sentences before what was expected, without naming an item of a tuple twice."""
+    named = re.search(r"[Ii]tem (\d+) of your result", sentences)
+    rest = re.sub(rf"^item {named[1]} .*?: ", "", rest) if named else rest
+    return f"{sentences} {rest[0].upper()}{rest[1:]}" if sentences else rest
+
+
+def _nearest(layouts, runs, targets):
+    """Return the results under the parameter layout that makes most of them right."""
+    right = [target for run, target in zip(runs, targets, strict=True) if run.error is None]
+    return max((results for _, results in layouts), key=lambda each: sum(map(is_same, each, right)))
+
+
+def _by_name(exercise, args):
+    """Return some inputs by the names that they have in the exercise, or in its ``run``."""
+    parameters = inspect.signature(exercise.run).parameters.values()
+    if any(each.kind is each.VAR_POSITIONAL for each in parameters):
+        return inspect.signature(exercise.reference).bind(*args).arguments
+    return dict(zip([each.name for each in parameters][1:], args, strict=False))
+
+
+def _what_results_show(exercise, given, runs, outcomes):
+    """Return what the results have in common as sentences, "" if nothing is sure."""
+    targets, names = expected(exercise), exercise.names.split("|")
+    subject, name = "Your result", names[0]
+    if exercise.compared:
+        subject = f"Your result ({exercise.compared})"
+    if isinstance(targets[0], tuple):
+        fine = [run.error is None for run in runs]
+        filled = [o if ok else t for o, t, ok in zip(outcomes, targets, fine, strict=True)]
+        columns, right = _columns(filled, targets), _columns(targets, targets)
+        if not columns:
+            return ""
+        number = _first_wrong(columns, right)
+        if number is None:
+            return ""
+        outcomes = [o[number] if ok else None for o, ok in zip(outcomes, fine, strict=True)]
+        targets, name = right[number], names[number] if number < len(names) else ""
+        subject = f"Item {number} of your result"
+    probes = map(functools.partial(result_hints.probe, name), given, outcomes, targets)
+    return result_hints.hint([*probes], subject)
+
+
 def _describe(exercise, args):
-    """Name some inputs: tensors by their shapes, texts as they are, and numbers if all are."""
-    shapes = _shapes(args)
+    """Name some inputs: tensors by their shapes, texts as they are, and numbers by name."""
+    shapes = _shapes(args.values())
     if shapes:
-        texts = [repr(arg) for arg in args if isinstance(arg, str)]
-        return f"inputs of shape {', '.join([*map(str, shapes), *texts])}"
+        texts = [repr(arg) for arg in args.values() if isinstance(arg, str)]
+        numbers = [f"{name} = {arg:.4g}" for name, arg in args.items() if _is_number(arg)]
+        return f"inputs of shape {', '.join([*map(str, shapes), *texts, *numbers])}"
     if args and exercise.run is call_with_clones:  # all are numbers
-        return f"{exercise.name}({', '.join(map(str, args))})"
+        return f"{exercise.name}({', '.join(map(str, args.values()))})"
     return ""
+
+
+def _is_number(value):
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _shapes(args):
     return [tuple(arg.shape) for arg in args if isinstance(arg, torch.Tensor)]
-
-
-def _what_is_right(given, right):
-    """Say for which inputs an answer is right, if those that were tried show a rule."""
-    if len(set(right)) == 1:
-        return ""
-    dimensions = [max(map(len, _shapes(args)), default=0) for args in given]
-    fine = [n for n, is_right in zip(dimensions, right, strict=True) if is_right]
-    rest = [n for n, is_right in zip(dimensions, right, strict=True) if not is_right]
-    if max(fine) < min(rest):
-        return f"right for inputs of {_up_to(fine)} dimensions, not for more (a batch): "
-    if min(fine) > max(rest):
-        return f"right for inputs with a batch, not for {_up_to(rest)} dimensions alone: "
-    most = sum(right) > len(right) / 2
-    return f"right for {sum(right)} of {len(right)} inputs: " if most else ""
-
-
-def _up_to(numbers):
-    return f"up to {max(numbers)}" if min(numbers) < max(numbers) else f"{max(numbers)}"
 
 
 def _show_difference(got, expected):

@@ -1,0 +1,136 @@
+"""What a wrong result shows where no known mistake fits: what is said is true of all inputs."""
+
+import math
+
+import pytest
+import torch
+
+from course_utils.checks.result_hints import hint, probe
+
+SIZES = [(5, 7, 4), (2, 4, 3), (4, 3, 8)]  # L, S, d_k: all differ
+
+
+def inputs(sizes=SIZES):
+    """Return (arguments, right result) for queries and keys of these sizes."""
+    rng = torch.Generator().manual_seed(0)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=rng, dtype=torch.float64)
+
+    pairs = [{"q": normal(L, d), "k": normal(S, d)} for L, S, d in sizes]
+    return [(args, args["q"] @ args["k"].mT) for args in pairs]
+
+
+def said(change, given=None, names="L S"):
+    """Return the hint for results that are ``change(right result, **arguments)``."""
+    given = inputs() if given is None else given
+    probes = [probe(names, args, change(right, **args), right) for args, right in given]
+    return hint(probes, "Your result")
+
+
+def columns(right):
+    return torch.arange(1.0, right.shape[-1] + 1)
+
+
+RELATIONS = {  # by the words that name them
+    "twice the right one.": lambda right, **_: 2 * right,
+    "half the right one.": lambda right, **_: right / 2,
+    "1.7 times the right one.": lambda right, **_: 1.7 * right,
+    "0.6931 times the right one (0.6931 is ln 2)": lambda right, **_: math.log(2) * right,
+    "with the wrong sign": lambda right, **_: -right,
+    "divided by √d_k.": lambda right, q, k: right / q.shape[-1] ** 0.5,
+    "times d_k.": lambda right, q, k: right * q.shape[-1],
+    "divided by S (the number of keys).": lambda right, q, k: right / len(k),
+    "plus ln L (the number of queries)": lambda right, q, k: right + math.log(len(q)),
+    "differs from input to input: 3.4 for inputs of shape (5, 4), (7, 4), 2.944 for (2, 3), (4,": (
+        lambda right, q, k: 1.7 * right * q.shape[-1] ** 0.5
+    ),
+    "0.25 too large everywhere": lambda right, **_: right + 0.25,
+    "the square of": lambda right, **_: right**2,
+    "1 minus the right one": lambda right, **_: 1 - right,
+    "the absolute value of": lambda right, **_: right.abs(),
+    "rounded to whole numbers": lambda right, **_: right.round(),
+    "the cumulative sum of the right one along each row": lambda right, **_: right.cumsum(-1),
+    "reversed along each column": lambda right, **_: right.flip(-2),
+    "moved by one position toward the end of each row": lambda right, **_: right.roll(1, -1),
+    "in another order along each row": lambda right, **_: right.sort(-1).values,
+    "with each row times a number of its own": lambda right, q, k: right / q.norm(dim=-1)[:, None],
+    "a number of its own added to each row": lambda right, **_: (
+        right - right.mean(-1, keepdim=True)
+    ),
+    "is 0 everywhere": lambda right, **_: 0 * right,
+    "is -inf everywhere": lambda right, **_: torch.full_like(right, -math.inf),
+    "is NaN everywhere": lambda right, **_: right * math.nan,
+    "entries in the last column differ": lambda right, **_: torch.cat(
+        [right[:, :-1], right[:, -1:] ** 3], dim=-1
+    ),
+}
+
+
+@pytest.mark.parametrize("words, change", RELATIONS.items(), ids=RELATIONS)
+def test_what_all_results_have_in_common_is_said(words, change):
+    assert words in said(change)
+
+
+SQUARE = [(5, 5, 4), (3, 3, 2), (4, 4, 6)]
+
+
+def test_an_exchange_of_dimensions_and_an_input_are_recognized_where_shapes_agree():
+    assert "dimensions -2 and -1 exchanged" in said(lambda right, **_: right.mT, inputs(SQUARE))
+    given = [({"x": right}, right**3) for _, right in inputs()]
+    assert "is x, as it came in" in said(lambda right, x: x, given)
+
+
+NOTHING = {
+    "nothing in common": (lambda right, **_: right**3 + right.flip(0), SIZES),
+    "one input": (lambda right, **_: 2 * right, [(1, 2, 3)]),
+    "a rounding": (lambda right, **_: right * (1 + 1e-5), SIZES),
+    "another factor in each entry": (lambda right, **_: right * torch.rand_like(right), SIZES),
+}
+
+
+@pytest.mark.parametrize("change, sizes", NOTHING.values(), ids=NOTHING)
+def test_nothing_is_said_of_what_may_be_chance(change, sizes):
+    assert said(change, inputs(sizes)) == ""
+
+
+def test_of_two_sizes_that_are_the_same_neither_is_named():
+    root = inputs([(5, 2, 4), (2, 3, 9), (6, 4, 16)])  # S = √d_k
+    words = said(lambda right, q, k: right / len(k), root)
+    assert "differs from input to input" in words and "S" not in words and "d_k" not in words
+    same_width = inputs([(5, 7, 4), (2, 3, 4), (3, 5, 4)])
+    words = said(lambda right, q, k: right / q.shape[-1] ** 0.5, same_width)
+    assert "half the right one" in words and "d_k" not in words
+
+
+def masked(change):
+    """Return the hint for six inputs, three with a mask, for which the results are changed."""
+    plain = inputs([*SIZES, (3, 5, 2), (6, 4, 5), (7, 2, 9)])
+    given = []
+    for number, (args, right) in enumerate(plain):
+        mask = torch.ones(right.shape, dtype=torch.bool) if number % 2 else None
+        given.append((args | {"mask": mask}, right))
+    return said(lambda right, q, k, mask: right if mask is None else change(right), given)
+
+
+def test_the_inputs_that_are_right_are_named_by_their_property():
+    words = masked(lambda right: right**3 + right.flip(-1))
+    assert words == "Your result is right without a mask and wrong with one."
+    assert "Where it is wrong, it is twice the right one" in masked(lambda right: 2 * right)
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (lambda right, **_: ~right, "true and false are exchanged"),
+        (lambda right, **_: torch.ones_like(right), "Only entries that should be false differ"),
+        (lambda right, **_: right.tril(-1), "Only entries on the diagonal differ"),
+        (
+            lambda right, **_: right.roll(1, 0),
+            "moved by one position toward the end of each column",
+        ),
+    ],
+)
+def test_of_a_mask_it_is_said_where_it_is_wrong(change, words):
+    given = [({"L": L}, torch.ones(L, L, dtype=torch.bool).tril()) for L in (4, 6, 9)]
+    assert words in said(change, given, "L L")
