@@ -16,7 +16,13 @@ from PIL import Image
 
 import explorer_oracles as oracles
 from course_utils import explorers
-from course_utils.attention import attention, follows_same_token, rotary
+from course_utils.attention import (
+    attention,
+    follows_same_token,
+    induction_score,
+    previous_token_score,
+    rotary,
+)
 from course_utils.explorers import head_explorer, training_explorer, views_explorer
 from course_utils.explorers.browser_explorer import (
     PREVIEWS,
@@ -95,8 +101,6 @@ def browse(chromium):
         explorer = made(explorer) if isinstance(explorer, str) else explorer
         assert page.errors == []
         render_previews.show(page, explorer, width)
-        if hasattr(explorer, "snapshots"):  # a training: the page is told what is known so far
-            page.evaluate("known => module.begin(known)", explorer.get_state()["known"])
         move(page, **(explorer.values | values))
         return page
 
@@ -792,8 +796,11 @@ def test_heads_and_loss_of_the_step_that_is_chosen_are_drawn(browse):
     scale = colormaps[SEQUENTIAL](np.linspace(0, 1, 256), bytes=True)[:, :3].astype(int)
     for step, latest in [(20, 20), (10, 10), (19, 10), (9, 0), (99, 20)]:
         move(page, step=step)
-        explorer.values = {"step": step}
-        assert words(page) == explorer.state and f"step {latest}: loss" in explorer.state
+        assert f"step {latest}: loss {losses[latest]:.2f}; " in words(page)
+        heads = weights[latest].transpose(0, 1)  # (1, layers, L, L), of one head each
+        scores = previous_token_score(heads), induction_score(heads.nan_to_num(), TOKENS[None])
+        written = re.findall(r"layer . head 0: ([\d.]+), ([\d.]+)", words(page))
+        np.testing.assert_allclose(np.float64(written).T, torch.stack(scores), atol=0.006)
         for head, pixels in zip(weights[latest], page.evaluate(CANVAS), strict=True):
             far = np.abs(np.reshape(pixels, (12, 12, 1, 4))[..., :3] - scale).sum(axis=-1)
             found = np.where(far.min(axis=-1) < 20, far.argmin(axis=-1) / 255, np.nan)
@@ -808,16 +815,16 @@ def test_heads_and_loss_of_the_step_that_is_chosen_are_drawn(browse):
 
 
 @pytest.mark.parametrize("at", [(10, 20), (20, 10), (10, 10), (10, 99), (99, 10)])
-def test_the_words_say_where_both_scores_rise_if_they_do(at):
-    explorer = trained(*at)
+def test_the_words_say_where_both_scores_rise_if_they_do(browse, at):
+    page = browse(trained(*at))
     for step in (0, 10, 20, 30):
-        explorer.values = {"step": step}
+        move(page, step=step)
         before, after = (0.6 * (step >= one) + 0.4 * (step > one) for one in at)
         scores = f"layer 0 head 0: {before:.2f}, 0.00; layer 1 head 0: 0.00, {after:.2f}"
-        assert scores in explorer.state
+        assert scores in words(page)
         rises = 99 not in at and min(at) <= step <= max(at)
-        assert ("found: half way up" in explorer.state) == rises
-        assert not rises or explorer.state.endswith(
+        assert ("found: half way up" in words(page)) == rises
+        assert not rises or words(page).endswith(
             f"previous-token score of layer 0 head 0 at step {at[0]} and the induction score of "
             f"layer 1 head 0 at step {at[1]}"
         )
@@ -832,8 +839,7 @@ def test_what_is_new_is_sent_once_and_a_page_opened_later_gets_all(browse, monke
     explorer = training_after([], None)
     start = json.loads(json.dumps(explorer.get_state()["known"]))
     page = browse(explorer)
-    assert words(page) == explorer.state == "step 0: nothing learned yet"
-    page.evaluate("known => module.begin(known)", start)
+    assert words(page) == "step 0: nothing learned yet"
     sent.clear()
     for step in range(40):
         explorer.add([math.inf, 2.0][step > 0], lambda step=step: perfect_heads() * (step >= 20))
@@ -848,22 +854,21 @@ def test_what_is_new_is_sent_once_and_a_page_opened_later_gets_all(browse, monke
     assert known == json.loads(json.dumps(explorer.get_state()["known"], allow_nan=False))
     assert known["losses"] == [None] + [2.0] * 39
     move(page, step=20)
-    explorer.values = {"step": 20}
-    assert words(page) == explorer.state and "found" in explorer.state
+    assert "step 20: loss 2.00" in words(page) and "found" in words(page)
 
 
-def test_a_training_is_stored_with_its_words_and_a_picture_of_its_step():
-    explorer = trained()
-    last, metadata = explorer._repr_mimebundle_()
-    assert last["text/plain"] == explorer.state and explorer.state.startswith("step 30: loss 1.50")
-    assert metadata["image/png"]["height"] == 368
-    explorer.values = {"step": 0}
-    assert explorer._repr_mimebundle_()[0]["image/png"] != last["image/png"]
-    *heads, curve = explorer._figure().axes
-    assert [ax.get_title() for ax in heads] == ["layer 0, head 0", "layer 1, head 0"]
-    for ax, weights in zip(heads, explorer.snapshots[0], strict=True):
-        np.testing.assert_allclose(ax.images[0].get_array(), weights[0])
-    np.testing.assert_allclose(curve.lines[0].get_xydata(), [*enumerate(explorer.losses)])
+def test_a_stored_training_has_the_preview_only_if_it_is_the_training_of_the_preview():
+    preview = descriptions()["training"]["words"]
+    step, loss = re.match(r"step (\d+): loss ([\d.]+);", preview).groups()
+    steps = int(step) // 10 + 1
+    for last, same in [(float(loss), True), (float(loss) + 0.1, False)]:
+        explorer = training_explorer(TOKENS, num_layers=2, num_heads=1, steps=steps, every=10)
+        for _ in range(10 * steps - 9):
+            explorer.add(last, perfect_heads)
+        bundle = explorer._repr_mimebundle_()
+        assert isinstance(bundle, tuple) == same  # with the size of a picture
+        assert (explorer.state == preview) == same
+    assert explorer.state == f"2 layers of 1 heads over 12 tokens: step {step}"
 
 
 # What Python takes

@@ -1,6 +1,6 @@
-"""Previews: what an explorer that lives in the page draws and says at first, where nothing runs.
+"""Store what each explorer of the page draws and says at first, for viewers that run nothing.
 
-After a change of what an explorer draws or says, take them anew and look at them:
+After a change in what an explorer draws or says, run this and look at the pictures:
 
 python -m tools.render_previews
 """
@@ -9,8 +9,11 @@ import io
 import json
 import re
 
+import nbformat
+import torch
 from PIL import Image
 
+from benchmarks.induction_seeds import LESSON, definitions
 from course_utils import explorers
 from course_utils.explorers.browser_explorer import PREVIEWS, STILL_DENSITY, lives_in_the_page
 from tools import jupyterlab_server
@@ -40,23 +43,26 @@ def new_page(chromium, density=1):
 def show(page, explorer, width=1000):
     """Show nothing but an explorer, with its ``model`` and ``module``; return the page."""
     page.errors.clear()
+    known = explorer.get_state().get("known")  # what a kernel has sent to it
     page.set_viewport_size({"width": width, "height": 800})
     page.evaluate(
-        """async ([empty, text, controls]) => {
+        """async ([empty, text, controls, values, known]) => {
             document.documentElement.lang = "en";
             document.documentElement.innerHTML = empty;
             const address = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
             window.module = await import(address);
+            if (known) module.begin(known);
             window.model = module.alone(document.querySelector("main"), controls);
+            model.set("values", values);
         }""",
-        [EMPTY, explorer.module, explorer.controls],
+        [EMPTY, explorer.module, explorer.controls, explorer.values, known],
     )
     return page
 
 
 def description(page):
     """Return what a page says, and a checksum of what it draws but for fonts and colours."""
-    drawing = page.locator("svg").evaluate("svg => svg.outerHTML")
+    drawing = page.locator("svg[role=img]").evaluate("svg => svg.outerHTML")
     words = page.get_by_role("status").text_content()
     return {"words": words, "drawing": checksum(COLOUR.sub("colour", drawing))}
 
@@ -75,14 +81,23 @@ def store(screenshot, path):
     few.save(path, optimize=True)
 
 
+def trained():
+    """Return the explorer of lesson 07 after the lesson's training, which takes half a minute."""
+    torch.set_num_threads(1)  # as the lesson does, so that the losses are the same
+    scope = definitions(LESSON)
+    for cell in nbformat.read(LESSON, as_version=4).cells:
+        if cell.cell_type == "code" and "training_explorer" in cell.source:
+            exec(cell.source, scope)
+    return scope["live"]
+
+
 def main():
     PREVIEWS.mkdir(exist_ok=True)
     descriptions = {}
     with jupyterlab_server.browser() as chromium:
         page = new_page(chromium, STILL_DENSITY)
-        for name in LIVE:
-            explorer = getattr(explorers, name)()
-            picture = show(page, explorer).locator("svg").screenshot()
+        for explorer in [*(getattr(explorers, name)() for name in LIVE), trained()]:
+            picture = show(page, explorer).locator("svg[role=img]").screenshot()
             descriptions[explorer.name] = description(page)
             store(picture, PREVIEWS / f"{explorer.name}.png")
     text = json.dumps(descriptions, indent=1, ensure_ascii=False, sort_keys=True)

@@ -1,5 +1,6 @@
 // Heads and loss of a training: new steps while it is shown, and all of them afterwards.
-const { length, layers, heads, steps, every, colours } = given;
+const { tokens, layers, heads, steps, every, colours } = given;
+const length = tokens.length;
 const LEFT = 48; // of the heads, in pixels of the picture
 const TOP = 24;
 const BETWEEN = [12, 30]; // heads: beside, and above one its name
@@ -21,9 +22,18 @@ const PIXELS = Array.from({ length: 1001 }, (_, weight) => [
   ...colourOf(weight).match(/\d+/g).map(Number), 255,
 ]);
 
-// What is known: the loss of each step, null where it is no number; pictures, each with its step,
-// words and weights; and how the scores rise, with the steps at which the words say so.
-let known = { losses: [], pictures: [], rise: { at: [], text: "" } };
+const LEAST_RISE = 0.2; // of a score in the whole training: below it no head learned that pattern
+const SCORES = ["previous-token", "induction"];
+// For each score and query, the keys whose weights it adds up.
+const positions = [...tokens.keys()];
+const TARGETS = [
+  positions.map((i) => positions.filter((j) => j === i - 1)),
+  positions.map((i) => positions.filter((j) => j > 0 && j <= i && tokens[j - 1] === tokens[i])),
+];
+
+// What is known so far: the loss of each step, null where it is no number, and pictures, each with
+// its step and the weights (layers, heads, L, L) in thousandths.
+let known = { losses: [], pictures: [] };
 
 // Begin with what is known to the model. All that comes is added to it: what is saved has it, too.
 export function begin(all) {
@@ -31,9 +41,8 @@ export function begin(all) {
 }
 
 export function take(news) {
-  for (const loss of news.losses) known.losses.push(loss);
-  for (const each of news.pictures) known.pictures.push(each);
-  known.rise = news.rise;
+  known.losses.push(...news.losses);
+  known.pictures.push(...news.pictures);
 }
 
 export function highest() {
@@ -43,11 +52,55 @@ export function highest() {
 // The last picture of those up to the step that is chosen, if there is one.
 const pictureAt = (step) => known.pictures.findLast((each) => each.step <= step);
 
+const computed = new WeakMap();
+
+// The two scores of a picture's heads, [score][head], with the heads of all layers in one row.
+function scoresOf(latest) {
+  if (!computed.has(latest)) {
+    const flat = latest.weights.flat(); // (layers * heads, L, L)
+    computed.set(latest, TARGETS.map((keys) => flat.map((head) => meanOn(keys, head))));
+  }
+  return computed.get(latest);
+}
+
+// The weight that a query of a head puts on its target keys: the mean over queries that have any.
+function meanOn(keys, head) {
+  const queries = positions.filter((i) => keys[i].length);
+  const weights = queries.flatMap((i) => keys[i].map((j) => head[i][j]));
+  const total = weights.reduce((sum, weight) => sum + (weight < 0 ? NaN : weight / 1000), 0);
+  return total / queries.length;
+}
+
+const nameOf = (head) => `layer ${Math.floor(head / heads)} head ${head % heads}`;
+
 export function describe({ step }) {
   const latest = pictureAt(step);
   if (!latest) return "step 0: nothing learned yet";
-  const { at, text } = known.rise;
-  return latest.words + (at.includes(latest.step) ? text : "");
+  const [previous, induction] = scoresOf(latest);
+  const each = previous.map((score, head) => {
+    return `${nameOf(head)}: ${fixed(score, 2)}, ${fixed(induction[head], 2)}`;
+  });
+  const loss = fixed(known.losses[latest.step] ?? NaN, 2);
+  const scores = `previous-token score, induction score of ${each.join("; ")}`;
+  return `step ${latest.step}: loss ${loss}; ${scores}${finding(latest.step)}`;
+}
+
+// Where both kinds of heads are half way up, said at these steps and between them, if both rise. It
+// is never said at the last step: one must go back to find it.
+function finding(step) {
+  const last = known.pictures.at(-1);
+  const halves = SCORES.map((name, kind) => {
+    const final = scoresOf(last)[kind];
+    const head = final.indexOf(Math.max(...final));
+    const rise = (picture) => scoresOf(picture)[kind][head] - scoresOf(known.pictures[0])[kind][head];
+    if (!(rise(last) >= LEAST_RISE)) return null; // there is no score where no token repeats
+    const half = known.pictures.find((picture) => rise(picture) >= rise(last) / 2);
+    return { at: half.step, text: `${name} score of ${nameOf(head)} at step ${half.step}` };
+  });
+  if (step === last.step || halves.includes(null)) return "";
+  const [first, second] = halves.map(({ at }) => at).sort((a, b) => a - b);
+  if (step < first || step > second) return "";
+  return `; found: half way up are the ${halves.map(({ text }) => text).join(" and the ")}`;
 }
 
 export function picture(svg, update) {
