@@ -19,6 +19,7 @@ from PIL import Image
 
 # Color maps that work for color-blind readers; the sequential one works in grayscale too.
 SEQUENTIAL, DIVERGING = "cividis", "RdBu_r"
+plt.rcParams["image.cmap"] = SEQUENTIAL  # for pictures that a lesson draws itself
 EVEN_CONTRAST = 0.22  # luminance of a cell on which white and dark numbers read equally well
 LARGEST_ANNOTATED = 100  # most entries of a matrix with a number in each cell
 MOST_ROWS_DESCRIBED = 10  # most rows of a matrix that a description lists one by one

@@ -31,8 +31,8 @@ from tools.notebooks import (
     KERNEL,
     STUB,
     fingerprint,
+    has_mark,
     hide_results,
-    picture_mark,
     pictures,
     strip_solutions,
     write,
@@ -103,7 +103,7 @@ def test_each_picture_is_the_one_its_cell_drew_and_is_described(path):
         for output, below in zip(cell.outputs, [*cell.outputs[1:], {}], strict=False):
             if not pictures([output]):
                 continue
-            assert output.metadata.get("picture") == picture_mark(cell, output), (
+            assert has_mark(cell, output), (
                 f"cell {cell.id}: its picture is not the one that it drew; {refresh_it(path)}"
             )
             words = output.data["text/plain"]

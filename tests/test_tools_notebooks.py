@@ -177,7 +177,7 @@ def outputs(path):
 
 
 @pytest.mark.slow
-def test_refresh_stores_only_what_changed_for_a_reason(executed):
+def test_refresh_stores_only_what_changed_for_a_reason(executed, monkeypatch):
     first, (time, picture) = executed.read_bytes(), outputs(executed)
     notebook = nbformat.read(executed, as_version=4)
     assert [cell.get("execution_count") for cell in notebook.cells] == [1, None, 2, 3, 4]
@@ -199,6 +199,10 @@ def test_refresh_stores_only_what_changed_for_a_reason(executed):
     assert outputs(executed)[1] != picture
     picture = outputs(executed)[1]
     refresh(executed, redraw=True)
+    assert outputs(executed)[1] != picture
+    picture = outputs(executed)[1]
+    monkeypatch.setattr("tools.notebooks.SEQUENTIAL", "viridis")
+    refresh(executed)
     assert outputs(executed)[1] != picture
 
     edit(executed, (0, "1 / 0"))

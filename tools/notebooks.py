@@ -17,6 +17,8 @@ from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
 
+from course_utils.figures import DIVERGING, SEQUENTIAL
+
 ROOT = Path(__file__).parents[1]
 STUB = 'raise NotImplementedError("your turn")'
 SOLUTION = re.compile(r"^([ \t]*)### BEGIN SOLUTION\n.*?### END SOLUTION[ \t]*$", re.M | re.S)
@@ -80,8 +82,14 @@ def state(notebook):
 
 
 def picture_mark(cell, output):
-    """Return a checksum that ties a picture to the code that drew it and to its description."""
-    return checksum(cell.source, output.data["text/plain"], output.data["image/png"])
+    """Return a checksum that ties a picture to its code, its description and the color maps."""
+    parts = cell.source, output.data["text/plain"], output.data["image/png"]
+    return checksum(*parts, SEQUENTIAL, DIVERGING)
+
+
+def has_mark(cell, output):
+    """Say whether a stored picture is still what its cell draws."""
+    return output.metadata.get("picture") == picture_mark(cell, output)
 
 
 def hide_results(notebook):
@@ -147,9 +155,9 @@ def write_exercise(solution_path, exercise_path):
 def refresh(path, redraw=False):
     """Execute a notebook from top to bottom and store it; the same again changes no byte.
 
-    What may differ in every run without a reason stays as it was stored: a picture whose code and
-    description are the same (unless ``redraw``), and, as long as no code cell of the notebook has
-    changed, the outputs of cells tagged ``nbval-ignore-output``, such as times.
+    What may differ in every run without a reason stays as it was stored: a picture whose code,
+    description and color maps are the same (unless ``redraw``), and, as long as no code cell of
+    the notebook has changed, the outputs of cells tagged ``nbval-ignore-output``, such as times.
     """
     notebook = read(path)
     unchanged = notebook.metadata.get("course", {}).get("executed") == fingerprint(notebook)
@@ -162,17 +170,19 @@ def refresh(path, redraw=False):
         resources={"metadata": {"path": str(path.parent)}},  # as JupyterLab does
     ).execute()
     for cell in notebook.cells:
-        if unchanged and before[cell.id] and IGNORED in cell.metadata.get("tags", []):
+        stored = pictures(before[cell.id])
+        still_valid = unchanged and all(has_mark(cell, output) for output in stored)
+        if still_valid and before[cell.id] and IGNORED in cell.metadata.get("tags", []):
             cell.outputs = before[cell.id]
             for output in cell.outputs:
                 if "execution_count" in output:
                     output.execution_count = cell.execution_count
-        drawn, stored = pictures(cell.get("outputs", [])), pictures(before[cell.id])
+        drawn = pictures(cell.get("outputs", []))
         for output, old in itertools.zip_longest(drawn, stored[: len(drawn)]):
             same = old and output.data["text/plain"] == old.data["text/plain"]
             # an explorer's picture comes from a file, and is always the right one
             if same and not redraw and VIEW not in output.data:
-                if old.metadata.get("picture") == picture_mark(cell, old):
+                if has_mark(cell, old):
                     output.data["image/png"] = old.data["image/png"]
             output.metadata["picture"] = picture_mark(cell, output)
         for output in cell.get("outputs", []):
@@ -209,9 +219,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("command", choices=["exercises", "refresh"])
     parser.add_argument("notebooks", nargs="*", type=Path, help="all, if none is named")
-    parser.add_argument(
-        "--redraw", action="store_true", help="store all pictures anew, after a change of colours"
-    )
+    parser.add_argument("--redraw", action="store_true", help="draw all pictures again")
     given = parser.parse_args(arguments)
     folders = {"exercises": ["solutions"], "refresh": ["notebooks", "solutions"]}[given.command]
     code = 0
