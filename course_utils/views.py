@@ -124,8 +124,8 @@ def head_lines(weights, *, queries=None, keys=None, hide_first=False, title=None
     """
     _check_weights(weights)
     L, S = weights.shape
-    queries = told_apart(as_labels(queries, L, "queries"))
-    keys = told_apart(as_labels(keys, S, "keys"))
+    queries = unique_labels(as_labels(queries, L, "queries"))
+    keys = unique_labels(as_labels(keys, S, "keys"))
     weights = weights.detach()
     drawn = without_first(weights) if hide_first else weights
     values = drawn.cpu().double().clamp(max=1).numpy()
@@ -177,8 +177,8 @@ def query_products(q, k, weights, query, *, queries=None, keys=None, mask=None):
         to another head.
     """
     (L, S), d_k = weights.shape, q.shape[-1]
-    queries = told_apart(as_labels(queries, L, "queries"))
-    keys = told_apart(as_labels(keys, S, "keys"))
+    queries = unique_labels(as_labels(queries, L, "queries"))
+    keys = unique_labels(as_labels(keys, S, "keys"))
     _check_query(query, L)
     q, k, weights = (x.detach().cpu().double() for x in (q, k, weights))
     mask = None if mask is None else mask.cpu()
@@ -214,7 +214,7 @@ def query_products(q, k, weights, query, *, queries=None, keys=None, mask=None):
     return left
 
 
-def told_apart(labels):
+def unique_labels(labels):
     """Return labels that all differ: one that occurs twice gets its position."""
     return [f"{label} {n}" if labels.count(label) > 1 else label for n, label in enumerate(labels)]
 

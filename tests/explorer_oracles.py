@@ -16,7 +16,7 @@ import torch
 
 from course_utils import attention as course
 from course_utils.tiled import blocks, key_blocks
-from course_utils.views import example, told_apart
+from course_utils.views import example, unique_labels
 
 NUMBER = r"(-?(?:\d+(?:\.\d+)?(?:e[+-]\d+)?|inf|NaN))"
 
@@ -290,7 +290,7 @@ def _bytes(plan, step):
 
 def views(layer, head, query, key, several, hide):
     tokens, q, k, weights = example()
-    names = told_apart(tokens)
+    names = unique_labels(tokens)
     product = q[layer, head, query] @ k[layer, head, key]
     for h in range(12) if several else [head]:
         row = weights[layer, h, query]

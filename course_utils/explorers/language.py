@@ -11,7 +11,7 @@ from course_utils.attention import induction_score, previous_token_score
 from course_utils.explorers.kernel_explorer import Explorer, Number
 from course_utils.explorers.language_figure import MOST_TOKENS, WORDS, LanguageFigure
 from course_utils.figures import first_largest, printable
-from course_utils.views import told_apart
+from course_utils.views import unique_labels
 
 MOST_NAMED = 10  # heads listed in one sentence
 FEW = 3  # heads; without many of them, any model predicts something else
@@ -87,7 +87,7 @@ def language_explorer(model, tokenizer, text="The capital of France is"):
         cut_off = f"of {len(ids)} tokens the first {MOST_TOKENS} are read; "
         words, probabilities = (quoted(top), quoted(now)), both[:, [top, now]].tolist()
         key = first_largest(weights[-1])
-        tokens = told_apart(tokens)
+        tokens = unique_labels(tokens)
         return (
             f"{cut_off if len(ids) > MOST_TOKENS else ''}"
             f"{_describe_change(words, probabilities, ablated, size)}; "

@@ -13,7 +13,7 @@ from course_utils.explorers.browser_explorer import BrowserExplorer, check, colo
 from course_utils.explorers.kernel_explorer import cut
 from course_utils.figures import DIVERGING, SEQUENTIAL, as_labels
 from course_utils.shapes import expects
-from course_utils.views import GAP, example, told_apart
+from course_utils.views import GAP, example, unique_labels
 
 THE_LESSONS = 11, 0, 6, 1  # layer, head, query and key that lesson 08 draws: it looks at dog
 MOST = 2**15 - 1  # the largest number of sixteen bits
@@ -59,7 +59,7 @@ def views_explorer(tokens=None, q=None, k=None, weights=None):
     opens[..., 0] /= 2  # all the weight on the first key may be put aside there: it tells little
     start = np.unravel_index(int(opens.argmax()), opens.shape) if any(present) else THE_LESSONS
     start = tuple(map(int, start))
-    tokens = told_apart(as_labels(tokens, L, "tokens"))
+    tokens = unique_labels(as_labels(tokens, L, "tokens"))
     # sixteen bits are enough for what is written and drawn, and shorter than the digits
     unit = max(q.abs().max(), k.abs().max()).item() / MOST or 1.0
     q, k = (tensor.div(unit).round() for tensor in (q, k))
