@@ -26,7 +26,7 @@ from course_utils.predictions import ON_A_PAGE, SAYS, in_words
 from tools.notebooks import VEIL, read
 
 FIRST = "sentence_explorer"  # what moves on the front page
-PARTS = ["README.md", "TEACHING.md", "CONTRIBUTING.md"]  # which pages include
+PARTS = ["README.md", "LEARNING.md", "TEACHING.md", "CONTRIBUTING.md"]  # which pages include
 FOLDERS = ["notebooks", "exercises", "solutions"]
 MARKER = re.compile(r"^ *### (BEGIN|END) SOLUTION\n?", re.M)
 WIDGET = "application/vnd.jupyter.widget-view+json"

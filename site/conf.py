@@ -22,6 +22,7 @@ extensions = [
 templates_path = ["templates"]
 exclude_patterns = [
     "README.md",
+    "LEARNING.md",
     "TEACHING.md",
     "CONTRIBUTING.md",
     "first.md",

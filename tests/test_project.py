@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from tools.notebooks import STUB, strip_solutions, write
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = ["README.md", "CONTRIBUTING.md", "TEACHING.md"]
+DOCUMENTS = ["README.md", "LEARNING.md", "CONTRIBUTING.md", "TEACHING.md"]
 needs_make = pytest.mark.skipif(os.name == "nt", reason="Windows has no make")
 # They come with JupyterLab, ipywidgets and Matplotlib.
 BROUGHT = {"IPython", "PIL", "jupyter_server", "nbclient", "nbformat", "traitlets"}

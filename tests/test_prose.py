@@ -10,7 +10,7 @@ from stored_notebooks import EXERCISES, LESSONS, ROOT, SOLUTIONS, number_of, pro
 
 NUMBERS = {exercise.number for exercise in REGISTERED.values()}
 LESSON = {number_of(path): path for path in LESSONS}
-PAGES = [ROOT / name for name in ["README.md", "TEACHING.md", "CONTRIBUTING.md"]]
+PAGES = [ROOT / name for name in ["README.md", "LEARNING.md", "TEACHING.md", "CONTRIBUTING.md"]]
 
 
 def name_of(path):

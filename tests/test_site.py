@@ -30,6 +30,7 @@ SIMILARITY = "notebooks/01_dot_product_similarity.html"
 QUESTION = "Which vector has the largest dot product with q?"
 OF_EACH_KIND = [
     "index.html",
+    "learning.html",
     "teaching.html",
     "contributing.html",
     "reference/course_utils.tiled.html",

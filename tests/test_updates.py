@@ -103,7 +103,7 @@ def test_where_the_environment_is_gone_no_side_of_an_update_is_lost(course):
     assert "not found" in git("merge", "-q", "--no-edit", "main", fails=True)
     text = (course / FILE).read_text()
     assert all(part in text for part in ["<<<<<<<", "return a @ b", "One more idea"])
-    # What README advises: give up this merge, install again, merge again.
+    # What LEARNING.md advises: give up this merge, install again, merge again.
     git("merge", "--abort")
     (course / ".venv.away").rename(course / ".venv")
     git("merge", "-q", "--no-edit", "main")
