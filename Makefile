@@ -1,53 +1,53 @@
-# The menu of the course. `make lab` to learn, `make test` to see that everything works.
+# `make lab` opens the course, `make test` tests everything, and `make help` lists all commands.
 PYTHON ?= python3
 RANKS ?= 2
 BIN := .venv/bin
-# Jupyter refuses to run as root unless told; containers often run as root.
+# Containers often run as root, which Jupyter refuses without this option.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .PHONY: help lab model check test exercises refresh bench bench-ranks bench-gpu site site-serve badges
 
-help:  ## show this menu
+help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 lab: .venv/learner  ## install what is missing and open the course in JupyterLab
 	$(BIN)/jupyter lab . $(AS_ROOT)
 
-model: .venv/learner  ## fetch the language model of lesson 10, 93 MB, unless it is there
+model: .venv/learner  ## download the language model of lessons 10 and 10b (93 MB), unless it is there
 	$(BIN)/python -m course_utils.model_file
 
-check: .venv/authors  ## style and the fast tests, two minutes; with K=split_heads only tests whose name matches
+check: .venv/authors  ## run the style checks and fast tests (two minutes); K=split_heads selects tests by name
 	$(BIN)/python -m tools.run_all check $(K)
 
-test: .venv/authors .venv/browser model  ## everything: style, tests, browser, lessons, exercises
+test: .venv/authors .venv/browser model  ## run everything: style, tests, browser, lessons, exercises
 	$(BIN)/python -m tools.run_all
 
-exercises: .venv/learner  ## for authors: make exercises/ from solutions/
+exercises: .venv/learner  ## for authors: generate exercises/ from solutions/
 	$(BIN)/python -m tools.notebooks exercises
 
-refresh: .venv/learner  ## for authors: run notebooks/ and solutions/ and store their outputs
+refresh: .venv/learner  ## for authors: run notebooks/ and solutions/, and store their outputs
 	$(BIN)/python -m tools.notebooks refresh
 
-site: .venv/authors  ## make the website in build/site; its links to code and Colab need REPOSITORY=owner/name
+site: .venv/authors  ## build the website in build/site; links to code and Colab need REPOSITORY=owner/name
 	$(BIN)/python site/build.py $(if $(REPOSITORY),--repository $(REPOSITORY))
 
-site-serve:  ## show the website that make site made, at http://localhost:8000
+site-serve:  ## show the website from build/site at http://localhost:8000
 	$(PYTHON) -m http.server --bind 127.0.0.1 --directory build/site
 
-badges:  ## add badges for REPOSITORY=owner/name to README
+badges:  ## add badges for REPOSITORY=owner/name to README; without it, remove them
 	$(PYTHON) site/addresses.py $(if $(REPOSITORY),--repository $(REPOSITORY))
 
-bench: .venv/learner  ## measure tiled attention beside naive
+bench: .venv/learner  ## compare the speed of tiled and naive attention
 	$(BIN)/python benchmarks/tiled_attention.py
 
 bench-ranks: .venv/learner  ## measure attention sharded over RANKS=2 processes on the CPU
 	$(BIN)/torchrun --standalone --nproc-per-node $(RANKS) benchmarks/parallel_attention.py
 
-bench-gpu: .venv/learner  ## measure attention on a GPU, kernel by kernel
+bench-gpu: .venv/learner  ## measure attention and its kernels on a GPU
 	$(BIN)/python benchmarks/gpu_attention.py
 	$(BIN)/python benchmarks/kernel_ladder.py
 
-# A virtual environment holds its own path in many files, so a moved one is recreated.
+# A virtual environment stores its path in many files, so it is recreated after a move.
 ifeq (,$(findstring $(CURDIR)/.venv,$(shell cat .venv/pyvenv.cfg 2>/dev/null)))
 .PHONY: .venv/learner
 endif
@@ -60,8 +60,8 @@ endif
 	@$(PYTHON) install.py --authors $(if $(CPU),--cpu) $(if $(GPU),--gpu)
 	@touch $@
 
-# The browser tests use the Chromium that is installed, or Playwright's own. Without either they are
-# skipped and say so; under CI they fail.
+# The browser tests use an installed Chromium, or Playwright's. Without either they are skipped, with
+# a message. In CI they fail.
 .venv/browser: .venv/authors
 	@command -v chromium >/dev/null || \
 		command -v chromium-browser >/dev/null || \

@@ -1,8 +1,8 @@
 """Install the course: python install.py [--cpu | --gpu] [--authors] [--here]
 
 This makes a virtual environment in .venv. With --here it installs into the current environment,
-such as conda's. Keep this file valid for Python 3.6, so that an old Python can say that it is too
-old.
+such as conda's. Keep this file valid for Python 3.6, so that an old Python can run it and report
+that it is too old.
 """
 
 import argparse
@@ -24,15 +24,21 @@ def main():
     """Install what is missing and set up git, or stop with a sentence that says what to do."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     build = parser.add_mutually_exclusive_group()
-    build.add_argument("--cpu", action="store_true", help="PyTorch's CPU build, even with a GPU")
-    build.add_argument("--gpu", action="store_true", help="PyTorch's CUDA build, even without one")
-    parser.add_argument("--authors", action="store_true", help="also what the tests need")
-    parser.add_argument("--here", action="store_true", help="into the Python that runs this")
+    build.add_argument(
+        "--cpu", action="store_true", help="install PyTorch's CPU build, even with a GPU"
+    )
+    build.add_argument(
+        "--gpu", action="store_true", help="install PyTorch's CUDA build, even without a GPU"
+    )
+    parser.add_argument("--authors", action="store_true", help="also install what the tests need")
+    parser.add_argument(
+        "--here", action="store_true", help="install into the Python that runs this"
+    )
     options = parser.parse_args()
     if sys.version_info < (3, 11):  # noqa: UP036 (an old Python does read this)
         sys.exit(
-            "The course needs Python 3.11 or newer; this is "
-            f"{sys.version_info[0]}.{sys.version_info[1]}. Name one that you have: "
+            "The course needs Python 3.11 or newer, but this is Python "
+            f"{sys.version_info[0]}.{sys.version_info[1]}. If you have a newer one, name it: "
             "make lab PYTHON=python3.12, or python3.12 install.py"
         )
     if options.here:
@@ -45,8 +51,8 @@ def main():
     requirements = "requirements-authors.txt" if options.authors else "requirements.txt"
     if not pip(python, "-r", requirements):
         sys.exit(
-            "pip could not install everything, and says above why. Is there a network, and room "
-            "on the disk? Then run the same command again: it keeps what it has downloaded."
+            "pip could not install everything; its messages above say why. Check the network and "
+            "the free disk space, then run the same command again. Finished downloads are kept."
         )
     set_up_git(python)
 
@@ -61,11 +67,11 @@ def make_environment(python):
     ):
         return
     if not runs(sys.executable, "import ensurepip"):
-        sys.exit("This Python lacks venv. On Debian and Ubuntu: apt install python3-venv")
+        sys.exit("This Python has no venv. On Debian or Ubuntu, run: apt install python3-venv")
     if subprocess.run([sys.executable, "-m", "venv", "--clear", str(VENV)]).returncode:
         sys.exit(
-            "No .venv could be made in this folder, for the reason above. If the folder is "
-            f"read-only or a '{os.pathsep}' is in its name, copy the course elsewhere."
+            "Python could not create .venv in this folder, for the reason above. If the folder is "
+            f"read-only, or its path contains '{os.pathsep}', copy the course to another folder."
         )
 
 
@@ -83,29 +89,29 @@ def install_torch(python, disk, options):
     elif options.gpu:
         cpu, reason = False, "As you asked, this installs PyTorch's CUDA build."
     elif sys.platform != "linux":
-        cpu, reason = True, "This installs the PyTorch that is usual on this system."
+        cpu, reason = True, "This installs the build of PyTorch that is usual on this system."
     elif has_nvidia_gpu():
         cpu, reason = (
             False,
             (
-                "An NVIDIA GPU was found, so this installs PyTorch's CUDA build. "
-                "The CPU build is smaller: make lab CPU=1, or python install.py --cpu"
+                "An NVIDIA GPU was found, so this installs PyTorch's CUDA build. For the smaller "
+                "CPU build, run: make lab CPU=1, or python install.py --cpu"
             ),
         )
     else:
         cpu, reason = (
             True,
             (
-                "No NVIDIA GPU was found, so this installs PyTorch's CPU build. "
-                "For the CUDA build: make lab GPU=1, or python install.py --gpu"
+                "No NVIDIA GPU was found, so this installs PyTorch's CPU build. For the CUDA "
+                "build, run: make lab GPU=1, or python install.py --gpu"
             ),
         )
     gigabytes, minutes = (2.3, "2 to 10") if cpu else (5.3, "5 to 30")
     free = shutil.disk_usage(str(disk)).free / 1e9
     if free < gigabytes:
         sys.exit(
-            f"The course takes {gigabytes} GB, but this disk has only {free:.1f} GB free. Make "
-            "room, or copy the course to another disk."
+            f"The course takes {gigabytes} GB, but this disk has only {free:.1f} GB free. Free "
+            "some space, or copy the course to another disk."
         )
     print(reason)
     print(f"The course takes {gigabytes} GB on disk; installing it takes {minutes} minutes.")
@@ -113,7 +119,7 @@ def install_torch(python, disk, options):
     # Only Linux has two builds. PyTorch comes from its own index, all else from the usual one.
     if cpu and sys.platform == "linux":
         if not pip(python, "--no-deps", TORCH, "--index-url", CPU_INDEX):
-            print(f"{CPU_INDEX} could not be used. Installing the CUDA build instead: 5.3 GB.")
+            print(f"{CPU_INDEX} did not work. Installing the CUDA build instead: 5.3 GB.")
             sys.stdout.flush()
 
 
@@ -162,7 +168,7 @@ def set_up_git(python):
         for command in commands:
             subprocess.run(["git", *command], cwd=str(ROOT), check=True, stdout=subprocess.DEVNULL)
     except (OSError, subprocess.CalledProcessError):
-        print("Git is not set up for updates; you can learn without them.")
+        print("Git could not be set up to merge updates. You can take the course without it.")
 
 
 if __name__ == "__main__":

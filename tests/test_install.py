@@ -59,7 +59,7 @@ def given_to_pip(machine):
 def test_an_old_python_can_read_the_installer_and_is_refused(machine, monkeypatch):
     ast.parse(Path(install.__file__).read_text(), feature_version=(3, 6))
     monkeypatch.setattr(sys, "version_info", (3, 10, 13))
-    assert "3.11 or newer; this is 3.10. Name one that you have" in stop(monkeypatch)
+    assert "3.11 or newer, but this is Python 3.10" in stop(monkeypatch)
     assert not machine.commands
 
 
