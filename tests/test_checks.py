@@ -58,7 +58,7 @@ def test_a_wrong_answer_is_refused_and_only_its_own_mistake_named(name, mistake,
 
 
 @pytest.mark.parametrize("name, mistake", MISTAKES, ids=label)
-def test_each_mistake_is_told_apart_and_gets_its_own_hint(name, mistake):
+def test_each_mistake_is_recognized_and_gets_its_own_hint(name, mistake):
     file, row = file_of(EXERCISES[name]), f"the row {mistake.name!r} of MISTAKES"
     try:
         verdict = check(mistake.answer, name)
@@ -278,7 +278,7 @@ def unfinished(values):
         ((print, "nonsense"), "wrong", "there is no exercise 'nonsense'"),
     ],
 )
-def test_what_is_no_answer_is_told_in_words(given, status, words):
+def test_what_is_no_answer_gets_an_explanation(given, status, words):
     verdict = check(*given)
     assert verdict.status == status and words in verdict.message, verdict
 

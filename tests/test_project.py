@@ -75,7 +75,7 @@ def test_every_module_and_option_that_a_document_names_exists(document):
 
 
 @needs_make
-def test_make_hands_on_what_it_is_told():
+def test_make_passes_its_options_on():
     assert make("-B", "lab", "PYTHON=python3")[0] == "python3 install.py"
     assert make("-B", "lab", "PYTHON=python3", "CPU=1")[0] == "python3 install.py --cpu"
     assert make("-B", "test", "PYTHON=python3", "GPU=1")[0] == "python3 install.py  --gpu"

@@ -59,7 +59,7 @@ def test_a_good_test_passes_and_a_stub_is_known():
         (lambda f: False, "returns a verdict", "assert"),
     ],
 )
-def test_a_bad_test_is_told_why(test, mistake, words):
+def test_a_bad_test_gets_a_reason(test, mistake, words):
     with pytest.raises(Complaint, match=words) as raised:
         run_against(test, RIGHT, BROKEN)
     assert raised.value.mistake == mistake
