@@ -10,7 +10,7 @@ from torch import nn
 from course_utils import check
 from course_utils.checks import errors, judge
 from course_utils.checks import exercise as exercises
-from course_utils.checks.exercise import EXERCISES, NO_FIT, Complaint, Exercise, call_with_clones
+from course_utils.checks.exercise import EXERCISES, NO_FIT, Exercise, NamedMistake, call_with_clones
 from course_utils.checks.judge import BrokenCheck, WrongAnswer
 
 ONES = torch.ones(2, 3)
@@ -118,7 +118,7 @@ class Silent(Exception):
         (raises(Silent()), "wrong", None, "it raised Silent in line"),
         (raises(ValueError("a\n b\tc\r\nd")), "wrong", None, "ValueError: a b c d in line"),
         (raises(ValueError("x" * 5000)), "wrong", None, f"{'x' * 199}… in line"),
-        (raises(Complaint("named", "x" * 5000)), "wrong", "named", "xxx…"),
+        (raises(NamedMistake("named", "x" * 5000)), "wrong", "named", "xxx…"),
         # arguments: the exercise's, or those of a call in the answer
         (lambda: 2, "wrong", None, "keep the line with `def`"),
         (lambda x, y: 2 * x, "wrong", None, "keep the line with `def`"),
@@ -291,7 +291,7 @@ def test_how_a_result_is_made_is_said_only_if_it_is_right(exercise, factor, mist
     def run(answer, x):
         results = call_with_clones(answer, x)
         if answer.__name__ != "double":
-            raise Complaint("roundabout", "right, but roundabout", results)
+            raise NamedMistake("roundabout", "right, but roundabout", results)
         return results
 
     exercise(run=run, mistakes=[])

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from course_utils.checks.exercise import NO_FIT, Complaint
+from course_utils.checks.exercise import NO_FIT, NamedMistake
 from course_utils.checks.submission_layer import layer_outputs, parameter_layouts
 
 NORMAL = torch.Generator().manual_seed(0)
@@ -170,7 +170,7 @@ ONE_HEAD = {name: each[:1] for name, each in HEADS.items()}
     ],
 )
 def test_why_parameters_do_not_fit(module, heads, words):
-    with pytest.raises(Complaint) as raised:
+    with pytest.raises(NamedMistake) as raised:
         layer_outputs(module, heads)
     assert raised.value.mistake == "unexpected parameters"
     assert words in raised.value.hint
@@ -186,7 +186,7 @@ class Dropped(nn.Module):
 
 
 def test_an_output_that_depends_on_chance_is_refused():
-    with pytest.raises(Complaint, match="layer.eval"):
+    with pytest.raises(NamedMistake, match="layer.eval"):
         layer_outputs(Dropped(), HEADS, torch.ones(6))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from course_utils.checks.exercise import Complaint
+from course_utils.checks.exercise import NamedMistake
 from course_utils.checks.submission_test import run_against
 
 RIGHT = {"built in": abs, "as a float": lambda x: float(abs(x))}
@@ -60,7 +60,7 @@ def test_a_good_test_passes_and_a_stub_is_known():
     ],
 )
 def test_a_bad_test_gets_a_reason(test, mistake, words):
-    with pytest.raises(Complaint, match=words) as raised:
+    with pytest.raises(NamedMistake, match=words) as raised:
         run_against(test, RIGHT, BROKEN)
     assert raised.value.mistake == mistake
 

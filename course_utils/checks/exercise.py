@@ -17,10 +17,10 @@ EXERCISES = {}  # by name; each exercise's file adds its own
 
 NO_FIT = object()  # in place of a result, for a parameter layout that does not fit
 
-ASKED = ContextVar("the number of the only parameter layout to try", default=None)
+ONLY_LAYOUT = ContextVar("the number of the only parameter layout to try", default=None)
 
 
-class Complaint(Exception):
+class NamedMistake(Exception):
     """Raised by an exercise's own ``run`` to name a mistake that values alone do not show.
 
     With ``results``, what ``run`` would return, it counts only if these are right on all inputs.
@@ -34,11 +34,11 @@ class Complaint(Exception):
 @contextlib.contextmanager
 def one_layout(layout):
     """Within it, ``run`` tries one parameter layout, and need not return results for later ones."""
-    token = ASKED.set(layout)
+    token = ONLY_LAYOUT.set(layout)
     try:
         yield
     finally:
-        ASKED.reset(token)
+        ONLY_LAYOUT.reset(token)
 
 
 def tag_learner_errors(function):
@@ -67,14 +67,14 @@ def call_with_clones(answer, *args):
         if not _unchanged(now, before):
             kind = "list" if isinstance(before, list) else "tensor"
             hint = f"it changes its input (argument {position + 1}) in place; work on a new {kind}"
-            raise Complaint("changes its input", hint)
+            raise NamedMistake("changes its input", hint)
         if isinstance(now, torch.Tensor) and now.requires_grad and not before.requires_grad:
             hint = (
                 f"right, but it makes its input (argument {position + 1}) ask for gradients, which "
                 "add up there from call to call; ask those of a new tensor, "
                 "x.detach().requires_grad_()"
             )
-            raise Complaint("input asks for gradients", hint, [result])
+            raise NamedMistake("input asks for gradients", hint, [result])
     return [result]
 
 

@@ -21,7 +21,7 @@ from course_utils.checks.errors import explained, on_one_line, summarize
 from course_utils.checks.exercise import (
     EXERCISES,
     NO_FIT,
-    Complaint,
+    NamedMistake,
     call_with_clones,
     one_layout,
     tag_learner_errors,
@@ -218,7 +218,7 @@ def _outcome(run, answer, args):
     try:
         with one_layout(0):
             return run(answer, *args)[0]
-    except Complaint as error:
+    except NamedMistake as error:
         return error if error.results is None else error.results[0]
     except EXPECTED_ERRORS as error:
         if not hasattr(error, "tag_learner_errors"):
@@ -247,7 +247,7 @@ def _judge(exercise, answer):
             return "not attempted", None, "not attempted yet"
         if not _is_answers(run.error):
             raise run.error
-        if isinstance(run.error, Complaint) and run.error.results is not None:
+        if isinstance(run.error, NamedMistake) and run.error.results is not None:
             asides.append(run.error)
             run.value, run.error = run.error.results, None
     if whole.reseeded and not isinstance(answer, type):
@@ -275,7 +275,7 @@ def _judge(exercise, answer):
         if _fitting(runs, mistaken(exercise, mistake)):
             return "wrong", mistake.name, mistake.hint
     for run in runs:
-        if isinstance(run.error, Complaint):
+        if isinstance(run.error, NamedMistake):
             return "wrong", run.error.mistake, run.error.hint
     if order := _order(runs, exercise):
         positions = ", ".join(map(str, order))
@@ -332,7 +332,7 @@ def _judge_gradients(exercise, answer, reading):
     if whole.error:
         raise whole.error
     for (args, right), run in zip(asked, whole.value, strict=True):
-        if isinstance(run.error, Complaint):
+        if isinstance(run.error, NamedMistake):
             found = run.error.hint
         elif run.error is not None and not _is_answers(run.error):
             raise run.error
@@ -351,7 +351,7 @@ def _judge_gradients(exercise, answer, reading):
 
 def _is_answers(error):
     """Tell whether an error, if there is one, is the answer's and not the check's."""
-    return error is None or isinstance(error, Complaint) or hasattr(error, "tag_learner_errors")
+    return error is None or isinstance(error, NamedMistake) or hasattr(error, "tag_learner_errors")
 
 
 def _stub(error):
@@ -471,14 +471,14 @@ def _most_alike(runs, exercise):
 def _fitting(runs, targets):
     """Return the numbers of the parameter layouts under which all runs gave the targets.
 
-    Where both raised the same errors on all inputs, any layout fits. A `Complaint` must be the same
-    on every input. No target is computed after the first that no layout fits.
+    Where both raised the same errors on all inputs, any layout fits. A `NamedMistake` must be the
+    same on every input. No target is computed after the first that no layout fits.
     """
     all_failed = all(run.error is not None for run in runs)
     layouts = None  # all
     for run, target in zip(runs, targets, strict=True):
         if run.error is not None:
-            by_message = all_failed or isinstance(run.error, Complaint)
+            by_message = all_failed or isinstance(run.error, NamedMistake)
             if type(run.error) is not type(target):
                 return []
             if by_message and _message(run.error) != _message(target):
@@ -494,8 +494,8 @@ def _fitting(runs, targets):
 
 
 def _message(error):
-    """Return the message of an error, on one line; the whole hint of a `Complaint`."""
-    return error.hint if isinstance(error, Complaint) else summarize(error)
+    """Return the message of an error, on one line; the whole hint of a `NamedMistake`."""
+    return error.hint if isinstance(error, NamedMistake) else summarize(error)
 
 
 def _by_layout(runs):

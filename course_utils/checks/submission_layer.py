@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from course_utils.checks.exercise import (
-    ASKED,
     NO_FIT,
-    Complaint,
+    ONLY_LAYOUT,
+    NamedMistake,
     call_with_clones,
     tag_learner_errors,
 )
@@ -30,11 +30,11 @@ def layer_outputs(module, heads, *inputs):
 
     Raises
     ------
-    Complaint
+    NamedMistake
         If it is no module, or its parameters fit no layout.
     """
     if not isinstance(module, nn.Module):
-        raise Complaint("not a module", "it must be a class derived from nn.Module")
+        raise NamedMistake("not a module", "it must be a class derived from nn.Module")
     call = tag_learner_errors(module.__call__)
     learning = any(isinstance(each, torch.Tensor) and each.requires_grad for each in inputs)
     # Without gradients, NumPy takes the layer's tensors. Not set in the generator, which any thread
@@ -43,7 +43,7 @@ def layer_outputs(module, heads, *inputs):
         tag_learner_errors(module.eval)()
         if any(nn.parameter.is_lazy(parameter) for parameter in module.parameters()):
             call_with_clones(call, *inputs)  # the first call makes such parameters
-        outputs, only = [], ASKED.get()
+        outputs, only = [], ONLY_LAYOUT.get()
         for number, fits in enumerate(parameter_layouts(module, heads)):
             fits &= only in (None, number)
             outputs.append(_deterministic(call, *inputs) if fits else NO_FIT)
@@ -52,12 +52,12 @@ def layer_outputs(module, heads, *inputs):
             if number == only:  # loading weights for the next layout would spoil the gradients
                 break
     if all(output is NO_FIT for output in outputs):
-        raise Complaint("unexpected parameters", _why_no_fit(module, heads))
+        raise NamedMistake("unexpected parameters", _why_no_fit(module, heads))
     return outputs
 
 
 def _deterministic(call, *inputs):
-    """Return the output of a layer; raise Complaint if it depends on chance."""
+    """Return the output of a layer; raise NamedMistake if it depends on chance."""
     before = torch.get_rng_state()
     with parameters_made() as made:
         result = call_with_clones(call, *inputs)[0]
@@ -67,18 +67,18 @@ def _deterministic(call, *inputs):
             "it makes a new layer, such as nn.Linear, at each call, with random weights that never "
             "learn: make it once, in __init__, self.W_o = nn.Linear(...)"
         )
-        raise Complaint("layer made anew", hint)
+        raise NamedMistake("layer made anew", hint)
     if drawn:
         hint = (
             "it draws random numbers even after layer.eval(): F.dropout needs "
             "training=self.training, or use nn.Dropout; draw weights once, in __init__"
         )
-        raise Complaint("random after training", hint)
+        raise NamedMistake("random after training", hint)
     return result
 
 
 def _require_gradients(module, output, heads):
-    """Raise Complaint if no gradient gets from the output to some of the matrices."""
+    """Raise NamedMistake if no gradient gets from the output to some of the matrices."""
     matrices = {matrix.name: matrix.parameter for matrix in _matrices(module, heads)}
     total = weighted_sum(output)
     if total is None:
@@ -95,7 +95,7 @@ def _require_gradients(module, output, heads):
             f"right numbers, but no gradient reaches {missing}, which cannot learn: .data, "
             ".detach(), torch.no_grad() and requires_grad_(False) cut it off"
         )
-        raise Complaint("cannot learn", hint)
+        raise NamedMistake("cannot learn", hint)
 
 
 def _why_no_fit(module, heads):

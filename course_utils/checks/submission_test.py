@@ -4,7 +4,7 @@ from torch import tensor
 
 from course_utils.checks import sandbox
 from course_utils.checks.errors import explained
-from course_utils.checks.exercise import Complaint
+from course_utils.checks.exercise import NamedMistake
 from course_utils.checks.source_edits import edited
 
 
@@ -52,7 +52,7 @@ def run_against(test, right, broken):
 
     Raises
     ------
-    Complaint
+    NamedMistake
         If the test returns something instead of raising, fails for right code, or lets broken code
         through. Two tests that let the same code through get the same message.
     NotImplementedError
@@ -67,17 +67,17 @@ def run_against(test, right, broken):
             raise
         except Exception as error:
             hint = f"it fails for {which}: {explained(error)}"
-            raise Complaint("rejects right code", hint) from None
+            raise NamedMistake("rejects right code", hint) from None
         if returned is not None:
             hint = "a test fails by raising an error: write assert ..., and return nothing"
-            raise Complaint("returns a verdict", hint)
+            raise NamedMistake("returns a verdict", hint)
     escaped = [name for name, implementation in broken.items() if _passes(test, implementation)]
     if escaped:
         caught = len(broken) - len(escaped)
         hint = f"it catches {caught} of {len(broken)} broken versions; these get through: "
         if not caught:
             hint = "it asserts nothing, or only what holds for broken code as well; " + hint
-        raise Complaint("lets broken code through", hint + "; ".join(escaped))
+        raise NamedMistake("lets broken code through", hint + "; ".join(escaped))
     return [tensor(True)]
 
 

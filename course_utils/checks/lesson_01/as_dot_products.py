@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from course_utils.checks.compare import is_same, read
-from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 from course_utils.checks.inputs import normals, queries_and_keys
 
 
@@ -45,7 +45,7 @@ def weights(answer, q, k):
         if not is_same(other, one.detach()):
             rest = "keys" if name == "query" else "queries"
             hint = f"a {name} comes out otherwise beside other {rest}; make it without them"
-            raise Complaint("looks at the other side", hint)
+            raise NamedMistake("looks at the other side", hint)
     return [(wide_q @ wide_k.transpose(-2, -1)).softmax(dim=-1)]  # (..., L, S)
 
 
@@ -53,25 +53,29 @@ def pair(answer, q, k):
     """Call the answer; complain if it returns no queries and keys that can be multiplied."""
     (made,) = call_with_clones(answer, q, k)
     if not (isinstance(made, tuple | list) and len(made) == 2):
-        raise Complaint("not a pair", "return two tensors: the new queries and the new keys")
+        raise NamedMistake("not a pair", "return two tensors: the new queries and the new keys")
     if not all(isinstance(each, torch.Tensor) and read(each) is not None for each in made):
-        raise Complaint("not tensors", "the new queries and keys must both be tensors")
+        raise NamedMistake("not tensors", "the new queries and keys must both be tensors")
     wide_q, wide_k = made
-    told = f"{tuple(wide_q.shape)} and {tuple(wide_k.shape)}"
+    shapes = f"{tuple(wide_q.shape)} and {tuple(wide_k.shape)}"
     if wide_q.shape[:-1] != q.shape[:-1] or wide_k.shape[:-1] != k.shape[:-1]:
-        hint = f"as many queries and keys as before are asked, (..., L, D) and (..., S, D): {told}"
-        raise Complaint("other rows", hint)
+        hint = (
+            f"as many queries and keys as before are asked, (..., L, D) and (..., S, D): {shapes}"
+        )
+        raise NamedMistake("other rows", hint)
     if wide_q.shape[-1] != wide_k.shape[-1]:
-        raise Complaint("two widths", f"queries and keys must be equally wide: {told}")
+        raise NamedMistake("two widths", f"queries and keys must be equally wide: {shapes}")
     if wide_q.dtype != wide_k.dtype or not wide_q.is_floating_point():
         hint = (
             f"the new queries are {wide_q.dtype}, the new keys {wide_k.dtype}: both must be floats "
             f"of one kind, as the inputs are, {q.dtype}; torch.zeros(...) is float32 whatever k "
             "is, k.new_zeros(...) is as k"
         )
-        raise Complaint("two dtypes", hint)
+        raise NamedMistake("two dtypes", hint)
     if wide_q.shape[-1] > q.shape[-1] + 2:
-        raise Complaint("too wide", f"d + 2 numbers each at most, with d = {q.shape[-1]}: {told}")
+        raise NamedMistake(
+            "too wide", f"d + 2 numbers each at most, with d = {q.shape[-1]}: {shapes}"
+        )
     return made
 
 

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from course_utils.checks.compare import difference
-from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 from course_utils.checks.inputs import normals, queries_and_keys
 from course_utils.checks.shared_hints import LOST_SIGN, TRANSPOSED
 
@@ -74,7 +74,7 @@ def whatever_the_length(answer, q, k):
         "squares and products are infinite, as those of 1e-200 are 0. A positive factor changes no "
         "direction: choose one for each row that makes its squares fit, before you multiply"
     )
-    raise Complaint("length has a say", hint, [right])
+    raise NamedMistake("length has a say", hint, [right])
 
 
 MISTAKES = [

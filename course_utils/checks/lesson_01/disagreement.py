@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from course_utils.checks.compare import read
-from course_utils.checks.exercise import Complaint, Exercise
+from course_utils.checks.exercise import Exercise, NamedMistake
 from course_utils.checks.lesson_01._metrics import METRICS
 
 
@@ -19,24 +19,24 @@ def winners(answer):
     distance."""
     made = answer()
     if not (isinstance(made, tuple | list) and len(made) == 2):
-        raise Complaint("not a pair", "return two tensors: the query q and the three keys")
+        raise NamedMistake("not a pair", "return two tensors: the query q and the three keys")
     q, keys = map(read, made)
     if q is None or keys is None:
-        raise Complaint("not tensors", "q and keys must be tensors: torch.tensor([...])")
+        raise NamedMistake("not tensors", "q and keys must be tensors: torch.tensor([...])")
     if q.shape != (2,) or keys.shape != (3, 2):
         got = f"{tuple(q.shape)} and {tuple(keys.shape)}"
-        raise Complaint("wrong shapes", f"q must have shape (2,) and keys (3, 2), got {got}")
+        raise NamedMistake("wrong shapes", f"q must have shape (2,) and keys (3, 2), got {got}")
     if not (q.isfinite().all() and keys.isfinite().all()):
-        raise Complaint("not finite", "q and keys must be finite numbers")
+        raise NamedMistake("not finite", "q and keys must be finite numbers")
     if (q == 0).all() or (keys == 0).all(dim=-1).any():
-        raise Complaint("a zero vector", "a zero vector has no direction, so no cosine; move it")
+        raise NamedMistake("a zero vector", "a zero vector has no direction, so no cosine; move it")
     q, keys = q / q.abs().max(), keys / q.abs().max()  # so small that no limit to lengths shows
     longest = keys.norm(dim=-1).max()
     near = torch.stack([metric(q[None], keys)[0] for metric in METRICS.values()])  # (3, 3)
     best, second = near.topk(2, dim=-1).values.T
     # float32, in which the learner may look at them, rounds sums of two by up to 3 · 2**-24 < 2e-7
     if (best - second < 1e-6 * torch.stack([longest, torch.ones(()), 1 + longest])).any():
-        raise Complaint("a tie", "two keys are equally near by one of the metrics; move one")
+        raise NamedMistake("a tie", "two keys are equally near by one of the metrics; move one")
     dot, cosine, distance = near.argmax(dim=-1).tolist()
     return [torch.tensor([dot == cosine, cosine == distance, dot == distance])]
 

@@ -3,7 +3,7 @@
 import torch
 
 from course_utils.checks.compare import read
-from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 from course_utils.checks.inputs import Shapes, normals, queries_and_keys
 from course_utils.checks.shared_hints import TRANSPOSED
 
@@ -58,7 +58,7 @@ def without_nan(answer, q, k):
             "a distance came out as NaN, the root of a negative number: ‖q‖² + ‖k‖² − 2 q·k is a "
             "square; are both lengths in it, and squared?"
         )
-    raise Complaint("root of a negative", hint)
+    raise NamedMistake("root of a negative", hint)
 
 
 def without_differences(answer, q, k):
@@ -72,7 +72,7 @@ def without_differences(answer, q, k):
             "numbers, as the lesson does. Nothing larger than (..., L, S) is asked: write "
             "‖q − k‖² out, and every term has one number for a query, a key or a pair"
         )
-        raise Complaint("makes all differences", hint, results)
+        raise NamedMistake("makes all differences", hint, results)
     return results
 
 

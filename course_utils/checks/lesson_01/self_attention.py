@@ -6,7 +6,7 @@ from torch import nn
 
 from course_utils.checks.compare import difference
 from course_utils.checks.errors import explained
-from course_utils.checks.exercise import NO_FIT, Complaint, Exercise
+from course_utils.checks.exercise import NO_FIT, Exercise, NamedMistake
 from course_utils.checks.inputs import normals
 from course_utils.checks.shared_hints import (
     BY_D_V,
@@ -120,7 +120,7 @@ def outputs(answer, widths, matrices, x):
                 "x may come without a batch, as (L, d_model), and this fails there: count "
                 "dimensions from the end, x.shape[-1] and .transpose(-2, -1), and multiply with @"
             )
-            raise Complaint("wants a batch", hint) from None
+            raise NamedMistake("wants a batch", hint) from None
         raise
     if x.ndim == 3 and not x.requires_grad:
         see_that_it_forgets(module, answer(**widths), matrices, x[:, 1:])
@@ -136,20 +136,20 @@ def goes_through(module, matrices, x):
 
 
 def see_that_it_forgets(used, new, matrices, x):
-    """Raise Complaint if a layer that was called before does something else than a new one."""
+    """Raise NamedMistake if a layer that was called before does something else than a new one."""
     hint = "called once more, with fewer tokens, one and the same layer "
     try:
         pairs = zip(layer_outputs(used, matrices, x), layer_outputs(new, matrices, x), strict=True)
     except Exception as error:
         hint += f"fails: does it keep something that has the first length? {explained(error)}"
-        raise Complaint("remembers a call", hint) from None
+        raise NamedMistake("remembers a call", hint) from None
     for again, first in pairs:
         if first is not NO_FIT and isinstance(first, tuple) and difference(again, first):
             hint += (
                 "gives something else than a new one: does it keep something, or drop entries at "
                 "random (F.dropout needs training=self.training)?"
             )
-            raise Complaint("remembers a call", hint)
+            raise NamedMistake("remembers a call", hint)
 
 
 MISTAKES = [

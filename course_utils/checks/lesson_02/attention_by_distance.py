@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from course_utils.checks.compare import difference
-from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 from course_utils.checks.inputs import normals, queries_and_keys
 from course_utils.checks.shared_hints import OVER_QUERIES, WEIGHTS_ALONE
 
@@ -47,7 +47,7 @@ def not_rounded(answer, q, k, v):
             shrink = 6**0.25 / root**0.5  # as good as another divisor
             if difference(results[0], attention_by_distance(shrink * q, shrink * k, v)) is None:
                 hint = f"right but for rounding: divided by {root} √d_k; write the root out in full"
-                raise Complaint("rounded", hint)
+                raise NamedMistake("rounded", hint)
     return results
 
 

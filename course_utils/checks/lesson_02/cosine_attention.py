@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from course_utils.checks.compare import difference
-from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 from course_utils.checks.inputs import normals, queries_and_keys
 from course_utils.checks.shared_hints import LOST_SIGN, OVER_QUERIES, WEIGHTS_ALONE
 
@@ -53,7 +53,7 @@ def mixtures(answer, q, k, v, temperature):
     if k.abs().max() < 0.01:
         right = cosine_attention(q, k, v, temperature)
         if difference(results[0], right):
-            raise Complaint("short vectors", SHORT, [right])
+            raise NamedMistake("short vectors", SHORT, [right])
     return results
 
 

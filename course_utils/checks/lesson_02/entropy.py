@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from course_utils.checks.compare import difference, read
-from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 from course_utils.checks.inputs import normals
 
 
@@ -52,7 +52,7 @@ def without_an_eps(reference, as_entropy):
         if near and weights.dtype == torch.float64:
             off = as_entropy(got) - as_entropy(right)
             if (off.abs() > 5e-7 * weights.shape[-1]).any():
-                raise Complaint("epsilon in the logarithm", EPSILON, [result])
+                raise NamedMistake("epsilon in the logarithm", EPSILON, [result])
         return [result]
 
     return run

@@ -3,7 +3,7 @@
 import torch
 
 from course_utils.checks.compare import read
-from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 from course_utils.checks.inputs import normals
 
 
@@ -55,7 +55,7 @@ def small_ones_too(answer, scores):
                 "1e-5, and yours is off by more than 5%. Small differences of numbers near 1 lose "
                 "their digits. Add up the squares of all entries of diag(p) − ppᵀ."
             )
-            raise Complaint("small norms lost", hint, [right])
+            raise NamedMistake("small norms lost", hint, [right])
         return [right]
     return results
 

@@ -4,7 +4,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from course_utils.checks.compare import difference, read
-from course_utils.checks.exercise import Complaint, call_with_clones
+from course_utils.checks.exercise import NamedMistake, call_with_clones
 from course_utils.checks.inputs import normals
 
 INF = torch.inf
@@ -78,7 +78,7 @@ def see_that_nothing_is_added(result, targets):
                     "part. If you add a small number to a sum (an eps), such errors add up from "
                     "step to step. Divide by the sum itself, and by 1 where it is 0."
                 )
-                raise Complaint("epsilon in the sum", hint)
+                raise NamedMistake("epsilon in the sum", hint)
 
 
 def survives_many(answer, reference, others, x, dim):

@@ -3,7 +3,7 @@
 import torch
 
 from course_utils.checks.compare import difference, read
-from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 from course_utils.checks.inputs import normals
 from course_utils.checks.lesson_03._logits import INF, LOW, MANY, logits_and_dims
 
@@ -76,7 +76,7 @@ def to_the_digits_of_float64(answer, x, counts, *dim):
                 "right to 7 digits, as from float32: near 10⁶ that leaves log-sum-exps off by some "
                 "hundredths, and so all weights made from them; keep the dtype of x"
             )
-            raise Complaint("calculated in float32", hint, [result])
+            raise NamedMistake("calculated in float32", hint, [result])
     if nothing.any() and got is not None and got.shape == right.shape:
         near = difference(got.where(~nothing, 0), right.double().where(~nothing, 0)) is None
         if near and got[nothing].isfinite().any():
@@ -85,7 +85,7 @@ def to_the_digits_of_float64(answer, x, counts, *dim):
                 "−inf, with no small number added to the counts or the sum, and no limit set to "
                 "them"
             )
-            raise Complaint("finite where nothing stands", hint)
+            raise NamedMistake("finite where nothing stands", hint)
     return [result]
 
 

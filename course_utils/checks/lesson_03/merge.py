@@ -2,7 +2,7 @@
 
 import torch
 
-from course_utils.checks.exercise import Complaint, Exercise
+from course_utils.checks.exercise import Exercise, NamedMistake
 from course_utils.checks.inputs import normals
 from course_utils.checks.lesson_03._logits import see_that_nothing_is_added
 
@@ -84,7 +84,7 @@ def without_gradients_of_log_0(answer, parts):
     ]
     if any(changed):
         hint = "it changes its input in place: a part comes out as another; work on new tensors"
-        raise Complaint("changes its input", hint)
+        raise NamedMistake("changes its input", hint)
     if len(parts) == 1:
         see_that_nothing_is_added(result, parts[0])
     lses = torch.stack([lse for _, lse in parts])

@@ -5,7 +5,7 @@ import math
 import torch
 
 from course_utils.checks.compare import read
-from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 
 
 def overflowing_logits(dtype):
@@ -22,7 +22,7 @@ def breaks_the_naive(answer, dtype):
     (x,) = call_with_clones(answer, dtype)
     if x is None:
         hint = f"for {dtype} it returns None: return a tensor (n,) for each of the four formats"
-        raise Complaint("nothing for a format", hint)
+        raise NamedMistake("nothing for a format", hint)
     edge = math.log(torch.finfo(dtype).max)
     if read(x) is None or x.ndim != 1 or len(x) < 2:
         fault = "not a row"
@@ -36,7 +36,7 @@ def breaks_the_naive(answer, dtype):
         fault = "underflow"
     else:
         fault = "only low logits" if -x.min() > edge else "no overflow"
-    raise Complaint(fault, next(hint for name, hint, _ in MISTAKES if name == fault))
+    raise NamedMistake(fault, next(hint for name, hint, _ in MISTAKES if name == fault))
 
 
 MISTAKES = [

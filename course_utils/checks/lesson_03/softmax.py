@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from course_utils.checks.compare import read
-from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 from course_utils.checks.lesson_03._logits import MANY, logits_and_dims, survives_many
 
 
@@ -34,11 +34,11 @@ def small_ones_too(answer, x, *dim):
     same_shape = got is not None and got.shape == right.shape
     if same_shape and x.dtype == torch.float64 and ((got - right).abs() < 0.002).all():
         if (got - right).abs().max() > EPSILON:
-            raise Complaint("epsilon in a sum of 1 or more", EPSILON_HINT, [weights])
+            raise NamedMistake("epsilon in a sum of 1 or more", EPSILON_HINT, [weights])
         off = (got / right - 1).abs() > 0.01
         lost = (off & (right > 1e-30)).any() or got[x == -torch.inf].any()
         if lost and nearly_right(answer):
-            raise Complaint(SMALL[0], SMALL[1])
+            raise NamedMistake(SMALL[0], SMALL[1])
     return [weights]
 
 

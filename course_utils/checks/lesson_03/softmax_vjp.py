@@ -3,7 +3,7 @@
 import torch
 
 from course_utils.checks.compare import difference
-from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 from course_utils.checks.inputs import Shapes, normals
 
 
@@ -51,7 +51,7 @@ def without_the_matrix(answer, x, g, T):
     if (n, n) in {shape[-2:] for shape in shapes.results} and rows % n:
         if difference(results[0], softmax_vjp(x, g, T)) is None:
             hint = "right here, but it makes the n × n matrix: multiply out gᵀ(diag(p) − ppᵀ) first"
-            raise Complaint("makes the n × n matrix", hint)
+            raise NamedMistake("makes the n × n matrix", hint)
     return results
 
 

@@ -5,7 +5,7 @@ import weakref
 import torch
 
 from course_utils.checks.compare import difference
-from course_utils.checks.exercise import Complaint, Exercise
+from course_utils.checks.exercise import Exercise, NamedMistake
 from course_utils.checks.inputs import Shapes, normals
 from course_utils.checks.shared_hints import STARTS_FINITE
 
@@ -114,13 +114,13 @@ def passing_by(answer, blocks):
             result = answer(passing)
         except Exception:
             if passing.again:
-                raise Complaint("reads twice", TWICE) from None
+                raise NamedMistake("reads twice", TWICE) from None
             raise
     if passing.again and difference(result, right):
-        raise Complaint("reads twice", TWICE)
+        raise NamedMistake("reads twice", TWICE)
     if (blocks[0] > FAR / 2).any() and difference(result, right):
         if difference(answer(block - FAR for block in blocks), right) is None:
-            raise Complaint("difference of large numbers", LARGE)
+            raise NamedMistake("difference of large numbers", LARGE)
     whole = sum(block.shape[-1] for block in blocks)
     put_together = len(blocks) > 1 and any(whole in shape for shape in shapes.results)
     # the last block, and the one before it in some name, may still be there
@@ -129,7 +129,7 @@ def passing_by(answer, blocks):
             "right, but it keeps all blocks, or puts the row together, for which there may be "
             "no room: carry a few numbers for each row from block to block, as m and ℓ are"
         )
-        raise Complaint("keeps the whole row", hint, [result])
+        raise NamedMistake("keeps the whole row", hint, [result])
     return [result]
 
 

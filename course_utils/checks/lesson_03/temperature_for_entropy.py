@@ -7,7 +7,12 @@ import numpy as np
 import torch
 
 from course_utils.checks.compare import read
-from course_utils.checks.exercise import Complaint, Exercise, call_with_clones, tag_learner_errors
+from course_utils.checks.exercise import (
+    Exercise,
+    NamedMistake,
+    call_with_clones,
+    tag_learner_errors,
+)
 from course_utils.checks.inputs import normals
 
 
@@ -71,7 +76,7 @@ def entropy_reached(answer, x, target):
             "early (after few steps, at a fixed distance and not at 1 % of the target, at an end "
             "of the interval), or halve T and not log T?"
         )
-        raise Complaint("near but not near enough", hint)
+        raise NamedMistake("near but not near enough", hint)
     return [entropy.half()]
 
 
@@ -93,11 +98,11 @@ def number(answer, x, target):
         temperature = single.item()
     if not isinstance(temperature, numbers.Real) and getattr(temperature, "size", 0) != 1:
         kind = type(temperature).__name__
-        raise Complaint("not a number", f"return one number, the temperature, got {kind}")
+        raise NamedMistake("not a number", f"return one number, the temperature, got {kind}")
     temperature = tag_learner_errors(float)(temperature)  # NumPy's, too
     if not 0 < temperature < math.inf:
         hint = f"the temperature must be above 0 and finite, got {temperature:.4g}"
-        raise Complaint("not a temperature", hint)
+        raise NamedMistake("not a temperature", hint)
     return temperature
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 from course_utils.checks.inputs import Results, Shapes, normals
 from course_utils.checks.shared_hints import (
     DIVIDED_BY_D_K,
@@ -91,7 +91,7 @@ def each_part_alone(answer, *given):
             "right, but it puts the prefix before every sequence, or the scores of both into one "
             "tensor: attend to each part by itself, and join the two by their log-sum-exps"
         )
-        raise Complaint("puts both together", hint, results)
+        raise NamedMistake("puts both together", hint, results)
     B, _, L, _ = given[0].shape
     sizes = {(B * each.numel(), *sorted(each.shape[-2:])) for each in given[3:5]}
     copied = [each for each in made.held() if (each.numel(), *sorted(each.shape[-2:])) in sizes]
@@ -100,7 +100,7 @@ def each_part_alone(answer, *given):
             "right, but it copies the prefix for every sequence, for which there may be no room: @ "
             "broadcasts (H, P, d_k) over a batch by itself, and .expand() copies nothing"
         )
-        raise Complaint("copies the prefix", hint, results)
+        raise NamedMistake("copies the prefix", hint, results)
     return results
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from course_utils.checks.exercise import Complaint
+from course_utils.checks.exercise import NamedMistake
 
 TWO = "return two things, the output for the new tokens and the cache for the next call"
 
@@ -10,14 +10,14 @@ TWO = "return two things, the output for the new tokens and the cache for the ne
 def pair(result, piece, window):
     """Return the output and the cache that an answer returned; complain if it did not."""
     if not (isinstance(result, list | tuple) and len(result) == 2):
-        raise Complaint("output without cache", TWO)
+        raise NamedMistake("output without cache", TWO)
     output, cache = result
     if not (isinstance(output, torch.Tensor) and output.shape == piece.shape):
         hint = "the output must be a tensor shaped as x, (B, n, d_model): the new tokens' alone"
-        raise Complaint("not the new tokens' output", hint)
+        raise NamedMistake("not the new tokens' output", hint)
     if cache is None and window > 1:
         hint = "None is returned in place of the cache: return the keys and values to be kept"
-        raise Complaint("no cache", hint)
+        raise NamedMistake("no cache", hint)
     return output, cache
 
 
@@ -37,4 +37,4 @@ def held(cache):
     if isinstance(cache, int):  # a place, or a count
         return 0
     hint = "the cache must be a tensor, or tensors in a tuple, list or dict: the check counts them"
-    raise Complaint("unreadable cache", hint)
+    raise NamedMistake("unreadable cache", hint)

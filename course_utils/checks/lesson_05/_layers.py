@@ -5,7 +5,7 @@ from torch import nn
 
 from course_utils.checks import shared_hints
 from course_utils.checks.compare import difference
-from course_utils.checks.exercise import Complaint, tag_learner_errors
+from course_utils.checks.exercise import NamedMistake, tag_learner_errors
 from course_utils.checks.inputs import normals
 
 
@@ -36,7 +36,7 @@ def see_that_biases_count(outputs, layer, right, *inputs):
     right.load_state_dict(layer.state_dict())
     with torch.no_grad():
         if difference(tag_learner_errors(layer)(*inputs), right(*inputs)):
-            raise Complaint("biases", BIASES, outputs)
+            raise NamedMistake("biases", BIASES, outputs)
 
 
 BIASES = (

@@ -5,7 +5,7 @@ import torch
 from course_utils.attention import MultiHeadAttention, attention, merge_heads, split_heads
 from course_utils.checks import sandbox, shared_hints
 from course_utils.checks.compare import is_same
-from course_utils.checks.exercise import Complaint, Exercise
+from course_utils.checks.exercise import Exercise, NamedMistake
 from course_utils.checks.inputs import normals
 from course_utils.checks.lesson_05._cache import held, pair
 from course_utils.checks.lesson_05._layers import draw
@@ -85,14 +85,14 @@ def run(answer, d_model, num_heads, B, lengths, window):
             "right outputs, but already in the first call its tokens go through W_k and W_v more "
             "than once, which layer(x, x, x) does as well: project once, and use that for both"
         )
-        raise Complaint("projected twice in a call", hint, whole)
+        raise NamedMistake("projected twice in a call", hint, whole)
     one = B * d_model  # numbers, a token's keys or its values; fewer beside them are no token's
     if most >= one * (2 * window + 1):
         hint = (
             f"right outputs, but the cache comes to hold {(most + one) // (2 * one)} tokens with a "
             f"window of {window}: let those go that no later token sees, and mind a window of 1"
         )
-        raise Complaint("cache grows", hint, whole)
+        raise NamedMistake("cache grows", hint, whole)
     caches, mixed = [None, None], []
     for piece, other in zip(pieces, others, strict=True):  # two texts in turns
         output, caches[0] = answer(layer, piece, caches[0], window)
@@ -103,14 +103,14 @@ def run(answer, d_model, num_heads, B, lengths, window):
             "right for one text, but two texts read in turns are mixed up: what is kept must be "
             "in the cache that is returned, not in a variable outside or in the layer"
         )
-        raise Complaint("kept outside the cache", hint, whole)
+        raise NamedMistake("kept outside the cache", hint, whole)
     again, once = (with_new_matrices(f, layer, pieces, window) for f in (answer, continue_text))
     if not is_same(again, once):
         hint = (
             "right outputs, but earlier tokens go through W_k and W_v again in later calls: keep "
             "their keys and values, not the tokens"
         )
-        raise Complaint("projected again", hint, whole)
+        raise NamedMistake("projected again", hint, whole)
     return whole
 
 

@@ -5,7 +5,7 @@ from torch import nn
 
 from course_utils.attention import MultiHeadAttention
 from course_utils.checks import sandbox
-from course_utils.checks.exercise import Complaint, Exercise, tag_learner_errors
+from course_utils.checks.exercise import Exercise, NamedMistake, tag_learner_errors
 from course_utils.checks.inputs import normals
 from course_utils.checks.lesson_05._layers import draw, is_changed, state
 
@@ -77,19 +77,19 @@ def run(answer, d_model, num_heads, bias, B, L, S):
     except RuntimeError as error:
         if "a leaf Variable that requires grad" not in str(error):
             raise
-        raise Complaint("records the copy", NO_GRAD) from None
+        raise NamedMistake("records the copy", NO_GRAD) from None
     except (AttributeError, TypeError) as error:
         if bias or "NoneType" not in str(error):
             raise
-        raise Complaint("biases taken for granted", NO_BIASES) from None
+        raise NamedMistake("biases taken for granted", NO_BIASES) from None
     if is_changed(theirs, before):
-        raise Complaint("changes theirs", "it changes PyTorch's layer: copy from theirs to ours")
+        raise NamedMistake("changes theirs", "it changes PyTorch's layer: copy from theirs to ours")
     if lost := learning - {name for name, (_, learns) in state(ours).items() if learns}:
         hint = (
             f"{', '.join(sorted(lost))} of ours cannot learn any more: keep the nn.Parameter there "
             "is, trainable, and copy the numbers into it, .copy_(...)"
         )
-        raise Complaint("cannot learn", hint)
+        raise NamedMistake("cannot learn", hint)
     query, key, value = normal(B, L, d_model), normal(B, S, d_model), normal(B, S, d_model)
     result = tag_learner_errors(ours)(query, key, value)
     with torch.no_grad():
@@ -97,7 +97,7 @@ def run(answer, d_model, num_heads, bias, B, L, S):
             tag_learner_errors(parameter.add_)(1)
     if is_changed(theirs, before):
         hint = "ours shares memory with theirs, so that to train one changes both: copy the numbers"
-        raise Complaint("shares memory", hint)
+        raise NamedMistake("shares memory", hint)
     return [result]
 
 

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from course_utils.attention import attention
-from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 from course_utils.checks.inputs import Results, normals
 from course_utils.checks.shared_hints import BY_D_V, NOT_SCALED, OVER_QUERIES, SCALED_TWICE
 
@@ -79,7 +79,7 @@ def run(answer, q, k, v):
         found = call_with_clones(answer, q, k, v)
     group = q.shape[1] // k.shape[1]
     if any(repeats(made, x, group) for made in results.held() for x in (k, v)):
-        raise Complaint("key heads repeated", REPEATED, found)
+        raise NamedMistake("key heads repeated", REPEATED, found)
     return found
 
 

@@ -7,7 +7,7 @@ import torch
 from course_utils.attention import MultiHeadAttention, attention, merge_heads, split_heads
 from course_utils.checks import sandbox
 from course_utils.checks.compare import is_same
-from course_utils.checks.exercise import Complaint, Exercise, tag_learner_errors
+from course_utils.checks.exercise import Exercise, NamedMistake, tag_learner_errors
 from course_utils.checks.inputs import normals
 from course_utils.checks.lesson_05._layers import draw, is_changed, state
 from course_utils.checks.shared_hints import NOT_SCALED
@@ -63,10 +63,10 @@ def run(answer, d_model, num_heads, head, B, L):
             "right for a layer with biases; with bias=False W_v.bias and W_o.bias are None, and "
             "there is nothing to set to 0 or to take away: look for None"
         )
-        raise Complaint("biases taken for granted", hint, [result]) from None
+        raise NamedMistake("biases taken for granted", hint, [result]) from None
     if not is_same(plain, of_a_layer(without_head, x, num_heads, head, bias=False)):
         hint = "right for a layer with biases, and not for one without them, bias=False"
-        raise Complaint("wrong without biases", hint, [result])
+        raise NamedMistake("wrong without biases", hint, [result])
     return [result]
 
 
@@ -83,7 +83,7 @@ def of_a_layer(answer, x, num_heads, head, bias=True):
         or not tag_learner_errors(lambda: layer(x, x, x)[0].equal(whole))()
     ):
         hint = "it leaves the layer changed: work on a copy, or put it back (weights, hooks)"
-        raise Complaint("the layer is changed", hint)
+        raise NamedMistake("the layer is changed", hint)
     return result
 
 

@@ -7,7 +7,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from course_utils.checks.compare import difference
-from course_utils.checks.exercise import Complaint, call_with_clones
+from course_utils.checks.exercise import NamedMistake, call_with_clones
 from course_utils.checks.inputs import Shapes
 
 WHOLE = (
@@ -42,7 +42,7 @@ def in_tiles(answer, right, q, k, v, block_q, block_k):
         if not fault and scores_are_kept(answer, block_q * block_k, q, k, v, block_q, block_k):
             fault = KEPT
         if fault:
-            raise Complaint(*fault, results)
+            raise NamedMistake(*fault, results)
     return results
 
 

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from course_utils.checks import shared_hints
-from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 from course_utils.checks.inputs import Shapes, normals, out_of_order
 
 INF = torch.inf
@@ -65,7 +65,7 @@ def in_one_call(answer, *args):
         results = call_with_clones(answer, *args)
     if len(shapes.in_sdpa) != 1:
         hint = "right, but not one call of F.scaled_dot_product_attention: let its arguments do it"
-        raise Complaint("not one call", hint, results)
+        raise NamedMistake("not one call", hint, results)
     return results
 
 

@@ -3,7 +3,7 @@
 import torch
 
 from course_utils.checks import shared_hints
-from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 from course_utils.checks.inputs import Shapes, normals, out_of_order
 from course_utils.checks.lesson_06._tiles import scores_are_kept
 
@@ -71,16 +71,16 @@ def in_parts(answer, q, k, v, size):
     most = max(scored, default=0)
     if most > size and most == S:
         hint = "right, but all keys are scored at once: cut k and v into parts of `size` keys first"
-        raise Complaint("keys not cut", hint, results)
+        raise NamedMistake("keys not cut", hint, results)
     if most > size:
         hint = "right, but more than `size` keys are scored at once; it is the keys of a part"
-        raise Complaint("parts too large", hint + ", not the number of parts", results)
+        raise NamedMistake("parts too large", hint + ", not the number of parts", results)
     if not q.requires_grad and scores_are_kept(answer, L * size, q, k, v, size):
         hint = (
             "right, but the scores of all parts, or what was made of them, are held at once: of a "
             "part keep its output and its log-sum-exp alone, or merge them at once"
         )
-        raise Complaint("scores kept", hint, results)
+        raise NamedMistake("scores kept", hint, results)
     return results
 
 

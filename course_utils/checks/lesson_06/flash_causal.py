@@ -7,7 +7,7 @@ import torch
 from course_utils.attention import tiled_attention
 from course_utils.checks import shared_hints
 from course_utils.checks.compare import difference
-from course_utils.checks.exercise import Complaint, Exercise
+from course_utils.checks.exercise import Exercise, NamedMistake
 from course_utils.checks.inputs import normals, out_of_order
 from course_utils.checks.lesson_06._tiles import in_tiles
 from course_utils.tiled import tile_update
@@ -93,7 +93,7 @@ def run(answer, q, k, v, block_q, block_k):
         spoilt = torch.cat([v[..., :seen, :], torch.full_like(v[..., seen:, :], torch.nan)], -2)
         if answer(q.clone(), k.clone(), spoilt, block_q, block_k)[..., :end, :].isnan().any():
             hint = "right, but tiles in the future of all their queries are read too: skip them"
-            raise Complaint("reads the future", hint, results)
+            raise NamedMistake("reads the future", hint, results)
     return results
 
 

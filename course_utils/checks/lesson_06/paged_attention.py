@@ -3,7 +3,7 @@
 import torch
 
 from course_utils.checks import shared_hints
-from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 from course_utils.checks.inputs import normals
 from course_utils.checks.lesson_06._tiles import Held
 from course_utils.tiled import tile_update
@@ -110,7 +110,7 @@ def run(answer, *args):
             "keys, values, scores or what was made of them: take in page after page, as 6.2 takes "
             "in tiles"
         )
-        raise Complaint("pages gathered", hint, found)
+        raise NamedMistake("pages gathered", hint, found)
     return found
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
-from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 from course_utils.checks.inputs import normals
 
 C = (1.0, 0.69512, 0.22764, 0.07707)  # 2^f ≈ C[0] + C[1] f + C[2] f² + C[3] f³ for 0 ≤ f < 1
@@ -65,7 +65,7 @@ def run(answer, x):
     with _Powers() as powers:
         (result,) = call_with_clones(answer, x)
     if not isinstance(result, tuple | list) or len(result) != 2:
-        raise Complaint("not two", "return two things, y and the largest relative error")
+        raise NamedMistake("not two", "return two things, y and the largest relative error")
     y, error = result
     y = torch.as_tensor(y) if isinstance(y, np.ndarray) else y
     if not isinstance(y, torch.Tensor) or y.shape != x.shape or not y.is_floating_point():
@@ -73,13 +73,13 @@ def run(answer, x):
     tiny = x < -126
     off = (y.double() / x.double().exp2() - 1).masked_fill(tiny, 0)
     if off.any() and off.abs().max() < UNIT / 100:
-        raise Complaint("the power itself", ITSELF)
+        raise NamedMistake("the power itself", ITSELF)
     results = [(_half(off), _half(error), y.double().masked_fill(~tiny, 0))]
     # Float32 rounds a quotient near 1 by up to 2^-24. One error as a float32 is 10^-11 off at most.
     if IN_FLOAT64 < _distance(error, off.abs().max()) < 1e-6:
-        raise Complaint("error in float32", FLOAT32, results)
+        raise NamedMistake("error in float32", FLOAT32, results)
     if powers.taken:
-        raise Complaint("powers all the same", POWERS, results)
+        raise NamedMistake("powers all the same", POWERS, results)
     return results
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from course_utils.checks.exercise import Complaint, Exercise
+from course_utils.checks.exercise import Exercise, NamedMistake
 from course_utils.checks.inputs import normals
 from course_utils.checks.submission_kernel import launch, tl, triton
 
@@ -105,9 +105,9 @@ def run(answer, q, k, v):
     )  # fmt: skip
     for left, right, added in work.products:
         if (left, right) != ("fp16", "fp16"):
-            raise Complaint("factors in 32 bits", WIDE, [(out, lse)])
+            raise NamedMistake("factors in 32 bits", WIDE, [(out, lse)])
         if added != "fp32":
-            raise Complaint("products added in 16 bits", NARROW, [(out, lse)])
+            raise NamedMistake("products added in 16 bits", NARROW, [(out, lse)])
     return [(out, lse)]
 
 

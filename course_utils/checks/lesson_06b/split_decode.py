@@ -7,7 +7,7 @@ import torch
 from course_utils.attention import merge
 from course_utils.checks import shared_hints
 from course_utils.checks.compare import is_same
-from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 from course_utils.checks.inputs import normals
 from course_utils.checks.submission_kernel import launch, launches, tl, triton, unlaunched
 
@@ -116,21 +116,21 @@ def run(answer, q, k, v, splits):
     D, S = q.shape[-1], k.shape[1]
     read = [work.program_reads() for work in found]
     if sum(sum(each.values()) for each in read) < 2 * k.numel():
-        raise Complaint("no kernel", NO_KERNEL, results)
+        raise NamedMistake("no kernel", NO_KERNEL, results)
     most = [max(each.values(), default=0) for each in read]
     share = -(-S // splits)
     if max(most) > 2 * D * (share + 2 * BLOCK) + q.numel():
-        raise Complaint("not split", NOT_SPLIT, results)
+        raise NamedMistake("not split", NOT_SPLIT, results)
     # However S keys are cut into so many parts, the longest has a share of them. More launches may
     # read that in turns.
     if sum(most) < 2 * D * share:
-        raise Complaint("more parts than splits", MORE_PARTS, results)
+        raise NamedMistake("more parts than splits", MORE_PARTS, results)
     with unlaunched(), _unwritten_is_nan():
         without = _outcome(answer, q, k, v, splits)
     if is_same(without, results[0]):
-        raise Complaint("kernel not used", NOT_USED, results)
+        raise NamedMistake("kernel not used", NOT_USED, results)
     if isinstance(results[0], torch.Tensor) and results[0].dtype != torch.float32:
-        raise Complaint("not float32", OTHER_DTYPE)
+        raise NamedMistake("not float32", OTHER_DTYPE)
     return results
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from course_utils.checks.exercise import Complaint, Exercise
+from course_utils.checks.exercise import Exercise, NamedMistake
 from course_utils.checks.inputs import normals
 from course_utils.checks.submission_kernel import launch, tl, triton
 
@@ -99,7 +99,7 @@ def run(answer, q, k, v, window):
     for (name, (program, *_)), count in work.read.items():
         begin = max(program * BLOCK - window + 1, 0) // BLOCK * BLOCK
         if name in ("k_ptr", "v_ptr") and count > D * (min((program + 1) * BLOCK, N) - begin):
-            raise Complaint("blocks before the window", EARLY, [out])
+            raise NamedMistake("blocks before the window", EARLY, [out])
     return [out]
 
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from course_utils.attention import attention, causal_mask
-from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 
 
 def induction_by_hand(V, L):
@@ -79,7 +79,7 @@ def run(answer, V, L, B, shortest, longest):
         arrived = answers[wanted].view(B, L)[known]
         arrived = arrived[arrived <= 2 * others[known]] / answers.abs().max()  # where it is wrong
         hint = BESIDE if (arrived > 0.1).all() else MINUS if (arrived < -0.1).all() else hint
-    raise Complaint("no induction", hint)
+    raise NamedMistake("no induction", hint)
 
 
 def matrices(layers, V, L):
@@ -96,14 +96,14 @@ def matrices(layers, V, L):
             "return two triples (W_q, W_k, W_v), layer 0 first: W_q and W_k (3·V + L, d_k), W_v "
             f"(3·V, 3·V), here with 3·V + L = {wide} and 3·V = {x}"
         )
-        raise Complaint("wrong shapes", hint)
+        raise NamedMistake("wrong shapes", hint)
     kinds = {W.dtype for triple in layers for W in triple} - {torch.float32}
     if kinds:
         hint = f"two_layers raises on {kinds.pop()}: all six in float32, as torch.zeros gives them"
-        raise Complaint("not in float32", hint)
+        raise NamedMistake("not in float32", hint)
     if not all(W.isfinite().all() for triple in layers for W in triple):
         hint = "infinity or NaN in a matrix: ∞ · 0 is NaN; a large number, as 1000, is enough"
-        raise Complaint("infinite", hint)
+        raise NamedMistake("infinite", hint)
     return layers
 
 

@@ -3,7 +3,7 @@
 import torch
 
 from course_utils.checks.compare import read
-from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 
 
 def silence_heads(W_o, heads, num_heads):
@@ -42,7 +42,7 @@ def a_copy(answer, W_o, heads, num_heads):
 
     [result] = call_with_clones(remembering, W_o, heads, num_heads)
     if read(result) is not None and memory(result) == memory(given[0]):
-        raise Complaint(*ORIGINAL[:2])
+        raise NamedMistake(*ORIGINAL[:2])
     return [result]
 
 

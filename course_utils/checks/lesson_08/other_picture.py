@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from course_utils.checks.compare import read
-from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 from course_utils.checks.inputs import Results, normals
 from course_utils.checks.lesson_08.js_divergence import js_divergence
 
@@ -80,17 +80,17 @@ def run(answer, weights, v):
         (not kept, OUTPUT),
     ):
         if wrong:
-            raise Complaint(*complaint)
+            raise NamedMistake(*complaint)
     way = other_picture(weights.detach(), v.detach()) - weights.detach()  # (L, S), to the right end
     step = torch.where(way > 0, weights / way, torch.inf).amin(dim=-1, keepdim=True)  # backwards
     near = torch.isclose(got, weights - step * way, atol=1e-4).all(dim=-1)  # (L,)
     far = torch.isclose(got, weights + way, atol=1e-4).all(dim=-1)
     if (near | far).all() and near.any() and far.any():
         if any(made.is_floating_point() and made.isnan().any() for made in results.made):
-            raise Complaint(*NAN)
+            raise NamedMistake(*NAN)
         ways = (got - weights) @ way[0]  # (L,), all are multiples of one line
         if len(ways) > 9 and ((ways > 0).all() or (ways < 0).all()):  # of few it may be chance
-            raise Complaint(*SAME)
+            raise NamedMistake(*SAME)
     return found
 
 

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from course_utils.attention import attention, causal_mask, rotary
-from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 
 
 def asks_back(n):
@@ -44,7 +44,7 @@ def run(answer, n, B, L):
     found = weights.gather(2, wanted.clamp(min=0))[..., 0]  # (B, L)
     if (found[there] > 0.9).all():
         return [torch.ones(())]
-    raise Complaint("not found", what_is_missing(W_q, W_k, x, tokens))
+    raise NamedMistake("not found", what_is_missing(W_q, W_k, x, tokens))
 
 
 def matrices(result, n):
@@ -55,13 +55,13 @@ def matrices(result, n):
         fits = False
     if not fits:
         hint = f"return a pair (W_q, W_k), both (n, d_k) with n = {n} rows and an even d_k"
-        raise Complaint("wrong shapes", hint)
+        raise NamedMistake("wrong shapes", hint)
     if W_q.dtype != torch.float32 or W_k.dtype != torch.float32:
-        raise Complaint(
+        raise NamedMistake(
             "not in float32", "both in float32, as torch.zeros and torch.ones give them"
         )
     if not (W_q.isfinite().all() and W_k.isfinite().all()):
-        raise Complaint("infinite", "infinity or NaN in a matrix: a large number is enough")
+        raise NamedMistake("infinite", "infinity or NaN in a matrix: a large number is enough")
     return W_q, W_k
 
 

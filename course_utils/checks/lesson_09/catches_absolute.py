@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from course_utils.attention import attention, rotary
-from course_utils.checks.exercise import Complaint, Exercise
+from course_utils.checks.exercise import Exercise, NamedMistake
 from course_utils.checks.source_edits import edited
 from course_utils.checks.submission_test import run_against
 
@@ -109,14 +109,14 @@ def spared():
 def run(test):
     try:
         return run_against(test, *implementations())
-    except Complaint as error:
+    except NamedMistake as error:
         if error.mistake != "rejects right code":
             raise
         found = error
     for name, hint, right in spared():
-        with contextlib.suppress(Complaint):
+        with contextlib.suppress(NamedMistake):
             run_against(test, right, {})
-            found = Complaint(name, hint)
+            found = NamedMistake(name, hint)
     raise found
 
 

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 
 from course_utils.attention import attention, rotary
 from course_utils.checks.compare import is_same
-from course_utils.checks.exercise import Complaint, Exercise
+from course_utils.checks.exercise import Exercise, NamedMistake
 from course_utils.checks.inputs import normals
 from course_utils.checks.shared_hints import NOT_SCALED
 
@@ -68,16 +68,16 @@ def run(answer, q, k, v, window):
     for new in zip(q.split(1), k.split(1), v.split(1), strict=True):
         result = answer(*(each.clone() for each in new), keys, values, window)
         if not isinstance(result, list | tuple) or len(result) != 3:
-            raise Complaint("not three things", THREE)
+            raise NamedMistake("not three things", THREE)
         output, keys, values = result
         if not all(isinstance(each, torch.Tensor) for each in result):
-            raise Complaint("not three things", f"{THREE}, all tensors")
+            raise NamedMistake("not three things", f"{THREE}, all tensors")
         if output.shape != new[2].shape:
             hint = f"output has shape {tuple(output.shape)}; one token's is (1, d_v)"
-            raise Complaint("wrong shape", hint)
+            raise NamedMistake("wrong shape", hint)
         if max(len(keys), len(values)) > window:
             hint = "the cache outgrows the window: no more than the last `window` are kept"
-            raise Complaint("outgrows the window", hint)
+            raise NamedMistake("outgrows the window", hint)
         outputs.append(output)
     whole = [torch.cat(outputs)]
     if not is_same(in_turns(answer, q, k, v, window), whole[0]):
@@ -85,7 +85,7 @@ def run(answer, q, k, v, window):
             "right for one text, but two texts decoded in turns are mixed up: what is kept must be "
             "in the keys and values that are returned, not anywhere else"
         )
-        raise Complaint("kept outside the cache", hint, whole)
+        raise NamedMistake("kept outside the cache", hint, whole)
     return whole
 
 

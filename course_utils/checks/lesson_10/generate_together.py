@@ -6,7 +6,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from course_utils.attention import attention
 from course_utils.checks import sandbox
-from course_utils.checks.exercise import Complaint, Exercise
+from course_utils.checks.exercise import Exercise, NamedMistake
 from course_utils.language_model import ROTARY, LanguageModel
 
 
@@ -116,9 +116,9 @@ def run(answer, seed, lengths, steps):
     model = Counting(seed, texts)
     written = [answer(model, [text.clone() for text in texts], steps)]
     if len(model.read) > steps:
-        raise Complaint("a call for each text", CALLS.format(len(model.read), steps), written)
+        raise NamedMistake("a call for each text", CALLS.format(len(model.read), steps), written)
     if max(model.read[1:], default=1) > 1:
-        raise Complaint("read again", AGAIN.format(max(model.read[1:])), written)
+        raise NamedMistake("read again", AGAIN.format(max(model.read[1:])), written)
     return written
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 
 
 def read_q4_0(blocks):
@@ -56,7 +56,7 @@ def run(answer, blocks):
     results = call_with_clones(answer, blocks)
     kind = str(getattr(results[0], "dtype", None)).removeprefix("torch.")
     if kind in ("float16", "bfloat16"):
-        raise Complaint("in 16 bits", HALF.format(kind))
+        raise NamedMistake("in 16 bits", HALF.format(kind))
     return results
 
 

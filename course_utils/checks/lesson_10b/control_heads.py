@@ -7,7 +7,7 @@ from collections import Counter
 
 import torch
 
-from course_utils.checks.exercise import Complaint, Exercise
+from course_utils.checks.exercise import Exercise, NamedMistake
 
 
 def control_heads(suspects, num_heads, rng):
@@ -62,22 +62,22 @@ def run(answer, suspects, num_heads):
         control = answer(given, num_heads, rng or torch.Generator().manual_seed(seed))
         hint = what_is_wrong(control, suspects, num_heads)
         if hint:
-            raise Complaint("no control", hint)
+            raise NamedMistake("no control", hint)
         if given != suspects:
-            raise Complaint("changes its input", CHANGED)
+            raise NamedMistake("changes its input", CHANGED)
         return whole(control)
 
     drawn = [draw(seed) for seed in range(400)]
     again = [draw(seed) for seed in range(40)]
     if again != drawn[:40]:  # of 40, because two draws may be equal by chance
-        raise Complaint("its own chance", OWN_CHANCE)
+        raise NamedMistake("its own chance", OWN_CHANCE)
     rng = torch.Generator().manual_seed(0)
     if len({frozenset(draw(0, rng)) for _ in range(40)}) == 1:
-        raise Complaint("always the same", FIXED)
+        raise NamedMistake("always the same", FIXED)
     layers = {layer for layer, _ in suspects}
     others = {(layer, h) for layer in layers for h in range(num_heads)} - set(suspects)
     if set().union(*drawn) != others:
-        raise Complaint("never some", SKEWED)
+        raise NamedMistake("never some", SKEWED)
     return [torch.ones(())]
 
 

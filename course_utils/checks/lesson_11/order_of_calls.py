@@ -2,7 +2,7 @@
 
 import torch
 
-from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 
 MOST = 3  # rounds: a rank, its neighbour, and with an odd number of ranks one more
 
@@ -35,13 +35,13 @@ def run(answer, ranks):
         met = [rank for rank, (call, other) in waiting.items()
                if call == "send" and waiting.get(other) == ("recv", rank)]  # fmt: skip
         if not met:
-            raise Complaint("stands still", stuck(waiting, ranks))
+            raise NamedMistake("stands still", stuck(waiting, ranks))
         for rank in met:
             left[(rank + 1) % ranks].pop(0)
             left[rank].pop(0)
         rounds += 1
     if rounds > MOST:
-        raise Complaint("one after another", ONE_BY_ONE)
+        raise NamedMistake("one after another", ONE_BY_ONE)
     return [torch.ones(())]
 
 
@@ -49,14 +49,14 @@ def plan(result, rank, ranks):
     try:
         calls = [(str(call), int(other)) for call, other in result]
     except (TypeError, ValueError):
-        raise Complaint("no list of calls", NO_LIST) from None
+        raise NamedMistake("no list of calls", NO_LIST) from None
     wanted = {("send", (rank + 1) % ranks), ("recv", (rank - 1) % ranks)}
     if not {call for call, _ in calls} <= {"send", "recv"}:
-        raise Complaint("wrong name", WRONG_NAME)
+        raise NamedMistake("wrong name", WRONG_NAME)
     if len(calls) == 2 and {call for call, _ in calls} == {"send", "recv"} and {*calls} != wanted:
-        raise Complaint("wrong neighbour", WRONG_NEIGHBOUR)
+        raise NamedMistake("wrong neighbour", WRONG_NEIGHBOUR)
     if len(calls) != 2 or {*calls} != wanted:
-        raise Complaint("not one of each", ONE_OF_EACH)
+        raise NamedMistake("not one of each", ONE_OF_EACH)
     return calls
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from course_utils.checks.exercise import Complaint, Exercise, call_with_clones
+from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 from course_utils.parallel import shard_positions
 
 MOST = 0.02  # of the mean, that a rank may have more than it
@@ -45,16 +45,16 @@ def run(answer, lengths, ranks):
     """Return 1 if all ranks have nearly the same number of pairs, else complain."""
     held, N = in_rows(call_with_clones(answer, lengths, ranks)[0]), sum(lengths)
     if held.shape != (ranks, N // ranks):
-        raise Complaint("wrong shape", SHAPE)
+        raise NamedMistake("wrong shape", SHAPE)
     if held.is_floating_point() or held.is_complex() or held.dtype == torch.bool:
-        raise Complaint("no whole numbers", WHOLE)
+        raise NamedMistake("no whole numbers", WHOLE)
     if not torch.equal(held.flatten().sort().values, torch.arange(N)):
-        raise Complaint("not each token once", ONCE)
+        raise NamedMistake("not each token once", ONCE)
     seen = torch.cat([torch.arange(1, length + 1) for length in lengths])  # (N,)
     work = seen[held.long()].sum(dim=1).double()  # (W,)
     if work.max() <= (1 + MOST) * work.mean():
         return [torch.ones(())]
-    raise Complaint("unbalanced", what_is_wrong(held, lengths, ranks, seen))
+    raise NamedMistake("unbalanced", what_is_wrong(held, lengths, ranks, seen))
 
 
 def in_rows(held):
@@ -64,10 +64,10 @@ def in_rows(held):
     try:
         rows = [torch.as_tensor(row) for row in held]
         if len({len(row) for row in rows}) > 1:
-            raise Complaint("uneven", UNEVEN)
+            raise NamedMistake("uneven", UNEVEN)
         return torch.stack(rows)
     except (TypeError, ValueError, RuntimeError):
-        raise Complaint("wrong shape", SHAPE) from None
+        raise NamedMistake("wrong shape", SHAPE) from None
 
 
 SHAPE = "return a tensor (W, N / W): in row r the places that rank r holds"
