@@ -7,6 +7,7 @@ The website reads it there.
 """
 
 import html
+import itertools
 from pathlib import Path
 
 import anywidget
@@ -64,6 +65,7 @@ class Prediction(WithText, widgets.VBox):
     """
 
     def __init__(self, question, options, factor):
+        self._results = options  # what a result is compared with
         self.options, self.factor = [str(option) for option in options or []], factor
         self.question = question
         if not options:
@@ -103,12 +105,17 @@ class Prediction(WithText, widgets.VBox):
         Parameters
         ----------
         value : str, int, float or Tensor of one element
-            One of the options, or the number asked for.
+            One of the options, a number that belongs to one of them, or the number asked for.
+
+        Raises
+        ------
+        ValueError
+            If the result belongs to no option.
         """
-        result = str(value) if self.options else f"{float(value):.3g}"
+        result = self._option(value) if self.options else f"{float(value):.3g}"
         if self.predicted is None:
             self.seen_before = True
-            words = SAYS["alone"]
+            words = ""  # the cell shows its result already
         elif self.seen_before:
             words = SAYS["too late"]
         else:
@@ -122,9 +129,22 @@ class Prediction(WithText, widgets.VBox):
         info = {"question": self.question, "result": result}
         _show(*in_words(words, predicted=self.predicted, result=result), info)
 
+    def _option(self, value):
+        """Return the option that a result belongs to: of numbers, the nearest."""
+        if str(value) in self.options:
+            return str(value)
+        try:
+            number = float(value)
+            if isinstance(self._results, dict):
+                belongs = (low <= number < high for low, high in self._results.values())
+                return next(itertools.compress(self.options, belongs))
+            return str(min(self._results, key=lambda option: abs(option - number)))
+        except (StopIteration, TypeError, ValueError):
+            raise ValueError(f"the result {value} belongs to no option of {self.options}") from None
+
     def _is_right(self, value):
         if self.options:
-            return self.predicted == str(value)
+            return self.predicted == self._option(value)
         predicted, result = _number(self.predicted), float(value)
         same_sign = predicted * result > 0
         times_off = max(predicted / result, result / predicted) if same_sign else float("inf")
@@ -177,8 +197,9 @@ def predict_first(question, options=None, factor=2):
     ----------
     question : str
         Plain text, no other in the course.
-    options : list, optional
-        To choose from; without them a number is asked for.
+    options : list of str, list of numbers, or dict of str to (low, high), optional
+        To choose from; without them a number is asked for. With a dict, a result belongs to the
+        option with low <= result < high.
     factor : float
         How many times too large or too small a number may be and is still right.
 

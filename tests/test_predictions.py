@@ -71,10 +71,8 @@ def ask(options=OPTIONS, choose=None):
         (OPTIONS, "near", "long", "wrong"),
         (OPTIONS, "long", "long", "right"),
         ([1, 2], "2", 1, "wrong"),
-        (OPTIONS, None, "long", "alone"),
         (None, "20", 30, "right"),
         (None, "20", 50.04, "wrong"),
-        (None, "2,5", 3, "alone"),
     ],
 )
 def test_the_choice_stands_beside_the_result(output, options, predicted, result, words):
@@ -115,7 +113,27 @@ def test_what_is_no_number_is_asked_for_again_and_does_not_count(output, typed):
     question = ask(None, "1")
     question.control.value = typed
     assert SAYS["no number"] in question.status.value
-    assert output(question.compare, 1)[0] == SAYS["alone"].format(result=1)
+    assert output(question.compare, 1)[0] == ""
+
+
+@pytest.mark.parametrize("result, option", [(0.5, "it falls"), (1.0, "same"), (3, "it grows")])
+def test_a_measured_result_belongs_to_the_option_with_its_range(output, result, option):
+    ranges = {"it falls": (0, 0.9), "same": (0.9, 1.1), "it grows": (1.1, float("inf"))}
+    question = ask(ranges, option)
+    words = SAYS["right"].format(predicted=option, result=option)
+    assert output(question.compare, torch.tensor(result))[0] == words
+
+
+def test_a_measured_result_belongs_to_the_nearest_of_numbers(file):
+    question = ask([1, 8, 64], "8")
+    question.compare(torch.tensor(7.9))
+    assert not question.surprised
+
+
+@pytest.mark.parametrize("options, result", [({"a": (0, 1)}, 2), (OPTIONS, 3), (OPTIONS, "far")])
+def test_a_result_that_belongs_to_no_option_is_an_error(file, options, result):
+    with pytest.raises(ValueError, match=f"result {result} belongs to no option"):
+        ask(options).compare(result)
 
 
 def test_a_choice_may_change_until_the_result_is_shown(output):
@@ -166,7 +184,7 @@ def test_without_a_person_no_choice_is_shown_or_saved(output, file, monkeypatch)
     restart(monkeypatch)
     monkeypatch.setattr(Frontend, "person", False)
     question = ask()
-    assert output(question.compare, "long")[0] == SAYS["alone"].format(result="long")
+    assert output(question.compare, "long")[0] == ""
     predict_first("Another?", ["yes"]).control.value = "yes"
     assert set(json.loads(file.read_text())) == {question.question}
 
