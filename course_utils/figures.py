@@ -29,6 +29,8 @@ MOST_TICKS = 10  # most x values with a tick at each
 PER_INCH = 80  # CSS pixels for an inch of a figure
 DENSITY = 2  # image pixels for a CSS pixel, as on a high-resolution screen
 WIDEST = 820  # CSS pixels: JupyterLab's column in a 1280 window with the file browser open
+PANELS_WIDTH = 12  # inches of the widest row of panels
+MOST_MARKERS = 30  # most x values with a marker at each
 LONGEST_TEXT = 100  # characters of a label or title; longer ones are cut
 
 
@@ -85,7 +87,53 @@ def display_picture(figure, description):
     display(HTML(f"<details><summary>In words</summary><small>{words}</small></details>"))
 
 
-def heatmap(weights, *, queries=None, keys=None, kind="weights", lowest=0, title=None, ax=None):
+def panels(draw, data, **options):
+    """Draw several figures of one kind side by side, with the keys of ``data`` as their titles.
+
+    Parameters
+    ----------
+    draw : callable
+        A function such as `heatmap`, called as ``draw(value, title=title, ax=ax, **options)``.
+    data : dict of str to anything
+        What each panel shows, by its title.
+    **options
+        Passed on to ``draw``.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        Of the last panel; `show` displays all of them.
+
+    Raises
+    ------
+    ValueError
+        If data is empty.
+
+    Examples
+    --------
+    ``show(panels(heatmap, {"scaled": scaled, "not scaled": raw}))``
+    """
+    if not data:
+        raise ValueError("data must have at least one panel, got an empty dict")
+    width = min(4.2 * len(data), PANELS_WIDTH)
+    _, axes = plt.subplots(1, len(data), figsize=(width, 3.2), layout="constrained", squeeze=False)
+    for ax, (title, value) in zip(axes[0], data.items(), strict=True):
+        draw(value, title=title, ax=ax, **options)
+    return ax
+
+
+def heatmap(
+    weights,
+    *,
+    queries=None,
+    keys=None,
+    xlabel="keys",
+    ylabel="queries",
+    kind="weights",
+    lowest=0,
+    title=None,
+    ax=None,
+):
     """Draw a matrix with one row per query and one column per key.
 
     Parameters
@@ -93,6 +141,7 @@ def heatmap(weights, *, queries=None, keys=None, kind="weights", lowest=0, title
     weights : torch.Tensor or array, (L, S)
     queries, keys : sequence of str, optional
         Tokens, as tick labels. Positions if not given.
+    xlabel, ylabel : str
     kind : {"weights", "scores", "distances"}
         Sets the limits of the colors: weights from 0 to 1, signed scores centered on zero,
         distances from ``lowest``.
@@ -145,7 +194,7 @@ def heatmap(weights, *, queries=None, keys=None, kind="weights", lowest=0, title
         column, row = map(int, text.get_position())
         cell = ax.collections[-1].to_rgba(values[row, column])
         text.set_color("w" if sns.utils.relative_luminance(cell) < EVEN_CONTRAST else "0.15")
-    ax.set(xlabel="keys", ylabel="queries", title=plain(title))
+    ax.set(xlabel=plain(xlabel), ylabel=plain(ylabel), title=plain(title))
     ax.tick_params(axis="x", rotation=90 if max(map(len, keys)) > 2 else 0)
     ax.tick_params(axis="y", rotation=0)
     ax.description = _describe_matrix(values, queries, keys, kind, title)
@@ -241,7 +290,7 @@ def arrows(vectors, *, labels, ax=None):
     return ax
 
 
-def lines(x, series, *, xlabel, ylabel, log=False, title=None, ax=None):
+def lines(x, series, *, xlabel, ylabel, log=False, ylim=None, title=None, ax=None):
     """Draw one line for each entry of ``series`` over the same x.
 
     Parameters
@@ -249,8 +298,9 @@ def lines(x, series, *, xlabel, ylabel, log=False, title=None, ax=None):
     x : sequence of numbers, (n,)
     series : dict of str to sequence of numbers, (n,) each
     xlabel, ylabel : str
-    log : bool
-        Logarithmic axes, both.
+    log : bool or {"x", "y"}
+        Which axes are logarithmic; True for both.
+    ylim : tuple of two numbers, optional
     title : str, optional
     ax : matplotlib.axes.Axes, optional
 
@@ -273,16 +323,17 @@ def lines(x, series, *, xlabel, ylabel, log=False, title=None, ax=None):
         y = _numbers(y, f"series[{name!r}]")
         if y.shape != x.shape:
             raise ValueError(f"series[{name!r}] must have shape {x.shape} as x has, got {y.shape}")
+        marker = marker if len(x) <= MOST_MARKERS else None
         handles += ax.plot(x, y, marker=marker, markersize=4, label=plain(name))
         ranges.append(f"{name} from {y[0]:.2g} to {y[-1]:.2g}")
-    if log:
-        ax.set(xscale="log", yscale="log")
+    for axis in ("x", "y") if log is True else filter(None, [log]):
+        ax.set(**{f"{axis}scale": "log"})
     with np.errstate(divide="ignore", invalid="ignore"):
-        spacing = np.diff(np.unique(np.log(x) if log else x))
+        spacing = np.diff(np.unique(np.log(x) if log in (True, "x") else x))
     if 0 < len(spacing) < MOST_TICKS and spacing.min() >= spacing.sum() / MOST_TICKS:
         ax.set_xticks(x, [f"{value:g}" for value in x])
         ax.set_xticks([], minor=True)
-    ax.set(xlabel=plain(xlabel), ylabel=plain(ylabel), title=plain(title))
+    ax.set(xlabel=plain(xlabel), ylabel=plain(ylabel), ylim=ylim, title=plain(title))
     ax.legend(handles=handles)  # without handles, names that begin with _ would be left out
     ax.grid(alpha=0.3)
     ax.description = f"{ylabel} as {xlabel} goes from {x[0]:g} to {x[-1]:g}: " + ", ".join(ranges)

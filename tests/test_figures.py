@@ -18,7 +18,16 @@ from PIL import Image
 from seaborn.utils import relative_luminance
 
 from course_utils import figures
-from course_utils.figures import arrows, as_labels, heatmap, lines, mask_pattern, printable, show
+from course_utils.figures import (
+    arrows,
+    as_labels,
+    heatmap,
+    lines,
+    mask_pattern,
+    panels,
+    printable,
+    show,
+)
 from course_utils.views import head_lines, mosaic, query_products
 
 WEIGHTS = torch.tensor([[0.7, 0.2, 0.1], [0.25, 0.25, 0.5]])
@@ -135,6 +144,7 @@ def line(x, y, **how):
         (lambda: heatmap(torch.zeros(0, 3)), r"weights must have at least one .* \(0, 3\)"),
         (lambda: heatmap([[1, 2], [3]]), "weights must be numbers, in rows of one length"),
         (lambda: heatmap({}), "weights must be numbers"),
+        (lambda: panels(heatmap, {}), "data must have at least one panel"),
         (lambda: heatmap(WEIGHTS, queries=["one"]), "queries must have 2 entries.* got 1"),
         (lambda: heatmap(WEIGHTS, keys=["one"]), "keys must have 3 entries.* got 1"),
         (lambda: heatmap(WEIGHTS, kind="odd"), "kind must be one of weights, .* got 'odd'"),
@@ -156,6 +166,17 @@ def test_wrong_input_is_named(call, message, displayed):
     with pytest.raises((TypeError, ValueError), match=message):
         call()
     assert not displayed
+
+
+# panels
+
+
+def test_panels_stand_side_by_side_and_are_all_described():
+    ax = panels(heatmap, {"one": [[0.0, 1.0]], "two": [[-2.0, 2.0]]}, kind="scores")
+    first, second = (each for each in ax.figure.axes if each.get_title())
+    assert (first.get_title(), second.get_title()) == ("one", "two")
+    assert first.get_position().x1 < second.get_position().x0
+    assert first.description.startswith("one: 1×2") and second.description.startswith("two: 1×2")
 
 
 # heatmap
@@ -319,6 +340,8 @@ def test_lines_draws_each_series_over_x():
     for log in (False, True):
         ax = line([1, 10], [1, 100], log=log)
         assert {ax.get_xscale(), ax.get_yscale()} == {"log" if log else "linear"}
+    ax = line([1, 10], [1, 100], log="x", ylim=(0, 200))
+    assert (ax.get_xscale(), ax.get_yscale(), ax.get_ylim()) == ("log", "linear", (0, 200))
 
 
 def test_lines_has_ticks_where_its_data_are_if_there_is_room():
