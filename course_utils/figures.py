@@ -20,8 +20,11 @@ from PIL import Image
 # Color maps that work for color-blind readers; the sequential one works in grayscale too.
 SEQUENTIAL, DIVERGING = "cividis", "RdBu_r"
 plt.rcParams["image.cmap"] = SEQUENTIAL  # for pictures that a lesson draws itself
+# Letters of 11 to 12 CSS pixels, at PER_INCH, in every picture.
+plt.rcParams.update({"font.size": 10, "axes.titlesize": 11})
 EVEN_CONTRAST = 0.22  # luminance of a cell on which white and dark numbers read equally well
 LARGEST_ANNOTATED = 100  # most entries of a matrix with a number in each cell
+NARROWEST_ANNOTATED = 0.45  # inches of a cell with room for a number, before the color bar's part
 MOST_ROWS_DESCRIBED = 10  # most rows of a matrix that a description lists one by one
 TIE = 1e-4  # of the largest entry: a smaller difference may be rounding, as on another CPU
 LONGEST_SIDE = 20  # inches of a figure; in larger ones the cells shrink, to save memory
@@ -29,7 +32,6 @@ MOST_TICKS = 10  # most x values with a tick at each
 PER_INCH = 80  # CSS pixels for an inch of a figure
 DENSITY = 2  # image pixels for a CSS pixel, as on a high-resolution screen
 WIDEST = 820  # CSS pixels: JupyterLab's column in a 1280 window with the file browser open
-PANELS_WIDTH = 12  # inches of the widest row of panels
 MOST_MARKERS = 30  # most x values with a marker at each
 LONGEST_TEXT = 100  # characters of a label or title; longer ones are cut
 
@@ -75,6 +77,8 @@ def display_picture(figure, description):
     description : str
     """
     description = printable(description)
+    widest = WIDEST / PER_INCH  # in a wider one, all letters would shrink
+    figure.set_figwidth(min(figure.get_figwidth(), widest))
     rendered, picture = io.BytesIO(), io.BytesIO()
     figure.savefig(rendered, format="png", dpi=DENSITY * PER_INCH, bbox_inches="tight")
     opaque = Image.open(rendered).convert("RGB")  # a tenth smaller than with transparency
@@ -115,7 +119,7 @@ def panels(draw, data, **options):
     """
     if not data:
         raise ValueError("data must have at least one panel, got an empty dict")
-    width = min(4.2 * len(data), PANELS_WIDTH)
+    width = min(4.2 * len(data), WIDEST / PER_INCH)
     _, axes = plt.subplots(1, len(data), figsize=(width, 3.2), layout="constrained", squeeze=False)
     for ax, (title, value) in zip(axes[0], data.items(), strict=True):
         draw(value, title=title, ax=ax, **options)
@@ -177,11 +181,13 @@ def heatmap(
         rows, columns = values.shape
         size = np.minimum((2 + 0.5 * columns, 1.2 + 0.42 * rows), LONGEST_SIDE)
         _, ax = plt.subplots(figsize=size)
+    cell = ax.get_position().width * ax.get_figure(root=True).get_figwidth() / values.shape[1]
+    has_room = values.size <= LARGEST_ANNOTATED and bool(cell >= NARROWEST_ANNOTATED)
     sns.heatmap(
         values,  # entries that are not finite are left blank
-        annot=values.size <= LARGEST_ANNOTATED and not np.isin(values.round(2), (0, 1)).all(),
+        annot=has_room and not np.isin(values.round(2), (0, 1)).all(),
         fmt=".2f",
-        annot_kws={"size": 8},
+        annot_kws={"size": 10},
         xticklabels=[plain(key) for key in keys],
         yticklabels=[plain(query) for query in queries],
         square=True,
