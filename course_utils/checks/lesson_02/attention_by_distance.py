@@ -59,7 +59,7 @@ DIVISOR = "(6 * d_k) ** 0.5"
 MISTAKES = [
     ("standard deviation over all queries",
      "Your scores are divided by √(8 d_k), from their variance over all queries. Part of it comes "
-     "from ‖q‖². Softmax sees one query at a time, so what is the same for all its keys cancels.",
+     "from ‖q‖², which is the same for all keys of a query and cancels in softmax. Leave it out.",
      (DIVISOR, "(8 * d_k) ** 0.5")),
     ("by root d k",
      "Your scores are divided by √d_k, which is right for q·k. Here the score contains 2 q·k, and "
