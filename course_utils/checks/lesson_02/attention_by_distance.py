@@ -59,7 +59,8 @@ DIVISOR = "(6 * d_k) ** 0.5"
 MISTAKES = [
     ("standard deviation over all queries",
      "Your scores are divided by √(8 d_k), from their variance over all queries. Part of it comes "
-     "from ‖q‖², which is the same for all keys of a query and cancels in softmax. Leave it out.",
+     "from ‖q‖², which is the same for all keys of a query and cancels in softmax. Leave that part "
+     "out.",
      (DIVISOR, "(8 * d_k) ** 0.5")),
     ("by root d k",
      "Your scores are divided by √d_k, which is right for q·k. Here the score contains 2 q·k, and "
@@ -86,12 +87,12 @@ MISTAKES = [
      "differs from key to key, so add its variance.",
      (DIVISOR, "(2 * d_k) ** 0.5")),
     ("variance of a square 1",
-     "Your scores are divided by √(5 d_k). This is right if the square of a normal number has "
-     "variance 1, but it has not. Measure it.",
+     "Your scores are divided by √(5 d_k). This fits a variance of 1 for the square of a normal "
+     "number, but the variance is larger. Measure it.",
      (DIVISOR, "(5 * d_k) ** 0.5")),
     ("mean of a fourth power",
-     "Your scores are divided by √(7 d_k). 3 is the mean of k_i⁴. For the variance of k_i², "
-     "subtract the square of its mean.",
+     "Your scores are divided by √(7 d_k). The mean of k_i⁴ is 3, but for the variance of k_i² you "
+     "must also subtract the square of its mean.",
      (DIVISOR, "(7 * d_k) ** 0.5")),
     ("product not doubled",
      "Your scores are divided by √(3 d_k). In ‖q − k‖², q·k is multiplied by 2, so its variance "
@@ -157,10 +158,10 @@ MISTAKES = [
      "Divide by the standard deviation.",
      (" / " + DIVISOR, "")),
     ("far keys win",
-     "Your result gives the most weight to far keys. The score is minus the squared distance.",
+     "Your result gives the most weight to far keys. Use minus the squared distance as the score.",
      ("-distances", "distances")),
     ("distance not squared",
-     "Your scores use the distance. Use its square, without a root.",
+     "Your scores use the distance itself. Use its square, without a root.",
      ("-distances", "-distances.clamp(min=0).sqrt()")),
     ("plain attention",
      "Your result is the usual attention, with q·k / √d_k. Use minus the squared distance as the "

@@ -55,8 +55,8 @@ MISTAKES = [
      "e^H. Return e^H.",
      ("nats.exp()", "weights.shape[-1] * nats / torch.tensor(weights.shape[-1] + 0.0).log()")),
     ("exponential of each term",
-     "Your result takes the exponential of each term, and then adds. First sum the terms to the "
-     "entropy, then take its exponential.",
+     "Your result takes the exponential of each term and adds these up. First add the terms, which "
+     "gives the entropy, then take its exponential.",
      "torch.special.entr(weights).exp().sum(dim=-1)"),
     ("zero gives nan",
      "Right, except for a row with a weight of 0, because 0 · ln 0 is NaN. Let such a weight add "

@@ -106,8 +106,8 @@ MISTAKES = [
      "Your result is the sum of −ln p alone. Multiply each ln p by its p before you sum.",
      ("torch.xlogy(weights, weights)", "weights.clamp(min=1e-9).log()")),
     ("softmax once more",
-     "Your result fits weights after one more softmax, which makes them more uniform. The input "
-     "already contains weights. Use them as they are.",
+     "Your result fits weights that went through softmax once more, which makes them more uniform. "
+     "The input already contains weights, so use them as they are.",
      ("torch.xlogy(weights, weights)", "torch.xlogy(p := weights.softmax(dim=-1), p)")),
     ("terms not added",
      "Your result contains the right terms, one for each key. Sum them over the keys, with "

@@ -63,19 +63,18 @@ def small_ones_too(answer, scores):
 
 MISTAKES = [
     ("scores as weights",
-     "Your result uses the scores as p. In diag(p) − ppᵀ, p stands for the weights, so take the "
-     "softmax of the scores first.",
+     "Your result uses the scores in place of the weights p. Take the softmax of the scores first.",
      ("scores.softmax(dim=-1)", "scores")),
     ("diagonal alone",
      "Your result uses only the diagonal, p(1 − p). The other entries, −p_i p_j, count as well. "
      "Square and add all of them.",
      ("jacobian.square().sum(dim=(-2, -1)).sqrt()", "(p * (1 - p)).norm(dim=-1)")),
     ("outer product alone",
-     "Your result is the norm of ppᵀ, without diag(p). The Jacobian is diag(p) − ppᵀ.",
+     "Your result is the norm of ppᵀ, without diag(p). Subtract ppᵀ from diag(p).",
      ("p.diag_embed() - outer", "outer")),
     ("no matrix",
-     "Your result subtracts p * p, which is a vector. The matrix ppᵀ has p_i p_j in row i and "
-     "column j. Write p[..., :, None] * p[..., None, :].",
+     "Your result subtracts the vector p * p in place of the matrix ppᵀ. This matrix has p_i p_j "
+     "in row i and column j. Write p[..., :, None] * p[..., None, :].",
      ("p[..., :, None] * p[..., None, :]", "p * p")),
     ("inner product of rows",
      "Your result fits p @ p.T, which is not the outer product of one row with itself. In ppᵀ, "

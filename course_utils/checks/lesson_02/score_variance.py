@@ -43,7 +43,7 @@ MISTAKES = [
      "n − 1 instead.",
      ("var()", "var(correction=0)")),
     ("divided by the width less one",
-     "Your result is divided by d_k − 1. It is a sum over n scores, so divide by n − 1.",
+     "Your result is divided by d_k − 1. The variance adds up n squares, so divide by n − 1.",
      ("scores.var()", "scores.var(correction=0) * len(q) / (q.shape[-1] - 1)")),
     ("spread within the pairs",
      "Your result is the variance of the products within each pair, averaged over the pairs. Add "
@@ -70,8 +70,9 @@ MISTAKES = [
      "add them first.",
      ("products.sum(dim=-1)", "products")),
     ("mean square less squared mean",
-     "Your variance is right, except where the mean is far larger than the spread. There the mean "
-     "square minus the squared mean is a difference of two huge numbers. Subtract the mean first.",
+     "Your variance is right, except where the mean is far larger than the spread. There, the mean "
+     "square minus the squared mean is a small difference of two huge numbers. Subtract the mean "
+     "from the scores first.",
      ("scores.var()", "(scores.square().mean() - scores.mean() ** 2) * len(q) / (len(q) - 1)")),
     ("mean over the width",
      "Your result is the variance of mean products. A score is the sum of its d_k products, so "
@@ -94,8 +95,8 @@ MISTAKES = [
      "from the given numbers instead.",
      "torch.tensor(float(q.shape[-1]), dtype=q.dtype)"),
     ("theory with measured variances",
-     "Your result is d_k times the variances of q and of k, as theory expects. Estimate it from "
-     "the n scores themselves.",
+     "Your result is d_k times the variances of q and of k, as theory expects. Estimate the "
+     "variance from the n scores themselves.",
      "q.shape[-1] * q.var() * k.var()"),
     ("mean of scores",
      "Your result is the mean of the scores. Return how far they spread around the mean, which is "
