@@ -3,7 +3,8 @@
 import numpy as np
 import torch
 
-from course_utils.checks.exercise import Exercise
+from course_utils.checks.compare import difference
+from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 from course_utils.checks.inputs import normals
 
 
@@ -34,6 +35,21 @@ def inputs():
     ]
 
 
+def with_a_large_mean(answer, q, k):
+    """Return the variance; raise if it is wrong where the mean is far larger than the spread."""
+    results, right = call_with_clones(answer, q, k), score_variance(q, k)
+    scores = (q * k).sum(dim=-1)
+    far = scores.mean().abs() > 1e4 * scores.std() > 0
+    if far and difference(results[0], right):
+        raise NamedMistake("mean far above the spread", LARGE_MEAN, [right])
+    return results
+
+
+LARGE_MEAN = (
+    "Your variance is right, except where the mean is far larger than the spread. If you subtract "
+    "the squared mean from the mean square, this is a small difference of two huge numbers. "
+    "Subtract the mean from the scores first."
+)
 MISTAKES = [
     ("standard deviation",
      "Your result is the standard deviation. Return the variance, which is its square.",
@@ -69,11 +85,6 @@ MISTAKES = [
      "Your result is the variance of all single products. A score is the sum of d_k products, so "
      "add them first.",
      ("products.sum(dim=-1)", "products")),
-    ("mean square less squared mean",
-     "Your variance is right, except where the mean is far larger than the spread. There, the mean "
-     "square minus the squared mean is a small difference of two huge numbers. Subtract the mean "
-     "from the scores first.",
-     ("scores.var()", "(scores.square().mean() - scores.mean() ** 2) * len(q) / (len(q) - 1)")),
     ("mean over the width",
      "Your result is the variance of mean products. A score is the sum of its d_k products, so "
      "use sum(dim=-1).",
@@ -105,7 +116,7 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "2.1", score_variance, inputs, MISTAKES,
+    "2.1", score_variance, inputs, MISTAKES, run=with_a_large_mean,
     also_right=[by_hand,
                 lambda q, k: float(np.var(np.einsum("nd,nd->n", q.numpy(), k.numpy()), ddof=1))],
 )  # fmt: skip
