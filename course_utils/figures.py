@@ -33,6 +33,7 @@ PER_INCH = 80  # CSS pixels for an inch of a figure
 DENSITY = 2  # image pixels for a CSS pixel, as on a high-resolution screen
 WIDEST = 820  # CSS pixels: JupyterLab's column in a 1280 window with the file browser open
 MOST_MARKERS = 30  # most x values with a marker at each
+HISTOGRAM_BINS = 80
 LONGEST_TEXT = 100  # characters of a label or title; longer ones are cut
 
 
@@ -343,6 +344,51 @@ def lines(x, series, *, xlabel, ylabel, log=False, ylim=None, title=None, ax=Non
     ax.legend(handles=handles)  # without handles, names that begin with _ would be left out
     ax.grid(alpha=0.3)
     ax.description = f"{ylabel} as {xlabel} goes from {x[0]:g} to {x[-1]:g}: " + ", ".join(ranges)
+    return ax
+
+
+def histograms(samples, *, xlabel, title=None, ax=None):
+    """Draw the distribution of each sample as an outline, scaled to an area of 1.
+
+    Parameters
+    ----------
+    samples : dict of str to sequence of numbers
+        They may differ in length. The first outline is the thickest, so that those drawn over it
+        do not hide it.
+    xlabel : str
+    title : str, optional
+    ax : matplotlib.axes.Axes, optional
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        Its description gives the mean and the standard deviation of each sample.
+
+    Raises
+    ------
+    ValueError
+        If there is no sample, or one of them is empty or not finite.
+    """
+    samples = {name: _numbers(sample, f"samples[{name!r}]") for name, sample in samples.items()}
+    for name, sample in samples.items():
+        if not sample.size or not np.isfinite(sample).all():
+            raise ValueError(f"samples[{name!r}] must have at least one number, all finite")
+    if not samples:
+        raise ValueError("samples must have at least one sample, got an empty dict")
+    if ax is None:
+        _, ax = plt.subplots(figsize=(6, 3.5))
+    ends = np.array([np.quantile(sample, [0.001, 0.999]) for sample in samples.values()])
+    moments = []
+    for thickness, (name, sample) in zip(range(len(samples), 0, -1), samples.items(), strict=True):
+        style = {"histtype": "step", "bins": HISTOGRAM_BINS, "label": plain(name)}
+        style["linewidth"] = 1.5 * thickness
+        ax.hist(sample.ravel(), range=(ends.min(), ends.max()), density=True, **style)
+        mean = sample.mean().round(1) + 0.0  # never -0.0
+        moments.append(f"{name} {mean:.1f} and {sample.std():.1f}")
+    ax.set(xlabel=plain(xlabel), ylabel="density", title=plain(title))
+    ax.legend()
+    text = f"distribution of {xlabel}; mean and standard deviation: " + ", ".join(moments)
+    ax.description = f"{title}: {text}" if title else text
     return ax
 
 

@@ -97,7 +97,7 @@ def scaling(d_k, scaled):
     scores = scores_at(d_k, scaled)
     weights = scores.softmax(-1)
     two, norm = weights.topk(2).values.sum(), _norm(scores)
-    yield "largest score in size #;", scores.abs().max()
+    yield "largest absolute score #;", scores.abs().max()
     yield "entropy # of at most #", [course.entropy(weights), math.log(8)]
     yield "gradient norm #", norm
     ends = scaled and d_k in (4, 512)
@@ -107,7 +107,7 @@ def scaling(d_k, scaled):
     one = not scaled and before < 0.99 <= weights.max()
     yield "found: at d_k", bool(ends or one)
     yield "one key has", bool(one)
-    yield "much gradient passes", bool(not one and not ends and two >= 0.95 and norm >= 0.45)
+    yield "the gradient norm is large", bool(not one and not ends and two >= 0.95 and norm >= 0.45)
 
 
 def saturation(temperature, d_k, scaled, dtype, method, **logits):

@@ -22,6 +22,7 @@ from course_utils.figures import (
     arrows,
     as_labels,
     heatmap,
+    histograms,
     lines,
     mask_pattern,
     panels,
@@ -39,6 +40,7 @@ FIGURES = {
     "mask_pattern": lambda values, **how: mask_pattern(values > 0.2, **how),
     "arrows": lambda values, **how: arrows(values[:, :2], labels=range(len(values)), **how),
     "lines": lambda values, **how: lines(values[0], {"a": values[1]}, **LABELS, **how),
+    "histograms": lambda values, **how: histograms({"a": values}, xlabel="n", **how),
     "mosaic": lambda values, **how: mosaic(values[None, None], **how),
     "head_lines": head_lines,
     "head_lines without key 0": lambda values, **how: head_lines(values, hide_first=True, **how),
@@ -370,6 +372,23 @@ def test_each_line_differs_from_the_others_by_more_than_color_and_is_in_the_lege
     assert styles == [(line.get_color(), line.get_marker()) for line in ax.lines]
     assert len(set(styles)) == 10
     assert len({marker for _, marker in styles[1:]} - {"", "None"}) == 7
+
+
+def test_histograms_have_an_area_of_1_and_say_how_far_their_samples_spread():
+    samples = {"wide": torch.linspace(-4, 4, 999), "narrow": [1, 3, 2, 2]}
+    ax = histograms(samples, xlabel="score", title="two")
+    outlines = [patch.get_xy() for patch in ax.patches]
+    areas = [np.trapezoid(y, x) for x, y in (outline.T for outline in outlines)]
+    np.testing.assert_allclose(np.abs(areas), 1, rtol=0.05)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["wide", "narrow"]
+    assert ax.patches[0].get_linewidth() > ax.patches[1].get_linewidth()
+    assert ax.description == (
+        "two: distribution of score; mean and standard deviation: wide 0.0 and 2.3, "
+        "narrow 2.0 and 0.7"
+    )
+    for wrong in ({}, {"a": []}, {"a": [1, NAN]}):
+        with pytest.raises(ValueError, match="must have at least one"):
+            histograms(wrong, xlabel="score")
 
 
 # show

@@ -65,6 +65,11 @@ def one_after_another(model, texts, steps):
     return torch.stack(rows)
 
 
+def one_pass_variance(q, k):
+    scores = (q * k).sum(-1)
+    return (scores.square().mean() - scores.mean() ** 2) * len(q) / (len(q) - 1)
+
+
 ROLES = "self.W_q, self.W_k, self.W_v, self.W_o = ("
 LAST_COPY = "ours.W_o.bias.copy_(theirs.out_proj.bias)"
 FLASH = "q, k, v, block_q, block_k)"
@@ -100,6 +105,10 @@ TABLE = {
         ("remembers a call", [("scaled = scores", "self.seen = getattr(self, 'seen', 0 * scores)\n"
                                "        scaled = (scores + self.seen)")]),
         (GRADIENTS, [("softmax(dim=-1)", "softmax(dim=-1).detach()")]),
+    ],
+    "score_variance": [
+        ("mean far above the spread", one_pass_variance),
+        ("mean far above the spread", lambda q, k: one_pass_variance(q.float(), k.float())),
     ],
     "scaled_scores": [
         ("changes its input", lambda q, k: q.div_(q.shape[-1] ** 0.5) @ k.mT),
