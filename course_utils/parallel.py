@@ -1,7 +1,8 @@
 """Attention sharded over processes: by heads, by all-to-all, and in a ring (torch.distributed).
 
-Letters as in the lessons; W is the number of ranks, n the number of tokens on a rank, N of all.
-Every rank calls a function at the same time with its own shard. All are exact and differentiable.
+There are W ranks. A rank holds n tokens, and all ranks together hold N. The other letters are those
+of the lessons. All ranks call a function together, each with its own shard. All three functions
+compute exact attention, and gradients pass through them.
 """
 
 import torch
@@ -26,8 +27,8 @@ def attention_by_heads(x, layer, mask=None):
     x : torch.Tensor, (..., N, d_model)
         All tokens, replicated on every rank; so is the output.
     layer : attention.MultiHeadAttention
-        Replicated on every rank. A rank uses only the weights of its own heads, and only these get
-        gradients, except the bias of W_o, whose full gradient every rank gets.
+        Replicated on every rank. A rank uses only the weights of its own heads, so only these get
+        gradients. The bias of W_o gets its full gradient on every rank.
     mask : torch.Tensor of bool, broadcastable to (..., N, N), optional
     """
     W, rank, H = dist.get_world_size(), dist.get_rank(), layer.num_heads
@@ -35,7 +36,7 @@ def attention_by_heads(x, layer, mask=None):
         raise ValueError(f"the number of ranks must divide {H} heads, got {W} ranks")
     columns = torch.arange(layer.W_o.in_features).chunk(W)[rank]  # of this rank's heads
     x = x.view_as(x)
-    if x.requires_grad:  # every rank's heads read x: sum their gradients
+    if x.requires_grad:  # the heads of every rank read x, so their gradients are summed
         x.register_hook(lambda g: collectives.all_reduce(g, "sum", dist.group.WORLD).wait())
     q, k, v = (  # (..., H / W, N, d_k); parameters are the weight, and the bias if there is one
         split_heads(F.linear(x, *(p[columns] for p in linear.parameters())), H // W)
@@ -43,8 +44,39 @@ def attention_by_heads(x, layer, mask=None):
     )
     heads = merge_heads(attention(q, k, v, mask)[0])  # (..., N, d_model / W)
     out = heads @ layer.W_o.weight[:, columns].T  # (..., N, d_model), a partial sum
-    dist.all_reduce(out.detach())  # in place; the gradient of a sum is that of each term
+    dist.all_reduce(out.detach())  # in place; each term of a sum has the gradient of the sum
     return out if layer.W_o.bias is None else out + layer.W_o.bias
+
+
+def _groups(q, k):
+    """Return how many query heads share a key head; 1 if there are no heads.
+
+    ValueError unless the number of key heads divides that of query heads.
+    """
+    H, H_kv = (x.shape[-3] if x.dim() > 2 else 1 for x in (q, k))
+    if H % H_kv:
+        raise ValueError(f"the number of key heads must divide {H} query heads, got {H_kv}")
+    return H // H_kv
+
+
+def _check_tokens(x):
+    """Raise a ValueError on every rank unless all ranks hold the same number of tokens."""
+    n = x.shape[-2]
+    largest = torch.tensor([n, -n], device=x.device)
+    dist.all_reduce(largest, dist.ReduceOp.MAX)
+    most, fewest = largest[0].item(), -largest[1].item()
+    if most != fewest:
+        raise ValueError(f"every rank must hold the same number of tokens, got {fewest} to {most}")
+
+
+def _repeat_heads(x, groups):
+    """Repeat each key head for the query heads that share it."""
+    return x if groups == 1 else x.repeat_interleave(groups, dim=-3)
+
+
+def _sum_heads(x, groups):
+    """Sum over the query heads that share a key head: the backward pass of `_repeat_heads`."""
+    return x if groups == 1 else x.unflatten(-3, (-1, groups)).sum(dim=-3)
 
 
 def _all_to_all(x, split_dim, cat_dim):
@@ -55,27 +87,48 @@ def _all_to_all(x, split_dim, cat_dim):
 
 
 def all_to_all_attention(q, k, v, is_causal=False):
-    """Return attention (..., H, n, d) over all tokens: shard by heads instead of tokens, and back.
+    """Return attention (..., H, n, d) over the tokens of all ranks, by two all-to-alls.
 
-    Jacobs et al., "DeepSpeed Ulysses", 2023. q, k and v, (..., H, n, d) each, hold this rank's n
-    tokens, in order and the same number on every rank; W divides H.
+    The first all-to-all gives each rank all tokens for some of the heads. The second one brings
+    the outputs back. Jacobs et al., "DeepSpeed Ulysses", 2023.
+
+    Parameters
+    ----------
+    q : torch.Tensor, (..., H, n, d)
+        This rank's n tokens. The ranks hold the tokens in order.
+    k, v : torch.Tensor, (..., H_kv, n, d)
+        H_kv divides H. Query head h meets key head h // (H / H_kv).
+    is_causal : bool
+
+    Raises
+    ------
+    ValueError
+        If W does not divide H and H_kv, H_kv does not divide H, or the ranks hold different
+        numbers of tokens.
     """
+    W, H, H_kv = dist.get_world_size(), q.shape[-3], k.shape[-3]
+    if H % W or H_kv % W:
+        raise ValueError(f"{W} ranks must divide the {H} query heads and the {H_kv} key heads")
+    groups = _groups(q, k)
+    _check_tokens(q)
     q, k, v = (_all_to_all(x, -3, -2) for x in (q, k, v))  # (..., H / W, N, d)
+    k, v = (_repeat_heads(x, groups) for x in (k, v))
     out, _ = tiled_attention(q, k, v, is_causal=is_causal)
     return _all_to_all(out, -2, -3)
 
 
 def shard_positions(N, ranks, zigzag=False):
-    """Return the positions of the tokens on each rank: W tensors of int, as equal as possible.
+    """Return the positions of the tokens on each rank: W tensors of int, of nearly equal length.
 
-    Rank r holds chunk r of W or, with zigzag, chunks r and 2W - 1 - r of 2W.
+    Without zigzag, the text is cut into W chunks, and rank r holds chunk r. With zigzag, it is cut
+    into 2W chunks, and rank r holds chunks r and 2W - 1 - r.
     """
     chunks = torch.arange(N).tensor_split(2 * ranks if zigzag else ranks)
     return [torch.cat([chunks[r], chunks[-1 - r]]) if zigzag else chunks[r] for r in range(ranks)]
 
 
 def _send_to_next(x):
-    """Start sending x to the next rank of the ring; return what the previous rank sends."""
+    """Start to send x to the next rank of the ring; return what the previous rank sends."""
     next_ranks = [*range(1, dist.get_world_size()), 0]
     return collectives.permute_tensor(x.flatten(), next_ranks, dist.group.WORLD)
 
@@ -83,8 +136,8 @@ def _send_to_next(x):
 def _ring_steps(kv, lengths, is_causal, zigzag):
     """Yield each rank's keys and values, starting with the local shard, while the next ones travel.
 
-    Also yield which local queries (rows) attend to which of these keys (columns), and the offset
-    of a causal mask within them: 0 for the local shard, otherwise None.
+    With them come the local queries (rows) that attend to some of these keys (columns), and the
+    offset of the causal mask between them, which is 0 for the local shard and otherwise None.
     """
     rank, W = dist.get_rank(), dist.get_world_size()
     first = [(n + 1) // 2 if zigzag else n for n in lengths]  # length of each rank's first chunk
@@ -98,53 +151,76 @@ def _ring_steps(kv, lengths, is_causal, zigzag):
 
 
 class _Ring(Function):
-    """FlashAttention's loops over blocks of keys, forward and backward, with a rank as a block."""
+    """FlashAttention's loop over blocks of keys, forward and backward. A block is a rank's shard.
+
+    Keys and values travel in their own dtype. All sums are in float32 at least, and so are the
+    gradients of keys and values while they travel, because every rank adds to them.
+    """
 
     @staticmethod
     def forward(ctx, q, k, v, lengths, *kind):
+        wide = torch.promote_types(q.dtype, torch.float32)
+        q_wide, groups = q.to(wide), _groups(q, k)
         # Pad to the longest shard, so that all ranks send the same shape.
         kv = F.pad(torch.stack([k, v]), (0, 0, 0, max(lengths) - k.shape[-2]))
-        out, lse = torch.zeros_like(q), q.new_full(q.shape[:-1], -torch.inf)
+        out, lse = torch.zeros_like(q_wide), q_wide.new_full(q.shape[:-1], -torch.inf)
         for kv_now, rows, columns, offset in _ring_steps(kv, lengths, *kind):
-            block = q[..., rows, :], *kv_now[..., columns, :], None, offset, *TILE
+            keys_values = _repeat_heads(kv_now[..., columns, :], groups).to(wide)
+            block = q_wide[..., rows, :], *keys_values, None, offset, *TILE
             so_far = out[..., rows, :], lse[..., rows]
             out[..., rows, :], lse[..., rows] = merge(*so_far, *tiled_forward(*block))
         ctx.save_for_backward(q, kv, out, lse)
-        ctx.plan = lengths, *kind
-        return out, lse
+        ctx.groups, ctx.plan = groups, (lengths, *kind)
+        return out.to(v.dtype), lse
 
     @staticmethod
     @once_differentiable
     def backward(ctx, d_out, d_lse):
         q, kv, out, lse = ctx.saved_tensors
+        wide, groups = out.dtype, ctx.groups
+        q_wide, d_out = q.to(wide), d_out.to(wide)
         delta = (d_out * out).sum(dim=-1) - d_lse  # (..., n)
-        dq, dkv = torch.zeros_like(q), torch.zeros_like(kv)
+        dq, dkv = torch.zeros_like(q_wide), torch.zeros_like(kv, dtype=wide)
         for kv_now, rows, columns, offset in _ring_steps(kv, *ctx.plan):
+            keys_values = _repeat_heads(kv_now[..., columns, :], groups).to(wide)
             saved = d_out[..., rows, :], lse[..., rows], delta[..., rows]
-            block = q[..., rows, :], *kv_now[..., columns, :], *saved, None, offset, *TILE
+            block = q_wide[..., rows, :], *keys_values, *saved, None, offset, *TILE
             dq_block, *dkv_block = tiled_backward(*block)
             dq[..., rows, :] += dq_block
-            dkv[..., columns, :] += torch.stack(dkv_block)
+            dkv[..., columns, :] += _sum_heads(torch.stack(dkv_block), groups)
             dkv = _send_to_next(dkv).wait().view_as(dkv)  # travels with its keys, all the way round
-        return dq, *dkv[..., : q.shape[-2], :], None, None, None
+        return dq.to(q.dtype), *dkv[..., : q.shape[-2], :].to(kv.dtype), None, None, None
 
 
 def ring_attention(q, k, v, *, is_causal=False, zigzag=False, lengths=None):
     """Return attention (..., n, d) over the tokens of all ranks, and its logsumexp (..., n).
 
     Keys and values travel round a ring: Liu, Zaharia and Abbeel, "Ring attention with blockwise
-    transformers for near-infinite context", 2023. Blocks of future keys are skipped.
+    transformers for near-infinite context", 2023. Blocks of future keys are skipped. The logsumexp
+    and all sums are in float32 at least; the output is in the dtype of v.
 
     Parameters
     ----------
-    q, k, v : torch.Tensor, (..., n, d)
+    q : torch.Tensor, (..., n, d)
         This rank's tokens, as in `shard_positions` with the same zigzag.
+    k, v : torch.Tensor, (..., n, d)
+        In (..., H_kv, n, d), H_kv may be smaller than the H of q if it divides H. Query head h
+        meets key head h // (H / H_kv).
     is_causal, zigzag : bool
     lengths : list of int, (W,), optional
-        Number of tokens on each rank; n on all if not given. ValueError if this rank's is not n.
+        Number of tokens on each rank. If not given, every rank holds n.
+
+    Raises
+    ------
+    ValueError
+        If this rank's entry of lengths is not n, the ranks hold different numbers of tokens and
+        lengths is not given, or H_kv does not divide H.
     """
     n = q.shape[-2]
-    lengths = [n] * dist.get_world_size() if lengths is None else lengths
+    _groups(q, k)  # on every rank, before anything is sent
+    if lengths is None:
+        _check_tokens(q)
+        lengths = [n] * dist.get_world_size()
     if lengths[dist.get_rank()] != n:
         raise ValueError(f"lengths must have n = {n} for rank {dist.get_rank()}, got {lengths}")
     return _Ring.apply(q, k, v, lengths, is_causal, zigzag)

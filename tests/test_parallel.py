@@ -18,6 +18,11 @@ pytestmark = pytest.mark.slow  # each test starts processes
 B, H, N, D = 2, 4, 16, 8
 
 
+def check_bytes(ranks):
+    """Return the bytes of the all-reduce that compares how many tokens the ranks hold."""
+    return 2 * (ranks - 1) * 2 * 8 // ranks  # two int64
+
+
 def on_a_rank(function, q, k, v, arriving, held):
     """Return outputs and gradients of this rank's tokens, and the bytes it sent."""
     own = held[dist.get_rank()]
@@ -37,7 +42,8 @@ def compare(function, ranks, causal, held, dtype):
     """Compare (output,) or (output, lse) and gradients; return the bytes each rank sent."""
     N = sum(map(len, held))
     q, k, v, g_out = normal(4, B, H, N, D, dtype=dtype)
-    g_lse = normal(B, H, N, dtype=dtype, seed=1)
+    lse_dtype = torch.promote_types(dtype, torch.float32)
+    g_lse = normal(B, H, N, dtype=lse_dtype, seed=1)
     mask = causal_mask(N) if causal else torch.ones(N, N, dtype=torch.bool)
     answers = spawn(on_a_rank, ranks, function, q, k, v, (g_out, g_lse), held, seconds=60)
     with_lse = len(answers[0][0]) == 5
@@ -54,7 +60,7 @@ def compare(function, ranks, causal, held, dtype):
         parts = [results[number] for results, _ in answers]
         tokens = -2 if parts[0].dim() == 4 else -1
         got = torch.cat(parts, dim=tokens).index_select(tokens, torch.cat(held).argsort())
-        assert got.dtype == dtype
+        assert got.dtype == (lse_dtype if with_lse and number == 1 else dtype)
         assert_within(got, want, 2 * error)
     return [sent for _, sent in answers]
 
@@ -72,10 +78,11 @@ def test_a_ring_gives_attention_and_its_gradients(N, ranks, causal, zigzag):
 
     dtype = torch.float64 if N == 13 else torch.float32
     sent = compare(ring, ranks, causal, held, dtype)
+    check = check_bytes(ranks) if N % ranks == 0 else 0
     block = B * H * max(lengths) * D * dtype.itemsize
     # forward: K and V, W - 1 times; backward: that again, and the gradients of both W times
     passes = 2 * 2 * (ranks - 1) + 2 * ranks if ranks > 1 else 0
-    assert sent == ranks * [passes * block]
+    assert sent == ranks * [passes * block + check]
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -88,7 +95,45 @@ def test_all_to_all_gives_attention_and_its_gradients(ranks, causal):
     sent = compare(all_to_all, ranks, causal, parallel.shard_positions(N, ranks), dtype)
     block = B * H * N // ranks * D * dtype.itemsize
     # q, k, v and the output, forward and backward; a rank keeps its own part of each
-    assert sent == ranks * [8 * block * (ranks - 1) // ranks]
+    assert sent == ranks * [8 * block * (ranks - 1) // ranks + check_bytes(ranks)]
+
+
+@pytest.mark.parametrize("way", ["ring", "all-to-all"])
+def test_all_sums_are_in_float32_when_the_numbers_have_16_bits(way):
+    """Then an error is that of float32, and one rounding of the result to bfloat16."""
+
+    def ring(q, k, v):
+        return parallel.ring_attention(q, k, v, is_causal=True, zigzag=True)
+
+    def all_to_all(q, k, v):
+        return (parallel.all_to_all_attention(q, k, v, is_causal=True),)
+
+    held = parallel.shard_positions(32, 4, zigzag=way == "ring")
+    compare(ring if way == "ring" else all_to_all, 4, True, held, torch.bfloat16)
+
+
+def grouped_on_a_rank(q, k, v, d_out, held):
+    """Return output and gradients of this rank's tokens, in a ring and by all-to-all."""
+    leaves = [x[:, held[dist.get_rank()]].requires_grad_() for x in (q, k, v)]
+    both = [parallel.ring_attention(*leaves, is_causal=True)[0],
+            parallel.all_to_all_attention(*leaves, is_causal=True)]  # fmt: skip
+    d_out = d_out[:, held[dist.get_rank()]]
+    return [(out.detach(), *torch.autograd.grad(out, leaves, d_out)) for out in both]
+
+
+def test_query_heads_may_share_key_heads():
+    q, d_out = normal(2, 4, N, D)
+    k, v = normal(2, 2, N, D, seed=1)
+    held = parallel.shard_positions(N, 2)
+    answers = spawn(grouped_on_a_rank, 2, q, k, v, d_out, held, seconds=60)
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    right = torch.nn.functional.scaled_dot_product_attention(
+        *leaves, is_causal=True, enable_gqa=True
+    )
+    right = right.detach(), *torch.autograd.grad(right, leaves, d_out)
+    for way in range(2):
+        for parts, whole in zip(zip(*(a[way] for a in answers), strict=True), right, strict=True):
+            torch.testing.assert_close(torch.cat(parts, dim=1), whole)
 
 
 def test_a_second_derivative_is_refused_and_not_given_wrong():
@@ -170,17 +215,29 @@ def test_two_calls_on_one_input_add_their_gradients_and_an_input_may_need_none()
         torch.testing.assert_close(grad, 2 * x.grad)
 
 
-def test_what_cannot_be_sharded_is_refused():
-    def by_heads(layer, x):
-        parallel.attention_by_heads(x, layer)
+def uneven(rank):
+    return torch.zeros(4, 3 + rank, 2)
 
-    def ring(x):
-        parallel.ring_attention(x, x, x, lengths=[3, 4])
 
-    with pytest.raises(RankError, match="ValueError: the number of ranks must divide 4 heads"):
-        spawn(by_heads, 3, MultiHeadAttention(12, 4), torch.zeros(1, 2, 12), seconds=60)
-    with pytest.raises(RankError, match=r"lengths must have n = 3 for rank 1, got \[3, 4\]"):
-        spawn(ring, 2, torch.zeros(1, 3, 2), seconds=60)
+REFUSED = [
+    (3, lambda r: parallel.attention_by_heads(torch.zeros(1, 2, 12), MultiHeadAttention(12, 4)),
+     "the number of ranks must divide 4 heads"),
+    (2, lambda r: parallel.ring_attention(*[uneven(0)] * 3, lengths=[3, 4]),
+     r"lengths must have n = 3 for rank 1, got \[3, 4\]"),
+    (2, lambda r: parallel.ring_attention(*[uneven(r)] * 3), "same number of tokens, got 3 to 4"),
+    (2, lambda r: parallel.all_to_all_attention(*[uneven(r)] * 3),
+     "same number of tokens, got 3 to 4"),
+    (3, lambda r: parallel.all_to_all_attention(*[uneven(0)] * 3),
+     "3 ranks must divide the 4 query heads and the 4 key heads"),
+    (2, lambda r: parallel.ring_attention(uneven(0), *[torch.zeros(3, 3, 2)] * 2),
+     "key heads must divide 4 query heads, got 3"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("ranks, call, message", REFUSED)
+def test_what_cannot_be_sharded_is_refused(ranks, call, message):
+    with pytest.raises(RankError, match=rf"ranks? .*ValueError: .*{message}"):
+        spawn(lambda: call(dist.get_rank()), ranks, seconds=60)
 
 
 def test_each_token_is_on_one_rank_and_zigzag_gives_all_ranks_the_same_work():
