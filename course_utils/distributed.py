@@ -1,9 +1,11 @@
-"""Run one function in several processes, connected by `torch.distributed`.
+"""Run one function in several processes that are connected by `torch.distributed`.
 
 Any function works, including one defined in a notebook. Whatever happens to a rank, `spawn` returns
-or raises in time and leaves no process behind.
+or raises in time, and leaves no process behind.
 """
 
+import copyreg
+import importlib
 import math
 import multiprocessing
 import sys
@@ -25,25 +27,32 @@ GRACE = 1  # seconds to wait for the other ranks after one has failed, or for th
 SAMPLE = 0.3  # seconds over which a rank's CPU time is sampled
 JOINED, DIED = b"joined", cloudpickle.dumps(("died",))
 
+# Send torch.ops by name, as other modules are, so that functions may call its operators.
+copyreg.pickle(type(torch.ops), lambda ops: (importlib.import_module, (ops.__name__,)))
+
 
 class RankError(RuntimeError):
-    """Which ranks failed, and how."""
+    """Which ranks failed, and how. ``waiting`` lists the ranks that waited for another one."""
+
+    def __init__(self, failures, waiting=()):
+        super().__init__(failures)
+        self.waiting = list(waiting)
 
 
 def spawn(function, ranks, *args, seconds=8):
-    """Call ``function(*args)`` in several processes, and return what each returns.
+    """Call ``function(*args)`` in several processes, and return the results.
 
-    In each process `torch.distributed` is initialized with the gloo backend; ``dist.get_rank()``
-    tells the processes apart.
+    In each process, `torch.distributed` is initialized with the gloo backend. ``dist.get_rank()``
+    returns the number of the process.
 
     Parameters
     ----------
     function : callable
-        A function defined in a notebook is sent by value, with all that it refers to.
+        A function defined in a notebook is sent by value, with everything it refers to.
     ranks : int
         Number of processes, 1 or more.
     *args
-        The same on all ranks.
+        The arguments, the same on all ranks.
     seconds : float
         Time limit. A rank that has not returned by then reports the line it is in.
 
@@ -55,14 +64,14 @@ def spawn(function, ranks, *args, seconds=8):
     Raises
     ------
     RankError
-        If a rank raises, dies or does not return in time: which one, and why.
+        If a rank raises an error, dies or does not return in time. It says which one, and why.
     TypeError, ValueError
-        If function is not callable, or ranks is not an int from 1.
+        If function is not callable, or ranks is not an int of at least 1.
     """
     if not callable(function):
         raise TypeError(f"function must be callable, got {type(function).__name__}")
     if not isinstance(ranks, int) or ranks < 1:
-        raise ValueError(f"ranks must be a whole number from 1, got {ranks!r}")
+        raise ValueError(f"ranks must be an int of at least 1, got {ranks!r}")
     task = cloudpickle.dumps((function, args))
     with tempfile.TemporaryDirectory() as folder:
         processes, pipes = [], []
@@ -82,7 +91,8 @@ def spawn(function, ranks, *args, seconds=8):
                 process.join()
     failures = _describe_failures(messages, processes)
     if failures:
-        raise RankError("\n".join(failures))
+        waiting = sorted(rank for rank, message in messages.items() if message[0] == "waiting")
+        raise RankError("\n".join(failures), waiting)
     return [messages[rank][1] for rank in range(ranks)]
 
 
@@ -116,7 +126,7 @@ def _run(pipe, task, plan):
 
 
 def _report_line(pipe):
-    """On request, report the line of the function this rank is in, and whether it waits there."""
+    """On request, report which line of the function this rank is in, and whether it waits there."""
     with suppress(EOFError):
         pipe.recv_bytes()
         before = time.process_time()
@@ -127,15 +137,15 @@ def _report_line(pipe):
 
 
 def _line(stack):
-    """Return the line within the function that `_run` has called."""
+    """Return the line of the function that `_run` called."""
     called = next(i for i, frame in enumerate(stack) if frame.name == _run.__name__) + 1
     return f"line {stack[called].lineno} of {stack[called].name}" if called < len(stack) else "end"
 
 
 def _collect(pipes, seconds):
-    """Return the last message of each rank, by rank; ask late ranks for the line they are in."""
+    """Return the last message of each rank. Ask late ranks which line they are in."""
     messages, pending = {}, dict(zip(pipes, range(len(pipes)), strict=True))
-    deadline, asked = math.inf, False  # the clock starts when all have joined
+    deadline, asked = math.inf, False  # the time limit starts when all have joined
     while pending:
         left = None if deadline == math.inf else max(0, deadline - time.monotonic())
         ready = wait(list(pending), left)
@@ -161,7 +171,7 @@ def _collect(pipes, seconds):
 
 
 def _describe_failures(messages, processes):
-    """Return a line for each kind of failure with its ranks, the likeliest cause first."""
+    """Return a line for each kind of failure with its ranks, the most likely cause first."""
     failures = defaultdict(list)  # (priority, description): ranks
     for rank, process in enumerate(processes):
         kind, *details = messages.get(rank, ("silent",))

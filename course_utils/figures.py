@@ -147,9 +147,9 @@ def heatmap(
     queries, keys : sequence of str, optional
         Tokens, as tick labels. Positions if not given.
     xlabel, ylabel : str
-    kind : {"weights", "scores", "distances"}
-        Sets the limits of the colors: weights from 0 to 1, signed scores centered on zero,
-        distances from ``lowest``.
+    kind : {"weights", "shares", "scores", "distances"}
+        Sets the limits of the colors: weights and shares from 0 to 1, signed scores centered on
+        zero, distances from ``lowest``.
     lowest : float
         The distance with the darkest color.
     title : str, optional
@@ -171,6 +171,7 @@ def heatmap(
     largest = np.abs(values[np.isfinite(values)]).max(initial=1e-9)
     colors = {
         "weights": {"vmin": 0, "vmax": 1, "cmap": SEQUENTIAL},
+        "shares": {"vmin": 0, "vmax": 1, "cmap": SEQUENTIAL},
         "scores": {"vmin": -largest, "vmax": largest, "cmap": DIVERGING},
         "distances": {"vmin": lowest, "vmax": largest, "cmap": SEQUENTIAL},
     }

@@ -54,6 +54,16 @@ def test_a_rank_that_raises_is_reported_at_once_with_its_error_and_line():
     assert others == [f"ranks 0, 2 waited, in line {line + 1} of fails"]
 
 
+def test_the_ranks_that_waited_can_be_told_from_the_others():
+    with pytest.raises(RankError) as failed:
+        spawn(lambda: dist.get_rank() == 1 or dist.recv(torch.zeros(1), 1), 3, seconds=1)
+    assert failed.value.waiting == [0, 2]
+
+
+def test_a_function_may_call_operators_of_torch_ops():
+    assert spawn(lambda x: torch.ops.aten.neg(x).item(), 1, torch.ones(())) == [-1]
+
+
 def test_an_exit_is_reported_like_an_error_and_so_is_what_cannot_be_sent_back():
     assert failure(lambda: sys.exit("enough"), 1, 60)[0].startswith("rank 0 raised SystemExit: en")
     message = failure(lambda: (n for n in range(3)), 1, 60)[0]
@@ -84,7 +94,7 @@ def test_a_rank_that_hangs_is_reported_before_those_that_waited_for_it():
 
 @pytest.mark.parametrize(
     "function, ranks, message",
-    [(print, ranks, f"ranks must be a whole number from 1, got {ranks!r}") for ranks in (0, 2.0)]
+    [(print, ranks, f"ranks must be an int of at least 1, got {ranks!r}") for ranks in (0, 2.0)]
     + [(3, 2, "function must be callable, got int")],
 )
 def test_wrong_arguments_are_named(function, ranks, message):

@@ -199,6 +199,7 @@ COLORS = [  # kind, options, limits of the colors
     ("weights", {}, (0, 1)),
     ("scores", {}, (-3, 3)),
     ("distances", {}, (0, 3)),
+    ("shares", {}, (0, 1)),
     ("distances", {"lowest": -4}, (-4, 3)),
 ]
 
@@ -220,7 +221,7 @@ def test_heatmap_fixes_its_colors_by_kind(kind, how, limits):
         assert low < high
 
 
-@pytest.mark.parametrize("kind", ["weights", "scores", "distances"])
+@pytest.mark.parametrize("kind", ["weights", "shares", "scores", "distances"])
 @pytest.mark.parametrize("shape", [(10, 10), (2, 12), (12, 2)])
 def test_numbers_fit_their_cells_and_stand_out(kind, shape):
     values = torch.linspace(-1, 1, shape[0] * shape[1]).view(shape)

@@ -29,7 +29,7 @@ def lesson():
 
 
 @pytest.mark.parametrize("W, zigzag", [(2, False), (4, True)])
-def test_the_lessons_causal_ring_is_that_of_parallel_and_counts_its_products(lesson, W, zigzag):
+def test_the_lessons_causal_ring_is_that_of_parallel_and_counts_its_flops(lesson, W, zigzag):
     held = parallel.shard_positions(48, W, zigzag)
 
     def both(q, k, v):
@@ -38,34 +38,34 @@ def test_the_lessons_causal_ring_is_that_of_parallel_and_counts_its_products(les
         return *lesson["causal_ring"](*own, zigzag), right
 
     block = 2 * 2 * 4 * (48 // W) ** 2 * 8  # two products of four heads of width 8
-    work = lesson["shares"](held)  # (W ranks, W steps); step 0 is computed whole
+    work = lesson["allowed_share"](held)  # (W ranks, W steps); step 0 is computed whole
     answers = spawn(both, W, *normal(3, 4, 48, 8, dtype=torch.float32))
-    for rank, (ours, products, right) in enumerate(answers):
+    for rank, (ours, flops, right) in enumerate(answers):
         torch.testing.assert_close(ours, right)
-        assert products == [block, *(block * work[rank, 1:]).tolist()]
+        assert flops == [block, *(block * work[rank, 1:]).tolist()]
 
 
 @pytest.mark.parametrize("W, zigzag", [(1, True), (3, False), (4, True)])
-def test_shares_are_those_of_the_whole_causal_mask(lesson, W, zigzag):
-    """With m tokens a piece a block of its own has m (m + 1) / 2 pairs, not the half of m²."""
-    m, pieces = 50, (1 + zigzag) * W
-    held = parallel.shard_positions(m * pieces, W, zigzag)
-    found = lesson["shares"](parallel.shard_positions(pieces, W, zigzag))
+def test_allowed_shares_are_those_of_the_whole_causal_mask(lesson, W, zigzag):
+    """With m tokens per chunk, a chunk against itself has m (m + 1) / 2 pairs, not half of m²."""
+    m, chunks = 50, (1 + zigzag) * W
+    held = parallel.shard_positions(m * chunks, W, zigzag)
+    found = lesson["allowed_share"](parallel.shard_positions(chunks, W, zigzag))
     for rank in range(W):
         for step in range(W):
             allowed = held[(rank - step) % W] <= held[rank][:, None]
-            # the diagonal of each local piece: m / 2 of m² pairs more, in one of its pieces' blocks
+            # the diagonal of each local chunk: m / 2 of m² pairs more, in one of its chunks' blocks
             off = (step == 0) / (2 * m * (1 + zigzag))
             assert found[rank, step] + off == pytest.approx(allowed.float().mean().item())
 
 
 def test_a_simulated_ring_takes_as_long_as_its_slowest_part(lesson):
-    """With equal work, W steps of it, or of one block's sending between two steps."""
+    """With equal work, that is W steps of it, or a transfer between each two steps."""
     work = torch.full((8, 8), 2.0)
-    assert lesson["simulate"](work, block=3, link=3.0) == (16.0, 21)  # sent in 1 s, hidden
-    assert lesson["simulate"](work, block=30, link=3.0) == (72.0, 210)  # 7 times 10 s, and 2 s
-    work[3, 0] = 9  # all others wait for it in the end
-    assert lesson["simulate"](work, block=3, link=3.0)[0] == 23
+    assert lesson["simulate"](work, transfer=1) == 16  # the transfer is hidden
+    assert lesson["simulate"](work, transfer=10) == 72  # 7 times 10 s, and 2 s
+    work[3, 0] = 9  # in the end, all others wait for it
+    assert lesson["simulate"](work, transfer=1) == 23
 
 
 # Exercises: what they ask is what the processes do
