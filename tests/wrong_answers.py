@@ -348,8 +348,8 @@ TABLE = {
     "bytes_sent": [("another order", lambda *args: R["bytes_sent"](*args)[::-1])],
     "order_of_calls": [
         ("one after another", [("rank % 2 == 0", "rank % 3 != 1")]),
-        ("stands still", [("rank % 2 == 0", "rank // 2 % 2 == 0")]),
-        ("wrong neighbour", lambda r, W: [("send", (r + 1) % W), ("recv", (r + 1) % W)]),
+        ("deadlock", [("rank % 2 == 0", "rank // 2 % 2 == 0")]),
+        ("wrong neighbor", lambda r, W: [("send", (r + 1) % W), ("recv", (r + 1) % W)]),
     ],
     "shard_tokens": [("unbalanced", lambda each, W: torch.arange(sum(each)).view(-1, W).T)],
 }  # fmt: skip

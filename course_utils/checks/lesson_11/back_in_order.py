@@ -1,4 +1,4 @@
-"""11.3: what zigzag ranks hold, put back in the order of the text."""
+"""11.3: the outputs of zigzag ranks, put back in the order of the text."""
 
 import torch
 
@@ -9,21 +9,21 @@ from course_utils.parallel import shard_positions
 
 def back_in_order(parts):
     early, late = parts.chunk(2, dim=1)  # (W, n / 2, d) each
-    pieces = torch.cat([early, late.flip(0)])  # (2W, n / 2, d)
-    return pieces.flatten(0, 1)  # (N, d)
+    chunks = torch.cat([early, late.flip(0)])  # (2W, n / 2, d)
+    return chunks.flatten(0, 1)  # (N, d)
 
 
-def by_places(parts):
+def by_positions(parts):
     W, n, _ = parts.shape
     return parts.flatten(0, 1)[torch.cat(shard_positions(W * n, W, zigzag=True)).argsort()]
 
 
 def by_loop(parts):
     W, n, _ = parts.shape
-    pieces = [None] * (2 * W)
+    chunks = [None] * (2 * W)
     for rank in range(W):
-        pieces[rank], pieces[2 * W - 1 - rank] = parts[rank, : n // 2], parts[rank, n // 2 :]
-    return torch.cat(pieces)
+        chunks[rank], chunks[2 * W - 1 - rank] = parts[rank, : n // 2], parts[rank, n // 2 :]
+    return torch.cat(chunks)
 
 
 def inputs():
@@ -35,50 +35,72 @@ def inputs():
 
 JOINED = "torch.cat([early, late.flip(0)])"
 MISTAKES = [
-    ("rank after rank", "the ranks are put one behind another; each holds an early piece and a "
-     "late one, which do not belong together", "parts.flatten(0, 1)"),
-    ("late ones not turned round",
-     "the early half is right; the late pieces run backwards over the ranks: rank 0 has the last",
+    ("rank after rank",
+     "Your result puts the ranks one after another. Each rank holds an early chunk and a late "
+     "one, which are not neighbors in the text.",
+     "parts.flatten(0, 1)"),
+    ("late chunks not reversed",
+     "Your early half is right. The late chunks run backward over the ranks, so the last one is "
+     "on rank 0.",
      ("late.flip(0)", "late")),
-    ("early ones turned round", "the early pieces run forwards over the ranks, the late backwards",
+    ("early chunks reversed",
+     "Your early chunks are in reverse order, and so are your late ones. The early chunks run "
+     "forward over the ranks, the late ones backward.",
      (JOINED, "torch.cat([early.flip(0), late])")),
-    ("all turned round", "pieces run from the last to the first; the text begins on rank 0",
+    ("all chunks reversed",
+     "Your chunks run from the last to the first. The text starts with the first chunk of rank "
+     "0.",
      (JOINED, "torch.cat([late, early.flip(0)])")),
-    ("text backwards", "the whole text runs backwards, within the pieces too; it begins on rank 0",
-     ("pieces.flatten(0, 1)", "pieces.flatten(0, 1).flip(0)")),
-    ("early and late by turns", "each early piece is followed by a late one; all early ones stand "
-     "before the late ones",
+    ("text reversed",
+     "Your whole text is reversed, even within the chunks. It starts on rank 0, with the first "
+     "token there.",
+     ("chunks.flatten(0, 1)", "chunks.flatten(0, 1).flip(0)")),
+    ("early and late in turn",
+     "Your result has an early chunk, then a late one, and so on. All early chunks come before "
+     "the late ones.",
      (JOINED, "torch.stack([early, late.flip(0)], dim=1).flatten(0, 1)")),
-    ("late ones first", "the late pieces come first; the text begins with the early ones",
+    ("late chunks first",
+     "Your late chunks come first. The text starts with the early chunks.",
      (JOINED, "torch.cat([late.flip(0), early])")),
-    ("late ones first, not turned round",
-     "the late pieces come first, and in the order of the ranks: rank 0 has the first and the last",
+    ("late chunks first, not reversed",
+     "Your late chunks come first, and in the order of the ranks. Put the early chunks first, "
+     "and reverse the late ones.",
      (JOINED, "torch.cat([late, early])")),
-    ("tokens turned round", "tokens within the late pieces run backwards; only the pieces do",
+    ("tokens reversed too",
+     "The tokens within your late chunks are reversed. Reverse only the order of the chunks.",
      ("late.flip(0)", "late.flip(0, 1)")),
-    ("tokens, not pieces, turned round",
-     "within each late piece tokens run backwards; it is the order of the pieces that does",
+    ("tokens reversed instead",
+     "The tokens within each of your late chunks are reversed. Reverse the order of the chunks "
+     "instead.",
      ("late.flip(0)", "late.flip(1)")),
-    ("even and odd tokens", "every second token is taken for early; the first half of a rank is",
+    ("even and odd tokens",
+     "Your early half takes every second token of a rank. Take the first half of each rank's "
+     "tokens.",
      ("parts.chunk(2, dim=1)", "(parts[:, ::2], parts[:, 1::2])")),
-    ("ranks cut, not tokens", "the ranks are cut in two halves; each rank's tokens are",
+    ("ranks split, not tokens",
+     "Your result splits the ranks into two halves. Split each rank's tokens into two halves.",
      "torch.cat([parts[: len(parts) // 2], parts[len(parts) // 2 :].flip(0)]).flatten(0, 1)"),
-    ("places not turned round", "places say where each row belongs; as an index "
-     "they must say where it is taken from: their argsort",
+    ("positions not inverted",
+     "Your result fits an index that says where each row belongs. An index must say which row to "
+     "take, so use `argsort` of the positions.",
      ("    early", "    W, cut = len(parts), torch.arange(parts[..., 0].numel())\n"
       "    cut = cut.reshape(2 * W, -1)\n    early"),
-     ("pieces.flatten(0, 1)", "parts.flatten(0, 1)[torch.cat([cut[:W], cut.flip(0)[:W]], "
+     ("chunks.flatten(0, 1)", "parts.flatten(0, 1)[torch.cat([cut[:W], cut.flip(0)[:W]], "
       "dim=1).flatten()]")),
-    ("ranks in turns", "first tokens of all ranks come first, then the second ones; a rank's half "
-     "stays together", "parts.transpose(0, 1).flatten(0, 1)"),
-    ("pieces not joined", "right order, but the pieces stand apart; join them: (N, d)",
-     ("pieces.flatten(0, 1)", "pieces")),
-    ("early and late in turns",
-     "each early piece is followed by its rank's late one, in order of the ranks backwards",
+    ("ranks in turn",
+     "Your result has the first token of each rank, then the second, and so on. The tokens of a "
+     "chunk stay together.",
+     "parts.transpose(0, 1).flatten(0, 1)"),
+    ("chunks not joined",
+     "Your order is right, but the chunks are still separate. Join them to shape (N, d).",
+     ("chunks.flatten(0, 1)", "chunks")),
+    ("early and late in turn, from the last rank",
+     "Your result puts the ranks one after another, from the last to the first. Put all early "
+     "chunks first, and then the late ones.",
      "parts.flip(0).flatten(0, 1)"),
 ]  # fmt: skip
 
 exercise = Exercise(
     "11.3", back_in_order, inputs, MISTAKES, names="N d", differentiable=True,
-    also_right=[by_places, by_loop],
+    also_right=[by_positions, by_loop],
 )  # fmt: skip

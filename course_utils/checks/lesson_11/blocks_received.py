@@ -1,4 +1,4 @@
-"""11.1: whose blocks a rank sees, one after another, in a ring with any stride."""
+"""11.1: the order in which a rank sees the blocks of a ring with any stride."""
 
 import torch
 
@@ -29,35 +29,57 @@ def inputs():
 
 SEEN = "(rank - hop * steps) % ranks"
 MISTAKES = [
-    ("forwards", "blocks come from behind: what rank r holds after a step was on rank r − hop",
+    ("forward",
+     "Your result goes to the ranks ahead. A rank receives from behind, so its second block is "
+     "that of rank − hop.",
      (SEEN, "(rank + hop * steps) % ranks")),
-    ("sign of the hop lost", "right for a hop above 0; with a negative one the ring "
-     "runs the other way",
+    ("sign of the hop lost",
+     "Your result is right for a positive hop. With a negative hop, the ring runs the other way, "
+     "so keep the sign.",
      (SEEN, "(rank - abs(hop) * steps) % ranks")),
-    ("neighbours", "right for hop = 1; here each sends to the rank that lies `hop` further",
+    ("neighbors",
+     "Your result is right for hop = 1. Here each rank sends to the rank `hop` further on, so "
+     "each step goes back by `hop`.",
      (SEEN, "(rank - steps) % ranks")),
-    ("neighbours, forwards",
-     "the hop is left out, and blocks come from behind: first r, then r − hop",
+    ("neighbors, forward",
+     "Your result ignores hop and goes forward. Blocks come from behind, so each step goes back "
+     "by `hop`.",
      (SEEN, "(rank + steps) % ranks")),
-    ("own block left out", "it begins with what arrives first; before that a rank sees its own",
+    ("own block left out",
+     "Your result starts with the first block that arrives. Before that, at step 0, a rank sees "
+     "its own block.",
      ("torch.arange(ranks)", "torch.arange(1, ranks + 1)")),
-    ("own block not counted", "a block is missing: the own one comes first, at step 0",
+    ("own block not counted",
+     "Your result misses one block. A rank's own block comes first, at step 0.",
      ("torch.arange(ranks)", "torch.arange(1, ranks)")),
-    ("not round", "numbers below 0 or above W − 1: the ring closes, so take them modulo W",
+    ("not modulo W",
+     "Your result has numbers below 0 or above W − 1. The ring is closed, so take them modulo W.",
      (SEEN, "rank - hop * steps")),
-    ("sign kept", "numbers below 0: torch.fmod keeps the sign; % and torch.remainder do not",
+    ("sign kept",
+     "Your result has numbers below 0. If you use `torch.fmod` or `math.fmod`, they keep the "
+     "sign, so use `%` instead.",
      (SEEN, "torch.fmod(rank - hop * steps, ranks)")),
-    ("hop taken once", "the hop is taken once, and then it goes rank by rank; each step is a hop",
+    ("hop taken once",
+     "Your result goes back by `hop` once, and then rank by rank. Go back by `hop` in every "
+     "step.",
      (SEEN, "(rank - hop - steps) % ranks")),
-    ("rank taken away", "it begins with −rank modulo W; the hops are taken away from the rank, not "
-     "the rank from them", (SEEN, "(hop * steps - rank) % ranks")),
-    ("last first", "right blocks, but the last one comes first",
+    ("rank subtracted",
+     "Your result starts with −rank modulo W. Subtract the hops from the rank, not the rank from "
+     "the hops.",
+     (SEEN, "(hop * steps - rank) % ranks")),
+    ("last first",
+     "Your result has the right blocks in reverse order. A rank's own block comes first.",
      (SEEN, "((rank - hop * steps) % ranks).flip(0)")),
-    ("own block twice", "one block too many: at step W the own one is back; the last step is W − 1",
+    ("own block twice",
+     "Your result has one block too many. At step W, the rank's own block is back, so stop at "
+     "step W − 1.",
      ("torch.arange(ranks)", "torch.arange(ranks + 1)")),
-    ("last one left out", "one block too few: with the own one there are W to see",
+    ("last one left out",
+     "Your result misses the last block. Together with its own block, a rank sees W blocks.",
      ("torch.arange(ranks)", "torch.arange(ranks - 1)")),
-    ("sorted", "right ranks, in order of their numbers; asked is the order in which they come",
+    ("sorted",
+     "Your result has the right ranks, sorted by number. Return them in the order in which their "
+     "blocks arrive.",
      (SEEN, "((rank - hop * steps) % ranks).sort().values")),
 ]  # fmt: skip
 

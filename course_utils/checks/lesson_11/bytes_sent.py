@@ -1,17 +1,17 @@
-"""11.5: what a rank sends in a training step, by each way, with fewer heads of keys."""
+"""11.5: the bytes that a rank sends in a training step, with fewer key heads."""
 
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.lesson_11._whole_numbers import in_a_tuple
 
 
 def bytes_sent(N, W, H, H_kv, d, size):
-    n = N // W  # tokens a rank
+    n = N // W  # tokens per rank
     heads = 2 * (2 * (W - 1) * (N * H * d) // W)  # an all-reduce, forward and backward
     moved = n * (2 * H + 2 * H_kv) * d  # q and output; k and v
-    exchange = 2 * (moved * (W - 1) // W)
+    all_to_all = 2 * (moved * (W - 1) // W)
     block = 2 * n * H_kv * d  # k and v, or their gradients
     ring = 2 * (W - 1) * block + W * block
-    return heads * size, exchange * size, ring * size
+    return heads * size, all_to_all * size, ring * size
 
 
 def by_hand(N, W, H, H_kv, d, size):
@@ -22,9 +22,9 @@ def by_hand(N, W, H, H_kv, d, size):
 
 
 def in_floats(N, W, H, H_kv, d, size):
-    x, k, passed_on = N * H * d * size, N * H_kv * d * size, 1 - 1 / W  # the part of W that leaves
-    ring = 2 * k * (2 * passed_on + 1)
-    return 4 * x * passed_on, 4 * (x + k) * passed_on / W, ring
+    x, k, sent = N * H * d * size, N * H_kv * d * size, 1 - 1 / W  # a rank keeps 1 part of W
+    ring = 2 * k * (2 * sent + 1)
+    return 4 * x * sent, 4 * (x + k) * sent / W, ring
 
 
 def inputs():
@@ -35,66 +35,105 @@ HEADS = "2 * (2 * (W - 1) * (N * H * d) // W)"
 MOVED = "n * (2 * H + 2 * H_kv) * d"
 RING = "2 * (W - 1) * block + W * block"
 MISTAKES = [
-    ("forward only", "those are the bytes of the forward pass; asked is forward and backward",
+    ("forward only",
+     "Your numbers are those of the forward pass. Add the bytes of the backward pass.",
      (HEADS, "2 * (W - 1) * (N * H * d) // W"), ("2 * (moved", "(moved"),
      (RING, "(W - 1) * block")),
-    ("half by heads", "half of it by heads: an all-reduce sends W parts round twice, and there "
-     "are two of them, one forward and one backward",
+    ("half by heads",
+     "Your number for heads is half of the right one. There are two all-reduces, one forward and "
+     "one backward, and each sends W − 1 of W parts twice.",
      (HEADS, "2 * (W - 1) * (N * H * d) // W")),
-    ("own part reduced", "by heads all W parts are sent; in each of its two rounds an all-reduce "
-     "sends W − 1", (HEADS, "2 * (2 * (N * H * d))")),
-    ("whole output to each", "by heads the whole output goes to each of the others; an all-reduce "
-     "sends parts of it, N / W tokens each, W − 1 times in each of two rounds",
+    ("own part reduced",
+     "Your number for heads counts all W parts. In each of its two rounds, an all-reduce sends "
+     "only W − 1 of them.",
+     (HEADS, "2 * (2 * (N * H * d))")),
+    ("whole output to each",
+     "Your number for heads sends the whole output in every step. An all-reduce sends parts of N "
+     "/ W tokens, W − 1 of them in each of its two rounds.",
      (HEADS, "2 * (W - 1) * (N * H * d)")),
-    ("three all-reduces", "by heads there are two all-reduces, the output's forward and x's "
-     "backward; three are counted", (HEADS, "3 * (2 * (W - 1) * (N * H * d) // W)")),
-    ("exchange forward only", "the exchange has a backward as well, which exchanges as much",
+    ("three all-reduces",
+     "Your number for heads counts three all-reduces. There are two: the output's in the forward "
+     "pass, and x's in the backward pass.",
+     (HEADS, "3 * (2 * (W - 1) * (N * H * d) // W)")),
+    ("all-to-all forward only",
+     "Your number for the all-to-all is that of the forward pass. The backward pass sends as "
+     "much again.",
      ("2 * (moved", "(moved")),
-    ("ring forward only", "the ring has a backward as well: keys and values go round again, and "
-     "their gradients with them", (RING, "(W - 1) * block")),
+    ("ring forward only",
+     "Your number for the ring is that of the forward pass. In the backward pass, keys and "
+     "values travel again, together with their gradients.",
+     (RING, "(W - 1) * block")),
     ("twice the forward",
-     "the ring's backward sends more than its forward: keys and values go round again, and their "
-     "gradients with them, W times, for they must come home", (RING, "2 * (W - 1) * block")),
-    ("gradients not home", "the ring's gradients of k and v are passed on W times, not W − 1: the "
-     "last step brings them home", (RING, "3 * (W - 1) * block")),
-    ("keys not sent again", "in the ring's backward keys and values go round once more: their "
-     "gradients travel beside them", (RING, "(W - 1) * block + W * block")),
-    ("keys come home as well", "in the ring keys and values need no way home, in either pass: "
-     "W − 1 times each", (RING, "3 * W * block")),
-    ("keys come home backward", "in the ring's backward only the gradients go W times: keys and "
-     "values need no way home", (RING, "(W - 1) * block + 2 * W * block")),
-    ("as many heads of keys", "keys and values are counted with H heads; they have H_kv",
+     "Your number for the ring is twice its forward pass. The backward pass sends more: keys and "
+     "values W − 1 times, and their gradients W times.",
+     (RING, "2 * (W - 1) * block")),
+    ("gradients not home",
+     "Your ring passes the gradients of k and v on W − 1 times. They need W, because the last "
+     "step brings them home.",
+     (RING, "3 * (W - 1) * block")),
+    ("keys not sent again",
+     "Your ring does not send keys and values in the backward pass. They travel once more, "
+     "together with their gradients.",
+     (RING, "(W - 1) * block + W * block")),
+    ("keys come home too",
+     "Your ring sends keys and values W times in each pass. They need not come home, so count W "
+     "− 1.",
+     (RING, "3 * W * block")),
+    ("keys come home backward",
+     "Your ring sends keys and values W times in the backward pass. Only the gradients come "
+     "home, so count W − 1 for keys and values.",
+     (RING, "(W - 1) * block + 2 * W * block")),
+    ("as many key heads",
+     "Your keys and values have H heads. They have only H_kv.",
      (MOVED, "n * 4 * H * d"), ("2 * n * H_kv * d", "2 * n * H * d")),
-    ("H_kv by heads", "by heads the output is reduced, and that has all H heads",
+    ("H_kv by heads",
+     "Your number for heads uses H_kv. The all-reduce adds up the output, which has all H heads.",
      (HEADS, "2 * (2 * (W - 1) * (N * H_kv * d) // W)")),
-    ("H_kv in the exchange", "in the exchange q and the output have all H heads; k and v have H_kv",
+    ("H_kv in the all-to-all",
+     "Your all-to-all uses H_kv heads for everything. Only k and v have H_kv heads. q and the "
+     "output have H.",
      (MOVED, "n * 4 * H_kv * d")),
-    ("H in the exchange", "the ring is right; in the exchange k and v have H_kv heads as well",
+    ("H in the all-to-all",
+     "Your ring is right. In the all-to-all too, k and v have only H_kv heads.",
      (MOVED, "n * 4 * H * d")),
-    ("H in the ring", "the exchange is right; in the ring k and v have H_kv heads as well",
+    ("H in the ring",
+     "Your all-to-all is right. In the ring too, k and v have only H_kv heads.",
      ("2 * n * H_kv * d", "2 * n * H * d")),
-    ("output not sent back", "in the exchange the output is sent as well, heads for tokens",
+    ("output not sent back",
+     "Your all-to-all sends q, k and v only. The output is sent back as well, so count it.",
      (MOVED, "n * (H + 2 * H_kv) * d")),
-    ("output of H_kv heads", "in the exchange the output is counted with H_kv heads; it has "
-     "as many as q", (MOVED, "n * (H + 3 * H_kv) * d")),
-    ("own part sent", "in the exchange a rank keeps one part of W for itself",
+    ("output of H_kv heads",
+     "Your all-to-all gives the output H_kv heads. It has H heads, like q.",
+     (MOVED, "n * (H + 3 * H_kv) * d")),
+    ("own part sent",
+     "Your all-to-all sends all W pieces. A rank keeps one piece for itself, so count W − 1 of "
+     "W.",
      ("2 * (moved * (W - 1) // W)", "2 * moved")),
-    ("all tokens exchanged", "in the exchange a rank sends its own n tokens, not all N",
+    ("all tokens sent",
+     "Your all-to-all sends all N tokens. A rank sends only its own n tokens.",
      (MOVED, "N * (2 * H + 2 * H_kv) * d")),
-    ("all-reduce of n tokens", "by heads every rank has all tokens: the all-reduce is of N",
+    ("all-reduce of n tokens",
+     "Your all-reduce is over n tokens. By heads, every rank holds all tokens, so it is over N.",
      (HEADS, "2 * (2 * (W - 1) * (n * H * d) // W)")),
-    ("keys alone", "in the ring keys *and* values travel", ("2 * n * H_kv * d", "n * H_kv * d")),
-    ("all ranks", "those are the bytes of all ranks together; asked is what each sends",
-     ("heads * size, exchange * size, ring * size",
-      "W * heads * size, W * exchange * size, W * ring * size")),
-    ("ring of all tokens", "in the ring a block has n tokens, not all N",
+    ("keys alone",
+     "Your number for the ring counts keys or values, but not both. Both travel.",
+     ("2 * n * H_kv * d", "n * H_kv * d")),
+    ("all ranks",
+     "Your numbers are those of all ranks together. Return what one rank sends.",
+     ("heads * size, all_to_all * size, ring * size",
+      "W * heads * size, W * all_to_all * size, W * ring * size")),
+    ("ring of all tokens",
+     "Your ring sends blocks of N tokens. A block has n tokens.",
      ("2 * n * H_kv * d", "2 * N * H_kv * d")),
-    ("ring of one head", "in the ring a block has H_kv heads; one is counted",
+    ("ring of one head",
+     "Your ring sends blocks of one head. A block has H_kv heads.",
      ("2 * n * H_kv * d", "2 * n * d")),
-    ("always four bytes", "right for numbers of 4 bytes; each has `size` bytes",
-     ("heads * size, exchange * size, ring * size", "heads * 4, exchange * 4, ring * 4")),
-    ("numbers, not bytes", "those are numbers; each has `size` bytes",
-     ("heads * size, exchange * size, ring * size", "heads, exchange, ring")),
+    ("always four bytes",
+     "Your numbers are right if a number has 4 bytes. Here it has `size` bytes.",
+     ("heads * size, all_to_all * size, ring * size", "heads * 4, all_to_all * 4, ring * 4")),
+    ("numbers, not bytes",
+     "You return how many numbers are sent. Multiply by `size` to get bytes.",
+     ("heads * size, all_to_all * size, ring * size", "heads, all_to_all, ring")),
 ]  # fmt: skip
 
 exercise = Exercise(

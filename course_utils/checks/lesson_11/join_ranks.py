@@ -1,4 +1,4 @@
-"""11.6: decoding over a cache that lies on several ranks, joined from (m, ℓ, O)."""
+"""11.6: decoding with a cache that is sharded over ranks, merged from (m, ℓ, O)."""
 
 import torch
 
@@ -40,7 +40,7 @@ def inputs():
         m = scores.amax(dim=-1)  # (W, H)
         p, v = (scores - m[..., None]).exp(), normal(W, H, keys, d, dtype=dtype)
         ell, out = p.sum(dim=-1), (p[..., None, :] @ v)[..., 0, :]
-        if empty:  # these ranks hold no key yet
+        if empty:  # the last ranks hold no key yet
             m[-empty:], ell[-empty:], out[-empty:] = -torch.inf, 0, 0
         return m, ell, out
 
@@ -48,71 +48,100 @@ def inputs():
         probe(4, 3, 5),
         probe(3, 2, 4, empty=1),
         probe(5, 4, 2, keys=1),
-        probe(3, 6, 1, far=300),  # scores beyond what exp can take
+        probe(3, 6, 1, far=300),  # exp(score) overflows
         probe(1, 2, 3),
-        probe(3, 3, 2, moved=-900.0 * torch.arange(3)[:, None]),  # from head to head
+        probe(3, 3, 2, moved=-900.0 * torch.arange(3)[:, None]),  # heads far apart
         probe(4, 3, 2, moved=-900.0, empty=1),
         probe(4, 1, 6, keys=20, dtype=torch.float32),
         probe(6, 2, 3, empty=5),
-        [each.flip(0) for each in probe(4, 2, 5, empty=3)],  # the first ones empty
+        [each.flip(0) for each in probe(4, 2, 5, empty=3)],  # the first ranks hold no key
     ]
 
 
 SHRINK = "(m - top).exp()"
 RESULT = "(shrink[..., None] * out).sum(dim=0) / total[..., None]"
 MISTAKES = [
-    ("plain mean", "the ranks' outputs are averaged; each counts by its sum of exponentials",
+    ("plain mean",
+     "Your result is the mean of the ranks' outputs. Weight each one by its sum of exponentials.",
      "(out / ell.clamp(min=1e-9)[..., None]).mean(dim=0)"),
-    ("maxima ignored", "the sums are added as they are, though each was taken from a maximum of "
-     "its own: bring them to the largest first", (SHRINK, "torch.ones_like(m)")),
-    ("shares of the maxima", "the ranks count by e^m alone; how many keys stand behind a maximum "
-     "is in ℓ: multiply by it", "(m.softmax(dim=0)[..., None] * out / "
+    ("maxima ignored",
+     "Your result adds the sums as they are. Each rank subtracted its own maximum, so first "
+     "rescale all sums to the largest maximum.",
+     (SHRINK, "torch.ones_like(m)")),
+    ("weighted by the maxima",
+     "Your result weights the ranks by e^m alone. The weight is ℓ e^m, because ℓ says how much "
+     "lies behind the maximum.",
+     "(m.softmax(dim=0)[..., None] * out / "
      "ell.clamp(min=1e-9)[..., None]).sum(dim=0)"),
-    ("not divided", "a sum of e^(score − m) v; divide it by the sum of e^(score − m)",
+    ("not divided",
+     "Your result is the sum of e^(score − m) v. Divide it by the sum of e^(score − m).",
      (" / total[..., None]", "")),
-    ("divided by the factors", "divided by the sum of the factors e^(m − largest m) alone; each "
-     "rank's ℓ belongs in it", ("(shrink * ell).sum(dim=0)", "shrink.sum(dim=0)")),
-    ("ℓ not shrunk", "O is brought to the largest maximum, ℓ is not: both need the same factor",
+    ("divided by the factors",
+     "Your result is divided by the sum of the factors e^(m − largest m). Multiply each factor "
+     "by the rank's ℓ before you sum.",
+     ("(shrink * ell).sum(dim=0)", "shrink.sum(dim=0)")),
+    ("ℓ not rescaled",
+     "Your O is rescaled to the largest maximum, but ℓ is not. Both need the same factor.",
      ("(shrink * ell).sum(dim=0)", "ell.sum(dim=0)")),
-    ("O not shrunk", "ℓ is brought to the largest maximum, O is not: both need the same factor",
+    ("O not rescaled",
+     "Your ℓ is rescaled to the largest maximum, but O is not. Both need the same factor.",
      (RESULT, "out.sum(dim=0) / total[..., None]")),
-    ("divided twice", "O is divided by ℓ on each rank and again at the end",
+    ("divided twice",
+     "Your result divides O by ℓ on each rank and again at the end. Divide only once, at the "
+     "end.",
      (RESULT, "(shrink[..., None] * out / ell.clamp(min=1e-9)[..., None]).sum(dim=0) / "
       "total[..., None]")),
-    ("sign of the shift", "ranks with small scores count most: the factor is e^(m − largest m)",
+    ("sign of the shift",
+     "In your result, ranks with small scores count most. The factor is e^(m − largest m), not "
+     "its inverse.",
      (SHRINK, "(top - m).exp()")),
-    ("exponentials themselves", "infinite or NaN where scores are large: subtract the largest m "
-     "before the exponential", (SHRINK, "m.exp()")),
-    ("one maximum for all heads", "NaN where heads differ much: under a maximum over all heads "
-     "another head's exponentials are all 0; each head has its own, dim=0",
+    ("exponentials themselves",
+     "Your result is infinite or NaN where scores are large. Subtract the largest m before you "
+     "take the exponential.",
+     (SHRINK, "m.exp()")),
+    ("one maximum for all heads",
+     "Your result is NaN where the heads differ a lot. With one maximum for all heads, all "
+     "exponentials of another head can be 0. Use `dim=0`.",
      ("m.amax(dim=0)", "m.amax()")),
-    ("−∞ made 0", "NaN where all scores are far below 0 and a rank is empty: its m is made 0, and "
-     "so the largest; left at −∞ it weighs e^−∞ = 0",
+    ("−∞ replaced by 0",
+     "Your result is NaN where all scores are far below 0 and a rank is empty. If you replace "
+     "its m by 0, this becomes the largest. Leave it at −∞, so that its factor is 0.",
      ("m.amax(dim=0)", "m.nan_to_num(neginf=0.0).amax(dim=0)")),
-    ("maximum from 0", "NaN where all scores are far below 0: the largest m is taken for 0 at "
-     "least; let it begin at −∞", ("m.amax(dim=0)", "m.amax(dim=0).clamp(min=0)")),
-    ("maximum of a rank", "each rank is brought to the largest m of its own heads; bring each head "
-     "to the largest of all ranks, dim=0", ("m.amax(dim=0)", "m.amax(dim=1, keepdim=True)")),
-    ("one sum for all heads", "all heads are divided by one sum; each head has its own, dim=0",
+    ("maximum from 0",
+     "Your result is NaN where all scores are far below 0. Your largest m is at least 0 there, "
+     "so start at −∞.",
+     ("m.amax(dim=0)", "m.amax(dim=0).clamp(min=0)")),
+    ("maximum of a rank",
+     "Your result rescales each rank to the largest m of its own heads. Rescale each head to the "
+     "largest m of all ranks, with `dim=0`.",
+     ("m.amax(dim=0)", "m.amax(dim=1, keepdim=True)")),
+    ("one sum for all heads",
+     "Your result divides all heads by one sum. Each head has its own sum, over dimension 0.",
      ("(shrink * ell).sum(dim=0)", "(shrink * ell).sum()")),
-    ("best rank alone", "the rank with the largest m counts alone; the others have keys as well",
+    ("best rank alone",
+     "Your result takes only the rank with the largest m. The other ranks hold keys too.",
      "(out / ell.clamp(min=1e-9)[..., None])[m.argmax(dim=0), torch.arange(m.shape[1])]"),
-    ("heads joined", "the sum runs over heads; it runs over ranks, dim=0",
+    ("heads joined",
+     "Your result sums over the heads. Sum over the ranks, which are dimension 0.",
      ("m.amax(dim=0)", "m.amax(dim=1, keepdim=True)"),
      ("(shrink * ell).sum(dim=0)", "(shrink * ell).sum(dim=1)"),
      ("(shrink[..., None] * out).sum(dim=0)", "(shrink[..., None] * out).sum(dim=1)")),
-    ("maximum over heads", "the maximum is taken over heads; it is taken over ranks, dim=0",
+    ("maximum over heads",
+     "Your maximum is taken over the heads. Take it over the ranks, which are dimension 0.",
      ("m.amax(dim=0)", "m.amax(dim=1)"),
      ("(shrink * ell).sum(dim=0)", "(shrink * ell).sum(dim=1)"),
      ("(shrink[..., None] * out).sum(dim=0)", "(shrink[..., None] * out).sum(dim=1)")),
-    ("O counted as an output", "the shares, by lse, are those of outputs; "
-     "O is not divided by ℓ yet",
+    ("O counted as an output",
+     "Your result weights O by the softmax of the log-sum-exps. These weights belong to outputs, "
+     "and O is not divided by ℓ yet.",
      "((m + ell.log()).softmax(dim=0)[..., None] * out).sum(dim=0)"),
-    ("first ranks empty", "NaN where the first ranks hold no key: while the largest m so far "
-     "is −∞, −∞ − (−∞) is NaN; such a rank adds nothing",
+    ("first ranks empty",
+     "Your result is NaN where the first ranks hold no key. The largest m so far is −∞ there, "
+     "and −∞ − (−∞) is NaN. Let such a rank add nothing.",
      (RESULT, RESULT + " * (m[0] - m[0]).exp()[..., None]")),
-    ("empty ranks become NaN", "NaN where a rank holds no key: there ℓ is 0, so do not divide by "
-     "it rank by rank",
+    ("empty ranks become NaN",
+     "Your result is NaN where a rank holds no key. Its ℓ is 0, so do not divide by the ℓ of a "
+     "single rank.",
      "((m + ell.log()).softmax(dim=0)[..., None] * (out / ell[..., None])).sum(dim=0)"),
 ]  # fmt: skip
 

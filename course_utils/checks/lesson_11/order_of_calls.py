@@ -1,10 +1,10 @@
-"""11.7: who sends first, so that a ring of blocking calls neither stands still nor goes slowly."""
+"""11.7: who sends first, so that a ring of blocking calls has no deadlock and is fast."""
 
 import torch
 
 from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 
-MOST = 3  # rounds: a rank, its neighbour, and with an odd number of ranks one more
+MOST_ROUNDS = 3  # one for even ranks, one for odd ranks, and one more if W is odd
 
 
 def order_of_calls(rank, ranks):
@@ -27,7 +27,7 @@ def inputs():
 
 
 def run(answer, ranks):
-    """Let the ranks meet; return 1 if all are done in time, else complain."""
+    """Let the ranks communicate; return 1 if all finish in three rounds, else name the mistake."""
     plans = [plan(call_with_clones(answer, rank, ranks)[0], rank, ranks) for rank in range(ranks)]
     left, rounds = [list(calls) for calls in plans], 0
     while any(left):
@@ -35,12 +35,12 @@ def run(answer, ranks):
         met = [rank for rank, (call, other) in waiting.items()
                if call == "send" and waiting.get(other) == ("recv", rank)]  # fmt: skip
         if not met:
-            raise NamedMistake("stands still", stuck(waiting, ranks))
+            raise NamedMistake("deadlock", deadlock(waiting, ranks))
         for rank in met:
             left[(rank + 1) % ranks].pop(0)
             left[rank].pop(0)
         rounds += 1
-    if rounds > MOST:
+    if rounds > MOST_ROUNDS:
         raise NamedMistake("one after another", ONE_BY_ONE)
     return [torch.ones(())]
 
@@ -54,38 +54,48 @@ def plan(result, rank, ranks):
     if not {call for call, _ in calls} <= {"send", "recv"}:
         raise NamedMistake("wrong name", WRONG_NAME)
     if len(calls) == 2 and {call for call, _ in calls} == {"send", "recv"} and {*calls} != wanted:
-        raise NamedMistake("wrong neighbour", WRONG_NEIGHBOUR)
+        raise NamedMistake("wrong neighbor", WRONG_NEIGHBOR)
     if len(calls) != 2 or {*calls} != wanted:
         raise NamedMistake("not one of each", ONE_OF_EACH)
     return calls
 
 
-NO_LIST = 'return a list of two pairs, such as [("send", 1), ("recv", 3)]'
-WRONG_NAME = 'write the two calls as "send" and "recv"'
-WRONG_NEIGHBOUR = "wrong neighbour: rank r sends to r + 1 and receives from r − 1, modulo W"
-ONE_OF_EACH = "each rank sends once, to rank + 1, and receives once, from rank − 1"
+NO_LIST = (
+    "Your result is not a list of two calls with their partners. Return, for example, "
+    '[("send", 1), ("recv", 3)].'
+)
+WRONG_NAME = 'Your result has a call of another name. Name the two calls "send" and "recv".'
+WRONG_NEIGHBOR = (
+    "Your result has the wrong neighbors. Rank r sends to rank r + 1 and receives from rank r − 1, "
+    "modulo W."
+)
+ONE_OF_EACH = (
+    "Your result is not one call of each kind. Each rank sends once, to rank r + 1, and receives "
+    "once, from rank r − 1."
+)
 ALL_SEND = (
-    "all ranks send first: each waits until its neighbour receives, which none gets to do; "
-    "somebody must receive first"
+    "all ranks send first. Each one waits until the next rank receives, but none gets that far. "
+    "Let some ranks receive first."
 )
 ALL_RECEIVE = (
-    "all ranks receive first: each waits until its neighbour sends, which none gets to do; "
-    "somebody must send first"
+    "all ranks receive first. Each one waits until the previous rank sends, but none gets that "
+    "far. Let some ranks send first."
 )
 SOME_WAIT = (
-    "some ranks wait for each other for ever: of two neighbours, who sends and who receives?"
+    "some ranks wait for each other forever. Make sure that of two neighbors one sends while the "
+    "other receives."
 )
 ONE_BY_ONE = (
-    "no deadlock, but ranks wait for one another in a row, which takes over three rounds; let many "
-    "pairs meet at once, so that three are enough for any W"
+    "Your order has no deadlock, but it takes more than three rounds, because many ranks wait for "
+    "one another in a row. Let many pairs communicate at once, for any W."
 )
 
 
-def stuck(waiting, ranks):
+def deadlock(waiting, ranks):
     calls = [call for call, _ in waiting.values()]
     if len(calls) == ranks and len(set(calls)) == 1:
-        return f"with W = {ranks} " + (ALL_SEND if calls[0] == "send" else ALL_RECEIVE)
-    return f"with W = {ranks} {SOME_WAIT}"
+        return f"With W = {ranks}, " + (ALL_SEND if calls[0] == "send" else ALL_RECEIVE)
+    return f"With W = {ranks}, {SOME_WAIT}"
 
 
 ORDER = "[send, receive] if rank % 2 == 0 else [receive, send]"
@@ -94,7 +104,7 @@ MISTAKES = [
     ("all receive first", ALL_RECEIVE, (ORDER, "[receive, send]")),
     ("one receives first", ONE_BY_ONE,
      (ORDER, "[receive, send] if rank == 0 else [send, receive]")),
-    ("neighbours swapped", WRONG_NEIGHBOUR,
+    ("neighbors swapped", WRONG_NEIGHBOR,
      ('("send", (rank + 1) % ranks), ("recv", (rank - 1) % ranks)',
       '("send", (rank - 1) % ranks), ("recv", (rank + 1) % ranks)')),
     ("another name", WRONG_NAME, ('"recv"', '"receive"')),

@@ -62,84 +62,135 @@ PASSED = "k.roll(1, dims=0), v.roll(1, dims=0)"
 MIXED = "share[..., None] * out + share_new[..., None] * out_new"
 SHARES = "(lse - both).exp(), (lse_new - both).exp()"
 NAN_AT_FIRST = (
-    "Your result is right, but NaN at the first step, where lse is −∞: {} is −∞ − (−∞) or −∞ + ∞ "
-    "then. Join the lses with torch.logaddexp."
+    "Your result is right, except at the first step, where it is NaN. There lse is −∞, so {} is "
+    "−∞ − (−∞) or −∞ + ∞. Use `torch.logaddexp`."
 )
 MISTAKES = [
     ("by a sigmoid of the lses", NAN_AT_FIRST.format("lse − logsigmoid(lse − lse_new)"),
      ("return out, both", "return out, lse - torch.nn.functional.logsigmoid(lse - lse_new)")),
     ("by the logarithm of 1 + e^x", NAN_AT_FIRST.format("lse + log(1 + e^(lse_new − lse))"),
      ("torch.logaddexp(lse, lse_new)", "lse + torch.log(1 + torch.exp(lse_new - lse))")),
-    ("not passed on", "right output, but k and v come back where they were; pass them on",
+    ("not passed on",
+     "Your output is right, but k and v are still on the same ranks. Pass each block on to the "
+     "next rank.",
      (PASSED, "k, v")),
-    ("passed back", "k and v go to the rank before; rank r sends to r + 1",
+    ("passed back",
+     "Your k and v move to the previous rank. Rank r sends to rank r + 1, so use `k.roll(1, "
+     "dims=0)`.",
      (PASSED, "k.roll(-1, dims=0), v.roll(-1, dims=0)")),
-    ("keys alone passed on", "the keys go on, the values stay: after this step they do not belong "
-     "together", (PASSED, "k.roll(1, dims=0), v")),
-    ("values alone passed on", "the values go on, the keys stay: after this step they do not "
-     "belong together", (PASSED, "k, v.roll(1, dims=0)")),
-    ("single numbers moved", "single numbers move, not blocks: without dims roll takes a tensor "
-     "for one long row; dims=0", (PASSED, "k.roll(1), v.roll(1)")),
-    ("passed on first", "k and v are passed on before they are used: first take in what is there",
+    ("keys alone passed on",
+     "Your keys move on, but your values stay. They belong together, so pass on both.",
+     (PASSED, "k.roll(1, dims=0), v")),
+    ("values alone passed on",
+     "Your values move on, but your keys stay. They belong together, so pass on both.",
+     (PASSED, "k, v.roll(1, dims=0)")),
+    ("single numbers moved",
+     "Your result moves single numbers instead of blocks. Without `dims`, `roll` treats a tensor "
+     "as one long row, so use `dims=0`.",
+     (PASSED, "k.roll(1), v.roll(1)")),
+    ("passed on first",
+     "Your output uses k and v after they were passed on. First use the block that is there, "
+     "then pass it on.",
      (PASSED, "k, v"),
      ("    scores", "    k, v = k.roll(1, dims=0), v.roll(1, dims=0)\n    scores")),
-    ("tokens moved", "tokens move within a rank; whole blocks move along dimension 0, the ranks",
+    ("tokens moved",
+     "Your result moves tokens within a rank. Whole blocks move from rank to rank, along "
+     "dimension 0.",
      (PASSED, "k.roll(1, dims=1), v.roll(1, dims=1)")),
-    ("plain mean", "the two outputs are averaged; each counts by its sum of exponentials",
+    ("plain mean",
+     "Your result is the mean of the two outputs. Weight each output by its sum of exponentials.",
      (MIXED, "(out + out_new) / 2")),
-    ("only added", "the two outputs are added; the shares of both must be 1 together",
+    ("only added",
+     "Your result is the sum of the two outputs. Weight them so that both weights sum to 1.",
      (MIXED, "out + out_new")),
-    ("replaced", "what was there is lost: mix the new output with it", (MIXED, "out_new")),
-    ("lse forgotten", "right output, but lse stays as it was: the next step would weigh it wrongly",
+    ("replaced",
+     "Your result is the output for the new block alone. Merge it with `out`, the output so far.",
+     (MIXED, "out_new")),
+    ("lse forgotten",
+     "Your output is right, but lse is unchanged. The next step would give it the wrong weight, "
+     "so return the lse of both.",
      ("return out, both", "return out, lse")),
-    ("lse of this block", "right output, but lse is that of the new block alone",
+    ("lse of this block",
+     "Your output is right, but your lse is that of the new block alone. Return the lse of both.",
      ("return out, both", "return out, lse_new")),
-    ("lse not scaled", "the new output is that of scaled scores, its lse is not: the same scores "
-     "for both, divided by √d_k", ("scores.logsumexp(dim=-1)", "(q @ k.mT).logsumexp(dim=-1)")),
-    ("shares over queries", "the new output's shares add up over queries; over keys: dim=-1",
+    ("lse not scaled",
+     "Your output uses scaled scores, but your lse does not. Divide the scores by √d_k for both.",
+     ("scores.logsumexp(dim=-1)", "(q @ k.mT).logsumexp(dim=-1)")),
+    ("softmax over queries",
+     "The softmax of your new output runs over the queries. It must run over the keys, so use "
+     "`dim=-1`.",
      ("scores.softmax(dim=-1)", "scores.softmax(dim=-2)")),
-    ("lse over queries", "the new block's lse is taken over queries; over keys: dim=-1",
+    ("lse over queries",
+     "The lse of your new block runs over the queries. It must run over the keys, so use "
+     "`dim=-1`.",
      ("scores.logsumexp(dim=-1)", "scores.logsumexp(dim=-2)")),
-    ("keys of all ranks", "each query meets the keys of all ranks at once; in one step those that "
-     "its rank holds", ("q @ k.mT", "q @ k.flatten(0, 1).T"),
+    ("keys of all ranks",
+     "Your result lets each query attend to the keys of all ranks. In one step, it attends only "
+     "to the keys on its own rank.",
+     ("q @ k.mT", "q @ k.flatten(0, 1).T"),
      ("scores.softmax(dim=-1) @ v", "scores.softmax(dim=-1) @ v.flatten(0, 1)")),
-    ("lse added", "right output, but the two lse are added; what adds up are their exponentials",
+    ("all keys, from the start",
+     "Your result is the attention over the keys of all ranks, and it ignores `out` and `lse`. In "
+     "one step, merge only the block on the same rank into them.",
+     ("q @ k.mT", "q @ k.flatten(0, 1).T"),
+     ("scores.softmax(dim=-1) @ v", "scores.softmax(dim=-1) @ v.flatten(0, 1)"),
+     ("return out, both", "return out_new, lse_new")),
+    ("lse added",
+     "Your output is right, but your lse is the sum of both. Their exponentials add up, so use "
+     "`torch.logaddexp`.",
      ("return out, both", "return out, lse + lse_new")),
-    ("shares swapped", "the shares are swapped: the old output gets the new one's",
+    ("weights swapped",
+     "Your weights are swapped: the old output has the weight of the new one. Give each output "
+     "its own weight.",
      (MIXED, "share_new[..., None] * out + share[..., None] * out_new")),
     ("exponentials themselves",
-     "NaN where lse is large: e^lse overflows; take e^(lse − lse of both), as merge does",
+     "Your result is NaN where lse is large, because e^lse overflows. Use e^(lse − lse of both), "
+     "as `merge` does.",
      (SHARES, "lse.exp() / (lse.exp() + lse_new.exp()), lse_new.exp() / (lse.exp() + lse_new.exp())"
       )),
-    ("bare sums added", "to an output, which is a mean, a sum of e^score v is added: divide that "
-     "by the sum of e^score, and give each its share", (MIXED, "out + scores.exp() @ v")),
-    ("logarithm of bare sums", "infinite or NaN where scores are large: e^score overflows before "
-     "its logarithm is taken; logsumexp",
+    ("bare sums added",
+     "Your result adds a sum of e^score v to an output that is a mean. Divide the sum by the sum "
+     "of e^score, then weight both.",
+     (MIXED, "out + scores.exp() @ v")),
+    ("logarithm of bare sums",
+     "Your result is infinite or NaN where scores are large, because e^score overflows before "
+     "its logarithm. Use `logsumexp`.",
      ("scores.logsumexp(dim=-1)", "scores.exp().sum(dim=-1).log()")),
-    ("sum of bare exponentials", "lse is infinite where it should be large: e^lse overflows before "
-     "its logarithm is taken; logaddexp",
+    ("sum of bare exponentials",
+     "Your lse is infinite where it should be large, because e^lse overflows before its "
+     "logarithm. Use `torch.logaddexp`.",
      ("torch.logaddexp(lse, lse_new)", "(lse.exp() + lse_new.exp()).log()")),
-    ("causal", "queries see their own token and earlier ones alone; no mask was asked for",
+    ("causal",
+     "Your result has a causal mask. There is no mask here, so let every query attend to all "
+     "keys of the block.",
      ("    lse_new =", "    later = torch.ones_like(scores, dtype=torch.bool).triu(1)\n"
       "    scores = scores.masked_fill(later, -torch.inf)\n    lse_new =")),
     ("not scaled", NOT_SCALED, (" / q.shape[-1] ** 0.5", "")),
     ("divided by d_k", DIVIDED_BY_D_K, (" / q.shape[-1] ** 0.5", " / q.shape[-1]")),
     ("divided by √d_v", BY_D_V, ("q.shape[-1] ** 0.5", "v.shape[-1] ** 0.5")),
-    ("new output not divided", "the new output is a sum of e^(score − m) v; divide it by the "
-     "sum of e^(score − m) before it is mixed",
+    ("new output not divided",
+     "Your new output is a sum of e^(score − m) v. Before you merge it, divide it by the sum of "
+     "e^(score − m).",
      ("scores.softmax(dim=-1)", "(scores - scores.amax(dim=-1, keepdim=True)).exp()")),
-    ("new output of bare exponentials", "the new output is a sum of e^score v, neither divided by "
-     "the sum of e^score nor safe for large scores: take softmax",
+    ("new output of bare exponentials",
+     "Your new output is a sum of e^score v. It is not divided by the sum of e^score, and it "
+     "overflows for large scores. Use softmax.",
      ("scores.softmax(dim=-1)", "scores.exp()")),
-    ("largest score for lse", "the largest score is taken for the new block's log-sum-exp",
+    ("largest score for lse",
+     "Your lse is merged from the largest score of the new block. Use the log-sum-exp of its "
+     "scores.",
      ("scores.logsumexp(dim=-1)", "scores.amax(dim=-1)")),
-    ("logarithm left out", "the sum of exponentials is taken for lse: its logarithm is, logsumexp",
+    ("logarithm left out",
+     "Your lse is merged from a sum of exponentials. Take the logarithm of this sum, with "
+     "`logsumexp`.",
      ("scores.logsumexp(dim=-1)", "scores.exp().sum(dim=-1)")),
-    ("first step left out",
-     "NaN in the first step: there lse is −∞; −∞ − (−∞) comes from subtracting it from itself",
+    ("NaN at the first step",
+     "Your result is NaN at the first step, where lse is −∞ and e^(lse_new − lse) overflows. Use "
+     "e^(lse − lse of both) as the weight, with `torch.logaddexp`.",
      (SHARES, "1 / (1 + (lse_new - lse).exp()), (lse_new - lse).exp() / (1 + (lse_new - lse).exp())"
       )),
-    ("another order", "right, but in another order: out, lse, k, v",
+    ("another order",
+     "Your results are right, but in another order. Return out, lse, k, v.",
      ("return out, both, k.roll(1, dims=0), v.roll(1, dims=0)",
       "return k.roll(1, dims=0), v.roll(1, dims=0), out, both")),
 ]  # fmt: skip

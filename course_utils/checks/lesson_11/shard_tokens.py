@@ -1,23 +1,23 @@
-"""11.8: tokens of several documents dealt out so that all ranks have as much to compute."""
+"""11.8: the tokens of several documents, sharded so that all ranks compute equally many pairs."""
 
 import torch
 
 from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 from course_utils.parallel import shard_positions
 
-MOST = 0.02  # of the mean, that a rank may have more than it
+MOST_ABOVE = 0.02  # how far above the mean a rank may be, as a fraction of it
 
 
 def shard_tokens(lengths, ranks):
     seen = torch.cat([torch.arange(1, length + 1) for length in lengths])  # (N,), keys of each
     order = seen.argsort(descending=True, stable=True).unflatten(0, (-1, ranks))  # (n, W)
-    order[1::2] = order[1::2].flip(1)  # there and back
+    order[1::2] = order[1::2].flip(1)  # back and forth
     return order.T  # (W, n)
 
 
 def to_the_least_loaded(lengths, ranks):
     n = sum(lengths) // ranks
-    seen = [place + 1 for length in lengths for place in range(length)]
+    seen = [position + 1 for length in lengths for position in range(length)]
     held, work = [[] for _ in range(ranks)], [0] * ranks
     for token in sorted(range(len(seen)), key=lambda t: -seen[t]):
         rank = min((r for r in range(ranks) if len(held[r]) < n), key=work.__getitem__)
@@ -42,7 +42,7 @@ def inputs():
 
 
 def run(answer, lengths, ranks):
-    """Return 1 if all ranks have nearly the same number of pairs, else complain."""
+    """Return 1 if all ranks have nearly the same number of pairs, else name the mistake."""
     held, N = in_rows(call_with_clones(answer, lengths, ranks)[0]), sum(lengths)
     if held.shape != (ranks, N // ranks):
         raise NamedMistake("wrong shape", SHAPE)
@@ -52,13 +52,13 @@ def run(answer, lengths, ranks):
         raise NamedMistake("not each token once", ONCE)
     seen = torch.cat([torch.arange(1, length + 1) for length in lengths])  # (N,)
     work = seen[held.long()].sum(dim=1).double()  # (W,)
-    if work.max() <= (1 + MOST) * work.mean():
+    if work.max() <= (1 + MOST_ABOVE) * work.mean():
         return [torch.ones(())]
     raise NamedMistake("unbalanced", what_is_wrong(held, lengths, ranks, seen))
 
 
 def in_rows(held):
-    """Return a tensor of what may be a list, or an array, of rows."""
+    """Return a tensor of rows that may also come as a list or an array."""
     if isinstance(held, torch.Tensor):
         return held
     try:
@@ -70,37 +70,45 @@ def in_rows(held):
         raise NamedMistake("wrong shape", SHAPE) from None
 
 
-SHAPE = "return a tensor (W, N / W): in row r the places that rank r holds"
-WHOLE = "places are whole numbers: return a tensor of them"
-UNEVEN = "not all ranks have the same number of tokens: N / W each"
-ONCE = "not every token stands with one rank, once: each place from 0 to N − 1 must"
+SHAPE = (
+    "Your result does not have shape (W, N / W). Return a tensor with the positions that rank r "
+    "holds in row r."
+)
+WHOLE = "Your positions are not whole numbers. Return a tensor of integers."
+UNEVEN = (
+    "Your ranks hold different numbers of tokens. Give each rank the same number of tokens, N / W."
+)
+ONCE = (
+    "Your result repeats or misses some tokens. Each position from 0 to N − 1 must be on exactly "
+    "one rank."
+)
 IN_ORDER = (
-    "Your ranks hold consecutive tokens of a document. Its later tokens see more keys, so one rank "
-    "computes most. Deal the tokens by what each costs."
+    "Your ranks hold consecutive tokens of the text. The later tokens of a document see more keys, "
+    "so the ranks do not compute equally many pairs. Deal out the tokens by what each one costs."
 )
 WHOLE_TEXT = (
-    "zigzag over the whole text: that balances one document; here a token sees only its own "
-    "document, so what it costs depends on where it stands in that"
+    "Your result is zigzag over the whole text, which balances a single document. Here a token "
+    "only sees its own document, so go by its position in that document."
 )
 ROUND = (
-    "the tokens are dealt round, always from rank 0 on: the later ranks get a little more each "
-    "time; deal there and back"
+    "Your result deals out tokens in the same order of ranks every time, so the ranks at one end "
+    "get a little more each time. Reverse the order of the ranks from one round to the next."
 )
-PLACES = (
-    "there and back over the places: what a token costs depends on where it stands in its "
-    "document; put the tokens in order of that first"
+POSITIONS = (
+    "Your result deals out the tokens back and forth, but in the order of the text. A token's cost "
+    "depends on its position in its document, so sort the tokens by cost first."
 )
 CHUNKS = (
-    "tokens in order of what they cost are cut in W pieces: one rank gets all the dearest; "
-    "deal them there and back"
+    "Your result sorts the tokens by cost and cuts them into W chunks, so one rank gets the most "
+    "expensive ones. Deal them out back and forth instead."
 )
 BY_LENGTH = (
-    "each rank has its share of the long documents, and of the short ones; but what a token costs "
-    "is its place in the document, not the document's length: it sees the keys up to itself"
+    "Each of your ranks has its share of the long and of the short documents. But a token's cost "
+    "is its position in the document, not the length of the document. Balance these positions."
 )
 ELSE = (
-    "the ranks have not the same number of pairs to compute: how many keys does each token see, "
-    "and how many pairs are that for a rank?"
+    "Your ranks do not compute the same number of pairs. Count how many keys each token sees, and "
+    "balance the sums of these counts."
 )
 
 
@@ -113,11 +121,11 @@ def what_is_wrong(held, lengths, ranks, seen):
     for each in (dealt, by_cost, by_cost.flip(0)):
         if torch.equal(sorted_rows, each.sort(dim=1).values):
             return ROUND
-    turned = dealt.clone()
-    turned[:, 1::2] = dealt[:, 1::2].flip(0)
-    for each in (turned, turned.flip(0)):
+    back_and_forth = dealt.clone()
+    back_and_forth[:, 1::2] = dealt[:, 1::2].flip(0)
+    for each in (back_and_forth, back_and_forth.flip(0)):
         if torch.equal(sorted_rows, each.sort(dim=1).values):
-            return PLACES
+            return POSITIONS
     work = seen[held.long()].sum(dim=1).sort().values  # the same, whichever of equals comes first
     if torch.equal(work, seen.sort().values.reshape(ranks, -1).sum(dim=1)):
         return CHUNKS
@@ -126,21 +134,22 @@ def what_is_wrong(held, lengths, ranks, seen):
             return WHOLE_TEXT
     of_length = torch.tensor(lengths).repeat_interleave(torch.tensor(lengths)).double()  # (N,)
     share = of_length[held.long()].sum(dim=1)  # (W,)
-    if len(lengths) > 1 and share.max() <= (1 + MOST) * share.mean():
+    if len(lengths) > 1 and share.max() <= (1 + MOST_ABOVE) * share.mean():
         return BY_LENGTH
     return ELSE
 
 
 ROWS = "seen.argsort(descending=True, stable=True).unflatten(0, (-1, ranks))"
-TURN = "    order[1::2] = order[1::2].flip(1)  # there and back\n"
+BACK_AND_FORTH = "    order[1::2] = order[1::2].flip(1)  # back and forth\n"
 MISTAKES = [
     ("in order", IN_ORDER, "torch.arange(sum(lengths)).reshape(ranks, -1)"),
-    ("always from the first", ROUND, (TURN, "")),
+    ("always from the first", ROUND, (BACK_AND_FORTH, "")),
     ("zigzag over the text", WHOLE_TEXT,
      "torch.stack(shard_positions(sum(lengths), ranks, zigzag=True))"),
     ("by length of the document", BY_LENGTH,
      ("torch.arange(1, length + 1)", "torch.full((length,), length)")),
-    ("over the places", PLACES, (ROWS, "torch.arange(sum(lengths)).unflatten(0, (-1, ranks))")),
+    ("over the positions", POSITIONS,
+     (ROWS, "torch.arange(sum(lengths)).unflatten(0, (-1, ranks))")),
     ("sorted and cut", CHUNKS, ("return order.T", "return seen.argsort().reshape(ranks, -1)")),
     ("uneven", UNEVEN, ("return order.T", "return [order.T[0, 1:], *order.T[1:]]")),
     ("columns", SHAPE, ("return order.T", "return order")),

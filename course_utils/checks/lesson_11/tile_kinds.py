@@ -1,4 +1,4 @@
-"""11.4: which tiles a causal mask leaves full, cuts, or empties, by the places of their tokens."""
+"""11.4: which tiles a causal mask leaves full, cuts or empties, given the tokens' positions."""
 
 import torch
 
@@ -42,63 +42,86 @@ def inputs():
         (zigzag[0], zigzag[1], 2),
         (zigzag[2], zigzag[2], 4),
         (zigzag[1], zigzag[2], 8),
-        (mixed[:12], mixed[8:], 3),  # in no order
+        (mixed[:12], mixed[8:], 3),  # in random order
         (torch.arange(6), torch.arange(10), 2),
         (torch.arange(5), torch.arange(5), 1),
         (torch.tensor([7, 3]), torch.tensor([3, 3, 0, 7]), 2),
-        (torch.tensor([3, 5]), torch.tensor([5, 9, 9, 5]), 2),  # they meet in one token
+        (torch.tensor([3, 5]), torch.tensor([5, 9, 9, 5]), 2),  # latest key = earliest query
     ]
 
 
 SOME = "k.amin(dim=1) <= q.amax(dim=1)[:, None]"
 EACH = "k.amax(dim=1) <= q.amin(dim=1)[:, None]"
 MISTAKES = [
-    ("the past forbidden", "the past is forbidden: a query sees keys up to its own place",
+    ("the past forbidden",
+     "Your result forbids the past. A query may attend to keys up to its own position.",
      (SOME, "k.amax(dim=1) >= q.amin(dim=1)[:, None]"),
      (EACH, "k.amin(dim=1) >= q.amax(dim=1)[:, None]")),
-    ("itself not seen", "a query's own place counts as forbidden; it may see itself",
+    ("itself not seen",
+     "Your result does not let a query attend to its own position. It may, so use <=.",
      (SOME, SOME.replace("<=", "<")), (EACH, EACH.replace("<=", "<"))),
-    ("by row and column", "tiles are judged by where they lie in the two lists; the places of "
-     "their tokens are given",
+    ("by row and column",
+     "Your result goes by the order of the tokens in the two lists. Use their positions in the "
+     "text, which you are given.",
      ("    some", "    q = torch.arange(len(queries)).unflatten(0, (-1, size))\n"
       "    k = torch.arange(len(keys)).unflatten(0, (-1, size))\n    some")),
-    ("sorted first", "right where places ascend; here they are sorted first, which moves tokens to "
-     "other tiles: leave them where they are",
+    ("sorted first",
+     "Your result is right where positions ascend. If you sort them, tokens move to other tiles, "
+     "so leave them in their order.",
      ("    some", "    q = queries.sort().values.unflatten(0, (-1, size))\n"
       "    k = keys.sort().values.unflatten(0, (-1, size))\n    some")),
-    ("swapped", "queries and keys are swapped: rows are tiles of queries, and a query sees keys up "
-     "to its own place",
+    ("swapped",
+     "Your result swaps queries and keys. Rows are tiles of queries, and a query may attend to "
+     "keys up to its own position.",
      ("    some", "    q, k = k, q\n    some")),
-    ("earliest with earliest", "a tile counts as empty where its earliest query sees no key; "
-     "a later one may: the earliest key against the latest query",
+    ("earliest with earliest",
+     "Your result is 0 where the earliest query sees no key. A later query may see one, so "
+     "compare the earliest key with the latest query.",
      (SOME, "k.amin(dim=1) <= q.amin(dim=1)[:, None]")),
-    ("all keys past", "a tile counts as empty unless its latest query sees every key; one pair is "
-     "enough: the earliest key against the latest query",
+    ("all keys past",
+     "Your result is 0 unless the latest query sees every key. One allowed pair is enough, so "
+     "compare the earliest key with the latest query.",
      (SOME, "k.amax(dim=1) <= q.amax(dim=1)[:, None]")),
-    ("first tokens", "only the first tokens of a tile are compared: a pair is allowed as soon as "
-     "the earliest key may be seen by the latest query",
+    ("first tokens",
+     "Your result fits comparing only the first token of each tile of queries. Use the earliest "
+     "key and the latest query to find out if a pair is allowed.",
      (SOME, "k[:, 0] <= q[:, 0, None]"), (EACH, "k[:, -1] <= q[:, 0, None]")),
-    ("sorted assumed", "right where places ascend; a tile's may stand in any order: amin and amax",
+    ("sorted assumed",
+     "Your result is right where positions ascend. The positions in a tile may have any order, "
+     "so use `amin` and `amax`.",
      (SOME, "k[:, 0] <= q[:, -1, None]"), (EACH, "k[:, -1] <= q[:, 0, None]")),
-    ("full only where all is past", "tiles count as cut, though the latest key may be seen by the "
-     "earliest query: that is a full tile",
+    ("full only where all is past",
+     "Your result is 1 where the latest key has the position of the earliest query. All pairs "
+     "are allowed there, so the tile is full.",
      (EACH, "k.amax(dim=1) < q.amin(dim=1)[:, None]")),
-    ("cut counts as full", "a cut tile counts as full: there a mask is still needed",
+    ("cut counts as full",
+     "Your result has 2 for tiles that the mask cuts. They still need a mask, so return 1.",
      ("some.long() + each.long()", "2 * some.long()")),
-    ("full counts as cut", "a full tile counts as cut: 2 where every pair is allowed",
+    ("full counts as cut",
+     "Your result has 1 for tiles in which every pair is allowed. Return 2 for them.",
      ("some.long() + each.long()", "some.long()")),
-    ("the mask", "that is the mask, an entry a pair; asked is one number a tile",
+    ("the mask",
+     "Your result is the mask, with one entry per pair. Return one number per tile.",
      "(keys <= queries[:, None]).long()"),
-    ("shares", "those are shares of allowed pairs; asked is 2 for all, 0 for none, 1 between",
+    ("shares",
+     "Your result is the share of allowed pairs. Return 2 for all, 0 for none and 1 for anything "
+     "between.",
      "(keys <= queries[:, None]).float().unflatten(1, (-1, size)).unflatten(0, (-1, size))"
      ".mean(dim=(1, 3))"),
-    ("cut counts as nothing", "a cut tile counts as nothing: what is allowed in it would be lost",
+    ("cut counts as nothing",
+     "Your result has 0 for tiles that the mask cuts. Some of their pairs are allowed, so return "
+     "1.",
      ("some.long() + each.long()", "2 * each.long()")),
-    ("numbers swapped", "nothing and full are swapped: 0 is nothing, 2 is full",
+    ("numbers swapped",
+     "Your result swaps the numbers. 0 means that no pair is allowed, and 2 means that all are.",
      ("some.long() + each.long()", "2 - some.long() - each.long()")),
-    ("latest with latest", "the latest key is compared with the latest query: the earliest query "
-     "may not see it yet", (EACH, "k.amax(dim=1) <= q.amax(dim=1)[:, None]")),
-    ("transposed", "right numbers, but transposed: rows are tiles of queries, columns of keys",
+    ("latest with latest",
+     "Your result is 2 where the latest query sees every key. The earliest query may not see "
+     "them all, so compare the latest key with the earliest query.",
+     (EACH, "k.amax(dim=1) <= q.amax(dim=1)[:, None]")),
+    ("transposed",
+     "Your numbers are right, but transposed. Rows are tiles of queries, and columns are tiles "
+     "of keys.",
      ("some.long() + each.long()", "(some.long() + each.long()).T")),
 ]  # fmt: skip
 
