@@ -338,21 +338,24 @@ def ring(step, ranks, causal, zigzag):
     step = min(step, ranks - 1)
     work = ring_work(ranks, causal, zigzag)
     longest = work.max(axis=0)
-    waits = longest - work
+    idle_time = longest - work
     spent = longest[: step + 1].sum()
     yield f"step {step} of 0 to {ranks - 1}:", True
     listed = ", ".join(str((rank - step) % ranks) for rank in range(ranks))
     yield f"hold the keys of ranks {listed};", True
-    yield "in each block: " + ", ".join({0: "0", 0.5: "½", 1: "1"}[w] for w in work[:, step]), True
-    idle = [str(rank) for rank in range(ranks) if waits[rank, step]]
-    yield f"{', '.join(idle)} wait" if idle else "nobody waits", True
+    yield "in blocks: " + ", ".join({0: "0", 0.5: "½", 1: "1"}[w] for w in work[:, step]), True
+    idle = [str(rank) for rank in range(ranks) if idle_time[rank, step]]
+    verb = "is" if len(idle) == 1 else "are"
+    yield f"{', '.join(idle)} {verb} idle" if idle else "no rank is idle", True
     yield "time so far # of # blocks", [spent, longest.sum()]
-    yield f"{100 * waits[:, : step + 1].sum() / ranks / spent:.0f}% of it waiting", True
+    idle_share = idle_time[:, : step + 1].sum() / ranks / spent
+    yield f"idle for {100 * idle_share:.0f}% of it", True
     last, in_order = step == ranks - 1, causal and not zigzag
     yield "found", last and causal
     if last and in_order:
-        most = 100 * waits[0].sum() / longest.sum()
-        yield f"rank {ranks - 1} never waits, rank 0 most, {most:.0f}% of the time", True
+        most = 100 * idle_time[0].sum() / longest.sum()
+        yield f"rank {ranks - 1} is never idle, and rank 0 is idle the longest", True
+        yield f"the longest, for {most:.0f}% of the time", True
     yield "4 ranks are the fewest", last and in_order and ranks == 4
-    equal = "all ranks have equal work in every step; a mask cuts through tiles only in step 0"
+    equal = "all ranks have equal work in every step; the mask cuts through tiles only in step 0"
     yield equal, last and causal and zigzag

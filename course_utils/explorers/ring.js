@@ -1,9 +1,9 @@
-// Keys go round a ring of ranks: who holds them, who computes which tile, and who waits.
+// Keys travel around a ring of ranks. Shows which rank holds them, computes a tile or is idle.
 export const size = [560, 400];
 
-const { colours } = given;
-const MUCH = 0.4; // of all time, spent waiting
-const FRACTIONS = { 0: "0", 0.5: "½", 1: "1" }; // parts of a block
+const { colors } = given;
+const MUCH_IDLE = 0.4; // share of the time
+const FRACTIONS = { 0: "0", 0.5: "½", 1: "1" }; // of a block
 
 const upTo = (end) => Array.from({ length: end }, (_, index) => index);
 const sum = (values) => values.reduce((total, value) => total + value, 0);
@@ -13,96 +13,97 @@ export function highest({ ranks }) {
   return { step: ranks - 1 };
 }
 
-// Which pieces of the text each rank has.
-function held(ranks, zigzag) {
+// The chunks of the text that each rank holds.
+function chunksOf(ranks, zigzag) {
   return upTo(ranks).map((rank) => (zigzag ? [rank, 2 * ranks - 1 - rank] : [rank]));
 }
 
-// Whose keys a rank has in a step.
+// The rank whose keys this rank holds in a step.
 const holds = (rank, step, ranks) => (rank - step + ranks) % ranks;
 
-// The queries of one piece of the text against the keys of another: who computes it, in which
-// step, and which share of its pairs is allowed. A piece against itself is allowed by half.
+// A tile is the queries of one chunk of the text against the keys of another. For each tile, this
+// is the rank that computes it, the step, and the share of its pairs that the mask allows. In a
+// chunk against itself, half of the pairs are allowed.
 function tilesOf({ ranks, causal, zigzag }) {
-  const pieces = held(ranks, zigzag);
+  const chunks = chunksOf(ranks, zigzag);
   const share = (row, column) => (causal ? ((row > column) + (row >= column)) / 2 : 1);
-  const meet = (rank, step) => pieces[rank].flatMap((row) =>
-    pieces[holds(rank, step, ranks)].map((column) => {
+  const meet = (rank, step) => chunks[rank].flatMap((row) =>
+    chunks[holds(rank, step, ranks)].map((column) => {
       return { rank, step, row, column, share: share(row, column) };
     }),
   );
   return upTo(ranks).flatMap((rank) => upTo(ranks).flatMap((step) => meet(rank, step)));
 }
 
-// The work and the waiting of each rank in each step, and the length of each step, in blocks. A
+// The work and the idle time of each rank in each step, and the time of each step, in blocks. A
 // step takes as long as its busiest rank.
 function timesOf({ ranks }, tiles) {
   const work = upTo(ranks).map(() => Array(ranks).fill(0));
-  const whole = tiles.length / ranks ** 2; // tiles of a block
+  const whole = tiles.length / ranks ** 2; // tiles per block
   for (const { rank, step, share } of tiles) work[rank][step] += share / whole;
   const longest = upTo(ranks).map((step) => Math.max(...work.map((row) => row[step])));
-  const waits = work.map((row) => row.map((each, step) => longest[step] - each));
-  return { work, waits, longest };
+  const idle = work.map((row) => row.map((done, step) => longest[step] - done));
+  return { work, idle, longest };
 }
 
-// What has come together for each rank by a step.
+// The sum for each rank, up to a step.
 const soFar = (rows, step) => rows.map((row) => sum(row.slice(0, step + 1)));
 
 export function describe(values) {
   const { step, ranks } = values;
   const tiles = tilesOf(values);
   const times = timesOf(values, tiles);
-  const { work, waits, longest } = times;
+  const { work, idle, longest } = times;
   const every = upTo(ranks);
   const spent = sum(longest.slice(0, step + 1));
-  const waited = sum(soFar(waits, step)) / ranks / spent;
+  const idleShare = sum(soFar(idle, step)) / ranks / spent;
   return (
     `step ${step} of 0 to ${ranks - 1}: ranks 0 to ${ranks - 1} hold the keys of ranks ` +
-    `${listed(every.map((rank) => holds(rank, step, ranks)))}; work in each block: ` +
+    `${listed(every.map((rank) => holds(rank, step, ranks)))}; work of each rank, in blocks: ` +
     `${listed(work.map((row) => FRACTIONS[row[step]]))}; ` +
-    `${whoWaits(every.filter((rank) => waits[rank][step]))}; time so far ` +
-    `${spent} of ${sum(longest)} blocks, ${percent(waited)} of it waiting` +
+    `${whoIsIdle(every.filter((rank) => idle[rank][step]))}; time so far ` +
+    `${spent} of ${sum(longest)} blocks, idle for ${percent(idleShare)} of it` +
     (step === ranks - 1 ? finding(tiles, times) : "")
   );
 }
 
-// What is worth finding when keys have gone all the way round, if there is something.
-function finding(tiles, { waits, longest }) {
+// What there is to find when the keys have been to every rank, if anything.
+function finding(tiles, { idle, longest }) {
   const ranks = longest.length;
-  const waited = waits.map(sum);
-  const most = Math.max(...waited);
+  const idleTimes = idle.map(sum);
+  const most = Math.max(...idleTimes);
   const cut = new Set(tiles.filter(({ share }) => share === 0.5).map(({ step }) => step));
   if (most) {
-    const never = upTo(ranks).filter((rank) => !waited[rank]);
-    const waiting =
-      `; found: rank ${listed(never)} never waits, rank ${waited.indexOf(most)} most, ` +
-      `${percent(most / sum(longest))} of the time`;
-    if (shareWaited(ranks) <= MUCH || shareWaited(ranks - 1) > MUCH) return waiting;
-    const limit = `${percent(MUCH)} of the time`;
-    return `${waiting}; found: ${ranks} ranks are the fewest that in order wait more than ${limit}`;
+    const never = upTo(ranks).filter((rank) => !idleTimes[rank]);
+    const found =
+      `; found: rank ${listed(never)} is never idle, and rank ${idleTimes.indexOf(most)} is idle ` +
+      `the longest, for ${percent(most / sum(longest))} of the time`;
+    if (shareIdle(ranks) <= MUCH_IDLE || shareIdle(ranks - 1) > MUCH_IDLE) return found;
+    const limit = `${percent(MUCH_IDLE)} of the time`;
+    return `${found}; found: in order, ${ranks} ranks are the fewest idle for more than ${limit}`;
   }
   if (cut.size === 0) return "";
   return (
-    "; found: all ranks have equal work in every step; a mask cuts through tiles only in step " +
+    "; found: all ranks have equal work in every step; the mask cuts through tiles only in step " +
     listed([...cut])
   );
 }
 
-// The share of all time that ranks spend waiting: causal, in order.
-function shareWaited(ranks) {
+// The share of the time for which ranks are idle, with a causal mask and in order.
+function shareIdle(ranks) {
   const values = { ranks, causal: true, zigzag: false };
-  const { waits, longest } = timesOf(values, tilesOf(values));
-  return sum(waits.flat()) / (ranks * sum(longest));
+  const { idle, longest } = timesOf(values, tilesOf(values));
+  return sum(idle.flat()) / (ranks * sum(longest));
 }
 
-function whoWaits(idle) {
-  if (idle.length === 0) return "nobody waits";
-  return idle.length === 1 ? `rank ${idle} waits` : `ranks ${listed(idle)} wait`;
+function whoIsIdle(idle) {
+  if (idle.length === 0) return "no rank is idle";
+  return idle.length === 1 ? `rank ${idle} is idle` : `ranks ${listed(idle)} are idle`;
 }
 
 const listed = (values) => values.join(", ");
 
-// How much of its colour a tile has: done, and in this step. All of it is drawn on white.
+// How strong the color of a tile is on white: done, and in this step.
 const [PALE, FULL] = [0.25, 0.65];
 const EDGE = { stroke: "#999", "stroke-width": 0.6 };
 const NOW = { stroke: "#000", "stroke-width": 2 };
@@ -111,12 +112,12 @@ const FUTURE = { fill: "#ededed" };
 const DOTTED = { stroke: "#b3b3b3", "stroke-width": 2, "stroke-linecap": "round" };
 const DONE = { stroke: "#000", "stroke-width": 5, "stroke-linecap": "round" };
 const WORK = { stroke: "#666" };
-const WAITING = { fill: "#fff", ...WORK };
+const IDLE = { fill: "#fff", ...WORK };
 const SMALL = { "font-size": 12 };
 const MIDDLE = { "text-anchor": "middle" };
 
 function shade(rank, strength) {
-  const parts = colours[rank].map((part) => Math.round(255 - strength * (255 - part)));
+  const parts = colors[rank].map((part) => Math.round(255 - strength * (255 - part)));
   return `rgb(${parts.join(", ")})`;
 }
 
@@ -131,22 +132,22 @@ export function picture(svg, update) {
   };
 }
 
-// Draw the map of all tiles, with whose queries and whose keys they are; returns what shows them.
-// A click on a tile goes to its step.
+// Draw the map of all tiles, with the ranks that hold their queries and keys. Return a function
+// that updates it. A click on a tile goes to its step.
 function map(svg, frame, update) {
   const [left, top, width, height] = frame;
   const middle = left + width / 2;
-  const title = "keys: which rank holds them now";
+  const title = "keys: the rank that holds them now";
   shape(svg, "text", { x: middle, y: 17, ...MIDDLE, text: title });
   const below = { x: middle, y: top + height + 17, ...MIDDLE };
-  shape(svg, "text", { ...below, text: "pieces of the text, from the first" });
+  shape(svg, "text", { ...below, text: "chunks of the text, in order" });
   const transform = `translate(20 ${top + height / 2}) rotate(-90)`;
-  shape(svg, "text", { transform, ...MIDDLE, text: "queries: their rank" });
+  shape(svg, "text", { transform, ...MIDDLE, text: "queries: the rank that holds them" });
 
   const future = shape(svg, "g", {});
   shape(future, "path", { ...FUTURE, d: `M ${left} ${top} h ${width} v ${height} Z` });
   shape(future, "path", { ...DOTTED, d: dots(frame, (x, y) => x > y) });
-  const paths = (look) => colours.map((_, rank) => shape(svg, "path", look(rank)));
+  const paths = (look) => colors.map((_, rank) => shape(svg, "path", look(rank)));
   const coming = shape(svg, "path", { fill: "#fff", ...EDGE });
   const past = paths((rank) => ({ fill: shade(rank, PALE), ...EDGE }));
   const strips = paths((rank) => ({ fill: shade(rank, PALE) }));
@@ -156,10 +157,10 @@ function map(svg, frame, update) {
   const names = shape(svg, "g", { ...SMALL, ...MIDDLE, fill: "#000" });
   const write = ([x, y], text, look) => shape(names, "text", { x, y: y + 4.3, text, ...look });
 
-  let tilesNow, pieces;
+  let tilesNow, chunks;
   clicked(svg, [left, top, width, height], ([x, y]) => {
     const [column, row] = [(x - left) / width, (y - top) / height].map((part) =>
-      Math.floor(part * pieces),
+      Math.floor(part * chunks),
     );
     const tile = tilesNow.find((each) => each.row === row && each.column === column);
     if (tile) update({ step: tile.step });
@@ -167,8 +168,8 @@ function map(svg, frame, update) {
 
   return ({ step, ranks, causal, zigzag }, tiles) => {
     tilesNow = tiles;
-    pieces = ranks * (1 + zigzag);
-    const [across, down] = [width / pieces, height / pieces];
+    chunks = ranks * (1 + zigzag);
+    const [across, down] = [width / chunks, height / chunks];
     const box = (tile) => {
       const [x, y] = [left + tile.column * across, top + tile.row * down];
       const corners = [[x, y], [x, y + down], [x + across, y + down], [x + across, y]];
@@ -185,8 +186,8 @@ function map(svg, frame, update) {
 
     names.replaceChildren();
     for (const tile of here) write(centre(box(tile)), tile.rank, { "font-weight": "bold" });
-    const home = held(ranks, zigzag);
-    colours.forEach((_, rank) => {
+    const home = chunksOf(ranks, zigzag);
+    colors.forEach((_, rank) => {
       const its = (tile) => tile.rank === rank;
       change(past[rank], { d: outline(before.filter(its)) });
       change(now[rank], { d: outline(here.filter((tile) => its(tile) && tile.share)) });
@@ -224,27 +225,27 @@ function dots([left, top, width, height], wanted) {
   return inside.map(([x, y]) => dot([left + x, top + y])).join(" ");
 }
 
-// Draw a row for each rank: whose keys it has, the part of a block that it computes now, and its
-// time so far. Returns what shows them.
+// Draw a row for each rank: the keys that it holds, the part of a block that it computes now, and
+// its time so far. Return a function that updates them.
 function rows(svg, frame) {
   const [left, top, width, height] = frame;
-  const title = "ranks: keys now, work of a block";
+  const title = "ranks: keys and work in this step";
   const middle = { x: left + width / 2, ...MIDDLE };
   shape(svg, "text", { ...middle, y: top - 9, text: title });
   const ticks = [0, 0.2, 0.4, 0.6, 0.8, 1];
   const ax = axes(svg, { frame, x: [0, 1], y: [1, 0], xticks: ticks });
-  const below = "time so far (1: all steps, no mask)";
+  const below = "time so far (1: all steps without a mask)";
   shape(svg, "text", { ...middle, y: top + height + 35, ...SMALL, text: below });
-  const parts = colours.map((_, rank) => ({
+  const parts = colors.map((_, rank) => ({
     label: shape(svg, "text", { x: left + 5, ...SMALL }),
     worked: shape(svg, "rect", { x: left, fill: shade(rank, 1), ...WORK }),
-    waited: shape(svg, "rect", WAITING),
+    idleBar: shape(svg, "rect", IDLE),
     lines: shape(svg, "path", WORK),
   }));
-  return ({ step, ranks }, { work, waits }) => {
-    const [worked, waited] = [work, waits].map((each) => soFar(each, step));
+  return ({ step, ranks }, { work, idle }) => {
+    const [worked, idleSoFar] = [work, idle].map((each) => soFar(each, step));
     const tall = (0.4 * height) / ranks;
-    parts.forEach(({ label, worked: bar, waited: rest, lines }, rank) => {
+    parts.forEach(({ label, worked: bar, idleBar: rest, lines }, rank) => {
       if (rank >= ranks) {
         for (const each of [bar, rest]) change(each, { x: left, y: top, width: 0, height: 0 });
         change(lines, { d: "" });
@@ -252,7 +253,7 @@ function rows(svg, frame) {
         return;
       }
       const y = ax.y((rank + 0.5) / ranks);
-      const [from, to] = [worked[rank], worked[rank] + waited[rank]].map((x) => ax.x(x / ranks));
+      const [from, to] = [worked[rank], worked[rank] + idleSoFar[rank]].map((x) => ax.x(x / ranks));
       const keys = `keys of rank ${holds(rank, step, ranks)}`;
       const part = FRACTIONS[work[rank][step]];
       change(label, { y: y - 4, text: `rank ${rank}: ${keys}, work ${part}` });
@@ -263,7 +264,7 @@ function rows(svg, frame) {
   };
 }
 
-// Name what the map and the rows show.
+// Draw the legends of the map and of the rows.
 function legends(svg, top) {
   const swatch = (x, row, looks, text) => {
     const box = { x, y: top + 17 * row - 10, width: 22, height: 11 };
@@ -277,9 +278,9 @@ function legends(svg, top) {
   const lines = ["path", { ...WORK, d: hatch(...inside(right + 90, 1)) }];
   swatch(left, 0, [["rect", { fill: shade(0, PALE), ...EDGE }], point], "done");
   swatch(left, 1, [["rect", { fill: "#fff", ...EDGE }]], "to come");
-  swatch(left, 2, [["rect", { fill: shade(0, FULL), ...NOW }]], "in this step, by that rank");
-  swatch(middle, 0, [["rect", { ...MET, ...FUTURE }]], "met, nothing to do");
-  swatch(middle, 1, [["rect", FUTURE], dotted], "future: never");
+  swatch(left, 2, [["rect", { fill: shade(0, FULL), ...NOW }]], "in this step, by this rank");
+  swatch(middle, 0, [["rect", { ...MET, ...FUTURE }]], "in this step, idle");
+  swatch(middle, 1, [["rect", FUTURE], dotted], "future, never computed");
   swatch(right, 1, [["rect", { fill: shade(0, 1), ...WORK }]], "work");
-  swatch(right + 90, 1, [["rect", WAITING], lines], "waiting");
+  swatch(right + 90, 1, [["rect", IDLE], lines], "idle");
 }
