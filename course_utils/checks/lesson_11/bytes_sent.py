@@ -35,14 +35,18 @@ HEADS = "2 * (2 * (W - 1) * (N * H * d) // W)"
 MOVED = "n * (2 * H + 2 * H_kv) * d"
 RING = "2 * (W - 1) * block + W * block"
 MISTAKES = [
-    ("forward only",
-     "Your numbers are those of the forward pass. Add the bytes of the backward pass.",
-     (HEADS, "2 * (W - 1) * (N * H * d) // W"), ("2 * (moved", "(moved"),
-     (RING, "(W - 1) * block")),
     ("half by heads",
      "Your number for heads is half of the right one. There are two all-reduces, one forward and "
      "one backward, and each sends W − 1 of W parts twice.",
      (HEADS, "2 * (W - 1) * (N * H * d) // W")),
+    ("forward only",
+     "Your numbers are those of the forward pass. Add the bytes of the backward pass.",
+     (HEADS, "2 * (W - 1) * (N * H * d) // W"), ("2 * (moved", "(moved"),
+     (RING, "(W - 1) * block")),
+    ("backward only",
+     "Your numbers are those of the backward pass. Add the bytes of the forward pass.",
+     (HEADS, "2 * (W - 1) * (N * H * d) // W"), ("2 * (moved", "(moved"),
+     (RING, "(W - 1) * block + W * block")),
     ("own part reduced",
      "Your number for heads counts all W parts. In each of its two rounds, an all-reduce sends "
      "only W − 1 of them.",
@@ -75,6 +79,9 @@ MISTAKES = [
      "Your ring does not send keys and values in the backward pass. They travel once more, "
      "together with their gradients.",
      (RING, "(W - 1) * block + W * block")),
+    ("gradients of q travel",
+     "Your ring also sends the gradients of q. They stay on their own rank, as q does.",
+     (RING, RING + " + W * n * H * d")),
     ("keys come home too",
      "Your ring sends keys and values W times in each pass. They need not come home, so count W "
      "− 1.",

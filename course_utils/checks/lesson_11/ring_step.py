@@ -62,13 +62,15 @@ PASSED = "k.roll(1, dims=0), v.roll(1, dims=0)"
 MIXED = "share[..., None] * out + share_new[..., None] * out_new"
 SHARES = "(lse - both).exp(), (lse_new - both).exp()"
 NAN_AT_FIRST = (
-    "Your result is right, except at the first step, where it is NaN. There lse is −∞, so {} is "
-    "−∞ − (−∞) or −∞ + ∞. Use `torch.logaddexp`."
+    "Your result is right, except at the first step, where it is NaN. There lse is −∞, and if you "
+    "use {}, this is {}. Use `torch.logaddexp` instead."
 )
 MISTAKES = [
-    ("by a sigmoid of the lses", NAN_AT_FIRST.format("lse − logsigmoid(lse − lse_new)"),
+    ("by a sigmoid of the lses",
+     NAN_AT_FIRST.format("lse − logsigmoid(lse − lse_new)", "−∞ − (−∞)"),
      ("return out, both", "return out, lse - torch.nn.functional.logsigmoid(lse - lse_new)")),
-    ("by the logarithm of 1 + e^x", NAN_AT_FIRST.format("lse + log(1 + e^(lse_new − lse))"),
+    ("by the logarithm of 1 + e^x",
+     NAN_AT_FIRST.format("lse + log(1 + e^(lse_new − lse))", "−∞ + ∞"),
      ("torch.logaddexp(lse, lse_new)", "lse + torch.log(1 + torch.exp(lse_new - lse))")),
     ("not passed on",
      "Your output is right, but k and v are still on the same ranks. Pass each block on to the "
@@ -135,6 +137,18 @@ MISTAKES = [
      ("q @ k.mT", "q @ k.flatten(0, 1).T"),
      ("scores.softmax(dim=-1) @ v", "scores.softmax(dim=-1) @ v.flatten(0, 1)"),
      ("return out, both", "return out_new, lse_new")),
+    ("larger of both",
+     "Your output is right, but your lse is the larger one of the two. Their exponentials add up, "
+     "so use `torch.logaddexp`.",
+     ("return out, both", "return out, torch.maximum(lse, lse_new)")),
+    ("weights in proportion to lse",
+     "Your output fits weights in proportion to the two lse. Weight each output by e^lse, in a "
+     "form that cannot overflow.",
+     (SHARES, "lse / (lse + lse_new), lse_new / (lse + lse_new)")),
+    ("output passed on",
+     "Your out and lse have moved to the next rank, but k and v have not. A rank keeps its queries "
+     "and their results, and passes on k and v.",
+     ("return out, both, " + PASSED, "return out.roll(1, dims=0), both.roll(1, dims=0), k, v")),
     ("lse added",
      "Your output is right, but your lse is the sum of both. Their exponentials add up, so use "
      "`torch.logaddexp`.",

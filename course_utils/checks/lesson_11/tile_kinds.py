@@ -60,6 +60,10 @@ MISTAKES = [
     ("itself not seen",
      "Your result does not let a query attend to its own position. It may, so use <=.",
      (SOME, SOME.replace("<=", "<")), (EACH, EACH.replace("<=", "<"))),
+    ("itself not seen at all",
+     "Your result does not count a query and its own position as an allowed pair. A query may "
+     "attend to its own position, so use <= in both comparisons.",
+     (SOME, SOME.replace("<=", "<"))),
     ("by row and column",
      "Your result goes by the order of the tokens in the two lists. Use their positions in the "
      "text, which you are given.",
