@@ -81,8 +81,8 @@ MISTAKES = [
      "Your result splits the ranks into two halves. Split each rank's tokens into two halves.",
      "torch.cat([parts[: len(parts) // 2], parts[len(parts) // 2 :].flip(0)]).flatten(0, 1)"),
     ("positions not inverted",
-     "Your result fits an index that says where each row belongs. An index must say which row to "
-     "take, so use `argsort` of the positions.",
+     "Your result is what you get if the index says where each row belongs. An index must say "
+     "which row to take, so use `argsort` of the positions.",
      ("    early", "    W, cut = len(parts), torch.arange(parts[..., 0].numel())\n"
       "    cut = cut.reshape(2 * W, -1)\n    early"),
      ("chunks.flatten(0, 1)", "parts.flatten(0, 1)[torch.cat([cut[:W], cut.flip(0)[:W]], "

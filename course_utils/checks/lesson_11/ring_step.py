@@ -142,8 +142,8 @@ MISTAKES = [
      "so use `torch.logaddexp`.",
      ("return out, both", "return out, torch.maximum(lse, lse_new)")),
     ("weights in proportion to lse",
-     "Your output fits weights in proportion to the two lse. Weight each output by e^lse, in a "
-     "form that cannot overflow.",
+     "Your two outputs are weighted in proportion to their lse. Weight them by e^lse instead, in "
+     "a form that cannot overflow.",
      (SHARES, "lse / (lse + lse_new), lse_new / (lse + lse_new)")),
     ("output passed on",
      "Your out and lse have moved to the next rank, but k and v have not. A rank keeps its queries "
@@ -191,12 +191,12 @@ MISTAKES = [
      "overflows for large scores. Use softmax.",
      ("scores.softmax(dim=-1)", "scores.exp()")),
     ("largest score for lse",
-     "Your lse is merged from the largest score of the new block. Use the log-sum-exp of its "
-     "scores.",
+     "Your merge uses the largest score of the new block as its lse. Use the log-sum-exp of all "
+     "its scores.",
      ("scores.logsumexp(dim=-1)", "scores.amax(dim=-1)")),
     ("logarithm left out",
-     "Your lse is merged from a sum of exponentials. Take the logarithm of this sum, with "
-     "`logsumexp`.",
+     "Your merge uses the sum of exponentials as the lse of the new block. Take its logarithm, "
+     "with `logsumexp`.",
      ("scores.logsumexp(dim=-1)", "scores.exp().sum(dim=-1)")),
     ("NaN at the first step",
      "Your result is NaN at the first step, where lse is −∞ and e^(lse_new − lse) overflows. Use "

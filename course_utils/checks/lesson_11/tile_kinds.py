@@ -87,8 +87,8 @@ MISTAKES = [
      "compare the earliest key with the latest query.",
      (SOME, "k.amax(dim=1) <= q.amax(dim=1)[:, None]")),
     ("first tokens",
-     "Your result fits comparing only the first token of each tile of queries. Use the earliest "
-     "key and the latest query to find out if a pair is allowed.",
+     "Your result is what you get from the first query of each tile alone. A pair is allowed if "
+     "the earliest key is not after the latest query, so use that query.",
      (SOME, "k[:, 0] <= q[:, 0, None]"), (EACH, "k[:, -1] <= q[:, 0, None]")),
     ("sorted assumed",
      "Your result is right where positions ascend. The positions in a tile may have any order, "
