@@ -97,14 +97,14 @@ TOO_HIGH = (
 ABSENT = "    x = x.masked_fill(counts == 0, -torch.inf)"
 MISTAKES = [
     ("counts not used",
-     "Your result does not depend on the counts. A score that occurs n times contributes n e^x.",
+     "Your result does not depend on the counts. Add n e^x for a score that occurs n times.",
      (ABSENT, "    counts = torch.ones_like(counts)\n" + ABSENT)),
     ("counts only as 0 or not",
-     "Your result counts each score at most once. A score that occurs n times contributes n e^x.",
+     "Your result counts each score at most once. Add n e^x for a score that occurs n times.",
      ("counts * e", "(counts > 0) * e")),
     ("counts multiply the scores",
-     "Your result fits e^(n x), because the counts multiply the scores. Multiply the exponentials "
-     "instead, or add log n to the scores.",
+     "Your result matches e^(n x), because the counts multiply the scores. Multiply the "
+     "exponentials instead, or add log n to the scores.",
      ("(x - m)", "(counts * x - m).nan_to_num(neginf=-torch.inf)"),
      ("counts * e", "e"), ("m = x.amax", "m = (counts * x).nan_to_num(neginf=-torch.inf).amax")),
     ("maximum of an absent score",
@@ -113,7 +113,7 @@ MISTAKES = [
      (ABSENT, "    x = x")),
     ("absent scores not low enough",
      "Right, until all scores that occur are very low. Then your maximum is too high, and all "
-     "exponentials are 0. Set absent scores to −inf, and set no limit to the maximum.",
+     "exponentials are 0. Set absent scores to −inf, and do not limit the maximum.",
      ("counts == 0, -torch.inf", "counts == 0, -500")),
     ("counts from 1",
      "Your result counts each score once too often. If you add 1 to the counts to avoid log 0, "
@@ -124,17 +124,18 @@ MISTAKES = [
      "0 = −inf is right, because e^−inf is 0.",
      (ABSENT, "    counts = counts.clamp(min=1)\n" + ABSENT)),
     ("counts squared",
-     "Your result fits n² e^x, for example from 2 log n. A score that occurs n times contributes "
-     "n e^x.",
+     "Your result matches n² e^x, for example from 2 log n. Add n e^x for a score that occurs n "
+     "times.",
      ("counts * e", "counts**2.0 * e")),
     ("logarithm to base 2",
-     "Your result fits log₂ n. Together with e^x you need the natural logarithm, counts.log().",
+     "Your result matches log₂ n. Together with e^x you need the natural logarithm, so use "
+     "counts.log().",
      "torch.logsumexp(x + counts.log2(), dim)"),
     ("counts added to the scores",
-     "Your result fits e^(x + n), which is e^n e^x. Add log n to the scores, not n.",
+     "Your result matches e^(x + n), which is e^n e^x. Add log n to the scores, not n.",
      "torch.logsumexp(x + counts, dim)"),
     ("divided by each count",
-     "Your result fits e^x / n, for example from x − log n. Use x + log n.",
+     "Your result matches e^x / n, for example from x − log n. Use x + log n.",
      "torch.logsumexp(x - counts.log(), dim)"),
     ("one factor for all",
      "Your result is the plain log-sum-exp plus the log of the total count. Each score has its "
@@ -146,8 +147,8 @@ MISTAKES = [
      "m).double().exp().",
      (".double()", "")),
     ("counts in half precision",
-     "Part 1 is right. With large counts, your result fits a count that became infinite in "
-     "float16, because 80,000 is too large for it. Keep the counts as they are, or use "
+     "Part 1 is right. With large counts, your result is what you get if the counts are converted "
+     "to float16, where 80,000 becomes infinite. Keep the counts as they are, or use "
      "counts.double().",
      ("counts * e", "counts.to(x.dtype) * e")),
     ("small exponentials lost in half precision",
@@ -160,7 +161,7 @@ MISTAKES = [
      (ABSENT, "    there = x.masked_fill(counts == 0, -torch.inf)"), ("x.amax", "there.amax")),
     ("exponential of an absent score, in half precision",
      "Your result is NaN where an absent score is far above the rest. Its exponential is inf, and "
-     "0 · inf is NaN. Set absent scores to −inf before exp. Then take exp in a wider format.",
+     "0 · inf is NaN. Set absent scores to −inf before exp. Also take exp in a wider format.",
      (ABSENT, "    there = x.masked_fill(counts == 0, -torch.inf)"), ("x.amax", "there.amax"),
      (".double()", "")),
     ("divided by the counts",
@@ -173,8 +174,8 @@ MISTAKES = [
      ("masked_fill(m == -torch.inf, 0)", "mul(0).nan_to_num(0)"), (".double()", ""),
      ("counts * e", "counts * e.double()")),
     ("only a wider format for the sum",
-     "Your result overflows for very large scores only. That fits float64, which moves the "
-     "overflow to e^710. Take the maximum out of the sum.",
+     "Your result overflows only for very large scores, as in float64, where the limit is e^710. "
+     "Take the maximum out of the sum.",
      "(counts * x.double().exp()).nan_to_num(0, posinf=torch.inf).sum(dim).log().to(x.dtype)"),
     ("maximum not added back",
      "Your result is log Σ n e^(x − m). Add the maximum back: m + log Σ n e^(x − m).",
@@ -199,18 +200,18 @@ MISTAKES = [
      "Subtract the maximum even when it is negative.",
      ("amax(dim, keepdim=True)", "amax(dim, keepdim=True).clamp(min=0)")),
     ("minimum taken out",
-     "Your result fits taking out the smallest score, which makes all exponentials larger. Take "
-     "out the largest.",
+     "Your result is what you get by taking out the smallest score, which makes all exponentials "
+     "larger. Take out the largest.",
      ("x.amax", "x.amin")),
     ("one maximum for all sums",
-     "Your result fits one maximum for the whole tensor. A slice far below it underflows to log "
-     "0. Take the maximum along dim.",
+     "Your result matches one maximum for the whole tensor. A slice far below it underflows to "
+     "log 0. Take the maximum along dim.",
      ("x.amax(dim, keepdim=True)", "x.amax(dim, keepdim=True) * 0 + x.max()")),
     ("only the maximum",
      "Your result is only the maximum. The other scores count too. Add log Σ n e^(x − m).",
      ("m.squeeze(dim) + total.log()", "x.amax(dim)")),
     ("log missing",
-     "Your result fits m + Σ n e^(x − m). Take the log of the sum before you add the maximum.",
+     "Your result matches m + Σ n e^(x − m). Take the log of the sum before you add the maximum.",
      ("total.log()", "total")),
     ("always along the last",
      "Your result always sums along the last dimension. Use dim.",

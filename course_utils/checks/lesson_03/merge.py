@@ -104,8 +104,8 @@ EXP_HINT = (
 OUT_HINT = EXP_HINT.replace("Your result", "But your output")
 NAIVE_LSE = "lses.exp().sum(dim=0).log()"
 NAIVE_LSE_HINT = (
-    "The lse fits log Σ e^lse, but e^1000 is inf and e^−800 is 0. Subtract the largest before exp "
-    "and add it back, as torch.logsumexp does."
+    "Your lse matches a plain log Σ e^lse, but e^1000 is inf and e^−800 is 0. Subtract the largest "
+    "before exp and add it back, as torch.logsumexp does."
 )
 NUMBER_FOR_EMPTY = "Your lse is a finite number where all parts are empty. Return −inf there."
 LOOP = """    out, lse = outs[0], lses[0]
@@ -173,7 +173,7 @@ MISTAKES = [
      ("zip(*parts,", "zip(*[(o, n) for o, n in parts if not n.isinf().any()] or [\n"
       "        (parts[0][0] * 0, parts[0][1] - torch.inf)],")),
     ("averaged two by two",
-     "Right for two parts. With more, you get each further part weighted as if only one part came "
+     "Right for two parts. With more, each further part is weighted as if only one part came "
      "before it. After each step, use the combined lse of all parts so far.",
      ("    return", "    out, lse = outs[0], lses[0]\n"
       "    for o, other in zip(outs[1:], lses[1:]):\n"
@@ -200,8 +200,8 @@ MISTAKES = [
     ("only the lse not shifted",
      "Your output is right. " + NAIVE_LSE_HINT, ("m + total.log()", NAIVE_LSE)),
     ("one maximum for all queries",
-     "Your result fits one maximum for all queries. If every lse of a query is far below it, all "
-     "its exponentials are 0. Take the maximum for each query.",
+     "Your result matches one maximum for all queries. If every lse of a query is far below it, "
+     "all its exponentials are 0. Take the maximum for each query.",
      ("lses.amax(dim=0)", "lses.max()"), (SHARES, "(e / total).nan_to_num(0)")),
     ("softmax over the queries",
      "Your shares sum to 1 over the queries. For each query, they must sum to 1 over the parts. "

@@ -184,12 +184,12 @@ MISTAKES = [
      "ℓ · e^(m − m_new) and the sum of the block.",
      (WHOLE, "(out + x.softmax(dim=-1).nan_to_num(0) @ v) / 2")),
     ("block divided by itself",
-     OK + "Your block's part fits a softmax over the block, so it is divided by the block's own "
-     "sum. Use e^(x − m_new), and divide once, by the new ℓ.",
+     OK + "Your block's part matches a softmax over the block, so it is divided by the block's "
+     "own sum. Use e^(x − m_new), and divide once, by the new ℓ.",
      (BOTH, f"{OLD} + x.softmax(dim=-1).nan_to_num(0) @ v")),
     ("block's softmax added",
-     OK + "Your old output has the right weight, but the block's part fits a softmax of its own. "
-     "Divide p @ v by the new ℓ instead.",
+     OK + "Your old output has the right weight, but the block's part matches a softmax of its "
+     "own. Divide p @ v by the new ℓ instead.",
      (BOTH, f"(old / {SAFE})[..., None] * out + x.softmax(dim=-1).nan_to_num(0) @ v"),
      (WHOLE, "both")),
     ("a softmax for the exponentials",
@@ -262,7 +262,7 @@ MISTAKES = [
     ("logarithm in m",
      "Your m is m + log ℓ. Return the maximum itself.", ("n m_new", "n m_new + total.log()")),
     ("rounded to float32",
-     "Your result fits float32, where numbers near −200,000 are 0.016 apart. Stay in float64.",
+     "Your result matches float32, where numbers near −200,000 are 0.016 apart. Stay in float64.",
      ("x.amax", "x.float().amax"), ("(x - base", "(x.float() - base")),
 ]  # fmt: skip
 

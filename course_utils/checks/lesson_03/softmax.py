@@ -69,24 +69,24 @@ SMALL = (
     ("(x - m)", "(x - m).clamp(min=-50)"),
 )
 ABSOLUTE = (
-    "Your result fits subtracting the largest absolute value. A row near −800 is moved to −1600, "
-    "where all its exponentials are 0. Subtract the maximum, with its sign."
+    "Your result is what you get by subtracting the largest absolute value. A row near −800 is "
+    "moved to −1600, where all its exponentials are 0. Subtract the maximum, with its sign."
 )
 MISTAKES = [
     ("through a log-sum-exp",
-     "Your weights are wrong for large scores in float16. They fit e^(x − lse), and near 20,000 a "
-     "float16 lse is rounded to a multiple of 16. Subtract the maximum, not the log-sum-exp.",
+     "Your weights are wrong for large scores in float16. They match e^(x − lse), and near 20,000 "
+     "a float16 lse is rounded to a multiple of 16. Subtract the maximum, not the log-sum-exp.",
      "(x - torch.logsumexp(x, dim, keepdim=True)).exp()"),
     ("nothing subtracted",
      "Your weights are NaN for large scores, because e^1000 is infinite. Subtract the largest "
      "score before taking exp.",
      ("(x - m).double()", "x")),
     ("only a wider format",
-     "Your result overflows for very large scores only. That fits float64, which moves the "
-     "overflow to e^710. Subtract the largest score first.", ("(x - m)", "x")),
+     "Your result overflows only for very large scores, as in float64, where the limit is e^710. "
+     "Subtract the largest score first.", ("(x - m)", "x")),
     ("calculated in float32",
-     "Your result fits float32, which has 7 digits. Near 10⁶, scores that differ by 0.01 become "
-     "equal there. Keep the dtype of x.", "torch.softmax(x.float(), dim).to(x.dtype)"),
+     "Your result has the precision of float32, about 7 digits. Near 10⁶, scores that differ by "
+     "0.01 become equal in it. Keep the dtype of x.", "torch.softmax(x.float(), dim).to(x.dtype)"),
     ("sum overflows",
      "Part 1 is right. With 65,536 scores in float16, your sum overflows, because it exceeds "
      "65504. Compute and add the exponentials in a wider format, (x - m).double().exp(), and "
@@ -102,17 +102,17 @@ MISTAKES = [
      "2048 + 1 rounds to 2048. Add in a wider format: x.double().",
      (".double()", ""), ("e.sum(dim, keepdim=True)", "sum(e.unbind(dim)).unsqueeze(dim)")),
     ("one maximum for all",
-     "Your result fits one maximum for the whole tensor. A row far below it underflows to 0 / 0. "
-     "Take the maximum along dim: x.amax(dim, keepdim=True).",
+     "Your result matches one maximum for the whole tensor. A row far below it underflows to 0 / "
+     "0. Take the maximum along dim: x.amax(dim, keepdim=True).",
      ("x.amax(dim, keepdim=True)", "x.max()")),
     ("maximum along last",
-     "Your result fits a maximum along the last dimension, whatever dim is. Scores that share a "
-     "sum must share a maximum. Take it along dim.", ("amax(dim", "amax(-1")),
+     "Your result matches a maximum along the last dimension, whatever dim is. Scores that share "
+     "a sum must share a maximum. Take it along dim.", ("amax(dim", "amax(-1")),
     ("maximum along first",
-     "Your result fits a maximum along the first dimension, whatever dim is. Scores that share a "
-     "sum must share a maximum. Take it along dim.", ("amax(dim", "amax(0")),
+     "Your result matches a maximum along the first dimension, whatever dim is. Scores that share "
+     "a sum must share a maximum. Take it along dim.", ("amax(dim", "amax(0")),
     ("sum along last",
-     "Your result fits a sum along the last dimension, whatever dim is. Sum along dim.",
+     "Your result matches a sum along the last dimension, whatever dim is. Sum along dim.",
      ("sum(dim", "sum(-1")),
     ("dim ignored",
      "Your weights always sum to 1 along the last dimension. Use dim for the maximum and for the "
@@ -129,12 +129,12 @@ MISTAKES = [
      "All your weights together sum to 1. Each slice along dim must sum to 1. Use e.sum(dim, "
      "keepdim=True).", ("e.sum(dim, keepdim=True)", "e.sum()")),
     ("mean subtracted",
-     "Your result fits subtracting the mean. If the scores are spread out, the largest one still "
-     "overflows. Subtract the maximum.",
+     "Your result is what you get by subtracting the mean. If the scores are spread out, the "
+     "largest one still overflows. Subtract the maximum.",
      ("amax", "mean")),
     ("minimum subtracted",
-     "Your result fits subtracting the smallest score, which makes all exponentials larger. "
-     "Subtract the largest.",
+     "Your result is what you get by subtracting the smallest score, which makes all exponentials "
+     "larger. Subtract the largest.",
      ("amax", "amin")),
     ("largest absolute value subtracted",
      ABSOLUTE, ("x.amax", "x.masked_fill(x.isinf(), 0).abs().amax")),
@@ -146,16 +146,16 @@ MISTAKES = [
      "Subtract the maximum even when it is negative.",
      ("amax(dim, keepdim=True)", "amax(dim, keepdim=True).clamp(min=0)")),
     ("fixed number subtracted",
-     "Your result fits subtracting a fixed number. This only moves the overflow, and low scores "
-     "now underflow. Subtract the maximum of each slice along dim.",
+     "Your result is what you get by subtracting a fixed number. This only moves the overflow, "
+     "and low scores now underflow. Subtract the maximum of each slice along dim.",
      ("x.amax(dim, keepdim=True)", "100")),
     ("divided by the maximum",
-     "Your result fits dividing the scores by the maximum, which changes the weights. Subtract "
-     "the maximum instead.",
+     "Your result is what you get by dividing the scores by the maximum, which changes the "
+     "weights. Subtract the maximum instead.",
      ("(x - m)", "(x / m)")),
     ("sum not shifted",
-     "Your result fits e^(x − m) divided by the sum of e^x. Use the same exponentials, e^(x − m), "
-     "in the sum.", ("e.sum(", "x.exp().sum(")),
+     "Your result matches e^(x − m) divided by the sum of e^x. Use the same exponentials, e^(x − "
+     "m), in the sum.", ("e.sum(", "x.exp().sum(")),
     ("epsilon in the sum",
      "Your weights are lost where exponentials overflow or underflow. If you add a small number "
      "to the sum, it only hides 0 / 0. Subtract the maximum, and the sum is at least 1.",
@@ -165,12 +165,12 @@ MISTAKES = [
      "weights are already lost. Subtract the maximum before exp.",
      ("(x - m).double()", "x"), ("(e / total)", "(e / total).nan_to_num(0.0)")),
     ("scores clamped",
-     "Your result fits scores that are cut off at a limit. All scores beyond it get the same "
-     "weight. Subtract the maximum instead.",
+     "Your result is what you get if the scores are cut off at a limit. All scores beyond it get "
+     "the same weight. Subtract the maximum instead.",
      "torch.softmax(x.clamp(-50, 50), dim)"),
     ("low scores clamped",
-     "Your result fits scores that are cut off from below. All scores under the limit get the "
-     "same weight. Leave low scores as they are.",
+     "Your result is what you get if low scores are cut off at a limit. All scores below it get "
+     "the same weight. Leave low scores as they are.",
      "torch.softmax(x.clamp(min=-1e4), dim)"),
     ("logarithms returned",
      "Your result is the logarithm of the weights. Take exp once more.",

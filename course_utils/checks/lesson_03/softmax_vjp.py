@@ -103,8 +103,8 @@ MISTAKES = [
      "Your result does not depend on T. Use softmax(x / T), and divide the gradient by T.",
      ("x / T", "x"), (PRODUCT, "p * (g - mean)")),
     ("mean of g not subtracted",
-     "Your result fits p * g / T. Before multiplying by p, subtract from g its mean under p: (p * "
-     "g).sum(-1, keepdim=True).", ("(g - mean)", "g")),
+     "Your result matches p * g / T. Before multiplying by p, subtract from g its mean under p: "
+     "(p * g).sum(-1, keepdim=True).", ("(g - mean)", "g")),
     ("not multiplied by p",
      "Your result lacks the factor p. It must be p * (g − p·g) / T.", ("p * (g - mean)",
      "(g - mean)")),

@@ -233,8 +233,8 @@ MISTAKES = [
      "the weights.",
      (RETURN, "m + ell.log()")),
     ("one maximum for all rows",
-     "Your result fits one maximum for all rows. In a row 2000 below it, all exponentials are 0, "
-     "and 0 / 0 is NaN. Each row needs its own m: amax(dim=-1).",
+     "Your result matches one maximum for all rows. In a row 2000 below it, all exponentials are "
+     "0, and 0 / 0 is NaN. Each row needs its own m: amax(dim=-1).",
      ("x.double().amax(dim=-1)", "x.double().amax()"),
      ("torch.maximum(m, x", "torch.maximum(m.max(), x"),
      ("  # (...)\n        base", ".expand(x.shape[:-1])\n        base")),
@@ -249,8 +249,8 @@ MISTAKES = [
      ("m_new = torch.maximum(m, x.double().amax(dim=-1))",
      "m_new = torch.where(m == -torch.inf, x.double().amax(dim=-1), m)")),
     ("largest so far forgotten",
-     "Your result fits the maximum of each block. Take the larger of this maximum and the largest "
-     "score so far.",
+     "Your result matches the maximum of each block. Take the larger of this maximum and the "
+     "largest score so far.",
      ("torch.maximum(m, x.double().amax(dim=-1))", "x.double().amax(dim=-1)"),
      ("change = (m - base)", "change = (m - base).nan_to_num(0)")),
 ]  # fmt: skip

@@ -136,10 +136,10 @@ MISTAKES = [
      "Your search runs to the wrong end. A larger T must give a larger entropy. If you multiply "
      "the scores by T, divide them instead.", ("x.double() / middle", "x.double() * middle")),
     ("inverse temperature",
-     "Your result fits 1/T. The scores must be divided by the temperature, x / T.",
+     "Your result matches 1/T. The scores must be divided by the temperature, x / T.",
      ("return middle", "return 1 / middle")),
     ("measured in bits",
-     "Your T fits an entropy in bits. Use the natural logarithm, not log2.",
+     "Your T is right for an entropy in bits. Use the natural logarithm, not log2.",
      ("entropy < target", "entropy / math.log(2) < target")),
     ("searched the wrong way",
      "Your T is far off, as if the search went the wrong way. A larger T gives a larger entropy. "
@@ -178,7 +178,8 @@ MISTAKES = [
      "from 10⁻⁴ to 10⁴.",
      ("1e-4", "1")),
     ("target as a fraction",
-     "Your T fits a target that is a fraction of log n. The target is the entropy itself, in nats.",
+     "Your T would be right if the target were a fraction of log n. But the target is the entropy "
+     "itself, in nats.",
      ("entropy < target", "entropy < min(target, 0.9999) * math.log(len(x))")),
 ]  # fmt: skip
 
