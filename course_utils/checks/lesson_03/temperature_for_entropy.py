@@ -63,14 +63,23 @@ def inputs():
 def entropy_reached(answer, x, target):
     """Return the entropy at the answer's temperature, or the target if both are within 1%.
 
-    In half precision, because a mistake's temperature is only known roughly. Complain if the
-    temperature is near the right one on all inputs, but not near enough on this one.
+    In half precision, because a mistake's temperature is only known roughly. Complain about
+    temperatures that can be named exactly, and about one that is near the right one on all inputs,
+    but not near enough on this one.
     """
     temperature = number(answer, x, target)
     entropy = entropy_at(temperature, x)
     if abs(entropy - target) <= 0.01 * target:
         return [torch.tensor(target).half()]
-    if all(is_near(number(answer, *given), temperature_for_entropy(*given)) for given in inputs()):
+    found = [number(answer, *given) for given in inputs()]
+    for name, formula in EXACT.items():
+        pairs = zip(found, inputs(), strict=True)
+        if all(math.isclose(t, formula(*given), rel_tol=1e-6) for t, given in pairs):
+            raise NamedMistake(name, next(hint for row, hint, *_ in MISTAKES if row == name))
+    if all(
+        is_near(t, temperature_for_entropy(*given))
+        for t, given in zip(found, inputs(), strict=True)
+    ):
         hint = (
             "Your T is close everywhere, but its entropy is not always within 1% of the target. If "
             "your search stops after few steps or at a fixed distance, let it run longer. If it "
@@ -107,6 +116,11 @@ def number(answer, x, target):
     return temperature
 
 
+EXACT = {
+    "target returned": lambda x, target: target,
+    "always one": lambda x, target: 1.0,
+    "entropy returned": lambda x, target: entropy_of(x, 1.0) + 1e-12,
+}
 UNSTABLE = (
     ("torch.softmax(x.double() / middle, dim=-1)", "(x / middle).exp() / (x / middle).exp().sum()"),
     ("torch.special.entr(p).sum()", "-(p * p.log()).sum()"),
