@@ -497,7 +497,7 @@ def _describe_matrix(values, queries, keys, kind, title):
     else:
         text = f"{rows}×{columns} {kind}"
         if finite.any():
-            text += f" with mean {values[finite].mean():.3f}"
+            text += f" with mean {values[finite].mean().round(3) + 0.0:.3f}"
             text += f", smallest {entry(first_largest(negated))}"
             text += f", largest {entry(first_largest(entries))}"
     if not finite.all():
