@@ -23,6 +23,17 @@ MISTAKES = [
      "Your result has one mean for each row. Take the mean over the rows (dimension 0), so that "
      "d numbers are left.",
      ("dim=0", "dim=1")),
+    ("mean of each row, kept",
+     "Your result has one mean for each row, in shape (n, 1). Take the mean over the rows "
+     "(dimension 0), so that d numbers are left.",
+     ("dim=0", "dim=1, keepdim=True")),
+    ("sum of each row",
+     "Your result has the sum of each row. Take the mean over the rows (dimension 0), so that d "
+     "numbers are left.",
+     "values.sum(dim=1)"),
+    ("sum of everything",
+     "Your result is one sum of all numbers. Take the mean only over the rows (dimension 0).",
+     "values.sum()"),
     ("mean of everything",
      "Your result is one mean of all numbers. Take the mean only over the rows (dimension 0).",
      ("dim=0", "")),
@@ -30,6 +41,9 @@ MISTAKES = [
      "Your result is the sum of the rows divided by d, their width. Divide it by n, the number "
      "of rows.",
      "values.sum(dim=0) / values.shape[1]"),
+    ("divided by n - 1",
+     "Your result is the sum of the rows divided by n − 1. Divide it by n, the number of rows.",
+     "values.sum(dim=0) / (values.shape[0] - 1)"),
     ("median of rows",
      "Your result is the median of the rows. For the mean, add up the rows and divide by n.",
      "values.median(dim=0).values"),
