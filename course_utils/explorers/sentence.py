@@ -19,7 +19,7 @@ def sentence_explorer():
     """
     controls = {
         "last": choice("last word", "tired", QUERIES),
-        "sharpness": number("sharpness of the query", 3.0, 0, 8, 0.5),
+        "sharpness": number("sharpness", 3.0, 0, 8, 0.5),
     }
     given = {"words": WORDS, "keys": KEYS, "queries": QUERIES}
     return BrowserExplorer("sentence", controls, needs=["softmax"], **given)
