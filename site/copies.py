@@ -70,7 +70,7 @@ def make_copy(notebook, path, repository):
         course=archive(repository),
         folder=path.parent.name,
     )
-    notebook.cells[1:1] = [
+    notebook.cells[:0] = [  # first, because lesson 00 counts the keys to its first picture
         new_markdown_cell(WORDS, id="anywhere"),
         new_code_cell(cell + FETCH * (MODEL in text), id="install"),
     ]

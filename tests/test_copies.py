@@ -45,9 +45,9 @@ def copy_of(folder, path):
 def test_a_copy_is_the_notebook_with_a_first_cell_and_links_that_work_anywhere(folder, path):
     copy, original = copy_of(folder, path), read(path)
     nbformat.validate(copy)
-    title, _, install, *others = copy.cells
+    _, install, *others = copy.cells
     assert install.source.startswith("import os\n")
-    assert [cell.id for cell in [title, *others]] == [cell.id for cell in original.cells]
+    assert [cell.id for cell in others] == [cell.id for cell in original.cells]
     assert [cell.source for cell in code(copy)[1:]] == [cell.source for cell in code(original)]
     assert not [cell for cell in code(copy) if cell.outputs or cell.execution_count]
     assert not [cell for cell in code(copy) if "jupyter" in cell.metadata]  # nothing is folded
@@ -96,7 +96,7 @@ def first_cell(folder, tmp_path, monkeypatch):
     def run(path):
         asked, shell = [], InteractiveShell()
         shell.register_magic_function(asked.append, magic_name="pip")
-        shell.run_cell(copy_of(folder, path).cells[2].source).raise_error()
+        shell.run_cell(copy_of(folder, path).cells[1].source).raise_error()
         return asked
 
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -145,7 +145,7 @@ def test_a_copy_runs_in_a_foreign_folder_with_the_installed_package(folder, tmp_
     for name in ["HOME", "USERPROFILE"]:
         monkeypatch.setenv(name, str(tmp_path))
     copy = copy_of(folder, EXERCISES[0])
-    install = copy.cells[2]
+    install = copy.cells[1]
     install.source = re.sub("^%pip .*", "", install.source, flags=re.M)  # no network in a test
     install.source += "\nimport course_utils\n\nprint(course_utils.__file__)"
     dot = next(cell for cell in code(copy) if cell.source.startswith("def dot("))
