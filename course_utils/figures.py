@@ -31,7 +31,7 @@ MOST_TICKS = 10  # most x values with a tick at each
 PER_INCH = 80  # CSS pixels for an inch of a figure
 DENSITY = 2  # image pixels for a CSS pixel, as on a high-resolution screen
 WIDEST = 820  # CSS pixels: JupyterLab's column in a 1280 window with the file browser open
-PANELS_WIDTH = 12  # inches of the widest row of panels
+PANELS_WIDTH = 10.2  # inches of the widest row of panels, which is as wide as the page
 MOST_MARKERS = 30  # most x values with a marker at each
 LONGEST_TEXT = 100  # characters of a label or title; longer ones are cut
 
