@@ -112,7 +112,7 @@ def layers_and_inputs():
         probe(3, 5, 4, 2, 4),
         probe(2, 3, 6, 4, 2, earlier=True),
         probe(2, 4, 6, 3, 2, 4, 6),  # one mask for all
-        probe(3, 4, 5, 2, 4, 3, 1, 1, 5),  # one for each sequence, as for padding
+        probe(3, 5, 5, 2, 4, 3, 1, 1, 5),  # one for each sequence, as for padding
         for_each_head,
         probe(2, 1, 5, 2, 4, 1, 2, 1, 5),  # a single query
         probe(3, 4, 6, 3, 2, 3, 4, 6),  # one for each head, the same for all sequences
@@ -185,6 +185,27 @@ OF_ANY_LAYER = [
      "Right, except for a query with no allowed key. Your result fits a finite fill such as -1e9,"
      " which lets this query attend to forbidden keys. Make its weights 0.",
      ("-torch.inf", "-1e9")),
+    ("weights masked late and renormalized",
+     "Right until a forbidden score is far larger than the allowed ones. Your result fits "
+     "weights that are masked after softmax and divided by their sum. Mask the scores instead.",
+     ("scores = scores.masked_fill(~mask, -torch.inf)", "pass"),
+     (".nan_to_num(0)", " * (1 if mask is None else mask)\n"
+      "        weights = weights / weights.sum(dim=-1, keepdim=True).clamp(min=1e-9)")),
+    ("divided by root of the number of keys",
+     "Your scores are divided by √S, from the number of keys. Divide by √d_k, from the width "
+     "of a head.", ("d_k**0.5", "k.shape[-2]**0.5")),
+    ("mask for all queries ignored",
+     "Right, except for a mask that is the same for all queries, such as (B, 1, 1, S) for "
+     "padding. Your result ignores it. Let it broadcast.",
+     ("if mask is not None", "if mask is not None and mask.shape[-2] == q.shape[-2]")),
+    ("padding taken for queries",
+     "Right, except for a padding mask, (B, 1, 1, S), if there are as many keys as queries. It "
+     "forbids keys, but yours forbids queries. Use it without a transpose.",
+     ("~mask", "~(mask.mT if mask.shape[-2] == 1 and q.shape == k.shape else mask)")),
+    ("output lost where head 0 is empty",
+     "Right, except for a query with no allowed key in head 0 only. Your output is 0 there, but "
+     "the other heads have one. Set weights to 0, not outputs.",
+     ("self.W_o(merged), weights", "self.W_o(merged) * (weights.sum(-1)[:, :1].mT > 0), weights")),
     ("PyTorch's layer as it is",
      "Your result is what nn.MultiheadAttention returns by default. It averages the weights over "
      "the heads, and in its attn_mask True means may not attend. Pass average_attn_weights=False,"

@@ -157,6 +157,11 @@ MISTAKES = [
      " S).",
      ("weights.reshape(B, H, L, -1)", "weights.unflatten(2, (group, L))")),
     ("grouped not scaled", NOT_SCALED, (" / d_k**0.5", "")),
+    ("weights in another order of heads",
+     "The output is right, but the heads of your weights are in another order. Return them in "
+     "the order of the query heads.",
+     ("weights.reshape(B, H, L, -1)",
+      "weights.unflatten(2, (group, L)).transpose(1, 2).flatten(1, 2)")),
     ("grouped weights first",
      "Output and weights are in the wrong order. Return the output first.",
      (BACK, "weights.reshape(B, H, L, -1), out.reshape(B, H, L, -1)")),

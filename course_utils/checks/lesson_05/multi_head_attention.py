@@ -103,6 +103,12 @@ DEALT = (
 
 MISTAKES = [
     *OF_ANY_LAYER,
+    ("mask of an earlier call",
+     "Right for the first call. Later, without a mask, your result fits the mask of an earlier "
+     "call. Without a mask, allow every key, and keep no mask in the layer.",
+     ("        if mask is not None:",
+      "        mask = self.mask = getattr(self, 'mask', None) if mask is None else mask\n"
+      "        if mask is not None:")),
     ("cut without transpose",
      "Your result fits heads that were cut by reshaping to (B, H, L, d_k) in one step. That mixes"
      " tokens. Cut the width first, then transpose.",

@@ -99,12 +99,16 @@ def inputs():
     padded = *layer, torch.ones(5, 5).tril().bool() & real[:, None]  # (B, L, L)
     *other, _ = probe(1, 4, 2, 5)
     nothing_for_the_first = *other, torch.ones(4, 4).tril(-1) > 0
+    single = probe(2, 1, 2, 4, 2, 1, 1, 1)
+    single[-1][0] = False  # its only query has no allowed key
+    for_each_head = probe(2, 4, 3, 2, 2, 3, 4, 4)
+    for_each_head[-1][0, 0, 1] = False  # one query has no allowed key in one head
     return [
         probe(2, 5, 3, 2),
         probe(3, 4, 2, 4),
         probe(2, 4, 3, 2, 4, 4),  # one mask for all
         nothing_for_the_first,
-        probe(2, 4, 3, 2, 2, 3, 4, 4),  # one for each sequence and head
+        for_each_head,
         probe(3, 4, 2, 5, 3, 1, 4, 4),  # one for each sequence, with a dimension for heads
         probe(3, 5, 2, 4, 3, 5, 5),  # one for each sequence
         probe(3, 4, 2, 5, 3, 1, 1, 4),  # the same for all queries, as for padding
@@ -114,6 +118,7 @@ def inputs():
         probe(1, 6, 4, 2, 1, 6, 6),
         padded,
         probe(1, 1, 2, 4),
+        single,
         probe(2, 3, 1, 6, 2, 3, 3),
     ]
 
@@ -224,6 +229,13 @@ MISTAKES = [
      "pieces of several tokens. Swap L and H after the cut, and again before the merge.",
      *BY_RESHAPING,
      ("heads.transpose(1, 2).flatten(2)", "heads.reshape(x.shape)")),
+    ("keys in place of values",
+     "Your result fits keys in place of the values. Multiply the weights by v.",
+     ("weights @ v", "weights @ k")),
+    ("queries and keys the same",
+     "Your queries and keys are the same. Use one part of the projection for the queries, and "
+     "another one for the keys.",
+     ("q @ k.mT", "k @ k.mT")),
     ("input added",
      "Your output has x added to it. Leave that to the block around the layer.",
      ("self.W_o(merged)", "self.W_o(merged) + x")),
