@@ -534,7 +534,7 @@ class MultiHeadAttention(nn.Module):
         of W_o.
         """
         q, k, v = self.W_q(query), self.W_k(key), self.W_v(value)  # (..., L or S, d_model)
-        q, k, v = (split_heads(each, self.num_heads) for each in (q, k, v))  # (..., H, L or S, d_k)
+        q, k, v = (split_heads(x, self.num_heads) for x in (q, k, v))  # (..., H, L or S, d_k)
         heads, weights = attention(q, k, v, mask)  # (..., H, L, d_k), (..., H, L, S)
         return self.W_o(merge_heads(heads)), weights
 

@@ -132,10 +132,10 @@ OF_ANY_LAYER = [
     ("not divided", shared_hints.NOT_SCALED, (" / d_k**0.5", "")),
     ("softmax over the queries", shared_hints.OVER_QUERIES, ("softmax(dim=-1)", "softmax(dim=-2)")),
     ("mask not used", shared_hints.MASK_NOT_USED, ("mask is not None", "False")),
-    ("mask turned around", shared_hints.MASK_INVERTED, ("~mask", "mask")),
+    ("mask inverted", shared_hints.MASK_INVERTED, ("~mask", "mask")),
     ("masked with 0",
-     "Right without a mask. With one, your result fits forbidden scores of 0, and e^0 = 1 still "
-     "gives them a weight. Fill in −inf.",
+     "Right without a mask. With one, you get this result if forbidden scores become 0. But e^0 "
+     "is 1, which still gives them a weight. Fill in −inf.",
      ("-torch.inf", "0")),
     ("filled with too little",
      "Your result is right until all allowed scores are lower than the number that you fill in "
@@ -182,12 +182,12 @@ OF_ANY_LAYER = [
      "NaN. Make them 0.",
      (".nan_to_num(0)", "")),
     ("everything for an empty row",
-     "Right, except for a query with no allowed key. Your result fits a finite fill such as -1e9,"
-     " which lets this query attend to forbidden keys. Make its weights 0.",
+     "Right, except for a query with no allowed key. With a finite fill such as -1e9, this query "
+     "attends to forbidden keys. Make its weights 0.",
      ("-torch.inf", "-1e9")),
     ("weights masked late and renormalized",
-     "Right until a forbidden score is far larger than the allowed ones. Your result fits "
-     "weights that are masked after softmax and divided by their sum. Mask the scores instead.",
+     "Right until a forbidden score is far larger than the allowed ones. You get this result if "
+     "you mask the weights after softmax and divide them by their sum. Mask the scores instead.",
      ("scores = scores.masked_fill(~mask, -torch.inf)", "pass"),
      (".nan_to_num(0)", " * (1 if mask is None else mask)\n"
       "        weights = weights / weights.sum(dim=-1, keepdim=True).clamp(min=1e-9)")),

@@ -99,7 +99,7 @@ BROKEN = {  # a mistake's name in 5.3, or an edit of its right answer
     ),
     "values made from key": "values made from key",
     "mask ignored": "mask not used",
-    "mask inverted": "mask turned around",
+    "mask inverted": "mask inverted",
     "mask after softmax": "weights masked late",
     "a causal mask, whatever mask is passed": (
         "~mask",
@@ -163,7 +163,8 @@ MISTAKES = [
      "Your test misses all bugs of masking. Pass a mask.",
      ("(mask, None)", "(None,)")),
     ("layer of one head",
-     "Your test misses most bugs of heads. With one head, they are right. Try several.",
+     "Your test misses most bugs of heads. With a single head, these bugs do not show. Try "
+     "several heads.",
      ("d_model, H = 12, 3", "d_model, H = 12, 1")),
     ("square heads tried",
      "Your test misses division by √num_heads. With as many heads as columns per head that is "
@@ -176,11 +177,11 @@ MISTAKES = [
      "Your test misses code that makes its own causal mask. Try a mask that is not causal.",
      ("mask[0, 0, 0] = False", "mask = causal_mask(L, S, align='lower_right')")),
     ("weights compared",
-     "Your test misses errors after the weights. Compare the output as well.",
+     "Your test misses bugs in what happens after the weights. Compare the output as well.",
      NO_OUTPUT),
     ("outputs compared",
-     "Your test misses wrong weights beside a right output. Compare both, with atol=1e-4, because"
-     " two weights differ by at most 1.",
+     "Your test misses wrong weights beside a right output. Compare both. Use a tolerance such as"
+     " atol=1e-4, because weights are never larger than 1.",
      NO_WEIGHTS),
     ("zero bias tried",
      "Your test misses a missing bias of W_o. In a new layer this bias may be 0, so draw it at "
@@ -195,8 +196,8 @@ MISTAKES = [
      "S). Pass a different mask for each head.",
      ("torch.rand(B, H, L, S)", "torch.rand(B, 1, L, S)")),
     ("only causality tried",
-     "Your test misses wrong results that do not depend on the future. Changing the future is a "
-     "strong test of masks, but of nothing else. Compare with a right layer as well.",
+     "Your test misses results that are wrong but do not depend on the future. Changing the "
+     "future only tests the mask. Compare with a right layer as well.",
      only_causality_tried),
 ]  # fmt: skip
 

@@ -84,7 +84,7 @@ FEWER = "B, d_model, L = 2, 10, 3"
 
 MISTAKES = [
     ("shape of heads alone",
-     "Your test lets most bugs through. It would, if it looks only at the shape, at equal "
+     "Your test lets most bugs through. That happens if it looks only at the shape, at equal "
      "numbers, or at one head of one sequence. Split several sequences of different numbers into "
      "several heads, and compare each head.",
      (".transpose(1, 2)", ".mT.contiguous()"), NONE_COMPARED),

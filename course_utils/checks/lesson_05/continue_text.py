@@ -158,9 +158,9 @@ MISTAKES = [
     ("cache open", OPEN, (CAUSAL, OF_THE_PIECE), ("(window - 1)", "window")),
     ("cache open, cut by one more", OPEN, (CAUSAL, OF_THE_PIECE)),
     ("counted from the beginning of the text",
-     "Your result fits queries that are counted from the start of the text, and keys that are "
-     "counted from the first one kept. Once the cache is cut, these positions do not match. Query"
-     " i has position S − n + i among the S keys.",
+     "You get this result if you count queries from the start of the text, but keys from the "
+     "first one kept. Once the cache is cut, these positions do not match. Query i has position S"
+     " − n + i among the S keys.",
      ("    S = k.shape[2]", "    S, seen = k.shape[2], cache[2] if cache else 0"),
      ("torch.arange(S - n, S)", "torch.arange(seen, seen + n)"),
      ("v[:, :, left:])", "v[:, :, left:], seen + n)"), ("(window - 1)", "window")),
@@ -178,8 +178,9 @@ MISTAKES = [
      "window − 1 tokens before it.",
      (CAUSAL, "ago >= 0"), ("left = max(S - (window - 1), 0)", "left = 0")),
     ("no window in the mask",
-     "Your cache is cut to window tokens, but the mask has no window. So a token attends to "
-     "itself and window others, and to more within a piece. Put the window into the mask.",
+     "You get this result if you cut the cache to window tokens, but mask without a window. Then "
+     "a token attends to itself and window others, and to even more within a piece. Put the "
+     "window into the mask.",
      (CAUSAL, "ago >= 0"),
      ("(window - 1)", "window")),
     ("window in the cache alone",
@@ -215,8 +216,9 @@ MISTAKES = [
      ("[cache[0], k]", "[k, cache[0]]"),
      ("[cache[1], v]", "[v, cache[1]]"), ("(window - 1)", "window")),
     ("cut before attending",
-     "Your result fits keys that are cut to the window before the new tokens attend. The first "
-     "tokens of a piece need older keys than its last. Attend first, then cut what you keep.",
+     "You get this result if you cut the keys to the window before the new tokens attend. But the"
+     " first tokens of a piece need older keys than the last. Attend first, then cut what you "
+     "keep.",
      (CUT, "k, v, ago = k[:, :, -window:], v[:, :, -window:], ago[:, -window:]\n"
       "    S = k.shape[2]\n    " + CUT)),
     ("first tokens kept", FIRST,

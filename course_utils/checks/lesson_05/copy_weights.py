@@ -143,8 +143,8 @@ MISTAKES = [
      "Your order is reversed. in_proj_weight holds q first and v last.",
      ("ours.W_q, ours.W_k, ours.W_v", "ours.W_v, ours.W_k, ours.W_q")),
     ("rows read head by head",
-     "Your result fits reading the rows head by head, with q, k and v of each. in_proj_weight "
-     "holds all of q, then all of k, then all of v.",
+     "You get this result if you read the rows head by head, with q, k and v of each head. "
+     "in_proj_weight holds all of q, then all of k, then all of v.",
      ("stacked.chunk(3)",
       "stacked.unflatten(0, (theirs.num_heads, 3, -1)).transpose(0, 1).flatten(1, 2)")),
     ("every third row",

@@ -112,7 +112,7 @@ MISTAKES = [
      "its own.",
      (GROUPED, GROUPED + "\n    v = v[:, :1].expand_as(v)")),
     ("tokens folded before heads",
-     "Your result fits queries that were transposed before they were reshaped, which mixes the "
+     "You get this result if you transpose the queries before you reshape them, which mixes the "
      "rows of all heads. Reshape (B, H, L, d_k) directly to (B, H_kv, H / H_kv · L, d_k).",
      (GROUPED, GROUPED.replace("q.reshape", "q.transpose(1, 2).reshape"))),
     ("key heads averaged",

@@ -38,12 +38,12 @@ MISTAKES = [
      "Your result is half of the right one. Both keys and values are kept.",
      ("2 * keys", "keys")),
     ("all query heads kept",
-     "Your result fits one key head for each query head, or key heads of width d_model / "
-     "num_kv_heads. Count num_kv_heads heads of width d_model / num_heads.",
+     "You get this result with one key head for each query head, or with key heads of width "
+     "d_model / num_kv_heads. Count num_kv_heads heads of width d_model / num_heads.",
      ("num_kv_heads * d_k", "d_model")),
     ("width by key heads",
-     "The width of a head is d_model / num_heads, however few key heads there are. If you counted"
-     " num_heads / num_kv_heads heads, that is the size of a group. Count num_kv_heads.",
+     "You get this result with num_heads / num_kv_heads key heads, or with one key head of width "
+     "d_model / num_kv_heads. Count num_kv_heads heads of width d_model / num_heads.",
      ("num_kv_heads * d_k", "d_model // num_kv_heads")),
     ("heads of one number",
      "You count one number per token for each key head. A head has d_model / num_heads columns.",

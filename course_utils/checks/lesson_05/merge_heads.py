@@ -35,11 +35,11 @@ def inputs():
 
 MISTAKES = [
     ("merged without transpose",
-     "Your result has the right shape, but each row holds several tokens of one head. Swap heads "
-     "and tokens before you reshape.",
+     "Right shape, wrong numbers. Each row holds several tokens of one head. Swap heads and "
+     "tokens before you reshape.",
      ("x.transpose(1, 2)", "x")),
     ("tokens and columns exchanged",
-     "Your result has the right shape, but it fits swapping tokens and columns before the "
+     "Right shape, wrong numbers. You get this result by swapping tokens and columns before the "
      "reshape. Swap heads and tokens instead, with transpose(1, 2).",
      ("transpose(1, 2)", "transpose(2, 3)")),
     ("transposed only",

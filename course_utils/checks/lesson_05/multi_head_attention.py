@@ -104,23 +104,23 @@ DEALT = (
 MISTAKES = [
     *OF_ANY_LAYER,
     ("mask of an earlier call",
-     "Right for the first call. Later, without a mask, your result fits the mask of an earlier "
-     "call. Without a mask, allow every key, and keep no mask in the layer.",
+     "Right for the first call. Later, without a mask, your layer still uses the mask of an "
+     "earlier call. Keep no mask in the layer.",
      ("        if mask is not None:",
       "        mask = self.mask = getattr(self, 'mask', None) if mask is None else mask\n"
       "        if mask is not None:")),
     ("cut without transpose",
-     "Your result fits heads that were cut by reshaping to (B, H, L, d_k) in one step. That mixes"
-     " tokens. Cut the width first, then transpose.",
+     "You get this result if you split the heads by reshaping to (B, H, L, d_k) in one step. That"
+     " mixes tokens. Cut the width first, then transpose.",
      *BY_RESHAPING),
     ("no transpose at all",
-     "Within each token, your heads attend to each other. They do so if their shape is (B, L, H, "
-     "d_k), with tokens before heads. Swap L and H first.",
+     "Within each token, your heads attend to each other. That happens if tokens come before "
+     "heads, as in (B, L, H, d_k). Swap L and H first.",
      ("tokens.transpose(1, 2)", "tokens"),
      ("heads.transpose(1, 2)", "heads")),
     ("cut and joined without transpose",
-     "Your result fits heads that were cut and merged by reshaping alone. Then each head gets "
-     "pieces of several tokens. Swap L and H after the cut, and again before the merge.",
+     "You get this result if you split and merge the heads by reshaping alone. Then each head "
+     "gets pieces of several tokens. Swap L and H after the cut, and again before the merge.",
      *BY_RESHAPING, ("heads.transpose(1, 2).flatten(2)", "heads.reshape(query.shape)")),
     ("as many keys as queries",
      "Right if there are as many keys as queries, but an error otherwise. Keys and values have "
@@ -141,7 +141,7 @@ MISTAKES = [
     ("softmax over the heads",
      "Your weights sum to 1 over the heads. They must sum to 1 over the keys, so use dim=-1.",
      ("-torch.inf", "-1e9"), ("dim=-1", "dim=1")),
-    ("softmax over the heads mended",
+    ("softmax over the heads, NaN set to 0",
      "Your weights sum to 1 over the heads, and any NaN from the mask became 0. The weights must "
      "sum to 1 over the keys, so use dim=-1.",
      ("dim=-1", "dim=1")),
@@ -225,8 +225,8 @@ MISTAKES = [
      ("(merged), weights", "(merged), q @ k.mT / d_k**0.5")),
     ("heads dealt out", shared_hints.DEALT_OUT, *DEALT),
     ("heads dealt out and collected",
-     "Your result fits heads that take turns, column by column, when you split and when you "
-     "merge. Give head h the neighboring columns h · d_k to (h + 1) · d_k − 1.",
+     "You get this result if the heads take turns, column by column, both in the split and in the"
+     " merge. Give head h the neighboring columns h · d_k to (h + 1) · d_k − 1.",
      *DEALT, ("heads.transpose(1, 2)", "heads.permute(0, 2, 3, 1)")),
 ]  # fmt: skip
 

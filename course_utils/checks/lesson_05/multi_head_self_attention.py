@@ -143,8 +143,8 @@ BY_RESHAPING = [
 ]
 UNMOVED = ("(each.transpose(1, 2) for each in tokens)", "tokens")
 BETWEEN_HEADS = (
-    "Within each token, your heads attend to each other. They do so if their shape is (B, L, H, "
-    "d_k), with tokens before heads. Swap L and H first."
+    "Within each token, your heads attend to each other. That happens if tokens come before "
+    "heads, as in (B, L, H, d_k). Swap L and H first."
 )
 WITHOUT_A_PLACE = (
     "Right, except for a mask of shape (B, L, L). Broadcasting aligns it from the right, so it is"
@@ -176,9 +176,9 @@ MISTAKES = [
      "for the heads only if the mask has three dimensions.",
      ("mask.ndim == 3", "True"), ("mask[:, None]", "mask.reshape(-1, 1, *mask.shape[-2:])")),
     ("masks repeated by turns",
-     "Right, except for a mask of shape (B, L, L). Your result fits repeat, which lists the masks"
-     " of all sequences over and over, so that sequences get each other's masks. Use mask[:, "
-     "None], which needs no copies.",
+     "Right, except for a mask of shape (B, L, L). You get this result with repeat, which lists "
+     "the masks of all sequences again and again. So a sequence gets the masks of others. Use "
+     "mask[:, None], which needs no copies.",
      ("mask = mask[:, None]",
       "mask = mask.repeat(self.num_heads, 1, 1).view(len(x), -1, *mask.shape[1:])")),
     ("one mask for all heads",
@@ -189,7 +189,7 @@ MISTAKES = [
      "Each of your tokens attends to itself, whatever the mask says. A token with no allowed key "
      "must have weights of 0.",
      ("masked_fill(~mask", "masked_fill(~(mask | (torch.eye(mask.shape[-1]) > 0))")),
-    ("mask turned around, and NaN",
+    ("mask inverted, and NaN",
      "Your mask is inverted. Here True means may attend, while the attn_mask of "
      "nn.MultiheadAttention means the opposite.",
      ("~mask", "mask"), (".nan_to_num(0)", "")),
@@ -200,15 +200,15 @@ MISTAKES = [
      (".nan_to_num(0)", " * (1 if mask is None else mask)")),
     ("divided by root d model", shared_hints.BY_D_MODEL, ("d_k**0.5", "x.shape[-1]**0.5")),
     ("parts before tokens",
-     "Your result fits reading (B, L, 3 · d_model) as (3, B, L, d_model), which mixes sequences "
-     "and tokens. Cut q, k and v from the last dimension, with chunk(3, dim=-1).",
+     "You get this result by reading (B, L, 3 · d_model) as (3, B, L, d_model), which mixes "
+     "sequences and tokens. Cut q, k and v from the last dimension, with chunk(3, dim=-1).",
      (".chunk(3, dim=-1)", ".reshape(3, *x.shape)")),
     ("heads dealt out", shared_hints.DEALT_OUT,
      ("(self.num_heads, -1)", "(-1, self.num_heads)"), ("each.transpose(1, 2)",
       "each.permute(0, 3, 1, 2)")),
     ("parts and heads before tokens",
-     "Your result fits reading (B, L, 3 · d_model) as (3, B, H, L, d_k), which mixes sequences, "
-     "tokens and heads. Cut the last dimension into (3, H, d_k), then permute.",
+     "You get this result by reading (B, L, 3 · d_model) as (3, B, H, L, d_k), which mixes "
+     "sequences, tokens and heads. Cut the last dimension into (3, H, d_k), then permute.",
      (".chunk(3, dim=-1)", ".reshape(3, len(x), self.num_heads, x.shape[1], -1)"),
      ("[each.unflatten(-1, (self.num_heads, -1)) for each in parts]", "parts"), UNMOVED),
     ("no transpose at all", BETWEEN_HEADS, UNMOVED, ("heads.transpose(1, 2)", "heads")),
@@ -216,21 +216,21 @@ MISTAKES = [
      ("heads.transpose(1, 2)", "heads"), ("scores = q", "lessons(q, k, v, mask)  # its errors\n"
       "        scores = q")),
     ("heads dealt out and collected",
-     "Your result fits heads that take turns, column by column, when you split and when you "
-     "merge. Give head h the neighboring columns h · d_k to (h + 1) · d_k − 1.",
+     "You get this result if the heads take turns, column by column, both in the split and in the"
+     " merge. Give head h the neighboring columns h · d_k to (h + 1) · d_k − 1.",
      ("(self.num_heads, -1)", "(-1, self.num_heads)"), ("each.transpose(1, 2)",
       "each.permute(0, 3, 1, 2)"), ("heads.transpose(1, 2)", "heads.permute(0, 2, 3, 1)")),
     ("cut without transpose",
-     "Your result fits heads that were cut by reshaping to (B, H, L, d_k) in one step. That mixes"
-     " tokens. Cut the width first, then transpose.",
+     "You get this result if you split the heads by reshaping to (B, H, L, d_k) in one step. That"
+     " mixes tokens. Cut the width first, then transpose.",
      *BY_RESHAPING),
     ("cut and joined without transpose",
-     "Your result fits heads that were cut and merged by reshaping alone. Then each head gets "
-     "pieces of several tokens. Swap L and H after the cut, and again before the merge.",
+     "You get this result if you split and merge the heads by reshaping alone. Then each head "
+     "gets pieces of several tokens. Swap L and H after the cut, and again before the merge.",
      *BY_RESHAPING,
      ("heads.transpose(1, 2).flatten(2)", "heads.reshape(x.shape)")),
     ("keys in place of values",
-     "Your result fits keys in place of the values. Multiply the weights by v.",
+     "Your output is made of keys instead of values. Multiply the weights by v.",
      ("weights @ v", "weights @ k")),
     ("queries and keys the same",
      "Your queries and keys are the same. Use one part of the projection for the queries, and "

@@ -78,8 +78,8 @@ MISTAKES = [
      "its message.",
      (" = {d_model}, got {num_heads}", "")),
     ("reshaped at once",
-     "Your result has the right shape, but wrong numbers. It fits reshaping to (B, H, L, d_k) in "
-     "one step, which cuts the sequence. Cut the width first, then transpose.",
+     "Right shape, wrong numbers. You get this result by reshaping to (B, H, L, d_k) in one step,"
+     " which cuts the sequence. Cut the width first, then transpose.",
      ("B, L, num_heads, d_k)", "B, num_heads, L, d_k)"), ("heads.transpose(1, 2)", "heads")),
     ("heads after tokens",
      "Your result has shape (B, L, H, d_k). Swap L and H.",

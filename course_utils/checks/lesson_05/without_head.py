@@ -96,15 +96,15 @@ MISTAKES = [
      "Your result is the part of this head alone. Return the output without it.",
      ("!= head", "== head")),
     ("counted from one",
-     "Your result lacks another head. Heads count from 0.",
+     "Your result lacks the wrong head. Heads count from 0.",
      ("!= head", "!= (head - 1) % H")),
     ("merged without transpose",
      "Each row of your merged heads holds several tokens. Transpose back to (B, L, H, d_k) first,"
      " or use merge_heads.",
      ("merge_heads(heads)", "heads.reshape(x.shape)")),
     ("item of the batch taken for head",
-     "Your result sets sequence number head to 0, or raises an error if the batch is too small. "
-     "Heads are dimension 1, so use heads[:, head].",
+     "You get this result, or an error, with heads[head], which is a sequence of the batch. Heads"
+     " are dimension 1, so use heads[:, head].",
      ("merged = merge", "heads[head] = 0\n    merged = merge"), ("merged * others", "merged")),
     ("bias lost",
      "Your output lacks the bias of W_o. That bias belongs to no head, so keep it.",
@@ -116,52 +116,52 @@ MISTAKES = [
      "Your output is scaled up, with the bias of W_o. Only remove the part of this head.",
      ("layer.W_o(merged * others)", "layer.W_o(merged * others) * H / max(H - 1, 1)")),
     ("rows in place of columns",
-     "Your result sets rows of W_o to 0. In nn.Linear, rows are outputs, and the columns belong "
-     "to the heads. Set the head's columns to 0.",
+     "You get this result if you set rows of W_o to 0. In nn.Linear, rows are outputs, and the "
+     "columns belong to the heads. Set the head's columns to 0.",
      ("layer.W_o(merged * others)", "merged @ layer.W_o.weight.T * others + layer.W_o.bias")),
     ("one column of the head",
-     "Your result sets one column of W_o to 0. A head has d_k columns.",
+     "You get this result if you set one column of W_o to 0. A head has d_k columns.",
      (" // d_k != head", " != head")),
     ("every hth column",
-     "Your result sets every H-th column to 0. The columns of a head are neighbors, from head · "
-     "d_k on.",
+     "You get this result if you set every H-th column to 0. The columns of a head are neighbors,"
+     " from head · d_k on.",
      ("// d_k != head", "% H != head")),
     ("heads taken for columns",
-     "Your result sets num_heads columns to 0, from head · num_heads on. A head has d_k columns, "
-     "from head · d_k on.",
+     "You get this result if you set num_heads columns to 0, from head · num_heads on. A head has"
+     " d_k columns, from head · d_k on.",
      ("// d_k != head", "// H != head")),
     ("cut from the input",
-     "Your result cuts the head's columns from x, but every head reads all of x. Cut what the "
-     "head outputs, after attention.",
+     "You get this result if you cut the head's columns from x. But every head reads all of x. "
+     "Cut what the head outputs, after attention.",
      ("W(x)", "W(x * (torch.arange(d_model) // d_k != head))"),
      ("merged * others", "merged")),
     ("cut from the values' input",
-     "Your result sets columns of W_v to 0. In nn.Linear, columns are inputs, which all heads "
-     "share. The head has rows of W_v and entries of its bias.",
+     "You get this result if you set columns of W_v to 0. In nn.Linear, columns are inputs, which"
+     " all heads share. Set the head's rows to 0, and its entries of the bias.",
      ("heads, _ =", "x = x * (torch.arange(d_model) // d_k != head)\n"
       "    v = split_heads(layer.W_v(x), H)\n    heads, _ ="), ("merged * others", "merged")),
     ("cut from the values' input, bias right",
-     "Your result sets columns of W_v to 0. In nn.Linear, columns are inputs, which all heads "
-     "share. Set the head's rows to 0.",
+     "You get this result if you set columns of W_v to 0. In nn.Linear, columns are inputs, which"
+     " all heads share. Set the head's rows to 0.",
      ("heads, _ =", "v = layer.W_v(x * (torch.arange(d_model) // d_k != head)) - torch.where("
       "torch.arange(d_model) // d_k == head, layer.W_v(0 * x), 0)\n"
       "    v = split_heads(v, H)\n    heads, _ ="), ("merged * others", "merged")),
     ("queries of the head",
-     "Your result fits changed queries of the head. It then averages its values with other "
-     "weights, but it still has an output. Set this output to 0.",
+     "You get this result if you change the head's queries. Then it still outputs an average of "
+     "its values, with other weights. Set its output to 0.",
      ("heads, _ =", "own = torch.arange(d_model) // d_k == head\n    q = split_heads(torch.where("
       "own, layer.W_q(0 * x), layer.W_q(x)), H)\n    heads, _ ="), ("merged * others", "merged")),
     ("head made uniform",
-     "Your head has uniform weights, as scores of 0 give. It still outputs an average of its "
-     "values. Set this output to 0.",
+     "You get this result if the head has uniform weights, as scores of 0 give. It still outputs "
+     "an average of its values. Set its output to 0.",
      ("merged * others", "torch.where(others, merged, layer.W_v(x).mean(dim=1, keepdim=True))")),
     ("all biases of the values lost",
      "Your result lacks the whole bias of W_v. Remove only the head's entries, from head · d_k "
      "on.",
      ("merged * others", "(merged - layer.W_v.bias) * others")),
     ("columns of the output",
-     "Your result sets columns of the output to 0. After W_o the heads are mixed, so no column "
-     "belongs to one head. Cut before W_o.",
+     "You get this result if you set columns of the output to 0. After W_o the heads are mixed, "
+     "so no column belongs to one head. Cut before W_o.",
      ("layer.W_o(merged * others)", "layer.W_o(merged) * others")),
     ("bias of the values left",
      "This head still outputs something, and it is the same for every token. What does W_v return"
