@@ -96,13 +96,13 @@ def run(answer, d_model, num_heads, B, lengths, window):
         )
         raise NamedMistake("cache grows", hint, whole)
     caches, mixed = [None, None], []
-    for piece, other in zip(pieces, others, strict=True):  # two texts, by turns
+    for piece, other in zip(pieces, others, strict=True):  # two texts, alternately
         output, caches[0] = answer(layer, piece, caches[0], window)
         _, caches[1] = answer(layer, other, caches[1], window)
         mixed.append(output)
     if not is_same(torch.cat(mixed, dim=1), whole[0]):
         hint = (
-            "Right for one text, but two texts that are read by turns get mixed up. Keep "
+            "Right for one text, but two texts that are read alternately get mixed up. Keep "
             "everything in the cache that you return, and nothing in the layer or in a global "
             "variable."
         )
