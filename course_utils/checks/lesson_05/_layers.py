@@ -124,9 +124,21 @@ def layers_and_inputs():
     ]
 
 
+TAKEN_FOR_WIDTH = (
+    "Your heads are num_heads columns wide. But num_heads is the number of heads, so make each one "
+    "d_model / num_heads wide."
+)
+TURNS = (
+    "Your heads take turns, column by column. Give head h the neighboring columns h · d_k to "
+    "(h + 1) · d_k − 1."
+)
+BY_D_MODEL = (
+    "Your scores are divided by √d_model. Each score is a sum of d_k products, so divide by √d_k."
+)
+
 # Rows for 5.3 and 5.11, whose right answers share these lines
 OF_ANY_LAYER = [
-    ("heads taken for width", shared_hints.TAKEN_FOR_WIDTH,
+    ("heads taken for width", TAKEN_FOR_WIDTH,
      ("(self.num_heads, -1)", "(-1, self.num_heads)")),
     ("divided by d_k", shared_hints.DIVIDED_BY_D_K, ("d_k**0.5", "d_k")),
     ("not divided", shared_hints.NOT_SCALED, (" / d_k**0.5", "")),

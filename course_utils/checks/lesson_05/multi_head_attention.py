@@ -4,10 +4,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from course_utils.checks import shared_hints
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.lesson_05._layers import (
+    BY_D_MODEL,
     OF_ANY_LAYER,
+    TURNS,
     layers_and_inputs,
     see_that_biases_count,
 )
@@ -127,7 +128,7 @@ MISTAKES = [
      "their own length, S = key.shape[1].",
      ("q, k, v = (self.cut(x)",
       "q, k, v = (self.cut(x.reshape(query.shape))")),
-    ("divided by root d model", shared_hints.BY_D_MODEL, ("d_k**0.5", "query.shape[-1]**0.5")),
+    ("divided by root d model", BY_D_MODEL, ("d_k**0.5", "query.shape[-1]**0.5")),
     ("divided by root num heads",
      "Your scores are divided by √num_heads. Each score is a sum of d_k products, so divide by "
      "√d_k.",
@@ -223,7 +224,7 @@ MISTAKES = [
      "The output is right, but you return scores with it. Return the weights, which are the "
      "scores after softmax.",
      ("(merged), weights", "(merged), q @ k.mT / d_k**0.5")),
-    ("heads dealt out", shared_hints.DEALT_OUT, *DEALT),
+    ("heads dealt out", TURNS, *DEALT),
     ("heads dealt out and collected",
      "You get this result if the heads take turns, column by column, both in the split and in the"
      " merge. Give head h the neighboring columns h · d_k to (h + 1) · d_k − 1.",

@@ -5,10 +5,15 @@ import torch.nn.functional as F
 from torch import nn
 
 from course_utils.attention import attention
-from course_utils.checks import shared_hints
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
-from course_utils.checks.lesson_05._layers import OF_ANY_LAYER, loud, see_that_biases_count
+from course_utils.checks.lesson_05._layers import (
+    BY_D_MODEL,
+    OF_ANY_LAYER,
+    TURNS,
+    loud,
+    see_that_biases_count,
+)
 from course_utils.checks.submission_layer import layer_outputs
 
 
@@ -198,12 +203,12 @@ MISTAKES = [
      "leak through the denominator. Mask the scores instead.",
      ("scores = scores.masked_fill(~mask, -torch.inf)", "pass"),
      (".nan_to_num(0)", " * (1 if mask is None else mask)")),
-    ("divided by root d model", shared_hints.BY_D_MODEL, ("d_k**0.5", "x.shape[-1]**0.5")),
+    ("divided by root d model", BY_D_MODEL, ("d_k**0.5", "x.shape[-1]**0.5")),
     ("parts before tokens",
      "You get this result by reading (B, L, 3 · d_model) as (3, B, L, d_model), which mixes "
      "sequences and tokens. Cut q, k and v from the last dimension, with chunk(3, dim=-1).",
      (".chunk(3, dim=-1)", ".reshape(3, *x.shape)")),
-    ("heads dealt out", shared_hints.DEALT_OUT,
+    ("heads dealt out", TURNS,
      ("(self.num_heads, -1)", "(-1, self.num_heads)"), ("each.transpose(1, 2)",
       "each.permute(0, 3, 1, 2)")),
     ("parts and heads before tokens",

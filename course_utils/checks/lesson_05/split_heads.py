@@ -6,7 +6,7 @@ import torch
 
 from course_utils.checks.exercise import Exercise, call_with_clones
 from course_utils.checks.inputs import normals
-from course_utils.checks.shared_hints import TAKEN_FOR_WIDTH
+from course_utils.checks.lesson_05._layers import TAKEN_FOR_WIDTH
 
 
 def split_heads(x, num_heads):
