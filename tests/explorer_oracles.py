@@ -237,14 +237,14 @@ def head(head, query):
     if query == "every token":
         entries = [f"{name} → {names[row.argmax()]} #" for name, row in zip(names, weights[head])]  # noqa: B905
         yield ", ".join(entries), weights[head].amax(dim=-1).tolist()
-        yield "found", False
+        yield "rule", False
         return
     ordered = weights[head, names.index(query)].sort(descending=True, stable=True)
     many = max(1, int((ordered.values >= 0.05).sum()))
     entries = [f"{names[j]} #" for j in ordered.indices[:many]]
-    yield f"{query} looks at: " + ", ".join(entries), ordered.values[:many].tolist()
+    yield f"{query} attends to: " + ", ".join(entries), ordered.values[:many].tolist()
     nothing = {0: "0 the", 1: "8 barked"}.get(head)  # there is no token before, or after
-    yield f"found: each token looks at {HEADS[head]}", query != nothing
+    yield f"rule: each token attends to {HEADS[head]}", query != nothing
 
 
 def tile(step, block_q, block_k, causal):
