@@ -15,10 +15,12 @@ import numpy as np
 import torch
 from IPython.display import HTML, display
 from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
 from PIL import Image
 
 # Color maps that work for color-blind readers; the sequential one works in grayscale too.
 SEQUENTIAL, DIVERGING = "cividis", "RdBu_r"
+WRONG = ListedColormap(["C3"])
 plt.rcParams["image.cmap"] = SEQUENTIAL  # for pictures that a lesson draws itself
 EVEN_CONTRAST = 0.22  # luminance of a cell on which white and dark numbers read equally well
 LARGEST_ANNOTATED = 100  # most entries of a matrix with a number in each cell
@@ -87,7 +89,7 @@ def display_picture(figure, description):
     display(HTML(f"<details><summary>In words</summary><small>{words}</small></details>"))
 
 
-def panels(draw, data, **options):
+def panels(draw, data, *, columns=None, **options):
     """Draw several figures of one kind side by side, with the keys of ``data`` as their titles.
 
     Parameters
@@ -96,6 +98,8 @@ def panels(draw, data, **options):
         A function such as `heatmap`, called as ``draw(value, title=title, ax=ax, **options)``.
     data : dict of str to anything
         What each panel shows, by its title.
+    columns : int, optional
+        The number of panels in a row; all of them if not given.
     **options
         Passed on to ``draw``.
 
@@ -115,9 +119,13 @@ def panels(draw, data, **options):
     """
     if not data:
         raise ValueError("data must have at least one panel, got an empty dict")
-    width = min(4.2 * len(data), PANELS_WIDTH)
-    _, axes = plt.subplots(1, len(data), figsize=(width, 3.2), layout="constrained", squeeze=False)
-    for ax, (title, value) in zip(axes[0], data.items(), strict=True):
+    columns = len(data) if columns is None else min(columns, len(data))
+    rows = -(-len(data) // columns)
+    size = min(4.2 * columns, PANELS_WIDTH), 3.2 * rows
+    _, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
+    for empty in axes.flat[len(data) :]:
+        empty.set_axis_off()
+    for ax, (title, value) in zip(axes.flat, data.items(), strict=False):
         draw(value, title=title, ax=ax, **options)
     return ax
 
@@ -142,9 +150,9 @@ def heatmap(
     queries, keys : sequence of str, optional
         Tokens, as tick labels. Positions if not given.
     xlabel, ylabel : str
-    kind : {"weights", "scores", "distances"}
-        Sets the limits of the colors: weights from 0 to 1, signed scores centered on zero,
-        distances from ``lowest``.
+    kind : {"weights", "errors", "scores", "distances"}
+        Sets the limits of the colors: weights and errors from 0 to 1, signed scores centered on
+        zero, distances from ``lowest``.
     lowest : float
         The distance with the darkest color.
     title : str, optional
@@ -166,6 +174,7 @@ def heatmap(
     largest = np.abs(values[np.isfinite(values)]).max(initial=1e-9)
     colors = {
         "weights": {"vmin": 0, "vmax": 1, "cmap": SEQUENTIAL},
+        "errors": {"vmin": 0, "vmax": 1, "cmap": SEQUENTIAL},
         "scores": {"vmin": -largest, "vmax": largest, "cmap": DIVERGING},
         "distances": {"vmin": lowest, "vmax": largest, "cmap": SEQUENTIAL},
     }
@@ -201,12 +210,23 @@ def heatmap(
     return ax
 
 
-def mask_pattern(mask, *, title=None, ax=None):
+def mask_pattern(
+    mask,
+    *,
+    wrong=None,
+    xlabel="keys (light: may attend)",
+    ylabel="queries",
+    title=None,
+    ax=None,
+):
     """Draw a mask: light where a query may attend to a key, dark elsewhere.
 
     Parameters
     ----------
     mask : torch.Tensor or array of bool, (L, S)
+    wrong : torch.Tensor or array of bool, (L, S), optional
+        Entries that should be False. Those that are True are drawn in red, and counted.
+    xlabel, ylabel : str
     title : str, optional
     ax : matplotlib.axes.Axes, optional
         A new figure if not given.
@@ -230,10 +250,15 @@ def mask_pattern(mask, *, title=None, ax=None):
     edges = np.arange(columns + 1) - 0.5, np.arange(rows + 1) - 0.5
     ax.pcolormesh(*edges, values, cmap=SEQUENTIAL, vmin=0, vmax=1, edgecolors="w", linewidth=0.5)
     ax.set(xticks=range(columns), yticks=range(rows), aspect="equal", title=plain(title))
-    ax.set(xlabel="keys (light: may attend)", ylabel="queries")
-    ax.invert_yaxis()
+    ax.set(xlabel=plain(xlabel), ylabel=plain(ylabel))
     counts = ", ".join(f"{count:.0f}" for count in values.sum(axis=1))
     text = f"{rows}×{columns} mask; keys allowed to each query: {counts}"
+    if wrong is not None:
+        wrong = values * _matrix(wrong, "wrong")
+        red = np.ma.masked_equal(wrong, 0)
+        ax.pcolormesh(*edges, red, cmap=WRONG, vmin=0, vmax=1, edgecolors="w", linewidth=0.5)
+        text = f"{rows}×{columns} cells; light or red in each row: {counts}; red: {wrong.sum():.0f}"
+    ax.invert_yaxis()
     ax.description = f"{title}: {text}" if title else text
     return ax
 

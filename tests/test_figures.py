@@ -179,6 +179,13 @@ def test_panels_stand_side_by_side_and_are_all_described():
     assert first.description.startswith("one: 1×2") and second.description.startswith("two: 1×2")
 
 
+def test_panels_break_into_rows():
+    ax = panels(mask_pattern, {name: [[True]] for name in "abc"}, columns=2)
+    specs = [each.get_subplotspec() for each in ax.figure.axes if each.get_title()]
+    places = [(spec.rowspan.start, spec.colspan.start) for spec in specs]
+    assert places == [(0, 0), (0, 1), (1, 0)]
+
+
 # heatmap
 
 
@@ -195,6 +202,7 @@ def test_heatmap_has_queries_down_and_keys_across(shape):
 
 COLORS = [  # kind, options, limits of the colors
     ("weights", {}, (0, 1)),
+    ("errors", {}, (0, 1)),
     ("scores", {}, (-3, 3)),
     ("distances", {}, (0, 3)),
     ("distances", {"lowest": -4}, (-4, 3)),
@@ -303,6 +311,13 @@ def test_mask_pattern_is_light_where_a_query_may_attend_to_a_key(mask, counts):
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("keys (light: may attend)", "queries")
     assert ax.get_aspect() == 1
     assert ax.description == f"holes: {rows}×{columns} mask; keys allowed to each query: {counts}"
+
+
+def test_mask_pattern_draws_true_entries_that_are_wrong_in_red():
+    ax = mask_pattern([[1, 1], [1, 0]], wrong=[[0, 1], [0, 1]], xlabel="changed input")
+    red = ax.collections[1].get_array()
+    assert red.filled(0).tolist() == [[0, 1], [0, 0]] and ax.get_xlabel() == "changed input"
+    assert ax.description == "2×2 cells; light or red in each row: 2, 1; red: 1"
 
 
 @pytest.mark.parametrize("vectors", [[[2, 0], [-1, 0.5], [0.5, -3]], [[-3, -1]], [[0, 0]]])
