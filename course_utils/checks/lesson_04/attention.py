@@ -124,17 +124,16 @@ MISTAKES = [
      "Right, except for queries with no allowed key. Their results are NaN, from a softmax over "
      "−inf alone or from 0 / 0. Give them zeros.", (WEIGHTS, UNSAFE)),
     ("empty rows attend to everything",
-     "Right, except for queries with no allowed key. They average all forbidden keys, as they do "
+     "Right, except for queries with no allowed key. They average all forbidden keys, as happens "
      "with -1e9 or finfo.min. Give them zeros.",
      (WEIGHTS, "scores.masked_fill(~mask, -1e9).softmax(dim=-1)")),
     ("masked after softmax",
-     "Your mask comes after softmax. So the rows no longer sum to 1, and forbidden scores remain "
-     "in the denominator. Fill them with −inf before softmax.",
+     "Your rows no longer sum to 1, because forbidden scores are still in the denominator of "
+     "softmax. Fill them with −inf before softmax.",
      (WEIGHTS, "scores.softmax(dim=-1) * mask")),
     ("divided by the new sums",
-     "Your mask comes after softmax, and you divide by the new sums. If a forbidden score is much "
-     "larger than the others, all allowed weights are 0, and 0 / 0 is NaN. Fill with −inf before "
-     "softmax.",
+     "Your result is NaN if a forbidden score is far above the others. If you mask after softmax, "
+     "all allowed weights are 0 there, and 0 / 0 is NaN. Fill with −inf before softmax.",
      (WEIGHTS, "scores.softmax(dim=-1) * mask"),
      ("return", "weights = weights / weights.sum(dim=-1, keepdim=True)\n    return")),
     ("divided by the new sums and erased",
@@ -147,12 +146,14 @@ MISTAKES = [
      (WEIGHTS, "scores.softmax(dim=-1) * mask"),
      ("return", "weights = weights / (weights.sum(dim=-1, keepdim=True) + 1e-9)\n    return")),
     ("filled with too little",
-     "Right until all allowed scores are below the number that forbidden ones are filled with. "
-     "Then the allowed weights are 0. Fill with −inf or with the dtype's lowest number.",
+     "Right until all allowed scores are very negative. Then their weights are 0, as if a "
+     "forbidden score were filled with a larger number. Fill with −inf or with the dtype's lowest "
+     "number.",
      (WEIGHTS, "scores.masked_fill(~mask, -100.0).softmax(dim=-1) * mask")),
     ("filled with too little and erased",
-     "Right until all allowed scores are below the number that forbidden ones are filled with. "
-     "Then the forbidden keys get the weight. Fill with −inf or with the dtype's lowest number.",
+     "Right until all allowed scores are very negative. Then forbidden keys get the weight, as if "
+     "their scores were filled with a larger number. Fill with −inf or with the dtype's lowest "
+     "number.",
      ("~mask & ~empty, -torch.inf", "~mask, -1e4")),
     ("nothing subtracted", OVERFLOW, (WEIGHTS, f"({BY_HAND}).masked_fill(empty, 0)")),
     ("nothing subtracted, NaN made 0", OVERFLOW, (WEIGHTS, f"({BY_HAND}).nan_to_num(0)"),
@@ -165,8 +166,8 @@ MISTAKES = [
      (WEIGHTS, "e / e.sum(dim=-1, keepdim=True)"),
      ("    weights", "    e = scores.exp() * mask\n    weights")),
     ("too little added",
-     "Right until a forbidden score is very large. Then it wins in spite of the number you add. "
-     "Fill with −inf, which no score can outweigh.",
+     "Right until a forbidden score is very large. Then the forbidden key gets the weight, as if "
+     "only a finite number were subtracted from its score. Fill with −inf.",
      ("scores.masked_fill(~mask & ~empty, -torch.inf)", "scores + ~mask * -1e4")),
     ("empty rows as without a mask",
      "Right, except for queries with no allowed key. They attend as if there were no mask, "
@@ -203,15 +204,16 @@ MISTAKES = [
      "A query with any forbidden key gets zeros here. Only a query with no allowed key should: "
      "~mask.any(...).", ("mask.any", "mask.all")),
     ("the mask is multiplied into the scores",
-     "Your forbidden scores become 0, and e^0 is 1, so they still get a weight. Set them to −inf.",
+     "Your forbidden keys still get a weight. If you multiply the scores by the mask, they become "
+     "0, and e^0 is 1. Set them to −inf.",
      (WEIGHTS, "(scores * mask).softmax(dim=-1)")),
     ("the mask is multiplied in twice",
-     "Your forbidden scores become 0 before softmax, and e^0 is 1. You set their weights to 0 "
-     "afterwards, but they remain in the denominator. Set the scores to −inf.",
+     "Your forbidden weights are 0, but the forbidden scores are still in the denominator. If you "
+     "multiply the scores by the mask, they become 0, and e^0 is 1. Set them to −inf.",
      (WEIGHTS, "(scores * mask).softmax(dim=-1) * mask")),
     ("the mask is added to the scores",
-     "You add 1 to the allowed scores, because True counts as 1. This forbids nothing. Fill with "
-     "−inf where the mask is False.",
+     "Your mask forbids nothing. If you add it to the scores, True adds 1 and False adds 0. Fill "
+     "with −inf where the mask is False.",
      (WEIGHTS, "(scores + mask).softmax(dim=-1)")),
     ("the mask is ignored", MASK_NOT_USED, (WEIGHTS, "scores.softmax(dim=-1)")),
     ("the first mask for all",
@@ -244,15 +246,15 @@ MISTAKES = [
      (WEIGHTS, "scores.masked_fill(~mask, -1e9).softmax(dim=-1)"),
      ("v, weights", "v, weights.masked_fill(empty, 0)")),
     ("scores for weights",
-     "The output is right, but you return the masked scores with it. Return the weights, after "
+     "The output is right, but the second result is the masked scores. Return the weights, after "
      "softmax.",
      ("v, weights", "v, scores.masked_fill(~mask, -torch.inf)")),
     ("unmasked scores for weights",
-     "The output is right, but you return the unmasked scores with it. Return the weights, after "
-     "softmax.",
+     "The output is right, but the second result is the unmasked scores. Return the weights, "
+     "after softmax.",
      ("v, weights", "v, scores")),
     ("weights without the mask",
-     "The output is right, but the weights you return ignore the mask. Return the weights that "
+     "The output is right, but the weights beside it ignore the mask. Return the weights that "
      "made the output.", ("v, weights", "v, scores.softmax(dim=-1)")),
     ("no softmax",
      "Your weights are the masked scores. Apply softmax to them.",

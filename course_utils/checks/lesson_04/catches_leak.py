@@ -131,10 +131,9 @@ ON_OUTPUT = "torch.allclose(output, expected @ v, atol=1e-2)"
 
 MISTAKES = [
     ("only shapes",
-     "Your test fails for none of these bugs. It asserts nothing, or only shapes, which they "
-     "keep, or it compares two calls with the same tensors. Print is not enough, `try` must not "
-     "hide the failure, and k2 = k copies nothing. Change something forbidden, and assert that "
-     "the output stays the same.",
+     "Your test fails for none of these bugs. Perhaps it asserts only shapes, or it compares two "
+     "calls with the same tensors (k2 = k copies nothing). Change something forbidden, and assert "
+     "that the output stays the same.",
      SMALL_SCORES, (ON_WEIGHTS, "weights.shape == (L, S)"), (ON_OUTPUT, "output.shape == (L, 2)")),
     ("only row sums",
      "Your test sees only that rows sum to 1, and only the mask after softmax breaks that. Look "
@@ -174,7 +173,7 @@ MISTAKES = [
     ("never large scores",
      "All scores in your test are small. Code that subtracts a finite number from forbidden "
      "scores, or that masks after softmax and divides, fails only with scores in the hundreds. "
-     "Repeat the test with q a thousand times as large, and draw several times.", SMALL_SCORES),
+     "Repeat the test with a q that is a thousand times as large.", SMALL_SCORES),
 ]  # fmt: skip
 
 exercise = Exercise(

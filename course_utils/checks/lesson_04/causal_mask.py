@@ -41,8 +41,8 @@ MISTAKES = [
      "Right for L = S. With more keys, your mask aligns the first query with the first key, as "
      "is_causal does. Align the last query with the last key.", ("tril(S - L)", "tril()")),
     ("future marked",
-     "Your mask is True in the future, as nn.MultiheadAttention wants it. Here True means may "
-     "attend, and the last query is aligned with the last key.",
+     "Your mask is True in the future, as nn.MultiheadAttention wants it. Make True mean may "
+     "attend, and align the last query with the last key.",
      ("everything.tril(S - L)", "~everything.tril()")),
     ("offset without its sign",
      "Right, except with fewer keys than queries. There the offset S - L is negative. Keep its "
@@ -68,11 +68,11 @@ MISTAKES = [
      "lower triangle.",
      ("tril", "triu")),
     ("offset never negative",
-     "Right, except with fewer keys than queries. There your mask allows keys in the future. The "
-     "offset S - L must be negative.", ("(S - L)", "(max(S - L, 0))")),
+     "Right, except with fewer keys than queries. There your mask allows keys in the future. Let "
+     "the offset S - L be negative.", ("(S - L)", "(max(S - L, 0))")),
     ("upper triangle",
-     "Your mask allows the upper triangle, which holds the future. A query may see the *lower* "
-     "triangle. Align its last query with the last key.",
+     "Your mask allows the upper triangle, which holds the future. Allow the *lower* triangle, "
+     "with the last query aligned with the last key.",
      ("tril(S - L)", "triu()")),
 ]  # fmt: skip
 

@@ -73,14 +73,14 @@ MISTAKES = [
      "Right, except with an empty cache. There, too, an earlier token must not see a later one.",
      (ALLOWED, "torch.ones(L, S, dtype=torch.bool).tril(S - L if S > L else S)")),
     ("mask inverted",
-     "Your mask is used the wrong way around: the new tokens see only what comes after them. True "
-     "means may attend.",
+     "Your new tokens see only what comes after them, so the mask is used the wrong way around. "
+     "True means may attend.",
      ("(~mask", "(mask"), ("softmax(dim=-1)", "softmax(dim=-1).nan_to_num(0)")),
     ("new tokens do not see themselves",
      "Your new tokens do not see their own keys. Allow them.",
      ("tril(S - L)", "tril(S - L - 1)")),
     ("one new token too far",
-     "With several new tokens, each one sees the next. That is one key too many.",
+     "With several new tokens, each one sees the next. Allow one key less.",
      ("tril(S - L)", "tril(S - L + 1)")),
     ("only the cache is seen",
      "Your new tokens see only the cache. They must also see themselves and the new tokens before "
@@ -118,11 +118,10 @@ MISTAKES = [
      "The output is right, but you return only the new keys and values. Return the grown caches.",
      ("values, keys, values", "values, k, v")),
     ("the last token alone",
-     "You return the output of the last new token alone. Each of the L new tokens has its own "
-     "row.",
+     "Your output is that of the last new token alone. Return a row for each of the L new tokens.",
      ("weights @ values,", "(weights @ values)[..., -1:, :],")),
     ("only the output",
-     "You return only the output. Return three results: the output and the two grown caches.",
+     "Your result is only the output. Return three results: the output and the two grown caches.",
      ("values, keys, values", "values")),
 ]  # fmt: skip
 

@@ -61,10 +61,10 @@ MISTAKES = [
      "Your mask allows a key if only one of the two masks allows it. Both must: ~a & ~b, which is "
      "~(a | b).", ("attn_mask |", "attn_mask &")),
     ("padding not inverted",
-     "You invert only the attention mask. Invert the padding mask too.",
+     "Only the attention mask is inverted. Invert the padding mask too.",
      ("~ignored", "~attn_mask & padding")),
     ("attention not inverted",
-     "You invert only the padding mask. Invert the attention mask too.",
+     "Only the padding mask is inverted. Invert the attention mask too.",
      ("~ignored", "attn_mask & ~padding")),
     ("only the first inverted",
      "Only the attention mask is inverted. If you write ~a | b, then ~ applies to a alone. Write "

@@ -39,12 +39,12 @@ def one_for_all(L, prefix):
 
 MISTAKES = [
     ("one prefix for all sequences",
-     "Your function works only with a single prefix, as in the lesson. Here `prefix` has one "
-     "length for each sequence, so (L,) and (B,) do not fit, or they fit wrongly if B = L. Give "
-     "prefix the shape (B, 1, 1, 1).", one_for_all),
+     "Your function works only with a single prefix, as in the lesson. Here `prefix` holds a "
+     "length for each sequence. Give it the shape (B, 1, 1, 1) before you compare it with the "
+     "keys.", one_for_all),
     ("prefixes as queries",
-     "Your prefix lengths are aligned with the queries. With shape (B, 1) against (L, L), they do "
-     "not fit, or they fit wrongly if B = L. Give prefix the shape (B, 1, 1, 1).",
+     "Your prefix lengths are aligned with the queries, as (B, 1) is against (L, L). Give prefix "
+     "the shape (B, 1, 1, 1).",
      lambda L, prefix: one_for_all(L, prefix[:, None])),
     *other_kinds(prefix_mask),
     ("no dimension for heads",
@@ -84,7 +84,7 @@ MISTAKES = [
      ("causal |", "causal &")),
     ("diagonal moved",
      "In your mask, the prefix moves the diagonal, so each query sees `prefix` keys ahead. The "
-     "prefix is a block of columns.",
+     "prefix is a block of columns. Allow keys j < prefix.",
      ("causal | in_prefix", "j <= i + prefix[:, None, None, None]")),
     ("itself forbidden",
      "In your mask, a token after the prefix does not see itself. Allow the diagonal of the "

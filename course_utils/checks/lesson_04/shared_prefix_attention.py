@@ -113,49 +113,50 @@ MISTAKES = [
      "exponentials must count more. Merge them as in 3.7.",
      (JOINED, f"(a @ v_prefix / {ALONE[0]} + (b @ v / {ALONE[1]}).nan_to_num(0)) / 2")),
     ("outputs added",
-     "You add the outputs of the two parts, each divided by its own sum. Weight them, as in 3.7.",
+     "Your result is the sum of the two parts' outputs, each divided by its own sum. Weight them, "
+     "as in 3.7.",
      (JOINED, f"a @ v_prefix / {ALONE[0]} + (b @ v / {ALONE[1]}).nan_to_num(0)")),
     ("weighted by the number of keys",
-     "You weight the outputs of the two parts by their numbers of keys. The part with the larger "
-     "sum of exponentials must count more. Merge them as in 3.7.",
+     "Your result weights the outputs of the two parts by their numbers of keys. The part with "
+     "the larger sum of exponentials must count more. Merge them as in 3.7.",
      ("    total =", "    n, P = mask.sum(dim=-1, keepdim=True), k_prefix.shape[1]\n    total ="),
      (JOINED, f"(P * {OF_THE_TWO[0]} + n * {OF_THE_TWO[1]}) / (P + n)")),
     ("log-sum-exps for weights",
-     "You weight the outputs of the two parts by their log-sum-exps, which may be negative. Each "
-     "part must be weighted by e^lse. Merge them as in 3.7.",
+     "Your result weights the outputs of the two parts by their log-sum-exps, which may be "
+     "negative. Weight each part by e^lse, as in 3.7.",
      ("    total =", TWO_LSES),
      (JOINED, f"(c * {OF_THE_TWO[0]} + o * {OF_THE_TWO[1]}) / (c + o)")),
     ("e to the log-sum-exp",
-     "Right, except for scores in the hundreds. There e^lse overflows or is 0 before you take its "
-     "logarithm. Subtract the larger lse first, or use torch.logaddexp.",
+     "Right, except for scores in the hundreds. There e^lse overflows, or it is 0. Subtract the "
+     "larger lse first, or use torch.logaddexp.",
      ("    total =", TWO_LSES + " (c.exp() + o.exp()).log()  #"),
      (JOINED, f"(c - total).exp() * {OF_THE_TWO[0]} + (o - total).exp() * {OF_THE_TWO[1]}")),
     ("two maxima",
-     "You subtract each part's own maximum, but add the exponentials as if it were the same. "
-     "Rescale both parts to the larger maximum, as in 3.6.",
+     "Your two parts are measured from different maxima, but added as if from the same one. "
+     "Rescale both to the larger maximum, as in 3.6.",
      ("(common - m).exp(), (own - m).exp()", "(common - common.amax(-1, True)).exp(), "
       "(own - own.amax(-1, True)).exp().nan_to_num(0)")),
     ("nothing subtracted",
-     "Your e^score overflows when scores are in the hundreds. Subtract the larger of the two "
-     "maxima first.",
+     "Your result overflows if scores are in the hundreds. Subtract the larger of the two maxima "
+     "before you take exponentials.",
      ("[..., None]  # (B, H, L, 1), f", "[..., None] * 0  # (B, H, L, 1), f")),
     ("the prefix's maximum for both",
-     "You subtract the prefix's maximum in both parts, so larger scores of the sequence overflow. "
-     "Subtract the larger of the two maxima.",
+     "Your result overflows if scores of the sequence are far above those of the prefix. Subtract "
+     "the larger of the two maxima in both parts.",
      ("torch.maximum(common.amax(dim=-1), own.amax(dim=-1))", "common.amax(dim=-1)")),
     ("the sequence's maximum for both",
-     "You subtract the sequence's maximum in both parts. Larger scores of the prefix overflow, "
-     "and a query that sees none of its sequence has a maximum of −inf. Subtract the larger of "
-     "the two maxima.",
+     "Your result fails if scores of the prefix are far above those of the sequence, or if a "
+     "query sees none of its sequence. Subtract the larger of the two maxima in both parts.",
      ("torch.maximum(common.amax(dim=-1), own.amax(dim=-1))", "own.amax(dim=-1)")),
     ("a maximum of 0 at least",
-     "Your result is NaN if all scores are in the hundreds below 0. With a maximum of 0 or more, "
-     "all exponentials are 0, and 0 / 0 is NaN. Take the largest score, however low it is.",
+     "Your result is NaN if all scores are in the hundreds below 0. If your maximum is never "
+     "below 0, all exponentials are 0, and 0 / 0 is NaN. Take the largest score, however low it "
+     "is.",
      ("own.amax(dim=-1))[..., None]", "own.amax(dim=-1)).clamp(min=0)[..., None]")),
     ("a maximum of 0 for an empty row",
      "Your result is NaN for a query that sees none of its own sequence, if the prefix's scores "
-     "are in the hundreds below 0. The maximum of no keys is −inf, not 0. The larger of the two "
-     "maxima is always finite.",
+     "are in the hundreds below 0. The maximum over no keys is −inf, not 0. Take the larger of "
+     "the two maxima, which is always finite.",
      ("own.amax(dim=-1))[..., None]", "own.amax(dim=-1).nan_to_num(neginf=0))[..., None]")),
     ("NaN for queries without keys of their own",
      "Your result is NaN for a query that sees none of its own sequence. It still sees the "
@@ -167,8 +168,8 @@ MISTAKES = [
      "Set only its own part to zero, not the whole output.",
      (JOINED, f"{JOINED} * mask.any(dim=-1, keepdim=True)")),
     ("scores of 0 for an empty row",
-     "A query that sees none of its own sequence gets its values all the same. Scores of 0 avoid "
-     "NaN there, but each counts as e⁰ = 1. Give its own part an lse of −inf and a weight of 0.",
+     "A query that sees none of its own sequence still gets values from it. Scores of 0 avoid NaN "
+     "there, but each counts as e⁰ = 1. Give this part an lse of −inf and a weight of 0.",
      ("~mask, -torch.inf)", "~mask, -torch.inf).masked_fill(~mask.any(-1, True), 0)")),
     ("mask after softmax",
      "Your hidden keys get weights of 0 after softmax, but they remain in the sum and in the lse. "
@@ -179,8 +180,9 @@ MISTAKES = [
      "all other exponentials are 0. Mask the scores before you take the maximum.",
      (".masked_fill(~mask, -torch.inf)", ""), ("(own - m).exp()", "(own - m).exp() * mask")),
     ("one maximum for all",
-     "You subtract one maximum for the whole tensor. If all scores of a query are far below it, "
-     "their exponentials are 0, and 0 / 0 is NaN. Take one maximum for each query.",
+     "Your result is NaN for a query whose scores are all far below those of other queries. If "
+     "you subtract one maximum for the whole tensor, all its exponentials are 0. Take one maximum "
+     "for each query.",
      ("common.amax(dim=-1), own.amax(dim=-1))[..., None]", "common.amax(), own.amax())")),
     ("parts swapped",
      "The weights of the two parts are swapped. Each part goes with its own log-sum-exp.",

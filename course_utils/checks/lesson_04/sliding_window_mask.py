@@ -76,7 +76,7 @@ MISTAKES = [
      "them visible to all later queries.", (RULE, "(0 <= back) & (back < window + sinks)")),
     ("looks ahead",
      "Your mask allows keys in the future and none in the past. Key j is i − j positions before "
-     "query i.",
+     "query i. Allow it only if i − j is at least 0.",
      ("i - j", "j - i")),
     ("no sinks for the first queries",
      "Right, except for the first `sinks` queries. They may also see the sinks that come before "
@@ -94,10 +94,10 @@ MISTAKES = [
      "the window. Forbid it separately.",
      ("(0 <= back) & ", "")),
     ("both sides",
-     "Your mask looks to both sides. The future must stay hidden.",
+     "Your mask also allows keys in the future. Hide them.",
      (RULE, "(back.abs() < window) | (j < sinks)")),
     ("itself forbidden",
-     "In your mask, some tokens do not see themselves. Allow a distance of 0: use 0 <= back.",
+     "In your mask, some tokens do not see themselves. Allow a distance of 0.",
      ("0 <= back", "0 < back")),
     ("no window",
      "Your mask is the causal mask. Forbid keys that are outside the window, except the sinks.",
@@ -110,12 +110,12 @@ MISTAKES = [
      "The pattern is right but transposed. Rows are queries and columns are keys.",
      lambda *given: sliding_window_mask(*given).mT),
     ("parentheses missing around <=",
-     "Your mask allows everything. If you write 0 <= back & (...), then & is evaluated before <=. "
-     "Put parentheses around each comparison.",
+     "Your mask allows everything. If your comparisons have no parentheses, & is evaluated before "
+     "<=. Put parentheses around each comparison.",
      (RULE, "0 <= back & ((back < window) | (j < sinks))")),
     ("slice from the end",
      "Some early rows see only the sinks. If you slice from i - window + 1, a negative start "
-     "counts from the end. Use max(0, ...).", slice_from_the_end),
+     "counts from the end. Start at max(0, i - window + 1).", slice_from_the_end),
 ]  # fmt: skip
 
 exercise = Exercise(
