@@ -179,10 +179,11 @@ def entropy(weights):
 
 @expects(x="floating ...", dim="dim of x")
 def softmax(x, dim=-1):
-    """Return weights e^x / Σ e^x along ``dim``, for logits of any size.
+    """Return weights e^x / Σ e^x along ``dim``, for scores of any size.
 
-    The largest logit is subtracted first, so no exponential exceeds 1. The exponentials are summed
-    in float64, so neither float16's range nor the number of terms is a limit.
+    The largest score is subtracted first, so no exponential exceeds 1. The exponentials are
+    computed and added in float64, so neither the range of float16 nor the number of scores is a
+    limit.
 
     Parameters
     ----------
@@ -260,7 +261,7 @@ def log_softmax(x, dim=-1):
 
 @expects(p="... n", g="... n")
 def softmax_vjp(p, g):
-    """Return gᵀ(diag(p) - ppᵀ), the gradient at the logits, without the n × n Jacobian.
+    """Return gᵀ(diag(p) - ppᵀ), the gradient at the scores, without the n × n Jacobian.
 
     Parameters
     ----------
@@ -272,7 +273,7 @@ def softmax_vjp(p, g):
     Returns
     -------
     torch.Tensor, (..., n)
-        The gradient at the logits; each row sums to 0.
+        The gradient at the scores; each row sums to 0.
 
     Raises
     ------
@@ -284,23 +285,23 @@ def softmax_vjp(p, g):
 
 @expects(m="*batch", ell="*batch", x="*batch n")
 def online_update(m, ell, x):
-    """Update the state (m, ℓ) of an online softmax with a block of logits.
+    """Update the state (m, ℓ) of an online softmax with a block of scores.
 
     Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018, algorithm 3.
 
     Parameters
     ----------
     m : torch.Tensor, (...)
-        The largest logit so far; -inf before the first block.
+        The largest score so far; -inf before the first block.
     ell : torch.Tensor, (...)
-        Σ e^(x - m) over the logits so far; 0 before the first block.
+        Σ e^(x - m) over the scores so far; 0 before the first block.
     x : torch.Tensor, (..., n)
-        The next block of logits, of any size.
+        The next block of scores, of any size.
 
     Returns
     -------
     m, ell : torch.Tensor, (...)
-        The state after the block. ``m + ell.log()`` is the logsumexp of all logits so far, and
+        The state after the block. ``m + ell.log()`` is the logsumexp of all scores so far, and
         ``(x - m).exp() / ell`` their softmax.
 
     Raises

@@ -22,8 +22,11 @@ from PIL import Image
 SEQUENTIAL, DIVERGING = "cividis", "RdBu_r"
 WRONG = ListedColormap(["C3"])
 plt.rcParams["image.cmap"] = SEQUENTIAL  # for pictures that a lesson draws itself
+# Letters of 11 to 12 CSS pixels, at PER_INCH, in every picture.
+plt.rcParams.update({"font.size": 10, "axes.titlesize": 11})
 EVEN_CONTRAST = 0.22  # luminance of a cell on which white and dark numbers read equally well
 LARGEST_ANNOTATED = 100  # most entries of a matrix with a number in each cell
+NARROWEST_ANNOTATED = 0.45  # inches of a cell with room for a number, before the color bar's part
 MOST_ROWS_DESCRIBED = 10  # most rows of a matrix that a description lists one by one
 TIE = 1e-4  # of the largest entry: a smaller difference may be rounding, as on another CPU
 LONGEST_SIDE = 20  # inches of a figure; in larger ones the cells shrink, to save memory
@@ -31,8 +34,8 @@ MOST_TICKS = 10  # most x values with a tick at each
 PER_INCH = 80  # CSS pixels for an inch of a figure
 DENSITY = 2  # image pixels for a CSS pixel, as on a high-resolution screen
 WIDEST = 820  # CSS pixels: JupyterLab's column in a 1280 window with the file browser open
-PANELS_WIDTH = 12  # inches of the widest row of panels
 MOST_MARKERS = 30  # most x values with a marker at each
+HISTOGRAM_BINS = 80
 LONGEST_TEXT = 100  # characters of a label or title; longer ones are cut
 
 
@@ -77,6 +80,8 @@ def display_picture(figure, description):
     description : str
     """
     description = printable(description)
+    widest = WIDEST / PER_INCH  # in a wider one, all letters would shrink
+    figure.set_figwidth(min(figure.get_figwidth(), widest))
     rendered, picture = io.BytesIO(), io.BytesIO()
     figure.savefig(rendered, format="png", dpi=DENSITY * PER_INCH, bbox_inches="tight")
     opaque = Image.open(rendered).convert("RGB")  # a tenth smaller than with transparency
@@ -121,7 +126,7 @@ def panels(draw, data, *, columns=None, **options):
         raise ValueError("data must have at least one panel, got an empty dict")
     columns = len(data) if columns is None else min(columns, len(data))
     rows = -(-len(data) // columns)
-    size = min(4.2 * columns, PANELS_WIDTH), 3.2 * rows
+    size = min(4.2 * columns, WIDEST / PER_INCH), 3.2 * rows
     _, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
     for empty in axes.flat[len(data) :]:
         empty.set_axis_off()
@@ -186,11 +191,13 @@ def heatmap(
         rows, columns = values.shape
         size = np.minimum((2 + 0.5 * columns, 1.2 + 0.42 * rows), LONGEST_SIDE)
         _, ax = plt.subplots(figsize=size)
+    cell = ax.get_position().width * ax.get_figure(root=True).get_figwidth() / values.shape[1]
+    has_room = values.size <= LARGEST_ANNOTATED and bool(cell >= NARROWEST_ANNOTATED)
     sns.heatmap(
         values,  # entries that are not finite are left blank
-        annot=values.size <= LARGEST_ANNOTATED and not np.isin(values.round(2), (0, 1)).all(),
+        annot=has_room and not np.isin(values.round(2), (0, 1)).all(),
         fmt=".2f",
-        annot_kws={"size": 8},
+        annot_kws={"size": 10},
         xticklabels=[plain(key) for key in keys],
         yticklabels=[plain(query) for query in queries],
         square=True,
@@ -365,6 +372,51 @@ def lines(x, series, *, xlabel, ylabel, log=False, ylim=None, title=None, ax=Non
     return ax
 
 
+def histograms(samples, *, xlabel, title=None, ax=None):
+    """Draw the distribution of each sample as an outline, scaled to an area of 1.
+
+    Parameters
+    ----------
+    samples : dict of str to sequence of numbers
+        They may differ in length. The first outline is the thickest, so that those drawn over it
+        do not hide it.
+    xlabel : str
+    title : str, optional
+    ax : matplotlib.axes.Axes, optional
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        Its description gives the mean and the standard deviation of each sample.
+
+    Raises
+    ------
+    ValueError
+        If there is no sample, or one of them is empty or not finite.
+    """
+    samples = {name: _numbers(sample, f"samples[{name!r}]") for name, sample in samples.items()}
+    for name, sample in samples.items():
+        if not sample.size or not np.isfinite(sample).all():
+            raise ValueError(f"samples[{name!r}] must have at least one number, all finite")
+    if not samples:
+        raise ValueError("samples must have at least one sample, got an empty dict")
+    if ax is None:
+        _, ax = plt.subplots(figsize=(6, 3.5))
+    ends = np.array([np.quantile(sample, [0.001, 0.999]) for sample in samples.values()])
+    moments = []
+    for thickness, (name, sample) in zip(range(len(samples), 0, -1), samples.items(), strict=True):
+        style = {"histtype": "step", "bins": HISTOGRAM_BINS, "label": plain(name)}
+        style["linewidth"] = 1.5 * thickness
+        ax.hist(sample.ravel(), range=(ends.min(), ends.max()), density=True, **style)
+        mean = sample.mean().round(1) + 0.0  # never -0.0
+        moments.append(f"{name} {mean:.1f} and {sample.std():.1f}")
+    ax.set(xlabel=plain(xlabel), ylabel="density", title=plain(title))
+    ax.legend()
+    text = f"distribution of {xlabel}; mean and standard deviation: " + ", ".join(moments)
+    ax.description = f"{title}: {text}" if title else text
+    return ax
+
+
 def _numbers(values, name):
     """Return ``values`` as a float array; an error calls them ``name``."""
     if isinstance(values, torch.Tensor):
@@ -470,7 +522,7 @@ def _describe_matrix(values, queries, keys, kind, title):
     else:
         text = f"{rows}×{columns} {kind}"
         if finite.any():
-            text += f" with mean {values[finite].mean():.3f}"
+            text += f" with mean {values[finite].mean().round(3) + 0.0:.3f}"
             text += f", smallest {entry(first_largest(negated))}"
             text += f", largest {entry(first_largest(entries))}"
     if not finite.all():

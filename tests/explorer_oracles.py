@@ -97,7 +97,7 @@ def scaling(d_k, scaled):
     scores = scores_at(d_k, scaled)
     weights = scores.softmax(-1)
     two, norm = weights.topk(2).values.sum(), _norm(scores)
-    yield "largest score in size #;", scores.abs().max()
+    yield "largest absolute score #;", scores.abs().max()
     yield "entropy # of at most #", [course.entropy(weights), math.log(8)]
     yield "gradient norm #", norm
     ends = scaled and d_k in (4, 512)
@@ -107,17 +107,17 @@ def scaling(d_k, scaled):
     one = not scaled and before < 0.99 <= weights.max()
     yield "found: at d_k", bool(ends or one)
     yield "one key has", bool(one)
-    yield "much gradient passes", bool(not one and not ends and two >= 0.95 and norm >= 0.45)
+    yield "the gradient norm is large", bool(not one and not ends and two >= 0.95 and norm >= 0.45)
 
 
-def saturation(temperature, d_k, scaled, dtype, method, **logits):
+def saturation(temperature, d_k, scaled, dtype, method, **set_scores):
     kind = getattr(torch, dtype)
 
     def scores_of(values):
         scores = torch.tensor(values).double().to(kind) * d_k**0.5
         return scores / d_k**0.5 if scaled else scores
 
-    untempered = scores_of(list(logits.values()))
+    untempered = scores_of(list(set_scores.values()))
     scores = untempered / temperature
     naive = scores.exp()
     exponentials = (scores - scores.max()).exp() if method == "stable" else naive
@@ -134,12 +134,13 @@ def saturation(temperature, d_k, scaled, dtype, method, **logits):
             yield f"{name} is {word} at key {keys}", bool(keys)
     alone = exponentials.isfinite().all() and total(exponentials).isinf()
     yield "the sum of the exponentials is inf", bool(alone)
-    below = (scores_of([logits["logit_1"] - 0.5]) / temperature).exp().isfinite()
-    first = scores[0].isfinite() and naive[0].isinf() and below and logits["logit_1"] % 0.5 == 0
-    yield "is the first logit 1 whose exponential is inf", bool(method == "naive" and first)
+    below = (scores_of([set_scores["score_1"] - 0.5]) / temperature).exp().isfinite()
+    first = scores[0].isfinite() and naive[0].isinf() and below and set_scores["score_1"] % 0.5 == 0
+    found = bool(method == "naive" and first)
+    yield "is the smallest value of score 1 whose exponential is inf", found
     yield "every exponential is 0", bool(method == "naive" and total(naive) == 0)
     fails = scores.isfinite().all() and (total(naive).isinf() or total(naive) == 0)
-    yield "weights where naive fails", bool(method == "stable" and fails)
+    yield "for which naive fails", bool(method == "stable" and fails)
     norms = _norm(untempered / (torch.arange(1, 101).double() / 20)[:, None])
     varies = method == "stable" and bool(norms.max() > norms.min() + 0.01)
     best = varies and bool(_norm(untempered.double() / temperature) >= norms.max() - 1e-9)

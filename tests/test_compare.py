@@ -36,8 +36,8 @@ ONE, TWO, SOME = torch.ones(1, 1), torch.ones(2), torch.tensor([[1.0, -2, 3], [0
         (SOME, torch.zeros(3, 2), "expected shape (L, S) = (3, 2), got (2, 3)"),
         (SOME[None], torch.zeros(1, 3, 2), "expected shape (..., L, S) = (1, 3, 2)"),
         (torch.zeros(1), torch.tensor(0.0), "expected shape"),
-        (SOME.T, SOME, "the right numbers, with the last two dimensions exchanged"),
-        (SOME.reshape(3, 2), SOME, "the right numbers, in another shape"),
+        (SOME.T, SOME, "the last two dimensions are swapped"),
+        (SOME.reshape(3, 2), SOME, "right, but in another shape"),
         # entries
         (torch.ones(1, 3), torch.tensor([[1, 3.0, 1]]), "3 at [0, 1], got 1; 1 of 3 entries"),
         (torch.tensor([[NAN]]), ONE, "NaN at [0, 0], where 1 was expected"),
@@ -45,8 +45,8 @@ ONE, TWO, SOME = torch.ones(1, 1), torch.ones(2), torch.tensor([[1.0, -2, 3], [0
         (-SOME, SOME, "each is -1 times"),
         (SOME + 0.25, SOME, "each is 0.25 too large"),
         (SOME - 1, SOME, "each is 1 too small"),
-        (SOME / (1 + 1e-3 * SOME.abs()), SOME, "none by as much as 1%"),
-        (SOME * 1.0004, SOME, "expected 1 at [0, 0], got 1.0004; 5 of 6 entries differ: none by"),
+        (SOME / (1 + 1e-3 * SOME.abs()), SOME, "all by less than 1%"),
+        (SOME * 1.0004, SOME, "expected 1 at [0, 0], got 1.0004; 5 of 6 entries differ, all by"),
         # dtypes
         (ONE.long(), ONE, "floating point entries, got torch.int64"),
         (ONE * 1j, ONE.long(), "expected integer entries, got torch.complex64"),

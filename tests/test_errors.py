@@ -52,14 +52,14 @@ CASES = {  # a word of the likely cause, and what raises such errors
         lambda: [one for one, two, three in [M.shape]],
         lambda: [one for one, two in [B.shape]],
     ],
-    ".split or .chunk": [lambda: [one for one, two in [(1, 2, 3)]]],
+    "`.split` and `.chunk`": [lambda: [one for one, two in [(1, 2, 3)]]],
     "generator": [lambda: ROWS[0], lambda: len(ROWS)],
     "parentheses": [lambda: 0 < V < 1, lambda: bool(M > 0)],
     "one number of dimensions": [lambda: torch.bmm(M, M), lambda: torch.mm(B, M)],
     "einsum": [lambda: torch.einsum("bld,bsd->bls", M, M)],
     ".reshape()": [lambda: M.T.view(20)],
     ".values": [lambda: M - M.max(dim=-1, keepdim=True), lambda: M.max(dim=-1)[..., None]],
-    "where one is needed": [lambda: float(V)],
+    "where a single number is needed": [lambda: float(V)],
     "dtype": [lambda: V.double() @ M.new_ones(3), lambda: M.int().softmax(-1)],
     "a call in this line": [
         lambda: (lambda q, k: q)(M),
@@ -69,7 +69,7 @@ CASES = {  # a word of the likely cause, and what raises such errors
         lambda: torch.max(M, 0.0),
     ],
     "for i in range(len(x))": [lambda: V[V], lambda: M[torch.tensor([])]],
-    "range(x.shape[0])": [lambda: range(V), lambda: range(V.shape)],
+    "range(len(x))": [lambda: range(V), lambda: range(V.shape)],
     "self.W_q(x)": [lambda: V @ nn.Linear(3, 3)],
     "torch.cat([a, b]": [lambda: torch.cat(M, dim=0)],
     "masks": [lambda: M & M, lambda: ~M],
@@ -89,12 +89,12 @@ CASES = {  # a word of the likely cause, and what raises such errors
 def test_the_likely_cause_comes_first(words, functions):
     for function in functions:
         text = explanation(function)
-        assert words in text.split("it raised ")[0] and "\n" not in text
+        assert words in text.split("Your code raised ")[0] and "\n" not in text
 
 
 def test_a_dtype_in_the_learners_line_is_not_what_went_wrong():
     for answer in (lambda: {torch.float16: 16}[M.dtype], lambda: M.dtype.max):
-        assert explanation(answer).startswith("it raised ")
+        assert explanation(answer).startswith("Your code raised ")
 
 
 def test_an_unknown_error_is_repeated_with_the_learners_line_not_pytorchs():
@@ -103,6 +103,6 @@ def test_an_unknown_error_is_repeated_with_the_learners_line_not_pytorchs():
 
     line = answer.__code__.co_firstlineno + 1
     text = explanation(lambda: answer("x"))
-    assert text.startswith("it raised AttributeError: 'str' object has no")
+    assert text.startswith("Your code raised AttributeError: 'str' object has no")
     assert text.endswith(f" in line {line}, `return F.softmax(x, -1)`")
-    assert explained(ZeroDivisionError("oh")) == "it raised ZeroDivisionError: oh"
+    assert explained(ZeroDivisionError("oh")) == "Your code raised ZeroDivisionError: oh"

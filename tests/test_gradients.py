@@ -55,7 +55,7 @@ def overwrites(x, y):
         (lambda x, y: shares(x, y.detach()), "no gradient reaches y"),
         (lambda x, y: x.exp() / x.exp().sum(-1, True).detach() * y, "the gradient of x is wrong"),
         (lambda x, y: torch.where(x < 9, shares(x, y), (x - x).sqrt()), "gradient of x is NaN"),
-        (overwrites, "writes into a tensor"),
+        (overwrites, "tensor that your code overwrites"),
         (lambda x, y: x.softmax(-1) * y, None),
         (lambda x, y: x.log_softmax(-1).exp() * y, None),
     ],
@@ -151,10 +151,10 @@ class Frozen(Layer):
     "answer, words",
     [
         (Layer, "✅ 9.9 Layer: correct"),
-        (Detached, "no gradient reaches W_q.weight, W_k.weight, which cannot learn"),
-        (OfData, "no gradient reaches W_k.weight, which cannot learn"),
-        (Frozen, "no gradient reaches W_v.weight, which cannot learn"),
-        (InPlace, "writes into a tensor"),
+        (Detached, "no gradient reaches W_q.weight, W_k.weight, so the layer cannot learn"),
+        (OfData, "no gradient reaches W_k.weight, so the layer cannot learn"),
+        (Frozen, "no gradient reaches W_v.weight, so the layer cannot learn"),
+        (InPlace, "tensor that your code overwrites"),
     ],
 )
 def test_a_layer_that_cannot_learn_is_told_which_part(make, answer, words):

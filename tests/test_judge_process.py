@@ -48,7 +48,7 @@ NOTEBOOK = """
 ANSWERS = {
     "return Dot(1)(a, b)": "correct",
     "return one() * (a @ b)": "correct",
-    "print(a); return a @ b": "hidden",
+    "print(a); return a @ b": "hides what your code prints",
     "return sum(x * y for x, y in zip(tqdm(a), b))": "correct",
     "with Pool(2) as p: return sum(p.map(float, a * b))": "correct",
     "if os.fork() == 0: os._exit(0)\n    return a @ b": "correct",
@@ -67,8 +67,8 @@ ANSWERS = {
     "breakpoint()": "starts a debugger",
     "threading.Thread(target=turns).start(); return a @ b": "leaves a thread",
     "subprocess.Popen(['sleep', '99']); return a @ b": "leaves a thread",
-    "return a @ model.weight": "it uses model, which cannot be copied",
-    "with lock: return a @ b": "it uses lock, which cannot be copied",
+    "return a @ model.weight": "uses model, which cannot be copied",
+    "with lock: return a @ b": "uses lock, which cannot be copied",
 }
 RIGHT = "print(check(lambda a, b: a @ b, 'dot'))"
 STATE = "print(torch.initial_seed(), os.getcwd(), threading.enumerate(), torch.Tensor.all)"
@@ -147,7 +147,7 @@ HOARD = "[b'x' * (1 << 29), __import__('time').sleep(99)]"  # half a gigabyte
 @pytest.mark.parametrize(
     "limits, code, words",
     [
-        ({"PATIENCE": 0.2}, "__import__('time').sleep(99)", b"is there a sleep()"),
+        ({"PATIENCE": 0.2}, "__import__('time').sleep(99)", b"Does it sleep"),
         ({"MEMORY": 1 << 27}, HOARD, b"more than 2 GB of memory"),
     ],
 )

@@ -317,7 +317,8 @@ COMPILED = [((8, 6), 256, "bfloat16"), ((9, 0), 16, "float16"), ((10, 0), 256, "
 if EVERY_CASE:
     COMPILED = [(*c, kind) for c in itertools.product(GPUS, kernel_tiles.WIDTHS)
                 for kind in ("bfloat16", "float16")]  # fmt: skip
-COMPILED.append(((8, 6), 256, "float32"))  # the smallest shared memory and the widest head
+    # the smallest shared memory and the widest head
+    COMPILED.append(((8, 6), 256, "float32"))
 
 
 def print_needs():

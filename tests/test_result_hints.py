@@ -76,7 +76,7 @@ SQUARE = [(5, 5, 4), (3, 3, 2), (4, 4, 6)]
 
 
 def test_an_exchange_of_dimensions_and_an_input_are_recognized_where_shapes_agree():
-    assert "dimensions -2 and -1 exchanged" in said(lambda right, **_: right.mT, inputs(SQUARE))
+    assert "dimensions -2 and -1 swapped" in said(lambda right, **_: right.mT, inputs(SQUARE))
     given = [({"x": right}, right**3) for _, right in inputs()]
     assert "is x, as it came in" in said(lambda right, x: x, given)
 
@@ -122,7 +122,7 @@ def test_the_inputs_that_are_right_are_named_by_their_property():
 @pytest.mark.parametrize(
     "change, words",
     [
-        (lambda right, **_: ~right, "true and false are exchanged"),
+        (lambda right, **_: ~right, "True and False are swapped"),
         (lambda right, **_: torch.ones_like(right), "Only entries that should be false differ"),
         (lambda right, **_: right.tril(-1), "Only entries on the diagonal differ"),
         (

@@ -100,11 +100,11 @@ def zeros(n, dtype=torch.float32):
 @pytest.mark.parametrize(
     "kernel, arguments, words",
     [
-        (doubled, (torch.ones(4), zeros(4), 4, 1), "it reads beyond the last number of x_ptr, by"),
-        (doubled, (torch.ones(4), zeros(4), 4, -3), "before the first number of x_ptr, by up to 3"),
-        (doubled, (torch.ones(8), zeros(2), 8, 0), "writes beyond the last number of out_ptr"),
-        (adds, (0, zeros(4), 4), "writes beyond the last number of x_ptr, by up to 1"),
-        (swaps, (0, zeros(4, torch.int32), 4), "writes beyond the last number of x_ptr"),
+        (doubled, (torch.ones(4), zeros(4), 4, 1), "reads beyond the last entry of x_ptr, by"),
+        (doubled, (torch.ones(4), zeros(4), 4, -3), "before the first entry of x_ptr, by up to 3"),
+        (doubled, (torch.ones(8), zeros(2), 8, 0), "writes beyond the last entry of out_ptr"),
+        (adds, (0, zeros(4), 4), "writes beyond the last entry of x_ptr, by up to 1"),
+        (swaps, (0, zeros(4, torch.int32), 4), "writes beyond the last entry of x_ptr"),
     ],
 )
 def test_an_address_outside_the_tensors_stops_the_kernel_at_once(kernel, arguments, words):
@@ -192,5 +192,5 @@ print(check(exp2_polynomial))
 def test_without_triton_a_check_says_so_and_the_rest_works():
     run = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True)
     first, second = run.stdout.splitlines()
-    assert first.startswith("⚠️ 6b.1 windowed_kernel: this exercise needs Triton")
+    assert first.startswith("⚠️ 6b.1 windowed_kernel: This exercise needs Triton")
     assert second.startswith("⏳ 6b.5 exp2_polynomial")

@@ -154,19 +154,23 @@ ONE_HEAD = {name: each[:1] for name, each in HEADS.items()}
 @pytest.mark.parametrize(
     "module, heads, words",
     [
-        (layer(), HEADS, "144 entries in all; found none, 0 entries; too few"),
-        (layer(**named((6, 6)), more=(6, 6)), HEADS, "found (6, 6) × 5, 180 entries; too many: in"),
-        (layer(W_q=(6, 6), W_o=(6, 6)), HEADS, "found (6, 6) × 2, 72 entries; too few"),
-        (layer(**named((6, 6)) | {"W_q": (6, 3)}), HEADS, "W_o too, wide enough for all heads"),
+        (layer(), HEADS, "found none, 0 entries. These are too few"),
+        (
+            layer(**named((6, 6)), more=(6, 6)),
+            HEADS,
+            "found (6, 6) × 5, 180 entries. These are too many",
+        ),
+        (layer(W_q=(6, 6), W_o=(6, 6)), HEADS, "found (6, 6) × 2, 72 entries. These are too few"),
+        (layer(**named((6, 6)) | {"W_q": (6, 3)}), HEADS, "W_o as well, wide enough for all heads"),
         (layer(**named((6, 6)) | {"W_q": (4, 9)}), HEADS, "needs all d_model = 6 columns"),
         (with_list(nn.Linear(6, 6)), HEADS, "nn.ModuleList"),
         (with_list("x", nn.Parameter(torch.ones(6))), HEADS, "nn.ParameterList"),
         (with_plain_tensor(), HEADS, "self.W_q = nn.Parameter(...)"),
-        (layer(W_q=TIED, W_k=TIED, W_o=(6, 6)), HEADS, "one matrix has two names"),
-        (layer(a=(12, 6), b=(12, 6)), HEADS, "unknown shapes or an unknown order"),
-        (layer(**named((6, 5), (5, 6))), ONE_HEAD, "too many: one is wider than it should be"),
-        (layer(**named((6, 2), (2, 6))), ONE_HEAD, "W_o too, wide enough"),
-        (layer(**named((6, 2), (2, 6))), ONE_HEAD, "W_v (3, 6), W_o (6, 3) as nn.Linear"),
+        (layer(W_q=TIED, W_k=TIED, W_o=(6, 6)), HEADS, "One matrix has two names"),
+        (layer(a=(12, 6), b=(12, 6)), HEADS, "order are unknown"),
+        (layer(**named((6, 5), (5, 6))), ONE_HEAD, "One matrix is too wide"),
+        (layer(**named((6, 2), (2, 6))), ONE_HEAD, "W_o as well, wide enough"),
+        (layer(**named((6, 2), (2, 6))), ONE_HEAD, "W_v (3, 6), W_o (6, 3) as `nn.Linear`"),
     ],
 )
 def test_why_parameters_do_not_fit(module, heads, words):

@@ -65,6 +65,11 @@ def one_after_another(model, texts, steps):
     return torch.stack(rows)
 
 
+def one_pass_variance(q, k):
+    scores = (q * k).sum(-1)
+    return (scores.square().mean() - scores.mean() ** 2) * len(q) / (len(q) - 1)
+
+
 ROLES = "self.W_q, self.W_k, self.W_v, self.W_o = ("
 LAST_COPY = "ours.W_o.bias.copy_(theirs.out_proj.bias)"
 FLASH = "q, k, v, block_q, block_k)"
@@ -101,6 +106,10 @@ TABLE = {
                                "        scaled = (scores + self.seen)")]),
         (GRADIENTS, [("softmax(dim=-1)", "softmax(dim=-1).detach()")]),
     ],
+    "score_variance": [
+        ("mean far above the spread", one_pass_variance),
+        ("mean far above the spread", lambda q, k: one_pass_variance(q.float(), k.float())),
+    ],
     "scaled_scores": [
         ("changes its input", lambda q, k: q.div_(q.shape[-1] ** 0.5) @ k.mT),
         (GRADIENTS, lambda q, k: q @ k.detach().mT / q.shape[-1] ** 0.5),
@@ -135,7 +144,7 @@ TABLE = {
     "logsumexp": [
         ("calculated in float32",
          lambda x, counts, dim=-1: torch.logsumexp(x.float() + counts.log(), dim)),
-        ("finite where nothing stands",
+        ("finite for an empty row",
          lambda x, counts, dim=-1: torch.logsumexp(x + (counts + 1e-6).double().log(), dim)),
         (GRADIENTS, [("(counts * e)", "(counts * e.detach())")]),
         (None, attention.logsumexp),
@@ -154,8 +163,10 @@ TABLE = {
     "online_update": [
         (GRADIENTS, lambda m, ell, *rest: R["online_update"](m, ell.detach(), *rest)),
         (None, attention.online_update),
+        *[("epsilon in the sum", [("total.masked_fill(total == 0, 1)", f"(total + {eps})")])
+          for eps in (1e-5, 1e-8)],
     ],
-    "merge": [(GRADIENTS, [("shares = powers", "shares = powers.detach()")]),
+    "merge": [(GRADIENTS, [("shares = e", "shares = e.detach()")]),
               (None, attention.merge)],
     "streamed_entropy": [
         ("reads twice", [("return ell", "s = sum(x.sum(-1) for x in blocks)\n    return ell")]),

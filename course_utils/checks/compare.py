@@ -61,7 +61,7 @@ def difference(got, expected, names="", describe=True):
         return f"expected {'a number' if is_number else 'a torch.Tensor'}, got {_kind(got)}"
     values = read(got)
     if values is None:
-        return "its result is unreadable: no plain tensor, but a sparse one or on no real device"
+        return "expected a plain tensor, got one that is sparse or on no real device"
     if values.shape == expected.shape and not is_number and _family(got) != _family(expected):
         return f"expected {_family(expected)} entries, got {got.dtype}"
     target = expected.detach().double()
@@ -145,9 +145,9 @@ def _in_another_shape(values, target, tolerance):
         return ""
     transposed = values.mT if values.ndim > 1 else values
     if transposed.shape == target.shape and _close(transposed, target, tolerance).all():
-        return ": the right numbers, with the last two dimensions exchanged"
+        return ": the numbers are right, but the last two dimensions are swapped"
     if _close(values.reshape(target.shape), target, tolerance).all():
-        return ": the right numbers, in another shape"
+        return ": the numbers are right, but in another shape"
     return ""
 
 
@@ -164,8 +164,8 @@ def _pattern(values, target, tolerance):
         return f": each is {_short(offset.abs())} too {'large' if offset > 0 else 'small'}"
     if (values - target).abs().max() < clear:
         return (
-            ": none by as much as 1% of the largest, as from a small number added (an eps) or from "
-            "computing in float16 or bfloat16"
+            ", all by less than 1% of the largest, as from an added eps or from computing in "
+            "float16 or bfloat16"
         )
     return ""
 

@@ -66,13 +66,16 @@ def call_with_clones(answer, *args):
     for position, (now, before) in enumerate(zip(clones, args, strict=True)):
         if not _unchanged(now, before):
             kind = "list" if isinstance(before, list) else "tensor"
-            hint = f"it changes its input (argument {position + 1}) in place; work on a new {kind}"
+            hint = (
+                f"Your code changes its input (argument {position + 1}) in place. Work on a new "
+                f"{kind}."
+            )
             raise NamedMistake("changes its input", hint)
         if isinstance(now, torch.Tensor) and now.requires_grad and not before.requires_grad:
             hint = (
-                f"right, but it makes its input (argument {position + 1}) ask for gradients, which "
-                "add up there from call to call; ask those of a new tensor, "
-                "x.detach().requires_grad_()"
+                "Your result is right, but your code turns on gradients for its input (argument "
+                f"{position + 1}), where they add up from call to call. Use a new tensor, "
+                "`x.detach().requires_grad_()`."
             )
             raise NamedMistake("input asks for gradients", hint, [result])
     return [result]

@@ -8,12 +8,13 @@ from course_utils.checks.compare import difference
 from course_utils.checks.exercise import one_layout, tag_learner_errors
 
 NONE = (
-    "right numbers, but no gradient gets through, so nothing before it can learn: .detach(), "
-    ".data, .item(), NumPy, torch.no_grad() and torch.tensor() of a result cut it off"
+    "Your numbers are right, but no gradient gets through, so nothing before this step can learn. "
+    "`.detach()`, `.data`, `.item()`, NumPy, `torch.no_grad()` and `torch.tensor(result)` stop it."
 )
 IN_PLACE = (
-    "right numbers, but gradients fail: it writes into a tensor whose old values the backward pass "
-    "still needs; make new tensors, and collect rows in a list for torch.stack or torch.cat"
+    "Your numbers are right, but the backward pass fails, because it needs the old values of a "
+    "tensor that your code overwrites. Make new tensors, and join them with `torch.stack` or "
+    "`torch.cat`."
 )
 
 
@@ -87,23 +88,27 @@ def fault(got, expected, names):
         return NONE
     missing = [names[i] for i in needed if got[i] is None and expected[i].any()]
     if missing:
-        return f"right numbers, but no gradient reaches {', '.join(missing)}: something cuts it off"
+        return (
+            f"Your numbers are right, but no gradient reaches {', '.join(missing)}. Something "
+            "stops it on the way."
+        )
     for i in needed:
         gradient, right, name = got[i], expected[i], names[i]
         if gradient is None:
             continue
         if gradient.isnan().any() and not right.isnan().any():
             return (
-                f"right numbers, but the gradient of {name} is NaN: a NaN or an infinity made on "
-                "the way spoils it, even if it is replaced afterwards; see that none arises"
+                f"Your numbers are right, but the gradient of {name} is NaN. A NaN or an infinity "
+                "in an intermediate result spoils the gradient, even if you replace it later. Make "
+                "sure that none arises."
             )
         if found := difference(gradient, right):
-            hint = f"right numbers, but the gradient of {name} is wrong ({found})"
-            if "(an eps)" in found:  # too close for a missing part
+            hint = f"Your numbers are right, but the gradient of {name} is wrong ({found})."
+            if "an added eps" in found:  # too close for a missing part
                 return hint
             if torch.finfo(right.dtype).bits == 16:
-                return f"{hint}: is a part detached, replaced, or rounded too early?"
-            return f"{hint}: is a part detached, in no_grad(), or replaced?"
+                return f"{hint} Is a part detached, replaced, or rounded too early?"
+            return f"{hint} Is a part detached, replaced, or computed in `no_grad()`?"
     return None
 
 

@@ -123,7 +123,7 @@ def check(answer, name=None):
         mark = {"correct": "✅", "wrong": "❌", "not attempted": "⏳", "not checked": "⚠️"}[status]
         text = f"{mark} {exercise.number} {exercise.name}: {on_one_line(hint, 600)}"
         if status != "not checked" and (trouble := record(exercise.name, status)):
-            text += f" (this verdict could not be saved: {on_one_line(str(trouble), 200)})"
+            text += f" (This verdict could not be saved: {on_one_line(str(trouble), 200)})"
         verdict = Verdict(status, mistake, text, *pictured)
         if status == "not checked" and strict:
             raise BrokenCheck(text)
@@ -142,23 +142,23 @@ def judge_here(exercise, answer):
 
 def _not_checkable(answer, called):
     if not callable(answer):
-        return "check takes the function itself: check(dot), not check(dot(a, b))"
+        return "`check` takes the function itself. Write `check(dot)`, not `check(dot(a, b))`."
     near = difflib.get_close_matches(str(called), EXERCISES, n=1)
-    guess = f"; did you mean {near[0]}?" if near else ";"
+    guess = f" Did you mean {near[0]}?" if near else ""
     example = near[0] if near else "dot"
     return (
-        f"there is no exercise {on_one_line(repr(called), 60)}{guess} Name the one it answers in "
-        f'quotes: check(f, "{example}")'
+        f"There is no exercise {on_one_line(repr(called), 60)}.{guess} Name the exercise in "
+        f'quotes, as in `check(f, "{example}")`.'
     )
 
 
 def _broken(error):
     """Say that an error is a fault of the check, and what to report."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_ours(frame)]
-    where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "unknown place"
+    where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "unknown line"
     versions = f"Python {platform.python_version()}, torch {torch.__version__}"
     return (
-        "this check is broken and cannot judge your answer, which may be right. Please report this "
+        "This check is broken and cannot judge your answer, which may be right. Please report this "
         f"line: {summarize(error)} ({where}, {versions})"
     )
 
@@ -230,7 +230,7 @@ def _outcome(run, answer, args):
 def _judge(exercise, answer):
     """Return (status, mistake, hint) and, for two differing matrices, (got, expected)."""
     if isinstance(exercise.reference, type) and not isinstance(answer, type):
-        hint = f"check takes the class itself, check({exercise.name}), no object or function"
+        hint = f"`check` takes the class itself. Write `check({exercise.name})`."
         return "wrong", "not a class", hint
     makes_layers = []
     tried = answer if isinstance(answer, type) else _noting_layers(answer, makes_layers)
@@ -243,7 +243,11 @@ def _judge(exercise, answer):
     for run in runs:
         if stub := _stub(run.error):
             if stub in EXERCISES and stub != exercise.name:
-                return "wrong", "calls a stub", f"it calls {stub}, which is not solved yet"
+                return (
+                    "wrong",
+                    "calls a stub",
+                    f"Your code calls {stub}, which you have not solved yet.",
+                )
             return "not attempted", None, "not attempted yet"
         if not _is_answers(run.error):
             raise run.error
@@ -253,14 +257,15 @@ def _judge(exercise, answer):
     if whole.reseeded and not isinstance(answer, type):
         if makes_layers:
             hint = (
-                "it makes a layer, such as nn.Linear, anew at each call, with weights drawn at "
-                "random: calculate with the matrices that are given"
+                "Your function creates a layer, such as `nn.Linear`, with random weights at each "
+                "call. Use the matrices that it is given."
             )
             return "wrong", "layer made anew", hint
-        hint = "it sets a seed or draws random numbers; nothing in this exercise is random"
+        hint = "Your code sets a seed or draws random numbers. Nothing in this exercise is random."
         if "rng" in inspect.signature(exercise.reference).parameters:
             hint = (
-                "it sets a seed or draws random numbers without rng: draw with generator=rng alone"
+                "Your code sets a seed or draws random numbers without `rng`. Draw all of them "
+                "with `generator=rng`."
             )
         return "wrong", "changes the random state", hint
     if fitting := _fitting(runs, expected(exercise)):
@@ -269,7 +274,7 @@ def _judge(exercise, answer):
         mistake, hint = _judge_gradients(exercise, answer, fitting[0])
         if mistake:
             return "wrong", mistake, hint
-        hidden = " (what it prints is hidden here)" * whole.printed
+        hidden = " (`check` hides what your code prints)" * whole.printed
         return "correct", None, "correct" + hint + hidden
     for mistake in exercise.mistakes:
         if _fitting(runs, mistaken(exercise, mistake)):
@@ -279,7 +284,7 @@ def _judge(exercise, answer):
             return "wrong", run.error.mistake, run.error.hint
     if order := _order(runs, exercise):
         positions = ", ".join(map(str, order))
-        hint = f"the right items in another order: they belong at positions {positions}"
+        hint = f"Your items are right, but in the wrong order. Move them to positions {positions}."
         return "wrong", "another order", hint
     if in_dtype := _coarse_dtype(runs, exercise):
         return "wrong", "coarse dtype", in_dtype
@@ -345,7 +350,7 @@ def _judge_gradients(exercise, answer, reading):
         if found and exercise.differentiable:
             return "wrong gradients", found
         if found and found.startswith(NONE):
-            return None, "; no gradient gets through it, which this exercise does not ask for"
+            return None, " (no gradient gets through, but this exercise does not need one)"
     return None, ""
 
 
@@ -522,7 +527,7 @@ def _first_difference(exercise, runs):
         if run.error is not None:
             return (_joined(shown, explained(run.error)) + where,)
         if not layouts:
-            return ("no single layout of its parameters fits on all inputs",)
+            return ("No single layout of your layer's parameters fits all inputs.",)
         if found := difference(got, target, exercise.names):
             if shown:
                 found = found.split(": each is ")[0]  # it holds for this input alone

@@ -43,21 +43,30 @@ LARGEST = 64 << 20  # bytes that are sent with an answer
 TICK = 0.05  # seconds between two looks at a child
 GRACE = 1.0  # seconds in which what an answer has started may end
 
-LEFT = "leaves a thread", "a thread or process that it started still runs; wait for its end"
-DEBUGS = "starts a debugger", "it starts a debugger; take that line out before you check"
-CRASHES = "crashes Python", "it makes Python crash: "
-GREEDY = "takes memory", "it takes more than 2 GB of memory; is there a loop without end?"
-LOOPS = "runs for ever", f"still computing after {SECONDS:g} seconds; is there a loop without end?"
-WAITS = "waits", f"not finished after {PATIENCE:g} seconds; is there a sleep() or a lock?"
+LEFT = (
+    "leaves a thread",
+    "A thread or process that your code started is still running. Wait until it ends.",
+)
+DEBUGS = "starts a debugger", "Your code starts a debugger. Remove that line before you check."
+CRASHES = "crashes Python", "Your code crashes Python. The system reports: "
+GREEDY = "takes memory", "Your code takes more than 2 GB of memory. Is there an infinite loop?"
+LOOPS = (
+    "runs for ever",
+    f"Your code still computes after {SECONDS:g} seconds. Is there an infinite loop?",
+)
+WAITS = (
+    "waits",
+    f"Your code is not finished after {PATIENCE:g} seconds. Does it sleep or wait for a lock?",
+)
 NOT_SENT = (
-    "{} cannot be copied into the process that judges ({}); give the function what it needs as "
-    "arguments, or make it inside the function"
+    "{} cannot be copied into the process that judges ({}). Give the function what it needs as "
+    "arguments, or create it inside the function."
 )
 NOT_RUN = (
-    "the cell with your newest version did not run ({}), so this would judge the version before; "
-    "correct that cell and run it, then this one"
+    "The cell with your newest version did not run ({}), so this would judge the version before. "
+    "Fix that cell, run it, and then run this one."
 )
-GONE = "the process that judges answers has ended; run this cell again"
+GONE = "The process that judges answers has ended. Run this cell again."
 
 in_process = False  # whether to judge in this very process, as the course's own tests do
 _server = None
@@ -90,7 +99,7 @@ def judge(exercise, answer):
     try:
         letter = _pickled(answer)
     except Exception as error:
-        what = f"it uses {_culprit(answer)}, which" if _culprit(answer) else "it"
+        what = f"Your code uses {_culprit(answer)}, which" if _culprit(answer) else "It"
         return "not checked", "cannot be sent", NOT_SENT.format(what, errors.summarize(error))
     # cells have no time of change; with them, an error can name its line
     cells = {file: each for file, each in linecache.cache.items() if len(each) > 1 and not each[1]}
@@ -277,7 +286,7 @@ def _judged(name, letter, cells, path, folder):
     try:
         answer = cloudpickle.loads(letter)
     except Exception as error:
-        return "not checked", "cannot be sent", NOT_SENT.format("it", errors.summarize(error))
+        return "not checked", "cannot be sent", NOT_SENT.format("It", errors.summarize(error))
     try:
         verdict = judge_here(EXERCISES[name], answer)
     except BaseException:  # SystemExit from a result of the learner's own class, for instance

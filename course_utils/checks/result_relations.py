@@ -12,9 +12,9 @@ from course_utils.checks.compare import _short
 
 FACTOR = "Check what it is multiplied or divided by."
 TERM = "Check what is added or subtracted."
-STEP = "Look for an extra step, or a missing one."
+STEP = "Look for an extra or missing step."
 ORDER = "Check the order of the dimensions."
-COUNT = "Check where you start to count."
+COUNT = "Check where you start counting."
 ROW = "Check what each row is divided by."
 COLUMN = "Check what each column is multiplied or divided by."
 
@@ -52,7 +52,7 @@ FUNCTIONS = {
     "the absolute value of the right one": torch.abs,
     "the right one with 0 in place of all negative numbers": torch.relu,
     "the right one, rounded to whole numbers": torch.round,
-    "the right one, cut to whole numbers": torch.trunc,
+    "the right one, truncated to whole numbers": torch.trunc,
 }
 
 
@@ -63,7 +63,7 @@ def relation(probes):
         return None  # too little, or hardly more than a rounding
     if probes[0].target.dtype == torch.bool:
         if all((p.got != p.target.double()).all() for p in probes):
-            return "the opposite of the right one: true and false are exchanged. Invert it."
+            return "the opposite of the right one: True and False are swapped. Invert it."
         return _moved(probes)
     relations = _input, _factor, _offset, _function, _moved, _by_row
     return next(filter(None, (find(probes) for find in relations)), None)
@@ -281,7 +281,7 @@ def _moved(probes):
         if any(probe.target.ndim >= -one for probe in probes) and all(
             _is_swapped(probe, one, other) for probe in probes
         ):
-            found.append(f"the right one with dimensions {one} and {other} exchanged. {ORDER}")
+            found.append(f"the right one with dimensions {one} and {other} swapped. {ORDER}")
     for dim in _dimensions(probes):
         if _all_equal(probes, lambda right, dim=dim: right.flip(dim)):
             found.append(

@@ -13,9 +13,15 @@ import numpy as np
 import torch
 from IPython import get_ipython
 
-LEAVES = "leaves Python", "it leaves Python (exit, quit, os._exit ...); end a function with return"
-ASKS = "asks for input", "it asks for input; all that it needs to know is in its arguments"
-NESTED = "checks itself", "check is called inside the function; call it below, not indented"
+LEAVES = (
+    "leaves Python",
+    "Your code exits Python (`exit`, `quit`, `os._exit`). End a function with `return`.",
+)
+ASKS = "asks for input", "Your code asks for input. Everything it needs is in its arguments."
+NESTED = (
+    "checks itself",
+    "Your function calls `check` itself. Call it below the function, without indentation.",
+)
 
 _inside = False  # whether an answer runs now
 

@@ -1,34 +1,61 @@
 """Hints that several exercises give, written once."""
 
-NOT_SCALED = "right, but for the scale: the scores are not divided by √d_k"
-DIVIDED_BY_D_K = "divided by d_k: the square root is missing"
-HALF_OF_D_K = "divided by d_k / 2, for ** comes before / in d_k**1/2: write d_k**0.5"
-MULTIPLIED = "multiplied by √d_k where it should be divided"
-BY_D_MODEL = "divided by √d_model: a head's scores are sums over d_k products, so √d_k"
-BY_D_V = "divided by √d_v, the width of the values; scores are made of keys: √d_k"
-OVER_QUERIES = "softmax runs over the queries: the weights of a query must sum to 1, dim=-1"
-TRANSPOSED = "right numbers, but transposed: rows are queries, columns are keys"
-WEIGHTS_TOO_EARLY = "those are weights already; the scores are asked, before any softmax"
-WEIGHTS_ALONE = "those are the weights; multiply them with the values"
-TWO_THINGS = "return two things, output and weights, in this order"
-MASK_NOT_USED = "the mask is not used"
-MASK_INVERTED = "the mask is turned around: True = may attend"
-LOST_SIGN = "negative products lost their sign; opposite directions must count against"
-OWN_COLUMNS = "a head's columns are neighbours, head h takes h · d_k to (h + 1) · d_k"
-DEALT_OUT = f"the heads are dealt out column by column: {OWN_COLUMNS}"
-TAKEN_FOR_WIDTH = "num_heads is taken for the width of a head: there should be num_heads of them"
+NOT_SCALED = "Your result is right except for the scale. Divide the scores by √d_k."
+DIVIDED_BY_D_K = "Your scores are divided by d_k. Divide them by its square root, √d_k."
+HALF_OF_D_K = (
+    "Your scores are divided by d_k / 2. Python computes `d_k**1/2` as `(d_k**1) / 2`, so write "
+    "`d_k**0.5`."
+)
+MULTIPLIED = "Your scores are multiplied by √d_k. Divide them by it."
+BY_D_MODEL = (
+    "Your scores are divided by √d_model. A score in one head is a sum of only d_k products, so "
+    "divide by √d_k."
+)
+BY_D_V = (
+    "Your scores are divided by √d_v, the width of the values. Scores come from queries and keys, "
+    "so divide by √d_k."
+)
+OVER_QUERIES = (
+    "Your softmax runs over the queries. The weights of each query must sum to 1, so use `dim=-1`."
+)
+TRANSPOSED = "Your numbers are right, but transposed. Rows are queries, and columns are keys."
+WEIGHTS_TOO_EARLY = "You return weights. Return the scores, before softmax."
+WEIGHTS_ALONE = "You return the weights. Multiply them by the values."
+TWO_THINGS = "Return two things, the output and the weights, in this order."
+MASK_NOT_USED = "Your result is the one without a mask. Apply the mask."
+MASK_INVERTED = "Your mask is inverted. True means that a query may attend to the key."
+LOST_SIGN = (
+    "Your negative products have lost their sign. Keep it, because opposite directions must lower "
+    "the score."
+)
+OWN_COLUMNS = "Head h takes the neighboring columns h · d_k to (h + 1) · d_k − 1."
+DEALT_OUT = f"Your heads take every H-th column. {OWN_COLUMNS}"
+TAKEN_FOR_WIDTH = (
+    "Your result has heads of width num_heads. num_heads is the number of heads, so each has width "
+    "d_model / num_heads."
+)
 OVER_THE_FIRST = (
-    "softmax runs over the first dimension: queries, or items of a batch; write dim=-1, the keys"
+    "Your softmax runs over the first dimension, which holds the queries or the batch. It must run "
+    "over the keys, so use `dim=-1`."
 )
 OVER_DIMENSION_1 = (
-    "right for matrices; with leading dimensions softmax runs over dimension 1 (F.softmax without "
-    "dim does not take the last of more than two either): write dim=-1"
+    "Your result is right for matrices. With leading dimensions, your softmax runs over dimension "
+    "1, as `F.softmax` does without `dim`. Use `dim=-1`."
 )
-SCALED_TWICE = "divided by d_k: the square root is missing, or the scores are divided twice"
-LAST_KEYS_DROPPED = "the keys left over when S is no multiple of block_k are dropped"
-LAST_QUERIES_DROPPED = "the queries left over when L is no multiple of block_q are dropped"
-LAST_QUERIES_ZERO = "the queries left over when L is no multiple of block_q keep their zeros"
+SCALED_TWICE = "Your scores are divided by d_k. Divide by √d_k, and check that you scale only once."
+LAST_KEYS_DROPPED = (
+    "Your result misses the last keys when block_k does not divide S. Include the last, shorter "
+    "block of keys."
+)
+LAST_QUERIES_DROPPED = (
+    "Your result misses the last queries when block_q does not divide L. Include the last, shorter "
+    "block of queries."
+)
+LAST_QUERIES_ZERO = (
+    "Your result is zero for the last queries when block_q does not divide L. Compute the last, "
+    "shorter block as well."
+)
 STARTS_FINITE = (
-    "NaN where all scores lie far below the number that m begins with: e^(score − m) is 0 for all "
-    "of them, and 0 / 0 is NaN; begin with −∞"
+    "Your result is NaN where all scores lie far below the initial value of m. Every e^(score − m) "
+    "is 0 there, and 0 / 0 is NaN. Initialize m with −∞."
 )

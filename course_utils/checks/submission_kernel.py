@@ -43,8 +43,8 @@ else:
 
 
 NO_TRITON = (
-    "this exercise needs Triton, which is not installed here. It exists for Linux only: "
-    "`pip install triton==3.7.1`. The exercises without a kernel work without it"
+    "This exercise needs Triton, which is not installed here. Triton exists only for Linux: "
+    "`pip install triton==3.7.1`. Exercises without a kernel work without it."
 )
 
 
@@ -262,4 +262,5 @@ class _Memory:
         off = {name: max(start - low, high - stop) for name, (start, stop) in self.ranges.items()}
         nearest = min(off, key=off.get)
         where = "before the first" if self.ranges[nearest][0] > low else "beyond the last"
-        raise OutOfBounds(f"it {verb} {where} number of {nearest}, by up to {off[nearest] // size}")
+        by = off[nearest] // size
+        raise OutOfBounds(f"the kernel {verb} {where} entry of {nearest}, by up to {by} entries")

@@ -34,7 +34,7 @@ def layer_outputs(module, heads, *inputs):
         If it is no module, or its parameters fit no layout.
     """
     if not isinstance(module, nn.Module):
-        raise NamedMistake("not a module", "it must be a class derived from nn.Module")
+        raise NamedMistake("not a module", "Your class must be derived from `nn.Module`.")
     call = tag_learner_errors(module.__call__)
     learning = any(isinstance(each, torch.Tensor) and each.requires_grad for each in inputs)
     # Without gradients, NumPy takes the layer's tensors. Not set in the generator, which any thread
@@ -64,14 +64,14 @@ def _deterministic(call, *inputs):
     drawn = not torch.get_rng_state().equal(before)
     if drawn and made:
         hint = (
-            "it makes a new layer, such as nn.Linear, at each call, with random weights that never "
-            "learn: make it once, in __init__, self.W_o = nn.Linear(...)"
+            "Your layer creates a new layer, such as `nn.Linear`, at each call. Its random weights "
+            "never learn. Create it once, in `__init__`, as in `self.W_o = nn.Linear(...)`."
         )
         raise NamedMistake("layer made anew", hint)
     if drawn:
         hint = (
-            "it draws random numbers even after layer.eval(): F.dropout needs "
-            "training=self.training, or use nn.Dropout; draw weights once, in __init__"
+            "Your layer draws random numbers even after `layer.eval()`. Draw weights once, in "
+            "`__init__`. `F.dropout` needs `training=self.training`; `nn.Dropout` does not."
         )
         raise NamedMistake("random after training", hint)
     return result
@@ -92,8 +92,8 @@ def _require_gradients(module, output, heads):
     missing = ", ".join(name for name in matrices if name not in reached)
     if missing:
         hint = (
-            f"right numbers, but no gradient reaches {missing}, which cannot learn: .data, "
-            ".detach(), torch.no_grad() and requires_grad_(False) cut it off"
+            f"Your numbers are right, but no gradient reaches {missing}, so the layer cannot "
+            "learn. `.data`, `.detach()`, `torch.no_grad()` and `requires_grad_(False)` stop it."
         )
         raise NamedMistake("cannot learn", hint)
 
@@ -107,31 +107,39 @@ def _why_no_fit(module, heads):
     plain = [value for m in module.modules() for value in vars(m).values()]  # unknown to PyTorch
     items = [item for value in plain if isinstance(value, list) for item in value]
     if any(isinstance(item, nn.Module | nn.Parameter) for item in items):
-        advice = "PyTorch does not see layers in a list: use nn.ModuleList, nn.ParameterList"
+        advice = (
+            "PyTorch does not see layers in a plain list. Use `nn.ModuleList` or "
+            "`nn.ParameterList`."
+        )
     elif present > wanted:
-        wide = "in every head, a query or key has d_k entries, not d_model"
-        advice = "too many: " + (wide if several > 1 else "one is wider than it should be")
+        wide = "In each head, a query or key has d_k entries, not d_model."
+        advice = "These are too many. " + (wide if several > 1 else "One matrix is too wide.")
     elif several > 1 and any(width not in shape for shape in shapes):
         advice = (
-            f"each head needs all d_model = {width} columns: project first, then split into heads"
+            f"Each head needs all d_model = {width} columns. Project first, then split into heads."
         )
     elif any(isinstance(value, torch.Tensor) and value.ndim > 1 for value in plain):
-        advice = "a plain tensor on self does not learn: wrap it, self.W_q = nn.Parameter(...)"
+        advice = (
+            "A plain tensor on `self` does not learn. Wrap it, as in `self.W_q = "
+            "nn.Parameter(...)`."
+        )
     elif len({*module.parameters()}) < len([*module.named_parameters(remove_duplicate=False)]):
-        advice = "one matrix has two names, as after self.W_k = self.W_q: make one for each"
+        advice = "One matrix has two names, as after `self.W_k = self.W_q`. Create one for each."
     elif present < wanted:
-        advice = "too few: assign each to self in __init__, W_o too, wide enough"
-        advice += " for all heads" if several > 1 else ""
+        advice = (
+            "These are too few. In `__init__`, assign each matrix to `self`, W_o as well, wide "
+        )
+        advice += "enough for all heads." if several > 1 else "enough."
     else:
-        advice = "in unknown shapes or an unknown order: use nn.Linear for each, W_o last"
+        advice = "Their shapes or their order are unknown. Use `nn.Linear` for each, with W_o last."
     stored = {name: tuple(matrices.flatten(0, 1).shape) for name, matrices in heads.items()}
     stored["W_o"] = stored["W_o"][::-1]
     expected = ", ".join(f"{name} {shape}" for name, shape in stored.items())
     counts = Counter(shapes).items()
     shapes = ", ".join(f"{shape} × {n}" if n > 1 else f"{shape}" for shape, n in counts)
     return (
-        f"expected matrices {expected} as nn.Linear stores them (and biases, if you like), "
-        f"{wanted} entries in all; found {shapes or 'none'}, {present} entries; {advice}"
+        f"The check expects matrices {expected} as `nn.Linear` stores them, {wanted} entries in "
+        f"all (biases are optional). It found {shapes or 'none'}, {present} entries. {advice}"
     )
 
 

@@ -66,18 +66,21 @@ def run_against(test, right, broken):
         except NotImplementedError:
             raise
         except Exception as error:
-            hint = f"it fails for {which}: {explained(error)}"
+            hint = f"Your test fails for {which}. {explained(error)}"
             raise NamedMistake("rejects right code", hint) from None
         if returned is not None:
-            hint = "a test fails by raising an error: write assert ..., and return nothing"
+            hint = (
+                "Your test returns something. A test fails by raising an error, so write `assert "
+                "...`, and return nothing."
+            )
             raise NamedMistake("returns a verdict", hint)
     escaped = [name for name, implementation in broken.items() if _passes(test, implementation)]
     if escaped:
         caught = len(broken) - len(escaped)
-        hint = f"it catches {caught} of {len(broken)} broken versions; these get through: "
+        hint = f"Your test catches {caught} of {len(broken)} broken versions. These pass: "
         if not caught:
-            hint = "it asserts nothing, or only what holds for broken code as well; " + hint
-        raise NamedMistake("lets broken code through", hint + "; ".join(escaped))
+            hint = "Your test asserts nothing, or only what broken code fulfills as well. " + hint
+        raise NamedMistake("lets broken code through", hint + "; ".join(escaped) + ".")
     return [tensor(True)]
 
 

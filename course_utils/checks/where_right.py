@@ -101,7 +101,7 @@ def _by_dimension(probes, right):
         plural = "s" * (max(fine) > 1)
         return f"right for inputs of {_up_to(fine)} dimension{plural} and wrong for more (a batch)"
     if min(fine) > max(rest):
-        return f"right for inputs with a batch and wrong for {_up_to(rest)} dimensions alone"
+        return "right for inputs with a batch and wrong without one"
     return ""
 
 
@@ -206,6 +206,6 @@ PROPERTIES = [
     (
         lambda p: all(t.is_contiguous() for t in _tensors(p)),
         "for tensors whose entries lie in order in memory",
-        "for others, such as transposed ones",
+        "for other tensors, such as transposed ones",
     ),
 ]

@@ -40,13 +40,16 @@ def inputs():
 
 
 def not_rounded(answer, q, k, v):
-    """Call the answer; complain of a root of 6 that was rounded to two digits, or some more."""
+    """Call the answer; raise if the root of 6 was rounded to two digits, or to a few more."""
     results = call_with_clones(answer, q, k, v)
     if difference(results[0], attention_by_distance(q, k, v)):
         for root in (2.4, 2.449, 2.45, 2.5):
-            shrink = 6**0.25 / root**0.5  # as good as another divisor
+            shrink = 6**0.25 / root**0.5  # of q and k has the effect of another divisor
             if difference(results[0], attention_by_distance(shrink * q, shrink * k, v)) is None:
-                hint = f"right but for rounding: divided by {root} √d_k; write the root out in full"
+                hint = (
+                    f"Right, except for rounding. Your scores are divided by {root} √d_k. Compute "
+                    "the root instead of rounding it."
+                )
                 raise NamedMistake("rounded", hint)
     return results
 
@@ -54,82 +57,127 @@ def not_rounded(answer, q, k, v):
 DIVISOR = "(6 * d_k) ** 0.5"
 
 MISTAKES = [
-    ("spread of all scores",
-     "divided by √(8 d_k), the spread of all scores; part of it is ‖q‖². Softmax sees one query "
-     "at a time: what is the same for all its keys drops out", (DIVISOR, "(8 * d_k) ** 0.5")),
-    ("by root d k", "divided by √d_k, which is right for q·k; now there is 2 q·k in the score, and "
-     "‖k‖² differs from key to key as well", (DIVISOR, "d_k**0.5")),
-    ("products alone", "divided by 2√d_k: that is the spread of 2 q·k alone; the term ‖k‖² differs "
-     "from key to key as well", (DIVISOR, "(4 * d_k) ** 0.5")),
+    ("standard deviation over all queries",
+     "Your scores are divided by √(8 d_k), from their variance over all queries. Part of it comes "
+     "from ‖q‖², which is the same for all keys of a query and cancels in softmax. Leave that part "
+     "out.",
+     (DIVISOR, "(8 * d_k) ** 0.5")),
+    ("by root d k",
+     "Your scores are divided by √d_k, which is right for q·k. Here the score contains 2 q·k, and "
+     "‖k‖² differs from key to key as well. Add up their variances.",
+     (DIVISOR, "d_k**0.5")),
+    ("variance of the products",
+     "Your scores are divided by 4 d_k, the variance of 2 q·k. ‖k‖² also differs from key to key. "
+     "Add its variance, and take the root.",
+     (DIVISOR, "(4 * d_k)")),
+    ("products alone",
+     "Your scores are divided by 2√d_k, the standard deviation of 2 q·k alone. ‖k‖² also differs "
+     "from key to key, so add its variance.",
+     (DIVISOR, "(4 * d_k) ** 0.5")),
     ("by the mean distance",
-     "divided by 2 d_k, the mean of ‖q − k‖²; what all keys have in common drops out of softmax: "
-     "divide by their spread, the root of the variance", (DIVISOR, "(2 * d_k)")),
-    ("by each query's expected spread",
-     "divided by √(4‖q‖² + 2 d_k), so that every query is equally sharp; the divisor is made of "
-     "d_k alone, and ‖q‖² is d_k on average", (DIVISOR, "(4 * q_squares + 2 * d_k) ** 0.5")),
-    ("squares alone", "divided by √(2 d_k): that is the spread of ‖k‖² alone; 2 q·k has more",
+     "Your scores are divided by 2 d_k, the mean of ‖q − k‖². Softmax does not notice what all "
+     "keys have in common. Divide by the standard deviation over the keys.",
+     (DIVISOR, "(2 * d_k)")),
+    ("expected standard deviation of each query",
+     "Your scores are divided by √(4‖q‖² + 2 d_k), which makes every query equally sharp. The "
+     "divisor may depend only on d_k. On average, ‖q‖² is d_k.",
+     (DIVISOR, "(4 * q_squares + 2 * d_k) ** 0.5")),
+    ("squares alone",
+     "Your scores are divided by √(2 d_k), the standard deviation of ‖k‖² alone. 2 q·k also "
+     "differs from key to key, so add its variance.",
      (DIVISOR, "(2 * d_k) ** 0.5")),
     ("variance of a square 1",
-     "divided by √(5 d_k): the variance of the square of a normal number is not 1; measure it",
+     "Your scores are divided by √(5 d_k). This fits a variance of 1 for the square of a normal "
+     "number, but the variance is larger. Measure it.",
      (DIVISOR, "(5 * d_k) ** 0.5")),
     ("mean of a fourth power",
-     "divided by √(7 d_k): 3 is the mean of k_i⁴; from it goes the square of the mean of k_i²",
+     "Your scores are divided by √(7 d_k). The mean of k_i⁴ is 3, but for the variance of k_i² you "
+     "must also subtract the square of its mean.",
      (DIVISOR, "(7 * d_k) ** 0.5")),
-    ("product not doubled", "divided by √(3 d_k): q·k stands twice in ‖q − k‖², so its variance "
-     "counts four times", (DIVISOR, "(3 * d_k) ** 0.5")),
+    ("product not doubled",
+     "Your scores are divided by √(3 d_k). In ‖q − k‖², q·k is multiplied by 2, so its variance "
+     "counts four times.",
+     (DIVISOR, "(3 * d_k) ** 0.5")),
     ("product not doubled in the scores",
-     "Your divisor is right, but q·k counts only once in the scores. It stands twice in "
-     "‖q − k‖² = ‖q‖² − 2 q·k + ‖k‖². Subtract it twice.", ("2 * products", "products")),
-    ("root of the number left out", "divided by 6√d_k: the root is over the whole variance",
+     "Your divisor is right, but q·k counts only once in the scores. Expand the square: "
+     "‖q − k‖² = ‖q‖² − 2 q·k + ‖k‖². Subtract q·k twice.",
+     ("2 * products", "products")),
+    ("root of the number left out",
+     "Your scores are divided by 6√d_k. Take the root of the whole variance, 6 d_k.",
      (DIVISOR, "(6 * d_k**0.5)")),
-    ("root of the width left out", "divided by √6 d_k: the root is over the whole variance",
+    ("root of the width left out",
+     "Your scores are divided by √6 · d_k. Take the root of the whole variance, 6 d_k.",
      (DIVISOR, "(6**0.5 * d_k)")),
-    ("spreads added",
-     "divided by √(2 d_k) + √(4 d_k): of independent terms the variances add up, not the spreads; "
-     "add first, then take the root", (DIVISOR, "((2 * d_k) ** 0.5 + (4 * d_k) ** 0.5)")),
-    ("divided by measured spread",
-     "divided by the measured spread of all scores, so that one query's output depends on the "
-     "others; the divisor is made of d_k alone", (DIVISOR, "distances.std()")),
+    ("standard deviations added",
+     "Your scores are divided by √(2 d_k) + √(4 d_k). For independent terms, the variances add up, "
+     "not the standard deviations. Add first, then take the root.",
+     (DIVISOR, "((2 * d_k) ** 0.5 + (4 * d_k) ** 0.5)")),
+    ("measured over all scores",
+     "Your scores are divided by their measured standard deviation. Then the output of one query "
+     "depends on the others. Find a divisor that depends only on d_k.",
+     (DIVISOR, "distances.std()")),
     ("divided by the measured mean variance",
-     "divided by what was measured, the root of the variance of these scores; the divisor is made "
-     "of d_k alone: measure to find it, then write it down",
+     "Your scores are divided by the root of their own measured variance. The divisor may depend "
+     "only on d_k. Measure to find it, then write it as a formula.",
      (DIVISOR, "distances.var(dim=-1).mean() ** 0.5")),
-    ("divided by each query's spread",
-     "divided by the measured spread of each query's scores, so that every query is equally sharp, "
-     "and a single key gives NaN; the divisor is made of d_k alone",
+    ("measured for each query",
+     "Your scores are divided by the measured standard deviation of each query. Then all queries "
+     "are equally sharp, and a single key gives NaN. Find a divisor that depends only on d_k.",
      (DIVISOR, "distances.std(dim=-1, keepdim=True)")),
-    ("power taken first",
-     "divided by 12 d_k: in s / (6 * d_k) ** 1 / 2, ** comes first, then both divisions; write "
-     "** 0.5", (DIVISOR, "(6 * d_k) ** 1 / 2")),
+    ("exponent applied first",
+     "Your scores are divided by 12 d_k. If you wrote s / (6 * d_k) ** 1 / 2, ** comes first, and "
+     "then both divisions. Write ** 0.5.",
+     (DIVISOR, "(6 * d_k) ** 1 / 2")),
     ("half of the variance",
-     "divided by 3 d_k, half of the variance: ** comes before /, so (6 * d_k) ** 1 / 2 is no root; "
-     "write ** 0.5", (DIVISOR, "(3 * d_k)")),
-    ("multiplied", "multiplied by √(6 d_k) where it should be divided",
+     "Your scores are divided by 3 d_k, which is half of the variance. If you wrote "
+     "(6 * d_k) ** 1 / 2, this is no root, because ** comes before /. Write ** 0.5.",
+     (DIVISOR, "(3 * d_k)")),
+    ("multiplied",
+     "Your scores are multiplied by √(6 d_k). Divide by it.",
      ("-distances / ", "-distances * ")),
-    ("width left out", "divided by √6: the width is left out, √(6 d_k)", (DIVISOR, "6**0.5")),
+    ("width left out",
+     "Your scores are divided by √6, without the width. Multiply by d_k under the root.",
+     (DIVISOR, "6**0.5")),
     ("width of the values",
-     "made of the width of the values, d_v; a distance is a sum over the d_k entries of a key",
+     "Your divisor uses d_v, the width of the values. A distance is a sum over the d_k entries of "
+     "a key, so use d_k.",
      (DIVISOR, "(6 * v.shape[-1]) ** 0.5")),
-    ("root missing", "divided by the variance of the scores, 6 d_k; divide by its root",
+    ("number of the keys",
+     "Your scores are divided by √(6 S), from the number of keys. A distance is a sum over the "
+     "d_k entries of a key, so use d_k.",
+     (DIVISOR, "(6 * k.shape[-2]) ** 0.5")),
+    ("root missing",
+     "Your scores are divided by their variance, 6 d_k. Divide by its root.",
      (DIVISOR, "(6 * d_k)")),
-    ("by the width", "divided by d_k: like every sum of d_k terms, they spread as a root of it",
+    ("by the width",
+     "Your scores are divided by d_k. The standard deviation of a sum of d_k independent terms "
+     "grows as √d_k, so divide by a root.",
      (DIVISOR, "d_k")),
-    ("not divided", "−‖q − k‖² goes into softmax as it is: wide vectors make one key win",
+    ("not divided",
+     "Your scores are not divided. In wide vectors, one key then gets nearly all the weight. "
+     "Divide by the standard deviation.",
      (" / " + DIVISOR, "")),
-    ("far keys win", "far keys get most of the weight: the score is minus the squared distance",
+    ("far keys win",
+     "Your result gives the most weight to far keys. Use minus the squared distance as the score.",
      ("-distances", "distances")),
-    ("distance not squared", "the score is the distance; its square is asked, without a root",
+    ("distance not squared",
+     "Your scores use the distance itself. Use its square, without a root.",
      ("-distances", "-distances.clamp(min=0).sqrt()")),
     ("plain attention",
-     "that is the usual attention, q·k / √d_k; the score asked for is minus the squared distance",
+     "Your result is the usual attention, with q·k / √d_k. Use minus the squared distance as the "
+     "score.",
      ("-distances", "products"), (DIVISOR, "d_k**0.5")),
     ("squares of keys left out",
-     "‖k‖² is left out of the scores; it differs from key to key, so softmax does not drop it, as "
-     "it does ‖q‖²", ("- 2 * products + k_squares", "- 2 * products")),
-    ("dot products", "the scores are dot products; minus the squared distance is asked",
+     "Your scores leave out ‖k‖². It differs from key to key, so it does not cancel in softmax as "
+     "‖q‖² does. Include it.",
+     ("- 2 * products + k_squares", "- 2 * products")),
+    ("dot products",
+     "Your scores are dot products. Use minus the squared distance as the score.",
      ("-distances", "products")),
     ("softmax over all queries", OVER_QUERIES, ("softmax(dim=-1)", "softmax(dim=-2)")),
-    ("no softmax", "softmax is missing: scores are no weights", (".softmax(dim=-1)", "")),
+    ("no softmax",
+     "Your result mixes the values with the scores themselves. Apply softmax to them first.",
+     (".softmax(dim=-1)", "")),
     ("weights returned alone", WEIGHTS_ALONE, ("weights @ v", "weights")),
 ]  # fmt: skip
 

@@ -25,8 +25,8 @@ def by_sdpa(q, k, v, temperature):
 def by_hand(q, k, v, temperature):
     lengths = q.norm(dim=-1)[..., :, None] * k.norm(dim=-1)[..., None, :]
     scores = torch.einsum("...ld,...sd->...ls", q, k) / lengths.clamp(min=1e-9)
-    powers = ((scores - scores.amax(-1, keepdim=True)) / temperature).exp()
-    return powers @ v / powers.sum(-1, keepdim=True)
+    exponentials = ((scores - scores.amax(-1, keepdim=True)) / temperature).exp()
+    return exponentials @ v / exponentials.sum(-1, keepdim=True)
 
 
 def inputs():
@@ -34,8 +34,8 @@ def inputs():
     pairs = [*queries_and_keys(seed=28), (normal(12, 9), normal(50, 9))]
     zeros = normal(5, 4), normal(7, 4)
     zeros[0][0], zeros[1][2] = 0, 0
-    pairs += [zeros, (200 * normal(3, 4), 0.05 * normal(4, 4))]  # lengths have no say
-    pairs += [(1e-3 * normal(3, 4), 1e-3 * normal(5, 4))]  # short, as at the start of a training
+    pairs += [zeros, (200 * normal(3, 4), 0.05 * normal(4, 4))]  # lengths must not matter
+    pairs += [(1e-3 * normal(3, 4), 1e-3 * normal(5, 4))]  # short, as after a small initialization
     # e^(cosine / 0.0005) overflows
     temperatures = [0.1, 0.5, 2.0, 0.25, 0.0005, 1.5, 3.0, 0.7, 0.2, 0.3, 0.4]
     return [
@@ -58,77 +58,102 @@ def mixtures(answer, q, k, v, temperature):
 
 
 SHORT = (
-    "Your result is right for long vectors, but not for vectors of length 0.001, which have a "
-    "direction too. If you add a number to a length, or limit it, make that 1e-12, as F.normalize "
-    "does."
+    "Your result is right for long vectors, but not for vectors of length 0.001. They have a "
+    "direction too. If you add a small number to a length, or limit it from below, use 1e-12, as "
+    "F.normalize does."
 )
 MISTAKES = [
-    ("not normalised", "q and k are not normalised: the length of a query still changes the "
-     "weights", ("F.normalize(q, dim=-1)", "q"), ("F.normalize(k, dim=-1)", "k")),
-    ("only queries normalised", "only q is normalised: a long key still wins by its length",
+    ("not normalized",
+     "Your weights still depend on the lengths of q and k. Normalize both, so that only their "
+     "directions count.",
+     ("F.normalize(q, dim=-1)", "q"), ("F.normalize(k, dim=-1)", "k")),
+    ("only queries normalized",
+     "Only q is normalized in your result, so a long key still wins by its length. Normalize k as "
+     "well.",
      ("F.normalize(k, dim=-1)", "k")),
-    ("only keys normalised", "only k is normalised: a long query still sharpens its weights",
+    ("only keys normalized",
+     "Only k is normalized in your result, so a long query still has sharper weights. Normalize q "
+     "as well.",
      ("F.normalize(q, dim=-1)", "q")),
     ("multiplied by temperature",
-     "multiplied by the temperature where it should be divided: small means sharp",
+     "Your cosines are multiplied by the temperature. A small temperature should make the weights "
+     "sharp, so divide by it.",
      ("/ temperature", "* temperature")),
     ("divided by root d k as well",
-     "divided by √d_k as well: a cosine does not grow with the width, the temperature is enough",
+     "Your cosines are also divided by √d_k. A cosine does not grow with the width, so divide "
+     "only by the temperature.",
      ("/ temperature", "/ temperature / q.shape[-1] ** 0.5")),
     ("divided by temperature twice",
-     "divided by the squared temperature, as where q and k are divided by it, both: once is enough",
+     "Your cosines are divided by the square of the temperature. If you divide both q and k by "
+     "it, divide only one of them.",
      ("/ temperature", "/ temperature**2")),
     ("divided by the root of the temperature",
-     "divided by the root of the temperature; the temperature itself is asked",
+     "Your cosines are divided by the root of the temperature. Divide by the temperature itself.",
      ("/ temperature", "/ temperature**0.5")),
     ("divided by root d k alone",
-     "divided by √d_k, as F.scaled_dot_product_attention does by itself, and not by the "
-     "temperature: scale=1 / temperature", ("/ temperature", "/ q.shape[-1] ** 0.5")),
-    ("divided by squared lengths", "a vector is divided by the sum of its squares; its length is "
-     "the root of that",
+     "Your cosines are divided by √d_k and not by the temperature. That is the default of "
+     "F.scaled_dot_product_attention; if you use it, pass scale=1 / temperature.",
+     ("/ temperature", "/ q.shape[-1] ** 0.5")),
+    ("divided by squared lengths",
+     "Your vectors are divided by the sum of their squares. The length is the square root of this "
+     "sum, so divide by the root.",
      ("F.normalize(q, dim=-1)", "q / q.square().sum(dim=-1, keepdim=True).clamp(min=1e-12)"),
      ("F.normalize(k, dim=-1)", "k / k.square().sum(dim=-1, keepdim=True).clamp(min=1e-12)")),
     ("temperature not used",
-     "the temperature is not used (or cancels: dividing before normalising does nothing)",
+     "The temperature has no effect on your result. If you divide by it before you normalize, it "
+     "cancels. Divide the cosines by it.",
      (" / temperature", "")),
     ("temperature after softmax",
-     "the temperature comes after softmax: divide the scores, not the weights",
+     "Your weights are divided by the temperature, after softmax. Divide the cosines by it, before "
+     "softmax.",
      (" / temperature", ""), ("weights @ v", "weights @ v / temperature")),
     ("one length for all rows",
-     "one length for the whole matrix: each row has its own, F.normalize(q, dim=-1)",
+     "Your vectors are divided by one length for the whole matrix. Each row has its own length, so "
+     "use F.normalize(q, dim=-1).",
      ("F.normalize(q, dim=-1)", "q / q.norm()"), ("F.normalize(k, dim=-1)", "k / k.norm()")),
-    ("cosines turned around", "opposite directions get most of the weight: the sign is turned",
+    ("cosines with the wrong sign",
+     "Your result gives the most weight to keys in the opposite direction. Flip the sign of the "
+     "cosines.",
      ("/ temperature", "/ -temperature")),
     ("cosines without sign", LOST_SIGN, ("scores.softmax", "scores.abs().softmax")),
-    ("values normalised", "the values are normalised too: only the comparison is by direction",
+    ("values normalized",
+     "Your values are normalized too. Only q and k are compared by direction, so mix the values as "
+     "they are.",
      ("@ v", "@ F.normalize(v, dim=-1)")),
-    ("normalised over positions", "normalised over the wrong dimension: a vector is a row, dim=-1",
+    ("normalized over positions",
+     "Your result is normalized over the wrong dimension. Each vector is a row, so use dim=-1.",
      ("(q, dim=-1)", "(q, dim=-2)"), ("(k, dim=-1)", "(k, dim=-2)")),
     ("lengths along dimension 1",
-     "right for matrices, wrong with leading dimensions: F.normalize takes dimension 1 unless told "
-     "dim=-1", ("(q, dim=-1)", "(q)"), ("(k, dim=-1)", "(k)")),
+     "Right for matrices, but not with leading dimensions. F.normalize works along dimension 1 by "
+     "default. Pass dim=-1.",
+     ("(q, dim=-1)", "(q)"), ("(k, dim=-1)", "(k)")),
     ("weights along dimension 1",
-     "right for matrices; of four dimensions softmax runs over the second, as F.softmax does "
-     "without dim: write dim=-1", ("softmax(dim=-1)", "softmax(dim=1)")),
-    ("powers overflow",
-     "at a small temperature e^(cosine / temperature) is infinite or 0, and the weights are NaN; "
-     "torch.softmax takes care of it, exp / sum does not",
+     "Right for matrices, but not with four dimensions. There your softmax runs along dimension 1, "
+     "as F.softmax does without dim. Pass dim=-1.",
+     ("softmax(dim=-1)", "softmax(dim=1)")),
+    ("exponentials overflow",
+     "Right, except at a small temperature, where your result is NaN. If you compute exp / sum, "
+     "e^(cosine / temperature) overflows there. Use torch.softmax, which avoids this.",
      ("scores.softmax(dim=-1)", "scores.exp() / scores.exp().sum(dim=-1, keepdim=True)")),
     ("softmax along the queries", OVER_QUERIES, ("softmax(dim=-1)", "softmax(dim=-2)")),
-    ("no softmax over cosines", "softmax is missing: cosines of any sign are no weights",
+    ("no softmax over cosines",
+     "Your result mixes the values with the cosines themselves. They can be negative and do not "
+     "sum to 1. Apply softmax to them.",
      ("scores.softmax(dim=-1)", "scores")),
     ("zero vector breaks it",
-     "a zero vector gives NaN (0 / 0): give its length a lower limit, as F.normalize does",
+     "Right, except where a vector is zero. Its length is 0, and 0 / 0 is NaN. Give the length a "
+     "lower limit, as F.normalize does.",
      ("F.normalize(q, dim=-1)", "q / q.norm(dim=-1, keepdim=True)"),
      ("F.normalize(k, dim=-1)", "k / k.norm(dim=-1, keepdim=True)")),
     ("zero vector erased",
-     "Your weights are 0 where a zero vector took part, or whole rows are. Its cosine should be 0, "
-     "and softmax still gives it a weight. Replace NaN in the cosines, before softmax.",
+     "Your result fits weights of 0 wherever a zero vector takes part. Its cosine should be 0, and "
+     "softmax still gives it a weight. Replace NaN in the cosines, before softmax.",
      ("F.normalize(q, dim=-1)", "q / q.norm(dim=-1, keepdim=True)"),
      ("F.normalize(k, dim=-1)", "k / k.norm(dim=-1, keepdim=True)"),
      ("scores.softmax(dim=-1)", "scores.softmax(dim=-1).nan_to_num()")),
     ("zero query breaks it",
-     "a query of zeros gives NaN (0 / 0): give its length a lower limit, too, as F.normalize does",
+     "Right, except for a query of zeros, because 0 / 0 is NaN. Give the length of a query a lower "
+     "limit, as F.normalize does.",
      ("F.normalize(q, dim=-1)", "q / q.norm(dim=-1, keepdim=True)")),
     ("weights not applied", WEIGHTS_ALONE, ("weights @ v", "weights")),
 ]  # fmt: skip

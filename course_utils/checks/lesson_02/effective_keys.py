@@ -1,4 +1,4 @@
-"""2.5: how many keys a query listens to, e to the entropy."""
+"""2.5: how many keys a query attends to, e to the power of the entropy."""
 
 import torch
 
@@ -16,42 +16,65 @@ def inputs():
     return [*distributions(), (torch.ones(2, 1),)]  # a single key
 
 
-ONE_FOR_ALL = "one number for all rows: each query listens to its own number of keys"
+ONE_FOR_ALL = (
+    "Your result is one number for all rows. Each query attends to its own number of keys, so "
+    "return one number for each row."
+)
 MISTAKES = [
-    ("entropy itself", "that is the entropy; raise e to it to get a number of keys",
+    ("entropy itself",
+     "Your result is the entropy H. To turn it into a number of keys, return e^H.",
      (".exp()", "")),
     ("power of 2",
-     "2 to the power of an entropy in nats; with the natural logarithm it takes e",
+     "Your result is 2 to the power of an entropy in nats. Nats use the natural logarithm, so "
+     "take e to this power.",
      ("nats.exp()", "2**nats")),
     ("e to an entropy in bits",
-     "Your result is e to an entropy in bits. Use the natural logarithm, as in 2.4.",
+     "Your result is e to the power of an entropy in bits. Use the natural logarithm, as in 2.4.",
      ("nats.exp()", "(nats / torch.tensor(2.0).log()).exp()")),
     ("weights above 0",
-     "that counts the weights above 0, or above some small number: they would count alike, be it "
-     "0.01 or 0.9",
+     "Your result counts the weights above 0, or above some small number. Then a weight of 0.01 "
+     "counts as much as one of 0.9. Return e^H.",
      "(weights > 0).to(weights.dtype).sum(dim=-1)"),
     ("participation ratio",
-     "that is 1 / Σp², the participation ratio: a good measure too, but e^H is asked",
+     "Your result is 1 / Σp², the participation ratio. It is a good measure too, but this "
+     "exercise asks for e^H.",
      "1 / weights.square().sum(dim=-1)"),
-    ("one over the largest", "that is 1 / max p: it looks at the largest weight alone",
+    ("one over the largest",
+     "Your result is 1 / max p, which depends only on the largest weight. Return e^H.",
      "1 / weights.amax(dim=-1)"),
-    ("sign turned around",
-     "the sign is turned around: e^(−H) is at most 1; e^H is between 1 and S",
+    ("wrong sign",
+     "Your result is e^(−H), which is at most 1. The number of keys is between 1 and S. Return "
+     "e^H.",
      ("nats.", "(-nats).")),
     ("share of the keys",
-     "divided by S: that is the share of the keys; the number of keys is asked, from 1 to S",
+     "Your result is divided by S, so it is a share of the keys. Return their number, between 1 "
+     "and S.",
      (".exp()", ".exp() / weights.shape[-1]")),
-    ("zero gives nan", "a weight of 0 gives NaN (0 · ln 0): let it add 0, as in 2.4",
+    ("entropy as a share of the keys",
+     "Your result is S · H / ln S. It grows in proportion to H, but the number of keys grows as "
+     "e^H. Return e^H.",
+     ("nats.exp()", "weights.shape[-1] * nats / torch.tensor(weights.shape[-1] + 0.0).log()")),
+    ("exponential of each term",
+     "Your result takes the exponential of each term and adds these up. First add the terms, which "
+     "gives the entropy, then take its exponential.",
+     "torch.special.entr(weights).exp().sum(dim=-1)"),
+    ("zero gives nan",
+     "Right, except for a row with a weight of 0, because 0 · ln 0 is NaN. Let such a weight add "
+     "0, as in 2.4.",
      ("entropy(weights)", "-(weights * weights.log()).sum(dim=-1)")),
     ("weights above equal share",
-     "that counts the weights above an equal share, 1/S; e^H needs no such threshold",
+     "Your result counts the weights above 1/S, the uniform weight. e^H needs no such threshold. "
+     "Return e^H.",
      "(weights > 1 / weights.shape[-1]).to(weights.dtype).sum(dim=-1)"),
     ("mean over queries", ONE_FOR_ALL, (".exp()", ".exp().mean()")),
     ("mean entropy over queries", ONE_FOR_ALL, (".exp()", ".mean().exp()")),
-    ("less one", "each is 1 too small: e^H itself is asked, as torch.exp gives it",
+    ("less one",
+     "Your results are too small by exactly 1. Return e^H itself, as torch.exp gives it.",
      (".exp()", ".expm1()")),
-    ("number of all keys", "that is S, the number of keys, whatever their weights: one that gets "
-     "nothing should not count", (".exp()", ".mul(0).add(weights.shape[-1])")),
+    ("number of all keys",
+     "Your result is S, the number of all keys, whatever their weights are. A key with weight 0 "
+     "should not count. Return e^H.",
+     (".exp()", ".mul(0).add(weights.shape[-1])")),
 ]  # fmt: skip
 
 exercise = Exercise(

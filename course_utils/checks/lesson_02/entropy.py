@@ -28,21 +28,21 @@ def inputs():
         (sharp.double(),),
         ((3 * normal(2, 3, 4, 6)).softmax(dim=-1),),
         (normal(9).softmax(dim=-1),),
-        # two rows saturated down to exact zeros, two not
+        # two rows are saturated down to exact zeros, two are not
         ((sizes * normal(4, 5, dtype=torch.float32)).softmax(dim=-1),),
         (torch.full((2, 8), 1 / 8),),
-        (normal(1, 3, 5).softmax(dim=-1),),  # its 1 must not be squeezed away
-        (normal(3, 2, 4).softmax(dim=-1).transpose(0, 1),),  # .view() would not do
+        (normal(1, 3, 5).softmax(dim=-1),),  # the dimension of size 1 must stay
+        (normal(3, 2, 4).softmax(dim=-1).transpose(0, 1),),  # .view() would fail
         ((4 * normal(3, 50)).softmax(dim=-1),),
         (normal(1, 6).softmax(dim=-1),),
     ]
 
 
 def without_an_eps(reference, as_entropy):
-    """Return a ``run`` that complains if a result is right to some digits, fewer than float32's.
+    """Return a ``run`` that raises if a result has some right digits, but fewer than float32 gives.
 
-    Of float64 weights rounding in float32 costs (S + 6)·2⁻²⁴ of an entropy, which is at most
-    log S: less than is allowed here for up to 4,000 keys.
+    If float64 weights are rounded to float32, their entropy changes by at most (S + 6)·2⁻²⁴ times
+    itself, and it is at most log S. For up to 4,000 keys, that is less than this function allows.
     """
 
     def run(answer, weights):
@@ -59,49 +59,65 @@ def without_an_eps(reference, as_entropy):
 
 
 EPSILON = (
-    "right to some digits, but farther off than even float32 rounds: is a small number added to "
-    "the weights (an eps)? Let a weight of 0 add 0, with torch.xlogy or torch.where"
+    "Your result is right to a few digits, but further off than rounding in float32. If you add "
+    "a small number to the weights (an eps), leave it out. Let a weight of 0 add 0, with "
+    "torch.xlogy or torch.where."
 )
 MISTAKES = [
     ("zero weight gives nan",
-     "a weight of 0 gives NaN (0 · ln 0): let it add 0, with torch.xlogy or torch.where",
+     "Right, except for a row with a weight of 0, because 0 · ln 0 is NaN. Let such a weight add "
+     "0, with torch.xlogy or torch.where.",
      ("torch.xlogy(weights, weights)", "weights * weights.log()")),
     ("nan replaced after the sum",
-     "a row with a weight of 0 comes out as 0: its sum is NaN already (0 · ln 0) when that is "
-     "replaced; replace it in the terms, before the sum",
+     "Your result is 0 for a row that contains a weight of 0. The sum of such a row is NaN, and "
+     "replacing it there loses the other terms. Replace NaN in the terms, before you sum.",
      ("torch.xlogy(weights, weights)", "weights * weights.log()"),
      ("sum(dim=-1)", "sum(dim=-1).nan_to_num()")),
-    ("bits in place of nats", "that is in bits, with log2; nats are asked, with the natural "
-     "logarithm", ("sum(dim=-1)", "sum(dim=-1) / torch.tensor(2.0).log()")),
-    ("logarithm to base 10", "that is with log10; nats are asked, with the natural logarithm",
+    ("bits in place of nats",
+     "Your entropies are in bits, as with log2. For nats, use the natural logarithm.",
+     ("sum(dim=-1)", "sum(dim=-1) / torch.tensor(2.0).log()")),
+    ("logarithm to base 10",
+     "Your entropies are in base 10, as with log10. For nats, use the natural logarithm.",
      ("sum(dim=-1)", "sum(dim=-1) / torch.tensor(10.0).log()")),
-    ("minus missing", "the sign is wrong: ln p is negative, so the sum needs a minus",
+    ("minus missing",
+     "Your entropies have the wrong sign. ln p is negative, so put a minus before the sum.",
      ("-torch", "torch")),
     ("added over all rows",
-     "Your result is one number for all rows. Each row has an entropy of its own. Keep the shape "
-     "of weights, which weights[weights > 0] flattens, and sum with dim=-1.",
+     "Your result is one number for all rows, but each row has its own entropy. If you use "
+     "weights[weights > 0], it flattens the rows. Keep the shape, and sum with dim=-1.",
      ("dim=-1", "")),
     ("summed over queries",
-     "it sums over the rows: the weights of one query stand in the last dimension, dim=-1",
+     "Your result sums over the queries. The weights of one query are in the last dimension, so "
+     "sum with dim=-1.",
      ("dim=-1", "dim=max(-2, -weights.ndim)")),
     ("summed over dimension 1",
-     "it sums over dim=1: right for a matrix, but leading dimensions are free; dim=-1 is the last",
+     "Right for a matrix, but not with leading dimensions. Your result sums over dim=1. Use "
+     "dim=-1, which is always the last dimension.",
      ("dim=-1", "dim=1")),
-    ("mean over keys", "those are the mean terms; entropy is their sum over the keys",
+    ("mean over keys",
+     "Your result is the mean of the terms. Entropy is their sum over the keys, so use "
+     "sum(dim=-1).",
      ("sum", "mean")),
-    ("share of the largest", "divided by ln S: that is a share of the most possible; nats are "
-     "asked", ("sum(dim=-1)", "sum(dim=-1) / torch.tensor(weights.shape[-1]).log()")),
-    ("logarithms not weighted", "only ln p is added: each term is weighted by its p, as in p · ln "
-     "p", ("torch.xlogy(weights, weights)", "weights.clamp(min=1e-9).log()")),
+    ("share of the largest",
+     "Your entropies are divided by ln S, the largest possible entropy. Return them in nats, "
+     "without this division.",
+     ("sum(dim=-1)", "sum(dim=-1) / torch.tensor(weights.shape[-1]).log()")),
+    ("logarithms not weighted",
+     "Your result is the sum of −ln p alone. Multiply each ln p by its p before you sum.",
+     ("torch.xlogy(weights, weights)", "weights.clamp(min=1e-9).log()")),
     ("softmax once more",
-     "these weights are weights already: applying softmax to them once more flattens them",
+     "Your result fits weights that went through softmax once more, which makes them more uniform. "
+     "The input already contains weights, so use them as they are.",
      ("torch.xlogy(weights, weights)", "torch.xlogy(p := weights.softmax(dim=-1), p)")),
-    ("terms not added", "the terms are there but not added up: sum them over the keys, dim=-1",
+    ("terms not added",
+     "Your result contains the right terms, one for each key. Sum them over the keys, with "
+     "dim=-1.",
      ("terms.sum(dim=-1)", "terms")),
-    ("kept the dimension", "one dimension too many: sum without keepdim",
+    ("kept the dimension",
+     "Your entropies are right, but the result has one dimension too many. Sum without keepdim.",
      ("dim=-1", "dim=-1, keepdim=True")),
     ("effective number",
-     "that is the effective number of keys, e to the entropy; it comes in the next exercise",
+     "Your result is e^H, the effective number of keys. That is the next exercise. Return H.",
      ("sum(dim=-1)", "sum(dim=-1).exp()")),
 ]  # fmt: skip
 

@@ -23,7 +23,8 @@ def by_power_sums(scores):
 def inputs():
     normal = normals(26)
     nearly_sure = torch.zeros(40, 2, dtype=torch.float64)
-    nearly_sure[1:, 1] = -torch.linspace(18.7, 19.3, 39)  # where Σp² - 2 Σp³ + (Σp²)² may be < 0
+    # here Σp² - 2 Σp³ + (Σp²)² may round below 0
+    nearly_sure[1:, 1] = -torch.linspace(18.7, 19.3, 39)
     return [
         (normal(5),),
         (normal(3, 4),),
@@ -33,7 +34,7 @@ def inputs():
         (normal(2, 4) + 1000,),
         (normal(2, 7, dtype=torch.float32) - 800,),
         (torch.tensor([[320.0, 10, 0, 10], [1, 0, 2, 0]]),),
-        (normal(1, 3, 4),),  # its 1 must not be squeezed away
+        (normal(1, 3, 4),),  # the dimension of size 1 must stay
         (torch.tensor([[1000.0, 999, 998], [-1000, -1001, -1003]]),),  # rows far apart
         (nearly_sure,),
         (normal(4, 3, 2).transpose(0, 2),),  # not contiguous
@@ -45,15 +46,15 @@ def inputs():
 
 
 def small_ones_too(answer, scores):
-    """Return the norms; complain if all are right but the small ones, measured by themselves."""
+    """Return the norms; raise if only the small ones are wrong, measured relative to themselves."""
     results, right = call_with_clones(answer, scores), gradient_norm(scores.double())
     got = read(results[0])
     if right.max() < 1e-2 and got is not None and got.shape == right.shape:
         if ((got / right - 1).abs() > 0.05).any():
             hint = (
                 "Your norms are right, except where softmax is saturated. There the norm is about "
-                "1e-5, and yours is off by more than 5%. Small differences of numbers near 1 lose "
-                "their digits. Add up the squares of all entries of diag(p) − ppᵀ."
+                "1e-5, and yours is off by more than 5%. A small difference of numbers near 1 has "
+                "few correct digits. Add up the squares of all entries of diag(p) − ppᵀ."
             )
             raise NamedMistake("small norms lost", hint, [right])
         return [right]
@@ -61,60 +62,81 @@ def small_ones_too(answer, scores):
 
 
 MISTAKES = [
-    ("scores as weights", "softmax is missing: the p in diag(p) − ppᵀ are weights, not scores",
+    ("scores as weights",
+     "Your result uses the scores in place of the weights p. Take the softmax of the scores first.",
      ("scores.softmax(dim=-1)", "scores")),
     ("diagonal alone",
-     "that is the diagonal p(1 − p) alone; the entries beside it, −p_i p_j, count as well",
+     "Your result uses only the diagonal, p(1 − p). The other entries, −p_i p_j, count as well. "
+     "Square and add all of them.",
      ("jacobian.square().sum(dim=(-2, -1)).sqrt()", "(p * (1 - p)).norm(dim=-1)")),
-    ("outer product alone", "diag(p) is missing: the Jacobian is diag(p) − ppᵀ",
+    ("outer product alone",
+     "Your result is the norm of ppᵀ, without diag(p). Subtract ppᵀ from diag(p).",
      ("p.diag_embed() - outer", "outer")),
-    ("no matrix", "p * p is no matrix: ppᵀ has p_i p_j in row i and column j, p[..., :, None] * "
-     "p[..., None, :]", ("p[..., :, None] * p[..., None, :]", "p * p")),
+    ("no matrix",
+     "Your result subtracts the vector p * p in place of the matrix ppᵀ. This matrix has p_i p_j "
+     "in row i and column j. Write p[..., :, None] * p[..., None, :].",
+     ("p[..., :, None] * p[..., None, :]", "p * p")),
     ("inner product of rows",
-     "p @ p.T is no outer product: of one row it is the number p·p, of several the products of row "
-     "with row; write p[..., :, None] * p[..., None, :]",
+     "Your result fits p @ p.T, which is not the outer product of one row with itself. In ppᵀ, "
+     "row i and column j hold p_i p_j. Write p[..., :, None] * p[..., None, :].",
      ("p[..., :, None] * p[..., None, :]", "p @ p.T")),
     ("inner product",
-     "p·p, a number, is subtracted from all entries; ppᵀ has p_i p_j in row i and column j, "
-     "p[..., :, None] * p[..., None, :]",
+     "Your result subtracts one number, p·p, from all entries. In ppᵀ, row i and column j hold "
+     "p_i p_j. Write p[..., :, None] * p[..., None, :].",
      ("p[..., :, None] * p[..., None, :]", "(p * p).sum(dim=-1)[..., None, None]")),
-    ("diag alone", "ppᵀ is missing: diag(p) alone does not become 0 when softmax saturates",
+    ("diag alone",
+     "Your result is the norm of diag(p), without ppᵀ. It does not fall to 0 when softmax "
+     "saturates. Subtract ppᵀ.",
      (" - outer", "")),
-    ("outer product added", "a plus where a minus belongs: diag(p) − ppᵀ",
+    ("outer product added",
+     "Your result adds ppᵀ. The Jacobian is diag(p) − ppᵀ, so subtract it.",
      ("- outer", "+ outer")),
-    ("root not taken", "the squares are added up, but the root is not taken", (".sqrt()", "")),
+    ("root not taken",
+     "Your result is the sum of the squared entries. Take the square root of it.",
+     (".sqrt()", "")),
     ("entries added unsquared",
-     "the entries are added with their signs, so they cancel to 0 (each row sums to 0): square "
-     "first", (".square()", ""), (".sqrt()", "")),
-    ("absolute values added", "that adds absolute values; square the entries, add, take the root",
+     "Your result adds the entries with their signs. Each row of the Jacobian sums to 0, so they "
+     "cancel. Square them first, and take the root of the sum.",
+     (".square()", ""), (".sqrt()", "")),
+    ("absolute values added",
+     "Your result adds the absolute values of the entries. Square them, add them, and take the "
+     "root.",
      (".square()", ".abs()"), (".sqrt()", "")),
-    ("spectral norm", "that is the largest singular value; the Frobenius norm takes all entries",
+    ("spectral norm",
+     "Your result is the largest singular value, another norm. For the Frobenius norm, square all "
+     "entries, add them, and take the root.",
      ("jacobian.square().sum(dim=(-2, -1)).sqrt()", "torch.linalg.matrix_norm(jacobian, ord=2)")),
-    ("softmax twice", "softmax runs twice, once more over weights: p is softmax of the scores",
+    ("softmax twice",
+     "Your result fits two softmaxes in a row. p is the softmax of the scores, so apply it once.",
      ("scores.softmax(dim=-1)", "scores.softmax(dim=-1).softmax(dim=-1)")),
-    ("mean of the squares", "that is the root of the mean square; the Frobenius norm takes the sum",
+    ("mean of the squares",
+     "Your result is the root of the mean square. The Frobenius norm is the root of the sum.",
      ("square().sum", "square().mean")),
     ("norm of each row",
-     "those are the norms of the Jacobian's rows; one number is asked, of all its entries: "
-     "dim=(-2, -1)",
+     "Your result is a norm for each row of the Jacobian. Return one norm of the whole matrix, "
+     "summed over dim=(-2, -1).",
      ("dim=(-2, -1)", "dim=-1")),
     ("norm over everything",
-     "one number for all rows: each row of scores has a Jacobian of its own",
+     "Your result is one number for all rows of scores. Each row has its own Jacobian, so sum only "
+     "over dim=(-2, -1).",
      ("dim=(-2, -1)", "")),
     ("softmax over first dimension",
-     "softmax runs over the wrong dimension: the scores of one query stand in the last one",
+     "Your weights sum to 1 along the first dimension. The scores of one query are in the last "
+     "one, so use softmax(dim=-1).",
      ("dim=-1)  # (..., S)", "dim=0)")),
     ("exponential overflows",
-     "large scores give NaN: e^1000 overflows; torch.softmax takes care of it, exp / sum does not",
+     "Right, except for large scores, where your result is NaN. If you compute exp / sum, e^1000 "
+     "overflows. Use torch.softmax, which avoids this.",
      ("scores.softmax(dim=-1)", "scores.exp() / scores.exp().sum(dim=-1, keepdim=True)")),
     ("rounded below zero",
      "Your norms are right, but NaN where a weight is nearly 1. There the terms cancel, and their "
-     "sum came out a little below 0, which has no root. Add up the squares of all entries instead.",
+     "sum is rounded to a number below 0, which has no root. Add up the squares of all entries of "
+     "diag(p) − ppᵀ instead.",
      ("jacobian.square().sum(dim=(-2, -1)).sqrt()",
       "(p.pow(2).sum(-1) - 2 * p.pow(3).sum(-1) + p.pow(2).sum(-1) ** 2).sqrt()")),
     ("maximum of all rows",
-     "one maximum is subtracted from all rows: in a row far below it every power is 0, and 0 / 0 "
-     "is NaN; take each row's own",
+     "Your result fits one maximum subtracted from all rows. In a row far below it, every "
+     "exponential is 0, and 0 / 0 is NaN. Subtract from each row its own maximum.",
      ("scores.softmax(dim=-1)",
       "(e := (scores - scores.max()).exp()) / e.sum(dim=-1, keepdim=True)")),
 ]  # fmt: skip

@@ -13,7 +13,7 @@ def right_divisor(d_k, var_q, var_k):
 
 
 def inputs():
-    return [  # as often var_q is the larger as var_k
+    return [  # var_q is the larger variance as often as var_k
         (64, 1.0, 1.0),
         (16, 0.25, 9.0),
         (7, 2.0, 0.5),
@@ -28,40 +28,67 @@ def inputs():
 
 MISTAKES = [
     ("root of d k alone",
-     "√d_k is right for entries of variance 1 only; here they have var_q and var_k",
+     "Your divisor is √d_k, which is only right for entries of variance 1. Here the variances are "
+     "var_q and var_k. Put them into the four lines.",
      ("d_k * var_q * var_k", "d_k")),
-    ("root missing", "that is the variance of the scores; divide by its root", ("**0.5", "")),
+    ("root missing",
+     "Your divisor is the variance of the scores. Divide by its square root, the standard "
+     "deviation.",
+     ("**0.5", "")),
     ("half of the variance",
-     "half of the variance: ** comes before /, so x**1/2 is x / 2; write x**0.5",
+     "Your divisor is half of the variance. If you wrote x**1/2, this is x / 2, because ** comes "
+     "before /. Write x**0.5.",
      ("0.5", "1 / 2")),
     ("variances outside the root",
-     "Your result is √d_k · var_q · var_k: the variances stand outside the root, or are squared "
-     "under it. The standard deviation is the root of the whole variance. Return "
-     "√(d_k · var_q · var_k).", "d_k**0.5 * var_q * var_k"),
-    ("var k outside the root", "var_k stands outside the root; all three belong under it",
+     "Your divisor is √d_k · var_q · var_k: the variances are outside the root, or squared under "
+     "it. The standard deviation is the root of the whole variance. Return √(d_k · var_q · var_k).",
+     "d_k**0.5 * var_q * var_k"),
+    ("var k outside the root",
+     "Your divisor is √(d_k · var_q) · var_k, with var_k outside the root. Put all three under it.",
      "(d_k * var_q) ** 0.5 * var_k"),
     ("variances added",
-     "the variance of a product of independent numbers is the product, not the sum",
+     "Your divisor adds the two variances. The entries are independent with mean 0, so the "
+     "variance of their product is the product of the variances. Multiply them.",
      ("var_q * var_k", "(var_q + var_k)")),
     ("d k outside the root",
-     "d_k belongs under the root too: the variances of d_k products add up",
+     "Your divisor has d_k outside the root. The variances of d_k products add up, so put d_k "
+     "under the root as well.",
      "d_k * (var_q * var_k) ** 0.5"),
-    ("only var q", "var_k is left out: both factors of a product bring their variance",
+    ("only var q",
+     "Your divisor leaves out var_k. Both factors of a product contribute their variance. "
+     "Multiply by var_k under the root.",
      (" * var_k", "")),
-    ("only var k", "var_q is left out: both factors of a product bring their variance",
+    ("only var k",
+     "Your divisor leaves out var_q. Both factors of a product contribute their variance. "
+     "Multiply by var_q under the root.",
      (" * var_q", "")),
     ("larger variance alone",
-     "only one of the variances is used, the larger: both factors of a product bring theirs",
+     "Your divisor uses only the larger of the two variances. Both factors of a product "
+     "contribute theirs, so multiply the two.",
      ("var_q * var_k", "max(var_q, var_k)")),
+    ("larger variance outside the root",
+     "Your divisor is √d_k times the larger variance. Both factors of a product contribute their "
+     "variance. Multiply the two, under the root.",
+     "d_k**0.5 * max(var_q, var_k)"),
     ("variances averaged",
-     "the mean of both variances is taken: that of a product of independent numbers is their "
-     "product", ("var_q * var_k", "(var_q + var_k) / 2")),
-    ("factor in place of divisor", "that is what to multiply by; the divisor is asked",
+     "Your divisor uses the mean of the two variances. The entries are independent with mean 0, "
+     "so the variance of their product is the product of the variances. Multiply them.",
+     ("var_q * var_k", "(var_q + var_k) / 2")),
+    ("standard deviations averaged",
+     "Your divisor uses the mean of the two standard deviations. For a product of independent "
+     "numbers with mean 0, the standard deviations multiply. Return √(d_k · var_q · var_k).",
+     "d_k**0.5 * (var_q**0.5 + var_k**0.5) / 2"),
+    ("factor in place of divisor",
+     "Your result is the number to multiply by. Return the number to divide by.",
      ("0.5", "-0.5")),
     ("divided by the variances",
-     "divided by the variances: larger entries make larger scores, so they multiply",
+     "Your divisor gets smaller as the variances grow. Larger entries give larger scores, so "
+     "multiply by the variances under the root.",
      ("var_q * var_k", "1 / (var_q * var_k)")),
-    ("d k missing", "d_k is missing: a score is a sum over d_k products", ("d_k * ", "")),
+    ("d k missing",
+     "Your divisor leaves out d_k. A score is a sum of d_k products, so multiply by d_k under the "
+     "root.",
+     ("d_k * ", "")),
 ]  # fmt: skip
 
 exercise = Exercise(

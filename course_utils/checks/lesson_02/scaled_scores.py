@@ -1,6 +1,6 @@
 """2.3: every query with every key, divided by √d_k.
 
-The learner is given the mistake "by d k and by 2", to find it.
+Learners are given the mistake "by d k and by 2" and must find it.
 """
 
 import torch
@@ -44,39 +44,47 @@ MISTAKES = [
     ("not divided by root d k", NOT_SCALED, ("products / d_k**0.5", "products")),
     ("divided by d k", DIVIDED_BY_D_K, ("**0.5", "")),
     ("by d k and by 2",
-     "as in the code given, its standard deviation falls with the width: 0.25, 0.06, 0.02 are "
-     "√d_k / (2 d_k). In x / d_k**1 / 2, what is done first, what next?",
+     "Your scores are divided by 2 d_k, as in the code above. This gives the standard deviations "
+     "0.25, 0.06 and 0.02, which are √d_k / (2 d_k). In x / d_k**1 / 2, which operation comes "
+     "first, and which next?",
      ("0.5", "1 / 2")),
     ("by half of d k", HALF_OF_D_K, ("d_k**0.5", "(d_k**1 / 2)")),
     ("multiplied by root d k", MULTIPLIED, ("products /", "products *")),
     ("divided by root of keys",
-     "divided by √S, from the number of keys; it is the width, the last dimension, that counts",
+     "Your scores are divided by √S, from the number of keys. What matters is the width, which is "
+     "the last dimension. Divide by √d_k.",
      ("q.shape[-1]", "k.shape[-2]")),
     ("divided by root of queries",
-     "divided by √L, from the number of queries; it is the width, the last dimension, that counts",
+     "Your scores are divided by √L, from the number of queries. What matters is the width, which "
+     "is the last dimension. Divide by √d_k.",
      ("q.shape[-1]", "q.shape[-2]")),
     ("width from dimension 1",
-     "right for matrices; with leading dimensions the width is not dimension 1: q.shape[-1]",
+     "Right for matrices, but not with leading dimensions. There, the width is not dimension 1. "
+     "Take it from q.shape[-1].",
      ("q.shape[-1]", "q.shape[1]")),
-    ("leading dimensions turned",
-     "right for matrices; with leading dimensions .T turns all of them around: .transpose(-2, -1)",
+    ("leading dimensions reversed",
+     "Right for matrices, but not with leading dimensions. If you use .T, it reverses all of them. "
+     "Swap only the last two, with .transpose(-2, -1).",
      ("k.transpose(-2, -1)", "k.permute(*reversed(range(k.ndim)))")),
     ("dimensions counted from the front",
-     "transpose(1, 2) names the last two dimensions only if there are three; leading dimensions "
-     "are free, so count from the end: .transpose(-2, -1)",
+     "Right for three dimensions only. If you use transpose(1, 2), it counts from the front, but "
+     "there may be any number of leading dimensions. Count from the end, with .transpose(-2, -1).",
      ("transpose(-2, -1)", "transpose(1, 2)")),
     ("weights in place of scores", WEIGHTS_TOO_EARLY,
      ("products / d_k**0.5", "(products / d_k**0.5).softmax(dim=-1)")),
     ("rows are keys", TRANSPOSED,
      ("products / d_k**0.5", "products.transpose(-2, -1) / d_k**0.5")),
-    ("width of 64 assumed", "divided by 8, which is √64: take the width from q, it differs here",
+    ("width of 64 assumed",
+     "Your scores are divided by 8, which is √64. The width is not always 64, so take it from q.",
      ("d_k**0.5", "8")),
     ("cosines in place of scores",
-     "divided by the lengths of the vectors: that is the cosine, here every score has one divisor",
+     "In your result, each product is divided by the lengths of its two vectors, so it is a "
+     "cosine. Divide all products by the same number, √d_k.",
      ("d_k**0.5", "q.norm(dim=-1)[..., :, None] / k.norm(dim=-1)[..., None, :]")),
     ("divided by measured std",
-     "divided by their own standard deviation: then a score depends on the other queries and keys; "
-     "√d_k is fixed", ("d_k**0.5", "products.std()")),
+     "Your scores are divided by their own standard deviation. Then each score depends on all the "
+     "other queries and keys. Divide by √d_k, which depends on none of them.",
+     ("d_k**0.5", "products.std()")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -3,7 +3,8 @@
 import numpy as np
 import torch
 
-from course_utils.checks.exercise import Exercise
+from course_utils.checks.compare import difference
+from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 from course_utils.checks.inputs import normals
 
 
@@ -34,56 +35,88 @@ def inputs():
     ]
 
 
+def with_a_large_mean(answer, q, k):
+    """Return the variance; raise if it is wrong where the mean is far larger than the spread."""
+    results, right = call_with_clones(answer, q, k), score_variance(q, k)
+    scores = (q * k).sum(dim=-1)
+    far = scores.mean().abs() > 1e4 * scores.std() > 0
+    if far and difference(results[0], right):
+        raise NamedMistake("mean far above the spread", LARGE_MEAN, [right])
+    return results
+
+
+LARGE_MEAN = (
+    "Your variance is right, except where the mean is far larger than the spread. If you subtract "
+    "the squared mean from the mean square, this is a small difference of two huge numbers. "
+    "Subtract the mean from the scores first."
+)
 MISTAKES = [
-    ("standard deviation", "that is the standard deviation; the variance is its square",
+    ("standard deviation",
+     "Your result is the standard deviation. Return the variance, which is its square.",
      ("var()", "std()")),
     ("divided by n",
-     "divided by n where n − 1 is asked: the mean was estimated from the same numbers",
+     "Your result is divided by n. The mean was estimated from the same scores, so divide by "
+     "n − 1 instead.",
      ("var()", "var(correction=0)")),
     ("divided by the width less one",
-     "divided by d_k − 1; the squares that are added are those of n scores: n − 1",
+     "Your result is divided by d_k − 1. The variance adds up n squares, so divide by n − 1.",
      ("scores.var()", "scores.var(correction=0) * len(q) / (q.shape[-1] - 1)")),
     ("spread within the pairs",
-     "that is the variance of the products within each pair, averaged; add them to one score for "
-     "each pair, and take the variance of the n scores", "(q * k).var(dim=-1).mean()"),
+     "Your result is the variance of the products within each pair, averaged over the pairs. Add "
+     "the products of each pair first, and take the variance of the n scores.",
+     "(q * k).var(dim=-1).mean()"),
     ("mean not subtracted",
-     "that is the mean of the squares; first subtract the mean of the scores",
+     "Your result is the mean of the squared scores. Subtract the mean of the scores before you "
+     "square them.",
      ("var()", "square().mean()")),
-    ("squares not centred",
-     "divided by n − 1 as it should be, but the mean of the scores is not subtracted",
+    ("squares not centered",
+     "Your result is the sum of the squared scores, divided by n − 1. Subtract the mean of the "
+     "scores before you square them.",
      ("var()", "square().sum() / (len(q) - 1)")),
     ("summed over the pairs",
-     "summed down the columns, over the n pairs; a score is the sum over d_k, dim=-1",
+     "Your result sums down the columns, over the n pairs. A score is a sum over d_k, so use "
+     "dim=-1.",
      ("dim=-1", "dim=0")),
     ("all pairs",
-     "those are all pairs of a query and a key; here row i of q belongs to row i of k alone",
+     "Your result uses all pairs of a query and a key. Here row i of q belongs only to row i of "
+     "k. Use these n pairs.",
      ("products.sum(dim=-1)", "q @ k.T")),
-    ("variance of products", "the products are not added up: a score is the sum over d_k of them",
+    ("variance of products",
+     "Your result is the variance of all single products. A score is the sum of d_k products, so "
+     "add them first.",
      ("products.sum(dim=-1)", "products")),
-    ("mean square less squared mean",
-     "Your variance is right, except where the mean is far larger than the spread. There the mean "
-     "square less the squared mean is a difference of two huge numbers. Subtract the mean first.",
-     ("scores.var()", "(scores.square().mean() - scores.mean() ** 2) * len(q) / (len(q) - 1)")),
-    ("mean over the width", "that is the mean over d_k products; a score is their sum",
+    ("mean over the width",
+     "Your result is the variance of mean products. A score is the sum of its d_k products, so "
+     "use sum(dim=-1).",
      ("sum", "mean")),
     ("of scaled scores",
-     "the scores are scaled by √d_k already; here the plain dot products are asked",
+     "Your result is the variance of scores that are already divided by √d_k. Use the plain dot "
+     "products.",
      ("sum(dim=-1)", "sum(dim=-1) / q.shape[-1] ** 0.5")),
     ("sum of variances",
-     "that adds up the variances of each position's products: only right if they are uncorrelated; "
-     "add first, then take the variance", "(q * k).var(dim=0).sum()"),
+     "Your result adds up the variances of the single products. That is only right if the "
+     "products are uncorrelated. Add the products first, then take the variance.",
+     "(q * k).var(dim=0).sum()"),
+    ("width times the variance of products",
+     "Your result is d_k times the variance of all single products. That is only right if the "
+     "products are uncorrelated. Add the products first, then take the variance.",
+     "(q * k).var() * q.shape[-1]"),
     ("theory returned",
-     "that is what theory expects of variance 1, d_k; estimate it from the numbers given",
+     "Your result is d_k, which theory expects for entries of variance 1. Estimate the variance "
+     "from the given numbers instead.",
      "torch.tensor(float(q.shape[-1]), dtype=q.dtype)"),
     ("theory with measured variances",
-     "that is what theory expects, d_k times both variances; estimate it from the n scores "
-     "themselves", "q.shape[-1] * q.var() * k.var()"),
-    ("mean of scores", "that is the mean of the scores; asked is how far they spread around it",
+     "Your result is d_k times the variances of q and of k, as theory expects. Estimate the "
+     "variance from the n scores themselves.",
+     "q.shape[-1] * q.var() * k.var()"),
+    ("mean of scores",
+     "Your result is the mean of the scores. Return how far they spread around the mean, which is "
+     "their variance.",
      ("var()", "mean()")),
 ]  # fmt: skip
 
 exercise = Exercise(
-    "2.1", score_variance, inputs, MISTAKES,
+    "2.1", score_variance, inputs, MISTAKES, run=with_a_large_mean,
     also_right=[by_hand,
                 lambda q, k: float(np.var(np.einsum("nd,nd->n", q.numpy(), k.numpy()), ddof=1))],
 )  # fmt: skip
