@@ -155,7 +155,7 @@ def mask_of(causal, window, prefix, padding, side, documents, join, toggled):
         "causal": causal and course.causal_mask(8),
         "window": window and course.sliding_window_mask(8, window),
         "prefix": prefix and course.prefix_mask(8, prefix),
-        "padding": padding and (real if side == "end" else real.flip(-1)),
+        "padding": padding and (real if side == "right" else real.flip(-1)),
         "documents": documents > 1 and course.document_mask(torch.arange(8) * documents // 8),
     }
     chosen = {name: mask for name, mask in chosen.items() if torch.is_tensor(mask)}
@@ -176,14 +176,14 @@ def mask(**values):
     allowed, chosen, pairs = mask_of(**values)
     empty = ~allowed.any(dim=-1)
     yield "# of 64 pairs allowed", int(allowed.sum())
-    yield f"empty rows: {_runs(empty)};", True
+    yield f"rows with no allowed key: {_runs(empty)};", True
     rows = [f"{i}: {_runs(row)}" for i, row in enumerate(allowed)]
     yield "sees keys " + ", ".join(rows), True
     count = values["padding"]
     names = {
         "causal": "causal", "window": f"window {values['window']}",
         "prefix": f"prefix {values['prefix']}", "documents": f"{values['documents']} documents",
-        "padding": f"{count} padding token{'s' * (count > 1)} at the {values['side']}",
+        "padding": f"{count} padding token{'s' * (count > 1)} on the {values['side']}",
     }  # fmt: skip
     yield f" {values['join']} ".join(names[name] for name in chosen) or "no mask", True
     yield "toggled pairs: " + ", ".join(f"{i}-{j}" for i, j in pairs), bool(pairs)
@@ -195,19 +195,19 @@ def _of_masks(allowed, chosen, values):
     """Return which question of lesson 04 some masks answer, without the rest of the sentence."""
     every, joined_by_and = _joined(chosen, "and"), values["join"] == "and"
     empty = ~every.any(dim=-1)
-    if {"causal", "padding"} <= chosen.keys() and values["side"] == "start":
+    if {"causal", "padding"} <= chosen.keys() and values["side"] == "left":
         if joined_by_and:
-            return f"rows {_runs(empty)} are empty"
+            return f"rows {_runs(empty)} have no allowed key"
         if empty.any() and allowed.any(dim=-1).all():
-            return f'"or" brings rows {_runs(empty)} back'
+            return f'with "or", rows {_runs(empty)} have an allowed key again'
     others = {name: mask for name, mask in chosen.items() if name != "prefix"}
     if {"causal", "prefix"} <= chosen.keys() and joined_by_and:
         if _joined(others, "and").equal(every):
-            return "nothing is left of the prefix"
+            return 'with "and", the prefix has no effect'
     if "documents" in chosen and values["window"] == 8 and joined_by_and:
-        return "the widest window is causal"
+        return "the widest window is the causal mask"
     if chosen.keys() == {"causal", "documents"} and not joined_by_and:
-        return "every token sees all before it"
+        return "every token sees all earlier tokens"
     return ""
 
 

@@ -239,7 +239,7 @@ def test_picture_and_words_change_with_every_control_and_back_they_are_the_same(
     homes = {  # where every control makes a difference, which it need not where an explorer opens
         "saturation_explorer": {"score_2": 1.5, "d_k": 4, "scaled": False, "method": "naive"}
         | {"dtype": "bfloat16"},
-        "mask_explorer": {"causal": False, "prefix": 5, "side": "start", "documents": 2},
+        "mask_explorer": {"causal": False, "prefix": 5, "side": "left", "documents": 2},
     }
     home = made(name).values | homes.get(name, {})
     page = browse(name, **home)
@@ -556,7 +556,7 @@ def numbers_in(parts, frame, rows, columns, colours=SEQUENTIAL):
 
 
 def test_cells_of_masks_and_heads_have_the_colours_of_their_numbers(browse):
-    values = made("mask_explorer").values | {"causal": True, "padding": 2, "side": "start"}
+    values = made("mask_explorer").values | {"causal": True, "padding": 2, "side": "left"}
     allowed, *_ = oracles.mask_of(**values)
     rng = torch.Generator().manual_seed(4)
     scores = torch.randn(8, 4, generator=rng) @ torch.randn(8, 4, generator=rng).T / 2

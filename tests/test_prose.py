@@ -58,7 +58,8 @@ def test_references_and_links_lead_to_what_they_name(path):
 def test_formulas_render_and_prose_holds_no_raw_markup(path):
     text = re.sub(r"```.*?```|`[^`\n]*`", "", text_of(path), flags=re.S)
     tags = set(re.findall(r"<(\w+)", text))
-    assert tags <= {"kbd"}, f"{name_of(path)} holds HTML, which some viewers show as it is: {tags}"
+    tags -= {"kbd", "details", "summary"}  # known to all viewers
+    assert not tags, f"{name_of(path)} holds HTML, which some viewers show as it is: {tags}"
     for display, inline in re.findall(r"\$\$(.+?)\$\$|(?<!\\)\$([^$\n]+)\$", text, re.S):
         formula = display or inline
         braces = re.sub(r"\\[{}]", "", formula)
