@@ -104,6 +104,9 @@ MISTAKES = [
     ("length not squared",
      "Your result uses the length of the key. Square it: the term is ‖k‖² / 2.",
      ("squares = k.square().sum(dim=-1, keepdim=True)", "squares = k.norm(dim=-1, keepdim=True)")),
+    ("length subtracted",
+     "Your result subtracts the length of the key. Subtract half of its square, ‖k‖² / 2.",
+     ("-squares / 2", "-k.norm(dim=-1, keepdim=True)")),
     ("squares averaged",
      "Your result uses the mean of the squared entries. ‖k‖² is their sum, so use sum.",
      ("sum(dim", "mean(dim")),
@@ -118,6 +121,12 @@ MISTAKES = [
      "product, equal positions are multiplied. Put a 1 in the query where the key has −‖k‖² / 2, "
      "and the other way around.",
      ("[q, ones]", "[q, -q.square().sum(dim=-1, keepdim=True) / 2, ones]"),
+     ("-squares / 2]", "-squares / 2, torch.ones_like(squares)]")),
+    ("squares multiplied by squares",
+     "Your squares are multiplied with each other, and your ones with each other. In a dot "
+     "product, equal positions are multiplied. Put a 1 in the query where the key has −‖k‖² / 2. "
+     "The query needs no square, because ‖q‖² drops out of the softmax.",
+     ("[q, ones]", "[q, q.square().sum(dim=-1, keepdim=True), ones]"),
      ("-squares / 2]", "-squares / 2, torch.ones_like(squares)]")),
     ("product doubled",
      "Your result has 2 q·k − ‖k‖² / 2. Multiply out −‖q − k‖² / 2 once more: q·k counts once.",

@@ -87,6 +87,11 @@ MISTAKES = [
      "dimension 1. F.normalize does that without dim. Write dim=-1.",
      ("METRICS[metric](q, k)", "(q / q.norm(dim=1, keepdim=True) @ (k / k.norm(dim=1, "
       "keepdim=True)).nan_to_num().mT) if metric == 'cosine' else METRICS[metric](q, k)")),
+    ("keys along dimension 1",
+     "Your cosine is right for matrices, but with leading dimensions the lengths of the keys run "
+     "over dimension 1. F.normalize does that without dim. Write dim=-1.",
+     ("METRICS[metric](q, k)", "q @ F.normalize(k, dim=1).mT if metric == 'cosine' else "
+      "METRICS[metric](q, k)")),
     ("absolute differences",
      "Your distance is the sum of absolute differences. Square the differences, as in 1.4.",
      ("METRICS[metric](q, k)", "-torch.cdist(q, k, p=1) if metric == 'euclidean' else "

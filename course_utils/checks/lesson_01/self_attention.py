@@ -210,6 +210,9 @@ MISTAKES = [
     ("values not projected",
      "Your weights mix the inputs themselves, and W_v is not used. Mix the values, self.W_v(x).",
      ("weights @ v", "weights @ x")),
+    ("neither values nor output projected",
+     "Your output is the mixture of the inputs themselves. Mix the values, self.W_v(x), and "
+     "project the mixture with W_o.", ("weights @ v", "weights @ x"), ("self.W_o(mixed)", "mixed")),
     ("values not mixed",
      "Your output does not mix the values. Multiply them by the weights: weights @ v.",
      ("weights @ v", "v")),
