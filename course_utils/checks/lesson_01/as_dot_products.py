@@ -90,16 +90,15 @@ def pair(answer, q, k):
 MISTAKES = [
     ("dot products alone",
      "Your weights are those of plain dot products, so a long key still wins. Multiply out ‖q − "
-     "k‖². A term that is the same for all keys, such as ‖q‖², drops out of the softmax. See what "
-     "else is in it.", "(q, k)"),
-    ("square added",
-     "Your result adds ‖k‖² / 2, so a long key wins. Subtract it, because a long key must lose by "
-     "its length.", ("-squares / 2", "squares / 2")),
+     "k‖². The term ‖q‖² is the same for all keys, so the softmax removes it. Which other term is "
+     "missing?", "(q, k)"),
+    ("square added", "Your result adds ‖k‖² / 2, so long keys win. Subtract it.",
+     ("-squares / 2", "squares / 2")),
     ("square not halved",
-     "Your result subtracts ‖k‖² from q·k. Half of it is enough: multiply out −‖q − k‖² / 2 once "
-     "more.", ("-squares / 2", "-squares")),
+     "Your result subtracts ‖k‖² from q·k. Subtract only half of it: multiply out −‖q − k‖² / 2 "
+     "once more.", ("-squares / 2", "-squares")),
     ("distance not halved",
-     "Your weights are those of e^(−‖q − k‖²). Make them those of e^(−‖q − k‖² / 2).",
+     "Your weights are those of e^(−‖q − k‖²). Halve the exponent: e^(−‖q − k‖² / 2).",
      ("[q, ones]", "[2 * q, ones]"), ("-squares / 2", "-squares")),
     ("length not squared",
      "Your result uses the length of the key. Square it: the term is ‖k‖² / 2.",

@@ -74,16 +74,16 @@ def whatever_the_length(answer, q, k):
         "huge numbers overflow, and those of tiny numbers become 0. A positive factor does not "
         "change a direction. So first scale each row by a factor that makes its squares fit."
     )
-    raise NamedMistake("length has a say", hint, [right])
+    raise NamedMistake("extreme lengths", hint, [right])
 
 
 MISTAKES = [
     ("not divided", "Your result is the dot product. Divide it by the lengths of both vectors.",
      "q @ k.mT"),
-    ("only query normalised",
+    ("only query normalized",
      "Your result is divided by the lengths of the queries only. Divide by those of the keys as "
      "well.", "torch.nn.functional.normalize(q, dim=-1) @ k.mT"),
-    ("only key normalised",
+    ("only key normalized",
      "Your result is divided by the lengths of the keys only. Divide by those of the queries as "
      "well.", "q @ torch.nn.functional.normalize(k, dim=-1).mT"),
     ("key lengths multiplied",
@@ -105,7 +105,7 @@ MISTAKES = [
      ("k_largest.where(k_largest > 0, 1)", "(k_largest + 1e-300)")),
     ("largest without its sign",
      "Your cosines have the wrong sign if all numbers of a vector are negative. Then its largest "
-     "number is negative, and dividing by it flips the signs. Use x.abs().amax(...).",
+     "number is negative, and dividing by it flips the signs. Divide by x.abs().amax(...).",
      ("q.abs().amax", "q.amax"),
      ("k.abs().amax", "k.amax"),
      ("q_largest > 0", "q_largest != 0"),
@@ -126,7 +126,7 @@ MISTAKES = [
      "norm(dim=1) does that, and so does F.normalize without dim. Write dim=-1.",
      ("q.norm(dim=-1, keepdim=True).clamp(min=1)", "q.norm(dim=1, keepdim=True).clamp(min=1e-9)"),
      ("k.norm(dim=-1, keepdim=True).clamp(min=1)", "k.norm(dim=1, keepdim=True).clamp(min=1e-9)")),
-    ("a zero vector takes part",
+    ("zero vector has a direction",
      "Your result gives a zero vector cosines other than 0. It has no direction, so leave it at "
      "zero and divide it by 1.",
      ("q / q_largest.where(q_largest > 0, 1)", "(q / q_largest).nan_to_num(1)"),
@@ -145,7 +145,7 @@ MISTAKES = [
      "Your result compares row i of q only with row i of k, as F.cosine_similarity(q, k) does. "
      "Give q an axis for the keys, q[..., :, None, :], and k one for the queries, k[..., None, :, "
      ":].", "(q * k).sum(dim=-1) / (q.norm(dim=-1) * k.norm(dim=-1)).clamp(min=1e-8)"),
-    ("normalised along dimension 1",
+    ("normalized along dimension 1",
      "Right for matrices, but not with leading dimensions. Without dim, F.normalize works along "
      "dimension 1. Write dim=-1.",
      "torch.nn.functional.normalize(q, dim=1) @ torch.nn.functional.normalize(k, dim=1).mT"),

@@ -58,8 +58,8 @@ def winners(answer):
 
 MISTAKES = [
     ("all three agree",
-     "All three metrics choose the same key. Add a long key in another direction than q, so that "
-     "it wins only by dot product.",
+     "All three metrics choose the same key. Make one key long and point it away from the "
+     "direction of q, so that it wins only by dot product.",
      ("[9.0, 9.0], [3.0, 0.1], [1.0, 0.5]", "[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]")),
     ("dot and cosine agree",
      "Dot product and cosine choose the same key. Make another key longer, so that it wins only by"

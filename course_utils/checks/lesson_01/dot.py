@@ -39,7 +39,7 @@ ALONE = (
 )
 MISTAKES = [
     ("products not added",
-     "Your result is the products, one for each position. Add them up to one number.", "a * b"),
+     "Your result has one product for each position. Add them up to one number.", "a * b"),
     ("mean of products",
      "Your result is the mean of the products. A dot product is their sum, so do not divide.",
      ("return total", "return total / len(a)")),
@@ -52,13 +52,13 @@ MISTAKES = [
     ("total unchanged",
      "Your result is 0, whatever the vectors are. If you wrote `total + ...` alone, nothing was "
      "stored. Write total = total + ...", ("total = total + a", "total + a")),
-    ("total starts at 1", "Your result is always 1 too large. Start the total at 0.",
+    ("total starts at 1", "Your result is always too large by 1. Start the total at 0.",
      ("0.0", "1.0")),
     ("first counted twice",
      "Your result counts the first product twice. Start the total at 0, or the loop at 1.",
      ("0.0", "a[0] * b[0]")),
     ("returned too early",
-     "Your result is only the first product. If `return` is inside the loop, move it behind the "
+     "Your result is only the first product. If `return` is inside the loop, move it after the "
      "loop.", ("    return total", "        return total")),
     ("first left out",
      "Your result leaves out the first position. Python counts from 0, so start there.",
@@ -91,7 +91,8 @@ MISTAKES = [
     ("every second left out",
      "Your result leaves out every second position. Go through all of them: range(len(a)).",
      ("range(len(a))", "range(0, len(a), 2)")),
-    ("sign turned", "Your result has the wrong sign. Add the products instead of subtracting them.",
+    ("sign flipped",
+     "Your result has the wrong sign. Add the products instead of subtracting them.",
      ("total + a", "total - a")),
     ("root taken", "Your result is the square root of the dot product. Return the sum itself.",
      ("return total", "return total**0.5")),

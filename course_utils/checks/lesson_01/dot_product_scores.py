@@ -40,7 +40,7 @@ MISTAKES = [
     ("entry by entry",
      "Your result multiplies q and k entry by entry. Compare every query with every key: use a "
      "matrix product.", "q * k"),
-    ("all dimensions turned",
+    ("all dimensions reversed",
      "Your scores are right for matrices, but not with leading dimensions such as a batch. Swap "
      "only the last two dimensions of k: k.transpose(-2, -1).",
      ("k.transpose(-2, -1)", "k.permute(*reversed(range(k.ndim)))")),

@@ -99,8 +99,8 @@ MISTAKES = [
      "(q[..., :, None, :] - k[..., None, :, :]).sum(-1).abs()"),
     ("transposed distances", TRANSPOSED, (".sqrt()", ".sqrt().mT")),
     ("difference of lengths",
-     "Your result is the difference of the lengths, without sign. Return the length of q − k.",
-     "(q.norm(dim=-1)[..., :, None] - k.norm(dim=-1)[..., None, :]).abs()"),
+     "Your result is the difference of the two lengths. Return the length of the difference, ‖q − "
+     "k‖.", "(q.norm(dim=-1)[..., :, None] - k.norm(dim=-1)[..., None, :]).abs()"),
     ("row minus row",
      "Your result compares row i of q only with row i of k. Compare every query with every key. "
      "Give the squares of the queries an axis for the keys, [..., :, None], and those of the keys "
@@ -109,9 +109,9 @@ MISTAKES = [
      ("q_squares + k_squares", "q_squares")),
     ("query square missing", "Your result leaves out ‖q‖². Add it: ‖q − k‖² = ‖q‖² + ‖k‖² − 2 q·k.",
      ("q_squares + k_squares", "k_squares")),
-    ("lengths taken for 1",
-     "Your result is right only for vectors of length 1, where the square is 2 − 2 q·k. For any "
-     "lengths it is ‖q‖² + ‖k‖² − 2 q·k.", ("q_squares + k_squares", "2")),
+    ("lengths assumed to be 1",
+     "Your result is right only for vectors of length 1, where the square is 2 − 2 q·k. In "
+     "general, the square is ‖q‖² + ‖k‖² − 2 q·k.", ("q_squares + k_squares", "2")),
     ("half in place of the root",
      "Your result is half of the square. Take the square root instead.", (".sqrt()", " / 2")),
     ("lengths subtracted",

@@ -48,12 +48,12 @@ def confused(given, used):
 
 MISTAKES = [
     ("farthest by distance",
-     "Right for dot and cosine, but for euclidean your result is the farthest key. A small "
-     "distance means near. Use argmin.",
+     "Right for dot and cosine. But for euclidean, your result is the farthest key. A small "
+     "distance means near, so use argmin.",
      ("METRICS[metric](q, k)", "METRICS[metric](q, k) * (-1 if metric == 'euclidean' else 1)")),
     ("smallest for all",
-     "Right for euclidean, but for dot, for cosine or for both, your result is the least similar "
-     "key. There, large means near. Use argmax.",
+     "Right for euclidean. But for dot, for cosine or for both, your result is the least similar "
+     "key. There, a large number means near, so use argmax.",
      ("METRICS[metric](q, k)", "METRICS[metric](q, k) * (1 if metric == 'euclidean' else -1)")),
     ("all reversed",
      "For every metric, your result is the least similar key. Swap argmin and argmax.",
@@ -62,8 +62,8 @@ MISTAKES = [
      "Your result is the nearest query of each key. Find the nearest key of each query, along its "
      "row: dim=-1.", ("dim=-1", "dim=-2")),
     ("value not position",
-     "Your result is the best values. Return their positions: use argmax instead of max.",
-     ("argmax", "amax")),
+     "Your result contains the best values themselves. Return their positions: use argmax instead "
+     "of max.", ("argmax", "amax")),
     ("value and position",
      "Your result is two tensors, the values and the positions, as max(dim) returns them. Return "
      "only the positions: use .indices or argmax.", ("argmax", "max")),
@@ -97,27 +97,28 @@ MISTAKES = [
      ("METRICS[metric](q, k)", "-torch.cdist(q, k, p=1) if metric == 'euclidean' else "
       "METRICS[metric](q, k)")),
     ("sizes compared",
-     "For dot and cosine, your result counts a key of the opposite direction as near. Keep the "
-     "sign: use no abs.",
+     "For dot and cosine, your result counts a key in the opposite direction as near. Keep the "
+     "sign: if you use abs, leave it out.",
      ("near.argmax", "near.where(torch.tensor(metric == 'euclidean'), near.abs()).argmax")),
     ("along dimension 1",
      "Right for matrices, but with leading dimensions your argmax runs over dimension 1, the "
      "queries. Write dim=-1.", ("dim=-1", "dim=1")),
-    ("always dot", "Your result is by dot product for every metric. Use the metric that is given.",
+    ("always dot",
+     "Your result uses the dot product for every metric. Use the metric that is given.",
      ("[metric]", "['dot']")),
-    ("always cosine", "Your result is by cosine for every metric. Use the metric that is given.",
+    ("always cosine", "Your result uses the cosine for every metric. Use the metric that is given.",
      ("[metric]", "['cosine']")),
     ("always euclidean",
-     "Your result is by distance for every metric. Use the metric that is given.",
+     "Your result uses the distance for every metric. Use the metric that is given.",
      ("[metric]", "['euclidean']")),
     ("cosine ranked as dot",
      "Your cosine ranks the keys as the dot product does. Divide by the lengths of the keys.",
      ("[metric]", "['dot' if metric == 'cosine' else metric]")),
-    ("dot taken for cosine", *confused("dot", "cosine")),
-    ("dot taken for euclidean", *confused("dot", "euclidean")),
-    ("cosine taken for euclidean", *confused("cosine", "euclidean")),
-    ("euclidean taken for dot", *confused("euclidean", "dot")),
-    ("euclidean taken for cosine", *confused("euclidean", "cosine")),
+    ("cosine in place of dot", *confused("dot", "cosine")),
+    ("euclidean in place of dot", *confused("dot", "euclidean")),
+    ("euclidean in place of cosine", *confused("cosine", "euclidean")),
+    ("dot in place of euclidean", *confused("euclidean", "dot")),
+    ("cosine in place of euclidean", *confused("euclidean", "cosine")),
     ("one for the whole matrix",
      "Your result is one position for the whole matrix. Use argmax with dim=-1, which works row by"
      " row.", ("dim=-1", "")),

@@ -160,7 +160,7 @@ MISTAKES = [
      "then by 2. Write d_k**0.5.", ("q.shape[-1] ** 0.5", "q.shape[-1] / 2")),
     ("divided by half of d k", HALF_OF_D_K, ("q.shape[-1] ** 0.5", "(q.shape[-1] / 2)")),
     ("divided by 8",
-     "Your scores are divided by 8 for every width. That is √64. Divide by √d_k, with the given "
+     "Your scores are divided by 8 = √64, whatever the width is. Divide by √d_k, with the given "
      "d_k.", ("q.shape[-1] ** 0.5", "8")),
     ("values as wide as the model",
      "Your values have width d_model if d_v is None. Then d_v should be d_k.",
@@ -172,15 +172,15 @@ MISTAKES = [
     ("keys made by W q", "Your keys come from W_q, and W_k is not used. Use W_k for the keys.",
      ("self.W_k(x)", "self.W_q(x)")),
     ("multiplied by root d k", MULTIPLIED, ("scores / q", "scores * q")),
-    ("keys ask queries",
+    ("scores transposed",
      "Your scores are transposed. Rows are queries and columns are keys, so write q @ kᵀ.",
      ("q @ k.transpose", "k @ q.transpose")),
     ("softmax over the queries", OVER_QUERIES, ("dim=-1", "dim=-2")),
     ("softmax over the first dimension", OVER_THE_FIRST, ("dim=-1", "dim=0")),
     ("softmax over dimension 1", OVER_DIMENSION_1, ("dim=-1", "dim=1")),
     ("softmax without a dimension",
-     "Your softmax runs over dimension 1 of two or four, and over 0 of three, as it does without "
-     "dim. The keys are the last dimension. Write dim=-1.",
+     "Your softmax runs over dimension 1 of two or four, and over dimension 0 of three. Without "
+     "dim, softmax does that. The keys are the last dimension, so write dim=-1.",
      ("dim=-1", "dim=0 if scaled.ndim == 3 else 1")),
     ("softmax twice",
      "Your weights went through softmax twice. After the first one, the rows sum to 1. Leave the "
@@ -216,7 +216,7 @@ MISTAKES = [
     ("values not mixed",
      "Your output does not mix the values. Multiply them by the weights: weights @ v.",
      ("weights @ v", "v")),
-    ("weights not normalised",
+    ("weights not normalized",
      "Your weights are exp of the scores, so their rows do not sum to 1. Divide by the sum over "
      "the keys.", ("softmax(dim=-1)", "exp()")),
     ("scaled after softmax",

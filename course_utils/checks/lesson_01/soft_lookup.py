@@ -44,9 +44,9 @@ MISTAKES = [
      "Right for matrices, as the given code is. Try a batch, q (2, 5, 4) and k (2, 7, 4). Do the "
      "weights of one query sum to 1? Find the dimension along which they do.", ("dim=-1", "dim=1")),
     ("softmax without a dimension",
-     "Right for matrices. But softmax without dim chooses the dimension itself: 1 of two or four, "
-     "0 of three. Try a batch, and find the dimension along which your weights sum to 1.",
-     ("dim=-1", "dim=0 if scores.ndim == 3 else 1")),
+     "Right for matrices. But softmax without dim chooses the dimension itself: dimension 1 of two"
+     " or four, dimension 0 of three. Try a batch, and find the dimension along which your weights"
+     " sum to 1.", ("dim=-1", "dim=0 if scores.ndim == 3 else 1")),
     ("scaled scores, and softmax over dimension 1",
      "Your result has two mistakes. The scores are divided by √d: use the plain products. And the "
      "softmax runs over dimension 1, as in the given code: try a batch, q (2, 5, 4) and k (2, 7, "
@@ -72,7 +72,7 @@ MISTAKES = [
      "Your weights are the scores divided by their sum. If a score is negative, they are not "
      "between 0 and 1. Take exp first, as softmax does.",
      ("scores.softmax(dim=-1)", "scores / scores.sum(dim=-1, keepdim=True)")),
-    ("exp not normalised",
+    ("exp not normalized",
      "Your weights are exp of the scores, so they do not sum to 1. Divide by their sum over the "
      "keys.", ("softmax(dim=-1)", "exp()")),
     ("softmax over all pairs",
@@ -82,11 +82,11 @@ MISTAKES = [
      "Your scores are divided by d before the softmax. Use the plain products.",
      ("scores.softmax", "(scores / q.shape[-1]).softmax")),
     ("sigmoid in place of softmax",
-     "Your weights come from sigmoid. It treats each score alone, so the weights do not sum to 1. "
-     "Use softmax.", ("softmax(dim=-1)", "sigmoid()")),
+     "Your weights are the sigmoid of each score, so they do not sum to 1. Use softmax.",
+     ("softmax(dim=-1)", "sigmoid()")),
     ("relu in place of softmax",
-     "Your weights come from relu. It removes negative scores, and the weights do not sum to 1. "
-     "Use softmax.", ("softmax(dim=-1)", "relu()")),
+     "Your weights are the relu of each score, so they do not sum to 1. Use softmax.",
+     ("softmax(dim=-1)", "relu()")),
     ("softmax of the output",
      "Your result has a second softmax, over the output. The output is a mixture of values, not a "
      "distribution. Leave that softmax out.", ("weights @ v", "(weights @ v).softmax(dim=-1)")),
