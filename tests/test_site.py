@@ -316,7 +316,8 @@ def test_a_choice_after_the_result_was_seen_does_not_count(browse):
     for _ in range(2):  # closed and opened again
         page.locator("details", has=result).locator("summary").click()
     assert result.inner_text() == SAYS["too late"].format(predicted="long", result="long")
-    counted = SAYS["count"].format(predicted=0, asked=6, wrong=0)
+    asked = page.locator("[id^=ask-]").count()
+    counted = SAYS["count"].format(predicted=0, asked=asked, wrong=0)
     assert page.locator(".surprises").inner_text() == counted
 
 
