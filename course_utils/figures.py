@@ -270,13 +270,14 @@ def mask_pattern(
     return ax
 
 
-def arrows(vectors, *, labels, ax=None):
+def arrows(vectors, *, labels, title=None, ax=None):
     """Draw vectors in the plane as arrows from the origin.
 
     Parameters
     ----------
     vectors : torch.Tensor or array, (n, 2)
     labels : sequence of str
+    title : str, optional
     ax : matplotlib.axes.Axes, optional
 
     Returns
@@ -314,11 +315,12 @@ def arrows(vectors, *, labels, ax=None):
         ax.annotate(plain(label), vector, **offset, color=color)
     reach = 1.25 * max(np.abs(vectors).max(), 1e-9)
     ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
-    ax.set(xlabel="first component", ylabel="second component")
+    ax.set(xlabel="first component", ylabel="second component", title=plain(title))
     ax.axhline(0, color="0.85", zorder=0)
     ax.axvline(0, color="0.85", zorder=0)
     tips = (f"{name} at ({x:.2f}, {y:.2f})" for name, (x, y) in zip(labels, vectors, strict=True))
-    ax.description = "arrows from the origin: " + ", ".join(tips)
+    text = "arrows from the origin: " + ", ".join(tips)
+    ax.description = f"{title}: {text}" if title else text
     return ax
 
 

@@ -338,6 +338,9 @@ def test_arrows_go_from_the_middle_of_a_square_to_their_vectors(vectors):
         np.testing.assert_allclose(tip, head, atol=5)
     (low_x, high_x), (low_y, high_y) = ax.get_xlim(), ax.get_ylim()
     assert -low_x == high_x == -low_y == high_y > 1.1 * np.abs(vectors).max()
+    titled = arrows(vectors, labels=names, title="learned")
+    assert titled.get_title() == "learned"
+    assert titled.description == f"learned: {ax.description}"
     assert ax.get_aspect() == 1
     painted = [tuple(color) for color in quiver.get_facecolor()]
     assert painted == [to_rgba(text.get_color()) for text in ax.texts]

@@ -81,7 +81,7 @@ TABLE = {
         (None, squeezed("dot_product_scores")),
     ],
     "cosine_similarity": [
-        ("length has a say", lambda q, k: F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT),
+        ("extreme lengths", lambda q, k: F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT),
         (None, lambda q, k: R["cosine_similarity"](q, k) * (q != 0).all(-1)[..., None]),
     ],
     "euclidean_distance": [
