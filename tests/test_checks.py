@@ -272,10 +272,10 @@ def unfinished(values):
         ((unfinished, "average"), "not attempted", "⏳ 0.1 average: not attempted yet"),
         ((Unfinished, "SelfAttention"), "not attempted", "not attempted yet"),
         ((Misspelt, "SelfAttention"), "wrong", 'missing the required "forward"'),  # no stub
-        ((3,), "wrong", "check takes the function itself"),
-        ((lambda: 0,), "wrong", "there is no exercise '<lambda>'"),
-        ((EXERCISES["SelfAttention"].reference(4),), "wrong", "check(SelfAttention), no object"),
-        ((print, "nonsense"), "wrong", "there is no exercise 'nonsense'"),
+        ((3,), "wrong", "takes the function itself"),
+        ((lambda: 0,), "wrong", "There is no exercise '<lambda>'"),
+        ((EXERCISES["SelfAttention"].reference(4),), "wrong", "Write `check(SelfAttention)`"),
+        ((print, "nonsense"), "wrong", "There is no exercise 'nonsense'"),
     ],
 )
 def test_what_is_no_answer_gets_an_explanation(given, status, words):
