@@ -9,7 +9,6 @@ import csv
 import html
 import re
 import resource
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -126,8 +125,8 @@ def main(arguments=None):
     pages.mkdir(parents=True, exist_ok=True)
     students = submissions(given.folder)
     siblings = ("autograded", "feedback", "gradebook.db", "release", "source")
-    hidden = [given.folder, pages, *(given.folder.resolve().parent / name for name in siblings)]
-    runner, results = Students(hidden), {}
+    hidden = [given.folder.resolve().parent / name for name in siblings]
+    runner, results = Students([given.folder, given.out, pages, *hidden]), {}
     print(f"The answers run {runner.way[0]}.")
     try:
         for number, (student, paths) in enumerate(students.items(), 1):
@@ -138,7 +137,6 @@ def main(arguments=None):
             save_page(pages, student, number, result)
     finally:
         runner.stop()
-        shutil.rmtree(runner.folder, ignore_errors=True)
     order = sorted(EXERCISES.values(), key=lambda exercise: exercise.place)
     seen = {name for each in results.values() for name in each.verdicts}
     save_table(given.out, results, [each.name for each in order if each.name in seen])

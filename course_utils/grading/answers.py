@@ -14,7 +14,7 @@ import torch
 
 from course_utils.grading.peer import Peer, described
 
-SECONDS = 8  # of computing, for one exercise
+SECONDS = 10  # of computing, for one exercise
 DEFINES = ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign
 # Modules of the checks that stay importable: a notebook imports one, and one is edited by a check.
 NEEDED = {

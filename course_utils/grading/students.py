@@ -3,9 +3,11 @@
 import contextlib
 import ctypes
 import functools
+import json
 import os
 import re
 import resource
+import select
 import shutil
 import signal
 import subprocess
@@ -19,12 +21,19 @@ import psutil
 from course_utils.checks import sandbox
 from course_utils.checks.errors import explained, on_one_line
 from course_utils.checks.exercise import NO_FIT, ONLY_LAYOUT, NamedMistake
-from course_utils.checks.judge import judge_here
+from course_utils.checks.judge import (
+    expected,
+    expected_gradients,
+    judge_here,
+    mistaken,
+    usual_settings,
+)
 from course_utils.grading.peer import Peer
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60  # seconds, for one exercise
 MEMORY = 3 << 30  # bytes, for each process of a student
+PROCESSES = 200  # of a student, threads included
 LARGEST_CALL = 20_000  # numbers that an answer may pass to a function of ours
 # Of these, the check looks at more than what the answer returns, so that it runs beside the answer.
 BESIDE = {
@@ -102,8 +111,8 @@ class Students:
     """Runs answers, one student after another, each in a process that others cannot reach."""
 
     def __init__(self, hidden):
-        self.folder = Path(tempfile.mkdtemp())
-        self.process = self.peer = None
+        self.temporary = tempfile.TemporaryDirectory()
+        self.folder, self.process = Path(self.temporary.name), None
         self.spared = set(psutil.Process().children(recursive=True))
         here = ROOT / "course_utils"
         copy = self.folder / "course_utils"
@@ -129,6 +138,9 @@ class Students:
     def _ways(self):
         """Yield (words, command, what to do in the new process, path of the copy), best first."""
         mask = functools.partial(_mask, self.folder, self.hidden, self.kept)
+        mine = [each.info for each in psutil.process_iter(["num_threads", "uids"])]
+        mine = [each["num_threads"] for each in mine if each["uids"].real == os.getuid()]
+        limit = functools.partial(_limit, PROCESSES + sum(mine))  # the system counts all of a user
         if bwrap := shutil.which("bwrap"):
             command = [bwrap, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
             command += ["--ro-bind", str(self.folder), "/mnt", "--tmpfs", "/var/tmp"]
@@ -139,11 +151,11 @@ class Students:
                 command += ["--tmpfs"] if path.is_dir() else ["--ro-bind", os.devnull]
                 command += [str(path)]
             command += ["--unshare-all", "--die-with-parent", "--new-session", "--chdir", "/tmp"]
-            yield BWRAP, command, _limit, "/mnt"
+            yield BWRAP, command, limit, "/mnt"
         if os.geteuid() == 0:
             yield NOBODY, [], lambda: (mask(), _be_nobody()), "/mnt"
             yield ONLY_NOBODY, [], _be_nobody, str(self.folder)
-        yield PLAIN, [], _limit, str(self.folder)
+        yield PLAIN, [], limit, str(self.folder)
 
     def _works(self, way):
         try:
@@ -168,18 +180,22 @@ class Students:
             env={"PATH": os.defpath, "HOME": "/tmp", "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1"},
             start_new_session=True,
         )
-        self._new_peer()
-        self.peer.wait()
+        self._peer().wait()
+        self.usual = self._started()
 
-    def _new_peer(self):
-        pipes = self.process.stdout.fileno(), self.process.stdin.fileno()
-        self.peer = _Peer(*pipes)
-        self.peer.deadline = time.monotonic() + PATIENCE
+    def _peer(self):
+        peer = _Peer(self.process.stdout.fileno(), self.process.stdin.fileno())
+        peer.deadline = time.monotonic() + PATIENCE
+        return peer
+
+    def _started(self):
+        """Return all processes that run for the student."""
+        return set(psutil.Process().children(recursive=True)) - self.spared
 
     def stop(self):
         """End the process, and whatever it has started."""
         for _ in range(100):
-            rest = set(psutil.Process().children(recursive=True)) - self.spared
+            rest = self._started()
             for each in rest:
                 with contextlib.suppress(psutil.Error):
                     each.kill()
@@ -196,14 +212,23 @@ class Students:
         """Return (status, hint) for the answer in the last of the cells."""
         if self.process is None:
             self.start(self.way)
-        self._new_peer()
-        beside = exercise.name in BESIDE
-        task = {"cells": cells, "name": exercise.name}
-        task |= {"checks": self.sources if beside else None}
-        named = (name for name in self.sources if "lesson_" in name and name in sys.modules)
-        modules = [name for name in named if getattr(sys.modules[name], "exercise", 0) is exercise]
-        task["module"] = modules[0]
-        peer = self.peer
+        expected(exercise), expected_gradients(exercise)  # each once, for the whole class
+        status, hint, is_over = _in_child(lambda: self._judged(exercise, cells))
+        if not is_over or self._started() - self.usual:
+            self.stop()
+        if status == "wrong":
+            with usual_settings():
+                for mistake in exercise.mistakes:
+                    [*mistaken(exercise, mistake)]  # others will need its results, too
+        return status, hint
+
+    def _judged(self, exercise, cells):
+        """Return (status, hint, whether the process is ready for the next answer)."""
+        peer, beside = self._peer(), exercise.name in BESIDE
+        task = {"cells": cells, "name": exercise.name, "checks": self.sources if beside else None}
+        files = (name for name in self.sources if ".lesson_" in name and name in sys.modules)
+        module = (each for each in files if vars(sys.modules[each]).get("exercise") is exercise)
+        task["module"] = next(module)
 
         def answer(*args, **kwargs):
             return peer.call(0, args, kwargs)
@@ -226,20 +251,35 @@ class Students:
             if not peer.has_ended:
                 peer.deadline = time.monotonic() + 2
                 peer.ask("done")
-        if not peer.has_ended:
-            self.stop()
-        return status, on_one_line(hint, 600)
+        return status, on_one_line(hint, 600), peer.has_ended
 
 
-def _limit():
+def _in_child(function):
+    """Return what a function returns in a copy of this process, which no answer can spoil."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        with contextlib.suppress(BaseException):
+            os.write(writer, json.dumps(function()).encode())
+        os._exit(0)
+    os.close(writer)
+    is_ready, *_ = select.select([reader], [], [], PATIENCE + 20)
+    with open(reader, "rb") as file:
+        text = file.read() if is_ready else b""
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return json.loads(text) if text else ["wrong", *ENDS["unreadable"][1:], False]
+
+
+def _limit(processes):
+    resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 20, 64 << 20))
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
 
 
 def _be_nobody():
-    _limit()
-    resource.setrlimit(resource.RLIMIT_NPROC, (200, 200))
+    _limit(PROCESSES)
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
