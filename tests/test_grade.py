@@ -177,7 +177,9 @@ def test_every_solution_gets_its_point(path):
     assignments = [submissions.Assignment(each) for each in NOTEBOOKS]
     verdicts = grade.grade(runner, [path], assignments).verdicts
     wrong = {name: verdict for name, verdict in verdicts.items() if verdict[0] != "correct"}
-    assert len(verdicts) > 4 and wrong.keys() <= {last_problem(read(path))}, wrong
+    assert len(verdicts) > 4 and wrong.keys() <= {last_problem(read(path))}, (
+        f"{wrong}: does a check look at more than results? See BESIDE in grading/students.py"
+    )
 
 
 def test_each_exercise_is_found_in_its_notebook():
