@@ -187,7 +187,7 @@ def expected_gradients(exercise):
 
 @functools.cache
 def mistaken(exercise, mistake):
-    """Return the results of a known mistake on all inputs. Only `_judge` may call it."""
+    """Return the results of a known mistake on all inputs. Call it within `usual_settings`."""
     try:
         return _Outcomes(exercise, mistake)
     except RowDoesNotFit as error:  # the check goes on with the other rows
