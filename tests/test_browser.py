@@ -181,6 +181,8 @@ def test_an_exercise_is_wrong_then_right_and_saved_and_leads_on(page, folder):
     jupyterlab_server.run_all(page)
     outputs.filter(has_text="✅ 1.1 dot").first.wait_for()
     outputs.filter(has_text=re.compile(r"\b1 of \d+")).first.wait_for()  # the progress at the end
+    page.get_by_role("link", name="1.2 dot_product_scores").last.click()  # the next to do
+    expect(page.get_by_role("heading", name=re.compile("^1.2 "))).to_be_in_viewport()
     assert jupyterlab_server.errors(page) == []
     jupyterlab_server.save(page)
     jupyterlab_server.close_all(page)
