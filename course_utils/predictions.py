@@ -34,7 +34,6 @@ SAYS = {
     "noted": "Noted. Now {go_on}.",
     "late": "The result was on the screen already, so this does not count.",
     "fixed": "This is what you predicted.",
-    "alone": "The result is {result}.",
     "too late": "The result is {result}. You chose {predicted} after you had seen it.",
     "right": "You predicted {predicted}. The result is {result}. You were right.",
     "wrong": "You predicted {predicted}. The result is {result}.",
