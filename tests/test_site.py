@@ -435,6 +435,26 @@ def test_nothing_is_wider_than_a_phone(site, address, pages, browse):
         assert width <= 390, path
 
 
+def test_letters_of_explorers_can_be_read_on_a_phone(site, browse, address):
+    page, sizes = browse("index.html", width=390), []
+    for path in ["index.html", *(f"notebooks/{path.stem}.html" for path in LESSONS)]:
+        page.goto(f"{address}/{path}")
+        page.evaluate("for (const fold of document.querySelectorAll('details')) fold.open = true")
+        sizes += letters(page)
+    assert len(sizes) > 200 and min(sizes) >= 11
+
+
+def letters(page):
+    """Return the heights of the letters in a page's explorers, in pixels of the screen."""
+    return page.locator(".explorer svg[role=img]").evaluate_all(
+        """all => all.flatMap(svg => {
+            const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+            return [...svg.querySelectorAll("text")].map(
+                text => scale * parseFloat(getComputedStyle(text).fontSize));
+        })"""
+    )
+
+
 def test_a_page_is_printed_with_its_results_and_without_its_controls(browse):
     page = browse(SIMILARITY)
     assert page.pdf().startswith(b"%PDF")
