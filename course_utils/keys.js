@@ -35,8 +35,9 @@ function onKey(event) {
   if (run) below.dispatchEvent(new KeyboardEvent("keydown", event));
 }
 
-// Keep a cell's output in view until the next key, click or turn of the wheel. JupyterLab scrolls to
-// the cell below, often before the output is there, and moves the output out of view.
+// Keep a cell's output in view while the cell runs and three seconds more, or until the next key,
+// click or turn of the wheel. JupyterLab scrolls to the cell below, often before the output is there,
+// and moves the output out of view.
 function keepInView(cell) {
   if (!cell) return;
   const panel = cell.closest(".jp-WindowedPanel-outer, .jp-Notebook");
@@ -50,7 +51,14 @@ function keepInView(cell) {
   sizes.observe(cell);
   const ended = new AbortController();
   panel.addEventListener("scroll", look, { signal: ended.signal });
+  let left = 3;
+  const seconds = setInterval(() => {
+    const running = cell.querySelector(".jp-InputPrompt")?.textContent.includes("*");
+    left = running ? 3 : left - 1;
+    if (!left) end();
+  }, 1000);
   const end = () => {
+    clearInterval(seconds);
     ended.abort();
     sizes.disconnect();
   };
