@@ -26,7 +26,7 @@ plt.rcParams["image.cmap"] = SEQUENTIAL  # for pictures that a lesson draws itse
 plt.rcParams.update({"font.size": 10, "axes.titlesize": 11})
 EVEN_CONTRAST = 0.22  # luminance of a cell on which white and dark numbers read equally well
 LARGEST_ANNOTATED = 100  # most entries of a matrix with a number in each cell
-NARROWEST_ANNOTATED = 0.45  # inches of a cell with room for a number, before the color bar's part
+NARROWEST_ANNOTATED = 0.28  # inches of a cell with a number, before the color bar takes its part
 MOST_ROWS_DESCRIBED = 10  # most rows of a matrix that a description lists one by one
 TIE = 1e-4  # of the largest entry: a smaller difference may be rounding, as on another CPU
 LONGEST_SIDE = 20  # inches of a figure; in larger ones the cells shrink, to save memory
@@ -191,13 +191,15 @@ def heatmap(
         rows, columns = values.shape
         size = np.minimum((2 + 0.5 * columns, 1.2 + 0.42 * rows), LONGEST_SIDE)
         _, ax = plt.subplots(figsize=size)
-    cell = ax.get_position().width * ax.get_figure(root=True).get_figwidth() / values.shape[1]
+    inches = ax.get_position().size * ax.get_figure(root=True).get_size_inches()
+    cell = min(inches / values.shape[::-1])
+    longest = max(len(f"{value:.2f}") for value in values.flat)
     has_room = values.size <= LARGEST_ANNOTATED and bool(cell >= NARROWEST_ANNOTATED)
     sns.heatmap(
         values,  # entries that are not finite are left blank
         annot=has_room and not np.isin(values.round(2), (0, 1)).all(),
         fmt=".2f",
-        annot_kws={"size": 10},
+        annot_kws={"size": 10 if 0.075 * longest < 0.72 * cell else 8},
         xticklabels=[plain(key) for key in keys],
         yticklabels=[plain(query) for query in queries],
         square=True,
