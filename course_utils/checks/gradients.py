@@ -89,7 +89,7 @@ def fault(got, expected, names):
     missing = [names[i] for i in needed if got[i] is None and expected[i].any()]
     if missing:
         return (
-            f"Your numbers are right, but no gradient reaches {', '.join(missing)}. Something "
+            f"Your numbers are right, but no gradient reaches {', '.join(dict.fromkeys(missing))}. Something "
             "stops it on the way."
         )
     for i in needed:
