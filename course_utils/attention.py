@@ -1,9 +1,12 @@
 """What the lessons build, in final form. Later lessons import it from here.
 
-Shapes use the same letters everywhere: L queries, S keys, d_model model width, d_k query and key
-width, d_v value width; ``...`` stands for any leading dimensions, such as batch and heads. A test
-compares each function with the cell of the lesson that builds it; only the docstring and the shape
-check are added here.
+Shapes use the same letters everywhere: L queries, S keys, H heads, d_model the model width, d_k the
+width of queries and keys, d_v the width of values. ``...`` stands for any leading dimensions, such
+as batch and heads. The decorator `expects` checks the arguments: another shape raises a ValueError,
+another type a TypeError, and the message says what was expected.
+
+Each function is the same as in the lesson that builds it, and a test compares the two. Only the
+docstring and the decorator are added here.
 """
 
 import torch
@@ -29,11 +32,6 @@ def dot_product_scores(q, k):
     -------
     torch.Tensor, (..., L, S)
         Entry (i, j) is q_i · k_j, in the dtype of the inputs.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If q or k is not a tensor of the shape above.
     """
     return q @ k.transpose(-2, -1)  # (..., L, d) @ (..., d, S) -> (..., L, S)
 
@@ -50,12 +48,7 @@ def cosine_similarity(q, k):
     Returns
     -------
     torch.Tensor, (..., L, S)
-        Between -1 and 1. A zero vector has no direction; its cosines are 0.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If q or k is not a tensor of the shape above.
+        From -1 to 1. A zero vector has no direction, so its cosines are 0.
     """
     return dot_product_scores(F.normalize(q, dim=-1), F.normalize(k, dim=-1))
 
@@ -72,12 +65,7 @@ def euclidean_distance(q, k):
     Returns
     -------
     torch.Tensor, (..., L, S)
-        0 or more; a small distance means similar vectors.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If q or k is not a tensor of the shape above.
+        0 or more. A small distance means similar vectors.
     """
     differences = q[..., :, None, :] - k[..., None, :, :]  # (..., L, S, d)
     return differences.norm(dim=-1)  # (..., L, S)
@@ -87,12 +75,12 @@ class AdditiveScore(nn.Module):
     """Score queries against keys with a small network: w · tanh(W_q q + W_k k).
 
     Bahdanau, Cho and Bengio, "Neural machine translation by jointly learning to align and
-    translate", 2014, appendix A.1.2, which does not use the words query and key.
+    translate", 2014, appendix A.1.2. They do not use the words query and key.
 
     Parameters
     ----------
     d_q, d_k : int
-        Widths of queries and keys; they may differ.
+        Widths of queries and keys, which may differ.
     d_hidden : int
         Width of the hidden layer.
     """
@@ -165,11 +153,6 @@ def entropy(weights):
     -------
     torch.Tensor, (...)
         From 0 (all weight on one key) to ln S (uniform weights). A weight of 0 contributes 0.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If weights is not a tensor with at least one dimension.
     """
     return (-torch.xlogy(weights, weights)).sum(dim=-1)  # xlogy(0, 0) is 0
 
@@ -179,10 +162,11 @@ def entropy(weights):
 
 @expects(x="floating ...", dim="dim of x")
 def softmax(x, dim=-1):
-    """Return weights e^x / Σ e^x along ``dim``, for logits of any size.
+    """Return weights e^x / Σ e^x along ``dim``, for scores of any size.
 
-    The largest logit is subtracted first, so no exponential exceeds 1. The exponentials are summed
-    in float64, so neither float16's range nor the number of terms is a limit.
+    The largest score is subtracted first, so no exponential exceeds 1. The exponentials are
+    computed and added in float64, so neither the range of float16 nor the number of scores is a
+    limit.
 
     Parameters
     ----------
@@ -193,13 +177,8 @@ def softmax(x, dim=-1):
     Returns
     -------
     torch.Tensor, (...)
-        Shape and dtype of x. A slice that is all -inf, or holds +inf or NaN, gives NaN, as in
-        PyTorch.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If x is not a floating point tensor, or has no dimension ``dim``.
+        The shape and dtype of x. A slice that is all -inf, or contains +inf or NaN, gives NaN, as
+        in PyTorch.
     """
     e = (x - x.amax(dim, keepdim=True)).double().exp()  # (..., n), the largest is e^0 = 1
     return (e / e.sum(dim, keepdim=True)).to(x.dtype)  # summed in float64
@@ -207,7 +186,7 @@ def softmax(x, dim=-1):
 
 @expects(x="floating ...", dim="dim of x")
 def logsumexp(x, dim=-1):
-    """Return log Σ e^x along ``dim``, a smooth maximum: between max(x) and max(x) + log n.
+    """Return log Σ e^x along ``dim``, a smooth maximum from max(x) to max(x) + log n.
 
     Parameters
     ----------
@@ -218,12 +197,7 @@ def logsumexp(x, dim=-1):
     Returns
     -------
     torch.Tensor
-        As x without ``dim``. A slice that is all -inf gives -inf, the log of an empty sum.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If x is not a floating point tensor, or has no dimension ``dim``.
+        The shape of x without ``dim``. A slice that is all -inf gives -inf, the log of 0.
     """
     m = x.amax(dim, keepdim=True)  # (..., 1)
     m = m.masked_fill(m.isinf(), 0)  # all -inf: subtract 0, because -inf - -inf is NaN
@@ -246,12 +220,7 @@ def log_softmax(x, dim=-1):
     Returns
     -------
     torch.Tensor, (...)
-        Shape and dtype of x, 0 or less. A slice that is all -inf gives NaN, as in PyTorch.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If x is not a floating point tensor, or has no dimension ``dim``.
+        The shape and dtype of x, 0 or less. A slice that is all -inf gives NaN, as in PyTorch.
     """
     shifted = x - x.amax(dim, keepdim=True)  # (..., n), the largest is 0
     total = shifted.double().exp().sum(dim, keepdim=True)  # (..., 1)
@@ -260,7 +229,7 @@ def log_softmax(x, dim=-1):
 
 @expects(p="... n", g="... n")
 def softmax_vjp(p, g):
-    """Return gᵀ(diag(p) - ppᵀ), the gradient at the logits, without the n × n Jacobian.
+    """Return gᵀ(diag(p) - ppᵀ), the gradient at the scores, without the n × n Jacobian.
 
     Parameters
     ----------
@@ -272,41 +241,31 @@ def softmax_vjp(p, g):
     Returns
     -------
     torch.Tensor, (..., n)
-        The gradient at the logits; each row sums to 0.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If p or g is not a tensor of the shape above.
+        The gradient at the scores; each row sums to 0.
     """
     return p * (g - (p * g).sum(dim=-1, keepdim=True))  # (..., n)
 
 
 @expects(m="*batch", ell="*batch", x="*batch n")
 def online_update(m, ell, x):
-    """Update the state (m, ℓ) of an online softmax with a block of logits.
+    """Update the state (m, ℓ) of an online softmax with a block of scores.
 
     Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018, algorithm 3.
 
     Parameters
     ----------
     m : torch.Tensor, (...)
-        The largest logit so far; -inf before the first block.
+        The largest score so far; -inf before the first block.
     ell : torch.Tensor, (...)
-        Σ e^(x - m) over the logits so far; 0 before the first block.
+        Σ e^(x - m) over the scores so far; 0 before the first block.
     x : torch.Tensor, (..., n)
-        The next block of logits, of any size.
+        The next block of scores, of any size.
 
     Returns
     -------
     m, ell : torch.Tensor, (...)
-        The state after the block. ``m + ell.log()`` is the logsumexp of all logits so far, and
+        The state after the block. ``m + ell.log()`` is the logsumexp of all scores so far, and
         ``(x - m).exp() / ell`` their softmax.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not a tensor of the shape above.
     """
     m_new = torch.maximum(m, x.amax(dim=-1))  # (...)
     base = m_new.masked_fill(m_new == -torch.inf, 0)  # all -inf so far: subtract 0
@@ -318,16 +277,16 @@ def online_update(m, ell, x):
 def merge(out_a, lse_a, out_b, lse_b):
     """Merge attention over two disjoint sets of keys into attention over both.
 
-    Associative and commutative up to rounding, so parts can be computed anywhere and merged in
-    any order. Dao et al., "FlashAttention", 2022, section 3.1, for two blocks.
+    It is associative and commutative up to rounding, so parts can be computed anywhere and merged
+    in any order. Dao et al., "FlashAttention", 2022, section 3.1, for two blocks.
 
     Parameters
     ----------
     out_a, out_b : torch.Tensor, (..., L, d_v)
         softmax(scores) @ v over each set of keys.
     lse_a, lse_b : torch.Tensor, (..., L)
-        The logsumexp of the scores over each set; -inf where a query may attend to no key of the
-        set. The output there is ignored, even if it is NaN.
+        The logsumexp of the scores over each set, or -inf if a query has no allowed key in the
+        set. The output of such a query is ignored, even if it is NaN.
 
     Returns
     -------
@@ -335,11 +294,6 @@ def merge(out_a, lse_a, out_b, lse_b):
         Zeros where both parts are empty, so (0, -inf) is the identity element.
     lse : torch.Tensor, (..., L)
         -inf where both parts are empty.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not a tensor of the shape above.
     """
     outs, lses = torch.stack([out_a, out_b]), torch.stack([lse_a, lse_b])  # (2, ..., L[, d_v])
     empty = lses == -torch.inf  # (2, ..., L)
@@ -358,22 +312,17 @@ def causal_mask(L, S=None, *, align=None):
     Parameters
     ----------
     L, S : int
-        Numbers of queries and keys; S is L if not given.
+        Number of queries and number of keys; S is L if not given.
     align : {"lower_right", "upper_left"}
-        How queries align with keys; required if L ≠ S. "lower_right": the last query with the
-        last key, as in decoding with a cache; if S < L, the first queries have no allowed key.
-        "upper_left": the first query with the first key, as `is_causal` of PyTorch's
+        How queries align with keys; required if L ≠ S. "lower_right" aligns the last query with
+        the last key, as in decoding with a cache. If S < L, the first queries have no allowed key.
+        "upper_left" aligns the first query with the first key, as `is_causal` does in PyTorch's
         scaled_dot_product_attention.
 
     Returns
     -------
     torch.Tensor of bool, (L, S)
         True = may attend.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If L or S is not an int from 0, or align is another word, or is missing where L ≠ S.
     """
     S = L if S is None else S
     offset = 0 if L == S else {"lower_right": S - L, "upper_left": 0}[align]
@@ -383,7 +332,7 @@ def causal_mask(L, S=None, *, align=None):
 
 @expects(lengths="whole B", S="int from 0")
 def padding_mask(lengths, S):
-    """Return the mask of sequences that are right-padded to S: padding is not attended to.
+    """Return the mask of sequences that are right-padded to S: no query may attend to padding.
 
     Parameters
     ----------
@@ -396,11 +345,6 @@ def padding_mask(lengths, S):
     -------
     torch.Tensor of bool, (B, 1, 1, S)
         True = may attend; broadcasts over heads and queries.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If lengths are not whole numbers in one dimension, or S is not an int from 0.
     """
     lengths = torch.as_tensor(lengths)[:, None, None, None]  # (B, 1, 1, 1)
     return torch.arange(S, device=lengths.device) < lengths  # (B, 1, 1, S)
@@ -410,24 +354,19 @@ def padding_mask(lengths, S):
 def sliding_window_mask(L, window):
     """Return a causal sliding-window mask: a token and the window - 1 tokens before it.
 
-    Beltagy, Peters and Cohan, "Longformer", 2020, section 3.1 (there to both sides).
+    Beltagy, Peters and Cohan, "Longformer", 2020, section 3.1, where the window has two sides.
 
     Parameters
     ----------
     L : int
         Number of tokens.
     window : int
-        1 or more; L or more gives the causal mask.
+        1 or more: how many tokens a token sees, itself included. L gives the causal mask.
 
     Returns
     -------
     torch.Tensor of bool, (L, L)
         True = may attend.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If L is not an int from 0, or window is not an int from 1.
     """
     distance = torch.arange(L)[:, None] - torch.arange(L)  # (L, L), query i - key j
     return (0 <= distance) & (distance < window)
@@ -435,7 +374,7 @@ def sliding_window_mask(L, window):
 
 @expects(L="int from 0", prefix="int from 0")
 def prefix_mask(L, prefix):
-    """Return the mask of a prefix LM: all may attend to the prefix; the rest is causal.
+    """Return the mask of a prefix LM: every query sees the prefix, and the rest is causal.
 
     Raffel et al., "Exploring the limits of transfer learning" (T5), 2019, section 3.2.1.
 
@@ -444,24 +383,19 @@ def prefix_mask(L, prefix):
     L : int
         Number of tokens.
     prefix : int
-        Length of the prefix. 0 gives the causal mask; L or more allows everything.
+        Length of the prefix. 0 gives the causal mask, and L or more allows everything.
 
     Returns
     -------
     torch.Tensor of bool, (L, L)
         True = may attend.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If L or prefix is not an int from 0.
     """
     return causal_mask(L) | (torch.arange(L) < prefix)  # (L, L) | (L,) -> (L, L)
 
 
 @expects(ids="whole ... L")
 def document_mask(ids):
-    """Return the mask of packed documents: a token attends to its own document only.
+    """Return the mask of packed documents: a token may attend only to its own document.
 
     Combine it with ``& causal_mask(L)`` to hide the future too.
 
@@ -474,11 +408,6 @@ def document_mask(ids):
     -------
     torch.Tensor of bool, (..., L, L)
         True = may attend. For ids (B, L) and several heads, insert a head dimension: ``[:, None]``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If ids are not whole numbers in at least one dimension.
     """
     ids = torch.as_tensor(ids)
     return ids[..., :, None] == ids[..., None, :]  # (..., L, 1) == (..., 1, L) -> (..., L, L)
@@ -498,27 +427,22 @@ def attention(q, k, v, mask=None, scale=None):
     mask : torch.Tensor of bool, broadcastable to (..., L, S), optional
         True = may attend.
     scale : float, optional
-        Factor of the scores; 1/√d_k if not given.
+        What the scores are multiplied by; 1/√d_k if not given.
 
     Returns
     -------
     output : torch.Tensor, (..., L, d_v)
     weights : torch.Tensor, (..., L, S)
-        0 where the mask forbids; the weights of each query sum to 1. A query with no allowed key
-        has weights and output of zeros, as in PyTorch's scaled_dot_product_attention, and gets no
-        gradient.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If q, k, v or mask is not a tensor of the shape above, or mask is not boolean.
+        The weights of each query sum to 1, and those of forbidden keys are 0. For a query with no
+        allowed key, weights and output are 0, as in PyTorch's scaled_dot_product_attention, and so
+        is the gradient.
 
     Notes
     -----
-    A NaN or infinite value reaches the output even where the mask forbids it, because 0 × NaN is
-    NaN. q is scaled before the product, because q · k overflows √d_k times sooner than the score.
-    Scores have the dtype of q and k: in float16 they overflow above 65504. `tiled.tiled_attention`
-    computes them in float32.
+    A NaN or infinite value reaches the output even if the mask forbids it, because 0 × NaN is NaN.
+    Scores have the dtype of q and k, so in float16 they overflow above 65504. q is scaled before
+    the product, because q · k may overflow even if the score, which is √d_k times smaller, does
+    not. `tiled.tiled_attention` computes scores in float32.
     """
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     scores = dot_product_scores(q * scale, k)  # (..., L, S)
@@ -536,7 +460,7 @@ def attention(q, k, v, mask=None, scale=None):
 
 @expects(x="... L d_model", num_heads="divisor of d_model")
 def split_heads(x, num_heads):
-    """Split d_model into heads and move the head dimension before the tokens.
+    """Split the width into heads, and move the head dimension before the tokens.
 
     Parameters
     ----------
@@ -547,12 +471,8 @@ def split_heads(x, num_heads):
     Returns
     -------
     torch.Tensor, (..., H, L, d_model / H)
-        Head h holds columns h · d_model/H up to (h + 1) · d_model/H of x. A view of x.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If x is not a tensor of the shape above, or num_heads does not divide d_model.
+        With d_k = d_model / H, head h holds columns h · d_k to (h + 1) · d_k − 1 of x. It is a
+        view of x.
     """
     heads = x.unflatten(-1, (num_heads, -1))  # (..., L, H, d_k)
     return heads.transpose(-3, -2)  # (..., H, L, d_k)
@@ -560,7 +480,7 @@ def split_heads(x, num_heads):
 
 @expects(x="... H L d")
 def merge_heads(x):
-    """Concatenate the heads of each token: the inverse of `split_heads`.
+    """Concatenate the heads of each token. This is the inverse of `split_heads`.
 
     Parameters
     ----------
@@ -569,11 +489,6 @@ def merge_heads(x):
     Returns
     -------
     torch.Tensor, (..., L, H · d)
-
-    Raises
-    ------
-    TypeError, ValueError
-        If x is not a tensor of the shape above.
     """
     return x.transpose(-3, -2).flatten(-2)  # (..., L, H, d) -> (..., L, H·d)
 
@@ -581,9 +496,9 @@ def merge_heads(x):
 class MultiHeadAttention(nn.Module):
     """Multi-head attention: H heads of width d_model / H, and an output projection.
 
-    Vaswani et al., "Attention is all you need", 2017, section 3.2.2. With the same weights
-    it equals `torch.nn.MultiheadAttention`, except that boolean masks there mean the opposite, and
-    a query with no allowed key gives NaN there.
+    Vaswani et al., "Attention is all you need", 2017, section 3.2.2. With the same weights, it
+    equals `torch.nn.MultiheadAttention`, with two exceptions: there, True in a mask means may not
+    attend, and a query with no allowed key gives NaN.
 
     Parameters
     ----------
@@ -592,12 +507,7 @@ class MultiHeadAttention(nn.Module):
     num_heads : int
         H, which divides d_model.
     bias : bool
-        Whether the four projections add a bias.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If d_model or num_heads is not an int, or num_heads does not divide d_model.
+        Whether the four projections have a bias.
     """
 
     @expects(d_model="int from 1", num_heads="divisor of d_model")
@@ -619,12 +529,13 @@ class MultiHeadAttention(nn.Module):
     def forward(self, query, key, value, mask=None):
         """Return output (..., L, d_model) and the weights of each head (..., H, L, S).
 
-        query is (..., L, d_model), key and value (..., S, d_model). mask is boolean, True = may
-        attend, broadcastable to (..., H, L, S): a mask per sequence is (B, 1, L, S). A query with
-        no allowed key has weights of zeros, and its output is the bias of W_o.
+        query is (..., L, d_model); key and value are (..., S, d_model). mask is boolean, with
+        True = may attend, and broadcasts to (..., H, L, S), so one mask per sequence has shape
+        (B, 1, L, S). For a query with no allowed key, the weights are 0 and the output is the bias
+        of W_o.
         """
         q, k, v = self.W_q(query), self.W_k(key), self.W_v(value)  # (..., L or S, d_model)
-        q, k, v = (split_heads(each, self.num_heads) for each in (q, k, v))  # (..., H, L or S, d_k)
+        q, k, v = (split_heads(x, self.num_heads) for x in (q, k, v))  # (..., H, L or S, d_k)
         heads, weights = attention(q, k, v, mask)  # (..., H, L, d_k), (..., H, L, S)
         return self.W_o(merge_heads(heads)), weights
 
@@ -664,13 +575,8 @@ def previous_token_score(weights):
     Returns
     -------
     torch.Tensor, (H,)
-        From 0 to 1: the mean over all sequences and all queries except the first, which has no
+        From 0 to 1: the mean over all sequences, and over all queries but the first, which has no
         previous token.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If weights is not a tensor of the shape above.
     """
     previous = weights.diagonal(-1, dim1=-2, dim2=-1)  # (B, H, L - 1), from i + 1 to i
     return previous.mean(dim=(0, -1))
@@ -688,11 +594,6 @@ def follows_same_token(tokens):
     -------
     torch.Tensor of bool, (..., L, L)
         Entry (i, j) is True if token j - 1 equals token i and j ≤ i.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If tokens are not whole numbers in at least one dimension.
     """
     tokens = torch.as_tensor(tokens)
     same = tokens[..., :, None] == tokens[..., None, :-1]  # (..., L, L - 1), at key j
@@ -714,12 +615,7 @@ def induction_score(weights, tokens):
     -------
     torch.Tensor, (H,)
         From 0 to 1: the weight on the keys of `follows_same_token`, averaged over all queries
-        that have such a key. NaN if none has.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If weights or tokens have another shape, or tokens are not whole numbers.
+        that have such a key. It is NaN if none has.
     """
     targets = follows_same_token(tokens)  # (B, L, L)
     on_targets = (weights * targets[:, None]).sum(dim=-1)  # (B, H, L)
@@ -746,12 +642,7 @@ def sinusoidal_positions(L, d_model):
     Returns
     -------
     torch.Tensor of float32, (L, d_model)
-        Columns 2i and 2i + 1 hold the sine and cosine of pair i. To be added to the embeddings.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If L is not an int from 0, or d_model is not a positive even int.
+        Columns 2i and 2i + 1 hold the sine and cosine of pair i. Add it to the embeddings.
     """
     inv_freq = 10000.0 ** (-torch.arange(0, d_model, 2).double() / d_model)  # (d_model / 2,)
     angles = torch.arange(L)[:, None] * inv_freq  # (L, d_model / 2), radians
@@ -769,25 +660,20 @@ def rotary(x, positions, base=10000, interleaved=False):
     Parameters
     ----------
     x : torch.Tensor, (..., L, d)
-        Queries or keys of one head, d even. Never values.
+        Queries or keys of one head, with d even. Values are not rotated.
     positions : torch.Tensor, (..., L)
-        The positions of the L rows, from any start; fractions are allowed. Leading dimensions
-        broadcast with those of x.
+        The positions of the L rows. They may start anywhere and may be fractions. Leading
+        dimensions broadcast with those of x.
     base : float
         The angle of pair i at position p is p · base^(-2i / d), in radians.
     interleaved : bool
-        Whether entries 2i and 2i + 1 are pair i, or entries i and i + d/2.
+        If True, pair i is entries 2i and 2i + 1. If False, it is entries i and i + d/2.
 
     Returns
     -------
     torch.Tensor, (..., L, d)
-        Shape, dtype and norms of x. Angles are float64: at position 100,000, float32 would err by
-        up to 0.004.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If x or positions is not a tensor of the shape above, or d is odd.
+        The shape, dtype and norms of x. Angles are computed in float64, because at position 100,000
+        the error in float32 would be up to 0.004.
     """
     d = x.shape[-1]
     inv_freq = base ** (-torch.arange(0, d, 2, device=x.device).double() / d)  # (d / 2,)
@@ -804,8 +690,8 @@ def alibi_bias(L, S, num_heads):
     """Return the ALiBi bias of each head: minus the distance, times the slope of the head.
 
     Press, Smith and Lewis, "Train short, test long: attention with linear biases enables input
-    length extrapolation", 2022, section 3. If num_heads is not a power of two, slopes are those of
-    the paper's code.
+    length extrapolation", 2022, section 3. If num_heads is not a power of two, the slopes are those
+    of the paper's code.
 
     Parameters
     ----------
@@ -817,12 +703,7 @@ def alibi_bias(L, S, num_heads):
     Returns
     -------
     torch.Tensor of float32, (num_heads, L, S)
-        0 where query and key have the same position, else negative, even for future keys.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If L or S is not an int from 0, or num_heads is not an int from 1.
+        0 if query and key have the same position, and otherwise negative, even for future keys.
     """
     power = 2 ** (num_heads.bit_length() - 1)  # the largest power of two up to num_heads
     steps = [*range(2, 2 * power + 1, 2)]  # the slopes of `power` heads

@@ -15,16 +15,18 @@ import numpy as np
 import torch
 from IPython.display import HTML, display
 from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
 from PIL import Image
 
 # Color maps that work for color-blind readers; the sequential one works in grayscale too.
 SEQUENTIAL, DIVERGING = "cividis", "RdBu_r"
+WRONG = ListedColormap(["C3"])
 plt.rcParams["image.cmap"] = SEQUENTIAL  # for pictures that a lesson draws itself
 # Letters of 11 to 12 CSS pixels, at PER_INCH, in every picture.
 plt.rcParams.update({"font.size": 10, "axes.titlesize": 11})
 EVEN_CONTRAST = 0.22  # luminance of a cell on which white and dark numbers read equally well
 LARGEST_ANNOTATED = 100  # most entries of a matrix with a number in each cell
-NARROWEST_ANNOTATED = 0.45  # inches of a cell with room for a number, before the color bar's part
+NARROWEST_ANNOTATED = 0.28  # inches of a cell with a number, before the color bar takes its part
 MOST_ROWS_DESCRIBED = 10  # most rows of a matrix that a description lists one by one
 TIE = 1e-4  # of the largest entry: a smaller difference may be rounding, as on another CPU
 LONGEST_SIDE = 20  # inches of a figure; in larger ones the cells shrink, to save memory
@@ -92,7 +94,7 @@ def display_picture(figure, description):
     display(HTML(f"<details><summary>In words</summary><small>{words}</small></details>"))
 
 
-def panels(draw, data, **options):
+def panels(draw, data, *, columns=None, **options):
     """Draw several figures of one kind side by side, with the keys of ``data`` as their titles.
 
     Parameters
@@ -101,6 +103,8 @@ def panels(draw, data, **options):
         A function such as `heatmap`, called as ``draw(value, title=title, ax=ax, **options)``.
     data : dict of str to anything
         What each panel shows, by its title.
+    columns : int, optional
+        The number of panels in a row; all of them if not given.
     **options
         Passed on to ``draw``.
 
@@ -120,9 +124,13 @@ def panels(draw, data, **options):
     """
     if not data:
         raise ValueError("data must have at least one panel, got an empty dict")
-    width = min(4.2 * len(data), WIDEST / PER_INCH)
-    _, axes = plt.subplots(1, len(data), figsize=(width, 3.2), layout="constrained", squeeze=False)
-    for ax, (title, value) in zip(axes[0], data.items(), strict=True):
+    columns = len(data) if columns is None else min(columns, len(data))
+    rows = -(-len(data) // columns)
+    size = min(4.2 * columns, WIDEST / PER_INCH), 3.2 * rows
+    _, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
+    for empty in axes.flat[len(data) :]:
+        empty.set_axis_off()
+    for ax, (title, value) in zip(axes.flat, data.items(), strict=False):
         draw(value, title=title, ax=ax, **options)
     return ax
 
@@ -147,9 +155,9 @@ def heatmap(
     queries, keys : sequence of str, optional
         Tokens, as tick labels. Positions if not given.
     xlabel, ylabel : str
-    kind : {"weights", "shares", "scores", "distances"}
-        Sets the limits of the colors: weights and shares from 0 to 1, signed scores centered on
-        zero, distances from ``lowest``.
+    kind : {"weights", "shares", "errors", "scores", "distances"}
+        Sets the limits of the colors: weights, shares and errors from 0 to 1, signed scores
+        centered on zero, distances from ``lowest``.
     lowest : float
         The distance with the darkest color.
     title : str, optional
@@ -172,6 +180,7 @@ def heatmap(
     colors = {
         "weights": {"vmin": 0, "vmax": 1, "cmap": SEQUENTIAL},
         "shares": {"vmin": 0, "vmax": 1, "cmap": SEQUENTIAL},
+        "errors": {"vmin": 0, "vmax": 1, "cmap": SEQUENTIAL},
         "scores": {"vmin": -largest, "vmax": largest, "cmap": DIVERGING},
         "distances": {"vmin": lowest, "vmax": largest, "cmap": SEQUENTIAL},
     }
@@ -183,13 +192,15 @@ def heatmap(
         rows, columns = values.shape
         size = np.minimum((2 + 0.5 * columns, 1.2 + 0.42 * rows), LONGEST_SIDE)
         _, ax = plt.subplots(figsize=size)
-    cell = ax.get_position().width * ax.get_figure(root=True).get_figwidth() / values.shape[1]
+    inches = ax.get_position().size * ax.get_figure(root=True).get_size_inches()
+    cell = min(inches / values.shape[::-1])
+    longest = max(len(f"{value:.2f}") for value in values.flat)
     has_room = values.size <= LARGEST_ANNOTATED and bool(cell >= NARROWEST_ANNOTATED)
     sns.heatmap(
         values,  # entries that are not finite are left blank
         annot=has_room and not np.isin(values.round(2), (0, 1)).all(),
         fmt=".2f",
-        annot_kws={"size": 10},
+        annot_kws={"size": 10 if 0.075 * longest < 0.72 * cell else 8},
         xticklabels=[plain(key) for key in keys],
         yticklabels=[plain(query) for query in queries],
         square=True,
@@ -209,12 +220,23 @@ def heatmap(
     return ax
 
 
-def mask_pattern(mask, *, title=None, ax=None):
+def mask_pattern(
+    mask,
+    *,
+    wrong=None,
+    xlabel="keys (light: may attend)",
+    ylabel="queries",
+    title=None,
+    ax=None,
+):
     """Draw a mask: light where a query may attend to a key, dark elsewhere.
 
     Parameters
     ----------
     mask : torch.Tensor or array of bool, (L, S)
+    wrong : torch.Tensor or array of bool, (L, S), optional
+        Entries that should be False. Those that are True are drawn in red, and counted.
+    xlabel, ylabel : str
     title : str, optional
     ax : matplotlib.axes.Axes, optional
         A new figure if not given.
@@ -238,21 +260,27 @@ def mask_pattern(mask, *, title=None, ax=None):
     edges = np.arange(columns + 1) - 0.5, np.arange(rows + 1) - 0.5
     ax.pcolormesh(*edges, values, cmap=SEQUENTIAL, vmin=0, vmax=1, edgecolors="w", linewidth=0.5)
     ax.set(xticks=range(columns), yticks=range(rows), aspect="equal", title=plain(title))
-    ax.set(xlabel="keys (light: may attend)", ylabel="queries")
-    ax.invert_yaxis()
+    ax.set(xlabel=plain(xlabel), ylabel=plain(ylabel))
     counts = ", ".join(f"{count:.0f}" for count in values.sum(axis=1))
     text = f"{rows}×{columns} mask; keys allowed to each query: {counts}"
+    if wrong is not None:
+        wrong = values * _matrix(wrong, "wrong")
+        red = np.ma.masked_equal(wrong, 0)
+        ax.pcolormesh(*edges, red, cmap=WRONG, vmin=0, vmax=1, edgecolors="w", linewidth=0.5)
+        text = f"{rows}×{columns} cells; light or red in each row: {counts}; red: {wrong.sum():.0f}"
+    ax.invert_yaxis()
     ax.description = f"{title}: {text}" if title else text
     return ax
 
 
-def arrows(vectors, *, labels, ax=None):
+def arrows(vectors, *, labels, title=None, ax=None):
     """Draw vectors in the plane as arrows from the origin.
 
     Parameters
     ----------
     vectors : torch.Tensor or array, (n, 2)
     labels : sequence of str
+    title : str, optional
     ax : matplotlib.axes.Axes, optional
 
     Returns
@@ -290,11 +318,12 @@ def arrows(vectors, *, labels, ax=None):
         ax.annotate(plain(label), vector, **offset, color=color)
     reach = 1.25 * max(np.abs(vectors).max(), 1e-9)
     ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
-    ax.set(xlabel="first component", ylabel="second component")
+    ax.set(xlabel="first component", ylabel="second component", title=plain(title))
     ax.axhline(0, color="0.85", zorder=0)
     ax.axvline(0, color="0.85", zorder=0)
     tips = (f"{name} at ({x:.2f}, {y:.2f})" for name, (x, y) in zip(labels, vectors, strict=True))
-    ax.description = "arrows from the origin: " + ", ".join(tips)
+    text = "arrows from the origin: " + ", ".join(tips)
+    ax.description = f"{title}: {text}" if title else text
     return ax
 
 
@@ -498,7 +527,7 @@ def _describe_matrix(values, queries, keys, kind, title):
     else:
         text = f"{rows}×{columns} {kind}"
         if finite.any():
-            text += f" with mean {values[finite].mean():.3f}"
+            text += f" with mean {values[finite].mean().round(3) + 0.0:.3f}"
             text += f", smallest {entry(first_largest(negated))}"
             text += f", largest {entry(first_largest(entries))}"
     if not finite.all():

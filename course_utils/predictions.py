@@ -18,10 +18,14 @@ from traitlets import Bool, List, Unicode
 
 from course_utils import json_store
 from course_utils.mime_bundle import WithText
+from course_utils.widget_keys import KEYS, take_keys
 
 FILE = ".predictions.json"
 # The words beside a question and its result, here and on the website.
-IN_JUPYTER = {"keys": "Shift+Tab and Space", "go_on": "run the next cell"}
+IN_JUPYTER = {
+    "keys": "Shift+Tab, arrow keys and Space",
+    "go_on": "press Shift+Enter until the result appears",
+}
 ON_A_PAGE = {"keys": "Tab, arrow keys and Space", "go_on": "open the result below"}
 SAYS = {
     "choose": "Choose by mouse, or with {keys}. Then {go_on}.",
@@ -30,7 +34,6 @@ SAYS = {
     "noted": "Noted. Now {go_on}.",
     "late": "The result was on the screen already, so this does not count.",
     "fixed": "This is what you predicted.",
-    "alone": "The result is {result}.",
     "too late": "The result is {result}. You chose {predicted} after you had seen it.",
     "right": "You predicted {predicted}. The result is {result}. You were right.",
     "wrong": "You predicted {predicted}. The result is {result}.",
@@ -41,20 +44,23 @@ _asked = {}  # what this kernel has asked: the newest Prediction of each questio
 
 
 class Choice(anywidget.AnyWidget):
-    """A question with options, of which at most one is chosen.
+    """A question with options, of which at most one is chosen, or with a field for a number.
 
     Parameters
     ----------
     question : str
     options : list of str
+        Without any, there is a field.
     value : str or None
+        An option, or what is in the field.
     disabled : bool
     """
 
-    _esm = Path(__file__).with_name("choice.js")
+    _esm = KEYS + Path(__file__).with_name("choice.js").read_text(encoding="utf-8")
     question = Unicode().tag(sync=True)
     options = List(Unicode()).tag(sync=True)
-    value = Unicode(None, allow_none=True).tag(sync=True)
+    # the browser has it already
+    value = Unicode(None, allow_none=True).tag(sync=True, echo_update=False)
     disabled = Bool(False).tag(sync=True)
 
 
@@ -75,14 +81,7 @@ class Prediction(WithText, widgets.VBox):
         self.surprised = None  # True or False once the choice was compared with the result
         self.seen_before = getattr(earlier, "seen_before", False)  # the result, before any choice
         self.status = widgets.HTML()
-        if options:
-            self.control = Choice(question=self.question, options=self.options)
-            parts = [self.control]
-        else:
-            self.control = widgets.Text(description="Your number:", placeholder="a number")
-            self.control.style.description_width = "initial"
-            text = f"<b>Predict first:</b> {html.escape(self.question)}"
-            parts = [widgets.HTML(text), self.control]
+        self.control = Choice(question=self.question, options=self.options)
         if earlier is not self:
             self._restore({"said": earlier.predicted, "surprised": earlier.surprised})
         elif self._person:
@@ -90,7 +89,8 @@ class Prediction(WithText, widgets.VBox):
         self.control.observe(lambda _: self._on_choice(), names="value")
         words = SAYS["choose" if options else "give"].format(**IN_JUPYTER)
         self._set_status(words if self.predicted is None else SAYS["fixed"])
-        super().__init__([*parts, self.status])
+        super().__init__([self.control, self.status])
+        take_keys(self)
 
     @property
     def predicted(self):

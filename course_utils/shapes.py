@@ -1,4 +1,4 @@
-"""Clear errors for arguments of the wrong shape: a decorator for public functions."""
+"""A decorator that raises clear errors for arguments of the wrong shape."""
 
 import functools
 import inspect
@@ -15,25 +15,25 @@ def expects(sizes=None, **shapes):
     sizes : callable, optional
         For a method: returns the sizes that ``self`` fixes, e.g. ``{"d_model": 64}``.
     **shapes : str
-        The dimensions of each argument, e.g. ``q="... L d", k="... S d"``. A name that occurs twice
-        must have the same size in both places. A leading ``...`` allows any dimensions there, and a
-        leading ``*name`` any that are the same wherever the name occurs. An argument whose default
-        is None may be None. A first word can ask for more:
+        The dimensions of each argument, e.g. ``q="... L d", k="... S d"``. If a name occurs twice,
+        its size must be the same both times. A leading ``...`` allows any leading dimensions. A
+        leading ``*name`` also does, but they must be the same wherever the name occurs. If the
+        default of an argument is None, it may be None. A first word can require more:
 
-        - ``"floating ..."``: floating point entries; ``"even ..."``: and an even last dimension
+        - ``"floating ..."``: floating point entries; ``"even ..."``: also an even last dimension
         - ``"whole ..."``: a tensor or sequence of whole numbers
         - ``"bool ... L S"``: a boolean mask that broadcasts to that shape
         - ``"int from 0"``, ``"multiple of 2"``, ``"divisor of d_model"``, ``"dim of x"``: an int
         - ``"one of left right"``: one of these words
-        - ``"corner"``, ``"corner if is_causal"``: the alignment of a causal mask, which may be None
-          only if L = S, or if is_causal is false
+        - ``"corner"``: the alignment of a causal mask, which may be None only if L = S
+        - ``"corner if is_causal"``: the same, but it may also be None if is_causal is false
 
     Raises
     ------
     TypeError
-        If an argument is not a tensor, or not of that kind.
+        If an argument is not a tensor, or has the wrong type.
     ValueError
-        If an argument does not have its shape.
+        If an argument has the wrong shape or value.
     """
 
     def decorate(function):
@@ -64,7 +64,7 @@ def expects(sizes=None, **shapes):
 
 
 def _check(name, tensor, dims, known):
-    """Check one tensor against its dimensions, and add its sizes to ``known``."""
+    """Check the shape of one tensor, and add its sizes to ``known``."""
     written = f"({', '.join(dims)}{',' if len(dims) == 1 else ''})"
     if not isinstance(tensor, torch.Tensor):
         kind = type(tensor).__name__
@@ -91,11 +91,12 @@ def _check_dim(name, dim, owner, tensor):
     n = max(tensor.ndim, 1)
     if not -n <= dim < n:
         shape = tuple(tensor.shape)
-        raise ValueError(f"{name} must be from {-n} to {n - 1}, as {owner} is {shape}, got {dim}")
+        limits = f"from {-n} to {n - 1}, because {owner} has shape {shape}"
+        raise ValueError(f"{name} must be {limits}, got {dim}")
 
 
 def _check_mask(name, tensor, dims, known):
-    """Check that a boolean mask broadcasts to dimensions whose sizes other arguments fix."""
+    """Check that a mask is boolean, and broadcasts to sizes that other arguments fix."""
     if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.bool:
         kind = tensor.dtype if isinstance(tensor, torch.Tensor) else type(tensor).__name__
         raise TypeError(f"{name} must be a boolean torch.Tensor (True = may attend), got {kind}")
@@ -109,14 +110,14 @@ def _check_mask(name, tensor, dims, known):
 
 
 def _check_floating(name, tensor, dims, known):
-    """Check a tensor's dimensions, and that its entries are floating point."""
+    """Check the shape of a tensor, and that its entries are floating point."""
     _check(name, tensor, dims, known)
     if not tensor.is_floating_point():
         raise TypeError(f"{name} must have floating point entries, got {tensor.dtype}")
 
 
 def _check_even(name, tensor, dims, known):
-    """Check a floating point tensor whose last dimension must be even, for pairs of entries."""
+    """Check a floating point tensor whose last dimension must be even."""
     _check_floating(name, tensor, dims, known)
     if tensor.shape[-1] % 2:
         raise ValueError(f"{name} must have an even last dimension, got {tuple(tensor.shape)}")
@@ -135,7 +136,7 @@ def _check_whole(name, values, dims, known):
 
 
 def _check_int(name, value, words, known):
-    """Check an int against its smallest value, the last of ``words``."""
+    """Check that a value is an int, and at least the last of ``words``."""
     if not isinstance(value, Integral) or isinstance(value, bool):
         raise TypeError(f"{name} must be an int, got {type(value).__name__}")
     if value < int(words[-1]):
@@ -151,7 +152,7 @@ def _check_divisor(name, value, words, known):
 
 
 def _check_multiple(name, value, words, known):
-    """Check that an int from 1 is a multiple of the last of ``words``."""
+    """Check that a value is a positive multiple of the last of ``words``."""
     _check_int(name, value, ["1"], known)
     if value % int(words[-1]):
         raise ValueError(f"{name} must be a multiple of {words[-1]}, got {value}")
@@ -169,13 +170,13 @@ def _check_corner(name, value, words, known):
 
 
 def _check_square(name, known):
-    """Check that L = S, so that no alignment is needed; S is L if it is not given."""
+    """Check that L = S, because then no alignment is needed. S is L if it is not given."""
     L, S = known["L"], known.get("S", known["L"])
     if L != S:
         raise ValueError(
-            f'{name} must be given, since L = {L} and S = {S} differ: "lower_right" puts the last '
-            'query at the last key, as in decoding with a cache; "upper_left" the first query at '
-            "the first key, as is_causal of PyTorch's scaled_dot_product_attention"
+            f'{name} must be given, since L = {L} and S = {S} differ: "lower_right" aligns the '
+            'last query with the last key, as in decoding with a cache; "upper_left" aligns the '
+            "first query with the first key, as PyTorch's is_causal does"
         )
 
 

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import sys
+import textwrap
 from html import escape, unescape
 from pathlib import Path
 
@@ -20,12 +21,25 @@ sys.path.append(str(Path(__file__).parents[1]))  # for tools, which no installat
 from addresses import LINK, ROOT, add_option, binder, colab, source, without_badges
 from copies import FOLDERS as COPIED
 from copies import write_copies
-from course_utils import explorers
+from course_utils import check, explorers
 from course_utils.explorers.browser_explorer import PREVIEWS, lives_in_the_page
-from course_utils.predictions import ON_A_PAGE, SAYS, in_words
+from course_utils.predictions import ON_A_PAGE, SAYS
 from tools.notebooks import VEIL, read
 
 FIRST = "sentence_explorer"  # what moves on the front page
+# Answers to the first exercise, which the front page shows with their verdicts.
+ANSWERS = [
+    "return a * b",
+    """total = 0
+for x, y in zip(a, b):
+    total = x * y
+return total""",
+    """total = 0
+for x, y in zip(a, b):
+    total += x + y
+return total""",
+    "return (a * b).sum()",
+]
 PARTS = ["README.md", "LEARNING.md", "TEACHING.md", "CONTRIBUTING.md"]  # which pages include
 FOLDERS = ["notebooks", "exercises", "solutions"]
 MARKER = re.compile(r"^ *### (BEGIN|END) SOLUTION\n?", re.M)
@@ -49,7 +63,9 @@ FORM = """<form class="prediction" id="ask-{name}" method="dialog" autocomplete=
 RADIO = '<label><input type="radio" name="predicted" value="{0}"> {0}</label>'
 NUMBER = """<label>Your number:
 <input name="predicted" inputmode="decimal" placeholder="a number"></label>"""
-RESULT = """<p class="result" id="result-{name}" data-result="{result}" role="status">{words}</p>"""
+RESULT = """<p class="result" id="result-{name}" data-result="{result}" role="status"></p>"""
+ANSWER = """<details class="answer" name="answer"{open}><summary><code>{answer}</code></summary>
+<p>{verdict}</p></details>"""
 
 
 def main(arguments=None):
@@ -86,7 +102,8 @@ def lay_out(pages, repository):
         (pages / name).write_text(linked(text, ROOT, repository), encoding="utf-8")
     write_modules(pages / "static" / "explorers")
     first = embedded(FIRST, "./_static/explorers")
-    (pages / "first.md").write_text(f"```{{raw}} html\n{first}\n```\n", encoding="utf-8")
+    for name, text in [("first", first), ("answers", answers())]:
+        (pages / f"{name}.md").write_text(f"```{{raw}} html\n{text}\n```\n", encoding="utf-8")
     for folder in FOLDERS:
         (pages / folder).mkdir()
         for path in sorted((ROOT / folder).glob("*.ipynb")):
@@ -119,6 +136,18 @@ def write_modules(folder):
         shutil.copy(PREVIEWS / f"{explorer.name}.png", folder)
 
 
+def answers():
+    """Return as HTML some answers to the first exercise, each with what its check says."""
+    shown = []
+    for answer in ANSWERS:
+        source, scope = "def dot(a, b):\n" + textwrap.indent(answer, "    "), {}
+        exec(source, scope)
+        verdict = check(scope["dot"]).message
+        opened = "" if shown else " open"
+        shown.append(ANSWER.format(open=opened, answer=escape(source), verdict=escape(verdict)))
+    return "\n".join(shown)
+
+
 def embedded(name, static):
     """Return as HTML an explorer that lives in the page; its files are in the folder ``static``."""
     explorer = getattr(explorers, name)()
@@ -149,8 +178,10 @@ def prepare(page, path, repository):
     results = [info["question"] for info in published if "result" in info]
     if sorted(questions) != sorted(results):
         raise ValueError(
-            f"{path.name} asks {questions} and holds the results of {results}; take the notebook "
-            f"from git again, or run: python -m tools.notebooks refresh notebooks/{path.name}"
+            f"{path.name} was run only in part, so some results are missing or unasked: to get "
+            f"the stored notebook back, run `git checkout notebooks/{path.name}`, which discards "
+            f"your changes to it, or run all of it by `python -m tools.notebooks refresh "
+            f"notebooks/{path.name}`."
         )
     for cell in page.cells:
         if cell.cell_type == "markdown":
@@ -221,8 +252,7 @@ def replaced(output, source, questions):
         return [html_output(form(questions.index(info["question"]), **info))]
     if "result" in info:
         number, result = questions.index(info["question"]), info["result"]
-        _, words = in_words(SAYS["alone"], result=result)
-        return [html_output(RESULT.format(name=number, result=escape(result), words=words))]
+        return [html_output(RESULT.format(name=number, result=escape(result)))]
     return [output]
 
 

@@ -26,6 +26,7 @@ exclude_patterns = [
     "TEACHING.md",
     "CONTRIBUTING.md",
     "first.md",
+    "answers.md",
     "templates",
 ]  # parts of pages
 
@@ -48,7 +49,7 @@ nb_execution_mode = "off"  # the stored outputs are shown
 nb_merge_streams = True
 # No widgets: they would need a kernel, and ask another host for their code.
 nb_mime_priority_overrides = [("html", "application/vnd.jupyter.widget-view+json", None)]
-myst_enable_extensions = ["dollarmath"]
+myst_enable_extensions = ["deflist", "dollarmath"]
 myst_heading_anchors = 3
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"

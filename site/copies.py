@@ -15,6 +15,7 @@ FOLDERS = ["notebooks", "exercises"]
 # For JupyterLab, for tests and for git; and Triton comes with torch, in the version that fits.
 NOT_NEEDED = {"jsonschema", "jupyterlab", "nbval", "nbdime", "triton"}
 MODEL = "course_utils.language_model"
+MAKE = re.compile("(`make [^`]*`)")
 WORDS = """This copy runs anywhere, for example on Colab. Run the cell below first. It installs \
 the course and the packages that it needs. Those that are already here, such as torch, stay as \
 they are. Your answers are kept in the folder `attention-course` of this machine. On Colab they \
@@ -59,9 +60,11 @@ def write_copies(folder, repository):
 def make_copy(notebook, path, repository):
     """Make of a notebook, whose path begins at the root, the copy that runs anywhere."""
     text = "\n".join(cell.source for cell in notebook.cells)
+    leave_out_help(notebook)
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = absolute(cell.source, path.parent, repository)
+            cell.source = MAKE.sub(r"\1 (in a clone of the course)", cell.source, count=1)
         else:
             cell.outputs, cell.execution_count = [], None
             cell.metadata.pop("jupyter", None)  # there is nothing to fold
@@ -70,11 +73,20 @@ def make_copy(notebook, path, repository):
         course=archive(repository),
         folder=path.parent.name,
     )
-    notebook.cells[1:1] = [
+    notebook.cells[:0] = [  # first, because lesson 00 counts the keys to its first picture
         new_markdown_cell(WORDS, id="anywhere"),
         new_code_cell(cell + FETCH * (MODEL in text), id="install"),
     ]
     notebook.metadata = nbformat.from_dict({"kernelspec": KERNEL})
+
+
+def leave_out_help(notebook):
+    """Take out help with an installation: a folded cell, and the paragraph that leads to it."""
+    for number, cell in reversed(list(enumerate(notebook.cells))):
+        if cell.metadata.get("jupyter", {}).get("source_hidden"):
+            before = notebook.cells[number - 1]
+            before.source = before.source.rpartition("\n\n")[0]
+            del notebook.cells[number]
 
 
 def needed():

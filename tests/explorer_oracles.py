@@ -53,7 +53,7 @@ def sentence(last, sharpness):
     k = torch.tensor([[word == "hen", word == "road"] for word in words]).double()  # (S, 2)
     q = torch.tensor([[last != "wide", last != "tired"]]) * sharpness * 2**0.5  # (1, 2)
     weights = course.attention(q.double(), k, k)[1][0]  # (S,)
-    yield "every word weighs #" if sharpness == 0 else "each other word #", weights[0]
+    yield "every word has weight #" if sharpness == 0 else "each other word has #", weights[0]
     yield "undecided", last == "old" and sharpness > 0
     for word, weight in zip(words, weights, strict=True):
         if sharpness and weight == weights.max():
@@ -72,8 +72,8 @@ def similarity(angle, length):
     yield "-0.00", False
     larger = dot > 4 + 1e-9 and cosine < 0.995
     yield "found: dot product", larger
-    yield "no k here is farther", angle == 0 and 0 < length <= 0.1
-    yield "it can be farther", angle == 0 and length > 0.1 and length != 2
+    yield "the largest possible here", angle == 0 and 0 < length <= 0.1
+    yield "a larger distance is possible", angle == 0 and length > 0.1 and length != 2
     yield "found: at 90° the dot product is 0.00", abs(angle) == 90 and length > 0
 
 
@@ -110,14 +110,14 @@ def scaling(d_k, scaled):
     yield "the gradient norm is large", bool(not one and not ends and two >= 0.95 and norm >= 0.45)
 
 
-def saturation(temperature, d_k, scaled, dtype, method, **logits):
+def saturation(temperature, d_k, scaled, dtype, method, **set_scores):
     kind = getattr(torch, dtype)
 
     def scores_of(values):
         scores = torch.tensor(values).double().to(kind) * d_k**0.5
         return scores / d_k**0.5 if scaled else scores
 
-    untempered = scores_of(list(logits.values()))
+    untempered = scores_of(list(set_scores.values()))
     scores = untempered / temperature
     naive = scores.exp()
     exponentials = (scores - scores.max()).exp() if method == "stable" else naive
@@ -134,12 +134,13 @@ def saturation(temperature, d_k, scaled, dtype, method, **logits):
             yield f"{name} is {word} at key {keys}", bool(keys)
     alone = exponentials.isfinite().all() and total(exponentials).isinf()
     yield "the sum of the exponentials is inf", bool(alone)
-    below = (scores_of([logits["logit_1"] - 0.5]) / temperature).exp().isfinite()
-    first = scores[0].isfinite() and naive[0].isinf() and below and logits["logit_1"] % 0.5 == 0
-    yield "is the first logit 1 whose exponential is inf", bool(method == "naive" and first)
+    below = (scores_of([set_scores["score_1"] - 0.5]) / temperature).exp().isfinite()
+    first = scores[0].isfinite() and naive[0].isinf() and below and set_scores["score_1"] % 0.5 == 0
+    found = bool(method == "naive" and first)
+    yield "is the smallest value of score 1 whose exponential is inf", found
     yield "every exponential is 0", bool(method == "naive" and total(naive) == 0)
     fails = scores.isfinite().all() and (total(naive).isinf() or total(naive) == 0)
-    yield "weights where naive fails", bool(method == "stable" and fails)
+    yield "for which naive fails", bool(method == "stable" and fails)
     norms = _norm(untempered / (torch.arange(1, 101).double() / 20)[:, None])
     varies = method == "stable" and bool(norms.max() > norms.min() + 0.01)
     best = varies and bool(_norm(untempered.double() / temperature) >= norms.max() - 1e-9)
@@ -154,7 +155,7 @@ def mask_of(causal, window, prefix, padding, side, documents, join, toggled):
         "causal": causal and course.causal_mask(8),
         "window": window and course.sliding_window_mask(8, window),
         "prefix": prefix and course.prefix_mask(8, prefix),
-        "padding": padding and (real if side == "end" else real.flip(-1)),
+        "padding": padding and (real if side == "right" else real.flip(-1)),
         "documents": documents > 1 and course.document_mask(torch.arange(8) * documents // 8),
     }
     chosen = {name: mask for name, mask in chosen.items() if torch.is_tensor(mask)}
@@ -175,14 +176,14 @@ def mask(**values):
     allowed, chosen, pairs = mask_of(**values)
     empty = ~allowed.any(dim=-1)
     yield "# of 64 pairs allowed", int(allowed.sum())
-    yield f"empty rows: {_runs(empty)};", True
+    yield f"rows with no allowed key: {_runs(empty)};", True
     rows = [f"{i}: {_runs(row)}" for i, row in enumerate(allowed)]
     yield "sees keys " + ", ".join(rows), True
     count = values["padding"]
     names = {
         "causal": "causal", "window": f"window {values['window']}",
         "prefix": f"prefix {values['prefix']}", "documents": f"{values['documents']} documents",
-        "padding": f"{count} padding token{'s' * (count > 1)} at the {values['side']}",
+        "padding": f"{count} padding token{'s' * (count > 1)} on the {values['side']}",
     }  # fmt: skip
     yield f" {values['join']} ".join(names[name] for name in chosen) or "no mask", True
     yield "toggled pairs: " + ", ".join(f"{i}-{j}" for i, j in pairs), bool(pairs)
@@ -194,19 +195,19 @@ def _of_masks(allowed, chosen, values):
     """Return which question of lesson 04 some masks answer, without the rest of the sentence."""
     every, joined_by_and = _joined(chosen, "and"), values["join"] == "and"
     empty = ~every.any(dim=-1)
-    if {"causal", "padding"} <= chosen.keys() and values["side"] == "start":
+    if {"causal", "padding"} <= chosen.keys() and values["side"] == "left":
         if joined_by_and:
-            return f"rows {_runs(empty)} are empty"
+            return f"rows {_runs(empty)} have no allowed key"
         if empty.any() and allowed.any(dim=-1).all():
-            return f'"or" brings rows {_runs(empty)} back'
+            return f'with "or", rows {_runs(empty)} have an allowed key again'
     others = {name: mask for name, mask in chosen.items() if name != "prefix"}
     if {"causal", "prefix"} <= chosen.keys() and joined_by_and:
         if _joined(others, "and").equal(every):
-            return "nothing is left of the prefix"
+            return 'with "and", the prefix has no effect'
     if "documents" in chosen and values["window"] == 8 and joined_by_and:
-        return "the widest window is causal"
+        return "the widest window is the causal mask"
     if chosen.keys() == {"causal", "documents"} and not joined_by_and:
-        return "every token sees all before it"
+        return "every token sees all earlier tokens"
     return ""
 
 
@@ -236,14 +237,14 @@ def head(head, query):
     if query == "every token":
         entries = [f"{name} → {names[row.argmax()]} #" for name, row in zip(names, weights[head])]  # noqa: B905
         yield ", ".join(entries), weights[head].amax(dim=-1).tolist()
-        yield "found", False
+        yield "rule", False
         return
     ordered = weights[head, names.index(query)].sort(descending=True, stable=True)
     many = max(1, int((ordered.values >= 0.05).sum()))
     entries = [f"{names[j]} #" for j in ordered.indices[:many]]
-    yield f"{query} looks at: " + ", ".join(entries), ordered.values[:many].tolist()
+    yield f"{query} attends to: " + ", ".join(entries), ordered.values[:many].tolist()
     nothing = {0: "0 the", 1: "8 barked"}.get(head)  # there is no token before, or after
-    yield f"found: each token looks at {HEADS[head]}", query != nothing
+    yield f"rule: each token attends to {HEADS[head]}", query != nothing
 
 
 def tile(step, block_q, block_k, causal):

@@ -25,6 +25,10 @@ def number_of(path):
     return path.stem.split("_")[0]
 
 
+# 00 has one exercise in the lesson itself; 00b compares layers and builds nothing to keep
+WITH_EXERCISES = [path for path in LESSONS if number_of(path) not in ("00", "00b")]
+
+
 def code(notebook):
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 

@@ -1,6 +1,7 @@
 """Lesson 04: masks entry by entry, attention against PyTorch, and the proof that nothing leaks.
 
-Bit for bit is right where operations and their order are the same: what is masked adds 0 · v = 0.
+Results are compared bit for bit if the operations and their order are the same, because a masked
+value adds 0 · v = 0.
 """
 
 import itertools
@@ -65,7 +66,7 @@ def test_upper_left_is_the_alignment_of_pytorchs_is_causal():
 
 
 def drawn(seed):
-    """Return q, k, v of random sizes and a random mask, some of whose rows are empty."""
+    """Return q, k, v of random sizes and a random mask with some empty rows."""
     rng = torch.Generator().manual_seed(seed)
     B, H, L, S, d_k, d_v = (int(torch.randint(1, n, (), generator=rng)) for n in (4, 4, 7, 7, 6, 6))
     qkv = [normal(B, H, *shape, seed=seed) for shape in ((L, d_k), (S, d_k), (S, d_v))]
@@ -75,7 +76,7 @@ def drawn(seed):
 
 
 @pytest.mark.parametrize("backend", [SDPBackend.MATH, SDPBackend.FLASH_ATTENTION])
-def test_attention_is_sdpa_with_gradients_also_for_rows_with_nothing_allowed(backend):
+def test_attention_and_its_gradients_equal_sdpa_even_for_rows_with_no_allowed_key(backend):
     empty_rows = 0
     for seed in range(60):
         (q, k, v), mask, scale = drawn(seed)
@@ -104,7 +105,7 @@ def test_attention_is_sdpa_with_gradients_also_for_rows_with_nothing_allowed(bac
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.filterwarnings("ignore:Anomaly Detection")
-def test_an_empty_row_is_zeros_in_every_dtype_and_no_nan_arises_on_the_way_back(dtype):
+def test_an_empty_row_is_zeros_in_every_dtype_and_the_backward_pass_has_no_nan(dtype):
     q, k, v = (20 * normal(3, 4, seed=n, dtype=dtype).requires_grad_() for n in range(3))
     mask = causal_mask(3) & torch.tensor([False, True, True])
     with torch.autograd.detect_anomaly(check_nan=True):
@@ -123,7 +124,7 @@ def test_products_beyond_float16_do_not_overflow_if_the_scores_fit():
     assert weights.isfinite().all() and torch.equal(weights.double().round(), right.round())
 
 
-# The proof: what is masked may be anything finite; nothing changes, bit for bit
+# The proof: masked values may be any finite number, and nothing changes, bit for bit
 
 L = 7
 PATTERNS = {

@@ -28,6 +28,7 @@ CELLS |= {"set": "arrows.values = arrows.values | {'angle': 90}", "get": "print(
 CELLS["again"] = "live"
 OPENED = [name for name in CELLS if name.endswith("_explorer")]
 PICTURE = "img.widget-image, svg[role=img]"  # drawn by the kernel, or in the page
+NOTEBOOK = "window.jupyterapp.shell.currentWidget.content"
 expect.set_options(timeout=jupyterlab_server.PATIENCE)
 
 
@@ -65,6 +66,7 @@ def wait_for_pictures(page):
 
 def output_of(page, name):
     """Return the output of a cell, scrolled to the top of the window."""
+    page.mouse.wheel(0, 1)  # what was run last need not stay in view
     cell = page.locator(".jp-CodeCell").nth(1 + [*CELLS].index(name))
     output = cell.locator(".jp-OutputArea-output").last
     output.evaluate("element => element.scrollIntoView({block: 'start'})")
@@ -148,6 +150,64 @@ def test_arrow_keys_move_a_control_and_are_no_shortcuts_of_jupyterlab(
     page.keyboard.press(keys[1])
     expect(control).to_have_value(before)
     assert page.evaluate(cell) == active
+
+
+def pointed_at(output, kind):
+    """Give the focus to a control, or to the picture by a click, as a user does; return it."""
+    part = output.locator(PICTURE if kind == "picture" else f"{kind} >> visible=true").first
+    (part.focus if kind == "select" else part.click)()  # a click would open its list
+    return part
+
+
+@pytest.mark.parametrize(
+    "name, kind",
+    [
+        ("sentence_explorer", "select"),
+        ("sentence_explorer", "input[type=range]"),
+        ("sentence_explorer", "input[type=number]"),
+        ("similarity_explorer", "picture"),
+        ("mask_explorer", "input[type=checkbox]"),
+        ("mask_explorer", "input[type=text]"),
+        ("language_explorer", "picture"),
+        ("language_explorer", "input[type=range]"),
+        ("language_explorer", "input[type=number]"),
+        ("language_explorer", "input[type=text]"),
+        ("language_explorer", "select"),
+    ],
+)
+def test_enter_runs_the_cell_below_from_every_control_and_escape_leaves_it(page, name, kind):
+    output, below = output_of(page, name), 2 + [*CELLS].index(name)
+    number = page.locator(".jp-CodeCell").nth(below).locator(".jp-InputPrompt").first
+    cells = page.locator(".jp-CodeCell").count()
+    for key, cell in [("Shift+Enter", below + 1), ("Control+Enter", below), ("Escape", below)]:
+        control, before = pointed_at(output, kind), number.inner_text()
+        control.evaluate("element => { element.isTheSame = true }")
+        page.keyboard.press(key)
+        if key != "Escape":
+            expect(number).not_to_have_text(before)
+        jupyterlab_server.wait_until_run(page)
+        state = [page.evaluate(f"{NOTEBOOK}.{part}") for part in ("activeCellIndex", "mode")]
+        assert state == [cell, "command"], key
+        assert control.evaluate("element => element.isTheSame"), "the explorer was drawn again"
+    pointed_at(output, kind)
+    page.keyboard.press("Alt+Enter")  # which adds a cell as well
+    page.wait_for_function(f"{NOTEBOOK}.mode === 'edit'")
+    assert page.evaluate(f"{NOTEBOOK}.activeCellIndex") == below + 1
+    jupyterlab_server.execute(page, "notebook:delete-cell")
+    expect(page.locator(".jp-CodeCell")).to_have_count(cells)
+    jupyterlab_server.wait_until_run(page)
+
+
+@pytest.mark.parametrize("kind", ["select", "input[type=range]", "input[type=number]", "picture"])
+def test_letters_in_an_explorer_are_no_shortcuts_of_jupyterlab(page, kind):
+    output, cells = output_of(page, "sentence_explorer"), page.locator(".jp-Cell").count()
+    pointed_at(output, kind)
+    for key in "ddabmyrx00":  # they would delete and add cells, and restart the kernel
+        page.keyboard.press(key)
+    page.wait_for_timeout(200)
+    assert page.locator(".jp-Cell").count() == cells
+    assert page.get_by_role("dialog").count() == 0
+    page.keyboard.press("Escape")
 
 
 def test_python_and_the_user_move_the_same_explorer(page):

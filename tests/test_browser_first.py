@@ -2,12 +2,27 @@
 
 import re
 
+import nbformat
 import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from playwright.sync_api import expect
 
 from tools import jupyterlab_server
 
 FOLDERS = ["notebooks", "exercises", "solutions"]
+# Between long texts: a question, its result, explorers, and a training run that lasts.
+CELLS = [
+    "from course_utils import explorers, predict_first\nask = predict_first('Which?', ['a', 'b'])",
+    "ask.compare('a')",
+    "explorers.similarity_explorer()",
+    "explorers.mask_explorer()",
+    """import time, torch
+live = explorers.training_explorer([1, 2, 1, 2], num_layers=2, num_heads=2, steps=40, every=10)
+display(live)
+for step in range(40):
+    time.sleep(0.05)
+    live.add(2 - step / 20, lambda: torch.eye(4).expand(2, 2, 4, 4))""",
+]
 
 
 @pytest.fixture(scope="module")
@@ -20,12 +35,22 @@ def page(chromium, tmp_path_factory):
             for path in jupyterlab_server.ROOT.glob("[!.]*"):
                 if path.name not in FOLDERS:  # those are there
                     (folder / "course" / path.name).touch()
+            nbformat.write(between_texts(CELLS), folder / "course" / "view.ipynb")
             page = jupyterlab_server.new_page(chromium, 1280, 720)
             page.goto(f"{address}/?token={jupyterlab_server.TOKEN}")
             page.get_by_text("Python 3 (ipykernel) | Idle").wait_for()
             page.wait_for_load_state("networkidle")
             yield page
             page.close()
+
+
+def between_texts(sources):
+    """Return a notebook with long texts between its code cells."""
+    notebook, text = new_notebook(), "\n\n".join(["A text."] * 9)
+    for source in sources:
+        notebook.cells += [new_code_cell(source), new_markdown_cell(text)]
+    notebook.metadata.kernelspec = {"name": "python3", "display_name": "python3"}
+    return notebook
 
 
 def test_the_course_opens_on_lesson_00_and_its_picture_with_nothing_in_the_way(page):
@@ -62,3 +87,31 @@ def test_two_keys_bring_its_picture_to_life(page):
     page.keyboard.press("Enter")
     words.filter(has_text="0.10").wait_for()
     assert jupyterlab_server.errors(page) == []
+
+
+@pytest.mark.parametrize("width, height", [(1280, 720), (1440, 900), (1920, 1080)])
+def test_what_was_just_run_is_in_view_with_its_controls(page, width, height):
+    """Also a training run, while it trains."""
+    page.set_viewport_size({"width": width, "height": height})
+    jupyterlab_server.open_beside(page, "view.ipynb")
+    for number in range(2 * len(CELLS)):
+        page.keyboard.press("Shift+Enter")
+        cell = page.locator(".jp-Notebook:visible .jp-Cell").nth(number)
+        if number % 2 or "compare" in CELLS[number // 2]:
+            jupyterlab_server.wait_until_run(page)
+            continue
+        output = cell.locator(".jp-OutputArea-output").last
+        output.get_by_role("status").wait_for()
+        page.wait_for_timeout(700)  # until JupyterLab has scrolled
+        assert_in_view(page, output)
+        jupyterlab_server.wait_until_run(page)
+        assert_in_view(page, output)
+    assert jupyterlab_server.errors(page) == []
+    jupyterlab_server.close_all(page)
+
+
+def assert_in_view(page, output):
+    panel = page.locator(".jp-WindowedPanel-outer:visible").bounding_box()
+    box = output.bounding_box()
+    assert panel["y"] <= box["y"] + 1
+    assert box["y"] + box["height"] <= panel["y"] + panel["height"] + 1

@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import itertools
 import json
 import os
 import re
@@ -45,10 +46,15 @@ def copy_of(folder, path):
 def test_a_copy_is_the_notebook_with_a_first_cell_and_links_that_work_anywhere(folder, path):
     copy, original = copy_of(folder, path), read(path)
     nbformat.validate(copy)
-    title, _, install, *others = copy.cells
+    _, install, *others = copy.cells
     assert install.source.startswith("import os\n")
-    assert [cell.id for cell in [title, *others]] == [cell.id for cell in original.cells]
-    assert [cell.source for cell in code(copy)[1:]] == [cell.source for cell in code(original)]
+    kept = [cell for cell in original.cells if not is_folded(cell)]
+    assert [cell.id for cell in others] == [cell.id for cell in kept]
+    sources = [cell.source for cell in kept if cell.cell_type == "code"]
+    assert [cell.source for cell in code(copy)[1:]] == sources
+    for cell in others:  # there is nothing to fold, and no Makefile
+        assert not re.search(r"\bmake (lab|model)\b|next cell is folded", cell.source)
+        assert "`make " not in cell.source or "in a clone of the course" in cell.source
     assert not [cell for cell in code(copy) if cell.outputs or cell.execution_count]
     assert not [cell for cell in code(copy) if "jupyter" in cell.metadata]  # nothing is folded
 
@@ -63,6 +69,18 @@ def test_a_copy_is_the_notebook_with_a_first_cell_and_links_that_work_anywhere(f
                 where = {"copies": folder, "repository": ROOT}[place]
                 assert (where / link.removeprefix(host)).is_file(), link
     assert any(link.startswith(tuple(HOSTS)) for link in links)
+
+
+def is_folded(cell):
+    return cell.metadata.get("jupyter", {}).get("source_hidden", False)
+
+
+def test_the_first_lesson_leads_to_no_cell_that_its_copy_lacks(folder):
+    copy, original = copy_of(folder, LESSONS[0]), read(LESSONS[0])
+    lead = next(a.id for a, b in itertools.pairwise(original.cells) if is_folded(b))
+    (before,) = [cell.source for cell in original.cells if cell.id == lead]
+    (after,) = [cell.source for cell in copy.cells if cell.id == lead]
+    assert after == before.rpartition("\n\n")[0] and "error" not in after
 
 
 def names_imported(text):
@@ -83,7 +101,7 @@ def test_the_first_cell_names_all_that_is_imported():
         texts += [source for source in sources if not re.search("^[%!]", source, re.M)]
     imported = set.union(*map(names_imported, texts)) - set(sys.stdlib_module_names)
     named = {Requirement(line).name for line in copies.needed()}
-    missing = imported - BROUGHT - {"course_utils"} - named
+    missing = imported - BROUGHT - {"course_utils", "nbgrader"} - named  # teachers install that
     assert not missing, f"add {missing} to requirements.txt: lessons or course_utils import them"
     too_many = named - imported
     assert not too_many, f"add {too_many} to NOT_NEEDED in site/copies.py: no lesson imports them"
@@ -96,7 +114,7 @@ def first_cell(folder, tmp_path, monkeypatch):
     def run(path):
         asked, shell = [], InteractiveShell()
         shell.register_magic_function(asked.append, magic_name="pip")
-        shell.run_cell(copy_of(folder, path).cells[2].source).raise_error()
+        shell.run_cell(copy_of(folder, path).cells[1].source).raise_error()
         return asked
 
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -145,7 +163,7 @@ def test_a_copy_runs_in_a_foreign_folder_with_the_installed_package(folder, tmp_
     for name in ["HOME", "USERPROFILE"]:
         monkeypatch.setenv(name, str(tmp_path))
     copy = copy_of(folder, EXERCISES[0])
-    install = copy.cells[2]
+    install = copy.cells[1]
     install.source = re.sub("^%pip .*", "", install.source, flags=re.M)  # no network in a test
     install.source += "\nimport course_utils\n\nprint(course_utils.__file__)"
     dot = next(cell for cell in code(copy) if cell.source.startswith("def dot("))
@@ -154,7 +172,7 @@ def test_a_copy_runs_in_a_foreign_folder_with_the_installed_package(folder, tmp_
     settings = {"kernel_name": "python3", "timeout": 900, "coalesce_streams": True}
     NotebookClient(copy, resources=where, **settings).execute()
     assert printed(install).strip() == str(installed / "course_utils" / "__init__.py")
-    assert "✅ 1.1 dot" in printed(code(copy)[-1])
+    assert "✅ 1.1" in code(copy)[-1].outputs[0].data["text/plain"]
     entries = json.loads((tmp_path / "attention-course" / ".progress.json").read_text())
     assert entries == {"dot": "correct"}
     assert not os.listdir(foreign)

@@ -181,6 +181,13 @@ def test_panels_stand_side_by_side_and_are_all_described():
     assert first.description.startswith("one: 1×2") and second.description.startswith("two: 1×2")
 
 
+def test_panels_break_into_rows():
+    ax = panels(mask_pattern, {name: [[True]] for name in "abc"}, columns=2)
+    specs = [each.get_subplotspec() for each in ax.figure.axes if each.get_title()]
+    places = [(spec.rowspan.start, spec.colspan.start) for spec in specs]
+    assert places == [(0, 0), (0, 1), (1, 0)]
+
+
 # heatmap
 
 
@@ -197,6 +204,7 @@ def test_heatmap_has_queries_down_and_keys_across(shape):
 
 COLORS = [  # kind, options, limits of the colors
     ("weights", {}, (0, 1)),
+    ("errors", {}, (0, 1)),
     ("scores", {}, (-3, 3)),
     ("distances", {}, (0, 3)),
     ("shares", {}, (0, 1)),
@@ -243,7 +251,6 @@ def test_heatmap_writes_numbers_where_there_is_room_and_something_to_read():
     assert len(heatmap(torch.rand(10, 10)).texts) == 100
     assert not heatmap(torch.rand(101, 1)).texts
     assert len(panels(heatmap, {"a": torch.rand(5, 5)}).texts) == 25
-    assert not panels(heatmap, {"a": torch.rand(9, 9), "b": torch.rand(9, 9)}).texts
     assert not heatmap(torch.eye(3) * 0.997).texts  # all would read 0.00 or 1.00
     assert len(heatmap(torch.eye(3) * 0.5).texts) == 9
 
@@ -310,6 +317,13 @@ def test_mask_pattern_is_light_where_a_query_may_attend_to_a_key(mask, counts):
     assert ax.description == f"holes: {rows}×{columns} mask; keys allowed to each query: {counts}"
 
 
+def test_mask_pattern_draws_true_entries_that_are_wrong_in_red():
+    ax = mask_pattern([[1, 1], [1, 0]], wrong=[[0, 1], [0, 1]], xlabel="changed input")
+    red = ax.collections[1].get_array()
+    assert red.filled(0).tolist() == [[0, 1], [0, 0]] and ax.get_xlabel() == "changed input"
+    assert ax.description == "2×2 cells; light or red in each row: 2, 1; red: 1"
+
+
 @pytest.mark.parametrize("vectors", [[[2, 0], [-1, 0.5], [0.5, -3]], [[-3, -1]], [[0, 0]]])
 def test_arrows_go_from_the_middle_of_a_square_to_their_vectors(vectors):
     names = ["q", "k", "long"][: len(vectors)]
@@ -324,6 +338,9 @@ def test_arrows_go_from_the_middle_of_a_square_to_their_vectors(vectors):
         np.testing.assert_allclose(tip, head, atol=5)
     (low_x, high_x), (low_y, high_y) = ax.get_xlim(), ax.get_ylim()
     assert -low_x == high_x == -low_y == high_y > 1.1 * np.abs(vectors).max()
+    titled = arrows(vectors, labels=names, title="learned")
+    assert titled.get_title() == "learned"
+    assert titled.description == f"learned: {ax.description}"
     assert ax.get_aspect() == 1
     painted = [tuple(color) for color in quiver.get_facecolor()]
     assert painted == [to_rgba(text.get_color()) for text in ax.texts]

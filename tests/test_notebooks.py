@@ -18,6 +18,7 @@ from stored_notebooks import (
     LESSONS,
     ROOT,
     SOLUTIONS,
+    WITH_EXERCISES,
     code,
     last_problem,
     number_of,
@@ -212,9 +213,9 @@ def test_cells_are_short(path):
 # Solutions and exercises
 
 
-def test_every_lesson_after_the_first_has_exercises_and_solutions():
+def test_every_lesson_from_01_on_has_exercises_and_solutions():
     for folder, paths in {"solutions": SOLUTIONS, "exercises": EXERCISES}.items():
-        expected = [path.name.replace("_", f"_{folder}_", 1) for path in LESSONS[1:]]
+        expected = [path.name.replace("_", f"_{folder}_", 1) for path in WITH_EXERCISES]
         assert [path.name for path in paths] == expected, (
             f"{folder}/ does not match notebooks/; write the solutions, then run: make exercises"
         )

@@ -237,9 +237,9 @@ def test_a_token_may_be_any_text(browse, token):
 @every_explorer
 def test_picture_and_words_change_with_every_control_and_back_they_are_the_same(browse, name):
     homes = {  # where every control makes a difference, which it need not where an explorer opens
-        "saturation_explorer": {"logit_2": 1.5, "d_k": 4, "scaled": False, "method": "naive"}
+        "saturation_explorer": {"score_2": 1.5, "d_k": 4, "scaled": False, "method": "naive"}
         | {"dtype": "bfloat16"},
-        "mask_explorer": {"causal": False, "prefix": 5, "side": "start", "documents": 2},
+        "mask_explorer": {"causal": False, "prefix": 5, "side": "left", "documents": 2},
     }
     home = made(name).values | homes.get(name, {})
     page = browse(name, **home)
@@ -556,7 +556,7 @@ def numbers_in(parts, frame, rows, columns, colours=SEQUENTIAL):
 
 
 def test_cells_of_masks_and_heads_have_the_colours_of_their_numbers(browse):
-    values = made("mask_explorer").values | {"causal": True, "padding": 2, "side": "start"}
+    values = made("mask_explorer").values | {"causal": True, "padding": 2, "side": "left"}
     allowed, *_ = oracles.mask_of(**values)
     rng = torch.Generator().manual_seed(4)
     scores = torch.randn(8, 4, generator=rng) @ torch.randn(8, 4, generator=rng).T / 2
@@ -637,7 +637,7 @@ def test_bars_are_as_high_as_the_weights_that_are_written_over_them(browse, name
 
 
 def test_what_overflowed_is_hatched_and_named(browse):
-    parts = drawn(browse("saturation_explorer"), logit_2=90, logit_4=95, method="naive")
+    parts = drawn(browse("saturation_explorer"), score_2=90, score_4=95, method="naive")
     hatched = [part["seen"] for part in named(parts, "rect", grouped=True)]
     assert hatched == [False, True, False, True, False]
     texts = [part["text"] for part in parts]

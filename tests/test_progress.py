@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,7 @@ import pytest
 
 from course_utils import check, json_store, progress
 from course_utils.checks.exercise import EXERCISES
+from stored_notebooks import ROOT
 
 # the module; its function of the same name hides it
 stored = importlib.import_module("course_utils.checks.progress")
@@ -61,15 +63,36 @@ def test_progress_lists_the_last_verdicts(file, listed):
     assert "Lesson 02: 0 of " in out and "⏳ 2.1 " in out
 
 
-def test_the_lesson_asked_for_comes_first_and_alone_in_full(file, listed):
+def test_the_lesson_asked_for_and_all_others_have_a_line_each(file, listed):
     check(RIGHT)
-    first, *rest, last = listed(3).splitlines()
-    assert first.startswith("Lesson 03: 0 of ") and last.startswith("All: 1 of ")
-    others = [line for line in rest if not line.startswith("   ⏳ 3.")]
-    assert others[0].startswith("Lesson 01: 1 of ") and others[1].startswith("Lesson 02: 0 of ")
-    assert all(line.startswith("Lesson ") for line in others)
+    check(wrong, "dot_product_scores")
+    mine, others = listed(1).splitlines()
+    assert mine.startswith("Lesson 01: 1 of ") and "✅ 1.1  ❌ 1.2  ⏳ 1.3" in mine
+    assert mine.endswith("Next: 1.2 dot_product_scores")
+    assert others.startswith("Other lessons: 0 of ") and "01" not in others
+    mine, others = listed("6b").splitlines()
+    assert mine.startswith("Lesson 06b: 0 of ") and "  01: 1 of " in others
     with pytest.raises(ValueError, match="lesson must be one of 1, 2, .*, got '03'"):
         progress("03")
+
+
+def test_in_a_notebook_the_lines_link_to_the_next_exercise_and_to_other_notebooks(
+    file, monkeypatch
+):
+    shown = []
+    monkeypatch.setattr(stored, "get_ipython", lambda: "a shell")
+    monkeypatch.setattr(stored, "display", lambda data, **_: shown.append(data["text/html"]))
+    source = ROOT / "exercises" / "01_exercises_dot_product_similarity.ipynb"
+    cells = json.loads(source.read_text(encoding="utf-8"))["cells"]
+    second = next(cell["id"] for cell in cells if cell["source"][0].startswith("## 1.2 "))
+    check(RIGHT)
+    progress(1)  # without the notebooks, as on Colab
+    shutil.copy(source, file.parent / "exercises")
+    progress(1)
+    progress(2)
+    link = f'<a href="#cell-id={second}">1.2 dot_product_scores</a>'
+    assert [link in page for page in shown] == [False, True, False]
+    assert [f'<a href="{source.name}">01: 1 of ' in page for page in shown] == [False, False, True]
 
 
 def test_solutions_and_lessons_are_no_progress(file, monkeypatch):

@@ -115,7 +115,9 @@ def masked(change):
 
 def test_the_inputs_that_are_right_are_named_by_their_property():
     words = masked(lambda right: right**3 + right.flip(-1))
-    assert words == "Your result is right without a mask and wrong with one."
+    assert (
+        words == "Your result is right on the inputs without a mask, and wrong on those with one."
+    )
     assert "Where it is wrong, it is twice the right one" in masked(lambda right: 2 * right)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from course_utils import check
 from course_utils.checks.exercise import EXERCISES
-from stored_notebooks import LESSONS, code, number_of
+from stored_notebooks import WITH_EXERCISES, code, number_of
 
 MOST = 2  # the first easy one, to begin with, and the central piece of the lesson
 
@@ -51,7 +51,7 @@ def fits(answer, exercise):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", LESSONS[1:], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", WITH_EXERCISES, ids=lambda path: path.stem)
 def test_at_most_two_exercises_of_a_lesson_pass_with_the_lessons_code_pasted(path, monkeypatch):
     if number_of(path) == "06b":
         pytest.importorskip("triton", reason="Triton exists for Linux only")

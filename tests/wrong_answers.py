@@ -81,7 +81,7 @@ TABLE = {
         (None, squeezed("dot_product_scores")),
     ],
     "cosine_similarity": [
-        ("length has a say", lambda q, k: F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT),
+        ("extreme lengths", lambda q, k: F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT),
         (None, lambda q, k: R["cosine_similarity"](q, k) * (q != 0).all(-1)[..., None]),
     ],
     "euclidean_distance": [
@@ -144,7 +144,7 @@ TABLE = {
     "logsumexp": [
         ("calculated in float32",
          lambda x, counts, dim=-1: torch.logsumexp(x.float() + counts.log(), dim)),
-        ("finite where nothing stands",
+        ("finite for an empty row",
          lambda x, counts, dim=-1: torch.logsumexp(x + (counts + 1e-6).double().log(), dim)),
         (GRADIENTS, [("(counts * e)", "(counts * e.detach())")]),
         (None, attention.logsumexp),
@@ -163,8 +163,10 @@ TABLE = {
     "online_update": [
         (GRADIENTS, lambda m, ell, *rest: R["online_update"](m, ell.detach(), *rest)),
         (None, attention.online_update),
+        *[("epsilon in the sum", [("total.masked_fill(total == 0, 1)", f"(total + {eps})")])
+          for eps in (1e-5, 1e-8)],
     ],
-    "merge": [(GRADIENTS, [("shares = powers", "shares = powers.detach()")]),
+    "merge": [(GRADIENTS, [("shares = e", "shares = e.detach()")]),
               (None, attention.merge)],
     "streamed_entropy": [
         ("reads twice", [("return ell", "s = sum(x.sum(-1) for x in blocks)\n    return ell")]),

@@ -101,7 +101,8 @@ Next:
 2. {check}: the last problem, which has no published solution. Give it the name of \
 what it computes, there, in the file's name and in solutions/{solutions}.
 3. .venv/bin/python -m tools.new exercise {lesson} NAME, once for each exercise; five or more.
-4. README.md and notebooks/00_start_here.ipynb: say in the maps what is built and what it needs.
+4. README.md and notebooks/00_start_here.ipynb: say in the maps what is built and what it needs, \
+and draw the lesson into the map of lesson 00.
 5. notebooks/{before}, at the end: the link is there; write the question that leads to it.
 6. .venv/bin/python -m tools.notebooks refresh notebooks/{file} solutions/{solutions}
 7. make exercises

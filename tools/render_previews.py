@@ -2,12 +2,14 @@
 
 After a change in what an explorer draws or says, run this and look at the pictures:
 
-python -m tools.render_previews
+python -m tools.render_previews             all explorers but lesson 07's training
+python -m tools.render_previews training    the training, whose losses differ between machines
 """
 
 import io
 import json
 import re
+import sys
 
 import nbformat
 import torch
@@ -15,7 +17,12 @@ from PIL import Image
 
 from benchmarks.induction_seeds import LESSON, definitions
 from course_utils import explorers
-from course_utils.explorers.browser_explorer import PREVIEWS, STILL_DENSITY, lives_in_the_page
+from course_utils.explorers.browser_explorer import (
+    PREVIEWS,
+    STILL_DENSITY,
+    descriptions,
+    lives_in_the_page,
+)
 from tools import jupyterlab_server
 from tools.notebooks import checksum
 
@@ -91,18 +98,18 @@ def trained():
     return scope["live"]
 
 
-def main():
+def main(training):
     PREVIEWS.mkdir(exist_ok=True)
-    descriptions = {}
+    stored = descriptions()
     with jupyterlab_server.browser() as chromium:
         page = new_page(chromium, STILL_DENSITY)
-        for explorer in [*(getattr(explorers, name)() for name in LIVE), trained()]:
+        for explorer in [trained()] if training else [getattr(explorers, name)() for name in LIVE]:
             picture = show(page, explorer).locator("svg[role=img]").screenshot()
-            descriptions[explorer.name] = description(page)
+            stored[explorer.name] = description(page)
             store(picture, PREVIEWS / f"{explorer.name}.png")
-    text = json.dumps(descriptions, indent=1, ensure_ascii=False, sort_keys=True)
+    text = json.dumps(stored, indent=1, ensure_ascii=False, sort_keys=True)
     (PREVIEWS / "descriptions.json").write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    main(training="training" in sys.argv[1:])

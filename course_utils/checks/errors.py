@@ -231,6 +231,8 @@ def explained(error):
 
 def _where(error):
     """Return " in line 3, `…`", the innermost line of the learner's code; "" if there is none."""
+    if hasattr(error, "elsewhere"):  # raised in a student's process
+        return error.elsewhere["where"]
     frames = traceback.extract_tb(error.__traceback__)
     learners = [frame for frame in frames if _is_learners(frame.filename)]
     if not learners or not learners[-1].line:

@@ -88,10 +88,8 @@ def fault(got, expected, names):
         return NONE
     missing = [names[i] for i in needed if got[i] is None and expected[i].any()]
     if missing:
-        return (
-            f"Your numbers are right, but no gradient reaches {', '.join(missing)}. Something "
-            "stops it on the way."
-        )
+        names = ", ".join(dict.fromkeys(missing))
+        return f"Your numbers are right, but no gradient reaches {names}. Something stops it."
     for i in needed:
         gradient, right, name = got[i], expected[i], names[i]
         if gradient is None:

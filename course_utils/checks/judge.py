@@ -132,10 +132,13 @@ def check(answer, name=None):
     return verdict
 
 
-def judge_here(exercise, answer):
-    """Judge in this process: return (status, mistake, hint), and (got, expected) for a picture."""
+def judge_here(exercise, answer, run=None):
+    """Judge in this process: return (status, mistake, hint), and (got, expected) for a picture.
+
+    ``run`` replaces the exercise's own for the answer, if the answer is in another process.
+    """
     try:
-        return _judge(exercise, answer)
+        return _judge(exercise, answer, run or exercise.run)
     except Exception as error:  # none of the answer's: those are in the runs
         return "not checked", None, _broken(error)
 
@@ -184,7 +187,7 @@ def expected_gradients(exercise):
 
 @functools.cache
 def mistaken(exercise, mistake):
-    """Return the results of a known mistake on all inputs. Only `_judge` may call it."""
+    """Return the results of a known mistake on all inputs. Call it within `usual_settings`."""
     try:
         return _Outcomes(exercise, mistake)
     except RowDoesNotFit as error:  # the check goes on with the other rows
@@ -227,14 +230,14 @@ def _outcome(run, answer, args):
 
 
 @usual_settings()
-def _judge(exercise, answer):
+def _judge(exercise, answer, run_answer):
     """Return (status, mistake, hint) and, for two differing matrices, (got, expected)."""
     if isinstance(exercise.reference, type) and not isinstance(answer, type):
         hint = f"`check` takes the class itself. Write `check({exercise.name})`."
         return "wrong", "not a class", hint
     makes_layers = []
     tried = answer if isinstance(answer, type) else _noting_layers(answer, makes_layers)
-    whole = sandbox.call(_on_all, exercise.run, tried, [*exercise.inputs()])
+    whole = sandbox.call(_on_all, run_answer, tried, [*exercise.inputs()])
     if isinstance(whole.error, sandbox.Refused):
         return whole.error.args
     if whole.error:
@@ -271,7 +274,7 @@ def _judge(exercise, answer):
     if fitting := _fitting(runs, expected(exercise)):
         if asides:
             return "wrong", asides[0].mistake, asides[0].hint
-        mistake, hint = _judge_gradients(exercise, answer, fitting[0])
+        mistake, hint = _judge_gradients(exercise, answer, run_answer, fitting[0])
         if mistake:
             return "wrong", mistake, hint
         hidden = " (`check` hides what your code prints)" * whole.printed
@@ -320,7 +323,7 @@ def _on_all(run, answer, inputs):
     return runs
 
 
-def _judge_gradients(exercise, answer, reading):
+def _judge_gradients(exercise, answer, run, reading):
     """Return (mistake, hint) for gradients that are wrong, else (None, what is to be said)."""
     asked = [
         (args, right)
@@ -329,24 +332,24 @@ def _judge_gradients(exercise, answer, reading):
     ]
 
     def run_gradients(answer, *args):
-        return gradients(exercise.run, answer, args, reading)
+        return gradients(run, answer, args, reading)
 
     whole = sandbox.call(_on_all, run_gradients, answer, [args for args, _ in asked])
     if isinstance(whole.error, sandbox.Refused):
         return whole.error.args[1:]
     if whole.error:
         raise whole.error
-    for (args, right), run in zip(asked, whole.value, strict=True):
-        if isinstance(run.error, NamedMistake):
-            found = run.error.hint
-        elif run.error is not None and not _is_answers(run.error):
-            raise run.error
-        elif run.error is not None:
-            in_place = "inplace operation" in str(run.error)
-            found = IN_PLACE if in_place else f"{NONE} ({summarize(run.error)})"
+    for (args, right), made in zip(asked, whole.value, strict=True):
+        if isinstance(made.error, NamedMistake):
+            found = made.error.hint
+        elif made.error is not None and not _is_answers(made.error):
+            raise made.error
+        elif made.error is not None:
+            in_place = "inplace operation" in str(made.error)
+            found = IN_PLACE if in_place else f"{NONE} ({summarize(made.error)})"
         else:
             names = names_of_inputs(exercise.reference, args)
-            found = fault(run.value, right, names)
+            found = fault(made.value, right, names)
         if found and exercise.differentiable:
             return "wrong gradients", found
         if found and found.startswith(NONE):
@@ -367,6 +370,8 @@ def _stub(error):
     stub = type(error) is NotImplementedError and error.args in ((), ("your turn",))
     if not stub or not hasattr(error, "tag_learner_errors"):
         return None
+    if hasattr(error, "elsewhere"):
+        return error.elsewhere["stub"]
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     return frame.f_code.co_qualname.split(".")[0]
 

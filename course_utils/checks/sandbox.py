@@ -2,16 +2,13 @@
 
 import contextlib
 import io
-import os
 import random
 import sys
-import threading
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from IPython import get_ipython
 
 LEAVES = (
     "leaves Python",
@@ -69,21 +66,6 @@ def call(function, *args):
 
 def restart_clock():
     """Give the answer all its time again for what follows; `judge_process` replaces this."""
-
-
-def stay():
-    """Make what leaves Python an error from now on, in any cell of the notebook.
-
-    For grading: where the kernel is gone, all other answers of the notebook count for nothing.
-    """
-    kernel, leave = os.getpid(), os._exit
-
-    def refuse(*code):
-        if os.getpid() == kernel and threading.current_thread() is threading.main_thread():
-            raise RuntimeError(LEAVES[1])
-        leave(*code)  # a child of the kernel ends so, and the kernel itself when Jupyter is gone
-
-    os._exit = get_ipython().ask_exit = refuse
 
 
 @contextlib.contextmanager

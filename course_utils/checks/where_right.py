@@ -90,7 +90,9 @@ def where_right(probes):
     if not 1 < sum(right) < len(right) - 1:  # one input alone has many properties
         return ""
     fitting = [words for flags, *words in _properties(probes) if flags == right]
-    return "right {} and wrong {}".format(*fitting[0]) if len(fitting) == 1 else ""
+    return (
+        "right on the inputs {}, and wrong on {}".format(*fitting[0]) if len(fitting) == 1 else ""
+    )
 
 
 def _by_dimension(probes, right):
@@ -130,18 +132,18 @@ def _properties(probes):
     dtypes = [str(_dtype(probe)).removeprefix("torch.") for probe in probes]
     if len(set(dtypes)) == 2:
         for one, other in (sorted(set(dtypes)), sorted(set(dtypes), reverse=True)):
-            yield [dtype == one for dtype in dtypes], f"in {one}", f"in {other}"
+            yield [dtype == one for dtype in dtypes], f"in {one}", f"those in {other}"
     names = set.intersection(*(set(probe.args) for probe in probes))
     for name in sorted(names):
         values = [probe.args[name] for probe in probes]
         if all(isinstance(value, str | int | float | None) for value in values):
             for value in sorted({each for each in values if _is_simple(each)}, key=str):
                 where = f"where {name} is"
-                yield [each == value for each in values], f"{where} {value!r}", "elsewhere"
+                yield [each == value for each in values], f"{where} {value!r}", "the others"
     for name, size in (("block_q", "L"), ("block_k", "S"), ("block", "S"), ("size", "S")):
         if name in names:
             flags = [(_size(size)(probe) or 0) % probe.args[name] == 0 for probe in probes]
-            yield flags, f"where {name} divides {size}", "where it does not"
+            yield flags, f"where {name} divides {size}", "the others"
     largest = [
         max(
             (t[t.isfinite()].abs().max().item() for t in _numbers(p) if t.isfinite().any()),
@@ -153,8 +155,8 @@ def _properties(probes):
     if 4 * limit < min(size for size, p in zip(largest, probes, strict=True) if not p.right):
         yield (
             [size <= limit for size in largest],
-            f"for entries up to {limit:.2g}",
-            "for larger ones",
+            f"with entries up to {limit:.2g}",
+            "those with larger ones",
         )
 
 
@@ -178,34 +180,42 @@ def _size(name):
 
 _L, _S = _size("L"), _size("S")
 PROPERTIES = [
-    (lambda p: not any(t.dtype == torch.bool for t in _tensors(p)), "without a mask", "with one"),
+    (
+        lambda p: not any(t.dtype == torch.bool for t in _tensors(p)),
+        "without a mask",
+        "those with one",
+    ),
     (
         lambda p: all(m.any(-1).all() for m in _masks(p)),
         "where each query may attend to a key",
-        "where some query may attend to none",
+        "those where some query may attend to none",
     ),
-    (lambda p: 1 in (p.args.get("num_heads"), p.sizes.get("H")), "with one head", "with several"),
-    (lambda p: _L(p) is not None and _L(p) == _S(p), "where L = S", "where L ≠ S"),
-    (lambda p: _L(p) == 1, "for one query", "for several queries"),
-    (lambda p: _S(p) == 1, "for one key", "for several keys"),
+    (
+        lambda p: 1 in (p.args.get("num_heads"), p.sizes.get("H")),
+        "with one head",
+        "those with several",
+    ),
+    (lambda p: _L(p) is not None and _L(p) == _S(p), "where L = S", "those where L ≠ S"),
+    (lambda p: _L(p) == 1, "with one query", "those with several"),
+    (lambda p: _S(p) == 1, "with one key", "those with several"),
     (
         lambda p: any(t.ndim > 2 and len(t) == 1 for t in _tensors(p)),
-        "for a batch of one",
-        "for all other inputs",
+        "with a batch of one",
+        "the others",
     ),
     (
         lambda p: all(t.isfinite().all() for t in _numbers(p)),
         "without infinite or NaN entries",
-        "with some",
+        "those with some",
     ),
     (
         lambda p: all(t.any(-1).all() for t in _numbers(p) if t.ndim),
         "without a row of zeros",
-        "with one",
+        "those with one",
     ),
     (
         lambda p: all(t.is_contiguous() for t in _tensors(p)),
-        "for tensors whose entries lie in order in memory",
-        "for other tensors, such as transposed ones",
+        "whose entries are in order in memory",
+        "the others, such as transposed ones",
     ),
 ]

@@ -14,7 +14,8 @@ function render({ model, el }) {
   // element of its own: ipywidgets resets the style of the one that is given.
   const all = put(el, "div", {
     style: `display: flex; flex-flow: row-reverse wrap; justify-content: flex-end;
-      align-items: flex-start; gap: 8px`,
+      align-items: flex-start; gap: 8px; outline: none`,
+    tabindex: -1, // a click on the picture leaves the keys here
   });
   const svg = shape(all, "svg", {
     viewBox: `0 0 ${size.join(" ")}`,
@@ -121,7 +122,6 @@ function number(column, { label, low, high, step }, set) {
   const range = put(column, "input", { type: "range", min: low, max: high, step });
   range.ariaLabel = label;
   range.style = "display: block; width: 100%; margin: 2px 0 10px";
-  range.dataset.lmSuppressShortcuts = true; // else arrow keys select JupyterLab's next cell
   let now, end;
   const show = (value, highest = high) => {
     [now, end] = [value, highest];
@@ -148,7 +148,6 @@ function whenDone(box, take) {
 function choice(column, { label, options }, set) {
   const select = named(column, label, "select");
   select.style = `${FIELD}; min-width: 0`; // an option may be wider than the column
-  select.dataset.lmSuppressShortcuts = true;
   for (const option of options) put(select, "option").textContent = option;
   select.addEventListener("change", () => set(options[select.selectedIndex]));
   return (value) => {

@@ -13,6 +13,7 @@ from PIL import Image
 from traitlets import Dict, validate
 
 from course_utils.mime_bundle import WithText
+from course_utils.widget_keys import KEYS, take_keys
 
 HERE = Path(__file__).parent
 PREVIEWS = HERE / "previews"
@@ -79,6 +80,11 @@ class BrowserExplorer(WithText, anywidget.AnyWidget):
     **given
         Constants that the JavaScript reads as ``given.<name>``; anything that JSON can hold.
 
+    Attributes
+    ----------
+    module : str
+        The JavaScript module, for pages without a kernel.
+
     Raises
     ------
     ValueError
@@ -93,13 +99,10 @@ class BrowserExplorer(WithText, anywidget.AnyWidget):
         self.name, self._data = name, data
         files = [HERE / f"{part}.js" for part in ("browser_explorer", *needs, name)]
         parts = [file.read_text(encoding="utf-8") for file in files]
-        self._esm = "\n".join([f"const given = {json.dumps(given)};", *parts])
+        self.module = "\n".join([f"const given = {json.dumps(given)};", *parts])
+        self._esm = f"{KEYS}\n{self.module}"
         super().__init__(controls=controls, values=opening_values(controls))
-
-    @property
-    def module(self):
-        """The text of the JavaScript module."""
-        return self._esm
+        take_keys(self)
 
     @property
     def state(self):

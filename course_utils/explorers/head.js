@@ -1,4 +1,4 @@
-// All heads at once, one of them large, and its weights as lines from token to token.
+// Small pictures of all heads, a large one of the chosen head, and its weights as lines.
 export const size = [560, 432];
 
 const { colours, every, labels, names, rules, weights } = given; // weights (H, L, L), rules (L, L)
@@ -7,13 +7,13 @@ const TILES = { left: 44, top: 22, pitch: Math.min(86, 514 / H), side: Math.min(
 const MATRIX = [92, 126, 210, 210];
 const LINES = { left: 386, right: 482 };
 const colourOf = shades(colours, 0, 1);
-const SMALLEST = 0.05; // weights below it are left out of the words
-const MOST_STRAY = 0.25; // of each query's weight: so much may be elsewhere than its rule says
+const SMALLEST = 0.05; // smaller weights are not listed in words
+const MOST_STRAY = 0.25; // how much of a query's weight may go to keys that its rule does not name
 const FOLLOWED = weights.map((head) => {
   return Object.keys(rules).filter((name) => follows(head, rules[name]));
 });
 
-// Whether each query that has keys by the rule spreads its weight evenly over them.
+// Tell whether each query spreads its weight evenly over the keys that the rule gives it, if any.
 function follows(head, rule) {
   return head.every((row, i) => {
     const share = 1 / Math.max(1, rule[i].filter(Boolean).length);
@@ -28,16 +28,16 @@ export function describe({ head, query }) {
   if (query === every) {
     const strongest = weights[head].map((row) => row.indexOf(Math.max(...row)));
     const entries = names.map((name, from) => `${name} → ${entry(from, strongest[from])}`);
-    return `head ${head} of ${H}; strongest of each token: ${entries.join(", ")}`;
+    return `head ${head} of ${H}; strongest key of each query: ${entries.join(", ")}`;
   }
   const row = weights[head][i];
-  const order = [...row.keys()].sort((a, b) => row[b] - row[a]); // those that tie in their order
+  const order = [...row.keys()].sort((a, b) => row[b] - row[a]); // ties stay in order
   const count = Math.max(1, row.filter((weight) => weight >= SMALLEST).length);
   const entries = order.slice(0, count).map((j) => entry(i, j));
-  // a query for which a rule has no key shows nothing of it
+  // a rule that gives this query no key cannot be seen in its weights
   const followed = FOLLOWED[head].filter((name) => rules[name][i].some(Boolean)).join(" or ");
-  const finding = followed && `; found: each token looks at ${followed}`;
-  return `head ${head} of ${H}; ${query} looks at: ${entries.join(", ")}${finding}`;
+  const finding = followed && `; rule: each token attends to ${followed}`;
+  return `head ${head} of ${H}; ${query} attends to: ${entries.join(", ")}${finding}`;
 }
 
 export function picture(svg, update) {
@@ -53,7 +53,7 @@ export function picture(svg, update) {
   };
 }
 
-// Draw all heads small; returns what frames one.
+// Draw all heads small; return a function that frames one of them.
 function tiles(svg, update) {
   const { left, top, pitch, side } = TILES;
   const heads = [...weights.keys()];
@@ -67,7 +67,7 @@ function tiles(svg, update) {
     shape(svg, "text", { x, y: under, "text-anchor": "middle", "font-size": 12, text: head });
   }
   for (const frame of frames) axes(svg, { frame, x: [0, 1], y: [0, 1] });
-  const thick = Math.min(4, (pitch - side) / 2); // around the tile, over none of its weights
+  const thick = Math.min(4, (pitch - side) / 2); // around the tile, without covering its weights
   const around = { width: side + thick + 1, height: side + thick + 1, y: top - (thick + 1) / 2 };
   const chosen = shape(svg, "rect", { ...around, ...RED, "stroke-width": thick });
   clicked(svg, [left, top, H * pitch, side], ([x]) => {
@@ -76,7 +76,7 @@ function tiles(svg, update) {
   return (head) => change(chosen, { x: frames[head][0] - (thick + 1) / 2 });
 }
 
-// Draw the weights of a head; returns what shows them, with the row of a query framed.
+// Return a function that draws the weights of a head, and frames the row of a query.
 function matrix(svg, update) {
   const [left, top, width, height] = MATRIX;
   const [cell, bottom, middle] = [height / L, top + height, left + width / 2];
@@ -108,7 +108,7 @@ function matrix(svg, update) {
   };
 }
 
-// Draw two columns of tokens; returns what draws lines between them, all or those of a query.
+// Draw two columns of tokens; return a function that draws lines between them.
 function lines(svg) {
   const { left, right } = LINES;
   const [, top, , height] = MATRIX;
@@ -132,10 +132,10 @@ function lines(svg) {
   };
 }
 
-// Draw the scale of the colours.
+// Draw the color scale.
 function legend(svg) {
   const frame = [LINES.left, 376, LINES.right - LINES.left, 12];
   fade(svg, frame, colourOf, [0, 1]);
   const ends = { x: [0, 1], y: [0, 1] };
-  axes(svg, { frame, ...ends, xticks: [0, [0.5, "0.5"], 1], xlabel: "weight" });
+  axes(svg, { frame, ...ends, xticks: [0, [0.5, "0.5"], 1], xlabel: "attention weight" });
 }

@@ -1,4 +1,4 @@
-"""The explorer of lesson 05: what each head looks at."""
+"""The explorer of lesson 05: what each head attends to."""
 
 import numpy as np
 import torch
@@ -9,8 +9,8 @@ from course_utils.figures import SEQUENTIAL, as_labels
 from course_utils.shapes import expects
 
 EVERY = "every token"
-DIGITS = 4  # of weights after the point: two are written, and shades are coarser
-RULES = {  # of query i and key j, and whether their tokens are the same
+DIGITS = 4  # decimals of weights, more than anybody sees: the text shows two
+RULES = {  # may query i attend to key j? `same`: whether their tokens are equal
     "the token before": lambda i, j, same: j == i - 1,
     "the token after": lambda i, j, same: j == i + 1,
     "the first token": lambda i, j, same: j == 0,
@@ -22,25 +22,26 @@ RULES = {  # of query i and key j, and whether their tokens are the same
 
 @expects(weights="H L L")
 def head_explorer(weights=None, tokens=None):
-    """See all heads at once, choose one, and follow its weights from token to token.
+    """Show all heads at once. Choose one to see its weights, and where each query attends.
 
     Parameters
     ----------
     weights : torch.Tensor, (H, L, L), optional
-        Of one sequence with itself. By default those of six heads written by hand, one rule each.
+        Self-attention weights of one sequence. By default, those of six heads that are written by
+        hand and follow one rule each.
     tokens : sequence of str, (L,), optional
-        By default their numbers, from 0.
+        Their positions if not given.
 
     Returns
     -------
     BrowserExplorer
-        With controls ``head`` (counted from 0) and ``query`` (one token, as "0 the", or `EVERY`).
-        A click chooses a head by its small picture, a token by its row of the large one.
+        Its controls are ``head``, counted from 0, and ``query``, a token such as "0 the" or
+        `EVERY`. A click on a small picture chooses a head, and a click on a row a query.
 
     Raises
     ------
     TypeError, ValueError
-        If weights is not a tensor of that shape, holds what is no weight, or there are not L
+        If weights has another shape, or entries that are not from 0 to 1, or if there are not L
         tokens.
     """
     data = "" if weights is None else f"{weights.shape[0]} heads over {weights.shape[1]} tokens"
@@ -56,7 +57,7 @@ def head_explorer(weights=None, tokens=None):
     names = [token if token == position else f"{position} {token}" for position, token in pairs]
     controls = {
         "head": number("head", 0, 0, H - 1, 1),
-        "query": choice("from", EVERY, [EVERY, *names]),
+        "query": choice("query", EVERY, [EVERY, *names]),
     }
     given = {"weights": values.round(DIGITS).tolist(), "names": names, "labels": cut(tokens)}
     given["rules"] = {
@@ -67,14 +68,14 @@ def head_explorer(weights=None, tokens=None):
 
 
 def _rules(tokens):
-    """Return for each of `RULES` where it lets a query look, (L, L)."""
+    """Return which keys each of `RULES` gives to each query, (L, L)."""
     i, j = np.indices((len(tokens), len(tokens)))
     same = np.array(tokens)[:, None] == np.array(tokens)
     return {name: np.broadcast_to(rule(i, j, same), i.shape) for name, rule in RULES.items()}
 
 
 def _by_hand():
-    """Return the weights (6, L, L) of six heads with one rule each, and their tokens."""
+    """Return the weights (6, L, L) of six heads that follow one rule each, and their tokens."""
     tokens = "the cat saw the dog because the dog barked".split()
     scores = torch.tensor(np.array([*_rules(tokens).values()])) * 4.0  # (H, L, L)
     return scores.softmax(dim=-1), tokens

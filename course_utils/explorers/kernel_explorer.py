@@ -14,6 +14,7 @@ from PIL import Image
 from traitlets import Bool, Bytes, Float, Int, List, Unicode, Union, link, observe, validate
 
 from course_utils.mime_bundle import WithText
+from course_utils.widget_keys import KEYS, take_keys
 
 HERE = Path(__file__).parent
 CONTROL_WIDTH = "240px"  # beside a picture of 560 pixels it fits the window of a laptop
@@ -30,7 +31,7 @@ class Slider(anywidget.AnyWidget):
     value, min, max, step : int or float
     """
 
-    _esm = HERE / "slider.js"
+    _esm = KEYS + (HERE / "slider.js").read_text(encoding="utf-8")
     label = Unicode().tag(sync=True)
     min = Union([Int(), Float()]).tag(sync=True)
     max = Union([Int(), Float()]).tag(sync=True)
@@ -162,6 +163,7 @@ class Explorer(WithText, widgets.Box):
                 control.link.link()
         column = widgets.VBox(list(controls.values()), layout={"width": CONTROL_WIDTH})
         super().__init__([column, self.image, self.words], layout={"flex_flow": "row wrap"})
+        take_keys(self)
 
     @property
     def state(self):

@@ -1,32 +1,32 @@
-// A mask of a few tokens, composed from five, and the weights under it.
+// A mask of eight tokens, combined from five masks, and the attention weights with it.
 export const size = [560, 300];
 
 const { n, scores, colours } = given;
 const TOKENS = Array.from({ length: n }, (_, token) => token);
 const CELL = 29; // pixels, with room for a weight
-const EVEN = 0.47; // the weight on whose colour black and white can be read alike
+const EVEN = 0.47; // the weight at which black and white text are equally easy to read
 const colourOf = shades(colours, 0, 1);
 
-// The masks that are wanted, by name: what each is called, and whether query i may see key j.
+// The chosen masks by name: what each is called, and whether query i may see key j.
 function chosenFrom({ causal, window, prefix, padding, side, documents }) {
   const documentOf = (i) => Math.floor((i * documents) / n);
   const tokens = padding === 1 ? "token" : "tokens";
-  const isReal = (j) => (side === "end" ? j < n - padding : j >= padding);
+  const isReal = (j) => (side === "right" ? j < n - padding : j >= padding);
   const all = {
     causal: [causal, "causal", (i, j) => j <= i],
     window: [window, `window ${window}`, (i, j) => j <= i && i - j < window],
     prefix: [prefix, `prefix ${prefix}`, (i, j) => j <= i || j < prefix],
-    padding: [padding, `${padding} padding ${tokens} at the ${side}`, (_, j) => isReal(j)],
+    padding: [padding, `${padding} padding ${tokens} on the ${side}`, (_, j) => isReal(j)],
     documents: [
       documents > 1, `${documents} documents`, (i, j) => documentOf(i) === documentOf(j),
     ],
   };
-  const wanted = Object.entries(all).filter(([, [is]]) => is);
-  return Object.fromEntries(wanted.map(([name, [, called, sees]]) => [name, { called, sees }]));
+  const chosen = Object.entries(all).filter(([, [isChosen]]) => isChosen);
+  return Object.fromEntries(chosen.map(([name, [, called, sees]]) => [name, { called, sees }]));
 }
 
-// Join masks into one, rows of booleans; without any, all is allowed.
-function joined(masks, join) {
+// Combine masks into one, as rows of booleans. Without any mask, everything is allowed.
+function combined(masks, join) {
   const every = Object.values(masks).map(({ sees }) => sees);
   const allows = (i, j) => {
     if (join === "and") return every.every((sees) => sees(i, j));
@@ -35,8 +35,8 @@ function joined(masks, join) {
   return TOKENS.map((i) => TOKENS.map((j) => allows(i, j)));
 }
 
-function composed(values) {
-  const mask = joined(chosenFrom(values), values.join);
+function finalMask(values) {
+  const mask = combined(chosenFrom(values), values.join);
   for (const [i, j] of pairsIn(values.toggled)) mask[i][j] = !mask[i][j];
   return mask;
 }
@@ -46,46 +46,46 @@ export function describe(values) {
   const chosen = chosenFrom(values);
   const names = Object.values(chosen).map(({ called }) => called);
   const pairs = pairsIn(toggled);
-  const mask = composed(values);
+  const mask = finalMask(values);
   const byHand = pairs.length ? `, toggled pairs: ${written(pairs)}` : "";
   const seen = mask.map((row, i) => `${i}: ${runs(row) || "none"}`);
   return (
     `${names.join(` ${join} `) || "no mask"}${byHand}: ` +
     `${mask.flat().filter(Boolean).length} of ${n * n} pairs allowed; ` +
-    `empty rows: ${runs(mask.map(isEmpty)) || "none"}; query sees keys ${seen.join(", ")}` +
+    `rows with no allowed key: ${runs(mask.map(isEmpty)) || "none"}; query sees keys ${seen.join(", ")}` +
     `${pairs.length ? "" : finding(chosen, values, mask)}`
   );
 }
 
-// Which of the lesson's questions the chosen masks, joined into one, answer.
+// Which of the lesson's questions the combined mask answers.
 function finding(chosen, { join, side, window }, mask) {
-  const before = joined(chosen, "and").map(isEmpty);
-  if (chosen.causal && chosen.padding && side === "start") {
+  const before = combined(chosen, "and").map(isEmpty);
+  if (chosen.causal && chosen.padding && side === "left") {
     if (join === "and") {
-      return `; found: rows ${runs(before)} are empty, as many as there are padding tokens`;
+      return `; found: rows ${runs(before)} have no allowed key, one for each padding token`;
     }
     if (before.some(Boolean) && !mask.some(isEmpty)) {
-      return `; found: "or" brings rows ${runs(before)} back`;
+      return `; found: with "or", rows ${runs(before)} have an allowed key again`;
     }
   }
   if (chosen.causal && chosen.prefix && join === "and") {
     const { prefix, ...others } = chosen;
-    if (`${joined(others, join)}` === `${mask}`) {
-      return "; found: nothing is left of the prefix, the future is forbidden again";
+    if (`${combined(others, join)}` === `${mask}`) {
+      return "; found: with \"and\", the prefix has no effect: the causal mask still hides the future";
     }
   }
   if (chosen.documents && window === n && join === "and") {
-    return "; found: the widest window is causal, within each document";
+    return "; found: the widest window is the causal mask, inside each document";
   }
   if (`${Object.keys(chosen)}` === "causal,documents" && join === "or") {
-    return "; found: every token sees all before it, and its own document's future";
+    return "; found: every token sees all earlier tokens, and the future of its own document";
   }
   return "";
 }
 
 const isEmpty = (row) => !row.some(Boolean);
 
-// Pairs of query and key, read from "0-7, 3-4"; what is none of n tokens' is left out.
+// Pairs of query and key, read from "0-7, 3-4". Pairs outside the n tokens are left out.
 function pairsIn(text) {
   const read = [...text.matchAll(/([0-9]+)\s*-\s*([0-9]+)/g)];
   const pairs = read.map(([, i, j]) => [Number(i), Number(j)]);
@@ -99,7 +99,7 @@ const same = (one, other) => one[0] === other[0] && one[1] === other[1];
 // Write pairs of query and key as `pairsIn` reads them.
 const written = (pairs) => pairs.map((pair) => pair.join("-")).join(", ");
 
-// Which of some flags are true, counted from 0: "0–2 and 4".
+// The positions of the true flags, counted from 0: "0–2 and 4".
 function runs(flags) {
   const at = [...flags.keys()].filter((i) => flags[i]);
   const ends = at.filter((i) => !flags[i + 1]);
@@ -107,7 +107,7 @@ function runs(flags) {
   return starts.map((a, run) => (a === ends[run] ? `${a}` : `${a}–${ends[run]}`)).join(" and ");
 }
 
-// The weights of the queries under a mask: those of a query that sees nothing are 0.
+// The attention weights with a mask. A query with no allowed key has weights of 0.
 function weigh(mask) {
   return mask.map((row, i) => {
     if (isEmpty(row)) return row.map(() => 0);
@@ -116,24 +116,24 @@ function weigh(mask) {
 }
 
 export function picture(svg, update) {
-  let pairs; // that are toggled
+  let pairs; // the toggled ones
   const toggle = (pair) => {
     const others = pairs.filter((other) => !same(other, pair));
     update({ toggled: written(others.length < pairs.length ? others : [...pairs, pair]) });
   };
-  const showPattern = square(svg, 40, "allowed (light) or not", toggle);
+  const showPattern = square(svg, 40, "mask (light: may attend)", toggle);
   const showWeights = square(svg, 326, "weights", toggle);
   return (values) => {
     pairs = pairsIn(values.toggled);
-    const mask = composed(values);
+    const mask = finalMask(values);
     const weights = weigh(mask);
     showPattern(mask, mask.map((row) => row.map(Number)));
     showWeights(mask, weights, (i, j) => (mask[i][j] ? fixed(weights[i][j], 2) : ""));
   };
 }
 
-// Draw queries by keys; a click toggles a pair. Returns what shows numbers from
-// 0 to 1 and what is written on them, and marks the queries to which a mask leaves nothing.
+// Draw a matrix of queries and keys, in which a click toggles a pair. Returns a function that
+// shows numbers from 0 to 1 with their labels, and hatches the rows with no allowed key.
 function square(svg, left, title, toggle) {
   const frame = [left, 26, n * CELL, n * CELL];
   const above = { x: left + (n * CELL) / 2, y: 16, "text-anchor": "middle", "font-size": 15 };

@@ -6,6 +6,8 @@ function render({ model, el }) {
   for (const name of ["alt", "width", "height"]) image[name] = model.get(name);
   Object.assign(image.style, { display: "block", maxWidth: "100%", height: "auto" });
   image.draggable = false;
+  image.tabIndex = -1; // a click leaves the keys here
+  image.style.outline = "none";
   const show = () => {
     URL.revokeObjectURL(image.src);
     image.src = URL.createObjectURL(new Blob([model.get("value")], { type: "image/png" }));

@@ -1,12 +1,12 @@
-// A sentence, and a bar above each word: the weight with which "it" looks there.
+// A sentence with a bar above each word: its attention weight for the query of "it".
 export const size = [544, 216];
 
 const { words, keys, queries } = given;
 
 const weigh = ({ last, sharpness }) => {
   const scores = [...words, last].map((word) => {
-    const [lives, wide] = keys[word] ?? [0, 0];
-    return sharpness * (lives * queries[last][0] + wide * queries[last][1]);
+    const [alive, wide] = keys[word] ?? [0, 0];
+    return sharpness * (alive * queries[last][0] + wide * queries[last][1]);
   });
   return softmax(scores);
 };
@@ -15,16 +15,16 @@ export function describe(values) {
   return `“it was ${values.last}”: ${mostWeighted([...words, values.last], weigh(values))}`;
 }
 
-// At which words "it" looks most; what offers nothing weighs the same everywhere.
+// Name the words with the largest weight. All other words have the same score, which is 0.
 function mostWeighted(named, weights) {
   const [largest, least] = [Math.max(...weights), Math.min(...weights)];
   const most = named.filter((_, j) => weights[j] > largest - 1e-6);
   if (most.length === named.length) {
-    return `it asks for nothing, and every word weighs ${fixed(largest, 2)}`;
+    return `the query is zero, so every word has weight ${fixed(largest, 2)}`;
   }
-  const at = most.map((word) => `${word} ${fixed(largest, 2)}`).join(" and ");
-  const undecided = most.length > 1 ? "undecided, " : "";
-  return `${undecided}it looks most at ${at}; each other word ${fixed(least, 2)}`;
+  const found = most.map((word) => `${word} ${fixed(largest, 2)}`).join(" and ");
+  const comment = most.length > 1 ? " (undecided)" : "";
+  return `the largest weight is ${found}${comment}; each other word has ${fixed(least, 2)}`;
 }
 
 export function picture(svg) {

@@ -1,16 +1,16 @@
-"""The explorer of lesson 00: one word asks all others, and attention weighs what they offer."""
+"""The explorer of lesson 00: the attention weights of one query over the words of a sentence."""
 
 from course_utils.explorers.browser_explorer import BrowserExplorer, choice, number
 
 WORDS = "The hen never crossed the road because it was".split()
-# Typed by hand: (it lives, it has a width). What does not stand here offers neither.
+# Typed by hand: (is it alive, does it have a width). The key of every other word is (0, 0).
 KEYS = {"hen": (1, 0), "road": (0, 1)}
-# What "it" asks for when the sentence ends so. A hen may be old, and so may a road.
+# What "it" looks for with each last word. Both a hen and a road can be old.
 QUERIES = {"tired": (1, 0), "wide": (0, 1), "old": (1, 1)}
 
 
 def sentence_explorer():
-    """Change the last word of a sentence, and how sharply "it" asks; watch where it looks.
+    """Change the last word of a sentence and the sharpness of its query, and watch the weights.
 
     Returns
     -------
@@ -19,7 +19,7 @@ def sentence_explorer():
     """
     controls = {
         "last": choice("last word", "tired", QUERIES),
-        "sharpness": number("how sharply “it” asks", 3.0, 0, 8, 0.5),
+        "sharpness": number("sharpness", 3.0, 0, 8, 0.5),
     }
     given = {"words": WORDS, "keys": KEYS, "queries": QUERIES}
     return BrowserExplorer("sentence", controls, needs=["softmax"], **given)

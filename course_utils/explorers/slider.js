@@ -4,7 +4,6 @@ function render({ model, el }) {
   range.type = "range";
   range.setAttribute("aria-label", model.get("label"));
   Object.assign(range.style, { width: "100%", margin: "0" });
-  range.dataset.lmSuppressShortcuts = true; // otherwise JupyterLab takes the arrow keys
   const show = () => {
     for (const name of ["min", "max", "step", "value"]) range[name] = model.get(name);
   };

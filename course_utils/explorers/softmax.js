@@ -1,26 +1,26 @@
-// Shared by the explorers of lessons 00 and 02 to 04: softmax, its weights as bars, and in words.
+// Shared by the explorers of lessons 00 and 02 to 04: softmax, its weights as bars, and words.
 const BAR_COLOUR = COLOURS[0];
 const BROKEN_COLOUR = COLOURS[3];
 const LINE_HEIGHT = 15;
 
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 
-// Weights of scores, with all digits that JavaScript has.
+// Return the softmax of scores, in float64.
 function softmax(scores) {
   const largest = Math.max(...scores);
-  const powers = scores.map((score) => Math.exp(score - largest));
-  const total = sum(powers);
-  return powers.map((power) => power / total);
+  const exponentials = scores.map((score) => Math.exp(score - largest));
+  const total = sum(exponentials);
+  return exponentials.map((exponential) => exponential / total);
 }
 
-// The size of the Jacobian of weights. Each row of it sums to 0, so its diagonal p (1 - p) is
-// found without 1 - p, which has lost its digits where one key has nearly all the weight.
+// Return the Frobenius norm of the Jacobian of softmax at these weights. Each row sums to 0, so the
+// diagonal p (1 - p) is computed from the rest of its row: 1 - p loses its digits if p is near 1.
 function normOf(weights) {
   const rows = weights.map((p, i) => weights.map((other, j) => (i === j ? 0 : p * other)));
   return Math.hypot(...rows.flat(), ...rows.map(sum));
 }
 
-// How far weights are saturated: their entropy and the size of their Jacobian.
+// Describe how saturated the weights are, by their entropy and the norm of their Jacobian.
 function saturation(weights, norm) {
   const entropy = sum(weights.map((p) => (p === 0 ? 0 : -p * Math.log(p))));
   return (
@@ -29,16 +29,16 @@ function saturation(weights, norm) {
   );
 }
 
-// Write a number as Python does with `:.4g`.
+// Format a number as Python does with `:.4g`, if there are 4 digits.
 function general(value, digits) {
   if (!Number.isFinite(value)) return { [Infinity]: "inf", [-Infinity]: "-inf" }[value] ?? "NaN";
-  const [mantissa, power] = value.toExponential(digits - 1).split("e").map(Number);
-  if (-4 <= power && power < digits) return `${Number(fixed(value, digits - 1 - power))}`;
-  return `${mantissa}e${power < 0 ? "-" : "+"}${`${Math.abs(power)}`.padStart(2, "0")}`;
+  const [mantissa, exponent] = value.toExponential(digits - 1).split("e").map(Number);
+  if (-4 <= exponent && exponent < digits) return `${Number(fixed(value, digits - 1 - exponent))}`;
+  return `${mantissa}e${exponent < 0 ? "-" : "+"}${`${Math.abs(exponent)}`.padStart(2, "0")}`;
 }
 
-// Draw a bar for each key, in a frame as of `axes`. Returns what shows weights and, above each, a
-// mark that may be empty. A NaN is a hatched bar of full height that says so.
+// Draw a bar for each key, in a frame as for `axes`. Return a function that shows weights with marks
+// above them, which may be empty. NaN is shown as a hatched bar of full height.
 function bars(svg, frame, keys) {
   const ax = axes(svg, {
     frame,

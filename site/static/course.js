@@ -73,6 +73,15 @@ for (const item of document.querySelectorAll(".bd-sidebar-primary li.has-childre
   item.querySelector("summary").ariaLabel = `Below ${item.querySelector("a").textContent.trim()}`;
 }
 
+// On the page of a search, excerpts begin with the article, not with the theme's buttons above it.
+if (typeof Search !== "undefined") {
+  const textOf = Search.htmlToText;
+  Search.htmlToText = (text, anchor) => {
+    const page = new DOMParser().parseFromString(text, "text/html");
+    return textOf(`<div role="main">${page.querySelector("article").innerHTML}</div>`, anchor);
+  };
+}
+
 function follows(first, second) {
   return first.compareDocumentPosition(second) & Node.DOCUMENT_POSITION_FOLLOWING;
 }

@@ -1,1 +1,1 @@
-"""Lesson 00's exercise, which is done together in the lesson."""
+"""Lesson 00: its one exercise, which is in the lesson itself."""

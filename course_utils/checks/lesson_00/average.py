@@ -1,4 +1,4 @@
-"""0.1: the mean of some rows."""
+"""0.1: the mean of the rows of a matrix."""
 
 import torch
 
@@ -16,20 +16,40 @@ def inputs():
 
 
 MISTAKES = [
-    ("sum of rows", "that is the sum of the rows; an average divides it by their number n",
+    ("sum of rows",
+     "Your result is the sum of the rows. To get the mean, divide it by n, the number of rows.",
      ("mean", "sum")),
     ("mean of each row",
-     "that averages each row; average over the rows, dimension 0, to keep d numbers",
+     "Your result has one mean for each row. Take the mean over the rows (dimension 0), so that "
+     "d numbers are left.",
      ("dim=0", "dim=1")),
+    ("mean of each row, kept",
+     "Your result has one mean for each row, in shape (n, 1). Take the mean over the rows "
+     "(dimension 0), so that d numbers are left.",
+     ("dim=0", "dim=1, keepdim=True")),
+    ("sum of each row",
+     "Your result has the sum of each row. Take the mean over the rows (dimension 0), so that d "
+     "numbers are left.",
+     "values.sum(dim=1)"),
+    ("sum of everything",
+     "Your result is one sum of all numbers. Take the mean only over the rows (dimension 0).",
+     "values.sum()"),
     ("mean of everything",
-     "that is one number for the whole table; average over dimension 0 alone", ("dim=0", "")),
+     "Your result is one mean of all numbers. Take the mean only over the rows (dimension 0).",
+     ("dim=0", "")),
     ("divided by the width",
-     "the sum is divided by d, the width of a row; divide by n, the number of rows",
+     "Your result is the sum of the rows divided by d, their width. Divide it by n, the number "
+     "of rows.",
      "values.sum(dim=0) / values.shape[1]"),
-    ("median of rows", "that is the median of the rows; an average adds them and divides by n",
+    ("divided by n - 1",
+     "Your result is the sum of the rows divided by n − 1. Divide it by n, the number of rows.",
+     "values.sum(dim=0) / (values.shape[0] - 1)"),
+    ("median of rows",
+     "Your result is the median of the rows. For the mean, add up the rows and divide by n.",
      "values.median(dim=0).values"),
     ("kept a dimension",
-     "the result keeps a dimension of size 1; return shape (d,), without keepdim",
+     "The numbers are right, but your result has shape (1, d). Return shape (d,). If you use "
+     "keepdim=True, remove it.",
      ("dim=0", "dim=0, keepdim=True")),
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Lesson 01's shared piece: what "near" means, large for near in all three."""
+"""The three measures of lesson 01, with the sign that makes a large number mean similar."""
 
 from course_utils.attention import cosine_similarity, dot_product_scores, euclidean_distance
 

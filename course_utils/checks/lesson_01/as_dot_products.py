@@ -1,4 +1,4 @@
-"""1.10: queries and keys whose dot products look up by distance."""
+"""1.10: new queries and keys whose dot products look up by distance."""
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +21,7 @@ def by_padding(q, k):
 
 
 def with_lists(q, k):
-    """Both half as wide again, and the keys one by one."""
+    """Another scale for queries and keys, and the keys one by one."""
     rows = [torch.cat([row / 2, (-row @ row / 8)[None]]) for row in k.reshape(-1, k.shape[-1])]
     return F.pad(2 * q, (0, 1), value=4.0), torch.stack(rows).reshape(*k.shape[:-1], -1)
 
@@ -40,88 +40,115 @@ def inputs():
 def weights(answer, q, k):
     """Return the weights of a soft lookup with the learner's queries and keys."""
     wide_q, wide_k = pair(answer, q, k)
-    beside_others = pair(answer, q, 2 * k.flip(-2))[0], pair(answer, 2 * q.flip(-2), k)[1]
-    for one, other, name in zip((wide_q, wide_k), beside_others, ("query", "key"), strict=True):
+    with_others = pair(answer, q, 2 * k.flip(-2))[0], pair(answer, 2 * q.flip(-2), k)[1]
+    for one, other, name in zip((wide_q, wide_k), with_others, ("query", "key"), strict=True):
         if not is_same(other, one.detach()):
             rest = "keys" if name == "query" else "queries"
-            hint = f"a {name} comes out otherwise beside other {rest}; make it without them"
+            hint = (
+                f"Your {name} changes if the {rest} change. Make it without looking at the {rest}."
+            )
             raise NamedMistake("looks at the other side", hint)
     return [(wide_q @ wide_k.transpose(-2, -1)).softmax(dim=-1)]  # (..., L, S)
 
 
 def pair(answer, q, k):
-    """Call the answer; complain if it returns no queries and keys that can be multiplied."""
-    (made,) = call_with_clones(answer, q, k)
-    if not (isinstance(made, tuple | list) and len(made) == 2):
-        raise NamedMistake("not a pair", "return two tensors: the new queries and the new keys")
-    if not all(isinstance(each, torch.Tensor) and read(each) is not None for each in made):
-        raise NamedMistake("not tensors", "the new queries and keys must both be tensors")
-    wide_q, wide_k = made
+    """Call the answer; raise NamedMistake unless it returns a pair that can be multiplied."""
+    (result,) = call_with_clones(answer, q, k)
+    if not (isinstance(result, tuple | list) and len(result) == 2):
+        raise NamedMistake("not a pair", "Return two tensors: the new queries and the new keys.")
+    if not all(isinstance(part, torch.Tensor) and read(part) is not None for part in result):
+        raise NamedMistake(
+            "not tensors", "Your new queries and keys are not both tensors. Return two tensors."
+        )
+    wide_q, wide_k = result
     shapes = f"{tuple(wide_q.shape)} and {tuple(wide_k.shape)}"
     if wide_q.shape[:-1] != q.shape[:-1] or wide_k.shape[:-1] != k.shape[:-1]:
         hint = (
-            f"as many queries and keys as before are asked, (..., L, D) and (..., S, D): {shapes}"
+            f"Your shapes are {shapes}. Return as many queries and keys as before: (..., L, D) and "
+            "(..., S, D)."
         )
         raise NamedMistake("other rows", hint)
     if wide_q.shape[-1] != wide_k.shape[-1]:
-        raise NamedMistake("two widths", f"queries and keys must be equally wide: {shapes}")
+        raise NamedMistake(
+            "two widths", f"Your shapes are {shapes}. Make queries and keys equally wide."
+        )
     if wide_q.dtype != wide_k.dtype or not wide_q.is_floating_point():
         hint = (
-            f"the new queries are {wide_q.dtype}, the new keys {wide_k.dtype}: both must be floats "
-            f"of one kind, as the inputs are, {q.dtype}; torch.zeros(...) is float32 whatever k "
-            "is, k.new_zeros(...) is as k"
+            f"Your new queries are {wide_q.dtype} and your new keys {wide_k.dtype}. Both must have "
+            f"the dtype of the inputs, {q.dtype}. torch.zeros(...) is always float32, so use "
+            "k.new_zeros(...), which has the dtype of k."
         )
         raise NamedMistake("two dtypes", hint)
     if wide_q.shape[-1] > q.shape[-1] + 2:
         raise NamedMistake(
-            "too wide", f"d + 2 numbers each at most, with d = {q.shape[-1]}: {shapes}"
+            "too wide",
+            f"Your shapes are {shapes}. Use at most d + 2 numbers, with d = {q.shape[-1]}.",
         )
-    return made
+    return result
 
 
 MISTAKES = [
     ("dot products alone",
-     "the weights are those of plain dot products, so a long key still wins. What is the same for "
-     "all keys of a query, such as ‖q‖², drops out of softmax; what else is in ‖q − k‖²?",
-     "(q, k)"),
-    ("square added", "the sign: a longer key, in the same direction, must lose by its length",
+     "Your weights are those of plain dot products, so a long key still wins. Multiply out ‖q − "
+     "k‖². The term ‖q‖² is the same for all keys, so the softmax removes it. Which other term is "
+     "missing?", "(q, k)"),
+    ("square added", "Your result adds ‖k‖² / 2, so long keys win. Subtract it.",
      ("-squares / 2", "squares / 2")),
-    ("square not halved", "‖k‖² counts in whole beside q·k; write −‖q − k‖² / 2 out once more",
-     ("-squares / 2", "-squares")),
-    ("distance not halved", "that is e^(−‖q − k‖²); e^(−‖q − k‖² / 2) is asked",
+    ("square not halved",
+     "Your result subtracts ‖k‖² from q·k. Subtract only half of it: multiply out −‖q − k‖² / 2 "
+     "once more.", ("-squares / 2", "-squares")),
+    ("distance not halved",
+     "Your weights are those of e^(−‖q − k‖²). Halve the exponent: e^(−‖q − k‖² / 2).",
      ("[q, ones]", "[2 * q, ones]"), ("-squares / 2", "-squares")),
-    ("length not squared", "the length of the key is subtracted where its square is needed",
+    ("length not squared",
+     "Your result uses the length of the key. Square it: the term is ‖k‖² / 2.",
      ("squares = k.square().sum(dim=-1, keepdim=True)", "squares = k.norm(dim=-1, keepdim=True)")),
-    ("squares averaged", "the mean of the squared entries is taken; ‖k‖² is their sum",
+    ("length subtracted",
+     "Your result subtracts the length of the key. Subtract half of its square, ‖k‖² / 2.",
+     ("-squares / 2", "-k.norm(dim=-1, keepdim=True)")),
+    ("squares averaged",
+     "Your result uses the mean of the squared entries. ‖k‖² is their sum, so use sum.",
      ("sum(dim", "mean(dim")),
-    ("sum of the entries", "the entries of the key are added unsquared; ‖k‖² is a sum of squares",
-     ("k.square().sum", "k.sum")),
-    ("sum squared", "(Σk)² is the sum of the entries, squared; ‖k‖² is the sum of their squares",
-     ("k.square().sum(dim=-1, keepdim=True)", "k.sum(dim=-1, keepdim=True).square()")),
+    ("sum of the entries",
+     "Your result adds the entries of the key without squaring them. Square first: ‖k‖² is a sum "
+     "of squares.", ("k.square().sum", "k.sum")),
+    ("sum squared",
+     "Your result squares the sum of the entries. ‖k‖² is the sum of their squares, so square "
+     "first.", ("k.square().sum(dim=-1, keepdim=True)", "k.sum(dim=-1, keepdim=True).square()")),
     ("squares meet squares",
-     "the squares do not meet the ones: in q·k the last numbers multiply each other, so a 1 on one "
-     "side stands where the other has its −‖ ‖² / 2",
+     "Your squares are multiplied with each other, and your ones with each other. In a dot "
+     "product, equal positions are multiplied. Put a 1 in the query where the key has −‖k‖² / 2, "
+     "and the other way around.",
      ("[q, ones]", "[q, -q.square().sum(dim=-1, keepdim=True) / 2, ones]"),
      ("-squares / 2]", "-squares / 2, torch.ones_like(squares)]")),
-    ("product doubled", "q·k counts twice beside ‖k‖² / 2; write −‖q − k‖² / 2 out once more",
+    ("squares multiplied by squares",
+     "Your squares are multiplied with each other, and your ones with each other. In a dot "
+     "product, equal positions are multiplied. Put a 1 in the query where the key has −‖k‖² / 2. "
+     "The query needs no square, because ‖q‖² drops out of the softmax.",
+     ("[q, ones]", "[q, q.square().sum(dim=-1, keepdim=True), ones]"),
+     ("-squares / 2]", "-squares / 2, torch.ones_like(squares)]")),
+    ("product doubled",
+     "Your result has 2 q·k − ‖k‖² / 2. Multiply out −‖q − k‖² / 2 once more: q·k counts once.",
      ("[q, ones]", "[2 * q, ones]")),
     ("keys divided by root 2",
-     "Your q·k is divided by √2, and your ‖k‖² / 2 is not. The weights need both as they are. "
-     "Divide neither q nor k.",
+     "Your q·k is divided by √2, but your ‖k‖² / 2 is not. Divide neither q nor k.",
      ("[k, -sq", "[k / 2**0.5, -sq")),
     ("divided by root d",
-     "the weights are those of −‖q − k‖² / 2 divided by √d; here nothing is divided: the weight is "
-     "e^(−‖q − k‖² / 2)", ("[q, ones], dim=-1)", "[q, ones], dim=-1) / q.shape[-1] ** 0.5")),
+     "Your −‖q − k‖² / 2 is divided by √d. Divide nothing: the weights are proportional to e^(−‖q "
+     "− k‖² / 2).", ("[q, ones], dim=-1)", "[q, ones], dim=-1) / q.shape[-1] ** 0.5")),
     ("product divided by root d",
-     "q·k is divided by √d, ‖k‖² / 2 is not; neither is, in −‖q − k‖² / 2",
+     "Your q·k is divided by √d, but your ‖k‖² / 2 is not. Divide neither.",
      ("[q, ones]", "[q / q.shape[-1] ** 0.5, ones]")),
-    ("cosines", "both sides are brought to length 1, so that the direction alone decides; keys "
-     "should lose because they are far, and how far takes their lengths",
+    ("cosines",
+     "Your queries and keys have length 1, so only the direction decides. But the distance also "
+     "depends on the lengths. Keep them.",
      "(q / q.norm(dim=-1, keepdim=True), k / k.norm(dim=-1, keepdim=True))"),
-    ("direction alone", "with keys of one length the direction alone decides; long keys should "
-     "lose because they are far, not become short ones", "(q, k / k.norm(dim=-1, keepdim=True))"),
-    ("sign of the product", "near keys get the least: q·k comes with a plus, as in −‖q − k‖² / 2",
-     ("[q, ones]", "[-q, ones]")),
+    ("direction alone",
+     "Your keys have length 1, so only their direction decides. But the distance also depends on "
+     "their length. Keep it.", "(q, k / k.norm(dim=-1, keepdim=True))"),
+    ("sign of the product",
+     "Your result gives near keys the smallest weights. Change the sign of q·k: in −‖q − k‖² / 2 "
+     "it is positive.", ("[q, ones]", "[-q, ones]")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -1,4 +1,4 @@
-"""1.3: the cosines between every query and every key, however long or short these are."""
+"""1.3: the cosine of every query with every key, even if a vector is very long or very short."""
 
 import numpy as np
 import torch
@@ -15,23 +15,23 @@ def cosine_similarity(q, k):
     k_largest = k.abs().amax(dim=-1, keepdim=True)  # (..., S, 1)
     q = q / q_largest.where(q_largest > 0, 1)  # (..., L, d), entries up to 1: their squares fit
     k = k / k_largest.where(k_largest > 0, 1)  # (..., S, d)
-    q_lengths = q.norm(dim=-1, keepdim=True).clamp(min=1)  # (..., L, 1), under 1 for zero alone
+    q_lengths = q.norm(dim=-1, keepdim=True).clamp(min=1)  # (..., L, 1), 1 for a zero vector
     k_lengths = k.norm(dim=-1, keepdim=True).clamp(min=1)  # (..., S, 1)
     q = q / q_lengths  # (..., L, d), rows of length 1, or 0
     k = k / k_lengths  # (..., S, d)
     return q @ k.transpose(-2, -1)  # (..., L, S)
 
 
-def shorter(x):
-    """Return the same directions, with 1 for the largest entry in size."""
+def scaled(x):
+    """Return vectors of the same directions whose largest absolute entry is 1."""
     return torch.nan_to_num(x / x.abs().max(dim=-1, keepdim=True).values)
 
 
 def in_numpy(q, k):
     rows = []
     for x in (q.numpy(), k.numpy()):
-        top = np.abs(x).max(-1, keepdims=True)
-        x = x / np.where(top == 0, 1, top)
+        largest = np.abs(x).max(-1, keepdims=True)
+        x = x / np.where(largest == 0, 1, largest)
         length = np.sqrt((x**2).sum(-1, keepdims=True))
         rows.append(x / np.where(length == 0, 1, length))
     return torch.from_numpy(np.einsum("...ld,...sd->...ls", *rows))
@@ -42,8 +42,8 @@ def inputs():
     zeros_in, long_and_short = (normal(5, 4), normal(7, 4)), (normal(2, 4, 3), normal(2, 3, 3))
     for rows in zeros_in:
         rows[1] = 0
-        rows[2, 0] = 0  # a zero in it makes no zero vector,
-        rows[3, -1] -= rows[3].sum()  # nor does a sum of zero
+        rows[2, 0] = 0  # one zero does not make a zero vector,
+        rows[3, -1] -= rows[3].sum()  # and a sum of zero does not either
     long_and_short[0][:] *= 0.1
     long_and_short[1][0, 1], long_and_short[1][1] = 0, 1000 * long_and_short[1][1]
     single = [torch.cat([normal(n, 4), torch.zeros(1, 4)]).float() for n in (2, 4)]
@@ -53,7 +53,7 @@ def inputs():
         zeros_in,
         long_and_short,
         (normal(12, 10), normal(9, 10)),
-        (normal(3, 3), normal(3, 3)),  # L = S = d: whatever is paired fits
+        (normal(3, 3), normal(3, 3)),  # L = S = d: every product fits
         (1e200 * normal(4, 5), 1e200 * normal(6, 5)),  # squares and products overflow
         (1e-200 * normal(4, 5), 1e-200 * normal(6, 5)),  # squares and products vanish
         (sizes * normal(4, 3), sizes * normal(2, 4, 3)),
@@ -63,89 +63,99 @@ def inputs():
 
 
 def whatever_the_length(answer, q, k):
-    """Call the answer. If only very long and very short vectors are wrong, that is the mistake."""
+    """Call the answer; raise NamedMistake if only very long or very short vectors are wrong."""
     results, right = call_with_clones(answer, q, k), cosine_similarity(q, k)
     lengths = torch.cat([each.abs().amax(dim=-1).flatten() for each in (q, k)])
     usual = lengths[lengths > 0].log10().abs().max() < 9
     if usual or difference(results[0], right) is None:
         return results
     hint = (
-        "right for usual lengths; but vectors of length 1e200 have a direction too, and their "
-        "squares and products are infinite, as those of 1e-200 are 0. A positive factor changes no "
-        "direction: choose one for each row that makes its squares fit, before you multiply"
+        "Your cosines are right for ordinary vectors. The part Extremes is left: the squares of "
+        "huge numbers overflow, and those of tiny numbers become 0. A positive factor does not "
+        "change a direction. So first scale each row by a factor that makes its squares fit."
     )
-    raise NamedMistake("length has a say", hint, [right])
+    raise NamedMistake("extreme lengths", hint, [right])
 
 
 MISTAKES = [
-    ("not divided", "that is the dot product: divide by the lengths of both vectors", "q @ k.mT"),
-    ("only query normalised", "only the query's length is divided out; divide by the key's as well",
-     "torch.nn.functional.normalize(q, dim=-1) @ k.mT"),
-    ("only key normalised", "only the key's length is divided out; divide by the query's as well",
-     "q @ torch.nn.functional.normalize(k, dim=-1).mT"),
+    ("not divided", "Your result is the dot product. Divide it by the lengths of both vectors.",
+     "q @ k.mT"),
+    ("only query normalized",
+     "Your result is divided by the lengths of the queries only. Divide by those of the keys as "
+     "well.", "torch.nn.functional.normalize(q, dim=-1) @ k.mT"),
+    ("only key normalized",
+     "Your result is divided by the lengths of the keys only. Divide by those of the queries as "
+     "well.", "q @ torch.nn.functional.normalize(k, dim=-1).mT"),
     ("key lengths multiplied",
-     "the keys' lengths are multiplied where they should divide: in a / b * c only b divides, so "
-     "put brackets around the product, a / (b * c)",
+     "Your result is multiplied by the lengths of the keys. It should be divided by them. If you "
+     "wrote a / b * c, only b divides. Put the product in parentheses: a / (b * c).",
      "torch.nn.functional.normalize(q, dim=-1) @ (k * k.norm(dim=-1, keepdim=True)).mT"),
-    ("lengths added", "divided by the sum of the two lengths; divide by their product",
+    ("lengths added",
+     "Your result is divided by the sum of the two lengths. Divide by their product.",
      "q @ k.mT / (q.norm(dim=-1)[..., :, None] + k.norm(dim=-1)[..., None, :]).clamp(min=1e-8)"),
     ("zero vector gives nan",
-     "a zero vector gives NaN (0 / 0): where a row has nothing but zeros, divide by 1",
+     "Your result is NaN for a zero vector, because 0 / 0 is NaN. If a row is all zeros, divide it"
+     " by 1.",
      ("q_largest.where(q_largest > 0, 1)", "q_largest"),
      ("k_largest.where(k_largest > 0, 1)", "k_largest")),
     ("zero vector gives nan in float32",
-     "right in float64; but in float32, PyTorch's default, 1e-300 is 0 itself, and a zero vector "
-     "gives NaN (0 / 0): where a row has nothing but zeros, divide by 1",
+     "Right in float64. In float32, PyTorch's default, a zero vector still gives NaN. A number "
+     "such as 1e-300 is 0 there, and 0 / 0 is NaN. If a row is all zeros, divide it by 1.",
      ("q_largest.where(q_largest > 0, 1)", "(q_largest + 1e-300)"),
      ("k_largest.where(k_largest > 0, 1)", "(k_largest + 1e-300)")),
     ("largest without its sign",
-     "a vector whose numbers are all negative comes out turned around: its largest number is "
-     "negative, and to divide by that turns signs; take the largest in size, x.abs().amax(...)",
-     ("q.abs().amax", "q.amax"), ("k.abs().amax", "k.amax"),
-     ("q_largest > 0", "q_largest != 0"), ("k_largest > 0", "k_largest != 0")),
+     "Your cosines have the wrong sign if all numbers of a vector are negative. Then its largest "
+     "number is negative, and dividing by it flips the signs. Divide by x.abs().amax(...).",
+     ("q.abs().amax", "q.amax"),
+     ("k.abs().amax", "k.amax"),
+     ("q_largest > 0", "q_largest != 0"),
+     ("k_largest > 0", "k_largest != 0")),
     ("largest entry 1",
-     "divided by the largest entry alone: that is no length yet; divide by norm(dim=-1) then",
+     "Each vector is divided by its largest entry, which is not its length. Divide by norm(dim=-1)"
+     " after that.",
      ("q.norm(dim=-1, keepdim=True).clamp(min=1)", "1"),
      ("k.norm(dim=-1, keepdim=True).clamp(min=1)", "1")),
-    ("squared lengths", "divided by the squared lengths: a square root is missing",
+    ("squared lengths",
+     "Your result is divided by the squared lengths. Take the square root of each.",
      "q / q.square().sum(dim=-1, keepdim=True).clamp(min=1e-8)"
      " @ (k / k.square().sum(dim=-1, keepdim=True).clamp(min=1e-8)).mT"),
-    ("length of columns", "the lengths run over the wrong dimension: a vector is a row, dim=-1",
+    ("length of columns", "Your lengths are those of columns. A vector is a row, so use dim=-1.",
      "torch.nn.functional.normalize(q, dim=-2) @ torch.nn.functional.normalize(k, dim=-2).mT"),
     ("length along dimension 1",
-     "right for matrices, wrong with leading dimensions: the lengths run over dimension 1, as with "
-     "norm(dim=1), or F.normalize without dim; write dim=-1",
+     "Right for matrices, but with leading dimensions your lengths run over dimension 1. "
+     "norm(dim=1) does that, and so does F.normalize without dim. Write dim=-1.",
      ("q.norm(dim=-1, keepdim=True).clamp(min=1)", "q.norm(dim=1, keepdim=True).clamp(min=1e-9)"),
      ("k.norm(dim=-1, keepdim=True).clamp(min=1)", "k.norm(dim=1, keepdim=True).clamp(min=1e-9)")),
-    ("a zero vector takes part",
-     "a zero vector gets cosines other than 0: it points nowhere, so leave it as it is and divide "
-     "by 1",
+    ("zero vector has a direction",
+     "Your result gives a zero vector cosines other than 0. It has no direction, so leave it at "
+     "zero and divide it by 1.",
      ("q / q_largest.where(q_largest > 0, 1)", "(q / q_largest).nan_to_num(1)"),
      ("k / k_largest.where(k_largest > 0, 1)", "(k / k_largest).nan_to_num(1)")),
     ("one length for all",
-     "one length for the whole matrix: each row has its own, norm(dim=-1, keepdim=True)",
-     "q @ k.mT / (q.norm() * k.norm())"),
+     "Your result uses one length for the whole matrix. Each row has its own: norm(dim=-1, "
+     "keepdim=True).", "q @ k.mT / (q.norm() * k.norm())"),
     ("sum of absolute values",
-     "divided by the sum of absolute values; a length is the root of the sum of squares",
-     ("q.norm(dim", "q.norm(p=1, dim"), ("k.norm(dim", "k.norm(p=1, dim")),
-    ("cosine distance", "that is 1 - cosine, a distance; here large must mean similar",
+     "Your result is divided by the sum of the absolute values. A length is the square root of the"
+     " sum of squares.", ("q.norm(dim", "q.norm(p=1, dim"), ("k.norm(dim", "k.norm(p=1, dim")),
+    ("cosine distance",
+     "Your result is 1 - cosine, which is a distance. Return the cosine: large must mean similar.",
      ("return q", "return 1 - q")),
     ("transposed cosines", TRANSPOSED, ("q @ k.transpose", "k @ q.transpose")),
     ("rows paired one to one",
-     "row i of q meets only row i of k, as in F.cosine_similarity(q, k): give q an axis for the "
-     "keys, q[..., :, None, :], and k one for the queries, k[..., None, :, :]",
-     "(q * k).sum(dim=-1) / (q.norm(dim=-1) * k.norm(dim=-1)).clamp(min=1e-8)"),
-    ("normalised along dimension 1",
-     "right for matrices, wrong with leading dimensions: F.normalize works along dimension 1 "
-     "unless told dim=-1",
+     "Your result compares row i of q only with row i of k, as F.cosine_similarity(q, k) does. "
+     "Give q an axis for the keys, q[..., :, None, :], and k one for the queries, k[..., None, :, "
+     ":].", "(q * k).sum(dim=-1) / (q.norm(dim=-1) * k.norm(dim=-1)).clamp(min=1e-8)"),
+    ("normalized along dimension 1",
+     "Right for matrices, but not with leading dimensions. Without dim, F.normalize works along "
+     "dimension 1. Write dim=-1.",
      "torch.nn.functional.normalize(q, dim=1) @ torch.nn.functional.normalize(k, dim=1).mT"),
     ("absolute cosines", LOST_SIGN, ("q @ k.transpose(-2, -1)", "(q @ k.transpose(-2, -1)).abs()")),
-    ("angle not cosine", "that is the angle; its cosine is asked, without the acos",
+    ("angle not cosine", "Your result is the angle. Return its cosine, without acos.",
      ("q @ k.transpose(-2, -1)", "(q @ k.transpose(-2, -1)).clamp(-1, 1).acos()")),
 ]  # fmt: skip
 
 exercise = Exercise(
     "1.3", cosine_similarity, inputs, MISTAKES, names="L S", run=whatever_the_length,
-    also_right=[lambda q, k: F.normalize(shorter(q), dim=-1) @ F.normalize(shorter(k), dim=-1).mT,
+    also_right=[lambda q, k: F.normalize(scaled(q), dim=-1) @ F.normalize(scaled(k), dim=-1).mT,
                 in_numpy],
 )  # fmt: skip

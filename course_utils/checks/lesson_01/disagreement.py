@@ -15,45 +15,62 @@ def disagreement():
 
 
 def winners(answer):
-    """Return which metrics choose the same key: dot and cosine, cosine and distance, dot and
-    distance."""
+    """Return which pairs of metrics choose the same key, or raise NamedMistake.
+
+    The pairs are dot and cosine, cosine and distance, dot and distance.
+    """
     made = answer()
     if not (isinstance(made, tuple | list) and len(made) == 2):
-        raise NamedMistake("not a pair", "return two tensors: the query q and the three keys")
+        raise NamedMistake("not a pair", "Return two tensors: the query q and the three keys.")
     q, keys = map(read, made)
     if q is None or keys is None:
-        raise NamedMistake("not tensors", "q and keys must be tensors: torch.tensor([...])")
+        raise NamedMistake(
+            "not tensors",
+            "Your q and keys are not both tensors. Make them with torch.tensor([...]).",
+        )
     if q.shape != (2,) or keys.shape != (3, 2):
         got = f"{tuple(q.shape)} and {tuple(keys.shape)}"
-        raise NamedMistake("wrong shapes", f"q must have shape (2,) and keys (3, 2), got {got}")
+        raise NamedMistake(
+            "wrong shapes", f"Your q and keys have shapes {got}. Make them (2,) and (3, 2)."
+        )
     if not (q.isfinite().all() and keys.isfinite().all()):
-        raise NamedMistake("not finite", "q and keys must be finite numbers")
+        raise NamedMistake("not finite", "Your vectors hold NaN or infinity. Use finite numbers.")
     if (q == 0).all() or (keys == 0).all(dim=-1).any():
-        raise NamedMistake("a zero vector", "a zero vector has no direction, so no cosine; move it")
-    q, keys = q / q.abs().max(), keys / q.abs().max()  # so small that no limit to lengths shows
+        raise NamedMistake(
+            "a zero vector",
+            "One of your vectors is zero, so it has no direction and no cosine. Move it.",
+        )
+    q, keys = (
+        q / q.abs().max(),
+        keys / q.abs().max(),
+    )  # so that the size of the numbers does not matter
     longest = keys.norm(dim=-1).max()
     near = torch.stack([metric(q[None], keys)[0] for metric in METRICS.values()])  # (3, 3)
     best, second = near.topk(2, dim=-1).values.T
-    # float32, in which the learner may look at them, rounds sums of two by up to 3 · 2**-24 < 2e-7
+    # A learner may compute in float32, which rounds sums of two by up to 3 · 2**-24 < 2e-7.
     if (best - second < 1e-6 * torch.stack([longest, torch.ones(()), 1 + longest])).any():
-        raise NamedMistake("a tie", "two keys are equally near by one of the metrics; move one")
+        raise NamedMistake(
+            "a tie", "By one of the metrics, two keys are equally near. Move one of them."
+        )
     dot, cosine, distance = near.argmax(dim=-1).tolist()
     return [torch.tensor([dot == cosine, cosine == distance, dot == distance])]
 
 
 MISTAKES = [
     ("all three agree",
-     "all three metrics choose the same key; a long key far off the direction of q wins by dot "
-     "product alone", ("[9.0, 9.0], [3.0, 0.1], [1.0, 0.5]", "[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]")),
+     "All three metrics choose the same key. Make one key long and point it away from the "
+     "direction of q, so that it wins only by dot product.",
+     ("[9.0, 9.0], [3.0, 0.1], [1.0, 0.5]", "[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]")),
     ("dot and cosine agree",
-     "dot product and cosine choose the same key; make another key longer, so that it wins by dot "
-     "product alone", ("[9.0, 9.0], [3.0, 0.1]", "[9.0, 0.1], [-1.0, 1.0]")),
+     "Dot product and cosine choose the same key. Make another key longer, so that it wins only by"
+     " dot product.", ("[9.0, 9.0], [3.0, 0.1]", "[9.0, 0.1], [-1.0, 1.0]")),
     ("dot and distance agree",
-     "dot product and distance choose the same key; a key near the tip of q should not be the "
-     "longest", ("[9.0, 9.0], [3.0, 0.1], [1.0, 0.5]", "[1.0, 0.3], [0.1, 0.0], [-1.0, 1.0]")),
+     "Dot product and distance choose the same key. Make another key longer, so that the key near "
+     "the tip of q loses by dot product.",
+     ("[9.0, 9.0], [3.0, 0.1], [1.0, 0.5]", "[1.0, 0.3], [0.1, 0.0], [-1.0, 1.0]")),
     ("cosine and distance agree",
-     "cosine and distance choose the same key; let the key with the best direction be far too long "
-     "or far too short", ("[3.0, 0.1], [1.0, 0.5]", "[1.0, 0.1], [-1.0, 1.0]")),
+     "Cosine and distance choose the same key. Make the key with the best direction much longer or"
+     " much shorter than q.", ("[3.0, 0.1], [1.0, 0.5]", "[1.0, 0.1], [-1.0, 1.0]")),
 ]  # fmt: skip
 
 exercise = Exercise(

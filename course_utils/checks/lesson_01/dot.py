@@ -33,62 +33,74 @@ def inputs():
     ]
 
 
-ALONE = "the first numbers alone are multiplied: go through all of them, however many there are"
+ALONE = (
+    "Your result uses only the first numbers of each vector. Go through all of them, however many "
+    "there are."
+)
 MISTAKES = [
     ("products not added",
-     "those are the products, one for each position; add them up to one number", "a * b"),
-    ("mean of products", "that is the mean of the products; a dot product is their sum",
+     "Your result has one product for each position. Add them up to one number.", "a * b"),
+    ("mean of products",
+     "Your result is the mean of the products. A dot product is their sum, so do not divide.",
      ("return total", "return total / len(a)")),
     ("product of sums",
-     "that multiplies the two sums; multiply position by position first, then add",
-     "a.sum() * b.sum()"),
-    ("total replaced", "only the last product is left: add to the total instead of replacing it",
+     "Your result is the sum of a times the sum of b. Multiply position by position first, then "
+     "add.", "a.sum() * b.sum()"),
+    ("total replaced",
+     "Your result is only the last product. Add to the total instead of replacing it.",
      ("total + a[i]", "a[i]")),
     ("total unchanged",
-     "the total is 0, whatever the vectors are: `total + ...` alone changes nothing; write "
-     "total = total + ...", ("total = total + a", "total + a")),
-    ("total starts at 1", "each result is 1 too large: start the total at 0", ("0.0", "1.0")),
+     "Your result is 0, whatever the vectors are. If you wrote `total + ...` alone, nothing was "
+     "stored. Write total = total + ...", ("total = total + a", "total + a")),
+    ("total starts at 1", "Your result is always too large by 1. Start the total at 0.",
+     ("0.0", "1.0")),
     ("first counted twice",
-     "the first product counts twice: start the total at 0, or the loop at 1",
+     "Your result counts the first product twice. Start the total at 0, or the loop at 1.",
      ("0.0", "a[0] * b[0]")),
-    ("returned too early", "only the first product is there: `return` stands inside the loop",
-     ("    return total", "        return total")),
-    ("first left out", "the first position is left out: Python counts from 0",
+    ("returned too early",
+     "Your result is only the first product. If `return` is inside the loop, move it after the "
+     "loop.", ("    return total", "        return total")),
+    ("first left out",
+     "Your result leaves out the first position. Python counts from 0, so start there.",
      ("range(len(a))", "range(1, len(a))")),
-    ("last left out", "the last position is left out: range(n) already stops before n",
-     ("range(len(a))", "range(len(a) - 1)")),
+    ("last left out",
+     "Your result leaves out the last position. range(n) already stops before n, so use "
+     "range(len(a)).", ("range(len(a))", "range(len(a) - 1)")),
     ("added instead of multiplied",
-     "the numbers are added where they should be multiplied: a[i] * b[i]",
+     "Your result adds the two numbers at each position. Multiply them: a[i] * b[i].",
      ("a[i] * b[i]", "a[i] + b[i]")),
     ("absolute values", LOST_SIGN, ("a[i] * b[i]", "(a[i] * b[i]).abs()")),
-    ("cosine of the angle", "that is the cosine: the right sum, but divided by both lengths",
+    ("cosine of the angle",
+     "Your result is the cosine: the right sum, divided by both lengths. Return the sum itself.",
      ("return total", "return total / (a.norm() * b.norm())")),
     ("total without sign",
-     "the total lost its sign; opposite directions must give a negative number",
-     ("return total", "return total.abs()")),
+     "Your result is never negative. Vectors in opposite directions must give a negative number, "
+     "so keep the sign of the total.", ("return total", "return total.abs()")),
     ("squared differences",
-     "that is the squared distance; a dot product multiplies, it does not subtract",
+     "Your result is the squared distance. A dot product does not subtract. Multiply a[i] by b[i].",
      ("a[i] * b[i]", "(a[i] - b[i]) ** 2")),
-    ("vector with itself", "the first vector meets itself, a · a: multiply a[i] by b[i]",
-     ("* b[i]", "* a[i]")),
-    ("cut to whole numbers", "the result is cut to a whole number: leave out the int(...)",
+    ("vector with itself", "Your result is a · a. Multiply a[i] by b[i].", ("* b[i]", "* a[i]")),
+    ("cut to whole numbers",
+     "Your result is cut to a whole number. If you use int(...), leave it out.",
      ("return total", "return total.trunc()")),
     ("factors cut to whole numbers",
-     "the numbers are cut to whole ones before they are multiplied: leave out the int(...)",
-     ("a[i] * b[i]", "a[i].trunc() * b[i].trunc()")),
+     "Your numbers are cut to whole numbers before the multiplication. If you use int(...), leave "
+     "it out.", ("a[i] * b[i]", "a[i].trunc() * b[i].trunc()")),
     ("two numbers alone", ALONE, "a[0] * b[0] + a[1] * b[1]"),
     ("three numbers alone", ALONE, "a[0] * b[0] + a[1] * b[1] + a[2] * b[2]"),
-    ("every second left out", "every second position is left out: range(len(a)) has them all",
+    ("every second left out",
+     "Your result leaves out every second position. Go through all of them: range(len(a)).",
      ("range(len(a))", "range(0, len(a), 2)")),
-    ("sign turned", "the sign is turned: the products are subtracted where they should be added",
+    ("sign flipped",
+     "Your result has the wrong sign. Add the products instead of subtracting them.",
      ("total + a", "total - a")),
-    ("root taken", "that is the root of the dot product: the sum itself is asked",
+    ("root taken", "Your result is the square root of the dot product. Return the sum itself.",
      ("return total", "return total**0.5")),
-    ("products multiplied", "the products are multiplied with each other; add them up",
+    ("products multiplied", "Your result multiplies the products with each other. Add them up.",
      "(a * b).prod()"),
     ("number in a list of one",
-     "the right number, but in a tensor of shape (1,): start the total at 0.0, not at "
-     "torch.zeros(1), and sum without keepdim", ("0.0", "torch.zeros(1)")),
+     "Your number is right, but it is in a tensor of shape (1,). Start the total at 0.0 instead of"
+     " torch.zeros(1), or sum without keepdim.", ("0.0", "torch.zeros(1)")),
 ]  # fmt: skip
 
 exercise = Exercise(

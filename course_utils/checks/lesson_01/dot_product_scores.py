@@ -35,37 +35,40 @@ def inputs():
 MISTAKES = [
     ("transposed", TRANSPOSED, ("return q @ columns", "return (q @ columns).mT")),
     ("key not transposed",
-     "k is not transposed: q @ k would pair the width d of q with the number S of keys",
-     ("q @ columns", "q @ k")),
-    ("entry by entry", "q * k multiplies entry by entry; every query must meet every key",
-     "q * k"),
-    ("all dimensions turned",
-     "Your scores are right for matrices, but not with leading dimensions such as a batch. Only "
-     "the last two dimensions of k may be exchanged. Write k.transpose(-2, -1).",
+     "Your result multiplies q by k as it is. That pairs the width d of q with the number S of "
+     "keys. Transpose k first.", ("q @ columns", "q @ k")),
+    ("entry by entry",
+     "Your result multiplies q and k entry by entry. Compare every query with every key: use a "
+     "matrix product.", "q * k"),
+    ("all dimensions reversed",
+     "Your scores are right for matrices, but not with leading dimensions such as a batch. Swap "
+     "only the last two dimensions of k: k.transpose(-2, -1).",
      ("k.transpose(-2, -1)", "k.permute(*reversed(range(k.ndim)))")),
     ("three letters in einsum",
-     "right for three dimensions alone; there may be two, three or four: @ and .transpose(-2, -1) "
-     "take any number, and so does einsum with `...` for the leading ones",
-     "torch.einsum('bld,bsd->bls', q, k)"),
+     "Right for three dimensions, but there may also be two or four. Use @ and .transpose(-2, -1),"
+     " or write `...` for the leading dimensions in einsum.", "torch.einsum('bld,bsd->bls', q, k)"),
     ("divided by root d",
      "Your scores are divided by √d. Return the plain dot products; the scale comes in lesson 02.",
      ("q @ columns", "q @ columns / q.shape[-1] ** 0.5")),
-    ("mean in place of sum", "right products, but divided by d: a mean where a sum is asked",
+    ("mean in place of sum",
+     "Your scores are divided by d, so each is a mean of products. Return their sum.",
      ("q @ columns", "q @ columns / q.shape[-1]")),
     ("softmax applied", WEIGHTS_TOO_EARLY, "(q @ k.mT).softmax(dim=-1)"),
-    ("cosine", "that is the cosine: right products, but divided by the lengths",
+    ("cosine",
+     "Your result is the cosine: the right products, divided by the lengths. Return the products.",
      ("k.transpose(-2, -1)", "k.div(k.norm(dim=-1, keepdim=True)).mT"),
      ("q @ columns", "q / q.norm(dim=-1, keepdim=True) @ columns")),
     ("mixes batch items",
-     "right for a single matrix, but it mixes different batch items: leading dimensions must stay "
-     "apart", "q @ k.flatten(0, -2).T"),
-    ("queries with queries", "queries are compared with queries: the second factor should be k",
+     "Right for a single matrix, but your result compares queries with the keys of other batch "
+     "items. Keep the leading dimensions apart.", "q @ k.flatten(0, -2).T"),
+    ("queries with queries",
+     "Your result compares queries with queries. Use k as the second factor.",
      ("k.transpose", "q.transpose")),
-    ("keys with keys", "keys are compared with keys: the first factor should be q",
+    ("keys with keys", "Your result compares keys with keys. Use q as the first factor.",
      ("q @ columns", "k @ columns")),
     ("reshaped not transposed",
-     "right shape, wrong numbers: reshape and view re-read the entries of k in order, they do not "
-     "exchange rows and columns; use .transpose(-2, -1)",
+     "The shape is right, but the numbers are wrong. If you used reshape or view on k, they keep "
+     "the order of its entries and do not swap rows and columns. Use .transpose(-2, -1).",
      ("k.transpose(-2, -1)", "k.reshape(*k.shape[:-2], k.shape[-1], k.shape[-2])")),
     ("absolute scores", LOST_SIGN, ("q @ columns", "(q @ columns).abs()")),
 ]  # fmt: skip

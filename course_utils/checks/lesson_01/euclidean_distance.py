@@ -1,4 +1,4 @@
-"""1.4: the distances between every query and every key, without all the differences."""
+"""1.4: the distance of every query from every key, without the differences of all pairs."""
 
 import torch
 
@@ -28,17 +28,18 @@ def inputs():
     return [
         *queries_and_keys(seed=3),
         (same, same[:30].clone()),
-        (same.float(), same.float()),  # the square may come out as -1e-5, far below -1e-12
+        (same.float(), same.float()),  # the square may become -1e-5, far below -1e-12
         (normal(12, 10), normal(9, 10)),
-        (normal(3, 3), normal(3, 3)),  # L = S = d: whatever is paired fits
-        (0.1 * normal(2, 5, 3), 0.1 * normal(2, 4, 3)),  # all near
+        (normal(3, 3), normal(3, 3)),  # L = S = d: every product fits
+        (0.1 * normal(2, 5, 3), 0.1 * normal(2, 4, 3)),  # all close together
     ]
 
 
 def without_nan(answer, q, k):
-    """Call the answer; NaN has one cause here, and shows in other places on each machine.
+    """Call the answer; raise NamedMistake if a distance is NaN.
 
-    In float32 the distance of a vector from itself is 0, or the root of a rounding error: any.
+    Which distances are NaN differs between machines. In float32 the distance of a vector from
+    itself may be the square root of a rounding error, so it counts as 0.
     """
     results = call_with_clones(answer, q, k)
     distances, right = read(results[0]), euclidean_distance(q, k)
@@ -50,69 +51,74 @@ def without_nan(answer, q, k):
         return results
     if right[distances.isnan()].max() < 0.05:
         hint = (
-            "a distance came out as NaN: where q = k, rounding makes the square a little negative; "
-            "clamp(min=0) before the root (a number such as 1e-12 added is too little)"
+            "Your distance is NaN where q = k. There, rounding can make the square slightly "
+            "negative. Use clamp(min=0) before the square root. Adding 1e-12 is not enough."
         )
     else:
         hint = (
-            "a distance came out as NaN, the root of a negative number: ‖q‖² + ‖k‖² − 2 q·k is a "
-            "square; are both lengths in it, and squared?"
+            "Your result has NaN, the square root of a negative number. But ‖q‖² + ‖k‖² − 2 q·k is "
+            "never negative, except for rounding. Check that it has both lengths, squared."
         )
     raise NamedMistake("root of a negative", hint)
 
 
 def without_differences(answer, q, k):
-    """Call the answer; complain if it is right, but makes the difference of every pair."""
+    """Call the answer; raise NamedMistake if it makes the differences of all pairs."""
     with Shapes() as shapes:
         results = without_nan(answer, q, k)
     sizes = sorted([q.shape[-2], k.shape[-2], q.shape[-1]])
     if sizes[0] > 1 and any(sorted(shape[-3:]) == sizes for shape in shapes.results):
         hint = (
-            "right numbers, but on the way it makes the differences of all pairs, L × S × d "
-            "numbers, as the lesson does. Nothing larger than (..., L, S) is asked: write "
-            "‖q − k‖² out, and every term has one number for a query, a key or a pair"
+            "Your distances are right, but on the way you make the differences of all pairs, which "
+            "are L × S × d numbers. Nothing may be larger than (..., L, S). Multiply out "
+            "‖q − k‖²: each term is one number for a query, for a key or for a pair."
         )
         raise NamedMistake("makes all differences", hint, results)
     return results
 
 
 MISTAKES = [
-    ("squared distance", "that is the squared distance: take the square root",
+    ("squared distance", "Your result is the squared distance. Take the square root.",
      (".clamp(min=0).sqrt()", "")),
-    ("plus cross term", "the sign of the cross term: ‖q−k‖² = ‖q‖² + ‖k‖² − 2 q·k",
+    ("plus cross term", "Your result adds 2 q·k. Subtract it: ‖q − k‖² = ‖q‖² + ‖k‖² − 2 q·k.",
      ("k_squares - 2", "k_squares + 2")),
-    ("cross term once", "a 2 is missing before the cross term: ‖q−k‖² = ‖q‖² + ‖k‖² − 2 q·k",
+    ("cross term once",
+     "Your result subtracts q·k only once. Subtract 2 q·k: ‖q − k‖² = ‖q‖² + ‖k‖² − 2 q·k.",
      ("- 2 * products", "- products")),
     ("absolute differences",
-     "that is the sum of absolute differences; square them, add, take the root",
-     "(q[..., :, None, :] - k[..., None, :, :]).abs().sum(-1)"),
+     "Your result is the sum of the absolute differences. Square them, add them up, and take the "
+     "square root.", "(q[..., :, None, :] - k[..., None, :, :]).abs().sum(-1)"),
     ("root of the mean",
-     "that takes the mean of the squared differences; Euclid's distance takes their sum",
+     "Your result is the square root of the mean squared difference. Use the sum of the squares.",
      (".sqrt()", ".div(q.shape[-1]).sqrt()")),
-    ("negative distance", "the sign is turned: a distance is never negative, and small means near",
-     ("return squares", "return -squares")),
-    ("added before squaring", "the differences are added before they are squared, so that they "
-     "cancel", "(q[..., :, None, :] - k[..., None, :, :]).sum(-1).abs()"),
+    ("negative distance",
+     "Your result is the negative distance. A distance is never negative, so remove the minus "
+     "sign.", ("return squares", "return -squares")),
+    ("added before squaring",
+     "Your result adds the differences before squaring them, so they cancel. Square first.",
+     "(q[..., :, None, :] - k[..., None, :, :]).sum(-1).abs()"),
     ("transposed distances", TRANSPOSED, (".sqrt()", ".sqrt().mT")),
     ("difference of lengths",
-     "that compares lengths alone, ‖q‖ − ‖k‖; the length of the difference is asked",
-     "(q.norm(dim=-1)[..., :, None] - k.norm(dim=-1)[..., None, :]).abs()"),
+     "Your result is the difference of the two lengths. Return the length of the difference, ‖q − "
+     "k‖.", "(q.norm(dim=-1)[..., :, None] - k.norm(dim=-1)[..., None, :]).abs()"),
     ("row minus row",
-     "row i of q meets only row i of k: every query must meet every key, as in q @ kᵀ; the squares "
-     "of the queries need an axis for the keys, [..., :, None], those of the keys one for the "
-     "queries, [..., None, :]", "(q - k).norm(dim=-1)"),
-    ("key square missing", "‖k‖² is missing: ‖q−k‖² = ‖q‖² + ‖k‖² − 2 q·k",
+     "Your result compares row i of q only with row i of k. Compare every query with every key. "
+     "Give the squares of the queries an axis for the keys, [..., :, None], and those of the keys "
+     "one for the queries, [..., None, :].", "(q - k).norm(dim=-1)"),
+    ("key square missing", "Your result leaves out ‖k‖². Add it: ‖q − k‖² = ‖q‖² + ‖k‖² − 2 q·k.",
      ("q_squares + k_squares", "q_squares")),
-    ("query square missing", "‖q‖² is missing: ‖q−k‖² = ‖q‖² + ‖k‖² − 2 q·k",
+    ("query square missing", "Your result leaves out ‖q‖². Add it: ‖q − k‖² = ‖q‖² + ‖k‖² − 2 q·k.",
      ("q_squares + k_squares", "k_squares")),
-    ("lengths taken for 1",
-     "that is the distance of vectors of length 1, 2 − 2 q·k; the lengths may be any: ‖q‖² + ‖k‖² "
-     "− 2 q·k", ("q_squares + k_squares", "2")),
-    ("half in place of the root", "half of the square is returned: the root is asked",
-     (".sqrt()", " / 2")),
-    ("lengths subtracted", "that is ‖q‖ − ‖k‖; the length of the difference is asked",
+    ("lengths assumed to be 1",
+     "Your result is right only for vectors of length 1, where the square is 2 − 2 q·k. In "
+     "general, the square is ‖q‖² + ‖k‖² − 2 q·k.", ("q_squares + k_squares", "2")),
+    ("half in place of the root",
+     "Your result is half of the square. Take the square root instead.", (".sqrt()", " / 2")),
+    ("lengths subtracted",
+     "Your result is ‖q‖ − ‖k‖. Return the length of the difference, ‖q − k‖.",
      "q.norm(dim=-1)[..., :, None] - k.norm(dim=-1)[..., None, :]"),
-    ("lengths not squared", "the lengths are not squared: ‖q−k‖² = ‖q‖² + ‖k‖² − 2 q·k",
+    ("lengths not squared",
+     "Your result adds the lengths without squaring them. Use ‖q − k‖² = ‖q‖² + ‖k‖² − 2 q·k.",
      ("q.square().sum(dim=-1)", "q.norm(dim=-1)"), ("k.square().sum(dim=-1)", "k.norm(dim=-1)")),
 ]  # fmt: skip
 

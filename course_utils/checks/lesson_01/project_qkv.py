@@ -1,4 +1,4 @@
-"""1.8: queries, keys and values, three projections of one input."""
+"""1.8: queries, keys and values as three projections of one input."""
 
 import torch
 
@@ -32,38 +32,39 @@ def inputs():
         for shape, d_k, d_v in sizes
     ]
     single = [normal(*shape, dtype=torch.float32) for shape in [(4, 3), (3, 5), (3, 5), (3, 2)]]
-    turned = [normal(*shape).mT for shape in [(2, 3, 4), (5, 3), (5, 3), (2, 3)]]  # not contiguous
-    return [*made, tuple(single), tuple(turned)]
+    transposed = [
+        normal(*shape).mT for shape in [(2, 3, 4), (5, 3), (5, 3), (2, 3)]
+    ]  # not contiguous
+    return [*made, tuple(single), tuple(transposed)]
 
 
 MISTAKES = [
-    ("matrix on the left", "the matrices are on the left: rows of x are tokens, so x @ W",
+    ("matrix on the left",
+     "Your result has the matrices on the left. The rows of x are tokens, so write x @ W.",
      ("x @ W_q", "W_q @ x"), ("x @ W_k", "W_k @ x"), ("x @ W_v", "W_v @ x")),
     ("matrices transposed",
-     "these W are (d_model, d_k) and need no transpose; nn.Linear stores its the other way round",
+     "Your result uses the transposed matrices. nn.Linear stores (out, in), but these are "
+     "(d_model, d_k). Do not transpose them.",
      ("x @ W_q", "x @ W_q.T"), ("x @ W_k", "x @ W_k.T"), ("x @ W_v", "x @ W_v.T")),
-    ("values from keys", "the values come from W_k: values have a matrix of their own, W_v",
-     ("x @ W_v", "x @ W_k")),
+    ("values from keys", "Your values are made with W_k. Use W_v.", ("x @ W_v", "x @ W_k")),
     ("values projected from keys",
-     "W_v meets the keys, which are projected already: all three are projections of x",
-     ("x @ W_v", "k @ W_v")),
-    ("keys from queries", "queries and keys come from the same matrix: keys need W_k",
+     "Your values are projections of the keys. Multiply x by W_v, because all three are "
+     "projections of x.", ("x @ W_v", "k @ W_v")),
+    ("keys from queries", "Your queries and keys come from the same matrix. Use W_k for the keys.",
      ("x @ W_k", "x @ W_q")),
-    ("query and key swapped", "the order is query, key, value: q and k are swapped",
+    ("query and key swapped", "Your q and k are swapped. Return q, k, v in this order.",
      ("return q, k, v", "return k, q, v")),
-    ("value not last", "the order is query, key, value: the value is not last",
+    ("value not last", "Your v is not last. Return q, k, v in this order.",
      ("return q, k, v", "return v, k, q")),
-    ("key and value swapped", "the order is query, key, value: key and value are swapped",
+    ("key and value swapped", "Your k and v are swapped. Return q, k, v in this order.",
      ("return q, k, v", "return q, v, k")),
-    ("joined into one",
-     "three tensors are asked, not one: d_v may differ from d_k, so they do not stack",
+    ("joined into one", "Your result is one tensor. Return three: q, k, v.",
      ("return q, k, v", "return torch.cat([q, k, v], dim=-1)")),
     ("stacked",
-     "torch.stack wants tensors of one shape, and d_v may differ from d_k: return q, k, v, a tuple",
-     ("return q, k, v", "return torch.stack([q, k, v])")),
-    ("values from queries", "the values come from W_q: values have a matrix of their own, W_v",
-     ("x @ W_v", "x @ W_q")),
-    ("only queries", "only the queries are returned; return q, k, v, all three",
+     "torch.stack needs tensors of one shape, but d_v may differ from d_k. Return the tuple q, k, "
+     "v.", ("return q, k, v", "return torch.stack([q, k, v])")),
+    ("values from queries", "Your values are made with W_q. Use W_v.", ("x @ W_v", "x @ W_q")),
+    ("only queries", "Your result is only the queries. Return all three: q, k, v.",
      ("return q, k, v", "return q")),
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""1.9: self-attention as a layer, with projections of its own."""
+"""1.9: self-attention as a layer with learned projections."""
 
 import torch
 import torch.nn.functional as F
@@ -44,7 +44,7 @@ class SelfAttention(nn.Module):
 
 
 class Fused(nn.Module):
-    """One matrix makes values, keys and queries."""
+    """One fused matrix for values, keys and queries."""
 
     def __init__(self, d_model, d_k=None, d_v=None):
         super().__init__()
@@ -60,7 +60,7 @@ class Fused(nn.Module):
 
 
 class WithMatrices(nn.Module):
-    """Bare matrices (in, out), some biases (1, d), a scale, a gain, and dropout for training."""
+    """Plain matrices (in, out), some biases (1, d), a scale, a gain, and dropout in training."""
 
     def __init__(self, d_model, d_k=None, d_v=None):
         super().__init__()
@@ -81,7 +81,7 @@ class WithMatrices(nn.Module):
 
 
 def inputs():
-    """Return (widths that are given, our matrices for one head, x)."""
+    """Return (the widths to build with, our matrices for one head, x)."""
     normal = normals(9)
 
     def case(leading, d_model, d_k=None, d_v=None):
@@ -117,8 +117,8 @@ def outputs(answer, widths, matrices, x):
     except Exception:
         if x.ndim == 2 and goes_through(module, matrices, x[None]):
             hint = (
-                "x may come without a batch, as (L, d_model), and this fails there: count "
-                "dimensions from the end, x.shape[-1] and .transpose(-2, -1), and multiply with @"
+                "Your layer fails on x without a batch, of shape (L, d_model). Count dimensions "
+                "from the end: use x.shape[-1], .transpose(-2, -1) and @."
             )
             raise NamedMistake("wants a batch", hint) from None
         raise
@@ -136,18 +136,18 @@ def goes_through(module, matrices, x):
 
 
 def see_that_it_forgets(used, new, matrices, x):
-    """Raise NamedMistake if a layer that was called before does something else than a new one."""
-    hint = "called once more, with fewer tokens, one and the same layer "
+    """Raise NamedMistake if a layer that was called before differs from a new one."""
+    hint = "Your layer was called twice, the second time with fewer tokens. "
     try:
         pairs = zip(layer_outputs(used, matrices, x), layer_outputs(new, matrices, x), strict=True)
     except Exception as error:
-        hint += f"fails: does it keep something that has the first length? {explained(error)}"
+        hint += f"It fails: {explained(error)}. Keep nothing that has the length of the first x."
         raise NamedMistake("remembers a call", hint) from None
     for again, first in pairs:
         if first is not NO_FIT and isinstance(first, tuple) and difference(again, first):
             hint += (
-                "gives something else than a new one: does it keep something, or drop entries at "
-                "random (F.dropout needs training=self.training)?"
+                "The second result differs from that of a new layer. Keep nothing from one call to "
+                "the next. If you use F.dropout, pass training=self.training."
             )
             raise NamedMistake("remembers a call", hint)
 
@@ -156,62 +156,78 @@ MISTAKES = [
     ("not scaled", NOT_SCALED, ("scores / q.shape[-1] ** 0.5", "scores")),
     ("scaled by d k", DIVIDED_BY_D_K, ("q.shape[-1] ** 0.5", "q.shape[-1]")),
     ("divided by d k and by 2",
-     "divided by 2 d_k: ** comes before /, so scores / d_k**1/2 divides by d_k and then by 2; "
-     "write d_k**0.5", ("q.shape[-1] ** 0.5", "q.shape[-1] / 2")),
+     "Your scores are divided by 2 d_k. If you wrote scores / d_k**1/2, that divides by d_k and "
+     "then by 2. Write d_k**0.5.", ("q.shape[-1] ** 0.5", "q.shape[-1] / 2")),
     ("divided by half of d k", HALF_OF_D_K, ("q.shape[-1] ** 0.5", "(q.shape[-1] / 2)")),
-    ("divided by 8", "divided by 8 = √64 whatever the width is: √d_k, of the d_k that is given",
-     ("q.shape[-1] ** 0.5", "8")),
-    ("values as wide as the model", "if d_v is None it is d_k, not d_model",
+    ("divided by 8",
+     "Your scores are divided by 8 = √64, whatever the width is. Divide by √d_k, with the given "
+     "d_k.", ("q.shape[-1] ** 0.5", "8")),
+    ("values as wide as the model",
+     "Your values have width d_model if d_v is None. Then d_v should be d_k.",
      ("d_k if d_v is None", "d_model if d_v is None")),
-    ("scaled by root d model", "divided by √d_model: the scores are sums over d_k products, so "
-     "√d_k", ("q.shape[-1] ** 0.5", "x.shape[-1] ** 0.5")),
+    ("scaled by root d model",
+     "Your scores are divided by √d_model. Each score is a sum of d_k products, so divide by √d_k.",
+     ("q.shape[-1] ** 0.5", "x.shape[-1] ** 0.5")),
     ("scaled by root d v", BY_D_V, ("q.shape[-1] ** 0.5", "v.shape[-1] ** 0.5")),
-    ("keys made by W q", "the keys come from W_q, and W_k is not used",
+    ("keys made by W q", "Your keys come from W_q, and W_k is not used. Use W_k for the keys.",
      ("self.W_k(x)", "self.W_q(x)")),
     ("multiplied by root d k", MULTIPLIED, ("scores / q", "scores * q")),
-    ("keys ask queries", "scores are transposed: rows are queries, columns keys, q @ kᵀ",
+    ("scores transposed",
+     "Your scores are transposed. Rows are queries and columns are keys, so write q @ kᵀ.",
      ("q @ k.transpose", "k @ q.transpose")),
     ("softmax over the queries", OVER_QUERIES, ("dim=-1", "dim=-2")),
     ("softmax over the first dimension", OVER_THE_FIRST, ("dim=-1", "dim=0")),
     ("softmax over dimension 1", OVER_DIMENSION_1, ("dim=-1", "dim=1")),
     ("softmax without a dimension",
-     "softmax without dim chooses for itself, dimension 1 of two or four, 0 of three; the keys are "
-     "the last: write dim=-1", ("dim=-1", "dim=0 if scaled.ndim == 3 else 1")),
-    ("softmax twice", "softmax runs twice over the scores: after the first the rows sum to 1",
-     ("scaled.softmax(dim=-1)", "scaled.softmax(dim=-1).softmax(dim=-1)")),
+     "Your softmax runs over dimension 1 of two or four, and over dimension 0 of three. Without "
+     "dim, softmax does that. The keys are the last dimension, so write dim=-1.",
+     ("dim=-1", "dim=0 if scaled.ndim == 3 else 1")),
+    ("softmax twice",
+     "Your weights went through softmax twice. After the first one, the rows sum to 1. Leave the "
+     "second out.", ("scaled.softmax(dim=-1)", "scaled.softmax(dim=-1).softmax(dim=-1)")),
     ("transposed weights returned",
-     "right output, but the weights returned are transposed: rows are queries, columns keys",
-     ("(mixed), weights", "(mixed), weights.mT")),
-    ("softmax missing", "the scores are used as weights: softmax is missing",
+     "The output is right, but the weights you return are transposed. Rows must be queries, and "
+     "columns keys.", ("(mixed), weights", "(mixed), weights.mT")),
+    ("softmax missing", "Your result uses the scores as weights. Apply softmax to them first.",
      (".softmax(dim=-1)", "")),
-    ("scores returned", "right output, but the scores are returned in place of the weights",
+    ("scores returned",
+     "The output is right, but you return the scores instead of the weights. Return the weights.",
      ("(mixed), weights", "(mixed), scaled")),
-    ("output not projected", "W_o is there but not used: project the mixture back to d_model",
+    ("output not projected",
+     "Your output does not use W_o. Project the mixture back to d_model with it.",
      ("self.W_o(mixed)", "mixed")),
     ("only the output", TWO_THINGS, ("(mixed), weights", "(mixed)")),
-    ("weights first", "output and weights are swapped: return output, weights",
+    ("weights first", "Your output and weights are swapped. Return output, weights in this order.",
      ("return self.W_o(mixed), weights", "return weights, self.W_o(mixed)")),
     ("transposes the batch",
-     "right for one sequence, but .T turns around all dimensions of a batch; use "
-     ".transpose(-2, -1)", ("k.transpose(-2, -1)", "k.permute(*reversed(range(k.ndim)))")),
+     "Right for one sequence, but not for a batch: there, all dimensions of k are reversed. Use "
+     ".transpose(-2, -1).", ("k.transpose(-2, -1)", "k.permute(*reversed(range(k.ndim)))")),
     ("scaled by root L",
-     "divided by √L, the number of tokens; the width of the keys is meant, √d_k",
-     ("q.shape[-1]", "q.shape[-2]")),
-    ("weights transposed", "the weights are transposed before they mix the values: weights @ v",
+     "Your scores are divided by √L, from the number of tokens. Divide by √d_k, from the width of "
+     "the keys.", ("q.shape[-1]", "q.shape[-2]")),
+    ("weights transposed", "Your values are mixed with transposed weights. Write weights @ v.",
      ("weights @ v", "weights.mT @ v")),
-    ("values not projected", "Your weights mix the inputs themselves, and W_v is not used. Mix the "
-     "values, self.W_v(x).", ("weights @ v", "weights @ x")),
-    ("values not mixed", "the values are not mixed: multiply them by the weights, weights @ v",
+    ("values not projected",
+     "Your weights mix the inputs themselves, and W_v is not used. Mix the values, self.W_v(x).",
+     ("weights @ v", "weights @ x")),
+    ("neither values nor output projected",
+     "Your output is the mixture of the inputs themselves. Mix the values, self.W_v(x), and "
+     "project the mixture with W_o.", ("weights @ v", "weights @ x"), ("self.W_o(mixed)", "mixed")),
+    ("values not mixed",
+     "Your output does not mix the values. Multiply them by the weights: weights @ v.",
      ("weights @ v", "v")),
-    ("weights not normalised",
-     "exp is there, but rows do not sum to 1: divide by the sum over the keys",
-     ("softmax(dim=-1)", "exp()")),
+    ("weights not normalized",
+     "Your weights are exp of the scores, so their rows do not sum to 1. Divide by the sum over "
+     "the keys.", ("softmax(dim=-1)", "exp()")),
     ("scaled after softmax",
-     "divided by √d_k after the softmax, so that rows do not sum to 1: do it before",
+     "Your weights are divided by √d_k after the softmax, so their rows do not sum to 1. Divide "
+     "the scores before it.",
      ("scaled.softmax(dim=-1)", "scores.softmax(dim=-1) / q.shape[-1] ** 0.5")),
-    ("masked to the past", "later tokens are masked out; here every token may see every other",
+    ("masked to the past",
+     "Your layer masks later tokens. Here, every token may attend to every other. Use no mask.",
      ("scaled.softmax", "(scaled + torch.full_like(scaled, -torch.inf).triu(1)).softmax")),
-    ("input added", "the input is added to the output; no residual connection is asked here",
+    ("input added",
+     "Your output includes the input. This layer has no residual connection, so do not add x.",
      ("return self", "return x + self")),
 ]  # fmt: skip
 

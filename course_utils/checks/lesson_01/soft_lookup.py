@@ -1,6 +1,6 @@
-"""1.7: each query's mixture of the values, weighed by softmax over its dot products.
+"""1.7: for each query, the values weighted by a softmax over its dot products.
 
-The learner is given the mistake "softmax over dimension 1", to find it.
+The exercise gives the learner code with the mistake "softmax over dimension 1".
 """
 
 import torch
@@ -41,58 +41,60 @@ MISTAKES = [
     ("softmax over queries", OVER_QUERIES, ("dim=-1", "dim=-2")),
     ("softmax over the first dimension", OVER_THE_FIRST, ("dim=-1", "dim=0")),
     ("softmax over dimension 1",
-     "right for matrices, as the code given is; try a batch, q (2, 5, 4), k (2, 7, 4): add up the "
-     "weights of one query, then look along which dimension they do sum to 1",
-     ("dim=-1", "dim=1")),
+     "Right for matrices, as the given code is. Try a batch, q (2, 5, 4) and k (2, 7, 4). Do the "
+     "weights of one query sum to 1? Find the dimension along which they do.", ("dim=-1", "dim=1")),
     ("softmax without a dimension",
-     "right for matrices; but softmax without dim chooses for itself, dimension 1 of two or four, "
-     "0 of three: try a batch, and look along which dimension the weights of one query sum to 1",
-     ("dim=-1", "dim=0 if scores.ndim == 3 else 1")),
+     "Right for matrices. But softmax without dim chooses the dimension itself: dimension 1 of two"
+     " or four, dimension 0 of three. Try a batch, and find the dimension along which your weights"
+     " sum to 1.", ("dim=-1", "dim=0 if scores.ndim == 3 else 1")),
     ("scaled scores, and softmax over dimension 1",
-     "two things: the scores are divided by √d, where plain products are asked; and softmax runs "
-     "over dimension 1, as in the code given: try a batch, q (2, 5, 4), k (2, 7, 4), and look "
-     "along which dimension the weights of one query sum to 1",
+     "Your result has two mistakes. The scores are divided by √d: use the plain products. And the "
+     "softmax runs over dimension 1, as in the given code: try a batch, q (2, 5, 4) and k (2, 7, "
+     "4), and find the dimension along which the weights sum to 1.",
      ("scores.softmax(dim=-1)", "(scores / q.shape[-1] ** 0.5).softmax(dim=1)")),
-    ("no softmax", "the scores are used as they are: turn them into weights with softmax first",
+    ("no softmax",
+     "Your result uses the scores themselves as weights. Apply softmax to them first.",
      (".softmax(dim=-1)", "")),
     ("hard lookup",
-     "that is a hard lookup, the best key's value alone; a soft one mixes by softmax",
-     (".softmax(dim=-1)", ".eq(scores.amax(dim=-1, keepdim=True)).to(v.dtype)")),
+     "Your result is a hard lookup, which returns only the value of the best key. Mix the values "
+     "by softmax.", (".softmax(dim=-1)", ".eq(scores.amax(dim=-1, keepdim=True)).to(v.dtype)")),
     ("weights returned", WEIGHTS_ALONE, ("weights @ v", "weights")),
     ("keys mixed",
-     "the keys are mixed in place of the values: keys are matched, values handed over",
+     "Your result is a mixture of the keys. Keys are only for matching. Mix the values.",
      ("weights @ v", "weights @ k")),
     ("scaled scores",
-     "right, but for scores divided by √d: that comes in lesson 02, here plain products",
-     ("scores.softmax", "(scores / q.shape[-1] ** 0.5).softmax")),
-    ("plain average", "every value has the same weight, whatever the query asks",
-     ("scores.softmax", "(0 * scores).softmax")),
+     "Right, except that your scores are divided by √d. That comes in lesson 02. Use the plain "
+     "products.", ("scores.softmax", "(scores / q.shape[-1] ** 0.5).softmax")),
+    ("plain average",
+     "Your result gives every value the same weight. The weights must depend on the scores: take "
+     "softmax of them.", ("scores.softmax", "(0 * scores).softmax")),
     ("divided without exp",
-     "scores divided by their sum are no weights: with negative scores they leave 0..1; exp comes "
-     "first, as in softmax",
+     "Your weights are the scores divided by their sum. If a score is negative, they are not "
+     "between 0 and 1. Take exp first, as softmax does.",
      ("scores.softmax(dim=-1)", "scores / scores.sum(dim=-1, keepdim=True)")),
-    ("exp not normalised",
-     "exp is there, but the weights do not sum to 1: divide by their sum over the keys",
-     ("softmax(dim=-1)", "exp()")),
+    ("exp not normalized",
+     "Your weights are exp of the scores, so they do not sum to 1. Divide by their sum over the "
+     "keys.", ("softmax(dim=-1)", "exp()")),
     ("softmax over all pairs",
-     "softmax runs over all pairs at once: every query needs weights of its own, dim=-1",
-     ("scores.softmax(dim=-1)", "scores.flatten(-2).softmax(dim=-1).view_as(scores)")),
+     "Your softmax runs over all pairs at once. The weights of each query must sum to 1. Use "
+     "dim=-1.", ("scores.softmax(dim=-1)", "scores.flatten(-2).softmax(dim=-1).view_as(scores)")),
     ("scores divided by d",
-     "scores are divided by d before the softmax; here plain products are asked",
+     "Your scores are divided by d before the softmax. Use the plain products.",
      ("scores.softmax", "(scores / q.shape[-1]).softmax")),
     ("sigmoid in place of softmax",
-     "sigmoid makes each weight on its own, so they do not sum to 1; softmax shares 1 among keys",
+     "Your weights are the sigmoid of each score, so they do not sum to 1. Use softmax.",
      ("softmax(dim=-1)", "sigmoid()")),
     ("relu in place of softmax",
-     "relu drops negative scores and does not make weights that sum to 1; use softmax",
+     "Your weights are the relu of each score, so they do not sum to 1. Use softmax.",
      ("softmax(dim=-1)", "relu()")),
     ("softmax of the output",
-     "softmax once too often: the output is a mixture of values, not a distribution",
-     ("weights @ v", "(weights @ v).softmax(dim=-1)")),
-    ("scored by cosine", "the weights come from cosines; plain dot products are asked, undivided",
+     "Your result has a second softmax, over the output. The output is a mixture of values, not a "
+     "distribution. Leave that softmax out.", ("weights @ v", "(weights @ v).softmax(dim=-1)")),
+    ("scored by cosine",
+     "Your weights come from cosines. Use plain dot products, without dividing by lengths.",
      ("k.transpose(-2, -1)", "(k / k.norm(dim=-1, keepdim=True)).mT"),
      ("q @", "q / q.norm(dim=-1, keepdim=True) @")),
-    ("scored by distance", "the weights come from distances; dot products are asked",
+    ("scored by distance", "Your weights come from distances. Use dot products.",
      ("q @ k.transpose(-2, -1)", "-(q[..., :, None, :] - k[..., None, :, :]).norm(dim=-1)")),
 ]  # fmt: skip
 

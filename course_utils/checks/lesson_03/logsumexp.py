@@ -1,18 +1,18 @@
-"""3.3: log Σ n e^x along any dimension, of logits that stand n times each."""
+"""3.3: log Σ n e^x along any dimension, for scores that occur n times each."""
 
 import torch
 
 from course_utils.checks.compare import difference, read
 from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 from course_utils.checks.inputs import normals
-from course_utils.checks.lesson_03._logits import INF, LOW, MANY, logits_and_dims
+from course_utils.checks.lesson_03._scores import INF, LOW, MANY, scores_and_dims
 
 
 def logsumexp(x, counts, dim=-1):
-    x = x.masked_fill(counts == 0, -torch.inf)  # (..., n, ...), what stands nowhere has no say
+    x = x.masked_fill(counts == 0, -torch.inf)  # (..., n, ...), absent scores do not count
     m = x.amax(dim, keepdim=True)  # (..., 1, ...)
-    m = m.masked_fill(m == -torch.inf, 0)  # nothing there: subtract nothing
-    e = (x - m).double().exp()  # (..., n, ...), what is small in float16 may stand often
+    m = m.masked_fill(m == -torch.inf, 0)  # empty row: subtract 0
+    e = (x - m).double().exp()  # (..., n, ...), float64: small terms may occur often
     total = (counts * e).sum(dim)  # (...), a count may be larger than float16 can hold
     return (m.squeeze(dim) + total.log()).to(x.dtype)  # (...)
 
@@ -21,7 +21,7 @@ def with_log_counts(x, counts, dim=-1):
     return torch.logsumexp(x + counts.log(), dim)
 
 
-def one_logit_at_a_time(x, counts, dim=-1):
+def one_score_at_a_time(x, counts, dim=-1):
     m = torch.full_like(x.select(dim, 0), -INF)
     ell = torch.zeros_like(m).double()
     for value, n in zip(x.unbind(dim), counts.unbind(dim), strict=True):
@@ -36,11 +36,11 @@ def inputs():
     rng = torch.Generator().manual_seed(41)
 
     def counted(x, most=6):
-        """Return a count from 0 for each logit, in every row along every dimension one above 0."""
+        """Return a count of 0 or more for each score, with one above 0 in each slice."""
         counts = torch.randint(0, most, x.shape, generator=rng)
         return counts.where((counts > 0) | (x < x.median()), 1)
 
-    pairs = [(x, counted(x), *dim) for x, *dim in logits_and_dims() if x.shape[-1] < MANY]
+    pairs = [(x, counted(x), *dim) for x, *dim in scores_and_dims() if x.shape[-1] < MANY]
     empty = normals(41)(4, 5)
     empty[0, 1:], empty[2] = -INF, -INF
     some = torch.tensor([[3, 1, 4, 1, 5], [9, 0, 0, 2, 0], [1, 1, 1, 1, 1], [0, 0, 0, 0, 0]])
@@ -53,149 +53,184 @@ def inputs():
         (empty, some, -1),
         (far, torch.ones(3, 2, dtype=torch.int64), -1),
         (far.T.float(), torch.tensor([[0, 2, 3], [1, 0, 7]]), 0),
-        (absent, shown, -1),  # what does not stand there is far above the rest
+        (absent, shown, -1),  # absent scores are far above the rest
         (absent.T, shown.T, 0),
+        (far[1:] - 1e10, torch.tensor([[2, 3], [1, 4]]), -1),  # below any limit
         (half, torch.tensor([[80_000, 3, 0], [40_000, 40_000, 40_000]]), -1),
         (torch.tensor([0, LOW]).half(), torch.tensor([1, 4_000_000]), -1),
     ]
 
 
 def to_the_digits_of_float64(answer, x, counts, *dim):
-    """Return the result; complain if it has the digits of float32 alone and is right otherwise, or
-    is right but where nothing stands.
+    """Return the result; complain if it is right but has only the digits of float32, or is right
+    except for empty rows.
 
-    The gradient where nothing stands is left open, for PyTorch's is NaN.
+    The gradient of an empty row is not checked, because PyTorch's is NaN.
     """
     right = logsumexp(x, counts, *dim)
     given = x.detach() if right.isneginf().any() else x
     [result] = call_with_clones(answer, given, counts, *dim)
-    nothing, got = right.isneginf(), read(result)  # which reads no plain number
+    empty, got = right.isneginf(), read(result)  # None for a plain number
     if x.dtype == torch.float64 and got is not None and difference(result, right) is None:
         if ((got - right).abs() > 1e-3).any():
             hint = (
-                "right to 7 digits, as from float32: near 10⁶ that leaves log-sum-exps off by some "
-                "hundredths, and so all weights made from them; keep the dtype of x"
+                "Your result is right to 7 digits only, as in float32. Near 10⁶, this is an error "
+                "of some hundredths. Keep the dtype of x."
             )
             raise NamedMistake("calculated in float32", hint, [result])
-    if nothing.any() and got is not None and got.shape == right.shape:
-        near = difference(got.where(~nothing, 0), right.double().where(~nothing, 0)) is None
-        if near and got[nothing].isfinite().any():
+    if empty.any() and got is not None and got.shape == right.shape:
+        near = difference(got.where(~empty, 0), right.double().where(~empty, 0)) is None
+        if near and got[empty].isfinite().any():
             hint = (
-                "where nothing stands the result is −inf, and yours is a number: let log 0 be "
-                "−inf, with no small number added to the counts or the sum, and no limit set to "
-                "them"
+                "Your result is a finite number for an empty row, which must give −inf. If you add "
+                "a small number to the counts or to the sum, or limit them from below, leave this "
+                "out. log 0 = −inf is right."
             )
-            raise NamedMistake("finite where nothing stands", hint)
+            raise NamedMistake("finite for an empty row", hint)
     return [result]
 
 
+TOO_HIGH = (
+    "Right, until all scores are very low. Then your maximum is too high, and all exponentials "
+    "are 0. Use the true maximum, and replace only −inf."
+)
 ABSENT = "    x = x.masked_fill(counts == 0, -torch.inf)"
 MISTAKES = [
-    ("counts not used", "the counts are not used: a logit that stands n times adds n e^x",
+    ("counts not used",
+     "Your result does not depend on the counts. Add n e^x for a score that occurs n times.",
      (ABSENT, "    counts = torch.ones_like(counts)\n" + ABSENT)),
     ("counts only as 0 or not",
-     "a logit counts once if it stands there at all; one that stands n times adds n e^x",
+     "Your result counts each score at most once. Add n e^x for a score that occurs n times.",
      ("counts * e", "(counts > 0) * e")),
-    ("counts multiply the logits",
-     "the counts multiply the logits: n e^x is not e^(n x); multiply the powers, or add log n",
+    ("counts multiply the scores",
+     "Your result matches e^(n x), because the counts multiply the scores. Multiply the "
+     "exponentials instead, or add log n to the scores.",
      ("(x - m)", "(counts * x - m).nan_to_num(neginf=-torch.inf)"),
      ("counts * e", "e"), ("m = x.amax", "m = (counts * x).nan_to_num(neginf=-torch.inf).amax")),
-    ("maximum of what is not there",
-     "right, until a logit that stands 0 times lies far above the rest: it is taken for the "
-     "maximum, and the others vanish beside it; put −inf in its place first",
+    ("maximum of an absent score",
+     "Right, until a score with a count of 0 is far above the rest. It becomes your maximum, and "
+     "the other exponentials underflow. Set such scores to −inf first.",
      (ABSENT, "    x = x")),
-    ("filled with too little",
-     "right, until all logits that stand there lie below what the others are replaced by, which is "
-     "the maximum then; replace them by −inf", ("counts == 0, -torch.inf", "counts == 0, -500")),
-    ("counts from 1", "each count is one too large: n e^x is asked; in the logarithm log n, not "
-     "log(n + 1), though log 0 is −inf: what stands 0 times adds 0",
+    ("absent scores not low enough",
+     "Right, until all scores that occur are very low. Then your maximum is too high, and all "
+     "exponentials are 0. Set absent scores to −inf, and do not limit the maximum.",
+     ("counts == 0, -torch.inf", "counts == 0, -500")),
+    ("counts from 1",
+     "Your result counts each score once too often. If you add 1 to the counts to avoid log 0, "
+     "leave it out. log 0 = −inf is right, because an absent score contributes 0.",
      (ABSENT, "    counts = counts + 1\n" + ABSENT)),
     ("counts of 0 taken for 1",
-     "what stands 0 times counts as if it stood once: log 0 = −inf is right there, its power is 0",
+     "Your result counts absent scores once. If you replace a count of 0, leave it as it is. log "
+     "0 = −inf is right, because e^−inf is 0.",
      (ABSENT, "    counts = counts.clamp(min=1)\n" + ABSENT)),
-    ("counts squared", "a logit that stands n times adds n² e^x, as from 2 log n; n e^x is asked",
+    ("counts squared",
+     "Your result matches n² e^x, for example from 2 log n. Add n e^x for a score that occurs n "
+     "times.",
      ("counts * e", "counts**2.0 * e")),
-    ("logarithm to base 2", "the counts come in as log₂ n; beside e^x the natural logarithm is "
-     "asked, counts.log()", "torch.logsumexp(x + counts.log2(), dim)"),
-    ("counts added to the logits", "the counts are added to the logits: e^(x + n) is e^n e^x; add "
-     "log n", "torch.logsumexp(x + counts, dim)"),
-    ("divided by each count", "each power is divided by its count, as from − log n: + log n",
+    ("logarithm to base 2",
+     "Your result matches log₂ n. Together with e^x you need the natural logarithm, so use "
+     "counts.log().",
+     "torch.logsumexp(x + counts.log2(), dim)"),
+    ("counts added to the scores",
+     "Your result matches e^(x + n), which is e^n e^x. Add log n to the scores, not n.",
+     "torch.logsumexp(x + counts, dim)"),
+    ("divided by each count",
+     "Your result matches e^x / n, for example from x − log n. Use x + log n.",
      "torch.logsumexp(x - counts.log(), dim)"),
-    ("one factor for all", "the logarithm of all counts together is added to the plain "
-     "log-sum-exp; each logit has a count of its own",
+    ("one factor for all",
+     "Your result is the plain log-sum-exp plus the log of the total count. Each score has its "
+     "own count. Multiply each exponential by its own n.",
      "torch.logsumexp(x, dim) + counts.sum(dim).log()"),
     ("counts overflow",
-     "right but for large counts in half precision: 80,000 is more than float16 can hold; multiply "
-     "and add in a wider format, counts * (x - m).double().exp(), and end in the dtype of x",
+     "Part 1 is right. With large counts in float16, your product overflows, because 80,000 is "
+     "too large for the format. Multiply and add in a wider format: counts * (x - "
+     "m).double().exp().",
      (".double()", "")),
     ("counts in half precision",
-     "right but for large counts in half precision: 80,000 is more than float16 can hold, so the "
-     "count is inf there; leave the counts as they are, or make them wider, counts.double()",
+     "Part 1 is right. With large counts, your result is what you get if the counts are converted "
+     "to float16, where 80,000 becomes infinite. Keep the counts as they are, or use "
+     "counts.double().",
      ("counts * e", "counts.to(x.dtype) * e")),
-    ("small powers lost in half precision",
-     "right but for small powers in half precision: e^−17.4 is 0 in float16, and 4 million of "
-     "them add up to 0.1; make the powers in a wider format, too, (x - m).double().exp()",
+    ("small exponentials lost in half precision",
+     "Part 1 is right. But e^−17.4 is 0 in float16, although 4 million such terms add up to 0.1. "
+     "Take exp in a wider format as well: (x - m).double().exp().",
      (".double()", ""), ("counts * e", "counts * e.double()")),
-    ("power of what is not there",
-     "NaN where a logit that stands 0 times lies far above the rest: its power is inf, and 0 · inf "
-     "is NaN; put −inf in its place before the power is made, not for the maximum alone",
+    ("exponential of an absent score",
+     "Your result is NaN where an absent score is far above the rest. Its exponential is inf, and "
+     "0 · inf is NaN. Set absent scores to −inf before exp, not only for the maximum.",
      (ABSENT, "    there = x.masked_fill(counts == 0, -torch.inf)"), ("x.amax", "there.amax")),
-    ("power of what is not there, in half precision",
-     "NaN where a logit that stands 0 times lies far above the rest: its power is inf, and 0 · inf "
-     "is NaN; put −inf in its place before the power is made (and make that in a wider format)",
+    ("exponential of an absent score, in half precision",
+     "Your result is NaN where an absent score is far above the rest. Its exponential is inf, and "
+     "0 · inf is NaN. Set absent scores to −inf before exp. Also take exp in a wider format.",
      (ABSENT, "    there = x.masked_fill(counts == 0, -torch.inf)"), ("x.amax", "there.amax"),
      (".double()", "")),
     ("divided by the counts",
-     "that is the logarithm of the mean power; the sum is asked: do not divide by the counts",
+     "Your result is the log of the mean exponential. Take the log of the sum, without dividing "
+     "by the counts.",
      ("total.log()", "(total / counts.sum(dim)).log()")),
     ("no maximum taken out",
-     "large logits give inf, very low ones −inf: take the maximum out of the sum first",
+     "Your result is inf for large scores and −inf for very low ones. Take the maximum out of the "
+     "sum first.",
      ("masked_fill(m == -torch.inf, 0)", "mul(0).nan_to_num(0)"), (".double()", ""),
      ("counts * e", "counts * e.double()")),
     ("only a wider format for the sum",
-     "in float64 the edge is e^710, and e^1000 still lies beyond: take the maximum out of the sum",
+     "Your result overflows only for very large scores, as in float64, where the limit is e^710. "
+     "Take the maximum out of the sum.",
      "(counts * x.double().exp()).nan_to_num(0, posinf=torch.inf).sum(dim).log().to(x.dtype)"),
     ("maximum not added back",
-     "the maximum was subtracted and not added back: lse = m + log Σ n e^(x − m)",
+     "Your result is log Σ n e^(x − m). Add the maximum back: m + log Σ n e^(x − m).",
      ("m.squeeze(dim) + total", "total")),
     ("maximum subtracted twice",
-     "the maximum is subtracted once more where it should be added back",
+     "Your result subtracts the maximum a second time. Add it back instead.",
      ("(m.squeeze(dim) + total.log())", "(total.log() - m.squeeze(dim))")),
     ("maximum counted, too",
-     "the maximum is added back n times or for each logit; it is added once, to the logarithm",
+     "Your result adds the maximum back more than once. Add it once, after the logarithm.",
      ("m.squeeze(dim) +", "counts.sum(dim) * m.squeeze(dim) +")),
     ("nan for an empty row",
-     "where nothing stands (counts of 0, or −inf alone) it gives NaN, from −inf − (−inf); the "
-     "log-sum-exp is −inf: subtract 0 where the maximum is infinite",
+     "Your result is NaN for an empty row, because −inf − (−inf) is NaN. It must be −inf. Where "
+     "the maximum is −inf, subtract 0 instead.",
      ("m.masked_fill(m == -torch.inf, 0)", "m")),
+    ("maximum not below a limit",
+     TOO_HIGH,
+     ("m.masked_fill(m == -torch.inf, 0)", "m.clamp(min=-1e3)")),
+    ("maximum not below a lower limit", TOO_HIGH,
+     ("m.masked_fill(m == -torch.inf, 0)", "m.clamp(min=-1e4)")),
     ("maximum not below 0",
-     "right where a logit is above 0; all logits may lie far below: subtract their maximum then "
-     "too, though it is negative",
+     "Right if some score is above 0. If all scores are far below 0, your exponentials are all 0. "
+     "Subtract the maximum even when it is negative.",
      ("amax(dim, keepdim=True)", "amax(dim, keepdim=True).clamp(min=0)")),
     ("minimum taken out",
-     "the smallest logit is taken out: that makes all powers larger; take out the largest",
+     "Your result is what you get by taking out the smallest score, which makes all exponentials "
+     "larger. Take out the largest.",
      ("x.amax", "x.amin")),
     ("one maximum for all sums",
-     "one maximum for the whole tensor: a slice far below it underflows to log 0",
+     "Your result matches one maximum for the whole tensor. A slice far below it underflows to "
+     "log 0. Take the maximum along dim.",
      ("x.amax(dim, keepdim=True)", "x.amax(dim, keepdim=True) * 0 + x.max()")),
-    ("only the maximum", "that is the maximum; the other logits count too: + log Σ n e^(x − m)",
+    ("only the maximum",
+     "Your result is only the maximum. The other scores count too. Add log Σ n e^(x − m).",
      ("m.squeeze(dim) + total.log()", "x.amax(dim)")),
-    ("log missing", "the logarithm is missing: take the log of the sum, then add the maximum",
+    ("log missing",
+     "Your result matches m + Σ n e^(x − m). Take the log of the sum before you add the maximum.",
      ("total.log()", "total")),
-    ("always along the last", "dim is not used: it always sums along the last dimension",
+    ("always along the last",
+     "Your result always sums along the last dimension. Use dim.",
      lambda x, counts, dim=-1: logsumexp(x, counts, -1)),
-    ("another default", "right wherever dim is given; without it, it should sum along the last "
-     "dimension: keep dim=-1 in the line with `def`",
+    ("another default",
+     "Right whenever dim is given. Without it, logsumexp must sum along the last dimension. Keep "
+     "dim=-1 in the line with `def`.",
      lambda x, counts, dim=0: logsumexp(x, counts, dim)),
     ("dim kept",
-     "dim is still there with size 1: end with .squeeze(dim), or sum without keepdim",
+     "Your result still has the dimension dim, with size 1. End with .squeeze(dim), or sum "
+     "without keepdim.",
      (".to(x.dtype)", ".to(x.dtype).unsqueeze(dim)")),
     ("every 1 squeezed",
-     "squeeze() drops every dimension of size 1, also one that should stay: name it, squeeze(dim)",
+     "Your result lost every dimension of size 1, even those that must stay. Name the dimension: "
+     "squeeze(dim).",
      (".to(x.dtype)", ".to(x.dtype).squeeze()")),
 ]  # fmt: skip
 
 exercise = Exercise(
     "3.3", logsumexp, inputs, MISTAKES, run=to_the_digits_of_float64, differentiable=True,
-    also_right=[with_log_counts, one_logit_at_a_time],
+    also_right=[with_log_counts, one_score_at_a_time],
 )  # fmt: skip

@@ -1,21 +1,21 @@
-"""3.6: attention that is read once, one block further; the output is divided at every block."""
+"""3.6: one step of online attention, with an output that is divided after every block."""
 
 import torch
 
 from course_utils.checks.exercise import Exercise, call_with_clones
 from course_utils.checks.inputs import normals, out_of_order
-from course_utils.checks.lesson_03._logits import see_that_nothing_is_added
+from course_utils.checks.lesson_03._scores import STEPS, refuse_epsilon
 
 INF = torch.inf
 
 
 def online_update(m, ell, out, x, v):
     m_new = torch.maximum(m, x.amax(dim=-1))  # (..., L)
-    base = m_new.masked_fill(m_new == -torch.inf, 0)  # (..., L), nothing read yet: subtract 0
-    old = ell * (m - base).exp()  # (..., L), now measured from m_new
-    p = (x - base[..., None]).exp()  # (..., L, n), measured from m_new too
+    base = m_new.masked_fill(m_new == -torch.inf, 0)  # (..., L), all -inf so far: subtract 0
+    old = ell * (m - base).exp()  # (..., L), the old sum, relative to m_new
+    p = (x - base[..., None]).exp()  # (..., L, n), relative to m_new too
     total = old + p.sum(dim=-1)  # (..., L)
-    both = old[..., None] * out + p @ v  # (..., L, d_v), the old output with all its weight
+    both = old[..., None] * out + p @ v  # (..., L, d_v), out times its sum is undivided again
     return m_new, total, both / total.masked_fill(total == 0, 1)[..., None]
 
 
@@ -23,18 +23,18 @@ def one_key_at_a_time(m, ell, out, x, v):
     for j, value in enumerate(x.unbind(-1)):
         new = torch.maximum(m, value)
         safe = torch.where(new == -INF, torch.zeros_like(new), new)
-        power = torch.exp(value - safe)
-        m, ell = new, ell * torch.exp(m - safe) + power
-        share = power / torch.where(ell > 0, ell, 1.0)
+        e = torch.exp(value - safe)
+        m, ell = new, ell * torch.exp(m - safe) + e
+        share = e / torch.where(ell > 0, ell, 1.0)
         out = out + share[..., None] * (v[..., j, None, :] - out)
     return m, ell, out
 
 
 def by_joining(m, ell, out, x, v):
     both = torch.cat([m[..., None], x], -1)
-    new = both.detach().amax(-1)  # a maximum without a gradient changes none of m + log ℓ
-    powers = (both - new[..., None].nan_to_num(neginf=0.0)).exp()
-    old, block = ell * powers[..., 0], powers[..., 1:]
+    new = both.detach().amax(-1)  # the gradient of m + log ℓ needs none of m
+    e = (both - new[..., None].nan_to_num(neginf=0.0)).exp()
+    old, block = ell * e[..., 0], e[..., 1:]
     total = old + block.sum(-1)
     whole = torch.where(total > 0, total, 1.0).unsqueeze(-1)
     return [new, total, old.unsqueeze(-1) / whole * out + torch.matmul(block / whole, v)]
@@ -52,9 +52,9 @@ def inputs():
         ell, out = normal(*rows, dtype=dtype).abs() + 1.25, normal(*rows, d_v, dtype=dtype)
         return torch.full(rows, m, dtype=dtype), ell, out, x, v
 
-    def with_nothing(given, *places):
-        for place in places:
-            given[3][place] = -INF
+    def forbidden(given, *indices):
+        for index in indices:
+            given[3][index] = -INF
         return given
 
     far = torch.tensor([1000.0, -800.0, 0.0], dtype=torch.float64)  # rows far apart
@@ -66,30 +66,37 @@ def inputs():
         state(2, 3, 5, n=2, m=0.0, d_v=4),
         state(3, n=6),
         state(3, n=1),  # ℓ is 1, out is v
-        with_nothing(state(3), 0, (1, slice(3))),
-        with_nothing(state(2, 3), slice(None)),
-        with_nothing(state(3, m=0.5), 0, (1, slice(3))),  # an earlier block offered something
-        state(3, shift=-50.0, m=-60.0),  # every logit is negative
+        forbidden(state(3), 0, (1, slice(3))),
+        forbidden(state(2, 3), slice(None)),
+        forbidden(state(3, m=0.5), 0, (1, slice(3))),  # an earlier block had allowed keys
+        state(3, shift=-50.0, m=-60.0),  # every score is negative
         state(3, shift=1000.0, m=998.0),
         (far, ell, out, x + far[:, None], v),
         (far, ell, out, x + far[:, None] + 900, v),
         state(1, 1, n=1, m=0.2, d_v=1),
         (m, *out_of_order(*others)),
         state(3, n=2, shift=-200_000, m=-200_000.0),
+        state(3, n=2, shift=-1e10, m=-1e10),  # below any limit
         state(4, n=3, m=-120.0, shift=-120, dtype=torch.float32),
     ]
 
 
 def output_and_logsumexp(answer, m, ell, out, x, v):
-    """Return the state; where gradients are asked, the output and the log-sum-exp.
+    """Return the state or, for gradients, the output and the log-sum-exp.
 
-    (A maximum that is detached changes none of them.) Where the state is nothing at the start it
-    has no gradient; after a block of nothing a second one follows, for log 0 has none.
+    A detached maximum changes neither of them. The state before the first block has no gradient.
+    After a block of -inf, a second block follows, because log 0 has no gradient.
     """
     if not x.requires_grad:
         results = call_with_clones(answer, m, ell, out, x, v)
         if x.shape[-1] == 1 and m.isneginf().all():
-            see_that_nothing_is_added(results[0], (x[:, 0], torch.ones_like(m), v.expand(3, -1)))
+            right, nothing = (x[:, 0], torch.ones_like(m), v.expand(3, -1)), -INF * torch.ones(3, 1)
+            refuse_epsilon(results[0], right)
+            state = results[0]
+            for _ in range(STEPS):  # blocks of -inf change nothing, but the errors of an eps add up
+                if isinstance(state, tuple | list) and len(state) == 3:
+                    [state] = call_with_clones(answer, *state, nothing.double(), v)
+            refuse_epsilon(state, right)
         return results
     if not m.isfinite().all():
         m, ell, out = m.detach(), ell.detach(), out.detach()
@@ -106,103 +113,156 @@ WHOLE = f"both / {SAFE}[..., None]"
 SHRUNK = "(m - base).exp()"
 RESCALED = f"ell * {SHRUNK}"
 AGAIN = f"({SHRUNK} / ell.masked_fill(ell == 0, 1))[..., None] * out"
-OK = "m and ℓ are right; "
+OK = "Your m and ℓ are right. "
 OLD_DIVIDED = OK + (
-    "the old output comes divided by the old ℓ, and is divided by it again: it counts "
-    "ℓ · e^(m − m_new) / ℓ_new times, and p @ v 1 / ℓ_new times"
+    "Your old output is divided by the old ℓ a second time. Its weight must be "
+    "ℓ · e^(m − m_new) / ℓ_new, and that of p @ v must be 1 / ℓ_new."
 )
 MISTAKES = [
     ("old sum not rescaled",
-     "the old sum is measured from the old m: × e^(m − m_new) before m changes", (RESCALED, "ell")),
-    ("rescaled backwards", "rescaled the wrong way round: the factor is e^(m − m_new), 1 or less",
+     "Your old sum is still relative to the old m. Multiply it by e^(m − m_new).",
+     (RESCALED, "ell")),
+    ("rescaled backwards",
+     "Your old sum is rescaled in the wrong direction. The factor is e^(m − m_new), which is "
+     "never above 1.",
      (SHRUNK, "(base - m).exp().nan_to_num(posinf=0.0)")),
     ("not divided, as in the lesson",
-     OK + "out is Σ e^(x − m) v, as the lesson carries it. Here it comes divided by ℓ and must "
-     "leave so: multiply the old one by its ℓ, and divide all by the new",
+     OK + "Your out is the undivided sum of the lesson. Here, out arrives divided by ℓ and must "
+     "leave divided. Multiply the old out by its ℓ, and divide the whole by the new ℓ.",
      (BOTH, f"{SHRUNK}[..., None] * out + p @ v"), (WHOLE, "both")),
-    ("not divided", OK + "out is a sum still: divide it by the new ℓ", (WHOLE, "both")),
-    ("divided twice", OK + "out is divided by ℓ twice", (BOTH, f"({BOTH}) / {SAFE}[..., None]")),
+    ("not divided",
+     OK + "Your out is still a sum. Divide it by the new ℓ.", (WHOLE, "both")),
+    ("divided twice",
+     OK + "Your out is divided by ℓ twice. Divide once.", (BOTH, f"({BOTH}) / {SAFE}[..., None]")),
     ("old output without its weight",
-     OK + "the old output was divided by the old ℓ: it counts ℓ · e^(m − m_new) times, not "
-     "e^(m − m_new) times", (BOTH, f"{SHRUNK}[..., None] * out + p @ v")),
-    ("old output divided again", OK + "out comes divided by the old ℓ: multiply it by that",
+     OK + "Your old output counts e^(m − m_new) times. It was divided by the old ℓ, so it must "
+     "count ℓ · e^(m − m_new) times.", (BOTH, f"{SHRUNK}[..., None] * out + p @ v")),
+    ("old output divided again",
+     OK + "Your old output is divided by the old ℓ a second time. It arrives divided, so multiply "
+     "it by ℓ.",
      (OLD, AGAIN)),
-    ("old output divided again, the block's divided", OLD_DIVIDED,
+    ("old output divided again, the block's divided",
+     OLD_DIVIDED,
      (BOTH, f"{AGAIN} + p @ v / {SAFE}[..., None]"), (WHOLE, "both")),
-    ("old output divided again, the block's by its sum", OLD_DIVIDED,
+    ("old output divided again, the block's by its sum",
+     OLD_DIVIDED,
      (BOTH, f"{AGAIN} + x.softmax(dim=-1).nan_to_num(0) @ v"), (WHOLE, "both")),
-    ("old output not rescaled", OK + "ℓ · out is measured from the old m: × e^(m − m_new), too",
+    ("old output not rescaled",
+     OK + "Your ℓ · out is still relative to the old m. Multiply it by e^(m − m_new) too.",
      (OLD, "ell[..., None] * out")),
-    ("old output times the new sum", OK + "the old output counts by the old ℓ, not the new",
+    ("old output times the new sum",
+     OK + "Your old output is weighted by the new ℓ. Weight it by the old ℓ.",
      (OLD, f"(total * {SHRUNK})[..., None] * out")),
-    ("old output counted once", OK + "the old output stands for all keys so far: it counts "
-     "ℓ · e^(m − m_new) times, not once", (BOTH, "out + p @ v")),
-    ("old output not divided", OK + "the block's part alone is divided: divide both by the new ℓ",
+    ("old output counted once",
+     OK + "Your old output counts once, like a single key. It stands for all earlier keys, so it "
+     "must count ℓ · e^(m − m_new) times.", (BOTH, "out + p @ v")),
+    ("old output not divided",
+     OK + "Only the block's part of your out is divided. Divide both parts by the new ℓ.",
      (BOTH, f"{OLD} + p @ v / {SAFE}[..., None]"), (WHOLE, "both")),
-    ("old output dropped", OK + "the old output is left out of the new one", (BOTH, "p @ v")),
-    ("block alone", OK + "out is the block's own softmax @ v: the old output is left out",
+    ("old output dropped",
+     OK + "Your out leaves out the old output. Add it, with the weight ℓ · e^(m − m_new).",
+     (BOTH, "p @ v")),
+    ("block alone",
+     OK + "Your out is attention over this block only. Add the old output, with its weight.",
      (WHOLE, "x.softmax(dim=-1).nan_to_num(0) @ v")),
-    ("block's output left out", OK + "the block's values are left out of the output", (BOTH, OLD)),
-    ("divided by the old sum", OK + "out is divided by the old ℓ: divide by the new",
+    ("block's output left out",
+     OK + "Your out leaves out the values of this block. Add p @ v.", (BOTH, OLD)),
+    ("divided by the old sum",
+     OK + "Your out is divided by the old ℓ. Divide it by the new ℓ.",
      (WHOLE, "both / ell.masked_fill(ell == 0, 1)[..., None]")),
-    ("divided by the block's sum", OK + "out is divided by the block's sum: divide by the new ℓ",
+    ("divided by the block's sum",
+     OK + "Your out is divided by the sum of this block. Divide it by the new ℓ.",
      (WHOLE, "both / p.sum(-1).masked_fill(total == 0, 1)[..., None]")),
-    ("block not divided", OK + "the block's values are added undivided: divide by the new ℓ, too",
+    ("block not divided",
+     OK + "Your block's part is added undivided. Divide both parts by the new ℓ.",
      (BOTH, f"(old / {SAFE})[..., None] * out + p @ v"), (WHOLE, "both")),
     ("old output kept whole",
-     OK + "the block's part is added to the old output as it is; it has lost weight, and counts ℓ "
-     "· e^(m − m_new) / ℓ_new times", (BOTH, f"out + p @ v / {SAFE}[..., None]"), (WHOLE, "both")),
-    ("outputs averaged", OK + "the old output and the block's are averaged as if they counted "
-     "alike: their weights are ℓ · e^(m − m_new) and the block's sum",
+     OK + "Your old output keeps its full weight when the block is added. Its new weight is ℓ · "
+     "e^(m − m_new) / ℓ_new.", (BOTH, f"out + p @ v / {SAFE}[..., None]"), (WHOLE, "both")),
+    ("outputs averaged",
+     OK + "Your out is the plain mean of the old output and the block's output. Their weights are "
+     "ℓ · e^(m − m_new) and the sum of the block.",
      (WHOLE, "(out + x.softmax(dim=-1).nan_to_num(0) @ v) / 2")),
-    ("block divided by itself", OK + "the block's part is a softmax of its own, which divides by "
-     "the block's sum: take e^(x − m_new) and divide once, by the new ℓ",
+    ("block divided by itself",
+     OK + "Your block's part matches a softmax over the block, so it is divided by the block's "
+     "own sum. Use e^(x − m_new), and divide once, by the new ℓ.",
      (BOTH, f"{OLD} + x.softmax(dim=-1).nan_to_num(0) @ v")),
-    ("block's softmax added", OK + "the old output has its weight; the block's part is a softmax "
-     "of its own, as if it stood alone: divide p @ v by the new ℓ",
+    ("block's softmax added",
+     OK + "Your old output has the right weight, but the block's part matches a softmax of its "
+     "own. Divide p @ v by the new ℓ instead.",
      (BOTH, f"(old / {SAFE})[..., None] * out + x.softmax(dim=-1).nan_to_num(0) @ v"),
      (WHOLE, "both")),
-    ("a softmax for the powers", "the block adds 1 to ℓ, as the sum of its softmax: p is not "
-     "divided by anything, e^(x − m_new)",
+    ("a softmax for the exponentials",
+     "Your ℓ grows by 1 with each block, as if p were a softmax over the block. Use p = e^(x − "
+     "m_new), without dividing it.",
      ("(x - base[..., None]).exp()", "x.softmax(dim=-1).nan_to_num(0)")),
-    ("old maximum forgotten", "m is forgotten: the new maximum is the larger of m and the block's",
+    ("old maximum forgotten",
+     "Your m is the maximum of this block only. Take the larger of the old m and the block's "
+     "maximum.",
      ("torch.maximum(m, x.amax(dim=-1))", "x.amax(dim=-1)")),
-    ("smaller maximum", "m is the smaller of two: take torch.maximum", ("maximum(", "minimum(")),
-    ("block measured from old maximum", "the block's powers are measured from the old m: use m_new",
+    ("smaller maximum",
+     "Your m is the smaller of the two maxima. Use torch.maximum.", ("maximum(", "minimum(")),
+    ("block relative to the old maximum",
+     "The exponentials of your block are relative to the old m. Make them relative to m_new.",
      ("base[..., None]", "m.masked_fill(m == -torch.inf, 0)[..., None]")),
-    ("sum measured from old maximum",
-     "m is new, but ℓ is measured from the old m all through: the old sum and the block's both "
-     "belong to m_new", (RESCALED, "ell"),
+    ("sum relative to the old maximum",
+     "Your m is new, but your ℓ is relative to the old m. Rescale the old sum by e^(m − m_new), "
+     "and use e^(x − m_new) for the block.", (RESCALED, "ell"),
      ("base[..., None]", "m.masked_fill(m == -torch.inf, 0)[..., None]")),
-    ("block measured from itself", "the block's powers are measured from its maximum: use m_new",
+    ("block relative to itself",
+     "The exponentials of your block are relative to its own maximum. Make them relative to "
+     "m_new, which can be larger.",
      ("base[..., None]", "x.amax(dim=-1, keepdim=True).nan_to_num(neginf=0.0)")),
-    ("block not shifted", "no maximum is subtracted in the block's powers: e^(x − m_new)",
+    ("block not shifted",
+     "The exponentials of your block are e^x. Subtract the maximum first: e^(x − m_new).",
      ("(x - base[..., None])", "x")),
-    ("nothing shifted", "no maximum is used: ℓ · e^(m − m_new) + the sum of e^(x − m_new)",
+    ("nothing shifted",
+     "Your ℓ is the same as without any maximum. It must be ℓ · e^(m − m_new) plus the sum of "
+     "e^(x − m_new).",
      ("(x - base[..., None])", "x"), (RESCALED, "ell")),
-    ("old sum dropped", "the old sum is dropped: ℓ · e^(m − m_new) + the block's sum",
+    ("old sum dropped",
+     "Your ℓ drops the sum of the earlier blocks. It must be ℓ · e^(m − m_new) plus the sum of "
+     "this block.",
      ("old + p.sum(dim=-1)", "p.sum(dim=-1)")),
-    ("block not added", "the block's sum is missing: ℓ · e^(m − m_new) is the old part alone",
+    ("block not added",
+     "Your ℓ is only the old part, ℓ · e^(m − m_new). Add the sum of this block.",
      ("old + p.sum(dim=-1)", "old")),
-    ("mean of the block", "ℓ takes the mean of the block's powers: sum them", ("sum(", "mean(")),
-    ("old maximum returned", "m is not updated: return the larger of m and the block's maximum",
+    ("mean of the block",
+     "Your ℓ adds the mean of the block's exponentials. Add their sum.", ("sum(", "mean(")),
+    ("old maximum returned",
+     "Your m is the old one. Return the larger of the old m and the block's maximum.",
      ("return m_new", "return m")),
+    ("maximum not below a limit",
+     "Right, until all scores are very low. Then the maximum that you subtract is too high, and "
+     "all exponentials are 0. Subtract the true maximum, and replace only −inf.",
+     ("m_new.masked_fill(m_new == -torch.inf, 0)", "m_new.clamp(min=-1e4)")),
     ("nan while nothing is allowed",
-     "where nothing was allowed yet and the block is all −inf, ℓ is NaN, from −inf − (−inf); keep "
-     "m = −inf, ℓ = 0 and out = 0 there", ("m_new.masked_fill(m_new == -torch.inf, 0)", "m_new")),
-    ("0 / 0 while nothing is allowed", OK + "where nothing was allowed yet and the block is all "
-     "−inf, out is 0 / 0: keep 0 there", (SAFE, "total")),
-    ("m is 0", "while nothing is allowed, m stays −inf, not 0", ("return m_new", "return base")),
-    ("ℓ is 1", "while nothing is allowed, ℓ stays 0, not 1", ("new, total", f"new, {SAFE}")),
-    ("state out of order", "m and ℓ are swapped: return m, ell, out",
+     "Your ℓ is NaN while a query has only seen −inf, because −inf − (−inf) is NaN. Keep m = "
+     "−inf, ℓ = 0 and out = 0 there.", ("m_new.masked_fill(m_new == -torch.inf, 0)", "m_new")),
+    ("0 / 0 while nothing is allowed",
+     OK + "But out is 0 / 0 while a query has only seen −inf. Return 0 there.", (SAFE, "total")),
+    ("m is 0",
+     "Your m is 0 while a query has only seen −inf. Return −inf there.",
+     ("return m_new", "return base")),
+    ("ℓ is 1",
+     "Your ℓ is 1 while a query has only seen −inf. Return 0 there.",
+     ("new, total", f"new, {SAFE}")),
+    ("state out of order",
+     "Your m and ℓ are swapped. Return m, ell, out, in this order.",
      ("return m_new, total", "return total, m_new")),
-    ("output before sum", "out and ℓ are swapped", (f"total, {WHOLE}", f"{WHOLE}, total")),
-    ("one maximum for all rows", "all rows share one maximum: each row has its own, x.amax(dim=-1)",
+    ("output before sum",
+     "Your ℓ and out are swapped. Return m, ell, out, in this order.",
+     (f"total, {WHOLE}", f"{WHOLE}, total")),
+    ("one maximum for all rows",
+     "All your rows share one maximum. Each row needs its own: x.amax(dim=-1).",
      ("x.amax(dim=-1)", "x.max()")),
-    ("logarithm returned", "that is the log-sum-exp in place of ℓ; keep the sum e^(x − m) itself",
+    ("logarithm returned",
+     "Your ℓ is the log-sum-exp, m + log ℓ. Return the sum of e^(x − m) itself.",
      ("return m_new, total", "return m_new, m_new + total.log()")),
-    ("logarithm in m", "log ℓ is added to m: return m", ("n m_new", "n m_new + total.log()")),
-    ("rounded to float32", "logits near −200,000 are rounded to 0.016 in float32: stay in float64",
+    ("logarithm in m",
+     "Your m is m + log ℓ. Return the maximum itself.", ("n m_new", "n m_new + total.log()")),
+    ("rounded to float32",
+     "Your result matches float32, where numbers near −200,000 are 0.016 apart. Stay in float64.",
      ("x.amax", "x.float().amax"), ("(x - base", "(x.float() - base")),
 ]  # fmt: skip
 

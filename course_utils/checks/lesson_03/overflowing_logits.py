@@ -1,4 +1,4 @@
-"""3.1: finite logits at which the naive softmax overflows."""
+"""3.1: finite scores for which the naive softmax overflows."""
 
 import math
 
@@ -9,7 +9,7 @@ from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clone
 
 
 def overflowing_logits(dtype):
-    edge = math.log(torch.finfo(dtype).max)  # e to this power is the largest number there is
+    edge = math.log(torch.finfo(dtype).max)  # e^edge is the largest number of this format
     return torch.tensor([edge + 2, 0.0], dtype=dtype)  # (n,)
 
 
@@ -18,10 +18,10 @@ def inputs():
 
 
 def breaks_the_naive(answer, dtype):
-    """Return True if the logits do what they should; else complain, for many logits are right."""
+    """Return True if the scores overflow, since many do; else say what is wrong with them."""
     (x,) = call_with_clones(answer, dtype)
     if x is None:
-        hint = f"for {dtype} it returns None: return a tensor (n,) for each of the four formats"
+        hint = f"Your result for {dtype} is None. Return a tensor (n,) for each format."
         raise NamedMistake("nothing for a format", hint)
     edge = math.log(torch.finfo(dtype).max)
     if read(x) is None or x.ndim != 1 or len(x) < 2:
@@ -29,34 +29,37 @@ def breaks_the_naive(answer, dtype):
     elif x.dtype != dtype:
         fault = "wrong dtype"
     elif not x.isfinite().all():
-        fault = "logits not finite"
-    elif x.detach().exp().sum().isinf():  # a power, or the sum of powers that are finite
+        fault = "scores not finite"
+    elif x.detach().exp().sum().isinf():  # an exponential, or their sum
         return [torch.tensor(True)]
     elif not x.exp().any():
         fault = "underflow"
     else:
-        fault = "only low logits" if -x.min() > edge else "no overflow"
+        fault = "only low scores" if -x.min() > edge else "no overflow"
     raise NamedMistake(fault, next(hint for name, hint, _ in MISTAKES if name == fault))
 
 
 MISTAKES = [
-    ("not a row", "return a tensor (n,) of two or more logits",
+    ("not a row",
+     "Your result is not a row of scores. Return a tensor (n,) with two or more scores.",
      "torch.tensor(1000.0, dtype=dtype)"),
     ("wrong dtype",
-     "the logits must have the dtype asked for: torch.tensor([...], dtype=dtype)",
+     "Your scores do not have the dtype that was passed. Create them with torch.tensor([...], "
+     "dtype=dtype).",
      "torch.tensor([1000, 0], dtype=torch.int64)"),
-    ("logits not finite",
-     "a logit is itself infinite or NaN in one of the formats, and no softmax can mend that: "
-     "float16 ends at 65504; choose smaller logits", ("edge + 2", "torch.inf")),
+    ("scores not finite",
+     "In at least one format, one of your scores is itself infinite or NaN. No softmax can handle "
+     "that. float16 ends at 65504, so choose smaller scores.", ("edge + 2", "torch.inf")),
     ("underflow",
-     "the naive softmax fails, but by underflow: every power is 0; overflow is asked, so go above "
-     "0", "torch.tensor([-1000.0, -1001.0], dtype=dtype)"),
-    ("only low logits",
-     "a very low logit gives a power of 0, not inf; overflow is at the other end",
+     "The naive softmax fails for your scores, but by underflow, because every exponential is 0. "
+     "Choose scores above 0, so that an exponential overflows.",
+     "torch.tensor([-1000.0, -1001.0], dtype=dtype)"),
+    ("only low scores",
+     "Your very low score has an exponential of 0, not inf. Choose a very high score instead.",
      "torch.tensor([0.0, -1000.0], dtype=dtype)"),
     ("no overflow",
-     "the naive softmax still works in at least one of the formats; the largest power it can hold "
-     "is e to math.log(torch.finfo(dtype).max)", ("edge + 2", "2.0")),
+     "The naive softmax still works for your scores in at least one format. Exponentials overflow "
+     "above math.log(torch.finfo(dtype).max). Choose a score above that.", ("edge + 2", "2.0")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -1,16 +1,16 @@
-"""3.2: the softmax along any dimension, for logits of any size and number."""
+"""3.2: softmax along any dimension, for scores of any size and any number of them."""
 
 import torch
 import torch.nn.functional as F
 
 from course_utils.checks.compare import read
 from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
-from course_utils.checks.lesson_03._logits import MANY, logits_and_dims, survives_many
+from course_utils.checks.lesson_03._scores import MANY, result_for_many, scores_and_dims
 
 
 def softmax(x, dim=-1):
     m = x.amax(dim, keepdim=True)  # (..., 1, ...)
-    e = (x - m).double().exp()  # (..., n, ...), in float64 small powers count as well
+    e = (x - m).double().exp()  # (..., n, ...), in float64, where small terms are not lost
     total = e.sum(dim, keepdim=True)  # (..., 1, ...), any number of terms
     return (e / total).to(x.dtype)  # (..., n, ...)
 
@@ -26,9 +26,9 @@ def one_pass(x, dim=-1):
 
 
 def small_ones_too(answer, x, *dim):
-    """Return the weights; complain if all are right but the small ones, measured by themselves."""
+    """Return the weights; complain if only the small ones are wrong, relative to their size."""
     if x.shape[-1] == MANY:
-        return [survives_many(answer, softmax, logits_and_dims(), x, *dim)]
+        return [result_for_many(answer, softmax, scores_and_dims(), x, *dim)]
     [weights] = call_with_clones(answer, x, *dim)
     got, right = read(weights), softmax(x, *dim)
     same_shape = got is not None and got.shape == right.shape
@@ -43,10 +43,10 @@ def small_ones_too(answer, x, *dim):
 
 
 def nearly_right(answer):
-    """Return whether no weight is far off, on any input."""
+    """Return whether all weights are roughly right, on all inputs."""
     pairs = [
         (read(call_with_clones(answer, *args)[0]), softmax(*args))
-        for args in logits_and_dims()
+        for args in scores_and_dims()
         if args[0].shape[-1] < MANY
     ]
     return all(
@@ -55,109 +55,136 @@ def nearly_right(answer):
     )
 
 
-# What rounding in float32 stays below: (n + 4)·2⁻²⁴ of a weight, n being few or all weights small.
+# Rounding in float32 costs less: (n + 4)·2⁻²⁴ of a weight, where n or all weights are small.
 EPSILON = 8e-7
 EPSILON_HINT = (
-    "right to some digits, but farther off than even float32 rounds: is a small number added to "
-    "the sum (an eps)? Once the maximum is subtracted the sum is at least 1 and needs none"
+    "Your weights are right to some digits, but their error is larger than that of float32. If you "
+    "add a small number (an epsilon) to the sum, leave it out. Once the maximum is subtracted, the "
+    "sum is at least 1."
 )
 SMALL = (
     "small weights lost",
-    "right but for small weights, which are replaced or cut off: e^(x − m) may be as small as it "
-    "is, and is 0 at −inf by itself",
+    "Right, except for small weights, which are replaced or cut off. e^(x − m) may be tiny, and at "
+    "−inf it is 0 by itself. Leave the exponentials as they are.",
     ("(x - m)", "(x - m).clamp(min=-50)"),
 )
 ABSOLUTE = (
-    "the largest absolute value is subtracted: a row near −800 is pushed down to −1600 and all its "
-    "powers are 0; subtract the maximum with its sign"
+    "Your result is what you get by subtracting the largest absolute value. A row near −800 is "
+    "moved to −1600, where all its exponentials are 0. Subtract the maximum, with its sign."
 )
 MISTAKES = [
+    ("through a log-sum-exp",
+     "Your weights are wrong for large scores in float16. They match e^(x − lse), and near 20,000 "
+     "a float16 lse is rounded to a multiple of 16. Subtract the maximum, not the log-sum-exp.",
+     "(x - torch.logsumexp(x, dim, keepdim=True)).exp()"),
     ("nothing subtracted",
-     "large logits give NaN: e^1000 is infinite; subtract the largest logit first",
+     "Your weights are NaN for large scores, because e^1000 is infinite. Subtract the largest "
+     "score before taking exp.",
      ("(x - m).double()", "x")),
     ("only a wider format",
-     "calculating in float64 moves the edge to e^710 and does not remove it: subtract the largest "
-     "logit first", ("(x - m)", "x")),
+     "Your result overflows only for very large scores, as in float64, where the limit is e^710. "
+     "Subtract the largest score first.", ("(x - m)", "x")),
     ("calculated in float32",
-     "calculated in float32, which has 7 digits: float64 logits that differ a little near 10⁶ "
-     "become the same; keep the dtype of x", "torch.softmax(x.float(), dim).to(x.dtype)"),
+     "Your result has the precision of float32, about 7 digits. Near 10⁶, scores that differ by "
+     "0.01 become equal in it. Keep the dtype of x.", "torch.softmax(x.float(), dim).to(x.dtype)"),
     ("sum overflows",
-     "right but for many logits: 65,536 powers of 1 add up to more than float16 can hold; make and "
-     "add the powers in a wider format, (x - m).double().exp(), and end in the dtype of x",
+     "Part 1 is right. With 65,536 scores in float16, your sum overflows, because it exceeds "
+     "65504. Compute and add the exponentials in a wider format, (x - m).double().exp(), and "
+     "return the dtype of x.",
      (".double()", "")),
-    ("small powers lost in half precision",
-     "right but for many low logits in half precision: e^−17.4 is 0 in float16, and 65,000 of them "
-     "add up to 0.002; make and add the powers in a wider format, (x - m).double().exp()",
+    ("small exponentials lost in half precision",
+     "Part 1 is right, and your sum does not overflow. But e^−17.4 is 0 in float16, although "
+     "65,000 such terms add up to 0.002. Take exp in a wider format as well: (x - "
+     "m).double().exp().",
      (".double()", ""), ("sum(dim, keepdim=True)", "sum(dim, keepdim=True, dtype=torch.float64)")),
     ("added one by one in half precision",
-     "right but for many logits in half precision: added one by one in float16, the sum of 4096 "
-     "ones stops at 2048, for 2048 + 1 is rounded to 2048; add in a wider format, x.double()",
+     "Part 1 is right. With many scores in float16, your sum of 4096 ones stops at 2048, because "
+     "2048 + 1 rounds to 2048. Add in a wider format: x.double().",
      (".double()", ""), ("e.sum(dim, keepdim=True)", "sum(e.unbind(dim)).unsqueeze(dim)")),
     ("one maximum for all",
-     "one maximum is subtracted from the whole tensor: a row far below it underflows to 0 / 0; "
-     "take the maximum along dim, x.amax(dim, keepdim=True)",
+     "Your result matches one maximum for the whole tensor. A row far below it underflows to 0 / "
+     "0. Take the maximum along dim: x.amax(dim, keepdim=True).",
      ("x.amax(dim, keepdim=True)", "x.max()")),
     ("maximum along last",
-     "the maximum is taken along the last dimension whatever dim says: subtract the same number "
-     "from all logits that share a sum", ("amax(dim", "amax(-1")),
+     "Your result matches a maximum along the last dimension, whatever dim is. Scores that share "
+     "a sum must share a maximum. Take it along dim.", ("amax(dim", "amax(-1")),
     ("maximum along first",
-     "the maximum is taken along the first dimension whatever dim says: subtract the same number "
-     "from all logits that share a sum", ("amax(dim", "amax(0")),
-    ("sum along last", "the sum is taken along the last dimension whatever dim says",
+     "Your result matches a maximum along the first dimension, whatever dim is. Scores that share "
+     "a sum must share a maximum. Take it along dim.", ("amax(dim", "amax(0")),
+    ("sum along last",
+     "Your result matches a sum along the last dimension, whatever dim is. Sum along dim.",
      ("sum(dim", "sum(-1")),
-    ("dim ignored", "dim is not used: it always works along the last dimension",
+    ("dim ignored",
+     "Your weights always sum to 1 along the last dimension. Use dim for the maximum and for the "
+     "sum.",
      "torch.softmax(x, -1)"),
-    ("always first dim", "dim is not used: it always works along the first dimension",
+    ("always first dim",
+     "Your weights always sum to 1 along the first dimension. Use dim for the maximum and for the "
+     "sum.",
      "torch.softmax(x, 0)"),
-    ("another default", "right wherever dim is given; without it, it should work along the last "
-     "dimension: keep dim=-1 in the line with `def`", lambda x, dim=0: torch.softmax(x, dim)),
-    ("one sum for all", "all weights together sum to 1; each slice along dim should: e.sum(dim, "
-     "...)", ("e.sum(dim, keepdim=True)", "e.sum()")),
+    ("another default",
+     "Right whenever dim is given. Without it, softmax must work along the last dimension. Keep "
+     "dim=-1 in the line with `def`.", lambda x, dim=0: torch.softmax(x, dim)),
+    ("one sum for all",
+     "All your weights together sum to 1. Each slice along dim must sum to 1. Use e.sum(dim, "
+     "keepdim=True).", ("e.sum(dim, keepdim=True)", "e.sum()")),
     ("mean subtracted",
-     "the mean is subtracted; where logits spread, the largest still overflows: amax",
+     "Your result is what you get by subtracting the mean. If the scores are spread out, the "
+     "largest one still overflows. Subtract the maximum.",
      ("amax", "mean")),
     ("minimum subtracted",
-     "the smallest logit is subtracted: that makes all powers larger; subtract the max",
+     "Your result is what you get by subtracting the smallest score, which makes all exponentials "
+     "larger. Subtract the largest.",
      ("amax", "amin")),
     ("largest absolute value subtracted",
      ABSOLUTE, ("x.amax", "x.masked_fill(x.isinf(), 0).abs().amax")),
-    ("largest absolute value subtracted, also of −inf", ABSOLUTE + " (that of −inf is infinite)",
+    ("largest absolute value subtracted, even of −inf",
+     ABSOLUTE + " (The absolute value of −inf is infinite.)",
      ("x.amax", "x.abs().amax")),
     ("maximum not below 0",
-     "right where a logit is above 0; all logits may lie far below: subtract their maximum then "
-     "too, though it is negative",
+     "Right if some score is above 0. If all scores are far below 0, your exponentials are all 0. "
+     "Subtract the maximum even when it is negative.",
      ("amax(dim, keepdim=True)", "amax(dim, keepdim=True).clamp(min=0)")),
     ("fixed number subtracted",
-     "a fixed number only moves the edge, and low logits now underflow: subtract the maximum of "
-     "each slice", ("x.amax(dim, keepdim=True)", "100")),
+     "Your result is what you get by subtracting a fixed number. This only moves the overflow, "
+     "and low scores now underflow. Subtract the maximum of each slice along dim.",
+     ("x.amax(dim, keepdim=True)", "100")),
     ("divided by the maximum",
-     "the logits are divided by the maximum, which changes the weights; subtract it",
+     "Your result is what you get by dividing the scores by the maximum, which changes the "
+     "weights. Subtract the maximum instead.",
      ("(x - m)", "(x / m)")),
     ("sum not shifted",
-     "the maximum is subtracted above and not in the sum below: divide by the sum of the powers "
-     "that stand above", ("e.sum(", "x.exp().sum(")),
+     "Your result matches e^(x − m) divided by the sum of e^x. Use the same exponentials, e^(x − "
+     "m), in the sum.", ("e.sum(", "x.exp().sum(")),
     ("epsilon in the sum",
-     "a small number added to the sum hides 0 / 0 and mends nothing: subtract the maximum, then "
-     "the sum is at least 1", ("(x - m).double()", "x"), ("e / total", "e / (total + 1e-9)")),
+     "Your weights are lost where exponentials overflow or underflow. If you add a small number "
+     "to the sum, it only hides 0 / 0. Subtract the maximum, and the sum is at least 1.",
+     ("(x - m).double()", "x"), ("e / total", "e / (total + 1e-9)")),
     ("nan replaced",
-     "NaN is replaced afterwards by 0; the weights are lost: subtract the maximum before",
+     "Your weights are 0 where an exponential overflows. If you replace NaN afterwards, the "
+     "weights are already lost. Subtract the maximum before exp.",
      ("(x - m).double()", "x"), ("(e / total)", "(e / total).nan_to_num(0.0)")),
-    ("logits clamped",
-     "the logits are cut off at a limit: those above it all get the same weight; subtract instead",
+    ("scores clamped",
+     "Your result is what you get if the scores are cut off at a limit. All scores beyond it get "
+     "the same weight. Subtract the maximum instead.",
      "torch.softmax(x.clamp(-50, 50), dim)"),
-    ("low logits clamped",
-     "the logits are cut off at a limit from below: those under it all get the same weight",
+    ("low scores clamped",
+     "Your result is what you get if low scores are cut off at a limit. All scores below it get "
+     "the same weight. Leave low scores as they are.",
      "torch.softmax(x.clamp(min=-1e4), dim)"),
-    ("logarithms returned", "those are the logarithms of the weights; take exp once more",
+    ("logarithms returned",
+     "Your result is the logarithm of the weights. Take exp once more.",
      "torch.log_softmax(x, dim)"),
-    ("not normalised", "those are the powers; divide them by their sum", ("e / total", "e")),
-    ("keepdim missing", "keepdim=True is missing: the maximum or the sum meets the wrong dimension",
+    ("not normalized",
+     "Your result is the exponentials. Divide them by their sum.", ("e / total", "e")),
+    ("keepdim missing",
+     "Your maximum or your sum is aligned with the wrong dimension. Pass keepdim=True to both.",
      ("amax(dim, keepdim=True)", "amax(dim)"), (".double()", ""),
      ("sum(dim, keepdim=True)", "sum(dim)")),
     SMALL,
 ]  # fmt: skip
 
 exercise = Exercise(
-    "3.2", softmax, logits_and_dims, MISTAKES, run=small_ones_too, differentiable=True,
+    "3.2", softmax, scores_and_dims, MISTAKES, run=small_ones_too, differentiable=True,
     also_right=[lambda x, dim=-1: F.softmax(x, dim=dim), one_pass],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""3.4: the gradient through a softmax with a temperature, mended, without the n × n matrix."""
+"""3.4: the gradient through a softmax with a temperature, without the n × n matrix."""
 
 import torch
 
@@ -9,7 +9,7 @@ from course_utils.checks.inputs import Shapes, normals
 
 def softmax_vjp(x, g, T):
     p = torch.softmax(x / T, dim=-1)  # (..., n)
-    mean = (p * g).sum(dim=-1, keepdim=True)  # (..., 1), the mean of g under p, row by row
+    mean = (p * g).sum(dim=-1, keepdim=True)  # (..., 1), one mean of g under p for each row
     return p * (g - mean) / T  # (..., n)
 
 
@@ -37,87 +37,104 @@ def inputs():
     given += [(200 * normal(3, 4), normal(3, 4) + 5, 40.0), (forbidden, 3 * normal(3, 5), 1.3)]
     given += [(1000 + normal(4, 3), normal(4, 3), 0.1)]
     single = normal(4, dtype=torch.float32)
-    turned = [normal(4, 3, 2).permute(2, 1, 0) for _ in range(2)]  # not contiguous
+    permuted = [normal(4, 3, 2).permute(2, 1, 0) for _ in range(2)]  # not contiguous
     far = torch.tensor([[0.0, -200]]), torch.tensor([[1.0, -1]]), 100.0  # e^−200 is 0 in float32
-    return [*given, (single, single, 2.5), (*turned, 0.5), far]
+    return [*given, (single, single, 2.5), (*permuted, 0.5), far]
 
 
 def without_the_matrix(answer, x, g, T):
-    """Call an answer; complain if it is right but makes an n × n matrix on the way."""
+    """Call an answer; complain if it is right but builds an n × n matrix."""
     with Shapes() as shapes:
         results = call_with_clones(answer, x, g, T)
     n, rows = x.shape[-1], x.shape[:-1].numel()
-    # where the rows come in multiples of n, n of them are n × n too: nothing shows there
+    # if the number of rows is a multiple of n, some are n × n too, and nothing can be seen
     if (n, n) in {shape[-2:] for shape in shapes.results} and rows % n:
         if difference(results[0], softmax_vjp(x, g, T)) is None:
-            hint = "right here, but it makes the n × n matrix: multiply out gᵀ(diag(p) − ppᵀ) first"
+            hint = (
+                "Right, but your function builds an n × n matrix. Multiply out "
+                "gᵀ(diag(p) − ppᵀ) first."
+            )
             raise NamedMistake("makes the n × n matrix", hint)
     return results
 
 
 PRODUCT = "p * (g - mean) / T"
 MISTAKES = [
-    ("nothing mended",
-     "that is as it was: it agrees with autograd for one row at T = 1; compare them for two rows, "
-     "and at T = 2",
+    ("nothing fixed",
+     "Your result is that of the given code. It equals autograd for one row at T = 1. Compare the "
+     "two for two rows, and for T = 2.",
      ("dim=-1, keepdim=True", ""), (PRODUCT, "p * (g - mean)")),
     ("the temperature left out",
-     "right for T = 1 alone: x is divided by T before softmax, so by the chain rule the gradient "
-     "at x is divided by T as well", (PRODUCT, "p * (g - mean)")),
+     "Right for T = 1 only. x is divided by T before the softmax, so by the chain rule the "
+     "gradient at x must be divided by T too.", (PRODUCT, "p * (g - mean)")),
     ("one mean for all rows",
-     "right for one row: p·g runs over all rows together; each row has its own mean, "
-     "sum(dim=-1, keepdim=True)", ("dim=-1, keepdim=True", "")),
+     "Right for one row. With several rows, your p·g is a sum over all of them. Each row needs "
+     "its own mean: sum(dim=-1, keepdim=True).", ("dim=-1, keepdim=True", "")),
     ("multiplied by the temperature",
-     "it is multiplied by T; the gradient of x / T is 1 / T: the sharper, the steeper",
+     "Your result is multiplied by T. The derivative of x / T is 1 / T, so divide by T.",
      (PRODUCT, "p * (g - mean) * T")),
-    ("divided twice", "it is divided by T twice; one 1 / T comes from x / T, and that is all",
+    ("divided twice",
+     "Your result is divided by T twice. Only x / T contributes a factor 1 / T, so divide once.",
      (PRODUCT, "p * (g - mean) / T**2")),
     ("divided by the root of the temperature",
-     "it is divided by √T; the gradient of x / T is 1 / T, without a root",
+     "Your result is divided by √T. The derivative of x / T is 1 / T, without a root.",
      (PRODUCT, "p * (g - mean) / T**0.5")),
     ("only g divided by the temperature",
-     "g is divided by T, its mean p·g is not: 1 / T belongs to the whole, p * (g − p·g) / T",
+     "In your result, g is divided by T, but its mean p·g is not. Divide the whole: p * (g − p·g) "
+     "/ T.",
      (PRODUCT, "p * (g / T - mean)")),
     ("only the mean divided by the temperature",
-     "the mean p·g is divided by T, g is not: 1 / T belongs to the whole, p * (g − p·g) / T",
+     "In your result, the mean p·g is divided by T, but g is not. Divide the whole: p * (g − p·g) "
+     "/ T.",
      (PRODUCT, "p * (g - mean / T)")),
-    ("powers overflow",
-     "right until x / T is large: e^(x / T) is infinite then, and the weights are NaN; "
-     "torch.softmax takes care of it, exp / sum does not",
+    ("exponentials overflow",
+     "Right, until x / T is large. Then e^(x / T) is infinite, and your result is NaN. Use "
+     "torch.softmax, which subtracts the maximum.",
      ("torch.softmax(x / T, dim=-1)", "(x / T).exp() / (x / T).exp().sum(-1, keepdim=True)")),
     ("temperature after softmax",
-     "Your gradient is right, except where a weight of softmax(x) is too small for a float. x / T "
-     "would still give it a share. Divide the logits by T before softmax, not the weights after.",
+     "Right, except where a weight of softmax(x) underflows to 0. Divided by a large T, such a "
+     "score still gets some weight. Divide the scores by T before the softmax.",
      ("torch.softmax(x / T, dim=-1)",
       "(r := torch.softmax(x, dim=-1) ** (1 / T)) / r.sum(dim=-1, keepdim=True)")),
-    ("temperature only outside", "the gradient is divided by T, but the weights are those of T = 1",
+    ("temperature only outside",
+     "Your gradient is divided by T, but its weights are softmax(x). Use softmax(x / T).",
      ("x / T", "x")),
-    ("temperature not used", "T is not used: the weights are softmax(x / T)",
+    ("temperature not used",
+     "Your result does not depend on T. Use softmax(x / T), and divide the gradient by T.",
      ("x / T", "x"), (PRODUCT, "p * (g - mean)")),
     ("mean of g not subtracted",
-     "that is half of it: from g, subtract first the mean of g under p, "
-     "(p * g).sum(-1, keepdim=True)", ("(g - mean)", "g")),
-    ("not multiplied by p", "p * is missing in front: p * (g − p·g)", ("p * (g - mean)",
+     "Your result matches p * g / T. Before multiplying by p, subtract from g its mean under p: "
+     "(p * g).sum(-1, keepdim=True).", ("(g - mean)", "g")),
+    ("not multiplied by p",
+     "Your result lacks the factor p. It must be p * (g − p·g) / T.", ("p * (g - mean)",
      "(g - mean)")),
-    ("mean of g added", "the sign: p·g is subtracted from g, as J = diag(p) − ppᵀ",
+    ("mean of g added",
+     "Your result adds p·g to g. J = diag(p) − ppᵀ has a minus sign, so subtract it.",
      ("g - mean", "g + mean")),
-    ("sign turned", "the sign is turned: g − p·g, not p·g − g", ("g - mean", "mean - g")),
+    ("wrong sign",
+     "Your result has the wrong sign. Use g − p·g, not p·g − g.", ("g - mean", "mean - g")),
     ("plain mean subtracted",
-     "that subtracts the plain mean of g; weigh it by p: (p * g).sum(-1, keepdim=True)",
+     "Your result subtracts the plain mean of g. Weight the mean by p: (p * g).sum(-1, "
+     "keepdim=True).",
      ("(p * g).sum", "g.mean")),
     ("plain sum subtracted",
-     "that subtracts the plain sum of g; weigh it by p: (p * g).sum(-1, keepdim=True)",
+     "Your result subtracts the plain sum of g. Weight the sum by p: (p * g).sum(-1, "
+     "keepdim=True).",
      ("(p * g).sum", "g.sum")),
     ("mean of the products",
-     "that divides p·g by n; the weights sum to 1 already: (p * g).sum(-1, keepdim=True)",
+     "Your result divides p·g by n. The weights already sum to 1, so take the sum: (p * "
+     "g).sum(-1, keepdim=True).",
      (".sum(", ".mean(")),
     ("diagonal only",
-     "only the diagonal p(1 − p) is used; each weight also answers to the other logits",
+     "Your result uses only the diagonal of J, p(1 − p). Each weight also depends on the other "
+     "scores. Use p * (g − p·g).",
      ("(g - mean)", "(1 - p) * g")),
     ("mean along the first",
-     "p·g runs along the wrong dimension: the weights sum to 1 along the last, dim=-1",
+     "Your p·g is a sum along the first dimension. The weights sum to 1 along the last, so use "
+     "dim=-1.",
      ("(dim=-1, k", "(dim=0, k")),
-    ("row means meet columns", "keepdim=True is missing: each row's p·g must meet its own row",
+    ("keepdim missing",
+     "Your p·g is aligned with the columns instead of the rows. Pass keepdim=True to the sum.",
      (", keepdim=True", "")),
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""3.5: the temperature at which softmax(x / T) has a wanted entropy."""
+"""3.5: the temperature for which softmax(x / T) has a given entropy."""
 
 import math
 import numbers
@@ -52,36 +52,45 @@ def by_grid(x, target):
 
 def inputs():
     normal = normals(80)
-    logits = [normal(6), 200 * normal(9), normal(5) + 1000, 0.05 * normal(8)]
-    pairs = [(x, part) for x in logits for part in (0.4, 0.9)]
+    scores = [normal(6), 200 * normal(9), normal(5) + 1000, 0.05 * normal(8)]
+    pairs = [(x, part) for x in scores for part in (0.4, 0.9)]
     pairs += [(normal(2), 0.05), (torch.tensor([0, 3e-4, 1e-3]), 0.05), (5000 * normal(50), 0.9)]
-    pairs += [(normals(8)(190), 0.3)]  # a damped iteration swings for ever
-    at_parts = [(x, part * math.log(len(x))) for x, part in pairs]
-    return [*at_parts, (torch.tensor([3.0, 1, 0, -2]), 0.5)]  # float32: weights of 0 at a small T
+    pairs += [(normals(8)(190), 0.3)]  # here a damped iteration oscillates
+    targets = [(x, part * math.log(len(x))) for x, part in pairs]
+    return [*targets, (torch.tensor([3.0, 1, 0, -2]), 0.5)]  # float32: weights of 0 at a small T
 
 
 def entropy_reached(answer, x, target):
-    """Return the entropy that the answer's temperature gives; the target if it is within 1 %.
+    """Return the entropy at the answer's temperature, or the target if both are within 1%.
 
-    In half precision, as what is known of a mistake's temperature is only where it ends up.
-    Complain if it is near T on all inputs, and not near enough on this.
+    In half precision, because a mistake's temperature is only known roughly. Complain about
+    temperatures that can be named exactly, and about one that is near the right one on all inputs,
+    but not near enough on this one.
     """
     temperature = number(answer, x, target)
     entropy = entropy_at(temperature, x)
     if abs(entropy - target) <= 0.01 * target:
         return [torch.tensor(target).half()]
-    if all(is_near(number(answer, *given), temperature_for_entropy(*given)) for given in inputs()):
+    found = [number(answer, *given) for given in inputs()]
+    for name, formula in EXACT.items():
+        pairs = zip(found, inputs(), strict=True)
+        if all(math.isclose(t, formula(*given), rel_tol=1e-6) for t, given in pairs):
+            raise NamedMistake(name, next(hint for row, hint, *_ in MISTAKES if row == name))
+    if all(
+        is_near(t, temperature_for_entropy(*given))
+        for t, given in zip(found, inputs(), strict=True)
+    ):
         hint = (
-            "near T everywhere, but not always within 1 % of the entropy: does the search stop too "
-            "early (after few steps, at a fixed distance and not at 1 % of the target, at an end "
-            "of the interval), or halve T and not log T?"
+            "Your T is close everywhere, but its entropy is not always within 1% of the target. If "
+            "your search stops after few steps or at a fixed distance, let it run longer. If it "
+            "halves the interval of T, halve that of log T."
         )
         raise NamedMistake("near but not near enough", hint)
     return [entropy.half()]
 
 
 def is_near(temperature, right):
-    """Tell whether a search could have stopped at a temperature on its way to the right one."""
+    """Return whether a search that stops early could have found this temperature."""
     return abs(temperature - right) < max(0.3 * right, 0.02)
 
 
@@ -91,76 +100,100 @@ def entropy_at(temperature, x):
 
 
 def number(answer, x, target):
-    """Return the temperature that an answer gives as a float; complain if it is none."""
+    """Return an answer's temperature as a float; complain if it is not a temperature."""
     (temperature,) = call_with_clones(answer, x, target)
     single = read(temperature)
     if single is not None and single.numel() == 1:
         temperature = single.item()
     if not isinstance(temperature, numbers.Real) and getattr(temperature, "size", 0) != 1:
         kind = type(temperature).__name__
-        raise NamedMistake("not a number", f"return one number, the temperature, got {kind}")
+        hint = f"Your result is of type {kind}. Return one number, the temperature."
+        raise NamedMistake("not a number", hint)
     temperature = tag_learner_errors(float)(temperature)  # NumPy's, too
     if not 0 < temperature < math.inf:
-        hint = f"the temperature must be above 0 and finite, got {temperature:.4g}"
+        hint = f"Your temperature is {temperature:.4g}. It must be positive and finite."
         raise NamedMistake("not a temperature", hint)
     return temperature
 
 
+EXACT = {
+    "target returned": lambda x, target: target,
+    "always one": lambda x, target: 1.0,
+    "entropy returned": lambda x, target: entropy_of(x, 1.0) + 1e-12,
+}
 UNSTABLE = (
     ("torch.softmax(x.double() / middle, dim=-1)", "(x / middle).exp() / (x / middle).exp().sum()"),
     ("torch.special.entr(p).sum()", "-(p * p.log()).sum()"),
 )
+
+
+def damped_iteration(x, target):
+    t = 1.0
+    for _ in range(100):
+        t *= math.exp(0.5 * (target - entropy_of(x, t)))
+    return t
+
+
 MISTAKES = [
+    ("iteration that oscillates",
+     "Your T is far off for a long row. If each step changes T in proportion to the error, the "
+     "steps can overshoot again and again. Halve an interval instead.", damped_iteration),
     ("searched between 0.01 and 100",
-     "T is searched in too narrow an interval: logits that lie far apart need one above 100, close "
-     "ones one below 0.01; widen it until it holds the target",
+     "Your T never leaves the interval from 0.01 to 100. Scores far apart need a larger T, and "
+     "scores close together need a smaller one. Search from 10⁻⁴ to 10⁴.",
      ("1e-4, 1e4", "0.01, 100")),
     ("searched between 0.1 and 10",
-     "T is searched in too narrow an interval: logits that lie far apart need one above 10, close "
-     "ones one below 0.1; widen it until it holds the target",
+     "Your T never leaves the interval from 0.1 to 10. Scores far apart need a larger T, and "
+     "scores close together need a smaller one. Search from 10⁻⁴ to 10⁴.",
      ("1e-4, 1e4", "0.1, 10")),
     ("multiplied by T",
-     "the search runs to the wrong end: a larger T must give a larger entropy; are the logits "
-     "multiplied by T? Divide them", ("x.double() / middle", "x.double() * middle")),
-    ("inverse temperature", "this fits 1/T: the logits are divided by the temperature, x / T",
+     "Your search runs to the wrong end. A larger T must give a larger entropy. If you multiply "
+     "the scores by T, divide them instead.", ("x.double() / middle", "x.double() * middle")),
+    ("inverse temperature",
+     "Your result matches 1/T. The scores must be divided by the temperature, x / T.",
      ("return middle", "return 1 / middle")),
     ("measured in bits",
-     "the entropy is measured in bits; use the natural logarithm, not log2",
+     "Your T is right for an entropy in bits. Use the natural logarithm, not log2.",
      ("entropy < target", "entropy / math.log(2) < target")),
-    ("searched the wrong way",  # halving around T = 1, it runs to the end away from the target
-     "Your T is far off, as where a search goes the wrong way. A larger T gives a larger entropy. "
+    ("searched the wrong way",
+     "Your T is far off, as if the search went the wrong way. A larger T gives a larger entropy. "
      "If the entropy is too small, raise T.", ("entropy < target", "entropy > target")),
     ("ran to the bottom",
-     "it returns a T near 0, as where the search goes down to its lower end; if the entropy is "
-     "below the target, raise T (is it NaN somewhere? NaN < target is false)", "1e-4"),
+     "Your T is near 0, as if the search went down to its lower end. If the entropy is below the "
+     "target, raise T. If the entropy is NaN, find out why, because NaN < target is false.",
+     "1e-4"),
     ("ran to the top",
-     "the search went up to its end; if the entropy is above the target, lower T (compare with the "
-     "target, not with 0; and the entropy needs its minus, or it is never above)", "1e4"),
+     "Your T is at the upper end of the search. If the entropy is above the target, lower T. "
+     "Compare the entropy with the target, not with 0, and do not forget its minus sign.", "1e4"),
     ("nan turns the search",
-     "where a weight is 0 the entropy comes out as NaN (0 · log 0), and NaN < target is false, so "
-     "the search turns away: let such a weight add 0, with torch.xlogy",
+     "Your T is wrong where a weight is 0. There p * p.log() is NaN, and NaN < target is false, "
+     "so a search goes down. Use torch.xlogy(p, p), which gives 0.",
      ("torch.special.entr(p).sum()", "-(p * p.log()).sum()"), ("x.double()", "x")),
     ("overflow turns the search down",
-     "Your T is wrong where logits are large. If e^(x / T) overflows, the entropy is NaN, and "
-     "NaN < target is false, so the search goes down. Use a stable softmax, in the dtype of x.",
+     "Your T is wrong for large scores. If e^(x / T) overflows, the entropy is NaN, and NaN < "
+     "target is false, so the search goes down. Use a stable softmax.",
      *UNSTABLE),
     ("overflow turns the search up",
-     "Your T is wrong where logits are large. If e^(x / T) overflows, the entropy is NaN, and "
-     "NaN > target is false, so the search goes up. Use a stable softmax, in the dtype of x.",
+     "Your T is wrong for large scores. If e^(x / T) overflows, the entropy is NaN, and NaN > "
+     "target is false, so the search goes up. Use a stable softmax.",
      *UNSTABLE, ("entropy < target", "not entropy > target")),
     ("target returned",
-     "that is the target itself; look for a T whose weights have this entropy", "target"),
-    ("always one", "that is T = 1 whatever the target: the search does not move", "1.0"),
-    ("entropy returned", "that is the entropy at T = 1; the temperature is asked",
+     "Your result is the target itself. Return the T whose weights have this entropy.", "target"),
+    ("always one",
+     "Your result is T = 1 for every target. Let the search change T, and return it.", "1.0"),
+    ("entropy returned",
+     "Your result is the entropy at T = 1. Return the temperature.",
      ("math.sqrt(low * high)", "1.0"), ("return middle", "return entropy + 1e-12")),
     ("searched too low",
-     "T is searched between 0 and 10 only; large logits need a larger one: widen the interval "
-     "until it holds the target", ("1e4", "10")),
+     "Your T is never above 10. Scores far apart need a larger T. Search from 10⁻⁴ to 10⁴.",
+     ("1e4", "10")),
     ("searched too high",
-     "T is searched above 1 only; small or close logits need a smaller one, down towards 0",
+     "Your T is never below 1. Small scores, or scores close together, need a smaller T. Search "
+     "from 10⁻⁴ to 10⁴.",
      ("1e-4", "1")),
-    ("target as a part",
-     "the target is taken as a part of log n; it is the entropy itself, in nats",
+    ("target as a fraction",
+     "Your T would be right if the target were a fraction of log n. But the target is the entropy "
+     "itself, in nats.",
      ("entropy < target", "entropy < min(target, 0.9999) * math.log(len(x))")),
 ]  # fmt: skip
 

@@ -1,21 +1,27 @@
-"""What any mask may be besides wrong: a right one of another kind. Lesson 04's shared piece."""
+"""Hints for masks that are right except for their kind, shared by lesson 04's exercises."""
 
 import torch
 
-INVERTED = "it is inverted: True must mean may attend, as in scaled_dot_product_attention"
-NOT_BOOLEAN = "right pattern, but numbers: return a boolean tensor, for example by comparing"
-ADDED = "that is the mask to add to the scores, 0 and -inf; return a boolean one, True = may attend"
+INVERTED = "Your mask is inverted. True must mean may attend, as in scaled_dot_product_attention."
+NOT_BOOLEAN = (
+    "The pattern is right, but your mask holds numbers. Return a boolean tensor, for example "
+    "from a comparison."
+)
+ADDED = (
+    "Your result is a float mask of 0 and −inf, to be added to scores. Return a boolean mask, "
+    "True = may attend."
+)
 
 
 def other_kinds(right):
-    """Return the mistakes of kind, rows for any exercise whose answer is a mask."""
+    """Return rows of MISTAKES for an exercise whose answer is a mask."""
 
-    def added(*given):
-        mask = right(*given)
+    def float_mask(*args):
+        mask = right(*args)
         return torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)
 
     return [
-        ("inverted", INVERTED, lambda *given: ~right(*given)),
-        ("not boolean", NOT_BOOLEAN, lambda *given: right(*given).float()),
-        ("added to scores", ADDED, added),
+        ("inverted", INVERTED, lambda *args: ~right(*args)),
+        ("not boolean", NOT_BOOLEAN, lambda *args: right(*args).float()),
+        ("added to scores", ADDED, float_mask),
     ]

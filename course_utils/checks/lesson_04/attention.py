@@ -1,4 +1,4 @@
-"""4.6: attention under a mask, zeros for a query that may see nothing."""
+"""4.6: masked attention, with zeros for a query that has no allowed key."""
 
 import math
 
@@ -23,8 +23,8 @@ from course_utils.checks.shared_hints import (
 
 def attention(q, k, v, mask):
     scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5  # (..., L, S)
-    empty = ~mask.any(dim=-1, keepdim=True)  # (..., L, 1), queries with nothing allowed
-    finite = scores.masked_fill(~mask & ~empty, -torch.inf)  # (..., L, S), no row of -inf alone
+    empty = ~mask.any(dim=-1, keepdim=True)  # (..., L, 1), no allowed key
+    finite = scores.masked_fill(~mask & ~empty, -torch.inf)  # (..., L, S), not all -inf
     weights = finite.softmax(dim=-1).masked_fill(empty, 0)
     return weights @ v, weights
 
@@ -60,46 +60,46 @@ def inputs():
         sizes = (L, d_k), (S, d_k), (S, d_v)
         return *(normal(*leading, *size, dtype=dtype) for size in sizes), mask
 
-    def drawn(*shape):
-        """Return a mask in which each query may see some key."""
+    def random_mask(*shape):
+        """Return a random mask in which each query has an allowed key."""
         mask = torch.rand(*shape, generator=rng) < 0.5
         mask[..., 1] = True
         return mask
 
-    holes = drawn(4, 6)
-    holes[2] = False  # one query with nothing allowed
-    late = causal_mask(5) & ~padding_mask([3, 1], 5)  # padding at the start: empty rows
-    # Scores in the hundreds, in pairs that lie near each other, the best pair allowed; whole
-    # numbers, to be exact in float32 as well
+    holes = random_mask(4, 6)
+    holes[2] = False  # one query with no allowed key
+    left_padded = causal_mask(5) & ~padding_mask([3, 1], 5)  # with empty rows
+    # Scores in the hundreds, in pairs of close ones, and the largest pair is allowed. They are
+    # whole numbers, so that they are exact in float32 too.
     q, k, v, _ = probe((2, 2), 3, 5, 4, 6, None)
     q, k = (200 * q).round(), (4 * k).round() / 4
     q[..., 3], k[..., 2:4, :3] = 1, k[..., :2, :3]
     scores = q @ k.mT
-    loud = q, k, v, (scores > scores.amax(-1, keepdim=True) - 20) | padding_mask([4, 2], 5)
-    # A forbidden score of trillions; then all scores in the ten thousands, below 0 and above
-    # what the forbidden one may be filled with
+    large_scores = q, k, v, (scores > scores.amax(-1, keepdim=True) - 20) | padding_mask([4, 2], 5)
+    # A forbidden score of trillions; then all scores in the ten thousands, below 0 and above 0,
+    # so that a finite fill is no longer the lowest score
     q = torch.randint(-2, 3, (3, 16), generator=rng).double()
     k = torch.randint(-2, 3, (5, 16), generator=rng).double()
     q[:, 0], k[:, 0] = 2**15, 0
     high, low, up = k.clone(), k.clone(), k.clone()
     high[3, 0], low[:, 0], up[:, 0] = 2**30, -4, 4
     v, third = normal(5, 2), torch.arange(5) != 3
-    turned = [normal(3, 6, 2).permute(2, 1, 0), normal(3, 7, 2).permute(2, 1, 0)]  # (2, 6 or 7, 3)
+    transposed = [normal(3, n, 2).permute(2, 1, 0) for n in (6, 7)]  # (2, 6, 3), (2, 7, 3)
     return [
         probe((), 5, 5, 3, 2, causal_mask(5)),
         probe((2, 3), 4, 6, 5, 7, causal_mask(4, 6, align="lower_right")),
-        probe((2, 1), 5, 5, 3, 4, late),
+        probe((2, 1), 5, 5, 3, 4, left_padded),
         probe((3, 2), 4, 6, 5, 3, holes),
-        loud,
+        large_scores,
         (q, high, v, third),
         (q, low, v, third),
         (q, up, v, third),
-        probe((2, 3), 4, 6, 5, 3, drawn(3, 4, 6)),  # for each head one
-        probe((2, 3), 4, 6, 2, 3, drawn(2, 1, 4, 6), dtype=torch.float32),
-        probe((2, 3), 4, 5, 3, 2, drawn(2, 1, 1, 5)),  # the same for all queries, as of padding
-        (*turned, normal(2, 7, 4), drawn(2, 6, 7)),  # not contiguous; three dimensions
+        probe((2, 3), 4, 6, 5, 3, random_mask(3, 4, 6)),  # a mask for each head
+        probe((2, 3), 4, 6, 2, 3, random_mask(2, 1, 4, 6), dtype=torch.float32),
+        probe((2, 3), 4, 5, 3, 2, random_mask(2, 1, 1, 5)),  # as a padding mask
+        (*transposed, normal(2, 7, 4), random_mask(2, 6, 7)),  # not contiguous; three dimensions
         probe((1, 1), 1, 1, 3, 2, torch.ones(1, 1, dtype=torch.bool)),
-        probe((1,), 12, 50, 4, 3, drawn(12, 50)),
+        probe((1,), 12, 50, 4, 3, random_mask(12, 50)),
         probe((), 2, 3, 4, 5, torch.zeros(2, 3, dtype=torch.bool)),
     ]
 
@@ -110,46 +110,50 @@ UNSAFE = "scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)"
 LESSONS = "scores.masked_fill(~mask, -torch.inf).masked_fill(empty, 0)"
 BY_HAND = "finite.exp() / finite.exp().sum(dim=-1, keepdim=True)"
 OVERFLOW = (
-    "right, until scores are large: e^score overflows then, or is 0 for all that is allowed; take "
-    "the largest allowed score of each row off first, as softmax does by itself"
+    "Right until scores are large. Then e^score overflows, or it is 0 for all allowed keys. "
+    "Subtract the largest allowed score of each row first, as softmax does."
 )
-BEFORE = (
-    "Your result is right until a forbidden score is far above the rest; then all allowed weights "
-    "are lost. A forbidden score takes part in a sum, or in the maximum that you subtract. "
+FORBIDDEN_STILL_COUNT = (
+    "Right until a forbidden score is far above the others. Then all allowed weights are lost, "
+    "because forbidden scores still count in a sum, or in the maximum that you subtract. "
 )
+FILL_FIRST = "Fill forbidden scores with −inf before anything else."
 
 MISTAKES = [
     ("empty rows are NaN",
-     "right, but for queries with nothing allowed: they are NaN (softmax of -inf alone, or 0 / 0); "
-     "give zeros there", (WEIGHTS, UNSAFE)),
+     "Right, except for queries with no allowed key. Their results are NaN, from a softmax over "
+     "−inf alone or from 0 / 0. Give them zeros.", (WEIGHTS, UNSAFE)),
     ("empty rows attend to everything",
-     "right, but a query with nothing allowed averages all the keys that were forbidden (so do "
-     "-1e9 and finfo.min); give zeros there",
+     "Right, except for queries with no allowed key. They average all forbidden keys, as happens "
+     "with -1e9 or finfo.min. Give them zeros.",
      (WEIGHTS, "scores.masked_fill(~mask, -1e9).softmax(dim=-1)")),
     ("masked after softmax",
-     "the mask comes after softmax: the rows no longer sum to 1, and forbidden scores sit in the "
-     "denominator; fill with -inf before", (WEIGHTS, "scores.softmax(dim=-1) * mask")),
+     "Your rows no longer sum to 1, because forbidden scores are still in the denominator of "
+     "softmax. Fill them with −inf before softmax.",
+     (WEIGHTS, "scores.softmax(dim=-1) * mask")),
     ("divided by the new sums",
-     "the mask comes after softmax; dividing by the new sums mends the rows on paper only: where a "
-     "forbidden score is far above the rest, all allowed weights are 0, and 0 / 0 is NaN",
+     "Your result is NaN if a forbidden score is far above the others. If you mask after softmax, "
+     "all allowed weights are 0 there, and 0 / 0 is NaN. Fill with −inf before softmax.",
      (WEIGHTS, "scores.softmax(dim=-1) * mask"),
      ("return", "weights = weights / weights.sum(dim=-1, keepdim=True)\n    return")),
     ("divided by the new sums and erased",
-     BEFORE + "Fill forbidden scores with −∞ before all else.",
+     FORBIDDEN_STILL_COUNT + FILL_FIRST,
      (WEIGHTS, "scores.softmax(dim=-1) * mask"),
      ("return", "weights = weights / weights.sum(dim=-1, keepdim=True)\n"
       "    weights = weights.masked_fill(empty, 0)\n    return")),
     ("divided by the new sums and a little",
-     BEFORE + "A small number added to the sum leaves them 0. Fill forbidden scores with −∞ before "
-     "all else.", (WEIGHTS, "scores.softmax(dim=-1) * mask"),
+     FORBIDDEN_STILL_COUNT + "Adding a small number to the sum does not help. " + FILL_FIRST,
+     (WEIGHTS, "scores.softmax(dim=-1) * mask"),
      ("return", "weights = weights / (weights.sum(dim=-1, keepdim=True) + 1e-9)\n    return")),
     ("filled with too little",
-     "right, until all allowed scores are lower than what the forbidden ones are filled with, if "
-     "only for the maximum: their weights are 0 then; fill with -inf, or the dtype's lowest",
+     "Right until all allowed scores are very negative. Then their weights are 0, as if a "
+     "forbidden score were filled with a larger number. Fill with −inf or with the dtype's lowest "
+     "number.",
      (WEIGHTS, "scores.masked_fill(~mask, -100.0).softmax(dim=-1) * mask")),
     ("filled with too little and erased",
-     "right, until all allowed scores are lower than what the forbidden ones are filled with: "
-     "these get the weight then; fill with -inf, or the dtype's lowest",
+     "Right until all allowed scores are very negative. Then forbidden keys get the weight, as if "
+     "their scores were filled with a larger number. Fill with −inf or with the dtype's lowest "
+     "number.",
      ("~mask & ~empty, -torch.inf", "~mask, -1e4")),
     ("nothing subtracted", OVERFLOW, (WEIGHTS, f"({BY_HAND}).masked_fill(empty, 0)")),
     ("nothing subtracted, NaN made 0", OVERFLOW, (WEIGHTS, f"({BY_HAND}).nan_to_num(0)"),
@@ -158,23 +162,23 @@ MISTAKES = [
      (WEIGHTS, "e / e.sum(dim=-1, keepdim=True).clamp(min=1e-30)"),
      ("    weights", "    e = scores.exp() * mask\n    weights")),
     ("nothing subtracted, masked after exp, empty rows are NaN",
-     OVERFLOW + "; and a query with nothing allowed has a sum of 0: give zeros there",
+     OVERFLOW + " Also, a query with no allowed key has a sum of 0. Give it zeros.",
      (WEIGHTS, "e / e.sum(dim=-1, keepdim=True)"),
      ("    weights", "    e = scores.exp() * mask\n    weights")),
     ("too little added",
-     "right, until a forbidden score is so high that it wins in spite of the number added to it; "
-     "fill with -inf, which no score outweighs",
+     "Right until a forbidden score is very large. Then the forbidden key gets the weight, as if "
+     "only a finite number were subtracted from its score. Fill with −inf.",
      ("scores.masked_fill(~mask & ~empty, -torch.inf)", "scores + ~mask * -1e4")),
     ("empty rows as without a mask",
-     "right, but a query with nothing allowed attends as without a mask (a number added to every "
-     "score of a row changes nothing); give zeros there",
+     "Right, except for queries with no allowed key. They attend as if there were no mask, "
+     "because adding one number to all scores of a row changes nothing. Give them zeros.",
      (WEIGHTS, "(scores + ~mask * -1e9).softmax(dim=-1)")),
     ("zero times infinity",
-     "all is NaN: a mask times -inf is 0 · inf where it is 0, and that is NaN; use masked_fill or "
-     "torch.where", (WEIGHTS, "(scores + ~mask * -torch.inf).softmax(dim=-1)")),
+     "Everything is NaN. If you multiply a mask by −inf, then 0 · inf is NaN. Use masked_fill or "
+     "torch.where.", (WEIGHTS, "(scores + ~mask * -torch.inf).softmax(dim=-1)")),
     ("zero times infinity, NaN made 0",
-     "all weights are 0, as where a mask is multiplied by -inf (0 · inf is NaN) and NaN made 0: "
-     "use masked_fill or torch.where",
+     "All your weights are 0. If you multiply a mask by −inf, then 0 · inf is NaN, and nan_to_num "
+     "makes it 0. Use masked_fill or torch.where.",
      (WEIGHTS, "(scores + ~mask * -torch.inf).softmax(dim=-1).nan_to_num(0)")),
     ("softmax over dimension 1", OVER_DIMENSION_1,
      (WEIGHTS, LESSONS + ".softmax(dim=1).masked_fill(empty, 0)")),
@@ -185,66 +189,78 @@ MISTAKES = [
     ("softmax over queries", OVER_QUERIES,
      (WEIGHTS, "scores.masked_fill(~mask, -torch.inf).softmax(dim=-2).nan_to_num(0.0)")),
     ("softmax over queries and NaN",
-     "softmax runs over the queries, and is NaN for a key that no query may see: dim=-1",
+     "Your softmax runs over the queries, and it is NaN for a key that no query may see. Use "
+     "dim=-1.",
      (WEIGHTS, "scores.masked_fill(~mask, -torch.inf).softmax(dim=-2)")),
     ("the mask is inverted",
-     "the mask is used the wrong way round: True = may attend, so fill where it is False, ~mask",
+     "Your mask is used the wrong way around. True means may attend, so fill where it is False: "
+     "~mask.",
      ("scores = ", "mask = ~mask\n    scores = ")),
     ("the mask is inverted, but for empty rows",
-     "the mask is used the wrong way round: True = may attend, so fill where it is False, ~mask",
+     "Your mask is used the wrong way around. True means may attend, so fill where it is False: "
+     "~mask.",
      ("~mask & ~empty", "mask & ~empty")),
     ("all for any",
-     "a query from which anything is hidden gets zeros: only one that sees nothing at all does, "
-     "~mask.any(...)", ("mask.any", "mask.all")),
+     "A query with any forbidden key gets zeros here. Only a query with no allowed key should: "
+     "~mask.any(...).", ("mask.any", "mask.all")),
     ("the mask is multiplied into the scores",
-     "a forbidden score becomes 0, and e^0 is 1: a weight, not none; it must become -inf",
+     "Your forbidden keys still get a weight. If you multiply the scores by the mask, they become "
+     "0, and e^0 is 1. Set them to −inf.",
      (WEIGHTS, "(scores * mask).softmax(dim=-1)")),
     ("the mask is multiplied in twice",
-     "a forbidden score becomes 0 before softmax, and e^0 is 1: its weight is erased afterwards, "
-     "but still in the denominator; it must become -inf",
+     "Your forbidden weights are 0, but the forbidden scores are still in the denominator. If you "
+     "multiply the scores by the mask, they become 0, and e^0 is 1. Set them to −inf.",
      (WEIGHTS, "(scores * mask).softmax(dim=-1) * mask")),
     ("the mask is added to the scores",
-     "adding True adds 1 to an allowed score and forbids nothing; fill with -inf where False",
+     "Your mask forbids nothing. If you add it to the scores, True adds 1 and False adds 0. Fill "
+     "with −inf where the mask is False.",
      (WEIGHTS, "(scores + mask).softmax(dim=-1)")),
     ("the mask is ignored", MASK_NOT_USED, (WEIGHTS, "scores.softmax(dim=-1)")),
     ("the first mask for all",
-     "right where one mask serves the whole batch; where each sequence or head has its own, the "
-     "first one's is used for all",
+     "Right if one mask serves the whole batch. If each sequence or head has its own mask, your "
+     "result uses the first one for all.",
      ("empty =", "mask = mask[:1] if mask.ndim > 2 else mask\n    empty =")),
     ("scores not scaled", NOT_SCALED, (" / q.shape[-1] ** 0.5", "")),
     ("divided by d_k", DIVIDED_BY_D_K, ("** 0.5", "")),
     ("divided by √L",
-     "divided by √L, the number of queries; scores are sums over d_k products: √d_k",
+     "Your scores are divided by √L, from the number of queries. A score is a sum over d_k "
+     "products, so divide by √d_k.",
      ("q.shape[-1]", "q.shape[-2]")),
     ("divided by √d_v", BY_D_V, ("q.shape[-1]", "v.shape[-1]")),
     ("only the output cleaned",
-     "the output is cleaned of NaN and the weights are not: a query with nothing allowed has zeros "
-     "in both", (WEIGHTS, UNSAFE), ("weights @ v,", "(weights @ v).nan_to_num(0.0),")),
+     "Your output is right, but the weights of a query with no allowed key are NaN. Replace the "
+     "NaN in the weights, before you multiply by v.",
+     (WEIGHTS, UNSAFE), ("weights @ v,", "(weights @ v).nan_to_num(0.0),")),
     ("only the output erased",
-     "right output, but the weights of a query with nothing allowed are not 0: erase them, then "
-     "multiply",
+     "Your output is right, but a query with no allowed key has weights that are not 0. Set them "
+     "to zero before you multiply by v.",
      (WEIGHTS, "scores.masked_fill(~mask, -1e9).softmax(dim=-1)"),
      ("weights @ v,", "(weights @ v).masked_fill(empty, 0),")),
     ("only the weights cleaned",
-     "the weights are cleaned of NaN after the output was made from them: clean them before",
+     "Your weights are right, but the output is NaN for a query with no allowed key. Replace the "
+     "NaN before you multiply by v.",
      (WEIGHTS, UNSAFE), ("v, weights", "v, weights.nan_to_num(0.0)")),
     ("only the weights erased",
-     "right weights, but the output was made before they were erased: a query with nothing allowed "
-     "still averages the values; erase first, then multiply",
+     "Your weights are right, but a query with no allowed key still averages the values. Set its "
+     "weights to zero before you multiply by v.",
      (WEIGHTS, "scores.masked_fill(~mask, -1e9).softmax(dim=-1)"),
      ("v, weights", "v, weights.masked_fill(empty, 0)")),
     ("scores for weights",
-     "right output, but beside it stand the masked scores: return the weights, after softmax",
+     "The output is right, but the second result is the masked scores. Return the weights, after "
+     "softmax.",
      ("v, weights", "v, scores.masked_fill(~mask, -torch.inf)")),
     ("unmasked scores for weights",
-     "right output, but beside it stand the scores as they were: return the weights, after softmax",
+     "The output is right, but the second result is the unmasked scores. Return the weights, "
+     "after softmax.",
      ("v, weights", "v, scores")),
     ("weights without the mask",
-     "Your output is right, but the weights beside it know nothing of the mask. Return the weights "
-     "that made the output.", ("v, weights", "v, scores.softmax(dim=-1)")),
-    ("no softmax", "the masked scores are taken for the weights: softmax is missing",
+     "The output is right, but the weights beside it ignore the mask. Return the weights that "
+     "made the output.", ("v, weights", "v, scores.softmax(dim=-1)")),
+    ("no softmax",
+     "Your weights are the masked scores. Apply softmax to them.",
      (WEIGHTS, "scores.masked_fill(~mask, -torch.inf)")),
-    ("weights first", "both are right, in the wrong order: first the output, then the weights",
+    ("weights first",
+     "Both results are right, but in the wrong order. Return the output first, then the weights.",
      ("weights @ v, weights", "weights, weights @ v")),
     ("output alone", TWO_THINGS, ("v, weights", "v")),
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""4.9: a test that passes right attention and catches attention that hears what is forbidden."""
+"""4.9: a test that passes right attention and catches attention that leaks forbidden keys."""
 
 import functools
 
@@ -24,7 +24,7 @@ def catches_leak(attention):
         assert torch.allclose(output, expected @ v, atol=1e-2)
 
 
-def drawn(size=1):
+def random_inputs(size=1):
     mask = torch.rand(4, 6) < 0.4
     mask[:, 0] = True
     return size * torch.randn(4, 3), torch.randn(6, 3), torch.randn(6, 2), mask
@@ -32,7 +32,7 @@ def drawn(size=1):
 
 def by_change(attention):
     for size in (1, 1000) * 6:
-        q, k, v, mask = drawn(size=size)
+        q, k, v, mask = random_inputs(size=size)
         for i in range(len(q)):
             noise = size * torch.randn(6, 1) * ~mask[i][:, None]
             one = attention(q, k, v, mask)[0][i]
@@ -46,7 +46,7 @@ def sdpa(q, k, v, mask=None):
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask), weights
 
 
-# What is told to the learner, and the edit of right attention that makes it
+# What the learner is told, and the edit of right attention that makes this bug
 BROKEN = {
     "mask after softmax": (WEIGHTS, "scores.softmax(dim=-1) * mask"),
     "mask inverted": ("empty =", "mask = ~mask\n    empty ="),
@@ -56,11 +56,11 @@ BROKEN = {
         "mask = mask | torch.cat([mask[..., :1], mask[..., :-1]], -1)\n    empty =",
     ),
     "forbidden scores set to 0": (WEIGHTS, "(scores * mask).softmax(dim=-1)"),
-    "mask used only where L = S": (
+    "mask used only if L = S": (
         "empty =",
         "mask = mask | (mask.shape[-2] != mask.shape[-1])\n    empty =",
     ),
-    "a causal mask whatever the mask says": (
+    "a causal mask, whatever the mask says": (
         "empty =",
         "mask = causal_mask(*mask.shape[-2:], align='lower_right')\n    empty =",
     ),
@@ -68,19 +68,19 @@ BROKEN = {
         "empty =",
         "mask = mask[..., :1, :].expand(mask.shape)\n    empty =",
     ),
-    "weights masked, but the output made from unmasked ones": (
+    "weights masked, but output made from unmasked ones": (
         "weights @ v,",
         "scores.softmax(dim=-1) @ v,",
     ),
-    "filled with -200: heard where all allowed scores are lower": (
+    "filled with -200: leaks if all allowed scores are lower": (
         "~mask & ~empty, -torch.inf",
         "~mask, -200",
     ),
-    "200 taken off: heard where a forbidden score is far above": (
+    "200 subtracted: leaks if a forbidden score is far above the others": (
         "scores.masked_fill(~mask & ~empty, -torch.inf)",
         "scores - 200 * ~mask",
     ),
-    "masked after softmax, divided by the sums: NaN where a forbidden score is far above": (
+    "masked after softmax, divided by the sums: NaN if a forbidden score is far above the others": (
         WEIGHTS,
         "scores.softmax(dim=-1) * mask\n    weights = weights / weights.sum(dim=-1, keepdim=True)",
     ),
@@ -97,15 +97,15 @@ def implementations():
     return right, {name: edited(attention, name, edit) for name, edit in BROKEN.items()}
 
 
-def given(L=4, S=6):
-    """Return q (L, 3), k (S, 3), v (S, 2) and a mask (L, S) with something allowed in each row."""
+def inputs_of_size(L=4, S=6):
+    """Return q (L, 3), k (S, 3), v (S, 2) and a mask (L, S) with an allowed key in each row."""
     mask = torch.rand(L, S) < 0.5
     mask[:, 0] = True
     return torch.randn(L, 3), torch.randn(S, 3), torch.randn(S, 2), mask
 
 
 def only_the_future_of_a_square(attention):
-    q, k, v, _ = given(5, 5)
+    q, k, v, _ = inputs_of_size(5, 5)
     mask = torch.ones(5, 5).tril() > 0
     output, _ = attention(q, k, v, mask)
     for t in range(1, 5):
@@ -115,7 +115,7 @@ def only_the_future_of_a_square(attention):
 
 
 def only_values_changed(attention):
-    q, k, v, mask = given()
+    q, k, v, mask = inputs_of_size()
     for j in range(6):
         changed = v.clone()
         changed[j] += 10
@@ -123,7 +123,7 @@ def only_values_changed(attention):
         assert torch.equal(output[~mask[:, j]], other[~mask[:, j]])
 
 
-QUIET = ("[1, 1000] * 9", "[1]")
+SMALL_SCORES = ("[1, 1000] * 9", "[1]")
 SQUARE = ("4, 6", "5, 5")
 RANDOM = "torch.rand(L, S) < 0.3"
 ON_WEIGHTS = "torch.allclose(weights, expected, atol=1e-2)"
@@ -131,48 +131,49 @@ ON_OUTPUT = "torch.allclose(output, expected @ v, atol=1e-2)"
 
 MISTAKES = [
     ("only shapes",
-     "it fails for none of these bugs: nothing is asserted (to print is not enough, nor may `try` "
-     "catch it), or shapes alone, which they leave as they are, or both calls got the same tensors "
-     "(k2 = k copies nothing, k.clone() does); look whether numbers move when something forbidden "
-     "is changed",
-     QUIET, (ON_WEIGHTS, "weights.shape == (L, S)"), (ON_OUTPUT, "output.shape == (L, 2)")),
+     "Your test fails for none of these bugs. Perhaps it asserts only shapes, or it compares two "
+     "calls with the same tensors (k2 = k copies nothing). Change something forbidden, and assert "
+     "that the output stays the same.",
+     SMALL_SCORES, (ON_WEIGHTS, "weights.shape == (L, S)"), (ON_OUTPUT, "output.shape == (L, 2)")),
     ("only row sums",
-     "it sees that rows sum to 1: of these bugs only the mask after softmax breaks that; look "
-     "where the weights are 0, and change what is forbidden",
-     QUIET, (ON_WEIGHTS, "torch.allclose(weights.sum(dim=-1), torch.ones(L))"),
+     "Your test sees only that rows sum to 1, and only the mask after softmax breaks that. Look "
+     "at where the weights are 0, and change what is forbidden.",
+     SMALL_SCORES, (ON_WEIGHTS, "torch.allclose(weights.sum(dim=-1), torch.ones(L))"),
      (ON_OUTPUT, "True")),
     ("only zeros",
-     "it sees the forbidden weights are 0, and not whether forbidden keys are heard otherwise: the "
-     "mask after softmax has the zeros too, and the output may be made from other weights",
-     QUIET, (ON_WEIGHTS, "(weights[~mask] == 0).all()"), (ON_OUTPUT, "True")),
+     "Your test sees only that forbidden weights are 0. The mask after softmax has these zeros "
+     "too, and an output may be made from other weights. Change forbidden keys, and compare the "
+     "outputs.",
+     SMALL_SCORES, (ON_WEIGHTS, "(weights[~mask] == 0).all()"), (ON_OUTPUT, "True")),
     ("only square and causal",
-     "it tries a causal mask with L = S alone: code that makes its own causal mask, or uses a mask "
-     "only where L = S, is right there; draw a mask at random, with L ≠ S",
-     QUIET, SQUARE, (RANDOM, "torch.ones(L, S).tril() > 0")),
+     "Your test uses only a causal mask with L = S. Code that makes its own causal mask, or uses "
+     "a mask only if L = S, is right there. Use a random mask with L ≠ S.",
+     SMALL_SCORES, SQUARE, (RANDOM, "torch.ones(L, S).tril() > 0")),
     ("only the future of a square",
-     "it changes the future under a causal mask with L = S alone: code that makes its own causal "
-     "mask, uses a mask only where L = S, or the first query's mask for all, gives nothing away "
-     "there; draw a mask at random, with L ≠ S", only_the_future_of_a_square),
+     "Your test changes the future only under a causal mask with L = S. Code that makes its own "
+     "causal mask, or that uses the first query's mask for all, does not show there. Use a random "
+     "mask with L ≠ S.", only_the_future_of_a_square),
     ("only square",
-     "its mask is random, but L = S: code that uses the mask only where L = S gets through; let L "
-     "and S differ", QUIET, SQUARE),
+     "Your mask is random, but L = S. Code that uses the mask only if L = S passes. Let L and S "
+     "differ.", SMALL_SCORES, SQUARE),
     ("only values changed",
-     "it changes forbidden values and not forbidden keys: the mask after softmax multiplies those "
-     "values by 0 and still hears the keys, in its denominator; change both", only_values_changed),
+     "Your test changes forbidden values, but not forbidden keys. The mask after softmax "
+     "multiplies these values by 0, but the keys are still in its denominator. Change both.",
+     only_values_changed),
     ("only weights",
-     "it compares the weights alone; an output made from other weights gets through: look at it "
-     "too", QUIET, (ON_OUTPUT, "True")),
+     "Your test compares only the weights. An output made from other weights passes. Compare the "
+     "output too.", SMALL_SCORES, (ON_OUTPUT, "True")),
     ("nothing forbidden",
-     "its mask forbids nothing, so no bug of masking can show; forbid something",
-     QUIET, ("< 0.3", "< 2")),
+     "Your mask forbids nothing, so no masking bug can show. Forbid something.",
+     SMALL_SCORES, ("< 0.3", "< 2")),
     ("one mask for all queries",
-     "all its queries share one mask, so code that uses the first query's for all gets through; "
-     "give each query its own row, at random",
-     QUIET, (RANDOM, "(torch.rand(S) < 0.3).repeat(L, 1)")),
-    ("never loud",
-     "all its scores are small: code that takes a finite number off what is forbidden, or masks "
-     "after softmax and divides, goes wrong only where scores are in the hundreds; try a q a "
-     "thousand times larger too, in several draws", QUIET),
+     "All queries of your test share one mask, so code that uses the first query's mask for all "
+     "passes. Give each query a random row of its own.",
+     SMALL_SCORES, (RANDOM, "(torch.rand(S) < 0.3).repeat(L, 1)")),
+    ("never large scores",
+     "All scores in your test are small. Code that subtracts a finite number from forbidden "
+     "scores, or that masks after softmax and divides, fails only with scores in the hundreds. "
+     "Repeat the test with a q that is a thousand times as large.", SMALL_SCORES),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -1,4 +1,4 @@
-"""4.10: a test that passes right causal masks and catches wrong ones, of whatever size."""
+"""4.10: a test that passes right causal masks and catches wrong ones, at all sizes up to 12."""
 
 import functools
 
@@ -35,35 +35,35 @@ def by_position(L, S=None):
     return torch.arange(S) - torch.arange(L)[:, None] <= S - L
 
 
-# What is told to the learner, and what a broken causal_mask returns in place of MASK
+# What the learner is told, and what a broken causal_mask returns instead of MASK
 MASK = "everything.tril(S - L)"
 LAST = "(torch.arange(L)[:, None] == L - 1)"
 BROKEN = {
     "the diagonal forbidden": "everything.tril(S - L - 1)",
     "one key too far": "everything.tril(S - L + 1)",
-    "the future in place of the past": "everything.triu(S - L)",
-    "upper left where S > L": "everything.tril()",
-    "as many keys as right, but the latest": "everything.tril(S - L).flip(-1)",
-    "right for L = S = 5 only": "everything.tril() if L == S == 5 else everything",
+    "the future instead of the past": "everything.triu(S - L)",
+    "first query aligned with first key if S > L": "everything.tril()",
+    "the right number of keys, but the latest ones": "everything.tril(S - L).flip(-1)",
+    "right only for L = S = 5": "everything.tril() if L == S == 5 else everything",
     "nothing allowed at all": "~everything",
-    "each query sees its own key alone": "everything.tril(S - L).triu(S - L)",
-    "the last query's row right, all others see their own key alone": (
+    "each query sees only its own key": "everything.tril(S - L).triu(S - L)",
+    "only the last query right, all others see only their own key": (
         f"everything.tril(S - L).triu(S - L) | {LAST}"
     ),
     "the first query's row for all queries": "everything.tril(S - L)[:1].repeat(L, 1)",
-    "the first query's row right, all others open": (
+    "only the first query right, all others see everything": (
         "everything.tril(S - L) | (torch.arange(L)[:, None] > 0)"
     ),
-    "only the very next key hidden": "~everything.tril(S - L + 1).triu(S - L + 1)",
+    "only the next key hidden": "~everything.tril(S - L + 1).triu(S - L + 1)",
     "only the last key hidden, from all queries but the last": (
         f"(torch.arange(S) < S - 1) | {LAST}"
     ),
-    "no mask at all where L = S": "everything.tril(S - L if S > L else S)",
-    "a single query (L = 1) sees the first key alone": "everything.tril(S - L if L > 1 else 0)",
+    "no mask if L = S": "everything.tril(S - L if S > L else S)",
+    "a single query (L = 1) sees only the first key": "everything.tril(S - L if L > 1 else 0)",
     "right up to 6 keys, all later ones hidden": "everything.tril(S - L) & (torch.arange(S) < 6)",
-    "S - L taken for 2 at most": "everything.tril(min(S - L, 2))",
-    "a column too many, (L, S + 1)": "torch.cat([everything.tril(S - L), everything[:, :1]], 1)",
-    "right entries with a dimension too many, (1, L, S)": "everything.tril(S - L)[None]",
+    "never aligned by more than S - L = 2": "everything.tril(min(S - L, 2))",
+    "one column too many, (L, S + 1)": "torch.cat([everything.tril(S - L), everything[:, :1]], 1)",
+    "right entries with one dimension too many, (1, L, S)": "everything.tril(S - L)[None]",
 }
 
 
@@ -78,30 +78,33 @@ FEW = SIZES, "[(4, 4), (3, 7)]"
 EQUAL = "torch.equal(mask, right)"
 
 MISTAKES = [
-    ("nothing at all", "nothing in it can fail: compare every entry with j <= i + S - L, by assert",
+    ("nothing at all",
+     "Nothing in your test can fail. Assert that every entry equals j <= i + S - L.",
      (EQUAL, "True")),
-    ("shape alone", "it looks at the shape alone: compare every entry with j <= i + S - L",
+    ("shape alone",
+     "Your test looks only at the shape. Assert that every entry equals j <= i + S - L.",
      (EQUAL, "mask.shape == (L, S)")),
     ("square alone",
-     "it tries L = S alone: a mask that lines up the first query with the first key gets through; "
-     "try S > L", (SIZES, "[(3, 3), (5, 5), (6, 6)]")),
+     "Your test tries only L = S, so a mask that aligns the first query with the first key "
+     "passes. Try S > L.", (SIZES, "[(3, 3), (5, 5), (6, 6)]")),
     ("one size written out",
-     "it compares with one mask written out, of one size: code that knows that size alone gets "
-     "through, and so does the wrong corner where S > L; try several sizes", (SIZES, "[(5, 5)]")),
+     "Your test compares with one mask of one size. Code that knows only this size passes, and so "
+     "does a mask that is aligned wrongly if S > L. Try several sizes.", (SIZES, "[(5, 5)]")),
     ("one size alone",
-     "it tries one size alone: code that is wrong at others, for L = S, for a single query, or "
-     "with many keys, gets through; try several", (SIZES, "[(3, 5)]")),
+     "Your test tries only one size. Code that is wrong at other sizes passes: for L = S, for a "
+     "single query, or with many keys. Try several sizes.", (SIZES, "[(3, 5)]")),
     ("two queries alone",
-     "it tries L = 2 alone, where the first row and the last are all there is: some bugs show in "
-     "the rows between; try more queries", (SIZES, "[(2, 3), (2, 4)]")),
+     "Your test tries only L = 2, where there are no rows between the first and the last. Some "
+     "bugs show only there. Try more queries.", (SIZES, "[(2, 3), (2, 4)]")),
     ("only the future",
-     "it sees that the future is forbidden, and not that the past is allowed: a mask that allows "
-     "too little gets through", (EQUAL, "not mask[~right].any()")),
+     "Your test sees that the future is forbidden, but not that the past is allowed. A mask that "
+     "allows too little passes. Assert both.", (EQUAL, "not mask[~right].any()")),
     ("only the past",
-     "it sees that the past is allowed, and not that the future is forbidden: a mask that allows "
-     "too much gets through", FEW, (EQUAL, "mask[right].all()")),
+     "Your test sees that the past is allowed, but not that the future is forbidden. A mask that "
+     "allows too much passes. Assert both.", FEW, (EQUAL, "mask[right].all()")),
     ("only counts",
-     "it counts what is allowed and not where: a mask may have the right count in the wrong place",
+     "Your test counts the allowed keys, but does not look at which they are. A mask can have the "
+     "right count in the wrong columns. Compare every entry.",
      FEW, (EQUAL, "mask.sum() == right.sum()")),
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""4.1: the causal mask (L, S), whose last query stands at the last key."""
+"""4.1: the causal mask (L, S), whose last query is aligned with the last key."""
 
 import numpy as np
 import torch
@@ -30,37 +30,49 @@ def inputs():
 
 MISTAKES = [
     *other_kinds(causal_mask),
-    ("diagonal forbidden", "a query must see its own key too: the diagonal is allowed",
+    ("diagonal forbidden",
+     "Your mask forbids the diagonal. A query must also see its own key.",
      ("S - L)", "S - L - 1)")),
     ("one too far",
-     "one key too far: each query sees the very next token, the one to be predicted",
+     "Your mask allows one key too many: each query sees the next token, which it should predict. "
+     "Move the diagonal one column to the left.",
      ("S - L)", "S - L + 1)")),
     ("upper left",
-     "right for L = S; with more keys it lines up the first query with the first key, as is_causal "
-     "does: the last query belongs at the last key", ("tril(S - L)", "tril()")),
+     "Right for L = S. With more keys, your mask aligns the first query with the first key, as "
+     "is_causal does. Align the last query with the last key.", ("tril(S - L)", "tril()")),
     ("future marked",
-     "that marks the future, as nn.MultiheadAttention wants it; here True = may attend, and the "
-     "last query belongs at the last key", ("everything.tril(S - L)", "~everything.tril()")),
+     "Your mask is True in the future, as nn.MultiheadAttention wants it. Make True mean may "
+     "attend, and align the last query with the last key.",
+     ("everything.tril(S - L)", "~everything.tril()")),
     ("offset without its sign",
-     "right, but with fewer keys than queries: the offset S - L is negative there and must stay so",
+     "Right, except with fewer keys than queries. There the offset S - L is negative. Keep its "
+     "sign.",
      ("(S - L)", "(abs(S - L))")),
     ("offset of the wrong sign",
-     "right for L = S; with more keys the diagonal moves the wrong way: S - L, not L - S",
+     "Right for L = S. With more keys, your diagonal moves the wrong way. The offset is S - L, "
+     "not L - S.",
      ("(S - L)", "(L - S)")),
-    ("always square", "right for L = S, but S is not used: with S keys the mask is (L, S)",
+    ("always square",
+     "Right for L = S, but your mask is always square. With S keys, it must have shape (L, S).",
      ("L if S is None else S", "L")),
     ("no keys taken for none given",
-     "right, but S = 0 is taken for an S that is not given, as by `S or L`: ask whether S is None",
+     "Right, except for S = 0, where your mask has L keys. If you write `S or L`, a 0 counts as "
+     "not given. Compare S with None instead.",
      ("S is None", "not S")),
-    ("sizes swapped", "right for L = S, but otherwise (S, L): queries are rows, keys columns",
+    ("sizes swapped",
+     "Right for L = S, but otherwise your mask has shape (S, L). Rows are queries and columns are "
+     "keys, so make it (L, S).",
      ("ones(L, S", "ones(S, L")),
-    ("transposed", "it is transposed: queries are rows, keys columns; it allows only the future",
+    ("transposed",
+     "Your mask allows the diagonal and the future. Allow the diagonal and the past, which is the "
+     "lower triangle.",
      ("tril", "triu")),
     ("offset never negative",
-     "with fewer keys than queries something is allowed that lies in the future: the offset S - L "
-     "is negative there and must stay so", ("(S - L)", "(max(S - L, 0))")),
+     "Right, except with fewer keys than queries. There your mask allows keys in the future. Let "
+     "the offset S - L be negative.", ("(S - L)", "(max(S - L, 0))")),
     ("upper triangle",
-     "triu() keeps the future and the diagonal; what a query may see is the *lower* triangle",
+     "Your mask allows the upper triangle, which holds the future. Allow the *lower* triangle, "
+     "with the last query aligned with the last key.",
      ("tril(S - L)", "triu()")),
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""4.8: new tokens attend to a cache and to each other, and the caches grow."""
+"""4.8: new tokens attend to a cache and to each other, and the caches grow: a bug to fix."""
 
 import torch
 import torch.nn.functional as F
@@ -45,8 +45,8 @@ def inputs():
     q, k, v, k_cache, v_cache = probe(2, new=3, cached=4, d_k=4, d_v=2)
     return [
         probe(new=1, cached=5, d_k=4, d_v=3),
-        probe(2, 3, new=3, cached=4, d_k=5, d_v=2),  # several tokens at once
-        probe(2, new=4, cached=0, d_k=3, d_v=6),  # nothing cached yet
+        probe(2, 3, new=3, cached=4, d_k=5, d_v=2),  # several new tokens at once
+        probe(2, new=4, cached=0, d_k=3, d_v=6),  # an empty cache
         probe(2, 2, new=2, cached=2, d_k=4, d_v=5),
         probe(new=1, cached=0, d_k=2, d_v=3),
         probe(1, 1, new=2, cached=11, d_k=3, d_v=4, dtype=torch.float32),
@@ -59,48 +59,69 @@ def inputs():
 ALLOWED = "torch.ones(L, S, dtype=torch.bool).tril(S - L)"
 
 MISTAKES = [
+    ("no mask once there is a cache",
+     "Your result still has the bug. It is right for one new token and for an empty cache. With "
+     "several new tokens after a cache, the earlier ones see the later ones.",
+     (ALLOWED, "torch.ones(L, S, dtype=torch.bool).tril(0 if S == L else S)")),
     ("is causal",
-     "the mask lines up the first query with the first key, as is_causal does: the new tokens "
-     "stand at the end of the cache, causal_mask(L, S)", ("tril(S - L)", "tril()")),
-    ("no mask", "right for one new token; of several, the earlier must not see the later",
+     "Your mask aligns the first query with the first key, as is_causal does. The new tokens come "
+     "at the end, so align the last query with the last key.", ("tril(S - L)", "tril()")),
+    ("no mask",
+     "Right for one new token. With several, the earlier ones must not see the later ones.",
      (ALLOWED, "torch.ones(L, S, dtype=torch.bool)")),
     ("no mask without a cache",
-     "right, but with nothing cached yet: there too an earlier token must not see a later one",
+     "Right, except with an empty cache. There, too, an earlier token must not see a later one.",
      (ALLOWED, "torch.ones(L, S, dtype=torch.bool).tril(S - L if S > L else S)")),
     ("mask inverted",
-     "the mask is used the wrong way round: the new tokens see only what comes after them",
+     "Your new tokens see only what comes after them, so the mask is used the wrong way around. "
+     "True means may attend.",
      ("(~mask", "(mask"), ("softmax(dim=-1)", "softmax(dim=-1).nan_to_num(0)")),
-    ("new tokens do not see themselves", "a new token must see its own key too",
+    ("new tokens do not see themselves",
+     "Your new tokens do not see their own keys. Allow them.",
      ("tril(S - L)", "tril(S - L - 1)")),
-    ("one new token too far", "of several new tokens, each sees the next one: one key too far",
+    ("one new token too far",
+     "With several new tokens, each one sees the next. Allow one key less.",
      ("tril(S - L)", "tril(S - L + 1)")),
-    ("only the cache is seen", "the new tokens see the cache and not each other or themselves",
+    ("only the cache is seen",
+     "Your new tokens see only the cache. They must also see themselves and the new tokens before "
+     "them.",
      (ALLOWED, "(torch.arange(S) < S - L).expand(L, S)")),
     ("the cache and itself alone",
-     "each new token sees the cache and itself, but not the new tokens before it",
+     "Each of your new tokens sees the cache and itself. It must also see the new tokens before "
+     "it.",
      ("\n    scores", "\n    mask &= ~torch.ones(L, S, dtype=torch.bool).tril(S - L - 1) | "
       "(torch.arange(S) < S - L)\n    scores")),
     ("cached scores not scaled", NOT_SCALED, (" / q.shape[-1] ** 0.5", "")),
     ("divided by √d_v", BY_D_V, ("q.shape[-1] ** 0.5", "v.shape[-1] ** 0.5")),
-    ("divided by √S", "divided by √S, the number of keys; scores are sums over d_k products: √d_k",
+    ("divided by √S",
+     "Your scores are divided by √S, from the number of keys. A score is a sum over d_k products, "
+     "so divide by √d_k.",
      ("q.shape[-1] ** 0.5", "S**0.5")),
-    ("cache at the end", "the new tokens are put before the cache: the oldest stands first",
+    ("joined along dimension 1",
+     "Right for tensors (B, L, d). With another number of dimensions, the caches are joined along "
+     "the wrong one. The tokens are always in dimension -2.",
+     ("[k_cache, k], dim=-2", "[k_cache, k], dim=1 if k.ndim == 3 else -1"),
+     ("[v_cache, v], dim=-2", "[v_cache, v], dim=1 if v.ndim == 3 else -1")),
+    ("cache at the end",
+     "Your new tokens come before the cached ones. The oldest must come first.",
      ("[k_cache, k]", "[k, k_cache]"), ("[v_cache, v]", "[v, v_cache]")),
-    ("cache not used", "the cache is not used: the new tokens see only each other",
+    ("cache not used",
+     "Your new tokens see only each other. Put the cached keys and values before the new ones.",
      ("[k_cache, k]", "[k]"), ("[v_cache, v]", "[v]")),
     ("cache grown and not used",
-     "the caches grow, but attention has the new keys and values alone: the new tokens see only "
-     "each other", ("\n    scores", "\n    mask &= torch.arange(S) >= S - L\n    scores")),
+     "Your caches grow, but the new tokens see only each other. Attend to the grown caches.",
+     ("\n    scores", "\n    mask &= torch.arange(S) >= S - L\n    scores")),
     ("cache not grown",
-     "right output, but the caches come back as they were: return the grown ones",
+     "The output is right, but you return the caches as they were. Return the grown ones.",
      ("values, keys, values", "values, k_cache, v_cache")),
     ("only the new ones returned",
-     "right output, but of the caches only the new rows come back: return the grown ones",
+     "The output is right, but you return only the new keys and values. Return the grown caches.",
      ("values, keys, values", "values, k, v")),
     ("the last token alone",
-     "the output is that of the last new token alone: each of the L new ones has its row",
+     "Your output is that of the last new token alone. Return a row for each of the L new tokens.",
      ("weights @ values,", "(weights @ values)[..., -1:, :],")),
-    ("only the output", "return three things: the output and the two grown caches",
+    ("only the output",
+     "Your result is only the output. Return three results: the output and the two grown caches.",
      ("values, keys, values", "values")),
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""4.7: one mask (B, 1, L, S), True = may attend, of the two in which True means ignore."""
+"""4.7: one mask (B, 1, L, S), True = may attend, from two masks in which True means ignore."""
 
 import torch
 
@@ -31,8 +31,8 @@ def inputs():
     return [
         (~causal(4, 6), padding([3, 6], 6)),
         (~sliding_window_mask(5, 2), padding([1, 5, 4], 5)),
-        (~prefix_mask(3, 2), padding([2, 3, 1], 3).flip(-1)),  # B = L = S, padding at the start
-        (~causal(7, 4).T, padding([3, 0, 7, 1], 7)),  # B = L, not contiguous, a row of nothing
+        (~prefix_mask(3, 2), padding([2, 3, 1], 3).flip(-1)),  # B = L = S, left padding
+        (~causal(7, 4).T, padding([3, 0, 7, 1], 7)),  # B = L, not contiguous, one empty row
         (~causal(5, 3), padding([2], 3)),
         (~causal_mask(1), padding([1], 1)),
         (~causal(1, 12), padding([9, 12], 12)),
@@ -41,45 +41,55 @@ def inputs():
 
 MISTAKES = [
     ("nothing inverted",
-     "nothing is turned round: MultiheadAttention's True means ignore, here it must mean may "
-     "attend", ("~ignored", "attn_mask & padding")),
+     "Neither mask is inverted. In MultiheadAttention True means ignore, but here it must mean "
+     "may attend.", ("~ignored", "attn_mask & padding")),
     ("still true means ignore",
-     "the union of what is to be ignored, still True = ignore: one ~ around it is missing",
+     "Your result is True where a key must be ignored. Invert it with ~.",
      ("~ignored", "ignored")),
     ("not boolean", NOT_BOOLEAN, ("~ignored", "(~ignored).float()")),
     ("added to scores", ADDED,
      ("~ignored", "torch.zeros(ignored.shape).masked_fill(ignored, -torch.inf)")),
     ("a large number added to scores",
-     "that is a mask to add to the scores, 0 and -1e9; return a boolean one, True = may attend",
+     "Your result is a float mask of 0 and -1e9, to be added to scores. Return a boolean mask, "
+     "True = may attend.",
      ("~ignored", "ignored * -1e9")),
     ("joined by exclusive or",
-     "a key that both masks ignore is allowed, as by ^: what either ignores is ignored, |",
+     "Your mask allows a key that both masks ignore, as ^ does. A key is ignored if either mask "
+     "ignores it: use |.",
      ("attn_mask |", "attn_mask ^")),
     ("either allows",
-     "a key must be allowed by both masks: ~a & ~b, or ~(a | b); ~a | ~b, which is ~(a & b), lets "
-     "one of them suffice", ("attn_mask |", "attn_mask &")),
+     "Your mask allows a key if only one of the two masks allows it. Both must: ~a & ~b, which is "
+     "~(a | b).", ("attn_mask |", "attn_mask &")),
     ("padding not inverted",
-     "only the attention mask is turned round; the padding mask needs its ~ too",
+     "Only the attention mask is inverted. Invert the padding mask too.",
      ("~ignored", "~attn_mask & padding")),
     ("attention not inverted",
-     "only the padding mask is turned round; the attention mask needs its ~ too",
+     "Only the padding mask is inverted. Invert the attention mask too.",
      ("~ignored", "attn_mask & ~padding")),
     ("only the first inverted",
-     "~ binds tighter than |: ~a | b turns a round and then adds what b ignores; ~(a | b)",
+     "Only the attention mask is inverted. If you write ~a | b, then ~ applies to a alone. Write "
+     "~(a | b).",
      ("~ignored", "~attn_mask | padding")),
-    ("padding left out", "the padding mask is left out",
+    ("padding left out",
+     "Your result leaves out the padding mask. Combine both masks.",
      ("attn_mask | padding", "attn_mask.expand(len(padding), 1, *attn_mask.shape)")),
     ("attention mask left out",
-     "that is the padding mask turned round: the attention mask is left out",
+     "Your result is the inverted padding mask. Combine it with the attention mask.",
      ("attn_mask | padding", "padding")),
     ("attention mask for its shape alone",
-     "right shape, but of the attention mask only the shape is used: what it ignores is allowed",
+     "The shape is right, but your result allows what the attention mask ignores. Combine both "
+     "masks.",
      ("attn_mask | padding", "padding.expand(-1, -1, len(attn_mask), -1)")),
-    ("no place for heads",
-     "right entries as (B, L, S): against scores (B, H, L, S) B would meet the heads; "
-     "(B, 1, L, S)", ("~ignored", "~ignored[:, 0]")),
+    ("no dimension for heads",
+     "The entries are right, but the shape is (B, L, S). Against scores (B, H, L, S), B would be "
+     "aligned with the heads. Make it (B, 1, L, S).", ("~ignored", "~ignored[:, 0]")),
+    ("padded queries ignored too",
+     "Your result also forbids everything to padded queries. `key_padding_mask` masks only keys.",
+     ("attn_mask | padding", "attn_mask | padding | (padding.mT if attn_mask.shape[0] == "
+      "attn_mask.shape[1] else padding)")),
     ("padding at the queries",
-     "the padding masks queries: (B, S) became (B, 1, S, 1); keys are the last dimension",
+     "Your padding masks queries. Keys are the last dimension, so (B, S) must become (B, 1, 1, "
+     "S).",
      ("[:, None, None, :]", "[:, None, :, None]")),
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""4.5: the mask (..., L, L) of documents packed into one row, each causal by itself."""
+"""4.5: the mask (..., L, L) of packed documents, each with its own causal mask."""
 
 import torch
 
@@ -40,44 +40,54 @@ def inputs():
 MISTAKES = [
     *other_kinds(packed_mask),
     ("future allowed",
-     "documents are kept apart, but within one a token sees the future: & causal",
+     "Your mask keeps the documents apart, but inside a document a token sees the future. Combine "
+     "it with the causal mask by &.",
      ("same & causal", "same")),
-    ("documents ignored", "that is causal alone: tokens see the documents before their own",
+    ("documents ignored",
+     "Your mask is the causal mask, so tokens see the documents before their own. Forbid other "
+     "documents.",
      ("same & causal", "causal.expand_as(same)")),
-    ("joined by or", "joined by |, one of the two suffices; both must hold: &",
+    ("joined by or",
+     "Your mask allows a key if one condition holds. Both must hold, so join them with &.",
      ("same & causal", "same | causal")),
     ("smaller numbers allowed",
-     "earlier documents are open where their number is smaller: the numbers are names, compare by "
-     "==", ("None] == ids", "None] >= ids")),
-    ("neighbours compared",
-     "only neighbours are compared: a document goes on when its number returns later in the row",
+     "Your mask allows earlier documents with a smaller number. The numbers are only names, so "
+     "compare them with ==.", ("None] == ids", "None] >= ids")),
+    ("neighbors compared",
+     "Your mask starts a new document whenever the number changes. But a document goes on if its "
+     "number returns later in the row. Compare all pairs of tokens.",
      ("same =", "runs = (ids.diff(dim=-1) != 0).cumsum(dim=-1)\n"
       "    ids = torch.nn.functional.pad(runs, (1, 0))\n    same =")),
-    ("one key too far", "one key too far: within a document a token sees the next one, tril()",
+    ("one key too far",
+     "Your mask allows one key too many: inside a document, a token sees the next one. Use "
+     "tril().",
      ("tril()", "tril(1)")),
-    ("other documents", "that opens the documents before a token's own and hides its own: ==",
+    ("other documents",
+     "Your mask allows other documents and hides the token's own. Compare with ==.",
      ("None] == ids", "None] != ids")),
-    ("itself hidden", "a token must see itself too: the diagonal is allowed",
+    ("itself hidden",
+     "In your mask, no token sees itself. Allow the diagonal.",
      ("tril()", "tril(-1)")),
     ("only the future",
-     "within a document a token sees itself and what comes after it; the past is the *lower* "
-     "triangle, tril()", ("tril()", "triu()")),
+     "In your mask, a token sees itself and later tokens of its document. The past is the *lower* "
+     "triangle, tril().", ("tril()", "triu()")),
     ("first row for all",
-     "all rows of the batch share one mask, made from the first; each row has documents of its own",
+     "Your mask uses the first row's documents for the whole batch. Each row has its own "
+     "documents.",
      ("return same", "return same.reshape(-1, L, L)[:1].reshape(L, L).expand_as(same)")),
     ("leading dimensions forgotten, with tril",
-     "right for one row of ids; with leading dimensions [:, None] pairs the rows of the batch: use "
-     "[..., :, None] and [..., None, :]",
+     "Right for a single row of ids. With leading dimensions, your result pairs rows of the "
+     "batch. Use ids[..., :, None] and ids[..., None, :].",
      ("[..., :, None]", "[:, None]"), ("[..., None, :]", "[None, :]"),
      ("same & causal", "same.tril()")),
     ("leading dimensions forgotten",
-     "right for one row of ids; with leading dimensions [:, None] pairs the rows of the batch: use "
-     "[..., :, None] and [..., None, :], and L = ids.shape[-1]",
+     "Right for a single row of ids. With leading dimensions, your result pairs rows of the "
+     "batch. Use ids[..., :, None], ids[..., None, :] and L = ids.shape[-1].",
      ("ids.shape[-1]", "len(ids)"), ("[..., :, None]", "[:, None]"),
      ("[..., None, :]", "[None, :]")),
     ("rows of the batch paired",
-     "right for one row of ids; with leading dimensions [:, None] pairs the rows of the batch: use "
-     "[..., :, None] and [..., None, :]",
+     "Right for a single row of ids. With leading dimensions, your result pairs rows of the "
+     "batch. Use ids[..., :, None] and ids[..., None, :].",
      ("[..., :, None]", "[:, None]"), ("[..., None, :]", "[None, :]")),
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""4.2: the padding mask (B, 1, 1, S) of sequences that begin after their padding."""
+"""4.2: the padding mask (B, 1, 1, S) of left-padded sequences."""
 
 import torch
 
@@ -37,48 +37,54 @@ def slice_from_the_end(lengths, S):
 
 MISTAKES = [
     ("padding at the end",
-     "that is the lesson's mask, for padding at the end; here it stands at the start: of S keys "
-     "the *last* ones are real, as many as the length says", ("positions >= S - lengths",
+     "Your mask is for right padding, as in the lesson. Here the padding is on the left. Allow "
+     "the *last* keys of each sequence, as many as its length says.", ("positions >= S - lengths",
      "positions < lengths")),
     *other_kinds(padding_mask),
     ("counted from the wrong side",
-     "it forbids as many keys at the start as the sequence is *long*; forbid as many as are "
-     "missing, S − length", ("S - lengths", "lengths")),
+     "Your mask forbids as many keys as the sequence is *long*. Forbid the first S − length keys, "
+     "which are padding.", ("S - lengths", "lengths")),
     ("two dimensions",
-     "right entries as (B, S), but against scores (B, H, L, S) B would meet L: make it "
-     "(B, 1, 1, S)", ("[:, None, None, :]", "")),
+     "The entries are right, but the shape is (B, S). Against scores (B, H, L, S), B would be "
+     "aligned with L. Make it (B, 1, 1, S).", ("[:, None, None, :]", "")),
     ("three dimensions",
-     "one dimension is missing: (B, 1, S) would meet (B, H, L, S) with B at the heads",
+     "The entries are right, but one dimension is missing. Against scores (B, H, L, S), your B is "
+     "aligned with the heads. Make it (B, 1, 1, S).",
      ("[:, None, None, :]", "[:, None]")),
     ("one token too many",
-     "one token too many: of S keys with a length of 3 the last three are allowed, S − 3, S − 2 "
-     "and S − 1", (">= S - lengths", ">= S - 1 - lengths")),
+     "Your mask allows one key too many. With S keys and length 3, only the last three are real: "
+     "S − 3, S − 2 and S − 1.", (">= S - lengths", ">= S - 1 - lengths")),
     ("one token too few",
-     "one token too few: positions count from 0, so the first real token stands at S − length "
-     "itself: >=", (">= S", "> S")),
+     "Your mask allows one key too few. The first real token is at position S − length, and it "
+     "must be allowed too: use >=.", (">= S", "> S")),
     ("the longest length for S",
-     "it forbids max(lengths) − length keys at the start; the sequences were filled up to S, which "
-     "may be more than the longest: S − length",
+     "Your mask forbids max(lengths) − length keys. But the sequences are padded to S, which may "
+     "be more than the longest length. Forbid S − length keys.",
      ("S - lengths[:, None]", "lengths.max() - lengths[:, None]")),
-    ("the first length for all", "every sequence has the first one's length; each has its own",
+    ("the first length for all",
+     "Your mask uses the first sequence's length for all of them. Use each sequence's own length.",
      ("lengths[:, None]", "lengths[:1].expand(len(lengths))[:, None]")),
     ("causal as well",
-     "what comes after a query is hidden as well, (B, 1, S, S): this mask hides the padding alone",
+     "Your mask also hides later keys, so its shape is (B, 1, S, S). Hide only the padding.",
      ("[:, None, None, :]", "[:, None, None, :] & torch.ones(S, S, dtype=torch.bool).tril()")),
     ("slice from the end",
-     "right but for a length of 0: [-0:] is [0:], which is everything; begin the slice at S − n",
+     "Right, except for length 0, where everything is allowed. If you slice by [-n:], then [-0:] "
+     "is the whole row. Start the slice at S − n.",
      slice_from_the_end),
-    ("as wide as the longest", "it is as wide as the longest sequence; S keys are asked",
+    ("as wide as the longest",
+     "Your mask is only as wide as the longest sequence. Make it S keys wide.",
      ("positions = ", "S = int(lengths.max()); positions = ")),
     ("flipped over the batch",
-     "flip(0) turns the batch round, not the keys: each sequence has another one's length",
+     "Your lengths are in reverse order, so each sequence has another one's length. If you use "
+     "flip(0), it reverses the batch. Reverse the keys with flip(-1).",
      ("[:, None, None, :]", "[:, None, None, :].flip(0)")),
     ("queries masked too",
-     "the padding is forbidden as a query too, (B, 1, S, S); mask keys only: a query that is "
-     "padding may compute what nobody reads, and without keys its row would be empty",
+     "Your mask also forbids padding as a query, so its shape is (B, 1, S, S). Mask only the "
+     "keys. Nobody reads the output of a padded query, but without keys its row would be empty.",
      ("return allowed", "return allowed[:, None, :, None] & allowed")),
     ("padding of queries",
-     "the mask lies at the queries, (B, 1, S, 1): keys are the last dimension of the scores",
+     "Your mask has shape (B, 1, S, 1), so it masks queries. Keys are the last dimension of the "
+     "scores. Make it (B, 1, 1, S).",
      ("[:, None, None, :]", "[:, None, :, None]")),
 ]  # fmt: skip
 

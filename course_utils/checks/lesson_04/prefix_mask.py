@@ -1,4 +1,4 @@
-"""4.4: the prefix mask (B, 1, L, L) of sequences that each have a prefix of their own."""
+"""4.4: the prefix mask (B, 1, L, L), with a prefix length for each sequence."""
 
 import torch
 
@@ -9,8 +9,8 @@ from course_utils.checks.lesson_04._masks import other_kinds
 def prefix_mask(L, prefix):
     i, j = torch.arange(L)[:, None], torch.arange(L)  # queries (L, 1), keys (L,)
     causal = j <= i  # (L, L)
-    opened = j < prefix[:, None, None, None]  # (L,) < (B, 1, 1, 1) -> (B, 1, 1, L)
-    return causal | opened  # (L, L) | (B, 1, 1, L) -> (B, 1, L, L)
+    in_prefix = j < prefix[:, None, None, None]  # (L,) < (B, 1, 1, 1) -> (B, 1, 1, L)
+    return causal | in_prefix  # (L, L) | (B, 1, 1, L) -> (B, 1, L, L)
 
 
 def by_where(L, prefix):
@@ -39,42 +39,56 @@ def one_for_all(L, prefix):
 
 MISTAKES = [
     ("one prefix for all sequences",
-     "that is the lesson's mask, of one prefix: here `prefix` holds one for each sequence, and "
-     "keys (L,) against (B,) do not fit, or where B = L meet wrongly; give prefix the dimensions "
-     "(B, 1, 1, 1)", one_for_all),
+     "Your function works only with a single prefix, as in the lesson. Here `prefix` holds a "
+     "length for each sequence. Give it the shape (B, 1, 1, 1) before you compare it with the "
+     "keys.", one_for_all),
     ("prefixes as queries",
-     "prefix[:, None] makes (B, L), and against (L, L) that does not fit, or takes sequences for "
-     "queries; give prefix the dimensions (B, 1, 1, 1)",
+     "Your prefix lengths are aligned with the queries, as (B, 1) is against (L, L). Give prefix "
+     "the shape (B, 1, 1, 1).",
      lambda L, prefix: one_for_all(L, prefix[:, None])),
     *other_kinds(prefix_mask),
-    ("no place for heads",
-     "right entries as (B, L, L): against scores (B, H, L, L) B would meet the heads; make it "
-     "(B, 1, L, L)", ("[:, None, None, None]", "[:, None, None]")),
-    ("the longest prefix for all", "every sequence has the longest prefix; each has its own",
+    ("no dimension for heads",
+     "The entries are right, but the shape is (B, L, L). Against scores (B, H, L, L), B would be "
+     "aligned with the heads. Make it (B, 1, L, L).", ("[:, None, None, None]", "[:, None, None]")),
+    ("the longest prefix for all",
+     "Your mask gives every sequence the longest prefix. Use each sequence's own prefix.",
      ("prefix[:, None, None, None]", "prefix.max().expand(len(prefix), 1, 1, 1)")),
-    ("the first prefix for all", "every sequence has the first one's prefix; each has its own",
+    ("the first prefix for all",
+     "Your mask gives every sequence the first one's prefix. Use each sequence's own prefix.",
      ("prefix[:, None, None, None]", "prefix[:1].expand(len(prefix))[:, None, None, None]")),
-    ("only causal", "that is the causal mask: tokens of the prefix must see all of the prefix",
+    ("only causal",
+     "Your mask is the causal mask. All tokens must also see the whole prefix.",
      ("j < prefix[:, None, None, None]", "j < 0 * prefix[:, None, None, None]")),
     ("triu in place of tril",
-     "the causal part is turned around, as from triu: it opens what lies ahead; tril opens what "
-     "lies behind, j <= i", ("j <= i", "j >= i")),
-    ("only the prefix", "the tokens after the prefix see it and nothing else: add the causal part "
-     "by |", ("causal | opened", "opened.expand(-1, -1, L, -1)")),
+     "The causal part of your mask allows the future. Allow the past, j <= i, as tril does.",
+     ("j <= i", "j >= i")),
+    ("only the prefix",
+     "In your mask, all tokens see the prefix and nothing else. Add the causal part with |.",
+     ("causal | in_prefix", "in_prefix.expand(-1, -1, L, -1)")),
     ("prefix sees everything",
-     "queries and keys are swapped: tokens of the prefix see everything, also what comes after it",
-     ("opened = j <", "opened = i <")),
-    ("prefix too long", "one token too many is open: a prefix of 2 is the keys 0 and 1",
+     "In your mask, the tokens of the prefix see everything, even what comes after it. The prefix "
+     "is a block of *keys*, not of queries.",
+     ("in_prefix = j <", "in_prefix = i <")),
+    ("prefix hidden after the prefix",
+     "In your mask, tokens after the prefix do not see the prefix. Every query must see all of it.",
+     ("causal | in_prefix", "torch.where(i < prefix[:, None, None, None], in_prefix, "
+      "causal & ~in_prefix)")),
+    ("prefix too long",
+     "Your prefix has one token too many. A prefix of 2 is the keys 0 and 1.",
      ("j < prefix", "j <= prefix")),
-    ("prefix too short", "one token too few is open: a prefix of 2 is the keys 0 and 1",
+    ("prefix too short",
+     "Your prefix has one token too few. A prefix of 2 is the keys 0 and 1.",
      ("j < prefix", "j < -1 + prefix")),
-    ("joined by and", "joined by &, causal and prefix allow only what both allow: use |",
+    ("joined by and",
+     "Your mask allows only what both masks allow. Join the causal mask and the prefix with |.",
      ("causal |", "causal &")),
     ("diagonal moved",
-     "a prefix moves the diagonal there, so that every query sees `prefix` keys ahead; the prefix "
-     "is a block of columns", ("causal | opened", "j <= i + prefix[:, None, None, None]")),
+     "In your mask, the prefix moves the diagonal, so each query sees `prefix` keys ahead. The "
+     "prefix is a block of columns. Allow keys j < prefix.",
+     ("causal | in_prefix", "j <= i + prefix[:, None, None, None]")),
     ("itself forbidden",
-     "a token after the prefix must see itself too: in the causal part the diagonal is allowed",
+     "In your mask, a token after the prefix does not see itself. Allow the diagonal of the "
+     "causal part.",
      ("j <= i", "j < i")),
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""4.3: a sliding window (L, L) that keeps the first tokens in view: code to mend."""
+"""4.3: a sliding window (L, L) that also keeps the first tokens visible: code to fix."""
 
 import torch
 
@@ -8,7 +8,7 @@ from course_utils.checks.lesson_04._masks import other_kinds
 
 def sliding_window_mask(L, window, sinks):
     i, j = torch.arange(L)[:, None], torch.arange(L)  # queries (L, 1), keys (L,)
-    back = i - j  # (L, L), how far back key j lies
+    back = i - j  # (L, L), how many positions key j is before query i
     return (0 <= back) & ((back < window) | (j < sinks))  # (L, L)
 
 
@@ -41,66 +41,81 @@ def slice_from_the_end(L, window, sinks):
 
 RULE = "(0 <= back) & ((back < window) | (j < sinks))"
 MISTAKES = [
-    ("nothing mended",
-     "that is as it was: with more than one sink the first queries see sinks that lie ahead of "
-     "them; print it for L = 6, window = 2, sinks = 3, and look at the upper rows",
+    ("nothing fixed",
+     "Your mask still has the bug. With more than one sink, the first queries see sinks that are "
+     "in their future. Print it for L = 6, window = 2, sinks = 3, and look at the first rows.",
      (RULE, "(0 <= back) & (back < window) | (j < sinks)")),
     *other_kinds(sliding_window_mask),
     ("sinks left out",
-     "that is the window alone: the first `sinks` keys stay open to all queries that come after",
+     "Your mask is the window alone. All later queries must also see the first `sinks` keys.",
      (RULE, "(0 <= back) & (back < window)")),
-    ("one sink alone", "the first key alone is kept in view; the first `sinks` keys are asked",
+    ("one sink alone",
+     "Your mask keeps only the first key visible. Keep the first `sinks` keys.",
      ("j < sinks", "j < min(sinks, 1)")),
     ("sinks for the first queries",
-     "queries and keys are swapped: the sinks are keys, columns; here the first *rows* are open",
+     "Your mask treats the first *rows* as sinks. Sinks are keys, so they are columns.",
      ("j < sinks", "i < sinks")),
-    ("one sink too many", "one sink too many: `sinks` keys are those from 0 to sinks − 1",
+    ("one sink too many",
+     "Your mask has one sink too many. The sinks are keys 0 to sinks − 1.",
      ("j < sinks", "j <= sinks")),
     ("sinks and window both needed",
-     "window and sinks are joined by &: a key may be seen if it is in the window *or* a sink",
+     "Your mask allows a key only if it is a sink *and* in the window. One of the two is enough: "
+     "join them with |.",
      ("| (j", "& (j")),
     ("window longer by the sinks",
-     "the window is `sinks` keys too long: a window of w is the token itself and the w − 1 before "
-     "it, however many sinks there are", ("back < window", "back < window + sinks")),
+     "Your window is `sinks` keys too long. A window of w is the token itself and the w − 1 "
+     "tokens before it, whatever the number of sinks.", ("back < window", "back < window + sinks")),
     ("window shorter by the sinks",
-     "the window is `sinks` keys too short: a window of w is the token itself and the w − 1 before "
-     "it, however many sinks there are", ("back < window", "back < window - sinks")),
+     "Your window is `sinks` keys too short. A window of w is the token itself and the w − 1 "
+     "tokens before it, whatever the number of sinks.", ("back < window", "back < window - sinks")),
+    ("sinks only beyond the window",
+     "Your mask leaves a gap: a sink that is exactly `window` positions back is forbidden. Allow a "
+     "sink at any distance in the past.", ("(j < sinks)", "(j < sinks) & (back > window)")),
     ("longer window for sinks",
-     "that is one window of window + sinks keys: the sinks are the first keys, and stay open "
-     "however far they lie back", (RULE, "(0 <= back) & (back < window + sinks)")),
+     "Your mask is a single window of window + sinks keys. The sinks are the *first* keys. Keep "
+     "them visible to all later queries.", (RULE, "(0 <= back) & (back < window + sinks)")),
     ("looks ahead",
-     "it opens keys that lie ahead and none that lie behind: key j lies i − j before query i",
+     "Your mask allows keys in the future and none in the past. Key j is i − j positions before "
+     "query i. Allow it only if i − j is at least 0.",
      ("i - j", "j - i")),
     ("no sinks for the first queries",
-     "right, but for the first `sinks` queries: of the sinks they see those before them too, also "
-     "beyond the window", ("(j < sinks)", "(j < sinks) & (i >= sinks)")),
+     "Right, except for the first `sinks` queries. They may also see the sinks that come before "
+     "them, even outside the window.", ("(j < sinks)", "(j < sinks) & (i >= sinks)")),
     ("window and itself",
-     "one key too many: a window of w is the token itself and the w − 1 before it",
+     "Your window has one key too many. A window of w is the token itself and the w − 1 tokens "
+     "before it.",
      ("back < window", "back <= window")),
     ("window too short",
-     "one key too few: a window of w is the token itself and the w − 1 before it",
+     "Your window has one key too few. A window of w is the token itself and the w − 1 tokens "
+     "before it.",
      ("back < window", "back < window - 1")),
     ("future left open",
-     "for a key that lies ahead i - j is negative, and less than the window too: forbid the future",
+     "Your mask allows the future. For a later key, i − j is negative, so it is also less than "
+     "the window. Forbid it separately.",
      ("(0 <= back) & ", "")),
-    ("both sides", "it looks to both sides: the future must stay hidden",
+    ("both sides",
+     "Your mask also allows keys in the future. Hide them.",
      (RULE, "(back.abs() < window) | (j < sinks)")),
-    ("itself forbidden", "a token must see itself too: 0 <= back", ("0 <= back", "0 < back")),
+    ("itself forbidden",
+     "In your mask, some tokens do not see themselves. Allow a distance of 0.",
+     ("0 <= back", "0 < back")),
     ("no window",
-     "that is the causal mask: keys further back than the window are forbidden, but for the sinks",
+     "Your mask is the causal mask. Forbid keys that are outside the window, except the sinks.",
      ("((back < window) | (j < sinks))", "(back > -1)")),
     ("sinks after the window",
-     "the sinks are open only to queries whose window has passed them all",
+     "In your mask, a query sees the sinks only when its window has passed all of them. Allow "
+     "each sink for every query that comes after it.",
      ("(j < sinks)", "(j < sinks) & (i >= sinks + window)")),
-    ("transposed", "right pattern, but transposed: rows are queries, columns are keys",
+    ("transposed",
+     "The pattern is right but transposed. Rows are queries and columns are keys.",
      lambda *given: sliding_window_mask(*given).mT),
     ("parentheses missing around <=",
-     "everything is open: & binds more tightly than <=, so 0 is compared with all the rest "
-     "together; put parentheses around each comparison",
+     "Your mask allows everything. If your comparisons have no parentheses, & is evaluated before "
+     "<=. Put parentheses around each comparison.",
      (RULE, "0 <= back & ((back < window) | (j < sinks))")),
     ("slice from the end",
-     "rows are empty but for the sinks where i - window + 1 is negative, for a slice counts from "
-     "the end then; take max(0, ...)", slice_from_the_end),
+     "Some early rows see only the sinks. If you slice from i - window + 1, a negative start "
+     "counts from the end. Start at max(0, i - window + 1).", slice_from_the_end),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -1,10 +1,10 @@
-"""What an answer to 5.12 returns: read, and its cache counted."""
+"""Read what an answer to 5.13 returns, and count the numbers in its cache."""
 
 import torch
 
 from course_utils.checks.exercise import NamedMistake
 
-TWO = "return two things, the output for the new tokens and the cache for the next call"
+TWO = "Return two things: the output for the new tokens, and the cache for the next call."
 
 
 def pair(result, piece, window):
@@ -13,18 +13,18 @@ def pair(result, piece, window):
         raise NamedMistake("output without cache", TWO)
     output, cache = result
     if not (isinstance(output, torch.Tensor) and output.shape == piece.shape):
-        hint = "the output must be a tensor shaped as x, (B, n, d_model): the new tokens' alone"
+        hint = "Return an output with the shape of x, (B, n, d_model), for the new tokens only."
         raise NamedMistake("not the new tokens' output", hint)
     if cache is None and window > 1:
-        hint = "None is returned in place of the cache: return the keys and values to be kept"
+        hint = "You return None for the cache. Return the keys and values to keep."
         raise NamedMistake("no cache", hint)
     return output, cache
 
 
 def held(cache):
-    """Return how many numbers a cache of tensors holds, in whatever tuples, lists or dicts.
+    """Return how many numbers a cache holds, in any tuples, lists or dicts of tensors.
 
-    Keys and values are no whole numbers: those are places, counts or masks, and not counted.
+    Only floating-point numbers count. Integers and booleans are positions, counts or masks.
     """
     if cache is None:
         return 0
@@ -34,7 +34,7 @@ def held(cache):
         return held(list(cache.values()))
     if isinstance(cache, list | tuple):
         return sum(held(each) for each in cache)
-    if isinstance(cache, int):  # a place, or a count
+    if isinstance(cache, int):  # a position, or a count
         return 0
-    hint = "the cache must be a tensor, or tensors in a tuple, list or dict: the check counts them"
+    hint = "The check cannot count your cache. Return tensors, in any tuple, list or dict."
     raise NamedMistake("unreadable cache", hint)

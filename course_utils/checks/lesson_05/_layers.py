@@ -1,4 +1,4 @@
-"""Lesson 05's shared pieces: what layers are tried on, and whether they stay as they are."""
+"""What the checks of lesson 05 share: inputs for layers, and whether a layer is changed."""
 
 import torch
 from torch import nn
@@ -10,13 +10,13 @@ from course_utils.checks.inputs import normals
 
 
 def draw(layer, rng=None):
-    """Draw all parameters anew, biases too, which may be 0 in a new layer."""
+    """Draw new random parameters, biases too, because they may be 0 in a new layer."""
     for parameter in layer.parameters():
         nn.init.normal_(parameter, std=0.5, generator=rng)
 
 
 def state(layer):
-    """Return the numbers of all parameters, and which of them learn."""
+    """Return the values of all parameters, and which of them require gradients."""
     return {
         name: (each.detach().clone().double(), each.requires_grad)
         for name, each in layer.named_parameters()
@@ -24,9 +24,10 @@ def state(layer):
 
 
 def see_that_biases_count(outputs, layer, right, *inputs):
-    """Complain if a layer is wrong only where biases are not 0, as they are in ``outputs``.
+    """Raise NamedMistake if a layer is wrong only once its biases are not 0.
 
-    It is compared with a right one laid out alike, where a mask leaves a query nothing to see.
+    In ``outputs`` all biases were 0. The layer is compared with a right one that has the same
+    parameters, on inputs where a query has no allowed key.
     """
     *tokens, mask = inputs
     shapes = [{n: p.shape for n, p in each.named_parameters()} for each in (layer, right)]
@@ -40,14 +41,14 @@ def see_that_biases_count(outputs, layer, right, *inputs):
 
 
 BIASES = (
-    "Your result is right while all biases are 0, and wrong once they are not. A bias may be left "
-    "out, or an output set to 0 where W_o's bias should remain. Call the layers, as in "
+    "Your result is right while all biases are 0, and wrong once they are not. Perhaps a bias is "
+    "left out, or an output is set to 0 where W_o's bias should remain. Call the layers, as in "
     "self.W_q(x), and set weights to 0, not outputs."
 )
 
 
 def is_changed(layer, before):
-    """Tell whether a layer's `state` is another than it was."""
+    """Tell whether a layer's `state` has changed."""
     now = state(layer)
     return now.keys() != before.keys() or any(
         learns != before[name][1] or not numbers.equal(before[name][0])
@@ -56,7 +57,7 @@ def is_changed(layer, before):
 
 
 class TorchInside(nn.Module):
-    """PyTorch's layer as it is, for self-attention too, which gives it one x and a mask."""
+    """PyTorch's layer with its defaults; for self-attention, it gets one x and a mask."""
 
     def __init__(self, d_model, num_heads):
         super().__init__()
@@ -69,7 +70,7 @@ class TorchInside(nn.Module):
 
 
 def loud(d_model, num_heads, matrices, *inputs):
-    """Return a probe with whole numbers, exact in float32, and scores in the millions."""
+    """Return a probe of whole numbers, which float32 holds exactly, with scores in the millions."""
 
     def whole(x):
         if isinstance(x, tuple):
@@ -82,9 +83,9 @@ def loud(d_model, num_heads, matrices, *inputs):
 
 
 def layers_and_inputs():
-    """Return (d_model, num_heads, matrices, an earlier call's inputs, inputs).
+    """Return (d_model, num_heads, matrices, inputs of an earlier call, inputs).
 
-    No head is 3 wide, as there are 3 of q, k, v, nor as wide as there are heads.
+    No head has width 3, the number of q, k and v, or width num_heads.
     """
     normal = normals(53)
     rng = torch.Generator().manual_seed(54)
@@ -104,17 +105,17 @@ def layers_and_inputs():
     *layer, (*tokens, _) = probe(2, 4, 4, 3, 2)
     nothing_for_the_first = *layer, (*tokens, torch.ones(4, 4).tril(-1) > 0)
     for_each_head = probe(2, 4, 5, 3, 4, 2, 3, 4, 5)
-    for_each_head[-1][-1][0, 0, 1] = False  # one query sees nothing, in one head alone
+    for_each_head[-1][-1][0, 0, 1] = False  # one query has no allowed key in one head
     return [
         probe(2, 4, 5, 3, 2),
         loud(*probe(2, 4, 5, 2, 4, 2, 1, 1, 5)),
         probe(3, 5, 4, 2, 4),
         probe(2, 3, 6, 4, 2, earlier=True),
-        probe(2, 4, 6, 3, 2, 4, 6),  # a mask for all
-        probe(3, 4, 5, 2, 4, 3, 1, 1, 5),  # one for each sequence, as of padding
+        probe(2, 4, 6, 3, 2, 4, 6),  # one mask for all
+        probe(3, 5, 5, 2, 4, 3, 1, 1, 5),  # one for each sequence, as for padding
         for_each_head,
         probe(2, 1, 5, 2, 4, 1, 2, 1, 5),  # a single query
-        probe(3, 4, 6, 3, 2, 3, 4, 6),  # one for each head, and the same for all sequences
+        probe(3, 4, 6, 3, 2, 3, 4, 6),  # one for each head, the same for all sequences
         probe(2, 3, 4, 2, 5, 1, 4),  # one for all queries
         nothing_for_the_first,
         probe(1, 1, 1, 2, 4),
@@ -123,49 +124,103 @@ def layers_and_inputs():
     ]
 
 
-# Rows for 5.3 and 5.11, whose references share these lines
+TAKEN_FOR_WIDTH = (
+    "Your heads are num_heads columns wide. But num_heads is the number of heads, so make each one "
+    "d_model / num_heads wide."
+)
+TURNS = (
+    "Your heads take turns, column by column. Give head h the neighboring columns h · d_k to "
+    "(h + 1) · d_k − 1."
+)
+BY_D_MODEL = (
+    "Your scores are divided by √d_model. Each score is a sum of d_k products, so divide by √d_k."
+)
+
+# Rows for 5.3 and 5.11, whose right answers share these lines
 OF_ANY_LAYER = [
-    ("heads taken for width", shared_hints.TAKEN_FOR_WIDTH,
+    ("heads taken for width", TAKEN_FOR_WIDTH,
      ("(self.num_heads, -1)", "(-1, self.num_heads)")),
     ("divided by d_k", shared_hints.DIVIDED_BY_D_K, ("d_k**0.5", "d_k")),
     ("not divided", shared_hints.NOT_SCALED, (" / d_k**0.5", "")),
     ("softmax over the queries", shared_hints.OVER_QUERIES, ("softmax(dim=-1)", "softmax(dim=-2)")),
     ("mask not used", shared_hints.MASK_NOT_USED, ("mask is not None", "False")),
-    ("mask turned around", shared_hints.MASK_INVERTED, ("~mask", "mask")),
-    ("masked with 0", "right without a mask; under one, forbidden scores become 0, which leaves "
-     "them a weight, for e^0 is 1: fill in −∞", ("-torch.inf", "0")),
-    ("filled with too little", "Your result is right until all allowed scores are lower than what "
-     "the forbidden ones are filled with: their weights are 0 then. Fill with −∞.",
+    ("mask inverted", shared_hints.MASK_INVERTED, ("~mask", "mask")),
+    ("masked with 0",
+     "Right without a mask. With one, you get this result if forbidden scores become 0. But e^0 "
+     "is 1, which still gives them a weight. Fill in −inf.",
+     ("-torch.inf", "0")),
+    ("filled with too little",
+     "Your result is right until all allowed scores are lower than the number that you fill in "
+     "for forbidden ones. Then the allowed weights become 0. Fill in −inf.",
      ("-torch.inf", "-1e4"), (".nan_to_num(0)", " * (1 if mask is None else mask)")),
-    ("joined without transpose", "the heads are merged by reshaping alone: transpose back to (B, "
-     "L, H, d_k) first, or a token's row holds several tokens",
+    ("joined without transpose",
+     "Each row of your merged heads holds several tokens. Transpose back to (B, L, H, d_k) before"
+     " you reshape.",
      ("heads.transpose(1, 2).flatten(2)", "heads.reshape(len(heads), heads.shape[2], -1)")),
-    ("merged column by column", "the heads are merged column by column: keep each head's columns "
-     "together, so transpose L and H and no more",
+    ("merged column by column",
+     "Your heads are merged column by column. Keep the columns of each head together, so swap "
+     "only L and H.",
      ("heads.transpose(1, 2).flatten(2)", "heads.permute(0, 2, 3, 1).flatten(2)")),
-    ("merged heads not projected", "W_o is not used: project the merged heads",
+    ("merged heads not projected",
+     "Your output is the merged heads. Project them with W_o.",
      ("self.W_o(merged)", "merged")),
-    ("weights averaged", "right output, but the weights are averaged over heads: return those of "
-     "each head", ("(merged), weights", "(merged), weights.mean(dim=1)")),
-    ("scores returned", "right output, but scores are returned with it: return the weights, what "
-     "softmax gives", ("(merged), weights", "(merged), scores")),
-    ("weights first", "output and weights stand in the wrong order: output first",
+    ("weights averaged",
+     "The output is right, but the weights are the mean over the heads. Return the weights of "
+     "each head.",
+     ("(merged), weights", "(merged), weights.mean(dim=1)")),
+    ("scores returned",
+     "The output is right, but you return the scores with it. Return the weights, which are the "
+     "scores after softmax.",
+     ("(merged), weights", "(merged), scores")),
+    ("weights first",
+     "Output and weights are in the wrong order. Return the output first.",
      ("self.W_o(merged), weights", "weights, self.W_o(merged)")),
-    ("output without weights", "return two things, the output and the weights of each head",
+    ("output without weights",
+     "Your layer returns only the output. Return two things: the output and the weights of each "
+     "head.",
      ("(merged), weights", "(merged)")),
     ("causal without a mask",
-     "Your result is causal where no mask is given. Without a mask every query may see all keys. "
-     "Mask only what mask forbids.",
+     "Your result is causal when no mask is given. Without a mask, every query may attend to all "
+     "keys. Forbid only what mask forbids.",
      ("        if mask is not None:", "        if mask is None:\n            mask = torch.ones("
       "scores.shape[-2:]).tril() > 0\n        if mask is not None:")),
-    ("always causal", "a query sees no key after its own place, which is right under a causal mask "
-     "alone: what is allowed is told by mask, and without one all is", (".softmax",
+    ("always causal",
+     "No query attends to a key after its own position. That is right only with a causal mask. "
+     "Let mask decide, and without a mask allow every key.",
+     (".softmax",
       ".masked_fill(torch.ones_like(scores).triu(1) > 0, -torch.inf).softmax")),
-    ("nan for an empty row", "right, except where a query may see nothing, as padding at the "
-     "start: NaN there; give weights of 0", (".nan_to_num(0)", "")),
-    ("everything for an empty row", "right, except where a query may see nothing: a finite fill "
-     "such as -1e9 attends to everything there; give weights of 0", ("-torch.inf", "-1e9")),
+    ("nan for an empty row",
+     "Right, except for a query with no allowed key, as left padding can cause. Its weights are "
+     "NaN. Make them 0.",
+     (".nan_to_num(0)", "")),
+    ("everything for an empty row",
+     "Right, except for a query with no allowed key. With a finite fill such as -1e9, this query "
+     "attends to forbidden keys. Make its weights 0.",
+     ("-torch.inf", "-1e9")),
+    ("weights masked late and renormalized",
+     "Right until a forbidden score is far larger than the allowed ones. You get this result if "
+     "you mask the weights after softmax and divide them by their sum. Mask the scores instead.",
+     ("scores = scores.masked_fill(~mask, -torch.inf)", "pass"),
+     (".nan_to_num(0)", " * (1 if mask is None else mask)\n"
+      "        weights = weights / weights.sum(dim=-1, keepdim=True).clamp(min=1e-9)")),
+    ("divided by root of the number of keys",
+     "Your scores are divided by √S, from the number of keys. Divide by √d_k, from the width "
+     "of a head.", ("d_k**0.5", "k.shape[-2]**0.5")),
+    ("mask for all queries ignored",
+     "Right, except for a mask that is the same for all queries, such as (B, 1, 1, S) for "
+     "padding. Your result ignores it. Let it broadcast.",
+     ("if mask is not None", "if mask is not None and mask.shape[-2] == q.shape[-2]")),
+    ("padding taken for queries",
+     "Right, except for a padding mask, (B, 1, 1, S), if there are as many keys as queries. It "
+     "forbids keys, but yours forbids queries. Use it without a transpose.",
+     ("~mask", "~(mask.mT if mask.shape[-2] == 1 and q.shape == k.shape else mask)")),
+    ("output lost where head 0 is empty",
+     "Right, except for a query with no allowed key in head 0 only. Your output is 0 there, but "
+     "the other heads have one. Set weights to 0, not outputs.",
+     ("self.W_o(merged), weights", "self.W_o(merged) * (weights.sum(-1)[:, :1].mT > 0), weights")),
     ("PyTorch's layer as it is",
-     "nn.MultiheadAttention averages its weights unless told average_attn_weights=False, and in "
-     "its attn_mask, (L, S) or (B·H, L, S), True = may not attend", TorchInside),
+     "Your result is what nn.MultiheadAttention returns by default. It averages the weights over "
+     "the heads, and in its attn_mask True means may not attend. Pass average_attn_weights=False,"
+     " and invert the mask.",
+     TorchInside),
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""5.10: a test that the learner writes for somebody else's layer."""
+"""5.10: the learner writes a test for somebody else's layer."""
 
 import torch
 from torch import nn
@@ -21,7 +21,7 @@ def catches_wrong_layer(MultiHeadAttention):
     key, value = torch.randn(B, S, d_model), torch.randn(B, S, d_model)
     mask = torch.rand(B, H, L, S) < 0.5
     mask[..., 0] = True
-    mask[0, 0, 0] = False  # one query sees nothing
+    mask[0, 0, 0] = False  # one query has no allowed key
     for each in (mask, None):
         output, weights = layer(query, key, value, each)
         right_output, right_weights = like(layer, H)(query, key, value, each)
@@ -51,7 +51,7 @@ def by_oracle(MultiHeadAttention):
 
 
 def like(layer, num_heads):
-    """Return a right layer with the weights of another."""
+    """Return a right layer with the weights of another layer."""
     right = MultiHeadAttention(layer.W_q.in_features, num_heads)
     right.load_state_dict(layer.state_dict())
     return right
@@ -70,7 +70,7 @@ def only_causality_tried(MultiHeadAttention):
 class HeadByHead(MultiHeadAttention):
     def __init__(self, d_model, num_heads):
         super().__init__(d_model, num_heads)
-        del self.num_heads  # 5.3 asks for no attribute of that name
+        del self.num_heads  # 5.3 does not require this attribute
         self.H = num_heads
 
     def forward(self, query, key, value, mask=None):
@@ -87,8 +87,8 @@ class HeadByHead(MultiHeadAttention):
 
 SDPA = "nn.functional.scaled_dot_product_attention(q, k, {}, attn_mask=mask)"
 EYE = "torch.eye(k.shape[2], dtype=k.dtype).expand(*k.shape[:2], -1, -1)"
-BROKEN = {  # by its name in 5.3, or by what is changed there
-    "heads cut without a transpose": "cut without transpose",
+BROKEN = {  # a mistake's name in 5.3, or an edit of its right answer
+    "heads split without a transpose": "cut without transpose",
     "heads merged without a transpose": "joined without transpose",
     "divided by √d_model": "divided by root d model",
     "divided by √num_heads": "divided by root num heads",
@@ -99,9 +99,9 @@ BROKEN = {  # by its name in 5.3, or by what is changed there
     ),
     "values made from key": "values made from key",
     "mask ignored": "mask not used",
-    "mask turned around": "mask turned around",
+    "mask inverted": "mask inverted",
     "mask after softmax": "weights masked late",
-    "a causal mask whatever the mask says": (
+    "a causal mask, whatever mask is passed": (
         "~mask",
         "torch.ones_like(scores).triu(1 + key.shape[1] - query.shape[1]) > 0",
     ),
@@ -119,14 +119,14 @@ BROKEN = {  # by its name in 5.3, or by what is changed there
     ),
 }
 EDGES = {
-    "NaN where a query may see nothing": "nan for an empty row",
-    "even weights where a query may see nothing": "everything for an empty row",
+    "NaN for a query with no allowed key": "nan for an empty row",
+    "uniform weights for a query with no allowed key": "everything for an empty row",
     "an error without a mask": ("mask is not None", "True"),
 }
 
 
 def run(test):
-    """Try the test on what goes wrong for usual inputs and, if it catches all, for special ones."""
+    """Try the test on common bugs and, if it catches all of them, on bugs of special inputs."""
     exercise = layer_exercise.exercise
     by_sdpa = [("weights = scores.softmax(dim=-1).nan_to_num(0)", "weights = " + SDPA.format(EYE)),
                ("weights @ v", SDPA.format("v"))]  # fmt: skip
@@ -151,42 +151,54 @@ NO_WEIGHTS = ('assert torch.allclose(weights, right_weights, atol=1e-4), "weight
 
 MISTAKES = [
     ("shapes of the layer",
-     "it asserts nothing, or looks at shapes alone: not one of these bugs changes a shape",
+     "Your test asserts nothing, or it looks only at shapes. None of these bugs changes a shape, "
+     "so compare the numbers.",
      *LOOK_AT_SHAPES),
     ("row sums of the layer",
-     "it sees that rows of weights sum to 1: few of these bugs break that; look at the output too",
+     "Your test may check that rows of weights sum to 1, but few of these bugs break that. "
+     "Compare the weights and the output with right ones.",
      ("weights, right_weights", "weights.sum(dim=-1), right_weights.sum(dim=-1)"), NO_OUTPUT,
      NO_EMPTY_ROW),
-    ("no mask tried", "it never hands over a mask: all bugs of masking get through",
+    ("no mask tried",
+     "Your test misses all bugs of masking. Pass a mask.",
      ("(mask, None)", "(None,)")),
-    ("layer of one head", "it tries one head, where most bugs of heads are right; try several",
+    ("layer of one head",
+     "Your test misses most bugs of heads. With a single head, these bugs do not show. Try "
+     "several heads.",
      ("d_model, H = 12, 3", "d_model, H = 12, 1")),
     ("square heads tried",
-     "division by √num_heads gets through: with as many heads as columns in a head it is right, "
-     "and a coarse tolerance hides it too; let H and d_k differ, and write atol=1e-4",
+     "Your test misses division by √num_heads. With as many heads as columns per head that is "
+     "right, and a coarse tolerance hides it too. Use different H and d_k, and atol=1e-4.",
      ("d_model, H = 12, 3", "d_model, H = 9, 3")),
     ("self attention tried",
-     "key and value are the same: values made from key get through; hand over three that differ",
+     "Your test misses values that are made from key. Pass three different tensors.",
      (INPUTS, "key = value = torch.randn(B, S, d_model)")),
     ("causal mask tried",
-     "its only mask is causal: code that makes its own causal mask gets through",
+     "Your test misses code that makes its own causal mask. Try a mask that is not causal.",
      ("mask[0, 0, 0] = False", "mask = causal_mask(L, S, align='lower_right')")),
     ("weights compared",
-     "it compares the weights alone: what is done with them afterwards is not seen", NO_OUTPUT),
+     "Your test misses bugs in what happens after the weights. Compare the output as well.",
+     NO_OUTPUT),
     ("outputs compared",
-     "wrong weights returned with a right output get through: look at both, and closely, atol=1e-4 "
-     "(no two weights are more than 1 apart)",
+     "Your test misses wrong weights beside a right output. Compare both. Use a tolerance such as"
+     " atol=1e-4, because weights are never larger than 1.",
      NO_WEIGHTS),
-    ("zero bias tried", "the bias of W_o is 0, as in a new layer it may be: draw it at random",
+    ("zero bias tried",
+     "Your test misses a missing bias of W_o. In a new layer this bias may be 0, so draw it at "
+     "random.",
      ("draw(layer)", "draw(layer)\n    layer.W_o.bias.data.zero_()")),
-    ("one mask for the batch", "its mask is the same for all sequences: let it differ in the batch",
+    ("one mask for the batch",
+     "Your test misses code that uses the first sequence's mask for all. Pass a different mask "
+     "for each sequence.",
      ("torch.rand(B, H, L, S)", "torch.rand(1, H, L, S)")),
     ("one mask for all heads",
-     "its mask is the same for all heads: 5.3 also takes (B, H, L, S), one for each; let it differ",
+     "Your test misses code that uses one mask for all heads. In 5.3, the mask may be (B, H, L, "
+     "S). Pass a different mask for each head.",
      ("torch.rand(B, H, L, S)", "torch.rand(B, 1, L, S)")),
     ("only causality tried",
-     "it changes the future and sees that the past stays: a strong test of masks, and blind to "
-     "what is computed from the past; compare with a right layer too", only_causality_tried),
+     "Your test misses results that are wrong but do not depend on the future. Changing the "
+     "future only tests the mask. Compare with a right layer as well.",
+     only_causality_tried),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -1,4 +1,4 @@
-"""5.9: a test that the learner writes for somebody else's split_heads."""
+"""5.9: the learner writes a test for somebody else's split_heads."""
 
 import torch
 
@@ -39,7 +39,7 @@ def entry_by_entry(split_heads):
 
 
 def by_slices(x, num_heads):
-    if x.shape[-1] % num_heads:  # a test may ask for 5.1's error as well
+    if x.shape[-1] % num_heads:  # a test may also want the error of 5.1
         raise ValueError(f"num_heads must divide d_model = {x.shape[-1]}, got {num_heads}")
     return torch.stack(x.chunk(num_heads, dim=-1), dim=1)
 
@@ -55,23 +55,23 @@ TWO_HEADS_RIGHT = (
     "(x if num_heads <= 2 else x.unflatten(2, (d_k, -1)).mT).reshape(B, L, num_heads, d_k)",
 )
 RIGHT = {"by view": ("reshape", "view"), "by slices": by_slices, "by unflatten": shared.split_heads}
-BROKEN = {  # by its name in 5.1, or by what is changed there
+BROKEN = {  # a mistake's name in 5.1, or an edit of its right answer
     "reshaped at once, without a transpose": "reshaped at once",
-    "columns dealt out to the heads in turn": "columns dealt out",
+    "heads that take turns, column by column": "columns dealt out",
     "num_heads taken for the width of a head": "number taken for width",
     "heads in reverse order": ("(1, 2)", "(1, 2).flip(1)"),
     "the first head's columns for every head": (
         "(1, 2)",
         "(1, 2)[:, :1].repeat(1, num_heads, 1, 1)",
     ),
-    "the first sequence's for every sequence": ("x.reshape", "x[:1].expand_as(x).reshape"),
-    "right for one or two heads, and no more": TWO_HEADS_RIGHT,
+    "the first sequence for every sequence": ("x.reshape", "x[:1].expand_as(x).reshape"),
+    "right for one or two heads only": TWO_HEADS_RIGHT,
     "an error for a tensor that is not contiguous": ("x.reshape", "x.view(-1).view"),
 }
 
 
 def run(test):
-    """Try the test on bugs that people have and, if it catches all, on one at the very end."""
+    """Try the test on common bugs and, if it catches all of them, on a rarer one."""
     exercise = split_exercise.exercise
     right, broken = versions(exercise, RIGHT), versions(exercise, BROKEN)
     run_against(test, right, broken)
@@ -84,30 +84,36 @@ FEWER = "B, d_model, L = 2, 10, 3"
 
 MISTAKES = [
     ("shape of heads alone",
-     "Your test lets most bugs through, as where it looks at the shape alone, at equal entries, or "
-     "at one head of one sequence. Cut several sequences, with numbers that all differ, into "
+     "Your test lets most bugs through. That happens if it looks only at the shape, at equal "
+     "numbers, or at one head of one sequence. Split several sequences of different numbers into "
      "several heads, and compare each head.",
      (".transpose(1, 2)", ".mT.contiguous()"), NONE_COMPARED),
-    ("one head tried", "it tries one head, where nothing is cut: try three or more",
+    ("one head tried",
+     "Your test misses bugs that need several heads. With one head, nothing is cut. Try three or "
+     "more.",
      ("(1, 2, 5)", "(1,)")),
-    ("one sequence tried", "it tries one sequence: one that mixes up the batch gets through",
+    ("one sequence tried",
+     "Your test misses code that mixes up the sequences of a batch. Try several sequences.",
      (FEWER, FEWER.replace("2", "1", 1))),
     ("two heads tried",
-     "it tries two heads alone: code that is right for two gets through; try more",
+     "Your test misses code that is right for two heads only. Try more.",
      ("(1, 2, 5)", "(2,)")),
     ("contiguous tried",
-     "its inputs lie in memory in order: code that fails for others gets through; hand it a "
-     "transposed one", (".transpose(1, 2)", ".transpose(1, 2).contiguous()")),
+     "Your test misses code that fails on tensors that are not contiguous. Pass it a transposed "
+     "one.",
+     (".transpose(1, 2)", ".transpose(1, 2).contiguous()")),
     ("only which numbers",
-     "it looks whether all numbers are there, not where: most of these bugs only move them",
+     "Your test misses bugs that only move numbers. Compare where the numbers are, not only which"
+     " ones are there.",
      ("heads.shape == (B, num_heads, L, d_k)",
       "torch.equal(heads.flatten().sort().values, x.flatten().sort().values)"), NONE_COMPARED),
     ("first head compared",
-     "it compares the first head alone: the others may hold anything; compare all",
+     "Your test misses errors in all heads but the first. Compare every head.",
      ("range(num_heads)", "range(1)")),
     ("as many heads as columns",
-     "num_heads taken for the width of a head gets through: with as many heads as columns in a "
-     "head it is right, and a round trip undoes it; let H and d_k differ, and look at each head",
+     "Your test misses code that takes num_heads for the width of a head. With as many heads as "
+     "columns per head that code is right, and a round trip hides it. Use two different sizes, "
+     "and look at each head.",
      (FEWER, "B, d_model, L = 2, 9, 3"), ("(1, 2, 5)", "(3,)")),
 ]  # fmt: skip
 

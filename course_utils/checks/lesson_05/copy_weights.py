@@ -57,10 +57,15 @@ def inputs():
     ]
 
 
-NO_BIASES = "right with biases; for bias=False in_proj_bias is None, and there is none to copy"
+NO_BIASES = (
+    "Right with biases. With bias=False, in_proj_bias is None, and there is no bias to copy."
+)
 
 
-NO_GRAD = "to write into a parameter is forbidden while gradients are recorded: do it in no_grad()"
+NO_GRAD = (
+    "PyTorch does not let you write into a parameter while it records gradients. Copy inside "
+    "torch.no_grad()."
+)
 
 
 def run(answer, d_model, num_heads, bias, B, L, S):
@@ -83,11 +88,13 @@ def run(answer, d_model, num_heads, bias, B, L, S):
             raise
         raise NamedMistake("biases taken for granted", NO_BIASES) from None
     if is_changed(theirs, before):
-        raise NamedMistake("changes theirs", "it changes PyTorch's layer: copy from theirs to ours")
+        raise NamedMistake(
+            "changes theirs", "PyTorch's layer is changed. Copy from theirs to ours."
+        )
     if lost := learning - {name for name, (_, learns) in state(ours).items() if learns}:
         hint = (
-            f"{', '.join(sorted(lost))} of ours cannot learn any more: keep the nn.Parameter there "
-            "is, trainable, and copy the numbers into it, .copy_(...)"
+            f"{', '.join(sorted(lost))} of ours can no longer learn. Keep the nn.Parameter, and "
+            "copy the numbers into it, with .copy_(...)."
         )
         raise NamedMistake("cannot learn", hint)
     query, key, value = normal(B, L, d_model), normal(B, S, d_model), normal(B, S, d_model)
@@ -96,54 +103,62 @@ def run(answer, d_model, num_heads, bias, B, L, S):
         for parameter in ours.parameters():
             tag_learner_errors(parameter.add_)(1)
     if is_changed(theirs, before):
-        hint = "ours shares memory with theirs, so that to train one changes both: copy the numbers"
+        hint = "Ours shares memory with theirs, so training one changes both. Copy the numbers."
         raise NamedMistake("shares memory", hint)
     return [result]
 
 
 MISTAKES = [
     ("weights transposed",
-     "the matrices are transposed: both layers keep theirs as nn.Linear does, so copy as is",
+     "Your matrices are transposed. Both layers store theirs as nn.Linear does, so copy them as "
+     "they are.",
      ("copy_(weight)", "copy_(weight.T)"), ("out_proj.weight)", "out_proj.weight.T)")),
     ("only inputs transposed",
-     "W_q, W_k and W_v are transposed: in_proj_weight holds them as nn.Linear does, copy as is",
+     "W_q, W_k and W_v are transposed. in_proj_weight stores them as nn.Linear does, so copy them"
+     " as they are.",
      ("copy_(weight)", "copy_(weight.T)")),
     ("only the output transposed",
-     "W_o is transposed: out_proj holds it as nn.Linear does, copy as is",
+     "W_o is transposed. out_proj stores it as nn.Linear does, so copy it as it is.",
      ("out_proj.weight)", "out_proj.weight.T)")),
     ("biases not copied",
-     "the weights are right, the biases are not copied: in_proj_bias and out_proj.bias",
+     "The weights are right, but the biases are not copied. Copy in_proj_bias and out_proj.bias.",
      ("theirs.in_proj_bias is not None", "False")),
-    ("output bias not copied", "all is right but the bias of W_o: out_proj.bias",
+    ("output bias not copied",
+     "All is right but the bias of W_o. Copy out_proj.bias.",
      ("ours.W_o.bias.copy_(theirs.out_proj.bias)", "")),
     ("input biases not copied",
-     "all is right but the biases of W_q, W_k and W_v: in_proj_bias holds them one after another",
+     "All is right but the biases of W_q, W_k and W_v. in_proj_bias holds them one after another.",
      ("linear.bias.copy_(bias)", "pass")),
-    ("output not copied", "W_o is not copied: it is called out_proj there",
+    ("output not copied",
+     "W_o is not copied. Copy it from out_proj.",
      ("ours.W_o.weight.copy_(theirs.out_proj.weight)", ""),
      ("ours.W_o.bias.copy_(theirs.out_proj.bias)", "")),
     ("key and value exchanged",
-     "key and value are exchanged: in_proj_weight holds q, k, v in this order",
+     "Key and value are swapped. in_proj_weight holds q, k and v in this order.",
      ("ours.W_k, ours.W_v", "ours.W_v, ours.W_k")),
     ("query and key exchanged",
-     "query and key are exchanged: in_proj_weight holds q, k, v in this order",
+     "Query and key are swapped. in_proj_weight holds q, k and v in this order.",
      ("ours.W_q, ours.W_k", "ours.W_k, ours.W_q")),
-    ("value taken first", "the order is turned: in_proj_weight holds q first, v last",
+    ("value taken first",
+     "Your order is reversed. in_proj_weight holds q first and v last.",
      ("ours.W_q, ours.W_k, ours.W_v", "ours.W_v, ours.W_k, ours.W_q")),
     ("rows read head by head",
-     "the rows are read head by head, q, k, v of each: in_proj_weight holds all of q, then all of "
-     "k, then all of v",
+     "You get this result if you read the rows head by head, with q, k and v of each head. "
+     "in_proj_weight holds all of q, then all of k, then all of v.",
      ("stacked.chunk(3)",
       "stacked.unflatten(0, (theirs.num_heads, 3, -1)).transpose(0, 1).flatten(1, 2)")),
     ("every third row",
-     "W_q, W_k and W_v get every third row: in_proj_weight holds all of q, then all of k, then all "
-     "of v",
+     "W_q, W_k and W_v get every third row. in_proj_weight holds all of q, then all of k, then "
+     "all of v.",
      ("in thirds(theirs.in_proj_weight):", "in zip((ours.W_q, ours.W_k, ours.W_v), "
       "(theirs.in_proj_weight[n::3] for n in range(3)), strict=True):")),
-    ("queries for all three", "all three get the first third: W_k is the second, W_v the third",
+    ("queries for all three",
+     "All three matrices get the first third. W_k is the second third, and W_v the last.",
      ("stacked.chunk(3)", "3 * stacked.chunk(3)[:1]")),
     ("nothing copied",
-     "nothing is copied: write into the parameters, W_q.weight.copy_(...), not to names", "None"),
+     "Nothing was copied. If you assign to a new name, the parameter stays as it is. Write into "
+     "it, as in W_q.weight.copy_(...).",
+     "None"),
     ("records the copy", NO_GRAD, ("torch.no_grad()", "torch.enable_grad()")),
     ("biases taken for granted", NO_BIASES, ("theirs.in_proj_bias is not None", "True")),
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""5.4: how many numbers a layer of multi-head attention learns."""
+"""5.4: how many parameters a layer of multi-head attention has."""
 
 import numpy as np
 from torch import nn
@@ -37,7 +37,7 @@ def inputs():
 
 
 def number(answer, *args):
-    """Return the answer's number; to count by building a layer, which draws, is right too."""
+    """Return the answer's number. It may also build a layer, which draws random numbers."""
     with sandbox.seeded():
         result = answer(*args)
     found = read(result)
@@ -46,46 +46,61 @@ def number(answer, *args):
 
 MISTAKES = [
     ("every head full width",
-     "each head is counted at full width; it has d_model / H columns, and all together d_model",
+     "Your count gives each head the full width. A head has d_model / H columns, and all heads "
+     "together have d_model.",
      "4 * num_heads * d_model * (d_model + bias)"),
-    ("one head counted", "one head is counted: there are H of them, and a full W_o",
+    ("one head counted",
+     "Your count has one head and a full W_o. Count all H heads.",
      ("d_model * d_model", "d_model * (d_model // num_heads)"),
      ("4 * d_model if", "3 * (d_model // num_heads) + d_model if")),
     ("inputs of one head",
-     "W_q, W_k and W_v are counted for one head: they make queries, keys, values of all",
+     "Your count has W_q, W_k and W_v for one head only. They make the queries, keys and values "
+     "of all heads.",
      "(d_model + bias) * (3 * (d_model // num_heads) + d_model)"),
     ("all of one head",
-     "all four matrices are counted for one head, d_model to d_k: W_q, W_k, W_v make queries, "
-     "keys, values of all heads, and W_o gives d_model columns",
+     "Your count gives all four matrices the size of one head, d_model to d_k. W_q, W_k and W_v "
+     "serve all heads, and W_o has d_model outputs.",
      "4 * (d_model // num_heads) * (d_model + bias)"),
-    ("output not counted", "W_o is missing: four matrices, not three",
+    ("output not counted",
+     "Your count has three matrices. Count W_o as well.",
      "3 * d_model * (d_model + bias)"),
-    ("biases not counted", "the biases are missing: one of d_model entries for each of the four",
+    ("biases not counted",
+     "The biases are missing. Each of the four has d_model entries.",
      "4 * d_model * d_model"),
     ("biases the other way round",
-     "biases are counted where there are none, and not where there are: bias=True means that the "
-     "four have them", (" if bias else 0", " * (not bias)")),
-    ("one matrix counted", "one matrix is counted: there are four, W_q, W_k, W_v and W_o",
+     "You count biases where there are none, and none where there are some. With bias=True, all "
+     "four matrices have one.",
+     (" if bias else 0", " * (not bias)")),
+    ("one matrix counted",
+     "You count one matrix. There are four: W_q, W_k, W_v and W_o.",
      "d_model * (d_model + bias)"),
     ("every head full width, no biases",
-     "each head is counted at full width, and no bias: a head has d_model / H columns, and all "
-     "together d_model", "4 * num_heads * d_model * d_model"),
+     "Your count gives each head the full width, and has no biases. A head has d_model / H "
+     "columns, and all heads together have d_model.",
+     "4 * num_heads * d_model * d_model"),
     ("bias of one entry for each head",
-     "each bias is counted with an entry for each head: it has one for each column, d_model",
+     "Your count has a full bias for each head. All heads together share one bias of d_model "
+     "entries.",
      ("4 * d_model if", "4 * num_heads if")),
-    ("biases always counted", "biases are counted also where there are none: look at bias",
+    ("biases always counted",
+     "You count biases even where there are none. Look at the argument bias.",
      (" if bias else 0", "")),
-    ("one bias counted", "a bias has d_model entries, and there are four of them, not one",
+    ("one bias counted",
+     "You count one bias of d_model entries. There are four.",
      ("4 * d_model if", "d_model if")),
     ("bias of one entry",
-     "a single entry is counted for each bias: it has one for each column, d_model",
+     "You count one entry for each bias. Each has d_model entries, one for each column.",
      ("4 * d_model if", "4 if")),
-    ("single bias entry", "a single entry is counted for all biases: each has d_model entries",
+    ("single bias entry",
+     "You count a single entry for all biases. Each of the four has d_model entries.",
      ("4 * d_model if", "1 if")),
-    ("three biases counted", "three biases are counted: W_o has one as well",
+    ("three biases counted",
+     "You count three biases. W_o has one too.",
      ("4 * d_model if", "3 * d_model if")),
-    ("output for each head", "W_o is counted once for each head: it has H · d_k = d_model rows in "
-     "all", ("4 * d_model * d_model", "(3 + num_heads) * d_model * d_model")),
+    ("output for each head",
+     "You count W_o once for each head. There is only one W_o, and it has d_model inputs for all "
+     "heads together.",
+     ("4 * d_model * d_model", "(3 + num_heads) * d_model * d_model")),
 ]  # fmt: skip
 
 exercise = Exercise(

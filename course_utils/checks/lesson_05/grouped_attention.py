@@ -1,4 +1,4 @@
-"""5.7: H query heads share H_kv heads of keys and values, none of which stands twice."""
+"""5.7: H query heads share H_kv heads of keys and values, without copies."""
 
 import torch
 import torch.nn.functional as F
@@ -32,13 +32,13 @@ def by_einsum(q, k, v):
 
 
 def by_sdpa(q, k, v):
-    """The output by one call, which may copy inside PyTorch."""
+    """The output from one call, which may copy inside PyTorch."""
     weights = by_loop(q, k, k)[1]
     return F.scaled_dot_product_attention(q, k, v, enable_gqa=True), weights
 
 
 def inputs():
-    """Return (q, k, v); no L is as large as d_k or d_v, so that no query is taken for a key."""
+    """Return (q, k, v). L differs from d_k and d_v, so that no query is taken for a key."""
     normal = normals(57)
 
     def probe(B, H, H_kv, L, S, d_k, d_v, dtype=torch.float64):
@@ -57,9 +57,9 @@ def inputs():
 
 
 def repeats(made, x, group):
-    """Tell whether a tensor has each number of x (B, H_kv, S, d) once for each query head."""
+    """Tell whether a tensor holds each number of x (B, H_kv, S, d) once per query head."""
     return (
-        x.shape[2] > 1 < group  # of a single key the output is a copy
+        x.shape[2] > 1 < group  # with a single key, the output is a copy
         and made.numel() == group * x.numel()
         and x.shape[2] in made.shape
         and made.unique().numel() <= x.numel()
@@ -67,14 +67,14 @@ def repeats(made, x, group):
 
 
 REPEATED = (
-    "right numbers, but the key heads are repeated, as in the lesson, so that H heads of keys or "
-    "values are held where H_kv would do; for one key head the queries of its group are only more "
-    "queries: give q the shape (B, H_kv, H / H_kv · L, d_k)"
+    "The numbers are right, but the key heads are repeated, so H heads of keys or values are in "
+    "memory. H_kv would do, because a group's queries are only more queries for one key head. "
+    "Give q the shape (B, H_kv, H / H_kv · L, d_k)."
 )
 
 
 def run(answer, q, k, v):
-    """Run an answer, and see whether it copies keys or values."""
+    """Run an answer, and check whether it copies keys or values."""
     with Results() as results:
         found = call_with_clones(answer, q, k, v)
     group = q.shape[1] // k.shape[1]
@@ -83,81 +83,104 @@ def run(answer, q, k, v):
     return found
 
 
-GROUPED = "q = q.reshape(B, -1, group * L, d_k)"  # without it q, k, v have as many heads each
+GROUPED = "q = q.reshape(B, -1, group * L, d_k)"  # without it, q, k and v have equally many heads
 BACK = "out.reshape(B, H, L, -1), weights.reshape(B, H, L, -1)"
-EACH_HEAD = "each key head serves H / H_kv query heads, side by side"
 
 MISTAKES = [
     ("key heads take turns",
-     "the key heads take turns, 0 1 0 1: neighbouring query heads share one, 0 0 1 1",
+     "Your key heads take turns, 0 1 0 1. Neighboring query heads must share one, 0 0 1 1.",
      (GROUPED, "k, v = k.repeat(1, group, 1, 1), v.repeat(1, group, 1, 1)")),
     ("divided by the key heads",
-     "query head h uses key head h // H_kv: a group has H / H_kv heads, so divide h by that",
+     "Your query head h uses key head h // H_kv. A group has H / H_kv heads, so divide h by that.",
      (GROUPED, "k, v = (x[:, torch.arange(H) // x.shape[1]] for x in (k, v))")),
-    ("output as wide as keys", "the output is given the width of the keys, d_k: it is d_v wide",
+    ("output as wide as keys",
+     "Your output has the width of the keys, d_k. It must have the width of the values, d_v.",
      ("out.reshape(B, H, L, -1)", "out.reshape(B, H, L, d_k)")),
     ("output filled up to d_k",
-     "the output is given the width of the keys, d_k, and other dimensions had to give way: it is "
-     "(B, H, L, d_v)", ("out.reshape(B, H, L, -1)", "out.reshape(B, -1, L, d_k)")),
+     "Your output has the width of the keys, d_k, and its other dimensions changed to fit. It "
+     "must be (B, H, L, d_v).",
+     ("out.reshape(B, H, L, -1)", "out.reshape(B, -1, L, d_k)")),
     ("first key head for all",
-     "all query heads use the first key head; that is right only if there is one",
+     "All of your query heads use the first key head. That is right only if there is one.",
      (GROUPED, "k, v = k[:, :1], v[:, :1]")),
     ("first head of keys for all",
-     "right values, but all query heads use the first head of keys: each group has its own",
+     "The values are right, but all query heads use the first head of keys. Give each group its "
+     "own.",
      (GROUPED, GROUPED + "\n    k = k[:, :1].expand_as(k)")),
     ("first head of values for all",
-     "right weights, but all query heads use the first head of values: each group has its own",
+     "The weights are right, but all query heads use the first head of values. Give each group "
+     "its own.",
      (GROUPED, GROUPED + "\n    v = v[:, :1].expand_as(v)")),
     ("tokens folded before heads",
-     "the queries are transposed before they are folded, so that rows of all heads are mixed up: "
-     "reshape (B, H, L, d_k) as it stands, (B, H_kv, H / H_kv · L, d_k)",
+     "You get this result if you transpose the queries before you reshape them, which mixes the "
+     "rows of all heads. Reshape (B, H, L, d_k) directly to (B, H_kv, H / H_kv · L, d_k).",
      (GROUPED, GROUPED.replace("q.reshape", "q.transpose(1, 2).reshape"))),
-    ("key heads averaged", "the key heads are averaged; each group keeps its own",
+    ("key heads averaged",
+     "Your key heads are averaged. Each group must keep its own.",
      (GROUPED, "k, v = k.mean(dim=1, keepdim=True), v.mean(dim=1, keepdim=True)")),
     ("queries averaged",
-     "the queries of a group are averaged: all H query heads stay, keys are shared",
+     "The queries of a group are averaged. Keep all H query heads, and share only the keys and "
+     "values.",
      (GROUPED, "q = q.unflatten(1, (-1, group)).mean(dim=2)"), (BACK, "out, weights")),
     ("rows put back by token",
-     "the queries of a group are right, but what they get is put back in another order: their rows "
-     "stand head after head, so undo just that, (B, H_kv, H / H_kv, L, ...)",
+     "The queries of a group are right, but their results come back in another order. The rows "
+     "are sorted by head, then by token, so reshape them to (B, H_kv, H / H_kv, L, ...).",
      (BACK,
       "*(x.unflatten(2, (L, group)).transpose(2, 3).flatten(1, 2) for x in (out, weights)),")),
     ("rows collected by token",
-     "the queries of a group stand token by token, but what they get is put back head by head: "
-     "undo the same order",
+     "The queries of a group are sorted by token, but their results are put back by head. Use the"
+     " same order both times.",
      (GROUPED, "q = q.unflatten(1, (-1, group)).transpose(2, 3).flatten(2, 3)")),
-    ("values take turns", "the keys are spread rightly, the values take turns: spread both the "
-     "same way", (GROUPED, "k, v = k.repeat_interleave(group, 1), v.repeat(1, group, 1, 1)")),
-    ("keys take turns", "the values are spread rightly, the keys take turns: spread both the "
-     "same way", (GROUPED, "k, v = k.repeat(1, group, 1, 1), v.repeat_interleave(group, 1)")),
-    ("grouped output alone", "right output, but the weights are missing: return both",
+    ("values take turns",
+     "The keys are assigned correctly, but the values take turns. Assign both in the same way.",
+     (GROUPED, "k, v = k.repeat_interleave(group, 1), v.repeat(1, group, 1, 1)")),
+    ("keys take turns",
+     "The values are assigned correctly, but the keys take turns. Assign both in the same way.",
+     (GROUPED, "k, v = k.repeat(1, group, 1, 1), v.repeat_interleave(group, 1)")),
+    ("grouped output alone",
+     "The output is right, but the weights are missing. Return both.",
      (BACK, "out.reshape(B, H, L, -1)")),
     ("groups left apart",
-     "right numbers, still sorted by key head: put the H query heads one after another again, "
-     "(B, H, L, ...)", (BACK, "out, weights")),
+     "The numbers are right, but still sorted by key head. Return all H query heads in one "
+     "dimension, (B, H, L, ...).",
+     (BACK, "out, weights")),
     ("groups left apart, five dimensions",
-     "right numbers, still sorted by key head: put the H query heads one after another again, "
-     "(B, H, L, ...)", (BACK, "*(x.unflatten(2, (group, L)) for x in (out, weights)),")),
+     "The numbers are right, but still sorted by key head. Return all H query heads in one "
+     "dimension, (B, H, L, ...).",
+     (BACK, "*(x.unflatten(2, (group, L)) for x in (out, weights)),")),
     ("weights left apart",
-     "right output, but the weights are still sorted by key head: (B, H, L, S) is wanted",
+     "The output is right, but the weights are still sorted by key head. Return them as (B, H, L,"
+     " S).",
      ("weights.reshape(B, H, L, -1)", "weights")),
     ("weights left apart, five dimensions",
-     "right output, but the weights are still sorted by key head: (B, H, L, S) is wanted",
+     "The output is right, but the weights are still sorted by key head. Return them as (B, H, L,"
+     " S).",
      ("weights.reshape(B, H, L, -1)", "weights.unflatten(2, (group, L))")),
     ("grouped not scaled", NOT_SCALED, (" / d_k**0.5", "")),
-    ("grouped weights first", "output and weights stand in the wrong order: output first",
+    ("weights in another order of heads",
+     "The output is right, but the heads of your weights are in another order. Return them in "
+     "the order of the query heads.",
+     ("weights.reshape(B, H, L, -1)",
+      "weights.unflatten(2, (group, L)).transpose(1, 2).flatten(1, 2)")),
+    ("grouped weights first",
+     "Output and weights are in the wrong order. Return the output first.",
      (BACK, "weights.reshape(B, H, L, -1), out.reshape(B, H, L, -1)")),
     ("grouped scaled twice", SCALED_TWICE, (" / d_k**0.5", " / d_k")),
-    ("key heads not shared", f"right if H_kv is 1 or H, an error otherwise: {EACH_HEAD}",
+    ("key heads not shared",
+     "Right if H_kv is 1 or H, but an error otherwise. Let each key head serve H / H_kv "
+     "neighboring query heads.",
      (GROUPED, "")),
-    ("divided by root of the group", "divided by √(d_k · H / H_kv): keys are as wide as before, "
-     "however many share them, so √d_k", ("d_k**0.5", "(d_k * group) ** 0.5")),
+    ("divided by root of the group",
+     "Your scores are divided by √(d_k · H / H_kv). The keys are d_k wide, however many query "
+     "heads share them, so divide by √d_k.",
+     ("d_k**0.5", "(d_k * group) ** 0.5")),
     ("divided by root d_v", BY_D_V, ("d_k**0.5", "v.shape[-1]**0.5")),
     ("softmax over the queries", OVER_QUERIES,
      ("scores.softmax(dim=-1)",
       "scores.reshape(B, H, L, -1).softmax(dim=-2).reshape(scores.shape)")),
     ("softmax over the group's queries",
-     "softmax runs over all queries of a group: the weights of a query must sum to 1, dim=-1",
+     "Your weights sum to 1 over all queries of a group. The weights of each query must sum to 1,"
+     " so use dim=-1.",
      ("dim=-1", "dim=-2")),
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""5.8: how many bytes a model's keys and values take."""
+"""5.8: how many bytes the keys and values of a model take."""
 
 import torch
 
@@ -7,7 +7,7 @@ from course_utils.checks.exercise import Exercise
 
 def kv_cache_bytes(B, S, layers, d_model, num_heads, num_kv_heads, bytes_each):
     d_k = d_model // num_heads
-    keys = B * S * layers * num_kv_heads * d_k  # as many as values
+    keys = B * S * layers * num_kv_heads * d_k  # and as many numbers of values
     return 2 * keys * bytes_each
 
 
@@ -31,44 +31,57 @@ def inputs():
     ]
 
 
-NO_QUERIES = "the queries are counted as well: of earlier tokens only keys and values are needed"
+NO_QUERIES = "You count queries as well. Of earlier tokens, only the keys and values are needed."
 
 MISTAKES = [
-    ("keys alone", "half of it: keys and values are kept, both", ("2 * keys", "keys")),
+    ("keys alone",
+     "Your result is half of the right one. Both keys and values are kept.",
+     ("2 * keys", "keys")),
     ("all query heads kept",
-     "a key head for each query head is counted, but num_kv_heads of them are kept; or their width "
-     "is taken as d_model / num_kv_heads, but it is d_model / num_heads",
+     "You get this result with one key head for each query head, or with key heads of width "
+     "d_model / num_kv_heads. Count num_kv_heads heads of width d_model / num_heads.",
      ("num_kv_heads * d_k", "d_model")),
     ("width by key heads",
-     "the width of a head is d_model / num_heads, however few key heads there are; and if you "
-     "counted num_heads / num_kv_heads heads, that is a group: num_kv_heads are kept",
+     "You get this result with num_heads / num_kv_heads key heads, or with one key head of width "
+     "d_model / num_kv_heads. Count num_kv_heads heads of width d_model / num_heads.",
      ("num_kv_heads * d_k", "d_model // num_kv_heads")),
     ("heads of one number",
-     "each key head is counted with one number for a token: it has d_model / num_heads columns",
+     "You count one number per token for each key head. A head has d_model / num_heads columns.",
      ("num_kv_heads * d_k", "num_kv_heads")),
     ("more heads for fewer",
-     "num_heads / num_kv_heads is how many query heads share one of keys, and makes the cache that "
-     "much smaller, not larger: num_kv_heads are kept, each d_model / num_heads wide",
+     "Your result grows when there are fewer key heads. num_heads / num_kv_heads query heads "
+     "share one key head, which makes the cache smaller. Count num_kv_heads heads of width "
+     "d_model / num_heads.",
      ("num_kv_heads * d_k", "d_model * (num_heads // num_kv_heads)")),
     ("key heads at full width",
-     "each key head is counted d_model wide: it has d_model / num_heads columns",
+     "Each of your key heads is d_model wide. A head has d_model / num_heads columns.",
      ("d_model // num_heads", "d_model")),
-    ("one layer counted", "that is one layer: each layer has a cache of its own",
+    ("one layer counted",
+     "You count one layer. Each layer has its own cache.",
      ("* layers ", "")),
-    ("one sequence counted", "that is one sequence: each of the B has a cache of its own",
+    ("one sequence counted",
+     "You count one sequence. Each of the B sequences has its own cache.",
      ("B * S", "S")),
-    ("one token counted", "that is one token: the cache holds keys and values of all S",
+    ("one token counted",
+     "You count one token. The cache holds the keys and values of all S tokens.",
      ("B * S", "B")),
-    ("numbers counted", "that counts numbers: times bytes_each", (" * bytes_each", "")),
-    ("bits counted", "that is in bits: bytes are asked", ("2 * keys", "16 * keys")),
-    ("gibibytes counted", "that is in GiB: bytes are asked",
+    ("numbers counted",
+     "You count numbers. Multiply by bytes_each.",
+     (" * bytes_each", "")),
+    ("bits counted",
+     "Your result is in bits. Return it in bytes.",
+     ("2 * keys", "16 * keys")),
+    ("gibibytes counted",
+     "Your result is in GiB. Return it in bytes.",
      ("* bytes_each", "* bytes_each / 2**30")),
-    ("gigabytes counted", "that is in GB: bytes are asked",
+    ("gigabytes counted",
+     "Your result is in GB. Return it in bytes.",
      ("* bytes_each", "* bytes_each / 10**9")),
     ("queries kept", NO_QUERIES, ("2 * keys", "(2 * keys + B * S * layers * d_model)")),
     ("queries kept for key heads", NO_QUERIES, ("2 * keys", "3 * keys")),
     ("weights kept",
-     "S² is the number of attention weights, which are not kept: the cache grows as S",
+     "Your result grows as S², like the attention weights, which are not kept. The cache grows as"
+     " S.",
      ("B * S", "B * S * S")),
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""5.2: heads (B, H, L, d_k) are put side by side again, (B, L, H·d_k)."""
+"""5.2: heads (B, H, L, d_k) are concatenated again, (B, L, H·d_k)."""
 
 import torch
 
@@ -27,7 +27,7 @@ def inputs():
         (normal(3, 2, 4, 5, dtype=torch.float32),),
         (normal(2, 4, 3, 6).transpose(1, 2),),  # not contiguous
         (normal(2, 1, 4, 3),),
-        (normal(1, 3, 4, 2),),  # its 1 must not be squeezed away
+        (normal(1, 3, 4, 2),),  # the batch of 1 must stay
         (normal(2, 12, 3, 1),),
         (normal(1, 2, 1, 3),),
     ]
@@ -35,25 +35,35 @@ def inputs():
 
 MISTAKES = [
     ("merged without transpose",
-     "right shape, wrong numbers: without a transpose first, a row holds several tokens of one "
-     "head", ("x.transpose(1, 2)", "x")),
+     "Right shape, wrong numbers. Each row holds several tokens of one head. Swap heads and "
+     "tokens before you reshape.",
+     ("x.transpose(1, 2)", "x")),
     ("tokens and columns exchanged",
-     "right shape, wrong numbers: tokens and columns were exchanged before the reshape; exchange "
-     "heads and tokens, transpose(1, 2)", ("transpose(1, 2)", "transpose(2, 3)")),
+     "Right shape, wrong numbers. You get this result by swapping tokens and columns before the "
+     "reshape. Swap heads and tokens instead, with transpose(1, 2).",
+     ("transpose(1, 2)", "transpose(2, 3)")),
     ("transposed only",
-     "the tokens stand before the heads now, but the heads are still apart: flatten",
+     "The tokens now come before the heads, but the heads are still separate. Flatten the last "
+     "two dimensions.",
      (".reshape(B, L, H * d_k)", "")),
     ("dealt column by column",
-     "the heads are dealt out column by column: keep each head's columns together",
+     "Your rows alternate between the heads, column by column. Keep the columns of each head "
+     "together.",
      ("transpose(1, 2)", "permute(0, 2, 3, 1)")),
-    ("heads reversed", "the heads stand in reverse order: head 0 comes first",
+    ("heads reversed",
+     "Your heads are in reverse order. Head 0 must come first.",
      ("x.transpose(1, 2)", "x.flip(1).transpose(1, 2)")),
-    ("heads added", "the heads are added up: put them side by side", "x.sum(dim=1)"),
-    ("heads averaged", "the heads are averaged: put them side by side", "x.mean(dim=1)"),
+    ("heads added",
+     "Your result is the sum of the heads. Concatenate them instead.",
+     "x.sum(dim=1)"),
+    ("heads averaged",
+     "Your result is the mean of the heads. Concatenate them instead.",
+     "x.mean(dim=1)"),
     ("joined along tokens",
-     "the heads are joined one after another along the tokens, not side by side",
+     "Your heads are concatenated along the tokens. Concatenate them along the width.",
      "x.flatten(1, 2)"),
-    ("tokens at the end", "head and width are merged, but the tokens stand last: (B, L, H·d_k)",
+    ("tokens at the end",
+     "Heads and columns are merged, but the tokens come last. Return (B, L, H·d_k).",
      ("H * d_k)", "H * d_k).mT")),
 ]  # fmt: skip
 

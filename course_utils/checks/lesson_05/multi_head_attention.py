@@ -4,10 +4,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from course_utils.checks import shared_hints
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.lesson_05._layers import (
+    BY_D_MODEL,
     OF_ANY_LAYER,
+    TURNS,
     layers_and_inputs,
     see_that_biases_count,
 )
@@ -31,14 +32,14 @@ class MultiHeadAttention(nn.Module):
         scores = q @ k.mT / d_k**0.5  # (B, H, L, d_k) @ (B, H, d_k, S) -> (B, H, L, S)
         if mask is not None:
             scores = scores.masked_fill(~mask, -torch.inf)
-        weights = scores.softmax(dim=-1).nan_to_num(0)  # zeros where nothing is allowed
+        weights = scores.softmax(dim=-1).nan_to_num(0)  # zeros if no key is allowed
         heads = weights @ v  # (B, H, L, d_k)
         merged = heads.transpose(1, 2).flatten(2)  # (B, L, H, d_k) -> (B, L, d_model)
         return self.W_o(merged), weights
 
 
 class FusedWithSdpa(nn.Module):
-    """One layer of 3 · d_model rows, all of q, all of k, all of v; the weights as SDPA's output."""
+    """One layer for q, k and v, in this order. SDPA with an identity matrix gives the weights."""
 
     def __init__(self, d_model, num_heads):
         super().__init__()
@@ -80,11 +81,11 @@ class ByEinsum(nn.Module):
 
 
 def run(answer, d_model, num_heads, matrices, earlier, inputs):
-    """Build the learner's layer, give it our matrices in every parameter layout, and run it."""
+    """Build the learner's layer, load our matrices in every parameter layout, and run it."""
     layer = answer(d_model, num_heads)
-    if earlier:  # of another length, of which the layer should keep nothing
+    if earlier:  # another length; the layer should remember nothing of it
         layer_outputs(layer, matrices, *earlier)
-    if matrices["W_q"].max() > 1000:  # gradients are roundings there
+    if matrices["W_q"].max() > 1000:  # its gradients are rounding errors
         inputs = [each.detach() for each in inputs]
     outputs = layer_outputs(layer, matrices, *inputs)
     see_that_biases_count(outputs, layer, MultiHeadAttention(d_model, num_heads), *inputs)
@@ -103,77 +104,130 @@ DEALT = (
 
 MISTAKES = [
     *OF_ANY_LAYER,
-    ("cut without transpose", "the heads are cut by reshaping to (B, H, L, d_k) at once: right "
-     "shape, tokens mixed up; cut the width, then transpose", *BY_RESHAPING),
-    ("no transpose at all", "tokens stand before heads, (B, L, H, d_k), so that the heads of a "
-     "token attend to each other: transpose L and H first", ("tokens.transpose(1, 2)", "tokens"),
+    ("mask of an earlier call",
+     "Right for the first call. Later, without a mask, your layer still uses the mask of an "
+     "earlier call. Keep no mask in the layer.",
+     ("        if mask is not None:",
+      "        mask = self.mask = getattr(self, 'mask', None) if mask is None else mask\n"
+      "        if mask is not None:")),
+    ("cut without transpose",
+     "You get this result if you split the heads by reshaping to (B, H, L, d_k) in one step. That"
+     " mixes tokens. Cut the width first, then transpose.",
+     *BY_RESHAPING),
+    ("no transpose at all",
+     "Within each token, your heads attend to each other. That happens if tokens come before "
+     "heads, as in (B, L, H, d_k). Swap L and H first.",
+     ("tokens.transpose(1, 2)", "tokens"),
      ("heads.transpose(1, 2)", "heads")),
-    ("cut and joined without transpose", "the heads are cut and merged by reshaping alone: what is "
-     "cut so is no token's, though the merge puts it back in place; transpose L and H, both times",
+    ("cut and joined without transpose",
+     "You get this result if you split and merge the heads by reshaping alone. Then each head "
+     "gets pieces of several tokens. Swap L and H after the cut, and again before the merge.",
      *BY_RESHAPING, ("heads.transpose(1, 2).flatten(2)", "heads.reshape(query.shape)")),
-    ("as many keys as queries", "right if there are as many keys as queries, an error otherwise: "
-     "keys and values have a length of their own, S = key.shape[1]", ("q, k, v = (self.cut(x)",
+    ("as many keys as queries",
+     "Right if there are as many keys as queries, but an error otherwise. Keys and values have "
+     "their own length, S = key.shape[1].",
+     ("q, k, v = (self.cut(x)",
       "q, k, v = (self.cut(x.reshape(query.shape))")),
-    ("divided by root d model", shared_hints.BY_D_MODEL, ("d_k**0.5", "query.shape[-1]**0.5")),
-    ("divided by root num heads", "the scores are divided by √num_heads: a head's scores are sums "
-     "over d_k products", ("d_k**0.5", "self.num_heads**0.5")),
-    ("one softmax for all", "there is one set of weights for all heads: split into heads before "
-     "the scores, so that each has a softmax of its own", ("self.cut(x)", "x"),
+    ("divided by root d model", BY_D_MODEL, ("d_k**0.5", "query.shape[-1]**0.5")),
+    ("divided by root num heads",
+     "Your scores are divided by √num_heads. Each score is a sum of d_k products, so divide by "
+     "√d_k.",
+     ("d_k**0.5", "self.num_heads**0.5")),
+    ("one softmax for all",
+     "All of your heads have the same weights. Split into heads before you compute the scores, so"
+     " that each head has its own softmax.",
+     ("self.cut(x)", "x"),
      ("heads.transpose(1, 2).flatten(2)", "heads"), ("~mask",
       "~(mask[:, 0] if mask.ndim == 4 else mask)")),
-    ("softmax over the heads", "softmax runs over the heads: the weights over the keys must sum to "
-     "1, dim=-1", ("-torch.inf", "-1e9"), ("dim=-1", "dim=1")),
-    ("softmax over the heads mended", "softmax runs over the heads, and what NaN the mask makes is "
-     "set to 0: the weights over the keys must sum to 1, dim=-1", ("dim=-1", "dim=1")),
-    ("mask of the first head", "right, unless each head has a mask of its own, (B, H, L, S): head "
-     "0's is used for all", ("~mask", "~(mask[..., :1, :, :] if mask.ndim > 2 else mask)")),
-    ("mask of the first sequence", "right, unless each sequence has a mask of its own: the first "
-     "one's is used for all", ("~mask", "~(mask[:1] if mask.ndim == 4 else mask)")),
-    ("heads taken for sequences", "right, but for a mask (H, L, S): a missing dimension in front "
-     "stands for all sequences, as broadcasting has it; one of each sequence would come as (B, 1, "
-     "L, S)", ("~mask", "~(mask[:, None] if mask.ndim == 3 else mask)")),
-    ("weights masked late", "the weights are masked after softmax: rows no longer sum to 1, and "
-     "the forbidden keys are heard in the denominator", ("mask is not None", "False"),
+    ("softmax over the heads",
+     "Your weights sum to 1 over the heads. They must sum to 1 over the keys, so use dim=-1.",
+     ("-torch.inf", "-1e9"), ("dim=-1", "dim=1")),
+    ("softmax over the heads, NaN set to 0",
+     "Your weights sum to 1 over the heads, and any NaN from the mask became 0. The weights must "
+     "sum to 1 over the keys, so use dim=-1.",
+     ("dim=-1", "dim=1")),
+    ("mask of the first head",
+     "Right, unless each head has its own mask, of shape (B, H, L, S). Then you use the mask of "
+     "head 0 for all heads. Give each head its own.",
+     ("~mask", "~(mask[..., :1, :, :] if mask.ndim > 2 else mask)")),
+    ("mask of the first sequence",
+     "Right, unless each sequence has its own mask. Then you use the mask of the first sequence "
+     "for all. Give each sequence its own.",
+     ("~mask", "~(mask[:1] if mask.ndim == 4 else mask)")),
+    ("heads taken for sequences",
+     "Right, except for a mask of shape (H, L, S). By broadcasting, a missing leading dimension "
+     "stands for all sequences. A separate mask for each sequence would have shape (B, 1, L, S).",
+     ("~mask", "~(mask[:, None] if mask.ndim == 3 else mask)")),
+    ("weights masked late",
+     "Your weights are masked after softmax. Their rows no longer sum to 1, and forbidden keys "
+     "leak through the denominator. Mask the scores instead.",
+     ("mask is not None", "False"),
      (".nan_to_num(0)", " * (1 if mask is None else mask)")),
-    ("query and key exchanged", "right, if W_q and W_k exchanged their names: W_q makes the "
-     "queries, W_k the keys", ("self.W_q(query), self.W_k(key)", "self.W_k(query), self.W_q(key)")),
-    ("values made from key", "the values are made from key: W_v reads value", ("self.W_v(value)",
+    ("query and key exchanged",
+     "Right, if W_q and W_k swapped their names. Make the queries with W_q and the keys with W_k.",
+     ("self.W_q(query), self.W_k(key)", "self.W_k(query), self.W_q(key)")),
+    ("values made from key",
+     "Your values are made from key. Apply W_v to value.",
+     ("self.W_v(value)",
       "self.W_v(key)")),
-    ("keys made from value", "the keys are made from value: W_k reads key", ("self.W_k(key)",
+    ("keys made from value",
+     "Your keys are made from value. Apply W_k to key.",
+     ("self.W_k(key)",
       "self.W_k(value)")),
-    ("W_q not used", "W_q is not used: it makes the queries", ("self.W_q(query)", "query")),
-    ("W_k not used", "W_k is not used: it makes the keys", ("self.W_k(key)", "key")),
-    ("W_v not used", "W_v is not used: it makes the values", ("self.W_v(value)", "value")),
-    ("merged heads by W_v", "W_v projects the merged heads as well as the values: that is for W_o",
+    ("W_q not used",
+     "Your result does not depend on W_q. Use it to make the queries.",
+     ("self.W_q(query)", "query")),
+    ("W_k not used",
+     "Your result does not depend on W_k. Use it to make the keys.",
+     ("self.W_k(key)", "key")),
+    ("W_v not used",
+     "Your result does not depend on W_v. Use it to make the values.",
+     ("self.W_v(value)", "value")),
+    ("merged heads by W_v",
+     "W_v projects your merged heads as well as the values. Project the merged heads with W_o.",
      ("self.W_o(merged)", "self.W_v(merged)")),
-    ("one head alone", "num_heads makes no difference: it is one head of all d_model columns; cut "
-     "into heads before the scores",
+    ("one head alone",
+     "Your result is that of one head with all d_model columns, whatever num_heads is. Split into"
+     " heads before you compute the scores.",
      ("(self.num_heads, -1)", "(1, -1)"),
      ("~mask", "~(mask[:, :1] if mask.ndim == 4 else mask[:1] if mask.ndim == 3 else mask)")),
-    ("keys by W_q", "W_q makes the keys as well as the queries: W_k makes the keys",
+    ("keys by W_q",
+     "W_q makes your keys as well as the queries. Make the keys with W_k.",
      ("self.W_k(key)", "self.W_q(key)")),
-    ("values by W_k", "W_k makes the values as well as the keys: W_v makes the values",
+    ("values by W_k",
+     "W_k makes your values as well as the keys. Make the values with W_v.",
      ("self.W_v(value)", "self.W_k(value)")),
-    ("key and value exchanged", "key and value are exchanged: W_k reads key, W_v reads value, and "
-     "they come in this order", ("self.W_k(key), self.W_v(value)",
+    ("key and value exchanged",
+     "Key and value are swapped. W_k takes key and W_v takes value, and the arguments come in "
+     "this order.",
+     ("self.W_k(key), self.W_v(value)",
       "self.W_k(value), self.W_v(key)")),
-    ("keys made from query", "the keys are made from query: W_k reads key", ("self.W_k(key)",
+    ("keys made from query",
+     "Your keys are made from query. Apply W_k to key.",
+     ("self.W_k(key)",
       "self.W_k(query)")),
-    ("values made from query", "the values are made from query: W_v reads value",
+    ("values made from query",
+     "Your values are made from query. Apply W_v to value.",
      ("self.W_v(value)", "self.W_v(query)")),
-    ("only query used", "key and value are not used: only queries come from query",
+    ("only query used",
+     "Your result does not depend on key and value. Only the queries come from query.",
      ("self.W_k(key), self.W_v(value)", "self.W_k(query), self.W_v(query)")),
-    ("residual added", "query is added to the output: that is left to the block around the layer",
+    ("residual added",
+     "Your output has query added to it. Leave that to the block around the layer.",
      ("self.W_o(merged)", "self.W_o(merged) + query")),
-    ("unmasked weights returned", "right output, but the weights returned with it know nothing of "
-     "the mask", ("self.W_o(merged), weights",
+    ("unmasked weights returned",
+     "The output is right, but the weights that you return ignore the mask. Return the weights "
+     "that made the output.",
+     ("self.W_o(merged), weights",
       "self.W_o(merged), (q @ k.mT / d_k**0.5).softmax(dim=-1)")),
-    ("unmasked scores returned", "right output, but scores are returned with it: return the "
-     "weights, what softmax gives", ("(merged), weights", "(merged), q @ k.mT / d_k**0.5")),
-    ("heads dealt out", shared_hints.DEALT_OUT, *DEALT),
+    ("unmasked scores returned",
+     "The output is right, but you return scores with it. Return the weights, which are the "
+     "scores after softmax.",
+     ("(merged), weights", "(merged), q @ k.mT / d_k**0.5")),
+    ("heads dealt out", TURNS, *DEALT),
     ("heads dealt out and collected",
-     "the heads are dealt out column by column and collected so again: consistent, but "
-     + shared_hints.OWN_COLUMNS,
+     "You get this result if the heads take turns, column by column, both in the split and in the"
+     " merge. Give head h the neighboring columns h · d_k to (h + 1) · d_k − 1.",
      *DEALT, ("heads.transpose(1, 2)", "heads.permute(0, 2, 3, 1)")),
 ]  # fmt: skip
 

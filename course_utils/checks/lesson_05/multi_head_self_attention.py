@@ -1,14 +1,19 @@
-"""5.11: the layer of one sequence with itself, under a mask for all or one for each sequence."""
+"""5.11: self-attention, with one mask for all sequences or one for each."""
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from course_utils.attention import attention
-from course_utils.checks import shared_hints
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
-from course_utils.checks.lesson_05._layers import OF_ANY_LAYER, loud, see_that_biases_count
+from course_utils.checks.lesson_05._layers import (
+    BY_D_MODEL,
+    OF_ANY_LAYER,
+    TURNS,
+    loud,
+    see_that_biases_count,
+)
 from course_utils.checks.submission_layer import layer_outputs
 
 
@@ -29,14 +34,14 @@ class MultiHeadSelfAttention(nn.Module):
             if mask.ndim == 3:
                 mask = mask[:, None]  # (B, L, L) -> (B, 1, L, L)
             scores = scores.masked_fill(~mask, -torch.inf)
-        weights = scores.softmax(dim=-1).nan_to_num(0)  # zeros where nothing is allowed
+        weights = scores.softmax(dim=-1).nan_to_num(0)  # zeros if no key is allowed
         heads = weights @ v  # (B, H, L, d_k)
         merged = heads.transpose(1, 2).flatten(2)  # (B, L, d_model)
         return self.W_o(merged), weights
 
 
 class Fused(nn.Module):
-    """One layer makes q, k and v; dropout of the weights while training."""
+    """One layer makes q, k and v, and the weights have dropout during training."""
 
     def __init__(self, d_model, num_heads):
         super().__init__()
@@ -57,7 +62,7 @@ class Fused(nn.Module):
 
 
 class OneByOne(nn.Module):
-    """Small layers for each head in lists, and one sequence after another under its own mask."""
+    """Lists of small layers, one for each head; one sequence after another, each with its mask."""
 
     def __init__(self, d_model, num_heads):
         super().__init__()
@@ -81,7 +86,7 @@ class OneByOne(nn.Module):
 
 
 def inputs():
-    """Return (d_model, num_heads, matrices, x, mask); no head is 3 wide, as there are q, k, v."""
+    """Return (d_model, num_heads, matrices, x, mask). No head is 3 wide, as q, k, v are three."""
     normal, rng = normals(511), torch.Generator().manual_seed(511)
 
     def probe(B, L, H, d_k, *mask):
@@ -95,40 +100,45 @@ def inputs():
         return d_model, H, matrices, x, allowed
 
     *layer, _ = probe(2, 5, 3, 4)
-    real = torch.arange(5) >= torch.tensor([0, 2])[:, None]  # (B, L), padding at the start
+    real = torch.arange(5) >= torch.tensor([0, 2])[:, None]  # (B, L), left-padded
     padded = *layer, torch.ones(5, 5).tril().bool() & real[:, None]  # (B, L, L)
     *other, _ = probe(1, 4, 2, 5)
     nothing_for_the_first = *other, torch.ones(4, 4).tril(-1) > 0
+    single = probe(2, 1, 2, 4, 2, 1, 1, 1)
+    single[-1][0] = False  # its only query has no allowed key
+    for_each_head = probe(2, 4, 3, 2, 2, 3, 4, 4)
+    for_each_head[-1][0, 0, 1] = False  # one query has no allowed key in one head
     return [
         probe(2, 5, 3, 2),
         probe(3, 4, 2, 4),
-        probe(2, 4, 3, 2, 4, 4),  # a mask for all
+        probe(2, 4, 3, 2, 4, 4),  # one mask for all
         nothing_for_the_first,
-        probe(2, 4, 3, 2, 2, 3, 4, 4),  # one for each sequence and head
-        probe(3, 4, 2, 5, 3, 1, 4, 4),  # one for each sequence, with a place for heads
+        for_each_head,
+        probe(3, 4, 2, 5, 3, 1, 4, 4),  # one for each sequence, with a dimension for heads
         probe(3, 5, 2, 4, 3, 5, 5),  # one for each sequence
-        probe(3, 4, 2, 5, 3, 1, 1, 4),  # the same for all queries, as of padding
+        probe(3, 4, 2, 5, 3, 1, 1, 4),  # the same for all queries, as for padding
         probe(2, 4, 3, 2, 1, 3, 4, 4),  # one for each head
         loud(*probe(2, 5, 2, 4, 2, 1, 5, 5)),
         probe(3, 4, 3, 2, 3, 4, 4),  # the same, with as many heads as sequences
         probe(1, 6, 4, 2, 1, 6, 6),
         padded,
         probe(1, 1, 2, 4),
+        single,
         probe(2, 3, 1, 6, 2, 3, 3),
     ]
 
 
 def run(answer, d_model, num_heads, matrices, x, mask):
-    """Build the learner's layer, give it our matrices in every parameter layout, and run it."""
+    """Build the learner's layer, load our matrices in every parameter layout, and run it."""
     layer = answer(d_model, num_heads)
-    x = x.detach() if matrices["W_q"].max() > 1000 else x  # gradients are roundings there
+    x = x.detach() if matrices["W_q"].max() > 1000 else x  # its gradients are rounding errors
     outputs = layer_outputs(layer, matrices, x, mask)
     see_that_biases_count(outputs, layer, MultiHeadSelfAttention(d_model, num_heads), x, mask)
     return outputs
 
 
 def lessons(q, k, v, mask):
-    """Return what the lesson's attention does, with a place for the heads in the mask."""
+    """Return the lesson's attention, with a dimension for the heads in the mask."""
     return attention(q, k, v, mask[:, None] if mask is not None and mask.ndim == 3 else mask)
 
 
@@ -138,61 +148,72 @@ BY_RESHAPING = [
 ]
 UNMOVED = ("(each.transpose(1, 2) for each in tokens)", "tokens")
 BETWEEN_HEADS = (
-    "tokens stand before heads, (B, L, H, d_k), so that the heads of a token attend to each other: "
-    "transpose L and H first"
+    "Within each token, your heads attend to each other. That happens if tokens come before "
+    "heads, as in (B, L, H, d_k). Swap L and H first."
 )
 WITHOUT_A_PLACE = (
-    "right, but for a mask (B, L, L): broadcasting counts from the right, so that it is taken for "
-    "one of each head, or fits none; give it a place for the heads, mask[:, None]"
+    "Right, except for a mask of shape (B, L, L). Broadcasting aligns it from the right, so it is"
+    " used as one mask per head, or does not fit. Insert a dimension for the heads: mask[:, "
+    "None]."
 )
 
 MISTAKES = [
     *OF_ANY_LAYER,
     ("no place for the heads", WITHOUT_A_PLACE, ("mask = mask[:, None]", "pass")),
     ("the first sequence's mask",
-     "right, unless each sequence has a mask of its own: the first one's is used for all",
+     "Right, unless each sequence has its own mask. Then you use the mask of the first sequence "
+     "for all. Give each sequence its own.",
      ("mask = mask[:, None]", "mask = mask[0]"),
      ("masked_fill(~mask", "masked_fill(~(mask[:1] if mask.ndim == 4 else mask)")),
-    ("masks (B, L, L) passed over", "a mask (B, L, L), one for each sequence, is not used",
+    ("masks (B, L, L) passed over",
+     "A mask of shape (B, L, L), with one mask for each sequence, is ignored. Use it.",
      ("mask = mask[:, None]", "mask = torch.ones_like(mask[0])")),
     ("no place where there are as many heads",
-     "right, unless there are as many sequences as heads: a mask of three dimensions always is one "
-     "of each sequence, and gets a place for the heads",
+     "Right, unless there are as many sequences as heads. A mask with three dimensions always has"
+     " one mask per sequence. Insert a dimension for the heads here too.",
      ("mask.ndim == 3", "mask.ndim == 3 and len(mask) != self.num_heads")),
     ("a place for heads in every mask",
-     "right, but for masks that have other dimensions than (B, L, L): give a place for the heads "
-     "to these alone, for (L, L) and (B, H, L, L) fit as they are",
+     "Right, except for masks that are not (B, L, L). Insert a dimension for the heads only "
+     "there. (L, L) and (B, H, L, L) fit as they are.",
      ("if mask.ndim == 3", "if mask.ndim")),
     ("every mask taken for one of each sequence",
-     "right, but for a mask of each head, (B, H, L, L): it does not fit where every mask is taken "
-     "for one of all heads; give a place for them to three dimensions alone",
+     "Right, except for a mask of shape (B, H, L, L), with one mask per head. Insert a dimension "
+     "for the heads only if the mask has three dimensions.",
      ("mask.ndim == 3", "True"), ("mask[:, None]", "mask.reshape(-1, 1, *mask.shape[-2:])")),
     ("masks repeated by turns",
-     "right, but for a mask (B, L, L): repeat lays copies of all sequences' masks one after "
-     "another, so that a sequence gets those of others; mask[:, None] needs no copies",
+     "Right, except for a mask of shape (B, L, L). You get this result with repeat, which lists "
+     "the masks of all sequences again and again. So a sequence gets the masks of others. Use "
+     "mask[:, None], which needs no copies.",
      ("mask = mask[:, None]",
       "mask = mask.repeat(self.num_heads, 1, 1).view(len(x), -1, *mask.shape[1:])")),
     ("one mask for all heads",
-     "right, unless each head has a mask of its own, (B, H, L, L): head 0's is used for all",
+     "Right, unless each head has its own mask, of shape (B, H, L, L). Then you use the mask of "
+     "head 0 for all heads. Give each head its own.",
      ("masked_fill(~mask", "masked_fill(~(mask[:, :1] if mask.ndim == 4 else mask)")),
-    ("diagonal opened", "each token may see itself, whatever the mask says: a token that may see "
-     "nothing has weights of 0",
+    ("diagonal opened",
+     "Each of your tokens attends to itself, whatever the mask says. A token with no allowed key "
+     "must have weights of 0.",
      ("masked_fill(~mask", "masked_fill(~(mask | (torch.eye(mask.shape[-1]) > 0))")),
-    ("mask turned around, and NaN", shared_hints.MASK_INVERTED + " (the attn_mask of "
-     "nn.MultiheadAttention wants the opposite)", ("~mask", "mask"), (".nan_to_num(0)", "")),
-    ("weights masked late", "the weights are masked after softmax: rows no longer sum to 1, and "
-     "the forbidden keys are heard in the denominator",
+    ("mask inverted, and NaN",
+     "Your mask is inverted. Here True means may attend, while the attn_mask of "
+     "nn.MultiheadAttention means the opposite.",
+     ("~mask", "mask"), (".nan_to_num(0)", "")),
+    ("weights masked late",
+     "Your weights are masked after softmax. Their rows no longer sum to 1, and forbidden keys "
+     "leak through the denominator. Mask the scores instead.",
      ("scores = scores.masked_fill(~mask, -torch.inf)", "pass"),
      (".nan_to_num(0)", " * (1 if mask is None else mask)")),
-    ("divided by root d model", shared_hints.BY_D_MODEL, ("d_k**0.5", "x.shape[-1]**0.5")),
-    ("parts before tokens", "(B, L, 3 · d_model) is read as (3, B, L, d_model), which mixes up "
-     "sequences and tokens: q, k, v are cut from the last dimension, chunk(3, dim=-1)",
+    ("divided by root d model", BY_D_MODEL, ("d_k**0.5", "x.shape[-1]**0.5")),
+    ("parts before tokens",
+     "You get this result by reading (B, L, 3 · d_model) as (3, B, L, d_model), which mixes "
+     "sequences and tokens. Cut q, k and v from the last dimension, with chunk(3, dim=-1).",
      (".chunk(3, dim=-1)", ".reshape(3, *x.shape)")),
-    ("heads dealt out", shared_hints.DEALT_OUT,
+    ("heads dealt out", TURNS,
      ("(self.num_heads, -1)", "(-1, self.num_heads)"), ("each.transpose(1, 2)",
       "each.permute(0, 3, 1, 2)")),
-    ("parts and heads before tokens", "(B, L, 3 · d_model) is read as (3, B, H, L, d_k), which "
-     "mixes up sequences, tokens and heads: cut the last dimension, (B, L, 3, H, d_k), and permute",
+    ("parts and heads before tokens",
+     "You get this result by reading (B, L, 3 · d_model) as (3, B, H, L, d_k), which mixes "
+     "sequences, tokens and heads. Cut the last dimension into (3, H, d_k), then permute.",
      (".chunk(3, dim=-1)", ".reshape(3, len(x), self.num_heads, x.shape[1], -1)"),
      ("[each.unflatten(-1, (self.num_heads, -1)) for each in parts]", "parts"), UNMOVED),
     ("no transpose at all", BETWEEN_HEADS, UNMOVED, ("heads.transpose(1, 2)", "heads")),
@@ -200,16 +221,28 @@ MISTAKES = [
      ("heads.transpose(1, 2)", "heads"), ("scores = q", "lessons(q, k, v, mask)  # its errors\n"
       "        scores = q")),
     ("heads dealt out and collected",
-     "the heads are dealt out column by column and collected so again: consistent, but "
-     + shared_hints.OWN_COLUMNS,
+     "You get this result if the heads take turns, column by column, both in the split and in the"
+     " merge. Give head h the neighboring columns h · d_k to (h + 1) · d_k − 1.",
      ("(self.num_heads, -1)", "(-1, self.num_heads)"), ("each.transpose(1, 2)",
       "each.permute(0, 3, 1, 2)"), ("heads.transpose(1, 2)", "heads.permute(0, 2, 3, 1)")),
-    ("cut without transpose", "the heads are cut by reshaping to (B, H, L, d_k) at once: right "
-     "shape, tokens mixed up; cut the width, then transpose", *BY_RESHAPING),
-    ("cut and joined without transpose", "the heads are cut and merged by reshaping alone: what is "
-     "cut so is no token's; transpose L and H, both times", *BY_RESHAPING,
+    ("cut without transpose",
+     "You get this result if you split the heads by reshaping to (B, H, L, d_k) in one step. That"
+     " mixes tokens. Cut the width first, then transpose.",
+     *BY_RESHAPING),
+    ("cut and joined without transpose",
+     "You get this result if you split and merge the heads by reshaping alone. Then each head "
+     "gets pieces of several tokens. Swap L and H after the cut, and again before the merge.",
+     *BY_RESHAPING,
      ("heads.transpose(1, 2).flatten(2)", "heads.reshape(x.shape)")),
-    ("input added", "x is added to the output: that is left to the block around the layer",
+    ("keys in place of values",
+     "Your output is made of keys instead of values. Multiply the weights by v.",
+     ("weights @ v", "weights @ k")),
+    ("queries and keys the same",
+     "Your queries and keys are the same. Use one part of the projection for the queries, and "
+     "another one for the keys.",
+     ("q @ k.mT", "k @ k.mT")),
+    ("input added",
+     "Your output has x added to it. Leave that to the block around the layer.",
      ("self.W_o(merged)", "self.W_o(merged) + x")),
 ]  # fmt: skip
 

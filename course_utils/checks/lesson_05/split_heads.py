@@ -1,4 +1,4 @@
-"""5.1: (B, L, d_model) is cut into heads (B, H, L, d_k)."""
+"""5.1: (B, L, d_model) is split into heads (B, H, L, d_k)."""
 
 import re
 
@@ -6,7 +6,7 @@ import torch
 
 from course_utils.checks.exercise import Exercise, call_with_clones
 from course_utils.checks.inputs import normals
-from course_utils.checks.shared_hints import TAKEN_FOR_WIDTH
+from course_utils.checks.lesson_05._layers import TAKEN_FOR_WIDTH
 
 
 def split_heads(x, num_heads):
@@ -53,7 +53,7 @@ def inputs():
 
 
 def split_or_error(answer, x, num_heads):
-    """Return the result; where heads do not divide the width, how good the error is, 0 to 1."""
+    """Return the result. If num_heads does not divide d_model, grade the error from 0 to 1."""
     if x.shape[-1] % num_heads == 0:
         return call_with_clones(answer, x, num_heads)
     try:
@@ -70,28 +70,34 @@ def split_or_error(answer, x, num_heads):
 
 MISTAKES = [
     ("no value error",
-     "right for heads that divide the width; otherwise raise ValueError and name both numbers",
+     "Right when num_heads divides d_model. Otherwise, raise a ValueError that names both "
+     "numbers.",
      ("d_model % num_heads:", "False:")),
     ("error without numbers",
-     "right, and a ValueError comes where it should; it does not name num_heads and d_model in "
-     "numbers", (" = {d_model}, got {num_heads}", "")),
+     "Right, and the ValueError comes when it should. Name the numbers num_heads and d_model in "
+     "its message.",
+     (" = {d_model}, got {num_heads}", "")),
     ("reshaped at once",
-     "right shape, wrong numbers: reshaping to (B, H, L, d_k) at once runs on from token to token; "
-     "cut the width first, then transpose",
+     "Right shape, wrong numbers. You get this result by reshaping to (B, H, L, d_k) in one step,"
+     " which cuts the sequence. Cut the width first, then transpose.",
      ("B, L, num_heads, d_k)", "B, num_heads, L, d_k)"), ("heads.transpose(1, 2)", "heads")),
-    ("heads after tokens", "the width is cut, but tokens still stand before heads: transpose L and "
-     "H", ("heads.transpose(1, 2)", "heads")),
-    ("columns dealt out", "the heads take turns, column by column: head h should hold d_k columns "
-     "that are neighbours",
+    ("heads after tokens",
+     "Your result has shape (B, L, H, d_k). Swap L and H.",
+     ("heads.transpose(1, 2)", "heads")),
+    ("columns dealt out",
+     "Your heads take turns, column by column. Give each head d_k neighboring columns.",
      ("num_heads, d_k)", "d_k, num_heads)"), ("transpose(1, 2)", "permute(0, 3, 1, 2)")),
-    ("tokens last", "the last two dimensions are swapped: (B, H, L, d_k), tokens before columns",
+    ("tokens last",
+     "The last two dimensions are swapped. Return (B, H, L, d_k), with tokens before columns.",
      ("transpose(1, 2)", "permute(0, 2, 3, 1)")),
-    ("heads before the batch", "the heads stand before the batch: (B, H, L, d_k)",
+    ("heads before the batch",
+     "Your heads come before the batch. Return (B, H, L, d_k).",
      ("transpose(1, 2)", "permute(2, 0, 1, 3)")),
     ("number taken for width",
      TAKEN_FOR_WIDTH,
      ("num_heads, d_k)", "d_k, num_heads)")),
-    ("one head alone", "that is the first head alone: all of them are wanted",
+    ("one head alone",
+     "Your result is the first head only. Return all of them.",
      ("heads.transpose(1, 2)", "heads[:, :, 0]")),
 ]  # fmt: skip
 

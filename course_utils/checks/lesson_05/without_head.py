@@ -1,4 +1,4 @@
-"""5.6: what a layer returns if one of its heads hands over nothing."""
+"""5.6: the output of a layer if one of its heads outputs zeros."""
 
 import copy
 
@@ -51,7 +51,7 @@ def inputs():
 
 
 def run(answer, d_model, num_heads, head, B, L):
-    """Let the answer run a layer without a head, then one that has no biases."""
+    """Let the answer run a layer without a head, then a layer that has no biases."""
     x = normals(57)(B, L, d_model)
     result = of_a_layer(answer, x, num_heads, head)
     try:
@@ -60,18 +60,18 @@ def run(answer, d_model, num_heads, head, B, L):
         if "NoneType" not in str(error):
             raise
         hint = (
-            "right for a layer with biases; with bias=False W_v.bias and W_o.bias are None, and "
-            "there is nothing to set to 0 or to take away: look for None"
+            "Right for a layer with biases. With bias=False, W_v.bias and W_o.bias are None, so "
+            "there is nothing to set to 0 or to subtract. Test for None."
         )
         raise NamedMistake("biases taken for granted", hint, [result]) from None
     if not is_same(plain, of_a_layer(without_head, x, num_heads, head, bias=False)):
-        hint = "right for a layer with biases, and not for one without them, bias=False"
+        hint = "Right for a layer with biases, but wrong for a layer with bias=False. Try one."
         raise NamedMistake("wrong without biases", hint, [result])
     return [result]
 
 
 def of_a_layer(answer, x, num_heads, head, bias=True):
-    """Build a layer, let the answer run it without a head; the layer must stay as it is."""
+    """Build a layer, let the answer run it without a head, and check that it is unchanged."""
     with sandbox.seeded():
         layer = MultiHeadAttention(x.shape[-1], num_heads, bias).double()
     draw(layer, torch.Generator().manual_seed(56))
@@ -82,79 +82,90 @@ def of_a_layer(answer, x, num_heads, head, bias=True):
         is_changed(layer, before)
         or not tag_learner_errors(lambda: layer(x, x, x)[0].equal(whole))()
     ):
-        hint = "it leaves the layer changed: work on a copy, or put it back (weights, hooks)"
+        hint = "The layer is changed afterwards. Work on a copy, or restore its weights and hooks."
         raise NamedMistake("the layer is changed", hint)
     return result
 
 
 MISTAKES = [
-    ("nothing taken away", "that is the whole output: nothing is taken away",
+    ("nothing taken away",
+     "Your result is the whole output. Remove the part of this head.",
      ("merged * others", "merged")),
     ("ablated not scaled", NOT_SCALED, ("attention(q, k, v)", "attention(q, k, v, scale=1.0)")),
-    ("that head alone", "that is the part of this head alone: the others are wanted, without it",
+    ("that head alone",
+     "Your result is the part of this head alone. Return the output without it.",
      ("!= head", "== head")),
-    ("counted from one", "another head is missing: heads count from 0",
+    ("counted from one",
+     "Your result lacks the wrong head. Heads count from 0.",
      ("!= head", "!= (head - 1) % H")),
-    ("merged without transpose", "the heads are merged by reshaping alone: transpose back to "
-     "(B, L, H, d_k) first, or use merge_heads",
+    ("merged without transpose",
+     "Each row of your merged heads holds several tokens. Transpose back to (B, L, H, d_k) first,"
+     " or use merge_heads.",
      ("merge_heads(heads)", "heads.reshape(x.shape)")),
     ("item of the batch taken for head",
-     "item number head of the batch is set to 0, an error if the batch is smaller: heads are "
-     "dimension 1, heads[:, head]",
+     "You get this result, or an error, with heads[head], which is a sequence of the batch. Heads"
+     " are dimension 1, so use heads[:, head].",
      ("merged = merge", "heads[head] = 0\n    merged = merge"), ("merged * others", "merged")),
-    ("bias lost", "the bias of W_o is lost: it belongs to no head",
+    ("bias lost",
+     "Your output lacks the bias of W_o. That bias belongs to no head, so keep it.",
      ("layer.W_o(merged * others)", "layer.W_o(merged * others) - layer.W_o.bias")),
-    ("others scaled up", "the remaining heads are scaled up; take the head's part away, no more",
+    ("others scaled up",
+     "Your other heads are scaled up. Only remove the part of this head.",
      ("merged * others", "merged * others * H / max(H - 1, 1)")),
     ("all of the output scaled up",
-     "the output is scaled up, the bias of W_o too; take the head's part away, no more",
+     "Your output is scaled up, with the bias of W_o. Only remove the part of this head.",
      ("layer.W_o(merged * others)", "layer.W_o(merged * others) * H / max(H - 1, 1)")),
     ("rows in place of columns",
-     "the rows of W_o are set to 0, as nn.Linear keeps it: they are outputs; the head's are "
-     "columns",
+     "You get this result if you set rows of W_o to 0. In nn.Linear, rows are outputs, and the "
+     "columns belong to the heads. Set the head's columns to 0.",
      ("layer.W_o(merged * others)", "merged @ layer.W_o.weight.T * others + layer.W_o.bias")),
-    ("one column of the head", "one column of W_o is set to 0: a head has d_k of them",
+    ("one column of the head",
+     "You get this result if you set one column of W_o to 0. A head has d_k columns.",
      (" // d_k != head", " != head")),
     ("every hth column",
-     "every H-th column is set to 0: a head's columns are neighbours, head · d_k and those after "
-     "it", ("// d_k != head", "% H != head")),
+     "You get this result if you set every H-th column to 0. The columns of a head are neighbors,"
+     " from head · d_k on.",
+     ("// d_k != head", "% H != head")),
     ("heads taken for columns",
-     "num_heads columns are set to 0, from head · num_heads on: a head is d_k wide, not num_heads",
+     "You get this result if you set num_heads columns to 0, from head · num_heads on. A head has"
+     " d_k columns, from head · d_k on.",
      ("// d_k != head", "// H != head")),
     ("cut from the input",
-     "the head's columns are cut from x, of which each head reads all; what the head hands over is "
-     "to be cut, after attention", ("W(x)", "W(x * (torch.arange(d_model) // d_k != head))"),
+     "You get this result if you cut the head's columns from x. But every head reads all of x. "
+     "Cut what the head outputs, after attention.",
+     ("W(x)", "W(x * (torch.arange(d_model) // d_k != head))"),
      ("merged * others", "merged")),
     ("cut from the values' input",
-     "the columns of W_v are set to 0, as nn.Linear keeps it: they are inputs, for all heads; the "
-     "head's are rows, and entries of its bias",
+     "You get this result if you set columns of W_v to 0. In nn.Linear, columns are inputs, which"
+     " all heads share. Set the head's rows to 0, and its entries of the bias.",
      ("heads, _ =", "x = x * (torch.arange(d_model) // d_k != head)\n"
       "    v = split_heads(layer.W_v(x), H)\n    heads, _ ="), ("merged * others", "merged")),
     ("cut from the values' input, bias right",
-     "the columns of W_v are set to 0, as nn.Linear keeps it: they are inputs, for all heads; the "
-     "head's are rows",
+     "You get this result if you set columns of W_v to 0. In nn.Linear, columns are inputs, which"
+     " all heads share. Set the head's rows to 0.",
      ("heads, _ =", "v = layer.W_v(x * (torch.arange(d_model) // d_k != head)) - torch.where("
       "torch.arange(d_model) // d_k == head, layer.W_v(0 * x), 0)\n"
       "    v = split_heads(v, H)\n    heads, _ ="), ("merged * others", "merged")),
     ("queries of the head",
-     "the head still hands over an average of its values, by other weights: its queries are set to "
-     "0 or changed; set to 0 what it hands over",
+     "You get this result if you change the head's queries. Then it still outputs an average of "
+     "its values, with other weights. Set its output to 0.",
      ("heads, _ =", "own = torch.arange(d_model) // d_k == head\n    q = split_heads(torch.where("
       "own, layer.W_q(0 * x), layer.W_q(x)), H)\n    heads, _ ="), ("merged * others", "merged")),
     ("head made uniform",
-     "the head's scores are set to 0, which makes its weights equal: it still hands over an "
-     "average; set what it hands over to 0",
+     "You get this result if the head has uniform weights, as scores of 0 give. It still outputs "
+     "an average of its values. Set its output to 0.",
      ("merged * others", "torch.where(others, merged, layer.W_v(x).mean(dim=1, keepdim=True))")),
     ("all biases of the values lost",
-     "the whole bias of W_v is set to 0: only the head's entries of it go, head · d_k and those "
-     "after it", ("merged * others", "(merged - layer.W_v.bias) * others")),
+     "Your result lacks the whole bias of W_v. Remove only the head's entries, from head · d_k "
+     "on.",
+     ("merged * others", "(merged - layer.W_v.bias) * others")),
     ("columns of the output",
-     "columns of the output are set to 0: W_o has mixed the heads by then, and a column of it is "
-     "of no head; cut before W_o",
+     "You get this result if you set columns of the output to 0. After W_o the heads are mixed, "
+     "so no column belongs to one head. Cut before W_o.",
      ("layer.W_o(merged * others)", "layer.W_o(merged) * others")),
     ("bias of the values left",
-     "something is still handed over for this head, the same for every token: what does W_v give "
-     "for an x of zeros?",
+     "This head still outputs something, and it is the same for every token. What does W_v return"
+     " if x is zero?",
      ("merged * others", "torch.where(others, merged, layer.W_v.bias)")),
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Lesson 03's shared pieces: logits of every size, on which a softmax or its sum may fail."""
+"""Shared by lesson 03's exercises: scores on which a softmax or its sum may fail."""
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -8,14 +8,15 @@ from course_utils.checks.exercise import NamedMistake, call_with_clones
 from course_utils.checks.inputs import normals
 
 INF = torch.inf
-MANY = 2**16  # float16 ends below this sum of ones
-LOW = -17.4  # e to this is 0 in float16
+MANY = 2**16  # so many ones add up to more than float16 can hold
+LOW = -17.4  # e^-17.4 is 0 in float16
+STEPS = 200  # so many times an epsilon of 1e-8 shows
 
 
-def logits_and_dims():
-    """Return (x, dim) pairs: far apart, far from 0, with −inf, ties, in all formats, in any order
-    in memory, and at last more than float16 can count, or add up; of one, dim is left to its
-    default."""
+def scores_and_dims():
+    """Return pairs (x, dim): scores far apart or far from 0, with −inf, with ties, in all formats,
+    not contiguous, and, at the end, more scores than float16 can count. One has no dim, so that the
+    default is used."""
     normal = normals(31)
     far_apart = torch.tensor(
         [[1000.0, 1001, 999], [-800, -801, -803], [0, 1, 3], [-690, -692, -691]]
@@ -67,27 +68,30 @@ class Calls(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def see_that_nothing_is_added(result, targets):
-    """Complain if a tuple, of one key or part, is off by more than float32 rounds, but not much."""
+def refuse_epsilon(result, targets):
+    """Complain if a tuple is slightly off, by more than the rounding of float32.
+
+    With only one key or part, no sum is rounded, so the error must be an epsilon.
+    """
     results = map(read, result if isinstance(result, tuple | list) else ())
     for got, right in zip(results, targets, strict=False):
         if got is not None and got.shape == right.shape:
             if 5e-7 < (got / right - 1).abs().max() < 1e-3:
                 hint = (
-                    "Your result is off by a millionth or more where there is only one key or "
-                    "part. If you add a small number to a sum (an eps), such errors add up from "
-                    "step to step. Divide by the sum itself, and by 1 where it is 0."
+                    "Your result is slightly off even with a single key or part. If you add a "
+                    "small number (an epsilon) to a sum, its error grows from step to step. Divide "
+                    "by the sum itself, and by 1 where the sum is 0."
                 )
                 raise NamedMistake("epsilon in the sum", hint)
 
 
-def survives_many(answer, reference, others, x, dim):
-    """Return whether more ones than float16 can count leave a result other than 0 and infinity;
-    beside many low logits, whether the last weight is another than 1.
+def result_for_many(answer, reference, others, x, dim):
+    """Return 1 if an answer gets the weights of very many half-precision scores right, else 0.
 
-    1 if so, or if an answer is wrong on other inputs; 0 if not. One that goes through the logits
-    one by one or leaves PyTorch is slow: of it only 4096 ones are asked, and -1 is returned if its
-    sum ends at 2048, after which float16 counts no ones.
+    For equal scores, the weights must be neither 0 nor infinite. For one score of 0 beside many
+    low ones, its weight must be below 1. An answer that is wrong on other inputs gets 1, so that it
+    is told about these first. Answers that loop over the scores or leave PyTorch are slow. They get
+    4096 equal scores at most, and -1 if their sum stops at 2048, where float16 cannot count on.
     """
     for args in others:
         if args[0].shape[-1] < MANY and difference(

@@ -1,0 +1,88 @@
+"""5.12: a mask for each sequence is written as nn.MultiheadAttention expects it."""
+
+import torch
+
+from course_utils.checks.exercise import Exercise
+
+
+def mask_for_pytorch(mask, num_heads):
+    heads = mask.repeat_interleave(num_heads, dim=0)  # (B·H, L, S), sequence after sequence
+    return ~heads  # True = may not attend
+
+
+def by_expanding(mask, num_heads):
+    heads = mask[:, None].expand(-1, num_heads, -1, -1)  # (B, H, L, S)
+    return heads.logical_not().flatten(0, 1)
+
+
+def by_loop(mask, num_heads):
+    return torch.stack([~mask[b] for b in range(len(mask)) for _ in range(num_heads)])
+
+
+def by_index(mask, num_heads):
+    return ~mask[torch.arange(len(mask) * num_heads) // num_heads]
+
+
+def inputs():
+    """Return (mask (B, L, S), num_heads), masks of sequences that differ."""
+    rng = torch.Generator().manual_seed(512)
+
+    def probe(B, H, L, S):
+        mask = torch.rand(B, L, S, generator=rng) < 0.5
+        mask[..., 0] = True
+        return mask, H
+
+    real = torch.arange(5) < torch.tensor([5, 2, 3])[:, None]  # (B, S), right-padded
+    return [
+        probe(2, 3, 4, 5),
+        (real[:, None].expand(-1, 4, -1), 2),
+        probe(3, 2, 5, 4),
+        probe(4, 2, 3, 3),
+        probe(2, 2, 3, 6),
+        probe(1, 3, 4, 2),
+        probe(3, 1, 2, 4),
+    ]
+
+
+MISTAKES = [
+    ("masks take turns",
+     "Right for one sequence or one head. With more of both, the masks of your sequences take "
+     "turns, so a head of one sequence gets the mask of another. Repeat each mask num_heads "
+     "times before the next.",
+     ("mask.repeat_interleave(num_heads, dim=0)", "mask.repeat(num_heads, 1, 1)")),
+    ("masks take turns, not inverted",
+     "True means may not attend in PyTorch's mask, so invert yours. The masks of your sequences "
+     "also take turns. Repeat each mask num_heads times before the next.",
+     ("mask.repeat_interleave(num_heads, dim=0)", "mask.repeat(num_heads, 1, 1)"),
+     ("~heads", "heads")),
+    ("mask not inverted",
+     "The order is right, but your mask is not inverted. In PyTorch's mask, True means may not "
+     "attend. Use ~.", ("~heads", "heads")),
+    ("repeated along the queries",
+     "Your masks are repeated along the queries. Repeat them along dimension 0.",
+     ("dim=0", "dim=1")),
+    ("repeated along the keys",
+     "Your masks are repeated along the keys. Repeat them along dimension 0.",
+     ("dim=0", "dim=2")),
+    ("heads in a dimension of their own",
+     "Your result has a separate dimension for the heads. nn.MultiheadAttention expects three "
+     "dimensions, so flatten (B, H, L, S) to (B·H, L, S).",
+     ("mask.repeat_interleave(num_heads, dim=0)",
+      "mask[:, None].expand(-1, num_heads, -1, -1)")),
+    ("one dimension for all heads",
+     "Your result has the shape (B, 1, L, S), which our own layer takes. nn.MultiheadAttention "
+     "expects (B·H, L, S), without broadcasting.",
+     ("mask.repeat_interleave(num_heads, dim=0)", "mask[:, None]")),
+    ("masks not repeated",
+     "Your result has one mask for each sequence. nn.MultiheadAttention expects one for each "
+     "sequence and head, (B·H, L, S).",
+     ("mask.repeat_interleave(num_heads, dim=0)", "mask")),
+    ("first mask for all",
+     "Every sequence gets the mask of the first one. Give each sequence its own.",
+     ("mask.repeat_interleave", "mask[:1].expand_as(mask).repeat_interleave")),
+]  # fmt: skip
+
+exercise = Exercise(
+    "5.12", mask_for_pytorch, inputs, MISTAKES, names="L S",
+    also_right=[by_expanding, by_loop, by_index],
+)  # fmt: skip

@@ -1,0 +1,209 @@
+"""Grading a class: right answers get their points, and nobody gets or loses one by a trick."""
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from course_utils import grade
+from course_utils.checks.exercise import EXERCISES
+from course_utils.grading import students, submissions
+from stored_notebooks import EXERCISES as NOTEBOOKS
+from stored_notebooks import SOLUTIONS, last_problem, read
+
+ROOT = Path(__file__).parents[1]
+ASSIGNMENT = submissions.Assignment(NOTEBOOKS[0])
+RIGHT = {cell.id: cell.source for cell in read(SOLUTIONS[0]).cells if "SOLUTION" in cell.source}
+ALL = set(ASSIGNMENT.ids) - {last_problem(read(SOLUTIONS[0]))}
+RIGHT = {name: RIGHT[id] for name, id in ASSIGNMENT.ids.items() if name in ALL}
+FORGED = """
+import gc, sys
+def dot(a, b):
+    for peer in [each for each in gc.get_objects() if type(each).__name__ == "Peer"]:
+        peer.send("value", {"status": "correct"})
+        peer.send("ended", 0)
+    return 0
+"""
+ATTACK = """
+import glob, os, shutil
+def dot(a, b):
+    for path in glob.glob(FOLDER + "/**", recursive=True):
+        try:
+            with open(path) as file: text = file.read()
+            assert "def dot_product_scores" not in text, "it reads others' work"
+            with open(path, "a") as file: file.write("changed")
+        except OSError: pass
+    raise ValueError("<script>alert(1)</script>")
+"""
+# What each student hands in: answers, cells above the first one, and the exercises that get a point
+CLASS = {
+    "right": (RIGHT, [], ALL),
+    "empty": ({}, [], set()),
+    "wrong": (RIGHT | {"dot": "def dot(a, b): return (a * b).mean()"}, [], ALL - {"dot"}),
+    "no Python": (RIGHT | {"dot": "def dot(a, b) return a"}, [], ALL - {"dot"}),
+    "a helper": (
+        RIGHT | {"dot": "%matplotlib inline\ndef dot(a, b): return total(a * b)\ncheck(dot)"},
+        ["import numpy as np\ndef total(x): return x.sum()\n1 / 0"],
+        ALL,
+    ),
+    "leaving": (
+        RIGHT
+        | {"dot": "def dot(a, b): exit()", "nearest_key": RIGHT["nearest_key"] + "\nexit()"}
+        | {"soft_lookup": "def soft_lookup(q, k, v):\n    import posix; posix._exit(0)"},
+        ["def leave(code=__import__('sys').exit()): pass"],
+        ALL - {"dot", "soft_lookup"},
+    ),
+    "endless": (RIGHT | {"dot": "def dot(a, b):\n    while True: pass"}, [], ALL - {"dot"}),
+    "greedy": (
+        RIGHT | {"dot": "def dot(a, b): return torch.ones(10 << 30, dtype=torch.uint8)"},
+        [],
+        ALL - {"dot"},
+    ),
+    "patched": (
+        {"SelfAttention": "import course_utils\nclass SelfAttention(nn.Module): pass"},
+        [
+            "from course_utils.checks import judge\njudge._judge = lambda *_: ('correct', '', '')",
+            "import sys\nsys.modules['course_utils'] = None",
+            "get_ipython().ast_transformers.append(None)",
+        ],
+        set(),
+    ),
+    "reference": (
+        {
+            "dot": "from course_utils.checks.exercise import EXERCISES\n"
+            "dot = EXERCISES['dot'].reference",
+            "soft_lookup": f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n"
+            "modules = __import__('course_' + 'utils.checks.exercise').checks\n"
+            "soft_lookup = modules.exercise.EXERCISES['soft_lookup'].reference",
+            "SelfAttention": "import sys\nmodules = sys.modules\n"
+            "SelfAttention = modules['course_utils.checks.exercise'].EXERCISES.popitem()",
+        },
+        [],
+        {"soft_lookup"},  # only where the course's folder is not hidden
+    ),
+    "forged": ({"dot": FORGED}, [], set()),
+    "=1+1<script>": ({"dot": ATTACK}, [], set()),
+}
+
+
+def hand_in(path, answers, above=()):
+    """Write a submission: the exercise notebook with these answers, by the exercises' names."""
+    notebook = nbformat.read(NOTEBOOKS[0], as_version=4)
+    sources = {ASSIGNMENT.ids[name]: source for name, source in answers.items()}
+    for cell in notebook.cells:
+        cell.source = sources.get(cell.id, cell.source)
+        cell.metadata["points"] = 100
+    first = next(n for n, cell in enumerate(notebook.cells) if cell.id == ASSIGNMENT.ids["dot"])
+    notebook.cells[first:first] = map(nbformat.v4.new_code_cell, above)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(notebook, path)
+
+
+def run(folder, *arguments):
+    """Run the command on the folder ``submitted``; return what it prints and the rows."""
+    command = [sys.executable, "-m", "course_utils.grade", "submitted", *arguments]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with open(folder / "grades.csv", newline="", encoding="utf-8") as file:
+        return done.stdout, {row["student"].lstrip("'"): row for row in csv.DictReader(file)}
+
+
+@pytest.fixture(scope="module")
+def graded(tmp_path_factory):
+    """A class after grading: its folder, what was printed, the rows, and the pages by student."""
+    folder = tmp_path_factory.mktemp("class")
+    (folder / "gradebook.db").write_text("the gradebook")
+    for student, (answers, above, _) in CLASS.items():
+        path = folder / "submitted" / f"{student}.ipynb"
+        hand_in(path, answers, [f"FOLDER = {str(folder)!r}", *above])
+    for name, content in {"text": "hello", "list": "[]", "deep": "[" * 100_000}.items():
+        (folder / "submitted" / f"{name}.ipynb").write_text(content)
+    with open(folder / "submitted" / "large.ipynb", "wb") as file:
+        file.truncate(100 << 20)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    printed, rows = run(folder)
+    pages = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("grades/*")}
+    return before, printed, rows, pages
+
+
+def points(row):
+    return {name for name in ASSIGNMENT.ids if row[name] == "1"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("student", CLASS)
+def test_right_answers_get_their_points_and_tricks_get_none(graded, student):
+    _, printed, rows, _ = graded
+    *_, expected = CLASS[student]
+    if student == "reference" and students.PLAIN not in printed:
+        expected = set()
+    assert points(rows[student]) == expected
+    assert rows[student]["points"] == str(len(expected))
+
+
+@pytest.mark.slow
+def test_no_student_changes_what_others_or_the_teacher_have(graded):
+    before, printed, *_ = graded
+    if students.PLAIN not in printed:
+        assert {path: path.read_bytes() for path in before} == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("student", ["text", "list", "deep", "large"])
+def test_a_broken_notebook_is_a_row_with_a_message(graded, student):
+    *_, rows, _ = graded
+    assert rows[student]["points"] == "0" and f"{student}.ipynb: " in rows[student]["message"]
+
+
+@pytest.mark.slow
+def test_students_read_hints_and_no_markup_or_formula_comes_from_them(graded):
+    _, _, rows, pages = graded
+    assert not any("<script" in page for page in pages.values())
+    (page,) = (page for page in pages.values() if "=1+1" in page)
+    assert "ValueError: &lt;script&gt;" in page and "others&#x27; work" not in page
+    (wrong,) = (page for name, page in pages.items() if name.endswith("wrong.html"))
+    assert "❌ 1.1 dot" in wrong and "✅ 1.2 dot_product_scores: correct" in wrong
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
+def test_every_solution_gets_its_point(path):
+    runner = students.Students([])
+    assignments = [submissions.Assignment(each) for each in NOTEBOOKS]
+    verdicts = grade.grade(runner, [path], assignments).verdicts
+    wrong = {name: verdict for name, verdict in verdicts.items() if verdict[0] != "correct"}
+    assert len(verdicts) > 4 and wrong.keys() <= {last_problem(read(path))}, (
+        f"{wrong}: does a check look at more than results? See BESIDE in grading/students.py"
+    )
+
+
+def test_each_exercise_is_found_in_its_notebook():
+    found = [name for path in NOTEBOOKS for name in submissions.Assignment(path).ids]
+    assert sorted(found) == sorted(set(EXERCISES) - {"average"})
+    assert students.BESIDE <= set(found)
+
+
+def test_an_answer_is_found_in_another_cell_by_its_name():
+    cells = [
+        (None, "def dot(a, b): return 1"),
+        *ASSIGNMENT.cells,
+        (None, "def dot(a, b): return 2"),
+    ]
+    assert ASSIGNMENT.answered_in(cells)["dot"] == len(cells) - 1
+    assert ASSIGNMENT.answered_in(cells[:1]) == {"dot": 0}
+
+
+def test_submissions_lie_flat_or_in_a_folder_for_each_student(tmp_path):
+    for name in ("a.ipynb", "b/1.ipynb", "b/.ipynb_checkpoints/1.ipynb", "c/lesson/1.ipynb"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    os.symlink(tmp_path / "a.ipynb", tmp_path / "d.ipynb")
+    found = submissions.submissions(tmp_path)
+    assert {student: [path.name for path in paths] for student, paths in found.items()} == {
+        "a": ["a.ipynb"], "b": ["1.ipynb"], "c": ["1.ipynb"],
+    }  # fmt: skip
