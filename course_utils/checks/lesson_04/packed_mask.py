@@ -23,7 +23,7 @@ def by_loops(ids):
 def inputs():
     returning = torch.tensor([5, 5, 3, 3, 3, 5, 5])  # ids fall, and one returns
     rows = torch.tensor([[0, 0, 1, 1, 1], [2, 2, 2, 2, 7], [1, 3, 3, 3, 3]])
-    many = torch.tensor([0] * 12 + [1] * 10 + [9] * 9 + [-1] * 9 + [10**6] * 10)
+    many = torch.tensor([0] * 12 + [1] * 10 + [9] * 9 + [-1] * 9 + [1000] * 10)
     return [
         (torch.tensor([0, 0, 0, 1, 1, 2]),),
         (returning,),
@@ -61,6 +61,14 @@ MISTAKES = [
      "returns later in the row. Compare all pairs of tokens.",
      ("same =", "runs = (ids.diff(dim=-1) != 0).cumsum(dim=-1)\n"
       "    ids = torch.nn.functional.pad(runs, (1, 0))\n    same =")),
+    ("negative ids left out",
+     "In your mask, tokens of a document with a negative id see nothing, not even themselves. Ids "
+     "can be any integers. Compare all pairs of ids with ==.",
+     ("return same", "same = same & (ids >= 0)[..., :, None]\n    return same")),
+    ("document 0 seen by all",
+     "In your mask, other documents see document 0. You get this result if you multiply ids, or "
+     "if 0 has a meaning of its own. Compare the ids with ==.",
+     ("return same", "same = same | (ids == 0)[..., None, :]\n    return same")),
     ("document 0 sees all",
      "In your mask, document 0 sees the other documents. You get this result if you multiply ids, "
      "or if 0 has a meaning of its own. Compare the ids with ==.",
