@@ -101,6 +101,14 @@ MISTAKES = [
     ("three biases counted",
      "You count three biases. Count the bias of W_o too.",
      ("4 * d_model if", "3 * d_model if")),
+    ("biases of one head",
+     "You count biases of d_model / H entries, the width of one head. Each of the four biases has "
+     "d_model entries. Count all of them.",
+     ("4 * d_model if", "4 * (d_model // num_heads) if")),
+    ("output for each head, biases too",
+     "You count W_o and its bias once for each head. There is only one W_o, with d_model inputs "
+     "for all heads together. Count it once.",
+     "(3 + num_heads) * d_model * (d_model + bias)"),
     ("output for each head",
      "You count W_o once for each head. There is only one W_o, with d_model inputs for all heads "
      "together. Count it once.",
