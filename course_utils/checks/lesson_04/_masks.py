@@ -2,7 +2,7 @@
 
 import torch
 
-INVERTED = "Your mask is inverted. True must mean may attend, as in scaled_dot_product_attention."
+INVERTED = "Your mask is inverted. Invert it, so that True means 'may attend'."
 NOT_BOOLEAN = (
     "The pattern is right, but your mask holds numbers. Return a boolean tensor, for example "
     "from a comparison."

@@ -110,7 +110,7 @@ UNSAFE = "scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)"
 LESSONS = "scores.masked_fill(~mask, -torch.inf).masked_fill(empty, 0)"
 BY_HAND = "finite.exp() / finite.exp().sum(dim=-1, keepdim=True)"
 OVERFLOW = (
-    "Right until scores are large. Then e^score overflows, or it is 0 for all allowed keys. "
+    "Right for small scores. e^score overflows for large scores, and is 0 for very negative ones. "
     "Subtract the largest allowed score of each row first, as softmax does."
 )
 FORBIDDEN_STILL_COUNT = (
@@ -121,11 +121,11 @@ FILL_FIRST = "Fill forbidden scores with −inf before anything else."
 
 MISTAKES = [
     ("empty rows are NaN",
-     "Right, except for queries with no allowed key. Their results are NaN, from a softmax over "
-     "−inf alone or from 0 / 0. Give them zeros.", (WEIGHTS, UNSAFE)),
+     "Right, except for queries with no allowed key. Their results are NaN, as softmax over −inf "
+     "alone and 0 / 0 are. Set their weights to 0.", (WEIGHTS, UNSAFE)),
     ("empty rows attend to everything",
-     "Right, except for queries with no allowed key. They average all forbidden keys, as happens "
-     "with -1e9 or finfo.min. Give them zeros.",
+     "Right, except for queries with no allowed key. They average all values, as happens if you "
+     "fill with -1e9 or finfo.min. Set their weights to 0 after softmax.",
      (WEIGHTS, "scores.masked_fill(~mask, -1e9).softmax(dim=-1)")),
     ("masked after softmax",
      "Your rows no longer sum to 1, because forbidden scores are still in the denominator of "
@@ -133,7 +133,8 @@ MISTAKES = [
      (WEIGHTS, "scores.softmax(dim=-1) * mask")),
     ("divided by the new sums",
      "Your result is NaN if a forbidden score is far above the others. If you mask after softmax, "
-     "all allowed weights are 0 there, and 0 / 0 is NaN. Fill with −inf before softmax.",
+     "all allowed weights are 0 there, and 0 / 0 is NaN. Fill forbidden scores with −inf before "
+     "softmax.",
      (WEIGHTS, "scores.softmax(dim=-1) * mask"),
      ("return", "weights = weights / weights.sum(dim=-1, keepdim=True)\n    return")),
     ("divided by the new sums and erased",
@@ -147,13 +148,13 @@ MISTAKES = [
      ("return", "weights = weights / (weights.sum(dim=-1, keepdim=True) + 1e-9)\n    return")),
     ("filled with too little",
      "Right until all allowed scores are very negative. Then their weights are 0, as if a "
-     "forbidden score were filled with a larger number. Fill with −inf or with the dtype's lowest "
-     "number.",
+     "forbidden score were filled with a larger number. Fill forbidden scores with −inf, or with "
+     "the lowest number of the dtype.",
      (WEIGHTS, "scores.masked_fill(~mask, -100.0).softmax(dim=-1) * mask")),
     ("filled with too little and erased",
      "Right until all allowed scores are very negative. Then forbidden keys get the weight, as if "
-     "their scores were filled with a larger number. Fill with −inf or with the dtype's lowest "
-     "number.",
+     "their scores were filled with a larger number. Fill forbidden scores with −inf, or with the "
+     "lowest number of the dtype.",
      ("~mask & ~empty, -torch.inf", "~mask, -1e4")),
     ("nothing subtracted", OVERFLOW, (WEIGHTS, f"({BY_HAND}).masked_fill(empty, 0)")),
     ("nothing subtracted, NaN made 0", OVERFLOW, (WEIGHTS, f"({BY_HAND}).nan_to_num(0)"),
@@ -162,23 +163,33 @@ MISTAKES = [
      (WEIGHTS, "e / e.sum(dim=-1, keepdim=True).clamp(min=1e-30)"),
      ("    weights", "    e = scores.exp() * mask\n    weights")),
     ("nothing subtracted, masked after exp, empty rows are NaN",
-     OVERFLOW + " Also, a query with no allowed key has a sum of 0. Give it zeros.",
+     "Right for small scores and at least one allowed key. e^score overflows for large scores, "
+     "and is 0 for very negative ones. Subtract the largest allowed score of each row first. A "
+     "query with no allowed key divides 0 by 0, so give it zeros.",
      (WEIGHTS, "e / e.sum(dim=-1, keepdim=True)"),
      ("    weights", "    e = scores.exp() * mask\n    weights")),
+    ("one maximum for all",
+     "Right until the scores of one query are all far below those of another. If you subtract one "
+     "maximum for the whole tensor, all its exponentials are 0. Take one maximum for each query.",
+     (WEIGHTS, "e / e.sum(dim=-1, keepdim=True).clamp(min=1e-12)"),
+     ("    weights", "    allowed = scores.masked_fill(~mask, -torch.inf)\n"
+      "    e = (allowed - allowed.max()).exp()\n    weights")),
     ("too little added",
      "Right until a forbidden score is very large. Then the forbidden key gets the weight, as if "
-     "only a finite number were subtracted from its score. Fill with −inf.",
+     "only a finite number were subtracted from its score. Fill forbidden scores with −inf.",
      ("scores.masked_fill(~mask & ~empty, -torch.inf)", "scores + ~mask * -1e4")),
     ("empty rows as without a mask",
-     "Right, except for queries with no allowed key. They attend as if there were no mask, "
-     "because adding one number to all scores of a row changes nothing. Give them zeros.",
+     "Right, except for queries with no allowed key. If you add the same number, such as -1e9, to "
+     "every score of a row, its weights still sum to 1. Set these weights to 0 after softmax.",
      (WEIGHTS, "(scores + ~mask * -1e9).softmax(dim=-1)")),
     ("zero times infinity",
-     "Everything is NaN. If you multiply a mask by −inf, then 0 · inf is NaN. Use masked_fill or "
-     "torch.where.", (WEIGHTS, "(scores + ~mask * -torch.inf).softmax(dim=-1)")),
+     "Everything is NaN. If you multiply a mask by −inf, its zeros become NaN, because 0 · inf is "
+     "NaN. Use masked_fill or torch.where.",
+     (WEIGHTS, "(scores + ~mask * -torch.inf).softmax(dim=-1)")),
     ("zero times infinity, NaN made 0",
-     "All your weights are 0. If you multiply a mask by −inf, then 0 · inf is NaN, and nan_to_num "
-     "makes it 0. Use masked_fill or torch.where.",
+     "All your weights are 0. If you multiply a mask by −inf, its zeros become NaN, because 0 · "
+     "inf is NaN. Then softmax makes the whole row NaN, and nan_to_num makes it 0. Use "
+     "masked_fill or torch.where.",
      (WEIGHTS, "(scores + ~mask * -torch.inf).softmax(dim=-1).nan_to_num(0)")),
     ("softmax over dimension 1", OVER_DIMENSION_1,
      (WEIGHTS, LESSONS + ".softmax(dim=1).masked_fill(empty, 0)")),
@@ -189,27 +200,27 @@ MISTAKES = [
     ("softmax over queries", OVER_QUERIES,
      (WEIGHTS, "scores.masked_fill(~mask, -torch.inf).softmax(dim=-2).nan_to_num(0.0)")),
     ("softmax over queries and NaN",
-     "Your softmax runs over the queries, and it is NaN for a key that no query may see. Use "
+     "Your softmax runs over the queries, so it is NaN for a key that no query may see. Use "
      "dim=-1.",
      (WEIGHTS, "scores.masked_fill(~mask, -torch.inf).softmax(dim=-2)")),
     ("the mask is inverted",
-     "Your mask is used the wrong way around. True means may attend, so fill where it is False: "
-     "~mask.",
+     "Your mask is used the wrong way around. True means 'may attend', so fill where the mask is "
+     "False: ~mask.",
      ("scores = ", "mask = ~mask\n    scores = ")),
     ("the mask is inverted, but for empty rows",
-     "Your mask is used the wrong way around. True means may attend, so fill where it is False: "
-     "~mask.",
+     "Your mask is used the wrong way around. True means 'may attend', so fill where the mask is "
+     "False: ~mask.",
      ("~mask & ~empty", "mask & ~empty")),
     ("all for any",
-     "A query with any forbidden key gets zeros here. Only a query with no allowed key should: "
-     "~mask.any(...).", ("mask.any", "mask.all")),
+     "Your result is zero for every query that has a forbidden key. Only a query with no allowed "
+     "key should get zeros. Find these queries with ~mask.any(...).", ("mask.any", "mask.all")),
     ("the mask is multiplied into the scores",
-     "Your forbidden keys still get a weight. If you multiply the scores by the mask, they become "
-     "0, and e^0 is 1. Set them to −inf.",
+     "Your forbidden keys still get a weight. If you multiply the scores by the mask, forbidden "
+     "scores become 0, and e^0 is 1. Set them to −inf.",
      (WEIGHTS, "(scores * mask).softmax(dim=-1)")),
     ("the mask is multiplied in twice",
      "Your forbidden weights are 0, but the forbidden scores are still in the denominator. If you "
-     "multiply the scores by the mask, they become 0, and e^0 is 1. Set them to −inf.",
+     "multiply the scores by the mask, forbidden scores become 0, and e^0 is 1. Set them to −inf.",
      (WEIGHTS, "(scores * mask).softmax(dim=-1) * mask")),
     ("the mask is added to the scores",
      "Your mask forbids nothing. If you add it to the scores, True adds 1 and False adds 0. Fill "
@@ -218,7 +229,7 @@ MISTAKES = [
     ("the mask is ignored", MASK_NOT_USED, (WEIGHTS, "scores.softmax(dim=-1)")),
     ("the first mask for all",
      "Right if one mask serves the whole batch. If each sequence or head has its own mask, your "
-     "result uses the first one for all.",
+     "result uses the first mask for all of them. Let each one use its own.",
      ("empty =", "mask = mask[:1] if mask.ndim > 2 else mask\n    empty =")),
     ("scores not scaled", NOT_SCALED, (" / q.shape[-1] ** 0.5", "")),
     ("divided by d_k", DIVIDED_BY_D_K, ("** 0.5", "")),
@@ -228,21 +239,21 @@ MISTAKES = [
      ("q.shape[-1]", "q.shape[-2]")),
     ("divided by √d_v", BY_D_V, ("q.shape[-1]", "v.shape[-1]")),
     ("only the output cleaned",
-     "Your output is right, but the weights of a query with no allowed key are NaN. Replace the "
-     "NaN in the weights, before you multiply by v.",
+     "Your output is right, but the weights of a query with no allowed key are NaN. Set its "
+     "weights to 0 before you multiply by v.",
      (WEIGHTS, UNSAFE), ("weights @ v,", "(weights @ v).nan_to_num(0.0),")),
     ("only the output erased",
-     "Your output is right, but a query with no allowed key has weights that are not 0. Set them "
-     "to zero before you multiply by v.",
+     "Your output is right, but the weights of a query with no allowed key are not 0. Set its "
+     "weights to 0 before you multiply by v.",
      (WEIGHTS, "scores.masked_fill(~mask, -1e9).softmax(dim=-1)"),
      ("weights @ v,", "(weights @ v).masked_fill(empty, 0),")),
     ("only the weights cleaned",
-     "Your weights are right, but the output is NaN for a query with no allowed key. Replace the "
-     "NaN before you multiply by v.",
+     "Your weights are right, but the output is NaN for a query with no allowed key. Set its "
+     "weights to 0 before you multiply by v.",
      (WEIGHTS, UNSAFE), ("v, weights", "v, weights.nan_to_num(0.0)")),
     ("only the weights erased",
      "Your weights are right, but a query with no allowed key still averages the values. Set its "
-     "weights to zero before you multiply by v.",
+     "weights to 0 before you multiply by v.",
      (WEIGHTS, "scores.masked_fill(~mask, -1e9).softmax(dim=-1)"),
      ("v, weights", "v, weights.masked_fill(empty, 0)")),
     ("scores for weights",
@@ -254,8 +265,8 @@ MISTAKES = [
      "after softmax.",
      ("v, weights", "v, scores")),
     ("weights without the mask",
-     "The output is right, but the weights beside it ignore the mask. Return the weights that "
-     "made the output.", ("v, weights", "v, scores.softmax(dim=-1)")),
+     "The output is right, but the weights that you return ignore the mask. Return the weights "
+     "that made the output.", ("v, weights", "v, scores.softmax(dim=-1)")),
     ("no softmax",
      "Your weights are the masked scores. Apply softmax to them.",
      (WEIGHTS, "scores.masked_fill(~mask, -torch.inf)")),

@@ -136,39 +136,41 @@ MISTAKES = [
      "that the output stays the same.",
      SMALL_SCORES, (ON_WEIGHTS, "weights.shape == (L, S)"), (ON_OUTPUT, "output.shape == (L, 2)")),
     ("only row sums",
-     "Your test sees only that rows sum to 1, and only the mask after softmax breaks that. Look "
-     "at where the weights are 0, and change what is forbidden.",
+     "Your test finds only code whose rows do not sum to 1, and only masking after softmax has "
+     "this bug. Change forbidden keys and values, and assert that the output stays the same.",
      SMALL_SCORES, (ON_WEIGHTS, "torch.allclose(weights.sum(dim=-1), torch.ones(L))"),
      (ON_OUTPUT, "True")),
     ("only zeros",
-     "Your test sees only that forbidden weights are 0. The mask after softmax has these zeros "
-     "too, and an output may be made from other weights. Change forbidden keys, and compare the "
-     "outputs.",
+     "Your test finds only forbidden weights that are not 0. Masking after softmax sets them to 0 "
+     "too, and code can make its output from other weights. Change forbidden keys, and compare "
+     "the outputs.",
      SMALL_SCORES, (ON_WEIGHTS, "(weights[~mask] == 0).all()"), (ON_OUTPUT, "True")),
     ("only square and causal",
-     "Your test uses only a causal mask with L = S. Code that makes its own causal mask, or uses "
-     "a mask only if L = S, is right there. Use a random mask with L ≠ S.",
+     "Your test uses only a causal mask with L = S. Code that makes its own causal mask, or that "
+     "ignores the mask when L ≠ S, still passes your test. Use a random mask with L ≠ S.",
      SMALL_SCORES, SQUARE, (RANDOM, "torch.ones(L, S).tril() > 0")),
     ("only the future of a square",
-     "Your test changes the future only under a causal mask with L = S. Code that makes its own "
-     "causal mask, or that uses the first query's mask for all, does not show there. Use a random "
-     "mask with L ≠ S.", only_the_future_of_a_square),
+     "Your test changes only the future, under a causal mask with L = S. Code that makes its own "
+     "causal mask, or that applies the first query's mask to every query, still passes your test. "
+     "Use a random mask with L ≠ S.", only_the_future_of_a_square),
     ("only square",
-     "Your mask is random, but L = S. Code that uses the mask only if L = S passes. Let L and S "
-     "differ.", SMALL_SCORES, SQUARE),
+     "Your mask is random, but L = S. Code that ignores the mask when L ≠ S still passes your "
+     "test. Let L and S differ.", SMALL_SCORES, SQUARE),
     ("only values changed",
-     "Your test changes forbidden values, but not forbidden keys. The mask after softmax "
-     "multiplies these values by 0, but the keys are still in its denominator. Change both.",
+     "Your test changes forbidden values, but not forbidden keys. Masking after softmax "
+     "multiplies these values by 0, but the forbidden keys are still in the denominator. Change "
+     "both keys and values.",
      only_values_changed),
     ("only weights",
-     "Your test compares only the weights. An output made from other weights passes. Compare the "
-     "output too.", SMALL_SCORES, (ON_OUTPUT, "True")),
+     "Your test compares only the weights. Code that makes its output from other weights still "
+     "passes your test. Compare the outputs too.", SMALL_SCORES, (ON_OUTPUT, "True")),
     ("nothing forbidden",
      "Your mask forbids nothing, so no masking bug can show. Forbid something.",
      SMALL_SCORES, ("< 0.3", "< 2")),
     ("one mask for all queries",
-     "All queries of your test share one mask, so code that uses the first query's mask for all "
-     "passes. Give each query a random row of its own.",
+     "Code that applies the first query's mask to every query still passes your test. You get this "
+     "result if all queries share one mask, or if the key that you change is forbidden to every "
+     "query. Give each query a random row of its own, and change every key in turn.",
      SMALL_SCORES, (RANDOM, "(torch.rand(S) < 0.3).repeat(L, 1)")),
     ("never large scores",
      "All scores in your test are small. Code that subtracts a finite number from forbidden "

@@ -85,26 +85,28 @@ MISTAKES = [
      "Your test looks only at the shape. Assert that every entry equals j <= i + S - L.",
      (EQUAL, "mask.shape == (L, S)")),
     ("square alone",
-     "Your test tries only L = S, so a mask that aligns the first query with the first key "
-     "passes. Try S > L.", (SIZES, "[(3, 3), (5, 5), (6, 6)]")),
+     "Your test tries only L = S. A mask that aligns the first query with the first key still "
+     "passes your test. Try S > L.", (SIZES, "[(3, 3), (5, 5), (6, 6)]")),
     ("one size written out",
-     "Your test compares with one mask of one size. Code that knows only this size passes, and so "
-     "does a mask that is aligned wrongly if S > L. Try several sizes.", (SIZES, "[(5, 5)]")),
+     "Your test compares with one mask of one size. Code that is correct only at this size still "
+     "passes your test. Try several sizes, some with S > L.", (SIZES, "[(5, 5)]")),
     ("one size alone",
-     "Your test tries only one size. Code that is wrong at other sizes passes: for L = S, for a "
-     "single query, or with many keys. Try several sizes.", (SIZES, "[(3, 5)]")),
+     "Your test tries only one size. Code that is wrong at other sizes still passes your test: "
+     "for L = S, for a single query, or with many keys. Try several sizes.", (SIZES, "[(3, 5)]")),
     ("two queries alone",
-     "Your test tries only L = 2, where there are no rows between the first and the last. Some "
-     "bugs show only there. Try more queries.", (SIZES, "[(2, 3), (2, 4)]")),
+     "Your test tries only L = 2, where no row is between the first and the last. Some bugs show "
+     "only in such rows. Try more queries.", (SIZES, "[(2, 3), (2, 4)]")),
     ("only the future",
-     "Your test sees that the future is forbidden, but not that the past is allowed. A mask that "
-     "allows too little passes. Assert both.", (EQUAL, "not mask[~right].any()")),
+     "Your test checks that the future is forbidden, but not that the past is allowed. A mask "
+     "that allows too little still passes your test. Assert both.",
+     (EQUAL, "not mask[~right].any()")),
     ("only the past",
-     "Your test sees that the past is allowed, but not that the future is forbidden. A mask that "
-     "allows too much passes. Assert both.", FEW, (EQUAL, "mask[right].all()")),
+     "Your test checks that the past is allowed, but not that the future is forbidden. A mask "
+     "that allows too much still passes your test. Assert both.",
+     FEW, (EQUAL, "mask[right].all()")),
     ("only counts",
-     "Your test counts the allowed keys, but does not look at which they are. A mask can have the "
-     "right count in the wrong columns. Compare every entry.",
+     "Your test counts the allowed keys, but does not check which keys they are. A mask can have "
+     "the right count in the wrong columns. Compare every entry.",
      FEW, (EQUAL, "mask.sum() == right.sum()")),
 ]  # fmt: skip
 

@@ -31,29 +31,29 @@ def inputs():
 MISTAKES = [
     *other_kinds(causal_mask),
     ("diagonal forbidden",
-     "Your mask forbids the diagonal. A query must also see its own key.",
+     "Your mask forbids the diagonal, so a query does not see its own key. Allow the diagonal.",
      ("S - L)", "S - L - 1)")),
     ("one too far",
-     "Your mask allows one key too many: each query sees the next token, which it should predict. "
+     "Your mask allows one key too many, so each query sees the token that it should predict. "
      "Move the diagonal one column to the left.",
      ("S - L)", "S - L + 1)")),
     ("upper left",
      "Right for L = S. With more keys, your mask aligns the first query with the first key, as "
      "is_causal does. Align the last query with the last key.", ("tril(S - L)", "tril()")),
     ("future marked",
-     "Your mask is True in the future, as nn.MultiheadAttention wants it. Make True mean may "
-     "attend, and align the last query with the last key.",
+     "Your mask is True in the future, as nn.MultiheadAttention expects. Here, True must mean "
+     "'may attend'. Invert the mask, and align the last query with the last key.",
      ("everything.tril(S - L)", "~everything.tril()")),
     ("offset without its sign",
-     "Right, except with fewer keys than queries. There the offset S - L is negative. Keep its "
+     "Right, except with fewer keys than queries. Then the offset S - L is negative. Keep its "
      "sign.",
      ("(S - L)", "(abs(S - L))")),
     ("offset of the wrong sign",
-     "Right for L = S. With more keys, your diagonal moves the wrong way. The offset is S - L, "
+     "Right for L = S. With more keys, your diagonal moves the wrong way. Use the offset S - L, "
      "not L - S.",
      ("(S - L)", "(L - S)")),
     ("always square",
-     "Right for L = S, but your mask is always square. With S keys, it must have shape (L, S).",
+     "Right for L = S, but your mask is always square. Give it the shape (L, S).",
      ("L if S is None else S", "L")),
     ("no keys taken for none given",
      "Right, except for S = 0, where your mask has L keys. If you write `S or L`, a 0 counts as "
@@ -61,14 +61,14 @@ MISTAKES = [
      ("S is None", "not S")),
     ("sizes swapped",
      "Right for L = S, but otherwise your mask has shape (S, L). Rows are queries and columns are "
-     "keys, so make it (L, S).",
+     "keys. Give the mask the shape (L, S).",
      ("ones(L, S", "ones(S, L")),
     ("transposed",
      "Your mask allows the diagonal and the future. Allow the diagonal and the past, which is the "
      "lower triangle.",
      ("tril", "triu")),
     ("offset never negative",
-     "Right, except with fewer keys than queries. There your mask allows keys in the future. Let "
+     "Right, except with fewer keys than queries. Then your mask allows keys in the future. Let "
      "the offset S - L be negative.", ("(S - L)", "(max(S - L, 0))")),
     ("upper triangle",
      "Your mask allows the upper triangle, which holds the future. Allow the *lower* triangle, "

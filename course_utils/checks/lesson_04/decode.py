@@ -61,34 +61,37 @@ ALLOWED = "torch.ones(L, S, dtype=torch.bool).tril(S - L)"
 MISTAKES = [
     ("no mask once there is a cache",
      "Your result still has the bug. It is right for one new token and for an empty cache. With "
-     "several new tokens after a cache, the earlier ones see the later ones.",
+     "several new tokens after a cache, the earlier ones see the later ones. Hide the later ones "
+     "with a causal mask, aligned at the last key.",
      (ALLOWED, "torch.ones(L, S, dtype=torch.bool).tril(0 if S == L else S)")),
     ("is causal",
      "Your mask aligns the first query with the first key, as is_causal does. The new tokens come "
      "at the end, so align the last query with the last key.", ("tril(S - L)", "tril()")),
     ("no mask",
-     "Right for one new token. With several, the earlier ones must not see the later ones.",
+     "Right for one new token. With several, the earlier ones see the later ones. Hide the later "
+     "ones with a causal mask, aligned at the last key.",
      (ALLOWED, "torch.ones(L, S, dtype=torch.bool)")),
     ("no mask without a cache",
-     "Right, except with an empty cache. There, too, an earlier token must not see a later one.",
+     "Right, except with an empty cache. Then an earlier token sees later ones. Use a causal mask "
+     "there too.",
      (ALLOWED, "torch.ones(L, S, dtype=torch.bool).tril(S - L if S > L else S)")),
     ("mask inverted",
-     "Your new tokens see only what comes after them, so the mask is used the wrong way around. "
-     "True means may attend.",
+     "Your new tokens see only what comes after them, as with an inverted mask. Use the mask so "
+     "that True means 'may attend'.",
      ("(~mask", "(mask"), ("softmax(dim=-1)", "softmax(dim=-1).nan_to_num(0)")),
     ("new tokens do not see themselves",
-     "Your new tokens do not see their own keys. Allow them.",
+     "Your new tokens do not see their own keys. Allow each token its own key.",
      ("tril(S - L)", "tril(S - L - 1)")),
     ("one new token too far",
-     "With several new tokens, each one sees the next. Allow one key less.",
+     "With several new tokens, each one sees the next. Allow one key less for each query.",
      ("tril(S - L)", "tril(S - L + 1)")),
     ("only the cache is seen",
-     "Your new tokens see only the cache. They must also see themselves and the new tokens before "
-     "them.",
+     "Your new tokens see only the cache. Let each one also see itself and the new tokens before "
+     "it.",
      (ALLOWED, "(torch.arange(S) < S - L).expand(L, S)")),
     ("the cache and itself alone",
-     "Each of your new tokens sees the cache and itself. It must also see the new tokens before "
-     "it.",
+     "Each of your new tokens sees only the cache and itself. Let it also see the new tokens "
+     "before it.",
      ("\n    scores", "\n    mask &= ~torch.ones(L, S, dtype=torch.bool).tril(S - L - 1) | "
       "(torch.arange(S) < S - L)\n    scores")),
     ("cached scores not scaled", NOT_SCALED, (" / q.shape[-1] ** 0.5", "")),
@@ -99,29 +102,33 @@ MISTAKES = [
      ("q.shape[-1] ** 0.5", "S**0.5")),
     ("joined along dimension 1",
      "Right for tensors (B, L, d). With another number of dimensions, the caches are joined along "
-     "the wrong one. The tokens are always in dimension -2.",
+     "the wrong dimension. Join them along dimension -2, which always holds the tokens.",
      ("[k_cache, k], dim=-2", "[k_cache, k], dim=1 if k.ndim == 3 else -1"),
      ("[v_cache, v], dim=-2", "[v_cache, v], dim=1 if v.ndim == 3 else -1")),
     ("cache at the end",
-     "Your new tokens come before the cached ones. The oldest must come first.",
+     "Your new tokens come before the cached ones. Put the oldest tokens first.",
      ("[k_cache, k]", "[k, k_cache]"), ("[v_cache, v]", "[v, v_cache]")),
     ("cache not used",
      "Your new tokens see only each other. Put the cached keys and values before the new ones.",
      ("[k_cache, k]", "[k]"), ("[v_cache, v]", "[v]")),
     ("cache grown and not used",
-     "Your caches grow, but the new tokens see only each other. Attend to the grown caches.",
+     "You return the extended caches, but the new tokens see only each other. Attend to the "
+     "extended caches.",
      ("\n    scores", "\n    mask &= torch.arange(S) >= S - L\n    scores")),
     ("cache not grown",
-     "The output is right, but you return the caches as they were. Return the grown ones.",
+     "The output is right, but you return the caches as they were. Return them with the new "
+     "tokens appended.",
      ("values, keys, values", "values, k_cache, v_cache")),
     ("only the new ones returned",
-     "The output is right, but you return only the new keys and values. Return the grown caches.",
+     "The output is right, but you return only the new keys and values. Return the caches with "
+     "the new tokens appended.",
      ("values, keys, values", "values, k, v")),
     ("the last token alone",
-     "Your output is that of the last new token alone. Return a row for each of the L new tokens.",
+     "Your output is only that of the last new token. Return a row for each of the L new tokens.",
      ("weights @ values,", "(weights @ values)[..., -1:, :],")),
     ("only the output",
-     "Your result is only the output. Return three results: the output and the two grown caches.",
+     "Your result is only the output. Return three results: the output and the two extended "
+     "caches.",
      ("values, keys, values", "values")),
 ]  # fmt: skip
 

@@ -41,8 +41,8 @@ def inputs():
 
 MISTAKES = [
     ("nothing inverted",
-     "Neither mask is inverted. In MultiheadAttention True means ignore, but here it must mean "
-     "may attend.", ("~ignored", "attn_mask & padding")),
+     "Neither mask is inverted. In nn.MultiheadAttention True means 'ignore', but here it must "
+     "mean 'may attend'. Invert both masks.", ("~ignored", "attn_mask & padding")),
     ("still true means ignore",
      "Your result is True where a key must be ignored. Invert it with ~.",
      ("~ignored", "ignored")),
@@ -50,16 +50,16 @@ MISTAKES = [
     ("added to scores", ADDED,
      ("~ignored", "torch.zeros(ignored.shape).masked_fill(ignored, -torch.inf)")),
     ("a large number added to scores",
-     "Your result is a float mask of 0 and -1e9, to be added to scores. Return a boolean mask, "
-     "True = may attend.",
+     "Your result is a float mask of 0 and -1e9, to be added to scores. Return a boolean mask in "
+     "which True means 'may attend'.",
      ("~ignored", "ignored * -1e9")),
     ("joined by exclusive or",
-     "Your mask allows a key that both masks ignore, as ^ does. A key is ignored if either mask "
-     "ignores it: use |.",
+     "Your mask allows a key that both masks ignore, as happens with ^. A key must be ignored if "
+     "either mask ignores it. Use |.",
      ("attn_mask |", "attn_mask ^")),
     ("either allows",
-     "Your mask allows a key if only one of the two masks allows it. Both must: ~a & ~b, which is "
-     "~(a | b).", ("attn_mask |", "attn_mask &")),
+     "Your mask allows a key if only one of the two masks allows it. Both must allow it. Write ~a "
+     "& ~b, which equals ~(a | b).", ("attn_mask |", "attn_mask &")),
     ("padding not inverted",
      "Only the attention mask is inverted. Invert the padding mask too.",
      ("~ignored", "~attn_mask & padding")),
@@ -67,29 +67,30 @@ MISTAKES = [
      "Only the padding mask is inverted. Invert the attention mask too.",
      ("~ignored", "attn_mask & ~padding")),
     ("only the first inverted",
-     "Only the attention mask is inverted. If you write ~a | b, then ~ applies to a alone. Write "
+     "Only the attention mask is inverted. If you write ~a | b, then ~ applies only to a. Write "
      "~(a | b).",
      ("~ignored", "~attn_mask | padding")),
     ("padding left out",
      "Your result leaves out the padding mask. Combine both masks.",
      ("attn_mask | padding", "attn_mask.expand(len(padding), 1, *attn_mask.shape)")),
     ("attention mask left out",
-     "Your result is the inverted padding mask. Combine it with the attention mask.",
+     "Your result is the inverted padding mask alone. Combine it with the attention mask.",
      ("attn_mask | padding", "padding")),
     ("attention mask for its shape alone",
      "The shape is right, but your result allows what the attention mask ignores. Combine both "
      "masks.",
      ("attn_mask | padding", "padding.expand(-1, -1, len(attn_mask), -1)")),
     ("no dimension for heads",
-     "The entries are right, but the shape is (B, L, S). Against scores (B, H, L, S), B would be "
-     "aligned with the heads. Make it (B, 1, L, S).", ("~ignored", "~ignored[:, 0]")),
+     "The entries are right, but the shape is (B, L, S). Against scores (B, H, L, S), B would "
+     "line up with H. Give the mask the shape (B, 1, L, S).", ("~ignored", "~ignored[:, 0]")),
     ("padded queries ignored too",
-     "Your result also forbids everything to padded queries. `key_padding_mask` masks only keys.",
+     "Your result also forbids every key to queries at padding positions. `key_padding_mask` is "
+     "only about keys. Mask only the keys.",
      ("attn_mask | padding", "attn_mask | padding | (padding.mT if attn_mask.shape[0] == "
       "attn_mask.shape[1] else padding)")),
     ("padding at the queries",
-     "Your padding masks queries. Keys are the last dimension, so (B, S) must become (B, 1, 1, "
-     "S).",
+     "Your padding mask hides queries. Keys are the last dimension of the scores. Turn (B, S) "
+     "into (B, 1, 1, S).",
      ("[:, None, None, :]", "[:, None, :, None]")),
 ]  # fmt: skip
 

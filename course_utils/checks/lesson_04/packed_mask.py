@@ -23,7 +23,7 @@ def by_loops(ids):
 def inputs():
     returning = torch.tensor([5, 5, 3, 3, 3, 5, 5])  # ids fall, and one returns
     rows = torch.tensor([[0, 0, 1, 1, 1], [2, 2, 2, 2, 7], [1, 3, 3, 3, 3]])
-    many = torch.tensor([0] * 12 + [1] * 10 + [9] * 9 + [-1] * 9 + [10**6] * 10)
+    many = torch.tensor([0] * 12 + [1] * 10 + [9] * 9 + [-1] * 9 + [1000] * 10)
     return [
         (torch.tensor([0, 0, 0, 1, 1, 2]),),
         (returning,),
@@ -33,6 +33,8 @@ def inputs():
         (torch.stack([rows[:, :3], rows[:, 2:]]).int(),),  # as many rows as tokens
         (returning[None],),
         (torch.tensor([4]),),
+        (torch.tensor([2, 2, 0, 0, 1, 1]),),
+        (torch.tensor([10**5, 10**5, 10**5 + 1]),),
         (many,),
     ]
 
@@ -41,39 +43,51 @@ MISTAKES = [
     *other_kinds(packed_mask),
     ("future allowed",
      "Your mask keeps the documents apart, but inside a document a token sees the future. Combine "
-     "it with the causal mask by &.",
+     "it with the causal mask, using &.",
      ("same & causal", "same")),
     ("documents ignored",
      "Your mask is the causal mask, so tokens see the documents before their own. Forbid other "
      "documents.",
      ("same & causal", "causal.expand_as(same)")),
     ("joined by or",
-     "Your mask allows a key if one condition holds. Both must hold, so join them with &.",
+     "Your mask allows a key if only one of the two conditions holds. Both must hold. Join them "
+     "with &.",
      ("same & causal", "same | causal")),
     ("smaller numbers allowed",
-     "Your mask allows earlier documents with a smaller number. The numbers are only names, so "
-     "compare them with ==.", ("None] == ids", "None] >= ids")),
+     "Your mask allows earlier documents with a smaller id. The ids are only names. Compare them "
+     "with ==.", ("None] == ids", "None] >= ids")),
     ("neighbors compared",
-     "Your mask starts a new document whenever the number changes. But a document goes on if its "
-     "number returns later in the row. Compare all pairs of tokens.",
+     "Your mask starts a new document whenever the id changes. But a document goes on if its id "
+     "returns later in the row. Compare all pairs of tokens.",
      ("same =", "runs = (ids.diff(dim=-1) != 0).cumsum(dim=-1)\n"
       "    ids = torch.nn.functional.pad(runs, (1, 0))\n    same =")),
+    ("negative ids left out",
+     "In your mask, tokens of a document with a negative id see nothing, not even themselves. Ids "
+     "can be any integers. Compare all pairs of ids with ==.",
+     ("return same", "same = same & (ids >= 0)[..., :, None]\n    return same")),
+    ("document 0 seen by all",
+     "In your mask, other documents see document 0. You get this result if you multiply ids, or "
+     "if 0 has a meaning of its own. Compare the ids with ==.",
+     ("return same", "same = same | (ids == 0)[..., None, :]\n    return same")),
+    ("document 0 sees all",
+     "In your mask, document 0 sees the other documents. You get this result if you multiply ids, "
+     "or if 0 has a meaning of its own. Compare the ids with ==.",
+     ("return same", "same = same | (ids == 0)[..., :, None]\n    return same")),
     ("one key too far",
      "Your mask allows one key too many: inside a document, a token sees the next one. Use "
      "tril().",
      ("tril()", "tril(1)")),
     ("other documents",
-     "Your mask allows other documents and hides the token's own. Compare with ==.",
+     "Your mask allows other documents and hides the token's own. Compare the ids with ==.",
      ("None] == ids", "None] != ids")),
     ("itself hidden",
      "In your mask, no token sees itself. Allow the diagonal.",
      ("tril()", "tril(-1)")),
     ("only the future",
      "In your mask, a token sees itself and later tokens of its document. The past is the *lower* "
-     "triangle, tril().", ("tril()", "triu()")),
+     "triangle. Use tril().", ("tril()", "triu()")),
     ("first row for all",
-     "Your mask uses the first row's documents for the whole batch. Each row has its own "
-     "documents.",
+     "Your mask uses the documents of the first row for the whole batch. Use the ids of each row.",
      ("return same", "return same.reshape(-1, L, L)[:1].reshape(L, L).expand_as(same)")),
     ("leading dimensions forgotten, with tril",
      "Right for a single row of ids. With leading dimensions, your result pairs rows of the "

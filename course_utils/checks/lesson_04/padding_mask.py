@@ -38,25 +38,26 @@ def slice_from_the_end(lengths, S):
 MISTAKES = [
     ("padding at the end",
      "Your mask is for right padding, as in the lesson. Here the padding is on the left. Allow "
-     "the *last* keys of each sequence, as many as its length says.", ("positions >= S - lengths",
+     "the *last* keys of each sequence, as many as the sequence has real tokens.",
+     ("positions >= S - lengths",
      "positions < lengths")),
     *other_kinds(padding_mask),
     ("counted from the wrong side",
-     "Your mask forbids as many keys as the sequence is *long*. Forbid the first S − length keys, "
-     "which are padding.", ("S - lengths", "lengths")),
+     "Your mask forbids as many keys as the sequence has real tokens. Forbid the first S − length "
+     "keys, which are padding.", ("S - lengths", "lengths")),
     ("two dimensions",
-     "The entries are right, but the shape is (B, S). Against scores (B, H, L, S), B would be "
-     "aligned with L. Make it (B, 1, 1, S).", ("[:, None, None, :]", "")),
+     "The entries are right, but the shape is (B, S). Against scores (B, H, L, S), B would line "
+     "up with L. Give the mask the shape (B, 1, 1, S).", ("[:, None, None, :]", "")),
     ("three dimensions",
-     "The entries are right, but one dimension is missing. Against scores (B, H, L, S), your B is "
-     "aligned with the heads. Make it (B, 1, 1, S).",
+     "The entries are right, but one dimension is missing. Against scores (B, H, L, S), B would "
+     "line up with H. Give the mask the shape (B, 1, 1, S).",
      ("[:, None, None, :]", "[:, None]")),
     ("one token too many",
-     "Your mask allows one key too many. With S keys and length 3, only the last three are real: "
-     "S − 3, S − 2 and S − 1.", (">= S - lengths", ">= S - 1 - lengths")),
+     "Your mask allows one key too many. The first real token is at position S − length. Forbid "
+     "all positions before it.", (">= S - lengths", ">= S - 1 - lengths")),
     ("one token too few",
-     "Your mask allows one key too few. The first real token is at position S − length, and it "
-     "must be allowed too: use >=.", (">= S", "> S")),
+     "Your mask allows one key too few. The first real token is at position S − length. Allow "
+     "this position too, with >=.", (">= S", "> S")),
     ("the longest length for S",
      "Your mask forbids max(lengths) − length keys. But the sequences are padded to S, which may "
      "be more than the longest length. Forbid S − length keys.",
@@ -68,23 +69,23 @@ MISTAKES = [
      "Your mask also hides later keys, so its shape is (B, 1, S, S). Hide only the padding.",
      ("[:, None, None, :]", "[:, None, None, :] & torch.ones(S, S, dtype=torch.bool).tril()")),
     ("slice from the end",
-     "Right, except for length 0, where everything is allowed. If you slice by [-n:], then [-0:] "
-     "is the whole row. Start the slice at S − n.",
+     "Right, except for length 0, where everything is allowed. If you slice with [-n:], then "
+     "[-0:] is the whole row. Start the slice at S − n.",
      slice_from_the_end),
     ("as wide as the longest",
      "Your mask is only as wide as the longest sequence. Make it S keys wide.",
      ("positions = ", "S = int(lengths.max()); positions = ")),
     ("flipped over the batch",
-     "Your lengths are in reverse order, so each sequence has another one's length. If you use "
-     "flip(0), it reverses the batch. Reverse the keys with flip(-1).",
+     "Your lengths are in reverse order, so each sequence has another sequence's length. If you "
+     "use flip(0), it reverses the batch. Reverse the keys with flip(-1).",
      ("[:, None, None, :]", "[:, None, None, :].flip(0)")),
     ("queries masked too",
-     "Your mask also forbids padding as a query, so its shape is (B, 1, S, S). Mask only the "
-     "keys. Nobody reads the output of a padded query, but without keys its row would be empty.",
+     "Your mask also forbids every key to queries at padding positions, so its shape is (B, 1, S, "
+     "S). These queries would have no allowed key. Mask only the keys.",
      ("return allowed", "return allowed[:, None, :, None] & allowed")),
     ("padding of queries",
      "Your mask has shape (B, 1, S, 1), so it masks queries. Keys are the last dimension of the "
-     "scores. Make it (B, 1, 1, S).",
+     "scores. Give the mask the shape (B, 1, 1, S).",
      ("[:, None, None, :]", "[:, None, :, None]")),
 ]  # fmt: skip
 

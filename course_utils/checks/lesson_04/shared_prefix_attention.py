@@ -110,15 +110,15 @@ OF_THE_TWO = "(common.softmax(-1) @ v_prefix)", "(own.softmax(-1) @ v).nan_to_nu
 MISTAKES = [
     ("plain average",
      "Your result is the average of the two parts' outputs. The part with the larger sum of "
-     "exponentials must count more. Merge them as in 3.7.",
+     "exponentials must count more. Merge the outputs as in 3.7.",
      (JOINED, f"(a @ v_prefix / {ALONE[0]} + (b @ v / {ALONE[1]}).nan_to_num(0)) / 2")),
     ("outputs added",
-     "Your result is the sum of the two parts' outputs, each divided by its own sum. Weight them, "
-     "as in 3.7.",
+     "Your result is the sum of the two parts' outputs, each divided by its own sum. Weight the "
+     "outputs before you add them, as in 3.7.",
      (JOINED, f"a @ v_prefix / {ALONE[0]} + (b @ v / {ALONE[1]}).nan_to_num(0)")),
     ("weighted by the number of keys",
      "Your result weights the outputs of the two parts by their numbers of keys. The part with "
-     "the larger sum of exponentials must count more. Merge them as in 3.7.",
+     "the larger sum of exponentials must count more. Merge the outputs as in 3.7.",
      ("    total =", "    n, P = mask.sum(dim=-1, keepdim=True), k_prefix.shape[1]\n    total ="),
      (JOINED, f"(P * {OF_THE_TWO[0]} + n * {OF_THE_TWO[1]}) / (P + n)")),
     ("log-sum-exps for weights",
@@ -132,8 +132,8 @@ MISTAKES = [
      ("    total =", TWO_LSES + " (c.exp() + o.exp()).log()  #"),
      (JOINED, f"(c - total).exp() * {OF_THE_TWO[0]} + (o - total).exp() * {OF_THE_TWO[1]}")),
     ("two maxima",
-     "Your two parts are measured from different maxima, but added as if from the same one. "
-     "Rescale both to the larger maximum, as in 3.6.",
+     "You get this result if the two parts are measured from different maxima, but added as if "
+     "from the same one. Rescale both to the larger maximum, as in 3.6.",
      ("(common - m).exp(), (own - m).exp()", "(common - common.amax(-1, True)).exp(), "
       "(own - own.amax(-1, True)).exp().nan_to_num(0)")),
     ("nothing subtracted",
@@ -141,12 +141,12 @@ MISTAKES = [
      "before you take exponentials.",
      ("[..., None]  # (B, H, L, 1), f", "[..., None] * 0  # (B, H, L, 1), f")),
     ("the prefix's maximum for both",
-     "Your result overflows if scores of the sequence are far above those of the prefix. Subtract "
-     "the larger of the two maxima in both parts.",
+     "Your result overflows if scores of the sequence are far above those of the prefix. In both "
+     "parts, subtract the larger of the two maxima.",
      ("torch.maximum(common.amax(dim=-1), own.amax(dim=-1))", "common.amax(dim=-1)")),
     ("the sequence's maximum for both",
      "Your result fails if scores of the prefix are far above those of the sequence, or if a "
-     "query sees none of its sequence. Subtract the larger of the two maxima in both parts.",
+     "query sees none of its sequence. In both parts, subtract the larger of the two maxima.",
      ("torch.maximum(common.amax(dim=-1), own.amax(dim=-1))", "own.amax(dim=-1)")),
     ("a maximum of 0 at least",
      "Your result is NaN if all scores are in the hundreds below 0. If your maximum is never "
@@ -160,32 +160,37 @@ MISTAKES = [
      ("own.amax(dim=-1))[..., None]", "own.amax(dim=-1).nan_to_num(neginf=0))[..., None]")),
     ("NaN for queries without keys of their own",
      "Your result is NaN for a query that sees none of its own sequence. It still sees the "
-     "prefix. Its own part must have an lse of −inf, a weight of 0, and no NaN in its output.",
+     "prefix. Give its own part an lse of −inf, a weight of 0, and an output without NaN.",
      ("own.amax(dim=-1))[..., None]", "own.amax(dim=-1))[..., None] "
       "+ 0 * own.softmax(dim=-1).sum(dim=-1, keepdim=True)")),
     ("zeros for queries without keys of their own",
      "Your result is 0 for a query that sees none of its own sequence. It still sees the prefix. "
-     "Set only its own part to zero, not the whole output.",
+     "Set only the sequence's part to zero, not the whole output.",
      (JOINED, f"{JOINED} * mask.any(dim=-1, keepdim=True)")),
     ("scores of 0 for an empty row",
      "A query that sees none of its own sequence still gets values from it. Scores of 0 avoid NaN "
      "there, but each counts as e⁰ = 1. Give this part an lse of −inf and a weight of 0.",
      ("~mask, -torch.inf)", "~mask, -torch.inf).masked_fill(~mask.any(-1, True), 0)")),
     ("mask after softmax",
-     "Your hidden keys get weights of 0 after softmax, but they remain in the sum and in the lse. "
-     "Mask the scores before softmax.",
+     "Your hidden keys get weights of 0, but they still count in the denominator. You get this "
+     "result if you mask after softmax. Mask the scores before softmax.",
      (".masked_fill(~mask, -torch.inf)", ""), ("b @ v", "(b * mask) @ v")),
     ("mask after exp",
-     "Right until a hidden score is far above the others. Then it is taken as the maximum, and "
+     "Right until a hidden score is far above the others. If that score is taken as the maximum, "
      "all other exponentials are 0. Mask the scores before you take the maximum.",
      (".masked_fill(~mask, -torch.inf)", ""), ("(own - m).exp()", "(own - m).exp() * mask")),
+    ("mask after exp, and a little added",
+     "Right until a hidden score is far above the others. If that score is taken as the maximum, "
+     "all other exponentials are 0. Mask the scores before you take the maximum.",
+     (".masked_fill(~mask, -torch.inf)", ""), ("(own - m).exp()", "(own - m).exp() * mask"),
+     ("/ total", "/ (total + 1e-9)")),
     ("one maximum for all",
      "Your result is NaN for a query whose scores are all far below those of other queries. If "
      "you subtract one maximum for the whole tensor, all its exponentials are 0. Take one maximum "
      "for each query.",
      ("common.amax(dim=-1), own.amax(dim=-1))[..., None]", "common.amax(), own.amax())")),
     ("parts swapped",
-     "The weights of the two parts are swapped. Each part goes with its own log-sum-exp.",
+     "The weights of the two parts are swapped. Weight each part by its own log-sum-exp.",
      (JOINED, f"(a @ v_prefix / {ALONE[0]} * {ALONE[1]} + (b @ v / {ALONE[1]}).nan_to_num(0) "
       f"* {ALONE[0]}) / total")),
     ("the prefix left out",
@@ -202,13 +207,13 @@ MISTAKES = [
     ("scores not scaled", NOT_SCALED, ("** -0.5", "** 0")),
     ("divided by d_k", DIVIDED_BY_D_K, ("** -0.5", "** -1")),
     ("one part not scaled",
-     "The sequence's scores are divided by √d_k, but the prefix's are not. Scale both, because "
-     "they are compared.", ("k_prefix.mT * scale", "k_prefix.mT")),
+     "The sequence's scores are divided by √d_k, but the prefix's scores are not. Scale both, "
+     "because they share one softmax.", ("k_prefix.mT * scale", "k_prefix.mT")),
     ("prefix scaled twice",
      "The prefix's scores are divided by √d_k twice. Divide them once.",
      ("k_prefix.mT * scale", "k_prefix.mT * scale * scale")),
     ("not divided",
-     "The sum of the weighted values is not divided. Divide it by the sum of all exponentials.",
+     "You return the sum of the weighted values. Divide it by the sum of all exponentials.",
      (JOINED, "a @ v_prefix + b @ v")),
 ]  # fmt: skip
 

@@ -47,27 +47,29 @@ MISTAKES = [
      (RULE, "(0 <= back) & (back < window) | (j < sinks)")),
     *other_kinds(sliding_window_mask),
     ("sinks left out",
-     "Your mask is the window alone. All later queries must also see the first `sinks` keys.",
+     "Your mask is the window alone. Let all later queries also see the first `sinks` keys.",
      (RULE, "(0 <= back) & (back < window)")),
     ("one sink alone",
      "Your mask keeps only the first key visible. Keep the first `sinks` keys.",
      ("j < sinks", "j < min(sinks, 1)")),
     ("sinks for the first queries",
-     "Your mask treats the first *rows* as sinks. Sinks are keys, so they are columns.",
+     "Your mask treats the first *rows* as sinks. Sinks are keys, so they are columns. Allow the "
+     "columns j < sinks.",
      ("j < sinks", "i < sinks")),
     ("one sink too many",
-     "Your mask has one sink too many. The sinks are keys 0 to sinks − 1.",
+     "Your mask has one sink too many. The sinks are keys 0 to sinks − 1. Allow the keys j < "
+     "sinks.",
      ("j < sinks", "j <= sinks")),
     ("sinks and window both needed",
-     "Your mask allows a key only if it is a sink *and* in the window. One of the two is enough: "
-     "join them with |.",
+     "Your mask allows a key only if it is a sink *and* in the window. One of the two is enough. "
+     "Join them with |.",
      ("| (j", "& (j")),
     ("window longer by the sinks",
-     "Your window is `sinks` keys too long. A window of w is the token itself and the w − 1 "
-     "tokens before it, whatever the number of sinks.", ("back < window", "back < window + sinks")),
+     "Your window is `sinks` keys too long. Allow the token itself and the window − 1 tokens "
+     "before it, whatever the number of sinks.", ("back < window", "back < window + sinks")),
     ("window shorter by the sinks",
-     "Your window is `sinks` keys too short. A window of w is the token itself and the w − 1 "
-     "tokens before it, whatever the number of sinks.", ("back < window", "back < window - sinks")),
+     "Your window is `sinks` keys too short. Allow the token itself and the window − 1 tokens "
+     "before it, whatever the number of sinks.", ("back < window", "back < window - sinks")),
     ("sinks only beyond the window",
      "Your mask leaves a gap: a sink that is exactly `window` positions back is forbidden. Allow a "
      "sink at any distance in the past.", ("(j < sinks)", "(j < sinks) & (back > window)")),
@@ -76,22 +78,22 @@ MISTAKES = [
      "them visible to all later queries.", (RULE, "(0 <= back) & (back < window + sinks)")),
     ("looks ahead",
      "Your mask allows keys in the future and none in the past. Key j is i − j positions before "
-     "query i. Allow it only if i − j is at least 0.",
+     "query i. Allow a key only if i − j is at least 0.",
      ("i - j", "j - i")),
     ("no sinks for the first queries",
-     "Right, except for the first `sinks` queries. They may also see the sinks that come before "
+     "Right, except for the first `sinks` queries. Let them also see the sinks that come before "
      "them, even outside the window.", ("(j < sinks)", "(j < sinks) & (i >= sinks)")),
     ("window and itself",
-     "Your window has one key too many. A window of w is the token itself and the w − 1 tokens "
+     "Your window has one key too many. Allow the token itself and only the window − 1 tokens "
      "before it.",
      ("back < window", "back <= window")),
     ("window too short",
-     "Your window has one key too few. A window of w is the token itself and the w − 1 tokens "
-     "before it.",
+     "Your window has one key too few. Allow the token itself and the window − 1 tokens before "
+     "it.",
      ("back < window", "back < window - 1")),
     ("future left open",
      "Your mask allows the future. For a later key, i − j is negative, so it is also less than "
-     "the window. Forbid it separately.",
+     "the window. Forbid later keys separately.",
      ("(0 <= back) & ", "")),
     ("both sides",
      "Your mask also allows keys in the future. Hide them.",
@@ -103,15 +105,15 @@ MISTAKES = [
      "Your mask is the causal mask. Forbid keys that are outside the window, except the sinks.",
      ("((back < window) | (j < sinks))", "(back > -1)")),
     ("sinks after the window",
-     "In your mask, a query sees the sinks only when its window has passed all of them. Allow "
+     "In your mask, a query sees the sinks only after its window has passed all of them. Allow "
      "each sink for every query that comes after it.",
      ("(j < sinks)", "(j < sinks) & (i >= sinks + window)")),
     ("transposed",
-     "The pattern is right but transposed. Rows are queries and columns are keys.",
+     "The pattern is right, but transposed. Make rows queries and columns keys.",
      lambda *given: sliding_window_mask(*given).mT),
     ("parentheses missing around <=",
-     "Your mask allows everything. If your comparisons have no parentheses, & is evaluated before "
-     "<=. Put parentheses around each comparison.",
+     "Your mask allows everything. If your comparisons have no parentheses, Python evaluates & "
+     "before <=. Put parentheses around each comparison.",
      (RULE, "0 <= back & ((back < window) | (j < sinks))")),
     ("slice from the end",
      "Some early rows see only the sinks. If you slice from i - window + 1, a negative start "

@@ -4,7 +4,7 @@ import torch
 
 from course_utils.checks.exercise import NamedMistake
 
-TWO = "Return two things: the output for the new tokens, and the cache for the next call."
+TWO = "Return two results: the output for the new tokens, and the cache for the next call."
 
 
 def pair(result, piece, window):

@@ -1,5 +1,7 @@
 """What the checks of lesson 05 share: inputs for layers, and whether a layer is changed."""
 
+import itertools
+
 import torch
 from torch import nn
 
@@ -34,16 +36,35 @@ def see_that_biases_count(outputs, layer, right, *inputs):
     if mask is None or mask.any(-1).all() or tokens[0].requires_grad or shapes[0] != shapes[1]:
         return
     draw(layer, torch.Generator().manual_seed(5))
-    right.load_state_dict(layer.state_dict())
     with torch.no_grad():
-        if difference(tag_learner_errors(layer)(*inputs), right(*inputs)):
-            raise NamedMistake("biases", BIASES, outputs)
+        result = tag_learner_errors(layer)(*inputs)
+        for rows in orders_of_rows(right):
+            for name, each in right.named_parameters():
+                same = layer.get_parameter(name)
+                each.copy_(same[rows] if "qkv" in name else same)
+            if not difference(result, right(*inputs)):
+                return
+    raise NamedMistake("biases", BIASES, outputs)
+
+
+def orders_of_rows(layer):
+    """Yield the orders in which a fused layer may hold the rows of (q, k, v), each (H, d_k)."""
+    H, d_model = layer.num_heads, layer.W_o.in_features
+    sizes = 3, H, d_model // H
+    if not hasattr(layer, "W_qkv"):
+        yield ...
+        return
+    for axes in itertools.permutations(range(3)):
+        rows = torch.arange(3 * d_model).view([sizes[axis] for axis in axes])
+        rows = rows.permute([axes.index(axis) for axis in range(3)])  # (3, H, d_k)
+        for order in itertools.permutations(range(3)):
+            yield rows[[*order]].flatten()
 
 
 BIASES = (
     "Your result is right while all biases are 0, and wrong once they are not. Perhaps a bias is "
-    "left out, or an output is set to 0 where W_o's bias should remain. Call the layers, as in "
-    "self.W_q(x), and set weights to 0, not outputs."
+    "left out, or an output is set to 0 where the bias of W_o should remain. Call the layers, as "
+    "in self.W_q(x), and set weights to 0, not outputs."
 )
 
 
@@ -125,8 +146,8 @@ def layers_and_inputs():
 
 
 TAKEN_FOR_WIDTH = (
-    "Your heads are num_heads columns wide. But num_heads is the number of heads, so make each one "
-    "d_model / num_heads wide."
+    "Your heads are num_heads columns wide. But num_heads is the number of heads. Make each head "
+    "d_model / num_heads columns wide."
 )
 TURNS = (
     "Your heads take turns, column by column. Give head h the neighboring columns h · d_k to "
@@ -146,19 +167,19 @@ OF_ANY_LAYER = [
     ("mask not used", shared_hints.MASK_NOT_USED, ("mask is not None", "False")),
     ("mask inverted", shared_hints.MASK_INVERTED, ("~mask", "mask")),
     ("masked with 0",
-     "Right without a mask. With one, you get this result if forbidden scores become 0. But e^0 "
-     "is 1, which still gives them a weight. Fill in −inf.",
+     "Right without a mask. With one, you get this result if forbidden scores become 0. e^0 is 1, "
+     "so forbidden keys still get a weight. Fill forbidden scores with −inf.",
      ("-torch.inf", "0")),
     ("filled with too little",
-     "Your result is right until all allowed scores are lower than the number that you fill in "
-     "for forbidden ones. Then the allowed weights become 0. Fill in −inf.",
+     "Right until all allowed scores are lower than the number with which you fill forbidden "
+     "ones. Then the allowed weights become 0. Fill forbidden scores with −inf.",
      ("-torch.inf", "-1e4"), (".nan_to_num(0)", " * (1 if mask is None else mask)")),
     ("joined without transpose",
-     "Each row of your merged heads holds several tokens. Transpose back to (B, L, H, d_k) before"
-     " you reshape.",
+     "Each row of your merged heads mixes parts of several tokens. Transpose back to (B, L, H, "
+     "d_k) before you reshape.",
      ("heads.transpose(1, 2).flatten(2)", "heads.reshape(len(heads), heads.shape[2], -1)")),
     ("merged column by column",
-     "Your heads are merged column by column. Keep the columns of each head together, so swap "
+     "Your heads are merged column by column. The columns of each head must stay together. Swap "
      "only L and H.",
      ("heads.transpose(1, 2).flatten(2)", "heads.permute(0, 2, 3, 1).flatten(2)")),
     ("merged heads not projected",
@@ -176,51 +197,52 @@ OF_ANY_LAYER = [
      "Output and weights are in the wrong order. Return the output first.",
      ("self.W_o(merged), weights", "weights, self.W_o(merged)")),
     ("output without weights",
-     "Your layer returns only the output. Return two things: the output and the weights of each "
+     "Your layer returns only the output. Return two results: the output and the weights of each "
      "head.",
      ("(merged), weights", "(merged)")),
     ("causal without a mask",
      "Your result is causal when no mask is given. Without a mask, every query may attend to all "
-     "keys. Forbid only what mask forbids.",
+     "keys. Forbid only what the mask forbids.",
      ("        if mask is not None:", "        if mask is None:\n            mask = torch.ones("
       "scores.shape[-2:]).tril() > 0\n        if mask is not None:")),
     ("always causal",
-     "No query attends to a key after its own position. That is right only with a causal mask. "
-     "Let mask decide, and without a mask allow every key.",
+     "In your result, no query attends to a key after its own position. That is right only with a "
+     "causal mask. Forbid only what the mask forbids.",
      (".softmax",
       ".masked_fill(torch.ones_like(scores).triu(1) > 0, -torch.inf).softmax")),
     ("nan for an empty row",
      "Right, except for a query with no allowed key, as left padding can cause. Its weights are "
-     "NaN. Make them 0.",
+     "NaN. Set them to 0.",
      (".nan_to_num(0)", "")),
     ("everything for an empty row",
-     "Right, except for a query with no allowed key. With a finite fill such as -1e9, this query "
-     "attends to forbidden keys. Make its weights 0.",
+     "Right, except for a query with no allowed key. If you fill with a finite number such as "
+     "-1e9, this query attends to forbidden keys. Set its weights to 0.",
      ("-torch.inf", "-1e9")),
     ("weights masked late and renormalized",
      "Right until a forbidden score is far larger than the allowed ones. You get this result if "
-     "you mask the weights after softmax and divide them by their sum. Mask the scores instead.",
+     "you mask the weights after softmax and divide them by their sum. Mask the scores before "
+     "softmax.",
      ("scores = scores.masked_fill(~mask, -torch.inf)", "pass"),
      (".nan_to_num(0)", " * (1 if mask is None else mask)\n"
       "        weights = weights / weights.sum(dim=-1, keepdim=True).clamp(min=1e-9)")),
     ("divided by root of the number of keys",
-     "Your scores are divided by √S, from the number of keys. Divide by √d_k, from the width "
+     "Your scores are divided by √S, from the number of keys. Divide them by √d_k, from the width "
      "of a head.", ("d_k**0.5", "k.shape[-2]**0.5")),
     ("mask for all queries ignored",
      "Right, except for a mask that is the same for all queries, such as (B, 1, 1, S) for "
      "padding. Your result ignores it. Let it broadcast.",
      ("if mask is not None", "if mask is not None and mask.shape[-2] == q.shape[-2]")),
     ("padding taken for queries",
-     "Right, except for a padding mask, (B, 1, 1, S), if there are as many keys as queries. It "
-     "forbids keys, but yours forbids queries. Use it without a transpose.",
+     "Right, except for a padding mask, (B, 1, 1, S), if there are as many keys as queries. Your "
+     "result forbids queries instead of keys. Use the mask without a transpose.",
      ("~mask", "~(mask.mT if mask.shape[-2] == 1 and q.shape == k.shape else mask)")),
     ("output lost where head 0 is empty",
-     "Right, except for a query with no allowed key in head 0 only. Your output is 0 there, but "
-     "the other heads have one. Set weights to 0, not outputs.",
+     "Right, except for a query that has no allowed key in head 0, but has some in the other "
+     "heads. Your whole output is 0 there. Set only the weights of that head to 0.",
      ("self.W_o(merged), weights", "self.W_o(merged) * (weights.sum(-1)[:, :1].mT > 0), weights")),
     ("PyTorch's layer as it is",
      "Your result is what nn.MultiheadAttention returns by default. It averages the weights over "
-     "the heads, and in its attn_mask True means may not attend. Pass average_attn_weights=False,"
-     " and invert the mask.",
+     "the heads, and in its attn_mask True means 'may not attend'. Pass "
+     "average_attn_weights=False, and invert the mask.",
      TorchInside),
 ]  # fmt: skip

@@ -151,24 +151,23 @@ NO_WEIGHTS = ('assert torch.allclose(weights, right_weights, atol=1e-4), "weight
 
 MISTAKES = [
     ("shapes of the layer",
-     "Your test asserts nothing, or it looks only at shapes. None of these bugs changes a shape, "
-     "so compare the numbers.",
+     "Your test accepts all of these bugs. None of them changes a shape. Compare the numbers.",
      *LOOK_AT_SHAPES),
     ("row sums of the layer",
-     "Your test may check that rows of weights sum to 1, but few of these bugs break that. "
-     "Compare the weights and the output with right ones.",
+     "Your test finds at most the few bugs that change the row sums of the weights. Compare the "
+     "weights and the output with correct ones.",
      ("weights, right_weights", "weights.sum(dim=-1), right_weights.sum(dim=-1)"), NO_OUTPUT,
      NO_EMPTY_ROW),
     ("no mask tried",
-     "Your test misses all bugs of masking. Pass a mask.",
+     "Your test misses all masking bugs. Pass a mask.",
      ("(mask, None)", "(None,)")),
     ("layer of one head",
-     "Your test misses most bugs of heads. With a single head, these bugs do not show. Try "
+     "Your test misses most bugs of heads, because they do not show with a single head. Try "
      "several heads.",
      ("d_model, H = 12, 3", "d_model, H = 12, 1")),
     ("square heads tried",
-     "Your test misses division by √num_heads. With as many heads as columns per head that is "
-     "right, and a coarse tolerance hides it too. Use different H and d_k, and atol=1e-4.",
+     "Your test misses division by √num_heads. If num_heads equals d_k, that division is correct, "
+     "and a coarse tolerance hides it too. Use different H and d_k, and atol=1e-4.",
      ("d_model, H = 12, 3", "d_model, H = 9, 3")),
     ("self attention tried",
      "Your test misses values that are made from key. Pass three different tensors.",
@@ -180,24 +179,24 @@ MISTAKES = [
      "Your test misses bugs in what happens after the weights. Compare the output as well.",
      NO_OUTPUT),
     ("outputs compared",
-     "Your test misses wrong weights beside a right output. Compare both. Use a tolerance such as"
-     " atol=1e-4, because weights are never larger than 1.",
+     "Your test misses wrong weights beside a correct output. Compare both, with a small "
+     "tolerance such as atol=1e-4, because weights are never larger than 1.",
      NO_WEIGHTS),
     ("zero bias tried",
-     "Your test misses a missing bias of W_o. In a new layer this bias may be 0, so draw it at "
+     "Your test misses a missing bias of W_o. In a new layer this bias may be 0. Draw it at "
      "random.",
      ("draw(layer)", "draw(layer)\n    layer.W_o.bias.data.zero_()")),
     ("one mask for the batch",
-     "Your test misses code that uses the first sequence's mask for all. Pass a different mask "
-     "for each sequence.",
+     "Your test misses code that uses the first sequence's mask for all sequences. Pass a "
+     "different mask for each sequence.",
      ("torch.rand(B, H, L, S)", "torch.rand(1, H, L, S)")),
     ("one mask for all heads",
-     "Your test misses code that uses one mask for all heads. In 5.3, the mask may be (B, H, L, "
-     "S). Pass a different mask for each head.",
+     "Your test misses code that uses one mask for all heads. In 5.3, the mask may have shape (B, "
+     "H, L, S). Pass a different mask for each head.",
      ("torch.rand(B, H, L, S)", "torch.rand(B, 1, L, S)")),
     ("only causality tried",
-     "Your test misses results that are wrong but do not depend on the future. Changing the "
-     "future only tests the mask. Compare with a right layer as well.",
+     "Your test misses results that are wrong, but do not depend on the future. If you only "
+     "change the future, you test only the mask. Compare with a correct layer as well.",
      only_causality_tried),
 ]  # fmt: skip
 

@@ -84,36 +84,36 @@ FEWER = "B, d_model, L = 2, 10, 3"
 
 MISTAKES = [
     ("shape of heads alone",
-     "Your test lets most bugs through. That happens if it looks only at the shape, at equal "
-     "numbers, or at one head of one sequence. Split several sequences of different numbers into "
-     "several heads, and compare each head.",
+     "Your test accepts most bugs. You get this result if you compare only shapes, equal numbers, "
+     "or one head of one sequence. Split several sequences of different numbers into several "
+     "heads, and compare each head.",
      (".transpose(1, 2)", ".mT.contiguous()"), NONE_COMPARED),
     ("one head tried",
-     "Your test misses bugs that need several heads. With one head, nothing is cut. Try three or "
-     "more.",
+     "Your test misses bugs that need several heads. With one head, nothing is cut. Try three "
+     "heads or more.",
      ("(1, 2, 5)", "(1,)")),
     ("one sequence tried",
      "Your test misses code that mixes up the sequences of a batch. Try several sequences.",
      (FEWER, FEWER.replace("2", "1", 1))),
     ("two heads tried",
-     "Your test misses code that is right for two heads only. Try more.",
+     "Your test misses code that is correct only for two heads. Try more heads.",
      ("(1, 2, 5)", "(2,)")),
     ("contiguous tried",
-     "Your test misses code that fails on tensors that are not contiguous. Pass it a transposed "
-     "one.",
+     "Your test misses code that fails on tensors that are not contiguous. Give split_heads a "
+     "transposed tensor.",
      (".transpose(1, 2)", ".transpose(1, 2).contiguous()")),
     ("only which numbers",
-     "Your test misses bugs that only move numbers. Compare where the numbers are, not only which"
-     " ones are there.",
+     "Your test misses bugs that only move numbers. Compare where each number is, not only which "
+     "numbers there are.",
      ("heads.shape == (B, num_heads, L, d_k)",
       "torch.equal(heads.flatten().sort().values, x.flatten().sort().values)"), NONE_COMPARED),
     ("first head compared",
      "Your test misses errors in all heads but the first. Compare every head.",
      ("range(num_heads)", "range(1)")),
     ("as many heads as columns",
-     "Your test misses code that takes num_heads for the width of a head. With as many heads as "
-     "columns per head that code is right, and a round trip hides it. Use two different sizes, "
-     "and look at each head.",
+     "Your test misses code that takes num_heads for the width of a head. If num_heads equals "
+     "d_k, that code is correct, and a round trip hides it too. Let num_heads and d_k differ, and "
+     "compare each head.",
      (FEWER, "B, d_model, L = 2, 9, 3"), ("(1, 2, 5)", "(3,)")),
 ]  # fmt: skip
 

@@ -131,12 +131,12 @@ def with_new_matrices(answer, layer, pieces, window):
 CAUSAL = "(ago >= 0) & (ago < window)"
 OF_THE_PIECE = f"{CAUSAL} | (torch.arange(S) < S - n)"
 NO_MASK = (
-    "Your tokens attend to later tokens of their piece, and to all earlier tokens that are kept. "
-    "If you use no mask, add one."
+    "Your tokens attend to later tokens of their piece, and to everything in the cache. If you "
+    "use no mask, add one."
 )
 OPEN = (
-    "Right for the first piece. In later pieces, every token attends to all tokens that are kept."
-    " Let it attend to itself and the window − 1 tokens before it."
+    "Right for the first piece. In later pieces, every token attends to everything in the cache. "
+    "Let each token attend to itself and the window − 1 tokens before it."
 )
 FIRST = (
     "Your cache keeps the first tokens of the text. Keep the last ones: [-window:], not [:window]."
@@ -145,36 +145,36 @@ CUT = "heads, _ ="  # where the keys may be cut too early
 
 MISTAKES = [
     ("sees the rest of the piece",
-     "Your tokens attend to later tokens of their own piece. One piece must give the same as one "
-     "token at a time. Forbid later tokens.",
+     "Your tokens attend to later tokens of their own piece. A piece must give the same result as "
+     "its tokens one at a time. Forbid later tokens.",
      (CAUSAL, "ago < window")),
     ("no mask", NO_MASK, (CAUSAL, "ago < S"), ("left = max(S - (window - 1), 0)", "left = 0")),
     ("no mask, cache cut", NO_MASK, (CAUSAL, "ago < S"), ("(window - 1)", "window")),
     ("no mask, cache cut by one more", NO_MASK, (CAUSAL, "ago < S")),
     ("mask for the first piece",
-     "Right for the first piece. In later pieces, a token attends to its whole piece and to all "
-     "tokens that are kept. Mask every piece.",
+     "Right for the first piece. In later pieces, a token attends to its whole piece and to "
+     "everything in the cache. Mask every piece.",
      (CAUSAL, f"({CAUSAL}) if cache is None else None"), ("(window - 1)", "window")),
     ("cache open", OPEN, (CAUSAL, OF_THE_PIECE), ("(window - 1)", "window")),
     ("cache open, cut by one more", OPEN, (CAUSAL, OF_THE_PIECE)),
     ("counted from the beginning of the text",
      "You get this result if you count queries from the start of the text, but keys from the "
-     "first one kept. Once the cache is cut, these positions do not match. Query i has position S"
-     " − n + i among the S keys.",
+     "first one in the cache. Once the cache is cut, these positions do not match. Give query i "
+     "the position S − n + i among the S keys.",
      ("    S = k.shape[2]", "    S, seen = k.shape[2], cache[2] if cache else 0"),
      ("torch.arange(S - n, S)", "torch.arange(seen, seen + n)"),
      ("v[:, :, left:])", "v[:, :, left:], seen + n)"), ("(window - 1)", "window")),
     ("aligned at the first key",
-     "Your new tokens are aligned with the first keys of the cache, but they are the last n of "
-     "the S keys. Query i has position S − n + i.",
+     "Your new tokens are aligned with the first of the S keys, but they belong to the last n "
+     "keys. Give query i the position S − n + i.",
      ("torch.arange(S - n, S)", "torch.arange(n)")),
     ("first rows of the mask",
      "Your new tokens get the first n rows of a mask for all S tokens. They are the last n "
-     "tokens, so use the rows from S − n on.",
+     "tokens. Use the rows from S − n on.",
      ("torch.arange(S - n, S)", "torch.arange(n)"),
      ("(window - 1)", "window")),
     ("no window",
-     "Your tokens attend to all earlier tokens that are kept. Let each attend to itself and the "
+     "Your tokens attend to all earlier tokens in the cache. Let each attend to itself and the "
      "window − 1 tokens before it.",
      (CAUSAL, "ago >= 0"), ("left = max(S - (window - 1), 0)", "left = 0")),
     ("no window in the mask",
@@ -188,18 +188,20 @@ MISTAKES = [
      " its window. Put the window into the mask.",
      (CAUSAL, "ago >= 0")),
     ("one token too many",
-     "Your window has one token too many. The token itself counts too.",
+     "Your window has one token too many. The token itself counts too. Allow only the window − 1 "
+     "tokens before it.",
      ("ago < window", "ago <= window"), ("(window - 1)", "window")),
     ("one token too few",
-     "Your window has one token too few. It is the token itself and the window − 1 tokens before "
+     "Your window has one token too few. Allow the token itself and the window − 1 tokens before "
      "it.",
      ("ago < window", "ago < max(window - 1, 1)")),
     ("cache one short",
      "Right within a piece. Across pieces, the window has one token too few. Keep window − 1 "
-     "tokens for the next one.",
+     "tokens for the next piece.",
      ("(window - 1)", "max(window - 2, 0)")),
     ("cache not used",
-     "Each piece is read on its own. Put the keys and values of the cache before the new ones.",
+     "Your result treats each piece as a text of its own. Put the keys and values of the cache "
+     "before the new ones.",
      ("cache is not None", "False")),
     ("cache replaced",
      "Your cache holds only the last piece. Also keep the earlier tokens that are still in the "
@@ -216,9 +218,8 @@ MISTAKES = [
      ("[cache[0], k]", "[k, cache[0]]"),
      ("[cache[1], v]", "[v, cache[1]]"), ("(window - 1)", "window")),
     ("cut before attending",
-     "You get this result if you cut the keys to the window before the new tokens attend. But the"
-     " first tokens of a piece need older keys than the last. Attend first, then cut what you "
-     "keep.",
+     "You get this result if you cut the keys to the window before the new tokens attend. But the "
+     "first tokens of a piece need older keys than the last. Attend first, then cut the cache.",
      (CUT, "k, v, ago = k[:, :, -window:], v[:, :, -window:], ago[:, -window:]\n"
       "    S = k.shape[2]\n    " + CUT)),
     ("first tokens kept", FIRST,
@@ -226,15 +227,16 @@ MISTAKES = [
     ("first tokens kept, as many as the window", FIRST,
      ("(k[:, :, left:], v[:, :, left:])", "(k[:, :, :window], v[:, :, :window])")),
     ("heads merged by reshaping",
-     "Each row of your merged heads holds several tokens. Swap L and H first, or use merge_heads.",
+     "Each row of your merged heads mixes parts of several tokens. Swap L and H first, or use "
+     "merge_heads.",
      ("merge_heads(heads)", "heads.reshape(x.shape)")),
     ("not scaled", shared_hints.NOT_SCALED, ("(ago < window))", "(ago < window), scale=1.0)")),
     ("divided by root d_model", BY_D_MODEL,
      ("(ago < window))", "(ago < window), scale=d_model**-0.5)"),
      ("H, n = layer.num_heads, x.shape[1]", "(_, n, d_model), H = x.shape, layer.num_heads")),
     ("keys and values exchanged",
-     "Keys and values are swapped, in the call or in the cache. Scores come from q and k, and v "
-     "is averaged.",
+     "Keys and values are swapped, in the call or in the cache. Compute the scores from q and k, "
+     "and average v.",
      ("attention(q, k, v", "attention(q, v, k")),
     ("cache exchanged",
      "Right for the first piece. After that, the cached keys come back as values. Read the cache "
@@ -242,11 +244,11 @@ MISTAKES = [
      ("[cache[0], k]", "[cache[1], k]"),
      ("[cache[1], v]", "[cache[0], v]")),
     ("biases left out",
-     "A bias is missing, at least that of the values. Call the layers, as in layer.W_v(x), and "
-     "not x @ layer.W_v.weight.T.",
+     "A bias is missing, at least the bias of W_v. Call the layers, as in layer.W_v(x), instead "
+     "of x @ layer.W_v.weight.T.",
      ("split_heads(W(x), H)", "split_heads(W(x) - (W is layer.W_v) * W.bias, H)")),
     ("biases left out of all",
-     "The biases are missing. Call the layers, as in layer.W_q(x), and not x @ "
+     "The biases are missing. Call the layers, as in layer.W_q(x), instead of x @ "
      "layer.W_q.weight.T.",
      ("split_heads(W(x), H)", "split_heads(W(x) - W.bias, H)")),
     ("not projected",

@@ -58,7 +58,8 @@ def inputs():
 
 
 NO_BIASES = (
-    "Right with biases. With bias=False, in_proj_bias is None, and there is no bias to copy."
+    "Right with biases. With bias=False, in_proj_bias is None, so there is no bias to copy. Skip "
+    "the biases then."
 )
 
 
@@ -124,40 +125,54 @@ MISTAKES = [
      "The weights are right, but the biases are not copied. Copy in_proj_bias and out_proj.bias.",
      ("theirs.in_proj_bias is not None", "False")),
     ("output bias not copied",
-     "All is right but the bias of W_o. Copy out_proj.bias.",
+     "Everything is right except the bias of W_o. Copy out_proj.bias.",
      ("ours.W_o.bias.copy_(theirs.out_proj.bias)", "")),
     ("input biases not copied",
-     "All is right but the biases of W_q, W_k and W_v. in_proj_bias holds them one after another.",
+     "Everything is right except the biases of W_q, W_k and W_v. in_proj_bias holds them one "
+     "after another. Copy each third.",
      ("linear.bias.copy_(bias)", "pass")),
     ("output not copied",
      "W_o is not copied. Copy it from out_proj.",
      ("ours.W_o.weight.copy_(theirs.out_proj.weight)", ""),
      ("ours.W_o.bias.copy_(theirs.out_proj.bias)", "")),
     ("key and value exchanged",
-     "Key and value are swapped. in_proj_weight holds q, k and v in this order.",
+     "Key and value are swapped. in_proj_weight holds q, k and v in this order. Copy the second "
+     "third to W_k, and the last to W_v.",
      ("ours.W_k, ours.W_v", "ours.W_v, ours.W_k")),
     ("query and key exchanged",
-     "Query and key are swapped. in_proj_weight holds q, k and v in this order.",
+     "Query and key are swapped. in_proj_weight holds q, k and v in this order. Copy the first "
+     "third to W_q, and the second to W_k.",
      ("ours.W_q, ours.W_k", "ours.W_k, ours.W_q")),
     ("value taken first",
-     "Your order is reversed. in_proj_weight holds q first and v last.",
+     "Your order is reversed. in_proj_weight holds q first and v last. Copy the first third to "
+     "W_q, and the last to W_v.",
      ("ours.W_q, ours.W_k, ours.W_v", "ours.W_v, ours.W_k, ours.W_q")),
     ("rows read head by head",
      "You get this result if you read the rows head by head, with q, k and v of each head. "
-     "in_proj_weight holds all of q, then all of k, then all of v.",
+     "in_proj_weight holds all of q, then all of k, then all of v. Cut it into thirds.",
      ("stacked.chunk(3)",
       "stacked.unflatten(0, (theirs.num_heads, 3, -1)).transpose(0, 1).flatten(1, 2)")),
+    ("rows of weights read head by head",
+     "You get this result if you read the rows of in_proj_weight head by head, with q, k and v of "
+     "each head. in_proj_weight holds all of q, then all of k, then all of v. Cut it into thirds.",
+     ("in thirds(theirs.in_proj_weight):",
+      "in thirds(theirs.in_proj_weight.unflatten(0, (theirs.num_heads, 3, -1)).transpose(0, 1)"
+      ".flatten(0, 2)):")),
+    ("every third row, biases too",
+     "W_q, W_k and W_v get every third row. in_proj_weight holds all of q, then all of k, then all "
+     "of v. Cut it into thirds.",
+     ("stacked.chunk(3)", "[stacked[n::3] for n in range(3)]")),
     ("every third row",
      "W_q, W_k and W_v get every third row. in_proj_weight holds all of q, then all of k, then "
-     "all of v.",
+     "all of v. Cut it into thirds.",
      ("in thirds(theirs.in_proj_weight):", "in zip((ours.W_q, ours.W_k, ours.W_v), "
       "(theirs.in_proj_weight[n::3] for n in range(3)), strict=True):")),
     ("queries for all three",
-     "All three matrices get the first third. W_k is the second third, and W_v the last.",
+     "All three matrices get the first third. Copy the second third to W_k, and the last to W_v.",
      ("stacked.chunk(3)", "3 * stacked.chunk(3)[:1]")),
     ("nothing copied",
      "Nothing was copied. If you assign to a new name, the parameter stays as it is. Write into "
-     "it, as in W_q.weight.copy_(...).",
+     "the parameter, as in W_q.weight.copy_(...).",
      "None"),
     ("records the copy", NO_GRAD, ("torch.no_grad()", "torch.enable_grad()")),
     ("biases taken for granted", NO_BIASES, ("theirs.in_proj_bias is not None", "True")),

@@ -46,8 +46,8 @@ def number(answer, *args):
 
 MISTAKES = [
     ("every head full width",
-     "Your count gives each head the full width. A head has d_model / H columns, and all heads "
-     "together have d_model.",
+     "Your count gives each head the full width. A head has d_model / H columns. Count d_model "
+     "columns for all heads together.",
      "4 * num_heads * d_model * (d_model + bias)"),
     ("one head counted",
      "Your count has one head and a full W_o. Count all H heads.",
@@ -55,51 +55,63 @@ MISTAKES = [
      ("4 * d_model if", "3 * (d_model // num_heads) + d_model if")),
     ("inputs of one head",
      "Your count has W_q, W_k and W_v for one head only. They make the queries, keys and values "
-     "of all heads.",
+     "of all heads. Count all d_model columns.",
      "(d_model + bias) * (3 * (d_model // num_heads) + d_model)"),
     ("all of one head",
-     "Your count gives all four matrices the size of one head, d_model to d_k. W_q, W_k and W_v "
-     "serve all heads, and W_o has d_model outputs.",
+     "Your count is that of four matrices that map d_model to d_k, the width of one head. W_q, "
+     "W_k and W_v serve all heads, and W_o has d_model outputs. Let all four map d_model to "
+     "d_model.",
      "4 * (d_model // num_heads) * (d_model + bias)"),
     ("output not counted",
      "Your count has three matrices. Count W_o as well.",
      "3 * d_model * (d_model + bias)"),
     ("biases not counted",
-     "The biases are missing. Each of the four has d_model entries.",
+     "The biases are missing. Each of the four matrices has a bias of d_model entries. Add them "
+     "if bias=True.",
      "4 * d_model * d_model"),
     ("biases the other way round",
-     "You count biases where there are none, and none where there are some. With bias=True, all "
-     "four matrices have one.",
+     "You count biases where there are none, and none where there are some. Count four biases if "
+     "bias=True.",
      (" if bias else 0", " * (not bias)")),
     ("one matrix counted",
-     "You count one matrix. There are four: W_q, W_k, W_v and W_o.",
+     "You count one matrix. Count all four: W_q, W_k, W_v and W_o.",
      "d_model * (d_model + bias)"),
     ("every head full width, no biases",
      "Your count gives each head the full width, and has no biases. A head has d_model / H "
-     "columns, and all heads together have d_model.",
+     "columns. Count d_model columns for all heads together, and add the biases.",
      "4 * num_heads * d_model * d_model"),
     ("bias of one entry for each head",
-     "Your count has a full bias for each head. All heads together share one bias of d_model "
-     "entries.",
+     "Your count of the biases depends on the number of heads. All heads together share one bias "
+     "of d_model entries for each matrix. Count four such biases.",
      ("4 * d_model if", "4 * num_heads if")),
     ("biases always counted",
-     "You count biases even where there are none. Look at the argument bias.",
+     "You count biases even where there are none. Count them only if bias=True.",
      (" if bias else 0", "")),
     ("one bias counted",
-     "You count one bias of d_model entries. There are four.",
+     "You count one bias of d_model entries. Count four, one for each matrix.",
      ("4 * d_model if", "d_model if")),
     ("bias of one entry",
-     "You count one entry for each bias. Each has d_model entries, one for each column.",
+     "You count one entry for each bias. Each bias has one entry for each column. Count d_model "
+     "entries.",
      ("4 * d_model if", "4 if")),
     ("single bias entry",
-     "You count a single entry for all biases. Each of the four has d_model entries.",
+     "You count a single entry for all biases. Each of the four biases has d_model entries. Count "
+     "them all.",
      ("4 * d_model if", "1 if")),
     ("three biases counted",
-     "You count three biases. W_o has one too.",
+     "You count three biases. Count the bias of W_o too.",
      ("4 * d_model if", "3 * d_model if")),
+    ("biases of one head",
+     "You count biases of d_model / H entries, the width of one head. Each of the four biases has "
+     "d_model entries. Count all of them.",
+     ("4 * d_model if", "4 * (d_model // num_heads) if")),
+    ("output for each head, biases too",
+     "You count W_o and its bias once for each head. There is only one W_o, with d_model inputs "
+     "for all heads together. Count it once.",
+     "(3 + num_heads) * d_model * (d_model + bias)"),
     ("output for each head",
-     "You count W_o once for each head. There is only one W_o, and it has d_model inputs for all "
-     "heads together.",
+     "You count W_o once for each head. There is only one W_o, with d_model inputs for all heads "
+     "together. Count it once.",
      ("4 * d_model * d_model", "(3 + num_heads) * d_model * d_model")),
 ]  # fmt: skip
 

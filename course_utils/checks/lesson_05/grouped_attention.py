@@ -88,20 +88,23 @@ BACK = "out.reshape(B, H, L, -1), weights.reshape(B, H, L, -1)"
 
 MISTAKES = [
     ("key heads take turns",
-     "Your key heads take turns, 0 1 0 1. Neighboring query heads must share one, 0 0 1 1.",
+     "Your key heads take turns, 0 1 0 1. Let neighboring query heads share one key head, 0 0 1 "
+     "1.",
      (GROUPED, "k, v = k.repeat(1, group, 1, 1), v.repeat(1, group, 1, 1)")),
     ("divided by the key heads",
-     "Your query head h uses key head h // H_kv. A group has H / H_kv heads, so divide h by that.",
+     "In your result, query head h uses key head h // H_kv. A group has H / H_kv query heads. "
+     "Divide h by that number.",
      (GROUPED, "k, v = (x[:, torch.arange(H) // x.shape[1]] for x in (k, v))")),
     ("output as wide as keys",
-     "Your output has the width of the keys, d_k. It must have the width of the values, d_v.",
+     "Your output has the width of the keys, d_k. Give it the width of the values, d_v.",
      ("out.reshape(B, H, L, -1)", "out.reshape(B, H, L, d_k)")),
     ("output filled up to d_k",
-     "Your output has the width of the keys, d_k, and its other dimensions changed to fit. It "
-     "must be (B, H, L, d_v).",
+     "Your output has the width of the keys, d_k, and its other dimensions changed to fit. Return "
+     "(B, H, L, d_v).",
      ("out.reshape(B, H, L, -1)", "out.reshape(B, -1, L, d_k)")),
     ("first key head for all",
-     "All of your query heads use the first key head. That is right only if there is one.",
+     "All of your query heads use the first key head. That is right only if there is one key "
+     "head. Give each group its own.",
      (GROUPED, "k, v = k[:, :1], v[:, :1]")),
     ("first head of keys for all",
      "The values are right, but all query heads use the first head of keys. Give each group its "
@@ -116,20 +119,34 @@ MISTAKES = [
      "rows of all heads. Reshape (B, H, L, d_k) directly to (B, H_kv, H / H_kv · L, d_k).",
      (GROUPED, GROUPED.replace("q.reshape", "q.transpose(1, 2).reshape"))),
     ("key heads averaged",
-     "Your key heads are averaged. Each group must keep its own.",
+     "Your key heads are averaged. Let each group keep its own key head.",
      (GROUPED, "k, v = k.mean(dim=1, keepdim=True), v.mean(dim=1, keepdim=True)")),
     ("queries averaged",
      "The queries of a group are averaged. Keep all H query heads, and share only the keys and "
      "values.",
      (GROUPED, "q = q.unflatten(1, (-1, group)).mean(dim=2)"), (BACK, "out, weights")),
+    ("rows put back with tokens before heads",
+     "The queries of a group are right, but their results come back in another order. You get this "
+     "result if you read the rows as (L, H). The rows are sorted by head, then by token. Reshape "
+     "them directly to (B, H, L, ...).",
+     (BACK, "*(x.reshape(B, L, H, -1).transpose(1, 2) for x in (out, weights)),")),
+    ("heads folded after tokens",
+     "You get this result if you transpose the queries before you reshape them, which mixes the "
+     "groups. Reshape (B, H, L, d_k) directly to (B, H_kv, H / H_kv · L, d_k).",
+     (GROUPED, "q = q.transpose(1, 2).reshape(B, L * group, H // group, d_k).transpose(1, 2)")),
+    ("queries averaged, results repeated",
+     "The queries of a group are averaged. Keep all H query heads, and share only the keys and "
+     "values.",
+     (GROUPED, "q = q.unflatten(1, (-1, group)).mean(dim=2)"),
+     (BACK, "*(x.repeat_interleave(group, 1) for x in (out, weights)),")),
     ("rows put back by token",
      "The queries of a group are right, but their results come back in another order. The rows "
-     "are sorted by head, then by token, so reshape them to (B, H_kv, H / H_kv, L, ...).",
+     "are sorted by head, then by token. Reshape them to (B, H_kv, H / H_kv, L, ...).",
      (BACK,
       "*(x.unflatten(2, (L, group)).transpose(2, 3).flatten(1, 2) for x in (out, weights)),")),
     ("rows collected by token",
-     "The queries of a group are sorted by token, but their results are put back by head. Use the"
-     " same order both times.",
+     "You get this result if the queries of a group are sorted by token, but their results are "
+     "put back by head. Use the same order both times.",
      (GROUPED, "q = q.unflatten(1, (-1, group)).transpose(2, 3).flatten(2, 3)")),
     ("values take turns",
      "The keys are assigned correctly, but the values take turns. Assign both in the same way.",
@@ -158,7 +175,7 @@ MISTAKES = [
      ("weights.reshape(B, H, L, -1)", "weights.unflatten(2, (group, L))")),
     ("grouped not scaled", NOT_SCALED, (" / d_k**0.5", "")),
     ("weights in another order of heads",
-     "The output is right, but the heads of your weights are in another order. Return them in "
+     "The output is right, but the heads of your weights are in the wrong order. Return them in "
      "the order of the query heads.",
      ("weights.reshape(B, H, L, -1)",
       "weights.unflatten(2, (group, L)).transpose(1, 2).flatten(1, 2)")),
@@ -167,20 +184,20 @@ MISTAKES = [
      (BACK, "weights.reshape(B, H, L, -1), out.reshape(B, H, L, -1)")),
     ("grouped scaled twice", SCALED_TWICE, (" / d_k**0.5", " / d_k")),
     ("key heads not shared",
-     "Right if H_kv is 1 or H, but an error otherwise. Let each key head serve H / H_kv "
-     "neighboring query heads.",
+     "Right if H_kv is 1 or H. Otherwise, the head dimensions of q and k do not broadcast. "
+     "Reshape q so that each key head serves H / H_kv neighboring query heads.",
      (GROUPED, "")),
     ("divided by root of the group",
      "Your scores are divided by √(d_k · H / H_kv). The keys are d_k wide, however many query "
-     "heads share them, so divide by √d_k.",
+     "heads share them. Divide by √d_k.",
      ("d_k**0.5", "(d_k * group) ** 0.5")),
     ("divided by root d_v", BY_D_V, ("d_k**0.5", "v.shape[-1]**0.5")),
     ("softmax over the queries", OVER_QUERIES,
      ("scores.softmax(dim=-1)",
       "scores.reshape(B, H, L, -1).softmax(dim=-2).reshape(scores.shape)")),
     ("softmax over the group's queries",
-     "Your weights sum to 1 over all queries of a group. The weights of each query must sum to 1,"
-     " so use dim=-1.",
+     "Your weights sum to 1 over all queries of a group. The weights of each query must sum to 1. "
+     "Use dim=-1.",
      ("dim=-1", "dim=-2")),
 ]  # fmt: skip
 

@@ -31,22 +31,27 @@ def inputs():
     ]
 
 
-NO_QUERIES = "You count queries as well. Of earlier tokens, only the keys and values are needed."
+NO_QUERIES = (
+    "You get this result if you count queries as well. For earlier tokens, only the keys and "
+    "values are needed. Count only those."
+)
 
 MISTAKES = [
     ("keys alone",
-     "Your result is half of the right one. Both keys and values are kept.",
+     "Your result is half of the right one. You get this result if you count only the keys. Count "
+     "the values too.",
      ("2 * keys", "keys")),
     ("all query heads kept",
-     "You get this result with one key head for each query head, or with key heads of width "
+     "You get this result if you count one key head for each query head, or key heads of width "
      "d_model / num_kv_heads. Count num_kv_heads heads of width d_model / num_heads.",
      ("num_kv_heads * d_k", "d_model")),
     ("width by key heads",
-     "You get this result with num_heads / num_kv_heads key heads, or with one key head of width "
-     "d_model / num_kv_heads. Count num_kv_heads heads of width d_model / num_heads.",
+     "You get this result if you count num_heads / num_kv_heads key heads, or one key head of "
+     "width d_model / num_kv_heads. Count num_kv_heads heads of width d_model / num_heads.",
      ("num_kv_heads * d_k", "d_model // num_kv_heads")),
     ("heads of one number",
-     "You count one number per token for each key head. A head has d_model / num_heads columns.",
+     "Your result counts one number per token for each key head. Count d_model / num_heads "
+     "numbers, the width of a head.",
      ("num_kv_heads * d_k", "num_kv_heads")),
     ("more heads for fewer",
      "Your result grows when there are fewer key heads. num_heads / num_kv_heads query heads "
@@ -54,19 +59,22 @@ MISTAKES = [
      "d_model / num_heads.",
      ("num_kv_heads * d_k", "d_model * (num_heads // num_kv_heads)")),
     ("key heads at full width",
-     "Each of your key heads is d_model wide. A head has d_model / num_heads columns.",
+     "In your result, each key head is d_model wide. Count d_model / num_heads columns for each "
+     "head.",
      ("d_model // num_heads", "d_model")),
     ("one layer counted",
-     "You count one layer. Each layer has its own cache.",
+     "Your result is for one layer. Each layer has its own cache. Multiply by the number of "
+     "layers.",
      ("* layers ", "")),
     ("one sequence counted",
-     "You count one sequence. Each of the B sequences has its own cache.",
+     "Your result is for one sequence. Each sequence has its own cache. Multiply by B.",
      ("B * S", "S")),
     ("one token counted",
-     "You count one token. The cache holds the keys and values of all S tokens.",
+     "Your result is for one token. The cache holds the keys and values of all tokens. Multiply "
+     "by S.",
      ("B * S", "B")),
     ("numbers counted",
-     "You count numbers. Multiply by bytes_each.",
+     "Your result is the number of numbers. Multiply it by bytes_each.",
      (" * bytes_each", "")),
     ("bits counted",
      "Your result is in bits. Return it in bytes.",
@@ -79,9 +87,13 @@ MISTAKES = [
      ("* bytes_each", "* bytes_each / 10**9")),
     ("queries kept", NO_QUERIES, ("2 * keys", "(2 * keys + B * S * layers * d_model)")),
     ("queries kept for key heads", NO_QUERIES, ("2 * keys", "3 * keys")),
+    ("weights kept, no keys",
+     "Your result grows as S², like the attention weights, which are not in the cache. Count the "
+     "keys and values, which grow as S.",
+     ("2 * keys", "2 * B * S * S * layers * num_heads")),
     ("weights kept",
-     "Your result grows as S², like the attention weights, which are not kept. The cache grows as"
-     " S.",
+     "Your result grows as S², like the attention weights, which are not in the cache. Count the "
+     "keys and values, which grow as S.",
      ("B * S", "B * S * S")),
 ]  # fmt: skip
 

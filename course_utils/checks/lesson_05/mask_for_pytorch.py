@@ -51,13 +51,14 @@ MISTAKES = [
      "times before the next.",
      ("mask.repeat_interleave(num_heads, dim=0)", "mask.repeat(num_heads, 1, 1)")),
     ("masks take turns, not inverted",
-     "True means may not attend in PyTorch's mask, so invert yours. The masks of your sequences "
-     "also take turns. Repeat each mask num_heads times before the next.",
+     "In PyTorch's mask, True means 'may not attend', but yours is not inverted. The masks of "
+     "your sequences also take turns. Invert the mask, and repeat each sequence's mask num_heads "
+     "times before the next.",
      ("mask.repeat_interleave(num_heads, dim=0)", "mask.repeat(num_heads, 1, 1)"),
      ("~heads", "heads")),
     ("mask not inverted",
-     "The order is right, but your mask is not inverted. In PyTorch's mask, True means may not "
-     "attend. Use ~.", ("~heads", "heads")),
+     "The order is right, but your mask is not inverted. In PyTorch's mask, True means 'may not "
+     "attend'. Use ~.", ("~heads", "heads")),
     ("repeated along the queries",
      "Your masks are repeated along the queries. Repeat them along dimension 0.",
      ("dim=0", "dim=1")),
@@ -66,16 +67,16 @@ MISTAKES = [
      ("dim=0", "dim=2")),
     ("heads in a dimension of their own",
      "Your result has a separate dimension for the heads. nn.MultiheadAttention expects three "
-     "dimensions, so flatten (B, H, L, S) to (B·H, L, S).",
+     "dimensions. Flatten (B, H, L, S) to (B·H, L, S).",
      ("mask.repeat_interleave(num_heads, dim=0)",
       "mask[:, None].expand(-1, num_heads, -1, -1)")),
     ("one dimension for all heads",
      "Your result has the shape (B, 1, L, S), which our own layer takes. nn.MultiheadAttention "
-     "expects (B·H, L, S), without broadcasting.",
+     "does not broadcast this mask. Return (B·H, L, S).",
      ("mask.repeat_interleave(num_heads, dim=0)", "mask[:, None]")),
     ("masks not repeated",
      "Your result has one mask for each sequence. nn.MultiheadAttention expects one for each "
-     "sequence and head, (B·H, L, S).",
+     "sequence and head. Return (B·H, L, S).",
      ("mask.repeat_interleave(num_heads, dim=0)", "mask")),
     ("first mask for all",
      "Every sequence gets the mask of the first one. Give each sequence its own.",

@@ -35,11 +35,11 @@ def inputs():
 
 MISTAKES = [
     ("merged without transpose",
-     "Right shape, wrong numbers. Each row holds several tokens of one head. Swap heads and "
+     "Right shape, wrong numbers. Each row mixes several tokens of one head. Swap heads and "
      "tokens before you reshape.",
      ("x.transpose(1, 2)", "x")),
     ("tokens and columns exchanged",
-     "Right shape, wrong numbers. You get this result by swapping tokens and columns before the "
+     "Right shape, wrong numbers. You get this result if you swap tokens and columns before the "
      "reshape. Swap heads and tokens instead, with transpose(1, 2).",
      ("transpose(1, 2)", "transpose(2, 3)")),
     ("transposed only",
@@ -51,7 +51,7 @@ MISTAKES = [
      "together.",
      ("transpose(1, 2)", "permute(0, 2, 3, 1)")),
     ("heads reversed",
-     "Your heads are in reverse order. Head 0 must come first.",
+     "Your heads are in reverse order. Put head 0 first.",
      ("x.transpose(1, 2)", "x.flip(1).transpose(1, 2)")),
     ("heads added",
      "Your result is the sum of the heads. Concatenate them instead.",

@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from course_utils.attention import attention as lessons  # noqa: F401, for a row of MISTAKES
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.lesson_05._layers import (
     BY_D_MODEL,
@@ -105,14 +106,14 @@ DEALT = (
 MISTAKES = [
     *OF_ANY_LAYER,
     ("mask of an earlier call",
-     "Right for the first call. Later, without a mask, your layer still uses the mask of an "
-     "earlier call. Keep no mask in the layer.",
+     "Right for the first call. In a later call without a mask, your layer still uses the mask of "
+     "an earlier call. Do not store the mask in the layer.",
      ("        if mask is not None:",
       "        mask = self.mask = getattr(self, 'mask', None) if mask is None else mask\n"
       "        if mask is not None:")),
     ("cut without transpose",
-     "You get this result if you split the heads by reshaping to (B, H, L, d_k) in one step. That"
-     " mixes tokens. Cut the width first, then transpose.",
+     "You get this result if you split the heads by reshaping to (B, H, L, d_k) in one step. This "
+     "mixes tokens. Cut the width first, then transpose.",
      *BY_RESHAPING),
     ("no transpose at all",
      "Within each token, your heads attend to each other. That happens if tokens come before "
@@ -124,14 +125,13 @@ MISTAKES = [
      "gets pieces of several tokens. Swap L and H after the cut, and again before the merge.",
      *BY_RESHAPING, ("heads.transpose(1, 2).flatten(2)", "heads.reshape(query.shape)")),
     ("as many keys as queries",
-     "Right if there are as many keys as queries, but an error otherwise. Keys and values have "
-     "their own length, S = key.shape[1].",
+     "Right if there are as many keys as queries, but an error otherwise. Keys and values have a "
+     "length of their own. Take S from key.shape[1].",
      ("q, k, v = (self.cut(x)",
       "q, k, v = (self.cut(x.reshape(query.shape))")),
     ("divided by root d model", BY_D_MODEL, ("d_k**0.5", "query.shape[-1]**0.5")),
     ("divided by root num heads",
-     "Your scores are divided by √num_heads. Each score is a sum of d_k products, so divide by "
-     "√d_k.",
+     "Your scores are divided by √num_heads. Each score is a sum of d_k products. Divide by √d_k.",
      ("d_k**0.5", "self.num_heads**0.5")),
     ("one softmax for all",
      "All of your heads have the same weights. Split into heads before you compute the scores, so"
@@ -140,23 +140,23 @@ MISTAKES = [
      ("heads.transpose(1, 2).flatten(2)", "heads"), ("~mask",
       "~(mask[:, 0] if mask.ndim == 4 else mask)")),
     ("softmax over the heads",
-     "Your weights sum to 1 over the heads. They must sum to 1 over the keys, so use dim=-1.",
+     "Your weights sum to 1 over the heads. They must sum to 1 over the keys. Use dim=-1.",
      ("-torch.inf", "-1e9"), ("dim=-1", "dim=1")),
     ("softmax over the heads, NaN set to 0",
-     "Your weights sum to 1 over the heads, and any NaN from the mask became 0. The weights must "
-     "sum to 1 over the keys, so use dim=-1.",
+     "Your weights sum to 1 over the heads, and where the mask caused NaN, they are 0. They must "
+     "sum to 1 over the keys. Use dim=-1.",
      ("dim=-1", "dim=1")),
     ("mask of the first head",
-     "Right, unless each head has its own mask, of shape (B, H, L, S). Then you use the mask of "
-     "head 0 for all heads. Give each head its own.",
+     "Right, unless each head has its own mask, of shape (B, H, L, S). Your result uses the mask "
+     "of head 0 for all heads. Give each head its own.",
      ("~mask", "~(mask[..., :1, :, :] if mask.ndim > 2 else mask)")),
     ("mask of the first sequence",
-     "Right, unless each sequence has its own mask. Then you use the mask of the first sequence "
-     "for all. Give each sequence its own.",
+     "Right, unless each sequence has its own mask. Your result uses the mask of the first "
+     "sequence for all sequences. Give each sequence its own.",
      ("~mask", "~(mask[:1] if mask.ndim == 4 else mask)")),
     ("heads taken for sequences",
-     "Right, except for a mask of shape (H, L, S). By broadcasting, a missing leading dimension "
-     "stands for all sequences. A separate mask for each sequence would have shape (B, 1, L, S).",
+     "Right, except for a mask of shape (H, L, S). Your result treats it as one mask per "
+     "sequence, but it must broadcast to (B, H, L, S). Use the mask as it is.",
      ("~mask", "~(mask[:, None] if mask.ndim == 3 else mask)")),
     ("weights masked late",
      "Your weights are masked after softmax. Their rows no longer sum to 1, and forbidden keys "
@@ -164,7 +164,8 @@ MISTAKES = [
      ("mask is not None", "False"),
      (".nan_to_num(0)", " * (1 if mask is None else mask)")),
     ("query and key exchanged",
-     "Right, if W_q and W_k swapped their names. Make the queries with W_q and the keys with W_k.",
+     "Right if W_q and W_k had each other's names. Make the queries with W_q and the keys with "
+     "W_k.",
      ("self.W_q(query), self.W_k(key)", "self.W_k(query), self.W_q(key)")),
     ("values made from key",
      "Your values are made from key. Apply W_v to value.",
@@ -175,13 +176,13 @@ MISTAKES = [
      ("self.W_k(key)",
       "self.W_k(value)")),
     ("W_q not used",
-     "Your result does not depend on W_q. Use it to make the queries.",
+     "Your result does not depend on W_q. Make the queries with W_q.",
      ("self.W_q(query)", "query")),
     ("W_k not used",
-     "Your result does not depend on W_k. Use it to make the keys.",
+     "Your result does not depend on W_k. Make the keys with W_k.",
      ("self.W_k(key)", "key")),
     ("W_v not used",
-     "Your result does not depend on W_v. Use it to make the values.",
+     "Your result does not depend on W_v. Make the values with W_v.",
      ("self.W_v(value)", "value")),
     ("merged heads by W_v",
      "W_v projects your merged heads as well as the values. Project the merged heads with W_o.",
@@ -198,8 +199,8 @@ MISTAKES = [
      "W_k makes your values as well as the keys. Make the values with W_v.",
      ("self.W_v(value)", "self.W_k(value)")),
     ("key and value exchanged",
-     "Key and value are swapped. W_k takes key and W_v takes value, and the arguments come in "
-     "this order.",
+     "Key and value are swapped. The arguments come in the order query, key, value. Apply W_k to "
+     "key and W_v to value.",
      ("self.W_k(key), self.W_v(value)",
       "self.W_k(value), self.W_v(key)")),
     ("keys made from query",
@@ -210,8 +211,17 @@ MISTAKES = [
      "Your values are made from query. Apply W_v to value.",
      ("self.W_v(value)", "self.W_v(query)")),
     ("only query used",
-     "Your result does not depend on key and value. Only the queries come from query.",
+     "Your result does not depend on key and value. Apply W_k to key and W_v to value.",
      ("self.W_k(key), self.W_v(value)", "self.W_k(query), self.W_v(query)")),
+    ("only query used, by the lesson's attention",
+     "Your result does not depend on key and value. Apply W_k to key and W_v to value.",
+     ("self.W_k(key), self.W_v(value)", "self.W_k(query), self.W_v(query)"),
+     ("scores = q", "lessons(q, k, v, mask)  # its errors\n        scores = q")),
+    ("a dimension for the heads in every mask",
+     "Right without a mask. You get this result, or an error, if you insert a dimension for the "
+     "heads into the mask. The mask already broadcasts to (B, H, L, S). Use it as it is.",
+     ("        if mask is not None:",
+      "        mask = None if mask is None else mask.unsqueeze(1)\n        if mask is not None:")),
     ("residual added",
      "Your output has query added to it. Leave that to the block around the layer.",
      ("self.W_o(merged)", "self.W_o(merged) + query")),

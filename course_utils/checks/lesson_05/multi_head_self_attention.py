@@ -61,6 +61,22 @@ class Fused(nn.Module):
         return self.out_proj((weights @ v).transpose(1, 2).flatten(2)), weights
 
 
+class HeadByHead(nn.Module):
+    """One layer whose rows hold q, k and v of head 0, then those of head 1, as in GPT-NeoX."""
+
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.W_qkv = nn.Linear(d_model, 3 * d_model)
+        self.W_o = nn.Linear(d_model, d_model)
+
+    def forward(self, x, mask=None):
+        parts = self.W_qkv(x).unflatten(-1, (self.num_heads, 3, -1))  # (B, L, H, 3, d_k)
+        q, k, v = parts.permute(3, 0, 2, 1, 4)  # (B, H, L, d_k)
+        heads, weights = lessons(q, k, v, mask)
+        return self.W_o(heads.transpose(1, 2).flatten(2)), weights
+
+
 class OneByOne(nn.Module):
     """Lists of small layers, one for each head; one sequence after another, each with its mask."""
 
@@ -161,42 +177,42 @@ MISTAKES = [
     *OF_ANY_LAYER,
     ("no place for the heads", WITHOUT_A_PLACE, ("mask = mask[:, None]", "pass")),
     ("the first sequence's mask",
-     "Right, unless each sequence has its own mask. Then you use the mask of the first sequence "
-     "for all. Give each sequence its own.",
+     "Right, unless each sequence has its own mask. Your result uses the mask of the first "
+     "sequence for all sequences. Give each sequence its own.",
      ("mask = mask[:, None]", "mask = mask[0]"),
      ("masked_fill(~mask", "masked_fill(~(mask[:1] if mask.ndim == 4 else mask)")),
     ("masks (B, L, L) passed over",
-     "A mask of shape (B, L, L), with one mask for each sequence, is ignored. Use it.",
+     "Your result ignores a mask of shape (B, L, L), with one mask for each sequence. Apply it, "
+     "with a dimension for the heads.",
      ("mask = mask[:, None]", "mask = torch.ones_like(mask[0])")),
     ("no place where there are as many heads",
-     "Right, unless there are as many sequences as heads. A mask with three dimensions always has"
-     " one mask per sequence. Insert a dimension for the heads here too.",
+     "Right, unless there are as many sequences as heads. A mask with three dimensions always has "
+     "one mask per sequence. Insert a dimension for the heads in this case too.",
      ("mask.ndim == 3", "mask.ndim == 3 and len(mask) != self.num_heads")),
     ("a place for heads in every mask",
-     "Right, except for masks that are not (B, L, L). Insert a dimension for the heads only "
-     "there. (L, L) and (B, H, L, L) fit as they are.",
+     "Right, except for masks that are not (B, L, L). The shapes (L, L) and (B, H, L, L) fit as "
+     "they are. Insert a dimension for the heads only in a mask with three dimensions.",
      ("if mask.ndim == 3", "if mask.ndim")),
     ("every mask taken for one of each sequence",
      "Right, except for a mask of shape (B, H, L, L), with one mask per head. Insert a dimension "
      "for the heads only if the mask has three dimensions.",
      ("mask.ndim == 3", "True"), ("mask[:, None]", "mask.reshape(-1, 1, *mask.shape[-2:])")),
     ("masks repeated by turns",
-     "Right, except for a mask of shape (B, L, L). You get this result with repeat, which lists "
-     "the masks of all sequences again and again. So a sequence gets the masks of others. Use "
-     "mask[:, None], which needs no copies.",
+     "Right, except for a mask of shape (B, L, L). You get this result if you use repeat, because "
+     "then a sequence gets the masks of others. Use mask[:, None], which needs no copies.",
      ("mask = mask[:, None]",
       "mask = mask.repeat(self.num_heads, 1, 1).view(len(x), -1, *mask.shape[1:])")),
     ("one mask for all heads",
-     "Right, unless each head has its own mask, of shape (B, H, L, L). Then you use the mask of "
-     "head 0 for all heads. Give each head its own.",
+     "Right, unless each head has its own mask, of shape (B, H, L, L). Your result uses the mask "
+     "of head 0 for all heads. Give each head its own.",
      ("masked_fill(~mask", "masked_fill(~(mask[:, :1] if mask.ndim == 4 else mask)")),
     ("diagonal opened",
-     "Each of your tokens attends to itself, whatever the mask says. A token with no allowed key "
-     "must have weights of 0.",
+     "In your result, each token attends to itself, whatever the mask says. Forbid that where the "
+     "mask does. A token with no allowed key must have weights of 0.",
      ("masked_fill(~mask", "masked_fill(~(mask | (torch.eye(mask.shape[-1]) > 0))")),
     ("mask inverted, and NaN",
-     "Your mask is inverted. Here True means may attend, while the attn_mask of "
-     "nn.MultiheadAttention means the opposite.",
+     "Your mask is inverted. Here True means 'may attend', while the attn_mask of "
+     "nn.MultiheadAttention means the opposite. Fill where the mask is False.",
      ("~mask", "mask"), (".nan_to_num(0)", "")),
     ("weights masked late",
      "Your weights are masked after softmax. Their rows no longer sum to 1, and forbidden keys "
@@ -205,14 +221,14 @@ MISTAKES = [
      (".nan_to_num(0)", " * (1 if mask is None else mask)")),
     ("divided by root d model", BY_D_MODEL, ("d_k**0.5", "x.shape[-1]**0.5")),
     ("parts before tokens",
-     "You get this result by reading (B, L, 3 · d_model) as (3, B, L, d_model), which mixes "
+     "You get this result if you read (B, L, 3 · d_model) as (3, B, L, d_model), which mixes "
      "sequences and tokens. Cut q, k and v from the last dimension, with chunk(3, dim=-1).",
      (".chunk(3, dim=-1)", ".reshape(3, *x.shape)")),
     ("heads dealt out", TURNS,
      ("(self.num_heads, -1)", "(-1, self.num_heads)"), ("each.transpose(1, 2)",
       "each.permute(0, 3, 1, 2)")),
     ("parts and heads before tokens",
-     "You get this result by reading (B, L, 3 · d_model) as (3, B, H, L, d_k), which mixes "
+     "You get this result if you read (B, L, 3 · d_model) as (3, B, H, L, d_k), which mixes "
      "sequences, tokens and heads. Cut the last dimension into (3, H, d_k), then permute.",
      (".chunk(3, dim=-1)", ".reshape(3, len(x), self.num_heads, x.shape[1], -1)"),
      ("[each.unflatten(-1, (self.num_heads, -1)) for each in parts]", "parts"), UNMOVED),
@@ -226,8 +242,8 @@ MISTAKES = [
      ("(self.num_heads, -1)", "(-1, self.num_heads)"), ("each.transpose(1, 2)",
       "each.permute(0, 3, 1, 2)"), ("heads.transpose(1, 2)", "heads.permute(0, 2, 3, 1)")),
     ("cut without transpose",
-     "You get this result if you split the heads by reshaping to (B, H, L, d_k) in one step. That"
-     " mixes tokens. Cut the width first, then transpose.",
+     "You get this result if you split the heads by reshaping to (B, H, L, d_k) in one step. This "
+     "mixes tokens. Cut the width first, then transpose.",
      *BY_RESHAPING),
     ("cut and joined without transpose",
      "You get this result if you split and merge the heads by reshaping alone. Then each head "
@@ -248,5 +264,5 @@ MISTAKES = [
 
 exercise = Exercise(
     "5.11", MultiHeadSelfAttention, inputs, MISTAKES, "L d_model|H L L", run, differentiable=True,
-    also_right=[Fused, OneByOne],
+    also_right=[Fused, HeadByHead, OneByOne],
 )  # fmt: skip

@@ -74,12 +74,12 @@ MISTAKES = [
      "numbers.",
      ("d_model % num_heads:", "False:")),
     ("error without numbers",
-     "Right, and the ValueError comes when it should. Name the numbers num_heads and d_model in "
-     "its message.",
+     "Right, and the ValueError comes when it should. But its message does not contain both "
+     "numbers. Name num_heads and d_model in it.",
      (" = {d_model}, got {num_heads}", "")),
     ("reshaped at once",
-     "Right shape, wrong numbers. You get this result by reshaping to (B, H, L, d_k) in one step,"
-     " which cuts the sequence. Cut the width first, then transpose.",
+     "Right shape, wrong numbers. You get this result if you reshape to (B, H, L, d_k) in one "
+     "step, which cuts the sequence. Cut the width first, then transpose.",
      ("B, L, num_heads, d_k)", "B, num_heads, L, d_k)"), ("heads.transpose(1, 2)", "heads")),
     ("heads after tokens",
      "Your result has shape (B, L, H, d_k). Swap L and H.",
@@ -90,6 +90,11 @@ MISTAKES = [
     ("tokens last",
      "The last two dimensions are swapped. Return (B, H, L, d_k), with tokens before columns.",
      ("transpose(1, 2)", "permute(0, 2, 3, 1)")),
+    ("batch and tokens exchanged",
+     "Right shape, wrong numbers. You get this result if you reshape x to (L, B, H, d_k), which "
+     "mixes sequences. Keep the order of the first two dimensions, B and L.",
+     ("B, L, num_heads, d_k)", "L, B, num_heads, d_k)"),
+     ("transpose(1, 2)", "permute(1, 2, 0, 3)")),
     ("heads before the batch",
      "Your heads come before the batch. Return (B, H, L, d_k).",
      ("transpose(1, 2)", "permute(2, 0, 1, 3)")),
@@ -97,7 +102,7 @@ MISTAKES = [
      TAKEN_FOR_WIDTH,
      ("num_heads, d_k)", "d_k, num_heads)")),
     ("one head alone",
-     "Your result is the first head only. Return all of them.",
+     "Your result is only the first head. Return all heads.",
      ("heads.transpose(1, 2)", "heads[:, :, 0]")),
 ]  # fmt: skip
 

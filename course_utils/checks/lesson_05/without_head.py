@@ -89,22 +89,22 @@ def of_a_layer(answer, x, num_heads, head, bias=True):
 
 MISTAKES = [
     ("nothing taken away",
-     "Your result is the whole output. Remove the part of this head.",
+     "Your result is the whole output. Remove the part of the given head.",
      ("merged * others", "merged")),
     ("ablated not scaled", NOT_SCALED, ("attention(q, k, v)", "attention(q, k, v, scale=1.0)")),
     ("that head alone",
      "Your result is the part of this head alone. Return the output without it.",
      ("!= head", "== head")),
     ("counted from one",
-     "Your result lacks the wrong head. Heads count from 0.",
+     "Your result lacks the wrong head. Count heads from 0.",
      ("!= head", "!= (head - 1) % H")),
     ("merged without transpose",
-     "Each row of your merged heads holds several tokens. Transpose back to (B, L, H, d_k) first,"
-     " or use merge_heads.",
+     "Each row of your merged heads mixes parts of several tokens. Transpose back to (B, L, H, "
+     "d_k) first, or use merge_heads.",
      ("merge_heads(heads)", "heads.reshape(x.shape)")),
     ("item of the batch taken for head",
-     "You get this result, or an error, with heads[head], which is a sequence of the batch. Heads"
-     " are dimension 1, so use heads[:, head].",
+     "You get this result, or an error, if you use heads[head], which is a sequence of the batch. "
+     "Heads are dimension 1. Use heads[:, head].",
      ("merged = merge", "heads[head] = 0\n    merged = merge"), ("merged * others", "merged")),
     ("bias lost",
      "Your output lacks the bias of W_o. That bias belongs to no head, so keep it.",
@@ -120,15 +120,16 @@ MISTAKES = [
      "columns belong to the heads. Set the head's columns to 0.",
      ("layer.W_o(merged * others)", "merged @ layer.W_o.weight.T * others + layer.W_o.bias")),
     ("one column of the head",
-     "You get this result if you set one column of W_o to 0. A head has d_k columns.",
+     "You get this result if you set one column of W_o to 0. A head has d_k columns. Set all of "
+     "them to 0.",
      (" // d_k != head", " != head")),
     ("every hth column",
-     "You get this result if you set every H-th column to 0. The columns of a head are neighbors,"
-     " from head · d_k on.",
+     "You get this result if you set every H-th column to 0. The columns of a head are neighbors. "
+     "Set head · d_k to (head + 1) · d_k − 1 to 0.",
      ("// d_k != head", "% H != head")),
     ("heads taken for columns",
-     "You get this result if you set num_heads columns to 0, from head · num_heads on. A head has"
-     " d_k columns, from head · d_k on.",
+     "You get this result if you set num_heads columns to 0, from head · num_heads on. A head has "
+     "d_k columns. Set head · d_k to (head + 1) · d_k − 1 to 0.",
      ("// d_k != head", "// H != head")),
     ("cut from the input",
      "You get this result if you cut the head's columns from x. But every head reads all of x. "
@@ -161,11 +162,11 @@ MISTAKES = [
      ("merged * others", "(merged - layer.W_v.bias) * others")),
     ("columns of the output",
      "You get this result if you set columns of the output to 0. After W_o the heads are mixed, "
-     "so no column belongs to one head. Cut before W_o.",
+     "so no column belongs to one head. Set columns to 0 before W_o.",
      ("layer.W_o(merged * others)", "layer.W_o(merged) * others")),
     ("bias of the values left",
-     "This head still outputs something, and it is the same for every token. What does W_v return"
-     " if x is zero?",
+     "In your result, the head still outputs the same vector for every token. What does W_v "
+     "return if x is zero? Remove that too.",
      ("merged * others", "torch.where(others, merged, layer.W_v.bias)")),
 ]  # fmt: skip
 
