@@ -198,7 +198,7 @@ def heatmap(
     has_room = values.size <= LARGEST_ANNOTATED and bool(cell >= NARROWEST_ANNOTATED)
     sns.heatmap(
         values,  # entries that are not finite are left blank
-        annot=has_room and not np.isin(values.round(2), (0, 1)).all(),
+        annot=has_room and (kind != "weights" or not np.isin(values.round(2), (0, 1)).all()),
         fmt=".2f",
         annot_kws={"size": 10 if 0.075 * longest < 0.72 * cell else 8},
         xticklabels=[plain(key) for key in keys],

@@ -45,7 +45,8 @@ EXERCISE = """## {number} {heading}
 
 *Easy, 10 minutes.*
 
-Write here what the function must do. Say "Gradients must get through." if they are compared."""
+Write here what the function must do. Say "Gradients must flow back to all inputs." if they are
+compared."""
 ANSWER = '''def {name}(x):
     """Return ... (L, S) of x (L, S)."""
     ### BEGIN SOLUTION

@@ -1,6 +1,6 @@
 """Hints that several exercises give, written once."""
 
-NOT_SCALED = "Your result is right except for the scale. Divide the scores by √d_k."
+NOT_SCALED = "Your result is right, except that the scores are not scaled. Divide them by √d_k."
 DIVIDED_BY_D_K = "Your scores are divided by d_k. Divide them by its square root, √d_k."
 HALF_OF_D_K = (
     "Your scores are divided by d_k / 2. Python computes `d_k**1/2` as `(d_k**1) / 2`, so write "
@@ -21,9 +21,9 @@ OVER_QUERIES = (
 TRANSPOSED = "Your numbers are right, but transposed. Rows are queries, and columns are keys."
 WEIGHTS_TOO_EARLY = "You return weights. Return the scores, before softmax."
 WEIGHTS_ALONE = "You return the weights. Multiply them by the values."
-TWO_THINGS = "Return two things, the output and the weights, in this order."
+TWO_THINGS = "Return two results: the output and the weights, in this order."
 MASK_NOT_USED = "Your result is the one without a mask. Apply the mask."
-MASK_INVERTED = "Your mask is inverted. True means that a query may attend to the key."
+MASK_INVERTED = "Your mask is inverted. True means that the query may attend to the key."
 LOST_SIGN = (
     "Your negative products have lost their sign. Keep it, because opposite directions must lower "
     "the score."

@@ -59,7 +59,7 @@ def run_against(test, right, broken):
         If the test raises it: it is not attempted yet.
     """
     for name, implementation in (right if isinstance(right, dict) else {"": right}).items():
-        which = f"a right implementation ({name})" if name else "the right implementation"
+        which = f"a correct implementation ({name})" if name else "the correct implementation"
         try:
             with sandbox.seeded():
                 returned = test(implementation)
