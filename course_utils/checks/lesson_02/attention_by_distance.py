@@ -59,7 +59,7 @@ DIVISOR = "(6 * d_k) ** 0.5"
 MISTAKES = [
     ("standard deviation over all queries",
      "Your scores are divided by √(8 d_k), and 8 d_k is their variance over all queries and keys. "
-     "Part of this variance comes from ‖q‖². It is the same for all keys of a query, so it cancels "
+     "Part of this variance comes from ‖q‖², which is the same for all keys of a query and cancels "
      "in softmax. Leave that part out.",
      (DIVISOR, "(8 * d_k) ** 0.5")),
     ("by root d k",
@@ -89,11 +89,11 @@ MISTAKES = [
      (DIVISOR, "(2 * d_k) ** 0.5")),
     ("variance of a square 1",
      "Your scores are divided by √(5 d_k). This fits a variance of 1 for the square of a normal "
-     "number, but the variance is larger. Measure it.",
+     "number, but that variance is larger. Measure it.",
      (DIVISOR, "(5 * d_k) ** 0.5")),
     ("mean of a fourth power",
-     "Your scores are divided by √(7 d_k). The mean of k_i⁴ is 3, but for the variance of k_i² you "
-     "must also subtract the square of its mean.",
+     "Your scores are divided by √(7 d_k). The mean of k_i⁴ is 3. To get the variance of k_i², "
+     "subtract the square of the mean of k_i².",
      (DIVISOR, "(7 * d_k) ** 0.5")),
     ("product not doubled",
      "Your scores are divided by √(3 d_k). In ‖q − k‖², q·k is multiplied by 2, so its variance is "

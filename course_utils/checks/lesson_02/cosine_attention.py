@@ -126,8 +126,8 @@ MISTAKES = [
      "Your result is normalized over the wrong dimension. Each vector is a row, so use dim=-1.",
      ("(q, dim=-1)", "(q, dim=-2)"), ("(k, dim=-1)", "(k, dim=-2)")),
     ("lengths along dimension 1",
-     "Right for matrices, but not with leading dimensions. F.normalize works along dimension 1 by "
-     "default. Pass dim=-1.",
+     "Right for matrices, but not with leading dimensions. If you use F.normalize without dim, it "
+     "works along dimension 1. Pass dim=-1.",
      ("(q, dim=-1)", "(q)"), ("(k, dim=-1)", "(k)")),
     ("weights along dimension 1",
      "Right for matrices, but not with four dimensions. There your softmax runs along dimension 1, "
@@ -143,8 +143,8 @@ MISTAKES = [
      "1. Apply softmax to the cosines first.",
      ("scores.softmax(dim=-1)", "scores")),
     ("zero vector breaks it",
-     "Right, except where a vector is zero. Its length is 0, and 0 / 0 is NaN. Give the length a "
-     "lower limit, as F.normalize does.",
+     "Right, except where a vector is zero. If you divide by its length, 0 / 0 is NaN. Give the "
+     "length a lower limit, as F.normalize does.",
      ("F.normalize(q, dim=-1)", "q / q.norm(dim=-1, keepdim=True)"),
      ("F.normalize(k, dim=-1)", "k / k.norm(dim=-1, keepdim=True)")),
     ("zero vector erased",
@@ -155,8 +155,8 @@ MISTAKES = [
      ("F.normalize(k, dim=-1)", "k / k.norm(dim=-1, keepdim=True)"),
      ("scores.softmax(dim=-1)", "scores.softmax(dim=-1).nan_to_num()")),
     ("zero query breaks it",
-     "Right, except for a query of zeros, because 0 / 0 is NaN. Give the length of a query a lower "
-     "limit, as F.normalize does.",
+     "Right, except for a query of zeros. If you divide by its length, 0 / 0 is NaN. Give the "
+     "length of a query a lower limit, as F.normalize does.",
      ("F.normalize(q, dim=-1)", "q / q.norm(dim=-1, keepdim=True)")),
     ("weights not applied", WEIGHTS_ALONE, ("weights @ v", "weights")),
 ]  # fmt: skip

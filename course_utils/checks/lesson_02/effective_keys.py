@@ -36,8 +36,8 @@ MISTAKES = [
      "counts as much as one of 0.9. Return e^H.",
      "(weights > 0).to(weights.dtype).sum(dim=-1)"),
     ("participation ratio",
-     "Your result is 1 / Σp², the participation ratio. It is a good measure too, but this "
-     "exercise asks for e^H.",
+     "Your result is 1 / Σp², the participation ratio. This is a good measure too, but the "
+     "exercise asks for another one. Return e^H.",
      "1 / weights.square().sum(dim=-1)"),
     ("one over the largest",
      "Your result is 1 / max p, which depends only on the largest weight. Return e^H.",

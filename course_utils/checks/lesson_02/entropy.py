@@ -103,8 +103,7 @@ MISTAKES = [
      "without this division.",
      ("sum(dim=-1)", "sum(dim=-1) / torch.tensor(weights.shape[-1]).log()")),
     ("sum of squares",
-     "Your result is 1 − Σp², which is another measure of spread. Entropy is −Σ p ln p. Use the "
-     "logarithm.",
+     "Your result is 1 − Σp², which measures spread in another way. Return the entropy, −Σ p ln p.",
      ("terms.sum(dim=-1)", "1 - weights.square().sum(dim=-1)")),
     ("logarithms not weighted",
      "Your result is the sum of −ln p alone. Multiply each ln p by its p before you sum.",

@@ -32,8 +32,7 @@ MISTAKES = [
      "var_q and var_k. Put them into the four lines of the lesson.",
      ("d_k * var_q * var_k", "d_k")),
     ("root missing",
-     "Your divisor is the variance of the scores. Divide by its square root, the standard "
-     "deviation.",
+     "Your divisor is the variance of the scores. Return its square root, the standard deviation.",
      ("**0.5", "")),
     ("half of the variance",
      "Your divisor is half of the variance. If you wrote x**1/2, this is x / 2, because ** comes "

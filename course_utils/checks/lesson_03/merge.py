@@ -146,11 +146,12 @@ MISTAKES = [
      "more. Weight the outputs by the softmax of the log-sum-exps.",
      (MIX, "outs.mean(dim=0)")),
     ("outputs added",
-     "Your result is the plain sum of the outputs. Each one is already divided by its own sum. "
-     "Weight them by the softmax of the log-sum-exps.",
+     "Your result is the plain sum of the outputs. Each output is already divided by its own sum. "
+     "Weight the outputs by the softmax of the log-sum-exps.",
      (MIX, "outs.sum(dim=0)")),
     ("logarithms as weights",
-     "Your weights are the log-sum-exps themselves. They are logarithms. Take their softmax.",
+     "Your weights are the log-sum-exps themselves. A log-sum-exp is a logarithm. Use the softmax "
+     "of the log-sum-exps as weights.",
      (SHARES, "lses / lses.sum(dim=0)")),
     ("only the first two",
      "Right for two parts. With more, your result leaves out all parts after the second. Merge "

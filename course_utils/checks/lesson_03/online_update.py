@@ -123,7 +123,7 @@ MISTAKES = [
      "Your old sum is still relative to the old m. Multiply it by e^(m − m_new).",
      (RESCALED, "ell")),
     ("rescaled backwards",
-     "Your old sum is rescaled in the wrong direction. The factor is e^(m − m_new), which is "
+     "Your old sum is rescaled in the wrong direction. Multiply it by e^(m − m_new), which is "
      "never above 1.",
      (SHRUNK, "(base - m).exp().nan_to_num(posinf=0.0)")),
     ("not divided, as in the lesson",
@@ -135,8 +135,9 @@ MISTAKES = [
     ("divided twice",
      OK + "Your out is divided by ℓ twice. Divide once.", (BOTH, f"({BOTH}) / {SAFE}[..., None]")),
     ("old output without its weight",
-     OK + "Your old output has the weight e^(m − m_new). It arrives divided by the old ℓ. Give it "
-     "the weight ℓ · e^(m − m_new).", (BOTH, f"{SHRUNK}[..., None] * out + p @ v")),
+     OK + "Before the division, your old output has the weight e^(m − m_new). It arrives divided "
+     "by the old ℓ. Give it the weight ℓ · e^(m − m_new).",
+     (BOTH, f"{SHRUNK}[..., None] * out + p @ v")),
     ("old output divided again",
      OK + "Your old output is divided by the old ℓ a second time. It arrives divided. Multiply it "
      "by ℓ.",
@@ -154,20 +155,22 @@ MISTAKES = [
      OK + "Your old output is weighted by the new ℓ. Weight it by the old ℓ.",
      (OLD, f"(total * {SHRUNK})[..., None] * out")),
     ("old output counted once",
-     OK + "Your old output has the weight 1, like a single key. It stands for all earlier keys. "
-     "Give it the weight ℓ · e^(m − m_new).", (BOTH, "out + p @ v")),
+     OK + "Before the division, your old output has the weight 1, like a single key. It stands for "
+     "all earlier keys. Give it the weight ℓ · e^(m − m_new).", (BOTH, "out + p @ v")),
     ("old output not divided",
      OK + "Only the block's part of your out is divided. Divide both parts by the new ℓ.",
      (BOTH, f"{OLD} + p @ v / {SAFE}[..., None]"), (WHOLE, "both")),
     ("old output dropped",
-     OK + "Your out leaves out the old output. Add it, with the weight ℓ · e^(m − m_new).",
+     OK + "Your out leaves out the old output. Before you divide by the new ℓ, add the old output "
+     "with the weight ℓ · e^(m − m_new).",
      (BOTH, "p @ v")),
     ("block alone",
      OK + "Your out is attention over this block only. Turn the old out back into a sum, by "
      "multiplying it by the rescaled old ℓ. Add Σ e^(x − m_new) v, and divide by the new ℓ.",
      (WHOLE, "x.softmax(dim=-1).nan_to_num(0) @ v")),
     ("block's output left out",
-     OK + "Your out leaves out the values of this block. Add Σ e^(x − m_new) v.", (BOTH, OLD)),
+     OK + "Your out leaves out the values of this block. Before you divide by the new ℓ, add Σ "
+     "e^(x − m_new) v.", (BOTH, OLD)),
     ("divided by the old sum",
      OK + "Your out is divided by the old ℓ. Divide it by the new ℓ.",
      (WHOLE, "both / ell.masked_fill(ell == 0, 1)[..., None]")),

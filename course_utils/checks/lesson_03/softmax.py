@@ -85,8 +85,9 @@ MISTAKES = [
      "Your result overflows only for very large scores, as in float64, where the limit is e^710. "
      "Subtract the largest score first.", ("(x - m)", "x")),
     ("calculated in float32",
-     "Your result has the precision of float32, about 7 digits. Near 10⁶, scores that differ by "
-     "0.01 become equal in it. Keep the dtype of x.", "torch.softmax(x.float(), dim).to(x.dtype)"),
+     "Your result has the precision of float32, about 7 digits. In float32, scores near 10⁶ that "
+     "differ by 0.01 become equal. Keep the dtype of x, or use a wider one.",
+     "torch.softmax(x.float(), dim).to(x.dtype)"),
     ("sum overflows",
      "Part 1 is right. With 65,536 scores in float16, your sum overflows, because it exceeds "
      "65504. Compute and add the exponentials in a wider format, (x.double() - m).exp(), and "

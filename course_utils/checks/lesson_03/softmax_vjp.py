@@ -77,7 +77,7 @@ MISTAKES = [
      "Your result is divided by T twice. Only x / T contributes a factor 1 / T, so divide once.",
      (PRODUCT, "p * (g - mean) / T**2")),
     ("divided by the root of the temperature",
-     "Your result is divided by √T. The derivative of x / T is 1 / T, without a root.",
+     "Your result is divided by √T. The derivative of x / T is 1 / T. Divide by T itself.",
      (PRODUCT, "p * (g - mean) / T**0.5")),
     ("only g divided by the temperature",
      "In your result, g is divided by T, but its mean p·g is not. Divide the whole: p * (g − p·g) "
@@ -92,8 +92,9 @@ MISTAKES = [
      "torch.softmax, which subtracts the maximum.",
      ("torch.softmax(x / T, dim=-1)", "(x / T).exp() / (x / T).exp().sum(-1, keepdim=True)")),
     ("temperature after softmax",
-     "Right, except where a weight of softmax(x) underflows to 0. Divided by a large T, the score "
-     "of such a weight still gets some weight. Divide the scores by T before the softmax.",
+     "Right, except where a weight of softmax(x) underflows to 0. If you apply the temperature to "
+     "the weights, such a weight stays 0, although a large T should raise it. Divide the scores by "
+     "T before the softmax.",
      ("torch.softmax(x / T, dim=-1)",
       "(r := torch.softmax(x, dim=-1) ** (1 / T)) / r.sum(dim=-1, keepdim=True)")),
     ("temperature only outside",
@@ -106,8 +107,8 @@ MISTAKES = [
      "Your result matches p * g / T. Before multiplying by p, subtract from g its mean under p: "
      "(p * g).sum(-1, keepdim=True).", ("(g - mean)", "g")),
     ("mean not multiplied by p",
-     "Your result matches (p * g − p·g) / T, where p multiplies only g. It must multiply the whole "
-     "difference. Put parentheses around it: p * (g − p·g) / T.",
+     "Your result matches (p * g − p·g) / T, where p multiplies only g. p must multiply the whole "
+     "difference. Add parentheses: p * (g − p·g) / T.",
      (PRODUCT, "(p * g - mean) / T")),
     ("through a log-softmax",
      "Your result is the gradient through a log-softmax, g − p · Σg, divided by T. Here g is the "

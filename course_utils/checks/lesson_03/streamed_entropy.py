@@ -221,7 +221,7 @@ MISTAKES = [
      "along.",
      ("old + (", "("), ("change.exp() * ell + ", ""), ("m = m_new", "pass")),
     ("wrong sign",
-     "Your result has the wrong sign. The entropy, −Σ p log p, is 0 or more.",
+     "Your result has the wrong sign. The entropy, −Σ p log p, is 0 or more. Flip the sign.",
      (RETURN, "s / ell - ell.log()")),
     ("in bits",
      "Your result is in bits. Use natural logarithms to get nats.",

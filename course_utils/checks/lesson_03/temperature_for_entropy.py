@@ -155,7 +155,7 @@ MISTAKES = [
      "Your search runs to the wrong end. A larger T must give a larger entropy. If you multiply "
      "the scores by T, divide them instead.", ("x.double() / middle", "x.double() * middle")),
     ("inverse temperature",
-     "Your result matches 1/T. The scores must be divided by the temperature, x / T.",
+     "Your result matches 1/T. The scores are divided by the temperature, x / T. Return T itself.",
      ("return middle", "return 1 / middle")),
     ("measured in bits",
      "Your T is right for an entropy in bits. Use the natural logarithm, not log2.",
@@ -170,7 +170,8 @@ MISTAKES = [
      "1e-4"),
     ("ran to the top",
      "Your T is at the upper end of the search. If the entropy is above the target, lower T. "
-     "Compare the entropy with the target, not with 0, and do not forget its minus sign.", "1e4"),
+     "Compare the entropy with the target, not with 0, and check that the entropy has its minus "
+     "sign.", "1e4"),
     ("nan turns the search",
      "Your T is wrong where a weight is 0. If you compute p * p.log(), it is NaN there. Every "
      "comparison with NaN is false, so your search turns the wrong way. Use torch.xlogy(p, p), "
@@ -200,7 +201,7 @@ MISTAKES = [
      ("1e-4", "1")),
     ("target as a fraction",
      "Your T would be right if the target were a fraction of log n. But the target is the entropy "
-     "itself, in nats.",
+     "itself, in nats. Do not multiply it by log n.",
      ("entropy < target", "entropy < min(target, 0.9999) * math.log(len(x))")),
 ]  # fmt: skip
 
