@@ -164,9 +164,8 @@ def entropy(weights):
 def softmax(x, dim=-1):
     """Return weights e^x / Σ e^x along ``dim``, for scores of any size.
 
-    The largest score is subtracted first, so no exponential exceeds 1. The exponentials are
-    computed and added in float64, so neither the range of float16 nor the number of scores is a
-    limit.
+    The largest score is subtracted first, so no exponential exceeds 1. All steps are computed in
+    float64, so neither the range of float16 nor the number of scores is a limit.
 
     Parameters
     ----------
@@ -180,8 +179,8 @@ def softmax(x, dim=-1):
         The shape and dtype of x. A slice that is all -inf, or contains +inf or NaN, gives NaN, as
         in PyTorch.
     """
-    e = (x - x.amax(dim, keepdim=True)).double().exp()  # (..., n), the largest is e^0 = 1
-    return (e / e.sum(dim, keepdim=True)).to(x.dtype)  # summed in float64
+    e = (x.double() - x.amax(dim, keepdim=True)).exp()  # (..., n), the largest is e^0 = 1
+    return (e / e.sum(dim, keepdim=True)).to(x.dtype)  # float64: room for any number of terms
 
 
 @expects(x="floating ...", dim="dim of x")
@@ -201,7 +200,7 @@ def logsumexp(x, dim=-1):
     """
     m = x.amax(dim, keepdim=True)  # (..., 1)
     m = m.masked_fill(m.isinf(), 0)  # all -inf: subtract 0, because -inf - -inf is NaN
-    total = (x - m).double().exp().sum(dim, keepdim=True)  # (..., 1)
+    total = (x.double() - m).exp().sum(dim, keepdim=True)  # (..., 1)
     return (m + total.log()).squeeze(dim).to(x.dtype)
 
 
@@ -222,8 +221,8 @@ def log_softmax(x, dim=-1):
     torch.Tensor, (...)
         The shape and dtype of x, 0 or less. A slice that is all -inf gives NaN, as in PyTorch.
     """
-    shifted = x - x.amax(dim, keepdim=True)  # (..., n), the largest is 0
-    total = shifted.double().exp().sum(dim, keepdim=True)  # (..., 1)
+    shifted = x.double() - x.amax(dim, keepdim=True)  # (..., n), the largest is 0
+    total = shifted.exp().sum(dim, keepdim=True)  # (..., 1)
     return (shifted - total.log()).to(x.dtype)
 
 

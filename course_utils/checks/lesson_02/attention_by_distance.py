@@ -58,85 +58,90 @@ DIVISOR = "(6 * d_k) ** 0.5"
 
 MISTAKES = [
     ("standard deviation over all queries",
-     "Your scores are divided by √(8 d_k), from their variance over all queries. Part of it comes "
-     "from ‖q‖², which is the same for all keys of a query and cancels in softmax. Leave that part "
-     "out.",
+     "Your scores are divided by √(8 d_k), and 8 d_k is their variance over all queries and keys. "
+     "Part of this variance comes from ‖q‖², which is the same for all keys of a query and cancels "
+     "in softmax. Leave that part out.",
      (DIVISOR, "(8 * d_k) ** 0.5")),
     ("by root d k",
      "Your scores are divided by √d_k, which is right for q·k. Here the score contains 2 q·k, and "
-     "‖k‖² differs from key to key as well. Add up their variances.",
+     "‖k‖² differs from key to key as well. Add the variances of these two terms, and take the "
+     "square root.",
      (DIVISOR, "d_k**0.5")),
     ("variance of the products",
      "Your scores are divided by 4 d_k, the variance of 2 q·k. ‖k‖² also differs from key to key. "
-     "Add its variance, and take the root.",
+     "Add its variance, and take the square root of the sum.",
      (DIVISOR, "(4 * d_k)")),
     ("products alone",
      "Your scores are divided by 2√d_k, the standard deviation of 2 q·k alone. ‖k‖² also differs "
-     "from key to key, so add its variance.",
+     "from key to key. Add its variance under the square root.",
      (DIVISOR, "(4 * d_k) ** 0.5")),
     ("by the mean distance",
      "Your scores are divided by 2 d_k, the mean of ‖q − k‖². Softmax does not notice what all "
      "keys have in common. Divide by the standard deviation over the keys.",
      (DIVISOR, "(2 * d_k)")),
     ("expected standard deviation of each query",
-     "Your scores are divided by √(4‖q‖² + 2 d_k), which makes every query equally sharp. The "
-     "divisor may depend only on d_k. On average, ‖q‖² is d_k.",
+     "Your scores are divided by √(4‖q‖² + 2 d_k), which differs from query to query. The divisor "
+     "may depend only on d_k. Replace ‖q‖² by its mean, d_k.",
      (DIVISOR, "(4 * q_squares + 2 * d_k) ** 0.5")),
     ("squares alone",
      "Your scores are divided by √(2 d_k), the standard deviation of ‖k‖² alone. 2 q·k also "
-     "differs from key to key, so add its variance.",
+     "differs from key to key. Add its variance under the square root.",
      (DIVISOR, "(2 * d_k) ** 0.5")),
     ("variance of a square 1",
      "Your scores are divided by √(5 d_k). This fits a variance of 1 for the square of a normal "
-     "number, but the variance is larger. Measure it.",
+     "number, but that variance is larger. Measure it.",
      (DIVISOR, "(5 * d_k) ** 0.5")),
     ("mean of a fourth power",
-     "Your scores are divided by √(7 d_k). The mean of k_i⁴ is 3, but for the variance of k_i² you "
-     "must also subtract the square of its mean.",
+     "Your scores are divided by √(7 d_k). The mean of k_i⁴ is 3. To get the variance of k_i², "
+     "subtract the square of the mean of k_i².",
      (DIVISOR, "(7 * d_k) ** 0.5")),
     ("product not doubled",
-     "Your scores are divided by √(3 d_k). In ‖q − k‖², q·k is multiplied by 2, so its variance "
-     "counts four times.",
+     "Your scores are divided by √(3 d_k). In ‖q − k‖², q·k is multiplied by 2, so its variance is "
+     "four times as large. Include this factor.",
      (DIVISOR, "(3 * d_k) ** 0.5")),
     ("product not doubled in the scores",
      "Your divisor is right, but q·k counts only once in the scores. Expand the square: "
      "‖q − k‖² = ‖q‖² − 2 q·k + ‖k‖². Subtract q·k twice.",
      ("2 * products", "products")),
     ("root of the number left out",
-     "Your scores are divided by 6√d_k. Take the root of the whole variance, 6 d_k.",
+     "Your scores are divided by 6√d_k. Take the square root of the whole variance, 6 d_k.",
      (DIVISOR, "(6 * d_k**0.5)")),
     ("root of the width left out",
-     "Your scores are divided by √6 · d_k. Take the root of the whole variance, 6 d_k.",
+     "Your scores are divided by √6 · d_k. Take the square root of the whole variance, 6 d_k.",
      (DIVISOR, "(6**0.5 * d_k)")),
     ("standard deviations added",
-     "Your scores are divided by √(2 d_k) + √(4 d_k). For independent terms, the variances add up, "
-     "not the standard deviations. Add first, then take the root.",
+     "Your scores are divided by √(2 d_k) + √(4 d_k). The two terms are uncorrelated, so their "
+     "variances add, not their standard deviations. Add first, then take the square root.",
      (DIVISOR, "((2 * d_k) ** 0.5 + (4 * d_k) ** 0.5)")),
     ("measured over all scores",
-     "Your scores are divided by their measured standard deviation. Then the output of one query "
-     "depends on the others. Find a divisor that depends only on d_k.",
+     "Your scores are divided by their measured standard deviation. This makes the output of one "
+     "query depend on the other queries. Find a divisor that depends only on d_k.",
      (DIVISOR, "distances.std()")),
     ("divided by the measured mean variance",
-     "Your scores are divided by the root of their own measured variance. The divisor may depend "
-     "only on d_k. Measure to find it, then write it as a formula.",
+     "Your scores are divided by the square root of their own measured variance. The divisor may "
+     "depend only on d_k. Measure to find it, then write it as a formula.",
      (DIVISOR, "distances.var(dim=-1).mean() ** 0.5")),
     ("measured for each query",
-     "Your scores are divided by the measured standard deviation of each query. Then all queries "
-     "are equally sharp, and a single key gives NaN. Find a divisor that depends only on d_k.",
+     "Your scores are divided by the measured standard deviation of each query. This makes all "
+     "queries equally sharp, and a single key gives NaN. Find a divisor that depends only on d_k.",
      (DIVISOR, "distances.std(dim=-1, keepdim=True)")),
     ("exponent applied first",
-     "Your scores are divided by 12 d_k. If you wrote s / (6 * d_k) ** 1 / 2, ** comes first, and "
-     "then both divisions. Write ** 0.5.",
+     "Your scores are divided by 12 d_k. If you wrote s / (6 * d_k) ** 1 / 2, Python computes the "
+     "power first, and then divides twice. Write ** 0.5.",
      (DIVISOR, "(6 * d_k) ** 1 / 2")),
     ("half of the variance",
-     "Your scores are divided by 3 d_k, which is half of the variance. If you wrote "
-     "(6 * d_k) ** 1 / 2, this is no root, because ** comes before /. Write ** 0.5.",
+     "Your scores are divided by 3 d_k, which is half of the variance. If you wrote (6 * d_k) ** 1 "
+     "/ 2, Python computes the power first, and then divides by 2. Write ** 0.5.",
      (DIVISOR, "(3 * d_k)")),
     ("multiplied",
      "Your scores are multiplied by √(6 d_k). Divide by it.",
      ("-distances / ", "-distances * ")),
+    ("mean over the width",
+     "Your distances are divided by d_k, as in a mean over the width. A squared distance is the "
+     "sum of its d_k terms. Use sum(dim=-1).",
+     ("-distances", "-distances / d_k")),
     ("width left out",
-     "Your scores are divided by √6, without the width. Multiply by d_k under the root.",
+     "Your scores are divided by √6, without the width. Multiply by d_k under the square root.",
      (DIVISOR, "6**0.5")),
     ("width of the values",
      "Your divisor uses d_v, the width of the values. A distance is a sum over the d_k entries of "
@@ -147,11 +152,11 @@ MISTAKES = [
      "d_k entries of a key, so use d_k.",
      (DIVISOR, "(6 * k.shape[-2]) ** 0.5")),
     ("root missing",
-     "Your scores are divided by their variance, 6 d_k. Divide by its root.",
+     "Your scores are divided by their variance, 6 d_k. Divide by its square root.",
      (DIVISOR, "(6 * d_k)")),
     ("by the width",
      "Your scores are divided by d_k. The standard deviation of a sum of d_k independent terms "
-     "grows as √d_k, so divide by a root.",
+     "grows as √d_k. Divide by a square root.",
      (DIVISOR, "d_k")),
     ("not divided",
      "Your scores are not divided. In wide vectors, one key then gets nearly all the weight. "
@@ -161,22 +166,22 @@ MISTAKES = [
      "Your result gives the most weight to far keys. Use minus the squared distance as the score.",
      ("-distances", "distances")),
     ("distance not squared",
-     "Your scores use the distance itself. Use its square, without a root.",
+     "Your scores use the distance itself. Use the squared distance, without a square root.",
      ("-distances", "-distances.clamp(min=0).sqrt()")),
     ("plain attention",
      "Your result is the usual attention, with q·k / √d_k. Use minus the squared distance as the "
      "score.",
      ("-distances", "products"), (DIVISOR, "d_k**0.5")),
     ("squares of keys left out",
-     "Your scores leave out ‖k‖². It differs from key to key, so it does not cancel in softmax as "
-     "‖q‖² does. Include it.",
+     "Your scores leave out ‖k‖². It differs from key to key, so it does not cancel in softmax, "
+     "whereas ‖q‖² does. Include ‖k‖².",
      ("- 2 * products + k_squares", "- 2 * products")),
     ("dot products",
      "Your scores are dot products. Use minus the squared distance as the score.",
      ("-distances", "products")),
     ("softmax over all queries", OVER_QUERIES, ("softmax(dim=-1)", "softmax(dim=-2)")),
     ("no softmax",
-     "Your result mixes the values with the scores themselves. Apply softmax to them first.",
+     "You use the scores themselves as weights. Apply softmax to the scores first.",
      (".softmax(dim=-1)", "")),
     ("weights returned alone", WEIGHTS_ALONE, ("weights @ v", "weights")),
 ]  # fmt: skip

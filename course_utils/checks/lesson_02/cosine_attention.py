@@ -58,9 +58,9 @@ def mixtures(answer, q, k, v, temperature):
 
 
 SHORT = (
-    "Your result is right for long vectors, but not for vectors of length 0.001. They have a "
-    "direction too. If you add a small number to a length, or limit it from below, use 1e-12, as "
-    "F.normalize does."
+    "Your result is right for long vectors, but not for vectors of length 0.001. Short vectors "
+    "have a direction too. If you add a small number to a length, or limit it from below, use "
+    "1e-12, as F.normalize does."
 )
 MISTAKES = [
     ("not normalized",
@@ -88,20 +88,22 @@ MISTAKES = [
      "it, divide only one of them.",
      ("/ temperature", "/ temperature**2")),
     ("divided by the root of the temperature",
-     "Your cosines are divided by the root of the temperature. Divide by the temperature itself.",
+     "Your cosines are divided by the square root of the temperature. Divide by the temperature "
+     "itself.",
      ("/ temperature", "/ temperature**0.5")),
     ("divided by root d k alone",
-     "Your cosines are divided by √d_k and not by the temperature. That is the default of "
-     "F.scaled_dot_product_attention; if you use it, pass scale=1 / temperature.",
+     "Your cosines are divided by √d_k and not by the temperature. Divide by the temperature. If "
+     "you use F.scaled_dot_product_attention, pass scale=1 / temperature, because its default is 1 "
+     "/ √d_k.",
      ("/ temperature", "/ q.shape[-1] ** 0.5")),
     ("divided by squared lengths",
      "Your vectors are divided by the sum of their squares. The length is the square root of this "
-     "sum, so divide by the root.",
+     "sum. Divide by the square root.",
      ("F.normalize(q, dim=-1)", "q / q.square().sum(dim=-1, keepdim=True).clamp(min=1e-12)"),
      ("F.normalize(k, dim=-1)", "k / k.square().sum(dim=-1, keepdim=True).clamp(min=1e-12)")),
     ("temperature not used",
-     "The temperature has no effect on your result. If you divide by it before you normalize, it "
-     "cancels. Divide the cosines by it.",
+     "The temperature has no effect on your result. If you divide q or k by it before you "
+     "normalize, it cancels. Divide the cosines by it.",
      (" / temperature", "")),
     ("temperature after softmax",
      "Your weights are divided by the temperature, after softmax. Divide the cosines by it, before "
@@ -117,15 +119,15 @@ MISTAKES = [
      ("/ temperature", "/ -temperature")),
     ("cosines without sign", LOST_SIGN, ("scores.softmax", "scores.abs().softmax")),
     ("values normalized",
-     "Your values are normalized too. Only q and k are compared by direction, so mix the values as "
+     "Your values are normalized too. Only q and k are compared by direction. Mix the values as "
      "they are.",
      ("@ v", "@ F.normalize(v, dim=-1)")),
     ("normalized over positions",
      "Your result is normalized over the wrong dimension. Each vector is a row, so use dim=-1.",
      ("(q, dim=-1)", "(q, dim=-2)"), ("(k, dim=-1)", "(k, dim=-2)")),
     ("lengths along dimension 1",
-     "Right for matrices, but not with leading dimensions. F.normalize works along dimension 1 by "
-     "default. Pass dim=-1.",
+     "Right for matrices, but not with leading dimensions. If you use F.normalize without dim, it "
+     "works along dimension 1. Pass dim=-1.",
      ("(q, dim=-1)", "(q)"), ("(k, dim=-1)", "(k)")),
     ("weights along dimension 1",
      "Right for matrices, but not with four dimensions. There your softmax runs along dimension 1, "
@@ -137,23 +139,24 @@ MISTAKES = [
      ("scores.softmax(dim=-1)", "scores.exp() / scores.exp().sum(dim=-1, keepdim=True)")),
     ("softmax along the queries", OVER_QUERIES, ("softmax(dim=-1)", "softmax(dim=-2)")),
     ("no softmax over cosines",
-     "Your result mixes the values with the cosines themselves. They can be negative and do not "
-     "sum to 1. Apply softmax to them.",
+     "You use the cosines themselves as weights. Cosines can be negative, and they do not sum to "
+     "1. Apply softmax to the cosines first.",
      ("scores.softmax(dim=-1)", "scores")),
     ("zero vector breaks it",
-     "Right, except where a vector is zero. Its length is 0, and 0 / 0 is NaN. Give the length a "
-     "lower limit, as F.normalize does.",
+     "Right, except where a vector is zero. If you divide by its length, 0 / 0 is NaN. Give the "
+     "length a lower limit, as F.normalize does.",
      ("F.normalize(q, dim=-1)", "q / q.norm(dim=-1, keepdim=True)"),
      ("F.normalize(k, dim=-1)", "k / k.norm(dim=-1, keepdim=True)")),
     ("zero vector erased",
-     "Your result fits weights of 0 wherever a zero vector takes part. Its cosine should be 0, and "
-     "softmax still gives it a weight. Replace NaN in the cosines, before softmax.",
+     "Your result fits weights of 0 for each pair that contains a zero vector. The cosine of such "
+     "a pair is 0, and softmax still gives the pair a weight. If you replace NaN, do so in the "
+     "cosines, before softmax.",
      ("F.normalize(q, dim=-1)", "q / q.norm(dim=-1, keepdim=True)"),
      ("F.normalize(k, dim=-1)", "k / k.norm(dim=-1, keepdim=True)"),
      ("scores.softmax(dim=-1)", "scores.softmax(dim=-1).nan_to_num()")),
     ("zero query breaks it",
-     "Right, except for a query of zeros, because 0 / 0 is NaN. Give the length of a query a lower "
-     "limit, as F.normalize does.",
+     "Right, except for a query of zeros. If you divide by its length, 0 / 0 is NaN. Give the "
+     "length of a query a lower limit, as F.normalize does.",
      ("F.normalize(q, dim=-1)", "q / q.norm(dim=-1, keepdim=True)")),
     ("weights not applied", WEIGHTS_ALONE, ("weights @ v", "weights")),
 ]  # fmt: skip

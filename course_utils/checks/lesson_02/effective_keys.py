@@ -25,8 +25,8 @@ MISTAKES = [
      "Your result is the entropy H. To turn it into a number of keys, return e^H.",
      (".exp()", "")),
     ("power of 2",
-     "Your result is 2 to the power of an entropy in nats. Nats use the natural logarithm, so "
-     "take e to this power.",
+     "Your result is 2 to the power of an entropy in nats. Nats use the natural logarithm. Return "
+     "e to the power of the entropy.",
      ("nats.exp()", "2**nats")),
     ("e to an entropy in bits",
      "Your result is e to the power of an entropy in bits. Use the natural logarithm, as in 2.4.",
@@ -36,8 +36,8 @@ MISTAKES = [
      "counts as much as one of 0.9. Return e^H.",
      "(weights > 0).to(weights.dtype).sum(dim=-1)"),
     ("participation ratio",
-     "Your result is 1 / Σp², the participation ratio. It is a good measure too, but this "
-     "exercise asks for e^H.",
+     "Your result is 1 / Σp², the participation ratio. This is a good measure too, but the "
+     "exercise asks for another one. Return e^H.",
      "1 / weights.square().sum(dim=-1)"),
     ("one over the largest",
      "Your result is 1 / max p, which depends only on the largest weight. Return e^H.",
@@ -55,8 +55,8 @@ MISTAKES = [
      "e^H. Return e^H.",
      ("nats.exp()", "weights.shape[-1] * nats / torch.tensor(weights.shape[-1] + 0.0).log()")),
     ("exponential of each term",
-     "Your result takes the exponential of each term and adds these up. First add the terms, which "
-     "gives the entropy, then take its exponential.",
+     "Your result takes the exponential of each term and adds the results. First add the terms, "
+     "which gives the entropy. Then take its exponential.",
      "torch.special.entr(weights).exp().sum(dim=-1)"),
     ("zero gives nan",
      "Right, except for a row with a weight of 0, because 0 · ln 0 is NaN. Let such a weight add "
@@ -69,7 +69,7 @@ MISTAKES = [
     ("mean over queries", ONE_FOR_ALL, (".exp()", ".exp().mean()")),
     ("mean entropy over queries", ONE_FOR_ALL, (".exp()", ".mean().exp()")),
     ("less one",
-     "Your results are too small by exactly 1. Return e^H itself, as torch.exp gives it.",
+     "Your results are too small by exactly 1. If you use torch.expm1, use torch.exp instead.",
      (".exp()", ".expm1()")),
     ("number of all keys",
      "Your result is S, the number of all keys, whatever their weights are. A key with weight 0 "

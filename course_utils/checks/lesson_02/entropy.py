@@ -59,9 +59,9 @@ def without_an_eps(reference, as_entropy):
 
 
 EPSILON = (
-    "Your result is right to a few digits, but further off than rounding in float32. If you add "
-    "a small number to the weights (an eps), leave it out. Let a weight of 0 add 0, with "
-    "torch.xlogy or torch.where."
+    "Your result is right to a few digits, but its error is larger than rounding in float32 "
+    "explains. If you add a small number to the weights (an eps), leave it out. Let a weight of 0 "
+    "add 0, with torch.xlogy or torch.where."
 )
 MISTAKES = [
     ("zero weight gives nan",
@@ -69,8 +69,8 @@ MISTAKES = [
      "0, with torch.xlogy or torch.where.",
      ("torch.xlogy(weights, weights)", "weights * weights.log()")),
     ("nan replaced after the sum",
-     "Your result is 0 for a row that contains a weight of 0. The sum of such a row is NaN, and "
-     "replacing it there loses the other terms. Replace NaN in the terms, before you sum.",
+     "Your result is 0 for a row that contains a weight of 0. If you replace NaN after the sum, "
+     "the row's other terms are lost. Replace NaN in each term, before you sum.",
      ("torch.xlogy(weights, weights)", "weights * weights.log()"),
      ("sum(dim=-1)", "sum(dim=-1).nan_to_num()")),
     ("bits in place of nats",
@@ -80,11 +80,11 @@ MISTAKES = [
      "Your entropies are in base 10, as with log10. For nats, use the natural logarithm.",
      ("sum(dim=-1)", "sum(dim=-1) / torch.tensor(10.0).log()")),
     ("minus missing",
-     "Your entropies have the wrong sign. ln p is negative, so put a minus before the sum.",
+     "Your entropies have the wrong sign. ln p is negative, so put a minus sign before the sum.",
      ("-torch", "torch")),
     ("added over all rows",
      "Your result is one number for all rows, but each row has its own entropy. If you use "
-     "weights[weights > 0], it flattens the rows. Keep the shape, and sum with dim=-1.",
+     "weights[weights > 0], this indexing flattens the rows. Keep the shape, and sum with dim=-1.",
      ("dim=-1", "")),
     ("summed over queries",
      "Your result sums over the queries. The weights of one query are in the last dimension, so "
@@ -102,6 +102,9 @@ MISTAKES = [
      "Your entropies are divided by ln S, the largest possible entropy. Return them in nats, "
      "without this division.",
      ("sum(dim=-1)", "sum(dim=-1) / torch.tensor(weights.shape[-1]).log()")),
+    ("sum of squares",
+     "Your result is 1 − Σp², which measures spread in another way. Return the entropy, −Σ p ln p.",
+     ("terms.sum(dim=-1)", "1 - weights.square().sum(dim=-1)")),
     ("logarithms not weighted",
      "Your result is the sum of −ln p alone. Multiply each ln p by its p before you sum.",
      ("torch.xlogy(weights, weights)", "weights.clamp(min=1e-9).log()")),
@@ -117,7 +120,8 @@ MISTAKES = [
      "Your entropies are right, but the result has one dimension too many. Sum without keepdim.",
      ("dim=-1", "dim=-1, keepdim=True")),
     ("effective number",
-     "Your result is e^H, the effective number of keys. That is the next exercise. Return H.",
+     "Your result is e^H, the effective number of keys. That is the next exercise. Return H "
+     "itself.",
      ("sum(dim=-1)", "sum(dim=-1).exp()")),
 ]  # fmt: skip
 

@@ -67,8 +67,16 @@ MISTAKES = [
      ("scores.softmax(dim=-1)", "scores")),
     ("diagonal alone",
      "Your result uses only the diagonal, p(1 − p). The other entries, −p_i p_j, count as well. "
-     "Square and add all of them.",
+     "Square all entries and add the squares.",
      ("jacobian.square().sum(dim=(-2, -1)).sqrt()", "(p * (1 - p)).norm(dim=-1)")),
+    ("diagonal left out",
+     "Your result uses only the entries off the diagonal, −p_i p_j. The diagonal, p(1 − p), counts "
+     "as well. Square all entries and add the squares.",
+     ("jacobian.square()", "(jacobian - jacobian.diagonal(0, -2, -1).diag_embed()).square()")),
+    ("trace",
+     "Your result is the sum of the diagonal, Σ p(1 − p), which is the trace. For the Frobenius "
+     "norm, square all entries, add the squares, and take the square root.",
+     ("jacobian.square().sum(dim=(-2, -1)).sqrt()", "(p * (1 - p)).sum(dim=-1)")),
     ("outer product alone",
      "Your result is the norm of ppᵀ, without diag(p). Subtract ppᵀ from diag(p).",
      ("p.diag_embed() - outer", "outer")),
@@ -92,25 +100,26 @@ MISTAKES = [
      "Your result adds ppᵀ. The Jacobian is diag(p) − ppᵀ, so subtract it.",
      ("- outer", "+ outer")),
     ("root not taken",
-     "Your result is the sum of the squared entries. Take the square root of it.",
+     "Your result is the sum of the squared entries. Take the square root of this sum.",
      (".sqrt()", "")),
     ("entries added unsquared",
      "Your result adds the entries with their signs. Each row of the Jacobian sums to 0, so they "
-     "cancel. Square them first, and take the root of the sum.",
+     "cancel. Square the entries first, and take the square root of the sum.",
      (".square()", ""), (".sqrt()", "")),
     ("absolute values added",
-     "Your result adds the absolute values of the entries. Square them, add them, and take the "
-     "root.",
+     "Your result adds the absolute values of the entries. Square the entries, add the squares, "
+     "and take the square root.",
      (".square()", ".abs()"), (".sqrt()", "")),
     ("spectral norm",
-     "Your result is the largest singular value, another norm. For the Frobenius norm, square all "
-     "entries, add them, and take the root.",
+     "Your result is the largest singular value, which is another norm. For the Frobenius norm, "
+     "square all entries, add the squares, and take the square root.",
      ("jacobian.square().sum(dim=(-2, -1)).sqrt()", "torch.linalg.matrix_norm(jacobian, ord=2)")),
     ("softmax twice",
      "Your result fits two softmaxes in a row. p is the softmax of the scores, so apply it once.",
      ("scores.softmax(dim=-1)", "scores.softmax(dim=-1).softmax(dim=-1)")),
     ("mean of the squares",
-     "Your result is the root of the mean square. The Frobenius norm is the root of the sum.",
+     "Your result is the square root of the mean of the squares. The Frobenius norm uses their "
+     "sum. Replace the mean by the sum.",
      ("square().sum", "square().mean")),
     ("norm of each row",
      "Your result is a norm for each row of the Jacobian. Return one norm of the whole matrix, "
@@ -129,9 +138,9 @@ MISTAKES = [
      "overflows. Use torch.softmax, which avoids this.",
      ("scores.softmax(dim=-1)", "scores.exp() / scores.exp().sum(dim=-1, keepdim=True)")),
     ("rounded below zero",
-     "Your norms are right, but NaN where a weight is nearly 1. There the terms cancel, and their "
-     "sum is rounded to a number below 0, which has no root. Add up the squares of all entries of "
-     "diag(p) − ppᵀ instead.",
+     "Your norms are right, but NaN where a weight is nearly 1. If you add terms such as Σp² and "
+     "−2 Σp³, they cancel there, and rounding can make the sum negative. Add up the squares of all "
+     "entries of diag(p) − ppᵀ instead.",
      ("jacobian.square().sum(dim=(-2, -1)).sqrt()",
       "(p.pow(2).sum(-1) - 2 * p.pow(3).sum(-1) + p.pow(2).sum(-1) ** 2).sqrt()")),
     ("maximum of all rows",

@@ -29,51 +29,61 @@ def inputs():
 MISTAKES = [
     ("root of d k alone",
      "Your divisor is √d_k, which is only right for entries of variance 1. Here the variances are "
-     "var_q and var_k. Put them into the four lines.",
+     "var_q and var_k. Put them into the four lines of the lesson.",
      ("d_k * var_q * var_k", "d_k")),
     ("root missing",
-     "Your divisor is the variance of the scores. Divide by its square root, the standard "
-     "deviation.",
+     "Your divisor is the variance of the scores. Return its square root, the standard deviation.",
      ("**0.5", "")),
     ("half of the variance",
      "Your divisor is half of the variance. If you wrote x**1/2, this is x / 2, because ** comes "
      "before /. Write x**0.5.",
      ("0.5", "1 / 2")),
     ("variances outside the root",
-     "Your divisor is √d_k · var_q · var_k: the variances are outside the root, or squared under "
-     "it. The standard deviation is the root of the whole variance. Return √(d_k · var_q · var_k).",
+     "Your divisor is √d_k · var_q · var_k. The variances stand outside the square root (squaring "
+     "them under it is the same mistake). The standard deviation is the square root of the whole "
+     "variance. Return √(d_k · var_q · var_k).",
      "d_k**0.5 * var_q * var_k"),
     ("var k outside the root",
-     "Your divisor is √(d_k · var_q) · var_k, with var_k outside the root. Put all three under it.",
+     "Your divisor is √(d_k · var_q) · var_k, with var_k outside the square root. Put all three "
+     "factors under it.",
      "(d_k * var_q) ** 0.5 * var_k"),
+    ("root of the last factor alone",
+     "Your divisor is d_k · var_q · √var_k. If you wrote d_k * var_q * var_k ** 0.5, Python "
+     "applies ** to var_k alone. Put the product in parentheses.",
+     "d_k * var_q * var_k**0.5"),
     ("variances added",
      "Your divisor adds the two variances. The entries are independent with mean 0, so the "
      "variance of their product is the product of the variances. Multiply them.",
      ("var_q * var_k", "(var_q + var_k)")),
     ("d k outside the root",
-     "Your divisor has d_k outside the root. The variances of d_k products add up, so put d_k "
-     "under the root as well.",
+     "Your divisor has d_k outside the square root. The variances of d_k products add up. Put d_k "
+     "under the square root as well.",
      "d_k * (var_q * var_k) ** 0.5"),
     ("only var q",
-     "Your divisor leaves out var_k. Both factors of a product contribute their variance. "
-     "Multiply by var_k under the root.",
+     "Your divisor leaves out var_k. Both factors of a product contribute their variance. Multiply "
+     "by var_k under the square root.",
      (" * var_k", "")),
     ("only var k",
-     "Your divisor leaves out var_q. Both factors of a product contribute their variance. "
-     "Multiply by var_q under the root.",
+     "Your divisor leaves out var_q. Both factors of a product contribute their variance. Multiply "
+     "by var_q under the square root.",
      (" * var_q", "")),
     ("larger variance alone",
-     "Your divisor uses only the larger of the two variances. Both factors of a product "
-     "contribute theirs, so multiply the two.",
+     "Your divisor uses only the larger of the two variances. Both factors of a product contribute "
+     "their variance. Multiply the two.",
      ("var_q * var_k", "max(var_q, var_k)")),
     ("larger variance outside the root",
      "Your divisor is √d_k times the larger variance. Both factors of a product contribute their "
-     "variance. Multiply the two, under the root.",
+     "variance. Multiply the two, under the square root.",
      "d_k**0.5 * max(var_q, var_k)"),
     ("variances averaged",
      "Your divisor uses the mean of the two variances. The entries are independent with mean 0, "
      "so the variance of their product is the product of the variances. Multiply them.",
      ("var_q * var_k", "(var_q + var_k) / 2")),
+    ("variances averaged outside the root",
+     "Your divisor is √d_k times the mean of the two variances. The entries are independent with "
+     "mean 0, so the variance of their product is the product of the variances. Multiply them, "
+     "under the square root.",
+     "d_k**0.5 * (var_q + var_k) / 2"),
     ("standard deviations averaged",
      "Your divisor uses the mean of the two standard deviations. For a product of independent "
      "numbers with mean 0, the standard deviations multiply. Return √(d_k · var_q · var_k).",
@@ -82,12 +92,12 @@ MISTAKES = [
      "Your result is the number to multiply by. Return the number to divide by.",
      ("0.5", "-0.5")),
     ("divided by the variances",
-     "Your divisor gets smaller as the variances grow. Larger entries give larger scores, so "
-     "multiply by the variances under the root.",
+     "Your divisor gets smaller as the variances grow. Larger entries give larger scores. Multiply "
+     "by the variances under the square root.",
      ("var_q * var_k", "1 / (var_q * var_k)")),
     ("d k missing",
-     "Your divisor leaves out d_k. A score is a sum of d_k products, so multiply by d_k under the "
-     "root.",
+     "Your divisor leaves out d_k. A score is a sum of d_k products. Multiply by d_k under the "
+     "square root.",
      ("d_k * ", "")),
 ]  # fmt: skip
 

@@ -33,6 +33,7 @@ def inputs():
     normal = normals(32)
     return [
         *queries_and_keys(seed=23),
+        (normal(1, 4), normal(5, 4)),  # one query, several keys
         (normal(3, 64), normal(9, 64)),
         (100 * normal(12, 9), 100 * normal(50, 9)),  # scores at 20,000
         (normal(3, 2, 16, dtype=torch.float32), normal(3, 2, 16, dtype=torch.float32)),
@@ -45,8 +46,8 @@ MISTAKES = [
     ("divided by d k", DIVIDED_BY_D_K, ("**0.5", "")),
     ("by d k and by 2",
      "Your scores are divided by 2 d_k, as in the code above. This gives the standard deviations "
-     "0.25, 0.06 and 0.02, which are √d_k / (2 d_k). In x / d_k**1 / 2, which operation comes "
-     "first, and which next?",
+     "0.25, 0.06 and 0.02, which are √d_k / (2 d_k). Find out which operation Python does first in "
+     "x / d_k**1 / 2, and which next.",
      ("0.5", "1 / 2")),
     ("by half of d k", HALF_OF_D_K, ("d_k**0.5", "(d_k**1 / 2)")),
     ("multiplied by root d k", MULTIPLIED, ("products /", "products *")),
@@ -63,9 +64,15 @@ MISTAKES = [
      "Take it from q.shape[-1].",
      ("q.shape[-1]", "q.shape[1]")),
     ("leading dimensions reversed",
-     "Right for matrices, but not with leading dimensions. If you use .T, it reverses all of them. "
-     "Swap only the last two, with .transpose(-2, -1).",
+     "Right for matrices, but not with leading dimensions. If you use .T, it reverses all "
+     "dimensions. Swap only the last two, with .transpose(-2, -1). In einsum, write `...` for the "
+     "leading dimensions.",
      ("k.transpose(-2, -1)", "k.permute(*reversed(range(k.ndim)))")),
+    ("keys reshaped",
+     "Your result fits keys that were reshaped to (d_k, S) instead of transposed. A reshape keeps "
+     "the numbers in their order, so it mixes the keys. Swap the dimensions, with "
+     ".transpose(-2, -1).",
+     ("k.transpose(-2, -1)", "k.reshape(*k.shape[:-2], k.shape[-1], k.shape[-2])")),
     ("dimensions counted from the front",
      "Right for three dimensions only. If you use transpose(1, 2), it counts from the front, but "
      "there may be any number of leading dimensions. Count from the end, with .transpose(-2, -1).",
@@ -82,8 +89,8 @@ MISTAKES = [
      "cosine. Divide all products by the same number, √d_k.",
      ("d_k**0.5", "q.norm(dim=-1)[..., :, None] / k.norm(dim=-1)[..., None, :]")),
     ("divided by measured std",
-     "Your scores are divided by their own standard deviation. Then each score depends on all the "
-     "other queries and keys. Divide by √d_k, which depends on none of them.",
+     "Your scores are divided by their own standard deviation. This makes each score depend on all "
+     "the other queries and keys. Divide by √d_k, which depends on none of them.",
      ("d_k**0.5", "products.std()")),
 ]  # fmt: skip
 

@@ -59,7 +59,7 @@ MISTAKES = [
      "n − 1 instead.",
      ("var()", "var(correction=0)")),
     ("divided by the width less one",
-     "Your result is divided by d_k − 1. The variance adds up n squares, so divide by n − 1.",
+     "Your result is divided by d_k − 1. The variance adds up n squares. Divide by n − 1.",
      ("scores.var()", "scores.var(correction=0) * len(q) / (q.shape[-1] - 1)")),
     ("spread within the pairs",
      "Your result is the variance of the products within each pair, averaged over the pairs. Add "
@@ -94,7 +94,7 @@ MISTAKES = [
      "products.",
      ("sum(dim=-1)", "sum(dim=-1) / q.shape[-1] ** 0.5")),
     ("sum of variances",
-     "Your result adds up the variances of the single products. That is only right if the "
+     "Your result is the sum of the variances of the single products. That is only right if the "
      "products are uncorrelated. Add the products first, then take the variance.",
      "(q * k).var(dim=0).sum()"),
     ("width times the variance of products",
@@ -102,16 +102,16 @@ MISTAKES = [
      "products are uncorrelated. Add the products first, then take the variance.",
      "(q * k).var() * q.shape[-1]"),
     ("theory returned",
-     "Your result is d_k, which theory expects for entries of variance 1. Estimate the variance "
-     "from the given numbers instead.",
+     "Your result is d_k, which the four lines predict for entries of variance 1. Estimate the "
+     "variance from the given numbers instead.",
      "torch.tensor(float(q.shape[-1]), dtype=q.dtype)"),
     ("theory with measured variances",
-     "Your result is d_k times the variances of q and of k, as theory expects. Estimate the "
-     "variance from the n scores themselves.",
+     "Your result is d_k times the variances of q and of k, as the four lines predict. Estimate "
+     "the variance from the n scores themselves.",
      "q.shape[-1] * q.var() * k.var()"),
     ("mean of scores",
-     "Your result is the mean of the scores. Return how far they spread around the mean, which is "
-     "their variance.",
+     "Your result is the mean of the scores. Return their variance, which says how far they spread "
+     "around the mean.",
      ("var()", "mean()")),
 ]  # fmt: skip
 

@@ -42,6 +42,7 @@ def scores_and_dims():
         (far_apart.double().T.contiguous(), 0),
         (torch.tensor(gaps).double(), -1),
         (torch.tensor(low).double(), -1),
+        (torch.tensor([[30.0, 15, 5, -10]]).double(), -1),  # weights down to 4e-18
         (allowed, -1),
         (half.half(), -1),
         (normal(2, 3).bfloat16() + 100, -1),

@@ -116,16 +116,16 @@ MISTAKES = [
      "exponentials are 0. Set absent scores to −inf, and do not limit the maximum.",
      ("counts == 0, -torch.inf", "counts == 0, -500")),
     ("counts from 1",
-     "Your result counts each score once too often. If you add 1 to the counts to avoid log 0, "
-     "leave it out. log 0 = −inf is right, because an absent score contributes 0.",
+     "Your result counts each score once too often. If you add 1 to the counts to avoid log 0, use "
+     "the counts as they are. log 0 = −inf is correct, because an absent score contributes 0.",
      (ABSENT, "    counts = counts + 1\n" + ABSENT)),
     ("counts of 0 taken for 1",
-     "Your result counts absent scores once. If you replace a count of 0, leave it as it is. log "
-     "0 = −inf is right, because e^−inf is 0.",
+     "Your result counts absent scores once. If you replace counts of 0, use the counts as they "
+     "are. log 0 = −inf is correct, because e^−inf is 0.",
      (ABSENT, "    counts = counts.clamp(min=1)\n" + ABSENT)),
     ("counts squared",
-     "Your result matches n² e^x, for example from 2 log n. Add n e^x for a score that occurs n "
-     "times.",
+     "Your result matches n² e^x, for example from x + 2 log n. Add n e^x for a score that occurs "
+     "n times.",
      ("counts * e", "counts**2.0 * e")),
     ("logarithm to base 2",
      "Your result matches log₂ n. Together with e^x you need the natural logarithm, so use "
@@ -142,9 +142,8 @@ MISTAKES = [
      "own count. Multiply each exponential by its own n.",
      "torch.logsumexp(x, dim) + counts.sum(dim).log()"),
     ("counts overflow",
-     "Part 1 is right. With large counts in float16, your product overflows, because 80,000 is "
-     "too large for the format. Multiply and add in a wider format: counts * (x - "
-     "m).double().exp().",
+     "Part 1 is right. With large counts in float16, your product overflows, because 80,000 is too "
+     "large for the format. Multiply and add in a wider format: counts * (x.double() - m).exp().",
      (".double()", "")),
     ("counts in half precision",
      "Part 1 is right. With large counts, your result is what you get if the counts are converted "
@@ -153,7 +152,7 @@ MISTAKES = [
      ("counts * e", "counts.to(x.dtype) * e")),
     ("small exponentials lost in half precision",
      "Part 1 is right. But e^−17.4 is 0 in float16, although 4 million such terms add up to 0.1. "
-     "Take exp in a wider format as well: (x - m).double().exp().",
+     "Take exp in a wider format as well: (x.double() - m).exp().",
      (".double()", ""), ("counts * e", "counts * e.double()")),
     ("exponential of an absent score",
      "Your result is NaN where an absent score is far above the rest. Its exponential is inf, and "
@@ -169,13 +168,13 @@ MISTAKES = [
      "by the counts.",
      ("total.log()", "(total / counts.sum(dim)).log()")),
     ("no maximum taken out",
-     "Your result is inf for large scores and −inf for very low ones. Take the maximum out of the "
-     "sum first.",
+     "Your result is inf for large scores and −inf for very low ones. Subtract the maximum from "
+     "the scores first, and add it back after the logarithm.",
      ("masked_fill(m == -torch.inf, 0)", "mul(0).nan_to_num(0)"), (".double()", ""),
      ("counts * e", "counts * e.double()")),
     ("only a wider format for the sum",
      "Your result overflows only for very large scores, as in float64, where the limit is e^710. "
-     "Take the maximum out of the sum.",
+     "Subtract the maximum from the scores first, and add it back after the logarithm.",
      "(counts * x.double().exp()).nan_to_num(0, posinf=torch.inf).sum(dim).log().to(x.dtype)"),
     ("maximum not added back",
      "Your result is log Σ n e^(x − m). Add the maximum back: m + log Σ n e^(x − m).",
@@ -184,7 +183,7 @@ MISTAKES = [
      "Your result subtracts the maximum a second time. Add it back instead.",
      ("(m.squeeze(dim) + total.log())", "(total.log() - m.squeeze(dim))")),
     ("maximum counted, too",
-     "Your result adds the maximum back more than once. Add it once, after the logarithm.",
+     "Your result adds the maximum back more than once. Add it back once, after the logarithm.",
      ("m.squeeze(dim) +", "counts.sum(dim) * m.squeeze(dim) +")),
     ("nan for an empty row",
      "Your result is NaN for an empty row, because −inf − (−inf) is NaN. It must be −inf. Where "
@@ -200,12 +199,12 @@ MISTAKES = [
      "Subtract the maximum even when it is negative.",
      ("amax(dim, keepdim=True)", "amax(dim, keepdim=True).clamp(min=0)")),
     ("minimum taken out",
-     "Your result is what you get by taking out the smallest score, which makes all exponentials "
-     "larger. Take out the largest.",
+     "Your result is what you get by subtracting the smallest score, which makes all exponentials "
+     "larger. Subtract the largest.",
      ("x.amax", "x.amin")),
     ("one maximum for all sums",
-     "Your result matches one maximum for the whole tensor. A slice far below it underflows to "
-     "log 0. Take the maximum along dim.",
+     "Your result matches one maximum for the whole tensor. A slice far below it underflows, and "
+     "its sum is 0. Take the maximum along dim.",
      ("x.amax(dim, keepdim=True)", "x.amax(dim, keepdim=True) * 0 + x.max()")),
     ("only the maximum",
      "Your result is only the maximum. The other scores count too. Add log Σ n e^(x − m).",

@@ -114,8 +114,9 @@ LOOP = """    out, lse = outs[0], lses[0]
         out, lse = share * o + (1 - share) * out, torch.logaddexp(lse, other)
     return out, lse"""
 AFTER_EMPTY = (
-    "Right, except that your result is NaN where the first parts are empty. There the lse is −inf, "
-    "and {} is NaN. Use torch.logaddexp for the lse, and return zeros where both parts are empty."
+    "Right, except that your result is NaN where the first part, or the first few parts, are "
+    "empty. If you merge two at a time with {}, this is NaN while lse is −inf. Stack all parts, "
+    "and take one softmax over them. Where all parts are empty, return zeros."
 )
 MISTAKES = [
     ("maximum not below a limit",
@@ -136,16 +137,21 @@ MISTAKES = [
         out = torch.exp(lse - new)[..., None] * out + torch.exp(other - new)[..., None] * o
         lse = new
     return out, lse""")),
+    ("base 2",
+     "Your result matches powers of 2, as in 2^lse. The log-sum-exps are natural logarithms. Use "
+     "e^lse.",
+     ("(lses - m).exp()", "(lses - m).exp2()")),
     ("plain average",
      "Your result is the plain mean of the outputs. A part with a larger log-sum-exp must count "
      "more. Weight the outputs by the softmax of the log-sum-exps.",
      (MIX, "outs.mean(dim=0)")),
     ("outputs added",
-     "Your result is the plain sum of the outputs. Each one is already divided by its own sum. "
-     "Weight them by the softmax of the log-sum-exps.",
+     "Your result is the plain sum of the outputs. Each output is already divided by its own sum. "
+     "Weight the outputs by the softmax of the log-sum-exps.",
      (MIX, "outs.sum(dim=0)")),
     ("logarithms as weights",
-     "Your weights are the log-sum-exps themselves. They are logarithms, so take their softmax.",
+     "Your weights are the log-sum-exps themselves. A log-sum-exp is a logarithm. Use the softmax "
+     "of the log-sum-exps as weights.",
      (SHARES, "lses / lses.sum(dim=0)")),
     ("only the first two",
      "Right for two parts. With more, your result leaves out all parts after the second. Merge "
@@ -155,8 +161,9 @@ MISTAKES = [
      "Right for two parts. With more, your result only counts the last two. Merge all of them.",
      ("zip(*parts,", "zip(*parts[-2:],")),
     ("nan from two empty parts",
-     "Your result is NaN where two empty parts are merged first, because −inf − (−inf) is NaN. "
-     "Later parts cannot repair it. Let two empty parts give zeros.",
+     "Your result is NaN where the first two parts are empty. If you merge two at a time, −inf − "
+     "(−inf) is NaN there, and later parts cannot repair it. Let two empty parts give zeros and "
+     "−inf.",
      ("    return out, m + total.log()", LOOP)),
     ("lse of the first kept",
      "Your first two parts are merged correctly. But each later part is weighted against the lse "
@@ -192,7 +199,7 @@ MISTAKES = [
      "Your lse is right. " + OUT_HINT,
      (SHARES, "(lses.exp() / lses.exp().sum(dim=0)).nan_to_num(0)")),
     ("merged lse not shifted",
-     NAIVE_LSE_HINT + " Replacing NaN by 0 loses a share.",
+     NAIVE_LSE_HINT + " If you replace NaN by 0, leave that out, because it loses a share.",
      (SHARES, f"(lses - {NAIVE_LSE}).exp().nan_to_num(0)"), ("m + total.log()", NAIVE_LSE)),
     ("merged lse not shifted, nor kept from NaN",
      NAIVE_LSE_HINT,

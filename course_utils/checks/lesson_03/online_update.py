@@ -115,31 +115,32 @@ RESCALED = f"ell * {SHRUNK}"
 AGAIN = f"({SHRUNK} / ell.masked_fill(ell == 0, 1))[..., None] * out"
 OK = "Your m and ℓ are right. "
 OLD_DIVIDED = OK + (
-    "Your old output is divided by the old ℓ a second time. Its weight must be "
-    "ℓ · e^(m − m_new) / ℓ_new, and that of p @ v must be 1 / ℓ_new."
+    "Your old output is divided by the old ℓ a second time. Give it the weight "
+    "ℓ · e^(m − m_new) / ℓ_new, and add Σ e^(x − m_new) v / ℓ_new."
 )
 MISTAKES = [
     ("old sum not rescaled",
      "Your old sum is still relative to the old m. Multiply it by e^(m − m_new).",
      (RESCALED, "ell")),
     ("rescaled backwards",
-     "Your old sum is rescaled in the wrong direction. The factor is e^(m − m_new), which is "
+     "Your old sum is rescaled in the wrong direction. Multiply it by e^(m − m_new), which is "
      "never above 1.",
      (SHRUNK, "(base - m).exp().nan_to_num(posinf=0.0)")),
     ("not divided, as in the lesson",
      OK + "Your out is the undivided sum of the lesson. Here, out arrives divided by ℓ and must "
-     "leave divided. Multiply the old out by its ℓ, and divide the whole by the new ℓ.",
+     "leave divided. Multiply the old out by its ℓ, and divide the whole sum by the new ℓ.",
      (BOTH, f"{SHRUNK}[..., None] * out + p @ v"), (WHOLE, "both")),
     ("not divided",
      OK + "Your out is still a sum. Divide it by the new ℓ.", (WHOLE, "both")),
     ("divided twice",
      OK + "Your out is divided by ℓ twice. Divide once.", (BOTH, f"({BOTH}) / {SAFE}[..., None]")),
     ("old output without its weight",
-     OK + "Your old output counts e^(m − m_new) times. It was divided by the old ℓ, so it must "
-     "count ℓ · e^(m − m_new) times.", (BOTH, f"{SHRUNK}[..., None] * out + p @ v")),
+     OK + "Before the division, your old output has the weight e^(m − m_new). It arrives divided "
+     "by the old ℓ. Give it the weight ℓ · e^(m − m_new).",
+     (BOTH, f"{SHRUNK}[..., None] * out + p @ v")),
     ("old output divided again",
-     OK + "Your old output is divided by the old ℓ a second time. It arrives divided, so multiply "
-     "it by ℓ.",
+     OK + "Your old output is divided by the old ℓ a second time. It arrives divided. Multiply it "
+     "by ℓ.",
      (OLD, AGAIN)),
     ("old output divided again, the block's divided",
      OLD_DIVIDED,
@@ -154,19 +155,22 @@ MISTAKES = [
      OK + "Your old output is weighted by the new ℓ. Weight it by the old ℓ.",
      (OLD, f"(total * {SHRUNK})[..., None] * out")),
     ("old output counted once",
-     OK + "Your old output counts once, like a single key. It stands for all earlier keys, so it "
-     "must count ℓ · e^(m − m_new) times.", (BOTH, "out + p @ v")),
+     OK + "Before the division, your old output has the weight 1, like a single key. It stands for "
+     "all earlier keys. Give it the weight ℓ · e^(m − m_new).", (BOTH, "out + p @ v")),
     ("old output not divided",
      OK + "Only the block's part of your out is divided. Divide both parts by the new ℓ.",
      (BOTH, f"{OLD} + p @ v / {SAFE}[..., None]"), (WHOLE, "both")),
     ("old output dropped",
-     OK + "Your out leaves out the old output. Add it, with the weight ℓ · e^(m − m_new).",
+     OK + "Your out leaves out the old output. Before you divide by the new ℓ, add the old output "
+     "with the weight ℓ · e^(m − m_new).",
      (BOTH, "p @ v")),
     ("block alone",
-     OK + "Your out is attention over this block only. Add the old output, with its weight.",
+     OK + "Your out is attention over this block only. Turn the old out back into a sum, by "
+     "multiplying it by the rescaled old ℓ. Add Σ e^(x − m_new) v, and divide by the new ℓ.",
      (WHOLE, "x.softmax(dim=-1).nan_to_num(0) @ v")),
     ("block's output left out",
-     OK + "Your out leaves out the values of this block. Add p @ v.", (BOTH, OLD)),
+     OK + "Your out leaves out the values of this block. Before you divide by the new ℓ, add Σ "
+     "e^(x − m_new) v.", (BOTH, OLD)),
     ("divided by the old sum",
      OK + "Your out is divided by the old ℓ. Divide it by the new ℓ.",
      (WHOLE, "both / ell.masked_fill(ell == 0, 1)[..., None]")),
@@ -177,24 +181,25 @@ MISTAKES = [
      OK + "Your block's part is added undivided. Divide both parts by the new ℓ.",
      (BOTH, f"(old / {SAFE})[..., None] * out + p @ v"), (WHOLE, "both")),
     ("old output kept whole",
-     OK + "Your old output keeps its full weight when the block is added. Its new weight is ℓ · "
+     OK + "Your old output keeps its full weight when the block is added. Give it the weight ℓ · "
      "e^(m − m_new) / ℓ_new.", (BOTH, f"out + p @ v / {SAFE}[..., None]"), (WHOLE, "both")),
     ("outputs averaged",
-     OK + "Your out is the plain mean of the old output and the block's output. Their weights are "
-     "ℓ · e^(m − m_new) and the sum of the block.",
+     OK + "Your out is the plain mean of the old output and the block's output. Weight the old "
+     "output by ℓ · e^(m − m_new), weight the block's output by the sum of the block, and "
+     "divide by the new ℓ.",
      (WHOLE, "(out + x.softmax(dim=-1).nan_to_num(0) @ v) / 2")),
     ("block divided by itself",
-     OK + "Your block's part matches a softmax over the block, so it is divided by the block's "
-     "own sum. Use e^(x − m_new), and divide once, by the new ℓ.",
+     OK + "Your block's part matches a softmax over the block, so it is divided by the block's own "
+     "sum. Use e^(x − m_new), and divide once, by the new ℓ.",
      (BOTH, f"{OLD} + x.softmax(dim=-1).nan_to_num(0) @ v")),
     ("block's softmax added",
-     OK + "Your old output has the right weight, but the block's part matches a softmax of its "
-     "own. Divide p @ v by the new ℓ instead.",
+     OK + "Your old output has the right weight. But the block's part is divided by the block's "
+     "own sum, as in a softmax over the block. Divide Σ e^(x − m_new) v by the new ℓ instead.",
      (BOTH, f"(old / {SAFE})[..., None] * out + x.softmax(dim=-1).nan_to_num(0) @ v"),
      (WHOLE, "both")),
     ("a softmax for the exponentials",
-     "Your ℓ grows by 1 with each block, as if p were a softmax over the block. Use p = e^(x − "
-     "m_new), without dividing it.",
+     "Your ℓ grows by 1 with each block, as if you added the weights of a softmax over the block. "
+     "Add the exponentials e^(x − m_new), without dividing them.",
      ("(x - base[..., None]).exp()", "x.softmax(dim=-1).nan_to_num(0)")),
     ("old maximum forgotten",
      "Your m is the maximum of this block only. Take the larger of the old m and the block's "
@@ -217,12 +222,12 @@ MISTAKES = [
      "The exponentials of your block are e^x. Subtract the maximum first: e^(x − m_new).",
      ("(x - base[..., None])", "x")),
     ("nothing shifted",
-     "Your ℓ is the same as without any maximum. It must be ℓ · e^(m − m_new) plus the sum of "
+     "Your ℓ matches Σ e^x, with no maximum subtracted. Return ℓ · e^(m − m_new) plus the sum of "
      "e^(x − m_new).",
      ("(x - base[..., None])", "x"), (RESCALED, "ell")),
     ("old sum dropped",
-     "Your ℓ drops the sum of the earlier blocks. It must be ℓ · e^(m − m_new) plus the sum of "
-     "this block.",
+     "Your ℓ drops the sum of the earlier blocks. Return ℓ · e^(m − m_new) plus the sum of this "
+     "block.",
      ("old + p.sum(dim=-1)", "p.sum(dim=-1)")),
     ("block not added",
      "Your ℓ is only the old part, ℓ · e^(m − m_new). Add the sum of this block.",
@@ -237,10 +242,11 @@ MISTAKES = [
      "all exponentials are 0. Subtract the true maximum, and replace only −inf.",
      ("m_new.masked_fill(m_new == -torch.inf, 0)", "m_new.clamp(min=-1e4)")),
     ("nan while nothing is allowed",
-     "Your ℓ is NaN while a query has only seen −inf, because −inf − (−inf) is NaN. Keep m = "
-     "−inf, ℓ = 0 and out = 0 there.", ("m_new.masked_fill(m_new == -torch.inf, 0)", "m_new")),
+     "Your ℓ is NaN while a query has only seen −inf, because −inf − (−inf) is NaN. Keep m = −inf, "
+     "ℓ = 0 and out = 0 there.", ("m_new.masked_fill(m_new == -torch.inf, 0)", "m_new")),
     ("0 / 0 while nothing is allowed",
-     OK + "But out is 0 / 0 while a query has only seen −inf. Return 0 there.", (SAFE, "total")),
+     OK + "But your out is NaN while a query has only seen −inf, because 0 / 0 is NaN. Return 0 "
+     "there.", (SAFE, "total")),
     ("m is 0",
      "Your m is 0 while a query has only seen −inf. Return −inf there.",
      ("return m_new", "return base")),
@@ -257,10 +263,11 @@ MISTAKES = [
      "All your rows share one maximum. Each row needs its own: x.amax(dim=-1).",
      ("x.amax(dim=-1)", "x.max()")),
     ("logarithm returned",
-     "Your ℓ is the log-sum-exp, m + log ℓ. Return the sum of e^(x − m) itself.",
+     "In place of ℓ, you return the log-sum-exp. Return Σ e^(x − m) itself.",
      ("return m_new, total", "return m_new, m_new + total.log()")),
     ("logarithm in m",
-     "Your m is m + log ℓ. Return the maximum itself.", ("n m_new", "n m_new + total.log()")),
+     "In place of m, you return m + log ℓ. Return the maximum itself.",
+     ("n m_new", "n m_new + total.log()")),
     ("rounded to float32",
      "Your result matches float32, where numbers near −200,000 are 0.016 apart. Stay in float64.",
      ("x.amax", "x.float().amax"), ("(x - base", "(x.float() - base")),

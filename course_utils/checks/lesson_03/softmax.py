@@ -58,9 +58,9 @@ def nearly_right(answer):
 # Rounding in float32 costs less: (n + 4)·2⁻²⁴ of a weight, where n or all weights are small.
 EPSILON = 8e-7
 EPSILON_HINT = (
-    "Your weights are right to some digits, but their error is larger than that of float32. If you "
-    "add a small number (an epsilon) to the sum, leave it out. Once the maximum is subtracted, the "
-    "sum is at least 1."
+    "Your weights are right to some digits, but their error is larger than that of float32. Once "
+    "the maximum is subtracted, the sum is at least 1. If you add a small number (an epsilon) to "
+    "the sum, leave it out."
 )
 SMALL = (
     "small weights lost",
@@ -85,25 +85,26 @@ MISTAKES = [
      "Your result overflows only for very large scores, as in float64, where the limit is e^710. "
      "Subtract the largest score first.", ("(x - m)", "x")),
     ("calculated in float32",
-     "Your result has the precision of float32, about 7 digits. Near 10⁶, scores that differ by "
-     "0.01 become equal in it. Keep the dtype of x.", "torch.softmax(x.float(), dim).to(x.dtype)"),
+     "Your result has the precision of float32, about 7 digits. In float32, scores near 10⁶ that "
+     "differ by 0.01 become equal. Keep the dtype of x, or use a wider one.",
+     "torch.softmax(x.float(), dim).to(x.dtype)"),
     ("sum overflows",
      "Part 1 is right. With 65,536 scores in float16, your sum overflows, because it exceeds "
-     "65504. Compute and add the exponentials in a wider format, (x - m).double().exp(), and "
+     "65504. Compute and add the exponentials in a wider format, (x.double() - m).exp(), and "
      "return the dtype of x.",
      (".double()", "")),
     ("small exponentials lost in half precision",
      "Part 1 is right, and your sum does not overflow. But e^−17.4 is 0 in float16, although "
-     "65,000 such terms add up to 0.002. Take exp in a wider format as well: (x - "
-     "m).double().exp().",
+     "65,000 such terms add up to 0.002. Take exp in a wider format as well: (x.double() - "
+     "m).exp().",
      (".double()", ""), ("sum(dim, keepdim=True)", "sum(dim, keepdim=True, dtype=torch.float64)")),
     ("added one by one in half precision",
      "Part 1 is right. With many scores in float16, your sum of 4096 ones stops at 2048, because "
      "2048 + 1 rounds to 2048. Add in a wider format: x.double().",
      (".double()", ""), ("e.sum(dim, keepdim=True)", "sum(e.unbind(dim)).unsqueeze(dim)")),
     ("one maximum for all",
-     "Your result matches one maximum for the whole tensor. A row far below it underflows to 0 / "
-     "0. Take the maximum along dim: x.amax(dim, keepdim=True).",
+     "Your result matches one maximum for the whole tensor. In a row far below it, all "
+     "exponentials are 0, and 0 / 0 is NaN. Take the maximum along dim: x.amax(dim, keepdim=True).",
      ("x.amax(dim, keepdim=True)", "x.max()")),
     ("maximum along last",
      "Your result matches a maximum along the last dimension, whatever dim is. Scores that share "
@@ -115,12 +116,12 @@ MISTAKES = [
      "Your result matches a sum along the last dimension, whatever dim is. Sum along dim.",
      ("sum(dim", "sum(-1")),
     ("dim ignored",
-     "Your weights always sum to 1 along the last dimension. Use dim for the maximum and for the "
-     "sum.",
+     "Your weights sum to 1 along the last dimension, whatever dim is. Take both the maximum and "
+     "the sum along dim.",
      "torch.softmax(x, -1)"),
     ("always first dim",
-     "Your weights always sum to 1 along the first dimension. Use dim for the maximum and for the "
-     "sum.",
+     "Your weights sum to 1 along the first dimension, whatever dim is. Take both the maximum and "
+     "the sum along dim.",
      "torch.softmax(x, 0)"),
     ("another default",
      "Right whenever dim is given. Without it, softmax must work along the last dimension. Keep "
@@ -157,12 +158,13 @@ MISTAKES = [
      "Your result matches e^(x − m) divided by the sum of e^x. Use the same exponentials, e^(x − "
      "m), in the sum.", ("e.sum(", "x.exp().sum(")),
     ("epsilon in the sum",
-     "Your weights are lost where exponentials overflow or underflow. If you add a small number "
-     "to the sum, it only hides 0 / 0. Subtract the maximum, and the sum is at least 1.",
+     "Your weights are NaN or 0 where the exponentials overflow or underflow. Adding a small "
+     "number to the sum only hides 0 / 0. First subtract the maximum along dim from the scores. "
+     "Then the sum is at least 1.",
      ("(x - m).double()", "x"), ("e / total", "e / (total + 1e-9)")),
     ("nan replaced",
-     "Your weights are 0 where an exponential overflows. If you replace NaN afterwards, the "
-     "weights are already lost. Subtract the maximum before exp.",
+     "Your weights are 0 where an exponential overflows. If you replace NaN after the division, "
+     "the weights are already lost. Subtract the maximum before exp.",
      ("(x - m).double()", "x"), ("(e / total)", "(e / total).nan_to_num(0.0)")),
     ("scores clamped",
      "Your result is what you get if the scores are cut off at a limit. All scores beyond it get "
@@ -173,10 +175,10 @@ MISTAKES = [
      "the same weight. Leave low scores as they are.",
      "torch.softmax(x.clamp(min=-1e4), dim)"),
     ("logarithms returned",
-     "Your result is the logarithm of the weights. Take exp once more.",
+     "Your result contains the logarithms of the weights. Take exp once more.",
      "torch.log_softmax(x, dim)"),
     ("not normalized",
-     "Your result is the exponentials. Divide them by their sum.", ("e / total", "e")),
+     "Your result contains the exponentials. Divide them by their sum.", ("e / total", "e")),
     ("keepdim missing",
      "Your maximum or your sum is aligned with the wrong dimension. Pass keepdim=True to both.",
      ("amax(dim, keepdim=True)", "amax(dim)"), (".double()", ""),

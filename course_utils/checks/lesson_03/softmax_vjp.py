@@ -61,12 +61,12 @@ def without_the_matrix(answer, x, g, T):
 PRODUCT = "p * (g - mean) / T"
 MISTAKES = [
     ("nothing fixed",
-     "Your result is that of the given code. It equals autograd for one row at T = 1. Compare the "
-     "two for two rows, and for T = 2.",
+     "Your result is that of the given code. It agrees with autograd for one row at T = 1. Compare "
+     "the two for two rows, and for T = 2.",
      ("dim=-1, keepdim=True", ""), (PRODUCT, "p * (g - mean)")),
     ("the temperature left out",
-     "Right for T = 1 only. x is divided by T before the softmax, so by the chain rule the "
-     "gradient at x must be divided by T too.", (PRODUCT, "p * (g - mean)")),
+     "Right for T = 1 only. x is divided by T before the softmax. By the chain rule, divide the "
+     "gradient with respect to x by T too.", (PRODUCT, "p * (g - mean)")),
     ("one mean for all rows",
      "Right for one row. With several rows, your p·g is a sum over all of them. Each row needs "
      "its own mean: sum(dim=-1, keepdim=True).", ("dim=-1, keepdim=True", "")),
@@ -77,7 +77,7 @@ MISTAKES = [
      "Your result is divided by T twice. Only x / T contributes a factor 1 / T, so divide once.",
      (PRODUCT, "p * (g - mean) / T**2")),
     ("divided by the root of the temperature",
-     "Your result is divided by √T. The derivative of x / T is 1 / T, without a root.",
+     "Your result is divided by √T. The derivative of x / T is 1 / T. Divide by T itself.",
      (PRODUCT, "p * (g - mean) / T**0.5")),
     ("only g divided by the temperature",
      "In your result, g is divided by T, but its mean p·g is not. Divide the whole: p * (g − p·g) "
@@ -92,8 +92,9 @@ MISTAKES = [
      "torch.softmax, which subtracts the maximum.",
      ("torch.softmax(x / T, dim=-1)", "(x / T).exp() / (x / T).exp().sum(-1, keepdim=True)")),
     ("temperature after softmax",
-     "Right, except where a weight of softmax(x) underflows to 0. Divided by a large T, such a "
-     "score still gets some weight. Divide the scores by T before the softmax.",
+     "Right, except where a weight of softmax(x) underflows to 0. If you apply the temperature to "
+     "the weights, such a weight stays 0, although a large T should raise it. Divide the scores by "
+     "T before the softmax.",
      ("torch.softmax(x / T, dim=-1)",
       "(r := torch.softmax(x, dim=-1) ** (1 / T)) / r.sum(dim=-1, keepdim=True)")),
     ("temperature only outside",
@@ -105,8 +106,16 @@ MISTAKES = [
     ("mean of g not subtracted",
      "Your result matches p * g / T. Before multiplying by p, subtract from g its mean under p: "
      "(p * g).sum(-1, keepdim=True).", ("(g - mean)", "g")),
+    ("mean not multiplied by p",
+     "Your result matches (p * g − p·g) / T, where p multiplies only g. p must multiply the whole "
+     "difference. Add parentheses: p * (g − p·g) / T.",
+     (PRODUCT, "(p * g - mean) / T")),
+    ("through a log-softmax",
+     "Your result is the gradient through a log-softmax, g − p · Σg, divided by T. Here g is the "
+     "gradient with respect to the weights, not their logarithms. Return p * (g − p·g) / T.",
+     (PRODUCT, "(g - p * g.sum(dim=-1, keepdim=True)) / T")),
     ("not multiplied by p",
-     "Your result lacks the factor p. It must be p * (g − p·g) / T.", ("p * (g - mean)",
+     "Your result lacks the factor p. Return p * (g − p·g) / T.", ("p * (g - mean)",
      "(g - mean)")),
     ("mean of g added",
      "Your result adds p·g to g. J = diag(p) − ppᵀ has a minus sign, so subtract it.",

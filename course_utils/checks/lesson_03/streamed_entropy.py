@@ -4,7 +4,7 @@ import weakref
 
 import torch
 
-from course_utils.checks.compare import difference
+from course_utils.checks.compare import difference, read
 from course_utils.checks.exercise import Exercise, NamedMistake
 from course_utils.checks.inputs import Shapes, normals
 from course_utils.checks.shared_hints import STARTS_FINITE
@@ -67,13 +67,13 @@ def inputs():
 
 
 LARGE = (
-    "Right for scores near 0. Far from 0, digits are lost, as in the difference of log Σ e^x and "
-    "Σ p x, which are as large as x. Compute x − m first, in float64, and use only x − m from then "
-    "on. The entropy does not depend on m itself."
+    "Right for scores near 0. Far from 0, digits are lost. If you subtract Σ p x from log Σ e^x, "
+    "both are as large as x, and rounding destroys their difference. Compute x − m first, in "
+    "float64, and use only x − m from then on."
 )
 TWICE = (
-    "Your function reads the blocks twice, but the second loop finds nothing. Keep all you need "
-    "in one loop, as with m and ℓ, and rescale it when m rises."
+    "Your function reads the blocks twice, but the second loop finds nothing. Keep all you need in "
+    "one loop, as with m and ℓ, and rescale it when m rises."
 )
 
 
@@ -118,7 +118,8 @@ def blocks_once(answer, blocks):
             raise
     if once.again and difference(result, right):
         raise NamedMistake("reads twice", TWICE)
-    if (blocks[0] > FAR / 2).any() and difference(result, right):
+    finite = (got := read(result)) is not None and got.isfinite().all()
+    if finite and (blocks[0] > FAR / 2).any() and difference(result, right):
         if difference(answer(block - FAR for block in blocks), right) is None:
             raise NamedMistake("difference of large numbers", LARGE)
     whole = sum(block.shape[-1] for block in blocks)
@@ -126,8 +127,9 @@ def blocks_once(answer, blocks):
     # variables may still hold the last two blocks
     if once.most > 2 or concatenated:
         hint = (
-            "Right, but your function keeps all blocks or the whole row, which may not fit into "
-            "memory. From block to block, keep only a few numbers for each row, such as m and ℓ."
+            "Right, but what your function keeps grows with the length of the row, so it may not "
+            "fit into memory. From block to block, keep only a few numbers for each row, such as m "
+            "and ℓ."
         )
         raise NamedMistake("keeps the whole row", hint, [result])
     return [result]
@@ -137,20 +139,21 @@ OLD = "change.exp() * (s + change * ell)"
 RETURN = "ell.log() - s / ell"
 MISTAKES = [
     ("second sum not shifted",
-     "Right while the maximum stays the same. When m rises, every x − m in your second sum must "
-     "change too. Besides the factor e^(m − m_new), Σ (x − m) e^(x − m) needs a term with (m − "
-     "m_new) · ℓ.",
+     "Right while the maximum stays the same. When m rises, every x − m in Σ (x − m) e^(x − m) "
+     "changes too. Multiply the old sum by e^(m − m_new), and add (m − m_new) · ℓ, rescaled by the "
+     "same factor.",
      (OLD, "change.exp() * s")),
     ("second sum not rescaled",
-     "Your sum of (x − m) e^(x − m) is still relative to the old m. When m rises, both of its "
-     "factors change. Correct both.", (OLD, "s")),
+     "Your sum of (x − m) e^(x − m) is still relative to the old m. When m rises, both factors of "
+     "every term change: x − m and e^(x − m). Correct both.", (OLD, "s")),
     ("second sum shifted the wrong way",
      "Your second sum changes in the wrong direction. m − m_new is 0 or less, so every x − m "
      "becomes smaller when m rises. Fix the sign.",
      (OLD, "change.exp() * (s - change * ell)")),
     ("second sum shifted once",
-     "Your second sum changes by m − m_new only once. Every x − m in it changes by this, weighted "
-     "by its e^(x − m). Add m − m_new times ℓ.", (OLD, "change.exp() * (s + change)")),
+     "Your second sum changes by m − m_new only once. Every x − m in the sum changes by this "
+     "amount, and each has the weight e^(x − m). Add (m − m_new) · ℓ instead.",
+     (OLD, "change.exp() * (s + change)")),
     ("second sum shifted by the old ℓ",
      "Your term (m − m_new) · ℓ uses ℓ as it was, relative to the old m. Multiply this term by "
      "e^(m − m_new) as well.", (OLD, "change.exp() * s + change * ell")),
@@ -158,8 +161,9 @@ MISTAKES = [
      "In your term (m − m_new) · ℓ, ℓ is multiplied by e^(m − m_new) twice. Multiply it once.",
      (OLD, "change.exp() * (s + change * change.exp() * ell)")),
     ("second sum shifted by the new ℓ",
-     "Your term (m − m_new) · ℓ uses the new ℓ, which includes this block. Use the ℓ from before "
-     "the block.", ("        ell = change.exp() * ell + below.exp().sum(dim=-1)  # (...)\n", ""),
+     "Your term (m − m_new) · ℓ uses the new ℓ, which includes this block. Use the value of ℓ "
+     "before the block.",
+     ("        ell = change.exp() * ell + below.exp().sum(dim=-1)  # (...)\n", ""),
      ("        old", "        ell = change.exp() * ell + below.exp().sum(dim=-1)\n        old")),
     ("no sum rescaled",
      "Right while the maximum stays the same. When m rises, both of your old sums are still "
@@ -175,8 +179,8 @@ MISTAKES = [
      ("m_new.masked_fill(m_new == -torch.inf, 0)", "m_new * 0"), (OLD, "s"),
      (".clamp(min=-1e4)  # (..., n)", "  # (..., n)"), ("(m - base).clamp(min=-1e4)", "base")),
     ("NaN from the first block on",
-     "Your result is NaN from the first block on. At first m is −inf, so m − m_new is −inf, and "
-     "−inf times ℓ = 0 is NaN. There is no old part yet, so let it add 0.",
+     "Your result is NaN from the first block on. At first, m − m_new is −inf and ℓ is 0. If you "
+     "multiply them, the product is NaN. There is no old part yet, so let it add 0.",
      (" = (m - base).clamp(min=-1e4)",
      " = m - base")),
     ("NaN for forbidden scores",
@@ -217,13 +221,14 @@ MISTAKES = [
      "along.",
      ("old + (", "("), ("change.exp() * ell + ", ""), ("m = m_new", "pass")),
     ("wrong sign",
-     "Your result has the wrong sign. The entropy, −Σ p log p, is 0 or more.",
+     "Your result has the wrong sign. The entropy, −Σ p log p, is 0 or more. Flip the sign.",
      (RETURN, "s / ell - ell.log()")),
     ("in bits",
      "Your result is in bits. Use natural logarithms to get nats.",
      (RETURN, "(ell.log() - s / ell) / 0.6931471805599453")),
     ("second sum not divided",
-     "Your sum of (x − m) e^(x − m) is not divided by ℓ. A weight is e^(x − m) / ℓ, so divide.",
+     "Your sum of (x − m) e^(x − m) is not divided by ℓ. A weight is e^(x − m) / ℓ. Divide the sum "
+     "by ℓ.",
      (RETURN, "ell.log() - s")),
     ("only the logarithm of ℓ",
      "Your result is log ℓ. Since −log p = log ℓ − (x − m), subtract the mean of x − m under the "
@@ -234,7 +239,7 @@ MISTAKES = [
      (RETURN, "m + ell.log()")),
     ("one maximum for all rows",
      "Your result matches one maximum for all rows. In a row 2000 below it, all exponentials are "
-     "0, and 0 / 0 is NaN. Each row needs its own m: amax(dim=-1).",
+     "0, and 0 / 0 is NaN. Give each row its own m: amax(dim=-1).",
      ("x.double().amax(dim=-1)", "x.double().amax()"),
      ("torch.maximum(m, x", "torch.maximum(m.max(), x"),
      ("  # (...)\n        base", ".expand(x.shape[:-1])\n        base")),

@@ -82,8 +82,9 @@ def entropy_reached(answer, x, target):
     ):
         hint = (
             "Your T is close everywhere, but its entropy is not always within 1% of the target. If "
-            "your search stops after few steps or at a fixed distance, let it run longer. If it "
-            "halves the interval of T, halve that of log T."
+            "you add a small number to p, leave it out. If your search stops after few steps or at "
+            "a fixed distance, let it run longer. If it halves the interval of T, halve that of "
+            "log T."
         )
         raise NamedMistake("near but not near enough", hint)
     return [entropy.half()]
@@ -142,6 +143,10 @@ MISTAKES = [
      "Your T never leaves the interval from 0.01 to 100. Scores far apart need a larger T, and "
      "scores close together need a smaller one. Search from 10⁻⁴ to 10⁴.",
      ("1e-4, 1e4", "0.01, 100")),
+    ("searched between 0.001 and 1000",
+     "Your T never leaves the interval from 0.001 to 1000. Scores far apart need a larger T, and "
+     "scores close together need a smaller one. Search from 10⁻⁴ to 10⁴.",
+     ("1e-4, 1e4", "1e-3, 1e3")),
     ("searched between 0.1 and 10",
      "Your T never leaves the interval from 0.1 to 10. Scores far apart need a larger T, and "
      "scores close together need a smaller one. Search from 10⁻⁴ to 10⁴.",
@@ -150,7 +155,7 @@ MISTAKES = [
      "Your search runs to the wrong end. A larger T must give a larger entropy. If you multiply "
      "the scores by T, divide them instead.", ("x.double() / middle", "x.double() * middle")),
     ("inverse temperature",
-     "Your result matches 1/T. The scores must be divided by the temperature, x / T.",
+     "Your result matches 1/T. The scores are divided by the temperature, x / T. Return T itself.",
      ("return middle", "return 1 / middle")),
     ("measured in bits",
      "Your T is right for an entropy in bits. Use the natural logarithm, not log2.",
@@ -160,22 +165,25 @@ MISTAKES = [
      "If the entropy is too small, raise T.", ("entropy < target", "entropy > target")),
     ("ran to the bottom",
      "Your T is near 0, as if the search went down to its lower end. If the entropy is below the "
-     "target, raise T. If the entropy is NaN, find out why, because NaN < target is false.",
+     "target, raise T. If the entropy is NaN, find out why, because every comparison with NaN is "
+     "false.",
      "1e-4"),
     ("ran to the top",
      "Your T is at the upper end of the search. If the entropy is above the target, lower T. "
-     "Compare the entropy with the target, not with 0, and do not forget its minus sign.", "1e4"),
+     "Compare the entropy with the target, not with 0, and check that the entropy has its minus "
+     "sign.", "1e4"),
     ("nan turns the search",
-     "Your T is wrong where a weight is 0. There p * p.log() is NaN, and NaN < target is false, "
-     "so a search goes down. Use torch.xlogy(p, p), which gives 0.",
+     "Your T is wrong where a weight is 0. If you compute p * p.log(), it is NaN there. Every "
+     "comparison with NaN is false, so your search turns the wrong way. Use torch.xlogy(p, p), "
+     "which gives 0.",
      ("torch.special.entr(p).sum()", "-(p * p.log()).sum()"), ("x.double()", "x")),
     ("overflow turns the search down",
-     "Your T is wrong for large scores. If e^(x / T) overflows, the entropy is NaN, and NaN < "
-     "target is false, so the search goes down. Use a stable softmax.",
+     "Your T is wrong for large scores. If e^(x / T) overflows, the entropy is NaN. Every "
+     "comparison with NaN is false, so your search turns the wrong way. Use a stable softmax.",
      *UNSTABLE),
     ("overflow turns the search up",
-     "Your T is wrong for large scores. If e^(x / T) overflows, the entropy is NaN, and NaN > "
-     "target is false, so the search goes up. Use a stable softmax.",
+     "Your T is wrong for large scores. If e^(x / T) overflows, the entropy is NaN. Every "
+     "comparison with NaN is false, so your search turns the wrong way. Use a stable softmax.",
      *UNSTABLE, ("entropy < target", "not entropy > target")),
     ("target returned",
      "Your result is the target itself. Return the T whose weights have this entropy.", "target"),
@@ -193,7 +201,7 @@ MISTAKES = [
      ("1e-4", "1")),
     ("target as a fraction",
      "Your T would be right if the target were a fraction of log n. But the target is the entropy "
-     "itself, in nats.",
+     "itself, in nats. Do not multiply it by log n.",
      ("entropy < target", "entropy < min(target, 0.9999) * math.log(len(x))")),
 ]  # fmt: skip
 
