@@ -57,5 +57,5 @@ LAST_QUERIES_ZERO = (
 )
 STARTS_FINITE = (
     "Your result is NaN where all scores lie far below the initial value of m. Every e^(score − m) "
-    "is 0 there, and 0 / 0 is NaN. Initialize m with −∞."
+    "is 0 there, and 0 / 0 is NaN. Initialize m to −∞."
 )
