@@ -158,19 +158,19 @@ MISTAKES = [
      "The output is right, but the weights are missing. Return both.",
      (BACK, "out.reshape(B, H, L, -1)")),
     ("groups left apart",
-     "The numbers are right, but still sorted by key head. Return all H query heads in one "
+     "The numbers are right, but still grouped by key head. Return all H query heads in one "
      "dimension, (B, H, L, ...).",
      (BACK, "out, weights")),
     ("groups left apart, five dimensions",
-     "The numbers are right, but still sorted by key head. Return all H query heads in one "
+     "The numbers are right, but still grouped by key head. Return all H query heads in one "
      "dimension, (B, H, L, ...).",
      (BACK, "*(x.unflatten(2, (group, L)) for x in (out, weights)),")),
     ("weights left apart",
-     "The output is right, but the weights are still sorted by key head. Return them as (B, H, L,"
+     "The output is right, but the weights are still grouped by key head. Return them as (B, H, L,"
      " S).",
      ("weights.reshape(B, H, L, -1)", "weights")),
     ("weights left apart, five dimensions",
-     "The output is right, but the weights are still sorted by key head. Return them as (B, H, L,"
+     "The output is right, but the weights are still grouped by key head. Return them as (B, H, L,"
      " S).",
      ("weights.reshape(B, H, L, -1)", "weights.unflatten(2, (group, L))")),
     ("grouped not scaled", NOT_SCALED, (" / d_k**0.5", "")),
