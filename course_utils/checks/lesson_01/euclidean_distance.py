@@ -113,7 +113,8 @@ MISTAKES = [
      "Your result is the negative distance. A distance is never negative, so remove the minus "
      "sign.", ("return squares", "return -squares")),
     ("added before squaring",
-     "Your result is the absolute sum of the differences, in which they cancel. Square each first.",
+     "Your result adds up the differences before squaring, so that they cancel. Square each "
+     "difference first.",
      "(q[..., :, None, :] - k[..., None, :, :]).sum(-1).abs()"),
     ("transposed distances", TRANSPOSED, (".sqrt()", ".sqrt().mT")),
     ("difference of lengths",
@@ -121,8 +122,9 @@ MISTAKES = [
      "k‖.", "(q.norm(dim=-1)[..., :, None] - k.norm(dim=-1)[..., None, :]).abs()"),
     ("row minus row",
      "Your result compares row i of q only with row i of k. Compare every query with every key. "
-     "Give the squares of the queries an axis for the keys, [..., :, None], and those of the keys "
-     "one for the queries, [..., None, :].", "(q - k).norm(dim=-1)"),
+     "Give the squares of the queries shape (..., L, 1), and the squares of the keys shape (..., "
+     "1, S).",
+     "(q - k).norm(dim=-1)"),
     ("key square missing", "Your result leaves out ‖k‖². Add it: ‖q − k‖² = ‖q‖² + ‖k‖² − 2 q·k.",
      ("q_squares + k_squares", "q_squares")),
     ("query square missing", "Your result leaves out ‖q‖². Add it: ‖q − k‖² = ‖q‖² + ‖k‖² − 2 q·k.",
@@ -140,8 +142,8 @@ MISTAKES = [
      "Your result adds the lengths without squaring them. Use ‖q − k‖² = ‖q‖² + ‖k‖² − 2 q·k.",
      ("q.square().sum(dim=-1)", "q.norm(dim=-1)"), ("k.square().sum(dim=-1)", "k.norm(dim=-1)")),
     ("distance of unit vectors",
-     "Your result is √(2 − 2 cos θ), which is the distance only for vectors of length 1. Use the "
-     "dot products instead: ‖q‖² + ‖k‖² − 2 q·k.",
+     "Your result is √(2 − 2 cos θ), which is the distance only for vectors of length 1. For all "
+     "vectors, take the square root of ‖q‖² + ‖k‖² − 2 q·k.",
      "(2 - 2 * F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT).clamp(min=0).sqrt()"),
 ]  # fmt: skip
 
