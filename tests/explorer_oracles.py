@@ -49,11 +49,11 @@ def _near(text, number):
 
 
 def sentence(last, sharpness):
-    words = [*"The hen never crossed the road because it was".split(), last]
+    words = [*"The hen stayed off the road because it was".split(), last]
     k = torch.tensor([[word == "hen", word == "road"] for word in words]).double()  # (S, 2)
     q = torch.tensor([[last != "wide", last != "tired"]]) * sharpness * 2**0.5  # (1, 2)
     weights = course.attention(q.double(), k, k)[1][0]  # (S,)
-    yield "every word has weight #" if sharpness == 0 else "each other word has #", weights[0]
+    yield "every word has weight #" if sharpness == 0 else "every other word has #", weights[0]
     yield "undecided", last == "old" and sharpness > 0
     for word, weight in zip(words, weights, strict=True):
         if sharpness and weight == weights.max():

@@ -190,7 +190,7 @@ def vectors(q, keys):
         (vectors([1.0, 0.0], [[1.0, 1.0], [3.0, 1.0]]), "wrong shapes"),
         (vectors([1.0, 0.0], [[float("nan"), 1.0], [3.0, 1.0], [1.0, 0.0]]), "not finite"),
         (lambda: torch.zeros(2), "not a pair"),
-        (lambda: ([1, 0], [[1, 2]] * 3), "not tensors"),
+        (lambda: ("near", [[1, 2]] * 3), "not tensors"),
     ],
 )
 def test_disagreement_says_what_is_wrong_with_the_vectors(answer, mistake):

@@ -24,7 +24,7 @@ function mostWeighted(named, weights) {
   }
   const found = most.map((word) => `${word} ${fixed(largest, 2)}`).join(" and ");
   const comment = most.length > 1 ? " (undecided)" : "";
-  return `the largest weight is ${found}${comment}; each other word has ${fixed(least, 2)}`;
+  return `the largest weight is ${found}${comment}; every other word has ${fixed(least, 2)}`;
 }
 
 export function picture(svg) {

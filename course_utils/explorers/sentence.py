@@ -2,8 +2,8 @@
 
 from course_utils.explorers.browser_explorer import BrowserExplorer, choice, number
 
-WORDS = "The hen never crossed the road because it was".split()
-# Typed by hand: (is it alive, does it have a width). The key of every other word is (0, 0).
+WORDS = "The hen stayed off the road because it was".split()
+# Typed by hand: (is it alive, can it be wide). The key of every other word is (0, 0).
 KEYS = {"hen": (1, 0), "road": (0, 1)}
 # What "it" looks for with each last word. Both a hen and a road can be old.
 QUERIES = {"tired": (1, 0), "wide": (0, 1), "old": (1, 1)}

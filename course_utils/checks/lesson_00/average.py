@@ -24,7 +24,7 @@ MISTAKES = [
      "d numbers are left.",
      ("dim=0", "dim=1")),
     ("mean of each row, kept",
-     "Your result has one mean for each row, in shape (n, 1). Take the mean over the rows "
+     "Your result has one mean for each row, and shape (n, 1). Take the mean over the rows "
      "(dimension 0), so that d numbers are left.",
      ("dim=0", "dim=1, keepdim=True")),
     ("sum of each row",
@@ -32,10 +32,10 @@ MISTAKES = [
      "numbers are left.",
      "values.sum(dim=1)"),
     ("sum of everything",
-     "Your result is one sum of all numbers. Take the mean only over the rows (dimension 0).",
+     "Your result is the sum of all numbers. Take the mean only over the rows (dimension 0).",
      "values.sum()"),
     ("mean of everything",
-     "Your result is one mean of all numbers. Take the mean only over the rows (dimension 0).",
+     "Your result is the mean of all numbers. Take the mean only over the rows (dimension 0).",
      ("dim=0", "")),
     ("divided by the width",
      "Your result is the sum of the rows divided by d, their width. Divide it by n, the number "
@@ -48,9 +48,20 @@ MISTAKES = [
      "Your result is the median of the rows. For the mean, add up the rows and divide by n.",
      "values.median(dim=0).values"),
     ("kept a dimension",
-     "The numbers are right, but your result has shape (1, d). Return shape (d,). If you use "
-     "keepdim=True, remove it.",
+     "Your numbers are correct, but your result has shape (1, d). It should have shape (d,). If "
+     "you use keepdim=True, remove it.",
      ("dim=0", "dim=0, keepdim=True")),
+    ("first row", "Your result is only the first row. Add up all rows, and divide by n.",
+     "values[0]"),
+    ("first row divided",
+     "Your result is only the first row, divided by n. If `return` is inside a loop, move it after "
+     "the loop.", "values[0] / len(values)"),
+    ("largest of each column",
+     "Your result is the largest number of each column. Take the mean of each column instead.",
+     "values.max(dim=0).values"),
+    ("rounded down",
+     "Your result is the mean, rounded down. If you use //, write / instead.",
+     "values.sum(dim=0) // len(values)"),
 ]  # fmt: skip
 
 exercise = Exercise(

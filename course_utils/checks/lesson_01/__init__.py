@@ -1,1 +1,1 @@
-"""Lesson 01's exercises: dot products, other metrics, soft lookup, self-attention."""
+"""Lesson 01's exercises: dot products, other measures, soft lookup, self-attention."""

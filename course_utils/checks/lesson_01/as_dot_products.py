@@ -45,7 +45,8 @@ def weights(answer, q, k):
         if not is_same(other, one.detach()):
             rest = "keys" if name == "query" else "queries"
             hint = (
-                f"Your {name} changes if the {rest} change. Make it without looking at the {rest}."
+                f"Your new {name} changes if the {rest} change. Compute each new {name} without "
+                f"the {rest}."
             )
             raise NamedMistake("looks at the other side", hint)
     return [(wide_q @ wide_k.transpose(-2, -1)).softmax(dim=-1)]  # (..., L, S)
@@ -89,10 +90,11 @@ def pair(answer, q, k):
 
 MISTAKES = [
     ("dot products alone",
-     "Your weights are those of plain dot products, so a long key still wins. Multiply out ‖q − "
-     "k‖². The term ‖q‖² is the same for all keys, so the softmax removes it. Which other term is "
-     "missing?", "(q, k)"),
-    ("square added", "Your result adds ‖k‖² / 2, so long keys win. Subtract it.",
+     "Your weights are those of plain dot products, so a long key can still win. Multiply out −‖q "
+     "− k‖² / 2. The term with ‖q‖² is the same for all keys, so the softmax removes it. Add the "
+     "other missing term.",
+     "(q, k)"),
+    ("square added", "Your result adds ‖k‖² / 2, so long keys win. Subtract ‖k‖² / 2 instead.",
      ("-squares / 2", "squares / 2")),
     ("square not halved",
      "Your result subtracts ‖k‖² from q·k. Subtract only half of it: multiply out −‖q − k‖² / 2 "
@@ -101,54 +103,70 @@ MISTAKES = [
      "Your weights are those of e^(−‖q − k‖²). Halve the exponent: e^(−‖q − k‖² / 2).",
      ("[q, ones]", "[2 * q, ones]"), ("-squares / 2", "-squares")),
     ("length not squared",
-     "Your result uses the length of the key. Square it: the term is ‖k‖² / 2.",
+     "Your result uses the length of the key. Square the length: the term is ‖k‖² / 2.",
      ("squares = k.square().sum(dim=-1, keepdim=True)", "squares = k.norm(dim=-1, keepdim=True)")),
     ("length subtracted",
      "Your result subtracts the length of the key. Subtract half of its square, ‖k‖² / 2.",
      ("-squares / 2", "-k.norm(dim=-1, keepdim=True)")),
     ("squares averaged",
-     "Your result uses the mean of the squared entries. ‖k‖² is their sum, so use sum.",
+     "Your result uses the mean of the squared entries. ‖k‖² is the sum of these squares, so use "
+     "sum.",
      ("sum(dim", "mean(dim")),
     ("sum of the entries",
      "Your result adds the entries of the key without squaring them. Square first: ‖k‖² is a sum "
      "of squares.", ("k.square().sum", "k.sum")),
     ("sum squared",
-     "Your result squares the sum of the entries. ‖k‖² is the sum of their squares, so square "
-     "first.", ("k.square().sum(dim=-1, keepdim=True)", "k.sum(dim=-1, keepdim=True).square()")),
+     "Your result squares the sum of the entries. ‖k‖² is the sum of the squared entries, so "
+     "square first.",
+     ("k.square().sum(dim=-1, keepdim=True)", "k.sum(dim=-1, keepdim=True).square()")),
     ("squares meet squares",
-     "Your squares are multiplied with each other, and your ones with each other. In a dot "
-     "product, equal positions are multiplied. Put a 1 in the query where the key has −‖k‖² / 2, "
-     "and the other way around.",
+     "Your result multiplies the square in the query by the square in the key, and 1 by 1. A dot "
+     "product multiplies equal positions. Put a 1 in the query where the key has −‖k‖² / 2, and a "
+     "1 in the key where the query has a square.",
      ("[q, ones]", "[q, -q.square().sum(dim=-1, keepdim=True) / 2, ones]"),
      ("-squares / 2]", "-squares / 2, torch.ones_like(squares)]")),
     ("squares multiplied by squares",
-     "Your squares are multiplied with each other, and your ones with each other. In a dot "
-     "product, equal positions are multiplied. Put a 1 in the query where the key has −‖k‖² / 2. "
-     "The query needs no square, because ‖q‖² drops out of the softmax.",
+     "Your result multiplies the square in the query by the square in the key, and 1 by 1. A dot "
+     "product multiplies equal positions. Put a 1 in the query where the key has −‖k‖² / 2. The "
+     "query needs no square, because ‖q‖² drops out of the softmax.",
      ("[q, ones]", "[q, q.square().sum(dim=-1, keepdim=True), ones]"),
      ("-squares / 2]", "-squares / 2, torch.ones_like(squares)]")),
     ("product doubled",
-     "Your result has 2 q·k − ‖k‖² / 2. Multiply out −‖q − k‖² / 2 once more: q·k counts once.",
+     "Your result is 2 q·k − ‖k‖² / 2. In −‖q − k‖² / 2, q·k counts only once. Do not double it.",
      ("[q, ones]", "[2 * q, ones]")),
     ("keys divided by root 2",
      "Your q·k is divided by √2, but your ‖k‖² / 2 is not. Divide neither q nor k.",
      ("[k, -sq", "[k / 2**0.5, -sq")),
     ("divided by root d",
-     "Your −‖q − k‖² / 2 is divided by √d. Divide nothing: the weights are proportional to e^(−‖q "
-     "− k‖² / 2).", ("[q, ones], dim=-1)", "[q, ones], dim=-1) / q.shape[-1] ** 0.5")),
+     "Your exponent is −‖q − k‖² / (2 √d). It should be −‖q − k‖² / 2, so do not divide by √d.",
+     ("[q, ones], dim=-1)", "[q, ones], dim=-1) / q.shape[-1] ** 0.5")),
     ("product divided by root d",
-     "Your q·k is divided by √d, but your ‖k‖² / 2 is not. Divide neither.",
+     "Your q·k is divided by √d, but your ‖k‖² / 2 is not. Divide neither of the two.",
      ("[q, ones]", "[q / q.shape[-1] ** 0.5, ones]")),
     ("cosines",
-     "Your queries and keys have length 1, so only the direction decides. But the distance also "
-     "depends on the lengths. Keep them.",
+     "Your queries and keys have length 1, so only their directions count. But the distance also "
+     "depends on the lengths, so do not normalize the vectors.",
      "(q / q.norm(dim=-1, keepdim=True), k / k.norm(dim=-1, keepdim=True))"),
     ("direction alone",
-     "Your keys have length 1, so only their direction decides. But the distance also depends on "
-     "their length. Keep it.", "(q, k / k.norm(dim=-1, keepdim=True))"),
+     "Your keys have length 1, so only their directions count. But the distance also depends on "
+     "the lengths of the keys, so do not normalize the keys.",
+     "(q, k / k.norm(dim=-1, keepdim=True))"),
     ("sign of the product",
-     "Your result gives near keys the smallest weights. Change the sign of q·k: in −‖q − k‖² / 2 "
-     "it is positive.", ("[q, ones]", "[-q, ones]")),
+     "Your result attends to the keys near −q. In −‖q − k‖² / 2, the sign of q·k is "
+     "positive. Change the sign of your q·k.", ("[q, ones]", "[-q, ones]")),
+    ("multiplied by root d",
+     "Your exponent is −√d ‖q − k‖² / 2. soft_lookup does not divide its scores, so do not "
+     "multiply by √d.",
+     ("[q, ones], dim=-1)", "[q, ones], dim=-1) * q.shape[-1] ** 0.5")),
+    ("product multiplied by root d",
+     "Your q·k is multiplied by √d, but your ‖k‖² / 2 is not. Multiply neither of the two.",
+     ("[q, ones]", "[q * q.shape[-1] ** 0.5, ones]")),
+    ("square quartered", "Your result subtracts ‖k‖² / 4. Subtract ‖k‖² / 2.",
+     ("-squares / 2", "-squares / 4")),
+    ("square subtracted from every entry",
+     "Your result subtracts ‖k‖² / 2 from every entry of the key. Append −‖k‖² / 2 to the key as a "
+     "new entry, and append a 1 to the query.",
+     "(q, k - k.square().sum(dim=-1, keepdim=True) / 2)"),
 ]  # fmt: skip
 
 exercise = Exercise(

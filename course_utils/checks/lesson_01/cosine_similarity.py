@@ -70,9 +70,9 @@ def whatever_the_length(answer, q, k):
     if usual or difference(results[0], right) is None:
         return results
     hint = (
-        "Your cosines are right for ordinary vectors. The part Extremes is left: the squares of "
-        "huge numbers overflow, and those of tiny numbers become 0. A positive factor does not "
-        "change a direction. So first scale each row by a factor that makes its squares fit."
+        "Your cosines are correct for ordinary vectors. The part Extremes is left: the squares of "
+        "huge numbers overflow, and the squares of tiny numbers become 0. A positive factor does "
+        "not change a direction. So first scale each row by a factor that makes its squares fit."
     )
     raise NamedMistake("extreme lengths", hint, [right])
 
@@ -81,17 +81,17 @@ MISTAKES = [
     ("not divided", "Your result is the dot product. Divide it by the lengths of both vectors.",
      "q @ k.mT"),
     ("only query normalized",
-     "Your result is divided by the lengths of the queries only. Divide by those of the keys as "
-     "well.", "torch.nn.functional.normalize(q, dim=-1) @ k.mT"),
+     "Your result is divided by the lengths of the queries only. Divide by the lengths of the "
+     "keys too.", "torch.nn.functional.normalize(q, dim=-1) @ k.mT"),
     ("only key normalized",
-     "Your result is divided by the lengths of the keys only. Divide by those of the queries as "
-     "well.", "q @ torch.nn.functional.normalize(k, dim=-1).mT"),
+     "Your result is divided by the lengths of the keys only. Divide by the lengths of the "
+     "queries too.", "q @ torch.nn.functional.normalize(k, dim=-1).mT"),
     ("key lengths multiplied",
-     "Your result is multiplied by the lengths of the keys. It should be divided by them. If you "
-     "wrote a / b * c, only b divides. Put the product in parentheses: a / (b * c).",
+     "Your result is multiplied by the lengths of the keys. You get this result if "
+     "you write a / b * c, where only b divides. Write a / (b * c).",
      "torch.nn.functional.normalize(q, dim=-1) @ (k * k.norm(dim=-1, keepdim=True)).mT"),
     ("lengths added",
-     "Your result is divided by the sum of the two lengths. Divide by their product.",
+     "Your result is divided by the sum of the two lengths. Divide by the product of the two.",
      "q @ k.mT / (q.norm(dim=-1)[..., :, None] + k.norm(dim=-1)[..., None, :]).clamp(min=1e-8)"),
     ("zero vector gives nan",
      "Your result is NaN for a zero vector, because 0 / 0 is NaN. If a row is all zeros, divide it"
@@ -99,59 +99,70 @@ MISTAKES = [
      ("q_largest.where(q_largest > 0, 1)", "q_largest"),
      ("k_largest.where(k_largest > 0, 1)", "k_largest")),
     ("zero vector gives nan in float32",
-     "Right in float64. In float32, PyTorch's default, a zero vector still gives NaN. A number "
-     "such as 1e-300 is 0 there, and 0 / 0 is NaN. If a row is all zeros, divide it by 1.",
+     "Your result is correct in float64. In float32, PyTorch's default, a zero vector still gives "
+     "NaN. You get this result if you add a number such as 1e-300, which is 0 in float32. If a row "
+     "is all zeros, divide it by 1.",
      ("q_largest.where(q_largest > 0, 1)", "(q_largest + 1e-300)"),
      ("k_largest.where(k_largest > 0, 1)", "(k_largest + 1e-300)")),
     ("largest without its sign",
-     "Your cosines have the wrong sign if all numbers of a vector are negative. Then its largest "
-     "number is negative, and dividing by it flips the signs. Divide by x.abs().amax(...).",
+     "Your cosines have the wrong sign if all numbers of a vector are negative. If you divide by "
+     "the largest number of the vector, that number is negative and flips the signs. Divide by "
+     "x.abs().amax(...).",
      ("q.abs().amax", "q.amax"),
      ("k.abs().amax", "k.amax"),
      ("q_largest > 0", "q_largest != 0"),
      ("k_largest > 0", "k_largest != 0")),
     ("largest entry 1",
-     "Each vector is divided by its largest entry, which is not its length. Divide by norm(dim=-1)"
-     " after that.",
+     "Your result divides each vector by its largest entry, which is not the length. After that, "
+     "also divide by norm(dim=-1).",
      ("q.norm(dim=-1, keepdim=True).clamp(min=1)", "1"),
      ("k.norm(dim=-1, keepdim=True).clamp(min=1)", "1")),
     ("squared lengths",
-     "Your result is divided by the squared lengths. Take the square root of each.",
+     "Your result is divided by the squared lengths. Take the square root of each squared length.",
      "q / q.square().sum(dim=-1, keepdim=True).clamp(min=1e-8)"
      " @ (k / k.square().sum(dim=-1, keepdim=True).clamp(min=1e-8)).mT"),
-    ("length of columns", "Your lengths are those of columns. A vector is a row, so use dim=-1.",
+    ("length of columns",
+     "Your result uses the lengths of columns. A vector is a row, so use dim=-1.",
      "torch.nn.functional.normalize(q, dim=-2) @ torch.nn.functional.normalize(k, dim=-2).mT"),
     ("length along dimension 1",
-     "Right for matrices, but with leading dimensions your lengths run over dimension 1. "
-     "norm(dim=1) does that, and so does F.normalize without dim. Write dim=-1.",
+     "Your result is correct for matrices, but with leading dimensions your lengths run over "
+     "dimension 1. You get this result if you use norm(dim=1), or F.normalize without dim. Write "
+     "dim=-1.",
      ("q.norm(dim=-1, keepdim=True).clamp(min=1)", "q.norm(dim=1, keepdim=True).clamp(min=1e-9)"),
      ("k.norm(dim=-1, keepdim=True).clamp(min=1)", "k.norm(dim=1, keepdim=True).clamp(min=1e-9)")),
     ("zero vector has a direction",
-     "Your result gives a zero vector cosines other than 0. It has no direction, so leave it at "
-     "zero and divide it by 1.",
+     "Your result gives a zero vector cosines other than 0. A zero vector has no direction. "
+     "Divide it by 1, so that it stays zero.",
      ("q / q_largest.where(q_largest > 0, 1)", "(q / q_largest).nan_to_num(1)"),
      ("k / k_largest.where(k_largest > 0, 1)", "(k / k_largest).nan_to_num(1)")),
     ("one length for all",
-     "Your result uses one length for the whole matrix. Each row has its own: norm(dim=-1, "
-     "keepdim=True).", "q @ k.mT / (q.norm() * k.norm())"),
+     "Your result uses one length for the whole matrix. Each row has its own length. Use "
+     "norm(dim=-1, keepdim=True).", "q @ k.mT / (q.norm() * k.norm())"),
     ("sum of absolute values",
-     "Your result is divided by the sum of the absolute values. A length is the square root of the"
-     " sum of squares.", ("q.norm(dim", "q.norm(p=1, dim"), ("k.norm(dim", "k.norm(p=1, dim")),
+     "Your result is divided by the sum of the absolute values. A length is the square root of the "
+     "sum of squares. Use norm(dim=-1).",
+     ("q.norm(dim", "q.norm(p=1, dim"), ("k.norm(dim", "k.norm(p=1, dim")),
     ("cosine distance",
-     "Your result is 1 - cosine, which is a distance. Return the cosine: large must mean similar.",
+     "Your result is 1 − cosine, which is small for similar vectors. Return the cosine itself.",
      ("return q", "return 1 - q")),
     ("transposed cosines", TRANSPOSED, ("q @ k.transpose", "k @ q.transpose")),
     ("rows paired one to one",
-     "Your result compares row i of q only with row i of k, as F.cosine_similarity(q, k) does. "
-     "Give q an axis for the keys, q[..., :, None, :], and k one for the queries, k[..., None, :, "
-     ":].", "(q * k).sum(dim=-1) / (q.norm(dim=-1) * k.norm(dim=-1)).clamp(min=1e-8)"),
+     "Your result compares row i of q only with row i of k. You get this result if you use "
+     "F.cosine_similarity(q, k). Give q an axis for the keys, q[..., :, None, :], and k one for "
+     "the queries, k[..., None, :, :].",
+     "(q * k).sum(dim=-1) / (q.norm(dim=-1) * k.norm(dim=-1)).clamp(min=1e-8)"),
     ("normalized along dimension 1",
-     "Right for matrices, but not with leading dimensions. Without dim, F.normalize works along "
-     "dimension 1. Write dim=-1.",
+     "Your result is correct for matrices, but not with leading dimensions. You get this result "
+     "if you use F.normalize without dim, which works along dimension 1. Write dim=-1.",
      "torch.nn.functional.normalize(q, dim=1) @ torch.nn.functional.normalize(k, dim=1).mT"),
     ("absolute cosines", LOST_SIGN, ("q @ k.transpose(-2, -1)", "(q @ k.transpose(-2, -1)).abs()")),
-    ("angle not cosine", "Your result is the angle. Return its cosine, without acos.",
+    ("angle not cosine", "Your result is the angle. Return the cosine, without acos.",
      ("q @ k.transpose(-2, -1)", "(q @ k.transpose(-2, -1)).clamp(-1, 1).acos()")),
+    ("lengths below 1 ignored",
+     "Your result is correct only where no vector is shorter than 1. You get this result if you "
+     "use clamp(min=1) on the lengths. Divide every row by its length, and only a zero row by 1.",
+     "q / q.norm(dim=-1, keepdim=True).clamp(min=1)"
+     " @ (k / k.norm(dim=-1, keepdim=True).clamp(min=1)).mT"),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -5,7 +5,7 @@ import torch
 
 from course_utils.checks.compare import read
 from course_utils.checks.exercise import Exercise, NamedMistake
-from course_utils.checks.lesson_01._metrics import METRICS
+from course_utils.checks.lesson_01._measures import MEASURES
 
 
 def disagreement():
@@ -14,19 +14,29 @@ def disagreement():
     return q, keys
 
 
+def tensor_of(given):
+    """Return a tensor, an array, or a list of numbers or rows as one tensor; None for the rest."""
+    if not isinstance(given, list | tuple):
+        return read(given)
+    try:
+        return torch.stack([torch.as_tensor(row, dtype=torch.float64) for row in given])
+    except (TypeError, ValueError, RuntimeError):
+        return None
+
+
 def winners(answer):
-    """Return which pairs of metrics choose the same key, or raise NamedMistake.
+    """Return which pairs of measures choose the same key, or raise NamedMistake.
 
     The pairs are dot and cosine, cosine and distance, dot and distance.
     """
     made = answer()
     if not (isinstance(made, tuple | list) and len(made) == 2):
         raise NamedMistake("not a pair", "Return two tensors: the query q and the three keys.")
-    q, keys = map(read, made)
+    q, keys = map(tensor_of, made)
     if q is None or keys is None:
         raise NamedMistake(
             "not tensors",
-            "Your q and keys are not both tensors. Make them with torch.tensor([...]).",
+            "Your q and keys are not both tensors. Make each with torch.tensor([...]).",
         )
     if q.shape != (2,) or keys.shape != (3, 2):
         got = f"{tuple(q.shape)} and {tuple(keys.shape)}"
@@ -38,19 +48,19 @@ def winners(answer):
     if (q == 0).all() or (keys == 0).all(dim=-1).any():
         raise NamedMistake(
             "a zero vector",
-            "One of your vectors is zero, so it has no direction and no cosine. Move it.",
+            "One of your vectors is zero, so it has no direction and no cosine. Choose another.",
         )
     q, keys = (
         q / q.abs().max(),
         keys / q.abs().max(),
     )  # so that the size of the numbers does not matter
     longest = keys.norm(dim=-1).max()
-    near = torch.stack([metric(q[None], keys)[0] for metric in METRICS.values()])  # (3, 3)
+    near = torch.stack([measure(q[None], keys)[0] for measure in MEASURES.values()])  # (3, 3)
     best, second = near.topk(2, dim=-1).values.T
     # A learner may compute in float32, which rounds sums of two by up to 3 · 2**-24 < 2e-7.
     if (best - second < 1e-6 * torch.stack([longest, torch.ones(()), 1 + longest])).any():
         raise NamedMistake(
-            "a tie", "By one of the metrics, two keys are equally near. Move one of them."
+            "a tie", "By one of the measures, two keys are equally near. Move one of them."
         )
     dot, cosine, distance = near.argmax(dim=-1).tolist()
     return [torch.tensor([dot == cosine, cosine == distance, dot == distance])]
@@ -58,7 +68,7 @@ def winners(answer):
 
 MISTAKES = [
     ("all three agree",
-     "All three metrics choose the same key. Make one key long and point it away from the "
+     "All three measures choose the same key. Make one key very long and turn it away from the "
      "direction of q, so that it wins only by dot product.",
      ("[9.0, 9.0], [3.0, 0.1], [1.0, 0.5]", "[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]")),
     ("dot and cosine agree",
@@ -76,5 +86,6 @@ MISTAKES = [
 exercise = Exercise(
     "1.6", disagreement, lambda: [()], MISTAKES, run=winners,
     also_right=[lambda: [torch.tensor([1, 1]), torch.tensor([[30, 1], [5, 5], [1, 2]])],
+                lambda: ([1.0, 0.0], [[9.0, 9.0], [3.0, 0.1], [1.0, 0.5]]),
                 lambda: (np.array([1e-4, 0]), 1e-4 * np.array([[9, 9], [3, 0.1], [1, 0.5]]))],
 )  # fmt: skip

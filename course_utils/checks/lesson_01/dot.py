@@ -39,20 +39,20 @@ ALONE = (
 )
 MISTAKES = [
     ("products not added",
-     "Your result has one product for each position. Add them up to one number.", "a * b"),
+     "Your result has one product for each position. Add up the products.", "a * b"),
     ("mean of products",
      "Your result is the mean of the products. A dot product is their sum, so do not divide.",
      ("return total", "return total / len(a)")),
     ("product of sums",
-     "Your result is the sum of a times the sum of b. Multiply position by position first, then "
-     "add.", "a.sum() * b.sum()"),
+     "Your result is the sum of a times the sum of b. First multiply at each position, then add "
+     "up the products.", "a.sum() * b.sum()"),
     ("total replaced",
      "Your result is only the last product. Add to the total instead of replacing it.",
      ("total + a[i]", "a[i]")),
     ("total unchanged",
      "Your result is 0, whatever the vectors are. If you wrote `total + ...` alone, nothing was "
      "stored. Write total = total + ...", ("total = total + a", "total + a")),
-    ("total starts at 1", "Your result is always too large by 1. Start the total at 0.",
+    ("total starts at 1", "Your result is too large by 1. Start the total at 0.",
      ("0.0", "1.0")),
     ("first counted twice",
      "Your result counts the first product twice. Start the total at 0, or the loop at 1.",
@@ -67,11 +67,11 @@ MISTAKES = [
      "Your result leaves out the last position. range(n) already stops before n, so use "
      "range(len(a)).", ("range(len(a))", "range(len(a) - 1)")),
     ("added instead of multiplied",
-     "Your result adds the two numbers at each position. Multiply them: a[i] * b[i].",
+     "Your result adds the two numbers at each position. Multiply the two: a[i] * b[i].",
      ("a[i] * b[i]", "a[i] + b[i]")),
     ("absolute values", LOST_SIGN, ("a[i] * b[i]", "(a[i] * b[i]).abs()")),
     ("cosine of the angle",
-     "Your result is the cosine: the right sum, divided by both lengths. Return the sum itself.",
+     "Your result is the cosine, which is the sum divided by both lengths. Return the sum itself.",
      ("return total", "return total / (a.norm() * b.norm())")),
     ("total without sign",
      "Your result is never negative. Vectors in opposite directions must give a negative number, "
@@ -96,11 +96,17 @@ MISTAKES = [
      ("total + a", "total - a")),
     ("root taken", "Your result is the square root of the dot product. Return the sum itself.",
      ("return total", "return total**0.5")),
-    ("products multiplied", "Your result multiplies the products with each other. Add them up.",
+    ("products multiplied",
+     "Your result is the product of all the products. Add up the products instead.",
      "(a * b).prod()"),
     ("number in a list of one",
-     "Your number is right, but it is in a tensor of shape (1,). Start the total at 0.0 instead of"
-     " torch.zeros(1), or sum without keepdim.", ("0.0", "torch.zeros(1)")),
+     "Your number is correct, but it is in a tensor of shape (1,). Start the total at 0.0 instead "
+     "of torch.zeros(1), or sum without keepdim.", ("0.0", "torch.zeros(1)")),
+    ("factors cut to integers",
+     "Your numbers are cut to whole numbers before the multiplication. If you use int(...), leave "
+     "it out.", ("0.0", "torch.tensor(0)"), ("a[i] * b[i]", "int(a[i]) * int(b[i])")),
+    ("second vector from the back",
+     "Your result multiplies a[i] by b[-i]. Multiply a[i] by b[i].", ("* b[i]", "* b[-i]")),
 ]  # fmt: skip
 
 exercise = Exercise(

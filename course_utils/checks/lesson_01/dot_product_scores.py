@@ -23,12 +23,22 @@ def by_loops(q, k):
     return out
 
 
+def loops_of_the_lesson(q, k):
+    scores = torch.empty(len(q), len(k))
+    for i in range(len(q)):
+        for j in range(len(k)):
+            scores[i, j] = (q[i] * k[j]).sum()
+    return scores
+
+
 def inputs():
     normal = normals(12)
     return [
         *queries_and_keys(),
         (normal(12, 10, dtype=torch.float32), normal(9, 10, dtype=torch.float32)),
         (normal(3, 3), normal(3, 3)),  # L = S = d: any product fits
+        (normal(2, 3, 4), normal(2, 3, 4)),  # L = S in a batch: loops over it run
+        (normal(3, 3, 3), normal(3, 3, 3)),  # and so does k.T
     ]
 
 
@@ -40,35 +50,45 @@ MISTAKES = [
     ("entry by entry",
      "Your result multiplies q and k entry by entry. Compare every query with every key: use a "
      "matrix product.", "q * k"),
+    ("loops over the first dimensions",
+     "Your result is correct for matrices, but not with leading dimensions. You get this result if "
+     "you loop over len(q) and len(k), as the lesson does. Loop over q.shape[-2] and k.shape[-2], "
+     "and use q[..., i, :] and k[..., j, :].", loops_of_the_lesson),
     ("all dimensions reversed",
-     "Your scores are right for matrices, but not with leading dimensions such as a batch. Swap "
-     "only the last two dimensions of k: k.transpose(-2, -1).",
-     ("k.transpose(-2, -1)", "k.permute(*reversed(range(k.ndim)))")),
+     "Your scores are correct for matrices, but not with leading dimensions such as a batch. You "
+     "get this result if you use .T, which reverses all dimensions. Swap only the last two: "
+     "k.transpose(-2, -1).", ("k.transpose(-2, -1)", "k.permute(*reversed(range(k.ndim)))")),
+    ("two letters in einsum",
+     "Your scores are correct for matrices, but your code fails with leading dimensions such as a "
+     "batch. If you use einsum, write '...ld,...sd->...ls'. If you use @, write it with "
+     "k.transpose(-2, -1).", "torch.einsum('ld,sd->ls', q, k)"),
     ("three letters in einsum",
-     "Right for three dimensions, but there may also be two or four. Use @ and .transpose(-2, -1),"
-     " or write `...` for the leading dimensions in einsum.", "torch.einsum('bld,bsd->bls', q, k)"),
+     "Your result is correct for three dimensions, but there may also be two or four. Use @ and "
+     ".transpose(-2, -1), or write `...` for the leading dimensions in einsum.",
+     "torch.einsum('bld,bsd->bls', q, k)"),
     ("divided by root d",
-     "Your scores are divided by √d. Return the plain dot products; the scale comes in lesson 02.",
+     "Your scores are divided by √d. Scaling comes in lesson 02. Return the plain dot products.",
      ("q @ columns", "q @ columns / q.shape[-1] ** 0.5")),
     ("mean in place of sum",
-     "Your scores are divided by d, so each is a mean of products. Return their sum.",
+     "Your scores are divided by d, so each is a mean of products. Return the sum of the products.",
      ("q @ columns", "q @ columns / q.shape[-1]")),
     ("softmax applied", WEIGHTS_TOO_EARLY, "(q @ k.mT).softmax(dim=-1)"),
     ("cosine",
-     "Your result is the cosine: the right products, divided by the lengths. Return the products.",
+     "Your result is the cosine, a product divided by two lengths. Do not divide by the lengths.",
      ("k.transpose(-2, -1)", "k.div(k.norm(dim=-1, keepdim=True)).mT"),
      ("q @ columns", "q / q.norm(dim=-1, keepdim=True) @ columns")),
     ("mixes batch items",
-     "Right for a single matrix, but your result compares queries with the keys of other batch "
-     "items. Keep the leading dimensions apart.", "q @ k.flatten(0, -2).T"),
+     "Your result is correct for matrices. In a batch, it also compares queries with the keys of "
+     "other batch items. Keep the leading dimensions of k, and use q @ k.transpose(-2, -1).",
+     "q @ k.flatten(0, -2).T"),
     ("queries with queries",
      "Your result compares queries with queries. Use k as the second factor.",
      ("k.transpose", "q.transpose")),
     ("keys with keys", "Your result compares keys with keys. Use q as the first factor.",
      ("q @ columns", "k @ columns")),
     ("reshaped not transposed",
-     "The shape is right, but the numbers are wrong. If you used reshape or view on k, they keep "
-     "the order of its entries and do not swap rows and columns. Use .transpose(-2, -1).",
+     "Your result has the correct shape, but wrong numbers. You get this result if you use "
+     "reshape or view on k: they do not swap rows and columns. Use .transpose(-2, -1).",
      ("k.transpose(-2, -1)", "k.reshape(*k.shape[:-2], k.shape[-1], k.shape[-2])")),
     ("absolute scores", LOST_SIGN, ("q @ columns", "(q @ columns).abs()")),
 ]  # fmt: skip

@@ -1,10 +1,12 @@
 """1.4: the distance of every query from every key, without the differences of all pairs."""
 
 import torch
+import torch.nn.functional as F  # noqa: F401 - of one mistake
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from course_utils.checks.compare import read
 from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
-from course_utils.checks.inputs import Shapes, normals, queries_and_keys
+from course_utils.checks.inputs import normals, queries_and_keys
 from course_utils.checks.shared_hints import TRANSPOSED
 
 
@@ -35,6 +37,20 @@ def inputs():
     ]
 
 
+class Made(TorchDispatchMode):
+    """Collect the shapes of all tensors that are made, inside PyTorch's own functions as well."""
+
+    def __init__(self):
+        super().__init__()
+        self.shapes = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and not func.is_view:
+            self.shapes.append(result.shape)
+        return result
+
+
 def without_nan(answer, q, k):
     """Call the answer; raise NamedMistake if a distance is NaN.
 
@@ -52,26 +68,28 @@ def without_nan(answer, q, k):
     if right[distances.isnan()].max() < 0.05:
         hint = (
             "Your distance is NaN where q = k. There, rounding can make the square slightly "
-            "negative. Use clamp(min=0) before the square root. Adding 1e-12 is not enough."
+            "negative. Adding 1e-12 is not enough. Use clamp(min=0) before the square root."
         )
     else:
         hint = (
             "Your result has NaN, the square root of a negative number. But ‖q‖² + ‖k‖² − 2 q·k is "
-            "never negative, except for rounding. Check that it has both lengths, squared."
+            "never negative, except for rounding. Check that yours has both lengths, squared."
         )
     raise NamedMistake("root of a negative", hint)
 
 
 def without_differences(answer, q, k):
-    """Call the answer; raise NamedMistake if it makes the differences of all pairs."""
-    with Shapes() as shapes:
+    """Call the answer; raise NamedMistake if it makes L × S × d numbers anywhere."""
+    with Made() as made:
         results = without_nan(answer, q, k)
     sizes = sorted([q.shape[-2], k.shape[-2], q.shape[-1]])
-    if sizes[0] > 1 and any(sorted(shape[-3:]) == sizes for shape in shapes.results):
+    folded = q.shape[:-1].numel() * k.shape[-2]  # as many as a whole batch of L × S has
+    large = [shape for shape in made.shapes if sorted(shape[-3:]) == sizes]
+    if sizes[0] > 1 and any(shape.numel() != folded for shape in large):
         hint = (
-            "Your distances are right, but on the way you make the differences of all pairs, which "
-            "are L × S × d numbers. Nothing may be larger than (..., L, S). Multiply out "
-            "‖q − k‖²: each term is one number for a query, for a key or for a pair."
+            "Your distances are correct, but on the way your code makes L × S × d numbers, such as "
+            "the differences of all pairs. Make no tensor of that size. Multiply out ‖q − k‖²: "
+            "each term is one number for a query, for a key or for a pair."
         )
         raise NamedMistake("makes all differences", hint, results)
     return results
@@ -86,8 +104,8 @@ MISTAKES = [
      "Your result subtracts q·k only once. Subtract 2 q·k: ‖q − k‖² = ‖q‖² + ‖k‖² − 2 q·k.",
      ("- 2 * products", "- products")),
     ("absolute differences",
-     "Your result is the sum of the absolute differences. Square them, add them up, and take the "
-     "square root.", "(q[..., :, None, :] - k[..., None, :, :]).abs().sum(-1)"),
+     "Your result is the sum of the absolute differences. Square the differences, add them up, and "
+     "take the square root.", "(q[..., :, None, :] - k[..., None, :, :]).abs().sum(-1)"),
     ("root of the mean",
      "Your result is the square root of the mean squared difference. Use the sum of the squares.",
      (".sqrt()", ".div(q.shape[-1]).sqrt()")),
@@ -95,7 +113,8 @@ MISTAKES = [
      "Your result is the negative distance. A distance is never negative, so remove the minus "
      "sign.", ("return squares", "return -squares")),
     ("added before squaring",
-     "Your result adds the differences before squaring them, so they cancel. Square first.",
+     "Your result adds up the differences before squaring, so that they cancel. Square each "
+     "difference first.",
      "(q[..., :, None, :] - k[..., None, :, :]).sum(-1).abs()"),
     ("transposed distances", TRANSPOSED, (".sqrt()", ".sqrt().mT")),
     ("difference of lengths",
@@ -103,23 +122,29 @@ MISTAKES = [
      "k‖.", "(q.norm(dim=-1)[..., :, None] - k.norm(dim=-1)[..., None, :]).abs()"),
     ("row minus row",
      "Your result compares row i of q only with row i of k. Compare every query with every key. "
-     "Give the squares of the queries an axis for the keys, [..., :, None], and those of the keys "
-     "one for the queries, [..., None, :].", "(q - k).norm(dim=-1)"),
+     "Give the squares of the queries shape (..., L, 1), and the squares of the keys shape (..., "
+     "1, S).",
+     "(q - k).norm(dim=-1)"),
     ("key square missing", "Your result leaves out ‖k‖². Add it: ‖q − k‖² = ‖q‖² + ‖k‖² − 2 q·k.",
      ("q_squares + k_squares", "q_squares")),
     ("query square missing", "Your result leaves out ‖q‖². Add it: ‖q − k‖² = ‖q‖² + ‖k‖² − 2 q·k.",
      ("q_squares + k_squares", "k_squares")),
     ("lengths assumed to be 1",
-     "Your result is right only for vectors of length 1, where the square is 2 − 2 q·k. In "
-     "general, the square is ‖q‖² + ‖k‖² − 2 q·k.", ("q_squares + k_squares", "2")),
+     "Your result is correct only for vectors of length 1, where the squared distance is "
+     "2 − 2 q·k. For all vectors, use ‖q‖² + ‖k‖² − 2 q·k.", ("q_squares + k_squares", "2")),
     ("half in place of the root",
-     "Your result is half of the square. Take the square root instead.", (".sqrt()", " / 2")),
+     "Your result is half of the squared distance. Take the square root instead of half.",
+     (".sqrt()", " / 2")),
     ("lengths subtracted",
      "Your result is ‖q‖ − ‖k‖. Return the length of the difference, ‖q − k‖.",
      "q.norm(dim=-1)[..., :, None] - k.norm(dim=-1)[..., None, :]"),
     ("lengths not squared",
      "Your result adds the lengths without squaring them. Use ‖q − k‖² = ‖q‖² + ‖k‖² − 2 q·k.",
      ("q.square().sum(dim=-1)", "q.norm(dim=-1)"), ("k.square().sum(dim=-1)", "k.norm(dim=-1)")),
+    ("distance of unit vectors",
+     "Your result is √(2 − 2 cos θ), which is the distance only for vectors of length 1. For all "
+     "vectors, take the square root of ‖q‖² + ‖k‖² − 2 q·k.",
+     "(2 - 2 * F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT).clamp(min=0).sqrt()"),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -1,22 +1,22 @@
-"""1.5: the position of each query's nearest key, by a given metric."""
+"""1.5: the position of each query's nearest key, by a given measure."""
 
 import torch
 import torch.nn.functional as F
 
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
-from course_utils.checks.lesson_01._metrics import METRICS
+from course_utils.checks.lesson_01._measures import MEASURES
 
 
-def nearest_key(q, k, metric):
-    near = METRICS[metric](q, k)  # (..., L, d), (..., S, d) -> (..., L, S)
+def nearest_key(q, k, measure):
+    near = MEASURES[measure](q, k)  # (..., L, d), (..., S, d) -> (..., L, S)
     return near.argmax(dim=-1)  # (..., L)
 
 
-def by_sorting(q, k, metric):
-    if metric == "euclidean":
+def by_sorting(q, k, measure):
+    if measure == "euclidean":
         return torch.cdist(q, k).argsort(dim=-1)[..., 0]
-    if metric == "cosine":
+    if measure == "cosine":
         k = F.normalize(k, dim=-1)
     return (q @ k.mT).topk(1, dim=-1).indices.squeeze(-1)
 
@@ -25,7 +25,7 @@ def inputs():
     normal = normals(5)
     sizes = (
         10 ** torch.linspace(-1, 1, 9, dtype=torch.float64)[:, None]
-    )  # long and short keys, so that the metrics disagree
+    )  # long and short keys, so that the measures disagree
     pairs = [(normal(6, d), sizes * normal(9, d)) for d in (3, 5)]
     pairs += [(normal(B, 3, 4), normal(B, 5, 4)) for B in (2, 1)]
     pairs += [(normal(12, 10).float(), normal(11, 10).float()), (normal(1, 3), normal(1, 3))]
@@ -33,87 +33,92 @@ def inputs():
     zero_between = normal(4, 3), normal(6, 3)
     zero_best = normal(4, 3).abs(), -normal(3, 3).abs()
     zero_between[1][2] = zero_best[1][1] = 0  # in zero_best, all other keys point away
-    return [(q, k, metric) for q, k in [*pairs, zero_between, zero_best] for metric in METRICS]
+    return [(q, k, measure) for q, k in [*pairs, zero_between, zero_best] for measure in MEASURES]
 
 
 def confused(given, used):
-    """Return the hint and the edit for an answer that uses another metric than the given one."""
+    """Return the hint and the edit for an answer that uses another measure than the given one."""
     return (
-        f'For "{given}", your result is the nearest key by "{used}". The other two metrics are '
-        "right. Check that each name is spelled as in the exercise, and that each branch returns "
+        f'For "{given}", your result is the nearest key by "{used}". The other two measures are '
+        "correct. Check that each name is spelled as in the exercise, and that each branch returns "
         "its own result.",
-        ("METRICS[metric]", f'METRICS["{used}" if metric == "{given}" else metric]'),
+        ("MEASURES[measure]", f'MEASURES["{used}" if measure == "{given}" else measure]'),
     )
 
 
 MISTAKES = [
     ("farthest by distance",
-     "Right for dot and cosine. But for euclidean, your result is the farthest key. A small "
+     "Your result is correct for dot and cosine. For euclidean, it is the farthest key. A small "
      "distance means near, so use argmin.",
-     ("METRICS[metric](q, k)", "METRICS[metric](q, k) * (-1 if metric == 'euclidean' else 1)")),
+     ("MEASURES[measure](q, k)",
+      "MEASURES[measure](q, k) * (-1 if measure == 'euclidean' else 1)")),
     ("smallest for all",
-     "Right for euclidean. But for dot, for cosine or for both, your result is the least similar "
-     "key. There, a large number means near, so use argmax.",
-     ("METRICS[metric](q, k)", "METRICS[metric](q, k) * (1 if metric == 'euclidean' else -1)")),
+     "Your result is correct for euclidean. For dot, for cosine or for both, it is the least "
+     "similar key. There, a large number means near, so use argmax.",
+     ("MEASURES[measure](q, k)",
+      "MEASURES[measure](q, k) * (1 if measure == 'euclidean' else -1)")),
     ("all reversed",
-     "For every metric, your result is the least similar key. Swap argmin and argmax.",
+     "For every measure, your result is the least similar key. Swap argmin and argmax.",
      ("argmax", "argmin")),
     ("query for each key",
      "Your result is the nearest query of each key. Find the nearest key of each query, along its "
      "row: dim=-1.", ("dim=-1", "dim=-2")),
     ("value not position",
-     "Your result contains the best values themselves. Return their positions: use argmax instead "
-     "of max.", ("argmax", "amax")),
+     "Your result contains the largest similarities. Return their positions: use argmax instead of "
+     "max.", ("argmax", "amax")),
     ("value and position",
-     "Your result is two tensors, the values and the positions, as max(dim) returns them. Return "
-     "only the positions: use .indices or argmax.", ("argmax", "max")),
+     "Your result is two tensors. If you use max(dim=-1), it returns the largest similarities and "
+     "their positions. Return only the positions: use .indices or argmax.", ("argmax", "max")),
     ("key not position",
-     "Your result is the nearest keys themselves. Return their positions, as argmax does.",
+     "Your result contains the nearest keys themselves. Return their positions, as argmax does.",
      ("near.argmax(dim=-1)", "k[..., near.argmax(dim=-1), :]")),
     ("positions as floats", "Your positions are floats. Return integers, as argmax does.",
      ("argmax(dim=-1)", "argmax(dim=-1).double()")),
     ("zero key wins",
-     "Your cosine picks a zero key although another is nearer. If its cosine is 0 / 0 = NaN, "
-     "argmax takes NaN for the largest. Divide a zero key by 1 instead, as in 1.3.",
-     ("METRICS[metric](q, k)", "METRICS[metric](q, k).where("
-     "(metric != 'cosine') | (k != 0).any(dim=-1)[..., None, :], torch.nan)")),
+     "For cosine, your result is a zero key although another key is nearer. If its cosine is "
+     "0 / 0 = NaN, argmax takes NaN for the largest. Divide a zero key by 1 instead, as in 1.3.",
+     ("MEASURES[measure](q, k)", "MEASURES[measure](q, k).where("
+     "(measure != 'cosine') | (k != 0).any(dim=-1)[..., None, :], torch.nan)")),
     ("zero key loses",
-     "Your cosine ranks a zero key last. Its cosine is 0, which is larger than a negative one. "
-     "Give it the cosine 0.",
-     ("METRICS[metric](q, k)", "METRICS[metric](q, k).where("
-     "(metric != 'cosine') | (k != 0).any(dim=-1)[..., None, :], -torch.inf)")),
+     "For cosine, your result ranks a zero key last. Its cosine is 0, which is larger than any "
+     "negative cosine. Give a zero key the cosine 0.",
+     ("MEASURES[measure](q, k)", "MEASURES[measure](q, k).where("
+     "(measure != 'cosine') | (k != 0).any(dim=-1)[..., None, :], -torch.inf)")),
     ("cosines along dimension 1",
-     "Your cosine is right for matrices, but with leading dimensions its lengths run over "
-     "dimension 1. F.normalize does that without dim. Write dim=-1.",
-     ("METRICS[metric](q, k)", "(q / q.norm(dim=1, keepdim=True) @ (k / k.norm(dim=1, "
-      "keepdim=True)).nan_to_num().mT) if metric == 'cosine' else METRICS[metric](q, k)")),
+     "Your cosine is correct for matrices, but with leading dimensions its lengths run over "
+     "dimension 1. If you use F.normalize without dim, it does that. Write dim=-1.",
+     ("MEASURES[measure](q, k)", "(q / q.norm(dim=1, keepdim=True) @ (k / k.norm(dim=1, "
+      "keepdim=True)).nan_to_num().mT) if measure == 'cosine' else MEASURES[measure](q, k)")),
     ("keys along dimension 1",
-     "Your cosine is right for matrices, but with leading dimensions the lengths of the keys run "
-     "over dimension 1. F.normalize does that without dim. Write dim=-1.",
-     ("METRICS[metric](q, k)", "q @ F.normalize(k, dim=1).mT if metric == 'cosine' else "
-      "METRICS[metric](q, k)")),
+     "Your cosine is correct for matrices, but with leading dimensions the lengths of the keys run "
+     "over dimension 1. If you use F.normalize without dim, it does that. Write dim=-1.",
+     ("MEASURES[measure](q, k)", "q @ F.normalize(k, dim=1).mT if measure == 'cosine' else "
+      "MEASURES[measure](q, k)")),
     ("absolute differences",
-     "Your distance is the sum of absolute differences. Square the differences, as in 1.4.",
-     ("METRICS[metric](q, k)", "-torch.cdist(q, k, p=1) if metric == 'euclidean' else "
-      "METRICS[metric](q, k)")),
+     "For euclidean, your result fits the sum of absolute differences. Use your euclidean_distance "
+     "from 1.4.",
+     ("MEASURES[measure](q, k)", "-torch.cdist(q, k, p=1) if measure == 'euclidean' else "
+      "MEASURES[measure](q, k)")),
     ("sizes compared",
-     "For dot and cosine, your result counts a key in the opposite direction as near. Keep the "
-     "sign: if you use abs, leave it out.",
-     ("near.argmax", "near.where(torch.tensor(metric == 'euclidean'), near.abs()).argmax")),
+     "For dot and cosine, your result counts a key in the opposite direction as near. If you use "
+     "abs, leave it out, so that the sign is kept.",
+     ("near.argmax", "near.where(torch.tensor(measure == 'euclidean'), near.abs()).argmax")),
     ("along dimension 1",
-     "Right for matrices, but with leading dimensions your argmax runs over dimension 1, the "
-     "queries. Write dim=-1.", ("dim=-1", "dim=1")),
+     "Your result is correct for matrices, but with leading dimensions your argmax runs over "
+     "dimension 1, the queries. Write dim=-1.", ("dim=-1", "dim=1")),
     ("always dot",
-     "Your result uses the dot product for every metric. Use the metric that is given.",
-     ("[metric]", "['dot']")),
-    ("always cosine", "Your result uses the cosine for every metric. Use the metric that is given.",
-     ("[metric]", "['cosine']")),
+     "Your result uses the dot product for every measure. Use the measure that is given.",
+     ("[measure]", "['dot']")),
+    ("always cosine",
+     "Your result uses the cosine for every measure. Use the measure that is given.",
+     ("[measure]", "['cosine']")),
     ("always euclidean",
-     "Your result uses the distance for every metric. Use the metric that is given.",
-     ("[metric]", "['euclidean']")),
+     "Your result uses the distance for every measure. Use the measure that is given.",
+     ("[measure]", "['euclidean']")),
     ("cosine ranked as dot",
-     "Your cosine ranks the keys as the dot product does. Divide by the lengths of the keys.",
-     ("[metric]", "['dot' if metric == 'cosine' else metric]")),
+     "For cosine, your result is the key with the largest dot product. Divide the dot products by "
+     "the lengths of the keys.",
+     ("[measure]", "['dot' if measure == 'cosine' else measure]")),
     ("cosine in place of dot", *confused("dot", "cosine")),
     ("euclidean in place of dot", *confused("dot", "euclidean")),
     ("euclidean in place of cosine", *confused("cosine", "euclidean")),

@@ -43,29 +43,36 @@ MISTAKES = [
      "Your result has the matrices on the left. The rows of x are tokens, so write x @ W.",
      ("x @ W_q", "W_q @ x"), ("x @ W_k", "W_k @ x"), ("x @ W_v", "W_v @ x")),
     ("matrices transposed",
-     "Your result uses the transposed matrices. nn.Linear stores (out, in), but these are "
-     "(d_model, d_k). Do not transpose them.",
+     "Your result uses the transposed matrices. nn.Linear stores (out, in), but here W_q has "
+     "shape (d_model, d_k). Do not transpose the matrices.",
      ("x @ W_q", "x @ W_q.T"), ("x @ W_k", "x @ W_k.T"), ("x @ W_v", "x @ W_v.T")),
-    ("values from keys", "Your values are made with W_k. Use W_v.", ("x @ W_v", "x @ W_k")),
+    ("values from keys",
+     "Your values are x @ W_k. Use W_v for the values.",
+     ("x @ W_v", "x @ W_k")),
     ("values projected from keys",
      "Your values are projections of the keys. Multiply x by W_v, because all three are "
      "projections of x.", ("x @ W_v", "k @ W_v")),
-    ("keys from queries", "Your queries and keys come from the same matrix. Use W_k for the keys.",
+    ("keys from queries", "Your queries and keys both come from W_q. Use W_k for the keys.",
      ("x @ W_k", "x @ W_q")),
-    ("query and key swapped", "Your q and k are swapped. Return q, k, v in this order.",
+    ("query and key swapped", "Your q and k are swapped. Return q first, then k, then v.",
      ("return q, k, v", "return k, q, v")),
-    ("value not last", "Your v is not last. Return q, k, v in this order.",
+    ("value not last", "Your v is first. Return q first, then k, then v.",
      ("return q, k, v", "return v, k, q")),
-    ("key and value swapped", "Your k and v are swapped. Return q, k, v in this order.",
+    ("key and value swapped", "Your k and v are swapped. Return q first, then k, then v.",
      ("return q, k, v", "return q, v, k")),
-    ("joined into one", "Your result is one tensor. Return three: q, k, v.",
+    ("joined into one", "Your result is one tensor. Return three tensors: q, k, v.",
      ("return q, k, v", "return torch.cat([q, k, v], dim=-1)")),
     ("stacked",
-     "torch.stack needs tensors of one shape, but d_v may differ from d_k. Return the tuple q, k, "
-     "v.", ("return q, k, v", "return torch.stack([q, k, v])")),
-    ("values from queries", "Your values are made with W_q. Use W_v.", ("x @ W_v", "x @ W_q")),
+     "If you use torch.stack, it needs tensors of one shape, but d_v may differ from d_k. Return "
+     "three tensors: q, k, v.", ("return q, k, v", "return torch.stack([q, k, v])")),
+    ("values from queries",
+     "Your values are x @ W_q. Use W_v for the values.",
+     ("x @ W_v", "x @ W_q")),
     ("only queries", "Your result is only the queries. Return all three: q, k, v.",
      ("return q, k, v", "return q")),
+    ("entry by entry",
+     "You get this result if you multiply entry by entry, x * W. Use the matrix product, x @ W.",
+     ("x @ W_q", "x * W_q"), ("x @ W_k", "x * W_k"), ("x @ W_v", "x * W_v")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -152,18 +152,22 @@ def see_that_it_forgets(used, new, matrices, x):
             raise NamedMistake("remembers a call", hint)
 
 
+WITHOUT_KEEPDIM = (
+    "Your weights in column j are divided by the sum of row j. You get this result if you write "
+    "e / e.sum(dim=-1). Write e / e.sum(dim=-1, keepdim=True), or use softmax."
+)
 MISTAKES = [
     ("not scaled", NOT_SCALED, ("scores / q.shape[-1] ** 0.5", "scores")),
     ("scaled by d k", DIVIDED_BY_D_K, ("q.shape[-1] ** 0.5", "q.shape[-1]")),
     ("divided by d k and by 2",
-     "Your scores are divided by 2 d_k. If you wrote scores / d_k**1/2, that divides by d_k and "
-     "then by 2. Write d_k**0.5.", ("q.shape[-1] ** 0.5", "q.shape[-1] / 2")),
+     "Your scores are divided by 2 d_k. You get this result if you write scores / d_k**1/2, which "
+     "divides by d_k and then by 2. Write d_k**0.5.", ("q.shape[-1] ** 0.5", "q.shape[-1] / 2")),
     ("divided by half of d k", HALF_OF_D_K, ("q.shape[-1] ** 0.5", "(q.shape[-1] / 2)")),
     ("divided by 8",
      "Your scores are divided by 8 = √64, whatever the width is. Divide by √d_k, with the given "
      "d_k.", ("q.shape[-1] ** 0.5", "8")),
     ("values as wide as the model",
-     "Your values have width d_model if d_v is None. Then d_v should be d_k.",
+     "Your values have width d_model if d_v is None. Use d_k instead.",
      ("d_k if d_v is None", "d_model if d_v is None")),
     ("scaled by root d model",
      "Your scores are divided by √d_model. Each score is a sum of d_k products, so divide by √d_k.",
@@ -173,55 +177,59 @@ MISTAKES = [
      ("self.W_k(x)", "self.W_q(x)")),
     ("multiplied by root d k", MULTIPLIED, ("scores / q", "scores * q")),
     ("scores transposed",
-     "Your scores are transposed. Rows are queries and columns are keys, so write q @ kᵀ.",
+     "Your scores are transposed. You get this result if you write k @ qᵀ, or if you swap W_q and "
+     "W_k. Make queries the rows and keys the columns: write q @ kᵀ, with q from W_q and k from "
+     "W_k.",
      ("q @ k.transpose", "k @ q.transpose")),
     ("softmax over the queries", OVER_QUERIES, ("dim=-1", "dim=-2")),
     ("softmax over the first dimension", OVER_THE_FIRST, ("dim=-1", "dim=0")),
     ("softmax over dimension 1", OVER_DIMENSION_1, ("dim=-1", "dim=1")),
     ("softmax without a dimension",
-     "Your softmax runs over dimension 1 of two or four, and over dimension 0 of three. Without "
-     "dim, softmax does that. The keys are the last dimension, so write dim=-1.",
+     "Your softmax runs over dimension 1 of two or four, and over dimension 0 of three. If you use "
+     "F.softmax without dim, it does that. The keys are the last dimension, so write dim=-1.",
      ("dim=-1", "dim=0 if scaled.ndim == 3 else 1")),
     ("softmax twice",
-     "Your weights went through softmax twice. After the first one, the rows sum to 1. Leave the "
-     "second out.", ("scaled.softmax(dim=-1)", "scaled.softmax(dim=-1).softmax(dim=-1)")),
+     "Your weights went through softmax twice. After the first softmax, the rows already sum to 1. "
+     "Leave out the second.", ("scaled.softmax(dim=-1)", "scaled.softmax(dim=-1).softmax(dim=-1)")),
     ("transposed weights returned",
-     "The output is right, but the weights you return are transposed. Rows must be queries, and "
-     "columns keys.", ("(mixed), weights", "(mixed), weights.mT")),
+     "Your output is correct, but the weights you return are transposed. Return weights whose rows "
+     "are queries and whose columns are keys.", ("(mixed), weights", "(mixed), weights.mT")),
     ("softmax missing", "Your result uses the scores as weights. Apply softmax to them first.",
      (".softmax(dim=-1)", "")),
     ("scores returned",
-     "The output is right, but you return the scores instead of the weights. Return the weights.",
+     "Your output is correct, but your second result is the scores. Return the weights instead.",
      ("(mixed), weights", "(mixed), scaled")),
     ("output not projected",
-     "Your output does not use W_o. Project the mixture back to d_model with it.",
+     "Your output does not use W_o. Project the mixture back to d_model with W_o.",
      ("self.W_o(mixed)", "mixed")),
     ("only the output", TWO_THINGS, ("(mixed), weights", "(mixed)")),
-    ("weights first", "Your output and weights are swapped. Return output, weights in this order.",
+    ("weights first",
+     "Your output and weights are swapped. Return the output first, then the weights.",
      ("return self.W_o(mixed), weights", "return weights, self.W_o(mixed)")),
     ("transposes the batch",
-     "Right for one sequence, but not for a batch: there, all dimensions of k are reversed. Use "
-     ".transpose(-2, -1).", ("k.transpose(-2, -1)", "k.permute(*reversed(range(k.ndim)))")),
+     "Your result is correct for one sequence, but not for a batch. If you use k.T or permute, it "
+     "reverses all dimensions of k. Use .transpose(-2, -1).",
+     ("k.transpose(-2, -1)", "k.permute(*reversed(range(k.ndim)))")),
     ("scaled by root L",
-     "Your scores are divided by √L, from the number of tokens. Divide by √d_k, from the width of "
-     "the keys.", ("q.shape[-1]", "q.shape[-2]")),
+     "Your scores are divided by √L, where L is the number of tokens. Divide by √d_k, where d_k is "
+     "the width of the keys.", ("q.shape[-1]", "q.shape[-2]")),
     ("weights transposed", "Your values are mixed with transposed weights. Write weights @ v.",
      ("weights @ v", "weights.mT @ v")),
     ("values not projected",
-     "Your weights mix the inputs themselves, and W_v is not used. Mix the values, self.W_v(x).",
+     "Your output mixes the inputs themselves, and W_v is not used. Mix the values, self.W_v(x).",
      ("weights @ v", "weights @ x")),
     ("neither values nor output projected",
-     "Your output is the mixture of the inputs themselves. Mix the values, self.W_v(x), and "
-     "project the mixture with W_o.", ("weights @ v", "weights @ x"), ("self.W_o(mixed)", "mixed")),
+     "Your output is a mixture of the inputs themselves. Mix the values, self.W_v(x), and project "
+     "the mixture with W_o.", ("weights @ v", "weights @ x"), ("self.W_o(mixed)", "mixed")),
     ("values not mixed",
      "Your output does not mix the values. Multiply them by the weights: weights @ v.",
      ("weights @ v", "v")),
     ("weights not normalized",
-     "Your weights are exp of the scores, so their rows do not sum to 1. Divide by the sum over "
-     "the keys.", ("softmax(dim=-1)", "exp()")),
+     "Your weights are exp of the scores, so the rows do not sum to 1. Divide each row by its sum "
+     "over the keys.", ("softmax(dim=-1)", "exp()")),
     ("scaled after softmax",
-     "Your weights are divided by √d_k after the softmax, so their rows do not sum to 1. Divide "
-     "the scores before it.",
+     "Your weights are divided by √d_k after the softmax, so the rows do not sum to 1. Divide "
+     "the scores before the softmax.",
      ("scaled.softmax(dim=-1)", "scores.softmax(dim=-1) / q.shape[-1] ** 0.5")),
     ("masked to the past",
      "Your layer masks later tokens. Here, every token may attend to every other. Use no mask.",
@@ -229,6 +237,14 @@ MISTAKES = [
     ("input added",
      "Your output includes the input. This layer has no residual connection, so do not add x.",
      ("return self", "return x + self")),
+    ("keys mixed", "Your output is a mixture of the keys. Mix the values: weights @ v.",
+     ("weights @ v", "weights @ k")),
+    ("sums along the wrong dimension", WITHOUT_KEEPDIM,
+     ("scaled.softmax(dim=-1)", "scaled.exp() / scaled.exp().sum(dim=-1)")),
+    ("sums along the wrong dimension, maximum subtracted", WITHOUT_KEEPDIM,
+     ("scaled.softmax(dim=-1)", "e / e.sum(dim=-1)"),
+     ("        weights =",
+      "        e = (scaled - scaled.amax(dim=-1, keepdim=True)).exp()\n        weights =")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -41,45 +41,50 @@ MISTAKES = [
     ("softmax over queries", OVER_QUERIES, ("dim=-1", "dim=-2")),
     ("softmax over the first dimension", OVER_THE_FIRST, ("dim=-1", "dim=0")),
     ("softmax over dimension 1",
-     "Right for matrices, as the given code is. Try a batch, q (2, 5, 4) and k (2, 7, 4). Do the "
-     "weights of one query sum to 1? Find the dimension along which they do.", ("dim=-1", "dim=1")),
+     "Your result is correct for matrices, as with the given code. Try a batch, q (2, 5, 4) and k "
+     "(2, 7, 4). Do the weights of one query sum to 1? Find the dimension along which they should.",
+     ("dim=-1", "dim=1")),
     ("softmax without a dimension",
-     "Right for matrices. But softmax without dim chooses the dimension itself: dimension 1 of two"
-     " or four, dimension 0 of three. Try a batch, and find the dimension along which your weights"
-     " sum to 1.", ("dim=-1", "dim=0 if scores.ndim == 3 else 1")),
+     "Your result is correct for matrices. But if you use F.softmax without dim, it chooses "
+     "dimension 1 of two or four, and dimension 0 of three. Try a batch, and find the dimension "
+     "along which your weights should sum to 1.",
+     ("dim=-1", "dim=0 if scores.ndim == 3 else 1")),
     ("scaled scores, and softmax over dimension 1",
-     "Your result has two mistakes. The scores are divided by √d: use the plain products. And the "
-     "softmax runs over dimension 1, as in the given code: try a batch, q (2, 5, 4) and k (2, 7, "
-     "4), and find the dimension along which the weights sum to 1.",
+     "Your result has two mistakes. First, the scores are divided by √d. Use the plain products. "
+     "Second, the softmax runs over dimension 1, as in the given code. Try a batch, q (2, 5, 4) "
+     "and k (2, 7, 4), and find the dimension along which the weights should sum to 1.",
      ("scores.softmax(dim=-1)", "(scores / q.shape[-1] ** 0.5).softmax(dim=1)")),
     ("no softmax",
      "Your result uses the scores themselves as weights. Apply softmax to them first.",
      (".softmax(dim=-1)", "")),
     ("hard lookup",
-     "Your result is a hard lookup, which returns only the value of the best key. Mix the values "
-     "by softmax.", (".softmax(dim=-1)", ".eq(scores.amax(dim=-1, keepdim=True)).to(v.dtype)")),
+     "Your result is a hard lookup, which returns only the value of the best key. Mix all values "
+     "with softmax weights.",
+     (".softmax(dim=-1)", ".eq(scores.amax(dim=-1, keepdim=True)).to(v.dtype)")),
     ("weights returned", WEIGHTS_ALONE, ("weights @ v", "weights")),
     ("keys mixed",
-     "Your result is a mixture of the keys. Keys are only for matching. Mix the values.",
+     "Your result is a mixture of the keys. Keys are only for matching. Mix the values v.",
      ("weights @ v", "weights @ k")),
     ("scaled scores",
-     "Right, except that your scores are divided by √d. That comes in lesson 02. Use the plain "
-     "products.", ("scores.softmax", "(scores / q.shape[-1] ** 0.5).softmax")),
+     "Your scores are divided by √d. Scaling comes in lesson 02. Use the plain dot products as "
+     "scores.",
+     ("scores.softmax", "(scores / q.shape[-1] ** 0.5).softmax")),
     ("plain average",
-     "Your result gives every value the same weight. The weights must depend on the scores: take "
-     "softmax of them.", ("scores.softmax", "(0 * scores).softmax")),
+     "Your result gives every value the same weight. The weights must depend on the scores. Take "
+     "the softmax of the scores.", ("scores.softmax", "(0 * scores).softmax")),
     ("divided without exp",
-     "Your weights are the scores divided by their sum. If a score is negative, they are not "
-     "between 0 and 1. Take exp first, as softmax does.",
+     "Your weights are the scores divided by their sum. If scores have different signs, some "
+     "weights are negative or above 1. Take exp first, as softmax does.",
      ("scores.softmax(dim=-1)", "scores / scores.sum(dim=-1, keepdim=True)")),
     ("exp not normalized",
-     "Your weights are exp of the scores, so they do not sum to 1. Divide by their sum over the "
-     "keys.", ("softmax(dim=-1)", "exp()")),
+     "Your weights are exp of the scores, so they do not sum to 1. Divide the weights of "
+     "each query by their sum over the keys.", ("softmax(dim=-1)", "exp()")),
     ("softmax over all pairs",
-     "Your softmax runs over all pairs at once. The weights of each query must sum to 1. Use "
-     "dim=-1.", ("scores.softmax(dim=-1)", "scores.flatten(-2).softmax(dim=-1).view_as(scores)")),
+     "Your softmax runs over all pairs at once. The weights of each query must sum to 1, so use "
+     "dim=-1.",
+     ("scores.softmax(dim=-1)", "scores.flatten(-2).softmax(dim=-1).view_as(scores)")),
     ("scores divided by d",
-     "Your scores are divided by d before the softmax. Use the plain products.",
+     "Your scores are divided by d before the softmax. Use the plain dot products as scores.",
      ("scores.softmax", "(scores / q.shape[-1]).softmax")),
     ("sigmoid in place of softmax",
      "Your weights are the sigmoid of each score, so they do not sum to 1. Use softmax.",
@@ -88,14 +93,22 @@ MISTAKES = [
      "Your weights are the relu of each score, so they do not sum to 1. Use softmax.",
      ("softmax(dim=-1)", "relu()")),
     ("softmax of the output",
-     "Your result has a second softmax, over the output. The output is a mixture of values, not a "
-     "distribution. Leave that softmax out.", ("weights @ v", "(weights @ v).softmax(dim=-1)")),
+     "Your result is the softmax of the correct output. The output is a mixture of values, not a "
+     "distribution. Leave out this second softmax.",
+     ("weights @ v", "(weights @ v).softmax(dim=-1)")),
     ("scored by cosine",
-     "Your weights come from cosines. Use plain dot products, without dividing by lengths.",
+     "Your weights come from cosines. Use the plain dot products, without dividing by lengths.",
      ("k.transpose(-2, -1)", "(k / k.norm(dim=-1, keepdim=True)).mT"),
      ("q @", "q / q.norm(dim=-1, keepdim=True) @")),
-    ("scored by distance", "Your weights come from distances. Use dot products.",
+    ("scored by distance", "Your weights come from distances. Use dot products as scores.",
      ("q @ k.transpose(-2, -1)", "-(q[..., :, None, :] - k[..., None, :, :]).norm(dim=-1)")),
+    ("softmax twice",
+     "Your weights went through softmax twice. After the first softmax, they already sum to 1. "
+     "Leave out the second.", ("softmax(dim=-1)", "softmax(dim=-1).softmax(dim=-1)")),
+    ("keys and values swapped",
+     "Your code fails where queries and values meet. You get this error if you multiply q by v. "
+     "Compare q with k, and mix v.",
+     ("k.transpose(-2, -1)", "v.transpose(-2, -1)"), ("weights @ v", "weights @ k")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -2,7 +2,7 @@
 
 from course_utils.attention import cosine_similarity, dot_product_scores, euclidean_distance
 
-METRICS = {
+MEASURES = {
     "dot": dot_product_scores,
     "cosine": cosine_similarity,
     "euclidean": lambda q, k: -euclidean_distance(q, k),
