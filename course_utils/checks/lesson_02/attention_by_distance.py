@@ -130,8 +130,8 @@ MISTAKES = [
      "power first, and then divides twice. Write ** 0.5.",
      (DIVISOR, "(6 * d_k) ** 1 / 2")),
     ("half of the variance",
-     "Your scores are divided by 3 d_k, which is half of the variance. If you wrote (6 * d_k) ** 1 "
-     "/ 2, Python computes the power first, and then divides by 2. Write ** 0.5.",
+     "Your scores are divided by 3 d_k. That is half their variance, but you need its square root. "
+     "(In Python, (6 * d_k) ** 1 / 2 is 3 d_k, because the power comes first. Write ** 0.5.)",
      (DIVISOR, "(3 * d_k)")),
     ("multiplied",
      "Your scores are multiplied by √(6 d_k). Divide by it.",

@@ -122,8 +122,8 @@ MISTAKES = [
      "sum. Replace the mean by the sum.",
      ("square().sum", "square().mean")),
     ("norm of each row",
-     "Your result is a norm for each row of the Jacobian. Return one norm of the whole matrix, "
-     "summed over dim=(-2, -1).",
+     "Your result is a norm for each row of the Jacobian. Return one norm for the whole "
+     "matrix. Sum the squares over dim=(-2, -1), then take the square root.",
      ("dim=(-2, -1)", "dim=-1")),
     ("norm over everything",
      "Your result is one number for all rows of scores. Each row has its own Jacobian, so sum only "

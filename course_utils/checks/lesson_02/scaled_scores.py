@@ -52,8 +52,8 @@ MISTAKES = [
     ("by half of d k", HALF_OF_D_K, ("d_k**0.5", "(d_k**1 / 2)")),
     ("multiplied by root d k", MULTIPLIED, ("products /", "products *")),
     ("divided by root of keys",
-     "Your scores are divided by √S, from the number of keys. What matters is the width, which is "
-     "the last dimension. Divide by √d_k.",
+     "Your scores are divided by √S, where S is the number of keys. Divide by √d_k, where d_k is "
+     "the width, the size of the last dimension.",
      ("q.shape[-1]", "k.shape[-2]")),
     ("divided by root of queries",
      "Your scores are divided by √L, from the number of queries. What matters is the width, which "

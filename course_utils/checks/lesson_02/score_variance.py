@@ -86,7 +86,7 @@ MISTAKES = [
      "add them first.",
      ("products.sum(dim=-1)", "products")),
     ("mean over the width",
-     "Your result is the variance of mean products. A score is the sum of its d_k products, so "
+     "You averaged the d_k products of each pair. A score is the sum of its d_k products, so "
      "use sum(dim=-1).",
      ("sum", "mean")),
     ("of scaled scores",

@@ -103,7 +103,7 @@ MISTAKES = [
      "Your result counts each score at most once. Add n e^x for a score that occurs n times.",
      ("counts * e", "(counts > 0) * e")),
     ("counts multiply the scores",
-     "Your result matches e^(n x), because the counts multiply the scores. Multiply the "
+     "Your result matches log Σ e^(n x), where the counts multiply the scores. Multiply the "
      "exponentials instead, or add log n to the scores.",
      ("(x - m)", "(counts * x - m).nan_to_num(neginf=-torch.inf)"),
      ("counts * e", "e"), ("m = x.amax", "m = (counts * x).nan_to_num(neginf=-torch.inf).amax")),

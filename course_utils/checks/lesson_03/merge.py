@@ -114,9 +114,9 @@ LOOP = """    out, lse = outs[0], lses[0]
         out, lse = share * o + (1 - share) * out, torch.logaddexp(lse, other)
     return out, lse"""
 AFTER_EMPTY = (
-    "Right, except that your result is NaN where the first part, or the first few parts, are "
-    "empty. If you merge two at a time with {}, this is NaN while lse is −inf. Stack all parts, "
-    "and take one softmax over them. Where all parts are empty, return zeros."
+    "Right, except that your result is NaN where the first part is "
+    "empty. If you merge two at a time with {}, this is NaN while lse is −inf. Stack all "
+    "log-sum-exps, and take one softmax over them. Where all parts are empty, return zeros."
 )
 MISTAKES = [
     ("maximum not below a limit",
@@ -199,7 +199,7 @@ MISTAKES = [
      "Your lse is right. " + OUT_HINT,
      (SHARES, "(lses.exp() / lses.exp().sum(dim=0)).nan_to_num(0)")),
     ("merged lse not shifted",
-     NAIVE_LSE_HINT + " If you replace NaN by 0, leave that out, because it loses a share.",
+     NAIVE_LSE_HINT + " If you replace NaN by 0, do not, because this drops a part.",
      (SHARES, f"(lses - {NAIVE_LSE}).exp().nan_to_num(0)"), ("m + total.log()", NAIVE_LSE)),
     ("merged lse not shifted, nor kept from NaN",
      NAIVE_LSE_HINT,

@@ -186,8 +186,8 @@ MISTAKES = [
      ("/ total", "/ (total + 1e-9)")),
     ("one maximum for all",
      "Your result is NaN for a query whose scores are all far below those of other queries. If "
-     "you subtract one maximum for the whole tensor, all exponentials of such a query are 0. Take one maximum "
-     "for each query.",
+     "you subtract one maximum for the whole tensor, all exponentials of such a query are 0. Take "
+     "one maximum for each query.",
      ("common.amax(dim=-1), own.amax(dim=-1))[..., None]", "common.amax(), own.amax())")),
     ("parts swapped",
      "The weights of the two parts are swapped. Weight each part by its own log-sum-exp.",

@@ -131,8 +131,8 @@ def with_new_matrices(answer, layer, pieces, window):
 CAUSAL = "(ago >= 0) & (ago < window)"
 OF_THE_PIECE = f"{CAUSAL} | (torch.arange(S) < S - n)"
 NO_MASK = (
-    "Your tokens attend to later tokens of their piece, and to everything in the cache. If you "
-    "use no mask, add one."
+    "Your tokens attend to later tokens of their piece, and to everything in the cache. Let "
+    "each token attend only to itself and the window − 1 tokens before it."
 )
 OPEN = (
     "Right for the first piece. In later pieces, every token attends to everything in the cache. "

@@ -70,8 +70,8 @@ MISTAKES = [
      "if bias=True.",
      "4 * d_model * d_model"),
     ("biases the other way round",
-     "You count biases where there are none, and none where there are some. Count four biases if "
-     "bias=True.",
+     "You add the biases if bias=False, and leave them out if bias=True. It should be the other "
+     "way round.",
      (" if bias else 0", " * (not bias)")),
     ("one matrix counted",
      "You count one matrix. Count all four: W_q, W_k, W_v and W_o.",

@@ -143,8 +143,7 @@ MISTAKES = [
      "Your weights sum to 1 over the heads. They must sum to 1 over the keys. Use dim=-1.",
      ("-torch.inf", "-1e9"), ("dim=-1", "dim=1")),
     ("softmax over the heads, NaN set to 0",
-     "Your weights sum to 1 over the heads, and where the mask caused NaN, they are 0. They must "
-     "sum to 1 over the keys. Use dim=-1.",
+     "Your weights sum to 1 over the heads. They must sum to 1 over the keys. Use dim=-1.",
      ("dim=-1", "dim=1")),
     ("mask of the first head",
      "Right, unless each head has its own mask, of shape (B, H, L, S). Your result uses the mask "
