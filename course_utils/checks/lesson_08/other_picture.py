@@ -1,4 +1,4 @@
-"""8.8: other weights that give the very same output, as far from the given ones as can be."""
+"""8.9: other weights that give the very same output, as far from the given ones as can be."""
 
 import numpy as np
 import torch
@@ -187,5 +187,5 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "8.8", other_picture, inputs, MISTAKES, names="L S", run=run, also_right=[by_solving, in_numpy]
+    "8.9", other_picture, inputs, MISTAKES, names="L S", run=run, also_right=[by_solving, in_numpy]
 )
