@@ -1,4 +1,4 @@
-// Three views: all heads, one of them (or all of a layer) as lines, one query as products.
+// Three views: all heads, one head (or all of a layer) as lines, and one query as products.
 export const size = [560, 512];
 
 const { diverging, feature_ticks: featureTicks, gap, head_colours: headColours, labels } = given;
@@ -6,8 +6,8 @@ const { opened, reach, score_ticks: scoreTicks, tokens } = given;
 const [LAYERS, H, L, D] = given.shape;
 const [LAYER, HEAD, KEY] = [LAYERS, H, L].map((n) => [...Array(n).keys()]);
 const MOSAIC = { left: 42, top: 24, side: 280 };
-const PATHS = { left: 404, right: 484 }; // tokens are written beside them
-const TOP = 357; // of the three frames below
+const PATHS = { left: 404, right: 484 }; // the tokens are beside them
+const TOP = 357; // of the three frames at the bottom
 const HEIGHT = 114;
 const shadeOf = shades(given.shades, 0, 1);
 const [Q, K] = [given.q, given.k].map((text) => {
@@ -15,42 +15,44 @@ const [Q, K] = [given.q, given.k].map((text) => {
   return Float64Array.from(new Int16Array(bytes.buffer), (whole) => whole * given.unit);
 });
 
-// The query or the key of a token in a head.
+// The query or key vector of a token in one head.
 function vector(all, layer, head, token) {
   const start = ((layer * H + head) * L + token) * D;
   return all.subarray(start, start + D);
 }
 
-// Of all layers, heads, queries and keys.
+// Scores by layer, head, query and key.
 const SCORES = LAYER.map((layer) => HEAD.map((head) => KEY.map((query) => KEY.map((key) => {
   const [q, k] = [vector(Q, layer, head, query), vector(K, layer, head, key)];
   return q.reduce((total, entry, n) => total + entry * k[n], 0) / Math.sqrt(D);
 }))));
 const WEIGHTS = SCORES.map((heads) => heads.map((queries) => queries.map(softmax)));
-const TIE = 1e-4; // weights that are so near may differ by rounding
+const TIE = 1e-4; // a smaller difference may be rounding
 
-// The key with the largest weight of a row; of those that tie, the first.
+// The key with the largest weight in a row; in a tie, the first.
 function strongest(row) {
   const largest = Math.max(...row);
   return row.findIndex((weight) => weight >= largest - TIE);
 }
 
 export function describe({ layer, head, query, key, several, hide }) {
-  const most = (several ? HEAD : [head]).map((h) => {
+  const strongestOf = (h) => {
     const at = strongest(WEIGHTS[layer][h][query]);
-    return `${h} at ${tokens[at]} ${fixed(WEIGHTS[layer][h][query][at], 2)}`;
-  });
+    return `${tokens[at]} in head ${h} (${fixed(WEIGHTS[layer][h][query][at], 2)})`;
+  };
+  const most = (several ? HEAD : [head]).map(strongestOf).join(", ");
   const weights = WEIGHTS[layer][head][query];
   const score = SCORES[layer][head][query][key];
-  const products = `${D} products sum to ${fixed(score * Math.sqrt(D), 2)}`;
-  const left = hide ? `; key 0 left out of the lines, its weight ${fixed(weights[0], 2)}` : "";
-  const other = query !== opened[0] || key !== opened[1]; // than it opens on
-  const finding = key === strongest(weights) && other
-    ? `; found: ${tokens[query]} looks at ${tokens[key]} more than at any other token` : "";
+  const hidden = hide
+    ? `; the lines leave out key 0, which has weight ${fixed(weights[0], 2)}` : "";
+  const moved = query !== opened[0] || key !== opened[1]; // from where it opens
+  const finding = key === strongest(weights) && moved
+    ? `; found: ${tokens[query]} attends most to ${tokens[key]}` : "";
   return (
-    `layer ${layer}, ${tokens[query]} looks most in head ${most.join(", ")}${left}` +
-    `; ${tokens[query]}→${tokens[key]}: ${products}, divided by √${D}: ${fixed(score, 2)}` +
-    `; softmax over ${L} keys: ${fixed(weights[key], 2)}${finding}`
+    `layer ${layer}: ${tokens[query]} attends most to ${most}${hidden}` +
+    `; ${tokens[query]}→${tokens[key]}: the ${D} products sum to ${fixed(score * Math.sqrt(D), 2)}` +
+    `, divided by √${D} this is the score ${fixed(score, 2)}` +
+    `, and softmax over ${L} keys gives ${fixed(weights[key], 2)}${finding}`
   );
 }
 
@@ -65,16 +67,16 @@ export function picture(svg, update) {
   };
 }
 
-// Draw all heads, which stay as they are; returns what frames one.
+// Draw all heads once; return the function that moves the frame to the chosen one.
 function mosaic(svg, update) {
   const { left, top, side } = MOSAIC;
-  const cell = side / ((L + gap) * Math.max(LAYERS, H)); // of a square, whatever is given
+  const cell = side / ((L + gap) * Math.max(LAYERS, H)); // all heads fit into a square
   const [pitch, tile] = [cell * (L + gap), cell * L];
   const [width, height] = [pitch * H, pitch * LAYERS]; // with a gap after each
   const [right, bottom] = [left + width - cell * gap, top + height - cell * gap];
   const centred = { "text-anchor": "middle" };
   const middle = left + (side - cell * gap) / 2;
-  shape(svg, "text", { x: middle, y: 14, ...centred, text: "all heads (light: much weight)" });
+  shape(svg, "text", { x: middle, y: 14, ...centred, text: "all heads (light: large weight)" });
   const paint = layered(svg, [0, 1], filledBy(shadeOf));
   paint(LAYER.flatMap((layer) => HEAD.flatMap((head) => {
     const roots = WEIGHTS[layer][head].map((row) => row.map(Math.sqrt));
@@ -108,7 +110,7 @@ function mosaic(svg, update) {
   };
 }
 
-// Draw two columns of tokens; returns what draws lines between them.
+// Draw two columns of tokens; return the function that draws lines between them.
 function lines(svg, update) {
   const { left, right } = PATHS;
   const [top, row] = [MOSAIC.top, MOSAIC.side / L];
@@ -124,7 +126,7 @@ function lines(svg, update) {
     return { stroke, fill: "none", "stroke-width": 2, "stroke-opacity": weight };
   });
   const others = drawIn("#999999");
-  const coloured = [...new Set(headColours)].map(drawIn); // of the chosen query: over the others
+  const coloured = [...new Set(headColours)].map(drawIn); // lines of the chosen query, over the others
   const ends = [left - 5, right + 5].map((x) => {
     return shape(svg, "rect", { x: x - 3.5, width: 7, height: 7, fill: COLOURS[3] });
   });
@@ -132,7 +134,7 @@ function lines(svg, update) {
     update({ [x < middle ? "query" : "key"]: within(Math.floor((y - top) / row), L) });
   });
 
-  // lines of a query of a head, with ends so many rows aside
+  // the lines of one query in one head, with their ends shifted by some rows
   const fan = ({ layer, hide }, head, query, aside) => {
     const weights = WEIGHTS[layer][head][query];
     const visible = hide ? withoutFirst(weights) : weights;
@@ -141,7 +143,7 @@ function lines(svg, update) {
   };
   return (values) => {
     const { head, query, several } = values;
-    const aside = (h) => (H > 1 ? -0.3 + (0.6 * h) / (H - 1) : 0); // none covers another's
+    const aside = (h) => (H > 1 ? -0.3 + (0.6 * h) / (H - 1) : 0); // so that heads do not cover each other
     others(several ? [] : KEY.flatMap((i) => (i === query ? [] : fan(values, head, i, 0))));
     coloured.forEach((draw, index) => {
       const mine = HEAD.filter((h) => h % coloured.length === index);
@@ -152,13 +154,13 @@ function lines(svg, update) {
   };
 }
 
-// Weights without key 0: the others as shares of their sum.
+// Weights without key 0, divided by the sum of the others.
 function withoutFirst([, ...others]) {
   const rest = Math.max(sum(others), 1e-9);
   return [0, ...others.map((weight) => weight / rest)];
 }
 
-// Draw products, scores and weights of the keys side by side; returns what shows those of a query.
+// Draw products, scores and weights side by side; return the function that shows those of a query.
 function below(svg, update) {
   const row = HEIGHT / L;
   const small = shape(svg, "g", { "font-size": 12 });
@@ -201,7 +203,7 @@ function below(svg, update) {
   };
 }
 
-// Draw a bar from 0 in each row of axes; returns what gives them their lengths.
+// Draw a bar from 0 in each row of the axes; return the function that sets their lengths.
 function lying(svg, ax, row) {
   const height = Math.min(6, 0.6 * row);
   const parts = KEY.map((key) => {
