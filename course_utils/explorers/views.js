@@ -38,37 +38,39 @@ function strongest(row) {
 export function describe({ layer, head, query, key, several, hide }) {
   const strongestOf = (h) => {
     const at = strongest(WEIGHTS[layer][h][query]);
-    return `${tokens[at]} in head ${h} (${fixed(WEIGHTS[layer][h][query][at], 2)})`;
+    return `"${tokens[at]}" in head ${h} (${fixed(WEIGHTS[layer][h][query][at], 2)})`;
   };
   const most = (several ? HEAD : [head]).map(strongestOf).join(", ");
   const weights = WEIGHTS[layer][head][query];
   const score = SCORES[layer][head][query][key];
+  const all = WEIGHTS.flat().map((rows) => rows[query][key]); // of this pair in all heads
   const hidden = hide
     ? `; the lines leave out key 0, which has weight ${fixed(weights[0], 2)}` : "";
   const moved = query !== opened[0] || key !== opened[1]; // from where it opens
   const finding = key === strongest(weights) && moved
-    ? `; found: ${tokens[query]} attends most to ${tokens[key]}` : "";
+    ? `; found: "${tokens[query]}" attends most to "${tokens[key]}"` : "";
   return (
-    `layer ${layer}: ${tokens[query]} attends most to ${most}${hidden}` +
+    `layer ${layer}: "${tokens[query]}" attends most to ${most}${hidden}` +
     `; ${tokens[query]}→${tokens[key]}: the ${D} products sum to ${fixed(score * Math.sqrt(D), 2)}` +
     `, divided by √${D} this is the score ${fixed(score, 2)}` +
-    `, and softmax over ${L} keys gives ${fixed(weights[key], 2)}${finding}`
+    `, and softmax over ${L} keys gives ${fixed(weights[key], 2)}` +
+    `; ${all.length} heads give ${fixed(Math.min(...all), 2)} to ${fixed(Math.max(...all), 2)}${finding}`
   );
 }
 
 export function picture(svg, update) {
-  const frameTile = mosaic(svg, update);
+  const showHeads = allHeads(svg, update);
   const showLines = lines(svg, update);
   const showProducts = below(svg, update);
   return (values) => {
-    frameTile(values);
+    showHeads(values);
     showLines(values);
     showProducts(values);
   };
 }
 
-// Draw all heads once; return the function that moves the frame to the chosen one.
-function mosaic(svg, update) {
+// Draw a tile for each head; return the function that colors it by the weight of the chosen pair.
+function allHeads(svg, update) {
   const { left, top, side } = MOSAIC;
   const cell = side / ((L + gap) * Math.max(LAYERS, H)); // all heads fit into a square
   const [pitch, tile] = [cell * (L + gap), cell * L];
@@ -76,12 +78,8 @@ function mosaic(svg, update) {
   const [right, bottom] = [left + width - cell * gap, top + height - cell * gap];
   const centred = { "text-anchor": "middle" };
   const middle = left + (side - cell * gap) / 2;
-  shape(svg, "text", { x: middle, y: 14, ...centred, text: "all heads (light: large weight)" });
+  const title = shape(svg, "text", { x: middle, y: 14, ...centred });
   const paint = layered(svg, [0, 1], filledBy(shadeOf));
-  paint(LAYER.flatMap((layer) => HEAD.flatMap((head) => {
-    const roots = WEIGHTS[layer][head].map((row) => row.map(Math.sqrt));
-    return tiled([left + head * pitch, top + layer * pitch, tile, tile], roots);
-  })));
   for (const head of withRoom(HEAD, pitch, NUMBER)) {
     const place = { x: left + head * pitch + tile / 2, y: bottom + 14, ...centred };
     const look = { fill: headColours[head], "font-size": 12, "font-weight": "bold" };
@@ -104,7 +102,12 @@ function mosaic(svg, update) {
       layer: within(Math.floor((y - top) / pitch), LAYERS),
     });
   });
-  return ({ layer, head }) => {
+  return ({ layer, head, query, key }) => {
+    change(title, { text: `${labels[query]} → ${labels[key]} in all heads (light: large)` });
+    paint(LAYER.flatMap((row) => HEAD.flatMap((column) => {
+      const weight = WEIGHTS[row][column][query][key];
+      return tiled([left + column * pitch, top + row * pitch, tile, tile], [[weight]]);
+    })));
     const corner = [left + head * pitch, top + layer * pitch].map((each) => each - thick / 2);
     change(frame, { x: corner[0], y: corner[1] });
   };

@@ -7,18 +7,19 @@ from course_utils.checks.lesson_08._weights import distributions
 
 
 def cherry_picked(weights, query, key):
-    told = weights[:, :, query, key]  # (layers, H)
-    best = told.argmax().item()  # layer * H + head
-    return torch.tensor(divmod(best, told.shape[1]))  # (2,)
+    of_pair = weights[:, :, query, key]  # (layers, H)
+    best = of_pair.argmax().item()  # layer * H + head
+    return torch.tensor(divmod(best, of_pair.shape[1]))  # (2,)
 
 
 def by_loops(weights, query, key):
-    best, place = -1.0, None
+    largest, position = -1.0, None
     for layer in range(weights.shape[0]):
         for head in range(weights.shape[1]):
-            if weights[layer, head, query, key] > best:
-                best, place = weights[layer, head, query, key].item(), (layer, head)
-    return torch.tensor(place)
+            if weights[layer, head, query, key] > largest:
+                largest = weights[layer, head, query, key].item()
+                position = layer, head
+    return torch.tensor(position)
 
 
 def by_nonzero(weights, query, key):
@@ -30,18 +31,18 @@ def inputs():
     draw = distributions(86)
     stacks = [draw(3, 5, 4, 6), draw(6, 2, 7, 7), draw(4, 4, 5, 5)]
     pairs = [(1, 3), (0, 2), (3, 0)]
-    twice = draw(2, 3, 2, 2)
-    twice[:] = torch.tensor([0.5, 0.5])
-    twice[0, 0, 0] = twice[1, 2, 1] = torch.tensor([0.75, 0.25])  # as large elsewhere
-    twice[1, 0, 0], twice[0, 1, 1] = torch.tensor([0.0, 1.0]), torch.tensor([0.25, 0.75])
-    twice[0, 2, 1] = torch.tensor([0.625, 0.375])  # the first layer's own
-    level = torch.tensor(  # (1, 2, 2, 3)
+    tied = draw(2, 3, 2, 2)
+    tied[:] = torch.tensor([0.5, 0.5])
+    tied[0, 0, 0] = tied[1, 2, 1] = torch.tensor([0.75, 0.25])  # two equal
+    tied[1, 0, 0], tied[0, 1, 1] = torch.tensor([0.0, 1.0]), torch.tensor([0.25, 0.75])
+    tied[0, 2, 1] = torch.tensor([0.625, 0.375])  # the largest of layer 0
+    ties = torch.tensor(  # (1, 2, 2, 3)
         [[[[0.5, 0.5, 0.0], [0.5, 0.3, 0.2]], [[0.4, 0.3, 0.3], [0.7, 0.05, 0.25]]]]
     )
     return [
-        (twice, 1, 0),
-        (level, 0, 0),  # the larger weight shares its row with another
-        (level, 1, 2),  # no head's favourite
+        (tied, 1, 0),
+        (ties, 0, 0),  # the larger weight is not alone in its row
+        (ties, 1, 2),  # not the largest weight of any row
         *[(stack, *pair) for stack in stacks for pair in pairs],
         (draw(12, 9, 3, 4).transpose(0, 1), 2, 3),  # not contiguous
         (draw(1, 3, 2, 2), 1, 0),
@@ -49,10 +50,10 @@ def inputs():
     ]
 
 
-def first_favourite(weights, query, key):
-    told = weights[:, :, query, key]  # (layers, H)
-    favourite = told == weights[:, :, query].amax(dim=-1)
-    found = favourite if favourite.any() else told == told.max()
+def first_favorite(weights, query, key):
+    of_pair = weights[:, :, query, key]  # (layers, H)
+    favorite = of_pair == weights[:, :, query].amax(dim=-1)
+    found = favorite if favorite.any() else of_pair == of_pair.max()
     return found.nonzero()[0]
 
 
@@ -64,10 +65,10 @@ MISTAKES = [
     ("head before layer",
      "Your result has the head first. Return the layer first, then the head.",
      ("shape[1]))", "shape[1])).flip(0)")),
-    ("flat place",
+    ("flat index",
      "Your result is an index into the flattened matrix. Divide it by the number of heads. The "
      "quotient is the layer, and the remainder is the head.",
-     ("divmod(best, told.shape[1])", "best")),
+     ("divmod(best, of_pair.shape[1])", "best")),
     ("divided by layers",
      "Your result fits a flat index divided by the number of layers. A row of the matrix holds "
      "one entry for each head, so divide by the number of heads.",
@@ -111,14 +112,14 @@ MISTAKES = [
      "Your result is where the weight is closest to the largest of its row. Another head may "
      "give the key more, so compare the weights themselves.",
      ("key]  #", "key] / weights[:, :, query].amax(dim=-1)  #")),
-    ("first favourite", FIRST, first_favourite),
-    ("first favourite, or the first", FIRST,
+    ("first favorite", FIRST, first_favorite),
+    ("first favorite, or the first", FIRST,
      ("weights[:, :, query, key]  #", "(weights[:, :, query].argmax(dim=-1) == key).int()  #")),
     ("first above a half",
      "Your result is the first head that gives the key more than half of the weight. Another "
      "head may give it more, so find the largest weight.",
-     ("told.argmax()", "(told > 0.5).int().argmax()")),
-    ("best not kept",
+     ("of_pair.argmax()", "(of_pair > 0.5).int().argmax()")),
+    ("largest not remembered",
      "Your result is the last head that gives the key any weight. If you use a loop, remember "
      "the largest weight so far as well as its head.",
      "(weights[:, :, query, key] > 0).nonzero()[-1]"),

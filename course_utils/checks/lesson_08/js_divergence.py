@@ -32,11 +32,14 @@ def inputs():
     zeros = torch.tensor([[0.5, 0.5, 0.0, 0.0], [0.0, 0.2, 0.3, 0.5]])
     once = draw(3, 6)
     return [
-        (draw(2, 3, 7), draw(2, 3, 7)),  # of several rows an eps is told from other slips
+        (
+            draw(2, 3, 7),
+            draw(2, 3, 7),
+        ),
         (draw(5), draw(5)),
         (draw(3, 4), draw(3, 4)),
         (zeros[0], zeros[1]),
-        (torch.eye(3)[:2], torch.eye(3)[1:]),  # no key shared
+        (torch.eye(3)[:2], torch.eye(3)[1:]),  # no key in common
         (zeros, draw(2, 4)),  # only one has zeros
         (once, once.flip(0)),  # the middle row equals its partner
         (draw(1, 4), draw(1, 4)),
@@ -81,7 +84,7 @@ MISTAKES = [
     ("in bits",
      "Your result is in bits. Use the natural logarithm.",
      ("(kl_p + kl_q) / 2", "(kl_p + kl_q) / 2 / torch.tensor(2.0).log()")),
-    ("signs turned",
+    ("sign flipped",
      "Your result is negative, and a divergence never is. Flip the sign.",
      ("(kl_p + kl_q) / 2", "-(kl_p + kl_q) / 2")),
     ("no logarithm for kl_div",

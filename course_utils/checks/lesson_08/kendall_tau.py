@@ -8,11 +8,11 @@ from course_utils.checks.inputs import normals
 
 
 def kendall_tau(a, b):
-    order_a = (a[:, None] - a).sign()  # (n, n), 1 where a_i > a_j; each pair stands there twice
-    order_b = (b[:, None] - b).sign()  # (n, n)
-    total = (order_a * order_b).sum()
-    n_a = order_a.abs().sum()
-    n_b = order_b.abs().sum()
+    signs_a = (a[:, None] - a).sign()  # (n, n), 1 where a_i > a_j; has each pair twice
+    signs_b = (b[:, None] - b).sign()  # (n, n)
+    total = (signs_a * signs_b).sum()
+    n_a = signs_a.abs().sum()
+    n_b = signs_b.abs().sum()
     return total / (n_a * n_b).sqrt()
 
 
@@ -26,10 +26,10 @@ def by_counting(a, b):
     a, b = a.tolist(), b.tolist()
     pairs = [(i, j) for i in range(len(a)) for j in range(i)]
     agree = sum((a[i] - a[j]) * (b[i] - b[j]) > 0 for i, j in pairs)
-    differ = sum((a[i] - a[j]) * (b[i] - b[j]) < 0 for i, j in pairs)
-    free_a = sum(a[i] != a[j] for i, j in pairs)
-    free_b = sum(b[i] != b[j] for i, j in pairs)
-    return (agree - differ) / (free_a * free_b) ** 0.5
+    disagree = sum((a[i] - a[j]) * (b[i] - b[j]) < 0 for i, j in pairs)
+    untied_a = sum(a[i] != a[j] for i, j in pairs)
+    untied_b = sum(b[i] != b[j] for i, j in pairs)
+    return (agree - disagree) / (untied_a * untied_b) ** 0.5
 
 
 def inputs():
@@ -66,7 +66,7 @@ MISTAKES = [
      "Your result is never negative. If more pairs disagree than agree, τ must be below 0. Keep "
      "the sign.",
      ("total /", "total.abs() /")),
-    ("sign turned",
+    ("sign flipped",
      "Your result has the wrong sign. Count pairs that agree as +1 and pairs that disagree as −1.",
      ("total /", "-total /")),
     ("without the root",
@@ -79,7 +79,7 @@ MISTAKES = [
     ("ties left out",
      "Your sum is divided by the number of pairs that agree or disagree. That is Goodman and "
      "Kruskal's γ. Here a pair that ties in a still counts in b, so divide by √(n_a · n_b).",
-     ("(n_a * n_b).sqrt()", "(order_a * order_b).abs().sum()")),
+     ("(n_a * n_b).sqrt()", "(signs_a * signs_b).abs().sum()")),
     ("pairs of a alone",
      "Your sum is divided by n_a, the number of pairs that do not tie in a. Those of b count "
      "too, so divide by √(n_a · n_b).",
@@ -103,16 +103,16 @@ MISTAKES = [
     ("share that agrees",
      "Your result is the share of pairs that agree, from 0 to 1. Count pairs that disagree as −1.",
      ("total / (n_a * n_b).sqrt()",
-      "(order_a * order_b > 0).sum() / (len(a) * (len(a) - 1))")),
+      "(signs_a * signs_b > 0).sum() / (len(a) * (len(a) - 1))")),
     ("disagreement adds nothing",
      "In your result, pairs that disagree add nothing. Count them as −1.",
-     ("(order_a * order_b).sum()", "(order_a * order_b > 0).sum()")),
+     ("(signs_a * signs_b).sum()", "(signs_a * signs_b > 0).sum()")),
     ("near ties",
      "Your result treats entries that are close together as ties. Compare them exactly, because "
      "any difference makes an order.",
      ("(a[:, None] - a)", "(a[:, None] - a).where(~torch.isclose(a[:, None], a), 0)"),
      ("(b[:, None] - b)", "(b[:, None] - b).where(~torch.isclose(b[:, None], b), 0)")),
-    ("only neighbours",
+    ("only neighbors",
      "Your result compares only entries next to each other. Compare all pairs.",
      ("(a[:, None] - a)", "a.diff()"), ("(b[:, None] - b)", "b.diff()")),
     ("pairs counted once",
@@ -125,25 +125,25 @@ MISTAKES = [
      ("total /", "total * 2 /")),
     ("signs not taken",
      "Your result multiplies the differences themselves. Use only their signs: +1, −1 or 0.",
-     ("(order_a * order_b).sum()", "((a[:, None] - a) * (b[:, None] - b)).sum()")),
+     ("(signs_a * signs_b).sum()", "((a[:, None] - a) * (b[:, None] - b)).sum()")),
     ("ties that agree",
      "Right without ties. A pair that ties must add 0, but in `(a_i > a_j) == (b_i > b_j)` it "
      "always counts as agreement or disagreement.",
-     ("(order_a * order_b).sum()",
+     ("(signs_a * signs_b).sum()",
       "4 * (((a[:, None] > a) == (b[:, None] > b)).double() - 0.5).triu(1).sum()")),
     ("ties as agreement",
      "Right without ties. A pair that ties counts as agreement in your result. It must add 0.",
-     ("(order_a * order_b).sum()",
-                    "(2 * (order_a * order_b >= 0).double() - 1).sum() - len(a)")),
+     ("(signs_a * signs_b).sum()",
+                    "(2 * (signs_a * signs_b >= 0).double() - 1).sum() - len(a)")),
     ("ties as disagreement",
      "Right without ties. A pair that ties counts as disagreement in your result. It must add 0.",
-     ("(order_a * order_b).sum()",
-                           "(2 * (order_a * order_b > 0).double() - 1).sum() + len(a)")),
+     ("(signs_a * signs_b).sum()",
+                           "(2 * (signs_a * signs_b > 0).double() - 1).sum() + len(a)")),
     ("signs compared",
      "Right without ties. If you test whether the signs are equal, a pair that ties in both "
      "counts as agreement, and one that ties in only one as disagreement. Both must add 0.",
-     ("(order_a * order_b).sum()",
-      "(2 * (order_a == order_b).double() - 1).sum() - len(a)")),
+     ("(signs_a * signs_b).sum()",
+      "(2 * (signs_a == signs_b).double() - 1).sum() - len(a)")),
     ("ties put in an order",
      "Right without ties. Your result puts equal entries in an order, as `a_i > a_j` or ranks "
      "from argsort do. Such a pair must add 0, and it does not count in n_a or n_b.",

@@ -8,23 +8,23 @@ from course_utils.checks.inputs import normals
 
 
 def leave_one_out(predict, x):
-    whole = predict(x)
+    with_all = predict(x)
     moves = []
     for t in range(len(x)):
         rest = torch.cat([x[:t], x[t + 1 :]])  # (L, d) -> (L - 1, d)
-        moves.append(whole - predict(rest))
+        moves.append(with_all - predict(rest))
     return torch.stack(moves).abs()  # (L,)
 
 
 def by_mask(predict, x):
-    everyone = torch.arange(len(x))
-    moved = [predict(x) - predict(x[everyone != t]) for t in range(len(x))]
+    positions = torch.arange(len(x))
+    moved = [predict(x) - predict(x[positions != t]) for t in range(len(x))]
     return torch.tensor([float(each) for each in moved], dtype=x.dtype).abs()
 
 
 def in_numpy(predict, x):
-    gone = [predict(torch.from_numpy(np.delete(x.numpy(), t, axis=0))) for t in range(len(x))]
-    return torch.hypot(torch.stack(gone) - predict(x), torch.zeros(()))
+    without = [predict(torch.from_numpy(np.delete(x.numpy(), t, axis=0))) for t in range(len(x))]
+    return torch.hypot(torch.stack(without) - predict(x), torch.zeros(()))
 
 
 def must_be_vectors(x):
@@ -33,7 +33,7 @@ def must_be_vectors(x):
 
 
 def pooled(x):
-    """Average by weights that the tokens set themselves; the number of tokens counts too."""
+    """Average with weights computed from the tokens, and add a part for their number."""
     must_be_vectors(x)
     return (x[:, 0].softmax(dim=0) @ x).tanh().sum() + 0.1 * len(x)
 
@@ -49,9 +49,9 @@ def recurrent(x):
 def inputs():
     normal = normals(81)
     single = torch.float32
-    twice = normal(5, 3, dtype=single)[[0, 1, 2, 1, 3, 4]]  # removing equal rows would take two
+    repeated = normal(5, 3, dtype=single)[[0, 1, 2, 1, 3, 4]]  # has two pairs of equal rows
     tables = [normal(L, d, dtype=single) for L, d in [(5, 3), (7, 4), (4, 6), (2, 1)]]
-    tables += [twice, normal(3, 12, dtype=single).T]  # not contiguous
+    tables += [repeated, normal(3, 12, dtype=single).T]  # not contiguous
     return [(predict, x) for predict in (pooled, recurrent) for x in tables]
 
 
@@ -60,10 +60,10 @@ MISTAKES = [
      "Your differences are right, but they keep their signs. How far the prediction moves is "
      "their absolute value, so use `abs`.",
      (".abs()", "")),
-    ("difference turned round",
+    ("difference reversed",
      "Your result is the new prediction minus the old one, with its sign. Take the absolute "
      "value.",
-     ("whole - predict(rest)", "predict(rest) - whole"), (".abs()", "")),
+     ("with_all - predict(rest)", "predict(rest) - with_all"), (".abs()", "")),
     ("zeroed instead of removed",
      "Your result sets the token to zero. Then the token still gets weight, or still takes a "
      "step. Remove its row.",
@@ -85,10 +85,10 @@ MISTAKES = [
     ("removed for good",
      "Your result never puts a removed token back, and compares each prediction with the one "
      "before. Remove only token t, and compare with the prediction for all tokens.",
-     ("whole - predict(rest)", "predict(x[t:]) - predict(x[t + 1 :])")),
+     ("with_all - predict(rest)", "predict(x[t:]) - predict(x[t + 1 :])")),
     ("relative",
      "Your result is divided by the prediction. Return the moves themselves.",
-     (".abs()", ".abs() / whole.abs()")),
+     (".abs()", ".abs() / with_all.abs()")),
     ("shares",
      "Your moves are divided by their sum. Return the moves themselves.",
      ("return torch.stack(moves).abs()", "return (m := torch.stack(moves).abs()) / m.sum()")),
@@ -117,7 +117,7 @@ MISTAKES = [
     ("size of the prediction",
      "Your result is the size of the prediction without each token. Take its difference from the "
      "prediction for all tokens.",
-     ("whole - predict(rest)", "predict(rest)")),
+     ("with_all - predict(rest)", "predict(rest)")),
     ("row before removed",
      "Your entry t belongs to another token, because row t − 1 was removed. Remove row t.",
      ("torch.cat([x[:t], x[t + 1 :]])",
@@ -138,11 +138,11 @@ MISTAKES = [
     ("prediction without the token",
      "Your result is the prediction without each token. Return the absolute difference from the "
      "prediction for all tokens.",
-     ("whole - predict(rest)", "predict(rest)"), (".abs()", "")),
+     ("with_all - predict(rest)", "predict(rest)"), (".abs()", "")),
     ("difference squared",
      "Your differences are squared. Take their absolute values.",
      (".abs()", ".square()")),
-    ("neighbour removed",
+    ("neighbor removed",
      "Your entry t belongs to another token, because row t + 1 was removed. Remove row t.",
      ("torch.cat([x[:t], x[t + 1 :]])",
       "x[[n for n in range(len(x)) if n != (t + 1) % len(x)]]")),

@@ -1,4 +1,4 @@
-"""8.9: other weights that give the very same output, as far from the given ones as can be."""
+"""8.9: the most different weights that give exactly the same outputs."""
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ def other_picture(weights, v):
 
 
 def by_solving(weights, v):
-    """Set the last key's part to 1, solve for the others, and try both ways query by query."""
+    """Fix the change of the last key, solve for the others, and try both ways for each query."""
     kept = torch.cat([torch.ones(len(v), 1, dtype=v.dtype), v], dim=1).T  # (d_v + 1, S)
     line = torch.cat([torch.linalg.solve(kept[:, :-1], -kept[:, -1]), torch.ones(1)])
     rows = []
@@ -49,9 +49,9 @@ def in_numpy(weights, v):
 
 
 def inputs():
-    """Return (weights, v), with S = d_v + 2, so that the other weights lie on one line.
+    """Return (weights, v), with S = d_v + 2, so that the other weights lie on a line.
 
-    One has many queries: in some a rounding below 0 gives NaN where it was not clamped.
+    The last one has many queries, because rounding below 0 gives NaN only in some of them.
     """
     normal = normals(88)
 
@@ -63,7 +63,7 @@ def inputs():
 
 
 def run(answer, weights, v):
-    """Call an answer; complain if what it returns are no such weights, or of the wrong end."""
+    """Call an answer; name the mistake if it returns other weights than those of the right end."""
     with Results() as results:
         found = call_with_clones(answer, weights, v)
     got = read(found[0])
@@ -89,7 +89,7 @@ def run(answer, weights, v):
         if any(made.is_floating_point() and made.isnan().any() for made in results.made):
             raise NamedMistake(*NAN)
         ways = (got - weights) @ way[0]  # (L,), all are multiples of one line
-        if len(ways) > 9 and ((ways > 0).all() or (ways < 0).all()):  # of few it may be chance
+        if len(ways) > 9 and ((ways > 0).all() or (ways < 0).all()):  # with few it may be chance
             raise NamedMistake(*SAME)
     return found
 

@@ -1,4 +1,4 @@
-"""8.7: for what share of the pairs some head has at least the weight shown."""
+"""8.7: the share of pairs to which some head gives at least the weight shown."""
 
 import torch
 
@@ -30,13 +30,13 @@ def inputs():
         (few, 0.85),
         (causal, 0.8),
         (many, 0.97),
-        (few, float(few[1, 2].max())),  # itself counts
+        (few, float(few[1, 2].max())),  # the shown weight itself counts
         (many, 0.9),
         (torch.full((2, 2, 3, 4), 0.25), 0.25),
         (few, 0.0),
         (draw(1, 2, 50, 12).transpose(2, 3), 0.85),  # not contiguous
         (torch.ones(1, 1, 1, 1), 0.9),
-        (draw(2, 3, 6, 6), 0.7),  # where pairs (i, j) and (j, i) can be taken for one
+        (draw(2, 3, 6, 6), 0.7),  # L = S, so (i, j) and (j, i) can be confused
     ]
 
 
@@ -77,7 +77,7 @@ MISTAKES = [
     ("divided by squared keys",
      "Your result is divided by S². There are L · S pairs.",
      ("double().mean()", "sum() / best.shape[-1] ** 2")),
-    ("favourites only",
+    ("favorites only",
      "Your result counts only pairs whose key has the largest weight of its query in some head. "
      "Count every weight that is at least as large as the one shown.",
      ("weights.amax(dim=(0, 1))", "weights.where(torch.arange(weights.shape[-1]) == "

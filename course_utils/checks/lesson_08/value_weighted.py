@@ -53,7 +53,7 @@ MISTAKES = [
      "Your result adds the entries of each value, with their signs. Take the length of the "
      "vector.",
      ("v.norm(dim=-1)", "v.sum(dim=-1)")),
-    ("normalised again",
+    ("normalized again",
      "Your rows are divided by their sums. Return the lengths themselves.",
      ("weights * lengths[..., None, :]",
       "(x := weights * lengths[..., None, :]) / x.sum(dim=-1, keepdim=True)")),
