@@ -73,8 +73,8 @@ MISTAKES = [
      "Your sum is divided by n_a · n_b. Divide by √(n_a · n_b), so that equal rankings give 1.",
      ("total / (n_a * n_b).sqrt()", "2 * total / (n_a * n_b)")),  # pairs counted once
     ("without the root, pairs twice",
-     "Your sum is divided by n_a · n_b, and all three count each pair twice. Divide by √(n_a · "
-     "n_b).",
+     "Your result is too small, because the sum is divided by n_a · n_b. Divide by the square "
+     "root, √(n_a · n_b).",
      (".sqrt()", "")),
     ("ties left out",
      "Your sum is divided by the number of pairs that agree or disagree. That is Goodman and "

@@ -101,9 +101,9 @@ SUM = (
 )
 LINE = (
     "not on the line",
-    "Your result keeps neither the outputs nor the sums. Put a column of ones beside v, which "
-    "gives a matrix (S, d_v + 1). What you add, times this matrix, must be 0. It is the last "
-    "column of U in the full SVD of the matrix, or the last row of Vh in that of its transpose.",
+    "Your result keeps neither the outputs nor the sums. Put a column of ones beside v. What you "
+    "add, times this matrix (S, d_v + 1), must be 0. You find it as the last column of U in the "
+    "full SVD, or as the last row of Vh for the transpose.",
 )
 INFINITE = (
     "infinite weights",
