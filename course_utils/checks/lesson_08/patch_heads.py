@@ -55,7 +55,7 @@ def by_log_probabilities(model, clean, corrupted, right, wrong):
 
 def inputs():
     """Return models that are not trained, which are as good to patch, and prompts in pairs."""
-    return [case(81, 2, 4, 5, 7), case(82, 3, 2, 4, 9), case(83, 1, 3, 1, 4), case(84, 2, 1, 3, 6)]
+    return [case(82, 2, 4, 5, 7), case(81, 3, 2, 4, 9), case(83, 1, 3, 1, 4), case(80, 2, 1, 3, 6)]
 
 
 def case(seed, layers, heads, B, L, V=11):
@@ -133,6 +133,10 @@ MISTAKES = [
      "Your result compares the probability of the right token. Use the difference of the two "
      "logits.",
      (DIFFERENCE, "logits.softmax(dim=-1)[rows, right].mean()")),
+    ("right log-probability only",
+     "Your result uses only the log-probability of the right token. Use the difference of the two "
+     "logits.",
+     (DIFFERENCE, "logits.log_softmax(dim=-1)[rows, right].mean()")),
     ("mean of shares",
      "Your result is the mean of each prompt's share, in which a prompt with a small gap counts "
      "most. Average the logit differences over the prompts before you divide.",
