@@ -33,7 +33,7 @@ from course_utils.explorers.browser_explorer import (
     descriptions,
     number,
 )
-from course_utils.explorers.views import HEAD_COLOURS
+from course_utils.explorers.views import HEAD_COLORS
 from course_utils.figures import DIVERGING, SEQUENTIAL
 from course_utils.views import without_first
 from tools import render_previews
@@ -676,7 +676,7 @@ def test_lines_run_from_queries_to_keys_as_strong_as_the_weights(browse):
         for (i, j), (opacity, colour) in found.items():
             assert opacity == pytest.approx(expected[i, j].item(), abs=0.014)
             # those of the chosen query stand out
-            assert (colour == HEAD_COLOURS[0]) == (i == 1)
+            assert (colour == HEAD_COLORS[0]) == (i == 1)
     parts = drawn(browse("views_explorer"), several=True)
     ways = [part for part in named(parts, "path") if "stroke-opacity" in part and part.get("d")]
     assert len({part["stroke"] for part in ways}) == 12

@@ -1,7 +1,7 @@
 // Three views: all heads, one head (or all of a layer) as lines, and one query as products.
 export const size = [560, 512];
 
-const { diverging, feature_ticks: featureTicks, gap, head_colours: headColours, labels } = given;
+const { diverging, feature_ticks: featureTicks, gap, head_colors: headColors, labels } = given;
 const { opened, reach, score_ticks: scoreTicks, tokens } = given;
 const [LAYERS, H, L, D] = given.shape;
 const [LAYER, HEAD, KEY] = [LAYERS, H, L].map((n) => [...Array(n).keys()]);
@@ -76,13 +76,13 @@ function allHeads(svg, update) {
   const [pitch, tile] = [cell * (L + gap), cell * L];
   const [width, height] = [pitch * H, pitch * LAYERS]; // with a gap after each
   const [right, bottom] = [left + width - cell * gap, top + height - cell * gap];
-  const centred = { "text-anchor": "middle" };
+  const centered = { "text-anchor": "middle" };
   const middle = left + (side - cell * gap) / 2;
-  const title = shape(svg, "text", { x: middle, y: 14, ...centred });
+  const title = shape(svg, "text", { x: middle, y: 14, ...centered });
   const paint = layered(svg, [0, 1], filledBy(shadeOf));
   for (const head of withRoom(HEAD, pitch, NUMBER)) {
-    const place = { x: left + head * pitch + tile / 2, y: bottom + 14, ...centred };
-    const look = { fill: headColours[head], "font-size": 12, "font-weight": "bold" };
+    const place = { x: left + head * pitch + tile / 2, y: bottom + 14, ...centered };
+    const look = { fill: headColors[head], "font-size": 12, "font-weight": "bold" };
     shape(svg, "text", { ...place, ...look, text: head });
   }
   for (const layer of withRoom(LAYER, pitch, LINE)) {
@@ -90,8 +90,8 @@ function allHeads(svg, update) {
     shape(svg, "text", { ...place, "font-size": 12, text: layer });
   }
   const [across, down] = [(left + right) / 2, (top + bottom) / 2];
-  shape(svg, "text", { x: across, y: bottom + 29, ...centred, text: "head" });
-  shape(svg, "text", { transform: `translate(12 ${down}) rotate(-90)`, ...centred, text: "layer" });
+  shape(svg, "text", { x: across, y: bottom + 29, ...centered, text: "head" });
+  shape(svg, "text", { transform: `translate(12 ${down}) rotate(-90)`, ...centered, text: "layer" });
 
   const thick = Math.min(3, pitch - tile);
   const outline = { width: tile + thick, height: tile + thick, ...RED, "stroke-width": thick };
@@ -129,7 +129,7 @@ function lines(svg, update) {
     return { stroke, fill: "none", "stroke-width": 2, "stroke-opacity": weight };
   });
   const others = drawIn("#999999");
-  const coloured = [...new Set(headColours)].map(drawIn); // lines of the chosen query, over the others
+  const colored = [...new Set(headColors)].map(drawIn); // lines of the chosen query, over the others
   const ends = [left - 5, right + 5].map((x) => {
     return shape(svg, "rect", { x: x - 3.5, width: 7, height: 7, fill: COLOURS[3] });
   });
@@ -148,8 +148,8 @@ function lines(svg, update) {
     const { head, query, several } = values;
     const aside = (h) => (H > 1 ? -0.3 + (0.6 * h) / (H - 1) : 0); // so that heads do not cover each other
     others(several ? [] : KEY.flatMap((i) => (i === query ? [] : fan(values, head, i, 0))));
-    coloured.forEach((draw, index) => {
-      const mine = HEAD.filter((h) => h % coloured.length === index);
+    colored.forEach((draw, index) => {
+      const mine = HEAD.filter((h) => h % colored.length === index);
       if (several) draw(mine.flatMap((h) => fan(values, h, query, aside(h))));
       else draw(index === 0 ? fan(values, head, query, 0) : []);
     });

@@ -18,7 +18,7 @@ from course_utils.views import GAP, example, unique_labels
 IN_THE_LESSON = 11, 0, 6, 1  # layer, head, query and key that lesson 08 draws: "it" to "dog"
 LARGEST = 2**15 - 1  # of a 16-bit integer
 # One for each head of the example: ten from a color map, and two more.
-HEAD_COLOURS = [*map(to_hex, colormaps["tab10"].colors), "#5254a3", "#8ca252"]
+HEAD_COLORS = [*map(to_hex, colormaps["tab10"].colors), "#5254a3", "#8ca252"]
 
 
 @expects(q="layers H L d_k", k="layers H L d_k", weights="layers H L L")
@@ -77,7 +77,7 @@ def views_explorer(tokens=None, q=None, k=None, weights=None):
     given = packed | {"unit": unit, "shape": list(q.shape)}
     given |= {"tokens": tokens, "labels": cut(tokens), "opened": start[2:], "gap": GAP}
     given |= {"shades": colours_of(SEQUENTIAL), "diverging": colours_of(DIVERGING)}
-    given |= {"head_colours": [HEAD_COLOURS[h % len(HEAD_COLOURS)] for h in range(heads)]}
+    given |= {"head_colors": [HEAD_COLORS[h % len(HEAD_COLORS)] for h in range(heads)]}
     given |= {"reach": reach, "score_ticks": _ticks(reach, -reach)}
     given |= {"feature_ticks": _ticks(d_k - 1, 0, integer=True)}
     data = f"{layers} layers of {heads} heads over {L} tokens" if any(present) else ""
