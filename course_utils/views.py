@@ -75,7 +75,7 @@ def mosaic(weights, *, title=None, ax=None):
     tiled[:, :L, :, :S] = weights.detach().cpu().double().transpose(1, 2).numpy()
     with_bar = ax is None
     if with_bar:
-        size = np.minimum((2 + 0.75 * heads, 1 + 0.75 * layers * tall / wide), LONGEST_SIDE)
+        size = np.minimum((2 + 0.5 * heads, 1 + 0.5 * layers * tall / wide), LONGEST_SIDE)
         _, ax = plt.subplots(figsize=size, layout="constrained")
     image = ax.imshow(tiled.reshape(layers * tall, heads * wide), interpolation="nearest", **SHADES)
     ax.set_xticks(np.arange(heads) * wide + (S - 1) / 2, range(heads))

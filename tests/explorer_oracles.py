@@ -295,13 +295,16 @@ def views(layer, head, query, key, several, hide):
     product = q[layer, head, query] @ k[layer, head, key]
     for h in range(12) if several else [head]:
         row = weights[layer, h, query]
-        yield f"{h} at {names[row.argmax()]} #", row.max()
-    yield f"layer {layer}, {names[query]} looks most in head", True
-    yield f"{names[query]}→{names[key]}: 16 products sum to #, divided by √16: #", [
-        product, product / 4]  # fmt: skip
-    yield "softmax over 9 keys: #", weights[layer, head, query, key]
+        yield f'"{names[row.argmax()]}" in head {h} (#)', row.max()
+    yield f'layer {layer}: "{names[query]}" attends most to', True
+    pair = f"{names[query]}→{names[key]}"
+    sums = [product, product / 4]
+    yield f"{pair}: the 16 products sum to #, divided by √16 this is the score #", sums
+    yield "softmax over 9 keys gives #", weights[layer, head, query, key]
+    all_heads = weights[..., query, key]
+    yield "144 heads give # to #", [all_heads.min(), all_heads.max()]
     if hide:
-        yield "key 0 left out of the lines, its weight #;", weights[layer, head, query, 0]
+        yield "leave out key 0, which has weight #;", weights[layer, head, query, 0]
     looks = bool(weights[layer, head, query].argmax() == key)
     yield "found", looks and (query, key) != (6, 1)
 

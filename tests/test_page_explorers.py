@@ -33,7 +33,7 @@ from course_utils.explorers.browser_explorer import (
     descriptions,
     number,
 )
-from course_utils.explorers.views import HEAD_COLOURS
+from course_utils.explorers.views import HEAD_COLORS
 from course_utils.figures import DIVERGING, SEQUENTIAL
 from course_utils.views import without_first
 from tools import render_previews
@@ -575,16 +575,16 @@ def test_cells_of_masks_and_heads_have_the_colours_of_their_numbers(browse):
         np.testing.assert_allclose(numbers_in(parts, frame, 9, 9), expected, atol=SHADE)
 
 
-def test_cells_of_views_are_roots_of_weights_and_products(browse):
+def test_cells_of_views_are_the_weights_of_a_pair_and_products(browse):
     q, k, weights = other_weights()
-    parts = drawn(browse("views of other weights"), layer=1, head=2, query=3)
+    parts = drawn(browse("views of other weights"), layer=1, head=2, query=3, key=1)
     products = (q[1, 2, 3] * k[1, 2]) / (q[1, 2, 3] * k[1, 2]).abs().max()
     found = numbers_in(parts, frames(parts)[0], 4, 8, DIVERGING)
     np.testing.assert_allclose(2 * found - 1, products, atol=2 * SHADE)
     outline = next(part for part in named(parts, "rect", fill="none") if "stroke-width" in part)
     inwards = float(outline["stroke-width"]) / 2 * np.array([1, 1, -1, -1])
     tile = np.array(outline["box"]) + inwards  # around the chosen head
-    np.testing.assert_allclose(numbers_in(parts, tile, 4, 4), weights[1, 2].sqrt(), atol=SHADE)
+    np.testing.assert_allclose(numbers_in(parts, tile, 1, 1), [[weights[1, 2, 3, 1]]], atol=SHADE)
 
 
 def test_the_jacobian_and_the_output_so_far_have_the_colours_of_their_numbers(browse):
@@ -676,7 +676,7 @@ def test_lines_run_from_queries_to_keys_as_strong_as_the_weights(browse):
         for (i, j), (opacity, colour) in found.items():
             assert opacity == pytest.approx(expected[i, j].item(), abs=0.014)
             # those of the chosen query stand out
-            assert (colour == HEAD_COLOURS[0]) == (i == 1)
+            assert (colour == HEAD_COLORS[0]) == (i == 1)
     parts = drawn(browse("views_explorer"), several=True)
     ways = [part for part in named(parts, "path") if "stroke-opacity" in part and part.get("d")]
     assert len({part["stroke"] for part in ways}) == 12

@@ -1,13 +1,13 @@
-// Three views: all heads, one of them (or all of a layer) as lines, one query as products.
+// Three views: all heads, one head (or all of a layer) as lines, and one query as products.
 export const size = [560, 512];
 
-const { diverging, feature_ticks: featureTicks, gap, head_colours: headColours, labels } = given;
+const { diverging, feature_ticks: featureTicks, gap, head_colors: headColors, labels } = given;
 const { opened, reach, score_ticks: scoreTicks, tokens } = given;
 const [LAYERS, H, L, D] = given.shape;
 const [LAYER, HEAD, KEY] = [LAYERS, H, L].map((n) => [...Array(n).keys()]);
 const MOSAIC = { left: 42, top: 24, side: 280 };
-const PATHS = { left: 404, right: 484 }; // tokens are written beside them
-const TOP = 357; // of the three frames below
+const PATHS = { left: 404, right: 484 }; // the tokens are beside them
+const TOP = 357; // of the three frames at the bottom
 const HEIGHT = 114;
 const shadeOf = shades(given.shades, 0, 1);
 const [Q, K] = [given.q, given.k].map((text) => {
@@ -15,74 +15,74 @@ const [Q, K] = [given.q, given.k].map((text) => {
   return Float64Array.from(new Int16Array(bytes.buffer), (whole) => whole * given.unit);
 });
 
-// The query or the key of a token in a head.
+// The query or key vector of a token in one head.
 function vector(all, layer, head, token) {
   const start = ((layer * H + head) * L + token) * D;
   return all.subarray(start, start + D);
 }
 
-// Of all layers, heads, queries and keys.
+// Scores by layer, head, query and key.
 const SCORES = LAYER.map((layer) => HEAD.map((head) => KEY.map((query) => KEY.map((key) => {
   const [q, k] = [vector(Q, layer, head, query), vector(K, layer, head, key)];
   return q.reduce((total, entry, n) => total + entry * k[n], 0) / Math.sqrt(D);
 }))));
 const WEIGHTS = SCORES.map((heads) => heads.map((queries) => queries.map(softmax)));
-const TIE = 1e-4; // weights that are so near may differ by rounding
+const TIE = 1e-4; // a smaller difference may be rounding
 
-// The key with the largest weight of a row; of those that tie, the first.
+// The key with the largest weight in a row; in a tie, the first.
 function strongest(row) {
   const largest = Math.max(...row);
   return row.findIndex((weight) => weight >= largest - TIE);
 }
 
 export function describe({ layer, head, query, key, several, hide }) {
-  const most = (several ? HEAD : [head]).map((h) => {
+  const strongestOf = (h) => {
     const at = strongest(WEIGHTS[layer][h][query]);
-    return `${h} at ${tokens[at]} ${fixed(WEIGHTS[layer][h][query][at], 2)}`;
-  });
+    return `"${tokens[at]}" in head ${h} (${fixed(WEIGHTS[layer][h][query][at], 2)})`;
+  };
+  const most = (several ? HEAD : [head]).map(strongestOf).join(", ");
   const weights = WEIGHTS[layer][head][query];
   const score = SCORES[layer][head][query][key];
-  const products = `${D} products sum to ${fixed(score * Math.sqrt(D), 2)}`;
-  const left = hide ? `; key 0 left out of the lines, its weight ${fixed(weights[0], 2)}` : "";
-  const other = query !== opened[0] || key !== opened[1]; // than it opens on
-  const finding = key === strongest(weights) && other
-    ? `; found: ${tokens[query]} looks at ${tokens[key]} more than at any other token` : "";
+  const all = WEIGHTS.flat().map((rows) => rows[query][key]); // of this pair in all heads
+  const hidden = hide
+    ? `; the lines leave out key 0, which has weight ${fixed(weights[0], 2)}` : "";
+  const moved = query !== opened[0] || key !== opened[1]; // from where it opens
+  const finding = key === strongest(weights) && moved
+    ? `; found: "${tokens[query]}" attends most to "${tokens[key]}"` : "";
   return (
-    `layer ${layer}, ${tokens[query]} looks most in head ${most.join(", ")}${left}` +
-    `; ${tokens[query]}→${tokens[key]}: ${products}, divided by √${D}: ${fixed(score, 2)}` +
-    `; softmax over ${L} keys: ${fixed(weights[key], 2)}${finding}`
+    `layer ${layer}: "${tokens[query]}" attends most to ${most}${hidden}` +
+    `; ${tokens[query]}→${tokens[key]}: the ${D} products sum to ${fixed(score * Math.sqrt(D), 2)}` +
+    `, divided by √${D} this is the score ${fixed(score, 2)}` +
+    `, and softmax over ${L} keys gives ${fixed(weights[key], 2)}` +
+    `; ${all.length} heads give ${fixed(Math.min(...all), 2)} to ${fixed(Math.max(...all), 2)}${finding}`
   );
 }
 
 export function picture(svg, update) {
-  const frameTile = mosaic(svg, update);
+  const showHeads = allHeads(svg, update);
   const showLines = lines(svg, update);
   const showProducts = below(svg, update);
   return (values) => {
-    frameTile(values);
+    showHeads(values);
     showLines(values);
     showProducts(values);
   };
 }
 
-// Draw all heads, which stay as they are; returns what frames one.
-function mosaic(svg, update) {
+// Draw a tile for each head; return the function that colors it by the weight of the chosen pair.
+function allHeads(svg, update) {
   const { left, top, side } = MOSAIC;
-  const cell = side / ((L + gap) * Math.max(LAYERS, H)); // of a square, whatever is given
+  const cell = side / ((L + gap) * Math.max(LAYERS, H)); // all heads fit into a square
   const [pitch, tile] = [cell * (L + gap), cell * L];
   const [width, height] = [pitch * H, pitch * LAYERS]; // with a gap after each
   const [right, bottom] = [left + width - cell * gap, top + height - cell * gap];
-  const centred = { "text-anchor": "middle" };
+  const centered = { "text-anchor": "middle" };
   const middle = left + (side - cell * gap) / 2;
-  shape(svg, "text", { x: middle, y: 14, ...centred, text: "all heads (light: much weight)" });
+  const title = shape(svg, "text", { x: middle, y: 14, ...centered });
   const paint = layered(svg, [0, 1], filledBy(shadeOf));
-  paint(LAYER.flatMap((layer) => HEAD.flatMap((head) => {
-    const roots = WEIGHTS[layer][head].map((row) => row.map(Math.sqrt));
-    return tiled([left + head * pitch, top + layer * pitch, tile, tile], roots);
-  })));
   for (const head of withRoom(HEAD, pitch, NUMBER)) {
-    const place = { x: left + head * pitch + tile / 2, y: bottom + 14, ...centred };
-    const look = { fill: headColours[head], "font-size": 12, "font-weight": "bold" };
+    const place = { x: left + head * pitch + tile / 2, y: bottom + 14, ...centered };
+    const look = { fill: headColors[head], "font-size": 12, "font-weight": "bold" };
     shape(svg, "text", { ...place, ...look, text: head });
   }
   for (const layer of withRoom(LAYER, pitch, LINE)) {
@@ -90,8 +90,8 @@ function mosaic(svg, update) {
     shape(svg, "text", { ...place, "font-size": 12, text: layer });
   }
   const [across, down] = [(left + right) / 2, (top + bottom) / 2];
-  shape(svg, "text", { x: across, y: bottom + 29, ...centred, text: "head" });
-  shape(svg, "text", { transform: `translate(12 ${down}) rotate(-90)`, ...centred, text: "layer" });
+  shape(svg, "text", { x: across, y: bottom + 29, ...centered, text: "head" });
+  shape(svg, "text", { transform: `translate(12 ${down}) rotate(-90)`, ...centered, text: "layer" });
 
   const thick = Math.min(3, pitch - tile);
   const outline = { width: tile + thick, height: tile + thick, ...RED, "stroke-width": thick };
@@ -102,13 +102,18 @@ function mosaic(svg, update) {
       layer: within(Math.floor((y - top) / pitch), LAYERS),
     });
   });
-  return ({ layer, head }) => {
+  return ({ layer, head, query, key }) => {
+    change(title, { text: `${labels[query]} → ${labels[key]} in all heads (light: large)` });
+    paint(LAYER.flatMap((row) => HEAD.flatMap((column) => {
+      const weight = WEIGHTS[row][column][query][key];
+      return tiled([left + column * pitch, top + row * pitch, tile, tile], [[weight]]);
+    })));
     const corner = [left + head * pitch, top + layer * pitch].map((each) => each - thick / 2);
     change(frame, { x: corner[0], y: corner[1] });
   };
 }
 
-// Draw two columns of tokens; returns what draws lines between them.
+// Draw two columns of tokens; return the function that draws lines between them.
 function lines(svg, update) {
   const { left, right } = PATHS;
   const [top, row] = [MOSAIC.top, MOSAIC.side / L];
@@ -124,7 +129,7 @@ function lines(svg, update) {
     return { stroke, fill: "none", "stroke-width": 2, "stroke-opacity": weight };
   });
   const others = drawIn("#999999");
-  const coloured = [...new Set(headColours)].map(drawIn); // of the chosen query: over the others
+  const colored = [...new Set(headColors)].map(drawIn); // lines of the chosen query, over the others
   const ends = [left - 5, right + 5].map((x) => {
     return shape(svg, "rect", { x: x - 3.5, width: 7, height: 7, fill: COLOURS[3] });
   });
@@ -132,7 +137,7 @@ function lines(svg, update) {
     update({ [x < middle ? "query" : "key"]: within(Math.floor((y - top) / row), L) });
   });
 
-  // lines of a query of a head, with ends so many rows aside
+  // the lines of one query in one head, with their ends shifted by some rows
   const fan = ({ layer, hide }, head, query, aside) => {
     const weights = WEIGHTS[layer][head][query];
     const visible = hide ? withoutFirst(weights) : weights;
@@ -141,10 +146,10 @@ function lines(svg, update) {
   };
   return (values) => {
     const { head, query, several } = values;
-    const aside = (h) => (H > 1 ? -0.3 + (0.6 * h) / (H - 1) : 0); // none covers another's
+    const aside = (h) => (H > 1 ? -0.3 + (0.6 * h) / (H - 1) : 0); // so that heads do not cover each other
     others(several ? [] : KEY.flatMap((i) => (i === query ? [] : fan(values, head, i, 0))));
-    coloured.forEach((draw, index) => {
-      const mine = HEAD.filter((h) => h % coloured.length === index);
+    colored.forEach((draw, index) => {
+      const mine = HEAD.filter((h) => h % colored.length === index);
       if (several) draw(mine.flatMap((h) => fan(values, h, query, aside(h))));
       else draw(index === 0 ? fan(values, head, query, 0) : []);
     });
@@ -152,13 +157,13 @@ function lines(svg, update) {
   };
 }
 
-// Weights without key 0: the others as shares of their sum.
+// Weights without key 0, divided by the sum of the others.
 function withoutFirst([, ...others]) {
   const rest = Math.max(sum(others), 1e-9);
   return [0, ...others.map((weight) => weight / rest)];
 }
 
-// Draw products, scores and weights of the keys side by side; returns what shows those of a query.
+// Draw products, scores and weights side by side; return the function that shows those of a query.
 function below(svg, update) {
   const row = HEIGHT / L;
   const small = shape(svg, "g", { "font-size": 12 });
@@ -201,7 +206,7 @@ function below(svg, update) {
   };
 }
 
-// Draw a bar from 0 in each row of axes; returns what gives them their lengths.
+// Draw a bar from 0 in each row of the axes; return the function that sets their lengths.
 function lying(svg, ax, row) {
   const height = Math.min(6, 0.6 * row);
   const parts = KEY.map((key) => {

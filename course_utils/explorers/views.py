@@ -1,4 +1,4 @@
-"""The explorer of lesson 08: from all heads to one head to one query."""
+"""The explorer of lesson 08: all heads, one head, one query."""
 
 import base64
 
@@ -15,36 +15,36 @@ from course_utils.figures import DIVERGING, SEQUENTIAL, as_labels
 from course_utils.shapes import expects
 from course_utils.views import GAP, example, unique_labels
 
-THE_LESSONS = 11, 0, 6, 1  # layer, head, query and key that lesson 08 draws: it looks at dog
-MOST = 2**15 - 1  # the largest number of sixteen bits
-# Twelve, as the example has heads: the ten of a colour map, and two more.
-HEAD_COLOURS = [*map(to_hex, colormaps["tab10"].colors), "#5254a3", "#8ca252"]
+IN_THE_LESSON = 11, 0, 6, 1  # layer, head, query and key that lesson 08 draws: "it" to "dog"
+LARGEST = 2**15 - 1  # of a 16-bit integer
+# One for each head of the example: ten from a color map, and two more.
+HEAD_COLORS = [*map(to_hex, colormaps["tab10"].colors), "#5254a3", "#8ca252"]
 
 
 @expects(q="layers H L d_k", k="layers H L d_k", weights="layers H L L")
 def views_explorer(tokens=None, q=None, k=None, weights=None):
-    """Move between three views of attention: all heads, one as lines, one query as products.
+    """Move between three views of attention: all heads, one head, and one query.
 
     Parameters
     ----------
     tokens : sequence of str, (L,), optional
-        The four belong together; `course_utils.views.example` if not given.
+        Give all four, or none for `course_utils.views.example`.
     q, k : torch.Tensor, (layers, H, L, d_k)
     weights : torch.Tensor, (layers, H, L, L)
 
     Returns
     -------
     BrowserExplorer
-        With controls ``layer``, ``head``, ``query`` and ``key`` (positions of tokens), ``several``
-        (lines of all heads of the layer, each in the colour of its number) and ``hide`` (lines
-        without key 0). A click chooses a head among the tiles, a query or a key among the tokens.
-        It opens on the largest weight of what is given, or on the head that the lesson draws.
+        Its controls are ``layer``, ``head``, ``query`` and ``key`` (positions of tokens),
+        ``several`` (lines of all heads of the layer, each in the color of its number) and ``hide``
+        (lines without key 0). Click a tile to choose its head, or a token to choose a query or a
+        key. It opens on the largest weight, or on the head that the lesson draws.
 
     Raises
     ------
     TypeError, ValueError
-        If only some of the four are given, one is not of the shape above, there are not L tokens,
-        or softmax(q · k / √d_k) is not the weight.
+        If only some of the four are given, a shape is wrong, there are not L tokens, or the
+        weights are not softmax(q · k / √d_k).
     """
     present = [argument is not None for argument in (tokens, q, k, weights)]
     if not any(present):
@@ -56,19 +56,19 @@ def views_explorer(tokens=None, q=None, k=None, weights=None):
         raise ValueError("weights must be softmax(q · k / √d_k); are q and k of another model?")
     layers, heads, L, d_k = q.shape
     opens = weights.clone()
-    opens[..., 0] /= 2  # all the weight on the first key may be put aside there: it tells little
-    start = np.unravel_index(int(opens.argmax()), opens.shape) if any(present) else THE_LESSONS
+    opens[..., 0] /= 2  # weight on the first key often means nothing
+    start = np.unravel_index(int(opens.argmax()), opens.shape) if any(present) else IN_THE_LESSON
     start = tuple(map(int, start))
     tokens = unique_labels(as_labels(tokens, L, "tokens"))
-    # sixteen bits are enough for what is written and drawn, and shorter than the digits
-    unit = max(q.abs().max(), k.abs().max()).item() / MOST or 1.0
+    # 16-bit integers are precise enough to draw and shorter than digits
+    unit = max(q.abs().max(), k.abs().max()).item() / LARGEST or 1.0
     q, k = (tensor.div(unit).round() for tensor in (q, k))
     packed = {"q": _packed(q), "k": _packed(k)}
     q, k = q * unit, k * unit
     scores = q @ k.mT / d_k**0.5  # (layers, H, L, L)
     reach = 1.05 * scores.abs().max().clamp(min=1e-9).item()
 
-    # numbers and no menus: their sliders move by arrow keys in JupyterLab too
+    # numbers instead of menus: arrow keys move their sliders in JupyterLab too
     opened = zip(("layer", "head", "query", "key"), start, weights.shape, strict=True)
     controls = {name: number(name, at, 0, size - 1, 1) for name, at, size in opened} | {
         "several": check("all heads of the layer", False),
@@ -77,7 +77,7 @@ def views_explorer(tokens=None, q=None, k=None, weights=None):
     given = packed | {"unit": unit, "shape": list(q.shape)}
     given |= {"tokens": tokens, "labels": cut(tokens), "opened": start[2:], "gap": GAP}
     given |= {"shades": colours_of(SEQUENTIAL), "diverging": colours_of(DIVERGING)}
-    given |= {"head_colours": [HEAD_COLOURS[h % len(HEAD_COLOURS)] for h in range(heads)]}
+    given |= {"head_colors": [HEAD_COLORS[h % len(HEAD_COLORS)] for h in range(heads)]}
     given |= {"reach": reach, "score_ticks": _ticks(reach, -reach)}
     given |= {"feature_ticks": _ticks(d_k - 1, 0, integer=True)}
     data = f"{layers} layers of {heads} heads over {L} tokens" if any(present) else ""
@@ -85,7 +85,7 @@ def views_explorer(tokens=None, q=None, k=None, weights=None):
 
 
 def _packed(numbers):
-    """Return whole numbers, of sixteen bits at most, as text."""
+    """Return 16-bit integers as text."""
     return base64.b64encode(numbers.numpy().astype("<i2").tobytes()).decode()
 
 

@@ -1,6 +1,6 @@
-"""Lesson 08's shared pieces: weights such as heads have.
+"""Random attention weights for lesson 08's exercises.
 
-They are float32, as weights mostly are: a right answer may hold an identity of that type.
+They are float32, because a right answer may contain a float32 identity matrix.
 """
 
 import torch
@@ -9,6 +9,6 @@ from course_utils.checks.inputs import normals
 
 
 def distributions(seed):
-    """Return a function of a shape that draws uneven weights, which sum to 1 along the last."""
+    """Return a function that samples weights of a given shape; each last dimension sums to 1."""
     normal = normals(seed)
     return lambda *shape: (3 * normal(*shape, dtype=torch.float32)).softmax(dim=-1)

@@ -8,11 +8,11 @@ from course_utils.checks.inputs import normals
 
 
 def kendall_tau(a, b):
-    order_a = (a[:, None] - a).sign()  # (n, n), 1 where a_i > a_j; each pair stands there twice
-    order_b = (b[:, None] - b).sign()  # (n, n)
-    total = (order_a * order_b).sum()
-    n_a = order_a.abs().sum()
-    n_b = order_b.abs().sum()
+    signs_a = (a[:, None] - a).sign()  # (n, n), 1 where a_i > a_j; has each pair twice
+    signs_b = (b[:, None] - b).sign()  # (n, n)
+    total = (signs_a * signs_b).sum()
+    n_a = signs_a.abs().sum()
+    n_b = signs_b.abs().sum()
     return total / (n_a * n_b).sqrt()
 
 
@@ -26,10 +26,10 @@ def by_counting(a, b):
     a, b = a.tolist(), b.tolist()
     pairs = [(i, j) for i in range(len(a)) for j in range(i)]
     agree = sum((a[i] - a[j]) * (b[i] - b[j]) > 0 for i, j in pairs)
-    differ = sum((a[i] - a[j]) * (b[i] - b[j]) < 0 for i, j in pairs)
-    free_a = sum(a[i] != a[j] for i, j in pairs)
-    free_b = sum(b[i] != b[j] for i, j in pairs)
-    return (agree - differ) / (free_a * free_b) ** 0.5
+    disagree = sum((a[i] - a[j]) * (b[i] - b[j]) < 0 for i, j in pairs)
+    untied_a = sum(a[i] != a[j] for i, j in pairs)
+    untied_b = sum(b[i] != b[j] for i, j in pairs)
+    return (agree - disagree) / (untied_a * untied_b) ** 0.5
 
 
 def inputs():
@@ -55,85 +55,103 @@ def inputs():
 
 MISTAKES = [
     ("all pairs counted",
-     "right without ties; where entries tie, divide by √(n_a · n_b), the pairs that do not tie, "
-     "and not by all pairs", ("(n_a * n_b).sqrt()", "(len(a) * (len(a) - 1))")),
+     "Right without ties. With ties, your sum is divided by the number of all pairs. Divide by "
+     "√(n_a · n_b), which counts only pairs that do not tie.",
+     ("(n_a * n_b).sqrt()", "(len(a) * (len(a) - 1))")),
     ("all pairs counted once",
-     "divided by n(n - 1) / 2 pairs, though the sum over all (i, j) counts each twice; and where "
-     "entries tie, divide by √(n_a · n_b), the pairs that do not tie",
+     "Your sum counts each pair twice, but the divisor n(n − 1) / 2 counts it once. Divide by "
+     "√(n_a · n_b), and count the pairs in the same way as in the sum.",
      ("(n_a * n_b).sqrt()", "(len(a) * (len(a) - 1) / 2)")),
-    ("sign dropped", "the sign is lost: where more pairs disagree than agree, τ is below 0",
+    ("sign dropped",
+     "Your result is never negative. If more pairs disagree than agree, τ must be below 0. Keep "
+     "the sign.",
      ("total /", "total.abs() /")),
-    ("sign turned", "the sign is turned: pairs that agree count +1, those that disagree −1",
+    ("sign flipped",
+     "Your result has the wrong sign. Count pairs that agree as +1 and pairs that disagree as −1.",
      ("total /", "-total /")),
     ("without the root",
-     "the root is missing: divide by √(n_a · n_b); that makes equal rankings 1",
+     "Your sum is divided by n_a · n_b. Divide by √(n_a · n_b), so that equal rankings give 1.",
      ("total / (n_a * n_b).sqrt()", "2 * total / (n_a * n_b)")),  # pairs counted once
     ("without the root, pairs twice",
-     "divided by n_a · n_b, where each pair is counted twice; it is √(n_a · n_b)",
+     "Your result is too small, because the sum is divided by n_a · n_b. Divide by the square "
+     "root, √(n_a · n_b).",
      (".sqrt()", "")),
     ("ties left out",
-     "divided by the pairs that agree or disagree (that is Goodman and Kruskal's γ); here pairs "
-     "that tie in one of the two count in the other: √(n_a · n_b)",
-     ("(n_a * n_b).sqrt()", "(order_a * order_b).abs().sum()")),
+     "Your sum is divided by the number of pairs that agree or disagree. That is Goodman and "
+     "Kruskal's γ. Here a pair that ties in a still counts in b, so divide by √(n_a · n_b).",
+     ("(n_a * n_b).sqrt()", "(signs_a * signs_b).abs().sum()")),
     ("pairs of a alone",
-     "divided by n_a, the pairs that do not tie in a; those of b count as well, √(n_a · n_b)",
+     "Your sum is divided by n_a, the number of pairs that do not tie in a. Those of b count "
+     "too, so divide by √(n_a · n_b).",
      ("(n_a * n_b).sqrt()", "n_a")),
     ("pairs of b alone",
-     "divided by n_b, the pairs that do not tie in b; those of a count as well, √(n_a · n_b)",
+     "Your sum is divided by n_b, the number of pairs that do not tie in b. Those of a count "
+     "too, so divide by √(n_a · n_b).",
      ("(n_a * n_b).sqrt()", "n_b")),
     ("diagonal counted",
-     "the diagonal is counted: a pair of an entry with itself is no pair; n(n - 1), not n²",
+     "Your sum is divided by n², which also counts each entry with itself. Count only pairs of "
+     "two different entries.",
      ("(n_a * n_b).sqrt()", "len(a) ** 2")),
-    ("pearson", "that is Pearson's correlation of the numbers; τ looks at their order alone",
+    ("pearson",
+     "Your result is Pearson's correlation of the numbers. τ uses only their order, so count the "
+     "pairs that agree and those that disagree.",
      "torch.corrcoef(torch.stack([a, b]))[0, 1]"),
     ("spearman",
-     "that is Spearman's correlation, of ranks; τ counts pairs that agree and disagree",
+     "Your result is Spearman's correlation of the ranks. For τ, count the pairs that agree and "
+     "those that disagree.",
      "torch.corrcoef(torch.stack([a, b]).argsort().argsort().double())[0, 1]"),
     ("share that agrees",
-     "that is the share of pairs that agree, from 0 to 1; pairs that disagree count -1",
+     "Your result is the share of pairs that agree, from 0 to 1. Count pairs that disagree as −1.",
      ("total / (n_a * n_b).sqrt()",
-      "(order_a * order_b > 0).sum() / (len(a) * (len(a) - 1))")),
+      "(signs_a * signs_b > 0).sum() / (len(a) * (len(a) - 1))")),
     ("disagreement adds nothing",
-     "pairs that agree are counted, and those that disagree add nothing; they count −1",
-     ("(order_a * order_b).sum()", "(order_a * order_b > 0).sum()")),
+     "In your result, pairs that disagree add nothing. Count them as −1.",
+     ("(signs_a * signs_b).sum()", "(signs_a * signs_b > 0).sum()")),
     ("near ties",
-     "entries that lie close together are taken for ties, or rounded to be; any difference makes "
-     "an order",
+     "Your result treats entries that are close together as ties. Compare them exactly, because "
+     "any difference makes an order.",
      ("(a[:, None] - a)", "(a[:, None] - a).where(~torch.isclose(a[:, None], a), 0)"),
      ("(b[:, None] - b)", "(b[:, None] - b).where(~torch.isclose(b[:, None], b), 0)")),
-    ("only neighbours", "only neighbours in the row are compared; take all pairs",
+    ("only neighbors",
+     "Your result compares only entries next to each other. Compare all pairs.",
      ("(a[:, None] - a)", "a.diff()"), ("(b[:, None] - b)", "b.diff()")),
     ("pairs counted once",
-     "half as large as it should be: the sum counts each pair once, the divisor twice",
+     "Your result is half of the right one. If the divisor counts each pair twice, the sum must "
+     "do so too.",
      ("total /", "total / 2 /")),
     ("pairs counted twice",
-     "twice too large: the sum over all (i, j) counts each pair twice, the divisor once",
+     "Your result is twice the right one. If the sum counts each pair twice, the divisor must do "
+     "so too.",
      ("total /", "total * 2 /")),
     ("signs not taken",
-     "differences are multiplied as they are: only their signs count, +1, −1 or 0",
-     ("(order_a * order_b).sum()", "((a[:, None] - a) * (b[:, None] - b)).sum()")),
+     "Your result multiplies the differences themselves. Use only their signs: +1, −1 or 0.",
+     ("(signs_a * signs_b).sum()", "((a[:, None] - a) * (b[:, None] - b)).sum()")),
     ("ties that agree",
-     "right without ties; `(a_i > a_j) == (b_i > b_j)` takes a tie for an order, and it must add 0",
-     ("(order_a * order_b).sum()",
+     "Right without ties. A pair that ties must add 0, but in `(a_i > a_j) == (b_i > b_j)` it "
+     "always counts as agreement or disagreement.",
+     ("(signs_a * signs_b).sum()",
       "4 * (((a[:, None] > a) == (b[:, None] > b)).double() - 0.5).triu(1).sum()")),
-    ("ties as agreement", "right without ties; a pair that ties counts as one that agrees, and it "
-     "must add 0", ("(order_a * order_b).sum()",
-                    "(2 * (order_a * order_b >= 0).double() - 1).sum() - len(a)")),
-    ("ties as disagreement", "right without ties; a pair that ties counts as one that disagrees, "
-     "and it must add 0", ("(order_a * order_b).sum()",
-                           "(2 * (order_a * order_b > 0).double() - 1).sum() + len(a)")),
-    ("signs compared", "right without ties; equal signs count as agreement, and a tie has one as "
-     "well, 0: a pair that ties in one of the two or in both must add 0",
-     ("(order_a * order_b).sum()",
-      "(2 * (order_a == order_b).double() - 1).sum() - len(a)")),
+    ("ties as agreement",
+     "Right without ties. A pair that ties counts as agreement in your result. It must add 0.",
+     ("(signs_a * signs_b).sum()",
+                    "(2 * (signs_a * signs_b >= 0).double() - 1).sum() - len(a)")),
+    ("ties as disagreement",
+     "Right without ties. A pair that ties counts as disagreement in your result. It must add 0.",
+     ("(signs_a * signs_b).sum()",
+                           "(2 * (signs_a * signs_b > 0).double() - 1).sum() + len(a)")),
+    ("signs compared",
+     "Right without ties. If you test whether the signs are equal, a pair that ties in both "
+     "counts as agreement, and one that ties in only one as disagreement. Both must add 0.",
+     ("(signs_a * signs_b).sum()",
+      "(2 * (signs_a == signs_b).double() - 1).sum() - len(a)")),
     ("ties put in an order",
-     "right without ties; where entries tie, `a_i > a_j` and ranks by argsort see an order still: "
-     "such a pair must add 0, and n_a or n_b leaves it out",
+     "Right without ties. Your result puts equal entries in an order, as `a_i > a_j` or ranks "
+     "from argsort do. Such a pair must add 0, and it does not count in n_a or n_b.",
      ("(a[:, None] - a)", "((a := a.argsort().argsort())[:, None] - a)"),
      ("(b[:, None] - b)", "((b := b.argsort().argsort())[:, None] - b)")),
     ("argsort taken for ranks",
-     "argsort tells where the smallest entry stands, then the next; those are no ranks: compare "
-     "the entries themselves",
+     "Your result compares what argsort returns. These are the positions of the sorted entries, "
+     "not ranks. Compare the entries themselves.",
      ("(a[:, None] - a)", "((a := a.argsort())[:, None] - a)"),
      ("(b[:, None] - b)", "((b := b.argsort())[:, None] - b)")),
 ]  # fmt: skip

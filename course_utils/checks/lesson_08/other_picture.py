@@ -1,4 +1,4 @@
-"""8.8: other weights that give the very same output, as far from the given ones as can be."""
+"""8.9: the most different weights that give exactly the same outputs."""
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ def other_picture(weights, v):
 
 
 def by_solving(weights, v):
-    """Set the last key's part to 1, solve for the others, and try both ways query by query."""
+    """Fix the change of the last key, solve for the others, and try both ways for each query."""
     kept = torch.cat([torch.ones(len(v), 1, dtype=v.dtype), v], dim=1).T  # (d_v + 1, S)
     line = torch.cat([torch.linalg.solve(kept[:, :-1], -kept[:, -1]), torch.ones(1)])
     rows = []
@@ -49,9 +49,9 @@ def in_numpy(weights, v):
 
 
 def inputs():
-    """Return (weights, v), with S = d_v + 2, so that the other weights lie on one line.
+    """Return (weights, v), with S = d_v + 2, so that the other weights lie on a line.
 
-    One has many queries: in some a rounding below 0 gives NaN where it was not clamped.
+    The last one has many queries, because rounding below 0 gives NaN only in some of them.
     """
     normal = normals(88)
 
@@ -63,7 +63,7 @@ def inputs():
 
 
 def run(answer, weights, v):
-    """Call an answer; complain if what it returns are no such weights, or of the wrong end."""
+    """Call an answer; name the mistake if it returns other weights than those of the right end."""
     with Results() as results:
         found = call_with_clones(answer, weights, v)
     got = read(found[0])
@@ -89,47 +89,51 @@ def run(answer, weights, v):
         if any(made.is_floating_point() and made.isnan().any() for made in results.made):
             raise NamedMistake(*NAN)
         ways = (got - weights) @ way[0]  # (L,), all are multiples of one line
-        if len(ways) > 9 and ((ways > 0).all() or (ways < 0).all()):  # of few it may be chance
+        if len(ways) > 9 and ((ways > 0).all() or (ways < 0).all()):  # with few it may be chance
             raise NamedMistake(*SAME)
     return found
 
 
 SUM = (
     "sum not kept",
-    "the outputs are kept, but the new weights do not sum to 1: what you add must sum to 0, one "
-    "more condition beside those of the output (put a column of ones beside v)",
+    "The outputs are kept, but your new weights do not sum to 1. What you add must sum to 0, "
+    "which is one more condition. Put a column of ones beside v.",
 )
 LINE = (
     "not on the line",
-    "neither the outputs nor the sums are kept: what you add, times v with a column of ones beside "
-    "it, (S, d_v + 1), must be 0; of its svd, that is the last column of the whole U (of its "
-    "transpose's, the last row of Vh)",
+    "Your result keeps neither the outputs nor the sums. Put a column of ones beside v. What you "
+    "add, times this matrix (S, d_v + 1), must be 0. You find it as the last column of U in the "
+    "full SVD, or as the last row of Vh for the transpose.",
 )
 INFINITE = (
     "infinite weights",
-    "NaN or infinity among the new weights: only weights that shrink end the way, so leave out "
-    "where what you add is above 0; as it sums to 0, some shrink",
+    "Your new weights contain NaN or infinity. Only weights that shrink limit the step, so "
+    "ignore those to which something is added.",
 )
 NEGATIVE = (
     "negative weights",
-    "some weights are negative, which softmax never gives: stop where the first one reaches 0",
+    "Some of your weights are negative, which softmax never returns. Stop where the first one "
+    "reaches 0.",
 )
 OUTPUT = (
     "another output",
-    "the output is another one: what you add, times v, must be 0 in all d_v columns",
+    "Your weights give another output. What you add, times v, must be 0 in all d_v columns.",
 )
 NAN = (
     "divergence is NaN",
-    "to one end of the line, but for some queries the wrong one, and NaN comes up on the way: an "
-    "end has a weight of 0, or by rounding slightly below, where log gives NaN: clamp the ends "
-    "at 0, and let 0 · log 0 be 0 (torch.xlogy, 8.3)",
+    "Your result is an end of the line, but for some queries the wrong one, and NaN occurs in "
+    "the computation. At an end, a weight is 0, or slightly below by rounding, and log gives "
+    "NaN. Clamp the ends at 0, and let 0 · log 0 be 0 (torch.xlogy, as in 8.3).",
 )
 
-NEARER = "to one end of the line, but for some queries the other end is farther, by 8.3's measure"
+NEARER = (
+    "Your result is an end of the line, but for some queries the other end is farther away by "
+    "the measure of 8.3."
+)
 SAME = (
     "one way for all",
-    "all queries go the same way along the line: each has a farther end of its own (a measure "
-    "that is infinite at both ends, as KL(given ‖ end) is, cannot tell)",
+    "All queries go the same way along the line in your result. Choose the farther end for each "
+    "query. (Some measures are infinite at both ends, such as KL(given ‖ end), and cannot tell.)",
 )
 APART = "apart = js_divergence(weights, one), js_divergence(weights, other)"
 
@@ -141,30 +145,47 @@ MISTAKES = [
     (*NEGATIVE, ("room.amin(dim=-1, keepdim=True)", "2 * room.amin(dim=-1, keepdim=True)"),
      (".clamp(min=0)", "")),
     (*OUTPUT, ("torch.linalg.svd(kept).U[:, -1]", "torch.linalg.svd(kept).U[:, -1].roll(1)")),
-    ("nothing changed", "these are the weights given: other ones are asked", "weights"),
-    ("nearer end", "to the nearer end of the line: go the other way, as far as it takes you",
+    ("nothing changed",
+     "Your result is the given weights. Find other ones.",
+     "weights"),
+    ("nearer end",
+     "Your result is the nearer end of the line. Go the other way, to the farther end.",
      ("apart[0] > apart[1]", "apart[0] < apart[1]")),
     (*NAN, (APART, "entropy = lambda p: -(p * p.log()).sum(dim=-1)\n    apart = [entropy((weights "
      "+ p) / 2) - entropy(p) / 2 for p in (one, other)]")),
     (*SAME, ("farther[:, None]", "farther[:1, None]")),
-    ("longer step", NEARER + "; you took the longer step, which is not always the farther",
+    ("longer step",
+     NEARER
+     + "Your result fits the end with the larger sum of differences, and this end is not always "
+     "the farther one.",
      (APART, "apart = (weights - one).abs().sum(-1), (weights - other).abs().sum(-1)")),
-    ("kl for js", NEARER + "; you took KL(end ‖ given), of each with the other: compare each with "
-     "their mean", (APART, "apart = [torch.xlogy(p, p / weights).sum(-1) for p in (one, other)]")),
-    ("kl with zeros dropped", NEARER + "; you took KL(given ‖ end) without the key where an "
-     "end is 0, as there it is infinite: compare each with their mean",
+    ("kl for js",
+     NEARER
+     + "Your result fits the measure KL(end ‖ given). Compare each of the two with their mean.",
+     (APART, "apart = [torch.xlogy(p, p / weights).sum(-1) for p in (one, other)]")),
+    ("kl with zeros dropped",
+     NEARER
+     + "Your result fits KL(given ‖ end) without the key where the end is 0. Compare each of the "
+     "two with their mean.",
      (APART, "apart = [torch.xlogy(weights, weights / p).where(p > 0, 0).sum(-1) for p in (one, "
       "other)]")),
-    ("lower entropy", NEARER + "; you took the end of the lower entropy",
+    ("lower entropy",
+     NEARER
+     + "Your result fits the end with the lower entropy. Measure the divergence.",
      (APART, "apart = [-torch.special.entr(p).sum(-1) for p in (one, other)]")),
-    ("sharper end", NEARER + "; you took the end with the largest weight",
+    ("sharper end",
+     NEARER
+     + "Your result fits the end with the largest weight. Measure the divergence.",
      (APART, "apart = one.amax(-1), other.amax(-1)")),
-    ("one step for all", "the same step is taken for all queries: each can go until the first of "
-     "its own weights is 0", ("room.amin(dim=-1, keepdim=True)", "room.amin()")),
-    ("half way", "on the right line, but not to its end: go on until the first weight is 0",
+    ("one step for all",
+     "Your result takes the same step for all queries. Each query can go on until the first of "
+     "its own weights is 0.",
+     ("room.amin(dim=-1, keepdim=True)", "room.amin()")),
+    ("half way",
+     "Your result is on the right line, but not at its end. Go on until the first weight is 0.",
      ("step * line", "step / 2 * line")),
 ]  # fmt: skip
 
 exercise = Exercise(
-    "8.8", other_picture, inputs, MISTAKES, names="L S", run=run, also_right=[by_solving, in_numpy]
+    "8.9", other_picture, inputs, MISTAKES, names="L S", run=run, also_right=[by_solving, in_numpy]
 )

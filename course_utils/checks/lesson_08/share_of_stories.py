@@ -1,4 +1,4 @@
-"""8.7: for what share of the pairs some head has at least the weight shown."""
+"""8.7: the share of pairs to which some head gives at least the weight shown."""
 
 import torch
 
@@ -30,72 +30,96 @@ def inputs():
         (few, 0.85),
         (causal, 0.8),
         (many, 0.97),
-        (few, float(few[1, 2].max())),  # itself counts
+        (few, float(few[1, 2].max())),  # the shown weight itself counts
         (many, 0.9),
         (torch.full((2, 2, 3, 4), 0.25), 0.25),
         (few, 0.0),
         (draw(1, 2, 50, 12).transpose(2, 3), 0.85),  # not contiguous
         (torch.ones(1, 1, 1, 1), 0.9),
-        (draw(2, 3, 6, 6), 0.7),  # where pairs (i, j) and (j, i) can be taken for one
+        (draw(2, 3, 6, 6), 0.7),  # L = S, so (i, j) and (j, i) can be confused
     ]
 
 
 MISTAKES = [
     ("share of weights",
-     "that is the share of single weights; a pair counts once, if *some* head shows it",
+     "Your result is the share of all single weights. Count a pair once, if *some* head gives it "
+     "enough weight.",
      ("weights.amax(dim=(0, 1))", "weights")),
-    ("layers averaged", "the largest of each layer's heads is taken, and then the layers are "
-     "averaged; one picture is of one head: take the largest over the layers as well",
+    ("layers averaged",
+     "Your result takes the largest head of each layer and averages over layers. A picture shows "
+     "one head, so take the largest over the layers too.",
      ("weights.amax(dim=(0, 1))", "weights.amax(dim=1).mean(dim=0)")),
-    ("all heads must", "a pair counts if some head shows it; here all heads must",
+    ("all heads must",
+     "Your result counts a pair only if *all* heads give it enough weight. One head is enough.",
      ("amax", "amin")),
     ("heads averaged",
-     "the heads are averaged before; one picture is of one head: take the largest",
+     "Your result averages the heads first. A picture shows one head, so take the largest.",
      ("amax", "mean")),
-    ("layers apart", "the largest is taken over the heads of each layer, and each layer counts "
-     "by itself; take it over all layers as well", ("(0, 1)", "1")),
-    ("heads apart", "the largest is taken over the layers alone; take it over the heads as well",
+    ("layers apart",
+     "Your result counts each layer by itself. Take the largest weight over all layers as well "
+     "as all heads.",
+     ("(0, 1)", "1")),
+    ("heads apart",
+     "Your result takes the largest over the layers only. Take it over the heads as well.",
      ("(0, 1)", "0")),
-    ("last layer alone", "only the heads of the last layer are looked at; take all layers",
+    ("last layer alone",
+     "Your result uses only the last layer. Use all layers.",
      ("weights.amax(dim=(0, 1))", "weights[-1].amax(dim=0)")),
-    ("in percent", "that is in percent; a share is between 0 and 1", ("mean()", "mean() * 100")),
-    ("number of pairs", "that is how many pairs; divide by the number of pairs",
+    ("in percent",
+     "Your result is in percent. Return a share between 0 and 1.",
+     ("mean()", "mean() * 100")),
+    ("number of pairs",
+     "Your result is a number of pairs. Divide it by the number of all pairs.",
      ("double().mean()", "sum().item()")),
-    ("divided by squared length", "divided by L², but there are L · S pairs",
+    ("divided by squared length",
+     "Your result is divided by L². There are L · S pairs.",
      ("double().mean()", "sum() / len(best) ** 2")),
-    ("divided by squared keys", "divided by S², but there are L · S pairs",
+    ("divided by squared keys",
+     "Your result is divided by S². There are L · S pairs.",
      ("double().mean()", "sum() / best.shape[-1] ** 2")),
-    ("favourites only",
-     "only pairs whose key is its query's largest in some head are counted; any weight at least as "
-     "large as the one shown counts",
+    ("favorites only",
+     "Your result counts only pairs whose key has the largest weight of its query in some head. "
+     "Count every weight that is at least as large as the one shown.",
      ("weights.amax(dim=(0, 1))", "weights.where(torch.arange(weights.shape[-1]) == "
       "weights.argmax(dim=-1, keepdim=True), -1).amax(dim=(0, 1))")),
     ("either way round",
-     "where L = S, a pair is shown there if one of (i, j) and (j, i) is; query i with key j is one "
-     "pair, query j with key i another",
+     "If L = S, your result takes (i, j) and (j, i) for one pair. Query i with key j and query j "
+     "with key i are two pairs.",
      ("best >= shown", "best.maximum(best.T if len(best) == len(best.T) else best) >= shown")),
-    ("first layer alone", "only the heads of layer 0 are looked at; take all layers",
+    ("first layer alone",
+     "Your result uses only layer 0. Use all layers.",
      ("weights.amax(dim=(0, 1))", "weights[0].amax(dim=0)")),
-    ("heads added", "the weights of all heads are added up; one picture is of one head: take the "
-     "largest", ("amax", "sum")),
+    ("heads added",
+     "Your result adds the weights of all heads. A picture shows one head, so take the largest.",
+     ("amax", "sum")),
     ("heads of a layer added",
-     "the weights of a layer's heads are added up; one picture is of one head: take the largest",
+     "Your result adds the weights of a layer's heads. A picture shows one head, so take the "
+     "largest.",
      ("weights.amax(dim=(0, 1))", "weights.sum(dim=1).amax(dim=0)")),
-    ("strictly larger", "at least as large: >=, so that the picture shown counts itself",
+    ("strictly larger",
+     "Your result leaves out weights equal to the one shown. Use >=, so that the picture shown "
+     "counts too.",
      (">=", ">")),
     ("share of heads",
-     "that is the share of heads that show some pair; the share of pairs is asked",
+     "Your result is the share of heads that give some pair enough weight. Return the share of "
+     "pairs.",
      ("(0, 1)", "(2, 3)")),
-    ("any pair at all", "that tells whether some pair is shown at all; asked is for what share of "
-     "the pairs", ("mean()", "amax()")),
-    ("share without", "that is the share of pairs that no head shows",
+    ("any pair at all",
+     "Your result says whether there is such a pair at all. Return the share of pairs.",
+     ("mean()", "amax()")),
+    ("share without",
+     "Your result is the share of pairs that no head gives enough weight. Return the share of "
+     "the others.",
      ("shows.double()", "(~shows).double()")),
     ("masked pairs left out",
-     "pairs that no head gives any weight, as masked ones, are left out; *all* pairs count",
+     "Your result leaves out pairs that get no weight in any head, such as masked ones. Count "
+     "*all* pairs.",
      ("shows.double()", "shows[best > 0].double()")),
-    ("share of queries", "only queries are counted, by their largest weight; count pairs",
+    ("share of queries",
+     "Your result is the share of queries with such a pair. Return the share of pairs.",
      ("(0, 1)", "(0, 1, 3)")),
-    ("share of keys", "only keys are counted, by their largest weight; count pairs",
+    ("share of keys",
+     "Your result is the share of keys with such a pair. Return the share of pairs.",
      ("(0, 1)", "(0, 1, 2)")),
 ]  # fmt: skip
 

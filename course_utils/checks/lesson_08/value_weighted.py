@@ -43,30 +43,39 @@ def inputs():
 
 MISTAKES = [
     ("length squared",
-     "the lengths are squared: that is the sum of squares; its root is the length",
+     "Your lengths are squared. Take the square root of the sum of squares.",
      ("v.norm(dim=-1)", "v.square().sum(dim=-1)")),
     ("sizes added",
-     "the sizes of the entries are added; the length is the root of the squares' sum",
+     "Your result adds the absolute values of the entries. The length is the square root of the "
+     "sum of squares.",
      ("v.norm(dim=-1)", "v.abs().sum(dim=-1)")),
     ("entries added",
-     "the entries of each value are added with their signs; take the vector's length",
+     "Your result adds the entries of each value, with their signs. Take the length of the "
+     "vector.",
      ("v.norm(dim=-1)", "v.sum(dim=-1)")),
-    ("normalised again", "rows are divided by their sums again; the lengths themselves are asked",
+    ("normalized again",
+     "Your rows are divided by their sums. Return the lengths themselves.",
      ("weights * lengths[..., None, :]",
       "(x := weights * lengths[..., None, :]) / x.sum(dim=-1, keepdim=True)")),
     ("lengths along queries",
-     "values belong to keys: their lengths go along the columns, (..., 1, S)",
+     "Your lengths run along the queries. Values belong to keys, so their lengths need shape "
+     "(..., 1, S).",
      ("None, :]", ":, None]")),
-    ("length over keys", "the length is taken over the keys; each value's length is over d_v",
+    ("length over keys",
+     "Your result takes the length over the keys. The length of each value is over d_v, so use "
+     "dim=-1.",
      ("dim=-1", "dim=-2")),
-    ("one length for all", "the length is taken of all values at once; each key's has its own, "
-     "dim=-1", "weights * v.norm()"),
+    ("one length for all",
+     "Your result uses one length for all values together. Each key has its own, so use dim=-1.",
+     "weights * v.norm()"),
     ("length of the mixture",
-     "that is the length of the whole output; one length for each key is asked",
+     "Your result is the length of the whole output. Return one length for each key.",
      "(weights @ v).norm(dim=-1)"),
-    ("vectors not lengths", "those are the vectors, (..., L, S, d_v); take their lengths",
+    ("vectors not lengths",
+     "Your result holds the vectors, (..., L, S, d_v). Take their lengths.",
      "weights[..., None] * v[..., None, :, :]"),
-    ("values alone", "the lengths of the values alone; multiply by the weights",
+    ("values alone",
+     "Your result is the lengths of the values. Multiply them by the weights.",
      ("weights * lengths[..., None, :]", "lengths[..., None, :].expand(weights.shape)")),
 ]  # fmt: skip
 

@@ -1,0 +1,209 @@
+"""8.8: activation patching: what each head restores when its clean output is put back."""
+
+import torch
+
+from course_utils.checks.exercise import Exercise
+from course_utils.checks.inputs import normals
+from course_utils.checks.lesson_08._patching import RepeatModel
+
+
+def patch_heads(model, clean, corrupted, right, wrong):
+    rows = torch.arange(len(clean))
+
+    def difference(logits):  # (B, V) -> (), the mean over the prompts
+        return (logits[rows, right] - logits[rows, wrong]).mean()
+
+    clean_logits, heads = model(clean)  # (B, V), (layers, B, H, L, d_v)
+    corrupted_logits, own = model(corrupted)
+    low, high = difference(corrupted_logits), difference(clean_logits)
+    restored = torch.zeros(heads.shape[0], heads.shape[2])  # (layers, H)
+    for layer in range(heads.shape[0]):
+        for head in range(heads.shape[2]):
+            patches = {(layer, head): heads[layer, :, head]}  # (B, L, d_v)
+            logits, _ = model(corrupted, patches)
+            restored[layer, head] = (difference(logits) - low) / (high - low)
+    return restored
+
+
+def by_gather(model, clean, corrupted, right, wrong):
+    def score(logits):
+        picked = logits.gather(1, torch.stack([right, wrong], dim=1))  # (B, 2)
+        return (picked[:, 0] - picked[:, 1]).mean().item()
+
+    outputs = model(clean)[1].movedim(2, 1)  # (layers, H, B, L, d_v)
+    high, low = score(model(clean)[0]), score(model(corrupted)[0])
+    rows = []
+    for i, layer in enumerate(outputs):
+        rows.append([score(model(corrupted, {(i, h): out})[0]) for h, out in enumerate(layer)])
+    return (torch.tensor(rows) - low) / (high - low)
+
+
+def by_log_probabilities(model, clean, corrupted, right, wrong):
+    def score(logits):
+        logs = logits.log_softmax(dim=-1)
+        return sum(row[r] - row[w] for row, r, w in zip(logs, right, wrong, strict=True))
+
+    (clean_logits, heads), low = model(clean), score(model(corrupted)[0])
+    whole = score(clean_logits) - low
+    shares = [
+        (score(model(corrupted, {(i, h): heads[i, :, h]})[0]) - low) / whole
+        for i in range(len(heads))
+        for h in range(heads.shape[2])
+    ]
+    return torch.stack(shares).view(len(heads), -1)
+
+
+def inputs():
+    """Return models that are not trained, which are as good to patch, and prompts in pairs."""
+    return [case(82, 2, 4, 5, 7), case(81, 3, 2, 4, 9), case(83, 1, 3, 1, 4), case(80, 2, 1, 3, 6)]
+
+
+def case(seed, layers, heads, B, L, V=11):
+    normal = normals(seed)
+    model = RepeatModel(V, d_model=12, num_layers=layers, num_heads=heads).requires_grad_(False)
+    for parameter in model.parameters():
+        parameter.copy_(0.4 * normal(*parameter.shape, dtype=torch.float32))
+    tokens = normal(B, V).argsort(dim=-1)  # (B, V), each token once
+    clean = tokens[:, torch.arange(L) % 6]
+    corrupted = tokens[:, torch.tensor([0, 7, 2, 3, 1, 5])[torch.arange(L) % 6]]
+    return model, clean, corrupted, tokens[:, 8], tokens[:, 9]
+
+
+RESTORED = "restored[layer, head] = (difference(logits) - low) / (high - low)"
+DIFFERENCE = "(logits[rows, right] - logits[rows, wrong]).mean()"
+PATCHED = "heads[layer, :, head]}"
+ALL_HEADS = "{(layer, each): heads[layer, :, each] for each in range(heads.shape[2])}"
+
+MISTAKES = [
+    ("clean run patched",
+     "Your result patches corrupted outputs into the clean prompt, and shows what is left. Patch "
+     "the clean outputs into the corrupted prompt.",
+     (PATCHED, "own[layer, :, head]}"), ("model(corrupted, patches)", "model(clean, patches)")),
+    ("what the clean run loses",
+     "Your result patches corrupted outputs into the clean prompt, and shows what is lost. Patch "
+     "the clean outputs into the corrupted prompt.",
+     (PATCHED, "own[layer, :, head]}"), ("model(corrupted, patches)", "model(clean, patches)"),
+     ("difference(logits) - low)", "high - difference(logits))")),
+    ("nothing patched",
+     "Your result is 0 for every head, so the patched runs equal the corrupted one. Patch in the "
+     "head outputs of the clean prompt.",
+     (PATCHED, "own[layer, :, head]}")),
+    ("own outputs into the clean prompt",
+     "Your result is 1 for every head, so the patched runs equal the clean one. Run the model on "
+     "the corrupted prompts.",
+     ("model(corrupted, patches)", "model(clean, patches)")),
+    ("not normalized",
+     "Your result holds logit differences. Subtract the one of the corrupted prompt, and divide by "
+     "the gap between clean and corrupted.",
+     ("(difference(logits) - low) / (high - low)", "difference(logits)")),
+    ("not divided",
+     "Your result says how far the logit difference moves. Divide it by the gap between clean and "
+     "corrupted.",
+     (" / (high - low)", "")),
+    ("divided by the clean difference",
+     "Your moves are divided by the clean logit difference. Divide them by the gap between clean "
+     "and corrupted, so that 1 means fully restored.",
+     ("(high - low)", "high")),
+    ("corrupted not subtracted",
+     "Your result does not subtract the logit difference of the corrupted prompt. Without a patch, "
+     "the share must be 0.",
+     ("difference(logits) - low", "difference(logits)")),
+    ("still missing",
+     "Your result is the share that is still missing. Return the share that is restored.",
+     ("difference(logits) - low", "high - difference(logits)")),
+    ("sign flipped",
+     "Your result has the wrong sign. If the patch moves the logit difference toward the clean "
+     "one, the share is positive.",
+     ("difference(logits) - low", "low - difference(logits)")),
+    ("in percent",
+     "Your result is in percent. Return shares, where 1 means fully restored.",
+     (RESTORED, "restored[layer, head] = 100 * (difference(logits) - low) / (high - low)")),
+    ("right logit only",
+     "Your result uses only the logit of the right token. Subtract the logit of the wrong token.",
+     (DIFFERENCE, "logits[rows, right].mean()")),
+    ("wrong logit only",
+     "Your result uses only the logit of the wrong token. Use the logit of the right token minus "
+     "that of the wrong one.",
+     (DIFFERENCE, "logits[rows, wrong].mean()")),
+    ("probabilities",
+     "Your result compares probabilities. Use the logits, as the model returns them.",
+     (DIFFERENCE,
+      "(logits.softmax(dim=-1)[rows, right] - logits.softmax(dim=-1)[rows, wrong]).mean()")),
+    ("right probability only",
+     "Your result compares the probability of the right token. Use the difference of the two "
+     "logits.",
+     (DIFFERENCE, "logits.softmax(dim=-1)[rows, right].mean()")),
+    ("right log-probability only",
+     "Your result uses only the log-probability of the right token. Use the difference of the two "
+     "logits.",
+     (DIFFERENCE, "logits.log_softmax(dim=-1)[rows, right].mean()")),
+    ("mean of shares",
+     "Your result is the mean of each prompt's share, in which a prompt with a small gap counts "
+     "most. Average the logit differences over the prompts before you divide.",
+     (DIFFERENCE, "logits[rows, right] - logits[rows, wrong]"),
+     (RESTORED, "restored[layer, head] = ((difference(logits) - low) / (high - low)).mean()")),
+    ("first prompt only",
+     "Your result uses only the first prompt. Average the logit difference over all prompts.",
+     (DIFFERENCE, "(logits[rows, right] - logits[rows, wrong])[0]")),
+    ("last position only",
+     "Your result patches a head only at the last position. Patch its output at all positions, "
+     "because later layers read all of them.",
+     (PATCHED, "torch.cat([own[layer, :, head, :-1], heads[layer, :, head, -1:]], dim=1)}")),
+    ("last position not patched",
+     "Your result does not patch the last position. Patch a head's output at all positions.",
+     (PATCHED, "torch.cat([heads[layer, :, head, :-1], own[layer, :, head, -1:]], dim=1)}")),
+    ("whole layer",
+     "Your result patches all heads of a layer together. Patch one head at a time.",
+     ("{(layer, head): heads[layer, :, head]}", ALL_HEADS)),
+    ("patches add up",
+     "Your result keeps earlier patches, so more and more heads are patched. Start with a new dict "
+     "for each head.",
+     ("{(layer, head): heads[layer, :, head]}",
+      "{(a, b): heads[a, :, b] for a in range(layer + 1) for b in range(heads.shape[2]) "
+      "if (a, b) <= (layer, head)}")),
+    ("patches add up within a layer",
+     "Your result keeps the patches of earlier heads of the layer. Start with a new dict for each "
+     "head.",
+     ("{(layer, head): heads[layer, :, head]}",
+      "{(layer, b): heads[layer, :, b] for b in range(head + 1)}")),
+    ("all but one",
+     "Your result patches all heads but one. Patch one head at a time.",
+     ("{(layer, head): heads[layer, :, head]}",
+      "{(a, b): heads[a, :, b] for a in range(len(heads)) for b in range(heads.shape[2]) "
+      "if (a, b) != (layer, head)}")),
+    ("zero ablation",
+     "Your result sets head outputs to zero, which is ablation. Patch in the outputs of the clean "
+     "prompt.",
+     (PATCHED, "0 * own[layer, :, head]}")),
+    ("mean of the clean outputs",
+     "Your result patches in the mean output over the clean prompts. Each corrupted prompt gets "
+     "the output of its own clean prompt.",
+     (PATCHED, "heads[layer, :, head].mean(dim=0, keepdim=True).expand_as(own[layer, :, head])}")),
+    ("zeroed in the clean prompt",
+     "Your result sets heads to zero in the clean prompt, which is ablation. Patch their clean "
+     "outputs into the corrupted prompt.",
+     (PATCHED, "0 * own[layer, :, head]}"), ("model(corrupted, patches)", "model(clean, patches)")),
+    ("heads in reverse order",
+     "Your heads are in reverse order. Entry (layer, head) must belong to this head.",
+     ("return restored", "return restored.flip(1)")),
+    ("transposed",
+     "Your result has shape (H, layers). Rows are layers, and columns are heads.",
+     ("return restored", "return restored.T")),
+    ("size only",
+     "Your shares are never negative. A head can also move the logit difference the wrong way, so "
+     "keep the sign.",
+     ("return restored", "return restored.abs()")),
+    ("clamped",
+     "Your shares are limited to 0 to 1. A head can move the logit difference the wrong way or too "
+     "far, so return the shares as they are.",
+     ("return restored", "return restored.clamp(0, 1)")),
+    ("shares of the sum",
+     "Your shares are divided by their sum. Heads work together, so the shares need not sum to 1. "
+     "Return them as they are.",
+     ("return restored", "return restored / restored.sum()")),
+]  # fmt: skip
+
+exercise = Exercise(
+    "8.8", patch_heads, inputs, MISTAKES, names="layers H",
+    also_right=[by_gather, by_log_probabilities],
+)  # fmt: skip
