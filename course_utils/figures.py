@@ -362,7 +362,7 @@ def lines(x, series, *, xlabel, ylabel, log=False, ylim=None, title=None, ax=Non
             raise ValueError(f"series[{name!r}] must have shape {x.shape} as x has, got {y.shape}")
         marker = marker if len(x) <= MOST_MARKERS else None
         handles += ax.plot(x, y, marker=marker, markersize=4, label=plain(name))
-        ranges.append(f"{name} from {y[0]:.2g} to {y[-1]:.2g}")
+        ranges.append(f"{name} from {_short(y[0])} to {_short(y[-1])}")
     for axis in ("x", "y") if log is True else filter(None, [log]):
         ax.set(**{f"{axis}scale": "log"})
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -373,7 +373,7 @@ def lines(x, series, *, xlabel, ylabel, log=False, ylim=None, title=None, ax=Non
     ax.set(xlabel=plain(xlabel), ylabel=plain(ylabel), ylim=ylim, title=plain(title))
     ax.legend(handles=handles)  # without handles, names that begin with _ would be left out
     ax.grid(alpha=0.3)
-    ax.description = f"{ylabel} as {xlabel} goes from {x[0]:g} to {x[-1]:g}: " + ", ".join(ranges)
+    ax.description = f"{ylabel} as {xlabel} goes from {x[0]:g} to {x[-1]:g}: " + "; ".join(ranges)
     return ax
 
 
@@ -420,6 +420,11 @@ def histograms(samples, *, xlabel, title=None, ax=None):
     text = f"distribution of {xlabel}; mean and standard deviation: " + ", ".join(moments)
     ax.description = f"{title}: {text}" if title else text
     return ax
+
+
+def _short(number):
+    """Return a number with two significant digits, such as 0.12, 1200 or 1.2e+06."""
+    return f"{float(f'{number:.2g}'):g}"
 
 
 def _numbers(values, name):

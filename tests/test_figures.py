@@ -358,7 +358,7 @@ def test_lines_draws_each_series_over_x():
     assert [line.get_xdata().tolist() for line in ax.lines] == [[10, 1, 5]] * 2
     assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_title()) == ("n", "ms", "times")
     # the first and last numbers, not the extremes
-    assert ax.description == "ms as n goes from 10 to 5: a from 1 to 1e+02, b from 3 to 4"
+    assert ax.description == "ms as n goes from 10 to 5: a from 1 to 100; b from 3 to 4"
     for log in (False, True):
         ax = line([1, 10], [1, 100], log=log)
         assert {ax.get_xscale(), ax.get_yscale()} == {"log" if log else "linear"}

@@ -38,11 +38,13 @@ MISTAKES = [
      "Your result is the mean of all numbers. Take the mean only over the rows (dimension 0).",
      ("dim=0", "")),
     ("divided by the width",
-     "Your result is the sum of the rows divided by d, their width. Divide it by n, the number "
+     "Your result is the sum of the rows divided by d, their width. Divide the sum by n, the "
+     "number "
      "of rows.",
      "values.sum(dim=0) / values.shape[1]"),
     ("divided by n - 1",
-     "Your result is the sum of the rows divided by n − 1. Divide it by n, the number of rows.",
+     "Your result is the sum of the rows divided by n − 1. Divide the sum by n, the number of "
+     "rows.",
      "values.sum(dim=0) / (values.shape[0] - 1)"),
     ("median of rows",
      "Your result is the median of the rows. For the mean, add up the rows and divide by n.",

@@ -121,13 +121,15 @@ MISTAKES = [
      ("k.square().sum(dim=-1, keepdim=True)", "k.sum(dim=-1, keepdim=True).square()")),
     ("squares meet squares",
      "Your result multiplies the square in the query by the square in the key, and 1 by 1. A dot "
-     "product multiplies equal positions. Put a 1 in the query where the key has −‖k‖² / 2, and a "
+     "product multiplies numbers at the same position. Put a 1 in the query where the key has "
+     "−‖k‖² / 2, and a "
      "1 in the key where the query has a square.",
      ("[q, ones]", "[q, -q.square().sum(dim=-1, keepdim=True) / 2, ones]"),
      ("-squares / 2]", "-squares / 2, torch.ones_like(squares)]")),
     ("squares multiplied by squares",
      "Your result multiplies the square in the query by the square in the key, and 1 by 1. A dot "
-     "product multiplies equal positions. Put a 1 in the query where the key has −‖k‖² / 2. The "
+     "product multiplies numbers at the same position. Put a 1 in the query where the key has "
+     "−‖k‖² / 2. The "
      "query needs no square, because ‖q‖² drops out of the softmax.",
      ("[q, ones]", "[q, q.square().sum(dim=-1, keepdim=True), ones]"),
      ("-squares / 2]", "-squares / 2, torch.ones_like(squares)]")),

@@ -72,11 +72,12 @@ MISTAKES = [
      "direction of q, so that it wins only by dot product.",
      ("[9.0, 9.0], [3.0, 0.1], [1.0, 0.5]", "[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]")),
     ("dot and cosine agree",
-     "Dot product and cosine choose the same key. Make another key longer, so that it wins only by"
-     " dot product.", ("[9.0, 9.0], [3.0, 0.1]", "[9.0, 0.1], [-1.0, 1.0]")),
+     "Dot product and cosine choose the same key. Make another key long, at an angle to "
+     "q of less than 90°, so that it wins only by dot product.",
+     ("[9.0, 9.0], [3.0, 0.1]", "[9.0, 0.1], [-1.0, 1.0]")),
     ("dot and distance agree",
-     "Dot product and distance choose the same key. Make another key longer, so that the key near "
-     "the tip of q loses by dot product.",
+     "Dot product and distance choose the same key. Make another key long, at an angle to "
+     "q of less than 90° but not near 0°, so that it wins only by dot product.",
      ("[9.0, 9.0], [3.0, 0.1], [1.0, 0.5]", "[1.0, 0.3], [0.1, 0.0], [-1.0, 1.0]")),
     ("cosine and distance agree",
      "Cosine and distance choose the same key. Make the key with the best direction much longer or"

@@ -75,8 +75,9 @@ MISTAKES = [
     ("positions as floats", "Your positions are floats. Return integers, as argmax does.",
      ("argmax(dim=-1)", "argmax(dim=-1).double()")),
     ("zero key wins",
-     "For cosine, your result is a zero key although another key is nearer. If its cosine is "
-     "0 / 0 = NaN, argmax takes NaN for the largest. Divide a zero key by 1 instead, as in 1.3.",
+     "For cosine, your result is a zero key although another key is nearer. Perhaps the zero "
+     "key has the cosine 0 / 0 = NaN, which argmax treats as the largest value. Divide a zero key "
+     "by 1 instead, as in 1.3.",
      ("MEASURES[measure](q, k)", "MEASURES[measure](q, k).where("
      "(measure != 'cosine') | (k != 0).any(dim=-1)[..., None, :], torch.nan)")),
     ("zero key loses",
@@ -95,8 +96,8 @@ MISTAKES = [
      ("MEASURES[measure](q, k)", "q @ F.normalize(k, dim=1).mT if measure == 'cosine' else "
       "MEASURES[measure](q, k)")),
     ("absolute differences",
-     "For euclidean, your result fits the sum of absolute differences. Use your euclidean_distance "
-     "from 1.4.",
+     "For \"euclidean\", your result is the key with the smallest sum of absolute differences. Use "
+     "your euclidean_distance from 1.4.",
      ("MEASURES[measure](q, k)", "-torch.cdist(q, k, p=1) if measure == 'euclidean' else "
       "MEASURES[measure](q, k)")),
     ("sizes compared",

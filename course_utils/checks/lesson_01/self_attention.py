@@ -185,8 +185,9 @@ MISTAKES = [
     ("softmax over the first dimension", OVER_THE_FIRST, ("dim=-1", "dim=0")),
     ("softmax over dimension 1", OVER_DIMENSION_1, ("dim=-1", "dim=1")),
     ("softmax without a dimension",
-     "Your softmax runs over dimension 1 of two or four, and over dimension 0 of three. If you use "
-     "F.softmax without dim, it does that. The keys are the last dimension, so write dim=-1.",
+     "Your softmax runs over dimension 0 if the scores have three dimensions, and over dimension 1 "
+     "if they have two or four. F.softmax does this if you leave out dim. The keys are the last "
+     "dimension, so write dim=-1.",
      ("dim=-1", "dim=0 if scaled.ndim == 3 else 1")),
     ("softmax twice",
      "Your weights went through softmax twice. After the first softmax, the rows already sum to 1. "

@@ -45,8 +45,9 @@ MISTAKES = [
      "(2, 7, 4). Do the weights of one query sum to 1? Find the dimension along which they should.",
      ("dim=-1", "dim=1")),
     ("softmax without a dimension",
-     "Your result is correct for matrices. But if you use F.softmax without dim, it chooses "
-     "dimension 1 of two or four, and dimension 0 of three. Try a batch, and find the dimension "
+     "Your result is correct for matrices. But without dim, F.softmax chooses "
+     "dimension 0 of three dimensions, and dimension 1 of two or four. Try a batch, and find the "
+     "dimension "
      "along which your weights should sum to 1.",
      ("dim=-1", "dim=0 if scores.ndim == 3 else 1")),
     ("scaled scores, and softmax over dimension 1",
