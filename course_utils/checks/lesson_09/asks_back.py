@@ -1,4 +1,4 @@
-"""9.10: matrices of a head that looks as many positions back as each token asks."""
+"""9.12: matrices of a head that looks as many positions back as each token asks."""
 
 import torch
 import torch.nn.functional as F
@@ -144,4 +144,4 @@ MISTAKES = [
     ("keys that differ", BY_CONTENT, ("-1).clone()", "-1) * (1 + back[:, None])")),
 ]  # fmt: skip
 
-exercise = Exercise("9.10", asks_back, inputs, MISTAKES, run=run, also_right=[by_rotary, by_angles])
+exercise = Exercise("9.12", asks_back, inputs, MISTAKES, run=run, also_right=[by_rotary, by_angles])
