@@ -660,9 +660,9 @@ def rotary(x, positions, base=10000, interleaved=False):
     ----------
     x : torch.Tensor, (..., L, d)
         Queries or keys of one head, with d even. Values are not rotated.
-    positions : torch.Tensor, (..., L)
-        The positions of the L rows. They may start anywhere and may be fractions. Leading
-        dimensions broadcast with those of x.
+    positions : torch.Tensor, (L,) or (..., L)
+        The positions of the L rows. They may start anywhere and may be fractions. If they differ
+        between sequences, they need a dimension for the heads: (B, 1, L) for x of (B, H, L, d).
     base : float
         The angle of pair i at position p is p · base^(-2i / d), in radians.
     interleaved : bool
@@ -673,7 +673,18 @@ def rotary(x, positions, base=10000, interleaved=False):
     torch.Tensor, (..., L, d)
         The shape, dtype and norms of x. Angles are computed in float64, because at position 100,000
         the error in float32 would be up to 0.004.
+
+    Raises
+    ------
+    ValueError
+        If positions have leading dimensions, but fewer than x. Positions (B, L) would broadcast
+        over the heads of x, and sequence b's positions would go to head b.
     """
+    if 1 < positions.ndim < x.ndim - 1:  # (B, L) would broadcast over the heads of (B, H, L, d)
+        raise ValueError(
+            f"positions {tuple(positions.shape)} need one dimension less than x "
+            f"{tuple(x.shape)}: add one for the heads, as in positions[:, None]"
+        )
     d = x.shape[-1]
     inv_freq = base ** (-torch.arange(0, d, 2, device=x.device).double() / d)  # (d / 2,)
     angles = positions[..., None] * inv_freq  # (..., L, d / 2), radians

@@ -60,6 +60,15 @@ def test_rotary_rotates_each_pair_like_a_complex_number(d, base, interleaved):
         assert torch.equal(rotary(x, positions), rotary(x, positions, base, interleaved))
 
 
+def test_rotary_takes_positions_of_each_sequence_and_refuses_them_without_a_dimension_for_heads():
+    x, positions = torch.randn(3, 3, 4, 8), torch.arange(12).view(3, 4)  # B = H
+    rows = [rotary(x[b], positions[b]) for b in range(3)]
+    torch.testing.assert_close(rotary(x, positions[:, None]), torch.stack(rows))
+    torch.testing.assert_close(rotary(x[:, 0], positions), torch.stack(rows)[:, 0])
+    with pytest.raises(ValueError, match="one dimension less"):
+        rotary(x, positions)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_rotary_keeps_dtype_shape_and_memory_of_its_input_and_rounds_once(dtype):
     x = normal(2, 3, 5, 8, dtype=dtype)

@@ -1,4 +1,4 @@
-"""9.10: the matrices of a head that looks as many places back as its own token says, untrained."""
+"""9.12: matrices of a head that looks as many positions back as each token asks."""
 
 import torch
 import torch.nn.functional as F
@@ -8,9 +8,9 @@ from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clone
 
 
 def asks_back(n):
-    key = torch.ones(1, 64)  # (1, d_k), all hands alike
+    key = torch.ones(1, 64)  # (1, d_k), the same in every pair
     back = torch.arange(n)
-    W_q = 100 * rotary(key.expand(n, -1), -back)  # (n, d_k), the hands of number b, b places back
+    W_q = 100 * rotary(key.expand(n, -1), -back)  # (n, d_k), row b rotated back by b
     W_k = key.expand(n, -1).clone()  # (n, d_k), the same for every token
     return W_q, W_k
 
@@ -24,8 +24,8 @@ def by_rotary(n):
 def by_angles(n):
     half = 40
     angles = torch.arange(n)[:, None] * 10000.0 ** (-torch.arange(half) / half)
-    hands = torch.cat([angles.cos(), -angles.sin()], dim=-1)
-    return 300 * hands, F.pad(torch.ones(n, half), (0, half))
+    rows = torch.cat([angles.cos(), -angles.sin()], dim=-1)
+    return 300 * rows, F.pad(torch.ones(n, half), (0, half))
 
 
 def inputs():
@@ -34,7 +34,7 @@ def inputs():
 
 
 def run(answer, n, B, L):
-    """Run the head on texts of random numbers; return 1 if each finds its key, else complain."""
+    """Run the head on random texts; raise NamedMistake if a query does not attend to its key."""
     W_q, W_k = matrices(call_with_clones(answer, n)[0], n)
     tokens = torch.randint(n, (B, L), generator=torch.Generator().manual_seed(98))
     x, at = F.one_hot(tokens, n).float(), torch.arange(L)  # (B, L, n), (L,)
@@ -54,42 +54,57 @@ def matrices(result, n):
     except (TypeError, ValueError, AttributeError):
         fits = False
     if not fits:
-        hint = f"return a pair (W_q, W_k), both (n, d_k) with n = {n} rows and an even d_k"
+        hint = f"Return the pair W_q, W_k. Both must have n = {n} rows and the same even d_k."
         raise NamedMistake("wrong shapes", hint)
     if W_q.dtype != torch.float32 or W_k.dtype != torch.float32:
         raise NamedMistake(
-            "not in float32", "both in float32, as torch.zeros and torch.ones give them"
+            "not in float32",
+            "Return both matrices in float32, the dtype of torch.zeros and torch.ones.",
         )
     if not (W_q.isfinite().all() and W_k.isfinite().all()):
-        raise NamedMistake("infinite", "infinity or NaN in a matrix: a large number is enough")
+        raise NamedMistake(
+            "infinite", "Your matrices contain infinity or NaN. Use large finite numbers."
+        )
     return W_q, W_k
 
 
 SOFT = (
-    "it looks mostly where it should, but leaves other keys too much weight: scores are divided by "
-    "√d_k, so make them larger, or take more clocks"
+    "Most of the weight is where it should be, but the other keys get too much. The scores are "
+    "divided by √d_k, so make them larger or use more pairs."
 )
-ITSELF = "it looks at itself: the hands of number b must be those of the key, turned"
+ITSELF = (
+    "Each token attends to itself. The query of number b must be the key's vector rotated, by an "
+    "angle that depends on b."
+)
 FORWARD = (
-    "the hands are turned the wrong way, towards the future, which the mask hides: rotary turns "
-    "the query b places further than the key, so turn it back by as many first"
+    "Your queries are rotated in the wrong direction, so they ask for the future, which the mask "
+    "hides. `rotary` rotates the query b positions further than the key. Rotate it back by b "
+    "positions first."
 )
-ONE_FOR_ALL = "it looks equally far back whatever the number is: each row of W_q is another query"
-TOO_FAR = "it looks too far, always by as much: number 0 looks at itself, number 1 one place back"
-NEIGHBOURS = (
-    "it would look where it should if neighbours were paired: rotary as it is called here pairs "
-    "entry i with entry i + d_k / 2"
+ONE_FOR_ALL = (
+    "Your head looks equally far back for every number. Give each number its own row in W_q."
+)
+TOO_FAR = (
+    "Your head looks too far back, and always by the same distance. Number 0 must attend to "
+    "itself, and number 1 to the position before."
+)
+NEIGHBORS = (
+    "Your matrices would be right if neighbors were pairs. Here, `rotary` pairs entry i with "
+    "entry i + d_k / 2."
 )
 BY_CONTENT = (
-    "what it finds depends on the keys' own numbers: make all rows of W_k the same, for any token "
-    "may stand there"
+    "Your keys depend on the numbers that the tokens carry. Any token can be b positions back, "
+    "so make all rows of W_k the same."
 )
 OVERFLOW = "Your scores overflow to infinity or NaN. Use smaller numbers in W_q and W_k."
-ELSEWHERE = "it does not look b places back: which query has its largest product at distance b?"
+ELSEWHERE = (
+    "Your head does not look b positions back. Choose each query so that its largest product is "
+    "at distance b."
+)
 
 
 def what_is_missing(W_q, W_k, x, tokens):
-    """Return a hint, of where the strongest keys stand."""
+    """Return a hint from the positions of the keys with the largest weights."""
     if not torch.allclose(W_k, W_k[:1].expand_as(W_k)):
         return BY_CONTENT
     at = torch.arange(tokens.shape[1])  # (L,)
@@ -106,7 +121,7 @@ def what_is_missing(W_q, W_k, x, tokens):
     if (back == asked).all():
         return SOFT
     if (pairs_back[inner] == asked).all():
-        return NEIGHBOURS
+        return NEIGHBORS
     if (unmasked == -asked).all():
         return FORWARD
     if (back == 0).all():
@@ -116,17 +131,17 @@ def what_is_missing(W_q, W_k, x, tokens):
     return TOO_FAR if len((back - asked).unique()) == 1 else ELSEWHERE
 
 
-TURNED = "rotary(key.expand(n, -1), -back)"
+ROTATED = "rotary(key.expand(n, -1), -back)"
 MISTAKES = [
     ("not large enough", SOFT, ("100 * rotary", "rotary")),
-    ("looks at itself", ITSELF, (TURNED, "key.expand(n, -1)")),
-    ("one distance for all", ONE_FOR_ALL, (TURNED, "rotary(key.expand(n, -1), -torch.ones(n))")),
-    ("turned forwards", FORWARD, ("-back)", "back)")),
-    ("neighbours as pairs", NEIGHBOURS,
-     (TURNED, "rotary(key.expand(n, -1), -back, interleaved=True)")),
+    ("attends to itself", ITSELF, (ROTATED, "key.expand(n, -1)")),
+    ("one distance for all", ONE_FOR_ALL, (ROTATED, "rotary(key.expand(n, -1), -torch.ones(n))")),
+    ("rotated forwards", FORWARD, ("-back)", "back)")),
+    ("neighbors as pairs", NEIGHBORS,
+     (ROTATED, "rotary(key.expand(n, -1), -back, interleaved=True)")),
     ("too far by one", TOO_FAR, ("-back)", "-back - 1)")),
     ("twice as far", ELSEWHERE, ("-back)", "-2 * back)")),
     ("keys that differ", BY_CONTENT, ("-1).clone()", "-1) * (1 + back[:, None])")),
 ]  # fmt: skip
 
-exercise = Exercise("9.10", asks_back, inputs, MISTAKES, run=run, also_right=[by_rotary, by_angles])
+exercise = Exercise("9.12", asks_back, inputs, MISTAKES, run=run, also_right=[by_rotary, by_angles])

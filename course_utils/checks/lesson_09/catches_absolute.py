@@ -1,4 +1,4 @@
-"""9.8: a test that passes attention that knows i − j only, and catches what knows more or less."""
+"""9.8: a test that the output depends on the distances i − j, and only on them."""
 
 import contextlib
 import functools
@@ -47,28 +47,31 @@ def by_distance(q, k, v, at):
     return scores.softmax(dim=-1) @ v
 
 
-PLACES, TURN = "at_q, at_k = at, at", "q, k = rotary(q, at_q), rotary(k, at_k)"
-NEIGHBOURS = TURN, "q, k = rotary(q, at_q, 10000, True), rotary(k, at_k, 10000, True)"
-# What is told to the learner, and the edit of right attention that makes it
+POSITIONS, ROTATE = "at_q, at_k = at, at", "q, k = rotary(q, at_q), rotary(k, at_k)"
+NEIGHBORS = ROTATE, "q, k = rotary(q, at_q, 10000, True), rotary(k, at_k, 10000, True)"
+# The name that learners see, and the edit of right attention
 BROKEN = {
     "sinusoids added to q and k": (
-        (TURN, "places = rotary(torch.ones_like(q), at)\n    q, k = q + places, k + places"),
+        (
+            ROTATE,
+            "positions = rotary(torch.ones_like(q), at)\n    q, k = q + positions, k + positions",
+        ),
     ),
-    "queries not turned": ((TURN, "k = rotary(k, at_k)"),),
-    "keys not turned": ((TURN, "q = rotary(q, at_q)"),),
-    "keys turned the other way": ((PLACES, "at_q, at_k = at, -at"),),
-    "keys turned by half the angle of the queries": ((PLACES, "at_q, at_k = at, at / 2"),),
-    "another base for keys": ((TURN, "q, k = rotary(q, at_q), rotary(k, at_k, base=500)"),),
-    "neighbours paired in q, halves in k": (
-        (TURN, "q, k = rotary(q, at_q, interleaved=True), rotary(k, at_k)"),
+    "queries not rotated": ((ROTATE, "k = rotary(k, at_k)"),),
+    "keys not rotated": ((ROTATE, "q = rotary(q, at_q)"),),
+    "keys rotated in the other direction": ((POSITIONS, "at_q, at_k = at, -at"),),
+    "keys rotated by half the angle of the queries": ((POSITIONS, "at_q, at_k = at, at / 2"),),
+    "another base for keys": ((ROTATE, "q, k = rotary(q, at_q), rotary(k, at_k, base=500)"),),
+    "neighbors as pairs in q, halves in k": (
+        (ROTATE, "q, k = rotary(q, at_q, interleaved=True), rotary(k, at_k)"),
     ),
-    "values turned too": ((TURN, TURN + "\n    v = rotary(v, at)"),),
-    "places beyond 31 taken for 31": ((PLACES, "at_q = at_k = at.clamp(max=31)"),),
-    "places that begin again after the eighth": ((PLACES, "at_q = at_k = at % 8"),),
-    "places put into bfloat16": ((PLACES, "at_q = at_k = at.bfloat16()"),),
-    "nothing turned": ((TURN, ""),),
-    "rows numbered from 0, whatever places are given": (
-        (PLACES, "at_q = at_k = torch.arange(len(at))"),
+    "values that are rotated too": ((ROTATE, ROTATE + "\n    v = rotary(v, at)"),),
+    "positions above 31 replaced by 31": ((POSITIONS, "at_q = at_k = at.clamp(max=31)"),),
+    "positions that start again after the eighth": ((POSITIONS, "at_q = at_k = at % 8"),),
+    "positions in bfloat16": ((POSITIONS, "at_q = at_k = at.bfloat16()"),),
+    "nothing rotated": ((ROTATE, ""),),
+    "rows numbered from 0, with the given positions ignored": (
+        (POSITIONS, "at_q = at_k = torch.arange(len(at))"),
     ),
 }
 
@@ -77,32 +80,35 @@ BROKEN = {
 def implementations():
     right = {
         "rotary, halves": by_halves,
-        "rotary, neighbours": edited(by_halves, "rotary, neighbours", NEIGHBOURS),
+        "rotary, neighbors": edited(by_halves, "rotary, neighbors", NEIGHBORS),
         "a bias by distance": by_distance,
     }
     return right, {words: edited(by_halves, words, *change) for words, change in BROKEN.items()}
 
 
-ROUNDING = "it fails for right code by rounding alone: compare with torch.allclose, atol=1e-3"
+ROUNDING = (
+    "Your test rejects right code because of rounding. Compare with torch.allclose and atol=1e-3."
+)
 MIRRORED = (
-    "it fails for a bias by |i − j|: mirrored places, as 5 − at or at.flip(0), keep these "
-    "distances, so the output may stay; demand another one for stretched places, as 2 · at"
+    "Your test rejects a bias by |i − j|, which is right. Mirrored positions such as 5 − at or "
+    "at.flip(0) keep these distances, so the output may stay the same. Use stretched positions "
+    "such as 2 · at."
 )
 
 
 @functools.cache
 def spared():
-    """Return (name, hint, versions) of the reasons for which tests reject right code.
+    """Return (name, hint, versions) for each reason why a test may reject right code.
 
-    These versions are right as well. A test that passes them has that one reason.
+    These versions are right as well. A test that accepts them has only this one fault.
     """
-    halves, neighbours, bias = implementations()[0].values()
-    exact = PLACES, "at_q = at_k = at - at.min()"  # a shift changes no bit
-    exactly = edited(by_halves, "halves", exact), edited(by_halves, "neighbours", exact, NEIGHBOURS)
+    halves, neighbors, bias = implementations()[0].values()
+    exact = POSITIONS, "at_q = at_k = at - at.min()"  # a shift changes no bit
+    exactly = edited(by_halves, "halves", exact), edited(by_halves, "neighbors", exact, NEIGHBORS)
     signed = edited(by_distance, "signed", (".abs()", ""))
     return [
         ("rounding", ROUNDING, dict(enumerate([*exactly, bias]))),
-        ("mirrored", MIRRORED, dict(enumerate([halves, neighbours, signed]))),
+        ("mirrored", MIRRORED, dict(enumerate([halves, neighbors, signed]))),
     ]
 
 
@@ -124,46 +130,49 @@ EACH = "far in SHIFTS"
 SHIFTED = "torch.allclose(attend(q, k, v, at + far), here, **CLOSE)"
 STRETCHED = "not torch.allclose(attend(q, k, v, at + at), here, **CLOSE)"
 NEAR = (
-    "its places stay near the beginning, where neither bfloat16 nor a table of 32 places errs: "
-    "shift by a thousand or so"
+    "Your positions stay small, and there bfloat16 and a table of 32 positions make no error. "
+    "Shift the positions by a thousand or so."
 )
 BELOW = (
-    "its places stay below 256, where bfloat16 still holds each whole number: shift by a thousand "
-    "or so"
+    "Your positions stay below 256, where bfloat16 still represents every whole number. Shift "
+    "the positions by a thousand or so."
 )
 EIGHT = (
-    "places that begin again after the eighth get through: with your shifts they begin again at "
-    "the same tokens as before, or nowhere. Take more than eight tokens, at places one after "
-    "another, and shift by an odd number"
+    "Your test misses positions that start again after the eighth. With your shifts, they start "
+    "again at the same tokens as before, or not at all. Use more than eight tokens at "
+    "consecutive positions, and shift them by an odd number."
 )
 DISTANCES = (
-    "code that knows no places, or numbers rows by itself, stays the same under any shift: change "
-    "the distances too, and demand another output"
+    "Code without positions, or with its own row numbers, does not change under any shift. "
+    "Change the distances too, and require a different output."
 )
 MISTAKES = [
     ("only shapes",
-     "no bug is seen: it looks at shapes, at the same places twice, or finds all outputs close; "
-     "compare, to 1e-3 or so, the output of random q, k and v at some places with that at others",
+     "Your test finds no bug. It may compare only shapes, use the same positions twice, or "
+     "accept all outputs as close. Compare the outputs of random q, k and v at two sets of "
+     "positions, with a tolerance of about 1e-3.",
      (SHIFTED, "attend(q, k, v, at + far).shape == here.shape"), (STRETCHED, "True")),
     ("distances not asked",
-     f"all places are shifted, and the output must stay: good. But {DISTANCES}",
+     f"Your shifts are right, and the output must stay the same. {DISTANCES}",
      (STRETCHED, "True")),
-    ("near and distances not asked", f"{NEAR}; and {DISTANCES}",
+    ("near and distances not asked", f"{NEAR} {DISTANCES}",
      (EACH, "far in (5,)"), (STRETCHED, "True")),
-    ("below 256 and distances not asked", f"{BELOW}; and {DISTANCES}",
+    ("below 256 and distances not asked", f"{BELOW} {DISTANCES}",
      (EACH, "far in (101,)"), (STRETCHED, "True")),
-    ("multiple of eight and distances not asked", f"{EIGHT}; and {DISTANCES}",
+    ("multiple of eight and distances not asked", f"{EIGHT} {DISTANCES}",
      (EACH, "far in (1000,)"), (STRETCHED, "True")),
     ("near", NEAR, (EACH, "far in (5,)")),
     ("below 256", BELOW, (EACH, "far in (101,)")),
     ("multiple of eight", EIGHT, (EACH, "far in (1000,)")),
     ("only distances",
-     "it demands another output for other distances; what depends on more than distances gives "
-     "another one too: shift all places alike, and demand the same output, to 1e-3 or so",
+     "Your test requires a different output for different distances. Code that depends on more "
+     "than distances passes this, too. Also shift all positions by the same number and require "
+     "the same output, with a tolerance of about 1e-3.",
      (SHIFTED, "True")),
     ("one token",
-     "only turned values are caught. With one token, equal rows or queries of zeros the weights "
-     "make no difference, or places make none to them: draw q, k and v of several tokens at random",
+     "Your test only catches rotated values. With one token, with equal rows, or with queries of "
+     "zeros, the positions make no difference to the weights. Use random q, k and v with several "
+     "tokens.",
      ("torch.randn(LENGTH, 8), torch.randn(LENGTH, 8), torch.randn(LENGTH, 8)",
       "torch.randn(1, 8), torch.randn(1, 8), torch.randn(1, 8)"),
      ("torch.arange(LENGTH)", "torch.arange(1)"), (STRETCHED, "True")),

@@ -1,4 +1,4 @@
-"""9.6: a test that passes right decoding with turned keys and catches lost places."""
+"""9.6: a test that passes right decoding with rotated keys and catches wrong positions."""
 
 import functools
 
@@ -7,7 +7,7 @@ import torch
 
 from course_utils.attention import attention, causal_mask, rotary
 from course_utils.checks.exercise import Exercise
-from course_utils.checks.lesson_09.decode_rotary import PLACES, decode_rotary
+from course_utils.checks.lesson_09.decode_rotary import POSITIONS, decode_rotary
 from course_utils.checks.lesson_09.decode_rotary import exercise as decoding
 from course_utils.checks.submission_test import run_against, versions
 
@@ -45,32 +45,32 @@ def one_after_another(q, k, v, k_cache, v_cache):
     outputs = []
     for t in range(len(q)):
         new = slice(t, t + 1)
-        place = torch.tensor([len(k_cache)])
-        k_cache = torch.cat([k_cache, rotary(k[new], place)])
+        position = torch.tensor([len(k_cache)])
+        k_cache = torch.cat([k_cache, rotary(k[new], position)])
         v_cache = torch.cat([v_cache, v[new]])
-        outputs.append(attention(rotary(q[new], place), k_cache, v_cache)[0])
+        outputs.append(attention(rotary(q[new], position), k_cache, v_cache)[0])
     return torch.cat(outputs), k_cache, v_cache
 
 
-# What is told to the learner, and the mistake of 9.5, or the edit of right decoding, that makes it
+# The name that learners see, and a mistake of 9.5 or an edit of right decoding
 BROKEN = {
-    "every call begins at place 0 again": "place 0 again",
-    "the new query at place 0, keys right": "queries only from place 0",
-    "the new key at place 0, queries right": "keys only from place 0",
-    "several new tokens, all at one place": "all at one place",
-    "cached keys turned again at each call": "cache turned again",
-    "queries not turned": "queries not turned",
-    "keys not turned": "keys not turned",
-    "neither queries nor keys turned": "nothing turned",
-    "values turned too": "values turned",
-    "several new tokens that see each other's future": "no mask",
-    "unturned keys put into the cache": "unturned keys cached",
+    "positions that start at 0 again in every call": "position 0 again",
+    "queries at position 0 again, keys right": "queries only from position 0",
+    "new keys at position 0 again, queries right": "keys only from position 0",
+    "several new tokens at the same position": "all at one position",
+    "cached keys that are rotated again in every call": "cache rotated again",
+    "queries not rotated": "queries not rotated",
+    "keys not rotated": "keys not rotated",
+    "neither queries nor keys rotated": "nothing rotated",
+    "values that are rotated too": "values rotated",
+    "several new tokens that see later ones": "no mask",
+    "unrotated keys put into the cache": "unrotated keys cached",
     "a cache that does not grow": "cache not grown",
-    "a single new token at place 0, several at the right ones": (
-        PLACES,
+    "a single new token at position 0, several at the right positions": (
+        POSITIONS,
         "torch.arange(S - L, S) * (L > 1)",
     ),
-    "places that begin again after the eighth": (PLACES, "torch.arange(S - L, S) % 8"),
+    "positions that start again after the eighth": (POSITIONS, "torch.arange(S - L, S) % 8"),
 }
 
 
@@ -84,34 +84,39 @@ WHOLE = "whole, _ = attention(rotary(q, at), rotary(k, at), v, causal_mask(LENGT
 SAME = "torch.allclose(torch.cat(outputs), whole, atol=1e-4)"
 MISTAKES = [
     ("only shapes",
-     "it looks at shapes: of these bugs only a cache that does not grow changes one; compare "
-     "the numbers with attention over the whole text in one pass",
+     "Your test only catches what changes a shape. Most bugs here change numbers, so compare the "
+     "outputs with attention over the whole text in one pass.",
      (SAME, "torch.cat(outputs).shape == whole.shape and len(k_cache) == LENGTH")),
-    ("nothing asserted", "it asserts nothing about the output: compare it with the whole text's",
+    ("nothing asserted",
+     "Your test asserts nothing about the output. Compare it with the output of the whole text "
+     "in one pass.",
      (SAME, "True")),
     ("all at once",
-     "it decodes the whole text in one call, with an empty cache: there every place is right; give "
-     "the tokens in several calls", ("in PARTS", "in [[LENGTH]]")),
+     "Your test decodes the whole text in one call with an empty cache. There, every position is "
+     "right. Pass the tokens in several calls.",
+     ("in PARTS", "in [[LENGTH]]")),
     ("one at a time only",
-     "it gives one token a call: what goes wrong among several new ones is not seen; try parts of "
-     "several tokens as well", ("in PARTS", "in [[1] * LENGTH]")),
+     "Your test passes one token per call, so it misses bugs between several new tokens. Also "
+     "use calls with several tokens.",
+     ("in PARTS", "in [[1] * LENGTH]")),
     ("against itself",
-     "it compares decode with decode: what is wrong in the same way in both, as nothing turned at "
-     "all, gets through; compare with rotary and attention over the whole text",
+     "Your test compares decode with decode, so it misses what is wrong in both, such as no "
+     "rotation at all. Compare with rotary and attention over the whole text.",
      (WHOLE, "whole, *_ = decode(q, k, v, torch.empty(0, 8), torch.empty(0, 4))")),
     ("too short",
-     "its text is so short that places that begin again after the eighth are all right; take "
-     "twelve tokens or more",
+     "In your text, positions that start again after the eighth are all right, because it is too "
+     "short. Use at least twelve tokens.",
      ("q, k, v = torch.randn(LENGTH, 8), torch.randn(LENGTH, 8), torch.randn(LENGTH, 4)",
       "q, k, v = torch.randn(6, 8), torch.randn(6, 8), torch.randn(6, 4)"),
      ("at = torch.arange(LENGTH)", "at = torch.arange(6)"),
      ("causal_mask(LENGTH)", "causal_mask(6)"), ("in PARTS", "in ([1] * 6, [2, 4])")),
     ("first call only",
-     "it looks at the first call, where nothing is cached: the bugs show from the second on",
+     "Your test only looks at the first call, in which the cache is empty. Compare the outputs "
+     "of all calls.",
      (SAME, "torch.allclose(outputs[0], whole[: len(outputs[0])], atol=1e-4)")),
     ("last token only",
-     "it looks at the last token alone; of several new tokens the last sees all anyway, so a "
-     "missing mask gets through: compare all rows",
+     "Your test only looks at the last token. Of several new tokens, the last one may see all "
+     "others, so a missing mask is not caught. Compare all rows.",
      (SAME, "torch.allclose(outputs[-1][-1], whole[-1], atol=1e-4)")),
 ]  # fmt: skip
 

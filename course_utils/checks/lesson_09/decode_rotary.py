@@ -1,4 +1,4 @@
-"""9.5: new tokens attend to a cache of turned keys and to each other, each from its own place."""
+"""9.5: new tokens attend to a cache of rotated keys and to each other."""
 
 import torch
 import torch.nn.functional as F
@@ -11,9 +11,9 @@ from course_utils.checks.shared_hints import MASK_INVERTED, NOT_SCALED, WEIGHTS_
 
 def decode_rotary(q, k, v, k_cache, v_cache):
     L, S = q.shape[-2], k_cache.shape[-2] + k.shape[-2]
-    places = torch.arange(S - L, S)  # (L,), after what is cached
-    q, k = rotary(q, places), rotary(k, places)
-    keys = torch.cat([k_cache, k], dim=-2)  # (..., S, d_k), the cached ones are turned already
+    positions = torch.arange(S - L, S)  # (L,), after what is cached
+    q, k = rotary(q, positions), rotary(k, positions)
+    keys = torch.cat([k_cache, k], dim=-2)  # (..., S, d_k), the cached keys are already rotated
     values = torch.cat([v_cache, v], dim=-2)  # (..., S, d_v)
     mask = torch.ones(L, S, dtype=torch.bool).tril(S - L)  # (L, S)
     scores = q @ keys.mT / q.shape[-1] ** 0.5  # (..., L, S)
@@ -45,102 +45,136 @@ def inputs():
         probe(2, 2, new=2, cached=2, d_k=4, d_v=5),
         probe(1, 1, new=2, cached=11, d_k=6, d_v=4, dtype=torch.float32),
         probe(5, new=7, cached=9, d_k=8, d_v=1),
-        probe(new=2, cached=2051, d_k=4, d_v=1),  # places beyond bfloat16 and float16
+        probe(new=2, cached=2051, d_k=4, d_v=1),  # positions that bfloat16 and float16 round
         (q.mT.contiguous().mT, k, v, k_cache.mT.contiguous().mT, v_cache),
     ]
 
 
-PLACES = "torch.arange(S - L, S)"
-TURN = "q, k = rotary(q, places), rotary(k, places)"
+POSITIONS = "torch.arange(S - L, S)"
+ROTATE = "q, k = rotary(q, positions), rotary(k, positions)"
 MISTAKES = [
-    ("place 0 again",
-     "the new tokens are turned as if they stood at places 0, 1, …: they come after what is cached",
-     (PLACES, "torch.arange(L)")),
-    ("queries only from place 0",
-     "the keys are at their places, the queries begin at 0 again: both come after what is cached",
-     (TURN, "q, k = rotary(q, torch.arange(L)), rotary(k, places)")),
-    ("keys only from place 0",
-     "the queries are at their places, the new keys begin at 0 again: both stand after the cache",
-     (TURN, "q, k = rotary(q, places), rotary(k, torch.arange(L))")),
-    ("all at one place",
-     "right for one new token; of several, each stands one place after the other",
-     (PLACES, "torch.full((L,), S - L)")),
-    ("queries all at the last place",
-     "the keys are at their places, but the queries are all turned as the last of them; each has "
-     "its own place, which differs where several are new",
-     (TURN, "q, k = rotary(q, torch.full((L,), S - 1)), rotary(k, places)")),
-    ("bfloat16", "places are put into bfloat16, which keeps 8 binary digits: above 256 neighbours "
-     "fall together, as the lesson shows", (PLACES, PLACES + ".bfloat16()")),
-    ("float16", "places are put into float16, which keeps 11 binary digits: above 2048 neighbours "
-     "fall together", (PLACES, PLACES + ".half()")),
-    ("begin again", "Your result is right for short texts, but not after 2,000 cached tokens, as "
-     "where positions begin again after some number. Count on without a limit.",
-     (PLACES, PLACES + " % 64")),
-    ("one place too early", "one place too early: with t tokens cached, at places 0 to t − 1, the "
-     "first new one stands at t", (PLACES, PLACES + " - 1")),
+    ("position 0 again",
+     "Your new tokens are at positions 0, 1, …. They come after the cached tokens, so start at "
+     "the number of these.",
+     (POSITIONS, "torch.arange(L)")),
+    ("queries only from position 0",
+     "Your keys are at the right positions, but your queries start at 0 again. Both come after "
+     "the cached tokens.",
+     (ROTATE, "q, k = rotary(q, torch.arange(L)), rotary(k, positions)")),
+    ("keys only from position 0",
+     "Your queries are at the right positions, but your new keys start at 0 again. Both come "
+     "after the cached tokens.",
+     (ROTATE, "q, k = rotary(q, positions), rotary(k, torch.arange(L))")),
+    ("all at one position",
+     "Right for one new token. With several, each one must be one position after the one before.",
+     (POSITIONS, "torch.full((L,), S - L)")),
+    ("queries all at the last position",
+     "Your keys are right, but all your queries are at the position of the last one. Each query "
+     "has its own position.",
+     (ROTATE, "q, k = rotary(q, torch.full((L,), S - 1)), rotary(k, positions)")),
+    ("bfloat16",
+     "Your positions are rounded to bfloat16, which keeps 8 binary digits. Above 256, "
+     "neighboring positions become equal. Use whole numbers or at least float32.",
+     (POSITIONS, POSITIONS + ".bfloat16()")),
+    ("float16",
+     "Your positions are rounded to float16, which keeps 11 binary digits. Above 2048, "
+     "neighboring positions become equal. Use whole numbers or at least float32.",
+     (POSITIONS, POSITIONS + ".half()")),
+    ("begin again", "Your result is right for short texts, but not after 2,000 cached tokens. If "
+     "your positions start again after some number, remove this limit.",
+     (POSITIONS, POSITIONS + " % 64")),
+    ("one position too early",
+     "Your new tokens are one position too early. With t tokens in the cache, at positions 0 to "
+     "t − 1, the first new one is at t.",
+     (POSITIONS, POSITIONS + " - 1")),
     ("first dimension counted",
-     "right without leading dimensions; the first is taken for the cached tokens, which are "
-     "counted by the last but one", (PLACES, "k_cache.shape[0] + torch.arange(L)")),
-    ("one place too late", "one place too late: counted from 0, the first new token has as many "
-     "before it as are cached", (PLACES, "torch.arange(S - L, S) + 1")),
-    ("last place for all", "all new tokens are turned as the last of them; each has its own place",
-     (PLACES, "torch.full((L,), S - 1)")),
-    ("cache turned again",
-     "what comes from the cache is turned once more, alone or with the new keys; it is turned "
-     "already",
+     "Right without leading dimensions. With them, you count the cached tokens in the first "
+     "dimension. Count them in the last but one.",
+     (POSITIONS, "k_cache.shape[0] + torch.arange(L)")),
+    ("one position too late",
+     "Your new tokens are one position too late. The position of the first new token is the "
+     "number of cached tokens.",
+     (POSITIONS, "torch.arange(S - L, S) + 1")),
+    ("last position for all",
+     "All your new tokens are at the position of the last one. Each one has its own position.",
+     (POSITIONS, "torch.full((L,), S - 1)")),
+    ("cache rotated again",
+     "The cached keys are rotated a second time. They are already rotated, so rotate only the "
+     "new keys.",
      ("torch.cat([k_cache, k], dim=-2)", "torch.cat([rotary(k_cache, torch.arange(S - L)), k], "
       "dim=-2)")),
-    ("queries not turned", "the queries are not turned; only the difference of both places counts",
-     (TURN, "k = rotary(k, places)")),
-    ("keys not turned", "the new keys are not turned before they are cached",
-     (TURN, "q = rotary(q, places)")),
-    ("nothing turned", "nothing new is turned: q and k both go to their places",
-     (TURN, "")),
-    ("values turned", "the values are turned as well; a place says where to look",
-     (TURN, TURN + "\n    d = v.shape[-1]  # an odd width gets a 0 to pair with"
-      "\n    v = rotary(torch.nn.functional.pad(v, (0, d % 2)), places)[..., :d]")),
-    ("neighbours as pairs", "neighbours are paired; the cached keys were turned by halves",
-     (TURN, "q, k = rotary(q, places, 10000, True), rotary(k, places, 10000, True)")),
-    ("no mask", "right for one new token; of several, the earlier must not see the later",
+    ("queries not rotated",
+     "Your queries are not rotated. Rotate them by their own positions, as the keys are.",
+     (ROTATE, "k = rotary(k, positions)")),
+    ("keys not rotated",
+     "Your new keys are not rotated. Rotate them before you append them to the cache.",
+     (ROTATE, "q = rotary(q, positions)")),
+    ("nothing rotated",
+     "Your new queries and keys are not rotated. Rotate both by their positions.",
+     (ROTATE, "")),
+    ("values rotated",
+     "Your values are rotated as well. Leave them as they are, because positions only decide "
+     "where a query looks.",
+     (ROTATE, ROTATE + "\n    d = v.shape[-1]  # an odd width gets a 0 to pair with"
+      "\n    v = rotary(torch.nn.functional.pad(v, (0, d % 2)), positions)[..., :d]")),
+    ("neighbors as pairs",
+     "You pair neighbors. The cached keys are rotated with the two halves as pairs, so use the "
+     "same layout.",
+     (ROTATE, "q, k = rotary(q, positions, 10000, True), rotary(k, positions, 10000, True)")),
+    ("no mask",
+     "Right for one new token. With several, the earlier ones must not see the later ones.",
      (".tril(S - L)", "")),
-    ("itself not seen", "no new token sees itself: the mask leaves out the diagonal",
+    ("itself not seen",
+     "Your new tokens do not see themselves. Allow the diagonal in the mask.",
      (".tril(S - L)", ".tril(S - L - 1)")),
     ("new ones not seen",
-     "the new tokens attend to the old cache alone: their own keys and values belong to it first",
+     "Your new tokens only attend to the old cache. Append their keys and values first.",
      ("scores.masked_fill(~mask, -torch.inf)", "scores[..., : S - L]"),
      ("weights @ values", "weights @ v_cache")),
-    ("new ones in front", "the new keys and values stand before the cached ones; they come after",
+    ("new ones in front",
+     "Your new keys and values come before the cached ones. Append them at the end.",
      ("[k_cache, k]", "[k, k_cache]"), ("[v_cache, v]", "[v, v_cache]")),
     ("is causal",
-     "the mask lines up the first query with the first key; the new tokens stand at the end",
+     "Your mask aligns the first query with the first key. The new tokens come at the end, so "
+     "align the last query with the last key.",
      ("tril(S - L)", "tril()")),
     ("not scaled", NOT_SCALED, (" / q.shape[-1] ** 0.5", "")),
-    ("unturned keys cached",
-     "right output, but the new keys come back unturned; the cache holds turned ones",
+    ("unrotated keys cached",
+     "Your output is right, but the new keys that you return are not rotated. The cache must "
+     "hold rotated keys.",
      ("    q, k = rot", "    plain = torch.cat([k_cache, k], dim=-2)\n    q, k = rot"),
      ("values, keys, values", "values, plain, values")),
-    ("cache not grown", "right output, but the caches come back as they were; return them grown",
+    ("cache not grown",
+     "Your output is right, but the caches come back unchanged. Return them with the new rows.",
      ("values, keys, values", "values, k_cache, v_cache")),
-    ("only the output", "return three things: the output and the two grown caches",
+    ("only the output",
+     "You return only the output. Return three things: the output, the keys and the values.",
      ("values, keys, values", "values")),
-    ("query one place late",
-     "the keys are at their places, the queries one place further: the last token stands at S − 1, "
-     "counted from 0", (TURN, "q, k = rotary(q, places + 1), rotary(k, places)")),
-    ("key one place late",
-     "the queries are at their places, the new keys one place further: a token's query and key "
-     "stand at the same place", (TURN, "q, k = rotary(q, places), rotary(k, places + 1)")),
-    ("query one place early",
-     "the keys are at their places, the queries one place before: a token's query and key stand "
-     "at the same place", (TURN, "q, k = rotary(q, places - 1), rotary(k, places)")),
-    ("turned backwards", "queries and new keys are turned backwards, against the cached ones",
-     (PLACES, "-" + PLACES)),
+    ("query one position late",
+     "Your keys are right, but the queries are one position too far, as if they were read from a "
+     "cache that has grown already. A token's query and key have the same position.",
+     (ROTATE, "q, k = rotary(q, positions + 1), rotary(k, positions)")),
+    ("key one position late",
+     "Your queries are right, but the new keys are one position too far. A token's query and key "
+     "have the same position.",
+     (ROTATE, "q, k = rotary(q, positions), rotary(k, positions + 1)")),
+    ("query one position early",
+     "Your keys are right, but the queries are one position too early. A token's query and key "
+     "have the same position.",
+     (ROTATE, "q, k = rotary(q, positions - 1), rotary(k, positions)")),
+    ("rotated backwards",
+     "Your queries and new keys are rotated in the opposite direction of the cached keys. Use "
+     "positive positions.",
+     (POSITIONS, "-" + POSITIONS)),
     ("mask inverted", MASK_INVERTED, ("~mask, -torch.inf", "mask, -torch.inf"),
      ("dim=-1)\n    return", "dim=-1).nan_to_num()\n    return")),
-    ("cache not used", "the new tokens see each other alone; they see the cached ones too",
+    ("cache not used",
+     "Your new tokens only see each other. Let them see the cached tokens, too.",
      ("weights = scores.masked_fill(~mask, -torch.inf)",
       "weights = scores.masked_fill(~mask | (torch.arange(S) < S - L), -torch.inf)")),
     ("weights", WEIGHTS_ALONE, ("return weights @ values", "return weights")),
-    ("only the new ones", "right output, but of the caches only the new rows come back; return all",
+    ("only the new ones",
+     "Your output is right, but you return only the new rows of the caches. Return all rows.",
      ("values, keys, values", "values, keys[..., S - L :, :], values[..., S - L :, :]")),
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""9.4: weights for neighbours as pairs, put in order for code that pairs halves."""
+"""9.4: reorder weights trained with neighbors as pairs for code that pairs halves."""
 
 import torch
 
@@ -34,68 +34,93 @@ def inputs():
 
 MISTAKES = [
     ("the other way",
-     "that takes halves to neighbours; wanted is the other direction: entries 0, 2, 4, … of a head "
-     "become its first half",
+     "Your order takes halves to neighbors. Go in the other direction: entries 0, 2, 4, … of a "
+     "head must become its first half.",
      ("(num_heads, -1, 2)", "(num_heads, 2, -1)")),
     ("across heads",
-     "the order is made over all rows; each head has pairs of its own, d_k rows long",
+     "Your order mixes all rows of W. Reorder each head on its own, d_k rows at a time.",
      "torch.cat([W[::2], W[1::2]])"),
-    ("columns", "the columns are put in order; what W gives out are its rows",
+    ("columns",
+     "You reorder the columns of W. Queries are x @ W.T, so each row of W gives one entry. "
+     "Reorder the rows.",
      "torch.cat([W.unflatten(1, (num_heads, -1))[..., ::2], "
      "W.unflatten(1, (num_heads, -1))[..., 1::2]], -1).flatten(1) "
      "if W.shape[1] % (2 * num_heads) == 0 else W.flip(1)"),
     ("halves of the heads",
-     "whole halves of the heads change places and no pair is taken apart: a head's rows are "
-     "d_k / 2 pairs of 2, and those two dimensions are swapped",
+     "You move whole halves of heads, so the pairs stay together. A head has d_k / 2 pairs of 2 "
+     "rows. Swap these two dimensions.",
      "W.unflatten(0, (num_heads, 2, -1)).transpose(0, 1).flatten(0, 2)"),
     ("a head's halves swapped",
-     "a head's two halves change places and no pair is taken apart: its rows 0, 2, 4, … become the "
-     "first half", "W.unflatten(0, (num_heads, 2, -1)).flip(1).flatten(0, 2)"),
+     "You swap the two halves of each head, so the pairs stay together. Put rows 0, 2, 4, … of "
+     "each head into its first half.",
+     "W.unflatten(0, (num_heads, 2, -1)).flip(1).flatten(0, 2)"),
     ("rows counted by columns",
-     "right for a square W only: a head's rows are counted by the columns of W; d_k is "
-     "len(W) // num_heads",
+     "Right only for a square W. You take the number of rows from the columns of W. Use d_k = "
+     "len(W) // num_heads.",
      "torch.cat([part for rows in W.split(W.shape[1] // num_heads) "
      "for part in (rows[::2], rows[1::2])])"),
-    ("not at all", "W comes back as it was", "W"),
-    ("only the first head", "only the first head is put in order; all have pairs",
+    ("not at all",
+     "Your result is W itself. Reorder its rows.",
+     "W"),
+    ("only the first head",
+     "Only the first head is reordered. Every head has pairs, so reorder all of them.",
      "torch.cat([W[: len(W) // num_heads : 2], W[1 : len(W) // num_heads : 2], "
      "W[len(W) // num_heads :]])"),
     ("odd entries first",
-     "each head's halves have changed places: entries 0, 2, 4, … become the first",
+     "The two halves of each head are swapped. Entries 0, 2, 4, … must come first.",
      ("heads.transpose(1, 2)", "heads.flip(2).transpose(1, 2)")),
     ("odd entries first, across heads",
-     "the order is made over all rows, and its halves have changed places: within each head "
-     "entries 0, 2, 4, … come first", "torch.cat([W[1::2], W[::2]])"),
-    ("heads reversed", "each head is right, but the last comes first: keep the order of the heads",
+     "Your order mixes all rows of W, and its halves are swapped. Within each head, put entries "
+     "0, 2, 4, … first.",
+     "torch.cat([W[1::2], W[::2]])"),
+    ("heads reversed",
+     "Each head is right, but the heads are in reverse order. Keep the order of the heads.",
      ("heads.transpose", "heads.flip(0).transpose")),
-    ("second half backwards", "the second half of each head runs backwards: it is 1, 3, 5, …",
+    ("second half backwards",
+     "The second half of each head is in reverse order. It must be 1, 3, 5, ….",
      "torch.cat([part for rows in W.chunk(num_heads) "
      "for part in (rows[::2], rows[1::2].flip(0))])"),
-    ("backwards", "a head's halves are right but run backwards: keep the order of the pairs",
+    ("backwards",
+     "Both halves are right, but in reverse order. Keep the order of the pairs.",
      ("heads.transpose(1, 2)", "heads.flip(1).transpose(1, 2)")),
-    ("width and number swapped", "num_heads is taken for the width of a head",
+    ("width and number swapped",
+     "You take num_heads for the width of a head. There are num_heads heads, each with len(W) // "
+     "num_heads rows.",
      "torch.cat([part for rows in W.split(num_heads) for part in (rows[::2], rows[1::2])])"),
     ("number taken for the width",
-     "num_heads is taken for the width of a head: there are num_heads of them, len(W) // num_heads "
-     "rows each", "W.unflatten(0, (-1, num_heads // 2, 2)).transpose(1, 2).flatten(0, 2)"),
-    ("heads not joined", "right rows, but the heads stand apart; join them: (H · d_k, d_model)",
+     "You take num_heads for the width of a head. There are num_heads heads, each with len(W) // "
+     "num_heads rows.",
+     "W.unflatten(0, (-1, num_heads // 2, 2)).transpose(1, 2).flatten(0, 2)"),
+    ("heads not joined",
+     "Your rows are right, but the heads are still a separate dimension. Return shape (H · d_k, "
+     "d_model).",
      ("flatten(0, 2)", "flatten(1, 2)")),
-    ("transposed", "right rows, but W comes back transposed",
+    ("transposed",
+     "Your rows are right, but W is transposed. Return shape (H · d_k, d_model).",
      ("flatten(0, 2)", "flatten(0, 2).T")),
-    ("pairs swapped", "the two rows of each pair change places; each pair is to be taken apart",
+    ("pairs swapped",
+     "You swap the two rows of each pair. Instead, move the first row of every pair to the first "
+     "half, and the second row to the second half.",
      "W.unflatten(0, (-1, 2)).flip(1).flatten(0, 1)"),
-    ("all columns", "the columns are put in order; what W gives out are its rows",
+    ("all columns",
+     "You reorder the columns of W. Queries are x @ W.T, so each row of W gives one entry. "
+     "Reorder the rows.",
      "torch.cat([W[:, ::2], W[:, 1::2]], dim=1)"),
     ("the other way across heads",
-     "that takes the halves of all rows to neighbours; take neighbours to halves, within each head",
+     "Your order takes the halves of all rows to neighbors. Take neighbors to halves, within "
+     "each head.",
      "torch.stack(W.chunk(2), dim=1).flatten(0, 1)"),
-    ("first head's rows for all", "all heads have the first head's rows; head h begins at h · d_k",
+    ("first head's rows for all",
+     "All your heads have the rows of the first one. Head h starts at row h · d_k.",
      ("heads.transpose", "heads[:1].expand_as(heads).transpose")),
-    ("heads dealt out", "the rows of the heads come in turns: a head keeps its d_k rows together",
+    ("heads dealt out",
+     "Your result alternates between the heads. Keep the d_k rows of each head together.",
      "W.unflatten(0, (num_heads, -1)).transpose(0, 1).flatten(0, 1)"),
-    ("half missing", "half of the rows are missing: a head's odd ones come after its even ones",
+    ("half missing",
+     "Half of the rows are missing. The odd rows of each head come after its even rows.",
      ("heads.transpose(1, 2)", "heads[:, :, :1].transpose(1, 2)")),
-    ("order alone", "those are the numbers of the rows; return W with its rows in that order",
+    ("order alone",
+     "Your result holds the numbers of the rows. Return W with its rows in this order.",
      "torch.arange(len(W)).unflatten(0, (num_heads, -1, 2)).transpose(1, 2).flatten()"),
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""9.2: rotary from tables of cosines and sines, as models keep them."""
+"""9.2: rotary from tables of cosines and sines."""
 
 import torch
 
@@ -14,8 +14,8 @@ def rotary_by_tables(x, cos, sin):
 
 def by_rotate_half(x, cos, sin):
     half = x.shape[-1] // 2
-    turned = torch.cat([-x[..., half:], x[..., :half]], dim=-1)
-    return x * cos.repeat(1, 2) + turned * sin.repeat(1, 2)
+    rotated = torch.cat([-x[..., half:], x[..., :half]], dim=-1)
+    return x * cos.repeat(1, 2) + rotated * sin.repeat(1, 2)
 
 
 def as_complex_numbers(x, cos, sin):
@@ -45,71 +45,93 @@ def inputs():
     ]
 
 
-TURNED = "a * cos - b * sin, a * sin + b * cos"
+ROTATED = "a * cos - b * sin, a * sin + b * cos"
 MISTAKES = [
-    ("neighbours as pairs",
-     "entries 2i and 2i + 1 are paired; here entry i goes with entry i + d / 2",
+    ("neighbors as pairs",
+     "You pair entries 2i and 2i + 1. Here, entry i is paired with entry i + d / 2.",
      ("x.chunk(2, dim=-1)", "(x[..., ::2], x[..., 1::2])"),
-     (f"torch.cat([{TURNED}], dim=-1)", f"torch.stack([{TURNED}], dim=-1).flatten(-2)")),
-    ("neighbours in, halves out",
-     "neighbours are paired going in, halves come out: pair entry i with i + d / 2 both times",
+     (f"torch.cat([{ROTATED}], dim=-1)", f"torch.stack([{ROTATED}], dim=-1).flatten(-2)")),
+    ("neighbors in, halves out",
+     "You pair neighbors, but put the result into halves. Pair entry i with entry i + d / 2.",
      ("x.chunk(2, dim=-1)", "(x[..., ::2], x[..., 1::2])")),
-    ("halves in, neighbours out",
-     "right numbers in another order: the turned first entries come first, then the second ones",
-     (f"torch.cat([{TURNED}], dim=-1)", f"torch.stack([{TURNED}], dim=-1).flatten(-2)")),
-    ("tables for neighbours",
-     "x is paired in halves, but each column of the tables is repeated for two neighbours; repeat "
-     "the whole table: column i belongs to entries i and i + d / 2",
+    ("halves in, neighbors out",
+     "Your numbers are right, but in another order. Put all rotated first entries before all "
+     "second ones.",
+     (f"torch.cat([{ROTATED}], dim=-1)", f"torch.stack([{ROTATED}], dim=-1).flatten(-2)")),
+    ("tables for neighbors",
+     "You repeat each column of the tables for two neighbors, but pair x in halves. Repeat the "
+     "whole table, because column i belongs to entries i and i + d / 2.",
      "x * cos.repeat_interleave(2, -1) + torch.cat([-x.chunk(2, -1)[1], x.chunk(2, -1)[0]], -1) "
      "* sin.repeat_interleave(2, -1)"),
-    ("turned back", "turned the other way: the minus belongs to the first of the two entries",
-     (TURNED, "a * cos + b * sin, b * cos - a * sin")),
-    ("no minus", "nothing is subtracted, so the hands change their length: a cos − b sin",
+    ("rotated back",
+     "Your pairs are rotated in the opposite direction. The first entry is a cos − b sin, and "
+     "the second is a sin + b cos.",
+     (ROTATED, "a * cos + b * sin, b * cos - a * sin")),
+    ("no minus",
+     "Your pairs change their length, because nothing is subtracted. The first entry is a cos − "
+     "b sin.",
      ("a * cos - b * sin", "a * cos + b * sin")),
-    ("cosine and sine swapped", "cosine and sine are swapped: at place 0 nothing should change",
-     (TURNED, "a * sin - b * cos, a * cos + b * sin")),
+    ("cosine and sine swapped",
+     "Your cosine and sine are swapped. At position 0, the result must be x itself.",
+     (ROTATED, "a * sin - b * cos, a * cos + b * sin")),
     ("only multiplied",
-     "each half is multiplied by its own table; a hand that turns mixes its two numbers",
-     (TURNED, "a * cos, b * sin")),
-    ("only cosines", "x times cosine only shrinks; the sine of the other entry is missing",
-     (TURNED, "a * cos, b * cos")),
-    ("second entry from the turned first",
-     "the second entry is calculated from the first after it was turned; use the old one",
+     "Each half is only multiplied by its own table. A rotation combines both entries: a cos − b "
+     "sin and a sin + b cos.",
+     (ROTATED, "a * cos, b * sin")),
+    ("only cosines",
+     "Your x is only multiplied by the cosine. Add the part with the sine of the other entry.",
+     (ROTATED, "a * cos, b * cos")),
+    ("second entry from the rotated first",
+     "Your second entry is computed from the rotated first one. If you overwrite a, keep its old "
+     "value for the second line.",
      ("    return", "    old, a = a, a * cos - b * sin\n    return"),
-     (TURNED, "a, a * sin + b * cos")),
-    ("second half left", "only the first of the two entries changes; the second turns as well",
-     (TURNED, "a * cos - b * sin, b")),
-    ("halves swapped", "right numbers, but the halves have changed places",
-     (TURNED, "a * sin + b * cos, a * cos - b * sin")),
-    ("not turned", "x comes back as it was", "x"),
+     (ROTATED, "a, a * sin + b * cos")),
+    ("second half left",
+     "Only the first entry of each pair is rotated. The second is a sin + b cos.",
+     (ROTATED, "a * cos - b * sin, b")),
+    ("halves swapped",
+     "Your numbers are right, but the two halves are swapped. Put a cos − b sin first.",
+     (ROTATED, "a * sin + b * cos, a * cos - b * sin")),
+    ("not rotated",
+     "Your result is x itself. Rotate each pair.",
+     "x"),
     ("minus in the wrong half",
-     "a goes with the cosine and with the sine; the sine goes with the other entry: "
-     "a cos − b sin",
-     (TURNED, "a * cos - a * sin, b * cos + b * sin")),
-    ("two minuses", "both halves subtract; the second adds: a sin + b cos",
-     (TURNED, "a * cos - b * sin, a * sin - b * cos")),
+     "Each of your halves uses only one of the two entries. The first half is a cos − b sin, and "
+     "the second is a sin + b cos.",
+     (ROTATED, "a * cos - a * sin, b * cos + b * sin")),
+    ("two minuses",
+     "Both of your halves subtract. The second one adds: a sin + b cos.",
+     (ROTATED, "a * cos - b * sin, a * sin - b * cos")),
     ("second half by the first's tables",
-     "the first half is right; in the second a goes with the sine and b with the cosine",
-     (TURNED, "a * cos - b * sin, a * cos + b * sin")),
-    ("neighbours as partners",
-     "the tables are laid out for halves, but the sine comes with the neighbour: the partner of "
-     "entry i is entry i + d / 2",
+     "Your first half is right. In the second half, a is multiplied by the sine and b by the "
+     "cosine.",
+     (ROTATED, "a * cos - b * sin, a * cos + b * sin")),
+    ("neighbors as partners",
+     "Your sine is multiplied by the neighbor of each entry. The partner of entry i is entry i + "
+     "d / 2.",
      "x * cos.repeat(1, 2) + torch.stack([-x[..., 1::2], x[..., ::2]], -1).flatten(-2) "
      "* sin.repeat(1, 2)"),
-    ("row turned around",
-     "the partner of entry i is taken from the end of the row; it is entry i + d / 2",
+    ("row rotated around",
+     "Your partner of entry i is counted from the end of the row. It must be entry i + d / 2.",
      "x * cos.repeat(1, 2) - x.flip(-1) * sin.repeat(1, 2)"),
-    ("halves exchanged", "the halves are exchanged before they are turned: the first one is a",
-     (TURNED, "b * cos - a * sin, b * sin + a * cos")),
-    ("first half left", "only the second of the two entries changes; the first turns as well",
-     (TURNED, "a * cos - b * sin, b * cos + a * sin"),
+    ("halves exchanged",
+     "Your two halves are swapped before the rotation. The first half is a.",
+     (ROTATED, "b * cos - a * sin, b * sin + a * cos")),
+    ("first half left",
+     "Only the second entry of each pair is rotated. The first is a cos − b sin.",
+     (ROTATED, "a * cos - b * sin, b * cos + a * sin"),
      ("torch.cat([a * cos - b * sin,", "torch.cat([a,")),
-    ("first half alone", "half of the row is missing: a sin + b cos comes after a cos − b sin",
-     (f"torch.cat([{TURNED}], dim=-1)", "a * cos - b * sin")),
-    ("pairs not joined", "right numbers, in pairs; here they stand one half after the other: cat",
-     (f"torch.cat([{TURNED}], dim=-1)", f"torch.stack([{TURNED}], dim=-1)")),
-    ("tables not used", "x is turned by places 0, 1, 2, … and base 10000; the angles are those of "
-     "the tables", lambda x, cos, sin: rotary(x, torch.arange(x.shape[-2]))),
+    ("first half alone",
+     "Half of the row is missing. Put a sin + b cos after a cos − b sin.",
+     (f"torch.cat([{ROTATED}], dim=-1)", "a * cos - b * sin")),
+    ("pairs not joined",
+     "Your numbers are right, but the pairs are a separate dimension. Concatenate the two halves "
+     "with torch.cat.",
+     (f"torch.cat([{ROTATED}], dim=-1)", f"torch.stack([{ROTATED}], dim=-1)")),
+    ("tables not used",
+     "Your x is rotated by positions 0, 1, 2, … with base 10000. Use the angles of the given "
+     "tables.",
+     lambda x, cos, sin: rotary(x, torch.arange(x.shape[-2]))),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -1,4 +1,4 @@
-"""9.1: sinusoids of any places, all sines before all cosines."""
+"""9.1: sinusoids of given positions, all sines before all cosines."""
 
 import math
 
@@ -10,8 +10,8 @@ from course_utils.checks.exercise import Exercise
 
 def sinusoids_at(positions, d_model):
     half = d_model // 2
-    speeds = 10000.0 ** (-torch.arange(half) / half)  # (d_model / 2,)
-    angles = positions[:, None] * speeds  # (L, d_model / 2)
+    inv_freq = 10000.0 ** (-torch.arange(half) / half)  # (d_model / 2,)
+    angles = positions[:, None] * inv_freq  # (L, d_model / 2)
     return torch.cat([angles.sin(), angles.cos()], dim=-1)  # (L, d_model)
 
 
@@ -31,82 +31,113 @@ def by_numpy(positions, d_model):
 
 
 def inputs():
-    def places(*numbers):
+    def positions(*numbers):
         return torch.tensor(numbers)
 
     return [
-        (places(0.0, 1, 2, 3), 6),
-        (places(4.0, 2, 7), 8),  # in any order, not from 0
-        (places(0.5, 3.25, 1), 4),  # between places
+        (positions(0.0, 1, 2, 3), 6),
+        (positions(4.0, 2, 7), 8),  # in any order, not from 0
+        (positions(0.5, 3.25, 1), 4),  # between positions
         (torch.arange(5), 10),  # whole numbers
-        (places(3.0), 2),
-        (places(-1.0, 30), 12),
-        (places(4099.0, 259, 2051), 4),  # bfloat16 holds neither, nor does float16 the odd ones
+        (positions(3.0), 2),
+        (positions(-1.0, 30), 12),
+        (
+            positions(4099.0, 259, 2051),
+            4,
+        ),  # not representable in bfloat16; the odd ones not in float16
     ]
 
 
 JOINED = "torch.cat([angles.sin(), angles.cos()], dim=-1)"
-SPEEDS = "10000.0 ** (-torch.arange(half) / half)"
+INV_FREQ = "10000.0 ** (-torch.arange(half) / half)"
 GROW = (
-    "each clock is faster than the last: the speeds are 10000^(−2i / d_model), and places are "
-    "multiplied by them"
+    "Your frequencies grow from pair to pair. Pair i has the frequency 10000^(−2i / d_model), "
+    "and the angle is the position times the frequency."
 )
 MISTAKES = [
-    ("in turns", "sine and cosine in turns, as in the lesson; here all sines come first",
+    ("alternating",
+     "Your sines and cosines alternate, as in the lesson. Here, put all sines first.",
      (JOINED, "torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)")),
-    ("cosines first", "the cosines come first; first all sines, then all cosines",
+    ("cosines first",
+     "Your cosines come first. Put all sines before all cosines.",
      (JOINED, "torch.cat([angles.cos(), angles.sin()], dim=-1)")),
-    ("speeds grow", GROW, (SPEEDS, "10000.0 ** (torch.arange(half) / half)")),
-    ("speeds grow, in float64", GROW, (SPEEDS, "10000.0 ** (torch.arange(half).double() / half)")),
+    ("frequencies grow", GROW, (INV_FREQ, "10000.0 ** (torch.arange(half) / half)")),
+    ("frequencies grow, in float64", GROW,
+     (INV_FREQ, "10000.0 ** (torch.arange(half).double() / half)")),
     ("number of the pair over d_model",
-     "the clocks slow down half as much as they should: pair i has 10000^(−2i / d_model)",
-     (SPEEDS, "10000.0 ** (-torch.arange(half) / d_model)")),
+     "Your frequencies fall too slowly, as with the exponent −i / d_model. Pair i has 10000^(−2i "
+     "/ d_model).",
+     (INV_FREQ, "10000.0 ** (-torch.arange(half) / d_model)")),
     ("last speed 1 / 10000",
-     "the last clock has 1 / 10000 exactly: the exponent is −2i / d_model, with i up to "
-     "d_model / 2 − 1, so it never gets to −1",
-     (SPEEDS, "10000.0 ** (-torch.linspace(0, 1, half))")),
-    ("evenly spaced speeds", "the speeds are evenly spaced; they fall by the same factor each",
-     (SPEEDS, "torch.linspace(1, 1e-4, half)")),
-    ("numbers of the rows", "the rows are numbered from 0; `positions` says where each stands",
+     "Your last frequency is exactly 1 / 10000. The exponent is −2i / d_model, and i ends at "
+     "d_model / 2 − 1, so it never reaches −1.",
+     (INV_FREQ, "10000.0 ** (-torch.linspace(0, 1, half))")),
+    ("evenly spaced frequencies",
+     "Your frequencies are evenly spaced. From pair to pair, they must fall by the same factor.",
+     (INV_FREQ, "torch.linspace(1, 1e-4, half)")),
+    ("numbers of the rows",
+     "Your result numbers the rows from 0. Use the given positions.",
      ("positions[:, None]", "torch.arange(len(positions))[:, None]")),
-    ("whole numbers only", "places are cut to whole numbers; they may be fractions",
+    ("whole numbers only",
+     "Your positions are cut to whole numbers. Keep their fractions.",
      ("positions[:, None]", "positions.long()[:, None]")),
-    ("counted from 1", "every place is one too high: they are given, and counted from 0",
+    ("counted from 1",
+     "Every position is one too large in your result. Use the given positions as they are.",
      ("positions[:, None]", "(positions[:, None] + 1)")),
-    ("bfloat16", "places are put into bfloat16, which keeps 8 binary digits: above 256 neighbours "
-     "fall together, as the lesson shows", ("positions[:, None]", "positions.bfloat16()[:, None]")),
-    ("float16", "places are put into float16, which keeps 11 binary digits: above 2048 neighbours "
-     "fall together", ("positions[:, None]", "positions.half()[:, None]")),
-    ("base 1000", "the speeds fall from 1 towards 1 / 1000; the base is 10000",
-     (SPEEDS, "1000.0 ** (-torch.arange(half) / half)")),
-    ("sines alone", "sines twice; the second half is the cosines",
+    ("bfloat16",
+     "Your positions are rounded to bfloat16, which keeps 8 binary digits. Above 256, "
+     "neighboring positions become equal. Use at least float32.",
+     ("positions[:, None]", "positions.bfloat16()[:, None]")),
+    ("float16",
+     "Your positions are rounded to float16, which keeps 11 binary digits. Above 2048, "
+     "neighboring positions become equal. Use at least float32.",
+     ("positions[:, None]", "positions.half()[:, None]")),
+    ("base 1000",
+     "Your frequencies have base 1000. The base is 10000.",
+     (INV_FREQ, "1000.0 ** (-torch.arange(half) / half)")),
+    ("sines alone",
+     "Both of your halves are sines. Make the second half the cosines.",
      (JOINED, "torch.cat([angles.sin(), angles.sin()], dim=-1)")),
-    ("degrees", "the angles are taken for degrees; sin and cos want radians, as they are",
+    ("degrees",
+     "Your angles are converted from degrees. They are radians already, as sin and cos need "
+     "them.",
      ("angles.sin(), angles.cos()", "angles.deg2rad().sin(), angles.deg2rad().cos()")),
-    ("transposed", "right numbers, but transposed: one row for each place",
+    ("transposed",
+     "Your numbers are right, but transposed. Return one row per position.",
      ("dim=-1)  # (L, d_model)", "dim=-1).T")),
     ("a speed for each entry",
-     "each entry has a speed of its own; a sine and a cosine share one, so there are d_model / 2",
-     (SPEEDS, "10000.0 ** (-torch.arange(d_model) / d_model)"),
+     "Each entry has its own frequency in your result. A sine and a cosine share one, so there "
+     "are d_model / 2 frequencies.",
+     (INV_FREQ, "10000.0 ** (-torch.arange(d_model) / d_model)"),
      (JOINED, "torch.cat([angles[:, ::2].sin(), angles[:, 1::2].cos()], dim=-1)")),
-    ("twice as wide", "d_model sines and d_model cosines; d_model / 2 of each",
-     (SPEEDS, "10000.0 ** (-torch.arange(d_model) / d_model)")),
+    ("twice as wide",
+     "Your result has d_model sines and d_model cosines. Return d_model / 2 of each.",
+     (INV_FREQ, "10000.0 ** (-torch.arange(d_model) / d_model)")),
     ("twice as steep",
-     "the clocks slow down twice as fast as they should: pair i has 10000^(−2i / d_model)",
-     (SPEEDS, "10000.0 ** (-2 * torch.arange(half) / half)")),
-    ("slowest first", "right speeds, the slowest first; the first clock is the fastest",
-     (SPEEDS, "10000.0 ** (-torch.arange(half) / half).flip(0)")),
-    ("speeds counted from 1", "the first clock is too slow: i counts from 0, its speed is 1",
-     (SPEEDS, "10000.0 ** (-torch.arange(1, half + 1) / half)")),
-    ("cosines alone", "cosines twice; the first half is the sines",
+     "Your frequencies fall too fast, as with the exponent −4i / d_model. Pair i has 10000^(−2i "
+     "/ d_model).",
+     (INV_FREQ, "10000.0 ** (-2 * torch.arange(half) / half)")),
+    ("slowest first",
+     "Your frequencies are right, but in reverse order. The first one is 1.",
+     (INV_FREQ, "10000.0 ** (-torch.arange(half) / half).flip(0)")),
+    ("frequencies counted from 1",
+     "Your first frequency is below 1. Count i from 0, so that the first one is 1.",
+     (INV_FREQ, "10000.0 ** (-torch.arange(1, half + 1) / half)")),
+    ("frequencies counted from -1",
+     "Your first frequency is above 1. Count i from 0, so that the first one is 1.",
+     (INV_FREQ, "10000.0 ** (-torch.arange(-1, half - 1) / half)")),
+    ("cosines alone",
+     "Both of your halves are cosines. Make the first half the sines.",
      (JOINED, "torch.cat([angles.cos(), angles.cos()], dim=-1)")),
-    ("angles", "those are the angles; their sines and cosines are asked",
+    ("angles",
+     "Your result holds the angles. Return their sines and cosines.",
      (JOINED, "torch.cat([angles, angles], dim=-1)")),
-    ("turned back", "the sines have the wrong sign: the hands go backwards",
-     ("* speeds", "* -speeds")),
+    ("rotated back",
+     "Your sines have the wrong sign. Use positive angles.",
+     ("* inv_freq", "* -inv_freq")),
     ("the lesson's function",
-     "that is the lesson's table: its rows are numbered from 0, sine and cosine stand in turns; "
-     "here the places are given, and all sines come first",
+     "Your result is the lesson's table: its rows are numbered from 0, and sines and cosines "
+     "alternate. Use the given positions, and put all sines first.",
      ("positions[:, None]", "torch.arange(len(positions))[:, None]"),
      (JOINED, "torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)")),
 ]  # fmt: skip

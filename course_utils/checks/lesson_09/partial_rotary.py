@@ -1,0 +1,116 @@
+"""9.11: rotary on the first entries of each head, in a left-padded batch."""
+
+import torch
+
+from course_utils.attention import rotary
+from course_utils.checks.exercise import Exercise, call_with_clones
+from course_utils.checks.inputs import normals
+
+
+def partial_rotary(x, attention_mask, width):
+    positions = (attention_mask.cumsum(dim=-1) - 1)[:, None]  # (B, 1, L)
+    rotated = rotary(x[..., :width], positions)  # (B, H, L, width)
+    return torch.cat([rotated, x[..., width:]], dim=-1)  # (B, H, L, d_k)
+
+
+def row_by_row(x, attention_mask, width):
+    outputs = []
+    for row, mask in zip(x, attention_mask, strict=True):  # (H, L, d_k), (L,)
+        row = row.clone()
+        row[..., :width] = rotary(row[..., :width], (mask.cumsum(-1) - 1).clamp(min=0))
+        outputs.append(row)
+    return torch.stack(outputs)
+
+
+def by_complex_numbers(x, attention_mask, width):
+    positions = attention_mask.cumsum(-1) - 1
+    inv_freq = 10000.0 ** (-torch.arange(0, width, 2) / width)
+    angles = positions[:, None, :, None] * inv_freq.to(x.dtype)
+    z = torch.complex(x[..., : width // 2].contiguous(), x[..., width // 2 : width].contiguous())
+    z = z * torch.polar(torch.ones_like(angles), angles)
+    return torch.cat([z.real, z.imag, x[..., width:]], dim=-1)
+
+
+def inputs():
+    normal = normals(911)
+
+    def batch(*lengths, H, L, d_k, width, dtype=torch.float64):
+        mask = torch.tensor([[0] * (L - n) + [1] * n for n in lengths])  # (B, L), left padding
+        return normal(len(lengths), H, L, d_k, dtype=dtype), mask, width
+
+    x, mask, width = batch(3, 6, H=2, L=6, d_k=8, width=4)
+    return [
+        batch(2, 5, H=3, L=5, d_k=16, width=4),
+        batch(4, 1, 3, H=3, L=4, d_k=8, width=6),  # B = H
+        batch(7, 4, 2, H=2, L=7, d_k=12, width=4, dtype=torch.float32),
+        batch(6, H=4, L=6, d_k=8, width=2),  # B = 1, no padding
+        batch(1, 1, H=2, L=1, d_k=4, width=2),
+        batch(3, 2, H=5, L=3, d_k=6, width=6),  # all entries
+        (x.mT.contiguous().mT, mask, width),
+    ]
+
+
+def run(answer, x, attention_mask, width):
+    """Return the result with padding set to 0, because its position does not matter."""
+    result = call_with_clones(answer, x, attention_mask, width)[0]
+    if isinstance(result, torch.Tensor) and result.shape == x.shape:
+        result = result.masked_fill(attention_mask[:, None, :, None] == 0, 0)
+    return [result]
+
+
+POSITIONS = "(attention_mask.cumsum(dim=-1) - 1)[:, None]"
+ROTATED = "rotary(x[..., :width], positions)"
+RESULT = "torch.cat([rotated, x[..., width:]], dim=-1)"
+MISTAKES = [
+    ("padding counted",
+     "Your positions count the padding, so the rows with padding are rotated too far. Count only "
+     "real tokens.", (POSITIONS, "torch.arange(x.shape[-2])")),
+    ("counted from 1", "Your positions start at 1. The first real token of each row is at 0.",
+     (" - 1)[:, None]", ")[:, None]")),
+    ("first row for all",
+     "Your result rotates all sequences by the positions of the first one. Each sequence has its "
+     "own positions.", ("[:, None]  #", "[:1, None]  #")),
+    ("a row for each head",
+     "Right, except if B = H. Then the positions of sequence b go to head b. Give them a dimension "
+     "for the heads: (B, 1, L).",
+     (POSITIONS, "attention_mask.cumsum(dim=-1) - 1\n"
+      "    positions = positions[None] if len(x) == x.shape[1] else positions[:, None]")),
+    ("all entries",
+     "All entries are rotated. Rotate only the first `width` entries of each head.",
+     (ROTATED, "rotary(x, positions)"), (RESULT, "rotated")),
+    ("frequencies of the whole head",
+     "Your frequencies are computed from d_k. The rotated part is a vector of its own, so compute "
+     "them from `width`.",
+     (ROTATED, "rotary(x[..., :width], positions, base=10000 ** (width / x.shape[-1]))")),
+    ("rotated as a whole, then cut",
+     "Your pairs and frequencies are those of the whole head. Cut off the first `width` entries "
+     "before you rotate them.", (ROTATED, "rotary(x, positions)[..., :width]")),
+    ("last entries",
+     "Your result rotates the last entries of each head. Rotate the first `width` entries.",
+     (ROTATED, "rotary(x[..., -width:], positions)"),
+     (RESULT, "torch.cat([x[..., :-width], rotated], dim=-1)")),
+    ("the others rotated",
+     "Your result rotates the entries after the first `width`. Rotate the first `width` entries.",
+     (ROTATED, "rotary(x[..., width:], positions)"),
+     (RESULT, "torch.cat([x[..., :width], rotated], dim=-1)")),
+    ("rotated ones last",
+     "Your numbers are right, but the rotated entries come last. Put them first, where they were.",
+     (RESULT, "torch.cat([x[..., width:], rotated], dim=-1)")),
+    ("only the rotated ones",
+     "You return only the rotated entries. Append the others, unchanged.", (RESULT, "rotated")),
+    ("others set to zero",
+     "The entries after the first `width` are 0 in your result. Leave them as they are.",
+     ("x[..., width:]]", "0 * x[..., width:]]")),
+    ("neighbors as pairs",
+     "You pair neighbors. Within the first `width` entries, pair the two halves.",
+     (ROTATED, "rotary(x[..., :width], positions, interleaved=True)")),
+    ("rotated backwards",
+     "Your result is rotated in the opposite direction. Use positive positions.",
+     (POSITIONS, "-" + POSITIONS)),
+    ("not rotated", "Your result is x itself. Rotate the first `width` entries.", "x"),
+]  # fmt: skip
+
+exercise = Exercise(
+    "9.11", partial_rotary, inputs, MISTAKES, names="B H L d_k", run=run, differentiable=True,
+    also_right=[row_by_row, by_complex_numbers],
+)  # fmt: skip
