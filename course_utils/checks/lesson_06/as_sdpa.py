@@ -1,4 +1,4 @@
-"""6.8: a temperature, shared key heads and a mask of what to ignore, in one call of SDPA."""
+"""6.8: a temperature, shared key heads and an inverted mask, in one call of SDPA."""
 
 import torch
 import torch.nn.functional as F
@@ -60,11 +60,11 @@ def inputs():
 
 
 def in_one_call(answer, *args):
-    """Call an answer; complain if it is right but not one call of SDPA."""
+    """Call an answer. If it is right, check that it is one call of SDPA."""
     with Shapes() as shapes:
         results = call_with_clones(answer, *args)
     if len(shapes.in_sdpa) != 1:
-        hint = "right, but not one call of F.scaled_dot_product_attention: let its arguments do it"
+        hint = "Right, but it is not one call of F.scaled_dot_product_attention. Use its arguments."
         raise NamedMistake("not one call", hint, results)
     return results
 
@@ -130,17 +130,22 @@ MISTAKES = [
      "Your result is right, except for a query that must ignore everything. With the smallest "
      "finite number instead of −∞, all its keys count equally. Pass a boolean mask.",
      ("~ignore", "ignore.to(q.dtype) * torch.finfo(q.dtype).min")),
-    ("mask times infinity", "NaN, as from 0 · −inf, in a mask of numbers (torch.finfo's smallest "
-     "number of float64 is −inf in float32 too): give SDPA a boolean one",
+    ("mask times infinity",
+     "Your result is NaN. If you multiply a mask by −∞, the allowed entries become 0 · −∞, "
+     "which is NaN. Pass a boolean mask.",
      ("~ignore", "ignore.to(q.dtype) * -INF")),
-    ("heads in turn", "query head h must use key head h // (Hq / Hkv); repeat puts them in the "
-     "order 0 1 0 1: use enable_gqa, or repeat_interleave", IN_TURN),
-    ("values in turn", "k's heads are right, but v's are in the order 0 1 0 1: query head h must "
-     "use head h // (Hq / Hkv) of both; use enable_gqa, or repeat_interleave",
+    ("heads in turn",
+     "Your query heads use the key heads in the order 0 1 0 1, as `repeat` puts them. Query "
+     "head h must use key head h // (Hq / Hkv). Use enable_gqa or repeat_interleave.",
+     IN_TURN),
+    ("values in turn",
+     "Your heads of k are right, but your heads of v are in the order 0 1 0 1. Query head h "
+     "must use head h // (Hq / Hkv) of both. Use enable_gqa or repeat_interleave.",
      ("return F", "v = v.repeat(1, q.shape[1] // v.shape[1], 1, 1)\n    "
       "k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)\n    return F")),
-    ("keys in turn", "v's heads are right, but k's are in the order 0 1 0 1: query head h must "
-     "use head h // (Hq / Hkv) of both; use enable_gqa, or repeat_interleave",
+    ("keys in turn",
+     "Your heads of v are right, but your heads of k are in the order 0 1 0 1. Query head h "
+     "must use head h // (Hq / Hkv) of both. Use enable_gqa or repeat_interleave.",
      ("return F", "k = k.repeat(1, q.shape[1] // k.shape[1], 1, 1)\n    "
       "v = v.repeat_interleave(q.shape[1] // v.shape[1], 1)\n    return F")),
     ("heads not shared",

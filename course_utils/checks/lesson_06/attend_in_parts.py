@@ -58,8 +58,8 @@ def inputs():
 
 
 def in_parts(answer, q, k, v, size):
-    """Call an answer; complain if it is right but scores more than ``size`` keys at once, or keeps
-    the scores of all parts."""
+    """Call an answer. If it is right, check that it scores at most ``size`` keys at once, and that
+    it does not keep the scores of all parts."""
     with Shapes() as shapes:
         results = call_with_clones(answer, q, k, v, size)
     L, S = q.shape[-2], k.shape[-2]
@@ -70,15 +70,15 @@ def in_parts(answer, q, k, v, size):
     scored -= {q.shape[-1], v.shape[-1], -(-S // size)}
     most = max(scored, default=0)
     if most > size and most == S:
-        hint = "right, but all keys are scored at once: cut k and v into parts of `size` keys first"
+        hint = "Right, but you score all keys at once. Split k and v into parts of `size` keys."
         raise NamedMistake("keys not cut", hint, results)
     if most > size:
-        hint = "right, but more than `size` keys are scored at once; it is the keys of a part"
-        raise NamedMistake("parts too large", hint + ", not the number of parts", results)
+        hint = "Right, but you score more than `size` keys at once. `size` is the length of a part"
+        raise NamedMistake("parts too large", hint + ", not the number of parts.", results)
     if not q.requires_grad and scores_are_kept(answer, L * size, q, k, v, size):
         hint = (
-            "right, but the scores of all parts, or what was made of them, are held at once: of a "
-            "part keep its output and its log-sum-exp alone, or merge them at once"
+            "Right, but you hold the scores of all parts at once, or as many other numbers. Keep "
+            "only the output and the log-sum-exp of a part, or merge each part before the next."
         )
         raise NamedMistake("scores kept", hint, results)
     return results

@@ -67,6 +67,10 @@ MISTAKES = [
     ("only keys read",
      "Your tiled attention counts only K or only V. It reads both, S · d numbers each.",
      ("blocks * 2", "blocks")),
+    ("values read once",
+     "Your tiled attention reads one of K and V for each block of queries, and the other only "
+     "once. It reads both again for each block.",
+     ("blocks * 2 * S * d", "(blocks + 1) * S * d")),
     ("keys of a block read",
      "Your blocks of queries read only block_q rows of K and V. Each block reads all S rows.",
      ("blocks * 2 * S * d", "blocks * 2 * block_q * d")),
@@ -117,15 +121,23 @@ MISTAKES = [
      "Your naive attention moves six matrices. Softmax reads the scores once and writes the "
      "weights once, and scaling takes no extra step.",
      ("L * S + L * S", "4 * L * S")),
-    ("matrix moved five times", "the matrix is moved five times, once too often: softmax reads the "
-     "scores once and writes the weights once", ("L * S + L * S", "3 * L * S")),
-    ("tiled with as many keys", "the tiled one is counted as if L = S: of K and of V each block of "
-     "queries reads S rows", ("blocks * 2 * S * d", "blocks * 2 * L * d")),
-    ("as many keys as queries", "S is not used, as if L = S: K and V have S rows each, and the "
-     "matrix is L × S", ("scores = L * d", "S = L\n    scores = L * d")),
-    ("naive with as many keys", "naive attention is counted as if L = S: K and V have S rows each, "
-     "and the matrix is L × S", ("S * d + L * S  #", "L * d + L * L  #"),
-     ("L * S + L * S", "2 * L * L"), ("mix = L * S + S * d", "mix = L * L + L * d")),
+    ("matrix moved five times",
+     "Your naive attention moves five matrices. It moves four, because softmax reads the "
+     "scores once and writes the weights once.",
+     ("L * S + L * S", "3 * L * S")),
+    ("tiled with as many keys",
+     "Your tiled attention is right only for L = S. Each block of queries reads S rows of K "
+     "and of V.",
+     ("blocks * 2 * S * d", "blocks * 2 * L * d")),
+    ("as many keys as queries",
+     "Your results do not depend on S. K and V have S rows each, and the matrix is L × S.",
+     ("scores = L * d", "S = L\n    scores = L * d")),
+    ("naive with as many keys",
+     "Your naive attention is right only for L = S. K and V have S rows each, and the matrix "
+     "is L × S.",
+     ("S * d + L * S  #", "L * d + L * L  #"),
+     ("L * S + L * S", "2 * L * L"),
+     ("mix = L * S + S * d", "mix = L * L + L * d")),
     ("queries read for each block",
      "Your tiled attention reads all of q for each block of queries. A block reads only its "
      "own rows, so q is read once in total.",

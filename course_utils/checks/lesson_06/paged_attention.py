@@ -1,4 +1,4 @@
-"""6.10: decoding with a cache in pages, which query heads share by groups."""
+"""6.10: decoding with a paged cache and grouped-query attention."""
 
 import torch
 
@@ -31,7 +31,7 @@ def paged_attention(q, k_pages, v_pages, tables, lengths):
 
 
 def all_texts_at_once(q, k_pages, v_pages, tables, lengths):
-    """Take in page i of every text together, whole, and mask what is past its end."""
+    """Process page i of all texts together, and mask the slots past the end of each text."""
     page, H_kv = k_pages.shape[1:3]
     lengths = torch.tensor(lengths)[:, None]
     q = q.unflatten(1, (H_kv, -1))  # (B, H_kv, group, d_k)
@@ -50,7 +50,7 @@ def all_texts_at_once(q, k_pages, v_pages, tables, lengths):
 
 
 def inputs():
-    """Return (q, k_pages, v_pages, tables, lengths); what no token uses holds numbers as well."""
+    """Return (q, k_pages, v_pages, tables, lengths); unused slots hold numbers as well."""
     normal = normals(610)
     rng = torch.Generator().manual_seed(611)
 
@@ -69,7 +69,7 @@ def inputs():
         case(3, 6, 3, 4, 2, 14, 1, 9),
         case(2, 4, 1, 3, 2, 5, 11, reserved=2),
         case(5, 3, 3, 2, 4, 23, 5),
-        case(3, 8, 2, 4, 3, 16, dtype=torch.float32),  # one text: what is held in float64 counts
+        case(3, 8, 2, 4, 3, 16, dtype=torch.float32),  # one text: memory is measured in float64
         case(4, 4, 2, 3, 2, 19, 10, loud=2000.0),  # e^score overflows
         (100 + 100 * q.abs(), -100 - 100 * k.abs(), v, *where),  # all below -10,000
         case(1, 2, 1, 1, 1, 1),
@@ -77,12 +77,12 @@ def inputs():
 
 
 def most_held(answer, q, k_pages, v_pages, tables, lengths, times):
-    """Return the most bytes held at once with texts so many times as long, in such a store."""
+    """Return the peak of bytes held, with texts and a store ``times`` as long."""
     page = k_pages.shape[1]
     stores = (each.detach().repeat(times, 1, 1, 1) for each in (k_pages, v_pages))
     given = [q.detach().clone(), *stores]
     used = [-(-length // page) for length in lengths]
-    copies = range(0, times * len(k_pages), len(k_pages))  # of the store begin there
+    copies = range(0, times * len(k_pages), len(k_pages))  # the copies of the store start there
     tables = [
         [first + number for first in copies for number in table[:n]]
         for table, n in zip(tables, used, strict=True)
@@ -95,20 +95,18 @@ def most_held(answer, q, k_pages, v_pages, tables, lengths, times):
 
 
 def run(answer, *args):
-    """Call an answer; complain if it holds the more, the longer the texts are.
+    """Call an answer. If it is right, check that its memory does not grow with the text.
 
-    By half as much again with four times the pages, of the text and in the store: what joins them
-    two by two holds a few more.
-    Inputs of a single text are enough to see it.
+    With four times as many pages, in the text and in the store, it may hold 1.5 times as much,
+    because merging parts in pairs holds a few more. Inputs with a single text are enough.
     """
     found = call_with_clones(answer, *args)
     if len(args[-1]) > 1 or args[0].requires_grad:
         return found
     if most_held(answer, *args, times=8) > 1.5 * most_held(answer, *args, times=2):
         hint = (
-            "right, but the longer the text and the larger the store, the more is held at once, of "
-            "keys, values, scores or what was made of them: take in page after page, as 6.2 takes "
-            "in tiles"
+            "Right, but you hold more numbers at once when the text has more pages. Read one "
+            "page after another, as 6.2 reads tiles, and keep only m, ℓ and O."
         )
         raise NamedMistake("pages gathered", hint, found)
     return found
@@ -169,6 +167,9 @@ MISTAKES = [
      "Your result is the mean of the outputs of the pages. A page with larger scores must "
      "count more. Use m and ℓ.",
      (UPDATE, "ell, out = ell + 1, out + scores.softmax(dim=-1) @ v")),
+    ("pages weighted by length",
+     "Your pages are weighted by their number of tokens. Weight them by Σ e^score. Use m and ℓ.",
+     (UPDATE, "ell, out = ell + n, out + n * (scores.softmax(dim=-1) @ v)")),
     ("without maximum",
      "Your e^score overflows for large scores. Subtract the largest score so far, as in 6.1.",
      (UPDATE, "ell, out = ell + scores.exp().sum(dim=-1), out + scores.exp() @ v")),

@@ -1,4 +1,4 @@
-"""6.1: one tile is taken into the state (m, ℓ, O) of some queries."""
+"""6.1: update the state (m, ℓ, O) of some queries with one tile."""
 
 import torch
 
@@ -10,9 +10,9 @@ INF = torch.inf
 
 def tile_update(m, ell, out, scores, v):
     m_new = torch.maximum(m, scores.amax(dim=-1))  # (..., B_q)
-    base = m_new.masked_fill(m_new == -INF, 0)  # nothing seen yet: subtract 0
+    base = m_new.masked_fill(m_new == -INF, 0)  # no allowed key so far: subtract 0
     p = (scores - base[..., None]).exp()  # (..., B_q, B_k)
-    shrink = (m - base).exp()  # (..., B_q), what the past loses by the new maximum
+    shrink = (m - base).exp()  # (..., B_q), rescales the old sums to the new maximum
     ell_new = ell * shrink + p.sum(dim=-1)  # (..., B_q)
     out_new = out * shrink[..., None] + p @ v  # (..., B_q, d_v)
     return m_new, ell_new, out_new
@@ -20,10 +20,10 @@ def tile_update(m, ell, out, scores, v):
 
 def by_rows(m, ell, out, scores, v):
     rows = []
-    for place in torch.cartesian_prod(*(torch.arange(n) for n in m.shape)).reshape(-1, m.ndim):
-        place = tuple(place.tolist())
-        one_m, one_ell, one_out = m[place], ell[place], out[place]
-        for s, value in zip(scores[place], v[place[:-1]], strict=True):
+    for position in torch.cartesian_prod(*(torch.arange(n) for n in m.shape)).reshape(-1, m.ndim):
+        position = tuple(position.tolist())
+        one_m, one_ell, one_out = m[position], ell[position], out[position]
+        for s, value in zip(scores[position], v[position[:-1]], strict=True):
             if s > -INF:
                 top = torch.maximum(one_m, s)
                 shrink, p = torch.exp(one_m - top), torch.exp(s - top)
@@ -33,7 +33,7 @@ def by_rows(m, ell, out, scores, v):
 
 
 def by_einsum(m, ell, out, scores, v, detached=False):
-    """Take a tile in by torch.where and einsum; return a list."""
+    """Update the state with torch.where and einsum, and return a list."""
     top = torch.max(m, scores.max(dim=-1).values)
     top = top.detach() if detached else top
     safe = torch.where(torch.isinf(top), torch.zeros_like(top), top)
@@ -76,10 +76,10 @@ def inputs():
 
 
 def run(answer, *state):
-    """Return the new state; for gradients what it stands for, O / ℓ and m + log ℓ.
+    """Return the new state, or for gradients O / ℓ and m + log ℓ.
 
-    These depend on no maximum, so that an answer may detach it. Of what has seen nothing there are
-    none.
+    These two do not depend on the choice of the maximum, so an answer may detach it. A query with
+    no allowed key has neither.
     """
     results = call_with_clones(answer, *state)
     if not state[0].requires_grad:
@@ -169,6 +169,10 @@ MISTAKES = [
      "Your result is right, except for a query that has seen no allowed key. Its m is a finite "
      "number instead of −∞. Keep −∞, and subtract 0 for such a query.",
      ("scores.amax(dim=-1))", "scores.amax(dim=-1)).clamp(min=-1e4)")),
+    ("zero for a blind query",
+     "Your result is right, except for a query that has seen no allowed key. Its m is 0. Subtract "
+     "0 there, but return −∞.",
+     ("return m_new", "return base")),
     ("scaled again",
      "Your scores are divided by √d once more. They are scaled already. Use them as they are.",
      ("m_new = torch", "scores = scores / v.shape[-1] ** 0.5\n    m_new = torch")),

@@ -1,4 +1,4 @@
-"""6.3: how many tiles causality leaves for each block of queries, without a mask and in all."""
+"""6.3: per block of queries, the tiles that need no mask and those that are visited."""
 
 import math
 
