@@ -1,4 +1,4 @@
-"""6.10: decoding with a paged cache and grouped-query attention."""
+"""6.11: decoding with a paged cache and grouped-query attention."""
 
 import torch
 
@@ -218,6 +218,6 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "6.10", paged_attention, inputs, MISTAKES, names="H d_v", run=run,
+    "6.11", paged_attention, inputs, MISTAKES, names="H d_v", run=run,
     also_right=[all_texts_at_once],
 )  # fmt: skip
