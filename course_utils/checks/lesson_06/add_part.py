@@ -84,6 +84,14 @@ MISTAKES = [
      "overflows. Subtract the larger one of the two first.",
      ("return merged", f"merged = {SIGMOID}\n    return merged"),
      (LSE, "lse + (1 + (part_lse - lse).exp()).log()")),
+    ("all overflows",
+     "Your result is wrong if part_lse is much larger than lse, because e^(part_lse − lse) "
+     "overflows. Subtract the larger one of the two first.",
+     (RETURN,
+      "new_lse = lse + (1 + (part_lse - lse).exp()).log()\n"
+      "    merged = (lse - new_lse).exp()[..., None] * out\n"
+      "    merged = merged + (part_lse - new_lse).exp()[..., None] * part_out\n"
+      "    return merged, new_lse")),
     ("lse overflows",
      "Your output is right. Your lse is wrong if part_lse is much larger than lse, because "
      "e^(part_lse − lse) overflows. Subtract the larger one of the two first.",
@@ -104,6 +112,10 @@ MISTAKES = [
      "Your result is right, except where both lse are −∞. Your lse is a finite number there. "
      "Return −∞.",
      (LSE, "(m + total.log()).clamp(min=torch.finfo(m.dtype).min)")),
+    ("still empty",
+     "Your output is right. Your lse stays −∞ where the old lse is −∞, but the part has keys. "
+     "Return part_lse there.",
+     (LSE, "m.masked_fill(lse == -INF, -INF) + total.log()")),
     ("old lse kept",
      "Your output is right, but you return the old lse. Return the lse of both together.",
      (LSE, "lse")),

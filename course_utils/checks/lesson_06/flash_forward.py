@@ -129,6 +129,12 @@ MISTAKES = [
      ("output, lse\n", "output[..., :L, :], lse[..., :L]\n")),
     ("last queries left zero", shared_hints.LAST_QUERIES_ZERO,
      ("range(0, L, block_q)", "range(0, L - block_q + 1, block_q)")),
+    ("both tails cut off",
+     "Your result misses the last keys and the last queries when the block sizes do not divide S "
+     "and L. Include the last, shorter blocks of both.",
+     ("range(0, S, block_k)", "range(0, S // block_k * block_k, block_k)"),
+     ("return", "L = L // block_q * block_q\n    return"),
+     ("output, lse\n", "output[..., :L, :], lse[..., :L]\n")),
     ("both tails left out",
      "Your result misses the last keys and the last queries when the block sizes do not divide S "
      "and L. Include the last, shorter blocks of both.",
