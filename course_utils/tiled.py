@@ -2,7 +2,7 @@
 
 Dao, Fu, Ermon, Rudra and Ré, "FlashAttention: fast and memory-efficient exact attention with
 IO-awareness", 2022 (arXiv:2205.14135), with the loops in the order of Dao, "FlashAttention-2", 2023
-(arXiv:2307.08691): queries outside, keys inside. A test compares them with the cells.
+(arXiv:2307.08691): queries outside, keys inside. A test compares these functions with the lesson.
 """
 
 import torch

@@ -67,17 +67,17 @@ BASE = "m.masked_fill(m == -INF, 0)"
 
 MISTAKES = [
     ("bug still there",
-     "Your result is right, except where lse is −∞. There the code computes −∞ − (−∞), which is "
-     "NaN. Treat a query that has seen nothing separately.",
+     "Your result is right, except where lse is −∞. In the formula with sigmoids, −∞ − (−∞) is "
+     "NaN there. Treat a query that has seen no key separately.",
      ("return merged", f"merged = {SIGMOID}\n    return merged"),
      (LSE, "lse - torch.nn.functional.logsigmoid(lse - part_lse)")),
     ("lse still there",
-     "Your output is right, but your lse is NaN where the old lse is −∞. There the code computes "
-     "−∞ − (−∞). Return part_lse for such a query.",
+     "Your output is right, but your lse is NaN where the old lse is −∞. In the formula with "
+     "logsigmoid, −∞ − (−∞) is NaN. Return part_lse there.",
      (LSE, "lse - torch.nn.functional.logsigmoid(lse - part_lse)")),
     ("output still there",
-     "Your lse is right, but your output is NaN where both lse are −∞. There the code computes "
-     "−∞ − (−∞). Return 0 for such a query.",
+     "Your lse is right, but your output is NaN where both lse are −∞. In the formula with "
+     "sigmoid, −∞ − (−∞) is NaN. Return 0 there.",
      ("return merged", f"merged = {SIGMOID}\n    return merged")),
     ("overflow",
      "Your result is wrong if part_lse is much larger than lse, because e^(part_lse − lse) "

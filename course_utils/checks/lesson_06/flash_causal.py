@@ -178,7 +178,8 @@ MISTAKES = [
      "position of each query.",
      ("keys > positions", "keys > positions[0]")),
     ("past masked",
-     "Your mask is inverted. It allows the future and forbids the past. Forbid j > i.",
+     "Your mask is inverted. It allows the future and forbids the past. Forbid the keys after "
+     "the query's own position.",
      ("j > positions[-1]", "False"),
      ("keys > positions", "keys < positions")),
     ("stopped at the first query",
@@ -199,14 +200,16 @@ MISTAKES = [
      "crosses several tiles. Mask all of them.",
      ("keys > positions", "(keys > positions) & (j + block_k > positions[-1])")),
     ("own key masked",
-     "Your queries do not see their own key. Forbid only j > i.",
+     "Your queries do not see their own key. Forbid only the keys after it.",
      ("keys > positions", "keys >= positions")),
     ("next key allowed",
-     "Your queries see one key too many, the next one. Forbid j > i.",
+     "Your queries see one key too many, the next one. Forbid every key after the query's own "
+     "position.",
      ("j > positions[-1]", "j > positions[-1] + 1"),
      ("keys > positions", "keys > positions + 1")),
     ("next key allowed in tiles",
-     "Wherever a tile is read, your queries also see the next key. Forbid j > i.",
+     "Wherever a tile is read, your queries also see the next key. Forbid every key after the "
+     "query's own position.",
      ("keys > positions", "keys > positions + 1")),
     ("forbidden scores zero",
      "Your forbidden scores are 0, which is a score like any other, because e^0 = 1. Set them "
@@ -245,7 +248,8 @@ MISTAKES = [
      "the position of the last query.",
      ("j > positions[-1]", "j > i")),
     ("mask turned round in the tiles",
-     "You read the right tiles, but in them your mask is inverted. Forbid j > i.",
+     "You read the right tiles, but in them your mask is inverted. Forbid the keys after the "
+     "query's own position.",
      ("keys > positions", "keys < positions")),
 ]  # fmt: skip
 

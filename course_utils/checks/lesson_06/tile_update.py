@@ -170,8 +170,8 @@ MISTAKES = [
      "number instead of −∞. Keep −∞, and subtract 0 for such a query.",
      ("scores.amax(dim=-1))", "scores.amax(dim=-1)).clamp(min=-1e4)")),
     ("zero for a blind query",
-     "Your result is right, except for a query that has seen no allowed key. Its m is 0. Subtract "
-     "0 there, but return −∞.",
+     "Your result is right, except for a query that has seen no allowed key. Your m is 0 "
+     "there. Subtract 0 from its scores, but return −∞ as m.",
      ("return m_new", "return base")),
     ("scaled again",
      "Your scores are divided by √d once more. They are scaled already. Use them as they are.",
