@@ -2,7 +2,7 @@
 
 Dao, Fu, Ermon, Rudra and Ré, "FlashAttention: fast and memory-efficient exact attention with
 IO-awareness", 2022 (arXiv:2205.14135), with the loops in the order of Dao, "FlashAttention-2", 2023
-(arXiv:2307.08691): queries outside, keys inside. A test compares them with the cells.
+(arXiv:2307.08691): queries outside, keys inside. A test compares these functions with the lesson.
 """
 
 import torch
@@ -47,7 +47,7 @@ def tile_scores(q, k, mask, offset, rows, columns):
     scores = q @ k.mT  # (..., B_q, B_k)
     if mask is not None:
         scores = scores.masked_fill(~mask[..., rows, columns], -torch.inf)
-    if offset is not None and columns.stop - 1 > rows.start + offset:  # it crosses the diagonal
+    if offset is not None and columns.stop - 1 > rows.start + offset:  # on the diagonal
         i = torch.arange(rows.start, rows.stop, device=q.device)[:, None]  # (B_q, 1)
         j = torch.arange(columns.start, columns.stop, device=q.device)  # (B_k,)
         scores = scores.masked_fill(j > i + offset, -torch.inf)
@@ -76,9 +76,9 @@ def tile_update(m, ell, out, scores, v):
         The state after the tile; new tensors.
     """
     m_new = torch.maximum(m, scores.amax(dim=-1))  # (..., B_q)
-    base = m_new.masked_fill(m_new == -torch.inf, 0)  # all -inf so far: subtract 0
+    base = m_new.masked_fill(m_new == -torch.inf, 0)  # no allowed key so far: subtract 0
     p = (scores - base[..., None]).exp()  # (..., B_q, B_k)
-    shrink = (m - base).exp()  # (..., B_q), rescales the past to the new maximum
+    shrink = (m - base).exp()  # (..., B_q), rescales the old sums to the new maximum
     return m_new, ell * shrink + p.sum(dim=-1), out * shrink[..., None] + p @ v
 
 
@@ -97,7 +97,7 @@ def tiled_forward(q, k, v, mask, offset, block_q, block_k):
             k_j, v_j = k[..., columns, :], v[..., columns, :]  # (..., B_k, d)
             scores = tile_scores(q_i, k_j, mask, offset, rows, columns)  # (..., B_q, B_k)
             m, ell, acc = tile_update(m, ell, acc, scores, v_j)
-        out[..., rows, :] = acc / ell.masked_fill(ell == 0, 1)[..., None]  # 0 / 1 if all masked
+        out[..., rows, :] = acc / ell.masked_fill(ell == 0, 1)[..., None]  # 0 / 1 if no key allowed
         lse[..., rows] = m + ell.log()
     return out, lse
 
@@ -133,20 +133,20 @@ class TiledAttention(torch.autograd.Function):
     """`tiled_forward` with a backward pass that recomputes each tile instead of storing it."""
 
     @staticmethod
-    def forward(ctx, q, k, v, *plan):
-        """Return output and log-sum-exp; ``plan`` is mask, offset, block_q, block_k."""
-        out, lse = tiled_forward(q, k, v, *plan)
+    def forward(ctx, q, k, v, *options):
+        """Return output and log-sum-exp; ``options`` are mask, offset, block_q, block_k."""
+        out, lse = tiled_forward(q, k, v, *options)
         ctx.save_for_backward(q, k, v, out, lse)  # linear in L: no scores, no weights
-        ctx.plan = plan
+        ctx.options = options
         return out, lse
 
     @staticmethod
     def backward(ctx, d_out, d_lse):
-        """Return the gradients of q, k, v, and None for each entry of the plan."""
+        """Return the gradients of q, k, v, and None for each of the options."""
         q, k, v, out, lse = ctx.saved_tensors
         delta = (d_out * out).sum(dim=-1) - d_lse  # (..., L); the gradient of lse is p
         lse = lse.masked_fill(lse == -torch.inf, 0)  # no key allowed: e^(-inf - 0) is 0
-        return *tiled_backward(q, k, v, d_out, lse, delta, *ctx.plan), None, None, None, None
+        return *tiled_backward(q, k, v, d_out, lse, delta, *ctx.options), None, None, None, None
 
 
 def tiled_backward(q, k, v, d_out, lse, delta, mask, offset, block_q, block_k):

@@ -274,7 +274,7 @@ def tile(step, block_q, block_k, causal):
     if ends:
         begun = plan_of(4, 3)
         bytes_then = _bytes(begun, len(begun))
-        yield "found: # bytes in all, where block_q = 4 and block_k = 3 move #", [
+        yield "found: # bytes in all; block_q = 4 and block_k = 3 move #", [
             _bytes(plan, step), bytes_then]  # fmt: skip
 
 

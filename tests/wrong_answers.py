@@ -262,7 +262,7 @@ TABLE = {
     "flash_causal": [
         ("blocks not used", lambda q, k, v, *blocks: R["flash_causal"](q, k, v, 1, 99)),
         ("blocks exchanged", [(FLASH, "q, k, v, block_k, block_q)")]),
-        ("reads the future", [("if j > places[-1]:", "if False:")]),
+        ("reads the future", [("if j > positions[-1]:", "if False:")]),
     ],
     "attend_in_parts": [
         ("keys not cut", lambda q, k, v, size: R["attend_in_parts"](q, k, v, 99)),

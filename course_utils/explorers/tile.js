@@ -1,4 +1,4 @@
-// Attention tile by tile: which one is in fast memory, what is known by then, and the bytes moved.
+// Attention tile by tile: the tile in fast memory, the state of each query, and the bytes moved.
 export const size = [560, 420];
 
 const { q, k, v, start, diverging, sequential } = given;
@@ -13,7 +13,7 @@ const LOOKS = {
   "in fast memory": shade(0.95),
 };
 const EDGE = "#808080";
-const LARGEST = 2; // of an output that the colours keep apart
+const LARGEST = 2; // output with a color of its own; beyond it, all look alike
 const outputColour = shades(diverging, -LARGEST, LARGEST);
 
 function upTo(end, from = 0) {
@@ -22,14 +22,14 @@ function upTo(end, from = 0) {
 
 const dot = (a, b) => a.reduce((total, value, index) => total + value * b[index], 0);
 
-// Blocks of that length from 0 to an end, each with its first and the one after its last.
+// Return the blocks of a length from 0 to `end`, each as [first, last + 1].
 function blocks(end, length) {
   return upTo(Math.ceil(end / length)).map((index) => {
     return [index * length, Math.min((index + 1) * length, end)];
   });
 }
 
-// The tiles in the order in which they are read; those past the diagonal never are.
+// Return the tiles in the order in which they are read. Tiles past the diagonal are never read.
 function planOf({ block_q, block_k, causal }) {
   return blocks(N, block_q).flatMap((rows) =>
     blocks(causal ? rows[1] : N, block_k).map((columns) => ({ rows, columns })),
@@ -40,8 +40,8 @@ export function highest(values) {
   return { step: planOf(values).length };
 }
 
-// What is known of each query after some tiles: its largest score m, Σ e^(score - m) as `sum`, and
-// Σ e^(score - m) v as `out`.
+// Return the state of each query after some tiles: its largest score m, Σ e^(score - m) as `sum`,
+// and Σ e^(score - m) v as `out`.
 function stateAfter(tiles, causal) {
   const state = EVERY.map(() => ({ m: -Infinity, sum: 0, out: Array(D).fill(0) }));
   for (const { rows, columns } of tiles) {
@@ -53,10 +53,10 @@ function stateAfter(tiles, causal) {
   return state;
 }
 
-// The state of a query after some more of its scores, those with these keys.
+// Update the state of one query with its scores against more keys.
 function taken({ m, sum, out }, scores, keys) {
   const largest = Math.max(m, ...scores);
-  const shrink = Math.exp(m - largest); // what the past loses by the new maximum
+  const shrink = Math.exp(m - largest); // rescales the old sums to the new maximum
   const powers = scores.map((score) => Math.exp(score - largest));
   return {
     m: largest,
@@ -65,11 +65,11 @@ function taken({ m, sum, out }, scores, keys) {
   };
 }
 
-// How many bytes some steps move between slow and fast memory.
+// Return how many bytes the first steps move between slow and fast memory.
 function bytesMoved(plan, step) {
   const numbers = plan.slice(0, step).map(({ rows, columns }, index) => {
     const queries = rows[1] - rows[0];
-    const begins = columns[0] === 0; // then Q is read, which stays for the tiles beside
+    const begins = columns[0] === 0; // then Q is read, and kept for the whole row of tiles
     const ends = plan[index + 1]?.rows[0] !== rows[0]; // then O and lse are written
     return 2 * (columns[1] - columns[0]) * D + queries * (begins * D + ends * (D + 1));
   });
@@ -87,8 +87,8 @@ export function describe(values) {
     const { rows, columns } = plan[step - 1];
     const { m, sum } = stateAfter(plan.slice(0, step), causal)[rows[0]];
     now =
-      `in fast memory queries ${span(rows)}, keys and values ${span(columns)}; the first of ` +
-      `these queries has m = ${fixed(m, 2)}, ℓ = ${fixed(sum, 2)}`;
+      `in fast memory: queries ${span(rows)}, keys and values ${span(columns)}; query ${rows[0]} ` +
+      `has m = ${fixed(m, 2)}, ℓ = ${fixed(sum, 2)}`;
   }
   return (
     `step ${step} of ${plan.length}: ${now}; ${bytesMoved(plan, step)} bytes moved (naive ` +
@@ -96,13 +96,13 @@ export function describe(values) {
   );
 }
 
-// At the end other blocks are compared with those of the start.
+// After the last tile, compare the blocks with those at the start.
 function finding({ step, block_q, block_k, causal }, plan) {
   const asItBegan = block_q === start.block_q && block_k === start.block_k;
   if (step < plan.length || asItBegan) return "";
   const before = planOf({ ...start, causal });
   return (
-    `; found: ${bytesMoved(plan, step)} bytes in all, where block_q = ${start.block_q} and ` +
+    `; found: ${bytesMoved(plan, step)} bytes in all; block_q = ${start.block_q} and ` +
     `block_k = ${start.block_k} move ${bytesMoved(before, before.length)}`
   );
 }
@@ -124,7 +124,7 @@ export function picture(svg, update) {
 
 const OUTLINE = { fill: "none", "stroke-width": 2.5 };
 
-// Draw all tiles; returns what shows those of a plan after a step. A click goes to a tile's step.
+// Draw all tiles. Return a function that shows a plan after a step. A click goes to a tile.
 function map(svg, frame, update) {
   const [left, top, width, height] = frame;
   const middle = { x: left + width / 2, "text-anchor": "middle" };
@@ -161,7 +161,7 @@ function map(svg, frame, update) {
   };
 }
 
-// Draw m, ℓ and O of each query; returns what shows them, and which queries are in fast memory.
+// Draw m, ℓ and O of each query. Return a function that shows them and marks those in fast memory.
 function table(svg, frame) {
   const [left, top, width, height] = frame;
   const columns = { m: left + 26, "ℓ": left + 74, "O / ℓ so far": left + 138 };
@@ -176,7 +176,7 @@ function table(svg, frame) {
   axes(svg, {
     frame: output,
     x: [-0.5, D - 0.5], y: [0, 1], xticks: upTo(D),
-    xlabel: "columns of O (grey: none yet)",
+    xlabel: "columns of O (gray: no keys yet)",
   });
   const write = (name) => EVERY.map((i) => {
     const at = { x: columns[name], y: ax.y(i) + 4.5 };
@@ -199,7 +199,7 @@ function table(svg, frame) {
   };
 }
 
-// Name the colours of the tiles.
+// Draw the legend: what each color of a tile means.
 function legend(svg, left, top) {
   let x = left;
   for (const [text, fill] of Object.entries(LOOKS)) {
@@ -209,7 +209,7 @@ function legend(svg, left, top) {
   }
 }
 
-// Draw the bytes moved beside those of naive attention; returns what moves the bar.
+// Draw the bytes moved above those of naive attention. Return a function that moves the bar.
 function traffic(svg, frame) {
   const ax = axes(svg, {
     frame,

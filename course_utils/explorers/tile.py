@@ -12,21 +12,21 @@ from course_utils.explorers.browser_explorer import (
 from course_utils.figures import DIVERGING, SEQUENTIAL
 
 N, D = 12, 4
-SIZES = [2, 3, 4, 5, 6, 12]  # of blocks
+SIZES = [2, 3, 4, 5, 6, 12]  # of a block
 START = {"block_q": 4, "block_k": 3}
 
 
 def tile_explorer():
-    """Step through the tiles of attention over 12 tokens; watch m, ℓ, O and the bytes moved.
+    """Step through the tiles of attention over 12 tokens, and watch m, ℓ, O and the bytes moved.
 
     Returns
     -------
     BrowserExplorer
-        With controls ``step`` (tiles taken so far, up to all there are), ``block_q``, ``block_k``
-        and ``causal``. A click on a tile goes to its step.
+        With controls ``step`` (how many tiles were read so far), ``block_q``, ``block_k`` and
+        ``causal``. A click on a tile goes to its step.
     """
     rng = torch.Generator().manual_seed(6)
-    # as few digits as are needed
+    # rounded, so that the page holds few digits
     qkv = torch.randn(3, N, D, generator=rng).double().round(decimals=6)
     controls = {
         "step": number("step", 4, 0, (N // SIZES[0]) ** 2, 1),

@@ -1,4 +1,4 @@
-"""Lesson 06's shared pieces: whether an answer goes tile by tile, and what it holds at once."""
+"""Shared by lesson 06's checks: does an answer go tile by tile, and what does it hold at once?"""
 
 import contextlib
 import weakref
@@ -12,29 +12,29 @@ from course_utils.checks.inputs import Shapes
 
 WHOLE = (
     "makes the whole matrix",
-    "right, but it makes a tensor of all L × S: only one tile may exist at a time, of scores and "
-    "of a mask",
+    "Right, but you create a tensor of L × S numbers. Only one tile of scores, or of a mask, may "
+    "exist at a time.",
 )
-KEYS = "keys not cut", "right, but queries meet all their keys at once: cut the keys as well"
-QUERIES = "queries not cut", "right, but block_q changes nothing: take block_q queries at a time"
+KEYS = "keys not cut", "Right, but each block of queries uses all keys at once. Split the keys too."
+QUERIES = "queries not cut", "Right, but block_q has no effect. Use block_q queries at a time."
 BLOCKS = (
     "blocks not used",
-    "right, but block_q and block_k change nothing: make a tile of block_q × block_k scores at a "
-    "time",
+    "Right, but block_q and block_k have no effect. Compute a tile of block_q × block_k scores at "
+    "a time.",
 )
 KEPT = (
     "scores kept",
-    "right, but of a block of queries the scores of all tiles, or what was made of them, are held "
-    "at once: take each tile into m, ℓ and O before the next one",
+    "Right, but you hold the scores of all tiles of a block of queries at once, or as many other "
+    "numbers. Add each tile to m, ℓ and O before you compute the next one.",
 )
 EXCHANGED = (
     "blocks exchanged",
-    "right, but block_q and block_k are exchanged: a tile is block_q queries against block_k keys",
+    "Right, but block_q and block_k are exchanged. A tile is block_q queries against block_k keys.",
 )
 
 
 def in_tiles(answer, right, q, k, v, block_q, block_k):
-    """Call an answer; complain if its result is right, but not made tile by tile."""
+    """Call an answer. If its result is right, check that it was computed tile by tile."""
     with Shapes() as shapes:
         results = call_with_clones(answer, q, k, v, block_q, block_k)
     if not q.requires_grad and difference(results[0], right) is None:
@@ -47,7 +47,7 @@ def in_tiles(answer, right, q, k, v, block_q, block_k):
 
 
 def _of_sizes(shapes, q, k, v, block_q, block_k):
-    """Look for a tensor as large as the matrix, where neither inputs nor tiles are."""
+    """Look for a tensor as large as the matrix, if inputs and tiles are smaller."""
     pairs = q.shape[:-1].numel() * k.shape[-2]
     tile = q.shape[:-2].numel() * block_q * block_k * max(q.shape[-1], v.shape[-1])
     largest = max((shape.numel() for shape in shapes.results + shapes.in_sdpa), default=0)
@@ -56,10 +56,10 @@ def _of_sizes(shapes, q, k, v, block_q, block_k):
 
 
 def _of_blocks(answer, q, k, v):
-    """See whether smaller blocks make more work; if not, the answer does not go by them."""
+    """Check whether smaller blocks take more operations. If not, the answer ignores them."""
 
     def work(block_q, block_k):
-        with Shapes() as shapes, contextlib.suppress(Exception):  # other inputs show that
+        with Shapes() as shapes, contextlib.suppress(Exception):  # other inputs show the error
             answer(q.clone(), k.clone(), v.clone(), block_q, block_k)
         return len(shapes.results)
 
@@ -75,10 +75,10 @@ def _of_blocks(answer, q, k, v):
 
 
 def scores_are_kept(answer, tile, q, k, v, *sizes):
-    """See whether all scores are held at once, if copies of inputs and a few tiles take far less.
+    """Check whether all scores are held at once, where copies of inputs and a few tiles take less.
 
-    ``tile`` is how many scores of one head may exist at a time, ``sizes`` what an answer gets
-    besides q, k and v.
+    ``tile`` is the number of scores of one head that may exist at a time, and ``sizes`` are the
+    arguments after q, k and v.
     """
     given = [each.clone() for each in (q, k, v)]
     pairs, tile = q.shape[:-1].numel() * k.shape[-2], q.shape[:-2].numel() * tile
@@ -93,7 +93,7 @@ memory = torch.Tensor.untyped_storage
 
 
 class Held(TorchFunctionMode):
-    """Watch how many numbers are held at once in tensors made here, views counted as their base."""
+    """Track how many bytes are held at once in new tensors. A view counts as its base."""
 
     def __init__(self, given):
         super().__init__()

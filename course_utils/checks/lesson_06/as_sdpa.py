@@ -1,4 +1,4 @@
-"""6.8: a temperature, shared key heads and a mask of what to ignore, in one call of SDPA."""
+"""6.8: a temperature, shared key heads and an inverted mask, in one call of SDPA."""
 
 import torch
 import torch.nn.functional as F
@@ -60,11 +60,11 @@ def inputs():
 
 
 def in_one_call(answer, *args):
-    """Call an answer; complain if it is right but not one call of SDPA."""
+    """Call an answer. If it is right, check that it is one call of SDPA."""
     with Shapes() as shapes:
         results = call_with_clones(answer, *args)
     if len(shapes.in_sdpa) != 1:
-        hint = "right, but not one call of F.scaled_dot_product_attention: let its arguments do it"
+        hint = "Right, but it is not one call of F.scaled_dot_product_attention. Use its arguments."
         raise NamedMistake("not one call", hint, results)
     return results
 
@@ -76,72 +76,114 @@ IN_TURN = (
 FINITE = "~ignore", "ignore.to(q.dtype) * -1e9"
 
 MISTAKES = [
-    ("ported wrongly", "both bugs are still there: try two key heads for four query heads, each "
-     "head of v with a number of its own, and then a query that must ignore everything", IN_TURN,
+    ("ported wrongly",
+     "Your result still has both bugs. Try two key heads for four query heads, with different "
+     "numbers in each head of v. Then try a query that must ignore everything.",
+     IN_TURN,
      FINITE),
-    ("ignore not inverted", "the mask is not turned round: True means ignore here, may attend in "
-     "SDPA", ("~ignore", "ignore")),
-    ("temperature alone", "`scale` replaces 1/√d_k, it does not come on top: give both factors",
+    ("ignore not inverted",
+     "Your mask is not inverted. Here True means ignore, but in SDPA it means may attend.",
+     ("~ignore", "ignore")),
+    ("temperature alone",
+     "Your result lacks the factor 1/√d_k. `scale` replaces it, so put both factors into "
+     "`scale`.",
      ("d_k**0.5 * temperature", "temperature")),
-    ("temperature as scale", "`scale` *multiplies* the scores, and in place of 1/√d_k: not the "
-     "temperature, but 1 / (√d_k · temperature)", ("1 / (d_k**0.5 * temperature)", "temperature")),
-    ("temperature twice", "the temperature divides twice: q is divided by it, or `scale` holds it; "
-     "one of them suffices", ("* temperature", "* temperature**2")),
-    ("temperature ignored", "the temperature is not used: it divides the scores, so it belongs "
-     "into `scale`", ("d_k**0.5 * temperature", "d_k**0.5")),
-    ("temperature upside down", "the scores are multiplied by the temperature; they are divided by "
-     "it", ("1 / (d_k**0.5 * temperature)", "temperature / d_k**0.5")),
-    ("scale upside down", "`scale` multiplies the scores: 1/√d_k and 1/temperature, not √d_k and "
-     "temperature", ("1 / (d_k**0.5 * temperature)", "d_k**0.5 * temperature")),
-    ("mask not given", "the mask is not given: what is ignored must get no weight",
+    ("temperature as scale",
+     "Your scores are multiplied by the temperature, without 1/√d_k. `scale` multiplies, and "
+     "it replaces 1/√d_k. Use 1 / (√d_k · temperature).",
+     ("1 / (d_k**0.5 * temperature)", "temperature")),
+    ("temperature twice",
+     "Your scores are divided by the temperature twice. Divide q by it, or put it into "
+     "`scale`, but not both.",
+     ("* temperature", "* temperature**2")),
+    ("temperature ignored",
+     "Your result does not use the temperature. Put it into `scale`, because it divides the "
+     "scores.",
+     ("d_k**0.5 * temperature", "d_k**0.5")),
+    ("temperature upside down",
+     "Your scores are multiplied by the temperature. Divide them by it.",
+     ("1 / (d_k**0.5 * temperature)", "temperature / d_k**0.5")),
+    ("scale upside down",
+     "Your scores are multiplied by √d_k and the temperature. `scale` multiplies, so use 1 / "
+     "(√d_k · temperature).",
+     ("1 / (d_k**0.5 * temperature)", "d_k**0.5 * temperature")),
+    ("mask not given",
+     "Your result does not use the mask. Ignored keys must get no weight.",
      ("attn_mask=mask, ", "")),
-    ("causal instead", "a causal mask is used where one is given: turn `ignore` round and give it "
-     "as attn_mask", ("attn_mask=mask", "is_causal=True")),
-    ("mask as numbers", "a mask of numbers is *added* to the scores; 0 and 1 forbid nothing: give "
-     "a boolean one", ("~ignore", "(~ignore).to(q.dtype)")),
-    ("ignore as numbers", "a mask of numbers is *added* to the scores; 0 and 1 forbid nothing, and "
-     "what is to be ignored counts e times as much: give a boolean one",
+    ("causal instead",
+     "Your result uses a causal mask. Use the given mask instead: invert `ignore` and pass it "
+     "as attn_mask.",
+     ("attn_mask=mask", "is_causal=True")),
+    ("mask as numbers",
+     "Your result fits a mask of 0s and 1s. SDPA *adds* numbers to the scores, so they forbid "
+     "nothing. Pass a boolean mask.",
+     ("~ignore", "(~ignore).to(q.dtype)")),
+    ("ignore as numbers",
+     "Your result fits a mask of 0s and 1s. SDPA *adds* numbers to the scores, so ignored keys "
+     "count e times as much. Pass a boolean mask.",
      ("~ignore", "ignore.to(q.dtype)")),
-    ("finite in place of infinity", "right, but for a query that must ignore everything: with one "
-     "large number in place of −∞ all its keys count; give a boolean mask", FINITE),
-    ("smallest number in place of infinity", "right, but for a query that must ignore everything: "
-     "with torch.finfo's smallest number in place of −∞ all its keys count alike; give a boolean "
-     "mask", ("~ignore", "ignore.to(q.dtype) * torch.finfo(q.dtype).min")),
-    ("mask times infinity", "NaN, as from 0 · −inf, in a mask of numbers (torch.finfo's smallest "
-     "number of float64 is −inf in float32 too): give SDPA a boolean one",
+    ("finite in place of infinity",
+     "Your result is right, except for a query that must ignore everything. With a large "
+     "number instead of −∞, all its keys count. Pass a boolean mask.",
+     FINITE),
+    ("smallest number in place of infinity",
+     "Your result is right, except for a query that must ignore everything. With the smallest "
+     "finite number instead of −∞, all its keys count equally. Pass a boolean mask.",
+     ("~ignore", "ignore.to(q.dtype) * torch.finfo(q.dtype).min")),
+    ("mask times infinity",
+     "Your result is NaN. If you multiply a mask by −∞, the allowed entries become 0 · −∞, "
+     "which is NaN. Pass a boolean mask.",
      ("~ignore", "ignore.to(q.dtype) * -INF")),
-    ("heads in turn", "query head h must use key head h // (Hq / Hkv); repeat puts them in the "
-     "order 0 1 0 1: use enable_gqa, or repeat_interleave", IN_TURN),
-    ("values in turn", "k's heads are right, but v's are in the order 0 1 0 1: query head h must "
-     "use head h // (Hq / Hkv) of both; use enable_gqa, or repeat_interleave",
+    ("heads in turn",
+     "Your query heads use the key heads in the order 0 1 0 1, as `repeat` puts them. Query "
+     "head h must use key head h // (Hq / Hkv). Use enable_gqa or repeat_interleave.",
+     IN_TURN),
+    ("values in turn",
+     "Your heads of k are right, but your heads of v are in the order 0 1 0 1. Query head h "
+     "must use head h // (Hq / Hkv) of both. Use enable_gqa or repeat_interleave.",
      ("return F", "v = v.repeat(1, q.shape[1] // v.shape[1], 1, 1)\n    "
       "k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)\n    return F")),
-    ("keys in turn", "v's heads are right, but k's are in the order 0 1 0 1: query head h must "
-     "use head h // (Hq / Hkv) of both; use enable_gqa, or repeat_interleave",
+    ("keys in turn",
+     "Your heads of v are right, but your heads of k are in the order 0 1 0 1. Query head h "
+     "must use head h // (Hq / Hkv) of both. Use enable_gqa or repeat_interleave.",
      ("return F", "k = k.repeat(1, q.shape[1] // k.shape[1], 1, 1)\n    "
       "v = v.repeat_interleave(q.shape[1] // v.shape[1], 1)\n    return F")),
-    ("heads not shared", "k and v have fewer heads than q, and SDPA shares them only if told to: "
-     "enable_gqa=True", (", enable_gqa=True", "")),
-    ("scaled twice", "divided by d_k: the root is missing, or it is divided twice, for without "
-     "`scale=` SDPA divides by √d_k itself", ("d_k**0.5", "d_k")),
+    ("heads not shared",
+     "SDPA shares key heads only if you ask for it. Pass enable_gqa=True.",
+     (", enable_gqa=True", "")),
+    ("scaled twice",
+     "Your scores are divided by d_k. If you divide q by √d_k yourself, SDPA divides by √d_k "
+     "again unless you pass `scale`.",
+     ("d_k**0.5", "d_k")),
     ("scaled by the width of values", shared_hints.BY_D_V, ("q.shape[-1]", "v.shape[-1]")),
-    ("temperature under the root", "the temperature stands under the root: it is √d_k · "
-     "temperature", ("d_k**0.5 * temperature", "(d_k * temperature) ** 0.5")),
-    ("not one call", "NaN for a query that must ignore everything; one call of "
-     "F.scaled_dot_product_attention gives 0 there: let its arguments do it", ("return F",
+    ("temperature under the root",
+     "Your scores are divided by the square root of the temperature. Divide by √d_k · "
+     "temperature.",
+     ("d_k**0.5 * temperature", "(d_k * temperature) ** 0.5")),
+    ("not one call",
+     "Your result is NaN for a query that must ignore everything. One call of "
+     "F.scaled_dot_product_attention gives 0 there. Use its arguments.",
+     ("return F",
       "k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))\n    return (q "
       "@ k.mT * scale).masked_fill(ignore, -INF).softmax(dim=-1) @ v\n    return F")),
-    ("output over temperature", "the output is divided by the temperature; the scores are, before "
-     "the softmax", ("d_k**0.5 * temperature", "d_k**0.5"),
+    ("output over temperature",
+     "Your output is divided by the temperature. Divide the scores by it, before the softmax.",
+     ("d_k**0.5 * temperature", "d_k**0.5"),
      ("gqa=True)", "gqa=True) / temperature")),
-    ("first key head for all", "all query heads use the first key head: each group has one of its "
-     "own, enable_gqa shares them", ("(q, k, v, attn", "(q, k[:, :1], v[:, :1], attn")),
-    ("neither factor", "`scale` is 1: it replaces 1/√d_k, so give both factors, 1 / (√d_k · "
-     "temperature)", ("1 / (d_k**0.5 * temperature)", "1.0")),
-    ("root multiplied", "the scores are multiplied by √d_k, not divided: 1 / (√d_k · temperature)",
+    ("first key head for all",
+     "All your query heads use the first key head. Each group has its own. Pass "
+     "enable_gqa=True.",
+     ("(q, k, v, attn", "(q, k[:, :1], v[:, :1], attn")),
+    ("neither factor",
+     "Your scores are not scaled. `scale` replaces 1/√d_k, so use 1 / (√d_k · temperature).",
+     ("1 / (d_k**0.5 * temperature)", "1.0")),
+    ("root multiplied",
+     "Your scores are multiplied by √d_k. Divide by it: 1 / (√d_k · temperature).",
      ("1 / (d_k**0.5 * temperature)", "d_k**0.5 / temperature")),
-    ("finite and too near", "what is ignored still counts, by e to a number too near the other "
-     "scores: give a boolean mask", ("~ignore", "ignore.to(q.dtype) * -10")),
+    ("finite and too near",
+     "Your ignored keys still get some weight. Your mask adds a number that is too small. Pass "
+     "a boolean mask.",
+     ("~ignore", "ignore.to(q.dtype) * -10")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -58,8 +58,8 @@ def inputs():
 
 
 def in_parts(answer, q, k, v, size):
-    """Call an answer; complain if it is right but scores more than ``size`` keys at once, or keeps
-    the scores of all parts."""
+    """Call an answer. If it is right, check that it scores at most ``size`` keys at once, and that
+    it does not keep the scores of all parts."""
     with Shapes() as shapes:
         results = call_with_clones(answer, q, k, v, size)
     L, S = q.shape[-2], k.shape[-2]
@@ -70,15 +70,15 @@ def in_parts(answer, q, k, v, size):
     scored -= {q.shape[-1], v.shape[-1], -(-S // size)}
     most = max(scored, default=0)
     if most > size and most == S:
-        hint = "right, but all keys are scored at once: cut k and v into parts of `size` keys first"
+        hint = "Right, but you score all keys at once. Split k and v into parts of `size` keys."
         raise NamedMistake("keys not cut", hint, results)
     if most > size:
-        hint = "right, but more than `size` keys are scored at once; it is the keys of a part"
-        raise NamedMistake("parts too large", hint + ", not the number of parts", results)
+        hint = "Right, but you score more than `size` keys at once. `size` is the length of a part"
+        raise NamedMistake("parts too large", hint + ", not the number of parts.", results)
     if not q.requires_grad and scores_are_kept(answer, L * size, q, k, v, size):
         hint = (
-            "right, but the scores of all parts, or what was made of them, are held at once: of a "
-            "part keep its output and its log-sum-exp alone, or merge them at once"
+            "Right, but you hold the scores of all parts at once, or as many other numbers. Keep "
+            "only the output and the log-sum-exp of a part, or merge each part before the next."
         )
         raise NamedMistake("scores kept", hint, results)
     return results
@@ -86,55 +86,84 @@ def in_parts(answer, q, k, v, size):
 
 JOIN = "out * (lse - both).exp()[..., None] + out_j * (lse_j - both).exp()[..., None]"
 MISTAKES = [
-    ("parts averaged", "the outputs are averaged; a part with larger scores must count more: use "
-     "its lse", ("out * (lse - both).exp()[..., None] + out_j * (lse_j - both).exp()[..., None]",
+    ("parts averaged",
+     "Your result is the mean of the outputs. A part with larger scores must count more. Use "
+     "the lse of each part.",
+     ("out * (lse - both).exp()[..., None] + out_j * (lse_j - both).exp()[..., None]",
       "out + out_j / len(range(0, S, size))")),
-    ("parts added", "the outputs are added; each is divided by its own sum already: use merge",
+    ("parts added",
+     "Your result is the sum of the outputs. Each output is divided by its own sum already. "
+     "Use merge.",
      ("out * (lse - both).exp()[..., None] + out_j * (lse_j - both).exp()[..., None]",
       "out + out_j")),
-    ("parts weighted by length", "parts are weighted by how many keys they hold, not by Σ e^score: "
-     "use their lse",
+    ("parts weighted by length",
+     "Your parts are weighted by their number of keys. Weight them by Σ e^score, that is, use "
+     "their lse.",
      ("scores.logsumexp(dim=-1)", "torch.full_like(scores[..., 0], k_j.shape[-2]).log()")),
-    ("last part dropped", "the keys left over when S is no multiple of size are dropped",
+    ("last part dropped",
+     "If S is not a multiple of size, the leftover keys are missing. Include them.",
      ("range(0, S, size)", "range(0, max(S - size, 0) + 1, size)")),
-    ("parts weighted by maximum", "the parts are weighted by their largest score; a part also "
-     "counts for how many scores are near it: use the log-sum-exp",
+    ("parts weighted by maximum",
+     "Your parts are weighted by their largest score. The number of scores near it counts too. "
+     "Use the log-sum-exp.",
      ("scores.logsumexp(dim=-1)", "scores.amax(dim=-1)")),
-    ("lse as weights", "the log-sum-exps themselves are the weights; they are logarithms: merge "
-     "does it", ("-INF", "0.0"), ("torch.logaddexp(lse, lse_j)", "lse + lse_j"),
-     ("(lse - both).exp()", "(lse / both)"), ("(lse_j - both).exp()", "(lse_j / both)")),
-    ("lse not carried on", "after the first merge the log-sum-exp is not carried on: merge returns "
-     "the output *and* the lse of what was merged so far", ("lse = both", "lse = lse_j")),
-    ("lse of the first part", "the log-sum-exp stays the first part's: after a merge go on with "
-     "the one that merge returned", ("lse = both", "lse = lse if j else both")),
-    ("lse of unscaled scores", "the log-sum-exp is of unscaled scores; those of the output were "
-     "divided by √d_k", ("scores.logsumexp(dim=-1)", "(q @ k_j.mT).logsumexp(dim=-1)")),
-    ("merged from zero", "the merge begins from lse = 0 or another number, as if one such score "
-     "had been seen: with nothing seen yet it is −∞", ("-INF", "0.0")),
+    ("lse as weights",
+     "Your weights are the log-sum-exps themselves, but these are logarithms. Use merge.",
+     ("-INF", "0.0"),
+     ("torch.logaddexp(lse, lse_j)", "lse + lse_j"),
+     ("(lse - both).exp()", "(lse / both)"),
+     ("(lse_j - both).exp()", "(lse_j / both)")),
+    ("lse not carried on",
+     "After the first merge, you go on with the wrong log-sum-exp, that of one part. Keep the "
+     "lse that merge returns with the output.",
+     ("lse = both", "lse = lse_j")),
+    ("lse of the first part",
+     "Your log-sum-exp stays that of the first part. After each merge, keep the lse that merge "
+     "returns.",
+     ("lse = both", "lse = lse if j else both")),
+    ("lse of unscaled scores",
+     "Your log-sum-exp comes from unscaled scores, but the output comes from scores divided by "
+     "√d_k. Use the scaled scores for both.",
+     ("scores.logsumexp(dim=-1)", "(q @ k_j.mT).logsumexp(dim=-1)")),
+    ("merged from zero",
+     "Your merge starts with a finite lse such as 0, as if one such score had been seen. "
+     "Before the first part, lse is −∞.",
+     ("-INF", "0.0")),
     ("parts not scaled", shared_hints.NOT_SCALED, (" / q.shape[-1] ** 0.5", "")),
     ("scaled twice", shared_hints.SCALED_TWICE, ("q.shape[-1] ** 0.5", "q.shape[-1]")),
     ("scaled by the width of values", shared_hints.BY_D_V, ("q.shape[-1]", "v.shape[-1]")),
-    ("parts without maximum", "e^score, or e^lse, overflows where scores are large: subtract the "
-     "largest first, or use merge",
+    ("parts without maximum",
+     "Your e^score or e^lse overflows for large scores. Subtract the largest score first, or "
+     "use merge.",
      ("torch.logaddexp(lse, lse_j)", "(lse.exp() + lse_j.exp()).log()"),
      ("(lse - both).exp()", "(lse.exp() / both.exp())"),
      ("(lse_j - both).exp()", "(lse_j.exp() / both.exp())")),
-    ("first part alone", "only one part is used: go over all of them", ("lse = both", "break")),
-    ("last part alone", "only the last part is left: join each with those before it",
+    ("first part alone",
+     "Your result uses only one part. Go over all of them.",
+     ("lse = both", "break")),
+    ("last part alone",
+     "Your result uses only the last part. Merge each part with those before it.",
      ("out * (lse - both).exp()[..., None] + out_j * (lse_j - both).exp()[..., None]", "out_j")),
-    ("parts not divided", "a part's output is Σ e^score · v, not divided by its Σ e^score: what is "
-     "merged are finished outputs, softmax(scores) v",
+    ("parts not divided",
+     "The outputs of your parts are Σ e^score · v. Merging expects finished outputs, so divide "
+     "each one by its Σ e^score.",
      ("scores.softmax(dim=-1) @ v_j", "scores.exp() @ v_j")),
-    ("sum for lse", "a part is weighted by Σ e^score itself, where its logarithm is asked: lse is "
-     "log Σ e^score", ("scores.logsumexp(dim=-1)", "scores.exp().sum(dim=-1)")),
-    ("averaged in turn", "each part is averaged with what came before it; use the lse of both: the "
-     "larger one counts more", (JOIN, "(out + out_j) / 2 if j else out_j")),
-    ("shares exchanged", "the shares are exchanged: each output counts by its *own* e^lse",
+    ("sum for lse",
+     "Your parts are merged with Σ e^score. Merging expects lse, its logarithm.",
+     ("scores.logsumexp(dim=-1)", "scores.exp().sum(dim=-1)")),
+    ("averaged in turn",
+     "Your result averages each part with those before it. The part with the larger lse must "
+     "count more. Use the lse of both.",
+     (JOIN, "(out + out_j) / 2 if j else out_j")),
+    ("shares exchanged",
+     "Your shares are exchanged. Each output must count by its *own* e^lse.",
      ("out * (lse - both)", "out * (lse_j - both)"),
      ("out_j * (lse_j - both).exp()[..., None]",
       "out_j * (lse - both if j else lse_j - both).exp()[..., None]")),
-    ("larger lse carried on", "after the first merge the larger lse is carried on; go on with that "
-     "of both together, log(e^lse_a + e^lse_b)", ("lse = both", "lse = torch.maximum(lse, lse_j)")),
+    ("larger lse carried on",
+     "After the first merge, you keep the larger lse of the two. Keep the lse of both "
+     "together, log(e^lse_a + e^lse_b).",
+     ("lse = both", "lse = torch.maximum(lse, lse_j)")),
     ("softmax over queries", shared_hints.OVER_QUERIES, ("softmax(dim=-1)", "softmax(dim=-2)")),
 ]  # fmt: skip
 

@@ -28,75 +28,122 @@ def inputs():
 
 
 MISTAKES = [
-    ("numbers not bytes", "those are numbers, not bytes: multiply by size",
+    ("numbers not bytes",
+     "Your results count numbers, not bytes. Multiply by size.",
      ("naive * size, tiled * size", "naive, tiled")),
-    ("matrix moved twice", "naive attention moves the matrix four times: scores written, read, "
-     "weights written, read", ("L * S + L * S", "0")),
-    ("keys read once", "the tiled one reads K and V again for every block of queries, not only "
-     "once", ("-(-L // block_q)", "1")),
-    ("keys read for each query", "K and V are read for every *block* of queries, not for every "
-     "query", ("-(-L // block_q)", "L")),
-    ("blocks rounded down", "the last block of queries may be shorter, but it is a block: round L "
-     "/ B_q up", ("-(-L // block_q)", "L // block_q")),
-    ("blocks not rounded", "a part of a block was counted: the number of blocks is whole, L / B_q "
-     "rounded up", ("-(-L // block_q)", "L / block_q")),
-    ("one block more", "a block too many where block_q divides L: round L / B_q up, which adds "
-     "nothing there", ("-(-L // block_q)", "L // block_q + 1")),
-    ("output not written", "L · d numbers are missing in both: q is read, "
-     "*and* the output is written",
-     ("S * d + L * d  # reads that", "S * d  # reads that"), ("S * d + L * d\n", "S * d\n")),
-    ("output not written by naive", "L · d numbers are missing in naive attention: "
-     "it reads q *and* writes its output",
-     ("S * d + L * d  # reads that", "S * d  # reads that")),
-    ("output not written by tiled", "L · d numbers are missing in the tiled one: it "
-     "reads q *and* writes its output",
+    ("matrix moved twice",
+     "Your naive attention moves two matrices. Count four: the scores are written and read, "
+     "and so are the weights.",
+     ("L * S + L * S", "0")),
+    ("keys read once",
+     "Your tiled attention reads K and V only once. Count them once for each block of queries.",
+     ("-(-L // block_q)", "1")),
+    ("keys read for each query",
+     "Your tiled attention reads K and V for each query. Count them once for each *block* of "
+     "queries.",
+     ("-(-L // block_q)", "L")),
+    ("blocks rounded down",
+     "Your number of blocks is rounded down. A shorter last block also counts, so round L / "
+     "block_q up.",
+     ("-(-L // block_q)", "L // block_q")),
+    ("blocks not rounded",
+     "Your result counts a fraction of a block. Round L / block_q up.",
+     ("-(-L // block_q)", "L / block_q")),
+    ("one block more",
+     "You count one block too many when block_q divides L. Round L / block_q up, which adds "
+     "nothing in that case.",
+     ("-(-L // block_q)", "L // block_q + 1")),
+    ("output not written",
+     "Both results lack L · d numbers. q is read and the output is written. Count both.",
+     ("S * d + L * d  # reads that", "S * d  # reads that"),
      ("S * d + L * d\n", "S * d\n")),
-    ("only keys read", "only K or V is counted in the tiled one; both are read, S · d numbers each",
+    ("output not written by naive",
+     "Your naive attention lacks L · d numbers. It reads q and writes its output. Count both.",
+     ("S * d + L * d  # reads that", "S * d  # reads that")),
+    ("output not written by tiled",
+     "Your tiled attention lacks L · d numbers. It reads q and writes its output. Count both.",
+     ("S * d + L * d\n", "S * d\n")),
+    ("only keys read",
+     "Your tiled attention counts only K or only V. Count both, S · d numbers each.",
      ("blocks * 2", "blocks")),
-    ("keys of a block read", "of K and V each block of queries reads all S rows, not as many as it "
-     "has queries itself", ("blocks * 2 * S * d", "blocks * 2 * block_q * d")),
-    ("costs swapped", "the two are swapped: first naive attention's, then the tiled one's",
+    ("values read once",
+     "Your tiled attention reads one of K and V for each block of queries, and the other only "
+     "once. It reads both again for each block.",
+     ("blocks * 2 * S * d", "(blocks + 1) * S * d")),
+    ("keys of a block read",
+     "Your blocks of queries read only block_q rows of K and V. Each block reads all S rows.",
+     ("blocks * 2 * S * d", "blocks * 2 * block_q * d")),
+    ("costs swapped",
+     "Your two results are in the wrong order. Return naive attention first, then tiled "
+     "attention.",
      ("naive * size, tiled * size", "tiled * size, naive * size")),
-    ("lse counted", "the log-sum-exp is counted; it is to be left out here",
+    ("lse counted",
+     "Your result counts the log-sum-exp. Leave it out here.",
      ("tiled = L * d", "tiled = L * d + L")),
-    ("matrix moved three times", "the matrix is moved once more: softmax reads the scores and "
-     "writes the weights, and the mix reads them again", ("L * S + L * S", "L * S")),
-    ("bits moved", "those are bits: `size` is in bytes already",
+    ("matrix moved three times",
+     "Your naive attention moves three matrices. Count four: softmax reads the scores and "
+     "writes the weights, and the last step reads the weights again.",
+     ("L * S + L * S", "L * S")),
+    ("bits moved",
+     "Your results are in bits. Do not multiply by 8, because `size` is in bytes.",
      ("naive * size, tiled * size", "naive * size * 8, tiled * size * 8")),
-    ("matrix not moved", "naive attention lacks its matrix: scores written, read, weights written, "
-     "read, 4 · L · S numbers", ("S * d + L * S  #", "S * d  #"), ("L * S + L * S", "0"),
+    ("matrix not moved",
+     "Your naive attention lacks its matrices. The scores are written and read, and so are the "
+     "weights. Add 4 · L · S numbers.",
+     ("S * d + L * S  #", "S * d  #"),
+     ("L * S + L * S", "0"),
      ("mix = L * S + S * d", "mix = S * d")),
-    ("square matrix moved", "the matrix is L × S, not L × L: it has a column for each key",
-     ("S * d + L * S  #", "S * d + L * L  #"), ("L * S + L * S", "2 * L * L"),
+    ("square matrix moved",
+     "Your matrix has L × L numbers. Count L × S, with one column per key.",
+     ("S * d + L * S  #", "S * d + L * L  #"),
+     ("L * S + L * S", "2 * L * L"),
      ("mix = L * S", "mix = L * L")),
-    ("keys or values left out", "naive attention reads K for the scores *and* V for the mix: S · d "
-     "numbers each, one of them is missing", ("mix = L * S + S * d", "mix = L * S")),
-    ("matrix in tiles moved", "in the tiled one scores are counted; they never leave fast memory",
+    ("keys or values left out",
+     "Your naive attention lacks S · d numbers. It reads K for the scores *and* V for the "
+     "output.",
+     ("mix = L * S + S * d", "mix = L * S")),
+    ("matrix in tiles moved",
+     "Your tiled attention counts scores. They never leave fast memory, so leave them out.",
      ("tiled = L * d", "tiled = L * d + L * S")),
-    ("blocks of keys", "the blocks are of queries: L / B_q of them, not S / B_q",
+    ("blocks of keys",
+     "You count S / block_q blocks. The blocks are blocks of queries, so divide L by block_q.",
      ("-(-L // block_q)", "-(-S // block_q)")),
-    ("naive in bytes alone", "the second is a number of numbers: multiply it by size too",
+    ("naive in bytes alone",
+     "Your second result counts numbers. Multiply it by size too.",
      ("tiled * size", "tiled")),
-    ("queries filled up", "a short last block of queries is counted in full: it reads and writes "
-     "what there is", ("tiled = L * d + blocks * 2 * S * d + L * d",
+    ("queries filled up",
+     "Your result counts a shorter last block of queries as a full one. Count only the rows "
+     "that exist.",
+     ("tiled = L * d + blocks * 2 * S * d + L * d",
       "tiled = blocks * 2 * (block_q + S) * d")),
-    ("matrix moved six times", "the matrix is moved six times, twice too often: softmax reads the "
-     "scores once and writes the weights once, and to scale is no pass of its own (q is scaled)",
+    ("matrix moved six times",
+     "Your naive attention moves six matrices. Softmax reads the scores once and writes the "
+     "weights once, and scaling takes no extra step.",
      ("L * S + L * S", "4 * L * S")),
-    ("matrix moved five times", "the matrix is moved five times, once too often: softmax reads the "
-     "scores once and writes the weights once", ("L * S + L * S", "3 * L * S")),
-    ("tiled with as many keys", "the tiled one is counted as if L = S: of K and of V each block of "
-     "queries reads S rows", ("blocks * 2 * S * d", "blocks * 2 * L * d")),
-    ("as many keys as queries", "S is not used, as if L = S: K and V have S rows each, and the "
-     "matrix is L × S", ("scores = L * d", "S = L\n    scores = L * d")),
-    ("naive with as many keys", "naive attention is counted as if L = S: K and V have S rows each, "
-     "and the matrix is L × S", ("S * d + L * S  #", "L * d + L * L  #"),
-     ("L * S + L * S", "2 * L * L"), ("mix = L * S + S * d", "mix = L * L + L * d")),
-    ("queries read for each block", "in the tiled one all of q is read for each block of queries; "
-     "a block reads its own rows, so q is read once in all",
+    ("matrix moved five times",
+     "Your naive attention moves five matrices. It moves four, because softmax reads the "
+     "scores once and writes the weights once.",
+     ("L * S + L * S", "3 * L * S")),
+    ("tiled with as many keys",
+     "Your tiled attention is right only for L = S. Each block of queries reads S rows of K "
+     "and of V.",
+     ("blocks * 2 * S * d", "blocks * 2 * L * d")),
+    ("as many keys as queries",
+     "Your results do not depend on S. K and V have S rows each, and the matrix is L × S.",
+     ("scores = L * d", "S = L\n    scores = L * d")),
+    ("naive with as many keys",
+     "Your naive attention is right only for L = S. K and V have S rows each, and the matrix "
+     "is L × S.",
+     ("S * d + L * S  #", "L * d + L * L  #"),
+     ("L * S + L * S", "2 * L * L"),
+     ("mix = L * S + S * d", "mix = L * L + L * d")),
+    ("queries read for each block",
+     "Your tiled attention reads all of q for each block of queries. A block reads only its "
+     "own rows, so q is read once in total.",
      ("tiled = L * d + blocks", "tiled = blocks * L * d + blocks")),
-    ("everything for each block", "in the tiled one q and the output are counted for each block of "
-     "queries; a block has its own rows of both, so only K and V count so often",
+    ("everything for each block",
+     "Your tiled attention counts all of q and the output for each block of queries. Each "
+     "block has its own rows of both, so only K and V are read again.",
      ("tiled = L * d + blocks * 2 * S * d + L * d", "tiled = blocks * 2 * (L + S) * d")),
 ]  # fmt: skip
 

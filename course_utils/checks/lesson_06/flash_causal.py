@@ -1,4 +1,4 @@
-"""6.4: causal attention, tile by tile, without the tiles of the future."""
+"""6.4: causal attention, tile by tile, without reading tiles of the future."""
 
 import math
 
@@ -21,24 +21,24 @@ def flash_causal(q, k, v, block_q, block_k):
     output = v.new_zeros(*q.shape[:-1], v.shape[-1])
     for i in range(0, L, block_q):
         q_i = q[..., i : i + block_q, :]  # (..., B_q, d_k)
-        places = torch.arange(i, i + q_i.shape[-2])[:, None] + offset  # (B_q, 1)
+        positions = torch.arange(i, i + q_i.shape[-2])[:, None] + offset  # (B_q, 1)
         m = torch.full_like(q_i[..., 0], -INF)  # (..., B_q)
         ell = torch.zeros_like(m)  # (..., B_q)
         out = torch.zeros_like(output[..., i : i + block_q, :])  # (..., B_q, d_v)
         for j in range(0, S, block_k):
-            if j > places[-1]:
-                break  # wholly in the future
+            if j > positions[-1]:
+                break  # entirely in the future
             k_j, v_j = k[..., j : j + block_k, :], v[..., j : j + block_k, :]  # (..., B_k, d)
             scores = q_i @ k_j.mT / d_k**0.5  # (..., B_q, B_k)
             keys = torch.arange(j, j + k_j.shape[-2])  # (B_k,)
-            scores = scores.masked_fill(keys > places, -INF)
+            scores = scores.masked_fill(keys > positions, -INF)
             m, ell, out = tile_update(m, ell, out, scores, v_j)
         output[..., i : i + block_q, :] = out / ell[..., None]
     return output
 
 
 def with_columns_of_state(q, k, v, block_q, block_k):
-    """Keep m and ℓ as columns, mask with a large negative number, and stop by the last query."""
+    """Keep m and ℓ as columns, mask with a large negative number, and stop at the last query."""
     offset, outs = k.shape[-2] - q.shape[-2], []  # query i sees keys up to i + offset
     for i, qi in zip(range(0, q.shape[-2], block_q), q.split(block_q, -2), strict=True):
         m = torch.full((*qi.shape[:-1], 1), -INF, dtype=q.dtype)
@@ -82,7 +82,7 @@ def inputs():
 
 
 def run(answer, q, k, v, block_q, block_k):
-    """Call an answer; complain if it is right, but not by tiles, or reads some in the future."""
+    """Call an answer. If it is right, check that it goes tile by tile and skips the future."""
     right, _ = tiled_attention(q, k, v, is_causal=True, align="lower_right")
     results = in_tiles(answer, right, q, k, v, block_q, block_k)
     if q.requires_grad or difference(results[0], right) is not None:
@@ -90,9 +90,9 @@ def run(answer, q, k, v, block_q, block_k):
     L, S = q.shape[-2], k.shape[-2]
     for end in range(block_q, L, block_q):  # of each block of queries but the last
         seen = -(-(end + S - L) // block_k) * block_k  # keys that its last query sees, whole tiles
-        spoilt = torch.cat([v[..., :seen, :], torch.full_like(v[..., seen:, :], torch.nan)], -2)
-        if answer(q.clone(), k.clone(), spoilt, block_q, block_k)[..., :end, :].isnan().any():
-            hint = "right, but tiles in the future of all their queries are read too: skip them"
+        poisoned = torch.cat([v[..., :seen, :], torch.full_like(v[..., seen:, :], torch.nan)], -2)
+        if answer(q.clone(), k.clone(), poisoned, block_q, block_k)[..., :end, :].isnan().any():
+            hint = "Right, but you also read tiles in the future of all their queries. Skip them."
             raise NamedMistake("reads the future", hint, results)
     return results
 
@@ -100,98 +100,157 @@ def run(answer, q, k, v, block_q, block_k):
 TRIL = "torch.ones(*scores.shape[-2:]).tril() == 0"
 
 MISTAKES = [
-    ("local causal indices", "the causal mask is made inside each tile as if it began at 0: count "
-     "queries and keys from the beginning of the sequence", ("j > places[-1]", "False"),
-     ("keys > places", TRIL)),
-    ("tril from the corner", "on the diagonal `tril` starts at the tile's own corner, and the "
-     "diagonal meets few corners: compare each query's number with each key's",
-     ("keys > places", f"(keys[-1] >= i + offset) & ({TRIL})")),
-    ("tril in each visited tile", "the right tiles are read, but in each `tril` starts at its own "
-     "corner: queries count from the first query of all, keys from the first key",
-     ("keys > places", TRIL)),
-    ("skipped by the first query", "tiles that the block's *first* query may not see are skipped; "
-     "the last one sees further: skip what begins past that", ("j > places[-1]", "j > places[0]")),
-    ("skipped without the offset", "the mask is right, but where to stop forgets S − L: the "
-     "queries are the last L tokens, and the tiles to skip begin that much later",
-     ("j > places[-1]", "j >= i + block_q")),
-    ("own tile skipped", "right, but where a tile begins with the last query's own key: that tile "
-     "has to be read too; skip only what begins after its place",
-     ("j > places[-1]", "j >= places[-1]")),
-    ("tiles on the diagonal skipped", "tiles that end past the block's last query are skipped; "
-     "their first keys may be seen: skip only what *begins* past it",
-     ("j > places[-1]", "j + block_k > places[-1] + 1")),
-    ("partly seen tiles skipped", "tiles that the block's first query does not see whole are "
-     "skipped; what its queries see of them is missing: skip only what begins past the last query",
-     ("j > places[-1]", "min(j + block_k, S) - 1 > places[0]")),
+    ("local causal indices",
+     "In your result, the causal mask starts at the corner of each tile. Compare the positions "
+     "of queries and keys in the whole sequence.",
+     ("j > positions[-1]", "False"),
+     ("keys > positions", TRIL)),
+    ("tril from the corner",
+     "In tiles on the diagonal, your mask starts at the corner of the tile. The diagonal "
+     "rarely passes through a corner. Compare the position of each query with that of each key.",
+     ("keys > positions", f"(keys[-1] >= i + offset) & ({TRIL})")),
+    ("tril in each visited tile",
+     "You read the right tiles, but in each one your mask starts at the corner of the tile. "
+     "Count queries and keys from the start of the sequence.",
+     ("keys > positions", TRIL)),
+    ("skipped by the first query",
+     "You skip tiles that the *first* query of the block may not see. The last query sees "
+     "further. Skip only tiles that start after its position.",
+     ("j > positions[-1]", "j > positions[0]")),
+    ("skipped without the offset",
+     "Your mask is right, but your tiles stop too early by S − L. The queries are the last L "
+     "tokens. Skip only tiles that start after the position of the last query.",
+     ("j > positions[-1]", "j >= i + block_q")),
+    ("own tile skipped",
+     "Right, except where a tile starts with the last query's own key. That tile must be read "
+     "too. Skip only tiles that start after its position.",
+     ("j > positions[-1]", "j >= positions[-1]")),
+    ("tiles on the diagonal skipped",
+     "You skip tiles that end after the last query of the block. Their first keys may be "
+     "allowed. Skip only tiles that *start* after it.",
+     ("j > positions[-1]", "j + block_k > positions[-1] + 1")),
+    ("partly seen tiles skipped",
+     "You skip tiles that the first query of the block sees only in part. Some of their pairs "
+     "are allowed. Skip only tiles that start after the last query.",
+     ("j > positions[-1]", "min(j + block_k, S) - 1 > positions[0]")),
     ("causal not scaled", shared_hints.NOT_SCALED, (" / d_k**0.5", "")),
     ("scaled twice", shared_hints.SCALED_TWICE, ("d_k**0.5", "d_k")),
-    ("causal without maximum", "e^score overflows where scores are large: subtract the largest so "
-     "far, as 6.1 does", ("m, ell, out = tile_update(m, ell, out, scores, v_j)",
+    ("causal without maximum",
+     "Your e^score overflows for large scores. Subtract the largest score so far, as in 6.1.",
+     ("m, ell, out = tile_update(m, ell, out, scores, v_j)",
       "ell, out = ell + scores.exp().sum(dim=-1), out + scores.exp() @ v_j")),
     ("maximum begins at zero", shared_hints.STARTS_FINITE, ("0], -INF", "0], 0.0")),
-    ("tiles skipped by number", "tiles are skipped by number, block of keys j > block of queries "
-     "i: that holds only if both blocks have one size and L = S; compare where they lie",
-     ("j > places[-1]", "j // block_k > i // block_q")),
-    ("lined up at the start", "right for L = S; with more keys the first query is lined up with "
-     "the first key: the queries are the last L tokens", ("offset = S - L", "offset = 0")),
-    ("offset turned round", "the offset has the wrong sign: the queries are the last L of S "
-     "tokens, so query i stands at place i + S − L", ("offset = S - L", "offset = L - S")),
-    ("queries counted from their block", "in the mask queries are counted from the beginning of "
-     "their block, not of all queries: the first one of a block is number i",
-     ("keys > places", "keys > places - i")),
-    ("counted inside the tile", "the right tiles are read, but in their mask queries and keys "
-     "count from the tile's own start: its first query is number i, its first key number j",
-     ("keys > places", "keys - j > places - i")),
-    ("counted inside each tile", "all tiles are read, and in the mask queries and keys count from "
-     "the tile's own start: its first query is number i, its first key number j",
-     ("j > places[-1]", "False"), ("keys > places", "keys - j > places - i")),
-    ("keys counted inside the tile", "the right tiles are read, but in their mask keys count from "
-     "the tile's own start: its first key is number j", ("keys > places", "keys - j > places")),
-    ("masked by the last query", "all queries of a block see what its last one sees: compare each "
-     "key with the place of each query", ("keys > places", "keys > places[-1]")),
-    ("masked by the first query", "all queries of a block see only what its first one sees: "
-     "compare each key with the place of each query", ("keys > places", "keys > places[0]")),
-    ("past masked", "the mask is turned round: the past is forbidden, and the future seen",
-     ("j > places[-1]", "False"), ("keys > places", "keys < places")),
-    ("stopped at the first query", "tiles are read only up to where the block's first query "
-     "stands; the diagonal goes on to its last one: these tiles are read too, with a mask",
-     ("j > places[-1]", "j >= places[0]")),
-    ("diagonal tiles not masked", "nothing is masked: in tiles on the diagonal the future has to "
-     "be set to −inf", ("j > places[-1]", "False"), ("keys > places", "keys < 0")),
-    ("only skipped", "tiles past the diagonal are skipped, but those on it are not masked: there a "
-     "query still sees keys after its own", ("keys > places", "keys < 0")),
-    ("own key masked", "a query must see its own key too: forbid only j > i",
-     ("keys > places", "keys >= places")),
-    ("next key allowed", "one key too far: each query sees the very next token",
-     ("j > places[-1]", "j > places[-1] + 1"), ("keys > places", "keys > places + 1")),
-    ("next key allowed in tiles", "one key too far: where the tile is read, a query sees the very "
-     "next token", ("keys > places", "keys > places + 1")),
-    ("forbidden scores zero", "forbidden scores are set to 0; that is a score like any other: e^0 "
-     "is 1. Set them to −inf", ("j > places[-1]", "False"), ("places, -INF", "places, 0")),
-    ("forbidden scores zero in tiles", "forbidden scores of the tiles read are set to 0; that is a "
-     "score like any other: e^0 is 1. Set them to −inf", ("places, -INF", "places, 0")),
-    ("forbidden scores finite", "right while scores are near 0; where those allowed lie far below "
-     "the number that forbidden ones are set to, what is forbidden gets the weight: set them to "
-     "−inf", ("places, -INF", "places, -1e4")),
-    ("forbidden scores at -10", "forbidden scores are set to a number too near the others: e^−10 "
-     "still counts; set them to −inf", ("places, -INF", "places, -10.0")),
-    ("forbidden scores at -10 in all tiles", "forbidden scores are set to a number too near the "
-     "others, and tiles of the future are read: e^−10 still counts; set them to −inf",
-     ("j > places[-1]", "False"), ("places, -INF", "places, -10.0")),
+    ("tiles skipped by number",
+     "Your result fits comparing block numbers, j > i. This works only if block_q = block_k "
+     "and L = S. Compare positions.",
+     ("j > positions[-1]", "j // block_k > i // block_q")),
+    ("lined up at the start",
+     "Right for L = S. With more keys, you align the first query with the first key. The "
+     "queries are the last L tokens.",
+     ("offset = S - L", "offset = 0")),
+    ("offset turned round",
+     "Your offset has the wrong sign. The queries are the last L of S tokens, so query i has "
+     "position i + S − L.",
+     ("offset = S - L", "offset = L - S")),
+    ("queries counted from their block",
+     "In your mask, queries count from the start of their block. Count from the first query: "
+     "the block that starts at query i has position i + S − L.",
+     ("keys > positions", "keys > positions - i")),
+    ("counted inside the tile",
+     "You read the right tiles, but in your mask queries and keys count from the start of the "
+     "tile. Add the positions at which the tile starts.",
+     ("keys > positions", "keys - j > positions - i")),
+    ("counted inside each tile",
+     "You read all tiles, and in your mask queries and keys count from the start of the tile. "
+     "Add the positions at which the tile starts.",
+     ("j > positions[-1]", "False"),
+     ("keys > positions", "keys - j > positions - i")),
+    ("keys counted inside the tile",
+     "You read the right tiles, but in your mask keys count from the start of the tile. Add "
+     "the position of its first key.",
+     ("keys > positions", "keys - j > positions")),
+    ("masked by the last query",
+     "All queries of a block see what its last query sees. Compare each key with the position "
+     "of each query.",
+     ("keys > positions", "keys > positions[-1]")),
+    ("masked by the first query",
+     "All queries of a block see only what its first query sees. Compare each key with the "
+     "position of each query.",
+     ("keys > positions", "keys > positions[0]")),
+    ("past masked",
+     "Your mask is inverted. It allows the future and forbids the past. Forbid the keys after "
+     "the query's own position.",
+     ("j > positions[-1]", "False"),
+     ("keys > positions", "keys < positions")),
+    ("stopped at the first query",
+     "Your tiles stop at the position of the block's first query. The diagonal continues to "
+     "the last one. Read these tiles too, with a mask.",
+     ("j > positions[-1]", "j >= positions[0]")),
+    ("diagonal tiles not masked",
+     "Your result has no mask. In the tiles on the diagonal, set the scores of later keys to "
+     "−∞.",
+     ("j > positions[-1]", "False"),
+     ("keys > positions", "keys < 0")),
+    ("only skipped",
+     "Tiles past the diagonal are skipped, but in those on it a query still sees later keys. "
+     "Mask these tiles as well.",
+     ("keys > positions", "keys < 0")),
+    ("last tile masked",
+     "You mask only the last tile of each row. If block_q is larger than block_k, the diagonal "
+     "crosses several tiles. Mask all of them.",
+     ("keys > positions", "(keys > positions) & (j + block_k > positions[-1])")),
+    ("own key masked",
+     "Your queries do not see their own key. Forbid only the keys after it.",
+     ("keys > positions", "keys >= positions")),
+    ("next key allowed",
+     "Your queries see one key too many, the next one. Forbid every key after the query's own "
+     "position.",
+     ("j > positions[-1]", "j > positions[-1] + 1"),
+     ("keys > positions", "keys > positions + 1")),
+    ("next key allowed in tiles",
+     "Wherever a tile is read, your queries also see the next key. Forbid every key after the "
+     "query's own position.",
+     ("keys > positions", "keys > positions + 1")),
+    ("forbidden scores zero",
+     "Your forbidden scores are 0, which is a score like any other, because e^0 = 1. Set them "
+     "to −∞.",
+     ("j > positions[-1]", "False"),
+     ("positions, -INF", "positions, 0")),
+    ("forbidden scores zero in tiles",
+     "In the tiles that you read, your forbidden scores are 0. This is a score like any other, "
+     "because e^0 = 1. Set them to −∞.",
+     ("positions, -INF", "positions, 0")),
+    ("forbidden scores finite",
+     "Your result is right while the scores are near 0. If the allowed scores are far below "
+     "your finite number, the forbidden keys get all the weight. Set forbidden scores to −∞.",
+     ("positions, -INF", "positions, -1e4")),
+    ("forbidden scores at -10",
+     "Your forbidden keys still get some weight. Their scores are set to a number near the "
+     "others, such as −10. Set them to −∞.",
+     ("positions, -INF", "positions, -10.0")),
+    ("forbidden scores at -10 in all tiles",
+     "Your forbidden keys still get some weight, even in tiles of the future. Their scores are "
+     "set to a number near the others, such as −10. Set them to −∞.",
+     ("j > positions[-1]", "False"),
+     ("positions, -INF", "positions, -10.0")),
     ("last keys dropped", shared_hints.LAST_KEYS_DROPPED,
      ("range(0, S, block_k)", "range(0, max(S - block_k, 0) + 1, block_k)")),
     ("last queries dropped", shared_hints.LAST_QUERIES_DROPPED,
      ("return output", "return output[..., : L // block_q * block_q, :]")),
     ("last queries left zero", shared_hints.LAST_QUERIES_ZERO,
      ("range(0, L, block_q)", "range(0, L - block_q + 1, block_q)")),
-    ("never divided", "O is not divided by ℓ: after the last tile each row still has to be",
+    ("never divided",
+     "Your O is not divided by ℓ. Divide each row once, after the last tile.",
      ("out / ell[..., None]", "out")),
-    ("skipped by the first query, without the offset", "tiles are skipped that begin past the "
-     "block's first query i, counted from 0: the last query sees further, and the queries are the "
-     "last L tokens: skip what begins past the place of the last one",
-     ("j > places[-1]", "j > i")),
-    ("mask turned round in the tiles", "the right tiles are read, but their mask is turned round: "
-     "what is forbidden is j > i, the future", ("keys > places", "keys < places")),
+    ("skipped by the first query, without the offset",
+     "You skip tiles that start after the block's first query, counted from 0. The last query "
+     "sees further, and the queries are the last L tokens. Skip only tiles that start after "
+     "the position of the last query.",
+     ("j > positions[-1]", "j > i")),
+    ("mask turned round in the tiles",
+     "You read the right tiles, but in them your mask is inverted. Forbid the keys after the "
+     "query's own position.",
+     ("keys > positions", "keys < positions")),
 ]  # fmt: skip
 
 exercise = Exercise(

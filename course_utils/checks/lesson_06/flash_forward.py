@@ -88,30 +88,40 @@ def run(answer, q, k, v, block_q, block_k):
 
 
 MISTAKES = [
-    ("never divided", "O is not divided by ℓ: after the last tile each row still has to be",
+    ("never divided",
+     "Your O is not divided by ℓ. Divide each row once, after the last tile.",
      ("out / ell[..., None]", "out")),
-    ("divided in the loop", "O is divided by ℓ after every tile: divide once, after the last",
+    ("divided in the loop",
+     "Your O is divided by ℓ after every tile. Divide it only once, after the last tile.",
      ("out / ell[..., None]", "out"),
      ("out * shrink[..., None] + p @ v_j", "(out * shrink[..., None] + p @ v_j) / ell[..., None]")),
     ("tiles not scaled", shared_hints.NOT_SCALED, (" / d_k**0.5", "")),
     ("scaled twice", shared_hints.SCALED_TWICE, ("d_k**0.5", "d_k")),
     ("scaled by the width of values", shared_hints.BY_D_V, ("d_k**0.5", "v.shape[-1] ** 0.5")),
-    ("lse without m", "the log-sum-exp is m + log ℓ: m is missing, and ℓ is measured from it",
+    ("lse without m",
+     "Your log-sum-exp lacks m. ℓ is measured from m, so the log-sum-exp is m + log ℓ.",
      ("m + ell.log()", "ell.log()")),
-    ("lse without log", "the log-sum-exp is m + log ℓ, and ℓ was added without its logarithm",
+    ("lse without log",
+     "Your log-sum-exp is m + ℓ. Take the logarithm of ℓ: m + log ℓ.",
      ("m + ell.log()", "m + ell")),
-    ("lse with minus", "O is right; the log-sum-exp is m + log ℓ, not m − log ℓ: log(e^m · ℓ)",
+    ("lse with minus",
+     "Your O is right. The log-sum-exp is log(e^m · ℓ), which is m + log ℓ and not m − log ℓ.",
      ("m + ell.log()", "m - ell.log()")),
-    ("lse in powers of two", "O is right, but the log-sum-exp is in powers of 2: log is the "
-     "natural logarithm", ("m + ell.log()", "(m + ell.log()) / ell.new_tensor(2).log()")),
-    ("log to base two", "O is right; of the log-sum-exp, m + log ℓ, ℓ's logarithm is to base 2: "
-     "log is the natural logarithm", ("m + ell.log()", "m + ell.log2()")),
-    ("maximum for lse", "O is right, but m alone is returned beside it: the log-sum-exp is m + log "
-     "ℓ", ("m + ell.log()", "m")),
+    ("lse in powers of two",
+     "Your O is right, but your log-sum-exp is in base 2. Use the natural logarithm.",
+     ("m + ell.log()", "(m + ell.log()) / ell.new_tensor(2).log()")),
+    ("log to base two",
+     "Your O is right. In your log-sum-exp, the logarithm of ℓ is in base 2. Use the natural "
+     "logarithm.",
+     ("m + ell.log()", "m + ell.log2()")),
+    ("maximum for lse",
+     "Your O is right, but your second result is m. Return the log-sum-exp, m + log ℓ.",
+     ("m + ell.log()", "m")),
     ("last keys dropped", shared_hints.LAST_KEYS_DROPPED,
      ("range(0, S, block_k)", "range(0, max(S - block_k, 0) + 1, block_k)")),
-    ("keys padded with zeros", "the last tile is filled up with keys of 0, and their scores, 0, "
-     "count: e^0 = 1; cut the tile short, or set these scores to −∞",
+    ("keys padded with zeros",
+     "Your result counts extra keys of zeros when block_k does not divide S. Their scores are "
+     "0, and e^0 = 1. If you pad the last block, set these scores to −∞.",
      ("for i in", "k, v = (torch.nn.functional.pad(x, (0, 0, 0, -S % block_k)) for x in (k, v))\n"
       "    for i in")),
     ("last queries dropped", shared_hints.LAST_QUERIES_DROPPED,
@@ -119,68 +129,115 @@ MISTAKES = [
      ("output, lse\n", "output[..., :L, :], lse[..., :L]\n")),
     ("last queries left zero", shared_hints.LAST_QUERIES_ZERO,
      ("range(0, L, block_q)", "range(0, L - block_q + 1, block_q)")),
-    ("loop without rescaling", "O or ℓ is not rescaled when a tile brings a larger maximum: that "
-     "is 6.1's shrink", ("ell * shrink", "ell"), ("out * shrink[..., None]", "out")),
-    ("output not rescaled", "O is not rescaled when a tile brings a larger maximum, as ℓ is: that "
-     "is 6.1's shrink", ("out * shrink[..., None]", "out")),
-    ("sum not rescaled", "ℓ is not rescaled when a tile brings a larger maximum, as O is: that is "
-     "6.1's shrink", ("ell * shrink", "ell")),
-    ("softmax in each tile", "each tile gets a softmax of its own and they are added: use m and ℓ "
-     "of all tiles", ("out * shrink[..., None] + p @ v_j", "out + scores.softmax(dim=-1) @ v_j"),
+    ("both tails cut off",
+     "Your result misses the last keys and the last queries when the block sizes do not divide S "
+     "and L. Include the last, shorter blocks of both.",
+     ("range(0, S, block_k)", "range(0, S // block_k * block_k, block_k)"),
+     ("return", "L = L // block_q * block_q\n    return"),
+     ("output, lse\n", "output[..., :L, :], lse[..., :L]\n")),
+    ("both tails left out",
+     "Your result misses the last keys and the last queries when the block sizes do not divide S "
+     "and L. Include the last, shorter blocks of both.",
+     ("range(0, L, block_q)", "range(0, L // block_q * block_q, block_q)"),
+     ("range(0, S, block_k)", "range(0, S // block_k * block_k, block_k)")),
+    ("loop without rescaling",
+     "Your O or ℓ is not rescaled when a tile has a larger maximum. Multiply both by e^(m − "
+     "m_new), as in 6.1.",
+     ("ell * shrink", "ell"),
+     ("out * shrink[..., None]", "out")),
+    ("output not rescaled",
+     "Your O is not rescaled when a tile has a larger maximum, but ℓ is. Multiply O by e^(m − "
+     "m_new) as well.",
+     ("out * shrink[..., None]", "out")),
+    ("sum not rescaled",
+     "Your ℓ is not rescaled when a tile has a larger maximum, but O is. Multiply ℓ by e^(m − "
+     "m_new) as well.",
+     ("ell * shrink", "ell")),
+    ("softmax in each tile",
+     "Your result adds up a separate softmax for each tile. Keep m and ℓ over all tiles.",
+     ("out * shrink[..., None] + p @ v_j", "out + scores.softmax(dim=-1) @ v_j"),
      ("out / ell[..., None]", "out")),
-    ("tiles averaged", "the tiles' outputs are averaged; a tile with larger scores must count "
-     "more: use m and ℓ",
+    ("tiles averaged",
+     "Your result is the mean of the outputs of the tiles. A tile with larger scores must "
+     "count more. Use m and ℓ.",
      ("out * shrink[..., None] + p @ v_j", "out + scores.softmax(dim=-1) @ v_j"),
      ("out / ell[..., None]", "out / len(range(0, S, block_k))")),
-    ("tiles without maximum", "e^score overflows where scores are large: subtract the largest so "
-     "far, m, and rescale when it grows",
+    ("tiles without maximum",
+     "Your e^score overflows for large scores. Subtract m, the largest score so far, and "
+     "rescale when it grows.",
      ("torch.maximum(m, scores.amax(dim=-1))", "torch.zeros_like(m)")),
     ("maximum begins at zero", shared_hints.STARTS_FINITE, ("-INF", "0.0")),
-    ("maximum of the tile", "right until scores fall by much from one tile to the next: m is this "
-     "tile's maximum alone, and e^(m − m_new) overflows; take the largest of all tiles so far",
+    ("maximum of the tile",
+     "Your result is right until the scores fall a lot from one tile to the next. It fits "
+     "taking m from each tile alone, so that e^(m − m_new) overflows. Take the maximum over "
+     "all tiles so far.",
      ("torch.maximum(m, scores.amax(dim=-1))", "scores.amax(dim=-1)")),
-    ("one maximum for all queries", "right until queries' scores lie far apart: one maximum is "
-     "taken for all, and a query far below it has only powers of 0; each has its own, along dim −1",
+    ("one maximum for all queries",
+     "Your result is right until the scores of the queries lie far apart. It fits one maximum "
+     "for all queries, which leaves only zeros for a query far below it. Give each query its "
+     "own, along dim −1.",
      ("scores.amax(dim=-1)", "scores.max()")),
-    ("rescaled upwards", "the past is rescaled the wrong way round: e^(m − m_new), at most "
-     "1, and 0 as long as m is −∞", ("(m - m_new)", "(m_new - m)")),
-    ("rescaled upwards from the second tile", "from the second tile on the past is rescaled the "
-     "wrong way round: e^(m − m_new), at most 1",
+    ("rescaled upwards",
+     "Your rescaling has the wrong sign in the exponent. The factor is e^(m − m_new). It is at "
+     "most 1, and 0 while m is −∞.",
+     ("(m - m_new)", "(m_new - m)")),
+    ("rescaled upwards from the second tile",
+     "From the second tile on, your rescaling has the wrong sign in the exponent. The factor "
+     "is e^(m − m_new), which is at most 1.",
      ("(m - m_new)", "((m_new - m) if j else (m - m_new))")),
-    ("state carried on", "m, ℓ and O are carried on from one block of queries to the next, even to "
-     "a shorter one; each block begins anew, with −∞, 0 and 0",
+    ("state carried on",
+     "Your result fits carrying m, ℓ and O over from one block of queries to the next, even to "
+     "a shorter one. Start each block with −∞, 0 and 0.",
      ("torch.full_like(q_i[..., 0]", "m if i else q.new_full((*q.shape[:-2], block_q)"),
-     ("ell = torch", "ell = ell if i else torch"), ("out = torch", "out = out if i else torch")),
-    ("state carried on and cut", "m, ℓ and O are carried on from one block of queries to the next; "
-     "each block begins anew, with −∞, 0 and 0",
+     ("ell = torch", "ell = ell if i else torch"),
+     ("out = torch", "out = out if i else torch")),
+    ("state carried on and cut",
+     "Your result fits carrying m, ℓ and O over from one block of queries to the next. Start "
+     "each block with −∞, 0 and 0.",
      ("m = torch", "m = m[..., : q_i.shape[-2]] if i else torch"),
      ("ell = torch", "ell = ell[..., : q_i.shape[-2]] if i else torch"),
      ("out = torch", "out = out[..., : q_i.shape[-2], :] if i else torch")),
-    ("output without lse", "O is right, but only O is returned: the log-sum-exp belongs to it",
+    ("output without lse",
+     "Your O is right, but you return only O. Return the log-sum-exp as well.",
      ("return output, lse", "return output")),
-    ("results exchanged", "both are there, but exchanged: first the output, then the log-sum-exp",
+    ("results exchanged",
+     "Both results are right, but in the wrong order. Return the output first, then the "
+     "log-sum-exp.",
      ("return output, lse", "return lse, output")),
-    ("sum for lse", "O is right, but ℓ is returned beside it: the log-sum-exp is m + log ℓ",
+    ("sum for lse",
+     "Your O is right, but your second result is ℓ. Return the log-sum-exp, m + log ℓ.",
      ("m + ell.log()", "ell")),
-    ("first tile alone", "only the first block of keys is used: go over all of them",
+    ("first tile alone",
+     "Your result uses only the first block of keys. Go over all of them.",
      ("range(0, S, block_k)", "range(0, min(S, block_k), block_k)")),
-    ("last tile alone", "each tile overwrites what those before it gave, so only the last block of "
-     "keys counts: carry m, ℓ and O on", ("ell * shrink +", "0 * ell +"),
-     ("out * shrink[..., None] +", "0 * out +"), ("torch.maximum(m, scores.amax(dim=-1))",
+    ("last tile alone",
+     "Your result uses only the last block of keys. Add each tile to m, ℓ and O, and do not "
+     "overwrite them.",
+     ("ell * shrink +", "0 * ell +"),
+     ("out * shrink[..., None] +", "0 * out +"),
+     ("torch.maximum(m, scores.amax(dim=-1))",
       "scores.amax(dim=-1)")),
-    ("new product rescaled as well", "the new product p v is made smaller too: only what was there "
-     "before shrinks, then the product is added", ("out * shrink[..., None] + p @ v_j",
+    ("new product rescaled as well",
+     "Your result also rescales the new product p v. Rescale the old O first, and then add the "
+     "product.",
+     ("out * shrink[..., None] + p @ v_j",
       "(out + p @ v_j) * shrink[..., None]")),
-    ("new sum rescaled as well", "the new sum of p is made smaller too: only what was there before "
-     "shrinks, then the sum is added", ("ell * shrink + p.sum(dim=-1)",
+    ("new sum rescaled as well",
+     "Your result also rescales the new sum of p. Rescale the old ℓ first, and then add the "
+     "sum.",
+     ("ell * shrink + p.sum(dim=-1)",
       "(ell + p.sum(dim=-1)) * shrink")),
-    ("softmax for the powers", "p is a softmax within the tile, which divides too early: e^(score "
-     "− m_new) is asked, and one division by ℓ after the last tile",
+    ("softmax for the powers",
+     "Your p is a softmax within the tile, which divides too early. Use e^(score − m_new), and "
+     "divide by ℓ once, after the last tile.",
      ("(scores - m_new[..., None]).exp()", "scores.softmax(dim=-1)")),
-    ("log of m and sum", "O is right; the log-sum-exp is log(e^m · ℓ) = m + log ℓ, not log(m + ℓ)",
+    ("log of m and sum",
+     "Your O is right. But the log-sum-exp is log(e^m · ℓ) = m + log ℓ, not log(m + ℓ).",
      ("m + ell.log()", "(m + ell).log()")),
-    ("lse of the last tile", "O is right; of the log-sum-exp the sum is that of the last tile "
-     "alone: ℓ holds those of all", ("m + ell.log()", "m + p.sum(dim=-1).log()")),
+    ("lse of the last tile",
+     "Your O is right. But your log-sum-exp uses the sum of the last tile only. Use ℓ, the sum "
+     "over all tiles.",
+     ("m + ell.log()", "m + p.sum(dim=-1).log()")),
 ]  # fmt: skip
 
 exercise = Exercise(

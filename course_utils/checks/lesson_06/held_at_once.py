@@ -28,52 +28,85 @@ def inputs():
 
 
 MISTAKES = [
-    ("one matrix", "naive attention holds two matrices at once, the scores and the weights",
+    ("one matrix",
+     "Your naive attention holds one matrix. Count two, the scores and the weights, because "
+     "both exist at the same time.",
      ("2 * matrix", "matrix")),
-    ("three matrices", "naive attention holds two matrices, not three: the scores and the weights",
+    ("three matrices",
+     "Your naive attention holds three matrices. Count only two, the scores and the weights.",
      ("2 * matrix", "3 * matrix")),
-    ("memory swapped", "the two are swapped: first what naive attention holds, then what flash "
-     "holds", ("naive, flash", "flash, naive")),
-    ("inputs counted", "q, k and v are counted; asked is what is held besides them",
+    ("memory swapped",
+     "Your two results are in the wrong order. Return naive attention first, then flash "
+     "attention.",
+     ("naive, flash", "flash, naive")),
+    ("inputs counted",
+     "Your results count q, k and v. Count only what is held besides them.",
      ("naive, flash",
       "naive + heads * (L + 2 * S) * d * size, " "flash + heads * (L + 2 * S) * d * size")),
-    ("heads forgotten", "the heads are forgotten: each has a matrix and an output of its own",
+    ("heads forgotten",
+     "Your count leaves out the heads. Each head has its own matrices and its own output.",
      ("B * H", "B")),
-    ("batch forgotten", "the batch is forgotten: each sequence has matrices and an output of its "
-     "own", ("B * H", "H")),
-    ("heads and batch forgotten", "that is one head of one sequence: each head of each sequence "
-     "has matrices and an output of its own", ("B * H", "1")),
-    ("counted not weighed", "those are numbers, not bytes: multiply by size (the lse takes 4 bytes "
-     "in any case)", ("L * S * size", "L * S"), ("L * d * size", "L * d"), ("L * 4", "L")),
-    ("square matrix", "the matrix is L × S, not L × L or S × S", ("L * S", "L * L")),
-    ("square matrix of keys", "the matrix is L × S, not S × S: it has a row for each query",
+    ("batch forgotten",
+     "Your count leaves out the batch. Each sequence has its own matrices and its own output.",
+     ("B * H", "H")),
+    ("heads and batch forgotten",
+     "Your count is for one head of one sequence. Multiply by B · H.",
+     ("B * H", "1")),
+    ("counted not weighed",
+     "Your results count numbers, not bytes. Multiply by size, except for the log-sum-exp, "
+     "which always takes 4 bytes.",
+     ("L * S * size", "L * S"),
+     ("L * d * size", "L * d"),
+     ("L * 4", "L")),
+    ("square matrix",
+     "Your matrix has L × L numbers. Count L × S, with one column per key.",
+     ("L * S", "L * L")),
+    ("square matrix of keys",
+     "Your matrix has S × S numbers. Count L × S, with one row per query.",
      ("L * S", "S * S")),
-    ("naive without output", "the output is missing from naive attention's; it holds that as well",
+    ("naive without output",
+     "Your naive attention lacks the output. Add it.",
      ("2 * matrix + output", "2 * matrix")),
-    ("lse forgotten", "the log-sum-exp is missing: 4 bytes (float32) for each query of each head",
+    ("lse forgotten",
+     "Your flash attention lacks the log-sum-exp. Add 4 bytes (float32) per query and head.",
      ("output + lse", "output")),
-    ("lse for each number", "the log-sum-exp is one number for each query of each head, not one "
-     "for each number of the output", ("L * 4", "L * d * 4")),
-    ("lse in the dtype", "the log-sum-exp is kept in float32, 4 bytes each, whatever the inputs "
-     "are in", ("L * 4", "L * size")),
-    ("output of the keys' length", "the output has a row for each query, L of them, not S",
+    ("lse for each number",
+     "Your result has one log-sum-exp per number of the output. Count one per query and head.",
+     ("L * 4", "L * d * 4")),
+    ("lse in the dtype",
+     "Your log-sum-exp takes `size` bytes per number. It is in float32, so it takes 4 bytes "
+     "whatever the inputs are.",
+     ("L * 4", "L * size")),
+    ("output of the keys' length",
+     "Your output has S rows. Count L, one row per query.",
      ("L * d * size", "S * d * size")),
-    ("both without output", "the output is missing, in both: L · d numbers for each head",
+    ("both without output",
+     "Both results lack the output. Add L · d numbers per head.",
      ("L * d * size", "0")),
-    ("inputs counted in naive", "q, k and v are counted in the first; asked is what is held "
-     "besides them", ("naive, flash", "naive + heads * (L + 2 * S) * d * size, flash")),
-    ("lse of a sequence", "the log-sum-exp is one number for each query of each *head*: the heads "
-     "are missing there", ("heads * L * 4", "B * L * 4")),
-    ("lse of the keys' length", "the log-sum-exp is one number for each query, not for each key",
+    ("inputs counted in naive",
+     "Your first result counts q, k and v. Count only what is held besides them.",
+     ("naive, flash", "naive + heads * (L + 2 * S) * d * size, flash")),
+    ("lse of a sequence",
+     "Your log-sum-exp lacks the heads. Count one number per query and *head*.",
+     ("heads * L * 4", "B * L * 4")),
+    ("lse of the keys' length",
+     "Your log-sum-exp has one number per key. Count one per query.",
      ("L * 4", "S * 4")),
-    ("lse in both", "naive attention returns no log-sum-exp: that is flash's alone",
+    ("lse in both",
+     "Your naive attention includes a log-sum-exp. Leave it out, because only flash attention "
+     "returns one.",
      ("2 * matrix + output", "2 * matrix + output + heads * L * 4")),
-    ("maximum and sum kept", "m and ℓ are not both kept: of them one number for each query is "
-     "left, the log-sum-exp", ("L * 4", "L * 8")),
-    ("four bytes throughout", "every number is taken to have 4 bytes: only those of the "
-     "log-sum-exp have, any other takes size", ("L * S * size", "L * S * 4"),
+    ("maximum and sum kept",
+     "Your flash attention holds 8 bytes per query besides the output. m and ℓ are not both "
+     "kept, only one number per query, the log-sum-exp.",
+     ("L * 4", "L * 8")),
+    ("four bytes throughout",
+     "Your results take 4 bytes for every number. Only the log-sum-exp has 4 bytes. All others "
+     "take `size`.",
+     ("L * S * size", "L * S * 4"),
      ("L * d * size", "L * d * 4")),
-    ("mebibytes held", "those are MiB, divided by 2^20: bytes are asked",
+    ("mebibytes held",
+     "Your results are in MiB. Return bytes.",
      ("naive, flash", "naive / 2**20, flash / 2**20")),
 ]  # fmt: skip
 

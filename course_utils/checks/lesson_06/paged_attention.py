@@ -1,4 +1,4 @@
-"""6.10: decoding with a cache in pages, which query heads share by groups."""
+"""6.11: decoding with a paged cache and grouped-query attention."""
 
 import torch
 
@@ -31,7 +31,7 @@ def paged_attention(q, k_pages, v_pages, tables, lengths):
 
 
 def all_texts_at_once(q, k_pages, v_pages, tables, lengths):
-    """Take in page i of every text together, whole, and mask what is past its end."""
+    """Process page i of all texts together, and mask the slots past the end of each text."""
     page, H_kv = k_pages.shape[1:3]
     lengths = torch.tensor(lengths)[:, None]
     q = q.unflatten(1, (H_kv, -1))  # (B, H_kv, group, d_k)
@@ -50,7 +50,7 @@ def all_texts_at_once(q, k_pages, v_pages, tables, lengths):
 
 
 def inputs():
-    """Return (q, k_pages, v_pages, tables, lengths); what no token uses holds numbers as well."""
+    """Return (q, k_pages, v_pages, tables, lengths); unused slots hold numbers as well."""
     normal = normals(610)
     rng = torch.Generator().manual_seed(611)
 
@@ -69,7 +69,7 @@ def inputs():
         case(3, 6, 3, 4, 2, 14, 1, 9),
         case(2, 4, 1, 3, 2, 5, 11, reserved=2),
         case(5, 3, 3, 2, 4, 23, 5),
-        case(3, 8, 2, 4, 3, 16, dtype=torch.float32),  # one text: what is held in float64 counts
+        case(3, 8, 2, 4, 3, 16, dtype=torch.float32),  # one text: memory is measured in float64
         case(4, 4, 2, 3, 2, 19, 10, loud=2000.0),  # e^score overflows
         (100 + 100 * q.abs(), -100 - 100 * k.abs(), v, *where),  # all below -10,000
         case(1, 2, 1, 1, 1, 1),
@@ -77,12 +77,12 @@ def inputs():
 
 
 def most_held(answer, q, k_pages, v_pages, tables, lengths, times):
-    """Return the most bytes held at once with texts so many times as long, in such a store."""
+    """Return the peak of bytes held, with texts and a store ``times`` as long."""
     page = k_pages.shape[1]
     stores = (each.detach().repeat(times, 1, 1, 1) for each in (k_pages, v_pages))
     given = [q.detach().clone(), *stores]
     used = [-(-length // page) for length in lengths]
-    copies = range(0, times * len(k_pages), len(k_pages))  # of the store begin there
+    copies = range(0, times * len(k_pages), len(k_pages))  # the copies of the store start there
     tables = [
         [first + number for first in copies for number in table[:n]]
         for table, n in zip(tables, used, strict=True)
@@ -95,20 +95,18 @@ def most_held(answer, q, k_pages, v_pages, tables, lengths, times):
 
 
 def run(answer, *args):
-    """Call an answer; complain if it holds the more, the longer the texts are.
+    """Call an answer. If it is right, check that its memory does not grow with the text.
 
-    By half as much again with four times the pages, of the text and in the store: what joins them
-    two by two holds a few more.
-    Inputs of a single text are enough to see it.
+    With four times as many pages, in the text and in the store, it may hold 1.5 times as much,
+    because merging parts in pairs holds a few more. Inputs with a single text are enough.
     """
     found = call_with_clones(answer, *args)
     if len(args[-1]) > 1 or args[0].requires_grad:
         return found
     if most_held(answer, *args, times=8) > 1.5 * most_held(answer, *args, times=2):
         hint = (
-            "right, but the longer the text and the larger the store, the more is held at once, of "
-            "keys, values, scores or what was made of them: take in page after page, as 6.2 takes "
-            "in tiles"
+            "Right, but you hold more numbers at once when the text has more pages. Read one "
+            "page after another, as 6.2 reads tiles, and keep only m, ℓ and O."
         )
         raise NamedMistake("pages gathered", hint, found)
     return found
@@ -118,70 +116,108 @@ UPDATE = "m, ell, out = tile_update(m, ell, out, scores, v)"
 GROUPS = "query.unflatten(0, (H_kv, -1))"
 
 MISTAKES = [
-    ("unused places read", "the last page is read to its end: past the text's length it holds what "
-     "other texts left there", ("min(page, length - start)", "page")),
-    ("table read to its end", "all pages of a table are read, all their places: the text ends "
-     "after length tokens, what comes then is not its own", ("range(0, length, page)",
-      "range(0, len(table) * page, page)"), ("min(page, length - start)", "page")),
-    ("last token dropped", "the last token of each text is not read: length tokens are there, the "
-     "newest at place length − 1", ("range(0, length, page)", "range(0, length - 1, page)"),
+    ("unused places read",
+     "Your result reads the last page to its end. The slots after the text's length hold what "
+     "other texts left there. Stop at the length.",
+     ("min(page, length - start)", "page")),
+    ("table read to its end",
+     "Your result reads every page in the table to its end. Only the first `length` tokens "
+     "belong to the text. Stop there.",
+     ("range(0, length, page)",
+      "range(0, len(table) * page, page)"),
+     ("min(page, length - start)", "page")),
+    ("last token dropped",
+     "Your result misses the last token of each text. There are `length` tokens, and the "
+     "newest has position length − 1.",
+     ("range(0, length, page)", "range(0, length - 1, page)"),
      ("min(page, length - start)", "min(page, length - 1 - start)")),
-    ("forbidden scores zero", "scores past the text's end are set to 0, and e^0 = 1 is a weight: "
-     "−∞ belongs there, or they are left out", ("min(page, length - start)", "page"),
+    ("forbidden scores zero",
+     "Your scores after the end of the text are 0, and e^0 = 1 is a weight. Set them to −∞, or "
+     "leave them out.",
+     ("min(page, length - start)", "page"),
      (UPDATE, "scores = scores * (torch.arange(page) < length - start)\n            " + UPDATE)),
-    ("last page dropped", "the tokens on a last page that is not full are dropped",
+    ("last page dropped",
+     "Your result misses the tokens on a last page that is not full. Include them.",
      ("range(0, length, page)", "range(0, max(length - page, 0) + 1, page)")),
-    ("pages in order", "pages are taken in the order of the store: page number i of a text is "
-     "k_pages[table[i]]", ("table[start // page]", "start // page")),
-    ("first table for all", "the first text's table is used for all: each has one of its own",
+    ("pages in order",
+     "Your result takes pages in the order of the store. Page i of a text is k_pages[table[i]].",
+     ("table[start // page]", "start // page")),
+    ("first table for all",
+     "Your result uses the first text's table for all texts. Use each text's own table.",
      ("table[start // page]", "tables[0][min(start // page, len(tables[0]) - 1)]")),
-    ("key heads take turns", "the key heads take turns, 0 1 0 1: neighbouring query heads share "
-     "one, 0 0 1 1", (GROUPS, "query.unflatten(0, (-1, H_kv)).transpose(0, 1)"), (".flatten(0, 1))",
+    ("key heads take turns",
+     "Your query heads use the key heads in the order 0 1 0 1. Neighboring query heads share "
+     "one: 0 0 1 1.",
+     (GROUPS, "query.unflatten(0, (-1, H_kv)).transpose(0, 1)"),
+     (".flatten(0, 1))",
       ".transpose(0, 1).flatten(0, 1))")),
-    ("heads put back in another order", "the queries of a group are right, but the heads come back "
-     "in another order than they went in", (GROUPS,
+    ("heads put back in another order",
+     "Your query heads are grouped correctly, but the output heads are in another order. "
+     "Return them in the order of q.",
+     (GROUPS,
       "query.unflatten(0, (-1, H_kv)).transpose(0, 1)")),
-    ("first key head for all", "all query heads use the first key head: neighbours share one, H / "
-     "H_kv of them each", ("k.mT", "k[:1].mT"), ("scores, v)", "scores, v[:1])")),
+    ("first key head for all",
+     "All your query heads use the first key head. Each group of H / H_kv neighboring query "
+     "heads has its own.",
+     ("k.mT", "k[:1].mT"),
+     ("scores, v)", "scores, v[:1])")),
     ("not scaled", shared_hints.NOT_SCALED, (" / q.shape[-1] ** 0.5", "")),
     ("scaled twice", shared_hints.SCALED_TWICE, ("q.shape[-1] ** 0.5", "q.shape[-1]")),
-    ("pages averaged", "the outputs of the pages are averaged: a page with larger scores must "
-     "count more", (UPDATE, "ell, out = ell + 1, out + scores.softmax(dim=-1) @ v")),
-    ("without maximum", "e^score overflows where scores are large: subtract the largest so far, as "
-     "6.1 does", (UPDATE, "ell, out = ell + scores.exp().sum(dim=-1), out + scores.exp() @ v")),
-    ("output not rescaled", "O is not rescaled: it was measured from the old maximum, as ℓ was: × "
-     "e^(m − m_new)", (UPDATE, "m, ell, _ = tile_update(m, ell, out, scores, v)\n"
+    ("pages averaged",
+     "Your result is the mean of the outputs of the pages. A page with larger scores must "
+     "count more. Use m and ℓ.",
+     (UPDATE, "ell, out = ell + 1, out + scores.softmax(dim=-1) @ v")),
+    ("pages weighted by length",
+     "Your pages are weighted by their number of tokens. Weight them by Σ e^score. Use m and ℓ.",
+     (UPDATE, "ell, out = ell + n, out + n * (scores.softmax(dim=-1) @ v)")),
+    ("without maximum",
+     "Your e^score overflows for large scores. Subtract the largest score so far, as in 6.1.",
+     (UPDATE, "ell, out = ell + scores.exp().sum(dim=-1), out + scores.exp() @ v")),
+    ("output not rescaled",
+     "Your O is not rescaled. It was measured from the old maximum, as ℓ was. Multiply it by "
+     "e^(m − m_new).",
+     (UPDATE, "m, ell, _ = tile_update(m, ell, out, scores, v)\n"
       "            out = out + (scores - m[..., None]).exp() @ v")),
-    ("nothing rescaled", "neither ℓ nor O is rescaled: what was measured from the old maximum has "
-     "to shrink by e^(m − m_new)", (UPDATE, "m = torch.maximum(m, scores.amax(dim=-1))\n"
+    ("nothing rescaled",
+     "Neither ℓ nor O is rescaled in your result. Both were measured from the old maximum. "
+     "Multiply both by e^(m − m_new).",
+     (UPDATE, "m = torch.maximum(m, scores.amax(dim=-1))\n"
       "            p = (scores - m[..., None]).exp()\n"
       "            ell, out = ell + p.sum(dim=-1), out + p @ v")),
     ("maximum begins at zero", shared_hints.STARTS_FINITE, ("-INF)", "0.0)")),
-    ("never divided", "O is not divided by ℓ: after the last page each row still has to be",
+    ("never divided",
+     "Your O is not divided by ℓ. Divide each row once, after the last page.",
      ("out / ell[..., None]", "out")),
-    ("last page alone", "only the last page counts: carry m, ℓ and O on from page to page", (UPDATE,
+    ("last page alone",
+     "Your result uses only the last page. Keep m, ℓ and O from page to page.",
+     (UPDATE,
       "ell, out = ell * 0 + 1, scores.softmax(dim=-1) @ v")),
-    ("first page alone", "only the first page of each text is read: go on to length tokens",
+    ("first page alone",
+     "Your result uses only the first page of each text. Read all `length` tokens.",
      ("range(0, length, page)", "range(0, min(length, page), page)")),
-    ("every page cut short", "each page is cut as the last one is: all pages before it are full",
+    ("every page cut short",
+     "Your result reads every page only as far as the last one. All earlier pages are full.",
      ("min(page, length - start)", "length % page or page")),
-    ("last page filled with zeros", "the last page is filled up with keys and values of 0, and "
-     "their scores, 0, count: e^0 = 1 goes into ℓ; leave these places out, or set their scores to "
-     "−∞",
-     ("min(page, length - start)", "page"), (UPDATE,
+    ("last page filled with zeros",
+     "Your result fits a last page padded with keys and values of 0. Their scores are 0, so "
+     "each adds e^0 = 1 to ℓ. Leave these slots out, or set their scores to −∞.",
+     ("min(page, length - start)", "page"),
+     (UPDATE,
       "there = torch.arange(page) < length - start\n"
       "            scores, v = scores * there, v * there[:, None]\n            " + UPDATE)),
-    ("one token too many", "on the last page one place too many is read: length tokens are at "
-     "places 0 to length − 1, and what comes then is not the text's own",
+    ("one token too many",
+     "Your result reads one slot too many on the last page. The tokens have positions 0 to "
+     "length − 1.",
      ("min(page, length - start)", "min(page, length + 1 - start)")),
-    ("first value head for all", "the scores are right, but all query heads mix the values of the "
-     "first key head: neighbours share a head of v as they share one of k",
+    ("first value head for all",
+     "Your scores are right, but all query heads use the first head of v. Query heads share "
+     "the heads of v as they share those of k.",
      ("scores, v)", "scores, v[:1])")),
     ("scaled by the width of values", shared_hints.BY_D_V,
      ("q.shape[-1] ** 0.5", "v.shape[-1] ** 0.5")),
 ]  # fmt: skip
 
 exercise = Exercise(
-    "6.10", paged_attention, inputs, MISTAKES, names="H d_v", run=run,
+    "6.11", paged_attention, inputs, MISTAKES, names="H d_v", run=run,
     also_right=[all_texts_at_once],
 )  # fmt: skip

@@ -56,77 +56,122 @@ def inputs():
 P = "(scores - lse[..., None]).exp()"
 
 MISTAKES = [
-    ("weights of the tile alone", "the weights are a softmax over this tile alone; with the lse of "
-     "the whole row they are e^(score − lse)", (P, "scores.softmax(dim=-1)")),
-    ("delta missing", "delta is not subtracted: dS = P ∘ (dP − δ)",
+    ("weights of the tile alone",
+     "Your weights are a softmax over this tile. Use the lse of the whole row: e^(score − lse).",
+     (P, "scores.softmax(dim=-1)")),
+    ("delta missing",
+     "Your dS lacks δ. Use dS = P ∘ (dP − δ).",
      ("(d_p - delta[..., None])", "d_p")),
-    ("delta added", "delta is added: dS = P ∘ (dP − δ)", ("d_p - delta", "d_p + delta")),
-    ("delta of the tile alone", "δ is summed over this tile's keys; softmax's gradient sums over "
-     "the whole row: use the given delta",
+    ("delta added",
+     "Your dS adds δ. Subtract it: dS = P ∘ (dP − δ).",
+     ("d_p - delta", "d_p + delta")),
+    ("delta of the tile alone",
+     "Your δ is a sum over the keys of this tile. The softmax gradient sums over the whole "
+     "row, so use the given delta.",
      ("delta[..., None]", "(p * d_p).sum(dim=-1, keepdim=True)")),
-    ("gradients not scaled", "dQ and dK lack 1/√d_k: the scores are q · k times it, so their "
-     "gradients are too", ("d_s @ k * scale", "d_s @ k"), ("q * scale", "q")),
-    ("query gradient not scaled", "dQ lacks the factor 1/√d_k that dK has",
+    ("gradients not scaled",
+     "Your dQ and dK lack the factor 1/√d_k. The scores are q · k / √d_k, so their gradients "
+     "have this factor too.",
+     ("d_s @ k * scale", "d_s @ k"),
+     ("q * scale", "q")),
+    ("query gradient not scaled",
+     "Your dQ lacks the factor 1/√d_k, which your dK has. Multiply dQ by it as well.",
      ("d_s @ k * scale", "d_s @ k")),
-    ("key gradient not scaled", "dK lacks the factor 1/√d_k that dQ has", ("q * scale", "q")),
-    ("weights not scaled", "the scores are not divided by √d_k before lse is subtracted",
+    ("key gradient not scaled",
+     "Your dK lacks the factor 1/√d_k, which your dQ has. Multiply dK by it as well.",
+     ("q * scale", "q")),
+    ("weights not scaled",
+     "Your scores are not divided by √d_k before lse is subtracted. Divide them first.",
      ("k.mT * scale", "k.mT")),
-    ("lse not subtracted", "the weights are e^score: lse is not subtracted, so they do not sum to "
-     "1", (P, "scores.exp()")),
-    ("powers divided", "right while e^score and e^lse fit into a number; where they overflow, ∞ / "
-     "∞ is NaN: subtract first, e^(score − lse)", (P, "scores.exp() / lse[..., None].exp()")),
-    ("divided by lse", "the weights are e^score / lse; lse is a logarithm: divide by e^lse, that "
-     "is e^(score − lse)", (P, "scores.exp() / lse[..., None]")),
+    ("lse not subtracted",
+     "Your weights are e^score, which do not sum to 1 over a row. Subtract lse: e^(score − "
+     "lse).",
+     (P, "scores.exp()")),
+    ("powers divided",
+     "Your result is right while e^score and e^lse are finite. Where they overflow, ∞ / ∞ is "
+     "NaN. Subtract first: e^(score − lse).",
+     (P, "scores.exp() / lse[..., None].exp()")),
+    ("divided by lse",
+     "Your weights are e^score / lse. But lse is a logarithm, so divide by e^lse, which gives "
+     "e^(score − lse).",
+     (P, "scores.exp() / lse[..., None]")),
     ("scaled by the width of values", shared_hints.BY_D_V, ("q.shape[-1]", "v.shape[-1]")),
-    ("sign of the key gradient", "dQ is right, but dK has the wrong sign: dSᵀ q, as dS k",
+    ("sign of the key gradient",
+     "Your dQ is right, but your dK has the wrong sign. Use dSᵀ Q / √d_k.",
      ("d_s.mT @ q", "-d_s.mT @ q")),
-    ("scale nowhere", "1/√d_k is nowhere: the lesson's tile_backward gets q with it, here q comes "
-     "without; the scores, dQ and dK need it", ("k.mT * scale", "k.mT"),
-     ("d_s @ k * scale", "d_s @ k"), ("q * scale", "q")),
-    ("key gradient scaled twice", "dK has 1/√d_k twice: the q it is made of was scaled already",
+    ("scale nowhere",
+     "Your result has no factor 1/√d_k. In the lesson, tile_backward receives a scaled q, but "
+     "here q is not scaled. Put the factor into the scores, dQ and dK.",
+     ("k.mT * scale", "k.mT"),
+     ("d_s @ k * scale", "d_s @ k"),
+     ("q * scale", "q")),
+    ("key gradient scaled twice",
+     "Your dK has the factor 1/√d_k twice. If you scale q first, do not scale dK again.",
      ("q * scale", "q * scale**2")),
-    ("delta outside the brackets", "P ∘ (dP − δ) needs its brackets: δ is subtracted before the "
-     "product with P", ("p * (d_p - delta[..., None])", "p * d_p - delta[..., None]")),
-    ("weights missing", "dS is dP − δ there: P is missing, dS = P ∘ (dP − δ)",
+    ("delta outside the brackets",
+     "Your dS is P ∘ dP − δ. Subtract δ before you multiply by P: dS = P ∘ (dP − δ).",
+     ("p * (d_p - delta[..., None])", "p * d_p - delta[..., None]")),
+    ("weights missing",
+     "Your dS is dP − δ and lacks P. Use dS = P ∘ (dP − δ).",
      ("p * (d_p", "(d_p")),
-    ("softmax left out", "dS is dP there: between them lies the softmax, dS = P ∘ (dP − δ)",
+    ("softmax left out",
+     "Your dS is dP, so the softmax is left out. Use dS = P ∘ (dP − δ).",
      ("p * (d_p - delta[..., None])", "d_p")),
-    ("softmax taken for a sigmoid", "P (1 − P) is the gradient of a sigmoid; in a softmax a score "
-     "also moves all other weights of its row, which δ stands for: dS = P ∘ (dP − δ)",
+    ("softmax taken for a sigmoid",
+     "Your gradient is that of a sigmoid, P (1 − P). In a softmax, each score also changes the "
+     "other weights of its row, and δ stands for them. Use dS = P ∘ (dP − δ).",
      ("(d_p - delta[..., None])", "(1 - p) * d_p")),
-    ("sigmoid beside delta", "P (1 − P) is the gradient of a sigmoid; δ stands for the row's other "
-     "weights already: dS = P ∘ (dP − δ)", ("p * (d_p", "p * (1 - p) * (d_p")),
-    ("gradient at the output left out", "P (1 − P) is no gradient yet, and a sigmoid's: dO and v "
-     "come in by dP = dO vᵀ, and dS = P ∘ (dP − δ)",
+    ("sigmoid beside delta",
+     "Your dS has an extra factor 1 − P, as for a sigmoid. δ stands for the other weights of "
+     "the row already: dS = P ∘ (dP − δ).",
+     ("p * (d_p", "p * (1 - p) * (d_p")),
+    ("gradient at the output left out",
+     "Your dS is P (1 − P), which does not depend on dO. Compute dP = dO Vᵀ, and then dS = P ∘ "
+     "(dP − δ).",
      ("(d_p - delta[..., None])", "(1 - p)")),
-    ("sign of the score gradients", "dS has the wrong sign: P ∘ (dP − δ), not P ∘ (δ − dP)",
+    ("sign of the score gradients",
+     "Your dS has the wrong sign. Use P ∘ (dP − δ), not P ∘ (δ − dP).",
      ("(d_p - delta[..., None])", "(delta[..., None] - d_p)")),
-    ("values by score gradients", "dV = Pᵀ dO: values are mixed by the weights, so by P and not by "
-     "dS", ("p.mT", "d_s.mT")),
-    ("query and key gradients exchanged", "dQ and dK are exchanged: dS k has a row for each query, "
-     "dSᵀ q one for each key", ("d_q, d_k, d_v", "d_k, d_q, d_v")),
-    ("gradients scaled twice", "dQ and dK have 1/√d_k twice: the scores have it once, so their "
-     "gradients do", ("d_s @ k * scale", "d_s @ k * scale**2"), ("q * scale", "q * scale**2")),
-    ("value gradient scaled", "dV has a factor 1/√d_k; that belongs to the scores, and v is not in "
-     "them", ("p.mT @ d_out", "p.mT @ d_out * scale")),
-    ("lse added", "lse is added where it is to be subtracted: the weights are e^(score − lse)",
+    ("values by score gradients",
+     "Your dV uses dS. The output mixes the values with the weights P, so dV = Pᵀ dO.",
+     ("p.mT", "d_s.mT")),
+    ("query and key gradients exchanged",
+     "Your dQ and dK are exchanged. dS K has one row per query, and dSᵀ Q has one row per key.",
+     ("d_q, d_k, d_v", "d_k, d_q, d_v")),
+    ("gradients scaled twice",
+     "Your dQ and dK have the factor 1/√d_k twice. The scores have it once. Multiply by it "
+     "only once.",
+     ("d_s @ k * scale", "d_s @ k * scale**2"),
+     ("q * scale", "q * scale**2")),
+    ("value gradient scaled",
+     "Your dV has a factor 1/√d_k. This factor belongs to the scores, and v does not enter "
+     "them. Use dV = Pᵀ dO.",
+     ("p.mT @ d_out", "p.mT @ d_out * scale")),
+    ("lse added",
+     "Your weights add lse. Subtract it: e^(score − lse).",
      ("scores - lse", "scores + lse")),
-    ("power forgotten", "score − lse is the logarithm of a weight: the weight is e to that power",
+    ("power forgotten",
+     "Your weights are score − lse, the logarithm of the weights. Take the exponential.",
      (P, "(scores - lse[..., None])")),
     ("divided by d_k", shared_hints.SCALED_TWICE, ("q.shape[-1] ** -0.5", "q.shape[-1] ** -1.0")),
-    ("maximum subtracted", "the largest score is subtracted, not lse: the weights of a row then do "
-     "not sum to 1; they are e^(score − lse)",
+    ("maximum subtracted",
+     "Your weights subtract the largest score. Then the weights of a row do not sum to 1. "
+     "Subtract lse: e^(score − lse).",
      ("lse[..., None]", "scores.amax(dim=-1, keepdim=True)")),
-    ("values by gradients of weights", "dV = Pᵀ dO: values are mixed by the weights, so by P and "
-     "not by dP", ("p.mT", "d_p.mT")),
-    ("delta scaled", "δ is multiplied by 1/√d_k: it belongs to the weights, before the scores are "
-     "reached; dQ and dK alone get the factor",
+    ("values by gradients of weights",
+     "Your dV uses dP. The output mixes the values with the weights P, so dV = Pᵀ dO.",
+     ("p.mT", "d_p.mT")),
+    ("delta scaled",
+     "Your δ is multiplied by 1/√d_k. It belongs to the weights, where there is no such "
+     "factor. Scale only dQ and dK.",
      ("- delta[..., None]", "- delta[..., None] * scale")),
-    ("gradients of weights scaled", "dP is multiplied by 1/√d_k: it belongs to the weights, before "
-     "the scores are reached; dQ and dK alone get the factor",
+    ("gradients of weights scaled",
+     "Your dP is multiplied by 1/√d_k. It belongs to the weights, where there is no such "
+     "factor. Scale only dQ and dK.",
      ("(d_p - delta", "(d_p * scale - delta")),
-    ("powers of two", "that is 2^(score − lse): lse is a natural logarithm, and the weights are "
-     "e^(score − lse)", ("lse[..., None]).exp()", "lse[..., None]).exp2()")),
+    ("powers of two",
+     "Your weights are 2^(score − lse). lse is a natural logarithm, so use e^(score − lse).",
+     ("lse[..., None]).exp()", "lse[..., None]).exp2()")),
 ]  # fmt: skip
 
 exercise = Exercise(

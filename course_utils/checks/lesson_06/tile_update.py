@@ -1,4 +1,4 @@
-"""6.1: one tile is taken into the state (m, ℓ, O) of some queries."""
+"""6.1: update the state (m, ℓ, O) of some queries with one tile."""
 
 import torch
 
@@ -10,9 +10,9 @@ INF = torch.inf
 
 def tile_update(m, ell, out, scores, v):
     m_new = torch.maximum(m, scores.amax(dim=-1))  # (..., B_q)
-    base = m_new.masked_fill(m_new == -INF, 0)  # nothing seen yet: subtract 0
+    base = m_new.masked_fill(m_new == -INF, 0)  # no allowed key so far: subtract 0
     p = (scores - base[..., None]).exp()  # (..., B_q, B_k)
-    shrink = (m - base).exp()  # (..., B_q), what the past loses by the new maximum
+    shrink = (m - base).exp()  # (..., B_q), rescales the old sums to the new maximum
     ell_new = ell * shrink + p.sum(dim=-1)  # (..., B_q)
     out_new = out * shrink[..., None] + p @ v  # (..., B_q, d_v)
     return m_new, ell_new, out_new
@@ -20,10 +20,10 @@ def tile_update(m, ell, out, scores, v):
 
 def by_rows(m, ell, out, scores, v):
     rows = []
-    for place in torch.cartesian_prod(*(torch.arange(n) for n in m.shape)).reshape(-1, m.ndim):
-        place = tuple(place.tolist())
-        one_m, one_ell, one_out = m[place], ell[place], out[place]
-        for s, value in zip(scores[place], v[place[:-1]], strict=True):
+    for position in torch.cartesian_prod(*(torch.arange(n) for n in m.shape)).reshape(-1, m.ndim):
+        position = tuple(position.tolist())
+        one_m, one_ell, one_out = m[position], ell[position], out[position]
+        for s, value in zip(scores[position], v[position[:-1]], strict=True):
             if s > -INF:
                 top = torch.maximum(one_m, s)
                 shrink, p = torch.exp(one_m - top), torch.exp(s - top)
@@ -33,7 +33,7 @@ def by_rows(m, ell, out, scores, v):
 
 
 def by_einsum(m, ell, out, scores, v, detached=False):
-    """Take a tile in by torch.where and einsum; return a list."""
+    """Update the state with torch.where and einsum, and return a list."""
     top = torch.max(m, scores.max(dim=-1).values)
     top = top.detach() if detached else top
     safe = torch.where(torch.isinf(top), torch.zeros_like(top), top)
@@ -76,10 +76,10 @@ def inputs():
 
 
 def run(answer, *state):
-    """Return the new state; for gradients what it stands for, O / ℓ and m + log ℓ.
+    """Return the new state, or for gradients O / ℓ and m + log ℓ.
 
-    These depend on no maximum, so that an answer may detach it. Of what has seen nothing there are
-    none.
+    These two do not depend on the choice of the maximum, so an answer may detach it. A query with
+    no allowed key has neither.
     """
     results = call_with_clones(answer, *state)
     if not state[0].requires_grad:
@@ -91,60 +91,97 @@ def run(answer, *state):
 
 
 MISTAKES = [
-    ("accumulator not rescaled", "O is not rescaled: it was measured from the old maximum, as ℓ "
-     "was: × e^(m − m_new)", ("out * shrink[..., None]", "out")),
-    ("sum not rescaled", "ℓ is not rescaled: it was measured from the old maximum, as O was: × "
-     "e^(m − m_new)", ("ell * shrink", "ell")),
-    ("nothing rescaled", "neither ℓ nor O is rescaled: what was measured from the old maximum has "
-     "to shrink by e^(m − m_new)", ("out * shrink[..., None]", "out"), ("ell * shrink", "ell")),
-    ("maximum at least zero", "right while some score is above 0: the maximum must be able to stay "
-     "negative", ("scores.amax(dim=-1))", "scores.amax(dim=-1)).clamp(min=0)")),
-    ("maximum of the tile", "the maximum of this tile alone is taken: m is the largest score of "
-     "*all* tiles so far", ("torch.maximum(m, scores.amax(dim=-1))", "scores.amax(dim=-1)")),
-    ("rescaled upwards", "it is rescaled the wrong way round: e^(m − m_new), which is at most 1",
+    ("accumulator not rescaled",
+     "Your O is not rescaled. It was measured from the old maximum, as ℓ was. Multiply it by "
+     "e^(m − m_new).",
+     ("out * shrink[..., None]", "out")),
+    ("sum not rescaled",
+     "Your ℓ is not rescaled. It was measured from the old maximum, as O was. Multiply it by "
+     "e^(m − m_new).",
+     ("ell * shrink", "ell")),
+    ("nothing rescaled",
+     "Neither ℓ nor O is rescaled in your result. Both were measured from the old maximum. "
+     "Multiply both by e^(m − m_new).",
+     ("out * shrink[..., None]", "out"),
+     ("ell * shrink", "ell")),
+    ("maximum at least zero",
+     "Your result is right where some score is above 0. The maximum must be able to stay "
+     "negative. If you start it at 0 or clamp it, start at −∞.",
+     ("scores.amax(dim=-1))", "scores.amax(dim=-1)).clamp(min=0)")),
+    ("maximum of the tile",
+     "Your m is the maximum of this tile only. It must be the maximum over all tiles so far. "
+     "Take the larger of the old m and this one.",
+     ("torch.maximum(m, scores.amax(dim=-1))", "scores.amax(dim=-1)")),
+    ("rescaled upwards",
+     "Your rescaling has the wrong sign in the exponent. The factor is e^(m − m_new), which is "
+     "at most 1.",
      ("(m - base)", "(m_new - m)")),
-    ("powers from the old maximum", "the new powers are measured from the old maximum: subtract "
-     "the new one", ("scores - base[..., None]", "scores - m[..., None]")),
-    ("powers from the tiles maximum", "the new powers are measured from this tile's own maximum: "
-     "subtract the new m, of all tiles",
+    ("powers from the old maximum",
+     "Your new exponentials are measured from the old maximum. Subtract the new one.",
+     ("scores - base[..., None]", "scores - m[..., None]")),
+    ("powers from the tiles maximum",
+     "Your new exponentials are measured from the maximum of this tile. Subtract the new m, "
+     "the maximum of all tiles so far.",
      ("scores - base[..., None]", "scores - scores.amax(-1, keepdim=True).nan_to_num(neginf=0.0)")),
-    ("maximum not subtracted", "the new powers are e^score: subtract the new maximum first, 1000 "
-     "would overflow", ("(scores - base[..., None])", "scores")),
-    ("no maximum at all", "m is kept but never used: ℓ and O are sums of e^score, which overflows "
-     "at 1000; measure from the new maximum", ("(scores - base[..., None])", "scores"),
-     ("ell * shrink", "ell"), ("out * shrink[..., None]", "out")),
-    ("divided at every tile", "O is divided by ℓ already: keep the sum; divide once, after the "
-     "last tile", ("m_new, ell_new, out_new",
+    ("maximum not subtracted",
+     "Your new exponentials are e^score, and e^1000 overflows. Subtract the new maximum first.",
+     ("(scores - base[..., None])", "scores")),
+    ("no maximum at all",
+     "Your ℓ and O are sums of e^score, which overflows at a score of 1000. Subtract the new "
+     "maximum from the scores, and rescale the old sums to it.",
+     ("(scores - base[..., None])", "scores"),
+     ("ell * shrink", "ell"),
+     ("out * shrink[..., None]", "out")),
+    ("divided at every tile",
+     "Your O is divided by ℓ. Here O must stay a sum. Divide only once, after the last tile.",
+     ("m_new, ell_new, out_new",
       "m_new, ell_new, out_new / ell_new.masked_fill(ell_new == 0, 1)[..., None]")),
-    ("divided and multiplied back", "O is kept divided by ℓ, as the first FlashAttention did; here "
-     "it comes as a sum and stays one: × e^(m − m_new), + p v, and one division after all tiles",
+    ("divided and multiplied back",
+     "Your O is kept divided by ℓ, as in the first FlashAttention. Here O comes as a sum and "
+     "must stay one. Multiply it by e^(m − m_new), add p v, and divide only after the last "
+     "tile.",
      ("out * shrink[..., None] + p @ v",
       "(out * (ell * shrink)[..., None] + p @ v) / ell_new.masked_fill(ell_new == 0, 1)[..., "
       "None]")),
-    ("softmax within the tile", "the tile gets a softmax of its own, which divides by this tile's "
-     "sum: use e^(score − m_new), and divide once, after the last tile",
+    ("softmax within the tile",
+     "Your result divides by the sum of this tile. Use e^(score − m_new) here, and divide only "
+     "once, after the last tile.",
      ("p @ v", "scores.softmax(dim=-1) @ v")),
-    ("tile maximum for all", "one maximum is taken for all queries; each has its own: the largest "
-     "along dim −1", ("scores.amax(dim=-1)", "scores.max()")),
-    ("nan for a blind query", "NaN where a query has met nothing it may see: m is still −inf "
-     "there, and −inf − −inf is NaN; subtract 0 in that case",
+    ("tile maximum for all",
+     "Your result takes one maximum for all queries. Each query has its own. Take the maximum "
+     "along dim −1.",
+     ("scores.amax(dim=-1)", "scores.max()")),
+    ("nan for a blind query",
+     "Your result is NaN for a query that has seen no allowed key. Its m is still −∞, and −∞ − "
+     "(−∞) is NaN. Subtract 0 for such a query.",
      ("m_new.masked_fill(m_new == -INF, 0)", "m_new")),
-    ("finite in place of infinity", "right, but for a query that has met nothing it may see: with "
-     "-1e9 in place of −∞ its powers are e^0 = 1; keep −∞, and subtract 0 in that case",
+    ("finite in place of infinity",
+     "Your result is right, except for a query that has seen no allowed key. With −1e9 instead "
+     "of −∞, each of its exponentials is e^0 = 1. Keep −∞, and subtract 0 for such a query.",
      ("scores.amax(dim=-1))", "scores.amax(dim=-1)).clamp(min=-1e9)"),
-     ("(scores -", "(scores.clamp(min=-1e9) -"), ("(m -", "(m.clamp(min=-1e9) -")),
-    ("new part shrunk too", "what this tile adds is shrunk as well; it is measured from the new "
-     "maximum already: shrink only what came before, then add",
+     ("(scores -", "(scores.clamp(min=-1e9) -"),
+     ("(m -", "(m.clamp(min=-1e9) -")),
+    ("new part shrunk too",
+     "Your result also rescales what this tile adds. The new part is measured from the new "
+     "maximum already. Rescale the old sum first, and then add the new part.",
      ("out * shrink[..., None] + p @ v", "(out + p @ v) * shrink[..., None]")),
-    ("another number in place of infinity", "right, but for a query that has met nothing it may "
-     "see: its m is a number in place of −∞; keep −∞, and subtract 0 in that case",
+    ("another number in place of infinity",
+     "Your result is right, except for a query that has seen no allowed key. Its m is a finite "
+     "number instead of −∞. Keep −∞, and subtract 0 for such a query.",
      ("scores.amax(dim=-1))", "scores.amax(dim=-1)).clamp(min=-1e4)")),
-    ("scaled again", "the scores are divided by a root once more; they come scaled: take them as "
-     "they are", ("m_new = torch", "scores = scores / v.shape[-1] ** 0.5\n    m_new = torch")),
-    ("lse for the sum", "in ℓ's place comes m + log ℓ, the log-sum-exp: that is made once, after "
-     "the last tile; return ℓ itself",
+    ("zero for a blind query",
+     "Your result is right, except for a query that has seen no allowed key. Your m is 0 "
+     "there. Subtract 0 from its scores, but return −∞ as m.",
+     ("return m_new", "return base")),
+    ("scaled again",
+     "Your scores are divided by √d once more. They are scaled already. Use them as they are.",
+     ("m_new = torch", "scores = scores / v.shape[-1] ** 0.5\n    m_new = torch")),
+    ("lse for the sum",
+     "Your second result is m + log ℓ, the log-sum-exp. It is computed only after the last "
+     "tile. Return ℓ.",
      ("m_new, ell_new, out_new", "m_new, m_new + ell_new.log(), out_new")),
-    ("mean for the sum", "ℓ gets the mean of the new powers: it is their sum",
+    ("mean for the sum",
+     "Your ℓ adds the mean of the new exponentials. Add their sum.",
      ("p.sum(dim=-1)", "p.mean(dim=-1)")),
 ]  # fmt: skip
 

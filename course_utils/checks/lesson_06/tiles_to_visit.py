@@ -1,4 +1,4 @@
-"""6.3: how many tiles causality leaves for each block of queries, without a mask and in all."""
+"""6.3: per block of queries, the tiles that need no mask and those that are visited."""
 
 import math
 
@@ -46,60 +46,102 @@ def inputs():
 WHOLE = "sum(min(j + block_k, L) - 1 <= first for j in starts)"
 VISITED = "sum(j <= last for j in starts)"
 MISTAKES = [
-    ("skipped by number", "block number i is taken to see i + 1 blocks: that holds only if block_q "
-     "= block_k; count by where the blocks lie", (WHOLE, "first // block_q"),
+    ("skipped by number",
+     "Your result fits visiting i + 1 blocks of keys for block of queries i. This holds only "
+     "if block_q = block_k. Compare the positions where the blocks start and end.",
+     (WHOLE, "first // block_q"),
      (VISITED, "first // block_q + 1")),
-    ("nothing skipped", "all blocks of keys are visited: those past a block's last query hold "
-     "nothing", (VISITED, "len(starts)")),
-    ("visits rounded down", "rounded down: a block that only some of the queries see must be "
-     "visited as well", (VISITED, "(last + 1) // block_k")),
-    ("one block too many", "one too many: a block that begins at the next query holds nothing for "
-     "this one", ("j <= last", "j <= last + 1")),
-    ("one block too many at the end", "one too many: a block that begins at the next query holds "
-     "nothing for this one, and past the last block there is none",
+    ("nothing skipped",
+     "You visit all blocks of keys. A block that starts after the last query of the block has "
+     "no allowed pair. Leave these out.",
+     (VISITED, "len(starts)")),
+    ("visits rounded down",
+     "Your count of visited blocks is rounded down. A block that only some of the queries see "
+     "must be visited too.",
+     (VISITED, "(last + 1) // block_k")),
+    ("one block too many",
+     "You visit one block too many. A block that starts at the position after the last query "
+     "has no allowed pair.",
+     ("j <= last", "j <= last + 1")),
+    ("one block too many at the end",
+     "You visit one block too many. A block that starts after the last query has no allowed "
+     "pair, and there is no block after the last one.",
      (VISITED, "(last + 1) // block_k + 1")),
-    ("number of the last visited", "one visited too few: the first block has number 0, so if the "
-     "last one to visit has number n there are n + 1", (VISITED, "last // block_k")),
-    ("last visited counted twice", "one visited too many in each row: if the last one to visit has "
-     "number n there are n + 1, the first having number 0", (VISITED, "last // block_k + 2")),
-    ("own block taken as whole", "one too many need no mask: the block with the first query's own "
-     "key does as well, unless that is its last key", (WHOLE, "first // block_k + 1")),
-    ("blocks exchanged", "block_q and block_k are exchanged: a row for each block of queries, of "
-     "block_q queries each", ("L, block_q, block_k)", "L, block_k, block_q)")),
-    ("whole by the last query", "a tile needs no mask only if the block's *first* query sees all "
-     "of it; the last one is asked", ("<= first", "<= last")),
-    ("own key forgotten", "one too few need no mask: the first query sees its own key too, so a "
-     "block may end with it", ("- 1 <= first", "<= first")),
-    ("own key not seen", "a query sees its own key too: that counts for both numbers, keys up to "
-     "i, not i - 1", ("- 1 <= first", "<= first"), ("j <= last", "j < last")),
-    ("own key not visited", "one visited too few where a block begins with the last query's own "
-     "key: it sees that key too", ("j <= last", "j < last")),
-    ("one mask in each row", "one tile of each row is taken to need a mask; the diagonal may cross "
-     "several, if the block of queries is the longer one, and none is left where a tile ends with "
-     "the first query's own key", (WHOLE, VISITED + " - 1")),
-    ("visited by the first query", "a tile is visited if *some* query of the block sees part of "
-     "it: the last one sees most, the first one is asked",
+    ("number of the last visited",
+     "You visit one block too few. Blocks are numbered from 0, so if the last visited block "
+     "has number n, then n + 1 are visited.",
+     (VISITED, "last // block_k")),
+    ("last visited counted twice",
+     "You visit one block too many in each row. Blocks are numbered from 0, so if the last "
+     "visited block has number n, then n + 1 are visited.",
+     (VISITED, "last // block_k + 2")),
+    ("own block taken as whole",
+     "You count one block too many that needs no mask. The block that contains the first "
+     "query's own position needs a mask, unless it ends with that position.",
+     (WHOLE, "first // block_k + 1")),
+    ("blocks exchanged",
+     "Your result fits exchanged block sizes. There is one row per block of queries, and it "
+     "has block_q queries.",
+     ("L, block_q, block_k)", "L, block_k, block_q)")),
+    ("whole by the last query",
+     "You ask what the last query of the block sees. A tile needs no mask only if the *first* "
+     "query sees all of it.",
+     ("<= first", "<= last")),
+    ("own key forgotten",
+     "You count one block too few that needs no mask. The first query also sees its own key, "
+     "so a block may end at its position.",
+     ("- 1 <= first", "<= first")),
+    ("own key not seen",
+     "Both of your numbers leave out a query's own key. Query i sees keys up to i, not up to i "
+     "− 1.",
+     ("- 1 <= first", "<= first"),
+     ("j <= last", "j < last")),
+    ("own key not visited",
+     "You visit one block too few where a block starts at the last query's own position. The "
+     "query sees that key too.",
+     ("j <= last", "j < last")),
+    ("one mask in each row",
+     "Your result fits one masked tile per row. The diagonal can cross several tiles of a row. "
+     "It crosses none where a tile ends at the first query's own position.",
+     (WHOLE, VISITED + " - 1")),
+    ("visited by the first query",
+     "You ask what the first query of the block sees. A tile is visited if *any* query sees "
+     "part of it, and the last one sees most.",
      (VISITED, "sum(j <= first for j in starts)")),
-    ("skipped for visited", "the second number is of the tiles that are skipped: count the others",
+    ("skipped for visited",
+     "Your second number counts the skipped tiles. Count the visited ones.",
      (VISITED, "sum(j > last for j in starts)")),
-    ("keys counted", "keys are counted, not blocks of keys", (WHOLE, "first + 1"),
+    ("keys counted",
+     "You count keys. Count blocks of keys.",
+     (WHOLE, "first + 1"),
      (VISITED, "last + 1")),
-    ("short last keys missed", "a short last block of keys is whole as soon as its own last key is "
-     "seen: it ends at L, not at a multiple of block_k", (WHOLE, "(first + 1) // block_k")),
-    ("visits past the end", "the last block of queries may be shorter: it ends at L, and visits no "
-     "keys past L", (VISITED, "-(-(first + block_q) // block_k)")),
-    ("last blocks taken as full", "right but for the last blocks: they may be shorter, and end at "
-     "L", (WHOLE, "(first + 1) // block_k"), (VISITED, "-(-(first + block_q) // block_k)")),
-    ("masked in front", "the first number is of the tiles that need *no* mask, not of those that "
-     "need one", ("[no_mask,", "[visited - no_mask,")),
-    ("only the masked", "the second number is of all tiles visited, not only of those that need a "
-     "mask", ("visited])", "visited - no_mask])")),
-    ("visits swapped", "the two are swapped: first those without a mask, then those visited",
+    ("short last keys missed",
+     "You miss that a short last block of keys may need no mask. It ends at L, so it is seen "
+     "completely as soon as its last key is.",
+     (WHOLE, "(first + 1) // block_k")),
+    ("visits past the end",
+     "You visit keys beyond L. The last block of queries may be shorter, so it ends at L.",
+     (VISITED, "-(-(first + block_q) // block_k)")),
+    ("last blocks taken as full",
+     "Your result is right, except for the last blocks. They may be shorter and end at L.",
+     (WHOLE, "(first + 1) // block_k"),
+     (VISITED, "-(-(first + block_q) // block_k)")),
+    ("masked in front",
+     "Your first number counts the tiles that need a mask. Count those that need *no* mask.",
+     ("[no_mask,", "[visited - no_mask,")),
+    ("only the masked",
+     "Your second number counts only the tiles that need a mask. Count all visited tiles.",
+     ("visited])", "visited - no_mask])")),
+    ("visits swapped",
+     "Your two numbers are in the wrong order. First return the tiles without a mask, then the "
+     "visited ones.",
      ("[no_mask, visited]", "[visited, no_mask]")),
-    ("last queries dropped", "the last block of queries is missing where L is no multiple of "
-     "block_q: it is shorter, but it has a row too",
+    ("last queries dropped",
+     "Your last block of queries is missing when block_q does not divide L. It is shorter, but "
+     "it needs a row too.",
      ("range(0, L, block_q)", "range(0, L // block_q * block_q, block_q)")),
-    ("totals alone", "those are the totals: a row for each block of queries is asked",
+    ("totals alone",
+     "Your result is the total. Return one row per block of queries.",
      ("torch.tensor(result)", "torch.tensor(result).sum(dim=0)")),
 ]  # fmt: skip
 

@@ -1,0 +1,154 @@
+"""6.10: merge the result of one more part, which may be empty."""
+
+import torch
+
+from course_utils.checks.exercise import Exercise
+from course_utils.checks.inputs import normals
+
+INF = torch.inf
+
+
+def add_part(out, lse, part_out, part_lse):
+    m = torch.maximum(lse, part_lse)  # (..., L)
+    base = m.masked_fill(m == -INF, 0)  # both empty: subtract 0
+    old, new = (lse - base).exp(), (part_lse - base).exp()  # (..., L), at most 1
+    total = old + new  # (..., L), 0 if both are empty
+    share = new / total.masked_fill(total == 0, 1)  # (..., L), of the part
+    merged = out + share[..., None] * (part_out - out)  # (..., L, d_v)
+    return merged, m + total.log()
+
+
+def by_logaddexp(out, lse, part_out, part_lse):
+    both = torch.logaddexp(lse, part_lse)
+    safe = torch.where(both == -INF, torch.zeros_like(both), both)
+    w, part_w = torch.exp(lse - safe), torch.exp(part_lse - safe)
+    return [w.unsqueeze(-1) * out + part_w.unsqueeze(-1) * part_out, both]
+
+
+def by_sigmoid(out, lse, part_out, part_lse):
+    there = part_lse > -INF
+    difference = torch.where(there, part_lse - lse, -INF)
+    grown = torch.where(lse > -INF, lse + torch.nn.functional.softplus(difference), part_lse)
+    share = torch.sigmoid(difference)[..., None]
+    return out * (1 - share) + part_out * share, torch.where(there, grown, lse)
+
+
+def inputs():
+    normal = normals(66)
+
+    def case(*rows, d_v=2, size=1.0, shift=0.0, dtype=torch.float64):
+        outs = [normal(*rows, d_v, dtype=dtype) for _ in range(2)]
+        lses = [size * normal(*rows, dtype=dtype) + shift for _ in range(2)]
+        return outs[0], lses[0], outs[1], lses[1]
+
+    def empty(state, which, *row):
+        state[2 * which][row], state[2 * which + 1][row] = 0, -INF
+        return state
+
+    return [
+        case(3),
+        case(2, 4, d_v=5),
+        case(2, 3, 5, d_v=4, size=3.0),
+        case(4, dtype=torch.float32),
+        case(5, size=2000.0),  # e^(part_lse - lse) overflows
+        case(3, shift=-20_000.0),
+        case(3, shift=1000.0),
+        empty(case(3, d_v=4), 1, 1),  # the part has nothing for query 1
+        empty(case(3, d_v=4), 0, ...),  # the first part of all
+        empty(empty(case(4, d_v=3), 0, 2), 1, 2),  # query 2 has seen nothing
+        case(1, d_v=1),
+    ]
+
+
+SIGMOID = "out + torch.sigmoid(part_lse - lse)[..., None] * (part_out - out)"
+LSE = "m + total.log()"
+RETURN = f"return merged, {LSE}"
+BASE = "m.masked_fill(m == -INF, 0)"
+
+MISTAKES = [
+    ("bug still there",
+     "Your result is right, except where lse is −∞. In the formula with sigmoids, −∞ − (−∞) is "
+     "NaN there. Treat a query that has seen no key separately.",
+     ("return merged", f"merged = {SIGMOID}\n    return merged"),
+     (LSE, "lse - torch.nn.functional.logsigmoid(lse - part_lse)")),
+    ("lse still there",
+     "Your output is right, but your lse is NaN where the old lse is −∞. In the formula with "
+     "logsigmoid, −∞ − (−∞) is NaN. Return part_lse there.",
+     (LSE, "lse - torch.nn.functional.logsigmoid(lse - part_lse)")),
+    ("output still there",
+     "Your lse is right, but your output is NaN where both lse are −∞. In the formula with "
+     "sigmoid, −∞ − (−∞) is NaN. Return 0 there.",
+     ("return merged", f"merged = {SIGMOID}\n    return merged")),
+    ("overflow",
+     "Your result is wrong if part_lse is much larger than lse, because e^(part_lse − lse) "
+     "overflows. Subtract the larger one of the two first.",
+     ("return merged", f"merged = {SIGMOID}\n    return merged"),
+     (LSE, "lse + (1 + (part_lse - lse).exp()).log()")),
+    ("all overflows",
+     "Your result is wrong if part_lse is much larger than lse, because e^(part_lse − lse) "
+     "overflows. Subtract the larger one of the two first.",
+     (RETURN,
+      "new_lse = lse + (1 + (part_lse - lse).exp()).log()\n"
+      "    merged = (lse - new_lse).exp()[..., None] * out\n"
+      "    merged = merged + (part_lse - new_lse).exp()[..., None] * part_out\n"
+      "    return merged, new_lse")),
+    ("lse overflows",
+     "Your output is right. Your lse is wrong if part_lse is much larger than lse, because "
+     "e^(part_lse − lse) overflows. Subtract the larger one of the two first.",
+     (LSE, "lse + (1 + (part_lse - lse).exp()).log()")),
+    ("nothing subtracted",
+     "Your e^lse overflows, or all of them become 0, for lse far from 0. Subtract the larger one "
+     "of the two first.",
+     (BASE, "torch.zeros_like(m)"), (LSE, "total.log()")),
+    ("both empty",
+     "Your result is right, except where both lse are −∞. There −∞ − (−∞) is NaN. Subtract 0 for "
+     "such a query.",
+     (BASE, "m"), ("total.masked_fill(total == 0, 1)", "total")),
+    ("zero for the lse",
+     "Your result is right, except where both lse are −∞. Your lse is 0 there, which would count "
+     "as one score of 0. Return −∞.",
+     (LSE, "base + total.masked_fill(total == 0, 1).log()")),
+    ("finite lse",
+     "Your result is right, except where both lse are −∞. Your lse is a finite number there. "
+     "Return −∞.",
+     (LSE, "(m + total.log()).clamp(min=torch.finfo(m.dtype).min)")),
+    ("still empty",
+     "Your output is right. Your lse stays −∞ where the old lse is −∞, but the part has keys. "
+     "Return part_lse there.",
+     (LSE, "m.masked_fill(lse == -INF, -INF) + total.log()")),
+    ("old lse kept",
+     "Your output is right, but you return the old lse. Return the lse of both together.",
+     (LSE, "lse")),
+    ("lse of the part",
+     "Your output is right, but you return the lse of the part. Return the lse of both together.",
+     (LSE, "part_lse")),
+    ("larger lse",
+     "Your output is right, but you return the larger lse. The lse of both together is log(e^lse + "
+     "e^part_lse).",
+     (LSE, "m")),
+    ("lse added",
+     "Your output is right, but you return the sum of the two lse. They are logarithms. The lse of "
+     "both together is log(e^lse + e^part_lse).",
+     (LSE, "lse + part_lse")),
+    ("outputs averaged",
+     "Your output is the mean of the two. The one with the larger lse must count more.",
+     ("share[..., None] * (part_out - out)", "(part_out - out) / 2")),
+    ("outputs added",
+     "Your output is the sum of the two. Each is divided by its own sum already, so weight them by "
+     "e^lse.",
+     ("share[..., None] * (part_out - out)", "part_out")),
+    ("shares exchanged",
+     "Your shares are exchanged. Each output must count by its *own* e^lse.",
+     ("share = new / total", "share = old / total")),
+    ("output alone",
+     "Your output is right, but you return only the output. Return the lse of both together as "
+     "well.",
+     (RETURN, "return merged")),
+    ("results exchanged",
+     "Both results are right, but in the wrong order. Return the output first, then lse.",
+     (RETURN, f"return {LSE}, merged")),
+]  # fmt: skip
+
+exercise = Exercise(
+    "6.10", add_part, inputs, MISTAKES, names="L d_v|L", also_right=[by_logaddexp, by_sigmoid]
+)
