@@ -62,7 +62,7 @@ def main(seeds=10, threads=1):
         lesson["fit"](model, lesson["draw_repeats"], lesson["STEPS"], losses.append)
         seconds = time.perf_counter() - start
         accuracy = lesson["repeated_accuracy"](model)
-        before, after = lesson["scores"](model)
+        before, after = lesson["head_scores"](model)
         smooth = torch.tensor(losses).unfold(0, 40, 1).mean(dim=-1)
         drop = int((smooth[:-40] - smooth[40:]).argmax()) + 40
         good += accuracy >= 0.95 and bool(after.max() >= 0.9)
