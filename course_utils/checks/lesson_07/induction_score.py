@@ -68,6 +68,9 @@ MISTAKES = [
     ("on the occurrence",
      "Your score uses the weight on the earlier occurrence itself. Use the key one position later, "
      "which comes after the occurrence.", ("(1, 0)).tril()", "(0, 1)).tril(-1)")),
+    ("two after the occurrence",
+     "Your score uses the key two positions after the earlier occurrence. Use the one right after "
+     "it.", ("F.pad(same, (1, 0))", "F.pad(same[..., :-1], (2, 0))")),
     ("before the occurrence",
      "Your score uses the token *before* the earlier occurrence. Use the one after it.",
      ("F.pad(same, (1, 0)).tril()", "F.pad(same.tril(-1)[..., 1:], (0, 2))")),

@@ -45,6 +45,14 @@ MISTAKES = [
     ("weight on the next",
      "Your result is the weight on the *next* token. Rows are queries, so key i − 1 of query i is "
      "below the diagonal.", ("-1, dim1", "1, dim1")),
+    ("two positions back",
+     "Your result is the weight two positions back. Take the key right before the query.",
+     ("-1, dim1", "-2, dim1")),
+    ("last key for query 0",
+     "Your sum includes the weight of query 0 on the last key. An index of −1 means the last key. "
+     "Start with query 1.",
+     ("before.mean(dim=(0, -1))",
+      "(before.sum(dim=(0, -1)) + weights[..., 0, -1].sum(dim=0)) / before[:, 0].numel()")),
     ("first query counted",
      "Your sum is divided by L. The first query has no previous token, so divide by L − 1.",
      ("before.mean(dim=(0, -1))", "before.sum(dim=-1).mean(dim=0) / weights.shape[-1]")),

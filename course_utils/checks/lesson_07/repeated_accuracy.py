@@ -62,6 +62,9 @@ MISTAKES = [
      "Your result counts tokens that occur again only *later*. Count a token only if it occurred "
      "before.",
      ("same.tril(-1)", "(same & ~torch.eye(tokens.shape[1], dtype=torch.bool))")),
+    ("seen only later",
+     "Your result counts a prediction if its token occurs again *later*. Count it if its token "
+     "occurred before.", ("any(dim=-1)", "any(dim=1)")),
     ("all predictions",
      "Your result counts all predictions. Leave out those from new tokens, because nobody can know "
      "what follows a new token.",
