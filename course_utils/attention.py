@@ -602,7 +602,7 @@ def follows_same_token(tokens):
 
 @expects(weights="B H L L", tokens="whole B L")
 def induction_score(weights, tokens):
-    """Return each head's mean weight on the keys that followed the query's token before.
+    """Return each head's mean weight on keys right after an earlier occurrence of the token.
 
     Olsson et al., "In-context learning and induction heads", 2022, "prefix matching".
 

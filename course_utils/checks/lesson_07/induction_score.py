@@ -60,8 +60,8 @@ LAST_OR_0 = (
     f"keys = {LAST}; keys[..., 0] = ~keys.any(dim=-1); on_targets = (weights * keys[:, None])"
 )
 KEY_0 = (
-    "Queries with a new token count with their weight on key 0 (−1 + 1 = 0). Leave them out. If a "
-    "query has several keys, add up their weights."
+    "Your score counts queries with a new token by their weight on key 0 (−1 + 1 = 0). Leave them "
+    "out. If a query has several keys, add up their weights."
 )
 POSITION_0 = "Your score misses occurrences at position 0. Position 0 is valid; only −1 means none."
 MISTAKES = [

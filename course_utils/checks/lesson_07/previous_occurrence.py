@@ -61,7 +61,7 @@ MISTAKES = [
      "Your result is the first occurrence, or 0 if there is none. `argmax` behaves like this. "
      "Return the last occurrence before the token, or −1.", (LAST, "earlier.int().argmax(dim=-1)")),
     ("never forgotten",
-     "Your result includes occurrences in earlier sequences. Start anew with each sequence.",
+     "Your result includes occurrences in earlier sequences. Search each sequence separately.",
      never_forgotten),
     ("one long sequence",
      "Your result treats all sequences as one long sequence. Each one has its own past, and its "

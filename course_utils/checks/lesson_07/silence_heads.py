@@ -59,8 +59,8 @@ ORIGINAL = (
 MISTAKES = [
     ORIGINAL,
     ("rows silenced",
-     "Your result has zeros in rows, which belong to outputs of W_o. A head enters through "
-     "columns.",
+     "Your zeros are in rows, which belong to the outputs of W_o. A head uses columns, so set "
+     "those to 0.",
      ("[:, " + COLUMNS, f"[{COLUMNS}")),
     ("rows and columns silenced",
      "Your result has zeros in rows as well, which belong to outputs of W_o. Change only columns.",

@@ -134,7 +134,7 @@ MISTAKES = [
      "Your result fits removing heads without using their scores. This misses heads that share a "
      "job, and finds heads that do something else. Use the scores as well.", without_looking),
     ("the idle ones",
-     "Your result names the heads that do no work and leaves out those that do. Exchange the two.",
+     "Your result names the heads that do no work, and not those that do. Return the opposite.",
      ("return kinds", "return looks(model, tokens) * (kinds == 0)")),
     ("only one left of all",
      "Your result is 0 everywhere. If you remove all other heads, nothing works, because induction "
