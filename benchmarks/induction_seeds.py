@@ -1,4 +1,4 @@
-"""Train lesson 07's induction model with several seeds: how reliably, how fast, how good a head.
+"""Train lesson 07's induction model with several seeds: how reliably, how fast, how well.
 
 Uses the model, data and training from the lesson's cells. Prints, for each seed, the accuracy on
 repeated tokens, each layer's best scores, the step of the steepest drop of the loss, and the
@@ -7,13 +7,13 @@ without positions, after the lesson's training and after each of ten more rounds
 Usage: .venv/bin/python benchmarks/induction_seeds.py [controls] [SEEDS [THREADS]]
 
 One layer, seeds 0 to 4, on one CPU:
-    after 400 steps    .149  .140  .170  .180  .157
-    after 2,000 steps  .166  .188  .153  .185  .162
+    after 400 steps    .160  .164  .169  .182  .169
+    after 2,000 steps  .167  .183  .154  .266  .219
 Without positions:
-    after 400 steps    .374  .355  .358  .369  .346
-    after 1,200 steps  .689  .681  .658  .664  .716
-    after 2,000 steps  .822  .815  .802  .787  .824
-    after 4,400 steps  .915  .903  .907  .880  .915
+    after 400 steps    .215  .269  .257  .239  .246
+    after 1,200 steps  .535  .517  .549  .551  .582
+    after 2,000 steps  .721  .740  .717  .733  .732
+    after 4,400 steps  .888  .923  .864  .868  .871
 """
 
 import ast
@@ -62,7 +62,7 @@ def main(seeds=10, threads=1):
         lesson["fit"](model, lesson["draw_repeats"], lesson["STEPS"], losses.append)
         seconds = time.perf_counter() - start
         accuracy = lesson["repeated_accuracy"](model)
-        before, after = lesson["scores"](model)
+        before, after = lesson["head_scores"](model)
         smooth = torch.tensor(losses).unfold(0, 40, 1).mean(dim=-1)
         drop = int((smooth[:-40] - smooth[40:]).argmax()) + 40
         good += accuracy >= 0.95 and bool(after.max() >= 0.9)

@@ -577,7 +577,7 @@ def previous_token_score(weights):
         From 0 to 1: the mean over all sequences, and over all queries but the first, which has no
         previous token.
     """
-    previous = weights.diagonal(-1, dim1=-2, dim2=-1)  # (B, H, L - 1), from i + 1 to i
+    previous = weights.diagonal(-1, dim1=-2, dim2=-1)  # (B, H, L - 1), query i + 1 on key i
     return previous.mean(dim=(0, -1))
 
 
@@ -595,13 +595,13 @@ def follows_same_token(tokens):
         Entry (i, j) is True if token j - 1 equals token i and j ≤ i.
     """
     tokens = torch.as_tensor(tokens)
-    same = tokens[..., :, None] == tokens[..., None, :-1]  # (..., L, L - 1), at key j
-    return F.pad(same, (1, 0)).tril()  # (..., L, L), at key j - 1
+    same = tokens[..., :, None] == tokens[..., None, :-1]  # (..., L, L - 1), token i = token j
+    return F.pad(same, (1, 0)).tril()  # (..., L, L), moved from key j to key j + 1
 
 
 @expects(weights="B H L L", tokens="whole B L")
 def induction_score(weights, tokens):
-    """Return each head's mean weight on the keys that followed the query's token before.
+    """Return each head's mean weight on keys right after an earlier occurrence of the token.
 
     Olsson et al., "In-context learning and induction heads", 2022, "prefix matching".
 

@@ -93,7 +93,7 @@ def test_an_ablated_head_has_no_effect_and_the_model_itself_is_unchanged(lesson)
     model = lesson["AttentionOnly"](num_layers=2)
     before = parameters(model).clone()
     tokens = torch.randint(32, (2, 48))
-    cut = lesson["knock_out"](model, [(0, 1), (1, 0)])
+    cut = lesson["ablate"](model, [(0, 1), (1, 0)])
     assert torch.equal(parameters(model), before)
     whole = cut(tokens)[0]
     with torch.no_grad():

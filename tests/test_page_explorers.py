@@ -823,7 +823,7 @@ def test_the_words_say_where_both_scores_rise_if_they_do(browse, at):
         scores = f"layer 0 head 0: {before:.2f}, 0.00; layer 1 head 0: 0.00, {after:.2f}"
         assert scores in words(page)
         rises = 99 not in at and min(at) <= step <= max(at)
-        assert ("found: half way up" in words(page)) == rises
+        assert ("found: halfway up" in words(page)) == rises
         assert not rises or words(page).endswith(
             f"previous-token score of layer 0 head 0 at step {at[0]} and the induction score of "
             f"layer 1 head 0 at step {at[1]}"
@@ -839,7 +839,7 @@ def test_what_is_new_is_sent_once_and_a_page_opened_later_gets_all(browse, monke
     explorer = training_after([], None)
     start = json.loads(json.dumps(explorer.get_state()["known"]))
     page = browse(explorer)
-    assert words(page) == "step 0: nothing learned yet"
+    assert words(page) == "step 0: the training has not started"
     sent.clear()
     for step in range(40):
         explorer.add([math.inf, 2.0][step > 0], lambda step=step: perfect_heads() * (step >= 20))

@@ -1,9 +1,9 @@
-// Heads and loss of a training: new steps while it is shown, and all of them afterwards.
+// The heads and the loss of a training: live while it runs, and step by step afterwards.
 const { tokens, layers, heads, steps, every, colours } = given;
 const length = tokens.length;
-const LEFT = 48; // of the heads, in pixels of the picture
+const LEFT = 48; // left edge of the heads, in pixels of the picture
 const TOP = 24;
-const BETWEEN = [12, 30]; // heads: beside, and above one its name
+const BETWEEN = [12, 30]; // between two heads: beside each other, and above one for its name
 const SIDE = Math.min(Math.max((322 - (heads - 1) * BETWEEN[0]) / heads, 96), 144);
 const BELOW = 42;
 const HEADS_END = LEFT + heads * (SIDE + BETWEEN[0]) - BETWEEN[0];
@@ -16,13 +16,13 @@ export const size = [
 
 const HEAD_NAMES = { "font-size": 12, "text-anchor": "middle" };
 const GREY = [140, 140, 140, 255];
-// red, green, blue and opacity of each weight in thousandths; of NaN, which is sent as -1
+// Red, green, blue and opacity of each weight, in thousandths. NaN is sent as -1 and drawn gray.
 const colourOf = shades(colours, 0, 1000);
 const PIXELS = Array.from({ length: 1001 }, (_, weight) => [
   ...colourOf(weight).match(/\d+/g).map(Number), 255,
 ]);
 
-const LEAST_RISE = 0.2; // of a score in the whole training: below it no head learned that pattern
+const LEAST_RISE = 0.2; // if a score rises less in the whole training, no head learned the pattern
 const SCORES = ["previous-token", "induction"];
 // For each score and query, the keys whose weights it adds up.
 const positions = [...tokens.keys()];
@@ -31,11 +31,11 @@ const TARGETS = [
   positions.map((i) => positions.filter((j) => j > 0 && j <= i && tokens[j - 1] === tokens[i])),
 ];
 
-// What is known so far: the loss of each step, null where it is no number, and pictures, each with
+// The data so far: the loss of each step (null if it is not a number), and the pictures, each with
 // its step and the weights (layers, heads, L, L) in thousandths.
 let known = { losses: [], pictures: [] };
 
-// Begin with what is known to the model. All that comes is added to it: what is saved has it, too.
+// Start with the data that the model has. New data is added to it, so a saved notebook has it too.
 export function begin(all) {
   known = all;
 }
@@ -49,12 +49,12 @@ export function highest() {
   return { step: Math.max(known.pictures.at(-1)?.step ?? 0, every) };
 }
 
-// The last picture of those up to the step that is chosen, if there is one.
+// The last picture up to the chosen step, if there is one.
 const pictureAt = (step) => known.pictures.findLast((each) => each.step <= step);
 
 const computed = new WeakMap();
 
-// The two scores of a picture's heads, [score][head], with the heads of all layers in one row.
+// Both scores of all heads in a picture, [score][head], with the heads of all layers in one row.
 function scoresOf(latest) {
   if (!computed.has(latest)) {
     const flat = latest.weights.flat(); // (layers * heads, L, L)
@@ -63,7 +63,7 @@ function scoresOf(latest) {
   return computed.get(latest);
 }
 
-// The weight that a query of a head puts on its target keys: the mean over queries that have any.
+// The mean weight that a head puts on the target keys, over the queries that have target keys.
 function meanOn(keys, head) {
   const queries = positions.filter((i) => keys[i].length);
   const weights = queries.flatMap((i) => keys[i].map((j) => head[i][j]));
@@ -75,32 +75,32 @@ const nameOf = (head) => `layer ${Math.floor(head / heads)} head ${head % heads}
 
 export function describe({ step }) {
   const latest = pictureAt(step);
-  if (!latest) return "step 0: nothing learned yet";
+  if (!latest) return "step 0: the training has not started";
   const [previous, induction] = scoresOf(latest);
   const each = previous.map((score, head) => {
     return `${nameOf(head)}: ${fixed(score, 2)}, ${fixed(induction[head], 2)}`;
   });
   const loss = fixed(known.losses[latest.step] ?? NaN, 2);
-  const scores = `previous-token score, induction score of ${each.join("; ")}`;
+  const scores = `previous-token and induction score of ${each.join("; ")}`;
   return `step ${latest.step}: loss ${loss}; ${scores}${finding(latest.step)}`;
 }
 
-// Where both kinds of heads are half way up, said at these steps and between them, if both rise. It
-// is never said at the last step: one must go back to find it.
+// The steps at which both scores have risen halfway, if both rise. This is shown at these steps and
+// between them, but never at the last step, so one has to go back to find it.
 function finding(step) {
   const last = known.pictures.at(-1);
   const halves = SCORES.map((name, kind) => {
     const final = scoresOf(last)[kind];
     const head = final.indexOf(Math.max(...final));
     const rise = (picture) => scoresOf(picture)[kind][head] - scoresOf(known.pictures[0])[kind][head];
-    if (!(rise(last) >= LEAST_RISE)) return null; // there is no score where no token repeats
+    if (!(rise(last) >= LEAST_RISE)) return null; // without repeated tokens there is no score
     const half = known.pictures.find((picture) => rise(picture) >= rise(last) / 2);
     return { at: half.step, text: `${name} score of ${nameOf(head)} at step ${half.step}` };
   });
   if (step === last.step || halves.includes(null)) return "";
   const [first, second] = halves.map(({ at }) => at).sort((a, b) => a - b);
   if (step < first || step > second) return "";
-  return `; found: half way up are the ${halves.map(({ text }) => text).join(" and the ")}`;
+  return `; found: halfway up: the ${halves.map(({ text }) => text).join(" and the ")}`;
 }
 
 export function picture(svg, update) {
@@ -118,8 +118,8 @@ export function picture(svg, update) {
   };
 }
 
-// Draw the frame of a head; returns what shows its weights. They are the pixels of a canvas:
-// many heads have more cells than a page has room for elements.
+// Draw the frame of a head, and return a function that shows its weights. They are pixels of a
+// canvas, because many heads have more cells than a page can have elements.
 function square(svg, layer, head) {
   const left = LEFT + head * (SIDE + BETWEEN[0]);
   const top = TOP + layer * (SIDE + BETWEEN[1]);
@@ -132,7 +132,7 @@ function square(svg, layer, head) {
   const name = `layer ${layer}, head ${head}`;
   shape(svg, "text", { x: left + SIDE / 2, y: top - 7, ...HEAD_NAMES, text: name });
   const ticks = wholeUpTo(length - 1, 5);
-  const [isFirst, isLast] = [head === 0, layer === layers - 1]; // one scale for all
+  const [isFirst, isLast] = [head === 0, layer === layers - 1]; // only the outer heads have labels
   axes(svg, {
     frame: [left, top, SIDE, SIDE],
     x: [-0.5, length - 0.5],
@@ -151,7 +151,7 @@ function square(svg, layer, head) {
   };
 }
 
-// Draw which colours stand for which weights, above the loss.
+// Draw the color scale of the weights, above the loss.
 function legend(svg) {
   const [right, wide] = [size[0] - 20, 60];
   fade(svg, [right - wide, 5, wide, 10], colourOf, [0, 1000]);
@@ -160,7 +160,8 @@ function legend(svg) {
   shape(svg, "text", { x: right + 6, ...small, text: "1" });
 }
 
-// Draw the axes of the loss; returns what shows it, with a line at a step. A click goes to a step.
+// Draw the axes of the loss, and return a function that draws its curve and the line at a step.
+// A click on the curve moves to a step.
 function curve(svg, update) {
   const frame = [LOSS_LEFT, TOP, size[0] - LOSS_LEFT - 14, size[1] - TOP - BELOW];
   const [x, y, width, height] = frame;
@@ -168,7 +169,7 @@ function curve(svg, update) {
   const yticks = [0, 1, 2, 3, 4];
   const labels = { xlabel: "step", ylabel: "loss", away: 28 };
   const ax = axes(svg, { frame, x: [0, steps], y: [0, 4], xticks, yticks, ...labels });
-  // what is drawn in it ends at its frame, as an svg of its own does
+  // an svg inside the picture cuts off the curve at its frame
   const box = { x, y, width, height };
   const inside = shape(svg, "svg", { ...box, viewBox: [x, y, width, height].join(" ") });
   const faint = { stroke: "currentColor", "stroke-opacity": 0.2 };
@@ -184,7 +185,7 @@ function curve(svg, update) {
   return (at) => {
     const parts = known.losses.map((loss, step) => {
       if (loss === null) return "";
-      const towards = (known.losses[step - 1] ?? null) === null ? "M" : "L"; // after a gap, anew
+      const towards = (known.losses[step - 1] ?? null) === null ? "M" : "L"; // M: after a gap
       return `${towards}${ax.x(step).toFixed(2)} ${ax.y(loss).toFixed(2)}`;
     });
     change(line, { d: parts.join("") });
@@ -192,7 +193,7 @@ function curve(svg, update) {
   };
 }
 
-// Whole numbers from 0 up to an end, not more than so many: at distances of 1, 2, 5, 10, 20, …
+// At most so many whole numbers from 0 to an end, in steps of 1, 2, 5, 10, 20, …
 function wholeUpTo(end, most) {
   let apart = 1;
   for (let n = 1; end / apart >= most; n += 1) apart = [1, 2, 5][n % 3] * 10 ** Math.floor(n / 3);

@@ -1,4 +1,4 @@
-"""The explorer of lesson 07: heads and loss, live while a model learns, and step by step after."""
+"""The explorer of lesson 07: heads and loss, live during a training and step by step after it."""
 
 import math
 
@@ -15,7 +15,7 @@ from course_utils.explorers.browser_explorer import (
 from course_utils.figures import SEQUENTIAL
 from course_utils.shapes import expects
 
-MOST_STEPS = 10**9  # more than any training has; the page ends the slider at the last picture
+MOST_STEPS = 10**9  # more than any training has; the slider ends at the last picture
 
 
 @expects(
@@ -26,7 +26,7 @@ MOST_STEPS = 10**9  # more than any training has; the page ends the slider at th
     every="int from 1",
 )
 def training_explorer(tokens, *, num_layers, num_heads, steps, every=10):
-    """Watch heads while they are trained, then go back and forth through the training.
+    """Watch heads during a training, and then go back and forth through it.
 
     Display it, then train, and call ``add(loss, weights)`` at every step. The picture is updated
     at every ``every``-th step. Afterwards the slider moves through the training. You can display
@@ -45,28 +45,28 @@ def training_explorer(tokens, *, num_layers, num_heads, steps, every=10):
     Returns
     -------
     TrainingExplorer
-        With the control ``step``, which goes up to the last picture so far. A click on the loss
-        moves it.
+        Its control ``step`` goes up to the last picture so far. A click on the loss curve moves it
+        as well.
 
     Raises
     ------
     TypeError, ValueError
-        If tokens are not whole numbers in one dimension, or one of the numbers is less than 1.
+        If tokens are not integers in one dimension, or one of the other numbers is less than 1.
     """
     return TrainingExplorer(torch.as_tensor(tokens), (num_layers, num_heads), steps, every)
 
 
 class TrainingExplorer(BrowserExplorer):
-    """What `training_explorer` returns: an explorer that is sent its data while it is displayed."""
+    """What `training_explorer` returns: an explorer that receives its data while it is shown."""
 
-    # All the data so far, for a page that is opened later. Each step sends only what is new.
+    # All the data so far, for a page that is opened later. Each step sends only new data.
     known = Any().tag(sync=True, to_json=lambda _, explorer: explorer._news(explorer.snapshots, 0))
 
     def __init__(self, tokens, heads, steps, every):
         self._shape = (*heads, len(tokens), len(tokens))
         self._steps, self._every = steps, every
         self.losses, self.snapshots = [], {}  # a loss for each step; (layers, H, L, L) by step
-        self._sent = 0  # losses
+        self._sent = 0  # number of losses sent
         controls = {"step": number("step", 0, 0, MOST_STEPS, every)}
         given = {"tokens": tokens.tolist(), "layers": heads[0], "heads": heads[1]}
         given |= {"steps": steps, "every": every, "colours": colours_of(SEQUENTIAL)}
@@ -74,14 +74,14 @@ class TrainingExplorer(BrowserExplorer):
         super().__init__("training", controls, data=data, needs=["grid"], **given)
 
     def add(self, loss, weights):
-        """Add the next step; the first is step 0.
+        """Add the next step. The first one is step 0.
 
         Parameters
         ----------
         loss : float
         weights : callable
             Returns the weights of all heads on the tokens, (num_layers, num_heads, L, L). It is
-            called only at the steps that are drawn.
+            called only at steps that are drawn.
 
         Raises
         ------
@@ -118,7 +118,7 @@ class TrainingExplorer(BrowserExplorer):
         return (1000 * weights).round().nan_to_num(-1).int().tolist()
 
     def _preview(self):
-        """Return the stored picture if it is of this training: of its step, with its loss."""
+        """Return the stored picture if it shows the same step of a training with the same loss."""
         step = self.values["step"]
         if step not in self.snapshots:
             return None

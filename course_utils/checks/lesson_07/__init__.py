@@ -1,5 +1,5 @@
 """Lesson 07's exercises.
 
-All inputs are float32, as the lesson's tensors are: a right answer may hold an identity or a mask
-of that type.
+All inputs are float32, like the lesson's tensors, because a right answer may contain an identity
+matrix or a mask of this type.
 """

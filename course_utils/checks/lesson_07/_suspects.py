@@ -1,7 +1,8 @@
-"""7.8's suspects: small models, built by hand, whose heads stand in any order.
+"""7.8's suspects: small models, built by hand, whose heads are in random order.
 
-Of each token the stream holds five blocks: the token, a note, what is asked for, the answer, and
-one that nobody reads. Each head looks somewhere and copies the token block into another one.
+The residual stream has five blocks for each token: the token, a note, what the query asks for, the
+answer, and a block that no head reads. Each head attends somewhere, and copies the token block of
+what it finds into another block.
 """
 
 import itertools
@@ -11,35 +12,38 @@ import torch.nn.functional as F
 
 TOKEN, NOTE, ASKED, ANSWER, UNREAD = range(5)
 ALL = slice(None)
-HEADS = {  # by name: where it looks, where it writes, how much, of which tokens
+HEADS = {  # name: where it attends, the block it writes, how strongly, for which tokens
     "writer": ("before", NOTE, 1.0, ALL),
     "most": ("before", NOTE, 1.0, slice(8)),
     "some": ("before", NOTE, 1.0, slice(11, None)),
+    "low": ("before", NOTE, 1.0, slice(5)),
+    "middle": ("before", NOTE, 1.0, slice(5, 10)),
+    "high": ("before", NOTE, 1.0, slice(10, None)),
     "echo": ("before", UNREAD, 1.0, ALL),
     "finder": ("after", ANSWER, 1.0, ALL),
     "mirror": ("after", UNREAD, 1.0, ALL),
     "asker": ("itself", ASKED, 1.0, ALL),
     "idle": ("anywhere", ANSWER, 0.2, ALL),
 }
-LAYERS = [  # one string a layer; a note that a writer leaves in the last one comes too late
+LAYERS = [  # one string per layer; what a writer in the last layer writes comes too late
     ("writer echo idle", "finder mirror idle"),
     ("writer writer echo idle", "finder idle finder writer"),
     ("idle echo", "writer idle", "mirror finder"),
     ("asker writer idle", "finder writer mirror"),
-    ("writer writer", "idle finder"),
+    ("low middle high echo", "finder mirror idle idle"),  # each does a third of one job
     ("writer idle", "writer mirror", "finder finder"),
     ("writer writer writer echo", "finder finder finder finder"),
-    ("most some echo", "finder mirror idle"),  # most answers are right without the second
+    ("most some echo", "finder mirror idle"),  # without "some", most answers are right
 ]
-BACK = {"before": 1, "itself": 0}  # where the place alone tells: so many places back
-LOUD = 8.0  # beside noise of size 1
+BACK = {"before": 1, "itself": 0}  # heads that use only the position: how far back they look
+LARGE = 8.0  # a score, among noise of size 1
 
 
 def suspect(seed, V=14, B=12, L=36, shortest=5):
     """Return a model, and texts (B, L) that repeat, with periods from ``shortest`` to 12.
 
     ``model(tokens, removed=[])`` returns logits (B, L, V) and weights (layers, B, H, L, L);
-    ``removed`` names heads as (layer, head), both from 0, whose results reach nothing.
+    ``removed`` lists heads as (layer, head), both counted from 0, whose outputs are left out.
     """
     rng = torch.Generator().manual_seed(seed)
     layers = [layer.split() for layer in LAYERS[seed % len(LAYERS)]]
@@ -48,7 +52,7 @@ def suspect(seed, V=14, B=12, L=36, shortest=5):
     for each, names in zip(scores, layers, strict=True):
         for head, name in zip(each, names, strict=True):
             if HEADS[name][0] in BACK:
-                head += LOUD * torch.eye(L).roll(-BACK[HEADS[name][0]], dims=-1)
+                head += LARGE * torch.eye(L).roll(-BACK[HEADS[name][0]], dims=-1)
     scores = scores.masked_fill(torch.ones(L, L).triu(1) > 0, -torch.inf)
     asks = ASKED if "asker" in layers[0] else TOKEN
     periods = torch.randint(shortest, 13, (B, 1), generator=rng)
@@ -61,19 +65,19 @@ def suspect(seed, V=14, B=12, L=36, shortest=5):
         unknown = removed - set(itertools.product(range(len(layers)), range(len(layers[0]))))
         if unknown:
             raise ValueError(
-                f"removed names {sorted(unknown)}, (layer, head) from 0; there are {len(layers)} "
-                f"layers of {len(layers[0])} heads"
+                f"removed lists {sorted(unknown)} as (layer, head), counted from 0, but there are "
+                f"only {len(layers)} layers of {len(layers[0])} heads"
             )
         token = F.one_hot(tokens, V).float()  # (B, L, V)
         blocks = torch.stack([token, *[torch.zeros_like(token)] * 4])  # (5, B, L, V)
         seen = []
         for layer, names in enumerate(layers):
             found = blocks[asks] @ blocks[NOTE].mT  # (B, L, L)
-            found[..., 0] = -1  # the first token's note says that it follows itself
+            found[..., 0] = -1  # position 0 sees only itself, so its note names its own token
             weights = []
             for head, name in enumerate(names):
                 look, to, strength, of = HEADS[name]
-                now = scores[layer, head, :L, :L] + (LOUD * found if look == "after" else 0)
+                now = scores[layer, head, :L, :L] + (LARGE * found if look == "after" else 0)
                 weights.append(now.softmax(dim=-1).expand(B, L, L))
                 if (layer, head) not in removed:
                     blocks[to, ..., of] += strength * weights[-1] @ token[..., of]

@@ -1,4 +1,4 @@
-"""7.7: for how many tokens a head that looks at them raises their own logit most."""
+"""7.7: the share of tokens whose own logit rises most when a head attends to them."""
 
 import torch
 import torch.nn.functional as F
@@ -31,10 +31,10 @@ def inputs():
         def normal(*shape):
             return torch.randn(*shape, generator=rng)
 
-        # By each wrong way, past the head or through half of it, some tokens are copied as well,
-        # and of many tokens every share is its own.
+        # Wrong products, past the head or through half of it, copy some tokens too. With many
+        # tokens, no two of them give the same share.
         E = normal(V, d_model) + 2 * torch.eye(V, d_model)
-        E[0] *= 4  # the largest of all logits stand in row 0
+        E[0] *= 4  # the largest logits are in row 0
         W_v = 0.4 * (normal(d_model, d_k) + torch.eye(d_model, d_k))
         W_o = 0.3 * normal(d_k, d_model) + 0.7 * W_v.T
         copied = F.normalize(E @ W_v @ W_o, dim=-1) * strength
@@ -51,48 +51,65 @@ def inputs():
 EFFECT = "E @ W_v @ W_o @ U"
 MISTAKES = [
     ("largest of columns",
-     "the largest of each column: which token raises a logit most; asked is which logit a token, a "
-     "row, raises most", ("dim=-1", "dim=0")),
+     "You take the largest entry of each column, which says which token raises a logit most. Take "
+     "the largest entry of each row, `dim=-1`.", ("dim=-1", "dim=0")),
     ("mean of the diagonal",
-     "that is the mean of the diagonal; count how often it holds a row's largest entry",
+     "Your result is the mean of the diagonal. Count how often the diagonal entry is the largest "
+     "of its row.",
      f"({EFFECT}).diagonal().mean()"),
     ("mean of the softmax's diagonal",
-     "that is the mean of the softmax's diagonal; count how often it holds a row's largest entry",
+     "Your result is the mean of the diagonal after softmax. Count how often the diagonal entry is "
+     "the largest of its row.",
      f"({EFFECT}).softmax(dim=-1).diagonal().mean()"),
-    ("among three", "the token's own logit is among the three raised most; it must be the first",
+    ("among three",
+     "Your score counts a token if its own logit is one of the three largest. It must be the "
+     "largest.",
      ("effect.argmax(dim=-1)", "effect.topk(3).indices.T"),
      ("torch.arange(len(E)))", "torch.arange(len(E))).any(dim=0)")),
-    ("number of copied", "the number of tokens copied; the score is their share",
+    ("number of copied",
+     "Your result is the number of copied tokens. Return their share.",
      (".float().mean()", ".sum()")),
-    ("percent", "that is in percent; the share itself is asked, from 0 to 1",
+    ("divided by the width",
+     "Your number of copied tokens is divided by d_model. Divide it by V, the number of tokens.",
+     (".float().mean()", ".sum() / E.shape[1]")),
+    ("percent",
+     "Your result is in percent. Return a number from 0 to 1.",
      (".mean()", ".mean() * 100")),
     ("raised at all",
-     "how often a token raises its own logit at all; it must raise no other one more",
+     "Your score counts a token if its own logit rises at all. It must rise more than all others.",
      f"(({EFFECT}).diagonal() > 0).float().mean()"),
     ("head left out",
-     "the head is left out: E U alone; what it moves goes through W_v and W_o", (EFFECT, "E @ U")),
+     "Your result is the score of E U, without the head. Put W_v and W_o between them.",
+     (EFFECT, "E @ U")),
     ("direct path added",
-     "E U is added, the token's own way past the head; asked is what the head adds: E W_v W_o U",
+     "Your result includes E U, the direct path past the head. Use only E W_v W_o U, the "
+     "contribution of the head.",
      (EFFECT, f"E @ U + {EFFECT}")),
     ("no logits",
-     "E W_v W_o alone: what a token carries, d_model numbers of no token's; U makes logits of it",
+     "Your result is the score of E W_v W_o, whose columns are not logits. Multiply it by U.",
      (" @ U", "")),
     ("output matrix left out, too",
-     "E W_v alone: d_k numbers, which are no logits; W_o and U come after", (" @ W_o @ U", "")),
+     "Your result is the score of E W_v, whose columns are not logits. Multiply it by W_o and U.",
+     (" @ W_o @ U", "")),
     ("one place for all",
-     "argmax without dim finds one place in the whole flattened matrix; asked is one a row, dim=-1",
+     "Your result uses one index for the whole matrix. `argmax` without `dim` flattens its input. "
+     "Use `dim=-1`.",
      ("dim=-1", "")),
-    ("output matrix twice", "the head is W_o.T W_o there; values come from W_v: W_v W_o",
+    ("output matrix twice",
+     "Your result uses W_o.T in place of W_v. Values come from W_v, so compute W_v W_o.",
      ("W_v @ W_o", "W_o.T @ W_o")),
     ("embeddings for logits",
-     "E.T is taken for U: what a token carries becomes logits through U", ("@ U", "@ E.T")),
+     "Your result uses E.T in place of U. Multiply by U to get logits.", ("@ U", "@ E.T")),
     ("head transposed",
-     "W_o.T W_v.T is the head transposed, as if matrices stood on the left: here x @ W_v @ W_o",
+     "Your result uses the transposed head, W_o.T W_v.T. Here matrices multiply from the right, so "
+     "compute x @ W_v @ W_o.",
      ("W_v @ W_o", "W_o.T @ W_v.T")),
     ("largest in size",
-     "largest in size: a logit that is pushed down far is not raised; leave the sign",
+     "You take the entry with the largest absolute value. A logit that falls a lot is not raised, "
+     "so keep the sign.",
      ("effect.argmax", "effect.abs().argmax")),
-    ("smallest logit", "the smallest logit of each token; asked is the largest: argmax",
+    ("smallest logit",
+     "You take the smallest logit of each token. Take the largest, with `argmax`.",
      ("argmax", "argmin")),
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""7.4: the mean weight of each head on what came after earlier occurrences of the token."""
+"""7.4: the mean weight of each head on keys right after an earlier occurrence of the token."""
 
 import torch
 import torch.nn.functional as F
@@ -9,31 +9,31 @@ from course_utils.checks.lesson_07._heads import causal_weights
 
 def induction_score(weights, tokens):
     same = tokens[:, :, None] == tokens[:, None, :-1]  # (B, L, L - 1)
-    wanted = F.pad(same, (1, 0)).tril()  # (B, L, L), one key further on
-    found = (weights * wanted[:, None]).sum(dim=-1)  # (B, H, L)
-    queries = wanted.any(dim=-1)  # (B, L), which have such a key
-    return found.sum(dim=(0, 2)) / queries.sum()  # (H,)
+    targets = F.pad(same, (1, 0)).tril()  # (B, L, L), one key further on
+    on_targets = (weights * targets[:, None]).sum(dim=-1)  # (B, H, L)
+    queries = targets.any(dim=-1)  # (B, L), queries that have such a key
+    return on_targets.sum(dim=(0, 2)) / queries.sum()  # (H,)
 
 
 def by_loops(weights, tokens):
     B, H, L, _ = weights.shape
     scores = []
     for h in range(H):
-        found = []
+        on_targets = []
         for b in range(B):
             for i in range(L):
                 keys = [j + 1 for j in range(i) if tokens[b, j] == tokens[b, i]]
                 if keys:
-                    found.append(sum(weights[b, h, i, j] for j in keys))
-        scores.append(torch.stack(found).mean())
+                    on_targets.append(sum(weights[b, h, i, j] for j in keys))
+        scores.append(torch.stack(on_targets).mean())
     return torch.stack(scores)
 
 
 def by_matmul(weights, tokens):
     same = (tokens[:, :, None] == tokens[:, None, :]).tril(-1).float()
-    wanted = same @ torch.diag(torch.ones(tokens.shape[1] - 1), 1)  # one key further on
-    found = torch.einsum("bhij,bij->h", weights, wanted)
-    return found / (wanted.sum(-1) > 0).sum()
+    targets = same @ torch.diag(torch.ones(tokens.shape[1] - 1), 1)  # one key further on
+    on_targets = torch.einsum("bhij,bij->h", weights, targets)
+    return on_targets / (targets.sum(-1) > 0).sum()
 
 
 def inputs():
@@ -41,7 +41,7 @@ def inputs():
 
     def heads_and_texts(B, H, L, symbols):
         tokens = torch.randint(symbols, (B, L), generator=rng)
-        # two equal neighbours, a row where little repeats, and rows that repeat much
+        # two equal neighbors, a row where little repeats, and rows where much does
         tokens[0, :4] = torch.tensor([1, 1, 0, 1])
         tokens[-1, : L // 2] = torch.arange(L // 2) + symbols
         return causal_weights(rng, B, H, L), tokens
@@ -54,90 +54,107 @@ def inputs():
     return [(weights, tokens), *rest, (one_key, tokens + 900), turned]
 
 
-FOUND = "found = (weights * wanted[:, None])"
-LAST = "wanted & (wanted.flip(-1).cumsum(-1).flip(-1) == 1)"
-LAST_OR_0 = f"keys = {LAST}; keys[..., 0] = ~keys.any(dim=-1); found = (weights * keys[:, None])"
-KEY_0 = (
-    "a query whose token is new counts with its weight on key 0, for −1 + 1 = 0: leave it out; and "
-    "of several such keys the weights add up"
+FOUND = "on_targets = (weights * targets[:, None])"
+LAST = "targets & (targets.flip(-1).cumsum(-1).flip(-1) == 1)"
+LAST_OR_0 = (
+    f"keys = {LAST}; keys[..., 0] = ~keys.any(dim=-1); on_targets = (weights * keys[:, None])"
 )
-PLACE_0 = "an occurrence at place 0 is lost: 0 is a place, and none is −1"
+KEY_0 = (
+    "Your score counts queries with a new token by their weight on key 0 (−1 + 1 = 0). Leave them "
+    "out. If a query has several keys, add up their weights."
+)
+POSITION_0 = "Your score misses occurrences at position 0. Position 0 is valid; only −1 means none."
 MISTAKES = [
     ("on the occurrence",
-     "that is the weight on the earlier occurrence itself; an induction head looks one place "
-     "further, at what came after it", ("(1, 0)).tril()", "(0, 1)).tril(-1)")),
+     "Your score uses the weight on the earlier occurrence itself. Use the key one position later, "
+     "which comes after the occurrence.", ("(1, 0)).tril()", "(0, 1)).tril(-1)")),
+    ("two after the occurrence",
+     "Your score uses the key two positions after the earlier occurrence. Use the one right after "
+     "it.", ("F.pad(same, (1, 0))", "F.pad(same[..., :-1], (2, 0))")),
     ("before the occurrence",
-     "one place in the wrong direction: that is the token before the occurrence",
+     "Your score uses the token *before* the earlier occurrence. Use the one after it.",
      ("F.pad(same, (1, 0)).tril()", "F.pad(same.tril(-1)[..., 1:], (0, 2))")),
     ("before every match",
-     "one place in the wrong direction: that is the token before the occurrence, and so every "
-     "query finds the key before its own",
+     "Your score uses the token *before* each match, so every query counts the key before itself. "
+     "Use the token after each earlier occurrence.",
      (":-1]", ":]"), ("F.pad(same, (1, 0)).tril()", "F.pad(same[..., 1:], (0, 1)).tril(-1)")),
     ("last occurrence only",
-     "only the last earlier occurrence counts there; what came after any of them is as good",
-     (".tril()", f".tril(); wanted = {LAST}")),
+     "Your score counts only the last earlier occurrence. Count the keys after all of them.",
+     (".tril()", f".tril(); targets = {LAST}")),
     ("key 0 for new tokens", KEY_0, (FOUND, LAST_OR_0), ("queries.sum()", "queries.numel()")),
     ("key 0 for new tokens, not counted", KEY_0, (FOUND, LAST_OR_0)),
-    ("place 0 lost", PLACE_0, (".tril()", ".tril(); wanted[..., 1] = False")),
-    ("queries of place 0 lost", PLACE_0,
-     (FOUND, "wanted = wanted & wanted[..., 2:].any(dim=-1, keepdim=True); " + FOUND)),
+    ("place 0 lost", POSITION_0, (".tril()", ".tril(); targets[..., 1] = False")),
+    ("queries of place 0 lost", POSITION_0,
+     (FOUND, "targets = targets & targets[..., 2:].any(dim=-1, keepdim=True); " + FOUND)),
     ("next token sought",
-     "the keys there hold the token that comes *next*, which a head does not know yet; asked are "
-     "those after an earlier occurrence of the present one",
+     "Your score uses keys with the same token as the *next* one. Use keys that come after an "
+     "earlier occurrence of the current token.",
      ("tokens[:, :, None]", "F.pad(tokens[:, 1:], (0, 1), value=-1)[:, :, None]"), (":-1]", ":]"),
      ("F.pad(same, (1, 0)).tril()", "same.tril()")),
-    ("last query left out", "the last query is left out; it looks at keys as the others do",
-     (".tril()", ".tril(); wanted[:, -1] = False")),
+    ("last query left out",
+     "Your score leaves out the last query. Count it like all others.",
+     (".tril()", ".tril(); targets[:, -1] = False")),
     ("first occurrence only",
-     "only the first occurrence counts there; what came after any of them is as good",
-     (".tril()", ".tril(); wanted = wanted & (wanted.cumsum(-1) == 1)")),
+     "Your score counts only the first occurrence. Count the keys after all earlier ones.",
+     (".tril()", ".tril(); targets = targets & (targets.cumsum(-1) == 1)")),
     ("largest of the keys",
-     "of several such keys only the one with the largest weight counts there; their weights add up",
+     "Where a query has several such keys, your score counts only the largest weight. Add up all "
+     "of their weights.",
      (".sum(dim=-1)", ".amax(dim=-1)")),
     ("mean over all keys",
-     "averaged over all keys of a query; their weights add up, and the mean is over queries",
+     "Your score averages over all keys of a query. Add up the weights on the right keys, and take "
+     "the mean over queries only.",
      (".sum(dim=-1)", ".mean(dim=-1)")),
     ("mean over a query's keys",
-     "a query's weights on such keys are averaged; they add up, and the mean is over queries",
-     (".sum(dim=-1)", ".sum(dim=-1) / wanted.sum(dim=-1).clamp(min=1)[:, None]")),
+     "Your score averages the weights on the right keys of a query. Add them up, and take the mean "
+     "over queries only.",
+     (".sum(dim=-1)", ".sum(dim=-1) / targets.sum(dim=-1).clamp(min=1)[:, None]")),
     ("new tokens counted",
-     "averaged over all queries; those whose token is new have nowhere to look and must not count",
+     "Your mean is over all queries. Leave out those whose token is new, because they have no such "
+     "key.",
      ("queries.sum()", "queries.numel()")),
     ("queries without weight left out",
-     "queries that put no weight on such keys are left out; whether they have such a key counts, "
-     "not whether the head looks there", ("queries.sum()", "(found > 0).sum(dim=(0, 2))")),
+     "Your mean leaves out queries with weight 0 on such keys. Count every query that has such a "
+     "key.", ("queries.sum()", "(on_targets > 0).sum(dim=(0, 2))")),
     ("mean over cells",
-     "averaged over single cells; add up the weights of a query's cells, then average over "
-     "queries", ("queries.sum()", "wanted.sum()")),
+     "Your mean is over single weights. Add up the weights of each query first, and then take the "
+     "mean over queries.", ("queries.sum()", "targets.sum()")),
     ("each sequence first",
-     "averaged within each sequence first; the mean is over the queries of all together",
-     ("found.sum(dim=(0, 2)) / queries.sum()",
-      "(found.sum(dim=2) / queries.sum(dim=-1, keepdim=True)).mean(dim=0)")),
+     "Your result is a mean of one mean per sequence. Take one mean over the queries of all "
+     "sequences.",
+     ("on_targets.sum(dim=(0, 2)) / queries.sum()",
+      "(on_targets.sum(dim=2) / queries.sum(dim=-1, keepdim=True)).mean(dim=0)")),
     ("itself left out",
-     "in 5 5 the key after the first 5 is the second one itself, and it counts: .tril(), not "
-     ".tril(-1)", (".tril()", ".tril(-1)")),
+     "Your score never counts the query's own key. In 5 5, the second 5 comes after the first 5, "
+     "so it counts. Use `.tril()`, not `.tril(-1)`.", (".tril()", ".tril(-1)")),
     ("later occurrences counted",
-     "queries whose token returns only *later* are counted too; an occurrence must be an earlier "
-     "one", (".tril()", "")),
+     "Your score counts queries whose token occurs only *later*. Count only earlier occurrences.",
+     (".tril()", "")),
     ("rolled round",
-     "`roll` brings the last key round to the front; nothing came before key 0, so it is never one",
+     "In your score, key 0 comes after the last token. If you use `roll`, it wraps around. Nothing "
+     "comes before key 0, so never count it.",
      (":-1]", ":]"), ("F.pad(same, (1, 0))", "same.roll(1, dims=-1)")),
-    ("queries and keys exchanged", "the weights are read transposed: rows are queries, columns are "
-     "keys", ("weights *", "weights.mT *")),
+    ("queries and keys exchanged",
+     "Your score reads the weights transposed. Rows are queries, and columns are keys.",
+     ("weights *", "weights.mT *")),
     ("one stripe",
-     "that is one stripe beside the diagonal, for a text that repeats after L / 2; here tokens "
-     "return anywhere: compare them",
+     "Your score is the mean of one diagonal, as if each text repeated after L / 2 tokens. Compare "
+     "the tokens to find the right keys.",
      "weights.diagonal(1 - tokens.shape[-1] // 2, dim1=-2, dim2=-1).mean(dim=(0, -1))"),
     ("how often strongest",
-     "that is how often such a key is the strongest of a query's; asked are the weights they get, "
-     "on average",
-     ("found =", "weights = F.one_hot(weights.argmax(dim=-1), weights.shape[-1]); found =")),
+     "Your result says how often such a key gets the largest weight. Return the mean of the "
+     "weights.",
+     ("on_targets =",
+      "weights = F.one_hot(weights.argmax(dim=-1), weights.shape[-1]); on_targets =")),
     ("sequences kept apart",
-     "one number for each sequence and head, (B, H): the mean is over the queries of all together",
-     ("found.sum(dim=(0, 2)) / queries.sum()",
-      "found.sum(dim=2) / queries.sum(dim=-1, keepdim=True)")),
-    ("heads not kept", "one number for all heads together: keep the dimension H",
-     ("found.sum(dim=(0, 2)) / queries.sum()", "(found.sum(dim=(0, 2)) / queries.sum()).mean()")),
+     "You return one number for each sequence and head. Take one mean over the queries of all "
+     "sequences.",
+     ("on_targets.sum(dim=(0, 2)) / queries.sum()",
+      "on_targets.sum(dim=2) / queries.sum(dim=-1, keepdim=True)")),
+    ("heads not kept",
+     "You return one number for all heads. Return one number per head.",
+     ("on_targets.sum(dim=(0, 2)) / queries.sum()",
+      "(on_targets.sum(dim=(0, 2)) / queries.sum()).mean()")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -1,4 +1,4 @@
-"""7.3: where each token occurred last before."""
+"""7.3: the last position before each token where the same token occurred."""
 
 import torch
 
@@ -9,8 +9,8 @@ def previous_occurrence(tokens):
     L = tokens.shape[-1]
     same = tokens[..., :, None] == tokens[..., None, :]  # (..., L, L)
     earlier = same.tril(-1)  # (..., L, L)
-    places = torch.where(earlier, torch.arange(L), -1)  # (..., L, L)
-    return places.amax(dim=-1)  # (..., L)
+    positions = torch.where(earlier, torch.arange(L), -1)  # (..., L, L)
+    return positions.amax(dim=-1)  # (..., L)
 
 
 def by_dictionary(tokens):
@@ -28,7 +28,7 @@ def inputs():
     rng = torch.Generator().manual_seed(74)
     return [
         (torch.tensor([5, 9, 5, 5, 2, 9, 5]),),
-        (torch.tensor([1, 2, 3, 4]),),  # nothing returns
+        (torch.tensor([1, 2, 3, 4]),),  # no token occurs twice
         (torch.tensor([[7, 7, 7, 7, 7], [0, 3, 0, 3, 0], [4, 0, 1, 1, 4]]),),
         (torch.tensor([[2, 0, 1, 2, 0, 1, 2, 0, 1]]),),
         (900 + 32 * torch.randint(20, (2, 50), generator=rng),),
@@ -39,7 +39,7 @@ def inputs():
 
 
 def never_forgotten(tokens):
-    """Go through all sequences with one dict of what was seen."""
+    """Go through all sequences with one dict that is never cleared."""
     found, last = tokens.clone(), {}
     for sequence in found.view(-1, tokens.shape[-1]):
         for i, token in enumerate(sequence.tolist()):
@@ -52,53 +52,69 @@ def in_one_row(tokens):
     return previous_occurrence(tokens.flatten()).view(tokens.shape)
 
 
-LAST = "places.amax(dim=-1)"
+LAST = "positions.amax(dim=-1)"
 MISTAKES = [
-    ("first occurrence", "that is the first occurrence; asked is the last one before the token",
+    ("first occurrence",
+     "Your result is the first occurrence. Return the last one before the token.",
      (LAST, "torch.where(earlier.any(dim=-1), earlier.int().argmax(dim=-1), -1)")),
     ("first by argmax",
-     "argmax finds the first of several, and 0 where there is none; asked are the last one before "
-     "the token and -1", (LAST, "earlier.int().argmax(dim=-1)")),
-    ("never forgotten", "an occurrence in another sequence is found: what was seen must be "
-     "forgotten where the next sequence begins", never_forgotten),
-    ("one long sequence", "the sequences are taken for one long one: each has a past and positions "
-     "of its own, counted from 0", in_one_row),
-    ("position 0 lost", "an occurrence at position 0 is lost: 0 is a position, and none is -1",
+     "Your result is the first occurrence, or 0 if there is none. `argmax` behaves like this. "
+     "Return the last occurrence before the token, or −1.", (LAST, "earlier.int().argmax(dim=-1)")),
+    ("never forgotten",
+     "Your result includes occurrences in earlier sequences. Search each sequence separately.",
+     never_forgotten),
+    ("one long sequence",
+     "Your result treats all sequences as one long sequence. Each one has its own past, and its "
+     "positions start at 0.", in_one_row),
+    ("position 0 lost",
+     "Your result misses occurrences at position 0. Position 0 is valid; only −1 means none.",
      (LAST, f"torch.where({LAST} > 0, {LAST}, -1)")),
-    ("nothing found", "no earlier occurrence is found, as where tensors are the keys of a dict or "
-     "set: each is a key of its own; take .tolist() or .item()",
+    ("nothing found",
+     "Your result finds no earlier occurrence at all. If you store tensors in a dict or set, each "
+     "tensor counts as a different key. Use `.tolist()` or `.item()`.",
      (LAST, f"torch.full_like({LAST}, -1)")),
-    ("finds itself", "every token finds itself: the occurrence must lie strictly before it",
+    ("finds itself",
+     "In your result, every token finds itself. Search only before the token.",
      (".tril(-1)", ".tril()")),
-    ("next occurrence", "it finds the next occurrence; the future must not be looked at",
+    ("next occurrence",
+     "Your result is the *next* occurrence. Search before the token, not after it.",
      (".tril(-1)", ".triu(1)"),
      (LAST, "torch.where(earlier.any(dim=-1), earlier.int().argmax(dim=-1), -1)")),
     ("last of all",
-     "that is the last occurrence anywhere, later ones too: only those before count",
+     "Your result is the last occurrence anywhere, even a later one. Search only before the token.",
      (".tril(-1)", "")),
-    ("last other", "the last *other* occurrence, later ones too: only those before count",
+    ("last other",
+     "Your result is the last *other* occurrence, even a later one. Search only before the token.",
      ("same.tril(-1)", "same & ~torch.eye(L, dtype=torch.bool)")),
-    ("distance back", "that is how far back it lies; asked is its position, counted from 0",
+    ("distance back",
+     "Your result is the distance to the occurrence. Return its position, counted from 0.",
      (LAST, f"torch.where({LAST} < 0, -1, torch.arange(L) - {LAST})")),
     ("zero if none",
-     "a token without an earlier occurrence must get -1; 0 is the first position",
+     "Where there is no earlier occurrence, your result is 0. Position 0 is valid, so return −1 "
+     "there.",
      ("arange(L), -1)", "arange(L), 0)")),
     ("one after",
-     "each position is one too large: counted from 1, or the place after the occurrence, where an "
-     "induction head looks; asked is the occurrence itself, counted from 0",
+     "Each of your positions is one too large. Return the position of the occurrence itself, "
+     "counted from 0.",
      (LAST, f"torch.where({LAST} < 0, -1, {LAST} + 1)")),
     ("counted from 1",
-     "each is one too large: positions are counted from 0, and a token without an earlier "
-     "occurrence gets -1", (LAST, LAST + " + 1")),
-    ("how often", "that is how often the token has occurred before; asked is where, the last time",
+     "All your numbers are one too large. Count positions from 0, and return −1 if there is no "
+     "earlier occurrence.", (LAST, LAST + " + 1")),
+    ("how often",
+     "Your result says how often the token has occurred before. Return the position where it last "
+     "occurred.",
      (LAST, "torch.where(earlier.any(dim=-1), earlier.sum(dim=-1), -1)")),
     ("how often, 0 if never",
-     "that is how often the token has occurred before; asked is where, the last time, or −1",
+     "Your result says how often the token has occurred before. Return the position where it last "
+     "occurred, or −1.",
      (LAST, "earlier.sum(dim=-1)")),
     ("neighbours not compared",
-     "the token right before is not looked at: in 5 5 the second 5 has occurred before; .tril(-1)",
+     "Your result misses an occurrence directly before the token. In 5 5, the second 5 has "
+     "occurred at position 0. Include this diagonal, for example with `.tril(-1)`.",
      (".tril(-1)", ".tril(-2)")),
-    ("whether not where", "that is whether the token has occurred, not where",
+    ("whether not where",
+     "Your result says only whether the token has occurred before. Return the position where it "
+     "last occurred.",
      (LAST, "earlier.any(dim=-1)")),
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""7.2: the mean weight of each head on the token before."""
+"""7.2: the mean weight of each head on the previous token."""
 
 import torch
 import torch.nn.functional as F
@@ -39,44 +39,62 @@ def inputs():
 
 MISTAKES = [
     ("weight on itself",
-     "that is the diagonal: each token's weight on itself; one place to the left of it",
+     "Your result is the mean of the diagonal, the weight of each token on itself. Take the "
+     "diagonal one to the left.",
      ("-1, dim1", "0, dim1")),
     ("weight on the next",
-     "that is the weight on the token after: rows are queries, so key i - 1 of query i lies below "
-     "the diagonal", ("-1, dim1", "1, dim1")),
+     "Your result is the weight on the *next* token. Rows are queries, so key i − 1 of query i is "
+     "below the diagonal.", ("-1, dim1", "1, dim1")),
+    ("two positions back",
+     "Your result is the weight two positions back. Take the key right before the query.",
+     ("-1, dim1", "-2, dim1")),
+    ("last key for query 0",
+     "Your sum includes the weight of query 0 on the last key. An index of −1 means the last key. "
+     "Start with query 1.",
+     ("before.mean(dim=(0, -1))",
+      "(before.sum(dim=(0, -1)) + weights[..., 0, -1].sum(dim=0)) / before[:, 0].numel()")),
     ("first query counted",
-     "divided by L, but the first query has no token before it: there are L - 1 to average over",
+     "Your sum is divided by L. The first query has no previous token, so divide by L − 1.",
      ("before.mean(dim=(0, -1))", "before.sum(dim=-1).mean(dim=0) / weights.shape[-1]")),
-    ("all keys before", "all earlier keys are added up; only the one right before counts",
+    ("all keys before",
+     "Your result adds up the weights on all earlier keys. Count only the key right before the "
+     "query.",
      "weights.tril(-1).sum(dim=-1)[..., 1:].mean(dim=(0, -1))"),
-    ("summed over queries", "summed over the queries; a score from 0 to 1 is their mean",
+    ("summed over queries",
+     "Your result is a sum over the queries. Take their mean.",
      ("mean(dim=(0, -1))", "sum(dim=-1).mean(dim=0)")),
     ("summed over queries and texts",
-     "summed over B and the queries; a score from 0 to 1 is the mean over both",
+     "Your result is a sum over the sequences and the queries. Take the mean over both.",
      ("mean(dim", "sum(dim")),
-    ("summed over texts", "summed over B; a score from 0 to 1 is the mean over the sequences too",
+    ("summed over texts",
+     "Your result is a sum over the sequences. Take their mean.",
      ("mean(dim=(0, -1))", "mean(dim=-1).sum(dim=0)")),
-    ("first sequence only", "only the first sequence counts there: take the mean over all of them",
+    ("first sequence only",
+     "Your result uses only the first sequence. Take the mean over all of them.",
      ("dim=(0, -1))", "dim=-1)[0]")),
-    ("last sequence only", "only the last sequence counts there: take the mean over all of them",
+    ("last sequence only",
+     "Your result uses only the last sequence. Take the mean over all of them.",
      ("dim=(0, -1))", "dim=-1)[-1]")),
     ("queries without weight left out",
-     "queries that put no weight on the token before are left out; they count as well, with 0",
+     "Your mean leaves out queries with weight 0 on the previous token. Count them too.",
      ("before.mean(dim=(0, -1))",
       "before.sum(dim=(0, -1)) / (before > 0).sum(dim=(0, -1)).clamp(min=1)")),
     ("diagonal of B and H",
-     "`diagonal` without dims takes the first two, B and H; of queries and keys it is dim1=-2, "
-     "dim2=-1", ("-1, dim1=-2, dim2=-1", "-1")),
+     "Your result is a diagonal over B and H. By default, `diagonal` uses the first two "
+     "dimensions. Pass `dim1=-2, dim2=-1`.", ("-1, dim1=-2, dim2=-1", "-1")),
     ("all heads together",
-     "one number for all heads together: average over B and queries, keep H", ("dim=(0, -1)", "")),
+     "You return one number for all heads. Return one number per head: take the mean over "
+     "sequences and queries only.", ("dim=(0, -1)", "")),
     ("sequences kept apart",
-     "one number for each sequence and head, (B, H): average over the sequences too",
+     "You return one number for each sequence and head. Take the mean over the sequences as well.",
      ("dim=(0, -1)", "dim=-1")),
-    ("heads averaged", "one number for each sequence, (B,): average over the sequences, keep H",
+    ("heads averaged",
+     "You return one number per sequence. Return one per head: take the mean over the sequences, "
+     "not over the heads.",
      ("dim=(0, -1)", "dim=(1, -1)")),
     ("how often strongest",
-     "that is how often the previous token is the strongest; asked is the weight it gets, on "
-     "average",
+     "Your result says how often the previous token gets the largest weight. Return its mean "
+     "weight.",
      ("before.mean", "(before == weights[:, :, 1:].amax(dim=-1)).float().mean")),
 ]  # fmt: skip
 

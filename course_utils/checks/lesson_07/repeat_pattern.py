@@ -1,4 +1,4 @@
-"""7.1: a pattern is repeated up to a length."""
+"""7.1: repeat a pattern up to a length."""
 
 import math
 
@@ -10,8 +10,8 @@ from course_utils.checks.exercise import Exercise
 
 def repeat_pattern(pattern, length):
     period = pattern.shape[-1]
-    place = torch.arange(length) % period  # (length,)
-    return pattern[..., place]  # (..., length)
+    position = torch.arange(length) % period  # (length,)
+    return pattern[..., position]  # (..., length)
 
 
 def by_cat(pattern, length):
@@ -22,8 +22,8 @@ def by_cat(pattern, length):
 def inputs():
     return [
         (torch.tensor([5, 9, 2]), 8),
-        (torch.tensor([4, 1, 7, 3]), 12),  # fits without rest
-        (torch.tensor([6, 2, 8, 1, 3]), 4),  # not even once
+        (torch.tensor([4, 1, 7, 3]), 12),  # whole repetitions only
+        (torch.tensor([6, 2, 8, 1, 3]), 4),  # less than one repetition
         (torch.tensor([[3, 1], [0, 2], [5, 4]]), 7),
         (torch.tensor([3, 8]), 48),
         (torch.tensor([7]), 30),
@@ -34,49 +34,58 @@ def inputs():
     ]
 
 
-TOO_FEW = ", whatever `length` is: long results stay too short; count how often it is needed"
+TOO_FEW = "so long results are too short. Compute how many repetitions `length` needs."
 MISTAKES = [
     ("tokens stutter",
-     "each token is repeated where it stands, 5 5 9 9; the whole pattern must come again",
+     "Your result repeats each token on the spot, as in 5 5 9 9. Repeat the whole pattern, as in 5 "
+     "9 5 9.",
      "pattern.repeat_interleave(-(-length // pattern.shape[-1]), dim=-1)[..., :length]"),
     ("whole periods only",
-     "the last, unfinished repetition is missing: the result must be `length` long",
+     "The last, unfinished repetition is missing. Return exactly `length` tokens.",
      ("arange(length)", "arange(length // period * period)")),
     ("rest is zero",
-     "the last, unfinished repetition is left at 0: it holds the beginning of the pattern",
-     ("pattern[..., place]",
-      "torch.where(torch.arange(length) < length // period * period, pattern[..., place], 0)")),
+     "The last, unfinished repetition is 0 in your result. Fill it with the first tokens of the "
+     "pattern.",
+     ("pattern[..., position]",
+      "torch.where(torch.arange(length) < length // period * period, pattern[..., position], 0)")),
     ("long pattern not cut",
-     "a pattern longer than `length` is left whole: cut it at `length` as well",
+     "If the pattern is longer than `length`, you return all of it. Cut it at `length`, too.",
      ("arange(length)", "arange(max(length, period))")),
-    ("two at most", "the pattern twice" + TOO_FEW,
+    ("two at most", "Your result has at most two repetitions, " + TOO_FEW,
      ("arange(length)", "arange(min(length, 2 * period))")),
-    ("three at most", "the pattern three times" + TOO_FEW,
+    ("three at most", "Your result has at most three repetitions, " + TOO_FEW,
      ("arange(length)", "arange(min(length, 3 * period))")),
-    ("beginning cut", "it ends with a whole pattern, and the beginning is cut: cut at the end, "
-     "[..., :length]", ("arange(length)", "arange(-length, 0)")),
+    ("beginning cut",
+     "Your result ends with a whole pattern and has lost its beginning. Cut it at the end: `[..., "
+     ":length]`.", ("arange(length)", "arange(-length, 0)")),
     ("repetitions rounded",
-     "right where length / period is rounded up; where it is rounded down, the end is missing: "
-     "always round up, then cut at `length`",
+     "Your result is too short where length / period rounds down. Always round up, and then cut at "
+     "`length`.",
      ("arange(length)", "arange(min(length, round(length / period) * period))")),
-    ("not cut", "one repetition too many is left standing: cut the result at `length`",
+    ("not cut",
+     "Your result has one repetition too many. Cut it at `length`.",
      ("arange(length)", "arange((length // period + 1) * period)")),
-    ("last one not cut", "the last repetition is left whole: cut the result at `length`",
+    ("last one not cut",
+     "Your result contains the whole last repetition. Cut it at `length`.",
      ("arange(length)", "arange(-(-length // period) * period)")),
-    ("one token too long", "one token too many: there should be `length` of them",
+    ("one token too long",
+     "Your result has one token too many. Return exactly `length` tokens.",
      ("arange(length)", "arange(length + 1)")),
     ("length counts patterns",
-     "`length` repetitions: length is the number of tokens, not of patterns",
+     "Your result has `length` repetitions. `length` counts tokens, not patterns.",
      ("arange(length)", "arange(length * period)")),
     ("there and back",
-     "every other repetition runs backwards; the pattern starts again at its beginning",
+     "Every second repetition runs backwards. Always start again with the first token.",
      ("period = ", "pattern = torch.cat([pattern, pattern.flip(-1)], dim=-1); period = ")),
-    ("starts one later", "it starts with the second token: place i holds token i % period",
+    ("starts one later",
+     "Your result starts with the second token. Position i must hold token i % period.",
      ("arange(length)", "arange(1, length + 1)")),
-    ("starts one earlier", "it starts with the last token: place i holds token i % period",
+    ("starts one earlier",
+     "Your result starts with the last token. Position i must hold token i % period.",
      ("arange(length)", "arange(-1, length - 1)")),
     ("last token held",
-     "after the first time the last token is repeated; start again at the beginning",
+     "After the first repetition, your result only repeats the last token. Start the pattern "
+     "again.",
      (" % period", ".clamp(max=period - 1)")),
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""7.5: how often the next token is predicted right, where it can be known."""
+"""7.5: the accuracy of next-token predictions, counted only after repeated tokens."""
 
 import torch
 
@@ -36,8 +36,8 @@ def inputs():
             period = torch.randint(3, L - 2, (B, 1), generator=rng)
             tokens = tokens.gather(1, torch.arange(L) % period)
         logits = torch.randn(B, L, V, generator=rng)
-        # many predictions are right, and some repeat the present token, so that a missing shift
-        # scores something
+        # Many predictions are right, and some repeat the current token, so that a missing shift
+        # still gets some right.
         luck = 5 * torch.rand(B, L - 1, 1, generator=rng)
         logits[:, :-1].scatter_add_(2, tokens[:, 1:, None], luck)
         return logits.scatter_add(2, tokens[..., None], torch.ones(B, L, 1)), tokens
@@ -52,80 +52,98 @@ def inputs():
 RIGHT = "logits[:, :-1].argmax(dim=-1) == tokens[:, 1:]"
 MISTAKES = [
     ("not shifted",
-     "predictions are compared with the tokens at their own place; those at i predict token i + 1",
+     "You compare the logits at position i with token i. They predict token i + 1.",
      (RIGHT, "logits.argmax(dim=-1) == tokens"), ("seen[:, :-1]", "seen")),
     ("not shifted, and all counted",
-     "predictions are compared with the tokens at their own place, and all count; those at i "
-     "predict token i + 1, and only those from a repeated token count",
+     "You compare the logits at position i with token i, and count all positions. They predict "
+     "token i + 1. Count only predictions from repeated tokens.",
      "(logits.argmax(dim=-1) == tokens).float().mean()"),
-    ("seen later", "a token that only returns later counts as seen; seen means before",
+    ("seen later",
+     "Your result counts tokens that occur again only *later*. Count a token only if it occurred "
+     "before.",
      ("same.tril(-1)", "(same & ~torch.eye(tokens.shape[1], dtype=torch.bool))")),
+    ("seen only later",
+     "Your result counts a prediction if its token occurs again *later*. Count it if its token "
+     "occurred before.", ("any(dim=-1)", "any(dim=1)")),
     ("all predictions",
-     "every prediction counts there; those after a new token nobody can get right",
+     "Your result counts all predictions. Leave out those from new tokens, because nobody can know "
+     "what follows a new token.",
      ("[seen[:, :-1]]", "")),
     ("next token seen",
-     "the *next* token has been seen there; what matters is whether the present one has, from "
-     "which the prediction is made", ("seen[:, :-1]", "seen[:, 1:]")),
+     "Your result counts a prediction if the *next* token has occurred before. Count it if the "
+     "current token has.", ("seen[:, :-1]", "seen[:, 1:]")),
     ("next token seen, without the first",
-     "the *next* token has been seen there, and the first one is forgotten: find occurrences in "
-     "the whole text, then leave out its last place",
+     "Your result counts a prediction if the *next* token has occurred before, and ignores the "
+     "first token. Search the whole text, and then leave out the last position.",
      ("tokens[:, :, None] == tokens[:, None, :]", "tokens[:, 1:, None] == tokens[:, None, 1:]"),
      ("seen[:, :-1]", "seen")),
     ("both tokens seen",
-     "counted only where the next token has been seen too; whether the present one has is enough",
+     "Your result counts a prediction only if the next token has occurred before, too. It is "
+     "enough if the current token has.",
      ("seen[:, :-1]", "seen[:, :-1] & seen[:, 1:]")),
     ("pair seen",
-     "counted only where the present token and the next have stood side by side before; whether "
-     "the present one has been seen is enough",
+     "Your result counts a prediction only if the same pair of tokens has occurred before. It is "
+     "enough if the current token has.",
      ("seen[:, :-1]", "(same[:, :-1, :-1] & same[:, 1:, 1:]).tril(-1).any(dim=-1)")),
     ("seen in another sequence",
-     "what occurred in another sequence counts as well: each sequence has a past of its own",
+     "Your result also counts tokens that occurred in another sequence. Search each sequence "
+     "separately.",
      ("same.tril(-1).any(dim=-1)",
       "same.tril(-1).any(dim=-1) | torch.stack([torch.isin(row, tokens[:b]) for b, row in "
       "enumerate(tokens)])")),
     ("first prediction left out",
-     "logits[:, 1:] leaves out the first prediction and keeps the last: logits[:, i] predict token "
-     "i + 1, so the last one goes",
+     "Your logits start at position 1, so the first prediction is missing. logits[:, i] predicts "
+     "token i + 1. Leave out the last position instead.",
      (RIGHT, "logits[:, 1:].argmax(dim=-1) == tokens[:, 1:]")),
     ("neighbours not compared",
-     "the token right before is not looked at: in 5 5 the second 5 has occurred before; .tril(-1)",
+     "Your result misses an occurrence directly before the token. In 5 5, the second 5 has "
+     "occurred before. Include this diagonal, for example with `.tril(-1)`.",
      (".tril(-1)", ".tril(-2)")),
     ("last token counted",
-     "the last token is in the divisor, but no prediction from it can be checked: leave it out "
-     "there too",
+     "Your divisor counts the last token, whose prediction has nothing to be compared with. Leave "
+     "it out there as well.",
      ("right[seen[:, :-1]].float().mean()", "(right & seen[:, :-1]).sum() / seen.sum()")),
-    ("first position is none", "position 0 is an occurrence too: >= 0, not > 0; none is -1",
+    ("first position is none",
+     "Your result ignores occurrences at position 0. Only −1 means none, so compare with `>= 0`.",
      ("same.tril(-1).any(dim=-1)", "(same.tril(-1) * torch.arange(same.shape[-1])).amax(-1) > 0")),
-    ("shifted backwards", "shifted the wrong way: predictions at i are compared with token i - 1",
+    ("shifted backwards",
+     "You compare the logits at position i with token i − 1. They predict token i + 1.",
      (RIGHT, "logits[:, 1:].argmax(dim=-1) == tokens[:, :-1]"), ("seen[:, :-1]", "seen[:, 1:]")),
     ("divided by all",
-     "wrong ones are divided away: divide by how many predictions count, not by how many there are",
+     "You divide by the number of all predictions. Divide by the number of those that count.",
      ("right[seen[:, :-1]]", "(right & seen[:, :-1])")),
     ("new ones taken for right",
-     "predictions from new tokens count as right; they must not count at all",
+     "Your result counts predictions from new tokens as right. Do not count them at all.",
      ("right[seen[:, :-1]]", "(right | ~seen[:, :-1])")),
     ("right ones of all",
-     "right ones from new tokens are counted too, but not in the divisor: leave them out of both",
+     "Right predictions from new tokens are in your sum, but not in your divisor. Leave them out "
+     "of both.",
      ("right[seen[:, :-1]].float().mean()", "right.sum() / seen[:, :-1].sum()")),
     ("sequences kept apart",
-     "one number for each sequence, (B,): asked is the share among those of all together",
+     "You return one number per sequence. Return one number for all sequences together.",
      ("right[seen[:, :-1]].float().mean()",
       "(right & seen[:, :-1]).sum(dim=-1) / seen[:, :-1].sum(dim=-1)")),
     ("averaged by sequence",
-     "averaged within each sequence first; sequences with few repeated tokens then weigh too much",
+     "Your result is a mean of one accuracy per sequence. Take one mean over the counted "
+     "predictions of all sequences.",
      ("right[seen[:, :-1]].float()",
       "((right & seen[:, :-1]).sum(dim=-1) / seen[:, :-1].sum(dim=-1))")),
     ("positions as a mask",
-     "positions are taken for a mask: every one but 0 is true, −1 too; compare them, >= 0",
+     "Your result counts every position except 0. If you use the positions as a mask, −1 counts as "
+     "true and 0 as false. Compare them with `>= 0`.",
      ("same.tril(-1).any(dim=-1)",
       "torch.where(same.tril(-1), torch.arange(same.shape[-1]), -1).amax(dim=-1).bool()")),
-    ("new tokens counted", "the other way round: counted are predictions from tokens that are new",
+    ("new tokens counted",
+     "Your result counts the predictions from *new* tokens. Count those from repeated ones.",
      ("[seen[:, :-1]]", "[~seen[:, :-1]]")),
-    ("error", "that is the share of wrong ones, 1 less the accuracy",
+    ("error",
+     "Your result is the share of wrong predictions. Return the share of right ones.",
      (".float().mean()", ".logical_not().float().mean()")),
-    ("counted not shared", "that is the number of right ones; the accuracy is their share",
+    ("counted not shared",
+     "Your result is the number of right predictions. Return their share.",
      (".float().mean()", ".sum()")),
-    ("percent", "that is in percent; the share itself is asked, from 0 to 1",
+    ("percent",
+     "Your result is in percent. Return a number from 0 to 1.",
      (".mean()", ".mean() * 100")),
 ]  # fmt: skip
 

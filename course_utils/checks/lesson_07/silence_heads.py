@@ -1,4 +1,4 @@
-"""7.6: the columns of W_o through which some heads come in are set to 0."""
+"""7.6: set the columns of W_o that belong to some heads to 0."""
 
 import torch
 
@@ -8,15 +8,15 @@ from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clone
 
 def silence_heads(W_o, heads, num_heads):
     d_k = W_o.shape[1] // num_heads
-    silent = W_o.clone()  # (d_model, d_model)
+    copy = W_o.clone()  # (d_model, d_model)
     for head in heads:
-        silent[:, head * d_k : (head + 1) * d_k] = 0
-    return silent
+        copy[:, head * d_k : (head + 1) * d_k] = 0
+    return copy
 
 
 def by_mask(W_o, heads, num_heads):
-    kept = torch.tensor([float(h not in heads) for h in range(num_heads)], dtype=W_o.dtype)
-    return W_o * kept.repeat_interleave(W_o.shape[1] // num_heads)
+    keep = torch.tensor([float(h not in heads) for h in range(num_heads)], dtype=W_o.dtype)
+    return W_o * keep.repeat_interleave(W_o.shape[1] // num_heads)
 
 
 def by_chunks(W_o, heads, num_heads):
@@ -32,8 +32,8 @@ def inputs():
     return [*made, (torch.randn(8, 8, generator=rng).T, [2], 4)]  # not contiguous
 
 
-def a_copy(answer, W_o, heads, num_heads):
-    """Call an answer; complain if it returns what it was given or a view of it."""
+def check_copy(answer, W_o, heads, num_heads):
+    """Call an answer; raise a hint if it returns its input or a view of it."""
     given = []
 
     def remembering(W_o, *rest):
@@ -53,66 +53,77 @@ def memory(tensor):
 COLUMNS = "head * d_k : (head + 1) * d_k"
 ORIGINAL = (
     "no copy",
-    "W_o itself is returned where a copy is asked, also where the list is empty: W_o.clone()",
-    ("silent = W_o.clone()", "silent = W_o.clone() if heads else W_o"),
+    "You return W_o itself. Return a copy, `W_o.clone()`, even if the list is empty.",
+    ("copy = W_o.clone()", "copy = W_o.clone() if heads else W_o"),
 )
 MISTAKES = [
     ORIGINAL,
     ("rows silenced",
-     "those are rows, what W_o gives out; a head comes in through its columns",
+     "Your zeros are in rows, which belong to the outputs of W_o. A head uses columns, so set "
+     "those to 0.",
      ("[:, " + COLUMNS, f"[{COLUMNS}")),
     ("rows and columns silenced",
-     "the rows are set to 0 as well, what W_o gives out; a head comes in through columns alone",
-     (f"silent[:, {COLUMNS}] = 0", f"silent[:, {COLUMNS}] = silent[{COLUMNS}] = 0")),
+     "Your result has zeros in rows as well, which belong to outputs of W_o. Change only columns.",
+     (f"copy[:, {COLUMNS}] = 0", f"copy[:, {COLUMNS}] = copy[{COLUMNS}] = 0")),
     ("returned transposed",
-     "right columns, but W_o is returned transposed", ("return silent", "return silent.T")),
+     "You set the right columns to zero, but return W_o transposed.",
+     ("return copy", "return copy.T")),
     ("others silenced",
-     "the other way round: these heads are kept, and all the others silenced",
+     "You remove all heads except the listed ones. Remove the listed ones.",
      ("in heads", "in set(range(num_heads)) - set(heads)")),
     ("one column each",
-     "one column a head; head h has d_k = d_model / num_heads of them, from h · d_k on",
+     "Your result has one zero column per head. Head h has d_k = d_model / num_heads columns, "
+     "starting at h · d_k.",
      (COLUMNS, "head")),
     ("one column too few",
-     "the last column of each head is left: a slice ends before its second number, so "
-     "(head + 1) · d_k", (COLUMNS, COLUMNS + " - 1")),
+     "The last column of each head is not zero. A slice ends before its second number, so end it "
+     "at (head + 1) · d_k.", (COLUMNS, COLUMNS + " - 1")),
     ("to the end",
-     "all columns from the head's first one to the end: it ends before (head + 1) · d_k",
+     "Your zeros continue to the last column. Stop before column (head + 1) · d_k.",
      (COLUMNS, "head * d_k :")),
     ("columns in turns",
-     "every num_heads-th column; the columns of a head stand side by side, d_k of them (lesson 05)",
+     "Your zeros are in every num_heads-th column. The d_k columns of a head are next to each "
+     "other (lesson 05).",
      (COLUMNS, "head::num_heads")),
     ("width and number swapped",
-     "blocks of num_heads columns; a head is d_k = d_model / num_heads columns wide",
+     "Your blocks are num_heads columns wide. A head is d_k = d_model / num_heads columns wide.",
      (COLUMNS, "head * num_heads : (head + 1) * num_heads")),
     ("width of the lesson",
-     "blocks of 32 columns, as wide as a head of the lesson; here d_k = d_model / num_heads",
+     "Your blocks are 32 columns wide, as in the lesson. Here d_k = d_model / num_heads.",
      ("W_o.shape[1] // num_heads", "32")),
-    ("last head only", "only the last head of the list is silenced, as where the copy is made anew "
-     "for each; make it once, before the loop", ("in heads:", "in heads[-1:]:")),
+    ("last head only",
+     "Only the last head of the list is removed. If you copy W_o inside a loop, each copy forgets "
+     "the heads before. Copy it once, before the loop.", ("in heads:", "in heads[-1:]:")),
     ("first head only",
-     "only the first of the heads is silenced; the list may name several, or none",
+     "Only the first head of the list is removed. The list may name several heads, or none.",
      ("in heads", "in heads[:1]")),
     ("all in between",
-     "heads between those named are silenced too: take those of the list, one after the other",
+     "You also remove heads between the listed ones. Remove only the listed heads, one after "
+     "another.",
      ("in heads", "in range(min(heads), max(heads) + 1) if heads else []")),
     ("one slice",
-     "one slice of columns, from the list's first head to its last: that takes those in between "
-     "too, and none where the list runs backwards; take one head after the other",
+     "You remove everything from the first listed head to the last one. This includes heads in "
+     "between, and it fails if the list is not in order. Remove one head after another.",
      ("in heads", "in range(heads[0], heads[-1] + 1) if heads else []")),
-    ("none means all", "an empty list silences all heads; it names none, so nothing changes",
+    ("none means all",
+     "With an empty list, you remove all heads. An empty list names no head, so return W_o "
+     "unchanged.",
      ("in heads", "in heads or range(num_heads)")),
-    ("columns cut out", "the columns are gone, and W_o no longer fits: set them to 0",
-     ("return silent", "return silent[:, [n for n in range(len(W_o)) if n // d_k not in heads]]")),
-    ("counted from one", "heads are counted from 0, as in code; these are one too early",
+    ("columns cut out",
+     "Your result has fewer columns, so it no longer fits. Keep the columns, and set them to 0.",
+     ("return copy", "return copy[:, [n for n in range(len(W_o)) if n // d_k not in heads]]")),
+    ("counted from one",
+     "You remove the head before each listed one. Heads are counted from 0.",
      (COLUMNS, "(head - 1) * d_k : head * d_k")),
-    ("mean in place of 0", "the columns hold a mean, which lets something through: set them to 0",
+    ("mean in place of 0",
+     "Your columns hold a mean, so something still passes through. Set them to 0.",
      ("= 0", f"= W_o[:, {COLUMNS}].mean()")),
     ("minus infinity",
-     "the columns hold −inf, as scores before a softmax do; here they are multiplied: set them to "
-     "0", ("= 0", "= -torch.inf")),
+     "Your columns hold −inf, as scores before softmax do. W_o is multiplied, so set the columns "
+     "to 0.", ("= 0", "= -torch.inf")),
 ]  # fmt: skip
 
 exercise = Exercise(
-    "7.6", silence_heads, inputs, MISTAKES, names="d_model d_model", run=a_copy,
+    "7.6", silence_heads, inputs, MISTAKES, names="d_model d_model", run=check_copy,
     also_right=[by_mask, by_chunks],
 )  # fmt: skip

@@ -14,6 +14,10 @@ from course_utils.checks.lesson_07.repeated_accuracy import repeated_accuracy
 
 
 def which_heads(model, tokens):
+    def accuracy(removed):
+        logits, _ = model(tokens, removed)
+        return repeated_accuracy(logits, tokens)
+
     _, weights = model(tokens)  # (layers, B, H, L, L)
     before = torch.stack([previous_token_score(layer) for layer in weights])  # (layers, H)
     after = torch.stack([induction_score(layer, tokens) for layer in weights])  # (layers, H)
@@ -21,14 +25,20 @@ def which_heads(model, tokens):
     for kind, scores in enumerate((before, after), start=1):
         alike = [tuple(head) for head in (scores > 0.5).nonzero().tolist()]
         for head in alike:
-            logits, _ = model(tokens, [other for other in alike if other != head])
-            if repeated_accuracy(logits, tokens) > 0.5:  # it can do the work alone
-                kinds[head] = kind
+            others = [other for other in alike if other != head]
+            for gone in subsets(others):
+                if accuracy(gone) > 0.5 >= accuracy([*gone, head]):
+                    kinds[head] = kind
     return kinds
 
 
+def subsets(heads):
+    sizes = range(len(heads) + 1)
+    return [list(some) for n in sizes for some in itertools.combinations(heads, n)]
+
+
 def by_every_set(model, tokens):
-    """Of heads that look alike try all sets: one at work makes some set too large."""
+    """Try every set of heads that look alike, as the bits of a number."""
     seen = model(tokens)[1]
     kinds = np.zeros((len(seen), seen.shape[2]), dtype=int)
     for kind in (1, 2):
@@ -48,10 +58,10 @@ def by_every_set(model, tokens):
 
 
 def inputs():
-    # texts so short, and so unlike, that it shows what is counted; one whose induction head scores
-    # 0.74 only; then what else may come
-    texts = [suspect(119, L=16, shortest=12), suspect(303)]
-    return [*texts, *(suspect(s, L=24) for s in (61, 62, 65, 67))]
+    # Short, varied texts show which predictions are counted. In 303, the induction head scores only
+    # 0.74. In 68, three heads do a third of one job each.
+    texts = [suspect(119, L=16, shortest=12), suspect(303), suspect(68)]
+    return [*texts, *(suspect(s, L=24) for s in (61, 62, 65, 66, 67))]
 
 
 def most_right(model, tokens, removed):
@@ -59,7 +69,7 @@ def most_right(model, tokens, removed):
 
 
 def looks(model, tokens):
-    """Return the kinds (layers, H) by looks alone."""
+    """Return the kinds (layers, H) by the scores alone."""
     _, weights = model(tokens)
     before = torch.stack([previous_token_score(layer) for layer in weights])
     after = torch.stack([induction_score(layer, tokens) for layer in weights])
@@ -67,7 +77,7 @@ def looks(model, tokens):
 
 
 def without_looking(model, tokens):
-    """Call every head that is missed alone one of the kinds, by its layer."""
+    """Name each head that is needed when it is removed alone; its layer decides the kind."""
     kinds = torch.zeros_like(looks(model, tokens))
     for layer, head in (kinds == 0).nonzero().tolist():
         if not most_right(model, tokens, [(layer, head)]):
@@ -76,19 +86,21 @@ def without_looking(model, tokens):
 
 
 def with_few_others(model, tokens, others):
-    """Remove with a head at most so many others that look like it."""
+    """Remove with each head at most so many others that look like it."""
     kinds = looks(model, tokens)
     found = torch.zeros_like(kinds)
     for head in kinds.nonzero().tolist():
         alike = (kinds == kinds[tuple(head)]).nonzero().tolist()
-        for gone in itertools.combinations([each for each in alike if each != head], others):
+        for gone in subsets([other for other in alike if other != head]):
+            if len(gone) > others:
+                continue
             if most_right(model, tokens, gone) and not most_right(model, tokens, [*gone, head]):
                 found[tuple(head)] = kinds[tuple(head)]
     return found
 
 
 def greedy(model, tokens, step=1):
-    """Remove for good whatever is not missed; what is left is at work."""
+    """Remove every head that is not needed, for good, and name those that are left."""
     kinds, gone = looks(model, tokens), []
     for head in kinds.nonzero().tolist()[::step]:
         if most_right(model, tokens, [*gone, head]):
@@ -97,94 +109,110 @@ def greedy(model, tokens, step=1):
     return kinds
 
 
-OTHERS = "[other for other in alike if other != head]"
+NEEDED = "accuracy(gone) > 0.5 >= accuracy([*gone, head])"
 RIGHT = "repeated_accuracy(logits, tokens)"
 HITS = "logits[:, :-1].argmax(-1) == tokens[:, 1:]"
 HELPERS = "(kinds == 0) & (without_looking(model, tokens) > 0)"
 NO_KIND = (
-    "a head at work gets a kind, though neither score is above 0.5: it helps with something else, "
-    "and is 0"
+    "You give a kind to a head whose two scores are both below 0.5. It is needed for something "
+    "else, so give it 0."
+)
+GREEDY = (
+    "Some heads that share a job are missing. This happens if you remove heads for good as soon as "
+    "they are not needed. Put all removed heads back before you try the next one."
 )
 MISTAKES = [
     ("by looks alone",
-     "of the heads that look alike all are named; some of these look the part, but nobody uses "
-     "what they write: remove heads, and see what is lost",
-     (f"{OTHERS})", "[])")),
+     "Your result names every head with a high score, even those whose output nobody reads. Remove "
+     "heads, and see what is lost.",
+     (NEEDED, "True")),
     ("one at a time",
-     "heads that share their work are missing: where two do the same, either can go alone and "
-     "nothing is lost; take away the others of its look as well",
-     (OTHERS, "[head]"), ("> 0.5:  #", "< 0.5:  #")),
+     "Heads that share a job are missing. If two heads do the same, either of them can go alone "
+     "and nothing is lost. Remove others that look alike as well.",
+     ("subsets(others)", "[[]]")),
     ("without looking",
-     "told by knock-outs alone: those miss heads that share their work, and find heads that are "
-     "needed for something else; look as well", without_looking),
-    ("the idle ones", "the other way round: of the heads that look alike those are named that idle",
-     ("> 0.5:  #", "< 0.5:  #")),
+     "Your result fits removing heads without using their scores. This misses heads that share a "
+     "job, and finds heads that do something else. Use the scores as well.", without_looking),
+    ("the idle ones",
+     "Your result names the heads that do no work, and not those that do. Return the opposite.",
+     ("return kinds", "return looks(model, tokens) * (kinds == 0)")),
     ("only one left of all",
-     "nothing is found: if all other heads are removed, no head does anything; induction needs one "
-     "of each kind, so remove only heads that look alike",
-     (OTHERS, "[(i, j) for i in range(len(weights)) for j in range(weights.shape[2]) "
-              "if (i, j) != head]")),
+     "Your result is 0 everywhere. If you remove all other heads, nothing works, because induction "
+     "needs one head of each kind. Remove only heads that look alike.",
+     ("subsets(others)",
+      "[[(i, j) for i in range(len(weights)) for j in range(weights.shape[2])"
+      " if (i, j) != head]]")),
+    ("alone or not at all",
+     "Your result names only heads that can do the whole job alone. Heads that do a part of it are "
+     "missing. Try every set of others that look alike, not only all of them.",
+     ("subsets(others)", "[others]")),
     ("strongest look only",
-     "only the highest score of each kind is taken up; there may be several, and the highest may "
-     "idle", ("(scores > 0.5)", "(scores == scores.max())")),
-    ("kinds swapped", "1 and 2 are swapped: 1 is a previous-token head, 2 an induction head",
+     "Your result names only the head with the highest score of each kind. There may be several, "
+     "and the highest one may do nothing.",
+     ("return kinds", "return kinds * ((before == before.max()) | (after == after.max()))")),
+    ("kinds swapped",
+     "Your 1 and 2 are swapped. 1 is a previous-token head, and 2 is an induction head.",
      ("kinds[head] = kind", "kinds[head] = 3 - kind")),
-    ("counted from 0", "one too small: 0 is for idle heads, 1 a previous-token head, 2 induction",
+    ("counted from 0",
+     "Your kinds are one too small. 1 is a previous-token head, 2 an induction head, and 0 "
+     "everything else.",
      ("start=1", "start=0")),
     ("always the first model",
-     "it looks at suspect(seed=0), whatever model it is given; ask `model` and `tokens`",
+     "Your result is the one for suspect(seed=0), whatever the model. Use `model` and `tokens`.",
      ("    _, weights", "    model, tokens = suspect(seed=0)\n    _, weights")),
     ("first text only",
-     "counted in the first text only; a head may be missed there, and not in the others: use all",
+     "Your result fits using only the first text. Use all texts, because a head may be needed in "
+     "one text and not in the others.",
      ("    _, weights", "    tokens = tokens[:1]\n    _, weights")),
     ("all tokens",
-     "too few answers count as right, even with all heads: after a new token nobody can know, so "
-     "count as in 7.5, and most is more than half", (RIGHT, f"({HITS}).float().mean()")),
+     "Your result fits counting all predictions. After a new token nobody can know the next one, "
+     "so count as in 7.5. Most means more than half.", (RIGHT, f"({HITS}).float().mean()")),
     ("7.5's bug",
-     "counted as by the code with the bug in 7.5",
+     "Your result fits an accuracy with the bug of 7.5. Use your fixed `repeated_accuracy`.",
      (RIGHT, f"({HITS})[previous_occurrence(tokens)[:, 1:] >= 0].float().mean()")),
     ("any drop",
-     "a head without which somewhat fewer answers are right is named; at work is one without which "
-     "they are no longer most, that is, half or less, counted as in 7.5",
-     ("> 0.5:  #", "> repeated_accuracy(model(tokens, alike)[0], tokens) + 0.1:  #")),
+     "You name heads without which the accuracy falls only a little. Name a head only if the "
+     "accuracy falls to one half or less.", ("> 0.5 >= accuracy", "> 0.1 + accuracy")),
     ("one other at a time",
-     "where three share their work, or four, they are missing; one other head removed is too few",
+     "Your result misses heads where three or more share a job. Remove more than one other head at "
+     "a time.",
      functools.partial(with_few_others, others=1)),
     ("two others at a time",
-     "where four heads share their work they are missing; two others removed are too few",
+     "Your result misses heads where four share a job. Remove more than two other heads at a time.",
      functools.partial(with_few_others, others=2)),
-    ("greedy",
-     "of heads that share their work only one is named, the last; what has been removed must come "
-     "back before the next head is tried", greedy),
-    ("greedy, backwards",
-     "of heads that share their work only one is named, the first; what has been removed must come "
-     "back before the next head is tried", functools.partial(greedy, step=-1)),
+    ("greedy", GREEDY, greedy),
+    ("greedy, backwards", GREEDY, functools.partial(greedy, step=-1)),
     ("within a layer",
-     "heads that do the same may stand in different layers; remove the others of all layers",
-     (OTHERS, "[other for other in alike if other != head and other[0] == head[0]]")),
+     "Heads that share a job across layers are missing. Remove heads of other layers, too.",
+     ("if other != head", "if other != head and other[0] == head[0]")),
     ("two layers only",
-     "there may be three layers; what stands in the third is not looked at",
+     "Your result is 0 in the third layer. There may be three layers, so look at all of them.",
      ("    for kind,", "    before[2:] = after[2:] = 0\n    for kind,")),
     ("kind by layer",
-     "the kind is told by the layer; a previous-token head may stand in layer 1 as well",
-     ("= kind", "= 1 + (head[0] > 0)")),
+     "Your kinds follow the layers. A previous-token head may also be in layer 1, so decide by the "
+     "scores.",
+     ("= kind\n", "= 1 + (head[0] > 0)\n")),
     ("another limit",
-     "a head at work that scores 0.74 is left out; above 0.5 is enough",
+     "A working head with a score of 0.74 is missing. Every score above 0.5 is enough.",
      ("(scores > 0.5)", "(scores > 0.75)")),
     ("all at work are 1", NO_KIND,
      ("    return kinds", f"    kinds[{HELPERS}] = 1\n    return kinds")),
     ("larger score", NO_KIND,
      ("    return kinds", f"    kinds = kinds + ({HELPERS}) * (1 + (after > before).long())\n"
                          "    return kinds")),
-    ("yes or no", "that tells which heads are at work, but not of which kind each is",
-     ("= kind", "= 1")),
+    ("yes or no",
+     "Your result says which heads are at work, but gives all of them a 1. Give 2 to induction "
+     "heads.",
+     ("= kind\n", "= 1\n")),
     ("heads before layers",
-     "right, but returned as (H, layers)", ("return kinds", "return kinds.T")),
+     "Your result is right, but has shape (H, layers). Return (layers, H).",
+     ("return kinds", "return kinds.T")),
     ("first layer only",
-     "previous-token heads are sought in layer 0 only; of three layers the middle one may have "
-     "some, too", ("    for kind,", "    before[1:] = 0\n    for kind,")),
+     "Your result has previous-token heads only in layer 0. They may also be in a middle layer.",
+     ("    for kind,", "    before[1:] = 0\n    for kind,")),
     ("last layer named",
-     "a previous-token head of the last layer is named; its note comes too late to be read",
+     "You name a previous-token head in the last layer. What it writes comes too late for any "
+     "induction head to read.",
      ("    return kinds", "    kinds[-1][before[-1] > 0.5] = 1\n    return kinds")),
 ]  # fmt: skip
 
