@@ -39,8 +39,8 @@ OVER_THE_FIRST = (
     "over the keys, so use `dim=-1`."
 )
 OVER_DIMENSION_1 = (
-    "Your result is right for matrices. With leading dimensions, your softmax runs over dimension "
-    "1, as `F.softmax` does without `dim`. Use `dim=-1`."
+    "Your result is right for matrices. With more dimensions, your softmax runs over dimension 1, "
+    "which no longer holds the keys. Use `dim=-1`."
 )
 SCALED_TWICE = "Your scores are divided by d_k. Divide by √d_k, and check that you scale only once."
 LAST_KEYS_DROPPED = (

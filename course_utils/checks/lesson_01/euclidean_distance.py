@@ -122,8 +122,8 @@ MISTAKES = [
      "k‖.", "(q.norm(dim=-1)[..., :, None] - k.norm(dim=-1)[..., None, :]).abs()"),
     ("row minus row",
      "Your result compares row i of q only with row i of k. Compare every query with every key. "
-     "Give the squares of the queries shape (..., L, 1), and the squares of the keys shape (..., "
-     "1, S).",
+     "Squared norms of shape (..., L, 1) for the queries and (..., 1, S) for the keys broadcast to "
+     "every pair.",
      "(q - k).norm(dim=-1)"),
     ("key square missing", "Your result leaves out ‖k‖². Add it: ‖q − k‖² = ‖q‖² + ‖k‖² − 2 q·k.",
      ("q_squares + k_squares", "q_squares")),

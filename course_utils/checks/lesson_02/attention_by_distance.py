@@ -148,8 +148,8 @@ MISTAKES = [
      "a key, so use d_k.",
      (DIVISOR, "(6 * v.shape[-1]) ** 0.5")),
     ("number of the keys",
-     "Your scores are divided by √(6 S), from the number of keys. A distance is a sum over the "
-     "d_k entries of a key, so use d_k.",
+     "Your scores are divided by √(6 S), where S is the number of keys. A squared distance is a "
+     "sum over the d_k entries of a key, so divide by √(6 d_k).",
      (DIVISOR, "(6 * k.shape[-2]) ** 0.5")),
     ("root missing",
      "Your scores are divided by their variance, 6 d_k. Divide by its square root.",

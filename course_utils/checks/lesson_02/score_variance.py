@@ -106,8 +106,8 @@ MISTAKES = [
      "variance from the given numbers instead.",
      "torch.tensor(float(q.shape[-1]), dtype=q.dtype)"),
     ("theory with measured variances",
-     "Your result is d_k times the variances of q and of k, as the four lines predict. Estimate "
-     "the variance from the n scores themselves.",
+     "Your result is d_k · Var(q) · Var(k), the value that the four lines predict. The exercise "
+     "asks for a measurement, so take the variance of the n scores themselves.",
      "q.shape[-1] * q.var() * k.var()"),
     ("mean of scores",
      "Your result is the mean of the scores. Return their variance, which says how far they spread "

@@ -103,7 +103,8 @@ MISTAKES = [
      "Your result counts each score at most once. Add n e^x for a score that occurs n times.",
      ("counts * e", "(counts > 0) * e")),
     ("counts multiply the scores",
-     "Your result matches log Σ e^(n x), where the counts multiply the scores. Multiply the "
+     "Your result is what you get with log Σ e^(n x), where the counts multiply the scores. "
+     "Multiply the "
      "exponentials instead, or add log n to the scores.",
      ("(x - m)", "(counts * x - m).nan_to_num(neginf=-torch.inf)"),
      ("counts * e", "e"), ("m = x.amax", "m = (counts * x).nan_to_num(neginf=-torch.inf).amax")),
@@ -124,18 +125,21 @@ MISTAKES = [
      "are. log 0 = −inf is correct, because e^−inf is 0.",
      (ABSENT, "    counts = counts.clamp(min=1)\n" + ABSENT)),
     ("counts squared",
-     "Your result matches n² e^x, for example from x + 2 log n. Add n e^x for a score that occurs "
+     "Your result is what you get with n² e^x, for example from x + 2 log n. Add n e^x for a "
+     "score that occurs "
      "n times.",
      ("counts * e", "counts**2.0 * e")),
     ("logarithm to base 2",
-     "Your result matches log₂ n. Together with e^x you need the natural logarithm, so use "
+     "Your result is what you get with log₂ n. Together with e^x you need the natural logarithm, "
+     "so use "
      "counts.log().",
      "torch.logsumexp(x + counts.log2(), dim)"),
     ("counts added to the scores",
-     "Your result matches e^(x + n), which is e^n e^x. Add log n to the scores, not n.",
+     "Your result is what you get with e^(x + n), which is e^n e^x. Add log n to the scores, not "
+     "n.",
      "torch.logsumexp(x + counts, dim)"),
     ("divided by each count",
-     "Your result matches e^x / n, for example from x − log n. Use x + log n.",
+     "Your result is what you get with e^x / n, for example from x − log n. Use x + log n.",
      "torch.logsumexp(x - counts.log(), dim)"),
     ("one factor for all",
      "Your result is the plain log-sum-exp plus the log of the total count. Each score has its "
@@ -203,14 +207,16 @@ MISTAKES = [
      "larger. Subtract the largest.",
      ("x.amax", "x.amin")),
     ("one maximum for all sums",
-     "Your result matches one maximum for the whole tensor. A slice far below it underflows, and "
+     "Your result is what you get with one maximum for the whole tensor. A slice far below it "
+     "underflows, and "
      "its sum is 0. Take the maximum along dim.",
      ("x.amax(dim, keepdim=True)", "x.amax(dim, keepdim=True) * 0 + x.max()")),
     ("only the maximum",
      "Your result is only the maximum. The other scores count too. Add log Σ n e^(x − m).",
      ("m.squeeze(dim) + total.log()", "x.amax(dim)")),
     ("log missing",
-     "Your result matches m + Σ n e^(x − m). Take the log of the sum before you add the maximum.",
+     "Your result is what you get with m + Σ n e^(x − m). Take the log of the sum before you add "
+     "the maximum.",
      ("total.log()", "total")),
     ("always along the last",
      "Your result always sums along the last dimension. Use dim.",

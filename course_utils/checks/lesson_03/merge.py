@@ -138,7 +138,8 @@ MISTAKES = [
         lse = new
     return out, lse""")),
     ("base 2",
-     "Your result matches powers of 2, as in 2^lse. The log-sum-exps are natural logarithms. Use "
+     "Your result is what you get with powers of 2, as in 2^lse. The log-sum-exps are natural "
+     "logarithms. Use "
      "e^lse.",
      ("(lses - m).exp()", "(lses - m).exp2()")),
     ("plain average",
@@ -207,8 +208,9 @@ MISTAKES = [
     ("only the lse not shifted",
      "Your output is right. " + NAIVE_LSE_HINT, ("m + total.log()", NAIVE_LSE)),
     ("one maximum for all queries",
-     "Your result matches one maximum for all queries. If every lse of a query is far below it, "
-     "all its exponentials are 0. Take the maximum for each query.",
+     "Your result is what you get with one maximum for all queries. If every lse of a query is "
+     "far below it, all its exponentials are 0 and its output is lost. Take one maximum for each "
+     "query.",
      ("lses.amax(dim=0)", "lses.max()"), (SHARES, "(e / total).nan_to_num(0)")),
     ("softmax over the queries",
      "Your shares sum to 1 over the queries. For each query, they must sum to 1 over the parts. "

@@ -269,7 +269,8 @@ MISTAKES = [
      "In place of m, you return m + log ℓ. Return the maximum itself.",
      ("n m_new", "n m_new + total.log()")),
     ("rounded to float32",
-     "Your result matches float32, where numbers near −200,000 are 0.016 apart. Stay in float64.",
+     "Your result is what you get with float32, where numbers near −200,000 are 0.016 apart. Stay "
+     "in float64.",
      ("x.amax", "x.float().amax"), ("(x - base", "(x.float() - base")),
 ]  # fmt: skip
 

@@ -103,17 +103,21 @@ MISTAKES = [
      "2048 + 1 rounds to 2048. Add in a wider format: x.double().",
      (".double()", ""), ("e.sum(dim, keepdim=True)", "sum(e.unbind(dim)).unsqueeze(dim)")),
     ("one maximum for all",
-     "Your result matches one maximum for the whole tensor. In a row far below it, all "
+     "Your result is what you get with one maximum for the whole tensor. In a row far below it, "
+     "all "
      "exponentials are 0, and 0 / 0 is NaN. Take the maximum along dim: x.amax(dim, keepdim=True).",
      ("x.amax(dim, keepdim=True)", "x.max()")),
     ("maximum along last",
-     "Your result matches a maximum along the last dimension, whatever dim is. Scores that share "
+     "Your result is what you get with a maximum along the last dimension, whatever dim is. "
+     "Scores that share "
      "a sum must share a maximum. Take it along dim.", ("amax(dim", "amax(-1")),
     ("maximum along first",
-     "Your result matches a maximum along the first dimension, whatever dim is. Scores that share "
+     "Your result is what you get with a maximum along the first dimension, whatever dim is. "
+     "Scores that share "
      "a sum must share a maximum. Take it along dim.", ("amax(dim", "amax(0")),
     ("sum along last",
-     "Your result matches a sum along the last dimension, whatever dim is. Sum along dim.",
+     "Your result is what you get with a sum along the last dimension, whatever dim is. Sum along "
+     "dim.",
      ("sum(dim", "sum(-1")),
     ("dim ignored",
      "Your weights sum to 1 along the last dimension, whatever dim is. Take both the maximum and "
@@ -155,7 +159,8 @@ MISTAKES = [
      "weights. Subtract the maximum instead.",
      ("(x - m)", "(x / m)")),
     ("sum not shifted",
-     "Your result matches e^(x − m) divided by the sum of e^x. Use the same exponentials, e^(x − "
+     "Your result is what you get with e^(x − m) divided by the sum of e^x. Use the same "
+     "exponentials, e^(x − "
      "m), in the sum.", ("e.sum(", "x.exp().sum(")),
     ("epsilon in the sum",
      "Your weights are NaN or 0 where the exponentials overflow or underflow. Adding a small "

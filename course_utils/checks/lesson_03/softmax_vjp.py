@@ -104,10 +104,12 @@ MISTAKES = [
      "Your result does not depend on T. Use softmax(x / T), and divide the gradient by T.",
      ("x / T", "x"), (PRODUCT, "p * (g - mean)")),
     ("mean of g not subtracted",
-     "Your result matches p * g / T. Before multiplying by p, subtract from g its mean under p: "
+     "Your result is what you get with p * g / T. Before multiplying by p, subtract from g its "
+     "mean under p: "
      "(p * g).sum(-1, keepdim=True).", ("(g - mean)", "g")),
     ("mean not multiplied by p",
-     "Your result matches (p * g − p·g) / T, where p multiplies only g. p must multiply the whole "
+     "Your result is what you get with (p * g − p·g) / T, where p multiplies only g. p must "
+     "multiply the whole "
      "difference. Add parentheses: p * (g − p·g) / T.",
      (PRODUCT, "(p * g - mean) / T")),
     ("through a log-softmax",

@@ -204,16 +204,17 @@ MISTAKES = [
      ("m = m_new", "entropies.append(torch.special.entr(x.softmax(-1)).sum(-1))"),
      (RETURN, "torch.stack(entropies).nan_to_num(0).sum(dim=0)")),
     ("block entropies weighted",
-     "Your result is the mean of the blocks' entropies, weighted by the blocks' shares. Weight is "
-     "also spread between the blocks. Add the entropy of the shares.",
+     "Your result averages the entropies of the blocks, each weighted by the total weight in its "
+     "block. This leaves out how the weight is spread over the blocks. Add the entropy of these "
+     "totals.",
      ("    m, ell", "    entropies = []\n    m, ell"),
      ("m = m_new",
       "entropies.append((torch.special.entr(x.softmax(-1)).sum(-1), x.logsumexp(-1)))"),
      (RETURN, "sum(e.nan_to_num(0) * p for (e, _), p in zip(\n"
       "        entropies, torch.stack([n for _, n in entropies]).softmax(0), strict=True))")),
     ("entropy of the shares",
-     "Your result is the entropy of the blocks' shares. Weight is also spread within each block. "
-     "Count every score.",
+     "Your result is the entropy of the total weights of the blocks. Weight is also spread within "
+     "each block. Count every score.",
      ("    m, ell", "    lses = []\n    m, ell"), ("m = m_new", "lses.append(x.logsumexp(-1))"),
      (RETURN, "torch.special.entr(torch.stack(lses).softmax(0)).sum(0)")),
     ("only the last block",
@@ -238,8 +239,8 @@ MISTAKES = [
      "the weights.",
      (RETURN, "m + ell.log()")),
     ("one maximum for all rows",
-     "Your result matches one maximum for all rows. In a row 2000 below it, all exponentials are "
-     "0, and 0 / 0 is NaN. Give each row its own m: amax(dim=-1).",
+     "Your result is what you get with one maximum for all rows. In a row whose scores lie 2000 "
+     "below it, all exponentials are 0, and 0 / 0 is NaN. Give each row its own m: amax(dim=-1).",
      ("x.double().amax(dim=-1)", "x.double().amax()"),
      ("torch.maximum(m, x", "torch.maximum(m.max(), x"),
      ("  # (...)\n        base", ".expand(x.shape[:-1])\n        base")),
@@ -254,7 +255,8 @@ MISTAKES = [
      ("m_new = torch.maximum(m, x.double().amax(dim=-1))",
      "m_new = torch.where(m == -torch.inf, x.double().amax(dim=-1), m)")),
     ("largest so far forgotten",
-     "Your result matches the maximum of each block. Take the larger of this maximum and the "
+     "Your result is what you get with the maximum of each block. Take the larger of this maximum "
+     "and the "
      "largest score so far.",
      ("torch.maximum(m, x.double().amax(dim=-1))", "x.double().amax(dim=-1)"),
      ("change = (m - base)", "change = (m - base).nan_to_num(0)")),

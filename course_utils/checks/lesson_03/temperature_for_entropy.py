@@ -155,7 +155,8 @@ MISTAKES = [
      "Your search runs to the wrong end. A larger T must give a larger entropy. If you multiply "
      "the scores by T, divide them instead.", ("x.double() / middle", "x.double() * middle")),
     ("inverse temperature",
-     "Your result matches 1/T. The scores are divided by the temperature, x / T. Return T itself.",
+     "Your result is what you get with 1/T. The scores are divided by the temperature, x / T. "
+     "Return T itself.",
      ("return middle", "return 1 / middle")),
     ("measured in bits",
      "Your T is right for an entropy in bits. Use the natural logarithm, not log2.",

@@ -163,9 +163,9 @@ MISTAKES = [
      (WEIGHTS, "e / e.sum(dim=-1, keepdim=True).clamp(min=1e-30)"),
      ("    weights", "    e = scores.exp() * mask\n    weights")),
     ("nothing subtracted, masked after exp, empty rows are NaN",
-     "Right for small scores and at least one allowed key. e^score overflows for large scores, "
-     "and is 0 for very negative ones. Subtract the largest allowed score of each row first. A "
-     "query with no allowed key divides 0 by 0, so give it zeros.",
+     "Right while the scores are moderate and every query has an allowed key. e^score overflows "
+     "for large scores, and becomes 0 for very negative ones. Fill forbidden scores with −inf, and "
+     "subtract each row's maximum. Set the weights of a query with no allowed key to 0.",
      (WEIGHTS, "e / e.sum(dim=-1, keepdim=True)"),
      ("    weights", "    e = scores.exp() * mask\n    weights")),
     ("one maximum for all",

@@ -165,7 +165,7 @@ MISTAKES = [
      "Your test compares only the weights. Code that makes its output from other weights still "
      "passes your test. Compare the outputs too.", SMALL_SCORES, (ON_OUTPUT, "True")),
     ("nothing forbidden",
-     "Your mask forbids nothing, so no masking bug can show. Forbid something.",
+     "Your mask forbids nothing, so no leak can show. Use a mask that forbids some of the keys.",
      SMALL_SCORES, ("< 0.3", "< 2")),
     ("one mask for all queries",
      "Code that applies the first query's mask to every query still passes your test. You get this "
