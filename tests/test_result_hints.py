@@ -54,6 +54,7 @@ RELATIONS = {  # by the words that name them
     "reversed along each column": lambda right, **_: right.flip(-2),
     "moved by one position toward the end of each row": lambda right, **_: right.roll(1, -1),
     "in another order along each row": lambda right, **_: right.sort(-1).values,
+    "with 0 in some columns": lambda right, **_: torch.cat([right[:, :-1], 0 * right[:, -1:]], -1),
     "with each row times a number of its own": lambda right, q, k: right / q.norm(dim=-1)[:, None],
     "a number of its own added to each row": lambda right, **_: (
         right - right.mean(-1, keepdim=True)

@@ -331,7 +331,11 @@ def _by_row(probes):
         return None
     for dim, name, check in ((-1, "row", ROW), (-2, "column", COLUMN)):
         if any(probe.target.shape[dim] > 2 and not probe.right for probe in probes):
-            if _differ([_own_numbers(probe, dim, torch.mul) for probe in probes]):
+            factors = [_own_numbers(probe, dim, torch.mul) for probe in probes]
+            if _differ(factors):
+                rounded = torch.cat(factors).round(decimals=6)
+                if torch.isin(rounded, torch.tensor([0.0, 1.0]).double()).all():
+                    return f"the right one with 0 in some {name}s. Check that you fill all of them."
                 return f"the right one with each {name} times a number of its own. {check}"
             if _differ([_own_numbers(probe, dim, torch.add) for probe in probes]):
                 return f"the right one with a number of its own added to each {name}. {TERM}"

@@ -57,6 +57,8 @@ def inputs():
         (1e200 * normal(4, 5), 1e200 * normal(6, 5)),  # squares and products overflow
         (1e-200 * normal(4, 5), 1e-200 * normal(6, 5)),  # squares and products vanish
         (sizes * normal(4, 3), sizes * normal(2, 4, 3)),
+        (normal(2, 5, 3), normal(4, 3)),  # leading dimensions broadcast
+        (normal(1, 5, 3), normal(2, 4, 3)),
         tuple(single),  # zero vectors in float32, where 1e-300 is 0
         (1e30 * normal(3, 4).float(), 1e-30 * normal(5, 4).float()),
     ]
