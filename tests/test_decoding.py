@@ -167,6 +167,7 @@ def test_parts_fill_the_processors_but_are_never_short():
     choose = decoding.choose_parts
     assert choose(132, 8, 8192) == 32  # 33 for two programs to each of 132; 256 keys each: 32
     assert choose(132, 300, 65536) == choose(132, 8, 200) == 1
+    assert choose(1000, 1, 10**6) == decoding.MAX_PARTS
     for groups in range(1, 265):
         programs = groups * choose(132, groups, 10**6)
         assert 132 < programs <= 264 or programs == decoding.MAX_PARTS * groups

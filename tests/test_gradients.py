@@ -8,6 +8,7 @@ from course_utils import check
 from course_utils.checks import exercise as exercises
 from course_utils.checks import judge
 from course_utils.checks.exercise import EXERCISES, Exercise
+from course_utils.checks.gradients import names_of_inputs
 from course_utils.checks.submission_layer import layer_outputs
 
 RNG = torch.Generator().manual_seed(0)
@@ -163,3 +164,9 @@ def test_a_layer_that_cannot_learn_is_told_which_part(make, answer, words):
     run = lambda answer, width, heads, given: layer_outputs(answer(width), heads, *given)  # noqa: E731
     make(Layer, inputs, run=run)
     assert words in check(answer, "Layer").message
+
+
+def test_inputs_of_a_layer_have_the_names_of_its_forward():
+    layer = EXERCISES["MultiHeadAttention"].reference
+    q, k, v = torch.ones(3, 1, 2, 4)
+    assert names_of_inputs(layer, (4, 2, q, k, v, None)) == ["query", "key", "value"]

@@ -50,7 +50,7 @@ each_solutions = pytest.mark.parametrize("path", SOLUTIONS, ids=name_of)
 
 
 def refresh_it(path):
-    return f"run: python -m tools.notebooks refresh {name_of(path)}"
+    return f"run: .venv/bin/python -m tools.notebooks refresh {name_of(path)}"
 
 
 # What is stored. Without these guards nbval could pass and compare nothing.

@@ -39,7 +39,7 @@ from course_utils.views import without_first
 from tools import render_previews
 
 STATES = 200
-RENDER = "after a change of what it draws or says run: python -m tools.render_previews"
+RENDER = "after a change of what it draws or says run: .venv/bin/python -m tools.render_previews"
 LAWLESS = {"landmark-one-main", "page-has-heading-one", "region"}  # the test page's own faults
 
 

@@ -14,6 +14,8 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
+from course_utils import predictions
+from course_utils.checks.progress import FILE as PROGRESS
 from tools.notebooks import STUB, strip_solutions, write
 
 ROOT = Path(__file__).parents[1]
@@ -70,8 +72,22 @@ def test_every_module_and_option_that_a_document_names_exists(document):
     for module in set(re.findall(r"python -m ((?:tools|course_utils)\.[\w.]+)", read(document))):
         path = ROOT / (module.replace(".", "/") + ".py")
         assert path.exists(), f"{document} names python -m {module}"
+        for option in re.findall(rf"python -m {module}[^`\n]*?(--[\w-]+)", read(document)):
+            assert f'"{option}"' in path.read_text(), f"{document} names {module} {option}"
     for option in set(re.findall(r"install\.py[^`\n]*?(--\w+)", read(document))):
         assert f'"{option}"' in read("install.py"), f"{document} names install.py {option}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_setting_and_file_that_a_document_names_exists(document):
+    code = read("Makefile") + read("tests/sampling.py") + "ATEN_CPU_CAPABILITY COURSE_STRICT"
+    settings = re.findall(r"make [a-z-]+ ([A-Z]+)=|([A-Z_]+)=\w+ make ", read(document))
+    for setting in {name for names in settings for name in names if name}:
+        assert setting in code, f"{document} sets {setting}, which nothing reads"
+    for file in set(re.findall(r"`(\.\w+\.json)`", read(document))):
+        assert file in {predictions.FILE, PROGRESS}, f"{document} names {file}"
+    for name in re.findall(r"conda activate ([\w-]+)", read(document)):
+        assert f"name: {name}\n" in read("environment.yml"), f"{document} activates {name}"
 
 
 @needs_make

@@ -122,7 +122,10 @@ TABLE = {
         ("epsilon in the logarithm", lambda w: (w + 1e-6).pow(-w).prod(-1)),
         (None, lambda w: R["effective_keys"](w).round()),
     ],
-    "gradient_norm": [(None, squeezed("gradient_norm"))],
+    "gradient_norm": [
+        (None, squeezed("gradient_norm")),
+        ("small norms lost", lambda s: (n := R["gradient_norm"](s)) * (1 + 0.5 * (n < 1e-3))),
+    ],
     "cosine_attention": [
         (None, lambda q, k, v, T: R["cosine_attention"](q + 0.1, k, v, T)),
         (GRADIENTS, lambda q, k, v, T: R["cosine_attention"](q.detach(), k, v, T)),
