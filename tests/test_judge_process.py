@@ -125,11 +125,26 @@ def test_stop_ends_a_check_at_once(notebook):
     assert "✅" in notebook(RIGHT)
 
 
-def test_an_answer_whose_newest_version_did_not_run_is_not_judged(notebook):
-    notebook("def dot(a, b): return a @ b")
-    notebook("def dot(a, b): return a @")
-    assert "did not run (SyntaxError: invalid syntax" in notebook("print(check(dot))")
-    assert "✅" in notebook("print(check(dot))")
+@pytest.mark.parametrize(
+    "edit, told",
+    [
+        ("def dot(a, b): return a @", True),
+        ("async def dot(a, b): return a @", True),
+        ("@renamed\ndef dot(a, b): return a @", True),
+        ("dot = lambda a, b: a @", True),
+        ("norm, dot = 1, lambda a, b: a @", True),
+        ("def f(: pass", True),  # the name that a decorator left
+        ("dot == 1 @", False),
+        ("other = dot(1, 2", False),
+    ],
+)
+def test_an_answer_whose_newest_version_did_not_run_is_not_judged(notebook, edit, told):
+    name = "f" if "f(" in edit else "("  # a decorator may leave it
+    notebook(f"def dot(a, b): return a @ b\ndot.__name__ = {name!r}")
+    assert notebook(edit) == "SyntaxError"
+    verdict = notebook("print(check(dot, 'dot'))")
+    assert ("did not run (SyntaxError: " in verdict) == told
+    assert "✅" in (notebook("print(check(dot, 'dot'))") if told else verdict)
 
 
 def test_matrices_come_back_for_the_picture_also_from_a_new_server(monkeypatch):

@@ -66,6 +66,8 @@ NOT_RUN = (
     "The cell with your newest version did not run ({}), so this would judge the version before. "
     "Fix that cell, run it, and then run this one."
 )
+# of a cell that may not be Python: what follows def or class, or precedes the = of an assignment
+_DEFINES = r"(?<=\bdef )[ \w]+|(?<=\bclass )[ \w]+|^[^=(!<>\n]+(?==[^=])"
 GONE = "The process that judges answers has ended. Run this cell again."
 
 in_process = False  # whether to judge in this very process, as the course's own tests do
@@ -126,8 +128,11 @@ def _cell_did_not_run(answer):
     """Return the error for which the cell run last, if it defines the answer, was not begun."""
     last = get_ipython() and get_ipython().last_execution_result
     if last and last.error_before_exec:
-        defines = rf"^\s*(def|class)\s+{getattr(answer, '__name__', '')}\b"
-        return re.search(defines, last.info.raw_cell, re.M) and last.error_before_exec
+        names = {name for name, value in get_ipython().user_ns.items() if value is answer}
+        defined = re.findall(_DEFINES, last.info.raw_cell, re.M)
+        names.add(str(getattr(answer, "__name__", "")))  # a decorator may have given it another
+        if names & {*re.findall(r"\w+", " ".join(defined))}:
+            return last.error_before_exec
     return None
 
 
