@@ -15,7 +15,7 @@ from course_utils.checks import judge_process
 
 pytestmark = pytest.mark.slow
 NOTEBOOK = """
-    import ctypes, functools, os, subprocess, sys, threading, time, torch
+    import ctypes, functools, os, pickle, subprocess, sys, threading, time, torch
     from concurrent.futures import ThreadPoolExecutor as Pool
     from torch import nn
     from tqdm.auto import tqdm
@@ -49,6 +49,11 @@ ANSWERS = {
     "return Dot(1)(a, b)": "correct",
     "return one() * (a @ b)": "correct",
     "print(a); return a @ b": "hides what your code prints",
+    "display(a); return a @ b": "hides what your code prints",
+    "get_ipython().system('ls'); return a @ b": "correct",
+    "return eval('Dot(1)')(a, b)": "correct",
+    "from __main__ import Dot; return Dot(1)(a, b)": "correct",
+    "return pickle.loads(pickle.dumps(Dot(1)))(a, b)": "correct",
     "return sum(x * y for x, y in zip(tqdm(a), b))": "correct",
     "with Pool(2) as p: return sum(p.map(float, a * b))": "correct",
     "if os.fork() == 0: os._exit(0)\n    return a @ b": "correct",

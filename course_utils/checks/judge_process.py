@@ -25,12 +25,15 @@ import sys
 import threading
 import time
 import types
+from unittest import mock
 
 import cloudpickle
 import psutil
 import torch
 from IPython import get_ipython
 from IPython.core.autocall import ExitAutocall
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.display import display
 
 from course_utils import json_store
 from course_utils.checks import errors, sandbox
@@ -99,7 +102,10 @@ def judge(exercise, answer):
     if error := _cell_did_not_run(answer):
         return "not checked", "cell did not run", NOT_RUN.format(errors.summarize(error))
     try:
-        letter = _pickled(answer)
+        letter = None
+        with contextlib.suppress(Exception):  # the answer may do without
+            letter = _pickled((answer, _mentioned(answer)))
+        letter = letter or _pickled((answer, {}))
     except Exception as error:
         what = f"Your code uses {_culprit(answer)}, which" if _culprit(answer) else "It"
         return "not checked", "cannot be sent", NOT_SENT.format(what, errors.summarize(error))
@@ -136,10 +142,32 @@ def _cell_did_not_run(answer):
     return None
 
 
+def _mentioned(answer):
+    """Return the notebook's functions and classes that an answer could look up by their names."""
+    words = {getattr(answer, "__name__", "")}
+    with contextlib.suppress(OSError, TypeError):
+        words.update(re.findall(r"\w+", inspect.getsource(answer)))
+    main = vars(sys.modules["__main__"])
+    mine = {word: main[word] for word in words & {*main}}
+    return {
+        word: value
+        for word, value in mine.items()
+        if isinstance(value, type | types.FunctionType) and value.__module__ == "__main__"
+    }
+
+
 def _pickled(value):
     letter = _Letter()
-    _Pickler(letter).dump(value)
+    pickler = _Pickler(letter)
+    # a function's globals become the child's __main__, where pickle and others look names up
+    pickler.globals_ref[id(vars(sys.modules["__main__"]))] = _Main()
+    pickler.dump(value)
     return letter.getvalue()
+
+
+class _Main:
+    def __reduce__(self):
+        return vars, (sys.modules["__main__"],)
 
 
 class _Letter(io.BytesIO):
@@ -164,6 +192,8 @@ class _Pickler(cloudpickle.Pickler):
             return functools.cache, (value.__wrapped__,)
         if isinstance(value, ExitAutocall):
             return getattr, (builtins, "exit")
+        if isinstance(value, InteractiveShell):  # magics and shell commands do nothing there
+            return mock.MagicMock, ()
         return super().reducer_override(value)
 
 
@@ -288,8 +318,11 @@ def _judged(name, letter, cells, path, folder):
     linecache.cache.update(cells)
     with contextlib.suppress(OSError):
         os.chdir(folder)
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    builtins.display = display  # as in a notebook; here it prints
     try:
-        answer = cloudpickle.loads(letter)
+        answer, mentioned = cloudpickle.loads(letter)
+        vars(main).update(mentioned)
     except Exception as error:
         return "not checked", "cannot be sent", NOT_SENT.format("It", errors.summarize(error))
     try:
