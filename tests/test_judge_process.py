@@ -27,6 +27,14 @@ NOTEBOOK = """
     torch.set_default_dtype(torch.float64)
     torch.set_default_device("meta")
 
+    os.environ["LATER"] = "1"
+    sys.path.append(type("Path", (str,), {})("lib"))
+
+    def pipe():
+        frame = sys._getframe()
+        while "pipe" not in frame.f_locals: frame = frame.f_back
+        return frame.f_locals["pipe"]
+
     def turns():
         while True: time.sleep(0.01)
 
@@ -60,6 +68,10 @@ ANSWERS = {
     "check(f, 'dot'); return a @ b": "correct",
     "torch.Tensor.all = lambda *_, **__: torch.tensor(True); return a @ b": "correct",
     "torch.manual_seed(1); return a @ b": "changes the random state",
+    "return a @ b if 'LATER' in os.environ else a": "correct",
+    "pipe().send_bytes(b'5\\n[1, 2]'); os._exit(0)": "malformed verdict",
+    "pipe().send_bytes(b'[\"great\", null, 5]'); os._exit(0)": "malformed verdict",
+    "pipe().close(); return a @ b": "leaves Python",
     "return a @ undefined": "in line 2, `return a @ undefined`",
     "return 7 ** 10**9": "runs for ever",
     "return Endless(1)": "runs for ever",
@@ -159,6 +171,16 @@ def test_matrices_come_back_for_the_picture_also_from_a_new_server(monkeypatch):
     server.wait()
     verdict = check(lambda q, k: 3 * (q @ k.mT), "dot_product_scores")
     assert torch.allclose(verdict.got, 3 * verdict.expected)
+
+
+def test_an_answer_that_stops_the_server_is_ended(monkeypatch):
+    monkeypatch.setattr(judge_process, "in_process", False)
+    assert check(torch.dot, "dot").status == "correct"  # the server has begun
+    with monkeypatch.context() as shortly:
+        shortly.setattr(judge_process, "PATIENCE", 2.0)
+        code = "import os, signal; os.kill(os.getppid(), signal.SIGSTOP)"
+        assert judge_process.GONE in check(lambda a, b: exec(code), "dot").message
+    assert check(torch.dot, "dot").status == "correct"
 
 
 HOARD = "[b'x' * (1 << 29), __import__('time').sleep(99)]"  # half a gigabyte
