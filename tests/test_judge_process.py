@@ -15,7 +15,7 @@ from course_utils.checks import judge_process
 
 pytestmark = pytest.mark.slow
 NOTEBOOK = """
-    import ctypes, functools, os, subprocess, sys, threading, time, torch
+    import ctypes, functools, os, pickle, subprocess, sys, threading, time, torch
     from concurrent.futures import ThreadPoolExecutor as Pool
     from torch import nn
     from tqdm.auto import tqdm
@@ -26,6 +26,14 @@ NOTEBOOK = """
     model, lock = nn.Linear(9000, 9000), threading.Lock()
     torch.set_default_dtype(torch.float64)
     torch.set_default_device("meta")
+
+    os.environ["LATER"] = "1"
+    sys.path.append(type("Path", (str,), {})("lib"))
+
+    def pipe():
+        frame = sys._getframe()
+        while "pipe" not in frame.f_locals: frame = frame.f_back
+        return frame.f_locals["pipe"]
 
     def turns():
         while True: time.sleep(0.01)
@@ -49,12 +57,21 @@ ANSWERS = {
     "return Dot(1)(a, b)": "correct",
     "return one() * (a @ b)": "correct",
     "print(a); return a @ b": "hides what your code prints",
+    "display(a); return a @ b": "hides what your code prints",
+    "get_ipython().system('ls'); return a @ b": "correct",
+    "return eval('Dot(1)')(a, b)": "correct",
+    "from __main__ import Dot; return Dot(1)(a, b)": "correct",
+    "return pickle.loads(pickle.dumps(Dot(1)))(a, b)": "correct",
     "return sum(x * y for x, y in zip(tqdm(a), b))": "correct",
     "with Pool(2) as p: return sum(p.map(float, a * b))": "correct",
     "if os.fork() == 0: os._exit(0)\n    return a @ b": "correct",
     "check(f, 'dot'); return a @ b": "correct",
     "torch.Tensor.all = lambda *_, **__: torch.tensor(True); return a @ b": "correct",
     "torch.manual_seed(1); return a @ b": "changes the random state",
+    "return a @ b if 'LATER' in os.environ else a": "correct",
+    "pipe().send_bytes(b'5\\n[1, 2]'); os._exit(0)": "malformed verdict",
+    "pipe().send_bytes(b'[\"great\", null, 5]'); os._exit(0)": "malformed verdict",
+    "pipe().close(); return a @ b": "leaves Python",
     "return a @ undefined": "in line 2, `return a @ undefined`",
     "return 7 ** 10**9": "runs for ever",
     "return Endless(1)": "runs for ever",
@@ -125,11 +142,26 @@ def test_stop_ends_a_check_at_once(notebook):
     assert "✅" in notebook(RIGHT)
 
 
-def test_an_answer_whose_newest_version_did_not_run_is_not_judged(notebook):
-    notebook("def dot(a, b): return a @ b")
-    notebook("def dot(a, b): return a @")
-    assert "did not run (SyntaxError: invalid syntax" in notebook("print(check(dot))")
-    assert "✅" in notebook("print(check(dot))")
+@pytest.mark.parametrize(
+    "edit, told",
+    [
+        ("def dot(a, b): return a @", True),
+        ("async def dot(a, b): return a @", True),
+        ("@renamed\ndef dot(a, b): return a @", True),
+        ("dot = lambda a, b: a @", True),
+        ("norm, dot = 1, lambda a, b: a @", True),
+        ("def f(: pass", True),  # the name that a decorator left
+        ("dot == 1 @", False),
+        ("other = dot(1, 2", False),
+    ],
+)
+def test_an_answer_whose_newest_version_did_not_run_is_not_judged(notebook, edit, told):
+    name = "f" if "f(" in edit else "("  # a decorator may leave it
+    notebook(f"def dot(a, b): return a @ b\ndot.__name__ = {name!r}")
+    assert notebook(edit) == "SyntaxError"
+    verdict = notebook("print(check(dot, 'dot'))")
+    assert ("did not run (SyntaxError: " in verdict) == told
+    assert "✅" in (notebook("print(check(dot, 'dot'))") if told else verdict)
 
 
 def test_matrices_come_back_for_the_picture_also_from_a_new_server(monkeypatch):
@@ -139,6 +171,16 @@ def test_matrices_come_back_for_the_picture_also_from_a_new_server(monkeypatch):
     server.wait()
     verdict = check(lambda q, k: 3 * (q @ k.mT), "dot_product_scores")
     assert torch.allclose(verdict.got, 3 * verdict.expected)
+
+
+def test_an_answer_that_stops_the_server_is_ended(monkeypatch):
+    monkeypatch.setattr(judge_process, "in_process", False)
+    assert check(torch.dot, "dot").status == "correct"  # the server has begun
+    with monkeypatch.context() as shortly:
+        shortly.setattr(judge_process, "PATIENCE", 2.0)
+        code = "import os, signal; os.kill(os.getppid(), signal.SIGSTOP)"
+        assert judge_process.GONE in check(lambda a, b: exec(code), "dot").message
+    assert check(torch.dot, "dot").status == "correct"
 
 
 HOARD = "[b'x' * (1 << 29), __import__('time').sleep(99)]"  # half a gigabyte

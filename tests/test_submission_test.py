@@ -35,6 +35,11 @@ def uses_the_result(f):
     assert (f(-2) - 2) + (f(5) - 5) == 0
 
 
+def counts_its_calls(f, calls=[]):  # noqa: B006
+    calls.append(f)
+    assert len(calls) <= len(RIGHT)
+
+
 def unwritten(f):
     raise NotImplementedError("your turn")
 
@@ -54,6 +59,7 @@ def test_a_good_test_passes_and_a_stub_is_known():
         (too_weak, "lets broken code through", "catches 1 of 2 .* constant.$"),
         (lambda f: None, "lets broken code through", "catches 0 of 2 .* negated; constant.$"),
         (too_strict, "rejects right code", r"\(as a float\)\. .* in line \d+, `assert isinstance"),
+        (counts_its_calls, "rejects right code", "runs again after the broken ones"),
         (fails_for_all, "rejects right code", r"\(built in\)\. .*AttributeError"),
         (lambda f: f(-2) == 2, "returns a verdict", "assert"),
         (lambda f: False, "returns a verdict", "assert"),

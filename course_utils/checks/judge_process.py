@@ -25,12 +25,15 @@ import sys
 import threading
 import time
 import types
+from unittest import mock
 
 import cloudpickle
 import psutil
 import torch
 from IPython import get_ipython
 from IPython.core.autocall import ExitAutocall
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.display import display
 
 from course_utils import json_store
 from course_utils.checks import errors, sandbox
@@ -40,6 +43,7 @@ SECONDS = 5.0  # of computing, for one input; the checks' own inputs take millis
 PATIENCE = 30.0  # seconds, for the whole check
 MEMORY = 2 << 30  # bytes that an answer may add
 LARGEST = 64 << 20  # bytes that are sent with an answer
+SETTINGS = {"OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}  # for the environment of an answer
 TICK = 0.05  # seconds between two looks at a child
 GRACE = 1.0  # seconds in which what an answer has started may end
 
@@ -66,6 +70,8 @@ NOT_RUN = (
     "The cell with your newest version did not run ({}), so this would judge the version before. "
     "Fix that cell, run it, and then run this one."
 )
+# of a cell that may not be Python: what follows def or class, or precedes the = of an assignment
+_DEFINES = r"(?<=\bdef )[ \w]+|(?<=\bclass )[ \w]+|^[^=(!<>\n]+(?==[^=])"
 GONE = "The process that judges answers has ended. Run this cell again."
 
 in_process = False  # whether to judge in this very process, as the course's own tests do
@@ -86,7 +92,7 @@ def start():
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=os.environ | {"OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"},
+            env=os.environ | SETTINGS,
             start_new_session=True,  # what interrupts the kernel is not meant for the server
         )
     return _server
@@ -97,44 +103,96 @@ def judge(exercise, answer):
     if error := _cell_did_not_run(answer):
         return "not checked", "cell did not run", NOT_RUN.format(errors.summarize(error))
     try:
-        letter = _pickled(answer)
+        letter = None
+        with contextlib.suppress(Exception):  # the answer may do without
+            letter = _pickled((answer, _mentioned(answer)))
+        letter = letter or _pickled((answer, {}))
+        # cells have no time of change; with them, an error can name its line
+        cells = {k: each for k, each in linecache.cache.items() if len(each) > 1 and not each[1]}
+        path, folder = [*map(str, sys.path)], str(json_store.working_directory())
+        task = pickle.dumps((exercise.name, letter, cells, path, folder, {**os.environ}))
     except Exception as error:
         what = f"Your code uses {_culprit(answer)}, which" if _culprit(answer) else "It"
         return "not checked", "cannot be sent", NOT_SENT.format(what, errors.summarize(error))
-    # cells have no time of change; with them, an error can name its line
-    cells = {file: each for file, each in linecache.cache.items() if len(each) > 1 and not each[1]}
-    server = start()
+    server, token = start(), os.urandom(8).hex()
+    limit = threading.Timer(2 * PATIENCE, _end, [server])  # else an answer could stop the server
+    limit.start()
     try:
-        task = exercise.name, letter, cells, sys.path, str(json_store.working_directory())
-        pickle.dump(task, server.stdin)
+        pickle.dump((token, task), server.stdin)
         server.stdin.flush()
-        status, mistake, hint, *matrices = json.loads(server.stdout.readline())
+        echo, reply = json.loads(server.stdout.readline())
+        if echo != token:
+            raise ValueError("an answer has written this")
     except BaseException as error:  # KeyboardInterrupt too
-        with contextlib.suppress(psutil.Error):
-            _kill_all_below(psutil.Process(server.pid))
-        server.kill()
+        _end(server)
         server.wait()
         start()
-        if isinstance(error, OSError | ValueError):
+        if isinstance(error, OSError | ValueError | TypeError):
             return "not checked", "process has ended", GONE
         raise
-    pictured = [torch.tensor(each, dtype=torch.float64, device="cpu") for each in matrices]
-    return status, mistake, hint, *pictured
+    finally:
+        limit.cancel()
+        limit.join()
+    return _verdict(reply)
+
+
+def _end(server):
+    with contextlib.suppress(psutil.Error):
+        _kill_all_below(psutil.Process(server.pid))
+    server.kill()
+
+
+def _verdict(reply):
+    """Return the verdict in a child's reply, or one of ours if the answer has spoiled it."""
+    with contextlib.suppress(Exception):
+        status, mistake, hint, *matrices = json.loads(reply)
+        known = status in ("not attempted", "correct", "wrong", "not checked")
+        pictured = [torch.tensor(each, dtype=torch.float64, device="cpu") for each in matrices]
+        shapes = [each.shape for each in pictured]
+        fits = not shapes or len(shapes) == 2 and shapes[0] == shapes[1] and len(shapes[0]) == 2
+        if known and isinstance(mistake, str | None) and isinstance(hint, str) and fits:
+            return status, mistake, hint, *pictured
+    return "wrong", CRASHES[0], CRASHES[1] + "malformed verdict"
 
 
 def _cell_did_not_run(answer):
     """Return the error for which the cell run last, if it defines the answer, was not begun."""
     last = get_ipython() and get_ipython().last_execution_result
     if last and last.error_before_exec:
-        defines = rf"^\s*(def|class)\s+{getattr(answer, '__name__', '')}\b"
-        return re.search(defines, last.info.raw_cell, re.M) and last.error_before_exec
+        names = {name for name, value in get_ipython().user_ns.items() if value is answer}
+        defined = re.findall(_DEFINES, last.info.raw_cell, re.M)
+        names.add(str(getattr(answer, "__name__", "")))  # a decorator may have given it another
+        if names & {*re.findall(r"\w+", " ".join(defined))}:
+            return last.error_before_exec
     return None
+
+
+def _mentioned(answer):
+    """Return the notebook's functions and classes that an answer could look up by their names."""
+    words = {getattr(answer, "__name__", "")}
+    with contextlib.suppress(OSError, TypeError):
+        words.update(re.findall(r"\w+", inspect.getsource(answer)))
+    main = vars(sys.modules["__main__"])
+    mine = {word: main[word] for word in words & {*main}}
+    return {
+        word: value
+        for word, value in mine.items()
+        if isinstance(value, type | types.FunctionType) and value.__module__ == "__main__"
+    }
 
 
 def _pickled(value):
     letter = _Letter()
-    _Pickler(letter).dump(value)
+    pickler = _Pickler(letter)
+    # a function's globals become the child's __main__, where pickle and others look names up
+    pickler.globals_ref[id(vars(sys.modules["__main__"]))] = _Main()
+    pickler.dump(value)
     return letter.getvalue()
+
+
+class _Main:
+    def __reduce__(self):
+        return vars, (sys.modules["__main__"],)
 
 
 class _Letter(io.BytesIO):
@@ -159,6 +217,8 @@ class _Pickler(cloudpickle.Pickler):
             return functools.cache, (value.__wrapped__,)
         if isinstance(value, ExitAutocall):
             return getattr, (builtins, "exit")
+        if isinstance(value, InteractiveShell):  # magics and shell commands do nothing there
+            return mock.MagicMock, ()
         return super().reducer_override(value)
 
 
@@ -196,15 +256,18 @@ def serve():
     torch.set_num_threads(1)  # so that a fork is safe
     expected(EXERCISES["dot"])  # PyTorch's first calls are slow; no gradients: they start threads
     gc.freeze()  # a child's garbage collection would copy what it shares with the server
-    with contextlib.suppress(EOFError, OSError):  # until the kernel has ended
+    # until the kernel has ended; else none could ask a server that does not understand
+    with contextlib.suppress(Exception):
         while True:
             ours, theirs = context.Pipe()
             inherited = (ours, requests, replies) if forks else ()
             child = context.Process(target=_work, args=(theirs, *inherited))
             child.start()
             theirs.close()
-            ours.send(pickle.load(requests))
-            replies.write(_watched(child, ours) + b"\n")
+            token, task = pickle.load(requests)
+            ours.send_bytes(task)
+            reply = _watched(child, ours).decode(errors="replace")
+            replies.write(json.dumps((token, reply)).encode() + b"\n")
             replies.flush()
             _kill_all_below(psutil.Process())
             child.join()
@@ -218,12 +281,14 @@ def _watched(child, pipe):
     computed, memory = _used(process)
     while os.getppid() == kernel and time.monotonic() < begun + PATIENCE:
         ended = child.exitcode is not None
-        with contextlib.suppress(EOFError, OSError):
+        try:
             if pipe.poll(0 if ended else TICK):
                 if message := pipe.recv_bytes():
                     return message
                 computed, _ = _used(process)  # another input: the clock starts again
                 continue
+        except (EOFError, OSError):  # the answer has closed its end
+            time.sleep(TICK)
         if ended:
             signal_name = signal.strsignal(-child.exitcode) if child.exitcode < 0 else None
             mistake, hint = CRASHES if signal_name else sandbox.LEAVES
@@ -267,7 +332,7 @@ def _work(pipe, *inherited):
         os.setsid()  # else os.killpg() would reach the server
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it ends with the server
     bdb.Bdb.set_trace = _refuse_debugger
-    task = pipe.recv()
+    task = pickle.loads(pipe.recv_bytes())
     sandbox.restart_clock = lambda: pipe.send_bytes(b"")
     verdict = _judged(*task)
     if os.getpid() == process:  # else this is a fork that the answer has made
@@ -276,15 +341,20 @@ def _work(pipe, *inherited):
     os._exit(0)
 
 
-def _judged(name, letter, cells, path, folder):
+def _judged(name, letter, cells, path, folder, environment):
     from course_utils.checks.judge import judge_here
 
     sys.path[:] = path
+    os.environ.clear()
+    os.environ.update(environment | SETTINGS)
     linecache.cache.update(cells)
     with contextlib.suppress(OSError):
         os.chdir(folder)
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    builtins.display = display  # as in a notebook; here it prints
     try:
-        answer = cloudpickle.loads(letter)
+        answer, mentioned = cloudpickle.loads(letter)
+        vars(main).update(mentioned)
     except Exception as error:
         return "not checked", "cannot be sent", NOT_SENT.format("It", errors.summarize(error))
     try:

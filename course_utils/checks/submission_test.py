@@ -7,6 +7,8 @@ from course_utils.checks.errors import explained
 from course_utils.checks.exercise import NamedMistake
 from course_utils.checks.source_edits import edited
 
+THE_RIGHT = "the correct implementation"
+
 
 def versions(exercise, changes):
     """Return implementations of an exercise, compiled from changes of its reference.
@@ -58,22 +60,10 @@ def run_against(test, right, broken):
     NotImplementedError
         If the test raises it: it is not attempted yet.
     """
-    for name, implementation in (right if isinstance(right, dict) else {"": right}).items():
-        which = f"a correct implementation ({name})" if name else "the correct implementation"
-        try:
-            with sandbox.seeded():
-                returned = test(implementation)
-        except NotImplementedError:
-            raise
-        except Exception as error:
-            hint = f"Your test fails for {which}. {explained(error)}"
-            raise NamedMistake("rejects right code", hint) from None
-        if returned is not None:
-            hint = (
-                "Your test returns something. A test fails by raising an error, so write `assert "
-                "...`, and return nothing."
-            )
-            raise NamedMistake("returns a verdict", hint)
+    rights = right if isinstance(right, dict) else {"": right}
+    for name, implementation in rights.items():
+        which = f"a correct implementation ({name})" if name else THE_RIGHT
+        _demand_pass(test, implementation, which)
     escaped = [name for name, implementation in broken.items() if _passes(test, implementation)]
     if escaped:
         caught = len(broken) - len(escaped)
@@ -81,7 +71,28 @@ def run_against(test, right, broken):
         if not caught:
             hint = "Your test asserts nothing, or only what broken code fulfills as well. " + hint
         raise NamedMistake("lets broken code through", hint + "; ".join(escaped) + ".")
+    # a test that counts its calls could fail from the first broken version on
+    again = f"{THE_RIGHT} when it runs again after the broken ones"
+    _demand_pass(test, next(iter(rights.values())), again)
     return [tensor(True)]
+
+
+def _demand_pass(test, implementation, which):
+    """Raise a `NamedMistake` unless a test passes, as it must for a right implementation."""
+    try:
+        with sandbox.seeded():
+            returned = test(implementation)
+    except NotImplementedError:
+        raise
+    except Exception as error:
+        hint = f"Your test fails for {which}. {explained(error)}"
+        raise NamedMistake("rejects right code", hint) from None
+    if returned is not None:
+        hint = (
+            "Your test returns something. A test fails by raising an error, so write `assert "
+            "...`, and return nothing."
+        )
+        raise NamedMistake("returns a verdict", hint)
 
 
 def _passes(test, implementation):
