@@ -59,6 +59,7 @@ ONLY_NOBODY = (
     "as the user nobody. It may read what every user may read: other submissions, for example, "
     "unless you run chmod 700 on their folder"
 )
+FAILED = OSError, subprocess.SubprocessError, sandbox.Refused  # to start
 PLAIN = (
     "with your permissions: it can read and change all your files. To prevent that, install "
     "bubblewrap, or grade as root in a container"
@@ -144,7 +145,7 @@ class Students:
         if bwrap := shutil.which("bwrap"):
             command = [bwrap, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
             command += ["--ro-bind", str(self.folder), "/mnt", "--tmpfs", "/var/tmp"]
-            command += ["--tmpfs", "/tmp", "--tmpfs", str(Path.home())]
+            command += ["--tmpfs", "/run", "--tmpfs", "/tmp", "--tmpfs", str(Path.home())]
             for path in self.kept:
                 command += ["--ro-bind", str(path), str(path)]
             for path in self.hidden:
@@ -160,7 +161,7 @@ class Students:
     def _works(self, way):
         try:
             self.start(way)
-        except (OSError, subprocess.SubprocessError, sandbox.Refused):
+        except FAILED:
             return False
         return True
 
@@ -210,10 +211,13 @@ class Students:
 
     def judge(self, exercise, cells):
         """Return (status, hint) for the answer in the last of the cells."""
-        if self.process is None:
-            self.start(self.way)
-        expected(exercise), expected_gradients(exercise)  # each once, for the whole class
-        status, hint, is_over = _in_child(lambda: self._judged(exercise, cells))
+        try:
+            if self.process is None:
+                self.start(self.way)
+            expected(exercise), expected_gradients(exercise)  # each once, for the whole class
+            status, hint, is_over = _in_child(lambda: self._judged(exercise, cells))
+        except FAILED:
+            status, hint, is_over = "not checked", "its process could not be started", False
         if not is_over or self._started() - self.usual:
             self.stop()
         if status == "wrong":
@@ -312,5 +316,6 @@ def _mask(copy, hidden, kept):
             mount("none", path, b"tmpfs", 0)
         elif path.exists():
             mount(os.devnull, path)
-    for path in ("/tmp", "/var/tmp", "/dev/shm"):
-        mount("none", path, b"tmpfs", 0)
+    for path in ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run"):
+        if os.path.isdir(path):
+            mount("none", path, b"tmpfs", 0)
