@@ -40,7 +40,7 @@ def grade(students, paths, assignments):
                 if number is None:
                     raise Unreadable("its cell is missing")
                 code = assignment.code(cells, number)
-                verdicts[name] = students.judge(EXERCISES[name], code)
+                verdicts[name] = students.judge(EXERCISES[name], code, assignment.imports)
             except Unreadable as error:
                 verdicts[name] = "wrong", str(error)
     students.stop()

@@ -75,8 +75,11 @@ CLASS = {
             "soft_lookup": f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n"
             "modules = __import__('course_' + 'utils.checks.exercise').checks\n"
             "soft_lookup = modules.exercise.EXERCISES['soft_lookup'].reference",
-            "SelfAttention": "import sys\nmodules = sys.modules\n"
-            "SelfAttention = modules['course_utils.checks.exercise'].EXERCISES.popitem()",
+            "dot_product_scores": "import importlib\nshared = 'course_utils.attention'\n"
+            "dot_product_scores = importlib.import_module(shared).dot_product_scores",
+            "SelfAttention": "import gc\nfor each in gc.get_objects():\n"
+            "    if isinstance(each, type) and each.__name__ == 'SelfAttention':\n"
+            "        SelfAttention = each",
         },
         [
             "from course_utils.checks import judge\njudge._judge = lambda *_: ('correct', '', '')",
@@ -86,6 +89,8 @@ CLASS = {
     ),
     "=1+1<script>\x1b": ({"dot": ATTACK}, [], set()),
 }
+# Layers, kernels and tests, whose checks run beside the answer
+GRADED = [path for path in SOLUTIONS if path.name.startswith(("05_", "06b_"))]
 BROKEN = {
     "text": "hello",
     "list": "[]",
@@ -127,7 +132,9 @@ def graded(tmp_path_factory):
         hand_in(path, answers, [f"FOLDER = {str(folder)!r}", *above])
     for name, content in BROKEN.items():
         (folder / "submitted" / f"{name}.ipynb").write_text(content)
-    shutil.copytree(SOLUTIONS[0].parent, folder / "submitted" / "solutions")
+    (folder / "submitted" / "solutions").mkdir()
+    for path in GRADED:
+        shutil.copy(path, folder / "submitted" / "solutions")
     with open(folder / "submitted" / "large.ipynb", "wb") as file:
         file.truncate(100 << 20)
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -178,11 +185,10 @@ def test_students_read_hints_and_no_markup_or_formula_comes_from_them(graded):
 
 
 @pytest.mark.slow
-def test_every_solution_gets_its_point(graded):
+def test_solutions_get_their_points(graded):
     _, _, rows, _ = graded
-    names = {name for path in NOTEBOOKS for name in submissions.Assignment(path).ids}
-    wrong = {name for name in names if rows["solutions"][name] != "1"}
-    assert wrong == {last_problem(read(path)) for path in SOLUTIONS} - {None}, (
+    wrong = {name for name, point in rows["solutions"].items() if point == "0"}
+    assert wrong == {last_problem(read(path)) for path in GRADED} - {None}, (
         "does a check look at more than results? See BESIDE in grading/students.py"
     )
 
@@ -192,7 +198,7 @@ def test_an_answer_whose_process_does_not_start_is_left_to_the_teacher():
         raise OSError
 
     runner = SimpleNamespace(process=None, way=None, start=start, stop=lambda: None, usual=set())
-    status, _ = students.Students.judge(runner, EXERCISES["dot"], [])
+    status, _ = students.Students.judge(runner, EXERCISES["dot"], [], set())
     assert status == "not checked"
 
 

@@ -47,7 +47,7 @@ class Cell:
         if tree is None:
             source = re.sub(r"^[^\S\n]*[%!].*", "", source, flags=re.M)
             tree = _parsed(source)
-        return cls(id, source, tree is not None, _defined(tree), _imports(tree))
+        return cls(id, source, tree is not None, _defined(tree), imports_of(tree))
 
 
 class Assignment:
@@ -109,7 +109,7 @@ def _defined(tree):
     return names | {t.id for each in assigned for t in each.targets if isinstance(t, ast.Name)}
 
 
-def _imports(tree):
+def imports_of(tree):
     """Return what is imported of this course: "course_utils.attention.rotary"."""
     found = set()
     for node in ast.walk(tree) if tree else ():
