@@ -40,7 +40,7 @@ def grade(students, paths, assignments):
                 if number is None:
                     raise Unreadable("its cell is missing")
                 code = assignment.code(cells, number)
-                verdicts[name] = students.judge(EXERCISES[name], code)
+                verdicts[name] = students.judge(EXERCISES[name], code, assignment.imports)
             except Unreadable as error:
                 verdicts[name] = "wrong", str(error)
     students.stop()
@@ -64,11 +64,12 @@ def save_table(path, results, names):
 
 def _no_formula(text):
     text = _printable(text)
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
 def _printable(text):
-    return text.encode(errors="replace").decode()
+    """Return a text without control characters, which could change what a terminal shows."""
+    return re.sub(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]", "?", text)
 
 
 def save_page(folder, student, number, result):
@@ -81,7 +82,7 @@ def save_page(folder, student, number, result):
     points = sum(status == "correct" for status, _ in result.verdicts.values())
     title = html.escape(_printable(f"{student}: {points} of {len(result.verdicts)} points"))
     items = "\n".join(f"<li>{html.escape(_printable(line))}</li>" for line in lines)
-    safe = re.sub(r"[^\w.-]", "_", student)[:60].encode(errors="replace").decode()
+    safe = re.sub(r"[^\w.-]", "_", student)[:60]
     page = f'<!doctype html>\n<meta charset="utf-8">\n<title>{title}</title>\n'
     page += f"<h1>{title}</h1>\n<ul>\n{items}\n</ul>\n"
     (folder / f"{number:03}_{safe}.html").write_text(page, encoding="utf-8")
@@ -137,11 +138,11 @@ def main(arguments=None):
             save_page(pages, student, number, result)
     finally:
         runner.stop()
-    order = sorted(EXERCISES.values(), key=lambda exercise: exercise.place)
-    seen = {name for each in results.values() for name in each.verdicts}
-    save_table(given.out, results, [each.name for each in order if each.name in seen])
+        order = sorted(EXERCISES.values(), key=lambda exercise: exercise.place)
+        seen = {name for each in results.values() for name in each.verdicts}
+        save_table(given.out, results, [each.name for each in order if each.name in seen])
     if given.gradebook and (unknown := save_points(given.gradebook, results)):
-        print(f"{given.gradebook} has no assignment {', '.join(sorted(unknown))}")
+        print(_printable(f"{given.gradebook} has no assignment {', '.join(sorted(unknown))}"))
 
 
 if __name__ == "__main__":

@@ -1,15 +1,17 @@
 """Grading a class: right answers get their points, and nobody gets or loses one by a trick."""
 
 import csv
+import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import pytest
 
-from course_utils import grade
 from course_utils.checks.exercise import EXERCISES
 from course_utils.grading import students, submissions
 from stored_notebooks import EXERCISES as NOTEBOOKS
@@ -39,54 +41,61 @@ def dot(a, b):
         except OSError: pass
     raise ValueError("<script>alert(1)</script>")
 """
+WRONG = {
+    "dot": "def dot(a, b) return a",
+    "dot_product_scores": "def dot_product_scores(q, k): return (q @ k.mT).mean()",
+    "cosine_similarity": "def cosine_similarity(q, k): exit()",
+    "euclidean_distance": "def euclidean_distance(q, k):\n    import posix; posix._exit(0)",
+    "nearest_key": "import resource\n"
+    "allowed, _ = resource.getrlimit(resource.RLIMIT_CPU)\n"
+    "def nearest_key(*given):\n"
+    "    resource.setrlimit(resource.RLIMIT_CPU, (2, 2))  # so that this test is quick\n"
+    "    while 0 < allowed < 60: pass",
+    "soft_lookup": "def soft_lookup(q, k, v): return torch.ones(10 << 30, dtype=torch.uint8)",
+}
 # What each student hands in: answers, cells above the first one, and the exercises that get a point
 CLASS = {
-    "right": (RIGHT, [], ALL),
-    "empty": ({}, [], set()),
-    "wrong": (RIGHT | {"dot": "def dot(a, b): return (a * b).mean()"}, [], ALL - {"dot"}),
-    "no Python": (RIGHT | {"dot": "def dot(a, b) return a"}, [], ALL - {"dot"}),
-    "a helper": (
-        RIGHT | {"dot": "%matplotlib inline\ndef dot(a, b): return total(a * b)\ncheck(dot)"},
-        ["import numpy as np\ndef total(x): return x.sum()\n1 / 0"],
+    "right": (
+        RIGHT
+        | {"dot": "%matplotlib inline\ndef dot(a, b): return total(a * b)\ncheck(dot)"}
+        | {"nearest_key": RIGHT["nearest_key"] + "\nexit()"},
+        [
+            "import numpy as np\ndef total(x): return x.sum()\n1 / 0",
+            "def leave(code=__import__('sys').exit()): pass",
+        ],
         ALL,
     ),
-    "leaving": (
-        RIGHT
-        | {"dot": "def dot(a, b): exit()", "nearest_key": RIGHT["nearest_key"] + "\nexit()"}
-        | {"soft_lookup": "def soft_lookup(q, k, v):\n    import posix; posix._exit(0)"},
-        ["def leave(code=__import__('sys').exit()): pass"],
-        ALL - {"dot", "soft_lookup"},
-    ),
-    "endless": (RIGHT | {"dot": "def dot(a, b):\n    while True: pass"}, [], ALL - {"dot"}),
-    "greedy": (
-        RIGHT | {"dot": "def dot(a, b): return torch.ones(10 << 30, dtype=torch.uint8)"},
-        [],
-        ALL - {"dot"},
-    ),
-    "patched": (
-        {"SelfAttention": "import course_utils\nclass SelfAttention(nn.Module): pass"},
-        [
-            "from course_utils.checks import judge\njudge._judge = lambda *_: ('correct', '', '')",
-            "import sys\nsys.modules['course_utils'] = None",
-            "get_ipython().ast_transformers.append(None)",
-        ],
-        set(),
-    ),
-    "reference": (
+    "empty": ({}, [], set()),
+    "wrong": (RIGHT | WRONG, [], ALL - WRONG.keys()),
+    "tricks": (
         {
-            "dot": "from course_utils.checks.exercise import EXERCISES\n"
-            "dot = EXERCISES['dot'].reference",
+            "dot": FORGED,
+            "cosine_similarity": "from course_utils.checks.exercise import EXERCISES\n"
+            "cosine_similarity = EXERCISES['cosine_similarity'].reference",
             "soft_lookup": f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n"
             "modules = __import__('course_' + 'utils.checks.exercise').checks\n"
             "soft_lookup = modules.exercise.EXERCISES['soft_lookup'].reference",
-            "SelfAttention": "import sys\nmodules = sys.modules\n"
-            "SelfAttention = modules['course_utils.checks.exercise'].EXERCISES.popitem()",
+            "dot_product_scores": "import importlib\nshared = 'course_utils.attention'\n"
+            "dot_product_scores = importlib.import_module(shared).dot_product_scores",
+            "SelfAttention": "import gc\nfor each in gc.get_objects():\n"
+            "    if isinstance(each, type) and each.__name__ == 'SelfAttention':\n"
+            "        SelfAttention = each",
         },
-        [],
+        [
+            "from course_utils.checks import judge\njudge._judge = lambda *_: ('correct', '', '')",
+            "get_ipython().ast_transformers.append(None)",
+        ],
         {"soft_lookup"},  # only where the course's folder is not hidden
     ),
-    "forged": ({"dot": FORGED}, [], set()),
-    "=1+1<script>": ({"dot": ATTACK}, [], set()),
+    "=1+1<script>\x1b": ({"dot": ATTACK}, [], set()),
+}
+# Layers, kernels and tests, whose checks run beside the answer
+GRADED = [path for path in SOLUTIONS if path.name.startswith(("05_", "06b_"))]
+BROKEN = {
+    "text": "hello",
+    "list": "[]",
+    "deep": "[" * 100_000,
+    "long": json.dumps({"cells": [{"cell_type": "code", "source": "x = 1\n" * 20_000}]}),
 }
 
 
@@ -121,8 +130,11 @@ def graded(tmp_path_factory):
     for student, (answers, above, _) in CLASS.items():
         path = folder / "submitted" / f"{student}.ipynb"
         hand_in(path, answers, [f"FOLDER = {str(folder)!r}", *above])
-    for name, content in {"text": "hello", "list": "[]", "deep": "[" * 100_000}.items():
+    for name, content in BROKEN.items():
         (folder / "submitted" / f"{name}.ipynb").write_text(content)
+    (folder / "submitted" / "solutions").mkdir()
+    for path in GRADED:
+        shutil.copy(path, folder / "submitted" / "solutions")
     with open(folder / "submitted" / "large.ipynb", "wb") as file:
         file.truncate(100 << 20)
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -140,7 +152,8 @@ def points(row):
 def test_right_answers_get_their_points_and_tricks_get_none(graded, student):
     _, printed, rows, _ = graded
     *_, expected = CLASS[student]
-    if student == "reference" and students.PLAIN not in printed:
+    student = student.replace("\x1b", "?")
+    if student == "tricks" and students.PLAIN not in printed:
         expected = set()
     assert points(rows[student]) == expected
     assert rows[student]["points"] == str(len(expected))
@@ -154,7 +167,7 @@ def test_no_student_changes_what_others_or_the_teacher_have(graded):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("student", ["text", "list", "deep", "large"])
+@pytest.mark.parametrize("student", [*BROKEN, "large"])
 def test_a_broken_notebook_is_a_row_with_a_message(graded, student):
     *_, rows, _ = graded
     assert rows[student]["points"] == "0" and f"{student}.ipynb: " in rows[student]["message"]
@@ -167,19 +180,26 @@ def test_students_read_hints_and_no_markup_or_formula_comes_from_them(graded):
     (page,) = (page for page in pages.values() if "=1+1" in page)
     assert "ValueError: &lt;script&gt;" in page and "others&#x27; work" not in page
     (wrong,) = (page for name, page in pages.items() if name.endswith("wrong.html"))
-    assert "❌ 1.1 dot" in wrong and "✅ 1.2 dot_product_scores: correct" in wrong
+    assert "❌ 1.1 dot: its cell is not valid" in wrong and "✅ 1.8 " in wrong
+    assert "is there a loop without end?" in wrong
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
-def test_every_solution_gets_its_point(path):
-    runner = students.Students([])
-    assignments = [submissions.Assignment(each) for each in NOTEBOOKS]
-    verdicts = grade.grade(runner, [path], assignments).verdicts
-    wrong = {name: verdict for name, verdict in verdicts.items() if verdict[0] != "correct"}
-    assert len(verdicts) > 4 and wrong.keys() <= {last_problem(read(path))}, (
-        f"{wrong}: does a check look at more than results? See BESIDE in grading/students.py"
+def test_solutions_get_their_points(graded):
+    _, _, rows, _ = graded
+    wrong = {name for name, point in rows["solutions"].items() if point == "0"}
+    assert wrong == {last_problem(read(path)) for path in GRADED} - {None}, (
+        "does a check look at more than results? See BESIDE in grading/students.py"
     )
+
+
+def test_an_answer_whose_process_does_not_start_is_left_to_the_teacher():
+    def start(way):
+        raise OSError
+
+    runner = SimpleNamespace(process=None, way=None, start=start, stop=lambda: None, usual=set())
+    status, _ = students.Students.judge(runner, EXERCISES["dot"], [], set())
+    assert status == "not checked"
 
 
 def test_each_exercise_is_found_in_its_notebook():
@@ -189,11 +209,8 @@ def test_each_exercise_is_found_in_its_notebook():
 
 
 def test_an_answer_is_found_in_another_cell_by_its_name():
-    cells = [
-        (None, "def dot(a, b): return 1"),
-        *ASSIGNMENT.cells,
-        (None, "def dot(a, b): return 2"),
-    ]
+    cells = [submissions.Cell.parsed(None, f"def dot(a, b): return {n}") for n in (1, 2)]
+    cells[1:1] = ASSIGNMENT.cells
     assert ASSIGNMENT.answered_in(cells)["dot"] == len(cells) - 1
     assert ASSIGNMENT.answered_in(cells[:1]) == {"dot": 0}
 
@@ -203,6 +220,7 @@ def test_submissions_lie_flat_or_in_a_folder_for_each_student(tmp_path):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     os.symlink(tmp_path / "a.ipynb", tmp_path / "d.ipynb")
+    os.mkfifo(tmp_path / "e.ipynb")  # reading it would never end
     found = submissions.submissions(tmp_path)
     assert {student: [path.name for path in paths] for student, paths in found.items()} == {
         "a": ["a.ipynb"], "b": ["1.ipynb"], "c": ["1.ipynb"],

@@ -1,9 +1,11 @@
 """The program that runs in a student's process, which knows neither checks nor references."""
 
 import ast
+import gc
 import importlib
 import importlib.abc
 import importlib.util
+import inspect
 import linecache
 import os
 import resource
@@ -68,17 +70,27 @@ def run_cells(cells, name):
     return scope[name]
 
 
-def load(task):
-    """Return a task's exercise and the module `exercise`, where an answer does not find them."""
-    finder = Sources(task["checks"])
+def load(sources, name, answer):
+    """Return an exercise's `run` and the module `exercise`, where an answer does not find more."""
+    finder = Sources(sources)
     sys.meta_path.insert(0, finder)
-    importlib.import_module(task["module"])
+    module = importlib.import_module(name)
     sys.meta_path.remove(finder)
-    loaded = {name: sys.modules[name] for name in [*sys.modules] if name in task["checks"]}
-    for name in loaded.keys() - NEEDED | {task["module"]}:
-        del sys.modules[name]
-    base = loaded["course_utils.checks.exercise"]
-    return base.EXERCISES.pop(task["name"]), base
+    base = sys.modules["course_utils.checks.exercise"]
+    exercise = base.EXERCISES[answer]
+    base.EXERCISES.clear()
+    code = inspect.getsource(exercise.run)  # where the check computes a right result
+    right = [exercise, exercise.reference, *exercise.also_right]
+    for key, value in [*vars(module).items()]:
+        if any(value is each for each in right) and key not in code:
+            delattr(module, key)
+    for each in {each for each in sources if each in sys.modules} - NEEDED | {name}:
+        del sys.modules[each]
+        package, _, attribute = each.rpartition(".")
+        vars(sys.modules[package]).pop(attribute, None)
+        linecache.cache.pop(f"<check {each}>", None)
+    sources.clear()
+    return exercise.run, base
 
 
 def work(peer, task):
@@ -86,13 +98,17 @@ def work(peer, task):
     os.setsid()
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 1))
     try:
-        if task["checks"]:
-            exercise, base = load(task)
+        finder = Sources(task.pop("course"))
+        if checks := task.pop("checks"):
+            check, base = load(checks, task["module"], task["name"])
+            gc.collect()  # the right answer is gone then, where the check does not use it
+        sys.meta_path.insert(0, finder)
+        if task["module"]:
             answer = base.tag_learner_errors(run_cells(task["cells"], task["name"]))
 
             def run(layout, *args):
                 with base.one_layout(layout):
-                    return exercise.run(answer, *args)
+                    return check(answer, *args)
 
             peer.objects = [run]
         else:

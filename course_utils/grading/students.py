@@ -1,5 +1,6 @@
 """Run students' answers in processes that cannot reach others' work, and judge what they return."""
 
+import ast
 import contextlib
 import ctypes
 import functools
@@ -29,6 +30,7 @@ from course_utils.checks.judge import (
     usual_settings,
 )
 from course_utils.grading.peer import Peer
+from course_utils.grading.submissions import imports_of
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60  # seconds, for one exercise
@@ -42,6 +44,12 @@ BESIDE = {
     "half_kernel", "split_decode", "streamed_entropy", "merge", "flash_forward", "flash_causal",
     "as_sdpa", "paged_attention", "generate_together", "silence_heads",
 }  # fmt: skip
+ATTENTION = "course_utils.attention"
+# What a student's process can read of the course; no exercise asks for what these files define.
+COPIED = (
+    "figures.py", "shapes.py", "views.py",
+    "grading/__init__.py", "grading/answers.py", "grading/peer.py",
+)  # fmt: skip
 STUB = """def check(*_, **__):
     pass
 
@@ -59,6 +67,7 @@ ONLY_NOBODY = (
     "as the user nobody. It may read what every user may read: other submissions, for example, "
     "unless you run chmod 700 on their folder"
 )
+FAILED = OSError, subprocess.SubprocessError, sandbox.Refused  # to start
 PLAIN = (
     "with your permissions: it can read and change all your files. To prevent that, install "
     "bubblewrap, or grade as root in a container"
@@ -116,14 +125,17 @@ class Students:
         self.spared = set(psutil.Process().children(recursive=True))
         here = ROOT / "course_utils"
         copy = self.folder / "course_utils"
-        shutil.copytree(here, copy, ignore=shutil.ignore_patterns("checks", "__pycache__"))
+        (copy / "grading").mkdir(parents=True)
+        for name in COPIED:
+            shutil.copy(here / name, copy / name)
         (copy / "__init__.py").write_text(STUB)
         os.chmod(self.folder, 0o755)
-        sources = {"course_utils.checks.": ""}
-        for path in here.glob("checks/**/*.py"):
+        sources = {}
+        for path in [*here.glob("*.py"), *here.glob("checks/**/*.py")]:
             name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
             sources[re.sub("__init__$", "", name)] = path.read_text(encoding="utf-8")
         self.sources = sources | {"course_utils.checks.": ""}
+        del self.sources["course_utils."]
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: no process is lost
         hidden = [ROOT / ".git", ROOT / "solutions", ROOT / "course_utils" / "checks", *hidden]
@@ -144,7 +156,7 @@ class Students:
         if bwrap := shutil.which("bwrap"):
             command = [bwrap, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
             command += ["--ro-bind", str(self.folder), "/mnt", "--tmpfs", "/var/tmp"]
-            command += ["--tmpfs", "/tmp", "--tmpfs", str(Path.home())]
+            command += ["--tmpfs", "/run", "--tmpfs", "/tmp", "--tmpfs", str(Path.home())]
             for path in self.kept:
                 command += ["--ro-bind", str(path), str(path)]
             for path in self.hidden:
@@ -160,7 +172,7 @@ class Students:
     def _works(self, way):
         try:
             self.start(way)
-        except (OSError, subprocess.SubprocessError, sandbox.Refused):
+        except FAILED:
             return False
         return True
 
@@ -208,12 +220,18 @@ class Students:
             self.process.wait()
         self.process = None
 
-    def judge(self, exercise, cells):
-        """Return (status, hint) for the answer in the last of the cells."""
-        if self.process is None:
-            self.start(self.way)
-        expected(exercise), expected_gradients(exercise)  # each once, for the whole class
-        status, hint, is_over = _in_child(lambda: self._judged(exercise, cells))
+    def judge(self, exercise, cells, imports):
+        """Return (status, hint) for the answer in the last of the cells.
+
+        Of `course_utils.attention` there is only what the exercise notebook imports.
+        """
+        try:
+            if self.process is None:
+                self.start(self.way)
+            expected(exercise), expected_gradients(exercise)  # each once, for the whole class
+            status, hint, is_over = _in_child(lambda: self._judged(exercise, cells, imports))
+        except FAILED:
+            status, hint, is_over = "not checked", "its process could not be started", False
         if not is_over or self._started() - self.usual:
             self.stop()
         if status == "wrong":
@@ -222,13 +240,16 @@ class Students:
                     [*mistaken(exercise, mistake)]  # others will need its results, too
         return status, hint
 
-    def _judged(self, exercise, cells):
+    def _judged(self, exercise, cells, imports):
         """Return (status, hint, whether the process is ready for the next answer)."""
         peer, beside = self._peer(), exercise.name in BESIDE
-        task = {"cells": cells, "name": exercise.name, "checks": self.sources if beside else None}
-        files = (name for name in self.sources if ".lesson_" in name and name in sys.modules)
-        module = (each for each in files if vars(sys.modules[each]).get("exercise") is exercise)
-        task["module"] = next(module)
+        task = {"cells": cells, "name": exercise.name, "module": None, "checks": None}
+        task["course"] = {ATTENTION: _part(self.sources[ATTENTION], imports)}
+        if beside:
+            files = (name for name in self.sources if ".lesson_" in name and name in sys.modules)
+            module = (each for each in files if vars(sys.modules[each]).get("exercise") is exercise)
+            task["module"] = next(module)
+            task["checks"] = _needed(self.sources, task["module"])
 
         def answer(*args, **kwargs):
             return peer.call(0, args, kwargs)
@@ -252,6 +273,33 @@ class Students:
                 peer.deadline = time.monotonic() + 2
                 peer.ask("done")
         return status, on_one_line(hint, 600), peer.has_ended
+
+
+def _needed(sources, module):
+    """Return the sources of a module and of what it imports of the course."""
+    found, left = {}, [module]
+    while left:
+        name = left.pop()
+        for key in {name, f"{name}."} & sources.keys() - found.keys():
+            found[key] = sources[key]
+            left += imports_of(ast.parse(sources[key]))
+        if package := name.rpartition(".")[0]:
+            left.append(package)
+    return found
+
+
+def _part(source, imports):
+    """Return the part of `course_utils.attention` that some imports need."""
+    tree, used = ast.parse(source), {each.removeprefix(f"{ATTENTION}.") for each in imports}
+    kept = []
+    for each in reversed(tree.body):  # each stands below what it uses
+        names = {each.name} if isinstance(each, ast.FunctionDef | ast.ClassDef) else set()
+        if isinstance(each, ast.Import | ast.ImportFrom):
+            names = {alias.asname or alias.name for alias in each.names}
+        if names & used:
+            kept.insert(0, each)
+            used |= {node.id for node in ast.walk(each) if isinstance(node, ast.Name)}
+    return ast.unparse(ast.Module(kept, []))
 
 
 def _in_child(function):
@@ -312,5 +360,6 @@ def _mask(copy, hidden, kept):
             mount("none", path, b"tmpfs", 0)
         elif path.exists():
             mount(os.devnull, path)
-    for path in ("/tmp", "/var/tmp", "/dev/shm"):
-        mount("none", path, b"tmpfs", 0)
+    for path in ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run"):
+        if os.path.isdir(path):
+            mount("none", path, b"tmpfs", 0)

@@ -1,12 +1,15 @@
 """Read submissions: which notebooks there are, and which of their cells hold answers."""
 
 import ast
+import itertools
 import json
 import re
+from dataclasses import dataclass
 
 from course_utils.checks.exercise import EXERCISES
 
 LARGEST = 20 << 20  # bytes of a notebook
+LONGEST = 100_000  # characters of its code
 
 
 class Unreadable(ValueError):
@@ -14,17 +17,37 @@ class Unreadable(ValueError):
 
 
 def read_cells(path):
-    """Return (id, source) of each code cell of a notebook."""
+    """Return the code cells of a notebook."""
     if path.stat().st_size > LARGEST:
         raise Unreadable(f"larger than {LARGEST >> 20} MB")
     try:
         cells = json.loads(path.read_bytes())["cells"]
         pairs = [(cell.get("id"), cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-        return [
-            (id, source if isinstance(source, str) else "".join(source)) for id, source in pairs
-        ]
+        sources = [source if isinstance(source, str) else "".join(source) for _, source in pairs]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise Unreadable("this is no notebook, or a damaged one") from None
+    if sum(map(len, sources)) > LONGEST:
+        raise Unreadable(f"it has more than {LONGEST // 1000} kB of code")
+    return [Cell.parsed(id, source) for (id, _), source in zip(pairs, sources, strict=True)]
+
+
+@dataclass
+class Cell:
+    """A code cell, parsed once: its tree is not kept, since a class of trees is large."""
+
+    id: object
+    source: str  # without magics, if it is no Python with them
+    is_python: bool
+    defined: set
+    imports: set
+
+    @classmethod
+    def parsed(cls, id, source):
+        tree = _parsed(source)
+        if tree is None:
+            source = re.sub(r"^[^\S\n]*[%!].*", "", source, flags=re.M)
+            tree = _parsed(source)
+        return cls(id, source, tree is not None, _defined(tree), imports_of(tree))
 
 
 class Assignment:
@@ -32,20 +55,20 @@ class Assignment:
 
     def __init__(self, path):
         self.cells = read_cells(path)
-        self.imports = set().union(*(_imports(_parsed(source)) for _, source in self.cells))
+        self.imports = set().union(*(cell.imports for cell in self.cells))
         self.ids = {}  # of the answers' cells, by the exercises' names
-        for (id, source), (_, below) in zip(self.cells, self.cells[1:], strict=False):
-            name = below.removeprefix("check(").rstrip(")")
-            if name in EXERCISES and name in _defined(source):
-                self.ids[name] = id
+        for cell, below in itertools.pairwise(self.cells):
+            name = below.source.removeprefix("check(").rstrip(")")
+            if name in EXERCISES and name in cell.defined:
+                self.ids[name] = cell.id
 
     def answered_in(self, cells):
         """Return the number of the cell that holds each answer, by the exercises' names."""
         numbers = {}
         for name, id in self.ids.items():
-            defining = [n for n, (_, source) in enumerate(cells) if name in _defined(source)]
-            answered = [n for n in defining if "NotImplementedError" not in cells[n][1]]
-            same_id = [n for n, (theirs, _) in enumerate(cells) if theirs == id]
+            defining = [n for n, cell in enumerate(cells) if name in cell.defined]
+            answered = [n for n in defining if "NotImplementedError" not in cells[n].source]
+            same_id = [n for n, cell in enumerate(cells) if cell.id == id]
             # a cell that does not define the answer is the answer's if its code is no Python
             found = [n for n in same_id if n in answered] or answered or same_id or defining
             if found:
@@ -60,21 +83,16 @@ class Assignment:
         Unreadable
             If the answer's own cell is no Python, or imports what the exercises do not offer.
         """
-        sources = [cleaned for _, source in cells[:number] if (cleaned := self._allowed(source))]
-        own = _without_magics(cells[number][1])
-        if _parsed(own) is None:
+        own = cells[number]
+        if not own.is_python:
             raise Unreadable("its cell is not valid Python")
-        if refused := _imports(_parsed(own)) - self.imports:
+        if refused := own.imports - self.imports:
             raise Unreadable(
                 f"its cell imports {', '.join(sorted(refused))}, which these exercises do not "
                 "offer; write that part yourself"
             )
-        return [*sources, own]
-
-    def _allowed(self, source):
-        source = _without_magics(source)
-        tree = _parsed(source)
-        return source if tree and not _imports(tree) - self.imports else ""
+        above = (cell for cell in cells[:number] if cell.is_python)
+        return [*(cell.source for cell in above if cell.imports <= self.imports), own.source]
 
 
 def _parsed(source):
@@ -84,20 +102,14 @@ def _parsed(source):
         return None
 
 
-def _without_magics(source):
-    plain = re.sub(r"^\s*[%!].*", "", source, flags=re.M)
-    return source if _parsed(source) else plain
-
-
-def _defined(source):
-    tree = _parsed(_without_magics(source))
+def _defined(tree):
     named = (ast.FunctionDef, ast.ClassDef)
     names = {each.name for each in (tree.body if tree else ()) if isinstance(each, named)}
     assigned = [each for each in (tree.body if tree else ()) if isinstance(each, ast.Assign)]
     return names | {t.id for each in assigned for t in each.targets if isinstance(t, ast.Name)}
 
 
-def _imports(tree):
+def imports_of(tree):
     """Return what is imported of this course: "course_utils.attention.rotary"."""
     found = set()
     for node in ast.walk(tree) if tree else ():
@@ -123,6 +135,6 @@ def submissions(folder):
                 and not any(part.startswith(".") for part in each.relative_to(folder).parts)
             ]
             found.setdefault(path.name, []).extend(visible)
-        elif path.suffix == ".ipynb":
+        elif path.suffix == ".ipynb" and path.is_file():  # a pipe would never end
             found.setdefault(path.stem, []).append(path)
     return found
