@@ -108,8 +108,8 @@ def test_a_lesson_is_read_predicted_run_and_opened_again(page, folder):
     expect(first).to_be_disabled()
 
     # An answer to another question leaves this one as it is.
-    page.locator(".jp-CodeCell .cm-content", has_text="predict_first(").nth(1).click()
-    run_cell(page)
+    while questions.count() == 1:
+        run_cell(page)
     questions.nth(1).get_by_role("radio").first.check()
     expect(statuses.get_by_role("status").nth(1)).not_to_have_text(before)
     expect(first).to_be_checked()
