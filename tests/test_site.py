@@ -22,13 +22,11 @@ import build
 from course_utils.explorers import similarity_explorer
 from course_utils.predictions import ON_A_PAGE, SAYS, Prediction
 from stored_notebooks import EXERCISES, LESSONS, ROOT, SOLUTIONS, code, read
-from tools import jupyterlab_server
 from tools.notebooks import VEIL
 
 pytestmark = pytest.mark.slow  # the website is built first
 MASKING = "notebooks/04_masking.html"
 SIMILARITY = "notebooks/01_dot_product_similarity.html"
-QUESTION = "Which vector has the largest dot product with q?"
 OF_EACH_KIND = [
     "index.html",
     "glossary.html",
@@ -77,7 +75,7 @@ def browse(chromium, address):
             context = chromium.new_context(viewport=size, **settings)
             closing.callback(context.close)
             page = context.new_page()
-            page.set_default_timeout(jupyterlab_server.PATIENCE)
+            page.set_default_timeout(60_000)
             page.errors, page.asked, page.responses = [], [], []
             page.on("pageerror", lambda error: page.errors.append(str(error)))
             page.on(
@@ -89,6 +87,14 @@ def browse(chromium, address):
             return page
 
         yield open_page
+
+
+def first_choice(page):
+    """Return the form of a page's first question, its result, and an option that is wrong."""
+    form, result = page.locator("#ask-0"), page.locator("#result-0")
+    options = [each.input_value() for each in form.get_by_role("radio").all()]
+    value = result.get_attribute("data-result")
+    return form, result, next(each for each in options if each != value)
 
 
 class Links(HTMLParser):
@@ -276,27 +282,27 @@ def test_a_search_finds_the_lesson(browse):
 
 def test_a_prediction_is_made_by_keys_its_result_opens_and_both_are_kept(browse):
     page = browse(SIMILARITY)
-    form = page.get_by_role("group", name=QUESTION)
-    result = page.locator("#result-0")
+    form, result, wrong = first_choice(page)
+    question = form.locator("legend span").inner_text()
     assert not result.is_visible()
-    form.get_by_role("radio", name="near", exact=True).focus()
+    form.get_by_role("radio", name=wrong, exact=True).focus()
     page.keyboard.press("Space")
-    form.locator("xpath=..").get_by_text(SAYS["noted"].format(**ON_A_PAGE)).wait_for()
+    form.get_by_text(SAYS["noted"].format(**ON_A_PAGE)).wait_for()
     assert not result.is_visible()  # one may think again
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     result.wait_for()
-    words = SAYS["wrong"].format(predicted="near", result="long")
+    words = SAYS["wrong"].format(predicted=wrong, result=result.get_attribute("data-result"))
     assert result.inner_text() == words
-    assert form.get_by_role("radio", name="up", exact=True).is_disabled()
+    assert form.get_by_role("radio").last.is_disabled()
     end = page.locator(".surprises")
     asked = page.locator("[id^=ask-]").count()
     counted = SAYS["count"].format(predicted=1, asked=asked, wrong=1)
     assert counted in end.inner_text()
-    end.get_by_role("link", name=QUESTION).click()
+    end.get_by_role("link", name=question).click()
     assert page.url.endswith("#ask-0")
     page.reload()
-    assert form.get_by_role("radio", name="near", exact=True).is_checked()
+    assert form.get_by_role("radio", name=wrong, exact=True).is_checked()
     assert not result.is_visible() and counted in end.inner_text()
     assert result.text_content() == words
     assert not page.errors
@@ -304,11 +310,11 @@ def test_a_prediction_is_made_by_keys_its_result_opens_and_both_are_kept(browse)
 
 def test_a_number_is_predicted_and_what_is_none_is_asked_for_again(browse):
     page = browse(SIMILARITY)
-    form = page.locator("#ask-3")
+    form = page.locator("form.prediction", has=page.get_by_label("Your number:")).first
     field = form.get_by_label("Your number:")
     field.fill("some")
     form.get_by_text(SAYS["no number"]).wait_for()
-    result = page.locator("#result-3")
+    result = page.locator("#" + form.get_attribute("data-result"))
     value = result.get_attribute("data-result")
     field.fill(value)
     field.press("Enter")
@@ -318,16 +324,17 @@ def test_a_number_is_predicted_and_what_is_none_is_asked_for_again(browse):
 
 def test_a_choice_after_the_result_was_seen_does_not_count(browse):
     page = browse(SIMILARITY)
-    result = page.locator("#result-0")
+    form, result, _ = first_choice(page)
+    value = result.get_attribute("data-result")
     fold = page.locator("details", has=result)
     fold.locator("summary").click()
     expect(fold).to_have_attribute("open", "")
     assert result.inner_text() == ""  # the cell shows its result
-    page.locator("#ask-0").get_by_label("long", exact=True).check()
-    page.locator("#ask-0").get_by_text(SAYS["late"]).wait_for()
+    form.get_by_label(value, exact=True).check()
+    form.get_by_text(SAYS["late"]).wait_for()
     for _ in range(2):  # closed and opened again
         page.locator("details", has=result).locator("summary").click()
-    assert result.inner_text() == SAYS["too late"].format(predicted="long", result="long")
+    assert result.inner_text() == SAYS["too late"].format(predicted=value, result=value)
     asked = page.locator("[id^=ask-]").count()
     counted = SAYS["count"].format(predicted=0, asked=asked, wrong=0)
     assert page.locator(".surprises").inner_text() == counted
