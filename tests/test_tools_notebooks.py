@@ -67,7 +67,7 @@ def test_an_answer_within_a_method_keeps_its_indentation():
 @pytest.mark.parametrize(
     "sources, complaint",
     [
-        (["1"], "no ### BEGIN SOLUTION"),
+        (["1"], "no exercise yet"),
         ([ANSWER, ANSWER.replace("### END SOLUTION", "### END SOLUTIONS")], "without its partner"),
         ([ANSWER, ANSWER.replace("### BEGIN", "###BEGIN")], "without its partner"),
     ],

@@ -1,8 +1,8 @@
-"""Show an author which slips a check misses: ``python -m tools.mutants split_heads``.
+"""Show an author which mistakes a check misses: ``python -m tools.mutants split_heads``.
 
-It changes the exercise's right answers in one step each (a sign, a comparison, a number, two
-arguments swapped, a call left out) and prints those that the check accepts, which may be right as
-well, and those that it refuses without naming a mistake.
+The tool makes one small change at a time to the right answers of an exercise (a sign, a comparison,
+a number, two arguments swapped, a call left out). It prints the changed answers that the check
+accepts, and those that it refuses without naming a mistake.
 """
 
 import ast
@@ -33,6 +33,10 @@ COMPARISONS = {
     ast.GtE: [ast.Gt, ast.LtE],
     ast.Eq: [ast.NotEq],
     ast.NotEq: [ast.Eq],
+}
+PARTS = {
+    "correct": "Accepted. Where the changed answer is right as well, there is nothing to do:",
+    "wrong": "Refused without a name:",
 }
 DROPPED = set(
     "softmax transpose exp log sqrt masked_fill flatten unsqueeze mean sum amax nan_to_num "
@@ -114,9 +118,12 @@ def compiled(tree, answer):
 
 
 def main(name):
+    if name not in EXERCISES:
+        sys.exit(f"there is no exercise {name!r}; give a name from course_utils/checks/lesson_*/")
     answers = EXERCISES[name].right_answers()
     tried = [(what, check(make(), name)) for answer in answers for what, make in mutants(answer)]
-    for status in ("correct", "wrong"):
+    for status, heading in PARTS.items():
+        print(heading)
         for description, verdict in tried:
             if verdict.status == status and verdict.mistake is None:
                 print(f"{description}\n    {verdict}")

@@ -45,8 +45,8 @@ EXERCISE = """## {number} {heading}
 
 *Easy, 10 minutes.*
 
-Write here what the function must do. Say "Gradients must flow back to all inputs." if they are
-compared."""
+Write here what the function must do. Say "Gradients must flow back to all inputs." if the
+check compares gradients."""
 ANSWER = '''def {name}(x):
     """Return ... (L, S) of x (L, S)."""
     ### BEGIN SOLUTION
@@ -54,25 +54,28 @@ ANSWER = '''def {name}(x):
     ### END SOLUTION'''
 SOLUTIONS = """# Exercises {lesson} · {short}
 
-To go with [lesson {lesson}](../notebooks/{file}). Fill in a function, run its cell, run the check \
-below it. A check tries your function on inputs of several sizes and says what is wrong; try again \
-as often as you like. Any right way of writing it counts.
+These exercises go with [lesson {lesson}](../notebooks/{file}) and take about 1 hour in all. In \
+each one, fill in the function, run its cell, and run the check below it. The check tries your \
+function on inputs of several sizes and tells you what is wrong. Try as often as you like. Every \
+correct solution counts, unless the exercise rules it out.
 
 ⏳ not attempted yet · ❌ wrong, with a hint · ✅ correct"""
 DONE = """## What you have done
 
-Checks made in the folder `exercises` are remembered, here for all lessons:"""
+The results of checks that you run in the folder `exercises` are saved. Here they are for all \
+lessons:"""
 BACK = "[Back to lesson {lesson}](../notebooks/{file}) · [the solutions](../solutions/{solutions})"
 LESSON = [
     """# {lesson} · {title}
 
 **You will be able to** write here what the reader can do at the end.
 
-**Time:** about 60 minutes, plus the exercises. **Needs:** lessons 01 and 02.""",
+**Time:** about 60 minutes, plus the exercises. **Needs:** write here which lessons.""",
     ["import torch\n\nfrom course_utils import heatmap, predict_first, show, surprises"],
     """## The first step
 
-Write here what this step is for. Below, ask for a prediction before you show a result.""",
+Write here what this step is for. The cell below asks for a prediction, and the one after it shows \
+the result.""",
     ['first = predict_first("What does lesson {lesson} show first?", ["this", "that"])'],
     [
         'weights = torch.eye(3)  # (L, S)\nshow(heatmap(weights))\n'
@@ -88,23 +91,23 @@ Write here what this step is for. Below, ask for a prediction before you show a 
 what is still open.""",
     ["surprises()"],
 ]  # fmt: skip
-DO_EXERCISE = """The last problem is now {last}: its heading, its check and what refers to it.
+DO_EXERCISE = """The new exercise is {number}. The last problem was {number} and is now {last}.
 Next:
-1. {check}: write the right answer, inputs, at least five mistakes, and in \
-also_right at least one answer in another style.
+1. {check}: write the right answer, its inputs, at least five mistakes, and at least one right \
+answer in another style (also_right).
 2. {solutions}, exercise {number}: write the heading, the text and the answer.
 3. make check K={name}
 4. .venv/bin/python -m tools.notebooks refresh {solutions}
 5. make exercises"""
-DO_LESSON = """README, lesson 00 and the end of the lesson before lead to the new one.
+DO_LESSON = """README, lesson 00 and the end of the previous lesson now link to the new one.
 Next:
-1. notebooks/{file}: write the lesson; lesson 03 shows how one looks.
-2. {check}: the last problem, which has no published solution. Give it the name of \
-what it computes, there, in the file's name and in solutions/{solutions}.
-3. .venv/bin/python -m tools.new exercise {lesson} NAME, once for each exercise; five or more.
-4. README.md and notebooks/00_start_here.ipynb: say in the maps what is built and what it needs, \
-and draw the lesson into the map of lesson 00.
-5. notebooks/{before}, at the end: the link is there; write the question that leads to it.
+1. notebooks/{file}: write the lesson. Take lesson 03 as a model.
+2. {check}: the last problem, which has no published solution. Rename it after \
+what it computes: in this file, in the file's name and in solutions/{solutions}.
+3. .venv/bin/python -m tools.new exercise {lesson} NAME: once for each of at least five exercises.
+4. README.md and notebooks/00_start_here.ipynb: say in their tables of lessons what is built and \
+which lessons it needs, and draw the lesson into the map of lesson 00.
+5. notebooks/{before}, at the end: the link is there. Write the question that leads to it.
 6. .venv/bin/python -m tools.notebooks refresh notebooks/{file} solutions/{solutions}
 7. make exercises
 8. make check"""
@@ -235,13 +238,13 @@ def link_from_maps(before, lesson, title, file, **_):
     entry = f"[{lesson} · {title}]"
     readme = ROOT / "README.md"
     row = re.compile(rf"^\| \[{before} · .*\n", re.M)
-    line = f"| {entry}(notebooks/{file}) | what you build. Needs lessons 01 and 02 |\n"
+    line = f"| {entry}(notebooks/{file}) | write here what is built, and which lessons it needs |\n"
     text = readme.read_text(encoding="utf-8")
     readme.write_text(row.sub(lambda found: found[0] + line, text), encoding="utf-8")
     add_to(
         find("notebooks", "00"),
         re.compile(rf"^- \[{before} · .*$", re.M),
-        f"\n- {entry}({file}) Needs lessons 01, 02.",
+        f"\n- {entry}({file}) Write here which lessons it needs.",
     )
     link = f" → {entry}({file})"
     add_to(find("notebooks", before), re.compile(r"\*\*Next question:?\*\*.*$", re.M), link)

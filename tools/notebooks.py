@@ -42,8 +42,8 @@ def strip_solutions(notebook):
     Raises
     ------
     ValueError
-        If no cell holds an answer between ``### BEGIN SOLUTION`` and ``### END SOLUTION``, or a
-        marker is left that has no partner.
+        If no cell holds an answer between ``### BEGIN SOLUTION`` and ``### END SOLUTION``, or if
+        one marker stands without the other.
     """
     exercise = copy.deepcopy(notebook)
     found = 0
@@ -55,7 +55,9 @@ def strip_solutions(notebook):
             if left := re.search(r".*(BEGIN|END) SOLUTION.*", cell.source):
                 raise ValueError(f"a marker without its partner: {left[0].strip()!r}")
     if not found:
-        raise ValueError("no ### BEGIN SOLUTION ... ### END SOLUTION in it: add an exercise")
+        raise ValueError(
+            "it has no exercise yet. Add one: python -m tools.new exercise LESSON NAME"
+        )
     exercise.metadata = nbformat.from_dict({})
     exercise.metadata["course"] = {"generated": state(exercise)}
     return exercise
