@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import nbformat
 import pytest
 
+from course_utils import grade
 from course_utils.checks.exercise import EXERCISES
 from course_utils.grading import students, submissions
 from stored_notebooks import EXERCISES as NOTEBOOKS
@@ -182,6 +183,14 @@ def test_students_read_hints_and_no_markup_or_formula_comes_from_them(graded):
     (wrong,) = (page for name, page in pages.items() if name.endswith("wrong.html"))
     assert "❌ 1.1 dot: its cell is not valid" in wrong and "✅ 1.8 " in wrong
     assert "is there a loop without end?" in wrong
+
+
+@pytest.mark.parametrize("sign", "=+-@")
+def test_a_name_that_begins_like_a_formula_is_a_text_in_the_table(tmp_path, sign):
+    nothing = SimpleNamespace(verdicts={}, messages=[f"{sign}1+1"])
+    grade.save_table(tmp_path / "grades.csv", {f"{sign}1+1": nothing}, [])
+    (row,) = csv.DictReader((tmp_path / "grades.csv").open())
+    assert row["student"][0] not in "=+-@" and row["message"][0] not in "=+-@"
 
 
 @pytest.mark.slow

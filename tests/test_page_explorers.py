@@ -592,6 +592,17 @@ def test_the_jacobian_and_the_output_so_far_have_the_colours_of_their_numbers(br
     parts = drawn(browse("saturation_explorer"))
     found = numbers_in(parts, frames(parts)[1], 5, 5, DIVERGING)
     np.testing.assert_allclose(found / 2 - 0.25, weights.diag() - weights.outer(weights), atol=0.01)
+    for picture in (parts, drawn(browse("tile_explorer"))):  # beside them, a scale
+        frame = next(frame for frame in frames(picture) if frame[2] - frame[0] < 30)
+        steps = [
+            part
+            for part in named(picture, "rect")
+            if part["fill"] != "none" and part["box"][0] == pytest.approx(frame[0], abs=1)
+        ]
+        steps.sort(key=lambda part: part["box"][1])
+        for step, end in ((steps[0], 1.0), (steps[-1], 0.0)):  # the largest number on top
+            expected = [255 * part for part in colormaps[DIVERGING](end)[:3]]
+            assert rgb(step["fill"]) == pytest.approx(expected, abs=20)
     parts = drawn(browse("tile_explorer"), block_q=5, block_k=3, step=5)  # tiles of three rows
     q, k, v = torch.randn(3, 12, 4, generator=torch.Generator().manual_seed(6))
     read = torch.zeros(12, 12).bool()
