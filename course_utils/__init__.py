@@ -1,7 +1,22 @@
-"""Shared parts of the attention course: figures, explorers, checks, and the attention you build."""
+"""Shared parts of the attention course: figures, explorers, checks, and the attention you build.
 
-from course_utils.checks import check, progress
-from course_utils.figures import heatmap, show
-from course_utils.predictions import predict_first, surprises
+A name is imported when it is first used, so that the attention code needs no Jupyter.
+"""
 
-__all__ = ["check", "heatmap", "predict_first", "progress", "show", "surprises"]
+import importlib
+
+_MODULES = {
+    "check": "checks",
+    "heatmap": "figures",
+    "predict_first": "predictions",
+    "progress": "checks",
+    "show": "figures",
+    "surprises": "predictions",
+}
+__all__ = list(_MODULES)
+
+
+def __getattr__(name):
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

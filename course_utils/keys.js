@@ -7,8 +7,8 @@
 if (!window.courseKeys) {
   window.courseKeys = true;
   window.addEventListener("keydown", onKey, true);
-  // The cell that loads this was run before anybody listened: the one above the active cell, unless
-  // that is running too, as all cells may be.
+  // The cell that imports the course was run before anybody listened: the one above the active cell,
+  // unless that is running too, as all cells may be.
   const active = document.activeElement.closest(".jp-Notebook")
     ?.querySelector(".jp-Cell.jp-mod-active");
   if (!active?.querySelector(".jp-InputPrompt")?.textContent.includes("*")) {
@@ -66,3 +66,5 @@ function keepInView(cell) {
     window.addEventListener(kind, end, { capture: true, signal: ended.signal });
   }
 }
+
+export default { initialize() {} };

@@ -18,7 +18,7 @@ from traitlets import Bool, List, Unicode
 
 from course_utils import json_store
 from course_utils.mime_bundle import WithText
-from course_utils.widget_keys import KEYS, take_keys
+from course_utils.widget_keys import take_keys
 
 FILE = ".predictions.json"
 # The words beside a question and its result, here and on the website.
@@ -56,7 +56,7 @@ class Choice(anywidget.AnyWidget):
     disabled : bool
     """
 
-    _esm = KEYS + Path(__file__).with_name("choice.js").read_text(encoding="utf-8")
+    _esm = Path(__file__).with_name("choice.js").read_text(encoding="utf-8")
     question = Unicode().tag(sync=True)
     options = List(Unicode()).tag(sync=True)
     # the browser has it already

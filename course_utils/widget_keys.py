@@ -2,10 +2,18 @@
 
 from pathlib import Path
 
-# JavaScript that a widget's module begins with.
-KEYS = Path(__file__).with_name("keys.js").read_text(encoding="utf-8")
+import anywidget
+
+
+class Listener(anywidget.AnyWidget):
+    """Loads ``keys.js`` into the page that shows the notebook. It is never shown itself."""
+
+    _esm = Path(__file__).with_name("keys.js").read_text(encoding="utf-8")
+
+
+Listener()  # at import, so that the page listens before the first widget is there
 
 
 def take_keys(widget):
-    """Give a widget the keys pressed in it. It must be, or contain, one whose module has `KEYS`."""
+    """Give a widget the keys pressed in it."""
     widget.add_class("course-keys")

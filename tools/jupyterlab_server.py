@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 CHROMIUM_FLAGS = """--no-sandbox --disable-gpu --disable-quic --no-first-run
     --disable-background-networking --disable-component-update --disable-sync""".split()
 # Longest time for any step, in milliseconds. It is long, because a slow machine is not an error.
-PATIENCE = 600_000
+PATIENCE = 60_000
 # All cells are in the page at once, so that tests find them. Nothing is saved automatically: if
 # two pages save the same notebook, JupyterLab asks which version to keep and waits for an answer.
 SETTINGS = {

@@ -13,7 +13,7 @@ from PIL import Image
 from traitlets import Dict, validate
 
 from course_utils.mime_bundle import WithText
-from course_utils.widget_keys import KEYS, take_keys
+from course_utils.widget_keys import take_keys
 
 HERE = Path(__file__).parent
 PREVIEWS = HERE / "previews"
@@ -100,7 +100,7 @@ class BrowserExplorer(WithText, anywidget.AnyWidget):
         files = [HERE / f"{part}.js" for part in ("browser_explorer", *needs, name)]
         parts = [file.read_text(encoding="utf-8") for file in files]
         self.module = "\n".join([f"const given = {json.dumps(given)};", *parts])
-        self._esm = f"{KEYS}\n{self.module}"
+        self._esm = self.module
         super().__init__(controls=controls, values=opening_values(controls))
         take_keys(self)
 

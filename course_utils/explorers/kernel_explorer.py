@@ -14,7 +14,7 @@ from PIL import Image
 from traitlets import Bool, Bytes, Float, Int, List, Unicode, Union, link, observe, validate
 
 from course_utils.mime_bundle import WithText
-from course_utils.widget_keys import KEYS, take_keys
+from course_utils.widget_keys import take_keys
 
 HERE = Path(__file__).parent
 CONTROL_WIDTH = "240px"  # beside a picture of 560 pixels it fits the window of a laptop
@@ -31,7 +31,7 @@ class Slider(anywidget.AnyWidget):
     value, min, max, step : int or float
     """
 
-    _esm = KEYS + (HERE / "slider.js").read_text(encoding="utf-8")
+    _esm = (HERE / "slider.js").read_text(encoding="utf-8")
     label = Unicode().tag(sync=True)
     min = Union([Int(), Float()]).tag(sync=True)
     max = Union([Int(), Float()]).tag(sync=True)
