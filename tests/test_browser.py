@@ -16,7 +16,7 @@ LESSONS = sorted(f"notebooks/{path.name}" for path in (ROOT / "notebooks").glob(
 FIRST = "notebooks/01_dot_product_similarity.ipynb"
 EXERCISES = "exercises/01_exercises_dot_product_similarity.ipynb"
 OUTPUT = ".jp-OutputArea-output"
-expect.set_options(timeout=jupyterlab_server.PATIENCE)
+expect.set_options(timeout=jupyterlab_server.ELEMENT_PATIENCE)
 
 
 @pytest.fixture(scope="module")

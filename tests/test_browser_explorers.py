@@ -29,7 +29,7 @@ CELLS["again"] = "live"
 OPENED = [name for name in CELLS if name.endswith("_explorer")]
 PICTURE = "img.widget-image, svg[role=img]"  # drawn by the kernel, or in the page
 NOTEBOOK = "window.jupyterapp.shell.currentWidget.content"
-expect.set_options(timeout=jupyterlab_server.PATIENCE)
+expect.set_options(timeout=jupyterlab_server.ELEMENT_PATIENCE)
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,9 @@ ROOT = Path(__file__).parents[1]
 # For containers, and without requests to the network.
 CHROMIUM_FLAGS = """--no-sandbox --disable-gpu --disable-quic --no-first-run
     --disable-background-networking --disable-component-update --disable-sync""".split()
-# Longest time for any step, in milliseconds. It is long, because a slow machine is not an error.
-PATIENCE = 60_000
+# Longest times in milliseconds, for an element of a page and for all cells of a notebook. They are
+# long, because a slow machine is not an error.
+ELEMENT_PATIENCE, PATIENCE = 120_000, 600_000
 # All cells are in the page at once, so that tests find them. Nothing is saved automatically: if
 # two pages save the same notebook, JupyterLab asks which version to keep and waits for an answer.
 SETTINGS = {
@@ -61,7 +62,7 @@ def new_page(chromium, width=1280, height=720, density=1):
         contexts[density] = chromium.new_context(device_scale_factor=density)
     page = contexts[density].new_page()
     page.set_viewport_size({"width": width, "height": height})
-    page.set_default_timeout(PATIENCE)
+    page.set_default_timeout(ELEMENT_PATIENCE)
     return page
 
 
