@@ -133,7 +133,8 @@ TABLE = {
     "attention_by_distance": [
         (GRADIENTS, lambda q, k, v: R["attention_by_distance"](q, k.detach(), v)),
         ("rounded", [("(6 * d_k) ** 0.5", "(2.45 * d_k**0.5)")]),
-        (None, lambda q, k, v: R["attention_by_distance"](q / 1.1, k / 1.1, v)),
+        ("another factor", [("(6 * d_k) ** 0.5", "(4 * d_k**0.5)")]),
+        (None, [("(6 * d_k) ** 0.5", "(6 * d_k + 1) ** 0.5")]),
     ],
     "overflowing_logits": [
         ("nothing for a format",
