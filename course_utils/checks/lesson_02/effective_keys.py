@@ -81,9 +81,9 @@ MISTAKES = [
      "Return e^H.",
      (".exp()", " + 1")),
     ("line from one to all",
-     "Your result is 1 + (S − 1) · H / ln S. It is right if all weights are equal and if one "
-     "key has all the weight, but wrong in between: for two keys with equal weights among many, "
-     "it is not 2. Return e^H.",
+     "Your result is 1 + (S − 1) · H / ln S. This is right if all weights are equal, and if one "
+     "key has all the weight, but wrong in between. For example, it is not 2 for two equal "
+     "weights among three keys. Return e^H.",
      ("nats.exp()",
       "1 + (weights.shape[-1] - 1) * nats / torch.tensor(weights.shape[-1] + 0.0).log()")),
 ]  # fmt: skip

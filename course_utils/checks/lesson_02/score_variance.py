@@ -55,8 +55,8 @@ MISTAKES = [
      "Your result is the standard deviation. Return the variance, which is its square.",
      ("var()", "std()")),
     ("divided by n",
-     "Your variance is divided by n. The mean was estimated from the same scores, so divide by "
-     "n − 1 instead.",
+     "Your sum of squares is divided by n. The mean was estimated from the same scores, so "
+     "divide by n − 1 instead.",
      ("var()", "var(correction=0)")),
     ("divided by the width less one",
      "Your sum of squares is divided by d_k − 1. It has one square for each of the n scores, so "
