@@ -88,6 +88,11 @@ TABLE = {
         ("root of a negative", [(".clamp(min=0)", "")]),
         ("makes all differences", lambda q, k: (q[..., None, :] - k[..., None, :, :]).norm(dim=-1)),
     ],
+    "nearest_key": [
+        ("eps in the cosine", [("MEASURES[measure](q, k)",
+                                "q @ (k / (k.norm(dim=-1, keepdim=True) + 0.1)).mT "
+                                "if measure == 'cosine' else MEASURES[measure](q, k)")]),
+    ],
     "soft_lookup": [(GRADIENTS, [("weights @ v", "weights.detach() @ v")])],
     "as_dot_products": [
         ("looks at the other side", lambda q, k: (q + k.mean(), k)),

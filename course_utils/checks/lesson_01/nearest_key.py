@@ -34,9 +34,10 @@ def inputs():
     zero_best = normal(4, 3).abs(), -normal(3, 3).abs()
     zero_between[1][2] = zero_best[1][1] = 0  # in zero_best, all other keys point away
     pairs += [zero_between, zero_best]
-    for d in (3, 2, 4):  # a short key in the best direction, which any large eps would hide
-        q = normal(3, d)
-        pairs.append((q, torch.stack([0.001 * q.sum(0), q.sum(0) + 0.3 * normal(d)])))
+    for d in range(3, 8):  # a short key in the best direction, which any large eps would hide
+        best, side = torch.eye(2, d, dtype=torch.float64)
+        keys = torch.stack([100 * best + 200 * side, 0.001 * best, 4 * best + 3 * side])
+        pairs.append((best + 0.05 * normal(3, d), keys))
     return [(q, k, measure) for q, k in pairs for measure in MEASURES]
 
 
