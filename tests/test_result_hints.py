@@ -137,3 +137,12 @@ def test_the_inputs_that_are_right_are_named_by_their_property():
 def test_of_a_mask_it_is_said_where_it_is_wrong(change, words):
     given = [({"L": L}, torch.ones(L, L, dtype=torch.bool).tril()) for L in (4, 6, 9)]
     assert words in said(change, given, "L L")
+
+
+def test_small_errors_of_single_numbers_get_their_likely_cause():
+    given = [(args, right.sum()) for args, right in inputs()]
+    off = [0.002, -0.001, 0.003]
+    sums = {right.item(): right * (1 + part) for (_, right), part in zip(given, off, strict=True)}
+    told = said(lambda right, **_: sums[right.item()], given, names="")
+    assert told.startswith("All errors are below 1%, as from an added eps or from computing in")
+    assert "1%" not in said(lambda right, q, k: right + len(q) ** 2, given, names="")

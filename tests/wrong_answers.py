@@ -88,6 +88,11 @@ TABLE = {
         ("root of a negative", [(".clamp(min=0)", "")]),
         ("makes all differences", lambda q, k: (q[..., None, :] - k[..., None, :, :]).norm(dim=-1)),
     ],
+    "nearest_key": [
+        ("eps in the cosine", [("MEASURES[measure](q, k)",
+                                "q @ (k / (k.norm(dim=-1, keepdim=True) + 0.1)).mT "
+                                "if measure == 'cosine' else MEASURES[measure](q, k)")]),
+    ],
     "soft_lookup": [(GRADIENTS, [("weights @ v", "weights.detach() @ v")])],
     "as_dot_products": [
         ("looks at the other side", lambda q, k: (q + k.mean(), k)),
@@ -133,7 +138,8 @@ TABLE = {
     "attention_by_distance": [
         (GRADIENTS, lambda q, k, v: R["attention_by_distance"](q, k.detach(), v)),
         ("rounded", [("(6 * d_k) ** 0.5", "(2.45 * d_k**0.5)")]),
-        (None, lambda q, k, v: R["attention_by_distance"](q / 1.1, k / 1.1, v)),
+        ("another factor", [("(6 * d_k) ** 0.5", "(4 * d_k**0.5)")]),
+        (None, [("(6 * d_k) ** 0.5", "(6 * d_k + 1) ** 0.5")]),
     ],
     "overflowing_logits": [
         ("nothing for a format",

@@ -22,6 +22,7 @@ TOLERANCE = {
 # The largest entry counts as at least this: for results that are 0 but for terms around 1 that
 # cancel in float64, or that underflow in the expected dtype and not in a wider one.
 SMALLEST_SCALE = 1e-6
+CAUSES_OF_SMALL_ERRORS = "as from an added eps or from computing in float16 or bfloat16"
 
 
 def is_same(got, expected):
@@ -163,10 +164,7 @@ def _pattern(values, target, tolerance):
     if offset.abs() > clear and _close(values, target + offset, 4 * tolerance).all():
         return f": each is {_short(offset.abs())} too {'large' if offset > 0 else 'small'}"
     if (values - target).abs().max() < clear:
-        return (
-            ", all by less than 1% of the largest, as from an added eps or from computing in "
-            "float16 or bfloat16"
-        )
+        return f", all by less than 1% of the largest, {CAUSES_OF_SMALL_ERRORS}"
     return ""
 
 

@@ -6,7 +6,7 @@ HALF_OF_D_K = (
     "Your scores are divided by d_k / 2. Python computes `d_k**1/2` as `(d_k**1) / 2`, so write "
     "`d_k**0.5`."
 )
-MULTIPLIED = "Your scores are multiplied by √d_k. Divide them by it."
+MULTIPLIED = "Your scores are multiplied by √d_k. Divide them by √d_k."
 BY_D_MODEL = (
     "Your scores are divided by √d_model. A score in one head is a sum of only d_k products, so "
     "divide by √d_k."
@@ -18,16 +18,15 @@ BY_D_V = (
 OVER_QUERIES = (
     "Your softmax runs over the queries. The weights of each query must sum to 1, so use `dim=-1`."
 )
-TRANSPOSED = "Your numbers are right, but transposed. Rows are queries, and columns are keys."
-WEIGHTS_TOO_EARLY = "You return weights. Return the scores, before softmax."
+TRANSPOSED = (
+    "Your numbers are right, but your result is transposed. Make the queries its rows and the keys "
+    "its columns."
+)
+WEIGHTS_TOO_EARLY = "Your result is the softmax of the scores. Return the scores, without softmax."
 WEIGHTS_ALONE = "You return the weights. Multiply them by the values."
 TWO_THINGS = "Return two results: the output and the weights, in this order."
 MASK_NOT_USED = "Your result is the one without a mask. Apply the mask."
 MASK_INVERTED = "Your mask is inverted. True means that the query may attend to the key."
-LOST_SIGN = (
-    "Your negative products have lost their sign. Keep it, because opposite directions must lower "
-    "the score."
-)
 OWN_COLUMNS = "Head h takes the neighboring columns h · d_k to (h + 1) · d_k − 1."
 DEALT_OUT = f"Your heads take every H-th column. {OWN_COLUMNS}"
 TAKEN_FOR_WIDTH = (

@@ -25,22 +25,23 @@ MISTAKES = [
      ("dim=0", "dim=1")),
     ("mean of each row, kept",
      "Your result has one mean for each row, and shape (n, 1). Take the mean over the rows "
-     "(dimension 0), so that d numbers are left.",
+     "(dimension 0), and return it with shape (d,). If you use keepdim=True, remove it.",
      ("dim=0", "dim=1, keepdim=True")),
     ("sum of each row",
-     "Your result has the sum of each row. Take the mean over the rows (dimension 0), so that d "
+     "Your result is one sum for each row. Take the mean over the rows (dimension 0), so that d "
      "numbers are left.",
      "values.sum(dim=1)"),
     ("sum of everything",
-     "Your result is the sum of all numbers. Take the mean only over the rows (dimension 0).",
+     "Your result is the sum of all numbers. Take the mean only over the rows (dimension 0), so "
+     "that d numbers are left.",
      "values.sum()"),
     ("mean of everything",
-     "Your result is the mean of all numbers. Take the mean only over the rows (dimension 0).",
+     "Your result is the mean of all numbers. Take the mean only over the rows (dimension 0), "
+     "so that d numbers are left.",
      ("dim=0", "")),
     ("divided by the width",
-     "Your result is the sum of the rows divided by d, their width. Divide the sum by n, the "
-     "number "
-     "of rows.",
+     "Your result is the sum of the rows divided by d, the width of a row. Divide the sum by n, "
+     "the number of rows.",
      "values.sum(dim=0) / values.shape[1]"),
     ("divided by n - 1",
      "Your result is the sum of the rows divided by n − 1. Divide the sum by n, the number of "
@@ -56,10 +57,11 @@ MISTAKES = [
     ("first row", "Your result is only the first row. Add up all rows, and divide by n.",
      "values[0]"),
     ("first row divided",
-     "Your result is only the first row, divided by n. If `return` is inside a loop, move it after "
-     "the loop.", "values[0] / len(values)"),
+     "Your result is only the first row, divided by n. Add up all rows before you divide. If "
+     "`return` is inside a loop, move it after the loop.",
+     "values[0] / len(values)"),
     ("largest of each column",
-     "Your result is the largest number of each column. Take the mean of each column instead.",
+     "Your result is the largest number of each column. Return the mean of each column.",
      "values.max(dim=0).values"),
     ("rounded down",
      "Your result is the mean, rounded down. If you use //, write / instead.",

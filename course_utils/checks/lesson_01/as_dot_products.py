@@ -76,8 +76,8 @@ def pair(answer, q, k):
     if wide_q.dtype != wide_k.dtype or not wide_q.is_floating_point():
         hint = (
             f"Your new queries are {wide_q.dtype} and your new keys {wide_k.dtype}. Both must have "
-            f"the dtype of the inputs, {q.dtype}. torch.zeros(...) is always float32, so use "
-            "k.new_zeros(...), which has the dtype of k."
+            f"the dtype of the inputs, {q.dtype}. If you use torch.zeros(...), it makes float32. "
+            "k.new_zeros(...) has the dtype of k."
         )
         raise NamedMistake("two dtypes", hint)
     if wide_q.shape[-1] > q.shape[-1] + 2:
@@ -90,51 +90,53 @@ def pair(answer, q, k):
 
 MISTAKES = [
     ("dot products alone",
-     "Your weights are those of plain dot products, so a long key can still win. Multiply out −‖q "
-     "− k‖² / 2. The term with ‖q‖² is the same for all keys, so the softmax removes it. Add the "
-     "other missing term.",
+     "Your weights are those of plain dot products, so a long key can still win. Multiply out "
+     "−‖q − k‖² / 2. The term with ‖q‖² is the same for all keys, so it cancels in the softmax. "
+     "Add the other missing term.",
      "(q, k)"),
     ("square added", "Your result adds ‖k‖² / 2, so long keys win. Subtract ‖k‖² / 2 instead.",
      ("-squares / 2", "squares / 2")),
     ("square not halved",
-     "Your result subtracts ‖k‖² from q·k. Subtract only half of it: multiply out −‖q − k‖² / 2 "
-     "once more.", ("-squares / 2", "-squares")),
+     "Your result subtracts ‖k‖² from q·k. In −‖q − k‖² / 2, only half of ‖k‖² is subtracted. "
+     "Subtract ‖k‖² / 2.",
+     ("-squares / 2", "-squares")),
     ("distance not halved",
      "Your weights are those of e^(−‖q − k‖²). Halve the exponent: e^(−‖q − k‖² / 2).",
      ("[q, ones]", "[2 * q, ones]"), ("-squares / 2", "-squares")),
     ("length not squared",
-     "Your result uses the length of the key. Square the length: the term is ‖k‖² / 2.",
+     "Your result subtracts ‖k‖ / 2, half the length of the key. The length must be squared. "
+     "Subtract ‖k‖² / 2.",
      ("squares = k.square().sum(dim=-1, keepdim=True)", "squares = k.norm(dim=-1, keepdim=True)")),
     ("length subtracted",
      "Your result subtracts the length of the key. Subtract half of its square, ‖k‖² / 2.",
      ("-squares / 2", "-k.norm(dim=-1, keepdim=True)")),
     ("squares averaged",
-     "Your result uses the mean of the squared entries. ‖k‖² is the sum of these squares, so use "
-     "sum.",
+     "Your result uses the mean of the squared entries. ‖k‖² is the sum of these squares, so "
+     "use sum instead of mean.",
      ("sum(dim", "mean(dim")),
     ("sum of the entries",
-     "Your result adds the entries of the key without squaring them. Square first: ‖k‖² is a sum "
-     "of squares.", ("k.square().sum", "k.sum")),
+     "Your result adds the entries of the key without squaring them. ‖k‖² is a sum of squares, "
+     "so square each entry first.",
+     ("k.square().sum", "k.sum")),
     ("sum squared",
      "Your result squares the sum of the entries. ‖k‖² is the sum of the squared entries, so "
-     "square first.",
+     "square each entry before you add.",
      ("k.square().sum(dim=-1, keepdim=True)", "k.sum(dim=-1, keepdim=True).square()")),
     ("squares meet squares",
-     "Your result multiplies the square in the query by the square in the key, and 1 by 1. A dot "
-     "product multiplies numbers at the same position. Put a 1 in the query where the key has "
-     "−‖k‖² / 2, and a "
-     "1 in the key where the query has a square.",
+     "Your new query has ‖q‖² at the position where your new key has ‖k‖², so the dot product "
+     "multiplies the two. Put a 1 in the query where the key has −‖k‖² / 2. The query needs no "
+     "square, because ‖q‖² is the same for all keys and cancels in the softmax.",
      ("[q, ones]", "[q, -q.square().sum(dim=-1, keepdim=True) / 2, ones]"),
      ("-squares / 2]", "-squares / 2, torch.ones_like(squares)]")),
     ("squares multiplied by squares",
-     "Your result multiplies the square in the query by the square in the key, and 1 by 1. A dot "
-     "product multiplies numbers at the same position. Put a 1 in the query where the key has "
-     "−‖k‖² / 2. The "
-     "query needs no square, because ‖q‖² drops out of the softmax.",
+     "Your new query has ‖q‖² at the position where your new key has ‖k‖², so the dot product "
+     "multiplies the two. Put a 1 in the query where the key has −‖k‖² / 2. The query needs no "
+     "square, because ‖q‖² is the same for all keys and cancels in the softmax.",
      ("[q, ones]", "[q, q.square().sum(dim=-1, keepdim=True), ones]"),
      ("-squares / 2]", "-squares / 2, torch.ones_like(squares)]")),
     ("product doubled",
-     "Your result is 2 q·k − ‖k‖² / 2. In −‖q − k‖² / 2, q·k counts only once. Do not double it.",
+     "Your result is 2 q·k − ‖k‖² / 2. In −‖q − k‖² / 2, q·k counts only once. Do not double "
+     "q·k.",
      ("[q, ones]", "[2 * q, ones]")),
     ("keys divided by root 2",
      "Your q·k is divided by √2, but your ‖k‖² / 2 is not. Divide neither q nor k.",
@@ -154,8 +156,9 @@ MISTAKES = [
      "the lengths of the keys, so do not normalize the keys.",
      "(q, k / k.norm(dim=-1, keepdim=True))"),
     ("sign of the product",
-     "Your result attends to the keys near −q. In −‖q − k‖² / 2, the sign of q·k is "
-     "positive. Change the sign of your q·k.", ("[q, ones]", "[-q, ones]")),
+     "Your result attends to the keys near −q. In −‖q − k‖² / 2, q·k has a plus sign. Change "
+     "the sign of your q·k.",
+     ("[q, ones]", "[-q, ones]")),
     ("multiplied by root d",
      "Your exponent is −√d ‖q − k‖² / 2. soft_lookup does not divide its scores, so do not "
      "multiply by √d.",
@@ -163,7 +166,9 @@ MISTAKES = [
     ("product multiplied by root d",
      "Your q·k is multiplied by √d, but your ‖k‖² / 2 is not. Multiply neither of the two.",
      ("[q, ones]", "[q * q.shape[-1] ** 0.5, ones]")),
-    ("square quartered", "Your result subtracts ‖k‖² / 4. Subtract ‖k‖² / 2.",
+    ("square quartered",
+     "Your result subtracts ‖k‖² / 4. In −‖q − k‖² / 2, the term is ‖k‖² / 2. Subtract ‖k‖² / "
+     "2.",
      ("-squares / 2", "-squares / 4")),
     ("square subtracted from every entry",
      "Your result subtracts ‖k‖² / 2 from every entry of the key. Append −‖k‖² / 2 to the key as a "

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from course_utils.checks.compare import difference
 from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 from course_utils.checks.inputs import normals, queries_and_keys
-from course_utils.checks.shared_hints import LOST_SIGN, TRANSPOSED
+from course_utils.checks.shared_hints import TRANSPOSED
 
 
 def cosine_similarity(q, k):
@@ -72,9 +72,10 @@ def whatever_the_length(answer, q, k):
     if usual or difference(results[0], right) is None:
         return results
     hint = (
-        "Your cosines are correct for ordinary vectors. The part Extremes is left: the squares of "
-        "huge numbers overflow, and the squares of tiny numbers become 0. A positive factor does "
-        "not change a direction. So first scale each row by a factor that makes its squares fit."
+        "Your cosines are correct for ordinary vectors. The part Extremes is left: the squares "
+        "of huge numbers overflow to inf, and the squares of tiny numbers underflow to 0. A "
+        "positive factor does not change a direction. So first scale each row by a factor that "
+        "keeps its squares in range."
     )
     raise NamedMistake("extreme lengths", hint, [right])
 
@@ -89,11 +90,12 @@ MISTAKES = [
      "Your result is divided by the lengths of the keys only. Divide by the lengths of the "
      "queries too.", "q @ torch.nn.functional.normalize(k, dim=-1).mT"),
     ("key lengths multiplied",
-     "Your result is multiplied by the lengths of the keys. You get this result if "
-     "you write a / b * c, where only b divides. Write a / (b * c).",
+     "Your result is divided by the lengths of the queries, but multiplied by the lengths of "
+     "the keys. You get this result if you write x / a * b, where Python divides only by a. "
+     "Write x / (a * b), with a and b for the two lengths.",
      "torch.nn.functional.normalize(q, dim=-1) @ (k * k.norm(dim=-1, keepdim=True)).mT"),
     ("lengths added",
-     "Your result is divided by the sum of the two lengths. Divide by the product of the two.",
+     "Your result is divided by the sum of the two lengths. Divide by their product.",
      "q @ k.mT / (q.norm(dim=-1)[..., :, None] + k.norm(dim=-1)[..., None, :]).clamp(min=1e-8)"),
     ("zero vector gives nan",
      "Your result is NaN for a zero vector, because 0 / 0 is NaN. If a row is all zeros, divide it"
@@ -101,68 +103,79 @@ MISTAKES = [
      ("q_largest.where(q_largest > 0, 1)", "q_largest"),
      ("k_largest.where(k_largest > 0, 1)", "k_largest")),
     ("zero vector gives nan in float32",
-     "Your result is correct in float64. In float32, PyTorch's default, a zero vector still gives "
-     "NaN. You get this result if you add a number such as 1e-300, which is 0 in float32. If a row "
-     "is all zeros, divide it by 1.",
+     "Your function is right in float64. In float32, PyTorch's default, a zero vector still "
+     "gives NaN. This happens if you add a number such as 1e-300, because it is 0 in float32, "
+     "and 0 / 0 is NaN. If a row is all zeros, divide it by 1.",
      ("q_largest.where(q_largest > 0, 1)", "(q_largest + 1e-300)"),
      ("k_largest.where(k_largest > 0, 1)", "(k_largest + 1e-300)")),
     ("largest without its sign",
-     "Your cosines have the wrong sign if all numbers of a vector are negative. If you divide by "
-     "the largest number of the vector, that number is negative and flips the signs. Divide by "
-     "x.abs().amax(...).",
+     "Your cosines have the wrong sign where all numbers of exactly one of the two vectors are "
+     "negative. If you divide by the largest number of a vector, that number is then negative, "
+     "and the division flips all signs. Divide by the largest absolute value, "
+     "x.abs().amax(dim=-1, keepdim=True).",
      ("q.abs().amax", "q.amax"),
      ("k.abs().amax", "k.amax"),
      ("q_largest > 0", "q_largest != 0"),
      ("k_largest > 0", "k_largest != 0")),
     ("largest entry 1",
-     "Your result divides each vector by its largest entry, which is not the length. After that, "
-     "also divide by norm(dim=-1).",
+     "Your result divides each vector by its largest absolute entry, but not by its length. "
+     "After this division, also divide each row by norm(dim=-1, keepdim=True), and a zero row "
+     "by 1.",
      ("q.norm(dim=-1, keepdim=True).clamp(min=1)", "1"),
      ("k.norm(dim=-1, keepdim=True).clamp(min=1)", "1")),
     ("squared lengths",
-     "Your result is divided by the squared lengths. Take the square root of each squared length.",
+     "Your result is divided by the squared lengths. A length is the square root of the sum of "
+     "squares, so divide by that square root.",
      "q / q.square().sum(dim=-1, keepdim=True).clamp(min=1e-8)"
      " @ (k / k.square().sum(dim=-1, keepdim=True).clamp(min=1e-8)).mT"),
     ("length of columns",
-     "Your result uses the lengths of columns. A vector is a row, so use dim=-1.",
+     "Your result uses the lengths of the columns of q and k. A vector is a row, so compute the "
+     "lengths with dim=-1.",
      "torch.nn.functional.normalize(q, dim=-2) @ torch.nn.functional.normalize(k, dim=-2).mT"),
     ("length along dimension 1",
-     "Your result is correct for matrices, but with leading dimensions your lengths run over "
-     "dimension 1. You get this result if you use norm(dim=1), or F.normalize without dim. Write "
-     "dim=-1.",
+     "Your result is correct for matrices, but with leading dimensions your lengths are "
+     "computed along dimension 1. You get this result if you use norm(dim=1), or F.normalize "
+     "without dim. Write dim=-1.",
      ("q.norm(dim=-1, keepdim=True).clamp(min=1)", "q.norm(dim=1, keepdim=True).clamp(min=1e-9)"),
      ("k.norm(dim=-1, keepdim=True).clamp(min=1)", "k.norm(dim=1, keepdim=True).clamp(min=1e-9)")),
     ("zero vector has a direction",
-     "Your result gives a zero vector cosines other than 0. A zero vector has no direction. "
-     "Divide it by 1, so that it stays zero.",
+     "Your result gives a zero vector cosines other than 0. A zero vector has no direction, so "
+     "its cosines must be 0. Divide a zero vector by 1, so that it stays zero.",
      ("q / q_largest.where(q_largest > 0, 1)", "(q / q_largest).nan_to_num(1)"),
      ("k / k_largest.where(k_largest > 0, 1)", "(k / k_largest).nan_to_num(1)")),
     ("one length for all",
-     "Your result uses one length for the whole matrix. Each row has its own length. Use "
-     "norm(dim=-1, keepdim=True).", "q @ k.mT / (q.norm() * k.norm())"),
+     "Your result uses one length for all of q, and one for all of k. Each row is a vector with "
+     "a length of its own. Use norm(dim=-1, keepdim=True).",
+     "q @ k.mT / (q.norm() * k.norm())"),
     ("sum of absolute values",
-     "Your result is divided by the sum of the absolute values. A length is the square root of the "
-     "sum of squares. Use norm(dim=-1).",
+     "Your vectors are divided by the sum of their absolute values. A length is the square root "
+     "of the sum of squares, so divide by norm(dim=-1, keepdim=True).",
      ("q.norm(dim", "q.norm(p=1, dim"), ("k.norm(dim", "k.norm(p=1, dim")),
     ("cosine distance",
      "Your result is 1 − cosine, which is small for similar vectors. Return the cosine itself.",
      ("return q", "return 1 - q")),
     ("transposed cosines", TRANSPOSED, ("q @ k.transpose", "k @ q.transpose")),
     ("rows paired one to one",
-     "Your result compares row i of q only with row i of k. You get this result if you use "
-     "F.cosine_similarity(q, k). Give q an axis for the keys, q[..., :, None, :], and k one for "
-     "the queries, k[..., None, :, :].",
+     "Your code compares row i of q only with row i of k. Compare every query with every key: "
+     "give q the shape (..., L, 1, d) and k the shape (..., 1, S, d), or use a matrix product. "
+     "If you use F.cosine_similarity, pass dim=-1.",
      "(q * k).sum(dim=-1) / (q.norm(dim=-1) * k.norm(dim=-1)).clamp(min=1e-8)"),
     ("normalized along dimension 1",
-     "Your result is correct for matrices, but not with leading dimensions. You get this result "
-     "if you use F.normalize without dim, which works along dimension 1. Write dim=-1.",
+     "Your result is correct for matrices, but with leading dimensions your vectors are "
+     "normalized along dimension 1. You get this result if you use F.normalize without dim. "
+     "Write dim=-1.",
      "torch.nn.functional.normalize(q, dim=1) @ torch.nn.functional.normalize(k, dim=1).mT"),
-    ("absolute cosines", LOST_SIGN, ("q @ k.transpose(-2, -1)", "(q @ k.transpose(-2, -1)).abs()")),
-    ("angle not cosine", "Your result is the angle. Return the cosine, without acos.",
+    ("absolute cosines",
+     "Your result is the absolute value of the cosine. Vectors in opposite directions must have "
+     "the cosine −1. If you use abs, remove it.",
+     ("q @ k.transpose(-2, -1)", "(q @ k.transpose(-2, -1)).abs()")),
+    ("angle not cosine",
+     "Your result is the angle. Return its cosine. If you use acos, remove it.",
      ("q @ k.transpose(-2, -1)", "(q @ k.transpose(-2, -1)).clamp(-1, 1).acos()")),
     ("lengths below 1 ignored",
-     "Your result is correct only where no vector is shorter than 1. You get this result if you "
-     "use clamp(min=1) on the lengths. Divide every row by its length, and only a zero row by 1.",
+     "Your cosines are too close to 0 where a vector is shorter than 1. You get this result if "
+     "you use clamp(min=1) on the lengths. Divide every row by its length, and only a zero row "
+     "by 1.",
      "q / q.norm(dim=-1, keepdim=True).clamp(min=1)"
      " @ (k / k.norm(dim=-1, keepdim=True).clamp(min=1)).mT"),
 ]  # fmt: skip

@@ -60,7 +60,9 @@ def winners(answer):
     # A learner may compute in float32, which rounds sums of two by up to 3 · 2**-24 < 2e-7.
     if (best - second < 1e-6 * torch.stack([longest, torch.ones(()), 1 + longest])).any():
         raise NamedMistake(
-            "a tie", "By one of the measures, two keys are equally near. Move one of them."
+            "a tie",
+            "By one of the measures, two keys are equally near, so it chooses neither. Move one of "
+            "the two keys.",
         )
     dot, cosine, distance = near.argmax(dim=-1).tolist()
     return [torch.tensor([dot == cosine, cosine == distance, dot == distance])]
@@ -68,20 +70,26 @@ def winners(answer):
 
 MISTAKES = [
     ("all three agree",
-     "All three measures choose the same key. Make one key very long and turn it away from the "
-     "direction of q, so that it wins only by dot product.",
+     "All three measures choose the same key. Each must choose a different one. Make one key "
+     "very long, at an angle to q between 0° and 90° (for the dot product). Put a much shorter "
+     "one almost in the direction of q (for the cosine). Put the third close to q, at a larger "
+     "angle than the second (for the distance).",
      ("[9.0, 9.0], [3.0, 0.1], [1.0, 0.5]", "[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]")),
     ("dot and cosine agree",
-     "Dot product and cosine choose the same key. Make another key long, at an angle to "
-     "q of less than 90°, so that it wins only by dot product.",
+     "Dot product and cosine choose the same key. Take the key that no measure chooses. Give it "
+     "a larger angle to q than the key that cosine chooses, but less than 90°. Make it so long "
+     "that it has the largest dot product.",
      ("[9.0, 9.0], [3.0, 0.1]", "[9.0, 0.1], [-1.0, 1.0]")),
     ("dot and distance agree",
-     "Dot product and distance choose the same key. Make another key long, at an angle to "
-     "q of less than 90° but not near 0°, so that it wins only by dot product.",
+     "Dot product and distance choose the same key. Take the key that no measure chooses. Give "
+     "it a larger angle to q than the key that cosine chooses, but less than 90°. Make it so "
+     "long that it has the largest dot product.",
      ("[9.0, 9.0], [3.0, 0.1], [1.0, 0.5]", "[1.0, 0.3], [0.1, 0.0], [-1.0, 1.0]")),
     ("cosine and distance agree",
-     "Cosine and distance choose the same key. Make the key with the best direction much longer or"
-     " much shorter than q.", ("[3.0, 0.1], [1.0, 0.5]", "[1.0, 0.1], [-1.0, 1.0]")),
+     "Cosine and distance choose the same key. Make this key much shorter, but keep its "
+     "direction. Then put the key that no measure chooses close to q, at a larger angle to q "
+     "than the shortened key.",
+     ("[3.0, 0.1], [1.0, 0.5]", "[1.0, 0.1], [-1.0, 1.0]")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -5,7 +5,7 @@ import torch
 
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals, queries_and_keys
-from course_utils.checks.shared_hints import LOST_SIGN, TRANSPOSED, WEIGHTS_TOO_EARLY
+from course_utils.checks.shared_hints import TRANSPOSED, WEIGHTS_TOO_EARLY
 
 
 def dot_product_scores(q, k):
@@ -45,11 +45,13 @@ def inputs():
 MISTAKES = [
     ("transposed", TRANSPOSED, ("return q @ columns", "return (q @ columns).mT")),
     ("key not transposed",
-     "Your result multiplies q by k as it is. That pairs the width d of q with the number S of "
-     "keys. Transpose k first.", ("q @ columns", "q @ k")),
+     "Your code multiplies q by k without a transpose. In q @ k, each row of q is multiplied by "
+     "the columns of k, but the keys are the rows of k. Write q @ k.transpose(-2, -1).",
+     ("q @ columns", "q @ k")),
     ("entry by entry",
-     "Your result multiplies q and k entry by entry. Compare every query with every key: use a "
-     "matrix product.", "q * k"),
+     "Your code multiplies q and k entry by entry. That pairs row i of q only with row i of k, "
+     "and it does not add up the products. Use a matrix product: q @ k.transpose(-2, -1).",
+     "q * k"),
     ("loops over the first dimensions",
      "Your result is correct for matrices, but not with leading dimensions. You get this result if "
      "you loop over len(q) and len(k), as the lesson does. Loop over q.shape[-2] and k.shape[-2], "
@@ -63,34 +65,48 @@ MISTAKES = [
      "batch. If you use einsum, write '...ld,...sd->...ls'. If you use @, write it with "
      "k.transpose(-2, -1).", "torch.einsum('ld,sd->ls', q, k)"),
     ("three letters in einsum",
-     "Your result is correct for three dimensions, but there may also be two or four. Use @ and "
-     ".transpose(-2, -1), or write `...` for the leading dimensions in einsum.",
+     "Your result is correct for three dimensions, but your code fails for two and for four. If "
+     "you use einsum, write '...ld,...sd->...ls'. If you use @, write it with k.transpose(-2, "
+     "-1).",
      "torch.einsum('bld,bsd->bls', q, k)"),
     ("divided by root d",
      "Your scores are divided by √d. Scaling comes in lesson 02. Return the plain dot products.",
      ("q @ columns", "q @ columns / q.shape[-1] ** 0.5")),
     ("mean in place of sum",
-     "Your scores are divided by d, so each is a mean of products. Return the sum of the products.",
+     "Your scores are divided by d, so each is a mean of d products. Return the sum of the "
+     "products.",
      ("q @ columns", "q @ columns / q.shape[-1]")),
     ("softmax applied", WEIGHTS_TOO_EARLY, "(q @ k.mT).softmax(dim=-1)"),
     ("cosine",
-     "Your result is the cosine, a product divided by two lengths. Do not divide by the lengths.",
+     "Your results are cosines, which are dot products divided by both lengths. Return the dot "
+     "products, without this division.",
      ("k.transpose(-2, -1)", "k.div(k.norm(dim=-1, keepdim=True)).mT"),
      ("q @ columns", "q / q.norm(dim=-1, keepdim=True) @ columns")),
     ("mixes batch items",
-     "Your result is correct for matrices. In a batch, it also compares queries with the keys of "
-     "other batch items. Keep the leading dimensions of k, and use q @ k.transpose(-2, -1).",
+     "Your result is correct for matrices. In a batch, it also compares queries with the keys "
+     "of other batch items. Keep the leading dimensions of k: use q @ k.transpose(-2, -1).",
      "q @ k.flatten(0, -2).T"),
     ("queries with queries",
-     "Your result compares queries with queries. Use k as the second factor.",
+     "Your result compares queries with queries. Compare queries with keys: q @ k.transpose(-2, "
+     "-1).",
      ("k.transpose", "q.transpose")),
-    ("keys with keys", "Your result compares keys with keys. Use q as the first factor.",
+    ("keys with keys",
+     "Your result compares keys with keys. Compare queries with keys: q @ k.transpose(-2, -1).",
      ("q @ columns", "k @ columns")),
     ("reshaped not transposed",
      "Your result has the correct shape, but wrong numbers. You get this result if you use "
-     "reshape or view on k: they do not swap rows and columns. Use .transpose(-2, -1).",
+     "reshape or view on k, which keep the numbers in their order. To swap rows and columns, "
+     "use k.transpose(-2, -1).",
      ("k.transpose(-2, -1)", "k.reshape(*k.shape[:-2], k.shape[-1], k.shape[-2])")),
-    ("absolute scores", LOST_SIGN, ("q @ columns", "(q @ columns).abs()")),
+    ("absolute scores",
+     "Your scores are the absolute values of the dot products. A negative dot product means an "
+     "angle of more than 90°, so its sign must stay. If you use abs, remove it.",
+     ("q @ columns", "(q @ columns).abs()")),
+    ("last entry left out",
+     "Your result leaves out the last entry of every vector. A dot product adds the products of "
+     "all d entries. If you use [..., :-1], remove it.",
+     ("k.transpose(-2, -1)", "k[..., :-1].mT"),
+     ("q @ columns", "q[..., :-1] @ columns")),
 ]  # fmt: skip
 
 exercise = Exercise(

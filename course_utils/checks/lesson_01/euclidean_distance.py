@@ -67,13 +67,16 @@ def without_nan(answer, q, k):
         return results
     if right[distances.isnan()].max() < 0.05:
         hint = (
-            "Your distance is NaN where q = k. There, rounding can make the square slightly "
-            "negative. Adding 1e-12 is not enough. Use clamp(min=0) before the square root."
+            "Your distance is NaN where a query equals a key, or nearly so. There, rounding can "
+            "make the square slightly negative, and the square root of a negative number is NaN. "
+            "Use clamp(min=0) before the square root. (Adding a small number such as 1e-12 is "
+            "not enough.)"
         )
     else:
         hint = (
-            "Your result has NaN, the square root of a negative number. But ‖q‖² + ‖k‖² − 2 q·k is "
-            "never negative, except for rounding. Check that yours has both lengths, squared."
+            "Your result contains NaN. The square root of a negative number is NaN, but ‖q‖² + "
+            "‖k‖² − 2 q·k is never negative, except for rounding. Check that you take the root "
+            "of this sum, with both lengths squared."
         )
     raise NamedMistake("root of a negative", hint)
 
@@ -96,55 +99,86 @@ def without_differences(answer, q, k):
 
 
 MISTAKES = [
-    ("squared distance", "Your result is the squared distance. Take the square root.",
+    ("squared distance",
+     "Your result is the squared distance. Take its square root. Use clamp(min=0) before the "
+     "root, because rounding can make the square slightly negative.",
      (".clamp(min=0).sqrt()", "")),
-    ("plus cross term", "Your result adds 2 q·k. Subtract it: ‖q − k‖² = ‖q‖² + ‖k‖² − 2 q·k.",
+    ("plus cross term",
+     "Your result adds 2 q·k. Subtract 2 q·k instead: ‖q − k‖² = ‖q‖² + ‖k‖² − 2 q·k.",
      ("k_squares - 2", "k_squares + 2")),
     ("cross term once",
      "Your result subtracts q·k only once. Subtract 2 q·k: ‖q − k‖² = ‖q‖² + ‖k‖² − 2 q·k.",
      ("- 2 * products", "- products")),
     ("absolute differences",
-     "Your result is the sum of the absolute differences. Square the differences, add them up, and "
-     "take the square root.", "(q[..., :, None, :] - k[..., None, :, :]).abs().sum(-1)"),
+     "Your result is the sum of the absolute differences. A distance is the square root of the "
+     "sum of the squared differences. Compute it as √(‖q‖² + ‖k‖² − 2 q·k).",
+     "(q[..., :, None, :] - k[..., None, :, :]).abs().sum(-1)"),
     ("root of the mean",
-     "Your result is the square root of the mean squared difference. Use the sum of the squares.",
+     "Your result is the square root of the mean squared difference. Use the sum of the squared "
+     "differences instead of their mean.",
      (".sqrt()", ".div(q.shape[-1]).sqrt()")),
     ("negative distance",
      "Your result is the negative distance. A distance is never negative, so remove the minus "
      "sign.", ("return squares", "return -squares")),
     ("added before squaring",
-     "Your result adds up the differences before squaring, so that they cancel. Square each "
-     "difference first.",
+     "Your result adds up the differences before it squares them, so positive and negative "
+     "differences cancel. Square each difference first, then add. Multiplied out, the distance "
+     "is √(‖q‖² + ‖k‖² − 2 q·k).",
      "(q[..., :, None, :] - k[..., None, :, :]).sum(-1).abs()"),
     ("transposed distances", TRANSPOSED, (".sqrt()", ".sqrt().mT")),
     ("difference of lengths",
-     "Your result is the difference of the two lengths. Return the length of the difference, ‖q − "
-     "k‖.", "(q.norm(dim=-1)[..., :, None] - k.norm(dim=-1)[..., None, :]).abs()"),
+     "Your result is the difference of the two lengths. Return the length of the difference, ‖q "
+     "− k‖ = √(‖q‖² + ‖k‖² − 2 q·k).",
+     "(q.norm(dim=-1)[..., :, None] - k.norm(dim=-1)[..., None, :]).abs()"),
     ("row minus row",
-     "Your result compares row i of q only with row i of k. Compare every query with every key. "
-     "Squared norms of shape (..., L, 1) for the queries and (..., 1, S) for the keys broadcast to "
-     "every pair.",
+     "Your code compares row i of q only with row i of k. Compare every query with every key. "
+     "Squared norms of shape (..., L, 1) for the queries and (..., 1, S) for the keys broadcast "
+     "to every pair.",
      "(q - k).norm(dim=-1)"),
-    ("key square missing", "Your result leaves out ‖k‖². Add it: ‖q − k‖² = ‖q‖² + ‖k‖² − 2 q·k.",
+    ("key square missing",
+     "Your result leaves out ‖k‖². Add ‖k‖²: ‖q − k‖² = ‖q‖² + ‖k‖² − 2 q·k.",
      ("q_squares + k_squares", "q_squares")),
-    ("query square missing", "Your result leaves out ‖q‖². Add it: ‖q − k‖² = ‖q‖² + ‖k‖² − 2 q·k.",
+    ("query square missing",
+     "Your result leaves out ‖q‖². Add ‖q‖²: ‖q − k‖² = ‖q‖² + ‖k‖² − 2 q·k.",
      ("q_squares + k_squares", "k_squares")),
     ("lengths assumed to be 1",
-     "Your result is correct only for vectors of length 1, where the squared distance is "
-     "2 − 2 q·k. For all vectors, use ‖q‖² + ‖k‖² − 2 q·k.", ("q_squares + k_squares", "2")),
+     "Your result is correct only for vectors of length 1, where the squared distance is 2 − 2 "
+     "q·k. Vectors of other lengths need the squared lengths instead of 2. Return √(‖q‖² + ‖k‖² "
+     "− 2 q·k).",
+     ("q_squares + k_squares", "2")),
     ("half in place of the root",
-     "Your result is half of the squared distance. Take the square root instead of half.",
+     "Your result is half of the squared distance. Take the square root of the squared distance "
+     "instead.",
      (".sqrt()", " / 2")),
     ("lengths subtracted",
-     "Your result is ‖q‖ − ‖k‖. Return the length of the difference, ‖q − k‖.",
+     "Your result is ‖q‖ − ‖k‖, the difference of the two lengths. Return the length of the "
+     "difference, ‖q − k‖ = √(‖q‖² + ‖k‖² − 2 q·k).",
      "q.norm(dim=-1)[..., :, None] - k.norm(dim=-1)[..., None, :]"),
     ("lengths not squared",
-     "Your result adds the lengths without squaring them. Use ‖q − k‖² = ‖q‖² + ‖k‖² − 2 q·k.",
+     "Your result adds the lengths without squaring them. Square both lengths: ‖q − k‖² = ‖q‖² "
+     "+ ‖k‖² − 2 q·k.",
      ("q.square().sum(dim=-1)", "q.norm(dim=-1)"), ("k.square().sum(dim=-1)", "k.norm(dim=-1)")),
     ("distance of unit vectors",
-     "Your result is √(2 − 2 cos θ), which is the distance only for vectors of length 1. For all "
-     "vectors, take the square root of ‖q‖² + ‖k‖² − 2 q·k.",
+     "Your result is the distance of vectors that were first scaled to length 1. The distance "
+     "also depends on the lengths, so do not normalize q and k. Return √(‖q‖² + ‖k‖² − 2 q·k).",
      "(2 - 2 * F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT).clamp(min=0).sqrt()"),
+    ("each centered by its own mean",
+     "Your result is what you get if you subtract the mean of the queries from q, and the mean "
+     "of the keys from k. Distances stay the same only if both are shifted by the same vector. "
+     "Subtract the mean of the keys from both.",
+     ("    q_squares",
+      "    q, k = q - q.mean(dim=-2, keepdim=True), k - k.mean(dim=-2, keepdim=True)\n"
+      "    q_squares")),
+    ("only the keys centered",
+     "Your result is what you get if you subtract the mean of the keys from k, but not from q. "
+     "Distances stay the same only if both are shifted by the same vector. Subtract this mean "
+     "from q as well.",
+     ("    q_squares", "    k = k - k.mean(dim=-2, keepdim=True)\n    q_squares")),
+    ("only the queries centered",
+     "Your result is what you get if you subtract the mean of the queries from q, and nothing "
+     "from k. Distances stay the same only if both are shifted by the same vector. Subtract the "
+     "mean of the keys from both.",
+     ("    q_squares", "    q = q - q.mean(dim=-2, keepdim=True)\n    q_squares")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -33,7 +33,12 @@ def inputs():
     zero_between = normal(4, 3), normal(6, 3)
     zero_best = normal(4, 3).abs(), -normal(3, 3).abs()
     zero_between[1][2] = zero_best[1][1] = 0  # in zero_best, all other keys point away
-    return [(q, k, measure) for q, k in [*pairs, zero_between, zero_best] for measure in MEASURES]
+    pairs += [zero_between, zero_best]
+    for d in range(3, 8):  # a short key in the best direction, which any large eps would hide
+        best, side = torch.eye(2, d, dtype=torch.float64)
+        keys = torch.stack([100 * best + 200 * side, 0.001 * best, 4 * best + 3 * side])
+        pairs.append((best + 0.05 * normal(3, d), keys))
+    return [(q, k, measure) for q, k in pairs for measure in MEASURES]
 
 
 def confused(given, used):
@@ -49,64 +54,70 @@ def confused(given, used):
 MISTAKES = [
     ("farthest by distance",
      "Your result is correct for dot and cosine. For euclidean, it is the farthest key. A small "
-     "distance means near, so use argmin.",
+     "distance means near, so use argmin for distances.",
      ("MEASURES[measure](q, k)",
       "MEASURES[measure](q, k) * (-1 if measure == 'euclidean' else 1)")),
     ("smallest for all",
-     "Your result is correct for euclidean. For dot, for cosine or for both, it is the least "
-     "similar key. There, a large number means near, so use argmax.",
+     "Your result is correct for euclidean. For dot and cosine, it is the least similar key. In "
+     "these two measures, a large number means near, so use argmax.",
      ("MEASURES[measure](q, k)",
       "MEASURES[measure](q, k) * (1 if measure == 'euclidean' else -1)")),
     ("all reversed",
-     "For every measure, your result is the least similar key. Swap argmin and argmax.",
+     "For every measure, your result is the least similar key. For dot and cosine, a large "
+     "number means near, so use argmax. For euclidean, a small distance means near, so use "
+     "argmin.",
      ("argmax", "argmin")),
     ("query for each key",
-     "Your result is the nearest query of each key. Find the nearest key of each query, along its "
-     "row: dim=-1.", ("dim=-1", "dim=-2")),
+     "Your result is the nearest query of each key. Return the nearest key of each query. The "
+     "keys are the last dimension, so use dim=-1.",
+     ("dim=-1", "dim=-2")),
     ("value not position",
-     "Your result contains the largest similarities. Return their positions: use argmax instead of "
-     "max.", ("argmax", "amax")),
+     "Your result contains the largest similarities. Return their positions: use argmax instead "
+     "of max.",
+     ("argmax", "amax")),
     ("value and position",
-     "Your result is two tensors. If you use max(dim=-1), it returns the largest similarities and "
-     "their positions. Return only the positions: use .indices or argmax.", ("argmax", "max")),
+     "Your result is two tensors. If you use max(dim=-1), it returns both the largest "
+     "similarities and their positions. Return only the positions: use .indices or argmax.",
+     ("argmax", "max")),
     ("key not position",
      "Your result contains the nearest keys themselves. Return their positions, as argmax does.",
      ("near.argmax(dim=-1)", "k[..., near.argmax(dim=-1), :]")),
     ("positions as floats", "Your positions are floats. Return integers, as argmax does.",
      ("argmax(dim=-1)", "argmax(dim=-1).double()")),
     ("zero key wins",
-     "For cosine, your result is a zero key although another key is nearer. Perhaps the zero "
-     "key has the cosine 0 / 0 = NaN, which argmax treats as the largest value. Divide a zero key "
-     "by 1 instead, as in 1.3.",
+     "For cosine, your result is a zero key although another key is nearer. If you divide a "
+     "zero key by its length, 0 / 0 is NaN, and argmax treats NaN as the largest value. Divide "
+     "a zero key by 1 instead, as in 1.3.",
      ("MEASURES[measure](q, k)", "MEASURES[measure](q, k).where("
      "(measure != 'cosine') | (k != 0).any(dim=-1)[..., None, :], torch.nan)")),
     ("zero key loses",
-     "For cosine, your result ranks a zero key last. Its cosine is 0, which is larger than any "
-     "negative cosine. Give a zero key the cosine 0.",
+     "For cosine, your result ranks a zero key last. The cosine of a zero key is 0, which is "
+     "larger than any negative cosine. Give a zero key the cosine 0.",
      ("MEASURES[measure](q, k)", "MEASURES[measure](q, k).where("
      "(measure != 'cosine') | (k != 0).any(dim=-1)[..., None, :], -torch.inf)")),
     ("cosines along dimension 1",
-     "Your cosine is correct for matrices, but with leading dimensions its lengths run over "
-     "dimension 1. If you use F.normalize without dim, it does that. Write dim=-1.",
+     "Your cosine is correct for matrices, but with leading dimensions its lengths are computed "
+     "along dimension 1. F.normalize without dim does that. Use dim=-1.",
      ("MEASURES[measure](q, k)", "(q / q.norm(dim=1, keepdim=True) @ (k / k.norm(dim=1, "
       "keepdim=True)).nan_to_num().mT) if measure == 'cosine' else MEASURES[measure](q, k)")),
     ("keys along dimension 1",
-     "Your cosine is correct for matrices, but with leading dimensions the lengths of the keys run "
-     "over dimension 1. If you use F.normalize without dim, it does that. Write dim=-1.",
+     "Your cosine is correct for matrices, but with leading dimensions the lengths of the keys "
+     "are computed along dimension 1. F.normalize without dim does that. Use dim=-1.",
      ("MEASURES[measure](q, k)", "q @ F.normalize(k, dim=1).mT if measure == 'cosine' else "
       "MEASURES[measure](q, k)")),
     ("absolute differences",
-     "For \"euclidean\", your result is the key with the smallest sum of absolute differences. Use "
-     "your euclidean_distance from 1.4.",
+     "For euclidean, your result is the key with the smallest sum of absolute differences. A "
+     "distance squares the differences. Use your euclidean_distance from 1.4.",
      ("MEASURES[measure](q, k)", "-torch.cdist(q, k, p=1) if measure == 'euclidean' else "
       "MEASURES[measure](q, k)")),
     ("sizes compared",
-     "For dot and cosine, your result counts a key in the opposite direction as near. If you use "
-     "abs, leave it out, so that the sign is kept.",
+     "For dot and cosine, your result counts a key in the opposite direction as near. A "
+     "negative number must rank below a positive one. If you use abs, remove it.",
      ("near.argmax", "near.where(torch.tensor(measure == 'euclidean'), near.abs()).argmax")),
     ("along dimension 1",
      "Your result is correct for matrices, but with leading dimensions your argmax runs over "
-     "dimension 1, the queries. Write dim=-1.", ("dim=-1", "dim=1")),
+     "dimension 1, which does not hold the keys. Use dim=-1.",
+     ("dim=-1", "dim=1")),
     ("always dot",
      "Your result uses the dot product for every measure. Use the measure that is given.",
      ("[measure]", "['dot']")),
@@ -117,8 +128,8 @@ MISTAKES = [
      "Your result uses the distance for every measure. Use the measure that is given.",
      ("[measure]", "['euclidean']")),
     ("cosine ranked as dot",
-     "For cosine, your result is the key with the largest dot product. Divide the dot products by "
-     "the lengths of the keys.",
+     "For cosine, your result is the key with the largest dot product. Divide the dot products "
+     "by the lengths of the keys, and by 1 for a zero key.",
      ("[measure]", "['dot' if measure == 'cosine' else measure]")),
     ("cosine in place of dot", *confused("dot", "cosine")),
     ("euclidean in place of dot", *confused("dot", "euclidean")),
@@ -126,8 +137,36 @@ MISTAKES = [
     ("dot in place of euclidean", *confused("euclidean", "dot")),
     ("cosine in place of euclidean", *confused("euclidean", "cosine")),
     ("one for the whole matrix",
-     "Your result is one position for the whole matrix. Use argmax with dim=-1, which works row by"
-     " row.", ("dim=-1", "")),
+     "Your result is one position for all scores together. Each query has its own nearest key, "
+     "so use argmax with dim=-1.",
+     ("dim=-1", "")),
+    ("smallest for dot",
+     "Your result is correct for cosine and euclidean. For dot, it is the least similar key. A "
+     "large dot product means near, so use argmax.",
+     ("MEASURES[measure](q, k)",
+      "MEASURES[measure](q, k) * (-1 if measure == 'dot' else 1)")),
+    ("smallest for cosine",
+     "Your result is correct for dot and euclidean. For cosine, it is the least similar key. A "
+     "large cosine means near, so use argmax.",
+     ("MEASURES[measure](q, k)",
+      "MEASURES[measure](q, k) * (-1 if measure == 'cosine' else 1)")),
+    ("divided by squared lengths",
+     "For cosine, your dot products are divided by the squared lengths of the keys. A length is "
+     "the square root of the sum of squares, so divide by that square root.",
+     ("MEASURES[measure](q, k)", "q @ (k / k.square().sum(dim=-1, keepdim=True)).nan_to_num().mT "
+      "if measure == 'cosine' else MEASURES[measure](q, k)")),
+    ("square of the key not halved",
+     "For euclidean, your result is the key with the largest q·k − ‖k‖². Multiplied out, −‖q − "
+     "k‖² / 2 contains q·k − ‖k‖² / 2. Halve ‖k‖², or use your euclidean_distance from 1.4.",
+     ("MEASURES[measure](q, k)", "q @ k.mT - k.square().sum(dim=-1)[..., None, :] "
+      "if measure == 'euclidean' else MEASURES[measure](q, k)")),
+    ("eps in the cosine",
+     "For cosine, your result prefers a long key to a short key with a better direction. If you "
+     "add a small number to a length, or limit a length from below, that number is too large "
+     "for keys as short as 0.001. Divide each key by its own length, and only a zero key by 1, "
+     "as in 1.3.",
+     ("MEASURES[measure](q, k)", "q @ (k / (k.norm(dim=-1, keepdim=True) + 0.01)).mT "
+      "if measure == 'cosine' else MEASURES[measure](q, k)")),
 ]  # fmt: skip
 
 exercise = Exercise(

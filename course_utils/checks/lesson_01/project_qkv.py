@@ -40,11 +40,12 @@ def inputs():
 
 MISTAKES = [
     ("matrix on the left",
-     "Your result has the matrices on the left. The rows of x are tokens, so write x @ W.",
+     "Your code has the matrices on the left. The rows of x are tokens of width d_model, and "
+     "each matrix has d_model rows. Write x @ W_q, x @ W_k and x @ W_v.",
      ("x @ W_q", "W_q @ x"), ("x @ W_k", "W_k @ x"), ("x @ W_v", "W_v @ x")),
     ("matrices transposed",
-     "Your result uses the transposed matrices. nn.Linear stores (out, in), but here W_q has "
-     "shape (d_model, d_k). Do not transpose the matrices.",
+     "Your code uses the transposed matrices. nn.Linear stores its matrix with shape (out, in), "
+     "but here W_q already has shape (d_model, d_k). Do not transpose the matrices.",
      ("x @ W_q", "x @ W_q.T"), ("x @ W_k", "x @ W_k.T"), ("x @ W_v", "x @ W_v.T")),
     ("values from keys",
      "Your values are x @ W_k. Use W_v for the values.",
@@ -60,18 +61,21 @@ MISTAKES = [
      ("return q, k, v", "return v, k, q")),
     ("key and value swapped", "Your k and v are swapped. Return q first, then k, then v.",
      ("return q, k, v", "return q, v, k")),
-    ("joined into one", "Your result is one tensor. Return three tensors: q, k, v.",
+    ("joined into one",
+     "Your result is one tensor that holds all three. Return three tensors: q, k, v.",
      ("return q, k, v", "return torch.cat([q, k, v], dim=-1)")),
     ("stacked",
-     "If you use torch.stack, it needs tensors of one shape, but d_v may differ from d_k. Return "
-     "three tensors: q, k, v.", ("return q, k, v", "return torch.stack([q, k, v])")),
+     "Your code fails where d_v differs from d_k. If you use torch.stack, it needs tensors of "
+     "one shape. Return three tensors: q, k, v.",
+     ("return q, k, v", "return torch.stack([q, k, v])")),
     ("values from queries",
      "Your values are x @ W_q. Use W_v for the values.",
      ("x @ W_v", "x @ W_q")),
     ("only queries", "Your result is only the queries. Return all three: q, k, v.",
      ("return q, k, v", "return q")),
     ("entry by entry",
-     "You get this result if you multiply entry by entry, x * W. Use the matrix product, x @ W.",
+     "Your code multiplies x and the matrices entry by entry, as x * W does. A projection is a "
+     "matrix product. Write x @ W_q, x @ W_k and x @ W_v.",
      ("x @ W_q", "x * W_q"), ("x @ W_k", "x * W_k"), ("x @ W_v", "x * W_v")),
 ]  # fmt: skip
 

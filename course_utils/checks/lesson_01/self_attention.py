@@ -153,21 +153,24 @@ def see_that_it_forgets(used, new, matrices, x):
 
 
 WITHOUT_KEEPDIM = (
-    "Your weights in column j are divided by the sum of row j. You get this result if you write "
-    "e / e.sum(dim=-1). Write e / e.sum(dim=-1, keepdim=True), or use softmax."
+    "For one sequence, your weights in column j are divided by the sum of row j. You get this "
+    "result if e holds the exponentials and you write e / e.sum(dim=-1). Write e / e.sum(dim=-1, "
+    "keepdim=True), or use softmax."
 )
 MISTAKES = [
     ("not scaled", NOT_SCALED, ("scores / q.shape[-1] ** 0.5", "scores")),
     ("scaled by d k", DIVIDED_BY_D_K, ("q.shape[-1] ** 0.5", "q.shape[-1]")),
     ("divided by d k and by 2",
-     "Your scores are divided by 2 d_k. You get this result if you write scores / d_k**1/2, which "
-     "divides by d_k and then by 2. Write d_k**0.5.", ("q.shape[-1] ** 0.5", "q.shape[-1] / 2")),
+     "Your scores are divided by 2 d_k. You get this result if you write scores / d_k**1/2, "
+     "because Python divides by d_k and then by 2. Write scores / d_k**0.5.",
+     ("q.shape[-1] ** 0.5", "q.shape[-1] / 2")),
     ("divided by half of d k", HALF_OF_D_K, ("q.shape[-1] ** 0.5", "(q.shape[-1] / 2)")),
     ("divided by 8",
      "Your scores are divided by 8 = √64, whatever the width is. Divide by √d_k, with the given "
      "d_k.", ("q.shape[-1] ** 0.5", "8")),
     ("values as wide as the model",
-     "Your values have width d_model if d_v is None. Use d_k instead.",
+     "If d_v is None, your values have width d_model. They must have width d_k then, so use d_k "
+     "in place of d_model.",
      ("d_k if d_v is None", "d_model if d_v is None")),
     ("scaled by root d model",
      "Your scores are divided by √d_model. Each score is a sum of d_k products, so divide by √d_k.",
@@ -195,26 +198,29 @@ MISTAKES = [
     ("transposed weights returned",
      "Your output is correct, but the weights you return are transposed. Return weights whose rows "
      "are queries and whose columns are keys.", ("(mixed), weights", "(mixed), weights.mT")),
-    ("softmax missing", "Your result uses the scores as weights. Apply softmax to them first.",
+    ("softmax missing",
+     "Your result uses the scores as weights. Apply softmax to the scores first.",
      (".softmax(dim=-1)", "")),
     ("scores returned",
      "Your output is correct, but your second result is the scores. Return the weights instead.",
      ("(mixed), weights", "(mixed), scaled")),
     ("output not projected",
-     "Your output does not use W_o. Project the mixture back to d_model with W_o.",
+     "Your output does not use W_o. Project the mixture of the values back to d_model with W_o.",
      ("self.W_o(mixed)", "mixed")),
     ("only the output", TWO_THINGS, ("(mixed), weights", "(mixed)")),
     ("weights first",
      "Your output and weights are swapped. Return the output first, then the weights.",
      ("return self.W_o(mixed), weights", "return weights, self.W_o(mixed)")),
     ("transposes the batch",
-     "Your result is correct for one sequence, but not for a batch. If you use k.T or permute, it "
-     "reverses all dimensions of k. Use .transpose(-2, -1).",
+     "Your result is correct for one sequence, but not for a batch. If you use k.T, it reverses "
+     "all dimensions of k. Use k.transpose(-2, -1).",
      ("k.transpose(-2, -1)", "k.permute(*reversed(range(k.ndim)))")),
     ("scaled by root L",
      "Your scores are divided by √L, where L is the number of tokens. Divide by √d_k, where d_k is "
      "the width of the keys.", ("q.shape[-1]", "q.shape[-2]")),
-    ("weights transposed", "Your values are mixed with transposed weights. Write weights @ v.",
+    ("weights transposed",
+     "Your values are mixed with the transposed weights. Row i of the weights belongs to token "
+     "i, so write weights @ v.",
      ("weights @ v", "weights.mT @ v")),
     ("values not projected",
      "Your output mixes the inputs themselves, and W_v is not used. Mix the values, self.W_v(x).",
@@ -223,7 +229,8 @@ MISTAKES = [
      "Your output is a mixture of the inputs themselves. Mix the values, self.W_v(x), and project "
      "the mixture with W_o.", ("weights @ v", "weights @ x"), ("self.W_o(mixed)", "mixed")),
     ("values not mixed",
-     "Your output does not mix the values. Multiply them by the weights: weights @ v.",
+     "Your output does not mix the values. Multiply them by the weights before W_o: weights @ "
+     "v.",
      ("weights @ v", "v")),
     ("weights not normalized",
      "Your weights are exp of the scores, so the rows do not sum to 1. Divide each row by its sum "
@@ -233,7 +240,7 @@ MISTAKES = [
      "the scores before the softmax.",
      ("scaled.softmax(dim=-1)", "scores.softmax(dim=-1) / q.shape[-1] ** 0.5")),
     ("masked to the past",
-     "Your layer masks later tokens. Here, every token may attend to every other. Use no mask.",
+     "Your layer masks later tokens. Here, every token may attend to every token. Use no mask.",
      ("scaled.softmax", "(scaled + torch.full_like(scaled, -torch.inf).triu(1)).softmax")),
     ("input added",
      "Your output includes the input. This layer has no residual connection, so do not add x.",

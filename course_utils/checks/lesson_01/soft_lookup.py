@@ -41,22 +41,24 @@ MISTAKES = [
     ("softmax over queries", OVER_QUERIES, ("dim=-1", "dim=-2")),
     ("softmax over the first dimension", OVER_THE_FIRST, ("dim=-1", "dim=0")),
     ("softmax over dimension 1",
-     "Your result is correct for matrices, as with the given code. Try a batch, q (2, 5, 4) and k "
-     "(2, 7, 4). Do the weights of one query sum to 1? Find the dimension along which they should.",
+     "Your result is correct for matrices, but not for a batch, as with the given code. Try q "
+     "of shape (2, 5, 4) and k of shape (2, 7, 4). Find the dimension along which the weights "
+     "of one query must sum to 1, and run the softmax along it.",
      ("dim=-1", "dim=1")),
     ("softmax without a dimension",
-     "Your result is correct for matrices. But without dim, F.softmax chooses "
-     "dimension 0 of three dimensions, and dimension 1 of two or four. Try a batch, and find the "
-     "dimension "
-     "along which your weights should sum to 1.",
+     "Your result is correct for matrices. With three dimensions, your softmax runs along "
+     "dimension 0, and with four along dimension 1. F.softmax does this if you leave out dim. "
+     "Find the dimension along which the weights of one query must sum to 1, and pass it as "
+     "dim.",
      ("dim=-1", "dim=0 if scores.ndim == 3 else 1")),
     ("scaled scores, and softmax over dimension 1",
-     "Your result has two mistakes. First, the scores are divided by √d. Use the plain products. "
-     "Second, the softmax runs over dimension 1, as in the given code. Try a batch, q (2, 5, 4) "
-     "and k (2, 7, 4), and find the dimension along which the weights should sum to 1.",
+     "There are two mistakes. First, your scores are divided by √d. Use the plain products. "
+     "Second, your softmax runs along dimension 1, as in the given code. Try q of shape (2, 5, "
+     "4) and k of shape (2, 7, 4). Find the dimension along which the weights of one query must "
+     "sum to 1, and run the softmax along it.",
      ("scores.softmax(dim=-1)", "(scores / q.shape[-1] ** 0.5).softmax(dim=1)")),
     ("no softmax",
-     "Your result uses the scores themselves as weights. Apply softmax to them first.",
+     "Your result uses the scores themselves as weights. Apply softmax to the scores first.",
      (".softmax(dim=-1)", "")),
     ("hard lookup",
      "Your result is a hard lookup, which returns only the value of the best key. Mix all values "
@@ -74,18 +76,19 @@ MISTAKES = [
      "Your result gives every value the same weight. The weights must depend on the scores. Take "
      "the softmax of the scores.", ("scores.softmax", "(0 * scores).softmax")),
     ("divided without exp",
-     "Your weights are the scores divided by their sum. If scores have different signs, some "
-     "weights are negative or above 1. Take exp first, as softmax does.",
+     "Your weights are the scores divided by their sum. If scores have different signs, some of "
+     "these weights are negative. Use softmax, which takes exp of the scores first.",
      ("scores.softmax(dim=-1)", "scores / scores.sum(dim=-1, keepdim=True)")),
     ("exp not normalized",
      "Your weights are exp of the scores, so they do not sum to 1. Divide the weights of "
      "each query by their sum over the keys.", ("softmax(dim=-1)", "exp()")),
     ("softmax over all pairs",
-     "Your softmax runs over all pairs at once. The weights of each query must sum to 1, so use "
-     "dim=-1.",
+     "Your softmax runs over all pairs of queries and keys at once. The weights of each query "
+     "must sum to 1, so use dim=-1.",
      ("scores.softmax(dim=-1)", "scores.flatten(-2).softmax(dim=-1).view_as(scores)")),
     ("scores divided by d",
-     "Your scores are divided by d before the softmax. Use the plain dot products as scores.",
+     "Your scores are divided by d before the softmax. This lookup does not scale. Use the "
+     "plain dot products as scores.",
      ("scores.softmax", "(scores / q.shape[-1]).softmax")),
     ("sigmoid in place of softmax",
      "Your weights are the sigmoid of each score, so they do not sum to 1. Use softmax.",
@@ -98,7 +101,8 @@ MISTAKES = [
      "distribution. Leave out this second softmax.",
      ("weights @ v", "(weights @ v).softmax(dim=-1)")),
     ("scored by cosine",
-     "Your weights come from cosines. Use the plain dot products, without dividing by lengths.",
+     "Your weights come from cosines. Use the plain dot products, without dividing by the "
+     "lengths.",
      ("k.transpose(-2, -1)", "(k / k.norm(dim=-1, keepdim=True)).mT"),
      ("q @", "q / q.norm(dim=-1, keepdim=True) @")),
     ("scored by distance", "Your weights come from distances. Use dot products as scores.",
@@ -107,9 +111,19 @@ MISTAKES = [
      "Your weights went through softmax twice. After the first softmax, they already sum to 1. "
      "Leave out the second.", ("softmax(dim=-1)", "softmax(dim=-1).softmax(dim=-1)")),
     ("keys and values swapped",
-     "Your code fails where queries and values meet. You get this error if you multiply q by v. "
-     "Compare q with k, and mix v.",
+     "Your code multiplies q by v, and it fails because their widths differ. Compare q with k, "
+     "and mix the values v.",
      ("k.transpose(-2, -1)", "v.transpose(-2, -1)"), ("weights @ v", "weights @ k")),
+    ("later keys masked",
+     "In your result, query i attends only to the keys at positions 0 to i. In this lookup, "
+     "every query attends to every key. Use no mask.",
+     ("scores.softmax",
+      "(scores + torch.full_like(scores, -torch.inf).triu(1)).softmax")),
+    ("last key left out",
+     "Your result leaves out the last key and its value. Every query attends to all S keys. If "
+     "you use [..., :-1, :], remove it.",
+     ("k.transpose(-2, -1)", "k[..., :-1, :].mT"),
+     ("weights @ v", "weights @ v[..., :-1, :]")),
 ]  # fmt: skip
 
 exercise = Exercise(

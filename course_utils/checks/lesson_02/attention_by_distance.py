@@ -5,7 +5,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from course_utils.checks.compare import difference
+from course_utils.checks.compare import difference, read
 from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 from course_utils.checks.inputs import normals, queries_and_keys
 from course_utils.checks.shared_hints import OVER_QUERIES, WEIGHTS_ALONE
@@ -39,69 +39,90 @@ def inputs():
     return [(q, k, normal(*k.shape[:-1], k.shape[-1] + 1, dtype=k.dtype)) for q, k in pairs]
 
 
-def not_rounded(answer, q, k, v):
-    """Call the answer; raise if the root of 6 was rounded to two digits, or to a few more."""
+def with_a_known_factor(answer, q, k, v):
+    """Call the answer; raise if it is right but for a divisor c √d_k, and name c."""
     results = call_with_clones(answer, q, k, v)
-    if difference(results[0], attention_by_distance(q, k, v)):
-        for root in (2.4, 2.449, 2.45, 2.5):
-            shrink = 6**0.25 / root**0.5  # of q and k has the effect of another divisor
-            if difference(results[0], attention_by_distance(shrink * q, shrink * k, v)) is None:
-                hint = (
-                    f"Right, except for rounding. Your scores are divided by {root} √d_k. Compute "
-                    "the root instead of rounding it."
-                )
+    if difference(results[0], attention_by_distance(q, k, v)) and (c := factor(answer)):
+        shrink = 6**0.25 / c**0.5  # of q and k has the effect of another divisor
+        if difference(results[0], attention_by_distance(shrink * q, shrink * k, v)) is None:
+            words = f"Your scores are divided by {c:.4g} √d_k"
+            if abs(c / 6**0.5 - 1) < 0.03:
+                hint = f"{words}, a rounded divisor. Compute the root instead of rounding it."
                 raise NamedMistake("rounded", hint)
+            hint = (
+                f"{words}, which would be right if their variance over the keys of a query were "
+                f"{c * c:.4g} d_k. Compute the variances of 2 q·k and of ‖k‖² once more, add them, "
+                "and divide by the square root of the sum."
+            )
+            raise NamedMistake("another factor", hint)
     return results
+
+
+def factor(answer):
+    """Return c if the answer divides scores by c √d_k at two widths, else None."""
+    found = []
+    for d_k in (4, 9):
+        q, k, v = torch.zeros(1, d_k), torch.zeros(2, d_k), torch.eye(2)
+        k[1, 0] = 1  # its squared distance is 1, that of the other key is 0
+        weights = read(call_with_clones(answer, *(each.double() for each in (q, k, v)))[0])
+        if weights is None or weights.shape != (1, 2) or not (weights > 0).all():
+            return None
+        difference_of_scores = (weights[0, 0] / weights[0, 1]).log().item()
+        found.append(1 / (difference_of_scores * d_k**0.5) if difference_of_scores else 0)
+    return found[0] if found[0] > 0 and abs(found[1] / found[0] - 1) < 1e-4 else None
 
 
 DIVISOR = "(6 * d_k) ** 0.5"
 
 MISTAKES = [
     ("standard deviation over all queries",
-     "Your scores are divided by √(8 d_k), and 8 d_k is their variance over all queries and keys. "
-     "Part of this variance comes from ‖q‖², which is the same for all keys of a query and cancels "
-     "in softmax. Leave that part out.",
+     "Your scores are divided by √(8 d_k), and 8 d_k is their variance over all queries and "
+     "keys. Part of this variance comes from ‖q‖², which is the same for all keys of a query "
+     "and cancels in softmax. Leave that part out of the variance.",
      (DIVISOR, "(8 * d_k) ** 0.5")),
     ("by root d k",
-     "Your scores are divided by √d_k, which is right for q·k. Here the score contains 2 q·k, and "
-     "‖k‖² differs from key to key as well. Add the variances of these two terms, and take the "
-     "square root.",
+     "Your scores are divided by √d_k, which is right for q·k. Here the score contains 2 q·k, "
+     "and ‖k‖² differs from key to key as well. Add the variances of 2 q·k and ‖k‖², and take "
+     "the square root of the sum.",
      (DIVISOR, "d_k**0.5")),
     ("variance of the products",
-     "Your scores are divided by 4 d_k, the variance of 2 q·k. ‖k‖² also differs from key to key. "
-     "Add its variance, and take the square root of the sum.",
+     "Your scores are divided by 4 d_k, the variance of 2 q·k. ‖k‖² also differs from key to "
+     "key. Add the variance of ‖k‖², and take the square root of the sum.",
      (DIVISOR, "(4 * d_k)")),
     ("products alone",
-     "Your scores are divided by 2√d_k, the standard deviation of 2 q·k alone. ‖k‖² also differs "
-     "from key to key. Add its variance under the square root.",
+     "Your scores are divided by 2√d_k, the standard deviation of 2 q·k alone. ‖k‖² also "
+     "differs from key to key. Add the variance of ‖k‖² under the square root.",
      (DIVISOR, "(4 * d_k) ** 0.5")),
     ("by the mean distance",
-     "Your scores are divided by 2 d_k, the mean of ‖q − k‖². Softmax does not notice what all "
-     "keys have in common. Divide by the standard deviation over the keys.",
+     "Your scores are divided by 2 d_k, the mean of ‖q − k‖². Softmax does not change if the "
+     "same number is added to all scores of a query, so the mean does not matter. Divide by the "
+     "standard deviation over the keys, as a formula in d_k.",
      (DIVISOR, "(2 * d_k)")),
     ("expected standard deviation of each query",
-     "Your scores are divided by √(4‖q‖² + 2 d_k), which differs from query to query. The divisor "
-     "may depend only on d_k. Replace ‖q‖² by its mean, d_k.",
+     "Your scores are divided by √(4‖q‖² + 2 d_k), which differs from query to query. The "
+     "divisor may depend only on d_k. Replace ‖q‖² by its mean over the queries, d_k.",
      (DIVISOR, "(4 * q_squares + 2 * d_k) ** 0.5")),
     ("squares alone",
      "Your scores are divided by √(2 d_k), the standard deviation of ‖k‖² alone. 2 q·k also "
-     "differs from key to key. Add its variance under the square root.",
+     "differs from key to key. Add the variance of 2 q·k under the square root.",
      (DIVISOR, "(2 * d_k) ** 0.5")),
     ("variance of a square 1",
-     "Your scores are divided by √(5 d_k). This fits a variance of 1 for the square of a normal "
-     "number, but that variance is larger. Measure it.",
+     "Your scores are divided by √(5 d_k), which would be right if the square of a normal "
+     "number had variance 1. That variance is larger. Measure it, and use the measured value in "
+     "your formula.",
      (DIVISOR, "(5 * d_k) ** 0.5")),
     ("mean of a fourth power",
-     "Your scores are divided by √(7 d_k). The mean of k_i⁴ is 3. To get the variance of k_i², "
-     "subtract the square of the mean of k_i².",
+     "Your scores are divided by √(7 d_k), which would be right if x² had variance 3. But 3 is "
+     "the mean of x⁴. Subtract the square of the mean of x² to get the variance of x², and use "
+     "that.",
      (DIVISOR, "(7 * d_k) ** 0.5")),
     ("product not doubled",
-     "Your scores are divided by √(3 d_k). In ‖q − k‖², q·k is multiplied by 2, so its variance is "
-     "four times as large. Include this factor.",
+     "Your scores are divided by √(3 d_k), which would be right if q·k counted once. ‖q − k‖² "
+     "contains 2 q·k, whose variance is four times that of q·k. Include this factor.",
      (DIVISOR, "(3 * d_k) ** 0.5")),
     ("product not doubled in the scores",
-     "Your divisor is right, but q·k counts only once in the scores. Expand the square: "
-     "‖q − k‖² = ‖q‖² − 2 q·k + ‖k‖². Subtract q·k twice.",
+     "Your divisor is right, but your scores contain q·k only once. Expanded, ‖q − k‖² is ‖q‖² "
+     "− 2 q·k + ‖k‖². Subtract 2 q·k.",
      ("2 * products", "products")),
     ("root of the number left out",
      "Your scores are divided by 6√d_k. Take the square root of the whole variance, 6 d_k.",
@@ -111,56 +132,63 @@ MISTAKES = [
      (DIVISOR, "(6**0.5 * d_k)")),
     ("standard deviations added",
      "Your scores are divided by √(2 d_k) + √(4 d_k). The two terms are uncorrelated, so their "
-     "variances add, not their standard deviations. Add first, then take the square root.",
+     "variances add, not their standard deviations. Add the variances first, then take the "
+     "square root.",
      (DIVISOR, "((2 * d_k) ** 0.5 + (4 * d_k) ** 0.5)")),
     ("measured over all scores",
-     "Your scores are divided by their measured standard deviation. This makes the output of one "
-     "query depend on the other queries. Find a divisor that depends only on d_k.",
+     "Your scores are divided by their measured standard deviation. This makes the output of "
+     "one query depend on the other queries. Find a divisor that depends only on d_k.",
      (DIVISOR, "distances.std()")),
     ("divided by the measured mean variance",
-     "Your scores are divided by the square root of their own measured variance. The divisor may "
-     "depend only on d_k. Measure to find it, then write it as a formula.",
+     "Your scores are divided by the square root of their measured variance, averaged over the "
+     "queries. The divisor may depend only on d_k. Write the divisor as a formula that gives "
+     "this value at every width.",
      (DIVISOR, "distances.var(dim=-1).mean() ** 0.5")),
     ("measured for each query",
-     "Your scores are divided by the measured standard deviation of each query. This makes all "
-     "queries equally sharp, and a single key gives NaN. Find a divisor that depends only on d_k.",
+     "Your scores are divided by the measured standard deviation of each query's scores. This "
+     "differs from query to query, and it is NaN for a single key. Find a divisor that depends "
+     "only on d_k.",
      (DIVISOR, "distances.std(dim=-1, keepdim=True)")),
     ("exponent applied first",
-     "Your scores are divided by 12 d_k. If you wrote s / (6 * d_k) ** 1 / 2, Python computes the "
-     "power first, and then divides twice. Write ** 0.5.",
+     "Your scores are divided by 12 d_k. If you wrote scores / (6 * d_k) ** 1 / 2, Python "
+     "computes the power first, and then divides by 6 d_k and by 2. Write ** 0.5.",
      (DIVISOR, "(6 * d_k) ** 1 / 2")),
     ("half of the variance",
-     "Your scores are divided by 3 d_k. That is half their variance, but you need its square root. "
-     "(In Python, (6 * d_k) ** 1 / 2 is 3 d_k, because the power comes first. Write ** 0.5.)",
+     "Your scores are divided by 3 d_k, half of their variance. Divide by the square root of "
+     "the variance. (In Python, (6 * d_k) ** 1 / 2 is 3 d_k, because the power comes first. "
+     "Write ** 0.5.)",
      (DIVISOR, "(3 * d_k)")),
     ("multiplied",
-     "Your scores are multiplied by √(6 d_k). Divide by it.",
+     "Your scores are multiplied by √(6 d_k). Divide by √(6 d_k).",
      ("-distances / ", "-distances * ")),
     ("mean over the width",
      "Your distances are divided by d_k, as in a mean over the width. A squared distance is the "
-     "sum of its d_k terms. Use sum(dim=-1).",
+     "sum of its d_k terms. Use sum(dim=-1) instead of the mean.",
      ("-distances", "-distances / d_k")),
     ("width left out",
-     "Your scores are divided by √6, without the width. Multiply by d_k under the square root.",
+     "Your scores are divided by √6, without the width. The variance grows with d_k. Multiply "
+     "the 6 by d_k under the square root.",
      (DIVISOR, "6**0.5")),
     ("width of the values",
-     "Your divisor uses d_v, the width of the values. A distance is a sum over the d_k entries of "
-     "a key, so use d_k.",
+     "Your divisor uses d_v, the width of the values. A squared distance is a sum over the d_k "
+     "entries of a key, so use d_k.",
      (DIVISOR, "(6 * v.shape[-1]) ** 0.5")),
     ("number of the keys",
      "Your scores are divided by √(6 S), where S is the number of keys. A squared distance is a "
      "sum over the d_k entries of a key, so divide by √(6 d_k).",
      (DIVISOR, "(6 * k.shape[-2]) ** 0.5")),
     ("root missing",
-     "Your scores are divided by their variance, 6 d_k. Divide by its square root.",
+     "Your scores are divided by their variance, 6 d_k. Divide by the square root of the "
+     "variance.",
      (DIVISOR, "(6 * d_k)")),
     ("by the width",
      "Your scores are divided by d_k. The standard deviation of a sum of d_k independent terms "
-     "grows as √d_k. Divide by a square root.",
+     "grows as √d_k. Find the variance of a query's scores as a formula in d_k, and divide by "
+     "its square root.",
      (DIVISOR, "d_k")),
     ("not divided",
-     "Your scores are not divided. In wide vectors, one key then gets nearly all the weight. "
-     "Divide by the standard deviation.",
+     "Your scores are not divided. With wide vectors, one key then gets nearly all the weight. "
+     "Divide by the standard deviation of a query's scores, as a formula in d_k.",
      (" / " + DIVISOR, "")),
     ("far keys win",
      "Your result gives the most weight to far keys. Use minus the squared distance as the score.",
@@ -169,12 +197,13 @@ MISTAKES = [
      "Your scores use the distance itself. Use the squared distance, without a square root.",
      ("-distances", "-distances.clamp(min=0).sqrt()")),
     ("plain attention",
-     "Your result is the usual attention, with q·k / √d_k. Use minus the squared distance as the "
-     "score.",
+     "Your result is the usual attention, with q·k / √d_k. Use minus the squared distance as "
+     "the score. Divide it by the standard deviation of such scores over the keys, as a formula "
+     "in d_k.",
      ("-distances", "products"), (DIVISOR, "d_k**0.5")),
     ("squares of keys left out",
-     "Your scores leave out ‖k‖². It differs from key to key, so it does not cancel in softmax, "
-     "whereas ‖q‖² does. Include ‖k‖².",
+     "Your scores leave out ‖k‖². It differs from key to key, so it does not cancel in softmax "
+     "as ‖q‖² does. Add ‖k‖² to the squared distance.",
      ("- 2 * products + k_squares", "- 2 * products")),
     ("dot products",
      "Your scores are dot products. Use minus the squared distance as the score.",
@@ -187,6 +216,6 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "2.8", attention_by_distance, inputs, MISTAKES, "L d_v", not_rounded, differentiable=True,
-    also_right=[by_differences, by_sdpa],
+    "2.8", attention_by_distance, inputs, MISTAKES, "L d_v", with_a_known_factor,
+    differentiable=True, also_right=[by_differences, by_sdpa],
 )  # fmt: skip

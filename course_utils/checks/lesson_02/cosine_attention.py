@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from course_utils.checks.compare import difference
 from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 from course_utils.checks.inputs import normals, queries_and_keys
-from course_utils.checks.shared_hints import LOST_SIGN, OVER_QUERIES, WEIGHTS_ALONE
+from course_utils.checks.shared_hints import OVER_QUERIES, WEIGHTS_ALONE
 
 
 def cosine_attention(q, k, v, temperature):
@@ -58,9 +58,9 @@ def mixtures(answer, q, k, v, temperature):
 
 
 SHORT = (
-    "Your result is right for long vectors, but not for vectors of length 0.001. Short vectors "
-    "have a direction too. If you add a small number to a length, or limit it from below, use "
-    "1e-12, as F.normalize does."
+    "Your result is right for vectors of ordinary length, but not for vectors of length 0.001, "
+    "which have a direction too. If you add a small number to a length, or limit a length from "
+    "below, use 1e-12, as F.normalize does."
 )
 MISTAKES = [
     ("not normalized",
@@ -68,12 +68,12 @@ MISTAKES = [
      "directions count.",
      ("F.normalize(q, dim=-1)", "q"), ("F.normalize(k, dim=-1)", "k")),
     ("only queries normalized",
-     "Only q is normalized in your result, so a long key still wins by its length. Normalize k as "
-     "well.",
+     "Only q is normalized in your result, so the scores still grow with the length of a key. "
+     "Normalize k as well.",
      ("F.normalize(k, dim=-1)", "k")),
     ("only keys normalized",
-     "Only k is normalized in your result, so a long query still has sharper weights. Normalize q "
-     "as well.",
+     "Only k is normalized in your result, so a longer query still has sharper weights. "
+     "Normalize q as well.",
      ("F.normalize(q, dim=-1)", "q")),
     ("multiplied by temperature",
      "Your cosines are multiplied by the temperature. A small temperature should make the weights "
@@ -84,58 +84,63 @@ MISTAKES = [
      "only by the temperature.",
      ("/ temperature", "/ temperature / q.shape[-1] ** 0.5")),
     ("divided by temperature twice",
-     "Your cosines are divided by the square of the temperature. If you divide both q and k by "
-     "it, divide only one of them.",
+     "Your cosines are divided by the square of the temperature. Divide by the temperature only "
+     "once. If you divide both q and k by the temperature, divide only one of them.",
      ("/ temperature", "/ temperature**2")),
     ("divided by the root of the temperature",
      "Your cosines are divided by the square root of the temperature. Divide by the temperature "
      "itself.",
      ("/ temperature", "/ temperature**0.5")),
     ("divided by root d k alone",
-     "Your cosines are divided by √d_k and not by the temperature. Divide by the temperature. If "
-     "you use F.scaled_dot_product_attention, pass scale=1 / temperature, because its default is 1 "
-     "/ √d_k.",
+     "Your cosines are divided by √d_k and not by the temperature. Divide them by the "
+     "temperature only. If you use F.scaled_dot_product_attention, pass scale=1 / temperature, "
+     "because its default is 1 / √d_k.",
      ("/ temperature", "/ q.shape[-1] ** 0.5")),
     ("divided by squared lengths",
-     "Your vectors are divided by the sum of their squares. The length is the square root of this "
-     "sum. Divide by the square root.",
+     "Your vectors are divided by their squared lengths. A length is the square root of the sum "
+     "of squares, so divide by that square root.",
      ("F.normalize(q, dim=-1)", "q / q.square().sum(dim=-1, keepdim=True).clamp(min=1e-12)"),
      ("F.normalize(k, dim=-1)", "k / k.square().sum(dim=-1, keepdim=True).clamp(min=1e-12)")),
     ("temperature not used",
-     "The temperature has no effect on your result. If you divide q or k by it before you "
-     "normalize, it cancels. Divide the cosines by it.",
+     "The temperature has no effect on your result. If you divide q or k by the temperature "
+     "before you normalize, it cancels. Divide the cosines by the temperature.",
      (" / temperature", "")),
     ("temperature after softmax",
-     "Your weights are divided by the temperature, after softmax. Divide the cosines by it, before "
-     "softmax.",
+     "Your weights are divided by the temperature, after softmax. Divide the cosines by the "
+     "temperature, before softmax.",
      (" / temperature", ""), ("weights @ v", "weights @ v / temperature")),
     ("one length for all rows",
-     "Your vectors are divided by one length for the whole matrix. Each row has its own length, so "
-     "use F.normalize(q, dim=-1).",
+     "Your q is divided by one length for all its rows, and so is k. Each row is a vector with "
+     "a length of its own. Use F.normalize with dim=-1.",
      ("F.normalize(q, dim=-1)", "q / q.norm()"), ("F.normalize(k, dim=-1)", "k / k.norm()")),
     ("cosines with the wrong sign",
-     "Your result gives the most weight to keys in the opposite direction. Flip the sign of the "
-     "cosines.",
+     "Your result gives the most weight to keys in the direction opposite to the query. Change "
+     "the sign of the cosines.",
      ("/ temperature", "/ -temperature")),
-    ("cosines without sign", LOST_SIGN, ("scores.softmax", "scores.abs().softmax")),
+    ("cosines without sign",
+     "Your negative cosines have lost their sign, so a key in the opposite direction gets a "
+     "large weight. Keep the sign. If you use abs, remove it.",
+     ("scores.softmax", "scores.abs().softmax")),
     ("values normalized",
      "Your values are normalized too. Only q and k are compared by direction. Mix the values as "
      "they are.",
      ("@ v", "@ F.normalize(v, dim=-1)")),
     ("normalized over positions",
-     "Your result is normalized over the wrong dimension. Each vector is a row, so use dim=-1.",
+     "Your vectors are normalized along dimension −2, over the positions. Each vector is a row, "
+     "so use dim=-1.",
      ("(q, dim=-1)", "(q, dim=-2)"), ("(k, dim=-1)", "(k, dim=-2)")),
     ("lengths along dimension 1",
-     "Right for matrices, but not with leading dimensions. If you use F.normalize without dim, it "
-     "works along dimension 1. Pass dim=-1.",
+     "Right for matrices. With leading dimensions, your vectors are normalized along dimension "
+     "1, which is not the width. F.normalize without dim does this. Use dim=-1.",
      ("(q, dim=-1)", "(q)"), ("(k, dim=-1)", "(k)")),
     ("weights along dimension 1",
-     "Right for matrices, but not with four dimensions. There your softmax runs along dimension 1, "
-     "as F.softmax does without dim. Pass dim=-1.",
+     "Your result is right for matrices. With more dimensions, your softmax runs over dimension "
+     "1, which no longer holds the keys. Use dim=-1.",
      ("softmax(dim=-1)", "softmax(dim=1)")),
     ("exponentials overflow",
      "Right, except at a small temperature, where your result is NaN. If you compute exp / sum, "
-     "e^(cosine / temperature) overflows there. Use torch.softmax, which avoids this.",
+     "e^(cosine / temperature) overflows to inf, and inf / inf is NaN. Use torch.softmax, which "
+     "subtracts the largest score first.",
      ("scores.softmax(dim=-1)", "scores.exp() / scores.exp().sum(dim=-1, keepdim=True)")),
     ("softmax along the queries", OVER_QUERIES, ("softmax(dim=-1)", "softmax(dim=-2)")),
     ("no softmax over cosines",
@@ -143,22 +148,30 @@ MISTAKES = [
      "1. Apply softmax to the cosines first.",
      ("scores.softmax(dim=-1)", "scores")),
     ("zero vector breaks it",
-     "Right, except where a vector is zero. If you divide by its length, 0 / 0 is NaN. Give the "
-     "length a lower limit, as F.normalize does.",
+     "Right, except where a vector is zero: there your result is NaN. If you divide a zero "
+     "vector by its length, 0 / 0 is NaN. Give all lengths a lower limit of 1e-12, as "
+     "F.normalize does.",
      ("F.normalize(q, dim=-1)", "q / q.norm(dim=-1, keepdim=True)"),
      ("F.normalize(k, dim=-1)", "k / k.norm(dim=-1, keepdim=True)")),
     ("zero vector erased",
-     "Your result fits weights of 0 for each pair that contains a zero vector. The cosine of such "
-     "a pair is 0, and softmax still gives the pair a weight. If you replace NaN, do so in the "
-     "cosines, before softmax.",
+     "Right, except where a vector is zero: there your outputs are 0. If you divide a zero "
+     "vector by its length, 0 / 0 is NaN. Softmax then makes the whole row of weights NaN, and "
+     "if you replace NaN after softmax, you erase the row. Replace NaN in the cosines, before "
+     "softmax.",
      ("F.normalize(q, dim=-1)", "q / q.norm(dim=-1, keepdim=True)"),
      ("F.normalize(k, dim=-1)", "k / k.norm(dim=-1, keepdim=True)"),
      ("scores.softmax(dim=-1)", "scores.softmax(dim=-1).nan_to_num()")),
     ("zero query breaks it",
-     "Right, except for a query of zeros. If you divide by its length, 0 / 0 is NaN. Give the "
-     "length of a query a lower limit, as F.normalize does.",
+     "Right, except for a query of zeros, where your result is NaN. If you divide a zero query "
+     "by its length, 0 / 0 is NaN. Give the lengths of the queries a lower limit of 1e-12, as "
+     "F.normalize does.",
      ("F.normalize(q, dim=-1)", "q / q.norm(dim=-1, keepdim=True)")),
     ("weights not applied", WEIGHTS_ALONE, ("weights @ v", "weights")),
+    ("softmax without a dimension",
+     "Your result is right for matrices. With three dimensions, your softmax runs along "
+     "dimension 0, and with four along dimension 1. F.softmax does this if you leave out dim. "
+     "Pass dim=-1, the dimension of the keys.",
+     ("softmax(dim=-1)", "softmax(dim=0 if scores.ndim == 3 else 1)")),
 ]  # fmt: skip
 
 exercise = Exercise(

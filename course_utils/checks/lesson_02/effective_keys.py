@@ -33,38 +33,39 @@ MISTAKES = [
      ("nats.exp()", "(nats / torch.tensor(2.0).log()).exp()")),
     ("weights above 0",
      "Your result counts the weights above 0, or above some small number. Then a weight of 0.01 "
-     "counts as much as one of 0.9. Return e^H.",
+     "counts as much as a weight of 0.9. Return e^H, in which small weights count less.",
      "(weights > 0).to(weights.dtype).sum(dim=-1)"),
     ("participation ratio",
-     "Your result is 1 / Σp², the participation ratio. This is a good measure too, but the "
-     "exercise asks for another one. Return e^H.",
+     "Your result is 1 / Σp². This also measures how many keys count, but here the number must "
+     "come from the entropy H. Return e^H.",
      "1 / weights.square().sum(dim=-1)"),
     ("one over the largest",
-     "Your result is 1 / max p, which depends only on the largest weight. Return e^H.",
+     "Your result is 1 / max p, which depends only on the largest weight. The number must come "
+     "from the entropy H of all weights. Return e^H.",
      "1 / weights.amax(dim=-1)"),
     ("wrong sign",
      "Your result is e^(−H), which is at most 1. The number of keys is between 1 and S. Return "
      "e^H.",
      ("nats.", "(-nats).")),
     ("share of the keys",
-     "Your result is divided by S, so it is a share of the keys. Return their number, between 1 "
-     "and S.",
+     "Your result is e^H divided by S, a share of the keys. Return e^H itself, the number of "
+     "keys between 1 and S.",
      (".exp()", ".exp() / weights.shape[-1]")),
     ("entropy as a share of the keys",
      "Your result is S · H / ln S. It grows in proportion to H, but the number of keys grows as "
      "e^H. Return e^H.",
      ("nats.exp()", "weights.shape[-1] * nats / torch.tensor(weights.shape[-1] + 0.0).log()")),
     ("exponential of each term",
-     "Your result takes the exponential of each term and adds the results. First add the terms, "
-     "which gives the entropy. Then take its exponential.",
+     "You take the exponential of each term, and then add. First add the terms −p ln p, which "
+     "gives the entropy. Then take the exponential of the sum.",
      "torch.special.entr(weights).exp().sum(dim=-1)"),
     ("zero gives nan",
-     "Right, except for a row with a weight of 0, because 0 · ln 0 is NaN. Let such a weight add "
-     "0, as in 2.4.",
+     "Right, except for a row with a weight of 0. There, ln 0 is −inf, and 0 · (−inf) is NaN. "
+     "Let such a weight add 0, as in 2.4.",
      ("entropy(weights)", "-(weights * weights.log()).sum(dim=-1)")),
     ("weights above equal share",
-     "Your result counts the weights above 1/S, the uniform weight. e^H needs no such threshold. "
-     "Return e^H.",
+     "Your result counts the weights above 1/S. Equal weights are all 1/S, so the count is 0 "
+     "instead of S. Return e^H.",
      "(weights > 1 / weights.shape[-1]).to(weights.dtype).sum(dim=-1)"),
     ("mean over queries", ONE_FOR_ALL, (".exp()", ".exp().mean()")),
     ("mean entropy over queries", ONE_FOR_ALL, (".exp()", ".mean().exp()")),
@@ -72,9 +73,19 @@ MISTAKES = [
      "Your results are too small by exactly 1. If you use torch.expm1, use torch.exp instead.",
      (".exp()", ".expm1()")),
     ("number of all keys",
-     "Your result is S, the number of all keys, whatever their weights are. A key with weight 0 "
-     "should not count. Return e^H.",
+     "Your result is S, the number of all keys, whatever their weights are. If one key has all "
+     "the weight, the result must be 1. Return e^H.",
      (".exp()", ".mul(0).add(weights.shape[-1])")),
+    ("one plus the entropy",
+     "Your result is 1 + H. If S keys have equal weights, this gives 1 + ln S instead of S. "
+     "Return e^H.",
+     (".exp()", " + 1")),
+    ("line from one to all",
+     "Your result is 1 + (S − 1) · H / ln S. This is right if all weights are equal, and if one "
+     "key has all the weight, but wrong in between. For example, it is not 2 for two equal "
+     "weights among three keys. Return e^H.",
+     ("nats.exp()",
+      "1 + (weights.shape[-1] - 1) * nats / torch.tensor(weights.shape[-1] + 0.0).log()")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -65,12 +65,13 @@ EPSILON = (
 )
 MISTAKES = [
     ("zero weight gives nan",
-     "Right, except for a row with a weight of 0, because 0 · ln 0 is NaN. Let such a weight add "
-     "0, with torch.xlogy or torch.where.",
+     "Right, except for a row with a weight of 0. There, ln 0 is −inf, and 0 · (−inf) is NaN. "
+     "Let such a weight add 0, with torch.xlogy or torch.where.",
      ("torch.xlogy(weights, weights)", "weights * weights.log()")),
     ("nan replaced after the sum",
-     "Your result is 0 for a row that contains a weight of 0. If you replace NaN after the sum, "
-     "the row's other terms are lost. Replace NaN in each term, before you sum.",
+     "Your result is 0 for a row that contains a weight of 0. The term 0 · ln 0 is NaN, so the "
+     "sum is NaN as well. If you replace NaN after the sum, you discard the other terms. "
+     "Replace NaN in each term, before you sum.",
      ("torch.xlogy(weights, weights)", "weights * weights.log()"),
      ("sum(dim=-1)", "sum(dim=-1).nan_to_num()")),
     ("bits in place of nats",
@@ -80,7 +81,8 @@ MISTAKES = [
      "Your entropies are in base 10, as with log10. For nats, use the natural logarithm.",
      ("sum(dim=-1)", "sum(dim=-1) / torch.tensor(10.0).log()")),
     ("minus missing",
-     "Your entropies have the wrong sign. ln p is negative, so put a minus sign before the sum.",
+     "Your entropies have the wrong sign. ln p is never positive, so put a minus sign before "
+     "the sum.",
      ("-torch", "torch")),
     ("added over all rows",
      "Your result is one number for all rows, but each row has its own entropy. If you use "
@@ -88,14 +90,14 @@ MISTAKES = [
      ("dim=-1", "")),
     ("summed over queries",
      "Your result sums over the queries. The weights of one query are in the last dimension, so "
-     "sum with dim=-1.",
+     "use sum(dim=-1).",
      ("dim=-1", "dim=max(-2, -weights.ndim)")),
     ("summed over dimension 1",
-     "Right for a matrix, but not with leading dimensions. Your result sums over dim=1. Use "
-     "dim=-1, which is always the last dimension.",
+     "Right for a matrix only. Your result sums over dimension 1, but the weights of one query "
+     "are in the last dimension. Use dim=-1.",
      ("dim=-1", "dim=1")),
     ("mean over keys",
-     "Your result is the mean of the terms. Entropy is their sum over the keys, so use "
+     "Your result is the mean of the terms −p ln p. Entropy is their sum over the keys, so use "
      "sum(dim=-1).",
      ("sum", "mean")),
     ("share of the largest",
@@ -106,11 +108,11 @@ MISTAKES = [
      "Your result is 1 − Σp², which measures spread in another way. Return the entropy, −Σ p ln p.",
      ("terms.sum(dim=-1)", "1 - weights.square().sum(dim=-1)")),
     ("logarithms not weighted",
-     "Your result is the sum of −ln p alone. Multiply each ln p by its p before you sum.",
+     "Your result is the sum of −ln p alone. Multiply each ln p by its weight p before you sum.",
      ("torch.xlogy(weights, weights)", "weights.clamp(min=1e-9).log()")),
     ("softmax once more",
-     "Your result fits weights that went through softmax once more, which makes them more uniform. "
-     "The input already contains weights, so use them as they are.",
+     "Your result is the entropy of weights that went through softmax once more, which makes "
+     "them more uniform. The input already contains weights. Use them without softmax.",
      ("torch.xlogy(weights, weights)", "torch.xlogy(p := weights.softmax(dim=-1), p)")),
     ("terms not added",
      "Your result contains the right terms, one for each key. Sum them over the keys, with "
@@ -120,8 +122,8 @@ MISTAKES = [
      "Your entropies are right, but the result has one dimension too many. Sum without keepdim.",
      ("dim=-1", "dim=-1, keepdim=True")),
     ("effective number",
-     "Your result is e^H, the effective number of keys. That is the next exercise. Return H "
-     "itself.",
+     "Your result is e^H, the effective number of keys. Exercise 2.5 asks for that. Here, "
+     "return H itself.",
      ("sum(dim=-1)", "sum(dim=-1).exp()")),
 ]  # fmt: skip
 

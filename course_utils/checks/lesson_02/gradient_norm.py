@@ -52,9 +52,10 @@ def small_ones_too(answer, scores):
     if right.max() < 1e-2 and got is not None and got.shape == right.shape:
         if ((got / right - 1).abs() > 0.05).any():
             hint = (
-                "Your norms are right, except where softmax is saturated. There the norm is about "
-                "1e-5, and yours is off by more than 5%. A small difference of numbers near 1 has "
-                "few correct digits. Add up the squares of all entries of diag(p) − ppᵀ."
+                "Your norms are right, except where softmax is saturated. There, the norm is "
+                "below 0.001, and yours is off by more than 5%. If you subtract numbers near 1, "
+                "their small difference has few correct digits. Add up the squares of all "
+                "entries of diag(p) − ppᵀ instead."
             )
             raise NamedMistake("small norms lost", hint, [right])
         return [right]
@@ -66,88 +67,102 @@ MISTAKES = [
      "Your result uses the scores in place of the weights p. Take the softmax of the scores first.",
      ("scores.softmax(dim=-1)", "scores")),
     ("diagonal alone",
-     "Your result uses only the diagonal, p(1 − p). The other entries, −p_i p_j, count as well. "
-     "Square all entries and add the squares.",
+     "Your result uses only the diagonal entries of the matrix, p_i (1 − p_i). The other "
+     "entries, −p_i p_j, count as well. Square all entries, add the squares, and take the "
+     "square root.",
      ("jacobian.square().sum(dim=(-2, -1)).sqrt()", "(p * (1 - p)).norm(dim=-1)")),
     ("diagonal left out",
-     "Your result uses only the entries off the diagonal, −p_i p_j. The diagonal, p(1 − p), counts "
-     "as well. Square all entries and add the squares.",
+     "Your result uses only the entries off the diagonal, −p_i p_j. The diagonal entries, p_i "
+     "(1 − p_i), count as well. Square all entries, add the squares, and take the square root.",
      ("jacobian.square()", "(jacobian - jacobian.diagonal(0, -2, -1).diag_embed()).square()")),
     ("trace",
-     "Your result is the sum of the diagonal, Σ p(1 − p), which is the trace. For the Frobenius "
-     "norm, square all entries, add the squares, and take the square root.",
+     "Your result is the sum of the diagonal entries, Σ p_i (1 − p_i), which is the trace. For "
+     "the Frobenius norm, square all entries of the matrix, add the squares, and take the "
+     "square root.",
      ("jacobian.square().sum(dim=(-2, -1)).sqrt()", "(p * (1 - p)).sum(dim=-1)")),
     ("outer product alone",
      "Your result is the norm of ppᵀ, without diag(p). Subtract ppᵀ from diag(p).",
      ("p.diag_embed() - outer", "outer")),
     ("no matrix",
-     "Your result subtracts the vector p * p in place of the matrix ppᵀ. This matrix has p_i p_j "
-     "in row i and column j. Write p[..., :, None] * p[..., None, :].",
+     "Your result subtracts the vector p * p in place of the matrix ppᵀ. The matrix ppᵀ has p_i "
+     "p_j in row i and column j. Write p[..., :, None] * p[..., None, :].",
      ("p[..., :, None] * p[..., None, :]", "p * p")),
     ("inner product of rows",
-     "Your result fits p @ p.T, which is not the outer product of one row with itself. In ppᵀ, "
-     "row i and column j hold p_i p_j. Write p[..., :, None] * p[..., None, :].",
+     "Your result subtracts dot products of rows, as p @ p.T gives them. But ppᵀ belongs to one "
+     "row p, and has p_i p_j in row i and column j. Write p[..., :, None] * p[..., None, :].",
      ("p[..., :, None] * p[..., None, :]", "p @ p.T")),
     ("inner product",
      "Your result subtracts one number, p·p, from all entries. In ppᵀ, row i and column j hold "
      "p_i p_j. Write p[..., :, None] * p[..., None, :].",
      ("p[..., :, None] * p[..., None, :]", "(p * p).sum(dim=-1)[..., None, None]")),
     ("diag alone",
-     "Your result is the norm of diag(p), without ppᵀ. It does not fall to 0 when softmax "
-     "saturates. Subtract ppᵀ.",
+     "Your result is the norm of diag(p), without ppᵀ. This norm does not fall to 0 when "
+     "softmax saturates. Subtract ppᵀ from diag(p).",
      (" - outer", "")),
     ("outer product added",
-     "Your result adds ppᵀ. The Jacobian is diag(p) − ppᵀ, so subtract it.",
+     "Your result adds ppᵀ to diag(p). The matrix is diag(p) − ppᵀ, so subtract ppᵀ.",
      ("- outer", "+ outer")),
     ("root not taken",
      "Your result is the sum of the squared entries. Take the square root of this sum.",
      (".sqrt()", "")),
     ("entries added unsquared",
-     "Your result adds the entries with their signs. Each row of the Jacobian sums to 0, so they "
-     "cancel. Square the entries first, and take the square root of the sum.",
+     "Your result adds the entries with their signs. Each row of diag(p) − ppᵀ sums to 0, so "
+     "the entries cancel. Square the entries first, and take the square root of the sum.",
      (".square()", ""), (".sqrt()", "")),
     ("absolute values added",
      "Your result adds the absolute values of the entries. Square the entries, add the squares, "
      "and take the square root.",
      (".square()", ".abs()"), (".sqrt()", "")),
     ("spectral norm",
-     "Your result is the largest singular value, which is another norm. For the Frobenius norm, "
-     "square all entries, add the squares, and take the square root.",
+     "Your result is the largest singular value, which is the spectral norm. For the Frobenius "
+     "norm, square all entries, add the squares, and take the square root.",
      ("jacobian.square().sum(dim=(-2, -1)).sqrt()", "torch.linalg.matrix_norm(jacobian, ord=2)")),
     ("softmax twice",
-     "Your result fits two softmaxes in a row. p is the softmax of the scores, so apply it once.",
+     "Your result is what you get if you apply softmax twice. p is the softmax of the scores, "
+     "so apply it once.",
      ("scores.softmax(dim=-1)", "scores.softmax(dim=-1).softmax(dim=-1)")),
     ("mean of the squares",
-     "Your result is the square root of the mean of the squares. The Frobenius norm uses their "
-     "sum. Replace the mean by the sum.",
+     "Your result is the square root of the mean of the squares. The Frobenius norm is the "
+     "square root of their sum. Replace the mean by the sum.",
      ("square().sum", "square().mean")),
     ("norm of each row",
-     "Your result is a norm for each row of the Jacobian. Return one norm for the whole "
-     "matrix. Sum the squares over dim=(-2, -1), then take the square root.",
+     "Your result has one norm for each row of the matrix. Return one norm for the whole "
+     "matrix: sum the squares over dim=(-2, -1), then take the square root.",
      ("dim=(-2, -1)", "dim=-1")),
     ("norm over everything",
-     "Your result is one number for all rows of scores. Each row has its own Jacobian, so sum only "
-     "over dim=(-2, -1).",
+     "Your result is one number for all rows of scores. Each row has a matrix of its own, so "
+     "sum only over dim=(-2, -1).",
      ("dim=(-2, -1)", "")),
     ("softmax over first dimension",
-     "Your weights sum to 1 along the first dimension. The scores of one query are in the last "
-     "one, so use softmax(dim=-1).",
+     "Your weights sum to 1 along the first dimension. The scores of one row are in the last "
+     "dimension, so use softmax(dim=-1).",
      ("dim=-1)  # (..., S)", "dim=0)")),
     ("exponential overflows",
-     "Right, except for large scores, where your result is NaN. If you compute exp / sum, e^1000 "
-     "overflows. Use torch.softmax, which avoids this.",
+     "Right, except for scores far from 0, where your result is NaN. If you compute exp / sum, "
+     "e^1000 overflows to inf, and inf / inf is NaN. For very negative scores, all exponentials "
+     "underflow to 0, and 0 / 0 is NaN. Use torch.softmax, which subtracts the largest score "
+     "first.",
      ("scores.softmax(dim=-1)", "scores.exp() / scores.exp().sum(dim=-1, keepdim=True)")),
     ("rounded below zero",
-     "Your norms are right, but NaN where a weight is nearly 1. If you add terms such as Σp² and "
-     "−2 Σp³, they cancel there, and rounding can make the sum negative. Add up the squares of all "
-     "entries of diag(p) − ppᵀ instead.",
+     "Your norms are right, but NaN where a weight is nearly 1. If you add terms such as Σp² "
+     "and −2 Σp³, they cancel there. Rounding can then make the sum negative, and the root of a "
+     "negative number is NaN. Add up the squares of all entries of diag(p) − ppᵀ instead.",
      ("jacobian.square().sum(dim=(-2, -1)).sqrt()",
       "(p.pow(2).sum(-1) - 2 * p.pow(3).sum(-1) + p.pow(2).sum(-1) ** 2).sqrt()")),
     ("maximum of all rows",
-     "Your result fits one maximum subtracted from all rows. In a row far below it, every "
-     "exponential is 0, and 0 / 0 is NaN. Subtract from each row its own maximum.",
+     "Your result is what you get if one maximum is subtracted from all rows of scores. In a "
+     "row far below this maximum, all exponentials underflow to 0, and 0 / 0 is NaN. Subtract "
+     "from each row its own maximum, amax(dim=-1, keepdim=True).",
      ("scores.softmax(dim=-1)",
       "(e := (scores - scores.max()).exp()) / e.sum(dim=-1, keepdim=True)")),
+    ("identity in place of diag",
+     "Your result subtracts ppᵀ from the identity matrix. The matrix is diag(p) − ppᵀ, and "
+     "diag(p) has the weights p_i on its diagonal, not 1. Use torch.diag_embed(p).",
+     ("p.diag_embed()", "torch.eye(p.shape[-1], dtype=p.dtype)")),
+    ("first row alone",
+     "Your result is the norm of only the first row of the matrix. Use all rows: sum the "
+     "squares over dim=(-2, -1), then take the square root.",
+     ("jacobian.square().sum(dim=(-2, -1))", "jacobian[..., 0, :].square().sum(dim=-1)")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -28,24 +28,24 @@ def inputs():
 
 MISTAKES = [
     ("root of d k alone",
-     "Your divisor is √d_k, which is only right for entries of variance 1. Here the variances are "
-     "var_q and var_k. Put them into the four lines of the lesson.",
+     "Your divisor is √d_k, which is only right if var_q · var_k = 1. Put var_q and var_k into "
+     "the four lines of the lesson, and return the square root of the variance.",
      ("d_k * var_q * var_k", "d_k")),
     ("root missing",
      "Your divisor is the variance of the scores. Return its square root, the standard deviation.",
      ("**0.5", "")),
     ("half of the variance",
-     "Your divisor is half of the variance. If you wrote x**1/2, this is x / 2, because ** comes "
-     "before /. Write x**0.5.",
+     "Your divisor is half of the variance. If you wrote x**1/2, Python computes x / 2, because "
+     "** comes before /. Write x**0.5.",
      ("0.5", "1 / 2")),
     ("variances outside the root",
-     "Your divisor is √d_k · var_q · var_k. The variances stand outside the square root (squaring "
-     "them under it is the same mistake). The standard deviation is the square root of the whole "
-     "variance. Return √(d_k · var_q · var_k).",
+     "Your divisor is √d_k · var_q · var_k, with the variances outside the square root. The "
+     "standard deviation is the square root of the whole variance. Return √(d_k · var_q · "
+     "var_k).",
      "d_k**0.5 * var_q * var_k"),
     ("var k outside the root",
      "Your divisor is √(d_k · var_q) · var_k, with var_k outside the square root. Put all three "
-     "factors under it.",
+     "factors under the square root.",
      "(d_k * var_q) ** 0.5 * var_k"),
     ("root of the last factor alone",
      "Your divisor is d_k · var_q · √var_k. If you wrote d_k * var_q * var_k ** 0.5, Python "
@@ -53,52 +53,63 @@ MISTAKES = [
      "d_k * var_q * var_k**0.5"),
     ("variances added",
      "Your divisor adds the two variances. The entries are independent with mean 0, so the "
-     "variance of their product is the product of the variances. Multiply them.",
+     "variance of a product is the product of the variances. Multiply var_q by var_k.",
      ("var_q * var_k", "(var_q + var_k)")),
     ("d k outside the root",
-     "Your divisor has d_k outside the square root. The variances of d_k products add up. Put d_k "
-     "under the square root as well.",
+     "Your divisor has d_k outside the square root. The variance of a score is d_k times the "
+     "variance of one product. Put d_k under the square root as well.",
      "d_k * (var_q * var_k) ** 0.5"),
     ("only var q",
-     "Your divisor leaves out var_k. Both factors of a product contribute their variance. Multiply "
-     "by var_k under the square root.",
+     "Your divisor leaves out var_k. The variance of a product is var_q · var_k. Multiply by "
+     "var_k under the square root.",
      (" * var_k", "")),
     ("only var k",
-     "Your divisor leaves out var_q. Both factors of a product contribute their variance. Multiply "
-     "by var_q under the square root.",
+     "Your divisor leaves out var_q. The variance of a product is var_q · var_k. Multiply by "
+     "var_q under the square root.",
      (" * var_q", "")),
     ("larger variance alone",
-     "Your divisor uses only the larger of the two variances. Both factors of a product contribute "
-     "their variance. Multiply the two.",
+     "Your divisor uses only the larger of the two variances. The variance of a product is "
+     "var_q · var_k. Multiply d_k by both under the square root.",
      ("var_q * var_k", "max(var_q, var_k)")),
     ("larger variance outside the root",
-     "Your divisor is √d_k times the larger variance. Both factors of a product contribute their "
-     "variance. Multiply the two, under the square root.",
+     "Your divisor is √d_k times the larger variance. The variance of a product is var_q · "
+     "var_k. Return √(d_k · var_q · var_k).",
      "d_k**0.5 * max(var_q, var_k)"),
     ("variances averaged",
      "Your divisor uses the mean of the two variances. The entries are independent with mean 0, "
-     "so the variance of their product is the product of the variances. Multiply them.",
+     "so the variance of a product is the product of the variances. Multiply var_q by var_k.",
      ("var_q * var_k", "(var_q + var_k) / 2")),
     ("variances averaged outside the root",
-     "Your divisor is √d_k times the mean of the two variances. The entries are independent with "
-     "mean 0, so the variance of their product is the product of the variances. Multiply them, "
-     "under the square root.",
+     "Your divisor is √d_k times the mean of the two variances. The entries are independent "
+     "with mean 0, so the variance of a product is the product of the variances. Return √(d_k · "
+     "var_q · var_k).",
      "d_k**0.5 * (var_q + var_k) / 2"),
     ("standard deviations averaged",
-     "Your divisor uses the mean of the two standard deviations. For a product of independent "
-     "numbers with mean 0, the standard deviations multiply. Return √(d_k · var_q · var_k).",
+     "Your divisor is √d_k times the mean of the two standard deviations. For a product of "
+     "independent numbers with mean 0, the standard deviations multiply. Return √(d_k · var_q · "
+     "var_k).",
      "d_k**0.5 * (var_q**0.5 + var_k**0.5) / 2"),
     ("factor in place of divisor",
-     "Your result is the number to multiply by. Return the number to divide by.",
+     "Your result is 1 / √(d_k · var_q · var_k), the number to multiply by. Return the number "
+     "to divide by.",
      ("0.5", "-0.5")),
     ("divided by the variances",
-     "Your divisor gets smaller as the variances grow. Larger entries give larger scores. Multiply "
-     "by the variances under the square root.",
+     "Your divisor gets smaller as the variances grow. Larger entries give larger scores, so "
+     "the divisor must grow. Multiply d_k by the variances under the square root, instead of "
+     "dividing.",
      ("var_q * var_k", "1 / (var_q * var_k)")),
     ("d k missing",
-     "Your divisor leaves out d_k. A score is a sum of d_k products. Multiply by d_k under the "
-     "square root.",
+     "Your divisor leaves out d_k. A score is a sum of d_k products, and their variances add. "
+     "Multiply by d_k under the square root.",
      ("d_k * ", "")),
+    ("standard deviations added",
+     "Your divisor is √d_k · (√var_q + √var_k). For a product of independent numbers with mean "
+     "0, the standard deviations multiply. Return √(d_k · var_q · var_k).",
+     "d_k**0.5 * (var_q**0.5 + var_k**0.5)"),
+    ("root taken twice",
+     "Your divisor is √d_k times the fourth root of var_q · var_k. One square root is enough. "
+     "Return √(d_k · var_q · var_k).",
+     "d_k**0.5 * (var_q * var_k) ** 0.25"),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -45,9 +45,9 @@ MISTAKES = [
     ("not divided by root d k", NOT_SCALED, ("products / d_k**0.5", "products")),
     ("divided by d k", DIVIDED_BY_D_K, ("**0.5", "")),
     ("by d k and by 2",
-     "Your scores are divided by 2 d_k, as in the code above. This gives the standard deviations "
-     "0.25, 0.06 and 0.02, which are √d_k / (2 d_k). Find out which operation Python does first in "
-     "x / d_k**1 / 2, and which next.",
+     "Your scores are divided by 2 d_k, as in the code above. In x / d_k**1 / 2, Python "
+     "computes the power first, and then divides twice, by d_k and by 2. Make one half the "
+     "exponent of d_k, so that you divide by √d_k.",
      ("0.5", "1 / 2")),
     ("by half of d k", HALF_OF_D_K, ("d_k**0.5", "(d_k**1 / 2)")),
     ("multiplied by root d k", MULTIPLIED, ("products /", "products *")),
@@ -56,26 +56,26 @@ MISTAKES = [
      "the width, the size of the last dimension.",
      ("q.shape[-1]", "k.shape[-2]")),
     ("divided by root of queries",
-     "Your scores are divided by √L, from the number of queries. What matters is the width, which "
-     "is the last dimension. Divide by √d_k.",
+     "Your scores are divided by √L, where L is the number of queries. Divide by √d_k, where "
+     "d_k is the width, the size of the last dimension.",
      ("q.shape[-1]", "q.shape[-2]")),
     ("width from dimension 1",
-     "Right for matrices, but not with leading dimensions. There, the width is not dimension 1. "
-     "Take it from q.shape[-1].",
+     "Right for matrices, but not with leading dimensions. There, dimension 1 is not the width, "
+     "which is always the last dimension. Use q.shape[-1].",
      ("q.shape[-1]", "q.shape[1]")),
     ("leading dimensions reversed",
-     "Right for matrices, but not with leading dimensions. If you use .T, it reverses all "
-     "dimensions. Swap only the last two, with .transpose(-2, -1). In einsum, write `...` for the "
-     "leading dimensions.",
+     "Right for matrices, but not with leading dimensions. If you use k.T, it reverses all "
+     "dimensions. Swap only the last two, with k.transpose(-2, -1).",
      ("k.transpose(-2, -1)", "k.permute(*reversed(range(k.ndim)))")),
     ("keys reshaped",
-     "Your result fits keys that were reshaped to (d_k, S) instead of transposed. A reshape keeps "
-     "the numbers in their order, so it mixes the keys. Swap the dimensions, with "
-     ".transpose(-2, -1).",
+     "Your result is what you get if k is reshaped to (d_k, S) instead of transposed. A reshape "
+     "keeps the numbers in their order, so it mixes the keys. Swap the last two dimensions, "
+     "with k.transpose(-2, -1).",
      ("k.transpose(-2, -1)", "k.reshape(*k.shape[:-2], k.shape[-1], k.shape[-2])")),
     ("dimensions counted from the front",
-     "Right for three dimensions only. If you use transpose(1, 2), it counts from the front, but "
-     "there may be any number of leading dimensions. Count from the end, with .transpose(-2, -1).",
+     "Right for three dimensions only. If you use transpose(1, 2), it always swaps dimensions 1 "
+     "and 2, but there may be any number of leading dimensions. Swap the last two dimensions, "
+     "with k.transpose(-2, -1).",
      ("transpose(-2, -1)", "transpose(1, 2)")),
     ("weights in place of scores", WEIGHTS_TOO_EARLY,
      ("products / d_k**0.5", "(products / d_k**0.5).softmax(dim=-1)")),
@@ -89,8 +89,8 @@ MISTAKES = [
      "cosine. Divide all products by the same number, √d_k.",
      ("d_k**0.5", "q.norm(dim=-1)[..., :, None] / k.norm(dim=-1)[..., None, :]")),
     ("divided by measured std",
-     "Your scores are divided by their own standard deviation. This makes each score depend on all "
-     "the other queries and keys. Divide by √d_k, which depends on none of them.",
+     "Your scores are divided by their own standard deviation. This makes each score depend on "
+     "all other queries and keys. Divide by √d_k, which depends on none of them.",
      ("d_k**0.5", "products.std()")),
 ]  # fmt: skip
 

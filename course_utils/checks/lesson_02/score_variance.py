@@ -46,73 +46,91 @@ def with_a_large_mean(answer, q, k):
 
 
 LARGE_MEAN = (
-    "Your variance is right, except where the mean is far larger than the spread. If you subtract "
-    "the squared mean from the mean square, this is a small difference of two huge numbers. "
-    "Subtract the mean from the scores first."
+    "Your variance is right, except where the mean is far larger than the standard deviation. If "
+    "you subtract the squared mean from the mean of the squares, rounding destroys the small "
+    "difference of these two huge numbers. Subtract the mean from each score first, then square."
 )
 MISTAKES = [
     ("standard deviation",
      "Your result is the standard deviation. Return the variance, which is its square.",
      ("var()", "std()")),
     ("divided by n",
-     "Your result is divided by n. The mean was estimated from the same scores, so divide by "
-     "n − 1 instead.",
+     "Your sum of squares is divided by n. The mean was estimated from the same scores, so "
+     "divide by n − 1 instead.",
      ("var()", "var(correction=0)")),
     ("divided by the width less one",
-     "Your result is divided by d_k − 1. The variance adds up n squares. Divide by n − 1.",
+     "Your sum of squares is divided by d_k − 1. It has one square for each of the n scores, so "
+     "divide by n − 1.",
      ("scores.var()", "scores.var(correction=0) * len(q) / (q.shape[-1] - 1)")),
     ("spread within the pairs",
-     "Your result is the variance of the products within each pair, averaged over the pairs. Add "
-     "the products of each pair first, and take the variance of the n scores.",
+     "Your result is the variance of the products within each pair, averaged over the pairs. A "
+     "score is the sum of the products of a pair. First add these products, then take the "
+     "variance of the n scores.",
      "(q * k).var(dim=-1).mean()"),
     ("mean not subtracted",
      "Your result is the mean of the squared scores. Subtract the mean of the scores before you "
-     "square them.",
+     "square them, and divide the sum of the squares by n − 1.",
      ("var()", "square().mean()")),
     ("squares not centered",
      "Your result is the sum of the squared scores, divided by n − 1. Subtract the mean of the "
      "scores before you square them.",
      ("var()", "square().sum() / (len(q) - 1)")),
     ("summed over the pairs",
-     "Your result sums down the columns, over the n pairs. A score is a sum over d_k, so use "
-     "dim=-1.",
+     "Your result adds the products of different pairs. A score is the sum of the d_k products "
+     "of one pair, so use sum(dim=-1).",
      ("dim=-1", "dim=0")),
     ("all pairs",
      "Your result uses all pairs of a query and a key. Here row i of q belongs only to row i of "
      "k. Use these n pairs.",
      ("products.sum(dim=-1)", "q @ k.T")),
     ("variance of products",
-     "Your result is the variance of all single products. A score is the sum of d_k products, so "
-     "add them first.",
+     "Your result is the variance of all single products. A score is the sum of the d_k "
+     "products of a pair. Add these first, then take the variance.",
      ("products.sum(dim=-1)", "products")),
     ("mean over the width",
-     "You averaged the d_k products of each pair. A score is the sum of its d_k products, so "
-     "use sum(dim=-1).",
+     "Your scores are the means of the d_k products of each pair. A score is the sum of these "
+     "products, so use sum(dim=-1).",
      ("sum", "mean")),
     ("of scaled scores",
-     "Your result is the variance of scores that are already divided by √d_k. Use the plain dot "
-     "products.",
+     "Your result is the variance of the scores divided by √d_k. The exercise asks for the "
+     "variance of the plain dot products. Do not divide the scores.",
      ("sum(dim=-1)", "sum(dim=-1) / q.shape[-1] ** 0.5")),
     ("sum of variances",
-     "Your result is the sum of the variances of the single products. That is only right if the "
-     "products are uncorrelated. Add the products first, then take the variance.",
+     "Your result is the sum of the variances of the d_k columns of products. That is only "
+     "right if the columns are uncorrelated. Add the products of each pair first, then take the "
+     "variance.",
      "(q * k).var(dim=0).sum()"),
     ("width times the variance of products",
      "Your result is d_k times the variance of all single products. That is only right if the "
-     "products are uncorrelated. Add the products first, then take the variance.",
+     "products are uncorrelated and have equal means and variances in all columns. Add the "
+     "products of each pair first, then take the variance.",
      "(q * k).var() * q.shape[-1]"),
     ("theory returned",
-     "Your result is d_k, which the four lines predict for entries of variance 1. Estimate the "
-     "variance from the given numbers instead.",
+     "Your result is d_k, which the four lines of the lesson predict for entries of variance 1. "
+     "Compute the variance of the n scores from q and k instead.",
      "torch.tensor(float(q.shape[-1]), dtype=q.dtype)"),
     ("theory with measured variances",
-     "Your result is d_k · Var(q) · Var(k), the value that the four lines predict. The exercise "
-     "asks for a measurement, so take the variance of the n scores themselves.",
+     "Your result is d_k · Var(q) · Var(k), the value that the four lines of the lesson "
+     "predict. The exercise asks for a measurement, so take the variance of the n scores "
+     "themselves.",
      "q.shape[-1] * q.var() * k.var()"),
     ("mean of scores",
      "Your result is the mean of the scores. Return their variance, which says how far they spread "
      "around the mean.",
      ("var()", "mean()")),
+    ("median in place of the mean",
+     "Your result uses the squared differences from the median of the scores. A variance uses "
+     "the differences from the mean. Subtract the mean instead of the median.",
+     ("scores.var()", "(scores - scores.median()).square().sum() / (len(q) - 1)")),
+    ("queries and keys centered",
+     "Your result is what you get if you subtract from each column of q and k its mean. This "
+     "changes the scores. Use q and k as they are, and subtract only the mean of the scores.",
+     ("q * k", "(q - q.mean(dim=0)) * (k - k.mean(dim=0))")),
+    ("queries and keys centered by one number",
+     "Your result is what you get if you subtract from q the mean of all entries of q, and from "
+     "k the mean of all entries of k. This changes the scores. Use q and k as they are, and "
+     "subtract only the mean of the scores.",
+     ("q * k", "(q - q.mean()) * (k - k.mean())")),
 ]  # fmt: skip
 
 exercise = Exercise(
