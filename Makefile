@@ -43,9 +43,8 @@ bench: .venv/learner  ## compare the speed of tiled and naive attention
 bench-ranks: .venv/learner  ## measure attention sharded over RANKS=2 processes on the CPU
 	$(BIN)/torchrun --standalone --nproc-per-node $(RANKS) benchmarks/parallel_attention.py
 
-bench-gpu: .venv/learner  ## measure attention and its kernels on a GPU
-	$(BIN)/python benchmarks/gpu_attention.py
-	$(BIN)/python benchmarks/kernel_ladder.py
+bench-gpu:  ## measure attention and its kernels on a GPU, with PYTHON=python3 or the environment
+	$(or $(wildcard $(BIN)/python),$(PYTHON)) benchmarks/gpu.py
 
 # A virtual environment stores its path in many files, so it is recreated after a move.
 ifeq (,$(findstring $(CURDIR)/.venv,$(shell cat .venv/pyvenv.cfg 2>/dev/null)))

@@ -4,33 +4,22 @@ The first rung is a straightforward tiled kernel; the seventh after it is
 `course_utils.kernels.flash_attention`, which also writes the logsumexp. All others are the kernel
 below with more and more switches on. The last rung is one step further, to see whether
 `flash_attention` should take it. PyTorch's fused backends are measured in the same run for
-comparison. What is wrong or does not run is not timed, and the reason is recorded. Writes a JSON
-file with every repeat and the predicted counts. The instructions of each rung, which need no GPU,
-are counted by kernel_instructions.py.
-Usage: make bench-gpu, or python benchmarks/kernel_ladder.py [FILE]
+comparison. It is a part of gpu.py. The instructions of each rung, which need no GPU, are counted by
+kernel_instructions.py.
 """
 
 import heapq
 import itertools
-import json
-import statistics
-import sys
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
-import triton
-import triton.language as tl
-from torch.nn.attention import sdpa_kernel
-from triton.errors import TritonError
 
-import gpu_attention as bench
-from course_utils import attention as course
+# Import Triton from `kernels`, which sets TRITON_INTERPRET where there is no GPU.
 from course_utils import kernel_tiles, kernels
-from course_utils.kernels import LOG2_E
+from course_utils.kernels import LOG2_E, tl, triton
+from gpu_attention import BACKENDS, compare, sdpa
+from timing import case
 
-FILE = Path(__file__).parents[1] / "course_utils" / "data" / "kernel_ladder.json"
 SMALL = kernel_tiles.Tiles(64, 64, num_warps=4, num_stages=3)  # modest blocks
 
 
@@ -291,89 +280,31 @@ def waiting(lengths, among=132):
 
 def cases():
     """Return all configurations."""
-    return [
-        bench.Case("bfloat16", D, is_causal, N, bench.TOKENS // N, bench.WIDTH // D)
-        for D, is_causal, N in itertools.product([64, 128], [False, True], [4096, 16384])
-    ]
+    given = itertools.product([4096, 16384], [64, 128], [False, True])
+    return [case(N, D, is_causal) for N, D, is_causal in given]
 
 
-def contenders(case):
-    """Return functions of q, k and v that give the output: the rungs and PyTorch's, by name."""
+def rung(number, is_causal):
+    """Return attention by the kernel of a rung."""
 
-    def by_rung(number):
-        return lambda q, k, v: attend(number, q, k, v, case.is_causal)
+    def run(q, k, v):
+        if reason := kernels.why_not(q.device):
+            raise RuntimeError(reason)
+        return attend(number, q, k, v, is_causal)
 
-    def through(backend):
-        def run(q, k, v):
-            with sdpa_kernel(backend):
-                return F.scaled_dot_product_attention(q, k, v, is_causal=case.is_causal)
-
-        return run
-
-    fused = {name: through(it) for name, it in bench.BACKENDS.items() if name != "SDPA math"}
-    return {rung.name: by_rung(number) for number, rung in enumerate(RUNGS)} | fused
+    return run
 
 
-@torch.no_grad()
-def check(case, device):
-    """Return the largest error of each contender against float64, or why it is skipped."""
-    small = case._replace(N=min(case.N, 1024), B=1, H=2)
-    (q, k, v), _ = bench.draw(small, device)
-    mask = course.causal_mask(small.N).to(device) if case.is_causal else None
-    right = course.attention(q.double(), k.double(), v.double(), mask)[0]
-    largest = {}
-    rungs, reason = {rung.name for rung in RUNGS}, kernels.why_not(torch.device(device))
-    for name, run in contenders(small).items():
-        if name in rungs and reason:
-            largest[name] = {"skipped": reason}
-            continue
-        try:
-            largest[name] = bench.judge({"output": run(q, k, v)}, {"output": right})
-        except (RuntimeError, TritonError) as error:
-            largest[name] = {"skipped": bench.first_line(error)}
-    return largest
-
-
-@torch.no_grad()
-def entries(case, errors, device="cuda"):
-    """Measure one configuration: an entry for each contender."""
-    (q, k, v), _ = bench.draw(case, device)
-    rungs = {rung.name: (number, rung) for number, rung in enumerate(RUNGS)}
-    for name, run in contenders(case).items():
-        entry = {"contender": name, **case._asdict(), "errors": errors[name]}
-        if name in rungs:
-            number, rung = rungs[name]
-            texts = {"idea": rung.idea, "prediction": rung.prediction}
-            entry |= {"rung": number, **texts, "counted": count(number, case)}
-        if "skipped" not in errors[name]:
-            try:
-                ms = bench.milliseconds(lambda run=run: run(q, k, v))
-                entry["forward"] = {"flops": bench.flops(case, backward=False), "milliseconds": ms}
-            except (torch.OutOfMemoryError, TritonError) as error:
-                entry["skipped"] = bench.first_line(error)
-        yield entry
-
-
-def summary(entry):
-    """Return a line about an entry: median speed, or why it was not timed."""
-    skipped = entry.get("skipped") or entry["errors"].get("skipped")
-    if skipped:
-        return f"{entry['contender']:15} not timed: {skipped}"
-    forward = entry["forward"]
-    speed = forward["flops"] / statistics.median(forward["milliseconds"]) / 1e9
-    return f"{entry['contender']:15} {speed:6.1f} TFLOP/s   {entry.get('idea', '')}"
-
-
-def main(file):
-    report = {**bench.machine(), "entries": []}
-    for case in cases():
-        print(f"\n{case}", flush=True)
-        for entry in entries(case, check(case, "cuda")):
-            report["entries"].append(entry)
-            print(summary(entry), flush=True)
-        file.write_text(json.dumps(report, ensure_ascii=False) + "\n")
-    print(f"\nwritten to {file}")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else FILE)
+def entries(device):
+    """Yield an entry for each rung, and for PyTorch's fused backends, in each configuration."""
+    rungs = {each.name: (number, each) for number, each in enumerate(RUNGS)}
+    for each in cases():
+        contenders = {name: rung(number, each.is_causal) for name, (number, _) in rungs.items()}
+        for name, backend in BACKENDS.items():
+            contenders[name] = sdpa(backend, each.is_causal)
+        for entry in compare(each, contenders, device, backward=False):
+            if entry["contender"] in rungs:
+                number, step = rungs[entry["contender"]]
+                entry |= {"rung": number, "idea": step.idea, "prediction": step.prediction}
+                entry["counted"] = count(number, each)
+            yield entry

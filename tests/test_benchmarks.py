@@ -18,9 +18,13 @@ from test_kernels import DEVICE, run
 pytest.importorskip(
     "course_utils.kernels", reason="Triton exists for Linux only", exc_type=ImportError
 )
+import gpu  # noqa: E402
 import gpu_attention  # noqa: E402
+import gpu_correctness  # noqa: E402
+import gpu_decoding  # noqa: E402
 import kernel_ladder as ladder  # noqa: E402
 import parallel_attention  # noqa: E402
+import timing  # noqa: E402
 import tune_kernels  # noqa: E402
 from course_utils import kernel_tiles, kernels  # noqa: E402
 
@@ -71,29 +75,105 @@ def test_the_instructions_that_lesson_06b_shows_are_those_of_the_compiled_kernel
     )
 
 
-def test_each_contender_is_compared_with_float64_or_says_why_not():
-    errors = gpu_attention.check(gpu_attention.Case("float16", 16, True, 40, 1, 1), "cpu")
-    assert set(errors) == {"naive", "tiled", "Triton", *gpu_attention.BACKENDS}
+@pytest.fixture
+def small(monkeypatch):
+    """Configurations that the CPU can measure in place of a GPU."""
+    case = timing.Case("float16", 16, True, 40, 1, 2)
+    monkeypatch.setattr(timing, "WARM_UP", 0)
+    monkeypatch.setattr(timing, "SECONDS", 0)
+    monkeypatch.setattr(gpu_attention, "cases", lambda: [case])
+    monkeypatch.setattr(ladder, "cases", lambda: [case])
+    layouts = [gpu_correctness.in_one_piece, gpu_correctness.rows_of_odd_length]
+    monkeypatch.setattr(gpu_correctness, "cases", lambda: [(case, 1, each) for each in layouts])
+    decoding = [("float16", 16, 2, 48, paged) for paged in (False, True)]
+    monkeypatch.setattr(gpu_correctness, "decoding_cases", lambda: decoding)
+    monkeypatch.setattr(gpu_decoding, "cases", lambda: [(1, 32)])
+    monkeypatch.setattr(gpu_decoding, "DTYPE", torch.float16)
+    return monkeypatch
+
+
+def measured(folder, part):
+    """Measure a part on the CPU, and return the entries of its file."""
+    gpu.main([part, "--out", str(folder)], device="cpu")
+    return json.loads((folder / f"gpu_{part}.json").read_text())["entries"]
+
+
+def test_what_a_gpu_would_be_asked_is_measured_on_the_cpu(small, tmp_path):
+    assert not any("errors failed" in entry for entry in measured(tmp_path, "correctness"))
+    table = {entry["contender"]: entry for entry in measured(tmp_path, "table")}
     for name in ("naive", "tiled", "Triton", "SDPA math", "SDPA flash"):
-        assert set(errors[name]) == {"output", "d_q", "d_k", "d_v"}
-    assert "skipped" in errors["SDPA cuDNN"]  # a CPU has none
+        assert {"errors", "full size", "forward", "backward"} <= set(table[name])
+    assert "errors failed" in table["SDPA cuDNN"]  # a CPU has none
+    rungs = [entry for entry in measured(tmp_path, "ladder") if "rung" in entry]
+    assert len(rungs) == len(ladder.RUNGS) and all("forward" in entry for entry in rungs)
+    assert all("milliseconds" in entry for entry in measured(tmp_path, "decoding"))
+
+
+def test_what_fails_is_an_entry_and_what_was_measured_before_is_kept(small, tmp_path):
+    wrong = lambda q, k, v: q + k + v  # noqa: E731
+    small.setattr(gpu_attention, "sdpa", lambda backend, is_causal: wrong)
+    small.setattr(gpu_attention, "triton", lambda is_causal: out_of_memory_backward)
+    table = {entry["contender"]: entry for entry in measured(tmp_path, "table")}
+    assert "forward" in table["naive"] and "backward" in table["naive"]
+    assert "forward" in table["Triton"] and "OutOfMemory" in table["Triton"]["backward failed"]
+    assert "wrong: output" in table["SDPA math"]["errors failed"]
+    cases = gpu_attention.cases() + [None]  # the second one stops the run
+    small.setattr(gpu_attention, "cases", lambda: cases)
+    with pytest.raises(AttributeError):
+        measured(tmp_path, "table")
+    assert len(json.loads((tmp_path / "gpu_table.json").read_text())["entries"]) == len(table)
+
+
+def out_of_memory_backward(q, k, v):
+    """Attention whose backward pass fails at full size."""
+    out = attention(q, k, v, torch.ones(q.shape[2], q.shape[2], dtype=torch.bool).tril())[0]
+    return OutOfMemory.apply(out)
+
+
+class OutOfMemory(torch.autograd.Function):
+    calls = 0
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        OutOfMemory.calls += 1
+        if OutOfMemory.calls > 1:  # the first one is checked
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return gradient
+
+
+@pytest.mark.slow
+def test_attention_kernels_and_benchmarks_need_no_jupyter(tmp_path):
+    blocked = "IPython ipywidgets anywidget matplotlib seaborn gguf platformdirs cloudpickle"
+    code = f"""
+import sys
+for name in {blocked.split()}:
+    sys.modules[name] = None
+from course_utils import attention, decoding, kernels, tiled
+sys.path.insert(0, "benchmarks")
+import gpu, tune_kernels
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=gpu.ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_tuning_lists_the_fastest_tiles_first_and_leaves_the_table_as_it_was(monkeypatch):
     slow, fast = (kernel_tiles.Tiles(16, 16 * n, 4, 2) for n in (1, 2))
     monkeypatch.setattr(tune_kernels, "candidates", lambda kernel: [slow, fast])
     monkeypatch.setattr(tune_kernels, "CASES", [(True, 32)])
-    monkeypatch.setattr(gpu_attention, "TOKENS", 32)
-    monkeypatch.setattr(gpu_attention, "WIDTH", 16)
-    monkeypatch.setitem(gpu_attention.DTYPES, "bfloat16", torch.float16)  # the interpreter's
+    monkeypatch.setattr(timing, "case", lambda *_: timing.Case("float16", 16, True, 32, 1, 1))
     row = kernel_tiles.cuts(kernels.capability(torch.device(DEVICE)))
     before = row[16]
 
-    def milliseconds(work):
+    def milliseconds(work, device):
         work()
         return [64 / row[16].backward_kv.block_k]
 
-    monkeypatch.setattr(gpu_attention, "milliseconds", milliseconds)
+    monkeypatch.setattr(timing, "milliseconds", milliseconds)
     timed, failed = tune_kernels.tune("backward_kv", 16, DEVICE)
     assert [tiles for _, tiles in timed] == [before.backward_kv, fast, slow] and not failed
     assert row[16] == before

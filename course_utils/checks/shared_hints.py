@@ -23,8 +23,10 @@ TRANSPOSED = (
     "its columns."
 )
 WEIGHTS_TOO_EARLY = "Your result is the softmax of the scores. Return the scores, without softmax."
-WEIGHTS_ALONE = "You return the weights. Multiply them by the values."
-TWO_THINGS = "Return two results: the output and the weights, in this order."
+WEIGHTS_ALONE = "You return the weights. Multiply the values by them: weights @ v."
+TWO_THINGS = (
+    "You return only the output. Return two results: the output and the weights, in this order."
+)
 MASK_NOT_USED = "Your result is the one without a mask. Apply the mask."
 MASK_INVERTED = "Your mask is inverted. True means that the query may attend to the key."
 OWN_COLUMNS = "Head h takes the neighboring columns h · d_k to (h + 1) · d_k − 1."
@@ -34,8 +36,8 @@ TAKEN_FOR_WIDTH = (
     "d_model / num_heads."
 )
 OVER_THE_FIRST = (
-    "Your softmax runs over the first dimension, which holds the queries or the batch. It must run "
-    "over the keys, so use `dim=-1`."
+    "Your softmax runs over the first dimension, which holds the queries or the batch. Softmax "
+    "must run over the keys, so use `dim=-1`."
 )
 OVER_DIMENSION_1 = (
     "Your result is right for matrices. With more dimensions, your softmax runs over dimension 1, "
