@@ -155,8 +155,8 @@ def heatmap(
     queries, keys : sequence of str, optional
         Tokens, as tick labels. Positions if not given.
     xlabel, ylabel : str
-    kind : {"weights", "shares", "errors", "scores", "distances"}
-        Sets the limits of the colors: weights, shares and errors from 0 to 1, signed scores
+    kind : {"weights", "shares", "scores", "distances"}
+        Sets the limits of the colors: weights and shares from 0 to 1, signed scores
         centered on zero, distances from ``lowest``.
     lowest : float
         The distance with the darkest color.
@@ -180,7 +180,6 @@ def heatmap(
     colors = {
         "weights": {"vmin": 0, "vmax": 1, "cmap": SEQUENTIAL},
         "shares": {"vmin": 0, "vmax": 1, "cmap": SEQUENTIAL},
-        "errors": {"vmin": 0, "vmax": 1, "cmap": SEQUENTIAL},
         "scores": {"vmin": -largest, "vmax": largest, "cmap": DIVERGING},
         "distances": {"vmin": lowest, "vmax": largest, "cmap": SEQUENTIAL},
     }

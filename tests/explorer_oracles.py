@@ -72,7 +72,7 @@ def similarity(angle, length):
     yield "-0.00", False
     larger = dot > 4 + 1e-9 and cosine < 0.995
     yield "found: dot product", larger
-    yield "the largest possible here", angle == 0 and 0 < length <= 0.1
+    yield "found: the cosine is 1.00, although", angle == 0 and 0 < length <= 0.1
     yield "a larger distance is possible", angle == 0 and length > 0.1 and length != 2
     yield "found: at 90° the dot product is 0.00", abs(angle) == 90 and length > 0
 

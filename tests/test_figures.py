@@ -204,7 +204,6 @@ def test_heatmap_has_queries_down_and_keys_across(shape):
 
 COLORS = [  # kind, options, limits of the colors
     ("weights", {}, (0, 1)),
-    ("errors", {}, (0, 1)),
     ("scores", {}, (-3, 3)),
     ("distances", {}, (0, 3)),
     ("shares", {}, (0, 1)),

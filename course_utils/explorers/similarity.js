@@ -30,7 +30,7 @@ function found({ angle, length }, { dot, cosine, distance }) {
     return `; found: dot product ${fixed(dot, 2)} is more than k = q gives, at cosine ${cosine}`;
   }
   if (angle === 0 && length > 0 && distance >= largest - 1e-9) {
-    return `; found: cosine 1.00 at distance ${fixed(distance, 2)}, the largest possible here`;
+    return `; found: the cosine is 1.00, although the distance is ${fixed(distance, 2)}`;
   }
   if (angle === 0 && length > 0 && length !== q_length) {
     return "; the cosine is 1.00, and a larger distance is possible";
