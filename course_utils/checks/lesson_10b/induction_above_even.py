@@ -1,4 +1,4 @@
-"""10b.2: how much more a head looks at what followed its token than even weights would."""
+"""10b.2: how much more a head attends to followers than uniform weights would."""
 
 import torch
 import torch.nn.functional as F
@@ -11,11 +11,11 @@ from course_utils.checks.lesson_07._heads import causal_weights
 def induction_above_even(weights, tokens):
     L = len(tokens)
     same = tokens[:, None] == tokens[:-1]  # (L, L - 1)
-    wanted = F.pad(same, (1, 0)).tril(-1)  # (L, L), after an earlier one, and not the query itself
-    asks = wanted.any(dim=-1)  # (L,)
-    found = (weights * wanted).sum(dim=-1)  # (H, L)
-    even = wanted.sum(dim=-1) / torch.arange(1, L + 1)  # (L,), each of i + 1 keys alike
-    return (found - even)[:, asks].mean(dim=-1)  # (H,)
+    followers = F.pad(same, (1, 0)).tril(-1)  # (L, L), without the query itself
+    counted = followers.any(dim=-1)  # (L,)
+    on_followers = (weights * followers).sum(dim=-1)  # (H, L)
+    uniform = followers.sum(dim=-1) / torch.arange(1, L + 1)  # (L,)
+    return (on_followers - uniform)[:, counted].mean(dim=-1)  # (H,)
 
 
 def by_loops(weights, tokens):
@@ -29,12 +29,12 @@ def by_loops(weights, tokens):
 
 def by_a_uniform_head(weights, tokens):
     L = len(tokens)
-    even = causal_mask(L) / torch.arange(1.0, L + 1)[:, None]
-    wanted = torch.zeros(L, L)
-    wanted[:, 1:] = (tokens[:, None] == tokens[None, :-1]).float()
-    wanted = wanted.tril().fill_diagonal_(0)
-    rows = wanted.sum(dim=-1) > 0
-    return torch.einsum("hij,ij->hi", weights - even, wanted)[:, rows].mean(dim=1)
+    uniform = causal_mask(L) / torch.arange(1.0, L + 1)[:, None]
+    followers = torch.zeros(L, L)
+    followers[:, 1:] = (tokens[:, None] == tokens[None, :-1]).float()
+    followers = followers.tril().fill_diagonal_(0)
+    rows = followers.sum(dim=-1) > 0
+    return torch.einsum("hij,ij->hi", weights - uniform, followers)[:, rows].mean(dim=1)
 
 
 def inputs():
@@ -56,15 +56,17 @@ MISTAKES = [
     ("even weights not taken off",
      "Your result is the weight on the followers alone. In a real text, the same word occurs "
      "often, so subtract the weight that the followers would get from uniform weights.",
-     ("(found - even)", "found")),
+     ("(on_followers - uniform)", "on_followers")),
     ("last follower only",
      "Your result counts only the last follower of a query. Count the weight on all its followers.",
-     ("asks = wanted", "wanted &= wanted.cumsum(dim=-1) == wanted.sum(dim=-1, keepdim=True)\n"
-      "    asks = wanted")),
+     ("counted = followers",
+      "followers &= followers.cumsum(dim=-1) == followers.sum(dim=-1, keepdim=True)\n"
+      "    counted = followers")),
     ("first follower only",
      "Your result counts only the first follower of a query. Count the weight on all its "
      "followers.",
-     ("asks = wanted", "wanted &= wanted.cumsum(dim=-1) == 1\n    asks = wanted")),
+     ("counted = followers",
+      "followers &= followers.cumsum(dim=-1) == 1\n    counted = followers")),
     ("lesson 07's score",
      "Your result is induction_score. It subtracts nothing, and it counts a query as its own "
      "follower. Do both as the text says.",
@@ -76,7 +78,7 @@ MISTAKES = [
     ("followers that come later",
      "In your result, the uniform weights also count followers that come after the query. A query "
      "cannot see these, so leave them out.",
-     ("even = wanted", "even = F.pad(same, (1, 0)).fill_diagonal_(False)")),
+     ("uniform = followers", "uniform = F.pad(same, (1, 0)).fill_diagonal_(False)")),
     ("followers that come later, everywhere",
      "Your result also counts followers that come after the query. A query cannot see these, so "
      "leave them out.",
@@ -84,26 +86,28 @@ MISTAKES = [
     ("queries with themselves dropped",
      "Your result leaves out every query that is its own follower. Leave out only this one key, "
      "because the query may have other followers.",
-     ("asks = wanted.any(dim=-1)",
-      "asks = wanted.any(dim=-1) & ~F.pad(same, (1, 0)).diagonal()")),
+     ("counted = followers.any(dim=-1)",
+      "counted = followers.any(dim=-1) & ~F.pad(same, (1, 0)).diagonal()")),
     ("found at the last, even at all",
      "Your result takes the weight on the last follower, but the uniform weights on all of them. "
      "Use all followers for both.",
-     ("found = (weights * wanted)", "found = (weights * wanted * (wanted.cumsum(dim=-1) == "
-      "wanted.sum(dim=-1, keepdim=True)))")),
+     ("on_followers = (weights * followers)",
+      "on_followers = (weights * followers * (followers.cumsum(dim=-1) == "
+      "followers.sum(dim=-1, keepdim=True)))")),
     ("found by the follower",
      "In your result, the weight found is divided by the number of followers. Use the weight on "
      "all followers together.",
-     ("(weights * wanted).sum(dim=-1)",
-      "(weights * wanted).sum(dim=-1) / wanted.sum(dim=-1).clamp(min=1)")),
+     ("(weights * followers).sum(dim=-1)",
+      "(weights * followers).sum(dim=-1) / followers.sum(dim=-1).clamp(min=1)")),
     ("a follower on average",
      "Your result is an average over the followers of a query. Use their sums, both for the "
      "weight found and for the uniform weights.",
-     ("(found - even)", "((found - even) / wanted.sum(dim=-1).clamp(min=1))")),
+     ("(on_followers - uniform)",
+      "((on_followers - uniform) / followers.sum(dim=-1).clamp(min=1))")),
     ("queries with itself alone",
      "Your result counts a query as 0 if its only follower is itself. Such a query has no "
      "follower left, so leave it out of the mean.",
-     ("asks = wanted.any", "asks = F.pad(same, (1, 0)).tril().any")),
+     ("counted = followers.any", "counted = F.pad(same, (1, 0)).tril().any")),
     ("followers of the same token dropped",
      "Your result leaves out all followers that equal the query's token. Leave out only the query "
      "itself.",
@@ -115,7 +119,7 @@ MISTAKES = [
     ("query itself, even alone",
      "In your result, only the uniform weights still count a query as its own follower. Leave out "
      "this key there, too.",
-     ("even = wanted", "even = F.pad(same, (1, 0)).tril()")),
+     ("uniform = followers", "uniform = F.pad(same, (1, 0)).tril()")),
     ("even over all keys",
      "Your uniform weights are 1 / L. Query i sees only i + 1 keys, so give each of them 1 / (i + "
      "1).",
@@ -126,19 +130,19 @@ MISTAKES = [
     ("one follower only",
      "Your uniform weights assume one follower for each query. Multiply 1 / (i + 1) by the number "
      "of followers.",
-     ("even = wanted.sum(dim=-1)", "even = wanted.any(dim=-1)")),
+     ("uniform = followers.sum(dim=-1)", "uniform = followers.any(dim=-1)")),
     ("all queries",
      "Your mean is over all queries. A query without a follower has nowhere to look, so leave it "
      "out.",
-     ("[:, asks].mean", ".mean")),
+     ("[:, counted].mean", ".mean")),
     ("ratio",
      "Your result is the ratio of the weight found to the uniform weight. Return the mean of the "
      "differences.",
-     ("(found - even)[:, asks]", "(found / even)[:, asks]")),
+     ("(on_followers - uniform)[:, counted]", "(on_followers / uniform)[:, counted]")),
     ("means first",
      "Your result is the ratio of two means. Take the difference for each query, then the mean.",
-     ("(found - even)[:, asks].mean(dim=-1)",
-      "found[:, asks].mean(dim=-1) / even[asks].mean()")),
+     ("(on_followers - uniform)[:, counted].mean(dim=-1)",
+      "on_followers[:, counted].mean(dim=-1) / uniform[counted].mean()")),
     ("on the occurrence",
      "Your result is the weight on the earlier occurrence itself. Its follower is one position "
      "later.",
@@ -151,7 +155,7 @@ MISTAKES = [
      (".mean(dim=-1)  #", ".mean()  #")),
     ("turned round",
      "Your result has the wrong sign. A head that attends to followers must get a positive number.",
-     ("found - even", "even - found")),
+     ("on_followers - uniform", "uniform - on_followers")),
 ]  # fmt: skip
 
 exercise = Exercise(
