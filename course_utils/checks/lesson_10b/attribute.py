@@ -99,6 +99,10 @@ MISTAKES = [
      "Your result is divided by the length of x. s is the square root of the *mean* of the "
      "squares, not of their sum.",
      ("x.square().mean()", "x.square().sum()")),
+    ("entry by entry",
+     "Your result is divided by the size of each entry of x. s is one number for the whole stream: "
+     "take the mean of the squares.",
+     ("x.square().mean()", "x.square()")),
     ("not rooted",
      "Your result is divided by the mean of the squares. Divide by its square root.",
      (".sqrt()", "")),
