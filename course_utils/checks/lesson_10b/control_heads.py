@@ -48,8 +48,8 @@ TWICE = (
     "draw each head at most once."
 )
 LAYERS = (
-    "Your control has other layers than the suspects. Heads of early layers do damage of another "
-    "kind, so draw as many heads from each layer as there are suspects in it."
+    "Your control comes from other layers than the suspects. Ablating early layers does damage of "
+    "another kind, so draw as many heads from each layer as there are suspects in it."
 )
 FIXED = (
     "Your control is the same in 40 calls with one rng. Each call must draw anew. Use "

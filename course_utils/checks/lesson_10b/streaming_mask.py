@@ -37,7 +37,7 @@ MISTAKES = [
      "Your mask allows keys that come after the query. Also require j ≤ i.",
      (" & (j <= i)", "")),
     ("own token hidden",
-     "In your mask, no query sees its own token. Require j ≤ i instead of j < i.",
+     "In your mask, no query sees its own token. If you require j < i, require j ≤ i.",
      ("j <= i", "j < i")),
     ("window to both sides",
      "Your window also reaches into the future. Also require j ≤ i.",
