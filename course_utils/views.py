@@ -15,7 +15,15 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import PowerNorm
 
 from course_utils.attention import attention
-from course_utils.figures import DIVERGING, LONGEST_SIDE, SEQUENTIAL, as_labels, plain
+from course_utils.figures import (
+    DIVERGING,
+    LONGEST_SIDE,
+    PER_INCH,
+    SEQUENTIAL,
+    WIDEST,
+    as_labels,
+    plain,
+)
 from course_utils.shapes import expects
 
 TOKENS = "the dog left the park because it was tired".split()
@@ -45,7 +53,7 @@ def example():
 
 
 @expects(weights="layers H L S")
-def mosaic(weights, *, title=None, ax=None):
+def mosaic(weights, *, wide=False, title=None, ax=None):
     """Draw all heads at once, with one row per layer, one column per head, one tile per matrix.
 
     The shade is the square root of the weight, from 0 to 1 in all heads. So tiles are comparable,
@@ -54,6 +62,8 @@ def mosaic(weights, *, title=None, ax=None):
     Parameters
     ----------
     weights : torch.Tensor, (layers, H, L, S)
+    wide : bool
+        Draw one column per layer and one row per head instead, for a model of many layers.
     title : str, optional
     ax : matplotlib.axes.Axes, optional
         A new figure with a color bar if not given.
@@ -61,7 +71,7 @@ def mosaic(weights, *, title=None, ax=None):
     Returns
     -------
     matplotlib.axes.Axes
-        Its image is (layers · (L + `GAP`), H · (S + `GAP`)), with NaN in the gaps.
+        Its image is (rows · (L + `GAP`), columns · (S + `GAP`)), with NaN in the gaps.
 
     Raises
     ------
@@ -70,22 +80,27 @@ def mosaic(weights, *, title=None, ax=None):
     """
     _check_weights(weights)
     layers, heads, L, S = weights.shape
-    tall, wide = L + GAP, S + GAP
-    tiled = np.full((layers, tall, heads, wide), np.nan)
-    tiled[:, :L, :, :S] = weights.detach().cpu().double().transpose(1, 2).numpy()
+    tiles = weights.transpose(0, 1) if wide else weights
+    rows, columns, height, width = len(tiles), len(tiles[0]), L + GAP, S + GAP
+    tiled = np.full((rows, height, columns, width), np.nan)
+    tiled[:, :L, :, :S] = tiles.detach().cpu().double().transpose(1, 2).numpy()
     with_bar = ax is None
     if with_bar:
-        size = np.minimum((2 + 0.5 * heads, 1 + 0.5 * layers * tall / wide), LONGEST_SIDE)
+        size = np.minimum((2 + 0.5 * columns, 1 + 0.5 * rows * height / width), LONGEST_SIDE)
+        size *= min(1, WIDEST / PER_INCH / size[0]) if wide else 1
         _, ax = plt.subplots(figsize=size, layout="constrained")
-    image = ax.imshow(tiled.reshape(layers * tall, heads * wide), interpolation="nearest", **SHADES)
-    ax.set_xticks(np.arange(heads) * wide + (S - 1) / 2, range(heads))
-    ax.set_yticks(np.arange(layers) * tall + (L - 1) / 2, range(layers))
+    shape = rows * height, columns * width
+    image = ax.imshow(tiled.reshape(shape), interpolation="nearest", **SHADES)
+    ax.set_xticks(np.arange(columns) * width + (S - 1) / 2, range(columns))
+    ax.set_yticks(np.arange(rows) * height + (L - 1) / 2, range(rows))
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    ax.set(xlabel="head", ylabel="layer", title=plain(title))
+    names = ("layer", "head") if wide else ("head", "layer")
+    ax.set(xlabel=names[0], ylabel=names[1], title=plain(title))
     if with_bar:
         ticks = {"ticks": [0, 0.05, 0.25, 0.5, 1], "format": "%g"}
-        ax.figure.colorbar(image, shrink=0.7, label="weight (shade: √weight)", **ticks)
+        bar = {"pad": 0.01, "fraction": 0.05} if wide else {"shrink": 0.7}
+        ax.figure.colorbar(image, label="weight (shade: √weight)", **bar, **ticks)
     peaks = weights.amax(dim=-1).mean(dim=-1)  # (layers, H), the average row's largest weight
     sharp, flat = (divmod(int(i), heads) for i in (peaks.argmax(), peaks.argmin()))
     text = (

@@ -222,17 +222,17 @@ def test_python_and_the_user_move_the_same_explorer(page):
     assert f"'angle': {angle.input_value()}" in values
 
 
-def test_a_head_is_clicked_and_knocked_out_by_keys_and_a_text_is_read_on_enter(page):
+def test_a_head_is_clicked_and_ablated_by_keys_and_a_text_is_read_on_enter(page):
     output = output_of(page, "language_explorer")
     words = output.get_by_role("status")
     # head 12.4: the map is from 0.08 to 0.32 of the width and from 0.05 to 0.835 of the height
     click(output, 0.2, 0.05 + 0.785 * 12.5 / 30)
     words.filter(has_text="head 12.4").wait_for()
-    knock = output.get_by_role("checkbox")
-    knock.focus()
+    ablate = output.get_by_role("checkbox")
+    ablate.focus()
     page.keyboard.press("Space")
     words.filter(has_text="1 of 270").wait_for()
-    out = output.get_by_role("textbox", name="heads out")
+    out = output.get_by_role("textbox", name="ablated")
     expect(out).to_have_value("12.4")
     text, before = output.get_by_role("textbox", name="text"), words.inner_text()
     text.fill("the dog saw the cat")
@@ -243,7 +243,7 @@ def test_a_head_is_clicked_and_knocked_out_by_keys_and_a_text_is_read_on_enter(p
     out.fill("")
     out.press("Enter")
     words.filter(has_text="all 270").wait_for()
-    expect(knock).not_to_be_checked()
+    expect(ablate).not_to_be_checked()
     output.get_by_role("slider", name="layer").focus()
     page.keyboard.press("ArrowRight")
     words.filter(has_text="head 13.4").wait_for()

@@ -233,13 +233,13 @@ def test_the_checkbox_and_the_list_of_heads_that_are_out_agree(explorer):
         ({"out": "2.1; 1.2 and 9.0, 0.7 and 1.2"}, True, "2.1; 1.2 and 9.0, 0.7 and 1.2"),
         ({"out": ""}, False, ""),
     ]
-    for values, knocked_out, heads in steps:
+    for values, is_ablated, heads in steps:
         state = set_controls(explorer, **values)
-        assert explorer.controls["knock"].value == knocked_out
+        assert explorer.controls["knock"].value == is_ablated
         assert explorer.controls["out"].value == heads
         ablated = {head for head in HEADS if named([head]) in heads}
         number = f"{len(ablated)} of 12" if ablated else "all 12"
-        assert number in state and ("(out)" in state) == knocked_out
+        assert number in state and ("(ablated)" in state) == is_ablated
 
 
 def test_a_click_on_the_map_selects_a_head_and_a_click_elsewhere_does_nothing(explorer):
@@ -329,6 +329,6 @@ def test_the_real_model_says_paris_until_two_heads_are_out():
     assert "' Paris' 0.77" in explorer.state
     for ablated in ([(23, 4)], [(0, 4)], [(0, 4), (23, 4)]):
         state = set_controls(explorer, out=named(ablated))
-        assert ("no longer says" in state) == (len(ablated) == 2)
+        assert ("no longer predicts" in state) == (len(ablated) == 2)
     set_controls(explorer, out="", shade=ADDED)
     assert divmod(int(shades(explorer).argmax()), 9) == (23, 4)  # the first one to try

@@ -9,7 +9,7 @@ from matplotlib.colors import to_rgba
 from seaborn.utils import relative_luminance
 
 from course_utils.attention import attention, causal_mask
-from course_utils.figures import DIVERGING
+from course_utils.figures import DIVERGING, PER_INCH, WIDEST
 from course_utils.views import GAP, example, head_lines, mosaic, query_products, without_first
 
 TOKENS, Q, K, WEIGHTS = example()
@@ -43,6 +43,15 @@ def test_each_tile_of_the_mosaic_is_its_head(shape):
     for axis, n, size in ((ax.yaxis, layers, L), (ax.xaxis, heads, S)):
         assert axis.get_ticklocs().tolist() == [i * (size + GAP) + (size - 1) / 2 for i in range(n)]
         assert [label.get_text() for label in axis.get_ticklabels()] == [*map(str, range(n))]
+
+
+def test_a_wide_mosaic_has_a_column_for_each_layer_and_fits_the_page():
+    weights = torch.rand(30, 9, 4, 5).softmax(dim=-1)
+    ax, turned = mosaic(weights, wide=True), mosaic(weights.transpose(0, 1))
+    np.testing.assert_array_equal(ax.images[0].get_array(), turned.images[0].get_array())
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("layer", "head")
+    assert ax.description == mosaic(weights).description
+    assert ax.figure.get_figwidth() * PER_INCH <= WIDEST
 
 
 def test_the_mosaics_shade_is_the_root_of_the_weight_and_its_color_bar_says_so():

@@ -29,9 +29,9 @@ Result = namedtuple("Result", "probabilities heads stream weights")
 
 
 def language_explorer(model, tokenizer, text="The capital of France is"):
-    """Type a text, see the most likely next tokens and all heads, and knock heads out.
+    """Type a text, see the most likely next tokens and all heads, and ablate heads.
 
-    The output of a head that is knocked out is set to zero, so it adds nothing to the stream.
+    The output of an ablated head is set to zero, so it adds nothing to the stream.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def language_explorer(model, tokenizer, text="The capital of France is"):
     -------
     Explorer
         With controls ``text``, ``layer`` and ``head`` (of the selected head, from 0), ``knock``
-        (whether that head is knocked out), ``out`` (all heads that are: "18.6, 17.4" means head 6
+        (whether that head is ablated), ``out`` (all heads that are: "18.6, 17.4" means head 6
         of layer 18 and head 4 of layer 17) and ``shade`` (what the map of all heads shows). A
         click on the map selects a head.
 
@@ -84,15 +84,15 @@ def language_explorer(model, tokenizer, text="The capital of France is"):
         tokens, weights = [quoted(token) for token in read], after.weights[layer, head].numpy()
         view.draw_weights(weights, tokens, f"weights of head {name}")
 
-        cut_off = f"of {len(ids)} tokens the first {MOST_TOKENS} are read; "
+        cut_off = f"the model reads the first {MOST_TOKENS} of {len(ids)} tokens; "
         words, probabilities = (quoted(top), quoted(now)), both[:, [top, now]].tolist()
         key = first_largest(weights[-1])
         tokens = unique_labels(tokens)
         return (
             f"{cut_off if len(ids) > MOST_TOKENS else ''}"
             f"{_describe_change(words, probabilities, ablated, size)}; "
-            f"head {name}{' (out)' if (layer, head) in ablated else ''} looks from {tokens[-1]} "
-            f"most at {tokens[key]} {weights[-1, key]:.2f}; "
+            f"head {name}{' (ablated)' if (layer, head) in ablated else ''} attends from "
+            f"{tokens[-1]} most to {tokens[key]} {weights[-1, key]:.2f}; "
             f"{_describe_value(shade, values[layer, head])}"
             f"{_finding(words, probabilities, ablated)}"
         )
@@ -103,8 +103,8 @@ def language_explorer(model, tokenizer, text="The capital of France is"):
         "text": widgets.Text(text, description="text", **once, **wide),
         "layer": Number("layer", 0, 0, size[0] - 1, 1),
         "head": Number("head", 0, 0, size[1] - 1, 1),
-        "knock": widgets.Checkbox(value=False, description="knock this head out", indent=False),
-        "out": widgets.Text(description="heads out", placeholder="18.6, 17.4", **once, **wide),
+        "knock": widgets.Checkbox(value=False, description="ablate this head", indent=False),
+        "out": widgets.Text(description="ablated", placeholder="18.6, 17.4", **once, **wide),
         "shade": widgets.Dropdown(description="map", options=[*SCORES, ADDED], **wide),
     }
     _synchronize(controls, size)
@@ -205,24 +205,24 @@ def _describe_change(words, probabilities, ablated, size):
     (top, now), ((p, _), (q, p_now)) = words, probabilities
     total = size[0] * size[1]
     if not ablated:
-        return f"next comes {top} {p:.2f}, with all {total} heads"
+        return f"next token {top} {p:.2f}, with all {total} heads"
     missing = f"{len(ablated)} of {total} heads"
     if len(ablated) <= MOST_NAMED:
         missing = f"{_name_heads(ablated)} ({len(ablated)} of {total})"
     change = f"without {missing}: {top} {p:.2f} → {q:.2f}, "
-    return change + ("still on top" if now == top else f"on top now {now} {p_now:.2f}")
+    return change + ("still most likely" if now == top else f"now {now} {p_now:.2f} is most likely")
 
 
 def _describe_value(shade, value):
     """Say what the map shows of the selected head."""
-    return f"{shade} {value:z.2f}" if value.isfinite() else f"{shade} none: nothing to look at"
+    return f"{shade} {value:z.2f}" if value.isfinite() else f"{shade} none for this text"
 
 
 def _finding(words, probabilities, ablated):
     """Return what is remarkable about a change, or an empty text."""
     (top, now), ((p, _), (q, _)) = words, probabilities
     if 1 <= len(ablated) <= FEW and now != top:
-        return f"; found: without {_name_heads(ablated)} the model no longer says {top}"
+        return f"; found: without {_name_heads(ablated)} the model no longer predicts {top}"
     if len(ablated) == 1 and q < p / 2:
         return f"; found: without this one head {top} is less than half as likely"
     if len(ablated) == 1 and q > p + CLEAR:

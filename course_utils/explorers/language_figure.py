@@ -44,7 +44,7 @@ class LanguageFigure:
 
         rows = np.arange(WORDS)
         self.before = bars.barh(rows, 0, height=0.85, color=PALE, label="all heads").patches
-        self.after = bars.barh(rows, 0, height=0.4, color=DARK, label="without those out").patches
+        self.after = bars.barh(rows, 0, height=0.4, color=DARK, label="after ablation").patches
         # room for both numbers beside a bar of 1
         bars.set(xlim=(0, 1.4), ylim=(WORDS - 0.4, -0.6), xticks=(0, 0.5, 1), yticks=[])
         bars.set(title="probability of the next token")

@@ -1,20 +1,21 @@
-"""10b.7's models, built by hand: they name the bracket that was opened last.
+"""The models of 10b.7, built by hand: they say which kind of bracket was opened last.
 
-Tokens 0, 1 and 2 open brackets of three kinds, all others are words. Heads of layer 0 may write a
-token's kind into the stream; heads of layer 1 look somewhere and carry kinds to an answer.
+Tokens 0, 1 and 2 open brackets of three kinds, and all others are words. One head of layer 0 writes
+the kind of each token into the stream. The heads of layer 1 attend to some position and add the
+kind that they find there to the answer.
 """
 
 import torch
 import torch.nn.functional as F
 
 KINDS = 3
-HEADS = {  # by name: where it looks, how firmly, how much it writes into the answer
+HEADS = {  # by name: where it attends, how strongly, how much it adds to the answer
     "finder": ("last", 4.5, 1.0),
-    "mirror": ("last", 9.0, 0.04),  # looks the part, and writes next to nothing
+    "mirror": ("last", 9.0, 0.04),  # attends to the bracket, but adds almost nothing
     "first": ("first", 9.0, 0.3),
     "back": ("before", 9.0, 0.0),
     "idle": ("nowhere", 0.0, 0.1),
-    "zeros": ("last, a 0", 9.0, 1.0),  # this one and the next share the finder's work
+    "zeros": ("last, a 0", 9.0, 1.0),  # this head and the next share the finder's work
     "others": ("last, no 0", 4.5, 1.0),
 }
 ONE = ["finder", "mirror", "first", "back", "idle"]
@@ -22,25 +23,26 @@ TWO = ["zeros", "others", "mirror", "back", "idle"]
 
 
 def last_opener(tokens):
-    """Return where the last opener up to each token stands (B, L), -1 if there is none yet."""
+    """Return the position of the last opener up to each token (B, L), -1 if there is none."""
     opens = torch.where(tokens < KINDS, torch.arange(tokens.shape[-1]), -1)  # (B, L)
     return opens.cummax(dim=-1).values
 
 
 def brackets(seed, shared=False, V=12):
-    """Return a model, texts to choose by (B, L), and others to test with (B, L).
+    """Return a model, texts on which to choose a head (B, L), and texts that test it (B, L).
 
-    If ``shared``, two heads find brackets, one of them those of kind 0 alone. It looks best in the
-    texts to choose by, where that kind is frequent, the other one in the others.
+    If ``shared``, two heads find brackets, and one of them finds only those of kind 0. This head
+    has the best look on the texts that choose, where kind 0 is frequent. On the texts that test,
+    the other head does.
 
-    ``model(tokens, removed=[])`` returns logits (B, L, 3), the kind of the last opener up to each
-    token, and weights (layers, B, H, L, L); ``removed`` names heads as (layer, head), both from 0,
-    whose results reach nothing.
+    ``model(tokens, removed=[])`` returns logits (B, L, 3), for the kind of the last opener up to
+    each token, and weights (layers, B, H, L, L). The heads (layer, head) in ``removed``, both
+    counted from 0, add nothing.
     """
     rng = torch.Generator().manual_seed(seed)
     above = [(TWO if shared else ONE)[i] for i in torch.randperm(5, generator=rng)]
-    guess = 0.15 if shared else 0.01  # without a bracket found it says kind 2
-    root = int(torch.randint(5, (1,), generator=rng))  # the head of layer 0 that tells kinds
+    guess = 0.15 if shared else 0.01  # without a bracket, the answer is kind 2
+    root = int(torch.randint(5, (1,), generator=rng))  # the head of layer 0 that writes kinds
     noise = torch.randn(2, 5, 40, 40, generator=rng)
 
     def model(tokens, removed=()):
@@ -60,13 +62,13 @@ def brackets(seed, shared=False, V=12):
         looks = [[(name, 9.0, 0.0) for name in below], [HEADS[name] for name in above]]
         for layer, heads in enumerate(looks):
             weights = []
-            for h, (where, firmly, writes) in enumerate(heads):
+            for h, (where, strength, amount) in enumerate(heads):
                 aim = F.one_hot(targets[where] + 1, L + 1)[..., 1:]  # (B, L, L), none for -1
-                scores = noise[layer, h, :L, :L] + firmly * aim
+                scores = noise[layer, h, :L, :L] + strength * aim
                 scores = scores.masked_fill(torch.ones(L, L).triu(1) > 0, -torch.inf)
                 weights.append(scores.softmax(dim=-1))
                 if (layer, h) not in removed:
-                    answer = answer + writes * weights[-1] @ kind
+                    answer = answer + amount * weights[-1] @ kind
             seen.append(torch.stack(weights, dim=1))  # (B, H, L, L)
         return answer, torch.stack(seen)
 
@@ -74,8 +76,8 @@ def brackets(seed, shared=False, V=12):
     for start in (0, 8):  # one opener in each half
         at = start + torch.randint(8, (20, 1), generator=rng)
         kinds = torch.randint(KINDS, (20, 1), generator=rng)
-        often = shared & (torch.rand(20, 1, generator=rng) < 0.5)  # kind 0 then
+        often = shared & (torch.rand(20, 1, generator=rng) < 0.5)  # then it is kind 0
         to_choose.scatter_(1, at, kinds.masked_fill(often, 0))
-    held_out = torch.randint(V, (20, 24), generator=rng)  # more of them
+    held_out = torch.randint(V, (20, 24), generator=rng)  # with more openers
     held_out[0] = held_out[0].clamp(min=KINDS)  # and one text without any
     return model, to_choose, held_out

@@ -1,4 +1,4 @@
-"""10b.3: other heads to knock out beside those suspected: as many, from the same layers."""
+"""10b.3: a control for an ablation: as many other heads, from the same layers."""
 
 import operator
 import random
@@ -37,25 +37,39 @@ def inputs():
     return [(some, 9), ([(0, 1), (0, 0), (2, 3)], 4), ([(5, 2)], 6), ([(1, 0), (1, 3), (4, 4)], 8)]
 
 
-SAME_COUNT = "there should be as many control heads as suspects, got {} for {}"
-NOT_HEADS = "return a list of pairs (layer, head), both whole numbers, heads from 0"
-SUSPECTED = "a suspect is among its own control; draw from the others only"
-TWICE = "a head is drawn twice: without it twice is without it once, so the control is too small"
+SAME_COUNT = "Your control has {} heads for {} suspects. Return as many heads as suspects."
+NOT_HEADS = (
+    "Your result is not a list of heads of this model. Return a list of pairs (layer, head), whole "
+    "numbers from 0."
+)
+SUSPECTED = "Your control contains a suspect. Draw only from the other heads."
+TWICE = (
+    "Your control contains a head twice. Ablating it twice is no more than ablating it once, so "
+    "draw each head at most once."
+)
 LAYERS = (
-    "the control stands in other layers than the suspects; early layers do harm of another kind, "
-    "so draw as many of each layer as are suspected there"
+    "Your control comes from other layers than the suspects. Ablating early layers does damage of "
+    "another kind, so draw as many heads from each layer as there are suspects in it."
 )
 FIXED = (
     "Your control is the same in 40 calls with one rng. Each call must draw anew. Use "
     "generator=rng, and set no seed."
 )
-SKEWED = "some other heads of these layers never come in 400 draws: each must be able to"
-OWN_CHANCE = "two calls with equal rng differ: draw with generator=rng and nothing else"
-CHANGED = "it changes the list of suspects, which is still to be knocked out: work on another list"
+SKEWED = (
+    "In 400 draws, your control never contained some of the other heads of these layers. Every "
+    "one of them must have a chance."
+)
+OWN_CHANCE = (
+    "Your controls differ between two calls with equal rng. Draw with generator=rng, and with "
+    "nothing else."
+)
+CHANGED = (
+    "Your code changes the list of suspects, which are still to be ablated. Work on another list."
+)
 
 
 def run(answer, suspects, num_heads):
-    """Draw many controls; return 1 if each is one, and any can come, else complain."""
+    """Draw many controls; return 1 if all are valid and every head occurs, else raise."""
 
     def draw(seed, rng=None):
         given = list(suspects)
@@ -82,7 +96,7 @@ def run(answer, suspects, num_heads):
 
 
 def whole(control):
-    """Return pairs of int; a head may have come as a tensor or a number of NumPy's."""
+    """Return pairs of int, also if the numbers are tensors or NumPy's."""
     return [(operator.index(layer), operator.index(head)) for layer, head in control]
 
 

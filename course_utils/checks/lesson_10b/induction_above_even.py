@@ -1,4 +1,4 @@
-"""10b.2: how much more a head looks at what followed its token than even weights would."""
+"""10b.2: how much more a head attends to followers than uniform weights would."""
 
 import torch
 import torch.nn.functional as F
@@ -11,11 +11,11 @@ from course_utils.checks.lesson_07._heads import causal_weights
 def induction_above_even(weights, tokens):
     L = len(tokens)
     same = tokens[:, None] == tokens[:-1]  # (L, L - 1)
-    wanted = F.pad(same, (1, 0)).tril(-1)  # (L, L), after an earlier one, and not the query itself
-    asks = wanted.any(dim=-1)  # (L,)
-    found = (weights * wanted).sum(dim=-1)  # (H, L)
-    even = wanted.sum(dim=-1) / torch.arange(1, L + 1)  # (L,), each of i + 1 keys alike
-    return (found - even)[:, asks].mean(dim=-1)  # (H,)
+    followers = F.pad(same, (1, 0)).tril(-1)  # (L, L), without the query itself
+    counted = followers.any(dim=-1)  # (L,)
+    on_followers = (weights * followers).sum(dim=-1)  # (H, L)
+    uniform = followers.sum(dim=-1) / torch.arange(1, L + 1)  # (L,)
+    return (on_followers - uniform)[:, counted].mean(dim=-1)  # (H,)
 
 
 def by_loops(weights, tokens):
@@ -29,12 +29,12 @@ def by_loops(weights, tokens):
 
 def by_a_uniform_head(weights, tokens):
     L = len(tokens)
-    even = causal_mask(L) / torch.arange(1.0, L + 1)[:, None]
-    wanted = torch.zeros(L, L)
-    wanted[:, 1:] = (tokens[:, None] == tokens[None, :-1]).float()
-    wanted = wanted.tril().fill_diagonal_(0)
-    rows = wanted.sum(dim=-1) > 0
-    return torch.einsum("hij,ij->hi", weights - even, wanted)[:, rows].mean(dim=1)
+    uniform = causal_mask(L) / torch.arange(1.0, L + 1)[:, None]
+    followers = torch.zeros(L, L)
+    followers[:, 1:] = (tokens[:, None] == tokens[None, :-1]).float()
+    followers = followers.tril().fill_diagonal_(0)
+    rows = followers.sum(dim=-1) > 0
+    return torch.einsum("hij,ij->hi", weights - uniform, followers)[:, rows].mean(dim=1)
 
 
 def inputs():
@@ -54,80 +54,108 @@ def inputs():
 WANTED = "F.pad(same, (1, 0)).tril(-1)"
 MISTAKES = [
     ("even weights not taken off",
-     "that is the weight found alone; on a real text the same word stands in many places, so take "
-     "off what even weights would find", ("(found - even)", "found")),
+     "Your result is the weight on the followers alone. In a real text, the same word occurs "
+     "often, so subtract the weight that the followers would get from uniform weights.",
+     ("(on_followers - uniform)", "on_followers")),
     ("last follower only",
-     "one follower alone counts, the last one; asked is the weight on all of them",
-     ("asks = wanted", "wanted &= wanted.cumsum(dim=-1) == wanted.sum(dim=-1, keepdim=True)\n"
-      "    asks = wanted")),
+     "Your result counts only the last follower of a query. Count the weight on all its followers.",
+     ("counted = followers",
+      "followers &= followers.cumsum(dim=-1) == followers.sum(dim=-1, keepdim=True)\n"
+      "    counted = followers")),
     ("first follower only",
-     "one follower alone counts, the first one; asked is the weight on all of them",
-     ("asks = wanted", "wanted &= wanted.cumsum(dim=-1) == 1\n    asks = wanted")),
+     "Your result counts only the first follower of a query. Count the weight on all its "
+     "followers.",
+     ("counted = followers",
+      "followers &= followers.cumsum(dim=-1) == 1\n    counted = followers")),
     ("lesson 07's score",
-     "that is induction_score: nothing is taken off, and a query may be a follower of its own",
+     "Your result is induction_score. It subtracts nothing, and it counts a query as its own "
+     "follower. Do both as the text says.",
      lambda weights, tokens: induction_score(weights[None], tokens[None])),
     ("text closed to a ring",
-     "the first key counts as following the text's last token: roll goes round, so leave key 0 out",
+     "Your result takes key 0 for the follower of the last token. If you use roll, leave out key "
+     "0, because roll moves the last token to the front.",
      (WANTED, "(tokens[:, None] == tokens.roll(1)).tril(-1)")),
     ("followers that come later",
-     "even weights count followers that come after the query, too: those it cannot see",
-     ("even = wanted", "even = F.pad(same, (1, 0)).fill_diagonal_(False)")),
+     "In your result, the uniform weights also count followers that come after the query. A query "
+     "cannot see these, so leave them out.",
+     ("uniform = followers", "uniform = F.pad(same, (1, 0)).fill_diagonal_(False)")),
     ("followers that come later, everywhere",
-     "followers that come after the query count, too: it cannot see them",
+     "Your result also counts followers that come after the query. A query cannot see these, so "
+     "leave them out.",
      (WANTED, "F.pad(same, (1, 0)).fill_diagonal_(False)")),
     ("queries with themselves dropped",
-     "a query that is its own follower is left out whole; leave that one key out, others count",
-     ("asks = wanted.any(dim=-1)",
-      "asks = wanted.any(dim=-1) & ~F.pad(same, (1, 0)).diagonal()")),
+     "Your result leaves out every query that is its own follower. Leave out only this one key, "
+     "because the query may have other followers.",
+     ("counted = followers.any(dim=-1)",
+      "counted = followers.any(dim=-1) & ~F.pad(same, (1, 0)).diagonal()")),
     ("found at the last, even at all",
-     "the weight on the last follower alone is found, less even weights on all; both are of all",
-     ("found = (weights * wanted)", "found = (weights * wanted * (wanted.cumsum(dim=-1) == "
-      "wanted.sum(dim=-1, keepdim=True)))")),
+     "Your result takes the weight on the last follower, but the uniform weights on all of them. "
+     "Use all followers for both.",
+     ("on_followers = (weights * followers)",
+      "on_followers = (weights * followers * (followers.cumsum(dim=-1) == "
+      "followers.sum(dim=-1, keepdim=True)))")),
     ("found by the follower",
-     "what is found is divided by the number of followers; asked is the weight on all together",
-     ("(weights * wanted).sum(dim=-1)",
-      "(weights * wanted).sum(dim=-1) / wanted.sum(dim=-1).clamp(min=1)")),
+     "In your result, the weight found is divided by the number of followers. Use the weight on "
+     "all followers together.",
+     ("(weights * followers).sum(dim=-1)",
+      "(weights * followers).sum(dim=-1) / followers.sum(dim=-1).clamp(min=1)")),
     ("a follower on average",
-     "found and even are divided by the number of followers; asked is the weight on all together",
-     ("(found - even)", "((found - even) / wanted.sum(dim=-1).clamp(min=1))")),
+     "Your result is an average over the followers of a query. Use their sums, both for the "
+     "weight found and for the uniform weights.",
+     ("(on_followers - uniform)",
+      "((on_followers - uniform) / followers.sum(dim=-1).clamp(min=1))")),
     ("queries with itself alone",
-     "a query whose one follower is itself counts as 0; it has no follower left, leave it out",
-     ("asks = wanted.any", "asks = F.pad(same, (1, 0)).tril().any")),
+     "Your result counts a query as 0 if its only follower is itself. Such a query has no "
+     "follower left, so leave it out of the mean.",
+     ("counted = followers.any", "counted = F.pad(same, (1, 0)).tril().any")),
     ("followers of the same token dropped",
-     "followers that are the query's own token again are left out; only the query itself is",
+     "Your result leaves out all followers that equal the query's token. Leave out only the query "
+     "itself.",
      (".tril(-1)", ".tril(-1) & (tokens[:, None] != tokens)")),
     ("query itself counted",
-     "the query itself counts where a token stands twice in a row: there it is its own follower; "
-     "leave it out", (".tril(-1)", ".tril()")),
-    ("query itself, even alone", "even weights still count the query itself as a follower",
-     ("even = wanted", "even = F.pad(same, (1, 0)).tril()")),
+     "In your result, a token that occurs twice in a row counts as its own follower. Leave out "
+     "this key.",
+     (".tril(-1)", ".tril()")),
+    ("query itself, even alone",
+     "In your result, only the uniform weights still count a query as its own follower. Leave out "
+     "this key there, too.",
+     ("uniform = followers", "uniform = F.pad(same, (1, 0)).tril()")),
     ("even over all keys",
-     "even weights are spread over all L keys; query i sees i + 1 of them",
+     "Your uniform weights are 1 / L. Query i sees only i + 1 keys, so give each of them 1 / (i + "
+     "1).",
      ("torch.arange(1, L + 1)", "L")),
     ("even over earlier keys",
-     "even weights are spread over i keys; query i sees i + 1, with itself",
+     "Your uniform weights are 1 / i. Query i also sees itself, so give each key 1 / (i + 1).",
      ("torch.arange(1, L + 1)", "torch.arange(L).clamp(min=1)")),
     ("one follower only",
-     "even weights are counted as if each query had one follower; a word may have several",
-     ("even = wanted.sum(dim=-1)", "even = wanted.any(dim=-1)")),
+     "Your uniform weights assume one follower for each query. Multiply 1 / (i + 1) by the number "
+     "of followers.",
+     ("uniform = followers.sum(dim=-1)", "uniform = followers.any(dim=-1)")),
     ("all queries",
-     "the mean is over all queries; those whose token is new have nowhere to look, leave them out",
-     ("[:, asks].mean", ".mean")),
-    ("ratio", "found is divided by even; asked is the difference",
-     ("(found - even)[:, asks]", "(found / even)[:, asks]")),
+     "Your mean is over all queries. A query without a follower has nowhere to look, so leave it "
+     "out.",
+     ("[:, counted].mean", ".mean")),
+    ("ratio",
+     "Your result is the ratio of the weight found to the uniform weight. Return the mean of the "
+     "differences.",
+     ("(on_followers - uniform)[:, counted]", "(on_followers / uniform)[:, counted]")),
     ("means first",
-     "a ratio of two means; asked is the difference for each query, then their mean",
-     ("(found - even)[:, asks].mean(dim=-1)",
-      "found[:, asks].mean(dim=-1) / even[asks].mean()")),
+     "Your result is the ratio of two means. Take the difference for each query, then the mean.",
+     ("(on_followers - uniform)[:, counted].mean(dim=-1)",
+      "on_followers[:, counted].mean(dim=-1) / uniform[counted].mean()")),
     ("on the occurrence",
-     "that is the earlier occurrence itself; its follower stands one place further",
+     "Your result is the weight on the earlier occurrence itself. Its follower is one position "
+     "later.",
      (WANTED, "F.pad(same, (0, 1)).tril(-1)")),
-    ("summed", "the queries are added up; asked is their mean",
+    ("summed",
+     "Your result is a sum over the queries. Return their mean.",
      (".mean(dim=-1)  #", ".sum(dim=-1)  #")),
-    ("heads together", "one number for all heads; asked is one a head",
+    ("heads together",
+     "Your result is one number for all heads together. Return one number for each head.",
      (".mean(dim=-1)  #", ".mean()  #")),
-    ("turned round", "even − found: a head that looks there should get a positive number",
-     ("found - even", "even - found")),
+    ("turned round",
+     "Your result has the wrong sign. A head that attends to followers must get a positive number.",
+     ("on_followers - uniform", "uniform - on_followers")),
 ]  # fmt: skip
 
 exercise = Exercise(
