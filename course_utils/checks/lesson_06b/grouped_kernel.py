@@ -14,8 +14,8 @@ def grouped_kernel(
     head, batch = tl.program_id(0), tl.program_id(1)
     d = tl.arange(0, D)  # (D,)
     j = tl.arange(0, BLOCK)  # (BLOCK,), all keys at once
-    row = (batch * tl.num_programs(0) + head) * D  # q and out are (B, Hq, D), whole in memory
-    q = tl.load(q_ptr + row + d)  # (D,), the newest query of this head
+    row = (batch * tl.num_programs(0) + head) * D  # q and out are (B, Hq, D), contiguous
+    q = tl.load(q_ptr + row + d)  # (D,), the query of this head
     kv_head = head // GROUP
     k_at = batch * k_b + kv_head * k_h + j[:, None] * k_s + d[None, :]  # (BLOCK, D)
     v_at = batch * v_b + kv_head * v_h + j[:, None] * v_s + d[None, :]  # (BLOCK, D)

@@ -10,7 +10,7 @@ from course_utils.checks.inputs import normals
 
 def lazy_rescale(q, k, v, block, tau):
     scores = q @ k.mT / q.shape[-1] ** 0.5  # (..., L, S)
-    m = scores[..., :block].amax(dim=-1)  # (..., L), what powers are measured from
+    m = scores[..., :block].amax(dim=-1)  # (..., L), exponentials are e^(score - m)
     ell, rescales = torch.zeros_like(m), torch.zeros_like(m, dtype=torch.long)  # (..., L)
     out = v.new_zeros(*m.shape, v.shape[-1])  # (..., L, d_v)
     for s, values in zip(scores.split(block, dim=-1), v.split(block, dim=-2), strict=True):

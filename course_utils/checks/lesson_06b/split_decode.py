@@ -82,7 +82,7 @@ def by_launches(q, k, v, splits):
 
 
 def inputs():
-    """Return (q, k, v, splits): (Hq, D), (Hkv, S, D) twice, whole in memory."""
+    """Return (q, k, v, splits): (Hq, D), (Hkv, S, D) twice, contiguous."""
     normal = normals(6600)
 
     def case(Hq, Hkv, S, D, splits, loud=1.0):

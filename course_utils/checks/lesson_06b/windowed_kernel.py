@@ -29,7 +29,7 @@ def windowed_kernel(
         j = start + tl.arange(0, BLOCK)[None, :]  # (1, BLOCK), the same keys, as columns
         scores = tl.where((j <= i) & (i - j < window), scores, -float("inf"))
         m_new = tl.maximum(m, tl.max(scores, axis=1))
-        base = tl.where(m_new == -float("inf"), 0, m_new)  # a query may have met no key yet
+        base = tl.where(m_new == -float("inf"), 0, m_new)  # a query may have seen no key yet
         p = tl.exp(scores - base[:, None])  # (BLOCK, BLOCK)
         shrink = tl.exp(m - base)
         ell = ell * shrink + tl.sum(p, axis=1)
