@@ -49,19 +49,21 @@ def inputs():
     """Return (q, k, v) of (B, Hq, D) and (B, Hkv, S, D); k and v lie in memory in several ways."""
     normal = normals(6200)
 
-    def case(B, Hq, Hkv, S, D, k_spare=0, v_turned=False, loud=1.0):
-        """Let k be the used part of a longer cache, and v hold the heads after the tokens."""
-        q = loud * normal(B, Hq, D, dtype=torch.float32)
+    def case(B, Hq, Hkv, S, D, k_spare=0, k_transposed=False, v_transposed=False, factor=1.0):
+        """Let k be the used part of a longer cache, and store k or v with tokens before heads."""
+        q = factor * normal(B, Hq, D, dtype=torch.float32)
         k = normal(B, Hkv, S + k_spare, D, dtype=torch.float32)[:, :, :S]
         v = normal(B, S, Hkv, D, dtype=torch.float32).transpose(1, 2)
-        return q, k, v if v_turned else v.contiguous()
+        k = k.transpose(1, 2).contiguous().transpose(1, 2) if k_transposed else k
+        return q, k, v if v_transposed else v.contiguous()
 
     return [
         case(1, 6, 2, 7, 16),
-        case(2, 4, 2, 9, 32, k_spare=5, v_turned=True),
-        case(2, 2, 2, 5, 16, k_spare=3, loud=99.0),  # every head has its own
+        case(2, 4, 2, 9, 32, k_spare=5, v_transposed=True),
+        case(2, 2, 2, 5, 16, k_spare=3, factor=99.0),  # every head has its own
         case(2, 2, 1, 33, 16, k_spare=2),  # both share one
         case(1, 1, 1, 1, 16),
+        case(2, 4, 2, 6, 16, k_transposed=True),
     ]
 
 
@@ -151,6 +153,22 @@ MISTAKES = [
      "Right if the rows of a head are D numbers apart in memory. Here they may be further apart. "
      "Use the strides k_s and v_s.",
      ("* k_s", "* D"), ("* v_s", "* D")),
+    ("keys of a head one after another",
+     "Right if the keys of a head are D numbers apart in memory. Here they may be further apart. "
+     "Use the stride k_s.",
+     ("* k_s", "* D")),
+    ("values of a head one after another",
+     "Right if the values of a head are D numbers apart in memory. Here they may be further apart. "
+     "Use the stride v_s.",
+     ("* v_s", "* D")),
+    ("heads of the keys one after another",
+     "Right if each head of k starts where the previous one ends. But a cache may have unused rows "
+     "after each head. Use the stride k_h.",
+     ("* k_h", "* S * D")),
+    ("heads of the values one after another",
+     "Right if each head of v starts where the previous one ends. Here this need not be so. Use "
+     "the stride v_h.",
+     ("* v_h", "* S * D")),
     ("heads one after another",
      "Right if each head starts where the previous one ends. But a cache may have unused rows "
      "after each head. Use the strides k_h and v_h.",
@@ -159,6 +177,12 @@ MISTAKES = [
      "Right if k and v are contiguous. Here they may not be. Use their strides k_b, k_h, k_s and "
      "v_b, v_h, v_s.",
      (K_AT, "((batch * (tl.num_programs(0) // GROUP) + kv_head) * S + j[:, None]) * D"),
+     (V_AT, "((batch * (tl.num_programs(0) // GROUP) + kv_head) * S + j[:, None]) * D")),
+    ("keys as if whole",
+     "Right if k is contiguous. Here it may not be. Use its strides k_b, k_h and k_s.",
+     (K_AT, "((batch * (tl.num_programs(0) // GROUP) + kv_head) * S + j[:, None]) * D")),
+    ("values as if whole",
+     "Right if v is contiguous. Here it may not be. Use its strides v_b, v_h and v_s.",
      (V_AT, "((batch * (tl.num_programs(0) // GROUP) + kv_head) * S + j[:, None]) * D")),
     ("strides exchanged",
      "Your result swaps the strides of heads and keys. Multiply the key head by k_h and v_h, and j "

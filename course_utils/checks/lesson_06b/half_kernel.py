@@ -65,9 +65,9 @@ def inputs():
     """Return (q, k, v) in float16, (L, D) and (S, D)."""
     normal = normals(6300)
 
-    def case(L, S, D, loud=1.0, values=1.0):
+    def case(L, S, D, factor=1.0, values=1.0):
         q, k, v = (normal(n, D, dtype=torch.float32) for n in (L, S, S))
-        return (loud * q).half(), (loud * k).half(), (values * v).half()
+        return (factor * q).half(), (factor * k).half(), (values * v).half()
 
     q, k, v = case(5, 33, 16)
     q, k = torch.zeros_like(q), torch.zeros_like(k)
@@ -89,7 +89,7 @@ def inputs():
         (q, k, v),
         (q, k, (20_000 + 9_000 * v.float().sin()).half()),  # Σ p v is far above 65504
         (between_q, between_k, between_v),
-        case(5, 40, 32, loud=3.0),
+        case(5, 40, 32, factor=3.0),
         case(3, 16, 16, values=30.0),
         case(1, 1, 16),
         (slow_q, slow_k, slow_v),

@@ -186,6 +186,10 @@ MISTAKES = [
      "Your m keeps its first value, although ℓ and O are rescaled. Both are then measured from the "
      "new m, so store it for the next block.",
      ("        m = m_new\n", "")),
+    ("m of the block stored",
+     "After each block, your m becomes the largest score of this block, but ℓ and O are not "
+     "measured from it. Store the m from which they are measured.",
+     ("        m = m_new", "        m = top")),
     ("m replaced by the tile's",
      "Your m becomes the largest score of each block. Move it only where this score exceeds m by "
      "more than tau powers of 2.",

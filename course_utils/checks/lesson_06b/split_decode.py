@@ -85,9 +85,9 @@ def inputs():
     """Return (q, k, v, splits): (Hq, D), (Hkv, S, D) twice, contiguous."""
     normal = normals(6600)
 
-    def case(Hq, Hkv, S, D, splits, loud=1.0):
+    def case(Hq, Hkv, S, D, splits, factor=1.0):
         q, k = normal(Hq, D, dtype=torch.float32), normal(Hkv, S, D, dtype=torch.float32)
-        return loud * q, k, normal(Hkv, S, D, dtype=torch.float32), splits
+        return factor * q, k, normal(Hkv, S, D, dtype=torch.float32), splits
 
     # The first query's scores lie around 10 in the first part, then around 120 and, in a last
     # block, around 0; the other's are the negative. e^x overflows above 88, is 0 below -104.

@@ -69,14 +69,14 @@ def inputs():
     """Return (q, k, v, window), (N, D) each; N is no multiple of BLOCK, or just one."""
     normal = normals(6100)
 
-    def case(N, D, window, loud=1.0, shift=0.0):
+    def case(N, D, window, factor=1.0, shift=0.0):
         q, k, v = (normal(N, D, dtype=torch.float32) for _ in "qkv")
-        return loud * q + shift, loud * k - shift, v, window
+        return factor * q + shift, factor * k - shift, v, window
 
     return [
         case(21, 16, 5),
         case(33, 32, 17),  # the third program must not read the first block
-        case(32, 16, 16, loud=6.0),
+        case(32, 16, 16, factor=6.0),
         case(21, 16, 1, shift=300.0),  # each query sees its own key alone, which scores -360,000
         case(25, 16, 100),  # the window holds all
         case(40, 16, 25, shift=8.0),  # every score is far below 0
