@@ -53,9 +53,9 @@ class Strided(NamedTuple):
     """A tensor (B, H, N, D) as a kernel argument without a descriptor. Its last stride is 1."""
 
     start: torch.Tensor
-    batch_step: int
-    head_step: int
-    row_step: int
+    batch_stride: int
+    head_stride: int
+    row_stride: int
 
 
 LOG2_E = tl.constexpr(1.4426950408889634)  # GPUs compute exp2, and e^x = 2^(x · log₂e)
@@ -86,8 +86,9 @@ def _store(x_at, batch, head, start, N, x, BLOCK: tl.constexpr, D: tl.constexpr)
 
 @triton.jit
 def _addresses(x_at, batch, head, rows, D: tl.constexpr):
-    start = x_at.start + batch.to(tl.int64) * x_at.batch_step + head.to(tl.int64) * x_at.head_step
-    return start + rows[:, None].to(tl.int64) * x_at.row_step + tl.arange(0, D)[None, :]
+    start = x_at.start + batch.to(tl.int64) * x_at.batch_stride
+    start += head.to(tl.int64) * x_at.head_stride
+    return start + rows[:, None].to(tl.int64) * x_at.row_stride + tl.arange(0, D)[None, :]
 
 
 @triton.jit

@@ -332,7 +332,7 @@ def fit(gpu, d, block_q, block_k, stages):
     yield "shared memory #", round(shared)
     yield f"of {room} KiB; registers {registers} of 255 for each thread, {spilled} bytes", True
     fits = shared <= room
-    yield "does not fit: too little shared memory", not fits
+    yield "does not fit, because shared memory is too small", not fits
     yield "fits, but registers are spilled", fits and spilled > 0
     by_memory = (room + 1) // (shared + 1)
     by_registers = 65536 // (256 * 8 * math.ceil(registers / 8))

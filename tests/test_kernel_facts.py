@@ -7,7 +7,7 @@ from course_utils.kernel_facts import kernel_counts, kernel_source
 
 def test_source_is_that_of_one_function_and_needs_no_triton():
     source = kernel_source("_addresses")
-    assert source.startswith("def _addresses(") and "row_step" in source
+    assert source.startswith("def _addresses(") and "row_stride" in source
     assert "\ndef " not in source and "@triton" not in source
     with pytest.raises(ValueError, match="one of _load, .*, got 'load'"):
         kernel_source("load")

@@ -28,7 +28,7 @@ function needsOf({ gpu, d, block_q, block_k, stages }) {
 const inWords = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 
 function verdictOf({ shared, limit, spilled }) {
-  if (shared > limit) return "does not fit: too little shared memory";
+  if (shared > limit) return "does not fit, because shared memory is too small";
   return spilled ? "fits, but registers are spilled" : "fits";
 }
 

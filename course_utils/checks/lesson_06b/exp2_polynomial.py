@@ -171,8 +171,8 @@ MISTAKES = [
      ".view(torch.float32), which keeps the bits as they are.",
      (".view(torch.float32)", ".to(torch.float32)")),
     ("clamped too low",
-     "Right down to −126. Below that, float32 has no exponent left, so −127 gives 0 or another "
-     "number. Clamp x at −126.",
+     "Right down to −126. Below that, float32 has no exponent left, so a lower clamp gives wrong "
+     "results. Clamp x at −126.",
      ("min=-126", "min=-127")),
     ("clamped from above",
      "Right up to 0, but your result is 1 above it. Clamp x only from below, at −126.",

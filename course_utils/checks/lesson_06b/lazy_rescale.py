@@ -153,8 +153,8 @@ MISTAKES = [
      "tau is, so compare it with tau.",
      (GROWN, "(top - m) / math.log(2) > 2**tau")),
     ("m moved too little",
-     "Your m moves only to tau powers of 2 below the largest score. Move it to the largest score, "
-     "so that it can stay there longer.",
+     "Your m moves to a value tau powers of 2 below the largest score. Move it to the largest "
+     "score itself, so that it can stay there longer.",
      (WHERE, "torch.where(grown, top - tau * math.log(2), m)")),
     ("falls count too",
      "Your m also moves down when a block is far below it. Only growth can overflow, so let m move "

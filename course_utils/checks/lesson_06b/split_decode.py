@@ -194,8 +194,8 @@ MISTAKES = [
      "0, or it leaves torch.empty unwritten. Store a finite output and lse = −∞ there.",
      ("tl.where(ell == 0, 1, ell)", "ell")),
     ("weighed without the maximum",
-     "In your result, an exponential overflows, or all of them are 0. In the merge, softmax "
-     "subtracts the largest lse first. In the kernel, subtract m from the scores.",
+     "In your result, an exponential overflows, or all of them are 0. In the merge, subtract the "
+     "largest lse first, as softmax does. In the kernel, subtract m from the scores.",
      (MERGED, "weights = lse.exp() / lse.exp().sum(-1, True)")),
     ("maximum of all heads",
      "Your merge fits subtracting the largest lse of *all* heads. Then e^lse is 0 for heads far "
