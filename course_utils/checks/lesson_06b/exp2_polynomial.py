@@ -129,16 +129,16 @@ ERROR = f"(y.double() / {RIGHT} - 1).abs().max()"
 
 MISTAKES = [
     ("rounded to the nearest",
-     "Your result fits x rounded to the nearest whole number, with f between −½ and ½. The cubic "
-     "only fits 0 ≤ f < 1, so use floor.",
+     "Your result is the one you get if x is rounded to the nearest integer, so that f is between "
+     "−½ and ½. The cubic is made for 0 ≤ f < 1, so use floor.",
      ("x.floor()", "x.round()")),
     ("cut off towards zero",
-     "Your result fits x truncated toward 0, which makes f negative for negative x. The cubic only "
-     "fits 0 ≤ f < 1, so use floor.",
+     "Your result is the one you get if x is truncated toward 0, so that f is negative for "
+     "negative x. The cubic is made for 0 ≤ f < 1, so use floor.",
      ("x.floor()", "x.trunc()")),
     ("rounded up",
-     "Your result fits x rounded up, which makes f negative. The cubic only fits 0 ≤ f < 1, so use "
-     "floor.",
+     "Your result is the one you get if x is rounded up, so that f is negative. The cubic is made "
+     "for 0 ≤ f < 1, so use floor.",
      ("x.floor()", "x.ceil()")),
     ("sign of the exponent",
      "Your exponent has the wrong sign, so the result grows where x falls. Add n to the bits of "
@@ -155,20 +155,20 @@ MISTAKES = [
      "Your n is added one bit too low. There are 23 bits below the exponent.",
      ("<< 23", "<< 22")),
     ("converted",
-     "Your result fits a p converted to a whole number, which is 1. Use .view(torch.int32), which "
-     "keeps the bits as they are.",
+     "Your result is the one you get if p is converted to an integer, which gives 1. Use "
+     ".view(torch.int32), which keeps the bits as they are.",
      ("p.view(torch.int32)", "p.to(torch.int32)")),
     ("bias added",
      "Your result adds 127 to the exponent a second time. p is a number between 1 and 2, so its "
      "bits already contain 127. Add only n.",
      ("(n.to(torch.int32) <<", "(n.to(torch.int32) + 127 <<")),
     ("bits joined by or",
-     "Your result fits joining the bits with |, which loses the bits that both have. Add them with "
-     "+.",
+     "Your result is the one you get if the bits are joined with |, which loses the bits that both "
+     "have. Add them with +.",
      ("torch.int32) + (n", "torch.int32) | (n")),
     ("bits converted",
-     "Your result fits the sum of the bits converted to a float as a number. Use "
-     ".view(torch.float32), which keeps the bits as they are.",
+     "Your result is the one you get if the sum of the bits is converted to a float as a number. "
+     "Use .view(torch.float32), which keeps the bits as they are.",
      (".view(torch.float32)", ".to(torch.float32)")),
     ("clamped too low",
      "Right down to −126. Below that, float32 has no exponent left, so a lower clamp gives wrong "
@@ -191,7 +191,7 @@ MISTAKES = [
      "exponent of p.",
      (P, "C[0] + 0 * f")),
     ("cubic of x",
-     "Your result fits the cubic in x instead of f. It only fits 0 ≤ f < 1, so use f.",
+     "Your result is the cubic of x instead of f. The cubic is made for 0 ≤ f < 1, so use f.",
      (P, P.replace("f", "x"))),
     ("coefficients turned around",
      "Your coefficients are in reverse order. C[0] is the constant, and C[3] belongs to f³.",

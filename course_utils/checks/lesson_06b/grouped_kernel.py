@@ -120,7 +120,7 @@ MISTAKES = [
      "the group to their addresses.",
      (K_AT, K_AT.replace("kv_head * k_h + ", ""))),
     ("first of the group",
-     "Your kernel reads past the end of the cache, as with head // GROUP * GROUP. This is the "
+     "Your kernel reads past the end of the cache. If you use head // GROUP * GROUP, this is the "
      "first query head of the group. The number of the group is head // GROUP.",
      (KV, "kv_head = head // GROUP * GROUP")),
     ("batch and head exchanged",

@@ -106,30 +106,30 @@ MISTAKES = [
      "2). Compare (top − m) / log 2 with tau.",
      (GROWN, "top - m > tau")),
     ("tau multiplied the wrong way",
-     "Your result fits (top − m) · log 2. But e^x = 2^(x / log 2), so compare (top − m) / log 2 "
-     "with tau.",
+     "Your result fits comparing (top − m) · log 2 with tau. But e^x = 2^(x / log 2), so compare "
+     "(top − m) / log 2 with tau.",
      (GROWN, "(top - m) * math.log(2) > tau")),
     ("tau as a factor",
      "Your result fits comparing the factor e^(top − m) with tau. tau is an exponent of 2, so "
      "compare (top − m) / log 2 with it.",
      (GROWN, "(top - m).exp() > tau")),
     ("compared with the block before",
-     "Your result compares each block with the block before it, so slow growth adds up unnoticed. "
-     "Compare with m, from which the exponentials are measured.",
+     "Your result fits comparing each block with the block before it. Then slow growth adds up and "
+     "is never noticed. Compare with m, from which the exponentials are measured.",
      ("rescales = rescales + grown", "rescales, before = rescales + grown, top"),
      (GROWN, "(top - before) / math.log(2) > tau"),
      ("ell, rescales =", "before = m\n    ell, rescales =")),
     ("one decides for all",
-     "In your result, all queries rescale as soon as one of them has grown by more than tau. Each "
-     "query decides for itself.",
+     "In your result, all queries rescale as soon as one of them has grown by more than tau. Let "
+     "each query decide for itself.",
      (GROWN, f"(({GROWN}).any() & (top > m))")),
     ("one moves all",
      "In your result, m moves for all queries as soon as one of them has grown by more than tau. "
-     "Each query decides for itself.",
+     "Let each query decide for itself.",
      (GROWN, f"({GROWN}).any()"), (COUNT, "rescales + grown.long()")),
     ("m always moves",
-     "Your result fits an m that follows every new maximum, so slow growth adds up unnoticed. Keep "
-     "m until a score exceeds it by more than tau powers of 2.",
+     "Your result fits an m that follows every new maximum. Then slow growth never triggers a "
+     "rescale. Keep m until a score exceeds it by more than tau powers of 2.",
      (WHERE, "torch.maximum(m, top)")),
     ("m moved by tau",
      "Your m moves by tau powers of 2. Move it to the largest score, which may be much higher.",
@@ -139,7 +139,7 @@ MISTAKES = [
      "m_new).",
      ("(m - m_new).exp()", "2 ** (m - m_new)")),
     ("others counted",
-     "You count the blocks without a rescale. Count the blocks with one.",
+     "You count the blocks without a rescale. Count the blocks with a rescale.",
      (COUNT, "rescales + ~grown")),
     ("blocks counted",
      "You count all blocks. For each query, count only the blocks in which its m moves.",
@@ -210,7 +210,7 @@ MISTAKES = [
      ("(m - m_new)", "(m_new - m)")),
     ("logsumexp from the largest score",
      "Your logsumexp adds log ℓ to the largest score. But ℓ is measured from m, which may be "
-     "lower. Add it to m.",
+     "lower. Return m + log ℓ.",
      ("m + ell.log()", "scores.amax(-1) + ell.log()")),
     ("saved ones counted",
      "You count the rescales that were avoided. Count those that were done.",

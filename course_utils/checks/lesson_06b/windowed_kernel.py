@@ -115,8 +115,8 @@ BEFORE = (
     "negative. Start at tl.maximum(start_q − window + 1, 0)."
 )
 BRACKETS = (
-    "Your result fits two conditions without parentheses. & binds more tightly than <= and <, so "
-    "write (j <= i) & (i − j < window)."
+    "Your result is the one you get without parentheses around the conditions. & binds more "
+    "tightly than <= and <. Write (j <= i) & (i − j < window)."
 )
 MASKED = f'tl.where({SEEN}, scores, -float("inf"))'
 
@@ -155,8 +155,8 @@ MISTAKES = [
      "sequence: j holds start + 0, start + 1, …",
      (SEEN, SEEN.replace("j", "(j - start)"))),
     ("keys in rows",
-     "Your mask decides for a whole row of scores at once. Queries are rows and keys are columns, "
-     "so compare i, (BLOCK, 1), with j, (1, BLOCK).",
+     "In your mask, each row of scores is allowed or forbidden as a whole. Queries are rows and "
+     "keys are columns, so compare i, (BLOCK, 1), with j, (1, BLOCK).",
      (SEEN, SEEN.replace("j", "rows"))),
     ("nothing times infinity",
      "Your result is NaN. If you multiply a condition by infinity, 0 · ∞ is NaN. Choose between "
@@ -168,7 +168,7 @@ MISTAKES = [
      "`and`, only one of them counts.",
      (" & (i - j < window)", "")),
     ("nothing masked",
-     "Your scores are not masked. Set a score to −∞ where j is not in the window of i.",
+     "In your result, no score is masked. Set a score to −∞ where j is not in the window of i.",
      (MASKED, "scores")),
     ("either",
      "In your result, a key is seen if *either* condition holds. Both must hold, so join them with "
@@ -202,8 +202,8 @@ MISTAKES = [
     ("no brackets", BRACKETS, (SEEN, "j <= i & j > i - window")),
     ("no brackets about the difference", BRACKETS, (SEEN, "j <= i & i - j < window")),
     ("beyond the end alone",
-     "Your mask hides only what is after the last key. Query i may see only the keys i − window + "
-     "1 to i.",
+     "Your mask hides only the positions after the last key. Query i may see only the keys i − "
+     "window + 1 to i.",
      (SEEN, "j < N")),
     ("window of the last query",
      "Your window is measured from the last query of the program. Each query has its own window, "
