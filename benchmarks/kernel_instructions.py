@@ -2,11 +2,12 @@
 
 The kernels are compiled for compute capability 9.0 (H100, H200) and disassembled; neither needs a
 GPU. Counts the first loop with matrix products, which is the unmasked one if there are two. Writes
-a JSON file, which lesson 06b plots.
+a JSON file, which lesson 06b shows.
 Usage: python benchmarks/kernel_instructions.py [FILE]
 """
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -94,8 +95,9 @@ def compile_attention(capability, D, dtype):
 def needs(kernel):
     """Return what a compiled kernel needs of a GPU.
 
-    Shared memory per block in KiB, tensor memory in columns (Blackwell has 512), stack in bytes per
-    thread, and the number of asynchronous copies and of blocking loads from global memory.
+    Shared memory per block in KiB, tensor memory in columns (Blackwell has 512), registers and
+    bytes of stack per thread, and the number of asynchronous copies and of blocking loads from
+    global memory.
     """
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(kernel.asm["cubin"])
@@ -112,6 +114,7 @@ def needs(kernel):
         "kernel": kernel.name,
         "shared": kernel.metadata.shared / 1024,
         "tensor memory": kernel.metadata.tmem_size,
+        "registers": int(re.search(r"REG:(\d+)", usage)[1]),
         "stack": int(re.search(r"STACK:(\d+)", usage)[1]),
     } | {kind: len(re.findall(what, kernel.asm["ptx"])) for kind, what in kinds.items()}
 
@@ -135,6 +138,18 @@ def inner_loop(sass):
     raise ValueError("no loop with matrix products in the code")
 
 
+def order(loop):
+    """Return in which order a loop computes, waits and copies, as one line of text.
+
+    Each part is the number of its first instruction in the loop, its opcode, and how many of them
+    follow before one of another kind.
+    """
+    kinds = ["HGMMA", "WARPGROUP.DEPBAR", "MUFU.EX2", "BAR.SYNC", "UTMALDG"]
+    found = [(at, kind) for at, each in enumerate(loop) for kind in kinds if kind in each]
+    groups = [[*group] for _, group in itertools.groupby(found, key=lambda pair: pair[1])]
+    return ", ".join(f"{group[0][0]} {group[0][1]} {len(group)}" for group in groups)
+
+
 def cases():
     """Return all configurations."""
     return [case for case in ladder.cases() if case.N == 16384]
@@ -155,10 +170,12 @@ def entries(cases):
                 "is_causal": case.is_causal,
                 "N": case.N,
                 "instructions": round(len(loop) / scores, 2),  # of a thread, for each score
-                "powers": round(sum("MUFU.EX2" in each for each in loop) / scores, 2),
+                "exponentials": round(sum("MUFU.EX2" in each for each in loop) / scores, 2),
                 "tf32": any("TF32" in each for each in loop),
                 "computed": round(counted["powers"] / needed, 3),  # scores, for each one needed
                 "waiting": round(counted["waiting"], 3),
+                "loop": len(loop),  # instructions of a trip
+                "order": order(loop),
             }
 
 

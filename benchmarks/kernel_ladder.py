@@ -228,7 +228,7 @@ def attend(number, q, k, v, is_causal):
     grid = (H, blocks, B) if switches["LONG_FIRST"] else (blocks, H, B)
     if switches["PERSISTENT"]:
         taken = torch.zeros(1, dtype=torch.int32, device=q.device)
-        grid = (2 * processors(q.device),)  # registers leave room for two programs on each
+        grid = (2 * processors(q.device),)  # up to two on each; at D = 128 only one fits
     _attend[grid](
         q, k, v, out, taken, B, H, N, D**-0.5, is_causal, D, tiles.block_q, tiles.block_k,
         **switches, num_warps=tiles.num_warps, num_stages=tiles.num_stages,

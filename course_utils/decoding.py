@@ -1,13 +1,14 @@
-"""Decoding as Triton kernels: attention of each text's newest queries to its KV cache.
+"""Decoding as Triton kernels: the newest queries of each text attend to its KV cache.
 
-Decoding is memory-bound: each key is read for one product, so the time is that of reading the
-cache. Three things follow. The query heads that share a key head are the rows of one tile, so the
-cache is read once for all of them. A text's cache is split into parts, each with its own program,
-because otherwise most of a GPU would be idle; `_join` merges the parts by their logsumexps, as
-lesson 03's `merge` does. And nothing is copied: a cache may be in pages, in any order.
+Decoding is memory-bound. Each key is read for a single product, so decoding takes as long as
+reading the cache. The kernels follow from this in three ways. The query heads that share a key head
+are the rows of one tile, so the cache is read once for all of them. The cache of a text is split
+into parts, and each part has its own program, because otherwise most of a GPU would be idle. Then
+`_join` merges the parts by their logsumexps, as lesson 03's `merge` does. And nothing is copied: a
+cache may be stored in pages, in any order.
 
-Letters as in `kernels`: B texts, Hq and Hkv heads of queries and keys, L new queries per text
-(often 1), S slots in a cache, D head width.
+There are B texts, Hq heads of queries and Hkv heads of keys, L new queries per text (often 1) and
+S slots in each cache. D is the width of a head.
 
 Dao, Haziza, Massa and Sizov, "Flash-Decoding for long-context inference", 2023. Kwon et al.,
 "Efficient memory management for large language model serving with PagedAttention", 2023.
@@ -20,16 +21,17 @@ from course_utils.kernels import INTERPRETED, LOG2_E, falls_back, tl, triton
 from course_utils.shapes import expects
 from course_utils.tiled import tiled_attention
 
-# Keys per block, by head width D: in 16 bits, keys and values take 16 KiB (D = 256: 32). Two blocks
-# are loaded while a third is used (and page numbers one block earlier), and two programs fit on a
-# multiprocessor of any GPU since sm_80 (D = 256: one). float32 is for checking: 16 keys always fit.
+# Keys per block, by head width D. In 16 bits, keys and values take 16 KiB (32 KiB for D = 256). Two
+# blocks are loaded while a third is used (and page numbers one block earlier). Two programs fit on
+# a multiprocessor of any GPU since sm_80 (one for D = 256). float32 is only for tests, and 16 keys
+# always fit.
 BLOCK_K = {16: 64, 32: 64, 64: 64, 128: 32, 256: 32}
 FLOAT32_BLOCK_K = 16
 NUM_STAGES = 3
-# Rows per tile: a matrix product needs 16; more than the maximum would spill registers.
+# Rows per tile. A matrix product needs 16, and more than the maximum would spill registers.
 MIN_ROWS, MAX_ROWS = 16, {16: 64, 32: 64, 64: 64, 128: 64, 256: 32}
 DTYPES = [torch.float32, torch.float16] + [torch.bfloat16] * (not INTERPRETED)
-MIN_KEYS, MAX_PARTS = 256, 128  # shorter parts do not pay; `_join` holds all parts of a row
+MIN_KEYS, MAX_PARTS = 256, 128  # shorter parts save no time; `_join` holds all parts of a row
 
 
 @triton.jit(do_not_specialize=["L", "S", "rows", "Hkv"])
@@ -37,15 +39,15 @@ def _attend_to_part(
     q_ptr,  # (B, Hkv, rows, D): the rows are the L queries of each head of the group
     k_ptr,  # (B, Hkv, S, D), or in pages (pages, Hkv, PAGE, D)
     v_ptr,  # as k
-    lengths_ptr,  # (B,), or None: all S slots are filled
-    table_ptr,  # (B, S / PAGE), page numbers, or None: the cache of text b is k[b]
+    lengths_ptr,  # (B,), or None if all S slots are filled
+    table_ptr,  # (B, S / PAGE), page numbers, or None if the cache of text b is k[b]
     out_ptr,  # (parts, B, Hkv, rows, D), float32
     lse_ptr,  # (parts, B, Hkv, rows), float32
     L, S, rows, Hkv, scale,
     k_page, k_head, k_row, v_page, v_head, v_row,  # strides
     PAGE: tl.constexpr, D: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """Compute output and logsumexp of a tile of a group's queries over one part of the cache."""
+    """Compute output and logsumexp for a tile of a group's queries and one part of a cache."""
     group, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     batch, kv_head = group // Hkv, group % Hkv
     r, d = tl.program_id(2) * BLOCK_R + tl.arange(0, BLOCK_R), tl.arange(0, D)
@@ -56,7 +58,7 @@ def _attend_to_part(
         length = tl.minimum(tl.load(lengths_ptr + batch).to(tl.int32), S)
     last_key = length - L + r % L  # (BLOCK_R,), the last key each row may see
 
-    m = tl.full((BLOCK_R,), -float("inf"), tl.float32)  # the state of `kernels._forward`
+    m = tl.full((BLOCK_R,), -float("inf"), tl.float32)  # the same state as in `kernels._forward`
     ell = tl.full((BLOCK_R,), 0, tl.float32)
     acc = tl.full((BLOCK_R, D), 0, tl.float32)
     blocks_per_part = tl.cdiv(tl.cdiv(length, BLOCK_K), tl.num_programs(1))
@@ -81,7 +83,7 @@ def _attend_to_part(
         acc = tl.dot(p.to(v.dtype), v, acc * rescale[:, None], input_precision="ieee")
         m = m_new
 
-    ell = tl.where(ell == 0, 1, ell)  # an empty part: output 0, and m = -inf gives lse -inf
+    ell = tl.where(ell == 0, 1, ell)  # an empty part has output 0 and lse -inf
     at = part * (tl.num_programs(0).to(tl.int64) * rows) + q_rows
     tl.store(out_ptr + at[:, None] * D + d, acc / ell[:, None], mask=r[:, None] < rows)
     tl.store(lse_ptr + at, (m + tl.log2(ell)) / LOG2_E, mask=r < rows)
@@ -93,16 +95,16 @@ def _join(
     lses_ptr,  # (parts, N), float32
     out_ptr,  # (N, D)
     lse_ptr,  # (N,), float32
-    parts, D: tl.constexpr, PARTS: tl.constexpr,  # PARTS: parts, rounded up to a power of 2
+    parts, D: tl.constexpr, PARTS: tl.constexpr,  # PARTS is parts rounded up to a power of 2
 ):  # fmt: skip
-    """Merge the parts of one row, weighted by their shares of the sum of exponentials."""
+    """Merge the parts of one row, each weighted by its share of the sum of exponentials."""
     row, N = tl.program_id(0), tl.num_programs(0).to(tl.int64)
     part, d = tl.arange(0, PARTS), tl.arange(0, D)
     lses = tl.load(lses_ptr + part * N + row, mask=part < parts, other=-float("inf"))
     m = tl.max(lses, axis=0)
     sums = tl.exp(lses - tl.where(m == -float("inf"), 0, m))  # (PARTS,), 0 for an empty part
     total = tl.sum(sums, axis=0)
-    total = tl.where(total == 0, 1, total)  # all parts are empty
+    total = tl.where(total == 0, 1, total)  # if all parts are empty
     at = (part * N + row)[:, None] * D + d
     outs = tl.load(outs_ptr + at, mask=part[:, None] < parts, other=0)  # (PARTS, D)
     tl.store(out_ptr + row * D + d, tl.sum(outs * (sums / total)[:, None], axis=0))
@@ -112,17 +114,17 @@ def _join(
 def choose_parts(processors, groups, S):
     """Return the number of parts of each cache that keeps all multiprocessors of a GPU busy.
 
-    That is two programs on each, so that one computes while the other waits for memory. More would
-    leave multiprocessors idle at the end of a second wave.
+    Each gets two programs, so that one can compute while the other waits for memory. With more,
+    some multiprocessors would be idle at the end of a second wave.
 
     Parameters
     ----------
     processors : int
-        Multiprocessors of the GPU: 132 on an H100, 108 on an A100.
+        Number of multiprocessors: 132 on an H100, 108 on an A100.
     groups : int
-        B · Hkv: the number of programs without parts.
+        B · Hkv, the number of programs if caches are not split.
     S : int
-        Slots in a cache. A part gets at least 256, if there are so many.
+        Slots in a cache. Each part gets at least 256 of them, if there are that many.
 
     Returns
     -------
@@ -134,10 +136,10 @@ def choose_parts(processors, groups, S):
 def attend_to_parts(q, k_cache, v_cache, parts, lengths=None, block_table=None):
     """Return outputs (parts, B, Hq, L, D) and logsumexps (parts, B, Hq, L), both float32.
 
-    Arguments are those of `decode_attention`, which checks them; the last two are contiguous.
+    The arguments are those of `decode_attention`, which checks them. The last two are contiguous.
     """
     (B, Hq, L, D), (Hkv, page) = q.shape, k_cache.shape[1:3]
-    rows = Hq // Hkv * L  # the heads of a group are adjacent: a group is rows already
+    rows = Hq // Hkv * L  # the heads of a group are adjacent in memory, so they are rows already
     outs = q.new_empty((parts, B, Hq, L, D), dtype=torch.float32)
     lses = q.new_empty((parts, B, Hq, L), dtype=torch.float32)
     paged = block_table is not None
@@ -172,29 +174,29 @@ def join(outs, lses, dtype):
     parts="int from 1",
 )
 def decode_attention(q, k_cache, v_cache, *, lengths=None, block_table=None, parts=None):
-    """Return the attention of each text's newest queries to its KV cache, and the logsumexp.
+    """Let the newest queries of each text attend to its KV cache. Return output and logsumexp.
 
-    For inference: no gradients. Compiled on NVIDIA GPUs of compute capability 8.0 or later; on
-    other GPUs `tiled.tiled_attention` computes the same, with a warning the first time. Without a
-    GPU it runs in Triton's interpreter.
+    This is for inference, without gradients. The kernels are compiled for NVIDIA GPUs with compute
+    capability 8.0 or higher. On other GPUs, `tiled.tiled_attention` computes the same result, with
+    a warning the first time. Without a GPU, the kernels run in Triton's interpreter.
 
     Parameters
     ----------
     q : torch.Tensor, (B, Hq, L, D), float16, bfloat16 or float32
-        The L newest tokens of each text, whose keys and values are the last in its cache: the
-        mask is causal, aligned "lower_right". D is 16, 32, 64, 128 or 256. No bfloat16 in the
-        interpreter.
+        Queries of the L newest tokens of each text, whose keys and values are the last in its
+        cache. The mask is causal and aligned "lower_right". D is 16, 32, 64, 128 or 256. The
+        interpreter refuses bfloat16.
     k_cache, v_cache : torch.Tensor, (B, Hkv, S, D), or in pages (pages, Hkv, page_size, D)
-        In the dtype of q, with stride 1 along D and any other strides. Hkv divides Hq: query head
-        h uses head h // (Hq / Hkv).
+        In the dtype of q, with stride 1 along D. The other strides may be any. Hkv divides Hq, and
+        query head h uses head h // (Hq / Hkv).
     lengths : torch.Tensor or sequence of int, (B,), optional
-        How many slots of each cache are filled; all if not given. The others are never read.
+        Number of filled slots in each cache. Without it, all are filled. Others are never read.
     block_table : torch.Tensor or sequence of int, (B, pages of a text), optional
         Token i of text b is in page ``block_table[b, i // page_size]``, slot ``i % page_size``.
         Entries that a text has not reached yet may name any page.
     parts : int, optional
-        Number of parts, up to 128, of each cache. If not given, `choose_parts` decides from B and
-        S; give it if a text's result must not depend on the rest of the batch, bit for bit.
+        Number of parts of each cache, up to 128. By default, `choose_parts` chooses it from B and
+        S. Fix it if no bit of a text's result may depend on the rest of the batch.
 
     Returns
     -------
@@ -206,8 +208,8 @@ def decode_attention(q, k_cache, v_cache, *, lengths=None, block_table=None, par
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as above. On a GPU the values of lengths and block_table are not
-        checked, because that would synchronize; a length above S counts as S there.
+        If an argument is not as above. On a GPU, the values of lengths and block_table are not
+        checked, because this would synchronize. There, a length above S counts as S.
     """
     lengths, block_table = (
         None if x is None else torch.as_tensor(x, device=q.device).contiguous()
@@ -227,7 +229,7 @@ def decode_attention(q, k_cache, v_cache, *, lengths=None, block_table=None, par
 
 
 def _attend_in_pytorch(q, k_cache, v_cache, lengths, block_table):
-    """Return output and logsumexp without the kernels, with a copy of the cache."""
+    """Return output and logsumexp without the kernels. This copies the cache."""
     (B, Hq, L, D), Hkv = q.shape, k_cache.shape[1]
     if block_table is not None:
         k_cache, v_cache = (

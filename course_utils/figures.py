@@ -376,6 +376,65 @@ def lines(x, series, *, xlabel, ylabel, log=False, ylim=None, title=None, ax=Non
     return ax
 
 
+def bars(labels, series, *, xlabel, ylabel, stacked=False, xlim=None, title=None, ax=None):
+    """Draw horizontal bars: one group, or one stack, for each label.
+
+    Parameters
+    ----------
+    labels : sequence of str, (n,)
+    series : dict of str to sequence of numbers, (n,) each
+        Its names are in the legend.
+    xlabel, ylabel : str
+    stacked : bool
+        Draw the bars of a label one after another, as parts of a sum.
+    xlim : tuple of two numbers, optional
+    title : str, optional
+    ax : matplotlib.axes.Axes, optional
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    ValueError
+        If there is no series, or one of them does not have n numbers.
+    """
+    labels = as_labels(labels, len(labels), "labels")
+    if not series:
+        raise ValueError("series must have at least one entry, got an empty dict")
+    numbers = {name: _numbers(values, f"series[{name!r}]") for name, values in series.items()}
+    for name, values in numbers.items():
+        if values.shape != (len(labels),):
+            raise ValueError(
+                f"series[{name!r}] must have shape ({len(labels)},) as labels has, "
+                f"got {values.shape}"
+            )
+    in_group = 1 if stacked else len(numbers)
+    if ax is None:
+        _, ax = plt.subplots(figsize=(8, 1.4 + len(labels) * (0.16 + 0.2 * in_group)))
+    height = 0.8 / in_group
+    at, left = np.arange(len(labels)), np.zeros(len(labels))
+    for index, (name, values) in enumerate(numbers.items()):
+        y = at if stacked else at + (index - (in_group - 1) / 2) * height
+        drawn = ax.barh(y, values, height, left=left if stacked else None, label=plain(name))
+        if stacked:
+            left = left + values
+        else:
+            ax.bar_label(drawn, labels=[_short(value) for value in values], padding=3, fontsize=9)
+    ax.set_yticks(at, [plain(label) for label in labels])
+    ax.invert_yaxis()
+    ax.set(xlabel=plain(xlabel), ylabel=plain(ylabel), xlim=xlim, title=plain(title))
+    ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1))
+    rows = (
+        f"{label} " + (" + " if stacked else ", ").join(_short(v[i]) for v in numbers.values())
+        for i, label in enumerate(labels)
+    )
+    text = f"{xlabel} ({', '.join(numbers)}): " + "; ".join(rows)
+    ax.description = f"{title}: {text}" if title else text
+    return ax
+
+
 def histograms(samples, *, xlabel, title=None, ax=None):
     """Draw the distribution of each sample as an outline, scaled to an area of 1.
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class Tiles(NamedTuple):
-    """Block sizes, warps per program, and pipeline stages of a kernel."""
+    """Block sizes, warps per program and pipeline stages of a kernel."""
 
     block_q: int
     block_k: int
@@ -20,12 +20,13 @@ class Cuts(NamedTuple):
     backward_kv: Tiles
 
 
-# For float16 and bfloat16, by compute capability (a GPU uses the last row not above its own) and
-# head width. Compiled, these tiles fit into shared memory and hardly spill registers. Which ones
-# are fastest must be measured on a GPU: see benchmarks/tune_kernels.py. At width 256 the gradients
-# of 64 keys and values take 128 KiB in float32, half of a multiprocessor's registers, which leaves
-# little room: backward_kv of 8.6 and 9.0, and forward of 8.6, have more warps than a tile of scores
-# can use, and compute these products twice.
+# Tiles for float16 and bfloat16, by compute capability and head width. A GPU uses the highest row
+# that does not exceed its own capability. We know from compiling that these tiles fit into shared
+# memory and hardly spill registers. Which tiles are fastest must be measured on a GPU, with
+# benchmarks/tune_kernels.py. At width 256, the gradients of 64 keys and values take 128 KiB in
+# float32. This is half of the registers of a multiprocessor and leaves little room. So backward_kv
+# of 8.6 and 9.0, and forward of 8.6, have more warps than a tile of scores can use, and compute
+# these products twice.
 TILES = {
     (8, 0): {  # A100
         16: Cuts(Tiles(128, 64, 4, 3), Tiles(128, 64, 4, 3), Tiles(64, 128, 4, 3)),
@@ -52,10 +53,10 @@ TILES = {
 TILES[10, 0] = TILES[9, 0]  # B200
 TILES[12, 0] = TILES[8, 6]  # RTX 50
 WIDTHS = [*TILES[9, 0]]
-# float32 is for checking: small tiles, which fit the shared memory of all these GPUs.
+# float32 is only for tests. These small tiles fit into the shared memory of all these GPUs.
 FLOAT32 = dict.fromkeys(WIDTHS, Tiles(32, 32, 4, 2)) | {256: Tiles(16, 16, 4, 2)}
 
 
 def cuts(capability):
-    """Return the row of TILES for a GPU's compute capability, (major, minor)."""
+    """Return the row of TILES for a GPU of this compute capability, (major, minor)."""
     return TILES[max(known for known in TILES if known <= capability)]

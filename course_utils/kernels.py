@@ -1,15 +1,16 @@
 """FlashAttention as Triton kernels: lesson 06's tiled attention on a GPU.
 
-One program of a kernel computes one block of queries (or of keys, for their gradients) and loops
-over the blocks of the other side, which pass through shared memory. Read `_forward` first, then
-`_take_in`, its loop; the backward kernels have the same form.
+Each program of a kernel computes one block of queries and loops over the blocks of keys, which
+pass through shared memory. (For the gradients of keys and values, it is the other way around.)
+Read `_forward` first and then its loop, `_attend_to_keys`. The backward kernels have the same form.
 
-Letters as in the lessons: B batch, H heads, L queries, S keys, D head width. ``_load`` loads a
-block of rows of one head, padded with zeros beyond the last row; ``_store`` skips rows beyond it.
-On Hopper a tensor is passed as a descriptor, which the copy unit (TMA) reads; on earlier GPUs as a
-pointer with strides, from which each thread computes its addresses.
+There are B sequences, H heads, L queries and S keys, and each head has width D. `_load` loads a
+block of rows of one head and pads it with zeros after the last row. `_store` skips these rows. On
+Hopper, a tensor is passed as a descriptor, which the copy unit (TMA) reads. On earlier GPUs it is
+passed as a pointer with strides, from which each thread computes its addresses.
 
-Without a CUDA device the kernels run in Triton's interpreter: the same code on NumPy, slowly.
+Without a CUDA device, the kernels run in Triton's interpreter. It runs the same code on NumPy
+arrays, slowly.
 
 Dao, "FlashAttention-2: faster attention with better parallelism and work partitioning", 2023.
 """
@@ -42,22 +43,22 @@ except ImportError as error:
 
 INTERPRETED = triton.knobs.runtime.interpret
 if INTERPRETED and not isinstance(tl.max, InterpretedFunction):
-    # Triton was imported before, for example by the first step of an optimizer, and its own
-    # functions are set to be compiled. Define them again.
+    # Triton was imported before, for example by the first step of an optimizer. Its own functions
+    # were then defined to be compiled, so define them again.
     importlib.reload(tl.standard)
     importlib.reload(tl)
 
 
 class Strided(NamedTuple):
-    """A tensor (B, H, N, D) as a kernel argument without a descriptor; the last stride is 1."""
+    """A tensor (B, H, N, D) as a kernel argument without a descriptor. Its last stride is 1."""
 
     start: torch.Tensor
-    batch_step: int
-    head_step: int
-    row_step: int
+    batch_stride: int
+    head_stride: int
+    row_stride: int
 
 
-LOG2_E = tl.constexpr(1.4426950408889634)  # e^x = 2^(x · log₂e); GPUs compute exp2
+LOG2_E = tl.constexpr(1.4426950408889634)  # GPUs compute exp2, and e^x = 2^(x · log₂e)
 
 
 # Reading and writing
@@ -65,7 +66,7 @@ LOG2_E = tl.constexpr(1.4426950408889634)  # e^x = 2^(x · log₂e); GPUs comput
 
 @triton.jit
 def _load(x_at, batch, head, start, N, BLOCK: tl.constexpr, D: tl.constexpr):
-    """Return the rows of one head from start on, (BLOCK, D), with zeros from row N on."""
+    """Return BLOCK rows of one head, beginning at start, (BLOCK, D). From row N on they are 0."""
     if isinstance(x_at, tl.tensor_descriptor):
         return x_at.load([batch, head, start, 0]).reshape(BLOCK, D)
     else:
@@ -75,7 +76,7 @@ def _load(x_at, batch, head, start, N, BLOCK: tl.constexpr, D: tl.constexpr):
 
 @triton.jit
 def _store(x_at, batch, head, start, N, x, BLOCK: tl.constexpr, D: tl.constexpr):
-    """Write x, (BLOCK, D), to the rows of one head from start on, up to row N."""
+    """Write x, (BLOCK, D), to the rows of one head, beginning at start. Skip rows from N on."""
     if isinstance(x_at, tl.tensor_descriptor):
         x_at.store([batch, head, start, 0], x.reshape(1, 1, BLOCK, D))
     else:
@@ -85,13 +86,14 @@ def _store(x_at, batch, head, start, N, x, BLOCK: tl.constexpr, D: tl.constexpr)
 
 @triton.jit
 def _addresses(x_at, batch, head, rows, D: tl.constexpr):
-    start = x_at.start + batch.to(tl.int64) * x_at.batch_step + head.to(tl.int64) * x_at.head_step
-    return start + rows[:, None].to(tl.int64) * x_at.row_step + tl.arange(0, D)[None, :]
+    start = x_at.start + batch.to(tl.int64) * x_at.batch_stride
+    start += head.to(tl.int64) * x_at.head_stride
+    return start + rows[:, None].to(tl.int64) * x_at.row_stride + tl.arange(0, D)[None, :]
 
 
 @triton.jit
-def _place(H, blocks):
-    """Return the head, block and batch index of this program; the head index varies fastest."""
+def _block_of_program(H, blocks):
+    """Return the head, block and batch index of this program. The head index varies fastest."""
     number = tl.program_id(0)
     return number % H, number // H % blocks, number // H // blocks
 
@@ -109,18 +111,18 @@ def _forward(
     H,
     L,
     S,
-    offset,  # query i may see the keys j <= i + offset; S or more: all keys
+    offset,  # query i may see keys j <= i + offset; with S or more, it may see all keys
     scale,
-    GROUP: tl.constexpr,  # query heads that share a head of keys and values
+    GROUP: tl.constexpr,  # number of query heads that share one head of keys and values
     D: tl.constexpr,
     BLOCK_Q: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
     """Compute output and logsumexp of one block of queries of one head."""
-    # The last queries see most keys. They start first, in all heads, so that the short programs
-    # come last and the multiprocessors finish at about the same time.
+    # The last queries see the most keys. Their programs start first, in all heads, so the short
+    # programs come last and all multiprocessors finish at about the same time.
     blocks = tl.cdiv(L, BLOCK_Q)
-    head, block, batch = _place(H, blocks)
+    head, block, batch = _block_of_program(H, blocks)
     start_q = (blocks - 1 - block) * BLOCK_Q
     q = _load(q_at, batch, head, start_q, L, BLOCK_Q, D)
     m = tl.full((BLOCK_Q,), -float("inf"), tl.float32)  # largest score so far, in base 2
@@ -128,23 +130,23 @@ def _forward(
     acc = tl.full((BLOCK_Q, D), 0, tl.float32)  # Σ 2^(score - m) · v so far
 
     queries = start_q + tl.arange(0, BLOCK_Q)
-    last_key = tl.minimum(queries + offset, S - 1)  # (BLOCK_Q,), the last each may see
-    # Two stages. Most blocks of keys are visible to all queries and need no mask, which saves time.
-    # The blocks on the diagonal and at the end of the keys are masked. Blocks that no query may see
-    # are never read.
-    whole = tl.minimum(tl.maximum(start_q + offset + 1, 0), S) // BLOCK_K * BLOCK_K
+    last_key = tl.minimum(queries + offset, S - 1)  # (BLOCK_Q,), the last key each may see
+    # There are two stages. All queries see most blocks of keys, so these need no mask, which saves
+    # time. The blocks on the diagonal and at the end of the keys are masked. Blocks that no query
+    # may see are never read.
+    unmasked_end = tl.minimum(tl.maximum(start_q + offset + 1, 0), S) // BLOCK_K * BLOCK_K
     stop = tl.minimum(tl.maximum(start_q + BLOCK_Q + offset, 0), S)
     kv_head = head // GROUP
-    m, ell, acc = _take_in(
-        q, m, ell, acc, k_at, v_at, batch, kv_head, 0, whole, S,
+    m, ell, acc = _attend_to_keys(
+        q, m, ell, acc, k_at, v_at, batch, kv_head, 0, unmasked_end, S,
         last_key, scale * LOG2_E, D, BLOCK_K, MASKED=False,
     )  # fmt: skip
-    m, ell, acc = _take_in(
-        q, m, ell, acc, k_at, v_at, batch, kv_head, whole, stop, S,
+    m, ell, acc = _attend_to_keys(
+        q, m, ell, acc, k_at, v_at, batch, kv_head, unmasked_end, stop, S,
         last_key, scale * LOG2_E, D, BLOCK_K, MASKED=True,
     )  # fmt: skip
 
-    ell = tl.where(ell == 0, 1, ell)  # no allowed key: output 0 / 1, and m = -inf gives lse -inf
+    ell = tl.where(ell == 0, 1, ell)  # without an allowed key, the output is 0 / 1 and lse is -inf
     out = acc / ell[:, None]
     _store(out_at, batch, head, start_q, L, out.to(q.dtype), BLOCK_Q, D)
     lse = (m + tl.log2(ell)) / LOG2_E  # natural logarithm
@@ -153,38 +155,38 @@ def _forward(
 
 
 @triton.jit
-def _take_in(
+def _attend_to_keys(
     q, m, ell, acc, k_at, v_at, batch, kv_head, first, stop, S, last_key, scale_log2,
     D: tl.constexpr, BLOCK_K: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Update (m, ell, acc) with the keys and values from first up to stop, block by block."""
+    """Update (m, ell, acc) with the keys and values from first to stop, block by block."""
     for start in range(first, stop, BLOCK_K):
         k = _load(k_at, batch, kv_head, start, S, BLOCK_K, D)
         v = _load(v_at, batch, kv_head, start, S, BLOCK_K, D)
-        # "ieee": float32 inputs are not rounded to TF32's 10 bits.
+        # With "ieee", float32 inputs are not rounded to TF32, which has 10 bits.
         scores = tl.dot(q, k.T, input_precision="ieee")  # (BLOCK_Q, BLOCK_K), float32
         if MASKED:
             keys = start + tl.arange(0, BLOCK_K)
             scores = tl.where(keys[None, :] <= last_key[:, None], scores, -float("inf"))
         m_new = tl.maximum(m, tl.max(scores, axis=1) * scale_log2)
         base = m_new
-        if MASKED:  # all scores so far may be -inf, and -inf - -inf would be NaN
+        if MASKED:  # if all scores so far are -inf, -inf - -inf would be NaN
             base = tl.where(m_new == -float("inf"), 0, m_new)
-        p = tl.exp2(scores * scale_log2 - base[:, None])  # a multiply-add and an exp2 each
-        rescale = tl.exp2(m - base)  # from the old maximum to the new one
+        p = tl.exp2(scores * scale_log2 - base[:, None])  # a multiply-add and an exp2
+        rescale = tl.exp2(m - base)  # rescales the old sums to the new maximum
         ell = ell * rescale + tl.sum(p, axis=1)
         acc = acc * rescale[:, None]
-        acc = tl.dot(p.to(v.dtype), v, acc, input_precision="ieee")  # tensor cores take 16 bits
+        acc = tl.dot(p.to(v.dtype), v, acc, input_precision="ieee")  # p rounded to 16 bits
         m = m_new
     return m, ell, acc
 
 
-# Backward. With P the weights, from the scores and the logsumexp as P = exp(scores - lse):
+# Backward. P are the weights, computed from the scores and the logsumexp as exp(scores - lse):
 #   dV = Pᵀ dO        dP = dO Vᵀ        dS = P ∘ (dP - delta)        dQ = dS K        dK = dSᵀ Q
-# where delta_i = Σ_d dO_id O_id, which equals Σ_j P_ij dP_ij of softmax's gradient. The gradient of
-# the logsumexp is P, so the gradient that arrives at lse is subtracted from delta. The kernels get
-# lse times log₂e, in base 2. They compute 3 + 4 = 7 products per tile, because both recompute the
-# scores and dP. FlashAttention's one kernel computes 5 and adds to dQ in memory, atomically.
+# Here delta_i = Σ_d dO_id O_id, which equals the Σ_j P_ij dP_ij in the gradient of softmax. The
+# gradient of the logsumexp is P, so the gradient that arrives at lse is subtracted from delta. The
+# kernels receive lse times log₂e, in base 2. They compute 3 + 4 = 7 products per tile, because both
+# recompute the scores and dP. FlashAttention's single kernel computes 5 and adds to dQ atomically.
 
 
 @triton.jit(do_not_specialize=["H", "L", "S", "offset"])
@@ -195,7 +197,7 @@ def _backward_q(
 ):  # fmt: skip
     """Compute the gradient of one block of queries, and delta, which `_backward_kv` also reads."""
     blocks = tl.cdiv(L, BLOCK_Q)
-    head, block, batch = _place(H, blocks)
+    head, block, batch = _block_of_program(H, blocks)
     start_q = (blocks - 1 - block) * BLOCK_Q
     q = _load(q_at, batch, head, start_q, L, BLOCK_Q, D)
     d_out = _load(d_out_at, batch, head, start_q, L, BLOCK_Q, D)
@@ -209,16 +211,16 @@ def _backward_q(
     tl.store(delta_ptr + row + queries, delta, mask=queries < L)
 
     last_key = tl.minimum(queries + offset, S - 1)
-    whole = tl.minimum(tl.maximum(start_q + offset + 1, 0), S) // BLOCK_K * BLOCK_K
+    unmasked_end = tl.minimum(tl.maximum(start_q + offset + 1, 0), S) // BLOCK_K * BLOCK_K
     stop = tl.minimum(tl.maximum(start_q + BLOCK_Q + offset, 0), S)
     kv_head = head // GROUP
     d_q = tl.full((BLOCK_Q, D), 0, tl.float32)
     d_q = _add_to_d_q(
-        d_q, q, d_out, lse, delta, k_at, v_at, batch, kv_head, 0, whole, S,
+        d_q, q, d_out, lse, delta, k_at, v_at, batch, kv_head, 0, unmasked_end, S,
         last_key, scale * LOG2_E, D, BLOCK_K, MASKED=False,
     )  # fmt: skip
     d_q = _add_to_d_q(
-        d_q, q, d_out, lse, delta, k_at, v_at, batch, kv_head, whole, stop, S,
+        d_q, q, d_out, lse, delta, k_at, v_at, batch, kv_head, unmasked_end, stop, S,
         last_key, scale * LOG2_E, D, BLOCK_K, MASKED=True,
     )  # fmt: skip
     _store(d_q_at, batch, head, start_q, L, (d_q * scale).to(q.dtype), BLOCK_Q, D)
@@ -229,12 +231,12 @@ def _add_to_d_q(
     d_q, q, d_out, lse, delta, k_at, v_at, batch, kv_head, first, stop, S,
     last_key, scale_log2, D: tl.constexpr, BLOCK_K: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Add to d_q the contributions of the keys from first up to stop."""
+    """Add to d_q the contributions of the keys from first to stop."""
     for start in range(first, stop, BLOCK_K):
         k = _load(k_at, batch, kv_head, start, S, BLOCK_K, D)
         v = _load(v_at, batch, kv_head, start, S, BLOCK_K, D)
         scores = tl.dot(q, k.T, input_precision="ieee")  # (BLOCK_Q, BLOCK_K)
-        p = tl.exp2(scores * scale_log2 - lse[:, None])  # recomputes the weights, without a maximum
+        p = tl.exp2(scores * scale_log2 - lse[:, None])  # the weights, from lse
         if MASKED:
             keys = start + tl.arange(0, BLOCK_K)
             p = tl.where(keys[None, :] <= last_key[:, None], p, 0)
@@ -250,30 +252,30 @@ def _backward_kv(
     lse_ptr, delta_ptr, H, L, S, offset, scale,
     GROUP: tl.constexpr, D: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """Compute the gradients of one block of keys and values, summed over their query heads."""
-    kv_head, block, batch = _place(H // GROUP, tl.cdiv(S, BLOCK_K))
-    start_k = block * BLOCK_K  # the first keys, which most queries see, start first
+    """Compute the gradients of one block of keys and values, a sum over their query heads."""
+    kv_head, block, batch = _block_of_program(H // GROUP, tl.cdiv(S, BLOCK_K))
+    start_k = block * BLOCK_K  # the first keys start first, because the most queries see them
     k = _load(k_at, batch, kv_head, start_k, S, BLOCK_K, D)
     v = _load(v_at, batch, kv_head, start_k, S, BLOCK_K, D)
     d_k = tl.full((BLOCK_K, D), 0, tl.float32)
     d_v = tl.full((BLOCK_K, D), 0, tl.float32)
 
-    # The two stages again, for a block of keys: queries from `first` on see some of the block,
-    # queries from `whole` on see all of it.
+    # There are again two stages. Queries from `first` on see some keys of this block, and queries
+    # from `unmasked_start` on see all of them.
     last = tl.minimum(start_k + BLOCK_K, S) - 1
     first = tl.maximum(start_k - offset, 0) // BLOCK_Q * BLOCK_Q
-    whole = tl.cdiv(tl.maximum(last - offset, 0), BLOCK_Q) * BLOCK_Q
-    for member in range(GROUP):
-        head = kv_head * GROUP + member
+    unmasked_start = tl.cdiv(tl.maximum(last - offset, 0), BLOCK_Q) * BLOCK_Q
+    for head_in_group in range(GROUP):
+        head = kv_head * GROUP + head_in_group
         row = (batch * H + head).to(tl.int64) * L
         d_k, d_v = _add_to_d_k_and_d_v(
             d_k, d_v, k, v, q_at, d_out_at, lse_ptr + row, delta_ptr + row, batch, head,
-            first, tl.minimum(whole, L), L, start_k, offset, scale * LOG2_E,
+            first, tl.minimum(unmasked_start, L), L, start_k, offset, scale * LOG2_E,
             D, BLOCK_Q, BLOCK_K, MASKED=True,
         )  # fmt: skip
         d_k, d_v = _add_to_d_k_and_d_v(
             d_k, d_v, k, v, q_at, d_out_at, lse_ptr + row, delta_ptr + row, batch, head,
-            whole, L, L, start_k, offset, scale * LOG2_E,
+            unmasked_start, L, L, start_k, offset, scale * LOG2_E,
             D, BLOCK_Q, BLOCK_K, MASKED=False,
         )  # fmt: skip
     _store(d_k_at, batch, kv_head, start_k, S, (d_k * scale).to(k.dtype), BLOCK_K, D)
@@ -286,15 +288,15 @@ def _add_to_d_k_and_d_v(
     first, stop, L, start_k, offset, scale_log2,
     D: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Add to d_k and d_v the contributions of the queries from first up to stop."""
+    """Add to d_k and d_v the contributions of the queries from first to stop."""
     for start in range(first, stop, BLOCK_Q):
-        # Beyond the last query q, d_out and delta are 0, and so is their contribution.
+        # After the last query, q, d_out and delta are 0, so nothing is added.
         q = _load(q_at, batch, head, start, L, BLOCK_Q, D)
         d_out = _load(d_out_at, batch, head, start, L, BLOCK_Q, D)
         queries = start + tl.arange(0, BLOCK_Q)
         lse = tl.load(lse_ptr + queries, mask=queries < L, other=0)
         delta = tl.load(delta_ptr + queries, mask=queries < L, other=0)
-        # All tiles are transposed, so that none must be transposed before its next product.
+        # All tiles are transposed, so no tile has to be transposed before its next product.
         scores = tl.dot(k, q.T, input_precision="ieee")  # (BLOCK_K, BLOCK_Q)
         p = tl.exp2(scores * scale_log2 - lse[None, :])
         if MASKED:
@@ -349,7 +351,7 @@ def _launch(kernel, of_queries, of_keys, per_query, offset):
     blocks = H * triton.cdiv(L, tiles.block_q)
     if kernel is _backward_kv:
         blocks = Hkv * triton.cdiv(S, tiles.block_k)
-    with torch.cuda.device_of(q):  # kernels launch on the current device
+    with torch.cuda.device_of(q):  # a kernel starts on the current device
         kernel[(B * blocks,)](  # one axis, because the others are limited to 65,535
             **{f"{name}_at": _argument(x, tiles.block_q) for name, x in of_queries.items()},
             **{f"{name}_at": _argument(x, tiles.block_k) for name, x in of_keys.items()},
@@ -368,22 +370,23 @@ def _tiles(kernel, q):
 
 
 def capability(device):
-    """Return a GPU's compute capability, (major, minor); the interpreter stands for a Hopper."""
+    """Return the compute capability, (major, minor), of a GPU. The interpreter counts as Hopper."""
     return (9, 0) if INTERPRETED else torch.cuda.get_device_capability(device)
 
 
 def _argument(x, block_rows):
-    """Return x as a kernel argument: a descriptor of blocks of that many rows, or strides."""
-    # The RTX 50 has the copy unit too, but its products read from registers, which ran short.
+    """Return x as a kernel argument, either a descriptor of blocks of block_rows or strides."""
+    # The RTX 50 also has a copy unit, but its products read from registers, and with descriptors
+    # there were not enough of them.
     if (9, 0) <= capability(x.device) < (12, 0):
         return TensorDescriptor.from_tensor(x, [1, 1, block_rows, x.shape[-1]])
     return Strided(x, *x.stride()[:-1])
 
 
 def _aligned(x):
-    """Return x, or a copy, with an alignment for 16-byte copies.
+    """Return x, or a copy of it, aligned for copies of 16 bytes.
 
-    That is a last stride of 1 and other strides that are multiples of 16, as Triton can assume.
+    Its last stride is 1, and its other strides are multiples of 16, which Triton can then assume.
     """
     *strides, last = x.stride()
     if last == 1 and all(n > 0 and n % 16 == 0 for n in [*strides, x.data_ptr()]):
@@ -395,29 +398,31 @@ def _aligned(x):
 def flash_attention(q, k, v, *, is_causal=False, align=None):
     """Return softmax(qkᵀ / √D) v and the logsumexp, without materialising the (L, S) matrix.
 
-    Differentiable once in q, k and v. Compiled on NVIDIA GPUs of compute capability 8.0 or later;
-    on other GPUs `tiled.tiled_attention` computes the same, with a warning the first time. Without
-    a GPU it runs in Triton's interpreter: importing this module then sets TRITON_INTERPRET=1.
+    It can be differentiated once with respect to q, k and v. The kernels are compiled for NVIDIA
+    GPUs with compute capability 8.0 or higher. On other GPUs, `tiled.tiled_attention` computes the
+    same result, with a warning the first time. Without a GPU, the kernels run in Triton's
+    interpreter, and importing this module sets TRITON_INTERPRET=1.
 
     Parameters
     ----------
     q : torch.Tensor, (B, Hq, L, D), float16, bfloat16 or float32
-        D is 16, 32, 64, 128 or 256. No bfloat16 in the interpreter, which computes it wrongly.
+        D is 16, 32, 64, 128 or 256. The interpreter computes bfloat16 wrongly, so there it is
+        refused.
     k, v : torch.Tensor, (B, Hkv, S, D), in the dtype of q
         Hkv divides Hq: query head h uses head h // (Hq / Hkv).
     is_causal : bool
         Whether a query may see only the keys up to its own position.
     align : {"upper_left", "lower_right"}, required if is_causal and L ≠ S
-        "upper_left": the first query aligns with the first key, as `is_causal` of PyTorch's
-        scaled_dot_product_attention. "lower_right": the last query with the last key, as in
-        decoding with a cache.
+        "upper_left" aligns the first query with the first key, as `is_causal` in PyTorch's
+        scaled_dot_product_attention does. "lower_right" aligns the last query with the last key,
+        as in decoding with a cache.
 
     Returns
     -------
     output : torch.Tensor, (B, Hq, L, D), in the dtype of q
-        Zeros for a query with no allowed key.
+        Zeros for a query without an allowed key.
     lse : torch.Tensor, (B, Hq, L), float32
-        Natural logarithm of Σ e^score over the allowed keys; -inf if there are none.
+        Natural logarithm of Σ e^score over the allowed keys, or -inf if there are none.
 
     Raises
     ------
@@ -436,7 +441,7 @@ def flash_attention(q, k, v, *, is_causal=False, align=None):
 
 
 def why_not(device):
-    """Return why the kernels cannot run on a GPU, or None if they can."""
+    """Return the reason why the kernels cannot run on a GPU, or None if they can."""
     if INTERPRETED:
         return None
     if torch.version.hip:
@@ -444,15 +449,15 @@ def why_not(device):
     major, minor = capability(device)
     if (major, minor) < min(kernel_tiles.TILES):
         gpu = f"{torch.cuda.get_device_name(device)} has {major}.{minor}"
-        return f"the kernels need a GPU of compute capability 8.0 or later and {gpu}"
+        return f"the kernels need a GPU with compute capability 8.0 or higher, and {gpu}"
     return None
 
 
 def falls_back(device):
-    """Return whether a public function cannot use the kernels on a device; warn once if so."""
+    """Return True, and warn once, if the kernels cannot run on a device."""
     reason = why_not(device)
     if reason is not None:
-        _warn_once(f"{reason}, so tiled_attention computes the same in plain PyTorch, slower")
+        _warn_once(f"{reason}, so tiled_attention computes the result in plain PyTorch, slowly")
     return reason is not None
 
 

@@ -8,13 +8,16 @@ changes the phrase here.
 
 import functools
 import itertools
+import json
 import math
 import re
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from course_utils import attention as course
+from course_utils import data
 from course_utils.tiled import blocks, key_blocks
 from course_utils.views import example, unique_labels
 
@@ -321,6 +324,30 @@ def positions(i, j, power, layout):
     half = layout == "halves" and 31 * 10 ** (-power * 3 / 4) > math.pi
     yield "even the slowest clock", half and not meet
     yield "two clocks have no hands", layout == "interleaved"
+
+
+def fit(gpu, d, block_q, block_k, stages):
+    shared, registers, spilled = _compiled()[f"{gpu},{d},{block_q},{block_k},{stages}"]
+    room = {"A100": 163, "L4": 99, "H100": 227}[gpu]  # KiB of a program; there is 1 more in all
+    yield "shared memory #", round(shared)
+    yield f"of {room} KiB; registers {registers} of 255 for each thread, {spilled} bytes", True
+    fits = shared <= room
+    yield "does not fit, because shared memory is too small", not fits
+    yield "fits, but registers are spilled", fits and spilled > 0
+    by_memory = (room + 1) // (shared + 1)
+    by_registers = 65536 // (256 * 8 * math.ceil(registers / 8))
+    count = min(by_memory, by_registers) * fits
+    yield f"{count:.0f} program{'s' * (count != 1)} at a time", True
+    yield "limited by shared memory", fits and by_memory < by_registers
+    yield "limited by registers", fits and by_memory > by_registers
+    too_few = spilled > 0 and block_q == block_k == 128
+    yield "found", bool(fits and d == 128 and (too_few or count > 1))
+
+
+@functools.cache
+def _compiled():
+    file = Path(data.__file__).with_name("kernel_fit.json")
+    return json.loads(file.read_text(encoding="utf-8"))["compiled"]
 
 
 def ring_share(row, column, causal):

@@ -13,6 +13,7 @@ from course_utils.attention import attention
 from course_utils.checks.lesson_11.bytes_sent import bytes_sent
 from rounding import assert_within, attention_errors, normal
 from sampling import EVERY_CASE
+from stored_notebooks import ROOT
 from test_kernels import DEVICE, run
 
 pytest.importorskip(
@@ -73,6 +74,38 @@ def test_the_instructions_that_lesson_06b_shows_are_those_of_the_compiled_kernel
     assert counted and counted == stored[: len(counted)], (
         "run benchmarks/kernel_instructions.py, then refresh lesson 06b"
     )
+
+
+def print_fits():
+    """Print what two kernels need, stored and compiled anew, as JSON. With EVERY_CASE=1, all."""
+    import kernel_fit
+
+    stored = json.loads(kernel_fit.FILE.read_text())["compiled"]
+    cases = list(kernel_fit.cases())
+    some = cases if EVERY_CASE else [cases[0], cases[-1]]
+    found = dict(kernel_fit.entries(some))
+    print(json.dumps([{case: stored[case] for case in found}, found, len(stored) - len(cases)]))
+
+
+@pytest.mark.slow
+def test_what_the_explorer_of_lesson_06b_says_of_a_kernel_is_true_of_the_compiled_one(tmp_path):
+    code = "import test_benchmarks; test_benchmarks.print_fits()"
+    stored, found, surplus = json.loads(
+        run(code, TRITON_INTERPRET="0", TRITON_CACHE_DIR=str(tmp_path))
+    )
+    assert found and stored == found and not surplus, (
+        "run benchmarks/kernel_fit.py, then tools.render_previews"
+    )
+
+
+def test_tiles_of_queries_keys_and_values_are_in_shared_memory_stage_by_stage():
+    stored = json.loads((ROOT / "course_utils/data/kernel_fit.json").read_text())["compiled"]
+    for case, (shared, *_) in stored.items():
+        gpu, *sizes = case.split(",")
+        d, block_q, block_k, stages = map(int, sizes)
+        rows = block_q + 2 * block_k * (stages if gpu == "H100" else stages - 1)
+        weights = block_q * block_k * 2 / 1024  # they may pass through shared memory too
+        assert 0 <= shared - rows * d * 2 / 1024 <= max(weights, 1), case
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from course_utils import figures
 from course_utils.figures import (
     arrows,
     as_labels,
+    bars,
     heatmap,
     histograms,
     lines,
@@ -40,6 +41,7 @@ FIGURES = {
     "mask_pattern": lambda values, **how: mask_pattern(values > 0.2, **how),
     "arrows": lambda values, **how: arrows(values[:, :2], labels=range(len(values)), **how),
     "lines": lambda values, **how: lines(values[0], {"a": values[1]}, **LABELS, **how),
+    "bars": lambda values, **how: bars("ab", {"c": values[0, :2]}, **LABELS, **how),
     "histograms": lambda values, **how: histograms({"a": values}, xlabel="n", **how),
     "mosaic": lambda values, **how: mosaic(values[None, None], **how),
     "head_lines": head_lines,
@@ -389,6 +391,22 @@ def test_each_line_differs_from_the_others_by_more_than_color_and_is_in_the_lege
     assert styles == [(line.get_color(), line.get_marker()) for line in ax.lines]
     assert len(set(styles)) == 10
     assert len({marker for _, marker in styles[1:]} - {"", "None"}) == 7
+
+
+def test_bars_stand_beside_or_after_one_another_and_are_read_out():
+    series = {"a": [1, 2, 3], "b": [30, 20, 10]}
+    ax = bars(["x", "y", "z"], series, xlabel="n", ylabel="ms")
+    assert [bar.get_width() for bar in ax.patches] == [1, 2, 3, 30, 20, 10]
+    assert len({bar.get_y() for bar in ax.patches}) == 6
+    assert [text.get_text() for text in ax.texts] == ["1", "2", "3", "30", "20", "10"]
+    assert ax.description == "n (a, b): x 1, 30; y 2, 20; z 3, 10"
+    ax = bars(["x", "y", "z"], series, xlabel="n", ylabel="ms", stacked=True)
+    assert [bar.get_x() for bar in ax.patches] == [0, 0, 0, 1, 2, 3]
+    assert ax.description == "n (a, b): x 1 + 30; y 2 + 20; z 3 + 10"
+    with pytest.raises(ValueError, match=r"series\['a'\] must have shape \(1,\)"):
+        bars(["x"], {"a": [1, 2]}, **LABELS)
+    with pytest.raises(ValueError, match="at least one entry"):
+        bars(["x"], {}, **LABELS)
 
 
 def test_histograms_have_an_area_of_1_and_say_how_far_their_samples_spread():

@@ -292,7 +292,7 @@ def without_kernels(request, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Some GPU")
     kernels._warn_once.cache_clear()
-    yield "for NVIDIA GPUs, not for Some GPU" if hip else "8.0 or later and Some GPU has 7.5"
+    yield "for NVIDIA GPUs, not for Some GPU" if hip else "8.0 or higher, and Some GPU has 7.5"
     kernels._warn_once.cache_clear()
 
 

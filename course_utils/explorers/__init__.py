@@ -8,6 +8,7 @@ them, `training_explorer`, while it is shown, so it does not move on the website
 """
 
 from course_utils.explorers.browser_explorer import BrowserExplorer
+from course_utils.explorers.fit import fit_explorer
 from course_utils.explorers.head import head_explorer
 from course_utils.explorers.kernel_explorer import Explorer, Number
 from course_utils.explorers.language import language_explorer
@@ -26,6 +27,7 @@ __all__ = [
     "Explorer",
     "BrowserExplorer",
     "Number",
+    "fit_explorer",
     "head_explorer",
     "language_explorer",
     "mask_explorer",

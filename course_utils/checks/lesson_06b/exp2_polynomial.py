@@ -65,7 +65,7 @@ def run(answer, x):
     with _Powers() as powers:
         (result,) = call_with_clones(answer, x)
     if not isinstance(result, tuple | list) or len(result) != 2:
-        raise NamedMistake("not two", "return two things, y and the largest relative error")
+        raise NamedMistake("not two", "Return two results: y and the largest relative error.")
     y, error = result
     y = torch.as_tensor(y) if isinstance(y, np.ndarray) else y
     if not isinstance(y, torch.Tensor) or y.shape != x.shape or not y.is_floating_point():
@@ -111,16 +111,16 @@ def _half(error):
 
 
 ITSELF = (
-    "these powers have no error to speak of, as from torch.exp2 or 2 ** x: the cubic is asked, and "
-    "the bits of the exponent"
+    "Your y has almost no error, as if it came from torch.exp2 or 2 ** x. Use the cubic and the "
+    "bits of the exponent."
 )
 FLOAT32 = (
-    "y is right; the error is taken in float32, which rounds y / 2^x itself, by up to 6 · 10⁻⁸: "
-    "take y and x to float64 first, y.double() / x.double().exp2()"
+    "y is right, but your error is computed in float32. This rounds y / 2^x itself, by up to 6 · "
+    "10⁻⁸. Convert both first: y.double() / x.double().exp2()."
 )
 POWERS = (
-    "right, but 2^n is taken by the unit for powers, as 2.0**n, exp or exp2 do: add n to the "
-    "exponent's bits of p"
+    "The numbers are right, but you compute a power such as 2.0**n, exp or exp2. On a GPU, this "
+    "would use the unit for exponentials. Add n to the exponent bits of p instead."
 )
 P = "C[0] + f * (C[1] + f * (C[2] + f * C[3]))"
 BITS = "(p.view(torch.int32) + (n.to(torch.int32) << 23)).view(torch.float32)"
@@ -128,87 +128,145 @@ RIGHT = "x.double().exp2()"
 ERROR = f"(y.double() / {RIGHT} - 1).abs().max()"
 
 MISTAKES = [
-    ("rounded to the nearest", "x is rounded to the nearest whole number, so that f lies between "
-     "−½ and ½: the cubic is made for 0 ≤ f < 1, beyond it is soon far off; use floor",
+    ("rounded to the nearest",
+     "Your result is the one you get if x is rounded to the nearest integer, so that f is between "
+     "−½ and ½. The cubic is made for 0 ≤ f < 1, so use floor.",
      ("x.floor()", "x.round()")),
-    ("cut off towards zero", "x is cut off towards 0, so that f is negative for negative x: the "
-     "cubic is made for 0 ≤ f < 1; use floor", ("x.floor()", "x.trunc()")),
-    ("rounded up", "x is rounded up, so that f is negative: the cubic is made for 0 ≤ f < 1; use "
-     "floor", ("x.floor()", "x.ceil()")),
-    ("sign of the exponent", "the exponent has the wrong sign: the result grows where x falls; add "
-     "n to the exponent's bits", ("+ (n.to(", "- (n.to(")),
-    ("fraction alone", "that is 2^f: n does not reach the exponent, whose bits begin at bit 23; "
-     "add n << 23 to the bits of p", (BITS, "p")),
-    ("shifted too far", "n is added one bit too far up: 23 bits lie below the exponent",
+    ("cut off towards zero",
+     "Your result is the one you get if x is truncated toward 0, so that f is negative for "
+     "negative x. The cubic is made for 0 ≤ f < 1, so use floor.",
+     ("x.floor()", "x.trunc()")),
+    ("rounded up",
+     "Your result is the one you get if x is rounded up, so that f is negative. The cubic is made "
+     "for 0 ≤ f < 1, so use floor.",
+     ("x.floor()", "x.ceil()")),
+    ("sign of the exponent",
+     "Your exponent has the wrong sign, so the result grows where x falls. Add n to the bits of "
+     "the exponent.",
+     ("+ (n.to(", "- (n.to(")),
+    ("fraction alone",
+     "Your result is 2^f, so n is missing. The bits of the exponent start at bit 23. Add n << 23 "
+     "to the bits of p.",
+     (BITS, "p")),
+    ("shifted too far",
+     "Your n is added one bit too high. There are 23 bits below the exponent.",
      ("<< 23", "<< 24")),
-    ("not shifted far enough", "n is added one bit too low: 23 bits lie below the exponent",
+    ("not shifted far enough",
+     "Your n is added one bit too low. There are 23 bits below the exponent.",
      ("<< 23", "<< 22")),
-    ("converted", "p is converted to a whole number, which is 1: .view(torch.int32) takes its bits "
-     "as they are", ("p.view(torch.int32)", "p.to(torch.int32)")),
-    ("bias added", "127 is added to the exponent a second time: p has it in its bits already, "
-     "being about 2^f and no bare fraction",
+    ("converted",
+     "Your result is the one you get if p is converted to an integer, which gives 1. Use "
+     ".view(torch.int32), which keeps the bits as they are.",
+     ("p.view(torch.int32)", "p.to(torch.int32)")),
+    ("bias added",
+     "Your result adds 127 to the exponent a second time. p is a number between 1 and 2, so its "
+     "bits already contain 127. Add only n.",
      ("(n.to(torch.int32) <<", "(n.to(torch.int32) + 127 <<")),
-    ("bits joined by or", "the bits are joined by |, which loses what both have: add them",
+    ("bits joined by or",
+     "Your result is the one you get if the bits are joined with |, which loses the bits that both "
+     "have. Add them with +.",
      ("torch.int32) + (n", "torch.int32) | (n")),
-    ("bits converted", "the sum of the bits is converted to a float as a number: "
-     ".view(torch.float32) reads the bits as they are",
+    ("bits converted",
+     "Your result is the one you get if the sum of the bits is converted to a float as a number. "
+     "Use .view(torch.float32), which keeps the bits as they are.",
      (".view(torch.float32)", ".to(torch.float32)")),
-    ("clamped too low", "right down to −126: below it float32 has no exponent left, and −127 "
-     "gives 0 or another number; clamp at −126", ("min=-126", "min=-127")),
-    ("clamped from above", "right up to 0, and 1 above it: x is clamped from below only, at −126",
+    ("clamped too low",
+     "Right down to −126. Below that, float32 has no exponent left, so a lower clamp gives wrong "
+     "results. Clamp x at −126.",
+     ("min=-126", "min=-127")),
+    ("clamped from above",
+     "Right up to 0, but your result is 1 above it. Clamp x only from below, at −126.",
      ("min=-126", "-126, 0")),
-    ("zeros in the error", "y is right; where it was set to 0 the error is 1: x is clamped there, "
-     "so leave y at 2^−126, or take the error before",
+    ("zeros in the error",
+     "y is right, but where it was set to 0, the error is 1. x is clamped there, so leave y at "
+     "2^−126, or compute the error first.",
      ("x = x.clamp(min=-126)", "given, x = x, x.clamp(min=-126)"),
      ("    error =", "    y = torch.where(given < -126, 0, y)\n    error =")),
-    ("Taylor's cubic", "Taylor's coefficients are right at 0 and off by 1% towards 1: take C",
+    ("Taylor's cubic",
+     "Your result fits the Taylor coefficients. They are right at f = 0, but off by 1% near f = 1. "
+     "Use C.",
      (P, "1 + f * (0.693147 + f * (0.240227 + f * 0.0555041))")),
-    ("whole part alone", "the powers of the whole parts alone: multiply by the cubic in f, that is "
-     "add n to the exponent of p", (P, "C[0] + 0 * f")),
-    ("cubic of x", "the cubic is taken of x, not of f: it is made for 0 ≤ f < 1",
+    ("whole part alone",
+     "Your result is 2^n, so the fraction is missing. Multiply by the cubic in f: add n to the "
+     "exponent of p.",
+     (P, "C[0] + 0 * f")),
+    ("cubic of x",
+     "Your result is the cubic of x instead of f. The cubic is made for 0 ≤ f < 1, so use f.",
      (P, P.replace("f", "x"))),
-    ("coefficients turned around", "the coefficients are taken from the other end: C[0] stands "
-     "alone, C[3] before f³", (P, "C[3] + f * (C[2] + f * (C[1] + f * C[0]))")),
-    ("a square", "f³ is missing: C[3] belongs to it", (" + f * C[3]", "")),
-    ("power of e", "that is e^x: it takes no factor log₂e, powers of 2 are asked",
+    ("coefficients turned around",
+     "Your coefficients are in reverse order. C[0] is the constant, and C[3] belongs to f³.",
+     (P, "C[3] + f * (C[2] + f * (C[1] + f * C[0]))")),
+    ("a square",
+     "Your result has no f³. Add C[3] f³.",
+     (" + f * C[3]", "")),
+    ("power of e",
+     "Your result is e^x. The task is 2^x, so leave out the factor log₂e.",
      ("n = x.floor()", "x = x * 1.4426950408889634\n    n = x.floor()")),
-    ("not clamped", "right, but for scores far below 0, −∞ among them: the exponent's bits run "
-     "into the sign, or f is NaN; clamp x at −126 first", ("x.clamp(min=-126)", "x")),
-    ("absolute error", "y is right; the error is absolute, y − 2^x: divide it by 2^x", (ERROR,
+    ("not clamped",
+     "Right, except for values far below 0, such as −∞. There the exponent's bits run into the "
+     "sign, or f is NaN. Clamp x at −126 first.",
+     ("x.clamp(min=-126)", "x")),
+    ("absolute error",
+     "y is right, but your error is the absolute one, y − 2^x. Divide it by 2^x.",
+     (ERROR,
       f"(y.double() - {RIGHT}).abs().max()")),
-    ("sign of the error", "y is right; the error is the largest upwards only: take abs() before "
-     "max()", (".abs().max()", ".max()")),
-    ("error of each", "y is right; an error is returned for each number: take the largest, .max()",
+    ("sign of the error",
+     "y is right, but your error is only the largest one upward. Use abs() before max().",
+     (".abs().max()", ".max()")),
+    ("error of each",
+     "y is right, but you return an error for each number. Return only the largest one, with "
+     ".max().",
      (ERROR, ERROR.removesuffix(".max()"))),
-    ("bits of the error", "y is right; −log₂ of the error is returned, how many bits are right: "
-     "the error itself is asked", (ERROR, f"-{ERROR}.log2()")),
-    ("mean error", "y is right; the error is a mean: the largest is asked",
+    ("bits of the error",
+     "y is right, but you return −log₂ of the error, the number of right bits. Return the error "
+     "itself.",
+     (ERROR, f"-{ERROR}.log2()")),
+    ("mean error",
+     "y is right, but your error is a mean. Return the largest one.",
      (".abs().max()", ".abs().mean()")),
-    ("error in percent", "y is right; the error is in percent: y / 2^x − 1 is asked as it is",
+    ("error in percent",
+     "y is right, but your error is in percent. Return y / 2^x − 1 without the factor 100.",
      (ERROR, f"100 * {ERROR}")),
-    ("error before the clamp", "y is right; the error is taken from 2^x before x was clamped, "
-     "where 2^x is 0", ("x = x.clamp(min=-126)", "given, x = x, x.clamp(min=-126)"), (
+    ("error before the clamp",
+     "y is right, but your error compares with 2^x of the x before clamping, where 2^x may be 0. "
+     "Compare with 2^x of the clamped x.",
+     ("x = x.clamp(min=-126)", "given, x = x, x.clamp(min=-126)"), (
       RIGHT, "given.double().exp2()")),
-    ("64 bits", "n becomes a number of 64 bits, and so does the sum: as float32 each gives two "
-     "numbers; take n to torch.int32, as p's bits are", ("n.to(torch.int32)", "n.to(torch.int64)")),
-    ("fraction negative", "f has the wrong sign: it is what x is above n, x − n",
+    ("64 bits",
+     "Your result has twice as many numbers as x. If n has 64 bits, the sum has 64 bits too. "
+     "Convert n to torch.int32, as the bits of p are.",
+     ("n.to(torch.int32)", "n.to(torch.int64)")),
+    ("fraction negative",
+     "Your f has the wrong sign. It is what remains of x above n, so use x − n.",
      ("f = x - n", "f = n - x")),
-    ("constant forgotten", "C[0] is missing: 2^f is about 1 at f = 0", ("C[0] + f *", "f *")),
-    ("square for the cube", "C[3] is multiplied by f²: it belongs to f³",
+    ("constant forgotten",
+     "Your result lacks C[0]. At f = 0, 2^f must be about 1.",
+     ("C[0] + f *", "f *")),
+    ("square for the cube",
+     "Your result multiplies C[3] by f². It belongs to f³.",
      (P, "C[0] + f * (C[1] + f * (C[2] + C[3]))")),
-    ("times n", "the cubic is multiplied by n, not by 2^n: add n to the exponent of p",
+    ("times n",
+     "Your result multiplies the cubic by n instead of 2^n. Add n to the exponent of p.",
      (BITS, "p * n")),
-    ("added to the power", "2^n is added to the cubic, a number to a number: 2^(n + f) is their "
-     "product; add n << 23 to the bits of p", (BITS, "p + n.exp2()")),
-    ("exponent alone", "n in the exponent's place alone is no power: add it to the bits of p, "
-     "which have 127 there", (BITS, "(n.to(torch.int32) << 23).view(torch.float32)")),
-    ("clamped the wrong way", "x is clamped from above: min=−126 keeps what is larger",
+    ("added to the power",
+     "Your result is 2^n plus the cubic. 2^(n + f) is their product. Add n << 23 to the bits of p.",
+     (BITS, "p + n.exp2()")),
+    ("exponent alone",
+     "Your result uses n alone as the exponent. Add n << 23 to the bits of p, because they already "
+     "contain the offset 127.",
+     (BITS, "(n.to(torch.int32) << 23).view(torch.float32)")),
+    ("clamped the wrong way",
+     "Your x is clamped from above. Use min=−126, which keeps larger values.",
      ("min=-126", "max=-126")),
-    ("quotient returned", "y is right; the error is the largest y / 2^x: take off the 1 that a "
-     "power without error gives", (" - 1).abs()", ").abs()")),
-    ("smallest error", "y is right; the smallest error is returned: the largest is asked",
+    ("quotient returned",
+     "y is right, but your error is the largest y / 2^x. Subtract 1, which is the quotient without "
+     "an error.",
+     (" - 1).abs()", ").abs()")),
+    ("smallest error",
+     "y is right, but you return the smallest error. Return the largest one.",
      (".abs().max()", ".abs().min()")),
-    ("errors added", "y is right; the errors are added up: the largest is asked",
+    ("errors added",
+     "y is right, but you return the sum of the errors. Return the largest one.",
      (".abs().max()", ".abs().sum()")),
 ]  # fmt: skip
 

@@ -14,8 +14,8 @@ def grouped_kernel(
     head, batch = tl.program_id(0), tl.program_id(1)
     d = tl.arange(0, D)  # (D,)
     j = tl.arange(0, BLOCK)  # (BLOCK,), all keys at once
-    row = (batch * tl.num_programs(0) + head) * D  # q and out are (B, Hq, D), whole in memory
-    q = tl.load(q_ptr + row + d)  # (D,), the newest query of this head
+    row = (batch * tl.num_programs(0) + head) * D  # q and out are (B, Hq, D), contiguous
+    q = tl.load(q_ptr + row + d)  # (D,), the query of this head
     kv_head = head // GROUP
     k_at = batch * k_b + kv_head * k_h + j[:, None] * k_s + d[None, :]  # (BLOCK, D)
     v_at = batch * v_b + kv_head * v_h + j[:, None] * v_s + d[None, :]  # (BLOCK, D)
@@ -49,19 +49,21 @@ def inputs():
     """Return (q, k, v) of (B, Hq, D) and (B, Hkv, S, D); k and v lie in memory in several ways."""
     normal = normals(6200)
 
-    def case(B, Hq, Hkv, S, D, k_spare=0, v_turned=False, loud=1.0):
-        """Let k be the used part of a longer cache, and v hold the heads after the tokens."""
-        q = loud * normal(B, Hq, D, dtype=torch.float32)
+    def case(B, Hq, Hkv, S, D, k_spare=0, k_transposed=False, v_transposed=False, factor=1.0):
+        """Let k be the used part of a longer cache, and store k or v with tokens before heads."""
+        q = factor * normal(B, Hq, D, dtype=torch.float32)
         k = normal(B, Hkv, S + k_spare, D, dtype=torch.float32)[:, :, :S]
         v = normal(B, S, Hkv, D, dtype=torch.float32).transpose(1, 2)
-        return q, k, v if v_turned else v.contiguous()
+        k = k.transpose(1, 2).contiguous().transpose(1, 2) if k_transposed else k
+        return q, k, v if v_transposed else v.contiguous()
 
     return [
         case(1, 6, 2, 7, 16),
-        case(2, 4, 2, 9, 32, k_spare=5, v_turned=True),
-        case(2, 2, 2, 5, 16, k_spare=3, loud=99.0),  # every head has its own
+        case(2, 4, 2, 9, 32, k_spare=5, v_transposed=True),
+        case(2, 2, 2, 5, 16, k_spare=3, factor=99.0),  # every head has its own
         case(2, 2, 1, 33, 16, k_spare=2),  # both share one
         case(1, 1, 1, 1, 16),
+        case(2, 4, 2, 6, 16, k_transposed=True),
     ]
 
 
@@ -89,66 +91,119 @@ K_AT = "batch * k_b + kv_head * k_h + j[:, None] * k_s"
 V_AT = "batch * v_b + kv_head * v_h + j[:, None] * v_s"
 
 MISTAKES = [
-    ("heads take turns", "the key heads take turns, 0 1 0 1: neighbouring query heads share one, "
-     "0 0 1 1, which is // and not %", (KV, "kv_head = head % (tl.num_programs(0) // GROUP)")),
-    ("place in the group", "head % GROUP is a head's place within its group; the number of the "
-     "group is head // GROUP", (KV, "kv_head = head % GROUP")),
-    ("divided by the heads", "head is divided by the number of key heads: GROUP query heads share "
-     "one, so head // GROUP", (KV, "kv_head = head // (tl.num_programs(0) // GROUP)")),
-    ("first head for all", "all query heads read the first head of keys and values: GROUP of them "
-     "share one, head // GROUP", (KV, "kv_head = head * 0")),
-    ("own head", "it reads past the end: some query head looks for keys or values in a head that "
-     "is not there; there are GROUP times fewer, and neighbours share one: head // GROUP",
+    ("heads take turns",
+     "Your query heads use the key heads in the order 0 1 0 1. Neighboring query heads share one, "
+     "0 0 1 1. Use head // GROUP.",
+     (KV, "kv_head = head % (tl.num_programs(0) // GROUP)")),
+    ("place in the group",
+     "Your result fits head % GROUP, which is the position of a head within its group. The number "
+     "of the group is head // GROUP.",
+     (KV, "kv_head = head % GROUP")),
+    ("divided by the heads",
+     "Your result fits head divided by the number of key heads. GROUP query heads share one key "
+     "head, so use head // GROUP.",
+     (KV, "kv_head = head // (tl.num_programs(0) // GROUP)")),
+    ("first head for all",
+     "All your query heads read the first head of keys and values. Each group of GROUP query heads "
+     "has its own, head // GROUP.",
+     (KV, "kv_head = head * 0")),
+    ("own head",
+     "Your kernel reads past the end of the cache. There are GROUP times fewer key heads than "
+     "query heads, and neighboring query heads share one. Use head // GROUP.",
      (KV, "kv_head = head")),
-    ("keys of the group, values of the first", "the keys are right; the values are those of the "
-     "first head: they need kv_head * v_h as well", (V_AT, V_AT.replace("kv_head * v_h + ", ""))),
-    ("values of the group, keys of the first", "the values are right; the keys are those of the "
-     "first head: they need kv_head * k_h as well", (K_AT, K_AT.replace("kv_head * k_h + ", ""))),
-    ("first of the group", "it reads past the end: head // GROUP * GROUP is the first query head "
-     "of the group; the number of the group is head // GROUP",
+    ("keys of the group, values of the first",
+     "The keys are right, but the values are those of the first head. Add v_h times the number of "
+     "the group to their addresses.",
+     (V_AT, V_AT.replace("kv_head * v_h + ", ""))),
+    ("values of the group, keys of the first",
+     "The values are right, but the keys are those of the first head. Add k_h times the number of "
+     "the group to their addresses.",
+     (K_AT, K_AT.replace("kv_head * k_h + ", ""))),
+    ("first of the group",
+     "Your kernel reads past the end of the cache. If you use head // GROUP * GROUP, this is the "
+     "first query head of the group. The number of the group is head // GROUP.",
      (KV, "kv_head = head // GROUP * GROUP")),
-    ("batch and head exchanged", "the strides of batch and head are exchanged: k_b belongs to the "
-     "batch and k_h to the head, v_b and v_h too", ("batch * k_b + kv_head * k_h",
+    ("batch and head exchanged",
+     "Your result swaps the strides of batch and head. Multiply the batch index by k_b and v_b, "
+     "and the key head by k_h and v_h.",
+     ("batch * k_b + kv_head * k_h",
       "kv_head * k_b + batch * k_h"), ("batch * v_b + kv_head * v_h",
       "kv_head * v_b + batch * v_h")),
-    ("one number of each", "of each key and value one number is read, D times: add d[None, :]",
+    ("one number of each",
+     "Your kernel reads one number of each key and value, D times. Add d[None, :] to the "
+     "addresses.",
      ("* k_s + d[None, :]", "* k_s + 0 * d[None, :]"),
      ("* v_s + d[None, :]", "* v_s + 0 * d[None, :]")),
-    ("batch forgotten", "right in the first item of a batch; for the others its keys and values "
-     "are read again: batch * k_b and batch * v_b are missing",
+    ("batch forgotten",
+     "Right for the first item of the batch. The other items read its keys and values again. Add "
+     "batch * k_b and batch * v_b.",
      (K_AT, K_AT.replace("batch * k_b + ", "")), (V_AT, V_AT.replace("batch * v_b + ", ""))),
-    ("batch forgotten for the values", "right in the first item of a batch; for the others the "
-     "first's values are read: batch * v_b is missing",
+    ("batch forgotten for the values",
+     "Right for the first item of the batch. The other items read its values again. Add batch * "
+     "v_b.",
      (V_AT, V_AT.replace("batch * v_b + ", ""))),
-    ("batch forgotten for the keys", "right in the first item of a batch; for the others the "
-     "first's keys are read: batch * k_b is missing",
+    ("batch forgotten for the keys",
+     "Right for the first item of the batch. The other items read its keys again. Add batch * k_b.",
      (K_AT, K_AT.replace("batch * k_b + ", ""))),
-    ("strides of the keys for both", "right where k and v lie in memory alike; they may not: the "
-     "values have strides of their own, v_b, v_h and v_s",
+    ("strides of the keys for both",
+     "Right if k and v have the same strides, but here they may differ. Use v_b, v_h and v_s for "
+     "the values.",
      (V_AT, K_AT)),
-    ("rows one after another", "right where the rows of a head lie one after another, D numbers "
-     "apart; here they may lie otherwise: from key to key it is k_s, from value to value v_s",
+    ("rows one after another",
+     "Right if the rows of a head are D numbers apart in memory. Here they may be further apart. "
+     "Use the strides k_s and v_s.",
      ("* k_s", "* D"), ("* v_s", "* D")),
-    ("heads one after another", "right where a head's rows end where the next head begins; a cache "
-     "may have spare rows: from head to head it is k_h and v_h",
+    ("keys of a head one after another",
+     "Right if the keys of a head are D numbers apart in memory. Here they may be further apart. "
+     "Use the stride k_s.",
+     ("* k_s", "* D")),
+    ("values of a head one after another",
+     "Right if the values of a head are D numbers apart in memory. Here they may be further apart. "
+     "Use the stride v_s.",
+     ("* v_s", "* D")),
+    ("heads of the keys one after another",
+     "Right if each head of k starts where the previous one ends. But a cache may have unused rows "
+     "after each head. Use the stride k_h.",
+     ("* k_h", "* S * D")),
+    ("heads of the values one after another",
+     "Right if each head of v starts where the previous one ends. Here this need not be so. Use "
+     "the stride v_h.",
+     ("* v_h", "* S * D")),
+    ("heads one after another",
+     "Right if each head starts where the previous one ends. But a cache may have unused rows "
+     "after each head. Use the strides k_h and v_h.",
      ("* k_h", "* S * D"), ("* v_h", "* S * D")),
-    ("all as if whole", "right where k and v lie whole in memory, one number after another; here "
-     "they may not: use their strides, k_b, k_h, k_s and v_b, v_h, v_s",
+    ("all as if whole",
+     "Right if k and v are contiguous. Here they may not be. Use their strides k_b, k_h, k_s and "
+     "v_b, v_h, v_s.",
      (K_AT, "((batch * (tl.num_programs(0) // GROUP) + kv_head) * S + j[:, None]) * D"),
      (V_AT, "((batch * (tl.num_programs(0) // GROUP) + kv_head) * S + j[:, None]) * D")),
-    ("strides exchanged", "the strides of head and key are exchanged: from head to head it is k_h "
-     "and v_h, from key to key k_s and v_s", ("kv_head * k_h + j[:, None] * k_s",
+    ("keys as if whole",
+     "Right if k is contiguous. Here it may not be. Use its strides k_b, k_h and k_s.",
+     (K_AT, "((batch * (tl.num_programs(0) // GROUP) + kv_head) * S + j[:, None]) * D")),
+    ("values as if whole",
+     "Right if v is contiguous. Here it may not be. Use its strides v_b, v_h and v_s.",
+     (V_AT, "((batch * (tl.num_programs(0) // GROUP) + kv_head) * S + j[:, None]) * D")),
+    ("strides exchanged",
+     "Your result swaps the strides of heads and keys. Multiply the key head by k_h and v_h, and j "
+     "by k_s and v_s.",
+     ("kv_head * k_h + j[:, None] * k_s",
       "kv_head * k_s + j[:, None] * k_h"), ("kv_head * v_h + j[:, None] * v_s",
       "kv_head * v_s + j[:, None] * v_h")),
-    ("keys side by side, their numbers apart", "k_s and v_s are what lies from key to key: they "
-     "belong to j; the D numbers of a key lie side by side, + d[None, :]",
+    ("keys side by side, their numbers apart",
+     "Your result multiplies k_s and v_s by the wrong index. They are the strides from key to key, "
+     "so multiply them by j. The D numbers of a key are adjacent, so add d[None, :].",
      ("j[:, None] * k_s + d[None, :]", "j[:, None] + d[None, :] * k_s"),
      ("j[:, None] * v_s + d[None, :]", "j[:, None] + d[None, :] * v_s")),
-    ("keys side by side", "the keys are read one number apart, and the values: from key to key it "
-     "is k_s numbers, from value to value v_s", ("j[:, None] * k_s", "j[:, None]"),
+    ("keys side by side",
+     "Your kernel reads keys and values that are one number apart. From key to key, the strides "
+     "are k_s and v_s.",
+     ("j[:, None] * k_s", "j[:, None]"),
      ("j[:, None] * v_s", "j[:, None]")),
-    ("keys side by side, values right", "the keys are read one number apart: from key to key it is "
-     "k_s numbers", ("j[:, None] * k_s", "j[:, None]")),
+    ("keys side by side, values right",
+     "The values are right, but your kernel reads keys that are one number apart. From key to key, "
+     "the stride is k_s.",
+     ("j[:, None] * k_s", "j[:, None]")),
 ]  # fmt: skip
 
 BY_COUNTING = (

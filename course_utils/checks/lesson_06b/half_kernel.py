@@ -65,9 +65,9 @@ def inputs():
     """Return (q, k, v) in float16, (L, D) and (S, D)."""
     normal = normals(6300)
 
-    def case(L, S, D, loud=1.0, values=1.0):
+    def case(L, S, D, factor=1.0, values=1.0):
         q, k, v = (normal(n, D, dtype=torch.float32) for n in (L, S, S))
-        return (loud * q).half(), (loud * k).half(), (values * v).half()
+        return (factor * q).half(), (factor * k).half(), (values * v).half()
 
     q, k, v = case(5, 33, 16)
     q, k = torch.zeros_like(q), torch.zeros_like(k)
@@ -79,14 +79,20 @@ def inputs():
     between_q[:], between_k[:] = 0, 0
     between_q[:, 0], between_q[:, 1] = 4, 2**-8
     between_k[:, 0], between_k[:, 1] = -2.65, 1
+    # The maximum grows by 11/512 in each of 160 blocks. If the factor e^(-11/512) is rounded to
+    # float16 each time, O is off by 1%.
+    slow_q, slow_k, slow_v = case(2, 160 * BLOCK, 16)
+    slow_q[:], slow_k[:], slow_v = 0, 0, 1 + slow_v / 16
+    slow_q[:, 0], slow_k[:, 0] = 4, torch.arange(160).repeat_interleave(BLOCK) * 11 / 512
     return [
         case(18, 21, 16),
         (q, k, v),
         (q, k, (20_000 + 9_000 * v.float().sin()).half()),  # Σ p v is far above 65504
         (between_q, between_k, between_v),
-        case(5, 40, 32, loud=3.0),
+        case(5, 40, 32, factor=3.0),
         case(3, 16, 16, values=30.0),
         case(1, 1, 16),
+        (slow_q, slow_k, slow_v),
     ]
 
 
@@ -112,66 +118,99 @@ def run(answer, q, k, v):
 
 
 WIDE = (
-    "right numbers, but the second product multiplies numbers of 32 bits, which tensor cores do "
-    "many times slower: take p to the dtype of v, not v to that of p"
+    "Your numbers are right, but the second product multiplies 32-bit numbers. Tensor cores are "
+    "many times slower at that. Convert p to the dtype of v, not v to the dtype of p."
 )
 NARROW = (
-    "right as far as these inputs tell, but the products are added up in 16 bits: give tl.dot an "
-    "accumulator in float32, or no out_dtype"
+    "Right for these inputs, but your products are added in 16 bits. Give tl.dot a float32 "
+    "accumulator, and no 16-bit out_dtype."
 )
 ELL = "tl.sum(p, axis=1)"
 DOT = "tl.dot(p.to(v.dtype), v, acc)"
 
 MISTAKES = [
-    ("p in 32 bits", "tl.dot multiplies two blocks of one dtype, and p is float32 where v is "
-     "float16: round p for the product, p.to(v.dtype)", (DOT, "tl.dot(p, v, acc)")),
-    ("accumulated in 16 bits", "O is kept in float16, which ends at 65504: Σ p v is not yet "
-     "divided by ℓ and passes that, and each block rounds it once more; keep acc in float32",
+    ("p in 32 bits",
+     "tl.dot needs two blocks of one dtype, but p is float32 and v is float16. Round p for the "
+     "product: p.to(v.dtype).",
+     (DOT, "tl.dot(p, v, acc)")),
+    ("accumulated in 16 bits",
+     "Your result fits an O that is kept in float16. float16 ends at 65,504, and Σ p v exceeds "
+     "that before it is divided by ℓ. Keep acc in float32.",
      (DOT, f"{DOT}.to(v.dtype)")),
-    ("sum of rounded p", "the output is right, the logsumexp is not quite: ℓ has summed p after "
-     "its rounding to float16; sum p as it is, in float32, and round it for the product alone",
+    ("sum of rounded p",
+     "The output is right, but the logsumexp is slightly off. Your ℓ sums p after it was rounded "
+     "to float16. Sum p in float32, and round it only for the product.",
      (ELL, "tl.sum(p.to(v.dtype).to(tl.float32), axis=1)")),
-    ("sum in 16 bits", "the output is right, the logsumexp is not quite: p is summed in float16; "
-     "sum it as it is, in float32, and round it for the product alone",
+    ("sum in 16 bits",
+     "The output is right, but the logsumexp is slightly off. Your result fits a sum of p in "
+     "float16. Sum p in float32, and round it only for the product.",
      (ELL, "tl.sum(p.to(v.dtype), axis=1)")),
-    ("sum kept in 16 bits", "ℓ is rounded to float16 after each block: keep it in float32; only "
-     "the factors of a product have 16 bits", (ELL, f"{ELL}\n        ell = ell.to(v.dtype)")),
-    ("scores in 16 bits", "the scores are rounded to float16 before the power: around 30 that is "
-     "an error of 0.01 and more in the exponent; round p, not the scores", (
+    ("sum kept in 16 bits",
+     "Your ℓ is rounded to float16 after each block. Keep it in float32. Only the factors of a "
+     "product have 16 bits.",
+     (ELL, f"{ELL}\n        ell = ell.to(v.dtype)")),
+    ("scores in 16 bits",
+     "Your scores are rounded to float16 before the exponential. Around 30, this changes the "
+     "exponent by 0.01 or more. Round p instead of the scores.",
+     (
       "p = tl.exp(scores - m_new[:, None])",
       "p = tl.exp(scores.to(v.dtype).to(tl.float32) - m_new[:, None])")),
-    ("accumulator not rescaled", "O is not rescaled: it was measured from the old maximum, as ℓ "
-     "was: acc * shrink[:, None]", ("acc = acc * shrink[:, None]", "acc = acc")),
-    ("sum not rescaled", "ℓ is not rescaled: it was measured from the old maximum, as O was: ell * "
-     "shrink", ("ell * shrink", "ell")),
-    ("nothing rescaled", "neither ℓ nor O is rescaled: what was measured from the old maximum has "
-     "to shrink", ("acc = acc * shrink[:, None]", "acc = acc"), ("ell * shrink", "ell")),
-    ("product rescaled as well", "the new product is made smaller too: only what was there before "
-     "shrinks, then the product is added", ("acc = acc * shrink[:, None]", "acc = acc"),
+    ("accumulator not rescaled",
+     "Your O is not rescaled. It was measured from the old maximum, as ℓ was. Use acc * shrink[:, "
+     "None].",
+     ("acc = acc * shrink[:, None]", "acc = acc")),
+    ("factor in 16 bits",
+     "Your O is slightly off, as if its factor shrink were rounded to float16. This error grows "
+     "with each block. Rescale O in float32.",
+     ("acc * shrink[:, None]", "acc * shrink.to(v.dtype)[:, None]")),
+    ("sum not rescaled",
+     "Your ℓ is not rescaled. It was measured from the old maximum, as O was. Use ell * shrink.",
+     ("ell * shrink", "ell")),
+    ("nothing rescaled",
+     "Neither ℓ nor O is rescaled. Both were measured from the old maximum, so multiply both by "
+     "shrink.",
+     ("acc = acc * shrink[:, None]", "acc = acc"), ("ell * shrink", "ell")),
+    ("product rescaled as well",
+     "Your result also rescales the new product. Rescale only the old O, and then add the product.",
+     ("acc = acc * shrink[:, None]", "acc = acc"),
      (DOT, f"{DOT} * shrink[:, None]")),
-    ("rescaled by columns", "each query has its own factor, and queries are rows: shrink[:, None]",
+    ("rescaled by columns",
+     "Your O is rescaled by columns. Queries are rows, and each has its own factor. Use shrink[:, "
+     "None].",
      ("acc * shrink[:, None]", "acc * shrink[None, :]")),
-    ("added twice", "acc is added twice: tl.dot(a, b, acc) has added it already",
+    ("added twice",
+     "Your result adds acc twice. tl.dot(a, b, acc) already adds it.",
      (DOT, f"acc + {DOT}")),
-    ("softmax within the block", "p is divided by the sum of this block: divide once, after the "
-     "last block", (DOT, "tl.dot((p / tl.sum(p, axis=1)[:, None]).to(v.dtype), v, acc)")),
-    ("divided by the sum so far", "p is divided by ℓ as it is in this block, and the end divides "
-     "by ℓ again: keep the sum, divide once, after the last block",
+    ("softmax within the block",
+     "Your p is divided by the sum of its block. Divide only once, after the last block.",
+     (DOT, "tl.dot((p / tl.sum(p, axis=1)[:, None]).to(v.dtype), v, acc)")),
+    ("divided by the sum so far",
+     "Your p is divided by ℓ in each block, and the last lines divide by ℓ again. Divide only "
+     "once, after the last block.",
      (DOT, "tl.dot((p / ell[:, None]).to(v.dtype), v, acc)")),
-    ("new sum rescaled as well", "the new sum of p is made smaller too: only what was there before "
-     "shrinks, then the sum is added", ("ell * shrink + tl.sum(p, axis=1)",
+    ("new sum rescaled as well",
+     "Your result also rescales the new sum of p. Rescale only the old ℓ, and then add the sum.",
+     ("ell * shrink + tl.sum(p, axis=1)",
       "(ell + tl.sum(p, axis=1)) * shrink")),
-    ("sum over the queries", "ℓ sums over the queries: a row of p belongs to a query, axis=1",
+    ("sum over the queries",
+     "Your ℓ sums over the queries. Each row of p belongs to one query, so use axis=1.",
      (ELL, "tl.sum(p, axis=0)")),
-    ("one sum for all", "ℓ is one sum for all queries: a row of p belongs to a query, axis=1",
+    ("one sum for all",
+     "Your ℓ is one sum for all queries. Each row of p belongs to one query, so use axis=1.",
      (ELL, "tl.sum(p)")),
-    ("bfloat16", "v is float16, bfloat16 is another format (and the interpreter multiplies it "
-     "wrongly): p.to(v.dtype)", (DOT, "tl.dot(p.to(tl.bfloat16), v.to(tl.bfloat16), acc)")),
-    ("sum replaced", "ℓ holds the last block's sum alone: add it to what was there, × shrink",
+    ("bfloat16",
+     "Your result fits products in bfloat16, but v is float16. (The interpreter also multiplies "
+     "bfloat16 wrongly.) Use p.to(v.dtype).",
+     (DOT, "tl.dot(p.to(tl.bfloat16), v.to(tl.bfloat16), acc)")),
+    ("sum replaced",
+     "Your ℓ is the sum of the last block only. Add this sum to ell * shrink.",
      ("ell * shrink + ", "")),
-    ("product replaced", "O holds the last block's product alone: add it to what was there, × "
-     "shrink", (DOT, "tl.dot(p.to(v.dtype), v)")),
-    ("divided at every block", "O is divided by ℓ in the loop, and at the end again: keep the sum",
+    ("product replaced",
+     "Your O is the product of the last block only. Add this product to acc * shrink[:, None].",
+     (DOT, "tl.dot(p.to(v.dtype), v)")),
+    ("divided at every block",
+     "Your O is divided by ℓ in every block, and the last lines divide by ℓ again. Divide only "
+     "once, after the last block.",
      (DOT, f"{DOT} / ell[:, None]")),
 ]  # fmt: skip
 

@@ -10,7 +10,7 @@ from course_utils.checks.inputs import normals
 
 def lazy_rescale(q, k, v, block, tau):
     scores = q @ k.mT / q.shape[-1] ** 0.5  # (..., L, S)
-    m = scores[..., :block].amax(dim=-1)  # (..., L), what powers are measured from
+    m = scores[..., :block].amax(dim=-1)  # (..., L), exponentials are e^(score - m)
     ell, rescales = torch.zeros_like(m), torch.zeros_like(m, dtype=torch.long)  # (..., L)
     out = v.new_zeros(*m.shape, v.shape[-1])  # (..., L, d_v)
     for s, values in zip(scores.split(block, dim=-1), v.split(block, dim=-2), strict=True):
@@ -84,59 +84,85 @@ GROWN = "(top - m) / math.log(2) > tau"
 WHERE = "torch.where(grown, top, m)"
 COUNT = "rescales + grown"
 JUST_TAU = (
-    "output and logsumexp are right, but it rescales where the score passes m by just tau as well, "
-    "by 0 if tau is 0: only by more than tau"
+    "The output and the logsumexp are right, but you also rescale where the score exceeds m by "
+    "exactly tau (by 0 if tau is 0). Rescale only if it is more than tau."
 )
 NEWEST = (
-    "the powers are measured from the largest score, ℓ and O from m: as long as m stays, all are "
-    "measured from m"
+    "Your exponentials are measured from the largest score so far, but ℓ and O from m. As long as "
+    "m stays, measure all of them from m."
 )
 
 MISTAKES = [
-    ("always rescaled", "output and logsumexp are right, but it rescales whenever the maximum "
-     "grows: only if it grows by more than tau powers of 2", (GROWN, "top > m")),
-    ("never rescaled", "nothing is ever rescaled, and the powers grow with the scores until they "
-     "overflow: where the largest score lies more than tau powers of 2 above m, move m to it",
+    ("always rescaled",
+     "The output and the logsumexp are right, but you rescale whenever the maximum grows. Rescale "
+     "only if it grows by more than tau powers of 2.",
+     (GROWN, "top > m")),
+    ("never rescaled",
+     "Your result is never rescaled, so the exponentials grow until they overflow. Where the "
+     "largest score is more than tau powers of 2 above m, move m to it.",
      (GROWN, "top > torch.inf")),
-    ("tau in powers of e", "tau counts powers of 2, and scores are exponents of e: e^x = 2^(x / "
-     "log 2), so compare (top − m) / log 2 with tau", (GROWN, "top - m > tau")),
-    ("tau multiplied the wrong way", "log 2 is on the wrong side: e^x = 2^(x / log 2), so compare "
-     "(top − m) / log 2 with tau", (GROWN, "(top - m) * math.log(2) > tau")),
-    ("tau as a factor", "tau is taken for the factor itself: it counts powers of 2, so a factor of "
-     "2^tau", (GROWN, "(top - m).exp() > tau")),
-    ("compared with the block before", "a block is compared with the one before it: slow growth "
-     "adds up; compare with m, from which the powers are measured",
+    ("tau in powers of e",
+     "Your result fits comparing top − m with tau. tau counts powers of 2, and e^x = 2^(x / log "
+     "2). Compare (top − m) / log 2 with tau.",
+     (GROWN, "top - m > tau")),
+    ("tau multiplied the wrong way",
+     "Your result fits comparing (top − m) · log 2 with tau. But e^x = 2^(x / log 2), so compare "
+     "(top − m) / log 2 with tau.",
+     (GROWN, "(top - m) * math.log(2) > tau")),
+    ("tau as a factor",
+     "Your result fits comparing the factor e^(top − m) with tau. tau is an exponent of 2, so "
+     "compare (top − m) / log 2 with it.",
+     (GROWN, "(top - m).exp() > tau")),
+    ("compared with the block before",
+     "Your result fits comparing each block with the block before it. Then slow growth adds up and "
+     "is never noticed. Compare with m, from which the exponentials are measured.",
      ("rescales = rescales + grown", "rescales, before = rescales + grown, top"),
      (GROWN, "(top - before) / math.log(2) > tau"),
      ("ell, rescales =", "before = m\n    ell, rescales =")),
-    ("one decides for all", "all queries rescale as soon as one has grown: each decides for itself",
+    ("one decides for all",
+     "In your result, all queries rescale as soon as one of them has grown by more than tau. Let "
+     "each query decide for itself.",
      (GROWN, f"(({GROWN}).any() & (top > m))")),
-    ("one moves all", "m moves for all queries as soon as one has grown: each decides for itself",
+    ("one moves all",
+     "In your result, m moves for all queries as soon as one of them has grown by more than tau. "
+     "Let each query decide for itself.",
      (GROWN, f"({GROWN}).any()"), (COUNT, "rescales + grown.long()")),
-    ("m always moves", "growth is measured from the largest score so far, or m moves with it "
-     "each time: slow growth adds up; m stays until a score passes it by more than tau powers of 2",
+    ("m always moves",
+     "Your result fits an m that follows every new maximum. Then slow growth never triggers a "
+     "rescale. Keep m until a score exceeds it by more than tau powers of 2.",
      (WHERE, "torch.maximum(m, top)")),
-    ("m moved by tau", "m moves by tau powers of 2: move it to the largest score, which may be far "
-     "above", (WHERE, "torch.where(grown, m + tau * math.log(2), m)")),
-    ("factor as a power of 2", "the factor for ℓ and O is 2^(m − m_new), the powers are those of "
-     "e: e^(m − m_new)", ("(m - m_new).exp()", "2 ** (m - m_new)")),
-    ("others counted", "it counts the blocks without a rescale: count those with one",
+    ("m moved by tau",
+     "Your m moves by tau powers of 2. Move it to the largest score, which may be much higher.",
+     (WHERE, "torch.where(grown, m + tau * math.log(2), m)")),
+    ("factor as a power of 2",
+     "Your factor for ℓ and O fits 2^(m − m_new). The exponentials have base e, so use e^(m − "
+     "m_new).",
+     ("(m - m_new).exp()", "2 ** (m - m_new)")),
+    ("others counted",
+     "You count the blocks without a rescale. Count the blocks with a rescale.",
      (COUNT, "rescales + ~grown")),
-    ("blocks counted", "it counts the blocks: count, for each query, those where its m moves",
+    ("blocks counted",
+     "You count all blocks. For each query, count only the blocks in which its m moves.",
      (COUNT, "rescales + 1")),
     ("just tau counts too", JUST_TAU, (GROWN, "(top - m) / math.log(2) >= tau")),
     ("just tau counts, from the largest so far", JUST_TAU,
      (GROWN, "(top - m).clamp(min=0) / math.log(2) >= tau"),
      (WHERE, "torch.where(grown, torch.maximum(m, top), m)")),
-    ("tau as a power", "(top − m) / log 2 is compared with 2^tau: it is the exponent of a power of "
-     "2 already, as tau is", (GROWN, "(top - m) / math.log(2) > 2**tau")),
-    ("m moved too little", "m moves to tau powers of 2 below the largest score: move it to that "
-     "score, so that it may stay there for long",
+    ("tau as a power",
+     "Your result fits comparing (top − m) / log 2 with 2^tau. It is already an exponent of 2, as "
+     "tau is, so compare it with tau.",
+     (GROWN, "(top - m) / math.log(2) > 2**tau")),
+    ("m moved too little",
+     "Your m moves to a value tau powers of 2 below the largest score. Move it to the largest "
+     "score itself, so that it can stay there longer.",
      (WHERE, "torch.where(grown, top - tau * math.log(2), m)")),
-    ("falls count too", "m also moves down, where a block lies far below it: only growth can "
-     "overflow", (GROWN, "(top - m).abs() / math.log(2) > tau")),
-    ("m moves and the sums stay", "m moves with every new maximum, but ℓ and O are rescaled only "
-     "if it grew by more than tau: as long as they are not, m has to stay where it was",
+    ("falls count too",
+     "Your m also moves down when a block is far below it. Only growth can overflow, so let m move "
+     "only up.",
+     (GROWN, "(top - m).abs() / math.log(2) > tau")),
+    ("m moves and the sums stay",
+     "Your m follows every new maximum, but ℓ and O are rescaled only if it grew by more than tau. "
+     "As long as you do not rescale them, m must stay.",
      (WHERE, "torch.maximum(m, top)"),
      ("(m - m_new).exp()", "torch.where(grown, m - m_new, 0).exp()")),
     ("powers from the newest maximum", NEWEST,
@@ -144,59 +170,103 @@ MISTAKES = [
     ("powers from the largest so far", NEWEST, ("ell, rescales =", "peak = m\n    ell, rescales ="),
      ("        grown =", "        peak = torch.maximum(peak, top)\n        grown ="),
      ("(s - m_new[..., None])", "(s - peak[..., None])")),
-    ("powers from the block's largest", "the powers are measured from the block's largest score, ℓ "
-     "and O from m: all are measured from m", ("(s - m_new[..., None])", "(s - top[..., None])")),
-    ("powers from the old m", "where m moves, the powers are measured from the old m, ℓ and O from "
-     "the new: all from the new", ("(s - m_new[..., None])", "(s - m[..., None])")),
-    ("m follows after the sums", "after the block m moves to the largest score so far, and ℓ and O "
-     "do not follow: m stays what they are measured from",
+    ("powers from the block's largest",
+     "Your exponentials are measured from the largest score of the block, but ℓ and O from m. "
+     "Measure all of them from m.",
+     ("(s - m_new[..., None])", "(s - top[..., None])")),
+    ("powers from the old m",
+     "Where m moves, your exponentials are measured from the old m, but ℓ and O from the new one. "
+     "Measure all of them from the new m.",
+     ("(s - m_new[..., None])", "(s - m[..., None])")),
+    ("m follows after the sums",
+     "In your result, m moves to the largest score after each block, but ℓ and O do not. Keep m at "
+     "the value from which they are measured.",
      ("        m = m_new", "        m = torch.maximum(m_new, top)")),
-    ("m replaced by the tile's", "m becomes the block's largest score whether it grew or not: it "
-     "moves only where it grew by more than tau", (WHERE, "top")),
-    ("output not rescaled", "O is not rescaled where m moves: ℓ is, and O was measured from the "
-     "old m too", ("out * shrink[..., None]", "out")),
-    ("sum not rescaled", "ℓ is not rescaled where m moves: O is, and ℓ was measured from the old m "
-     "too", ("ell * shrink", "ell")),
-    ("nothing rescaled", "neither ℓ nor O is rescaled where m moves: × e^(m − m_new)",
+    ("m not stored",
+     "Your m keeps its first value, although ℓ and O are rescaled. Both are then measured from the "
+     "new m, so store it for the next block.",
+     ("        m = m_new\n", "")),
+    ("m of the block stored",
+     "After each block, your m becomes the largest score of this block, but ℓ and O are not "
+     "measured from it. Store the m from which they are measured.",
+     ("        m = m_new", "        m = top")),
+    ("m replaced by the tile's",
+     "Your m becomes the largest score of each block. Move it only where this score exceeds m by "
+     "more than tau powers of 2.",
+     (WHERE, "top")),
+    ("output not rescaled",
+     "Where m moves, you rescale ℓ but not O. O was measured from the old m as well, so multiply "
+     "it by e^(m − m_new).",
+     ("out * shrink[..., None]", "out")),
+    ("sum not rescaled",
+     "Where m moves, you rescale O but not ℓ. ℓ was measured from the old m as well, so multiply "
+     "it by e^(m − m_new).",
+     ("ell * shrink", "ell")),
+    ("nothing rescaled",
+     "Where m moves, neither ℓ nor O is rescaled. Multiply both by e^(m − m_new).",
      ("out * shrink[..., None]", "out"), ("ell * shrink", "ell")),
-    ("rescaled upwards", "it is rescaled the wrong way round: e^(m − m_new), which is at most 1",
+    ("rescaled upwards",
+     "Your factor is the inverse of the right one. Use e^(m − m_new), which is at most 1.",
      ("(m - m_new)", "(m_new - m)")),
-    ("logsumexp from the largest score", "the logsumexp is measured from the largest score: ℓ is "
-     "measured from m, which may lie below it", ("m + ell.log()", "scores.amax(-1) + ell.log()")),
-    ("saved ones counted", "it counts the rescales that were saved: count those that were done",
+    ("logsumexp from the largest score",
+     "Your logsumexp adds log ℓ to the largest score. But ℓ is measured from m, which may be "
+     "lower. Return m + log ℓ.",
+     ("m + ell.log()", "scores.amax(-1) + ell.log()")),
+    ("saved ones counted",
+     "You count the rescales that were avoided. Count those that were done.",
      (COUNT, "rescales + ((top > m_before) & ~grown)"), ("m_new = ", "m_before, m_new = m, ")),
-    ("every growth counted", "output and logsumexp are right, but it counts where a score passes m "
-     "by however little: count where m moves", (COUNT, "rescales + (top > m_before)"),
+    ("every growth counted",
+     "The output and the logsumexp are right, but you count every block in which a score exceeds "
+     "m. Count only those in which m moves.",
+     (COUNT, "rescales + (top > m_before)"),
      ("m_new = ", "m_before, m_new = m, ")),
-    ("first block counted", "one too many: the first block only sets m, nothing is rescaled yet",
+    ("first block counted",
+     "Your count is one too high. The first block only sets m, and nothing is rescaled yet.",
      (COUNT, "rescales + grown"), ("m + ell.log(), rescales", "m + ell.log(), rescales + 1")),
-    ("counted for all together", "the rescales of all queries are added up: return a count for "
-     "each query, (..., L)", ("m + ell.log(), rescales",
+    ("counted for all together",
+     "Your rescales are added up over all queries. Return one count for each query, (..., L).",
+     ("m + ell.log(), rescales",
       "m + ell.log(), rescales.sum() + 0 * rescales")),
-    ("difference compared with a power", "top − m is compared with 2^tau: it is an exponent, of e; "
-     "take it to powers of 2, (top − m) / log 2, and compare that with tau",
+    ("difference compared with a power",
+     "Your result fits comparing top − m with 2^tau. top − m is an exponent of e, so compare (top "
+     "− m) / log 2 with tau.",
      (GROWN, "top - m > 2**tau")),
-    ("fallen, not grown", "it rescales where the scores fell by more than tau: m − top stands "
-     "where top − m is asked", (GROWN, "(m - top) / math.log(2) > tau")),
-    ("score compared with tau", "the largest score itself is compared with tau: how far it lies "
-     "above m is asked, top − m", (GROWN, "top / math.log(2) > tau")),
-    ("counted for all if one rescales", "output and logsumexp are right; a rescale of one query "
-     "is counted for all: each has a count of its own", (COUNT, "rescales + grown.any()")),
-    ("one maximum for all queries", "one maximum is taken of all queries' scores: each has its "
-     "own, along dim −1", ("s.amax(dim=-1)", "s.max()")),
-    ("powers of 2 for the weights", "p is 2^(s − m_new), the factor for ℓ and O a power of e: both "
-     "are powers of e", ("(s - m_new[..., None]).exp()", "(s - m_new[..., None]).exp2()")),
-    ("powers of 2 throughout", "these are powers of 2 where those of e are asked: tau alone counts "
-     "powers of 2", ("(s - m_new[..., None]).exp()", "(s - m_new[..., None]).exp2()"),
+    ("fallen, not grown",
+     "You rescale where the scores fell by more than tau, as with m − top. Use top − m.",
+     (GROWN, "(m - top) / math.log(2) > tau")),
+    ("score compared with tau",
+     "Your result compares the largest score itself with tau. Compare how far it is above m, top − "
+     "m.",
+     (GROWN, "top / math.log(2) > tau")),
+    ("counted for all if one rescales",
+     "The output and the logsumexp are right, but a rescale of one query is counted for all "
+     "queries. Each query has its own count.",
+     (COUNT, "rescales + grown.any()")),
+    ("one maximum for all queries",
+     "Your result takes one maximum over all queries. Each query has its own, so use dim=-1.",
+     ("s.amax(dim=-1)", "s.max()")),
+    ("powers of 2 for the weights",
+     "Your p fits 2^(s − m_new), but the factor for ℓ and O is a power of e. Use powers of e for "
+     "both.",
+     ("(s - m_new[..., None]).exp()", "(s - m_new[..., None]).exp2()")),
+    ("powers of 2 throughout",
+     "Your exponentials have base 2, but softmax uses base e. Only tau counts powers of 2.",
+     ("(s - m_new[..., None]).exp()", "(s - m_new[..., None]).exp2()"),
      ("(m - m_new).exp()", "(m - m_new).exp2()")),
-    ("new sum rescaled as well", "the new sum of p is made smaller too where m moves: only what "
-     "was there before shrinks, then the sum is added", ("ell * shrink + p.sum(dim=-1)",
+    ("new sum rescaled as well",
+     "Where m moves, your result also rescales the new sum of p. Rescale only the old ℓ, and then "
+     "add the sum.",
+     ("ell * shrink + p.sum(dim=-1)",
       "(ell + p.sum(dim=-1)) * shrink")),
-    ("new product rescaled as well", "the new product is made smaller too where m moves: only what "
-     "was there before shrinks, then the product is added", ("out * shrink[..., None] + p @ values",
+    ("new product rescaled as well",
+     "Where m moves, your result also rescales the new product. Rescale only the old O, and then "
+     "add the product.",
+     ("out * shrink[..., None] + p @ values",
       "(out + p @ values) * shrink[..., None]")),
-    ("both rescaled after adding", "what the block brings is made smaller too where m moves, in ℓ "
-     "and in O: first shrink what was there before, then add", ("ell * shrink + p.sum(dim=-1)",
+    ("both rescaled after adding",
+     "Where m moves, your result also rescales what the new block adds to ℓ and O. Rescale the old "
+     "ℓ and O first, and then add.",
+     ("ell * shrink + p.sum(dim=-1)",
       "(ell + p.sum(dim=-1)) * shrink"), ("out * shrink[..., None] + p @ values",
       "(out + p @ values) * shrink[..., None]")),
 ]  # fmt: skip

@@ -82,12 +82,12 @@ def by_launches(q, k, v, splits):
 
 
 def inputs():
-    """Return (q, k, v, splits): (Hq, D), (Hkv, S, D) twice, whole in memory."""
+    """Return (q, k, v, splits): (Hq, D), (Hkv, S, D) twice, contiguous."""
     normal = normals(6600)
 
-    def case(Hq, Hkv, S, D, splits, loud=1.0):
+    def case(Hq, Hkv, S, D, splits, factor=1.0):
         q, k = normal(Hq, D, dtype=torch.float32), normal(Hkv, S, D, dtype=torch.float32)
-        return loud * q, k, normal(Hkv, S, D, dtype=torch.float32), splits
+        return factor * q, k, normal(Hkv, S, D, dtype=torch.float32), splits
 
     # The first query's scores lie around 10 in the first part, then around 120 and, in a last
     # block, around 0; the other's are the negative. e^x overflows above 88, is 0 below -104.
@@ -152,103 +152,157 @@ def _unwritten_is_nan():
 
 
 NO_KERNEL = (
-    "right, but keys and values were not read by a kernel: write one, and run it with launch(...)"
+    "The result is right, but no kernel read the keys and values. Write a kernel and run it with "
+    "launch(...)."
 )
 NOT_SPLIT = (
-    "right, but one program reads more keys than its split holds: start splits programs for each "
-    "head, each of which takes about S / splits keys, the last one too"
+    "The result is right, but one program reads more keys than one split holds. For each head, "
+    "start `splits` programs, each with about S / splits keys, including the last one."
 )
-NOT_USED = (
-    "right, but the result is the same if no kernel runs: return what the kernels wrote, merged"
-)
-OTHER_DTYPE = "right, but float32 is asked, and the result has another dtype"
+NOT_USED = "Your result is the same if no kernel runs. Return the merged results of the kernels."
+OTHER_DTYPE = "The result is right, but its dtype is not float32. Return float32."
 MORE_PARTS = (
-    "right, but the keys are cut into more parts than splits: no program reads as many as S / "
-    "splits; how long a part is follows from splits, and a program walks over it block by block"
+    "The result is right, but there are more parts than splits: no program reads S / splits keys. "
+    "Give each program one part of this length, and let it loop over its blocks."
 )
 MERGED = "weights = lse.softmax(dim=-1)"
 LSE = "m + tl.log(ell)"
 
 MISTAKES = [
-    ("outputs averaged", "the outputs of the splits are averaged: a split whose scores are larger "
-     "counts more; weigh them by e^lse, as 6.5 does", (MERGED, "weights = lse * 0 + 1 / splits")),
-    ("outputs added", "the outputs of the splits are added as they are: weigh them by e^lse, and "
-     "the weights must add to 1", (MERGED, "weights = torch.ones_like(lse)")),
-    ("powers of 2", "lse is in powers of 2 in part: with e^x in the kernel it is m + log ℓ, and "
-     "log is to base e", (LSE, "m + tl.log2(ell)")),
-    ("own head", "it reads past the end: some query head looks for keys or values in a head that "
-     "is not there; of those there are fewer: head // (Hq / Hkv)",
+    ("outputs averaged",
+     "Your result is the mean of the splits' outputs. A split with larger scores must count more. "
+     "Weight each one by e^lse, as in 6.5.",
+     (MERGED, "weights = lse * 0 + 1 / splits")),
+    ("outputs added",
+     "Your result is the sum of the splits' outputs. Weight each one by e^lse, and let the weights "
+     "sum to 1.",
+     (MERGED, "weights = torch.ones_like(lse)")),
+    ("powers of 2",
+     "Your lse mixes base 2 and base e. If the kernel computes e^x, lse is m + log ℓ with the "
+     "natural logarithm.",
+     (LSE, "m + tl.log2(ell)")),
+    ("own head",
+     "Your kernel reads past the end of the cache. There are fewer key heads than query heads. Use "
+     "key head head // (Hq / Hkv).",
      ("head // GROUP * S", "head * S")),
-    ("averaged where there are keys", "the outputs of all splits count alike: one whose scores are "
-     "larger counts more; weigh them by e^lse, as 6.5 does",
+    ("averaged where there are keys",
+     "Your result gives all splits with keys the same weight. A split with larger scores must "
+     "count more. Weight each one by e^lse, as in 6.5.",
      (MERGED, "weights = (lse > -torch.inf).float()\n    weights /= weights.sum(-1, True)")),
-    ("empty splits", "NaN where there are more splits than keys: a program without keys divides "
-     "by ℓ = 0, or writes nothing, and torch.empty may hold anything; its output counts for "
-     "nothing, but must be a number", ("tl.where(ell == 0, 1, ell)", "ell")),
-    ("weighed without the maximum", "a power overflows, or is 0 for all: e^lse in the merge, where "
-     "softmax subtracts the largest first, or e^score in the kernel, where m is for that",
+    ("empty splits",
+     "Your result is NaN if there are more splits than keys. A program without keys divides by ℓ = "
+     "0, or it leaves torch.empty unwritten. Store a finite output and lse = −∞ there.",
+     ("tl.where(ell == 0, 1, ell)", "ell")),
+    ("weighed without the maximum",
+     "In your result, an exponential overflows, or all of them are 0. In the merge, subtract the "
+     "largest lse first, as softmax does. In the kernel, subtract m from the scores.",
      (MERGED, "weights = lse.exp() / lse.exp().sum(-1, True)")),
-    ("maximum of all heads", "the largest lse of all heads is subtracted, and e^lse is 0 for heads "
-     "far below: each head has its own, dim=-1", (MERGED,
+    ("maximum of all heads",
+     "Your merge fits subtracting the largest lse of *all* heads. Then e^lse is 0 for heads far "
+     "below it. Each head has its own maximum, so use dim=-1.",
+     (MERGED,
       "weights = (lse - lse.max()).exp()\n    weights /= weights.sum(-1, True)")),
-    ("lse for powers of 2", "the parts are right, and each lse is an exponent of 2; the merge "
-     "takes powers of e: store lse × log 2", ("axis=1) * scale", "axis=1) * scale * 1.442695"),
+    ("lse for powers of 2",
+     "The parts are right, but each lse is in base 2, and the merge uses base e. Multiply lse by "
+     "log 2.",
+     ("axis=1) * scale", "axis=1) * scale * 1.442695"),
      ("tl.exp(scores - m_new), tl.exp(m - m_new)", "tl.exp2(scores - m_new), tl.exp2(m - m_new)"),
      (LSE, "m + tl.log2(ell)")),
-    ("empty splits weigh", "a split without keys gets lse = 0, and e^0 is a weight: −∞ belongs "
-     "there", (LSE, "tl.where(ell == 0, 0, m + tl.log(ell))")),
-    ("end of the first split", "every split ends where the first does, so that the others have no "
-     "keys: a split's end is its start + share", ("tl.minimum((split + 1) * share, S)",
+    ("empty splits weigh",
+     "Your splits without keys have lse = 0, and e^0 is a weight like any other. Store lse = −∞ "
+     "there.",
+     (LSE, "tl.where(ell == 0, 0, m + tl.log(ell))")),
+    ("end of the first split",
+     "In your result, only the first split has keys, as if every split ended where the first one "
+     "does. The end of a split is its start + share.",
+     ("tl.minimum((split + 1) * share, S)",
       "tl.minimum(share, S)")),
-    ("all in one place", "all splits of a head store in one place, and the other places stay "
-     "unwritten: row head * splits + split", ("num_programs(1) + split", "num_programs(1)")),
-    ("splits before heads", "the kernel stores (splits, heads), and the merge reads (heads, "
-     "splits): head * splits + split in both", ("row = head * tl.num_programs(1) + split",
+    ("every split to the last key",
+     "In your result, every split goes on to the last key, so most keys count several times. End "
+     "each split after its share of keys.",
+     ("tl.minimum((split + 1) * share, S)", "S")),
+    ("all in one place",
+     "All splits of a head store to one row, and the other rows stay unwritten. Store each split "
+     "in row head * splits + split.",
+     ("num_programs(1) + split", "num_programs(1)")),
+    ("splits before heads",
+     "Your kernel stores (splits, heads), but the merge reads (heads, splits). Use row head * "
+     "splits + split in both.",
+     ("row = head * tl.num_programs(1) + split",
       "row = split * tl.num_programs(0) + head")),
-    ("sums in place of outputs", "each part is Σ p v measured from a maximum of its own: divide it "
-     "by its ℓ first, or rescale all parts to one maximum", ("acc / tl.where(ell == 0, 1, ell)",
+    ("sums in place of outputs",
+     "Your parts are Σ p v, each measured from its own maximum. Divide each part by its ℓ first, "
+     "or rescale all parts to one maximum.",
+     ("acc / tl.where(ell == 0, 1, ell)",
       "acc")),
-    ("weighed by the maximum", "the splits are weighed by their largest score: lse = m + log ℓ, so "
-     "that what has many keys counts more", (LSE, "m + 0 * ell")),
-    ("weighed by the sum", "the splits are weighed by ℓ, which each measured from a maximum of its "
-     "own: lse = m + log ℓ", (LSE, "tl.log(ell)")),
-    ("sign of the logsumexp", "lse = m + log ℓ: the logarithm has the wrong sign",
+    ("weighed by the maximum",
+     "Your splits are weighted by their largest score. A split with many keys must count more, so "
+     "use lse = m + log ℓ.",
+     (LSE, "m + 0 * ell")),
+    ("weighed by the sum",
+     "Your splits are weighted by ℓ, and each ℓ is measured from its own maximum. Use lse = m + "
+     "log ℓ.",
+     (LSE, "tl.log(ell)")),
+    ("sign of the logsumexp",
+     "In your lse, the logarithm has the wrong sign. Use lse = m + log ℓ.",
      (LSE, "m - tl.log(ell)")),
-    ("softmax over the heads", "the weights of the splits must add to 1 for each head: softmax "
-     "over the splits", (MERGED, "weights = lse.softmax(dim=0)")),
-    ("heads take turns", "the key heads take turns, 0 1 0 1: neighbouring query heads share one, "
-     "0 0 1 1, head // GROUP", ("head // GROUP * S", "head % (tl.num_programs(0) // GROUP) * S")),
-    ("last keys dropped", "the keys left over when S is no multiple of splits are dropped: let "
-     "share be S / splits rounded up", ("-(-S // splits)", "S // splits")),
-    ("keys of the next split", "a split's last block reaches into the next split, whose keys then "
-     "count twice: mask with the split's end, not with S", ("mask=j[:, None] < stop, other=0)\n"
+    ("softmax over the heads",
+     "Your merge fits a softmax over the heads. For each head, the weights of the splits must sum "
+     "to 1. Use softmax over the splits.",
+     (MERGED, "weights = lse.softmax(dim=0)")),
+    ("heads take turns",
+     "Your query heads use the key heads in the order 0 1 0 1. Neighboring query heads share one, "
+     "0 0 1 1. Use head // (Hq / Hkv).",
+     ("head // GROUP * S", "head % (tl.num_programs(0) // GROUP) * S")),
+    ("last keys dropped",
+     "If S is not a multiple of splits, the last keys are missing from your result. Round S / "
+     "splits up.",
+     ("-(-S // splits)", "S // splits")),
+    ("keys of the next split",
+     "The last block of your split reaches into the next split, so some keys count twice. Mask "
+     "with the end of the split, not with S.",
+     ("mask=j[:, None] < stop, other=0)\n"
       "            v", "mask=j[:, None] < S, other=0)\n            v"), (
       "v_ptr + at, mask=j[:, None] < stop", "v_ptr + at, mask=j[:, None] < S"),
      ("tl.where(j < stop", "tl.where(j < S")),
-    ("scores beyond the end zero", "places beyond the split's end score 0, and e^0 is a weight: −∞ "
-     "belongs there", ('tl.where(j < stop, scores, -float("inf"))', "scores")),
-    ("accumulator not rescaled", "O is not rescaled within a split: × e^(m − m_new), as ℓ",
+    ("scores beyond the end zero",
+     "Your scores after the end of a split are 0, and e^0 is a weight like any other. Set them to "
+     "−∞.",
+     ('tl.where(j < stop, scores, -float("inf"))', "scores")),
+    ("accumulator not rescaled",
+     "Within a split, your O is not rescaled. Multiply it by e^(m − m_new), as you do with ℓ.",
      ("acc * shrink", "acc")),
-    ("sum not rescaled", "ℓ is not rescaled within a split: × e^(m − m_new), as O",
+    ("sum not rescaled",
+     "Within a split, your ℓ is not rescaled. Multiply it by e^(m − m_new), as you do with O.",
      ("ell * shrink", "ell")),
     ("not scaled", shared_hints.NOT_SCALED, ("axis=1) * scale", "axis=1)")),
-    ("powers of 2 throughout", "the kernel takes powers of 2 where those of e are asked: tl.exp, "
-     "or log₂e in the scale and a logsumexp times log 2",
+    ("powers of 2 throughout",
+     "Your kernel's exponentials have base 2. Use tl.exp. Or put log₂e into the scale, and "
+     "multiply the logsumexp by log 2.",
      ("tl.exp(scores - m_new), tl.exp(m - m_new)",
       "tl.exp2(scores - m_new), tl.exp2(m - m_new)")),
-    ("nothing rescaled", "neither ℓ nor O is rescaled within a split: × e^(m − m_new)",
+    ("nothing rescaled",
+     "Within a split, neither ℓ nor O is rescaled. Multiply both by e^(m − m_new).",
      ("acc * shrink", "acc"), ("ell * shrink", "ell")),
-    ("sum without its logarithm", "lse = m + log ℓ, and ℓ was added without its logarithm",
+    ("sum without its logarithm",
+     "Your lse adds ℓ itself. Use lse = m + log ℓ.",
      (LSE, "m + ell")),
-    ("maximum of the block", "m is the largest score of the newest block alone, and where scores "
-     "fall e^(m − m_new) overflows: the larger of both, tl.maximum(m, …)",
+    ("maximum of the block",
+     "Your m is the maximum of the newest block only. Where scores fall, e^(m − m_new) overflows. "
+     "Use the larger one: tl.maximum(m, …).",
      ("tl.maximum(m, tl.max(scores, axis=0))", "tl.max(scores, axis=0)")),
-    ("weights not normalised", "the splits are weighed by e^lse as it is: the weights must add to "
-     "1, so take the softmax of the lse", (MERGED, "weights = lse.exp()")),
-    ("one split alone", "the split with the largest lse counts alone: all count, by e^lse",
+    ("weights not normalised",
+     "Your splits are weighted by e^lse, but these weights do not sum to 1. Use the softmax of "
+     "lse.",
+     (MERGED, "weights = lse.exp()")),
+    ("one split alone",
+     "Your result uses only the split with the largest lse. All splits count, each weighted by "
+     "e^lse.",
      (MERGED, "weights = (lse == lse.amax(-1, keepdim=True)).float()")),
-    ("first head of keys for all", "all query heads read the first head of keys and values: "
-     "neighbours share one, head // (Hq / Hkv)", ("head // GROUP * S + ", "")),
+    ("first head of keys for all",
+     "All your query heads read the first head of keys and values. Neighboring query heads share "
+     "one, so use head // (Hq / Hkv).",
+     ("head // GROUP * S + ", "")),
     ("divided by d", shared_hints.SCALED_TWICE, ("D**-0.5", "D**-1.0")),
 ]  # fmt: skip
 

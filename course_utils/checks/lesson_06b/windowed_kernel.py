@@ -29,7 +29,7 @@ def windowed_kernel(
         j = start + tl.arange(0, BLOCK)[None, :]  # (1, BLOCK), the same keys, as columns
         scores = tl.where((j <= i) & (i - j < window), scores, -float("inf"))
         m_new = tl.maximum(m, tl.max(scores, axis=1))
-        base = tl.where(m_new == -float("inf"), 0, m_new)  # a query may have met no key yet
+        base = tl.where(m_new == -float("inf"), 0, m_new)  # a query may have seen no key yet
         p = tl.exp(scores - base[:, None])  # (BLOCK, BLOCK)
         shrink = tl.exp(m - base)
         ell = ell * shrink + tl.sum(p, axis=1)
@@ -69,14 +69,14 @@ def inputs():
     """Return (q, k, v, window), (N, D) each; N is no multiple of BLOCK, or just one."""
     normal = normals(6100)
 
-    def case(N, D, window, loud=1.0, shift=0.0):
+    def case(N, D, window, factor=1.0, shift=0.0):
         q, k, v = (normal(N, D, dtype=torch.float32) for _ in "qkv")
-        return loud * q + shift, loud * k - shift, v, window
+        return factor * q + shift, factor * k - shift, v, window
 
     return [
         case(21, 16, 5),
         case(33, 32, 17),  # the third program must not read the first block
-        case(32, 16, 16, loud=6.0),
+        case(32, 16, 16, factor=6.0),
         case(21, 16, 1, shift=300.0),  # each query sees its own key alone, which scores -360,000
         case(25, 16, 100),  # the window holds all
         case(40, 16, 25, shift=8.0),  # every score is far below 0
@@ -104,88 +104,132 @@ def run(answer, q, k, v, window):
 
 
 EARLY = (
-    "right, but blocks of keys are read that no query of the program sees: its first query sees "
-    "start_q − window + 1 and later, so begin with the block that holds this key"
+    "The result is right, but some programs read blocks of keys that none of their queries may "
+    "see. The first query of a program sees keys from start_q − window + 1 on. Start with the "
+    "block that holds this key."
 )
 FIRST = "tl.maximum(start_q - window + 1, 0) // BLOCK * BLOCK"
 SEEN = "(j <= i) & (i - j < window)"
 BEFORE = (
-    "it reads before the first key: for the first queries start_q − window + 1 is negative, so "
-    "begin at tl.maximum(start_q − window + 1, 0)"
+    "Your kernel reads before the first key. For the first queries, start_q − window + 1 is "
+    "negative. Start at tl.maximum(start_q − window + 1, 0)."
 )
 BRACKETS = (
-    "& binds closer than <= and <: each condition needs brackets of its own, "
-    "(j <= i) & (i − j < window)"
+    "Your result is the one you get without parentheses around the conditions. & binds more "
+    "tightly than <= and <. Write (j <= i) & (i − j < window)."
 )
 MASKED = f'tl.where({SEEN}, scores, -float("inf"))'
 
 MISTAKES = [
-    ("window one too wide", "each query sees one key too many: the window of i holds i − window + "
-     "1, …, i, so i − j < window", ("i - j < window", "i - j <= window"),
+    ("window one too wide",
+     "Each query sees one key too many. The window of query i holds the keys i − window + 1 to i, "
+     "so the condition is i − j < window.",
+     ("i - j < window", "i - j <= window"),
      ("start_q - window + 1", "start_q - window")),
-    ("window one too narrow", "each query sees one key too few: the window of i holds its own key "
-     "and window − 1 before it", ("i - j < window", "i - j < window - 1")),
-    ("window ahead", "the window lies ahead: key j is in it if i − j, not j − i, is below window",
+    ("window one too narrow",
+     "Each query sees one key too few. The window holds the query's own key and the window − 1 "
+     "keys before it.",
+     ("i - j < window", "i - j < window - 1")),
+    ("window ahead",
+     "Your window is ahead of the query instead of behind it. Key j is in the window if i − j, not "
+     "j − i, is below window.",
      (SEEN, "(j >= i) & (j - i < window)")),
-    ("both sides", "a query sees the future: the window's limit is there, but not j <= i; both "
-     "must hold, and conditions on blocks are joined by & (`and` keeps but the last)",
+    ("both sides",
+     "Your result respects the window, but queries also see later keys. Require j <= i as well, "
+     "and join the two conditions with &. If you use `and`, only the last one counts.",
      ("(j <= i) & ", "")),
-    ("around the query", "the window reaches to both sides of the query: it ends at the query "
-     "itself, j <= i", ("(j <= i) & (i - j < window)", "tl.abs(i - j) < window")),
-    ("no window", "causal, but without the window: keys older than i − window + 1 are seen; both "
-     "conditions must hold, and on blocks they are joined by & (`and` keeps but the last)",
+    ("around the query",
+     "Your window extends to both sides of the query. It must end at the query itself, so require "
+     "j <= i.",
+     ("(j <= i) & (i - j < window)", "tl.abs(i - j) < window")),
+    ("no window",
+     "Your result is causal, but it has no window. Hide the keys before i − window + 1, and join "
+     "the two conditions with &. If you use `and`, only the last one counts.",
      ("(j <= i) & (i - j < window)", "j <= i"), (FIRST, "0")),
-    ("window of the program", "the window is measured from the program's first query, start_q: "
-     "each query i has its own, i − j < window", ("i - j < window", "start_q - j < window")),
-    ("keys counted from the block", "keys are counted from the start of their block: j holds their "
-     "places, start + 0, 1, …", (SEEN, SEEN.replace("j", "(j - start)"))),
-    ("keys in rows", "one answer for a whole row of scores: queries are rows and keys columns, so "
-     "compare i, (BLOCK, 1), with j, (1, BLOCK)", (SEEN, SEEN.replace("j", "rows"))),
-    ("nothing times infinity", "NaN: 0 · ∞ is no number; choose with tl.where, or add 0 or −∞ that "
-     "it has chosen", (MASKED, f'scores - (1 - ({SEEN}).to(tl.float32)) * float("inf")')),
-    ("window of whole blocks", "the loop begins at the right block, but in it some queries see "
-     "keys before their window: i − j < window is missing, or lost, for of two conditions on "
-     "blocks `and` keeps one; & joins them", (" & (i - j < window)", "")),
-    ("nothing masked", "no score is masked: −∞ stands where j is not in the window of i",
+    ("window of the program",
+     "Your window is measured from start_q, the first query of the program. Each query has its own "
+     "window, so use i − j < window.",
+     ("i - j < window", "start_q - j < window")),
+    ("keys counted from the block",
+     "Your mask counts keys from the start of their block. Count them from the start of the "
+     "sequence: j holds start + 0, start + 1, …",
+     (SEEN, SEEN.replace("j", "(j - start)"))),
+    ("keys in rows",
+     "In your mask, each row of scores is allowed or forbidden as a whole. Queries are rows and "
+     "keys are columns, so compare i, (BLOCK, 1), with j, (1, BLOCK).",
+     (SEEN, SEEN.replace("j", "rows"))),
+    ("nothing times infinity",
+     "Your result is NaN. If you multiply a condition by infinity, 0 · ∞ is NaN. Choose between "
+     "the score and −∞ with tl.where.",
+     (MASKED, f'scores - (1 - ({SEEN}).to(tl.float32)) * float("inf")')),
+    ("window of whole blocks",
+     "Your loop starts at the right block, but within it some queries see keys before their "
+     "window. Require i − j < window as well, and join the two conditions with &. If you use "
+     "`and`, only one of them counts.",
+     (" & (i - j < window)", "")),
+    ("nothing masked",
+     "In your result, no score is masked. Set a score to −∞ where j is not in the window of i.",
      (MASKED, "scores")),
-    ("either", "a key is seen if either condition holds: & joins two that must both hold",
+    ("either",
+     "In your result, a key is seen if *either* condition holds. Both must hold, so join them with "
+     "&.",
      ("(j <= i) & (i", "(j <= i) | (i"), (FIRST, "0")),
-    ("own key left out", "a query does not see its own key: j <= i", ("j <= i", "j < i")),
-    ("first block too late", "the loop begins too late: the program's first query, start_q, sees "
-     "back to start_q − window + 1; the block that holds this key begins at a multiple of BLOCK "
-     "below it, // BLOCK * BLOCK",
+    ("own key left out",
+     "In your result, a query does not see its own key. Use j <= i.",
+     ("j <= i", "j < i")),
+    ("first block too late",
+     "Your loop starts too late. The first query, start_q, sees keys from start_q − window + 1 on. "
+     "Start with the block that holds this key: round down with // BLOCK * BLOCK.",
      (FIRST, "tl.cdiv(tl.maximum(start_q - window + 1, 0), BLOCK) * BLOCK")),
-    ("first key left out", "at some windows the loop begins a block too late: the first key that "
-     "start_q sees is start_q − window + 1",
+    ("first key left out",
+     "For some windows, your loop starts one block too late. The first key that start_q sees is "
+     "start_q − window + 1.",
      (FIRST, "tl.maximum(start_q - window + 2, 0) // BLOCK * BLOCK")),
-    ("own block only", "only the block of the queries themselves is read: the window reaches "
-     "further back", (FIRST, "start_q")),
-    ("one block before", "only the block before the queries' own is read besides: a window may "
-     "reach further back, to start_q − window + 1", (FIRST, "tl.maximum(start_q - BLOCK, 0)")),
+    ("own block only",
+     "Your result uses only the block of the queries themselves. The window may reach further "
+     "back, so start at an earlier block.",
+     (FIRST, "start_q")),
+    ("one block before",
+     "Your result uses only one block before the queries' own block. A window may reach further "
+     "back, to start_q − window + 1.",
+     (FIRST, "tl.maximum(start_q - BLOCK, 0)")),
     ("begins before the first key", BEFORE, (FIRST, "(start_q - window + 1) // BLOCK * BLOCK")),
     ("begins at a key before the first", BEFORE, (FIRST, "start_q - window + 1")),
-    ("walk of the last query", "the walk begins where the window of the last query of all does: "
-     "each program's begins with that of its own first query, start_q",
+    ("walk of the last query",
+     "All your programs start where the window of the last query of all starts. Let each program "
+     "start at the window of its own first query, start_q.",
      (FIRST, "tl.maximum(N - window, 0) // BLOCK * BLOCK")),
     ("no brackets", BRACKETS, (SEEN, "j <= i & j > i - window")),
     ("no brackets about the difference", BRACKETS, (SEEN, "j <= i & i - j < window")),
-    ("beyond the end alone", "only what lies beyond the end is masked: query i sees the keys "
-     "i − window + 1, …, i", (SEEN, "j < N")),
-    ("window of the last query", "the window is measured from the program's last query: each query "
-     "i has its own, i − j < window", ("i - j < window", "start_q + BLOCK - 1 - j < window")),
-    ("not far enough below", "in place of −∞ stands a number that scores can lie below, and then "
-     "it has a weight: −∞ belongs there", (MASKED, f"tl.where({SEEN}, scores, -100.0)")),
-    ("forbidden scores zero", "scores outside of the window become 0, by tl.where or by a product "
-     "with the condition, and e^0 is a weight: −∞ belongs there, by tl.where",
+    ("beyond the end alone",
+     "Your mask hides only the positions after the last key. Query i may see only the keys i − "
+     "window + 1 to i.",
+     (SEEN, "j < N")),
+    ("window of the last query",
+     "Your window is measured from the last query of the program. Each query has its own window, "
+     "so use i − j < window.",
+     ("i - j < window", "start_q + BLOCK - 1 - j < window")),
+    ("not far enough below",
+     "Your result fits masking with a finite number. Scores can be even lower, and then a "
+     "forbidden key gets weight. Use −∞.",
+     (MASKED, f"tl.where({SEEN}, scores, -100.0)")),
+    ("forbidden scores zero",
+     "Your forbidden scores are 0, but e^0 is a weight like any other. Set them to −∞ with "
+     "tl.where.",
      (MASKED, f"tl.where({SEEN}, scores, 0.0)")),
-    ("masked after the softmax", "the weights are masked, not the scores: ℓ has summed those of "
-     "keys outside of the window already", (MASKED, "scores"),
+    ("masked after the softmax",
+     "Your result masks the weights and not the scores. Then ℓ still sums the weights of forbidden "
+     "keys. Mask the scores, before the exponentials.",
+     (MASKED, "scores"),
      ("+ tl.dot(p, v)", f"+ tl.dot(tl.where({SEEN}, p, 0.0), v)")),
-    ("masked in the maximum alone", "the mask is used for the maximum alone: the powers p are "
-     "made of scores that are not masked", (MASKED, f"scores\n        seen = {MASKED}"),
+    ("masked in the maximum alone",
+     "Your mask only affects the maximum. Compute the exponentials p from the masked scores as "
+     "well.",
+     (MASKED, f"scores\n        seen = {MASKED}"),
      ("tl.max(scores, axis=1)", "tl.max(seen, axis=1)")),
-    ("mask turned around", "the mask is turned around: tl.where takes its second argument where "
-     "the condition holds", (MASKED, f'tl.where({SEEN}, -float("inf"), scores)')),
+    ("mask turned around",
+     "Your mask is inverted. tl.where takes its second argument where the condition is true.",
+     (MASKED, f'tl.where({SEEN}, -float("inf"), scores)')),
 ]  # fmt: skip
 
 TWO_LIMITS = (FIRST, "max(0, (start_q - window + 1) // BLOCK * BLOCK)"), (

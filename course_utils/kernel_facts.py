@@ -1,0 +1,53 @@
+"""What lesson 06b shows of the kernels without running them: source code and counted instructions.
+
+Importing `course_utils.kernels` needs Triton. Reading its source does not.
+"""
+
+import ast
+import json
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def kernel_source(name):
+    """Return the source of a function in kernels.py, without its decorator.
+
+    Raises
+    ------
+    ValueError
+        If there is no such function.
+    """
+    source = (HERE / "kernels.py").read_text(encoding="utf-8")
+    functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+    for function in functions:
+        if function.name == name:
+            return ast.get_source_segment(source, function)
+    names = ", ".join(function.name for function in functions)
+    raise ValueError(f"name must be one of {names}, got {name!r}")
+
+
+def kernel_counts(d, is_causal):
+    """Return what was counted in eight versions of the forward kernel, compiled for an H100.
+
+    ``benchmarks/kernel_instructions.py`` counts it. Each version is a dict with its ``name`` and,
+    for one computed score, ``instructions`` of a thread and ``exponentials``; whether its second
+    product is in TF32 (``tf32``); the scores that are computed for each one that the mask allows
+    (``computed``); the share of the time in which multiprocessors have no work left
+    (``waiting``); and the order of its inner loop (``order``) of ``loop`` instructions.
+
+    Parameters
+    ----------
+    d : {64, 128}
+    is_causal : bool
+
+    Returns
+    -------
+    list of dict
+        From the first version to the one in kernels.py, for N = 16,384.
+    """
+    file = HERE / "data" / "kernel_instructions.json"
+    entries = json.loads(file.read_text(encoding="utf-8"))["entries"]
+    wanted = [each for each in entries if (each["D"], each["is_causal"]) == (d, is_causal)]
+    versions = [{"name": each["rung"], **each} for each in wanted]
+    return versions[:8]  # the file has a ninth, which is not in our kernel
