@@ -682,7 +682,7 @@ def rotary(x, positions, base=10000, interleaved=False):
     """
     if 1 < positions.ndim < x.ndim - 1:  # (B, L) would broadcast over the heads of (B, H, L, d)
         raise ValueError(
-            f"positions {tuple(positions.shape)} need one dimension less than x "
+            f"positions {tuple(positions.shape)} need one dimension fewer than x "
             f"{tuple(x.shape)}: add one for the heads, as in positions[:, None]"
         )
     d = x.shape[-1]

@@ -315,9 +315,11 @@ def views(layer, head, query, key, several, hide):
 def positions(i, j, power, layout):
     both = torch.tensor([1.0, 1, 1, 1, 0, 0, 0, 0]).double().expand(2, -1)
     q, k = course.rotary(both, torch.tensor([i, j]), 10**power, layout == "interleaved")
-    yield f"query at {i}, key at {j}, {i - j} before it", True
-    yield "product #, base", q @ k
-    yield f"base {10**power:,}, {layout}", True
+    side = f"{abs(i - j)} {'before' if i > j else 'after'} the query" if i != j else "same position"
+    yield f"query at {i}, key at {j}", True
+    yield f"{side}): dot product", True
+    yield "dot product #; base", q @ k
+    yield f"base {10**power:,}; pairs: {layout}", True
     off = abs(math.remainder(i - j, 2 * math.pi)) * 180 / math.pi
     meet = layout == "halves" and i != j and off < 20
     yield "of clock 0 meet again", meet

@@ -65,7 +65,7 @@ def test_rotary_takes_positions_of_each_sequence_and_refuses_them_without_a_dime
     rows = [rotary(x[b], positions[b]) for b in range(3)]
     torch.testing.assert_close(rotary(x, positions[:, None]), torch.stack(rows))
     torch.testing.assert_close(rotary(x[:, 0], positions), torch.stack(rows)[:, 0])
-    with pytest.raises(ValueError, match="one dimension less"):
+    with pytest.raises(ValueError, match="one dimension fewer"):
         rotary(x, positions)
 
 

@@ -1,4 +1,4 @@
-// Two tokens on a line, their clock hands, the product of the two.
+// Two tokens on a line, their clock hands, and their dot product.
 export const size = [560, 444];
 
 const { content, last, pairs } = given;
@@ -25,7 +25,7 @@ function hands(position, base, layout) {
   });
 }
 
-// The product of a query and a key so many positions before it.
+// The dot product of a query and a key that is `distance` positions before it.
 function product(distance, base, layout) {
   const [q, k] = [hands(distance, base, layout).flat(), hands(0, base, layout).flat()];
   return q.reduce((total, entry, index) => total + entry * k[index], 0);
@@ -35,21 +35,26 @@ export function describe({ i, j, power, layout }) {
   const [distance, base] = [i - j, 10 ** power];
   const score = fixed(product(distance, base, layout), 2);
   return (
-    `query at ${i}, key at ${j}, ${distance} before it: product ${score}, ` +
-    `base ${base.toLocaleString("en")}, ${layout}${finding(distance, base, layout)}`
+    `query at ${i}, key at ${j} (${where(distance)}): dot product ${score}; ` +
+    `base ${base.toLocaleString("en")}; pairs: ${layout}${finding(distance, base, layout)}`
   );
+}
+
+function where(distance) {
+  if (distance === 0) return "the same position";
+  return `${Math.abs(distance)} ${distance > 0 ? "before" : "after"} the query`;
 }
 
 function finding(distance, base, layout) {
   if (layout === "interleaved") {
-    return "; these numbers are meant for halves, so two clocks have no hands";
+    return "; these entries are meant for halves, so two clocks have no hands";
   }
   const rotations = distance / (2 * Math.PI); // of clock 0
   if (distance && Math.abs(rotations - Math.round(rotations)) * 360 < NEAR) {
     return `; found: at distance ${distance} the hands of clock 0 meet again`;
   }
   if (last * frequency(CLOCKS.length - 1, base) > Math.PI) {
-    return "; found: even the slowest clock makes half a rotation within the line";
+    return "; found: even the slowest clock makes half a rotation along the line";
   }
   return "";
 }
@@ -121,7 +126,7 @@ function dial(svg, clock, frame) {
   };
 }
 
-// Draw the product over the distance; returns what moves the curve and the point on it.
+// Draw the dot product over the distance; returns what moves the curve and the point on it.
 function curve(svg, frame) {
   const ax = axes(svg, {
     frame,
@@ -130,7 +135,7 @@ function curve(svg, frame) {
     xticks: [-30, -20, -10, 0, 10, 20, 30],
     yticks: [-4, -2, 0, 2, 4],
     xlabel: "how many positions k is before q: i − j",
-    ylabel: "product of q and k",
+    ylabel: "dot product of q and k",
   });
   const zero = { x1: ax.x(-last), x2: ax.x(last), y1: ax.y(0), y2: ax.y(0) };
   shape(svg, "line", { ...zero, stroke: "currentColor", "stroke-opacity": 0.3 });

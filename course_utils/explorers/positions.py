@@ -1,4 +1,4 @@
-"""The explorer of lesson 09: two tokens on a line, their clock hands, the product of the two."""
+"""The explorer of lesson 09: two tokens on a line, their clock hands, and their dot product."""
 
 from course_utils.explorers.browser_explorer import BrowserExplorer, choice, number
 
@@ -8,10 +8,10 @@ PAIRS = {"halves": (4, 1), "interleaved": (1, 2)}  # steps within a pair, and to
 
 
 def positions_explorer():
-    """Move a query and a key along a line; watch their clock hands rotate, and their product.
+    """Move a query and a key along a line; watch their clock hands and their dot product.
 
-    Query and key have the same eight numbers, 1 1 1 1 0 0 0 0, so without rotation their product
-    is 4. Both can be dragged along the line.
+    Query and key have the same eight entries, 1 1 1 1 0 0 0 0, so without rotation their dot
+    product is 4. Both can be dragged along the line.
 
     Returns
     -------

@@ -30,84 +30,101 @@ def inputs():
 REST = "8 * h / (2 * power) for h in range(1, 2 * (num_heads - power), 2)"
 MISTAKES = [
     ("one rule for all numbers",
-     "Right for powers of two. For other numbers, take all slopes of the largest power of two "
-     "below H first. Then add every second slope of twice that power.",
+     "Right for powers of two. Otherwise, start with all slopes for P heads, where P is the "
+     "largest power of two below H. Then add the first, third, fifth, … slope for 2P heads.",
      "torch.tensor([2.0 ** (-8 * (h + 1) / num_heads) for h in range(num_heads)])"),
     ("begins with 1",
-     "Your first slope is 1. Heads count from 1 in the exponent, −8 (h + 1) / H.",
+     "Your first slope is 1, as if h + 1 were h in the exponent. The first P exponents are −8 (h "
+     "+ 1) / P, where P is the largest power of two up to H and h starts at 0.",
      ("[8 * h / power for h in range(1, power + 1)]", "[8 * h / power for h in range(power)]")),
     ("both begin with 1",
-     "Your first slope is 1, and so is the first one that you add after the power of two. Count "
-     "from 1 in both exponents.",
+     "Your first slope is 1, and so is the first slope that you add from 2P heads. For P heads, "
+     "head h has the exponent −8 (h + 1) / P, and h starts at 0. For 2P heads, divide by 2P.",
      ("[8 * h / power for h in range(1, power + 1)]", "[8 * h / power for h in range(power)]"),
      (REST, REST.replace("range(1,", "range(0,"))),
     ("begins with 1, one rule for all",
-     "Your first slope is 1. Heads count from 1 in the exponent, −8 (h + 1) / H. If H is not a "
-     "power of two, follow the second rule.",
+     "Your first slope is 1. For a power of two, head h has the exponent −8 (h + 1) / H, and h "
+     "starts at 0. If H is not a power of two, follow the two steps of the exercise.",
      "torch.tensor([2.0 ** (-8 * h / num_heads) for h in range(num_heads)])"),
     ("cut from the next power",
-     "Your slopes are the first ones of the next larger power of two. Start with all slopes of "
-     "the largest power of two below H.",
+     "Right for powers of two. Otherwise, your slopes are the first ones for 2P heads, where P is"
+     " the largest power of two below H. Start with all slopes for P heads. Then add the first, "
+     "third, fifth, … slope for 2P heads.",
      "torch.tensor([2.0 ** (-8 * (h + 1) / 2 ** (num_heads - 1).bit_length()) "
      "for h in range(num_heads)])"),
     ("from the even ones",
-     "Your added slopes repeat slopes that are already there. Take every second slope of twice "
-     "the power, but begin with the first one.",
+     "You add the second, fourth, … slope for 2P heads, which are already there as slopes for P "
+     "heads. Add the first, third, fifth, … instead.",
      (REST, REST.replace("range(1,", "range(2,").replace("(num_heads - power),",
                                                          "(num_heads - power) + 1,"))),
     ("not every second",
-     "Your added slopes are the first ones of twice the power. Take only every second one of "
-     "these.",
+     "You add the first, second, third, … slope for 2P heads. Add only the first, third, fifth, "
+     "….",
      (REST, "8 * h / (2 * power) for h in range(1, num_heads - power + 1)")),
     ("power below the number",
-     "Your result follows the second rule even if H is a power of two. In that case, all slopes "
-     "are those of H itself.",
+     "Your result follows the two steps even if H is a power of two. In that case, head h has the"
+     " slope 2^(−8 (h + 1) / H).",
      ("num_heads.bit_length() - 1)", "max((num_heads - 1).bit_length() - 1, 0))")),
     ("always halved",
-     "Each of your slopes is half of the one before, which is right only for eight heads. The "
-     "exponent is −8 (h + 1) / H.",
+     "Each of your slopes is half of the one before, which is right only for eight heads. For a "
+     "power of two, head h has the slope 2^(−8 (h + 1) / H). If H is not a power of two, follow "
+     "the two steps of the exercise.",
      "2.0 ** -torch.arange(1, num_heads + 1)"),
     ("one over the head",
-     "Your slopes are 1 / (h + 1). They are powers of 2, with the exponent −8 (h + 1) / H.",
+     "Your slopes are 1 / (h + 1). For a power of two, they are 2^(−8 (h + 1) / H). If H is not a"
+     " power of two, follow the two steps of the exercise.",
      "1 / torch.arange(1, num_heads + 1)"),
     ("sorted",
-     "Your slopes are right, but sorted. The slopes of the power of two must come first, and "
-     "then the added ones.",
+     "Your slopes are right, but sorted. The slopes for P heads must come first, and then the "
+     "slopes that you add from 2P heads.",
      ("2.0**-e for e in exponents", "2.0**-e for e in sorted(exponents)")),
     ("negative",
-     "Your slopes are negative. Return positive ones, because the minus comes when they are "
-     "subtracted from the scores.",
+     "Your slopes are negative. Return positive ones, because ALiBi subtracts the slope times the"
+     " distance.",
      ("2.0**-e", "-(2.0**-e)")),
     ("exponents",
-     "Your result holds the exponents. Return the slopes, which are 2 to the power of minus "
-     "these numbers.",
+     "Your result holds the numbers e of the slopes 2^(−e). Return the slopes themselves.",
      ("2.0**-e", "e")),
     ("steeper from head to head",
-     "Your slopes grow from head to head. The exponent must be negative.",
+     "Your slopes are above 1. The exponents of 2 must be negative.",
      ("2.0**-e", "2.0**e")),
+    ("steeper from head to head, one rule for all",
+     "Your slopes are above 1. For a power of two, head h has the slope 2^(−8 (h + 1) / H). "
+     "If H is not a power of two, follow the two steps of the exercise.",
+     "torch.tensor([2.0 ** (8 * (h + 1) / num_heads) for h in range(num_heads)])"),
+    ("natural powers, one rule for all",
+     "Your slopes are powers of e. For a power of two, head h has the slope 2^(−8 (h + 1) / H). "
+     "If H is not a power of two, follow the two steps of the exercise.",
+     "torch.tensor([2.718281828 ** (-8 * (h + 1) / num_heads) for h in range(num_heads)])"),
+    ("power rounded",
+     "Your result is right only where log2(H) rounds down to an integer. P must be the largest "
+     "power of two up to H, so always round log2(H) down.",
+     ("2 ** (num_heads.bit_length() - 1)", "2 ** round(math.log2(num_heads))"),
+     ("    return torch.tensor([2.0**-e for e in exponents])",
+      "    return torch.tensor([2.0**-e for e in exponents[:num_heads]])")),
     ("natural powers",
      "Your slopes are powers of e. Use powers of 2.",
      ("2.0**-e", "2.718281828**-e")),
     ("powers of two only",
-     "Some heads have no slope. After those of the power of two, add the slopes of the remaining "
-     "heads.",
+     "Your result has only P slopes, where P is the largest power of two up to H. Add the first, "
+     "third, fifth, … slope for 2P heads until there are H slopes.",
      ("    return", "    exponents = exponents[:power]\n    return")),
     ("backwards",
-     "Your slopes are right, but in reverse order. Head 0 has the largest slope of the power of "
-     "two.",
+     "Your slopes are right, but in reverse order. Head 0 comes first.",
      ("2.0**-e for e in exponents", "2.0**-e for e in exponents[::-1]")),
     ("one too many",
      "Your result has one slope too many. Return H slopes.",
      ("2 * (num_heads - power), 2)", "2 * (num_heads - power) + 2, 2)")),
     ("4 for 8",
-     "Your slopes are the square roots of the right ones. The exponent is −8 (h + 1) / H.",
+     "Your slopes are the square roots of the right ones. Double all exponents.",
      ("8 * h / power for", "4 * h / power for"), (REST, REST.replace("8 * h", "4 * h"))),
     ("4 for 8 in the power of two",
-     "The slopes of the power of two are the square roots of the right ones. Their exponent is "
-     "−8 (h + 1) / H.",
+     "Your first slopes are the square roots of the right ones. Their exponents are −8 (h + 1) / "
+     "P, where P is the largest power of two up to H.",
      ("8 * h / power for", "4 * h / power for")),
     ("divided by the head",
-     "Your exponents are −8 / (h + 1). They must be −8 (h + 1) / H.",
+     "Your exponents are −8 / (h + 1). For a power of two, they are −8 (h + 1) / H. If H is not a"
+     " power of two, follow the two steps of the exercise.",
      "torch.tensor([2.0 ** (-8 / (h + 1)) for h in range(num_heads)])"),
 ]  # fmt: skip
 

@@ -30,7 +30,7 @@ def by_angles(n):
 
 def inputs():
     """Return (n, number of texts, their length)."""
-    return [(4, 5, 16), (9, 6, 40), (2, 3, 9), (16, 4, 100)]
+    return [(4, 5, 16), (9, 6, 40), (2, 3, 9), (16, 4, 100), (100, 5, 100)]
 
 
 def run(answer, n, B, L):
@@ -69,37 +69,38 @@ def matrices(result, n):
 
 
 SOFT = (
-    "Most of the weight is where it should be, but the other keys get too much. The scores are "
-    "divided by √d_k, so make them larger or use more pairs."
+    "Each token gives its largest weight to the right key, but the other keys get too much. Make "
+    "the scores larger, for example with larger entries in W_q."
 )
 ITSELF = (
-    "Each token attends to itself. The query of number b must be the key's vector rotated, by an "
-    "angle that depends on b."
+    "Each token attends to itself. Make row b of W_q the key's vector, rotated by an angle that "
+    "depends on b."
 )
 FORWARD = (
-    "Your queries are rotated in the wrong direction, so they ask for the future, which the mask "
-    "hides. `rotary` rotates the query b positions further than the key. Rotate it back by b "
-    "positions first."
+    "Your queries ask for the future, which the mask hides, because they are rotated in the wrong"
+    " direction. For number b, rotate the key's vector back by b positions."
 )
-ONE_FOR_ALL = (
-    "Your head looks equally far back for every number. Give each number its own row in W_q."
-)
+ONE_FOR_ALL = "Your head looks equally far back for every number. Row b of W_q must depend on b."
 TOO_FAR = (
-    "Your head looks too far back, and always by the same distance. Number 0 must attend to "
-    "itself, and number 1 to the position before."
+    "Your head misses the right key by the same number of positions for every b. With b = 0, a "
+    "token must attend to itself, and with b = 1 to the token before it."
 )
 NEIGHBORS = (
-    "Your matrices would be right if neighbors were pairs. Here, `rotary` pairs entry i with "
-    "entry i + d_k / 2."
+    "Your matrices would be right for the interleaved layout. Here, `rotary` pairs entry i with "
+    "entry i + d_k / 2. Arrange the entries of both matrices in this way."
 )
 BY_CONTENT = (
-    "Your keys depend on the numbers that the tokens carry. Any token can be b positions back, "
-    "so make all rows of W_k the same."
+    "Your keys depend on the numbers that the tokens carry. Any token can be b positions back, so"
+    " make all rows of W_k the same."
+)
+LARGE = (
+    "Right for small numbers b, but not for large ones. Each b from 0 to n − 1 needs its own row "
+    "in W_q."
 )
 OVERFLOW = "Your scores overflow to infinity or NaN. Use smaller numbers in W_q and W_k."
 ELSEWHERE = (
-    "Your head does not look b positions back. Choose each query so that its largest product is "
-    "at distance b."
+    "Your head does not look b positions back. Choose each query so that its dot product with the"
+    " key is largest at distance b."
 )
 
 
@@ -116,10 +117,14 @@ def what_is_missing(W_q, W_k, x, tokens):
     back = at - attention(q, k, x, causal_mask(len(at)))[1].argmax(dim=-1)  # (B, L), how far
     unmasked = at - attention(q, k, x)[1].argmax(dim=-1)  # (B, L)
     n = len(W_q)
-    inner = (tokens > 0) & (at > n) & (at < len(at) - n)  # (B, L), room to both sides
+    room = n if 2 * n < len(at) else tokens
+    inner = (tokens > 0) & (at > room) & (at < len(at) - room)  # (B, L), room to both sides
     back, asked, unmasked = back[inner], tokens[inner], unmasked[inner]
     if (back == asked).all():
         return SOFT
+    first_wrong = asked[back != asked].min()
+    if first_wrong > 4:
+        return LARGE
     if (pairs_back[inner] == asked).all():
         return NEIGHBORS
     if (unmasked == -asked).all():
@@ -141,6 +146,7 @@ MISTAKES = [
      (ROTATED, "rotary(key.expand(n, -1), -back, interleaved=True)")),
     ("too far by one", TOO_FAR, ("-back)", "-back - 1)")),
     ("twice as far", ELSEWHERE, ("-back)", "-2 * back)")),
+    ("one row above 31", LARGE, (ROTATED, f"{ROTATED}[back.clamp(max=31)]")),
     ("keys that differ", BY_CONTENT, ("-1).clone()", "-1) * (1 + back[:, None])")),
 ]  # fmt: skip
 

@@ -62,12 +62,14 @@ BROKEN = {
     "keys rotated in the other direction": ((POSITIONS, "at_q, at_k = at, -at"),),
     "keys rotated by half the angle of the queries": ((POSITIONS, "at_q, at_k = at, at / 2"),),
     "another base for keys": ((ROTATE, "q, k = rotary(q, at_q), rotary(k, at_k, base=500)"),),
-    "neighbors as pairs in q, halves in k": (
+    "interleaved layout for q, halves layout for k": (
         (ROTATE, "q, k = rotary(q, at_q, interleaved=True), rotary(k, at_k)"),
     ),
     "values that are rotated too": ((ROTATE, ROTATE + "\n    v = rotary(v, at)"),),
     "positions above 31 replaced by 31": ((POSITIONS, "at_q = at_k = at.clamp(max=31)"),),
-    "positions that start again after the eighth": ((POSITIONS, "at_q = at_k = at % 8"),),
+    "positions that start again at 0 after the eighth token": (
+        (POSITIONS, "at_q = at_k = at % 8"),
+    ),
     "positions in bfloat16": ((POSITIONS, "at_q = at_k = at.bfloat16()"),),
     "nothing rotated": ((ROTATE, ""),),
     "rows numbered from 0, with the given positions ignored": (
@@ -80,19 +82,19 @@ BROKEN = {
 def implementations():
     right = {
         "rotary, halves": by_halves,
-        "rotary, neighbors": edited(by_halves, "rotary, neighbors", NEIGHBORS),
-        "a bias by distance": by_distance,
+        "rotary, interleaved": edited(by_halves, "rotary, interleaved", NEIGHBORS),
+        "a distance bias": by_distance,
     }
     return right, {words: edited(by_halves, words, *change) for words, change in BROKEN.items()}
 
 
 ROUNDING = (
-    "Your test rejects right code because of rounding. Compare with torch.allclose and atol=1e-3."
+    "Your test rejects correct code because of rounding. Compare with torch.allclose and atol=1e-3."
 )
 MIRRORED = (
-    "Your test rejects a bias by |i − j|, which is right. Mirrored positions such as 5 − at or "
-    "at.flip(0) keep these distances, so the output may stay the same. Use stretched positions "
-    "such as 2 · at."
+    "Your test rejects a bias by |i − j|, which is correct. Mirrored positions, such as "
+    "positions.flip(0), keep these distances, so the output may stay the same. Use stretched "
+    "positions, such as 2 * positions."
 )
 
 
@@ -130,49 +132,48 @@ EACH = "far in SHIFTS"
 SHIFTED = "torch.allclose(attend(q, k, v, at + far), here, **CLOSE)"
 STRETCHED = "not torch.allclose(attend(q, k, v, at + at), here, **CLOSE)"
 NEAR = (
-    "Your positions stay small, and there bfloat16 and a table of 32 positions make no error. "
-    "Shift the positions by a thousand or so."
+    "Your test misses positions in bfloat16 and positions that stop at 31, because all your "
+    "positions are small. Shift them by a thousand or so."
 )
 BELOW = (
-    "Your positions stay below 256, where bfloat16 still represents every whole number. Shift "
-    "the positions by a thousand or so."
+    "Your test misses positions in bfloat16, because your positions stay below 256, where "
+    "bfloat16 represents every integer. Shift them by a thousand or so."
 )
 EIGHT = (
-    "Your test misses positions that start again after the eighth. With your shifts, they start "
-    "again at the same tokens as before, or not at all. Use more than eight tokens at "
+    "Your test misses positions that start again at 0 after the eighth token. With your shifts, "
+    "they start again at the same tokens as before, or not at all. Use more than eight tokens at "
     "consecutive positions, and shift them by an odd number."
 )
 DISTANCES = (
-    "Code without positions, or with its own row numbers, does not change under any shift. "
-    "Change the distances too, and require a different output."
+    "misses code without positions and code that numbers the rows itself, because no shift "
+    "changes their output. Also change the distances, and require a different output."
 )
 MISTAKES = [
     ("only shapes",
-     "Your test finds no bug. It may compare only shapes, use the same positions twice, or "
+     "Your test catches no bug. It may compare only shapes, use the same positions twice, or "
      "accept all outputs as close. Compare the outputs of random q, k and v at two sets of "
      "positions, with a tolerance of about 1e-3.",
      (SHIFTED, "attend(q, k, v, at + far).shape == here.shape"), (STRETCHED, "True")),
     ("distances not asked",
-     f"Your shifts are right, and the output must stay the same. {DISTANCES}",
+     f"Your shifts are right. But your test {DISTANCES}",
      (STRETCHED, "True")),
-    ("near and distances not asked", f"{NEAR} {DISTANCES}",
+    ("near and distances not asked", f"{NEAR} Your test also {DISTANCES}",
      (EACH, "far in (5,)"), (STRETCHED, "True")),
-    ("below 256 and distances not asked", f"{BELOW} {DISTANCES}",
+    ("below 256 and distances not asked", f"{BELOW} Your test also {DISTANCES}",
      (EACH, "far in (101,)"), (STRETCHED, "True")),
-    ("multiple of eight and distances not asked", f"{EIGHT} {DISTANCES}",
+    ("multiple of eight and distances not asked", f"{EIGHT} Your test also {DISTANCES}",
      (EACH, "far in (1000,)"), (STRETCHED, "True")),
     ("near", NEAR, (EACH, "far in (5,)")),
     ("below 256", BELOW, (EACH, "far in (101,)")),
     ("multiple of eight", EIGHT, (EACH, "far in (1000,)")),
     ("only distances",
-     "Your test requires a different output for different distances. Code that depends on more "
-     "than distances passes this, too. Also shift all positions by the same number and require "
-     "the same output, with a tolerance of about 1e-3.",
+     "Your test misses code that depends on more than distances, because it requires only that "
+     "other distances give another output. Also shift all positions by the same number, and "
+     "require the same output, with a tolerance of about 1e-3.",
      (SHIFTED, "True")),
     ("one token",
-     "Your test only catches rotated values. With one token, with equal rows, or with queries of "
-     "zeros, the positions make no difference to the weights. Use random q, k and v with several "
-     "tokens.",
+     "Your test catches only rotated values. With one token, with equal rows, or with queries of "
+     "zeros, the positions do not change the weights. Use random q, k and v with several tokens.",
      ("torch.randn(LENGTH, 8), torch.randn(LENGTH, 8), torch.randn(LENGTH, 8)",
       "torch.randn(1, 8), torch.randn(1, 8), torch.randn(1, 8)"),
      ("torch.arange(LENGTH)", "torch.arange(1)"), (STRETCHED, "True")),

@@ -70,7 +70,10 @@ BROKEN = {
         POSITIONS,
         "torch.arange(S - L, S) * (L > 1)",
     ),
-    "positions that start again after the eighth": (POSITIONS, "torch.arange(S - L, S) % 8"),
+    "positions that start again at 0 after the eighth token": (
+        POSITIONS,
+        "torch.arange(S - L, S) % 8",
+    ),
 }
 
 
@@ -84,39 +87,39 @@ WHOLE = "whole, _ = attention(rotary(q, at), rotary(k, at), v, causal_mask(LENGT
 SAME = "torch.allclose(torch.cat(outputs), whole, atol=1e-4)"
 MISTAKES = [
     ("only shapes",
-     "Your test only catches what changes a shape. Most bugs here change numbers, so compare the "
-     "outputs with attention over the whole text in one pass.",
+     "Your test catches only bugs that change a shape. Most bugs here change numbers. Compare the"
+     " outputs with those of attention over the whole text in one pass.",
      (SAME, "torch.cat(outputs).shape == whole.shape and len(k_cache) == LENGTH")),
     ("nothing asserted",
-     "Your test asserts nothing about the output. Compare it with the output of the whole text "
-     "in one pass.",
+     "Your test asserts nothing about the outputs. Compare them with those of attention over the "
+     "whole text in one pass.",
      (SAME, "True")),
     ("all at once",
-     "Your test decodes the whole text in one call with an empty cache. There, every position is "
-     "right. Pass the tokens in several calls.",
+     "Your test decodes the whole text in one call with an empty cache. There, the positions are "
+     "right even in the broken versions that start at 0 again. Pass the tokens in several calls.",
      ("in PARTS", "in [[LENGTH]]")),
     ("one at a time only",
-     "Your test passes one token per call, so it misses bugs between several new tokens. Also "
-     "use calls with several tokens.",
+     "Your test misses bugs that show only with several new tokens, because it passes one token "
+     "per call. Also use calls with several tokens.",
      ("in PARTS", "in [[1] * LENGTH]")),
     ("against itself",
-     "Your test compares decode with decode, so it misses what is wrong in both, such as no "
-     "rotation at all. Compare with rotary and attention over the whole text.",
+     "Your test compares decode with decode, so it misses bugs that show in both calls, such as "
+     "no rotation at all. Compare with `rotary` and `attention` over the whole text.",
      (WHOLE, "whole, *_ = decode(q, k, v, torch.empty(0, 8), torch.empty(0, 4))")),
     ("too short",
-     "In your text, positions that start again after the eighth are all right, because it is too "
-     "short. Use at least twelve tokens.",
+     "Your text is too short to show positions that start again after the eighth token. Use at "
+     "least ten tokens.",
      ("q, k, v = torch.randn(LENGTH, 8), torch.randn(LENGTH, 8), torch.randn(LENGTH, 4)",
       "q, k, v = torch.randn(6, 8), torch.randn(6, 8), torch.randn(6, 4)"),
      ("at = torch.arange(LENGTH)", "at = torch.arange(6)"),
      ("causal_mask(LENGTH)", "causal_mask(6)"), ("in PARTS", "in ([1] * 6, [2, 4])")),
     ("first call only",
-     "Your test only looks at the first call, in which the cache is empty. Compare the outputs "
-     "of all calls.",
+     "Your test compares only the first call, in which the cache is empty. It misses bugs that "
+     "show only with cached tokens. Compare the outputs of all calls.",
      (SAME, "torch.allclose(outputs[0], whole[: len(outputs[0])], atol=1e-4)")),
     ("last token only",
-     "Your test only looks at the last token. Of several new tokens, the last one may see all "
-     "others, so a missing mask is not caught. Compare all rows.",
+     "Your test compares only the last token. Among several new tokens, the last one may see all "
+     "others, so a missing mask does not show there. Compare all rows.",
      (SAME, "torch.allclose(outputs[-1][-1], whole[-1], atol=1e-4)")),
 ]  # fmt: skip
 

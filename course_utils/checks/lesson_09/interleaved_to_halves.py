@@ -34,93 +34,98 @@ def inputs():
 
 MISTAKES = [
     ("the other way",
-     "Your order takes halves to neighbors. Go in the other direction: entries 0, 2, 4, … of a "
-     "head must become its first half.",
+     "Your order is the inverse of the right one: it takes halves to neighbors. In each head, "
+     "rows 0, 2, 4, … must become the first half, and rows 1, 3, 5, … the second.",
      ("(num_heads, -1, 2)", "(num_heads, 2, -1)")),
     ("across heads",
-     "Your order mixes all rows of W. Reorder each head on its own, d_k rows at a time.",
+     "Your order mixes the rows of different heads. Within each head, put rows 0, 2, 4, … before "
+     "rows 1, 3, 5, ….",
      "torch.cat([W[::2], W[1::2]])"),
     ("columns",
-     "You reorder the columns of W. Queries are x @ W.T, so each row of W gives one entry. "
-     "Reorder the rows.",
+     "You reorder the columns of W. Each row of W gives one entry of a query, so reorder the "
+     "rows.",
      "torch.cat([W.unflatten(1, (num_heads, -1))[..., ::2], "
      "W.unflatten(1, (num_heads, -1))[..., 1::2]], -1).flatten(1) "
      "if W.shape[1] % (2 * num_heads) == 0 else W.flip(1)"),
     ("halves of the heads",
-     "You move whole halves of heads, so the pairs stay together. A head has d_k / 2 pairs of 2 "
-     "rows. Swap these two dimensions.",
+     "You put the first halves of all heads before the second halves. Keep the rows of each head "
+     "together. Within each head, put rows 0, 2, 4, … before rows 1, 3, 5, ….",
      "W.unflatten(0, (num_heads, 2, -1)).transpose(0, 1).flatten(0, 2)"),
     ("a head's halves swapped",
-     "You swap the two halves of each head, so the pairs stay together. Put rows 0, 2, 4, … of "
-     "each head into its first half.",
+     "You swap the two halves of each head. Instead, put rows 0, 2, 4, … before rows 1, 3, 5, … "
+     "within each head.",
      "W.unflatten(0, (num_heads, 2, -1)).flip(1).flatten(0, 2)"),
     ("rows counted by columns",
-     "Right only for a square W. You take the number of rows from the columns of W. Use d_k = "
-     "len(W) // num_heads.",
+     "Right only for a square W. Your d_k is the number of columns divided by num_heads. Use d_k "
+     "= len(W) // num_heads.",
      "torch.cat([part for rows in W.split(W.shape[1] // num_heads) "
      "for part in (rows[::2], rows[1::2])])"),
     ("not at all",
-     "Your result is W itself. Reorder its rows.",
+     "Your result is W itself. Reorder the rows of each head.",
      "W"),
     ("only the first head",
-     "Only the first head is reordered. Every head has pairs, so reorder all of them.",
+     "Only the first head is reordered. Reorder the other heads in the same way.",
      "torch.cat([W[: len(W) // num_heads : 2], W[1 : len(W) // num_heads : 2], "
      "W[len(W) // num_heads :]])"),
     ("odd entries first",
-     "The two halves of each head are swapped. Entries 0, 2, 4, … must come first.",
+     "The two halves of each head are swapped. Within each head, put rows 0, 2, 4, … before rows "
+     "1, 3, 5, ….",
      ("heads.transpose(1, 2)", "heads.flip(2).transpose(1, 2)")),
     ("odd entries first, across heads",
-     "Your order mixes all rows of W, and its halves are swapped. Within each head, put entries "
-     "0, 2, 4, … first.",
+     "Your order mixes the rows of different heads, and puts the odd rows first. Within each "
+     "head, put rows 0, 2, 4, … before rows 1, 3, 5, ….",
      "torch.cat([W[1::2], W[::2]])"),
     ("heads reversed",
      "Each head is right, but the heads are in reverse order. Keep the order of the heads.",
      ("heads.transpose", "heads.flip(0).transpose")),
     ("second half backwards",
-     "The second half of each head is in reverse order. It must be 1, 3, 5, ….",
+     "The second half of each head is in reverse order. It must be rows 1, 3, 5, ….",
      "torch.cat([part for rows in W.chunk(num_heads) "
      "for part in (rows[::2], rows[1::2].flip(0))])"),
     ("backwards",
-     "Both halves are right, but in reverse order. Keep the order of the pairs.",
+     "Both halves of each head are in reverse order. The first half must be rows 0, 2, 4, …, and "
+     "the second half rows 1, 3, 5, ….",
      ("heads.transpose(1, 2)", "heads.flip(1).transpose(1, 2)")),
     ("width and number swapped",
-     "You take num_heads for the width of a head. There are num_heads heads, each with len(W) // "
-     "num_heads rows.",
+     "You split W into parts of num_heads rows. But num_heads is the number of heads. Split W "
+     "into num_heads parts of len(W) // num_heads rows each.",
      "torch.cat([part for rows in W.split(num_heads) for part in (rows[::2], rows[1::2])])"),
     ("number taken for the width",
-     "You take num_heads for the width of a head. There are num_heads heads, each with len(W) // "
-     "num_heads rows.",
+     "You split W into parts of num_heads rows. But num_heads is the number of heads. Split W "
+     "into num_heads parts of len(W) // num_heads rows each.",
      "W.unflatten(0, (-1, num_heads // 2, 2)).transpose(1, 2).flatten(0, 2)"),
     ("heads not joined",
-     "Your rows are right, but the heads are still a separate dimension. Return shape (H · d_k, "
+     "Your rows are right, but the heads are in a separate dimension. Return shape (H · d_k, "
      "d_model).",
      ("flatten(0, 2)", "flatten(1, 2)")),
     ("transposed",
-     "Your rows are right, but W is transposed. Return shape (H · d_k, d_model).",
+     "Your numbers are right, but your result is transposed. Return shape (H · d_k, d_model).",
      ("flatten(0, 2)", "flatten(0, 2).T")),
     ("pairs swapped",
-     "You swap the two rows of each pair. Instead, move the first row of every pair to the first "
-     "half, and the second row to the second half.",
+     "You swap the two rows of each pair. Instead, put rows 0, 2, 4, … before rows 1, 3, 5, … "
+     "within each head.",
      "W.unflatten(0, (-1, 2)).flip(1).flatten(0, 1)"),
     ("all columns",
-     "You reorder the columns of W. Queries are x @ W.T, so each row of W gives one entry. "
-     "Reorder the rows.",
+     "You reorder the columns of W. Each row of W gives one entry of a query, so reorder the "
+     "rows.",
      "torch.cat([W[:, ::2], W[:, 1::2]], dim=1)"),
     ("the other way across heads",
-     "Your order takes the halves of all rows to neighbors. Take neighbors to halves, within "
-     "each head.",
+     "Your order is the inverse of the right one, and it mixes the rows of different heads. "
+     "Within each head, put rows 0, 2, 4, … before rows 1, 3, 5, ….",
      "torch.stack(W.chunk(2), dim=1).flatten(0, 1)"),
     ("first head's rows for all",
-     "All your heads have the rows of the first one. Head h starts at row h · d_k.",
+     "All your heads have the rows of the first head. Head h must have the rows h · d_k to (h + "
+     "1) · d_k − 1.",
      ("heads.transpose", "heads[:1].expand_as(heads).transpose")),
     ("heads dealt out",
-     "Your result alternates between the heads. Keep the d_k rows of each head together.",
+     "Your result takes one row from each head in turn. Keep the rows of each head together. "
+     "Within each head, put rows 0, 2, 4, … before rows 1, 3, 5, ….",
      "W.unflatten(0, (num_heads, -1)).transpose(0, 1).flatten(0, 1)"),
     ("half missing",
-     "Half of the rows are missing. The odd rows of each head come after its even rows.",
+     "Half of the rows are missing. In each head, add rows 1, 3, 5, … after rows 0, 2, 4, ….",
      ("heads.transpose(1, 2)", "heads[:, :, :1].transpose(1, 2)")),
     ("order alone",
-     "Your result holds the numbers of the rows. Return W with its rows in this order.",
+     "Your result holds the row numbers, in the right order. Return the rows of W in this order.",
      "torch.arange(len(W)).unflatten(0, (num_heads, -1, 2)).transpose(1, 2).flatten()"),
 ]  # fmt: skip
 

@@ -41,12 +41,14 @@ def inputs():
     x, mask, width = batch(3, 6, H=2, L=6, d_k=8, width=4)
     return [
         batch(2, 5, H=3, L=5, d_k=16, width=4),
-        batch(4, 1, 3, H=3, L=4, d_k=8, width=6),  # B = H
-        batch(7, 4, 2, H=2, L=7, d_k=12, width=4, dtype=torch.float32),
+        batch(1, 4, 3, H=3, L=4, d_k=8, width=6),  # B = H
+        batch(4, 7, 2, H=2, L=7, d_k=12, width=4, dtype=torch.float32),
         batch(6, H=4, L=6, d_k=8, width=2),  # B = 1, no padding
         batch(1, 1, H=2, L=1, d_k=4, width=2),
-        batch(3, 2, H=5, L=3, d_k=6, width=6),  # all entries
+        batch(2, 3, H=5, L=3, d_k=6, width=6),  # all entries
         (x.mT.contiguous().mT, mask, width),
+        # positions that bfloat16 and float16 round; with one frequency, 1, float32 is exact
+        batch(7, 2055, H=1, L=2055, d_k=4, width=2, dtype=torch.float32),
     ]
 
 
@@ -60,52 +62,71 @@ def run(answer, x, attention_mask, width):
 
 POSITIONS = "(attention_mask.cumsum(dim=-1) - 1)[:, None]"
 ROTATED = "rotary(x[..., :width], positions)"
+LIMIT = (
+    "Your result is right for short texts, but not for 2,000 tokens. If your positions start again "
+    "or stop at some number, remove this limit."
+)
 RESULT = "torch.cat([rotated, x[..., width:]], dim=-1)"
 MISTAKES = [
     ("padding counted",
-     "Your positions count the padding, so the rows with padding are rotated too far. Count only "
+     "Your positions count the padding, so the tokens after it are rotated too far. Count only "
      "real tokens.", (POSITIONS, "torch.arange(x.shape[-2])")),
-    ("counted from 1", "Your positions start at 1. The first real token of each row is at 0.",
+    ("counted from 1",
+     "Your positions start at 1. The first real token of each row must be at position 0.",
      (" - 1)[:, None]", ")[:, None]")),
     ("first row for all",
-     "Your result rotates all sequences by the positions of the first one. Each sequence has its "
-     "own positions.", ("[:, None]  #", "[:1, None]  #")),
+     "You rotate all sequences by the positions of the first one. Each sequence has its own "
+     "positions.", ("[:, None]  #", "[:1, None]  #")),
+    ("first row for all, clamped",
+     "You rotate all sequences by the positions of the first one. Each sequence has its own "
+     "positions.", (POSITIONS, "(attention_mask.cumsum(dim=-1) - 1).clamp(min=0)[:1, None]")),
+    ("bfloat16",
+     "Your positions are rounded to bfloat16, which keeps 8 significant bits. Above 256, some "
+     "neighboring positions become equal. Use integers or at least float32.",
+     (POSITIONS, POSITIONS + ".bfloat16()")),
+    ("float16",
+     "Your positions are rounded to float16, which keeps 11 significant bits. Above 2048, some "
+     "neighboring positions become equal. Use integers or at least float32.",
+     (POSITIONS, POSITIONS + ".half()")),
+    ("begin again", LIMIT, (POSITIONS, POSITIONS + " % 8")),
+    ("stop at 31", LIMIT, (POSITIONS, POSITIONS + ".clamp(max=31)")),
     ("a row for each head",
-     "Right, except if B = H. Then the positions of sequence b go to head b. Give them a dimension "
-     "for the heads: (B, 1, L).",
+     "Right unless B = H. Then the positions of sequence b go to head b. Give the positions a "
+     "dimension for the heads: (B, 1, L).",
      (POSITIONS, "attention_mask.cumsum(dim=-1) - 1\n"
       "    positions = positions[None] if len(x) == x.shape[1] else positions[:, None]")),
     ("all entries",
      "All entries are rotated. Rotate only the first `width` entries of each head.",
      (ROTATED, "rotary(x, positions)"), (RESULT, "rotated")),
     ("frequencies of the whole head",
-     "Your frequencies are computed from d_k. The rotated part is a vector of its own, so compute "
-     "them from `width`.",
+     "Your frequencies are those of a vector with d_k entries. Use those of a vector with `width`"
+     " entries.",
      (ROTATED, "rotary(x[..., :width], positions, base=10000 ** (width / x.shape[-1]))")),
     ("rotated as a whole, then cut",
-     "Your pairs and frequencies are those of the whole head. Cut off the first `width` entries "
-     "before you rotate them.", (ROTATED, "rotary(x, positions)[..., :width]")),
+     "Your pairs and frequencies are those of the whole head. Take the first `width` entries "
+     "before you rotate, not after.", (ROTATED, "rotary(x, positions)[..., :width]")),
     ("last entries",
-     "Your result rotates the last entries of each head. Rotate the first `width` entries.",
+     "You rotate the last `width` entries of each head. Rotate the first `width` entries.",
      (ROTATED, "rotary(x[..., -width:], positions)"),
      (RESULT, "torch.cat([x[..., :-width], rotated], dim=-1)")),
     ("the others rotated",
-     "Your result rotates the entries after the first `width`. Rotate the first `width` entries.",
+     "You rotate the entries after the first `width`. Rotate the first `width` entries.",
      (ROTATED, "rotary(x[..., width:], positions)"),
      (RESULT, "torch.cat([x[..., :width], rotated], dim=-1)")),
     ("rotated ones last",
      "Your numbers are right, but the rotated entries come last. Put them first, where they were.",
      (RESULT, "torch.cat([x[..., width:], rotated], dim=-1)")),
     ("only the rotated ones",
-     "You return only the rotated entries. Append the others, unchanged.", (RESULT, "rotated")),
+     "You return only the rotated entries. Append the other entries, unchanged.",
+     (RESULT, "rotated")),
     ("others set to zero",
      "The entries after the first `width` are 0 in your result. Leave them as they are.",
      ("x[..., width:]]", "0 * x[..., width:]]")),
     ("neighbors as pairs",
-     "You pair neighbors. Within the first `width` entries, pair the two halves.",
+     "You use the interleaved layout. Within the first `width` entries, pair the two halves.",
      (ROTATED, "rotary(x[..., :width], positions, interleaved=True)")),
     ("rotated backwards",
-     "Your result is rotated in the opposite direction. Use positive positions.",
+     "Your x is rotated in the opposite direction. Use positive positions.",
      (POSITIONS, "-" + POSITIONS)),
     ("not rotated", "Your result is x itself. Rotate the first `width` entries.", "x"),
 ]  # fmt: skip

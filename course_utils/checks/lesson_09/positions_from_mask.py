@@ -41,6 +41,7 @@ def inputs():
         (padded(3, (2, 1), (1, 2), (2, 1)),),  # B = L
         (padded(5, (0, 4), (2, 3)).T.contiguous().T,),  # not contiguous
         (padded(300, (10, 290), (0, 299), dtype=torch.uint8),),
+        (padded(4, (2, 2), (4, 0), (1, 3)),),  # a row of padding only
     ]
 
 
@@ -50,33 +51,68 @@ MISTAKES = [
      "Your positions start at 1. `cumsum` counts the token itself, so subtract 1.",
      ("(counted - 1)", "counted")),
     ("only clamped",
-     "Right for left padding. Padding after a text gets the position of the last token in your "
-     "result. Set the position of all padding to 0.", (FILL, ".clamp(min=0)")),
+     "Right for left padding. In your result, padding after a text gets the position of the last "
+     "token. Set the position of all padding to 0.", (FILL, ".clamp(min=0)")),
     ("padding not reset",
-     "Your real tokens are right, but padding is not at position 0. Position −1, for example, has "
-     "no row in a table. Set the position of all padding to 0.", (FILL, "")),
+     "Your real tokens are right, but padding is not at position 0. Position −1, for example, has"
+     " no row in a table. Set the position of all padding to 0.", (FILL, "")),
+    ("padding at -1",
+     "Your real tokens are right, but padding is at position −1. Set it to 0.",
+     (FILL, ".masked_fill(attention_mask == 0, -1)")),
+    ("a row of padding",
+     "Right, except for a row that is all padding. Set the position of its tokens to 0, too.",
+     ("    return", "    none = (attention_mask != 0).sum(dim=-1, keepdim=True) == 0\n    return"),
+     (FILL, FILL + ".masked_fill(none, -1)")),
+    ("from 2, padding at 1",
+     "Your first real token is at position 2, and padding is at 1, as in some libraries. Subtract "
+     "1 from `cumsum`, and set the position of padding to 0.",
+     ("(counted - 1)", "(counted + 1)"), (FILL, ".masked_fill(attention_mask == 0, 1)")),
+    ("all one too large",
+     "Your positions are all one too large. Both padding and the first real token must be at "
+     "position 0.",
+     ("(counted - 1)", "counted"), (FILL, ".masked_fill(attention_mask == 0, 1)")),
+    ("Boolean mask subtracted",
+     "Right for masks of 0 and 1. PyTorch cannot subtract a Boolean mask, so convert it first, "
+     "for example with `.long()`.",
+     "(attention_mask.cumsum(dim=-1) - attention_mask) * attention_mask"),
     ("padding at 1",
-     "Your real tokens are right, but padding is at position 1, as in some libraries. Set it to 0.",
+     "Your real tokens are right, but padding is at position 1, as in some libraries. Set it to "
+     "0.",
      (FILL, ".masked_fill(attention_mask == 0, 1)")),
     ("padding counted",
-     "Your positions are the numbers of the columns, so they count padding. Count only the real "
-     "tokens of each row.",
+     "Your positions are the column numbers, so they count the padding. Count only the real "
+     "tokens of each row, and set the position of padding to 0.",
      "torch.arange(attention_mask.shape[1]).expand(attention_mask.shape)"),
     ("padding counted, then reset",
-     "Your real tokens are at the numbers of their columns, so padding is counted. Count only the "
-     "real tokens of each row.",
+     "Your real tokens are at their column numbers, so padding is counted. Count only the real "
+     "tokens of each row.",
      (COUNT, "torch.arange(1, attention_mask.shape[1] + 1).expand(attention_mask.shape)")),
     ("over the batch",
-     "Your result counts down the columns, from sequence to sequence. Count along each row, with "
-     "`dim=-1`.", (COUNT, "attention_mask.cumsum(dim=0)")),
+     "You count down the columns, from sequence to sequence. Count along each row, with `dim=-1`.",
+     (COUNT, "attention_mask.cumsum(dim=0)")),
     ("over the batch, not reset",
-     "Your result counts down the columns, from sequence to sequence. Count along each row, with "
-     "`dim=-1`.", (COUNT, "attention_mask.cumsum(dim=0)"), (FILL, "")),
+     "You count down the columns, from sequence to sequence. Count along each row, with `dim=-1`,"
+     " and set the position of padding to 0.", (COUNT, "attention_mask.cumsum(dim=0)"), (FILL, "")),
     ("all padding subtracted",
-     "Right for left padding. In your result, padding after a text also moves its tokens. Count "
-     "only the real tokens before each one.",
+     "Right for left padding. Padding after a text makes your positions too small. Count only the"
+     " real tokens before each one.",
      (COUNT, "torch.arange(1, attention_mask.shape[1] + 1) "
       "- (attention_mask == 0).sum(dim=-1, keepdim=True)")),
+    ("all padding subtracted, only clamped",
+     "Right for left padding. Padding after a text makes your positions too small. Count only the "
+     "real tokens before each one, and set the position of padding to 0.",
+     (COUNT, "torch.arange(1, attention_mask.shape[1] + 1) "
+      "- (attention_mask == 0).sum(dim=-1, keepdim=True)"), (FILL, ".clamp(min=0)")),
+    ("padding after a text counted",
+     "Your real tokens are right, but padding after a text gets the positions that follow. Set "
+     "the position of all padding to 0.",
+     (COUNT, "torch.arange(1, attention_mask.shape[1] + 1) "
+      "- attention_mask.int().argmax(dim=-1, keepdim=True)"), (FILL, ".clamp(min=0)")),
+    ("first row for all, padding too",
+     "All your rows have the positions of the first one. Each sequence has its own padding, so "
+     "count in each row.",
+     "(attention_mask[:1].cumsum(dim=-1) - 1).masked_fill(attention_mask[:1] == 0, 0)"
+     ".expand(attention_mask.shape)"),
     ("first row for all",
      "All your rows have the positions of the first one. Each sequence has its own padding, so "
      "count in each row.",

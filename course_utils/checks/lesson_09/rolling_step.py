@@ -41,12 +41,12 @@ def inputs():
         return *(normal(L, width, dtype=dtype) for width in (d_k, d_k, d_v)), window
 
     return [
-        text(9, 4, 3, 4),
+        text(9, 4, 6, 4),
         text(14, 6, 2, 3),
         text(5, 4, 2, 8),  # the cache is never full
-        text(7, 2, 5, 7),
+        text(7, 2, 4, 7),
         text(30, 8, 4, 5, dtype=torch.float32),
-        text(4, 4, 3, 1),  # each token only sees itself
+        text(4, 4, 6, 1),  # each token only sees itself
     ]
 
 
@@ -77,6 +77,11 @@ def run(answer, q, k, v, window):
             raise NamedMistake("wrong shape", hint)
         if max(len(keys), len(values)) > window:
             hint = "Your cache has more than `window` rows. Keep only the last `window` tokens."
+            if window == 1:  # with larger windows, all went well
+                hint = (
+                    "If `window` is 1, your cache has more than one row. If you slice with "
+                    "-(window - 1), this is [-0:], which keeps all rows."
+                )
             raise NamedMistake("outgrows the window", hint)
         outputs.append(output)
     whole = [torch.cat(outputs)]
@@ -108,33 +113,37 @@ BACK = "rotary(keys[1:], -torch.ones(window - 1)), values[1:]"
 OUTPUT = "output, _ = attention(rotary(q, position), keys, values)"
 AT = "torch.arange(len(keys))"
 TOO_LATE = (
-    "Once the cache is full, your token attends to window + 1 keys. Remove the oldest key before "
+    "Once the cache is full, your token attends to window + 1 keys. Drop the oldest key before "
     "attention, not after it."
 )
 AGAIN = (
-    "Keys that were rotated already are rotated again by their positions in the cache. Store "
-    "keys without rotation, or rotate only the new one."
+    "Keys that are rotated already are rotated again, by their positions in the cache. Return the"
+    " keys without rotation, and rotate all of them for attention at each call."
 )
-THE_FIRST = "Your cache keeps the first `window` tokens. Keep the last ones, as [-window:] does."
+THE_FIRST = (
+    "Your cache keeps the first `window` tokens. Keep the last ones. When the cache is full, drop "
+    "the oldest key first, and rotate the others back by one position."
+)
 MISTAKES = [
     ("positions stand still",
      "Your result still has the bug. Once the cache is full, every new token gets the same "
-     "position, because the same number of keys comes before it. When the oldest key goes, the "
-     "others must move back by one position.",
+     "position, because the same number of keys comes before it. When the cache is full, drop the"
+     " oldest key first, and rotate the others back by one position.",
      positions_stand_still),
     ("new position alone",
-     "Your new token is at the last position of the window, but the other keys are still rotated "
-     "as before. When the oldest key goes, move them back by one position.",
+     "Your new token is at position window − 1, but the other keys keep their old rotation. When "
+     "you drop the oldest key, rotate the others back by one position.",
      (BACK, "keys[1:], values[1:]")),
     ("only the query fixed",
-     "Your query is at the last position of the window, but each new key is one position after "
-     "it. The other keys are also rotated as before. When the oldest key goes, move them back by "
-     "one position.",
+     "Your query is at position window − 1, but its own key is at position `window`, and the "
+     "other keys keep their old rotation. When the cache is full, drop the oldest key first, and "
+     "rotate the others back by one position. Then the new key is at window − 1, too.",
      NEVER, (KEYS, KEYS + "[-window:]"), (VALUES, VALUES + "[-window:]"),
      ("rotary(q, position)", "rotary(q, torch.tensor([len(keys) - 1]))")),
     ("position 0 when full",
-     "Once the cache is full, every new token gets position 0, as with len(keys) % window. But "
-     "it comes last. Move the other keys back by one position instead.",
+     "Once the cache is full, every new token gets position 0, as with len(keys) % window. But it"
+     " comes last. When the cache is full, drop the oldest key first, and rotate the others back "
+     "by one position.",
      NEVER, (KEYS, KEYS + "[-window:]"), (VALUES, VALUES + "[-window:]"),
      ("[len(keys)]", "[len(keys) % window]")),
     ("last position from the beginning",
@@ -142,25 +151,24 @@ MISTAKES = [
      "position of a token is the number of keys before it.",
      ("[len(keys)]", "[window - 1]")),
     ("rotated on",
-     "Your remaining keys move one position forward. When the oldest key goes, move them back.",
+     "You rotate the remaining keys forward by one position. Rotate them back by one position.",
      ("-torch.ones", "torch.ones")),
     ("always rotated back",
-     "Your keys move back at every call. Before the cache is full, no key goes, so leave them "
-     "where they are.",
+     "You rotate the keys back at every call. Before the cache is full, no key is dropped, so "
+     "leave the others as they are.",
      (FULL, "keys = rotary(keys, -torch.ones(len(keys)))\n    " + FULL),
      (BACK, "keys[1:], values[1:]")),
     ("rotated back for one call",
-     "Your keys move back before they are used, but you return them without this move. The next "
-     "call needs the moved keys, so return these.",
+     "You rotate the keys back for attention, but you return them without this rotation. The next"
+     " call needs it, so return the rotated keys.",
      (FULL, "old = keys[1:] if len(keys) == window else keys\n    " + FULL),
      ("return output, keys", "return output, torch.cat([old, keys[-1:]])")),
     ("rotated as rows",
-     "Your remaining keys are rotated by 0, 1, 2, …, as if they were not rotated yet. All of "
-     "them must move back by one position.",
+     "You rotate the remaining keys by 0, 1, 2, … positions, as if they were not rotated yet. "
+     "Rotate each of them back by one position.",
      ("-torch.ones(window - 1)", "torch.arange(window - 1)")),
     ("one position apart",
-     "Your query is one position after its own key. Both belong to the new token, so give them "
-     "the same position.",
+     "Your query is one position after its own key. Give both the same position.",
      (OUTPUT, "output, _ = attention(rotary(q, position + 1), keys, values)")),
     ("one position apart when full",
      "Right until the cache is full. Then your query is one position after its own key. Give "
@@ -168,29 +176,41 @@ MISTAKES = [
      (FULL, "full = len(keys) == window\n    " + FULL),
      (OUTPUT, "output, _ = attention(rotary(q, position + full), keys, values)")),
     ("values left",
-     "Your keys lose the oldest row, but your values lose the newest one. Remove the same row "
-     "from both.",
+     "You drop the oldest key, but the newest value. Drop the oldest row from both caches.",
      ("values[1:]", "values[:-1]")),
     ("newest goes",
-     "Your newest key goes. Remove the oldest one, which is the first row.",
+     "You drop the newest key and value. Drop the oldest ones, which are in the first row.",
      (BACK, "rotary(keys[:-1], -torch.ones(window - 1)), values[:-1]")),
     ("one too few",
-     "Your oldest key goes one token too early. Together with the new one, there may be `window` "
-     "keys.",
+     "You drop the oldest key one token too early. Together with the new key, there may be "
+     "`window` keys.",
      (FULL, "if len(keys) == window - 1 > 0:"),
      ("-torch.ones(window - 1)", "-torch.ones(len(keys) - 1)")),
     ("begun again",
-     "Your cache is emptied when it is full. Remove only the oldest key.",
+     "Your cache is emptied when it is full. Drop only the oldest row, and rotate the other keys "
+     "back by one position.",
      (BACK, "keys[:0], values[:0]")),
     ("nothing rotated",
-     "Your queries and keys are not rotated, so the order of the keys makes no difference. "
-     "Rotate both.",
+     "Your queries and keys are not rotated, so the order of the keys makes no difference. Rotate"
+     " both by their positions.",
      ("rotary(k, position)", "k"), ("rotary(q, position)", "q"),
      ("rotary(keys[1:], -torch.ones(window - 1))", "keys[1:]")),
     ("neighbors as pairs",
-     "Your keys are paired by neighbors when they move back. They were rotated with halves as "
-     "pairs, so use the same layout.",
+     "You rotate the remaining keys back with the interleaved layout. They were rotated with the "
+     "halves layout. Use the halves layout here, too.",
      ("-torch.ones(window - 1)", "-torch.ones(window - 1), interleaved=True")),
+    ("one position apart, the other way",
+     "Your query is one position before its own key. Give both the same position.",
+     (OUTPUT, "output, _ = attention(rotary(q, position - 1), keys, values)")),
+    ("values rotated",
+     "Your values are rotated as well. A position decides where a query looks, but not what it "
+     "receives. Leave the values as they are.",
+     (VALUES, "torch.cat([values, rotary(v, position)])")),
+    ("first token kept",
+     "Your cache keeps the first token of the text and drops later ones. Drop the oldest row, "
+     "which is the first.",
+     (BACK, "(torch.cat([keys[:1], rotary(keys[2:], -torch.ones(window - 2))]), "
+      "torch.cat([values[:1], values[2:]])) if window > 1 else (keys[:0], values[:0])")),
     ("query not rotated",
      "Your query is not rotated. Rotate it by the position of its own key.",
      ("rotary(q, position)", "q")),
@@ -198,7 +218,7 @@ MISTAKES = [
      (RETURN, "if len(keys) > window:\n        keys, values = rotary(keys[1:], "
       "-torch.ones(window)), values[1:]\n    " + RETURN)),
     ("oldest goes too late, positions stand still",
-     TOO_LATE + " Then move the other keys back by one position.",
+     TOO_LATE + " Then rotate the other keys back by one position.",
      NEVER, (RETURN, "return output, keys[-window:], values[-window:]")),
     ("all rotated at each call", AGAIN, (BACK, "keys[1:], values[1:]"),
      (KEYS, "rotary(torch.cat([keys, k]), torch.arange(len(keys) + 1))")),
@@ -213,15 +233,16 @@ MISTAKES = [
      (VALUES, VALUES + "[:window]"),
      ("rotary(q, position)", "rotary(q, position.clamp(max=window - 1))")),
     ("neighbors as pairs throughout",
-     "Your positions are right, but you pair neighbors. Leave `interleaved` at its default.",
+     "Your positions are right, but you use the interleaved layout. Leave `interleaved` at its "
+     "default, False.",
      ("-torch.ones(window - 1)", "-torch.ones(window - 1), interleaved=True"),
      ("rotary(k, position)", "rotary(k, position, interleaved=True)"),
      ("rotary(q, position)", "rotary(q, position, interleaved=True)")),
     ("not scaled", NOT_SCALED,
      (OUTPUT, "output = (rotary(q, position) @ keys.T).softmax(dim=-1) @ values")),
     ("query at window - 1",
-     "Right once the cache is full. Before that, your query is at window − 1, after its own key. "
-     "Give both the same position.",
+     "Right once the cache is full. Before that, your query is at position window − 1, which is "
+     "after its own key. Give both the same position.",
      ("rotary(q, position)", "rotary(q, torch.tensor([window - 1]))")),
 ]  # fmt: skip
 

@@ -48,89 +48,96 @@ def inputs():
 ROTATED = "a * cos - b * sin, a * sin + b * cos"
 MISTAKES = [
     ("neighbors as pairs",
-     "You pair entries 2i and 2i + 1. Here, entry i is paired with entry i + d / 2.",
+     "You pair entries 2i and 2i + 1. Pair entries i and i + d / 2 instead.",
      ("x.chunk(2, dim=-1)", "(x[..., ::2], x[..., 1::2])"),
      (f"torch.cat([{ROTATED}], dim=-1)", f"torch.stack([{ROTATED}], dim=-1).flatten(-2)")),
     ("neighbors in, halves out",
-     "You pair neighbors, but put the result into halves. Pair entry i with entry i + d / 2.",
+     "You pair entries 2i and 2i + 1, and then put the rotated pairs into two halves. Pair "
+     "entries i and i + d / 2 from the start.",
      ("x.chunk(2, dim=-1)", "(x[..., ::2], x[..., 1::2])")),
     ("halves in, neighbors out",
-     "Your numbers are right, but in another order. Put all rotated first entries before all "
-     "second ones.",
+     "Your numbers are right, but the two entries of each pair are next to each other. Put the "
+     "first entries of all pairs before all second entries.",
      (f"torch.cat([{ROTATED}], dim=-1)", f"torch.stack([{ROTATED}], dim=-1).flatten(-2)")),
     ("tables for neighbors",
-     "You repeat each column of the tables for two neighbors, but pair x in halves. Repeat the "
-     "whole table, because column i belongs to entries i and i + d / 2.",
+     "You pair entries i and i + d / 2, but use each column of the tables for two neighboring "
+     "entries. Column i belongs to entries i and i + d / 2. Repeat the whole table, not each "
+     "column.",
      "x * cos.repeat_interleave(2, -1) + torch.cat([-x.chunk(2, -1)[1], x.chunk(2, -1)[0]], -1) "
      "* sin.repeat_interleave(2, -1)"),
     ("rotated back",
-     "Your pairs are rotated in the opposite direction. The first entry is a cos − b sin, and "
-     "the second is a sin + b cos.",
+     "Your pairs are rotated in the opposite direction. The first half must be a cos − b sin, and"
+     " the second half a sin + b cos.",
      (ROTATED, "a * cos + b * sin, b * cos - a * sin")),
     ("no minus",
-     "Your pairs change their length, because nothing is subtracted. The first entry is a cos − "
-     "b sin.",
+     "Your pairs change their length, because nothing is subtracted. The first half must be a cos"
+     " − b sin.",
      ("a * cos - b * sin", "a * cos + b * sin")),
     ("cosine and sine swapped",
-     "Your cosine and sine are swapped. At position 0, the result must be x itself.",
+     "The cosine and the sine are swapped in your result. The first half must be a cos − b sin, "
+     "and the second half a sin + b cos.",
      (ROTATED, "a * sin - b * cos, a * cos + b * sin")),
     ("only multiplied",
-     "Each half is only multiplied by its own table. A rotation combines both entries: a cos − b "
-     "sin and a sin + b cos.",
+     "Your halves are a cos and b sin. A rotation mixes both entries of a pair. The first half "
+     "must be a cos − b sin, and the second half a sin + b cos.",
      (ROTATED, "a * cos, b * sin")),
     ("only cosines",
-     "Your x is only multiplied by the cosine. Add the part with the sine of the other entry.",
+     "Your halves are a cos and b cos. A rotation mixes both entries of a pair. The first half "
+     "must be a cos − b sin, and the second half a sin + b cos.",
      (ROTATED, "a * cos, b * cos")),
     ("second entry from the rotated first",
-     "Your second entry is computed from the rotated first one. If you overwrite a, keep its old "
-     "value for the second line.",
+     "Your second half is computed from the rotated first half. If you overwrite a, keep its old "
+     "value for the second half.",
      ("    return", "    old, a = a, a * cos - b * sin\n    return"),
      (ROTATED, "a, a * sin + b * cos")),
     ("second half left",
-     "Only the first entry of each pair is rotated. The second is a sin + b cos.",
+     "Only the first half is rotated. The second half must be a sin + b cos.",
      (ROTATED, "a * cos - b * sin, b")),
     ("halves swapped",
-     "Your numbers are right, but the two halves are swapped. Put a cos − b sin first.",
+     "Your numbers are right, but the two halves are swapped. Put a cos − b sin first, and then a"
+     " sin + b cos.",
      (ROTATED, "a * sin + b * cos, a * cos - b * sin")),
     ("not rotated",
      "Your result is x itself. Rotate each pair.",
      "x"),
     ("minus in the wrong half",
-     "Each of your halves uses only one of the two entries. The first half is a cos − b sin, and "
-     "the second is a sin + b cos.",
+     "Each half of your result is computed from that half alone. A rotation mixes both entries of"
+     " a pair. The first half must be a cos − b sin, and the second half a sin + b cos.",
      (ROTATED, "a * cos - a * sin, b * cos + b * sin")),
     ("two minuses",
-     "Both of your halves subtract. The second one adds: a sin + b cos.",
+     "Both of your halves subtract. The second half must add: a sin + b cos.",
      (ROTATED, "a * cos - b * sin, a * sin - b * cos")),
     ("second half by the first's tables",
-     "Your first half is right. In the second half, a is multiplied by the sine and b by the "
-     "cosine.",
+     "Your first half is right. In the second half, cosine and sine are swapped. It must be a sin"
+     " + b cos.",
      (ROTATED, "a * cos - b * sin, a * cos + b * sin")),
     ("neighbors as partners",
-     "Your sine is multiplied by the neighbor of each entry. The partner of entry i is entry i + "
-     "d / 2.",
+     "Your sine terms use the neighbor of each entry. They must use the other entry of its pair, "
+     "d / 2 entries away. The first half must be a cos − b sin, and the second half a sin + b "
+     "cos.",
      "x * cos.repeat(1, 2) + torch.stack([-x[..., 1::2], x[..., ::2]], -1).flatten(-2) "
      "* sin.repeat(1, 2)"),
     ("row rotated around",
-     "Your partner of entry i is counted from the end of the row. It must be entry i + d / 2.",
+     "You pair entry i with entry d − 1 − i, and subtract in both halves. Pair entries i and i + "
+     "d / 2. The first half must be a cos − b sin, and the second half a sin + b cos.",
      "x * cos.repeat(1, 2) - x.flip(-1) * sin.repeat(1, 2)"),
     ("halves exchanged",
-     "Your two halves are swapped before the rotation. The first half is a.",
+     "You swap the two halves before the rotation. The first half of x is a, and the second half "
+     "is b.",
      (ROTATED, "b * cos - a * sin, b * sin + a * cos")),
     ("first half left",
-     "Only the second entry of each pair is rotated. The first is a cos − b sin.",
+     "Only the second half is rotated. The first half must be a cos − b sin.",
      (ROTATED, "a * cos - b * sin, b * cos + a * sin"),
      ("torch.cat([a * cos - b * sin,", "torch.cat([a,")),
     ("first half alone",
-     "Half of the row is missing. Put a sin + b cos after a cos − b sin.",
+     "Your result has only the first half. Put a sin + b cos after a cos − b sin.",
      (f"torch.cat([{ROTATED}], dim=-1)", "a * cos - b * sin")),
     ("pairs not joined",
-     "Your numbers are right, but the pairs are a separate dimension. Concatenate the two halves "
-     "with torch.cat.",
+     "Your numbers are right, but the two halves are in a separate dimension. Concatenate them "
+     "along the last dimension with torch.cat.",
      (f"torch.cat([{ROTATED}], dim=-1)", f"torch.stack([{ROTATED}], dim=-1)")),
     ("tables not used",
-     "Your x is rotated by positions 0, 1, 2, … with base 10000. Use the angles of the given "
-     "tables.",
+     "Your x is rotated by positions 0, 1, 2, … with base 10000. Use the given tables instead.",
      lambda x, cos, sin: rotary(x, torch.arange(x.shape[-2]))),
 ]  # fmt: skip
 

@@ -51,12 +51,12 @@ def inputs():
 JOINED = "torch.cat([angles.sin(), angles.cos()], dim=-1)"
 INV_FREQ = "10000.0 ** (-torch.arange(half) / half)"
 GROW = (
-    "Your frequencies grow from pair to pair. Pair i has the frequency 10000^(−2i / d_model), "
-    "and the angle is the position times the frequency."
+    "Your frequencies grow from pair to pair. Pair i has the frequency 10000^(−2i / d_model), and"
+    " its angle is the position times this frequency."
 )
 MISTAKES = [
     ("alternating",
-     "Your sines and cosines alternate, as in the lesson. Here, put all sines first.",
+     "Your sines and cosines alternate, as in the lesson. Put all sines before all cosines.",
      (JOINED, "torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)")),
     ("cosines first",
      "Your cosines come first. Put all sines before all cosines.",
@@ -65,79 +65,87 @@ MISTAKES = [
     ("frequencies grow, in float64", GROW,
      (INV_FREQ, "10000.0 ** (torch.arange(half).double() / half)")),
     ("number of the pair over d_model",
-     "Your frequencies fall too slowly, as with the exponent −i / d_model. Pair i has 10000^(−2i "
-     "/ d_model).",
+     "Your frequencies fall too slowly, as with the exponent −i / d_model. Pair i has the "
+     "frequency 10000^(−2i / d_model).",
      (INV_FREQ, "10000.0 ** (-torch.arange(half) / d_model)")),
     ("last speed 1 / 10000",
-     "Your last frequency is exactly 1 / 10000. The exponent is −2i / d_model, and i ends at "
-     "d_model / 2 − 1, so it never reaches −1.",
+     "With several pairs, your last frequency is exactly 1 / 10000. Use the exponent −2i / "
+     "d_model for pair i. It never reaches −1, because the last i is d_model / 2 − 1.",
      (INV_FREQ, "10000.0 ** (-torch.linspace(0, 1, half))")),
     ("evenly spaced frequencies",
-     "Your frequencies are evenly spaced. From pair to pair, they must fall by the same factor.",
+     "Your frequencies are evenly spaced. They must fall by the same factor from pair to pair. "
+     "Pair i has the frequency 10000^(−2i / d_model).",
      (INV_FREQ, "torch.linspace(1, 1e-4, half)")),
     ("numbers of the rows",
-     "Your result numbers the rows from 0. Use the given positions.",
+     "Your rows are at positions 0, 1, 2, …. Use the given positions.",
      ("positions[:, None]", "torch.arange(len(positions))[:, None]")),
     ("whole numbers only",
-     "Your positions are cut to whole numbers. Keep their fractions.",
+     "Your positions are rounded to integers. Keep their fractions.",
      ("positions[:, None]", "positions.long()[:, None]")),
     ("counted from 1",
-     "Every position is one too large in your result. Use the given positions as they are.",
+     "Your positions are all one too large. Use the given positions as they are.",
      ("positions[:, None]", "(positions[:, None] + 1)")),
     ("bfloat16",
-     "Your positions are rounded to bfloat16, which keeps 8 binary digits. Above 256, "
+     "Your positions are rounded to bfloat16, which keeps 8 significant bits. Above 256, some "
      "neighboring positions become equal. Use at least float32.",
      ("positions[:, None]", "positions.bfloat16()[:, None]")),
     ("float16",
-     "Your positions are rounded to float16, which keeps 11 binary digits. Above 2048, "
+     "Your positions are rounded to float16, which keeps 11 significant bits. Above 2048, some "
      "neighboring positions become equal. Use at least float32.",
      ("positions[:, None]", "positions.half()[:, None]")),
     ("base 1000",
-     "Your frequencies have base 1000. The base is 10000.",
+     "Your frequencies have base 1000. Use base 10000.",
      (INV_FREQ, "1000.0 ** (-torch.arange(half) / half)")),
     ("sines alone",
-     "Both of your halves are sines. Make the second half the cosines.",
+     "Both of your halves are sines. The second half must be the cosines.",
      (JOINED, "torch.cat([angles.sin(), angles.sin()], dim=-1)")),
     ("degrees",
-     "Your angles are converted from degrees. They are radians already, as sin and cos need "
-     "them.",
+     "Your result is what you get by converting the angles from degrees to radians. They are in "
+     "radians already, so use them as they are.",
      ("angles.sin(), angles.cos()", "angles.deg2rad().sin(), angles.deg2rad().cos()")),
     ("transposed",
      "Your numbers are right, but transposed. Return one row per position.",
      ("dim=-1)  # (L, d_model)", "dim=-1).T")),
     ("a speed for each entry",
-     "Each entry has its own frequency in your result. A sine and a cosine share one, so there "
-     "are d_model / 2 frequencies.",
+     "Your sines are right, but each cosine has a lower frequency than its sine. The sine and the"
+     " cosine of pair i both have the frequency 10000^(−2i / d_model).",
      (INV_FREQ, "10000.0 ** (-torch.arange(d_model) / d_model)"),
      (JOINED, "torch.cat([angles[:, ::2].sin(), angles[:, 1::2].cos()], dim=-1)")),
     ("twice as wide",
      "Your result has d_model sines and d_model cosines. Return d_model / 2 of each.",
      (INV_FREQ, "10000.0 ** (-torch.arange(d_model) / d_model)")),
     ("twice as steep",
-     "Your frequencies fall too fast, as with the exponent −4i / d_model. Pair i has 10000^(−2i "
-     "/ d_model).",
+     "Your frequencies fall too fast, as with the exponent −4i / d_model. Pair i has the "
+     "frequency 10000^(−2i / d_model).",
      (INV_FREQ, "10000.0 ** (-2 * torch.arange(half) / half)")),
     ("slowest first",
-     "Your frequencies are right, but in reverse order. The first one is 1.",
+     "Your frequencies are right, but in reverse order. The first one must be 1.",
      (INV_FREQ, "10000.0 ** (-torch.arange(half) / half).flip(0)")),
     ("frequencies counted from 1",
-     "Your first frequency is below 1. Count i from 0, so that the first one is 1.",
+     "Your first frequency is below 1. Count i from 0, so that the first frequency is 1.",
      (INV_FREQ, "10000.0 ** (-torch.arange(1, half + 1) / half)")),
     ("frequencies counted from -1",
-     "Your first frequency is above 1. Count i from 0, so that the first one is 1.",
+     "Your first frequency is above 1. Count i from 0, so that the first frequency is 1.",
      (INV_FREQ, "10000.0 ** (-torch.arange(-1, half - 1) / half)")),
+    ("sorted",
+     "Your rows are sorted by position. Keep the given order.",
+     ("positions[:, None]", "positions.sort().values[:, None]")),
+    ("times 2π",
+     "Your angles are multiplied by 2π. They are in radians already, so use them as they are.",
+     ("* inv_freq", "* inv_freq * 2 * math.pi")),
     ("cosines alone",
-     "Both of your halves are cosines. Make the first half the sines.",
+     "Both of your halves are cosines. The first half must be the sines.",
      (JOINED, "torch.cat([angles.cos(), angles.cos()], dim=-1)")),
     ("angles",
-     "Your result holds the angles. Return their sines and cosines.",
+     "Your result holds the angles, twice. Return their sines, and then their cosines.",
      (JOINED, "torch.cat([angles, angles], dim=-1)")),
     ("rotated back",
-     "Your sines have the wrong sign. Use positive angles.",
+     "Your sines have the wrong sign. The angle is the position times the frequency, without a "
+     "minus.",
      ("* inv_freq", "* -inv_freq")),
     ("the lesson's function",
-     "Your result is the lesson's table: its rows are numbered from 0, and sines and cosines "
-     "alternate. Use the given positions, and put all sines first.",
+     "Your result is the lesson's table: its positions are 0, 1, 2, …, and its sines and cosines "
+     "alternate. Use the given positions, and put all sines before all cosines.",
      ("positions[:, None]", "torch.arange(len(positions))[:, None]"),
      (JOINED, "torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)")),
 ]  # fmt: skip
