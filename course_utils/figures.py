@@ -377,6 +377,62 @@ def lines(x, series, *, xlabel, ylabel, log=False, ylim=None, title=None, ax=Non
     return ax
 
 
+def bars(values, *, xlabel, title=None, ax=None):
+    """Draw one horizontal bar for each entry of ``values``, from the top down.
+
+    Parameters
+    ----------
+    values : dict of str to number
+        Or to dict of str to number: then a name has a bar in each of these series.
+    xlabel : str
+    title : str, optional
+    ax : matplotlib.axes.Axes, optional
+        A new figure if not given.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    ValueError
+        If values is empty, or its entries do not have the same series.
+
+    Examples
+    --------
+    ``show(bars({"with a bug": {"one pass": 3.6, "one by one": 4.9}}, xlabel="mean loss"))``
+    """
+    if not values:
+        raise ValueError("values must have at least one bar, got an empty dict")
+    rows = [row if isinstance(row, dict) else {"": row} for row in values.values()]
+    series = list(rows[0])
+    if any(list(row) != series for row in rows):
+        raise ValueError(f"all entries of values must have the series {series}, in this order")
+    lengths = _numbers([[float(row[name]) for name in series] for row in rows], "values")
+    if ax is None:
+        height = 0.9 + 0.3 * len(rows) * max(1, 0.7 * len(series))
+        _, ax = plt.subplots(figsize=(6, height), layout="constrained")
+    thickness = 0.8 / len(series)
+    for n, name in enumerate(series):
+        middles = np.arange(len(rows)) + thickness * (n - (len(series) - 1) / 2)
+        ax.barh(middles, lengths[:, n], height=thickness, label=plain(name))
+    ax.set_yticks(range(len(rows)), [plain(name) for name in as_labels(values, len(rows), "names")])
+    ax.set(xlabel=plain(xlabel), title=plain(title))
+    ax.invert_yaxis()
+    ax.set_axisbelow(True)
+    ax.grid(axis="x", alpha=0.3)
+    if len(series) > 1:
+        ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    parts = (
+        f"{name} "
+        + ", ".join(f"{label} {_short(x)}".strip() for label, x in zip(series, row, strict=True))
+        for name, row in zip(values, lengths, strict=True)
+    )
+    text = f"{xlabel}: " + "; ".join(parts)
+    ax.description = f"{title}: {text}" if title else text
+    return ax
+
+
 def histograms(samples, *, xlabel, title=None, ax=None):
     """Draw the distribution of each sample as an outline, scaled to an area of 1.
 

@@ -21,6 +21,7 @@ from course_utils import figures
 from course_utils.figures import (
     arrows,
     as_labels,
+    bars,
     heatmap,
     histograms,
     lines,
@@ -390,6 +391,27 @@ def test_each_line_differs_from_the_others_by_more_than_color_and_is_in_the_lege
     assert styles == [(line.get_color(), line.get_marker()) for line in ax.lines]
     assert len(set(styles)) == 10
     assert len({marker for _, marker in styles[1:]} - {"", "None"}) == 7
+
+
+@pytest.mark.parametrize("one", [True, False], ids=["one series", "two series"])
+def test_bars_are_as_long_as_their_values_from_the_top_down(one):
+    values = {"a $1$": {"x": 3.0, "y": torch.tensor(1.0)}, "b": {"x": 0.5, "y": 2.0}}
+    ax = bars({name: row["x"] for name, row in values.items()} if one else values, xlabel="loss")
+    assert ax.yaxis_inverted() and ax.get_xlabel() == "loss"
+    series = "x" if one else "xy"
+    assert len(ax.containers) == len(series) and (ax.get_legend() is None) == one
+    for name, container in zip(series, ax.containers, strict=True):
+        assert container.datavalues.tolist() == [float(row[name]) for row in values.values()]
+        assert [round(bar.get_y() + bar.get_height() / 2) for bar in container] == [0, 1]
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == [r"a \$1\$", "b"]
+    expected = "a $1$ 3; b 0.5" if one else "a $1$ x 3, y 1; b x 0.5, y 2"
+    assert ax.description == f"loss: {expected}"
+
+
+@pytest.mark.parametrize("wrong", [{}, {"a": {"x": 1}, "b": {"y": 1}}, {"a": 1, "b": {"y": 1}}])
+def test_bars_without_the_same_series_are_refused(wrong):
+    with pytest.raises(ValueError, match="values"):
+        bars(wrong, xlabel="loss")
 
 
 def test_histograms_have_an_area_of_1_and_say_how_far_their_samples_spread():
