@@ -68,7 +68,8 @@ MISTAKES = [
     ("all but the last", "Your result has all tokens of the model but the last. Those after the "
      "first wrong guess follow a token that is not in the text. Leave them out.",
      (END, "best[:-1]")),
-    ("the guess itself", "Your result is the guess. Keep it only up to its first wrong token.",
+    ("the guess itself", "Your result is the guess, right or wrong. Keep it up to its first "
+     "wrong token, and put the model's own token there.",
      (END, "guess")),
     ("right part of the guess and no more after a wrong one",
      "Your result has no token in place of the first wrong guess. The model's own token is known "
@@ -93,7 +94,7 @@ MISTAKES = [
     ("only the next", "Your result is only the model's own next token. Put the right guesses "
      "before it.", (END, "best[right.sum()][None]")),
     ("whole guess and the last", "Your result keeps guesses that the model would not have written. "
-     "Keep the guess only up to its first wrong token, where it differs from the largest logit.",
+     "Keep the guess only up to the first token that differs from the largest logit.",
      (END, "torch.cat([guess, best[-1:]])")),
     ("right guesses and the last", "Your last token comes from the last row, which has read the "
      "whole guess. Take it from the row after the last right guess.",

@@ -55,8 +55,8 @@ SHIFT = "logits[:, :-1].log_softmax(dim=-1)"
 ASKED = "torch.arange(1, tokens.shape[1]) >= starts[:, None]"
 END = "surprise[asked].mean().exp()"
 ALONE = (
-    "Your answers all begin at one position. Each text has its own. Compare the positions with "
-    "`starts` row by row."
+    "Your answers all begin at one position. Each text has its own start. Compare the "
+    "positions with `starts` row by row."
 )
 EACH = "torch.stack([row[which].mean() for row, which in zip(surprise, asked)])"
 ALL = (
@@ -80,8 +80,8 @@ MISTAKES = [
      (SHIFT, "logits.roll(1, 1)[:, :-1].log_softmax(dim=-1)")),
     ("whole text", "Your result also counts the question. Count only the tokens from `starts` on.",
      (ASKED, ASKED.replace("starts[:, None]", "0 * starts[:, None]"))),
-    ("first of the answer left out", "Your result leaves out the first token of each answer. It is "
-     "also predicted, from the last token of the question. Count it.", (">=", ">")),
+    ("first of the answer left out", "Your result leaves out the first token of each answer. "
+     "This token is also predicted, from the last token of the question. Count it.", (">=", ">")),
     ("one too early", "Your result also counts the last token of the question. Begin at `starts`.",
      (ASKED, ASKED.replace("starts[:, None]", "starts[:, None] - 1"))),
     ("question only", "Your result counts the question, not the answer. The answer begins at "
@@ -115,7 +115,7 @@ MISTAKES = [
     ("below one", "Your result is 1 divided by the perplexity. The loss is *minus* the logarithm. "
      "Change the sign.", ("-logs", "logs")),
     ("softmax, then log", "Your result is right, except where a probability is too small for its "
-     "dtype. It is rounded to 0, and its logarithm is −∞. Use log_softmax.",
+     "dtype. There it becomes 0, and its logarithm is −∞. Use log_softmax.",
      ("log_softmax(dim=-1)", "softmax(dim=-1).log()")),
     ("no logarithm", "Your result uses the probabilities. A loss is −ln of a probability. Take the "
      "logarithm.", ("log_softmax", "softmax")),

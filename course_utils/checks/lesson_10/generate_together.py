@@ -146,8 +146,8 @@ def run(answer, seed, lengths, steps):
 
 SEEN = "mask & there"
 FIRST = (
-    "Your later tokens see padding. It is hidden in the first call only, but its keys stay in the "
-    "cache. Hide it in every call."
+    "Your later tokens see padding. The padding is hidden in the first call only, but its "
+    "keys stay in the cache. Hide it in every call."
 )
 STEP = "new = model(new, cache, attend=attend)[:, -1:].argmax(dim=-1)"
 MISTAKES = [

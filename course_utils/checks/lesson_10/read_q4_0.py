@@ -79,8 +79,8 @@ MISTAKES = [
      "Your result is wrong where n is below 8. Bytes have no negative numbers, so 0 − 8 becomes "
      "248. Convert n to float before you subtract.",
      (f"{JOINED}.float() - 8", f"{JOINED} - 8")),
-    ("two's complement", "Your result reads 8 to 15 as −8 to −1. Here, every number is n − 8. "
-     "Subtract 8 from all of them.",
+    ("two's complement", "Your result reads 8 to 15 as −8 to −1. Here, every weight uses "
+     "n − 8. Subtract 8 from all numbers.",
      (f"({JOINED}.float() - 8)", f"({JOINED}.float() + 8) .remainder(16).sub(8)")),
     ("bytes of d swapped", "Your result fits a d with its two bytes swapped. Leave them in the "
      "order of the file.", (SCALE, SCALE.replace("[:, :2]", "[:, [1, 0]]"))),
