@@ -11,19 +11,20 @@ from course_utils.explorers.kernel_explorer import Explorer, Number, cut
 from course_utils.explorers.language import _run
 from course_utils.explorers.language_figure import MOST_TOKENS, WORDS
 from course_utils.figures import first_largest, printable
+from course_utils.language_model import load
 from course_utils.views import unique_labels
 
 SURE = 0.95  # a probability that is worth a remark
 
 
-def next_token_explorer(model, tokenizer, text="The capital of France is"):
+def next_token_explorer(model=None, tokenizer=None, text="The capital of France is"):
     """Type a text, see the most probable next tokens, and where a head looks from the last token.
 
     Parameters
     ----------
     model : language_model.LanguageModel
     tokenizer : tokenizers.Tokenizer
-        `language_model.load` returns both.
+        `language_model.load` returns both. It is called if they are not given.
     text : str
         The model reads its first 24 tokens.
 
@@ -36,7 +37,11 @@ def next_token_explorer(model, tokenizer, text="The capital of France is"):
     ------
     TypeError
         If model is not a `LanguageModel`, or text not a str.
+    ModelMissing
+        If no model is given and its file is missing. A notebook shows how to download it.
     """
+    if model is None:
+        model, tokenizer = load()
     if not hasattr(model, "stream"):
         raise TypeError(f"model must be a LanguageModel, got {type(model).__name__}")
     if not isinstance(text, str):
