@@ -383,7 +383,7 @@ def bars(labels, series, *, xlabel, ylabel, stacked=False, xlim=None, title=None
     ----------
     labels : sequence of str, (n,)
     series : dict of str to sequence of numbers, (n,) each
-        Its names are in the legend.
+        Its names are in the legend, if there are several.
     xlabel, ylabel : str
     stacked : bool
         Draw the bars of a label one after another, as parts of a sum.
@@ -425,12 +425,14 @@ def bars(labels, series, *, xlabel, ylabel, stacked=False, xlim=None, title=None
     ax.set_yticks(at, [plain(label) for label in labels])
     ax.invert_yaxis()
     ax.set(xlabel=plain(xlabel), ylabel=plain(ylabel), xlim=xlim, title=plain(title))
-    ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1))
+    if len(numbers) > 1:
+        ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1))
     rows = (
         f"{label} " + (" + " if stacked else ", ").join(_short(v[i]) for v in numbers.values())
         for i, label in enumerate(labels)
     )
-    text = f"{xlabel} ({', '.join(numbers)}): " + "; ".join(rows)
+    of = f" ({', '.join(numbers)})" if len(numbers) > 1 else ""
+    text = f"{xlabel}{of}: " + "; ".join(rows)
     ax.description = f"{title}: {text}" if title else text
     return ax
 

@@ -18,9 +18,9 @@ from course_utils.attention import attention, causal_mask, merge_heads, rotary, 
 from course_utils.model_file import model_file
 
 SMOLLM2 = dict(num_layers=30, V=49152, d_model=576, num_heads=9, num_kv_heads=3, d_hidden=1536)
-EPS = 1e-5  # of every norm
-ROTARY = partial(rotary, base=100_000, interleaved=True)  # as in training
-NAMES = {  # names of parameters: in the file, and here
+EPS = 1e-5  # added under the root in every norm
+ROTARY = partial(rotary, base=100_000, interleaved=True)  # as in its file
+NAMES = {  # parts of parameter names: in the file, and here
     "token_embd": "embedding",
     "output_norm": "norm",
     "blk": "blocks",
@@ -120,7 +120,7 @@ class LanguageModel(nn.Module):
     def __init__(self, num_layers, V, d_model, num_heads, num_kv_heads, d_hidden):
         super().__init__()
         sizes = d_model, num_heads, num_kv_heads, d_hidden
-        # As nn.Embedding would draw it, but without importing PyTorch's compiler in `load`
+        # Initialized as nn.Embedding does it, but without importing PyTorch's compiler in `load`
         self.embedding = nn.Embedding.from_pretrained(torch.randn(V, d_model), freeze=False)
         self.blocks = nn.ModuleList(Block(layer, *sizes) for layer in range(num_layers))
         self.norm = nn.RMSNorm(d_model, EPS)
@@ -164,7 +164,7 @@ class LanguageModel(nn.Module):
 
 
 class QuickReader(gguf.GGUFReader):
-    """gguf's reader on a plain array: slicing a memmap, some 500,000 times here, is far slower."""
+    """gguf's reader on a plain array, because slicing a memmap some 500,000 times is far slower."""
 
     @property
     def data(self):

@@ -1,6 +1,6 @@
-"""The file of lesson 10's language model: downloaded once, into a cache shared by all copies.
+"""Download the file of lesson 10's language model once, to a cache that all copies share.
 
-`python -m course_utils.model_file` fetches it, and so does `make model`.
+`python -m course_utils.model_file` does it, and so does `make model`.
 """
 
 import hashlib

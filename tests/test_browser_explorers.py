@@ -23,6 +23,7 @@ LANGUAGE = f"""{Path(tiny_language_model.__file__).read_text()}
 explorers.language_explorer(*tiny_language_model(30, 9, 3), TEXT)"""
 CELLS = {name: f"explorers.{name}()" for name in explorers.__all__ if name.endswith("_explorer")}
 CELLS |= {"training_explorer": TRAINING, "language_explorer": LANGUAGE}
+CELLS["next_token_explorer"] = LANGUAGE.replace("language_explorer", "next_token_explorer")
 CELLS["similarity_explorer"] = "arrows = explorers.similarity_explorer()\narrows"
 CELLS |= {"set": "arrows.values = arrows.values | {'angle': 90}", "get": "print(arrows.values)"}
 CELLS["again"] = "live"

@@ -4,7 +4,8 @@ There are two kinds. Most are calculated and drawn in the page, here and on the 
 JavaScript module of the same name does all of that, and Python only sends data and controls, see
 `similarity_explorer`; `browser_explorer` is what they share. The kernel sends its data to one of
 them, `training_explorer`, while it is shown, so it does not move on the website. The other kind,
-`language_explorer`, needs a model for each change: Python draws it, see `kernel_explorer`.
+`language_explorer` and `next_token_explorer`, needs a model for each change: Python draws it, see
+`kernel_explorer`.
 """
 
 from course_utils.explorers.browser_explorer import BrowserExplorer
@@ -13,6 +14,7 @@ from course_utils.explorers.head import head_explorer
 from course_utils.explorers.kernel_explorer import Explorer, Number
 from course_utils.explorers.language import language_explorer
 from course_utils.explorers.mask import mask_explorer
+from course_utils.explorers.next_token import next_token_explorer
 from course_utils.explorers.positions import positions_explorer
 from course_utils.explorers.ring import ring_explorer
 from course_utils.explorers.saturation import saturation_explorer
@@ -31,6 +33,7 @@ __all__ = [
     "head_explorer",
     "language_explorer",
     "mask_explorer",
+    "next_token_explorer",
     "positions_explorer",
     "ring_explorer",
     "saturation_explorer",

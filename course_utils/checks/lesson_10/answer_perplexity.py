@@ -1,4 +1,4 @@
-"""10.4: how surprised a model is by the answers of texts, of which the first tokens are given."""
+"""10.4: the perplexity of answers, whose questions are given."""
 
 import torch
 import torch.nn.functional as F
@@ -15,12 +15,12 @@ def answer_perplexity(logits, tokens, starts):
 
 
 def by_loops(logits, tokens, starts):
-    lost = []
+    losses = []
     for b in range(len(tokens)):
-        for place in range(starts[b].item(), tokens.shape[1]):
-            share = torch.log_softmax(logits[b, place - 1], dim=-1)
-            lost.append(-share[tokens[b, place]])
-    return torch.exp(sum(lost) / len(lost))
+        for position in range(starts[b].item(), tokens.shape[1]):
+            logs = torch.log_softmax(logits[b, position - 1], dim=-1)
+            losses.append(-logs[tokens[b, position]])
+    return torch.exp(sum(losses) / len(losses))
 
 
 def by_cross_entropy(logits, tokens, starts):
@@ -45,7 +45,7 @@ def inputs():
         probe(3, 5, 7, 1, 2, 4),
         probe(2, 8, 3, 7, 2),  # an answer of one token
         (unlikely, *of_one),
-        (logits.float() + 200, tokens, starts),  # e^200 is none of float32
+        (logits.float() + 200, tokens, starts),  # e^200 overflows in float32
         (logits.mT.contiguous().mT, tokens, starts),
         probe(4, 4, 6, 1, 1, 1, 1),
     ]
@@ -54,64 +54,79 @@ def inputs():
 SHIFT = "logits[:, :-1].log_softmax(dim=-1)"
 ASKED = "torch.arange(1, tokens.shape[1]) >= starts[:, None]"
 END = "surprise[asked].mean().exp()"
-ALONE = "all texts begin to count at one and the same place; each has its own start"
+ALONE = (
+    "Your answers all begin at one position. Each text has its own start. Compare the "
+    "positions with `starts` row by row."
+)
 EACH = "torch.stack([row[which].mean() for row, which in zip(surprise, asked)])"
-ALL = "the sum is divided by the number of all tokens; only the answers' count"
+ALL = (
+    "Your sum is divided by the number of all tokens. Only the tokens of answers count. Divide by "
+    "their number."
+)
+AFTER = (
+    "Your result looks up each token in a distribution that comes after it. The one before it "
+    "predicts it. Use logits[:, :-1] with tokens[:, 1:]."
+)
 LATER = (SHIFT, SHIFT.replace(":-1", "1:")), ("tokens[:, 1:, None]", "tokens[:, :-1, None]")
 MISTAKES = [
-    ("not shifted", "each token is looked up in the distribution after itself; the one before it "
-     "predicts it: logits[:, :-1] with tokens[:, 1:]", (SHIFT, SHIFT.replace(":-1", "1:"))),
-    ("shifted the other way", "each token is looked up in a distribution after it; the one before "
-     "it predicts it: logits[:, :-1] with tokens[:, 1:]",
-     *LATER),
-    ("shifted the other way, starts as well", "each token is looked up in a distribution after it; "
-     "the one before it predicts it: logits[:, :-1] with tokens[:, 1:]",
+    ("not shifted", "Your result looks up each token in the distribution of its own row, which "
+     "comes after it. The row before it predicts it. Use logits[:, :-1] with tokens[:, 1:].",
+     (SHIFT, SHIFT.replace(":-1", "1:"))),
+    ("shifted the other way", AFTER, *LATER),
+    ("shifted the other way, starts as well", AFTER,
      *LATER, (ASKED, "torch.arange(tokens.shape[1] - 1) >= starts[:, None]")),
-    ("shifted twice", "the distributions stand two places before their tokens; they stand one "
-     "before", (SHIFT, "logits.roll(1, 1)[:, :-1].log_softmax(dim=-1)")),
-    ("whole text", "the given tokens are counted as well; only those from `starts` on are asked",
+    ("shifted twice", "Your distributions are two positions before their tokens. They should be "
+     "one position before. Shift by one.",
+     (SHIFT, "logits.roll(1, 1)[:, :-1].log_softmax(dim=-1)")),
+    ("whole text", "Your result also counts the question. Count only the tokens from `starts` on.",
      (ASKED, ASKED.replace("starts[:, None]", "0 * starts[:, None]"))),
-    ("first of the answer left out", "the answer's first token is left out: it is predicted as "
-     "well, from the last of what is given", (">=", ">")),
-    ("one too early", "the last given token is counted as well: the answer begins at `starts`",
+    ("first of the answer left out", "Your result leaves out the first token of each answer. "
+     "This token is also predicted, from the last token of the question. Count it.", (">=", ">")),
+    ("one too early", "Your result also counts the last token of the question. Begin at `starts`.",
      (ASKED, ASKED.replace("starts[:, None]", "starts[:, None] - 1"))),
-    ("given part only", "that is the given part; the answer begins at `starts`", (">=", "<")),
-    ("longest given part for all", ALONE,
+    ("question only", "Your result counts the question, not the answer. The answer begins at "
+     "`starts`. Count from there on.", (">=", "<")),
+    ("longest question for all", ALONE,
      (ASKED, ASKED.replace("starts[:, None]", "starts.max() + 0 * starts[:, None]"))),
-    ("shortest given part for all", ALONE,
+    ("shortest question for all", ALONE,
      (ASKED, ASKED.replace("starts[:, None]", "starts.min() + 0 * starts[:, None]"))),
-    ("first text's given part for all", ALONE,
+    ("first text's question for all", ALONE,
      (ASKED, ASKED.replace("starts[:, None]", "starts[0] + 0 * starts[:, None]"))),
-    ("token 0 left out", "tokens of number 0 are left out of the mean, as if they were filling; "
-     "here 0 is a token like any other", (ASKED, f"({ASKED}) & (tokens[:, 1:] != 0)")),
-    ("mean of means", "the mean is taken in each text first, so that tokens of short answers "
-     "count more; all tokens count alike", (END, f"{EACH}.mean().exp()")),
-    ("mean of perplexities", "that is the mean of the texts' perplexities; the mean is taken "
-     "before the exponential, over all tokens", (END, f"{EACH}.exp().mean()")),
-    ("exponential before the mean", "the exponential is taken of each token's surprise; take the "
-     "mean first", (END, "surprise[asked].exp().mean()")),
-    ("a number for each text", "that is a perplexity for each text; one is asked, of the mean over "
-     "all answers' tokens", (END, f"{EACH}.exp()")),
-    ("mean of probabilities", "that is one over the mean of the probabilities; the mean is taken "
-     "of the surprises, their logarithms", (END, "1 / (-surprise[asked]).exp().mean()")),
-    ("the loss", "that is the loss; the perplexity is e to the power of it",
+    ("token 0 left out", "Your result leaves out tokens with number 0, as if they were padding. "
+     "Here, 0 is a token like any other. Count it.",
+     (ASKED, f"({ASKED}) & (tokens[:, 1:] != 0)")),
+    ("mean of means", "Your result is a mean of the means of the texts. Then a token of a short "
+     "answer counts more. Take one mean over all tokens.", (END, f"{EACH}.mean().exp()")),
+    ("mean of perplexities", "Your result is the mean of the perplexities of the texts. Take the "
+     "mean over all tokens first, and then the exponential.", (END, f"{EACH}.exp().mean()")),
+    ("exponential before the mean", "Your result takes the exponential for each token. Take the "
+     "mean first.", (END, "surprise[asked].exp().mean()")),
+    ("a number for each text", "Your result has one perplexity for each text. Return a single one, "
+     "from the mean over the tokens of all answers.", (END, f"{EACH}.exp()")),
+    ("mean of probabilities", "Your result is 1 divided by the mean probability. The mean is over "
+     "the losses, −ln of the probabilities. Take the logarithms first.",
+     (END, "1 / (-surprise[asked]).exp().mean()")),
+    ("the loss", "Your result is the mean loss. The perplexity is its exponential. Add .exp().",
      (END, "surprise[asked].mean()")),
-    ("power of two", "two to the power of a loss in nats: with ln belongs e",
-     (END, "surprise[asked].mean().exp2()")),
-    ("sum", "surprises are summed; take their mean", (END, "surprise[asked].sum().exp()")),
-    ("below one", "that is one over the perplexity: the surprise is minus the logarithm",
-     ("-logs", "logs")),
-    ("softmax, then log", "right, but where a probability is too small for its format its "
-     "logarithm is −∞: take log_softmax", ("log_softmax(dim=-1)", "softmax(dim=-1).log()")),
-    ("no logarithm", "those are probabilities: a surprise is minus the logarithm of one",
-     ("log_softmax", "softmax")),
-    ("over the places", "softmax runs over the places of the text; it runs over the vocabulary, "
-     "the last dimension", ("dim=-1)", "dim=1)")),
-    ("softmax twice", "softmax is taken twice: log_softmax and cross_entropy take logits as they "
-     "are", ("logits[:, :-1]", "logits[:, :-1].softmax(dim=-1)")),
+    ("power of two", "Your result is 2 to the power of the loss. The loss uses ln, so its base is "
+     "e. Use exp.", (END, "surprise[asked].mean().exp2()")),
+    ("sum", "Your result fits the sum of the losses. Take their mean.",
+     (END, "surprise[asked].sum().exp()")),
+    ("below one", "Your result is 1 divided by the perplexity. The loss is *minus* the logarithm. "
+     "Change the sign.", ("-logs", "logs")),
+    ("softmax, then log", "Your result is right, except where a probability is too small for its "
+     "dtype. There it becomes 0, and its logarithm is −∞. Use log_softmax.",
+     ("log_softmax(dim=-1)", "softmax(dim=-1).log()")),
+    ("no logarithm", "Your result uses the probabilities. A loss is −ln of a probability. Take the "
+     "logarithm.", ("log_softmax", "softmax")),
+    ("over the positions", "Your result fits a softmax over the positions of the text. It must run "
+     "over the vocabulary. Use dim=-1.", ("dim=-1)", "dim=1)")),
+    ("softmax twice", "Your result fits a softmax that is taken twice. log_softmax and "
+     "cross_entropy take logits. Give them the logits as they are.",
+     ("logits[:, :-1]", "logits[:, :-1].softmax(dim=-1)")),
     ("mean over all tokens, the first as well", ALL,
      (END, "((surprise * asked).sum() / tokens.numel()).exp()")),
-    ("mean over all places", ALL, (END, "(surprise * asked).mean().exp()")),
+    ("mean over all positions", ALL, (END, "(surprise * asked).mean().exp()")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -1,4 +1,4 @@
-"""10.6: a block with four wrong lines, mended."""
+"""10.6: a block with four wrong lines, fixed."""
 
 import itertools
 
@@ -64,71 +64,80 @@ def inputs():
     ]
 
 
-TURNED = "q, k = rotary(q, at, interleaved=True), rotary(k, at, interleaved=True)"
-SPREAD = "k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)"
-# What is wrong in the block that the exercise gives: by its name, what to say, and the edit.
+ROTATED = "q, k = rotary(q, at, interleaved=True), rotary(k, at, interleaved=True)"
+REPEATED = "k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)"
+# The wrong lines of the exercise, by name: what to say, and the edit.
 GIVEN = {
-    "key heads in turns": (
-        "which key head does query head 1 of six use, if there are three? Each serves a group of "
-        "neighbours: repeat_interleave, not repeat",
-        (SPREAD, "k.repeat(1, group, 1, 1), v.repeat(1, group, 1, 1)"),
+    "key heads in the wrong order": (
+        "Your query heads use the wrong key heads. With six query heads and three key heads, heads "
+        "0 and 1 share key head 0. Use repeat_interleave, not repeat.",
+        (REPEATED, "k.repeat(1, group, 1, 1), v.repeat(1, group, 1, 1)"),
     ),
-    "values turned": (
-        "the values are turned too; a place says where to look, not what is handed over",
+    "values rotated": (
+        "Your values are rotated as well. The values carry no position, because it only decides "
+        "where a query looks. Rotate only q and k.",
         ("    heads, _ =", "    v = rotary(v, at, interleaved=True)\n    heads, _ ="),
     ),
-    "stream replaced": (
-        "the second half adds to the normed stream; both halves add to x as it is",
+    "residual stream replaced": (
+        "Your second half adds to the normalized x. Both halves must add to x itself. Keep x, and "
+        "give the norm's output another name.",
         ("return x + (F.silu", "return normed + (F.silu"),
     ),
     "gate and up exchanged": (
-        "silu is taken of the wrong one of two products: the gate goes through it",
+        "Your result applies silu to the wrong product. It belongs to the product with W_gate. "
+        "Swap the two.",
         ("F.silu(gate) * up", "gate * F.silu(up)"),
     ),
 }
 
 
 def left_over():
-    """Return a mistake for each choice of wrong lines that are left, the fullest last."""
+    """Return a mistake for each set of wrong lines that are left, the largest set last."""
     for size in range(1, len(GIVEN) + 1):
         for names in itertools.combinations(GIVEN, size):
             hint, edits = GIVEN[names[0]][0], [GIVEN[name][1] for name in names]
-            still = f"{size} of the 4 wrong lines are left; for one, " if size > 1 else ""
+            still = f"{size} of the 4 wrong lines are still there. " if size > 1 else ""
             yield ", ".join(names), still + hint, *edits
 
 
 MISTAKES = [
     *left_over(),
-    ("pairs of halves", "all four are mended, but the pairs are no longer neighbours: they were "
-     "right", (TURNED, "q, k = rotary(q, at), rotary(k, at)")),
-    ("the lesson's base", "the base is 100,000, as of the lesson's model; here it is 10,000",
+    ("pairs of halves", "All four errors are fixed, but your pairs are halves now. Neighbors were "
+     "right. Keep interleaved=True.", (ROTATED, "q, k = rotary(q, at), rotary(k, at)")),
+    ("the lesson's base", "Your base is the 100,000 of the lesson's model. Use 10,000 here, the "
+     "default of rotary.",
      ("rotary(q, at, interleaved=True), rotary(k, at, interleaved=True)",
       "(rotary(each, at, base=100_000, interleaved=True) for each in (q, k))")),
-    ("nothing turned", "q and k are not turned, so that attention knows no places: only values "
-     "have none", (TURNED, "q, k = q, k")),
-    ("keys alone turned", "q is not turned: places show in a product of two that are",
-     ("rotary(q, at, interleaved=True)", "q")),
-    ("queries alone turned", "k is not turned: places show in a product of two that are",
-     ("rotary(k, at, interleaved=True)", "k")),
-    ("stream lost", "what attention gives takes the place of x; it is added to x",
-     ("x = x + merge", "x = merge")),
-    ("first norm left out", "attention reads x itself; it reads it normed, with norm_1",
+    ("nothing rotated", "Your q and k are not rotated, so attention knows no positions. Rotate "
+     "both, and leave out only the values.", (ROTATED, "q, k = q, k")),
+    ("only keys rotated", "Your q is not rotated. A score depends on the distance only if both q "
+     "and k are. Rotate q too.", ("rotary(q, at, interleaved=True)", "q")),
+    ("only queries rotated", "Your k is not rotated. A score depends on the distance only if both "
+     "q and k are. Rotate k too.", ("rotary(k, at, interleaved=True)", "k")),
+    ("x lost", "Your attention output replaces x. Add it to x.", ("x = x + merge", "x = merge")),
+    ("first norm left out", "Your attention reads x itself. Give it x normalized with norm_1.",
      ('rms_norm(x, w["norm_1"])', "x")),
-    ("second norm left out", "the second half reads x itself; it reads it normed, with norm_2",
+    ("second norm left out", "Your second half reads x itself. Give it x normalized with norm_2.",
      ('rms_norm(x, w["norm_2"])', "x")),
-    ("second half reads the first x", "the second half reads x as it was before attention added to "
-     "it", ("x = x + merge", "first, x = x, x + merge"),
+    ("second half reads the first x", "Your second half reads x as it was before attention. Let it "
+     "read x after attention was added.", ("x = x + merge", "first, x = x, x + merge"),
      ('rms_norm(x, w["norm_2"])', 'rms_norm(first, w["norm_2"])')),
-    ("sigmoid", "the gate goes through a sigmoid alone; silu is the sigmoid times its number",
-     ("F.silu(gate)", "gate.sigmoid()")),
-    ("gelu", "the gate goes through gelu; here it is silu", ("F.silu(gate)", "F.gelu(gate)")),
-    ("norm after adding", "the normed stream is what attention adds to as well; both halves add to "
-     "x as it is", ("x = x + merge", "x = normed + merge")),
-    ("one norm for both", "the second half reads with the weights of the first norm",
-     ('"norm_2"', '"norm_1"')),
-    ("first norm's output read twice", "the second half reads what the first half's norm gave; "
-     "attention has added to x since", ('    normed = rms_norm(x, w["norm_2"])\n', "")),
-    ("no mask", "without a mask a token sees what comes after it",
+    ("sigmoid", "Your result applies a sigmoid to the gate. silu(z) is z times its sigmoid. Use "
+     "F.silu.", ("F.silu(gate)", "gate.sigmoid()")),
+    ("gelu", "Your result applies gelu to the gate. This block uses silu. Use F.silu.",
+     ("F.silu(gate)", "F.gelu(gate)")),
+    ("norm after adding", "Your attention output is added to the normalized x. Both halves must "
+     "add to x itself.", ("x = x + merge", "x = normed + merge")),
+    ("one norm for both", "Your second half uses the weight of norm_1. It has its own. Use "
+     "norm_2.", ('"norm_2"', '"norm_1"')),
+    ("first norm's output read twice", "Your second half reads the output of the first norm. Since "
+     "then, attention has added to x. Normalize x again, with norm_2.",
+     ('    normed = rms_norm(x, w["norm_2"])\n', "")),
+    ("another eps", "Your result is right, except for very small x, where the eps of the norm "
+     "matters. Use 1e-5, as in rms_norm.",
+     ('rms_norm(x, w["norm_1"])', 'F.rms_norm(x, x.shape[-1:], w["norm_1"], 1e-6)'),
+     ('rms_norm(x, w["norm_2"])', 'F.rms_norm(x, x.shape[-1:], w["norm_2"], 1e-6)')),
+    ("no mask", "Your tokens see later tokens. Use the causal mask.",
      ("attention(q, k, v, causal_mask(len(at)))", "attention(q, k, v)")),
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""10.1: the trained weight of a norm, taken into the matrix that reads the norm."""
+"""10.1: the trained weight of a norm, moved into the matrix that reads the norm."""
 
 import torch
 
@@ -7,7 +7,7 @@ from course_utils.checks.inputs import normals
 
 
 def fold_norm(weight, W):
-    return W * weight  # (d_out, d_model), a column for each entry of the norm
+    return W * weight  # (d_out, d_model), one weight for each column
 
 
 def by_diagonal(weight, W):
@@ -28,26 +28,34 @@ def inputs():
 
 ALL = "W * weight"
 MISTAKES = [
-    ("rows stretched",
-     "the rows of W are stretched, one for each number that comes out; the norm's weight belongs "
-     "to what goes in, which are the columns", (ALL, "W * weight[:, None]")),
-    ("divided", "divided by the weight: the norm multiplies with it, and now W must", "W / weight"),
-    ("weight added", "the weight is added; the norm multiplies with it", "W + weight"),
-    ("one number for all", "W is stretched by one number; each column has its own",
-     "W * weight.mean()"),
-    ("multiplied out", "that is W times the weight as a vector; W stays a matrix, and each of its "
-     "columns is stretched", "W @ weight"),
-    ("columns transposed", "right numbers, but transposed: (d_out, d_model) as W was",
-     "(W * weight).T"),
-    ("W as it was", "W comes back as it was: without the norm's weight something must make up for "
-     "it", "W + 0"),
-    ("sign lost", "a weight below zero lost its sign: it turns its column around",
-     "W * weight.abs()"),
-    ("W normed", "the rows of W are normed; only x is, and that not here",
+    ("rows scaled",
+     "Your result multiplies the rows of W, which belong to the outputs. The weight of the norm "
+     "belongs to the inputs. Multiply the columns.", (ALL, "W * weight[:, None]")),
+    ("rows scaled where W is square",
+     "Your result is right, except where W is square. There it multiplies the rows. Multiply the "
+     "columns, whatever the shape of W is.",
+     (ALL, "W * (weight[:, None] if W.shape[0] == W.shape[1] else weight)")),
+    ("divided", "Your result divides by the weight. The norm multiplies by it, and now W must do "
+     "that. Multiply.", "W / weight"),
+    ("weight added", "Your result adds the weight. The norm multiplies by it, so multiply.",
+     "W + weight"),
+    ("one number for all", "Your result multiplies all of W by one number. Multiply each column "
+     "by its own entry of the weight.", "W * weight.mean()"),
+    ("multiplied out", "Your result is the vector W @ weight. W must stay a matrix, so multiply "
+     "each of its columns by one entry of the weight.", "W @ weight"),
+    ("columns transposed", "Your numbers are right, but the matrix is transposed. Return it with "
+     "the shape of W, (d_out, d_model).", "(W * weight).T"),
+    ("W as it was", "Your result is W itself. Without the weight in the norm, the products are "
+     "different. Put the weight into W.", "W + 0"),
+    ("sign lost", "Your result has lost the signs of negative weights. A negative weight must flip "
+     "the sign of its column.", "W * weight.abs()"),
+    ("W normalized", "Your result normalizes the rows of W. Only x is normalized, and that is not "
+     "part of this exercise. Leave the norm out.",
      "W / (W.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt() * weight"),
-    ("twice", "the weight comes in twice", "W * weight * weight"),
-    ("matrix on the left", "the diagonal matrix stands on the left of W, where it stretches rows",
-     "weight.diag() @ W"),
+    ("twice", "Your result contains the weight twice. Multiply each column by it once.",
+     "W * weight * weight"),
+    ("matrix on the left", "Your result is diag(weight) @ W, which multiplies the rows. The weight "
+     "belongs to the columns. Put the diagonal matrix on the right of W.", "weight.diag() @ W"),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -1,4 +1,4 @@
-"""10.8: several texts of different lengths continued at once, with a cache, untrained models."""
+"""10.8: several texts of different lengths continued at once, with a cache."""
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +25,28 @@ def generate_together(model, texts, steps):
     return torch.cat(written, dim=1)  # (B, steps)
 
 
+def left_padded_by_rows(model, texts, steps):
+    """Pad on the left, and give each row its own positions, as lesson 09 does."""
+    lengths = torch.tensor([len(text) for text in texts])
+    longest = int(lengths.max())
+    new = torch.stack([F.pad(text, (longest - len(text), 0)) for text in texts])  # (B, L)
+    real = torch.arange(longest) >= longest - lengths[:, None]  # (B, L)
+
+    def attend(q, k, v, mask):
+        return attention(q, k, v, mask & real[:, None, None])
+
+    def rotate(x, positions):
+        rows = (real.cumsum(dim=-1) - 1).clamp(min=0)  # (B, S)
+        return ROTARY(x, rows[:, None, -len(positions) :])  # (B, 1, L)
+
+    cache, written = {}, []
+    for _ in range(steps):
+        new = model(new, cache, attend=attend, rotate=rotate)[:, -1:].argmax(dim=-1)
+        real = F.pad(real, (0, 1), value=True)
+        written.append(new)
+    return torch.cat(written, dim=1)
+
+
 def right_padded(model, texts, steps):
     """Pad on the right; each new token gets the position that follows its own text."""
     lengths = torch.tensor([len(text) for text in texts])
@@ -36,7 +58,7 @@ def right_padded(model, texts, steps):
         own = (at < lengths[:, None, None, None]) | (at >= longest)
         return attention(q, k, v, mask & own)
 
-    def rotate(x, positions):  # new tokens come right after each text's own
+    def rotate(x, positions):  # new tokens follow the last token of their own text
         return ROTARY(x, positions + lengths[:, None, None] - longest)  # (B, 1, 1)
 
     cache, written = {}, []
@@ -61,10 +83,10 @@ def inputs():
 
 
 class Counting(LanguageModel):
-    """A small model with random weights that notes how many tokens of a text each call reads.
+    """A small model with random weights that records how many tokens of a text each call reads.
 
-    It reads 0 for whatever the texts are filled up with at first, so that one mistake comes out
-    alike with any filling.
+    Whatever number an answer uses as padding in the first call, the model reads 0 there. So a
+    mistake gives the same result with any padding.
     """
 
     def __init__(self, seed, texts):
@@ -100,17 +122,17 @@ class Counting(LanguageModel):
 
 
 CALLS = (
-    "Your tokens are right, but the model was called {} times for {} steps. One call a step is "
-    "enough: all texts go in together, and after the last token there is nothing to call for."
+    "Your tokens are right, but the model was called {} times for {} steps. One call per step is "
+    "enough. Put all texts into one call, and stop after the last token."
 )
 AGAIN = (
-    "right tokens, but after the first call the model reads up to {} of a text at once: give the "
-    "cache, and only the new one"
+    "Your tokens are right, but after the first call the model reads up to {} tokens of a text at "
+    "once. Pass the cache, and only the new token of each text."
 )
 
 
 def run(answer, seed, lengths, steps):
-    """Let an answer continue random texts, and see how often the model is called, and for what."""
+    """Let an answer continue random texts, and count the calls and tokens of the model."""
     rng = torch.Generator().manual_seed(seed)
     texts = [torch.randint(17, (length,), generator=rng) for length in lengths]
     model = Counting(seed, texts)
@@ -124,51 +146,55 @@ def run(answer, seed, lengths, steps):
 
 SEEN = "mask & there"
 FIRST = (
-    "the filling is hidden in the first call only; it stays in the cache, and later tokens see it"
+    "Your later tokens see padding. The padding is hidden in the first call only, but its "
+    "keys stay in the cache. Hide it in every call."
 )
 STEP = "new = model(new, cache, attend=attend)[:, -1:].argmax(dim=-1)"
 MISTAKES = [
-    ("padding seen", "the tokens that fill up the shorter texts are seen: each query of a text may "
-     "see only keys from its first own token on", (SEEN, "mask")),
-    ("filled at the end", "the shorter texts are filled up behind: then their last own token does "
-     "not stand last, and what they write comes after the filling", ("(n, 0)", "(0, n)"),
-     (SEEN, "mask")),
-    ("hidden at the wrong end", "the texts are filled up in front, but the mask hides keys as if "
-     "it had been done behind, or the other way round", ("(n, 0)", "(0, n)")),
+    ("padding seen", "Your tokens fit texts whose padding is visible. A query may only see keys of "
+     "its own text. Mask the padding.", (SEEN, "mask")),
+    ("padded at the end", "Your tokens fit padding at the end of the shorter texts. Then their "
+     "last token is not in the last column, and new tokens come after padding. Put the padding "
+     "first.", ("(n, 0)", "(0, n)"), (SEEN, "mask")),
+    ("hidden at the wrong end", "Your mask hides the wrong end of the shorter texts. The padding "
+     "is at the other end. Hide the keys that are padding.", ("(n, 0)", "(0, n)")),
     ("first call only", FIRST, (SEEN, "(mask & there) if q.shape[-2] > 1 else mask")),
     ("first call only, where each query sees itself", FIRST,
      (SEEN, "(mask & there | torch.eye(len(mask)).bool()) if q.shape[-2] > 1 else mask")),
-    ("token 0 for filling", "tokens of number 0 are hidden wherever they stand, as if they were "
-     "filling; a text may hold them, and the model may write them",
+    ("token 0 as padding", "Your mask hides every token with the number 0, as if it were padding. "
+     "A text may contain it, and the model may generate it. Hide positions, not numbers.",
      ("torch.arange(k.shape[-2]) >= missing[:, None, None, None]",
       "(torch.cat([first, *written], dim=1) != 0)[:, None, None]"),
      ("cache, written = {}, []", "cache, written, first = {}, [], new")),
-    ("read behind the filling", "the shorter texts are filled up behind, and what comes next is "
-     "read at the last place, where filling stands; read it behind each text's last own token",
+    ("read after the padding", "Your first tokens come from the last column, which is padding in "
+     "the shorter texts. Read the logits at the last token of each text.",
      ("(n, 0)", "(0, n)"),
      ("there = torch.arange(k.shape[-2]) >= missing[:, None, None, None]",
       "at, longest = torch.arange(k.shape[-2]), max(map(len, texts))\n"
       "        there = (at < longest - missing[:, None, None, None]) | (at >= longest)")),
-    ("one too many seen", "one token of the filling is seen",
-     ("k.shape[-2]) >=", "k.shape[-2]) + 1 >=")),
-    ("first own token hidden", "each text's first own token is hidden as well",
-     (">= missing", "> missing")),
-    ("no causal mask", "the filling is hidden, but the causal mask is gone: each call brings its "
-     "own mask; join both", (SEEN, "there")),
-    ("mask inverted", "the mask shows the filling and hides the text: True = may attend",
-     (">= missing", "< missing")),
-    ("one filling for all", "all texts are masked by the first one's filling; "
-     "each has its own", ("missing[:, None, None, None]", "missing[0]")),
-    ("no cache", "each new token is read alone: give the cache, so that it sees what came before",
-     ("model(new, cache,", "model(new, {},")),
-    ("cut to the shortest", "longer texts are cut to the length of the shortest",
+    ("one too many seen", "Your tokens fit texts in which one token of padding is visible. Hide "
+     "all of it.", ("k.shape[-2]) >=", "k.shape[-2]) + 1 >=")),
+    ("first own token hidden", "Your mask also hides the first token of each text. Hide only the "
+     "padding.", (">= missing", "> missing")),
+    ("no causal mask", "Your padding is hidden, but tokens see later ones. `attend` also gets a "
+     "causal mask. Combine both with &.", (SEEN, "there")),
+    ("mask inverted", "Your mask shows the padding and hides the text. True means that a query may "
+     "attend. Invert it.", (">= missing", "< missing")),
+    ("one padding for all", "All your texts are masked by the padding of the first one. Use the "
+     "length of each text.", ("missing[:, None, None, None]", "missing[0]")),
+    ("no cache", "Your new tokens do not see the tokens before them. Pass the same cache to every "
+     "call.", ("model(new, cache,", "model(new, {},")),
+    ("cut to the shortest", "Your longer texts are cut to the length of the shortest. Pad the "
+     "shorter ones instead.",
      ("max(map(len, texts)) - len(text)", "min(map(len, texts)) - len(text)"), (SEEN, "mask")),
-    ("texts returned too", "right tokens, but the texts before them are returned as well: "
-     "(B, steps)", ("cache, written = {}, []", "cache, written = {}, [new]")),
-    ("least probable", "the least probable token is taken", ("argmax", "argmin")),
+    ("texts returned too", "Your tokens are right, but your result also contains the texts. Return "
+     "only the new tokens, (B, steps).",
+     ("cache, written = {}, []", "cache, written = {}, [new]")),
+    ("least probable", "Your result takes the least probable token. Take the most probable one.",
+     ("argmax", "argmin")),
 ]  # fmt: skip
 
 exercise = Exercise(
     "10.8", generate_together, inputs, MISTAKES, names="B steps", run=run,
-    also_right=[right_padded],
+    also_right=[left_padded_by_rows, right_padded],
 )  # fmt: skip

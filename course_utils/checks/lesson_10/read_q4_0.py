@@ -1,4 +1,4 @@
-"""10.2: weights in four bits, in the older of two formats, read from their bytes."""
+"""10.2: weights with four bits each, read from the bytes of the older of two formats."""
 
 import numpy as np
 import torch
@@ -37,7 +37,7 @@ def inputs():
         steps = torch.randn(n, 1, generator=rng).half().view(torch.uint8)  # (n, 2)
         return torch.cat([steps, torch.randint(256, (n, 16), generator=rng, dtype=torch.uint8)], 1)
 
-    counted = torch.arange(16, dtype=torch.uint8)  # all whole numbers, low and high apart
+    counted = torch.arange(16, dtype=torch.uint8)  # all values of n
     one = torch.tensor([0.5]).half().view(torch.uint8)
     return [
         (torch.cat([one, counted])[None],),
@@ -48,11 +48,11 @@ def inputs():
     ]
 
 
-HALF = "right but for rounding to {}: make n and d float32 before they are multiplied"
+HALF = "Your result is right, but rounded to {}. Convert n and d to float32 before you multiply."
 
 
 def run(answer, blocks):
-    """Let an answer read blocks, and see whether the weights come in 16 bits, less than asked."""
+    """Let an answer read blocks, and refuse weights in a dtype of 16 bits by name."""
     results = call_with_clones(answer, blocks)
     kind = str(getattr(results[0], "dtype", None)).removeprefix("torch.")
     if kind in ("float16", "bfloat16"):
@@ -63,45 +63,49 @@ def run(answer, blocks):
 JOINED = "torch.cat([low, high], dim=1)"
 SCALE = "blocks[:, :2].contiguous().view(torch.float16).float()"
 MISTAKES = [
-    ("neighbours from one byte",
-     "the two numbers of a byte become neighbours; the low ones of all sixteen bytes come first, "
-     "then the high ones", (JOINED, "torch.stack([low, high], dim=2).flatten(1)")),
-    ("high ones first", "the high numbers come first: weights 0 to 15 are the low ones",
-     (JOINED, "torch.cat([high, low], dim=1)")),
-    ("neighbours, high first",
-     "the two numbers of a byte become neighbours, the high one first; the low ones of all sixteen "
-     "bytes come first, then the high ones",
+    ("neighbors from one byte",
+     "Your result puts the two numbers of a byte next to each other. First come the low halves of "
+     "all sixteen bytes, then the high halves. Concatenate them.",
+     (JOINED, "torch.stack([low, high], dim=2).flatten(1)")),
+    ("high halves first", "Your result begins with the high halves. Weights 0 to 15 are the low "
+     "halves. Swap the two.", (JOINED, "torch.cat([high, low], dim=1)")),
+    ("neighbors, high half first",
+     "Your result puts the two numbers of a byte next to each other, with the high half first. "
+     "Concatenate the low halves of all sixteen bytes, then the high halves.",
      (JOINED, "torch.stack([high, low], dim=2).flatten(1)")),
-    ("nothing subtracted", "no weight is negative: here n − 8 is multiplied by d, not n",
-     (".float() - 8)", ".float())")),
+    ("nothing subtracted", "Your result is d · n. Then all weights of a block have the same sign. "
+     "Subtract 8 from n first.", (".float() - 8)", ".float())")),
     ("subtracted in bytes",
-     "8 is taken from bytes, which know no negative numbers: 0 − 8 is 248; make them floats first",
+     "Your result is wrong where n is below 8. Bytes have no negative numbers, so 0 − 8 becomes "
+     "248. Convert n to float before you subtract.",
      (f"{JOINED}.float() - 8", f"{JOINED} - 8")),
-    ("complement", "n is read as a number with a sign, 8 to 15 as −8 to −1; it is n − 8 for all",
+    ("two's complement", "Your result reads 8 to 15 as −8 to −1. Here, every weight uses "
+     "n − 8. Subtract 8 from all numbers.",
      (f"({JOINED}.float() - 8)", f"({JOINED}.float() + 8) .remainder(16).sub(8)")),
-    ("bytes of d swapped", "the two bytes of d are swapped: leave them in their order",
-     (SCALE, SCALE.replace("[:, :2]", "[:, [1, 0]]"))),
-    ("high half in its place", "the high half stays where it stands in its byte, 16 times too "
-     "large: shift it, // 16 or >> 4", ("blocks[:, 2:] // 16", "blocks[:, 2:] & 240")),
-    ("high half with a sign", "bytes are read with a sign, so that high halves from 8 on come out "
-     "negative; they are torch.uint8",
+    ("bytes of d swapped", "Your result fits a d with its two bytes swapped. Leave them in the "
+     "order of the file.", (SCALE, SCALE.replace("[:, :2]", "[:, [1, 0]]"))),
+    ("high half not shifted", "Your high halves are 16 times too large. Shift them down, with "
+     "// 16 or >> 4.", ("blocks[:, 2:] // 16", "blocks[:, 2:] & 240")),
+    ("signed high half", "Your high halves are negative from 8 on. That happens if bytes are read "
+     "with a sign. Read them as torch.uint8.",
      ("blocks[:, 2:] // 16", "blocks[:, 2:].view(torch.int8) >> 4")),
-    ("d from the end", "d is read from the last two bytes; a block begins with it",
+    ("d from the end", "Your result takes d from the last two bytes. A block begins with d. Take "
+     "the first two.",
      (SCALE, SCALE.replace(":2", "-2:")), ("blocks[:, 2:] % 16", "blocks[:, :-2] % 16"),
      ("blocks[:, 2:] // 16", "blocks[:, :-2] // 16")),
-    ("d as bfloat16", "d is read as bfloat16; it is float16, of the same two bytes",
-     (SCALE, SCALE.replace("float16", "bfloat16"))),
-    ("d as a whole number", "d is read as a whole number; its two bytes are a float16",
-     (SCALE, SCALE.replace("float16", "int16"))),
-    ("d left out", "those are the whole numbers; each is multiplied by its block's d",
+    ("d as bfloat16", "Your result reads d as bfloat16. Its two bytes are a float16. Read them "
+     "with view(torch.float16).", (SCALE, SCALE.replace("float16", "bfloat16"))),
+    ("d as a whole number", "Your result reads d as a whole number. Its two bytes are a float16. "
+     "Read them with view(torch.float16).", (SCALE, SCALE.replace("float16", "int16"))),
+    ("d left out", "Your result is n − 8. Multiply it by the d of its block.",
      ("d * (", "(0 * d + 1) * (")),
-    ("one d for all", "the first block's d is used for all; each block begins with its own",
-     ("d * (", "d[0] * (")),
-    ("middle at 7.5", "n − 7.5 is taken; it is n − 8, so that one of the sixteen is zero",
-     ("- 8)", "- 7.5)")),
-    ("d times n, minus 8", "8 is taken off after d was multiplied: d · (n − 8)",
+    ("one d for all", "Your result uses the d of the first block for all blocks. Each block has "
+     "its own d. Use it.", ("d * (", "d[0] * (")),
+    ("middle at 7.5", "Your result uses n − 7.5. The file stores n − 8, so that one of the sixteen "
+     "numbers is zero. Subtract 8.", ("- 8)", "- 7.5)")),
+    ("d times n, minus 8", "Your result is d · n − 8. Subtract 8 before you multiply: d · (n − 8).",
      (f"d * ({JOINED}.float() - 8)", f"d * {JOINED}.float() - 8")),
-    ("divided by d", "divided by d; multiply", ("d * (", "1 / d * (")),
+    ("divided by d", "Your result divides by d. Multiply by it.", ("d * (", "1 / d * (")),
 ]  # fmt: skip
 
 exercise = Exercise(

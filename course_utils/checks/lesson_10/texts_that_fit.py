@@ -1,4 +1,4 @@
-"""10.3: how many texts a memory has room for, beside the model."""
+"""10.3: how many texts fit into the memory that the model leaves free."""
 
 import math
 
@@ -40,38 +40,41 @@ def inputs():
 
 
 MISTAKES = [
-    ("model left out", "the model's own numbers take memory too, before any text does",
-     ("memory - parameters * bytes_each", "memory")),
-    ("a model for each text", "each text gets a model of its own; they share one",
+    ("model left out", "Your result leaves no memory for the model. Its parameters need memory "
+     "before any text does. Subtract them first.", ("memory - parameters * bytes_each", "memory")),
+    ("a model for each text", "Your result gives each text its own copy of the model. All texts "
+     "share one. Subtract it once, then divide.",
      ("left // a_text", "memory // (parameters * bytes_each + a_text)")),
-    ("keys only", "half of it is forgotten: keys and values are kept, both",
+    ("keys only", "Your result counts half of the cache. It holds keys and values. Multiply by 2.",
      ("2 * layers", "layers")),
-    ("one layer only", "that is one layer's cache: each layer has its own",
-     ("2 * layers * ", "2 * ")),
-    ("one head only", "that is one key head's cache: each of them has its own",
+    ("one layer only", "Your result counts the cache of one layer. Each layer has its own. "
+     "Multiply by the number of layers.", ("2 * layers * ", "2 * ")),
+    ("one head only", "Your result counts the cache of one key head. Multiply by their number.",
      ("num_kv_heads * ", "")),
-    ("one token only", "that is the cache of one token; a text has S", ("d_k * S", "d_k")),
-    ("as square", "the cache grows as S, not as S²: no weights are kept", ("* S *", "* S * S *")),
-    ("a byte for a parameter", "a number of the model is counted as one byte: times bytes_each",
-     ("parameters * bytes_each", "parameters")),
-    ("a byte for a cached number", "a number of the cache is counted as one byte: times bytes_each",
-     ("* S * bytes_each", "* S")),
-    ("no bytes at all", "numbers are counted as bytes: both times bytes_each",
+    ("one token only", "Your result counts the cache of one token. A text has S tokens. Multiply "
+     "by S.", ("d_k * S", "d_k")),
+    ("as square", "Your cache grows like S². It holds one key and one value for each token, and no "
+     "attention weights. Multiply by S once.", ("* S *", "* S * S *")),
+    ("a byte for a parameter", "Your result gives each parameter one byte. Multiply by "
+     "bytes_each.", ("parameters * bytes_each", "parameters")),
+    ("a byte for a cached number", "Your result gives each number in the cache one byte. Multiply "
+     "by bytes_each.", ("* S * bytes_each", "* S")),
+    ("no bytes at all", "Your result gives each number one byte, in the model and in the cache. "
+     "Multiply both by bytes_each.",
      ("parameters * bytes_each", "parameters"), ("* S * bytes_each", "* S")),
-    ("rounded up", "rounded up: a text that does not fit whole does not fit",
+    ("rounded up", "Your result is rounded up. Only whole texts count. Round down.",
      ("left // a_text", "-(-left // a_text)")),
-    ("to the nearest", "rounded to the nearest number: a text that does not fit whole does not "
-     "fit, however little is missing", ("left // a_text", "round(left / a_text)")),
-    ("parts of texts", "texts come whole: round down",
+    ("to the nearest", "Your result is rounded to the nearest number. A text does not fit even if "
+     "little memory is missing. Round down.", ("left // a_text", "round(left / a_text)")),
+    ("parts of texts", "Your result is not a whole number. Only whole texts count. Round down.",
      ("left // a_text, 0", "left / a_text, 0.0")),
-    ("less than none", "where not even the model fits, no text does: 0, not fewer",
-     ("max(left // a_text, 0)", "left // a_text")),
-    ("less than none, rounded towards it",
-     "where not even the model fits, no text does: 0, not fewer",
-     ("max(left // a_text, 0)", "int(left / a_text)")),
-    ("sign lost", "where not even the model fits, what is missing is counted as if it were left: 0",
-     ("max(left // a_text, 0)", "abs(left) // a_text")),
-    ("one at least", "where the model leaves no room, no text fits: 0",
+    ("less than none", "Your result is negative where the model itself does not fit. Then no text "
+     "fits. Return 0.", ("max(left // a_text, 0)", "left // a_text")),
+    ("less than none, rounded towards 0", "Your result is negative where the model itself does not "
+     "fit. Then no text fits. Return 0.", ("max(left // a_text, 0)", "int(left / a_text)")),
+    ("sign lost", "Your result counts missing memory as free memory. Where the model itself does "
+     "not fit, return 0.", ("max(left // a_text, 0)", "abs(left) // a_text")),
+    ("one at least", "Your result is 1 where no text fits. Return 0 there.",
      ("max(left // a_text, 0)", "max(left // a_text, 1)")),
 ]  # fmt: skip
 
