@@ -13,10 +13,13 @@ def pair(result, piece, window):
         raise NamedMistake("output without cache", TWO)
     output, cache = result
     if not (isinstance(output, torch.Tensor) and output.shape == piece.shape):
-        hint = "Return an output with the shape of x, (B, n, d_model), for the new tokens only."
+        hint = (
+            "Your output does not have the shape of x, (B, n, d_model). Return the output for the "
+            "new tokens only."
+        )
         raise NamedMistake("not the new tokens' output", hint)
     if cache is None and window > 1:
-        hint = "You return None for the cache. Return the keys and values to keep."
+        hint = "You return None for the cache. Return the keys and values that later tokens need."
         raise NamedMistake("no cache", hint)
     return output, cache
 

@@ -62,9 +62,9 @@ def orders_of_rows(layer):
 
 
 BIASES = (
-    "Your result is right while all biases are 0, and wrong once they are not. Perhaps a bias is "
-    "left out, or an output is set to 0 where the bias of W_o should remain. Call the layers, as "
-    "in self.W_q(x), and set weights to 0, not outputs."
+    "Your result is right while all biases are 0, but not with other biases. If you leave a bias "
+    "out, call the whole layer, as in `self.W_q(x)`. If a query has no allowed key, its output "
+    "must still contain the bias of W_o, so set its weights to 0, not its output."
 )
 
 
@@ -150,8 +150,8 @@ TAKEN_FOR_WIDTH = (
     "d_model / num_heads columns wide."
 )
 TURNS = (
-    "Your heads take turns, column by column. Give head h the neighboring columns h · d_k to "
-    "(h + 1) · d_k − 1."
+    "Your head h gets every H-th column, starting with column h. Give it the neighboring columns h "
+    "· d_k to (h + 1) · d_k − 1."
 )
 BY_D_MODEL = (
     "Your scores are divided by √d_model. Each score is a sum of d_k products, so divide by √d_k."
@@ -167,31 +167,32 @@ OF_ANY_LAYER = [
     ("mask not used", shared_hints.MASK_NOT_USED, ("mask is not None", "False")),
     ("mask inverted", shared_hints.MASK_INVERTED, ("~mask", "mask")),
     ("masked with 0",
-     "Right without a mask. With one, you get this result if forbidden scores become 0. e^0 is 1, "
-     "so forbidden keys still get a weight. Fill forbidden scores with −inf.",
+     "Right without a mask. With a mask, you get this result if forbidden scores become 0. e^0 is "
+     "1, so forbidden keys still get a weight. Fill forbidden scores with −inf.",
      ("-torch.inf", "0")),
     ("filled with too little",
-     "Right until all allowed scores are lower than the number with which you fill forbidden "
-     "ones. Then the allowed weights become 0. Fill forbidden scores with −inf.",
+     "Right, except where all allowed scores are far below the number with which you fill "
+     "forbidden scores. There, the allowed weights underflow to 0. Fill with −inf instead. A "
+     "query with no allowed key then gets NaN weights, so replace NaN with 0.",
      ("-torch.inf", "-1e4"), (".nan_to_num(0)", " * (1 if mask is None else mask)")),
     ("joined without transpose",
      "Each row of your merged heads mixes parts of several tokens. Transpose back to (B, L, H, "
      "d_k) before you reshape.",
      ("heads.transpose(1, 2).flatten(2)", "heads.reshape(len(heads), heads.shape[2], -1)")),
     ("merged column by column",
-     "Your heads are merged column by column. The columns of each head must stay together. Swap "
-     "only L and H.",
+     "Your merged rows take one column of each head in turn. The columns of each head must stay "
+     "together. Transpose to (B, L, H, d_k), then flatten the last two dimensions.",
      ("heads.transpose(1, 2).flatten(2)", "heads.permute(0, 2, 3, 1).flatten(2)")),
     ("merged heads not projected",
      "Your output is the merged heads. Project them with W_o.",
      ("self.W_o(merged)", "merged")),
     ("weights averaged",
-     "The output is right, but the weights are the mean over the heads. Return the weights of "
-     "each head.",
+     "The output is right, but your weights are the mean over the heads. Return the weights of "
+     "each head, with the shape (B, H, ...).",
      ("(merged), weights", "(merged), weights.mean(dim=1)")),
     ("scores returned",
-     "The output is right, but you return the scores with it. Return the weights, which are the "
-     "scores after softmax.",
+     "The output is right, but your second result is the scores. Return the weights, which are "
+     "the scores after softmax.",
      ("(merged), weights", "(merged), scores")),
     ("weights first",
      "Output and weights are in the wrong order. Return the output first.",
@@ -201,8 +202,8 @@ OF_ANY_LAYER = [
      "head.",
      ("(merged), weights", "(merged)")),
     ("causal without a mask",
-     "Your result is causal when no mask is given. Without a mask, every query may attend to all "
-     "keys. Forbid only what the mask forbids.",
+     "Right with a mask. Without one, your result is causal, but then every query may attend to "
+     "all keys. Forbid only what a mask forbids.",
      ("        if mask is not None:", "        if mask is None:\n            mask = torch.ones("
       "scores.shape[-2:]).tril() > 0\n        if mask is not None:")),
     ("always causal",
@@ -211,38 +212,42 @@ OF_ANY_LAYER = [
      (".softmax",
       ".masked_fill(torch.ones_like(scores).triu(1) > 0, -torch.inf).softmax")),
     ("nan for an empty row",
-     "Right, except for a query with no allowed key, as left padding can cause. Its weights are "
-     "NaN. Set them to 0.",
+     "Right, except for a query with no allowed key. All its scores are −inf, and softmax returns "
+     "NaN for them, because −inf − (−inf) is NaN. Replace NaN with 0 in the weights before you "
+     "multiply them by the values.",
      (".nan_to_num(0)", "")),
     ("everything for an empty row",
-     "Right, except for a query with no allowed key. If you fill with a finite number such as "
-     "-1e9, this query attends to forbidden keys. Set its weights to 0.",
+     "Right, except for a query with no allowed key. It attends to all keys alike, as happens if "
+     "you fill forbidden scores with a finite number such as `-1e9`. Set the weights of such a "
+     "query to 0.",
      ("-torch.inf", "-1e9")),
     ("weights masked late and renormalized",
-     "Right until a forbidden score is far larger than the allowed ones. You get this result if "
-     "you mask the weights after softmax and divide them by their sum. Mask the scores before "
-     "softmax.",
+     "Right, except where a forbidden score is far above the allowed ones. You get this result if "
+     "you mask the weights after softmax and divide them by their sum. By then, the allowed "
+     "weights are almost 0 or underflow to 0. Fill forbidden scores with −inf before softmax, and "
+     "replace NaN with 0 where no key is allowed.",
      ("scores = scores.masked_fill(~mask, -torch.inf)", "pass"),
      (".nan_to_num(0)", " * (1 if mask is None else mask)\n"
       "        weights = weights / weights.sum(dim=-1, keepdim=True).clamp(min=1e-9)")),
     ("divided by root of the number of keys",
-     "Your scores are divided by √S, from the number of keys. Divide them by √d_k, from the width "
-     "of a head.", ("d_k**0.5", "k.shape[-2]**0.5")),
+     "Your scores are divided by the square root of the number of keys. Each score is a sum of "
+     "d_k products, so divide by √d_k.", ("d_k**0.5", "k.shape[-2]**0.5")),
     ("mask for all queries ignored",
-     "Right, except for a mask that is the same for all queries, such as (B, 1, 1, S) for "
-     "padding. Your result ignores it. Let it broadcast.",
+     "Right, except for a mask that has size 1 in the dimension of the queries, such as a padding "
+     "mask. Your result ignores such a mask. Apply it too: it broadcasts over the queries.",
      ("if mask is not None", "if mask is not None and mask.shape[-2] == q.shape[-2]")),
     ("padding taken for queries",
-     "Right, except for a padding mask, (B, 1, 1, S), if there are as many keys as queries. Your "
-     "result forbids queries instead of keys. Use the mask without a transpose.",
+     "Right, except for a padding mask when there are as many queries as keys. Then your result "
+     "masks queries instead of keys. Use the mask as it is, without a transpose.",
      ("~mask", "~(mask.mT if mask.shape[-2] == 1 and q.shape == k.shape else mask)")),
     ("output lost where head 0 is empty",
-     "Right, except for a query that has no allowed key in head 0, but has some in the other "
-     "heads. Your whole output is 0 there. Set only the weights of that head to 0.",
+     "Right, except for a query that has no allowed key in head 0 but some in other heads. Your "
+     "whole output is 0 for this query, although the other heads attend. Set only the weights of "
+     "head 0 to 0, not the output.",
      ("self.W_o(merged), weights", "self.W_o(merged) * (weights.sum(-1)[:, :1].mT > 0), weights")),
     ("PyTorch's layer as it is",
      "Your result is what nn.MultiheadAttention returns by default. It averages the weights over "
-     "the heads, and in its attn_mask True means 'may not attend'. Pass "
-     "average_attn_weights=False, and invert the mask.",
+     "the heads, True in its attn_mask means 'may not attend', and a query with no allowed key "
+     "gives NaN. Compute the attention of each head yourself instead.",
      TorchInside),
 ]  # fmt: skip

@@ -151,52 +151,60 @@ NO_WEIGHTS = ('assert torch.allclose(weights, right_weights, atol=1e-4), "weight
 
 MISTAKES = [
     ("shapes of the layer",
-     "Your test accepts all of these bugs. None of them changes a shape. Compare the numbers.",
+     "Your test misses all of the broken layers. None of their bugs changes a shape. Compare the "
+     "numbers of the output and of the weights with correct ones.",
      *LOOK_AT_SHAPES),
     ("row sums of the layer",
-     "Your test finds at most the few bugs that change the row sums of the weights. Compare the "
-     "weights and the output with correct ones.",
+     "Your test catches only bugs that change the row sums of the weights, if any. Most bugs do "
+     "not. Compare the weights and the output with correct ones, also for a query with no allowed "
+     "key.",
      ("weights, right_weights", "weights.sum(dim=-1), right_weights.sum(dim=-1)"), NO_OUTPUT,
      NO_EMPTY_ROW),
     ("no mask tried",
-     "Your test misses all masking bugs. Pass a mask.",
+     "Your test misses all masking bugs, because it passes no mask. Pass a random mask of shape "
+     "(B, H, L, S) as well, and let one query have no allowed key.",
      ("(mask, None)", "(None,)")),
     ("layer of one head",
-     "Your test misses most bugs of heads, because they do not show with a single head. Try "
-     "several heads.",
+     "Your test misses most bugs that concern heads, because they do not show with a single head. "
+     "Try several heads, with num_heads ≠ d_k.",
      ("d_model, H = 12, 3", "d_model, H = 12, 1")),
     ("square heads tried",
-     "Your test misses division by √num_heads. If num_heads equals d_k, that division is correct, "
-     "and a coarse tolerance hides it too. Use different H and d_k, and atol=1e-4.",
+     "Your test misses code that divides by √num_heads. That is right if num_heads = d_k, and "
+     "otherwise a coarse tolerance can hide it. Let num_heads and d_k differ, and use `atol=1e-4`.",
      ("d_model, H = 12, 3", "d_model, H = 9, 3")),
     ("self attention tried",
-     "Your test misses values that are made from key. Pass three different tensors.",
+     "Your test misses code that makes the values from key, because your key and value are the "
+     "same. Pass three different tensors.",
      (INPUTS, "key = value = torch.randn(B, S, d_model)")),
     ("causal mask tried",
-     "Your test misses code that makes its own causal mask. Try a mask that is not causal.",
+     "Your test misses a layer that ignores the mask it is given and builds a causal one instead, "
+     "because your mask is causal too. Pass a random mask of shape (B, H, L, S), and let one "
+     "query have no allowed key.",
      ("mask[0, 0, 0] = False", "mask = causal_mask(L, S, align='lower_right')")),
     ("weights compared",
-     "Your test misses bugs in what happens after the weights. Compare the output as well.",
+     "Your test misses bugs that leave the weights right but make the output wrong, such as "
+     "values made from key. Compare the output as well.",
      NO_OUTPUT),
     ("outputs compared",
-     "Your test misses wrong weights beside a correct output. Compare both, with a small "
-     "tolerance such as atol=1e-4, because weights are never larger than 1.",
+     "Your test misses code that returns wrong weights with a right output. Compare the weights "
+     "as well. They are at most 1, so use a small tolerance such as `atol=1e-4`.",
      NO_WEIGHTS),
     ("zero bias tried",
-     "Your test misses a missing bias of W_o. In a new layer this bias may be 0. Draw it at "
-     "random.",
+     "Your test misses code that leaves out the bias of W_o. In a new layer this bias may be 0, "
+     "and then the bug does not show. Set it to random numbers.",
      ("draw(layer)", "draw(layer)\n    layer.W_o.bias.data.zero_()")),
     ("one mask for the batch",
-     "Your test misses code that uses the first sequence's mask for all sequences. Pass a "
-     "different mask for each sequence.",
+     "Your test misses code that uses the first sequence's mask for all sequences, because yours "
+     "all have the same mask. Pass a different mask for each sequence.",
      ("torch.rand(B, H, L, S)", "torch.rand(1, H, L, S)")),
     ("one mask for all heads",
-     "Your test misses code that uses one mask for all heads. In 5.3, the mask may have shape (B, "
-     "H, L, S). Pass a different mask for each head.",
+     "Your test misses code that uses head 0's mask for all heads, because yours all have the "
+     "same mask. Pass a mask of shape (B, H, L, S) that differs between heads.",
      ("torch.rand(B, H, L, S)", "torch.rand(B, 1, L, S)")),
     ("only causality tried",
-     "Your test misses results that are wrong, but do not depend on the future. If you only "
-     "change the future, you test only the mask. Compare with a correct layer as well.",
+     "Your test catches only bugs that let later tokens change an earlier output. Most bugs do "
+     "not. Compare the output and the weights with those of a correct layer, with and without a "
+     "mask, and for a query with no allowed key.",
      only_causality_tried),
 ]  # fmt: skip
 

@@ -84,36 +84,40 @@ FEWER = "B, d_model, L = 2, 10, 3"
 
 MISTAKES = [
     ("shape of heads alone",
-     "Your test accepts most bugs. You get this result if you compare only shapes, equal numbers, "
-     "or one head of one sequence. Split several sequences of different numbers into several "
-     "heads, and compare each head.",
+     "Your test misses most bugs. That happens if you compare only shapes, use equal numbers, or "
+     "compare only one head of one sequence. Split several sequences of different numbers into "
+     "three or more heads, compare each head with the columns it must hold, and try an x that is "
+     "not contiguous.",
      (".transpose(1, 2)", ".mT.contiguous()"), NONE_COMPARED),
     ("one head tried",
-     "Your test misses bugs that need several heads. With one head, nothing is cut. Try three "
-     "heads or more.",
+     "Your test misses bugs that show only with several heads. With one head, nothing is split. "
+     "Try three or more heads.",
      ("(1, 2, 5)", "(1,)")),
     ("one sequence tried",
-     "Your test misses code that mixes up the sequences of a batch. Try several sequences.",
+     "Your test misses code that mixes up the sequences of a batch, because your batch has only "
+     "one. Try several different sequences.",
      (FEWER, FEWER.replace("2", "1", 1))),
     ("two heads tried",
-     "Your test misses code that is correct only for two heads. Try more heads.",
+     "Your test misses code that is right only for one or two heads, because you never try more. "
+     "Try three or more heads.",
      ("(1, 2, 5)", "(2,)")),
     ("contiguous tried",
-     "Your test misses code that fails on tensors that are not contiguous. Give split_heads a "
-     "transposed tensor.",
+     "Your test misses code that fails for an x that is not contiguous, because yours is "
+     "contiguous. Try a transposed tensor, too.",
      (".transpose(1, 2)", ".transpose(1, 2).contiguous()")),
     ("only which numbers",
-     "Your test misses bugs that only move numbers. Compare where each number is, not only which "
-     "numbers there are.",
+     "Your test misses code that returns the right numbers in the wrong order, because you check "
+     "only which numbers there are. Compare each head with the columns of x that it must hold.",
      ("heads.shape == (B, num_heads, L, d_k)",
       "torch.equal(heads.flatten().sort().values, x.flatten().sort().values)"), NONE_COMPARED),
     ("first head compared",
-     "Your test misses errors in all heads but the first. Compare every head.",
+     "Your test misses code that gets only the first head right, because you compare no other "
+     "head. Compare every head.",
      ("range(num_heads)", "range(1)")),
     ("as many heads as columns",
-     "Your test misses code that takes num_heads for the width of a head. If num_heads equals "
-     "d_k, that code is correct, and a round trip hides it too. Let num_heads and d_k differ, and "
-     "compare each head.",
+     "Your test misses code that takes num_heads for the width of a head. That code is right if "
+     "num_heads = d_k, and merging the heads again does not reveal it either. Let num_heads and "
+     "d_k differ, and compare each head with the columns that it must hold.",
      (FEWER, "B, d_model, L = 2, 9, 3"), ("(1, 2, 5)", "(3,)")),
 ]  # fmt: skip
 

@@ -83,16 +83,16 @@ def run(answer, d_model, num_heads, B, lengths, window):
     if first > 2 * pieces[0].numel():
         hint = (
             "The outputs are right, but even in the first call the tokens go through W_k and W_v "
-            "more than once. layer(x, x, x) projects them too. Project once, and use the result "
-            "for both."
+            "more than once. Calling `layer(x, x, x)` projects them too. Project each token once, "
+            "and use its key and value for attention and for the cache."
         )
         raise NamedMistake("projected twice in a call", hint, whole)
     one = B * d_model  # numbers in the keys of one token, or in its values
     if most >= one * (2 * window + 1):
         hint = (
             f"The outputs are right, but the cache holds up to {(most + one) // (2 * one)} tokens "
-            f"with a window of {window}. Drop tokens that no later token can see, also if window "
-            "is 1."
+            f"with a window of {window}. At most {window} may stay. Drop tokens that no later "
+            "token can see."
         )
         raise NamedMistake("cache grows", hint, whole)
     caches, mixed = [None, None], []
@@ -102,8 +102,8 @@ def run(answer, d_model, num_heads, B, lengths, window):
         mixed.append(output)
     if not is_same(torch.cat(mixed, dim=1), whole[0]):
         hint = (
-            "Right for one text, but two texts that are read alternately get mixed up. Keep "
-            "everything in the cache that you return, and nothing in the layer or in a global "
+            "Right for one text, but if calls alternate between two texts, the texts get mixed up. "
+            "Keep everything in the cache that you return, and nothing in the layer or in a global "
             "variable."
         )
         raise NamedMistake("kept outside the cache", hint, whole)
@@ -131,95 +131,101 @@ def with_new_matrices(answer, layer, pieces, window):
 CAUSAL = "(ago >= 0) & (ago < window)"
 OF_THE_PIECE = f"{CAUSAL} | (torch.arange(S) < S - n)"
 NO_MASK = (
-    "Your tokens attend to later tokens of their piece, and to everything in the cache. Let "
-    "each token attend only to itself and the window − 1 tokens before it."
+    "Your tokens attend to later tokens of their piece, and to everything in the cache. Let each "
+    "token attend only to itself and the window − 1 tokens before it."
 )
 OPEN = (
-    "Right for the first piece. In later pieces, every token attends to everything in the cache. "
-    "Let each token attend to itself and the window − 1 tokens before it."
+    "Right for the first piece. In later pieces, every token also attends to everything in the "
+    "cache. Let each token attend only to itself and the window − 1 tokens before it."
 )
 FIRST = (
-    "Your cache keeps the first tokens of the text. Keep the last ones: [-window:], not [:window]."
+    "Your cache keeps the first tokens of the text. Later tokens need the last ones. Keep those, "
+    "as in `k[:, :, -window:]`."
 )
 CUT = "heads, _ ="  # where the keys may be cut too early
 
 MISTAKES = [
     ("sees the rest of the piece",
-     "Your tokens attend to later tokens of their own piece. A piece must give the same result as "
-     "its tokens one at a time. Forbid later tokens.",
+     "Your tokens attend to later tokens of their own piece. A token's output must be the same as "
+     "if the text came one token at a time. Forbid all later tokens.",
      (CAUSAL, "ago < window")),
-    ("no mask", NO_MASK, (CAUSAL, "ago < S"), ("left = max(S - (window - 1), 0)", "left = 0")),
+    ("no mask", f"{NO_MASK} Drop from the cache what no later token may see.",
+     (CAUSAL, "ago < S"), ("left = max(S - (window - 1), 0)", "left = 0")),
     ("no mask, cache cut", NO_MASK, (CAUSAL, "ago < S"), ("(window - 1)", "window")),
     ("no mask, cache cut by one more", NO_MASK, (CAUSAL, "ago < S")),
     ("mask for the first piece",
      "Right for the first piece. In later pieces, a token attends to its whole piece and to "
-     "everything in the cache. Mask every piece.",
+     "everything in the cache, as happens if only the first piece is masked. Mask every piece.",
      (CAUSAL, f"({CAUSAL}) if cache is None else None"), ("(window - 1)", "window")),
     ("cache open", OPEN, (CAUSAL, OF_THE_PIECE), ("(window - 1)", "window")),
     ("cache open, cut by one more", OPEN, (CAUSAL, OF_THE_PIECE)),
     ("counted from the beginning of the text",
      "You get this result if you count queries from the start of the text, but keys from the "
-     "first one in the cache. Once the cache is cut, these positions do not match. Give query i "
-     "the position S − n + i among the S keys.",
+     "first one in the cache. These positions no longer agree when the cache has dropped tokens. "
+     "With S keys, cached and new, give new token i the position S − n + i.",
      ("    S = k.shape[2]", "    S, seen = k.shape[2], cache[2] if cache else 0"),
      ("torch.arange(S - n, S)", "torch.arange(seen, seen + n)"),
      ("v[:, :, left:])", "v[:, :, left:], seen + n)"), ("(window - 1)", "window")),
     ("aligned at the first key",
-     "Your new tokens are aligned with the first of the S keys, but they belong to the last n "
-     "keys. Give query i the position S − n + i.",
+     "Your mask gives the new tokens the positions 0 to n − 1. But the cached keys come first, so "
+     "the new tokens are the last n of all S keys. Give new token i the position S − n + i.",
      ("torch.arange(S - n, S)", "torch.arange(n)")),
     ("first rows of the mask",
-     "Your new tokens get the first n rows of a mask for all S tokens. They are the last n "
-     "tokens. Use the rows from S − n on.",
+     "Your new tokens get the first n rows of a mask for all S tokens, cached and new. But the "
+     "cached tokens come first. Use the last n rows, from row S − n on.",
      ("torch.arange(S - n, S)", "torch.arange(n)"),
      ("(window - 1)", "window")),
     ("no window",
-     "Your tokens attend to all earlier tokens in the cache. Let each attend to itself and the "
-     "window − 1 tokens before it.",
+     "Your tokens attend to all earlier tokens. Let each token attend only to itself and the "
+     "window − 1 tokens before it, and drop from the cache what no later token may see.",
      (CAUSAL, "ago >= 0"), ("left = max(S - (window - 1), 0)", "left = 0")),
     ("no window in the mask",
-     "You get this result if you cut the cache to window tokens, but mask without a window. Then "
-     "a token attends to itself and window others, and to even more within a piece. Put the "
-     "window into the mask.",
+     "You get this result if you cut the cache to window tokens, but do not limit the mask to the "
+     "window. Then the first token of a later piece sees window tokens before it, and the next "
+     "ones see even more. Let each token attend only to itself and the window − 1 tokens before "
+     "it.",
      (CAUSAL, "ago >= 0"),
      ("(window - 1)", "window")),
     ("window in the cache alone",
-     "Right if the text comes token by token. Within a longer piece, a token attends to more than"
-     " its window. Put the window into the mask.",
+     "Right if each piece is one token. In a longer piece, a token can attend to more than its "
+     "window, because only the cache is limited. Let each token attend only to itself and the "
+     "window − 1 tokens before it.",
      (CAUSAL, "ago >= 0")),
     ("one token too many",
-     "Your window has one token too many. The token itself counts too. Allow only the window − 1 "
-     "tokens before it.",
+     "Your window has one token too many. The token itself counts too. Allow only this token and "
+     "the window − 1 tokens before it.",
      ("ago < window", "ago <= window"), ("(window - 1)", "window")),
     ("one token too few",
-     "Your window has one token too few. Allow the token itself and the window − 1 tokens before "
-     "it.",
+     "Right if window is 1. A larger window has one token too few. Allow the token itself and the "
+     "window − 1 tokens before it.",
      ("ago < window", "ago < max(window - 1, 1)")),
     ("cache one short",
-     "Right within a piece. Across pieces, the window has one token too few. Keep window − 1 "
-     "tokens for the next piece.",
+     "Right, except for the first token of later pieces. It lacks the earliest token of its "
+     "window, because your cache does not hold it. Keep the last window − 1 tokens for the next "
+     "piece.",
      ("(window - 1)", "max(window - 2, 0)")),
     ("cache not used",
-     "Your result treats each piece as a text of its own. Put the keys and values of the cache "
-     "before the new ones.",
+     "Your result treats each piece as a text of its own. Tokens must also see those of earlier "
+     "pieces. Put the keys and values of the cache before the new ones.",
      ("cache is not None", "False")),
     ("cache replaced",
-     "Your cache holds only the last piece. Also keep the earlier tokens that are still in the "
-     "window.",
+     "Your cache holds only tokens of the last piece. If that piece is short, the next token must "
+     "also see earlier tokens. Keep the last window − 1 tokens of all pieces so far.",
      ("return out, (k[:, :, left:], v[:, :, left:])",
      "left = max(n - (window - 1), 0)\n"
      "    return out, (k[:, :, S - n :][:, :, left:], v[:, :, S - n :][:, :, left:])")),
     ("new before old",
-     "Your new keys come before the old ones. Concatenate them in the order of the text.",
+     "Your new keys and values come before the cached ones, but the mask expects the order of the "
+     "text. Concatenate the cached ones first, then the new ones.",
      ("[cache[0], k]", "[k, cache[0]]"), ("[cache[1], v]", "[v, cache[1]]")),
     ("new before old, window kept",
-     "Your new keys come before the old ones. Concatenate them in the order of the text: old, "
-     "then new.",
+     "Your new keys and values come before the cached ones, but the mask expects the order of the "
+     "text. Concatenate the cached ones first, then the new ones.",
      ("[cache[0], k]", "[k, cache[0]]"),
      ("[cache[1], v]", "[v, cache[1]]"), ("(window - 1)", "window")),
     ("cut before attending",
      "You get this result if you cut the keys to the window before the new tokens attend. But the "
-     "first tokens of a piece need older keys than the last. Attend first, then cut the cache.",
+     "first token of a piece needs older keys than the last one. Attend first, then cut the cache.",
      (CUT, "k, v, ago = k[:, :, -window:], v[:, :, -window:], ago[:, -window:]\n"
       "    S = k.shape[2]\n    " + CUT)),
     ("first tokens kept", FIRST,
@@ -227,8 +233,8 @@ MISTAKES = [
     ("first tokens kept, as many as the window", FIRST,
      ("(k[:, :, left:], v[:, :, left:])", "(k[:, :, :window], v[:, :, :window])")),
     ("heads merged by reshaping",
-     "Each row of your merged heads mixes parts of several tokens. Swap L and H first, or use "
-     "merge_heads.",
+     "Each row of your merged heads mixes parts of several tokens. Swap heads and tokens before "
+     "you reshape, or use merge_heads.",
      ("merge_heads(heads)", "heads.reshape(x.shape)")),
     ("not scaled", shared_hints.NOT_SCALED, ("(ago < window))", "(ago < window), scale=1.0)")),
     ("divided by root d_model", BY_D_MODEL,
@@ -239,17 +245,17 @@ MISTAKES = [
      "and average v.",
      ("attention(q, k, v", "attention(q, v, k")),
     ("cache exchanged",
-     "Right for the first piece. After that, the cached keys come back as values. Read the cache "
-     "in the order in which you wrote it.",
+     "Right for the first piece. After that, cached keys come back as values, and cached values "
+     "as keys. Read the cache in the order in which you wrote it.",
      ("[cache[0], k]", "[cache[1], k]"),
      ("[cache[1], v]", "[cache[0], v]")),
     ("biases left out",
-     "A bias is missing, at least the bias of W_v. Call the layers, as in layer.W_v(x), instead "
-     "of x @ layer.W_v.weight.T.",
+     "The bias of W_v is missing. Call all layers, as in `layer.W_v(x)`, instead of `x @ "
+     "layer.W_v.weight.T`.",
      ("split_heads(W(x), H)", "split_heads(W(x) - (W is layer.W_v) * W.bias, H)")),
     ("biases left out of all",
-     "The biases are missing. Call the layers, as in layer.W_q(x), instead of x @ "
-     "layer.W_q.weight.T.",
+     "The biases of W_q, W_k and W_v are missing. Call the layers, as in `layer.W_q(x)`, instead "
+     "of `x @ layer.W_q.weight.T`.",
      ("split_heads(W(x), H)", "split_heads(W(x) - W.bias, H)")),
     ("not projected",
      "Your output is the merged heads. Project them with W_o.",

@@ -58,14 +58,14 @@ def inputs():
 
 
 NO_BIASES = (
-    "Right with biases. With bias=False, in_proj_bias is None, so there is no bias to copy. Skip "
-    "the biases then."
+    "Right with biases. With bias=False, in_proj_bias and out_proj.bias are None, so there are no "
+    "biases to copy. Copy biases only if in_proj_bias is not None."
 )
 
 
 NO_GRAD = (
-    "PyTorch does not let you write into a parameter while it records gradients. Copy inside "
-    "torch.no_grad()."
+    "Your copy raises an error, because PyTorch lets you write into a parameter only inside "
+    "`torch.no_grad()`. Copy inside it."
 )
 
 
@@ -90,12 +90,13 @@ def run(answer, d_model, num_heads, bias, B, L, S):
         raise NamedMistake("biases taken for granted", NO_BIASES) from None
     if is_changed(theirs, before):
         raise NamedMistake(
-            "changes theirs", "PyTorch's layer is changed. Copy from theirs to ours."
+            "changes theirs",
+            "Your code changes `theirs`, which must stay as it is. Copy from `theirs` to `ours`.",
         )
     if lost := learning - {name for name, (_, learns) in state(ours).items() if learns}:
         hint = (
-            f"{', '.join(sorted(lost))} of ours can no longer learn. Keep the nn.Parameter, and "
-            "copy the numbers into it, with .copy_(...)."
+            f"In `ours`, {', '.join(sorted(lost))} can no longer learn. Keep each nn.Parameter and "
+            "its requires_grad, and copy the numbers into it with `.copy_(...)`."
         )
         raise NamedMistake("cannot learn", hint)
     query, key, value = normal(B, L, d_model), normal(B, S, d_model), normal(B, S, d_model)
@@ -104,75 +105,83 @@ def run(answer, d_model, num_heads, bias, B, L, S):
         for parameter in ours.parameters():
             tag_learner_errors(parameter.add_)(1)
     if is_changed(theirs, before):
-        hint = "Ours shares memory with theirs, so training one changes both. Copy the numbers."
+        hint = (
+            "`ours` shares memory with `theirs`, so training one layer changes both. Copy the "
+            "numbers, with `.copy_(...)` or `.clone()`."
+        )
         raise NamedMistake("shares memory", hint)
     return [result]
 
 
 MISTAKES = [
     ("weights transposed",
-     "Your matrices are transposed. Both layers store theirs as nn.Linear does, so copy them as "
-     "they are.",
+     "W_q, W_k, W_v and W_o are all transposed. in_proj_weight and out_proj store them as "
+     "nn.Linear does, as (outputs, inputs). Copy them as they are.",
      ("copy_(weight)", "copy_(weight.T)"), ("out_proj.weight)", "out_proj.weight.T)")),
     ("only inputs transposed",
-     "W_q, W_k and W_v are transposed. in_proj_weight stores them as nn.Linear does, so copy them"
-     " as they are.",
+     "W_q, W_k and W_v are transposed. in_proj_weight stores them as nn.Linear does, as (outputs, "
+     "inputs). Copy them as they are.",
      ("copy_(weight)", "copy_(weight.T)")),
     ("only the output transposed",
-     "W_o is transposed. out_proj stores it as nn.Linear does, so copy it as it is.",
+     "W_o is transposed. out_proj is an nn.Linear, as W_o is. Copy its weight as it is.",
      ("out_proj.weight)", "out_proj.weight.T)")),
     ("biases not copied",
-     "The weights are right, but the biases are not copied. Copy in_proj_bias and out_proj.bias.",
+     "The weights are right, but the biases are not copied. If in_proj_bias is not None, copy its "
+     "thirds to the biases of W_q, W_k and W_v, and out_proj.bias to the bias of W_o.",
      ("theirs.in_proj_bias is not None", "False")),
     ("output bias not copied",
-     "Everything is right except the bias of W_o. Copy out_proj.bias.",
+     "Everything is right except the bias of W_o. If there are biases, copy out_proj.bias to it.",
      ("ours.W_o.bias.copy_(theirs.out_proj.bias)", "")),
     ("input biases not copied",
      "Everything is right except the biases of W_q, W_k and W_v. in_proj_bias holds them one "
-     "after another. Copy each third.",
+     "after another. If it is not None, copy each third to its layer.",
      ("linear.bias.copy_(bias)", "pass")),
     ("output not copied",
-     "W_o is not copied. Copy it from out_proj.",
+     "W_o is not copied. Copy the weight of out_proj to it, and the bias if there is one.",
      ("ours.W_o.weight.copy_(theirs.out_proj.weight)", ""),
      ("ours.W_o.bias.copy_(theirs.out_proj.bias)", "")),
     ("key and value exchanged",
-     "Key and value are swapped. in_proj_weight holds q, k and v in this order. Copy the second "
-     "third to W_k, and the last to W_v.",
+     "W_k and W_v are swapped. in_proj_weight and in_proj_bias hold q, k and v in this order. "
+     "Copy the second third of each to W_k, and the last third to W_v.",
      ("ours.W_k, ours.W_v", "ours.W_v, ours.W_k")),
     ("query and key exchanged",
-     "Query and key are swapped. in_proj_weight holds q, k and v in this order. Copy the first "
-     "third to W_q, and the second to W_k.",
+     "W_q and W_k are swapped. in_proj_weight and in_proj_bias hold q, k and v in this order. "
+     "Copy the first third of each to W_q, and the second third to W_k.",
      ("ours.W_q, ours.W_k", "ours.W_k, ours.W_q")),
     ("value taken first",
-     "Your order is reversed. in_proj_weight holds q first and v last. Copy the first third to "
-     "W_q, and the last to W_v.",
+     "W_q and W_v are swapped. in_proj_weight and in_proj_bias hold q, k and v in this order. "
+     "Copy the first third of each to W_q, and the last third to W_v.",
      ("ours.W_q, ours.W_k, ours.W_v", "ours.W_v, ours.W_k, ours.W_q")),
     ("rows read head by head",
-     "You get this result if you read the rows head by head, with q, k and v of each head. "
-     "in_proj_weight holds all of q, then all of k, then all of v. Cut it into thirds.",
+     "You get this result if you read in_proj_weight and in_proj_bias as q, k and v of head 0, "
+     "then q, k and v of head 1, and so on. They hold all of q, then all of k, then all of v. "
+     "Split each of them into thirds.",
      ("stacked.chunk(3)",
       "stacked.unflatten(0, (theirs.num_heads, 3, -1)).transpose(0, 1).flatten(1, 2)")),
     ("rows of weights read head by head",
-     "You get this result if you read the rows of in_proj_weight head by head, with q, k and v of "
-     "each head. in_proj_weight holds all of q, then all of k, then all of v. Cut it into thirds.",
+     "The biases are right. You get this result if you read in_proj_weight as q, k and v of head "
+     "0, then q, k and v of head 1, and so on. It holds all of q, then all of k, then all of v. "
+     "Split it into thirds.",
      ("in thirds(theirs.in_proj_weight):",
       "in thirds(theirs.in_proj_weight.unflatten(0, (theirs.num_heads, 3, -1)).transpose(0, 1)"
       ".flatten(0, 2)):")),
     ("every third row, biases too",
-     "W_q, W_k and W_v get every third row. in_proj_weight holds all of q, then all of k, then all "
-     "of v. Cut it into thirds.",
+     "W_q, W_k and W_v get every third row of in_proj_weight, and every third entry of "
+     "in_proj_bias. These hold all of q, then all of k, then all of v. Split each of them into "
+     "thirds.",
      ("stacked.chunk(3)", "[stacked[n::3] for n in range(3)]")),
     ("every third row",
-     "W_q, W_k and W_v get every third row. in_proj_weight holds all of q, then all of k, then "
-     "all of v. Cut it into thirds.",
+     "W_q, W_k and W_v get every third row of in_proj_weight. It holds all of q, then all of k, "
+     "then all of v. Split it into thirds.",
      ("in thirds(theirs.in_proj_weight):", "in zip((ours.W_q, ours.W_k, ours.W_v), "
       "(theirs.in_proj_weight[n::3] for n in range(3)), strict=True):")),
     ("queries for all three",
-     "All three matrices get the first third. Copy the second third to W_k, and the last to W_v.",
+     "W_q, W_k and W_v all get the first third of in_proj_weight and of in_proj_bias. Copy the "
+     "second third of each to W_k, and the last third to W_v.",
      ("stacked.chunk(3)", "3 * stacked.chunk(3)[:1]")),
     ("nothing copied",
-     "Nothing was copied. If you assign to a new name, the parameter stays as it is. Write into "
-     "the parameter, as in W_q.weight.copy_(...).",
+     "Your function leaves `ours` unchanged. If you assign a tensor to a variable, no parameter "
+     "changes. Write into each parameter, as in `ours.W_q.weight.copy_(...)`.",
      "None"),
     ("records the copy", NO_GRAD, ("torch.no_grad()", "torch.enable_grad()")),
     ("biases taken for granted", NO_BIASES, ("theirs.in_proj_bias is not None", "True")),

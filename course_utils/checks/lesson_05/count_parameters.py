@@ -46,64 +46,72 @@ def number(answer, *args):
 
 MISTAKES = [
     ("every head full width",
-     "Your count gives each head the full width. A head has d_model / H columns. Count d_model "
-     "columns for all heads together.",
+     "Your count gives each head d_model columns. A head has only d_model / num_heads columns, so "
+     "all heads together have d_model. Count each of the four matrices, and its bias, once for "
+     "all heads.",
      "4 * num_heads * d_model * (d_model + bias)"),
     ("one head counted",
-     "Your count has one head and a full W_o. Count all H heads.",
+     "Your count is that of one head, with d_k = d_model / num_heads columns: W_q, W_k and W_v "
+     "map d_model to d_k, and W_o maps d_k to d_model. With all heads together, each of the four "
+     "matrices maps d_model to d_model. Count these four, and their biases if bias=True.",
      ("d_model * d_model", "d_model * (d_model // num_heads)"),
      ("4 * d_model if", "3 * (d_model // num_heads) + d_model if")),
     ("inputs of one head",
-     "Your count has W_q, W_k and W_v for one head only. They make the queries, keys and values "
-     "of all heads. Count all d_model columns.",
+     "Your count has W_q, W_k and W_v for one head only, with d_model / num_heads columns. They "
+     "make the queries, keys and values of all heads. Count d_model columns for each of the "
+     "three, and d_model bias entries if bias=True.",
      "(d_model + bias) * (3 * (d_model // num_heads) + d_model)"),
     ("all of one head",
-     "Your count is that of four matrices that map d_model to d_k, the width of one head. W_q, "
-     "W_k and W_v serve all heads, and W_o has d_model outputs. Let all four map d_model to "
-     "d_model.",
+     "Your count is that of four matrices that map d_model to d_k = d_model / num_heads, the "
+     "width of one head. W_q, W_k and W_v serve all heads, and W_o has d_model outputs. Count "
+     "four matrices that map d_model to d_model, and their biases if bias=True.",
      "4 * (d_model // num_heads) * (d_model + bias)"),
     ("output not counted",
-     "Your count has three matrices. Count W_o as well.",
+     "Your count is that of three matrices. Count W_o as well, with its bias if bias=True.",
      "3 * d_model * (d_model + bias)"),
     ("biases not counted",
-     "The biases are missing. Each of the four matrices has a bias of d_model entries. Add them "
-     "if bias=True.",
+     "Your count has no biases. Each of the four matrices has a bias of d_model entries if "
+     "bias=True. Add them in this case.",
      "4 * d_model * d_model"),
     ("biases the other way round",
-     "You add the biases if bias=False, and leave them out if bias=True. It should be the other "
-     "way round.",
+     "You add the biases if bias=False, and leave them out if bias=True. Do the opposite.",
      (" if bias else 0", " * (not bias)")),
     ("one matrix counted",
-     "You count one matrix. Count all four: W_q, W_k, W_v and W_o.",
+     "Your count is that of one matrix. Count all four, W_q, W_k, W_v and W_o, each with its bias "
+     "if bias=True.",
      "d_model * (d_model + bias)"),
     ("every head full width, no biases",
-     "Your count gives each head the full width, and has no biases. A head has d_model / H "
-     "columns. Count d_model columns for all heads together, and add the biases.",
+     "Your count gives each head d_model columns, and leaves out the biases. A head has only "
+     "d_model / num_heads columns, so all heads together have d_model. Count each of the four "
+     "matrices once for all heads. If bias=True, add four biases of d_model entries.",
      "4 * num_heads * d_model * d_model"),
     ("bias of one entry for each head",
-     "Your count of the biases depends on the number of heads. All heads together share one bias "
-     "of d_model entries for each matrix. Count four such biases.",
+     "You count num_heads entries for each bias. The size of a bias does not depend on the number "
+     "of heads: each of the four has one entry for each of the d_model outputs of its matrix. "
+     "Count d_model entries for each bias.",
      ("4 * d_model if", "4 * num_heads if")),
     ("biases always counted",
-     "You count biases even where there are none. Count them only if bias=True.",
+     "You count biases even if bias=False, when there are none. Count them only if bias=True.",
      (" if bias else 0", "")),
     ("one bias counted",
-     "You count one bias of d_model entries. Count four, one for each matrix.",
+     "You count one bias of d_model entries. Each of the four matrices has its own. Count four "
+     "biases.",
      ("4 * d_model if", "d_model if")),
     ("bias of one entry",
-     "You count one entry for each bias. Each bias has one entry for each column. Count d_model "
-     "entries.",
+     "You count one entry for each of the four biases. A bias has one entry for each output of "
+     "its matrix. Count d_model entries for each bias.",
      ("4 * d_model if", "4 if")),
     ("single bias entry",
-     "You count a single entry for all biases. Each of the four biases has d_model entries. Count "
-     "them all.",
+     "You count a single entry for all biases together. Each of the four biases has d_model "
+     "entries. Count them all.",
      ("4 * d_model if", "1 if")),
     ("three biases counted",
-     "You count three biases. Count the bias of W_o too.",
+     "You count three biases of d_model entries. There are four, because W_o has one too. Count "
+     "all four.",
      ("4 * d_model if", "3 * d_model if")),
     ("biases of one head",
-     "You count biases of d_model / H entries, the width of one head. Each of the four biases has "
-     "d_model entries. Count all of them.",
+     "You count biases of d_model / num_heads entries, the width of one head. Each of the four "
+     "biases has d_model entries. Count all of these.",
      ("4 * d_model if", "4 * (d_model // num_heads) if")),
     ("output for each head, biases too",
      "You count W_o and its bias once for each head. There is only one W_o, with d_model inputs "

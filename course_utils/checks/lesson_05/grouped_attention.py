@@ -67,9 +67,10 @@ def repeats(made, x, group):
 
 
 REPEATED = (
-    "The numbers are right, but the key heads are repeated, so H heads of keys or values are in "
-    "memory. H_kv would do, because a group's queries are only more queries for one key head. "
-    "Give q the shape (B, H_kv, H / H_kv · L, d_k)."
+    "The numbers are right, but your code makes a tensor that holds the keys or values once for "
+    "each query head. That is not needed: for a key head, the queries of its group are only more "
+    "queries. Reshape q to (B, H_kv, H / H_kv · L, d_k) instead, and the results back to (B, H, L, "
+    "...)."
 )
 
 
@@ -88,95 +89,108 @@ BACK = "out.reshape(B, H, L, -1), weights.reshape(B, H, L, -1)"
 
 MISTAKES = [
     ("key heads take turns",
-     "Your key heads take turns, 0 1 0 1. Let neighboring query heads share one key head, 0 0 1 "
-     "1.",
+     "With H = 6 and H_kv = 2, your query heads use key heads 0 1 0 1 0 1. They must use 0 0 0 1 "
+     "1 1. Reshape q to (B, H_kv, H / H_kv · L, d_k), so that neighboring query heads share a key "
+     "head.",
      (GROUPED, "k, v = k.repeat(1, group, 1, 1), v.repeat(1, group, 1, 1)")),
     ("divided by the key heads",
-     "In your result, query head h uses key head h // H_kv. A group has H / H_kv query heads. "
-     "Divide h by that number.",
+     "You get this result, or an error, if query head h uses key head h // H_kv. But each group "
+     "has H / H_kv query heads, so h must be divided by H / H_kv. Reshape q to (B, H_kv, H / H_kv "
+     "· L, d_k), which gives each group its own key head.",
      (GROUPED, "k, v = (x[:, torch.arange(H) // x.shape[1]] for x in (k, v))")),
     ("output as wide as keys",
-     "Your output has the width of the keys, d_k. Give it the width of the values, d_v.",
+     "You get an error unless d_v = d_k, because your output is reshaped to width d_k. The output "
+     "is as wide as the values. Reshape it to (B, H, L, d_v).",
      ("out.reshape(B, H, L, -1)", "out.reshape(B, H, L, d_k)")),
     ("output filled up to d_k",
-     "Your output has the width of the keys, d_k, and its other dimensions changed to fit. Return "
-     "(B, H, L, d_v).",
+     "You get this result, or an error, if you reshape the output to width d_k, which changes its "
+     "other dimensions. The output is as wide as the values. Reshape it to (B, H, L, d_v).",
      ("out.reshape(B, H, L, -1)", "out.reshape(B, -1, L, d_k)")),
     ("first key head for all",
-     "All of your query heads use the first key head. That is right only if there is one key "
-     "head. Give each group its own.",
+     "All of your query heads use the first head of keys and values. That is right only if H_kv = "
+     "1. Let each group use its own head of both.",
      (GROUPED, "k, v = k[:, :1], v[:, :1]")),
     ("first head of keys for all",
-     "The values are right, but all query heads use the first head of keys. Give each group its "
-     "own.",
+     "The heads of values are right, but all query heads use the first head of keys. That is "
+     "right only if H_kv = 1. Let each group use its own head of keys.",
      (GROUPED, GROUPED + "\n    k = k[:, :1].expand_as(k)")),
     ("first head of values for all",
-     "The weights are right, but all query heads use the first head of values. Give each group "
-     "its own.",
+     "The weights are right, but all query heads use the first head of values. That is right only "
+     "if H_kv = 1. Let each group use its own head of values.",
      (GROUPED, GROUPED + "\n    v = v[:, :1].expand_as(v)")),
     ("tokens folded before heads",
-     "You get this result if you transpose the queries before you reshape them, which mixes the "
-     "rows of all heads. Reshape (B, H, L, d_k) directly to (B, H_kv, H / H_kv · L, d_k).",
+     "You get this result if you transpose q before you reshape it. Then query heads of different "
+     "groups share a key head. Reshape q directly from (B, H, L, d_k) to (B, H_kv, H / H_kv · L, "
+     "d_k).",
      (GROUPED, GROUPED.replace("q.reshape", "q.transpose(1, 2).reshape"))),
     ("key heads averaged",
-     "Your key heads are averaged. Let each group keep its own key head.",
+     "You average the heads of keys and of values. That is right only if H_kv = 1. Let each group "
+     "use its own head of both.",
      (GROUPED, "k, v = k.mean(dim=1, keepdim=True), v.mean(dim=1, keepdim=True)")),
     ("queries averaged",
-     "The queries of a group are averaged. Keep all H query heads, and share only the keys and "
-     "values.",
+     "You average the queries of each group. Each query head needs its own scores. Keep all H "
+     "query heads, and share only the keys and values.",
      (GROUPED, "q = q.unflatten(1, (-1, group)).mean(dim=2)"), (BACK, "out, weights")),
     ("rows put back with tokens before heads",
-     "The queries of a group are right, but their results come back in another order. You get this "
-     "result if you read the rows as (L, H). The rows are sorted by head, then by token. Reshape "
-     "them directly to (B, H, L, ...).",
+     "The rows of your results are right, but in the wrong order. You get this result if you "
+     "reshape them to (B, L, H, ...) and then swap L and H. The rows of a group are sorted by "
+     "head, then by token. Reshape them directly to (B, H, L, ...).",
      (BACK, "*(x.reshape(B, L, H, -1).transpose(1, 2) for x in (out, weights)),")),
     ("heads folded after tokens",
-     "You get this result if you transpose the queries before you reshape them, which mixes the "
-     "groups. Reshape (B, H, L, d_k) directly to (B, H_kv, H / H_kv · L, d_k).",
+     "You get this result if you transpose q before you reshape it. Then query heads of different "
+     "groups share a key head. Reshape q directly from (B, H, L, d_k) to (B, H_kv, H / H_kv · L, "
+     "d_k).",
      (GROUPED, "q = q.transpose(1, 2).reshape(B, L * group, H // group, d_k).transpose(1, 2)")),
     ("queries averaged, results repeated",
-     "The queries of a group are averaged. Keep all H query heads, and share only the keys and "
-     "values.",
+     "You average the queries of each group. Each query head needs its own scores. Keep all H "
+     "query heads, and share only the keys and values.",
      (GROUPED, "q = q.unflatten(1, (-1, group)).mean(dim=2)"),
      (BACK, "*(x.repeat_interleave(group, 1) for x in (out, weights)),")),
     ("rows put back by token",
-     "The queries of a group are right, but their results come back in another order. The rows "
-     "are sorted by head, then by token. Reshape them to (B, H_kv, H / H_kv, L, ...).",
+     "The rows of your results are right, but in the wrong order. You get this result if you read "
+     "the rows of a group as (L, H / H_kv). The rows are sorted by head, then by token. Reshape "
+     "them directly to (B, H, L, ...).",
      (BACK,
       "*(x.unflatten(2, (L, group)).transpose(2, 3).flatten(1, 2) for x in (out, weights)),")),
     ("rows collected by token",
-     "You get this result if the queries of a group are sorted by token, but their results are "
-     "put back by head. Use the same order both times.",
+     "You get this result if you sort the queries of a group by token and then by head, but put "
+     "their results back as if sorted by head and then by token. Use the second order both times: "
+     "reshape q directly to (B, H_kv, H / H_kv · L, d_k).",
      (GROUPED, "q = q.unflatten(1, (-1, group)).transpose(2, 3).flatten(2, 3)")),
     ("values take turns",
-     "The keys are assigned correctly, but the values take turns. Assign both in the same way.",
+     "You assign the keys correctly. But with H = 6 and H_kv = 2, your query heads use heads 0 1 "
+     "0 1 0 1 of the values. They must use 0 0 0 1 1 1. Reshape q to (B, H_kv, H / H_kv · L, "
+     "d_k), which is right for keys and values.",
      (GROUPED, "k, v = k.repeat_interleave(group, 1), v.repeat(1, group, 1, 1)")),
     ("keys take turns",
-     "The values are assigned correctly, but the keys take turns. Assign both in the same way.",
+     "You assign the values correctly. But with H = 6 and H_kv = 2, your query heads use heads 0 "
+     "1 0 1 0 1 of the keys. They must use 0 0 0 1 1 1. Reshape q to (B, H_kv, H / H_kv · L, "
+     "d_k), which is right for keys and values.",
      (GROUPED, "k, v = k.repeat(1, group, 1, 1), v.repeat_interleave(group, 1)")),
     ("grouped output alone",
-     "The output is right, but the weights are missing. Return both.",
+     "The output is right, but the weights are missing. Return two results: the output and the "
+     "weights.",
      (BACK, "out.reshape(B, H, L, -1)")),
     ("groups left apart",
-     "The numbers are right, but still grouped by key head. Return all H query heads in one "
-     "dimension, (B, H, L, ...).",
+     "The numbers are right, but still grouped by key head. Reshape the output to (B, H, L, d_v) "
+     "and the weights to (B, H, L, S).",
      (BACK, "out, weights")),
     ("groups left apart, five dimensions",
-     "The numbers are right, but still grouped by key head. Return all H query heads in one "
-     "dimension, (B, H, L, ...).",
+     "The numbers are right, but still grouped by key head. Reshape the output to (B, H, L, d_v) "
+     "and the weights to (B, H, L, S).",
      (BACK, "*(x.unflatten(2, (group, L)) for x in (out, weights)),")),
     ("weights left apart",
-     "The output is right, but the weights are still grouped by key head. Return them as (B, H, L,"
-     " S).",
+     "The output is right, but the weights are still grouped by key head. Reshape them to (B, H, "
+     "L, S).",
      ("weights.reshape(B, H, L, -1)", "weights")),
     ("weights left apart, five dimensions",
-     "The output is right, but the weights are still grouped by key head. Return them as (B, H, L,"
-     " S).",
+     "The output is right, but the weights are still grouped by key head. Reshape them to (B, H, "
+     "L, S).",
      ("weights.reshape(B, H, L, -1)", "weights.unflatten(2, (group, L))")),
     ("grouped not scaled", NOT_SCALED, (" / d_k**0.5", "")),
     ("weights in another order of heads",
      "The output is right, but the heads of your weights are in the wrong order. Return them in "
-     "the order of the query heads.",
+     "the order of the query heads: first all heads of group 0, then all of group 1, and so on.",
      ("weights.reshape(B, H, L, -1)",
       "weights.unflatten(2, (group, L)).transpose(1, 2).flatten(1, 2)")),
     ("grouped weights first",
@@ -184,20 +198,21 @@ MISTAKES = [
      (BACK, "weights.reshape(B, H, L, -1), out.reshape(B, H, L, -1)")),
     ("grouped scaled twice", SCALED_TWICE, (" / d_k**0.5", " / d_k")),
     ("key heads not shared",
-     "Right if H_kv is 1 or H. Otherwise, the head dimensions of q and k do not broadcast. "
-     "Reshape q so that each key head serves H / H_kv neighboring query heads.",
+     "Right if H_kv is 1 or H. Otherwise you get an error, because the heads of q and k do not "
+     "broadcast. Reshape q to (B, H_kv, H / H_kv · L, d_k), so that each key head serves H / H_kv "
+     "neighboring query heads.",
      (GROUPED, "")),
     ("divided by root of the group",
-     "Your scores are divided by √(d_k · H / H_kv). The keys are d_k wide, however many query "
-     "heads share them. Divide by √d_k.",
+     "Your scores are divided by √(d_k · H / H_kv). Each score is a sum of d_k products, however "
+     "many query heads share a key head. Divide by √d_k.",
      ("d_k**0.5", "(d_k * group) ** 0.5")),
     ("divided by root d_v", BY_D_V, ("d_k**0.5", "v.shape[-1]**0.5")),
     ("softmax over the queries", OVER_QUERIES,
      ("scores.softmax(dim=-1)",
       "scores.reshape(B, H, L, -1).softmax(dim=-2).reshape(scores.shape)")),
     ("softmax over the group's queries",
-     "Your weights sum to 1 over all queries of a group. The weights of each query must sum to 1. "
-     "Use dim=-1.",
+     "Your weights sum to 1 over all queries of a group. The weights of each query must sum to 1 "
+     "over the keys, so use `dim=-1`.",
      ("dim=-1", "dim=-2")),
 ]  # fmt: skip
 

@@ -32,14 +32,14 @@ def inputs():
 
 
 NO_QUERIES = (
-    "You get this result if you count queries as well. For earlier tokens, only the keys and "
-    "values are needed. Count only those."
+    "You get this result if you count queries as well. A later token needs the keys and values of "
+    "earlier tokens, but not their queries. Count only keys and values."
 )
 
 MISTAKES = [
     ("keys alone",
-     "Your result is half of the right one. You get this result if you count only the keys. Count "
-     "the values too.",
+     "Your result is half of the right one, as if only the keys were counted. The cache holds as "
+     "many values. Count both.",
      ("2 * keys", "keys")),
     ("all query heads kept",
      "You get this result if you count one key head for each query head, or key heads of width "
@@ -50,17 +50,17 @@ MISTAKES = [
      "width d_model / num_kv_heads. Count num_kv_heads heads of width d_model / num_heads.",
      ("num_kv_heads * d_k", "d_model // num_kv_heads")),
     ("heads of one number",
-     "Your result counts one number per token for each key head. Count d_model / num_heads "
-     "numbers, the width of a head.",
+     "Your result counts one number per token for each key head. A key has d_model / num_heads "
+     "numbers, the width of a head. Count all of them.",
      ("num_kv_heads * d_k", "num_kv_heads")),
     ("more heads for fewer",
-     "Your result grows when there are fewer key heads. num_heads / num_kv_heads query heads "
-     "share one key head, which makes the cache smaller. Count num_kv_heads heads of width "
-     "d_model / num_heads.",
+     "Your result grows when there are fewer key heads. But the cache holds only num_kv_heads key "
+     "heads, so with fewer of them it is smaller. Count num_kv_heads heads of width d_model / "
+     "num_heads.",
      ("num_kv_heads * d_k", "d_model * (num_heads // num_kv_heads)")),
     ("key heads at full width",
-     "In your result, each key head is d_model wide. Count d_model / num_heads columns for each "
-     "head.",
+     "In your result, each key head is d_model wide. A head is only d_model / num_heads wide. "
+     "Count that width for each key head.",
      ("d_model // num_heads", "d_model")),
     ("one layer counted",
      "Your result is for one layer. Each layer has its own cache. Multiply by the number of "
@@ -70,14 +70,15 @@ MISTAKES = [
      "Your result is for one sequence. Each sequence has its own cache. Multiply by B.",
      ("B * S", "S")),
     ("one token counted",
-     "Your result is for one token. The cache holds the keys and values of all tokens. Multiply "
-     "by S.",
+     "Your result is for one token of each sequence. The cache holds the keys and values of all "
+     "tokens. Multiply by S.",
      ("B * S", "B")),
     ("numbers counted",
-     "Your result is the number of numbers. Multiply it by bytes_each.",
+     "Your result counts numbers, not bytes. Each number takes bytes_each bytes. Multiply by "
+     "bytes_each.",
      (" * bytes_each", "")),
     ("bits counted",
-     "Your result is in bits. Return it in bytes.",
+     "Your result is in bits. Return it in bytes, without the factor of 8.",
      ("2 * keys", "16 * keys")),
     ("gibibytes counted",
      "Your result is in GiB. Return it in bytes.",
@@ -88,12 +89,13 @@ MISTAKES = [
     ("queries kept", NO_QUERIES, ("2 * keys", "(2 * keys + B * S * layers * d_model)")),
     ("queries kept for key heads", NO_QUERIES, ("2 * keys", "3 * keys")),
     ("weights kept, no keys",
-     "Your result grows as S², like the attention weights, which are not in the cache. Count the "
-     "keys and values, which grow as S.",
+     "Your result grows as S² and contains num_heads, as if it counted attention weights. These "
+     "are not in the cache. Count the keys and values, num_kv_heads heads of width d_model / "
+     "num_heads for each of the S tokens.",
      ("2 * keys", "2 * B * S * S * layers * num_heads")),
     ("weights kept",
-     "Your result grows as S², like the attention weights, which are not in the cache. Count the "
-     "keys and values, which grow as S.",
+     "Your result is multiplied by S twice. The cache holds keys and values for each of the S "
+     "tokens, so its size grows as S, not as S². Multiply by S once.",
      ("B * S", "B * S * S")),
 ]  # fmt: skip
 

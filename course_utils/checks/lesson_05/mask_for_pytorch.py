@@ -46,24 +46,26 @@ def inputs():
 
 MISTAKES = [
     ("masks take turns",
-     "Right for one sequence or one head. With more of both, the masks of your sequences take "
-     "turns, so a head of one sequence gets the mask of another. Repeat each mask num_heads "
-     "times before the next.",
+     "Right for one sequence or one head. With several of both, the masks of your sequences take "
+     "turns, so some heads get another sequence's mask. Repeat each sequence's mask num_heads "
+     "times before the next one.",
      ("mask.repeat_interleave(num_heads, dim=0)", "mask.repeat(num_heads, 1, 1)")),
     ("masks take turns, not inverted",
-     "In PyTorch's mask, True means 'may not attend', but yours is not inverted. The masks of "
-     "your sequences also take turns. Invert the mask, and repeat each sequence's mask num_heads "
-     "times before the next.",
+     "There are two mistakes. Your mask is not inverted, although True means 'may not attend' in "
+     "PyTorch's mask. And the masks of your sequences take turns. Invert the mask, and repeat "
+     "each sequence's mask num_heads times before the next one.",
      ("mask.repeat_interleave(num_heads, dim=0)", "mask.repeat(num_heads, 1, 1)"),
      ("~heads", "heads")),
     ("mask not inverted",
      "The order is right, but your mask is not inverted. In PyTorch's mask, True means 'may not "
-     "attend'. Use ~.", ("~heads", "heads")),
+     "attend'. Invert the mask with ~.", ("~heads", "heads")),
     ("repeated along the queries",
-     "Your masks are repeated along the queries. Repeat them along dimension 0.",
+     "Your masks are repeated along the queries, which are dimension 1. The result must have the "
+     "shape (B·H, L, S), so repeat them along dimension 0.",
      ("dim=0", "dim=1")),
     ("repeated along the keys",
-     "Your masks are repeated along the keys. Repeat them along dimension 0.",
+     "Your masks are repeated along the keys, which are dimension 2. The result must have the "
+     "shape (B·H, L, S), so repeat them along dimension 0.",
      ("dim=0", "dim=2")),
     ("heads in a dimension of their own",
      "Your result has a separate dimension for the heads. nn.MultiheadAttention expects three "
@@ -72,14 +74,16 @@ MISTAKES = [
       "mask[:, None].expand(-1, num_heads, -1, -1)")),
     ("one dimension for all heads",
      "Your result has the shape (B, 1, L, S), which our own layer takes. nn.MultiheadAttention "
-     "does not broadcast this mask. Return (B·H, L, S).",
+     "does not broadcast this mask. Return a mask of shape (B·H, L, S), with each sequence's mask "
+     "repeated num_heads times before the next one.",
      ("mask.repeat_interleave(num_heads, dim=0)", "mask[:, None]")),
     ("masks not repeated",
      "Your result has one mask for each sequence. nn.MultiheadAttention expects one for each "
-     "sequence and head. Return (B·H, L, S).",
+     "sequence and head. Return a mask of shape (B·H, L, S), with each sequence's mask repeated "
+     "num_heads times before the next one.",
      ("mask.repeat_interleave(num_heads, dim=0)", "mask")),
     ("first mask for all",
-     "Every sequence gets the mask of the first one. Give each sequence its own.",
+     "Every sequence gets the mask of the first one. Give each sequence its own mask.",
      ("mask.repeat_interleave", "mask[:1].expand_as(mask).repeat_interleave")),
 ]  # fmt: skip
 

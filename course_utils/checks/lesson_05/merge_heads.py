@@ -35,23 +35,24 @@ def inputs():
 
 MISTAKES = [
     ("merged without transpose",
-     "Right shape, wrong numbers. Each row mixes several tokens of one head. Swap heads and "
-     "tokens before you reshape.",
+     "Right shape, wrong numbers. You get this result if you reshape while the heads still come "
+     "before the tokens. Then a row mixes several tokens. Swap heads and tokens first, with "
+     "`transpose(1, 2)`.",
      ("x.transpose(1, 2)", "x")),
     ("tokens and columns exchanged",
-     "Right shape, wrong numbers. You get this result if you swap tokens and columns before the "
-     "reshape. Swap heads and tokens instead, with transpose(1, 2).",
+     "Right shape, wrong numbers. You get this result if you swap tokens and columns before you "
+     "reshape. Swap heads and tokens instead, with `transpose(1, 2)`.",
      ("transpose(1, 2)", "transpose(2, 3)")),
     ("transposed only",
-     "The tokens now come before the heads, but the heads are still separate. Flatten the last "
+     "Your result has the shape (B, L, H, d_k), so the heads are still separate. Flatten the last "
      "two dimensions.",
      (".reshape(B, L, H * d_k)", "")),
     ("dealt column by column",
-     "Your rows alternate between the heads, column by column. Keep the columns of each head "
-     "together.",
+     "Your rows take one column of each head in turn. Keep the columns of each head together: all "
+     "of head 0 first, then all of head 1, and so on.",
      ("transpose(1, 2)", "permute(0, 2, 3, 1)")),
     ("heads reversed",
-     "Your heads are in reverse order. Put head 0 first.",
+     "Your heads are in reverse order. Put head 0 first, then head 1, and so on.",
      ("x.transpose(1, 2)", "x.flip(1).transpose(1, 2)")),
     ("heads added",
      "Your result is the sum of the heads. Concatenate them instead.",
@@ -60,10 +61,11 @@ MISTAKES = [
      "Your result is the mean of the heads. Concatenate them instead.",
      "x.mean(dim=1)"),
     ("joined along tokens",
-     "Your heads are concatenated along the tokens. Concatenate them along the width.",
+     "Your heads are concatenated along the tokens. Concatenate them along the width, to get (B, "
+     "L, H·d_k).",
      "x.flatten(1, 2)"),
     ("tokens at the end",
-     "Heads and columns are merged, but the tokens come last. Return (B, L, H·d_k).",
+     "The heads are merged correctly, but the tokens come last. Return (B, L, H·d_k).",
      ("H * d_k)", "H * d_k).mT")),
 ]  # fmt: skip
 

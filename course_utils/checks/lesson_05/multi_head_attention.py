@@ -112,59 +112,66 @@ MISTAKES = [
       "        mask = self.mask = getattr(self, 'mask', None) if mask is None else mask\n"
       "        if mask is not None:")),
     ("cut without transpose",
-     "You get this result if you split the heads by reshaping to (B, H, L, d_k) in one step. This "
-     "mixes tokens. Cut the width first, then transpose.",
+     "You get this result if you reshape to (B, H, L, d_k) in one step, which mixes tokens. "
+     "Reshape to (B, L, H, d_k), then swap L and H.",
      *BY_RESHAPING),
     ("no transpose at all",
-     "Within each token, your heads attend to each other. That happens if tokens come before "
-     "heads, as in (B, L, H, d_k). Swap L and H first.",
+     "You get this result, or an error, if tokens come before heads, as in (B, L, H, d_k). Then "
+     "the heads of each token attend to each other. Swap L and H before you compute the scores, "
+     "and swap them back before you merge.",
      ("tokens.transpose(1, 2)", "tokens"),
      ("heads.transpose(1, 2)", "heads")),
     ("cut and joined without transpose",
      "You get this result if you split and merge the heads by reshaping alone. Then each head "
-     "gets pieces of several tokens. Swap L and H after the cut, and again before the merge.",
+     "gets pieces of several tokens. To split, reshape to (B, L, H, d_k), then swap L and H. To "
+     "merge, swap them back before you reshape.",
      *BY_RESHAPING, ("heads.transpose(1, 2).flatten(2)", "heads.reshape(query.shape)")),
     ("as many keys as queries",
-     "Right if there are as many keys as queries, but an error otherwise. Keys and values have a "
-     "length of their own. Take S from key.shape[1].",
+     "Right when S = L, but an error otherwise. Keys and values have a length of their own, so "
+     "take S from `key.shape[1]`.",
      ("q, k, v = (self.cut(x)",
       "q, k, v = (self.cut(x.reshape(query.shape))")),
     ("divided by root d model", BY_D_MODEL, ("d_k**0.5", "query.shape[-1]**0.5")),
     ("divided by root num heads",
-     "Your scores are divided by √num_heads. Each score is a sum of d_k products. Divide by √d_k.",
+     "Your scores are divided by √num_heads. Each score is a sum of d_k products, so divide by "
+     "√d_k.",
      ("d_k**0.5", "self.num_heads**0.5")),
     ("one softmax for all",
-     "All of your heads have the same weights. Split into heads before you compute the scores, so"
-     " that each head has its own softmax.",
+     "Your layer has only one matrix of weights for each sequence, from all d_model columns. Each "
+     "head must have its own. Split q, k and v into heads before you compute the scores, and "
+     "merge the heads before W_o.",
      ("self.cut(x)", "x"),
      ("heads.transpose(1, 2).flatten(2)", "heads"), ("~mask",
       "~(mask[:, 0] if mask.ndim == 4 else mask)")),
     ("softmax over the heads",
-     "Your weights sum to 1 over the heads. They must sum to 1 over the keys. Use dim=-1.",
+     "Your weights sum to 1 over the heads. They must sum to 1 over the keys, so use `dim=-1`. If "
+     "a query has no allowed key, set its weights to 0.",
      ("-torch.inf", "-1e9"), ("dim=-1", "dim=1")),
     ("softmax over the heads, NaN set to 0",
-     "Your weights sum to 1 over the heads. They must sum to 1 over the keys. Use dim=-1.",
+     "Your weights sum to 1 over the heads. They must sum to 1 over the keys, so use `dim=-1`.",
      ("dim=-1", "dim=1")),
     ("mask of the first head",
-     "Right, unless each head has its own mask, of shape (B, H, L, S). Your result uses the mask "
-     "of head 0 for all heads. Give each head its own.",
+     "Right, unless the mask differs between heads. Your result uses the mask of head 0 for all "
+     "heads. Give each head its own mask.",
      ("~mask", "~(mask[..., :1, :, :] if mask.ndim > 2 else mask)")),
     ("mask of the first sequence",
-     "Right, unless each sequence has its own mask. Your result uses the mask of the first "
-     "sequence for all sequences. Give each sequence its own.",
+     "Right, unless the mask differs between sequences. Your result uses the mask of the first "
+     "sequence for all sequences. Give each sequence its own mask.",
      ("~mask", "~(mask[:1] if mask.ndim == 4 else mask)")),
     ("heads taken for sequences",
-     "Right, except for a mask of shape (H, L, S). Your result treats it as one mask per "
-     "sequence, but it must broadcast to (B, H, L, S). Use the mask as it is.",
+     "Right, except for a mask of shape (H, L, S). Your result treats it as one mask for each "
+     "sequence. But broadcasting to (B, H, L, S) makes it one mask for each head. Use the mask as "
+     "it is.",
      ("~mask", "~(mask[:, None] if mask.ndim == 3 else mask)")),
     ("weights masked late",
-     "Your weights are masked after softmax. Their rows no longer sum to 1, and forbidden keys "
-     "leak through the denominator. Mask the scores instead.",
+     "Right without a mask. With a mask, you get this result if you set weights to 0 after "
+     "softmax. Then forbidden keys still count in softmax's sum, and a query's weights no longer "
+     "sum to 1. Fill forbidden scores with −inf before softmax, and replace NaN with 0 where no "
+     "key is allowed.",
      ("mask is not None", "False"),
      (".nan_to_num(0)", " * (1 if mask is None else mask)")),
     ("query and key exchanged",
-     "Right if W_q and W_k had each other's names. Make the queries with W_q and the keys with "
-     "W_k.",
+     "W_q and W_k are swapped. Apply W_q to query and W_k to key.",
      ("self.W_q(query), self.W_k(key)", "self.W_k(query), self.W_q(key)")),
     ("values made from key",
      "Your values are made from key. Apply W_v to value.",
@@ -175,20 +182,20 @@ MISTAKES = [
      ("self.W_k(key)",
       "self.W_k(value)")),
     ("W_q not used",
-     "Your result does not depend on W_q. Make the queries with W_q.",
+     "Your result does not depend on W_q. Apply W_q to query to make the queries.",
      ("self.W_q(query)", "query")),
     ("W_k not used",
-     "Your result does not depend on W_k. Make the keys with W_k.",
+     "Your result does not depend on W_k. Apply W_k to key to make the keys.",
      ("self.W_k(key)", "key")),
     ("W_v not used",
-     "Your result does not depend on W_v. Make the values with W_v.",
+     "Your result does not depend on W_v. Apply W_v to value to make the values.",
      ("self.W_v(value)", "value")),
     ("merged heads by W_v",
      "W_v projects your merged heads as well as the values. Project the merged heads with W_o.",
      ("self.W_o(merged)", "self.W_v(merged)")),
     ("one head alone",
-     "Your result is that of one head with all d_model columns, whatever num_heads is. Split into"
-     " heads before you compute the scores.",
+     "Your result is that of one head with all d_model columns, whatever num_heads is. Split q, k "
+     "and v into num_heads heads before you compute the scores.",
      ("(self.num_heads, -1)", "(1, -1)"),
      ("~mask", "~(mask[:, :1] if mask.ndim == 4 else mask[:1] if mask.ndim == 3 else mask)")),
     ("keys by W_q",
@@ -210,33 +217,36 @@ MISTAKES = [
      "Your values are made from query. Apply W_v to value.",
      ("self.W_v(value)", "self.W_v(query)")),
     ("only query used",
-     "Your result does not depend on key and value. Apply W_k to key and W_v to value.",
+     "Your result does not depend on key and value. Keys and values must come from them. Apply "
+     "W_k to key and W_v to value.",
      ("self.W_k(key), self.W_v(value)", "self.W_k(query), self.W_v(query)")),
     ("only query used, by the lesson's attention",
-     "Your result does not depend on key and value. Apply W_k to key and W_v to value.",
+     "Your result does not depend on key and value. Keys and values must come from them. Apply "
+     "W_k to key and W_v to value.",
      ("self.W_k(key), self.W_v(value)", "self.W_k(query), self.W_v(query)"),
      ("scores = q", "lessons(q, k, v, mask)  # its errors\n        scores = q")),
     ("a dimension for the heads in every mask",
-     "Right without a mask. You get this result, or an error, if you insert a dimension for the "
-     "heads into the mask. The mask already broadcasts to (B, H, L, S). Use it as it is.",
+     "Right without a mask. With a mask, you get this result, or an error, if you insert a "
+     "dimension for the heads. The mask already broadcasts to (B, H, L, S), so use it as it is.",
      ("        if mask is not None:",
       "        mask = None if mask is None else mask.unsqueeze(1)\n        if mask is not None:")),
     ("residual added",
-     "Your output has query added to it. Leave that to the block around the layer.",
+     "Your output is the right one plus query. This layer has no residual connection, so return "
+     "the output of W_o alone.",
      ("self.W_o(merged)", "self.W_o(merged) + query")),
     ("unmasked weights returned",
      "The output is right, but the weights that you return ignore the mask. Return the weights "
-     "that made the output.",
+     "with which you averaged the values.",
      ("self.W_o(merged), weights",
       "self.W_o(merged), (q @ k.mT / d_k**0.5).softmax(dim=-1)")),
     ("unmasked scores returned",
-     "The output is right, but you return scores with it. Return the weights, which are the "
-     "scores after softmax.",
+     "The output is right, but your second result is the scores without a mask. Return the "
+     "weights with which you averaged the values.",
      ("(merged), weights", "(merged), q @ k.mT / d_k**0.5")),
     ("heads dealt out", TURNS, *DEALT),
     ("heads dealt out and collected",
-     "You get this result if the heads take turns, column by column, both in the split and in the"
-     " merge. Give head h the neighboring columns h · d_k to (h + 1) · d_k − 1.",
+     "You get this result if head h takes every H-th column, both in the split and in the merge. "
+     "Let head h take the neighboring columns h · d_k to (h + 1) · d_k − 1, both times.",
      *DEALT, ("heads.transpose(1, 2)", "heads.permute(0, 2, 3, 1)")),
 ]  # fmt: skip
 

@@ -164,72 +164,82 @@ BY_RESHAPING = [
 ]
 UNMOVED = ("(each.transpose(1, 2) for each in tokens)", "tokens")
 BETWEEN_HEADS = (
-    "Within each token, your heads attend to each other. That happens if tokens come before "
-    "heads, as in (B, L, H, d_k). Swap L and H first."
+    "You get this result, or an error, if tokens come before heads, as in (B, L, H, d_k). Then the "
+    "heads of each token attend to each other. Swap L and H before you compute the scores, and "
+    "swap them back before you merge."
 )
 WITHOUT_A_PLACE = (
-    "Right, except for a mask of shape (B, L, L). Broadcasting aligns it from the right, so it is"
-    " used as one mask per head, or does not fit. Insert a dimension for the heads: mask[:, "
-    "None]."
+    "Right, except for a mask of shape (B, L, L). Broadcasting aligns its first dimension with the "
+    "heads, so you get one mask for each head, or an error. If the mask has three dimensions, "
+    "insert a dimension for the heads: `mask[:, None]`."
 )
 
 MISTAKES = [
     *OF_ANY_LAYER,
     ("no place for the heads", WITHOUT_A_PLACE, ("mask = mask[:, None]", "pass")),
     ("the first sequence's mask",
-     "Right, unless each sequence has its own mask. Your result uses the mask of the first "
-     "sequence for all sequences. Give each sequence its own.",
+     "Right, unless the mask differs between sequences. Your result uses the mask of the first "
+     "sequence for all sequences. Give each sequence its own mask.",
      ("mask = mask[:, None]", "mask = mask[0]"),
      ("masked_fill(~mask", "masked_fill(~(mask[:1] if mask.ndim == 4 else mask)")),
     ("masks (B, L, L) passed over",
-     "Your result ignores a mask of shape (B, L, L), with one mask for each sequence. Apply it, "
-     "with a dimension for the heads.",
+     "Right, except for a mask of shape (B, L, L), which your result ignores. It has one mask for "
+     "each sequence. Insert a dimension for the heads, `mask[:, None]`, and apply it.",
      ("mask = mask[:, None]", "mask = torch.ones_like(mask[0])")),
     ("no place where there are as many heads",
-     "Right, unless there are as many sequences as heads. A mask with three dimensions always has "
-     "one mask per sequence. Insert a dimension for the heads in this case too.",
+     "Right, except for a mask of shape (B, L, L) when B = H. Its first dimension stands for the "
+     "sequences in this case too. Insert a dimension for the heads whenever the mask has three "
+     "dimensions.",
      ("mask.ndim == 3", "mask.ndim == 3 and len(mask) != self.num_heads")),
     ("a place for heads in every mask",
-     "Right, except for masks that are not (B, L, L). The shapes (L, L) and (B, H, L, L) fit as "
-     "they are. Insert a dimension for the heads only in a mask with three dimensions.",
+     "Right without a mask and for a mask of shape (B, L, L). A mask with two or four dimensions "
+     "already broadcasts to (B, H, L, L). Insert a dimension for the heads only if the mask has "
+     "three dimensions.",
      ("if mask.ndim == 3", "if mask.ndim")),
     ("every mask taken for one of each sequence",
-     "Right, except for a mask of shape (B, H, L, L), with one mask per head. Insert a dimension "
-     "for the heads only if the mask has three dimensions.",
+     "Right, except for a mask with four dimensions that differs between heads. You get this "
+     "result, or an error, if you treat it as one mask for each sequence. Insert a dimension for "
+     "the heads only if the mask has three dimensions, and use other masks as they are.",
      ("mask.ndim == 3", "True"), ("mask[:, None]", "mask.reshape(-1, 1, *mask.shape[-2:])")),
     ("masks repeated by turns",
-     "Right, except for a mask of shape (B, L, L). You get this result if you use repeat, because "
-     "then a sequence gets the masks of others. Use mask[:, None], which needs no copies.",
+     "Right, except for a mask of shape (B, L, L). You get this result if you copy it for the "
+     "heads with `repeat`, which gives sequences each other's masks. Use `mask[:, None]` instead, "
+     "which broadcasts over the heads.",
      ("mask = mask[:, None]",
       "mask = mask.repeat(self.num_heads, 1, 1).view(len(x), -1, *mask.shape[1:])")),
     ("one mask for all heads",
-     "Right, unless each head has its own mask, of shape (B, H, L, L). Your result uses the mask "
-     "of head 0 for all heads. Give each head its own.",
+     "Right, unless the mask differs between heads. Your result uses the mask of head 0 for all "
+     "heads. Give each head its own mask.",
      ("masked_fill(~mask", "masked_fill(~(mask[:, :1] if mask.ndim == 4 else mask)")),
     ("diagonal opened",
-     "In your result, each token attends to itself, whatever the mask says. Forbid that where the "
-     "mask does. A token with no allowed key must have weights of 0.",
+     "Right, unless the mask stops a token from attending to itself. Your result allows this "
+     "anyway. Forbid all that the mask forbids, and set the weights of a token with no allowed "
+     "key to 0.",
      ("masked_fill(~mask", "masked_fill(~(mask | (torch.eye(mask.shape[-1]) > 0))")),
     ("mask inverted, and NaN",
-     "Your mask is inverted. Here True means 'may attend', while the attn_mask of "
-     "nn.MultiheadAttention means the opposite. Fill where the mask is False.",
+     "Your mask is inverted. Here True means 'may attend', while in the attn_mask of "
+     "nn.MultiheadAttention it means the opposite. Fill the scores where the mask is False, and "
+     "replace NaN with 0 where no key is allowed.",
      ("~mask", "mask"), (".nan_to_num(0)", "")),
     ("weights masked late",
-     "Your weights are masked after softmax. Their rows no longer sum to 1, and forbidden keys "
-     "leak through the denominator. Mask the scores instead.",
+     "Right without a mask. With a mask, you get this result if you set weights to 0 after "
+     "softmax. Then forbidden keys still count in softmax's sum, and a query's weights no longer "
+     "sum to 1. Fill forbidden scores with −inf before softmax, and replace NaN with 0 where no "
+     "key is allowed.",
      ("scores = scores.masked_fill(~mask, -torch.inf)", "pass"),
      (".nan_to_num(0)", " * (1 if mask is None else mask)")),
     ("divided by root d model", BY_D_MODEL, ("d_k**0.5", "x.shape[-1]**0.5")),
     ("parts before tokens",
      "You get this result if you read (B, L, 3 · d_model) as (3, B, L, d_model), which mixes "
-     "sequences and tokens. Cut q, k and v from the last dimension, with chunk(3, dim=-1).",
+     "sequences and tokens. Split q, k and v along the last dimension, with `chunk(3, dim=-1)`.",
      (".chunk(3, dim=-1)", ".reshape(3, *x.shape)")),
     ("heads dealt out", TURNS,
      ("(self.num_heads, -1)", "(-1, self.num_heads)"), ("each.transpose(1, 2)",
       "each.permute(0, 3, 1, 2)")),
     ("parts and heads before tokens",
      "You get this result if you read (B, L, 3 · d_model) as (3, B, H, L, d_k), which mixes "
-     "sequences, tokens and heads. Cut the last dimension into (3, H, d_k), then permute.",
+     "sequences, tokens and heads. Split the last dimension into (3, H, d_k), then permute to (3, "
+     "B, H, L, d_k).",
      (".chunk(3, dim=-1)", ".reshape(3, len(x), self.num_heads, x.shape[1], -1)"),
      ("[each.unflatten(-1, (self.num_heads, -1)) for each in parts]", "parts"), UNMOVED),
     ("no transpose at all", BETWEEN_HEADS, UNMOVED, ("heads.transpose(1, 2)", "heads")),
@@ -237,28 +247,30 @@ MISTAKES = [
      ("heads.transpose(1, 2)", "heads"), ("scores = q", "lessons(q, k, v, mask)  # its errors\n"
       "        scores = q")),
     ("heads dealt out and collected",
-     "You get this result if the heads take turns, column by column, both in the split and in the"
-     " merge. Give head h the neighboring columns h · d_k to (h + 1) · d_k − 1.",
+     "You get this result if head h takes every H-th column, both in the split and in the merge. "
+     "Let head h take the neighboring columns h · d_k to (h + 1) · d_k − 1, both times.",
      ("(self.num_heads, -1)", "(-1, self.num_heads)"), ("each.transpose(1, 2)",
       "each.permute(0, 3, 1, 2)"), ("heads.transpose(1, 2)", "heads.permute(0, 2, 3, 1)")),
     ("cut without transpose",
-     "You get this result if you split the heads by reshaping to (B, H, L, d_k) in one step. This "
-     "mixes tokens. Cut the width first, then transpose.",
+     "You get this result if you reshape to (B, H, L, d_k) in one step, which mixes tokens. "
+     "Reshape to (B, L, H, d_k), then swap L and H.",
      *BY_RESHAPING),
     ("cut and joined without transpose",
      "You get this result if you split and merge the heads by reshaping alone. Then each head "
-     "gets pieces of several tokens. Swap L and H after the cut, and again before the merge.",
+     "gets pieces of several tokens. To split, reshape to (B, L, H, d_k), then swap L and H. To "
+     "merge, swap them back before you reshape.",
      *BY_RESHAPING,
      ("heads.transpose(1, 2).flatten(2)", "heads.reshape(x.shape)")),
     ("keys in place of values",
-     "Your output is made of keys instead of values. Multiply the weights by v.",
+     "Your output is an average of keys instead of values. Multiply the weights by v.",
      ("weights @ v", "weights @ k")),
     ("queries and keys the same",
-     "Your queries and keys are the same. Use one part of the projection for the queries, and "
-     "another one for the keys.",
+     "Your scores compare one part of the projection with itself. Use one part for the queries, "
+     "and another one for the keys.",
      ("q @ k.mT", "k @ k.mT")),
     ("input added",
-     "Your output has x added to it. Leave that to the block around the layer.",
+     "Your output is the right one plus x. This layer has no residual connection, so return the "
+     "output of W_o alone.",
      ("self.W_o(merged)", "self.W_o(merged) + x")),
 ]  # fmt: skip
 

@@ -70,39 +70,42 @@ def split_or_error(answer, x, num_heads):
 
 MISTAKES = [
     ("no value error",
-     "Right when num_heads divides d_model. Otherwise, raise a ValueError that names both "
-     "numbers.",
+     "Right when num_heads divides d_model. Otherwise, raise a ValueError whose message contains "
+     "both numbers, d_model and num_heads.",
      ("d_model % num_heads:", "False:")),
     ("error without numbers",
-     "Right, and the ValueError comes when it should. But its message does not contain both "
-     "numbers. Name num_heads and d_model in it.",
+     "Everything is right except the message of the ValueError. Name both numbers in it, d_model "
+     "and num_heads.",
      (" = {d_model}, got {num_heads}", "")),
     ("reshaped at once",
-     "Right shape, wrong numbers. You get this result if you reshape to (B, H, L, d_k) in one "
-     "step, which cuts the sequence. Cut the width first, then transpose.",
+     "Right shape, wrong numbers. You get this result if you reshape x to (B, H, L, d_k) in one "
+     "step, which splits the sequence instead of the width. Reshape to (B, L, H, d_k), then swap "
+     "L and H.",
      ("B, L, num_heads, d_k)", "B, num_heads, L, d_k)"), ("heads.transpose(1, 2)", "heads")),
     ("heads after tokens",
      "Your result has shape (B, L, H, d_k). Swap L and H.",
      ("heads.transpose(1, 2)", "heads")),
     ("columns dealt out",
-     "Your heads take turns, column by column. Give each head d_k neighboring columns.",
+     "Your head h gets every H-th column, starting with column h. Give it the neighboring columns "
+     "h · d_k to (h + 1) · d_k − 1.",
      ("num_heads, d_k)", "d_k, num_heads)"), ("transpose(1, 2)", "permute(0, 3, 1, 2)")),
     ("tokens last",
-     "The last two dimensions are swapped. Return (B, H, L, d_k), with tokens before columns.",
+     "The last two dimensions of your result are swapped. Return (B, H, L, d_k), with tokens "
+     "before columns.",
      ("transpose(1, 2)", "permute(0, 2, 3, 1)")),
     ("batch and tokens exchanged",
      "Right shape, wrong numbers. You get this result if you reshape x to (L, B, H, d_k), which "
-     "mixes sequences. Keep the order of the first two dimensions, B and L.",
+     "mixes sequences. Reshape it to (B, L, H, d_k), then swap L and H.",
      ("B, L, num_heads, d_k)", "L, B, num_heads, d_k)"),
      ("transpose(1, 2)", "permute(1, 2, 0, 3)")),
     ("heads before the batch",
-     "Your heads come before the batch. Return (B, H, L, d_k).",
+     "Your result has the shape (H, B, L, d_k). Put the batch first: (B, H, L, d_k).",
      ("transpose(1, 2)", "permute(2, 0, 1, 3)")),
     ("number taken for width",
      TAKEN_FOR_WIDTH,
      ("num_heads, d_k)", "d_k, num_heads)")),
     ("one head alone",
-     "Your result is only the first head. Return all heads.",
+     "Your result is only the first head. Return all H heads, with the shape (B, H, L, d_k).",
      ("heads.transpose(1, 2)", "heads[:, :, 0]")),
 ]  # fmt: skip
 

@@ -61,11 +61,14 @@ def run(answer, d_model, num_heads, head, B, L):
             raise
         hint = (
             "Right for a layer with biases. With bias=False, W_v.bias and W_o.bias are None, so "
-            "there is nothing to set to 0 or to subtract. Test for None."
+            "there is nothing to set to 0 or to subtract. Use a bias only if it is not None."
         )
         raise NamedMistake("biases taken for granted", hint, [result]) from None
     if not is_same(plain, of_a_layer(without_head, x, num_heads, head, bias=False)):
-        hint = "Right for a layer with biases, but wrong for a layer with bias=False. Try one."
+        hint = (
+            "Right for a layer with biases, but wrong for a layer with bias=False. Build such "
+            "a layer, and look at what each of its heads outputs."
+        )
         raise NamedMistake("wrong without biases", hint, [result])
     return [result]
 
@@ -82,91 +85,105 @@ def of_a_layer(answer, x, num_heads, head, bias=True):
         is_changed(layer, before)
         or not tag_learner_errors(lambda: layer(x, x, x)[0].equal(whole))()
     ):
-        hint = "The layer is changed afterwards. Work on a copy, or restore its weights and hooks."
+        hint = (
+            "Your code leaves the layer changed. Work on a copy, or restore all that you change, "
+            "such as weights and hooks."
+        )
         raise NamedMistake("the layer is changed", hint)
     return result
 
 
 MISTAKES = [
     ("nothing taken away",
-     "Your result is the whole output. Remove the part of the given head.",
+     "Your result is the output of the whole layer. Before W_o, set the output of the given head "
+     "to 0.",
      ("merged * others", "merged")),
     ("ablated not scaled", NOT_SCALED, ("attention(q, k, v)", "attention(q, k, v, scale=1.0)")),
     ("that head alone",
-     "Your result is the part of this head alone. Return the output without it.",
+     "Your result is the output with the given head alone. Keep all other heads instead, and set "
+     "the output of the given head to 0 before W_o.",
      ("!= head", "== head")),
     ("counted from one",
-     "Your result lacks the wrong head. Count heads from 0.",
+     "You get this result if you remove head − 1 instead of head. Heads are counted from 0. "
+     "Remove columns head · d_k to (head + 1) · d_k − 1 of the merged heads.",
      ("!= head", "!= (head - 1) % H")),
     ("merged without transpose",
      "Each row of your merged heads mixes parts of several tokens. Transpose back to (B, L, H, "
-     "d_k) first, or use merge_heads.",
+     "d_k) before you reshape, or use merge_heads.",
      ("merge_heads(heads)", "heads.reshape(x.shape)")),
     ("item of the batch taken for head",
-     "You get this result, or an error, if you use heads[head], which is a sequence of the batch. "
-     "Heads are dimension 1. Use heads[:, head].",
+     "You get this result, or an error, if you set `heads[head]` to 0. The first dimension is the "
+     "batch, so that is a whole sequence. The heads are dimension 1. Set `heads[:, head]` to 0.",
      ("merged = merge", "heads[head] = 0\n    merged = merge"), ("merged * others", "merged")),
     ("bias lost",
      "Your output lacks the bias of W_o. That bias belongs to no head, so keep it.",
      ("layer.W_o(merged * others)", "layer.W_o(merged * others) - layer.W_o.bias")),
     ("others scaled up",
-     "Your other heads are scaled up. Only remove the part of this head.",
+     "Your other heads are scaled up by num_heads / (num_heads − 1). In the layer, a head that "
+     "outputs zeros does not change the others. Leave them as they are.",
      ("merged * others", "merged * others * H / max(H - 1, 1)")),
     ("all of the output scaled up",
-     "Your output is scaled up, with the bias of W_o. Only remove the part of this head.",
+     "Your whole output, with the bias of W_o, is scaled up by num_heads / (num_heads − 1). A "
+     "head that outputs zeros does not change what the others contribute. Leave out this factor.",
      ("layer.W_o(merged * others)", "layer.W_o(merged * others) * H / max(H - 1, 1)")),
     ("rows in place of columns",
-     "You get this result if you set rows of W_o to 0. In nn.Linear, rows are outputs, and the "
-     "columns belong to the heads. Set the head's columns to 0.",
+     "You get this result if you set rows of W_o.weight to 0. In nn.Linear, rows belong to "
+     "outputs and columns to inputs, and the heads are inputs of W_o. Set columns head · d_k to "
+     "(head + 1) · d_k − 1 to 0.",
      ("layer.W_o(merged * others)", "merged @ layer.W_o.weight.T * others + layer.W_o.bias")),
     ("one column of the head",
-     "You get this result if you set one column of W_o to 0. A head has d_k columns. Set all of "
-     "them to 0.",
+     "You get this result if you set only column `head` of W_o.weight to 0. Each head has d_k "
+     "columns. Set columns head · d_k to (head + 1) · d_k − 1 to 0.",
      (" // d_k != head", " != head")),
     ("every hth column",
-     "You get this result if you set every H-th column to 0. The columns of a head are neighbors. "
-     "Set head · d_k to (head + 1) · d_k − 1 to 0.",
+     "You get this result if you set columns head, head + num_heads, head + 2 · num_heads and so "
+     "on of W_o.weight to 0. The columns of a head are neighbors. Set columns head · d_k to (head "
+     "+ 1) · d_k − 1 to 0.",
      ("// d_k != head", "% H != head")),
     ("heads taken for columns",
-     "You get this result if you set num_heads columns to 0, from head · num_heads on. A head has "
-     "d_k columns. Set head · d_k to (head + 1) · d_k − 1 to 0.",
+     "You get this result if you set num_heads columns of W_o.weight to 0, from column head · "
+     "num_heads on. Each head has d_k columns. Set columns head · d_k to (head + 1) · d_k − 1 to "
+     "0.",
      ("// d_k != head", "// H != head")),
     ("cut from the input",
-     "You get this result if you cut the head's columns from x. But every head reads all of x. "
-     "Cut what the head outputs, after attention.",
+     "You get this result if you set columns of x to 0. But every head reads all columns of x. "
+     "Set the output of the head to 0, after attention.",
      ("W(x)", "W(x * (torch.arange(d_model) // d_k != head))"),
      ("merged * others", "merged")),
     ("cut from the values' input",
-     "You get this result if you set columns of W_v to 0. In nn.Linear, columns are inputs, which"
-     " all heads share. Set the head's rows to 0, and its entries of the bias.",
+     "You get this result if you set columns of W_v.weight to 0. In nn.Linear, columns belong to "
+     "inputs, which all heads share, and rows belong to outputs. Set the head's rows of "
+     "W_v.weight to 0 instead, and its entries of W_v.bias as well.",
      ("heads, _ =", "x = x * (torch.arange(d_model) // d_k != head)\n"
       "    v = split_heads(layer.W_v(x), H)\n    heads, _ ="), ("merged * others", "merged")),
     ("cut from the values' input, bias right",
-     "You get this result if you set columns of W_v to 0. In nn.Linear, columns are inputs, which"
-     " all heads share. Set the head's rows to 0.",
+     "You get this result if you set columns of W_v.weight to 0. In nn.Linear, columns belong to "
+     "inputs, which all heads share, and rows belong to outputs. Set the head's rows of "
+     "W_v.weight to 0 instead, and leave your bias of W_v as it is.",
      ("heads, _ =", "v = layer.W_v(x * (torch.arange(d_model) // d_k != head)) - torch.where("
       "torch.arange(d_model) // d_k == head, layer.W_v(0 * x), 0)\n"
       "    v = split_heads(v, H)\n    heads, _ ="), ("merged * others", "merged")),
     ("queries of the head",
-     "You get this result if you change the head's queries. Then it still outputs an average of "
-     "its values, with other weights. Set its output to 0.",
+     "You get this result if you set the head's rows of W_q.weight to 0. Then the head still "
+     "outputs an average of its values, only with other weights. Set the output of the head to 0, "
+     "after attention.",
      ("heads, _ =", "own = torch.arange(d_model) // d_k == head\n    q = split_heads(torch.where("
       "own, layer.W_q(0 * x), layer.W_q(x)), H)\n    heads, _ ="), ("merged * others", "merged")),
     ("head made uniform",
-     "You get this result if the head has uniform weights, as scores of 0 give. It still outputs "
-     "an average of its values. Set its output to 0.",
+     "You get this result if the head has uniform weights, as when all of its scores are 0. Then "
+     "it still outputs an average of its values. Set the output of the head to 0, after attention.",
      ("merged * others", "torch.where(others, merged, layer.W_v(x).mean(dim=1, keepdim=True))")),
     ("all biases of the values lost",
-     "Your result lacks the whole bias of W_v. Remove only the head's entries, from head · d_k "
-     "on.",
+     "Your result lacks the whole bias of W_v. Only entries head · d_k to (head + 1) · d_k − 1 "
+     "belong to the given head. Remove those, and keep the others.",
      ("merged * others", "(merged - layer.W_v.bias) * others")),
     ("columns of the output",
-     "You get this result if you set columns of the output to 0. After W_o the heads are mixed, "
-     "so no column belongs to one head. Set columns to 0 before W_o.",
+     "You get this result if you set columns of the output to 0. W_o mixes the heads, so no "
+     "column of the output belongs to one head. Set the head's columns to 0 before W_o.",
      ("layer.W_o(merged * others)", "layer.W_o(merged) * others")),
     ("bias of the values left",
-     "In your result, the head still outputs the same vector for every token. What does W_v "
-     "return if x is zero? Remove that too.",
+     "In your result, the removed head still outputs a vector, the same for every token. What "
+     "does W_v return if x is zero? Set the head's part of that to 0 as well.",
      ("merged * others", "torch.where(others, merged, layer.W_v.bias)")),
 ]  # fmt: skip
 
