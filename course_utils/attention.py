@@ -652,9 +652,9 @@ def sinusoidal_positions(L, d_model):
 def rotary(x, positions, base=10000, interleaved=False):
     """Rotate each pair of entries of a query or key by its position times the pair's frequency.
 
-    The product of a rotated query and a rotated key depends on their positions only through the
+    The dot product of a rotated query and a rotated key depends on their positions only through the
     difference. Su et al., "RoFormer: enhanced transformer with rotary position embedding", 2021,
-    section 3.2, with ``interleaved`` pairs; many models pair the two halves instead.
+    section 3.2, with ``interleaved`` pairs; many models use the halves layout instead.
 
     Parameters
     ----------

@@ -1,10 +1,11 @@
-"""What lesson 06b shows of the kernels without running them: source code and counted instructions.
+"""What lesson 06b shows of the kernels without running them: source, counts, stored measurements.
 
 Importing `course_utils.kernels` needs Triton. Reading its source does not.
 """
 
 import ast
 import json
+import statistics
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -51,3 +52,33 @@ def kernel_counts(d, is_causal):
     wanted = [each for each in entries if (each["D"], each["is_causal"]) == (d, is_causal)]
     versions = [{"name": each["rung"], **each} for each in wanted]
     return versions[:8]  # the file has a ninth, which is not in our kernel
+
+
+def measured_rates(d, is_causal, folder=HERE / "data"):
+    """Return what ``benchmarks/gpu.py`` measured of the forward kernel at N = 16,384 in bfloat16.
+
+    Parameters
+    ----------
+    d : {64, 128}
+    is_causal : bool
+    folder : pathlib.Path
+        Where ``gpu_ladder.json`` is.
+
+    Returns
+    -------
+    device : str or None
+        The name of the GPU. None if nothing has been measured.
+    rates : dict of str to float
+        Median TFLOP/s of each version of the kernel, and of each SDPA backend, that ran and was
+        right. A causal mask halves the FLOP that count.
+    """
+    file = Path(folder, "gpu_ladder.json")
+    if not file.exists():
+        return None, {}
+    report = json.loads(file.read_text(encoding="utf-8"))
+    rates = {
+        each["contender"]: each["flops"]["forward"] / statistics.median(each["forward"]) / 1e9
+        for each in report["entries"]
+        if (each["N"], each["D"], each["is_causal"]) == (16384, d, is_causal) and "forward" in each
+    }
+    return report["device"], rates

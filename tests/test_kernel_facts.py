@@ -1,8 +1,10 @@
 """What lesson 06b shows of the kernels is what stands in their source and was counted."""
 
+import json
+
 import pytest
 
-from course_utils.kernel_facts import kernel_counts, kernel_source
+from course_utils.kernel_facts import kernel_counts, kernel_source, measured_rates
 
 
 def test_source_is_that_of_one_function_and_needs_no_triton():
@@ -24,3 +26,16 @@ def test_counts_are_those_of_eight_versions_and_only_half_is_needed_until_tiles_
     computed = [version["computed"] for version in versions]
     assert computed[:2] == [1 + is_causal] * 2 and max(computed[2:]) < 1.02
     assert [version["tf32"] for version in versions] == [True] + [False] * 7
+
+
+def test_measured_rates_are_those_of_the_file_and_nothing_without_one(tmp_path):
+    assert measured_rates(64, True, tmp_path) == (None, {})
+    case = {"N": 16384, "D": 64, "is_causal": True, "flops": {"forward": 4e12}}
+    entries = [
+        case | {"contender": "plain", "forward": [20.0, 10.0, 10.0]},  # milliseconds
+        case | {"contender": "skip", "errors failed": "wrong"},
+        case | {"contender": "exp2", "N": 4096, "forward": [1.0]},
+    ]
+    report = {"device": "NVIDIA H100", "entries": entries}
+    (tmp_path / "gpu_ladder.json").write_text(json.dumps(report))
+    assert measured_rates(64, True, tmp_path) == ("NVIDIA H100", {"plain": 400.0})

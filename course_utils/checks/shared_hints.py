@@ -28,13 +28,12 @@ TWO_THINGS = (
     "You return only the output. Return two results: the output and the weights, in this order."
 )
 MASK_NOT_USED = "Your result is the one without a mask. Apply the mask."
-MASK_INVERTED = "Your mask is inverted. True means that the query may attend to the key."
+MASK_INVERTED = (
+    "Your mask is inverted. True means that the query may attend to the key. Forbid the keys where "
+    "the mask is False."
+)
 OWN_COLUMNS = "Head h takes the neighboring columns h · d_k to (h + 1) · d_k − 1."
 DEALT_OUT = f"Your heads take every H-th column. {OWN_COLUMNS}"
-TAKEN_FOR_WIDTH = (
-    "Your result has heads of width num_heads. num_heads is the number of heads, so each has width "
-    "d_model / num_heads."
-)
 OVER_THE_FIRST = (
     "Your softmax runs over the first dimension, which holds the queries or the batch. Softmax "
     "must run over the keys, so use `dim=-1`."
