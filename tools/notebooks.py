@@ -157,17 +157,18 @@ def write_exercise(solution_path, exercise_path):
 def refresh(path, redraw=False):
     """Execute a notebook from top to bottom and store it; the same again changes no byte.
 
-    What may differ in every run without a reason stays as it was stored: a picture whose code,
-    description and color maps are the same (unless ``redraw``), and, as long as no code cell of
+    What may differ in every run without a reason stays as it was stored, unless ``redraw``: a
+    picture whose code, description and color maps are the same, and, as long as no code cell of
     the notebook has changed, the outputs of cells tagged ``nbval-ignore-output``, such as times.
     """
     notebook = read(path)
-    unchanged = notebook.metadata.get("course", {}).get("executed") == fingerprint(notebook)
+    unchanged = not redraw and notebook.metadata.get("course", {}).get("executed") == fingerprint(notebook)
     before = {cell.id: copy.deepcopy(cell.get("outputs", [])) for cell in notebook.cells}
     NotebookClient(
         notebook,
         kernel_name="python3",
         record_timing=False,
+        extra_arguments=["--IPKernelApp.log_level=ERROR"],  # it warns of its own transport
         coalesce_streams=True,  # else slow cells print in as many pieces as they take
         resources={"metadata": {"path": str(path.parent)}},  # as JupyterLab does
     ).execute()
@@ -221,7 +222,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("command", choices=["exercises", "refresh"])
     parser.add_argument("notebooks", nargs="*", type=Path, help="all, if none is named")
-    parser.add_argument("--redraw", action="store_true", help="draw all pictures again")
+    parser.add_argument("--redraw", action="store_true", help="store all pictures and times again")
     given = parser.parse_args(arguments)
     folders = {"exercises": ["solutions"], "refresh": ["notebooks", "solutions"]}[given.command]
     code = 0
