@@ -96,7 +96,8 @@ MISTAKES = [
      "Your layer and head are counted from 1. Count them from 0, as in code.",
      ("shape[1]))", "shape[1])) + 1")),
     ("smallest weight",
-     "Your result is the head with the smallest weight. Find the largest one.",
+     "Your result is the head in which this weight is smallest. Find the head in which it is "
+     "largest.",
      ("argmax", "argmin")),
     ("averages first",
      "Your layer and your head are those with the largest averages. The largest single weight "
@@ -128,8 +129,8 @@ MISTAKES = [
      "head may give this key more, so find the largest weight.",
      ("of_pair.argmax()", "(of_pair > 0.5).int().argmax()")),
     ("largest not remembered",
-     "Your result is the last head that gives the key any weight. Return the head that gives it "
-     "the largest. (In a loop, remember the largest weight so far as well as its head.)",
+     "Your result is the last head that gives the key any weight. Return the head that gives "
+     "this key the most. (In a loop, remember the largest weight so far as well as its head.)",
      "(weights[:, :, query, key] > 0).nonzero()[-1]"),
     ("first layer only",
      "Your head is always in layer 0. Search all layers.",

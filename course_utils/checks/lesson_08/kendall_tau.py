@@ -82,12 +82,12 @@ MISTAKES = [
      "· n_b).",
      ("(n_a * n_b).sqrt()", "(signs_a * signs_b).abs().sum()")),
     ("pairs of a alone",
-     "Your sum is divided by n_a, the number of pairs that are not tied in a. The same number "
-     "for b counts too, so divide by √(n_a · n_b).",
+     "Your sum is divided by n_a alone, the number of pairs that are not tied in a. Divide by "
+     "√(n_a · n_b), which treats a and b alike.",
      ("(n_a * n_b).sqrt()", "n_a")),
     ("pairs of b alone",
-     "Your sum is divided by n_b, the number of pairs that are not tied in b. The same number "
-     "for a counts too, so divide by √(n_a · n_b).",
+     "Your sum is divided by n_b alone, the number of pairs that are not tied in b. Divide by "
+     "√(n_a · n_b), which treats a and b alike.",
      ("(n_a * n_b).sqrt()", "n_b")),
     ("diagonal counted",
      "Your sum is divided by n², which also counts ties and each entry paired with itself. "
@@ -100,7 +100,7 @@ MISTAKES = [
      ("(signs_a * signs_b).sum()", "(1 - 2 * (signs_a * signs_b < 0).double()).sum() - len(a)"),
      ("(n_a * n_b).sqrt()", "(len(a) * (len(a) - 1))")),
     ("larger number of pairs",
-     "Your sum is divided by the larger of n_a and n_b. Divide by √(n_a · n_b).",
+     "Your sum is divided by the larger of n_a and n_b. Divide by √(n_a · n_b) instead.",
      ("(n_a * n_b).sqrt()", "torch.maximum(n_a, n_b)")),
     ("signs without 0",
      "Your result is what you get from a sign that is +1 where entries are equal, as `>=` "

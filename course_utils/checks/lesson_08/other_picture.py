@@ -97,7 +97,7 @@ def run(answer, weights, v):
 SUM = (
     "sum not kept",
     "The outputs are kept, but your new weights do not sum to 1. What you add must also sum to 0. "
-    "Put a column of ones beside v, and let what you add, times this matrix, be 0.",
+    "Put a column of ones beside v, and find a direction whose product with this matrix is 0.",
 )
 LINE = (
     "not on the line",
@@ -159,26 +159,27 @@ MISTAKES = [
     (*SAME, ("farther[:, None]", "farther[:1, None]")),
     ("longer step",
      NEARER
-     + "Your result fits the end with the larger sum of differences, and this end is not always "
-     "the farther one.",
+     + "Your result fits the end with the larger sum of absolute differences. Choose by the "
+     "divergence instead.",
      (APART, "apart = (weights - one).abs().sum(-1), (weights - other).abs().sum(-1)")),
     ("kl for js",
      NEARER
-     + "Your result fits the measure KL(end ‖ given). Compare each of the two with their mean.",
+     + "Your result fits the measure KL(end ‖ given). Compare the end and the given weights each "
+     "with their mean, as in 8.3.",
      (APART, "apart = [torch.xlogy(p, p / weights).sum(-1) for p in (one, other)]")),
     ("kl with zeros dropped",
      NEARER
-     + "Your result fits KL(given ‖ end) without the key where the end is 0. Compare each of the "
-     "two with their mean.",
+     + "Your result fits KL(given ‖ end) without the key where the end is 0. Compare the end and "
+     "the given weights each with their mean, as in 8.3.",
      (APART, "apart = [torch.xlogy(weights, weights / p).where(p > 0, 0).sum(-1) for p in (one, "
       "other)]")),
     ("lower entropy",
      NEARER
-     + "Your result fits the end with the lower entropy. Measure the divergence.",
+     + "Your result fits the end with the lower entropy. Choose by the divergence instead.",
      (APART, "apart = [-torch.special.entr(p).sum(-1) for p in (one, other)]")),
     ("sharper end",
      NEARER
-     + "Your result fits the end with the largest weight. Measure the divergence.",
+     + "Your result fits the end with the largest weight. Choose by the divergence instead.",
      (APART, "apart = one.amax(-1), other.amax(-1)")),
     ("one step for all",
      "Your result takes the same step for all queries. Each query has its own limit: go on "

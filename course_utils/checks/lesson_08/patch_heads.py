@@ -136,15 +136,15 @@ MISTAKES = [
      "the clean and the corrupted logit difference, so that 1 means fully restored.",
      ("(high - low)", "high")),
     ("corrupted not subtracted",
-     "Your result does not subtract the logit difference of the corrupted prompt. Without a patch, "
-     "the share must be 0.",
+     "Your result divides the whole patched logit difference by the gap. First subtract the "
+     "corrupted logit difference, so that the share is 0 if the patch changes nothing.",
      ("difference(logits) - low", "difference(logits)")),
     ("still missing",
      "Your result is the share that is still missing. Return the share that is restored.",
      ("difference(logits) - low", "high - difference(logits)")),
     ("sign flipped",
      "Your result has the wrong sign. If the patch moves the logit difference toward the clean "
-     "one, the share is positive.",
+     "one, the share must be positive.",
      ("difference(logits) - low", "low - difference(logits)")),
     ("in percent",
      "Your result is in percent. Return shares, where 1 means fully restored.",
@@ -218,7 +218,8 @@ MISTAKES = [
      "Your heads are in reverse order. Entry (layer, head) must be the share of that head.",
      ("return restored", "return restored.flip(1)")),
     ("transposed",
-     "Your result has shape (H, layers). Rows are layers, and columns are heads.",
+     "Your result has shape (H, layers). Return shape (layers, H): rows are layers, and columns "
+     "are heads.",
      ("return restored", "return restored.T")),
     ("size only",
      "Your shares are never negative. A head can also move the logit difference the wrong way, so "

@@ -83,10 +83,10 @@ MISTAKES = [
      "the identity in each layer.",
      ("(layer + identity) / 2", "layer"), ("return rolled", "return (rolled + identity) / 2")),
     ("heads summed",
-     "Your result adds the heads. Average them.",
+     "Your result sums the weights over the heads. Average them, so that rows sum to 1.",
      ("mean", "sum")),
     ("strongest head",
-     "Your result takes the maximum over the heads. Average the heads.",
+     "Your result takes the maximum over the heads. Take the mean over the heads.",
      ("mean", "amax")),
     ("strongest head, normalized later",
      "Your result takes the maximum over the heads and then divides each row by its sum. "

@@ -50,7 +50,8 @@ MISTAKES = [
      "A picture shows one head of one layer, so take the maximum over both.",
      ("weights.amax(dim=(0, 1))", "weights.amax(dim=1).mean(dim=0)")),
     ("all heads must",
-     "Your result counts a pair only if *all* heads give it enough weight. One head is enough.",
+     "Your result counts a pair only if *all* heads give it enough weight. One head is enough, "
+     "so look at the largest weight of each pair.",
      ("amax", "amin")),
     ("heads averaged",
      "Your result averages over layers and heads. A picture shows one head, so take the maximum "
@@ -74,10 +75,10 @@ MISTAKES = [
      "Your result is a number of pairs. Divide it by the number of all pairs.",
      ("double().mean()", "sum().item()")),
     ("divided by squared length",
-     "Your result is divided by L². There are L · S pairs.",
+     "Your result is divided by L². There are L · S pairs, so divide by L · S.",
      ("double().mean()", "sum() / len(best) ** 2")),
     ("divided by squared keys",
-     "Your result is divided by S². There are L · S pairs.",
+     "Your result is divided by S². There are L · S pairs, so divide by L · S.",
      ("double().mean()", "sum() / best.shape[-1] ** 2")),
     ("favorites only",
      "Your result looks only at each query's strongest key in each head. Look at every key: "
@@ -86,7 +87,7 @@ MISTAKES = [
       "weights.argmax(dim=-1, keepdim=True), -1).amax(dim=(0, 1))")),
     ("either way round",
      "If L = S, your result treats (i, j) and (j, i) as one pair. Query i with key j and query "
-     "j with key i are two pairs.",
+     "j with key i are two pairs, so count them separately.",
      ("best >= shown", "best.maximum(best.T if len(best) == len(best.T) else best) >= shown")),
     ("first layer alone",
      "Your result uses only layer 0. Use all layers.",
@@ -104,8 +105,8 @@ MISTAKES = [
      "counts too.",
      (">=", ">")),
     ("share of heads",
-     "Your result is the share of heads that give some pair enough weight. Return the share of "
-     "pairs.",
+     "Your result is the share of heads that give at least one pair enough weight. Return the "
+     "share of pairs.",
      ("(0, 1)", "(2, 3)")),
     ("any pair at all",
      "Your result says whether there is any such pair. Return the share of pairs.",

@@ -53,8 +53,8 @@ MISTAKES = [
      "the ranks, and then the late ones in reverse order.",
      (JOINED, "torch.cat([late, early.flip(0)])")),
     ("text reversed",
-     "Your whole text is reversed, even within the chunks. The text starts with the first token "
-     "of rank 0.",
+     "Your whole text is reversed, even within the chunks. Return it from the first token to "
+     "the last.",
      ("chunks.flatten(0, 1)", "chunks.flatten(0, 1).flip(0)")),
     ("early and late in turn",
      "Your result has an early chunk, then a late one, and so on. Put all early chunks before "

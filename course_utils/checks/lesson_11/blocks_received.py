@@ -38,12 +38,12 @@ MISTAKES = [
      "so keep the sign.",
      (SEEN, "(rank - abs(hop) * steps) % ranks")),
     ("neighbors",
-     "Your result is right for hop = 1. Here each rank sends to the rank `hop` further on, so "
-     "each step goes back by `hop`.",
+     "Your result is right for hop = 1. Here, each rank sends to the rank that is `hop` further "
+     "on, so go back by `hop` in each step.",
      (SEEN, "(rank - steps) % ranks")),
     ("neighbors, forward",
-     "Your result ignores hop and goes forward. Blocks come from behind, so each step goes back "
-     "by `hop`.",
+     "Your result ignores hop and goes forward. Blocks come from the rank that is `hop` behind, "
+     "so go back by `hop` in each step.",
      (SEEN, "(rank + steps) % ranks")),
     ("own block left out",
      "Your result starts with the first block that arrives and ends with the rank's own. The "

@@ -92,17 +92,18 @@ MISTAKES = [
      (RING, RING + " + W * n * H * d")),
     ("keys come home too",
      "Your ring sends keys and values W times in each pass. They need not return to their own "
-     "rank, so count W − 1.",
+     "rank, so count W − 1 times in each pass.",
      (RING, "3 * W * block")),
     ("keys come home backward",
      "Your ring sends keys and values W times in the backward pass. Only the gradients must "
      "return to their own rank, so count W − 1 for keys and values.",
      (RING, "(W - 1) * block + 2 * W * block")),
     ("as many key heads",
-     "Your keys and values have H heads. They have only H_kv.",
+     "Your keys and values have H heads. They have only H_kv heads, so use H_kv for both.",
      (MOVED, "n * 4 * H * d"), ("2 * n * H_kv * d", "2 * n * H * d")),
     ("H_kv by heads",
-     "Your number for heads uses H_kv. The all-reduce adds up the output, which has all H heads.",
+     "Your number for heads uses H_kv. The all-reduce adds up the output, which has all H "
+     "heads, so use H.",
      (HEADS, "2 * (2 * (W - 1) * (N * H_kv * d) // W)")),
     ("H_kv in the all-to-all",
      "Your all-to-all uses H_kv heads for everything. Only k and v have H_kv heads. q and the "
@@ -125,7 +126,7 @@ MISTAKES = [
      (MOVED, "n * (H + 3 * H_kv) * d")),
     ("own part sent",
      "Your all-to-all sends all W pieces. A rank keeps one of them for itself, so count only W "
-     "− 1.",
+     "− 1 of the W pieces.",
      ("2 * (moved * (W - 1) // W)", "2 * moved")),
     ("all tokens sent",
      "Your all-to-all sends all N tokens. A rank sends only its own n tokens.",

@@ -66,7 +66,7 @@ MIXED = "share[..., None] * out + share_new[..., None] * out_new"
 SHARES = "(lse - both).exp(), (lse_new - both).exp()"
 NAN_AT_FIRST = (
     "Your result is right, except at the first step, where it is NaN. There lse is −∞. If you "
-    "use {}, this is {}, which is NaN. Use `torch.logaddexp` instead."
+    "compute {}, you get {}, which is NaN. Use `torch.logaddexp` instead."
 )
 MISTAKES = [
     ("by a sigmoid of the lses",
@@ -105,12 +105,12 @@ MISTAKES = [
      "dimension 0.",
      (PASSED, "k.roll(1, dims=1), v.roll(1, dims=1)")),
     ("plain mean",
-     "Your result is the mean of the two outputs. Weight each output by its share of the "
-     "exponentials, e^(its lse − lse of both).",
+     "Your result is the mean of the two outputs. Weight each output by e^(its own lse − the "
+     "common lse), where the common lse is `torch.logaddexp(lse, lse_new)`.",
      (MIXED, "(out + out_new) / 2")),
     ("only added",
-     "Your result is the sum of the two outputs. Weight each output by its share of the "
-     "exponentials, e^(its lse − lse of both).",
+     "Your result is the sum of the two outputs. Weight each output by e^(its own lse − the "
+     "common lse), where the common lse is `torch.logaddexp(lse, lse_new)`.",
      (MIXED, "out + out_new")),
     ("replaced",
      "Your result is the output for the new block alone. Merge it with `out`, the output so far.",
@@ -136,8 +136,8 @@ MISTAKES = [
      "`dim=-1`.",
      ("scores.logsumexp(dim=-1)", "scores.logsumexp(dim=-2)")),
     ("keys of all ranks",
-     "Your result lets each query attend to the keys of all ranks. In one step, it attends only "
-     "to the keys on its own rank.",
+     "Your result lets each query attend to the keys of all ranks. In one step, a rank holds "
+     "only one block, so use only the keys on the query's own rank.",
      ("q @ k.mT", "q @ k.flatten(0, 1).T"),
      ("scores.softmax(dim=-1) @ v", "scores.softmax(dim=-1) @ v.flatten(0, 1)")),
     ("all keys, from the start",
@@ -152,15 +152,15 @@ MISTAKES = [
      ("return out, both", "return out, torch.maximum(lse, lse_new)")),
     ("weights in proportion to lse",
      "Your two outputs are weighted in proportion to their lse. Weight each output by e^(its "
-     "lse − lse of both).",
+     "own lse − the common lse), where the common lse is `torch.logaddexp(lse, lse_new)`.",
      (SHARES, "lse / (lse + lse_new), lse_new / (lse + lse_new)")),
     ("output passed on",
      "Your out and lse have moved to the next rank, but k and v have not. A rank keeps its queries "
      "and their results, and passes on k and v.",
      ("return out, both, " + PASSED, "return out.roll(1, dims=0), both.roll(1, dims=0), k, v")),
     ("lse added",
-     "Your output is right, but your lse is the sum of both. Not the logarithms but the "
-     "exponentials add up, so use `torch.logaddexp`.",
+     "Your output is right, but your lse is the sum of both. The exponentials add up, not their "
+     "logarithms, so use `torch.logaddexp`.",
      ("return out, both", "return out, lse + lse_new")),
     ("weights swapped",
      "Your weights are swapped: the old output has the weight of the new one. Give each output "
@@ -168,7 +168,8 @@ MISTAKES = [
      (MIXED, "share_new[..., None] * out + share[..., None] * out_new")),
     ("exponentials themselves",
      "Your result is NaN where lse is large, because e^lse overflows to inf, and inf / inf is "
-     "NaN. Use e^(lse − lse of both), as `merge` does.",
+     "NaN. Weight each output by e^(its own lse − the common lse), where the common lse is "
+     "`torch.logaddexp(lse, lse_new)`.",
      (SHARES, "lse.exp() / (lse.exp() + lse_new.exp()), lse_new.exp() / (lse.exp() + lse_new.exp())"
       )),
     ("bare sums added",
@@ -209,8 +210,8 @@ MISTAKES = [
      ("scores.logsumexp(dim=-1)", "scores.exp().sum(dim=-1)")),
     ("NaN at the first step",
      "Your result is NaN at the first step. There lse is −∞, so e^(lse_new − lse) is infinite, "
-     "and inf / inf is NaN. Use the weights e^(lse − lse of both) and e^(lse_new − lse of "
-     "both), with `torch.logaddexp` for the lse of both.",
+     "and inf / inf is NaN. Weight each output by e^(its own lse − the common lse), where the "
+     "common lse is `torch.logaddexp(lse, lse_new)`.",
      (SHARES, "1 / (1 + (lse_new - lse).exp()), (lse_new - lse).exp() / (1 + (lse_new - lse).exp())"
       )),
     ("−∞ replaced by −10⁴",

@@ -85,9 +85,9 @@ MISTAKES = [
      "keys up to its own position.",
      ("    some", "    q, k = k, q\n    some")),
     ("consecutive assumed",
-     "Your result is right where the positions of each block are consecutive. They may be in "
-     "any order and have gaps, so use the earliest and the latest position of each block, with "
-     "`amin` and `amax`.",
+     "Your result is right where the positions of each block are consecutive. They may also be "
+     "in any order, so use the earliest and the latest position of each block, with `amin` and "
+     "`amax`.",
      (SOME, "k[:, 0] <= q[:, 0, None] + size - 1"),
      (EACH, "k[:, 0] + size - 1 <= q[:, 0, None]")),
     ("numbers of blocks",
@@ -113,8 +113,8 @@ MISTAKES = [
      "so compare the earliest key with the latest query.",
      (SOME, "k.amax(dim=1) <= q.amax(dim=1)[:, None]")),
     ("first tokens",
-     "Your result uses only the first query of each block. For 0, compare the earliest key with "
-     "the latest query. For 2, compare the latest key with the earliest query.",
+     "Your result uses only the first query of each block. Return 0 only if the earliest key is "
+     "after the latest query, and 2 only if the latest key is not after the earliest query.",
      (SOME, "k[:, 0] <= q[:, 0, None]"), (EACH, "k[:, -1] <= q[:, 0, None]")),
     ("sorted assumed",
      "Your result is right where positions ascend. The positions in a block may have any order, "
