@@ -57,8 +57,8 @@ def inputs():
 
 MISTAKES = [
     ("sign kept",
-     "Your differences are right, but they keep their signs. How far the prediction moves is "
-     "their absolute value, so use `abs`.",
+     "Your differences are right, but they keep their signs. Take the absolute values, for "
+     "example with `abs`.",
      (".abs()", "")),
     ("difference reversed",
      "Your result is the new prediction minus the old one, with its sign. Take the absolute "

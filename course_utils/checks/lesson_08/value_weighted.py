@@ -54,7 +54,8 @@ MISTAKES = [
      "vector.",
      ("v.norm(dim=-1)", "v.sum(dim=-1)")),
     ("normalized again",
-     "Your rows are divided by their sums. Return the lengths themselves.",
+     "Your rows are divided by their sums. Return the products of weight and length without "
+     "this division.",
      ("weights * lengths[..., None, :]",
       "(x := weights * lengths[..., None, :]) / x.sum(dim=-1, keepdim=True)")),
     ("lengths along queries",
@@ -86,7 +87,8 @@ MISTAKES = [
      "it by the value's length, the square root of the sum of squares.",
      ("v.norm(dim=-1)", "v.abs().amax(dim=-1)")),
     ("vectors not lengths",
-     "Your result holds the vectors, (..., L, S, d_v). Take their lengths.",
+     "Your result is the vectors themselves, (..., L, S, d_v). Return the length of each "
+     "vector.",
      "weights[..., None] * v[..., None, :, :]"),
     ("values alone",
      "Your result is the lengths of the values. Multiply them by the weights.",
