@@ -202,7 +202,8 @@ def query_products(q, k, weights, query, *, queries=None, keys=None, mask=None):
         worst = int((row - weights[query]).abs().argmax())
         raise ValueError(
             f"weights must be softmax(q · k / √d_k): for query {query} and key {worst} that is "
-            f"{row[worst]:.3f}, got {weights[query, worst]:.3f}; are q, k or mask of another head?"
+            f"{row[worst]:.3f}, got {weights[query, worst]:.3f}; do q, k or the mask belong "
+            "to another head?"
         )
     products, row = (q[query] * k).numpy(), row.numpy()  # (S, d_k), (S,)
     scores = products.sum(axis=1) / d_k**0.5  # (S,)

@@ -152,7 +152,7 @@ def test_a_query_shows_the_products_with_all_keys_their_sums_and_the_weights(L, 
 
 
 def test_a_query_refuses_weights_that_do_not_come_from_its_q_and_k():
-    with pytest.raises(ValueError, match="weights must be softmax.*of another head"):
+    with pytest.raises(ValueError, match="weights must be softmax.*another head"):
         query_products(Q[0, 0], K[0, 1], WEIGHTS[0, 0], 0)
     q, k, weights = random_head(3, 5)
     for error, accepted in [(0.0009, True), (-0.0009, True), (0.0014, False), (torch.nan, False)]:
@@ -170,7 +170,7 @@ def test_a_query_refuses_weights_that_do_not_come_from_its_q_and_k():
 def test_a_masked_query_needs_its_mask():
     mask = causal_mask(4)
     q, k, weights = random_head(4, 4, mask=mask)
-    with pytest.raises(ValueError, match="mask of another head"):
+    with pytest.raises(ValueError, match="mask belong to another head"):
         query_products(q, k, weights, 1)
     ax = query_products(q, k, weights, 1, mask=mask)
     widths = [bar.get_width() for bar in panels(ax)[2].patches]

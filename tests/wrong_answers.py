@@ -313,7 +313,6 @@ TABLE = {
     ],
     "silence_heads": [("changes its input", [("return", "heads.clear()\n    return")])],
     "kendall_tau": [
-        (None, [("(n_a * n_b).sqrt()", "torch.maximum(n_a, n_b)")]),
         (None, [("(n_a * n_b).sqrt()", "((n_a + n_b) / 2)")]),
     ],
     "value_weighted": [(None, lambda weights, v: weights * v.norm(dim=-1))],

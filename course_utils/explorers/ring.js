@@ -62,7 +62,8 @@ export function describe(values) {
     `${listed(every.map((rank) => holds(rank, step, ranks)))}; work of each rank, in blocks: ` +
     `${listed(work.map((row) => FRACTIONS[row[step]]))}; ` +
     `${whoIsIdle(every.filter((rank) => idle[rank][step]))}; time so far ` +
-    `${spent} of ${sum(longest)} blocks, idle for ${percent(idleShare)} of it` +
+    `${spent} of ${sum(longest)} blocks; on average, a rank was idle for ` +
+    `${percent(idleShare)} of it` +
     (step === ranks - 1 ? finding(tiles, times) : "")
   );
 }
@@ -79,8 +80,9 @@ function finding(tiles, { idle, longest }) {
       `; found: rank ${listed(never)} is never idle, and rank ${idleTimes.indexOf(most)} is idle ` +
       `the longest, for ${percent(most / sum(longest))} of the time`;
     if (shareIdle(ranks) <= MUCH_IDLE || shareIdle(ranks - 1) > MUCH_IDLE) return found;
-    const limit = `${percent(MUCH_IDLE)} of the time`;
-    return `${found}; found: in order, ${ranks} ranks are the fewest idle for more than ${limit}`;
+    const limit = percent(MUCH_IDLE);
+    const fewest = `in order, ${ranks} ranks are the fewest with a mean idle time above ${limit}`;
+    return `${found}; found: ${fewest}`;
   }
   if (cut.size === 0) return "";
   return (

@@ -59,76 +59,85 @@ def first_favorite(weights, query, key):
 
 FIRST = (
     "Your result is the first head in which the key has the largest weight of its row. Another "
-    "head may give it more, so compare the weights themselves."
+    "head may give this key more weight, so compare the weights themselves."
 )
 MISTAKES = [
     ("head before layer",
      "Your result has the head first. Return the layer first, then the head.",
      ("shape[1]))", "shape[1])).flip(0)")),
     ("flat index",
-     "Your result is an index into the flattened matrix. Divide it by the number of heads. The "
-     "quotient is the layer, and the remainder is the head.",
+     "Your result is an index into the flattened (layers, H) matrix. Divide it by the number of "
+     "heads: the quotient is the layer, and the remainder is the head.",
      ("divmod(best, of_pair.shape[1])", "best")),
     ("divided by layers",
-     "Your result fits a flat index divided by the number of layers. A row of the matrix holds "
-     "one entry for each head, so divide by the number of heads.",
+     "Your result is what you get by dividing a flat index by the number of layers. The "
+     "(layers, H) matrix has H entries per row, so divide by the number of heads.",
      ("shape[1]", "shape[0]")),
     ("query and key exchanged",
      "Your query and key are swapped. Rows are queries, so use weights[..., query, key].",
      ("query, key]", "key, query]")),
     ("both ways added",
-     "Your result fits the sum of the weight from query to key and the one back. Use only the "
-     "weight from query to key.",
+     "Your result is what you get by adding the weight from key to query. Use only the weight "
+     "from query to key.",
      ("query, key]  #", "query, key] + (weights[:, :, key, query] if max(query, key) < "
       "min(weights.shape[2:]) else 0)  #")),
     ("largest anywhere",
      "Your result is the head with the largest weight of any pair. Look only at the given pair.",
      ("weights[:, :, query, key]", "weights.amax(dim=(-2, -1))")),
+    ("sharpest row",
+     "Your result is the head with the largest weight in the row of `query`, whichever key has "
+     "it. Look only at the given key.",
+     ("weights[:, :, query, key]", "weights[:, :, query].amax(dim=-1)")),
+    ("all queries together",
+     "Your result is the head in which all queries together give the key the most weight. Look "
+     "only at the given query.",
+     ("weights[:, :, query, key]", "weights[..., key].sum(dim=-1)")),
     ("picked from one",
      "Your layer and head are counted from 1. Count them from 0, as in code.",
      ("shape[1]))", "shape[1])) + 1")),
     ("smallest weight",
-     "Your result is the head with the smallest weight. Find the largest one.",
+     "Your result is the head in which this weight is smallest. Find the head in which it is "
+     "largest.",
      ("argmax", "argmin")),
     ("averages first",
-     "Your layer and head have the largest averages. The largest single weight can be elsewhere. "
-     "Search all entries at once.",
+     "Your layer and your head are those with the largest averages. The largest single weight "
+     "can be elsewhere, so search all entries at once.",
      "torch.stack([weights[:, :, query, key].mean(dim=1).argmax(), "
      "weights[:, :, query, key].mean(dim=0).argmax()])"),
     ("head by its average",
      "Your head has the largest average over the layers. The largest single weight can be in "
-     "another. Search all entries at once.",
+     "another head, so search all entries at once.",
      "torch.stack([weights[:, head := weights[:, :, query, key].mean(dim=0).argmax(), "
      "query, key].argmax(), head])"),
     ("last layer only",
-     "Your result is from the last layer. Search all layers.",
+     "Your head is always in the last layer. Search all layers.",
      "torch.stack([torch.tensor(len(weights) - 1), weights[-1, :, query, key].argmax()])"),
     ("lead over the next",
-     "Your result is where the key is farthest ahead of the other keys. Compare the weights "
-     "themselves.",
+     "Your result is the head in which the weight exceeds that of every other key by the most. "
+     "Compare the weights themselves.",
      ("key]  #", "key] - weights[:, :, query].index_fill(-1, torch.tensor(key), "
                          "0).amax(dim=-1)  #")),
     ("share of the row's largest",
-     "Your result is where the weight is closest to the largest of its row. Another head may "
-     "give the key more, so compare the weights themselves.",
+     "Your result is what you get by dividing each weight by the largest one of its row. "
+     "Compare the weights themselves.",
      ("key]  #", "key] / weights[:, :, query].amax(dim=-1)  #")),
     ("first favorite", FIRST, first_favorite),
     ("first favorite, or the first", FIRST,
      ("weights[:, :, query, key]  #", "(weights[:, :, query].argmax(dim=-1) == key).int()  #")),
     ("first above a half",
      "Your result is the first head that gives the key more than half of the weight. Another "
-     "head may give it more, so find the largest weight.",
+     "head may give this key more, so find the largest weight.",
      ("of_pair.argmax()", "(of_pair > 0.5).int().argmax()")),
     ("largest not remembered",
-     "Your result is the last head that gives the key any weight. If you use a loop, remember "
-     "the largest weight so far as well as its head.",
+     "Your result is the last head that gives the key any weight. Return the head that gives "
+     "this key the most. (In a loop, remember the largest weight so far as well as its head.)",
      "(weights[:, :, query, key] > 0).nonzero()[-1]"),
     ("first layer only",
-     "Your result is from the first layer. Search all layers.",
+     "Your head is always in layer 0. Search all layers.",
      "torch.stack([torch.tensor(0), weights[0, :, query, key].argmax()])"),
     ("layer by its average",
      "Your layer has the largest average over its heads. The largest single weight can be in "
-     "another. Search all entries at once.",
+     "another layer, so search all entries at once.",
      "torch.stack([layer := weights[:, :, query, key].mean(dim=1).argmax(), "
      "weights[layer, :, query, key].argmax()])"),
 ]  # fmt: skip

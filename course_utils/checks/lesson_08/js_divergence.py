@@ -81,6 +81,10 @@ MISTAKES = [
      "Your result is H(m) − H(p) − H(q). Subtract the *mean* of H(p) and H(q), which is half of "
      "their sum.",
      "(torch.special.entr((p + q) / 2) - torch.special.entr(p) - torch.special.entr(q)).sum(-1)"),
+    ("softmax of distributions",
+     "Your result is what you get after another softmax of p and q. They are distributions "
+     "already, so use p and q as they are.",
+     ("    m =", "    p, q = p.softmax(dim=-1), q.softmax(dim=-1)\n    m =")),
     ("in bits",
      "Your result is in bits. Use the natural logarithm.",
      ("(kl_p + kl_q) / 2", "(kl_p + kl_q) / 2 / torch.tensor(2.0).log()")),
@@ -88,7 +92,8 @@ MISTAKES = [
      "Your result is negative, and a divergence never is. Flip the sign.",
      ("(kl_p + kl_q) / 2", "-(kl_p + kl_q) / 2")),
     ("no logarithm for kl_div",
-     "Your result has m where ln m belongs. If you use F.kl_div, write `F.kl_div(m.log(), p)`.",
+     "Your result has m where ln m belongs. If you use F.kl_div, its first argument must be "
+     "m.log().",
      ("(p, m)", "(p, m.exp())"), ("(q, m)", "(q, m.exp())")),
     ("no logarithm for kl_div, and averaged",
      "Your result has m where ln m belongs, and everything is averaged into one number. If you "
@@ -102,8 +107,8 @@ MISTAKES = [
      ("torch.xlogy(q, q) - torch.xlogy(q, m)", "q * (q / m).log()"),
      ("return (kl_p + kl_q) / 2", "return ((kl_p + kl_q) / 2).nan_to_num()")),
     ("nan made 0 in each half",
-     "Your result loses a whole KL if its distribution has a weight of 0. If you replace NaN by "
-     "0, do it before the sum, or use torch.xlogy.",
+     "Where p has a weight of 0, your whole KL(p ‖ m) is 0, and the same holds for q. If you "
+     "replace NaN by 0, do so before the sum, or use torch.xlogy.",
      ("(torch.xlogy(p, p) - torch.xlogy(p, m)).sum(dim=-1)",
       "(p * (p / m).log()).sum(dim=-1).nan_to_num()"),
      ("(torch.xlogy(q, q) - torch.xlogy(q, m)).sum(dim=-1)",
@@ -113,7 +118,7 @@ MISTAKES = [
      ("(kl_p + kl_q) / 2", "((kl_p + kl_q) / 2).clamp(min=0).sqrt()")),
     ("zeros of both are nan",
      "Your result is NaN where p and q are both 0, because p / m is 0 / 0 there. Use "
-     "torch.xlogy(p, p) − torch.xlogy(p, m), which divides nothing.",
+     "torch.xlogy(p, p) − torch.xlogy(p, m), which needs no division.",
      ("torch.xlogy(p, p) - torch.xlogy(p, m)", "torch.xlogy(p, p / m)"),
      ("torch.xlogy(q, q) - torch.xlogy(q, m)", "torch.xlogy(q, q / m)")),
     ("zeros are nan",
@@ -122,23 +127,24 @@ MISTAKES = [
      ("torch.xlogy(p, p) - torch.xlogy(p, m)", "p * (p / m).log()"),
      ("torch.xlogy(q, q) - torch.xlogy(q, m)", "q * (q / m).log()")),
     ("keys of one alone left out",
-     "Your result leaves out keys to which only one of p and q gives weight. For such a key of "
-     "p, p ln(p / m) is p ln 2. Include them.",
+     "Your result leaves out keys to which only one of p and q gives weight. Where q is 0, p "
+     "ln(p / m) is p ln 2, so include these keys.",
      ("torch.xlogy(p, p) - torch.xlogy(p, m)", "torch.xlogy(p, p / m).where(q > 0, 0)"),
      ("torch.xlogy(q, q) - torch.xlogy(q, m)", "torch.xlogy(q, q / m).where(p > 0, 0)")),
     ("mean over keys",
-     "Your result is the mean over keys. Sum over the last dimension.",
+     "Your result is the mean over the keys. Sum over the keys, which are the last dimension.",
      ("(kl_p + kl_q) / 2", "(kl_p + kl_q) / 2 / p.shape[-1]")),
     ("one number for all",
-     "Your result is one number, the sum over all rows. Return one number for each distribution. "
-     "(If you index with a mask, the tensor becomes flat.)",
+     "Your result is one number, the sum over all rows. Return one number for each row, that "
+     "is, for each pair of distributions. (If you index with a mask, the tensor becomes flat.)",
      ("(kl_p + kl_q) / 2", "((kl_p + kl_q) / 2).sum()")),
     ("mean over rows",
-     "Your result is one number, the mean over all rows. Return one number for each distribution.",
+     "Your result is one number, the mean over all rows. Return one number for each row, that "
+     "is, for each pair of distributions.",
      ("(kl_p + kl_q) / 2", "((kl_p + kl_q) / 2).mean()")),
     ("mean over dimension 0",
      "Your result is right for each row, but then averaged over dimension 0. Return one number "
-     "for each distribution.",
+     "for each row, that is, for each pair of distributions.",
      ("(kl_p + kl_q) / 2", "((kl_p + kl_q) / 2).mean(dim=0)")),
     ("averaged by kl_div",
      "Your result is the mean of all entries, which F.kl_div returns by default. Use "

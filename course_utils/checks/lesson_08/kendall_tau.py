@@ -55,12 +55,12 @@ def inputs():
 
 MISTAKES = [
     ("all pairs counted",
-     "Right without ties. With ties, your sum is divided by the number of all pairs. Divide by "
-     "√(n_a · n_b), which counts only pairs that do not tie.",
+     "Your result is right without ties. With ties, the sum is divided by the number of all "
+     "pairs. Divide by √(n_a · n_b), which counts only pairs that are not tied.",
      ("(n_a * n_b).sqrt()", "(len(a) * (len(a) - 1))")),
     ("all pairs counted once",
-     "Your sum counts each pair twice, but the divisor n(n − 1) / 2 counts it once. Divide by "
-     "√(n_a · n_b), and count the pairs in the same way as in the sum.",
+     "Your sum counts each pair twice, but the divisor n(n − 1) / 2 counts each pair once. "
+     "Count the pairs in the same way in both, and divide by √(n_a · n_b).",
      ("(n_a * n_b).sqrt()", "(len(a) * (len(a) - 1) / 2)")),
     ("sign dropped",
      "Your result is never negative. If more pairs disagree than agree, τ must be below 0. Keep "
@@ -73,25 +73,41 @@ MISTAKES = [
      "Your sum is divided by n_a · n_b. Divide by √(n_a · n_b), so that equal rankings give 1.",
      ("total / (n_a * n_b).sqrt()", "2 * total / (n_a * n_b)")),  # pairs counted once
     ("without the root, pairs twice",
-     "Your result is too small, because the sum is divided by n_a · n_b. Divide by the square "
-     "root, √(n_a · n_b).",
+     "Your result is too close to 0, because the sum is divided by n_a · n_b. Divide by the "
+     "square root, √(n_a · n_b).",
      (".sqrt()", "")),
     ("ties left out",
      "Your sum is divided by the number of pairs that agree or disagree. That is Goodman and "
-     "Kruskal's γ. Here a pair that ties in a still counts in b, so divide by √(n_a · n_b).",
+     "Kruskal's γ. Here, a pair that is tied only in a still counts in n_b, so divide by √(n_a "
+     "· n_b).",
      ("(n_a * n_b).sqrt()", "(signs_a * signs_b).abs().sum()")),
     ("pairs of a alone",
-     "Your sum is divided by n_a, the number of pairs that do not tie in a. Those of b count "
-     "too, so divide by √(n_a · n_b).",
+     "Your sum is divided by n_a alone, the number of pairs that are not tied in a. Divide by "
+     "√(n_a · n_b), which treats a and b alike.",
      ("(n_a * n_b).sqrt()", "n_a")),
     ("pairs of b alone",
-     "Your sum is divided by n_b, the number of pairs that do not tie in b. Those of a count "
-     "too, so divide by √(n_a · n_b).",
+     "Your sum is divided by n_b alone, the number of pairs that are not tied in b. Divide by "
+     "√(n_a · n_b), which treats a and b alike.",
      ("(n_a * n_b).sqrt()", "n_b")),
     ("diagonal counted",
-     "Your sum is divided by n², which also counts each entry with itself. Count only pairs of "
-     "two different entries.",
+     "Your sum is divided by n², which also counts ties and each entry paired with itself. "
+     "Divide by √(n_a · n_b), which leaves out both.",
      ("(n_a * n_b).sqrt()", "len(a) ** 2")),
+    ("one minus twice the disagreement",
+     "Your result is right without ties. It fits 1 − 2 · (pairs that disagree) / (all pairs), "
+     "where tied pairs count as agreement. A tied pair must add 0, so divide (agree − disagree) "
+     "by √(n_a · n_b).",
+     ("(signs_a * signs_b).sum()", "(1 - 2 * (signs_a * signs_b < 0).double()).sum() - len(a)"),
+     ("(n_a * n_b).sqrt()", "(len(a) * (len(a) - 1))")),
+    ("larger number of pairs",
+     "Your sum is divided by the larger of n_a and n_b. Divide by √(n_a · n_b) instead.",
+     ("(n_a * n_b).sqrt()", "torch.maximum(n_a, n_b)")),
+    ("signs without 0",
+     "Your result is what you get from a sign that is +1 where entries are equal, as `>=` "
+     "gives. Then each entry paired with itself counts as agreement. Use `sign`, which is 0 for "
+     "equal entries.",
+     ("(a[:, None] - a).sign()", "2 * (a[:, None] >= a).double() - 1"),
+     ("(b[:, None] - b).sign()", "2 * (b[:, None] >= b).double() - 1")),
     ("pearson",
      "Your result is Pearson's correlation of the numbers. τ uses only their order, so count the "
      "pairs that agree and those that disagree.",
@@ -101,15 +117,16 @@ MISTAKES = [
      "those that disagree.",
      "torch.corrcoef(torch.stack([a, b]).argsort().argsort().double())[0, 1]"),
     ("share that agrees",
-     "Your result is the share of pairs that agree, from 0 to 1. Count pairs that disagree as −1.",
+     "Your result is the share of pairs that agree, from 0 to 1. Subtract the number of pairs "
+     "that disagree, and divide by √(n_a · n_b).",
      ("total / (n_a * n_b).sqrt()",
       "(signs_a * signs_b > 0).sum() / (len(a) * (len(a) - 1))")),
     ("disagreement adds nothing",
      "In your result, pairs that disagree add nothing. Count them as −1.",
      ("(signs_a * signs_b).sum()", "(signs_a * signs_b > 0).sum()")),
     ("near ties",
-     "Your result treats entries that are close together as ties. Compare them exactly, because "
-     "any difference makes an order.",
+     "Your result treats nearly equal entries as tied. Compare them exactly, because any "
+     "difference, however small, puts them in order.",
      ("(a[:, None] - a)", "(a[:, None] - a).where(~torch.isclose(a[:, None], a), 0)"),
      ("(b[:, None] - b)", "(b[:, None] - b).where(~torch.isclose(b[:, None], b), 0)")),
     ("only neighbors",
@@ -124,29 +141,34 @@ MISTAKES = [
      "so too.",
      ("total /", "total * 2 /")),
     ("signs not taken",
-     "Your result multiplies the differences themselves. Use only their signs: +1, −1 or 0.",
+     "Your result adds up products of the differences, so large differences count more. Only "
+     "the order matters, so use the signs of the differences: +1, −1 or 0.",
      ("(signs_a * signs_b).sum()", "((a[:, None] - a) * (b[:, None] - b)).sum()")),
     ("ties that agree",
-     "Right without ties. A pair that ties must add 0, but in `(a_i > a_j) == (b_i > b_j)` it "
-     "always counts as agreement or disagreement.",
+     "Your result is right without ties. If you compare `(a_i > a_j) == (b_i > b_j)`, a tied "
+     "pair counts as agreement or as disagreement. It must add 0.",
      ("(signs_a * signs_b).sum()",
       "4 * (((a[:, None] > a) == (b[:, None] > b)).double() - 0.5).triu(1).sum()")),
     ("ties as agreement",
-     "Right without ties. A pair that ties counts as agreement in your result. It must add 0.",
+     "Your result is right without ties. It counts a tied pair as agreement, but such a pair "
+     "must add 0.",
      ("(signs_a * signs_b).sum()",
                     "(2 * (signs_a * signs_b >= 0).double() - 1).sum() - len(a)")),
     ("ties as disagreement",
-     "Right without ties. A pair that ties counts as disagreement in your result. It must add 0.",
+     "Your result is right without ties. It counts a tied pair as disagreement, but such a pair "
+     "must add 0.",
      ("(signs_a * signs_b).sum()",
                            "(2 * (signs_a * signs_b > 0).double() - 1).sum() + len(a)")),
     ("signs compared",
-     "Right without ties. If you test whether the signs are equal, a pair that ties in both "
-     "counts as agreement, and one that ties in only one as disagreement. Both must add 0.",
+     "Your result is right without ties. If you test whether the signs are equal, a pair that "
+     "is tied in both a and b counts as agreement, and a pair that is tied in only one counts "
+     "as disagreement. Both must add 0.",
      ("(signs_a * signs_b).sum()",
       "(2 * (signs_a == signs_b).double() - 1).sum() - len(a)")),
     ("ties put in an order",
-     "Right without ties. Your result puts equal entries in an order, as `a_i > a_j` or ranks "
-     "from argsort do. Such a pair must add 0, and it does not count in n_a or n_b.",
+     "Your result is right without ties. It puts equal entries in an order, as `a_i > a_j` or "
+     "ranks from argsort do. A pair that is tied in a must add 0, and it does not count in n_a. "
+     "The same holds for b.",
      ("(a[:, None] - a)", "((a := a.argsort().argsort())[:, None] - a)"),
      ("(b[:, None] - b)", "((b := b.argsort().argsort())[:, None] - b)")),
     ("argsort taken for ranks",

@@ -57,66 +57,66 @@ def inputs():
 
 MISTAKES = [
     ("sign kept",
-     "Your differences are right, but they keep their signs. How far the prediction moves is "
-     "their absolute value, so use `abs`.",
+     "Your differences are right, but they keep their signs. Take the absolute values, for "
+     "example with `abs`.",
      (".abs()", "")),
     ("difference reversed",
      "Your result is the new prediction minus the old one, with its sign. Take the absolute "
      "value.",
      ("with_all - predict(rest)", "predict(rest) - with_all"), (".abs()", "")),
     ("zeroed instead of removed",
-     "Your result sets the token to zero. Then the token still gets weight, or still takes a "
-     "step. Remove its row.",
+     "Your result is what you get by setting token t to zero. A token of zeros still takes part "
+     "in the prediction. Remove row t.",
      ("torch.cat([x[:t], x[t + 1 :]])", "x * (torch.arange(len(x)) != t)[:, None]")),
     ("only the token kept",
-     "Your result keeps token t alone and removes all others. Do the opposite.",
+     "Your result keeps token t alone and removes all others. Remove only token t.",
      ("torch.cat([x[:t], x[t + 1 :]])", "x[t : t + 1]")),
     ("the rest cut off too",
-     "Your result also removes the tokens after token t. Join the tokens before it and those "
-     "after it.",
+     "Your result also removes the tokens after token t. Join the tokens before token t and "
+     "those after it.",
      ("torch.cat([x[:t], x[t + 1 :]])", "x[:t]")),
     ("the rest cut off, but for t",
      "Your result keeps the tokens up to t and removes the others. Remove only token t.",
      ("torch.cat([x[:t], x[t + 1 :]])", "x[: t + 1]")),
     ("the rest cut off, but for one",
-     "Your result also removes the tokens after token t. Join the tokens before it and those "
-     "after it.",
+     "Your result also removes the tokens after token t. Join the tokens before token t and "
+     "those after it.",
      ("torch.cat([x[:t], x[t + 1 :]])", "x[: max(t, 1)]")),
     ("removed for good",
-     "Your result never puts a removed token back, and compares each prediction with the one "
-     "before. Remove only token t, and compare with the prediction for all tokens.",
+     "In your result, removed tokens stay removed, and each prediction is compared with the "
+     "previous one. Remove only token t, and compare with the prediction for all tokens.",
      ("with_all - predict(rest)", "predict(x[t:]) - predict(x[t + 1 :])")),
     ("relative",
-     "Your result is divided by the prediction. Return the moves themselves.",
+     "Your changes are divided by the prediction. Return the absolute changes themselves.",
      (".abs()", ".abs() / with_all.abs()")),
     ("shares",
-     "Your moves are divided by their sum. Return the moves themselves.",
+     "Your changes are divided by their sum. Return the changes themselves.",
      ("return torch.stack(moves).abs()", "return (m := torch.stack(moves).abs()) / m.sum()")),
     ("last token left out",
      "The entry of the last token is missing. Return one entry for each of the L tokens.",
      ("in range(len(x))", "in range(len(x) - 1)")),
     ("last token 0",
-     "Your last entry is 0. Remove the last token as well.",
+     "Your entry for the last token is 0, as if this token had not been removed. Remove the "
+     "last token as well.",
      ("return torch", "moves[-1] = 0 * moves[-1]; return torch")),
     ("the start cut off too",
-     "Your result also removes the tokens before token t. Join the tokens before it and those "
-     "after it.",
+     "Your result also removes the tokens before token t. Join the tokens before token t and "
+     "those after it.",
      ("torch.cat([x[:t], x[t + 1 :]])", "x[t + 1 :]")),
     ("nothing removed",
-     "Nothing moves in your result, so token t was not removed. If you join two slices, the "
-     "second must start at t + 1.",
+     "Your result is 0 for every token, as if none had been removed. If you join two slices, "
+     "the second must start at t + 1.",
      ("t + 1 :", "t:")),
     ("two removed",
      "Your result also removes the token after t. If you join two slices, the second must start "
      "at t + 1.",
      ("t + 1 :", "t + 2 :")),
     ("equal tokens removed",
-     "Your result also removes other tokens that are equal to token t. Remove one row, by its "
-     "position.",
+     "Your result also removes other tokens that are equal to token t. Remove only row t.",
      ("torch.cat([x[:t], x[t + 1 :]])", "x[(x != x[t]).any(dim=-1)]")),
     ("size of the prediction",
-     "Your result is the size of the prediction without each token. Take its difference from the "
-     "prediction for all tokens.",
+     "Your result is the absolute value of the prediction without each token. Subtract the "
+     "prediction for all tokens before you take the absolute value.",
      ("with_all - predict(rest)", "predict(rest)")),
     ("row before removed",
      "Your entry t belongs to another token, because row t − 1 was removed. Remove row t.",
@@ -136,19 +136,19 @@ MISTAKES = [
      "Your result removes the last row for every t. Remove row t.",
      ("torch.cat([x[:t], x[t + 1 :]])", "x[:-1]")),
     ("prediction without the token",
-     "Your result is the prediction without each token. Return the absolute difference from the "
+     "Your result is the prediction without each token. Return its absolute difference from the "
      "prediction for all tokens.",
      ("with_all - predict(rest)", "predict(rest)"), (".abs()", "")),
     ("difference squared",
-     "Your differences are squared. Take their absolute values.",
+     "Your differences are squared. Take their absolute values instead.",
      (".abs()", ".square()")),
     ("neighbor removed",
      "Your entry t belongs to another token, because row t + 1 was removed. Remove row t.",
      ("torch.cat([x[:t], x[t + 1 :]])",
       "x[[n for n in range(len(x)) if n != (t + 1) % len(x)]]")),
     ("one too far",
-     "Your result is off by one: it keeps token t and removes the next one. If you join two "
-     "slices, use x[:t] and x[t + 1:].",
+     "Your result keeps token t and removes the next one. If you join two slices, use x[:t] and "
+     "x[t + 1:].",
      ("x[:t], x[t + 1 :]", "x[: t + 1], x[t + 2 :]")),
 ]  # fmt: skip
 

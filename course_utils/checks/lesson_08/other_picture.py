@@ -96,14 +96,15 @@ def run(answer, weights, v):
 
 SUM = (
     "sum not kept",
-    "The outputs are kept, but your new weights do not sum to 1. What you add must sum to 0, "
-    "which is one more condition. Put a column of ones beside v.",
+    "The outputs are kept, but your new weights do not sum to 1. What you add must also sum to 0. "
+    "Put a column of ones beside v, and find a direction whose product with this matrix is 0.",
 )
 LINE = (
     "not on the line",
     "Your result keeps neither the outputs nor the sums. Put a column of ones beside v. What you "
     "add, times this matrix (S, d_v + 1), must be 0. You find it as the last column of U in the "
-    "full SVD, or as the last row of Vh for the transpose.",
+    "full SVD, or as the last row of Vh for the transpose. If you clamp the ends, clamp them at 0, "
+    "because a higher limit changes the outputs.",
 )
 INFINITE = (
     "infinite weights",
@@ -112,28 +113,30 @@ INFINITE = (
 )
 NEGATIVE = (
     "negative weights",
-    "Some of your weights are negative, which softmax never returns. Stop where the first one "
+    "Some of your weights are negative, which softmax never returns. Stop where the first weight "
     "reaches 0.",
 )
 OUTPUT = (
     "another output",
-    "Your weights give another output. What you add, times v, must be 0 in all d_v columns.",
+    "Your weights sum to 1, but they give another output. What you add, times v, must be 0 in all "
+    "d_v columns.",
 )
 NAN = (
     "divergence is NaN",
     "Your result is an end of the line, but for some queries the wrong one, and NaN occurs in "
-    "the computation. At an end, a weight is 0, or slightly below by rounding, and log gives "
-    "NaN. Clamp the ends at 0, and let 0 · log 0 be 0 (torch.xlogy, as in 8.3).",
+    "the computation. At an end, a weight is 0 or, because of rounding, slightly below. The "
+    "logarithm of a negative number is NaN, and so is 0 · log 0. Clamp the ends at 0, and use "
+    "torch.xlogy, as in 8.3.",
 )
 
 NEARER = (
     "Your result is an end of the line, but for some queries the other end is farther away by "
-    "the measure of 8.3."
+    "the measure of 8.3. "
 )
 SAME = (
     "one way for all",
     "All queries go the same way along the line in your result. Choose the farther end for each "
-    "query. (Some measures are infinite at both ends, such as KL(given ‖ end), and cannot tell.)",
+    "query. (KL(given ‖ end) is infinite at both ends, so it cannot tell which one is farther.)",
 )
 APART = "apart = js_divergence(weights, one), js_divergence(weights, other)"
 
@@ -146,7 +149,7 @@ MISTAKES = [
      (".clamp(min=0)", "")),
     (*OUTPUT, ("torch.linalg.svd(kept).U[:, -1]", "torch.linalg.svd(kept).U[:, -1].roll(1)")),
     ("nothing changed",
-     "Your result is the given weights. Find other ones.",
+     "Your result is the given weights. Return other weights that give the same outputs.",
      "weights"),
     ("nearer end",
      "Your result is the nearer end of the line. Go the other way, to the farther end.",
@@ -156,30 +159,31 @@ MISTAKES = [
     (*SAME, ("farther[:, None]", "farther[:1, None]")),
     ("longer step",
      NEARER
-     + "Your result fits the end with the larger sum of differences, and this end is not always "
-     "the farther one.",
+     + "Your result fits the end with the larger sum of absolute differences. Choose by the "
+     "divergence instead.",
      (APART, "apart = (weights - one).abs().sum(-1), (weights - other).abs().sum(-1)")),
     ("kl for js",
      NEARER
-     + "Your result fits the measure KL(end ‖ given). Compare each of the two with their mean.",
+     + "Your result fits the measure KL(end ‖ given). Compare the end and the given weights each "
+     "with their mean, as in 8.3.",
      (APART, "apart = [torch.xlogy(p, p / weights).sum(-1) for p in (one, other)]")),
     ("kl with zeros dropped",
      NEARER
-     + "Your result fits KL(given ‖ end) without the key where the end is 0. Compare each of the "
-     "two with their mean.",
+     + "Your result fits KL(given ‖ end) without the key where the end is 0. Compare the end and "
+     "the given weights each with their mean, as in 8.3.",
      (APART, "apart = [torch.xlogy(weights, weights / p).where(p > 0, 0).sum(-1) for p in (one, "
       "other)]")),
     ("lower entropy",
      NEARER
-     + "Your result fits the end with the lower entropy. Measure the divergence.",
+     + "Your result fits the end with the lower entropy. Choose by the divergence instead.",
      (APART, "apart = [-torch.special.entr(p).sum(-1) for p in (one, other)]")),
     ("sharper end",
      NEARER
-     + "Your result fits the end with the largest weight. Measure the divergence.",
+     + "Your result fits the end with the largest weight. Choose by the divergence instead.",
      (APART, "apart = one.amax(-1), other.amax(-1)")),
     ("one step for all",
-     "Your result takes the same step for all queries. Each query can go on until the first of "
-     "its own weights is 0.",
+     "Your result takes the same step for all queries. Each query has its own limit: go on "
+     "until the first of its weights is 0.",
      ("room.amin(dim=-1, keepdim=True)", "room.amin()")),
     ("half way",
      "Your result is on the right line, but not at its end. Go on until the first weight is 0.",

@@ -55,7 +55,10 @@ def by_log_probabilities(model, clean, corrupted, right, wrong):
 
 def inputs():
     """Return models that are not trained, which are as good to patch, and prompts in pairs."""
-    return [case(82, 2, 4, 5, 7), case(81, 3, 2, 4, 9), case(83, 1, 3, 1, 4), case(80, 2, 1, 3, 6)]
+    cases = [case(82, 2, 4, 5, 7), case(81, 3, 2, 4, 9), case(83, 1, 3, 1, 4), case(80, 2, 1, 3, 6)]
+    model, clean, corrupted, *_ = case(84, 2, 3, 6, 8)  # where the model's answers are right
+    right, wrong = (model(tokens)[0].argmax(dim=-1) for tokens in (clean, corrupted))
+    return [*cases, (model, clean, corrupted, right, wrong)]
 
 
 def case(seed, layers, heads, B, L, V=11):
@@ -76,44 +79,72 @@ ALL_HEADS = "{(layer, each): heads[layer, :, each] for each in range(heads.shape
 
 MISTAKES = [
     ("clean run patched",
-     "Your result patches corrupted outputs into the clean prompt, and shows what is left. Patch "
-     "the clean outputs into the corrupted prompt.",
+     "Your result patches corrupted outputs into the run on the clean prompt, and returns what "
+     "is left. Patch clean outputs into the run on the corrupted prompt.",
      (PATCHED, "own[layer, :, head]}"), ("model(corrupted, patches)", "model(clean, patches)")),
     ("what the clean run loses",
-     "Your result patches corrupted outputs into the clean prompt, and shows what is lost. Patch "
-     "the clean outputs into the corrupted prompt.",
+     "Your result patches corrupted outputs into the run on the clean prompt, and returns what "
+     "is lost. Patch clean outputs into the run on the corrupted prompt.",
      (PATCHED, "own[layer, :, head]}"), ("model(corrupted, patches)", "model(clean, patches)"),
      ("difference(logits) - low)", "high - difference(logits))")),
     ("nothing patched",
-     "Your result is 0 for every head, so the patched runs equal the corrupted one. Patch in the "
-     "head outputs of the clean prompt.",
+     "Your result is 0 for every head, as if the corrupted prompt's own head outputs were "
+     "patched in. Patch in the head outputs of the clean prompt.",
      (PATCHED, "own[layer, :, head]}")),
     ("own outputs into the clean prompt",
-     "Your result is 1 for every head, so the patched runs equal the clean one. Run the model on "
-     "the corrupted prompts.",
+     "Your result is 1 for every head, as if nothing in the clean run were replaced. Run the "
+     "model on the corrupted prompts, and patch in clean outputs.",
      ("model(corrupted, patches)", "model(clean, patches)")),
+    ("accuracy",
+     "Your result is the share of right answers. A patch can move the logits without changing "
+     "the answer, so use the logit difference.",
+     (RESTORED, "restored[layer, head] = (logits.argmax(dim=-1) == right).double().mean()")),
+    ("accuracy restored",
+     "Your result compares the shares of right answers. A patch can move the logits without "
+     "changing the answer, so use the logit difference.",
+     (DIFFERENCE, "(logits.argmax(dim=-1) == right).double().mean()")),
+    ("every prompt with every token",
+     "Your result averages over all pairs of a prompt and a right or wrong token. If you write "
+     "`logits[:, right]`, you get a (B, B) matrix. Use `logits[torch.arange(B), right]`.",
+     (DIFFERENCE, "(logits[:, right] - logits[:, wrong]).mean()")),
+    ("patched over clean",
+     "Your result is patched / clean. Subtract the corrupted logit difference from both of them "
+     "before you divide.",
+     ("(difference(logits) - low) / (high - low)", "difference(logits) / high")),
+    ("corrupted sign",
+     "Your logit difference of the corrupted prompt has the wrong sign. Take the right token "
+     "minus the wrong one in every run.",
+     ("low, high = difference(corrupted_logits)", "low, high = -difference(corrupted_logits)")),
+    ("first clean prompt for all",
+     "Your result patches the output for the first clean prompt into all corrupted prompts. "
+     "Each corrupted prompt gets the output of its own clean prompt.",
+     (PATCHED, "heads[layer, :1, head].expand_as(own[layer, :, head])}")),
+    ("difference patched",
+     "Your result patches in the clean output minus the corrupted one. Patch in the clean "
+     "output itself.",
+     (PATCHED, "heads[layer, :, head] - own[layer, :, head]}")),
     ("not normalized",
-     "Your result holds logit differences. Subtract the one of the corrupted prompt, and divide by "
-     "the gap between clean and corrupted.",
+     "Your result is the logit difference itself. Subtract the logit difference of the "
+     "corrupted prompt, and divide by the gap between clean and corrupted.",
      ("(difference(logits) - low) / (high - low)", "difference(logits)")),
     ("not divided",
-     "Your result says how far the logit difference moves. Divide it by the gap between clean and "
-     "corrupted.",
+     "Your result is the change of the logit difference. Divide it by the gap between clean and "
+     "corrupted, so that 1 means fully restored.",
      (" / (high - low)", "")),
     ("divided by the clean difference",
-     "Your moves are divided by the clean logit difference. Divide them by the gap between clean "
-     "and corrupted, so that 1 means fully restored.",
+     "Your changes are divided by the clean logit difference. Divide them by the gap between "
+     "the clean and the corrupted logit difference, so that 1 means fully restored.",
      ("(high - low)", "high")),
     ("corrupted not subtracted",
-     "Your result does not subtract the logit difference of the corrupted prompt. Without a patch, "
-     "the share must be 0.",
+     "Your result divides the whole patched logit difference by the gap. First subtract the "
+     "corrupted logit difference, so that the share is 0 if the patch changes nothing.",
      ("difference(logits) - low", "difference(logits)")),
     ("still missing",
      "Your result is the share that is still missing. Return the share that is restored.",
      ("difference(logits) - low", "high - difference(logits)")),
     ("sign flipped",
      "Your result has the wrong sign. If the patch moves the logit difference toward the clean "
-     "one, the share is positive.",
+     "one, the share must be positive.",
      ("difference(logits) - low", "low - difference(logits)")),
     ("in percent",
      "Your result is in percent. Return shares, where 1 means fully restored.",
@@ -138,16 +169,16 @@ MISTAKES = [
      "logits.",
      (DIFFERENCE, "logits.log_softmax(dim=-1)[rows, right].mean()")),
     ("mean of shares",
-     "Your result is the mean of each prompt's share, in which a prompt with a small gap counts "
-     "most. Average the logit differences over the prompts before you divide.",
+     "Your result is the mean of each prompt's share, which depends most on prompts with a "
+     "small gap. Average the logit differences over the prompts before you divide.",
      (DIFFERENCE, "logits[rows, right] - logits[rows, wrong]"),
      (RESTORED, "restored[layer, head] = ((difference(logits) - low) / (high - low)).mean()")),
     ("first prompt only",
      "Your result uses only the first prompt. Average the logit difference over all prompts.",
      (DIFFERENCE, "(logits[rows, right] - logits[rows, wrong])[0]")),
     ("last position only",
-     "Your result patches a head only at the last position. Patch its output at all positions, "
-     "because later layers read all of them.",
+     "Your result patches a head only at the last position. Later layers read all positions, so "
+     "patch the head's output at all positions.",
      (PATCHED, "torch.cat([own[layer, :, head, :-1], heads[layer, :, head, -1:]], dim=1)}")),
     ("last position not patched",
      "Your result does not patch the last position. Patch a head's output at all positions.",
@@ -156,13 +187,13 @@ MISTAKES = [
      "Your result patches all heads of a layer together. Patch one head at a time.",
      ("{(layer, head): heads[layer, :, head]}", ALL_HEADS)),
     ("patches add up",
-     "Your result keeps earlier patches, so more and more heads are patched. Start with a new dict "
-     "for each head.",
+     "Your result keeps earlier patches, so more and more heads are patched. Use a new dict for "
+     "each head.",
      ("{(layer, head): heads[layer, :, head]}",
       "{(a, b): heads[a, :, b] for a in range(layer + 1) for b in range(heads.shape[2]) "
       "if (a, b) <= (layer, head)}")),
     ("patches add up within a layer",
-     "Your result keeps the patches of earlier heads of the layer. Start with a new dict for each "
+     "Your result keeps the patches of earlier heads of the layer. Use a new dict for each "
      "head.",
      ("{(layer, head): heads[layer, :, head]}",
       "{(layer, b): heads[layer, :, b] for b in range(head + 1)}")),
@@ -180,14 +211,15 @@ MISTAKES = [
      "the output of its own clean prompt.",
      (PATCHED, "heads[layer, :, head].mean(dim=0, keepdim=True).expand_as(own[layer, :, head])}")),
     ("zeroed in the clean prompt",
-     "Your result sets heads to zero in the clean prompt, which is ablation. Patch their clean "
-     "outputs into the corrupted prompt.",
+     "Your result sets heads to zero in the run on the clean prompt, which is ablation. Patch "
+     "clean outputs into the run on the corrupted prompt.",
      (PATCHED, "0 * own[layer, :, head]}"), ("model(corrupted, patches)", "model(clean, patches)")),
     ("heads in reverse order",
-     "Your heads are in reverse order. Entry (layer, head) must belong to this head.",
+     "Your heads are in reverse order. Entry (layer, head) must be the share of that head.",
      ("return restored", "return restored.flip(1)")),
     ("transposed",
-     "Your result has shape (H, layers). Rows are layers, and columns are heads.",
+     "Your result has shape (H, layers). Return shape (layers, H): rows are layers, and columns "
+     "are heads.",
      ("return restored", "return restored.T")),
     ("size only",
      "Your shares are never negative. A head can also move the logit difference the wrong way, so "

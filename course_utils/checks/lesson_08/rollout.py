@@ -71,7 +71,8 @@ MISTAKES = [
      "identity in each layer.",
      ("in layers", "in layers[:-1]"), ("return rolled", "return layers[-1] @ rolled")),
     ("heads for layers",
-     "Your result averages over dimension 0, the layers. The heads are dimension 1.",
+     "Your result averages over dimension 0, the layers. The heads are dimension 1, so average "
+     "over dim=1.",
      ("dim=1", "dim=0")),
     ("heads averaged last",
      "Your result follows each head through the layers and averages at the end. Average the "
@@ -82,11 +83,21 @@ MISTAKES = [
      "the identity in each layer.",
      ("(layer + identity) / 2", "layer"), ("return rolled", "return (rolled + identity) / 2")),
     ("heads summed",
-     "Your result adds the heads. Average them.",
+     "Your result sums the weights over the heads. Average them, so that rows sum to 1.",
      ("mean", "sum")),
     ("strongest head",
-     "Your result takes the largest of the heads. Average them.",
+     "Your result takes the maximum over the heads. Take the mean over the heads.",
      ("mean", "amax")),
+    ("strongest head, normalized later",
+     "Your result takes the maximum over the heads and then divides each row by its sum. "
+     "Average the heads, and use half of the weights plus half of the identity in each layer.",
+     ("mean", "amax"),
+     ("(layer + identity) / 2 @",
+      "(x := layer + identity) / x.sum(dim=-1, keepdim=True) @")),
+    ("strongest head, normalized first",
+     "Your result takes the maximum over the heads and divides each row by its sum. Average the "
+     "heads instead.",
+     ("weights.mean(dim=1)", "(x := weights.amax(dim=1)) / x.sum(dim=-1, keepdim=True)")),
     ("last layer only",
      "Your result uses only the last layer. Multiply all layers.",
      (" @ rolled", "")),
@@ -103,12 +114,21 @@ MISTAKES = [
      ("rolled = identity", "rolled = layers[0]"), ("in layers", "in layers[1:]")),
     ("input handed on",
      "Your result adds the identity after the multiplication. A residual connection passes on "
-     "what has arrived so far, so multiply (A + I) / 2 by the product.",
+     "what has arrived so far. Take half of the weights plus half of the identity first, and "
+     "multiply the product so far by that.",
      ("(layer + identity) / 2 @ rolled", "(layer @ rolled + identity) / 2")),
     ("ones for the identity",
      "Your result adds 1 to every entry. The identity has ones only on its diagonal, so use "
      "torch.eye.",
      ("layer + identity", "layer + 1")),
+    ("uniform for the identity",
+     "Your result adds 1 / L to every entry. The identity has ones only on its diagonal, so use "
+     "torch.eye.",
+     ("layer + identity", "layer + 1 / len(layer)")),
+    ("residual of a tenth",
+     "Your residual connection has a share of 0.1. Use half of the weights plus half of the "
+     "identity in each layer.",
+     ("(layer + identity) / 2", "(0.9 * layer + 0.1 * identity)")),
     ("identity added to the result",
      "Your first layer has no identity, and half of one is added at the end. Use half of the "
      "weights plus half of the identity in each layer.",
@@ -120,8 +140,8 @@ MISTAKES = [
      ("rolled = identity", "rolled = (layers[0] + identity) / 2"), ("in layers", "in layers[1:]"),
      ("(layer + identity) / 2 @", "layer @")),
     ("strongest head, first layer plain",
-     "Your result takes the largest of the heads, and its first layer has no identity. Average "
-     "the heads, and use (A + I) / 2 for each layer.",
+     "Your result takes the maximum over the heads, and its first layer has no identity. "
+     "Average the heads, and use half of the weights plus half of the identity in each layer.",
      ("mean", "amax"), ("rolled = identity", "rolled = layers[0]"),
      ("in layers", "in layers[1:]")),
     ("first layer missed",
@@ -133,6 +153,11 @@ MISTAKES = [
     ("layers averaged",
      "Your result averages the layers. They act one after the other, so multiply them.",
      "(weights.mean(dim=(0, 1)) + torch.eye(weights.shape[-1])) / 2"),
+    ("power of the average",
+     "Your result averages the layers and multiplies this average by itself. The layers differ, "
+     "so multiply the layers themselves.",
+     "torch.linalg.matrix_power("
+     "(weights.mean(dim=(0, 1)) + torch.eye(weights.shape[-1])) / 2, len(weights))"),
     ("entry by entry",
      "Your layers are multiplied entry by entry. Use the matrix product @.",
      ("rolled = identity", "rolled = torch.ones_like(identity)"), ("@", "*")),
@@ -141,7 +166,8 @@ MISTAKES = [
      "product @.",
      ("@", "*")),
     ("rollout transposed",
-     "Your result is transposed. Rows are outputs and columns are inputs, so rows must sum to 1.",
+     "Your result is transposed. Entry (i, j) is for output i and input j, so each row must sum "
+     "to 1.",
      ("return rolled", "return rolled.T")),
 ]  # fmt: skip
 

@@ -42,25 +42,28 @@ def inputs():
 
 MISTAKES = [
     ("share of weights",
-     "Your result is the share of all single weights. Count a pair once, if *some* head gives it "
-     "enough weight.",
+     "Your result is the share of all single weights. Count each pair once, if *some* head "
+     "gives it enough weight.",
      ("weights.amax(dim=(0, 1))", "weights")),
     ("layers averaged",
-     "Your result takes the largest head of each layer and averages over layers. A picture shows "
-     "one head, so take the largest over the layers too.",
+     "Your result takes the maximum over the heads of each layer and averages over the layers. "
+     "A picture shows one head of one layer, so take the maximum over both.",
      ("weights.amax(dim=(0, 1))", "weights.amax(dim=1).mean(dim=0)")),
     ("all heads must",
-     "Your result counts a pair only if *all* heads give it enough weight. One head is enough.",
+     "Your result counts a pair only if *all* heads give it enough weight. One head is enough, "
+     "so look at the largest weight of each pair.",
      ("amax", "amin")),
     ("heads averaged",
-     "Your result averages the heads first. A picture shows one head, so take the largest.",
+     "Your result averages over layers and heads. A picture shows one head, so take the maximum "
+     "over them.",
      ("amax", "mean")),
     ("layers apart",
-     "Your result counts each layer by itself. Take the largest weight over all layers as well "
-     "as all heads.",
+     "Your result counts each pair once for each layer. Take the maximum over the layers as "
+     "well as the heads.",
      ("(0, 1)", "1")),
     ("heads apart",
-     "Your result takes the largest over the layers only. Take it over the heads as well.",
+     "Your result counts each pair once for each head. Take the maximum over the heads as well "
+     "as the layers.",
      ("(0, 1)", "0")),
     ("last layer alone",
      "Your result uses only the last layer. Use all layers.",
@@ -72,49 +75,58 @@ MISTAKES = [
      "Your result is a number of pairs. Divide it by the number of all pairs.",
      ("double().mean()", "sum().item()")),
     ("divided by squared length",
-     "Your result is divided by L². There are L · S pairs.",
+     "Your result is divided by L². There are L · S pairs, so divide by L · S.",
      ("double().mean()", "sum() / len(best) ** 2")),
     ("divided by squared keys",
-     "Your result is divided by S². There are L · S pairs.",
+     "Your result is divided by S². There are L · S pairs, so divide by L · S.",
      ("double().mean()", "sum() / best.shape[-1] ** 2")),
     ("favorites only",
-     "Your result counts only pairs whose key has the largest weight of its query in some head. "
-     "Count every weight that is at least as large as the one shown.",
+     "Your result looks only at each query's strongest key in each head. Look at every key: "
+     "count a pair if any head gives it at least the weight shown.",
      ("weights.amax(dim=(0, 1))", "weights.where(torch.arange(weights.shape[-1]) == "
       "weights.argmax(dim=-1, keepdim=True), -1).amax(dim=(0, 1))")),
     ("either way round",
-     "If L = S, your result takes (i, j) and (j, i) for one pair. Query i with key j and query j "
-     "with key i are two pairs.",
+     "If L = S, your result treats (i, j) and (j, i) as one pair. Query i with key j and query "
+     "j with key i are two pairs, so count them separately.",
      ("best >= shown", "best.maximum(best.T if len(best) == len(best.T) else best) >= shown")),
     ("first layer alone",
      "Your result uses only layer 0. Use all layers.",
      ("weights.amax(dim=(0, 1))", "weights[0].amax(dim=0)")),
     ("heads added",
-     "Your result adds the weights of all heads. A picture shows one head, so take the largest.",
+     "Your result adds the weights of all heads in all layers. A picture shows one head, so "
+     "take the maximum.",
      ("amax", "sum")),
     ("heads of a layer added",
      "Your result adds the weights of a layer's heads. A picture shows one head, so take the "
-     "largest.",
+     "maximum over them.",
      ("weights.amax(dim=(0, 1))", "weights.sum(dim=1).amax(dim=0)")),
     ("strictly larger",
-     "Your result leaves out weights equal to the one shown. Use >=, so that the picture shown "
+     "Your result leaves out weights equal to the one shown. Use >=, because the picture shown "
      "counts too.",
      (">=", ">")),
     ("share of heads",
-     "Your result is the share of heads that give some pair enough weight. Return the share of "
-     "pairs.",
+     "Your result is the share of heads that give at least one pair enough weight. Return the "
+     "share of pairs.",
      ("(0, 1)", "(2, 3)")),
     ("any pair at all",
-     "Your result says whether there is such a pair at all. Return the share of pairs.",
+     "Your result says whether there is any such pair. Return the share of pairs.",
      ("mean()", "amax()")),
     ("share without",
-     "Your result is the share of pairs that no head gives enough weight. Return the share of "
-     "the others.",
+     "Your result is the share of pairs to which no head gives enough weight. Return the share "
+     "of the other pairs.",
      ("shows.double()", "(~shows).double()")),
     ("masked pairs left out",
      "Your result leaves out pairs that get no weight in any head, such as masked ones. Count "
      "*all* pairs.",
      ("shows.double()", "shows[best > 0].double()")),
+    ("diagonal left out",
+     "Your result leaves out the pairs of a query with the key at its own position. Count *all* "
+     "pairs.",
+     ("shows.double()", "shows[~torch.eye(*shows.shape, dtype=torch.bool)].double()")),
+    ("later keys left out",
+     "Your result leaves out the keys after each query. There is no causal mask here, so count "
+     "*all* pairs.",
+     ("shows.double()", "shows[torch.ones_like(shows).tril()].double()")),
     ("share of queries",
      "Your result is the share of queries with such a pair. Return the share of pairs.",
      ("(0, 1)", "(0, 1, 3)")),

@@ -54,25 +54,41 @@ MISTAKES = [
      "vector.",
      ("v.norm(dim=-1)", "v.sum(dim=-1)")),
     ("normalized again",
-     "Your rows are divided by their sums. Return the lengths themselves.",
+     "Your rows are divided by their sums. Return the products of weight and length without "
+     "this division.",
      ("weights * lengths[..., None, :]",
       "(x := weights * lengths[..., None, :]) / x.sum(dim=-1, keepdim=True)")),
     ("lengths along queries",
-     "Your lengths run along the queries. Values belong to keys, so their lengths need shape "
-     "(..., 1, S).",
+     "Your lengths run along the queries. Each value belongs to a key, so give the lengths the "
+     "shape (..., 1, S).",
      ("None, :]", ":, None]")),
     ("length over keys",
-     "Your result takes the length over the keys. The length of each value is over d_v, so use "
-     "dim=-1.",
+     "Your norm runs over the keys. The length of a value is the norm over its d_v entries, so "
+     "use dim=-1.",
      ("dim=-1", "dim=-2")),
     ("one length for all",
-     "Your result uses one length for all values together. Each key has its own, so use dim=-1.",
+     "Your result uses one length for all values together. Each value has its own length, so "
+     "take the norm with dim=-1.",
      "weights * v.norm()"),
     ("length of the mixture",
-     "Your result is the length of the whole output. Return one length for each key.",
+     "Your result is the length of the whole output of each query. Return one length for each "
+     "key, before the sum over keys.",
      "(weights @ v).norm(dim=-1)"),
+    ("length of the mixture for each key",
+     "Your result gives each key the length of the whole output of its query. Return the length "
+     "of the vector that this key alone adds.",
+     "(weights @ v).norm(dim=-1, keepdim=True).expand(weights.shape)"),
+    ("mean of the entries",
+     "Your result multiplies each weight by the mean of the value's entries. Multiply it by the "
+     "value's length.",
+     ("v.norm(dim=-1)", "v.mean(dim=-1)")),
+    ("largest entry",
+     "Your result multiplies each weight by the largest absolute entry of the value. Multiply "
+     "it by the value's length, the square root of the sum of squares.",
+     ("v.norm(dim=-1)", "v.abs().amax(dim=-1)")),
     ("vectors not lengths",
-     "Your result holds the vectors, (..., L, S, d_v). Take their lengths.",
+     "Your result is the vectors themselves, (..., L, S, d_v). Return the length of each "
+     "vector.",
      "weights[..., None] * v[..., None, :, :]"),
     ("values alone",
      "Your result is the lengths of the values. Multiply them by the weights.",

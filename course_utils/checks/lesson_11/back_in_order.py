@@ -37,48 +37,51 @@ JOINED = "torch.cat([early, late.flip(0)])"
 MISTAKES = [
     ("rank after rank",
      "Your result puts the ranks one after another. Each rank holds an early chunk and a late "
-     "one, which are not neighbors in the text.",
+     "one, which are not neighbors in the text. Put all early chunks first, and then the late "
+     "ones in reverse order.",
      "parts.flatten(0, 1)"),
     ("late chunks not reversed",
-     "Your early half is right. The late chunks run backward over the ranks, so the last one is "
-     "on rank 0.",
+     "Your early half is right. But rank 0 holds the last of the late chunks, and the last rank "
+     "holds the first. Reverse the order of the late chunks.",
      ("late.flip(0)", "late")),
     ("early chunks reversed",
-     "Your early chunks are in reverse order, and so are your late ones. The early chunks run "
-     "forward over the ranks, the late ones backward.",
+     "Your early chunks are in reverse order, and so are your late ones. Leave the early chunks "
+     "in the order of the ranks, and reverse the order of the late ones.",
      (JOINED, "torch.cat([early.flip(0), late])")),
     ("all chunks reversed",
-     "Your chunks run from the last to the first. The text starts with the first chunk of rank "
-     "0.",
+     "Your chunks run from the last to the first. Put the early chunks first, in the order of "
+     "the ranks, and then the late ones in reverse order.",
      (JOINED, "torch.cat([late, early.flip(0)])")),
     ("text reversed",
-     "Your whole text is reversed, even within the chunks. It starts on rank 0, with the first "
-     "token there.",
+     "Your whole text is reversed, even within the chunks. Return it from the first token to "
+     "the last.",
      ("chunks.flatten(0, 1)", "chunks.flatten(0, 1).flip(0)")),
     ("early and late in turn",
-     "Your result has an early chunk, then a late one, and so on. All early chunks come before "
+     "Your result has an early chunk, then a late one, and so on. Put all early chunks before "
      "the late ones.",
      (JOINED, "torch.stack([early, late.flip(0)], dim=1).flatten(0, 1)")),
     ("late chunks first",
-     "Your late chunks come first. The text starts with the early chunks.",
+     "Your late chunks come first. The text starts with the early chunks, so put these first.",
      (JOINED, "torch.cat([late.flip(0), early])")),
     ("late chunks first, not reversed",
      "Your late chunks come first, and in the order of the ranks. Put the early chunks first, "
-     "and reverse the late ones.",
+     "and reverse the order of the late ones.",
      (JOINED, "torch.cat([late, early])")),
     ("tokens reversed too",
-     "The tokens within your late chunks are reversed. Reverse only the order of the chunks.",
+     "The tokens within your late chunks are reversed. Reverse only the order of the late "
+     "chunks.",
      ("late.flip(0)", "late.flip(0, 1)")),
     ("tokens reversed instead",
-     "The tokens within each of your late chunks are reversed. Reverse the order of the chunks "
-     "instead.",
+     "Your late chunks are in the order of the ranks, and their tokens are reversed. Reverse "
+     "the order of the late chunks, not the tokens within them.",
      ("late.flip(0)", "late.flip(1)")),
     ("even and odd tokens",
-     "Your early half takes every second token of a rank. Take the first half of each rank's "
-     "tokens.",
+     "Your result splits each rank's tokens into even and odd ones. Split them in the middle: "
+     "the first half is the early chunk, and the second half is the late one.",
      ("parts.chunk(2, dim=1)", "(parts[:, ::2], parts[:, 1::2])")),
     ("ranks split, not tokens",
-     "Your result splits the ranks into two halves. Split each rank's tokens into two halves.",
+     "Your result splits the ranks into two halves. Split each rank's tokens into two halves, "
+     "along dimension 1.",
      "torch.cat([parts[: len(parts) // 2], parts[len(parts) // 2 :].flip(0)]).flatten(0, 1)"),
     ("positions not inverted",
      "Your result is what you get if the index says where each row belongs. An index must say "
@@ -88,15 +91,15 @@ MISTAKES = [
      ("chunks.flatten(0, 1)", "parts.flatten(0, 1)[torch.cat([cut[:W], cut.flip(0)[:W]], "
       "dim=1).flatten()]")),
     ("ranks in turn",
-     "Your result has the first token of each rank, then the second, and so on. The tokens of a "
-     "chunk stay together.",
+     "Your result has the first token of each rank, then the second of each rank, and so on. "
+     "The tokens of a chunk stay together, so put whole chunks one after another.",
      "parts.transpose(0, 1).flatten(0, 1)"),
     ("chunks not joined",
      "Your order is right, but the chunks are still separate. Join them to shape (N, d).",
      ("chunks.flatten(0, 1)", "chunks")),
     ("early and late in turn, from the last rank",
      "Your result puts the ranks one after another, from the last to the first. Put all early "
-     "chunks first, and then the late ones.",
+     "chunks first, and then the late ones in reverse order.",
      "parts.flip(0).flatten(0, 1)"),
 ]  # fmt: skip
 

@@ -30,42 +30,42 @@ def inputs():
 SEEN = "(rank - hop * steps) % ranks"
 MISTAKES = [
     ("forward",
-     "Your result goes to the ranks ahead. A rank receives from behind, so its second block is "
-     "that of rank − hop.",
+     "Your result has the blocks of the ranks ahead. A rank receives from behind, so its second "
+     "block is that of rank − hop (modulo W).",
      (SEEN, "(rank + hop * steps) % ranks")),
     ("sign of the hop lost",
      "Your result is right for a positive hop. With a negative hop, the ring runs the other way, "
      "so keep the sign.",
      (SEEN, "(rank - abs(hop) * steps) % ranks")),
     ("neighbors",
-     "Your result is right for hop = 1. Here each rank sends to the rank `hop` further on, so "
-     "each step goes back by `hop`.",
+     "Your result is right for hop = 1. Here, each rank sends to the rank that is `hop` further "
+     "on, so go back by `hop` in each step.",
      (SEEN, "(rank - steps) % ranks")),
     ("neighbors, forward",
-     "Your result ignores hop and goes forward. Blocks come from behind, so each step goes back "
-     "by `hop`.",
+     "Your result ignores hop and goes forward. Blocks come from the rank that is `hop` behind, "
+     "so go back by `hop` in each step.",
      (SEEN, "(rank + steps) % ranks")),
     ("own block left out",
-     "Your result starts with the first block that arrives. Before that, at step 0, a rank sees "
-     "its own block.",
+     "Your result starts with the first block that arrives and ends with the rank's own. The "
+     "rank sees its own block first, at step 0.",
      ("torch.arange(ranks)", "torch.arange(1, ranks + 1)")),
     ("own block not counted",
-     "Your result misses one block. A rank's own block comes first, at step 0.",
+     "Your result misses the rank's own block. That block comes first, at step 0.",
      ("torch.arange(ranks)", "torch.arange(1, ranks)")),
     ("not modulo W",
      "Your result has numbers below 0 or above W − 1. The ring is closed, so take them modulo W.",
      (SEEN, "rank - hop * steps")),
     ("sign kept",
-     "Your result has numbers below 0. If you use `torch.fmod` or `math.fmod`, they keep the "
-     "sign, so use `%` instead.",
+     "Your result has numbers below 0. If you use `torch.fmod` or `math.fmod`, the result keeps "
+     "the sign of the first number, so use `%` instead.",
      (SEEN, "torch.fmod(rank - hop * steps, ranks)")),
     ("hop taken once",
      "Your result goes back by `hop` once, and then rank by rank. Go back by `hop` in every "
      "step.",
      (SEEN, "(rank - hop - steps) % ranks")),
     ("rank subtracted",
-     "Your result starts with −rank modulo W. Subtract the hops from the rank, not the rank from "
-     "the hops.",
+     "Your result starts with −rank modulo W. Subtract step · hop from the rank, not the rank "
+     "from step · hop.",
      (SEEN, "(hop * steps - rank) % ranks")),
     ("last first",
      "Your result has the right blocks in reverse order. A rank's own block comes first.",
@@ -75,7 +75,7 @@ MISTAKES = [
      "step W − 1.",
      ("torch.arange(ranks)", "torch.arange(ranks + 1)")),
     ("last one left out",
-     "Your result misses the last block. Together with its own block, a rank sees W blocks.",
+     "Your result misses the last block. With its own block, a rank sees W blocks in W steps.",
      ("torch.arange(ranks)", "torch.arange(ranks - 1)")),
     ("sorted",
      "Your result has the right ranks, sorted by number. Return them in the order in which their "

@@ -49,11 +49,11 @@ MISTAKES = [
      (RING, "(W - 1) * block + W * block")),
     ("own part reduced",
      "Your number for heads counts all W parts. In each of its two rounds, an all-reduce sends "
-     "only W − 1 of them.",
+     "only W − 1 of them, because a rank keeps one.",
      (HEADS, "2 * (2 * (N * H * d))")),
     ("whole output to each",
-     "Your number for heads sends the whole output in every step. An all-reduce sends parts of N "
-     "/ W tokens, W − 1 of them in each of its two rounds.",
+     "Your number for heads is that of sending the whole output to every other rank. An "
+     "all-reduce sends 1 / W of it at a time: W − 1 such parts in each of its two rounds.",
      (HEADS, "2 * (W - 1) * (N * H * d)")),
     ("three all-reduces",
      "Your number for heads counts three all-reduces. There are two: the output's in the forward "
@@ -61,7 +61,7 @@ MISTAKES = [
      (HEADS, "3 * (2 * (W - 1) * (N * H * d) // W)")),
     ("all-to-all forward only",
      "Your number for the all-to-all is that of the forward pass. The backward pass sends as "
-     "much again.",
+     "much, so double it.",
      ("2 * (moved", "(moved")),
     ("ring forward only",
      "Your number for the ring is that of the forward pass. In the backward pass, keys and "
@@ -72,58 +72,71 @@ MISTAKES = [
      "values W − 1 times, and their gradients W times.",
      (RING, "2 * (W - 1) * block")),
     ("gradients not home",
-     "Your ring passes the gradients of k and v on W − 1 times. They need W, because the last "
-     "step brings them home.",
+     "Your ring passes the gradients of k and v on W − 1 times. After that, they are still one "
+     "rank away from their own, so count W times.",
      (RING, "3 * (W - 1) * block")),
     ("keys not sent again",
      "Your ring does not send keys and values in the backward pass. They travel once more, "
      "together with their gradients.",
      (RING, "(W - 1) * block + W * block")),
+    ("q travels",
+     "Your ring also sends q. The queries stay on their own rank, and only k, v and their "
+     "gradients travel.",
+     (RING, RING + " + 2 * (W - 1) * n * H * d")),
+    ("q travels, gradients do not",
+     "Your ring sends q, k and v in both passes. The queries stay on their own rank, so leave q "
+     "out. But the gradients of k and v travel too, W times.",
+     (RING, "2 * (W - 1) * (block + n * H * d)")),
     ("gradients of q travel",
      "Your ring also sends the gradients of q. They stay on their own rank, as q does.",
      (RING, RING + " + W * n * H * d")),
     ("keys come home too",
-     "Your ring sends keys and values W times in each pass. They need not come home, so count W "
-     "− 1.",
+     "Your ring sends keys and values W times in each pass. They need not return to their own "
+     "rank, so count W − 1 times in each pass.",
      (RING, "3 * W * block")),
     ("keys come home backward",
-     "Your ring sends keys and values W times in the backward pass. Only the gradients come "
-     "home, so count W − 1 for keys and values.",
+     "Your ring sends keys and values W times in the backward pass. Only the gradients must "
+     "return to their own rank, so count W − 1 for keys and values.",
      (RING, "(W - 1) * block + 2 * W * block")),
     ("as many key heads",
-     "Your keys and values have H heads. They have only H_kv.",
+     "Your keys and values have H heads. They have only H_kv heads, so use H_kv for both.",
      (MOVED, "n * 4 * H * d"), ("2 * n * H_kv * d", "2 * n * H * d")),
     ("H_kv by heads",
-     "Your number for heads uses H_kv. The all-reduce adds up the output, which has all H heads.",
+     "Your number for heads uses H_kv. The all-reduce adds up the output, which has all H "
+     "heads, so use H.",
      (HEADS, "2 * (2 * (W - 1) * (N * H_kv * d) // W)")),
     ("H_kv in the all-to-all",
      "Your all-to-all uses H_kv heads for everything. Only k and v have H_kv heads. q and the "
      "output have H.",
      (MOVED, "n * 4 * H_kv * d")),
     ("H in the all-to-all",
-     "Your ring is right. In the all-to-all too, k and v have only H_kv heads.",
+     "Your ring is right, but your all-to-all counts H heads of k and v. They have only H_kv "
+     "heads there too.",
      (MOVED, "n * 4 * H * d")),
     ("H in the ring",
-     "Your all-to-all is right. In the ring too, k and v have only H_kv heads.",
+     "Your all-to-all is right, but your ring counts H heads of k and v. They have only H_kv "
+     "heads there too.",
      ("2 * n * H_kv * d", "2 * n * H * d")),
     ("output not sent back",
-     "Your all-to-all sends q, k and v only. The output is sent back as well, so count it.",
+     "Your all-to-all sends only q, k and v. The second all-to-all sends the output back, so "
+     "count it too.",
      (MOVED, "n * (H + 2 * H_kv) * d")),
     ("output of H_kv heads",
      "Your all-to-all gives the output H_kv heads. It has H heads, like q.",
      (MOVED, "n * (H + 3 * H_kv) * d")),
     ("own part sent",
-     "Your all-to-all sends all W pieces. A rank keeps one piece for itself, so count W − 1 of "
-     "W.",
+     "Your all-to-all sends all W pieces. A rank keeps one of them for itself, so count only W "
+     "− 1 of the W pieces.",
      ("2 * (moved * (W - 1) // W)", "2 * moved")),
     ("all tokens sent",
      "Your all-to-all sends all N tokens. A rank sends only its own n tokens.",
      (MOVED, "N * (2 * H + 2 * H_kv) * d")),
     ("all-reduce of n tokens",
-     "Your all-reduce is over n tokens. By heads, every rank holds all tokens, so it is over N.",
+     "Your all-reduce is over the outputs of n tokens. By heads, every rank holds all tokens, "
+     "so use N.",
      (HEADS, "2 * (2 * (W - 1) * (n * H * d) // W)")),
     ("keys alone",
-     "Your number for the ring counts keys or values, but not both. Both travel.",
+     "Your number for the ring counts keys or values, but not both. Both travel, so double it.",
      ("2 * n * H_kv * d", "n * H_kv * d")),
     ("all ranks",
      "Your numbers are those of all ranks together. Return what one rank sends.",
@@ -136,7 +149,7 @@ MISTAKES = [
      "Your ring sends blocks of one head. A block has H_kv heads.",
      ("2 * n * H_kv * d", "2 * n * d")),
     ("always four bytes",
-     "Your numbers are right if a number has 4 bytes. Here it has `size` bytes.",
+     "Your numbers are right only if a number has 4 bytes. Here, each number has `size` bytes.",
      ("heads * size, all_to_all * size, ring * size", "heads * 4, all_to_all * 4, ring * 4")),
     ("numbers, not bytes",
      "You return how many numbers are sent. Multiply by `size` to get bytes.",

@@ -55,26 +55,34 @@ def inputs():
         probe(4, 1, 6, keys=20, dtype=torch.float32),
         probe(6, 2, 3, empty=5),
         [each.flip(0) for each in probe(4, 2, 5, empty=3)],  # the first ranks hold no key
+        probe(3, 2, 3, moved=-30_000.0, empty=1),
     ]
 
 
 SHRINK = "(m - top).exp()"
 RESULT = "(shrink[..., None] * out).sum(dim=0) / total[..., None]"
+TOO_SMALL = (
+    "Your result is wrong where all scores are far below 0. If you limit m from below, as "
+    "`m.clamp(min=-30)` does, all ranks get the same factor there. Leave m as it is, because "
+    "e^(−∞ − largest m) is 0."
+)
 MISTAKES = [
     ("plain mean",
-     "Your result is the mean of the ranks' outputs. Weight each one by its sum of exponentials.",
+     "Your result is the mean of the ranks' outputs, O / ℓ. A rank must count in proportion to "
+     "ℓ e^m. Rescale O and ℓ by e^(m − largest m), sum each over the ranks, and divide once.",
      "(out / ell.clamp(min=1e-9)[..., None]).mean(dim=0)"),
     ("maxima ignored",
-     "Your result adds the sums as they are. Each rank subtracted its own maximum, so first "
-     "rescale all sums to the largest maximum.",
+     "Your result adds the sums as they are. Each rank computed its sums relative to its own "
+     "maximum, so first multiply ℓ and O by e^(m − largest m).",
      (SHRINK, "torch.ones_like(m)")),
     ("weighted by the maxima",
-     "Your result weights the ranks by e^m alone. The weight is ℓ e^m, because ℓ says how much "
-     "lies behind the maximum.",
+     "Your result weights the ranks by e^m alone. The weight is ℓ e^m, because ℓ e^m is the sum "
+     "of e^score over all keys of a rank.",
      "(m.softmax(dim=0)[..., None] * out / "
      "ell.clamp(min=1e-9)[..., None]).sum(dim=0)"),
     ("not divided",
-     "Your result is the sum of e^(score − m) v. Divide it by the sum of e^(score − m).",
+     "Your result is the sum of e^(score − m) v. Divide it by the sum of e^(score − m), where m "
+     "is the largest score of all ranks.",
      (" / total[..., None]", "")),
     ("divided by the factors",
      "Your result is divided by the sum of the factors e^(m − largest m). Multiply each factor "
@@ -92,34 +100,45 @@ MISTAKES = [
      (RESULT, "(shrink[..., None] * out / ell.clamp(min=1e-9)[..., None]).sum(dim=0) / "
       "total[..., None]")),
     ("sign of the shift",
-     "In your result, ranks with small scores count most. The factor is e^(m − largest m), not "
+     "In your result, ranks with small scores count most. Multiply by e^(m − largest m), not by "
      "its inverse.",
      (SHRINK, "(top - m).exp()")),
     ("exponentials themselves",
-     "Your result is infinite or NaN where scores are large. Subtract the largest m before you "
-     "take the exponential.",
+     "Your result is NaN where scores are far from 0. There e^m overflows to inf or underflows "
+     "to 0, and both inf / inf and 0 / 0 are NaN. Subtract the largest m before you take the "
+     "exponential.",
      (SHRINK, "m.exp()")),
     ("one maximum for all heads",
      "Your result is NaN where the heads differ a lot. With one maximum for all heads, all "
-     "exponentials of another head can be 0. Use `dim=0`.",
+     "factors of another head can underflow to 0, and 0 / 0 is NaN. Take the maximum over the "
+     "ranks only, with `dim=0`.",
      ("m.amax(dim=0)", "m.amax()")),
     ("−∞ replaced by 0",
      "Your result is NaN where all scores are far below 0 and a rank is empty. If you replace "
-     "its m by 0, this becomes the largest. Leave it at −∞, so that its factor is 0.",
+     "the empty rank's m by 0, that 0 becomes the maximum, all other factors underflow to 0, "
+     "and 0 / 0 is NaN. Leave m at −∞, so that the empty rank's factor is 0.",
      ("m.amax(dim=0)", "m.nan_to_num(neginf=0.0).amax(dim=0)")),
     ("maximum from 0",
-     "Your result is NaN where all scores are far below 0. Your largest m is at least 0 there, "
-     "so start at −∞.",
+     "Your result is NaN where all scores are far below 0. If your largest m cannot be below 0, "
+     "all factors underflow to 0 there, and 0 / 0 is NaN. In a loop, start with −∞.",
      ("m.amax(dim=0)", "m.amax(dim=0).clamp(min=0)")),
+    ("limited from below",
+     TOO_SMALL,
+     ("    top =", "    m = m.clamp(min=-30)\n    top =")),
+    ("limited from far below",
+     TOO_SMALL,
+     ("    top =", "    m = m.clamp(min=-1e4)\n    top =")),
     ("maximum of a rank",
      "Your result rescales each rank to the largest m of its own heads. Rescale each head to the "
      "largest m of all ranks, with `dim=0`.",
      ("m.amax(dim=0)", "m.amax(dim=1, keepdim=True)")),
     ("one sum for all heads",
-     "Your result divides all heads by one sum. Each head has its own sum, over dimension 0.",
+     "Your result divides all heads by one sum. Each head has its own sum over the ranks, so "
+     "sum over dimension 0 only.",
      ("(shrink * ell).sum(dim=0)", "(shrink * ell).sum()")),
     ("best rank alone",
-     "Your result takes only the rank with the largest m. The other ranks hold keys too.",
+     "Your result takes only the output of the rank with the largest m. The other ranks hold "
+     "keys too, so merge the outputs of all ranks.",
      "(out / ell.clamp(min=1e-9)[..., None])[m.argmax(dim=0), torch.arange(m.shape[1])]"),
     ("heads joined",
      "Your result sums over the heads. Sum over the ranks, which are dimension 0.",
@@ -132,16 +151,17 @@ MISTAKES = [
      ("(shrink * ell).sum(dim=0)", "(shrink * ell).sum(dim=1)"),
      ("(shrink[..., None] * out).sum(dim=0)", "(shrink[..., None] * out).sum(dim=1)")),
     ("O counted as an output",
-     "Your result weights O by the softmax of the log-sum-exps. These weights belong to outputs, "
-     "and O is not divided by ℓ yet.",
+     "Your result weights O by the softmax of the log-sum-exps. These weights belong to "
+     "outputs, which are O / ℓ. Weight O by e^(m − largest m), and divide at the end.",
      "((m + ell.log()).softmax(dim=0)[..., None] * out).sum(dim=0)"),
     ("first ranks empty",
-     "Your result is NaN where the first ranks hold no key. The largest m so far is −∞ there, "
-     "and −∞ − (−∞) is NaN. Let such a rank add nothing.",
+     "Your result is NaN where the first ranks hold no key. If you merge one rank after "
+     "another, the largest m so far is −∞ there, and −∞ − (−∞) is NaN. Let such a rank add "
+     "nothing.",
      (RESULT, RESULT + " * (m[0] - m[0]).exp()[..., None]")),
     ("empty ranks become NaN",
-     "Your result is NaN where a rank holds no key. Its ℓ is 0, so do not divide by the ℓ of a "
-     "single rank.",
+     "Your result is NaN where a rank holds no key. There O and ℓ are 0, and 0 / 0 is NaN. "
+     "Divide only once, after the sums over all ranks.",
      "((m + ell.log()).softmax(dim=0)[..., None] * (out / ell[..., None])).sum(dim=0)"),
 ]  # fmt: skip
 

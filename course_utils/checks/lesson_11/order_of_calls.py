@@ -64,7 +64,10 @@ NO_LIST = (
     "Your result is not a list of two calls with their partners. Return, for example, "
     '[("send", 1), ("recv", 3)].'
 )
-WRONG_NAME = 'Your result has a call of another name. Name the two calls "send" and "recv".'
+WRONG_NAME = (
+    'Your result has a call that is neither "send" nor "recv". Name the two calls "send" and '
+    '"recv".'
+)
 WRONG_NEIGHBOR = (
     "Your result has the wrong neighbors. Rank r sends to rank r + 1 and receives from rank r − 1, "
     "modulo W."
@@ -82,12 +85,12 @@ ALL_RECEIVE = (
     "far. Let some ranks send first."
 )
 SOME_WAIT = (
-    "some ranks wait for each other forever. Make sure that of two neighbors one sends while the "
-    "other receives."
+    "some ranks wait for each other forever. Choose the order so that, of as many neighbors as "
+    "possible, one sends first and the other receives first."
 )
 ONE_BY_ONE = (
-    "Your order has no deadlock, but it takes more than three rounds, because many ranks wait for "
-    "one another in a row. Let many pairs communicate at once, for any W."
+    "Your order has no deadlock, but it takes more than three rounds, because the ranks "
+    "communicate one after another. Let many pairs communicate in the same round, for any W."
 )
 
 

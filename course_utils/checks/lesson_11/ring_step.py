@@ -48,6 +48,8 @@ def inputs():
             return q, k, v, torch.zeros_like(out), torch.full((W, n), -torch.inf, dtype=dtype)
         return q, k, v, out, (q * k).sum(dim=-1) / d**0.5 + normal(W, n, dtype=dtype)
 
+    q, k, *others = probe(3, 2, 4, 3, first=True)
+    q, k = 100 * (1 + q.abs()), -100 * (1 + k.abs())  # all scores are below -10,000
     return [
         probe(4, 3, 5, 2),
         probe(3, 4, 2, 6, first=True),
@@ -55,6 +57,7 @@ def inputs():
         probe(2, 6, 3, 1, dtype=torch.float32),
         probe(3, 1, 4, 4),
         probe(1, 3, 2, 5),
+        (q, k, *others),
     ]
 
 
@@ -62,8 +65,8 @@ PASSED = "k.roll(1, dims=0), v.roll(1, dims=0)"
 MIXED = "share[..., None] * out + share_new[..., None] * out_new"
 SHARES = "(lse - both).exp(), (lse_new - both).exp()"
 NAN_AT_FIRST = (
-    "Your result is right, except at the first step, where it is NaN. There lse is −∞, and if you "
-    "use {}, this is {}. Use `torch.logaddexp` instead."
+    "Your result is right, except at the first step, where it is NaN. There lse is −∞. If you "
+    "compute {}, you get {}, which is NaN. Use `torch.logaddexp` instead."
 )
 MISTAKES = [
     ("by a sigmoid of the lses",
@@ -74,49 +77,55 @@ MISTAKES = [
      ("torch.logaddexp(lse, lse_new)", "lse + torch.log(1 + torch.exp(lse_new - lse))")),
     ("not passed on",
      "Your output is right, but k and v are still on the same ranks. Pass each block on to the "
-     "next rank.",
+     "next rank with `k.roll(1, dims=0)` and the same for v.",
      (PASSED, "k, v")),
     ("passed back",
-     "Your k and v move to the previous rank. Rank r sends to rank r + 1, so use `k.roll(1, "
-     "dims=0)`.",
+     "Your k and v go to the previous rank. Rank r sends to rank r + 1, so use `k.roll(1, "
+     "dims=0)` and the same for v.",
      (PASSED, "k.roll(-1, dims=0), v.roll(-1, dims=0)")),
     ("keys alone passed on",
-     "Your keys move on, but your values stay. They belong together, so pass on both.",
+     "Your keys go to the next rank, but your values stay. They belong together, so pass on "
+     "both.",
      (PASSED, "k.roll(1, dims=0), v")),
     ("values alone passed on",
-     "Your values move on, but your keys stay. They belong together, so pass on both.",
+     "Your values go to the next rank, but your keys stay. They belong together, so pass on "
+     "both.",
      (PASSED, "k, v.roll(1, dims=0)")),
     ("single numbers moved",
-     "Your result moves single numbers instead of blocks. Without `dims`, `roll` treats a tensor "
-     "as one long row, so use `dims=0`.",
+     "Your result shifts single numbers instead of blocks. Without `dims`, `roll` treats a "
+     "tensor as one long row, so use `dims=0`.",
      (PASSED, "k.roll(1), v.roll(1)")),
     ("passed on first",
-     "Your output uses k and v after they were passed on. First use the block that is there, "
-     "then pass it on.",
+     "Your output uses k and v after they were passed on. First attend to the block that the "
+     "rank holds, and then pass it on.",
      (PASSED, "k, v"),
      ("    scores", "    k, v = k.roll(1, dims=0), v.roll(1, dims=0)\n    scores")),
     ("tokens moved",
-     "Your result moves tokens within a rank. Whole blocks move from rank to rank, along "
+     "Your result shifts tokens within a rank. Whole blocks go from rank to rank, along "
      "dimension 0.",
      (PASSED, "k.roll(1, dims=1), v.roll(1, dims=1)")),
     ("plain mean",
-     "Your result is the mean of the two outputs. Weight each output by its sum of exponentials.",
+     "Your result is the mean of the two outputs. Weight each output by e^(its own lse − the "
+     "common lse), where the common lse is `torch.logaddexp(lse, lse_new)`.",
      (MIXED, "(out + out_new) / 2")),
     ("only added",
-     "Your result is the sum of the two outputs. Weight them so that both weights sum to 1.",
+     "Your result is the sum of the two outputs. Weight each output by e^(its own lse − the "
+     "common lse), where the common lse is `torch.logaddexp(lse, lse_new)`.",
      (MIXED, "out + out_new")),
     ("replaced",
      "Your result is the output for the new block alone. Merge it with `out`, the output so far.",
      (MIXED, "out_new")),
     ("lse forgotten",
-     "Your output is right, but lse is unchanged. The next step would give it the wrong weight, "
-     "so return the lse of both.",
+     "Your output is right, but lse is unchanged, so the next step would give this output too "
+     "little weight. Return the log-sum-exp of the old and the new scores.",
      ("return out, both", "return out, lse")),
     ("lse of this block",
-     "Your output is right, but your lse is that of the new block alone. Return the lse of both.",
+     "Your output is right, but your lse is that of the new block alone. Return the log-sum-exp "
+     "of the old and the new scores.",
      ("return out, both", "return out, lse_new")),
     ("lse not scaled",
-     "Your output uses scaled scores, but your lse does not. Divide the scores by √d_k for both.",
+     "Your output uses scaled scores, but your lse uses unscaled ones. Divide the scores by "
+     "√d_k for both.",
      ("scores.logsumexp(dim=-1)", "(q @ k.mT).logsumexp(dim=-1)")),
     ("softmax over queries",
      "The softmax of your new output runs over the queries. It must run over the keys, so use "
@@ -127,8 +136,8 @@ MISTAKES = [
      "`dim=-1`.",
      ("scores.logsumexp(dim=-1)", "scores.logsumexp(dim=-2)")),
     ("keys of all ranks",
-     "Your result lets each query attend to the keys of all ranks. In one step, it attends only "
-     "to the keys on its own rank.",
+     "Your result lets each query attend to the keys of all ranks. In one step, a rank holds "
+     "only one block, so use only the keys on the query's own rank.",
      ("q @ k.mT", "q @ k.flatten(0, 1).T"),
      ("scores.softmax(dim=-1) @ v", "scores.softmax(dim=-1) @ v.flatten(0, 1)")),
     ("all keys, from the start",
@@ -138,41 +147,42 @@ MISTAKES = [
      ("scores.softmax(dim=-1) @ v", "scores.softmax(dim=-1) @ v.flatten(0, 1)"),
      ("return out, both", "return out_new, lse_new")),
     ("larger of both",
-     "Your output is right, but your lse is the larger one of the two. Their exponentials add up, "
-     "so use `torch.logaddexp`.",
+     "Your output is right, but your lse is the larger one of the two. The exponentials of both "
+     "add up, so use `torch.logaddexp`.",
      ("return out, both", "return out, torch.maximum(lse, lse_new)")),
     ("weights in proportion to lse",
-     "Your two outputs are weighted in proportion to their lse. Weight them by e^lse instead, in "
-     "a form that cannot overflow.",
+     "Your two outputs are weighted in proportion to their lse. Weight each output by e^(its "
+     "own lse − the common lse), where the common lse is `torch.logaddexp(lse, lse_new)`.",
      (SHARES, "lse / (lse + lse_new), lse_new / (lse + lse_new)")),
     ("output passed on",
      "Your out and lse have moved to the next rank, but k and v have not. A rank keeps its queries "
      "and their results, and passes on k and v.",
      ("return out, both, " + PASSED, "return out.roll(1, dims=0), both.roll(1, dims=0), k, v")),
     ("lse added",
-     "Your output is right, but your lse is the sum of both. Their exponentials add up, so use "
-     "`torch.logaddexp`.",
+     "Your output is right, but your lse is the sum of both. The exponentials add up, not their "
+     "logarithms, so use `torch.logaddexp`.",
      ("return out, both", "return out, lse + lse_new")),
     ("weights swapped",
      "Your weights are swapped: the old output has the weight of the new one. Give each output "
      "its own weight.",
      (MIXED, "share_new[..., None] * out + share[..., None] * out_new")),
     ("exponentials themselves",
-     "Your result is NaN where lse is large, because e^lse overflows. Use e^(lse − lse of both), "
-     "as `merge` does.",
+     "Your result is NaN where lse is large, because e^lse overflows to inf, and inf / inf is "
+     "NaN. Weight each output by e^(its own lse − the common lse), where the common lse is "
+     "`torch.logaddexp(lse, lse_new)`.",
      (SHARES, "lse.exp() / (lse.exp() + lse_new.exp()), lse_new.exp() / (lse.exp() + lse_new.exp())"
       )),
     ("bare sums added",
-     "Your result adds a sum of e^score v to an output that is a mean. Divide the sum by the sum "
-     "of e^score, then weight both.",
+     "Your result adds the sum of e^score v to an output that is already divided. Divide this "
+     "sum by the sum of e^score, then weight both outputs.",
      (MIXED, "out + scores.exp() @ v")),
     ("logarithm of bare sums",
      "Your result is infinite or NaN where scores are large, because e^score overflows before "
-     "its logarithm. Use `logsumexp`.",
+     "the logarithm is taken. Use `logsumexp`.",
      ("scores.logsumexp(dim=-1)", "scores.exp().sum(dim=-1).log()")),
     ("sum of bare exponentials",
-     "Your lse is infinite where it should be large, because e^lse overflows before its "
-     "logarithm. Use `torch.logaddexp`.",
+     "Your lse is infinite where it should be large, because e^lse overflows before the "
+     "logarithm is taken. Use `torch.logaddexp`.",
      ("torch.logaddexp(lse, lse_new)", "(lse.exp() + lse_new.exp()).log()")),
     ("causal",
      "Your result has a causal mask. There is no mask here, so let every query attend to all "
@@ -183,11 +193,11 @@ MISTAKES = [
     ("divided by d_k", DIVIDED_BY_D_K, (" / q.shape[-1] ** 0.5", " / q.shape[-1]")),
     ("divided by √d_v", BY_D_V, ("q.shape[-1] ** 0.5", "v.shape[-1] ** 0.5")),
     ("new output not divided",
-     "Your new output is a sum of e^(score − m) v. Before you merge it, divide it by the sum of "
-     "e^(score − m).",
+     "Your new output is a sum of e^(score − m) v, where m is the largest score. Before you "
+     "merge it, divide it by the sum of e^(score − m).",
      ("scores.softmax(dim=-1)", "(scores - scores.amax(dim=-1, keepdim=True)).exp()")),
     ("new output of bare exponentials",
-     "Your new output is a sum of e^score v. It is not divided by the sum of e^score, and it "
+     "Your new output is the sum of e^score v. It is not divided by the sum of e^score, and it "
      "overflows for large scores. Use softmax.",
      ("scores.softmax(dim=-1)", "scores.exp()")),
     ("largest score for lse",
@@ -199,10 +209,15 @@ MISTAKES = [
      "with `logsumexp`.",
      ("scores.logsumexp(dim=-1)", "scores.exp().sum(dim=-1)")),
     ("NaN at the first step",
-     "Your result is NaN at the first step, where lse is −∞ and e^(lse_new − lse) overflows. Use "
-     "e^(lse − lse of both) as the weight, with `torch.logaddexp`.",
+     "Your result is NaN at the first step. There lse is −∞, so e^(lse_new − lse) is infinite, "
+     "and inf / inf is NaN. Weight each output by e^(its own lse − the common lse), where the "
+     "common lse is `torch.logaddexp(lse, lse_new)`.",
      (SHARES, "1 / (1 + (lse_new - lse).exp()), (lse_new - lse).exp() / (1 + (lse_new - lse).exp())"
       )),
+    ("−∞ replaced by −10⁴",
+     "Your result is wrong at the first step if all scores are far below 0. If you replace −∞ "
+     "by a number such as −10⁴, the empty start can outweigh such scores. Leave lse at −∞.",
+     ("    scores =", "    lse = lse.clamp(min=-1e4)\n    scores =")),
     ("another order",
      "Your results are right, but in another order. Return out, lse, k, v.",
      ("return out, both, k.roll(1, dims=0), v.roll(1, dims=0)",

@@ -38,7 +38,19 @@ def inputs():
         ((200, 3, 3, 2, 2, 2, 2, 2), 4),
         ((1, 3) * 20, 2),
         ((3, 13) * 12, 8),
+        ((200,) + (1,) * 200, 8),
     ]
+
+
+def cheap_with_expensive(lengths, ranks):
+    """Deal out pairs of the cheapest and the most expensive token left, always from rank 0 on."""
+    n = sum(lengths) // ranks
+    seen = torch.cat([torch.arange(1, length + 1) for length in lengths])  # (N,)
+    left, held = seen.argsort(stable=True).tolist(), [[] for _ in range(ranks)]
+    while left:
+        for tokens in held:
+            tokens.extend([left.pop(), left.pop(0)] if len(tokens) < n - 1 else [left.pop()])
+    return torch.tensor(held)
 
 
 def run(answer, lengths, ranks):
@@ -74,7 +86,7 @@ SHAPE = (
     "Your result does not have shape (W, N / W). Return a tensor with the positions that rank r "
     "holds in row r."
 )
-WHOLE = "Your positions are not whole numbers. Return a tensor of integers."
+WHOLE = "Your positions are not integers. Return a tensor of an integer dtype."
 UNEVEN = (
     "Your ranks hold different numbers of tokens. Give each rank the same number of tokens, N / W."
 )
@@ -106,6 +118,11 @@ BY_LENGTH = (
     "Each of your ranks has its share of the long and of the short documents. But a token's cost "
     "is its position in the document, not the length of the document. Balance these positions."
 )
+IN_PAIRS = (
+    "Each of your ranks gets the cheapest token left together with the most expensive one. These "
+    "pairs do not all cost the same, and rank 0 always gets the first of them. Sort all tokens by "
+    "cost, and deal them out back and forth instead."
+)
 ELSE = (
     "Your ranks do not compute the same number of pairs. Count how many keys each token sees, and "
     "balance the sums of these counts."
@@ -126,6 +143,9 @@ def what_is_wrong(held, lengths, ranks, seen):
     for each in (back_and_forth, back_and_forth.flip(0)):
         if torch.equal(sorted_rows, each.sort(dim=1).values):
             return POSITIONS
+    pairs = cheap_with_expensive(lengths, ranks)
+    if torch.equal(seen[held.long()].sort(dim=1).values, seen[pairs].sort(dim=1).values):
+        return IN_PAIRS
     work = seen[held.long()].sum(dim=1).sort().values  # the same, whichever of equals comes first
     if torch.equal(work, seen.sort().values.reshape(ranks, -1).sum(dim=1)):
         return CHUNKS
@@ -151,6 +171,7 @@ MISTAKES = [
     ("over the positions", POSITIONS,
      (ROWS, "torch.arange(sum(lengths)).unflatten(0, (-1, ranks))")),
     ("sorted and cut", CHUNKS, ("return order.T", "return seen.argsort().reshape(ranks, -1)")),
+    ("cheap with expensive", IN_PAIRS, cheap_with_expensive),
     ("uneven", UNEVEN, ("return order.T", "return [order.T[0, 1:], *order.T[1:]]")),
     ("columns", SHAPE, ("return order.T", "return order")),
     ("in floats", WHOLE, ("order.T", "order.T.float()")),

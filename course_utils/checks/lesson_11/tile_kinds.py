@@ -1,4 +1,4 @@
-"""11.4: which tiles a causal mask leaves full, cuts or empties, given the tokens' positions."""
+"""11.4: which tiles are full, partial or empty under a causal mask, given the positions."""
 
 import torch
 
@@ -52,13 +52,19 @@ def inputs():
 
 SOME = "k.amin(dim=1) <= q.amax(dim=1)[:, None]"
 EACH = "k.amax(dim=1) <= q.amin(dim=1)[:, None]"
+MEAN = "q.double().mean(dim=1)[:, None] - k.double().mean(dim=1)"
+MEANS = (
+    "Your result is what you get by comparing the mean positions of the blocks. The positions of "
+    "a block may have gaps, so use the earliest and the latest one, with `amin` and `amax`."
+)
 MISTAKES = [
     ("the past forbidden",
      "Your result forbids the past. A query may attend to keys up to its own position.",
      (SOME, "k.amax(dim=1) >= q.amin(dim=1)[:, None]"),
      (EACH, "k.amin(dim=1) >= q.amax(dim=1)[:, None]")),
     ("itself not seen",
-     "Your result does not let a query attend to its own position. It may, so use <=.",
+     "Your result does not let a query attend to its own position. It may, so use <= in both "
+     "comparisons.",
      (SOME, SOME.replace("<=", "<")), (EACH, EACH.replace("<=", "<"))),
     ("itself not seen at all",
      "Your result does not count a query and its own position as an allowed pair. A query may "
@@ -66,40 +72,61 @@ MISTAKES = [
      (SOME, SOME.replace("<=", "<"))),
     ("by row and column",
      "Your result goes by the order of the tokens in the two lists. Use their positions in the "
-     "text, which you are given.",
+     "text, which are given.",
      ("    some", "    q = torch.arange(len(queries)).unflatten(0, (-1, size))\n"
       "    k = torch.arange(len(keys)).unflatten(0, (-1, size))\n    some")),
     ("sorted first",
-     "Your result is right where positions ascend. If you sort them, tokens move to other tiles, "
-     "so leave them in their order.",
+     "Your result is right where positions ascend. If you sort all positions, tokens end up in "
+     "other tiles, so leave the positions in their order.",
      ("    some", "    q = queries.sort().values.unflatten(0, (-1, size))\n"
       "    k = keys.sort().values.unflatten(0, (-1, size))\n    some")),
     ("swapped",
      "Your result swaps queries and keys. Rows are tiles of queries, and a query may attend to "
      "keys up to its own position.",
      ("    some", "    q, k = k, q\n    some")),
+    ("consecutive assumed",
+     "Your result is right where the positions of each block are consecutive. They may also be "
+     "in any order, so use the earliest and the latest position of each block, with `amin` and "
+     "`amax`.",
+     (SOME, "k[:, 0] <= q[:, 0, None] + size - 1"),
+     (EACH, "k[:, 0] + size - 1 <= q[:, 0, None]")),
+    ("numbers of blocks",
+     "Your result is what you get by comparing position // size. That fits only blocks of "
+     "consecutive positions that start at a multiple of size. Use the earliest and the latest "
+     "position of each block, with `amin` and `amax`.",
+     (SOME, "k[:, 0] // size <= q[:, 0, None] // size"),
+     (EACH, "k[:, 0] // size < q[:, 0, None] // size")),
+    ("means",
+     MEANS,
+     (SOME, MEAN + " > -size"),
+     (EACH, MEAN + " >= size - 1")),
+    ("means, by whole blocks",
+     MEANS,
+     (SOME, MEAN + " > -size"),
+     (EACH, MEAN + " >= size")),
     ("earliest with earliest",
-     "Your result is 0 where the earliest query sees no key. A later query may see one, so "
-     "compare the earliest key with the latest query.",
+     "Your result is 0 where the earliest query may see no key of the tile. A later query may "
+     "see one, so compare the earliest key with the latest query.",
      (SOME, "k.amin(dim=1) <= q.amin(dim=1)[:, None]")),
     ("all keys past",
-     "Your result is 0 unless the latest query sees every key. One allowed pair is enough, so "
-     "compare the earliest key with the latest query.",
+     "Your result is 0 unless the latest query may see every key. One allowed pair is enough, "
+     "so compare the earliest key with the latest query.",
      (SOME, "k.amax(dim=1) <= q.amax(dim=1)[:, None]")),
     ("first tokens",
-     "Your result is what you get from the first query of each tile alone. A pair is allowed if "
-     "the earliest key is not after the latest query, so use that query.",
+     "Your result uses only the first query of each block. Return 0 only if the earliest key is "
+     "after the latest query, and 2 only if the latest key is not after the earliest query.",
      (SOME, "k[:, 0] <= q[:, 0, None]"), (EACH, "k[:, -1] <= q[:, 0, None]")),
     ("sorted assumed",
-     "Your result is right where positions ascend. The positions in a tile may have any order, "
+     "Your result is right where positions ascend. The positions in a block may have any order, "
      "so use `amin` and `amax`.",
      (SOME, "k[:, 0] <= q[:, -1, None]"), (EACH, "k[:, -1] <= q[:, 0, None]")),
     ("full only where all is past",
      "Your result is 1 where the latest key has the position of the earliest query. All pairs "
-     "are allowed there, so the tile is full.",
+     "are allowed there, so return 2.",
      (EACH, "k.amax(dim=1) < q.amin(dim=1)[:, None]")),
     ("cut counts as full",
-     "Your result has 2 for tiles that the mask cuts. They still need a mask, so return 1.",
+     "Your result has 2 for tiles in which only some pairs are allowed. They still need a mask, "
+     "so return 1.",
      ("some.long() + each.long()", "2 * some.long()")),
     ("full counts as cut",
      "Your result has 1 for tiles in which every pair is allowed. Return 2 for them.",
@@ -107,20 +134,24 @@ MISTAKES = [
     ("the mask",
      "Your result is the mask, with one entry per pair. Return one number per tile.",
      "(keys <= queries[:, None]).long()"),
+    ("counts",
+     "Your result is the number of allowed pairs. Return 2 for all, 0 for none and 1 for "
+     "anything between.",
+     "(keys <= queries[:, None]).long().unflatten(1, (-1, size)).unflatten(0, (-1, size))"
+     ".sum(dim=(1, 3))"),
     ("shares",
      "Your result is the share of allowed pairs. Return 2 for all, 0 for none and 1 for anything "
      "between.",
      "(keys <= queries[:, None]).float().unflatten(1, (-1, size)).unflatten(0, (-1, size))"
      ".mean(dim=(1, 3))"),
     ("cut counts as nothing",
-     "Your result has 0 for tiles that the mask cuts. Some of their pairs are allowed, so return "
-     "1.",
+     "Your result has 0 for tiles in which only some pairs are allowed. Return 1 for them.",
      ("some.long() + each.long()", "2 * each.long()")),
     ("numbers swapped",
      "Your result swaps the numbers. 0 means that no pair is allowed, and 2 means that all are.",
      ("some.long() + each.long()", "2 - some.long() - each.long()")),
     ("latest with latest",
-     "Your result is 2 where the latest query sees every key. The earliest query may not see "
+     "Your result is 2 where the latest query may see every key. The earliest query may not see "
      "them all, so compare the latest key with the earliest query.",
      (EACH, "k.amax(dim=1) <= q.amax(dim=1)[:, None]")),
     ("transposed",
