@@ -162,7 +162,9 @@ def refresh(path, redraw=False):
     the notebook has changed, the outputs of cells tagged ``nbval-ignore-output``, such as times.
     """
     notebook = read(path)
-    unchanged = not redraw and notebook.metadata.get("course", {}).get("executed") == fingerprint(notebook)
+    unchanged = not redraw and notebook.metadata.get("course", {}).get("executed") == fingerprint(
+        notebook
+    )
     before = {cell.id: copy.deepcopy(cell.get("outputs", [])) for cell in notebook.cells}
     NotebookClient(
         notebook,
