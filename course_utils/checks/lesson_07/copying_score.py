@@ -76,7 +76,8 @@ MISTAKES = [
      "Your result is in percent. Return a number from 0 to 1.",
      (".mean()", ".mean() * 100")),
     ("raised at all",
-     "Your score counts a token if its own logit rises at all. It must rise more than all others.",
+     "Your score counts a token if its own logit rises at all, or more than the others on "
+     "average. It must rise more than each of the others.",
      f"(({EFFECT}).diagonal() > 0).float().mean()"),
     ("head left out",
      "Your result is the score of E U, without the head. Put W_v and W_o between them.",

@@ -116,6 +116,9 @@ MISTAKES = [
      "Your result says only whether the token has occurred before. Return the position where it "
      "last occurred.",
      (LAST, "earlier.any(dim=-1)")),
+    ("last later occurrence",
+     "Your result is the last *later* occurrence. Search before the token, not after it.",
+     (".tril(-1)", ".triu(1)")),
 ]  # fmt: skip
 
 exercise = Exercise(

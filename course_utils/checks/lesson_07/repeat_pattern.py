@@ -37,8 +37,8 @@ def inputs():
 TOO_FEW = "so long results are too short. Compute how many repetitions `length` needs."
 MISTAKES = [
     ("tokens stutter",
-     "Your result repeats each token on the spot, as in 5 5 9 9. Repeat the whole pattern, as in 5 "
-     "9 5 9.",
+     "Your result repeats each token several times in a row, as in 5 5 9 9. Repeat the whole "
+     "pattern, as in 5 9 5 9.",
      "pattern.repeat_interleave(-(-length // pattern.shape[-1]), dim=-1)[..., :length]"),
     ("whole periods only",
      "The last, unfinished repetition is missing. Return exactly `length` tokens.",
@@ -56,8 +56,9 @@ MISTAKES = [
     ("three at most", "Your result has at most three repetitions, " + TOO_FEW,
      ("arange(length)", "arange(min(length, 3 * period))")),
     ("beginning cut",
-     "Your result ends with a whole pattern and has lost its beginning. Cut it at the end: `[..., "
-     ":length]`.", ("arange(length)", "arange(-length, 0)")),
+     "Your result ends with a complete pattern but may start in the middle of one. Start with the "
+     "first token, and cut at the end: `[..., :length]`.",
+     ("arange(length)", "arange(-length, 0)")),
     ("repetitions rounded",
      "Your result is too short where length / period rounds down. Always round up, and then cut at "
      "`length`.",
@@ -84,8 +85,8 @@ MISTAKES = [
      "Your result starts with the last token. Position i must hold token i % period.",
      ("arange(length)", "arange(-1, length - 1)")),
     ("last token held",
-     "After the first repetition, your result only repeats the last token. Start the pattern "
-     "again.",
+     "After the first repetition, your result contains only the last token. Start the pattern "
+     "again each time.",
      (" % period", ".clamp(max=period - 1)")),
 ]  # fmt: skip
 

@@ -78,6 +78,10 @@ MISTAKES = [
     ("one column too few",
      "The last column of each head is not zero. A slice ends before its second number, so end it "
      "at (head + 1) · d_k.", (COLUMNS, COLUMNS + " - 1")),
+    ("one column too many",
+     "The column after each listed head is also zero. It belongs to the next head. A slice ends "
+     "before its second number, so end it at (head + 1) · d_k.",
+     (COLUMNS, COLUMNS + " + 1")),
     ("to the end",
      "Your zeros continue to the last column. Stop before column (head + 1) · d_k.",
      (COLUMNS, "head * d_k :")),
