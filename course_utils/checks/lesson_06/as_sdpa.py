@@ -136,17 +136,20 @@ MISTAKES = [
      "which is NaN. Pass a boolean mask.",
      ("~ignore", "ignore.to(q.dtype) * -INF")),
     ("heads in turn",
-     "Your query heads use the key heads in the order 0 1 0 1, as `repeat` puts them. Query "
-     "head h must use key head h // (Hq / Hkv). Use enable_gqa or repeat_interleave.",
+     "Your query heads take turns with the key heads, as `repeat` arranges them: 0 1 0 1 with two "
+     "key heads. Query head h must use key head h // (Hq / Hkv). Use enable_gqa or "
+     "repeat_interleave.",
      IN_TURN),
     ("values in turn",
-     "Your heads of k are right, but your heads of v are in the order 0 1 0 1. Query head h "
-     "must use head h // (Hq / Hkv) of both. Use enable_gqa or repeat_interleave.",
+     "Your heads of k are right, but your query heads take turns with the heads of v: 0 1 0 1 "
+     "with two of them. Query head h must use head h // (Hq / Hkv) of both. Use enable_gqa or "
+     "repeat_interleave.",
      ("return F", "v = v.repeat(1, q.shape[1] // v.shape[1], 1, 1)\n    "
       "k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)\n    return F")),
     ("keys in turn",
-     "Your heads of v are right, but your heads of k are in the order 0 1 0 1. Query head h "
-     "must use head h // (Hq / Hkv) of both. Use enable_gqa or repeat_interleave.",
+     "Your heads of v are right, but your query heads take turns with the heads of k: 0 1 0 1 "
+     "with two of them. Query head h must use head h // (Hq / Hkv) of both. Use enable_gqa or "
+     "repeat_interleave.",
      ("return F", "k = k.repeat(1, q.shape[1] // k.shape[1], 1, 1)\n    "
       "v = v.repeat_interleave(q.shape[1] // v.shape[1], 1)\n    return F")),
     ("heads not shared",

@@ -140,17 +140,17 @@ MISTAKES = [
      ("(lse - both).exp()", "(lse.exp() / both.exp())"),
      ("(lse_j - both).exp()", "(lse_j.exp() / both.exp())")),
     ("first part alone",
-     "Your result uses only one part. Go over all of them.",
+     "Your result uses only one part. Go over all parts, and merge each with those before it.",
      ("lse = both", "break")),
     ("last part alone",
      "Your result uses only the last part. Merge each part with those before it.",
      ("out * (lse - both).exp()[..., None] + out_j * (lse_j - both).exp()[..., None]", "out_j")),
     ("parts not divided",
-     "The outputs of your parts are Σ e^score · v. Merging expects finished outputs, so divide "
-     "each one by its Σ e^score.",
+     "The outputs of your parts are Σ e^score · v. To merge outputs, each must be a weighted "
+     "mean, so divide each one by its Σ e^score.",
      ("scores.softmax(dim=-1) @ v_j", "scores.exp() @ v_j")),
     ("sum for lse",
-     "Your parts are merged with Σ e^score. Merging expects lse, its logarithm.",
+     "Your parts are merged with Σ e^score in place of lse. Take the logarithm of each sum first.",
      ("scores.logsumexp(dim=-1)", "scores.exp().sum(dim=-1)")),
     ("averaged in turn",
      "Your result averages each part with those before it. The part with the larger lse must "

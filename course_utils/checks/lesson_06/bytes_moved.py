@@ -146,8 +146,9 @@ MISTAKES = [
      "block has its own rows of both, so only K and V are read again.",
      ("tiled = L * d + blocks * 2 * S * d + L * d", "tiled = blocks * 2 * (L + S) * d")),
     ("blocks of keys outside",
-     "In your tiled attention, the outer loop goes over blocks of keys: K and V are read once, and "
-     "q and the output move for each block. Read q once, and K and V for each block of queries.",
+     "Your tiled attention reads K and V once, and moves q and the output for each block of keys, "
+     "as if the outer loop went over keys. Move q and the output once, and read K and V for each "
+     "block of queries.",
      ("tiled = L * d + blocks * 2 * S * d + L * d",
       "tiled = 2 * S * d + -(-S // block_q) * 2 * L * d")),
 ]  # fmt: skip

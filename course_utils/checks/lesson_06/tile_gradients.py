@@ -100,8 +100,8 @@ MISTAKES = [
      "Your dQ is right, but your dK has the wrong sign. Use dSᵀ Q / √d_k.",
      ("d_s.mT @ q", "-d_s.mT @ q")),
     ("scale nowhere",
-     "Your result has no factor 1/√d_k. In the lesson, tile_backward receives a scaled q, but "
-     "here q is not scaled. Put the factor into the scores, dQ and dK.",
+     "Your result has no factor 1/√d_k. The lesson's `tile_backward` receives a scaled q, but "
+     "here q is not scaled. Multiply the scores, dQ and dK by 1/√d_k.",
      ("k.mT * scale", "k.mT"),
      ("d_s @ k * scale", "d_s @ k"),
      ("q * scale", "q")),
@@ -119,7 +119,7 @@ MISTAKES = [
      ("p * (d_p - delta[..., None])", "d_p")),
     ("softmax taken for a sigmoid",
      "Your dS is P (1 − P) dP, as for a sigmoid. In a softmax, each score also changes the other "
-     "weights of its row, and δ accounts for them. Use dS = P ∘ (dP − δ).",
+     "weights of its row, and δ accounts for that. Use dS = P ∘ (dP − δ).",
      ("(d_p - delta[..., None])", "(1 - p) * d_p")),
     ("sigmoid beside delta",
      "Your dS has an extra factor 1 − P, as for a sigmoid. δ already accounts for the other "

@@ -146,7 +146,7 @@ MISTAKES = [
      "it needs a row too.",
      ("range(0, L, block_q)", "range(0, L // block_q * block_q, block_q)")),
     ("totals alone",
-     "Your result is the total. Return one row per block of queries.",
+     "Your result is the total over all blocks of queries. Return one row per block of queries.",
      ("torch.tensor(result)", "torch.tensor(result).sum(dim=0)")),
 ]  # fmt: skip
 

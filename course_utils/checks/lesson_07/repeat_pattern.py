@@ -41,10 +41,10 @@ MISTAKES = [
      "pattern, as in 5 9 5 9.",
      "pattern.repeat_interleave(-(-length // pattern.shape[-1]), dim=-1)[..., :length]"),
     ("whole periods only",
-     "The last, unfinished repetition is missing. Return exactly `length` tokens.",
+     "Your result lacks the last, incomplete repetition. Return exactly `length` tokens.",
      ("arange(length)", "arange(length // period * period)")),
     ("rest is zero",
-     "The last, unfinished repetition is 0 in your result. Fill it with the first tokens of the "
+     "The last, incomplete repetition is 0 in your result. Fill it with the first tokens of the "
      "pattern.",
      ("pattern[..., position]",
       "torch.where(torch.arange(length) < length // period * period, pattern[..., position], 0)")),
@@ -60,8 +60,8 @@ MISTAKES = [
      "first token, and cut at the end: `[..., :length]`.",
      ("arange(length)", "arange(-length, 0)")),
     ("repetitions rounded",
-     "Your result is too short where length / period rounds down. Always round up, and then cut at "
-     "`length`.",
+     "Your result is too short where `round(length / period)` rounds down. Always round up, and "
+     "then cut at `length`.",
      ("arange(length)", "arange(min(length, round(length / period) * period))")),
     ("not cut",
      "Your result has one repetition too many. Cut it at `length`.",

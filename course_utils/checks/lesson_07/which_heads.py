@@ -145,7 +145,7 @@ MISTAKES = [
      "misses heads that share a job, and finds heads that do something else. Use the scores as "
      "well.", without_looking),
     ("the idle ones",
-     "Your result names the heads that do no work, and not those that do. Return the opposite.",
+     "Your result names the heads with a high score that are *not* at work. Name those that are.",
      ("return kinds", "return looks(model, tokens) * (kinds == 0)")),
     ("only one left of all",
      "Your result is 0 everywhere. If you remove all other heads, nothing works, because induction "
@@ -200,7 +200,7 @@ MISTAKES = [
      "Heads that share a job across layers are missing. Remove heads of other layers, too.",
      ("if other != head", "if other != head and other[0] == head[0]")),
     ("two layers only",
-     "Your result is 0 in the third layer. There may be three layers, so look at all of them.",
+     "Your result is 0 in the whole third layer, but a head there is at work. Look at all layers.",
      ("    for kind,", "    before[2:] = after[2:] = 0\n    for kind,")),
     ("kind by layer",
      "Your kinds follow the layers. A previous-token head may also be in layer 1, so decide by the "
