@@ -34,6 +34,15 @@ def by_stacking(q, k, v, size):
     return (share.unsqueeze(-1) * torch.stack(outs)).sum(0)
 
 
+def weighted_over_queries(q, k, v, size):
+    outs, lses = [], []
+    for kj, vj in zip(k.split(size, dim=-2), v.split(size, dim=-2), strict=True):
+        s = q @ kj.mT / q.shape[-1] ** 0.5
+        outs.append(s.softmax(-1) @ vj)
+        lses.append(s.logsumexp(-1))
+    return (torch.stack(lses).softmax(-1).unsqueeze(-1) * torch.stack(outs)).sum(0)
+
+
 def inputs():
     normal = normals(65)
 
@@ -185,6 +194,10 @@ MISTAKES = [
      ("torch.logaddexp(lse, lse_j)", "lse + lse_j"),
      (JOIN, "out + out_j"),
      ("return out", "return out / lse[..., None]")),
+    ("softmax of the lse over queries",
+     "Your weights of the parts are a softmax over the queries. For each query, the weights of its "
+     "parts must sum to 1. If you stack the lse, take the softmax over the parts, `dim=0`.",
+     weighted_over_queries),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -112,6 +112,13 @@ MISTAKES = [
     ("smallest logit",
      "You take the smallest logit of each token. Take the largest, with `argmax`.",
      ("argmax", "argmin")),
+    ("logits centered",
+     "You subtract from each logit its mean over all tokens attended to. Compare the logits of a "
+     "row as they are.",
+     ("effect.argmax", "(effect - effect.mean(dim=0)).argmax")),
+    ("unembedding for embeddings",
+     "Your result uses U.T in place of E. Start with E, the embeddings of the tokens attended to.",
+     ("E @ W_v", "U.T @ W_v")),
 ]  # fmt: skip
 
 exercise = Exercise("7.7", copying_score, inputs, MISTAKES, also_right=[by_loop, transposed])

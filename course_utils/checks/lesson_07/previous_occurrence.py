@@ -119,6 +119,10 @@ MISTAKES = [
     ("last later occurrence",
      "Your result is the last *later* occurrence. Search before the token, not after it.",
      (".tril(-1)", ".triu(1)")),
+    ("token 0 never found",
+     "Your result finds no earlier occurrence of token 0, which is a token like any other. If you "
+     "multiply by the tokens, compare them with `==` instead.",
+     ("same.tril(-1)", "same.tril(-1) & (tokens[..., None] != 0)")),
 ]  # fmt: skip
 
 exercise = Exercise(

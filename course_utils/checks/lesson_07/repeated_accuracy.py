@@ -146,6 +146,10 @@ MISTAKES = [
     ("counted not shared",
      "Your result is the number of right predictions. Return their share.",
      (".float().mean()", ".sum()")),
+    ("probability",
+     "Your result is the mean probability of the right token. Return the share of predictions in "
+     "which the right token has the largest logit.",
+     (RIGHT, "logits[:, :-1].softmax(-1).gather(-1, tokens[:, 1:, None])[..., 0]")),
     ("percent",
      "Your result is in percent. Return a number from 0 to 1.",
      (".mean()", ".mean() * 100")),
