@@ -63,12 +63,13 @@ def inputs():
 SIGMOID = "out + torch.sigmoid(part_lse - lse)[..., None] * (part_out - out)"
 LSE = "m + total.log()"
 RETURN = f"return merged, {LSE}"
+CLAMPED = "lse, part_lse = (x.clamp(min={}) for x in (lse, part_lse))\n    "
 BASE = "m.masked_fill(m == -INF, 0)"
 
 MISTAKES = [
     ("bug still there",
-     "Your result is right, except where lse is −∞. In the formula with sigmoids, −∞ − (−∞) is "
-     "NaN there. Treat a query that has seen no key separately.",
+     "Your lse is NaN where the old lse is −∞, and your output is NaN where both lse are −∞. In "
+     "the formulas with sigmoids, −∞ − (−∞) is NaN. Treat these queries separately.",
      ("return merged", f"merged = {SIGMOID}\n    return merged"),
      (LSE, "lse - torch.nn.functional.logsigmoid(lse - part_lse)")),
     ("lse still there",
@@ -80,13 +81,13 @@ MISTAKES = [
      "sigmoid, −∞ − (−∞) is NaN. Return 0 there.",
      ("return merged", f"merged = {SIGMOID}\n    return merged")),
     ("overflow",
-     "Your result is wrong if part_lse is much larger than lse, because e^(part_lse − lse) "
-     "overflows. Subtract the larger one of the two first.",
+     "Your lse is wrong if part_lse is much larger than lse, because e^(part_lse − lse) overflows "
+     "to inf. Subtract the larger lse from both before you take exponentials.",
      ("return merged", f"merged = {SIGMOID}\n    return merged"),
      (LSE, "lse + (1 + (part_lse - lse).exp()).log()")),
     ("all overflows",
      "Your result is wrong if part_lse is much larger than lse, because e^(part_lse − lse) "
-     "overflows. Subtract the larger one of the two first.",
+     "overflows to inf. Subtract the larger lse from both before you take exponentials.",
      (RETURN,
       "new_lse = lse + (1 + (part_lse - lse).exp()).log()\n"
       "    merged = (lse - new_lse).exp()[..., None] * out\n"
@@ -94,23 +95,24 @@ MISTAKES = [
       "    return merged, new_lse")),
     ("lse overflows",
      "Your output is right. Your lse is wrong if part_lse is much larger than lse, because "
-     "e^(part_lse − lse) overflows. Subtract the larger one of the two first.",
+     "e^(part_lse − lse) overflows to inf. Subtract the larger lse from both before you take "
+     "exponentials.",
      (LSE, "lse + (1 + (part_lse - lse).exp()).log()")),
     ("nothing subtracted",
-     "Your e^lse overflows, or all of them become 0, for lse far from 0. Subtract the larger one "
-     "of the two first.",
+     "Your e^lse overflows to inf if lse is large, and underflows to 0 if lse is far below 0. "
+     "Subtract the larger lse from both before you take exponentials.",
      (BASE, "torch.zeros_like(m)"), (LSE, "total.log()")),
     ("both empty",
-     "Your result is right, except where both lse are −∞. There −∞ − (−∞) is NaN. Subtract 0 for "
-     "such a query.",
+     "Your result is right, except where both lse are −∞. There −∞ − (−∞) is NaN. Subtract 0 in "
+     "place of −∞ for such a query.",
      (BASE, "m"), ("total.masked_fill(total == 0, 1)", "total")),
     ("zero for the lse",
      "Your result is right, except where both lse are −∞. Your lse is 0 there, which would count "
      "as one score of 0. Return −∞.",
      (LSE, "base + total.masked_fill(total == 0, 1).log()")),
     ("finite lse",
-     "Your result is right, except where both lse are −∞. Your lse is a finite number there. "
-     "Return −∞.",
+     "Your result is right, except where both lse are −∞. Your lse is a finite number there, as "
+     "if a key had been seen. Return −∞.",
      (LSE, "(m + total.log()).clamp(min=torch.finfo(m.dtype).min)")),
     ("still empty",
      "Your output is right. Your lse stays −∞ where the old lse is −∞, but the part has keys. "
@@ -131,14 +133,16 @@ MISTAKES = [
      "both together is log(e^lse + e^part_lse).",
      (LSE, "lse + part_lse")),
     ("outputs averaged",
-     "Your output is the mean of the two. The one with the larger lse must count more.",
+     "Your output is the mean of the two. The output with the larger lse must count more. Weight "
+     "each by its e^lse.",
      ("share[..., None] * (part_out - out)", "(part_out - out) / 2")),
     ("outputs added",
-     "Your output is the sum of the two. Each is divided by its own sum already, so weight them by "
-     "e^lse.",
+     "Your output is the sum of the two. Each of them is already a weighted mean of values, so "
+     "the sum is too large. Weight each by e^lse divided by the sum of both e^lse.",
      ("share[..., None] * (part_out - out)", "part_out")),
     ("shares exchanged",
-     "Your shares are exchanged. Each output must count by its *own* e^lse.",
+     "Each of your outputs is weighted by the e^lse of the other. Weight each output by its *own* "
+     "e^lse.",
      ("share = new / total", "share = old / total")),
     ("output alone",
      "Your output is right, but you return only the output. Return the lse of both together as "
@@ -147,6 +151,22 @@ MISTAKES = [
     ("results exchanged",
      "Both results are right, but in the wrong order. Return the output first, then lse.",
      (RETURN, f"return {LSE}, merged")),
+    ("lowest number in place of infinity",
+     "You replace −∞ by the lowest finite number. Where the old lse was −∞, rounding then loses "
+     "part_lse, and where both were −∞, your lse stays finite. Keep −∞, and treat these queries "
+     "separately.",
+     ("return merged", f"merged = {SIGMOID}\n    return merged"),
+     (LSE, "lse - torch.nn.functional.logsigmoid(lse - part_lse)"),
+     ("m = torch", CLAMPED.format("torch.finfo(lse.dtype).min") + "m = torch")),
+    ("finite number in place of infinity",
+     "You replace −∞ by a finite number such as −1e4. A lse may be lower than that, and where both "
+     "were −∞, your lse stays finite. Keep −∞, and treat these queries separately.",
+     ("m = torch", CLAMPED.format("-1e4") + "m = torch")),
+    ("NaN replaced by 0",
+     "Your lse is 0 where the old lse is −∞, as if a score of 0 had been seen. This happens if you "
+     "replace NaN by 0. Return part_lse there.",
+     ("return merged", f"merged = ({SIGMOID}).nan_to_num(0.0)\n    return merged"),
+     (LSE, "(lse - torch.nn.functional.logsigmoid(lse - part_lse)).nan_to_num(0.0)")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -115,37 +115,41 @@ MISTAKES = [
      "as attn_mask.",
      ("attn_mask=mask", "is_causal=True")),
     ("mask as numbers",
-     "Your result fits a mask of 0s and 1s. SDPA *adds* numbers to the scores, so they forbid "
-     "nothing. Pass a boolean mask.",
+     "Your result is what you get with a mask of 0s and 1s in place of booleans. SDPA *adds* "
+     "numbers to the scores, so these forbid nothing. Pass a boolean mask.",
      ("~ignore", "(~ignore).to(q.dtype)")),
     ("ignore as numbers",
-     "Your result fits a mask of 0s and 1s. SDPA *adds* numbers to the scores, so ignored keys "
-     "count e times as much. Pass a boolean mask.",
+     "Your result is what you get with a mask of 0s and 1s in place of booleans. SDPA *adds* "
+     "numbers to the scores, so ignored keys count e times as much. Pass a boolean mask in which "
+     "True means may attend.",
      ("~ignore", "ignore.to(q.dtype)")),
     ("finite in place of infinity",
-     "Your result is right, except for a query that must ignore everything. With a large "
-     "number instead of −∞, all its keys count. Pass a boolean mask.",
+     "Your result is right, except for a query that must ignore everything. With a large negative "
+     "number instead of −∞, all its keys still get weight. Pass a boolean mask.",
      FINITE),
     ("smallest number in place of infinity",
-     "Your result is right, except for a query that must ignore everything. With the smallest "
-     "finite number instead of −∞, all its keys count equally. Pass a boolean mask.",
+     "Your result is right, except for a query that must ignore everything. With the lowest "
+     "finite number instead of −∞, all its keys get the same weight. Pass a boolean mask.",
      ("~ignore", "ignore.to(q.dtype) * torch.finfo(q.dtype).min")),
     ("mask times infinity",
      "Your result is NaN. If you multiply a mask by −∞, the allowed entries become 0 · −∞, "
      "which is NaN. Pass a boolean mask.",
      ("~ignore", "ignore.to(q.dtype) * -INF")),
     ("heads in turn",
-     "Your query heads use the key heads in the order 0 1 0 1, as `repeat` puts them. Query "
-     "head h must use key head h // (Hq / Hkv). Use enable_gqa or repeat_interleave.",
+     "Your query heads take turns with the key heads, as `repeat` arranges them: 0 1 0 1 with two "
+     "key heads. Query head h must use key head h // (Hq / Hkv). Use enable_gqa or "
+     "repeat_interleave.",
      IN_TURN),
     ("values in turn",
-     "Your heads of k are right, but your heads of v are in the order 0 1 0 1. Query head h "
-     "must use head h // (Hq / Hkv) of both. Use enable_gqa or repeat_interleave.",
+     "Your heads of k are right, but your query heads take turns with the heads of v: 0 1 0 1 "
+     "with two of them. Query head h must use head h // (Hq / Hkv) of both. Use enable_gqa or "
+     "repeat_interleave.",
      ("return F", "v = v.repeat(1, q.shape[1] // v.shape[1], 1, 1)\n    "
       "k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)\n    return F")),
     ("keys in turn",
-     "Your heads of v are right, but your heads of k are in the order 0 1 0 1. Query head h "
-     "must use head h // (Hq / Hkv) of both. Use enable_gqa or repeat_interleave.",
+     "Your heads of v are right, but your query heads take turns with the heads of k: 0 1 0 1 "
+     "with two of them. Query head h must use head h // (Hq / Hkv) of both. Use enable_gqa or "
+     "repeat_interleave.",
      ("return F", "k = k.repeat(1, q.shape[1] // k.shape[1], 1, 1)\n    "
       "v = v.repeat_interleave(q.shape[1] // v.shape[1], 1)\n    return F")),
     ("heads not shared",
@@ -161,7 +165,7 @@ MISTAKES = [
      "temperature.",
      ("d_k**0.5 * temperature", "(d_k * temperature) ** 0.5")),
     ("not one call",
-     "Your result is NaN for a query that must ignore everything. One call of "
+     "Your result is NaN for a query that must ignore everything. A single call to "
      "F.scaled_dot_product_attention gives 0 there. Use its arguments.",
      ("return F",
       "k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))\n    return (q "
@@ -171,8 +175,8 @@ MISTAKES = [
      ("d_k**0.5 * temperature", "d_k**0.5"),
      ("gqa=True)", "gqa=True) / temperature")),
     ("first key head for all",
-     "All your query heads use the first key head. Each group has its own. Pass "
-     "enable_gqa=True.",
+     "All your query heads use the first key head. Each group of query heads has its own key "
+     "head. Pass enable_gqa=True.",
      ("(q, k, v, attn", "(q, k[:, :1], v[:, :1], attn")),
     ("neither factor",
      "Your scores are not scaled. `scale` replaces 1/√d_k, so use 1 / (√d_k · temperature).",
@@ -181,8 +185,8 @@ MISTAKES = [
      "Your scores are multiplied by √d_k. Divide by it: 1 / (√d_k · temperature).",
      ("1 / (d_k**0.5 * temperature)", "d_k**0.5 / temperature")),
     ("finite and too near",
-     "Your ignored keys still get some weight. Your mask adds a number that is too small. Pass "
-     "a boolean mask.",
+     "Your ignored keys still get some weight. Your mask adds a number such as −10, which is not "
+     "low enough. Pass a boolean mask.",
      ("~ignore", "ignore.to(q.dtype) * -10")),
 ]  # fmt: skip
 

@@ -34,6 +34,15 @@ def by_stacking(q, k, v, size):
     return (share.unsqueeze(-1) * torch.stack(outs)).sum(0)
 
 
+def weighted_over_queries(q, k, v, size):
+    outs, lses = [], []
+    for kj, vj in zip(k.split(size, dim=-2), v.split(size, dim=-2), strict=True):
+        s = q @ kj.mT / q.shape[-1] ** 0.5
+        outs.append(s.softmax(-1) @ vj)
+        lses.append(s.logsumexp(-1))
+    return (torch.stack(lses).softmax(-1).unsqueeze(-1) * torch.stack(outs)).sum(0)
+
+
 def inputs():
     normal = normals(65)
 
@@ -87,18 +96,18 @@ def in_parts(answer, q, k, v, size):
 JOIN = "out * (lse - both).exp()[..., None] + out_j * (lse_j - both).exp()[..., None]"
 MISTAKES = [
     ("parts averaged",
-     "Your result is the mean of the outputs. A part with larger scores must count more. Use "
-     "the lse of each part.",
+     "Your result is the mean of the parts' outputs. A part with larger scores must count more. "
+     "Use merge, which weights each output by its e^lse.",
      ("out * (lse - both).exp()[..., None] + out_j * (lse_j - both).exp()[..., None]",
       "out + out_j / len(range(0, S, size))")),
     ("parts added",
-     "Your result is the sum of the outputs. Each output is divided by its own sum already. "
-     "Use merge.",
+     "Your result is the sum of the parts' outputs. Each of them is already a weighted mean of "
+     "values, so the sum is too large. Use merge.",
      ("out * (lse - both).exp()[..., None] + out_j * (lse_j - both).exp()[..., None]",
       "out + out_j")),
     ("parts weighted by length",
-     "Your parts are weighted by their number of keys. Weight them by Σ e^score, that is, use "
-     "their lse.",
+     "Your parts are weighted by their number of keys. A part with larger scores must count more, "
+     "so weight each part by e^lse, its Σ e^score.",
      ("scores.logsumexp(dim=-1)", "torch.full_like(scores[..., 0], k_j.shape[-2]).log()")),
     ("last part dropped",
      "If S is not a multiple of size, the leftover keys are missing. Include them.",
@@ -108,14 +117,15 @@ MISTAKES = [
      "Use the log-sum-exp.",
      ("scores.logsumexp(dim=-1)", "scores.amax(dim=-1)")),
     ("lse as weights",
-     "Your weights are the log-sum-exps themselves, but these are logarithms. Use merge.",
+     "Your weights are the log-sum-exps themselves, but these are logarithms. Weight each output "
+     "by e^lse, or use merge.",
      ("-INF", "0.0"),
      ("torch.logaddexp(lse, lse_j)", "lse + lse_j"),
      ("(lse - both).exp()", "(lse / both)"),
      ("(lse_j - both).exp()", "(lse_j / both)")),
     ("lse not carried on",
-     "After the first merge, you go on with the wrong log-sum-exp, that of one part. Keep the "
-     "lse that merge returns with the output.",
+     "After each merge, you keep the lse of the latest part alone. The merged output covers all "
+     "parts so far. Keep the lse that merge returns with it.",
      ("lse = both", "lse = lse_j")),
     ("lse of the first part",
      "Your log-sum-exp stays that of the first part. After each merge, keep the lse that merge "
@@ -126,37 +136,38 @@ MISTAKES = [
      "√d_k. Use the scaled scores for both.",
      ("scores.logsumexp(dim=-1)", "(q @ k_j.mT).logsumexp(dim=-1)")),
     ("merged from zero",
-     "Your merge starts with a finite lse such as 0, as if one such score had been seen. "
+     "Your merge starts with a finite lse such as 0, as if a key with that score had been seen. "
      "Before the first part, lse is −∞.",
      ("-INF", "0.0")),
     ("parts not scaled", shared_hints.NOT_SCALED, (" / q.shape[-1] ** 0.5", "")),
     ("scaled twice", shared_hints.SCALED_TWICE, ("q.shape[-1] ** 0.5", "q.shape[-1]")),
     ("scaled by the width of values", shared_hints.BY_D_V, ("q.shape[-1]", "v.shape[-1]")),
     ("parts without maximum",
-     "Your e^score or e^lse overflows for large scores. Subtract the largest score first, or "
-     "use merge.",
+     "Your e^score or e^lse overflows to inf for large scores, and inf / inf is NaN. Subtract the "
+     "largest score first, or use merge.",
      ("torch.logaddexp(lse, lse_j)", "(lse.exp() + lse_j.exp()).log()"),
      ("(lse - both).exp()", "(lse.exp() / both.exp())"),
      ("(lse_j - both).exp()", "(lse_j.exp() / both.exp())")),
     ("first part alone",
-     "Your result uses only one part. Go over all of them.",
+     "Your result uses only one part. Go over all parts, and merge each with those before it.",
      ("lse = both", "break")),
     ("last part alone",
      "Your result uses only the last part. Merge each part with those before it.",
      ("out * (lse - both).exp()[..., None] + out_j * (lse_j - both).exp()[..., None]", "out_j")),
     ("parts not divided",
-     "The outputs of your parts are Σ e^score · v. Merging expects finished outputs, so divide "
-     "each one by its Σ e^score.",
+     "The outputs of your parts are Σ e^score · v. To merge outputs, each must be a weighted "
+     "mean, so divide each one by its Σ e^score.",
      ("scores.softmax(dim=-1) @ v_j", "scores.exp() @ v_j")),
     ("sum for lse",
-     "Your parts are merged with Σ e^score. Merging expects lse, its logarithm.",
+     "Your parts are merged with Σ e^score in place of lse. Take the logarithm of each sum first.",
      ("scores.logsumexp(dim=-1)", "scores.exp().sum(dim=-1)")),
     ("averaged in turn",
      "Your result averages each part with those before it. The part with the larger lse must "
      "count more. Use the lse of both.",
      (JOIN, "(out + out_j) / 2 if j else out_j")),
     ("shares exchanged",
-     "Your shares are exchanged. Each output must count by its *own* e^lse.",
+     "Each of your outputs is weighted by the e^lse of the other. Weight each output by its *own* "
+     "e^lse.",
      ("out * (lse - both)", "out * (lse_j - both)"),
      ("out_j * (lse_j - both).exp()[..., None]",
       "out_j * (lse - both if j else lse_j - both).exp()[..., None]")),
@@ -165,6 +176,28 @@ MISTAKES = [
      "together, log(e^lse_a + e^lse_b).",
      ("lse = both", "lse = torch.maximum(lse, lse_j)")),
     ("softmax over queries", shared_hints.OVER_QUERIES, ("softmax(dim=-1)", "softmax(dim=-2)")),
+    ("lse added",
+     "After each merge, you add the two lse. They are logarithms, so this multiplies what they "
+     "stand for. Keep the lse that merge returns, log(e^lse_a + e^lse_b).",
+     ("lse = both", "lse = lse + lse_j if j else both")),
+    ("one lse for all queries",
+     "Your parts are weighted by one log-sum-exp for all queries, but each query has its own. Take "
+     "it over the keys only, along dim −1.",
+     ("scores.logsumexp(dim=-1)",
+      "scores.logsumexp(dim=(-2, -1))[..., None].expand(q.shape[:-1])")),
+    ("a maximum for each part",
+     "You add the sums of all parts, but each part subtracts its own largest score. Rescale the "
+     "sums to one maximum before you add them, or use merge.",
+     ("-INF", "0.0"),
+     ("scores.softmax(dim=-1) @ v_j", "(scores - scores.amax(-1, True)).exp() @ v_j"),
+     ("scores.logsumexp(dim=-1)", "(scores - scores.amax(-1, True)).exp().sum(-1)"),
+     ("torch.logaddexp(lse, lse_j)", "lse + lse_j"),
+     (JOIN, "out + out_j"),
+     ("return out", "return out / lse[..., None]")),
+    ("softmax of the lse over queries",
+     "Your weights of the parts are a softmax over the queries. For each query, the weights of its "
+     "parts must sum to 1. If you stack the lse, take the softmax over the parts, `dim=0`.",
+     weighted_over_queries),
 ]  # fmt: skip
 
 exercise = Exercise(

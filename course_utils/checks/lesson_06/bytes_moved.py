@@ -81,8 +81,8 @@ MISTAKES = [
      "Your result counts the log-sum-exp. Leave it out here.",
      ("tiled = L * d", "tiled = L * d + L")),
     ("matrix moved three times",
-     "Your naive attention moves three matrices. Count four: softmax reads the scores and "
-     "writes the weights, and the last step reads the weights again.",
+     "Your naive attention moves three matrices. Count four: the first step writes the scores, "
+     "softmax reads them and writes the weights, and the last step reads the weights.",
      ("L * S + L * S", "L * S")),
     ("bits moved",
      "Your results are in bits. Do not multiply by 8, because `size` is in bytes.",
@@ -117,12 +117,12 @@ MISTAKES = [
      ("tiled = L * d + blocks * 2 * S * d + L * d",
       "tiled = blocks * 2 * (block_q + S) * d")),
     ("matrix moved six times",
-     "Your naive attention moves six matrices. Softmax reads the scores once and writes the "
-     "weights once, and scaling takes no extra step.",
+     "Your naive attention moves six matrices. Count four: the scores are written once and read "
+     "once, and so are the weights.",
      ("L * S + L * S", "4 * L * S")),
     ("matrix moved five times",
-     "Your naive attention moves five matrices. It moves four, because softmax reads the "
-     "scores once and writes the weights once.",
+     "Your naive attention moves five matrices. Count four: the scores are written once and read "
+     "once, and so are the weights.",
      ("L * S + L * S", "3 * L * S")),
     ("tiled with as many keys",
      "Your tiled attention is right only for L = S. Each block of queries reads S rows of K "
@@ -145,6 +145,12 @@ MISTAKES = [
      "Your tiled attention counts all of q and the output for each block of queries. Each "
      "block has its own rows of both, so only K and V are read again.",
      ("tiled = L * d + blocks * 2 * S * d + L * d", "tiled = blocks * 2 * (L + S) * d")),
+    ("blocks of keys outside",
+     "Your tiled attention reads K and V once, and moves q and the output for each block of keys, "
+     "as if the outer loop went over keys. Move q and the output once, and read K and V for each "
+     "block of queries.",
+     ("tiled = L * d + blocks * 2 * S * d + L * d",
+      "tiled = 2 * S * d + -(-S // block_q) * 2 * L * d")),
 ]  # fmt: skip
 
 exercise = Exercise(

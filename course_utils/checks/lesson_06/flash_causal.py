@@ -61,6 +61,7 @@ def inputs():
         q, k = loud * normal(*batch, L, d_k, dtype=dtype), normal(*batch, S, d_k, dtype=dtype)
         return q, k, normal(*batch, S, d_v, dtype=dtype), *tile
 
+    steep = [torch.tensor(x).double() for x in ([[1e3], [1.0]], [[-1.0], [1.0]], [[1.0], [2.0]])]
     q, k, v, *tile = case(7, 9, 3, 2, batch=(2,), d_k=4)
     return [
         case(8, 10, 4, 3),
@@ -76,6 +77,7 @@ def inputs():
         (*out_of_order(q, k, v), *tile),
         case(1, 14, 4, 4, batch=(1, 2)),  # one query, as in decoding
         case(3, 17, 1, 4),
+        (*steep, 2, 2),  # a forbidden score far above the allowed one
         case(16, 256, 16, 8, d_k=1, d_v=1),  # one block of queries, many of keys
         case(1, 1, 1, 1, d_k=1, d_v=1),
     ]
@@ -97,12 +99,13 @@ def run(answer, q, k, v, block_q, block_k):
     return results
 
 
+UPDATE = "m, ell, out = tile_update(m, ell, out, scores, v_j)"
 TRIL = "torch.ones(*scores.shape[-2:]).tril() == 0"
 
 MISTAKES = [
     ("local causal indices",
-     "In your result, the causal mask starts at the corner of each tile. Compare the positions "
-     "of queries and keys in the whole sequence.",
+     "Your causal mask starts at the corner of each tile. Compare the positions of queries and "
+     "keys in the whole sequence, and skip tiles in the future of all their queries.",
      ("j > positions[-1]", "False"),
      ("keys > positions", TRIL)),
     ("tril from the corner",
@@ -115,7 +118,7 @@ MISTAKES = [
      ("keys > positions", TRIL)),
     ("skipped by the first query",
      "You skip tiles that the *first* query of the block may not see. The last query sees "
-     "further. Skip only tiles that start after its position.",
+     "further. Skip only tiles that start after the last query's position.",
      ("j > positions[-1]", "j > positions[0]")),
     ("skipped without the offset",
      "Your mask is right, but your tiles stop too early by S − L. The queries are the last L "
@@ -123,11 +126,11 @@ MISTAKES = [
      ("j > positions[-1]", "j >= i + block_q")),
     ("own tile skipped",
      "Right, except where a tile starts with the last query's own key. That tile must be read "
-     "too. Skip only tiles that start after its position.",
+     "too. Skip only tiles that start after the last query's position.",
      ("j > positions[-1]", "j >= positions[-1]")),
     ("tiles on the diagonal skipped",
-     "You skip tiles that end after the last query of the block. Their first keys may be "
-     "allowed. Skip only tiles that *start* after it.",
+     "You skip tiles that end after the last query of the block. Their first keys may be allowed. "
+     "Skip only tiles that *start* after the last query's position.",
      ("j > positions[-1]", "j + block_k > positions[-1] + 1")),
     ("partly seen tiles skipped",
      "You skip tiles that the first query of the block sees only in part. Some of their pairs "
@@ -136,13 +139,14 @@ MISTAKES = [
     ("causal not scaled", shared_hints.NOT_SCALED, (" / d_k**0.5", "")),
     ("scaled twice", shared_hints.SCALED_TWICE, ("d_k**0.5", "d_k")),
     ("causal without maximum",
-     "Your e^score overflows for large scores. Subtract the largest score so far, as in 6.1.",
+     "Your e^score overflows to inf for large scores, and inf / inf is NaN. Subtract the largest "
+     "score so far, as in 6.1.",
      ("m, ell, out = tile_update(m, ell, out, scores, v_j)",
       "ell, out = ell + scores.exp().sum(dim=-1), out + scores.exp() @ v_j")),
     ("maximum begins at zero", shared_hints.STARTS_FINITE, ("0], -INF", "0], 0.0")),
     ("tiles skipped by number",
-     "Your result fits comparing block numbers, j > i. This works only if block_q = block_k "
-     "and L = S. Compare positions.",
+     "Your result is what you get by skipping a block of keys if its number is larger than that "
+     "of the block of queries. This works only if block_q = block_k and L = S. Compare positions.",
      ("j > positions[-1]", "j // block_k > i // block_q")),
     ("lined up at the start",
      "Right for L = S. With more keys, you align the first query with the first key. The "
@@ -153,51 +157,52 @@ MISTAKES = [
      "position i + S − L.",
      ("offset = S - L", "offset = L - S")),
     ("queries counted from their block",
-     "In your mask, queries count from the start of their block. Count from the first query: "
-     "the block that starts at query i has position i + S − L.",
+     "Your mask counts the queries of each block from 0. Count them from the first query of all: "
+     "row r of the block that starts at query i has position i + r + S − L.",
      ("keys > positions", "keys > positions - i")),
     ("counted inside the tile",
-     "You read the right tiles, but in your mask queries and keys count from the start of the "
-     "tile. Add the positions at which the tile starts.",
+     "You read the right tiles, but your mask counts queries and keys from the start of the tile. "
+     "Add the positions at which the tile starts.",
      ("keys > positions", "keys - j > positions - i")),
     ("counted inside each tile",
-     "You read all tiles, and in your mask queries and keys count from the start of the tile. "
-     "Add the positions at which the tile starts.",
+     "You read all tiles, and your mask counts queries and keys from the start of the tile. Add "
+     "the positions at which the tile starts, and skip tiles in the future of all their queries.",
      ("j > positions[-1]", "False"),
      ("keys > positions", "keys - j > positions - i")),
     ("keys counted inside the tile",
-     "You read the right tiles, but in your mask keys count from the start of the tile. Add "
-     "the position of its first key.",
+     "You read the right tiles, but your mask counts keys from the start of the tile. Add the "
+     "position of the tile's first key.",
      ("keys > positions", "keys - j > positions")),
     ("masked by the last query",
-     "All queries of a block see what its last query sees. Compare each key with the position "
-     "of each query.",
+     "In your result, all queries of a block see what its last query sees. Compare each key with "
+     "the position of each query.",
      ("keys > positions", "keys > positions[-1]")),
     ("masked by the first query",
-     "All queries of a block see only what its first query sees. Compare each key with the "
-     "position of each query.",
+     "In your result, all queries of a block see only what its first query sees. Compare each key "
+     "with the position of each query.",
      ("keys > positions", "keys > positions[0]")),
     ("past masked",
-     "Your mask is inverted. It allows the future and forbids the past. Forbid the keys after "
-     "the query's own position.",
+     "Your mask is inverted. It allows the future and forbids the past. Forbid the keys after the "
+     "query's own position, and skip tiles that hold only such keys.",
      ("j > positions[-1]", "False"),
      ("keys > positions", "keys < positions")),
     ("stopped at the first query",
-     "Your tiles stop at the position of the block's first query. The diagonal continues to "
-     "the last one. Read these tiles too, with a mask.",
+     "You skip tiles that start at or after the position of the block's first query. Later "
+     "queries of the block may see some of their keys. Skip only tiles that start after the last "
+     "query's position.",
      ("j > positions[-1]", "j >= positions[0]")),
     ("diagonal tiles not masked",
-     "Your result has no mask. In the tiles on the diagonal, set the scores of later keys to "
-     "−∞.",
+     "Your result has no mask. Skip the tiles past the diagonal, and in the tiles on the diagonal "
+     "set the scores of later keys to −∞.",
      ("j > positions[-1]", "False"),
      ("keys > positions", "keys < 0")),
     ("only skipped",
-     "Tiles past the diagonal are skipped, but in those on it a query still sees later keys. "
-     "Mask these tiles as well.",
+     "Tiles past the diagonal are skipped, but in tiles on the diagonal a query still sees later "
+     "keys. Set the scores of those keys to −∞.",
      ("keys > positions", "keys < 0")),
     ("last tile masked",
-     "You mask only the last tile of each row. If block_q is larger than block_k, the diagonal "
-     "crosses several tiles. Mask all of them.",
+     "You mask only the last tile that a block of queries visits. If block_q is larger than "
+     "block_k, the diagonal crosses several tiles. Mask all of them.",
      ("keys > positions", "(keys > positions) & (j + block_k > positions[-1])")),
     ("own key masked",
      "Your queries do not see their own key. Forbid only the keys after it.",
@@ -212,8 +217,8 @@ MISTAKES = [
      "query's own position.",
      ("keys > positions", "keys > positions + 1")),
     ("forbidden scores zero",
-     "Your forbidden scores are 0, which is a score like any other, because e^0 = 1. Set them "
-     "to −∞.",
+     "Your forbidden scores are 0, which is a score like any other, because e^0 = 1. Set them to "
+     "−∞, and skip tiles that hold only forbidden keys.",
      ("j > positions[-1]", "False"),
      ("positions, -INF", "positions, 0")),
     ("forbidden scores zero in tiles",
@@ -230,7 +235,8 @@ MISTAKES = [
      ("positions, -INF", "positions, -10.0")),
     ("forbidden scores at -10 in all tiles",
      "Your forbidden keys still get some weight, even in tiles of the future. Their scores are "
-     "set to a number near the others, such as −10. Set them to −∞.",
+     "set to a number near the others, such as −10. Set them to −∞, and skip the tiles of the "
+     "future.",
      ("j > positions[-1]", "False"),
      ("positions, -INF", "positions, -10.0")),
     ("last keys dropped", shared_hints.LAST_KEYS_DROPPED,
@@ -240,7 +246,7 @@ MISTAKES = [
     ("last queries left zero", shared_hints.LAST_QUERIES_ZERO,
      ("range(0, L, block_q)", "range(0, L - block_q + 1, block_q)")),
     ("never divided",
-     "Your O is not divided by ℓ. Divide each row once, after the last tile.",
+     "Your O is not divided by ℓ. Divide each row of O by its ℓ once, after the last tile.",
      ("out / ell[..., None]", "out")),
     ("skipped by the first query, without the offset",
      "You skip tiles that start after the block's first query, counted from 0. The last query "
@@ -251,6 +257,31 @@ MISTAKES = [
      "You read the right tiles, but in them your mask is inverted. Forbid the keys after the "
      "query's own position.",
      ("keys > positions", "keys < positions")),
+    ("masked after the exponential",
+     "Right, unless a forbidden score is far above the allowed ones. It still counts in your "
+     "maximum, so all allowed weights underflow to 0, and 0 / 0 is NaN. Set forbidden scores to −∞ "
+     "before you take the maximum.",
+     ("scores = scores.masked_fill(keys > positions, -INF)",
+      "top = torch.maximum(m, scores.amax(-1))"),
+     (UPDATE, "p, old = (scores - top[..., None]).exp() * (keys <= positions), (m - top).exp()\n"
+              "            m, ell = top, ell * old + p.sum(dim=-1)\n"
+              "            out = out * old[..., None] + p @ v_j")),
+    ("nothing rescaled",
+     "Your result rescales neither O nor ℓ when a tile has a larger maximum. Multiply both by "
+     "e^(m − m_new), as in 6.1.",
+     (UPDATE, "m = torch.maximum(m, scores.amax(dim=-1))\n"
+              "            p = (scores - m[..., None]).exp()\n"
+              "            ell, out = ell + p.sum(dim=-1), out + p @ v_j")),
+    ("output not rescaled",
+     "Your O is not rescaled when a tile has a larger maximum, but ℓ is. Multiply O by "
+     "e^(m − m_new) as well.",
+     (UPDATE, "m, ell, _ = tile_update(m, ell, out, scores, v_j)\n"
+              "            out = out + (scores - m[..., None]).exp() @ v_j")),
+    ("sum not rescaled",
+     "Your ℓ is not rescaled when a tile has a larger maximum, but O is. Multiply ℓ by "
+     "e^(m − m_new) as well.",
+     (UPDATE, "m, _, out = tile_update(m, ell, out, scores, v_j)\n"
+              "            ell = ell + (scores - m[..., None]).exp().sum(dim=-1)")),
 ]  # fmt: skip
 
 exercise = Exercise(

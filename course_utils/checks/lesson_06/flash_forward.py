@@ -89,7 +89,7 @@ def run(answer, q, k, v, block_q, block_k):
 
 MISTAKES = [
     ("never divided",
-     "Your O is not divided by ℓ. Divide each row once, after the last tile.",
+     "Your O is not divided by ℓ. Divide each row of O by its ℓ once, after the last tile.",
      ("out / ell[..., None]", "out")),
     ("divided in the loop",
      "Your O is divided by ℓ after every tile. Divide it only once, after the last tile.",
@@ -99,7 +99,7 @@ MISTAKES = [
     ("scaled twice", shared_hints.SCALED_TWICE, ("d_k**0.5", "d_k")),
     ("scaled by the width of values", shared_hints.BY_D_V, ("d_k**0.5", "v.shape[-1] ** 0.5")),
     ("lse without m",
-     "Your log-sum-exp lacks m. ℓ is measured from m, so the log-sum-exp is m + log ℓ.",
+     "Your log-sum-exp is log ℓ. But ℓ is a sum of e^(score − m), so add m: m + log ℓ.",
      ("m + ell.log()", "ell.log()")),
     ("lse without log",
      "Your log-sum-exp is m + ℓ. Take the logarithm of ℓ: m + log ℓ.",
@@ -120,8 +120,9 @@ MISTAKES = [
     ("last keys dropped", shared_hints.LAST_KEYS_DROPPED,
      ("range(0, S, block_k)", "range(0, max(S - block_k, 0) + 1, block_k)")),
     ("keys padded with zeros",
-     "Your result counts extra keys of zeros when block_k does not divide S. Their scores are "
-     "0, and e^0 = 1. If you pad the last block, set these scores to −∞.",
+     "Your result counts extra keys of zeros when block_k does not divide S. Their score is 0, "
+     "which is a score like any other. If you pad the last block, set the scores of the padding "
+     "to −∞.",
      ("for i in", "k, v = (torch.nn.functional.pad(x, (0, 0, 0, -S % block_k)) for x in (k, v))\n"
       "    for i in")),
     ("last queries dropped", shared_hints.LAST_QUERIES_DROPPED,
@@ -141,8 +142,8 @@ MISTAKES = [
      ("range(0, L, block_q)", "range(0, L // block_q * block_q, block_q)"),
      ("range(0, S, block_k)", "range(0, S // block_k * block_k, block_k)")),
     ("loop without rescaling",
-     "Your O or ℓ is not rescaled when a tile has a larger maximum. Multiply both by e^(m − "
-     "m_new), as in 6.1.",
+     "Your result rescales neither O nor ℓ when a tile has a larger maximum. Multiply both by "
+     "e^(m − m_new), as in 6.1.",
      ("ell * shrink", "ell"),
      ("out * shrink[..., None]", "out")),
     ("output not rescaled",
@@ -154,28 +155,30 @@ MISTAKES = [
      "m_new) as well.",
      ("ell * shrink", "ell")),
     ("softmax in each tile",
-     "Your result adds up a separate softmax for each tile. Keep m and ℓ over all tiles.",
+     "Your result is the sum of the tiles' outputs, each with a softmax of its own. The weights "
+     "of a query must sum to 1 over all tiles. Keep m, ℓ and O over all tiles, and divide O by ℓ "
+     "at the end.",
      ("out * shrink[..., None] + p @ v_j", "out + scores.softmax(dim=-1) @ v_j"),
      ("out / ell[..., None]", "out")),
     ("tiles averaged",
-     "Your result is the mean of the outputs of the tiles. A tile with larger scores must "
-     "count more. Use m and ℓ.",
+     "Your result is the mean of the tiles' outputs. A tile with larger scores must count more. "
+     "Keep m, ℓ and O over all tiles, and divide O by ℓ at the end.",
      ("out * shrink[..., None] + p @ v_j", "out + scores.softmax(dim=-1) @ v_j"),
      ("out / ell[..., None]", "out / len(range(0, S, block_k))")),
     ("tiles without maximum",
-     "Your e^score overflows for large scores. Subtract m, the largest score so far, and "
-     "rescale when it grows.",
+     "Your e^score overflows to inf for large scores, and inf / inf is NaN. Subtract m, the "
+     "largest score so far, and rescale ℓ and O when m grows.",
      ("torch.maximum(m, scores.amax(dim=-1))", "torch.zeros_like(m)")),
     ("maximum begins at zero", shared_hints.STARTS_FINITE, ("-INF", "0.0")),
     ("maximum of the tile",
-     "Your result is right until the scores fall a lot from one tile to the next. It fits "
-     "taking m from each tile alone, so that e^(m − m_new) overflows. Take the maximum over "
-     "all tiles so far.",
+     "Your result is right until the scores fall a lot from one tile to the next. Then e^(m − "
+     "m_new) overflows, because your m is the maximum of the latest tile alone. Take the maximum "
+     "over all tiles so far.",
      ("torch.maximum(m, scores.amax(dim=-1))", "scores.amax(dim=-1)")),
     ("one maximum for all queries",
-     "Your result is right until the scores of the queries lie far apart. It fits one maximum "
-     "for all queries, which leaves only zeros for a query far below it. Give each query its "
-     "own, along dim −1.",
+     "Your result is right until the scores of the queries lie far apart. With one maximum for "
+     "all queries, every e^(score − m) of a query far below it underflows to 0. Give each query "
+     "its own maximum, along dim −1.",
      ("scores.amax(dim=-1)", "scores.max()")),
     ("rescaled upwards",
      "Your rescaling has the wrong sign in the exponent. The factor is e^(m − m_new). It is at "
@@ -186,14 +189,14 @@ MISTAKES = [
      "is e^(m − m_new), which is at most 1.",
      ("(m - m_new)", "((m_new - m) if j else (m - m_new))")),
     ("state carried on",
-     "Your result fits carrying m, ℓ and O over from one block of queries to the next, even to "
-     "a shorter one. Start each block with −∞, 0 and 0.",
+     "Your result is what you get if m, ℓ and O are carried over from one block of queries to the "
+     "next, although the last block is shorter. Start each block with m = −∞, ℓ = 0 and O = 0.",
      ("torch.full_like(q_i[..., 0]", "m if i else q.new_full((*q.shape[:-2], block_q)"),
      ("ell = torch", "ell = ell if i else torch"),
      ("out = torch", "out = out if i else torch")),
     ("state carried on and cut",
-     "Your result fits carrying m, ℓ and O over from one block of queries to the next. Start "
-     "each block with −∞, 0 and 0.",
+     "Your result is what you get if m, ℓ and O are carried over from one block of queries to the "
+     "next. Start each block with m = −∞, ℓ = 0 and O = 0.",
      ("m = torch", "m = m[..., : q_i.shape[-2]] if i else torch"),
      ("ell = torch", "ell = ell[..., : q_i.shape[-2]] if i else torch"),
      ("out = torch", "out = out[..., : q_i.shape[-2], :] if i else torch")),
@@ -208,7 +211,7 @@ MISTAKES = [
      "Your O is right, but your second result is ℓ. Return the log-sum-exp, m + log ℓ.",
      ("m + ell.log()", "ell")),
     ("first tile alone",
-     "Your result uses only the first block of keys. Go over all of them.",
+     "Your result uses only the first block of keys. Go over all blocks of keys.",
      ("range(0, S, block_k)", "range(0, min(S, block_k), block_k)")),
     ("last tile alone",
      "Your result uses only the last block of keys. Add each tile to m, ℓ and O, and do not "
@@ -238,6 +241,14 @@ MISTAKES = [
      "Your O is right. But your log-sum-exp uses the sum of the last tile only. Use ℓ, the sum "
      "over all tiles.",
      ("m + ell.log()", "m + p.sum(dim=-1).log()")),
+    ("lse of unscaled scores",
+     "Your O is right. But your log-sum-exp comes from unscaled scores. Use the scores divided by "
+     "√d_k for both.",
+     ("m + ell.log()", "(q_i @ k.mT).logsumexp(dim=-1)")),
+    ("sum of the last tile",
+     "Your ℓ is the sum of the last tile alone, but O adds all tiles. Rescale ℓ as well, and add "
+     "the sum of each tile to it.",
+     ("ell * shrink + p.sum(dim=-1)", "p.sum(dim=-1)")),
 ]  # fmt: skip
 
 exercise = Exercise(

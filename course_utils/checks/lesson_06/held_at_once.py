@@ -32,6 +32,10 @@ MISTAKES = [
      "Your naive attention holds one matrix. Count two, the scores and the weights, because "
      "both exist at the same time.",
      ("2 * matrix", "matrix")),
+    ("weights in float32",
+     "Your weights take 4 bytes per number. Only the log-sum-exp is in float32. The scores and the "
+     "weights both take `size` bytes.",
+     ("2 * matrix", "matrix + heads * L * S * 4")),
     ("three matrices",
      "Your naive attention holds three matrices. Count only two, the scores and the weights.",
      ("2 * matrix", "3 * matrix")),
@@ -97,8 +101,8 @@ MISTAKES = [
      "returns one.",
      ("2 * matrix + output", "2 * matrix + output + heads * L * 4")),
     ("maximum and sum kept",
-     "Your flash attention holds 8 bytes per query besides the output. m and ℓ are not both "
-     "kept, only one number per query, the log-sum-exp.",
+     "Your flash attention holds 8 bytes per query besides the output. It keeps one number, the "
+     "log-sum-exp, and not both m and ℓ. Count 4 bytes.",
      ("L * 4", "L * 8")),
     ("four bytes throughout",
      "Your results take 4 bytes for every number. Only the log-sum-exp has 4 bytes. All others "

@@ -64,6 +64,7 @@ def inputs():
         return normal(len(lengths), H, d_k, dtype=dtype), k, v, tables, list(lengths)
 
     q, k, v, *where = case(4, 4, 2, 3, 2, 10)
+    q_full, k_full, v_full, *full = case(4, 4, 2, 3, 2, 12)
     return [
         case(4, 6, 2, 3, 5, 21),
         case(3, 6, 3, 4, 2, 14, 1, 9),
@@ -72,22 +73,24 @@ def inputs():
         case(3, 8, 2, 4, 3, 16, dtype=torch.float32),  # one text: memory is measured in float64
         case(4, 4, 2, 3, 2, 19, 10, loud=2000.0),  # e^score overflows
         (100 + 100 * q.abs(), -100 - 100 * k.abs(), v, *where),  # all below -10,000
+        (100 + 100 * q_full.abs(), -100 - 100 * k_full.abs(), v_full, *full),  # all slots used
         case(1, 2, 1, 1, 1, 1),
     ]
 
 
-def most_held(answer, q, k_pages, v_pages, tables, lengths, times):
-    """Return the peak of bytes held, with texts and a store ``times`` as long."""
+def most_held(answer, q, k_pages, v_pages, tables, lengths, times, more_text=True):
+    """Return the peak of bytes held, with a store ``times`` as long, and texts too."""
     page = k_pages.shape[1]
     stores = (each.detach().repeat(times, 1, 1, 1) for each in (k_pages, v_pages))
     given = [q.detach().clone(), *stores]
     used = [-(-length // page) for length in lengths]
-    copies = range(0, times * len(k_pages), len(k_pages))  # the copies of the store start there
+    longer_by = times if more_text else 1
+    copies = range(0, longer_by * len(k_pages), len(k_pages))  # the copies of the store start there
     tables = [
         [first + number for first in copies for number in table[:n]]
         for table, n in zip(tables, used, strict=True)
     ]
-    more = [(times - 1) * n * page for n in used]
+    more = [(longer_by - 1) * n * page for n in used]
     longer = [length + n for length, n in zip(lengths, more, strict=True)]
     with torch.no_grad(), Held(given) as watch:
         answer(*given, tables, longer)
@@ -104,6 +107,13 @@ def run(answer, *args):
     if len(args[-1]) > 1 or args[0].requires_grad:
         return found
     if most_held(answer, *args, times=8) > 1.5 * most_held(answer, *args, times=2):
+        stores = (most_held(answer, *args, times=n, more_text=False) for n in (2, 8))
+        if 1.5 * next(stores) < next(stores):
+            hint = (
+                "Right, but you copy the whole store, for example to repeat its heads. Copy at "
+                "most one page of each text at a time."
+            )
+            raise NamedMistake("store copied", hint, found)
         hint = (
             "Right, but you hold more numbers at once when the text has more pages. Read one "
             "page after another, as 6.2 reads tiles, and keep only m, ℓ and O."
@@ -116,6 +126,16 @@ UPDATE = "m, ell, out = tile_update(m, ell, out, scores, v)"
 GROUPS = "query.unflatten(0, (H_kv, -1))"
 
 MISTAKES = [
+    ("masked after the exponential",
+     "Right, unless the score of an unused slot is far above the others. It still counts in your "
+     "maximum, so all weights underflow to 0, and 0 / 0 is NaN. Set these scores to −∞ before you "
+     "take the maximum.",
+     ("min(page, length - start)", "page"),
+     (UPDATE, "top = torch.maximum(m, scores.amax(dim=-1))\n"
+              "            there = torch.arange(page) < length - start\n"
+              "            p = (scores - top[..., None]).exp() * there\n"
+              "            old, m = (m - top).exp(), top\n"
+              "            ell, out = ell * old + p.sum(dim=-1), out * old[..., None] + p @ v")),
     ("unused places read",
      "Your result reads the last page to its end. The slots after the text's length hold what "
      "other texts left there. Stop at the length.",
@@ -132,8 +152,8 @@ MISTAKES = [
      ("range(0, length, page)", "range(0, length - 1, page)"),
      ("min(page, length - start)", "min(page, length - 1 - start)")),
     ("forbidden scores zero",
-     "Your scores after the end of the text are 0, and e^0 = 1 is a weight. Set them to −∞, or "
-     "leave them out.",
+     "Your scores after the end of the text are 0, so these slots get weight, because e^0 = 1. "
+     "Set them to −∞, or leave them out.",
      ("min(page, length - start)", "page"),
      (UPDATE, "scores = scores * (torch.arange(page) < length - start)\n            " + UPDATE)),
     ("last page dropped",
@@ -146,8 +166,8 @@ MISTAKES = [
      "Your result uses the first text's table for all texts. Use each text's own table.",
      ("table[start // page]", "tables[0][min(start // page, len(tables[0]) - 1)]")),
     ("key heads take turns",
-     "Your query heads use the key heads in the order 0 1 0 1. Neighboring query heads share "
-     "one: 0 0 1 1.",
+     "Your query heads take turns with the key heads: with two key heads, the order is 0 1 0 1. "
+     "Neighboring query heads must share one, in the order 0 0 1 1.",
      (GROUPS, "query.unflatten(0, (-1, H_kv)).transpose(0, 1)"),
      (".flatten(0, 1))",
       ".transpose(0, 1).flatten(0, 1))")),
@@ -164,29 +184,31 @@ MISTAKES = [
     ("not scaled", shared_hints.NOT_SCALED, (" / q.shape[-1] ** 0.5", "")),
     ("scaled twice", shared_hints.SCALED_TWICE, ("q.shape[-1] ** 0.5", "q.shape[-1]")),
     ("pages averaged",
-     "Your result is the mean of the outputs of the pages. A page with larger scores must "
-     "count more. Use m and ℓ.",
+     "Your result is the mean of the pages' outputs. A page with larger scores must count more. "
+     "Keep m, ℓ and O over all pages.",
      (UPDATE, "ell, out = ell + 1, out + scores.softmax(dim=-1) @ v")),
     ("pages weighted by length",
-     "Your pages are weighted by their number of tokens. Weight them by Σ e^score. Use m and ℓ.",
+     "Your pages are weighted by their number of tokens. A page with larger scores must count "
+     "more. Keep m, ℓ and O over all pages.",
      (UPDATE, "ell, out = ell + n, out + n * (scores.softmax(dim=-1) @ v)")),
     ("without maximum",
-     "Your e^score overflows for large scores. Subtract the largest score so far, as in 6.1.",
+     "Your e^score overflows to inf for large scores, and inf / inf is NaN. Subtract the largest "
+     "score so far, as in 6.1.",
      (UPDATE, "ell, out = ell + scores.exp().sum(dim=-1), out + scores.exp() @ v")),
     ("output not rescaled",
-     "Your O is not rescaled. It was measured from the old maximum, as ℓ was. Multiply it by "
+     "Your O is not rescaled. Like ℓ, it was computed relative to the old maximum. Multiply it by "
      "e^(m − m_new).",
      (UPDATE, "m, ell, _ = tile_update(m, ell, out, scores, v)\n"
       "            out = out + (scores - m[..., None]).exp() @ v")),
     ("nothing rescaled",
-     "Neither ℓ nor O is rescaled in your result. Both were measured from the old maximum. "
+     "Your result rescales neither ℓ nor O. Both were computed relative to the old maximum. "
      "Multiply both by e^(m − m_new).",
      (UPDATE, "m = torch.maximum(m, scores.amax(dim=-1))\n"
       "            p = (scores - m[..., None]).exp()\n"
       "            ell, out = ell + p.sum(dim=-1), out + p @ v")),
     ("maximum begins at zero", shared_hints.STARTS_FINITE, ("-INF)", "0.0)")),
     ("never divided",
-     "Your O is not divided by ℓ. Divide each row once, after the last page.",
+     "Your O is not divided by ℓ. Divide each row of O by its ℓ once, after the last page.",
      ("out / ell[..., None]", "out")),
     ("last page alone",
      "Your result uses only the last page. Keep m, ℓ and O from page to page.",
@@ -196,11 +218,12 @@ MISTAKES = [
      "Your result uses only the first page of each text. Read all `length` tokens.",
      ("range(0, length, page)", "range(0, min(length, page), page)")),
     ("every page cut short",
-     "Your result reads every page only as far as the last one. All earlier pages are full.",
+     "Your result reads only as many slots of every page as the last page has tokens. All earlier "
+     "pages are full, so read all of their slots.",
      ("min(page, length - start)", "length % page or page")),
     ("last page filled with zeros",
-     "Your result fits a last page padded with keys and values of 0. Their scores are 0, so "
-     "each adds e^0 = 1 to ℓ. Leave these slots out, or set their scores to −∞.",
+     "Your result is what you get if the last page is padded with keys and values of 0. Their "
+     "scores are 0, so each adds weight to ℓ. Leave these slots out, or set their scores to −∞.",
      ("min(page, length - start)", "page"),
      (UPDATE,
       "there = torch.arange(page) < length - start\n"
@@ -215,6 +238,15 @@ MISTAKES = [
      ("scores, v)", "scores, v[:1])")),
     ("scaled by the width of values", shared_hints.BY_D_V,
      ("q.shape[-1] ** 0.5", "v.shape[-1] ** 0.5")),
+    ("sum not rescaled",
+     "Your ℓ is not rescaled. Like O, it was computed relative to the old maximum. Multiply it by "
+     "e^(m − m_new).",
+     (UPDATE, "m, _, out = tile_update(m, ell, out, scores, v)\n"
+              "            ell = ell + (scores - m[..., None]).exp().sum(dim=-1)")),
+    ("full last page dropped",
+     "Your result misses the last page if it is full. Then length % page is 0, but the page holds "
+     "`page` tokens. Read all of them.",
+     ("range(0, length, page)", "range(0, length if length % page else length - page, page)")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -88,8 +88,8 @@ MISTAKES = [
      "lse).",
      (P, "scores.exp()")),
     ("powers divided",
-     "Your result is right while e^score and e^lse are finite. Where they overflow, ∞ / ∞ is "
-     "NaN. Subtract first: e^(score − lse).",
+     "Your result is right while e^score and e^lse are finite. Where they overflow to inf, inf / "
+     "inf is NaN. Subtract first: e^(score − lse).",
      (P, "scores.exp() / lse[..., None].exp()")),
     ("divided by lse",
      "Your weights are e^score / lse. But lse is a logarithm, so divide by e^lse, which gives "
@@ -100,8 +100,8 @@ MISTAKES = [
      "Your dQ is right, but your dK has the wrong sign. Use dSᵀ Q / √d_k.",
      ("d_s.mT @ q", "-d_s.mT @ q")),
     ("scale nowhere",
-     "Your result has no factor 1/√d_k. In the lesson, tile_backward receives a scaled q, but "
-     "here q is not scaled. Put the factor into the scores, dQ and dK.",
+     "Your result has no factor 1/√d_k. The lesson's `tile_backward` receives a scaled q, but "
+     "here q is not scaled. Multiply the scores, dQ and dK by 1/√d_k.",
      ("k.mT * scale", "k.mT"),
      ("d_s @ k * scale", "d_s @ k"),
      ("q * scale", "q")),
@@ -115,15 +115,15 @@ MISTAKES = [
      "Your dS is dP − δ and lacks P. Use dS = P ∘ (dP − δ).",
      ("p * (d_p", "(d_p")),
     ("softmax left out",
-     "Your dS is dP, so the softmax is left out. Use dS = P ∘ (dP − δ).",
+     "Your dS is dP, so the backward step through softmax is left out. Use dS = P ∘ (dP − δ).",
      ("p * (d_p - delta[..., None])", "d_p")),
     ("softmax taken for a sigmoid",
-     "Your gradient is that of a sigmoid, P (1 − P). In a softmax, each score also changes the "
-     "other weights of its row, and δ stands for them. Use dS = P ∘ (dP − δ).",
+     "Your dS is P (1 − P) dP, as for a sigmoid. In a softmax, each score also changes the other "
+     "weights of its row, and δ accounts for that. Use dS = P ∘ (dP − δ).",
      ("(d_p - delta[..., None])", "(1 - p) * d_p")),
     ("sigmoid beside delta",
-     "Your dS has an extra factor 1 − P, as for a sigmoid. δ stands for the other weights of "
-     "the row already: dS = P ∘ (dP − δ).",
+     "Your dS has an extra factor 1 − P, as for a sigmoid. δ already accounts for the other "
+     "weights of the row. Use dS = P ∘ (dP − δ).",
      ("p * (d_p", "p * (1 - p) * (d_p")),
     ("gradient at the output left out",
      "Your dS is P (1 − P), which does not depend on dO. Compute dP = dO Vᵀ, and then dS = P ∘ "
@@ -162,12 +162,12 @@ MISTAKES = [
      "Your dV uses dP. The output mixes the values with the weights P, so dV = Pᵀ dO.",
      ("p.mT", "d_p.mT")),
     ("delta scaled",
-     "Your δ is multiplied by 1/√d_k. It belongs to the weights, where there is no such "
-     "factor. Scale only dQ and dK.",
+     "Your δ is multiplied by 1/√d_k. The scaling happens before softmax, and δ comes after it. "
+     "Multiply only dQ and dK by 1/√d_k.",
      ("- delta[..., None]", "- delta[..., None] * scale")),
     ("gradients of weights scaled",
-     "Your dP is multiplied by 1/√d_k. It belongs to the weights, where there is no such "
-     "factor. Scale only dQ and dK.",
+     "Your dP is multiplied by 1/√d_k. The scaling happens before softmax, and dP comes after it. "
+     "Multiply only dQ and dK by 1/√d_k.",
      ("(d_p - delta", "(d_p * scale - delta")),
     ("powers of two",
      "Your weights are 2^(score − lse). lse is a natural logarithm, so use e^(score − lse).",

@@ -92,43 +92,45 @@ def run(answer, *state):
 
 MISTAKES = [
     ("accumulator not rescaled",
-     "Your O is not rescaled. It was measured from the old maximum, as ℓ was. Multiply it by "
+     "Your O is not rescaled. Like ℓ, it was computed relative to the old maximum. Multiply it by "
      "e^(m − m_new).",
      ("out * shrink[..., None]", "out")),
     ("sum not rescaled",
-     "Your ℓ is not rescaled. It was measured from the old maximum, as O was. Multiply it by "
+     "Your ℓ is not rescaled. Like O, it was computed relative to the old maximum. Multiply it by "
      "e^(m − m_new).",
      ("ell * shrink", "ell")),
     ("nothing rescaled",
-     "Neither ℓ nor O is rescaled in your result. Both were measured from the old maximum. "
+     "Your result rescales neither ℓ nor O. Both were computed relative to the old maximum. "
      "Multiply both by e^(m − m_new).",
      ("out * shrink[..., None]", "out"),
      ("ell * shrink", "ell")),
     ("maximum at least zero",
-     "Your result is right where some score is above 0. The maximum must be able to stay "
-     "negative. If you start it at 0 or clamp it, start at −∞.",
+     "Your m is never below 0. The largest score so far may be negative, so m must be able to be "
+     "negative too. If you clamp m or start it at 0, leave that out.",
      ("scores.amax(dim=-1))", "scores.amax(dim=-1)).clamp(min=0)")),
     ("maximum of the tile",
-     "Your m is the maximum of this tile only. It must be the maximum over all tiles so far. "
-     "Take the larger of the old m and this one.",
+     "Your m is the maximum of this tile only. It must be the maximum over all tiles so far. Take "
+     "the larger of the old m and this maximum.",
      ("torch.maximum(m, scores.amax(dim=-1))", "scores.amax(dim=-1)")),
     ("rescaled upwards",
      "Your rescaling has the wrong sign in the exponent. The factor is e^(m − m_new), which is "
      "at most 1.",
      ("(m - base)", "(m_new - m)")),
     ("powers from the old maximum",
-     "Your new exponentials are measured from the old maximum. Subtract the new one.",
+     "Your new exponentials are e^(score − m), with the old m. Subtract m_new, the maximum that "
+     "includes this tile.",
      ("scores - base[..., None]", "scores - m[..., None]")),
     ("powers from the tiles maximum",
-     "Your new exponentials are measured from the maximum of this tile. Subtract the new m, "
+     "Your new exponentials are computed relative to the maximum of this tile. Subtract m_new, "
      "the maximum of all tiles so far.",
      ("scores - base[..., None]", "scores - scores.amax(-1, keepdim=True).nan_to_num(neginf=0.0)")),
     ("maximum not subtracted",
-     "Your new exponentials are e^score, and e^1000 overflows. Subtract the new maximum first.",
+     "Your new exponentials are e^score, and e^1000 overflows to inf. Subtract m_new from the "
+     "scores first.",
      ("(scores - base[..., None])", "scores")),
     ("no maximum at all",
-     "Your ℓ and O are sums of e^score, which overflows at a score of 1000. Subtract the new "
-     "maximum from the scores, and rescale the old sums to it.",
+     "Your ℓ and O are sums of e^score, which overflows to inf at a score of 1000. Subtract m_new "
+     "from the scores, and multiply the old sums by e^(m − m_new).",
      ("(scores - base[..., None])", "scores"),
      ("ell * shrink", "ell"),
      ("out * shrink[..., None]", "out")),
@@ -137,23 +139,22 @@ MISTAKES = [
      ("m_new, ell_new, out_new",
       "m_new, ell_new, out_new / ell_new.masked_fill(ell_new == 0, 1)[..., None]")),
     ("divided and multiplied back",
-     "Your O is kept divided by ℓ, as in the first FlashAttention. Here O comes as a sum and "
-     "must stay one. Multiply it by e^(m − m_new), add p v, and divide only after the last "
-     "tile.",
+     "Your O is divided by ℓ after every tile, as in the first FlashAttention paper. Here O is a "
+     "sum and must stay one. Multiply the old O by e^(m − m_new), add p v, and do not divide.",
      ("out * shrink[..., None] + p @ v",
       "(out * (ell * shrink)[..., None] + p @ v) / ell_new.masked_fill(ell_new == 0, 1)[..., "
       "None]")),
     ("softmax within the tile",
-     "Your result divides by the sum of this tile. Use e^(score − m_new) here, and divide only "
-     "once, after the last tile.",
+     "Your O adds a softmax over this tile, which is divided by the tile's own sum. Add e^(score "
+     "− m_new) · v instead, and divide only after the last tile.",
      ("p @ v", "scores.softmax(dim=-1) @ v")),
     ("tile maximum for all",
-     "Your result takes one maximum for all queries. Each query has its own. Take the maximum "
+     "Your result uses one maximum for all queries, but each query has its own. Take the maximum "
      "along dim −1.",
      ("scores.amax(dim=-1)", "scores.max()")),
     ("nan for a blind query",
-     "Your result is NaN for a query that has seen no allowed key. Its m is still −∞, and −∞ − "
-     "(−∞) is NaN. Subtract 0 for such a query.",
+     "Your result is NaN for a query that has seen no allowed key. Its maximum is still −∞, and "
+     "−∞ − (−∞) is NaN. Subtract 0 in place of the maximum for such a query.",
      ("m_new.masked_fill(m_new == -INF, 0)", "m_new")),
     ("finite in place of infinity",
      "Your result is right, except for a query that has seen no allowed key. With −1e9 instead "
@@ -162,19 +163,20 @@ MISTAKES = [
      ("(scores -", "(scores.clamp(min=-1e9) -"),
      ("(m -", "(m.clamp(min=-1e9) -")),
     ("new part shrunk too",
-     "Your result also rescales what this tile adds. The new part is measured from the new "
-     "maximum already. Rescale the old sum first, and then add the new part.",
+     "Your O also rescales what this tile adds, which is already computed relative to the new "
+     "maximum. Rescale the old O first, and then add the new part.",
      ("out * shrink[..., None] + p @ v", "(out + p @ v) * shrink[..., None]")),
     ("another number in place of infinity",
-     "Your result is right, except for a query that has seen no allowed key. Its m is a finite "
-     "number instead of −∞. Keep −∞, and subtract 0 for such a query.",
+     "Your m never falls below a finite number. It must be −∞ for a query that has seen no "
+     "allowed key, and scores may be lower than any number you choose. Do not clamp m. Subtract 0 "
+     "in place of m for such a query.",
      ("scores.amax(dim=-1))", "scores.amax(dim=-1)).clamp(min=-1e4)")),
     ("zero for a blind query",
      "Your result is right, except for a query that has seen no allowed key. Your m is 0 "
      "there. Subtract 0 from its scores, but return −∞ as m.",
      ("return m_new", "return base")),
     ("scaled again",
-     "Your scores are divided by √d once more. They are scaled already. Use them as they are.",
+     "Your scores are divided by √d_v. They are scaled already, so use them as they are.",
      ("m_new = torch", "scores = scores / v.shape[-1] ** 0.5\n    m_new = torch")),
     ("lse for the sum",
      "Your second result is m + log ℓ, the log-sum-exp. It is computed only after the last "
@@ -183,6 +185,19 @@ MISTAKES = [
     ("mean for the sum",
      "Your ℓ adds the mean of the new exponentials. Add their sum.",
      ("p.sum(dim=-1)", "p.mean(dim=-1)")),
+    ("exponentials in base 2",
+     "Your exponentials are powers of 2. Softmax uses powers of e. Use `.exp()`, not `.exp2()`.",
+     ("(scores - base[..., None]).exp()", "(scores - base[..., None]).exp2()"),
+     ("(m - base).exp()", "(m - base).exp2()")),
+    ("new parts shrunk too",
+     "Your result also rescales what this tile adds to ℓ and O, which is already computed relative "
+     "to the new maximum. Rescale the old sums first, and then add the new parts.",
+     ("ell * shrink + p.sum(dim=-1)", "(ell + p.sum(dim=-1)) * shrink"),
+     ("out * shrink[..., None] + p @ v", "(out + p @ v) * shrink[..., None]")),
+    ("new sum shrunk too",
+     "Your ℓ also rescales what this tile adds, which is already computed relative to the new "
+     "maximum. Rescale the old ℓ first, and then add the new sum.",
+     ("ell * shrink + p.sum(dim=-1)", "(ell + p.sum(dim=-1)) * shrink")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -47,25 +47,27 @@ WHOLE = "sum(min(j + block_k, L) - 1 <= first for j in starts)"
 VISITED = "sum(j <= last for j in starts)"
 MISTAKES = [
     ("skipped by number",
-     "Your result fits visiting i + 1 blocks of keys for block of queries i. This holds only "
-     "if block_q = block_k. Compare the positions where the blocks start and end.",
+     "Your result has i blocks without a mask and i + 1 visited blocks for block of queries i. "
+     "This is right only if block_q = block_k. Compare the positions where the blocks start and "
+     "end.",
      (WHOLE, "first // block_q"),
      (VISITED, "first // block_q + 1")),
     ("nothing skipped",
-     "You visit all blocks of keys. A block that starts after the last query of the block has "
-     "no allowed pair. Leave these out.",
+     "You visit all blocks of keys. A block of keys that starts after the last query has no "
+     "allowed pair. Leave such blocks out.",
      (VISITED, "len(starts)")),
     ("visits rounded down",
-     "Your count of visited blocks is rounded down. A block that only some of the queries see "
-     "must be visited too.",
+     "Your count of visited blocks is rounded down. A block of keys that the last query sees only "
+     "in part must be visited too, so round up.",
      (VISITED, "(last + 1) // block_k")),
     ("one block too many",
-     "You visit one block too many. A block that starts at the position after the last query "
-     "has no allowed pair.",
+     "You visit one block of keys too many where a block starts right after the last query. It "
+     "has no allowed pair. Leave it out.",
      ("j <= last", "j <= last + 1")),
     ("one block too many at the end",
-     "You visit one block too many. A block that starts after the last query has no allowed "
-     "pair, and there is no block after the last one.",
+     "You visit one block of keys too many where a block ends at the last query's own position. "
+     "The queries see nothing after it. Count a block only if it starts at or before the last "
+     "query.",
      (VISITED, "(last + 1) // block_k + 1")),
     ("number of the last visited",
      "You visit one block too few. Blocks are numbered from 0, so if the last visited block "
@@ -76,20 +78,20 @@ MISTAKES = [
      "visited block has number n, then n + 1 are visited.",
      (VISITED, "last // block_k + 2")),
     ("own block taken as whole",
-     "You count one block too many that needs no mask. The block that contains the first "
-     "query's own position needs a mask, unless it ends with that position.",
+     "You count one block too many as needing no mask. The block that contains the first query's "
+     "own position needs a mask, unless it ends at that position.",
      (WHOLE, "first // block_k + 1")),
     ("blocks exchanged",
-     "Your result fits exchanged block sizes. There is one row per block of queries, and it "
-     "has block_q queries.",
+     "Your result is what you get with block_q and block_k exchanged. There is one row per block "
+     "of queries, and each block has block_q queries.",
      ("L, block_q, block_k)", "L, block_k, block_q)")),
     ("whole by the last query",
-     "You ask what the last query of the block sees. A tile needs no mask only if the *first* "
-     "query sees all of it.",
+     "You ask what the last query of the block sees. A tile needs no mask only if its *first* "
+     "query sees all of it, because the first query sees the fewest keys.",
      ("<= first", "<= last")),
     ("own key forgotten",
-     "You count one block too few that needs no mask. The first query also sees its own key, "
-     "so a block may end at its position.",
+     "You count a block of keys as needing a mask if it ends at the first query's own position. "
+     "The first query sees its own key, so this block needs no mask.",
      ("- 1 <= first", "<= first")),
     ("own key not seen",
      "Both of your numbers leave out a query's own key. Query i sees keys up to i, not up to i "
@@ -97,16 +99,17 @@ MISTAKES = [
      ("- 1 <= first", "<= first"),
      ("j <= last", "j < last")),
     ("own key not visited",
-     "You visit one block too few where a block starts at the last query's own position. The "
-     "query sees that key too.",
+     "You visit one block too few where a block of keys starts at the last query's own position. "
+     "The last query sees that key, so count the block.",
      ("j <= last", "j < last")),
     ("one mask in each row",
-     "Your result fits one masked tile per row. The diagonal can cross several tiles of a row. "
-     "It crosses none where a tile ends at the first query's own position.",
+     "Your result has exactly one masked tile in each row of tiles. The diagonal can cross "
+     "several tiles of a row, and it crosses none where a tile ends at the first query's own "
+     "position. Compare the end of each tile with the first query.",
      (WHOLE, VISITED + " - 1")),
     ("visited by the first query",
-     "You ask what the first query of the block sees. A tile is visited if *any* query sees "
-     "part of it, and the last one sees most.",
+     "You ask what the first query of the block sees. A tile is visited if *any* query sees part "
+     "of it, so ask what the last query sees: it sees the most.",
      (VISITED, "sum(j <= first for j in starts)")),
     ("skipped for visited",
      "Your second number counts the skipped tiles. Count the visited ones.",
@@ -116,14 +119,16 @@ MISTAKES = [
      (WHOLE, "first + 1"),
      (VISITED, "last + 1")),
     ("short last keys missed",
-     "You miss that a short last block of keys may need no mask. It ends at L, so it is seen "
-     "completely as soon as its last key is.",
+     "You count a shorter last block of keys as needing a mask even where it needs none. It ends "
+     "at L, so it needs no mask if the first query sees key L − 1.",
      (WHOLE, "(first + 1) // block_k")),
     ("visits past the end",
-     "You visit keys beyond L. The last block of queries may be shorter, so it ends at L.",
+     "For a shorter last block of queries, you visit keys after its last query. This block ends "
+     "at L, so its last query is L − 1.",
      (VISITED, "-(-(first + block_q) // block_k)")),
     ("last blocks taken as full",
-     "Your result is right, except for the last blocks. They may be shorter and end at L.",
+     "Your result is right, except where the last block of queries or keys is shorter. Such a "
+     "block ends at L. Use L for its end.",
      (WHOLE, "(first + 1) // block_k"),
      (VISITED, "-(-(first + block_q) // block_k)")),
     ("masked in front",
@@ -141,7 +146,7 @@ MISTAKES = [
      "it needs a row too.",
      ("range(0, L, block_q)", "range(0, L // block_q * block_q, block_q)")),
     ("totals alone",
-     "Your result is the total. Return one row per block of queries.",
+     "Your result is the total over all blocks of queries. Return one row per block of queries.",
      ("torch.tensor(result)", "torch.tensor(result).sum(dim=0)")),
 ]  # fmt: skip
 

@@ -15,12 +15,17 @@ ALL = slice(None)
 HEADS = {  # name: where it attends, the block it writes, how strongly, for which tokens
     "writer": ("before", NOTE, 1.0, ALL),
     "most": ("before", NOTE, 1.0, slice(8)),
+    "rest": ("before", NOTE, 1.0, slice(8, None)),
     "some": ("before", NOTE, 1.0, slice(11, None)),
     "low": ("before", NOTE, 1.0, slice(5)),
     "middle": ("before", NOTE, 1.0, slice(5, 10)),
     "high": ("before", NOTE, 1.0, slice(10, None)),
     "echo": ("before", UNREAD, 1.0, ALL),
     "finder": ("after", ANSWER, 1.0, ALL),
+    "first half": ("after", ANSWER, 1.0, slice(8)),  # a little more than half
+    "second half": ("after", ANSWER, 1.0, slice(8, None)),
+    "faint": ("after, faintly", ANSWER, 1.0, ALL),
+    "firm": ("after, firmly", ANSWER, 1.0, ALL),
     "mirror": ("after", UNREAD, 1.0, ALL),
     "asker": ("itself", ASKED, 1.0, ALL),
     "idle": ("anywhere", ANSWER, 0.2, ALL),
@@ -37,16 +42,19 @@ LAYERS = [  # one string per layer; what a writer in the last layer writes comes
 ]
 BACK = {"before": 1, "itself": 0}  # heads that use only the position: how far back they look
 LARGE = 8.0  # a score, among noise of size 1
+AFTER = {"after": LARGE, "after, faintly": 2.4, "after, firmly": 2.8}
 
 
-def suspect(seed, V=14, B=12, L=36, shortest=5):
+def suspect(seed, V=14, B=12, L=36, shortest=5, layers=None):
     """Return a model, and texts (B, L) that repeat, with periods from ``shortest`` to 12.
 
     ``model(tokens, removed=[])`` returns logits (B, L, V) and weights (layers, B, H, L, L);
+    ``layers`` are the heads of each layer, by default some of LAYERS.
     ``removed`` lists heads as (layer, head), both counted from 0, whose outputs are left out.
     """
     rng = torch.Generator().manual_seed(seed)
-    layers = [layer.split() for layer in LAYERS[seed % len(LAYERS)]]
+    if layers is None:
+        layers = [layer.split() for layer in LAYERS[seed % len(LAYERS)]]
     layers = [[names[i] for i in torch.randperm(len(names), generator=rng)] for names in layers]
     scores = torch.randn(len(layers), len(layers[0]), L, L, generator=rng)
     for each, names in zip(scores, layers, strict=True):
@@ -77,7 +85,7 @@ def suspect(seed, V=14, B=12, L=36, shortest=5):
             weights = []
             for head, name in enumerate(names):
                 look, to, strength, of = HEADS[name]
-                now = scores[layer, head, :L, :L] + (LARGE * found if look == "after" else 0)
+                now = scores[layer, head, :L, :L] + AFTER.get(look, 0) * found
                 weights.append(now.softmax(dim=-1).expand(B, L, L))
                 if (layer, head) not in removed:
                     blocks[to, ..., of] += strength * weights[-1] @ token[..., of]

@@ -76,7 +76,8 @@ MISTAKES = [
      "Your result is in percent. Return a number from 0 to 1.",
      (".mean()", ".mean() * 100")),
     ("raised at all",
-     "Your score counts a token if its own logit rises at all. It must rise more than all others.",
+     "Your score counts a token if its own logit rises at all, or more than the others on "
+     "average. It must rise more than each of the others.",
      f"(({EFFECT}).diagonal() > 0).float().mean()"),
     ("head left out",
      "Your result is the score of E U, without the head. Put W_v and W_o between them.",
@@ -111,6 +112,13 @@ MISTAKES = [
     ("smallest logit",
      "You take the smallest logit of each token. Take the largest, with `argmax`.",
      ("argmax", "argmin")),
+    ("logits centered",
+     "You subtract from each logit its mean over all tokens attended to. Compare the logits of a "
+     "row as they are.",
+     ("effect.argmax", "(effect - effect.mean(dim=0)).argmax")),
+    ("unembedding for embeddings",
+     "Your result uses U.T in place of E. Start with E, the embeddings of the tokens attended to.",
+     ("E @ W_v", "U.T @ W_v")),
 ]  # fmt: skip
 
 exercise = Exercise("7.7", copying_score, inputs, MISTAKES, also_right=[by_loop, transposed])

@@ -143,8 +143,8 @@ WRITES = (
     "of *note*, and 0 elsewhere."
 )
 OCCURRENCE = (
-    "Layer 1 attends to positions that hold the query's own token. Compare the query with the "
-    "*notes* of the keys, and it finds the positions after them."
+    "Layer 1 attends to earlier copies of the query's own token. It must attend to the positions "
+    "after them. Compare the query with the *notes* of the keys instead."
 )
 NOT_AFTER = (
     "Layer 0 is right. But layer 1 does not attend to the keys whose note is the query's own "

@@ -60,8 +60,9 @@ LAST_OR_0 = (
     f"keys = {LAST}; keys[..., 0] = ~keys.any(dim=-1); on_targets = (weights * keys[:, None])"
 )
 KEY_0 = (
-    "Your score counts queries with a new token by their weight on key 0 (−1 + 1 = 0). Leave them "
-    "out. If a query has several keys, add up their weights."
+    "Your score counts queries with a new token by their weight on key 0. If −1 stands for no "
+    "earlier occurrence, the next key is −1 + 1 = 0. Leave these queries out. If a query has "
+    "several keys, add up their weights."
 )
 POSITION_0 = "Your score misses occurrences at position 0. Position 0 is valid; only −1 means none."
 MISTAKES = [
@@ -92,7 +93,7 @@ MISTAKES = [
      ("tokens[:, :, None]", "F.pad(tokens[:, 1:], (0, 1), value=-1)[:, :, None]"), (":-1]", ":]"),
      ("F.pad(same, (1, 0)).tril()", "same.tril()")),
     ("last query left out",
-     "Your score leaves out the last query. Count it like all others.",
+     "Your score leaves out the last query. Count it like all other queries.",
      (".tril()", ".tril(); targets[:, -1] = False")),
     ("first occurrence only",
      "Your score counts only the first occurrence. Count the keys after all earlier ones.",
@@ -128,11 +129,13 @@ MISTAKES = [
      "Your score never counts the query's own key. In 5 5, the second 5 comes after the first 5, "
      "so it counts. Use `.tril()`, not `.tril(-1)`.", (".tril()", ".tril(-1)")),
     ("later occurrences counted",
-     "Your score counts queries whose token occurs only *later*. Count only earlier occurrences.",
+     "Your score counts every query but the last as one that has such a key, even if its token is "
+     "new. This happens if each token matches itself, for example because `.tril()` is missing or "
+     "comes before the shift to the next key. Count only matches with earlier tokens.",
      (".tril()", "")),
     ("rolled round",
-     "In your score, key 0 comes after the last token. If you use `roll`, it wraps around. Nothing "
-     "comes before key 0, so never count it.",
+     "Your score treats key 0 as if it came after the last token, as `roll` does when it wraps "
+     "around. Nothing comes before key 0, so never count it.",
      (":-1]", ":]"), ("F.pad(same, (1, 0))", "same.roll(1, dims=-1)")),
     ("queries and keys exchanged",
      "Your score reads the weights transposed. Rows are queries, and columns are keys.",
@@ -155,6 +158,11 @@ MISTAKES = [
      "You return one number for all heads. Return one number per head.",
      ("on_targets.sum(dim=(0, 2)) / queries.sum()",
       "(on_targets.sum(dim=(0, 2)) / queries.sum()).mean()")),
+    ("token 0 before key 0",
+     "Your score treats key 0 as if it came after a token 0. This happens if you pad the shifted "
+     "tokens with 0, which is also a token. Nothing comes before key 0, so never count it.",
+     ("F.pad(same, (1, 0)).tril()",
+      "(tokens[:, :, None] == F.pad(tokens[:, :-1], (1, 0))[:, None, :]).tril()")),
 ]  # fmt: skip
 
 exercise = Exercise(

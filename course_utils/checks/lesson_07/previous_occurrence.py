@@ -116,6 +116,13 @@ MISTAKES = [
      "Your result says only whether the token has occurred before. Return the position where it "
      "last occurred.",
      (LAST, "earlier.any(dim=-1)")),
+    ("last later occurrence",
+     "Your result is the last *later* occurrence. Search before the token, not after it.",
+     (".tril(-1)", ".triu(1)")),
+    ("token 0 never found",
+     "Your result finds no earlier occurrence of token 0, which is a token like any other. If you "
+     "multiply by the tokens, compare them with `==` instead.",
+     ("same.tril(-1)", "same.tril(-1) & (tokens[..., None] != 0)")),
 ]  # fmt: skip
 
 exercise = Exercise(

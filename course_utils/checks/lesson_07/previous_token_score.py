@@ -40,7 +40,7 @@ def inputs():
 MISTAKES = [
     ("weight on itself",
      "Your result is the mean of the diagonal, the weight of each token on itself. Take the "
-     "diagonal one to the left.",
+     "diagonal below it, which holds the weights on the previous token.",
      ("-1, dim1", "0, dim1")),
     ("weight on the next",
      "Your result is the weight on the *next* token. Rows are queries, so key i − 1 of query i is "
@@ -57,8 +57,8 @@ MISTAKES = [
      "Your sum is divided by L. The first query has no previous token, so divide by L − 1.",
      ("before.mean(dim=(0, -1))", "before.sum(dim=-1).mean(dim=0) / weights.shape[-1]")),
     ("all keys before",
-     "Your result adds up the weights on all earlier keys. Count only the key right before the "
-     "query.",
+     "Your result adds up the weights on all earlier keys. Count only the weight on the key right "
+     "before the query.",
      "weights.tril(-1).sum(dim=-1)[..., 1:].mean(dim=(0, -1))"),
     ("summed over queries",
      "Your result is a sum over the queries. Take their mean.",
@@ -96,6 +96,11 @@ MISTAKES = [
      "Your result says how often the previous token gets the largest weight. Return its mean "
      "weight.",
      ("before.mean", "(before == weights[:, :, 1:].amax(dim=-1)).float().mean")),
+    ("query 0 on itself",
+     "Your mean includes the weight of query 0 on itself. Query 0 has no previous token. Take the "
+     "mean over queries 1 to L − 1.",
+     ("before.mean(dim=(0, -1))",
+      "(before.sum(dim=(0, -1)) + weights[..., 0, 0].sum(dim=0)) / weights[:, 0, :, 0].numel()")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -37,14 +37,14 @@ def inputs():
 TOO_FEW = "so long results are too short. Compute how many repetitions `length` needs."
 MISTAKES = [
     ("tokens stutter",
-     "Your result repeats each token on the spot, as in 5 5 9 9. Repeat the whole pattern, as in 5 "
-     "9 5 9.",
+     "Your result repeats each token several times in a row, as in 5 5 9 9. Repeat the whole "
+     "pattern, as in 5 9 5 9.",
      "pattern.repeat_interleave(-(-length // pattern.shape[-1]), dim=-1)[..., :length]"),
     ("whole periods only",
-     "The last, unfinished repetition is missing. Return exactly `length` tokens.",
+     "Your result lacks the last, incomplete repetition. Return exactly `length` tokens.",
      ("arange(length)", "arange(length // period * period)")),
     ("rest is zero",
-     "The last, unfinished repetition is 0 in your result. Fill it with the first tokens of the "
+     "The last, incomplete repetition is 0 in your result. Fill it with the first tokens of the "
      "pattern.",
      ("pattern[..., position]",
       "torch.where(torch.arange(length) < length // period * period, pattern[..., position], 0)")),
@@ -56,11 +56,12 @@ MISTAKES = [
     ("three at most", "Your result has at most three repetitions, " + TOO_FEW,
      ("arange(length)", "arange(min(length, 3 * period))")),
     ("beginning cut",
-     "Your result ends with a whole pattern and has lost its beginning. Cut it at the end: `[..., "
-     ":length]`.", ("arange(length)", "arange(-length, 0)")),
+     "Your result ends with a complete pattern but may start in the middle of one. Start with the "
+     "first token, and cut at the end: `[..., :length]`.",
+     ("arange(length)", "arange(-length, 0)")),
     ("repetitions rounded",
-     "Your result is too short where length / period rounds down. Always round up, and then cut at "
-     "`length`.",
+     "Your result is too short where `round(length / period)` rounds down. Always round up, and "
+     "then cut at `length`.",
      ("arange(length)", "arange(min(length, round(length / period) * period))")),
     ("not cut",
      "Your result has one repetition too many. Cut it at `length`.",
@@ -84,8 +85,8 @@ MISTAKES = [
      "Your result starts with the last token. Position i must hold token i % period.",
      ("arange(length)", "arange(-1, length - 1)")),
     ("last token held",
-     "After the first repetition, your result only repeats the last token. Start the pattern "
-     "again.",
+     "After the first repetition, your result contains only the last token. Start the pattern "
+     "again each time.",
      (" % period", ".clamp(max=period - 1)")),
 ]  # fmt: skip
 

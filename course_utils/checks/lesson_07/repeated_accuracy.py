@@ -74,7 +74,8 @@ MISTAKES = [
      "current token has.", ("seen[:, :-1]", "seen[:, 1:]")),
     ("next token seen, without the first",
      "Your result counts a prediction if the *next* token has occurred before, and ignores the "
-     "first token. Search the whole text, and then leave out the last position.",
+     "first token. Count it if the current token has occurred before. Search the whole text, and "
+     "then leave out the last position.",
      ("tokens[:, :, None] == tokens[:, None, :]", "tokens[:, 1:, None] == tokens[:, None, 1:]"),
      ("seen[:, :-1]", "seen")),
     ("both tokens seen",
@@ -92,16 +93,16 @@ MISTAKES = [
       "same.tril(-1).any(dim=-1) | torch.stack([torch.isin(row, tokens[:b]) for b, row in "
       "enumerate(tokens)])")),
     ("first prediction left out",
-     "Your logits start at position 1, so the first prediction is missing. logits[:, i] predicts "
-     "token i + 1. Leave out the last position instead.",
+     "You leave out the logits at position 0 and compare the logits at position i with token i. "
+     "They predict token i + 1. Leave out the last position instead.",
      (RIGHT, "logits[:, 1:].argmax(dim=-1) == tokens[:, 1:]")),
     ("neighbours not compared",
      "Your result misses an occurrence directly before the token. In 5 5, the second 5 has "
      "occurred before. Include this diagonal, for example with `.tril(-1)`.",
      (".tril(-1)", ".tril(-2)")),
     ("last token counted",
-     "Your divisor counts the last token, whose prediction has nothing to be compared with. Leave "
-     "it out there as well.",
+     "Your divisor includes the last token. Its prediction cannot be compared with anything, so "
+     "leave it out of the divisor too.",
      ("right[seen[:, :-1]].float().mean()", "(right & seen[:, :-1]).sum() / seen.sum()")),
     ("first position is none",
      "Your result ignores occurrences at position 0. Only −1 means none, so compare with `>= 0`.",
@@ -133,6 +134,9 @@ MISTAKES = [
      "true and 0 as false. Compare them with `>= 0`.",
      ("same.tril(-1).any(dim=-1)",
       "torch.where(same.tril(-1), torch.arange(same.shape[-1]), -1).amax(dim=-1).bool()")),
+    ("first sequence only",
+     "Your result uses only the first sequence. Count the predictions of all sequences.",
+     ("right[seen[:, :-1]]", "right[:1][seen[:1, :-1]]")),
     ("new tokens counted",
      "Your result counts the predictions from *new* tokens. Count those from repeated ones.",
      ("[seen[:, :-1]]", "[~seen[:, :-1]]")),
@@ -142,6 +146,10 @@ MISTAKES = [
     ("counted not shared",
      "Your result is the number of right predictions. Return their share.",
      (".float().mean()", ".sum()")),
+    ("probability",
+     "Your result is the mean probability of the right token. Return the share of predictions in "
+     "which the right token has the largest logit.",
+     (RIGHT, "logits[:, :-1].softmax(-1).gather(-1, tokens[:, 1:, None])[..., 0]")),
     ("percent",
      "Your result is in percent. Return a number from 0 to 1.",
      (".mean()", ".mean() * 100")),

@@ -59,11 +59,12 @@ ORIGINAL = (
 MISTAKES = [
     ORIGINAL,
     ("rows silenced",
-     "Your zeros are in rows, which belong to the outputs of W_o. A head uses columns, so set "
-     "those to 0.",
+     "Your zeros are in rows of W_o. The output of a head is multiplied by columns of W_o (as in "
+     "`concatenated @ W_o.T`), so set those to 0.",
      ("[:, " + COLUMNS, f"[{COLUMNS}")),
     ("rows and columns silenced",
-     "Your result has zeros in rows as well, which belong to outputs of W_o. Change only columns.",
+     "Your result has zeros in rows as well. A row of W_o belongs to one output and takes part of "
+     "every head. Change only columns.",
      (f"copy[:, {COLUMNS}] = 0", f"copy[:, {COLUMNS}] = copy[{COLUMNS}] = 0")),
     ("returned transposed",
      "You set the right columns to zero, but return W_o transposed.",
@@ -78,6 +79,10 @@ MISTAKES = [
     ("one column too few",
      "The last column of each head is not zero. A slice ends before its second number, so end it "
      "at (head + 1) · d_k.", (COLUMNS, COLUMNS + " - 1")),
+    ("one column too many",
+     "The column after each listed head is also zero. It belongs to the next head. A slice ends "
+     "before its second number, so end it at (head + 1) · d_k.",
+     (COLUMNS, COLUMNS + " + 1")),
     ("to the end",
      "Your zeros continue to the last column. Stop before column (head + 1) · d_k.",
      (COLUMNS, "head * d_k :")),
@@ -92,8 +97,8 @@ MISTAKES = [
      "Your blocks are 32 columns wide, as in the lesson. Here d_k = d_model / num_heads.",
      ("W_o.shape[1] // num_heads", "32")),
     ("last head only",
-     "Only the last head of the list is removed. If you copy W_o inside a loop, each copy forgets "
-     "the heads before. Copy it once, before the loop.", ("in heads:", "in heads[-1:]:")),
+     "Only the last head of the list is removed. If you copy W_o inside a loop, each copy undoes "
+     "the earlier removals. Copy it once, before the loop.", ("in heads:", "in heads[-1:]:")),
     ("first head only",
      "Only the first head of the list is removed. The list may name several heads, or none.",
      ("in heads", "in heads[:1]")),
@@ -119,8 +124,8 @@ MISTAKES = [
      "Your columns hold a mean, so something still passes through. Set them to 0.",
      ("= 0", f"= W_o[:, {COLUMNS}].mean()")),
     ("minus infinity",
-     "Your columns hold −inf, as scores before softmax do. W_o is multiplied, so set the columns "
-     "to 0.", ("= 0", "= -torch.inf")),
+     "Your columns hold −inf, as masked scores do. But W_o is a factor in a product, so set the "
+     "columns to 0.", ("= 0", "= -torch.inf")),
 ]  # fmt: skip
 
 exercise = Exercise(
