@@ -142,6 +142,7 @@ TABLE = {
     "softmax": [
         (GRADIENTS, [("(e / total)", "(e / total.detach())")]),
         ("epsilon in a sum of 1 or more", [("(e / total)", "(e / (total + 1e-6))")]),
+        ("subtracted in half precision", [("(x.double() - m)", "(x - m).double()")]),
         (None, lambda x, dim=-1: torch.softmax(x, dim).squeeze()),
     ],
     "logsumexp": [
@@ -184,6 +185,8 @@ TABLE = {
         (GRADIENTS, [("scores.masked_fill(~mask & ~empty, -torch.inf)",  # NaN in rows without keys
                       "scores + torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)")]),
         (None, lambda *given: [each.squeeze() for each in R["attention"](*given)]),
+        *[("epsilon in the sum", [("weights @ v, weights", f"weights @ v / {s}, weights / {s}")])
+          for s in ("(1 + 1e-6)", "(weights.sum(-1, True) + 1e-6)")],
     ],
     "decode": [(GRADIENTS, lambda q, k, v, *old: R["decode"](q, k, v, *(x.detach() for x in old)))],
     "catches_leak": [
