@@ -167,6 +167,11 @@ TABLE = {
     "online_update": [
         (GRADIENTS, lambda m, ell, *rest: R["online_update"](m, ell.detach(), *rest)),
         (None, attention.online_update),
+        *[(name, [("both / total.masked_fill(total == 0, 1)[..., None]", out)])
+          for name, out in (  # its NaN comes back as an input, and is no change in place
+              ("block alone", "x.softmax(-1) @ v"),
+              ("both outputs added", "out + x.softmax(-1) @ v"),
+              ("outputs averaged", "(out + x.softmax(-1) @ v) / 2"))],
         *[("epsilon in the sum", [("total.masked_fill(total == 0, 1)", f"(total + {eps})")])
           for eps in (1e-5, 1e-8)],
     ],
