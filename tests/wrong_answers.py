@@ -202,6 +202,8 @@ TABLE = {
     "catches_wrong_mask": [
         (THROUGH, [("(4, 4), (3, 7), (1, 5), (9, 12)", "(3, 3), (1, 4)")]),
         (THROUGH, [("torch.equal(mask, right)", "(mask == right).all()")]),  # broadcasts
+        *[(THROUGH, [("mask, right", f"{weak.format('mask')}, {weak.format('right')}")])
+          for weak in ("{}[L // 2]", "{}[::2]", "{}.sum(0)", "{}[..., [0, -1]]")],
         (REJECTS, [("tril(S - L)", "tril()")]),
     ],
     "shared_prefix_attention": [
