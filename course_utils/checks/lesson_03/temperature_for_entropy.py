@@ -135,7 +135,18 @@ def damped_iteration(x, target):
     return t
 
 
+def steps_on_t(x, target):
+    t = 1.0
+    for _ in range(200):
+        t = max(1e-4, t + 0.1 * (target - entropy_of(x, t)))
+    return t
+
+
 MISTAKES = [
+    ("steps too small",
+     "Your T is far off if the right T is far from 1. If each step adds a small multiple of the "
+     "error to T, the search ends before it gets there. Halve an interval of log T instead.",
+     steps_on_t),
     ("iteration that oscillates",
      "Your T is far off for a long row. If each step changes T in proportion to the error, the "
      "steps can overshoot again and again. Halve an interval of log T instead.", damped_iteration),
