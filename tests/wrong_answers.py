@@ -148,6 +148,7 @@ TABLE = {
     "softmax": [
         (GRADIENTS, [("(e / total)", "(e / total.detach())")]),
         ("epsilon in a sum of 1 or more", [("(e / total)", "(e / (total + 1e-6))")]),
+        ("subtracted in half precision", [("(x.double() - m)", "(x - m).double()")]),
         (None, lambda x, dim=-1: torch.softmax(x, dim).squeeze()),
     ],
     "logsumexp": [
@@ -172,6 +173,11 @@ TABLE = {
     "online_update": [
         (GRADIENTS, lambda m, ell, *rest: R["online_update"](m, ell.detach(), *rest)),
         (None, attention.online_update),
+        *[(name, [("both / total.masked_fill(total == 0, 1)[..., None]", out)])
+          for name, out in (  # its NaN comes back as an input, and is no change in place
+              ("block alone", "x.softmax(-1) @ v"),
+              ("both outputs added", "out + x.softmax(-1) @ v"),
+              ("outputs averaged", "(out + x.softmax(-1) @ v) / 2"))],
         *[("epsilon in the sum", [("total.masked_fill(total == 0, 1)", f"(total + {eps})")])
           for eps in (1e-5, 1e-8)],
     ],
@@ -190,6 +196,8 @@ TABLE = {
         (GRADIENTS, [("scores.masked_fill(~mask & ~empty, -torch.inf)",  # NaN in rows without keys
                       "scores + torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)")]),
         (None, lambda *given: [each.squeeze() for each in R["attention"](*given)]),
+        *[("epsilon in the sum", [("weights @ v, weights", f"weights @ v / {s}, weights / {s}")])
+          for s in ("(1 + 1e-6)", "(weights.sum(-1, True) + 1e-6)")],
     ],
     "decode": [(GRADIENTS, lambda q, k, v, *old: R["decode"](q, k, v, *(x.detach() for x in old)))],
     "catches_leak": [
@@ -200,6 +208,8 @@ TABLE = {
     "catches_wrong_mask": [
         (THROUGH, [("(4, 4), (3, 7), (1, 5), (9, 12)", "(3, 3), (1, 4)")]),
         (THROUGH, [("torch.equal(mask, right)", "(mask == right).all()")]),  # broadcasts
+        *[(THROUGH, [("mask, right", f"{weak.format('mask')}, {weak.format('right')}")])
+          for weak in ("{}[L // 2]", "{}[::2]", "{}.sum(0)", "{}[..., [0, -1]]")],
         (REJECTS, [("tril(S - L)", "tril()")]),
     ],
     "shared_prefix_attention": [

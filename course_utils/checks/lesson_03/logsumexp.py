@@ -91,67 +91,74 @@ def to_the_digits_of_float64(answer, x, counts, *dim):
 
 
 TOO_HIGH = (
-    "Right, until all scores are very low. Then your maximum is too high, and all exponentials "
-    "are 0. Use the true maximum, and replace only −inf."
+    "Right, unless all scores of a row are very low. Then the maximum that you subtract is too "
+    "high, all exponentials underflow to 0, and log 0 is −inf. Subtract the true maximum, and "
+    "replace it by 0 only where it is −inf."
 )
 ABSENT = "    x = x.masked_fill(counts == 0, -torch.inf)"
 MISTAKES = [
     ("counts not used",
-     "Your result does not depend on the counts. Add n e^x for a score that occurs n times.",
+     "Your result does not depend on the counts. A score x that occurs n times must contribute n "
+     "e^x to the sum. Multiply each exponential by its count.",
      (ABSENT, "    counts = torch.ones_like(counts)\n" + ABSENT)),
     ("counts only as 0 or not",
-     "Your result counts each score at most once. Add n e^x for a score that occurs n times.",
+     "Your result counts each score at most once. A score x that occurs n times must contribute n "
+     "e^x to the sum. Multiply each exponential by its count.",
      ("counts * e", "(counts > 0) * e")),
     ("counts multiply the scores",
-     "Your result is what you get with log Σ e^(n x), where the counts multiply the scores. "
-     "Multiply the "
-     "exponentials instead, or add log n to the scores.",
+     "Your result is what you get with log Σ e^(n x), where the counts n multiply the scores. "
+     "Multiply the exponentials by the counts instead: log Σ n e^x.",
      ("(x - m)", "(counts * x - m).nan_to_num(neginf=-torch.inf)"),
      ("counts * e", "e"), ("m = x.amax", "m = (counts * x).nan_to_num(neginf=-torch.inf).amax")),
     ("maximum of an absent score",
-     "Right, until a score with a count of 0 is far above the rest. It becomes your maximum, and "
-     "the other exponentials underflow. Set such scores to −inf first.",
+     "Right, unless a score with a count of 0 is far above the rest. Then this score becomes your "
+     "maximum, and the other exponentials underflow to 0. Set scores with a count of 0 to −inf "
+     "first.",
      (ABSENT, "    x = x")),
     ("absent scores not low enough",
-     "Right, until all scores that occur are very low. Then your maximum is too high, and all "
-     "exponentials are 0. Set absent scores to −inf, and do not limit the maximum.",
+     "Right, unless a row has counts of 0 and all its other scores are very low. Then your "
+     "maximum is too high, and the other exponentials underflow to 0. Set scores with a count of "
+     "0 to −inf, not to a finite number.",
      ("counts == 0, -torch.inf", "counts == 0, -500")),
     ("counts from 1",
-     "Your result counts each score once too often. If you add 1 to the counts to avoid log 0, use "
-     "the counts as they are. log 0 = −inf is correct, because an absent score contributes 0.",
+     "Your result counts each score once too often. If you add 1 to the counts to avoid log 0, "
+     "use the counts as they are. log 0 = −inf is correct, because a score with a count of 0 "
+     "contributes e^−inf = 0.",
      (ABSENT, "    counts = counts + 1\n" + ABSENT)),
     ("counts of 0 taken for 1",
-     "Your result counts absent scores once. If you replace counts of 0, use the counts as they "
-     "are. log 0 = −inf is correct, because e^−inf is 0.",
+     "Your result counts a score once even if its count is 0. If you replace counts of 0 to avoid "
+     "log 0, use the counts as they are. log 0 = −inf is correct, because a score with a count of "
+     "0 contributes e^−inf = 0.",
      (ABSENT, "    counts = counts.clamp(min=1)\n" + ABSENT)),
     ("counts squared",
-     "Your result is what you get with n² e^x, for example from x + 2 log n. Add n e^x for a "
-     "score that occurs "
-     "n times.",
+     "A score x that occurs n times contributes n² e^x to your sum, as if its count were used "
+     "twice. Use the count once, so that the score contributes n e^x.",
      ("counts * e", "counts**2.0 * e")),
     ("logarithm to base 2",
-     "Your result is what you get with log₂ n. Together with e^x you need the natural logarithm, "
-     "so use "
-     "counts.log().",
+     "Your result is what you get with x + log₂ n for a score x that occurs n times. Only the "
+     "natural logarithm gives e^(log n) = n. Use counts.log().",
      "torch.logsumexp(x + counts.log2(), dim)"),
     ("counts added to the scores",
-     "Your result is what you get with e^(x + n), which is e^n e^x. Add log n to the scores, not "
-     "n.",
+     "Your result is what you get with e^(x + n) for a score x that occurs n times. This is e^n "
+     "e^x, not n e^x. Add log n to the scores, not n.",
      "torch.logsumexp(x + counts, dim)"),
     ("divided by each count",
-     "Your result is what you get with e^x / n, for example from x − log n. Use x + log n.",
+     "A score x that occurs n times contributes e^x / n to your sum. It must contribute n e^x. "
+     "Multiply by the count, or, if you use x − log n, use x + log n.",
      "torch.logsumexp(x - counts.log(), dim)"),
     ("one factor for all",
-     "Your result is the plain log-sum-exp plus the log of the total count. Each score has its "
-     "own count. Multiply each exponential by its own n.",
+     "Your result is the plain log-sum-exp plus the log of the total count, as if each score "
+     "occurred that often. Each score has its own count. Multiply each exponential by its own "
+     "count.",
      "torch.logsumexp(x, dim) + counts.sum(dim).log()"),
     ("counts overflow",
-     "Part 1 is right. With large counts in float16, your product overflows, because 80,000 is too "
-     "large for the format. Multiply and add in a wider format: counts * (x.double() - m).exp().",
+     "Part 1 is right. But with large counts and float16 scores, your product of count and "
+     "exponential overflows. For example, 80,000 is larger than 65504, the largest float16 "
+     "number. Multiply and add in a wider format: counts * (x.double() - m).exp().",
      (".double()", "")),
     ("counts in half precision",
      "Part 1 is right. With large counts, your result is what you get if the counts are converted "
-     "to float16, where 80,000 becomes infinite. Keep the counts as they are, or use "
+     "to float16, where 80,000 overflows to inf. Keep the counts as they are, or use "
      "counts.double().",
      ("counts * e", "counts.to(x.dtype) * e")),
     ("small exponentials lost in half precision",
@@ -159,67 +166,81 @@ MISTAKES = [
      "Take exp in a wider format as well: (x.double() - m).exp().",
      (".double()", ""), ("counts * e", "counts * e.double()")),
     ("exponential of an absent score",
-     "Your result is NaN where an absent score is far above the rest. Its exponential is inf, and "
-     "0 · inf is NaN. Set absent scores to −inf before exp, not only for the maximum.",
+     "Your result is NaN where a score with a count of 0 is far above the rest. Its e^(x − m) "
+     "overflows to inf, and 0 · inf is NaN. Set scores with a count of 0 to −inf before exp, not "
+     "only for the maximum.",
      (ABSENT, "    there = x.masked_fill(counts == 0, -torch.inf)"), ("x.amax", "there.amax")),
     ("exponential of an absent score, in half precision",
-     "Your result is NaN where an absent score is far above the rest. Its exponential is inf, and "
-     "0 · inf is NaN. Set absent scores to −inf before exp. Also take exp in a wider format.",
+     "Your result is NaN where a score with a count of 0 is far above the rest. Its e^(x − m) "
+     "overflows to inf, and 0 · inf is NaN. Set scores with a count of 0 to −inf before exp. For "
+     "part 2, also take exp in a wider format: (x.double() - m).exp().",
      (ABSENT, "    there = x.masked_fill(counts == 0, -torch.inf)"), ("x.amax", "there.amax"),
      (".double()", "")),
     ("divided by the counts",
      "Your result is the log of the mean exponential. Take the log of the sum, without dividing "
-     "by the counts.",
+     "by the total count.",
      ("total.log()", "(total / counts.sum(dim)).log()")),
     ("no maximum taken out",
-     "Your result is inf for large scores and −inf for very low ones. Subtract the maximum from "
-     "the scores first, and add it back after the logarithm.",
+     "Your result is inf for large scores, where e^x overflows, and −inf for very low ones, where "
+     "all e^x underflow to 0. Convert the scores to a wider format. Subtract their maximum along "
+     "dim before exp, or 0 where it is −inf. Add the same number back after the logarithm.",
      ("masked_fill(m == -torch.inf, 0)", "mul(0).nan_to_num(0)"), (".double()", ""),
      ("counts * e", "counts * e.double()")),
     ("only a wider format for the sum",
-     "Your result overflows only for very large scores, as in float64, where the limit is e^710. "
-     "Subtract the maximum from the scores first, and add it back after the logarithm.",
+     "Right, unless a score is above 709 or all scores of a row are below −745, as in float64. "
+     "There, e^710 overflows to inf, and e^−746 underflows to 0. Set scores with a count of 0 to "
+     "−inf. Then subtract the maximum along dim before exp, or 0 where it is −inf. Add the same "
+     "number back after the logarithm.",
      "(counts * x.double().exp()).nan_to_num(0, posinf=torch.inf).sum(dim).log().to(x.dtype)"),
     ("maximum not added back",
-     "Your result is log Σ n e^(x − m). Add the maximum back: m + log Σ n e^(x − m).",
+     "Your result is log Σ n e^(x − m), relative to the maximum m. Add the maximum back: m + log "
+     "Σ n e^(x − m).",
      ("m.squeeze(dim) + total", "total")),
     ("maximum subtracted twice",
-     "Your result subtracts the maximum a second time. Add it back instead.",
+     "Your result is log Σ n e^(x − m) − m, which subtracts the maximum m a second time. Add it "
+     "back instead: m + log Σ n e^(x − m).",
      ("(m.squeeze(dim) + total.log())", "(total.log() - m.squeeze(dim))")),
     ("maximum counted, too",
-     "Your result adds the maximum back more than once. Add it back once, after the logarithm.",
+     "Your result adds the maximum back as often as the total count says. Add it back once, after "
+     "the logarithm.",
      ("m.squeeze(dim) +", "counts.sum(dim) * m.squeeze(dim) +")),
     ("nan for an empty row",
-     "Your result is NaN for an empty row, because −inf − (−inf) is NaN. It must be −inf. Where "
-     "the maximum is −inf, subtract 0 instead.",
+     "Your result is NaN for an empty row, because −inf − (−inf) is NaN. The result must be −inf "
+     "there. Where the maximum is −inf, subtract 0 instead.",
      ("m.masked_fill(m == -torch.inf, 0)", "m")),
+    ("nan for an empty row, and maximum of an absent score",
+     "Your result has two errors. It is NaN for an empty row, because −inf − (−inf) is NaN. And "
+     "if a score with a count of 0 is far above the rest, it becomes your maximum, and the other "
+     "exponentials underflow to 0. Set scores with a count of 0 to −inf first. Where the maximum "
+     "is −inf, subtract 0 instead.",
+     (ABSENT, "    x = x"), ("m.masked_fill(m == -torch.inf, 0)", "m")),
     ("maximum not below a limit",
      TOO_HIGH,
      ("m.masked_fill(m == -torch.inf, 0)", "m.clamp(min=-1e3)")),
     ("maximum not below a lower limit", TOO_HIGH,
      ("m.masked_fill(m == -torch.inf, 0)", "m.clamp(min=-1e4)")),
     ("maximum not below 0",
-     "Right if some score is above 0. If all scores are far below 0, your exponentials are all 0. "
-     "Subtract the maximum even when it is negative.",
+     "Right, unless all scores of a row are far below 0. Then the number that you subtract is too "
+     "high, all exponentials underflow to 0, and log 0 is −inf. Subtract the maximum even if it "
+     "is negative, and 0 only where it is −inf.",
      ("amax(dim, keepdim=True)", "amax(dim, keepdim=True).clamp(min=0)")),
     ("minimum taken out",
-     "Your result is what you get by subtracting the smallest score, which makes all exponentials "
-     "larger. Subtract the largest.",
+     "Your result is what you get by subtracting the smallest score. Then the exponential of a "
+     "score far above the smallest one overflows. Subtract the largest score instead.",
      ("x.amax", "x.amin")),
     ("one maximum for all sums",
-     "Your result is what you get with one maximum for the whole tensor. A slice far below it "
-     "underflows, and "
-     "its sum is 0. Take the maximum along dim.",
+     "Your result is what you get with one maximum for the whole tensor. In a row far below it, "
+     "all exponentials underflow to 0, and log 0 is −inf. Take the maximum along dim.",
      ("x.amax(dim, keepdim=True)", "x.amax(dim, keepdim=True) * 0 + x.max()")),
     ("only the maximum",
-     "Your result is only the maximum. The other scores count too. Add log Σ n e^(x − m).",
+     "Your result is only the maximum m. The other scores count too. Add log Σ n e^(x − m).",
      ("m.squeeze(dim) + total.log()", "x.amax(dim)")),
     ("log missing",
-     "Your result is what you get with m + Σ n e^(x − m). Take the log of the sum before you add "
-     "the maximum.",
+     "Your result is what you get with m + Σ n e^(x − m), where m is the maximum. Take the log of "
+     "the sum before you add the maximum.",
      ("total.log()", "total")),
     ("always along the last",
-     "Your result always sums along the last dimension. Use dim.",
+     "Your result always sums along the last dimension, whatever dim is. Sum along dim.",
      lambda x, counts, dim=-1: logsumexp(x, counts, -1)),
     ("another default",
      "Right whenever dim is given. Without it, logsumexp must sum along the last dimension. Keep "
@@ -230,8 +251,8 @@ MISTAKES = [
      "without keepdim.",
      (".to(x.dtype)", ".to(x.dtype).unsqueeze(dim)")),
     ("every 1 squeezed",
-     "Your result lost every dimension of size 1, even those that must stay. Name the dimension: "
-     "squeeze(dim).",
+     "Your result lost every dimension of size 1, but only dim must disappear. If you use "
+     "squeeze() to remove dim, write squeeze(dim).",
      (".to(x.dtype)", ".to(x.dtype).squeeze()")),
 ]  # fmt: skip
 

@@ -78,12 +78,8 @@ def without_gradients_of_log_0(answer, parts):
     """Call an answer; where all parts are empty, check only the gradient from out to each lse."""
     clones = tuple((out.clone(), lse.clone()) for out, lse in parts)
     result = answer(clones)
-    changed = [
-        not torch.equal(now, before)
-        for pair, original in zip(clones, parts, strict=True)
-        for now, before in zip(pair, original, strict=True)
-    ]
-    if any(changed):
+    pairs = zip(clones, parts, strict=True)
+    if not all(torch.equal(*each) for pair in pairs for each in zip(*pair, strict=True)):
         hint = "Your function changes its input in place. Work on new tensors."
         raise NamedMistake("changes its input", hint)
     if len(parts) == 1:
@@ -98,14 +94,14 @@ def without_gradients_of_log_0(answer, parts):
 MIX = "(shares[..., None] * outs).sum(dim=0)"
 SHARES = "e / total.masked_fill(total == 0, 1)"
 EXP_HINT = (
-    "Your result is wrong for very large and very low log-sum-exps, because e^1000 is inf and "
-    "e^−800 is 0. Subtract the largest log-sum-exp before exp."
+    "Your result is wrong for very large and very low log-sum-exps, because e^1000 overflows to "
+    "inf and e^−800 underflows to 0. Subtract the largest log-sum-exp before exp, or 0 where it "
+    "is −inf. Add it back to the lse. Where the sum of exponentials is 0, divide by 1."
 )
-OUT_HINT = EXP_HINT.replace("Your result", "But your output")
 NAIVE_LSE = "lses.exp().sum(dim=0).log()"
 NAIVE_LSE_HINT = (
-    "Your lse matches a plain log Σ e^lse, but e^1000 is inf and e^−800 is 0. Subtract the largest "
-    "before exp and add it back, as torch.logsumexp does."
+    "Your lse matches a plain log Σ e^lse, but e^1000 overflows to inf and e^−800 underflows to "
+    "0. Use torch.logsumexp, which subtracts the largest lse first."
 )
 NUMBER_FOR_EMPTY = "Your lse is a finite number where all parts are empty. Return −inf there."
 LOOP = """    out, lse = outs[0], lses[0]
@@ -113,15 +109,20 @@ LOOP = """    out, lse = outs[0], lses[0]
         share = torch.sigmoid(other - lse)[..., None]
         out, lse = share * o + (1 - share) * out, torch.logaddexp(lse, other)
     return out, lse"""
+STACK = (
+    "Stack all log-sum-exps instead. Use their softmax over the parts as weights, and "
+    "torch.logsumexp for the lse. Where all parts are empty, replace the log-sum-exps by 0 before "
+    "softmax."
+)
 AFTER_EMPTY = (
-    "Right, except that your result is NaN where the first part is "
-    "empty. If you merge two at a time with {}, this is NaN while lse is −inf. Stack all "
-    "log-sum-exps, and take one softmax over them. Where all parts are empty, return zeros."
+    "Right, except that your result is NaN where the first part is empty. If you merge two at a "
+    "time with {}, this is NaN while lse is −inf. " + STACK
 )
 MISTAKES = [
     ("maximum not below a limit",
-     "Right, until every lse is far below 0. Then your maximum is too high, and all exponentials "
-     "are 0. Subtract the true maximum, and replace only −inf.",
+     "Right, unless every lse of a query is far below 0. Then the maximum that you subtract is "
+     "too high, and all exponentials underflow to 0. Subtract the true maximum, and replace it by "
+     "0 only where it is −inf.",
      ("m.masked_fill(m == -torch.inf, 0)", "m.clamp(min=-1e4)")),
     ("by a sigmoid of the lses",
      AFTER_EMPTY.format("lse − logsigmoid(lse − other)"),
@@ -138,51 +139,50 @@ MISTAKES = [
         lse = new
     return out, lse""")),
     ("base 2",
-     "Your result is what you get with powers of 2, as in 2^lse. The log-sum-exps are natural "
-     "logarithms. Use "
-     "e^lse.",
+     "Your result is what you get with 2^lse. The log-sum-exps are natural logarithms. Use e^lse.",
      ("(lses - m).exp()", "(lses - m).exp2()")),
     ("plain average",
-     "Your result is the plain mean of the outputs. A part with a larger log-sum-exp must count "
+     "Your output is the plain mean of the outputs. A part with a larger log-sum-exp must count "
      "more. Weight the outputs by the softmax of the log-sum-exps.",
      (MIX, "outs.mean(dim=0)")),
     ("outputs added",
-     "Your result is the plain sum of the outputs. Each output is already divided by its own sum. "
-     "Weight the outputs by the softmax of the log-sum-exps.",
+     "Your output is the plain sum of the outputs. Each of them is already divided by its own sum "
+     "of exponentials. Weight the outputs by the softmax of the log-sum-exps.",
      (MIX, "outs.sum(dim=0)")),
     ("logarithms as weights",
-     "Your weights are the log-sum-exps themselves. A log-sum-exp is a logarithm. Use the softmax "
-     "of the log-sum-exps as weights.",
+     "Your weights are the log-sum-exps, divided by their sum. A log-sum-exp is a logarithm and "
+     "may be negative. Use the softmax of the log-sum-exps as weights.",
      (SHARES, "lses / lses.sum(dim=0)")),
     ("only the first two",
      "Right for two parts. With more, your result leaves out all parts after the second. Merge "
      "all of them.",
      ("zip(*parts,", "zip(*parts[:2],")),
     ("only the last two",
-     "Right for two parts. With more, your result only counts the last two. Merge all of them.",
+     "Right for two parts. With more, your result leaves out all parts before the last two. Merge "
+     "all of them.",
      ("zip(*parts,", "zip(*parts[-2:],")),
     ("nan from two empty parts",
      "Your result is NaN where the first two parts are empty. If you merge two at a time, −inf − "
-     "(−inf) is NaN there, and later parts cannot repair it. Let two empty parts give zeros and "
-     "−inf.",
+     "(−inf) is NaN there, and later parts cannot repair it. " + STACK,
      ("    return out, m + total.log()", LOOP)),
     ("lse of the first kept",
-     "Your first two parts are merged correctly. But each later part is weighted against the lse "
-     "of the first part only. After each step, use the lse of all parts so far.",
+     "Your lse is that of the first part only. If you merge two at a time, each later part is "
+     "weighted against this lse, so the output is right for two parts at most. " + STACK,
      ("    return out, m + total.log()", LOOP.replace("torch.logaddexp(lse, other)", "lse"))),
     ("mean of two each time",
-     "Your result is the plain mean of the output so far and the next one. The one with the "
-     "larger lse must count more. Weight both by the softmax of their log-sum-exps.",
+     "Your output is the plain mean of the output so far and the next part's output, again and "
+     "again. A part with a larger lse must count more. " + STACK,
      ("    return out, m + total.log()",
       LOOP.replace("torch.sigmoid(other - lse)[..., None]", "0.5"))),
     ("part with an empty query left out",
-     "Your result leaves out a whole part if it has no key for one query. Leave it out for that "
-     "query only.",
+     "Your result leaves out a whole part if the part has no key for one query. Leave the part "
+     "out for that query only.",
      ("zip(*parts,", "zip(*[(o, n) for o, n in parts if not n.isinf().any()] or [\n"
       "        (parts[0][0] * 0, parts[0][1] - torch.inf)],")),
     ("averaged two by two",
      "Right for two parts. With more, each further part is weighted as if only one part came "
-     "before it. After each step, use the combined lse of all parts so far.",
+     "before it. If you merge two at a time, set lse to torch.logaddexp(lse, other) after each "
+     "step, so that it covers all parts so far.",
      ("    return", "    out, lse = outs[0], lses[0]\n"
       "    for o, other in zip(outs[1:], lses[1:]):\n"
       "        a = torch.stack([lse, other])\n"
@@ -197,30 +197,37 @@ MISTAKES = [
      ("(lses - m).exp()", "lses.exp()"),
      (SHARES, "e / total.clamp(min=1e-30)"), ("m + total.log()", "total.log()")),
     ("output's exponentials not shifted",
-     "Your lse is right. " + OUT_HINT,
+     "Your lse is right. But your output is wrong for very large and very low log-sum-exps, "
+     "because e^1000 overflows to inf and e^−800 underflows to 0. Subtract the largest "
+     "log-sum-exp before exp, or 0 where it is −inf.",
      (SHARES, "(lses.exp() / lses.exp().sum(dim=0)).nan_to_num(0)")),
     ("merged lse not shifted",
-     NAIVE_LSE_HINT + " If you replace NaN by 0, do not, because this drops a part.",
+     NAIVE_LSE_HINT + " In the weights e^(lse − merged lse), subtract 0 where all parts are empty. "
+     "Then there is no NaN to replace by 0.",
      (SHARES, f"(lses - {NAIVE_LSE}).exp().nan_to_num(0)"), ("m + total.log()", NAIVE_LSE)),
     ("merged lse not shifted, nor kept from NaN",
-     NAIVE_LSE_HINT,
+     NAIVE_LSE_HINT + " In the weights e^(lse − merged lse), subtract 0 where all parts are empty, "
+     "because −inf − (−inf) is NaN.",
      (SHARES, f"(lses - {NAIVE_LSE}).exp()"), ("m + total.log()", NAIVE_LSE)),
     ("only the lse not shifted",
      "Your output is right. " + NAIVE_LSE_HINT, ("m + total.log()", NAIVE_LSE)),
     ("one maximum for all queries",
      "Your result is what you get with one maximum for all queries. If every lse of a query is "
-     "far below it, all its exponentials are 0 and its output is lost. Take one maximum for each "
-     "query.",
+     "far below this maximum, all exponentials of the query underflow to 0. Then its output is 0, "
+     "and its lse is −inf. Take one maximum for each query.",
      ("lses.amax(dim=0)", "lses.max()"), (SHARES, "(e / total).nan_to_num(0)")),
     ("softmax over the queries",
      "Your shares sum to 1 over the queries. For each query, they must sum to 1 over the parts. "
-     "If the parts are stacked in front, that is dim=0.", (SHARES, "lses.softmax(dim=-1)")),
+     "If you stack the parts along dimension 0, use dim=0. Where all parts are empty, replace the "
+     "log-sum-exps by 0 before softmax, because softmax over −inf alone is NaN.",
+     (SHARES, "lses.softmax(dim=-1)")),
     ("weights not normalized",
-     "Your weighted outputs are not divided by the sum of their weights. Divide by it.",
+     "Your output is the sum of the weighted outputs. Divide it by the sum of the weights, or by "
+     "1 where this sum is 0.",
      (SHARES, "e")),
     ("divided by the number of parts",
      "Your weighted outputs are divided by the number of parts. Divide by the sum of their "
-     "weights.",
+     "weights, or by 1 where this sum is 0.",
      (SHARES, "e / len(lses)")),
     ("lse 0 for empty parts",
      NUMBER_FOR_EMPTY, ("m + total.log()",
@@ -228,35 +235,56 @@ MISTAKES = [
     ("lse very low for empty parts",
      NUMBER_FOR_EMPTY,
      ("    m = lses", "    lses = lses.clamp(min=-1e9)\n    m = lses")),
+    ("log-sum-exps cut off",
+     "Right, unless every lse of a query is far below 0. If you limit the log-sum-exps from "
+     "below, for example to −10⁴, all parts below the limit get the same weight. Use the "
+     "log-sum-exps as they are.",
+     ("    m = lses", "    lses = torch.where(lses.isinf(), lses, lses.clamp(min=-1e4))\n"
+      "    m = lses")),
+    ("log-sum-exps cut off, and those of empty parts",
+     "Your result is wrong where every lse of a query is far below 0 or −inf. If you limit the "
+     "log-sum-exps from below, for example to −10⁴, all parts below the limit get the same "
+     "weight. Use the log-sum-exps as they are. Only where all parts are empty, subtract 0 "
+     "instead of the maximum, and divide by 1.",
+     ("    m = lses", "    lses = lses.clamp(min=-1e4)\n    m = lses")),
     ("lse added",
-     "Your output is right, but your lse is the sum of all log-sum-exps. Return log Σ e^lse.",
+     "Your output is right, but your lse is the sum of all log-sum-exps. Return log Σ e^lse, for "
+     "example with torch.logsumexp.",
      ("m + total.log()", "lses.sum(dim=0)")),
     ("lse of the largest",
-     "Your output is right, but your lse is only the largest one. Add log Σ e^(lse − m).",
+     "Your output is right, but your lse is only the largest log-sum-exp, m. The other parts "
+     "count too. Add log Σ e^(lse − m).",
      ("m + total.log()", "lses.amax(dim=0)")),
     ("lse without the maximum",
-     "Your output is right, but your lse lacks the maximum that was subtracted. Add it back.",
+     "Your output is right, but your lse lacks the maximum that was subtracted. Add the maximum "
+     "back.",
      ("m + total.log()", "total.log()")),
     ("lse of the mean",
-     "Your output is right, but your lse is the log of the mean. Take the log of the sum.",
+     "Your output is right, but your lse is the log of the mean exponential. Take the log of the "
+     "sum.",
      ("total.log()", "(total / len(lses)).log()")),
     ("shares in another order",
-     "Your shares are in a different order from the outputs. Pair each output with its own lse.",
+     "Your outputs get the shares of other parts, because the shares are in a different order. "
+     "Pair each output with its own lse.",
      ("(shares[", "(shares.flip(0)[")),
     ("nan for empty parts",
-     "Your result is NaN where all parts are empty, because −inf − (−inf) is NaN. Return zeros "
-     "and −inf there.", ("m.masked_fill(m == -torch.inf, 0)", "m")),
+     "Your result is NaN where all parts are empty, because −inf − (−inf) is NaN. Subtract 0 "
+     "there, and return zeros and −inf.", ("m.masked_fill(m == -torch.inf, 0)", "m")),
     ("nan output for empty parts",
-     "Your lse is right, but your output is NaN where all parts are empty. Return zeros there.",
+     "Your lse is right, but your output is NaN where all parts are empty, because 0 / 0 is NaN. "
+     "Where the sum of exponentials is 0, divide by 1.",
      (SHARES, "e / total")),
     ("share along the wrong axis",
-     "Your shares are aligned with the wrong axis. A share is one number for each query. Give it "
-     "an axis for d_v: share[..., None].", ("shares[..., None]", "shares")),
+     "Your shares are aligned with the wrong dimension of the outputs. A share is one number for "
+     "each query. Give the shares a last dimension for d_v: share[..., None].",
+     ("shares[..., None]", "shares")),
     ("only the merged output",
      "Your result is only the output. Return the output and its lse, in this order.",
      ("return out, m + total.log()", "return out")),
     ("only the largest part",
-     "Your output is that of the part with the largest lse. Give the other parts their shares too.",
+     "Your output is that of the part with the largest lse. The other parts count too. Use e^(lse "
+     "− m) as weights, where m is the maximum that you subtract. Divide by the sum of the "
+     "weights, or by 1 where this sum is 0.",
      (SHARES, "(lses == m) * 1.0")),
 ]  # fmt: skip
 

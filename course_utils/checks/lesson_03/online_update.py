@@ -60,6 +60,9 @@ def inputs():
     far = torch.tensor([1000.0, -800.0, 0.0], dtype=torch.float64)  # rows far apart
     _, ell, out, x, v = state(3, n=6, m=0.0)
     m, *others = state(2, 4, n=3, m=0.5)
+    some_new = state(4, n=3, m=0.25)  # for some rows, this is the first block with allowed keys
+    for each, before in zip(some_new[:3], (-INF, 0, 0), strict=True):
+        each[1::2] = before
     return [
         state(3, m=-2.0, d_v=5),  # the maximum grows
         state(3, m=6.0),  # the maximum stays
@@ -69,6 +72,7 @@ def inputs():
         forbidden(state(3), 0, (1, slice(3))),
         forbidden(state(2, 3), slice(None)),
         forbidden(state(3, m=0.5), 0, (1, slice(3))),  # an earlier block had allowed keys
+        some_new,
         state(3, shift=-50.0, m=-60.0),  # every score is negative
         state(3, shift=1000.0, m=998.0),
         (far, ell, out, x + far[:, None], v),
@@ -115,32 +119,36 @@ RESCALED = f"ell * {SHRUNK}"
 AGAIN = f"({SHRUNK} / ell.masked_fill(ell == 0, 1))[..., None] * out"
 OK = "Your m and ℓ are right. "
 OLD_DIVIDED = OK + (
-    "Your old output is divided by the old ℓ a second time. Give it the weight "
-    "ℓ · e^(m − m_new) / ℓ_new, and add Σ e^(x − m_new) v / ℓ_new."
+    "Your old output is divided by the old ℓ a second time, although it arrives "
+    "divided. Give the old output the weight ℓ · e^(m − m_new) / ℓ_new, and add "
+    "Σ e^(x − m_new) v / ℓ_new."
 )
 MISTAKES = [
     ("old sum not rescaled",
-     "Your old sum is still relative to the old m. Multiply it by e^(m − m_new).",
+     "Your ℓ is wrong when m rises, because the old sum in it is still relative to the old m. "
+     "Multiply the old ℓ by e^(m − m_new).",
      (RESCALED, "ell")),
     ("rescaled backwards",
-     "Your old sum is rescaled in the wrong direction. Multiply it by e^(m − m_new), which is "
-     "never above 1.",
+     "Your old ℓ is rescaled in the wrong direction. Multiply it by e^(m − m_new), which is never "
+     "above 1.",
      (SHRUNK, "(base - m).exp().nan_to_num(posinf=0.0)")),
     ("not divided, as in the lesson",
      OK + "Your out is the undivided sum of the lesson. Here, out arrives divided by ℓ and must "
-     "leave divided. Multiply the old out by its ℓ, and divide the whole sum by the new ℓ.",
+     "leave divided. Multiply the old out by its ℓ, rescaled by e^(m − m_new). Divide the whole "
+     "sum by the new ℓ, or by 1 where the new ℓ is 0.",
      (BOTH, f"{SHRUNK}[..., None] * out + p @ v"), (WHOLE, "both")),
     ("not divided",
-     OK + "Your out is still a sum. Divide it by the new ℓ.", (WHOLE, "both")),
+     OK + "Your out is still a sum. Divide it by the new ℓ, or by 1 where the new ℓ is 0.",
+     (WHOLE, "both")),
     ("divided twice",
      OK + "Your out is divided by ℓ twice. Divide once.", (BOTH, f"({BOTH}) / {SAFE}[..., None]")),
     ("old output without its weight",
-     OK + "Before the division, your old output has the weight e^(m − m_new). It arrives divided "
-     "by the old ℓ. Give it the weight ℓ · e^(m − m_new).",
+     OK + "Before the division, your old output has the weight e^(m − m_new). But the old output "
+     "arrives divided by the old ℓ. Give it the weight ℓ · e^(m − m_new).",
      (BOTH, f"{SHRUNK}[..., None] * out + p @ v")),
     ("old output divided again",
-     OK + "Your old output is divided by the old ℓ a second time. It arrives divided. Multiply it "
-     "by ℓ.",
+     OK + "Your old output is divided by the old ℓ a second time, although it arrives divided. "
+     "Before you divide by the new ℓ, give the old output the weight ℓ · e^(m − m_new).",
      (OLD, AGAIN)),
     ("old output divided again, the block's divided",
      OLD_DIVIDED,
@@ -152,11 +160,13 @@ MISTAKES = [
      OK + "Your ℓ · out is still relative to the old m. Multiply it by e^(m − m_new) too.",
      (OLD, "ell[..., None] * out")),
     ("old output times the new sum",
-     OK + "Your old output is weighted by the new ℓ. Weight it by the old ℓ.",
+     OK + "Your old output is weighted by the new ℓ. But it arrives divided by the old ℓ. Before "
+     "you divide by the new ℓ, give the old output the weight ℓ · e^(m − m_new), with the old ℓ.",
      (OLD, f"(total * {SHRUNK})[..., None] * out")),
     ("old output counted once",
-     OK + "Before the division, your old output has the weight 1, like a single key. It stands for "
-     "all earlier keys. Give it the weight ℓ · e^(m − m_new).", (BOTH, "out + p @ v")),
+     OK + "Before the division, your old output has the weight 1, like a single key. But it "
+     "stands for all earlier keys. Give the old output the weight ℓ · e^(m − m_new).",
+     (BOTH, "out + p @ v")),
     ("old output not divided",
      OK + "Only the block's part of your out is divided. Divide both parts by the new ℓ.",
      (BOTH, f"{OLD} + p @ v / {SAFE}[..., None]"), (WHOLE, "both")),
@@ -165,65 +175,86 @@ MISTAKES = [
      "with the weight ℓ · e^(m − m_new).",
      (BOTH, "p @ v")),
     ("block alone",
-     OK + "Your out is attention over this block only. Turn the old out back into a sum, by "
-     "multiplying it by the rescaled old ℓ. Add Σ e^(x − m_new) v, and divide by the new ℓ.",
+     OK + "Your out is attention over this block only. Multiply the old out by ℓ · e^(m − m_new), "
+     "which turns it back into a sum. Add Σ e^(x − m_new) v. Divide by the new ℓ, or by 1 where "
+     "the new ℓ is 0.",
      (WHOLE, "x.softmax(dim=-1).nan_to_num(0) @ v")),
     ("block's output left out",
      OK + "Your out leaves out the values of this block. Before you divide by the new ℓ, add Σ "
      "e^(x − m_new) v.", (BOTH, OLD)),
     ("divided by the old sum",
-     OK + "Your out is divided by the old ℓ. Divide it by the new ℓ.",
+     OK + "Your out is divided by the old ℓ, which leaves out this block. Divide it by the new ℓ.",
      (WHOLE, "both / ell.masked_fill(ell == 0, 1)[..., None]")),
     ("divided by the block's sum",
-     OK + "Your out is divided by the sum of this block. Divide it by the new ℓ.",
+     OK + "Your out is divided by the sum of this block, which leaves out the earlier keys. "
+     "Divide it by the new ℓ.",
      (WHOLE, "both / p.sum(-1).masked_fill(total == 0, 1)[..., None]")),
     ("block not divided",
-     OK + "Your block's part is added undivided. Divide both parts by the new ℓ.",
+     OK + "The block's part of your out is not divided. Divide it by the new ℓ, like the old "
+     "part.",
      (BOTH, f"(old / {SAFE})[..., None] * out + p @ v"), (WHOLE, "both")),
     ("old output kept whole",
-     OK + "Your old output keeps its full weight when the block is added. Give it the weight ℓ · "
-     "e^(m − m_new) / ℓ_new.", (BOTH, f"out + p @ v / {SAFE}[..., None]"), (WHOLE, "both")),
+     OK + "Your old output keeps its full weight when the block is added. Give the old output the "
+     "weight ℓ · e^(m − m_new) / ℓ_new.",
+     (BOTH, f"out + p @ v / {SAFE}[..., None]"), (WHOLE, "both")),
     ("outputs averaged",
-     OK + "Your out is the plain mean of the old output and the block's output. Weight the old "
-     "output by ℓ · e^(m − m_new), weight the block's output by the sum of the block, and "
-     "divide by the new ℓ.",
+     OK + "Your out is the plain mean of the old output and the block's output. Each must count "
+     "as much as its sum of exponentials. Multiply the old out by ℓ · e^(m − m_new), and add Σ "
+     "e^(x − m_new) v. Divide by the new ℓ, or by 1 where the new ℓ is 0.",
      (WHOLE, "(out + x.softmax(dim=-1).nan_to_num(0) @ v) / 2")),
+    ("both outputs added",
+     OK + "Your out is the plain sum of the old output and the block's output. Each must count as "
+     "much as its sum of exponentials. Multiply the old out by ℓ · e^(m − m_new), and add Σ e^(x "
+     "− m_new) v. Divide by the new ℓ, or by 1 where the new ℓ is 0.",
+     (WHOLE, "out + x.softmax(dim=-1).nan_to_num(0) @ v")),
     ("block divided by itself",
-     OK + "Your block's part matches a softmax over the block, so it is divided by the block's own "
-     "sum. Use e^(x − m_new), and divide once, by the new ℓ.",
+     OK + "The block's part of your out matches a softmax over the block, so it is divided by the "
+     "block's own sum. Use Σ e^(x − m_new) v for the block, and divide only once, by the new ℓ.",
      (BOTH, f"{OLD} + x.softmax(dim=-1).nan_to_num(0) @ v")),
+    ("the block's own softmax, NaN for an empty block",
+     OK + "Your out is NaN where a row of the block is all −inf. A softmax over −inf alone is "
+     "NaN, and 0 · NaN is NaN. Add Σ e^(x − m_new) v / ℓ_new for the block instead, because all "
+     "its exponentials are 0 there.",
+     (BOTH, f"(old / {SAFE})[..., None] * out + "
+      f"(p.sum(-1) / {SAFE})[..., None] * (x.softmax(dim=-1) @ v)"), (WHOLE, "both")),
+    ("first block in some rows",
+     "Right, unless m is −inf in some rows only. Then your result drops the old state of the "
+     "other rows. Decide for each row whether m is −inf, not for the whole tensor.",
+     ("    old =", "    if (m == -torch.inf).any():\n        m, ell, out = "
+      "m.detach() - torch.inf, ell * 0, out * 0\n    old =")),
     ("block's softmax added",
      OK + "Your old output has the right weight. But the block's part is divided by the block's "
      "own sum, as in a softmax over the block. Divide Σ e^(x − m_new) v by the new ℓ instead.",
      (BOTH, f"(old / {SAFE})[..., None] * out + x.softmax(dim=-1).nan_to_num(0) @ v"),
      (WHOLE, "both")),
     ("a softmax for the exponentials",
-     "Your ℓ grows by 1 with each block, as if you added the weights of a softmax over the block. "
-     "Add the exponentials e^(x − m_new), without dividing them.",
+     "Your ℓ grows by 1 with each block that is not all −inf, as if you added the weights of a "
+     "softmax over the block. Add the exponentials e^(x − m_new), without dividing them.",
      ("(x - base[..., None]).exp()", "x.softmax(dim=-1).nan_to_num(0)")),
     ("old maximum forgotten",
      "Your m is the maximum of this block only. Take the larger of the old m and the block's "
      "maximum.",
      ("torch.maximum(m, x.amax(dim=-1))", "x.amax(dim=-1)")),
     ("smaller maximum",
-     "Your m is the smaller of the two maxima. Use torch.maximum.", ("maximum(", "minimum(")),
+     "Your m is the smaller of the two maxima, so that an exponential can be above 1 and "
+     "overflow. Use torch.maximum.", ("maximum(", "minimum(")),
     ("block relative to the old maximum",
      "The exponentials of your block are relative to the old m. Make them relative to m_new.",
      ("base[..., None]", "m.masked_fill(m == -torch.inf, 0)[..., None]")),
     ("sum relative to the old maximum",
-     "Your m is new, but your ℓ is relative to the old m. Rescale the old sum by e^(m − m_new), "
-     "and use e^(x − m_new) for the block.", (RESCALED, "ell"),
+     "Your m is new, but your ℓ is still relative to the old m. Multiply the old ℓ by e^(m − "
+     "m_new), and use e^(x − m_new) for the block.", (RESCALED, "ell"),
      ("base[..., None]", "m.masked_fill(m == -torch.inf, 0)[..., None]")),
     ("block relative to itself",
-     "The exponentials of your block are relative to its own maximum. Make them relative to "
-     "m_new, which can be larger.",
+     "The exponentials of your block are relative to the block's own maximum. Make them relative "
+     "to m_new, which can be larger.",
      ("base[..., None]", "x.amax(dim=-1, keepdim=True).nan_to_num(neginf=0.0)")),
     ("block not shifted",
      "The exponentials of your block are e^x. Subtract the maximum first: e^(x − m_new).",
      ("(x - base[..., None])", "x")),
     ("nothing shifted",
-     "Your ℓ matches Σ e^x, with no maximum subtracted. Return ℓ · e^(m − m_new) plus the sum of "
-     "e^(x − m_new).",
+     "Your ℓ is the old ℓ plus Σ e^x, with no maximum subtracted. Return ℓ · e^(m − m_new) plus "
+     "the sum of e^(x − m_new).",
      ("(x - base[..., None])", "x"), (RESCALED, "ell")),
     ("old sum dropped",
      "Your ℓ drops the sum of the earlier blocks. Return ℓ · e^(m − m_new) plus the sum of this "
@@ -238,20 +269,24 @@ MISTAKES = [
      "Your m is the old one. Return the larger of the old m and the block's maximum.",
      ("return m_new", "return m")),
     ("maximum not below a limit",
-     "Right, until all scores are very low. Then the maximum that you subtract is too high, and "
-     "all exponentials are 0. Subtract the true maximum, and replace only −inf.",
+     "Right, unless all scores so far are very low. Then the maximum that you subtract is too "
+     "high, and all exponentials underflow to 0. Subtract the true maximum, and replace it by 0 "
+     "only where it is −inf.",
      ("m_new.masked_fill(m_new == -torch.inf, 0)", "m_new.clamp(min=-1e4)")),
     ("nan while nothing is allowed",
-     "Your ℓ is NaN while a query has only seen −inf, because −inf − (−inf) is NaN. Keep m = −inf, "
-     "ℓ = 0 and out = 0 there.", ("m_new.masked_fill(m_new == -torch.inf, 0)", "m_new")),
+     "Your ℓ is NaN while a query has only seen −inf, because −inf − (−inf) is NaN. Where m_new "
+     "is −inf, subtract 0 instead, so that m stays −inf, and ℓ and out stay 0.",
+     ("m_new.masked_fill(m_new == -torch.inf, 0)", "m_new")),
     ("0 / 0 while nothing is allowed",
-     OK + "But your out is NaN while a query has only seen −inf, because 0 / 0 is NaN. Return 0 "
-     "there.", (SAFE, "total")),
+     OK + "But your out is NaN while a query has only seen −inf, because 0 / 0 is NaN. Where the "
+     "new ℓ is 0, divide by 1.", (SAFE, "total")),
     ("m is 0",
-     "Your m is 0 while a query has only seen −inf. Return −inf there.",
+     "Your m is 0 while a query has only seen −inf. If you replace −inf by 0 to subtract it, do "
+     "not return this 0. Return −inf there.",
      ("return m_new", "return base")),
     ("ℓ is 1",
-     "Your ℓ is 1 while a query has only seen −inf. Return 0 there.",
+     "Your ℓ is 1 while a query has only seen −inf. If you replace 0 by 1 to divide by it, do not "
+     "return this 1. Return 0 there.",
      ("new, total", f"new, {SAFE}")),
     ("state out of order",
      "Your m and ℓ are swapped. Return m, ell, out, in this order.",
@@ -262,6 +297,9 @@ MISTAKES = [
     ("one maximum for all rows",
      "All your rows share one maximum. Each row needs its own: x.amax(dim=-1).",
      ("x.amax(dim=-1)", "x.max()")),
+    ("one maximum returned for all rows",
+     "The m that you return is the largest of all rows. Return the maximum of each row.",
+     ("return m_new", "return m_new.max().expand(m_new.shape)")),
     ("logarithm returned",
      "In place of ℓ, you return the log-sum-exp. Return Σ e^(x − m) itself.",
      ("return m_new, total", "return m_new, m_new + total.log()")),
@@ -269,8 +307,8 @@ MISTAKES = [
      "In place of m, you return m + log ℓ. Return the maximum itself.",
      ("n m_new", "n m_new + total.log()")),
     ("rounded to float32",
-     "Your result is what you get with float32, where numbers near −200,000 are 0.016 apart. Stay "
-     "in float64.",
+     "Your result is what you get with float32, where numbers near −200,000 are 0.016 apart. Keep "
+     "float64.",
      ("x.amax", "x.float().amax"), ("(x - base", "(x.float() - base")),
 ]  # fmt: skip
 

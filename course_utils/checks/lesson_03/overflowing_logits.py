@@ -48,18 +48,22 @@ MISTAKES = [
      "dtype=dtype).",
      "torch.tensor([1000, 0], dtype=torch.int64)"),
     ("scores not finite",
-     "In at least one format, one of your scores is itself infinite or NaN. No softmax can handle "
-     "that. float16 ends at 65504, so choose smaller scores.", ("edge + 2", "torch.inf")),
+     "In at least one format, one of your scores is infinite or NaN, but all scores must be "
+     "finite. Choose smaller scores. For example, the largest float16 number is 65504.",
+     ("edge + 2", "torch.inf")),
     ("underflow",
-     "The naive softmax fails for your scores, but by underflow, because every exponential is 0. "
-     "Choose scores above 0, so that an exponential overflows.",
+     "The naive softmax fails for your scores in at least one format, but not by overflow: every "
+     "exponential underflows to 0. Choose a score above math.log(torch.finfo(dtype).max), so that "
+     "its exponential overflows.",
      "torch.tensor([-1000.0, -1001.0], dtype=dtype)"),
     ("only low scores",
-     "Your very low score has an exponential of 0, not inf. Choose a very high score instead.",
+     "Your very low score has an exponential near 0, not inf, so nothing overflows. Choose a very "
+     "high score instead, above math.log(torch.finfo(dtype).max).",
      "torch.tensor([0.0, -1000.0], dtype=dtype)"),
     ("no overflow",
-     "The naive softmax still works for your scores in at least one format. Exponentials overflow "
-     "above math.log(torch.finfo(dtype).max). Choose a score above that.", ("edge + 2", "2.0")),
+     "The naive softmax still works for your scores in at least one format. An exponential "
+     "overflows if its score is above math.log(torch.finfo(dtype).max). Choose such a score.",
+     ("edge + 2", "2.0")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -10,7 +10,7 @@ from course_utils.checks.lesson_03._scores import MANY, result_for_many, scores_
 
 def softmax(x, dim=-1):
     m = x.amax(dim, keepdim=True)  # (..., 1, ...)
-    e = (x - m).double().exp()  # (..., n, ...), in float64, where small terms are not lost
+    e = (x.double() - m).exp()  # (..., n, ...), float64: exact differences, no small term lost
     total = e.sum(dim, keepdim=True)  # (..., 1, ...), any number of terms
     return (e / total).to(x.dtype)  # (..., n, ...)
 
@@ -39,6 +39,10 @@ def small_ones_too(answer, x, *dim):
         lost = (off & (right > 1e-30)).any() or got[x == -torch.inf].any()
         if lost and nearly_right(answer):
             raise NamedMistake(SMALL[0], SMALL[1])
+    exact = softmax(x.double(), *dim)
+    if same_shape and x.dtype == torch.bfloat16 and ((got - exact).abs() < 0.02).all():
+        if ((got / exact - 1).abs() > HALF_UNIT).any():
+            raise NamedMistake("subtracted in half precision", ROUNDED_HINT, [weights])
     return [weights]
 
 
@@ -59,39 +63,52 @@ def nearly_right(answer):
 EPSILON = 8e-7
 EPSILON_HINT = (
     "Your weights are right to some digits, but their error is larger than that of float32. Once "
-    "the maximum is subtracted, the sum is at least 1. If you add a small number (an epsilon) to "
-    "the sum, leave it out."
+    "the maximum is subtracted, the sum is at least 1 and needs no epsilon. If you add a small "
+    "number to the sum, leave it out."
+)
+# A weight of bfloat16 has 8 significant bits, so rounding it costs at most 2⁻⁸ of it.
+HALF_UNIT = 1.02 * 2**-8
+ROUNDED_HINT = (
+    "Part 1 is right. But some of your bfloat16 weights are off by more than the rounding of the "
+    "result. If you subtract in bfloat16, x − m is rounded too, and exp makes this error larger. "
+    "Convert the scores to a wider format before you subtract: (x.double() - m).exp()."
 )
 SMALL = (
     "small weights lost",
-    "Right, except for small weights, which are replaced or cut off. e^(x − m) may be tiny, and at "
-    "−inf it is 0 by itself. Leave the exponentials as they are.",
-    ("(x - m)", "(x - m).clamp(min=-50)"),
+    "Right, except for small weights, which are too large or cut off to 0. e^(x − m) may be tiny, "
+    "and for a score of −inf it is exactly 0. If you limit x − m or replace small exponentials, "
+    "leave this out.",
+    ("(x.double() - m)", "(x.double() - m).clamp(min=-50)"),
 )
 ABSOLUTE = (
-    "Your result is what you get by subtracting the largest absolute value. A row near −800 is "
-    "moved to −1600, where all its exponentials are 0. Subtract the maximum, with its sign."
+    "Your result is what you get by subtracting the largest absolute value. In a row near −800, "
+    "you subtract 800, all exponentials underflow to 0, and 0 / 0 is NaN.{} Subtract the maximum, "
+    "with its sign."
 )
 MISTAKES = [
     ("through a log-sum-exp",
-     "Your weights are wrong for large scores in float16. They match e^(x − lse), and near 20,000 "
-     "a float16 lse is rounded to a multiple of 16. Subtract the maximum, not the log-sum-exp.",
+     "Your result is what you get with e^(x − lse) in the format of x. Near 20,000, float16 "
+     "numbers are 16 apart, so lse is rounded, and the weights are wrong. Convert the scores to "
+     "float64 before you compute lse and subtract it.",
      "(x - torch.logsumexp(x, dim, keepdim=True)).exp()"),
     ("nothing subtracted",
-     "Your weights are NaN for large scores, because e^1000 is infinite. Subtract the largest "
-     "score before taking exp.",
-     ("(x - m).double()", "x")),
+     "Your weights are NaN for large scores: e^1000 overflows to inf, and inf / inf is NaN. "
+     "Convert the scores to a wider format, and subtract the largest score before exp: "
+     "(x.double() - m).exp().",
+     ("(x.double() - m)", "x")),
     ("only a wider format",
-     "Your result overflows only for very large scores, as in float64, where the limit is e^710. "
-     "Subtract the largest score first.", ("(x - m)", "x")),
+     "Right, unless a score is above 709 or all scores of a row are below −745, as in float64. "
+     "There, e^710 overflows to inf, and inf / inf is NaN. Likewise, e^−746 underflows to 0, and "
+     "0 / 0 is NaN. Subtract the largest score before exp.", ("(x.double() - m)", "x.double()")),
     ("calculated in float32",
-     "Your result has the precision of float32, about 7 digits. In float32, scores near 10⁶ that "
-     "differ by 0.01 become equal. Keep the dtype of x, or use a wider one.",
+     "Your result has the precision of float32, about 7 digits. Near 10⁶, float32 numbers are "
+     "0.06 apart, so scores that differ by 0.01 become equal. Calculate in float64 instead: "
+     "x.double().",
      "torch.softmax(x.float(), dim).to(x.dtype)"),
     ("sum overflows",
-     "Part 1 is right. With 65,536 scores in float16, your sum overflows, because it exceeds "
-     "65504. Compute and add the exponentials in a wider format, (x.double() - m).exp(), and "
-     "return the dtype of x.",
+     "Part 1 is right. But with 65,536 equal float16 scores, every exponential is 1, and their "
+     "sum overflows, because it is larger than 65504. Calculate in a wider format, (x.double() - "
+     "m).exp(), and convert the weights to the dtype of x at the end.",
      (".double()", "")),
     ("small exponentials lost in half precision",
      "Part 1 is right, and your sum does not overflow. But e^−17.4 is 0 in float16, although "
@@ -99,25 +116,26 @@ MISTAKES = [
      "m).exp().",
      (".double()", ""), ("sum(dim, keepdim=True)", "sum(dim, keepdim=True, dtype=torch.float64)")),
     ("added one by one in half precision",
-     "Part 1 is right. With many scores in float16, your sum of 4096 ones stops at 2048, because "
-     "2048 + 1 rounds to 2048. Add in a wider format: x.double().",
+     "Part 1 is right. But with 4096 equal float16 scores, every exponential is 1, and your sum "
+     "of them stops at 2048, because 2048 + 1 rounds to 2048. Calculate in a wider format: "
+     "(x.double() - m).exp().",
      (".double()", ""), ("e.sum(dim, keepdim=True)", "sum(e.unbind(dim)).unsqueeze(dim)")),
     ("one maximum for all",
-     "Your result is what you get with one maximum for the whole tensor. In a row far below it, "
-     "all "
-     "exponentials are 0, and 0 / 0 is NaN. Take the maximum along dim: x.amax(dim, keepdim=True).",
+     "Your result is what you get with one maximum for the whole tensor. If all scores of a row "
+     "are far below it, all exponentials of the row underflow to 0, and 0 / 0 is NaN. Take the "
+     "maximum along dim: x.amax(dim, keepdim=True).",
      ("x.amax(dim, keepdim=True)", "x.max()")),
     ("maximum along last",
      "Your result is what you get with a maximum along the last dimension, whatever dim is. "
-     "Scores that share "
-     "a sum must share a maximum. Take it along dim.", ("amax(dim", "amax(-1")),
+     "Scores that share a sum must share a maximum. Take the maximum along dim.",
+     ("amax(dim", "amax(-1")),
     ("maximum along first",
      "Your result is what you get with a maximum along the first dimension, whatever dim is. "
-     "Scores that share "
-     "a sum must share a maximum. Take it along dim.", ("amax(dim", "amax(0")),
+     "Scores that share a sum must share a maximum. Take the maximum along dim.",
+     ("amax(dim", "amax(0")),
     ("sum along last",
-     "Your result is what you get with a sum along the last dimension, whatever dim is. Sum along "
-     "dim.",
+     "Your result is what you get with a sum along the last dimension, whatever dim is. The "
+     "weights must sum to 1 along dim, so sum along dim.",
      ("sum(dim", "sum(-1")),
     ("dim ignored",
      "Your weights sum to 1 along the last dimension, whatever dim is. Take both the maximum and "
@@ -134,54 +152,65 @@ MISTAKES = [
      "All your weights together sum to 1. Each slice along dim must sum to 1. Use e.sum(dim, "
      "keepdim=True).", ("e.sum(dim, keepdim=True)", "e.sum()")),
     ("mean subtracted",
-     "Your result is what you get by subtracting the mean. If the scores are spread out, the "
-     "largest one still overflows. Subtract the maximum.",
+     "Your result is what you get by subtracting the mean. If the largest score is far above the "
+     "mean, its exponential still overflows. A score of −inf even makes the mean −inf. Subtract "
+     "the maximum instead.",
      ("amax", "mean")),
     ("minimum subtracted",
-     "Your result is what you get by subtracting the smallest score, which makes all exponentials "
-     "larger. Subtract the largest.",
+     "Your result is what you get by subtracting the smallest score. Then the exponential of a "
+     "score far above the smallest one overflows to inf, and inf / inf is NaN. Subtract the "
+     "largest score instead.",
      ("amax", "amin")),
     ("largest absolute value subtracted",
-     ABSOLUTE, ("x.amax", "x.masked_fill(x.isinf(), 0).abs().amax")),
+     ABSOLUTE.format(""), ("x.amax", "x.masked_fill(x.isinf(), 0).abs().amax")),
     ("largest absolute value subtracted, even of −inf",
-     ABSOLUTE + " (The absolute value of −inf is infinite.)",
+     ABSOLUTE.format(" If a score is −inf, you subtract inf, and its whole row is NaN."),
      ("x.amax", "x.abs().amax")),
     ("maximum not below 0",
-     "Right if some score is above 0. If all scores are far below 0, your exponentials are all 0. "
-     "Subtract the maximum even when it is negative.",
+     "Right, unless all scores of a row are far below 0. Then the number that you subtract is too "
+     "high, all exponentials underflow to 0, and 0 / 0 is NaN. Subtract the maximum even if it is "
+     "negative.",
      ("amax(dim, keepdim=True)", "amax(dim, keepdim=True).clamp(min=0)")),
     ("fixed number subtracted",
-     "Your result is what you get by subtracting a fixed number. This only moves the overflow, "
-     "and low scores now underflow. Subtract the maximum of each slice along dim.",
+     "Your result is what you get by subtracting the same number from all scores. Scores far "
+     "above this number still overflow. If all scores of a row are far below it, all exponentials "
+     "underflow to 0. Subtract the maximum along dim.",
      ("x.amax(dim, keepdim=True)", "100")),
     ("divided by the maximum",
      "Your result is what you get by dividing the scores by the maximum, which changes the "
      "weights. Subtract the maximum instead.",
-     ("(x - m)", "(x / m)")),
+     ("(x.double() - m)", "(x.double() / m)")),
     ("sum not shifted",
-     "Your result is what you get with e^(x − m) divided by the sum of e^x. Use the same "
-     "exponentials, e^(x − "
-     "m), in the sum.", ("e.sum(", "x.exp().sum(")),
+     "Your result is what you get with e^(x − m) divided by the sum of e^x. Both must be relative "
+     "to the same maximum. Use the same exponentials, e^(x − m), in the sum.",
+     ("e.sum(", "x.exp().sum(")),
     ("epsilon in the sum",
-     "Your weights are NaN or 0 where the exponentials overflow or underflow. Adding a small "
-     "number to the sum only hides 0 / 0. First subtract the maximum along dim from the scores. "
-     "Then the sum is at least 1.",
-     ("(x - m).double()", "x"), ("e / total", "e / (total + 1e-9)")),
+     "Your weights are NaN where an exponential overflows, and 0 where all exponentials of a row "
+     "underflow. If you add a small number to the sum, this only hides 0 / 0, so leave it out. "
+     "Convert the scores to a wider format, and subtract the maximum along dim before exp. Then "
+     "the sum is at least 1.",
+     ("(x.double() - m)", "x"), ("e / total", "e / (total + 1e-9)")),
     ("nan replaced",
-     "Your weights are 0 where an exponential overflows. If you replace NaN after the division, "
-     "the weights are already lost. Subtract the maximum before exp.",
-     ("(x - m).double()", "x"), ("(e / total)", "(e / total).nan_to_num(0.0)")),
+     "Your weights are 0 where an exponential overflows to inf. There, inf / inf is NaN. If you "
+     "replace NaN by 0, the weight is lost, so leave this out. Convert the scores to a wider "
+     "format, and subtract the maximum along dim before exp.",
+     ("(x.double() - m)", "x"), ("(e / total)", "(e / total).nan_to_num(0.0)")),
     ("scores clamped",
-     "Your result is what you get if the scores are cut off at a limit. All scores beyond it get "
-     "the same weight. Subtract the maximum instead.",
+     "Your result is what you get if the scores are limited to a range, such as −50 to 50. All "
+     "scores beyond a limit become equal, so they get the same weight. Leave the scores as they "
+     "are, and subtract the maximum.",
      "torch.softmax(x.clamp(-50, 50), dim)"),
     ("low scores clamped",
-     "Your result is what you get if low scores are cut off at a limit. All scores below it get "
-     "the same weight. Leave low scores as they are.",
+     "Your result is what you get if every score below a limit, such as −10⁴, is replaced by the "
+     "limit. Then all these scores get the same weight. Leave low scores as they are, and "
+     "subtract the maximum.",
      "torch.softmax(x.clamp(min=-1e4), dim)"),
     ("logarithms returned",
      "Your result contains the logarithms of the weights. Take exp once more.",
      "torch.log_softmax(x, dim)"),
+    ("powers of 2",
+     "Your result is what you get with 2^x instead of e^x. Use exp, not exp2.",
+     (".exp()", ".exp2()")),
     ("not normalized",
      "Your result contains the exponentials. Divide them by their sum.", ("e / total", "e")),
     ("keepdim missing",

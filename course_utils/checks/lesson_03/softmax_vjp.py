@@ -61,17 +61,18 @@ def without_the_matrix(answer, x, g, T):
 PRODUCT = "p * (g - mean) / T"
 MISTAKES = [
     ("nothing fixed",
-     "Your result is that of the given code. It agrees with autograd for one row at T = 1. Compare "
-     "the two for two rows, and for T = 2.",
+     "Your result is that of the given code, which is right only for one row and T = 1. Compare "
+     "it with autograd for two rows, and for T = 2. Each row needs its own p·g, and the gradient "
+     "must be divided by T.",
      ("dim=-1, keepdim=True", ""), (PRODUCT, "p * (g - mean)")),
     ("the temperature left out",
      "Right for T = 1 only. x is divided by T before the softmax. By the chain rule, divide the "
      "gradient with respect to x by T too.", (PRODUCT, "p * (g - mean)")),
     ("one mean for all rows",
-     "Right for one row. With several rows, your p·g is a sum over all of them. Each row needs "
-     "its own mean: sum(dim=-1, keepdim=True).", ("dim=-1, keepdim=True", "")),
+     "Right for one row. With several rows, your p·g is a sum over all of them. Give each row its "
+     "own p·g: (p * g).sum(dim=-1, keepdim=True).", ("dim=-1, keepdim=True", "")),
     ("multiplied by the temperature",
-     "Your result is multiplied by T. The derivative of x / T is 1 / T, so divide by T.",
+     "Your result is multiplied by T. The derivative of x / T is 1 / T, so divide by T instead.",
      (PRODUCT, "p * (g - mean) * T")),
     ("divided twice",
      "Your result is divided by T twice. Only x / T contributes a factor 1 / T, so divide once.",
@@ -88,8 +89,8 @@ MISTAKES = [
      "/ T.",
      (PRODUCT, "p * (g - mean / T)")),
     ("exponentials overflow",
-     "Right, until x / T is large. Then e^(x / T) is infinite, and your result is NaN. Use "
-     "torch.softmax, which subtracts the maximum.",
+     "Right, unless x / T is large. Then e^(x / T) overflows to inf, and inf / inf is NaN. Use "
+     "torch.softmax, which subtracts the maximum first.",
      ("torch.softmax(x / T, dim=-1)", "(x / T).exp() / (x / T).exp().sum(-1, keepdim=True)")),
     ("temperature after softmax",
      "Right, except where a weight of softmax(x) underflows to 0. If you apply the temperature to "
@@ -105,19 +106,22 @@ MISTAKES = [
      ("x / T", "x"), (PRODUCT, "p * (g - mean)")),
     ("mean of g not subtracted",
      "Your result is what you get with p * g / T. Before multiplying by p, subtract from g its "
-     "mean under p: "
-     "(p * g).sum(-1, keepdim=True).", ("(g - mean)", "g")),
+     "mean under p: (p * g).sum(-1, keepdim=True).", ("(g - mean)", "g")),
     ("mean not multiplied by p",
-     "Your result is what you get with (p * g − p·g) / T, where p multiplies only g. p must "
-     "multiply the whole "
-     "difference. Add parentheses: p * (g − p·g) / T.",
+     "Your result is what you get with (p * g − p·g) / T, where p multiplies only g. But p must "
+     "multiply the whole difference. Add parentheses: p * (g − p·g) / T.",
      (PRODUCT, "(p * g - mean) / T")),
     ("through a log-softmax",
      "Your result is the gradient through a log-softmax, g − p · Σg, divided by T. Here g is the "
-     "gradient with respect to the weights, not their logarithms. Return p * (g − p·g) / T.",
+     "gradient with respect to the weights, not to their logarithms. Return p * (g − p·g) / T.",
      (PRODUCT, "(g - p * g.sum(dim=-1, keepdim=True)) / T")),
+    ("through a log-softmax, without the temperature",
+     "Your result is g − p · Σg, the gradient through a log-softmax. Here g is the gradient with "
+     "respect to the weights, not to their logarithms. Return p * (g − p·g) / T.",
+     (PRODUCT, "g - p * g.sum(dim=-1, keepdim=True)")),
     ("not multiplied by p",
-     "Your result lacks the factor p. Return p * (g − p·g) / T.", ("p * (g - mean)",
+     "Your result is (g − p·g) / T, without the factor p. But g is the gradient with respect to "
+     "the weights, and ∂p/∂x contains p. Return p * (g − p·g) / T.", ("p * (g - mean)",
      "(g - mean)")),
     ("mean of g added",
      "Your result adds p·g to g. J = diag(p) − ppᵀ has a minus sign, so subtract it.",
@@ -138,14 +142,23 @@ MISTAKES = [
      (".sum(", ".mean(")),
     ("diagonal only",
      "Your result uses only the diagonal of J, p(1 − p). Each weight also depends on the other "
-     "scores. Use p * (g − p·g).",
+     "scores. Return p * (g − p·g) / T.",
      ("(g - mean)", "(1 - p) * g")),
     ("mean along the first",
-     "Your p·g is a sum along the first dimension. The weights sum to 1 along the last, so use "
-     "dim=-1.",
+     "Right for a single row of shape (n,). With more dimensions, your p·g is a sum along the "
+     "first dimension. A row lies along the last one, so use dim=-1.",
      ("(dim=-1, k", "(dim=0, k")),
+    ("softmax along the first",
+     "Right for a single row of shape (n,). With more dimensions, your softmax and your p·g run "
+     "along the first dimension. A row lies along the last one, so use dim=-1 for both.",
+     ("dim=-1)", "dim=0)"), ("dim=-1, keepdim", "dim=0, keepdim")),
+    ("scores multiplied by the temperature",
+     "Your result is the gradient through softmax(x · T). The scores are divided by T. Use "
+     "softmax(x / T), and divide the gradient by T.",
+     ("x / T", "x * T"), (PRODUCT, "p * (g - mean) * T")),
     ("keepdim missing",
-     "Your p·g is aligned with the columns instead of the rows. Pass keepdim=True to the sum.",
+     "Your p·g is not aligned with the rows. Without keepdim, its shape is (...), and "
+     "broadcasting aligns it with the columns. Pass keepdim=True to the sum.",
      (", keepdim=True", "")),
 ]  # fmt: skip
 

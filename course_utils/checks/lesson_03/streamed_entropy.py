@@ -67,9 +67,9 @@ def inputs():
 
 
 LARGE = (
-    "Right for scores near 0. Far from 0, digits are lost. If you subtract Σ p x from log Σ e^x, "
-    "both are as large as x, and rounding destroys their difference. Compute x − m first, in "
-    "float64, and use only x − m from then on."
+    "Right for scores near 0, but wrong for scores near 10¹⁵. If you subtract Σ p x from log Σ "
+    "e^x, both are so large that rounding destroys their difference. Sum (x − m) e^(x − m) in "
+    "float64 instead, and correct this sum when m rises."
 )
 TWICE = (
     "Your function reads the blocks twice, but the second loop finds nothing. Keep all you need in "
@@ -139,20 +139,21 @@ OLD = "change.exp() * (s + change * ell)"
 RETURN = "ell.log() - s / ell"
 MISTAKES = [
     ("second sum not shifted",
-     "Right while the maximum stays the same. When m rises, every x − m in Σ (x − m) e^(x − m) "
-     "changes too. Multiply the old sum by e^(m − m_new), and add (m − m_new) · ℓ, rescaled by the "
-     "same factor.",
+     "Right while the maximum stays the same. When m rises, every x − m in your old Σ (x − m) "
+     "e^(x − m) changes too, not only e^(x − m). Add e^(m − m_new) · (m − m_new) · ℓ to the "
+     "rescaled old sum, with the ℓ before this block.",
      (OLD, "change.exp() * s")),
     ("second sum not rescaled",
-     "Your sum of (x − m) e^(x − m) is still relative to the old m. When m rises, both factors of "
-     "every term change: x − m and e^(x − m). Correct both.", (OLD, "s")),
+     "Your old s = Σ (x − m) e^(x − m) is still relative to the old m. When m rises, both x − m "
+     "and e^(x − m) change in every term. Replace s by e^(m − m_new) · (s + (m − m_new) · ℓ), "
+     "with the ℓ before this block.", (OLD, "s")),
     ("second sum shifted the wrong way",
-     "Your second sum changes in the wrong direction. m − m_new is 0 or less, so every x − m "
-     "becomes smaller when m rises. Fix the sign.",
+     "Your Σ (x − m) e^(x − m) is shifted in the wrong direction. When m rises, every x − m "
+     "becomes smaller. Add (m − m_new) · ℓ, which is 0 or less, instead of subtracting it.",
      (OLD, "change.exp() * (s - change * ell)")),
     ("second sum shifted once",
-     "Your second sum changes by m − m_new only once. Every x − m in the sum changes by this "
-     "amount, and each has the weight e^(x − m). Add (m − m_new) · ℓ instead.",
+     "When m rises, your Σ (x − m) e^(x − m) changes by m − m_new only once. But every x − m in "
+     "it changes by this amount, with the weight e^(x − m). Add (m − m_new) · ℓ instead.",
      (OLD, "change.exp() * (s + change)")),
     ("second sum shifted by the old ℓ",
      "Your term (m − m_new) · ℓ uses ℓ as it was, relative to the old m. Multiply this term by "
@@ -167,59 +168,63 @@ MISTAKES = [
      ("        old", "        ell = change.exp() * ell + below.exp().sum(dim=-1)\n        old")),
     ("no sum rescaled",
      "Right while the maximum stays the same. When m rises, both of your old sums are still "
-     "relative to the old m. Rescale them.",
+     "relative to the old m. Replace s = Σ (x − m) e^(x − m) by e^(m − m_new) · (s + (m − m_new) "
+     "· ℓ). Then multiply the old ℓ by e^(m − m_new).",
      (OLD, "s"), ("change.exp() * ell +", "ell +")),
     ("difference of large numbers",
      LARGE,
      (OLD, "change.exp() * s"), ("(below * below.exp())", "(x.clamp(min=-1e15) * below.exp())"),
      (RETURN, "m + ell.log() - s / ell")),
     ("nothing subtracted",
-     "Your result is wrong for large scores, because e^x overflows. Make all exponentials "
-     "relative to the largest score so far.",
+     "Your result is wrong for large scores, where e^x overflows to inf and inf / inf is NaN. "
+     "Subtract the largest score so far, m, before exp, and correct both sums when m rises. Let a "
+     "score of −inf add 0, because 0 · −inf is NaN.",
      ("m_new.masked_fill(m_new == -torch.inf, 0)", "m_new * 0"), (OLD, "s"),
      (".clamp(min=-1e4)  # (..., n)", "  # (..., n)"), ("(m - base).clamp(min=-1e4)", "base")),
     ("NaN from the first block on",
-     "Your result is NaN from the first block on. At first, m − m_new is −inf and ℓ is 0. If you "
-     "multiply them, the product is NaN. There is no old part yet, so let it add 0.",
+     "Your result is NaN from the first block on. At first, m − m_new is −inf and ℓ is 0, and "
+     "−inf · 0 is NaN. While m is −inf, let the old sums contribute 0.",
      (" = (m - base).clamp(min=-1e4)",
      " = m - base")),
     ("NaN for forbidden scores",
-     "Your result is NaN where a score is −inf or very low. Its weight is 0, and 0 · −inf is NaN. "
-     "Let such a score add 0.", (".clamp(min=-1e4)  # (..., n)", "  # (..., n)")),
+     "Your result is NaN where a score is −inf. Its e^(x − m) is 0, and 0 · −inf is NaN. Let such "
+     "a score add 0.", (".clamp(min=-1e4)  # (..., n)", "  # (..., n)")),
     ("NaN while nothing is allowed",
-     "Your result is NaN where the first block is all −inf, because −inf − (−inf) is NaN. "
-     "Subtract 0 there.",
+     "Your result is NaN where the first block is all −inf, because −inf − (−inf) is NaN. Where "
+     "m_new is −inf, subtract 0 instead.",
      ("m_new.masked_fill(m_new == -torch.inf, 0)", "m_new")),
     ("mean of the blocks' entropies",
-     "Your result is the mean of the blocks' own entropies. A block with higher scores counts "
-     "more, and spreading weight over several blocks adds entropy. Compute one softmax over all "
-     "scores.",
+     "Your result is the mean of the blocks' own entropies. But a block with higher scores counts "
+     "more, and spreading weight over several blocks adds entropy. Carry Σ e^(x − m) and Σ (x − "
+     "m) e^(x − m) over all blocks, and compute one entropy at the end.",
      ("    m, ell", "    entropies = []\n    m, ell"),
      ("m = m_new", "entropies.append(torch.special.entr(x.softmax(-1)).sum(-1))"),
      (RETURN, "torch.stack(entropies).nan_to_num(0).mean(dim=0)")),
     ("block entropies summed",
      "Your result is the sum of the blocks' own entropies. Each one belongs to a softmax over its "
-     "block only. Compute one softmax over all scores.",
+     "block only. Carry Σ e^(x − m) and Σ (x − m) e^(x − m) over all blocks, and compute one "
+     "entropy at the end.",
      ("    m, ell", "    entropies = []\n    m, ell"),
      ("m = m_new", "entropies.append(torch.special.entr(x.softmax(-1)).sum(-1))"),
      (RETURN, "torch.stack(entropies).nan_to_num(0).sum(dim=0)")),
     ("block entropies weighted",
      "Your result averages the entropies of the blocks, each weighted by the total weight in its "
      "block. This leaves out how the weight is spread over the blocks. Add the entropy of these "
-     "totals.",
+     "total weights.",
      ("    m, ell", "    entropies = []\n    m, ell"),
      ("m = m_new",
       "entropies.append((torch.special.entr(x.softmax(-1)).sum(-1), x.logsumexp(-1)))"),
      (RETURN, "sum(e.nan_to_num(0) * p for (e, _), p in zip(\n"
       "        entropies, torch.stack([n for _, n in entropies]).softmax(0), strict=True))")),
     ("entropy of the shares",
-     "Your result is the entropy of the total weights of the blocks. Weight is also spread within "
-     "each block. Count every score.",
+     "Your result is the entropy of the total weights of the blocks. But weight is also spread "
+     "within each block. Add each block's own entropy, multiplied by the block's total weight. "
+     "Let a block of −inf add 0.",
      ("    m, ell", "    lses = []\n    m, ell"), ("m = m_new", "lses.append(x.logsumexp(-1))"),
      (RETURN, "torch.special.entr(torch.stack(lses).softmax(0)).sum(0)")),
     ("only the last block",
-     "Your result is the entropy of the last block only. Carry the sums of the earlier blocks "
-     "along.",
+     "Your result is the entropy of the last block only. Carry both sums of the earlier blocks "
+     "along, and correct them when m rises.",
      ("old + (", "("), ("change.exp() * ell + ", ""), ("m = m_new", "pass")),
     ("wrong sign",
      "Your result has the wrong sign. The entropy, −Σ p log p, is 0 or more. Flip the sign.",
@@ -233,14 +238,15 @@ MISTAKES = [
      (RETURN, "ell.log() - s")),
     ("only the logarithm of ℓ",
      "Your result is log ℓ. Since −log p = log ℓ − (x − m), subtract the mean of x − m under the "
-     "weights.", (RETURN, "ell.log()")),
+     "weights, which is Σ (x − m) e^(x − m) / ℓ.", (RETURN, "ell.log()")),
     ("log-sum-exp",
-     "Your result is the log-sum-exp of the row. To get the entropy, subtract the mean of x under "
-     "the weights.",
+     "Your result is the log-sum-exp of the row, m + log ℓ. The entropy is the mean of −log p = "
+     "log ℓ − (x − m). Leave out m, and subtract Σ (x − m) e^(x − m) / ℓ.",
      (RETURN, "m + ell.log()")),
     ("one maximum for all rows",
      "Your result is what you get with one maximum for all rows. In a row whose scores lie 2000 "
-     "below it, all exponentials are 0, and 0 / 0 is NaN. Give each row its own m: amax(dim=-1).",
+     "below this maximum, all exponentials underflow to 0, and 0 / 0 is NaN. Give each row its "
+     "own m: amax(dim=-1).",
      ("x.double().amax(dim=-1)", "x.double().amax()"),
      ("torch.maximum(m, x", "torch.maximum(m.max(), x"),
      ("  # (...)\n        base", ".expand(x.shape[:-1])\n        base")),
@@ -250,13 +256,14 @@ MISTAKES = [
      STARTS_FINITE,
      ("torch.tensor(-torch.inf), 0.0", "torch.tensor(-1e9), 0.0")),
     ("first maximum kept",
-     "Right, until a later block has a far larger score. Relative to the first block's maximum, "
-     "its exponential overflows. Raise m, and rescale both sums, when a larger score comes.",
+     "Right, unless a later block has a far larger score. Relative to the first maximum, the "
+     "exponential of this score overflows to inf, and inf / inf is NaN. Raise m to the larger "
+     "score, and correct both sums.",
      ("m_new = torch.maximum(m, x.double().amax(dim=-1))",
      "m_new = torch.where(m == -torch.inf, x.double().amax(dim=-1), m)")),
     ("largest so far forgotten",
-     "Your result is what you get with the maximum of each block. Take the larger of this maximum "
-     "and the "
+     "Your result is what you get with the maximum of each block. Then m can fall from block to "
+     "block, and e^(m − m_new) can overflow. Take the larger of the block's maximum and the "
      "largest score so far.",
      ("torch.maximum(m, x.double().amax(dim=-1))", "x.double().amax(dim=-1)"),
      ("change = (m - base)", "change = (m - base).nan_to_num(0)")),

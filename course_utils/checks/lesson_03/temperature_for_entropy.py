@@ -83,8 +83,8 @@ def entropy_reached(answer, x, target):
         hint = (
             "Your T is close everywhere, but its entropy is not always within 1% of the target. If "
             "you add a small number to p, leave it out. If your search stops after few steps or at "
-            "a fixed distance, let it run longer. If it halves the interval of T, halve that of "
-            "log T."
+            "an interval of a fixed length, let it run longer. If you halve the interval of T, "
+            "halve that of log T instead."
         )
         raise NamedMistake("near but not near enough", hint)
     return [entropy.half()]
@@ -135,10 +135,21 @@ def damped_iteration(x, target):
     return t
 
 
+def steps_on_t(x, target):
+    t = 1.0
+    for _ in range(200):
+        t = max(1e-4, t + 0.1 * (target - entropy_of(x, t)))
+    return t
+
+
 MISTAKES = [
+    ("steps too small",
+     "Your T is far off if the right T is far from 1. If each step adds a small multiple of the "
+     "error to T, the search ends before it gets there. Halve an interval of log T instead.",
+     steps_on_t),
     ("iteration that oscillates",
      "Your T is far off for a long row. If each step changes T in proportion to the error, the "
-     "steps can overshoot again and again. Halve an interval instead.", damped_iteration),
+     "steps can overshoot again and again. Halve an interval of log T instead.", damped_iteration),
     ("searched between 0.01 and 100",
      "Your T never leaves the interval from 0.01 to 100. Scores far apart need a larger T, and "
      "scores close together need a smaller one. Search from 10⁻⁴ to 10⁴.",
@@ -153,17 +164,19 @@ MISTAKES = [
      ("1e-4, 1e4", "0.1, 10")),
     ("multiplied by T",
      "Your search runs to the wrong end. A larger T must give a larger entropy. If you multiply "
-     "the scores by T, divide them instead.", ("x.double() / middle", "x.double() * middle")),
+     "the scores by T, divide them by T instead.", ("x.double() / middle", "x.double() * middle")),
     ("inverse temperature",
-     "Your result is what you get with 1/T. The scores are divided by the temperature, x / T. "
+     "Your result is what you get with 1 / T. The scores are divided by the temperature, x / T. "
      "Return T itself.",
      ("return middle", "return 1 / middle")),
     ("measured in bits",
-     "Your T is right for an entropy in bits. Use the natural logarithm, not log2.",
+     "Your T is right for an entropy in bits. The target is in nats. Use the natural logarithm, "
+     "not log2.",
      ("entropy < target", "entropy / math.log(2) < target")),
     ("searched the wrong way",
      "Your T is far off, as if the search went the wrong way. A larger T gives a larger entropy. "
-     "If the entropy is too small, raise T.", ("entropy < target", "entropy > target")),
+     "If the entropy is too small, raise T. If it is too large, lower T.",
+     ("entropy < target", "entropy > target")),
     ("ran to the bottom",
      "Your T is near 0, as if the search went down to its lower end. If the entropy is below the "
      "target, raise T. If the entropy is NaN, find out why, because every comparison with NaN is "
@@ -174,35 +187,39 @@ MISTAKES = [
      "Compare the entropy with the target, not with 0, and check that the entropy has its minus "
      "sign.", "1e4"),
     ("nan turns the search",
-     "Your T is wrong where a weight is 0. If you compute p * p.log(), it is NaN there. Every "
-     "comparison with NaN is false, so your search turns the wrong way. Use torch.xlogy(p, p), "
-     "which gives 0.",
+     "Your T is wrong where a weight is 0. If you compute p * p.log(), 0 · log 0 is 0 · −inf, "
+     "which is NaN. Every comparison with NaN is false, so your search goes the wrong way. Use "
+     "torch.xlogy(p, p), which gives 0.",
      ("torch.special.entr(p).sum()", "-(p * p.log()).sum()"), ("x.double()", "x")),
     ("overflow turns the search down",
-     "Your T is wrong for large scores. If e^(x / T) overflows, the entropy is NaN. Every "
-     "comparison with NaN is false, so your search turns the wrong way. Use a stable softmax.",
+     "Your T is wrong for large scores. If you divide e^(x / T) by its sum, e^(x / T) overflows "
+     "to inf, and inf / inf is NaN. Every comparison with NaN is false, so your search goes the "
+     "wrong way. Use torch.softmax, and torch.xlogy(p, p), which is 0 where p is 0.",
      *UNSTABLE),
     ("overflow turns the search up",
-     "Your T is wrong for large scores. If e^(x / T) overflows, the entropy is NaN. Every "
-     "comparison with NaN is false, so your search turns the wrong way. Use a stable softmax.",
+     "Your T is wrong for large scores. If you divide e^(x / T) by its sum, e^(x / T) overflows "
+     "to inf, and inf / inf is NaN. Every comparison with NaN is false, so your search goes the "
+     "wrong way. Use torch.softmax, and torch.xlogy(p, p), which is 0 where p is 0.",
      *UNSTABLE, ("entropy < target", "not entropy > target")),
     ("target returned",
      "Your result is the target itself. Return the T whose weights have this entropy.", "target"),
     ("always one",
-     "Your result is T = 1 for every target. Let the search change T, and return it.", "1.0"),
+     "Your result is T = 1 for every target. Let the search change T, and return the last T.",
+     "1.0"),
     ("entropy returned",
-     "Your result is the entropy at T = 1. Return the temperature.",
+     "Your result is the entropy at T = 1. Search for the temperature at which the entropy equals "
+     "the target, and return this temperature.",
      ("math.sqrt(low * high)", "1.0"), ("return middle", "return entropy + 1e-12")),
     ("searched too low",
      "Your T is never above 10. Scores far apart need a larger T. Search from 10⁻⁴ to 10⁴.",
      ("1e4", "10")),
     ("searched too high",
-     "Your T is never below 1. Small scores, or scores close together, need a smaller T. Search "
+     "Your T is never below 1. Scores close together, or a low target, need a smaller T. Search "
      "from 10⁻⁴ to 10⁴.",
      ("1e-4", "1")),
     ("target as a fraction",
      "Your T would be right if the target were a fraction of log n. But the target is the entropy "
-     "itself, in nats. Do not multiply it by log n.",
+     "itself, in nats. Do not multiply the target by log n.",
      ("entropy < target", "entropy < min(target, 0.9999) * math.log(len(x))")),
 ]  # fmt: skip
 

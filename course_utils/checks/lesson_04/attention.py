@@ -7,8 +7,9 @@ import torch
 import torch.nn.functional as F
 
 from course_utils.attention import causal_mask, padding_mask
-from course_utils.checks.exercise import Exercise
+from course_utils.checks.exercise import Exercise, call_with_clones
 from course_utils.checks.inputs import normals
+from course_utils.checks.lesson_03._scores import refuse_epsilon
 from course_utils.checks.shared_hints import (
     BY_D_V,
     DIVIDED_BY_D_K,
@@ -104,57 +105,77 @@ def inputs():
     ]
 
 
+def without_epsilon(answer, *given):
+    """Call an answer. With a single key, its weight is 1, and no sum is rounded."""
+    [result] = call_with_clones(answer, *given)
+    if given[1].shape[-2] == 1:
+        refuse_epsilon(result, attention(*given), EPSILON_HINT)
+    return [result]
+
+
+EPSILON_HINT = (
+    "Your result is slightly off even with a single allowed key, whose weight must be 1. If you "
+    "add a small number (an epsilon) to a sum, leave it out. Where the sum is 0, divide by 1."
+)
 WEIGHTS = "finite.softmax(dim=-1).masked_fill(empty, 0)"
 UNSAFE = "scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)"
 
 LESSONS = "scores.masked_fill(~mask, -torch.inf).masked_fill(empty, 0)"
 BY_HAND = "finite.exp() / finite.exp().sum(dim=-1, keepdim=True)"
 OVERFLOW = (
-    "Right for small scores. e^score overflows for large scores, and is 0 for very negative ones. "
-    "Subtract the largest allowed score of each row first, as softmax does."
+    "Right for moderate scores. But for large scores, e^score overflows to inf, and inf / inf is "
+    "NaN. If all scores of a query are far below 0, every e^score underflows to 0. Fill forbidden "
+    "scores with −inf. Before exp, subtract the largest score of each row, or 0 where it is −inf."
 )
 FORBIDDEN_STILL_COUNT = (
-    "Right until a forbidden score is far above the others. Then all allowed weights are lost, "
-    "because forbidden scores still count in a sum, or in the maximum that you subtract. "
+    "Right, unless a forbidden score is far above the others. Then all allowed weights underflow "
+    "to 0, because the forbidden score still counts in the sum of softmax or in the maximum that "
+    "you subtract. "
 )
-FILL_FIRST = "Fill forbidden scores with −inf before anything else."
+FILL_FIRST = (
+    "Fill forbidden scores with −inf before softmax, and set the weights of a query with no "
+    "allowed key to 0."
+)
 
 MISTAKES = [
     ("empty rows are NaN",
-     "Right, except for queries with no allowed key. Their results are NaN, as softmax over −inf "
-     "alone and 0 / 0 are. Set their weights to 0.", (WEIGHTS, UNSAFE)),
+     "Right, except for queries with no allowed key. Their weights are NaN, because softmax over "
+     "−inf alone is NaN. Set these weights to 0 after softmax.", (WEIGHTS, UNSAFE)),
     ("empty rows attend to everything",
-     "Right, except for queries with no allowed key. They average all values, as happens if you "
-     "fill with -1e9 or finfo.min. Set their weights to 0 after softmax.",
+     "Right, except that a query with no allowed key averages all values. This happens if you "
+     "fill all its scores with the same number, such as -1e9. Set the weights of such a query to "
+     "0 after softmax.",
      (WEIGHTS, "scores.masked_fill(~mask, -1e9).softmax(dim=-1)")),
     ("masked after softmax",
      "Your rows no longer sum to 1, because forbidden scores are still in the denominator of "
-     "softmax. Fill them with −inf before softmax.",
+     "softmax. Fill forbidden scores with −inf before softmax. Then use masked_fill to set the "
+     "weights of a query with no allowed key to 0.",
      (WEIGHTS, "scores.softmax(dim=-1) * mask")),
     ("divided by the new sums",
-     "Your result is NaN if a forbidden score is far above the others. If you mask after softmax, "
-     "all allowed weights are 0 there, and 0 / 0 is NaN. Fill forbidden scores with −inf before "
-     "softmax.",
+     "Your result is NaN for a query with no allowed key, and where a forbidden score is far "
+     "above the others. If you mask after softmax and divide by the new sum, all allowed weights "
+     "are 0 there, and 0 / 0 is NaN. Fill forbidden scores with −inf before softmax, and set the "
+     "weights of a query with no allowed key to 0.",
      (WEIGHTS, "scores.softmax(dim=-1) * mask"),
      ("return", "weights = weights / weights.sum(dim=-1, keepdim=True)\n    return")),
     ("divided by the new sums and erased",
-     FORBIDDEN_STILL_COUNT + FILL_FIRST,
+     FORBIDDEN_STILL_COUNT + "If you divide by the new sum, 0 / 0 is NaN. " + FILL_FIRST,
      (WEIGHTS, "scores.softmax(dim=-1) * mask"),
      ("return", "weights = weights / weights.sum(dim=-1, keepdim=True)\n"
       "    weights = weights.masked_fill(empty, 0)\n    return")),
     ("divided by the new sums and a little",
-     FORBIDDEN_STILL_COUNT + "Adding a small number to the sum does not help. " + FILL_FIRST,
+     FORBIDDEN_STILL_COUNT + "Adding a small number to the new sum does not help. " + FILL_FIRST,
      (WEIGHTS, "scores.softmax(dim=-1) * mask"),
      ("return", "weights = weights / (weights.sum(dim=-1, keepdim=True) + 1e-9)\n    return")),
     ("filled with too little",
-     "Right until all allowed scores are very negative. Then their weights are 0, as if a "
-     "forbidden score were filled with a larger number. Fill forbidden scores with −inf, or with "
-     "the lowest number of the dtype.",
+     "Right, unless all allowed scores of a query are far below 0. Then their weights underflow "
+     "to 0, as if forbidden scores were filled with a larger number, such as -100. Fill forbidden "
+     "scores with the lowest number of the dtype, torch.finfo(scores.dtype).min.",
      (WEIGHTS, "scores.masked_fill(~mask, -100.0).softmax(dim=-1) * mask")),
     ("filled with too little and erased",
-     "Right until all allowed scores are very negative. Then forbidden keys get the weight, as if "
-     "their scores were filled with a larger number. Fill forbidden scores with −inf, or with the "
-     "lowest number of the dtype.",
+     "Right, unless all allowed scores of a query are far below 0. Then forbidden keys get the "
+     "weight, as if their scores were filled with a larger number, such as -1e4. Fill forbidden "
+     "scores with −inf, or with the lowest number of the dtype.",
      ("~mask & ~empty, -torch.inf", "~mask, -1e4")),
     ("nothing subtracted", OVERFLOW, (WEIGHTS, f"({BY_HAND}).masked_fill(empty, 0)")),
     ("nothing subtracted, NaN made 0", OVERFLOW, (WEIGHTS, f"({BY_HAND}).nan_to_num(0)"),
@@ -163,28 +184,32 @@ MISTAKES = [
      (WEIGHTS, "e / e.sum(dim=-1, keepdim=True).clamp(min=1e-30)"),
      ("    weights", "    e = scores.exp() * mask\n    weights")),
     ("nothing subtracted, masked after exp, empty rows are NaN",
-     "Right while the scores are moderate and every query has an allowed key. e^score overflows "
-     "for large scores, and becomes 0 for very negative ones. Fill forbidden scores with −inf, and "
-     "subtract each row's maximum. Set the weights of a query with no allowed key to 0.",
+     "Right while the scores are moderate and every query has an allowed key. For large scores, "
+     "e^score overflows to inf. If all scores of a query are far below 0, every e^score "
+     "underflows to 0. Fill forbidden scores with −inf, and use softmax. Set the weights of a "
+     "query with no allowed key to 0.",
      (WEIGHTS, "e / e.sum(dim=-1, keepdim=True)"),
      ("    weights", "    e = scores.exp() * mask\n    weights")),
     ("one maximum for all",
-     "Right until the scores of one query are all far below those of another. If you subtract one "
-     "maximum for the whole tensor, all its exponentials are 0. Take one maximum for each query.",
+     "Right, unless all scores of one query are far below those of another. If you subtract one "
+     "maximum for the whole tensor, all exponentials of the lower query underflow to 0. Subtract "
+     "each query's own maximum, or 0 where it is −inf.",
      (WEIGHTS, "e / e.sum(dim=-1, keepdim=True).clamp(min=1e-12)"),
      ("    weights", "    allowed = scores.masked_fill(~mask, -torch.inf)\n"
       "    e = (allowed - allowed.max()).exp()\n    weights")),
     ("too little added",
-     "Right until a forbidden score is very large. Then the forbidden key gets the weight, as if "
-     "only a finite number were subtracted from its score. Fill forbidden scores with −inf.",
+     "Right, unless a forbidden score is very large. Then the forbidden key gets the weight, as "
+     "if only a finite number were subtracted from its score. Fill forbidden scores with −inf.",
      ("scores.masked_fill(~mask & ~empty, -torch.inf)", "scores + ~mask * -1e4")),
     ("empty rows as without a mask",
-     "Right, except for queries with no allowed key. If you add the same number, such as -1e9, to "
-     "every score of a row, its weights still sum to 1. Set these weights to 0 after softmax.",
+     "Right, except that a query with no allowed key attends as without a mask. If you add the "
+     "same number, such as -1e9, to every score of a row, softmax does not change. Set the "
+     "weights of such a query to 0 after softmax.",
      (WEIGHTS, "(scores + ~mask * -1e9).softmax(dim=-1)")),
     ("zero times infinity",
      "Everything is NaN. If you multiply a mask by −inf, its zeros become NaN, because 0 · inf is "
-     "NaN. Use masked_fill or torch.where.",
+     "NaN. Fill forbidden scores with masked_fill or torch.where, and set the weights of a query "
+     "with no allowed key to 0.",
      (WEIGHTS, "(scores + ~mask * -torch.inf).softmax(dim=-1)")),
     ("zero times infinity, NaN made 0",
      "All your weights are 0. If you multiply a mask by −inf, its zeros become NaN, because 0 · "
@@ -201,7 +226,7 @@ MISTAKES = [
      (WEIGHTS, "scores.masked_fill(~mask, -torch.inf).softmax(dim=-2).nan_to_num(0.0)")),
     ("softmax over queries and NaN",
      "Your softmax runs over the queries, so it is NaN for a key that no query may see. Use "
-     "dim=-1.",
+     "dim=-1, and set the weights of a query with no allowed key to 0.",
      (WEIGHTS, "scores.masked_fill(~mask, -torch.inf).softmax(dim=-2)")),
     ("the mask is inverted",
      "Your mask is used the wrong way around. True means 'may attend', so fill where the mask is "
@@ -213,23 +238,29 @@ MISTAKES = [
      ("~mask & ~empty", "mask & ~empty")),
     ("all for any",
      "Your result is zero for every query that has a forbidden key. Only a query with no allowed "
-     "key should get zeros. Find these queries with ~mask.any(...).", ("mask.any", "mask.all")),
+     "key must get zeros. Find these queries with ~mask.any(dim=-1, keepdim=True).",
+     ("mask.any", "mask.all")),
     ("the mask is multiplied into the scores",
      "Your forbidden keys still get a weight. If you multiply the scores by the mask, forbidden "
-     "scores become 0, and e^0 is 1. Set them to −inf.",
+     "scores become 0, and e^0 is 1. Fill forbidden scores with −inf, and set the weights of a "
+     "query with no allowed key to 0.",
      (WEIGHTS, "(scores * mask).softmax(dim=-1)")),
     ("the mask is multiplied in twice",
      "Your forbidden weights are 0, but the forbidden scores are still in the denominator. If you "
-     "multiply the scores by the mask, forbidden scores become 0, and e^0 is 1. Set them to −inf.",
+     "multiply the scores by the mask, forbidden scores become 0, and e^0 is 1. Fill forbidden "
+     "scores with −inf. After softmax, use masked_fill to set the weights of a query with no "
+     "allowed key to 0.",
      (WEIGHTS, "(scores * mask).softmax(dim=-1) * mask")),
     ("the mask is added to the scores",
      "Your mask forbids nothing. If you add it to the scores, True adds 1 and False adds 0. Fill "
-     "with −inf where the mask is False.",
+     "scores with −inf where the mask is False, and set the weights of a query with no allowed "
+     "key to 0.",
      (WEIGHTS, "(scores + mask).softmax(dim=-1)")),
     ("the mask is ignored", MASK_NOT_USED, (WEIGHTS, "scores.softmax(dim=-1)")),
     ("the first mask for all",
      "Right if one mask serves the whole batch. If each sequence or head has its own mask, your "
-     "result uses the first mask for all of them. Let each one use its own.",
+     "result uses the first mask for all of them. Use the whole mask, which broadcasts against "
+     "the scores.",
      ("empty =", "mask = mask[:1] if mask.ndim > 2 else mask\n    empty =")),
     ("scores not scaled", NOT_SCALED, (" / q.shape[-1] ** 0.5", "")),
     ("divided by d_k", DIVIDED_BY_D_K, ("** 0.5", "")),
@@ -268,7 +299,8 @@ MISTAKES = [
      "The output is right, but the weights that you return ignore the mask. Return the weights "
      "that made the output.", ("v, weights", "v, scores.softmax(dim=-1)")),
     ("no softmax",
-     "Your weights are the masked scores. Apply softmax to them.",
+     "Your weights are the masked scores. Apply softmax to them, and set the weights of a query "
+     "with no allowed key to 0.",
      (WEIGHTS, "scores.masked_fill(~mask, -torch.inf)")),
     ("weights first",
      "Both results are right, but in the wrong order. Return the output first, then the weights.",
@@ -277,6 +309,6 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "4.6", attention, inputs, MISTAKES, names="L d_v|L S", differentiable=True,
+    "4.6", attention, inputs, MISTAKES, "L d_v|L S", without_epsilon, differentiable=True,
     also_right=[by_loops, in_single_precision, by_sdpa],
 )  # fmt: skip

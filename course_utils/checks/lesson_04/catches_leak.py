@@ -131,51 +131,60 @@ ON_OUTPUT = "torch.allclose(output, expected @ v, atol=1e-2)"
 
 MISTAKES = [
     ("only shapes",
-     "Your test fails for none of these bugs. Perhaps it asserts only shapes, or it compares two "
-     "calls with the same tensors (k2 = k copies nothing). Change something forbidden, and assert "
-     "that the output stays the same.",
+     "Your test misses all broken code, because nothing that it asserts depends on forbidden "
+     "keys. If it asserts only shapes, or compares two calls with the same tensors (k2 = k copies "
+     "nothing), change forbidden keys and values instead. Then assert that the output stays the "
+     "same. Do this with scores in the hundreds too.",
      SMALL_SCORES, (ON_WEIGHTS, "weights.shape == (L, S)"), (ON_OUTPUT, "output.shape == (L, 2)")),
     ("only row sums",
-     "Your test finds only code whose rows do not sum to 1, and only masking after softmax has "
-     "this bug. Change forbidden keys and values, and assert that the output stays the same.",
+     "Your test misses every leak in which the weights of a query still sum to 1, as a test of "
+     "these sums does. Change forbidden keys and values, and assert that the output stays the "
+     "same. Do this with scores in the hundreds too.",
      SMALL_SCORES, (ON_WEIGHTS, "torch.allclose(weights.sum(dim=-1), torch.ones(L))"),
      (ON_OUTPUT, "True")),
     ("only zeros",
-     "Your test finds only forbidden weights that are not 0. Masking after softmax sets them to 0 "
-     "too, and code can make its output from other weights. Change forbidden keys, and compare "
-     "the outputs.",
+     "Your test misses code that masks after softmax, and code that makes its output from other "
+     "weights. Both can return forbidden weights of 0, so it is not enough to assert this. Change "
+     "forbidden keys, and assert that the output stays the same. Do this with scores in the "
+     "hundreds too.",
      SMALL_SCORES, (ON_WEIGHTS, "(weights[~mask] == 0).all()"), (ON_OUTPUT, "True")),
     ("only square and causal",
-     "Your test uses only a causal mask with L = S. Code that makes its own causal mask, or that "
-     "ignores the mask when L ≠ S, still passes your test. Use a random mask with L ≠ S.",
+     "Your test misses code that makes its own causal mask, and code that ignores the mask when L "
+     "≠ S, because your mask is always causal with L = S. Try a random mask with L ≠ S. Do this "
+     "with scores in the hundreds too.",
      SMALL_SCORES, SQUARE, (RANDOM, "torch.ones(L, S).tril() > 0")),
     ("only the future of a square",
-     "Your test changes only the future, under a causal mask with L = S. Code that makes its own "
-     "causal mask, or that applies the first query's mask to every query, still passes your test. "
-     "Use a random mask with L ≠ S.", only_the_future_of_a_square),
+     "Your test misses code that makes its own causal mask, and code that applies the first "
+     "query's mask to every query, because you change only the future, under a causal mask with L "
+     "= S. Try a random mask with L ≠ S, and change every forbidden key. Do this with scores in "
+     "the hundreds too.", only_the_future_of_a_square),
     ("only square",
-     "Your mask is random, but L = S. Code that ignores the mask when L ≠ S still passes your "
-     "test. Let L and S differ.", SMALL_SCORES, SQUARE),
+     "Your test misses code that ignores the mask when L ≠ S, because L = S in your test. Try L ≠ "
+     "S. Do this with scores in the hundreds too.", SMALL_SCORES, SQUARE),
     ("only values changed",
-     "Your test changes forbidden values, but not forbidden keys. Masking after softmax "
-     "multiplies these values by 0, but the forbidden keys are still in the denominator. Change "
-     "both keys and values.",
+     "Your test misses code that masks after softmax, because you change forbidden values, but "
+     "not forbidden keys. Such code multiplies the values by 0, but the keys still count in the "
+     "denominator. Change both keys and values. Do this with scores in the hundreds too.",
      only_values_changed),
     ("only weights",
-     "Your test compares only the weights. Code that makes its output from other weights still "
-     "passes your test. Compare the outputs too.", SMALL_SCORES, (ON_OUTPUT, "True")),
+     "Your test misses code that makes its output from unmasked weights, because you compare only "
+     "the weights. Compare the outputs too. Do this with scores in the hundreds too.",
+     SMALL_SCORES, (ON_OUTPUT, "True")),
     ("nothing forbidden",
-     "Your mask forbids nothing, so no leak can show. Use a mask that forbids some of the keys.",
+     "Your test misses most leaks, because its mask forbids nothing. Use a mask that forbids some "
+     "of the keys. Do this with scores in the hundreds too.",
      SMALL_SCORES, ("< 0.3", "< 2")),
     ("one mask for all queries",
-     "Code that applies the first query's mask to every query still passes your test. You get this "
-     "result if all queries share one mask, or if the key that you change is forbidden to every "
-     "query. Give each query a random row of its own, and change every key in turn.",
+     "Your test misses code that applies the first query's mask to every query. You get this "
+     "result if all queries share one mask, or if each key that you change is forbidden to every "
+     "query. Give each query a random row of its own, and change every key in turn. Do this with "
+     "scores in the hundreds too.",
      SMALL_SCORES, (RANDOM, "(torch.rand(S) < 0.3).repeat(L, 1)")),
     ("never large scores",
-     "All scores in your test are small. Code that subtracts a finite number from forbidden "
-     "scores, or that masks after softmax and divides, fails only with scores in the hundreds. "
-     "Repeat the test with a q that is a thousand times as large.", SMALL_SCORES),
+     "Your test misses code that fails only with scores in the hundreds, because all scores in "
+     "your test are small. Such code subtracts a finite number from forbidden scores, or masks "
+     "after softmax and divides. Repeat the test with a q that is a thousand times as large.",
+     SMALL_SCORES),
 ]  # fmt: skip
 
 exercise = Exercise(

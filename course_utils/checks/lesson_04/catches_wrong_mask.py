@@ -24,7 +24,7 @@ def against_tril(causal_mask):
 
 
 def row_by_row(causal_mask):
-    for L in (1, 3):
+    for L in (1, 3, 4):
         for S in range(L, 12):
             rows = [[True] * (i + 1 + S - L) + [False] * (L - 1 - i) for i in range(L)]
             assert causal_mask(L, S).tolist() == rows
@@ -38,6 +38,10 @@ def by_position(L, S=None):
 # What the learner is told, and what a broken causal_mask returns instead of MASK
 MASK = "everything.tril(S - L)"
 LAST = "(torch.arange(L)[:, None] == L - 1)"
+SWAPPED = (  # in the second of four queries or more, two keys
+    "everything.tril(S - L) ^ "
+    "((torch.arange(L)[:, None] == 1) & (L > 3) & torch.isin(torch.arange(S), torch.tensor({})))"
+)
 BROKEN = {
     "the diagonal forbidden": "everything.tril(S - L - 1)",
     "one key too far": "everything.tril(S - L + 1)",
@@ -60,6 +64,17 @@ BROKEN = {
     ),
     "no mask if L = S": "everything.tril(S - L if S > L else S)",
     "a single query (L = 1) sees only the first key": "everything.tril(S - L if L > 1 else 0)",
+    "right only if L = S or L = 1": "everything.tril(S - L if L in (1, S) else 0)",
+    "the rows in reverse order": "everything.tril(S - L).flip(0)",
+    "each query sees only the first key and its own": (
+        "everything.tril(S - L).triu(S - L) | (torch.arange(S) == 0)"
+    ),
+    "the second of four or more queries sees the next key instead of its own": SWAPPED.format(
+        "[S - L + 1, S - L + 2]"
+    ),
+    "the second of four or more queries sees a later key instead of the first": SWAPPED.format(
+        "[0, S - L + 3]"
+    ),
     "right up to 6 keys, all later ones hidden": "everything.tril(S - L) & (torch.arange(S) < 6)",
     "never aligned by more than S - L = 2": "everything.tril(min(S - L, 2))",
     "one column too many, (L, S + 1)": "torch.cat([everything.tril(S - L), everything[:, :1]], 1)",
@@ -79,34 +94,41 @@ EQUAL = "torch.equal(mask, right)"
 
 MISTAKES = [
     ("nothing at all",
-     "Nothing in your test can fail. Assert that every entry equals j <= i + S - L.",
+     "Your test misses all wrong code, because nothing in it can fail. Assert that every entry "
+     "equals j <= i + S - L.",
      (EQUAL, "True")),
     ("shape alone",
-     "Your test looks only at the shape. Assert that every entry equals j <= i + S - L.",
+     "Your test misses every wrong mask that has the right shape, because it looks only at the "
+     "shape. Assert that every entry equals j <= i + S - L.",
      (EQUAL, "mask.shape == (L, S)")),
     ("square alone",
-     "Your test tries only L = S. A mask that aligns the first query with the first key still "
-     "passes your test. Try S > L.", (SIZES, "[(3, 3), (5, 5), (6, 6)]")),
+     "Your test misses masks that align the first query with the first key, because it tries only "
+     "L = S. Try S > L too, also with a single query (L = 1) and with up to 12 keys.",
+     (SIZES, "[(3, 3), (5, 5), (6, 6)]")),
     ("one size written out",
-     "Your test compares with one mask of one size. Code that is correct only at this size still "
-     "passes your test. Try several sizes, some with S > L.", (SIZES, "[(5, 5)]")),
+     "Your test misses code that is right only for L = S = 5, because it tries no other size. Try "
+     "several sizes: L = S, S > L, a single query (L = 1), at least four queries, and up to 12 "
+     "keys.",
+     (SIZES, "[(5, 5)]")),
     ("one size alone",
-     "Your test tries only one size. Code that is wrong at other sizes still passes your test: "
-     "for L = S, for a single query, or with many keys. Try several sizes.", (SIZES, "[(3, 5)]")),
+     "Your test misses code that is wrong only at other sizes, because it tries only one. Try "
+     "several sizes: L = S, S > L, a single query (L = 1), at least four queries, and up to 12 "
+     "keys.", (SIZES, "[(3, 5)]")),
     ("two queries alone",
-     "Your test tries only L = 2, where no row is between the first and the last. Some bugs show "
-     "only in such rows. Try more queries.", (SIZES, "[(2, 3), (2, 4)]")),
+     "Your test misses code that is wrong only in rows between the first and the last, because "
+     "with L = 2 there are none. Try several sizes: L = S, S > L, a single query (L = 1), at "
+     "least four queries, and up to 12 keys.", (SIZES, "[(2, 3), (2, 4)]")),
     ("only the future",
-     "Your test checks that the future is forbidden, but not that the past is allowed. A mask "
-     "that allows too little still passes your test. Assert both.",
+     "Your test misses masks that allow too little, because it checks only that the future is "
+     "forbidden. Assert also that the past is allowed.",
      (EQUAL, "not mask[~right].any()")),
     ("only the past",
-     "Your test checks that the past is allowed, but not that the future is forbidden. A mask "
-     "that allows too much still passes your test. Assert both.",
+     "Your test misses masks that allow too much, because it checks only that the past is "
+     "allowed. Assert also that the future is forbidden, and try a single query too (L = 1).",
      FEW, (EQUAL, "mask[right].all()")),
     ("only counts",
-     "Your test counts the allowed keys, but does not check which keys they are. A mask can have "
-     "the right count in the wrong columns. Compare every entry.",
+     "Your test misses masks with the right number of allowed keys in the wrong columns, because "
+     "it only counts them. Compare every entry, and try a single query too (L = 1).",
      FEW, (EQUAL, "mask.sum() == right.sum()")),
 ]  # fmt: skip
 

@@ -31,45 +31,48 @@ def inputs():
 MISTAKES = [
     *other_kinds(causal_mask),
     ("diagonal forbidden",
-     "Your mask forbids the diagonal, so a query does not see its own key. Allow the diagonal.",
+     "Your mask allows one key too few, because a query does not see its own key. Allow key j for "
+     "j <= i + S - L.",
      ("S - L)", "S - L - 1)")),
     ("one too far",
-     "Your mask allows one key too many, so each query sees the token that it should predict. "
-     "Move the diagonal one column to the left.",
+     "Your mask allows one key too many, because a query sees the next key, which holds the token "
+     "to predict. Allow key j only for j <= i + S - L.",
      ("S - L)", "S - L + 1)")),
     ("upper left",
-     "Right for L = S. With more keys, your mask aligns the first query with the first key, as "
+     "Right for L = S. Otherwise, your mask aligns the first query with the first key, as "
      "is_causal does. Align the last query with the last key.", ("tril(S - L)", "tril()")),
     ("future marked",
-     "Your mask is True in the future, as nn.MultiheadAttention expects. Here, True must mean "
-     "'may attend'. Invert the mask, and align the last query with the last key.",
+     "Your mask is True in the future, as in nn.MultiheadAttention, where True means 'ignore'. "
+     "Here, True must mean 'may attend'. Invert the mask, and align the last query with the last "
+     "key.",
      ("everything.tril(S - L)", "~everything.tril()")),
     ("offset without its sign",
      "Right, except with fewer keys than queries. Then the offset S - L is negative. Keep its "
      "sign.",
      ("(S - L)", "(abs(S - L))")),
     ("offset of the wrong sign",
-     "Right for L = S. With more keys, your diagonal moves the wrong way. Use the offset S - L, "
-     "not L - S.",
+     "Right for L = S. Otherwise, your diagonal is shifted in the wrong direction. Use the offset "
+     "S - L, not L - S.",
      ("(S - L)", "(L - S)")),
     ("always square",
-     "Right for L = S, but your mask is always square. Give it the shape (L, S).",
+     "Right if S equals L. Otherwise, your mask still has the shape (L, L). Use S for the number "
+     "of keys.",
      ("L if S is None else S", "L")),
     ("no keys taken for none given",
      "Right, except for S = 0, where your mask has L keys. If you write `S or L`, a 0 counts as "
      "not given. Compare S with None instead.",
      ("S is None", "not S")),
     ("sizes swapped",
-     "Right for L = S, but otherwise your mask has shape (S, L). Rows are queries and columns are "
-     "keys. Give the mask the shape (L, S).",
+     "Right for L = S. Otherwise, your mask has the shape (S, L). Rows are queries and columns "
+     "are keys. Give the mask the shape (L, S).",
      ("ones(L, S", "ones(S, L")),
     ("transposed",
      "Your mask allows the diagonal and the future. Allow the diagonal and the past, which is the "
      "lower triangle.",
      ("tril", "triu")),
     ("offset never negative",
-     "Right, except with fewer keys than queries. Then your mask allows keys in the future. Let "
-     "the offset S - L be negative.", ("(S - L)", "(max(S - L, 0))")),
+     "Right, except with fewer keys than queries. Then your mask allows keys in the future. Use "
+     "the offset S - L even if it is negative.", ("(S - L)", "(max(S - L, 0))")),
     ("upper triangle",
      "Your mask allows the upper triangle, which holds the future. Allow the *lower* triangle, "
      "with the last query aligned with the last key.",

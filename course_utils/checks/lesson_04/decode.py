@@ -62,28 +62,29 @@ MISTAKES = [
     ("no mask once there is a cache",
      "Your result still has the bug. It is right for one new token and for an empty cache. With "
      "several new tokens after a cache, the earlier ones see the later ones. Hide the later ones "
-     "with a causal mask, aligned at the last key.",
+     "with a causal mask that aligns the last query with the last key.",
      (ALLOWED, "torch.ones(L, S, dtype=torch.bool).tril(0 if S == L else S)")),
     ("is causal",
      "Your mask aligns the first query with the first key, as is_causal does. The new tokens come "
      "at the end, so align the last query with the last key.", ("tril(S - L)", "tril()")),
     ("no mask",
      "Right for one new token. With several, the earlier ones see the later ones. Hide the later "
-     "ones with a causal mask, aligned at the last key.",
+     "ones with a causal mask that aligns the last query with the last key.",
      (ALLOWED, "torch.ones(L, S, dtype=torch.bool)")),
     ("no mask without a cache",
-     "Right, except with an empty cache. Then an earlier token sees later ones. Use a causal mask "
-     "there too.",
+     "Right, except with an empty cache. Then an earlier new token sees the later ones. Use a "
+     "causal mask even if the cache is empty.",
      (ALLOWED, "torch.ones(L, S, dtype=torch.bool).tril(S - L if S > L else S)")),
     ("mask inverted",
-     "Your new tokens see only what comes after them, as with an inverted mask. Use the mask so "
-     "that True means 'may attend'.",
+     "Your new tokens see only what comes after them, as with an inverted mask. Let each new "
+     "token see the cache, the new tokens before it, and itself. Hide only the later ones.",
      ("(~mask", "(mask"), ("softmax(dim=-1)", "softmax(dim=-1).nan_to_num(0)")),
     ("new tokens do not see themselves",
-     "Your new tokens do not see their own keys. Allow each token its own key.",
+     "Your new tokens do not see their own keys. Allow each token its own key: j <= i + S - L.",
      ("tril(S - L)", "tril(S - L - 1)")),
     ("one new token too far",
-     "With several new tokens, each one sees the next. Allow one key less for each query.",
+     "With several new tokens, each of them except the last also sees the next one. Allow one key "
+     "less for each query: j <= i + S - L.",
      ("tril(S - L)", "tril(S - L + 1)")),
     ("only the cache is seen",
      "Your new tokens see only the cache. Let each one also see itself and the new tokens before "

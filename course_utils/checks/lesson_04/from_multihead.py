@@ -41,8 +41,9 @@ def inputs():
 
 MISTAKES = [
     ("nothing inverted",
-     "Neither mask is inverted. In nn.MultiheadAttention True means 'ignore', but here it must "
-     "mean 'may attend'. Invert both masks.", ("~ignored", "attn_mask & padding")),
+     "Your mask allows only the keys that both masks ignore. In nn.MultiheadAttention, True means "
+     "'ignore', but here True must mean 'may attend'. Invert both masks before you combine them "
+     "with &.", ("~ignored", "attn_mask & padding")),
     ("still true means ignore",
      "Your result is True where a key must be ignored. Invert it with ~.",
      ("~ignored", "ignored")),
@@ -58,8 +59,9 @@ MISTAKES = [
      "either mask ignores it. Use |.",
      ("attn_mask |", "attn_mask ^")),
     ("either allows",
-     "Your mask allows a key if only one of the two masks allows it. Both must allow it. Write ~a "
-     "& ~b, which equals ~(a | b).", ("attn_mask |", "attn_mask &")),
+     "Your mask allows a key even if only one of the two masks allows it. Both must allow the "
+     "key. For masks a and b, write ~a & ~b, which equals ~(a | b).",
+     ("attn_mask |", "attn_mask &")),
     ("padding not inverted",
      "Only the attention mask is inverted. Invert the padding mask too.",
      ("~ignored", "~attn_mask & padding")),
@@ -67,30 +69,32 @@ MISTAKES = [
      "Only the padding mask is inverted. Invert the attention mask too.",
      ("~ignored", "attn_mask & ~padding")),
     ("only the first inverted",
-     "Only the attention mask is inverted. If you write ~a | b, then ~ applies only to a. Write "
-     "~(a | b).",
+     "Only the attention mask is inverted. If you write ~a | b for masks a and b, then ~ applies "
+     "only to a. Write ~(a | b).",
      ("~ignored", "~attn_mask | padding")),
     ("padding left out",
-     "Your result leaves out the padding mask. Combine both masks.",
+     "Your result leaves out the padding mask. A key must be ignored if either mask ignores it. "
+     "Combine the two masks with |, and invert the result.",
      ("attn_mask | padding", "attn_mask.expand(len(padding), 1, *attn_mask.shape)")),
     ("attention mask left out",
-     "Your result is the inverted padding mask alone. Combine it with the attention mask.",
+     "Your result is the inverted padding mask alone. A key must be ignored if either mask "
+     "ignores it. Combine the two masks with |, and invert the result.",
      ("attn_mask | padding", "padding")),
     ("attention mask for its shape alone",
-     "The shape is right, but your result allows what the attention mask ignores. Combine both "
-     "masks.",
+     "The shape is right, but your result allows what the attention mask ignores. A key must be "
+     "ignored if either mask ignores it. Combine the two masks with |, and invert the result.",
      ("attn_mask | padding", "padding.expand(-1, -1, len(attn_mask), -1)")),
     ("no dimension for heads",
-     "The entries are right, but the shape is (B, L, S). Against scores (B, H, L, S), B would "
-     "line up with H. Give the mask the shape (B, 1, L, S).", ("~ignored", "~ignored[:, 0]")),
+     "The entries are right, but the shape is (B, L, S). Against scores (B, H, L, S), B would be "
+     "aligned with H. Give the mask the shape (B, 1, L, S).", ("~ignored", "~ignored[:, 0]")),
     ("padded queries ignored too",
-     "Your result also forbids every key to queries at padding positions. `key_padding_mask` is "
-     "only about keys. Mask only the keys.",
+     "Right, except when L = S. Then your result also stops queries at padding positions from "
+     "attending to any key. `key_padding_mask` is only about keys. Mask only the keys.",
      ("attn_mask | padding", "attn_mask | padding | (padding.mT if attn_mask.shape[0] == "
       "attn_mask.shape[1] else padding)")),
     ("padding at the queries",
-     "Your padding mask hides queries. Keys are the last dimension of the scores. Turn (B, S) "
-     "into (B, 1, 1, S).",
+     "Your padding mask masks queries. Keys are the last dimension of the scores. Turn the "
+     "padding mask (B, S) into (B, 1, 1, S).",
      ("[:, None, None, :]", "[:, None, :, None]")),
 ]  # fmt: skip
 

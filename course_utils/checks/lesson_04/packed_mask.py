@@ -50,8 +50,8 @@ MISTAKES = [
      "documents.",
      ("same & causal", "causal.expand_as(same)")),
     ("joined by or",
-     "Your mask allows a key if only one of the two conditions holds. Both must hold. Join them "
-     "with &.",
+     "Your mask allows a key even if only one of the two conditions holds. The key must belong to "
+     "the same document, and it must not be in the future. Join the two conditions with &.",
      ("same & causal", "same | causal")),
     ("smaller numbers allowed",
      "Your mask allows earlier documents with a smaller id. The ids are only names. Compare them "
@@ -66,22 +66,22 @@ MISTAKES = [
      "can be any integers. Compare all pairs of ids with ==.",
      ("return same", "same = same & (ids >= 0)[..., :, None]\n    return same")),
     ("document 0 seen by all",
-     "In your mask, other documents see document 0. You get this result if you multiply ids, or "
-     "if 0 has a meaning of its own. Compare the ids with ==.",
+     "In your mask, other documents see the document with id 0. If you multiply ids, or if 0 has "
+     "a meaning of its own, leave this out. Compare the ids with ==.",
      ("return same", "same = same | (ids == 0)[..., None, :]\n    return same")),
     ("document 0 sees all",
-     "In your mask, document 0 sees the other documents. You get this result if you multiply ids, "
-     "or if 0 has a meaning of its own. Compare the ids with ==.",
+     "In your mask, the document with id 0 sees other documents. If you multiply ids, or if 0 has "
+     "a meaning of its own, leave this out. Compare the ids with ==.",
      ("return same", "same = same | (ids == 0)[..., :, None]\n    return same")),
     ("one key too far",
-     "Your mask allows one key too many: inside a document, a token sees the next one. Use "
-     "tril().",
+     "Your mask allows one key too many. Within a document, a token sees the next one. Use tril() "
+     "without an offset.",
      ("tril()", "tril(1)")),
     ("other documents",
      "Your mask allows other documents and hides the token's own. Compare the ids with ==.",
      ("None] == ids", "None] != ids")),
     ("itself hidden",
-     "In your mask, no token sees itself. Allow the diagonal.",
+     "In your mask, no token sees itself. Allow the diagonal, as tril() without an offset does.",
      ("tril()", "tril(-1)")),
     ("only the future",
      "In your mask, a token sees itself and later tokens of its document. The past is the *lower* "
@@ -90,18 +90,21 @@ MISTAKES = [
      "Your mask uses the documents of the first row for the whole batch. Use the ids of each row.",
      ("return same", "return same.reshape(-1, L, L)[:1].reshape(L, L).expand_as(same)")),
     ("leading dimensions forgotten, with tril",
-     "Right for a single row of ids. With leading dimensions, your result pairs rows of the "
-     "batch. Use ids[..., :, None] and ids[..., None, :].",
+     "Right for a single row of ids. With leading dimensions, your result compares rows of the "
+     "batch with each other, not the tokens of one row. Use ids[..., :, None] and ids[..., None, "
+     ":].",
      ("[..., :, None]", "[:, None]"), ("[..., None, :]", "[None, :]"),
      ("same & causal", "same.tril()")),
     ("leading dimensions forgotten",
-     "Right for a single row of ids. With leading dimensions, your result pairs rows of the "
-     "batch. Use ids[..., :, None], ids[..., None, :] and L = ids.shape[-1].",
+     "Right for a single row of ids. With leading dimensions, your result compares rows of the "
+     "batch with each other, not the tokens of one row. Use ids[..., :, None], ids[..., None, :] "
+     "and L = ids.shape[-1].",
      ("ids.shape[-1]", "len(ids)"), ("[..., :, None]", "[:, None]"),
      ("[..., None, :]", "[None, :]")),
     ("rows of the batch paired",
-     "Right for a single row of ids. With leading dimensions, your result pairs rows of the "
-     "batch. Use ids[..., :, None] and ids[..., None, :].",
+     "Right for a single row of ids. With leading dimensions, your result compares rows of the "
+     "batch with each other, not the tokens of one row. Use ids[..., :, None] and ids[..., None, "
+     ":].",
      ("[..., :, None]", "[:, None]"), ("[..., None, :]", "[None, :]")),
 ]  # fmt: skip
 

@@ -46,11 +46,11 @@ MISTAKES = [
      "Your mask forbids as many keys as the sequence has real tokens. Forbid the first S − length "
      "keys, which are padding.", ("S - lengths", "lengths")),
     ("two dimensions",
-     "The entries are right, but the shape is (B, S). Against scores (B, H, L, S), B would line "
-     "up with L. Give the mask the shape (B, 1, 1, S).", ("[:, None, None, :]", "")),
+     "The entries are right, but the shape is (B, S). Against scores (B, H, L, S), B would be "
+     "aligned with L. Give the mask the shape (B, 1, 1, S).", ("[:, None, None, :]", "")),
     ("three dimensions",
      "The entries are right, but one dimension is missing. Against scores (B, H, L, S), B would "
-     "line up with H. Give the mask the shape (B, 1, 1, S).",
+     "be aligned with H. Give the mask the shape (B, 1, 1, S).",
      ("[:, None, None, :]", "[:, None]")),
     ("one token too many",
      "Your mask allows one key too many. The first real token is at position S − length. Forbid "
@@ -66,18 +66,20 @@ MISTAKES = [
      "Your mask uses the first sequence's length for all of them. Use each sequence's own length.",
      ("lengths[:, None]", "lengths[:1].expand(len(lengths))[:, None]")),
     ("causal as well",
-     "Your mask also hides later keys, so its shape is (B, 1, S, S). Hide only the padding.",
+     "Your mask also hides later keys, so its shape is (B, 1, S, S). This mask is only about "
+     "padding. Hide only the padding, and return (B, 1, 1, S).",
      ("[:, None, None, :]", "[:, None, None, :] & torch.ones(S, S, dtype=torch.bool).tril()")),
     ("slice from the end",
-     "Right, except for length 0, where everything is allowed. If you slice with [-n:], then "
-     "[-0:] is the whole row. Start the slice at S − n.",
+     "Right, except for length 0, where everything is allowed. If you slice with [-n:] for a "
+     "length n, then [-0:] is the whole row. Start the slice at S − n.",
      slice_from_the_end),
     ("as wide as the longest",
-     "Your mask is only as wide as the longest sequence. Make it S keys wide.",
+     "Your mask is only as wide as the longest sequence. But the sequences are padded to S, which "
+     "may be larger. Make the mask S keys wide.",
      ("positions = ", "S = int(lengths.max()); positions = ")),
     ("flipped over the batch",
-     "Your lengths are in reverse order, so each sequence has another sequence's length. If you "
-     "use flip(0), it reverses the batch. Reverse the keys with flip(-1).",
+     "Your masks are in reverse order, so each sequence gets the mask of another one. If you use "
+     "flip, do not flip dimension 0, which is the batch.",
      ("[:, None, None, :]", "[:, None, None, :].flip(0)")),
     ("queries masked too",
      "Your mask also forbids every key to queries at padding positions, so its shape is (B, 1, S, "

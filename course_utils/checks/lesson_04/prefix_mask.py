@@ -43,13 +43,13 @@ MISTAKES = [
      "length for each sequence. Give `prefix` the shape (B, 1, 1, 1) before you compare it with "
      "the keys.", one_for_all),
     ("prefixes as queries",
-     "Your prefix lengths line up with the queries, as (B, 1) does against (L, L). Give `prefix` "
-     "the shape (B, 1, 1, 1).",
+     "Your prefix lengths are aligned with the queries, as (B, 1) is against (L, L). Give "
+     "`prefix` the shape (B, 1, 1, 1) before you compare it with the keys.",
      lambda L, prefix: one_for_all(L, prefix[:, None])),
     *other_kinds(prefix_mask),
     ("no dimension for heads",
-     "The entries are right, but the shape is (B, L, L). Against scores (B, H, L, L), B would "
-     "line up with H. Give the mask the shape (B, 1, L, L).",
+     "The entries are right, but the shape is (B, L, L). Against scores (B, H, L, L), B would be "
+     "aligned with H. Give the mask the shape (B, 1, L, L).",
      ("[:, None, None, None]", "[:, None, None]")),
     ("the longest prefix for all",
      "Your mask gives every sequence the longest prefix. Use each sequence's own prefix.",
@@ -58,7 +58,8 @@ MISTAKES = [
      "Your mask gives every sequence the prefix of the first one. Use each sequence's own prefix.",
      ("prefix[:, None, None, None]", "prefix[:1].expand(len(prefix))[:, None, None, None]")),
     ("only causal",
-     "Your mask is the causal mask. Let every query also see the whole prefix.",
+     "Your mask is the causal mask. Let every query also see the whole prefix, the keys j < "
+     "prefix.",
      ("j < prefix[:, None, None, None]", "j < 0 * prefix[:, None, None, None]")),
     ("triu in place of tril",
      "The causal part of your mask allows the future. Allow the past, j <= i, as tril does.",
@@ -68,27 +69,29 @@ MISTAKES = [
      ("causal | in_prefix", "in_prefix.expand(-1, -1, L, -1)")),
     ("prefix sees everything",
      "In your mask, the tokens of the prefix see everything, even what comes after the prefix. "
-     "Treat the prefix as a block of *keys*, not of queries.",
+     "The prefix is a block of *keys*, not of queries. Allow the keys j < prefix instead of the "
+     "queries i < prefix.",
      ("in_prefix = j <", "in_prefix = i <")),
     ("prefix hidden after the prefix",
      "In your mask, tokens after the prefix do not see the prefix. Let every query see all of it.",
      ("causal | in_prefix", "torch.where(i < prefix[:, None, None, None], in_prefix, "
       "causal & ~in_prefix)")),
     ("prefix too long",
-     "Your prefix has one token too many. A prefix of 2 is the keys 0 and 1. Allow the keys j < "
-     "prefix.",
+     "Your prefix has one token too many. A prefix of length 2 holds the keys 0 and 1. Allow the "
+     "keys j < prefix.",
      ("j < prefix", "j <= prefix")),
     ("prefix too short",
-     "Your prefix has one token too few. A prefix of 2 is the keys 0 and 1. Allow the keys j < "
-     "prefix.",
+     "Your prefix has one token too few. A prefix of length 2 holds the keys 0 and 1. Allow the "
+     "keys j < prefix.",
      ("j < prefix", "j < -1 + prefix")),
     ("joined by and",
      "Your mask allows only what the causal mask and the prefix both allow. One of them is "
      "enough. Join them with |.",
      ("causal |", "causal &")),
     ("diagonal moved",
-     "In your mask, the prefix moves the diagonal, so each query sees `prefix` keys ahead. The "
-     "prefix is a block of columns. Allow the keys j < prefix.",
+     "In your mask, each query also sees the next `prefix` keys, as if the prefix length were "
+     "added to i. But the prefix is the first keys of the sequence. Allow a key if j <= i or j < "
+     "prefix.",
      ("causal | in_prefix", "j <= i + prefix[:, None, None, None]")),
     ("itself forbidden",
      "In your mask, a token after the prefix does not see itself. Allow the diagonal of the "

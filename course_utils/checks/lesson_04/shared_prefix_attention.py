@@ -109,12 +109,12 @@ TWO_LSES = "    c, o = common.logsumexp(-1, True), own.logsumexp(-1, True)\n    
 OF_THE_TWO = "(common.softmax(-1) @ v_prefix)", "(own.softmax(-1) @ v).nan_to_num(0)"
 MISTAKES = [
     ("plain average",
-     "Your result is the average of the two parts' outputs. The part with the larger sum of "
+     "Your result is the plain mean of the two parts' outputs. The part with the larger sum of "
      "exponentials must count more. Merge the outputs as in 3.7.",
      (JOINED, f"(a @ v_prefix / {ALONE[0]} + (b @ v / {ALONE[1]}).nan_to_num(0)) / 2")),
     ("outputs added",
-     "Your result is the sum of the two parts' outputs, each divided by its own sum. Weight the "
-     "outputs before you add them, as in 3.7.",
+     "Your result is the sum of the two parts' outputs, each divided by its own sum of "
+     "exponentials. Weight the outputs before you add them, as in 3.7.",
      (JOINED, f"a @ v_prefix / {ALONE[0]} + (b @ v / {ALONE[1]}).nan_to_num(0)")),
     ("weighted by the number of keys",
      "Your result weights the outputs of the two parts by their numbers of keys. The part with "
@@ -122,82 +122,95 @@ MISTAKES = [
      ("    total =", "    n, P = mask.sum(dim=-1, keepdim=True), k_prefix.shape[1]\n    total ="),
      (JOINED, f"(P * {OF_THE_TWO[0]} + n * {OF_THE_TWO[1]}) / (P + n)")),
     ("log-sum-exps for weights",
-     "Your result weights the outputs of the two parts by their log-sum-exps, which may be "
-     "negative. Weight each part by e^lse, as in 3.7.",
+     "Your result weights the outputs of the two parts by their log-sum-exps, which are "
+     "logarithms and may be negative. Weight each part by e^(lse − m), as in 3.7, where m is the "
+     "larger of the two log-sum-exps.",
      ("    total =", TWO_LSES),
      (JOINED, f"(c * {OF_THE_TWO[0]} + o * {OF_THE_TWO[1]}) / (c + o)")),
     ("e to the log-sum-exp",
-     "Right, except for scores in the hundreds. There e^lse overflows, or it is 0. Subtract the "
-     "larger lse first, or use torch.logaddexp.",
+     "Right, except for scores in the hundreds. There e^lse overflows to inf or underflows to 0. "
+     "Subtract the larger of the two log-sum-exps first, or use torch.logaddexp.",
      ("    total =", TWO_LSES + " (c.exp() + o.exp()).log()  #"),
      (JOINED, f"(c - total).exp() * {OF_THE_TWO[0]} + (o - total).exp() * {OF_THE_TWO[1]}")),
     ("two maxima",
-     "You get this result if the two parts are measured from different maxima, but added as if "
-     "from the same one. Rescale both to the larger maximum, as in 3.6.",
+     "Your result is what you get if each part subtracts its own maximum before exp, but the "
+     "exponentials are added as if both maxima were the same. In both parts, subtract the larger "
+     "of the two maxima.",
      ("(common - m).exp(), (own - m).exp()", "(common - common.amax(-1, True)).exp(), "
       "(own - own.amax(-1, True)).exp().nan_to_num(0)")),
     ("nothing subtracted",
-     "Your result overflows if scores are in the hundreds. Subtract the larger of the two maxima "
-     "before you take exponentials.",
+     "Your result is NaN if scores are in the hundreds. e^900 overflows to inf, e^−900 underflows "
+     "to 0, and inf / inf and 0 / 0 are NaN. In both parts, subtract the larger of the two maxima "
+     "before exp.",
      ("[..., None]  # (B, H, L, 1), f", "[..., None] * 0  # (B, H, L, 1), f")),
     ("the prefix's maximum for both",
-     "Your result overflows if scores of the sequence are far above those of the prefix. In both "
-     "parts, subtract the larger of the two maxima.",
+     "Your result is NaN if scores of the sequence are far above those of the prefix. If you "
+     "subtract the prefix's maximum, their exponentials overflow to inf, and inf / inf is NaN. In "
+     "both parts, subtract the larger of the two maxima.",
      ("torch.maximum(common.amax(dim=-1), own.amax(dim=-1))", "common.amax(dim=-1)")),
     ("the sequence's maximum for both",
-     "Your result fails if scores of the prefix are far above those of the sequence, or if a "
-     "query sees none of its sequence. In both parts, subtract the larger of the two maxima.",
+     "Your result is NaN if scores of the prefix are far above those of the sequence, or if a "
+     "query sees none of its sequence. If you subtract the sequence's maximum, the prefix's "
+     "exponentials overflow to inf, and inf / inf is NaN. In both parts, subtract the larger of "
+     "the two maxima.",
      ("torch.maximum(common.amax(dim=-1), own.amax(dim=-1))", "own.amax(dim=-1)")),
     ("a maximum of 0 at least",
-     "Your result is NaN if all scores are in the hundreds below 0. If your maximum is never "
-     "below 0, all exponentials are 0, and 0 / 0 is NaN. Take the largest score, however low it "
-     "is.",
+     "Your result is NaN if all scores of a query are in the hundreds below 0. If your maximum is "
+     "never below 0, all exponentials underflow to 0, and 0 / 0 is NaN. Subtract the largest "
+     "score, however low it is.",
      ("own.amax(dim=-1))[..., None]", "own.amax(dim=-1)).clamp(min=0)[..., None]")),
     ("a maximum of 0 for an empty row",
      "Your result is NaN for a query that sees none of its own sequence, if the prefix's scores "
-     "are in the hundreds below 0. The maximum over no keys is −inf, not 0. Take the larger of "
-     "the two maxima, which is always finite.",
+     "are in the hundreds below 0. If you take 0 as the maximum over no keys, all exponentials "
+     "underflow to 0, and 0 / 0 is NaN. Leave this maximum at −inf. The larger of the two maxima "
+     "is always finite.",
      ("own.amax(dim=-1))[..., None]", "own.amax(dim=-1).nan_to_num(neginf=0))[..., None]")),
     ("NaN for queries without keys of their own",
-     "Your result is NaN for a query that sees none of its own sequence. It still sees the "
-     "prefix. Give its own part an lse of −inf, a weight of 0, and an output without NaN.",
+     "Your result is NaN for a query that sees none of its own sequence, because softmax over "
+     "−inf alone is NaN. But the query still sees the prefix. Give its own part an lse of −inf, a "
+     "weight of 0, and an output without NaN.",
      ("own.amax(dim=-1))[..., None]", "own.amax(dim=-1))[..., None] "
       "+ 0 * own.softmax(dim=-1).sum(dim=-1, keepdim=True)")),
     ("zeros for queries without keys of their own",
-     "Your result is 0 for a query that sees none of its own sequence. It still sees the prefix. "
-     "Set only the sequence's part to zero, not the whole output.",
+     "Your result is 0 for a query that sees none of its own sequence. But the query still sees "
+     "the prefix. Set only the sequence's part to zero, not the whole output.",
      (JOINED, f"{JOINED} * mask.any(dim=-1, keepdim=True)")),
     ("scores of 0 for an empty row",
-     "A query that sees none of its own sequence still gets values from it. Scores of 0 avoid NaN "
-     "there, but each counts as e⁰ = 1. Give this part an lse of −inf and a weight of 0.",
+     "A query that sees none of its own sequence still gets values from it, as if its scores were "
+     "set to 0. Each score of 0 counts as e^0 = 1. Leave these scores at −inf, so that their "
+     "exponentials are 0.",
      ("~mask, -torch.inf)", "~mask, -torch.inf).masked_fill(~mask.any(-1, True), 0)")),
     ("mask after softmax",
-     "Your hidden keys get weights of 0, but they still count in the denominator. You get this "
-     "result if you mask after softmax. Mask the scores before softmax.",
+     "Your forbidden keys get weights of 0, but they still count in the denominator. You get this "
+     "result if you mask after softmax. Fill forbidden scores with −inf before softmax.",
      (".masked_fill(~mask, -torch.inf)", ""), ("b @ v", "(b * mask) @ v")),
     ("mask after exp",
-     "Right until a hidden score is far above the others. If that score is taken as the maximum, "
-     "all other exponentials are 0. Mask the scores before you take the maximum.",
+     "Right, unless a forbidden score is far above the others. If that score is taken as the "
+     "maximum, all other exponentials underflow to 0, and 0 / 0 is NaN. Fill forbidden scores "
+     "with −inf before you take the maximum.",
      (".masked_fill(~mask, -torch.inf)", ""), ("(own - m).exp()", "(own - m).exp() * mask")),
     ("mask after exp, and a little added",
-     "Right until a hidden score is far above the others. If that score is taken as the maximum, "
-     "all other exponentials are 0. Mask the scores before you take the maximum.",
+     "Right, unless a forbidden score is far above the others. If that score is taken as the "
+     "maximum, all other exponentials underflow to 0, and so does your result. Fill forbidden "
+     "scores with −inf before you take the maximum.",
      (".masked_fill(~mask, -torch.inf)", ""), ("(own - m).exp()", "(own - m).exp() * mask"),
      ("/ total", "/ (total + 1e-9)")),
     ("one maximum for all",
      "Your result is NaN for a query whose scores are all far below those of other queries. If "
-     "you subtract one maximum for the whole tensor, all exponentials of such a query are 0. Take "
-     "one maximum for each query.",
+     "you subtract one maximum for the whole tensor, all exponentials of such a query underflow "
+     "to 0, and 0 / 0 is NaN. Subtract one maximum for each query.",
      ("common.amax(dim=-1), own.amax(dim=-1))[..., None]", "common.amax(), own.amax())")),
     ("parts swapped",
-     "The weights of the two parts are swapped. Weight each part by its own log-sum-exp.",
+     "The weights of the two parts are swapped. Weight each part by its own sum of exponentials.",
      (JOINED, f"(a @ v_prefix / {ALONE[0]} * {ALONE[1]} + (b @ v / {ALONE[1]}).nan_to_num(0) "
       f"* {ALONE[0]}) / total")),
     ("the prefix left out",
-     "Your result attends only to the sequence. Add the prefix.",
+     "Your result attends only to the sequence. Each query must also attend to the keys and "
+     "values of the prefix, with one softmax over both parts.",
      (JOINED, f"(b @ v / {ALONE[1]}).nan_to_num(0)")),
     ("the sequence left out",
-     "Your result attends only to the prefix. Add the sequence's own keys.",
+     "Your result attends only to the prefix. Each query must also attend to its own sequence's "
+     "keys and values, where the mask allows it, with one softmax over both parts.",
      (JOINED, f"a @ v_prefix / {ALONE[0]}")),
     ("the mask is not used", MASK_NOT_USED, (".masked_fill(~mask, -torch.inf)", "")),
     ("mask inverted", MASK_INVERTED, ("~mask", "mask")),

@@ -42,19 +42,22 @@ def slice_from_the_end(L, window, sinks):
 RULE = "(0 <= back) & ((back < window) | (j < sinks))"
 MISTAKES = [
     ("nothing fixed",
-     "Your mask still has the bug. With more than one sink, the first queries see sinks that are "
-     "in their future. Print it for L = 6, window = 2, sinks = 3, and look at the first rows.",
+     "Your mask still has the bug of the given code. With more than one sink, the first queries "
+     "see sinks in their future. Python evaluates & before |, so 0 <= distance does not apply to "
+     "the sinks. Add parentheses, and test with L = 6, window = 2, sinks = 3.",
      (RULE, "(0 <= back) & (back < window) | (j < sinks)")),
     *other_kinds(sliding_window_mask),
     ("sinks left out",
-     "Your mask is the window alone. Let all later queries also see the first `sinks` keys.",
+     "Your mask is the window alone. Let every query also see the first `sinks` keys, if they are "
+     "not in its future.",
      (RULE, "(0 <= back) & (back < window)")),
     ("one sink alone",
-     "Your mask keeps only the first key visible. Keep the first `sinks` keys.",
+     "With several sinks, your mask keeps only the first of them visible. Allow the first `sinks` "
+     "keys.",
      ("j < sinks", "j < min(sinks, 1)")),
     ("sinks for the first queries",
      "Your mask treats the first *rows* as sinks. Sinks are keys, so they are columns. Allow the "
-     "columns j < sinks.",
+     "columns j < sinks instead of the rows i < sinks.",
      ("j < sinks", "i < sinks")),
     ("one sink too many",
      "Your mask has one sink too many. The sinks are keys 0 to sinks − 1. Allow the keys j < "
@@ -71,14 +74,15 @@ MISTAKES = [
      "Your window is `sinks` keys too short. Allow the token itself and the window − 1 tokens "
      "before it, whatever the number of sinks.", ("back < window", "back < window - sinks")),
     ("sinks only beyond the window",
-     "Your mask leaves a gap: a sink that is exactly `window` positions back is forbidden. Allow a "
-     "sink at any distance in the past.", ("(j < sinks)", "(j < sinks) & (back > window)")),
+     "Your mask leaves a gap, because it forbids a sink that is exactly `window` positions back. "
+     "Allow a sink at any distance in the past.", ("(j < sinks)", "(j < sinks) & (back > window)")),
     ("longer window for sinks",
-     "Your mask is a single window of window + sinks keys. The sinks are the *first* keys. Keep "
-     "them visible to all later queries.", (RULE, "(0 <= back) & (back < window + sinks)")),
+     "Your mask is a single window of window + sinks keys. But the sinks are the *first* keys of "
+     "the text. Allow a window of `window` keys, and also the keys j < sinks, if they are not in "
+     "the future.", (RULE, "(0 <= back) & (back < window + sinks)")),
     ("looks ahead",
-     "Your mask allows keys in the future and none in the past. Key j is i − j positions before "
-     "query i. Allow a key only if i − j is at least 0.",
+     "Your mask allows keys in the future and none in the past, as if the distance were j − i. "
+     "Key j is i − j positions before query i. Use i − j.",
      ("i - j", "j - i")),
     ("no sinks for the first queries",
      "Right, except for the first `sinks` queries. Let them also see the sinks that come before "
@@ -96,17 +100,17 @@ MISTAKES = [
      "the window. Forbid later keys separately.",
      ("(0 <= back) & ", "")),
     ("both sides",
-     "Your mask also allows keys in the future. Hide them.",
+     "Your mask also allows keys in the future. Forbid every key j with i − j below 0.",
      (RULE, "(back.abs() < window) | (j < sinks)")),
     ("itself forbidden",
-     "In your mask, some tokens do not see themselves. Allow a distance of 0.",
+     "In your mask, no token sees itself. Allow a distance of 0.",
      ("0 <= back", "0 < back")),
     ("no window",
      "Your mask is the causal mask. Forbid keys that are outside the window, except the sinks.",
      ("((back < window) | (j < sinks))", "(back > -1)")),
     ("sinks after the window",
-     "In your mask, a query sees the sinks only after its window has passed all of them. Allow "
-     "each sink for every query that comes after it.",
+     "In your mask, only the queries from sinks + window on see the sinks outside their window. "
+     "Let every query see each sink that is not in its future.",
      ("(j < sinks)", "(j < sinks) & (i >= sinks + window)")),
     ("transposed",
      "The pattern is right, but transposed. Make rows queries and columns keys.",
@@ -116,8 +120,9 @@ MISTAKES = [
      "before <=. Put parentheses around each comparison.",
      (RULE, "0 <= back & ((back < window) | (j < sinks))")),
     ("slice from the end",
-     "Some early rows see only the sinks. If you slice from i - window + 1, a negative start "
-     "counts from the end. Start at max(0, i - window + 1).", slice_from_the_end),
+     "In your mask, some early rows lack the keys of their window. If you slice from i - window + "
+     "1, a negative start counts from the end. Start at max(0, i - window + 1).",
+     slice_from_the_end),
 ]  # fmt: skip
 
 exercise = Exercise(
