@@ -233,7 +233,7 @@ def needs_grad(q, k):
         (lambda q, k: (q @ k.mT).to("meta"), "wrong", "dot_product_scores"),
         (lambda q, k: (q.long() @ k.long().mT).softmax(-1), "wrong", "softmax"),
         (lambda q: q, "wrong", "raised TypeError"),
-        (lambda q, k: 3, "wrong", "expected a torch.Tensor, got a int"),
+        (lambda q, k: 3, "wrong", "expected a torch.Tensor, got an int"),
         (lambda q, k: q @ k.mT + 0.5, "wrong", "(for inputs of shape (5, 4), (7, 4))"),
     ],
     ids=label,

@@ -57,7 +57,7 @@ ONE, TWO, SOME = torch.ones(1, 1), torch.ones(2), torch.tensor([[1.0, -2, 3], [0
         (2 * SOME.bfloat16(), SOME, "each is 2 times"),
         # numbers
         (None, 3.0, "expected a number, got None (is a `return` missing?)"),
-        (10**400, 3, "expected a number, got a int"),
+        (10**400, 3, "expected a number, got an int"),
         (np.int64(4), 3, "expected 3, got 4"),
         (2**40 + 1, 2**40, "got 1099511627777"),
         (torch.tensor(28801), torch.tensor(28800), "expected 28800, got 28801"),

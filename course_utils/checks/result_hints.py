@@ -112,6 +112,6 @@ def _near(probe):
 
 
 def _without_rows(probes, words):
-    """Say "one" in place of "column" where results are lists of numbers."""
+    """Say "position" in place of "column" where results are lists of numbers."""
     lists = all(probe.target.ndim < 2 for probe in probes)
-    return words.replace("column", "one") if lists else words
+    return words.replace("in the", "at the").replace("column", "position") if lists else words

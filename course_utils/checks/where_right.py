@@ -99,10 +99,10 @@ def _by_dimension(probes, right):
     dimensions = [max((t.ndim for t in _tensors(probe)), default=0) for probe in probes]
     fine = [n for n, is_right in zip(dimensions, right, strict=True) if is_right]
     rest = [n for n, is_right in zip(dimensions, right, strict=True) if not is_right]
-    if max(fine) < min(rest):
+    if max(fine) < min(rest) and len(fine) > 1:  # one input alone has many properties
         plural = "s" * (max(fine) > 1)
         return f"right for inputs of {_up_to(fine)} dimension{plural} and wrong for more (a batch)"
-    if min(fine) > max(rest):
+    if min(fine) > max(rest) and len(rest) > 1:
         return "right for inputs with a batch and wrong without one"
     return ""
 
