@@ -94,33 +94,33 @@ MISTAKES = [
      "−‖q − k‖² / 2. The term with ‖q‖² is the same for all keys, so it cancels in the softmax. "
      "Add the other missing term.",
      "(q, k)"),
-    ("square added", "Your result adds ‖k‖² / 2, so long keys win. Subtract ‖k‖² / 2 instead.",
+    ("square added", "You add ‖k‖² / 2 to q·k, so long keys win. Subtract ‖k‖² / 2 instead.",
      ("-squares / 2", "squares / 2")),
     ("square not halved",
-     "Your result subtracts ‖k‖² from q·k. In −‖q − k‖² / 2, only half of ‖k‖² is subtracted. "
-     "Subtract ‖k‖² / 2.",
+     "You subtract ‖k‖² from q·k. In −‖q − k‖² / 2, only half of ‖k‖² is subtracted. Subtract "
+     "‖k‖² / 2.",
      ("-squares / 2", "-squares")),
     ("distance not halved",
      "Your weights are those of e^(−‖q − k‖²). Halve the exponent: e^(−‖q − k‖² / 2).",
      ("[q, ones]", "[2 * q, ones]"), ("-squares / 2", "-squares")),
     ("length not squared",
-     "Your result subtracts ‖k‖ / 2, half the length of the key. The length must be squared. "
-     "Subtract ‖k‖² / 2.",
+     "You subtract ‖k‖ / 2, half the length of the key. The length must be squared. Subtract ‖k‖² "
+     "/ 2.",
      ("squares = k.square().sum(dim=-1, keepdim=True)", "squares = k.norm(dim=-1, keepdim=True)")),
     ("length subtracted",
-     "Your result subtracts the length of the key. Subtract half of its square, ‖k‖² / 2.",
+     "You subtract the length of the key. Subtract half of its square, ‖k‖² / 2.",
      ("-squares / 2", "-k.norm(dim=-1, keepdim=True)")),
     ("squares averaged",
-     "Your result uses the mean of the squared entries. ‖k‖² is the sum of these squares, so "
-     "use sum instead of mean.",
+     "You use the mean of the squared entries. ‖k‖² is the sum of these squares, so use sum "
+     "instead of mean.",
      ("sum(dim", "mean(dim")),
     ("sum of the entries",
-     "Your result adds the entries of the key without squaring them. ‖k‖² is a sum of squares, "
-     "so square each entry first.",
+     "You add the entries of the key without squaring them. ‖k‖² is a sum of squares, so square "
+     "each entry first.",
      ("k.square().sum", "k.sum")),
     ("sum squared",
-     "Your result squares the sum of the entries. ‖k‖² is the sum of the squared entries, so "
-     "square each entry before you add.",
+     "You square the sum of the entries. ‖k‖² is the sum of the squared entries, so square each "
+     "entry before you add.",
      ("k.square().sum(dim=-1, keepdim=True)", "k.sum(dim=-1, keepdim=True).square()")),
     ("squares meet squares",
      "Your new query has ‖q‖² at the position where your new key has ‖k‖², so the dot product "
@@ -135,7 +135,7 @@ MISTAKES = [
      ("[q, ones]", "[q, q.square().sum(dim=-1, keepdim=True), ones]"),
      ("-squares / 2]", "-squares / 2, torch.ones_like(squares)]")),
     ("product doubled",
-     "Your result is 2 q·k − ‖k‖² / 2. In −‖q − k‖² / 2, q·k counts only once. Do not double "
+     "Your exponent is 2 q·k − ‖k‖² / 2. In −‖q − k‖² / 2, q·k appears only once. Do not double "
      "q·k.",
      ("[q, ones]", "[2 * q, ones]")),
     ("keys divided by root 2",
@@ -149,15 +149,17 @@ MISTAKES = [
      ("[q, ones]", "[q / q.shape[-1] ** 0.5, ones]")),
     ("cosines",
      "Your queries and keys have length 1, so only their directions count. But the distance also "
-     "depends on the lengths, so do not normalize the vectors.",
+     "depends on the lengths, so do not normalize the vectors. Then multiply out −‖q − k‖² / 2, "
+     "and add the missing term that differs from key to key.",
      "(q / q.norm(dim=-1, keepdim=True), k / k.norm(dim=-1, keepdim=True))"),
     ("direction alone",
      "Your keys have length 1, so only their directions count. But the distance also depends on "
-     "the lengths of the keys, so do not normalize the keys.",
+     "the lengths of the keys, so do not normalize the keys. Then multiply out −‖q − k‖² / 2, and "
+     "add the missing term that differs from key to key.",
      "(q, k / k.norm(dim=-1, keepdim=True))"),
     ("sign of the product",
-     "Your result attends to the keys near −q. In −‖q − k‖² / 2, q·k has a plus sign. Change "
-     "the sign of your q·k.",
+     "Your queries attend to the keys near −q. In −‖q − k‖² / 2, q·k has a plus sign. Change the "
+     "sign of your q·k.",
      ("[q, ones]", "[-q, ones]")),
     ("multiplied by root d",
      "Your exponent is −√d ‖q − k‖² / 2. soft_lookup does not divide its scores, so do not "
@@ -167,12 +169,11 @@ MISTAKES = [
      "Your q·k is multiplied by √d, but your ‖k‖² / 2 is not. Multiply neither of the two.",
      ("[q, ones]", "[q * q.shape[-1] ** 0.5, ones]")),
     ("square quartered",
-     "Your result subtracts ‖k‖² / 4. In −‖q − k‖² / 2, the term is ‖k‖² / 2. Subtract ‖k‖² / "
-     "2.",
+     "You subtract ‖k‖² / 4. In −‖q − k‖² / 2, the term is ‖k‖² / 2. Subtract ‖k‖² / 2.",
      ("-squares / 2", "-squares / 4")),
     ("square subtracted from every entry",
-     "Your result subtracts ‖k‖² / 2 from every entry of the key. Append −‖k‖² / 2 to the key as a "
-     "new entry, and append a 1 to the query.",
+     "You subtract ‖k‖² / 2 from every entry of the key. Append −‖k‖² / 2 to the key as a new "
+     "entry, and append a 1 to the query.",
      "(q, k - k.square().sum(dim=-1, keepdim=True) / 2)"),
 ]  # fmt: skip
 

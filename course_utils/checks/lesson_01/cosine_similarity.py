@@ -118,9 +118,8 @@ MISTAKES = [
      ("q_largest > 0", "q_largest != 0"),
      ("k_largest > 0", "k_largest != 0")),
     ("largest entry 1",
-     "Your result divides each vector by its largest absolute entry, but not by its length. "
-     "After this division, also divide each row by norm(dim=-1, keepdim=True), and a zero row "
-     "by 1.",
+     "You divide each vector by its largest absolute entry, but not by its length. After this "
+     "division, also divide each row by norm(dim=-1, keepdim=True), and a zero row by 1.",
      ("q.norm(dim=-1, keepdim=True).clamp(min=1)", "1"),
      ("k.norm(dim=-1, keepdim=True).clamp(min=1)", "1")),
     ("squared lengths",
@@ -129,8 +128,8 @@ MISTAKES = [
      "q / q.square().sum(dim=-1, keepdim=True).clamp(min=1e-8)"
      " @ (k / k.square().sum(dim=-1, keepdim=True).clamp(min=1e-8)).mT"),
     ("length of columns",
-     "Your result uses the lengths of the columns of q and k. A vector is a row, so compute the "
-     "lengths with dim=-1.",
+     "You use the lengths of the columns of q and k. A vector is a row, so compute the lengths "
+     "with dim=-1.",
      "torch.nn.functional.normalize(q, dim=-2) @ torch.nn.functional.normalize(k, dim=-2).mT"),
     ("length along dimension 1",
      "Your result is correct for matrices, but with leading dimensions your lengths are "
@@ -139,13 +138,13 @@ MISTAKES = [
      ("q.norm(dim=-1, keepdim=True).clamp(min=1)", "q.norm(dim=1, keepdim=True).clamp(min=1e-9)"),
      ("k.norm(dim=-1, keepdim=True).clamp(min=1)", "k.norm(dim=1, keepdim=True).clamp(min=1e-9)")),
     ("zero vector has a direction",
-     "Your result gives a zero vector cosines other than 0. A zero vector has no direction, so "
-     "its cosines must be 0. Divide a zero vector by 1, so that it stays zero.",
+     "Your cosines of a zero vector are not 0. A zero vector has no direction, so its cosines "
+     "must be 0. Divide a zero vector by 1, so that it stays zero.",
      ("q / q_largest.where(q_largest > 0, 1)", "(q / q_largest).nan_to_num(1)"),
      ("k / k_largest.where(k_largest > 0, 1)", "(k / k_largest).nan_to_num(1)")),
     ("one length for all",
-     "Your result uses one length for all of q, and one for all of k. Each row is a vector with "
-     "a length of its own. Use norm(dim=-1, keepdim=True).",
+     "You use one length for all of q, and one for all of k. Each row is a vector with a length "
+     "of its own. Divide each row by its norm(dim=-1, keepdim=True), and a zero row by 1.",
      "q @ k.mT / (q.norm() * k.norm())"),
     ("sum of absolute values",
      "Your vectors are divided by the sum of their absolute values. A length is the square root "

@@ -54,7 +54,7 @@ MISTAKES = [
     ("total starts at 1", "Your result is too large by 1. Start the total at 0.",
      ("0.0", "1.0")),
     ("first counted twice",
-     "Your result counts the first product twice. Count each product once. If your total starts "
+     "Your total contains the first product twice. Count each product once. If your total starts "
      "at a[0] * b[0], start it at 0.",
      ("0.0", "a[0] * b[0]")),
     ("returned too early",
@@ -68,15 +68,15 @@ MISTAKES = [
      "range(len(a)).",
      ("range(len(a))", "range(len(a) - 1)")),
     ("added instead of multiplied",
-     "Your result adds the two numbers at each position. Multiply the two: a[i] * b[i].",
+     "You add the two numbers at each position. Multiply them instead: a[i] * b[i].",
      ("a[i] * b[i]", "a[i] + b[i]")),
     ("absolute values",
      "Your negative products have lost their sign. A negative product must lower the sum. If "
      "you use abs, remove it.",
      ("a[i] * b[i]", "(a[i] * b[i]).abs()")),
     ("cosine of the angle",
-     "Your result is the cosine, which is the dot product divided by both lengths. Return the "
-     "dot product, without this division.",
+     "Your result is the cosine, which is the dot product divided by the lengths of both vectors. "
+     "Return the dot product, without this division.",
      ("return total", "return total / (a.norm() * b.norm())")),
     ("total without sign",
      "Your result is the absolute value of the dot product. For vectors in opposite directions, "
@@ -98,12 +98,10 @@ MISTAKES = [
      "Keep the fractions. If you use int(...), remove it.",
      ("a[i] * b[i]", "a[i].trunc() * b[i].trunc()")),
     ("two numbers alone",
-     "Your result uses only the first two numbers of each vector. Go through all of them: "
-     "range(len(a)).",
+     "You use only the first two numbers of each vector. Go through all of them: range(len(a)).",
      "a[0] * b[0] + a[1] * b[1]"),
     ("three numbers alone",
-     "Your result uses only the first three numbers of each vector. Go through all of them: "
-     "range(len(a)).",
+     "You use only the first three numbers of each vector. Go through all of them: range(len(a)).",
      "a[0] * b[0] + a[1] * b[1] + a[2] * b[2]"),
     ("every second left out",
      "Your result leaves out every second position. Go through all positions: range(len(a)).",
@@ -129,7 +127,7 @@ MISTAKES = [
      "Keep the fractions. If you use int(...), remove it.",
      ("0.0", "torch.tensor(0)"), ("a[i] * b[i]", "int(a[i]) * int(b[i])")),
     ("second vector from the back",
-     "Your result multiplies a[i] by b[-i]. Multiply a[i] by b[i].", ("* b[i]", "* b[-i]")),
+     "You multiply a[i] by b[-i]. Multiply a[i] by b[i].", ("* b[i]", "* b[-i]")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -78,20 +78,19 @@ MISTAKES = [
      ("q @ columns", "q @ columns / q.shape[-1]")),
     ("softmax applied", WEIGHTS_TOO_EARLY, "(q @ k.mT).softmax(dim=-1)"),
     ("cosine",
-     "Your results are cosines, which are dot products divided by both lengths. Return the dot "
-     "products, without this division.",
+     "Your results are cosines, which are dot products divided by the lengths of both vectors. "
+     "Return the dot products, without this division.",
      ("k.transpose(-2, -1)", "k.div(k.norm(dim=-1, keepdim=True)).mT"),
      ("q @ columns", "q / q.norm(dim=-1, keepdim=True) @ columns")),
     ("mixes batch items",
-     "Your result is correct for matrices. In a batch, it also compares queries with the keys "
-     "of other batch items. Keep the leading dimensions of k: use q @ k.transpose(-2, -1).",
+     "Your result is correct for matrices. In a batch, you also compare queries with the keys of "
+     "other batch items. Keep the leading dimensions of k: use q @ k.transpose(-2, -1).",
      "q @ k.flatten(0, -2).T"),
     ("queries with queries",
-     "Your result compares queries with queries. Compare queries with keys: q @ k.transpose(-2, "
-     "-1).",
+     "You compare queries with queries. Compare queries with keys: q @ k.transpose(-2, -1).",
      ("k.transpose", "q.transpose")),
     ("keys with keys",
-     "Your result compares keys with keys. Compare queries with keys: q @ k.transpose(-2, -1).",
+     "You compare keys with keys. Compare queries with keys: q @ k.transpose(-2, -1).",
      ("q @ columns", "k @ columns")),
     ("reshaped not transposed",
      "Your result has the correct shape, but wrong numbers. You get this result if you use "

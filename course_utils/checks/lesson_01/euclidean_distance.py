@@ -104,10 +104,10 @@ MISTAKES = [
      "root, because rounding can make the square slightly negative.",
      (".clamp(min=0).sqrt()", "")),
     ("plus cross term",
-     "Your result adds 2 q·k. Subtract 2 q·k instead: ‖q − k‖² = ‖q‖² + ‖k‖² − 2 q·k.",
+     "You add 2 q·k. Subtract 2 q·k instead: ‖q − k‖² = ‖q‖² + ‖k‖² − 2 q·k.",
      ("k_squares - 2", "k_squares + 2")),
     ("cross term once",
-     "Your result subtracts q·k only once. Subtract 2 q·k: ‖q − k‖² = ‖q‖² + ‖k‖² − 2 q·k.",
+     "You subtract q·k only once. Subtract 2 q·k: ‖q − k‖² = ‖q‖² + ‖k‖² − 2 q·k.",
      ("- 2 * products", "- products")),
     ("absolute differences",
      "Your result is the sum of the absolute differences. A distance is the square root of the "
@@ -121,9 +121,9 @@ MISTAKES = [
      "Your result is the negative distance. A distance is never negative, so remove the minus "
      "sign.", ("return squares", "return -squares")),
     ("added before squaring",
-     "Your result adds up the differences before it squares them, so positive and negative "
-     "differences cancel. Square each difference first, then add. Multiplied out, the distance "
-     "is √(‖q‖² + ‖k‖² − 2 q·k).",
+     "You add up the differences before you square them, so positive and negative differences "
+     "cancel. Square each difference first, then add. Multiplied out, the distance is √(‖q‖² + "
+     "‖k‖² − 2 q·k).",
      "(q[..., :, None, :] - k[..., None, :, :]).sum(-1).abs()"),
     ("transposed distances", TRANSPOSED, (".sqrt()", ".sqrt().mT")),
     ("difference of lengths",
@@ -155,8 +155,8 @@ MISTAKES = [
      "difference, ‖q − k‖ = √(‖q‖² + ‖k‖² − 2 q·k).",
      "q.norm(dim=-1)[..., :, None] - k.norm(dim=-1)[..., None, :]"),
     ("lengths not squared",
-     "Your result adds the lengths without squaring them. Square both lengths: ‖q − k‖² = ‖q‖² "
-     "+ ‖k‖² − 2 q·k.",
+     "You add the lengths without squaring them. Square both lengths: ‖q − k‖² = ‖q‖² + ‖k‖² − 2 "
+     "q·k.",
      ("q.square().sum(dim=-1)", "q.norm(dim=-1)"), ("k.square().sum(dim=-1)", "k.norm(dim=-1)")),
     ("distance of unit vectors",
      "Your result is the distance of vectors that were first scaled to length 1. The distance "

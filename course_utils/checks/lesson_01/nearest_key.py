@@ -54,18 +54,17 @@ def confused(given, used):
 MISTAKES = [
     ("farthest by distance",
      "Your result is correct for dot and cosine. For euclidean, it is the farthest key. A small "
-     "distance means near, so use argmin for distances.",
+     "distance means near, so take the argmin of the distances.",
      ("MEASURES[measure](q, k)",
       "MEASURES[measure](q, k) * (-1 if measure == 'euclidean' else 1)")),
     ("smallest for all",
-     "Your result is correct for euclidean. For dot and cosine, it is the least similar key. In "
-     "these two measures, a large number means near, so use argmax.",
+     "Your result is correct for euclidean. For dot and cosine, it is the least similar key. For "
+     "these two measures, a large number means near, so take the argmax.",
      ("MEASURES[measure](q, k)",
       "MEASURES[measure](q, k) * (1 if measure == 'euclidean' else -1)")),
     ("all reversed",
-     "For every measure, your result is the least similar key. For dot and cosine, a large "
-     "number means near, so use argmax. For euclidean, a small distance means near, so use "
-     "argmin.",
+     "For every measure, your result is the least similar key. Take the argmax of dot products "
+     "and cosines. For distances, a small number means near, so take their argmin.",
      ("argmax", "argmin")),
     ("query for each key",
      "Your result is the nearest query of each key. Return the nearest key of each query. The "
@@ -91,8 +90,8 @@ MISTAKES = [
      ("MEASURES[measure](q, k)", "MEASURES[measure](q, k).where("
      "(measure != 'cosine') | (k != 0).any(dim=-1)[..., None, :], torch.nan)")),
     ("zero key loses",
-     "For cosine, your result ranks a zero key last. The cosine of a zero key is 0, which is "
-     "larger than any negative cosine. Give a zero key the cosine 0.",
+     "For cosine, you rank a zero key last. The cosine of a zero key is 0, which is larger than "
+     "any negative cosine. Give a zero key the cosine 0.",
      ("MEASURES[measure](q, k)", "MEASURES[measure](q, k).where("
      "(measure != 'cosine') | (k != 0).any(dim=-1)[..., None, :], -torch.inf)")),
     ("cosines along dimension 1",
@@ -111,21 +110,21 @@ MISTAKES = [
      ("MEASURES[measure](q, k)", "-torch.cdist(q, k, p=1) if measure == 'euclidean' else "
       "MEASURES[measure](q, k)")),
     ("sizes compared",
-     "For dot and cosine, your result counts a key in the opposite direction as near. A "
-     "negative number must rank below a positive one. If you use abs, remove it.",
+     "For dot and cosine, you count a key in the opposite direction as near. A negative number "
+     "must rank below a positive one. If you use abs, remove it.",
      ("near.argmax", "near.where(torch.tensor(measure == 'euclidean'), near.abs()).argmax")),
     ("along dimension 1",
      "Your result is correct for matrices, but with leading dimensions your argmax runs over "
      "dimension 1, which does not hold the keys. Use dim=-1.",
      ("dim=-1", "dim=1")),
     ("always dot",
-     "Your result uses the dot product for every measure. Use the measure that is given.",
+     "You use the dot product for every measure. Use the measure that is given.",
      ("[measure]", "['dot']")),
     ("always cosine",
-     "Your result uses the cosine for every measure. Use the measure that is given.",
+     "You use the cosine for every measure. Use the measure that is given.",
      ("[measure]", "['cosine']")),
     ("always euclidean",
-     "Your result uses the distance for every measure. Use the measure that is given.",
+     "You use the distance for every measure. Use the measure that is given.",
      ("[measure]", "['euclidean']")),
     ("cosine ranked as dot",
      "For cosine, your result is the key with the largest dot product. Divide the dot products "
@@ -161,10 +160,9 @@ MISTAKES = [
      ("MEASURES[measure](q, k)", "q @ k.mT - k.square().sum(dim=-1)[..., None, :] "
       "if measure == 'euclidean' else MEASURES[measure](q, k)")),
     ("eps in the cosine",
-     "For cosine, your result prefers a long key to a short key with a better direction. If you "
-     "add a small number to a length, or limit a length from below, that number is too large "
-     "for keys as short as 0.001. Divide each key by its own length, and only a zero key by 1, "
-     "as in 1.3.",
+     "For cosine, you prefer a long key to a short key with a better direction. If you add a "
+     "small number to a length, or limit a length from below, that number is too large for keys "
+     "as short as 0.001. Divide each key by its own length, and only a zero key by 1, as in 1.3.",
      ("MEASURES[measure](q, k)", "q @ (k / (k.norm(dim=-1, keepdim=True) + 0.01)).mT "
       "if measure == 'cosine' else MEASURES[measure](q, k)")),
 ]  # fmt: skip

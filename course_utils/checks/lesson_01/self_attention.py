@@ -199,7 +199,7 @@ MISTAKES = [
      "Your output is correct, but the weights you return are transposed. Return weights whose rows "
      "are queries and whose columns are keys.", ("(mixed), weights", "(mixed), weights.mT")),
     ("softmax missing",
-     "Your result uses the scores as weights. Apply softmax to the scores first.",
+     "You use the scores as weights. Apply softmax to the scores first.",
      (".softmax(dim=-1)", "")),
     ("scores returned",
      "Your output is correct, but your second result is the scores. Return the weights instead.",

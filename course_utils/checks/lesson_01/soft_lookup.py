@@ -58,7 +58,7 @@ MISTAKES = [
      "sum to 1, and run the softmax along it.",
      ("scores.softmax(dim=-1)", "(scores / q.shape[-1] ** 0.5).softmax(dim=1)")),
     ("no softmax",
-     "Your result uses the scores themselves as weights. Apply softmax to the scores first.",
+     "You use the scores themselves as weights. Apply softmax to the scores first.",
      (".softmax(dim=-1)", "")),
     ("hard lookup",
      "Your result is a hard lookup, which returns only the value of the best key. Mix all values "
@@ -73,8 +73,8 @@ MISTAKES = [
      "scores.",
      ("scores.softmax", "(scores / q.shape[-1] ** 0.5).softmax")),
     ("plain average",
-     "Your result gives every value the same weight. The weights must depend on the scores. Take "
-     "the softmax of the scores.", ("scores.softmax", "(0 * scores).softmax")),
+     "You give every value the same weight. The weights must depend on the scores. Take the "
+     "softmax of the scores.", ("scores.softmax", "(0 * scores).softmax")),
     ("divided without exp",
      "Your weights are the scores divided by their sum. If scores have different signs, some of "
      "these weights are negative. Use softmax, which takes exp of the scores first.",
@@ -87,8 +87,8 @@ MISTAKES = [
      "must sum to 1, so use dim=-1.",
      ("scores.softmax(dim=-1)", "scores.flatten(-2).softmax(dim=-1).view_as(scores)")),
     ("scores divided by d",
-     "Your scores are divided by d before the softmax. This lookup does not scale. Use the "
-     "plain dot products as scores.",
+     "Your scores are divided by d before the softmax. Do not scale them. Use the plain dot "
+     "products as scores.",
      ("scores.softmax", "(scores / q.shape[-1]).softmax")),
     ("sigmoid in place of softmax",
      "Your weights are the sigmoid of each score, so they do not sum to 1. Use softmax.",
@@ -115,13 +115,13 @@ MISTAKES = [
      "and mix the values v.",
      ("k.transpose(-2, -1)", "v.transpose(-2, -1)"), ("weights @ v", "weights @ k")),
     ("later keys masked",
-     "In your result, query i attends only to the keys at positions 0 to i. In this lookup, "
-     "every query attends to every key. Use no mask.",
+     "In your result, query i attends only to the keys at positions 0 to i. In this lookup, every "
+     "query must attend to every key. Use no mask.",
      ("scores.softmax",
       "(scores + torch.full_like(scores, -torch.inf).triu(1)).softmax")),
     ("last key left out",
-     "Your result leaves out the last key and its value. Every query attends to all S keys. If "
-     "you use [..., :-1, :], remove it.",
+     "Your result leaves out the last key and its value. Every query must attend to all S keys. "
+     "If you use [..., :-1, :], remove it.",
      ("k.transpose(-2, -1)", "k[..., :-1, :].mT"),
      ("weights @ v", "weights @ v[..., :-1, :]")),
 ]  # fmt: skip
