@@ -127,8 +127,8 @@ MISTAKES = [
      "(q[..., :, None, :] - k[..., None, :, :]).sum(-1).abs()"),
     ("transposed distances", TRANSPOSED, (".sqrt()", ".sqrt().mT")),
     ("difference of lengths",
-     "Your result is the difference of the two lengths. Return the length of the difference, ‖q "
-     "− k‖ = √(‖q‖² + ‖k‖² − 2 q·k).",
+     "Your result is the absolute value of ‖q‖ − ‖k‖, the difference of the two lengths. Return "
+     "the length of the difference, ‖q − k‖ = √(‖q‖² + ‖k‖² − 2 q·k).",
      "(q.norm(dim=-1)[..., :, None] - k.norm(dim=-1)[..., None, :]).abs()"),
     ("row minus row",
      "Your code compares row i of q only with row i of k. Compare every query with every key. "

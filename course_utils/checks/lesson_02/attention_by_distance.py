@@ -191,7 +191,7 @@ MISTAKES = [
      "Divide by the standard deviation of a query's scores, as a formula in d_k.",
      (" / " + DIVISOR, "")),
     ("far keys win",
-     "Your result gives the most weight to far keys. Use minus the squared distance as the score.",
+     "You give the most weight to far keys. Use minus the squared distance as the score.",
      ("-distances", "distances")),
     ("distance not squared",
      "Your scores use the distance itself. Use the squared distance, without a square root.",

@@ -114,8 +114,8 @@ MISTAKES = [
      "a length of its own. Use F.normalize with dim=-1.",
      ("F.normalize(q, dim=-1)", "q / q.norm()"), ("F.normalize(k, dim=-1)", "k / k.norm()")),
     ("cosines with the wrong sign",
-     "Your result gives the most weight to keys in the direction opposite to the query. Change "
-     "the sign of the cosines.",
+     "You give the most weight to keys in the direction opposite to the query. Change the sign of "
+     "the cosines.",
      ("/ temperature", "/ -temperature")),
     ("cosines without sign",
      "Your negative cosines have lost their sign, so a key in the opposite direction gets a "

@@ -89,12 +89,12 @@ MISTAKES = [
      "weights[weights > 0], this indexing flattens the rows. Keep the shape, and sum with dim=-1.",
      ("dim=-1", "")),
     ("summed over queries",
-     "Your result sums over the queries. The weights of one query are in the last dimension, so "
-     "use sum(dim=-1).",
+     "You sum over the queries. The weights of one query are in the last dimension, so use "
+     "sum(dim=-1).",
      ("dim=-1", "dim=max(-2, -weights.ndim)")),
     ("summed over dimension 1",
-     "Right for a matrix only. Your result sums over dimension 1, but the weights of one query "
-     "are in the last dimension. Use dim=-1.",
+     "Right for a matrix only. You sum over dimension 1, but the weights of one query are in the "
+     "last dimension. Use dim=-1.",
      ("dim=-1", "dim=1")),
     ("mean over keys",
      "Your result is the mean of the terms −p ln p. Entropy is their sum over the keys, so use "

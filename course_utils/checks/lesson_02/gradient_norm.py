@@ -64,16 +64,15 @@ def small_ones_too(answer, scores):
 
 MISTAKES = [
     ("scores as weights",
-     "Your result uses the scores in place of the weights p. Take the softmax of the scores first.",
+     "You use the scores in place of the weights p. Take the softmax of the scores first.",
      ("scores.softmax(dim=-1)", "scores")),
     ("diagonal alone",
-     "Your result uses only the diagonal entries of the matrix, p_i (1 − p_i). The other "
-     "entries, −p_i p_j, count as well. Square all entries, add the squares, and take the "
-     "square root.",
+     "You use only the diagonal entries of the matrix, p_i (1 − p_i). The other entries, −p_i "
+     "p_j, count as well. Square all entries, add the squares, and take the square root.",
      ("jacobian.square().sum(dim=(-2, -1)).sqrt()", "(p * (1 - p)).norm(dim=-1)")),
     ("diagonal left out",
-     "Your result uses only the entries off the diagonal, −p_i p_j. The diagonal entries, p_i "
-     "(1 − p_i), count as well. Square all entries, add the squares, and take the square root.",
+     "You use only the entries off the diagonal, −p_i p_j. The diagonal entries, p_i (1 − p_i), "
+     "count as well. Square all entries, add the squares, and take the square root.",
      ("jacobian.square()", "(jacobian - jacobian.diagonal(0, -2, -1).diag_embed()).square()")),
     ("trace",
      "Your result is the sum of the diagonal entries, Σ p_i (1 − p_i), which is the trace. For "
@@ -84,15 +83,16 @@ MISTAKES = [
      "Your result is the norm of ppᵀ, without diag(p). Subtract ppᵀ from diag(p).",
      ("p.diag_embed() - outer", "outer")),
     ("no matrix",
-     "Your result subtracts the vector p * p in place of the matrix ppᵀ. The matrix ppᵀ has p_i "
-     "p_j in row i and column j. Write p[..., :, None] * p[..., None, :].",
+     "You subtract the vector p * p in place of the matrix ppᵀ, whose entry in row i and column j "
+     "is p_i p_j. Write p[..., :, None] * p[..., None, :].",
      ("p[..., :, None] * p[..., None, :]", "p * p")),
     ("inner product of rows",
-     "Your result subtracts dot products of rows, as p @ p.T gives them. But ppᵀ belongs to one "
-     "row p, and has p_i p_j in row i and column j. Write p[..., :, None] * p[..., None, :].",
+     "You subtract dot products between rows of weights, which is what p @ p.T gives. For the "
+     "weights p of one row, ppᵀ is the S × S matrix whose entry (i, j) is p_i p_j. Write p[..., "
+     ":, None] * p[..., None, :].",
      ("p[..., :, None] * p[..., None, :]", "p @ p.T")),
     ("inner product",
-     "Your result subtracts one number, p·p, from all entries. In ppᵀ, row i and column j hold "
+     "You subtract one number, p·p, from all entries. The entry of ppᵀ in row i and column j is "
      "p_i p_j. Write p[..., :, None] * p[..., None, :].",
      ("p[..., :, None] * p[..., None, :]", "(p * p).sum(dim=-1)[..., None, None]")),
     ("diag alone",
@@ -100,18 +100,18 @@ MISTAKES = [
      "softmax saturates. Subtract ppᵀ from diag(p).",
      (" - outer", "")),
     ("outer product added",
-     "Your result adds ppᵀ to diag(p). The matrix is diag(p) − ppᵀ, so subtract ppᵀ.",
+     "You add ppᵀ to diag(p). The matrix is diag(p) − ppᵀ, so subtract ppᵀ.",
      ("- outer", "+ outer")),
     ("root not taken",
      "Your result is the sum of the squared entries. Take the square root of this sum.",
      (".sqrt()", "")),
     ("entries added unsquared",
-     "Your result adds the entries with their signs. Each row of diag(p) − ppᵀ sums to 0, so "
-     "the entries cancel. Square the entries first, and take the square root of the sum.",
+     "You add the entries with their signs. Each row of diag(p) − ppᵀ sums to 0, so the entries "
+     "cancel. Square the entries first, and take the square root of the sum.",
      (".square()", ""), (".sqrt()", "")),
     ("absolute values added",
-     "Your result adds the absolute values of the entries. Square the entries, add the squares, "
-     "and take the square root.",
+     "You add the absolute values of the entries. Square the entries, add the squares, and take "
+     "the square root.",
      (".square()", ".abs()"), (".sqrt()", "")),
     ("spectral norm",
      "Your result is the largest singular value, which is the spectral norm. For the Frobenius "
@@ -156,8 +156,8 @@ MISTAKES = [
      ("scores.softmax(dim=-1)",
       "(e := (scores - scores.max()).exp()) / e.sum(dim=-1, keepdim=True)")),
     ("identity in place of diag",
-     "Your result subtracts ppᵀ from the identity matrix. The matrix is diag(p) − ppᵀ, and "
-     "diag(p) has the weights p_i on its diagonal, not 1. Use torch.diag_embed(p).",
+     "You subtract ppᵀ from the identity matrix. The matrix is diag(p) − ppᵀ, and diag(p) has the "
+     "weights p_i on its diagonal, not 1. Use torch.diag_embed(p).",
      ("p.diag_embed()", "torch.eye(p.shape[-1], dtype=p.dtype)")),
     ("first row alone",
      "Your result is the norm of only the first row of the matrix. Use all rows: sum the "

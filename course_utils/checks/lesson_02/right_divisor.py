@@ -52,8 +52,8 @@ MISTAKES = [
      "applies ** to var_k alone. Put the product in parentheses.",
      "d_k * var_q * var_k**0.5"),
     ("variances added",
-     "Your divisor adds the two variances. The entries are independent with mean 0, so the "
-     "variance of a product is the product of the variances. Multiply var_q by var_k.",
+     "You add the two variances. The entries are independent with mean 0, so the variance of a "
+     "product is the product of the variances. Multiply var_q by var_k.",
      ("var_q * var_k", "(var_q + var_k)")),
     ("d k outside the root",
      "Your divisor has d_k outside the square root. The variance of a score is d_k times the "
@@ -68,16 +68,16 @@ MISTAKES = [
      "var_q under the square root.",
      (" * var_q", "")),
     ("larger variance alone",
-     "Your divisor uses only the larger of the two variances. The variance of a product is "
-     "var_q · var_k. Multiply d_k by both under the square root.",
+     "You use only the larger of the two variances. The variance of a product is var_q · var_k. "
+     "Multiply d_k by var_q and by var_k under the square root.",
      ("var_q * var_k", "max(var_q, var_k)")),
     ("larger variance outside the root",
      "Your divisor is √d_k times the larger variance. The variance of a product is var_q · "
      "var_k. Return √(d_k · var_q · var_k).",
      "d_k**0.5 * max(var_q, var_k)"),
     ("variances averaged",
-     "Your divisor uses the mean of the two variances. The entries are independent with mean 0, "
-     "so the variance of a product is the product of the variances. Multiply var_q by var_k.",
+     "You use the mean of the two variances. The entries are independent with mean 0, so the "
+     "variance of a product is the product of the variances. Multiply var_q by var_k.",
      ("var_q * var_k", "(var_q + var_k) / 2")),
     ("variances averaged outside the root",
      "Your divisor is √d_k times the mean of the two variances. The entries are independent "

@@ -76,16 +76,17 @@ MISTAKES = [
      "scores before you square them.",
      ("var()", "square().sum() / (len(q) - 1)")),
     ("summed over the pairs",
-     "Your result adds the products of different pairs. A score is the sum of the d_k products "
-     "of one pair, so use sum(dim=-1).",
+     "You add the products of different pairs. A score is the sum of the d_k products of one "
+     "pair, so use sum(dim=-1).",
      ("dim=-1", "dim=0")),
     ("all pairs",
-     "Your result uses all pairs of a query and a key. Here row i of q belongs only to row i of "
-     "k. Use these n pairs.",
+     "You use all pairs of a query and a key. Here row i of q belongs only to row i of k. Use "
+     "these n pairs.",
      ("products.sum(dim=-1)", "q @ k.T")),
     ("variance of products",
-     "Your result is the variance of all single products. A score is the sum of the d_k "
-     "products of a pair. Add these first, then take the variance.",
+     "Your result is the variance of all the individual products. A score is the sum of the d_k "
+     "products of a pair. Add the products of each pair first, then take the variance of the n "
+     "scores.",
      ("products.sum(dim=-1)", "products")),
     ("mean over the width",
      "Your scores are the means of the d_k products of each pair. A score is the sum of these "
@@ -96,13 +97,13 @@ MISTAKES = [
      "variance of the plain dot products. Do not divide the scores.",
      ("sum(dim=-1)", "sum(dim=-1) / q.shape[-1] ** 0.5")),
     ("sum of variances",
-     "Your result is the sum of the variances of the d_k columns of products. That is only "
-     "right if the columns are uncorrelated. Add the products of each pair first, then take the "
-     "variance.",
+     "Your result is the sum of the variances of the d_k columns of products. In general, that is "
+     "only right if the columns are uncorrelated. Add the products of each pair first, then take "
+     "the variance.",
      "(q * k).var(dim=0).sum()"),
     ("width times the variance of products",
-     "Your result is d_k times the variance of all single products. That is only right if the "
-     "products are uncorrelated and have equal means and variances in all columns. Add the "
+     "Your result is d_k times the variance of all the individual products. In general, that is "
+     "only close if the products are uncorrelated and have equal means in all columns. Add the "
      "products of each pair first, then take the variance.",
      "(q * k).var() * q.shape[-1]"),
     ("theory returned",
@@ -119,11 +120,11 @@ MISTAKES = [
      "around the mean.",
      ("var()", "mean()")),
     ("median in place of the mean",
-     "Your result uses the squared differences from the median of the scores. A variance uses "
-     "the differences from the mean. Subtract the mean instead of the median.",
+     "You use the squared differences from the median of the scores. A variance uses those from "
+     "the mean. Subtract the mean instead of the median.",
      ("scores.var()", "(scores - scores.median()).square().sum() / (len(q) - 1)")),
     ("queries and keys centered",
-     "Your result is what you get if you subtract from each column of q and k its mean. This "
+     "Your result is what you get if you subtract the mean of each column from q and k. This "
      "changes the scores. Use q and k as they are, and subtract only the mean of the scores.",
      ("q * k", "(q - q.mean(dim=0)) * (k - k.mean(dim=0))")),
     ("queries and keys centered by one number",
