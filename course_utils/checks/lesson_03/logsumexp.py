@@ -82,9 +82,9 @@ def to_the_digits_of_float64(answer, x, counts, *dim):
         near = difference(got.where(~empty, 0), right.double().where(~empty, 0)) is None
         if near and got[empty].isfinite().any():
             hint = (
-                "Your result is a finite number for an empty row, which must give −inf. If you add "
-                "a small number to the counts or to the sum, or limit them from below, leave this "
-                "out. log 0 = −inf is right."
+                "Your result is a finite number for an empty row, which must give −inf. Do not add "
+                "a small number to the counts or to the sum, and do not limit them from below. "
+                "log 0 = −inf is right."
             )
             raise NamedMistake("finite for an empty row", hint)
     return [result]
@@ -102,8 +102,8 @@ MISTAKES = [
      "e^x to the sum. Multiply each exponential by its count.",
      (ABSENT, "    counts = torch.ones_like(counts)\n" + ABSENT)),
     ("counts only as 0 or not",
-     "Your result counts each score at most once. A score x that occurs n times must contribute n "
-     "e^x to the sum. Multiply each exponential by its count.",
+     "You count each score at most once. A score x that occurs n times must contribute n e^x to "
+     "the sum. Multiply each exponential by its count.",
      ("counts * e", "(counts > 0) * e")),
     ("counts multiply the scores",
      "Your result is what you get with log Σ e^(n x), where the counts n multiply the scores. "
@@ -121,14 +121,14 @@ MISTAKES = [
      "0 to −inf, not to a finite number.",
      ("counts == 0, -torch.inf", "counts == 0, -500")),
     ("counts from 1",
-     "Your result counts each score once too often. If you add 1 to the counts to avoid log 0, "
-     "use the counts as they are. log 0 = −inf is correct, because a score with a count of 0 "
-     "contributes e^−inf = 0.",
+     "You count each score once too often. If you add 1 to the counts to avoid log 0, use the "
+     "counts as they are. log 0 = −inf is correct, because a score with a count of 0 contributes "
+     "e^−inf = 0.",
      (ABSENT, "    counts = counts + 1\n" + ABSENT)),
     ("counts of 0 taken for 1",
-     "Your result counts a score once even if its count is 0. If you replace counts of 0 to avoid "
-     "log 0, use the counts as they are. log 0 = −inf is correct, because a score with a count of "
-     "0 contributes e^−inf = 0.",
+     "You count a score once even if its count is 0. If you replace counts of 0 to avoid log 0, "
+     "use the counts as they are. log 0 = −inf is correct, because a score with a count of 0 "
+     "contributes e^−inf = 0.",
      (ABSENT, "    counts = counts.clamp(min=1)\n" + ABSENT)),
     ("counts squared",
      "A score x that occurs n times contributes n² e^x to your sum, as if its count were used "
@@ -187,10 +187,10 @@ MISTAKES = [
      ("masked_fill(m == -torch.inf, 0)", "mul(0).nan_to_num(0)"), (".double()", ""),
      ("counts * e", "counts * e.double()")),
     ("only a wider format for the sum",
-     "Right, unless a score is above 709 or all scores of a row are below −745, as in float64. "
-     "There, e^710 overflows to inf, and e^−746 underflows to 0. Set scores with a count of 0 to "
-     "−inf. Then subtract the maximum along dim before exp, or 0 where it is −inf. Add the same "
-     "number back after the logarithm.",
+     "Right, unless a score is above 709 or all scores of a row are below −745. In float64, e^710 "
+     "overflows to inf, and e^−746 underflows to 0. Set scores with a count of 0 to −inf. Then "
+     "subtract the maximum along dim before exp, or 0 where it is −inf. Add the same number back "
+     "after the logarithm.",
      "(counts * x.double().exp()).nan_to_num(0, posinf=torch.inf).sum(dim).log().to(x.dtype)"),
     ("maximum not added back",
      "Your result is log Σ n e^(x − m), relative to the maximum m. Add the maximum back: m + log "
@@ -201,18 +201,18 @@ MISTAKES = [
      "back instead: m + log Σ n e^(x − m).",
      ("(m.squeeze(dim) + total.log())", "(total.log() - m.squeeze(dim))")),
     ("maximum counted, too",
-     "Your result adds the maximum back as often as the total count says. Add it back once, after "
-     "the logarithm.",
+     "You add the maximum back multiplied by the total count. Add it back only once, after the "
+     "logarithm.",
      ("m.squeeze(dim) +", "counts.sum(dim) * m.squeeze(dim) +")),
     ("nan for an empty row",
      "Your result is NaN for an empty row, because −inf − (−inf) is NaN. The result must be −inf "
      "there. Where the maximum is −inf, subtract 0 instead.",
      ("m.masked_fill(m == -torch.inf, 0)", "m")),
     ("nan for an empty row, and maximum of an absent score",
-     "Your result has two errors. It is NaN for an empty row, because −inf − (−inf) is NaN. And "
-     "if a score with a count of 0 is far above the rest, it becomes your maximum, and the other "
-     "exponentials underflow to 0. Set scores with a count of 0 to −inf first. Where the maximum "
-     "is −inf, subtract 0 instead.",
+     "Your result has two errors. It is NaN for a row whose scores are all −inf, because −inf − "
+     "(−inf) is NaN. And if a score with a count of 0 is far above the rest, it becomes your "
+     "maximum, and the other exponentials underflow to 0. Set scores with a count of 0 to −inf "
+     "first. Where the maximum is −inf, subtract 0 instead.",
      (ABSENT, "    x = x"), ("m.masked_fill(m == -torch.inf, 0)", "m")),
     ("maximum not below a limit",
      TOO_HIGH,
@@ -240,7 +240,7 @@ MISTAKES = [
      "the sum before you add the maximum.",
      ("total.log()", "total")),
     ("always along the last",
-     "Your result always sums along the last dimension, whatever dim is. Sum along dim.",
+     "You always sum along the last dimension, whatever dim is. Sum along dim.",
      lambda x, counts, dim=-1: logsumexp(x, counts, -1)),
     ("another default",
      "Right whenever dim is given. Without it, logsumexp must sum along the last dimension. Keep "
@@ -251,7 +251,7 @@ MISTAKES = [
      "without keepdim.",
      (".to(x.dtype)", ".to(x.dtype).unsqueeze(dim)")),
     ("every 1 squeezed",
-     "Your result lost every dimension of size 1, but only dim must disappear. If you use "
+     "Your result lacks every dimension of size 1, but only dim must disappear. If you use "
      "squeeze() to remove dim, write squeeze(dim).",
      (".to(x.dtype)", ".to(x.dtype).squeeze()")),
 ]  # fmt: skip

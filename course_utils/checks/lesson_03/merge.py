@@ -94,9 +94,9 @@ def without_gradients_of_log_0(answer, parts):
 MIX = "(shares[..., None] * outs).sum(dim=0)"
 SHARES = "e / total.masked_fill(total == 0, 1)"
 EXP_HINT = (
-    "Your result is wrong for very large and very low log-sum-exps, because e^1000 overflows to "
-    "inf and e^−800 underflows to 0. Subtract the largest log-sum-exp before exp, or 0 where it "
-    "is −inf. Add it back to the lse. Where the sum of exponentials is 0, divide by 1."
+    "Your result is wrong for very high or very low log-sum-exps, because e^1000 overflows to inf "
+    "and e^−800 underflows to 0. Subtract the largest log-sum-exp before exp, or 0 where it is "
+    "−inf. Add it back to the lse. Where the sum of exponentials is 0, divide by 1."
 )
 NAIVE_LSE = "lses.exp().sum(dim=0).log()"
 NAIVE_LSE_HINT = (
@@ -115,8 +115,8 @@ STACK = (
     "softmax."
 )
 AFTER_EMPTY = (
-    "Right, except that your result is NaN where the first part is empty. If you merge two at a "
-    "time with {}, this is NaN while lse is −inf. " + STACK
+    "Right, except where the first of several parts is empty. There, your lse is NaN. If you merge "
+    "two parts at a time, {} is NaN when lse is −inf. " + STACK
 )
 MISTAKES = [
     ("maximum not below a limit",
@@ -154,12 +154,11 @@ MISTAKES = [
      "may be negative. Use the softmax of the log-sum-exps as weights.",
      (SHARES, "lses / lses.sum(dim=0)")),
     ("only the first two",
-     "Right for two parts. With more, your result leaves out all parts after the second. Merge "
-     "all of them.",
+     "Right for two parts. With more, you leave out all parts after the second. Merge all of them.",
      ("zip(*parts,", "zip(*parts[:2],")),
     ("only the last two",
-     "Right for two parts. With more, your result leaves out all parts before the last two. Merge "
-     "all of them.",
+     "Right for two parts. With more, you leave out all parts before the last two. Merge all of "
+     "them.",
      ("zip(*parts,", "zip(*parts[-2:],")),
     ("nan from two empty parts",
      "Your result is NaN where the first two parts are empty. If you merge two at a time, −inf − "
@@ -175,8 +174,8 @@ MISTAKES = [
      ("    return out, m + total.log()",
       LOOP.replace("torch.sigmoid(other - lse)[..., None]", "0.5"))),
     ("part with an empty query left out",
-     "Your result leaves out a whole part if the part has no key for one query. Leave the part "
-     "out for that query only.",
+     "You leave out a whole part if it has no key for one of the queries. Leave it out for that "
+     "query only.",
      ("zip(*parts,", "zip(*[(o, n) for o, n in parts if not n.isinf().any()] or [\n"
       "        (parts[0][0] * 0, parts[0][1] - torch.inf)],")),
     ("averaged two by two",
@@ -197,9 +196,9 @@ MISTAKES = [
      ("(lses - m).exp()", "lses.exp()"),
      (SHARES, "e / total.clamp(min=1e-30)"), ("m + total.log()", "total.log()")),
     ("output's exponentials not shifted",
-     "Your lse is right. But your output is wrong for very large and very low log-sum-exps, "
-     "because e^1000 overflows to inf and e^−800 underflows to 0. Subtract the largest "
-     "log-sum-exp before exp, or 0 where it is −inf.",
+     "Your lse is right. But your output is wrong for very high or very low log-sum-exps, because "
+     "e^1000 overflows to inf and e^−800 underflows to 0. Subtract the largest log-sum-exp before "
+     "exp, or 0 where it is −inf.",
      (SHARES, "(lses.exp() / lses.exp().sum(dim=0)).nan_to_num(0)")),
     ("merged lse not shifted",
      NAIVE_LSE_HINT + " In the weights e^(lse − merged lse), subtract 0 where all parts are empty. "

@@ -119,9 +119,9 @@ RESCALED = f"ell * {SHRUNK}"
 AGAIN = f"({SHRUNK} / ell.masked_fill(ell == 0, 1))[..., None] * out"
 OK = "Your m and ℓ are right. "
 OLD_DIVIDED = OK + (
-    "Your old output is divided by the old ℓ a second time, although it arrives "
-    "divided. Give the old output the weight ℓ · e^(m − m_new) / ℓ_new, and add "
-    "Σ e^(x − m_new) v / ℓ_new."
+    "Your old output is divided by the old ℓ a second time, although the one you are given is "
+    "already divided. Give the old output the weight ℓ · e^(m − m_new) / ℓ_new, and add Σ e^(x − "
+    "m_new) v / ℓ_new."
 )
 MISTAKES = [
     ("old sum not rescaled",
@@ -133,22 +133,24 @@ MISTAKES = [
      "above 1.",
      (SHRUNK, "(base - m).exp().nan_to_num(posinf=0.0)")),
     ("not divided, as in the lesson",
-     OK + "Your out is the undivided sum of the lesson. Here, out arrives divided by ℓ and must "
-     "leave divided. Multiply the old out by its ℓ, rescaled by e^(m − m_new). Divide the whole "
-     "sum by the new ℓ, or by 1 where the new ℓ is 0.",
+     OK + "Your out is the undivided sum of the lesson. Here, the out that you are given is "
+          "already divided by ℓ, and the out that you return must be divided too. Multiply the "
+          "old out by ℓ · e^(m − m_new). Divide the whole sum by the new ℓ, or by 1 where the new "
+          "ℓ is 0.",
      (BOTH, f"{SHRUNK}[..., None] * out + p @ v"), (WHOLE, "both")),
     ("not divided",
-     OK + "Your out is still a sum. Divide it by the new ℓ, or by 1 where the new ℓ is 0.",
+     OK + "Your out is an undivided sum. Divide it by the new ℓ, or by 1 where the new ℓ is 0.",
      (WHOLE, "both")),
     ("divided twice",
      OK + "Your out is divided by ℓ twice. Divide once.", (BOTH, f"({BOTH}) / {SAFE}[..., None]")),
     ("old output without its weight",
      OK + "Before the division, your old output has the weight e^(m − m_new). But the old output "
-     "arrives divided by the old ℓ. Give it the weight ℓ · e^(m − m_new).",
+          "is already divided by the old ℓ. Give it the weight ℓ · e^(m − m_new).",
      (BOTH, f"{SHRUNK}[..., None] * out + p @ v")),
     ("old output divided again",
-     OK + "Your old output is divided by the old ℓ a second time, although it arrives divided. "
-     "Before you divide by the new ℓ, give the old output the weight ℓ · e^(m − m_new).",
+     OK + "Your old output is divided by the old ℓ a second time, although the one you are given "
+          "is already divided. Before you divide by the new ℓ, give the old output the weight ℓ · "
+          "e^(m − m_new).",
      (OLD, AGAIN)),
     ("old output divided again, the block's divided",
      OLD_DIVIDED,
@@ -160,8 +162,9 @@ MISTAKES = [
      OK + "Your ℓ · out is still relative to the old m. Multiply it by e^(m − m_new) too.",
      (OLD, "ell[..., None] * out")),
     ("old output times the new sum",
-     OK + "Your old output is weighted by the new ℓ. But it arrives divided by the old ℓ. Before "
-     "you divide by the new ℓ, give the old output the weight ℓ · e^(m − m_new), with the old ℓ.",
+     OK + "Your old output is weighted by the new ℓ. But the output you are given is divided by "
+          "the old ℓ. Before you divide by the new ℓ, give the old output the weight ℓ · e^(m − "
+          "m_new), with the old ℓ.",
      (OLD, f"(total * {SHRUNK})[..., None] * out")),
     ("old output counted once",
      OK + "Before the division, your old output has the weight 1, like a single key. But it "
@@ -171,8 +174,8 @@ MISTAKES = [
      OK + "Only the block's part of your out is divided. Divide both parts by the new ℓ.",
      (BOTH, f"{OLD} + p @ v / {SAFE}[..., None]"), (WHOLE, "both")),
     ("old output dropped",
-     OK + "Your out leaves out the old output. Before you divide by the new ℓ, add the old output "
-     "with the weight ℓ · e^(m − m_new).",
+     OK + "Your out omits the old output. Before you divide by the new ℓ, add the old output, "
+          "weighted by ℓ · e^(m − m_new).",
      (BOTH, "p @ v")),
     ("block alone",
      OK + "Your out is attention over this block only. Multiply the old out by ℓ · e^(m − m_new), "
@@ -180,8 +183,8 @@ MISTAKES = [
      "the new ℓ is 0.",
      (WHOLE, "x.softmax(dim=-1).nan_to_num(0) @ v")),
     ("block's output left out",
-     OK + "Your out leaves out the values of this block. Before you divide by the new ℓ, add Σ "
-     "e^(x − m_new) v.", (BOTH, OLD)),
+     OK + "Your out omits the values of this block. Before you divide by the new ℓ, add Σ e^(x − "
+          "m_new) v.", (BOTH, OLD)),
     ("divided by the old sum",
      OK + "Your out is divided by the old ℓ, which leaves out this block. Divide it by the new ℓ.",
      (WHOLE, "both / ell.masked_fill(ell == 0, 1)[..., None]")),
@@ -218,8 +221,8 @@ MISTAKES = [
      (BOTH, f"(old / {SAFE})[..., None] * out + "
       f"(p.sum(-1) / {SAFE})[..., None] * (x.softmax(dim=-1) @ v)"), (WHOLE, "both")),
     ("first block in some rows",
-     "Right, unless m is −inf in some rows only. Then your result drops the old state of the "
-     "other rows. Decide for each row whether m is −inf, not for the whole tensor.",
+     "Right, unless m is −inf in some rows only. Then you drop the old state of the other rows. "
+     "Decide for each row whether m is −inf, not for the whole tensor.",
      ("    old =", "    if (m == -torch.inf).any():\n        m, ell, out = "
       "m.detach() - torch.inf, ell * 0, out * 0\n    old =")),
     ("block's softmax added",
@@ -236,14 +239,14 @@ MISTAKES = [
      "maximum.",
      ("torch.maximum(m, x.amax(dim=-1))", "x.amax(dim=-1)")),
     ("smaller maximum",
-     "Your m is the smaller of the two maxima, so that an exponential can be above 1 and "
-     "overflow. Use torch.maximum.", ("maximum(", "minimum(")),
+     "Your m is the smaller of the old m and the block's maximum, so an exponential can be above "
+     "1 and overflow. Use torch.maximum.", ("maximum(", "minimum(")),
     ("block relative to the old maximum",
      "The exponentials of your block are relative to the old m. Make them relative to m_new.",
      ("base[..., None]", "m.masked_fill(m == -torch.inf, 0)[..., None]")),
     ("sum relative to the old maximum",
-     "Your m is new, but your ℓ is still relative to the old m. Multiply the old ℓ by e^(m − "
-     "m_new), and use e^(x − m_new) for the block.", (RESCALED, "ell"),
+     "You return the new m, but your ℓ is still relative to the old one. Multiply the old ℓ by "
+     "e^(m − m_new), and use e^(x − m_new) for the block.", (RESCALED, "ell"),
      ("base[..., None]", "m.masked_fill(m == -torch.inf, 0)[..., None]")),
     ("block relative to itself",
      "The exponentials of your block are relative to the block's own maximum. Make them relative "
@@ -264,7 +267,7 @@ MISTAKES = [
      "Your ℓ is only the old part, ℓ · e^(m − m_new). Add the sum of this block.",
      ("old + p.sum(dim=-1)", "old")),
     ("mean of the block",
-     "Your ℓ adds the mean of the block's exponentials. Add their sum.", ("sum(", "mean(")),
+     "You add the mean of the block's exponentials to ℓ. Add their sum.", ("sum(", "mean(")),
     ("old maximum returned",
      "Your m is the old one. Return the larger of the old m and the block's maximum.",
      ("return m_new", "return m")),
@@ -274,19 +277,19 @@ MISTAKES = [
      "only where it is −inf.",
      ("m_new.masked_fill(m_new == -torch.inf, 0)", "m_new.clamp(min=-1e4)")),
     ("nan while nothing is allowed",
-     "Your ℓ is NaN while a query has only seen −inf, because −inf − (−inf) is NaN. Where m_new "
-     "is −inf, subtract 0 instead, so that m stays −inf, and ℓ and out stay 0.",
+     "Your ℓ is NaN as long as a query has seen only −inf, because −inf − (−inf) is NaN. Where "
+     "m_new is −inf, subtract 0 instead, so that m stays −inf, and ℓ and out stay 0.",
      ("m_new.masked_fill(m_new == -torch.inf, 0)", "m_new")),
     ("0 / 0 while nothing is allowed",
-     OK + "But your out is NaN while a query has only seen −inf, because 0 / 0 is NaN. Where the "
-     "new ℓ is 0, divide by 1.", (SAFE, "total")),
+     OK + "But your out is NaN as long as a query has seen only −inf, because 0 / 0 is NaN. Where "
+          "the new ℓ is 0, divide by 1.", (SAFE, "total")),
     ("m is 0",
-     "Your m is 0 while a query has only seen −inf. If you replace −inf by 0 to subtract it, do "
-     "not return this 0. Return −inf there.",
+     "Your m is 0 as long as a query has seen only −inf. If you replace −inf by 0 to subtract it, "
+     "do not return this 0. Return −inf there.",
      ("return m_new", "return base")),
     ("ℓ is 1",
-     "Your ℓ is 1 while a query has only seen −inf. If you replace 0 by 1 to divide by it, do not "
-     "return this 1. Return 0 there.",
+     "Your ℓ is 1 as long as a query has seen only −inf. If you replace 0 by 1 to divide by it, "
+     "do not return this 1. Return 0 there.",
      ("new, total", f"new, {SAFE}")),
     ("state out of order",
      "Your m and ℓ are swapped. Return m, ell, out, in this order.",
@@ -298,13 +301,13 @@ MISTAKES = [
      "All your rows share one maximum. Each row needs its own: x.amax(dim=-1).",
      ("x.amax(dim=-1)", "x.max()")),
     ("one maximum returned for all rows",
-     "The m that you return is the largest of all rows. Return the maximum of each row.",
+     "You return one maximum, taken over all rows. Return one running maximum for each row.",
      ("return m_new", "return m_new.max().expand(m_new.shape)")),
     ("logarithm returned",
-     "In place of ℓ, you return the log-sum-exp. Return Σ e^(x − m) itself.",
+     "You return the log-sum-exp in place of ℓ. Return ℓ itself, the sum of the exponentials.",
      ("return m_new, total", "return m_new, m_new + total.log()")),
     ("logarithm in m",
-     "In place of m, you return m + log ℓ. Return the maximum itself.",
+     "You return m + log ℓ in place of m. Return the maximum itself.",
      ("n m_new", "n m_new + total.log()")),
     ("rounded to float32",
      "Your result is what you get with float32, where numbers near −200,000 are 0.016 apart. Keep "

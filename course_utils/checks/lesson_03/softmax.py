@@ -75,9 +75,9 @@ ROUNDED_HINT = (
 )
 SMALL = (
     "small weights lost",
-    "Right, except for small weights, which are too large or cut off to 0. e^(x − m) may be tiny, "
-    "and for a score of −inf it is exactly 0. If you limit x − m or replace small exponentials, "
-    "leave this out.",
+    "Right, except for small weights, which are too large or replaced by 0. e^(x − m) may be "
+    "tiny, and for a score of −inf it is exactly 0. Do not limit x − m, and do not replace small "
+    "exponentials.",
     ("(x.double() - m)", "(x.double() - m).clamp(min=-50)"),
 )
 ABSOLUTE = (
@@ -97,9 +97,9 @@ MISTAKES = [
      "(x.double() - m).exp().",
      ("(x.double() - m)", "x")),
     ("only a wider format",
-     "Right, unless a score is above 709 or all scores of a row are below −745, as in float64. "
-     "There, e^710 overflows to inf, and inf / inf is NaN. Likewise, e^−746 underflows to 0, and "
-     "0 / 0 is NaN. Subtract the largest score before exp.", ("(x.double() - m)", "x.double()")),
+     "Right, unless a score is above 709 or all scores of a row are below −745. In float64, e^710 "
+     "overflows to inf, and inf / inf is NaN. Likewise, e^−746 underflows to 0, and 0 / 0 is NaN. "
+     "Subtract the largest score before exp.", ("(x.double() - m)", "x.double()")),
     ("calculated in float32",
      "Your result has the precision of float32, about 7 digits. Near 10⁶, float32 numbers are "
      "0.06 apart, so scores that differ by 0.01 become equal. Calculate in float64 instead: "
@@ -191,9 +191,9 @@ MISTAKES = [
      "the sum is at least 1.",
      ("(x.double() - m)", "x"), ("e / total", "e / (total + 1e-9)")),
     ("nan replaced",
-     "Your weights are 0 where an exponential overflows to inf. There, inf / inf is NaN. If you "
-     "replace NaN by 0, the weight is lost, so leave this out. Convert the scores to a wider "
-     "format, and subtract the maximum along dim before exp.",
+     "Your weights are 0 where an exponential overflows to inf. There, inf / inf is NaN, and you "
+     "get 0 if you replace NaN by 0. Convert the scores to a wider format, and subtract the "
+     "maximum along dim before exp. Then there is no NaN to replace.",
      ("(x.double() - m)", "x"), ("(e / total)", "(e / total).nan_to_num(0.0)")),
     ("scores clamped",
      "Your result is what you get if the scores are limited to a range, such as −50 to 50. All "

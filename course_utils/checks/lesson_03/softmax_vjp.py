@@ -89,8 +89,8 @@ MISTAKES = [
      "/ T.",
      (PRODUCT, "p * (g - mean / T)")),
     ("exponentials overflow",
-     "Right, unless x / T is large. Then e^(x / T) overflows to inf, and inf / inf is NaN. Use "
-     "torch.softmax, which subtracts the maximum first.",
+     "Right for moderate x / T. For large x / T, e^(x / T) overflows to inf, and inf / inf is "
+     "NaN. Use torch.softmax, which subtracts the maximum first.",
      ("torch.softmax(x / T, dim=-1)", "(x / T).exp() / (x / T).exp().sum(-1, keepdim=True)")),
     ("temperature after softmax",
      "Right, except where a weight of softmax(x) underflows to 0. If you apply the temperature to "
@@ -124,25 +124,23 @@ MISTAKES = [
      "the weights, and ∂p/∂x contains p. Return p * (g − p·g) / T.", ("p * (g - mean)",
      "(g - mean)")),
     ("mean of g added",
-     "Your result adds p·g to g. J = diag(p) − ppᵀ has a minus sign, so subtract it.",
+     "You add p·g to g. In diag(p) − ppᵀ, the second term has a minus sign, so subtract p·g.",
      ("g - mean", "g + mean")),
     ("wrong sign",
      "Your result has the wrong sign. Use g − p·g, not p·g − g.", ("g - mean", "mean - g")),
     ("plain mean subtracted",
-     "Your result subtracts the plain mean of g. Weight the mean by p: (p * g).sum(-1, "
-     "keepdim=True).",
+     "You subtract the plain mean of g. Weight the mean by p: (p * g).sum(-1, keepdim=True).",
      ("(p * g).sum", "g.mean")),
     ("plain sum subtracted",
-     "Your result subtracts the plain sum of g. Weight the sum by p: (p * g).sum(-1, "
-     "keepdim=True).",
+     "You subtract the plain sum of g. Weight the sum by p: (p * g).sum(-1, keepdim=True).",
      ("(p * g).sum", "g.sum")),
     ("mean of the products",
-     "Your result divides p·g by n. The weights already sum to 1, so take the sum: (p * "
-     "g).sum(-1, keepdim=True).",
+     "You divide p·g by n. The weights already sum to 1, so take the sum: (p * g).sum(-1, "
+     "keepdim=True).",
      (".sum(", ".mean(")),
     ("diagonal only",
-     "Your result uses only the diagonal of J, p(1 − p). Each weight also depends on the other "
-     "scores. Return p * (g − p·g) / T.",
+     "You use only the diagonal of diag(p) − ppᵀ, which is p(1 − p). Each weight also depends on "
+     "the other scores. Return p * (g − p·g) / T.",
      ("(g - mean)", "(1 - p) * g")),
     ("mean along the first",
      "Right for a single row of shape (n,). With more dimensions, your p·g is a sum along the "
@@ -153,7 +151,7 @@ MISTAKES = [
      "along the first dimension. A row lies along the last one, so use dim=-1 for both.",
      ("dim=-1)", "dim=0)"), ("dim=-1, keepdim", "dim=0, keepdim")),
     ("scores multiplied by the temperature",
-     "Your result is the gradient through softmax(x · T). The scores are divided by T. Use "
+     "Your result is the gradient through softmax(x · T). The scores must be divided by T. Use "
      "softmax(x / T), and divide the gradient by T.",
      ("x / T", "x * T"), (PRODUCT, "p * (g - mean) * T")),
     ("keepdim missing",

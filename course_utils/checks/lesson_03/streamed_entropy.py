@@ -139,8 +139,8 @@ OLD = "change.exp() * (s + change * ell)"
 RETURN = "ell.log() - s / ell"
 MISTAKES = [
     ("second sum not shifted",
-     "Right while the maximum stays the same. When m rises, every x − m in your old Σ (x − m) "
-     "e^(x − m) changes too, not only e^(x − m). Add e^(m − m_new) · (m − m_new) · ℓ to the "
+     "Right as long as the maximum stays the same. When m rises, every x − m in your old Σ (x − "
+     "m) e^(x − m) changes too, not only e^(x − m). Add e^(m − m_new) · (m − m_new) · ℓ to the "
      "rescaled old sum, with the ℓ before this block.",
      (OLD, "change.exp() * s")),
     ("second sum not rescaled",
@@ -167,9 +167,9 @@ MISTAKES = [
      ("        ell = change.exp() * ell + below.exp().sum(dim=-1)  # (...)\n", ""),
      ("        old", "        ell = change.exp() * ell + below.exp().sum(dim=-1)\n        old")),
     ("no sum rescaled",
-     "Right while the maximum stays the same. When m rises, both of your old sums are still "
-     "relative to the old m. Replace s = Σ (x − m) e^(x − m) by e^(m − m_new) · (s + (m − m_new) "
-     "· ℓ). Then multiply the old ℓ by e^(m − m_new).",
+     "Right as long as the maximum stays the same. When m rises, your old sums are still relative "
+     "to the old m. Replace s = Σ (x − m) e^(x − m) by e^(m − m_new) · (s + (m − m_new) · ℓ). "
+     "Then multiply the old ℓ by e^(m − m_new).",
      (OLD, "s"), ("change.exp() * ell +", "ell +")),
     ("difference of large numbers",
      LARGE,
@@ -177,13 +177,13 @@ MISTAKES = [
      (RETURN, "m + ell.log() - s / ell")),
     ("nothing subtracted",
      "Your result is wrong for large scores, where e^x overflows to inf and inf / inf is NaN. "
-     "Subtract the largest score so far, m, before exp, and correct both sums when m rises. Let a "
-     "score of −inf add 0, because 0 · −inf is NaN.",
+     "Subtract the largest score so far, m, before exp. When m rises, correct Σ e^(x − m) and Σ "
+     "(x − m) e^(x − m). Let a score of −inf add 0, because 0 · −inf is NaN.",
      ("m_new.masked_fill(m_new == -torch.inf, 0)", "m_new * 0"), (OLD, "s"),
      (".clamp(min=-1e4)  # (..., n)", "  # (..., n)"), ("(m - base).clamp(min=-1e4)", "base")),
     ("NaN from the first block on",
      "Your result is NaN from the first block on. At first, m − m_new is −inf and ℓ is 0, and "
-     "−inf · 0 is NaN. While m is −inf, let the old sums contribute 0.",
+     "−inf · 0 is NaN. As long as m is −inf, let the old sums contribute 0.",
      (" = (m - base).clamp(min=-1e4)",
      " = m - base")),
     ("NaN for forbidden scores",
@@ -208,8 +208,8 @@ MISTAKES = [
      ("m = m_new", "entropies.append(torch.special.entr(x.softmax(-1)).sum(-1))"),
      (RETURN, "torch.stack(entropies).nan_to_num(0).sum(dim=0)")),
     ("block entropies weighted",
-     "Your result averages the entropies of the blocks, each weighted by the total weight in its "
-     "block. This leaves out how the weight is spread over the blocks. Add the entropy of these "
+     "Your result is the average of the blocks' entropies, each weighted by its block's total "
+     "weight. This leaves out how the weight is spread over the blocks. Add the entropy of these "
      "total weights.",
      ("    m, ell", "    entropies = []\n    m, ell"),
      ("m = m_new",
@@ -223,8 +223,8 @@ MISTAKES = [
      ("    m, ell", "    lses = []\n    m, ell"), ("m = m_new", "lses.append(x.logsumexp(-1))"),
      (RETURN, "torch.special.entr(torch.stack(lses).softmax(0)).sum(0)")),
     ("only the last block",
-     "Your result is the entropy of the last block only. Carry both sums of the earlier blocks "
-     "along, and correct them when m rises.",
+     "Your result is the entropy of the last block only. Carry Σ e^(x − m) and Σ (x − m) e^(x − "
+     "m) from block to block, and correct both sums when m rises.",
      ("old + (", "("), ("change.exp() * ell + ", ""), ("m = m_new", "pass")),
     ("wrong sign",
      "Your result has the wrong sign. The entropy, −Σ p log p, is 0 or more. Flip the sign.",
@@ -258,7 +258,7 @@ MISTAKES = [
     ("first maximum kept",
      "Right, unless a later block has a far larger score. Relative to the first maximum, the "
      "exponential of this score overflows to inf, and inf / inf is NaN. Raise m to the larger "
-     "score, and correct both sums.",
+     "score, and correct Σ e^(x − m) and Σ (x − m) e^(x − m).",
      ("m_new = torch.maximum(m, x.double().amax(dim=-1))",
      "m_new = torch.where(m == -torch.inf, x.double().amax(dim=-1), m)")),
     ("largest so far forgotten",

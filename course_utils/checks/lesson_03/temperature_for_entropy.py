@@ -166,8 +166,7 @@ MISTAKES = [
      "Your search runs to the wrong end. A larger T must give a larger entropy. If you multiply "
      "the scores by T, divide them by T instead.", ("x.double() / middle", "x.double() * middle")),
     ("inverse temperature",
-     "Your result is what you get with 1 / T. The scores are divided by the temperature, x / T. "
-     "Return T itself.",
+     "Your result is 1 / T. The weights are softmax(x / T), so return T itself.",
      ("return middle", "return 1 / middle")),
     ("measured in bits",
      "Your T is right for an entropy in bits. The target is in nats. Use the natural logarithm, "
