@@ -12,8 +12,8 @@ BY_D_MODEL = (
     "divide by √d_k."
 )
 BY_D_V = (
-    "Your scores are divided by √d_v, the width of the values. Scores come from queries and keys, "
-    "so divide by √d_k."
+    "Your scores are divided by √d_v, where d_v is the width of the values. Scores come from "
+    "queries and keys, so divide by √d_k."
 )
 OVER_QUERIES = (
     "Your softmax runs over the queries. The weights of each query must sum to 1, so use `dim=-1`."

@@ -147,24 +147,26 @@ MISTAKES = [
      "0 after softmax.",
      (WEIGHTS, "scores.masked_fill(~mask, -1e9).softmax(dim=-1)")),
     ("masked after softmax",
-     "Your rows no longer sum to 1, because forbidden scores are still in the denominator of "
-     "softmax. Fill forbidden scores with −inf before softmax. Then use masked_fill to set the "
-     "weights of a query with no allowed key to 0.",
+     "The rows of your weights do not sum to 1, because forbidden scores are still in the "
+     "denominator of softmax. Fill forbidden scores with −inf before softmax. Then use "
+     "masked_fill to set the weights of a query with no allowed key to 0.",
      (WEIGHTS, "scores.softmax(dim=-1) * mask")),
     ("divided by the new sums",
      "Your result is NaN for a query with no allowed key, and where a forbidden score is far "
-     "above the others. If you mask after softmax and divide by the new sum, all allowed weights "
-     "are 0 there, and 0 / 0 is NaN. Fill forbidden scores with −inf before softmax, and set the "
-     "weights of a query with no allowed key to 0.",
+     "above the others. If you mask after softmax and divide by the sum of the remaining weights, "
+     "all allowed weights are 0 there, and 0 / 0 is NaN. Fill forbidden scores with −inf before "
+     "softmax, and set the weights of a query with no allowed key to 0.",
      (WEIGHTS, "scores.softmax(dim=-1) * mask"),
      ("return", "weights = weights / weights.sum(dim=-1, keepdim=True)\n    return")),
     ("divided by the new sums and erased",
-     FORBIDDEN_STILL_COUNT + "If you divide by the new sum, 0 / 0 is NaN. " + FILL_FIRST,
+     FORBIDDEN_STILL_COUNT
+     + "If you then divide by the sum of the allowed weights, 0 / 0 is NaN. " + FILL_FIRST,
      (WEIGHTS, "scores.softmax(dim=-1) * mask"),
      ("return", "weights = weights / weights.sum(dim=-1, keepdim=True)\n"
       "    weights = weights.masked_fill(empty, 0)\n    return")),
     ("divided by the new sums and a little",
-     FORBIDDEN_STILL_COUNT + "Adding a small number to the new sum does not help. " + FILL_FIRST,
+     FORBIDDEN_STILL_COUNT
+     + "Adding a small number to the sum of the allowed weights does not help. " + FILL_FIRST,
      (WEIGHTS, "scores.softmax(dim=-1) * mask"),
      ("return", "weights = weights / (weights.sum(dim=-1, keepdim=True) + 1e-9)\n    return")),
     ("filled with too little",
@@ -184,8 +186,8 @@ MISTAKES = [
      (WEIGHTS, "e / e.sum(dim=-1, keepdim=True).clamp(min=1e-30)"),
      ("    weights", "    e = scores.exp() * mask\n    weights")),
     ("nothing subtracted, masked after exp, empty rows are NaN",
-     "Right while the scores are moderate and every query has an allowed key. For large scores, "
-     "e^score overflows to inf. If all scores of a query are far below 0, every e^score "
+     "Right as long as the scores are moderate and every query has an allowed key. For large "
+     "scores, e^score overflows to inf. If all scores of a query are far below 0, every e^score "
      "underflows to 0. Fill forbidden scores with −inf, and use softmax. Set the weights of a "
      "query with no allowed key to 0.",
      (WEIGHTS, "e / e.sum(dim=-1, keepdim=True)"),
@@ -258,14 +260,13 @@ MISTAKES = [
      (WEIGHTS, "(scores + mask).softmax(dim=-1)")),
     ("the mask is ignored", MASK_NOT_USED, (WEIGHTS, "scores.softmax(dim=-1)")),
     ("the first mask for all",
-     "Right if one mask serves the whole batch. If each sequence or head has its own mask, your "
-     "result uses the first mask for all of them. Use the whole mask, which broadcasts against "
-     "the scores.",
+     "Right if one mask serves the whole batch. If each sequence or head has its own mask, you "
+     "use the first mask for all of them. Use the whole mask, which broadcasts against the scores.",
      ("empty =", "mask = mask[:1] if mask.ndim > 2 else mask\n    empty =")),
     ("scores not scaled", NOT_SCALED, (" / q.shape[-1] ** 0.5", "")),
     ("divided by d_k", DIVIDED_BY_D_K, ("** 0.5", "")),
     ("divided by √L",
-     "Your scores are divided by √L, from the number of queries. A score is a sum over d_k "
+     "Your scores are divided by √L, where L is the number of queries. A score is a sum over d_k "
      "products, so divide by √d_k.",
      ("q.shape[-1]", "q.shape[-2]")),
     ("divided by √d_v", BY_D_V, ("q.shape[-1]", "v.shape[-1]")),
@@ -297,7 +298,7 @@ MISTAKES = [
      ("v, weights", "v, scores")),
     ("weights without the mask",
      "The output is right, but the weights that you return ignore the mask. Return the weights "
-     "that made the output.", ("v, weights", "v, scores.softmax(dim=-1)")),
+     "with which you averaged the values.", ("v, weights", "v, scores.softmax(dim=-1)")),
     ("no softmax",
      "Your weights are the masked scores. Apply softmax to them, and set the weights of a query "
      "with no allowed key to 0.",

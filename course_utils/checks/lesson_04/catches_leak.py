@@ -143,10 +143,10 @@ MISTAKES = [
      SMALL_SCORES, (ON_WEIGHTS, "torch.allclose(weights.sum(dim=-1), torch.ones(L))"),
      (ON_OUTPUT, "True")),
     ("only zeros",
-     "Your test misses code that masks after softmax, and code that makes its output from other "
-     "weights. Both can return forbidden weights of 0, so it is not enough to assert this. Change "
-     "forbidden keys, and assert that the output stays the same. Do this with scores in the "
-     "hundreds too.",
+     "Your test misses code that masks after softmax, and code that computes its output from "
+     "weights other than those it returns. Both can return forbidden weights of 0, so it is not "
+     "enough to assert this. Change forbidden keys, and assert that the output stays the same. Do "
+     "this with scores in the hundreds too.",
      SMALL_SCORES, (ON_WEIGHTS, "(weights[~mask] == 0).all()"), (ON_OUTPUT, "True")),
     ("only square and causal",
      "Your test misses code that makes its own causal mask, and code that ignores the mask when L "
@@ -167,8 +167,8 @@ MISTAKES = [
      "denominator. Change both keys and values. Do this with scores in the hundreds too.",
      only_values_changed),
     ("only weights",
-     "Your test misses code that makes its output from unmasked weights, because you compare only "
-     "the weights. Compare the outputs too. Do this with scores in the hundreds too.",
+     "Your test misses code that computes its output from unmasked weights, because you compare "
+     "only the weights. Compare the outputs too. Do this with scores in the hundreds too.",
      SMALL_SCORES, (ON_OUTPUT, "True")),
     ("nothing forbidden",
      "Your test misses most leaks, because its mask forbids nothing. Use a mask that forbids some "
@@ -177,8 +177,8 @@ MISTAKES = [
     ("one mask for all queries",
      "Your test misses code that applies the first query's mask to every query. You get this "
      "result if all queries share one mask, or if each key that you change is forbidden to every "
-     "query. Give each query a random row of its own, and change every key in turn. Do this with "
-     "scores in the hundreds too.",
+     "query. Give each query its own random row of the mask. Change every key in turn, and check "
+     "the queries that must not see it. Do this with scores in the hundreds too.",
      SMALL_SCORES, (RANDOM, "(torch.rand(S) < 0.3).repeat(L, 1)")),
     ("never large scores",
      "Your test misses code that fails only with scores in the hundreds, because all scores in "

@@ -60,7 +60,7 @@ ALLOWED = "torch.ones(L, S, dtype=torch.bool).tril(S - L)"
 
 MISTAKES = [
     ("no mask once there is a cache",
-     "Your result still has the bug. It is right for one new token and for an empty cache. With "
+     "Your code still has the bug. It is right for one new token and for an empty cache. With "
      "several new tokens after a cache, the earlier ones see the later ones. Hide the later ones "
      "with a causal mask that aligns the last query with the last key.",
      (ALLOWED, "torch.ones(L, S, dtype=torch.bool).tril(0 if S == L else S)")),
@@ -98,8 +98,8 @@ MISTAKES = [
     ("cached scores not scaled", NOT_SCALED, (" / q.shape[-1] ** 0.5", "")),
     ("divided by √d_v", BY_D_V, ("q.shape[-1] ** 0.5", "v.shape[-1] ** 0.5")),
     ("divided by √S",
-     "Your scores are divided by √S, from the number of keys. A score is a sum over d_k products, "
-     "so divide by √d_k.",
+     "Your scores are divided by √S, where S is the number of keys. A score is a sum over d_k "
+     "products, so divide by √d_k.",
      ("q.shape[-1] ** 0.5", "S**0.5")),
     ("joined along dimension 1",
      "Right for tensors (B, L, d). With another number of dimensions, the caches are joined along "

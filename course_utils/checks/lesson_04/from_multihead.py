@@ -41,9 +41,9 @@ def inputs():
 
 MISTAKES = [
     ("nothing inverted",
-     "Your mask allows only the keys that both masks ignore. In nn.MultiheadAttention, True means "
-     "'ignore', but here True must mean 'may attend'. Invert both masks before you combine them "
-     "with &.", ("~ignored", "attn_mask & padding")),
+     "Your mask allows only the keys that both given masks mark as ignored. In "
+     "nn.MultiheadAttention, True means 'ignore', but here True must mean 'may attend'. Invert "
+     "both masks before you combine them with &.", ("~ignored", "attn_mask & padding")),
     ("still true means ignore",
      "Your result is True where a key must be ignored. Invert it with ~.",
      ("~ignored", "ignored")),
@@ -55,8 +55,8 @@ MISTAKES = [
      "which True means 'may attend'.",
      ("~ignored", "ignored * -1e9")),
     ("joined by exclusive or",
-     "Your mask allows a key that both masks ignore, as happens with ^. A key must be ignored if "
-     "either mask ignores it. Use |.",
+     "Your mask allows a key that both given masks mark as ignored, as happens with ^. A key must "
+     "be ignored if either of them says so. Use |.",
      ("attn_mask |", "attn_mask ^")),
     ("either allows",
      "Your mask allows a key even if only one of the two masks allows it. Both must allow the "
@@ -73,23 +73,23 @@ MISTAKES = [
      "only to a. Write ~(a | b).",
      ("~ignored", "~attn_mask | padding")),
     ("padding left out",
-     "Your result leaves out the padding mask. A key must be ignored if either mask ignores it. "
+     "Your result leaves out the padding mask. A key must be ignored if either mask says so. "
      "Combine the two masks with |, and invert the result.",
      ("attn_mask | padding", "attn_mask.expand(len(padding), 1, *attn_mask.shape)")),
     ("attention mask left out",
-     "Your result is the inverted padding mask alone. A key must be ignored if either mask "
-     "ignores it. Combine the two masks with |, and invert the result.",
+     "Your result is the inverted padding mask alone. A key must be ignored if either mask says "
+     "so. Combine the two masks with |, and invert the result.",
      ("attn_mask | padding", "padding")),
     ("attention mask for its shape alone",
-     "The shape is right, but your result allows what the attention mask ignores. A key must be "
-     "ignored if either mask ignores it. Combine the two masks with |, and invert the result.",
+     "The shape is right, but your result allows keys that `attn_mask` marks as ignored. A key "
+     "must be ignored if either mask says so. Combine the two masks with |, and invert the result.",
      ("attn_mask | padding", "padding.expand(-1, -1, len(attn_mask), -1)")),
     ("no dimension for heads",
      "The entries are right, but the shape is (B, L, S). Against scores (B, H, L, S), B would be "
      "aligned with H. Give the mask the shape (B, 1, L, S).", ("~ignored", "~ignored[:, 0]")),
     ("padded queries ignored too",
-     "Right, except when L = S. Then your result also stops queries at padding positions from "
-     "attending to any key. `key_padding_mask` is only about keys. Mask only the keys.",
+     "Right, except when L = S. Then your mask also forbids every key to queries at padding "
+     "positions. `key_padding_mask` is only about keys. Mask only the keys.",
      ("attn_mask | padding", "attn_mask | padding | (padding.mT if attn_mask.shape[0] == "
       "attn_mask.shape[1] else padding)")),
     ("padding at the queries",

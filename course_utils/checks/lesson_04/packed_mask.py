@@ -66,16 +66,16 @@ MISTAKES = [
      "can be any integers. Compare all pairs of ids with ==.",
      ("return same", "same = same & (ids >= 0)[..., :, None]\n    return same")),
     ("document 0 seen by all",
-     "In your mask, other documents see the document with id 0. If you multiply ids, or if 0 has "
-     "a meaning of its own, leave this out. Compare the ids with ==.",
+     "In your mask, other documents see the document with id 0. Do not multiply ids, and do not "
+     "give 0 a meaning of its own. Compare the ids with ==.",
      ("return same", "same = same | (ids == 0)[..., None, :]\n    return same")),
     ("document 0 sees all",
-     "In your mask, the document with id 0 sees other documents. If you multiply ids, or if 0 has "
-     "a meaning of its own, leave this out. Compare the ids with ==.",
+     "In your mask, the document with id 0 sees other documents. Do not multiply ids, and do not "
+     "give 0 a meaning of its own. Compare the ids with ==.",
      ("return same", "same = same | (ids == 0)[..., :, None]\n    return same")),
     ("one key too far",
-     "Your mask allows one key too many. Within a document, a token sees the next one. Use tril() "
-     "without an offset.",
+     "Your mask allows one key too many. Within a document, a token also sees the next token. Use "
+     "tril() without an offset.",
      ("tril()", "tril(1)")),
     ("other documents",
      "Your mask allows other documents and hides the token's own. Compare the ids with ==.",
@@ -87,24 +87,22 @@ MISTAKES = [
      "In your mask, a token sees itself and later tokens of its document. The past is the *lower* "
      "triangle. Use tril().", ("tril()", "triu()")),
     ("first row for all",
-     "Your mask uses the documents of the first row for the whole batch. Use the ids of each row.",
+     "You use the documents of the first row for the whole batch. Use each row's own ids.",
      ("return same", "return same.reshape(-1, L, L)[:1].reshape(L, L).expand_as(same)")),
     ("leading dimensions forgotten, with tril",
-     "Right for a single row of ids. With leading dimensions, your result compares rows of the "
-     "batch with each other, not the tokens of one row. Use ids[..., :, None] and ids[..., None, "
-     ":].",
+     "Right for a single row of ids. With leading dimensions, you compare rows of the batch with "
+     "each other, not the tokens of one row. Use ids[..., :, None] and ids[..., None, :].",
      ("[..., :, None]", "[:, None]"), ("[..., None, :]", "[None, :]"),
      ("same & causal", "same.tril()")),
     ("leading dimensions forgotten",
-     "Right for a single row of ids. With leading dimensions, your result compares rows of the "
-     "batch with each other, not the tokens of one row. Use ids[..., :, None], ids[..., None, :] "
-     "and L = ids.shape[-1].",
+     "Right for a single row of ids. With leading dimensions, you compare rows of the batch with "
+     "each other, not the tokens of one row. Use ids[..., :, None], ids[..., None, :] and L = "
+     "ids.shape[-1].",
      ("ids.shape[-1]", "len(ids)"), ("[..., :, None]", "[:, None]"),
      ("[..., None, :]", "[None, :]")),
     ("rows of the batch paired",
-     "Right for a single row of ids. With leading dimensions, your result compares rows of the "
-     "batch with each other, not the tokens of one row. Use ids[..., :, None] and ids[..., None, "
-     ":].",
+     "Right for a single row of ids. With leading dimensions, you compare rows of the batch with "
+     "each other, not the tokens of one row. Use ids[..., :, None] and ids[..., None, :].",
      ("[..., :, None]", "[:, None]"), ("[..., None, :]", "[None, :]")),
 ]  # fmt: skip
 

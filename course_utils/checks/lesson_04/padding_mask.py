@@ -63,7 +63,7 @@ MISTAKES = [
      "be more than the longest length. Forbid S − length keys.",
      ("S - lengths[:, None]", "lengths.max() - lengths[:, None]")),
     ("the first length for all",
-     "Your mask uses the first sequence's length for all of them. Use each sequence's own length.",
+     "You use the first sequence's length for all sequences. Use each sequence's own length.",
      ("lengths[:, None]", "lengths[:1].expand(len(lengths))[:, None]")),
     ("causal as well",
      "Your mask also hides later keys, so its shape is (B, 1, S, S). This mask is only about "
@@ -78,8 +78,8 @@ MISTAKES = [
      "may be larger. Make the mask S keys wide.",
      ("positions = ", "S = int(lengths.max()); positions = ")),
     ("flipped over the batch",
-     "Your masks are in reverse order, so each sequence gets the mask of another one. If you use "
-     "flip, do not flip dimension 0, which is the batch.",
+     "Your masks are in reverse order, so sequences get each other's masks. If you use flip, do "
+     "not flip dimension 0, which is the batch.",
      ("[:, None, None, :]", "[:, None, None, :].flip(0)")),
     ("queries masked too",
      "Your mask also forbids every key to queries at padding positions, so its shape is (B, 1, S, "

@@ -117,14 +117,14 @@ MISTAKES = [
      "exponentials. Weight the outputs before you add them, as in 3.7.",
      (JOINED, f"a @ v_prefix / {ALONE[0]} + (b @ v / {ALONE[1]}).nan_to_num(0)")),
     ("weighted by the number of keys",
-     "Your result weights the outputs of the two parts by their numbers of keys. The part with "
-     "the larger sum of exponentials must count more. Merge the outputs as in 3.7.",
+     "You weight the outputs of the two parts by their numbers of keys. The part with the larger "
+     "sum of exponentials must count more. Merge the outputs as in 3.7.",
      ("    total =", "    n, P = mask.sum(dim=-1, keepdim=True), k_prefix.shape[1]\n    total ="),
      (JOINED, f"(P * {OF_THE_TWO[0]} + n * {OF_THE_TWO[1]}) / (P + n)")),
     ("log-sum-exps for weights",
-     "Your result weights the outputs of the two parts by their log-sum-exps, which are "
-     "logarithms and may be negative. Weight each part by e^(lse − m), as in 3.7, where m is the "
-     "larger of the two log-sum-exps.",
+     "You weight the outputs of the two parts by their log-sum-exps, which are logarithms and may "
+     "be negative. Weight each part by e^(lse − m), as in 3.7, where m is the larger of the two "
+     "log-sum-exps.",
      ("    total =", TWO_LSES),
      (JOINED, f"(c * {OF_THE_TWO[0]} + o * {OF_THE_TWO[1]}) / (c + o)")),
     ("e to the log-sum-exp",
@@ -133,8 +133,8 @@ MISTAKES = [
      ("    total =", TWO_LSES + " (c.exp() + o.exp()).log()  #"),
      (JOINED, f"(c - total).exp() * {OF_THE_TWO[0]} + (o - total).exp() * {OF_THE_TWO[1]}")),
     ("two maxima",
-     "Your result is what you get if each part subtracts its own maximum before exp, but the "
-     "exponentials are added as if both maxima were the same. In both parts, subtract the larger "
+     "Your result is what you get if you subtract each part's own maximum before exp, but then "
+     "add the exponentials as if the two maxima were the same. In both parts, subtract the larger "
      "of the two maxima.",
      ("(common - m).exp(), (own - m).exp()", "(common - common.amax(-1, True)).exp(), "
       "(own - own.amax(-1, True)).exp().nan_to_num(0)")),
@@ -145,8 +145,8 @@ MISTAKES = [
      ("[..., None]  # (B, H, L, 1), f", "[..., None] * 0  # (B, H, L, 1), f")),
     ("the prefix's maximum for both",
      "Your result is NaN if scores of the sequence are far above those of the prefix. If you "
-     "subtract the prefix's maximum, their exponentials overflow to inf, and inf / inf is NaN. In "
-     "both parts, subtract the larger of the two maxima.",
+     "subtract the prefix's maximum, the sequence's exponentials overflow to inf, and inf / inf "
+     "is NaN. In both parts, subtract the larger of the two maxima.",
      ("torch.maximum(common.amax(dim=-1), own.amax(dim=-1))", "common.amax(dim=-1)")),
     ("the sequence's maximum for both",
      "Your result is NaN if scores of the prefix are far above those of the sequence, or if a "
@@ -205,23 +205,23 @@ MISTAKES = [
      (JOINED, f"(a @ v_prefix / {ALONE[0]} * {ALONE[1]} + (b @ v / {ALONE[1]}).nan_to_num(0) "
       f"* {ALONE[0]}) / total")),
     ("the prefix left out",
-     "Your result attends only to the sequence. Each query must also attend to the keys and "
-     "values of the prefix, with one softmax over both parts.",
+     "Your queries attend only to the sequence's own keys. Each query must also attend to the "
+     "keys and values of the prefix, with one softmax over both parts.",
      (JOINED, f"(b @ v / {ALONE[1]}).nan_to_num(0)")),
     ("the sequence left out",
-     "Your result attends only to the prefix. Each query must also attend to its own sequence's "
+     "Your queries attend only to the prefix. Each query must also attend to its own sequence's "
      "keys and values, where the mask allows it, with one softmax over both parts.",
      (JOINED, f"a @ v_prefix / {ALONE[0]}")),
     ("the mask is not used", MASK_NOT_USED, (".masked_fill(~mask, -torch.inf)", "")),
     ("mask inverted", MASK_INVERTED, ("~mask", "mask")),
     ("a causal mask whatever the mask says",
-     "Your result uses a causal mask of its own. Use the mask that is passed in.",
+     "You use a causal mask of your own. Use the mask that is passed in.",
      ("~mask", "torch.ones(q.shape[-2], q.shape[-2]).triu(1) > 0")),
     ("scores not scaled", NOT_SCALED, ("** -0.5", "** 0")),
     ("divided by d_k", DIVIDED_BY_D_K, ("** -0.5", "** -1")),
     ("one part not scaled",
-     "The sequence's scores are divided by √d_k, but the prefix's scores are not. Scale both, "
-     "because they share one softmax.", ("k_prefix.mT * scale", "k_prefix.mT")),
+     "The sequence's scores are divided by √d_k, but the prefix's scores are not. Divide both by "
+     "√d_k, because they share one softmax.", ("k_prefix.mT * scale", "k_prefix.mT")),
     ("prefix scaled twice",
      "The prefix's scores are divided by √d_k twice. Divide them once.",
      ("k_prefix.mT * scale", "k_prefix.mT * scale * scale")),
