@@ -202,8 +202,8 @@ OF_ANY_LAYER = [
      "head.",
      ("(merged), weights", "(merged)")),
     ("causal without a mask",
-     "Right with a mask. Without one, your result is causal, but then every query may attend to "
-     "all keys. Forbid only what a mask forbids.",
+     "Right with a mask. Without one, your result is causal, although every query may then attend "
+     "to all keys. Forbid only what a mask forbids.",
      ("        if mask is not None:", "        if mask is None:\n            mask = torch.ones("
       "scores.shape[-2:]).tril() > 0\n        if mask is not None:")),
     ("always causal",
@@ -217,8 +217,8 @@ OF_ANY_LAYER = [
      "multiply them by the values.",
      (".nan_to_num(0)", "")),
     ("everything for an empty row",
-     "Right, except for a query with no allowed key. It attends to all keys alike, as happens if "
-     "you fill forbidden scores with a finite number such as `-1e9`. Set the weights of such a "
+     "Right, except for a query with no allowed key. It attends to all keys equally, as happens "
+     "if you fill forbidden scores with a finite number such as `-1e9`. Set the weights of such a "
      "query to 0.",
      ("-torch.inf", "-1e9")),
     ("weights masked late and renormalized",
@@ -234,11 +234,11 @@ OF_ANY_LAYER = [
      "d_k products, so divide by √d_k.", ("d_k**0.5", "k.shape[-2]**0.5")),
     ("mask for all queries ignored",
      "Right, except for a mask that has size 1 in the dimension of the queries, such as a padding "
-     "mask. Your result ignores such a mask. Apply it too: it broadcasts over the queries.",
+     "mask. You ignore such a mask. Apply it too: it broadcasts over the queries.",
      ("if mask is not None", "if mask is not None and mask.shape[-2] == q.shape[-2]")),
     ("padding taken for queries",
-     "Right, except for a padding mask when there are as many queries as keys. Then your result "
-     "masks queries instead of keys. Use the mask as it is, without a transpose.",
+     "Right, except for a padding mask when there are as many queries as keys. Then you mask "
+     "queries instead of keys. Use the mask as it is, without a transpose.",
      ("~mask", "~(mask.mT if mask.shape[-2] == 1 and q.shape == k.shape else mask)")),
     ("output lost where head 0 is empty",
      "Right, except for a query that has no allowed key in head 0 but some in other heads. Your "

@@ -194,12 +194,12 @@ MISTAKES = [
      "and then the bug does not show. Set it to random numbers.",
      ("draw(layer)", "draw(layer)\n    layer.W_o.bias.data.zero_()")),
     ("one mask for the batch",
-     "Your test misses code that uses the first sequence's mask for all sequences, because yours "
-     "all have the same mask. Pass a different mask for each sequence.",
+     "Your test misses code that uses the first sequence's mask for all sequences, because all "
+     "your sequences have the same mask. Pass a different mask for each sequence.",
      ("torch.rand(B, H, L, S)", "torch.rand(1, H, L, S)")),
     ("one mask for all heads",
-     "Your test misses code that uses head 0's mask for all heads, because yours all have the "
-     "same mask. Pass a mask of shape (B, H, L, S) that differs between heads.",
+     "Your test misses code that uses head 0's mask for all heads, because all your heads have "
+     "the same mask. Pass a mask of shape (B, H, L, S) that differs between heads.",
      ("torch.rand(B, H, L, S)", "torch.rand(B, 1, L, S)")),
     ("only causality tried",
      "Your test catches only bugs that let later tokens change an earlier output. Most bugs do "

@@ -135,8 +135,9 @@ NO_MASK = (
     "token attend only to itself and the window − 1 tokens before it."
 )
 OPEN = (
-    "Right for the first piece. In later pieces, every token also attends to everything in the "
-    "cache. Let each token attend only to itself and the window − 1 tokens before it."
+    "Your output is right for the first piece. In later pieces, every token also attends to "
+    "everything in the cache. Let each token attend only to itself and the window − 1 tokens "
+    "before it."
 )
 FIRST = (
     "Your cache keeps the first tokens of the text. Later tokens need the last ones. Keep those, "
@@ -154,8 +155,9 @@ MISTAKES = [
     ("no mask, cache cut", NO_MASK, (CAUSAL, "ago < S"), ("(window - 1)", "window")),
     ("no mask, cache cut by one more", NO_MASK, (CAUSAL, "ago < S")),
     ("mask for the first piece",
-     "Right for the first piece. In later pieces, a token attends to its whole piece and to "
-     "everything in the cache, as happens if only the first piece is masked. Mask every piece.",
+     "Your output is right for the first piece. In later pieces, a token attends to its whole "
+     "piece and to everything in the cache, as happens if only the first piece is masked. Mask "
+     "every piece.",
      (CAUSAL, f"({CAUSAL}) if cache is None else None"), ("(window - 1)", "window")),
     ("cache open", OPEN, (CAUSAL, OF_THE_PIECE), ("(window - 1)", "window")),
     ("cache open, cut by one more", OPEN, (CAUSAL, OF_THE_PIECE)),
@@ -200,12 +202,12 @@ MISTAKES = [
      "window − 1 tokens before it.",
      ("ago < window", "ago < max(window - 1, 1)")),
     ("cache one short",
-     "Right, except for the first token of later pieces. It lacks the earliest token of its "
-     "window, because your cache does not hold it. Keep the last window − 1 tokens for the next "
-     "piece.",
+     "Right, except for the first token of later pieces. The earliest token of its window is "
+     "missing, because your cache does not hold that token. Keep the last window − 1 tokens for "
+     "the next piece.",
      ("(window - 1)", "max(window - 2, 0)")),
     ("cache not used",
-     "Your result treats each piece as a text of its own. Tokens must also see those of earlier "
+     "You treat each piece as a text of its own. Tokens must also attend to tokens of earlier "
      "pieces. Put the keys and values of the cache before the new ones.",
      ("cache is not None", "False")),
     ("cache replaced",
@@ -245,8 +247,8 @@ MISTAKES = [
      "and average v.",
      ("attention(q, k, v", "attention(q, v, k")),
     ("cache exchanged",
-     "Right for the first piece. After that, cached keys come back as values, and cached values "
-     "as keys. Read the cache in the order in which you wrote it.",
+     "Your output is right for the first piece. After that, cached keys come back as values, and "
+     "cached values as keys. Read the cache in the order in which you wrote it.",
      ("[cache[0], k]", "[cache[1], k]"),
      ("[cache[1], v]", "[cache[0], v]")),
     ("biases left out",

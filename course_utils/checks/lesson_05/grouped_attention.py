@@ -90,25 +90,25 @@ BACK = "out.reshape(B, H, L, -1), weights.reshape(B, H, L, -1)"
 MISTAKES = [
     ("key heads take turns",
      "With H = 6 and H_kv = 2, your query heads use key heads 0 1 0 1 0 1. They must use 0 0 0 1 "
-     "1 1. Reshape q to (B, H_kv, H / H_kv · L, d_k), so that neighboring query heads share a key "
-     "head.",
+     "1 1. Reshape q to (B, H_kv, (H / H_kv) · L, d_k), so that neighboring query heads share a "
+     "key head.",
      (GROUPED, "k, v = k.repeat(1, group, 1, 1), v.repeat(1, group, 1, 1)")),
     ("divided by the key heads",
      "You get this result, or an error, if query head h uses key head h // H_kv. But each group "
-     "has H / H_kv query heads, so h must be divided by H / H_kv. Reshape q to (B, H_kv, H / H_kv "
-     "· L, d_k), which gives each group its own key head.",
+     "has H / H_kv query heads, so h must be divided by H / H_kv. Reshape q to (B, H_kv, (H / "
+     "H_kv) · L, d_k), which gives each group its own key head.",
      (GROUPED, "k, v = (x[:, torch.arange(H) // x.shape[1]] for x in (k, v))")),
     ("output as wide as keys",
      "You get an error unless d_v = d_k, because your output is reshaped to width d_k. The output "
-     "is as wide as the values. Reshape it to (B, H, L, d_v).",
+     "must be as wide as the values. Reshape it to (B, H, L, d_v).",
      ("out.reshape(B, H, L, -1)", "out.reshape(B, H, L, d_k)")),
     ("output filled up to d_k",
      "You get this result, or an error, if you reshape the output to width d_k, which changes its "
-     "other dimensions. The output is as wide as the values. Reshape it to (B, H, L, d_v).",
+     "other dimensions. The output must be as wide as the values. Reshape it to (B, H, L, d_v).",
      ("out.reshape(B, H, L, -1)", "out.reshape(B, -1, L, d_k)")),
     ("first key head for all",
      "All of your query heads use the first head of keys and values. That is right only if H_kv = "
-     "1. Let each group use its own head of both.",
+     "1. Let each group use its own head of keys and of values.",
      (GROUPED, "k, v = k[:, :1], v[:, :1]")),
     ("first head of keys for all",
      "The heads of values are right, but all query heads use the first head of keys. That is "
@@ -120,12 +120,12 @@ MISTAKES = [
      (GROUPED, GROUPED + "\n    v = v[:, :1].expand_as(v)")),
     ("tokens folded before heads",
      "You get this result if you transpose q before you reshape it. Then query heads of different "
-     "groups share a key head. Reshape q directly from (B, H, L, d_k) to (B, H_kv, H / H_kv · L, "
-     "d_k).",
+     "groups share a key head. Reshape q directly from (B, H, L, d_k) to (B, H_kv, (H / H_kv) · "
+     "L, d_k).",
      (GROUPED, GROUPED.replace("q.reshape", "q.transpose(1, 2).reshape"))),
     ("key heads averaged",
      "You average the heads of keys and of values. That is right only if H_kv = 1. Let each group "
-     "use its own head of both.",
+     "use its own head of keys and of values.",
      (GROUPED, "k, v = k.mean(dim=1, keepdim=True), v.mean(dim=1, keepdim=True)")),
     ("queries averaged",
      "You average the queries of each group. Each query head needs its own scores. Keep all H "
@@ -138,8 +138,8 @@ MISTAKES = [
      (BACK, "*(x.reshape(B, L, H, -1).transpose(1, 2) for x in (out, weights)),")),
     ("heads folded after tokens",
      "You get this result if you transpose q before you reshape it. Then query heads of different "
-     "groups share a key head. Reshape q directly from (B, H, L, d_k) to (B, H_kv, H / H_kv · L, "
-     "d_k).",
+     "groups share a key head. Reshape q directly from (B, H, L, d_k) to (B, H_kv, (H / H_kv) · "
+     "L, d_k).",
      (GROUPED, "q = q.transpose(1, 2).reshape(B, L * group, H // group, d_k).transpose(1, 2)")),
     ("queries averaged, results repeated",
      "You average the queries of each group. Each query head needs its own scores. Keep all H "
@@ -155,16 +155,16 @@ MISTAKES = [
     ("rows collected by token",
      "You get this result if you sort the queries of a group by token and then by head, but put "
      "their results back as if sorted by head and then by token. Use the second order both times: "
-     "reshape q directly to (B, H_kv, H / H_kv · L, d_k).",
+     "reshape q directly to (B, H_kv, (H / H_kv) · L, d_k).",
      (GROUPED, "q = q.unflatten(1, (-1, group)).transpose(2, 3).flatten(2, 3)")),
     ("values take turns",
      "You assign the keys correctly. But with H = 6 and H_kv = 2, your query heads use heads 0 1 "
-     "0 1 0 1 of the values. They must use 0 0 0 1 1 1. Reshape q to (B, H_kv, H / H_kv · L, "
+     "0 1 0 1 of the values. They must use 0 0 0 1 1 1. Reshape q to (B, H_kv, (H / H_kv) · L, "
      "d_k), which is right for keys and values.",
      (GROUPED, "k, v = k.repeat_interleave(group, 1), v.repeat(1, group, 1, 1)")),
     ("keys take turns",
      "You assign the values correctly. But with H = 6 and H_kv = 2, your query heads use heads 0 "
-     "1 0 1 0 1 of the keys. They must use 0 0 0 1 1 1. Reshape q to (B, H_kv, H / H_kv · L, "
+     "1 0 1 0 1 of the keys. They must use 0 0 0 1 1 1. Reshape q to (B, H_kv, (H / H_kv) · L, "
      "d_k), which is right for keys and values.",
      (GROUPED, "k, v = k.repeat(1, group, 1, 1), v.repeat_interleave(group, 1)")),
     ("grouped output alone",
@@ -199,8 +199,8 @@ MISTAKES = [
     ("grouped scaled twice", SCALED_TWICE, (" / d_k**0.5", " / d_k")),
     ("key heads not shared",
      "Right if H_kv is 1 or H. Otherwise you get an error, because the heads of q and k do not "
-     "broadcast. Reshape q to (B, H_kv, H / H_kv · L, d_k), so that each key head serves H / H_kv "
-     "neighboring query heads.",
+     "broadcast. Reshape q to (B, H_kv, (H / H_kv) · L, d_k), so that each key head serves H / "
+     "H_kv neighboring query heads.",
      (GROUPED, "")),
     ("divided by root of the group",
      "Your scores are divided by √(d_k · H / H_kv). Each score is a sum of d_k products, however "

@@ -50,13 +50,13 @@ MISTAKES = [
      "width d_model / num_kv_heads. Count num_kv_heads heads of width d_model / num_heads.",
      ("num_kv_heads * d_k", "d_model // num_kv_heads")),
     ("heads of one number",
-     "Your result counts one number per token for each key head. A key has d_model / num_heads "
-     "numbers, the width of a head. Count all of them.",
+     "You count one number per token for each key head. A key has d_model / num_heads numbers, "
+     "the width of a head. Count all of them.",
      ("num_kv_heads * d_k", "num_kv_heads")),
     ("more heads for fewer",
      "Your result grows when there are fewer key heads. But the cache holds only num_kv_heads key "
-     "heads, so with fewer of them it is smaller. Count num_kv_heads heads of width d_model / "
-     "num_heads.",
+     "heads, so with fewer of them the cache is smaller. Count num_kv_heads heads of width "
+     "d_model / num_heads.",
      ("num_kv_heads * d_k", "d_model * (num_heads // num_kv_heads)")),
     ("key heads at full width",
      "In your result, each key head is d_model wide. A head is only d_model / num_heads wide. "
@@ -74,8 +74,7 @@ MISTAKES = [
      "tokens. Multiply by S.",
      ("B * S", "B")),
     ("numbers counted",
-     "Your result counts numbers, not bytes. Each number takes bytes_each bytes. Multiply by "
-     "bytes_each.",
+     "You count numbers, not bytes. Each number takes bytes_each bytes. Multiply by bytes_each.",
      (" * bytes_each", "")),
     ("bits counted",
      "Your result is in bits. Return it in bytes, without the factor of 8.",
@@ -89,9 +88,9 @@ MISTAKES = [
     ("queries kept", NO_QUERIES, ("2 * keys", "(2 * keys + B * S * layers * d_model)")),
     ("queries kept for key heads", NO_QUERIES, ("2 * keys", "3 * keys")),
     ("weights kept, no keys",
-     "Your result grows as S² and contains num_heads, as if it counted attention weights. These "
-     "are not in the cache. Count the keys and values, num_kv_heads heads of width d_model / "
-     "num_heads for each of the S tokens.",
+     "Your result grows as S² and contains num_heads, as if you counted attention weights. "
+     "Weights are not in the cache. Count the keys and values, num_kv_heads heads of width "
+     "d_model / num_heads for each of the S tokens.",
      ("2 * keys", "2 * B * S * S * layers * num_heads")),
     ("weights kept",
      "Your result is multiplied by S twice. The cache holds keys and values for each of the S "

@@ -151,17 +151,16 @@ MISTAKES = [
      "Your weights sum to 1 over the heads. They must sum to 1 over the keys, so use `dim=-1`.",
      ("dim=-1", "dim=1")),
     ("mask of the first head",
-     "Right, unless the mask differs between heads. Your result uses the mask of head 0 for all "
-     "heads. Give each head its own mask.",
+     "Right, unless the mask differs between heads. You use the mask of head 0 for all heads. "
+     "Give each head its own mask.",
      ("~mask", "~(mask[..., :1, :, :] if mask.ndim > 2 else mask)")),
     ("mask of the first sequence",
-     "Right, unless the mask differs between sequences. Your result uses the mask of the first "
-     "sequence for all sequences. Give each sequence its own mask.",
+     "Right, unless the mask differs between sequences. You use the mask of the first sequence "
+     "for all sequences. Give each sequence its own mask.",
      ("~mask", "~(mask[:1] if mask.ndim == 4 else mask)")),
     ("heads taken for sequences",
-     "Right, except for a mask of shape (H, L, S). Your result treats it as one mask for each "
-     "sequence. But broadcasting to (B, H, L, S) makes it one mask for each head. Use the mask as "
-     "it is.",
+     "Right, except for a mask of shape (H, L, S). You treat it as one mask for each sequence. "
+     "But broadcasting to (B, H, L, S) makes it one mask for each head. Use the mask as it is.",
      ("~mask", "~(mask[:, None] if mask.ndim == 3 else mask)")),
     ("weights masked late",
      "Right without a mask. With a mask, you get this result if you set weights to 0 after "

@@ -178,13 +178,13 @@ MISTAKES = [
     *OF_ANY_LAYER,
     ("no place for the heads", WITHOUT_A_PLACE, ("mask = mask[:, None]", "pass")),
     ("the first sequence's mask",
-     "Right, unless the mask differs between sequences. Your result uses the mask of the first "
-     "sequence for all sequences. Give each sequence its own mask.",
+     "Right, unless the mask differs between sequences. You use the mask of the first sequence "
+     "for all sequences. Give each sequence its own mask.",
      ("mask = mask[:, None]", "mask = mask[0]"),
      ("masked_fill(~mask", "masked_fill(~(mask[:1] if mask.ndim == 4 else mask)")),
     ("masks (B, L, L) passed over",
-     "Right, except for a mask of shape (B, L, L), which your result ignores. It has one mask for "
-     "each sequence. Insert a dimension for the heads, `mask[:, None]`, and apply it.",
+     "Right, except for a mask of shape (B, L, L), which you ignore. It has one mask for each "
+     "sequence. Insert a dimension for the heads, `mask[:, None]`, and apply it.",
      ("mask = mask[:, None]", "mask = torch.ones_like(mask[0])")),
     ("no place where there are as many heads",
      "Right, except for a mask of shape (B, L, L) when B = H. Its first dimension stands for the "
@@ -208,13 +208,12 @@ MISTAKES = [
      ("mask = mask[:, None]",
       "mask = mask.repeat(self.num_heads, 1, 1).view(len(x), -1, *mask.shape[1:])")),
     ("one mask for all heads",
-     "Right, unless the mask differs between heads. Your result uses the mask of head 0 for all "
-     "heads. Give each head its own mask.",
+     "Right, unless the mask differs between heads. You use the mask of head 0 for all heads. "
+     "Give each head its own mask.",
      ("masked_fill(~mask", "masked_fill(~(mask[:, :1] if mask.ndim == 4 else mask)")),
     ("diagonal opened",
-     "Right, unless the mask stops a token from attending to itself. Your result allows this "
-     "anyway. Forbid all that the mask forbids, and set the weights of a token with no allowed "
-     "key to 0.",
+     "Right, unless the mask stops a token from attending to itself. You allow this anyway. "
+     "Forbid all that the mask forbids, and set the weights of a token with no allowed key to 0.",
      ("masked_fill(~mask", "masked_fill(~(mask | (torch.eye(mask.shape[-1]) > 0))")),
     ("mask inverted, and NaN",
      "Your mask is inverted. Here True means 'may attend', while in the attn_mask of "

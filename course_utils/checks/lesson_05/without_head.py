@@ -113,7 +113,8 @@ MISTAKES = [
      ("merge_heads(heads)", "heads.reshape(x.shape)")),
     ("item of the batch taken for head",
      "You get this result, or an error, if you set `heads[head]` to 0. The first dimension is the "
-     "batch, so that is a whole sequence. The heads are dimension 1. Set `heads[:, head]` to 0.",
+     "batch, so `heads[head]` is a whole sequence. The heads are dimension 1. Set `heads[:, "
+     "head]` to 0.",
      ("merged = merge", "heads[head] = 0\n    merged = merge"), ("merged * others", "merged")),
     ("bias lost",
      "Your output lacks the bias of W_o. That bias belongs to no head, so keep it.",
@@ -153,7 +154,7 @@ MISTAKES = [
     ("cut from the values' input",
      "You get this result if you set columns of W_v.weight to 0. In nn.Linear, columns belong to "
      "inputs, which all heads share, and rows belong to outputs. Set the head's rows of "
-     "W_v.weight to 0 instead, and its entries of W_v.bias as well.",
+     "W_v.weight and its entries of W_v.bias to 0 instead.",
      ("heads, _ =", "x = x * (torch.arange(d_model) // d_k != head)\n"
       "    v = split_heads(layer.W_v(x), H)\n    heads, _ ="), ("merged * others", "merged")),
     ("cut from the values' input, bias right",
