@@ -256,8 +256,8 @@ MISTAKES = [
      "The exponentials of your block are e^x. Subtract the maximum first: e^(x − m_new).",
      ("(x - base[..., None])", "x")),
     ("nothing shifted",
-     "Your ℓ is the old ℓ plus Σ e^x, with no maximum subtracted. Return ℓ · e^(m − m_new) plus "
-     "the sum of e^(x − m_new).",
+     "Your ℓ is the old ℓ plus Σ e^x, with no maximum subtracted. Multiply the old ℓ by e^(m − "
+     "m_new), and use e^(x − m_new) for the block.",
      ("(x - base[..., None])", "x"), (RESCALED, "ell")),
     ("old sum dropped",
      "Your ℓ drops the sum of the earlier blocks. Return ℓ · e^(m − m_new) plus the sum of this "
