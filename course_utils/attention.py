@@ -682,8 +682,8 @@ def rotary(x, positions, base=10000, interleaved=False):
     """
     if 1 < positions.ndim < x.ndim - 1:  # (B, L) would broadcast over the heads of (B, H, L, d)
         raise ValueError(
-            f"positions {tuple(positions.shape)} need one dimension fewer than x "
-            f"{tuple(x.shape)}: add one for the heads, as in positions[:, None]"
+            f"positions {tuple(positions.shape)} must have one dimension fewer than x "
+            f"{tuple(x.shape)}; insert one for the heads, as in positions[:, None]"
         )
     d = x.shape[-1]
     inv_freq = base ** (-torch.arange(0, d, 2, device=x.device).double() / d)  # (d / 2,)

@@ -223,7 +223,7 @@ def query_products(q, k, weights, query, *, queries=None, keys=None, mask=None):
     right.set(xlabel="weight", xlim=(0, 1), xticks=(0, 0.5, 1), title="softmax")
     j = int(row.argmax())
     left.description = (
-        f"{queries[query]} and each of {S} keys: {d_k} products; those with {keys[j]} sum to "
+        f'"{queries[query]}" with each of {S} keys: {d_k} products; those with "{keys[j]}" sum to '
         f"{products[j].sum():.2f}, divided by √{d_k}: {scores[j]:.2f}; softmax over {S} keys: "
         f"{row[j]:.2f}, the largest, as shown"
     )

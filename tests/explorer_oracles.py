@@ -373,7 +373,7 @@ def ring(step, ranks, causal, zigzag):
     longest = work.max(axis=0)
     idle_time = longest - work
     spent = longest[: step + 1].sum()
-    yield f"step {step} of 0 to {ranks - 1}:", True
+    yield f"step {step} (steps 0 to {ranks - 1}):", True
     listed = ", ".join(str((rank - step) % ranks) for rank in range(ranks))
     yield f"hold the keys of ranks {listed};", True
     yield "in blocks: " + ", ".join({0: "0", 0.5: "½", 1: "1"}[w] for w in work[:, step]), True

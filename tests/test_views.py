@@ -142,7 +142,7 @@ def test_a_query_shows_the_products_with_all_keys_their_sums_and_the_weights(L, 
     assert ax is left and ax.get_ylabel() == "key" and right.get_xlim() == (0, 1)
     j = int(weights[query].argmax())
     assert ax.description == (
-        f"q{query} and each of {S} keys: {d_k} products; those with k{j} sum to "
+        f'"q{query}" with each of {S} keys: {d_k} products; those with "k{j}" sum to '
         f"{products[j].sum():.2f}, divided by √{d_k}: {scores[j]:.2f}; "
         f"softmax over {S} keys: {weights[query, j]:.2f}, the largest, as shown"
     )

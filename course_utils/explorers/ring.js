@@ -58,7 +58,7 @@ export function describe(values) {
   const spent = sum(longest.slice(0, step + 1));
   const idleShare = sum(soFar(idle, step)) / ranks / spent;
   return (
-    `step ${step} of 0 to ${ranks - 1}: ranks 0 to ${ranks - 1} hold the keys of ranks ` +
+    `step ${step} (steps 0 to ${ranks - 1}): ranks 0 to ${ranks - 1} hold the keys of ranks ` +
     `${listed(every.map((rank) => holds(rank, step, ranks)))}; work of each rank, in blocks: ` +
     `${listed(work.map((row) => FRACTIONS[row[step]]))}; ` +
     `${whoIsIdle(every.filter((rank) => idle[rank][step]))}; time so far ` +
