@@ -105,8 +105,8 @@ MISTAKES = [
      "Before you take exponentials, subtract the larger lse from both, or 0 if both are −∞.",
      (BASE, "torch.zeros_like(m)"), (LSE, "total.log()")),
     ("both empty",
-     "Your result is right, except where both lse are −∞. There −∞ − (−∞) is NaN. Subtract 0 in "
-     "place of −∞ for such a query.",
+     "Your result is right, except where both lse are −∞. There, −∞ − (−∞) and 0 / 0 are NaN. For "
+     "such a query, return an output of 0 and an lse of −∞.",
      (BASE, "m"), ("total.masked_fill(total == 0, 1)", "total")),
     ("zero for the lse",
      "Your result is right, except where both lse are −∞. Your lse is 0 there, which would count "

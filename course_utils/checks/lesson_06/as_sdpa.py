@@ -142,14 +142,14 @@ MISTAKES = [
      "repeat_interleave.",
      IN_TURN),
     ("values in turn",
-     "Your heads of k are right, but your query heads take turns with the heads of v: 0 1 0 1 "
-     "with two of them. Query head h must use head h // (Hq / Hkv) of both. Use enable_gqa or "
+     "Your heads of k are right, but your query heads take turns with the heads of v: 0 1 0 1 with "
+     "two of them. Query head h must use head h // (Hq / Hkv) of k and of v. Use enable_gqa or "
      "repeat_interleave.",
      ("return F", "v = v.repeat(1, q.shape[1] // v.shape[1], 1, 1)\n    "
       "k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)\n    return F")),
     ("keys in turn",
-     "Your heads of v are right, but your query heads take turns with the heads of k: 0 1 0 1 "
-     "with two of them. Query head h must use head h // (Hq / Hkv) of both. Use enable_gqa or "
+     "Your heads of v are right, but your query heads take turns with the heads of k: 0 1 0 1 with "
+     "two of them. Query head h must use head h // (Hq / Hkv) of k and of v. Use enable_gqa or "
      "repeat_interleave.",
      ("return F", "k = k.repeat(1, q.shape[1] // k.shape[1], 1, 1)\n    "
       "v = v.repeat_interleave(q.shape[1] // v.shape[1], 1)\n    return F")),

@@ -121,8 +121,8 @@ MISTAKES = [
      "further. Skip only tiles that start after the last query's position.",
      ("j > positions[-1]", "j > positions[0]")),
     ("skipped without the offset",
-     "Your mask is right, but your tiles stop too early by S − L. The queries are the last L "
-     "tokens. Skip only tiles that start after the position of the last query.",
+     "Your mask is right, but your tiles stop S − L positions too early. The queries are the last "
+     "L tokens. Skip only tiles that start after the position of the last query.",
      ("j > positions[-1]", "j >= i + block_q")),
     ("own tile skipped",
      "Right, except where a tile starts with the last query's own key. That tile must be read "
