@@ -62,7 +62,7 @@ LAST_OR_0 = (
 KEY_0 = (
     "For a query whose token has not occurred before, you use the weight on key 0. If −1 stands "
     "for no earlier occurrence, the next key is −1 + 1 = 0. Leave these queries out. If a query "
-    "has several keys, add up their weights."
+    "has several keys to count, add up their weights."
 )
 VALID = " Position 0 is valid. If you use `previous_occurrence`, only −1 means none."
 MISTAKES = [

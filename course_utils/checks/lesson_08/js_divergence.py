@@ -49,15 +49,16 @@ def inputs():
 
 MISTAKES = [
     ("kl alone",
-     "Your result is KL(p ‖ q). It is not symmetric, and it is infinite where only q is 0. "
-     "Compare p and q each with their mean m.",
+     "Your result is KL(p ‖ q). It is not symmetric, and it is infinite where only q is 0. Return "
+     "the mean of KL(p ‖ m) and KL(q ‖ m).",
      "(torch.xlogy(p, p) - torch.xlogy(p, q)).sum(dim=-1)"),
     ("symmetric kl",
      "You compare p and q with each other. Compare each of them with their mean m, which is 0 only "
      "where both are 0.",
      ("(p, m)", "(p, q)"), ("(q, m)", "(q, p)")),
     ("entropy of p alone",
-     "Your result is H(m) − H(p). Subtract the *mean* of H(p) and H(q) from H(m).",
+     "Your result is H(m) − H(p), where H is the entropy. Subtract the *mean* of H(p) and H(q) "
+     "from H(m).",
      "(torch.special.entr((p + q) / 2) - torch.special.entr(p)).sum(dim=-1)"),
     ("total variation",
      "Your result is Σ |p − q| / 2, the total variation. Return the mean of KL(p ‖ m) and KL(q ‖ "
@@ -78,8 +79,8 @@ MISTAKES = [
      "Your result fits m = p + q. Use the mean, m = (p + q) / 2.",
      ("(p + q) / 2", "p + q")),
     ("entropies not halved",
-     "Your result is H(m) − H(p) − H(q). Subtract the *mean* of H(p) and H(q), which is half of "
-     "their sum.",
+     "Your result is H(m) − H(p) − H(q), where H is the entropy. Subtract the *mean* of H(p) and "
+     "H(q), which is half of their sum.",
      "(torch.special.entr((p + q) / 2) - torch.special.entr(p) - torch.special.entr(q)).sum(-1)"),
     ("softmax of distributions",
      "Your result is what you get after another softmax of p and q. They are distributions "

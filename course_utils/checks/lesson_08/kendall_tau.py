@@ -55,8 +55,8 @@ def inputs():
 
 MISTAKES = [
     ("all pairs counted",
-     "Your result is right without ties. With ties, the sum is divided by the number of all "
-     "pairs. Divide by √(n_a · n_b), which counts only pairs that are not tied.",
+     "Your result is right without ties. But the sum is divided by the number of all pairs. Divide "
+     "it by √(n_a · n_b) instead.",
      ("(n_a * n_b).sqrt()", "(len(a) * (len(a) - 1))")),
     ("all pairs counted once",
      "Your sum counts each pair twice, but the divisor n(n − 1) / 2 counts each pair once. "
