@@ -44,11 +44,11 @@ OVER_DIMENSION_1 = (
 )
 SCALED_TWICE = "Your scores are divided by d_k. Divide by √d_k, and check that you scale only once."
 LAST_KEYS_DROPPED = (
-    "Your result misses the last keys when block_k does not divide S. Include the last, shorter "
-    "block of keys."
+    "You leave out the last keys when block_k does not divide S. Include the last, shorter block "
+    "of keys."
 )
 LAST_QUERIES_DROPPED = (
-    "Your result misses the last queries when block_q does not divide L. Include the last, shorter "
+    "You leave out the last queries when block_q does not divide L. Include the last, shorter "
     "block of queries."
 )
 LAST_QUERIES_ZERO = (

@@ -82,12 +82,14 @@ MISTAKES = [
      ("return merged", f"merged = {SIGMOID}\n    return merged")),
     ("overflow",
      "Your lse is wrong if part_lse is much larger than lse, because e^(part_lse − lse) overflows "
-     "to inf. Subtract the larger lse from both before you take exponentials.",
+     "to inf. Subtract the larger lse from both before you take exponentials. Where both are −∞, "
+     "return an output of 0 and an lse of −∞.",
      ("return merged", f"merged = {SIGMOID}\n    return merged"),
      (LSE, "lse + (1 + (part_lse - lse).exp()).log()")),
     ("all overflows",
      "Your result is wrong if part_lse is much larger than lse, because e^(part_lse − lse) "
-     "overflows to inf. Subtract the larger lse from both before you take exponentials.",
+     "overflows to inf. Subtract the larger lse from both before you take exponentials. Where both "
+     "are −∞, return an output of 0 and an lse of −∞.",
      (RETURN,
       "new_lse = lse + (1 + (part_lse - lse).exp()).log()\n"
       "    merged = (lse - new_lse).exp()[..., None] * out\n"
@@ -96,15 +98,15 @@ MISTAKES = [
     ("lse overflows",
      "Your output is right. Your lse is wrong if part_lse is much larger than lse, because "
      "e^(part_lse − lse) overflows to inf. Subtract the larger lse from both before you take "
-     "exponentials.",
+     "exponentials. Where both are −∞, your lse must be −∞.",
      (LSE, "lse + (1 + (part_lse - lse).exp()).log()")),
     ("nothing subtracted",
      "Your e^lse overflows to inf if lse is large, and underflows to 0 if lse is far below 0. "
-     "Subtract the larger lse from both before you take exponentials.",
+     "Before you take exponentials, subtract the larger lse from both, or 0 if both are −∞.",
      (BASE, "torch.zeros_like(m)"), (LSE, "total.log()")),
     ("both empty",
-     "Your result is right, except where both lse are −∞. There −∞ − (−∞) is NaN. Subtract 0 in "
-     "place of −∞ for such a query.",
+     "Your result is right, except where both lse are −∞. There, −∞ − (−∞) and 0 / 0 are NaN. For "
+     "such a query, return an output of 0 and an lse of −∞.",
      (BASE, "m"), ("total.masked_fill(total == 0, 1)", "total")),
     ("zero for the lse",
      "Your result is right, except where both lse are −∞. Your lse is 0 there, which would count "
@@ -133,12 +135,12 @@ MISTAKES = [
      "both together is log(e^lse + e^part_lse).",
      (LSE, "lse + part_lse")),
     ("outputs averaged",
-     "Your output is the mean of the two. The output with the larger lse must count more. Weight "
-     "each by its e^lse.",
+     "Your output is the mean of the two outputs. The one with the larger lse must count more. "
+     "Weight each by its e^lse, divided by the sum of both e^lse.",
      ("share[..., None] * (part_out - out)", "(part_out - out) / 2")),
     ("outputs added",
-     "Your output is the sum of the two. Each of them is already a weighted mean of values, so "
-     "the sum is too large. Weight each by e^lse divided by the sum of both e^lse.",
+     "Your output is the sum of the two outputs, but each is already a weighted mean of values. "
+     "Weight each by its e^lse, divided by the sum of both e^lse.",
      ("share[..., None] * (part_out - out)", "part_out")),
     ("shares exchanged",
      "Each of your outputs is weighted by the e^lse of the other. Weight each output by its *own* "
@@ -159,8 +161,8 @@ MISTAKES = [
      (LSE, "lse - torch.nn.functional.logsigmoid(lse - part_lse)"),
      ("m = torch", CLAMPED.format("torch.finfo(lse.dtype).min") + "m = torch")),
     ("finite number in place of infinity",
-     "You replace −∞ by a finite number such as −1e4. A lse may be lower than that, and where both "
-     "were −∞, your lse stays finite. Keep −∞, and treat these queries separately.",
+     "You replace −∞ by a finite number such as −1e4. An lse may be lower than that, and where "
+     "both were −∞, your lse stays finite. Keep −∞, and treat these queries separately.",
      ("m = torch", CLAMPED.format("-1e4") + "m = torch")),
     ("NaN replaced by 0",
      "Your lse is 0 where the old lse is −∞, as if a score of 0 had been seen. This happens if you "

@@ -77,16 +77,17 @@ FINITE = "~ignore", "ignore.to(q.dtype) * -1e9"
 
 MISTAKES = [
     ("ported wrongly",
-     "Your result still has both bugs. Try two key heads for four query heads, with different "
+     "Your code still has both bugs. Try two key heads for four query heads, with different "
      "numbers in each head of v. Then try a query that must ignore everything.",
      IN_TURN,
      FINITE),
     ("ignore not inverted",
-     "Your mask is not inverted. Here True means ignore, but in SDPA it means may attend.",
+     "Your mask is not inverted. In `ignore`, True means ignore. In SDPA, True means may attend, "
+     "so pass ~ignore.",
      ("~ignore", "ignore")),
     ("temperature alone",
-     "Your result lacks the factor 1/√d_k. `scale` replaces it, so put both factors into "
-     "`scale`.",
+     "Your scores lack the factor 1/√d_k. If you pass `scale`, SDPA leaves this factor out. Pass 1 "
+     "/ (√d_k · temperature).",
      ("d_k**0.5 * temperature", "temperature")),
     ("temperature as scale",
      "Your scores are multiplied by the temperature, without 1/√d_k. `scale` multiplies, and "
@@ -97,8 +98,8 @@ MISTAKES = [
      "`scale`, but not both.",
      ("* temperature", "* temperature**2")),
     ("temperature ignored",
-     "Your result does not use the temperature. Put it into `scale`, because it divides the "
-     "scores.",
+     "You do not use the temperature. Scores must also be divided by it, so pass 1 / (√d_k · "
+     "temperature) as `scale`.",
      ("d_k**0.5 * temperature", "d_k**0.5")),
     ("temperature upside down",
      "Your scores are multiplied by the temperature. Divide them by it.",
@@ -108,11 +109,11 @@ MISTAKES = [
      "(√d_k · temperature).",
      ("1 / (d_k**0.5 * temperature)", "d_k**0.5 * temperature")),
     ("mask not given",
-     "Your result does not use the mask. Ignored keys must get no weight.",
+     "You do not use the mask. Ignored keys must get no weight, so invert `ignore` and pass it as "
+     "attn_mask.",
      ("attn_mask=mask, ", "")),
     ("causal instead",
-     "Your result uses a causal mask. Use the given mask instead: invert `ignore` and pass it "
-     "as attn_mask.",
+     "You use a causal mask. Use the given mask instead: invert `ignore` and pass it as attn_mask.",
      ("attn_mask=mask", "is_causal=True")),
     ("mask as numbers",
      "Your result is what you get with a mask of 0s and 1s in place of booleans. SDPA *adds* "
@@ -141,14 +142,14 @@ MISTAKES = [
      "repeat_interleave.",
      IN_TURN),
     ("values in turn",
-     "Your heads of k are right, but your query heads take turns with the heads of v: 0 1 0 1 "
-     "with two of them. Query head h must use head h // (Hq / Hkv) of both. Use enable_gqa or "
+     "Your heads of k are right, but your query heads take turns with the heads of v: 0 1 0 1 with "
+     "two of them. Query head h must use head h // (Hq / Hkv) of k and of v. Use enable_gqa or "
      "repeat_interleave.",
      ("return F", "v = v.repeat(1, q.shape[1] // v.shape[1], 1, 1)\n    "
       "k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)\n    return F")),
     ("keys in turn",
-     "Your heads of v are right, but your query heads take turns with the heads of k: 0 1 0 1 "
-     "with two of them. Query head h must use head h // (Hq / Hkv) of both. Use enable_gqa or "
+     "Your heads of v are right, but your query heads take turns with the heads of k: 0 1 0 1 with "
+     "two of them. Query head h must use head h // (Hq / Hkv) of k and of v. Use enable_gqa or "
      "repeat_interleave.",
      ("return F", "k = k.repeat(1, q.shape[1] // k.shape[1], 1, 1)\n    "
       "v = v.repeat_interleave(q.shape[1] // v.shape[1], 1)\n    return F")),

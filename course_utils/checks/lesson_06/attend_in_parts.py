@@ -82,7 +82,10 @@ def in_parts(answer, q, k, v, size):
         hint = "Right, but you score all keys at once. Split k and v into parts of `size` keys."
         raise NamedMistake("keys not cut", hint, results)
     if most > size:
-        hint = "Right, but you score more than `size` keys at once. `size` is the length of a part"
+        hint = (
+            "Right, but you score more than `size` keys at once. `size` is the number of keys in a "
+            "part"
+        )
         raise NamedMistake("parts too large", hint + ", not the number of parts.", results)
     if not q.requires_grad and scores_are_kept(answer, L * size, q, k, v, size):
         hint = (
@@ -102,7 +105,7 @@ MISTAKES = [
       "out + out_j / len(range(0, S, size))")),
     ("parts added",
      "Your result is the sum of the parts' outputs. Each of them is already a weighted mean of "
-     "values, so the sum is too large. Use merge.",
+     "values, so you must not add them. Use merge, which weights each output by its e^lse.",
      ("out * (lse - both).exp()[..., None] + out_j * (lse_j - both).exp()[..., None]",
       "out + out_j")),
     ("parts weighted by length",
@@ -143,16 +146,16 @@ MISTAKES = [
     ("scaled twice", shared_hints.SCALED_TWICE, ("q.shape[-1] ** 0.5", "q.shape[-1]")),
     ("scaled by the width of values", shared_hints.BY_D_V, ("q.shape[-1]", "v.shape[-1]")),
     ("parts without maximum",
-     "Your e^score or e^lse overflows to inf for large scores, and inf / inf is NaN. Subtract the "
-     "largest score first, or use merge.",
+     "Your e^score or e^lse overflows to inf for large scores, and inf / inf is NaN. Use softmax "
+     "and logsumexp for each part, and merge to join the parts.",
      ("torch.logaddexp(lse, lse_j)", "(lse.exp() + lse_j.exp()).log()"),
      ("(lse - both).exp()", "(lse.exp() / both.exp())"),
      ("(lse_j - both).exp()", "(lse_j.exp() / both.exp())")),
     ("first part alone",
-     "Your result uses only one part. Go over all parts, and merge each with those before it.",
+     "You use only one part. Go over all parts, and merge each with those before it.",
      ("lse = both", "break")),
     ("last part alone",
-     "Your result uses only the last part. Merge each part with those before it.",
+     "You use only the last part. Merge each part with those before it.",
      ("out * (lse - both).exp()[..., None] + out_j * (lse_j - both).exp()[..., None]", "out_j")),
     ("parts not divided",
      "The outputs of your parts are Σ e^score · v. To merge outputs, each must be a weighted "
@@ -162,8 +165,8 @@ MISTAKES = [
      "Your parts are merged with Σ e^score in place of lse. Take the logarithm of each sum first.",
      ("scores.logsumexp(dim=-1)", "scores.exp().sum(dim=-1)")),
     ("averaged in turn",
-     "Your result averages each part with those before it. The part with the larger lse must "
-     "count more. Use the lse of both.",
+     "You average each part with those before it. The one with the larger lse must count more. Use "
+     "merge, which weights each output by its e^lse.",
      (JOIN, "(out + out_j) / 2 if j else out_j")),
     ("shares exchanged",
      "Each of your outputs is weighted by the e^lse of the other. Weight each output by its *own* "

@@ -47,7 +47,7 @@ MISTAKES = [
      "block_q up.",
      ("-(-L // block_q)", "L // block_q")),
     ("blocks not rounded",
-     "Your result counts a fraction of a block. Round L / block_q up.",
+     "You count a fraction of a block. Round L / block_q up.",
      ("-(-L // block_q)", "L / block_q")),
     ("one block more",
      "You count one block too many when block_q divides L. Round L / block_q up, which adds "
@@ -58,27 +58,27 @@ MISTAKES = [
      ("S * d + L * d  # reads that", "S * d  # reads that"),
      ("S * d + L * d\n", "S * d\n")),
     ("output not written by naive",
-     "Your naive attention lacks L · d numbers. It reads q and writes its output. Count both.",
+     "Your naive attention lacks L · d numbers. It must read q and write its output. Count both.",
      ("S * d + L * d  # reads that", "S * d  # reads that")),
     ("output not written by tiled",
-     "Your tiled attention lacks L · d numbers. It reads q and writes its output. Count both.",
+     "Your tiled attention lacks L · d numbers. It must read q and write its output. Count both.",
      ("S * d + L * d\n", "S * d\n")),
     ("only keys read",
      "Your tiled attention counts only K or only V. Count both, S · d numbers each.",
      ("blocks * 2", "blocks")),
     ("values read once",
      "Your tiled attention reads one of K and V for each block of queries, and the other only "
-     "once. It reads both again for each block.",
+     "once. It must read both for each block.",
      ("blocks * 2 * S * d", "(blocks + 1) * S * d")),
     ("keys of a block read",
-     "Your blocks of queries read only block_q rows of K and V. Each block reads all S rows.",
+     "Your blocks of queries read only block_q rows of K and V. Each block must read all S rows.",
      ("blocks * 2 * S * d", "blocks * 2 * block_q * d")),
     ("costs swapped",
      "Your two results are in the wrong order. Return naive attention first, then tiled "
      "attention.",
      ("naive * size, tiled * size", "tiled * size, naive * size")),
     ("lse counted",
-     "Your result counts the log-sum-exp. Leave it out here.",
+     "You count the log-sum-exp. Leave it out here.",
      ("tiled = L * d", "tiled = L * d + L")),
     ("matrix moved three times",
      "Your naive attention moves three matrices. Count four: the first step writes the scores, "
@@ -99,7 +99,7 @@ MISTAKES = [
      ("L * S + L * S", "2 * L * L"),
      ("mix = L * S", "mix = L * L")),
     ("keys or values left out",
-     "Your naive attention lacks S · d numbers. It reads K for the scores *and* V for the "
+     "Your naive attention lacks S · d numbers. It must read K for the scores *and* V for the "
      "output.",
      ("mix = L * S + S * d", "mix = L * S")),
     ("matrix in tiles moved",
@@ -112,8 +112,7 @@ MISTAKES = [
      "Your second result counts numbers. Multiply it by size too.",
      ("tiled * size", "tiled")),
     ("queries filled up",
-     "Your result counts a shorter last block of queries as a full one. Count only the rows "
-     "that exist.",
+     "You count a shorter last block of queries as a full one. Count only the rows that exist.",
      ("tiled = L * d + blocks * 2 * S * d + L * d",
       "tiled = blocks * 2 * (block_q + S) * d")),
     ("matrix moved six times",
@@ -142,8 +141,9 @@ MISTAKES = [
      "own rows, so q is read once in total.",
      ("tiled = L * d + blocks", "tiled = blocks * L * d + blocks")),
     ("everything for each block",
-     "Your tiled attention counts all of q and the output for each block of queries. Each "
-     "block has its own rows of both, so only K and V are read again.",
+     "Your tiled attention counts all of q and the output for each block of queries. Each block "
+     "has its own rows of q and of the output, so count these once. Only K and V are read for each "
+     "block.",
      ("tiled = L * d + blocks * 2 * S * d + L * d", "tiled = blocks * 2 * (L + S) * d")),
     ("blocks of keys outside",
      "Your tiled attention reads K and V once, and moves q and the output for each block of keys, "

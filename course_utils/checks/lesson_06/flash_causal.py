@@ -121,8 +121,8 @@ MISTAKES = [
      "further. Skip only tiles that start after the last query's position.",
      ("j > positions[-1]", "j > positions[0]")),
     ("skipped without the offset",
-     "Your mask is right, but your tiles stop too early by S − L. The queries are the last L "
-     "tokens. Skip only tiles that start after the position of the last query.",
+     "Your mask is right, but your tiles stop S − L positions too early. The queries are the last "
+     "L tokens. Skip only tiles that start after the position of the last query.",
      ("j > positions[-1]", "j >= i + block_q")),
     ("own tile skipped",
      "Right, except where a tile starts with the last query's own key. That tile must be read "
@@ -133,8 +133,8 @@ MISTAKES = [
      "Skip only tiles that *start* after the last query's position.",
      ("j > positions[-1]", "j + block_k > positions[-1] + 1")),
     ("partly seen tiles skipped",
-     "You skip tiles that the first query of the block sees only in part. Some of their pairs "
-     "are allowed. Skip only tiles that start after the last query.",
+     "You skip tiles that the first query of the block sees only in part. Some of their pairs are "
+     "allowed. Skip only tiles that start after the last query's position.",
      ("j > positions[-1]", "min(j + block_k, S) - 1 > positions[0]")),
     ("causal not scaled", shared_hints.NOT_SCALED, (" / d_k**0.5", "")),
     ("scaled twice", shared_hints.SCALED_TWICE, ("d_k**0.5", "d_k")),
@@ -226,8 +226,9 @@ MISTAKES = [
      "because e^0 = 1. Set them to −∞.",
      ("positions, -INF", "positions, 0")),
     ("forbidden scores finite",
-     "Your result is right while the scores are near 0. If the allowed scores are far below "
-     "your finite number, the forbidden keys get all the weight. Set forbidden scores to −∞.",
+     "Your result is right as long as the scores are near 0. You fill forbidden scores with a "
+     "finite number, and if the allowed scores are far below it, the forbidden keys get all the "
+     "weight. Set forbidden scores to −∞.",
      ("positions, -INF", "positions, -1e4")),
     ("forbidden scores at -10",
      "Your forbidden keys still get some weight. Their scores are set to a number near the "
@@ -267,8 +268,8 @@ MISTAKES = [
               "            m, ell = top, ell * old + p.sum(dim=-1)\n"
               "            out = out * old[..., None] + p @ v_j")),
     ("nothing rescaled",
-     "Your result rescales neither O nor ℓ when a tile has a larger maximum. Multiply both by "
-     "e^(m − m_new), as in 6.1.",
+     "You rescale neither O nor ℓ when a tile has a larger maximum. Multiply both by e^(m − "
+     "m_new), as in 6.1.",
      (UPDATE, "m = torch.maximum(m, scores.amax(dim=-1))\n"
               "            p = (scores - m[..., None]).exp()\n"
               "            ell, out = ell + p.sum(dim=-1), out + p @ v_j")),

@@ -120,9 +120,8 @@ MISTAKES = [
     ("last keys dropped", shared_hints.LAST_KEYS_DROPPED,
      ("range(0, S, block_k)", "range(0, max(S - block_k, 0) + 1, block_k)")),
     ("keys padded with zeros",
-     "Your result counts extra keys of zeros when block_k does not divide S. Their score is 0, "
-     "which is a score like any other. If you pad the last block, set the scores of the padding "
-     "to −∞.",
+     "You count extra keys of zeros when block_k does not divide S. Their score is 0, which is a "
+     "score like any other. If you pad the last block, set the scores of the padding to −∞.",
      ("for i in", "k, v = (torch.nn.functional.pad(x, (0, 0, 0, -S % block_k)) for x in (k, v))\n"
       "    for i in")),
     ("last queries dropped", shared_hints.LAST_QUERIES_DROPPED,
@@ -131,19 +130,19 @@ MISTAKES = [
     ("last queries left zero", shared_hints.LAST_QUERIES_ZERO,
      ("range(0, L, block_q)", "range(0, L - block_q + 1, block_q)")),
     ("both tails cut off",
-     "Your result misses the last keys and the last queries when the block sizes do not divide S "
-     "and L. Include the last, shorter blocks of both.",
+     "You leave out the last keys and the last queries when the block sizes do not divide S and L. "
+     "Include the last, shorter blocks of both.",
      ("range(0, S, block_k)", "range(0, S // block_k * block_k, block_k)"),
      ("return", "L = L // block_q * block_q\n    return"),
      ("output, lse\n", "output[..., :L, :], lse[..., :L]\n")),
     ("both tails left out",
-     "Your result misses the last keys and the last queries when the block sizes do not divide S "
-     "and L. Include the last, shorter blocks of both.",
+     "You leave out the last keys and the last queries when the block sizes do not divide S and L. "
+     "Include the last, shorter blocks of both.",
      ("range(0, L, block_q)", "range(0, L // block_q * block_q, block_q)"),
      ("range(0, S, block_k)", "range(0, S // block_k * block_k, block_k)")),
     ("loop without rescaling",
-     "Your result rescales neither O nor ℓ when a tile has a larger maximum. Multiply both by "
-     "e^(m − m_new), as in 6.1.",
+     "You rescale neither O nor ℓ when a tile has a larger maximum. Multiply both by e^(m − "
+     "m_new), as in 6.1.",
      ("ell * shrink", "ell"),
      ("out * shrink[..., None]", "out")),
     ("output not rescaled",
@@ -155,14 +154,14 @@ MISTAKES = [
      "m_new) as well.",
      ("ell * shrink", "ell")),
     ("softmax in each tile",
-     "Your result is the sum of the tiles' outputs, each with a softmax of its own. The weights "
-     "of a query must sum to 1 over all tiles. Keep m, ℓ and O over all tiles, and divide O by ℓ "
+     "Your output is the sum of the tiles' outputs, each with a softmax of its own. The weights of "
+     "a query must sum to 1 over all tiles. Carry m, ℓ and O from tile to tile, and divide O by ℓ "
      "at the end.",
      ("out * shrink[..., None] + p @ v_j", "out + scores.softmax(dim=-1) @ v_j"),
      ("out / ell[..., None]", "out")),
     ("tiles averaged",
-     "Your result is the mean of the tiles' outputs. A tile with larger scores must count more. "
-     "Keep m, ℓ and O over all tiles, and divide O by ℓ at the end.",
+     "Your output is the mean of the tiles' outputs. A tile with larger scores must count more. "
+     "Carry m, ℓ and O from tile to tile, and divide O by ℓ at the end.",
      ("out * shrink[..., None] + p @ v_j", "out + scores.softmax(dim=-1) @ v_j"),
      ("out / ell[..., None]", "out / len(range(0, S, block_k))")),
     ("tiles without maximum",
@@ -171,18 +170,18 @@ MISTAKES = [
      ("torch.maximum(m, scores.amax(dim=-1))", "torch.zeros_like(m)")),
     ("maximum begins at zero", shared_hints.STARTS_FINITE, ("-INF", "0.0")),
     ("maximum of the tile",
-     "Your result is right until the scores fall a lot from one tile to the next. Then e^(m − "
+     "Your result is right unless the scores fall a lot from one tile to the next. Then e^(m − "
      "m_new) overflows, because your m is the maximum of the latest tile alone. Take the maximum "
      "over all tiles so far.",
      ("torch.maximum(m, scores.amax(dim=-1))", "scores.amax(dim=-1)")),
     ("one maximum for all queries",
-     "Your result is right until the scores of the queries lie far apart. With one maximum for "
-     "all queries, every e^(score − m) of a query far below it underflows to 0. Give each query "
-     "its own maximum, along dim −1.",
+     "Your result is right unless the scores of the queries lie far apart. If all scores of a "
+     "query are far below one common maximum m, every e^(score − m) underflows to 0. Give each "
+     "query its own maximum, along dim −1.",
      ("scores.amax(dim=-1)", "scores.max()")),
     ("rescaled upwards",
      "Your rescaling has the wrong sign in the exponent. The factor is e^(m − m_new). It is at "
-     "most 1, and 0 while m is −∞.",
+     "most 1, and 0 where m is still −∞.",
      ("(m - m_new)", "(m_new - m)")),
     ("rescaled upwards from the second tile",
      "From the second tile on, your rescaling has the wrong sign in the exponent. The factor "
@@ -211,22 +210,21 @@ MISTAKES = [
      "Your O is right, but your second result is ℓ. Return the log-sum-exp, m + log ℓ.",
      ("m + ell.log()", "ell")),
     ("first tile alone",
-     "Your result uses only the first block of keys. Go over all blocks of keys.",
+     "You use only the first block of keys. Go over all blocks of keys.",
      ("range(0, S, block_k)", "range(0, min(S, block_k), block_k)")),
     ("last tile alone",
-     "Your result uses only the last block of keys. Add each tile to m, ℓ and O, and do not "
-     "overwrite them.",
+     "You use only the last block of keys. Add each tile to m, ℓ and O, and do not overwrite them.",
      ("ell * shrink +", "0 * ell +"),
      ("out * shrink[..., None] +", "0 * out +"),
      ("torch.maximum(m, scores.amax(dim=-1))",
       "scores.amax(dim=-1)")),
     ("new product rescaled as well",
-     "Your result also rescales the new product p v. Rescale the old O first, and then add the "
+     "You also rescale the product p v of the new tile. Rescale the old O first, and then add the "
      "product.",
      ("out * shrink[..., None] + p @ v_j",
       "(out + p @ v_j) * shrink[..., None]")),
     ("new sum rescaled as well",
-     "Your result also rescales the new sum of p. Rescale the old ℓ first, and then add the "
+     "You also rescale the sum of p over the new tile. Rescale the old ℓ first, and then add the "
      "sum.",
      ("ell * shrink + p.sum(dim=-1)",
       "(ell + p.sum(dim=-1)) * shrink")),
@@ -242,8 +240,8 @@ MISTAKES = [
      "over all tiles.",
      ("m + ell.log()", "m + p.sum(dim=-1).log()")),
     ("lse of unscaled scores",
-     "Your O is right. But your log-sum-exp comes from unscaled scores. Use the scores divided by "
-     "√d_k for both.",
+     "Your O is right. But your log-sum-exp comes from unscaled scores. Divide the scores by √d_k "
+     "there, too.",
      ("m + ell.log()", "(q_i @ k.mT).logsumexp(dim=-1)")),
     ("sum of the last tile",
      "Your ℓ is the sum of the last tile alone, but O adds all tiles. Rescale ℓ as well, and add "

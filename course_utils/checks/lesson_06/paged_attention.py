@@ -137,18 +137,18 @@ MISTAKES = [
               "            old, m = (m - top).exp(), top\n"
               "            ell, out = ell * old + p.sum(dim=-1), out * old[..., None] + p @ v")),
     ("unused places read",
-     "Your result reads the last page to its end. The slots after the text's length hold what "
-     "other texts left there. Stop at the length.",
+     "You read the last page to its end. The slots after the end of the text hold what other texts "
+     "left there. Stop after `length` tokens.",
      ("min(page, length - start)", "page")),
     ("table read to its end",
-     "Your result reads every page in the table to its end. Only the first `length` tokens "
-     "belong to the text. Stop there.",
+     "You read every page in the table to its end. Only the first `length` tokens belong to the "
+     "text, so stop after them.",
      ("range(0, length, page)",
       "range(0, len(table) * page, page)"),
      ("min(page, length - start)", "page")),
     ("last token dropped",
-     "Your result misses the last token of each text. There are `length` tokens, and the "
-     "newest has position length − 1.",
+     "You leave out the last token of each text. There are `length` tokens, and the newest has "
+     "position length − 1.",
      ("range(0, length, page)", "range(0, length - 1, page)"),
      ("min(page, length - start)", "min(page, length - 1 - start)")),
     ("forbidden scores zero",
@@ -157,13 +157,13 @@ MISTAKES = [
      ("min(page, length - start)", "page"),
      (UPDATE, "scores = scores * (torch.arange(page) < length - start)\n            " + UPDATE)),
     ("last page dropped",
-     "Your result misses the tokens on a last page that is not full. Include them.",
+     "You leave out the last page of a text if it is not full. Include its tokens.",
      ("range(0, length, page)", "range(0, max(length - page, 0) + 1, page)")),
     ("pages in order",
-     "Your result takes pages in the order of the store. Page i of a text is k_pages[table[i]].",
+     "You take pages in the order of the store. Page i of a text is k_pages[table[i]].",
      ("table[start // page]", "start // page")),
     ("first table for all",
-     "Your result uses the first text's table for all texts. Use each text's own table.",
+     "You use the first text's table for all texts. Use each text's own table.",
      ("table[start // page]", "tables[0][min(start // page, len(tables[0]) - 1)]")),
     ("key heads take turns",
      "Your query heads take turns with the key heads: with two key heads, the order is 0 1 0 1. "
@@ -185,11 +185,11 @@ MISTAKES = [
     ("scaled twice", shared_hints.SCALED_TWICE, ("q.shape[-1] ** 0.5", "q.shape[-1]")),
     ("pages averaged",
      "Your result is the mean of the pages' outputs. A page with larger scores must count more. "
-     "Keep m, ℓ and O over all pages.",
+     "Carry m, ℓ and O from page to page.",
      (UPDATE, "ell, out = ell + 1, out + scores.softmax(dim=-1) @ v")),
     ("pages weighted by length",
      "Your pages are weighted by their number of tokens. A page with larger scores must count "
-     "more. Keep m, ℓ and O over all pages.",
+     "more. Carry m, ℓ and O from page to page.",
      (UPDATE, "ell, out = ell + n, out + n * (scores.softmax(dim=-1) @ v)")),
     ("without maximum",
      "Your e^score overflows to inf for large scores, and inf / inf is NaN. Subtract the largest "
@@ -201,8 +201,8 @@ MISTAKES = [
      (UPDATE, "m, ell, _ = tile_update(m, ell, out, scores, v)\n"
       "            out = out + (scores - m[..., None]).exp() @ v")),
     ("nothing rescaled",
-     "Your result rescales neither ℓ nor O. Both were computed relative to the old maximum. "
-     "Multiply both by e^(m − m_new).",
+     "You rescale neither ℓ nor O. Both were computed relative to the old maximum. Multiply both "
+     "by e^(m − m_new).",
      (UPDATE, "m = torch.maximum(m, scores.amax(dim=-1))\n"
       "            p = (scores - m[..., None]).exp()\n"
       "            ell, out = ell + p.sum(dim=-1), out + p @ v")),
@@ -211,15 +211,15 @@ MISTAKES = [
      "Your O is not divided by ℓ. Divide each row of O by its ℓ once, after the last page.",
      ("out / ell[..., None]", "out")),
     ("last page alone",
-     "Your result uses only the last page. Keep m, ℓ and O from page to page.",
+     "You use only the last page. Carry m, ℓ and O from page to page.",
      (UPDATE,
       "ell, out = ell * 0 + 1, scores.softmax(dim=-1) @ v")),
     ("first page alone",
-     "Your result uses only the first page of each text. Read all `length` tokens.",
+     "You use only the first page of each text. Read all `length` tokens.",
      ("range(0, length, page)", "range(0, min(length, page), page)")),
     ("every page cut short",
-     "Your result reads only as many slots of every page as the last page has tokens. All earlier "
-     "pages are full, so read all of their slots.",
+     "You read only as many slots of every page as the last page has tokens. All earlier pages are "
+     "full, so read all of their slots.",
      ("min(page, length - start)", "length % page or page")),
     ("last page filled with zeros",
      "Your result is what you get if the last page is padded with keys and values of 0. Their "
@@ -229,8 +229,7 @@ MISTAKES = [
       "there = torch.arange(page) < length - start\n"
       "            scores, v = scores * there, v * there[:, None]\n            " + UPDATE)),
     ("one token too many",
-     "Your result reads one slot too many on the last page. The tokens have positions 0 to "
-     "length − 1.",
+     "You read one slot too many on the last page. The tokens have positions 0 to length − 1.",
      ("min(page, length - start)", "min(page, length + 1 - start)")),
     ("first value head for all",
      "Your scores are right, but all query heads use the first head of v. Query heads share "
@@ -244,7 +243,7 @@ MISTAKES = [
      (UPDATE, "m, _, out = tile_update(m, ell, out, scores, v)\n"
               "            ell = ell + (scores - m[..., None]).exp().sum(dim=-1)")),
     ("full last page dropped",
-     "Your result misses the last page if it is full. Then length % page is 0, but the page holds "
+     "You leave out the last page if it is full. Then length % page is 0, but the page holds "
      "`page` tokens. Read all of them.",
      ("range(0, length, page)", "range(0, length if length % page else length - page, page)")),
 ]  # fmt: skip

@@ -88,8 +88,8 @@ MISTAKES = [
      "lse).",
      (P, "scores.exp()")),
     ("powers divided",
-     "Your result is right while e^score and e^lse are finite. Where they overflow to inf, inf / "
-     "inf is NaN. Subtract first: e^(score − lse).",
+     "Your result is right as long as e^score and e^lse are finite. Where they overflow to inf, "
+     "inf / inf is NaN. Subtract first: e^(score − lse).",
      (P, "scores.exp() / lse[..., None].exp()")),
     ("divided by lse",
      "Your weights are e^score / lse. But lse is a logarithm, so divide by e^lse, which gives "

@@ -100,8 +100,8 @@ MISTAKES = [
      "e^(m − m_new).",
      ("ell * shrink", "ell")),
     ("nothing rescaled",
-     "Your result rescales neither ℓ nor O. Both were computed relative to the old maximum. "
-     "Multiply both by e^(m − m_new).",
+     "You rescale neither ℓ nor O. Both were computed relative to the old maximum. Multiply both "
+     "by e^(m − m_new).",
      ("out * shrink[..., None]", "out"),
      ("ell * shrink", "ell")),
     ("maximum at least zero",
@@ -145,12 +145,12 @@ MISTAKES = [
       "(out * (ell * shrink)[..., None] + p @ v) / ell_new.masked_fill(ell_new == 0, 1)[..., "
       "None]")),
     ("softmax within the tile",
-     "Your O adds a softmax over this tile, which is divided by the tile's own sum. Add e^(score "
+     "To O, you add a softmax over this tile, which is divided by the tile's own sum. Add e^(score "
      "− m_new) · v instead, and divide only after the last tile.",
      ("p @ v", "scores.softmax(dim=-1) @ v")),
     ("tile maximum for all",
-     "Your result uses one maximum for all queries, but each query has its own. Take the maximum "
-     "along dim −1.",
+     "You use one maximum for all queries, but each query has its own. Take the maximum along dim "
+     "−1.",
      ("scores.amax(dim=-1)", "scores.max()")),
     ("nan for a blind query",
      "Your result is NaN for a query that has seen no allowed key. Its maximum is still −∞, and "
@@ -163,7 +163,7 @@ MISTAKES = [
      ("(scores -", "(scores.clamp(min=-1e9) -"),
      ("(m -", "(m.clamp(min=-1e9) -")),
     ("new part shrunk too",
-     "Your O also rescales what this tile adds, which is already computed relative to the new "
+     "You also rescale what this tile adds to O, although it is already relative to the new "
      "maximum. Rescale the old O first, and then add the new part.",
      ("out * shrink[..., None] + p @ v", "(out + p @ v) * shrink[..., None]")),
     ("another number in place of infinity",
@@ -179,23 +179,23 @@ MISTAKES = [
      "Your scores are divided by √d_v. They are scaled already, so use them as they are.",
      ("m_new = torch", "scores = scores / v.shape[-1] ** 0.5\n    m_new = torch")),
     ("lse for the sum",
-     "Your second result is m + log ℓ, the log-sum-exp. It is computed only after the last "
-     "tile. Return ℓ.",
+     "Your second result is m + log ℓ, the log-sum-exp. The log-sum-exp is needed only after the "
+     "last tile. Return ℓ.",
      ("m_new, ell_new, out_new", "m_new, m_new + ell_new.log(), out_new")),
     ("mean for the sum",
-     "Your ℓ adds the mean of the new exponentials. Add their sum.",
+     "You add the mean of the new exponentials to ℓ. Add their sum.",
      ("p.sum(dim=-1)", "p.mean(dim=-1)")),
     ("exponentials in base 2",
      "Your exponentials are powers of 2. Softmax uses powers of e. Use `.exp()`, not `.exp2()`.",
      ("(scores - base[..., None]).exp()", "(scores - base[..., None]).exp2()"),
      ("(m - base).exp()", "(m - base).exp2()")),
     ("new parts shrunk too",
-     "Your result also rescales what this tile adds to ℓ and O, which is already computed relative "
-     "to the new maximum. Rescale the old sums first, and then add the new parts.",
+     "You also rescale what this tile adds to ℓ and O, although it is already relative to the new "
+     "maximum. Rescale the old sums first, and then add the new parts.",
      ("ell * shrink + p.sum(dim=-1)", "(ell + p.sum(dim=-1)) * shrink"),
      ("out * shrink[..., None] + p @ v", "(out + p @ v) * shrink[..., None]")),
     ("new sum shrunk too",
-     "Your ℓ also rescales what this tile adds, which is already computed relative to the new "
+     "You also rescale what this tile adds to ℓ, although it is already relative to the new "
      "maximum. Rescale the old ℓ first, and then add the new sum.",
      ("ell * shrink + p.sum(dim=-1)", "(ell + p.sum(dim=-1)) * shrink")),
 ]  # fmt: skip

@@ -61,13 +61,13 @@ MISTAKES = [
      "in part must be visited too, so round up.",
      (VISITED, "(last + 1) // block_k")),
     ("one block too many",
-     "You visit one block of keys too many where a block starts right after the last query. It "
-     "has no allowed pair. Leave it out.",
+     "You visit one block of keys too many where a block starts right after the last query. Such a "
+     "block has no allowed pair. Leave it out.",
      ("j <= last", "j <= last + 1")),
     ("one block too many at the end",
      "You visit one block of keys too many where a block ends at the last query's own position. "
-     "The queries see nothing after it. Count a block only if it starts at or before the last "
-     "query.",
+     "The queries see nothing after that position. Count a block only if it starts at or before "
+     "the last query.",
      (VISITED, "(last + 1) // block_k + 1")),
     ("number of the last visited",
      "You visit one block too few. Blocks are numbered from 0, so if the last visited block "

@@ -62,8 +62,7 @@ MISTAKES = [
      "the largest of its row.",
      f"({EFFECT}).softmax(dim=-1).diagonal().mean()"),
     ("among three",
-     "Your score counts a token if its own logit is one of the three largest. It must be the "
-     "largest.",
+     "You count a token if its own logit is one of the three largest. It must be the largest.",
      ("effect.argmax(dim=-1)", "effect.topk(3).indices.T"),
      ("torch.arange(len(E)))", "torch.arange(len(E))).any(dim=0)")),
     ("number of copied",
@@ -76,15 +75,15 @@ MISTAKES = [
      "Your result is in percent. Return a number from 0 to 1.",
      (".mean()", ".mean() * 100")),
     ("raised at all",
-     "Your score counts a token if its own logit rises at all, or more than the others on "
-     "average. It must rise more than each of the others.",
+     "You count a token if its own logit rises at all, or more than the others on average. It must "
+     "rise more than each of the others.",
      f"(({EFFECT}).diagonal() > 0).float().mean()"),
     ("head left out",
      "Your result is the score of E U, without the head. Put W_v and W_o between them.",
      (EFFECT, "E @ U")),
     ("direct path added",
-     "Your result includes E U, the direct path past the head. Use only E W_v W_o U, the "
-     "contribution of the head.",
+     "You include E U, the direct path past the head. Use only E W_v W_o U, the contribution of "
+     "the head.",
      (EFFECT, f"E @ U + {EFFECT}")),
     ("no logits",
      "Your result is the score of E W_v W_o, whose columns are not logits. Multiply it by U.",
@@ -93,17 +92,17 @@ MISTAKES = [
      "Your result is the score of E W_v, whose columns are not logits. Multiply it by W_o and U.",
      (" @ W_o @ U", "")),
     ("one place for all",
-     "Your result uses one index for the whole matrix. `argmax` without `dim` flattens its input. "
-     "Use `dim=-1`.",
+     "You use one index for the whole matrix. `argmax` without `dim` flattens its input. Use "
+     "`dim=-1`.",
      ("dim=-1", "")),
     ("output matrix twice",
-     "Your result uses W_o.T in place of W_v. Values come from W_v, so compute W_v W_o.",
+     "You use W_o.T in place of W_v. Values come from W_v, so compute W_v W_o.",
      ("W_v @ W_o", "W_o.T @ W_o")),
     ("embeddings for logits",
-     "Your result uses E.T in place of U. Multiply by U to get logits.", ("@ U", "@ E.T")),
+     "You use E.T in place of U. Multiply by U to get logits.", ("@ U", "@ E.T")),
     ("head transposed",
-     "Your result uses the transposed head, W_o.T W_v.T. Here matrices multiply from the right, so "
-     "compute x @ W_v @ W_o.",
+     "You use the transposed head, W_o.T W_v.T. Here matrices multiply from the right, so compute "
+     "x @ W_v @ W_o.",
      ("W_v @ W_o", "W_o.T @ W_v.T")),
     ("largest in size",
      "You take the entry with the largest absolute value. A logit that falls a lot is not raised, "
@@ -117,7 +116,7 @@ MISTAKES = [
      "row as they are.",
      ("effect.argmax", "(effect - effect.mean(dim=0)).argmax")),
     ("unembedding for embeddings",
-     "Your result uses U.T in place of E. Start with E, the embeddings of the tokens attended to.",
+     "You use U.T in place of E. Start with E, the embeddings of the tokens attended to.",
      ("E @ W_v", "U.T @ W_v")),
 ]  # fmt: skip
 

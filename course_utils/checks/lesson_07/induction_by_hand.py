@@ -148,7 +148,7 @@ OCCURRENCE = (
 )
 NOT_AFTER = (
     "Layer 0 is right. But layer 1 does not attend to the keys whose note is the query's own "
-    "token. It must do so wherever they are."
+    "token. Layer 1 must attend to these keys, wherever they are."
 )
 NOTHING_READ = (
     "Both layers attend to the right keys, but the answer block is wrong. W_v of layer 0 must copy "

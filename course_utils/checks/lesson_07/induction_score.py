@@ -60,85 +60,90 @@ LAST_OR_0 = (
     f"keys = {LAST}; keys[..., 0] = ~keys.any(dim=-1); on_targets = (weights * keys[:, None])"
 )
 KEY_0 = (
-    "Your score counts queries with a new token by their weight on key 0. If −1 stands for no "
-    "earlier occurrence, the next key is −1 + 1 = 0. Leave these queries out. If a query has "
-    "several keys, add up their weights."
+    "For a query whose token has not occurred before, you use the weight on key 0. If −1 stands "
+    "for no earlier occurrence, the next key is −1 + 1 = 0. Leave these queries out. If a query "
+    "has several keys to count, add up their weights."
 )
-POSITION_0 = "Your score misses occurrences at position 0. Position 0 is valid; only −1 means none."
+VALID = " Position 0 is valid. If you use `previous_occurrence`, only −1 means none."
 MISTAKES = [
     ("on the occurrence",
-     "Your score uses the weight on the earlier occurrence itself. Use the key one position later, "
-     "which comes after the occurrence.", ("(1, 0)).tril()", "(0, 1)).tril(-1)")),
+     "You use the weight on the earlier occurrence itself. Use the key one position later, which "
+     "comes after the occurrence.", ("(1, 0)).tril()", "(0, 1)).tril(-1)")),
     ("two after the occurrence",
-     "Your score uses the key two positions after the earlier occurrence. Use the one right after "
-     "it.", ("F.pad(same, (1, 0))", "F.pad(same[..., :-1], (2, 0))")),
+     "You use the key two positions after the earlier occurrence. Use the one right after it.",
+     ("F.pad(same, (1, 0))", "F.pad(same[..., :-1], (2, 0))")),
     ("before the occurrence",
-     "Your score uses the token *before* the earlier occurrence. Use the one after it.",
+     "You use the token *before* the earlier occurrence. Use the one after it.",
      ("F.pad(same, (1, 0)).tril()", "F.pad(same.tril(-1)[..., 1:], (0, 2))")),
     ("before every match",
-     "Your score uses the token *before* each match, so every query counts the key before itself. "
-     "Use the token after each earlier occurrence.",
+     "You use the token *before* each match, so every query counts the key before itself. Use the "
+     "token after each earlier occurrence.",
      (":-1]", ":]"), ("F.pad(same, (1, 0)).tril()", "F.pad(same[..., 1:], (0, 1)).tril(-1)")),
     ("last occurrence only",
-     "Your score counts only the last earlier occurrence. Count the keys after all of them.",
+     "You count only the key after the last earlier occurrence. Count the key after every earlier "
+     "occurrence.",
      (".tril()", f".tril(); targets = {LAST}")),
     ("key 0 for new tokens", KEY_0, (FOUND, LAST_OR_0), ("queries.sum()", "queries.numel()")),
     ("key 0 for new tokens, not counted", KEY_0, (FOUND, LAST_OR_0)),
-    ("place 0 lost", POSITION_0, (".tril()", ".tril(); targets[..., 1] = False")),
-    ("queries of place 0 lost", POSITION_0,
+    ("place 0 lost",
+     "You leave out the key after an earlier occurrence at position 0." + VALID,
+     (".tril()", ".tril(); targets[..., 1] = False")),
+    ("queries of place 0 lost",
+     "You leave out queries whose only earlier occurrence is at position 0." + VALID,
      (FOUND, "targets = targets & targets[..., 2:].any(dim=-1, keepdim=True); " + FOUND)),
     ("next token sought",
-     "Your score uses keys with the same token as the *next* one. Use keys that come after an "
+     "You use keys whose token is the same as the *next* token. Use keys that come right after an "
      "earlier occurrence of the current token.",
      ("tokens[:, :, None]", "F.pad(tokens[:, 1:], (0, 1), value=-1)[:, :, None]"), (":-1]", ":]"),
      ("F.pad(same, (1, 0)).tril()", "same.tril()")),
     ("last query left out",
-     "Your score leaves out the last query. Count it like all other queries.",
+     "You leave out the last query. Count it like all other queries.",
      (".tril()", ".tril(); targets[:, -1] = False")),
     ("first occurrence only",
-     "Your score counts only the first occurrence. Count the keys after all earlier ones.",
+     "You count only the key after the first occurrence. Count the key after every earlier "
+     "occurrence.",
      (".tril()", ".tril(); targets = targets & (targets.cumsum(-1) == 1)")),
     ("largest of the keys",
-     "Where a query has several such keys, your score counts only the largest weight. Add up all "
-     "of their weights.",
+     "Where a query has several such keys, you count only the largest weight. Add up all of their "
+     "weights.",
      (".sum(dim=-1)", ".amax(dim=-1)")),
     ("mean over all keys",
-     "Your score averages over all keys of a query. Add up the weights on the right keys, and take "
-     "the mean over queries only.",
+     "You average over all keys of a query. Add up the weights on the right keys, and take the "
+     "mean over queries only.",
      (".sum(dim=-1)", ".mean(dim=-1)")),
     ("mean over a query's keys",
-     "Your score averages the weights on the right keys of a query. Add them up, and take the mean "
-     "over queries only.",
+     "You average the weights on the right keys of a query. Add them up, and take the mean over "
+     "queries only.",
      (".sum(dim=-1)", ".sum(dim=-1) / targets.sum(dim=-1).clamp(min=1)[:, None]")),
     ("new tokens counted",
-     "Your mean is over all queries. Leave out those whose token is new, because they have no such "
-     "key.",
+     "Your mean is over all queries. Leave out those whose token has not occurred before, because "
+     "they have no such key.",
      ("queries.sum()", "queries.numel()")),
     ("queries without weight left out",
      "Your mean leaves out queries with weight 0 on such keys. Count every query that has such a "
      "key.", ("queries.sum()", "(on_targets > 0).sum(dim=(0, 2))")),
     ("mean over cells",
-     "Your mean is over single weights. Add up the weights of each query first, and then take the "
-     "mean over queries.", ("queries.sum()", "targets.sum()")),
+     "Your mean is over individual weights. Add up the weights of each query first, and then take "
+     "the mean over queries.", ("queries.sum()", "targets.sum()")),
     ("each sequence first",
-     "Your result is a mean of one mean per sequence. Take one mean over the queries of all "
-     "sequences.",
+     "You take one mean per sequence, and then the mean of these means. Take one mean over the "
+     "queries of all sequences.",
      ("on_targets.sum(dim=(0, 2)) / queries.sum()",
       "(on_targets.sum(dim=2) / queries.sum(dim=-1, keepdim=True)).mean(dim=0)")),
     ("itself left out",
-     "Your score never counts the query's own key. In 5 5, the second 5 comes after the first 5, "
-     "so it counts. Use `.tril()`, not `.tril(-1)`.", (".tril()", ".tril(-1)")),
+     "You never count the query's own key. In 5 5, the second 5 comes after the first 5, so it "
+     "counts. Use `.tril()`, not `.tril(-1)`.", (".tril()", ".tril(-1)")),
     ("later occurrences counted",
-     "Your score counts every query but the last as one that has such a key, even if its token is "
-     "new. This happens if each token matches itself, for example because `.tril()` is missing or "
-     "comes before the shift to the next key. Count only matches with earlier tokens.",
+     "You count every query but the last as one that has such a key, even if its token has not "
+     "occurred before. This happens if each token matches itself, for example because `.tril()` is "
+     "missing or comes before the shift to the next key. Count only matches with earlier tokens.",
      (".tril()", "")),
     ("rolled round",
-     "Your score treats key 0 as if it came after the last token, as `roll` does when it wraps "
-     "around. Nothing comes before key 0, so never count it.",
+     "You treat key 0 as if it came after the last token, as `roll` does when it wraps around. "
+     "Nothing comes before key 0, so never count it.",
      (":-1]", ":]"), ("F.pad(same, (1, 0))", "same.roll(1, dims=-1)")),
     ("queries and keys exchanged",
-     "Your score reads the weights transposed. Rows are queries, and columns are keys.",
+     "You read the weights transposed. Rows are queries, and columns are keys.",
      ("weights *", "weights.mT *")),
     ("one stripe",
      "Your score is the mean of one diagonal, as if each text repeated after L / 2 tokens. Compare "
@@ -159,8 +164,8 @@ MISTAKES = [
      ("on_targets.sum(dim=(0, 2)) / queries.sum()",
       "(on_targets.sum(dim=(0, 2)) / queries.sum()).mean()")),
     ("token 0 before key 0",
-     "Your score treats key 0 as if it came after a token 0. This happens if you pad the shifted "
-     "tokens with 0, which is also a token. Nothing comes before key 0, so never count it.",
+     "You treat key 0 as if it came after a token 0. This happens if you pad the shifted tokens "
+     "with 0, which is also a token. Nothing comes before key 0, so never count it.",
      ("F.pad(same, (1, 0)).tril()",
       "(tokens[:, :, None] == F.pad(tokens[:, :-1], (1, 0))[:, None, :]).tril()")),
 ]  # fmt: skip

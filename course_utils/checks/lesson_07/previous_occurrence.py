@@ -61,20 +61,20 @@ MISTAKES = [
      "Your result is the first occurrence, or 0 if there is none. `argmax` behaves like this. "
      "Return the last occurrence before the token, or −1.", (LAST, "earlier.int().argmax(dim=-1)")),
     ("never forgotten",
-     "Your result includes occurrences in earlier sequences. Search each sequence separately.",
+     "You include occurrences in earlier sequences. Search each sequence separately.",
      never_forgotten),
     ("one long sequence",
-     "Your result treats all sequences as one long sequence. Each one has its own past, and its "
-     "positions start at 0.", in_one_row),
+     "You treat all sequences as one long sequence. Each one has its own past, and its positions "
+     "start at 0.", in_one_row),
     ("position 0 lost",
-     "Your result misses occurrences at position 0. Position 0 is valid; only −1 means none.",
+     "You miss occurrences at position 0. Position 0 is valid; only −1 means none.",
      (LAST, f"torch.where({LAST} > 0, {LAST}, -1)")),
     ("nothing found",
-     "Your result finds no earlier occurrence at all. If you store tensors in a dict or set, each "
-     "tensor counts as a different key. Use `.tolist()` or `.item()`.",
+     "You find no earlier occurrence at all. If you store tensors in a dict or set, each tensor "
+     "counts as a different key. Use `.tolist()` or `.item()`.",
      (LAST, f"torch.full_like({LAST}, -1)")),
     ("finds itself",
-     "In your result, every token finds itself. Search only before the token.",
+     "Every token finds itself. Search only before the token.",
      (".tril(-1)", ".tril()")),
     ("next occurrence",
      "Your result is the *next* occurrence. Search before the token, not after it.",
@@ -109,8 +109,8 @@ MISTAKES = [
      "occurred, or −1.",
      (LAST, "earlier.sum(dim=-1)")),
     ("neighbours not compared",
-     "Your result misses an occurrence directly before the token. In 5 5, the second 5 has "
-     "occurred at position 0. Include this diagonal, for example with `.tril(-1)`.",
+     "You miss an occurrence directly before the token. In 5 5, the second 5 has occurred at "
+     "position 0. Include the first diagonal below the main one, for example with `.tril(-1)`.",
      (".tril(-1)", ".tril(-2)")),
     ("whether not where",
      "Your result says only whether the token has occurred before. Return the position where it "
@@ -120,8 +120,8 @@ MISTAKES = [
      "Your result is the last *later* occurrence. Search before the token, not after it.",
      (".tril(-1)", ".triu(1)")),
     ("token 0 never found",
-     "Your result finds no earlier occurrence of token 0, which is a token like any other. If you "
-     "multiply by the tokens, compare them with `==` instead.",
+     "You find no earlier occurrence of token 0, which is a token like any other. If you multiply "
+     "by the tokens, compare them with `==` instead.",
      ("same.tril(-1)", "same.tril(-1) & (tokens[..., None] != 0)")),
 ]  # fmt: skip
 

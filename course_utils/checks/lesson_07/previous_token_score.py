@@ -57,8 +57,8 @@ MISTAKES = [
      "Your sum is divided by L. The first query has no previous token, so divide by L − 1.",
      ("before.mean(dim=(0, -1))", "before.sum(dim=-1).mean(dim=0) / weights.shape[-1]")),
     ("all keys before",
-     "Your result adds up the weights on all earlier keys. Count only the weight on the key right "
-     "before the query.",
+     "You add up the weights on all earlier keys. Count only the weight on the key right before "
+     "the query.",
      "weights.tril(-1).sum(dim=-1)[..., 1:].mean(dim=(0, -1))"),
     ("summed over queries",
      "Your result is a sum over the queries. Take their mean.",
@@ -70,10 +70,10 @@ MISTAKES = [
      "Your result is a sum over the sequences. Take their mean.",
      ("mean(dim=(0, -1))", "mean(dim=-1).sum(dim=0)")),
     ("first sequence only",
-     "Your result uses only the first sequence. Take the mean over all of them.",
+     "You use only the first sequence. Take the mean over all of them.",
      ("dim=(0, -1))", "dim=-1)[0]")),
     ("last sequence only",
-     "Your result uses only the last sequence. Take the mean over all of them.",
+     "You use only the last sequence. Take the mean over all of them.",
      ("dim=(0, -1))", "dim=-1)[-1]")),
     ("queries without weight left out",
      "Your mean leaves out queries with weight 0 on the previous token. Count them too.",

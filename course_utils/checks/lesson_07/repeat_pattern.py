@@ -64,7 +64,8 @@ MISTAKES = [
      "then cut at `length`.",
      ("arange(length)", "arange(min(length, round(length / period) * period))")),
     ("not cut",
-     "Your result has one repetition too many. Cut it at `length`.",
+     "Your result always ends with a complete repetition, and has one too many if `length` is a "
+     "multiple of the period. Cut it at `length`.",
      ("arange(length)", "arange((length // period + 1) * period)")),
     ("last one not cut",
      "Your result contains the whole last repetition. Cut it at `length`.",

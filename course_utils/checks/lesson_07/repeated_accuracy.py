@@ -52,43 +52,44 @@ def inputs():
 RIGHT = "logits[:, :-1].argmax(dim=-1) == tokens[:, 1:]"
 MISTAKES = [
     ("not shifted",
-     "You compare the logits at position i with token i. They predict token i + 1.",
+     "You compare the logits at position i with token i. They predict token i + 1, so compare them "
+     "with token i + 1.",
      (RIGHT, "logits.argmax(dim=-1) == tokens"), ("seen[:, :-1]", "seen")),
     ("not shifted, and all counted",
-     "You compare the logits at position i with token i, and count all positions. They predict "
-     "token i + 1. Count only predictions from repeated tokens.",
+     "You compare the logits at position i with token i, and count all positions. The logits at "
+     "position i predict token i + 1. Count this prediction only if token i has occurred before.",
      "(logits.argmax(dim=-1) == tokens).float().mean()"),
     ("seen later",
-     "Your result counts tokens that occur again only *later*. Count a token only if it occurred "
-     "before.",
+     "You also count predictions from tokens that occur again only *later*. Count a prediction "
+     "only if token i has occurred before.",
      ("same.tril(-1)", "(same & ~torch.eye(tokens.shape[1], dtype=torch.bool))")),
     ("seen only later",
-     "Your result counts a prediction if its token occurs again *later*. Count it if its token "
-     "occurred before.", ("any(dim=-1)", "any(dim=1)")),
+     "You count a prediction if token i occurs again *later*. Count it if token i has occurred "
+     "before.", ("any(dim=-1)", "any(dim=1)")),
     ("all predictions",
-     "Your result counts all predictions. Leave out those from new tokens, because nobody can know "
-     "what follows a new token.",
+     "You count all predictions. Leave out those from tokens that have not occurred before, "
+     "because nobody can know what follows them.",
      ("[seen[:, :-1]]", "")),
     ("next token seen",
-     "Your result counts a prediction if the *next* token has occurred before. Count it if the "
-     "current token has.", ("seen[:, :-1]", "seen[:, 1:]")),
+     "You count a prediction if token i + 1 has occurred before. Count it if token i has.",
+     ("seen[:, :-1]", "seen[:, 1:]")),
     ("next token seen, without the first",
-     "Your result counts a prediction if the *next* token has occurred before, and ignores the "
-     "first token. Count it if the current token has occurred before. Search the whole text, and "
-     "then leave out the last position.",
+     "You count a prediction if token i + 1 has occurred before, and you ignore the first token. "
+     "Count it if token i has occurred before. Search the whole text, and then leave out the last "
+     "position.",
      ("tokens[:, :, None] == tokens[:, None, :]", "tokens[:, 1:, None] == tokens[:, None, 1:]"),
      ("seen[:, :-1]", "seen")),
     ("both tokens seen",
-     "Your result counts a prediction only if the next token has occurred before, too. It is "
-     "enough if the current token has.",
+     "You count a prediction only if token i + 1 has occurred before, too. It is enough if token i "
+     "has.",
      ("seen[:, :-1]", "seen[:, :-1] & seen[:, 1:]")),
     ("pair seen",
-     "Your result counts a prediction only if the same pair of tokens has occurred before. It is "
-     "enough if the current token has.",
+     "You count a prediction only if tokens i and i + 1 have occurred before as a pair. It is "
+     "enough if token i has occurred before.",
      ("seen[:, :-1]", "(same[:, :-1, :-1] & same[:, 1:, 1:]).tril(-1).any(dim=-1)")),
     ("seen in another sequence",
-     "Your result also counts tokens that occurred in another sequence. Search each sequence "
-     "separately.",
+     "You also count predictions from tokens that have occurred only in another sequence. Search "
+     "each sequence separately.",
      ("same.tril(-1).any(dim=-1)",
       "same.tril(-1).any(dim=-1) | torch.stack([torch.isin(row, tokens[:b]) for b, row in "
       "enumerate(tokens)])")),
@@ -97,15 +98,16 @@ MISTAKES = [
      "They predict token i + 1. Leave out the last position instead.",
      (RIGHT, "logits[:, 1:].argmax(dim=-1) == tokens[:, 1:]")),
     ("neighbours not compared",
-     "Your result misses an occurrence directly before the token. In 5 5, the second 5 has "
-     "occurred before. Include this diagonal, for example with `.tril(-1)`.",
+     "You miss an occurrence directly before the token. In 5 5, the second 5 has occurred before. "
+     "Include the first diagonal below the main one, for example with `.tril(-1)`.",
      (".tril(-1)", ".tril(-2)")),
     ("last token counted",
      "Your divisor includes the last token. Its prediction cannot be compared with anything, so "
      "leave it out of the divisor too.",
      ("right[seen[:, :-1]].float().mean()", "(right & seen[:, :-1]).sum() / seen.sum()")),
     ("first position is none",
-     "Your result ignores occurrences at position 0. Only −1 means none, so compare with `>= 0`.",
+     "You ignore occurrences at position 0, which is a valid position. If you compare the result "
+     "of `previous_occurrence`, use `>= 0`.",
      ("same.tril(-1).any(dim=-1)", "(same.tril(-1) * torch.arange(same.shape[-1])).amax(-1) > 0")),
     ("shifted backwards",
      "You compare the logits at position i with token i − 1. They predict token i + 1.",
@@ -114,31 +116,34 @@ MISTAKES = [
      "You divide by the number of all predictions. Divide by the number of those that count.",
      ("right[seen[:, :-1]]", "(right & seen[:, :-1])")),
     ("new ones taken for right",
-     "Your result counts predictions from new tokens as right. Do not count them at all.",
+     "You count predictions from tokens that have not occurred before as right. Do not count them "
+     "at all.",
      ("right[seen[:, :-1]]", "(right | ~seen[:, :-1])")),
     ("right ones of all",
-     "Right predictions from new tokens are in your sum, but not in your divisor. Leave them out "
-     "of both.",
+     "You add up the right predictions from all tokens, but your divisor leaves out tokens that "
+     "have not occurred before. Leave these tokens out of both.",
      ("right[seen[:, :-1]].float().mean()", "right.sum() / seen[:, :-1].sum()")),
     ("sequences kept apart",
      "You return one number per sequence. Return one number for all sequences together.",
      ("right[seen[:, :-1]].float().mean()",
       "(right & seen[:, :-1]).sum(dim=-1) / seen[:, :-1].sum(dim=-1)")),
     ("averaged by sequence",
-     "Your result is a mean of one accuracy per sequence. Take one mean over the counted "
+     "You take one accuracy per sequence, and then their mean. Take one mean over the counted "
      "predictions of all sequences.",
      ("right[seen[:, :-1]].float()",
       "((right & seen[:, :-1]).sum(dim=-1) / seen[:, :-1].sum(dim=-1))")),
     ("positions as a mask",
-     "Your result counts every position except 0. If you use the positions as a mask, −1 counts as "
-     "true and 0 as false. Compare them with `>= 0`.",
+     "You leave out only tokens whose last earlier occurrence is at position 0. If you use the "
+     "result of `previous_occurrence` as a mask, −1 counts as true and 0 as false. Compare it with "
+     "`>= 0`.",
      ("same.tril(-1).any(dim=-1)",
       "torch.where(same.tril(-1), torch.arange(same.shape[-1]), -1).amax(dim=-1).bool()")),
     ("first sequence only",
-     "Your result uses only the first sequence. Count the predictions of all sequences.",
+     "You use only the first sequence. Count the predictions of all sequences.",
      ("right[seen[:, :-1]]", "right[:1][seen[:1, :-1]]")),
     ("new tokens counted",
-     "Your result counts the predictions from *new* tokens. Count those from repeated ones.",
+     "You count the predictions from tokens that have *not* occurred before. Count the others "
+     "instead.",
      ("[seen[:, :-1]]", "[~seen[:, :-1]]")),
     ("error",
      "Your result is the share of wrong predictions. Return the share of right ones.",

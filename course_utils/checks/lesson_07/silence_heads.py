@@ -63,8 +63,8 @@ MISTAKES = [
      "`concatenated @ W_o.T`), so set those to 0.",
      ("[:, " + COLUMNS, f"[{COLUMNS}")),
     ("rows and columns silenced",
-     "Your result has zeros in rows as well. A row of W_o belongs to one output and takes part of "
-     "every head. Change only columns.",
+     "Your result has zeros in rows as well. A row of W_o belongs to one entry of the output and "
+     "mixes all heads. Change only columns.",
      (f"copy[:, {COLUMNS}] = 0", f"copy[:, {COLUMNS}] = copy[{COLUMNS}] = 0")),
     ("returned transposed",
      "You set the right columns to zero, but return W_o transposed.",

@@ -132,34 +132,35 @@ GREEDY = (
 )
 MISTAKES = [
     ("by looks alone",
-     "Your result names every head with a high score, even those whose output nothing reads. A "
-     "head counts only if most answers are right while some heads that look like it are removed, "
-     "and no longer when it is removed too. Check both.",
+     "You name every head with a high score, even those whose output nothing reads. To test a "
+     "head, remove a set of other heads that look like it, and then the head itself as well. Name "
+     "it only if, for some set, most answers are right before the second step but not after it.",
      (NEEDED, "True")),
     ("one at a time",
      "Heads that share a job are missing. If two heads do the same job, you can remove either of "
-     "them and nothing is lost. Remove sets of other heads that look alike as well.",
+     "them and nothing is lost. Also remove sets of other heads that look like the one you test.",
      ("subsets(others)", "[[]]")),
     ("without looking",
      "Your result is what you get by removing single heads without looking at their scores. This "
      "misses heads that share a job, and finds heads that do something else. Use the scores as "
      "well.", without_looking),
     ("the idle ones",
-     "Your result names the heads with a high score that are *not* at work. Name those that are.",
+     "You name the heads with a high score that are *not* at work. Name those that are.",
      ("return kinds", "return looks(model, tokens) * (kinds == 0)")),
     ("only one left of all",
      "Your result is 0 everywhere. If you remove all other heads, nothing works, because induction "
-     "needs one head of each kind. Remove only heads that look alike.",
+     "needs one head of each kind. Remove only heads that look like the one you test.",
      ("subsets(others)",
       "[[(i, j) for i in range(len(weights)) for j in range(weights.shape[2])"
       " if (i, j) != head]]")),
     ("alone or not at all",
-     "Your result names only heads that can do the whole job alone. Heads that do a part of it are "
-     "missing. Try every set of others that look alike, not only all of them.",
+     "You name only heads that can do the whole job alone. Heads that do a part of it are missing. "
+     "Try every set of other heads that look like the one you test, not only the set of all of "
+     "them.",
      ("subsets(others)", "[others]")),
     ("strongest look only",
-     "Your result names only the head with the highest score of each kind. There may be several, "
-     "and the highest one may do nothing.",
+     "You name only the head with the highest score of each kind. There may be several, and the "
+     "highest one may do nothing.",
      ("return kinds", "return kinds * ((before == before.max()) | (after == after.max()))")),
     ("kinds swapped",
      "Your 1 and 2 are swapped. 1 is a previous-token head, and 2 is an induction head.",
@@ -176,8 +177,8 @@ MISTAKES = [
      "needed in one text and not in the others.",
      ("    _, weights", "    tokens = tokens[:1]\n    _, weights")),
     ("all tokens",
-     "Your result is what you get if all predictions are counted. The token after a new one "
-     "cannot be predicted, so count only the predictions that 7.5 counts.",
+     "Your result is what you get if all predictions are counted. Nobody can know what follows a "
+     "token that has not occurred before, so count only the predictions that 7.5 counts.",
      (RIGHT, f"({HITS}).float().mean()")),
     ("7.5's bug",
      "Your result is what you get from an accuracy with the bug of 7.5. Use your fixed "
@@ -187,12 +188,11 @@ MISTAKES = [
      "You name heads without which the accuracy falls only a little. Name a head only if the "
      "accuracy falls to one half or less.", ("> 0.5 >= accuracy", "> 0.1 + accuracy")),
     ("one other at a time",
-     "Your result misses heads whose job is shared by three or more. Remove more than one other "
-     "head at a time.",
+     "You miss heads whose job is shared by three or more. Remove more than one other head at a "
+     "time.",
      functools.partial(with_few_others, others=1)),
     ("two others at a time",
-     "Your result misses heads whose job is shared by four. Remove more than two other heads at a "
-     "time.",
+     "You miss heads whose job is shared by four. Remove more than two other heads at a time.",
      functools.partial(with_few_others, others=2)),
     ("greedy", GREEDY, greedy),
     ("greedy, backwards", GREEDY, functools.partial(greedy, step=-1)),
@@ -241,7 +241,7 @@ MISTAKES = [
      ("    for kind,", "    before[1:] = 0\n    for kind,")),
     ("last layer named",
      "You name a previous-token head in the last layer. What it writes comes too late for any "
-     "induction head to read.",
+     "induction head to read, so give it 0.",
      ("    return kinds", "    kinds[-1][before[-1] > 0.5] = 1\n    return kinds")),
 ]  # fmt: skip
 

@@ -49,15 +49,16 @@ def inputs():
 
 MISTAKES = [
     ("kl alone",
-     "Your result is KL(p ‖ q). It is not symmetric, and it is infinite where only q is 0. "
-     "Compare p and q each with their mean m.",
+     "Your result is KL(p ‖ q). It is not symmetric, and it is infinite where only q is 0. Return "
+     "the mean of KL(p ‖ m) and KL(q ‖ m).",
      "(torch.xlogy(p, p) - torch.xlogy(p, q)).sum(dim=-1)"),
     ("symmetric kl",
-     "Your result compares p and q with each other. Compare each of them with their mean m, "
-     "which is 0 only where both are 0.",
+     "You compare p and q with each other. Compare each of them with their mean m, which is 0 only "
+     "where both are 0.",
      ("(p, m)", "(p, q)"), ("(q, m)", "(q, p)")),
     ("entropy of p alone",
-     "Your result is H(m) − H(p). Subtract the *mean* of H(p) and H(q) from H(m).",
+     "Your result is H(m) − H(p), where H is the entropy. Subtract the *mean* of H(p) and H(q) "
+     "from H(m).",
      "(torch.special.entr((p + q) / 2) - torch.special.entr(p)).sum(dim=-1)"),
     ("total variation",
      "Your result is Σ |p − q| / 2, the total variation. Return the mean of KL(p ‖ m) and KL(q ‖ "
@@ -70,16 +71,16 @@ MISTAKES = [
      "Your result is KL(p ‖ m) alone. Return its mean with KL(q ‖ m).",
      ("(kl_p + kl_q) / 2", "kl_p")),
     ("reversed kl",
-     "Your result uses KL(m ‖ p) and KL(m ‖ q), which are infinite where p or q is 0. Put m "
-     "second. (F.kl_div is different: it takes ln m first.)",
+     "You use KL(m ‖ p) and KL(m ‖ q), which are infinite where p or q is 0. Put m second. "
+     "(F.kl_div is different: it takes ln m first.)",
      ("torch.xlogy(p, p) - torch.xlogy(p, m)", "torch.xlogy(m, m) - torch.xlogy(m, p)"),
      ("torch.xlogy(q, q) - torch.xlogy(q, m)", "torch.xlogy(m, m) - torch.xlogy(m, q)")),
     ("mean not halved",
      "Your result fits m = p + q. Use the mean, m = (p + q) / 2.",
      ("(p + q) / 2", "p + q")),
     ("entropies not halved",
-     "Your result is H(m) − H(p) − H(q). Subtract the *mean* of H(p) and H(q), which is half of "
-     "their sum.",
+     "Your result is H(m) − H(p) − H(q), where H is the entropy. Subtract the *mean* of H(p) and "
+     "H(q), which is half of their sum.",
      "(torch.special.entr((p + q) / 2) - torch.special.entr(p) - torch.special.entr(q)).sum(-1)"),
     ("softmax of distributions",
      "Your result is what you get after another softmax of p and q. They are distributions "
@@ -92,23 +93,24 @@ MISTAKES = [
      "Your result is negative, and a divergence never is. Flip the sign.",
      ("(kl_p + kl_q) / 2", "-(kl_p + kl_q) / 2")),
     ("no logarithm for kl_div",
-     "Your result has m where ln m belongs. If you use F.kl_div, its first argument must be "
-     "m.log().",
+     "Your result has m where ln m belongs. If you use F.kl_div, its first argument must be ln m, "
+     "kept finite: m.log().clamp(min=-1e9).",
      ("(p, m)", "(p, m.exp())"), ("(q, m)", "(q, m.exp())")),
     ("no logarithm for kl_div, and averaged",
-     "Your result has m where ln m belongs, and everything is averaged into one number. If you "
-     "use F.kl_div, give it m.log(). Use `reduction=\"none\"`, and sum over the last dimension.",
+     "Your result has m where ln m belongs, and everything is averaged into one number. If you use "
+     'F.kl_div, give it m.log().clamp(min=-1e9). Use `reduction="none"`, and sum over the last '
+     "dimension.",
      ("(p, m)", "(p, m.exp())"), ("(q, m)", "(q, m.exp())"),
      ("(kl_p + kl_q) / 2", "((kl_p + kl_q) / 2 / p.shape[-1]).mean()")),
     ("nan made 0 too late",
-     "Your result is 0 for rows with a weight of 0. If you replace NaN by 0, do it before the "
-     "sum, or use torch.xlogy.",
+     "Your result is 0 for rows with a weight of 0. If you replace NaN by 0, do so before the sum, "
+     "or use torch.xlogy(p, p) − torch.xlogy(p, m).",
      ("torch.xlogy(p, p) - torch.xlogy(p, m)", "p * (p / m).log()"),
      ("torch.xlogy(q, q) - torch.xlogy(q, m)", "q * (q / m).log()"),
      ("return (kl_p + kl_q) / 2", "return ((kl_p + kl_q) / 2).nan_to_num()")),
     ("nan made 0 in each half",
      "Where p has a weight of 0, your whole KL(p ‖ m) is 0, and the same holds for q. If you "
-     "replace NaN by 0, do so before the sum, or use torch.xlogy.",
+     "replace NaN by 0, do so before the sum, or use torch.xlogy(p, p) − torch.xlogy(p, m).",
      ("(torch.xlogy(p, p) - torch.xlogy(p, m)).sum(dim=-1)",
       "(p * (p / m).log()).sum(dim=-1).nan_to_num()"),
      ("(torch.xlogy(q, q) - torch.xlogy(q, m)).sum(dim=-1)",
@@ -123,12 +125,12 @@ MISTAKES = [
      ("torch.xlogy(q, q) - torch.xlogy(q, m)", "torch.xlogy(q, q / m)")),
     ("zeros are nan",
      "A weight of 0 gives NaN in your result, because 0 · ln 0 is NaN. It must add 0, so use "
-     "torch.xlogy.",
+     "torch.xlogy(p, p) − torch.xlogy(p, m).",
      ("torch.xlogy(p, p) - torch.xlogy(p, m)", "p * (p / m).log()"),
      ("torch.xlogy(q, q) - torch.xlogy(q, m)", "q * (q / m).log()")),
     ("keys of one alone left out",
-     "Your result leaves out keys to which only one of p and q gives weight. Where q is 0, p "
-     "ln(p / m) is p ln 2, so include these keys.",
+     "You leave out keys to which only one of p and q gives weight. Where q is 0, p ln(p / m) is p "
+     "ln 2, so include these keys.",
      ("torch.xlogy(p, p) - torch.xlogy(p, m)", "torch.xlogy(p, p / m).where(q > 0, 0)"),
      ("torch.xlogy(q, q) - torch.xlogy(q, m)", "torch.xlogy(q, q / m).where(p > 0, 0)")),
     ("mean over keys",

@@ -55,8 +55,8 @@ def inputs():
 
 MISTAKES = [
     ("all pairs counted",
-     "Your result is right without ties. With ties, the sum is divided by the number of all "
-     "pairs. Divide by √(n_a · n_b), which counts only pairs that are not tied.",
+     "Your result is right without ties. But the sum is divided by the number of all pairs. Divide "
+     "it by √(n_a · n_b) instead.",
      ("(n_a * n_b).sqrt()", "(len(a) * (len(a) - 1))")),
     ("all pairs counted once",
      "Your sum counts each pair twice, but the divisor n(n − 1) / 2 counts each pair once. "
@@ -125,12 +125,12 @@ MISTAKES = [
      "In your result, pairs that disagree add nothing. Count them as −1.",
      ("(signs_a * signs_b).sum()", "(signs_a * signs_b > 0).sum()")),
     ("near ties",
-     "Your result treats nearly equal entries as tied. Compare them exactly, because any "
-     "difference, however small, puts them in order.",
+     "You treat nearly equal entries as tied. Compare them exactly, because any difference, "
+     "however small, puts them in order.",
      ("(a[:, None] - a)", "(a[:, None] - a).where(~torch.isclose(a[:, None], a), 0)"),
      ("(b[:, None] - b)", "(b[:, None] - b).where(~torch.isclose(b[:, None], b), 0)")),
     ("only neighbors",
-     "Your result compares only entries next to each other. Compare all pairs.",
+     "You compare only entries next to each other. Compare all pairs.",
      ("(a[:, None] - a)", "a.diff()"), ("(b[:, None] - b)", "b.diff()")),
     ("pairs counted once",
      "Your result is half of the right one. If the divisor counts each pair twice, the sum must "
@@ -141,8 +141,8 @@ MISTAKES = [
      "so too.",
      ("total /", "total * 2 /")),
     ("signs not taken",
-     "Your result adds up products of the differences, so large differences count more. Only "
-     "the order matters, so use the signs of the differences: +1, −1 or 0.",
+     "You add up products of the differences, so large differences count more. Only the order "
+     "matters, so use the signs of the differences: +1, −1 or 0.",
      ("(signs_a * signs_b).sum()", "((a[:, None] - a) * (b[:, None] - b)).sum()")),
     ("ties that agree",
      "Your result is right without ties. If you compare `(a_i > a_j) == (b_i > b_j)`, a tied "
@@ -150,12 +150,12 @@ MISTAKES = [
      ("(signs_a * signs_b).sum()",
       "4 * (((a[:, None] > a) == (b[:, None] > b)).double() - 0.5).triu(1).sum()")),
     ("ties as agreement",
-     "Your result is right without ties. It counts a tied pair as agreement, but such a pair "
-     "must add 0.",
+     "Your result is right without ties. You count a tied pair as agreement, but such a pair must "
+     "add 0.",
      ("(signs_a * signs_b).sum()",
                     "(2 * (signs_a * signs_b >= 0).double() - 1).sum() - len(a)")),
     ("ties as disagreement",
-     "Your result is right without ties. It counts a tied pair as disagreement, but such a pair "
+     "Your result is right without ties. You count a tied pair as disagreement, but such a pair "
      "must add 0.",
      ("(signs_a * signs_b).sum()",
                            "(2 * (signs_a * signs_b > 0).double() - 1).sum() + len(a)")),
@@ -166,14 +166,14 @@ MISTAKES = [
      ("(signs_a * signs_b).sum()",
       "(2 * (signs_a == signs_b).double() - 1).sum() - len(a)")),
     ("ties put in an order",
-     "Your result is right without ties. It puts equal entries in an order, as `a_i > a_j` or "
+     "Your result is right without ties. You put equal entries in an order, as `a_i > a_j` or "
      "ranks from argsort do. A pair that is tied in a must add 0, and it does not count in n_a. "
      "The same holds for b.",
      ("(a[:, None] - a)", "((a := a.argsort().argsort())[:, None] - a)"),
      ("(b[:, None] - b)", "((b := b.argsort().argsort())[:, None] - b)")),
     ("argsort taken for ranks",
-     "Your result compares what argsort returns. These are the positions of the sorted entries, "
-     "not ranks. Compare the entries themselves.",
+     "You compare what argsort returns. These are the positions of the sorted entries, not ranks. "
+     "Compare the entries themselves.",
      ("(a[:, None] - a)", "((a := a.argsort())[:, None] - a)"),
      ("(b[:, None] - b)", "((b := b.argsort())[:, None] - b)")),
 ]  # fmt: skip

@@ -69,18 +69,16 @@ MISTAKES = [
      "in the prediction. Remove row t.",
      ("torch.cat([x[:t], x[t + 1 :]])", "x * (torch.arange(len(x)) != t)[:, None]")),
     ("only the token kept",
-     "Your result keeps token t alone and removes all others. Remove only token t.",
+     "You keep token t alone and remove all others. Remove only token t.",
      ("torch.cat([x[:t], x[t + 1 :]])", "x[t : t + 1]")),
     ("the rest cut off too",
-     "Your result also removes the tokens after token t. Join the tokens before token t and "
-     "those after it.",
+     "You also remove the tokens after token t. Join the tokens before token t and those after it.",
      ("torch.cat([x[:t], x[t + 1 :]])", "x[:t]")),
     ("the rest cut off, but for t",
-     "Your result keeps the tokens up to t and removes the others. Remove only token t.",
+     "You keep the tokens up to t and remove the others. Remove only token t.",
      ("torch.cat([x[:t], x[t + 1 :]])", "x[: t + 1]")),
     ("the rest cut off, but for one",
-     "Your result also removes the tokens after token t. Join the tokens before token t and "
-     "those after it.",
+     "You also remove the tokens after token t. Join the tokens before token t and those after it.",
      ("torch.cat([x[:t], x[t + 1 :]])", "x[: max(t, 1)]")),
     ("removed for good",
      "In your result, removed tokens stay removed, and each prediction is compared with the "
@@ -100,19 +98,18 @@ MISTAKES = [
      "last token as well.",
      ("return torch", "moves[-1] = 0 * moves[-1]; return torch")),
     ("the start cut off too",
-     "Your result also removes the tokens before token t. Join the tokens before token t and "
-     "those after it.",
+     "You also remove the tokens before token t. Join the tokens before token t and those after "
+     "it.",
      ("torch.cat([x[:t], x[t + 1 :]])", "x[t + 1 :]")),
     ("nothing removed",
      "Your result is 0 for every token, as if none had been removed. If you join two slices, "
      "the second must start at t + 1.",
      ("t + 1 :", "t:")),
     ("two removed",
-     "Your result also removes the token after t. If you join two slices, the second must start "
-     "at t + 1.",
+     "You also remove the token after t. If you join two slices, the second must start at t + 1.",
      ("t + 1 :", "t + 2 :")),
     ("equal tokens removed",
-     "Your result also removes other tokens that are equal to token t. Remove only row t.",
+     "You also remove other tokens that are equal to token t. Remove only row t.",
      ("torch.cat([x[:t], x[t + 1 :]])", "x[(x != x[t]).any(dim=-1)]")),
     ("size of the prediction",
      "Your result is the absolute value of the prediction without each token. Subtract the "
@@ -130,10 +127,10 @@ MISTAKES = [
      "Your entries are in reverse order. Entry t must belong to token t.",
      ("in range(len(x))", "in reversed(range(len(x)))")),
     ("always the first",
-     "Your result removes the first row for every t. Remove row t.",
+     "You remove the first row for every t. Remove row t.",
      ("torch.cat([x[:t], x[t + 1 :]])", "x[1:]")),
     ("always the last",
-     "Your result removes the last row for every t. Remove row t.",
+     "You remove the last row for every t. Remove row t.",
      ("torch.cat([x[:t], x[t + 1 :]])", "x[:-1]")),
     ("prediction without the token",
      "Your result is the prediction without each token. Return its absolute difference from the "
@@ -147,8 +144,7 @@ MISTAKES = [
      ("torch.cat([x[:t], x[t + 1 :]])",
       "x[[n for n in range(len(x)) if n != (t + 1) % len(x)]]")),
     ("one too far",
-     "Your result keeps token t and removes the next one. If you join two slices, use x[:t] and "
-     "x[t + 1:].",
+     "You keep token t and remove the next one. If you join two slices, use x[:t] and x[t + 1:].",
      ("x[:t], x[t + 1 :]", "x[: t + 1], x[t + 2 :]")),
 ]  # fmt: skip
 

@@ -101,10 +101,10 @@ SUM = (
 )
 LINE = (
     "not on the line",
-    "Your result keeps neither the outputs nor the sums. Put a column of ones beside v. What you "
-    "add, times this matrix (S, d_v + 1), must be 0. You find it as the last column of U in the "
-    "full SVD, or as the last row of Vh for the transpose. If you clamp the ends, clamp them at 0, "
-    "because a higher limit changes the outputs.",
+    "Your new weights keep neither the outputs nor the sums. Put a column of ones beside v. What "
+    "you add to the weights, times this matrix (S, d_v + 1), must be 0. Take the last column of U "
+    "in its full SVD, or the last row of Vh for its transpose. If you clamp the ends, clamp them "
+    "at 0.",
 )
 INFINITE = (
     "infinite weights",
@@ -182,8 +182,8 @@ MISTAKES = [
      + "Your result fits the end with the largest weight. Choose by the divergence instead.",
      (APART, "apart = one.amax(-1), other.amax(-1)")),
     ("one step for all",
-     "Your result takes the same step for all queries. Each query has its own limit: go on "
-     "until the first of its weights is 0.",
+     "You take the same step for all queries. Each query has its own limit: go on until the first "
+     "of its weights is 0.",
      ("room.amin(dim=-1, keepdim=True)", "room.amin()")),
     ("half way",
      "Your result is on the right line, but not at its end. Go on until the first weight is 0.",

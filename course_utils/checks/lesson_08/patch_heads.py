@@ -79,12 +79,12 @@ ALL_HEADS = "{(layer, each): heads[layer, :, each] for each in range(heads.shape
 
 MISTAKES = [
     ("clean run patched",
-     "Your result patches corrupted outputs into the run on the clean prompt, and returns what "
-     "is left. Patch clean outputs into the run on the corrupted prompt.",
+     "You patch corrupted outputs into the run on the clean prompt, and return what is left. Patch "
+     "clean outputs into the run on the corrupted prompt.",
      (PATCHED, "own[layer, :, head]}"), ("model(corrupted, patches)", "model(clean, patches)")),
     ("what the clean run loses",
-     "Your result patches corrupted outputs into the run on the clean prompt, and returns what "
-     "is lost. Patch clean outputs into the run on the corrupted prompt.",
+     "You patch corrupted outputs into the run on the clean prompt, and return what is lost. Patch "
+     "clean outputs into the run on the corrupted prompt.",
      (PATCHED, "own[layer, :, head]}"), ("model(corrupted, patches)", "model(clean, patches)"),
      ("difference(logits) - low)", "high - difference(logits))")),
     ("nothing patched",
@@ -100,12 +100,12 @@ MISTAKES = [
      "the answer, so use the logit difference.",
      (RESTORED, "restored[layer, head] = (logits.argmax(dim=-1) == right).double().mean()")),
     ("accuracy restored",
-     "Your result compares the shares of right answers. A patch can move the logits without "
-     "changing the answer, so use the logit difference.",
+     "You compare the shares of right answers. A patch can move the logits without changing the "
+     "answer, so use the logit difference.",
      (DIFFERENCE, "(logits.argmax(dim=-1) == right).double().mean()")),
     ("every prompt with every token",
-     "Your result averages over all pairs of a prompt and a right or wrong token. If you write "
-     "`logits[:, right]`, you get a (B, B) matrix. Use `logits[torch.arange(B), right]`.",
+     "You average over all pairs of a prompt and a right or wrong token. If you write `logits[:, "
+     "right]`, you get a (B, B) matrix. Use `logits[torch.arange(B), right]`.",
      (DIFFERENCE, "(logits[:, right] - logits[:, wrong]).mean()")),
     ("patched over clean",
      "Your result is patched / clean. Subtract the corrupted logit difference from both of them "
@@ -116,12 +116,11 @@ MISTAKES = [
      "minus the wrong one in every run.",
      ("low, high = difference(corrupted_logits)", "low, high = -difference(corrupted_logits)")),
     ("first clean prompt for all",
-     "Your result patches the output for the first clean prompt into all corrupted prompts. "
-     "Each corrupted prompt gets the output of its own clean prompt.",
+     "You patch the output for the first clean prompt into all corrupted prompts. Each corrupted "
+     "prompt must get the output of its own clean prompt.",
      (PATCHED, "heads[layer, :1, head].expand_as(own[layer, :, head])}")),
     ("difference patched",
-     "Your result patches in the clean output minus the corrupted one. Patch in the clean "
-     "output itself.",
+     "You patch in the clean output minus the corrupted one. Patch in the clean output itself.",
      (PATCHED, "heads[layer, :, head] - own[layer, :, head]}")),
     ("not normalized",
      "Your result is the logit difference itself. Subtract the logit difference of the "
@@ -136,7 +135,7 @@ MISTAKES = [
      "the clean and the corrupted logit difference, so that 1 means fully restored.",
      ("(high - low)", "high")),
     ("corrupted not subtracted",
-     "Your result divides the whole patched logit difference by the gap. First subtract the "
+     "You divide the whole patched logit difference by clean − corrupted. First subtract the "
      "corrupted logit difference, so that the share is 0 if the patch changes nothing.",
      ("difference(logits) - low", "difference(logits)")),
     ("still missing",
@@ -150,69 +149,67 @@ MISTAKES = [
      "Your result is in percent. Return shares, where 1 means fully restored.",
      (RESTORED, "restored[layer, head] = 100 * (difference(logits) - low) / (high - low)")),
     ("right logit only",
-     "Your result uses only the logit of the right token. Subtract the logit of the wrong token.",
+     "You use only the logit of the right token. Subtract the logit of the wrong token.",
      (DIFFERENCE, "logits[rows, right].mean()")),
     ("wrong logit only",
-     "Your result uses only the logit of the wrong token. Use the logit of the right token minus "
-     "that of the wrong one.",
+     "You use only the logit of the wrong token. Use the logit of the right token minus that of "
+     "the wrong one.",
      (DIFFERENCE, "logits[rows, wrong].mean()")),
     ("probabilities",
-     "Your result compares probabilities. Use the logits, as the model returns them.",
+     "You compare probabilities. Use the logits, as the model returns them.",
      (DIFFERENCE,
       "(logits.softmax(dim=-1)[rows, right] - logits.softmax(dim=-1)[rows, wrong]).mean()")),
     ("right probability only",
-     "Your result compares the probability of the right token. Use the difference of the two "
-     "logits.",
+     "You use only the probability of the right token. Use the logit of the right token minus that "
+     "of the wrong one.",
      (DIFFERENCE, "logits.softmax(dim=-1)[rows, right].mean()")),
     ("right log-probability only",
-     "Your result uses only the log-probability of the right token. Use the difference of the two "
-     "logits.",
+     "You use only the log-probability of the right token. Use the logit of the right token minus "
+     "that of the wrong one.",
      (DIFFERENCE, "logits.log_softmax(dim=-1)[rows, right].mean()")),
     ("mean of shares",
-     "Your result is the mean of each prompt's share, which depends most on prompts with a "
-     "small gap. Average the logit differences over the prompts before you divide.",
+     "Your result is the mean of each prompt's share, which depends most on prompts where clean "
+     "and corrupted differ little. Average the logit differences over the prompts before you "
+     "divide.",
      (DIFFERENCE, "logits[rows, right] - logits[rows, wrong]"),
      (RESTORED, "restored[layer, head] = ((difference(logits) - low) / (high - low)).mean()")),
     ("first prompt only",
-     "Your result uses only the first prompt. Average the logit difference over all prompts.",
+     "You use only the first prompt. Average the logit difference over all prompts.",
      (DIFFERENCE, "(logits[rows, right] - logits[rows, wrong])[0]")),
     ("last position only",
-     "Your result patches a head only at the last position. Later layers read all positions, so "
-     "patch the head's output at all positions.",
+     "You patch a head only at the last position. Later layers read all positions, so patch the "
+     "head's output at all positions.",
      (PATCHED, "torch.cat([own[layer, :, head, :-1], heads[layer, :, head, -1:]], dim=1)}")),
     ("last position not patched",
-     "Your result does not patch the last position. Patch a head's output at all positions.",
+     "You do not patch the last position. Patch a head's output at all positions.",
      (PATCHED, "torch.cat([heads[layer, :, head, :-1], own[layer, :, head, -1:]], dim=1)}")),
     ("whole layer",
-     "Your result patches all heads of a layer together. Patch one head at a time.",
+     "You patch all heads of a layer together. Patch one head at a time.",
      ("{(layer, head): heads[layer, :, head]}", ALL_HEADS)),
     ("patches add up",
-     "Your result keeps earlier patches, so more and more heads are patched. Use a new dict for "
-     "each head.",
+     "You keep earlier patches, so more and more heads are patched. Use a new dict for each head.",
      ("{(layer, head): heads[layer, :, head]}",
       "{(a, b): heads[a, :, b] for a in range(layer + 1) for b in range(heads.shape[2]) "
       "if (a, b) <= (layer, head)}")),
     ("patches add up within a layer",
-     "Your result keeps the patches of earlier heads of the layer. Use a new dict for each "
-     "head.",
+     "You keep the patches of earlier heads of the layer. Use a new dict for each head.",
      ("{(layer, head): heads[layer, :, head]}",
       "{(layer, b): heads[layer, :, b] for b in range(head + 1)}")),
     ("all but one",
-     "Your result patches all heads but one. Patch one head at a time.",
+     "You patch all heads but one. Patch one head at a time.",
      ("{(layer, head): heads[layer, :, head]}",
       "{(a, b): heads[a, :, b] for a in range(len(heads)) for b in range(heads.shape[2]) "
       "if (a, b) != (layer, head)}")),
     ("zero ablation",
-     "Your result sets head outputs to zero, which is ablation. Patch in the outputs of the clean "
-     "prompt.",
+     "You set head outputs to zero, which is ablation. Patch in the outputs of the clean prompt.",
      (PATCHED, "0 * own[layer, :, head]}")),
     ("mean of the clean outputs",
-     "Your result patches in the mean output over the clean prompts. Each corrupted prompt gets "
-     "the output of its own clean prompt.",
+     "You patch in the mean output over the clean prompts. Each corrupted prompt must get the "
+     "output of its own clean prompt.",
      (PATCHED, "heads[layer, :, head].mean(dim=0, keepdim=True).expand_as(own[layer, :, head])}")),
     ("zeroed in the clean prompt",
-     "Your result sets heads to zero in the run on the clean prompt, which is ablation. Patch "
-     "clean outputs into the run on the corrupted prompt.",
+     "You set head outputs to zero in the run on the clean prompt, which is ablation. Patch clean "
+     "outputs into the run on the corrupted prompt.",
      (PATCHED, "0 * own[layer, :, head]}"), ("model(corrupted, patches)", "model(clean, patches)")),
     ("heads in reverse order",
      "Your heads are in reverse order. Entry (layer, head) must be the share of that head.",
@@ -226,8 +223,8 @@ MISTAKES = [
      "keep the sign.",
      ("return restored", "return restored.abs()")),
     ("clamped",
-     "Your shares are limited to 0 to 1. A head can move the logit difference the wrong way or too "
-     "far, so return the shares as they are.",
+     "You clamp the shares to the range from 0 to 1. A head can move the logit difference the "
+     "wrong way or too far, so return the shares as they are.",
      ("return restored", "return restored.clamp(0, 1)")),
     ("shares of the sum",
      "Your shares are divided by their sum. Heads work together, so the shares need not sum to 1. "

@@ -50,59 +50,59 @@ MISTAKES = [
      "in each layer.",
      ("(layer + identity) / 2", "layer")),
     ("residual not halved",
-     "Your rows sum to more than 1, because weights plus identity are not halved. Use half of "
-     "the weights plus half of the identity in each layer.",
+     "Your rows sum to more than 1, because you do not halve the sum of weights and identity. Use "
+     "half of the weights plus half of the identity in each layer.",
      (" / 2", "")),
     ("weights halved alone",
-     "Your result halves the weights but not the identity. Halve both, so that rows sum to 1.",
+     "You halve the weights but not the identity. Halve both, so that rows sum to 1.",
      ("(layer + identity) / 2", "(layer / 2 + identity)")),
     ("identity halved alone",
-     "Your result halves the identity but not the weights. Halve both, so that rows sum to 1.",
+     "You halve the identity but not the weights. Halve both, so that rows sum to 1.",
      ("(layer + identity) / 2", "(layer + identity / 2)")),
     ("identity as one more head",
      "Your identity counts as one more head, with a share of 1 / (H + 1). Average the heads "
      "first, then use half of the weights plus half of the identity in each layer.",
      ("mean", "sum"), ("(layer + identity) / 2", "(layer + identity) / (weights.shape[1] + 1)")),
     ("head 0 only",
-     "Your result uses only head 0 of each layer. Average all heads of a layer.",
+     "You use only head 0 of each layer. Average all heads of a layer.",
      ("weights.mean(dim=1)", "weights[:, 0]")),
     ("last layer plain",
      "Your last layer has no residual connection. Use half of the weights plus half of the "
      "identity in each layer.",
      ("in layers", "in layers[:-1]"), ("return rolled", "return layers[-1] @ rolled")),
     ("heads for layers",
-     "Your result averages over dimension 0, the layers. The heads are dimension 1, so average "
-     "over dim=1.",
+     "You average over dimension 0, the layers. The heads are dimension 1, so average over dim=1.",
      ("dim=1", "dim=0")),
     ("heads averaged last",
-     "Your result follows each head through the layers and averages at the end. Average the "
-     "heads of each layer first.",
+     "You follow each head through the layers and average at the end. Average the heads of each "
+     "layer first.",
      ("weights.mean(dim=1)", "weights"), ("return rolled", "return rolled.mean(dim=0)")),
     ("one residual",
-     "Your result adds the identity only once, at the end. Use half of the weights plus half of "
-     "the identity in each layer.",
+     "You add the identity only once, at the end. Use half of the weights plus half of the "
+     "identity in each layer.",
      ("(layer + identity) / 2", "layer"), ("return rolled", "return (rolled + identity) / 2")),
     ("heads summed",
-     "Your result sums the weights over the heads. Average them, so that rows sum to 1.",
+     "You sum the weights over the heads. Average them, so that rows sum to 1.",
      ("mean", "sum")),
     ("strongest head",
-     "Your result takes the maximum over the heads. Take the mean over the heads.",
+     "You take the maximum over the heads. Take the mean over the heads.",
      ("mean", "amax")),
     ("strongest head, normalized later",
-     "Your result takes the maximum over the heads and then divides each row by its sum. "
-     "Average the heads, and use half of the weights plus half of the identity in each layer.",
+     "You take the maximum over the heads and then, with the identity added, divide each row by "
+     "its sum. Average the heads, and use half of the weights plus half of the identity in each "
+     "layer.",
      ("mean", "amax"),
      ("(layer + identity) / 2 @",
       "(x := layer + identity) / x.sum(dim=-1, keepdim=True) @")),
     ("strongest head, normalized first",
-     "Your result takes the maximum over the heads and divides each row by its sum. Average the "
-     "heads instead.",
+     "You take the maximum over the heads and divide each row by its sum. Average the heads "
+     "instead.",
      ("weights.mean(dim=1)", "(x := weights.amax(dim=1)) / x.sum(dim=-1, keepdim=True)")),
     ("last layer only",
-     "Your result uses only the last layer. Multiply all layers.",
+     "You use only the last layer. Multiply all layers.",
      (" @ rolled", "")),
     ("first layer only",
-     "Your result uses only the first layer. Multiply all layers.",
+     "You use only the first layer. Multiply all layers.",
      ("in layers", "in layers[:1]")),
     ("first layer twice",
      "Your result contains the first layer twice. Start with the identity, or continue with the "
@@ -113,17 +113,15 @@ MISTAKES = [
      "connection too. Use half of the weights plus half of the identity in each layer.",
      ("rolled = identity", "rolled = layers[0]"), ("in layers", "in layers[1:]")),
     ("input handed on",
-     "Your result adds the identity after the multiplication. A residual connection passes on "
-     "what has arrived so far. Take half of the weights plus half of the identity first, and "
-     "multiply the product so far by that.",
+     "You add the identity after the multiplication. A residual connection passes on what has "
+     "arrived so far. Take half of the weights plus half of the identity first, and multiply the "
+     "product so far by that.",
      ("(layer + identity) / 2 @ rolled", "(layer @ rolled + identity) / 2")),
     ("ones for the identity",
-     "Your result adds 1 to every entry. The identity has ones only on its diagonal, so use "
-     "torch.eye.",
+     "You add 1 to every entry. The identity has ones only on its diagonal, so use torch.eye.",
      ("layer + identity", "layer + 1")),
     ("uniform for the identity",
-     "Your result adds 1 / L to every entry. The identity has ones only on its diagonal, so use "
-     "torch.eye.",
+     "You add 1 / L to every entry. The identity has ones only on its diagonal, so use torch.eye.",
      ("layer + identity", "layer + 1 / len(layer)")),
     ("residual of a tenth",
      "Your residual connection has a share of 0.1. Use half of the weights plus half of the "
@@ -140,22 +138,22 @@ MISTAKES = [
      ("rolled = identity", "rolled = (layers[0] + identity) / 2"), ("in layers", "in layers[1:]"),
      ("(layer + identity) / 2 @", "layer @")),
     ("strongest head, first layer plain",
-     "Your result takes the maximum over the heads, and its first layer has no identity. "
-     "Average the heads, and use half of the weights plus half of the identity in each layer.",
+     "You take the maximum over the heads, and your first layer has no identity. Average the "
+     "heads, and use half of the weights plus half of the identity in each layer.",
      ("mean", "amax"), ("rolled = identity", "rolled = layers[0]"),
      ("in layers", "in layers[1:]")),
     ("first layer missed",
-     "Your result leaves out the first layer. Multiply all layers.",
+     "You leave out the first layer. Multiply all layers.",
      ("in layers", "in layers[1:]")),
     ("last layer missed",
-     "Your result leaves out the last layer. Multiply all layers.",
+     "You leave out the last layer. Multiply all layers.",
      ("in layers", "in layers[:-1]")),
     ("layers averaged",
-     "Your result averages the layers. They act one after the other, so multiply them.",
+     "You average the layers. They act one after the other, so multiply them.",
      "(weights.mean(dim=(0, 1)) + torch.eye(weights.shape[-1])) / 2"),
     ("power of the average",
-     "Your result averages the layers and multiplies this average by itself. The layers differ, "
-     "so multiply the layers themselves.",
+     "You average the layers and multiply this average by itself. The layers differ, so multiply "
+     "the layers themselves.",
      "torch.linalg.matrix_power("
      "(weights.mean(dim=(0, 1)) + torch.eye(weights.shape[-1])) / 2, len(weights))"),
     ("entry by entry",

@@ -42,31 +42,30 @@ def inputs():
 
 MISTAKES = [
     ("share of weights",
-     "Your result is the share of all single weights. Count each pair once, if *some* head "
+     "Your result is the share of all individual weights. Count each pair once, if *some* head "
      "gives it enough weight.",
      ("weights.amax(dim=(0, 1))", "weights")),
     ("layers averaged",
-     "Your result takes the maximum over the heads of each layer and averages over the layers. "
-     "A picture shows one head of one layer, so take the maximum over both.",
+     "You take the maximum over the heads of each layer and average over the layers. A picture "
+     "shows one head of one layer, so take the maximum over the layers, too.",
      ("weights.amax(dim=(0, 1))", "weights.amax(dim=1).mean(dim=0)")),
     ("all heads must",
-     "Your result counts a pair only if *all* heads give it enough weight. One head is enough, "
-     "so look at the largest weight of each pair.",
+     "You count a pair only if *all* heads give it enough weight. One head is enough, so look at "
+     "the largest weight of each pair.",
      ("amax", "amin")),
     ("heads averaged",
-     "Your result averages over layers and heads. A picture shows one head, so take the maximum "
-     "over them.",
+     "You average over layers and heads. A picture shows one head, so take the maximum over them.",
      ("amax", "mean")),
     ("layers apart",
-     "Your result counts each pair once for each layer. Take the maximum over the layers as "
-     "well as the heads.",
+     "You count each pair once for each layer. Take the maximum over the layers as well as the "
+     "heads.",
      ("(0, 1)", "1")),
     ("heads apart",
-     "Your result counts each pair once for each head. Take the maximum over the heads as well "
-     "as the layers.",
+     "You count each pair once for each head. Take the maximum over the heads as well as the "
+     "layers.",
      ("(0, 1)", "0")),
     ("last layer alone",
-     "Your result uses only the last layer. Use all layers.",
+     "You use only the last layer. Use all layers.",
      ("weights.amax(dim=(0, 1))", "weights[-1].amax(dim=0)")),
     ("in percent",
      "Your result is in percent. Return a share between 0 and 1.",
@@ -81,57 +80,56 @@ MISTAKES = [
      "Your result is divided by S². There are L · S pairs, so divide by L · S.",
      ("double().mean()", "sum() / best.shape[-1] ** 2")),
     ("favorites only",
-     "Your result looks only at each query's strongest key in each head. Look at every key: "
-     "count a pair if any head gives it at least the weight shown.",
+     "You look only at each query's strongest key in each head. Look at every key: count a pair if "
+     "any head gives it at least the weight shown.",
      ("weights.amax(dim=(0, 1))", "weights.where(torch.arange(weights.shape[-1]) == "
       "weights.argmax(dim=-1, keepdim=True), -1).amax(dim=(0, 1))")),
     ("either way round",
-     "If L = S, your result treats (i, j) and (j, i) as one pair. Query i with key j and query "
-     "j with key i are two pairs, so count them separately.",
+     "If L = S, you treat (i, j) and (j, i) as one pair. Query i with key j and query j with key i "
+     "are two pairs, so count them separately.",
      ("best >= shown", "best.maximum(best.T if len(best) == len(best.T) else best) >= shown")),
     ("first layer alone",
-     "Your result uses only layer 0. Use all layers.",
+     "You use only layer 0. Use all layers.",
      ("weights.amax(dim=(0, 1))", "weights[0].amax(dim=0)")),
     ("heads added",
-     "Your result adds the weights of all heads in all layers. A picture shows one head, so "
-     "take the maximum.",
+     "You add the weights of all heads in all layers. A picture shows one head, so take the "
+     "maximum.",
      ("amax", "sum")),
     ("heads of a layer added",
-     "Your result adds the weights of a layer's heads. A picture shows one head, so take the "
-     "maximum over them.",
+     "You add the weights of a layer's heads. A picture shows one head, so take the maximum over "
+     "the heads.",
      ("weights.amax(dim=(0, 1))", "weights.sum(dim=1).amax(dim=0)")),
     ("strictly larger",
-     "Your result leaves out weights equal to the one shown. Use >=, because the picture shown "
-     "counts too.",
+     "You leave out weights equal to the one shown. Use >=, because the picture shown counts too.",
      (">=", ">")),
     ("share of heads",
      "Your result is the share of heads that give at least one pair enough weight. Return the "
-     "share of pairs.",
+     "share of pairs to which at least one head gives enough weight.",
      ("(0, 1)", "(2, 3)")),
     ("any pair at all",
-     "Your result says whether there is any such pair. Return the share of pairs.",
+     "Your result says whether there is any pair to which some head gives enough weight. Return "
+     "the share of such pairs.",
      ("mean()", "amax()")),
     ("share without",
      "Your result is the share of pairs to which no head gives enough weight. Return the share "
      "of the other pairs.",
      ("shows.double()", "(~shows).double()")),
     ("masked pairs left out",
-     "Your result leaves out pairs that get no weight in any head, such as masked ones. Count "
-     "*all* pairs.",
+     "You leave out pairs that get no weight in any head, such as masked ones. Count *all* pairs.",
      ("shows.double()", "shows[best > 0].double()")),
     ("diagonal left out",
-     "Your result leaves out the pairs of a query with the key at its own position. Count *all* "
-     "pairs.",
+     "You leave out the pairs of a query with the key at its own position. Count *all* pairs.",
      ("shows.double()", "shows[~torch.eye(*shows.shape, dtype=torch.bool)].double()")),
     ("later keys left out",
-     "Your result leaves out the keys after each query. There is no causal mask here, so count "
-     "*all* pairs.",
+     "You leave out the keys after each query. There is no causal mask here, so count *all* pairs.",
      ("shows.double()", "shows[torch.ones_like(shows).tril()].double()")),
     ("share of queries",
-     "Your result is the share of queries with such a pair. Return the share of pairs.",
+     "Your result is the share of queries from which some head gives enough weight to any key. "
+     "Count the pairs, not the queries.",
      ("(0, 1)", "(0, 1, 3)")),
     ("share of keys",
-     "Your result is the share of keys with such a pair. Return the share of pairs.",
+     "Your result is the share of keys to which some head gives enough weight from any query. "
+     "Count the pairs, not the keys.",
      ("(0, 1)", "(0, 1, 2)")),
 ]  # fmt: skip
 

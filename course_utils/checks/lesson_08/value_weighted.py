@@ -46,12 +46,11 @@ MISTAKES = [
      "Your lengths are squared. Take the square root of the sum of squares.",
      ("v.norm(dim=-1)", "v.square().sum(dim=-1)")),
     ("sizes added",
-     "Your result adds the absolute values of the entries. The length is the square root of the "
-     "sum of squares.",
+     "You add the absolute values of the entries. The length is the square root of the sum of "
+     "squares.",
      ("v.norm(dim=-1)", "v.abs().sum(dim=-1)")),
     ("entries added",
-     "Your result adds the entries of each value, with their signs. Take the length of the "
-     "vector.",
+     "You add the entries of each value, with their signs. Take the length of the vector.",
      ("v.norm(dim=-1)", "v.sum(dim=-1)")),
     ("normalized again",
      "Your rows are divided by their sums. Return the products of weight and length without "
@@ -67,31 +66,30 @@ MISTAKES = [
      "use dim=-1.",
      ("dim=-1", "dim=-2")),
     ("one length for all",
-     "Your result uses one length for all values together. Each value has its own length, so "
-     "take the norm with dim=-1.",
+     "You use one length for all values together. Each value has its own length, so take the norm "
+     "with dim=-1.",
      "weights * v.norm()"),
     ("length of the mixture",
      "Your result is the length of the whole output of each query. Return one length for each "
      "key, before the sum over keys.",
      "(weights @ v).norm(dim=-1)"),
     ("length of the mixture for each key",
-     "Your result gives each key the length of the whole output of its query. Return the length "
-     "of the vector that this key alone adds.",
+     "You give each key the length of the whole output of its query. Return the length of the "
+     "vector that this key alone adds.",
      "(weights @ v).norm(dim=-1, keepdim=True).expand(weights.shape)"),
     ("mean of the entries",
-     "Your result multiplies each weight by the mean of the value's entries. Multiply it by the "
-     "value's length.",
+     "You multiply each weight by the mean of the value's entries. Multiply it by the value's "
+     "length.",
      ("v.norm(dim=-1)", "v.mean(dim=-1)")),
     ("largest entry",
-     "Your result multiplies each weight by the largest absolute entry of the value. Multiply "
-     "it by the value's length, the square root of the sum of squares.",
+     "You multiply each weight by the largest absolute entry of the value. Multiply it by the "
+     "value's length, the square root of the sum of squares.",
      ("v.norm(dim=-1)", "v.abs().amax(dim=-1)")),
     ("vectors not lengths",
-     "Your result is the vectors themselves, (..., L, S, d_v). Return the length of each "
-     "vector.",
+     "You return the vectors themselves, (..., L, S, d_v). Return the length of each vector.",
      "weights[..., None] * v[..., None, :, :]"),
     ("values alone",
-     "Your result is the lengths of the values. Multiply them by the weights.",
+     "You return the lengths of the values alone. Multiply them by the weights.",
      ("weights * lengths[..., None, :]", "lengths[..., None, :].expand(weights.shape)")),
 ]  # fmt: skip
 

@@ -31,14 +31,15 @@ REST = "8 * h / (2 * power) for h in range(1, 2 * (num_heads - power), 2)"
 MISTAKES = [
     ("one rule for all numbers",
      "Right for powers of two. Otherwise, start with all slopes for P heads, where P is the "
-     "largest power of two below H. Then add the first, third, fifth, … slope for 2P heads.",
+     "largest power of two below H. Then append the first, third, fifth, … slope for 2P heads "
+     "until there are H slopes.",
      "torch.tensor([2.0 ** (-8 * (h + 1) / num_heads) for h in range(num_heads)])"),
     ("begins with 1",
      "Your first slope is 1, as if h + 1 were h in the exponent. The first P exponents are −8 (h "
      "+ 1) / P, where P is the largest power of two up to H and h starts at 0.",
      ("[8 * h / power for h in range(1, power + 1)]", "[8 * h / power for h in range(power)]")),
     ("both begin with 1",
-     "Your first slope is 1, and so is the first slope that you add from 2P heads. For P heads, "
+     "Your first slope is 1, and so is the first slope that you append from 2P heads. For P heads, "
      "head h has the exponent −8 (h + 1) / P, and h starts at 0. For 2P heads, divide by 2P.",
      ("[8 * h / power for h in range(1, power + 1)]", "[8 * h / power for h in range(power)]"),
      (REST, REST.replace("range(1,", "range(0,"))),
@@ -47,23 +48,23 @@ MISTAKES = [
      "starts at 0. If H is not a power of two, follow the two steps of the exercise.",
      "torch.tensor([2.0 ** (-8 * h / num_heads) for h in range(num_heads)])"),
     ("cut from the next power",
-     "Right for powers of two. Otherwise, your slopes are the first ones for 2P heads, where P is"
-     " the largest power of two below H. Start with all slopes for P heads. Then add the first, "
-     "third, fifth, … slope for 2P heads.",
+     "Right for powers of two. Otherwise, your slopes are the first ones for 2P heads, where P is "
+     "the largest power of two below H. Start with all slopes for P heads. Then append the first, "
+     "third, fifth, … slope for 2P heads until there are H slopes.",
      "torch.tensor([2.0 ** (-8 * (h + 1) / 2 ** (num_heads - 1).bit_length()) "
      "for h in range(num_heads)])"),
     ("from the even ones",
-     "You add the second, fourth, … slope for 2P heads, which are already there as slopes for P "
-     "heads. Add the first, third, fifth, … instead.",
+     "You append the second, fourth, … slope for 2P heads, which are already there as slopes for P "
+     "heads. Append the first, third, fifth, … instead.",
      (REST, REST.replace("range(1,", "range(2,").replace("(num_heads - power),",
                                                          "(num_heads - power) + 1,"))),
     ("not every second",
-     "You add the first, second, third, … slope for 2P heads. Add only the first, third, fifth, "
-     "….",
+     "You append the first, second, third, … slope for 2P heads. Append only the first, third, "
+     "fifth, ….",
      (REST, "8 * h / (2 * power) for h in range(1, num_heads - power + 1)")),
     ("power below the number",
-     "Your result follows the two steps even if H is a power of two. In that case, head h has the"
-     " slope 2^(−8 (h + 1) / H).",
+     "You follow the two steps even if H is a power of two. In that case, head h has the slope "
+     "2^(−8 (h + 1) / H).",
      ("num_heads.bit_length() - 1)", "max((num_heads - 1).bit_length() - 1, 0))")),
     ("always halved",
      "Each of your slopes is half of the one before, which is right only for eight heads. For a "
@@ -76,14 +77,14 @@ MISTAKES = [
      "1 / torch.arange(1, num_heads + 1)"),
     ("sorted",
      "Your slopes are right, but sorted. The slopes for P heads must come first, and then the "
-     "slopes that you add from 2P heads.",
+     "slopes that you append from 2P heads.",
      ("2.0**-e for e in exponents", "2.0**-e for e in sorted(exponents)")),
     ("negative",
      "Your slopes are negative. Return positive ones, because ALiBi subtracts the slope times the"
      " distance.",
      ("2.0**-e", "-(2.0**-e)")),
     ("exponents",
-     "Your result holds the numbers e of the slopes 2^(−e). Return the slopes themselves.",
+     "Your result holds an exponent e in place of each slope 2^(−e). Return the slopes themselves.",
      ("2.0**-e", "e")),
     ("steeper from head to head",
      "Your slopes are above 1. The exponents of 2 must be negative.",
@@ -106,8 +107,8 @@ MISTAKES = [
      "Your slopes are powers of e. Use powers of 2.",
      ("2.0**-e", "2.718281828**-e")),
     ("powers of two only",
-     "Your result has only P slopes, where P is the largest power of two up to H. Add the first, "
-     "third, fifth, … slope for 2P heads until there are H slopes.",
+     "Your result has only P slopes, where P is the largest power of two up to H. Append the "
+     "first, third, fifth, … slope for 2P heads until there are H slopes.",
      ("    return", "    exponents = exponents[:power]\n    return")),
     ("backwards",
      "Your slopes are right, but in reverse order. Head 0 comes first.",

@@ -145,14 +145,15 @@ EIGHT = (
     "consecutive positions, and shift them by an odd number."
 )
 DISTANCES = (
-    "misses code without positions and code that numbers the rows itself, because no shift "
-    "changes their output. Also change the distances, and require a different output."
+    "misses code that ignores the positions, because no shift changes its output. Also change the "
+    "distances, and require a different output."
 )
 MISTAKES = [
     ("only shapes",
      "Your test catches no bug. It may compare only shapes, use the same positions twice, or "
-     "accept all outputs as close. Compare the outputs of random q, k and v at two sets of "
-     "positions, with a tolerance of about 1e-3.",
+     "accept all outputs as close. Use random q, k and v. Compare the outputs at positions 0 to L "
+     "− 1 and at the same positions, all shifted by one number, with a tolerance of about 1e-3. "
+     "Also change the distances, and require a different output.",
      (SHIFTED, "attend(q, k, v, at + far).shape == here.shape"), (STRETCHED, "True")),
     ("distances not asked",
      f"Your shifts are right. But your test {DISTANCES}",
@@ -173,7 +174,8 @@ MISTAKES = [
      (SHIFTED, "True")),
     ("one token",
      "Your test catches only rotated values. With one token, with equal rows, or with queries of "
-     "zeros, the positions do not change the weights. Use random q, k and v with several tokens.",
+     "zeros, the positions do not change the weights. Use random q, k and v with several tokens. "
+     "Also change the distances, and require a different output.",
      ("torch.randn(LENGTH, 8), torch.randn(LENGTH, 8), torch.randn(LENGTH, 8)",
       "torch.randn(1, 8), torch.randn(1, 8), torch.randn(1, 8)"),
      ("torch.arange(LENGTH)", "torch.arange(1)"), (STRETCHED, "True")),

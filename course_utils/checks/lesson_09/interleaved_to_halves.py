@@ -118,11 +118,11 @@ MISTAKES = [
      "1) · d_k − 1.",
      ("heads.transpose", "heads[:1].expand_as(heads).transpose")),
     ("heads dealt out",
-     "Your result takes one row from each head in turn. Keep the rows of each head together. "
-     "Within each head, put rows 0, 2, 4, … before rows 1, 3, 5, ….",
+     "You take one row from each head in turn. Keep the rows of each head together. Within each "
+     "head, put rows 0, 2, 4, … before rows 1, 3, 5, ….",
      "W.unflatten(0, (num_heads, -1)).transpose(0, 1).flatten(0, 1)"),
     ("half missing",
-     "Half of the rows are missing. In each head, add rows 1, 3, 5, … after rows 0, 2, 4, ….",
+     "Half of the rows are missing. In each head, put rows 1, 3, 5, … after rows 0, 2, 4, ….",
      ("heads.transpose(1, 2)", "heads[:, :, :1].transpose(1, 2)")),
     ("order alone",
      "Your result holds the row numbers, in the right order. Return the rows of W in this order.",

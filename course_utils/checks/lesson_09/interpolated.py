@@ -46,13 +46,13 @@ def inputs():
 
 POSITIONS = "torch.arange(L) * min(1, trained / L)"
 NOT_ALWAYS = (
-    "You divide the positions of some long texts, but not of all. Divide them whenever L is larger "
-    "than `trained`."
+    "You divide the positions of some long texts, but not all of them. Divide the positions "
+    "whenever L is larger than `trained`."
 )
 MISTAKES = [
     ("shorter texts stretched",
-     "Your result stretches the positions of short texts. If L is at most `trained`, leave the "
-     "positions as they are.",
+     "You stretch the positions of short texts. If L is at most `trained`, leave the positions as "
+     "they are.",
      (POSITIONS, "torch.arange(L) * trained / L")),
     ("one row longer not divided", NOT_ALWAYS,
      (POSITIONS, "torch.arange(L) * (trained / L if L > trained + 1 else 1)")),
@@ -86,8 +86,8 @@ MISTAKES = [
      "Your positions are multiplied by L / trained. Divide them by it.",
      (POSITIONS, "torch.arange(L) * max(1, L / trained)")),
     ("whole positions",
-     "Your positions are rounded down to integers, so neighbors share one. Keep the fractions. "
-     "`//` drops them, and `/` keeps them.",
+     "Your positions are rounded down to integers, so some neighbors share a position. Keep the "
+     "fractions. `//` drops them, and `/` keeps them.",
      (POSITIONS, "(torch.arange(L) * min(1, trained / L)).long()")),
     ("factor rounded down",
      "Your divisor is rounded down to an integer. Use L / trained with its fraction.",
@@ -104,8 +104,8 @@ MISTAKES = [
      "apart. Divide all positions by L / trained.",
      (POSITIONS, "torch.arange(L).clamp(max=trained - 1)")),
     ("begun again",
-     "Your positions start again at 0 after every `trained` tokens, so distant tokens share one. "
-     "Divide all positions by L / trained.",
+     "Your positions start again at 0 after every `trained` tokens, so distant tokens share a "
+     "position. Divide all positions by L / trained.",
      (POSITIONS, "torch.arange(L) % trained")),
     ("larger base",
      "Your base is larger, as in NTK-aware scaling. Keep the base, and divide the positions by L "
@@ -150,7 +150,8 @@ MISTAKES = [
      "Your L is the size of the last dimension. Use x.shape[-2].",
      (POSITIONS, "torch.arange(L) * min(1, trained / x.shape[-1])")),
     ("rounded",
-     "Your positions are rounded to integers, so some neighbors share one. Keep the fractions.",
+     "Your positions are rounded to integers, so some neighbors share a position. Keep the "
+     "fractions.",
      (POSITIONS, "(torch.arange(L) * min(1, trained / L)).round()")),
     ("root of the factor",
      "Your divisor is the square root of L / trained. Use L / trained itself.",

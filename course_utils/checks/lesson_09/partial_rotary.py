@@ -123,7 +123,8 @@ MISTAKES = [
      "The entries after the first `width` are 0 in your result. Leave them as they are.",
      ("x[..., width:]]", "0 * x[..., width:]]")),
     ("neighbors as pairs",
-     "You use the interleaved layout. Within the first `width` entries, pair the two halves.",
+     "You use the interleaved layout. Within the first `width` entries, pair entry i with entry i "
+     "+ width / 2.",
      (ROTATED, "rotary(x[..., :width], positions, interleaved=True)")),
     ("rotated backwards",
      "Your x is rotated in the opposite direction. Use positive positions.",

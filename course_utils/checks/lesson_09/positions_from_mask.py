@@ -57,7 +57,7 @@ MISTAKES = [
      "Your real tokens are right, but padding is not at position 0. Position −1, for example, has"
      " no row in a table. Set the position of all padding to 0.", (FILL, "")),
     ("padding at -1",
-     "Your real tokens are right, but padding is at position −1. Set it to 0.",
+     "Your real tokens are right, but padding is at position −1. It must be at position 0.",
      (FILL, ".masked_fill(attention_mask == 0, -1)")),
     ("a row of padding",
      "Right, except for a row that is all padding. Set the position of its tokens to 0, too.",
@@ -76,8 +76,8 @@ MISTAKES = [
      "for example with `.long()`.",
      "(attention_mask.cumsum(dim=-1) - attention_mask) * attention_mask"),
     ("padding at 1",
-     "Your real tokens are right, but padding is at position 1, as in some libraries. Set it to "
-     "0.",
+     "Your real tokens are right, but padding is at position 1, as in some libraries. It must be "
+     "at position 0.",
      (FILL, ".masked_fill(attention_mask == 0, 1)")),
     ("padding counted",
      "Your positions are the column numbers, so they count the padding. Count only the real "

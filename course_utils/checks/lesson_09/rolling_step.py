@@ -87,8 +87,8 @@ def run(answer, q, k, v, window):
     whole = [torch.cat(outputs)]
     if not is_same(in_turns(answer, q, k, v, window), whole[0]):
         hint = (
-            "Right for one text. If two texts take turns, yours get mixed up. Store what you keep "
-            "only in the keys and values that you return."
+            "Right for one text. If two texts take turns, your code mixes them up. Store what you "
+            "keep only in the keys and values that you return."
         )
         raise NamedMistake("kept outside the cache", hint, whole)
     return whole
@@ -117,8 +117,8 @@ TOO_LATE = (
     "attention, not after it."
 )
 AGAIN = (
-    "Keys that are rotated already are rotated again, by their positions in the cache. Return the"
-    " keys without rotation, and rotate all of them for attention at each call."
+    "You rotate keys by their positions in the cache, although they have already been rotated. "
+    "Return the keys without rotation, and rotate all of them for attention at each call."
 )
 THE_FIRST = (
     "Your cache keeps the first `window` tokens. Keep the last ones. When the cache is full, drop "
@@ -126,9 +126,9 @@ THE_FIRST = (
 )
 MISTAKES = [
     ("positions stand still",
-     "Your result still has the bug. Once the cache is full, every new token gets the same "
-     "position, because the same number of keys comes before it. When the cache is full, drop the"
-     " oldest key first, and rotate the others back by one position.",
+     "Your code still has the bug. Once the cache is full, every new token gets the same position, "
+     "because the same number of keys comes before it. When the cache is full, drop the oldest key "
+     "first, and rotate the others back by one position.",
      positions_stand_still),
     ("new position alone",
      "Your new token is at position window − 1, but the other keys keep their old rotation. When "
@@ -141,9 +141,9 @@ MISTAKES = [
      NEVER, (KEYS, KEYS + "[-window:]"), (VALUES, VALUES + "[-window:]"),
      ("rotary(q, position)", "rotary(q, torch.tensor([len(keys) - 1]))")),
     ("position 0 when full",
-     "Once the cache is full, every new token gets position 0, as with len(keys) % window. But it"
-     " comes last. When the cache is full, drop the oldest key first, and rotate the others back "
-     "by one position.",
+     "Once the cache is full, every new token gets position 0, as with len(keys) % window. But the "
+     "new token comes last. When the cache is full, drop the oldest key first, and rotate the "
+     "others back by one position.",
      NEVER, (KEYS, KEYS + "[-window:]"), (VALUES, VALUES + "[-window:]"),
      ("[len(keys)]", "[len(keys) % window]")),
     ("last position from the beginning",
@@ -179,7 +179,8 @@ MISTAKES = [
      "You drop the oldest key, but the newest value. Drop the oldest row from both caches.",
      ("values[1:]", "values[:-1]")),
     ("newest goes",
-     "You drop the newest key and value. Drop the oldest ones, which are in the first row.",
+     "You drop the newest key and value. Drop the oldest key and value, in the first row of each "
+     "cache.",
      (BACK, "rotary(keys[:-1], -torch.ones(window - 1)), values[:-1]")),
     ("one too few",
      "You drop the oldest key one token too early. Together with the new key, there may be "

@@ -36,17 +36,17 @@ def inputs():
 JOINED = "torch.cat([early, late.flip(0)])"
 MISTAKES = [
     ("rank after rank",
-     "Your result puts the ranks one after another. Each rank holds an early chunk and a late "
-     "one, which are not neighbors in the text. Put all early chunks first, and then the late "
-     "ones in reverse order.",
+     "You put the ranks one after another. Each rank holds an early chunk and a late one, which "
+     "are not neighbors in the text. Put all early chunks first, and then the late ones in reverse "
+     "order.",
      "parts.flatten(0, 1)"),
     ("late chunks not reversed",
      "Your early half is right. But rank 0 holds the last of the late chunks, and the last rank "
      "holds the first. Reverse the order of the late chunks.",
      ("late.flip(0)", "late")),
     ("early chunks reversed",
-     "Your early chunks are in reverse order, and so are your late ones. Leave the early chunks "
-     "in the order of the ranks, and reverse the order of the late ones.",
+     "Your early chunks are in the reverse order of the ranks, and your late ones are in the order "
+     "of the ranks. It must be the other way around.",
      (JOINED, "torch.cat([early.flip(0), late])")),
     ("all chunks reversed",
      "Your chunks run from the last to the first. Put the early chunks first, in the order of "
@@ -76,12 +76,12 @@ MISTAKES = [
      "the order of the late chunks, not the tokens within them.",
      ("late.flip(0)", "late.flip(1)")),
     ("even and odd tokens",
-     "Your result splits each rank's tokens into even and odd ones. Split them in the middle: "
-     "the first half is the early chunk, and the second half is the late one.",
+     "You split each rank's tokens into even and odd ones. Split them in the middle: the first "
+     "half is the early chunk, and the second half is the late one.",
      ("parts.chunk(2, dim=1)", "(parts[:, ::2], parts[:, 1::2])")),
     ("ranks split, not tokens",
-     "Your result splits the ranks into two halves. Split each rank's tokens into two halves, "
-     "along dimension 1.",
+     "You split the ranks into two halves. Split each rank's tokens into two halves, along "
+     "dimension 1.",
      "torch.cat([parts[: len(parts) // 2], parts[len(parts) // 2 :].flip(0)]).flatten(0, 1)"),
     ("positions not inverted",
      "Your result is what you get if the index says where each row belongs. An index must say "
@@ -98,8 +98,8 @@ MISTAKES = [
      "Your order is right, but the chunks are still separate. Join them to shape (N, d).",
      ("chunks.flatten(0, 1)", "chunks")),
     ("early and late in turn, from the last rank",
-     "Your result puts the ranks one after another, from the last to the first. Put all early "
-     "chunks first, and then the late ones in reverse order.",
+     "You put the ranks one after another, from the last to the first. Put all early chunks first, "
+     "and then the late ones in reverse order.",
      "parts.flip(0).flatten(0, 1)"),
 ]  # fmt: skip
 

@@ -42,8 +42,8 @@ MISTAKES = [
      "on, so go back by `hop` in each step.",
      (SEEN, "(rank - steps) % ranks")),
     ("neighbors, forward",
-     "Your result ignores hop and goes forward. Blocks come from the rank that is `hop` behind, "
-     "so go back by `hop` in each step.",
+     "You ignore hop and go forward. Blocks come from the rank that is `hop` behind, so go back by "
+     "`hop` in each step.",
      (SEEN, "(rank + steps) % ranks")),
     ("own block left out",
      "Your result starts with the first block that arrives and ends with the rank's own. The "
@@ -60,8 +60,7 @@ MISTAKES = [
      "the sign of the first number, so use `%` instead.",
      (SEEN, "torch.fmod(rank - hop * steps, ranks)")),
     ("hop taken once",
-     "Your result goes back by `hop` once, and then rank by rank. Go back by `hop` in every "
-     "step.",
+     "You go back by `hop` once, and then rank by rank. Go back by `hop` in every step.",
      (SEEN, "(rank - hop - steps) % ranks")),
     ("rank subtracted",
      "Your result starts with −rank modulo W. Subtract step · hop from the rank, not the rank "

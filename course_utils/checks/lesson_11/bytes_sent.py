@@ -36,8 +36,8 @@ MOVED = "n * (2 * H + 2 * H_kv) * d"
 RING = "2 * (W - 1) * block + W * block"
 MISTAKES = [
     ("half by heads",
-     "Your number for heads is half of the right one. There are two all-reduces, one forward and "
-     "one backward, and each sends W − 1 of W parts twice.",
+     "Your first number, by heads, is half of the right one. There are two all-reduces, one "
+     "forward and one backward, and each sends W − 1 of W parts twice.",
      (HEADS, "2 * (W - 1) * (N * H * d) // W")),
     ("forward only",
      "Your numbers are those of the forward pass. Add the bytes of the backward pass.",
@@ -48,36 +48,36 @@ MISTAKES = [
      (HEADS, "2 * (W - 1) * (N * H * d) // W"), ("2 * (moved", "(moved"),
      (RING, "(W - 1) * block + W * block")),
     ("own part reduced",
-     "Your number for heads counts all W parts. In each of its two rounds, an all-reduce sends "
-     "only W − 1 of them, because a rank keeps one.",
+     "Your first number, by heads, counts all W parts. In each of its two rounds, an all-reduce "
+     "sends only W − 1 of them, because a rank keeps one.",
      (HEADS, "2 * (2 * (N * H * d))")),
     ("whole output to each",
-     "Your number for heads is that of sending the whole output to every other rank. An "
+     "Your first number, by heads, is that of sending the whole output to every other rank. An "
      "all-reduce sends 1 / W of it at a time: W − 1 such parts in each of its two rounds.",
      (HEADS, "2 * (W - 1) * (N * H * d)")),
     ("three all-reduces",
-     "Your number for heads counts three all-reduces. There are two: the output's in the forward "
-     "pass, and x's in the backward pass.",
+     "Your first number, by heads, counts three all-reduces. There are two: the output's in the "
+     "forward pass, and x's in the backward pass.",
      (HEADS, "3 * (2 * (W - 1) * (N * H * d) // W)")),
     ("all-to-all forward only",
      "Your number for the all-to-all is that of the forward pass. The backward pass sends as "
      "much, so double it.",
      ("2 * (moved", "(moved")),
     ("ring forward only",
-     "Your number for the ring is that of the forward pass. In the backward pass, keys and "
-     "values travel again, together with their gradients.",
+     "Your number for the ring is that of the forward pass. In the backward pass, keys and values "
+     "are sent W − 1 times again, and their gradients W times. Add both.",
      (RING, "(W - 1) * block")),
     ("twice the forward",
      "Your number for the ring is twice its forward pass. The backward pass sends more: keys and "
      "values W − 1 times, and their gradients W times.",
      (RING, "2 * (W - 1) * block")),
     ("gradients not home",
-     "Your ring passes the gradients of k and v on W − 1 times. After that, they are still one "
-     "rank away from their own, so count W times.",
+     "Your ring sends the gradients of k and v W − 1 times. After that, they are still one rank "
+     "away from their own, so count W times.",
      (RING, "3 * (W - 1) * block")),
     ("keys not sent again",
-     "Your ring does not send keys and values in the backward pass. They travel once more, "
-     "together with their gradients.",
+     "Your ring does not send keys and values in the backward pass. Each rank must send them W − 1 "
+     "times again, besides their gradients.",
      (RING, "(W - 1) * block + W * block")),
     ("q travels",
      "Your ring also sends q. The queries stay on their own rank, and only k, v and their "
@@ -99,11 +99,12 @@ MISTAKES = [
      "return to their own rank, so count W − 1 for keys and values.",
      (RING, "(W - 1) * block + 2 * W * block")),
     ("as many key heads",
-     "Your keys and values have H heads. They have only H_kv heads, so use H_kv for both.",
+     "You count H heads for the keys and values. They have only H_kv, so use H_kv for them in the "
+     "all-to-all and in the ring.",
      (MOVED, "n * 4 * H * d"), ("2 * n * H_kv * d", "2 * n * H * d")),
     ("H_kv by heads",
-     "Your number for heads uses H_kv. The all-reduce adds up the output, which has all H "
-     "heads, so use H.",
+     "Your first number, by heads, uses H_kv. The all-reduce adds up the ranks' outputs, each of N "
+     "· H · d numbers, so use H.",
      (HEADS, "2 * (2 * (W - 1) * (N * H_kv * d) // W)")),
     ("H_kv in the all-to-all",
      "Your all-to-all uses H_kv heads for everything. Only k and v have H_kv heads. q and the "
@@ -122,7 +123,7 @@ MISTAKES = [
      "count it too.",
      (MOVED, "n * (H + 2 * H_kv) * d")),
     ("output of H_kv heads",
-     "Your all-to-all gives the output H_kv heads. It has H heads, like q.",
+     "Your all-to-all gives the output H_kv heads. The output must have H heads, like q.",
      (MOVED, "n * (H + 3 * H_kv) * d")),
     ("own part sent",
      "Your all-to-all sends all W pieces. A rank keeps one of them for itself, so count only W "
@@ -136,7 +137,8 @@ MISTAKES = [
      "so use N.",
      (HEADS, "2 * (2 * (W - 1) * (n * H * d) // W)")),
     ("keys alone",
-     "Your number for the ring counts keys or values, but not both. Both travel, so double it.",
+     "Your number for the ring counts keys or values, but not both. Both are sent, so double the "
+     "number.",
      ("2 * n * H_kv * d", "n * H_kv * d")),
     ("all ranks",
      "Your numbers are those of all ranks together. Return what one rank sends.",

@@ -72,31 +72,30 @@ MISTAKES = [
      "ℓ e^m. Rescale O and ℓ by e^(m − largest m), sum each over the ranks, and divide once.",
      "(out / ell.clamp(min=1e-9)[..., None]).mean(dim=0)"),
     ("maxima ignored",
-     "Your result adds the sums as they are. Each rank computed its sums relative to its own "
-     "maximum, so first multiply ℓ and O by e^(m − largest m).",
+     "You add the sums as they are. Each rank computed its sums relative to its own maximum, so "
+     "first multiply ℓ and O by e^(m − largest m).",
      (SHRINK, "torch.ones_like(m)")),
     ("weighted by the maxima",
-     "Your result weights the ranks by e^m alone. The weight is ℓ e^m, because ℓ e^m is the sum "
-     "of e^score over all keys of a rank.",
+     "You weight the ranks' outputs O / ℓ by e^m alone. The weight must be ℓ e^m, because ℓ e^m is "
+     "the sum of e^score over all keys of a rank.",
      "(m.softmax(dim=0)[..., None] * out / "
      "ell.clamp(min=1e-9)[..., None]).sum(dim=0)"),
     ("not divided",
-     "Your result is the sum of e^(score − m) v. Divide it by the sum of e^(score − m), where m "
-     "is the largest score of all ranks.",
+     "Your result is the sum of the rescaled O, which is not divided. Divide it by the sum over "
+     "the ranks of ℓ e^(m − largest m).",
      (" / total[..., None]", "")),
     ("divided by the factors",
      "Your result is divided by the sum of the factors e^(m − largest m). Multiply each factor "
      "by the rank's ℓ before you sum.",
      ("(shrink * ell).sum(dim=0)", "shrink.sum(dim=0)")),
     ("ℓ not rescaled",
-     "Your O is rescaled to the largest maximum, but ℓ is not. Both need the same factor.",
+     "Your O is rescaled to the largest maximum, but ℓ is not. Multiply both by e^(m − largest m).",
      ("(shrink * ell).sum(dim=0)", "ell.sum(dim=0)")),
     ("O not rescaled",
-     "Your ℓ is rescaled to the largest maximum, but O is not. Both need the same factor.",
+     "Your ℓ is rescaled to the largest maximum, but O is not. Multiply both by e^(m − largest m).",
      (RESULT, "out.sum(dim=0) / total[..., None]")),
     ("divided twice",
-     "Your result divides O by ℓ on each rank and again at the end. Divide only once, at the "
-     "end.",
+     "You divide O by ℓ on each rank and again at the end. Divide only once, at the end.",
      (RESULT, "(shrink[..., None] * out / ell.clamp(min=1e-9)[..., None]).sum(dim=0) / "
       "total[..., None]")),
     ("sign of the shift",
@@ -129,19 +128,19 @@ MISTAKES = [
      TOO_SMALL,
      ("    top =", "    m = m.clamp(min=-1e4)\n    top =")),
     ("maximum of a rank",
-     "Your result rescales each rank to the largest m of its own heads. Rescale each head to the "
-     "largest m of all ranks, with `dim=0`.",
+     "You rescale each rank to the largest m of its own heads. Rescale each head to the largest m "
+     "of all ranks, with `dim=0`.",
      ("m.amax(dim=0)", "m.amax(dim=1, keepdim=True)")),
     ("one sum for all heads",
-     "Your result divides all heads by one sum. Each head has its own sum over the ranks, so "
-     "sum over dimension 0 only.",
+     "You divide all heads by one sum. Each head has its own sum over the ranks, so sum over "
+     "dimension 0 only.",
      ("(shrink * ell).sum(dim=0)", "(shrink * ell).sum()")),
     ("best rank alone",
-     "Your result takes only the output of the rank with the largest m. The other ranks hold "
-     "keys too, so merge the outputs of all ranks.",
+     "You take only the output of the rank with the largest m. The other ranks hold keys too, so "
+     "merge the outputs of all ranks.",
      "(out / ell.clamp(min=1e-9)[..., None])[m.argmax(dim=0), torch.arange(m.shape[1])]"),
     ("heads joined",
-     "Your result sums over the heads. Sum over the ranks, which are dimension 0.",
+     "You sum over the heads. Sum over the ranks, which are dimension 0.",
      ("m.amax(dim=0)", "m.amax(dim=1, keepdim=True)"),
      ("(shrink * ell).sum(dim=0)", "(shrink * ell).sum(dim=1)"),
      ("(shrink[..., None] * out).sum(dim=0)", "(shrink[..., None] * out).sum(dim=1)")),
@@ -151,8 +150,8 @@ MISTAKES = [
      ("(shrink * ell).sum(dim=0)", "(shrink * ell).sum(dim=1)"),
      ("(shrink[..., None] * out).sum(dim=0)", "(shrink[..., None] * out).sum(dim=1)")),
     ("O counted as an output",
-     "Your result weights O by the softmax of the log-sum-exps. These weights belong to "
-     "outputs, which are O / ℓ. Weight O by e^(m − largest m), and divide at the end.",
+     "You weight O by the softmax of the log-sum-exps. These weights belong to outputs, which are "
+     "O / ℓ. Weight O by e^(m − largest m), and divide at the end.",
      "((m + ell.log()).softmax(dim=0)[..., None] * out).sum(dim=0)"),
     ("first ranks empty",
      "Your result is NaN where the first ranks hold no key. If you merge one rank after "

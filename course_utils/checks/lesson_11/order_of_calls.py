@@ -85,8 +85,8 @@ ALL_RECEIVE = (
     "far. Let some ranks send first."
 )
 SOME_WAIT = (
-    "some ranks wait for each other forever. Choose the order so that, of as many neighbors as "
-    "possible, one sends first and the other receives first."
+    "some ranks wait for each other forever. Choose the order so that in as many pairs of "
+    "neighbors as possible, one rank sends first and the other receives first."
 )
 ONE_BY_ONE = (
     "Your order has no deadlock, but it takes more than three rounds, because the ranks "

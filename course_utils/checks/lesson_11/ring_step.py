@@ -92,8 +92,8 @@ MISTAKES = [
      "both.",
      (PASSED, "k, v.roll(1, dims=0)")),
     ("single numbers moved",
-     "Your result shifts single numbers instead of blocks. Without `dims`, `roll` treats a "
-     "tensor as one long row, so use `dims=0`.",
+     "You shift single numbers instead of blocks. Without `dims`, `roll` treats a tensor as one "
+     "long row, so use `dims=0`.",
      (PASSED, "k.roll(1), v.roll(1)")),
     ("passed on first",
      "Your output uses k and v after they were passed on. First attend to the block that the "
@@ -101,8 +101,7 @@ MISTAKES = [
      (PASSED, "k, v"),
      ("    scores", "    k, v = k.roll(1, dims=0), v.roll(1, dims=0)\n    scores")),
     ("tokens moved",
-     "Your result shifts tokens within a rank. Whole blocks go from rank to rank, along "
-     "dimension 0.",
+     "You shift tokens within a rank. Whole blocks go from rank to rank, along dimension 0.",
      (PASSED, "k.roll(1, dims=1), v.roll(1, dims=1)")),
     ("plain mean",
      "Your result is the mean of the two outputs. Weight each output by e^(its own lse − the "
@@ -132,12 +131,11 @@ MISTAKES = [
      "`dim=-1`.",
      ("scores.softmax(dim=-1)", "scores.softmax(dim=-2)")),
     ("lse over queries",
-     "The lse of your new block runs over the queries. It must run over the keys, so use "
-     "`dim=-1`.",
+     "You take the lse of the new block over the queries. Take it over the keys, with `dim=-1`.",
      ("scores.logsumexp(dim=-1)", "scores.logsumexp(dim=-2)")),
     ("keys of all ranks",
-     "Your result lets each query attend to the keys of all ranks. In one step, a rank holds "
-     "only one block, so use only the keys on the query's own rank.",
+     "You let each query attend to the keys of all ranks. In one step, a rank holds only one "
+     "block, so use only the keys on the query's own rank.",
      ("q @ k.mT", "q @ k.flatten(0, 1).T"),
      ("scores.softmax(dim=-1) @ v", "scores.softmax(dim=-1) @ v.flatten(0, 1)")),
     ("all keys, from the start",
@@ -173,8 +171,8 @@ MISTAKES = [
      (SHARES, "lse.exp() / (lse.exp() + lse_new.exp()), lse_new.exp() / (lse.exp() + lse_new.exp())"
       )),
     ("bare sums added",
-     "Your result adds the sum of e^score v to an output that is already divided. Divide this "
-     "sum by the sum of e^score, then weight both outputs.",
+     "You add the sum of e^score v to an output that is already divided. Divide this sum by the "
+     "sum of e^score, then weight both outputs.",
      (MIXED, "out + scores.exp() @ v")),
     ("logarithm of bare sums",
      "Your result is infinite or NaN where scores are large, because e^score overflows before "
@@ -185,8 +183,8 @@ MISTAKES = [
      "logarithm is taken. Use `torch.logaddexp`.",
      ("torch.logaddexp(lse, lse_new)", "(lse.exp() + lse_new.exp()).log()")),
     ("causal",
-     "Your result has a causal mask. There is no mask here, so let every query attend to all "
-     "keys of the block.",
+     "You use a causal mask. There is no mask here, so let every query attend to all keys of the "
+     "block.",
      ("    lse_new =", "    later = torch.ones_like(scores, dtype=torch.bool).triu(1)\n"
       "    scores = scores.masked_fill(later, -torch.inf)\n    lse_new =")),
     ("not scaled", NOT_SCALED, (" / q.shape[-1] ** 0.5", "")),

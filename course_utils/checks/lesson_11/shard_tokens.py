@@ -83,8 +83,8 @@ def in_rows(held):
 
 
 SHAPE = (
-    "Your result does not have shape (W, N / W). Return a tensor with the positions that rank r "
-    "holds in row r."
+    "Your result does not have shape (W, N / W). Return a tensor whose row r has the positions "
+    "that rank r holds."
 )
 WHOLE = "Your positions are not integers. Return a tensor of an integer dtype."
 UNEVEN = (
@@ -103,16 +103,16 @@ WHOLE_TEXT = (
     "only sees its own document, so go by its position in that document."
 )
 ROUND = (
-    "Your result deals out tokens in the same order of ranks every time, so the ranks at one end "
-    "get a little more each time. Reverse the order of the ranks from one round to the next."
+    "You deal out the tokens to the ranks in the same order every time, so the ranks at one end "
+    "always get a little more work. Reverse the order of the ranks from one round to the next."
 )
 POSITIONS = (
-    "Your result deals out the tokens back and forth, but in the order of the text. A token's cost "
-    "depends on its position in its document, so sort the tokens by cost first."
+    "You deal out the tokens back and forth, but in the order of the text. A token's cost depends "
+    "on its position in its document, so sort the tokens by cost first."
 )
 CHUNKS = (
-    "Your result sorts the tokens by cost and cuts them into W chunks, so one rank gets the most "
-    "expensive ones. Deal them out back and forth instead."
+    "You sort the tokens by cost and cut them into W chunks, so one rank gets the most expensive "
+    "ones. Deal them out back and forth instead."
 )
 BY_LENGTH = (
     "Each of your ranks has its share of the long and of the short documents. But a token's cost "

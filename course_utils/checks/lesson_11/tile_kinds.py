@@ -59,20 +59,20 @@ MEANS = (
 )
 MISTAKES = [
     ("the past forbidden",
-     "Your result forbids the past. A query may attend to keys up to its own position.",
+     "You forbid the past. A query may attend to keys up to its own position.",
      (SOME, "k.amax(dim=1) >= q.amin(dim=1)[:, None]"),
      (EACH, "k.amin(dim=1) >= q.amax(dim=1)[:, None]")),
     ("itself not seen",
-     "Your result does not let a query attend to its own position. It may, so use <= in both "
+     "You do not let a query attend to its own position. A query may do so, so use <= in both "
      "comparisons.",
      (SOME, SOME.replace("<=", "<")), (EACH, EACH.replace("<=", "<"))),
     ("itself not seen at all",
-     "Your result does not count a query and its own position as an allowed pair. A query may "
-     "attend to its own position, so use <= in both comparisons.",
+     "You do not count a query and its own position as an allowed pair. A query may attend to its "
+     "own position, so use <= in both comparisons.",
      (SOME, SOME.replace("<=", "<"))),
     ("by row and column",
-     "Your result goes by the order of the tokens in the two lists. Use their positions in the "
-     "text, which are given.",
+     "You go by the order of the tokens in the two lists. Use their positions in the text, which "
+     "are given.",
      ("    some", "    q = torch.arange(len(queries)).unflatten(0, (-1, size))\n"
       "    k = torch.arange(len(keys)).unflatten(0, (-1, size))\n    some")),
     ("sorted first",
@@ -81,8 +81,8 @@ MISTAKES = [
      ("    some", "    q = queries.sort().values.unflatten(0, (-1, size))\n"
       "    k = keys.sort().values.unflatten(0, (-1, size))\n    some")),
     ("swapped",
-     "Your result swaps queries and keys. Rows are tiles of queries, and a query may attend to "
-     "keys up to its own position.",
+     "You swap queries and keys. Rows are tiles of queries, and a query may attend to keys up to "
+     "its own position.",
      ("    some", "    q, k = k, q\n    some")),
     ("consecutive assumed",
      "Your result is right where the positions of each block are consecutive. They may also be "
@@ -113,8 +113,8 @@ MISTAKES = [
      "so compare the earliest key with the latest query.",
      (SOME, "k.amax(dim=1) <= q.amax(dim=1)[:, None]")),
     ("first tokens",
-     "Your result uses only the first query of each block. Return 0 only if the earliest key is "
-     "after the latest query, and 2 only if the latest key is not after the earliest query.",
+     "You use only the first query of each block. Return 0 only if the earliest key is after the "
+     "latest query, and 2 only if the latest key is not after the earliest query.",
      (SOME, "k[:, 0] <= q[:, 0, None]"), (EACH, "k[:, -1] <= q[:, 0, None]")),
     ("sorted assumed",
      "Your result is right where positions ascend. The positions in a block may have any order, "
@@ -148,7 +148,7 @@ MISTAKES = [
      "Your result has 0 for tiles in which only some pairs are allowed. Return 1 for them.",
      ("some.long() + each.long()", "2 * each.long()")),
     ("numbers swapped",
-     "Your result swaps the numbers. 0 means that no pair is allowed, and 2 means that all are.",
+     "You swap the numbers. 0 means that no pair is allowed, and 2 means that all are.",
      ("some.long() + each.long()", "2 - some.long() - each.long()")),
     ("latest with latest",
      "Your result is 2 where the latest query may see every key. The earliest query may not see "
