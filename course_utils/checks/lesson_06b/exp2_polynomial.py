@@ -252,13 +252,13 @@ MISTAKES = [
       RIGHT, "given.double().exp2()")),
     ("64 bits",
      "Your result has twice as many numbers as x. If n is int64, the sum is int64 too, and "
-     ".view(torch.float32) makes two numbers of each. Convert n to torch.int32.",
+     ".view(torch.float32) turns each int64 into two numbers. Convert n to torch.int32.",
      ("n.to(torch.int32)", "n.to(torch.int64)")),
     ("fraction negative",
      "Your f has the wrong sign. Because x = n + f, f must be x − n.",
      ("f = x - n", "f = n - x")),
     ("constant forgotten",
-     "Your polynomial has no C[0]. At f = 0, it must be 1. Add C[0].",
+     "Your polynomial has no C[0]. At f = 0, the polynomial must be 1. Add C[0].",
      ("C[0] + f *", "f *")),
     ("square for the cube",
      "You multiply C[3] by f². It belongs to f³.",
@@ -271,8 +271,8 @@ MISTAKES = [
      "of p.",
      (BITS, "p + n.exp2()")),
     ("exponent alone",
-     "Your result has only n << 23 as its bits. The bits of p are missing, which hold the offset "
-     "127 and 2^f. Add n << 23 to the bits of p.",
+     "Your result has only n << 23 as its bits. The bits of p, which hold the offset 127 and the "
+     "value 2^f, are missing. Add n << 23 to the bits of p.",
      (BITS, "(n.to(torch.int32) << 23).view(torch.float32)")),
     ("clamped the wrong way",
      "You clamp x from above, so every larger x becomes −126. Clamp it from below: min=−126.",
@@ -303,7 +303,7 @@ MISTAKES = [
      "y is right, but your error counts only results that are too small. Take abs() before max().",
      (".abs().max()", ".min().abs()")),
     ("other order",
-     "Return y first and the error second.",
+     "You return the error first. Return y first and the error second.",
      ("return y, error", "return error, y")),
 ]  # fmt: skip
 

@@ -125,8 +125,9 @@ MISTAKES = [
      "`k_at`.",
      (K_AT, K_AT.replace("kv_head * k_h + ", ""))),
     ("first of the group",
-     "Your kernel reads past the end of the cache, as it does with head // GROUP * GROUP, the "
-     "first query head of the group. The key head is the number of the group. Use head // GROUP.",
+     "Your kernel reads past the end of the cache. This happens with head // GROUP * GROUP, which "
+     "is the first query head of the group. The key head is the number of the group. Use head // "
+     "GROUP.",
      (KV, "kv_head = head // GROUP * GROUP")),
     ("batch and head exchanged",
      "You swap the strides of batch and head. Multiply the batch index by k_b and v_b, and the "

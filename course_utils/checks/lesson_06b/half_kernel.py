@@ -154,8 +154,8 @@ MISTAKES = [
      "Only the factors of a product have 16 bits.",
      (f"ell * shrink + {ELL}", f"(ell * shrink + {ELL}).to(v.dtype).to(tl.float32)")),
     ("scores in 16 bits",
-     "Your scores are rounded to float16 before the exponential. Between 16 and 32, this changes "
-     "a score by up to 0.008, and so its weight by almost 1%. Keep the scores in float32, and "
+     "Your scores are rounded to float16 before the exponential. A score between 16 and 32 "
+     "changes by up to 0.008, and so its weight by almost 1%. Keep the scores in float32, and "
      "round only p.",
      (
       "p = tl.exp(scores - m_new[:, None])",
@@ -166,7 +166,7 @@ MISTAKES = [
      ("acc = acc * shrink[:, None]", "acc = acc")),
     ("factor in 16 bits",
      "Your O is slightly off, as if its factor shrink were rounded to float16. This error grows "
-     "with each block. Rescale O in float32.",
+     "with each block. Keep shrink in float32.",
      ("acc * shrink[:, None]", "acc * shrink.to(v.dtype)[:, None]")),
     ("sum not rescaled",
      "Your ℓ is not rescaled. Like O, it was computed relative to the old maximum. Use ell * "
@@ -212,7 +212,7 @@ MISTAKES = [
      (ELL, "tl.sum(p)")),
     ("bfloat16",
      "Your result is what products in bfloat16 give, but v is float16. (The interpreter also "
-     "multiplies bfloat16 incorrectly.) Use p.to(v.dtype).",
+     "computes products in bfloat16 incorrectly.) Use p.to(v.dtype).",
      (DOT, "tl.dot(p.to(tl.bfloat16), v.to(tl.bfloat16), acc)")),
     ("sum replaced",
      "Your ℓ is the sum of the last block only. Add the sum of each block to ell * shrink.",

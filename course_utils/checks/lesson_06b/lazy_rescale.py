@@ -118,12 +118,12 @@ MISTAKES = [
      "2^(x / log 2), so divide by log 2.",
      (GROWN, "(top - m) * math.log(2) > tau")),
     ("tau as a factor",
-     "Your result is what you get if e^(largest score − m) is compared with tau. Compare it with "
-     "2^tau.",
+     "Your result is what you get if e^(largest score − m) is compared with tau. But tau is an "
+     "exponent of 2. Compare this exponential with 2^tau.",
      (GROWN, "(top - m).exp() > tau")),
     ("compared with the block before",
      "Your result is what you get if each block's largest score is compared with that of the "
-     "block before. Then slow growth adds up unnoticed. Compare it with m.",
+     "block before. Then slow growth adds up unnoticed. Compare the largest score with m.",
      ("rescales = rescales + grown", "rescales, before = rescales + grown, top"),
      (GROWN, "(top - before) / math.log(2) > tau"),
      ("ell, rescales =", "before = m\n    ell, rescales =")),
@@ -148,7 +148,7 @@ MISTAKES = [
      "use e^(old m − new m).",
      ("(m - m_new).exp()", "2 ** (m - m_new)")),
     ("others counted",
-     "You count the blocks without a rescale. Count those with one.",
+     "You count the blocks without a rescale. Count the blocks with one.",
      (COUNT, "rescales + ~grown")),
     ("blocks counted",
      "You count all blocks. For each query, count only the blocks in which its m changes.",
@@ -171,7 +171,7 @@ MISTAKES = [
      (GROWN, "(top - m).abs() / math.log(2) > tau")),
     ("m moves and the sums stay",
      "Your m follows every new maximum, but you rescale ℓ and O only at some of them. Where you "
-     "do not rescale, m must stay as well.",
+     "do not rescale ℓ and O, keep m as well.",
      (WHERE, "torch.maximum(m, top)"),
      ("(m - m_new).exp()", "torch.where(grown, m - m_new, 0).exp()")),
     ("powers from the newest maximum", NEWEST,
@@ -192,8 +192,8 @@ MISTAKES = [
      "values. Keep the m that you used in the exponentials of this block.",
      ("        m = m_new", "        m = torch.maximum(m_new, top)")),
     ("m not stored",
-     "Your m keeps its first value, although you rescale ℓ and O. After a rescale, they are "
-     "relative to the new m. Store it in m for the next block.",
+     "Your m keeps its first value, although you rescale ℓ and O. After a rescale, ℓ and O are "
+     "relative to the new m. Store the new m for the next block.",
      ("        m = m_new\n", "")),
     ("m of the block stored",
      "After each block, your m becomes the largest score of that block, but ℓ and O keep their "
@@ -232,8 +232,8 @@ MISTAKES = [
      (COUNT, "rescales + (top > m_before)"),
      ("m_new = ", "m_before, m_new = m, ")),
     ("first block counted",
-     "Each of your counts is one too high. The first block only sets m, so it does not count. "
-     "Start at 0.",
+     "Each of your counts is one too high. The first block only sets m, without a rescale. Do not "
+     "count it.",
      (COUNT, "rescales + grown"), ("m + ell.log(), rescales", "m + ell.log(), rescales + 1")),
     ("counted for all together",
      "You add up the rescales of all queries. Return one count for each query, (..., L).",
@@ -241,7 +241,7 @@ MISTAKES = [
       "m + ell.log(), rescales.sum() + 0 * rescales")),
     ("difference compared with a power",
      "Your result is what you get if (largest score − m) is compared with 2^tau. This difference "
-     "is an exponent of e. Divide it by log 2, and compare it with tau.",
+     "is an exponent of e. Divide it by log 2, and compare the quotient with tau.",
      (GROWN, "top - m > 2**tau")),
     ("fallen, not grown",
      "You rescale where the largest score of a block is far below m. Rescale where it is far "
@@ -253,13 +253,13 @@ MISTAKES = [
      (GROWN, "top / math.log(2) > tau")),
     ("counted for all if one rescales",
      "Your output and logsumexp are right, but if one query is rescaled, all queries count it. "
-     "Each query has its own count.",
+     "Count the rescales of each query separately.",
      (COUNT, "rescales + grown.any()")),
     ("one maximum for all queries",
      "You take one maximum over all queries. Each query has its own, so use dim=-1.",
      ("s.amax(dim=-1)", "s.max()")),
     ("powers of 2 for the weights",
-     "Your p is what 2^(score − m) gives, but softmax uses base e, and so does your factor for ℓ "
+     "Your p is what 2^(score − m) gives. But softmax uses base e, and so does your factor for ℓ "
      "and O. Use e^(score − m).",
      ("(s - m_new[..., None]).exp()", "(s - m_new[..., None]).exp2()")),
     ("powers of 2 throughout",
@@ -284,13 +284,13 @@ MISTAKES = [
       "(ell + p.sum(dim=-1)) * shrink"), ("out * shrink[..., None] + p @ values",
       "(out + p @ values) * shrink[..., None]")),
     ("scores counted",
-     "You count every score that is far enough above m. Count each block only once for a query: "
-     "only its rescale counts.",
+     "You count every score that is far enough above m. But one rescale serves all scores of a "
+     "block. For each query, count the block once.",
      (COUNT, "rescales + ((s - m_before[..., None]) / math.log(2) > tau).sum(-1)"),
      ("m_new = ", "m_before, m_new = m, ")),
     ("sum compared with tau",
      "Your result is what you get if the sum of e^(score − m) over the block is compared with "
-     "2^tau. Compare only the largest of these exponentials.",
+     "2^tau. But 2^tau limits each exponential, not their sum. Compare only the largest one.",
      (GROWN, "(s - m[..., None]).exp().sum(-1) > 2**tau")),
     ("exponentials cut off at 1",
      "Your result is what you get if every e^(score − m) above 1 is replaced by 1. Exponentials "

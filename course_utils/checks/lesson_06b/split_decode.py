@@ -189,7 +189,7 @@ MISTAKES = [
      (LSE, "m + tl.log2(ell)")),
     ("own head",
      "Your kernel reads past the end of the cache. There are fewer key heads than query heads, "
-     "because neighboring query heads share one. Use key head head // (Hq // Hkv).",
+     "because neighboring query heads share one. Use head // (Hq // Hkv) as the key head.",
      ("head // GROUP * S", "head * S")),
     ("averaged where there are keys",
      "Your result gives all splits with keys the same weight. A split with larger scores must "
@@ -205,9 +205,9 @@ MISTAKES = [
      "kernel.",
      (MERGED, "weights = lse.exp() / lse.exp().sum(-1, True)")),
     ("maximum of all heads",
-     "Your result is NaN for heads far below another one. If you subtract the largest lse of "
-     "*all* heads, their exponentials underflow to 0, and 0 / 0 is NaN. For each head, subtract "
-     "the largest lse of its own splits.",
+     "Your result is NaN for heads whose scores are far below those of another head. If you "
+     "subtract the largest lse of *all* heads, their e^lse underflows to 0, and 0 / 0 is NaN. For "
+     "each head, subtract the largest lse of its own splits.",
      (MERGED,
       "weights = (lse - lse.max()).exp()\n    weights /= weights.sum(-1, True)")),
     ("lse for powers of 2",
@@ -283,10 +283,12 @@ MISTAKES = [
      "them to −∞.",
      ('tl.where(j < stop, scores, -float("inf"))', "scores")),
     ("accumulator not rescaled",
-     "Within a split, your O is not rescaled. Multiply it by e^(old m − new m), as you do with ℓ.",
+     "Within a split, your O is not rescaled when m grows. Like ℓ, it is relative to the old m. "
+     "Multiply it by e^(old m − new m).",
      ("acc * shrink", "acc")),
     ("sum not rescaled",
-     "Within a split, your ℓ is not rescaled. Multiply it by e^(old m − new m), as you do with O.",
+     "Within a split, your ℓ is not rescaled when m grows. Like O, it is relative to the old m. "
+     "Multiply it by e^(old m − new m).",
      ("ell * shrink", "ell")),
     ("not scaled",
      "Your result is right, except that the scores are not scaled. Divide them by √D.",
@@ -297,7 +299,8 @@ MISTAKES = [
      ("tl.exp(scores - m_new), tl.exp(m - m_new)",
       "tl.exp2(scores - m_new), tl.exp2(m - m_new)")),
     ("nothing rescaled",
-     "Within a split, neither ℓ nor O is rescaled. Multiply both by e^(old m − new m).",
+     "Within a split, neither ℓ nor O is rescaled when m grows. Both are relative to the old m. "
+     "Multiply both by e^(old m − new m).",
      ("acc * shrink", "acc"), ("ell * shrink", "ell")),
     ("sum without its logarithm",
      "Your lse adds ℓ instead of its logarithm. Use lse = m + log ℓ.",
@@ -315,22 +318,22 @@ MISTAKES = [
      (MERGED, "weights = (lse == lse.amax(-1, keepdim=True)).float()")),
     ("first head of keys for all",
      "All your query heads read the first head of keys and values. Only neighboring query heads "
-     "share one. Use key head head // (Hq // Hkv).",
+     "share a key head. Use head // (Hq // Hkv) as the key head.",
      ("head // GROUP * S + ", "")),
     ("divided by d",
      "Your scores are divided by D. Divide them by √D, and check that you scale only once.",
      ("D**-0.5", "D**-1.0")),
     ("no maximum",
-     "Where scores are large, your e^score overflows to inf, and inf / inf is NaN. Where they are "
-     "far below 0, it underflows to 0. In the kernel, subtract m, the largest score so far, "
+     "Where scores are large, your e^score overflows to inf, and inf / inf is NaN. Where scores "
+     "are far below 0, it underflows to 0. In the kernel, subtract m, the largest score so far, "
      "before the exponential.",
      ("m_new = tl.maximum(m, tl.max(scores, axis=0))", "m_new = 0.0"),
      (LSE, "m + tl.log(tl.where(ell == 0, 1, ell))")),
     ("divided by √S",
-     "Your scores are divided by √S. A score is a sum of D products, so divide by √D.",
+     "Your scores are divided by √S. A score is a sum of D products, so divide it by √D.",
      ("D**-0.5", "S**-0.5")),
     ("linear weights",
-     "Your weights are proportional to lse minus the smallest lse. Each split must count by "
+     "Your weights are proportional to lse minus the smallest lse, but a sum of exponentials is "
      "e^lse. Weight the outputs by the softmax of their lse.",
      (MERGED, "weights = lse - lse.amin(-1, keepdim=True)\n    weights /= weights.sum(-1, True)")),
 ]  # fmt: skip

@@ -105,40 +105,40 @@ def run(answer, q, k, v, window):
 
 EARLY = (
     "Your result is right, but some programs read blocks of keys that none of their queries may "
-    "see. The first query of a program sees keys from start_q − window + 1 on. Start the loop at "
-    "the block that contains key start_q − window + 1, or at 0 if this is negative."
+    "see. The first query of a program sees keys from start_q - window + 1 on. Start the loop at "
+    "the block that contains key start_q - window + 1, or at 0 if this is negative."
 )
 FIRST = "tl.maximum(start_q - window + 1, 0) // BLOCK * BLOCK"
 SEEN = "(j <= i) & (i - j < window)"
 BEFORE = (
-    "Your kernel reads before the first key, because start_q − window + 1 is negative for the "
-    "first queries. Start the loop at tl.maximum(start_q − window + 1, 0), or at the start of "
+    "Your kernel reads before the first key, because start_q - window + 1 is negative for the "
+    "first queries. Start the loop at tl.maximum(start_q - window + 1, 0), or at the start of "
     "that key's block."
 )
 BRACKETS = (
     "Your result is what you get without parentheses around the conditions, because & binds more "
-    "tightly than comparisons such as <= and >. Write (j <= i) & (i − j < window)."
+    "tightly than comparisons such as <= and >. Write (j <= i) & (i - j < window)."
 )
 MASKED = f'tl.where({SEEN}, scores, -float("inf"))'
 
 MISTAKES = [
     ("window one too wide",
      "Your queries see one key too many: key i − window is not in the window of query i. Require "
-     "i − j < window, and start the loop at the block that contains key start_q − window + 1 (or "
+     "i - j < window, and start the loop at the block that contains key start_q - window + 1 (or "
      "at 0).",
      ("i - j < window", "i - j <= window"),
      ("start_q - window + 1", "start_q - window")),
     ("window one too narrow",
      "Your queries see one key too few. The window holds the query's own key and the window − 1 "
-     "keys before it. Require i − j < window.",
+     "keys before it. Require i - j < window.",
      ("i - j < window", "i - j < window - 1")),
     ("window ahead",
-     "Your window is ahead of the query instead of behind it. Require j <= i, and i − j < window "
-     "instead of j − i < window.",
+     "Your window is ahead of the query instead of behind it. Require j <= i, and i - j < window "
+     "instead of j - i < window.",
      (SEEN, "(j >= i) & (j - i < window)")),
     ("both sides",
      "Your result respects the window, but queries also see later keys. Require j <= i as well: "
-     "(j <= i) & (i − j < window). If you combine the conditions with `and`, only the last one "
+     "(j <= i) & (i - j < window). If you combine the conditions with `and`, only the last one "
      "counts.",
      ("(j <= i) & ", "")),
     ("around the query",
@@ -146,13 +146,13 @@ MISTAKES = [
      "j <= i as well.",
      ("(j <= i) & (i - j < window)", "tl.abs(i - j) < window")),
     ("no window",
-     "Your result is causal, but it has no window. Require i − j < window as well: (j <= i) & (i "
+     "Your result is causal, but it has no window. Require i - j < window as well: (j <= i) & (i "
      "− j < window). If you combine the conditions with `and`, only the last one counts. Then "
-     "start the loop at the block that contains key start_q − window + 1 (or at 0).",
+     "start the loop at the block that contains key start_q - window + 1 (or at 0).",
      ("(j <= i) & (i - j < window)", "j <= i"), (FIRST, "0")),
     ("window of the program",
      "Your window is computed relative to start_q, the first query of the program. Each query has "
-     "its own window, so require i − j < window.",
+     "its own window, so require i - j < window.",
      ("i - j < window", "start_q - j < window")),
     ("mask of the first query",
      "In your result, all queries of a program get the mask of its first query, start_q. Each "
@@ -172,56 +172,56 @@ MISTAKES = [
      (MASKED, f'scores - (1 - ({SEEN}).to(tl.float32)) * float("inf")')),
     ("window of whole blocks",
      "Your loop starts at the right block, but within it some queries see keys before their "
-     "window. Require i − j < window as well: (j <= i) & (i − j < window). If you combine the "
+     "window. Require i - j < window as well: (j <= i) & (i - j < window). If you combine the "
      "conditions with `and`, only the last one counts.",
      (" & (i - j < window)", "")),
     ("nothing masked",
      "In your result, no score is masked. If you combine the conditions with |, one of them "
-     "always holds. Set a score to −∞ unless both hold: (j <= i) & (i − j < window).",
+     "always holds. Set a score to −∞ unless both hold: (j <= i) & (i - j < window).",
      (MASKED, "scores")),
     ("either",
      "In your result, no score is masked, and the loop starts at key 0. If you combine the "
-     "conditions with |, one of them always holds. Use (j <= i) & (i − j < window), and start the "
-     "loop at the block that contains key start_q − window + 1 (or at 0).",
+     "conditions with |, one of them always holds. Use (j <= i) & (i - j < window), and start the "
+     "loop at the block that contains key start_q - window + 1 (or at 0).",
      ("(j <= i) & (i", "(j <= i) | (i"), (FIRST, "0")),
     ("own key left out",
      "In your result, queries do not see their own keys. The window of query i includes key i, so "
      "require j <= i.",
      ("j <= i", "j < i")),
     ("first block too late",
-     "Your loop starts too late. The first query, start_q, sees keys from start_q − window + 1 "
+     "Your loop starts too late. The first query, start_q, sees keys from start_q - window + 1 "
      "on. Start at the block that contains this key (or at 0): round down with // BLOCK * BLOCK.",
      (FIRST, "tl.cdiv(tl.maximum(start_q - window + 1, 0), BLOCK) * BLOCK")),
     ("first key left out",
      "For some windows, your loop starts one block too late. The first key that query start_q "
-     "sees is start_q − window + 1. Start at the block that contains it (or at 0).",
+     "sees is start_q - window + 1. Start at the block that contains it (or at 0).",
      (FIRST, "tl.maximum(start_q - window + 2, 0) // BLOCK * BLOCK")),
     ("own block only",
      "Your kernel uses only the keys at the same positions as its queries' block. The window can "
-     "reach further back. Start the loop at the block that contains key start_q − window + 1, or "
+     "reach further back. Start the loop at the block that contains key start_q - window + 1, or "
      "at 0 if this is negative.",
      (FIRST, "start_q")),
     ("one block before",
      "Your kernel goes back only one block from its queries' own block. The window can reach "
-     "further back. Start the loop at the block that contains key start_q − window + 1, or at 0 "
+     "further back. Start the loop at the block that contains key start_q - window + 1, or at 0 "
      "if this is negative.",
      (FIRST, "tl.maximum(start_q - BLOCK, 0)")),
     ("begins before the first key", BEFORE, (FIRST, "(start_q - window + 1) // BLOCK * BLOCK")),
     ("begins at a key before the first", BEFORE, (FIRST, "start_q - window + 1")),
     ("walk of the last query",
-     "All your programs start where the window of the very last query starts. Each program must "
-     "start at the window of its own first query. Start at the block that contains key start_q − "
-     "window + 1, or at 0 if this is negative.",
+     "All your programs start where the window of the last query of the sequence starts. Each "
+     "program must start at the window of its own first query. Start at the block that contains "
+     "key start_q - window + 1, or at 0 if this is negative.",
      (FIRST, "tl.maximum(N - window, 0) // BLOCK * BLOCK")),
     ("no brackets", BRACKETS, (SEEN, "j <= i & j > i - window")),
     ("no brackets about the difference", BRACKETS, (SEEN, "j <= i & i - j < window")),
     ("beyond the end alone",
      "Your mask hides only positions after the last key. Query i may see only the keys i − window "
-     "+ 1 to i, so require (j <= i) & (i − j < window).",
+     "+ 1 to i, so require (j <= i) & (i - j < window).",
      (SEEN, "j < N")),
     ("window of the last query",
      "Your window is computed relative to the last query of the program. Each query has its own "
-     "window, so require i − j < window.",
+     "window, so require i - j < window.",
      ("i - j < window", "start_q + BLOCK - 1 - j < window")),
     ("not far enough below",
      "Your result is what you get if forbidden scores are set to a finite number. Allowed scores "
@@ -246,8 +246,8 @@ MISTAKES = [
      "Put the score second and −∞ third.",
      (MASKED, f'tl.where({SEEN}, -float("inf"), scores)')),
     ("mask transposed",
-     "Your mask is transposed: queries are its columns. Queries are the rows of the scores. Use "
-     "i, (BLOCK, 1), and j, (1, BLOCK), without tl.trans.",
+     "In your mask, queries are columns and keys are rows. In the scores it is the other way "
+     "around. Compare i, (BLOCK, 1), with j, (1, BLOCK), and do not transpose the result.",
      (SEEN, f"tl.trans({SEEN})")),
 ]  # fmt: skip
 
