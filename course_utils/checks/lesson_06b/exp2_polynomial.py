@@ -211,8 +211,8 @@ MISTAKES = [
      "Your result is e^x. The task is 2^x, so do not multiply x by log₂e.",
      ("n = x.floor()", "x = x * 1.4426950408889634\n    n = x.floor()")),
     ("clamped after the split",
-     "You clamp after splitting x, so f still belongs to the original x. For x = −∞ it is NaN. "
-     "Clamp x first, and then split it.",
+     "You clamp after splitting x, so f still belongs to the original x. For x = −∞, this f is "
+     "NaN. Clamp x first, and then split it.",
      ("x = x.clamp(min=-126)", "x = x"),
      ("f = x - n", "f = x - n\n    n, x = n.clamp(min=-126), x.clamp(min=-126)")),
     ("only n clamped",

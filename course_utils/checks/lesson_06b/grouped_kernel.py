@@ -236,8 +236,9 @@ MISTAKES = [
      ("j[:, None] * k_s + d[None, :]", "j[:, None] + d[None, :] * k_s"),
      ("j[:, None] * v_s + d[None, :]", "j[:, None] + d[None, :] * v_s")),
     ("keys side by side",
-     "Your kernel reads keys and values as if each one began one number after the last. From one "
-     "key to the next, the stride is k_s, and for values it is v_s. Multiply j by these strides.",
+     "Your kernel reads keys and values as if each one began one number after the last. The "
+     "strides from one to the next are k_s for keys and v_s for values. Multiply j by these "
+     "strides.",
      ("j[:, None] * k_s", "j[:, None]"),
      ("j[:, None] * v_s", "j[:, None]")),
     ("keys side by side, values right",

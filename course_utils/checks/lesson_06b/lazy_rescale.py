@@ -268,18 +268,18 @@ MISTAKES = [
      ("(s - m_new[..., None]).exp()", "(s - m_new[..., None]).exp2()"),
      ("(m - m_new).exp()", "(m - m_new).exp2()")),
     ("new sum rescaled as well",
-     "Where m changes, you also rescale the new sum of p. Rescale only the old ℓ, and then add "
-     "the sum.",
+     "Where m changes, you also rescale the new sum of p, which is relative to the new m already. "
+     "Rescale only the old ℓ, and then add the sum.",
      ("ell * shrink + p.sum(dim=-1)",
       "(ell + p.sum(dim=-1)) * shrink")),
     ("new product rescaled as well",
-     "Where m changes, you also rescale the new product. Rescale only the old O, and then add the "
-     "product.",
+     "Where m changes, you also rescale the new product, which is relative to the new m already. "
+     "Rescale only the old O, and then add the product.",
      ("out * shrink[..., None] + p @ values",
       "(out + p @ values) * shrink[..., None]")),
     ("both rescaled after adding",
-     "Where m changes, you also rescale what the new block adds to ℓ and O. Rescale the old ℓ and "
-     "O first, and then add.",
+     "Where m changes, you also rescale what the new block adds to ℓ and O. But this is relative "
+     "to the new m already. Rescale the old ℓ and O first, and then add.",
      ("ell * shrink + p.sum(dim=-1)",
       "(ell + p.sum(dim=-1)) * shrink"), ("out * shrink[..., None] + p @ values",
       "(out + p @ values) * shrink[..., None]")),
