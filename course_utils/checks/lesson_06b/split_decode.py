@@ -122,7 +122,7 @@ def run(answer, q, k, v, splits):
     if max(most) > 2 * D * (share + 2 * BLOCK) + q.numel():
         raise NamedMistake("not split", NOT_SPLIT, results)
     # However S keys are cut into so many parts, the longest has a share of them. More launches may
-    # read that in turns.
+    # read that one after another.
     if sum(most) < 2 * D * share:
         raise NamedMistake("more parts than splits", MORE_PARTS, results)
     with unlaunched(), _unwritten_is_nan():
