@@ -53,8 +53,8 @@ RUNGS = [
         "causal: half of all work, products, powers and loads; otherwise nothing",
     ),
     Rung(
-        "two stages",
-        "TWO_STAGES",
+        "two loops",
+        "TWO_LOOPS",
         "mask only tiles that need it: on the diagonal, and at the ragged end",
         "comparisons and a selection less for each score",
     ),
@@ -91,7 +91,7 @@ RUNGS = [
         "a start of a program less for each block, which is N / BLOCK_K trips of the loop",
     ),
 ]
-SWITCHES = ["P_16_BIT", "SKIP", "TWO_STAGES", "EXP2", "LONG_FIRST", "PERSISTENT"]  # of the kernel
+SWITCHES = ["P_16_BIT", "SKIP", "TWO_LOOPS", "EXP2", "LONG_FIRST", "PERSISTENT"]  # of the kernel
 
 
 # The kernel. For each block of queries of one head; read first what kernels.py says of the letters.
@@ -114,7 +114,7 @@ def _attend(
     BLOCK_K: tl.constexpr,
     P_16_BIT: tl.constexpr,
     SKIP: tl.constexpr,
-    TWO_STAGES: tl.constexpr,
+    TWO_LOOPS: tl.constexpr,
     EXP2: tl.constexpr,
     LONG_FIRST: tl.constexpr,
     PERSISTENT: tl.constexpr,
@@ -127,7 +127,7 @@ def _attend(
             _attend_block(
                 q_ptr, k_ptr, v_ptr, out_ptr, blocks - 1 - number // H % blocks,
                 number // (H * blocks) * H + number % H, N, scale, IS_CAUSAL, D, BLOCK_Q, BLOCK_K,
-                P_16_BIT, SKIP, TWO_STAGES, EXP2,
+                P_16_BIT, SKIP, TWO_LOOPS, EXP2,
             )  # fmt: skip
             number = tl.atomic_add(taken_ptr, 1)
     else:  # programs start in the order of axis 0, then 1, then 2
@@ -136,7 +136,7 @@ def _attend(
             head, block = tl.program_id(0), blocks - 1 - tl.program_id(1)
         _attend_block(
             q_ptr, k_ptr, v_ptr, out_ptr, block, tl.program_id(2) * H + head, N, scale,
-            IS_CAUSAL, D, BLOCK_Q, BLOCK_K, P_16_BIT, SKIP, TWO_STAGES, EXP2,
+            IS_CAUSAL, D, BLOCK_Q, BLOCK_K, P_16_BIT, SKIP, TWO_LOOPS, EXP2,
         )  # fmt: skip
 
 
@@ -144,7 +144,7 @@ def _attend(
 def _attend_block(
     q_ptr, k_ptr, v_ptr, out_ptr, block, head, N, scale,
     IS_CAUSAL: tl.constexpr, D: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
-    P_16_BIT: tl.constexpr, SKIP: tl.constexpr, TWO_STAGES: tl.constexpr, EXP2: tl.constexpr,
+    P_16_BIT: tl.constexpr, SKIP: tl.constexpr, TWO_LOOPS: tl.constexpr, EXP2: tl.constexpr,
 ):  # fmt: skip
     """Compute the output of one block of queries of one head."""
     head = head * N * D
@@ -158,7 +158,7 @@ def _attend_block(
     last_key = queries if IS_CAUSAL else tl.full((BLOCK_Q,), N - 1, tl.int32)  # each may see
     stop = tl.minimum(block * BLOCK_Q + BLOCK_Q, N) if IS_CAUSAL and SKIP else N
     whole = 0  # up to here, no tile needs a mask
-    if TWO_STAGES:
+    if TWO_LOOPS:
         whole = (block * BLOCK_Q + 1 if IS_CAUSAL else N) // BLOCK_K * BLOCK_K
         m, ell, acc = _take_in(
             q, m, ell, acc, k_ptr + head, v_ptr + head, 0, whole, N, last_key, scale,
@@ -255,7 +255,7 @@ def count(number, case):
         stop = min(start + tiles.block_q, case.N) if case.is_causal and on["SKIP"] else case.N
         whole = (start + 1 if case.is_causal else case.N) // tiles.block_k
         trips.append(triton.cdiv(stop, tiles.block_k))
-        masked += trips[-1] - (whole if on["TWO_STAGES"] else 0)
+        masked += trips[-1] - (whole if on["TWO_LOOPS"] else 0)
     tile = case.B * case.H * tiles.block_q * tiles.block_k  # scores of one, in all heads
     if on["LONG_FIRST"]:
         order = [n for n in reversed(trips) for _ in range(case.H)] * case.B

@@ -111,14 +111,14 @@ def _forward(
     H,
     L,
     S,
-    offset,  # query i may see keys j <= i + offset; with S or more, it may see all keys
+    offset,  # query i may see keys j <= i + offset (S - L with a cache, S without a mask)
     scale,
     GROUP: tl.constexpr,  # number of query heads that share one head of keys and values
     D: tl.constexpr,
     BLOCK_Q: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
-    """Compute output and logsumexp of one block of queries of one head."""
+    """Compute the output and the logsumexp for one block of queries of one head."""
     # The last queries see the most keys. Their programs start first, in all heads, so the short
     # programs come last and all multiprocessors finish at about the same time.
     blocks = tl.cdiv(L, BLOCK_Q)
@@ -131,9 +131,9 @@ def _forward(
 
     queries = start_q + tl.arange(0, BLOCK_Q)
     last_key = tl.minimum(queries + offset, S - 1)  # (BLOCK_Q,), the last key each may see
-    # There are two stages. All queries see most blocks of keys, so these need no mask, which saves
-    # time. The blocks on the diagonal and at the end of the keys are masked. Blocks that no query
-    # may see are never read.
+    # There are two loops. The first is over the blocks of keys that all queries may see. They need
+    # no mask, which saves time. The second is over the blocks on the diagonal and at the end of the
+    # keys, which are masked. Blocks that no query may see are never read.
     unmasked_end = tl.minimum(tl.maximum(start_q + offset + 1, 0), S) // BLOCK_K * BLOCK_K
     stop = tl.minimum(tl.maximum(start_q + BLOCK_Q + offset, 0), S)
     kv_head = head // GROUP
@@ -163,7 +163,7 @@ def _attend_to_keys(
     for start in range(first, stop, BLOCK_K):
         k = _load(k_at, batch, kv_head, start, S, BLOCK_K, D)
         v = _load(v_at, batch, kv_head, start, S, BLOCK_K, D)
-        # With "ieee", float32 inputs are not rounded to TF32, which has 10 bits.
+        # With "ieee", float32 inputs are not rounded to TF32, which keeps 10 mantissa bits.
         scores = tl.dot(q, k.T, input_precision="ieee")  # (BLOCK_Q, BLOCK_K), float32
         if MASKED:
             keys = start + tl.arange(0, BLOCK_K)
@@ -260,7 +260,7 @@ def _backward_kv(
     d_k = tl.full((BLOCK_K, D), 0, tl.float32)
     d_v = tl.full((BLOCK_K, D), 0, tl.float32)
 
-    # There are again two stages. Queries from `first` on see some keys of this block, and queries
+    # There are again two loops. Queries from `first` on see some keys of this block, and queries
     # from `unmasked_start` on see all of them.
     last = tl.minimum(start_k + BLOCK_K, S) - 1
     first = tl.maximum(start_k - offset, 0) // BLOCK_Q * BLOCK_Q
@@ -290,13 +290,13 @@ def _add_to_d_k_and_d_v(
 ):  # fmt: skip
     """Add to d_k and d_v the contributions of the queries from first to stop."""
     for start in range(first, stop, BLOCK_Q):
-        # After the last query, q, d_out and delta are 0, so nothing is added.
+        # Past the last query, q, d_out and delta are 0, so nothing is added.
         q = _load(q_at, batch, head, start, L, BLOCK_Q, D)
         d_out = _load(d_out_at, batch, head, start, L, BLOCK_Q, D)
         queries = start + tl.arange(0, BLOCK_Q)
         lse = tl.load(lse_ptr + queries, mask=queries < L, other=0)
         delta = tl.load(delta_ptr + queries, mask=queries < L, other=0)
-        # All tiles are transposed, so no tile has to be transposed before its next product.
+        # The scores have keys as rows, so they need not be transposed before the next product.
         scores = tl.dot(k, q.T, input_precision="ieee")  # (BLOCK_K, BLOCK_Q)
         p = tl.exp2(scores * scale_log2 - lse[None, :])
         if MASKED:

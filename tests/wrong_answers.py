@@ -300,6 +300,8 @@ TABLE = {
     "exp2_polynomial": [
         ("the power itself", lambda x: (x.exp2(), 0.0)),
         ("error in float32", [("y.double() / x.double().exp2()", "y / x.exp2()")]),
+        ("divided by y",
+         [("y.double() / x.double().exp2()", "x.double().exp2() / y.double()")]),
         ("not two", lambda x: R["exp2_polynomial"](x)[0]),
     ],
     "split_decode": [

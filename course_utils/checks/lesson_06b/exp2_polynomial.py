@@ -77,6 +77,9 @@ def run(answer, x):
     results = [(_half(off), _half(error), y.double().masked_fill(~tiny, 0))]
     # Float32 rounds a quotient near 1 by up to 2^-24. One error as a float32 is 10^-11 off at most.
     if IN_FLOAT64 < _distance(error, off.abs().max()) < 1e-6:
+        inverse = (1 / (1 + off) - 1).abs().max()  # 2^x / y - 1
+        if _distance(error, inverse) < IN_FLOAT64 / 100:
+            raise NamedMistake("divided by y", DIVIDED_BY_Y, results)
         raise NamedMistake("error in float32", FLOAT32, results)
     if powers.taken:
         raise NamedMistake("powers all the same", POWERS, results)
@@ -111,16 +114,20 @@ def _half(error):
 
 
 ITSELF = (
-    "Your y has almost no error, as if it came from torch.exp2 or 2 ** x. Use the cubic and the "
-    "bits of the exponent."
+    "Your y has almost no error, as if it came from torch.exp2 or 2 ** x. Compute it with the "
+    "cubic and the bits of the exponent."
 )
 FLOAT32 = (
     "y is right, but your error is computed in float32. This rounds y / 2^x itself, by up to 6 · "
-    "10⁻⁸. Convert both first: y.double() / x.double().exp2()."
+    "10⁻⁸. Convert y and x first: y.double() / x.double().exp2()."
+)
+DIVIDED_BY_Y = (
+    "y is right, but your error is 2^x / y − 1, or the difference divided by y. The error is "
+    "relative to the exact value. Divide by 2^x."
 )
 POWERS = (
-    "The numbers are right, but you compute a power such as 2.0**n, exp or exp2. On a GPU, this "
-    "would use the unit for exponentials. Add n to the exponent bits of p instead."
+    "Your numbers are right, but you compute a power with 2.0**n, exp or exp2. On a GPU, this "
+    "would use the unit for exponentials. Add n << 23 to the bits of p instead."
 )
 P = "C[0] + f * (C[1] + f * (C[2] + f * C[3]))"
 BITS = "(p.view(torch.int32) + (n.to(torch.int32) << 23)).view(torch.float32)"
@@ -129,138 +136,150 @@ ERROR = f"(y.double() / {RIGHT} - 1).abs().max()"
 
 MISTAKES = [
     ("rounded to the nearest",
-     "Your result is the one you get if x is rounded to the nearest integer, so that f is between "
-     "−½ and ½. The cubic is made for 0 ≤ f < 1, so use floor.",
+     "Your result is what you get if x is rounded to the nearest integer. Then f is between −½ "
+     "and ½, but the cubic is made for 0 ≤ f < 1. Use floor.",
      ("x.floor()", "x.round()")),
     ("cut off towards zero",
-     "Your result is the one you get if x is truncated toward 0, so that f is negative for "
-     "negative x. The cubic is made for 0 ≤ f < 1, so use floor.",
+     "Your result is what you get if x is truncated toward 0. Then f is negative for negative x, "
+     "but the cubic is made for 0 ≤ f < 1. Use floor.",
      ("x.floor()", "x.trunc()")),
     ("rounded up",
-     "Your result is the one you get if x is rounded up, so that f is negative. The cubic is made "
-     "for 0 ≤ f < 1, so use floor.",
+     "Your result is what you get if x is rounded up. Then f is 0 or negative, but the cubic is "
+     "made for 0 ≤ f < 1. Use floor.",
      ("x.floor()", "x.ceil()")),
     ("sign of the exponent",
-     "Your exponent has the wrong sign, so the result grows where x falls. Add n to the bits of "
-     "the exponent.",
+     "Your exponent has the wrong sign, so y grows where x falls. Add n << 23 to the bits of p; "
+     "do not subtract it.",
      ("+ (n.to(", "- (n.to(")),
     ("fraction alone",
-     "Your result is 2^f, so n is missing. The bits of the exponent start at bit 23. Add n << 23 "
+     "Your result is 2^f, without the factor 2^n. The exponent starts at bit 23, so add n << 23 "
      "to the bits of p.",
      (BITS, "p")),
     ("shifted too far",
-     "Your n is added one bit too high. There are 23 bits below the exponent.",
+     "You add n one bit too high. There are 23 bits below the exponent, so shift n by 23.",
      ("<< 23", "<< 24")),
     ("not shifted far enough",
-     "Your n is added one bit too low. There are 23 bits below the exponent.",
+     "You add n one bit too low. There are 23 bits below the exponent, so shift n by 23.",
      ("<< 23", "<< 22")),
     ("converted",
-     "Your result is the one you get if p is converted to an integer, which gives 1. Use "
-     ".view(torch.int32), which keeps the bits as they are.",
+     "Your result is what you get if p is converted to an integer, which gives 1. Use "
+     "p.view(torch.int32), which keeps the bits as they are.",
      ("p.view(torch.int32)", "p.to(torch.int32)")),
     ("bias added",
-     "Your result adds 127 to the exponent a second time. p is a number between 1 and 2, so its "
-     "bits already contain 127. Add only n.",
+     "You add 127 to the exponent a second time. p is between 1 and 2, so its exponent bits "
+     "already contain 127. Add only n.",
      ("(n.to(torch.int32) <<", "(n.to(torch.int32) + 127 <<")),
     ("bits joined by or",
-     "Your result is the one you get if the bits are joined with |, which loses the bits that both "
-     "have. Add them with +.",
+     "Your result is what you get if the bits are combined with |. Where both numbers have a 1, | "
+     "loses one of them. Use +, which carries.",
      ("torch.int32) + (n", "torch.int32) | (n")),
     ("bits converted",
-     "Your result is the one you get if the sum of the bits is converted to a float as a number. "
-     "Use .view(torch.float32), which keeps the bits as they are.",
+     "Your result is what you get if the sum of the bits is converted to a float as a number. Use "
+     ".view(torch.float32), which keeps the bits as they are.",
      (".view(torch.float32)", ".to(torch.float32)")),
     ("clamped too low",
-     "Right down to −126. Below that, float32 has no exponent left, so a lower clamp gives wrong "
-     "results. Clamp x at −126.",
+     "Your result is right down to x = −126. Below that, float32 has no normal exponent left, so "
+     "a lower clamp gives wrong results. Clamp x at −126.",
      ("min=-126", "min=-127")),
     ("clamped from above",
-     "Right up to 0, but your result is 1 above it. Clamp x only from below, at −126.",
+     "Your result is right up to x = 0, but it is 1 for every larger x. Clamp x only from below, "
+     "at −126.",
      ("min=-126", "-126, 0")),
     ("zeros in the error",
-     "y is right, but where it was set to 0, the error is 1. x is clamped there, so leave y at "
-     "2^−126, or compute the error first.",
+     "Where you set y to 0, its error is 1. Leave y at 2^−126 there, or compute the error before "
+     "you set y to 0.",
      ("x = x.clamp(min=-126)", "given, x = x, x.clamp(min=-126)"),
      ("    error =", "    y = torch.where(given < -126, 0, y)\n    error =")),
     ("Taylor's cubic",
-     "Your result fits the Taylor coefficients. They are right at f = 0, but off by 1% near f = 1. "
-     "Use C.",
+     "Your result is what the Taylor coefficients give. They are exact at f = 0, but off by 0.6% "
+     "near f = 1. Use the coefficients in C.",
      (P, "1 + f * (0.693147 + f * (0.240227 + f * 0.0555041))")),
     ("whole part alone",
-     "Your result is 2^n, so the fraction is missing. Multiply by the cubic in f: add n to the "
-     "exponent of p.",
+     "Your result is 2^n, without the factor 2^f. Compute p with the cubic in f, and add n to its "
+     "exponent.",
      (P, "C[0] + 0 * f")),
     ("cubic of x",
-     "Your result is the cubic of x instead of f. The cubic is made for 0 ≤ f < 1, so use f.",
+     "You evaluate the cubic at x instead of f. The cubic is made for 0 ≤ f < 1. Evaluate it at f.",
      (P, P.replace("f", "x"))),
     ("coefficients turned around",
-     "Your coefficients are in reverse order. C[0] is the constant, and C[3] belongs to f³.",
+     "Your coefficients are in reverse order. C[0] is the constant term, and C[3] belongs to f³.",
      (P, "C[3] + f * (C[2] + f * (C[1] + f * C[0]))")),
     ("a square",
-     "Your result has no f³. Add C[3] f³.",
+     "Your polynomial has no f³ term. Add C[3] f³.",
      (" + f * C[3]", "")),
     ("power of e",
-     "Your result is e^x. The task is 2^x, so leave out the factor log₂e.",
+     "Your result is e^x. The task is 2^x, so do not multiply x by log₂e.",
      ("n = x.floor()", "x = x * 1.4426950408889634\n    n = x.floor()")),
+    ("clamped after the split",
+     "You clamp after splitting x, so f still belongs to the original x. For x = −∞, this f is "
+     "NaN. Clamp x first, and then split it.",
+     ("x = x.clamp(min=-126)", "x = x"),
+     ("f = x - n", "f = x - n\n    n, x = n.clamp(min=-126), x.clamp(min=-126)")),
+    ("only n clamped",
+     "You clamp n but not x, so f = x − n is no longer between 0 and 1 for x below −126. Clamp x "
+     "first, and then split it.",
+     ("x = x.clamp(min=-126)", "x = x"), ("x.floor()", "x.floor().clamp(min=-126)"),
+     (RIGHT, "x.clamp(min=-126).double().exp2()")),
     ("not clamped",
-     "Right, except for values far below 0, such as −∞. There the exponent's bits run into the "
-     "sign, or f is NaN. Clamp x at −126 first.",
+     "Your result is right, except for x far below −126. There the exponent bits run into the "
+     "sign bit, and for x = −∞ f is NaN. Clamp x at −126 first.",
      ("x.clamp(min=-126)", "x")),
     ("absolute error",
      "y is right, but your error is the absolute one, y − 2^x. Divide it by 2^x.",
      (ERROR,
       f"(y.double() - {RIGHT}).abs().max()")),
     ("sign of the error",
-     "y is right, but your error is only the largest one upward. Use abs() before max().",
+     "y is right, but your error counts only results that are too large. Take abs() before max().",
      (".abs().max()", ".max()")),
     ("error of each",
      "y is right, but you return an error for each number. Return only the largest one, with "
      ".max().",
      (ERROR, ERROR.removesuffix(".max()"))),
     ("bits of the error",
-     "y is right, but you return −log₂ of the error, the number of right bits. Return the error "
+     "y is right, but you return −log₂ of the error, the number of correct bits. Return the error "
      "itself.",
      (ERROR, f"-{ERROR}.log2()")),
     ("mean error",
-     "y is right, but your error is a mean. Return the largest one.",
+     "y is right, but you return the mean error. Return the largest one.",
      (".abs().max()", ".abs().mean()")),
     ("error in percent",
-     "y is right, but your error is in percent. Return y / 2^x − 1 without the factor 100.",
+     "y is right, but your error is in percent. Leave out the factor 100.",
      (ERROR, f"100 * {ERROR}")),
     ("error before the clamp",
-     "y is right, but your error compares with 2^x of the x before clamping, where 2^x may be 0. "
-     "Compare with 2^x of the clamped x.",
+     "y is right, but your error compares y with 2^x of the original x, which may be 0. Use the "
+     "clamped x.",
      ("x = x.clamp(min=-126)", "given, x = x, x.clamp(min=-126)"), (
       RIGHT, "given.double().exp2()")),
     ("64 bits",
-     "Your result has twice as many numbers as x. If n has 64 bits, the sum has 64 bits too. "
-     "Convert n to torch.int32, as the bits of p are.",
+     "Your result has twice as many numbers as x. If n is int64, the sum is int64 too, and "
+     ".view(torch.float32) turns each int64 into two numbers. Convert n to torch.int32.",
      ("n.to(torch.int32)", "n.to(torch.int64)")),
     ("fraction negative",
-     "Your f has the wrong sign. It is what remains of x above n, so use x − n.",
+     "Your f has the wrong sign. Because x = n + f, f must be x − n.",
      ("f = x - n", "f = n - x")),
     ("constant forgotten",
-     "Your result lacks C[0]. At f = 0, 2^f must be about 1.",
+     "Your polynomial has no C[0]. At f = 0, the polynomial must be 1. Add C[0].",
      ("C[0] + f *", "f *")),
     ("square for the cube",
-     "Your result multiplies C[3] by f². It belongs to f³.",
+     "You multiply C[3] by f². It belongs to f³.",
      (P, "C[0] + f * (C[1] + f * (C[2] + C[3]))")),
     ("times n",
-     "Your result multiplies the cubic by n instead of 2^n. Add n to the exponent of p.",
+     "You multiply the cubic by n instead of 2^n. Add n << 23 to the bits of p.",
      (BITS, "p * n")),
     ("added to the power",
-     "Your result is 2^n plus the cubic. 2^(n + f) is their product. Add n << 23 to the bits of p.",
+     "Your result is 2^n plus the cubic. But 2^(n + f) is 2^n times 2^f. Add n << 23 to the bits "
+     "of p.",
      (BITS, "p + n.exp2()")),
     ("exponent alone",
-     "Your result uses n alone as the exponent. Add n << 23 to the bits of p, because they already "
-     "contain the offset 127.",
+     "Your result has only n << 23 as its bits. The bits of p, which hold the offset 127 and the "
+     "value 2^f, are missing. Add n << 23 to the bits of p.",
      (BITS, "(n.to(torch.int32) << 23).view(torch.float32)")),
     ("clamped the wrong way",
-     "Your x is clamped from above. Use min=−126, which keeps larger values.",
+     "You clamp x from above, so every larger x becomes −126. Clamp it from below: min=−126.",
      ("min=-126", "max=-126")),
     ("quotient returned",
-     "y is right, but your error is the largest y / 2^x. Subtract 1, which is the quotient without "
-     "an error.",
+     "y is right, but you return the largest y / 2^x. Subtract 1 first, so that an exact y has "
+     "the error 0.",
      (" - 1).abs()", ").abs()")),
     ("smallest error",
      "y is right, but you return the smallest error. Return the largest one.",
@@ -268,10 +287,28 @@ MISTAKES = [
     ("errors added",
      "y is right, but you return the sum of the errors. Return the largest one.",
      (".abs().max()", ".abs().sum()")),
+    ("negative fraction",
+     "Your f is what x.frac() gives, which is negative for negative x. With n = floor(x), f must "
+     "be x − n.",
+     ("f = x - n", "f = x.frac()")),
+    ("n not rounded down",
+     "Your f is right, but n is x rounded toward 0. Negative x must be rounded down. Use n = "
+     "floor(x).",
+     ("n = x.floor()", "n = x"), ("f = x - n", "f = x - x.floor()")),
+    ("n added to the cubic",
+     "You add n to the cubic as a number, which gives 2^f + n. Multiply by 2^n instead: add n << "
+     "23 to the bits of p.",
+     (BITS, "p + n")),
+    ("only errors downward",
+     "y is right, but your error counts only results that are too small. Take abs() before max().",
+     (".abs().max()", ".min().abs()")),
+    ("other order",
+     "You return the error first. Return y first and the error second.",
+     ("return y, error", "return error, y")),
 ]  # fmt: skip
 
 exercise = Exercise(
     "6b.5", exp2_polynomial, inputs, MISTAKES, run=run,
-    compared="y / 2^x − 1 in units of 0.0001, the error in the same, and y below 2^−126",
+    compared="as a tuple: y / 2^x − 1, your error, both in units of 0.0001, and y where x < −126",
     also_right=[by_ldexp, in_numpy],
 )  # fmt: skip

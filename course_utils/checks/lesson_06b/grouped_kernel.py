@@ -49,13 +49,15 @@ def inputs():
     """Return (q, k, v) of (B, Hq, D) and (B, Hkv, S, D); k and v lie in memory in several ways."""
     normal = normals(6200)
 
-    def case(B, Hq, Hkv, S, D, k_spare=0, k_transposed=False, v_transposed=False, factor=1.0):
-        """Let k be the used part of a longer cache, and store k or v with tokens before heads."""
+    def case(
+        B, Hq, Hkv, S, D, k_spare=0, v_spare=0, k_transposed=False, v_transposed=False, factor=1.0
+    ):  # fmt: skip
+        """Let k or v be the used part of a longer cache, or store it with tokens before heads."""
         q = factor * normal(B, Hq, D, dtype=torch.float32)
         k = normal(B, Hkv, S + k_spare, D, dtype=torch.float32)[:, :, :S]
-        v = normal(B, S, Hkv, D, dtype=torch.float32).transpose(1, 2)
+        v = normal(B, S + v_spare, Hkv, D, dtype=torch.float32).transpose(1, 2)
         k = k.transpose(1, 2).contiguous().transpose(1, 2) if k_transposed else k
-        return q, k, v if v_transposed else v.contiguous()
+        return q, k, (v if v_transposed else v.contiguous())[:, :, :S]
 
     return [
         case(1, 6, 2, 7, 16),
@@ -64,6 +66,7 @@ def inputs():
         case(2, 2, 1, 33, 16, k_spare=2),  # both share one
         case(1, 1, 1, 1, 16),
         case(2, 4, 2, 6, 16, k_transposed=True),
+        case(2, 4, 2, 6, 16, k_spare=2, v_spare=3),
     ]
 
 
@@ -89,120 +92,158 @@ def _alone(x):
 KV = "kv_head = head // GROUP"
 K_AT = "batch * k_b + kv_head * k_h + j[:, None] * k_s"
 V_AT = "batch * v_b + kv_head * v_h + j[:, None] * v_s"
+BATCH = "batch * (tl.num_programs(0) // GROUP) * S * D"
 
 MISTAKES = [
     ("heads take turns",
-     "Your query heads use the key heads in the order 0 1 0 1. Neighboring query heads share one, "
-     "0 0 1 1. Use head // GROUP.",
+     "Your query heads cycle through the key heads: 0, 1, 0, 1 if there are 4 query heads and 2 "
+     "key heads. Neighboring query heads must share a key head: 0, 0, 1, 1. Use head // GROUP.",
      (KV, "kv_head = head % (tl.num_programs(0) // GROUP)")),
     ("place in the group",
-     "Your result fits head % GROUP, which is the position of a head within its group. The number "
-     "of the group is head // GROUP.",
+     "Your result is what head % GROUP gives, the position of a query head within its group. The "
+     "key head is the number of the group. Use head // GROUP.",
      (KV, "kv_head = head % GROUP")),
     ("divided by the heads",
-     "Your result fits head divided by the number of key heads. GROUP query heads share one key "
-     "head, so use head // GROUP.",
+     "Your result is what you get if head is divided by the number of key heads. But GROUP query "
+     "heads share one key head. Use head // GROUP.",
      (KV, "kv_head = head // (tl.num_programs(0) // GROUP)")),
     ("first head for all",
-     "All your query heads read the first head of keys and values. Each group of GROUP query heads "
-     "has its own, head // GROUP.",
+     "All your query heads read the first head of keys and values. Each group of GROUP query "
+     "heads has its own key head. Use head // GROUP.",
      (KV, "kv_head = head * 0")),
     ("own head",
      "Your kernel reads past the end of the cache. There are GROUP times fewer key heads than "
-     "query heads, and neighboring query heads share one. Use head // GROUP.",
+     "query heads, because GROUP neighboring query heads share one. Use head // GROUP as the key "
+     "head.",
      (KV, "kv_head = head")),
     ("keys of the group, values of the first",
-     "The keys are right, but the values are those of the first head. Add v_h times the number of "
-     "the group to their addresses.",
+     "`k_at` is right, but `v_at` always points to the first head. Add head // GROUP * v_h to "
+     "`v_at`.",
      (V_AT, V_AT.replace("kv_head * v_h + ", ""))),
     ("values of the group, keys of the first",
-     "The values are right, but the keys are those of the first head. Add k_h times the number of "
-     "the group to their addresses.",
+     "`v_at` is right, but `k_at` always points to the first head. Add head // GROUP * k_h to "
+     "`k_at`.",
      (K_AT, K_AT.replace("kv_head * k_h + ", ""))),
     ("first of the group",
-     "Your kernel reads past the end of the cache. If you use head // GROUP * GROUP, this is the "
-     "first query head of the group. The number of the group is head // GROUP.",
+     "Your kernel reads past the end of the cache. This happens with head // GROUP * GROUP, which "
+     "is the first query head of the group. The key head is the number of the group. Use head // "
+     "GROUP.",
      (KV, "kv_head = head // GROUP * GROUP")),
     ("batch and head exchanged",
-     "Your result swaps the strides of batch and head. Multiply the batch index by k_b and v_b, "
-     "and the key head by k_h and v_h.",
+     "You swap the strides of batch and head. Multiply the batch index by k_b and v_b, and the "
+     "key head by k_h and v_h.",
      ("batch * k_b + kv_head * k_h",
       "kv_head * k_b + batch * k_h"), ("batch * v_b + kv_head * v_h",
       "kv_head * v_b + batch * v_h")),
     ("one number of each",
-     "Your kernel reads one number of each key and value, D times. Add d[None, :] to the "
-     "addresses.",
+     "Your kernel reads one number of each key and value, D times. A key has D numbers, which are "
+     "adjacent. Add d[None, :] to `k_at` and `v_at`.",
      ("* k_s + d[None, :]", "* k_s + 0 * d[None, :]"),
      ("* v_s + d[None, :]", "* v_s + 0 * d[None, :]")),
     ("batch forgotten",
-     "Right for the first item of the batch. The other items read its keys and values again. Add "
-     "batch * k_b and batch * v_b.",
+     "Your result is right for the first item of the batch, but the other items use its keys and "
+     "values as well. Add batch * k_b to `k_at` and batch * v_b to `v_at`.",
      (K_AT, K_AT.replace("batch * k_b + ", "")), (V_AT, V_AT.replace("batch * v_b + ", ""))),
     ("batch forgotten for the values",
-     "Right for the first item of the batch. The other items read its values again. Add batch * "
-     "v_b.",
+     "Your result is right for the first item of the batch, but the other items use its values as "
+     "well. Add batch * v_b to `v_at`.",
      (V_AT, V_AT.replace("batch * v_b + ", ""))),
     ("batch forgotten for the keys",
-     "Right for the first item of the batch. The other items read its keys again. Add batch * k_b.",
+     "Your result is right for the first item of the batch, but the other items use its keys as "
+     "well. Add batch * k_b to `k_at`.",
      (K_AT, K_AT.replace("batch * k_b + ", ""))),
     ("strides of the keys for both",
-     "Right if k and v have the same strides, but here they may differ. Use v_b, v_h and v_s for "
-     "the values.",
+     "Your result is right only if k and v have the same strides, but they may differ. Use v_b, "
+     "v_h and v_s for the values.",
      (V_AT, K_AT)),
     ("rows one after another",
-     "Right if the rows of a head are D numbers apart in memory. Here they may be further apart. "
-     "Use the strides k_s and v_s.",
+     "Your offsets are right only if neighboring keys, and neighboring values, of a head are D "
+     "numbers apart. They may be further apart. Multiply j by k_s for the keys and by v_s for the "
+     "values.",
      ("* k_s", "* D"), ("* v_s", "* D")),
     ("keys of a head one after another",
-     "Right if the keys of a head are D numbers apart in memory. Here they may be further apart. "
-     "Use the stride k_s.",
+     "Your offsets are right only if neighboring keys of a head are D numbers apart. They may be "
+     "further apart. Multiply j by k_s in `k_at`.",
      ("* k_s", "* D")),
     ("values of a head one after another",
-     "Right if the values of a head are D numbers apart in memory. Here they may be further apart. "
-     "Use the stride v_s.",
+     "Your offsets are right only if neighboring values of a head are D numbers apart. They may "
+     "be further apart. Multiply j by v_s in `v_at`.",
      ("* v_s", "* D")),
     ("heads of the keys one after another",
-     "Right if each head of k starts where the previous one ends. But a cache may have unused rows "
-     "after each head. Use the stride k_h.",
+     "Your offsets are right only if each head of k starts where the previous one ends. But a "
+     "cache may have unused rows after each head. Multiply the key head by k_h.",
      ("* k_h", "* S * D")),
     ("heads of the values one after another",
-     "Right if each head of v starts where the previous one ends. Here this need not be so. Use "
-     "the stride v_h.",
+     "Your offsets are right only if each head of v starts where the previous one ends. But v may "
+     "be stored differently. Multiply the key head by v_h in `v_at`.",
      ("* v_h", "* S * D")),
     ("heads one after another",
-     "Right if each head starts where the previous one ends. But a cache may have unused rows "
-     "after each head. Use the strides k_h and v_h.",
+     "Your offsets are right only if each head starts where the previous one ends. But a cache "
+     "may have unused rows after each head. Multiply the key head by k_h for the keys and by v_h "
+     "for the values.",
      ("* k_h", "* S * D"), ("* v_h", "* S * D")),
+    ("strides of heads exchanged",
+     "You multiply the key head by v_h in `k_at` and by k_h in `v_at`. k and v may have different "
+     "strides. Use k_h in `k_at` and v_h in `v_at`.",
+     (K_AT, K_AT.replace("* k_h", "* v_h")), (V_AT, V_AT.replace("* v_h", "* k_h"))),
+    ("items one after another",
+     "Your offsets are right only if each item of the batch starts where the previous one ends. "
+     "But a cache may have unused rows. Multiply batch by k_b for the keys and by v_b for the "
+     "values.",
+     ("batch * k_b", BATCH), ("batch * v_b", BATCH)),
+    ("items of the keys one after another",
+     "Your offsets are right only if each item of the batch starts where the previous one ends in "
+     "k. But a cache may have unused rows. Multiply batch by k_b in `k_at`.",
+     ("batch * k_b", BATCH)),
+    ("items of the values one after another",
+     "Your offsets are right only if each item of the batch starts where the previous one ends in "
+     "v. But a cache may have unused rows. Multiply batch by v_b in `v_at`.",
+     ("batch * v_b", BATCH)),
+    ("stride of the keys for the rows of values",
+     "`k_at` is right, but you multiply j by k_s in `v_at` as well. k and v may have different "
+     "strides. Multiply j by v_s in `v_at`.",
+     (V_AT, V_AT.replace("v_s", "k_s"))),
+    ("stride of the keys for the items of values",
+     "`k_at` is right, but you multiply batch by k_b in `v_at` as well. k and v may have "
+     "different strides. Multiply batch by v_b in `v_at`.",
+     (V_AT, V_AT.replace("v_b", "k_b"))),
+    ("stride of the keys for the heads of values",
+     "`k_at` is right, but you multiply the key head by k_h in `v_at` as well. k and v may have "
+     "different strides. Multiply it by v_h in `v_at`.",
+     (V_AT, V_AT.replace("* v_h", "* k_h"))),
     ("all as if whole",
-     "Right if k and v are contiguous. Here they may not be. Use their strides k_b, k_h, k_s and "
-     "v_b, v_h, v_s.",
+     "Your offsets are right only if k and v are contiguous, but they may not be. Use the strides "
+     "k_b, k_h and k_s for k, and v_b, v_h and v_s for v.",
      (K_AT, "((batch * (tl.num_programs(0) // GROUP) + kv_head) * S + j[:, None]) * D"),
      (V_AT, "((batch * (tl.num_programs(0) // GROUP) + kv_head) * S + j[:, None]) * D")),
     ("keys as if whole",
-     "Right if k is contiguous. Here it may not be. Use its strides k_b, k_h and k_s.",
+     "Your offsets are right only if k is contiguous, but it may not be. Use its strides k_b, k_h "
+     "and k_s.",
      (K_AT, "((batch * (tl.num_programs(0) // GROUP) + kv_head) * S + j[:, None]) * D")),
     ("values as if whole",
-     "Right if v is contiguous. Here it may not be. Use its strides v_b, v_h and v_s.",
+     "Your offsets are right only if v is contiguous, but it may not be. Use its strides v_b, v_h "
+     "and v_s.",
      (V_AT, "((batch * (tl.num_programs(0) // GROUP) + kv_head) * S + j[:, None]) * D")),
     ("strides exchanged",
-     "Your result swaps the strides of heads and keys. Multiply the key head by k_h and v_h, and j "
-     "by k_s and v_s.",
+     "You swap the strides of heads and keys. Multiply the key head by k_h and v_h, and j by k_s "
+     "and v_s.",
      ("kv_head * k_h + j[:, None] * k_s",
       "kv_head * k_s + j[:, None] * k_h"), ("kv_head * v_h + j[:, None] * v_s",
       "kv_head * v_s + j[:, None] * v_h")),
     ("keys side by side, their numbers apart",
-     "Your result multiplies k_s and v_s by the wrong index. They are the strides from key to key, "
-     "so multiply them by j. The D numbers of a key are adjacent, so add d[None, :].",
+     "You multiply k_s and v_s by the wrong index. They are the strides from key to key, so "
+     "multiply them by j. The D numbers of a key are adjacent, so add d[None, :].",
      ("j[:, None] * k_s + d[None, :]", "j[:, None] + d[None, :] * k_s"),
      ("j[:, None] * v_s + d[None, :]", "j[:, None] + d[None, :] * v_s")),
     ("keys side by side",
-     "Your kernel reads keys and values that are one number apart. From key to key, the strides "
-     "are k_s and v_s.",
+     "Your kernel reads keys and values as if each one began one number after the last. The "
+     "strides from one to the next are k_s for keys and v_s for values. Multiply j by these "
+     "strides.",
      ("j[:, None] * k_s", "j[:, None]"),
      ("j[:, None] * v_s", "j[:, None]")),
     ("keys side by side, values right",
-     "The values are right, but your kernel reads keys that are one number apart. From key to key, "
-     "the stride is k_s.",
+     "`v_at` is right, but your kernel reads keys as if each one began one number after the last. "
+     "From one key to the next, the stride is k_s. Multiply j by k_s.",
      ("j[:, None] * k_s", "j[:, None]")),
 ]  # fmt: skip
 

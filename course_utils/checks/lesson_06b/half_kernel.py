@@ -118,100 +118,133 @@ def run(answer, q, k, v):
 
 
 WIDE = (
-    "Your numbers are right, but the second product multiplies 32-bit numbers. Tensor cores are "
-    "many times slower at that. Convert p to the dtype of v, not v to the dtype of p."
+    "Your result is right, but one of your products multiplies 32-bit numbers, which takes tensor "
+    "cores at least twice as long. Convert p to the dtype of v, instead of v to the dtype of p."
 )
 NARROW = (
-    "Right for these inputs, but your products are added in 16 bits. Give tl.dot a float32 "
-    "accumulator, and no 16-bit out_dtype."
+    "Your result is right for these inputs, but your products are added in 16 bits, where larger "
+    "sums overflow. Give tl.dot a float32 accumulator, and no 16-bit out_dtype."
 )
 ELL = "tl.sum(p, axis=1)"
 DOT = "tl.dot(p.to(v.dtype), v, acc)"
 
 MISTAKES = [
     ("p in 32 bits",
-     "tl.dot needs two blocks of one dtype, but p is float32 and v is float16. Round p for the "
-     "product: p.to(v.dtype).",
+     "tl.dot needs two blocks of the same dtype, but p is float32 and v is float16. Round p for "
+     "the product: p.to(v.dtype).",
      (DOT, "tl.dot(p, v, acc)")),
     ("accumulated in 16 bits",
-     "Your result fits an O that is kept in float16. float16 ends at 65,504, and Σ p v exceeds "
-     "that before it is divided by ℓ. Keep acc in float32.",
+     "Your result is what you get if O is kept in float16. float16 ends at 65,504, and Σ p v "
+     "exceeds that before it is divided by ℓ. Then O overflows to inf. Keep acc in float32.",
      (DOT, f"{DOT}.to(v.dtype)")),
     ("sum of rounded p",
-     "The output is right, but the logsumexp is slightly off. Your ℓ sums p after it was rounded "
-     "to float16. Sum p in float32, and round it only for the product.",
+     "Your output is right, but your logsumexp is slightly off, as if p were rounded to float16 "
+     "before the sum. Sum p in float32, and round it only for the product.",
      (ELL, "tl.sum(p.to(v.dtype).to(tl.float32), axis=1)")),
     ("sum in 16 bits",
-     "The output is right, but the logsumexp is slightly off. Your result fits a sum of p in "
-     "float16. Sum p in float32, and round it only for the product.",
+     "Your output is right, but your logsumexp is slightly off, as if p were summed in float16. "
+     "Sum p in float32, and round it only for the product.",
      (ELL, "tl.sum(p.to(v.dtype), axis=1)")),
     ("sum kept in 16 bits",
-     "Your ℓ is rounded to float16 after each block. Keep it in float32. Only the factors of a "
-     "product have 16 bits.",
+     "Your result is what you get if ℓ is rounded to float16 after each block. Keep ℓ in float32. "
+     "Only the factors of a product have 16 bits.",
      (ELL, f"{ELL}\n        ell = ell.to(v.dtype)")),
+    ("sum rounded in each block",
+     "Your result is what you get if ℓ is rounded to float16 in each block. Keep ℓ in float32. "
+     "Only the factors of a product have 16 bits.",
+     (f"ell * shrink + {ELL}", f"(ell * shrink + {ELL}).to(v.dtype).to(tl.float32)")),
     ("scores in 16 bits",
-     "Your scores are rounded to float16 before the exponential. Around 30, this changes the "
-     "exponent by 0.01 or more. Round p instead of the scores.",
+     "Your scores are rounded to float16 before the exponential. A score between 16 and 32 "
+     "changes by up to 0.008, and so its weight by almost 1%. Keep the scores in float32, and "
+     "round only p.",
      (
       "p = tl.exp(scores - m_new[:, None])",
       "p = tl.exp(scores.to(v.dtype).to(tl.float32) - m_new[:, None])")),
     ("accumulator not rescaled",
-     "Your O is not rescaled. It was measured from the old maximum, as ℓ was. Use acc * shrink[:, "
-     "None].",
+     "Your O is not rescaled. Like ℓ, it was computed relative to the old maximum. Use acc * "
+     "shrink[:, None].",
      ("acc = acc * shrink[:, None]", "acc = acc")),
     ("factor in 16 bits",
      "Your O is slightly off, as if its factor shrink were rounded to float16. This error grows "
-     "with each block. Rescale O in float32.",
+     "with each block. Keep shrink in float32.",
      ("acc * shrink[:, None]", "acc * shrink.to(v.dtype)[:, None]")),
     ("sum not rescaled",
-     "Your ℓ is not rescaled. It was measured from the old maximum, as O was. Use ell * shrink.",
+     "Your ℓ is not rescaled. Like O, it was computed relative to the old maximum. Use ell * "
+     "shrink.",
      ("ell * shrink", "ell")),
     ("nothing rescaled",
-     "Neither ℓ nor O is rescaled. Both were measured from the old maximum, so multiply both by "
-     "shrink.",
+     "Neither ℓ nor O is rescaled. Both were computed relative to the old maximum. Multiply ell "
+     "by shrink, and acc by shrink[:, None].",
      ("acc = acc * shrink[:, None]", "acc = acc"), ("ell * shrink", "ell")),
     ("product rescaled as well",
-     "Your result also rescales the new product. Rescale only the old O, and then add the product.",
+     "You also rescale the new product, but only the old O was computed relative to the old "
+     "maximum. Rescale acc first, and then add the product.",
      ("acc = acc * shrink[:, None]", "acc = acc"),
      (DOT, f"{DOT} * shrink[:, None]")),
     ("rescaled by columns",
-     "Your O is rescaled by columns. Queries are rows, and each has its own factor. Use shrink[:, "
-     "None].",
+     "You rescale the columns of O. Queries are its rows, and each query has its own factor. Use "
+     "shrink[:, None].",
      ("acc * shrink[:, None]", "acc * shrink[None, :]")),
     ("added twice",
-     "Your result adds acc twice. tl.dot(a, b, acc) already adds it.",
+     "You add acc twice, because tl.dot(a, b, acc) already adds it. Use tl.dot(a, b, acc) as the "
+     "new acc.",
      (DOT, f"acc + {DOT}")),
     ("softmax within the block",
-     "Your p is divided by the sum of its block. Divide only once, after the last block.",
+     "You divide p by the sum of its block. But the weights need the sum over all blocks, and the "
+     "last lines already divide by it. Do not divide in the loop.",
      (DOT, "tl.dot((p / tl.sum(p, axis=1)[:, None]).to(v.dtype), v, acc)")),
     ("divided by the sum so far",
-     "Your p is divided by ℓ in each block, and the last lines divide by ℓ again. Divide only "
-     "once, after the last block.",
+     "You divide p by ℓ in each block, and the last lines divide by ℓ again. Do not divide in the "
+     "loop.",
      (DOT, "tl.dot((p / ell[:, None]).to(v.dtype), v, acc)")),
     ("new sum rescaled as well",
-     "Your result also rescales the new sum of p. Rescale only the old ℓ, and then add the sum.",
+     "You also rescale the new sum of p, but only the old ℓ was computed relative to the old "
+     "maximum. Rescale ell first, and then add the sum.",
      ("ell * shrink + tl.sum(p, axis=1)",
       "(ell + tl.sum(p, axis=1)) * shrink")),
     ("sum over the queries",
-     "Your ℓ sums over the queries. Each row of p belongs to one query, so use axis=1.",
+     "Your ℓ sums over the queries. Each row of p belongs to one query, so sum along the rows: "
+     "axis=1.",
      (ELL, "tl.sum(p, axis=0)")),
     ("one sum for all",
-     "Your ℓ is one sum for all queries. Each row of p belongs to one query, so use axis=1.",
+     "Your ℓ is one sum for all queries. Each row of p belongs to one query, so sum along the "
+     "rows: axis=1.",
      (ELL, "tl.sum(p)")),
     ("bfloat16",
-     "Your result fits products in bfloat16, but v is float16. (The interpreter also multiplies "
-     "bfloat16 wrongly.) Use p.to(v.dtype).",
+     "Your result is what products in bfloat16 give, but v is float16. (The interpreter also "
+     "computes products in bfloat16 incorrectly.) Use p.to(v.dtype).",
      (DOT, "tl.dot(p.to(tl.bfloat16), v.to(tl.bfloat16), acc)")),
     ("sum replaced",
-     "Your ℓ is the sum of the last block only. Add this sum to ell * shrink.",
+     "Your ℓ is the sum of the last block only. Add the sum of each block to ell * shrink.",
      ("ell * shrink + ", "")),
     ("product replaced",
-     "Your O is the product of the last block only. Add this product to acc * shrink[:, None].",
+     "Your O is the product of the last block only. Add the product of each block to acc * "
+     "shrink[:, None].",
      (DOT, "tl.dot(p.to(v.dtype), v)")),
     ("divided at every block",
-     "Your O is divided by ℓ in every block, and the last lines divide by ℓ again. Divide only "
-     "once, after the last block.",
+     "You divide O by ℓ in every block, and the last lines divide by ℓ again. Do not divide in "
+     "the loop.",
      (DOT, f"{DOT} / ell[:, None]")),
+    ("nothing kept",
+     "Your ℓ and O come from the last block only. Add the sum of each block to ell * shrink, and "
+     "its product to acc * shrink[:, None].",
+     ("ell * shrink + ", ""), (DOT, "tl.dot(p.to(v.dtype), v)")),
+    ("both rescaled after adding",
+     "You also rescale what the new block adds to ℓ and O. Only the old ℓ and O were computed "
+     "relative to the old maximum. Rescale these first, and then add.",
+     ("ell * shrink + tl.sum(p, axis=1)", "(ell + tl.sum(p, axis=1)) * shrink"),
+     ("acc = acc * shrink[:, None]", "acc = acc"), (DOT, f"{DOT} * shrink[:, None]")),
+    ("values transposed",
+     "You multiply p by the transpose of v. The columns of p are keys, and so are the rows of v. "
+     "Use v as it is.",
+     (DOT, "tl.dot(p.to(v.dtype), tl.trans(v), acc)")),
+    ("largest in place of the sum",
+     "Your ℓ adds only the largest p of each block. Add the sum of all p in the block.",
+     (ELL, "tl.max(p, axis=1)")),
+    ("product not stored",
+     "Your O is 0, because no product reaches acc. tl.dot returns its result. Store this result "
+     "in acc.",
+     (DOT, "acc")),
 ]  # fmt: skip
 
 FUSED = (

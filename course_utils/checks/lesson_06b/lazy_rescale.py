@@ -84,85 +84,94 @@ GROWN = "(top - m) / math.log(2) > tau"
 WHERE = "torch.where(grown, top, m)"
 COUNT = "rescales + grown"
 JUST_TAU = (
-    "The output and the logsumexp are right, but you also rescale where the score exceeds m by "
-    "exactly tau (by 0 if tau is 0). Rescale only if it is more than tau."
+    "Your output and logsumexp are right, but you also rescale where the largest e^(score − m) is "
+    "exactly 2^tau. Rescale only where it exceeds 2^tau: > instead of >=."
 )
 NEWEST = (
-    "Your exponentials are measured from the largest score so far, but ℓ and O from m. As long as "
-    "m stays, measure all of them from m."
+    "Your exponentials are computed relative to the largest score so far, but ℓ and O relative to "
+    "m. As long as m stays, use e^(score − m) for all of them."
 )
 
 MISTAKES = [
+    ("nothing counted",
+     "Your output and logsumexp are right, but your count stays 0. Add 1 to the count of a query "
+     "wherever its m changes.",
+     (COUNT, "rescales")),
+    ("last block counted",
+     "Your output and logsumexp are right, but your count is that of the last block only. Add it "
+     "to the count so far.",
+     (COUNT, "grown.long()")),
     ("always rescaled",
-     "The output and the logsumexp are right, but you rescale whenever the maximum grows. Rescale "
-     "only if it grows by more than tau powers of 2.",
+     "Your output and logsumexp are right, but you rescale whenever the maximum grows. Rescale "
+     "only if some e^(score − m) exceeds 2^tau.",
      (GROWN, "top > m")),
     ("never rescaled",
-     "Your result is never rescaled, so the exponentials grow until they overflow. Where the "
-     "largest score is more than tau powers of 2 above m, move m to it.",
+     "You never rescale, so the exponentials grow until they overflow. Where (largest score − m) "
+     "/ log 2 exceeds tau, set m to the largest score of the block, and rescale ℓ and O.",
      (GROWN, "top > torch.inf")),
     ("tau in powers of e",
-     "Your result fits comparing top − m with tau. tau counts powers of 2, and e^x = 2^(x / log "
-     "2). Compare (top − m) / log 2 with tau.",
+     "Your result is what you get if (largest score − m) is compared with tau. But tau is an "
+     "exponent of 2, and e^x = 2^(x / log 2). Divide the difference by log 2 first.",
      (GROWN, "top - m > tau")),
     ("tau multiplied the wrong way",
-     "Your result fits comparing (top − m) · log 2 with tau. But e^x = 2^(x / log 2), so compare "
-     "(top − m) / log 2 with tau.",
+     "Your result is what you get if (largest score − m) · log 2 is compared with tau. But e^x = "
+     "2^(x / log 2), so divide by log 2.",
      (GROWN, "(top - m) * math.log(2) > tau")),
     ("tau as a factor",
-     "Your result fits comparing the factor e^(top − m) with tau. tau is an exponent of 2, so "
-     "compare (top − m) / log 2 with it.",
+     "Your result is what you get if e^(largest score − m) is compared with tau. But tau is an "
+     "exponent of 2. Compare this exponential with 2^tau.",
      (GROWN, "(top - m).exp() > tau")),
     ("compared with the block before",
-     "Your result fits comparing each block with the block before it. Then slow growth adds up and "
-     "is never noticed. Compare with m, from which the exponentials are measured.",
+     "Your result is what you get if each block's largest score is compared with that of the "
+     "block before. Then slow growth adds up unnoticed. Compare the largest score with m.",
      ("rescales = rescales + grown", "rescales, before = rescales + grown, top"),
      (GROWN, "(top - before) / math.log(2) > tau"),
      ("ell, rescales =", "before = m\n    ell, rescales =")),
     ("one decides for all",
-     "In your result, all queries rescale as soon as one of them has grown by more than tau. Let "
-     "each query decide for itself.",
+     "As soon as one of your queries needs a rescale, every query whose maximum has grown is "
+     "rescaled. Let each query decide for itself.",
      (GROWN, f"(({GROWN}).any() & (top > m))")),
     ("one moves all",
-     "In your result, m moves for all queries as soon as one of them has grown by more than tau. "
-     "Let each query decide for itself.",
+     "As soon as one of your queries needs a rescale, m changes for all queries. Let each query "
+     "decide for itself.",
      (GROWN, f"({GROWN}).any()"), (COUNT, "rescales + grown.long()")),
     ("m always moves",
-     "Your result fits an m that follows every new maximum. Then slow growth never triggers a "
-     "rescale. Keep m until a score exceeds it by more than tau powers of 2.",
+     "Your result is what you get if m follows every new maximum. Then slow growth never adds up "
+     "to a rescale. Keep m until some e^(score − m) exceeds 2^tau.",
      (WHERE, "torch.maximum(m, top)")),
     ("m moved by tau",
-     "Your m moves by tau powers of 2. Move it to the largest score, which may be much higher.",
+     "Where you rescale, your m grows by only tau · log 2. Set it to the largest score of the "
+     "block, which may be much higher.",
      (WHERE, "torch.where(grown, m + tau * math.log(2), m)")),
     ("factor as a power of 2",
-     "Your factor for ℓ and O fits 2^(m − m_new). The exponentials have base e, so use e^(m − "
-     "m_new).",
+     "Your factor for ℓ and O is what 2^(old m − new m) gives. The exponentials have base e, so "
+     "use e^(old m − new m).",
      ("(m - m_new).exp()", "2 ** (m - m_new)")),
     ("others counted",
-     "You count the blocks without a rescale. Count the blocks with a rescale.",
+     "You count the blocks without a rescale. Count the blocks with one.",
      (COUNT, "rescales + ~grown")),
     ("blocks counted",
-     "You count all blocks. For each query, count only the blocks in which its m moves.",
+     "You count all blocks. For each query, count only the blocks in which its m changes.",
      (COUNT, "rescales + 1")),
     ("just tau counts too", JUST_TAU, (GROWN, "(top - m) / math.log(2) >= tau")),
     ("just tau counts, from the largest so far", JUST_TAU,
      (GROWN, "(top - m).clamp(min=0) / math.log(2) >= tau"),
      (WHERE, "torch.where(grown, torch.maximum(m, top), m)")),
     ("tau as a power",
-     "Your result fits comparing (top − m) / log 2 with 2^tau. It is already an exponent of 2, as "
-     "tau is, so compare it with tau.",
+     "Your result is what you get if (largest score − m) / log 2 is compared with 2^tau. This "
+     "quotient is an exponent of 2, as tau is. Compare it with tau.",
      (GROWN, "(top - m) / math.log(2) > 2**tau")),
     ("m moved too little",
-     "Your m moves to a value tau powers of 2 below the largest score. Move it to the largest "
-     "score itself, so that it can stay there longer.",
+     "Where you rescale, your m stays tau · log 2 below the largest score. Set it to the largest "
+     "score itself, so that fewer rescales are needed later.",
      (WHERE, "torch.where(grown, top - tau * math.log(2), m)")),
     ("falls count too",
-     "Your m also moves down when a block is far below it. Only growth can overflow, so let m move "
-     "only up.",
+     "Your m also moves down when all scores of a block are far below it. Only growth can "
+     "overflow. Rescale only if the largest score is above m by more than tau · log 2.",
      (GROWN, "(top - m).abs() / math.log(2) > tau")),
     ("m moves and the sums stay",
-     "Your m follows every new maximum, but ℓ and O are rescaled only if it grew by more than tau. "
-     "As long as you do not rescale them, m must stay.",
+     "Your m follows every new maximum, but you rescale ℓ and O only at some of them. Where you "
+     "do not rescale ℓ and O, keep m as well.",
      (WHERE, "torch.maximum(m, top)"),
      ("(m - m_new).exp()", "torch.where(grown, m - m_new, 0).exp()")),
     ("powers from the newest maximum", NEWEST,
@@ -171,104 +180,126 @@ MISTAKES = [
      ("        grown =", "        peak = torch.maximum(peak, top)\n        grown ="),
      ("(s - m_new[..., None])", "(s - peak[..., None])")),
     ("powers from the block's largest",
-     "Your exponentials are measured from the largest score of the block, but ℓ and O from m. "
-     "Measure all of them from m.",
+     "Your exponentials are computed relative to the largest score of the block, but ℓ and O "
+     "relative to m. Use e^(score − m) for all of them.",
      ("(s - m_new[..., None])", "(s - top[..., None])")),
     ("powers from the old m",
-     "Where m moves, your exponentials are measured from the old m, but ℓ and O from the new one. "
-     "Measure all of them from the new m.",
+     "Where m changes, your exponentials are computed relative to the old m, but ℓ and O relative "
+     "to the new one. Use the new m for all of them.",
      ("(s - m_new[..., None])", "(s - m[..., None])")),
     ("m follows after the sums",
-     "In your result, m moves to the largest score after each block, but ℓ and O do not. Keep m at "
-     "the value from which they are measured.",
+     "After each block, your m is raised to the largest score so far, but ℓ and O keep their "
+     "values. Keep the m that you used in the exponentials of this block.",
      ("        m = m_new", "        m = torch.maximum(m_new, top)")),
     ("m not stored",
-     "Your m keeps its first value, although ℓ and O are rescaled. Both are then measured from the "
-     "new m, so store it for the next block.",
+     "Your m keeps its first value, although you rescale ℓ and O. After a rescale, ℓ and O are "
+     "relative to the new m. Store the new m for the next block.",
      ("        m = m_new\n", "")),
     ("m of the block stored",
-     "After each block, your m becomes the largest score of this block, but ℓ and O are not "
-     "measured from it. Store the m from which they are measured.",
+     "After each block, your m becomes the largest score of that block, but ℓ and O keep their "
+     "values. Store the m that you used in the exponentials instead.",
      ("        m = m_new", "        m = top")),
     ("m replaced by the tile's",
-     "Your m becomes the largest score of each block. Move it only where this score exceeds m by "
-     "more than tau powers of 2.",
+     "Your m becomes the largest score of each block, even if this score is lower or only a "
+     "little higher. Change m only where (largest score − m) / log 2 exceeds tau.",
      (WHERE, "top")),
     ("output not rescaled",
-     "Where m moves, you rescale ℓ but not O. O was measured from the old m as well, so multiply "
-     "it by e^(m − m_new).",
+     "Where m changes, you rescale ℓ but not O. O is relative to the old m as well, so multiply "
+     "it by e^(old m − new m).",
      ("out * shrink[..., None]", "out")),
     ("sum not rescaled",
-     "Where m moves, you rescale O but not ℓ. ℓ was measured from the old m as well, so multiply "
-     "it by e^(m − m_new).",
+     "Where m changes, you rescale O but not ℓ. ℓ is relative to the old m as well, so multiply "
+     "it by e^(old m − new m).",
      ("ell * shrink", "ell")),
     ("nothing rescaled",
-     "Where m moves, neither ℓ nor O is rescaled. Multiply both by e^(m − m_new).",
+     "Where m changes, neither ℓ nor O is rescaled. Both are relative to the old m. Multiply both "
+     "by e^(old m − new m).",
      ("out * shrink[..., None]", "out"), ("ell * shrink", "ell")),
     ("rescaled upwards",
-     "Your factor is the inverse of the right one. Use e^(m − m_new), which is at most 1.",
+     "Your factor for ℓ and O is the inverse of the right one. Use e^(old m − new m), which is at "
+     "most 1.",
      ("(m - m_new)", "(m_new - m)")),
     ("logsumexp from the largest score",
-     "Your logsumexp adds log ℓ to the largest score. But ℓ is measured from m, which may be "
-     "lower. Return m + log ℓ.",
+     "Your logsumexp adds log ℓ to the largest score. But ℓ is a sum of e^(score − m), and m may "
+     "be lower than the largest score. Return m + log ℓ.",
      ("m + ell.log()", "scores.amax(-1) + ell.log()")),
     ("saved ones counted",
      "You count the rescales that were avoided. Count those that were done.",
      (COUNT, "rescales + ((top > m_before) & ~grown)"), ("m_new = ", "m_before, m_new = m, ")),
     ("every growth counted",
-     "The output and the logsumexp are right, but you count every block in which a score exceeds "
-     "m. Count only those in which m moves.",
+     "Your output and logsumexp are right, but you count every block in which a score exceeds m. "
+     "Count only those in which m changes.",
      (COUNT, "rescales + (top > m_before)"),
      ("m_new = ", "m_before, m_new = m, ")),
     ("first block counted",
-     "Your count is one too high. The first block only sets m, and nothing is rescaled yet.",
+     "Each of your counts is one too high. The first block only sets m, without a rescale. Do not "
+     "count it.",
      (COUNT, "rescales + grown"), ("m + ell.log(), rescales", "m + ell.log(), rescales + 1")),
     ("counted for all together",
-     "Your rescales are added up over all queries. Return one count for each query, (..., L).",
+     "You add up the rescales of all queries. Return one count for each query, (..., L).",
      ("m + ell.log(), rescales",
       "m + ell.log(), rescales.sum() + 0 * rescales")),
     ("difference compared with a power",
-     "Your result fits comparing top − m with 2^tau. top − m is an exponent of e, so compare (top "
-     "− m) / log 2 with tau.",
+     "Your result is what you get if (largest score − m) is compared with 2^tau. This difference "
+     "is an exponent of e. Divide it by log 2, and compare the quotient with tau.",
      (GROWN, "top - m > 2**tau")),
     ("fallen, not grown",
-     "You rescale where the scores fell by more than tau, as with m − top. Use top − m.",
+     "You rescale where the largest score of a block is far below m. Rescale where it is far "
+     "above m. Compare (largest score − m) / log 2 with tau.",
      (GROWN, "(m - top) / math.log(2) > tau")),
     ("score compared with tau",
-     "Your result compares the largest score itself with tau. Compare how far it is above m, top − "
-     "m.",
+     "Your result is what you get if the largest score itself, divided by log 2, is compared with "
+     "tau. What matters is how far it is above m. Compare (largest score − m) / log 2 with tau.",
      (GROWN, "top / math.log(2) > tau")),
     ("counted for all if one rescales",
-     "The output and the logsumexp are right, but a rescale of one query is counted for all "
-     "queries. Each query has its own count.",
+     "Your output and logsumexp are right, but if one query is rescaled, all queries count it. "
+     "Count the rescales of each query separately.",
      (COUNT, "rescales + grown.any()")),
     ("one maximum for all queries",
-     "Your result takes one maximum over all queries. Each query has its own, so use dim=-1.",
+     "You take one maximum over all queries. Each query has its own, so use dim=-1.",
      ("s.amax(dim=-1)", "s.max()")),
     ("powers of 2 for the weights",
-     "Your p fits 2^(s − m_new), but the factor for ℓ and O is a power of e. Use powers of e for "
-     "both.",
+     "Your p is what 2^(score − m) gives. But softmax uses base e, and so does your factor for ℓ "
+     "and O. Use e^(score − m).",
      ("(s - m_new[..., None]).exp()", "(s - m_new[..., None]).exp2()")),
     ("powers of 2 throughout",
-     "Your exponentials have base 2, but softmax uses base e. Only tau counts powers of 2.",
+     "Your exponentials have base 2, but softmax uses base e. Only tau is an exponent of 2. Use "
+     "exp instead of exp2.",
      ("(s - m_new[..., None]).exp()", "(s - m_new[..., None]).exp2()"),
      ("(m - m_new).exp()", "(m - m_new).exp2()")),
     ("new sum rescaled as well",
-     "Where m moves, your result also rescales the new sum of p. Rescale only the old ℓ, and then "
-     "add the sum.",
+     "Where m changes, you also rescale the new sum of p, which is relative to the new m already. "
+     "Rescale only the old ℓ, and then add the sum.",
      ("ell * shrink + p.sum(dim=-1)",
       "(ell + p.sum(dim=-1)) * shrink")),
     ("new product rescaled as well",
-     "Where m moves, your result also rescales the new product. Rescale only the old O, and then "
-     "add the product.",
+     "Where m changes, you also rescale the new product, which is relative to the new m already. "
+     "Rescale only the old O, and then add the product.",
      ("out * shrink[..., None] + p @ values",
       "(out + p @ values) * shrink[..., None]")),
     ("both rescaled after adding",
-     "Where m moves, your result also rescales what the new block adds to ℓ and O. Rescale the old "
-     "ℓ and O first, and then add.",
+     "Where m changes, you also rescale what the new block adds to ℓ and O. But this is relative "
+     "to the new m already. Rescale the old ℓ and O first, and then add.",
      ("ell * shrink + p.sum(dim=-1)",
       "(ell + p.sum(dim=-1)) * shrink"), ("out * shrink[..., None] + p @ values",
       "(out + p @ values) * shrink[..., None]")),
+    ("scores counted",
+     "You count every score that is far enough above m. But one rescale serves all scores of a "
+     "block. For each query, count the block once.",
+     (COUNT, "rescales + ((s - m_before[..., None]) / math.log(2) > tau).sum(-1)"),
+     ("m_new = ", "m_before, m_new = m, ")),
+    ("sum compared with tau",
+     "Your result is what you get if the sum of e^(score − m) over the block is compared with "
+     "2^tau. But 2^tau limits each exponential, not their sum. Compare only the largest one.",
+     (GROWN, "(s - m[..., None]).exp().sum(-1) > 2**tau")),
+    ("exponentials cut off at 1",
+     "Your result is what you get if every e^(score − m) above 1 is replaced by 1. Exponentials "
+     "up to 2^tau are allowed. Do not clamp them.",
+     ("(s - m_new[..., None]).exp()", "(s - m_new[..., None]).clamp(max=0).exp()")),
+    ("maximum of all blocks",
+     "Where you rescale, your m becomes the largest score of *all* blocks, even later ones. Set "
+     "it to the largest score of this block.",
+     (WHERE, "torch.where(grown, scores.amax(dim=-1), m)")),
 ]  # fmt: skip
 
 exercise = Exercise(

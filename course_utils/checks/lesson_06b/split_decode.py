@@ -5,7 +5,6 @@ import contextlib
 import torch
 
 from course_utils.attention import merge
-from course_utils.checks import shared_hints
 from course_utils.checks.compare import is_same
 from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 from course_utils.checks.inputs import normals
@@ -104,6 +103,7 @@ def inputs():
         case(1, 1, 3, 16, 5),  # more splits than keys
         case(1, 1, 1, 16, 2),
         case(1, 1, 79, 16, 40),  # rounded down, a share is 1: too much is left for one part
+        case(6, 3, 35, 16, 3),  # several key heads and several splits
     ]
 
 
@@ -122,7 +122,7 @@ def run(answer, q, k, v, splits):
     if max(most) > 2 * D * (share + 2 * BLOCK) + q.numel():
         raise NamedMistake("not split", NOT_SPLIT, results)
     # However S keys are cut into so many parts, the longest has a share of them. More launches may
-    # read that in turns.
+    # read that one after another.
     if sum(most) < 2 * D * share:
         raise NamedMistake("more parts than splits", MORE_PARTS, results)
     with unlaunched(), _unwritten_is_nan():
@@ -151,19 +151,25 @@ def _unwritten_is_nan():
         torch.set_deterministic_debug_mode("default")
 
 
+def mixed(x, kv_heads):
+    """Read parts stored as (splits, key heads, group) as (key heads, splits, group)."""
+    Hq, splits, *rest = x.shape
+    return x.view(kv_heads, splits, Hq // kv_heads, *rest).transpose(1, 2).reshape(x.shape)
+
+
 NO_KERNEL = (
-    "The result is right, but no kernel read the keys and values. Write a kernel and run it with "
-    "launch(...)."
+    "Your result is right, but no kernel reads the keys and values. Write a kernel and run it "
+    "with launch(...)."
 )
 NOT_SPLIT = (
-    "The result is right, but one program reads more keys than one split holds. For each head, "
-    "start `splits` programs, each with about S / splits keys, including the last one."
+    "Your result is right, but one program reads more keys than one split holds. For each head, "
+    "start `splits` programs with about S / splits keys each. The last one must not get more."
 )
 NOT_USED = "Your result is the same if no kernel runs. Return the merged results of the kernels."
-OTHER_DTYPE = "The result is right, but its dtype is not float32. Return float32."
+OTHER_DTYPE = "Your result is right, but its dtype is not float32. Return float32."
 MORE_PARTS = (
-    "The result is right, but there are more parts than splits: no program reads S / splits keys. "
-    "Give each program one part of this length, and let it loop over its blocks."
+    "Your result is right, but there are more parts than splits: no program reads S / splits "
+    "keys. Give each program one part of this length, and let it loop over its blocks."
 )
 MERGED = "weights = lse.softmax(dim=-1)"
 LSE = "m + tl.log(ell)"
@@ -171,139 +177,165 @@ LSE = "m + tl.log(ell)"
 MISTAKES = [
     ("outputs averaged",
      "Your result is the mean of the splits' outputs. A split with larger scores must count more. "
-     "Weight each one by e^lse, as in 6.5.",
+     "Weight the outputs by the softmax of their lse.",
      (MERGED, "weights = lse * 0 + 1 / splits")),
     ("outputs added",
-     "Your result is the sum of the splits' outputs. Weight each one by e^lse, and let the weights "
-     "sum to 1.",
+     "Your result is the sum of the splits' outputs, but their weights must sum to 1. Weight the "
+     "outputs by the softmax of their lse.",
      (MERGED, "weights = torch.ones_like(lse)")),
     ("powers of 2",
      "Your lse mixes base 2 and base e. If the kernel computes e^x, lse is m + log ℓ with the "
-     "natural logarithm.",
+     "natural logarithm, tl.log.",
      (LSE, "m + tl.log2(ell)")),
     ("own head",
-     "Your kernel reads past the end of the cache. There are fewer key heads than query heads. Use "
-     "key head head // (Hq / Hkv).",
+     "Your kernel reads past the end of the cache. There are fewer key heads than query heads, "
+     "because neighboring query heads share one. Use head // (Hq // Hkv) as the key head.",
      ("head // GROUP * S", "head * S")),
     ("averaged where there are keys",
      "Your result gives all splits with keys the same weight. A split with larger scores must "
-     "count more. Weight each one by e^lse, as in 6.5.",
+     "count more. Weight the outputs by the softmax of their lse.",
      (MERGED, "weights = (lse > -torch.inf).float()\n    weights /= weights.sum(-1, True)")),
     ("empty splits",
-     "Your result is NaN if there are more splits than keys. A program without keys divides by ℓ = "
-     "0, or it leaves torch.empty unwritten. Store a finite output and lse = −∞ there.",
+     "Your result is NaN if there are more splits than keys. A program without keys computes 0 / "
+     "0, or never writes its part of torch.empty. Store a finite output and lse = −∞ for it.",
      ("tl.where(ell == 0, 1, ell)", "ell")),
     ("weighed without the maximum",
-     "In your result, an exponential overflows, or all of them are 0. In the merge, subtract the "
-     "largest lse first, as softmax does. In the kernel, subtract m from the scores.",
+     "Your result is NaN where scores are far from 0. There e^x overflows to inf or underflows to "
+     "0, and inf / inf and 0 / 0 are NaN. Subtract the largest lse in the merge, and m in the "
+     "kernel.",
      (MERGED, "weights = lse.exp() / lse.exp().sum(-1, True)")),
     ("maximum of all heads",
-     "Your merge fits subtracting the largest lse of *all* heads. Then e^lse is 0 for heads far "
-     "below it. Each head has its own maximum, so use dim=-1.",
+     "Your result is NaN for heads whose scores are far below those of another head. If you "
+     "subtract the largest lse of *all* heads, their e^lse underflows to 0, and 0 / 0 is NaN. For "
+     "each head, subtract the largest lse of its own splits.",
      (MERGED,
       "weights = (lse - lse.max()).exp()\n    weights /= weights.sum(-1, True)")),
     ("lse for powers of 2",
-     "The parts are right, but each lse is in base 2, and the merge uses base e. Multiply lse by "
+     "Your parts are right, but each lse is in base 2, and the merge uses base e. Multiply lse by "
      "log 2.",
      ("axis=1) * scale", "axis=1) * scale * 1.442695"),
      ("tl.exp(scores - m_new), tl.exp(m - m_new)", "tl.exp2(scores - m_new), tl.exp2(m - m_new)"),
      (LSE, "m + tl.log2(ell)")),
     ("empty splits weigh",
-     "Your splits without keys have lse = 0, and e^0 is a weight like any other. Store lse = −∞ "
-     "there.",
+     "Your splits without keys have lse = 0, and e^0 = 1 is a weight like any other. Store lse = "
+     "−∞ for them.",
      (LSE, "tl.where(ell == 0, 0, m + tl.log(ell))")),
     ("end of the first split",
-     "In your result, only the first split has keys, as if every split ended where the first one "
-     "does. The end of a split is its start + share.",
+     "Only your first split has keys, as if every split ended where the first one does. Each "
+     "split must end at its own start plus its number of keys.",
      ("tl.minimum((split + 1) * share, S)",
       "tl.minimum(share, S)")),
     ("every split to the last key",
-     "In your result, every split goes on to the last key, so most keys count several times. End "
-     "each split after its share of keys.",
+     "All your splits go on to the last key, so most keys count several times. End each split "
+     "after its share of the keys.",
      ("tl.minimum((split + 1) * share, S)", "S")),
     ("all in one place",
-     "All splits of a head store to one row, and the other rows stay unwritten. Store each split "
-     "in row head * splits + split.",
+     "All splits of a head write to the same row, so the other rows stay unwritten. Give each "
+     "split its own row, for example head * splits + split.",
      ("num_programs(1) + split", "num_programs(1)")),
+    ("parts before key heads",
+     "Your kernel stores the parts in the order (splits, key heads, group), but your merge reads "
+     "them as (key heads, splits, group). Use one order in both.",
+     ("row = head * tl.num_programs(1) + split", "row = split * tl.num_programs(0) + head"),
+     (MERGED, f"out, lse = (mixed(x, len(k)) for x in (out, lse))\n    {MERGED}")),
     ("splits before heads",
-     "Your kernel stores (splits, heads), but the merge reads (heads, splits). Use row head * "
-     "splits + split in both.",
+     "Your kernel stores the parts in the order (splits, heads), but your merge reads them as "
+     "(heads, splits). Use one order in both, for example row head * splits + split.",
      ("row = head * tl.num_programs(1) + split",
       "row = split * tl.num_programs(0) + head")),
     ("sums in place of outputs",
-     "Your parts are Σ p v, each measured from its own maximum. Divide each part by its ℓ first, "
-     "or rescale all parts to one maximum.",
+     "Your parts are Σ p v, each relative to its own maximum, so they cannot be merged yet. "
+     "Divide each part by its ℓ first.",
      ("acc / tl.where(ell == 0, 1, ell)",
       "acc")),
     ("weighed by the maximum",
-     "Your splits are weighted by their largest score. A split with many keys must count more, so "
-     "use lse = m + log ℓ.",
+     "You weight the splits by e^m, where m is their largest score. A split with many keys must "
+     "count more, so use lse = m + log ℓ.",
      (LSE, "m + 0 * ell")),
     ("weighed by the sum",
-     "Your splits are weighted by ℓ, and each ℓ is measured from its own maximum. Use lse = m + "
-     "log ℓ.",
+     "You weight the splits by ℓ, but each ℓ is relative to its own maximum. Use lse = m + log ℓ.",
      (LSE, "tl.log(ell)")),
     ("sign of the logsumexp",
-     "In your lse, the logarithm has the wrong sign. Use lse = m + log ℓ.",
+     "In your lse, log ℓ has the wrong sign. Use lse = m + log ℓ.",
      (LSE, "m - tl.log(ell)")),
     ("softmax over the heads",
-     "Your merge fits a softmax over the heads. For each head, the weights of the splits must sum "
-     "to 1. Use softmax over the splits.",
+     "Your result is what a softmax over the heads gives. For each head, the weights of its "
+     "splits must sum to 1. Use softmax over the splits.",
      (MERGED, "weights = lse.softmax(dim=0)")),
     ("heads take turns",
-     "Your query heads use the key heads in the order 0 1 0 1. Neighboring query heads share one, "
-     "0 0 1 1. Use head // (Hq / Hkv).",
+     "Your query heads cycle through the key heads: 0, 1, 0, 1 if there are 4 query heads and 2 "
+     "key heads. Neighboring query heads must share a key head: 0, 0, 1, 1. Use head // (Hq // "
+     "Hkv).",
      ("head // GROUP * S", "head % (tl.num_programs(0) // GROUP) * S")),
     ("last keys dropped",
-     "If S is not a multiple of splits, the last keys are missing from your result. Round S / "
-     "splits up.",
+     "If splits does not divide S, the last keys are missing from your result. Round S / splits "
+     "up.",
      ("-(-S // splits)", "S // splits")),
     ("keys of the next split",
-     "The last block of your split reaches into the next split, so some keys count twice. Mask "
-     "with the end of the split, not with S.",
+     "The last block of a split reaches into the next split, so some keys count twice. Mask with "
+     "the end of the split, not with S.",
      ("mask=j[:, None] < stop, other=0)\n"
       "            v", "mask=j[:, None] < S, other=0)\n            v"), (
       "v_ptr + at, mask=j[:, None] < stop", "v_ptr + at, mask=j[:, None] < S"),
      ("tl.where(j < stop", "tl.where(j < S")),
     ("scores beyond the end zero",
-     "Your scores after the end of a split are 0, and e^0 is a weight like any other. Set them to "
-     "−∞.",
+     "Past the end of a split, your scores are 0, and e^0 = 1 is a weight like any other. Set "
+     "them to −∞.",
      ('tl.where(j < stop, scores, -float("inf"))', "scores")),
     ("accumulator not rescaled",
-     "Within a split, your O is not rescaled. Multiply it by e^(m − m_new), as you do with ℓ.",
+     "Within a split, your O is not rescaled when m grows. Like ℓ, it is relative to the old m. "
+     "Multiply it by e^(old m − new m).",
      ("acc * shrink", "acc")),
     ("sum not rescaled",
-     "Within a split, your ℓ is not rescaled. Multiply it by e^(m − m_new), as you do with O.",
+     "Within a split, your ℓ is not rescaled when m grows. Like O, it is relative to the old m. "
+     "Multiply it by e^(old m − new m).",
      ("ell * shrink", "ell")),
-    ("not scaled", shared_hints.NOT_SCALED, ("axis=1) * scale", "axis=1)")),
+    ("not scaled",
+     "Your result is right, except that the scores are not scaled. Divide them by √D.",
+     ("axis=1) * scale", "axis=1)")),
     ("powers of 2 throughout",
-     "Your kernel's exponentials have base 2. Use tl.exp. Or put log₂e into the scale, and "
-     "multiply the logsumexp by log 2.",
+     "Your kernel's exponentials have base 2, but softmax uses base e. Use tl.exp instead of "
+     "tl.exp2.",
      ("tl.exp(scores - m_new), tl.exp(m - m_new)",
       "tl.exp2(scores - m_new), tl.exp2(m - m_new)")),
     ("nothing rescaled",
-     "Within a split, neither ℓ nor O is rescaled. Multiply both by e^(m − m_new).",
+     "Within a split, neither ℓ nor O is rescaled when m grows. Both are relative to the old m. "
+     "Multiply both by e^(old m − new m).",
      ("acc * shrink", "acc"), ("ell * shrink", "ell")),
     ("sum without its logarithm",
-     "Your lse adds ℓ itself. Use lse = m + log ℓ.",
+     "Your lse adds ℓ instead of its logarithm. Use lse = m + log ℓ.",
      (LSE, "m + ell")),
     ("maximum of the block",
-     "Your m is the maximum of the newest block only. Where scores fall, e^(m − m_new) overflows. "
-     "Use the larger one: tl.maximum(m, …).",
+     "Your m is the largest score of the newest block only. Where scores fall from block to "
+     "block, e^(old m − new m) overflows. Keep the larger of the old m and this score.",
      ("tl.maximum(m, tl.max(scores, axis=0))", "tl.max(scores, axis=0)")),
     ("weights not normalised",
-     "Your splits are weighted by e^lse, but these weights do not sum to 1. Use the softmax of "
-     "lse.",
+     "You weight the splits by e^lse, but these weights do not sum to 1. Use the softmax of lse.",
      (MERGED, "weights = lse.exp()")),
     ("one split alone",
-     "Your result uses only the split with the largest lse. All splits count, each weighted by "
-     "e^lse.",
+     "Your result uses only the split with the largest lse, but all splits count. Weight the "
+     "outputs by the softmax of their lse.",
      (MERGED, "weights = (lse == lse.amax(-1, keepdim=True)).float()")),
     ("first head of keys for all",
-     "All your query heads read the first head of keys and values. Neighboring query heads share "
-     "one, so use head // (Hq / Hkv).",
+     "All your query heads read the first head of keys and values. Only neighboring query heads "
+     "share a key head. Use head // (Hq // Hkv) as the key head.",
      ("head // GROUP * S + ", "")),
-    ("divided by d", shared_hints.SCALED_TWICE, ("D**-0.5", "D**-1.0")),
+    ("divided by d",
+     "Your scores are divided by D. Divide them by √D, and check that you scale only once.",
+     ("D**-0.5", "D**-1.0")),
+    ("no maximum",
+     "Where scores are large, your e^score overflows to inf, and inf / inf is NaN. Where scores "
+     "are far below 0, it underflows to 0. In the kernel, subtract m, the largest score so far, "
+     "before the exponential.",
+     ("m_new = tl.maximum(m, tl.max(scores, axis=0))", "m_new = 0.0"),
+     (LSE, "m + tl.log(tl.where(ell == 0, 1, ell))")),
+    ("divided by √S",
+     "Your scores are divided by √S. A score is a sum of D products, so divide it by √D.",
+     ("D**-0.5", "S**-0.5")),
+    ("linear weights",
+     "Your weights are proportional to lse minus the smallest lse, but a sum of exponentials is "
+     "e^lse. Weight the outputs by the softmax of their lse.",
+     (MERGED, "weights = lse - lse.amin(-1, keepdim=True)\n    weights /= weights.sum(-1, True)")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -104,132 +104,151 @@ def run(answer, q, k, v, window):
 
 
 EARLY = (
-    "The result is right, but some programs read blocks of keys that none of their queries may "
-    "see. The first query of a program sees keys from start_q − window + 1 on. Start with the "
-    "block that holds this key."
+    "Your result is right, but some programs read blocks of keys that none of their queries may "
+    "see. The first query of a program sees keys from start_q - window + 1 on. Start the loop at "
+    "the block that contains key start_q - window + 1, or at 0 if this is negative."
 )
 FIRST = "tl.maximum(start_q - window + 1, 0) // BLOCK * BLOCK"
 SEEN = "(j <= i) & (i - j < window)"
 BEFORE = (
-    "Your kernel reads before the first key. For the first queries, start_q − window + 1 is "
-    "negative. Start at tl.maximum(start_q − window + 1, 0)."
+    "Your kernel reads before the first key, because start_q - window + 1 is negative for the "
+    "first queries. Start the loop at tl.maximum(start_q - window + 1, 0), or at the start of "
+    "that key's block."
 )
 BRACKETS = (
-    "Your result is the one you get without parentheses around the conditions. & binds more "
-    "tightly than <= and <. Write (j <= i) & (i − j < window)."
+    "Your result is what you get without parentheses around the conditions, because & binds more "
+    "tightly than comparisons such as <= and >. Write (j <= i) & (i - j < window)."
 )
 MASKED = f'tl.where({SEEN}, scores, -float("inf"))'
 
 MISTAKES = [
     ("window one too wide",
-     "Each query sees one key too many. The window of query i holds the keys i − window + 1 to i, "
-     "so the condition is i − j < window.",
+     "Your queries see one key too many: key i − window is not in the window of query i. Require "
+     "i - j < window, and start the loop at the block that contains key start_q - window + 1 (or "
+     "at 0).",
      ("i - j < window", "i - j <= window"),
      ("start_q - window + 1", "start_q - window")),
     ("window one too narrow",
-     "Each query sees one key too few. The window holds the query's own key and the window − 1 "
-     "keys before it.",
+     "Your queries see one key too few. The window holds the query's own key and the window − 1 "
+     "keys before it. Require i - j < window.",
      ("i - j < window", "i - j < window - 1")),
     ("window ahead",
-     "Your window is ahead of the query instead of behind it. Key j is in the window if i − j, not "
-     "j − i, is below window.",
+     "Your window is ahead of the query instead of behind it. Require j <= i, and i - j < window "
+     "instead of j - i < window.",
      (SEEN, "(j >= i) & (j - i < window)")),
     ("both sides",
-     "Your result respects the window, but queries also see later keys. Require j <= i as well, "
-     "and join the two conditions with &. If you use `and`, only the last one counts.",
+     "Your result respects the window, but queries also see later keys. Require j <= i as well: "
+     "(j <= i) & (i - j < window). If you combine the conditions with `and`, only the last one "
+     "counts.",
      ("(j <= i) & ", "")),
     ("around the query",
      "Your window extends to both sides of the query. It must end at the query itself, so require "
-     "j <= i.",
+     "j <= i as well.",
      ("(j <= i) & (i - j < window)", "tl.abs(i - j) < window")),
     ("no window",
-     "Your result is causal, but it has no window. Hide the keys before i − window + 1, and join "
-     "the two conditions with &. If you use `and`, only the last one counts.",
+     "Your result is causal, but it has no window. Require i - j < window as well: (j <= i) & (i "
+     "− j < window). If you combine the conditions with `and`, only the last one counts. Then "
+     "start the loop at the block that contains key start_q - window + 1 (or at 0).",
      ("(j <= i) & (i - j < window)", "j <= i"), (FIRST, "0")),
     ("window of the program",
-     "Your window is measured from start_q, the first query of the program. Each query has its own "
-     "window, so use i − j < window.",
+     "Your window is computed relative to start_q, the first query of the program. Each query has "
+     "its own window, so require i - j < window.",
      ("i - j < window", "start_q - j < window")),
+    ("mask of the first query",
+     "In your result, all queries of a program get the mask of its first query, start_q. Each "
+     "query has its own window. Compare i, not start_q, with j.",
+     (SEEN, "(j <= start_q) & (start_q - j < window)")),
     ("keys counted from the block",
-     "Your mask counts keys from the start of their block. Count them from the start of the "
-     "sequence: j holds start + 0, start + 1, …",
+     "Your mask numbers the keys from the start of their block. It must number them from the "
+     "start of the sequence. Use j as it is: start + 0, start + 1, …",
      (SEEN, SEEN.replace("j", "(j - start)"))),
     ("keys in rows",
-     "In your mask, each row of scores is allowed or forbidden as a whole. Queries are rows and "
-     "keys are columns, so compare i, (BLOCK, 1), with j, (1, BLOCK).",
+     "Your mask allows or forbids each row of scores as a whole. Queries are rows and keys are "
+     "columns. Compare i, (BLOCK, 1), with j, (1, BLOCK).",
      (SEEN, SEEN.replace("j", "rows"))),
     ("nothing times infinity",
-     "Your result is NaN. If you multiply a condition by infinity, 0 · ∞ is NaN. Choose between "
-     "the score and −∞ with tl.where.",
+     "Your result is NaN. If you multiply a condition by infinity, allowed keys get 0 · ∞, which "
+     "is NaN. Choose between the score and −∞ with tl.where.",
      (MASKED, f'scores - (1 - ({SEEN}).to(tl.float32)) * float("inf")')),
     ("window of whole blocks",
      "Your loop starts at the right block, but within it some queries see keys before their "
-     "window. Require i − j < window as well, and join the two conditions with &. If you use "
-     "`and`, only one of them counts.",
+     "window. Require i - j < window as well: (j <= i) & (i - j < window). If you combine the "
+     "conditions with `and`, only the last one counts.",
      (" & (i - j < window)", "")),
     ("nothing masked",
-     "In your result, no score is masked. Set a score to −∞ where j is not in the window of i.",
+     "In your result, no score is masked. If you combine the conditions with |, one of them "
+     "always holds. Set a score to −∞ unless both hold: (j <= i) & (i - j < window).",
      (MASKED, "scores")),
     ("either",
-     "In your result, a key is seen if *either* condition holds. Both must hold, so join them with "
-     "&.",
+     "In your result, no score is masked, and the loop starts at key 0. If you combine the "
+     "conditions with |, one of them always holds. Use (j <= i) & (i - j < window), and start the "
+     "loop at the block that contains key start_q - window + 1 (or at 0).",
      ("(j <= i) & (i", "(j <= i) | (i"), (FIRST, "0")),
     ("own key left out",
-     "In your result, a query does not see its own key. Use j <= i.",
+     "In your result, queries do not see their own keys. The window of query i includes key i, so "
+     "require j <= i.",
      ("j <= i", "j < i")),
     ("first block too late",
-     "Your loop starts too late. The first query, start_q, sees keys from start_q − window + 1 on. "
-     "Start with the block that holds this key: round down with // BLOCK * BLOCK.",
+     "Your loop starts too late. The first query, start_q, sees keys from start_q - window + 1 "
+     "on. Start at the block that contains this key (or at 0): round down with // BLOCK * BLOCK.",
      (FIRST, "tl.cdiv(tl.maximum(start_q - window + 1, 0), BLOCK) * BLOCK")),
     ("first key left out",
-     "For some windows, your loop starts one block too late. The first key that start_q sees is "
-     "start_q − window + 1.",
+     "For some windows, your loop starts one block too late. The first key that query start_q "
+     "sees is start_q - window + 1. Start at the block that contains it (or at 0).",
      (FIRST, "tl.maximum(start_q - window + 2, 0) // BLOCK * BLOCK")),
     ("own block only",
-     "Your result uses only the block of the queries themselves. The window may reach further "
-     "back, so start at an earlier block.",
+     "Your kernel uses only the keys at the same positions as its queries' block. The window can "
+     "reach further back. Start the loop at the block that contains key start_q - window + 1, or "
+     "at 0 if this is negative.",
      (FIRST, "start_q")),
     ("one block before",
-     "Your result uses only one block before the queries' own block. A window may reach further "
-     "back, to start_q − window + 1.",
+     "Your kernel goes back only one block from its queries' own block. The window can reach "
+     "further back. Start the loop at the block that contains key start_q - window + 1, or at 0 "
+     "if this is negative.",
      (FIRST, "tl.maximum(start_q - BLOCK, 0)")),
     ("begins before the first key", BEFORE, (FIRST, "(start_q - window + 1) // BLOCK * BLOCK")),
     ("begins at a key before the first", BEFORE, (FIRST, "start_q - window + 1")),
     ("walk of the last query",
-     "All your programs start where the window of the last query of all starts. Let each program "
-     "start at the window of its own first query, start_q.",
+     "All your programs start where the window of the last query of the sequence starts. Each "
+     "program must start at the window of its own first query. Start at the block that contains "
+     "key start_q - window + 1, or at 0 if this is negative.",
      (FIRST, "tl.maximum(N - window, 0) // BLOCK * BLOCK")),
     ("no brackets", BRACKETS, (SEEN, "j <= i & j > i - window")),
     ("no brackets about the difference", BRACKETS, (SEEN, "j <= i & i - j < window")),
     ("beyond the end alone",
-     "Your mask hides only the positions after the last key. Query i may see only the keys i − "
-     "window + 1 to i.",
+     "Your mask hides only positions after the last key. Query i may see only the keys i − window "
+     "+ 1 to i, so require (j <= i) & (i - j < window).",
      (SEEN, "j < N")),
     ("window of the last query",
-     "Your window is measured from the last query of the program. Each query has its own window, "
-     "so use i − j < window.",
+     "Your window is computed relative to the last query of the program. Each query has its own "
+     "window, so require i - j < window.",
      ("i - j < window", "start_q + BLOCK - 1 - j < window")),
     ("not far enough below",
-     "Your result fits masking with a finite number. Scores can be even lower, and then a "
-     "forbidden key gets weight. Use −∞.",
+     "Your result is what you get if forbidden scores are set to a finite number. Allowed scores "
+     "can be even lower, and then a forbidden key gets weight. Use −∞.",
      (MASKED, f"tl.where({SEEN}, scores, -100.0)")),
     ("forbidden scores zero",
-     "Your forbidden scores are 0, but e^0 is a weight like any other. Set them to −∞ with "
+     "Your forbidden scores are 0, but e^0 = 1 is a weight like any other. Set them to −∞ with "
      "tl.where.",
      (MASKED, f"tl.where({SEEN}, scores, 0.0)")),
     ("masked after the softmax",
-     "Your result masks the weights and not the scores. Then ℓ still sums the weights of forbidden "
+     "You mask the weights p instead of the scores, so ℓ still includes the weights of forbidden "
      "keys. Mask the scores, before the exponentials.",
      (MASKED, "scores"),
      ("+ tl.dot(p, v)", f"+ tl.dot(tl.where({SEEN}, p, 0.0), v)")),
     ("masked in the maximum alone",
-     "Your mask only affects the maximum. Compute the exponentials p from the masked scores as "
+     "Your mask affects only the maximum. Compute the exponentials p from the masked scores as "
      "well.",
      (MASKED, f"scores\n        seen = {MASKED}"),
      ("tl.max(scores, axis=1)", "tl.max(seen, axis=1)")),
     ("mask turned around",
-     "Your mask is inverted. tl.where takes its second argument where the condition is true.",
+     "Your mask is inverted. tl.where returns its second argument where the condition is true. "
+     "Put the score second and −∞ third.",
      (MASKED, f'tl.where({SEEN}, -float("inf"), scores)')),
+    ("mask transposed",
+     "In your mask, queries are columns and keys are rows. In the scores it is the other way "
+     "around. Compare i, (BLOCK, 1), with j, (1, BLOCK), and do not transpose the result.",
+     (SEEN, f"tl.trans({SEEN})")),
 ]  # fmt: skip
 
 TWO_LIMITS = (FIRST, "max(0, (start_q - window + 1) // BLOCK * BLOCK)"), (
