@@ -424,6 +424,7 @@ def bars(labels, series, *, xlabel, ylabel, stacked=False, xlim=None, title=None
             ax.bar_label(drawn, labels=[_short(value) for value in values], padding=3, fontsize=9)
     ax.set_yticks(at, [plain(label) for label in labels])
     ax.invert_yaxis()
+    ax.margins(x=0.12)  # for the numbers behind the bars
     ax.set(xlabel=plain(xlabel), ylabel=plain(ylabel), xlim=xlim, title=plain(title))
     if len(numbers) > 1:
         ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1))

@@ -7,10 +7,10 @@
 if (!window.courseKeys) {
   window.courseKeys = true;
   window.addEventListener("keydown", onKey, true);
+  window.addEventListener("click", onClick, true);
   // The cell that imports the course was run before anybody listened: the one above the active cell,
   // unless that is running too, as all cells may be.
-  const active = document.activeElement.closest(".jp-Notebook")
-    ?.querySelector(".jp-Cell.jp-mod-active");
+  const active = activeCell(document.activeElement.closest(".jp-Notebook"));
   if (!active?.querySelector(".jp-InputPrompt")?.textContent.includes("*")) {
     keepInView(active?.previousElementSibling);
   }
@@ -23,7 +23,8 @@ function onKey(event) {
   const run = event.key === "Enter" && (modified || event.shiftKey);
   const cell = event.target.closest(".course-keys")?.closest(".jp-Cell");
   if (!cell) {
-    if (run) keepInView(notebook.querySelector(".jp-Cell.jp-mod-active"));
+    // from a widget above, the cell is not yet the active one
+    if (run) keepInView(event.target.closest(".jp-Cell") ?? activeCell(notebook));
     return;
   }
   event.target.toggleAttribute("data-lm-suppress-shortcuts", !modified); // Ctrl+S saves
@@ -33,6 +34,16 @@ function onKey(event) {
   const below = cell.nextElementSibling ?? cell;
   below.focus({ preventScroll: true }); // it is selected, and what was typed is done
   if (run) below.dispatchEvent(new KeyboardEvent("keydown", event));
+}
+
+// The toolbar's button runs the active cell.
+function onClick(event) {
+  const button = event.target.closest?.("[data-command^='notebook:run-cell']");
+  if (button) keepInView(activeCell(button.closest(".jp-NotebookPanel")));
+}
+
+function activeCell(notebook) {
+  return notebook?.querySelector(".jp-Cell.jp-mod-active");
 }
 
 // Keep a cell's output in view while the cell runs and three seconds more, or until the next key,
