@@ -110,8 +110,9 @@ MISTAKES = [
     ("right guesses and the last", "Your last token comes from the last row, which has read the "
      "whole guess. After k correct guesses, take the token from row k.",
      (END, "torch.cat([guess[: right.sum()], best[-1:]])")),
-    ("one too many", "If a guess is wrong, your result has one token too many. It comes from a row "
-     "that has read the wrong guess. Leave it out.", (END, "best[: right.sum() + 2]")),
+    ("one too many", "If a guess is wrong, your result has one token too many. The last token "
+     "comes from a row that has read the wrong guess. Leave this token out.",
+     (END, "best[: right.sum() + 2]")),
 ]  # fmt: skip
 
 exercise = Exercise("10.7", accepted, inputs, MISTAKES, names="m", also_right=[by_loop, by_padding])

@@ -122,8 +122,8 @@ MISTAKES = [
      "logarithm is −∞. Use log_softmax, which gives the logarithm directly.",
      ("log_softmax(dim=-1)", "softmax(dim=-1).log()")),
     *((f"softmax plus {eps}, then log", "Your result is right, except where a probability is very "
-       f"small. Then {eps}, which you add to it, limits the loss. Use log_softmax, which needs no "
-       "added number.", ("log_softmax(dim=-1)", f"softmax(dim=-1).add({eps}).log()"))
+       f"small. Then the {eps} that you add limits the loss. Use log_softmax, which needs no added "
+       "number.", ("log_softmax(dim=-1)", f"softmax(dim=-1).add({eps}).log()"))
       for eps in ("1e-8", "1e-9", "1e-10", "1e-12")),
     ("no logarithm", "You average the negative probabilities. A loss is −ln of a probability. Take "
      "the logarithm.", ("log_softmax", "softmax")),

@@ -74,8 +74,8 @@ GIVEN = {
         (REPEATED, "k.repeat(1, group, 1, 1), v.repeat(1, group, 1, 1)"),
     ),
     "values rotated": (
-        "You rotate the values as well. Positions decide only where a query looks, so the values "
-        "carry none. Rotate only q and k.",
+        "You rotate the values as well. Position should decide only where a query looks, so the "
+        "values carry none. Rotate only q and k.",
         ("    heads, _ =", "    v = rotary(v, at, interleaved=True)\n    heads, _ ="),
     ),
     "residual stream replaced": (
@@ -84,8 +84,8 @@ GIVEN = {
         ("return x + (F.silu", "return normed + (F.silu"),
     ),
     "gate and up exchanged": (
-        "You apply silu to the product with W_up. It belongs to the product with W_gate. Apply it "
-        "there instead.",
+        "You apply silu to the product with W_up. In this block, silu belongs to the product "
+        "with W_gate. Apply it there.",
         ("F.silu(gate) * up", "gate * F.silu(up)"),
     ),
 }
@@ -96,8 +96,9 @@ def left_over():
     for size in range(1, len(GIVEN) + 1):
         for names in itertools.combinations(GIVEN, size):
             hint, edits = GIVEN[names[0]][0], [GIVEN[name][1] for name in names]
-            still = f"{size} of the 4 wrong lines are left. Here is one: " if size > 1 else ""
-            yield ", ".join(names), still + hint, *edits
+            if size > 1:
+                hint = f"{size} of the 4 wrong lines are still there. Fix this one first. {hint}"
+            yield ", ".join(names), hint, *edits
 
 
 MISTAKES = [
@@ -105,8 +106,8 @@ MISTAKES = [
     ("halves layout", "All four wrong lines are fixed, but you rotate in the halves layout. The "
      "interleaved layout was correct. Keep interleaved=True.",
      (ROTATED, "q, k = rotary(q, at), rotary(k, at)")),
-    ("the lesson's base", "You use the base of the lesson's model, 100,000. Here the base is "
-     "10,000, the default of `rotary`. Use it.",
+    ("the lesson's base", "You use the base of the lesson's model, 100,000. Here the base "
+     "is 10,000. Use the default of `rotary`.",
      ("rotary(q, at, interleaved=True), rotary(k, at, interleaved=True)",
       "(rotary(each, at, base=100_000, interleaved=True) for each in (q, k))")),
     ("nothing rotated", "You rotate neither q nor k, so attention knows no positions. Rotate "
@@ -119,9 +120,9 @@ MISTAKES = [
      "attention output to x.", ("x = x + merge", "x = merge")),
     ("x lost at the end", "Your result is the output of the second half alone. Both halves of the "
      "block must add to x. Add the output to x.", ("return x + (F", "return (F")),
-    ("first norm left out", "Your attention reads x itself. Give it x normalized with norm_1.",
+    ("first norm left out", "Your attention reads x itself. Normalize x first, with norm_1.",
      ('rms_norm(x, w["norm_1"])', "x")),
-    ("second norm left out", "Your second half reads x itself. Give it x normalized with norm_2.",
+    ("second norm left out", "Your second half reads x itself. Normalize x first, with norm_2.",
      ('rms_norm(x, w["norm_2"])', "x")),
     ("norms swapped", "You use norm_2 before attention and norm_1 before the second half. Swap "
      "the two.", ('"norm_1"', '"norm_X"'), ('"norm_2"', '"norm_1"'), ('"norm_X"', '"norm_2"')),
@@ -137,7 +138,8 @@ MISTAKES = [
     ("silu of the product", "You multiply first and apply silu to the result. Apply silu to the "
      "product with W_gate only, and then multiply.", ("F.silu(gate) * up", "F.silu(gate * up)")),
     ("norm after adding", "You add the attention output to the normalized x. Both halves of the "
-     "block must add to x itself. Add it to x.", ("x = x + merge", "x = normed + merge")),
+     "block must add to x itself. Add the attention output to x.",
+     ("x = x + merge", "x = normed + merge")),
     ("one norm for both", "You use the weight of norm_1 in both halves. The second half has a norm "
      "of its own. Use norm_2 there.", ('"norm_2"', '"norm_1"')),
     ("first norm's output read twice", "Your second half reads the output of the first norm. But "

@@ -224,7 +224,7 @@ MISTAKES = [
      "the last ones in the cache. Append the new columns of your mask on the right.",
      (THERE, AT + f"there = (at < len(at) - longest) | (at >= len(at) - longest + {SHORT})")),
     ("new tokens hidden", "In later calls, your mask hides the new tokens, so they do not see each "
-     "other. They are not padding. Append columns of True for them.",
+     "other. New tokens are not padding. For each of them, append a column of True to your mask.",
      (THERE, AT + f"there = (at >= {SHORT}) & (at < longest)")),
     ("token 0 as padding", "Your mask hides every token with the id 0, as if it were padding. A "
      "text may contain 0, and the model may generate it. Find the padding by the lengths of the "
@@ -243,7 +243,7 @@ MISTAKES = [
      ("(n, 0)", "(0, n)"), (THERE, RIGHT_END)),
     ("padded at the end, positions counted on", "You pad on the right, so the new tokens of a "
      "short text get positions that count the padding. Pad on the left, or pass a `rotate` that "
-     "gives them the positions after their own text.",
+     "gives the new tokens the positions after their own text.",
      ("(n, 0)", "(0, n)"), (THERE, RIGHT_END),
      (STEP, "at = max(map(len, texts)) - missing - 1 if not written else 0 * missing\n"
             "        new = model(new, cache, attend=attend)[torch.arange(len(at)), at]\n"
@@ -259,14 +259,15 @@ MISTAKES = [
     ("one padding for all", "You mask all texts as if they had the padding of the first one. Use "
      "the length of each text.", ("missing[:, None, None, None]", "missing[0]")),
     ("NaN from padding", "Your shorter texts get NaN. At a padding position, a query has no "
-     "allowed key, so its softmax is NaN. In the next layer, this NaN reaches the other tokens, "
-     "because 0 · NaN is NaN. Set the weights of such a query to 0, as `attention` does.",
+     "allowed key. All its scores are −∞, and their softmax is NaN. In the next layer, this "
+     "NaN reaches the other tokens, because 0 · NaN is NaN. Set the weights of such a query to 0, "
+     "as `attention` does.",
      (RETURN, "scores = q @ k.mT / q.shape[-1] ** 0.5\n"
               "        scores = scores.masked_fill(~(mask & there), -torch.inf)\n"
               "        return scores.softmax(dim=-1) @ v, None")),
     ("padding removed after softmax", "You remove the padding after softmax, from the weights or "
-     "from the values. So it still takes a part of each query's weights. Mask the scores before "
-     "softmax.",
+     "from the values. So padding still takes a part of each query's weights. Mask the scores "
+     "before softmax.",
      (RETURN, "weights = attention(q, k, v, mask)[1] * there\n        return weights @ v, None")),
     ("scores of padding set to 0", "You set the scores of padding to 0. A score of 0 still gets a "
      "weight, because e^0 is 1. Set these scores to −∞ before softmax.",

@@ -58,7 +58,7 @@ def inputs():
 
 BEYOND = (
     "Your result is right, except where u is almost 1. Because of rounding, your line may end "
-    "before u, and then {}. Return the last token of the nucleus there."
+    "before u, and then {}. In this case, return the last token of the nucleus."
 )
 REACHES = (
     "You leave out the token with which the cumulative probability reaches top_p. This token "
@@ -73,8 +73,8 @@ AGAIN = (
     "the nucleus by their sum instead."
 )
 ZERO = (
-    "For T = 0, logits / T is infinite, and its softmax is NaN. Return the token with the largest "
-    "logit, before you divide."
+    "For T = 0, logits / T is infinite. Softmax then computes inf − inf, which is NaN. Return the "
+    "token with the largest logit instead."
 )
 RANK = "(kept.cumsum(dim=-1) <= u[:, None])"
 PROBABILITIES = "(logits / T).softmax(dim=-1)"
@@ -128,10 +128,11 @@ MISTAKES = [
      (KEPT, "ordered * (torch.cat([before[:, :1], before[:, :-1]], dim=1) < top_p)")),
     ("one nucleus for all", "In your result, all texts keep as many tokens as the first one. Find "
      "the nucleus of each row separately.", (KEPT, "ordered * (before < top_p)[:1]")),
-    ("1 - top_p", "Your nucleus reaches the probability 1 − top_p. It must reach top_p.",
+    ("1 - top_p", "Your nucleus reaches the probability 1 − top_p. Add up the probabilities "
+     "until their sum reaches top_p.",
      ("before < top_p", "before < 1 - top_p")),
     ("points times top_p", "Your result is what you get if you divide by top_p. But the sum of the "
-     "nucleus is larger than top_p if its last token goes beyond it. Divide by the sum of the "
+     "nucleus is larger than top_p if its last token goes beyond top_p. Divide by the sum of the "
      "nucleus.",
      (NORMALIZED, "    kept = ordered / top_p\n")),
     ("nucleus left out", "You draw from all tokens, whatever top_p is. Leave out all tokens after "
@@ -140,8 +141,8 @@ MISTAKES = [
      "last token of the nucleus comes too often. Divide the probabilities by their sum.",
      (NORMALIZED, "")),
     ("not divided by their sum, and outside the nucleus", "Your result contains tokens outside the "
-     "nucleus. The probabilities of your nucleus do not add up to 1, so u may lie beyond its end. "
-     "Divide the probabilities by their sum.",
+     "nucleus. The probabilities of your nucleus do not add up to 1, so u may lie beyond the end "
+     "of your line. Divide the probabilities by their sum.",
      (NORMALIZED, ""), (CLAMP[0], "chosen = chosen.clamp(max=ordered.shape[1] - 1)")),
     ("ranks", "You return ranks, with 0 for the most probable token. Return the ids of the tokens "
      "that have these ranks.", (LAST, "chosen")),

@@ -87,7 +87,7 @@ MISTAKES = [
      (f"({JOINED}.float() - 8)", f"({JOINED}.float() + 8) .remainder(16).sub(8)")),
     ("bytes of d swapped", "Your d is what you get if its two bytes are swapped. Read them in the "
      "order of the block.", (SCALE, SCALE.replace("[:, :2]", "[:, [1, 0]]"))),
-    ("high half not shifted", "The n in your high halves are 16 times too large. Divide the byte "
+    ("high half not shifted", "In your high halves, n is 16 times too large. Divide the byte "
      "by 16 with // 16, or shift it with >> 4.", ("blocks[:, 2:] // 16", "blocks[:, 2:] & 240")),
     ("signed high half", "In your high halves, n is 16 too small where it should be 8 or more. "
      "This happens if the bytes are read as signed numbers. Read them as torch.uint8.",
@@ -114,7 +114,7 @@ MISTAKES = [
      "8.", ("- 8)", "- 7)")),
     ("d times n, minus 8", "Your result is d · n − 8. Subtract 8 before you multiply: d · (n − 8).",
      (f"d * ({JOINED}.float() - 8)", f"d * {JOINED}.float() - 8")),
-    ("divided by d", "You divide n − 8 by d. Multiply it by d.", ("d * (", "1 / d * (")),
+    ("divided by d", "You divide n − 8 by d. Multiply n − 8 by d.", ("d * (", "1 / d * (")),
 ]  # fmt: skip
 
 exercise = Exercise(
