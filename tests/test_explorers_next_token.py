@@ -66,7 +66,7 @@ def test_the_weights_are_those_of_the_chosen_head_from_the_last_token(explorer, 
     labels = [label.get_text() for label in ax.texts]
     tokens = [quoted(token) for token in TOKENIZER.encode(text).ids]
     assert labels == tokens + [""] * (24 - len(tokens))
-    assert f"head {layer}.{head} looks from {tokens[-1]}" in state
+    assert f"in layer {layer}, head {head}, the token {tokens[-1]}" in state
     assert f"{expected.max():.2f}" in state
 
 

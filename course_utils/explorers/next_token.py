@@ -76,8 +76,8 @@ def next_token_explorer(model=None, tokenizer=None, text="The capital of France 
             f"{cut_off if len(ids) > MOST_TOKENS else ''}"
             f"at temperature {temperature:g} the next token is {words[0]} with probability "
             f"{top.values[0]:.2f}, and the entropy is {bits:.1f} bits; "
-            f"head {layer}.{head} looks from {tokens[-1]} most at {tokens[key]} "
-            f"{weights[key]:.2f}{found}"
+            f"in layer {layer}, head {head}, the token {tokens[-1]} attends most to {tokens[key]}, "
+            f"with weight {weights[key]:.2f}{found}"
         )
 
     controls = {

@@ -51,56 +51,68 @@ def inputs():
 
 RIGHT = "(best[:-1] == guess).long().cumprod(dim=0)"
 END = "best[: right.sum() + 1]"
+WRONG_BEFORE = (
+    "You also count correct guesses after a wrong one. But these follow a token that the model "
+    "would not have generated. "
+)
 MISTAKES = [
-    ("own token left out", "Your result ends with the last right guess. The logits already contain "
+    ("own token left out", "Your result ends with the last correct guess. The logits already show "
      "the model's own next token. Append it.", (END, "best[: right.sum()]")),
-    ("goes on after a wrong one", "Your result counts right guesses after a wrong one. They follow "
-     "a token that is not in the text. Stop at the first wrong guess.",
+    ("goes on after a wrong one", WRONG_BEFORE + "Stop at the first wrong guess.",
      (RIGHT, "(best[:-1] == guess).long()")),
     ("right guesses after a wrong one, and the last",
-     "Your result counts right guesses after a wrong one. They follow a token that is not in the "
-     "text. Stop at the first wrong guess.",
+     WRONG_BEFORE + "Stop at the first wrong guess, and put the model's own token there.",
      (END, "torch.cat([guess[best[:-1] == guess], best[-1:]])")),
-    ("wrong token kept", "Your result keeps the first wrong token of the guess. Replace it with "
-     "the model's own token.", (END, "torch.cat([guess, best[-1:]])[: right.sum() + 1]")),
-    ("all of the model's tokens", "Your result has all tokens of the model. Those after the first "
-     "wrong guess follow a token that is not in the text. Leave them out.", (END, "best")),
-    ("all but the last", "Your result has all tokens of the model but the last. Those after the "
-     "first wrong guess follow a token that is not in the text. Leave them out.",
+    ("wrong token kept", "You keep the first wrong token of the guess. Replace it with the model's "
+     "own token.", (END, "torch.cat([guess, best[-1:]])[: right.sum() + 1]")),
+    ("wrong token kept, and another after it", "You keep the first wrong token of the guess, and a "
+     "token that follows it. Replace the wrong token with the model's own token, and stop there.",
+     (END, "torch.cat([guess[: right.sum() + 1], best[right.sum() + 1 : right.sum() + 2]])")),
+    ("all of the model's tokens", "You return all n + 1 tokens of the model. Those after the first "
+     "wrong guess follow a token that the model would not have generated. Leave them out.",
+     (END, "best")),
+    ("all but the last", "You return the first n tokens of the model. If a guess is wrong, stop "
+     "with the model's own token there. If all guesses are correct, also return the last token.",
      (END, "best[:-1]")),
-    ("the guess itself", "Your result is the guess, right or wrong. Keep it up to its first "
-     "wrong token, and put the model's own token there.",
+    ("the guess itself", "Your result is the whole guess, whether it is correct or not. Keep only "
+     "the tokens before the first wrong one, and append the model's own token.",
      (END, "guess")),
     ("right part of the guess and no more after a wrong one",
-     "Your result has no token in place of the first wrong guess. The model's own token is known "
-     "there. Append it.", (END, "best if right.all() else best[: right.sum()]")),
-    ("nothing after a whole right guess", "If the whole guess is right, your result ends with it. "
-     "The last row of the logits gives one more token. Append it.",
+     "If a guess is wrong, your result ends before it. The logits show which token the model "
+     "generates there. Append this token.", (END, "best if right.all() else best[: right.sum()]")),
+    ("nothing after a whole right guess", "If the whole guess is correct, your result ends with "
+     "it. The last row of the logits gives one more token. Append it.",
      (END, "best[:-1][: right.sum() + 1]")),
-    ("a row late", "Your result compares guess[i] with row i + 1, which comes after it. Row i "
-     "predicts it. Compare guess[0] with row 0.",
+    ("a row late", "You compare guess[i] with row i + 1, which has already read guess[i]. Row i "
+     "predicts guess[i], so compare guess[0] with row 0.",
      (RIGHT, RIGHT.replace("best[:-1]", "best[1:]"))),
-    ("nothing wrong, found at 0", "If the whole guess is right, your result is one token. If you "
-     "use argmax to find the first wrong guess, note that it returns 0 when there is none.",
+    ("nothing wrong, found at 0", "If the whole guess is correct, your result is only one token. "
+     "If you use argmax to find the first wrong guess, note that it returns 0 when there is none. "
+     "In this case, return all n + 1 tokens.",
      (END, "best[: (best[:-1] != guess).long().argmax() + 1]")),
-    ("a row further", "Your last token comes from one row too far, which has read the wrong guess. "
-     "Take it from the row after the last right guess.",
+    ("nothing wrong, not found", "If the whole guess is correct, your code raises an error, "
+     "because it looks for a wrong guess and there is none. In this case, return all n + 1 tokens.",
+     (END, "best[: (best[:-1] != guess).nonzero()[0] + 1]")),
+    ("a row further", "If a guess is wrong, your last token comes from one row too far, which has "
+     "read the wrong guess. After k correct guesses, take the token from row k.",
      (END, "torch.cat([guess[: right.sum()], "
            "best[(right.sum() + 1).clamp(max=len(guess)), None]])")),
-    ("all or nothing", "If one token of the guess is wrong, your result drops all of them. Keep "
-     "the ones before the first wrong token.", (RIGHT, RIGHT + " * (best[:-1] == guess).all()")),
+    ("all or nothing", "If one token of the guess is wrong, you drop even the correct tokens "
+     "before it. Keep the tokens before the first wrong one.",
+     (RIGHT, RIGHT + " * (best[:-1] == guess).all()")),
     ("counted", "Your result is a number of tokens. Return the tokens themselves.",
      (END, "right.sum() + 1")),
-    ("only the next", "Your result is only the model's own next token. Put the right guesses "
+    ("only the next", "Your result is only the model's own next token. Put the correct guesses "
      "before it.", (END, "best[right.sum()][None]")),
-    ("whole guess and the last", "Your result keeps guesses that the model would not have written. "
-     "Keep the guess only up to the first token that differs from the largest logit.",
+    ("whole guess and the last", "Your result contains the whole guess, even if a part of it is "
+     "wrong. Keep only the tokens before the first wrong one, and append the model's own token.",
      (END, "torch.cat([guess, best[-1:]])")),
     ("right guesses and the last", "Your last token comes from the last row, which has read the "
-     "whole guess. Take it from the row after the last right guess.",
+     "whole guess. After k correct guesses, take the token from row k.",
      (END, "torch.cat([guess[: right.sum()], best[-1:]])")),
-    ("one too many", "Your result has one token too many. Its last token follows one that is not "
-     "in the text. Leave it out.", (END, "best[: right.sum() + 2]")),
+    ("one too many", "If a guess is wrong, your result has one token too many. The last token "
+     "comes from a row that has read the wrong guess. Leave this token out.",
+     (END, "best[: right.sum() + 2]")),
 ]  # fmt: skip
 
 exercise = Exercise("10.7", accepted, inputs, MISTAKES, names="m", also_right=[by_loop, by_padding])

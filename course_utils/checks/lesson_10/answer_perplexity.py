@@ -55,73 +55,81 @@ SHIFT = "logits[:, :-1].log_softmax(dim=-1)"
 ASKED = "torch.arange(1, tokens.shape[1]) >= starts[:, None]"
 END = "surprise[asked].mean().exp()"
 ALONE = (
-    "Your answers all begin at one position. Each text has its own start. Compare the "
-    "positions with `starts` row by row."
+    "In your result, all answers begin at the same position. Each text has its own start. Compare "
+    "the positions with `starts` row by row."
 )
 EACH = "torch.stack([row[which].mean() for row, which in zip(surprise, asked)])"
 ALL = (
-    "Your sum is divided by the number of all tokens. Only the tokens of answers count. Divide by "
-    "their number."
-)
-AFTER = (
-    "Your result looks up each token in a distribution that comes after it. The one before it "
-    "predicts it. Use logits[:, :-1] with tokens[:, 1:]."
+    "You divide the sum of the losses by a number of tokens that includes the questions. Divide by "
+    "the number of tokens in the answers."
 )
 LATER = (SHIFT, SHIFT.replace(":-1", "1:")), ("tokens[:, 1:, None]", "tokens[:, :-1, None]")
 MISTAKES = [
-    ("not shifted", "Your result looks up each token in the distribution of its own row, which "
-     "comes after it. The row before it predicts it. Use logits[:, :-1] with tokens[:, 1:].",
+    ("not shifted", "You look up token i in row i of the logits. But row i is the prediction after "
+     "token i. Row i − 1 predicts token i, so use logits[:, :-1] with tokens[:, 1:].",
      (SHIFT, SHIFT.replace(":-1", "1:"))),
-    ("shifted the other way", AFTER, *LATER),
-    ("shifted the other way, starts as well", AFTER,
+    ("shifted the other way", "You look up token i in row i + 1 of the logits. Row i − 1 predicts "
+     "token i, so use logits[:, :-1] with tokens[:, 1:].", *LATER),
+    ("shifted the other way, starts as well", "You look up token i in row i + 1 of the logits. Row "
+     "i − 1 predicts token i, so use logits[:, :-1] with tokens[:, 1:]. Then compare `starts` with "
+     "the positions 1, 2, …, because token 0 is left out.",
      *LATER, (ASKED, "torch.arange(tokens.shape[1] - 1) >= starts[:, None]")),
-    ("shifted twice", "Your distributions are two positions before their tokens. They should be "
-     "one position before. Shift by one.",
+    ("shifted twice", "You look up token i in row i − 2 of the logits. Row i − 1 predicts token i, "
+     "so shift by one row only.",
      (SHIFT, "logits.roll(1, 1)[:, :-1].log_softmax(dim=-1)")),
-    ("whole text", "Your result also counts the question. Count only the tokens from `starts` on.",
+    ("whole text", "You also count the questions. Count only the tokens from position `starts[b]` "
+     "on.",
      (ASKED, ASKED.replace("starts[:, None]", "0 * starts[:, None]"))),
-    ("first of the answer left out", "Your result leaves out the first token of each answer. "
-     "This token is also predicted, from the last token of the question. Count it.", (">=", ">")),
-    ("one too early", "Your result also counts the last token of the question. Begin at `starts`.",
+    ("first of the answer left out", "You leave out the first token of each answer. The last row "
+     "of the question predicts this token. Count it.", (">=", ">")),
+    ("one too early", "You also count the last token of each question. Begin at position "
+     "`starts[b]`.",
      (ASKED, ASKED.replace("starts[:, None]", "starts[:, None] - 1"))),
-    ("question only", "Your result counts the question, not the answer. The answer begins at "
-     "`starts`. Count from there on.", (">=", "<")),
+    ("question only", "You count the questions, not the answers. Count the tokens from position "
+     "`starts[b]` on.", (">=", "<")),
     ("longest question for all", ALONE,
      (ASKED, ASKED.replace("starts[:, None]", "starts.max() + 0 * starts[:, None]"))),
     ("shortest question for all", ALONE,
      (ASKED, ASKED.replace("starts[:, None]", "starts.min() + 0 * starts[:, None]"))),
     ("first text's question for all", ALONE,
      (ASKED, ASKED.replace("starts[:, None]", "starts[0] + 0 * starts[:, None]"))),
-    ("token 0 left out", "Your result leaves out tokens with number 0, as if they were padding. "
-     "Here, 0 is a token like any other. Count it.",
+    ("token 0 left out", "You leave out tokens whose id is 0, as if they were padding. Here, 0 is "
+     "a token like any other. Count it.",
      (ASKED, f"({ASKED}) & (tokens[:, 1:] != 0)")),
-    ("mean of means", "Your result is a mean of the means of the texts. Then a token of a short "
-     "answer counts more. Take one mean over all tokens.", (END, f"{EACH}.mean().exp()")),
-    ("mean of perplexities", "Your result is the mean of the perplexities of the texts. Take the "
-     "mean over all tokens first, and then the exponential.", (END, f"{EACH}.exp().mean()")),
-    ("exponential before the mean", "Your result takes the exponential for each token. Take the "
-     "mean first.", (END, "surprise[asked].exp().mean()")),
-    ("a number for each text", "Your result has one perplexity for each text. Return a single one, "
-     "from the mean over the tokens of all answers.", (END, f"{EACH}.exp()")),
-    ("mean of probabilities", "Your result is 1 divided by the mean probability. The mean is over "
-     "the losses, −ln of the probabilities. Take the logarithms first.",
+    ("mean of means", "You take the mean loss of each answer, and then the mean of these means. "
+     "This way, a token of a short answer counts more. Take one mean over the tokens of all "
+     "answers.", (END, f"{EACH}.mean().exp()")),
+    ("mean of perplexities", "Your result is the mean of the perplexities of the texts. First take "
+     "the mean loss over the tokens of all answers, and then the exponential.",
+     (END, f"{EACH}.exp().mean()")),
+    ("exponential before the mean", "You take the exponential of each loss, and then the mean. "
+     "Take the mean first, and then the exponential.", (END, "surprise[asked].exp().mean()")),
+    ("a number for each text", "You return one perplexity for each text. Return a single number, "
+     "from the mean loss over the tokens of all answers.", (END, f"{EACH}.exp()")),
+    ("mean of probabilities", "Your result is 1 divided by the mean probability. The mean must be "
+     "over the losses, −ln of the probabilities. Take the logarithms first, then the mean, then "
+     "the exponential.",
      (END, "1 / (-surprise[asked]).exp().mean()")),
     ("the loss", "Your result is the mean loss. The perplexity is its exponential. Add .exp().",
      (END, "surprise[asked].mean()")),
-    ("power of two", "Your result is 2 to the power of the loss. The loss uses ln, so its base is "
-     "e. Use exp.", (END, "surprise[asked].mean().exp2()")),
-    ("sum", "Your result fits the sum of the losses. Take their mean.",
+    ("power of two", "Your result is 2 to the power of the mean loss. The loss uses ln, whose base "
+     "is e. Use exp.", (END, "surprise[asked].mean().exp2()")),
+    ("sum", "Your result is the exponential of the sum of the losses. Use their mean.",
      (END, "surprise[asked].sum().exp()")),
-    ("below one", "Your result is 1 divided by the perplexity. The loss is *minus* the logarithm. "
-     "Change the sign.", ("-logs", "logs")),
-    ("softmax, then log", "Your result is right, except where a probability is too small for its "
-     "dtype. There it becomes 0, and its logarithm is −∞. Use log_softmax.",
+    ("below one", "Your result is 1 divided by the perplexity. The loss is *minus* the logarithm "
+     "of the probability. Change the sign.", ("-logs", "logs")),
+    ("softmax, then log", "Your result is right, except where a probability underflows to 0. Its "
+     "logarithm is −∞. Use log_softmax, which gives the logarithm directly.",
      ("log_softmax(dim=-1)", "softmax(dim=-1).log()")),
-    ("no logarithm", "Your result uses the probabilities. A loss is −ln of a probability. Take the "
-     "logarithm.", ("log_softmax", "softmax")),
-    ("over the positions", "Your result fits a softmax over the positions of the text. It must run "
-     "over the vocabulary. Use dim=-1.", ("dim=-1)", "dim=1)")),
-    ("softmax twice", "Your result fits a softmax that is taken twice. log_softmax and "
+    *((f"softmax plus {eps}, then log", "Your result is right, except where a probability is very "
+       f"small. Then the {eps} that you add limits the loss. Use log_softmax, which needs no added "
+       "number.", ("log_softmax(dim=-1)", f"softmax(dim=-1).add({eps}).log()"))
+      for eps in ("1e-8", "1e-9", "1e-10", "1e-12")),
+    ("no logarithm", "You average the negative probabilities. A loss is −ln of a probability. Take "
+     "the logarithm.", ("log_softmax", "softmax")),
+    ("over the positions", "Your softmax runs over the positions of the text. It must run over the "
+     "vocabulary. Use dim=-1.", ("dim=-1)", "dim=1)")),
+    ("softmax twice", "Your result is what you get if softmax is applied twice. log_softmax and "
      "cross_entropy take logits. Give them the logits as they are.",
      ("logits[:, :-1]", "logits[:, :-1].softmax(dim=-1)")),
     ("mean over all tokens, the first as well", ALL,

@@ -69,23 +69,23 @@ REPEATED = "k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
 # The wrong lines of the exercise, by name: what to say, and the edit.
 GIVEN = {
     "key heads in the wrong order": (
-        "Your query heads use the wrong key heads. With six query heads and three key heads, heads "
-        "0 and 1 share key head 0. Use repeat_interleave, not repeat.",
+        "Your query heads use the wrong key heads. With six query heads and three key heads, query "
+        "heads 0 and 1 share key head 0. Use repeat_interleave, not repeat.",
         (REPEATED, "k.repeat(1, group, 1, 1), v.repeat(1, group, 1, 1)"),
     ),
     "values rotated": (
-        "Your values are rotated as well. The values carry no position, because it only decides "
-        "where a query looks. Rotate only q and k.",
+        "You rotate the values as well. Position should decide only where a query looks, so the "
+        "values carry none. Rotate only q and k.",
         ("    heads, _ =", "    v = rotary(v, at, interleaved=True)\n    heads, _ ="),
     ),
     "residual stream replaced": (
-        "Your second half adds to the normalized x. Both halves must add to x itself. Keep x, and "
-        "give the norm's output another name.",
+        "In the second half, you add to the normalized x. Both halves of the block must add to x "
+        "itself. Keep x, and give the output of the norm another name.",
         ("return x + (F.silu", "return normed + (F.silu"),
     ),
     "gate and up exchanged": (
-        "Your result applies silu to the wrong product. It belongs to the product with W_gate. "
-        "Swap the two.",
+        "You apply silu to the product with W_up. In this block, silu belongs to the product "
+        "with W_gate. Apply it there.",
         ("F.silu(gate) * up", "gate * F.silu(up)"),
     ),
 }
@@ -96,48 +96,66 @@ def left_over():
     for size in range(1, len(GIVEN) + 1):
         for names in itertools.combinations(GIVEN, size):
             hint, edits = GIVEN[names[0]][0], [GIVEN[name][1] for name in names]
-            still = f"{size} of the 4 wrong lines are still there. " if size > 1 else ""
-            yield ", ".join(names), still + hint, *edits
+            if size > 1:
+                hint = f"{size} of the 4 wrong lines are still there. Fix this one first. {hint}"
+            yield ", ".join(names), hint, *edits
 
 
 MISTAKES = [
     *left_over(),
-    ("pairs of halves", "All four errors are fixed, but your pairs are halves now. Neighbors were "
-     "right. Keep interleaved=True.", (ROTATED, "q, k = rotary(q, at), rotary(k, at)")),
-    ("the lesson's base", "Your base is the 100,000 of the lesson's model. Use 10,000 here, the "
-     "default of rotary.",
+    ("halves layout", "All four wrong lines are fixed, but you rotate in the halves layout. The "
+     "interleaved layout was correct. Keep interleaved=True.",
+     (ROTATED, "q, k = rotary(q, at), rotary(k, at)")),
+    ("the lesson's base", "You use the base of the lesson's model, 100,000. Here the base "
+     "is 10,000. Use the default of `rotary`.",
      ("rotary(q, at, interleaved=True), rotary(k, at, interleaved=True)",
       "(rotary(each, at, base=100_000, interleaved=True) for each in (q, k))")),
-    ("nothing rotated", "Your q and k are not rotated, so attention knows no positions. Rotate "
+    ("nothing rotated", "You rotate neither q nor k, so attention knows no positions. Rotate "
      "both, and leave out only the values.", (ROTATED, "q, k = q, k")),
-    ("only keys rotated", "Your q is not rotated. A score depends on the distance only if both q "
-     "and k are. Rotate q too.", ("rotary(q, at, interleaved=True)", "q")),
-    ("only queries rotated", "Your k is not rotated. A score depends on the distance only if both "
-     "q and k are. Rotate k too.", ("rotary(k, at, interleaved=True)", "k")),
-    ("x lost", "Your attention output replaces x. Add it to x.", ("x = x + merge", "x = merge")),
-    ("first norm left out", "Your attention reads x itself. Give it x normalized with norm_1.",
+    ("only keys rotated", "You do not rotate q. A score depends on the distance only if both q and "
+     "k are rotated. Rotate q too.", ("rotary(q, at, interleaved=True)", "q")),
+    ("only queries rotated", "You do not rotate k. A score depends on the distance only if both q "
+     "and k are rotated. Rotate k too.", ("rotary(k, at, interleaved=True)", "k")),
+    ("x lost", "Your attention output replaces x. Both halves of the block must add to x. Add the "
+     "attention output to x.", ("x = x + merge", "x = merge")),
+    ("x lost at the end", "Your result is the output of the second half alone. Both halves of the "
+     "block must add to x. Add the output to x.", ("return x + (F", "return (F")),
+    ("first norm left out", "Your attention reads x itself. Normalize x first, with norm_1.",
      ('rms_norm(x, w["norm_1"])', "x")),
-    ("second norm left out", "Your second half reads x itself. Give it x normalized with norm_2.",
+    ("second norm left out", "Your second half reads x itself. Normalize x first, with norm_2.",
      ('rms_norm(x, w["norm_2"])', "x")),
-    ("second half reads the first x", "Your second half reads x as it was before attention. Let it "
-     "read x after attention was added.", ("x = x + merge", "first, x = x, x + merge"),
+    ("norms swapped", "You use norm_2 before attention and norm_1 before the second half. Swap "
+     "the two.", ('"norm_1"', '"norm_X"'), ('"norm_2"', '"norm_1"'), ('"norm_X"', '"norm_2"')),
+    ("second half reads the first x", "Your second half reads x as it was before attention. Give "
+     "it the sum of x and the attention output.", ("x = x + merge", "first, x = x, x + merge"),
      ('rms_norm(x, w["norm_2"])', 'rms_norm(first, w["norm_2"])')),
-    ("sigmoid", "Your result applies a sigmoid to the gate. silu(z) is z times its sigmoid. Use "
-     "F.silu.", ("F.silu(gate)", "gate.sigmoid()")),
-    ("gelu", "Your result applies gelu to the gate. This block uses silu. Use F.silu.",
+    ("sigmoid", "You apply a sigmoid to the gate. This block uses silu, and silu(z) is "
+     "z · sigmoid(z). Use F.silu.", ("F.silu(gate)", "gate.sigmoid()")),
+    ("gelu", "You apply gelu to the gate. This block uses silu. Use F.silu.",
      ("F.silu(gate)", "F.gelu(gate)")),
-    ("norm after adding", "Your attention output is added to the normalized x. Both halves must "
-     "add to x itself.", ("x = x + merge", "x = normed + merge")),
-    ("one norm for both", "Your second half uses the weight of norm_1. It has its own. Use "
-     "norm_2.", ('"norm_2"', '"norm_1"')),
-    ("first norm's output read twice", "Your second half reads the output of the first norm. Since "
-     "then, attention has added to x. Normalize x again, with norm_2.",
+    ("no silu", "You multiply the two products without silu. Apply F.silu to the product with "
+     "W_gate first.", ("F.silu(gate)", "gate")),
+    ("silu of the product", "You multiply first and apply silu to the result. Apply silu to the "
+     "product with W_gate only, and then multiply.", ("F.silu(gate) * up", "F.silu(gate * up)")),
+    ("norm after adding", "You add the attention output to the normalized x. Both halves of the "
+     "block must add to x itself. Add the attention output to x.",
+     ("x = x + merge", "x = normed + merge")),
+    ("one norm for both", "You use the weight of norm_1 in both halves. The second half has a norm "
+     "of its own. Use norm_2 there.", ('"norm_2"', '"norm_1"')),
+    ("first norm's output read twice", "Your second half reads the output of the first norm. But "
+     "attention has added to x since then. Normalize x again, with norm_2.",
      ('    normed = rms_norm(x, w["norm_2"])\n', "")),
     ("another eps", "Your result is right, except for very small x, where the eps of the norm "
      "matters. Use 1e-5, as in rms_norm.",
      ('rms_norm(x, w["norm_1"])', 'F.rms_norm(x, x.shape[-1:], w["norm_1"], 1e-6)'),
      ('rms_norm(x, w["norm_2"])', 'F.rms_norm(x, x.shape[-1:], w["norm_2"], 1e-6)')),
-    ("no mask", "Your tokens see later tokens. Use the causal mask.",
+    ("heads not merged", "You reshape the head outputs while heads still come before tokens. Then "
+     "each row mixes different tokens. Use merge_heads.",
+     ("merge_heads(heads)", "heads.reshape(x.shape)")),
+    ("output matrix not transposed", "You multiply the heads by W_o itself. Each matrix here has "
+     "the shape (d_out, d_in). Multiply by W_o.T.", ('w["W_o"].T', 'w["W_o"]')),
+    ("no mask", "In your result, tokens attend to later tokens. Give the causal mask to "
+     "`attention`.",
      ("attention(q, k, v, causal_mask(len(at)))", "attention(q, k, v)")),
 ]  # fmt: skip
 

@@ -29,31 +29,35 @@ def inputs():
 ALL = "W * weight"
 MISTAKES = [
     ("rows scaled",
-     "Your result multiplies the rows of W, which belong to the outputs. The weight of the norm "
-     "belongs to the inputs. Multiply the columns.", (ALL, "W * weight[:, None]")),
+     "You multiply the rows of W, which belong to the outputs. The weight of the norm belongs to "
+     "the inputs. Multiply the columns.", (ALL, "W * weight[:, None]")),
     ("rows scaled where W is square",
-     "Your result is right, except where W is square. There it multiplies the rows. Multiply the "
-     "columns, whatever the shape of W is.",
+     "Your result is right, except where W is square. There you multiply the rows. Always multiply "
+     "the columns.",
      (ALL, "W * (weight[:, None] if W.shape[0] == W.shape[1] else weight)")),
-    ("divided", "Your result divides by the weight. The norm multiplies by it, and now W must do "
-     "that. Multiply.", "W / weight"),
-    ("weight added", "Your result adds the weight. The norm multiplies by it, so multiply.",
-     "W + weight"),
-    ("one number for all", "Your result multiplies all of W by one number. Multiply each column "
-     "by its own entry of the weight.", "W * weight.mean()"),
-    ("multiplied out", "Your result is the vector W @ weight. W must stay a matrix, so multiply "
-     "each of its columns by one entry of the weight.", "W @ weight"),
-    ("columns transposed", "Your numbers are right, but the matrix is transposed. Return it with "
+    ("divided", "You divide the columns by the weight. The norm multiplies by the weight, and now "
+     "W′ must do that. Multiply the columns.", "W / weight"),
+    ("weight added", "You add the weight to each row of W. The norm multiplies by the weight, and "
+     "now W′ must do that. Multiply each column by its entry of the weight.", "W + weight"),
+    ("one added to the weight", "You multiply by 1 + weight, as the norms of some other models do. "
+     "This norm multiplies by the weight itself. Do not add 1.", "W * (1 + weight)"),
+    ("one number for all", "You multiply all of W by one number, the mean of the weight. The norm "
+     "multiplies each entry of x by its own weight. Multiply each column of W by its own entry of "
+     "the weight.", "W * weight.mean()"),
+    ("multiplied out", "Your result is the vector W @ weight. W′ must be a matrix with the shape "
+     "of W. Multiply each column of W by its entry of the weight, and do not add the columns up.",
+     "W @ weight"),
+    ("columns transposed", "Your numbers are right, but your matrix is transposed. Return it with "
      "the shape of W, (d_out, d_model).", "(W * weight).T"),
-    ("W as it was", "Your result is W itself. Without the weight in the norm, the products are "
-     "different. Put the weight into W.", "W + 0"),
-    ("sign lost", "Your result has lost the signs of negative weights. A negative weight must flip "
-     "the sign of its column.", "W * weight.abs()"),
-    ("W normalized", "Your result normalizes the rows of W. Only x is normalized, and that is not "
-     "part of this exercise. Leave the norm out.",
+    ("W as it was", "Your result is W itself. With a weight of ones in the norm, the products "
+     "would change. Multiply each column of W by its entry of the weight.", "W + 0"),
+    ("sign lost", "You multiply by the absolute value of the weight. A negative weight must flip "
+     "the sign of its column. Multiply by the weight as it is.", "W * weight.abs()"),
+    ("W normalized", "You normalize the rows of W before you multiply. Only x is normalized, and "
+     "`rms_norm` does that. Leave the rows as they are.",
      "W / (W.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt() * weight"),
-    ("twice", "Your result contains the weight twice. Multiply each column by it once.",
-     "W * weight * weight"),
+    ("twice", "You multiply by the weight twice. Multiply each column by its entry of the weight "
+     "once.", "W * weight * weight"),
     ("matrix on the left", "Your result is diag(weight) @ W, which multiplies the rows. The weight "
      "belongs to the columns. Put the diagonal matrix on the right of W.", "weight.diag() @ W"),
 ]  # fmt: skip

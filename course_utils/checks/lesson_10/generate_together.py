@@ -1,5 +1,7 @@
 """10.8: several texts of different lengths continued at once, with a cache."""
 
+import re
+
 import torch
 import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
@@ -71,7 +73,7 @@ def right_padded(model, texts, steps):
 
 
 def inputs():
-    """Return (seed of the model, lengths of the texts, steps)."""
+    """Return (seed of the model, lengths of the texts, steps), and whether texts contain 0."""
     return [
         (1, (5, 3, 1), 6),
         (2, (4, 4), 5),
@@ -79,7 +81,28 @@ def inputs():
         (4, (1, 9), 7),
         (5, (6,), 4),
         (6, (8, 2, 5), 1),
+        (7, (9, 3, 6), 6, True),
+        (8, (2, 5), 7, True),
     ]
+
+
+PASSED_AGAIN = (
+    "After the first call, you pass {} tokens of each text to the model, but the cache already "
+    "holds all except the new one. Pass only the new token of each text."
+)
+EMPTY = (
+    "Your new tokens do not see the tokens before them, because the cache is empty in every call. "
+    "Pass the same dict to every call."
+)
+NOT_GROWN = (
+    "Your `attend` raises an error in call {}, where k has {} keys, because the cache grows with "
+    "each call. Make a mask with one column for each of these keys. If you keep the mask of the "
+    "first call, append a column of True for each new token."
+)
+NO_PAIR = (
+    "Your `attend` does not return two results, as `attention` does. The model uses the first and "
+    "ignores the second. Return a pair, for example (output, None)."
+)
 
 
 class Counting(LanguageModel):
@@ -102,11 +125,33 @@ class Counting(LanguageModel):
         self.requires_grad_(False)
         self.texts, self.read = texts, []
 
-    def stream(self, tokens, cache=None, **how):
+    def stream(self, tokens, cache=None, attend=attention, **how):
         if not self.read:
             tokens = self.with_zeros(tokens)
+        elif cache and tokens.shape[-1] > 1:
+            raise NamedMistake("cached tokens passed", PASSED_AGAIN.format(tokens.shape[-1]))
         self.read.append(tokens.shape[-1])
-        return super().stream(tokens, cache, **how)
+        return super().stream(tokens, cache, attend=self.explained(attend), **how)
+
+    def explained(self, attend):
+        """Return ``attend`` such that its likeliest errors are named."""
+
+        def attend_or_explain(q, k, v, mask):
+            try:
+                results = attend(q, k, v, mask)
+            except (RuntimeError, ValueError) as error:
+                about_shapes = re.search("size of tensor|broadcast|shape", str(error))
+                if len(self.read) == 1 or not about_shapes:
+                    raise
+                if k.shape[-2] == q.shape[-2]:
+                    raise NamedMistake("no cache", EMPTY) from error
+                hint = NOT_GROWN.format(len(self.read), k.shape[-2])
+                raise NamedMistake("mask of another size", hint) from error
+            if not isinstance(results, tuple | list) or len(results) != 2:
+                raise NamedMistake("no pair from attend", NO_PAIR)
+            return results
+
+        return attend_or_explain
 
     def with_zeros(self, tokens):
         tokens = tokens.clone()
@@ -122,7 +167,7 @@ class Counting(LanguageModel):
 
 
 CALLS = (
-    "Your tokens are right, but the model was called {} times for {} steps. One call per step is "
+    "Your tokens are right, but you call the model {} times for {} steps. One call per step is "
     "enough. Put all texts into one call, and stop after the last token."
 )
 AGAIN = (
@@ -131,10 +176,13 @@ AGAIN = (
 )
 
 
-def run(answer, seed, lengths, steps):
+def run(answer, seed, lengths, steps, zeros=False):
     """Let an answer continue random texts, and count the calls and tokens of the model."""
     rng = torch.Generator().manual_seed(seed)
     texts = [torch.randint(17, (length,), generator=rng) for length in lengths]
+    if zeros:  # 0 is a token like any other
+        for text in texts:
+            text[[0, len(text) // 2]] = 0
     model = Counting(seed, texts)
     written = [answer(model, [text.clone() for text in texts], steps)]
     if len(model.read) > steps:
@@ -146,51 +194,107 @@ def run(answer, seed, lengths, steps):
 
 SEEN = "mask & there"
 FIRST = (
-    "Your later tokens see padding. The padding is hidden in the first call only, but its "
-    "keys stay in the cache. Hide it in every call."
+    "Your later tokens attend to padding. You mask the padding in the first call only, but its "
+    "keys stay in the cache. Mask the padding in every call."
 )
+POSITIONS = (
+    "In later calls, your positions start from 0 again. The position of a new token must follow "
+    "those of the tokens in the cache. Count on from there."
+)
+THERE = "there = torch.arange(k.shape[-2]) >= missing[:, None, None, None]"
+AT = "at, longest = torch.arange(k.shape[-2]), max(map(len, texts))\n        "
+SHORT = "missing[:, None, None, None]"
+RIGHT_END = AT + f"there = (at < longest - {SHORT}) | (at >= longest)"
+RETURN = "return attention(q, k, v, mask & there)"
 STEP = "new = model(new, cache, attend=attend)[:, -1:].argmax(dim=-1)"
 MISTAKES = [
-    ("padding seen", "Your tokens fit texts whose padding is visible. A query may only see keys of "
+    ("padding seen", "In your result, tokens attend to padding. A query may only attend to keys of "
      "its own text. Mask the padding.", (SEEN, "mask")),
-    ("padded at the end", "Your tokens fit padding at the end of the shorter texts. Then their "
-     "last token is not in the last column, and new tokens come after padding. Put the padding "
-     "first.", ("(n, 0)", "(0, n)"), (SEEN, "mask")),
-    ("hidden at the wrong end", "Your mask hides the wrong end of the shorter texts. The padding "
-     "is at the other end. Hide the keys that are padding.", ("(n, 0)", "(0, n)")),
+    ("padded at the end", "You pad the shorter texts on the right and do not mask the padding. "
+     "Then their last token is not in the last column, and new tokens come after padding. Pad on "
+     "the left, and mask the padding.", ("(n, 0)", "(0, n)"), (SEEN, "mask")),
+    ("hidden at the wrong end", "You pad the shorter texts on the right, but your mask hides keys "
+     "on the left. Pad on the left, where your mask is.", ("(n, 0)", "(0, n)")),
+    ("hidden at the other wrong end", "You pad the shorter texts on the left, but your mask hides "
+     "keys on the right. Mask the keys on the left, which are padding.", (THERE, RIGHT_END)),
     ("first call only", FIRST, (SEEN, "(mask & there) if q.shape[-2] > 1 else mask")),
     ("first call only, where each query sees itself", FIRST,
      (SEEN, "(mask & there | torch.eye(len(mask)).bool()) if q.shape[-2] > 1 else mask")),
-    ("token 0 as padding", "Your mask hides every token with the number 0, as if it were padding. "
-     "A text may contain it, and the model may generate it. Hide positions, not numbers.",
-     ("torch.arange(k.shape[-2]) >= missing[:, None, None, None]",
+    ("mask grown on the left", "In later calls, your mask hides the wrong keys. The new keys are "
+     "the last ones in the cache. Append the new columns of your mask on the right.",
+     (THERE, AT + f"there = (at < len(at) - longest) | (at >= len(at) - longest + {SHORT})")),
+    ("new tokens hidden", "In later calls, your mask hides the new tokens, so they do not see each "
+     "other. New tokens are not padding. For each of them, append a column of True to your mask.",
+     (THERE, AT + f"there = (at >= {SHORT}) & (at < longest)")),
+    ("token 0 as padding", "Your mask hides every token with the id 0, as if it were padding. A "
+     "text may contain 0, and the model may generate it. Find the padding by the lengths of the "
+     "texts, not by ids.",
+     (THERE.removeprefix("there = "),
       "(torch.cat([first, *written], dim=1) != 0)[:, None, None]"),
      ("cache, written = {}, []", "cache, written, first = {}, [], new")),
-    ("read after the padding", "Your first tokens come from the last column, which is padding in "
-     "the shorter texts. Read the logits at the last token of each text.",
-     ("(n, 0)", "(0, n)"),
-     ("there = torch.arange(k.shape[-2]) >= missing[:, None, None, None]",
-      "at, longest = torch.arange(k.shape[-2]), max(map(len, texts))\n"
-      "        there = (at < longest - missing[:, None, None, None]) | (at >= longest)")),
-    ("one too many seen", "Your tokens fit texts in which one token of padding is visible. Hide "
-     "all of it.", ("k.shape[-2]) >=", "k.shape[-2]) + 1 >=")),
+    ("token 0 of a text as padding", "Your mask hides every 0 in the texts, as if it were padding. "
+     "A text may contain the token 0. Find the padding by the lengths of the texts, not by ids.",
+     (THERE, "there = F.pad(first != 0, (0, k.shape[-2] - first.shape[1]), value=True)\n"
+             "        there = there[:, None, None]"),
+     ("cache, written = {}, []", "cache, written, first = {}, [], new")),
+    ("read after the padding", "You pad on the right, and take the first new tokens from the last "
+     "column, which is padding in the shorter texts. Pad on the left, and mask the padding there. "
+     "Then the last column holds the last token of every text.",
+     ("(n, 0)", "(0, n)"), (THERE, RIGHT_END)),
+    ("padded at the end, positions counted on", "You pad on the right, so the new tokens of a "
+     "short text get positions that count the padding. Pad on the left, or pass a `rotate` that "
+     "gives the new tokens the positions after their own text.",
+     ("(n, 0)", "(0, n)"), (THERE, RIGHT_END),
+     (STEP, "at = max(map(len, texts)) - missing - 1 if not written else 0 * missing\n"
+            "        new = model(new, cache, attend=attend)[torch.arange(len(at)), at]\n"
+            "        new = new.argmax(dim=-1)[:, None]")),
+    ("one too many seen", "In the shorter texts, your mask leaves one token of padding visible. "
+     "Mask all of the padding.", ("k.shape[-2]) >=", "k.shape[-2]) + 1 >=")),
     ("first own token hidden", "Your mask also hides the first token of each text. Hide only the "
      "padding.", (">= missing", "> missing")),
-    ("no causal mask", "Your padding is hidden, but tokens see later ones. `attend` also gets a "
-     "causal mask. Combine both with &.", (SEEN, "there")),
-    ("mask inverted", "Your mask shows the padding and hides the text. True means that a query may "
-     "attend. Invert it.", (">= missing", "< missing")),
-    ("one padding for all", "All your texts are masked by the padding of the first one. Use the "
-     "length of each text.", ("missing[:, None, None, None]", "missing[0]")),
-    ("no cache", "Your new tokens do not see the tokens before them. Pass the same cache to every "
-     "call.", ("model(new, cache,", "model(new, {},")),
-    ("cut to the shortest", "Your longer texts are cut to the length of the shortest. Pad the "
-     "shorter ones instead.",
+    ("no causal mask", "You mask the padding, but in your result tokens attend to later tokens. "
+     "The mask that `attend` gets is causal. Combine the two masks with &.", (SEEN, "there")),
+    ("mask inverted", "Your mask shows the padding and hides the texts. True means that a query "
+     "may attend. Invert your mask.", (">= missing", "< missing")),
+    ("one padding for all", "You mask all texts as if they had the padding of the first one. Use "
+     "the length of each text.", ("missing[:, None, None, None]", "missing[0]")),
+    ("NaN from padding", "Your shorter texts get NaN. At a padding position, a query has no "
+     "allowed key. All its scores are −∞, and their softmax is NaN. In the next layer, this "
+     "NaN reaches the other tokens, because 0 · NaN is NaN. Set the weights of such a query to 0, "
+     "as `attention` does.",
+     (RETURN, "scores = q @ k.mT / q.shape[-1] ** 0.5\n"
+              "        scores = scores.masked_fill(~(mask & there), -torch.inf)\n"
+              "        return scores.softmax(dim=-1) @ v, None")),
+    ("padding removed after softmax", "You remove the padding after softmax, from the weights or "
+     "from the values. So padding still takes a part of each query's weights. Mask the scores "
+     "before softmax.",
+     (RETURN, "weights = attention(q, k, v, mask)[1] * there\n        return weights @ v, None")),
+    ("scores of padding set to 0", "You set the scores of padding to 0. A score of 0 still gets a "
+     "weight, because e^0 is 1. Set these scores to −∞ before softmax.",
+     (RETURN, "scores = q @ k.mT / q.shape[-1] ** 0.5 * there\n"
+              "        return scores.masked_fill(~mask, -torch.inf).softmax(dim=-1) @ v, None")),
+    ("not scaled", "Your scores are not scaled. Divide them by √d_k, as `attention` does.",
+     (SEEN, "mask & there, scale=1.0")),
+    ("no cache", EMPTY, ("model(new, cache,", "model(new, {},")),
+    ("positions from 0", POSITIONS,
+     ("attend=attend)", "attend=attend, rotate=lambda x, at: ROTARY(x, torch.arange(len(at))))")),
+    ("positions of each row from 0", POSITIONS,
+     ("attend=attend)",
+      "attend=attend, rotate=lambda x, at: ROTARY(x, (torch.arange(len(at)) - missing[:, None, "
+      "None] * (len(at) > 1)).clamp(min=0)))")),
+    ("another rotary", "Your `rotate` uses the default base and layout of `rotary`. This model "
+     "needs base=100_000 and interleaved=True. Pass both to `rotary`.",
+     ("attend=attend)", "attend=attend, rotate=ROTARY.func)")),
+    ("first new token dropped", "Your result begins with the second new token of each text. The "
+     "first call already gives the first new token. Keep it.",
+     ("range(steps)", "range(steps + 1)"), ("torch.cat(written,", "torch.cat(written[1:],")),
+    ("cut to the shortest", "You cut the longer texts to the length of the shortest one. The model "
+     "must read every token. Pad the shorter texts instead, and mask the padding.",
      ("max(map(len, texts)) - len(text)", "min(map(len, texts)) - len(text)"), (SEEN, "mask")),
     ("texts returned too", "Your tokens are right, but your result also contains the texts. Return "
      "only the new tokens, (B, steps).",
      ("cache, written = {}, []", "cache, written = {}, [new]")),
-    ("least probable", "Your result takes the least probable token. Take the most probable one.",
+    ("least probable", "You take the least probable token. Take the most probable one.",
      ("argmax", "argmin")),
 ]  # fmt: skip
 

@@ -56,19 +56,26 @@ def inputs():
     ]
 
 
+BEYOND = (
+    "Your result is right, except where u is almost 1. Because of rounding, your line may end "
+    "before u, and then {}. In this case, return the last token of the nucleus."
+)
 REACHES = (
-    "Your result leaves out the token with which the cumulative probability reaches top_p. This "
-    "token belongs to the nucleus, and so does the most probable one. Keep it."
+    "You leave out the token with which the cumulative probability reaches top_p. This token "
+    "belongs to the nucleus. Keep it."
 )
 ABOVE = (
-    "Your nucleus fits a limit for each single probability. Add the probabilities up, from the "
-    "most probable token on, until their sum reaches top_p."
+    "You keep each token whose own probability is above a limit. Add up the probabilities instead, "
+    "starting with the most probable token, until their sum reaches top_p."
 )
 AGAIN = (
-    "Your result applies softmax to probabilities. Divide those of the nucleus by their sum "
-    "instead."
+    "You apply softmax to probabilities, which makes them more equal. Divide the probabilities of "
+    "the nucleus by their sum instead."
 )
-ZERO = "Your result is wrong for T = 0, where logits / T is not finite. Take the largest logit."
+ZERO = (
+    "For T = 0, logits / T is infinite. Softmax then computes inf − inf, which is NaN. Return the "
+    "token with the largest logit instead."
+)
 RANK = "(kept.cumsum(dim=-1) <= u[:, None])"
 PROBABILITIES = "(logits / T).softmax(dim=-1)"
 KEPT = "ordered * (before < top_p)"
@@ -76,30 +83,38 @@ NORMALIZED = "    kept = kept / kept.sum(dim=-1, keepdim=True)\n"
 LAST = "order.gather(1, chosen[:, None])[:, 0]"
 CLAMP = "chosen = chosen.minimum((kept > 0).sum(dim=-1) - 1)", "pass"
 MISTAKES = [
-    ("beyond the end of the line",
-     "Your result is right, except where u is almost 1. Because of rounding, the probabilities may "
-     "add up to less than u. Then choose the last token of the nucleus.", CLAMP),
-    ("multiplied by T", "Your result multiplies the logits by T. A high temperature must make the "
-     "distribution flatter. Divide.", ("logits / T", "logits * T")),
-    ("probabilities divided by T", "Your result fits probabilities that are divided by T. Dividing "
-     "by their sum removes T again. Divide the logits, before softmax.",
+    ("beyond the end of the line", BEYOND.format("your code finds no token"), CLAMP),
+    ("beyond the end, last of the vocabulary",
+     BEYOND.format("you return the least probable token of the vocabulary"),
+     (CLAMP[0], "chosen = chosen.clamp(max=ordered.shape[1] - 1)")),
+    ("beyond the end, the most probable", BEYOND.format("you return the most probable token"),
+     (CLAMP[0], "chosen = chosen.where(chosen < (kept > 0).sum(dim=-1), 0)")),
+    ("multiplied by T", "You multiply the logits by T. A high temperature must make the "
+     "distribution flatter, so divide by T.", ("logits / T", "logits * T")),
+    ("probabilities divided by T", "You divide the probabilities by T. When they are divided by "
+     "their sum, T cancels. Divide the logits by T, before softmax.",
      (PROBABILITIES, "logits.softmax(dim=-1) / T")),
     ("powers of probabilities",
-     "Your result fits probabilities p^(1 / T) that do not add up to 1. Then the nucleus is wrong. "
-     "Divide them by their sum first, or divide the logits by T.",
+     "Your result is what you get from p^(1 / T) for each probability p. These numbers do not add "
+     "up to 1, so the nucleus is wrong. Divide them by their sum before you choose the nucleus, or "
+     "divide the logits by T before softmax.",
      (PROBABILITIES, "logits.softmax(dim=-1) ** (1 / T)")),
-    ("temperature left out", "Your result fits T = 1. Divide the logits by T.",
-     ("logits / T", "logits")),
+    ("temperature left out", "Except for T = 0, your result is the one for T = 1. Divide the "
+     "logits by T.", ("logits / T", "logits")),
     ("nucleus without temperature",
-     "Your nucleus is the one for T = 1. Apply the temperature first, and choose the nucleus from "
+     "Your nucleus is the one for T = 1. Divide the logits by T first, and choose the nucleus from "
      "the new probabilities.",
      ("before = ordered.cumsum(dim=-1) - ordered",
       "cold = logits.softmax(dim=-1).gather(1, order)\n    before = cold.cumsum(dim=-1) - cold")),
     ("division by zero", ZERO, ("if T == 0", "if T == -1"), CLAMP),
     ("division by zero, and beyond the end", ZERO, ("if T == 0", "if T == -1"), CLAMP,
      (RANK, "(~(kept.cumsum(dim=-1) > u[:, None]))")),
-    ("a small T for zero", "Your result for T = 0 depends on u if two logits are nearly equal. If "
-     "you replace 0 by a small T, take the largest logit instead.",
+    ("division by zero, and an empty nucleus", ZERO, ("if T == 0", "if T == -1"),
+     (CLAMP[0], "chosen = chosen.minimum((before < top_p).sum(dim=-1) - 1)")),
+    ("T = 1 for zero", "For T = 0, your result is the one for T = 1. Return the token with the "
+     "largest logit instead.", ("    if T == 0", "    T = T or 1\n    if T == 0")),
+    ("a small T for zero", "For T = 0, your result depends on u if two logits are nearly equal. "
+     "This happens if you replace 0 by a small T. Return the token with the largest logit instead.",
      ("    if T == 0", "    T = max(T, 1e-2)\n    if T == 0")),
     ("the one that reaches p left out", REACHES,
      (KEPT, "torch.where((ordered.cumsum(-1) < top_p) | (before == 0), ordered, 0)")),
@@ -108,53 +123,65 @@ MISTAKES = [
     ("the one that reaches p left out, and beyond the end", REACHES,
      (KEPT, "ordered * (before + ordered < top_p)"),
      (RANK, "(~(kept.cumsum(dim=-1) > u[:, None]))")),
-    ("one too many kept", "Your nucleus has one token too many. Its last token is the one with "
-     "which the cumulative probability reaches top_p. Stop there.",
+    ("one too many kept", "Your nucleus has one token too many. The token with which the sum "
+     "reaches top_p must be its last one. Leave out all tokens after it.",
      (KEPT, "ordered * (torch.cat([before[:, :1], before[:, :-1]], dim=1) < top_p)")),
-    ("one nucleus for all", "All your texts keep as many tokens as the first one. Find the nucleus "
-     "of each row separately.", (KEPT, "ordered * (before < top_p)[:1]")),
-    ("1 - top_p", "Your nucleus reaches the probability 1 − top_p. It must reach top_p.",
+    ("one nucleus for all", "In your result, all texts keep as many tokens as the first one. Find "
+     "the nucleus of each row separately.", (KEPT, "ordered * (before < top_p)[:1]")),
+    ("1 - top_p", "Your nucleus reaches the probability 1 − top_p. Add up the probabilities "
+     "until their sum reaches top_p.",
      ("before < top_p", "before < 1 - top_p")),
-    ("points times top_p", "Your result fits u · top_p. But the nucleus has more probability than "
-     "top_p, because its last token goes beyond it. Divide by the sum of the nucleus.",
+    ("points times top_p", "Your result is what you get if you divide by top_p. But the sum of the "
+     "nucleus is larger than top_p if its last token goes beyond top_p. Divide by the sum of the "
+     "nucleus.",
      (NORMALIZED, "    kept = ordered / top_p\n")),
-    ("nucleus left out", "Your result contains tokens outside the nucleus. Leave out all tokens "
-     "after the one that reaches top_p.", (KEPT, "ordered")),
-    ("not divided by their sum", "Your result contains tokens outside the nucleus. The "
-     "probabilities that are left do not add up to 1, so some points lie beyond them. Divide by "
-     "their sum.", (NORMALIZED, ""),
-     ("gather(1, chosen[:, None])",
-      "gather(1, chosen[:, None].clamp(max=probabilities.shape[1] - 1))")),
-    ("ranks", "Your result has ranks, with 0 for the most probable token. Return the numbers of "
-     "the tokens.", (LAST, "chosen")),
+    ("nucleus left out", "You draw from all tokens, whatever top_p is. Leave out all tokens after "
+     "the one with which the sum reaches top_p.", (KEPT, "ordered")),
+    ("not divided by their sum", "The probabilities of your nucleus do not add up to 1, so the "
+     "last token of the nucleus comes too often. Divide the probabilities by their sum.",
+     (NORMALIZED, "")),
+    ("not divided by their sum, and outside the nucleus", "Your result contains tokens outside the "
+     "nucleus. The probabilities of your nucleus do not add up to 1, so u may lie beyond the end "
+     "of your line. Divide the probabilities by their sum.",
+     (NORMALIZED, ""), (CLAMP[0], "chosen = chosen.clamp(max=ordered.shape[1] - 1)")),
+    ("ranks", "You return ranks, with 0 for the most probable token. Return the ids of the tokens "
+     "that have these ranks.", (LAST, "chosen")),
     ("in vocabulary order",
-     "Your probabilities are on the line in vocabulary order. Put the most probable token first.",
+     "On your line, the tokens are in vocabulary order. Put the most probable token first.",
      ("chosen = (kept.cumsum",
       "kept = torch.zeros_like(kept).scatter(1, order, kept)\n    chosen = (kept.cumsum"),
      (LAST, "chosen")),
-    ("least probable first", "Your line begins with the least probable token. Sort in descending "
-     "order.", ("descending=True", "descending=False")),
-    ("a share of the tokens", "Your nucleus fits top_p as a share of the vocabulary. It is a "
-     "probability. Add up the probabilities until they reach it.",
+    ("least probable first", "Your nucleus and your line begin with the least probable token. Sort "
+     "in descending order.", ("descending=True", "descending=False")),
+    ("a share of the tokens", "You keep the share top_p of all tokens in the vocabulary. But "
+     "top_p is a probability. Add up the probabilities, starting with the most probable token, "
+     "until their sum reaches top_p.",
      ("before < top_p",
       "torch.arange(probabilities.shape[1]) < max(1, top_p * probabilities.shape[1])")),
     ("probabilities above p", ABOVE, ("before < top_p", "ordered >= (1 - top_p) * ordered[:, :1]")),
+    ("probabilities above p of the largest", ABOVE,
+     ("before < top_p", "ordered >= top_p * ordered[:, :1]")),
     ("probabilities above 1 - p", ABOVE, ("before < top_p", "ordered >= 1 - top_p")),
+    ("probabilities above 1 - p, and the largest", ABOVE,
+     ("before < top_p", "(ordered >= 1 - top_p) | (before == 0)")),
     ("softmax again, of all", AGAIN, (NORMALIZED, "    kept = kept.softmax(dim=-1)\n")),
     ("softmax again", AGAIN,
      (NORMALIZED, "    kept = ordered.masked_fill(kept == 0, -torch.inf).softmax(dim=-1)\n")),
-    ("always the largest", "Your result is always the most probable token, whatever u is. If the "
-     "nucleus has more tokens, use u to choose among them.",
+    ("always the largest", "Your result is always the most probable token, whatever u is. Use u to "
+     "choose among the tokens of the nucleus.",
      (RANK + ".sum(dim=-1)", "0 * u.long()")),
-    ("from the other end", "Your result measures u from the far end of the line. Measure it from "
-     "the most probable token.", ("<= u[:, None]", "<= 1 - u[:, None]")),
-    ("softmax over the texts", "Your result fits a softmax over the texts. Each row is a "
-     "distribution. Use dim=-1.", (PROBABILITIES, "(logits / T).softmax(dim=0)")),
-    ("one point for all", "Your result uses the first point for all texts. Each text has its own. "
-     "Use u[b] for text b.", ("<= u[:, None]", "<= u[0]")),
-    ("a rank too far", "Your token is one rank too far. If u is below the first probability, "
-     "choose the first token.",
+    ("from the other end", "Your result is the one for 1 − u instead of u. The most probable token "
+     "comes first on the line. Use u itself.", ("<= u[:, None]", "<= 1 - u[:, None]")),
+    ("softmax over the texts", "Your softmax runs over the texts. Each row is a distribution of "
+     "its own. Use dim=-1.", (PROBABILITIES, "(logits / T).softmax(dim=0)")),
+    ("one point for all", "You use the first point for all texts. Each text has its own. Use u[b] "
+     "for text b.", ("<= u[:, None]", "<= u[0]")),
+    ("a rank too far", "You return the token after the one whose segment contains u. If u is below "
+     "the first probability, return the first token of the line.",
      (LAST, "order.gather(1, (chosen[:, None] + 1).clamp(max=order.shape[1] - 1))[:, 0]")),
+    ("a rank too near", "You return the token before the one whose segment contains u. If u lies "
+     "in the second segment, return the second token of the line.",
+     (LAST, "order.gather(1, (chosen[:, None] - 1).clamp(min=0))[:, 0]")),
 ]  # fmt: skip
 
 exercise = Exercise("10.5", next_token, inputs, MISTAKES, names="B", also_right=[by_searchsorted])

@@ -7,9 +7,9 @@ from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clone
 
 
 def read_q4_0(blocks):
-    d = blocks[:, :2].contiguous().view(torch.float16).float()  # (n, 1)
-    low, high = blocks[:, 2:] % 16, blocks[:, 2:] // 16  # (n, 16) each
-    return d * (torch.cat([low, high], dim=1).float() - 8)  # (n, 32)
+    d = blocks[:, :2].contiguous().view(torch.float16).float()  # (N, 1)
+    low, high = blocks[:, 2:] % 16, blocks[:, 2:] // 16  # (N, 16) each
+    return d * (torch.cat([low, high], dim=1).float() - 8)  # (N, 32)
 
 
 def by_numpy(blocks):
@@ -48,7 +48,10 @@ def inputs():
     ]
 
 
-HALF = "Your result is right, but rounded to {}. Convert n and d to float32 before you multiply."
+HALF = (
+    "Your weights have the dtype {}, in which products are rounded more than in float32. Convert n "
+    "and d to float32 before you multiply."
+)
 
 
 def run(answer, blocks):
@@ -64,50 +67,56 @@ JOINED = "torch.cat([low, high], dim=1)"
 SCALE = "blocks[:, :2].contiguous().view(torch.float16).float()"
 MISTAKES = [
     ("neighbors from one byte",
-     "Your result puts the two numbers of a byte next to each other. First come the low halves of "
-     "all sixteen bytes, then the high halves. Concatenate them.",
+     "You put the two numbers of a byte next to each other. The low halves of all sixteen bytes "
+     "come first, then all high halves. Concatenate them in this order.",
      (JOINED, "torch.stack([low, high], dim=2).flatten(1)")),
     ("high halves first", "Your result begins with the high halves. Weights 0 to 15 are the low "
-     "halves. Swap the two.", (JOINED, "torch.cat([high, low], dim=1)")),
+     "halves. Put the low halves first.", (JOINED, "torch.cat([high, low], dim=1)")),
     ("neighbors, high half first",
-     "Your result puts the two numbers of a byte next to each other, with the high half first. "
-     "Concatenate the low halves of all sixteen bytes, then the high halves.",
+     "You put the two numbers of a byte next to each other, with the high half first. "
+     "Concatenate the low halves of all sixteen bytes, then all high halves.",
      (JOINED, "torch.stack([high, low], dim=2).flatten(1)")),
-    ("nothing subtracted", "Your result is d · n. Then all weights of a block have the same sign. "
-     "Subtract 8 from n first.", (".float() - 8)", ".float())")),
+    ("nothing subtracted", "Your result is d · n, so all weights of a block have the same sign. "
+     "Subtract 8 from n before you multiply by d.", (".float() - 8)", ".float())")),
     ("subtracted in bytes",
-     "Your result is wrong where n is below 8. Bytes have no negative numbers, so 0 − 8 becomes "
-     "248. Convert n to float before you subtract.",
+     "Your result is wrong where n is below 8. A uint8 cannot be negative, so 0 − 8 becomes 248. "
+     "Convert n to float before you subtract.",
      (f"{JOINED}.float() - 8", f"{JOINED} - 8")),
-    ("two's complement", "Your result reads 8 to 15 as −8 to −1. Here, every weight uses "
-     "n − 8. Subtract 8 from all numbers.",
+    ("two's complement", "You read n as a signed number, so 8 to 15 become −8 to −1. In this "
+     "format, a weight is d · (n − 8). Subtract 8 from every n.",
      (f"({JOINED}.float() - 8)", f"({JOINED}.float() + 8) .remainder(16).sub(8)")),
-    ("bytes of d swapped", "Your result fits a d with its two bytes swapped. Leave them in the "
-     "order of the file.", (SCALE, SCALE.replace("[:, :2]", "[:, [1, 0]]"))),
-    ("high half not shifted", "Your high halves are 16 times too large. Shift them down, with "
-     "// 16 or >> 4.", ("blocks[:, 2:] // 16", "blocks[:, 2:] & 240")),
-    ("signed high half", "Your high halves are negative from 8 on. That happens if bytes are read "
-     "with a sign. Read them as torch.uint8.",
+    ("bytes of d swapped", "Your d is what you get if its two bytes are swapped. Read them in the "
+     "order of the block.", (SCALE, SCALE.replace("[:, :2]", "[:, [1, 0]]"))),
+    ("high half not shifted", "In your high halves, n is 16 times too large. Divide the byte "
+     "by 16 with // 16, or shift it with >> 4.", ("blocks[:, 2:] // 16", "blocks[:, 2:] & 240")),
+    ("signed high half", "In your high halves, n is 16 too small where it should be 8 or more. "
+     "This happens if the bytes are read as signed numbers. Read them as torch.uint8.",
      ("blocks[:, 2:] // 16", "blocks[:, 2:].view(torch.int8) >> 4")),
-    ("d from the end", "Your result takes d from the last two bytes. A block begins with d. Take "
-     "the first two.",
+    ("d from the end", "You read d from the last two bytes, and n from the first sixteen. A block "
+     "begins with d. Read d from the first two bytes, and n from the others.",
      (SCALE, SCALE.replace(":2", "-2:")), ("blocks[:, 2:] % 16", "blocks[:, :-2] % 16"),
      ("blocks[:, 2:] // 16", "blocks[:, :-2] // 16")),
-    ("d as bfloat16", "Your result reads d as bfloat16. Its two bytes are a float16. Read them "
-     "with view(torch.float16).", (SCALE, SCALE.replace("float16", "bfloat16"))),
-    ("d as a whole number", "Your result reads d as a whole number. Its two bytes are a float16. "
-     "Read them with view(torch.float16).", (SCALE, SCALE.replace("float16", "int16"))),
-    ("d left out", "Your result is n − 8. Multiply it by the d of its block.",
+    ("d as bfloat16", "You read d as bfloat16. Its two bytes are a float16. Read them with "
+     "view(torch.float16).", (SCALE, SCALE.replace("float16", "bfloat16"))),
+    ("d as a whole number", "You read d as a whole number. Its two bytes are a float16. Read them "
+     "with view(torch.float16).", (SCALE, SCALE.replace("float16", "int16"))),
+    ("d as a whole number without a sign", "You read d as a whole number. Its two bytes are a "
+     "float16. Read them with view(torch.float16).", (SCALE, SCALE.replace("float16", "uint16"))),
+    ("d without its sign", "You use the absolute value of d. A negative d must flip the signs of "
+     "its block. Use d as it is.", (SCALE, SCALE + ".abs()")),
+    ("d left out", "Your result is n − 8. Multiply it by the step d of its block.",
      ("d * (", "(0 * d + 1) * (")),
-    ("one d for all", "Your result uses the d of the first block for all blocks. Each block has "
-     "its own d. Use it.", ("d * (", "d[0] * (")),
-    ("middle at 7.5", "Your result uses n − 7.5. The file stores n − 8, so that one of the sixteen "
-     "numbers is zero. Subtract 8.", ("- 8)", "- 7.5)")),
+    ("one d for all", "You use the d of the first block for all blocks. Multiply each block by its "
+     "own d.", ("d * (", "d[0] * (")),
+    ("middle at 7.5", "Your result is d · (n − 7.5). In this format, a weight is d · (n − 8), so "
+     "that n = 8 gives exactly zero. Subtract 8.", ("- 8)", "- 7.5)")),
+    ("middle at 7", "Your result is d · (n − 7). In this format, a weight is d · (n − 8). Subtract "
+     "8.", ("- 8)", "- 7)")),
     ("d times n, minus 8", "Your result is d · n − 8. Subtract 8 before you multiply: d · (n − 8).",
      (f"d * ({JOINED}.float() - 8)", f"d * {JOINED}.float() - 8")),
-    ("divided by d", "Your result divides by d. Multiply by it.", ("d * (", "1 / d * (")),
+    ("divided by d", "You divide n − 8 by d. Multiply n − 8 by d.", ("d * (", "1 / d * (")),
 ]  # fmt: skip
 
 exercise = Exercise(
-    "10.2", read_q4_0, inputs, MISTAKES, names="n 32", run=run, also_right=[by_numpy, by_loops]
+    "10.2", read_q4_0, inputs, MISTAKES, names="N 32", run=run, also_right=[by_numpy, by_loops]
 )

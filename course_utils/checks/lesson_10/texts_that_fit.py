@@ -2,7 +2,7 @@
 
 import math
 
-from course_utils.checks.exercise import Exercise
+from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 
 
 def texts_that_fit(memory, parameters, S, layers, num_kv_heads, d_k, bytes_each):
@@ -39,43 +39,71 @@ def inputs():
     ]
 
 
+FLOAT = (
+    "Your numbers are right, but they are floats. Return an int: use // on ints, or convert the "
+    "result with int(...)."
+)
 MISTAKES = [
-    ("model left out", "Your result leaves no memory for the model. Its parameters need memory "
-     "before any text does. Subtract them first.", ("memory - parameters * bytes_each", "memory")),
-    ("a model for each text", "Your result gives each text its own copy of the model. All texts "
-     "share one. Subtract it once, then divide.",
+    ("model left out", "You leave no memory for the model. Its parameters need memory before any "
+     "text does. Subtract their bytes first.", ("memory - parameters * bytes_each", "memory")),
+    ("a model for each text", "You give each text its own copy of the model, but all texts share "
+     "one. Subtract the bytes of the model once, then divide by the bytes of one cache.",
      ("left // a_text", "memory // (parameters * bytes_each + a_text)")),
-    ("keys only", "Your result counts half of the cache. It holds keys and values. Multiply by 2.",
+    ("keys only", "You count half of the cache. It holds keys and values. Multiply by 2.",
      ("2 * layers", "layers")),
-    ("one layer only", "Your result counts the cache of one layer. Each layer has its own. "
-     "Multiply by the number of layers.", ("2 * layers * ", "2 * ")),
-    ("one head only", "Your result counts the cache of one key head. Multiply by their number.",
+    ("queries as well", "Your cache is 1.5 times too large, as if it held queries too. It holds "
+     "keys and values only. Multiply by 2.", ("2 * layers", "3 * layers")),
+    ("one layer only", "You count the cache of one layer. Each layer has its own. Multiply by the "
+     "number of layers.", ("2 * layers * ", "2 * ")),
+    ("one head only", "You count the cache of one key head. Multiply by the number of key heads.",
      ("num_kv_heads * ", "")),
-    ("one token only", "Your result counts the cache of one token. A text has S tokens. Multiply "
-     "by S.", ("d_k * S", "d_k")),
-    ("as square", "Your cache grows like S². It holds one key and one value for each token, and no "
-     "attention weights. Multiply by S once.", ("* S *", "* S * S *")),
-    ("a byte for a parameter", "Your result gives each parameter one byte. Multiply by "
-     "bytes_each.", ("parameters * bytes_each", "parameters")),
-    ("a byte for a cached number", "Your result gives each number in the cache one byte. Multiply "
-     "by bytes_each.", ("* S * bytes_each", "* S")),
-    ("no bytes at all", "Your result gives each number one byte, in the model and in the cache. "
+    ("one token only", "You count the cache of one token. A text has S tokens. Multiply by S.",
+     ("d_k * S", "d_k")),
+    ("as square", "Your cache grows like S². It holds keys and values of each token, but no "
+     "attention weights. Multiply by S only once.", ("* S *", "* S * S *")),
+    ("a byte for a parameter", "You count one byte for each parameter. Multiply the number of "
+     "parameters by bytes_each.", ("parameters * bytes_each", "parameters")),
+    ("a byte for a cached number", "You count one byte for each number in the cache. Multiply the "
+     "size of the cache by bytes_each.", ("* S * bytes_each", "* S")),
+    ("no bytes at all", "You count one byte for each number, in the model and in the cache. "
      "Multiply both by bytes_each.",
      ("parameters * bytes_each", "parameters"), ("* S * bytes_each", "* S")),
+    ("always four bytes", "You count four bytes for each number, whatever bytes_each is. Multiply "
+     "by bytes_each, in the model and in the cache.",
+     ("parameters * bytes_each", "parameters * 4"), ("* S * bytes_each", "* S * 4")),
     ("rounded up", "Your result is rounded up. Only whole texts count. Round down.",
      ("left // a_text", "-(-left // a_text)")),
-    ("to the nearest", "Your result is rounded to the nearest number. A text does not fit even if "
-     "little memory is missing. Round down.", ("left // a_text", "round(left / a_text)")),
-    ("parts of texts", "Your result is not a whole number. Only whole texts count. Round down.",
+    ("to the nearest", "Your result is rounded to the nearest whole number. A text does not fit "
+     "even if only a little memory is missing. Round down.",
+     ("left // a_text", "round(left / a_text)")),
+    ("exact fit left out", "Your result is 1 too small where the last text fills the memory "
+     "exactly. Such a text fits. Divide all of the free memory, and round down.",
+     ("left // a_text", "(left - 1) // a_text")),
+    ("parts of texts", "Your result is not rounded. Only whole texts count. Round down.",
      ("left // a_text, 0", "left / a_text, 0.0")),
-    ("less than none", "Your result is negative where the model itself does not fit. Then no text "
-     "fits. Return 0.", ("max(left // a_text, 0)", "left // a_text")),
-    ("less than none, rounded towards 0", "Your result is negative where the model itself does not "
-     "fit. Then no text fits. Return 0.", ("max(left // a_text, 0)", "int(left / a_text)")),
-    ("sign lost", "Your result counts missing memory as free memory. Where the model itself does "
-     "not fit, return 0.", ("max(left // a_text, 0)", "abs(left) // a_text")),
+    ("less than none", "Your result is negative if the model itself does not fit. In this case, no "
+     "text fits. Return 0.", ("max(left // a_text, 0)", "left // a_text")),
+    ("less than none, rounded towards 0", "Your result is negative if the memory is far too small "
+     "for the model. Return 0 whenever the model itself does not fit.",
+     ("max(left // a_text, 0)", "int(left / a_text)")),
+    ("sign lost", "You count missing memory as free memory. If the model itself does not fit, "
+     "return 0.", ("max(left // a_text, 0)", "abs(left) // a_text")),
     ("one at least", "Your result is 1 where no text fits. Return 0 there.",
      ("max(left // a_text, 0)", "max(left // a_text, 1)")),
+    ("one at least where the model fits", "Your result is 1 where the model fits, but no text "
+     "does. Return 0 there.",
+     ("max(left // a_text, 0)", "max(left // a_text, 1 if left >= 0 else 0)")),
 ]  # fmt: skip
 
-exercise = Exercise("10.3", texts_that_fit, inputs, MISTAKES, also_right=[by_counting, by_floor])
+
+def run(answer, *args):
+    """Let an answer count, and refuse a right number by name if it is a float."""
+    results = call_with_clones(answer, *args)
+    if isinstance(results[0], float):
+        raise NamedMistake("float", FLOAT, results)
+    return results
+
+
+exercise = Exercise(
+    "10.3", texts_that_fit, inputs, MISTAKES, run=run, also_right=[by_counting, by_floor]
+)
