@@ -52,7 +52,7 @@ CASES = {  # a word of the likely cause, and what raises such errors
         lambda: [one for one, two, three in [M.shape]],
         lambda: [one for one, two in [B.shape]],
     ],
-    "`.split` and `.chunk`": [lambda: [one for one, two in [(1, 2, 3)]]],
+    "unpacked along its first dimension": [lambda: [one for one, two in [(1, 2, 3)]]],
     "generator": [lambda: ROWS[0], lambda: len(ROWS)],
     "parentheses": [lambda: 0 < V < 1, lambda: bool(M > 0)],
     "one number of dimensions": [lambda: torch.bmm(M, M), lambda: torch.mm(B, M)],

@@ -119,9 +119,9 @@ CAUSES = [
     ),
     (
         r"(not enough|too many) values to unpack",
-        "There are more or fewer items to unpack than names. A tensor is unpacked along its first "
-        "dimension; `.split` and `.chunk` cut along another. Inputs may come with or without a "
-        "batch.",
+        "There are more or fewer items to unpack than names. A function may return another number of "
+        "results. A tensor is unpacked along its first dimension, and inputs may come with or "
+        "without a batch.",
     ),
     (
         r"must be a 3D tensor|batch1|must be a matrix|expects a 2D tensor|"
@@ -197,7 +197,7 @@ CAUSES = [
     (r"maximum recursion depth", "Your function calls itself without end."),
     (
         r"index .* is out of bounds|list index out of range|index out of range",
-        "An index is too large.",
+        "An index is out of range.",
     ),
 ]
 _LIBRARIES = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]

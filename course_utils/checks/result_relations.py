@@ -15,7 +15,7 @@ TERM = "Check what is added or subtracted."
 STEP = "Look for an extra or missing step."
 ORDER = "Check the order of the dimensions."
 COUNT = "Check where you start counting."
-ROW = "Check what each row is divided by."
+ROW = "Check what each row is multiplied or divided by."
 COLUMN = "Check what each column is multiplied or divided by."
 
 CONSTANTS = {
