@@ -119,8 +119,8 @@ CAUSES = [
     ),
     (
         r"(not enough|too many) values to unpack",
-        "There are more or fewer items to unpack than names. A function may return another number of "
-        "results. A tensor is unpacked along its first dimension, and inputs may come with or "
+        "There are more or fewer items to unpack than names. A function may return another number "
+        "of results. A tensor is unpacked along its first dimension, and inputs may come with or "
         "without a batch.",
     ),
     (
