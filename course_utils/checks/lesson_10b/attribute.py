@@ -79,13 +79,13 @@ MISTAKES = [
      "part.",
      ("written / s", "(x - written) / s")),
     ("centered",
-     "In your result, the mean over the logits is subtracted from each head's part. Return what "
-     "the head adds to each logit, unchanged.",
+     "In your result, the mean of each row is subtracted. Return what the head adds to each "
+     "logit, unchanged.",
      ("    return written / s * gamma @ E.T", "    added = written / s * gamma @ E.T\n"
       "    return added - added.mean(dim=-1, keepdim=True)")),
     ("softmax",
-     "Your result is the softmax of the right numbers. Return the numbers themselves, because the"
-     " exercise asks for the part of each logit.",
+     "Your result is the softmax of the right numbers. Return the numbers themselves, because "
+     "only they are parts of the logits.",
      ("    return written / s * gamma @ E.T",
       "    return (written / s * gamma @ E.T).softmax(dim=-1)")),
     ("norm of its own",
@@ -103,11 +103,12 @@ MISTAKES = [
      "Your result leaves out the final norm. Divide by s, and multiply by `gamma`.",
      (WRITTEN, "written @ E.T")),
     ("length",
-     "Your s is the square root of the *sum* of x². Use the mean of x².",
+     "Your s is the square root of the *sum* of x². Take the square root of the mean instead, "
+     "with 1e-5 under it.",
      ("x.square().mean()", "x.square().sum()")),
     ("entry by entry",
-     "Your result is divided by an s for each entry of x. s is one number for the whole stream, "
-     "so take the mean of x² first.",
+     "Your s has one entry for each entry of x. It must be one number for the whole stream, so "
+     "take the mean of x².",
      ("x.square().mean()", "x.square()")),
     ("not rooted",
      "Your result is divided by the mean of x². Divide by its square root.",

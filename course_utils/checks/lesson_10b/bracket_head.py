@@ -89,8 +89,8 @@ MISTAKES = [
      "0.1.",
      (NEEDED, "if cost > 0}")),
     ("chosen by the others",
-     "Your head is the one to choose on `held_out`, which is meant to test it. Choose it on "
-     "`to_choose`.",
+     "Your head is the one that you get by choosing on `held_out`. These texts are meant to test "
+     "the head, so choose it on `to_choose`.",
      (CHOICE, "measure(held_out, heads)")),
     ("by cost alone",
      "Your head is the one with the largest cost. Among the heads that cost more than 0.1, "
@@ -105,20 +105,20 @@ MISTAKES = [
      "chosen on. Report both on `held_out`.",
      (REPORT, "measure(to_choose, [best])[best]")),
     ("weight of what chose it",
-     "Your cost is right, but your bracket weight comes from `to_choose`, the texts that the "
-     "head was chosen on. Report it on `held_out`.",
+     "Your cost is right, but your bracket weight comes from `to_choose`, the texts that the head"
+     " was chosen on. Report the bracket weight on `held_out`.",
      (REPORT, "measured[best][0], measure(held_out, [best])[best][1]")),
     ("cost of what chose it",
-     "Your bracket weight is right, but your cost comes from `to_choose`, the texts that the "
-     "head was chosen on. Report it on `held_out`.",
+     "Your bracket weight is right, but your cost comes from `to_choose`, the texts that the head"
+     " was chosen on. Report the cost on `held_out`.",
      (REPORT, "measure(held_out, [best])[best][0], measured[best][1]")),
     ("reported on all",
      "Your bracket weight and your cost come from all texts together. The head was chosen on "
      "some of them, so report both only on `held_out`.",
      (REPORT, "measure(torch.cat([to_choose, held_out[:, : to_choose.shape[1]]]), [best])[best]")),
     ("first opener",
-     "Your bracket weight and your accuracies use the first bracket of a text. Use the last one "
-     "up to the query.",
+     "Your bracket weight and your accuracies use the first bracket of each text. Use the last "
+     "one up to the query.",
      (AT, "at = torch.where((tokens < 3).cumsum(-1) > 0, "
       "(tokens < 3).int().argmax(-1)[:, None], -1)")),
     ("first opener in the weight",
@@ -154,15 +154,15 @@ MISTAKES = [
      (RIGHT, "((predicted == tokens.gather(1, position)) & counted).float().mean().item()")),
     ("own token left out",
      "Your bracket weight and your cost leave out the query's own token. If the query is a "
-     "bracket, it is the one opened last.",
+     "bracket, that bracket is the one opened last.",
      (AT, "at = F.pad(last_opener(tokens)[:, :-1], (1, 0), value=-1)")),
     ("own token left out of the weight",
-     "Your cost is right, but your bracket weight leaves out the query's own token. If the query"
-     " is a bracket, it is the one opened last.",
+     "Your cost is right, but your bracket weight leaves out the query's own token. If the query "
+     "is a bracket, that bracket is the one opened last.",
      (MEAN_WEIGHT, "weight_before(of_head, at)")),
     ("openers with 0 in the weight",
      "Your cost is right, but in your bracket weight, each query that is a bracket counts as 0. "
-     "Its bracket is its own token, so use the weight on that.",
+     "For such a query, use the weight on its own token.",
      (MEAN_WEIGHT, "(weight * (tokens >= 3))[counted].mean().item()")),
     ("words alone",
      "Your result leaves out the queries that are brackets. " + FROM_THE_FIRST,
@@ -197,12 +197,12 @@ MISTAKES = [
      "accuracies.",
      (LOST, "1 - accuracy([(layer, head)]) / of_model")),
     ("cost from 1",
-     "Your cost is 1 minus the accuracy without the head. The model with all heads is not always"
-     " right, so subtract from its accuracy instead.",
+     "Your cost is 1 minus the accuracy without the head. The model itself is not always right, "
+     "so subtract from the accuracy of the model instead.",
      (LOST, "1 - accuracy([(layer, head)])")),
     ("changed answers",
-     "Your cost is the share of answers that change without the head. Some of these were wrong "
-     "before, so return the difference between the two accuracies.",
+     "Your cost is the share of answers that change without the head. Some of these answers were "
+     "wrong before, so return the difference between the two accuracies.",
      (LOST, "changed(model, tokens, (layer, head), counted)")),
     ("what is left",
      "Your last entry is the accuracy without the head. Subtract it from the accuracy of the "
@@ -210,7 +210,7 @@ MISTAKES = [
      (LOST, "accuracy([(layer, head)])"),
      (NEEDED, "if accuracy_of(model, to_choose) - cost > 0.1}")),
     ("negative cost",
-     "Your cost has the wrong sign. It is the accuracy of the model minus its accuracy without "
+     "Your cost has the wrong sign. Return the accuracy of the model minus its accuracy without "
      "the head.",
      ("*best, weight, cost", "*best, weight, -cost")),
     ("weight and cost exchanged",

@@ -42,7 +42,10 @@ NOT_HEADS = (
     "Your result is not a list of heads of this model. Return a list of pairs (layer, head) of "
     "whole numbers, with heads from 0 to num_heads − 1."
 )
-SUSPECTED = "Your control contains a suspect. It must not, so draw only from the other heads."
+SUSPECTED = (
+    "Your control contains a suspect. A control is what the suspects are compared with, so draw "
+    "only from the other heads."
+)
 TWICE = (
     "Your control contains a head twice. Ablating it twice does no more than ablating it once, so "
     "the control is too small. Draw each head at most once."

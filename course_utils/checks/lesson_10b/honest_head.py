@@ -96,8 +96,8 @@ MISTAKES = [
      "within that layer, the one with the lowest number.",
      ("kept.argmax().item()", "kept.numel() - 1 - kept.flatten().flip(0).argmax().item()")),
     ("ties by head first",
-     "If several heads tie, your head is the one with the lowest number in any layer. Take the "
-     "lowest layer first, and then the lowest number in it.",
+     "If several heads tie, your head is the one with the lowest number, whatever its layer. Take"
+     " the lowest layer first, and then the lowest number in it.",
      ("layer, head = divmod(kept.argmax().item(), kept.shape[1])",
       "head, layer = divmod(kept.T.argmax().item(), kept.shape[0])")),
     ("divided by layers",

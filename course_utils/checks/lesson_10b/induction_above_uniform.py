@@ -75,7 +75,7 @@ MISTAKES = [
      lambda weights, tokens: induction_score(weights[None], tokens[None])),
     ("text closed to a ring",
      "Your result counts key 0 as a follower of the last token. No token comes before key 0, so "
-     "leave it out. (`roll` moves the last token to the front.)",
+     "leave key 0 out. (`roll` moves the last token to the front.)",
      (WANTED, "(tokens[:, None] == tokens.roll(1)).tril(-1)")),
     ("followers that come later",
      "Your weight on the followers is right. But your uniform weight also counts followers after "

@@ -62,10 +62,11 @@ MISTAKES = [
      ("share > 0.5", "share >= 0.5")),
     ("most texts",
      "Your result compares the median over the texts with a half, so not every text has to pass. "
-     "Every text must.",
+     "Every text must pass, so use `all(dim=1)`.",
      ("(share > 0.5).all(dim=1)", "share.median(dim=1).values > 0.5")),
     ("half of the texts",
-     "In your result, it is enough if half of the texts pass. Every text must pass.",
+     "In your result, it is enough if half of the texts pass. Every text must pass, so use "
+     "`all(dim=1)`.",
      ("(share > 0.5).all(dim=1)", "(share > 0.5).float().mean(dim=1) >= 0.5")),
     ("divided by all queries",
      "Your sum over L − 1 queries is divided by L. Divide it by L − 1.",
@@ -79,11 +80,11 @@ MISTAKES = [
      "whether the first key gets more than half.",
      ("(share > 0.5)", "(free[..., 1:].mean(dim=-2) < 0.5).all(dim=-1)")),
     ("in some text",
-     "In your result, it is enough if one text passes. Every text must pass.",
+     "In your result, it is enough if one text passes. Every text must pass, so use `all(dim=1)`.",
      (".all(dim=1)", ".any(dim=1)")),
     ("every query",
-     "In your result, every query must put more than half of its weight on the first token. Only "
-     "the mean over these queries must be more than half.",
+     "In your result, every query must put more than half of its weight on the first token. "
+     "Compare only the mean over these queries with a half.",
      ("share = free[..., 0].mean(dim=-1)", "share = free[..., 0].amin(dim=-1)")),
     ("most queries",
      "Your result is the share of queries that put more than half of their weight on the first "
@@ -93,12 +94,12 @@ MISTAKES = [
      "Your result uses only the last query. Average over all queries except the first.",
      ("free[..., 0].mean(dim=-1)", "free[..., -1, 0]")),
     ("strongest key",
-     "In your result, a head has a sink if the first token gets the largest weight. It must get "
-     "more than half of the weight.",
+     "In your result, a head has a sink if the first token gets the largest weight. Ask instead "
+     "whether the first token gets more than half.",
      ("(share > 0.5)", "(free.mean(dim=-2).argmax(dim=-1) == 0)")),
     ("texts for heads",
      "Your result has shape (layers, B), one entry for each layer and text. Return one entry for "
-     "each layer and head: every text must pass.",
+     "each layer and head: every text must pass, so use `all(dim=1)`.",
      (".all(dim=1)", ".all(dim=2)")),
     ("first key left out",
      "Your result leaves out the first *key*, so it shows the weight on the second one. Leave out"

@@ -41,8 +41,8 @@ MISTAKES = [
      "In your mask, no query sees its own token. That token belongs to the window, so allow it.",
      ("j <= i", "j < i")),
     ("window to both sides",
-     "Your window also covers keys after the query, and some sinks come after it, too. Allow a "
-     "key only if its position is at most that of the query.",
+     "Your window also covers keys after the query, and early queries see sinks that come after "
+     "them. Allow a key only if its position is at most that of the query.",
      ("i - j < window", "(i - j).abs() < window"),
      ("(recent | first) & (j <= i)", "recent | first")),
     ("sinks of the future",
