@@ -24,11 +24,11 @@ class LanguageFigure:
 
     def __init__(self, size):
         layers, heads = size
-        self.figure = Figure(figsize=(7, 7.5), dpi=80)
+        self.figure = Figure(figsize=(7, 6.5), dpi=80)
         add_axes = self.figure.add_axes
-        self.map = add_axes((0.075, 0.14, 0.22, 0.815))
-        scale = add_axes((0.075, 0.065, 0.22, 0.016))
-        bars, matrix = add_axes((0.48, 0.71, 0.5, 0.245)), add_axes((0.48, 0.165, 0.5, 0.465))
+        self.map = add_axes((0.075, 0.1462, 0.22, 0.8115))
+        scale = add_axes((0.075, 0.0596, 0.22, 0.0173))
+        bars, matrix = add_axes((0.48, 0.7385, 0.5, 0.2192)), add_axes((0.48, 0.1654, 0.5, 0.4962))
         cmap = colormaps[SEQUENTIAL].with_extremes(bad="w")
         self.tiles = self.map.imshow(np.zeros(size), cmap=cmap, aspect="auto")
         self.map.set(xlabel="head", ylabel="layer", title="all heads: click one")
@@ -57,8 +57,8 @@ class LanguageFigure:
         extent = {"extent": (0, 1, 1, 0), "vmin": 0, "vmax": 1}
         self.weights = matrix.imshow(np.zeros((1, 1)), cmap=cmap, aspect="auto", **extent)
         matrix.set(xticks=[], yticks=[])
-        matrix.set_xlabel("keys", labelpad=72)
-        matrix.set_ylabel("queries", labelpad=72)
+        matrix.set_xlabel("keys", labelpad=60)
+        matrix.set_ylabel("queries", labelpad=66)
         self.title = matrix.text(0.5, -0.03, "", ha="center", va="bottom", fontsize=12)
         tokens = range(MOST_TOKENS)
         labels = {"fontsize": 10, "va": "center_baseline"}
