@@ -226,8 +226,8 @@ def test_python_and_the_user_move_the_same_explorer(page):
 def test_a_head_is_clicked_and_ablated_by_keys_and_a_text_is_read_on_enter(page):
     output = output_of(page, "language_explorer")
     words = output.get_by_role("status")
-    # head 12.4: the map is from 0.08 to 0.32 of the width and from 0.05 to 0.835 of the height
-    click(output, 0.2, 0.05 + 0.785 * 12.5 / 30)
+    # head 12.4: the map is from 0.075 to 0.295 of the width and from 0.042 to 0.854 of the height
+    click(output, 0.185, 0.042 + 0.812 * 12.5 / 30)
     words.filter(has_text="head 12.4").wait_for()
     ablate = output.get_by_role("checkbox")
     ablate.focus()

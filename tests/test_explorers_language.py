@@ -125,7 +125,7 @@ def test_the_map_shows_the_chosen_quantity_of_every_head(explorer, shade, ablate
     ax, scale, *_ = axes(explorer)
     expected, limit = scores(ablated, shade), scores([], shade).abs().max().item()
     np.testing.assert_allclose(shades(explorer), expected, atol=1e-4)
-    assert f"{shade} {expected[1, 2]:z.2f}" in state
+    assert f"{shade} is {expected[1, 2]:z.2f}" in state
     (image,), (colors,) = ax.images, scale.collections
     signed = shade == ADDED
     assert image.get_clim() == pytest.approx((-limit, limit) if signed else (0, 1), rel=1e-4)
@@ -158,13 +158,13 @@ def test_the_matrix_is_the_selected_head_between_the_tokens(explorer, text, abla
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("keys", "queries")
     largest = int(weights[-1].argmax())
     where = f" {largest}" if tokens.count(tokens[largest]) > 1 else ""
-    assert f"{tokens[largest]}{where} {weights[-1, largest]:.2f}" in state
+    assert f"{tokens[largest]}{where} ({weights[-1, largest]:.2f})" in state
 
 
 def test_without_a_repeated_token_there_is_no_induction_score_and_tiles_are_blank(explorer):
     state = set_controls(explorer, text="the cat saw", shade=INDUCTION)
-    assert f"{INDUCTION} none" in state and np.isnan(shades(explorer)).all()
-    assert f"{FIRST} none" in set_controls(explorer, text="the", shade=FIRST)
+    assert f"no {INDUCTION}" in state and np.isnan(shades(explorer)).all()
+    assert f"no {FIRST}" in set_controls(explorer, text="the", shade=FIRST)
 
 
 # What controls and clicks do
@@ -174,7 +174,7 @@ def test_it_opens_on_the_first_head_with_all_heads_in_use(explorer):
     values = {name: control.value for name, control in explorer.controls.items()}
     assert values == HOME | {"layer": 0, "head": 0, "out": ""}
     top = run(TEXT)[0].max(dim=-1)
-    assert f"{quoted(top.indices)} {top.values:.2f}" in explorer.state
+    assert f"{quoted(top.indices)} ({top.values:.2f})" in explorer.state
     assert "found:" not in explorer.state
     assert [explorer.controls[name].slider.max for name in ("layer", "head")] == [2, 3]
     assert explorer.controls["shade"].options == (*SCORES, ADDED)
@@ -217,7 +217,7 @@ def test_words_give_both_probabilities_and_a_finding_only_where_there_is_one(exp
         # without a picture, which takes longer than the model
         state = explorer._update(text, 0, 0, False, named(heads), FIRST)
         assert f"{quoted(top)} {p:.2f} → {q:.2f}" in state and f"{len(heads)} of 12" in state
-        assert now == top or f"{quoted(now)} {after[now]:.2f}" in state
+        assert now == top or f"{quoted(now)} ({after[now]:.2f})" in state
         less, more = (len(heads) == 1 and now == top and x for x in (q < p / 2, q > p + 0.05))
         finding = state.partition("found:")[2]
         assert bool(finding) == (less or more or len(heads) <= 3 and now != top), state
@@ -326,7 +326,7 @@ def test_the_real_model_says_paris_until_two_heads_are_out():
         # A missing model is an error where it must not go unseen.
         (pytest.fail if os.environ.get("CI") else pytest.skip)(str(missing))
     explorer = language_explorer(model, tokenizer)
-    assert "' Paris' 0.77" in explorer.state
+    assert "' Paris' (0.77)" in explorer.state
     for ablated in ([(23, 4)], [(0, 4)], [(0, 4), (23, 4)]):
         state = set_controls(explorer, out=named(ablated))
         assert ("no longer predicts" in state) == (len(ablated) == 2)

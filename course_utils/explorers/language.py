@@ -16,7 +16,7 @@ from course_utils.views import unique_labels
 MOST_NAMED = 10  # heads listed in one sentence
 FEW = 3  # heads; without many of them, any model predicts something else
 CLEAR = 0.05  # smallest rise of a probability that is worth a remark
-ADDED = "added to the top logit"
+ADDED = "part of the top logit"
 SCORES = {  # of weights (1, heads, L, L) and tokens (1, L)
     "weight on the first token": lambda weights, _: weights[0, :, 1:, 0].mean(dim=-1),
     "previous-token score": lambda weights, _: previous_token_score(weights),
@@ -91,8 +91,8 @@ def language_explorer(model, tokenizer, text="The capital of France is"):
         return (
             f"{cut_off if len(ids) > MOST_TOKENS else ''}"
             f"{_describe_change(words, probabilities, ablated, size)}; "
-            f"head {name}{' (ablated)' if (layer, head) in ablated else ''} attends from "
-            f"{tokens[-1]} most to {tokens[key]} {weights[-1, key]:.2f}; "
+            f"from {tokens[-1]}, head {name}{' (ablated)' if (layer, head) in ablated else ''} "
+            f"attends most to {tokens[key]} ({weights[-1, key]:.2f}); "
             f"{_describe_value(shade, values[layer, head])}"
             f"{_finding(words, probabilities, ablated)}"
         )
@@ -205,17 +205,21 @@ def _describe_change(words, probabilities, ablated, size):
     (top, now), ((p, _), (q, p_now)) = words, probabilities
     total = size[0] * size[1]
     if not ablated:
-        return f"next token {top} {p:.2f}, with all {total} heads"
+        return f"most likely next token {top} ({p:.2f}), with all {total} heads"
     missing = f"{len(ablated)} of {total} heads"
     if len(ablated) <= MOST_NAMED:
         missing = f"{_name_heads(ablated)} ({len(ablated)} of {total})"
     change = f"without {missing}: {top} {p:.2f} → {q:.2f}, "
-    return change + ("still most likely" if now == top else f"now {now} {p_now:.2f} is most likely")
+    if now == top:
+        return f"{change}still most likely"
+    return f"{change}now {now} ({p_now:.2f}) is most likely"
 
 
 def _describe_value(shade, value):
     """Say what the map shows of the selected head."""
-    return f"{shade} {value:z.2f}" if value.isfinite() else f"{shade} none for this text"
+    if value.isfinite():
+        return f"its {shade} is {value:z.2f}"
+    return f"it has no {shade} in this text"
 
 
 def _finding(words, probabilities, ablated):

@@ -8,7 +8,7 @@ from matplotlib.patches import Rectangle
 from course_utils.explorers.kernel_explorer import cut
 from course_utils.figures import DIVERGING, SEQUENTIAL
 
-MOST_TOKENS = 24  # labels of more could not be read, and the model would take over a second
+MOST_TOKENS = 24  # more labels would not fit, and the model would take over a second
 WORDS = 10  # tokens with a bar
 PALE, DARK = "0.78", "C0"  # bars with all heads, and without those that are out
 
@@ -24,10 +24,11 @@ class LanguageFigure:
 
     def __init__(self, size):
         layers, heads = size
-        self.figure = Figure(figsize=(7, 6.2), dpi=80)
+        self.figure = Figure(figsize=(7, 6.5), dpi=80)
         add_axes = self.figure.add_axes
-        self.map, scale = add_axes((0.08, 0.165, 0.24, 0.785)), add_axes((0.08, 0.075, 0.24, 0.02))
-        bars, matrix = add_axes((0.53, 0.61, 0.44, 0.34)), add_axes((0.53, 0.175, 0.44, 0.355))
+        self.map = add_axes((0.075, 0.1462, 0.22, 0.8115))
+        scale = add_axes((0.075, 0.0596, 0.22, 0.0173))
+        bars, matrix = add_axes((0.48, 0.7385, 0.5, 0.2192)), add_axes((0.48, 0.1654, 0.5, 0.4962))
         cmap = colormaps[SEQUENTIAL].with_extremes(bad="w")
         self.tiles = self.map.imshow(np.zeros(size), cmap=cmap, aspect="auto")
         self.map.set(xlabel="head", ylabel="layer", title="all heads: click one")
@@ -38,7 +39,7 @@ class LanguageFigure:
         self.map.set(xlim=(-0.5, heads - 0.5), ylim=(layers - 0.5, -0.5))
         self.scale = scale.pcolormesh(np.linspace(0, 1, 257), [0, 1], np.linspace(0, 1, 256)[None])
         scale.set(xticks=[], yticks=[])
-        small = {"fontsize": 8, "va": "top"}
+        small = {"fontsize": 10, "va": "top"}
         ends = [scale.text(x, -0.2, "", ha=ha, **small) for x, ha in ((0, "left"), (1, "right"))]
         self.ends = [*ends, scale.text(0, -1.5, "", **small)]
 
@@ -48,7 +49,7 @@ class LanguageFigure:
         # room for both numbers beside a bar of 1
         bars.set(xlim=(0, 1.4), ylim=(WORDS - 0.4, -0.6), xticks=(0, 0.5, 1), yticks=[])
         bars.set(title="probability of the next token")
-        bars.legend(loc="lower right", fontsize=8)
+        bars.legend(loc="lower right", fontsize=10)
         small["va"] = "center_baseline"
         self.words = [bars.text(-0.02, row, "", ha="right", **small) for row in rows]
         self.numbers = [bars.text(0, row, "", **small) for row in rows]
@@ -56,12 +57,14 @@ class LanguageFigure:
         extent = {"extent": (0, 1, 1, 0), "vmin": 0, "vmax": 1}
         self.weights = matrix.imshow(np.zeros((1, 1)), cmap=cmap, aspect="auto", **extent)
         matrix.set(xticks=[], yticks=[])
-        matrix.set_xlabel("keys", labelpad=54)
-        matrix.set_ylabel("queries", labelpad=54)
+        matrix.set_xlabel("keys", labelpad=60)
+        matrix.set_ylabel("queries", labelpad=66)
         self.title = matrix.text(0.5, -0.03, "", ha="center", va="bottom", fontsize=12)
         tokens = range(MOST_TOKENS)
-        self.queries = [matrix.text(-0.02, 0, "", ha="right", va="center_baseline") for _ in tokens]
-        self.keys = [matrix.text(0, 1.03, "", ha="center", va="top", rotation=90) for _ in tokens]
+        labels = {"fontsize": 10, "va": "center_baseline"}
+        self.queries = [matrix.text(-0.02, 0, "", ha="right", **labels) for _ in tokens]
+        labels |= {"va": "top", "rotation": 90}
+        self.keys = [matrix.text(0, 1.02, "", ha="center", **labels) for _ in tokens]
         self.moving = [
             *(self.tiles, self.frame, self.crosses, self.scale, *self.ends),
             *(*self.before, *self.after, *self.words, *self.numbers),
@@ -107,7 +110,7 @@ class LanguageFigure:
         for n, label in enumerate(labels):
             middle = (n + 0.5) / max(len(tokens), 1)
             for text, axis in ((self.queries[n], "y"), (self.keys[n], "x")):
-                text.set(text=label, fontsize=8 if len(tokens) <= 14 else 6.5, **{axis: middle})
+                text.set(text=label, **{axis: middle})
 
     def clear(self):
         """Draw nothing, when there is no text."""

@@ -1,4 +1,4 @@
-"""The models of 10b.7, built by hand: they say which kind of bracket was opened last.
+"""The models of 10b.7, built by hand: they predict which kind of bracket was opened last.
 
 Tokens 0, 1 and 2 open brackets of three kinds, and all others are words. One head of layer 0 writes
 the kind of each token into the stream. The heads of layer 1 attend to some position and add the
@@ -29,11 +29,11 @@ def last_opener(tokens):
 
 
 def brackets(seed, shared=False, V=12):
-    """Return a model, texts on which to choose a head (B, L), and texts that test it (B, L).
+    """Return a model, texts to choose a head on (B, L), and texts to test it on (B, L).
 
     If ``shared``, two heads find brackets, and one of them finds only those of kind 0. This head
-    has the best look on the texts that choose, where kind 0 is frequent. On the texts that test,
-    the other head does.
+    has the highest bracket weight on the texts to choose on, where kind 0 is frequent. On the
+    texts to test on, the other head has.
 
     ``model(tokens, removed=[])`` returns logits (B, L, 3), for the kind of the last opener up to
     each token, and weights (layers, B, H, L, L). The heads (layer, head) in ``removed``, both
@@ -59,8 +59,8 @@ def brackets(seed, shared=False, V=12):
         targets |= {"before": (at - 1).expand(B, L), "nowhere": torch.full((B, L), -1)}
         answer, seen = guess * torch.arange(KINDS).expand(B, L, KINDS), []
         below = ["itself" if h == root else "nowhere" for h in range(5)]
-        looks = [[(name, 9.0, 0.0) for name in below], [HEADS[name] for name in above]]
-        for layer, heads in enumerate(looks):
+        roles = [[(name, 9.0, 0.0) for name in below], [HEADS[name] for name in above]]
+        for layer, heads in enumerate(roles):
             weights = []
             for h, (where, strength, amount) in enumerate(heads):
                 aim = F.one_hot(targets[where] + 1, L + 1)[..., 1:]  # (B, L, L), none for -1

@@ -1,4 +1,4 @@
-"""10b.5: what each head of a layer writes into each logit, past the last norm."""
+"""10b.5: what each head of a layer writes into each logit, after the final norm."""
 
 import torch
 import torch.nn.functional as F
@@ -51,93 +51,115 @@ def inputs():
 
 S = "s = (x.square().mean() + EPS).sqrt()"
 WRITTEN = "written / s * gamma @ E.T"
+OTHER_EPSILON = (
+    "Your result is wrong when x is close to 0, because your s adds another number in place of "
+    "1e-5. Add 1e-5 to the mean of x², under the root."
+)
 MISTAKES = [
     ("norm of the heads' sum",
-     "Your s is computed from what this layer's heads write. Compute it from x, the whole stream.",
+     "Your s is computed from what the heads of this layer write. RMSNorm reads the whole stream,"
+     " so compute s from x.",
      (S, "s = (written.sum(dim=0).square().mean() + EPS).sqrt()")),
     ("what is lost without it",
-     "Your result is what each logit loses without the head, with a new norm each time. Keep s "
-     "fixed, and return the head's own part.",
+     "Your result is how much each logit falls if the head is removed and s is recomputed. Keep s"
+     " fixed, and return only the head's own part.",
      (WRITTEN, "(x / s - (x - written) / ((x - written).square().mean(-1, keepdim=True) + EPS)"
                ".sqrt()) * gamma @ E.T")),
     ("the rest, normed anew",
-     "Your result is the logits of everything except the head, with a norm of its own. Keep s "
-     "fixed, and return the head's own part.",
+     "Your result is the logits of everything except the head, with s recomputed. Keep s fixed, "
+     "and return only the head's own part.",
      (WRITTEN, "(x - written) / ((x - written).square().mean(-1, keepdim=True) + EPS).sqrt()"
                " * gamma @ E.T")),
-    ("head centred",
-     "In your result, a mean is subtracted from what a head writes, as in LayerNorm. RMSNorm "
-     "subtracts nothing.",
+    ("head centered",
+     "In your result, the mean of what a head writes is subtracted, as in LayerNorm. RMSNorm "
+     "subtracts no mean, so leave this step out.",
      ("written / s", "(written - written.mean(dim=-1, keepdim=True)) / s")),
     ("what is left",
-     "Your result is what the rest adds, x without the head. Return the head's own part.",
+     "Your result is what everything except the head adds to the logits. Return the head's own "
+     "part.",
      ("written / s", "(x - written) / s")),
-    ("centred",
-     "In your result, a mean over the logits is subtracted. Return what the head adds to each "
+    ("centered",
+     "In your result, the mean of each row is subtracted. Return what the head adds to each "
      "logit, unchanged.",
-     ("    return written / s * gamma @ E.T", "    told = written / s * gamma @ E.T\n"
-      "    return told - told.mean(dim=-1, keepdim=True)")),
+     ("    return written / s * gamma @ E.T", "    added = written / s * gamma @ E.T\n"
+      "    return added - added.mean(dim=-1, keepdim=True)")),
     ("softmax",
-     "Your result is the softmax of the right logits. Return the logits themselves, because they "
-     "add up.",
+     "Your result is the softmax of the right numbers. Return the numbers themselves, because "
+     "only they are parts of the logits.",
      ("    return written / s * gamma @ E.T",
       "    return (written / s * gamma @ E.T).softmax(dim=-1)")),
     ("norm of its own",
-     "In your result, each head is divided by the size of what it writes itself. Then the parts "
-     "do not add up. Use one s for all heads, from the stream x.",
+     "In your result, each head's part is divided by the RMS of what that head writes. Then the "
+     "parts no longer add up to the logits. Use one s for all heads, computed from x.",
      (S, "s = (written.square().mean(dim=-1, keepdim=True) + EPS).sqrt()")),
     ("no norm",
-     "Your result leaves out the division by s. Divide by it.",
+     "Your result leaves out the division by s. The logits are computed from x / s, so divide "
+     "each head's part by s, too.",
      (WRITTEN, "written * gamma @ E.T")),
     ("no gamma",
-     "Your result leaves out γ, the weights of the norm. Multiply by them.",
+     "Your result leaves out `gamma`, the weights of the norm. Multiply by them.",
      (" * gamma", "")),
     ("neither",
-     "Your result leaves out the last norm. Divide by s, and multiply by γ.",
+     "Your result leaves out the final norm. Divide by s, and multiply by `gamma`.",
      (WRITTEN, "written @ E.T")),
     ("length",
-     "Your result is divided by the length of x. s is the square root of the *mean* of the "
-     "squares, not of their sum.",
+     "Your s is the square root of the *sum* of x². Take the square root of the mean instead, "
+     "with 1e-5 under it.",
      ("x.square().mean()", "x.square().sum()")),
     ("entry by entry",
-     "Your result is divided by the size of each entry of x. s is one number for the whole stream: "
-     "take the mean of the squares.",
+     "Your s has one entry for each entry of x. It must be one number for the whole stream, so "
+     "take the mean of x².",
      ("x.square().mean()", "x.square()")),
     ("not rooted",
-     "Your result is divided by the mean of the squares. Divide by its square root.",
+     "Your result is divided by the mean of x². Divide by its square root.",
      (".sqrt()", "")),
     ("mean taken off",
-     "In your s, the mean of x is subtracted first, as in LayerNorm. RMSNorm subtracts nothing.",
+     "In your s, the mean of x is subtracted first, as in LayerNorm. RMSNorm subtracts no mean, "
+     "so leave this step out.",
      ("x.square().mean()", "(x - x.mean()).square().mean()")),
     ("spread",
-     "Your result is divided by x.std(). That subtracts the mean of x, but RMSNorm does not. Use "
-     "the square root of the mean square.",
+     "Your s is x.std(), which subtracts the mean of x first. RMSNorm subtracts no mean. Use "
+     "√(mean of x² + 1e-5).",
      (S, "s = x.std()")),
     ("no epsilon",
-     "Your result is wrong for a small stream. Add 1e-5 to the mean of the squares.",
+     "Your result is wrong when x is close to 0, because your s leaves out 1e-5. Add it to the "
+     "mean of x², under the root.",
      (" + EPS", "")),
     ("epsilon outside",
-     "In your s, 1e-5 is added after the square root. Add it to the mean of the squares, under "
-     "the root.",
+     "In your s, 1e-5 is added after the square root. Add it to the mean of x², under the root.",
      ("(x.square().mean() + EPS).sqrt()", "x.square().mean().sqrt() + EPS")),
+    ("epsilon of 1e-6", OTHER_EPSILON, (" + EPS", " + 1e-6")),
+    ("epsilon of 1e-8", OTHER_EPSILON, (" + EPS", " + 1e-8")),
+    ("one plus gamma",
+     "Your result is multiplied by 1 + `gamma`, as in some models. Here, multiply by `gamma` "
+     "itself.",
+     ("* gamma", "* (1 + gamma)")),
+    ("gamma twice",
+     "Your result is multiplied by `gamma` twice. Multiply by it once.",
+     ("* gamma", "* gamma * gamma")),
+    ("head added to the stream",
+     "Your s is computed from x plus the head's part. x already contains that part, so compute s"
+     " from x alone.",
+     (S, "s = ((x + written).square().mean(dim=-1, keepdim=True) + EPS).sqrt()")),
     ("dealt out", DEALT_OUT,
      ('W_o.unflatten(1, (H, d_k))', 'W_o.unflatten(1, (d_k, H)).mT')),
     ("rows for columns",
-     "Your heads take rows of W_o. It acts as W_o @ z.flatten(), so give each head its own "
-     "columns.",
+     "Your result is what you get with W_o transposed. The layer computes `W_o @ z.flatten()`, so"
+     " each head has its own *columns* of W_o.",
      ("W_o.unflatten(1, (H, d_k))", "W_o.T.reshape(-1)[: W_o.numel()].view(W_o.shape)"
                                     ".unflatten(1, (H, d_k))")),
     ("all heads together",
      "Your result has one row for all heads together. Return one row for each head.",
      ('"dhk,hk->hd"', '"dhk,hk->d"')),
     ("times the stream",
-     "Your result is multiplied by s. Divide by it.",
+     "Your result is multiplied by s. Divide by s instead.",
      ("written / s", "written * s")),
     ("divided by gamma",
-     "Your result is divided by γ. Multiply by it.",
+     "Your result is divided by `gamma`. Multiply by it instead.",
      ("/ s * gamma", "/ s / gamma")),
     ("tokens before heads",
-     "Your numbers are right, but transposed. Rows are heads, and columns are tokens: (H, V).",
+     "Your numbers are right, but your result is transposed. Make the heads its rows and the "
+     "tokens its columns.",
      ("    return written / s * gamma @ E.T", "    return (written / s * gamma @ E.T).T")),
 ]  # fmt: skip
 

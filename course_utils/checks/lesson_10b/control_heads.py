@@ -39,32 +39,36 @@ def inputs():
 
 SAME_COUNT = "Your control has {} heads for {} suspects. Return as many heads as suspects."
 NOT_HEADS = (
-    "Your result is not a list of heads of this model. Return a list of pairs (layer, head), whole "
-    "numbers from 0."
+    "Your result is not a list of heads of this model. Return a list of pairs (layer, head) of "
+    "whole numbers, with heads from 0 to num_heads − 1."
 )
-SUSPECTED = "Your control contains a suspect. Draw only from the other heads."
+SUSPECTED = (
+    "Your control contains a suspect. A control is what the suspects are compared with, so draw "
+    "only from the other heads."
+)
 TWICE = (
-    "Your control contains a head twice. Ablating it twice is no more than ablating it once, so "
-    "draw each head at most once."
+    "Your control contains a head twice. Ablating it twice does no more than ablating it once, so "
+    "the control is too small. Draw each head at most once."
 )
 LAYERS = (
-    "Your control comes from other layers than the suspects. Ablating early layers does damage of "
-    "another kind, so draw as many heads from each layer as there are suspects in it."
+    "Your control does not have as many heads in each layer as there are suspects. The damage of "
+    "an ablation depends on the layer, so from each layer draw as many heads as there are suspects"
+    " in it."
 )
 FIXED = (
-    "Your control is the same in 40 calls with one rng. Each call must draw anew. Use "
-    "generator=rng, and set no seed."
+    "Your control is the same in 40 calls with the same `rng` object. Each call must give a new "
+    "draw, so use `generator=rng` and set no seed."
 )
 SKEWED = (
-    "In 400 draws, your control never contained some of the other heads of these layers. Every "
-    "one of them must have a chance."
+    "In 400 draws, your control never contained some of the other heads in these layers. Each of "
+    "them must have a chance of being drawn, so draw from all of them."
 )
 OWN_CHANCE = (
-    "Your controls differ between two calls with equal rng. Draw with generator=rng, and with "
-    "nothing else."
+    "Two generators with the same seed gave you different controls. Take all random numbers from "
+    "`rng`, so that a control can be reproduced."
 )
 CHANGED = (
-    "Your code changes the list of suspects, which are still to be ablated. Work on another list."
+    "Your code changes the list `suspects` itself, but the caller still needs it. Work on a copy."
 )
 
 

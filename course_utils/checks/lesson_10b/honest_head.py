@@ -40,59 +40,75 @@ HELD = "held_out = right[~to_choose]"
 KEPT = "kept = right[to_choose]"
 MISTAKES = [
     ("reported on what chose it",
-     "Your share comes from the texts that chose the head, which flatter it. Report its share on "
-     "the other texts.",
+     "Your share comes from the texts that the head was chosen on. The head looks better on these"
+     " than elsewhere, so report its share on the other texts.",
      (HELD, "held_out = right[to_choose]")),
     ("reported on all",
-     "Your share comes from all texts. Those that chose the head flatter it, so leave them out.",
+     "Your share comes from all texts. The head looks better on the texts that it was chosen on, "
+     "so report its share on the other texts only.",
      (HELD, "held_out = right")),
     ("chosen by all",
-     "Your head is chosen on all texts, so the other texts are no test any more. Choose it only "
-     "on the texts that to_choose marks.",
+     "Your head is the best one on all texts together, so the other texts are no longer a fair "
+     "test. Choose it only on the texts that `to_choose` marks.",
      (KEPT, "kept = right")),
     ("chosen and reported on all",
-     "Your head is chosen on all texts and reported on all. Choose it on the texts that to_choose "
-     "marks, and report the others.",
+     "Your head and its share both come from all texts. Choose the head on the texts that "
+     "`to_choose` marks, and report its share on the others.",
      (KEPT, "kept = right"), (HELD, "held_out = right")),
     ("in percent",
      "Your share is in percent. Return a number from 0 to 1.",
      ("held_out[layer, head].item()", "100 * held_out[layer, head].item()")),
     ("chosen by the others",
-     "Your head is chosen on the same texts that should test it. Choose it on the texts that "
-     "to_choose marks.",
+     "Your head is the best one on the very texts that are meant to test it. Choose it on the "
+     "texts that `to_choose` marks.",
      (KEPT, "kept = right[~to_choose]")),
     ("halves exchanged",
-     "Your two sets of texts are swapped. Choose on the texts that to_choose marks, and report "
-     "the others.",
+     "Your two sets of texts are swapped. Choose on the texts that `to_choose` marks, and report "
+     "the share on the others.",
      (KEPT, "kept = right[~to_choose]"), (HELD, "held_out = right[to_choose]")),
     ("best of the others",
-     "Your share is that of the best head on the other texts. Report the share of the head that "
-     "you chose.",
+     "Your share is that of the head that is best on the other texts. Report the share of the "
+     "head that you chose.",
      ("held_out[layer, head].item()", "held_out.max().item()")),
     ("first half",
-     "Your head is chosen on the first texts. Choose it on the texts that to_choose marks.",
+     "Your head is chosen on the first texts and tested on the last ones. Choose it on the texts "
+     "that `to_choose` marks, wherever they are, and test it on the others.",
      (KEPT, "kept = right[: int(to_choose.sum())]"),
      (HELD, "held_out = right[int(to_choose.sum()) :]")),
+    ("half of all texts",
+     "Your head is chosen on the first half of the texts. Choose it on the texts that "
+     "`to_choose` marks, wherever they are, and test it on the others.",
+     (KEPT, "kept = right[: len(right) // 2]"), (HELD, "held_out = right[len(right) // 2 :]")),
+    ("mask as indices",
+     "Your result uses `to_choose` as indices, so it takes only texts 0 and 1. Keep it as a mask"
+     " of bool: right[to_choose], and right[~to_choose] for the others.",
+     (KEPT, "kept = right[to_choose.long()]"), (HELD, "held_out = right[(~to_choose).long()]")),
+    ("best layer first",
+     "Your head is the best one in the layer with the best average. Choose among the heads of "
+     "all layers at once.",
+     ("layer, head = divmod(kept.argmax().item(), kept.shape[1])",
+      "layer = kept.mean(dim=1).argmax().item()\n    head = kept[layer].argmax().item()")),
     ("worst head",
      "Your head is the one that is right least often. Choose the one that is right most often.",
      ("argmax", "argmin")),
     ("last of the best",
-     "If several heads are best, yours is the last of them. Return the first.",
+     "If several heads tie, your head is the last of them. Take the one in the lowest layer and, "
+     "within that layer, the one with the lowest number.",
      ("kept.argmax().item()", "kept.numel() - 1 - kept.flatten().flip(0).argmax().item()")),
     ("ties by head first",
-     "If several heads are best, yours is the one with the smallest head number. Return the one "
-     "in the lowest layer, then the lowest head.",
+     "If several heads tie, your head is the one with the lowest number, whatever its layer. Take"
+     " the lowest layer first, and then the lowest number in it.",
      ("layer, head = divmod(kept.argmax().item(), kept.shape[1])",
       "head, layer = divmod(kept.T.argmax().item(), kept.shape[0])")),
     ("divided by layers",
-     "Your layer and head come from dividing by the number of layers. Each row of the flattened "
-     "table has H entries, so divide by H.",
+     "Your layer and head fit an index that was divided by the number of layers. Each layer has H"
+     " heads, so divide the index by H.",
      ("layer, head = divmod(kept.argmax().item(), kept.shape[1])",
       "layer, head = (int(each) % n for each, n in "
       "zip(divmod(kept.argmax().item(), kept.shape[0]), kept.shape))")),
     ("divided by all texts",
-     "Your count of right answers on the other texts is divided by the number of all texts. "
-     "Divide it by the number of the others.",
+     "Your number of right answers on the other texts is divided by the number of *all* texts. "
+     "Divide it by the number of the other texts.",
      ("right[~to_choose].float().mean(dim=0)",
       "right[~to_choose].float().sum(dim=0) / len(right)")),
     ("share of wrong answers",
@@ -105,7 +121,7 @@ MISTAKES = [
      "Your head comes before its layer. Return the layer first.",
      ("[layer, head, held", "[head, layer, held")),
     ("counted",
-     "Your last entry is the number of right answers. Return their share.",
+     "Your last entry is the number of right answers. Divide it by the number of the other texts.",
      ("right[~to_choose].float().mean(dim=0)", "right[~to_choose].float().sum(dim=0)")),
     ("average of all heads",
      "Your share is the average over all heads. Report the share of the head that you chose.",

@@ -34,6 +34,7 @@ def inputs():
         of_head = pull * torch.rand(layers, 1, H, 1, generator=rng)
         of_text = torch.rand(layers, B, H, 1, generator=rng) - 0.5
         scores[..., 0] += of_head + of_text
+        scores[..., 1] += 6.0 * (torch.rand(layers, 1, H, 1, generator=rng) < 0.2)
         return scores.masked_fill(torch.ones(L, L).triu(1) > 0, -torch.inf).softmax(dim=-1)
 
     sizes = [(5, 3, 4, 6, 4), (7, 2, 5, 9, 5), (9, 4, 3, 4, 3), (6, 1, 8, 5, 3), (4, 5, 2, 12, 6)]
@@ -45,67 +46,75 @@ def inputs():
 
 MISTAKES = [
     ("first query counted",
-     "Your result counts the first query. It sees only the first token, so its weight there is "
-     "always 1. Leave it out.",
+     "Your mean includes the first query. This query sees only one key, so it always gives that "
+     "key all its weight. Leave the query out.",
      ("weights[..., 1:, :]", "weights")),
     ("mean of the texts",
-     "Your result compares the mean over all texts with a half. Every single text must pass.",
+     "Your result compares the mean over all texts with a half. Compare each text by itself, "
+     "because every text must pass.",
      ("(share > 0.5).all(dim=1)", "share.mean(dim=1) > 0.5")),
     ("both slips of the code",
-     "Your result is that of the given code, with both bugs. Leave out the first query, and test "
-     "each text by itself.",
+     "Your result is that of the given code, with both bugs. Leave out the first query, and "
+     "compare each text with a half by itself.",
      ("weights[..., 1:, :]", "weights"), ("(share > 0.5).all(dim=1)", "share.mean(dim=1) > 0.5")),
     ("exactly half counted",
      "Your result counts a mean of exactly half. Only more than half counts, so use >.",
      ("share > 0.5", "share >= 0.5")),
     ("most texts",
-     "Your result compares the median over the texts with a half, so most texts are enough. Every "
-     "text must pass.",
+     "Your result compares the median over the texts with a half, so not every text has to pass. "
+     "Every text must pass, so use `all(dim=1)`.",
      ("(share > 0.5).all(dim=1)", "share.median(dim=1).values > 0.5")),
     ("half of the texts",
-     "In your result, half of the texts are enough. Every text must pass.",
+     "In your result, it is enough if half of the texts pass. Every text must pass, so use "
+     "`all(dim=1)`.",
      ("(share > 0.5).all(dim=1)", "(share > 0.5).float().mean(dim=1) >= 0.5")),
     ("divided by all queries",
-     "Your sums over L − 1 queries are divided by L. Divide them by L − 1.",
+     "Your sum over L − 1 queries is divided by L. Divide it by L − 1.",
      ("free[..., 0].mean(dim=-1)", "(free[..., 0].sum(dim=-1) / weights.shape[-1])")),
     ("from the third query",
-     "Your result also leaves out the second query. It sees two keys, so it has a choice. Keep it.",
+     "If L is more than 2, your mean also leaves out the second query. This query sees two keys, "
+     "so it has a choice. Leave out only the first query.",
      ("free[..., 0].mean(dim=-1)", "free[..., min(1, free.shape[-2] - 1) :, 0].mean(dim=-1)")),
     ("others below half",
-     "Your result requires that every *other* key gets less than half. Compare the weight of the "
-     "first key with a half.",
+     "In your result, a head has a sink if every *other* key gets less than half. Ask instead "
+     "whether the first key gets more than half.",
      ("(share > 0.5)", "(free[..., 1:].mean(dim=-2) < 0.5).all(dim=-1)")),
     ("in some text",
-     "In your result, one text is enough. Every text must pass.",
+     "In your result, it is enough if one text passes. Every text must pass, so use `all(dim=1)`.",
      (".all(dim=1)", ".any(dim=1)")),
     ("every query",
-     "In your result, every query must give more than half. Only their mean must, so a few "
-     "queries may look elsewhere.",
+     "In your result, every query must put more than half of its weight on the first token. "
+     "Compare only the mean over these queries with a half.",
      ("share = free[..., 0].mean(dim=-1)", "share = free[..., 0].amin(dim=-1)")),
     ("most queries",
-     "Your result counts the queries that give more than half. Take the mean of their weights "
-     "instead.",
+     "Your result is the share of queries that put more than half of their weight on the first "
+     "token. Average the weights themselves, and compare this mean with a half.",
      ("free[..., 0].mean", "(free[..., 0] > 0.5).float().mean")),
     ("last query only",
      "Your result uses only the last query. Average over all queries except the first.",
      ("free[..., 0].mean(dim=-1)", "free[..., -1, 0]")),
     ("strongest key",
-     "Your result asks whether the first token gets the largest weight. Ask whether it gets more "
-     "than half.",
+     "In your result, a head has a sink if the first token gets the largest weight. Ask instead "
+     "whether the first token gets more than half.",
      ("(share > 0.5)", "(free.mean(dim=-2).argmax(dim=-1) == 0)")),
     ("texts for heads",
-     "Your result has shape (layers, B), one entry for each layer and text. Return one for each "
-     "layer and head.",
+     "Your result has shape (layers, B), one entry for each layer and text. Return one entry for "
+     "each layer and head: every text must pass, so use `all(dim=1)`.",
      (".all(dim=1)", ".all(dim=2)")),
     ("first key left out",
-     "Your result leaves out the first *key*. Leave out the first query, which is the dimension "
-     "before the keys.",
+     "Your result leaves out the first *key*, so it shows the weight on the second one. Leave out"
+     " the first query instead: the queries are the dimension before the keys.",
      ("weights[..., 1:, :]", "weights[..., 1:]")),
+    ("False everywhere",
+     "Your result is False even for heads that have a sink. If you wrote weights[..., 0, 1:], swap "
+     "the last two indices, because the queries are the dimension before the keys.",
+     ("share = free[..., 0].mean(dim=-1)", "share = weights[..., 0, 1:].mean(dim=-1)")),
     ("how many",
-     "Your result is the number of sinks. Return a bool for each layer and head.",
+     "Your result is the number of heads with a sink. Return a bool for each layer and head.",
      (".all(dim=1)", ".all(dim=1).sum()")),
-    ("turned",
-     "Your result is inverted. Return True for the heads that have a sink.",
+    ("inverted",
+     "Your result is True where the first token gets at most half of the weight in every text. "
+     "Return True where it gets more than half in every text.",
      ("(share > 0.5)", "~(share > 0.5)")),
 ]  # fmt: skip
 

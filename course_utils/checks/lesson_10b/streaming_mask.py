@@ -8,7 +8,7 @@ from course_utils.checks.exercise import Exercise
 
 def streaming_mask(L, window, sinks):
     i, j = torch.arange(L)[:, None], torch.arange(L)  # queries, keys
-    recent = i - j < window  # (L, L), so many tokens with its own
+    recent = i - j < window  # (L, L), including its own token
     first = j < sinks  # (L,)
     return (recent | first) & (j <= i)  # (L, L)
 
@@ -34,55 +34,60 @@ def inputs():
 
 MISTAKES = [
     ("future seen",
-     "Your mask allows keys that come after the query. Also require j ≤ i.",
+     "Your mask allows all keys that come after the query. Allow a key only if its position is at"
+     " most that of the query.",
      (" & (j <= i)", "")),
     ("own token hidden",
-     "In your mask, no query sees its own token. If you require j < i, require j ≤ i.",
+     "In your mask, no query sees its own token. That token belongs to the window, so allow it.",
      ("j <= i", "j < i")),
     ("window to both sides",
-     "Your window also reaches into the future. Also require j ≤ i.",
+     "Your window also covers keys after the query, and early queries see sinks that come after "
+     "them. Allow a key only if its position is at most that of the query.",
      ("i - j < window", "(i - j).abs() < window"),
      ("(recent | first) & (j <= i)", "recent | first")),
     ("sinks of the future",
-     "In your mask, the first tokens see sinks that come after them. Require j ≤ i for the sinks, "
-     "too.",
+     "In your mask, early queries see sinks that come after them. Allow a sink only if its "
+     "position is at most that of the query.",
      ("(recent | first) & (j <= i)", "(recent & (j <= i)) | first.expand(L, L)")),
     ("one too many",
-     "Your window is one token too wide. It includes the query's own token.",
+     "Your window is one token too wide. The query's own token already counts as one of the "
+     "`window` tokens.",
      ("i - j < window", "i - j <= window")),
     ("one too few",
-     "Your window is one token too narrow. It has `window` tokens, with the query's own token "
-     "among them.",
+     "Your window is one token too narrow. It must have `window` tokens, including the query's "
+     "own.",
      ("i - j < window", "i - j < window - 1")),
     ("window only",
-     "Your mask drops the first tokens like all others. Keep them visible for every later query.",
+     "Your mask allows only the window. Every query must also see the first `sinks` tokens, "
+     "unless they come after it.",
      ("recent | first", "recent")),
     ("sinks for the last only",
-     "In your mask, only the last query sees the sinks. Show them to every query that comes after "
-     "them.",
+     "In your mask, only the last query sees sinks outside its window. Show the sinks to every "
+     "query that does not come before them.",
      ("(recent | first)", "(recent | (first & (i == L - 1)))")),
     ("one sink",
-     "Your mask keeps only the first token. Keep the first `sinks` tokens.",
+     "Your mask keeps only one sink, the first token. Keep the first `sinks` tokens.",
      ("j < sinks", "j < min(sinks, 1)")),
     ("one sink too many",
-     "Your mask keeps one sink too many. Keep tokens 0 to sinks − 1.",
+     "Your mask keeps one sink too many. Keep tokens 0 to `sinks` − 1.",
      ("j < sinks", "j <= sinks")),
     ("sinks counted from 1",
-     "Your sinks start at token 1. Start at token 0, so that j < sinks.",
+     "Your sinks are tokens 1 to `sinks`. Positions are counted from 0, so keep tokens 0 to "
+     "`sinks` − 1.",
      ("j < sinks", "(j >= 1) & (j <= sinks)")),
     ("window shrinks by the sinks",
-     "Your window is narrower by the number of sinks. Keep `window` tokens in addition to the "
-     "sinks.",
+     "Your window gets narrower when there are more sinks. The sinks come in addition to the "
+     "window, so keep all `window` tokens in it.",
      ("i - j < window", "i - j < max(window - sinks, 1)")),
     ("sinks inside the window only",
      "Your mask allows a key only if it is a sink *and* in the window. One of the two is enough, "
      "so combine them with |.",
      ("recent | first", "recent & first")),
     ("queries for keys",
-     "Your mask is transposed. Rows are queries, and columns are keys.",
+     "Your mask is transposed. Make the queries its rows and the keys its columns.",
      ("return (recent | first) & (j <= i)", "return ((recent | first) & (j <= i)).T")),
     ("True hides",
-     "Your mask is inverted. True means that the query may attend to the key.",
+     "Your mask is inverted. True must mean that the query may attend to the key.",
      ("return (recent | first) & (j <= i)", "return ~((recent | first) & (j <= i))")),
 ]  # fmt: skip
 

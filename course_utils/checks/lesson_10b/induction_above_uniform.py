@@ -8,7 +8,7 @@ from course_utils.checks.exercise import Exercise
 from course_utils.checks.lesson_07._heads import causal_weights
 
 
-def induction_above_even(weights, tokens):
+def induction_above_uniform(weights, tokens):
     L = len(tokens)
     same = tokens[:, None] == tokens[:-1]  # (L, L - 1)
     followers = F.pad(same, (1, 0)).tril(-1)  # (L, L), without the query itself
@@ -42,7 +42,7 @@ def inputs():
 
     def text(H, L, symbols):
         tokens = torch.randint(symbols, (L,), generator=rng)
-        tokens[1:3] = tokens[0]  # neighbours that are equal
+        tokens[1:3] = tokens[0]  # equal neighbors
         return causal_weights(rng, 1, H, L)[0], tokens
 
     weights, tokens = text(3, 12, 4)
@@ -53,112 +53,128 @@ def inputs():
 
 WANTED = "F.pad(same, (1, 0)).tril(-1)"
 MISTAKES = [
-    ("even weights not taken off",
-     "Your result is the weight on the followers alone. In a real text, the same word occurs "
-     "often, so subtract the weight that the followers would get from uniform weights.",
+    ("uniform weights not subtracted",
+     "Your result is the weight on the followers alone. A head with uniform weights would also "
+     "put some weight on them, so subtract that weight.",
      ("(on_followers - uniform)", "on_followers")),
     ("last follower only",
-     "Your result counts only the last follower of a query. Count the weight on all its followers.",
+     "Your result counts only the last follower of each query. Use all followers, for both "
+     "numbers.",
      ("counted = followers",
       "followers &= followers.cumsum(dim=-1) == followers.sum(dim=-1, keepdim=True)\n"
       "    counted = followers")),
     ("first follower only",
-     "Your result counts only the first follower of a query. Count the weight on all its "
-     "followers.",
+     "Your result counts only the first follower of each query. Use all followers, for both "
+     "numbers.",
      ("counted = followers",
       "followers &= followers.cumsum(dim=-1) == 1\n    counted = followers")),
     ("lesson 07's score",
-     "Your result is induction_score. It subtracts nothing, and it counts a query as its own "
-     "follower. Do both as the text says.",
+     "Your result is induction_score from lesson 07. It subtracts nothing, and it counts a query "
+     "as its own follower. Leave that key out, keep only queries that still have a follower, and "
+     "subtract what uniform weights would give.",
      lambda weights, tokens: induction_score(weights[None], tokens[None])),
     ("text closed to a ring",
-     "Your result takes key 0 for the follower of the last token. If you use roll, leave out key "
-     "0, because roll moves the last token to the front.",
+     "Your result counts key 0 as a follower of the last token. No token comes before key 0, so "
+     "leave key 0 out. (`roll` moves the last token to the front.)",
      (WANTED, "(tokens[:, None] == tokens.roll(1)).tril(-1)")),
     ("followers that come later",
-     "In your result, the uniform weights also count followers that come after the query. A query "
-     "cannot see these, so leave them out.",
+     "Your weight on the followers is right. But your uniform weight also counts followers after "
+     "the query. The query cannot see them, so leave them out.",
      ("uniform = followers", "uniform = F.pad(same, (1, 0)).fill_diagonal_(False)")),
     ("followers that come later, everywhere",
-     "Your result also counts followers that come after the query. A query cannot see these, so "
-     "leave them out.",
+     "Your result also counts followers that come after the query. The query cannot see them, so "
+     "leave them out of both numbers. Then average only over queries that still have a follower.",
      (WANTED, "F.pad(same, (1, 0)).fill_diagonal_(False)")),
     ("queries with themselves dropped",
-     "Your result leaves out every query that is its own follower. Leave out only this one key, "
+     "Your result leaves out every query that is its own follower. Leave out only that key, "
      "because the query may have other followers.",
      ("counted = followers.any(dim=-1)",
       "counted = followers.any(dim=-1) & ~F.pad(same, (1, 0)).diagonal()")),
-    ("found at the last, even at all",
-     "Your result takes the weight on the last follower, but the uniform weights on all of them. "
-     "Use all followers for both.",
+    ("weight on the last, uniform weight of all",
+     "Your result takes the weight on the last follower only, but the uniform weight of all "
+     "followers. Use all followers for both numbers.",
      ("on_followers = (weights * followers)",
       "on_followers = (weights * followers * (followers.cumsum(dim=-1) == "
       "followers.sum(dim=-1, keepdim=True)))")),
-    ("found by the follower",
-     "In your result, the weight found is divided by the number of followers. Use the weight on "
-     "all followers together.",
+    ("weight divided by the followers",
+     "In your result, the weight on the followers is divided by their number. Use the total "
+     "weight, without dividing.",
      ("(weights * followers).sum(dim=-1)",
       "(weights * followers).sum(dim=-1) / followers.sum(dim=-1).clamp(min=1)")),
     ("a follower on average",
-     "Your result is an average over the followers of a query. Use their sums, both for the "
-     "weight found and for the uniform weights.",
+     "Your result averages over the followers of each query. Add them up instead, for both "
+     "numbers.",
      ("(on_followers - uniform)",
       "((on_followers - uniform) / followers.sum(dim=-1).clamp(min=1))")),
     ("queries with itself alone",
      "Your result counts a query as 0 if its only follower is itself. Such a query has no "
-     "follower left, so leave it out of the mean.",
+     "follower left, so leave the query out of the mean.",
      ("counted = followers.any", "counted = F.pad(same, (1, 0)).tril().any")),
     ("followers of the same token dropped",
-     "Your result leaves out all followers that equal the query's token. Leave out only the query "
-     "itself.",
+     "Your result leaves out every follower that has the same token as the query. Leave out only "
+     "the query's own key, because an earlier key with that token is a follower like any other.",
      (".tril(-1)", ".tril(-1) & (tokens[:, None] != tokens)")),
     ("query itself counted",
-     "In your result, a token that occurs twice in a row counts as its own follower. Leave out "
-     "this key.",
+     "Your result counts a query as its own follower if its token occurs twice in a row. Leave "
+     "out this key, and keep only queries that still have a follower.",
      (".tril(-1)", ".tril()")),
-    ("query itself, even alone",
-     "In your result, only the uniform weights still count a query as its own follower. Leave out "
-     "this key there, too.",
+    ("query itself, in the uniform weight",
+     "Your uniform weight still counts the query itself as one of its followers. Leave that key "
+     "out there, too.",
      ("uniform = followers", "uniform = F.pad(same, (1, 0)).tril()")),
-    ("even over all keys",
-     "Your uniform weights are 1 / L. Query i sees only i + 1 keys, so give each of them 1 / (i + "
-     "1).",
+    ("uniform over all keys",
+     "Your uniform weights are 1 / L. The query at position i sees only i + 1 keys, so give each "
+     "of these keys 1 / (i + 1).",
      ("torch.arange(1, L + 1)", "L")),
-    ("even over earlier keys",
-     "Your uniform weights are 1 / i. Query i also sees itself, so give each key 1 / (i + 1).",
+    ("uniform over earlier keys",
+     "Your uniform weights are 1 / i for the query at position i. This query sees i + 1 keys, "
+     "including its own, so give each of them 1 / (i + 1).",
      ("torch.arange(1, L + 1)", "torch.arange(L).clamp(min=1)")),
     ("one follower only",
-     "Your uniform weights assume one follower for each query. Multiply 1 / (i + 1) by the number "
-     "of followers.",
+     "Your uniform weight assumes that each query has one follower. Multiply the uniform weight "
+     "of a single key by the number of followers.",
      ("uniform = followers.sum(dim=-1)", "uniform = followers.any(dim=-1)")),
+    ("largest follower only",
+     "Your result takes only the largest weight on a follower. Use the total weight on all "
+     "followers.",
+     ("(weights * followers).sum(dim=-1)", "(weights * followers).amax(dim=-1)")),
+    ("future and itself in both numbers",
+     "Your result also counts followers after the query, and the query as its own follower. "
+     "Leave out both.",
+     ("    on_followers =", "    followers = F.pad(same, (1, 0))\n    on_followers =")),
+    ("before the occurrence",
+     "Your result uses the keys right *before* earlier occurrences of the query's token. Use the"
+     " keys right after them.",
+     (WANTED, "F.pad(tokens[:, None] == tokens[1:], (0, 1)).tril(-2)")),
     ("all queries",
-     "Your mean is over all queries. A query without a follower has nowhere to look, so leave it "
-     "out.",
+     "Your mean is over all queries. A query without a follower only adds a 0, so leave it out.",
      ("[:, counted].mean", ".mean")),
     ("ratio",
-     "Your result is the ratio of the weight found to the uniform weight. Return the mean of the "
-     "differences.",
+     "Your result is the weight on the followers divided by their uniform weight. Subtract the "
+     "uniform weight instead.",
      ("(on_followers - uniform)[:, counted]", "(on_followers / uniform)[:, counted]")),
     ("means first",
-     "Your result is the ratio of two means. Take the difference for each query, then the mean.",
+     "Your result is the ratio of two means. Subtract the uniform weight from the weight on the "
+     "followers instead.",
      ("(on_followers - uniform)[:, counted].mean(dim=-1)",
       "on_followers[:, counted].mean(dim=-1) / uniform[counted].mean()")),
     ("on the occurrence",
-     "Your result is the weight on the earlier occurrence itself. Its follower is one position "
-     "later.",
+     "Your result uses the earlier occurrences of the token themselves. Use the keys right after "
+     "them, which are the followers.",
      (WANTED, "F.pad(same, (0, 1)).tril(-1)")),
     ("summed",
-     "Your result is a sum over the queries. Return their mean.",
+     "Your result is the sum over the queries. Return their mean.",
      (".mean(dim=-1)  #", ".sum(dim=-1)  #")),
     ("heads together",
      "Your result is one number for all heads together. Return one number for each head.",
      (".mean(dim=-1)  #", ".mean()  #")),
-    ("turned round",
-     "Your result has the wrong sign. A head that attends to followers must get a positive number.",
+    ("wrong sign",
+     "Your result has the wrong sign. A head that attends to followers more than uniform weights "
+     "would must get a positive number.",
      ("on_followers - uniform", "uniform - on_followers")),
 ]  # fmt: skip
 
 exercise = Exercise(
-    "10b.2", induction_above_even, inputs, MISTAKES, names="H",
+    "10b.2", induction_above_uniform, inputs, MISTAKES, names="H",
     also_right=[by_loops, by_a_uniform_head],
 )  # fmt: skip
