@@ -107,9 +107,9 @@ MISTAKES = [
      "differs from key to key. Add the variance of 2 q·k under the square root.",
      (DIVISOR, "(2 * d_k) ** 0.5")),
     ("variance of a square 1",
-     "Your scores are divided by √(5 d_k), which would be right if the square of a normal "
-     "number had variance 1. That variance is larger. Measure it, and use the measured value in "
-     "your formula.",
+     "Your scores are divided by √(5 d_k), which would be right if the square of a standard "
+     "normal variable had variance 1. That variance is larger. Measure it, and use the measured "
+     "value in your formula.",
      (DIVISOR, "(5 * d_k) ** 0.5")),
     ("mean of a fourth power",
      "Your scores are divided by √(7 d_k), which would be right if x² had variance 3. But 3 is "

@@ -264,7 +264,8 @@ MISTAKES = [
      "block.",
      ("old + p.sum(dim=-1)", "p.sum(dim=-1)")),
     ("block not added",
-     "Your ℓ is only the old part, ℓ · e^(m − m_new). Add the sum of this block.",
+     "Your new ℓ is only the old part, old ℓ · e^(m − m_new). Add the sum of this block's "
+     "exponentials, e^(x − m_new).",
      ("old + p.sum(dim=-1)", "old")),
     ("mean of the block",
      "You add the mean of the block's exponentials to ℓ. Add their sum.", ("sum(", "mean(")),

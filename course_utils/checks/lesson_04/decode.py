@@ -83,8 +83,8 @@ MISTAKES = [
      "Your new tokens do not see their own keys. Allow each token its own key: j <= i + S - L.",
      ("tril(S - L)", "tril(S - L - 1)")),
     ("one new token too far",
-     "With several new tokens, each of them except the last also sees the next one. Allow one key "
-     "less for each query: j <= i + S - L.",
+     "With several new tokens, each of them except the last also sees the next one. Allow each "
+     "query one key fewer: j <= i + S - L.",
      ("tril(S - L)", "tril(S - L + 1)")),
     ("only the cache is seen",
      "Your new tokens see only the cache. Let each one also see itself and the new tokens before "

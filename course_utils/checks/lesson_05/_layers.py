@@ -241,9 +241,8 @@ OF_ANY_LAYER = [
      "queries instead of keys. Use the mask as it is, without a transpose.",
      ("~mask", "~(mask.mT if mask.shape[-2] == 1 and q.shape == k.shape else mask)")),
     ("output lost where head 0 is empty",
-     "Right, except for a query that has no allowed key in head 0 but some in other heads. Your "
-     "whole output is 0 for this query, although the other heads attend. Set only the weights of "
-     "head 0 to 0, not the output.",
+     "Your whole output is 0 for a query that has no allowed key in head 0, although other heads "
+     "may attend. Set only the weights of head 0 to 0, not the output.",
      ("self.W_o(merged), weights", "self.W_o(merged) * (weights.sum(-1)[:, :1].mT > 0), weights")),
     ("PyTorch's layer as it is",
      "Your result is what nn.MultiheadAttention returns by default. It averages the weights over "

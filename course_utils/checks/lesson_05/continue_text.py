@@ -226,8 +226,9 @@ MISTAKES = [
      ("[cache[0], k]", "[k, cache[0]]"),
      ("[cache[1], v]", "[v, cache[1]]"), ("(window - 1)", "window")),
     ("cut before attending",
-     "You get this result if you cut the keys to the window before the new tokens attend. But the "
-     "first token of a piece needs older keys than the last one. Attend first, then cut the cache.",
+     "You get this result if you cut the keys to the window before the new tokens attend. But "
+     "the first new token needs older keys than the last new token does. Attend first, then cut "
+     "the cache.",
      (CUT, "k, v, ago = k[:, :, -window:], v[:, :, -window:], ago[:, -window:]\n"
       "    S = k.shape[2]\n    " + CUT)),
     ("first tokens kept", FIRST,

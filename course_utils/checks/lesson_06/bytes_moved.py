@@ -142,8 +142,8 @@ MISTAKES = [
      ("tiled = L * d + blocks", "tiled = blocks * L * d + blocks")),
     ("everything for each block",
      "Your tiled attention counts all of q and the output for each block of queries. Each block "
-     "has its own rows of q and of the output, so count these once. Only K and V are read for each "
-     "block.",
+     "has its own rows of q and of the output, so count these once. Only K and V are read in "
+     "full for each block.",
      ("tiled = L * d + blocks * 2 * S * d + L * d", "tiled = blocks * 2 * (L + S) * d")),
     ("blocks of keys outside",
      "Your tiled attention reads K and V once, and moves q and the output for each block of keys, "

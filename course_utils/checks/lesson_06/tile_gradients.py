@@ -153,7 +153,10 @@ MISTAKES = [
     ("power forgotten",
      "Your weights are score − lse, the logarithm of the weights. Take the exponential.",
      (P, "(scores - lse[..., None])")),
-    ("divided by d_k", shared_hints.SCALED_TWICE, ("q.shape[-1] ** -0.5", "q.shape[-1] ** -1.0")),
+    ("divided by d_k",
+     "Your scores are divided by d_k. Divide the scores by √d_k, once. The gradients of q and k "
+     "also need this factor, once each.",
+     ("q.shape[-1] ** -0.5", "q.shape[-1] ** -1.0")),
     ("maximum subtracted",
      "Your weights subtract the largest score. Then the weights of a row do not sum to 1. "
      "Subtract lse: e^(score − lse).",

@@ -61,8 +61,8 @@ MISTAKES = [
      "in part must be visited too, so round up.",
      (VISITED, "(last + 1) // block_k")),
     ("one block too many",
-     "You visit one block of keys too many where a block starts right after the last query. Such a "
-     "block has no allowed pair. Leave it out.",
+     "You visit one block of keys too many if it starts right after the last query of the block "
+     "of queries. Such a block has no allowed pair. Leave it out.",
      ("j <= last", "j <= last + 1")),
     ("one block too many at the end",
      "You visit one block of keys too many where a block ends at the last query's own position. "

@@ -148,8 +148,8 @@ MISTAKES = [
      "made for 0 ≤ f < 1. Use floor.",
      ("x.floor()", "x.ceil()")),
     ("sign of the exponent",
-     "Your exponent has the wrong sign, so y grows where x falls. Add n << 23 to the bits of p; "
-     "do not subtract it.",
+     "You subtract n from the exponent, so your y is about 2^(f − n). Add n << 23 to the bits of "
+     "p; do not subtract it.",
      ("+ (n.to(", "- (n.to(")),
     ("fraction alone",
      "Your result is 2^f, without the factor 2^n. The exponent starts at bit 23, so add n << 23 "
@@ -191,8 +191,8 @@ MISTAKES = [
      ("x = x.clamp(min=-126)", "given, x = x, x.clamp(min=-126)"),
      ("    error =", "    y = torch.where(given < -126, 0, y)\n    error =")),
     ("Taylor's cubic",
-     "Your result is what the Taylor coefficients give. They are exact at f = 0, but off by 0.6% "
-     "near f = 1. Use the coefficients in C.",
+     "Your result is what the Taylor coefficients give. That polynomial is exact at f = 0, but "
+     "0.6% too small near f = 1. Use the coefficients in C.",
      (P, "1 + f * (0.693147 + f * (0.240227 + f * 0.0555041))")),
     ("whole part alone",
      "Your result is 2^n, without the factor 2^f. Compute p with the cubic in f, and add n to its "

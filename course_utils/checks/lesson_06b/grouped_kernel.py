@@ -192,8 +192,8 @@ MISTAKES = [
      "values.",
      ("batch * k_b", BATCH), ("batch * v_b", BATCH)),
     ("items of the keys one after another",
-     "Your offsets are right only if each item of the batch starts where the previous one ends in "
-     "k. But a cache may have unused rows. Multiply batch by k_b in `k_at`.",
+     "Your offsets are right only if each item of the batch starts where the previous one ends. "
+     "But a cache may have unused rows in between. Multiply batch by k_b in `k_at`.",
      ("batch * k_b", BATCH)),
     ("items of the values one after another",
      "Your offsets are right only if each item of the batch starts where the previous one ends in "

@@ -113,8 +113,8 @@ MISTAKES = [
      "pairs that agree and those that disagree.",
      "torch.corrcoef(torch.stack([a, b]))[0, 1]"),
     ("spearman",
-     "Your result is Spearman's correlation of the ranks. For τ, count the pairs that agree and "
-     "those that disagree.",
+     "Your result is Spearman's rank correlation. For τ, count the pairs that agree and those "
+     "that disagree.",
      "torch.corrcoef(torch.stack([a, b]).argsort().argsort().double())[0, 1]"),
     ("share that agrees",
      "Your result is the share of pairs that agree, from 0 to 1. Subtract the number of pairs "

@@ -102,9 +102,9 @@ SUM = (
 LINE = (
     "not on the line",
     "Your new weights keep neither the outputs nor the sums. Put a column of ones beside v. What "
-    "you add to the weights, times this matrix (S, d_v + 1), must be 0. Take the last column of U "
-    "in its full SVD, or the last row of Vh for its transpose. If you clamp the ends, clamp them "
-    "at 0.",
+    "you add to the weights, times this matrix (S, d_v + 1), must be 0. Take the last column of "
+    "U in its full SVD, or the last row of Vh for its transpose. If you clamp the new weights, "
+    "clamp them at 0.",
 )
 INFINITE = (
     "infinite weights",

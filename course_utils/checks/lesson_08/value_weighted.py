@@ -74,8 +74,8 @@ MISTAKES = [
      "key, before the sum over keys.",
      "(weights @ v).norm(dim=-1)"),
     ("length of the mixture for each key",
-     "You give each key the length of the whole output of its query. Return the length of the "
-     "vector that this key alone adds.",
+     "For each query, you give every key the length of that query's whole output. Return the "
+     "length of the vector that this key alone adds.",
      "(weights @ v).norm(dim=-1, keepdim=True).expand(weights.shape)"),
     ("mean of the entries",
      "You multiply each weight by the mean of the value's entries. Multiply it by the value's "

@@ -120,8 +120,8 @@ MISTAKES = [
      "Your slopes are the square roots of the right ones. Double all exponents.",
      ("8 * h / power for", "4 * h / power for"), (REST, REST.replace("8 * h", "4 * h"))),
     ("4 for 8 in the power of two",
-     "Your first slopes are the square roots of the right ones. Their exponents are −8 (h + 1) / "
-     "P, where P is the largest power of two up to H.",
+     "Your first slopes are the square roots of the right ones. The right ones have the "
+     "exponents −8 (h + 1) / P, where P is the largest power of two up to H.",
      ("8 * h / power for", "4 * h / power for")),
     ("divided by the head",
      "Your exponents are −8 / (h + 1). For a power of two, they are −8 (h + 1) / H. If H is not a"

@@ -169,8 +169,8 @@ MISTAKES = [
     ("multiple of eight", EIGHT, (EACH, "far in (1000,)")),
     ("only distances",
      "Your test misses code that depends on more than distances, because it requires only that "
-     "other distances give another output. Also shift all positions by the same number, and "
-     "require the same output, with a tolerance of about 1e-3.",
+     "different distances give a different output. Also shift all positions by the same number, "
+     "and require the same output, with a tolerance of about 1e-3.",
      (SHIFTED, "True")),
     ("one token",
      "Your test catches only rotated values. With one token, with equal rows, or with queries of "

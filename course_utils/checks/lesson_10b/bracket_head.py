@@ -131,10 +131,10 @@ MISTAKES = [
      "only the last one up to the query.",
      (WEIGHT, "weight = (of_head * (tokens < 3)[:, None]).sum(dim=-1)")),
     ("token 3 as an opener",
-     "Your result takes token 3 for a bracket. Only tokens 0, 1 and 2 open brackets.",
+     "You count token 3 as an opening bracket. Only tokens 0, 1 and 2 are opening brackets.",
      (AT, OPENERS.format("<= 3"))),
     ("token 2 as a word",
-     "Your result takes token 2 for a word. Tokens 0, 1 and 2 open brackets.",
+     "You count token 2 as a word. Tokens 0, 1 and 2 are opening brackets.",
      (AT, OPENERS.format("< 2"))),
     ("queries before any",
      "Your bracket weight and your cost count queries before the first bracket. Leave these "
@@ -157,8 +157,9 @@ MISTAKES = [
      "bracket, that bracket is the one opened last.",
      (AT, "at = F.pad(last_opener(tokens)[:, :-1], (1, 0), value=-1)")),
     ("own token left out of the weight",
-     "Your cost is right, but your bracket weight leaves out the query's own token. If the query "
-     "is a bracket, that bracket is the one opened last.",
+     "Your cost is right, but for the bracket weight you look only before the query. If the "
+     "query itself is an opening bracket, it is the last one opened, so take the weight on its "
+     "own token.",
      (MEAN_WEIGHT, "weight_before(of_head, at)")),
     ("openers with 0 in the weight",
      "Your cost is right, but in your bracket weight, each query that is a bracket counts as 0. "

@@ -112,7 +112,7 @@ MISTAKES = [
      ("counted = followers.any", "counted = F.pad(same, (1, 0)).tril().any")),
     ("followers of the same token dropped",
      "Your result leaves out every follower that has the same token as the query. Leave out only "
-     "the query's own key, because an earlier key with that token is a follower like any other.",
+     "the query's own key, because an earlier follower counts even if it has that same token.",
      (".tril(-1)", ".tril(-1) & (tokens[:, None] != tokens)")),
     ("query itself counted",
      "Your result counts a query as its own follower if its token occurs twice in a row. Leave "

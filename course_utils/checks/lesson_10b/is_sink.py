@@ -106,8 +106,8 @@ MISTAKES = [
      " the first query instead: the queries are the dimension before the keys.",
      ("weights[..., 1:, :]", "weights[..., 1:]")),
     ("False everywhere",
-     "Your result is False even for heads that have a sink. If you wrote weights[..., 0, 1:], swap "
-     "the last two indices, because the queries are the dimension before the keys.",
+     "Your result is False even for heads that have a sink. If you wrote weights[..., 0, 1:], "
+     "swap the last two indices, because the query dimension comes before the key dimension.",
      ("share = free[..., 0].mean(dim=-1)", "share = weights[..., 0, 1:].mean(dim=-1)")),
     ("how many",
      "Your result is the number of heads with a sink. Return a bool for each layer and head.",
