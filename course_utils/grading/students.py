@@ -36,6 +36,8 @@ ROOT = Path(__file__).parents[2]
 PATIENCE = 60  # seconds, for one exercise
 MEMORY = 3 << 30  # bytes, for each process of a student
 PROCESSES = 200  # of a student, threads included
+# Folders that are empty for a student, as the home is, except for Python itself
+EMPTIED = [*map(Path, ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run"))]
 LARGEST_CALL = 20_000  # numbers that an answer may pass to a function of ours
 # Of these, the check looks at more than what the answer returns, so that it runs beside the answer.
 BESIDE = {
@@ -140,9 +142,8 @@ class Students:
             ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: no process is lost
         hidden = [ROOT / ".git", ROOT / "solutions", ROOT / "course_utils" / "checks", *hidden]
         self.hidden = [path.resolve() for path in hidden if path.exists()]
-        home = Path.home()  # all of it is hidden but Python itself
         python = {Path(each) for each in (sys.prefix, sys.base_prefix)}
-        self.kept = [path for path in python if home in path.parents]
+        self.kept = [path for path in python if set(path.parents) & {Path.home(), *EMPTIED}]
         for number in range(len(self.kept)):
             (self.folder / f"kept{number}").mkdir()
         self.way = next(filter(self._works, self._ways()))
@@ -350,16 +351,15 @@ def _mask(copy, hidden, kept):
     mount("none", "/", None, 0x4000 | 0x40000)  # MS_REC | MS_PRIVATE: only for this process
     mount(copy, "/mnt")
     for number, path in enumerate(kept):
-        mount(path, copy / f"kept{number}")
-    mount("none", home, b"tmpfs", 0)
+        mount(path, f"/mnt/kept{number}")
+    for path in (home, *EMPTIED):
+        if path.is_dir():
+            mount("none", path, b"tmpfs", 0)
     for number, path in enumerate(kept):
         path.mkdir(parents=True, exist_ok=True)
-        mount(copy / f"kept{number}", path)
+        mount(f"/mnt/kept{number}", path)
     for path in hidden:
         if path.is_dir():
             mount("none", path, b"tmpfs", 0)
         elif path.exists():
             mount(os.devnull, path)
-    for path in ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run"):
-        if os.path.isdir(path):
-            mount("none", path, b"tmpfs", 0)
