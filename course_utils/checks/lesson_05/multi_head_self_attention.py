@@ -141,6 +141,7 @@ def inputs():
         probe(1, 1, 2, 4),
         single,
         probe(2, 3, 1, 6, 2, 3, 3),
+        probe(4, 4, 3, 2, 4, 4),  # one mask for all, with as many sequences as tokens
     ]
 
 
@@ -196,6 +197,12 @@ MISTAKES = [
      "already broadcasts to (B, H, L, L). Insert a dimension for the heads only if the mask has "
      "three dimensions.",
      ("if mask.ndim == 3", "if mask.ndim")),
+    ("a square mask taken for padding",
+     "Right, except for a mask of shape (L, L) when B = L. You treat it as a padding mask with a "
+     "row for each sequence. But two dimensions always stand for queries and keys. Use such a "
+     "mask as it is.",
+     ("scores = scores.masked_fill(~mask", "twin = mask.shape == x.shape[:2]\n"
+      "            scores = scores.masked_fill(~(mask[:, None, None] if twin else mask)")),
     ("every mask taken for one of each sequence",
      "Right, except for a mask with four dimensions that differs between heads. You get this "
      "result, or an error, if you treat it as one mask for each sequence. Insert a dimension for "
