@@ -204,6 +204,7 @@ TABLE = {
         (THROUGH, [("L, S = 4, 6", "L, S = 6, 6")]),
         (REJECTS, [("allclose(weights, expected, atol=1e-2)", "equal(weights, expected + 1)")]),
         (VERDICT, lambda attention: True),
+        ("too few large scores", [("[1, 1000] * 9", "[1, 1, 300]")]),
     ],
     "catches_wrong_mask": [
         (THROUGH, [("(4, 4), (3, 7), (1, 5), (9, 12)", "(3, 3), (1, 4)")]),

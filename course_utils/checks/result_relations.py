@@ -104,7 +104,7 @@ def _input(probes):
             return f"{name}, as it came in. Check what you return."
     everywhere = {entry for p in probes for entry in p.got.unique().tolist()}
     if all(map(math.isnan, everywhere)):
-        return "NaN everywhere. Look for 0 / 0, or for ∞ − ∞."
+        return "NaN everywhere. Look for 0 / 0, ∞ − ∞, ∞ / ∞ and 0 · ∞."
     return f"{_short(everywhere.pop() + 0.0)} everywhere." if len(everywhere) == 1 else None
 
 

@@ -185,6 +185,10 @@ MISTAKES = [
     ("nothing subtracted, masked after exp", OVERFLOW,
      (WEIGHTS, "e / e.sum(dim=-1, keepdim=True).clamp(min=1e-30)"),
      ("    weights", "    e = scores.exp() * mask\n    weights")),
+    ("nothing subtracted, set to 0 after exp", OVERFLOW,
+     (WEIGHTS, "e / torch.where(total == 0, 1.0, total)"),
+     ("    weights", "    e = torch.where(mask, scores.exp(), 0.0)\n"
+      "    total = e.sum(dim=-1, keepdim=True)\n    weights")),
     ("nothing subtracted, masked after exp, empty rows are NaN",
      "Right as long as the scores are moderate and every query has an allowed key. For large "
      "scores, e^score overflows to inf. If all scores of a query are far below 0, every e^score "
@@ -258,6 +262,12 @@ MISTAKES = [
      "scores with −inf where the mask is False, and set the weights of a query with no allowed "
      "key to 0.",
      (WEIGHTS, "(scores + mask).softmax(dim=-1)")),
+    ("causal as well",
+     "In your result, no query attends to a key after its own position, with the last query "
+     "aligned with the last key. That is right only with a causal mask. Forbid only what the mask "
+     "forbids.",
+     ("empty =", "past = causal_mask(*scores.shape[-2:], align='lower_right')\n"
+      "    mask = mask & past\n    empty =")),
     ("the mask is ignored", MASK_NOT_USED, (WEIGHTS, "scores.softmax(dim=-1)")),
     ("the first mask for all",
      "Right if one mask serves the whole batch. If each sequence or head has its own mask, you "

@@ -1,11 +1,12 @@
 """4.9: a test that passes right attention and catches attention that leaks forbidden keys."""
 
+import contextlib
 import functools
 
 import torch
 import torch.nn.functional as F
 
-from course_utils.checks.exercise import Exercise
+from course_utils.checks.exercise import Exercise, NamedMistake
 from course_utils.checks.lesson_04.attention import WEIGHTS, attention
 from course_utils.checks.source_edits import edited
 from course_utils.checks.submission_test import run_against
@@ -87,14 +88,49 @@ BROKEN = {
 }
 
 
+FILLED = "scores filled with -inf"
+NEEDS_LARGE = set(list(BROKEN)[-3:])
+FEW_LARGE = (
+    "Your test misses code that fails only for some queries, although it has scores in the "
+    "hundreds. Such code fails for a query whose allowed scores are all far below −200, or for one "
+    "with a forbidden score far above the allowed ones. Make q a thousand times as large, and "
+    "repeat the test with twenty random inputs. These pass: "
+)
+
+
 @functools.cache
 def implementations():
     right = {
-        "scores filled with -inf": attention,
+        FILLED: attention,
         "scores filled with -1e9": edited(attention, "-1e9", ("& ~empty, -torch.inf", ", -1e9")),
         "scaled_dot_product_attention": sdpa,
     }
     return right, {name: edited(attention, name, edit) for name, edit in BROKEN.items()}
+
+
+def run(test):
+    """Try a test on all versions, and measure the scores of its inputs.
+
+    Where only code gets through that needs large scores, and the scores are large, the hint says
+    which ones are missing.
+    """
+    right, broken = implementations()
+    largest = [0.0]
+
+    def measured(q, k, v, mask=None):
+        with contextlib.suppress(Exception):  # it is for the test to say what is wrong
+            largest.append((q @ k.mT / q.shape[-1] ** 0.5).abs().max().item())
+        return attention(q, k, v, mask)
+
+    try:
+        return run_against(test, {**right, FILLED: measured}, broken)
+    except NamedMistake as error:
+        escaped = error.hint.partition(" These pass: ")[2].rstrip(".").split("; ")
+        if max(largest) > 200 and set(escaped) <= NEEDS_LARGE:
+            raise NamedMistake(
+                "too few large scores", FEW_LARGE + "; ".join(escaped) + "."
+            ) from None
+        raise
 
 
 def inputs_of_size(L=4, S=6):
@@ -189,5 +225,5 @@ MISTAKES = [
 
 exercise = Exercise(
     "4.9", catches_leak, lambda: [()], MISTAKES,
-    run=lambda test: run_against(test, *implementations()), also_right=[by_change],
+    run=run, also_right=[by_change],
 )  # fmt: skip

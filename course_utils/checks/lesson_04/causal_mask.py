@@ -46,6 +46,10 @@ MISTAKES = [
      "Here, True must mean 'may attend'. Invert the mask, and align the last query with the last "
      "key.",
      ("everything.tril(S - L)", "~everything.tril()")),
+    ("one below the main diagonal",
+     "Your mask allows key j only for j < i. A query must see its own key, and if S ≠ L, the last "
+     "query must be aligned with the last key. Allow key j for j <= i + S - L.",
+     ("tril(S - L)", "tril(-1)")),
     ("offset without its sign",
      "Right, except with fewer keys than queries. Then the offset S - L is negative. Keep its "
      "sign.",

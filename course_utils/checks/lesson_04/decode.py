@@ -79,6 +79,11 @@ MISTAKES = [
      "Your new tokens see only what comes after them, as with an inverted mask. Let each new "
      "token see the cache, the new tokens before it, and itself. Hide only the later ones.",
      ("(~mask", "(mask"), ("softmax(dim=-1)", "softmax(dim=-1).nan_to_num(0)")),
+    ("mask added to the scores",
+     "Your mask forbids nothing. If you add it to the scores, as SDPA does with a float mask, 1 "
+     "and 0 are added. Use a boolean mask, and fill scores with −inf where it is False, or pass it "
+     "to SDPA as attn_mask.",
+     ("scores.masked_fill(~mask, -torch.inf)", "(scores + mask)")),
     ("new tokens do not see themselves",
      "Your new tokens do not see their own keys. Allow each token its own key: j <= i + S - L.",
      ("tril(S - L)", "tril(S - L - 1)")),

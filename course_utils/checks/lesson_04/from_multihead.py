@@ -87,6 +87,15 @@ MISTAKES = [
     ("no dimension for heads",
      "The entries are right, but the shape is (B, L, S). Against scores (B, H, L, S), B would be "
      "aligned with H. Give the mask the shape (B, 1, L, S).", ("~ignored", "~ignored[:, 0]")),
+    ("padding of the first sequence",
+     "You use the padding of the first sequence for the whole batch. Each sequence has its own "
+     "row in `key_padding_mask`. Turn the padding mask (B, S) into (B, 1, 1, S).",
+     ("[:, None, None, :]", "[:1, None, None, :].expand(len(key_padding_mask), 1, 1, -1)")),
+    ("rows with no key opened",
+     "Right, except for a query with no allowed key. Your mask allows it every key. Leave its row "
+     "False everywhere, as the two masks say.",
+     ("    return ~ignored", "    ignored = ignored & ~ignored.all(-1, keepdim=True)\n"
+      "    return ~ignored")),
     ("padded queries ignored too",
      "Right, except when L = S. Then your mask also forbids every key to queries at padding "
      "positions. `key_padding_mask` is only about keys. Mask only the keys.",

@@ -36,6 +36,10 @@ def inputs():
         (torch.tensor([2, 2, 0, 0, 1, 1]),),
         (torch.tensor([10**5, 10**5, 10**5 + 1]),),
         (many,),
+        (torch.tensor([2**40, 2**40, 2**40 + 1]),),  # the same in float32
+        (torch.tensor([1, 1, 2**40 + 1]),),  # the same in 32 bits
+        (torch.tensor([2**62, 2**62, 2**62 + 1]),),  # the same in float64
+        (torch.tensor([-3, -3, 3]),),
     ]
 
 
@@ -65,6 +69,42 @@ MISTAKES = [
      "In your mask, tokens of a document with a negative id see nothing, not even themselves. Ids "
      "can be any integers. Compare all pairs of ids with ==.",
      ("return same", "same = same & (ids >= 0)[..., :, None]\n    return same")),
+    ("ids rounded to float32",
+     "Right, except for large ids. You get this result if you turn the ids into float32, which "
+     "rounds different integers above 2^24 to the same number. Compare the ids as they are.",
+     ("    same =", "    ids = ids.float()\n    same =")),
+    ("ids rounded to float64",
+     "Right, except for very large ids. You get this result if you turn the ids into float64, "
+     "which rounds different integers above 2^53 to the same number. Compare the ids as they are.",
+     ("    same =", "    ids = ids.double()\n    same =")),
+    ("ids in 32 bits",
+     "Right, except for large ids. You get this result if you turn the ids into int32. Then ids "
+     "that differ by a multiple of 2^32 become the same. Compare the ids as they are.",
+     ("    same =", "    ids = ids.int()\n    same =")),
+    ("almost the same id",
+     "Your mask takes large ids that are close to each other for the same, as torch.isclose does. "
+     "Ids are the same only if they are equal. Compare them with ==.",
+     ("ids[..., :, None] == ids[..., None, :]",
+      "torch.isclose(ids[..., :, None].float(), ids[..., None, :].float())")),
+    ("id without its sign",
+     "Your mask takes an id and its negative, such as 3 and −3, for the same document. Compare "
+     "the ids with their signs.",
+     ("ids[..., :, None] == ids[..., None, :]", "ids[..., :, None].abs() == ids[..., None, :].abs()"
+      )),
+    ("negative ids taken for 0",
+     "Right, except for negative ids. You get this result if you set all of them to 0, as "
+     "clamp(min=0) does. Then their documents and document 0 become one. Compare the ids as they "
+     "are.",
+     ("    same =", "    ids = ids.clamp(min=0)\n    same =")),
+    ("0 taken for padding",
+     "In your mask, no token sees the document with id 0, as if its tokens were padding. 0 is an "
+     "id like any other. Compare all pairs of ids with ==.",
+     ("return same", "same = same & (ids != 0)[..., None, :]\n    return same")),
+    ("ids taken for sorted",
+     "Right if the ids in a row never fall. You get this result if you search for the first "
+     "token of each document as in a sorted row. Compare all pairs of ids with ==.",
+     ("    return same & causal", "    start = torch.searchsorted(ids.contiguous(), "
+      "ids.contiguous())\n    return (torch.arange(L) >= start[..., None]) & causal")),
     ("document 0 seen by all",
      "In your mask, other documents see the document with id 0. Do not multiply ids, and do not "
      "give 0 a meaning of its own. Compare the ids with ==.",

@@ -72,6 +72,8 @@ def inputs():
         probe(2, 2, 6, 8, 3, 4, dtype=torch.float32),
         far_below(2, 2, 3, 5, 16, 4),
         far_below(2, 2, 3, 4, 16, 5, random_mask[..., :3, :3]),
+        probe(2, 3, 4, 7, 5, 2, torch.rand(2, 3, 4, 4, generator=rng) < 0.5),  # for each head
+        probe(1, 3, 4, 5, 6, 2),  # several heads, but a batch of one
     ]
 
 
@@ -217,6 +219,35 @@ MISTAKES = [
     ("a causal mask whatever the mask says",
      "You use a causal mask of your own. Use the mask that is passed in.",
      ("~mask", "torch.ones(q.shape[-2], q.shape[-2]).triu(1) > 0")),
+    ("mask of the first head",
+     "Right, unless the mask differs between heads. You use the mask of head 0 for all heads. "
+     "Give each head its own mask, as broadcasting to (B, H, L, L) does.",
+     ("~mask", "~(mask[:, :1] if mask.ndim == 4 else mask)")),
+    ("mask of the first sequence",
+     "Right, unless the mask differs between sequences. You use the mask of the first sequence "
+     "for all sequences. Give each sequence its own mask, as broadcasting to (B, H, L, L) does.",
+     ("~mask", "~(mask[:1] if mask.ndim == 4 else mask)")),
+    ("causal mask on the prefix",
+     "You get this result if you forbid a part of the prefix with a causal mask. Every query may "
+     "see the whole prefix, which comes before the sequence. Use the mask only for the sequence's "
+     "own keys.",
+     ("k_prefix.mT * scale", "k_prefix.mT * scale + torch.full((q.shape[-2], k_prefix.shape[-2]), "
+      "-torch.inf, dtype=q.dtype).triu(1)")),
+    ("filled with too little",
+     "Right, unless all scores of a query are in the hundreds below 0. There, forbidden keys get "
+     "weight, as if forbidden scores were filled with a larger number, such as -100. Fill "
+     "forbidden scores with −inf.",
+     ("~mask, -torch.inf", "~mask, -100")),
+    ("keys of the prefix's first head",
+     "You get this result if you use the prefix's keys of head 0 for all heads. Use the keys of "
+     "each head: `q @ k_prefix.mT` broadcasts (H, d_k, P) over the batch.",
+     ("k_prefix.mT *", "k_prefix[:1].mT *")),
+    ("weighted by the largest exponentials",
+     "You weight the outputs of the two parts by e^m, where m is each part's largest score. A "
+     "part counts with all of its exponentials. Weight each part by e^m times its sum of "
+     "e^(score − m), which is e^lse, as in 3.7.",
+     ("    total =", "    x, y = common.amax(-1, True) - m, own.amax(-1, True) - m\n    total ="),
+     (JOINED, f"(x.exp() * {OF_THE_TWO[0]} + y.exp() * {OF_THE_TWO[1]}) / (x.exp() + y.exp())")),
     ("scores not scaled", NOT_SCALED, ("** -0.5", "** 0")),
     ("divided by d_k", DIVIDED_BY_D_K, ("** -0.5", "** -1")),
     ("one part not scaled",

@@ -6,9 +6,10 @@ import torch
 from torch import nn
 
 from course_utils.checks import shared_hints
-from course_utils.checks.compare import difference
-from course_utils.checks.exercise import NamedMistake, tag_learner_errors
+from course_utils.checks.compare import difference, is_same
+from course_utils.checks.exercise import NO_FIT, NamedMistake, one_layout, tag_learner_errors
 from course_utils.checks.inputs import normals
+from course_utils.checks.submission_layer import layer_outputs
 
 
 def draw(layer, rng=None):
@@ -25,7 +26,7 @@ def state(layer):
     }
 
 
-def see_that_biases_count(outputs, layer, right, *inputs):
+def see_that_biases_count(outputs, layer, right, matrices, *inputs):
     """Raise NamedMistake if a layer is wrong only once its biases are not 0.
 
     In ``outputs`` all biases were 0. The layer is compared with a right one that has the same
@@ -35,6 +36,10 @@ def see_that_biases_count(outputs, layer, right, *inputs):
     shapes = [{n: p.shape for n, p in each.named_parameters()} for each in (layer, right)]
     if mask is None or mask.any(-1).all() or tokens[0].requires_grad or shapes[0] != shapes[1]:
         return
+    with one_layout(0):
+        [target] = layer_outputs(right, matrices, *inputs)
+    if not any(is_same(each, target) for each in outputs if each is not NO_FIT):
+        return  # wrong already; to try all orders would take long
     draw(layer, torch.Generator().manual_seed(5))
     with torch.no_grad():
         result = tag_learner_errors(layer)(*inputs)
@@ -103,6 +108,17 @@ def loud(d_model, num_heads, matrices, *inputs):
     return d_model, num_heads, matrices, *map(whole, inputs)
 
 
+def arranged(tokens, in_order=False):
+    """Return tokens (n, B, d_model) as (B, n, d_model), in order in memory or not.
+
+    With a batch of one, they are only out of order if the columns are, too.
+    """
+    if in_order:
+        return tokens.transpose(0, 1).contiguous()
+    columns = tokens.permute(2, 0, 1).contiguous()  # (d_model, n, B)
+    return columns.permute(2, 1, 0) if tokens.shape[1] == 1 else tokens.transpose(0, 1)
+
+
 def layers_and_inputs():
     """Return (d_model, num_heads, matrices, inputs of an earlier call, inputs).
 
@@ -111,11 +127,12 @@ def layers_and_inputs():
     normal = normals(53)
     rng = torch.Generator().manual_seed(54)
 
-    def probe(B, L, S, H, d_k, *mask, earlier=False):
+    def probe(B, L, S, H, d_k, *mask, earlier=False, in_order=False):
         d_model = H * d_k
         names = "W_q", "W_k", "W_v", "W_o"
         matrices = {name: normal(H, d_k, d_model).float() / d_model**0.5 for name in names}
-        tokens = [normal(n, B, d_model).float().transpose(0, 1) for n in (L, S, S)]
+        tokens = [normal(n, B, d_model).float() for n in (L, S, S)]
+        tokens = [arranged(each, in_order) for each in tokens]
         allowed = torch.rand(mask, generator=rng) < 0.5 if mask else None
         if mask:
             allowed[..., mask[-1] // 2] = True
@@ -130,7 +147,7 @@ def layers_and_inputs():
     return [
         probe(2, 4, 5, 3, 2),
         loud(*probe(2, 4, 5, 2, 4, 2, 1, 1, 5)),
-        probe(3, 5, 4, 2, 4),
+        probe(3, 5, 4, 2, 4, in_order=True),
         probe(2, 3, 6, 4, 2, earlier=True),
         probe(2, 4, 6, 3, 2, 4, 6),  # one mask for all
         probe(3, 5, 5, 2, 4, 3, 1, 1, 5),  # one for each sequence, as for padding
@@ -142,6 +159,7 @@ def layers_and_inputs():
         probe(1, 1, 1, 2, 4),
         probe(2, 3, 4, 1, 6),
         probe(1, 9, 10, 9, 2, 9, 10),
+        probe(2, 4, 5, 3, 2, 4, 5, in_order=True),
     ]
 
 
@@ -155,6 +173,13 @@ TURNS = (
 )
 BY_D_MODEL = (
     "Your scores are divided by √d_model. Each score is a sum of d_k products, so divide by √d_k."
+)
+
+NOTHING_SUBTRACTED = (
+    "Right, except for scores in the hundreds or more. You get this result if you compute softmax "
+    "without subtracting a maximum. Then e^score overflows to inf or underflows to 0, and inf / "
+    "inf and 0 · inf are NaN. Fill forbidden scores with −inf, and use softmax. Then replace NaN "
+    "with 0, where a query has no allowed key."
 )
 
 # Rows for 5.3 and 5.11, whose right answers share these lines
@@ -186,6 +211,41 @@ OF_ANY_LAYER = [
     ("merged heads not projected",
      "Your output is the merged heads. Project them with W_o.",
      ("self.W_o(merged)", "merged")),
+    ("keys of the first sequence",
+     "Right, unless there are several sequences. All queries attend to the keys and values of the "
+     "first sequence. Let each sequence attend to its own.",
+     ("d_k = q.shape[-1]", "d_k, k, v = q.shape[-1], k[:1], v[:1]")),
+    ("mask added to the scores",
+     "Your mask forbids nothing. If you add it to the scores, True adds 1 and False adds 0. Fill "
+     "scores with −inf where the mask is False, and set the weights of a query with no allowed "
+     "key to 0.",
+     ("scores.masked_fill(~mask, -torch.inf)", "scores + mask")),
+    ("too little added",
+     "Right, unless a forbidden score is far above the others. Then the forbidden key gets the "
+     "weight, as if only a finite number, such as 1e4, were subtracted from its score. Fill "
+     "forbidden scores with −inf, and set the weights of a query with no allowed key to 0.",
+     ("scores.masked_fill(~mask, -torch.inf)", "scores + ~mask * -1e4"),
+     (".nan_to_num(0)", " * (1 if mask is None else mask.any(-1, keepdim=True))")),
+    ("too little added, empty rows open",
+     "Right, except where a forbidden score is far above the others, and for a query with no "
+     "allowed key, which attends as without a mask. This happens if you subtract a finite number, "
+     "such as 1e4, from forbidden scores. Fill them with −inf, and set the weights of a query "
+     "with no allowed key to 0.",
+     ("scores.masked_fill(~mask, -torch.inf)", "scores + ~mask * -1e4"), (".nan_to_num(0)", "")),
+    ("nothing subtracted, masked after exp", NOTHING_SUBTRACTED,
+     ("scores = scores.masked_fill(~mask, -torch.inf)", "pass"),
+     ("weights = scores.softmax(dim=-1).nan_to_num(0)",
+      "e = scores.exp() * (1 if mask is None else mask)\n        total = e.sum(-1, keepdim=True)\n"
+      "        weights = e / torch.where(total == 0, 1.0, total)")),
+    ("nothing subtracted, NaN made 0", NOTHING_SUBTRACTED,
+     ("scores.softmax(dim=-1)", "(scores.exp() / scores.exp().sum(-1, keepdim=True))")),
+    ("nothing subtracted, empty rows are NaN",
+     "Right for scores around 0, if every query has an allowed key. With no allowed key, a query "
+     "gets 0 / 0, which is NaN. With scores in the hundreds or more, e^score overflows to inf or "
+     "underflows to 0, and inf / inf, 0 · inf and 0 / 0 are NaN. Fill forbidden scores with −inf, "
+     "and use softmax. Then replace NaN with 0.",
+     ("-torch.inf", "torch.finfo(scores.dtype).min"), ("scores.softmax(dim=-1).nan_to_num(0)",
+      "scores.exp() / scores.exp().sum(-1, keepdim=True) * (1 if mask is None else mask)")),
     ("weights averaged",
      "The output is right, but your weights are the mean over the heads. Return the weights of "
      "each head, with the shape (B, H, ...).",

@@ -80,6 +80,8 @@ def run(answer, d_model, num_heads, B, lengths, window):
         most = max(most, held(cache))
         first = first or sum(projected)
     whole = [torch.cat(outputs, dim=1)]
+    if not is_same(whole[0], read_in_pieces(continue_text, layer, pieces, window)):
+        return whole  # what follows is said of right outputs only
     if first > 2 * pieces[0].numel():
         hint = (
             "The outputs are right, but even in the first call the tokens go through W_k and W_v "
@@ -107,7 +109,9 @@ def run(answer, d_model, num_heads, B, lengths, window):
             "variable."
         )
         raise NamedMistake("kept outside the cache", hint, whole)
-    again, once = (with_new_matrices(f, layer, pieces, window) for f in (answer, continue_text))
+    again, once = (
+        read_in_pieces(f, layer, pieces, window, redrawn=True) for f in (answer, continue_text)
+    )
     if not is_same(again, once):
         hint = (
             "The outputs are right, but later calls project earlier tokens with W_k and W_v again. "
@@ -117,12 +121,13 @@ def run(answer, d_model, num_heads, B, lengths, window):
     return whole
 
 
-def with_new_matrices(answer, layer, pieces, window):
-    """Return the outputs if W_k and W_v change with each piece. Keys that are cached stay."""
+def read_in_pieces(answer, layer, pieces, window, redrawn=False):
+    """Return the outputs. If ``redrawn``, W_k and W_v change with each piece; cached keys stay."""
     rng, outputs, cache = torch.Generator().manual_seed(513), [], None
     for piece in pieces:
-        draw(layer.W_k, rng)
-        draw(layer.W_v, rng)
+        if redrawn:
+            draw(layer.W_k, rng)
+            draw(layer.W_v, rng)
         output, cache = answer(layer, piece, cache, window)
         outputs.append(output)
     return torch.cat(outputs, dim=1)
@@ -154,6 +159,31 @@ MISTAKES = [
      (CAUSAL, "ago < S"), ("left = max(S - (window - 1), 0)", "left = 0")),
     ("no mask, cache cut", NO_MASK, (CAUSAL, "ago < S"), ("(window - 1)", "window")),
     ("no mask, cache cut by one more", NO_MASK, (CAUSAL, "ago < S")),
+    ("no mask for a single token",
+     "Right for pieces of several tokens. A single new token can see window + 1 tokens, because "
+     "your cache holds window tokens and you use no mask for it. Mask pieces of one token too.",
+     (CAUSAL, f"({CAUSAL}) if n > 1 else None"), ("(window - 1)", "window")),
+    ("window for the first piece alone",
+     "Your output is right for the first piece. In later pieces, a token also sees tokens before "
+     "its window, as happens if the mask is then only causal. Let each token attend only to itself "
+     "and the window − 1 tokens before it.",
+     (CAUSAL, f"({CAUSAL}) if cache is None else ago >= 0"), ("(window - 1)", "window")),
+    ("the future of the window too",
+     "Your tokens attend to later tokens of their piece, up to window − 1 of them. You get this "
+     "result if you limit only the distance |i − j|. Forbid all later tokens too.",
+     (CAUSAL, "ago.abs() < window"), ("(window - 1)", "window")),
+    ("split by reshaping",
+     "You get this result if you reshape to (B, H, n, d_k) in one step, which mixes tokens. "
+     "Reshape to (B, n, H, d_k), then swap n and H, or use split_heads.",
+     ("split_heads(W(x), H)", "W(x).reshape(len(x), H, x.shape[1], -1)"),
+     ("(window - 1)", "window")),
+    ("cache filled with zeros",
+     "At the start of the text, your tokens attend to keys of zeros. You get this result if you "
+     "start with a cache of window zeros. Start with an empty cache, or mask what it does not hold "
+     "yet.",
+     ("    S = k.shape[2]", "    else:\n        k, v = (torch.cat([torch.zeros_like(e[:, :, :1])."
+      "expand(-1, -1, window, -1), e], dim=2) for e in (k, v))\n    S = k.shape[2]"),
+     ("(window - 1)", "window")),
     ("mask for the first piece",
      "Your output is right for the first piece. In later pieces, a token attends to its whole "
      "piece and to everything in the cache, as happens if only the first piece is masked. Mask "

@@ -68,6 +68,11 @@ NO_GRAD = (
     "`torch.no_grad()`. Copy inside it."
 )
 
+ASSIGNED = (
+    "You assign a tensor to a parameter, which PyTorch refuses with a TypeError. Copy the numbers "
+    "into the parameter instead, as in `ours.W_q.weight.copy_(...)`, inside `torch.no_grad()`."
+)
+
 
 def run(answer, d_model, num_heads, bias, B, L, S):
     """Build both layers, let the answer copy, and run ours."""
@@ -85,6 +90,8 @@ def run(answer, d_model, num_heads, bias, B, L, S):
             raise
         raise NamedMistake("records the copy", NO_GRAD) from None
     except (AttributeError, TypeError) as error:
+        if "as parameter" in str(error):
+            raise NamedMistake("assigns a tensor", ASSIGNED) from None
         if bias or "NoneType" not in str(error):
             raise
         raise NamedMistake("biases taken for granted", NO_BIASES) from None
@@ -184,6 +191,7 @@ MISTAKES = [
      "changes. Write into each parameter, as in `ours.W_q.weight.copy_(...)`.",
      "None"),
     ("records the copy", NO_GRAD, ("torch.no_grad()", "torch.enable_grad()")),
+    ("assigns a tensor", ASSIGNED, ("linear.weight.copy_(weight)", "linear.weight = weight")),
     ("biases taken for granted", NO_BIASES, ("theirs.in_proj_bias is not None", "True")),
 ]  # fmt: skip
 

@@ -63,6 +63,12 @@ MISTAKES = [
      "Your masks are repeated along the queries, which are dimension 1. The result must have the "
      "shape (B·H, L, S), so repeat them along dimension 0.",
      ("dim=0", "dim=1")),
+    ("queries repeated, then reshaped",
+     "You get this result if you repeat each row of a mask num_heads times, and then reshape to "
+     "(B·H, L, S). That mixes queries with heads. Repeat each sequence's whole mask num_heads "
+     "times, along dimension 0.",
+     ("mask.repeat_interleave(num_heads, dim=0)",
+      "mask.repeat_interleave(num_heads, dim=1).reshape(-1, *mask.shape[1:])")),
     ("repeated along the keys",
      "Your masks are repeated along the keys, which are dimension 2. The result must have the "
      "shape (B·H, L, S), so repeat them along dimension 0.",

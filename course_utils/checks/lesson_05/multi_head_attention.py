@@ -89,7 +89,8 @@ def run(answer, d_model, num_heads, matrices, earlier, inputs):
     if matrices["W_q"].max() > 1000:  # its gradients are rounding errors
         inputs = [each.detach() for each in inputs]
     outputs = layer_outputs(layer, matrices, *inputs)
-    see_that_biases_count(outputs, layer, MultiHeadAttention(d_model, num_heads), *inputs)
+    right = MultiHeadAttention(d_model, num_heads)
+    see_that_biases_count(outputs, layer, right, matrices, *inputs)
     return outputs
 
 
@@ -115,6 +116,12 @@ MISTAKES = [
      "You get this result if you reshape to (B, H, L, d_k) in one step, which mixes tokens. "
      "Reshape to (B, L, H, d_k), then swap L and H.",
      *BY_RESHAPING),
+    ("batch and tokens exchanged",
+     "You get this result if you reshape to (L, B, H, d_k), which mixes sequences. Reshape to (B, "
+     "L, H, d_k), then swap L and H.",
+     ("x.unflatten(-1, (self.num_heads, -1))",
+      "x.reshape(x.shape[1], len(x), self.num_heads, -1)"),
+     ("tokens.transpose(1, 2)", "tokens.permute(1, 2, 0, 3)")),
     ("no transpose at all",
      "You get this result, or an error, if tokens come before heads, as in (B, L, H, d_k). Then "
      "the heads of each token attend to each other. Swap L and H before you compute the scores, "

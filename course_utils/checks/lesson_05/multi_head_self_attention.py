@@ -11,6 +11,7 @@ from course_utils.checks.lesson_05._layers import (
     BY_D_MODEL,
     OF_ANY_LAYER,
     TURNS,
+    arranged,
     loud,
     see_that_biases_count,
 )
@@ -105,11 +106,11 @@ def inputs():
     """Return (d_model, num_heads, matrices, x, mask). No head is 3 wide, as q, k, v are three."""
     normal, rng = normals(511), torch.Generator().manual_seed(511)
 
-    def probe(B, L, H, d_k, *mask):
+    def probe(B, L, H, d_k, *mask, in_order=False):
         d_model = H * d_k
         names = "W_q", "W_k", "W_v", "W_o"
         matrices = {name: normal(H, d_k, d_model).float() / d_model**0.5 for name in names}
-        x = normal(L, B, d_model).float().transpose(0, 1)
+        x = arranged(normal(L, B, d_model).float(), in_order)
         allowed = torch.rand(mask, generator=rng) < 0.5 if mask else None
         if mask:
             allowed[..., mask[-1] // 2] = True
@@ -126,12 +127,12 @@ def inputs():
     for_each_head[-1][0, 0, 1] = False  # one query has no allowed key in one head
     return [
         probe(2, 5, 3, 2),
-        probe(3, 4, 2, 4),
+        probe(3, 4, 2, 4, in_order=True),
         probe(2, 4, 3, 2, 4, 4),  # one mask for all
         nothing_for_the_first,
         for_each_head,
         probe(3, 4, 2, 5, 3, 1, 4, 4),  # one for each sequence, with a dimension for heads
-        probe(3, 5, 2, 4, 3, 5, 5),  # one for each sequence
+        probe(3, 5, 2, 4, 3, 5, 5, in_order=True),  # one for each sequence
         probe(3, 4, 2, 5, 3, 1, 1, 4),  # the same for all queries, as for padding
         probe(2, 4, 3, 2, 1, 3, 4, 4),  # one for each head
         loud(*probe(2, 5, 2, 4, 2, 1, 5, 5)),
@@ -141,6 +142,7 @@ def inputs():
         probe(1, 1, 2, 4),
         single,
         probe(2, 3, 1, 6, 2, 3, 3),
+        probe(4, 4, 3, 2, 4, 4),  # one mask for all, with as many sequences as tokens
     ]
 
 
@@ -149,7 +151,8 @@ def run(answer, d_model, num_heads, matrices, x, mask):
     layer = answer(d_model, num_heads)
     x = x.detach() if matrices["W_q"].max() > 1000 else x  # its gradients are rounding errors
     outputs = layer_outputs(layer, matrices, x, mask)
-    see_that_biases_count(outputs, layer, MultiHeadSelfAttention(d_model, num_heads), x, mask)
+    right = MultiHeadSelfAttention(d_model, num_heads)
+    see_that_biases_count(outputs, layer, right, matrices, x, mask)
     return outputs
 
 
@@ -182,6 +185,10 @@ MISTAKES = [
      "for all sequences. Give each sequence its own mask.",
      ("mask = mask[:, None]", "mask = mask[0]"),
      ("masked_fill(~mask", "masked_fill(~(mask[:1] if mask.ndim == 4 else mask)")),
+    ("the first of masks (B, L, L)",
+     "Right, unless a mask of shape (B, L, L) differs between sequences. You use its mask of the "
+     "first sequence for all sequences. Give each sequence its own mask, with `mask[:, None]`.",
+     ("mask = mask[:, None]", "mask = mask[0]")),
     ("masks (B, L, L) passed over",
      "Right, except for a mask of shape (B, L, L), which you ignore. It has one mask for each "
      "sequence. Insert a dimension for the heads, `mask[:, None]`, and apply it.",
@@ -196,6 +203,12 @@ MISTAKES = [
      "already broadcasts to (B, H, L, L). Insert a dimension for the heads only if the mask has "
      "three dimensions.",
      ("if mask.ndim == 3", "if mask.ndim")),
+    ("a square mask taken for padding",
+     "Right, except for a mask of shape (L, L) when B = L. You treat it as a padding mask with a "
+     "row for each sequence. But two dimensions always stand for queries and keys. Use such a "
+     "mask as it is.",
+     ("scores = scores.masked_fill(~mask", "twin = mask.shape == x.shape[:2]\n"
+      "            scores = scores.masked_fill(~(mask[:, None, None] if twin else mask)")),
     ("every mask taken for one of each sequence",
      "Right, except for a mask with four dimensions that differs between heads. You get this "
      "result, or an error, if you treat it as one mask for each sequence. Insert a dimension for "
@@ -250,6 +263,12 @@ MISTAKES = [
      "Let head h take the neighboring columns h · d_k to (h + 1) · d_k − 1, both times.",
      ("(self.num_heads, -1)", "(-1, self.num_heads)"), ("each.transpose(1, 2)",
       "each.permute(0, 3, 1, 2)"), ("heads.transpose(1, 2)", "heads.permute(0, 2, 3, 1)")),
+    ("batch and tokens exchanged",
+     "You get this result if you reshape to (L, B, H, d_k), which mixes sequences. Reshape to (B, "
+     "L, H, d_k), then swap L and H.",
+     (".unflatten(-1, (self.num_heads, -1))",
+      ".reshape(x.shape[1], len(x), self.num_heads, -1)"),
+     ("each.transpose(1, 2)", "each.permute(1, 2, 0, 3)")),
     ("cut without transpose",
      "You get this result if you reshape to (B, H, L, d_k) in one step, which mixes tokens. "
      "Reshape to (B, L, H, d_k), then swap L and H.",
