@@ -159,7 +159,7 @@ def head_lines(weights, *, queries=None, keys=None, hide_first=False, title=None
     text = f"{L}×{S} weights as lines"
     if hide_first:
         text += f", without key 0, which takes {weights[:, 0].mean():.2f} on average"
-    text += f"; the largest is {queries[i]}→{keys[j]} {values[i, j]:.2f}"
+    text += f"; the largest is {values[i, j]:.2f}, from query {queries[i]!r} to key {keys[j]!r}"
     ax.description = f"{title}: {text}" if title else text
     return ax
 

@@ -93,14 +93,14 @@ def test_each_weight_is_a_line_from_its_query_at_the_left_to_its_key_at_the_righ
     bottom, top = ax.get_ylim()
     assert top < texts[0][0][1] and bottom > max(L, S) - 1  # the first token is on top
     i, j = divmod(int(weights.argmax()), S)
-    largest = f"the largest is q{i}→k{j} {weights[i, j]:.2f}"
+    largest = f"the largest is {weights[i, j]:.2f}, from query 'q{i}' to key 'k{j}'"
     assert ax.description == f"{L}×{S} weights as lines; {largest}"
 
 
 def test_a_token_that_occurs_twice_gets_its_position():
     ax = head_lines(torch.eye(3), queries=["the", "dog", "the"], keys="abb")
     assert {"the 0", "dog", "the 2", "a", "b 1", "b 2"} < {text.get_text() for text in ax.texts}
-    assert "the 0→a 1.00" in ax.description
+    assert "1.00, from query 'the 0' to key 'a'" in ax.description
 
 
 def test_a_first_key_that_takes_most_of_the_weight_can_be_left_out():
@@ -110,7 +110,8 @@ def test_a_first_key_that_takes_most_of_the_weight_can_be_left_out():
     ax = head_lines(weights, hide_first=True)
     np.testing.assert_allclose(ax.collections[0].get_colors()[:, 3], rest.flatten(), atol=1e-6)
     assert ax.description == (
-        "2×3 weights as lines, without key 0, which takes 0.90 on average; the largest is 1→1 0.75"
+        "2×3 weights as lines, without key 0, which takes 0.90 on average; "
+        "the largest is 0.75, from query '1' to key '1'"
     )
 
 
