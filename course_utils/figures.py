@@ -355,10 +355,8 @@ def lines(x, series, *, xlabel, ylabel, log=False, ylim=None, title=None, ax=Non
     if ax is None:
         _, ax = plt.subplots(figsize=(6, 3.5))
     handles, ranges = ax.get_legend_handles_labels()[0], []
-    for (name, y), marker in zip(series.items(), "osv^Dx*" * len(series), strict=False):
-        y = _numbers(y, f"series[{name!r}]")
-        if y.shape != x.shape:
-            raise ValueError(f"series[{name!r}] must have shape {x.shape} as x has, got {y.shape}")
+    numbers = _series(series, "x", len(x))
+    for (name, y), marker in zip(numbers.items(), "osv^Dx*" * len(series), strict=False):
         marker = marker if len(x) <= MOST_MARKERS else None
         handles += ax.plot(x, y, marker=marker, markersize=4, label=plain(name))
         ranges.append(f"{name} from {_short(y[0])} to {_short(y[-1])}")
@@ -374,6 +372,17 @@ def lines(x, series, *, xlabel, ylabel, log=False, ylim=None, title=None, ax=Non
     ax.grid(alpha=0.3)
     ax.description = f"{ylabel} as {xlabel} goes from {x[0]:g} to {x[-1]:g}: " + "; ".join(ranges)
     return ax
+
+
+def _series(series, over, n):
+    """Return each series as an array (n,), as the argument named ``over`` has n entries."""
+    numbers = {name: _numbers(values, f"series[{name!r}]") for name, values in series.items()}
+    for name, values in numbers.items():
+        if values.shape != (n,):
+            raise ValueError(
+                f"series[{name!r}] must have shape ({n},) as {over} has, got {values.shape}"
+            )
+    return numbers
 
 
 def bars(labels, series, *, xlabel, ylabel, stacked=False, xlim=None, title=None, ax=None):
@@ -403,13 +412,7 @@ def bars(labels, series, *, xlabel, ylabel, stacked=False, xlim=None, title=None
     labels = as_labels(labels, len(labels), "labels")
     if not series:
         raise ValueError("series must have at least one entry, got an empty dict")
-    numbers = {name: _numbers(values, f"series[{name!r}]") for name, values in series.items()}
-    for name, values in numbers.items():
-        if values.shape != (len(labels),):
-            raise ValueError(
-                f"series[{name!r}] must have shape ({len(labels)},) as labels has, "
-                f"got {values.shape}"
-            )
+    numbers = _series(series, "labels", len(labels))
     in_group = 1 if stacked else len(numbers)
     if ax is None:
         _, ax = plt.subplots(figsize=(8, 1.4 + len(labels) * (0.16 + 0.2 * in_group)))

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from course_utils.attention import rotary
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
+from course_utils.checks.lesson_09._rounded import rounded
 from course_utils.checks.shared_hints import (
     BY_D_V,
     MASK_INVERTED,
@@ -89,14 +90,7 @@ MISTAKES = [
      "Your keys are right, but all your queries are at the position of the last one. Give each "
      "query its own position.",
      (ROTATE, "q, k = rotary(q, torch.full((L,), S - 1)), rotary(k, positions)")),
-    ("bfloat16",
-     "Your positions are rounded to bfloat16, which keeps 8 significant bits. Above 256, some "
-     "neighboring positions become equal. Use integers or at least float32.",
-     (POSITIONS, POSITIONS + ".bfloat16()")),
-    ("float16",
-     "Your positions are rounded to float16, which keeps 11 significant bits. Above 2048, some "
-     "neighboring positions become equal. Use integers or at least float32.",
-     (POSITIONS, POSITIONS + ".half()")),
+    *rounded(POSITIONS, POSITIONS + "{}", "integers or at least float32"),
     ("begin again", LIMIT, (POSITIONS, POSITIONS + " % 64")),
     ("stop at 31", LIMIT, (POSITIONS, POSITIONS + ".clamp(max=31)")),
     ("one position too early",

@@ -5,6 +5,7 @@ import torch
 from course_utils.attention import rotary
 from course_utils.checks.exercise import Exercise, call_with_clones
 from course_utils.checks.inputs import normals
+from course_utils.checks.lesson_09._rounded import rounded
 
 
 def partial_rotary(x, attention_mask, width):
@@ -80,14 +81,7 @@ MISTAKES = [
     ("first row for all, clamped",
      "You rotate all sequences by the positions of the first one. Each sequence has its own "
      "positions.", (POSITIONS, "(attention_mask.cumsum(dim=-1) - 1).clamp(min=0)[:1, None]")),
-    ("bfloat16",
-     "Your positions are rounded to bfloat16, which keeps 8 significant bits. Above 256, some "
-     "neighboring positions become equal. Use integers or at least float32.",
-     (POSITIONS, POSITIONS + ".bfloat16()")),
-    ("float16",
-     "Your positions are rounded to float16, which keeps 11 significant bits. Above 2048, some "
-     "neighboring positions become equal. Use integers or at least float32.",
-     (POSITIONS, POSITIONS + ".half()")),
+    *rounded(POSITIONS, POSITIONS + "{}", "integers or at least float32"),
     ("begin again", LIMIT, (POSITIONS, POSITIONS + " % 8")),
     ("stop at 31", LIMIT, (POSITIONS, POSITIONS + ".clamp(max=31)")),
     ("a row for each head",

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from course_utils.checks.exercise import Exercise
+from course_utils.checks.lesson_09._rounded import rounded
 
 
 def sinusoids_at(positions, d_model):
@@ -85,14 +86,7 @@ MISTAKES = [
     ("counted from 1",
      "Your positions are all one too large. Use the given positions as they are.",
      ("positions[:, None]", "(positions[:, None] + 1)")),
-    ("bfloat16",
-     "Your positions are rounded to bfloat16, which keeps 8 significant bits. Above 256, some "
-     "neighboring positions become equal. Use at least float32.",
-     ("positions[:, None]", "positions.bfloat16()[:, None]")),
-    ("float16",
-     "Your positions are rounded to float16, which keeps 11 significant bits. Above 2048, some "
-     "neighboring positions become equal. Use at least float32.",
-     ("positions[:, None]", "positions.half()[:, None]")),
+    *rounded("positions[:, None]", "positions{}[:, None]", "at least float32"),
     ("base 1000",
      "Your frequencies have base 1000. Use base 10000.",
      (INV_FREQ, "1000.0 ** (-torch.arange(half) / half)")),
