@@ -291,8 +291,12 @@ def _judge(exercise, answer, run_answer):
         return "wrong", "another order", hint
     if in_dtype := _coarse_dtype(runs, exercise):
         return "wrong", "coarse dtype", in_dtype
-    if likely := _alike_in_an_item(runs, exercise) or _most_alike(runs, exercise):
+    if likely := _alike_in_an_item(runs, exercise):
         return "wrong", likely.name, likely.hint
+    if found := _most_alike(runs, exercise):
+        likely, explained_results, wrong_results = found
+        hint = f"This fits {explained_results} of your {wrong_results} wrong results: {likely.hint}"
+        return "wrong", likely.name, hint
     return "wrong", None, *_first_difference(exercise, runs)
 
 
@@ -449,13 +453,18 @@ def _all_same(results, targets):
 
 
 def _most_alike(runs, exercise):
-    """Return the mistake that explains most of the wrong results, if it explains over half.
+    """Return the `Mistake` that explains most of the wrong results, if it explains over half.
 
     An answer with two mistakes, or with one that also shows in a special input, matches no mistake
     on all inputs. Inputs on which a mistake would show, but the answer is right, count against it.
     Failing that, return a mistake that explains some results, if the answer raises errors on all
     other inputs where the mistake is wrong: after a wrong shape, it depends on the rest of the code
     what fails.
+
+    Returns
+    -------
+    (Mistake, int, int) or None
+        The mistake, how many wrong results it explains, and how many there are.
     """
 
     def matches(targets):
@@ -463,19 +472,21 @@ def _most_alike(runs, exercise):
 
     targets = expected(exercise)
     right = matches(targets)
-    explains, failing = {}, None
+    wrong_results = right.count(False)
+    best, failing = None, None
     for mistake in exercise.mistakes:
         results = mistaken(exercise, mistake)
         same = [match and not ok for match, ok in zip(matches(results), right, strict=True)]
         harmless = list(map(is_same, results, targets))
         in_favor = sum(match and run.error is None for match, run in zip(same, runs, strict=True))
         against = sum(ok and not safe for ok, safe in zip(right, harmless, strict=True))
-        explains[mistake] = in_favor if in_favor >= against else 0
+        if in_favor >= against and in_favor > (best[1] if best else wrong_results / 2):
+            best = mistake, in_favor, wrong_results
         if any(same) and any(right) and harmless == right:
             rest = [run for run, match, ok in zip(runs, same, right, strict=True) if match == ok]
-            failing = failing or (mistake if all(run.error for run in rest) else None)
-    best = max(explains, key=explains.get, default=None)
-    return best if best and explains[best] > right.count(False) / 2 else failing
+            if failing is None and all(run.error for run in rest):
+                failing = mistake, sum(same), wrong_results
+    return best or failing
 
 
 def _fitting(runs, targets):
