@@ -50,6 +50,9 @@ def _start(given, options):
     print(f"The course is in {given.folder.resolve()}.")
     if is_newer:
         print(f"A newer version is installed. To get it: attention-course update {given.folder}")
+    if "JUPYTER_SERVER_ROOT" in os.environ:
+        print("This terminal is JupyterLab's own: open the folder in its file browser.")
+        return None
     from jupyterlab.labapp import LabApp  # slow to import
 
     os.chdir(given.folder)

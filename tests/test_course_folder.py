@@ -138,6 +138,15 @@ def test_only_a_folder_that_was_started_is_updated(shipped, tmp_path, name, caps
         command.main(["update", str(tmp_path)])
 
 
+def test_in_a_terminal_of_jupyterlab_no_second_jupyterlab_is_opened(
+    shipped, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("JUPYTER_SERVER_ROOT", str(tmp_path))
+    command.main(["start", str(tmp_path / "mine")])
+    assert (tmp_path / "mine" / EXERCISE).exists()
+    assert "file browser" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_the_installed_package_starts_the_course_in_an_empty_folder(tmp_path):
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path]
@@ -148,6 +157,7 @@ def test_the_installed_package_starts_the_course_in_an_empty_folder(tmp_path):
     # JupyterLab, to which the last option goes, says its version and stops.
     start = [sys.executable, "-m", "course_utils.command", "start", "--version"]
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "installed")}
+    environment.pop("JUPYTER_SERVER_ROOT", None)
     subprocess.run(start, cwd=tmp_path / "empty", env=environment, check=True)
     folder = tmp_path / "empty" / "attention-course"
     for path in LESSONS + EXERCISES + SOLUTIONS:
