@@ -215,7 +215,8 @@ def test_badges_stand_below_the_title_once_and_go_as_they_came(tmp_path, monkeyp
         written = (tmp_path / "README.md").read_text(encoding="utf-8")
         title, badges, first = written.split("\n\n")[:3]
         assert [title, first] == bare.split("\n\n")[:2]
-        assert badges.count("[![") == 3 and badges.count(repository) == 4
+        assert badges.count("[![") == 4 and badges.count(repository) == 5
+        assert addresses.website(repository) in badges
         for name in re.findall(r"notebooks/\w+\.ipynb|workflows/[\w.]+", badges):
             assert list(ROOT.glob(name)) or (ROOT / ".github" / name).is_file()
     addresses.main(["--repository", ""])
