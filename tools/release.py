@@ -38,15 +38,6 @@ def write_archives(folder, version):
     return paths
 
 
-def write_wheel(folder, archive):
-    """Build the wheel from an archive of the whole course."""
-    with tempfile.TemporaryDirectory() as scratch:
-        shutil.unpack_archive(archive, scratch)
-        (course,) = Path(scratch).iterdir()
-        command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-        subprocess.run(command, cwd=course, check=True)
-
-
 def changes(version):
     """Return what CHANGELOG.md says of a version.
 
@@ -75,10 +66,15 @@ def main():
     except ValueError as reason:
         sys.exit(str(reason))
     archive, _ = write_archives(RELEASE, version)
-    write_wheel(RELEASE, archive)
-    site = [sys.executable, "site/build.py", "--repository", repository]
-    subprocess.run(site, cwd=ROOT, check=True)
-    shutil.make_archive(str(RELEASE / f"website-{version}"), "zip", ROOT / "build" / "site")
+    with tempfile.TemporaryDirectory() as scratch:
+        shutil.unpack_archive(archive, scratch)
+        (course,) = Path(scratch).iterdir()
+        for command in [
+            ["-m", "hatchling", "build", "-t", "wheel", "-d", str(RELEASE)],
+            ["site/build.py", "--repository", repository],
+        ]:
+            subprocess.run([sys.executable, *command], cwd=course, check=True)
+        shutil.make_archive(str(RELEASE / f"website-{version}"), "zip", course / "build" / "site")
     print("\n".join(sorted(path.name for path in RELEASE.iterdir())))
 
 
