@@ -2,18 +2,13 @@
 
 import html
 import json
-import sys
-from pathlib import Path
 
 from docutils import nodes
 from latex2mathml.converter import convert
 from myst_nb.sphinx_ import HideCodeCellNode
 
-from course_utils.predictions import ON_A_PAGE, SAYS
-
-sys.path.append(str(Path(__file__).parent))  # of the copy that Sphinx reads
-
 from addresses import website
+from course_utils.predictions import ON_A_PAGE, SAYS
 
 project = "Attention, step by step"
 html_title = project
