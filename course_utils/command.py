@@ -27,7 +27,7 @@ def main(arguments=None):
         command.set_defaults(name=name, run=run)
         return command
 
-    usual = Path("." if Path(course_folder.LAST).is_dir() else "attention-course")
+    usual = Path("." if Path(course_folder.BASE).is_dir() else "attention-course")
     words = "default: this folder if the course was started in it, else attention-course"
     for command in [
         add("start", _start, "put lessons and exercises into a folder, and open them"),

@@ -13,7 +13,7 @@ FOLDERS = ("notebooks", "exercises", "solutions")
 _IN_THE_WHEEL = Path(__file__).with_name("shipped")
 # Where this installation has the course: in the package, or in the clone that it was made from.
 SHIPPED = _IN_THE_WHEEL if _IN_THE_WHEEL.is_dir() else Path(__file__).parents[1]
-LAST = ".attention-course"
+BASE = ".attention-course"
 
 
 def start(folder):
@@ -33,14 +33,14 @@ def start(folder):
         return False
     is_newer = False
     for path in _notebooks(SHIPPED):
-        new, last = SHIPPED / path, folder / LAST / path
+        new, base = SHIPPED / path, folder / BASE / path
         if not (folder / path).exists():
             # after an interruption or a deletion: an old base would belie the new file
-            last.unlink(missing_ok=True)
+            base.unlink(missing_ok=True)
             _write(folder / path, new.read_bytes())
-        if not last.exists() and _same(folder / path, new):
-            _write(last, new.read_bytes())
-        is_newer |= last.exists() and not _same(last, new)
+        if not base.exists() and _same(folder / path, new):
+            _write(base, new.read_bytes())
+        is_newer |= base.exists() and not _same(base, new)
     return is_newer
 
 
@@ -67,62 +67,62 @@ def update(folder):
             f"folder must be one that `attention-course start` made, but {folder} has the whole "
             "course: update it with git, as LEARNING.md says"
         )
-    if not (folder / LAST).is_dir():
+    if not (folder / BASE).is_dir():
         raise ValueError(
-            f"folder must be one that `attention-course start` made, but {folder} has no {LAST}"
+            f"folder must be one that `attention-course start` made, but {folder} has no {BASE}"
         )
     before = folder / "before_update" / datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    said = [_update(folder, path, before) for path in _notebooks(SHIPPED)]
-    for path in _notebooks(folder / LAST):
+    changes = [_update(folder, path, before) for path in _notebooks(SHIPPED)]
+    for path in _notebooks(folder / BASE):
         if not (SHIPPED / path).exists():
-            said.append(_retire(folder, path))
-    return list(filter(None, said))
+            changes.append(_retire(folder, path))
+    return list(filter(None, changes))
 
 
 def _update(folder, path, before):
     """Update one notebook; return what happened to it, or None."""
-    mine, last, new = folder / path, folder / LAST / path, SHIPPED / path
+    mine, base, new = folder / path, folder / BASE / path, SHIPPED / path
     if not mine.exists():
-        _write(last, new.read_bytes())
+        _write(base, new.read_bytes())
         _write(mine, new.read_bytes())
         return f"{path} is new"
-    if last.exists() and _same(last, new):
+    if base.exists() and _same(base, new):
         return None
-    said = None
+    change = None
     if not _same(mine, new):
-        if not last.exists():
+        if not base.exists():
             return f"{path} was not put here by this command, so it stays as it is"
-        if _same(mine, last):
-            said = f"{path} has a new text"
+        if _same(mine, base):
+            change = f"{path} has a new text"
             _write(mine, new.read_bytes())
         else:
             try:
-                merged, conflicts = _merged(last, mine, new)
+                merged, conflicts = _merged(base, mine, new)
             except Exception as error:  # nbdime has no class of its own for what it cannot merge
                 return f"{path} cannot be merged, so it stays as it is: {error}"
             _write(before / path, mine.read_bytes())
-            said = f"{path} has a new text around your changes"
+            change = f"{path} has a new text around your changes"
             if conflicts:
-                said = f"{path}: CONFLICT. Look for <<<<<<< in it, and keep one of both versions"
+                change = f"{path}: CONFLICT. Look for <<<<<<< in it, and keep one of both versions"
             _write(mine, merged)
-    _write(last, new.read_bytes())
-    return said
+    _write(base, new.read_bytes())
+    return change
 
 
 def _retire(folder, path):
     """Remove a notebook that is no longer shipped, unless the learner changed it."""
-    mine, last = folder / path, folder / LAST / path
-    said = None
+    mine, base = folder / path, folder / BASE / path
+    change = None
     if mine.exists():
-        is_unchanged = _same(mine, last)
-        said = f"{path} is no longer in the course; " + ("removed" if is_unchanged else "it stays")
-        if is_unchanged:
+        change = f"{path} is no longer in the course, and you changed it, so it stays"
+        if _same(mine, base):
+            change = f"{path} is no longer in the course, so it is removed"
             mine.unlink()
-    last.unlink()
-    return said
+    base.unlink()
+    return change
 
 
-def _merged(last, mine, new):
+def _merged(base, mine, new):
     """Return the merged notebook as bytes, and whether a cell holds two versions.
 
     It is the merge that install.py sets up for git. Where both sides ran a cell, the outputs of
@@ -133,7 +133,7 @@ def _merged(last, mine, new):
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch, "merged.ipynb")
         options = ["--output-strategy", "use-remote", "--log-level", "ERROR", "--out", str(out)]
-        conflicts = main([*options, str(last), str(mine), str(new)])
+        conflicts = main([*options, str(base), str(mine), str(new)])
         return out.read_bytes(), bool(conflicts)
 
 
