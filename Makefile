@@ -2,8 +2,6 @@
 PYTHON ?= python3
 RANKS ?= 2
 BIN := .venv/bin
-# Containers often run as root, which Jupyter refuses without this option.
-AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .PHONY: help lab model check test exercises refresh bench bench-ranks bench-gpu site site-serve badges
 
@@ -11,10 +9,10 @@ help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 lab: .venv/learner  ## install what is missing and open the course in JupyterLab
-	$(BIN)/jupyter lab . $(AS_ROOT)
+	$(BIN)/attention-course start .
 
 model: .venv/learner  ## download the language model of lessons 10 and 10b (93 MB), unless it is there
-	$(BIN)/python -m course_utils.model_file
+	$(BIN)/attention-course model
 
 check: .venv/authors  ## run the style checks and fast tests (two minutes); K=split_heads selects tests by name
 	$(BIN)/python -m tools.run_all check $(K)

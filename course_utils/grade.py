@@ -1,4 +1,4 @@
-"""Grade a class: python -m course_utils.grade submitted --out grades.csv
+"""Grade a class: attention-course grade submitted --out grades.csv
 
 Only the source of the answers is taken from a submission. It runs in a process of its own, and
 this process compares what the answers return.
@@ -15,7 +15,8 @@ from types import SimpleNamespace
 import torch
 
 from course_utils.checks.exercise import EXERCISES
-from course_utils.grading.students import MEMORY, ROOT, Students
+from course_utils.course_folder import SHIPPED
+from course_utils.grading.students import MEMORY, Students
 from course_utils.grading.submissions import Assignment, Unreadable, read_cells, submissions
 
 
@@ -121,7 +122,7 @@ def main(arguments=None):
     given = parser.parse_args(arguments)
     resource.setrlimit(resource.RLIMIT_DATA, (2 * MEMORY, resource.RLIM_INFINITY))
     torch.set_num_threads(1)
-    assignments = [Assignment(path) for path in sorted((ROOT / "exercises").glob("*.ipynb"))]
+    assignments = [Assignment(path) for path in sorted((SHIPPED / "exercises").glob("*.ipynb"))]
     pages = given.out.with_suffix("")
     pages.mkdir(parents=True, exist_ok=True)
     students = submissions(given.folder)

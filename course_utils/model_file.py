@@ -1,6 +1,6 @@
 """Download the file of lesson 10's language model once, to a cache that all copies share.
 
-`python -m course_utils.model_file` does it, and so does `make model`.
+`attention-course model` does it, and so does `make model`.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ BYTES = 98_362_432
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 HOW = (
     "in a terminal, in the folder of the course, run `make model` "
-    "(or, in its environment, `python -m course_utils.model_file`). It downloads 93 MB"
+    "(or, in its environment, `attention-course model`). It downloads 93 MB"
 )
 
 

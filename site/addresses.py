@@ -34,6 +34,13 @@ def source(repository, path):
     return f"https://github.com/{repository}/blob/HEAD/{path.as_posix()}"
 
 
+def website(repository):
+    """Return the address at which GitHub Pages serves the website."""
+    owner, name = repository.split("/")
+    host = f"{owner.lower()}.github.io"
+    return f"https://{host}/" if name.lower() == host else f"https://{host}/{name}/"
+
+
 def archive(repository):
     """Return the address of the whole course, in a form that pip installs."""
     return f"https://github.com/{repository}/archive/HEAD.zip"
@@ -62,8 +69,13 @@ def badges(repository):
             colab(repository, FIRST),
         ),
         "Open in Binder": ("https://mybinder.org/badge_logo.svg", binder(repository, FIRST)),
+        "Open in Codespaces": (
+            "https://github.com/codespaces/badge.svg",
+            f"https://codespaces.new/{repository}",
+        ),
     }
-    return " ".join(f"[![{name}]({image})]({link})" for name, (image, link) in shown.items())
+    line = [f"[![{name}]({image})]({link})" for name, (image, link) in shown.items()]
+    return " ".join([*line, f"[Website]({website(repository)})"])
 
 
 def without_badges(readme):

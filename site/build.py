@@ -13,7 +13,9 @@ import textwrap
 from html import escape, unescape
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import nbformat
+import numpy as np
 from nbformat.v4 import new_markdown_cell, new_output
 
 sys.path.append(str(Path(__file__).parents[1]))  # for tools, which no installation has
@@ -101,6 +103,8 @@ def lay_out(pages, repository):
         text = without_badges((ROOT / name).read_text(encoding="utf-8"))
         (pages / name).write_text(linked(text, ROOT, repository), encoding="utf-8")
     write_modules(pages / "static" / "explorers")
+    # the icon, in pixels for the pictures of shared links: the causal mask of icon.svg
+    plt.imsave(pages / "static" / "icon.png", np.kron(np.tri(4), np.ones((64, 64))), cmap="Blues")
     first = embedded(FIRST, "./_static/explorers")
     for name, text in [("first", first), ("answers", answers())]:
         (pages / f"{name}.md").write_text(f"```{{raw}} html\n{text}\n```\n", encoding="utf-8")
@@ -170,6 +174,8 @@ def prepare(page, path, repository):
     ValueError
         If the notebook does not hold one result for each question that it asks.
     """
+    if path.parent.name != "notebooks":  # the first words of these pages are all the same
+        describe_page(page, path.parent.name.title())
     if path.parent.name == "solutions":  # each is headed as the exercises which it answers
         page.cells[0].source = page.cells[0].source.replace("# Exercises", "# Solutions", 1)
     outputs = [output for cell in page.cells for output in cell.get("outputs", [])]
@@ -195,6 +201,13 @@ def prepare(page, path, repository):
         page.cells.insert(1, new_markdown_cell(ways_to_run(path, repository), id="run"))
     if path.parent.name == "notebooks":
         page.cells += pages_below(path)
+
+
+def describe_page(page, kind):
+    """Let searches and shared links say what the exercises of a page ask for."""
+    text = "\n".join(cell.source for cell in page.cells)
+    words = f"{kind}: {'; '.join(re.findall(r'^## [0-9b.]+ (.*)', text, re.M))}"
+    page.metadata |= {"og:description": words, "myst": {"html_meta": {"description": words}}}
 
 
 def ways_to_run(path, repository):

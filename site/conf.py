@@ -7,6 +7,7 @@ from docutils import nodes
 from latex2mathml.converter import convert
 from myst_nb.sphinx_ import HideCodeCellNode
 
+from addresses import website
 from course_utils.predictions import ON_A_PAGE, SAYS
 
 project = "Attention, step by step"
@@ -39,6 +40,7 @@ html_copy_source = False
 html_use_index = html_domain_indices = False
 html_context = {"default_mode": "auto", "repository": ""}
 html_theme_options = {
+    "logo": {"text": project},
     "use_download_button": False,
     "use_fullscreen_button": False,
     "navbar_persistent": [],  # the search is in the left column
@@ -61,18 +63,34 @@ def setup(app):
     app.add_html_math_renderer("mathml", (formula("inline"), None), (formula("block"), None))
     app.add_node(HideCodeCellNode, override=True, html=(open_fold, close_fold))
     app.connect("doctree-resolved", load_late)
+    app.connect("doctree-read", address_terms)
     app.add_js_file(None, body=f"const SAYS = {json.dumps(SAYS)}, HOW = {json.dumps(ON_A_PAGE)}")
     app.add_js_file("course.js", defer="defer")
     app.connect("config-inited", name_repository)
+    app.connect("html-page-context", title_first_page)
 
 
 def name_repository(app, config):
+    """Set what needs the website's address: the button, descriptions, pictures and the sitemap."""
     repository = config.html_context["repository"]
     if repository:
+        config.html_baseurl = website(repository)
+        for extension in ["sphinxext.opengraph", "sphinx_sitemap"]:
+            app.setup_extension(extension)
+        config.ogp_site_url = config.html_baseurl
+        # Matplotlib's own font, which has a √
+        config.ogp_social_cards = {"font": "DejaVu Sans", "image_mini": "static/icon.png"}
+        config.sitemap_url_scheme = "{link}"
+        config.sitemap_excludes = ["search.html"]
         config.html_theme_options |= {
             "repository_url": f"https://github.com/{repository}",
             "use_repository_button": True,
         }
+
+
+def title_first_page(app, name, template, context, doctree):
+    if name == app.config.root_doc:  # elsewhere the name of the course stands behind the title
+        context["docstitle"] = "an interactive course with PyTorch"
 
 
 def formula(display):
@@ -93,6 +111,12 @@ def open_fold(translator, node):
 
 def close_fold(translator, node):
     translator.body.append("</details>\n")
+
+
+def address_terms(app, doctree):
+    """Give each term of the glossary an address of its own: glossary.html#causal-mask."""
+    for term in doctree.findall(nodes.term):
+        term["ids"].append(nodes.make_id(term.astext()))
 
 
 def load_late(app, doctree, name):

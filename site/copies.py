@@ -12,8 +12,8 @@ from addresses import LINK, ROOT, archive, colab, source
 from tools.notebooks import KERNEL
 
 FOLDERS = ["notebooks", "exercises"]
-# For JupyterLab, for tests and for git; and Triton comes with torch, in the version that fits.
-NOT_NEEDED = {"jsonschema", "jupyterlab", "nbval", "nbdime", "triton"}
+# For JupyterLab, tests, git and uv; and Triton comes with torch, in the version that fits.
+NOT_NEEDED = {"jsonschema", "jupyterlab", "nbval", "nbdime", "pip", "triton"}
 MODEL = "course_utils.language_model"
 MAKE = re.compile("(`make [^`]*`)")
 WORDS = """This copy runs anywhere, for example on Colab. Run the cell below first. It installs \
@@ -35,8 +35,8 @@ def as_it_is(line):  # what is here already, in the version that it has
     return f"{{name}}=={{metadata.version(name)}}" if util.find_spec(name) else line
 
 
-%pip install --quiet --no-deps {course}
 %pip install --quiet {{" ".join(map(as_it_is, needed.split()))}}
+%pip install --quiet --no-deps {course}
 here = Path.home() / "attention-course" / "{folder}"
 here.mkdir(parents=True, exist_ok=True)
 os.chdir(here)'''

@@ -156,6 +156,24 @@ def test_every_notebook_is_a_page_that_the_left_column_reaches(site, pages):
         assert f"../{path.parent.name}/{path.stem}.html" in pages[lesson].links
 
 
+def test_each_page_of_a_forks_site_is_found_under_the_forks_address(tmp_path):
+    command = [sys.executable, ROOT / "site" / "build.py", "--folder", tmp_path]
+    subprocess.run([*command, "--repository", "You/fork"], cwd=tmp_path, check=True)
+    site, address = tmp_path / "site", "https://you.github.io/fork/"
+    listed = re.findall("<loc>(.*?)</loc>", (site / "sitemap.xml").read_text())
+    assert len(listed) > len(LESSONS + EXERCISES + SOLUTIONS)
+    seen = set()
+    for url in listed:
+        page = (site / url.removeprefix(address)).read_text(encoding="utf-8")
+        title = re.search("<title>(.*?)</title>", page)[1]
+        description = re.search('<meta [^>]*name="description"[^>]*>', page)[0]
+        picture = re.search('<meta property="og:image" content="(.*?)"', page)[1]
+        assert (site / picture.removeprefix(address)).is_file()
+        assert f'<link rel="canonical" href="{url}"' in page
+        assert not {title, description} & seen, f"{url} has the title or description of another"
+        seen |= {title, description}
+
+
 def rendered(site, path):
     return (site / path.relative_to(ROOT)).with_suffix(".html").read_text(encoding="utf-8")
 

@@ -29,6 +29,7 @@ from course_utils.checks.judge import (
     mistaken,
     usual_settings,
 )
+from course_utils.course_folder import SHIPPED
 from course_utils.grading.peer import Peer
 from course_utils.grading.submissions import imports_of
 
@@ -140,7 +141,7 @@ class Students:
         del self.sources["course_utils."]
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: no process is lost
-        hidden = [ROOT / ".git", ROOT / "solutions", ROOT / "course_utils" / "checks", *hidden]
+        hidden = [ROOT / ".git", SHIPPED / "solutions", here / "checks", *hidden]
         self.hidden = [path.resolve() for path in hidden if path.exists()]
         python = {Path(each) for each in (sys.prefix, sys.base_prefix)}
         self.kept = [path for path in python if set(path.parents) & {Path.home(), *EMPTIED}]
