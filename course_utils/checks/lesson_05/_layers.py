@@ -178,8 +178,8 @@ BY_D_MODEL = (
 )
 
 HALF = (
-    "Your numbers are right to about three digits, as from float16, whose largest number is "
-    "65,504. Compute in the dtype of the inputs."
+    "Your numbers are right to two or three digits at best, as from 16-bit floats. Compute in the "
+    "dtype of the inputs."
 )
 NOTHING_SUBTRACTED = (
     "Right, except for scores in the hundreds or more. You get this result if you compute softmax "
@@ -294,9 +294,12 @@ OF_ANY_LAYER = [
      ("~mask", "~mask.mT")),
     ("queries and keys in half precision", HALF,
      ("scores = q", "q, k, v = (x.half().to(x.dtype) for x in (q, k, v))\n        scores = q")),
-    ("attention in half precision", HALF,
-     ("scores = q @ k.mT", "q, k, v = q.half(), k.half(), v.half()\n        scores = q @ k.mT"),
-     ("(merged), weights", "(merged.float()), weights.float()")),
+    *(
+        (f"attention in {dtype}", HALF,
+         ("heads = weights @ v", "heads, weights = (x.to(q.dtype) for x in lessons(*(x.to(torch."
+          f"{dtype}) for x in (q, k, v)), mask))"))
+        for dtype in ("float16", "bfloat16")
+    ),
     ("everything for an empty row",
      "Right, except for a query with no allowed key. It attends to all keys equally, as happens "
      "if you fill forbidden scores with a finite number such as `-1e9`. Set the weights of such a "

@@ -200,7 +200,7 @@ MISTAKES = [
      "Both results are right, but in the wrong order. Return the output first, then lse.",
      (RETURN, f"return {LSE}, merged")),
     ("lowest number in place of infinity",
-     "You replace −∞ by the lowest finite number. Where the old lse was −∞, rounding then loses "
+     "You replace −∞ by a very low finite number. Where the old lse was −∞, rounding then loses "
      "part_lse, and where both were −∞, your lse stays finite. Keep −∞, and treat these queries "
      "separately.",
      WITH_SIGMOID,

@@ -197,6 +197,16 @@ MISTAKES = [
      "You use one maximum for all queries, but each query has its own. Take the maximum along dim "
      "−1.",
      ("scores.amax(dim=-1)", "scores.max()")),
+    ("nan unless all queries are blind",
+     "Your result is NaN for a query that has seen no allowed key, unless this holds for all "
+     "queries at once. Its maximum is still −∞, and −∞ − (−∞) is NaN. Decide for each query, and "
+     "subtract 0 in place of a maximum of −∞.",
+     ("m_new == -INF, 0)", "m_new == -INF, 0) if (m_new == -INF).all() else m_new")),
+    ("nothing subtracted if one query is blind",
+     "Right, unless some query has seen no allowed key. Then you subtract 0 for all queries. "
+     "Decide for each query, and subtract 0 only in place of a maximum of −∞.",
+     ("m_new == -INF, 0)",
+      "torch.tensor(True), 0) if (m_new == -INF).any() else m_new")),
     ("nan for a blind query",
      "Your result is NaN for a query that has seen no allowed key. Its maximum is still −∞, and "
      "−∞ − (−∞) is NaN. Subtract 0 in place of the maximum for such a query.",
