@@ -65,8 +65,9 @@ ONE, TWO, SOME = torch.ones(1, 1), torch.ones(2), torch.tensor([[1.0, -2, 3], [0
         # tuples
         ((1, 2, 3), (ONE, ONE), "expected a tuple of 2 tensors, got a tuple of 3"),
         (ONE, (1, 2), "expected a tuple of 2 numbers, got one tensor"),
-        (TWO, (1, 2), "item 1 of the tuple (0 right): expected 2, got 1"),
-        ((TWO, TWO), (TWO, torch.ones(3)), "item 1 of the tuple (0 right): expected shape (S)"),
+        (TWO, (1, 2), "item 1 of the tuple (item 0 is right): expected 2, got 1"),
+        ((TWO, TWO), (TWO, torch.ones(3)), "item 1 of the tuple (item 0 is right): expected shape"),
+        ((1, None), (1, 2), "item 1 of the tuple (item 0 is right): expected a number, got None"),
         # other types
         (None, ONE, "expected a torch.Tensor, got None (is a `return` missing?)"),
         (np.zeros(2), TWO, "expected 1 at [0], got 0; 2 of 2 entries differ"),

@@ -231,6 +231,11 @@ def fails_otherwise_for_batches(x):
     return fails_for_matrices(x) if x.ndim < 3 else int("seven")
 
 
+def views_a_matrix(x):
+    return 2 * x if x.ndim < 2 else (2 * x).mT.view(-1)
+
+
+FAILS_FOR_MATRICES = ("fails for matrices", "", lambda x: fails_for_matrices(x))
 FIRST = ("first", "", raises(ValueError("first")))
 FAILS = ("fails", "", raises(ValueError("these words"), large))
 ROWS = ("rows", "", fails_for_matrices)
@@ -254,6 +259,8 @@ NUMBERS = [(torch.tensor([n]),) for n in (3.0, 4.0, 5.0)]
         (lambda x: x * x if x > 4 else 2 * x, [SQUARE], NUMBERS, None),  # right where it is wrong
         (fails_otherwise_for_batches, [ROWS], DIMENSIONS, "rows"),
         (raises(ValueError(), lambda x: x.ndim > 1), [ROWS], DIMENSIONS, None),
+        (views_a_matrix, [FAILS_FOR_MATRICES], DIMENSIONS[:2], None),  # its error has its own cause
+        (fails_for_matrices, [FAILS_FOR_MATRICES], DIMENSIONS[:2], "fails for matrices"),
     ],
 )
 def test_a_mistake_is_named_if_results_or_errors_are_its(exercise, answer, mistakes, inputs, named):
@@ -276,7 +283,7 @@ MEAN = ("mean", "the mean", lambda x: (x.mean(-1, keepdim=True), x / x.mean(-1, 
         (lambda x: sum_and_share(x)[::-1], "another order", "1, 0"),
         (lambda x: (x.mean(-1, keepdim=True), x), "mean", "the mean"),  # its first item is the same
         (lambda x: (x.sum(-1, keepdim=True), x), None, "Item 1 of your result is x, as it came"),
-        (lambda x: (x.sum(-1, keepdim=True), x**3), None, "item 1 of the tuple (0 right)"),
+        (lambda x: (x.sum(-1, keepdim=True), x**3), None, "item 1 of the tuple (item 0 is right)"),
         (lambda x: (x, x / x.mean(-1, keepdim=True)), None, "item 0 of the tuple: "),
     ],
 )

@@ -86,7 +86,9 @@ def _difference_of_tuples(got, expected, names, describe):
     names = names.split("|") if names else [""] * len(expected)
     for i, (item, target, name) in enumerate(zip(got, expected, names, strict=True)):
         if found := difference(item, target, name, describe):
-            right = f" ({', '.join(map(str, range(i)))} right)" if i else ""
+            before = " and ".join(map(str, range(i)))
+            right = f" (item{'s' * (i > 1)} {before} {'are' if i > 1 else 'is'} right)" if i else ""
+            found = found.removesuffix(" (is a `return` missing?)")  # there is one
             return f"item {i} of the tuple{right}: {found}"
     return None
 

@@ -114,8 +114,8 @@ CAUSES = [
     ),
     (
         r"values to unpack.* in line \d+, `.*(shape|size\()",
-        "The shape has more or fewer dimensions than you have names for. Inputs may come with or "
-        "without a batch, so use `x.shape[-1]` and `x.shape[-2]`.",
+        "The shape has more or fewer dimensions than you have names for. Inputs and masks may "
+        "lack leading dimensions, so use `x.shape[-1]` and `x.shape[-2]`.",
     ),
     (
         r"(not enough|too many) values to unpack",
@@ -124,10 +124,15 @@ CAUSES = [
         "without a batch.",
     ),
     (
-        r"must be a 3D tensor|batch1|must be a matrix|expects a 2D tensor|"
-        r"t\(\) expects a tensor with|only supported on matrices|permute\(",
+        # of what it says, because the learner's line may have a `permute(` as well
+        r"^((?! in line \d).)*(must be a 3D tensor|batch1|must be a matrix|expects a 2D tensor|"
+        r"t\(\) expects a tensor with|only supported on matrices|permute\()",
         "This works for only one number of dimensions, but inputs may have more or fewer. `@` and "
         "`.transpose(-2, -1)` take any.",
+    ),
+    (
+        r"leaf Variable that requires grad is being used in an in-place",
+        "PyTorch lets you change a parameter in place only inside `with torch.no_grad():`.",
     ),
     (
         r"einsum\(\)",

@@ -34,7 +34,7 @@ from course_utils.figures import heatmap, show
 
 # A known mistake may raise these, as PyTorch and the course do for shapes that do not fit. Any
 # other error in a known mistake is a fault of the check.
-EXPECTED_ERRORS = (RuntimeError, IndexError, ValueError, AssertionError)
+EXPECTED_ERRORS = (RuntimeError, IndexError, ValueError, AssertionError, ZeroDivisionError)
 
 _COARSE = torch.float16, torch.bfloat16
 _SEED = 20170612  # an answer that sets this very seed is not noticed, so it is an unlikely one
@@ -500,7 +500,7 @@ def _fitting(runs, targets):
     for run, target in zip(runs, targets, strict=True):
         if run.error is not None:
             by_message = all_failed or isinstance(run.error, NamedMistake)
-            if type(run.error) is not type(target):
+            if type(run.error) is not type(target) or _of_view(run.error) != _of_view(target):
                 return []
             if by_message and _message(run.error) != _message(target):
                 return []
@@ -512,6 +512,11 @@ def _fitting(runs, targets):
             if not layouts:
                 return []
     return [0] if layouts is None else layouts
+
+
+def _of_view(error):
+    """Tell whether `.view()` raised an error: that has its own cause, whatever shapes fit."""
+    return "view size is not compatible" in summarize(error)
 
 
 def _message(error):

@@ -32,6 +32,24 @@ MASK_INVERTED = (
     "Your mask is inverted. True means that the query may attend to the key. Forbid the keys where "
     "the mask is False."
 )
+CAUSAL_BY_HABIT = (
+    "Your result is causal, but here every query may attend to all keys. Leave out the causal mask."
+)
+SCORES_FOR_WEIGHTS = (
+    "The output is right, but your second result is the scores. Return the weights, which are the "
+    "scores after softmax."
+)
+AS_WIDE_AS_KEYS = (
+    "Right when d_v = d_k, but an error otherwise. The output must be as wide as the values. If "
+    "you create a tensor for it, make it d_v wide."
+)
+FIRST_KEY_LEFT_OUT = (
+    "You leave out the first key. Positions are counted from 0, so start the loop over blocks of "
+    "keys at 0."
+)
+FIRST_KEYS_LEFT_OUT = (
+    "You leave out the first block of keys. Start the loop over blocks of keys at 0."
+)
 OWN_COLUMNS = "Head h takes the neighboring columns h · d_k to (h + 1) · d_k − 1."
 DEALT_OUT = f"Your heads take every H-th column. {OWN_COLUMNS}"
 OVER_THE_FIRST = (

@@ -85,9 +85,11 @@ def is_changed(layer, before):
 class TorchInside(nn.Module):
     """PyTorch's layer with its defaults; for self-attention, it gets one x and a mask."""
 
+    batch_first = True
+
     def __init__(self, d_model, num_heads):
         super().__init__()
-        self.layer = nn.MultiheadAttention(d_model, num_heads, batch_first=True)
+        self.layer = nn.MultiheadAttention(d_model, num_heads, batch_first=self.batch_first)
 
     def forward(self, query, *others):
         *key_and_value, mask = others
@@ -175,6 +177,10 @@ BY_D_MODEL = (
     "Your scores are divided by √d_model. Each score is a sum of d_k products, so divide by √d_k."
 )
 
+HALF = (
+    "Your numbers are right to two or three digits at best, as from 16-bit floats. Compute in the "
+    "dtype of the inputs."
+)
 NOTHING_SUBTRACTED = (
     "Right, except for scores in the hundreds or more. You get this result if you compute softmax "
     "without subtracting a maximum. Then e^score overflows to inf or underflows to 0, and inf / "
@@ -250,9 +256,7 @@ OF_ANY_LAYER = [
      "The output is right, but your weights are the mean over the heads. Return the weights of "
      "each head, with the shape (B, H, ...).",
      ("(merged), weights", "(merged), weights.mean(dim=1)")),
-    ("scores returned",
-     "The output is right, but your second result is the scores. Return the weights, which are "
-     "the scores after softmax.",
+    ("scores returned", shared_hints.SCORES_FOR_WEIGHTS,
      ("(merged), weights", "(merged), scores")),
     ("weights first",
      "Output and weights are in the wrong order. Return the output first.",
@@ -276,6 +280,26 @@ OF_ANY_LAYER = [
      "NaN for them, because −inf − (−inf) is NaN. Replace NaN with 0 in the weights before you "
      "multiply them by the values.",
      (".nan_to_num(0)", "")),
+    ("mask ignored for an empty row",
+     "Right, except for a query with no allowed key. It attends as if there were no mask. Set the "
+     "weights of such a query to 0.",
+     ("~mask", "~(mask | ~mask.any(dim=-1, keepdim=True))")),
+    ("square mask transposed",
+     "Right, except for a mask with as many rows as columns, which you transpose. Rows are queries "
+     "and columns are keys, so use the mask as it is.",
+     ("~mask", "~(mask.mT if mask.shape[-1] == mask.shape[-2] else mask)")),
+    ("mask transposed",
+     "You get this result, or an error, if you transpose the mask. Its last two dimensions are "
+     "already queries and keys, in this order. Use the mask as it is.",
+     ("~mask", "~mask.mT")),
+    ("queries and keys in half precision", HALF,
+     ("scores = q", "q, k, v = (x.half().to(x.dtype) for x in (q, k, v))\n        scores = q")),
+    *(
+        (f"attention in {dtype}", HALF,
+         ("heads = weights @ v", "heads, weights = (x.to(q.dtype) for x in lessons(*(x.to(torch."
+          f"{dtype}) for x in (q, k, v)), mask))"))
+        for dtype in ("float16", "bfloat16")
+    ),
     ("everything for an empty row",
      "Right, except for a query with no allowed key. It attends to all keys equally, as happens "
      "if you fill forbidden scores with a finite number such as `-1e9`. Set the weights of such a "

@@ -98,6 +98,7 @@ BROKEN = {  # a mistake's name in 5.3, or an edit of its right answer
         ".nan_to_num(0)[:, :1].expand(-1, self.num_heads, -1, -1)",
     ),
     "values made from key": "values made from key",
+    "an error unless there are as many keys as queries": "as many keys as queries",
     "mask ignored": "mask not used",
     "mask inverted": "mask inverted",
     "mask after softmax": "weights masked late",
@@ -172,6 +173,15 @@ MISTAKES = [
      "Your test misses code that divides by √num_heads. That is right if num_heads = d_k, and "
      "otherwise a coarse tolerance can hide it. Let num_heads and d_k differ, and use `atol=1e-4`.",
      ("d_model, H = 12, 3", "d_model, H = 9, 3")),
+    ("as many keys as queries tried",
+     "Your test misses code that takes the number of keys from query, because your key is as long "
+     "as your query. Let L and S differ.",
+     ("B, L, S = 2, 4, 5", "B, L, S = 2, 5, 5")),
+    ("one tensor for all tried",
+     "Your test misses code that makes the values from key, and code that takes the number of keys "
+     "from query, because you pass the same tensor three times. Pass three different tensors, and "
+     "let key and value be longer than query.",
+     ("B, L, S = 2, 4, 5", "B, L, S = 2, 5, 5"), (INPUTS, "key = value = query")),
     ("self attention tried",
      "Your test misses code that makes the values from key, because your key and value are the "
      "same. Pass three different tensors.",

@@ -60,6 +60,7 @@ def inputs():
         (10, 2, 1, (3, 4, 2), 20),  # a window longer than the text
         (6, 3, 2, (3, 2, 1), 1),  # each token attends only to itself
         (6, 1, 2, (9,), 3),
+        (48, 1, 4, (5, 3, 3), 6),  # large scores, which rounded keys change
     ]
 
 
@@ -150,7 +151,32 @@ FIRST = (
 )
 CUT = "heads, _ ="  # where the keys may be cut too early
 
+CUT_TO_WINDOW = "k, v = k[:, :, -window:], v[:, :, -window:]\n    "
+HALF = (
+    "Your output is right for the first piece, but later only to two or three digits, as if the "
+    "cache held 16-bit floats. Keep the keys and values in their own dtype."
+)
+
 MISTAKES = [
+    ("cut by one too many",
+     "Your windows hold one token too few, and if window is 1, all tokens. You get this result if "
+     "you cut the keys to `[-window + 1:]` before you attend: for a window of 1, that is `[0:]`, "
+     "which cuts nothing. Cut to `[-window:]`.",
+     (CAUSAL, "(ago >= 0) & (ago < (window - 1 if window > 1 else S))"),
+     ("left = max(S - (window - 1), 0)", "left = max(S - window, 0) if window > 1 else 0")),
+    ("keys cut in place of a mask",
+     "Right for pieces of one token. In a longer piece, all tokens attend to the last `window` "
+     "keys, even to later ones. You get this result if you cut the keys and use no mask. Attend to "
+     "all keys with a mask, then cut the cache.",
+     ("heads, _ = attention(q, k, v, (ago >= 0) & (ago < window))",
+      CUT_TO_WINDOW + "heads, _ = attention(q, k, v)"),
+     ("(k[:, :, left:], v[:, :, left:])", "(k, v)")),
+    *(
+        (f"cache in {dtype}", HALF,
+         ("(k[:, :, left:], v[:, :, left:])",
+          f"tuple(x[:, :, left:].to(torch.{dtype}) for x in (k, v))"))
+        for dtype in ("float16", "bfloat16")
+    ),
     ("sees the rest of the piece",
      "Your tokens attend to later tokens of their own piece. A token's output must be the same as "
      "if the text came one token at a time. Forbid all later tokens.",
@@ -228,8 +254,8 @@ MISTAKES = [
      "the window − 1 tokens before it.",
      ("ago < window", "ago <= window"), ("(window - 1)", "window")),
     ("one token too few",
-     "Right if window is 1. A larger window has one token too few. Allow the token itself and the "
-     "window − 1 tokens before it.",
+     "Windows larger than 1 have one token too few. Allow the token itself and the window − 1 "
+     "tokens before it.",
      ("ago < window", "ago < max(window - 1, 1)")),
     ("cache one short",
      "Right, except for the first token of later pieces. The earliest token of its window is "

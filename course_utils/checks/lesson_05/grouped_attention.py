@@ -6,7 +6,14 @@ import torch.nn.functional as F
 from course_utils.attention import attention
 from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 from course_utils.checks.inputs import Results, normals
-from course_utils.checks.shared_hints import BY_D_V, NOT_SCALED, OVER_QUERIES, SCALED_TWICE
+from course_utils.checks.shared_hints import (
+    BY_D_V,
+    CAUSAL_BY_HABIT,
+    NOT_SCALED,
+    OVER_QUERIES,
+    SCALED_TWICE,
+    SCORES_FOR_WEIGHTS,
+)
 
 
 def grouped_attention(q, k, v):
@@ -86,6 +93,14 @@ def run(answer, q, k, v):
 
 GROUPED = "q = q.reshape(B, -1, group * L, d_k)"  # without it, q, k and v have equally many heads
 BACK = "out.reshape(B, H, L, -1), weights.reshape(B, H, L, -1)"
+
+CAUSAL = [
+    ("    weights = scores",
+     "    future = torch.arange(k.shape[2]) > torch.arange(L)[:, None]\n"
+     "    scores = scores.unflatten(2, (group, L)).masked_fill(future, -torch.inf).flatten(2, 3)\n"
+     "    weights = scores"),
+    ("softmax(dim=-1)", "softmax(dim=-1).nan_to_num(0)"),
+]  # fmt: skip
 
 MISTAKES = [
     ("key heads take turns",
@@ -198,10 +213,28 @@ MISTAKES = [
      (BACK, "weights.reshape(B, H, L, -1), out.reshape(B, H, L, -1)")),
     ("grouped scaled twice", SCALED_TWICE, (" / d_k**0.5", " / d_k")),
     ("key heads not shared",
-     "Right if H_kv is 1 or H. Otherwise you get an error, because the heads of q and k do not "
-     "broadcast. Reshape q to (B, H_kv, (H / H_kv) · L, d_k), so that each key head serves H / "
-     "H_kv neighboring query heads.",
+     "Right if H_kv is 1 or H, but an error otherwise. You get one if H query heads must broadcast "
+     "with H_kv key heads. Reshape q to (B, H_kv, (H / H_kv) · L, d_k), so that each key head "
+     "serves H / H_kv neighboring query heads.",
      (GROUPED, "")),
+    ("softmax over the group",
+     "Your weights sum to 1 over the query heads of a group. The weights of each query must sum to "
+     "1 over the keys, so use `dim=-1`.",
+     ("scores.softmax(dim=-1)", "scores.unflatten(2, (group, L)).softmax(dim=2).flatten(2, 3)")),
+    ("softmax over the key heads",
+     "Your weights sum to 1 over the key heads. The weights of each query must sum to 1 over the "
+     "keys, so use `dim=-1`.",
+     ("scores.softmax(dim=-1)", "scores.softmax(dim=1)")),
+    ("causal by habit", CAUSAL_BY_HABIT, *CAUSAL),
+    ("causal by habit, at the end", CAUSAL_BY_HABIT,
+     *CAUSAL, ("(L)[:, None]", "(k.shape[2] - L, k.shape[2])[:, None]")),
+    ("scores returned", SCORES_FOR_WEIGHTS,
+     ("weights.reshape(B, H, L, -1)", "scores.reshape(B, H, L, -1)")),
+    ("heads in another order",
+     "The numbers are right, but your heads are in the wrong order. Return them in the order of "
+     "the query heads: first all heads of group 0, then all of group 1, and so on.",
+     (BACK,
+      "*(x.unflatten(2, (group, L)).transpose(1, 2).flatten(1, 2) for x in (out, weights)),")),
     ("divided by root of the group",
      "Your scores are divided by √(d_k · H / H_kv). Each score is a sum of d_k products, however "
      "many query heads share a key head. Divide by √d_k.",

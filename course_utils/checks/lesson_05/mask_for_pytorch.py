@@ -88,6 +88,26 @@ MISTAKES = [
      "sequence and head. Return a mask of shape (B·H, L, S), with each sequence's mask repeated "
      "num_heads times before the next one.",
      ("mask.repeat_interleave(num_heads, dim=0)", "mask")),
+    ("repeated as often as there are sequences",
+     "Right only if there are as many sequences as heads. You repeat each mask B times. Repeat it "
+     "num_heads times.",
+     ("repeat_interleave(num_heads", "repeat_interleave(len(mask)")),
+    ("repeated once too often",
+     "You have num_heads + 1 masks for each sequence. Repeat each mask num_heads times in all.",
+     ("repeat_interleave(num_heads", "repeat_interleave(num_heads + 1")),
+    ("repeated once too few",
+     "You have num_heads − 1 masks for each sequence. Repeat each mask num_heads times in all.",
+     ("repeat_interleave(num_heads", "repeat_interleave(num_heads - 1")),
+    ("keys of any sequence",
+     "Every sequence gets the same mask. It allows what the mask of any sequence allows. Give each "
+     "sequence its own mask.",
+     ("mask.repeat_interleave",
+      "mask.any(dim=0, keepdim=True).expand_as(mask).repeat_interleave")),
+    ("keys of all sequences",
+     "Every sequence gets the same mask. It allows only what the masks of all sequences allow. "
+     "Give each sequence its own mask.",
+     ("mask.repeat_interleave",
+      "mask.all(dim=0, keepdim=True).expand_as(mask).repeat_interleave")),
     ("first mask for all",
      "Every sequence gets the mask of the first one. Give each sequence its own mask.",
      ("mask.repeat_interleave", "mask[:1].expand_as(mask).repeat_interleave")),

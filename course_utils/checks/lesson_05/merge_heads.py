@@ -51,6 +51,13 @@ MISTAKES = [
      "Your rows take one column of each head in turn. Keep the columns of each head together: all "
      "of head 0 first, then all of head 1, and so on.",
      ("transpose(1, 2)", "permute(0, 2, 3, 1)")),
+    ("batch unbound",
+     "You concatenate the sequences of the batch instead of the heads. A loop over x runs over its "
+     "first dimension, the batch. Concatenate the heads, as in `x.unbind(1)`.",
+     "torch.cat(list(x), dim=-1)"),
+    ("tokens before the batch",
+     "Your result has the shape (L, B, H·d_k). Put the batch first: (B, L, H·d_k).",
+     ("H * d_k)", "H * d_k).transpose(0, 1)")),
     ("heads reversed",
      "Your heads are in reverse order. Put head 0 first, then head 1, and so on.",
      ("x.transpose(1, 2)", "x.flip(1).transpose(1, 2)")),

@@ -10,6 +10,7 @@ from course_utils.checks.lesson_05._layers import (
     BY_D_MODEL,
     OF_ANY_LAYER,
     TURNS,
+    TorchInside,
     layers_and_inputs,
     see_that_biases_count,
 )
@@ -94,6 +95,15 @@ def run(answer, d_model, num_heads, matrices, earlier, inputs):
     return outputs
 
 
+class TorchSequenceFirst(TorchInside):
+    """PyTorch's layer, which then takes the first dimension for the tokens, and no mask."""
+
+    batch_first = False
+
+    def forward(self, query, key, value, mask=None):
+        return self.layer(query, key, value, average_attn_weights=False)
+
+
 BY_RESHAPING = [
     ("(-1, (self.num_heads, -1))", "(-1, (1, -1)).reshape(len(x), self.num_heads, x.shape[1], -1)"),
     ("tokens.transpose(1, 2)", "tokens"),
@@ -143,6 +153,11 @@ MISTAKES = [
      "Your scores are divided by √num_heads. Each score is a sum of d_k products, so divide by "
      "√d_k.",
      ("d_k**0.5", "self.num_heads**0.5")),
+    ("batch taken for tokens",
+     "You get this result, or an error, if your layer takes the first dimension for the tokens, as "
+     "nn.MultiheadAttention does unless `batch_first=True`. The first dimension is the batch. "
+     "Compute the attention of each head yourself instead.",
+     TorchSequenceFirst),
     ("one softmax for all",
      "Your layer has only one matrix of weights for each sequence, from all d_model columns. Each "
      "head must have its own. Split q, k and v into heads before you compute the scores, and "

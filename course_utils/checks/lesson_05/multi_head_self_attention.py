@@ -177,9 +177,45 @@ WITHOUT_A_PLACE = (
     "insert a dimension for the heads: `mask[:, None]`."
 )
 
+RESHAPED = (
+    "Right for masks that hold one (L, L) matrix for each sequence. You get an error for others if "
+    "you reshape every mask to (B, 1, L, L). Insert a dimension for the heads only if the mask has "
+    "three dimensions, and use other masks as they are."
+)
+
 MISTAKES = [
     *OF_ANY_LAYER,
     ("no place for the heads", WITHOUT_A_PLACE, ("mask = mask[:, None]", "pass")),
+    ("a place for heads in masks (L, L)",
+     "Right, except for a mask of shape (L, L), which gives an error. It already broadcasts to (B, "
+     "H, L, L), so use it as it is. Insert a dimension for the heads only if the mask has three "
+     "dimensions.",
+     ("mask.ndim == 3", "mask.ndim < 4"), ("mask[:, None]", "mask.unsqueeze(1)")),
+    ("a matrix for each sequence in every mask", RESHAPED,
+     ("mask.ndim == 3", "True"),
+     ("mask[:, None]", "mask.reshape(len(x), 1, *mask.shape[-2:])")),
+    ("a square matrix for each sequence in every mask", RESHAPED,
+     ("mask.ndim == 3", "True"),
+     ("mask[:, None]", "mask.reshape(len(x), 1, x.shape[1], x.shape[1])")),
+    ("full masks alone",
+     "Right, except for a mask with four dimensions that must broadcast, such as (B, 1, 1, L) or "
+     "(1, H, L, L). It gives an error, as happens if you reshape it. Use a mask with four "
+     "dimensions as it is.",
+     ("if mask.ndim == 3", "if mask.ndim == 4:\n                mask = mask.view(len(x), -1, "
+      "x.shape[1], x.shape[1])\n            if mask.ndim == 3")),
+    ("mask squeezed",
+     "Right, except for a mask of shape (1, H, L, L). You get an error, or treat its heads as "
+     "sequences, if you squeeze the mask. Use a mask with four dimensions as it is.",
+     ("mask.ndim == 3", "mask.squeeze().ndim == 3"), ("mask[:, None]", "mask.squeeze()[:, None]")),
+    ("masks (L, L) taken for causal",
+     "Right, except for a mask of shape (L, L). You use a causal mask in its place. Use the mask "
+     "as it is.",
+     ("masked_fill(~mask",
+      "masked_fill(~(mask if mask.ndim > 2 else torch.ones_like(mask).tril())")),
+    ("own token for an empty row",
+     "Right, except for a query with no allowed key. It attends to its own token. Set the weights "
+     "of such a query to 0.",
+     ("~mask", "~(mask | ~mask.any(-1, keepdim=True) & (torch.eye(mask.shape[-1]) > 0))")),
     ("the first sequence's mask",
      "Right, unless the mask differs between sequences. You use the mask of the first sequence "
      "for all sequences. Give each sequence its own mask.",

@@ -69,6 +69,24 @@ def split_or_error(answer, x, num_heads):
 
 
 MISTAKES = [
+    ("division the wrong way round",
+     "You raise a ValueError although num_heads divides d_model. If you compute `num_heads % "
+     "d_model`, compute `d_model % num_heads` instead.",
+     ("d_model % num_heads:", "num_heads % d_model:")),
+    ("error where it divides",
+     "You raise a ValueError where num_heads divides d_model, and none where it does not. Raise it "
+     "in the opposite case.",
+     ("d_model % num_heads:", "d_model % num_heads == 0:")),
+    ("heads folded into the batch",
+     "Right for one sequence or one head. With several of both, your result mixes sequences and "
+     "heads. If you concatenate the heads along the batch, stack them instead, with "
+     "`torch.stack(..., dim=1)`.",
+     ("x.reshape(B, L, num_heads, d_k)",
+      "torch.cat(x.chunk(num_heads, dim=-1)).reshape(B, num_heads, L, d_k)"),
+     ("heads.transpose(1, 2)", "heads")),
+    ("heads reversed",
+     "Your heads are in reverse order. Head 0 gets the first d_k columns.",
+     ("heads.transpose(1, 2)", "heads.flip(2).transpose(1, 2)")),
     ("no value error",
      "Right when num_heads divides d_model. Otherwise, raise a ValueError whose message contains "
      "both numbers, d_model and num_heads.",

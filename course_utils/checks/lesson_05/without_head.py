@@ -93,7 +93,37 @@ def of_a_layer(answer, x, num_heads, head, bias=True):
     return result
 
 
+OWN = "own = torch.arange(d_model) // d_k == head\n    "
+NO_GRAD = (
+    "PyTorch lets you change a parameter in place only inside `torch.no_grad()`. Change the copy "
+    "of the layer inside it."
+)
+
 MISTAKES = [
+    ("weight changed outside no_grad", NO_GRAD,
+     ("heads, _ =", "layer.W_o.weight[:, head * d_k : (head + 1) * d_k] = 0\n    heads, _ =")),
+    ("whole weight changed outside no_grad", NO_GRAD,
+     ("heads, _ =", "layer.W_o.weight.mul_(0)\n    heads, _ =")),
+    ("head cut out of the layer",
+     "You get this error if you remove the head from the matrices but keep num_heads, which then "
+     "does not divide the width. Keep the matrices as large as they are, and set the head's "
+     "columns of W_o.weight to 0.",
+     ("split_heads(W(x), H)",
+      "split_heads(W(x)[..., torch.arange(d_model) // d_k != head], H)")),
+    ("values' bias alone",
+     "You get this result if you set only the head's part of W_v.bias to 0. The head then still "
+     "outputs an average of its values. Set the output of the head to 0, after attention.",
+     ("heads, _ =", OWN + "lost = torch.where(own, layer.W_v(0 * x), 0)\n    "
+      "v = split_heads(layer.W_v(x) - lost, H)\n    heads, _ ="), ("merged * others", "merged")),
+    ("bias of the output lost in part",
+     "Your output lacks part of the bias of W_o. You get this result if you also set entries head "
+     "· d_k to (head + 1) · d_k − 1 of W_o.bias to 0. That bias belongs to no head, so keep it.",
+     ("layer.W_o(merged * others)", "layer.W_o(merged * others) - layer.W_o.bias * ~others")),
+    ("head set to 0, merged without transpose",
+     "Each row of your merged heads mixes parts of several tokens. Transpose back to (B, L, H, "
+     "d_k) before you reshape, or use merge_heads.",
+     ("merged = merge_heads(heads)",
+      "heads[:, head] = 0\n    merged = heads.reshape(x.shape)"), ("merged * others", "merged")),
     ("nothing taken away",
      "Your result is the output of the whole layer. Before W_o, set the output of the given head "
      "to 0.",

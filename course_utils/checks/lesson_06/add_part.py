@@ -57,6 +57,8 @@ def inputs():
         empty(case(3, d_v=4), 0, ...),  # the first part of all
         empty(empty(case(4, d_v=3), 0, 2), 1, 2),  # query 2 has seen nothing
         case(1, d_v=1),
+        empty(case(4, d_v=3), 0, 1),  # only query 1 has seen nothing yet
+        empty(empty(case(4, dtype=torch.float32), 0, 2), 1, 0),
     ]
 
 
@@ -65,26 +67,65 @@ LSE = "m + total.log()"
 RETURN = f"return merged, {LSE}"
 CLAMPED = "lse, part_lse = (x.clamp(min={}) for x in (lse, part_lse))\n    "
 BASE = "m.masked_fill(m == -INF, 0)"
+OLD_LSE = "lse - torch.nn.functional.logsigmoid(lse - part_lse)"
+NO_NAN = f"({OLD_LSE}).masked_fill(m == -INF, -INF)"  # where both lse are −∞
+WITH_SIGMOID = "return merged", f"merged = {SIGMOID}\n    return merged"
+FIRST = "return merged", "first = (lse == -INF).all()\n    return merged"
+AS_IT_WAS = "return merged", f"merged = torch.where(first, merged, {SIGMOID})\n    return merged"
+
+FINITE_LSE = (
+    "Your result is right, except where both lse are −∞. Your lse is a finite number there, as if "
+    "a key had been seen. Return −∞."
+)
 
 MISTAKES = [
+    ("first part of all, both empty open",
+     "Right if the old lse is −∞ for all queries. If it is −∞ only for some of them, their lse is "
+     "NaN, and their output too if both lse are −∞. −∞ − (−∞) is NaN. Decide for each query, for "
+     "example with `torch.where`.",
+     FIRST, AS_IT_WAS, (LSE, f"torch.where(first, {LSE}, {OLD_LSE})")),
+    ("first part of all",
+     "Right if the old lse is −∞ for all queries. If it is −∞ only for some of them, and their "
+     "part_lse is finite, your lse is NaN there, because −∞ − (−∞) is NaN. Decide for each query, "
+     "for example with `torch.where`.",
+     FIRST, (LSE, f"torch.where(first, {LSE}, {NO_NAN})")),
+    ("part for all queries",
+     "If the old lse is −∞ for some query, your result is the part for all queries. Decide for "
+     "each query, for example with `torch.where`.",
+     ("return merged", "if (lse == -INF).any():\n        return part_out, part_lse\n"
+      "    return merged")),
+    ("part passed over for all queries",
+     "If part_lse is −∞ for some query, you ignore the part for all queries. Decide for each "
+     "query, for example with `torch.where`.",
+     ("return merged", "if (part_lse == -INF).any():\n        return out, lse\n"
+      "    return merged")),
     ("bug still there",
      "Your lse is NaN where the old lse is −∞, and your output is NaN where both lse are −∞. In "
      "the formulas with sigmoids, −∞ − (−∞) is NaN. Treat these queries separately.",
-     ("return merged", f"merged = {SIGMOID}\n    return merged"),
-     (LSE, "lse - torch.nn.functional.logsigmoid(lse - part_lse)")),
+     WITH_SIGMOID,
+     (LSE, OLD_LSE)),
+    ("lse still there, both empty right",
+     "Right, except where the old lse is −∞ and part_lse is finite. Your lse is NaN there, because "
+     "in the formula with logsigmoid, −∞ − (−∞) is NaN. Return part_lse there.",
+     (LSE, NO_NAN)),
+    ("bug still there, lse of both empty right",
+     "Your lse is NaN where the old lse is −∞ and part_lse is finite, and your output is NaN where "
+     "both lse are −∞. In the formulas with sigmoids, −∞ − (−∞) is NaN. Treat these queries "
+     "separately.",
+     WITH_SIGMOID, (LSE, NO_NAN)),
     ("lse still there",
      "Your output is right, but your lse is NaN where the old lse is −∞. In the formula with "
      "logsigmoid, −∞ − (−∞) is NaN. Return part_lse there.",
-     (LSE, "lse - torch.nn.functional.logsigmoid(lse - part_lse)")),
+     (LSE, OLD_LSE)),
     ("output still there",
      "Your lse is right, but your output is NaN where both lse are −∞. In the formula with "
      "sigmoid, −∞ − (−∞) is NaN. Return 0 there.",
-     ("return merged", f"merged = {SIGMOID}\n    return merged")),
+     WITH_SIGMOID),
     ("overflow",
      "Your lse is wrong if part_lse is much larger than lse, because e^(part_lse − lse) overflows "
      "to inf. Subtract the larger lse from both before you take exponentials. Where both are −∞, "
      "return an output of 0 and an lse of −∞.",
-     ("return merged", f"merged = {SIGMOID}\n    return merged"),
+     WITH_SIGMOID,
      (LSE, "lse + (1 + (part_lse - lse).exp()).log()")),
     ("all overflows",
      "Your result is wrong if part_lse is much larger than lse, because e^(part_lse − lse) "
@@ -112,9 +153,14 @@ MISTAKES = [
      "Your result is right, except where both lse are −∞. Your lse is 0 there, which would count "
      "as one score of 0. Return −∞.",
      (LSE, "base + total.masked_fill(total == 0, 1).log()")),
-    ("finite lse",
-     "Your result is right, except where both lse are −∞. Your lse is a finite number there, as "
-     "if a key had been seen. Return −∞.",
+    *(
+        (f"eps of {eps} in the logarithm",
+         "Your output is right. Your lse is finite where both lse are −∞, as if a key had been "
+         "seen. If you add an eps before you take the logarithm, leave it out: log 0 is −∞.",
+         (LSE, f"base + (total + {eps}).log()"))
+        for eps in (1e-6, 1e-8, 1e-9, 1e-10, 1e-12)
+    ),
+    ("finite lse", FINITE_LSE,
      (LSE, "(m + total.log()).clamp(min=torch.finfo(m.dtype).min)")),
     ("still empty",
      "Your output is right. Your lse stays −∞ where the old lse is −∞, but the part has keys. "
@@ -154,12 +200,32 @@ MISTAKES = [
      "Both results are right, but in the wrong order. Return the output first, then lse.",
      (RETURN, f"return {LSE}, merged")),
     ("lowest number in place of infinity",
-     "You replace −∞ by the lowest finite number. Where the old lse was −∞, rounding then loses "
+     "You replace −∞ by a very low finite number. Where the old lse was −∞, rounding then loses "
      "part_lse, and where both were −∞, your lse stays finite. Keep −∞, and treat these queries "
      "separately.",
-     ("return merged", f"merged = {SIGMOID}\n    return merged"),
-     (LSE, "lse - torch.nn.functional.logsigmoid(lse - part_lse)"),
+     WITH_SIGMOID,
+     (LSE, OLD_LSE),
      ("m = torch", CLAMPED.format("torch.finfo(lse.dtype).min") + "m = torch")),
+    ("1e9 in place of infinity, restored",
+     "Right in float64. In float32, your lse is wrong where the old lse is −∞ and part_lse is "
+     "finite. If you replace −∞ by a number such as −1e9, rounding loses part_lse. Keep −∞, and "
+     "return part_lse there.",
+     ("return merged", "low = lse.clamp(min=-1e9)\n    return merged"),
+     (LSE, "(low - torch.nn.functional.logsigmoid(low - part_lse)).masked_fill(m == -INF, -INF)")),
+    ("lowest number in place of infinity, restored",
+     "Your lse is 0 where the old lse is −∞ and part_lse is finite. If you replace −∞ by a very "
+     "low number, rounding loses part_lse. If you replace NaN by 0, a score of 0 counts as seen. "
+     "Return part_lse there.",
+     ("return merged", "low = lse.clamp(min=torch.finfo(lse.dtype).min)\n    return merged"),
+     (LSE, "(low - torch.nn.functional.logsigmoid(low - part_lse)).masked_fill(m == -INF, -INF)")),
+    ("1e9 in place of infinity",
+     "You replace −∞ by a number such as −1e9. Where both were −∞, your lse stays finite, and in "
+     "float32, rounding loses part_lse where the old lse was −∞. Keep −∞, and treat these queries "
+     "separately.",
+     WITH_SIGMOID, (LSE, OLD_LSE),
+     ("m = torch", CLAMPED.format("-1e9") + "m = torch")),
+    ("1e9 in place of infinity, stable", FINITE_LSE,
+     ("m = torch", CLAMPED.format("-1e9") + "m = torch")),
     ("finite number in place of infinity",
      "You replace −∞ by a finite number such as −1e4. An lse may be lower than that, and where "
      "both were −∞, your lse stays finite. Keep −∞, and treat these queries separately.",

@@ -136,6 +136,15 @@ MISTAKES = [
      "Your result is NaN. If you multiply a mask by −∞, the allowed entries become 0 · −∞, "
      "which is NaN. Pass a boolean mask.",
      ("~ignore", "ignore.to(q.dtype) * -INF")),
+    ("queries reordered",
+     "Your output has the heads of q in another order. You get this result if you reorder q for "
+     "the groups. Query heads that share a key head are neighbors already, so leave q as it is.",
+     ("return F", "q = q.unflatten(1, (-1, k.shape[1])).transpose(1, 2).flatten(1, 2)\n"
+      "    return F")),
+    ("mask reversed",
+     "Your mask is reversed along the keys. Column s of `ignore` belongs to key s, so do not flip "
+     "it.",
+     ("~ignore", "~ignore.flip(-1)")),
     ("heads in turn",
      "Your query heads take turns with the key heads, as `repeat` arranges them: 0 1 0 1 with two "
      "key heads. Query head h must use key head h // (Hq / Hkv). Use enable_gqa or "

@@ -97,7 +97,25 @@ def in_parts(answer, q, k, v, size):
 
 
 JOIN = "out * (lse - both).exp()[..., None] + out_j * (lse_j - both).exp()[..., None]"
+CAUSAL = [
+    ("        out_j =",
+     "        future = torch.arange(j, j + k_j.shape[-2]) > torch.arange(q.shape[-2])[:, None]\n"
+     "        scores = scores.masked_fill(future, -INF)\n        out_j ="),
+    ("scores.softmax(dim=-1)", "scores.softmax(dim=-1).nan_to_num(0)"),
+]  # fmt: skip
 MISTAKES = [
+    ("no part where there are fewer keys",
+     "Right, except for an error where `size` is larger than S. There is only one part then, with "
+     "all S keys. If you use `chunk`, use `split(size, dim=-2)` instead, because `chunk` takes the "
+     "number of parts.",
+     ("for j in", "k.chunk(S // size, dim=-2)\n    for j in")),
+    ("causal by habit", shared_hints.CAUSAL_BY_HABIT, *CAUSAL),
+    ("causal by habit, at the end", shared_hints.CAUSAL_BY_HABIT,
+     *CAUSAL, ("(q.shape[-2])[:, None]", "(S - q.shape[-2], S)[:, None]")),
+    ("output as wide as keys", shared_hints.AS_WIDE_AS_KEYS,
+     ("out, lse = 0,", "out, lse = torch.zeros_like(q),")),
+    ("first key left out", shared_hints.FIRST_KEY_LEFT_OUT,
+     ("range(0, S, size)", "range(1, S, size)")),
     ("parts averaged",
      "Your result is the mean of the parts' outputs. A part with larger scores must count more. "
      "Use merge, which weights each output by its e^lse.",

@@ -27,6 +27,8 @@ def inputs():
     return [*shapes, (5, 6, 2, 9, 4), (1, 1, 1, 1, 2), (1, 50, 16, 3, 4), (4096, 2048, 128, 128, 2)]
 
 
+FRACTION = "You count a fraction of a block. Round L / block_q up."
+TILED = "tiled = L * d + blocks * 2 * S * d + L * d"
 MISTAKES = [
     ("numbers not bytes",
      "Your results count numbers, not bytes. Multiply by size.",
@@ -46,9 +48,15 @@ MISTAKES = [
      "Your number of blocks is rounded down. A shorter last block also counts, so round L / "
      "block_q up.",
      ("-(-L // block_q)", "L // block_q")),
-    ("blocks not rounded",
-     "You count a fraction of a block. Round L / block_q up.",
-     ("-(-L // block_q)", "L / block_q")),
+    ("blocks not rounded", FRACTION, ("-(-L // block_q)", "L / block_q")),
+    ("numbers rounded down", FRACTION,
+     ("-(-L // block_q)", "L / block_q"), ("tiled * size", "int(tiled) * size")),
+    ("bytes rounded down", FRACTION,
+     ("-(-L // block_q)", "L / block_q"), ("tiled * size", "int(tiled * size)")),
+    ("blocks rounded to the nearest",
+     "Your number of blocks is rounded to the nearest integer. A shorter last block also counts, "
+     "so round L / block_q up.",
+     ("-(-L // block_q)", "round(L / block_q)")),
     ("one block more",
      "You count one block too many when block_q divides L. Round L / block_q up, which adds "
      "nothing in that case.",
@@ -102,9 +110,20 @@ MISTAKES = [
      "Your naive attention lacks S · d numbers. It must read K for the scores *and* V for the "
      "output.",
      ("mix = L * S + S * d", "mix = L * S")),
-    ("matrix in tiles moved",
-     "Your tiled attention counts scores. They never leave fast memory, so leave them out.",
-     ("tiled = L * d", "tiled = L * d + L * S")),
+    *(
+        (f"matrix in tiles moved, {times} times",
+         "Your tiled attention counts scores. They never leave fast memory, so leave them out.",
+         ("tiled = L * d", f"tiled = L * d + {times} * L * S"))
+        for times in (1, 2, 4)
+    ),
+    ("output written for each block of keys",
+     "Your tiled attention writes the output for each block of keys. It writes each row of the "
+     "output only once, L · d numbers in all.",
+     (TILED, "tiled = L * d + blocks * 2 * S * d + -(-S // block_q) * L * d")),
+    ("queries read for each block of keys",
+     "Your tiled attention reads K and V once, and q for each block of keys, as if the outer loop "
+     "went over keys. Read q once, and read K and V for each block of queries.",
+     (TILED, "tiled = 2 * S * d + -(-S // block_q) * L * d + L * d")),
     ("blocks of keys",
      "You count S / block_q blocks. The blocks are blocks of queries, so divide L by block_q.",
      ("-(-L // block_q)", "-(-S // block_q)")),
@@ -113,7 +132,7 @@ MISTAKES = [
      ("tiled * size", "tiled")),
     ("queries filled up",
      "You count a shorter last block of queries as a full one. Count only the rows that exist.",
-     ("tiled = L * d + blocks * 2 * S * d + L * d",
+     (TILED,
       "tiled = blocks * 2 * (block_q + S) * d")),
     ("matrix moved six times",
      "Your naive attention moves six matrices. Count four: the scores are written once and read "
@@ -144,12 +163,12 @@ MISTAKES = [
      "Your tiled attention counts all of q and the output for each block of queries. Each block "
      "has its own rows of q and of the output, so count these once. Only K and V are read in "
      "full for each block.",
-     ("tiled = L * d + blocks * 2 * S * d + L * d", "tiled = blocks * 2 * (L + S) * d")),
+     (TILED, "tiled = blocks * 2 * (L + S) * d")),
     ("blocks of keys outside",
      "Your tiled attention reads K and V once, and moves q and the output for each block of keys, "
      "as if the outer loop went over keys. Move q and the output once, and read K and V for each "
      "block of queries.",
-     ("tiled = L * d + blocks * 2 * S * d + L * d",
+     (TILED,
       "tiled = 2 * S * d + -(-S // block_q) * 2 * L * d")),
 ]  # fmt: skip
 

@@ -87,6 +87,13 @@ def run(answer, q, k, v, block_q, block_k):
     return in_tiles(answer, tiled_attention(q, k, v), q, k, v, block_q, block_k)
 
 
+CAUSAL = [
+    ("            m_new =",
+     "            rows = torch.arange(i, i + q_i.shape[-2])[:, None]  # causal\n"
+     "            future = torch.arange(j, j + k_j.shape[-2]) > rows\n"
+     "            scores = scores.masked_fill(future, -INF)\n            m_new ="),
+]  # fmt: skip
+
 MISTAKES = [
     ("never divided",
      "Your O is not divided by ℓ. Divide each row of O by its ℓ once, after the last tile.",
@@ -117,6 +124,15 @@ MISTAKES = [
     ("maximum for lse",
      "Your O is right, but your second result is m. Return the log-sum-exp, m + log ℓ.",
      ("m + ell.log()", "m")),
+    ("causal by habit", shared_hints.CAUSAL_BY_HABIT, *CAUSAL),
+    ("causal by habit, at the end", shared_hints.CAUSAL_BY_HABIT,
+     *CAUSAL, ("[:, None]  # causal", "[:, None] + S - L")),
+    ("output as wide as keys", shared_hints.AS_WIDE_AS_KEYS,
+     ("v.new_zeros(*q.shape[:-1], v.shape[-1])", "torch.zeros_like(q)")),
+    ("first key left out", shared_hints.FIRST_KEY_LEFT_OUT,
+     ("range(0, S, block_k)", "range(1, S, block_k)")),
+    ("first keys left out", shared_hints.FIRST_KEYS_LEFT_OUT,
+     ("range(0, S, block_k)", "range(block_k, S, block_k)")),
     ("last keys dropped", shared_hints.LAST_KEYS_DROPPED,
      ("range(0, S, block_k)", "range(0, max(S - block_k, 0) + 1, block_k)")),
     ("keys padded with zeros",

@@ -75,6 +75,8 @@ def inputs():
         (100 + 100 * q.abs(), -100 - 100 * k.abs(), v, *where),  # all below -10,000
         (100 + 100 * q_full.abs(), -100 - 100 * k_full.abs(), v_full, *full),  # all slots used
         case(1, 2, 1, 1, 1, 1),
+        case(3, 4, 2, 3, 3, 7, 4),
+        case(4, 6, 3, 2, 4, 8, 5, 12, reserved=1),  # full pages, and others in reserve
     ]
 
 
@@ -125,6 +127,16 @@ def run(answer, *args):
 UPDATE = "m, ell, out = tile_update(m, ell, out, scores, v)"
 GROUPS = "query.unflatten(0, (H_kv, -1))"
 
+PAGE_IN_RESERVE = (
+    "Right, unless the last page of a text is full and its table lists another page. You read that "
+    "page too, but it holds no token of the text. Round length / page up to get the number of "
+    "pages."
+)
+FIRST_LENGTH = (
+    "You use the first text's length for all texts. That gives wrong results, or an error where "
+    "another table is shorter. Use each text's own length."
+)
+
 MISTAKES = [
     ("masked after the exponential",
      "Right, unless the score of an unused slot is far above the others. It still counts in your "
@@ -146,6 +158,42 @@ MISTAKES = [
      ("range(0, length, page)",
       "range(0, len(table) * page, page)"),
      ("min(page, length - start)", "page")),
+    ("page in reserve read", PAGE_IN_RESERVE,
+     ("range(0, length, page)", "range(0, min(length + 1, len(table) * page), page)"),
+     ("min(page, length - start)", "page if start + page <= length else length % page or page")),
+    ("slot in reserve read", PAGE_IN_RESERVE,
+     ("range(0, length, page)", "range(0, min(length + 1, len(table) * page), page)"),
+     ("min(page, length - start)", "max(1, min(page, length - start))")),
+    ("error for full pages",
+     "Right, unless the last page of a text is full. Then you get an error. If you read length // "
+     "page + 1 pages, you read one too many: round length / page up. If you read length % page "
+     "slots of the last page, you read none: a full page has `page` of them.",
+     ("range(0, length, page)", "range(0, length + 1, page)")),
+    ("finished texts read on",
+     "Right for texts with equally many pages. A shorter text goes on reading pages until the "
+     "longest one ends. Leave out the slots after the end of each text, or set their scores to −∞.",
+     ("range(0, length, page)", "range(0, max(lengths), page)"),
+     ("min(page, length - start)", "min(page, length - start) if start < length else page"),
+     ("table[start // page]", "table[min(start // page, len(table) - 1)]")),
+    ("as many pages as the first text",
+     "You read at most as many pages of each text as the first text has. Read all `length` tokens "
+     "of each text.",
+     ("range(0, length, page)", "range(0, min(length, -(-lengths[0] // page) * page), page)")),
+    ("as many pages as the shortest text",
+     "You read at most as many pages of each text as the shortest text has. Read all `length` "
+     "tokens of each text.",
+     ("range(0, length, page)", "range(0, min(length, -(-min(lengths) // page) * page), page)")),
+    ("length of the first text", FIRST_LENGTH,
+     ("for start in", "length = min(lengths[0], len(table) * page)\n        for start in")),
+    ("length of the first text, beyond the table", FIRST_LENGTH,
+     ("for start in", "length = lengths[0]\n        for start in")),
+    ("keys averaged",
+     "Your output averages the keys, so it is d_k wide. Multiply the weights by the values, from "
+     "v_pages.",
+     ("v = v_pages", "v = k_pages"),
+     ("v_pages.new_zeros(*m.shape, v_pages", "k_pages.new_zeros(*m.shape, k_pages")),
+    ("output as wide as keys", shared_hints.AS_WIDE_AS_KEYS,
+     ("v_pages.new_zeros(*m.shape, v_pages", "k_pages.new_zeros(*m.shape, k_pages")),
     ("last token dropped",
      "You leave out the last token of each text. There are `length` tokens, and the newest has "
      "position length − 1.",
@@ -162,6 +210,10 @@ MISTAKES = [
     ("pages in order",
      "You take pages in the order of the store. Page i of a text is k_pages[table[i]].",
      ("table[start // page]", "start // page")),
+    ("pages after the first",
+     "You get this result, or an error, if you read the pages that come after the text's first "
+     "page in the store. The pages of a text may lie anywhere: page i of a text is table[i].",
+     ("table[start // page]", "table[0] + start // page")),
     ("first table for all",
      "You use the first text's table for all texts. Use each text's own table.",
      ("table[start // page]", "tables[0][min(start // page, len(tables[0]) - 1)]")),

@@ -59,6 +59,8 @@ def inputs():
     late = state(3, m=0.5)
     late[3][1] = -INF  # this tile offers query 1 nothing, an earlier one did
     m, ell, out, scores, v = state(2, 3, m=0.0)
+    nothing = state(2)
+    nothing[3][:] = -INF
     return [
         state(3, m=-1.0, d_v=5),  # the maximum grows
         state(3, m=6.0),  # the maximum stays
@@ -72,6 +74,8 @@ def inputs():
         state(4, columns=3, m=0.0, dtype=torch.float32),
         state(1, 1, columns=1, m=0.2, d_v=1),
         (m, ell, *out_of_order(out, scores, v)),
+        state(3, m=0.0, columns=3),  # as many keys as queries
+        nothing,  # no query has seen a key yet: ℓ is 0 exactly
     ]
 
 
@@ -91,6 +95,47 @@ def run(answer, *state):
 
 
 MISTAKES = [
+    *(
+        (f"eps of {eps} in the sum",
+         "Your ℓ is not 0 for a query that has seen no allowed key. If you add an eps to ℓ, leave "
+         "it out: it would be added with every tile.",
+         ("return m_new", f"ell_new = ell_new + {eps}\n    return m_new"))
+        for eps in (1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
+    ),
+    ("tile left out for all queries",
+     "Right, unless a query has no allowed key in the tile. Then you return the old state for all "
+     "queries. Decide for each query.",
+     ("return m_new", "if (scores == -INF).all(dim=-1).any():\n        return m, ell, out\n"
+      "    return m_new")),
+    ("nothing subtracted from the first tile",
+     "Right, except where the old m is −∞. Your exponentials are e^score there, because you "
+     "subtract 0. Subtract m_new, and subtract 0 only where m_new is still −∞.",
+     ("m_new == -INF", "m == -INF")),
+    ("old maximum kept",
+     "Your m is the old one. Take the larger of the old m and the maximum of this tile.",
+     ("torch.maximum(m, scores.amax(dim=-1))", "m")),
+    ("maximum over the batch",
+     "Right for a single matrix of scores. In a batch, you use one maximum for queries of several "
+     "matrices, but each query has its own. Take the maximum along dim −1 only.",
+     ("scores.amax(dim=-1)", "scores.amax(dim=(0, -1) if scores.ndim > 2 else -1)")),
+    ("maximum over the first dimension",
+     "You take the maximum over the first dimension too, but each query has its own maximum. Take "
+     "it along dim −1 only.",
+     ("scores.amax(dim=-1)", "scores.amax(dim=(0, -1))")),
+    ("maximum over the queries",
+     "You get this result, or an error, if you take the maximum along dim −2, which holds the "
+     "queries. Each query has its own maximum over its keys. Take it along dim −1.",
+     ("scores.amax(dim=-1)", "scores.amax(dim=-2)")),
+    ("sum rescaled twice",
+     "Your old ℓ is rescaled twice. Multiply it by e^(m − m_new) once.",
+     ("ell * shrink", "ell * shrink**2")),
+    ("accumulator rescaled twice",
+     "Your old O is rescaled twice. Multiply it by e^(m − m_new) once.",
+     ("out * shrink[..., None]", "out * shrink[..., None] ** 2")),
+    ("all rescaled twice",
+     "Your old ℓ and O are rescaled twice. Multiply both by e^(m − m_new) once.",
+     ("ell * shrink", "ell * shrink**2"),
+     ("out * shrink[..., None]", "out * shrink[..., None] ** 2")),
     ("accumulator not rescaled",
      "Your O is not rescaled. Like ℓ, it was computed relative to the old maximum. Multiply it by "
      "e^(m − m_new).",
@@ -152,6 +197,16 @@ MISTAKES = [
      "You use one maximum for all queries, but each query has its own. Take the maximum along dim "
      "−1.",
      ("scores.amax(dim=-1)", "scores.max()")),
+    ("nan unless all queries are blind",
+     "Your result is NaN for a query that has seen no allowed key, unless this holds for all "
+     "queries at once. Its maximum is still −∞, and −∞ − (−∞) is NaN. Decide for each query, and "
+     "subtract 0 in place of a maximum of −∞.",
+     ("m_new == -INF, 0)", "m_new == -INF, 0) if (m_new == -INF).all() else m_new")),
+    ("nothing subtracted if one query is blind",
+     "Right, unless some query has seen no allowed key. Then you subtract 0 for all queries. "
+     "Decide for each query, and subtract 0 only in place of a maximum of −∞.",
+     ("m_new == -INF, 0)",
+      "torch.tensor(True), 0) if (m_new == -INF).any() else m_new")),
     ("nan for a blind query",
      "Your result is NaN for a query that has seen no allowed key. Its maximum is still −∞, and "
      "−∞ − (−∞) is NaN. Subtract 0 in place of the maximum for such a query.",

@@ -45,6 +45,11 @@ def inputs():
 
 WHOLE = "sum(min(j + block_k, L) - 1 <= first for j in starts)"
 VISITED = "sum(j <= last for j in starts)"
+ONE_MASKED = (
+    "You visit one tile more than those that need no mask, in each row of tiles. But the diagonal "
+    "can cross several tiles of a row, or none. Count every tile that starts at or before the last "
+    "query."
+)
 MISTAKES = [
     ("skipped by number",
      "Your result has i blocks without a mask and i + 1 visited blocks for block of queries i. "
@@ -60,6 +65,26 @@ MISTAKES = [
      "Your count of visited blocks is rounded down. A block of keys that the last query sees only "
      "in part must be visited too, so round up.",
      (VISITED, "(last + 1) // block_k")),
+    ("opposite triangle",
+     "You count the tiles of the opposite triangle. Query i may see keys up to i, not keys from i "
+     "on. Turn the comparisons around.",
+     (WHOLE, "sum(j >= last for j in starts)"),
+     (VISITED, "sum(min(j + block_k, L) - 1 >= first for j in starts)")),
+    ("only blocks seen in full",
+     "Your second number counts only blocks that the last query sees in full. A block that it sees "
+     "in part must be visited too. Count every block that starts at or before the last query.",
+     (VISITED, "sum(min(j + block_k, L) - 1 <= last for j in starts)")),
+    ("last visited counted twice, up to the end",
+     "You visit one block too many, unless the last query sees part of the last block. Blocks are "
+     "numbered from 0, so if the last visited block has number n, then n + 1 are visited.",
+     (VISITED, "min(last // block_k + 2, len(starts))")),
+    ("next key taken as seen",
+     "Your first number also counts a block that ends one position after the first query. The "
+     "first query may not see that key, so this block needs a mask.",
+     ("- 1 <= first", "- 2 <= first")),
+    ("one masked tile after the whole", ONE_MASKED, (VISITED, "no_mask + 1")),
+    ("one masked tile after the whole, short block masked", ONE_MASKED,
+     (WHOLE, "(first + 1) // block_k"), (VISITED, "no_mask + 1")),
     ("one block too many",
      "You visit one block of keys too many if it starts right after the last query of the block "
      "of queries. Such a block has no allowed pair. Leave it out.",
