@@ -166,8 +166,9 @@ TABLE = {
     "temperature_for_entropy": [
         ("not a temperature", lambda x, target: 0.0),
         ("not a number", lambda x, target: x),
-        ("near but not near enough",
-         lambda x, target: max(1e-3, R["temperature_for_entropy"](x, target))),
+        ("near but not near enough", [("range(30)", "range(8)")]),
+        *[("interval too short", [("1e-4, 1e4", f"{low}, {high}")]) for low, high in (
+            (1e-3, 1e4), (0.01, 1e4), (1, 1e4), (1e-4, 1e3), (1e-4, 1), (0.1, 10))],
         (None, lambda x, target: 2.0),
     ],
     "online_update": [
