@@ -170,3 +170,9 @@ def test_inputs_of_a_layer_have_the_names_of_its_forward():
     layer = EXERCISES["MultiHeadAttention"].reference
     q, k, v = torch.ones(3, 1, 2, 4)
     assert names_of_inputs(layer, (4, 2, q, k, v, None)) == ["query", "key", "value"]
+
+
+def test_inputs_in_a_tuple_have_the_names_by_which_an_answer_reaches_them():
+    out, lse = torch.ones(2, 3), torch.ones(2)
+    names = ["parts[0][0]", "parts[0][1]", "parts[1][0]", "parts[1][1]"]
+    assert names_of_inputs(EXERCISES["merge"].reference, [((out, lse), (out, lse))]) == names

@@ -22,6 +22,20 @@ def squeezed(name):
     return lambda *args: R[name](*args).squeeze()
 
 
+def same_output_after(key, change):
+    """Return a test that replaces the values of a key: 0 is allowed to all queries, 5 to none."""
+
+    def catches_leak(attention):
+        for size in (1, 1000) * 6:
+            q, k, v = size * torch.randn(4, 3), torch.randn(6, 3), torch.randn(6, 2)
+            mask = torch.rand(4, 6) < 0.5
+            mask[:, 0], mask[:, 5] = True, False
+            other = v.index_fill(0, torch.tensor(key), change) if change else v
+            assert torch.allclose(attention(q, k, v, mask)[0], attention(q, k, other, mask)[0])
+
+    return catches_leak
+
+
 class NotALayer:
     def __init__(self, d_model, num_heads):
         pass
@@ -166,8 +180,9 @@ TABLE = {
     "temperature_for_entropy": [
         ("not a temperature", lambda x, target: 0.0),
         ("not a number", lambda x, target: x),
-        ("near but not near enough",
-         lambda x, target: max(1e-3, R["temperature_for_entropy"](x, target))),
+        ("near but not near enough", [("range(30)", "range(8)")]),
+        *[("interval too short", [("1e-4, 1e4", f"{low}, {high}")]) for low, high in (
+            (1e-3, 1e4), (0.01, 1e4), (1, 1e4), (1e-4, 1e3), (1e-4, 1), (0.1, 10))],
         (None, lambda x, target: 2.0),
     ],
     "online_update": [
@@ -205,13 +220,24 @@ TABLE = {
         (REJECTS, [("allclose(weights, expected, atol=1e-2)", "equal(weights, expected + 1)")]),
         (VERDICT, lambda attention: True),
         ("too few large scores", [("[1, 1000] * 9", "[1, 1, 300]")]),
+        ("forbidden inf or NaN", same_output_after(5, torch.inf)),
+        ("mask read as forbidden", same_output_after(0, 9.0)),
+        ("queries that may see the key", same_output_after(3, 9.0)),
+        ("the same tensors twice", same_output_after(0, None)),
     ],
     "catches_wrong_mask": [
         (THROUGH, [("(4, 4), (3, 7), (1, 5), (9, 12)", "(3, 3), (1, 4)")]),
         (THROUGH, [("torch.equal(mask, right)", "(mask == right).all()")]),  # broadcasts
         *[(THROUGH, [("mask, right", f"{weak.format('mask')}, {weak.format('right')}")])
           for weak in ("{}[L // 2]", "{}[::2]", "{}.sum(0)", "{}[..., [0, -1]]")],
-        (REJECTS, [("tril(S - L)", "tril()")]),
+        *[(f"expects {what}", [("torch.ones(L, S, dtype=torch.bool).tril(S - L)", expected)])
+          for what, expected in (
+              ("an inverted mask", "torch.ones(L, S, dtype=torch.bool).triu(S - L + 1)"),
+              ("the upper left", "torch.ones(L, S, dtype=torch.bool).tril()"),
+              ("the diagonal forbidden", "torch.ones(L, S, dtype=torch.bool).tril(S - L - 1)"),
+              ("one key too far", "torch.ones(L, S, dtype=torch.bool).tril(S - L + 1)"))],
+        ("expects the sizes swapped", [("causal_mask(L, S)", "causal_mask(S, L)")]),
+        (REJECTS, [("causal_mask(L, S)", "causal_mask(L, S) + 1")]),
     ],
     "shared_prefix_attention": [
         ("puts both together", [("m = torch", "torch.cat([common, own], -1)\n    m = torch")]),

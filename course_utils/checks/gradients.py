@@ -111,15 +111,20 @@ def fault(got, expected, names):
 
 
 def names_of_inputs(reference, args):
-    """Return the names of the floating-point inputs among the arguments."""
+    """Return the names of the floating-point inputs, such as "x", or "parts[0][1]" in a tuple."""
     if isinstance(reference, type):  # of a layer, the last arguments are those of its forward
         parameters = list(inspect.signature(reference.forward).parameters)[1:]
         args = args[-1] if isinstance(args[-1], tuple) else args[-len(parameters) :]
     else:
         parameters = inspect.signature(reference).parameters
-    return [
-        name
-        for name, arg in zip(parameters, args, strict=False)
-        for tensor in _tensors([arg])
-        if tensor.is_floating_point()
-    ]
+    pairs = zip(parameters, args, strict=False)
+    return [name for pair in pairs for name, x in _named(*pair) if x.is_floating_point()]
+
+
+def _named(name, arg):
+    """Yield (name, tensor) for a tensor, or for each one in a tuple."""
+    if isinstance(arg, tuple):
+        for i, each in enumerate(arg):
+            yield from _named(f"{name}[{i}]", each)
+    elif isinstance(arg, torch.Tensor):
+        yield name, arg

@@ -64,7 +64,7 @@ def run_against(test, right, broken):
     for name, implementation in rights.items():
         which = f"a correct implementation ({name})" if name else THE_RIGHT
         _demand_pass(test, implementation, which)
-    escaped = [name for name, implementation in broken.items() if _passes(test, implementation)]
+    escaped = [name for name, implementation in broken.items() if passes(test, implementation)]
     if escaped:
         caught = len(broken) - len(escaped)
         hint = f"Your test catches {caught} of {len(broken)} broken versions. These pass: "
@@ -95,7 +95,8 @@ def _demand_pass(test, implementation, which):
         raise NamedMistake("returns a verdict", hint)
 
 
-def _passes(test, implementation):
+def passes(test, implementation):
+    """Tell whether a test passes an implementation."""
     try:
         with sandbox.seeded():
             test(implementation)

@@ -23,6 +23,7 @@ def scores_and_dims():
     )
     gaps = [[-400.0, -401, -403, -409], [450, 442, 441.5, -350], [2, 2, 2, -INF], [0, -INF, 8, 8]]
     low = [[-800.0, -INF, -801], [-20_000, -20_001, -20_002], [20_000, 19_999, -INF]]
+    beyond_any_limit = [[-1e6, -1e6 - 1, -INF], [-1e10, -2e10, -INF]]
     allowed = normal(4, 6)
     allowed[1, 2:], allowed[3, 0] = -INF, -INF
     beside_many = torch.full((2, MANY), LOW, dtype=torch.float16)
@@ -42,6 +43,7 @@ def scores_and_dims():
         (far_apart.double().T.contiguous(), 0),
         (torch.tensor(gaps).double(), -1),
         (torch.tensor(low).double(), -1),
+        (torch.tensor(beyond_any_limit).double(), -1),
         (torch.tensor([[30.0, 15, 5, -10]]).double(), -1),  # weights down to 4e-18
         (allowed, -1),
         (half.half(), -1),

@@ -130,6 +130,11 @@ MISTAKES = [
      "use the counts as they are. log 0 = −inf is correct, because a score with a count of 0 "
      "contributes e^−inf = 0.",
      (ABSENT, "    counts = counts.clamp(min=1)\n" + ABSENT)),
+    ("scores multiplied by 0",
+     "Right, except where a score of −inf has a count of 0. If you multiply scores by 0 to leave "
+     "them out, 0 · −inf is NaN. Set scores with a count of 0 to −inf with masked_fill or "
+     "torch.where.",
+     "torch.logsumexp(x * (counts > 0) + counts.log(), dim)"),
     ("counts squared",
      "A score x that occurs n times contributes n² e^x to your sum, as if its count were used "
      "twice. Use the count once, so that the score contributes n e^x.",
@@ -161,6 +166,11 @@ MISTAKES = [
      "to float16, where 80,000 overflows to inf. Keep the counts as they are, or use "
      "counts.double().",
      ("counts * e", "counts.to(x.dtype) * e")),
+    ("sum in half precision",
+     "Your result is inf where the sum of the exponentials is larger than 65504. If you convert "
+     "the sum to float16 before you take its log, it overflows there. Take the log first, and "
+     "convert only the result.",
+     ("total.log()", "total.to(x.dtype).log()")),
     ("small exponentials lost in half precision",
      "Part 1 is right. But e^−17.4 is 0 in float16, although 4 million such terms add up to 0.1. "
      "Take exp in a wider format as well: (x.double() - m).exp().",
@@ -200,6 +210,10 @@ MISTAKES = [
      "Your result is log Σ n e^(x − m) − m, which subtracts the maximum m a second time. Add it "
      "back instead: m + log Σ n e^(x − m).",
      ("(m.squeeze(dim) + total.log())", "(total.log() - m.squeeze(dim))")),
+    ("log subtracted",
+     "Your result is m − log Σ n e^(x − m), where m is the maximum. The logarithm of a product is "
+     "a sum, so add the two: m + log Σ n e^(x − m).",
+     ("m.squeeze(dim) + total", "m.squeeze(dim) - total")),
     ("maximum counted, too",
      "You add the maximum back multiplied by the total count. Add it back only once, after the "
      "logarithm.",
@@ -239,6 +253,10 @@ MISTAKES = [
      "Your result is what you get with m + Σ n e^(x − m), where m is the maximum. Take the log of "
      "the sum before you add the maximum.",
      ("total.log()", "total")),
+    ("sum without its logarithm",
+     "Your result is Σ n e^x, which overflows to inf for large scores. Return its logarithm. To "
+     "avoid the overflow, compute it as m + log Σ n e^(x − m), where m is the maximum.",
+     "torch.logsumexp(x + counts.log(), dim).exp()"),
     ("always along the last",
      "You always sum along the last dimension, whatever dim is. Sum along dim.",
      lambda x, counts, dim=-1: logsumexp(x, counts, -1)),

@@ -2,6 +2,7 @@
 
 import torch
 
+from course_utils.checks.compare import difference, read
 from course_utils.checks.exercise import Exercise, NamedMistake
 from course_utils.checks.inputs import normals
 from course_utils.checks.lesson_03._scores import refuse_epsilon
@@ -84,11 +85,25 @@ def without_gradients_of_log_0(answer, parts):
         raise NamedMistake("changes its input", hint)
     if len(parts) == 1:
         refuse_epsilon(result, parts[0])
+    refuse_low_lse(result, parts)
     lses = torch.stack([lse for _, lse in parts])
     if not lses.requires_grad or not lses.isneginf().all(dim=0).any():
         return [result]
     out, _ = answer(tuple((out.detach(), lse) for out, lse in parts))
     return [out]
+
+
+def refuse_low_lse(result, parts):
+    """Complain if a result is right, except that the lse of empty parts is low, but not −inf."""
+    right = merge(parts)
+    empty = right[1].isneginf()
+    if not empty.any() or not isinstance(result, tuple | list) or len(result) != 2:
+        return
+    lse = read(result[1])
+    if lse is not None and lse.shape == empty.shape and (lse[empty] < -10).all():
+        if lse[empty].isfinite().any():
+            if difference((result[0], lse.masked_fill(empty, -torch.inf)), right) is None:
+                raise NamedMistake("low lse for empty parts", LOW_FOR_EMPTY)
 
 
 MIX = "(shares[..., None] * outs).sum(dim=0)"
@@ -103,7 +118,12 @@ NAIVE_LSE_HINT = (
     "Your lse matches a plain log Σ e^lse, but e^1000 overflows to inf and e^−800 underflows to "
     "0. Use torch.logsumexp, which subtracts the largest lse first."
 )
-NUMBER_FOR_EMPTY = "Your lse is a finite number where all parts are empty. Return −inf there."
+ZERO_FOR_EMPTY = "Your lse is 0 where all parts are empty. Return −inf there."
+LOW_FOR_EMPTY = (
+    "Your lse is a finite number where all parts are empty, but it must be −inf. If you limit the "
+    "log-sum-exps from below, or add a small number to the sum of exponentials, leave this out. "
+    "log 0 = −inf is right."
+)
 LOOP = """    out, lse = outs[0], lses[0]
     for o, other in zip(outs[1:], lses[1:]):
         share = torch.sigmoid(other - lse)[..., None]
@@ -160,6 +180,10 @@ MISTAKES = [
      "Right for two parts. With more, you leave out all parts before the last two. Merge all of "
      "them.",
      ("zip(*parts,", "zip(*parts[-2:],")),
+    ("only the first and the last",
+     "Right for two parts. With more, you leave out those in between, and a single part counts "
+     "twice. Merge each part once.",
+     ("zip(*parts,", "zip(parts[0], parts[-1],")),
     ("nan from two empty parts",
      "Your result is NaN where the first two parts are empty. If you merge two at a time, −inf − "
      "(−inf) is NaN there, and later parts cannot repair it. " + STACK,
@@ -229,11 +253,27 @@ MISTAKES = [
      "weights, or by 1 where this sum is 0.",
      (SHARES, "e / len(lses)")),
     ("lse 0 for empty parts",
-     NUMBER_FOR_EMPTY, ("m + total.log()",
+     ZERO_FOR_EMPTY, ("m + total.log()",
      "(m + total.log()).masked_fill(total == 0, 0)")),
+    ("lse log n for empty parts",
+     "Your lse is log n where all n parts are empty, as if each lse were 0 there. If you replace "
+     "−inf by 0 before softmax, do not compute the lse from these zeros. Return −inf there.",
+     ("m + total.log()", "lses.masked_fill(lses.isneginf().all(0), 0).logsumexp(0)")),
     ("lse very low for empty parts",
-     NUMBER_FOR_EMPTY,
+     "Your lse is a finite number where all parts are empty, and all parts get the same weight "
+     "where every lse is below some limit, such as −10⁹. Do not limit the log-sum-exps from "
+     "below. Where all parts are empty, subtract 0 instead of the maximum.",
      ("    m = lses", "    lses = lses.clamp(min=-1e9)\n    m = lses")),
+    ("query with an empty part left out",
+     "Your result is 0 and −inf for a query as soon as one part has no key for it. Other parts "
+     "may have keys for this query. Return zeros and −inf only where all parts are empty.",
+     ("    return", "    some = lses.isneginf().any(0)\n    out = out.masked_fill(some[..., None], "
+      "0)\n    total = total.masked_fill(some, 0)\n    return")),
+    ("plain average where a part is empty",
+     "Your output is the plain mean of the outputs where any part is empty. If you replace the "
+     "log-sum-exps of a query by 0, do so only where all parts are empty. Otherwise, softmax "
+     "handles −inf: its weight is 0.",
+     (SHARES, "lses.masked_fill(lses.isneginf().any(0), 0).softmax(0)")),
     ("log-sum-exps cut off",
      "Right, unless every lse of a query is far below 0. If you limit the log-sum-exps from "
      "below, for example to −10⁴, all parts below the limit get the same weight. Use the "

@@ -97,8 +97,11 @@ def output_and_logsumexp(answer, m, ell, out, x, v):
             right, nothing = (x[:, 0], torch.ones_like(m), v.expand(3, -1)), -INF * torch.ones(3, 1)
             refuse_epsilon(results[0], right)
             state = results[0]
+            shapes = [tensor.shape for tensor in right]
             for _ in range(STEPS):  # blocks of -inf change nothing, but the errors of an eps add up
-                if isinstance(state, tuple | list) and len(state) == 3:
+                if isinstance(state, tuple | list):
+                    if [getattr(tensor, "shape", None) for tensor in state] != shapes:
+                        break  # it cannot be given back
                     [state] = call_with_clones(answer, *state, nothing.double(), v)
             refuse_epsilon(state, right)
         return results
@@ -220,6 +223,10 @@ MISTAKES = [
      "its exponentials are 0 there.",
      (BOTH, f"(old / {SAFE})[..., None] * out + "
       f"(p.sum(-1) / {SAFE})[..., None] * (x.softmax(dim=-1) @ v)"), (WHOLE, "both")),
+    ("block's values averaged",
+     OK + "The block's part of your out is divided by the number of its keys, as by a mean over "
+     "them. Add the sum, Σ e^(x − m_new) v, before you divide by the new ℓ.",
+     ("p @ v", "p @ v / x.shape[-1]")),
     ("first block in some rows",
      "Right, unless m is −inf in some rows only. Then you drop the old state of the other rows. "
      "Decide for each row whether m is −inf, not for the whole tensor.",
@@ -284,6 +291,12 @@ MISTAKES = [
     ("0 / 0 while nothing is allowed",
      OK + "But your out is NaN as long as a query has seen only −inf, because 0 / 0 is NaN. Where "
           "the new ℓ is 0, divide by 1.", (SAFE, "total")),
+    *[(f"−inf replaced by {low}",
+       "Your m is a finite number as long as a query has seen only −inf. If you replace −inf by a "
+       "very low number, e^(x − m) is e^0 = 1 for forbidden keys, so they count. Keep −inf in x "
+       "and m, and subtract 0 where m_new is −inf.",
+       ("    m_new", f"    m, x = m.clamp(min={low}), x.clamp(min={low})\n    m_new"))
+      for low in ("-1e9", "-1e30")],
     ("m is 0",
      "Your m is 0 as long as a query has seen only −inf. If you replace −inf by 0 to subtract it, "
      "do not return this 0. Return −inf there.",

@@ -80,6 +80,20 @@ SMALL = (
     "exponentials.",
     ("(x.double() - m)", "(x.double() - m).clamp(min=-50)"),
 )
+NOT_MOVED_BACK = (
+    "Right if dim is the last dimension. Otherwise, the dimensions of your result are in another "
+    "order than those of x. If you move dim to the end, move it back after softmax."
+)
+CLAMPED = (
+    "Your result is what you get if every score below a limit, such as {}, is replaced by the "
+    "limit. Then all these scores get the same weight. Leave low scores as they are, and "
+    "subtract the maximum."
+)
+FINITE = (
+    "A score of −inf gets weight in your result if the other scores of its row are very low. You "
+    "get this result if you replace −inf by a finite number, such as {}. Keep −inf, because its "
+    "exponential is exactly 0."
+)
 ABSOLUTE = (
     "Your result is what you get by subtracting the largest absolute value. In a row near −800, "
     "you subtract 800, all exponentials underflow to 0, and 0 / 0 is NaN.{} Subtract the maximum, "
@@ -200,11 +214,18 @@ MISTAKES = [
      "scores beyond a limit become equal, so they get the same weight. Leave the scores as they "
      "are, and subtract the maximum.",
      "torch.softmax(x.clamp(-50, 50), dim)"),
-    ("low scores clamped",
-     "Your result is what you get if every score below a limit, such as −10⁴, is replaced by the "
-     "limit. Then all these scores get the same weight. Leave low scores as they are, and "
-     "subtract the maximum.",
-     "torch.softmax(x.clamp(min=-1e4), dim)"),
+    ("low scores clamped", CLAMPED.format("−10⁴"), "torch.softmax(x.clamp(min=-1e4), dim)"),
+    ("very low scores clamped", CLAMPED.format("−10⁹"), "torch.softmax(x.clamp(min=-1e9), dim)"),
+    ("−inf replaced by −100", FINITE.format("−100"),
+     "torch.softmax(x.double().nan_to_num(neginf=-100), dim).to(x.dtype)"),
+    ("−inf replaced by −65504", FINITE.format("−65504, the lowest number of float16"),
+     "torch.softmax(x.double().nan_to_num(neginf=-65504), dim).to(x.dtype)"),
+    ("−inf replaced by −10⁹", FINITE.format("−10⁹"),
+     "torch.softmax(x.double().nan_to_num(neginf=-1e9), dim).to(x.dtype)"),
+    ("dim swapped with the last", NOT_MOVED_BACK,
+     "torch.softmax(x.double().transpose(dim, -1), -1).to(x.dtype)"),
+    ("dim moved to the end", NOT_MOVED_BACK,
+     "torch.softmax(x.double().movedim(dim, -1), -1).to(x.dtype)"),
     ("logarithms returned",
      "Your result contains the logarithms of the weights. Take exp once more.",
      "torch.log_softmax(x, dim)"),

@@ -35,7 +35,8 @@ def inputs():
     forbidden = normal(3, 5)
     forbidden[:, 3:] = -torch.inf
     given += [(200 * normal(3, 4), normal(3, 4) + 5, 40.0), (forbidden, 3 * normal(3, 5), 1.3)]
-    given += [(1000 + normal(4, 3), normal(4, 3), 0.1)]
+    given += [((1000 + normal(4, 3)).half().double(), normal(4, 3), 0.5)]
+    given += [(1e9 + normal(3, 4), normal(3, 4), 2.0)]  # all the same in float32
     single = normal(4, dtype=torch.float32)
     permuted = [normal(4, 3, 2).permute(2, 1, 0) for _ in range(2)]  # not contiguous
     far = torch.tensor([[0.0, -200]]), torch.tensor([[1.0, -1]]), 100.0  # e^−200 is 0 in float32
@@ -128,6 +129,16 @@ MISTAKES = [
      ("g - mean", "g + mean")),
     ("wrong sign",
      "Your result has the wrong sign. Use g − p·g, not p·g − g.", ("g - mean", "mean - g")),
+    ("calculated in float32",
+     "Your result is what you get with float32, where numbers near 10⁹ are 64 apart. Scores that "
+     "differ by less become equal. Keep the dtype of x.",
+     ("torch.softmax(x / T, dim=-1)", "torch.softmax(x.float() / T, dim=-1)")),
+    ("sum of the weights subtracted",
+     "You subtract 1 from g, which is what you get if you sum the weights p without g. Sum their "
+     "products with g: (p * g).sum(-1, keepdim=True).", ("(p * g).sum", "p.sum")),
+    ("sum of the squared weights subtracted",
+     "You subtract Σ p² from g. Multiply p by g before you sum, not by itself: (p * g).sum(-1, "
+     "keepdim=True).", ("(p * g).sum", "(p * p).sum")),
     ("plain mean subtracted",
      "You subtract the plain mean of g. Weight the mean by p: (p * g).sum(-1, keepdim=True).",
      ("(p * g).sum", "g.mean")),

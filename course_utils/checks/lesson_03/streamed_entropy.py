@@ -55,6 +55,7 @@ def inputs():
         (steps, 1, 1, 2),
         (near, 2, 2),
         (near - 2 * FAR, 1, 3),
+        ((near - 2 * FAR).index_fill(1, torch.tensor([1, 2]), -INF), 1, 3),
         (30 * normal(2, 12), 5, 4, 3),
         (20_000 + normal(3, 6), 3, 3),
         ((20_000 + 3 * normal(2, 9)).float(), 4, 5),
@@ -67,9 +68,9 @@ def inputs():
 
 
 LARGE = (
-    "Right for scores near 0, but wrong for scores near 10¹⁵. If you subtract Σ p x from log Σ "
-    "e^x, both are so large that rounding destroys their difference. Sum (x − m) e^(x − m) in "
-    "float64 instead, and correct this sum when m rises."
+    "Right for scores near 0, but wrong for scores near 10¹⁵. There, a log-sum-exp or Σ p x is "
+    "rounded to a multiple of 0.125, even in float64. Do not compute them. Sum e^(x − m) and "
+    "(x − m) e^(x − m) in float64, and correct both sums when m rises."
 )
 TWICE = (
     "Your function reads the blocks twice, but the second loop finds nothing. Keep all you need in "
@@ -135,6 +136,21 @@ def blocks_once(answer, blocks):
     return [result]
 
 
+def merged_entropies(blocks, first, second):
+    """Merge block entropies by their shares w and u, with these multiples of −w log w, −u log u."""
+    m, ell, entropy = torch.tensor(-INF).double(), torch.tensor(0.0), 0.0
+    for x in (block.double() for block in blocks):
+        m_new = torch.maximum(m, x.amax(dim=-1))
+        e = (x - m_new.nan_to_num(neginf=0)[..., None]).exp()
+        old, new = ell * (m - m_new.nan_to_num(neginf=0)).exp(), e.sum(dim=-1)
+        ell, m = old + new, m_new
+        w, u = (each / torch.where(ell > 0, ell, 1.0) for each in (old, new))
+        inside = torch.special.entr(e / torch.where(new > 0, new, 1.0)[..., None]).sum(dim=-1)
+        entropy = w * entropy + u * inside + first * torch.special.entr(w)
+        entropy = entropy + second * torch.special.entr(u)
+    return entropy
+
+
 OLD = "change.exp() * (s + change * ell)"
 RETURN = "ell.log() - s / ell"
 MISTAKES = [
@@ -166,6 +182,12 @@ MISTAKES = [
      "before the block.",
      ("        ell = change.exp() * ell + below.exp().sum(dim=-1)  # (...)\n", ""),
      ("        old", "        ell = change.exp() * ell + below.exp().sum(dim=-1)\n        old")),
+    ("second sum shifted by the new ℓ, not rescaled",
+     "Your term (m − m_new) · ℓ uses the new ℓ, which includes this block. Use e^(m − m_new) "
+     "times the value of ℓ before the block.",
+     ("        ell = change.exp() * ell + below.exp().sum(dim=-1)  # (...)\n", ""),
+     ("        old", "        ell = change.exp() * ell + below.exp().sum(dim=-1)\n        old"),
+     (OLD, "change.exp() * s + change.masked_fill(m == -INF, 0) * ell")),
     ("no sum rescaled",
      "Right as long as the maximum stays the same. When m rises, your old sums are still relative "
      "to the old m. Replace s = Σ (x − m) e^(x − m) by e^(m − m_new) · (s + (m − m_new) · ℓ). "
@@ -226,6 +248,30 @@ MISTAKES = [
      "Your result is the entropy of the last block only. Carry Σ e^(x − m) and Σ (x − m) e^(x − "
      "m) from block to block, and correct both sums when m rises.",
      ("old + (", "("), ("change.exp() * ell + ", ""), ("m = m_new", "pass")),
+    ("old share's entropy left out",
+     "Your result leaves out −w log w, where w is the share of the earlier blocks. If you merge "
+     "entropies H₁ and H₂ with the shares w and u, use w H₁ + u H₂ − w log w − u log u. Compute "
+     "the shares from e^(m − m_new), without a log-sum-exp.",
+     lambda blocks: merged_entropies(blocks, 0, 1)),
+    ("block share's entropy left out",
+     "Your result leaves out −u log u, where u is the share of each new block. If you merge "
+     "entropies H₁ and H₂ with the shares w and u, use w H₁ + u H₂ − w log w − u log u. Compute "
+     "the shares from e^(m − m_new), without a log-sum-exp.",
+     lambda blocks: merged_entropies(blocks, 1, 0)),
+    ("one entropy for all rows",
+     "Your result is one number, the entropy over all rows together. Each row has its own "
+     "softmax. Reduce only the last dimension, with dim=-1.",
+     lambda blocks: streamed_entropy(x.flatten() for x in blocks)),
+    ("low scores clamped",
+     "Right, unless scores are extremely low. If you limit scores from below, for example to "
+     "−10⁹, all scores below the limit become equal. Leave the scores as they are, and let a "
+     "score of −inf add 0 to both sums.",
+     lambda blocks: streamed_entropy(x.clamp(min=-1e9) for x in blocks)),
+    ("−inf replaced by a finite number",
+     "Right, unless the other scores of a row are extremely low. If you replace −inf by a finite "
+     "number, such as −10⁹, forbidden scores then get all the weight. Leave −inf as it is, and let "
+     "it add 0 to both sums.",
+     lambda blocks: streamed_entropy(x.double().nan_to_num(neginf=-1e9) for x in blocks)),
     ("wrong sign",
      "Your result has the wrong sign. The entropy, −Σ p log p, is 0 or more. Flip the sign.",
      (RETURN, "s / ell - ell.log()")),
@@ -236,6 +282,14 @@ MISTAKES = [
      "Your sum of (x − m) e^(x − m) is not divided by ℓ. A weight is e^(x − m) / ℓ. Divide the sum "
      "by ℓ.",
      (RETURN, "ell.log() - s")),
+    ("second sum added",
+     "Your result is log ℓ plus Σ (x − m) e^(x − m) / ℓ. Since −log p = log ℓ − (x − m), subtract "
+     "the second term.",
+     (RETURN, "ell.log() + s / ell")),
+    ("maximum subtracted",
+     "Your result is the entropy minus m. You get this result if you sum x e^(x − m) and subtract "
+     "it, divided by ℓ, from log ℓ. Sum (x − m) e^(x − m) instead.",
+     (RETURN, "ell.log() - s / ell - m")),
     ("only the logarithm of ℓ",
      "Your result is log ℓ. Since −log p = log ℓ − (x − m), subtract the mean of x − m under the "
      "weights, which is Σ (x − m) e^(x − m) / ℓ.", (RETURN, "ell.log()")),
@@ -270,5 +324,6 @@ MISTAKES = [
 ]  # fmt: skip
 
 exercise = Exercise(
-    "3.8", streamed_entropy, inputs, MISTAKES, run=blocks_once, also_right=[one_score_at_a_time]
-)
+    "3.8", streamed_entropy, inputs, MISTAKES, run=blocks_once,
+    also_right=[one_score_at_a_time, lambda blocks: merged_entropies(blocks, 1, 1)],
+)  # fmt: skip

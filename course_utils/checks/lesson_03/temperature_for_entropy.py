@@ -57,6 +57,9 @@ def inputs():
     pairs += [(normal(2), 0.05), (torch.tensor([0, 3e-4, 1e-3]), 0.05), (5000 * normal(50), 0.9)]
     pairs += [(normals(8)(190), 0.3)]  # here a damped iteration oscillates
     targets = [(x, part * math.log(len(x))) for x, part in pairs]
+    for size in (1, 6, 15):  # T around 0.001, 0.006 and 0.015
+        targets.append((size * torch.tensor([0, 1e-3, 3e-3]), 0.5))
+    targets.append((8000 * normal(6), 1.5))
     return [*targets, (torch.tensor([3.0, 1, 0, -2]), 0.5)]  # float32: weights of 0 at a small T
 
 
@@ -64,30 +67,77 @@ def entropy_reached(answer, x, target):
     """Return the entropy at the answer's temperature, or the target if both are within 1%.
 
     In half precision, because a mistake's temperature is only known roughly. Complain about
-    temperatures that can be named exactly, and about one that is near the right one on all inputs,
-    but not near enough on this one.
+    temperatures that can be named exactly, about the end of an interval that is too short, and
+    about one that is near the right one on all inputs, but not near enough on this one.
     """
     temperature = number(answer, x, target)
     entropy = entropy_at(temperature, x)
     if abs(entropy - target) <= 0.01 * target:
         return [torch.tensor(target).half()]
-    found = [number(answer, *given) for given in inputs()]
+    given = inputs()
+    found = Temperatures(answer, given)
     for name, formula in EXACT.items():
-        pairs = zip(found, inputs(), strict=True)
-        if all(math.isclose(t, formula(*given), rel_tol=1e-6) for t, given in pairs):
+        pairs = zip(found, given, strict=True)
+        if all(math.isclose(t, formula(*args), rel_tol=1e-6) for t, args in pairs):
             raise NamedMistake(name, next(hint for row, hint, *_ in MISTAKES if row == name))
-    if all(
-        is_near(t, temperature_for_entropy(*given))
-        for t, given in zip(found, inputs(), strict=True)
-    ):
-        hint = (
-            "Your T is close everywhere, but its entropy is not always within 1% of the target. If "
-            "you add a small number to p, leave it out. If your search stops after few steps or at "
-            "an interval of a fixed length, let it run longer. If you halve the interval of T, "
-            "halve that of log T instead."
-        )
-        raise NamedMistake("near but not near enough", hint)
+    too_large = temperature > temperature_for_entropy(x, target)
+    if is_an_end(temperature, found, given, 1 if too_large else -1):
+        end = f"{float(f'{temperature:.2g}'):g}"
+        if too_large:
+            raise NamedMistake("interval too short", TOO_HIGH.format(end))
+        raise NamedMistake("interval too short", TOO_LOW.format(end))
+    pairs = zip(found, given, strict=True)
+    if all(is_near(t, temperature_for_entropy(*args)) for t, args in pairs):
+        raise NamedMistake("near but not near enough", NEAR)
     return [entropy.half()]
+
+
+class Temperatures:
+    """An answer's temperatures for some inputs, each found when it is first asked for."""
+
+    def __init__(self, answer, given):
+        self.answer, self.given, self.found = answer, given, []
+
+    def __iter__(self):
+        for i, args in enumerate(self.given):
+            if i == len(self.found):
+                self.found.append(number(self.answer, *args))
+            yield self.found[i]
+
+
+def is_an_end(end, found, given, side):
+    """Return whether a search with this lower (side 1) or upper end (side -1) explains results.
+
+    No temperature may lie beyond the end, all that are wrong on this side must be equal to it, and
+    there must be two of these, and a right one.
+    """
+    there, right = 0, 0
+    for t, (x, target) in zip(found, given, strict=True):
+        if side * (t - end) < -1e-3 * end:
+            return False
+        if abs(entropy_at(t, x) - target) <= 0.01 * target:
+            right += 1
+        elif abs(t - end) <= 1e-3 * end:
+            there += 1
+        elif side * (t - temperature_for_entropy(x, target)) > 0:
+            return False
+    return there > 1 and right > 0
+
+
+TOO_HIGH = (
+    "Your T is never below {}. Scores close together, or a low target, need a smaller T. Search "
+    "from 10⁻⁴ to 10⁴."
+)
+TOO_LOW = (
+    "Your T is never above {}. Scores far apart, or a high target, need a larger T. Search from "
+    "10⁻⁴ to 10⁴."
+)
+NEAR = (
+    "Your T is always within 30% or 0.02 of the right one, but its entropy is not always within 1% "
+    "of the target. If you add a small number to p, leave it out. If your search stops after few "
+    "steps, or at a fixed difference of T or of entropy, let it run longer. If you try a grid of "
+    "T, make it finer. If you halve the interval of T, halve that of log T instead."
+)
 
 
 def is_near(temperature, right):
@@ -121,6 +171,7 @@ EXACT = {
     "target returned": lambda x, target: target,
     "always one": lambda x, target: 1.0,
     "entropy returned": lambda x, target: entropy_of(x, 1.0) + 1e-12,
+    "standard deviation over target": lambda x, target: (x.double().std() / target).item(),
 }
 UNSTABLE = (
     ("torch.softmax(x.double() / middle, dim=-1)", "(x / middle).exp() / (x / middle).exp().sum()"),
@@ -142,6 +193,14 @@ def steps_on_t(x, target):
     return t
 
 
+def newtons_method(x, target):
+    t = 1.0
+    for _ in range(100):
+        slope = (entropy_of(x, 1.001 * t) - entropy_of(x, t)) / (0.001 * t)
+        t = max(1e-4, t - (entropy_of(x, t) - target) / slope) if slope else t
+    return t
+
+
 MISTAKES = [
     ("steps too small",
      "Your T is far off if the right T is far from 1. If each step adds a small multiple of the "
@@ -150,18 +209,10 @@ MISTAKES = [
     ("iteration that oscillates",
      "Your T is far off for a long row. If each step changes T in proportion to the error, the "
      "steps can overshoot again and again. Halve an interval of log T instead.", damped_iteration),
-    ("searched between 0.01 and 100",
-     "Your T never leaves the interval from 0.01 to 100. Scores far apart need a larger T, and "
-     "scores close together need a smaller one. Search from 10⁻⁴ to 10⁴.",
-     ("1e-4, 1e4", "0.01, 100")),
-    ("searched between 0.001 and 1000",
-     "Your T never leaves the interval from 0.001 to 1000. Scores far apart need a larger T, and "
-     "scores close together need a smaller one. Search from 10⁻⁴ to 10⁴.",
-     ("1e-4, 1e4", "1e-3, 1e3")),
-    ("searched between 0.1 and 10",
-     "Your T never leaves the interval from 0.1 to 10. Scores far apart need a larger T, and "
-     "scores close together need a smaller one. Search from 10⁻⁴ to 10⁴.",
-     ("1e-4, 1e4", "0.1, 10")),
+    ("Newton's method",
+     "Your T is near 0 for some inputs, as if the search had jumped past the right T. If you use "
+     "Newton's method, a step from where the entropy hardly changes is far too long. Halve an "
+     "interval of log T instead.", newtons_method),
     ("multiplied by T",
      "Your search runs to the wrong end. A larger T must give a larger entropy. If you multiply "
      "the scores by T, divide them by T instead.", ("x.double() / middle", "x.double() * middle")),
@@ -176,6 +227,13 @@ MISTAKES = [
      "Your T is far off, as if the search went the wrong way. A larger T gives a larger entropy. "
      "If the entropy is too small, raise T. If it is too large, lower T.",
      ("entropy < target", "entropy > target")),
+    ("perplexity for entropy",
+     "Your result is what you get if you compare e^H, the effective number of keys, with the "
+     "target. The target is an entropy. Compare the entropy H itself with it.",
+     ("entropy < target", "entropy.exp() < target")),
+    ("mean for sum",
+     "Your result is what you get with an entropy that is too small by the factor n, as from a "
+     "mean. The entropy is a sum, −Σ p log p. Use sum, not mean.", (".sum()", ".mean()")),
     ("ran to the bottom",
      "Your T is near 0, as if the search went down to its lower end. If the entropy is below the "
      "target, raise T. If the entropy is NaN, find out why, because every comparison with NaN is "
@@ -209,13 +267,10 @@ MISTAKES = [
      "Your result is the entropy at T = 1. Search for the temperature at which the entropy equals "
      "the target, and return this temperature.",
      ("math.sqrt(low * high)", "1.0"), ("return middle", "return entropy + 1e-12")),
-    ("searched too low",
-     "Your T is never above 10. Scores far apart need a larger T. Search from 10⁻⁴ to 10⁴.",
-     ("1e4", "10")),
-    ("searched too high",
-     "Your T is never below 1. Scores close together, or a low target, need a smaller T. Search "
-     "from 10⁻⁴ to 10⁴.",
-     ("1e-4", "1")),
+    ("standard deviation over target",
+     "Your result is the standard deviation of the scores divided by the target. No such formula "
+     "gives T in general. Search for the T whose weights have the target entropy.",
+     "(x.double().std() / target).item()"),
     ("target as a fraction",
      "Your T would be right if the target were a fraction of log n. But the target is the entropy "
      "itself, in nats. Do not multiply the target by log n.",

@@ -84,6 +84,11 @@ def inputs():
     q[:, 0], k[:, 0] = 2**15, 0
     high, low, up = k.clone(), k.clone(), k.clone()
     high[3, 0], low[:, 0], up[:, 0] = 2**30, -4, 4
+    # Queries far above and far below 0; in the second sequence, all lie below the first one's
+    q_far, k_far, v_far, _ = probe((2,), 3, 5, 4, 2, None)
+    q_far, k_far = (2 * q_far).round() / 2, (2 * k_far).round() / 2
+    q_far[..., 0], k_far[..., 0] = torch.tensor([[900, -900, 0], [-900, -900, -900]]), 2
+    far_apart = q_far, k_far, v_far, random_mask(3, 5)
     v, third = normal(5, 2), torch.arange(5) != 3
     transposed = [normal(3, n, 2).permute(2, 1, 0) for n in (6, 7)]  # (2, 6, 3), (2, 7, 3)
     return [
@@ -92,6 +97,7 @@ def inputs():
         probe((2, 1), 5, 5, 3, 4, left_padded),
         probe((3, 2), 4, 6, 5, 3, holes),
         large_scores,
+        far_apart,
         (q, high, v, third),
         (q, low, v, third),
         (q, up, v, third),
@@ -135,6 +141,17 @@ FORBIDDEN_STILL_COUNT = (
 FILL_FIRST = (
     "Fill forbidden scores with −inf before softmax, and set the weights of a query with no "
     "allowed key to 0."
+)
+
+ONE_MAXIMUM = (
+    "Right, unless all scores of one query are far below those of another{}. If you subtract one "
+    "maximum {}, all exponentials of the lower query underflow to 0{}. Subtract each query's own "
+    "maximum, or 0 where it is −inf{}."
+)
+INDEXED = (
+    "Your code fails unless the mask has the shape of the scores. If you write scores[~mask] = "
+    "..., indexing does not broadcast. Use masked_fill, which does, and set the weights of a query "
+    "with no allowed key to 0."
 )
 
 MISTAKES = [
@@ -196,13 +213,34 @@ MISTAKES = [
      "query with no allowed key to 0.",
      (WEIGHTS, "e / e.sum(dim=-1, keepdim=True)"),
      ("    weights", "    e = scores.exp() * mask\n    weights")),
-    ("one maximum for all",
-     "Right, unless all scores of one query are far below those of another. If you subtract one "
-     "maximum for the whole tensor, all exponentials of the lower query underflow to 0. Subtract "
-     "each query's own maximum, or 0 where it is −inf.",
-     (WEIGHTS, "e / e.sum(dim=-1, keepdim=True).clamp(min=1e-12)"),
-     ("    weights", "    allowed = scores.masked_fill(~mask, -torch.inf)\n"
-      "    e = (allowed - allowed.max()).exp()\n    weights")),
+    *[(f"one maximum for {part}{note}", ONE_MAXIMUM.format(unless, whole, *more),
+       (WEIGHTS, weights),
+       ("    weights", f"    allowed = scores.masked_fill(~mask, -torch.inf)\n    m = {m}\n"
+        f"    e = (allowed - {base}).exp()\n    weights"))
+      for part, whole, m in (
+          ("all", "for the whole tensor", "allowed.max()"),
+          ("each matrix", "for each matrix (L, S)", "allowed.amax((-2, -1), keepdim=True)"))
+      for note, base, weights, unless, *more in (
+          ("", "m.masked_fill(m == -torch.inf, 0)",
+           "e / e.sum(dim=-1, keepdim=True).masked_fill(e.sum(dim=-1, keepdim=True) == 0, 1)",
+           "", "", ""),
+          (", NaN if nothing is allowed", "m", "e / e.sum(dim=-1, keepdim=True).clamp(min=1e-12)",
+           ", or no query has an allowed key", "", ""),
+          (", 0 / 0", "m.masked_fill(m == -torch.inf, 0)", "e / e.sum(dim=-1, keepdim=True)",
+           ", or a query has no allowed key", ", and 0 / 0 is NaN",
+           ". Where the sum is 0, divide by 1"))],
+    ("scores clamped",
+     "Right, unless scores are in the hundreds. If you limit the scores to a range, such as −80 "
+     "to 80, all scores beyond a limit get the same weight. Leave the scores as they are, and "
+     "subtract each query's largest one before exp, or 0 where it is −inf.",
+     (WEIGHTS, "e / torch.where(total == 0, 1.0, total)"),
+     ("    weights", "    e = scores.clamp(-80, 80).exp() * mask\n"
+      "    total = e.sum(dim=-1, keepdim=True)\n    weights")),
+    *[(f"indexed with the mask{note}", INDEXED,
+       (WEIGHTS, weights), ("    finite", "    at = scores.clone()\n    at[~mask] = -torch.inf\n"
+                            "    finite"))
+      for note, weights in ((", NaN made 0", "at.softmax(dim=-1).nan_to_num(0)"),
+                            ("", "at.softmax(dim=-1)"))],
     ("too little added",
      "Right, unless a forbidden score is very large. Then the forbidden key gets the weight, as "
      "if only a finite number were subtracted from its score. Fill forbidden scores with −inf.",

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 
 import torch
 import torch.nn.functional as F
@@ -9,7 +10,7 @@ import torch.nn.functional as F
 from course_utils.checks.exercise import Exercise, NamedMistake
 from course_utils.checks.lesson_04.attention import WEIGHTS, attention
 from course_utils.checks.source_edits import edited
-from course_utils.checks.submission_test import run_against
+from course_utils.checks.submission_test import passes, run_against
 
 
 def catches_leak(attention):
@@ -90,6 +91,7 @@ BROKEN = {
 
 FILLED = "scores filled with -inf"
 NEEDS_LARGE = set(list(BROKEN)[-3:])
+GIVES_NAN = list(BROKEN)[-1]
 FEW_LARGE = (
     "Your test misses code that fails only for some queries, although it has scores in the "
     "hundreds. Such code fails for a query whose allowed scores are all far below −200, or for one "
@@ -125,12 +127,83 @@ def run(test):
     try:
         return run_against(test, {**right, FILLED: measured}, broken)
     except NamedMistake as error:
+        if error.mistake == "rejects right code":
+            for name, (implementation, hint) in accepted_instead().items():
+                if passes(test, implementation):
+                    raise NamedMistake(name, hint) from None
         escaped = error.hint.partition(" These pass: ")[2].rstrip(".").split("; ")
+        if {*broken} - {GIVES_NAN} <= {*escaped}:  # only NaN is caught, or nothing
+            other_numbers, wrong_shapes = nonsense()
+            if passes(test, zeros) and not passes(test, other_numbers):
+                raise NamedMistake("the same tensors twice", SAME_TENSORS) from None
+            if GIVES_NAN in escaped and passes(test, wrong_shapes):
+                raise NamedMistake("nothing at all", NOTHING) from None
         if max(largest) > 200 and set(escaped) <= NEEDS_LARGE:
             raise NamedMistake(
                 "too few large scores", FEW_LARGE + "; ".join(escaped) + "."
             ) from None
         raise
+
+
+def nonsense():
+    """Return an implementation with other numbers at each call, and one with wrong shapes."""
+    count = itertools.count()
+
+    def other_numbers(q, k, v, mask=None):
+        numbers = torch.full((*q.shape[:-1], v.shape[-1] + k.shape[-2]), float(next(count)))
+        return numbers[..., : v.shape[-1]], numbers[..., v.shape[-1] :]
+
+    def wrong_shapes(q, k, v, mask=None):
+        return q.new_zeros(*q.shape[:-1], v.shape[-1] + 1), q.new_zeros(*q.shape[:-1], 1)
+
+    return other_numbers, wrong_shapes
+
+
+def without_forbidden_values(q, k, v, mask):
+    """Return right attention, even if a forbidden key or value is inf or NaN."""
+    _, weights = attention(q, k, v, mask)
+    allowed = v[..., None, :, :].masked_fill(~mask[..., None], 0)  # (..., L, S, d_v)
+    return (weights[..., None] * allowed).sum(dim=-2), weights
+
+
+def zeros(q, k, v, mask=None):
+    return q.new_zeros(*q.shape[:-1], v.shape[-1]), q.new_zeros(*q.shape[:-1], k.shape[-2])
+
+
+def accepted_instead():
+    """Return (implementation, hint) for tests that reject right code, by a mistake's name."""
+    inverted = implementations()[1]["mask inverted"]
+    return {
+        "forbidden inf or NaN": (without_forbidden_values, FINITE_NUMBERS),
+        "mask read as forbidden": (inverted, READ_AS_FORBIDDEN),
+        "queries that may see the key": (zeros, ONLY_HIDDEN),
+    }
+
+
+FINITE_NUMBERS = (
+    "Your test fails for correct code if a forbidden value is inf or NaN, because 0 · inf is NaN. "
+    "Change forbidden keys and values to other finite numbers."
+)
+READ_AS_FORBIDDEN = (
+    "Your test fails for correct code, but passes code that inverts the mask. True in the mask "
+    "means 'may attend'. Change only keys and values where the mask is False."
+)
+ONLY_HIDDEN = (
+    "Your test fails for correct code, but passes code whose output is always 0. If you compare "
+    "the outputs of two calls, leave out the queries that may see a changed key, and keep the rows "
+    "where ~mask[:, j]. If you compare them exactly, allow for rounding with torch.allclose."
+)
+SAME_TENSORS = (
+    "Your test misses code that leaks, because the two outputs that it compares are equal for "
+    "leaking code too. If you write k2 = k, both names stand for one tensor. Use k.clone(), change "
+    "forbidden keys and values in the copies, and compare the outputs. Do this with scores in the "
+    "hundreds too."
+)
+NOTHING = (
+    "Your test misses all broken code, because nothing in it can fail. Write `assert` before the "
+    'comparison. If you give it a message, use no parentheses: `assert (same, "leak")` is always '
+    "true, because it asserts a tuple."
+)
 
 
 def inputs_of_size(L=4, S=6):
@@ -159,6 +232,13 @@ def only_values_changed(attention):
         assert torch.equal(output[~mask[:, j]], other[~mask[:, j]])
 
 
+def same_tensors_twice(attention):
+    q, k, v, mask = inputs_of_size()
+    k2, v2 = k, v
+    k2[1:], v2[1:] = k2[1:] + ~mask.any(0)[1:, None], v2[1:] + ~mask.any(0)[1:, None]
+    assert torch.allclose(attention(q, k, v, mask)[0], attention(q, k2, v2, mask)[0])
+
+
 SMALL_SCORES = ("[1, 1000] * 9", "[1]")
 SQUARE = ("4, 6", "5, 5")
 RANDOM = "torch.rand(L, S) < 0.3"
@@ -166,11 +246,12 @@ ON_WEIGHTS = "torch.allclose(weights, expected, atol=1e-2)"
 ON_OUTPUT = "torch.allclose(output, expected @ v, atol=1e-2)"
 
 MISTAKES = [
+    ("nothing at all", NOTHING, SMALL_SCORES, (ON_WEIGHTS, "True"), (ON_OUTPUT, "True")),
+    ("the same tensors twice", SAME_TENSORS, same_tensors_twice),
     ("only shapes",
      "Your test misses all broken code, because nothing that it asserts depends on forbidden "
-     "keys. If it asserts only shapes, or compares two calls with the same tensors (k2 = k copies "
-     "nothing), change forbidden keys and values instead. Then assert that the output stays the "
-     "same. Do this with scores in the hundreds too.",
+     "keys, as if it looked only at shapes. Change forbidden keys and values, and assert that the "
+     "output stays the same. Do this with scores in the hundreds too.",
      SMALL_SCORES, (ON_WEIGHTS, "weights.shape == (L, S)"), (ON_OUTPUT, "output.shape == (L, 2)")),
     ("only row sums",
      "Your test misses every leak in which the weights of a query still sum to 1, as a test of "

@@ -4,10 +4,10 @@ import functools
 
 import torch
 
-from course_utils.checks.exercise import Exercise
+from course_utils.checks.exercise import Exercise, NamedMistake
 from course_utils.checks.lesson_04.causal_mask import causal_mask
 from course_utils.checks.source_edits import edited
-from course_utils.checks.submission_test import run_against
+from course_utils.checks.submission_test import passes, run_against
 
 
 def catches_wrong_mask(causal_mask):
@@ -88,6 +88,47 @@ def implementations():
     return right, {name: edited(causal_mask, name, (MASK, new)) for name, new in BROKEN.items()}
 
 
+EXPECTED = {  # by name: what a wrong test expects instead of MASK, and its hint
+    "expects an inverted mask": (
+        "~everything.tril(S - L)",
+        "Your test expects an inverted mask. True means 'may attend'. Expect True for j <= i + S "
+        "- L.",
+    ),
+    "expects the upper left": (
+        "everything.tril()",
+        "Your test expects the first query to be aligned with the first key. The last query must "
+        "be aligned with the last key. Expect True for j <= i + S - L.",
+    ),
+    "expects the diagonal forbidden": (
+        "everything.tril(S - L - 1)",
+        "Your test expects that no query sees its own key. A query must see it. Expect True for j "
+        "<= i + S - L.",
+    ),
+    "expects one key too far": (
+        "everything.tril(S - L + 1)",
+        "Your test expects each query to see the next key too. That key is in its future. Expect "
+        "True for j <= i + S - L.",
+    ),
+    "expects the sizes swapped": (
+        "torch.ones(S, L, dtype=torch.bool).tril(L - S)",
+        "Your test fails for correct code, but passes code that swaps L and S. Call causal_mask(L, "
+        "S), and expect the shape (L, S).",
+    ),
+}
+
+
+def run(test):
+    """Try a test on all versions. Say what a test expects that rejects right ones."""
+    try:
+        return run_against(test, *implementations())
+    except NamedMistake as error:
+        if error.mistake == "rejects right code":
+            for name, (new, hint) in EXPECTED.items():
+                if passes(test, edited(causal_mask, name, (MASK, new))):
+                    raise NamedMistake(name, hint) from None
+        raise
+
+
 SIZES = "[(4, 4), (3, 7), (1, 5), (9, 12)]"
 FEW = SIZES, "[(4, 4), (3, 7)]"
 EQUAL = "torch.equal(mask, right)"
@@ -134,5 +175,5 @@ MISTAKES = [
 
 exercise = Exercise(
     "4.10", catches_wrong_mask, lambda: [()], MISTAKES,
-    run=lambda test: run_against(test, *implementations()), also_right=[against_tril, row_by_row],
+    run=run, also_right=[against_tril, row_by_row],
 )  # fmt: skip

@@ -28,6 +28,20 @@ def inputs():
     return [(3, 7), *squares, (1, 6), (5, 2), (10, 13), (3, 1), (2, 50), (3, 0)]
 
 
+def cache_before_a_square(L, S=None):
+    S = L if S is None else S
+    return torch.cat([torch.ones(L, S - L).bool(), causal_mask(L)], dim=1)
+
+
+def rows_of_a_square(L, S=None):
+    S = L if S is None else S
+    return causal_mask(S)[S - L :]
+
+
+ONLY_LONGER = (
+    "Right, except with fewer keys than queries, where {}. Start from a matrix of shape (L, S), "
+    "and allow key j for j <= i + S - L."
+)
 MISTAKES = [
     *other_kinds(causal_mask),
     ("diagonal forbidden",
@@ -58,6 +72,22 @@ MISTAKES = [
      "Right for L = S. Otherwise, your diagonal is shifted in the wrong direction. Use the offset "
      "S - L, not L - S.",
      ("(S - L)", "(L - S)")),
+    ("rows of a square",
+     ONLY_LONGER.format("your mask has too few rows"), rows_of_a_square),
+    ("cache before a square",
+     ONLY_LONGER.format("S - L is negative and your code fails"), cache_before_a_square),
+    ("cache hidden",
+     "Right for S ≤ L. With more keys than queries, your mask forbids the first S − L keys, which "
+     "are in the cache. Allow every key j with j <= i + S - L.",
+     ("everything.tril(S - L)", "everything.tril(S - L) & (torch.arange(S) >= S - L)")),
+    ("no mask with a cache",
+     "Right for S ≤ L. With more keys than queries, your mask allows everything, even the future. "
+     "Allow key j only for j <= i + S - L.",
+     ("tril(S - L)", "tril(S - L if S <= L else S)")),
+    ("oldest keys hidden",
+     "Right for S ≤ L. With more keys than queries, your mask forbids the first i keys to query "
+     "i, as a sliding window does. Allow every key j with j <= i + S - L.",
+     ("everything.tril(S - L)", "everything.tril(S - L) & everything.triu()")),
     ("always square",
      "Right if S equals L. Otherwise, your mask still has the shape (L, L). Use S for the number "
      "of keys.",

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
-from course_utils.checks.shared_hints import BY_D_V, NOT_SCALED
+from course_utils.checks.shared_hints import BY_D_V, NOT_SCALED, SCALED_TWICE
 
 
 def decode(q, k, v, k_cache, v_cache):
@@ -53,10 +53,24 @@ def inputs():
         probe(5, new=12, cached=9, d_k=4, d_v=1),
         (q.mT.contiguous().mT, k, v, k_cache.mT.contiguous().mT, v_cache),
         ((300 * q).round(), k.round(), v, k_cache.round(), v_cache),  # scores in the hundreds
+        far_apart(*probe(2, new=3, cached=2, d_k=4, d_v=6)),
+        far_apart(*probe(new=3, cached=5, d_k=16, d_v=2)),
+        probe(2, new=2, cached=3, d_k=4, d_v=4),  # keys fit into the cache of values
     ]
 
 
+def far_apart(q, k, v, k_cache, v_cache):
+    """Return inputs with scores near -900, 900 and 0, whole numbers to be exact in float32 too."""
+    q, k, k_cache = ((2 * each).round() / 2 for each in (q, k, k_cache))
+    q[..., 0], k[..., 0], k_cache[..., 0] = torch.tensor([-900, 900, 0]), 2, 2
+    return q * q.shape[-1] ** 0.5 / 2, k, v, k_cache, v_cache
+
+
 ALLOWED = "torch.ones(L, S, dtype=torch.bool).tril(S - L)"
+
+WEIGHTS = "scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)"
+ALLOWED_SCORES = "scores.masked_fill(~mask, -torch.inf)"
+ONE_MAXIMUM = f"({ALLOWED_SCORES} - {ALLOWED_SCORES}.amax((-2, -1), keepdim=True)).exp()"
 
 MISTAKES = [
     ("no mask once there is a cache",
@@ -84,6 +98,52 @@ MISTAKES = [
      "and 0 are added. Use a boolean mask, and fill scores with −inf where it is False, or pass it "
      "to SDPA as attn_mask.",
      ("scores.masked_fill(~mask, -torch.inf)", "(scores + mask)")),
+    ("masked after softmax",
+     "Your weights do not sum to 1 where a query has forbidden keys, because their scores are "
+     "still in the denominator of softmax. Fill forbidden scores with −inf before softmax.",
+     (WEIGHTS, "scores.softmax(dim=-1) * mask")),
+    ("mask multiplied into the scores",
+     "Your forbidden keys still get a weight. If you multiply the scores by the mask, forbidden "
+     "scores become 0, and e^0 is 1. Fill forbidden scores with −inf.",
+     (WEIGHTS, "(scores * mask).softmax(dim=-1)")),
+    *[(f"filled with {low}",
+       "Right, unless all allowed scores of a query are below a limit. Then forbidden keys get "
+       f"weight, as if their scores were filled with a number such as {low}. Fill forbidden scores "
+       "with −inf.",
+       (WEIGHTS, f"scores.masked_fill(~mask, {low}).softmax(dim=-1)")) for low in (-10, -100)],
+    ("nothing subtracted",
+     "Right for moderate scores. But e^900 overflows to inf, e^−900 underflows to 0, and inf / inf "
+     "and 0 / 0 are NaN. Use softmax, or subtract each query's largest allowed score before exp.",
+     (WEIGHTS, "scores.exp() * mask / (scores.exp() * mask).sum(dim=-1, keepdim=True)")),
+    ("one maximum for all",
+     "Your result is NaN for a query whose scores are all far below those of another one. If you "
+     "subtract one maximum from the scores of all queries, the exponentials of the lower query "
+     "underflow to 0, and 0 / 0 is NaN. Subtract each query's own maximum.",
+     (WEIGHTS, f"({ONE_MAXIMUM}) / ({ONE_MAXIMUM}).sum(dim=-1, keepdim=True)")),
+    ("one maximum for all, 0 for 0 / 0",
+     "Your output is 0 for a query whose scores are all far below those of another one. If you "
+     "subtract one maximum from the scores of all queries, the exponentials of the lower query "
+     "underflow to 0. Subtract each query's own maximum.",
+     (WEIGHTS, f"(({ONE_MAXIMUM}) / ({ONE_MAXIMUM}).sum(dim=-1, keepdim=True)).nan_to_num(0)")),
+    ("offset of the new tokens",
+     "Your query i sees the keys j <= i + L, where L is the number of new tokens. The offset must "
+     "be the number of cached tokens, which is S − L. Allow key j for j <= i + S - L.",
+     ("tril(S - L)", "tril(L)")),
+    ("two outputs averaged",
+     "Your output is the plain mean of attention to the cache and attention to the new tokens. "
+     "The part with the larger sum of exponentials must count more. Use one softmax over all "
+     "keys.",
+     (WEIGHTS, "scores.masked_fill(~mask, -torch.inf)\n    n = (S > L) + 1.0\n"
+      "    old, new = (x.softmax(dim=-1) for x in weights.split([S - L, L], dim=-1))\n"
+      "    weights = torch.cat([old, new], dim=-1) / n")),
+    ("keys in the cache of values",
+     "You append the new keys to the cache of values. If keys and values differ in width, your "
+     "code fails. Append v to v_cache.",
+     ("[v_cache, v]", "[v_cache, k]")),
+    ("values in the cache of keys",
+     "You append the new values to the cache of keys. If keys and values differ in width, your "
+     "code fails. Append k to k_cache.",
+     ("[k_cache, k]", "[k_cache, v]")),
     ("new tokens do not see themselves",
      "Your new tokens do not see their own keys. Allow each token its own key: j <= i + S - L.",
      ("tril(S - L)", "tril(S - L - 1)")),
@@ -101,6 +161,7 @@ MISTAKES = [
      ("\n    scores", "\n    mask &= ~torch.ones(L, S, dtype=torch.bool).tril(S - L - 1) | "
       "(torch.arange(S) < S - L)\n    scores")),
     ("cached scores not scaled", NOT_SCALED, (" / q.shape[-1] ** 0.5", "")),
+    ("scaled twice", SCALED_TWICE, (" ** 0.5", "")),
     ("divided by √d_v", BY_D_V, ("q.shape[-1] ** 0.5", "v.shape[-1] ** 0.5")),
     ("divided by √S",
      "Your scores are divided by √S, where S is the number of keys. A score is a sum over d_k "

@@ -91,6 +91,24 @@ MISTAKES = [
      "You use the padding of the first sequence for the whole batch. Each sequence has its own "
      "row in `key_padding_mask`. Turn the padding mask (B, S) into (B, 1, 1, S).",
      ("[:, None, None, :]", "[:1, None, None, :].expand(len(key_padding_mask), 1, 1, -1)")),
+    ("padding of any sequence",
+     "Your mask forbids a key to the whole batch if it is padding in any sequence. Each sequence "
+     "has its own row in `key_padding_mask`. Turn the padding mask (B, S) into (B, 1, 1, S).",
+     ("key_padding_mask[:, None, None, :]",
+      "key_padding_mask.any(0).expand(len(key_padding_mask), 1, 1, -1)")),
+    ("padding of all sequences",
+     "Your mask forbids a padding key only if it is padding in every sequence. Each sequence has "
+     "its own row in `key_padding_mask`. Turn the padding mask (B, S) into (B, 1, 1, S).",
+     ("key_padding_mask[:, None, None, :]",
+      "key_padding_mask.all(0).expand(len(key_padding_mask), 1, 1, -1)")),
+    ("padding at the heads",
+     "Your mask has shape (B, S, L, S), because the keys of the padding mask are aligned with the "
+     "heads. Keys are the last dimension of the scores. Turn the padding mask (B, S) into (B, 1, "
+     "1, S).", ("[:, None, None, :]", "[:, :, None, None]")),
+    ("attention mask transposed",
+     "Right, except when L = S. Then your attention mask is transposed, as by .T. Its rows are "
+     "queries, as in your result. Use it as it is.",
+     ("attn_mask |", "(attn_mask.T if len(attn_mask) == len(attn_mask.T) else attn_mask) |")),
     ("rows with no key opened",
      "Right, except for a query with no allowed key. Your mask allows it every key. Leave its row "
      "False everywhere, as the two masks say.",

@@ -39,10 +39,26 @@ def inputs():
         (torch.tensor([2**40, 2**40, 2**40 + 1]),),  # the same in float32
         (torch.tensor([1, 1, 2**40 + 1]),),  # the same in 32 bits
         (torch.tensor([2**62, 2**62, 2**62 + 1]),),  # the same in float64
+        (torch.tensor([7, 2**8 + 7, 7]),),  # the same in 8 bits
+        (torch.tensor([7, 2**16 + 7, 7]),),  # the same in 16 bits
+        (torch.tensor([10**6, 70_000, 10**6]),),  # the same in float16, where both are inf
         (torch.tensor([-3, -3, 3]),),
     ]
 
 
+def blocks_of_sorted_ids(ids):
+    L, masks = ids.shape[-1], []
+    for row in ids.reshape(-1, L):
+        counts = torch.unique(row, return_counts=True)[1].tolist()
+        masks.append(torch.block_diag(*[torch.ones(n, n).tril() for n in counts]) > 0)
+    return torch.stack(masks).reshape(*ids.shape, L)
+
+
+ONE_HOT = (
+    "Right for some inputs, but your code fails for others. If you use one_hot, it needs ids in "
+    "int64 that are 0 or more, and a column for each number up to the largest id. Here, ids can "
+    "be any integers. Compare all pairs of ids with ==."
+)
 MISTAKES = [
     *other_kinds(packed_mask),
     ("future allowed",
@@ -60,6 +76,27 @@ MISTAKES = [
     ("smaller numbers allowed",
      "Your mask allows earlier documents with a smaller id. The ids are only names. Compare them "
      "with ==.", ("None] == ids", "None] >= ids")),
+    ("larger numbers allowed",
+     "Your mask allows earlier documents with a larger id. The ids are only names. Compare them "
+     "with ==.", ("None] == ids", "None] <= ids")),
+    ("ids that differ by 1",
+     "Your mask takes ids that differ by 1 for the same document. Only equal ids name the same "
+     "document. Compare them with ==.",
+     ("ids[..., :, None] == ids[..., None, :]",
+      "(ids[..., :, None] - ids[..., None, :]).abs() <= 1")),
+    ("only the previous token",
+     "In your mask, a token sees only itself and the token before it, if that belongs to its "
+     "document. Allow all earlier tokens of the document. Compare all pairs of tokens.",
+     ("tril()", "tril().triu(-1)")),
+    ("first token seen by all",
+     "In your mask, every token sees the first token of the row, even from another document. "
+     "Allow only tokens of the same document.",
+     ("return same", "same = same | (torch.arange(L) == 0)\n    return same")),
+    ("blocks in the order of the ids",
+     "Right if the ids in a row never fall. You get this result if you build one block for each "
+     "count from torch.unique, which sorts the ids. A document may also return later in the row. "
+     "Compare all pairs of ids with ==.",
+     blocks_of_sorted_ids),
     ("neighbors compared",
      "Your mask starts a new document whenever the id changes. But a document goes on if its id "
      "returns later in the row. Compare all pairs of tokens.",
@@ -77,10 +114,21 @@ MISTAKES = [
      "Right, except for very large ids. You get this result if you turn the ids into float64, "
      "which rounds different integers above 2^53 to the same number. Compare the ids as they are.",
      ("    same =", "    ids = ids.double()\n    same =")),
-    ("ids in 32 bits",
-     "Right, except for large ids. You get this result if you turn the ids into int32. Then ids "
-     "that differ by a multiple of 2^32 become the same. Compare the ids as they are.",
-     ("    same =", "    ids = ids.int()\n    same =")),
+    ("ids rounded to float16",
+     "Right, except for large ids. You get this result if you turn the ids into float16, where "
+     "every id above 65504 becomes inf. Compare the ids as they are.",
+     ("    same =", "    ids = ids.half()\n    same =")),
+    *[(f"ids in {bits} bits",
+       f"Right, except for some ids that are far apart. You get this result if you turn the ids "
+       f"into int{bits}. Then ids that differ by a multiple of 2^{bits} become the same. Compare "
+       "the ids as they are.",
+       ("    same =", f"    ids = ids.to(torch.int{bits})\n    same =")) for bits in (8, 16, 32)],
+    ("one-hot ids", ONE_HOT,
+     ("    same =", "    ids = torch.nn.functional.one_hot(ids).float()\n    same ="),
+     ("ids[..., :, None] == ids[..., None, :]", "ids @ ids.mT > 0")),
+    ("one-hot ids, from the smallest", ONE_HOT,
+     ("    same =", "    ids = torch.nn.functional.one_hot(ids - ids.min()).float()\n    same ="),
+     ("ids[..., :, None] == ids[..., None, :]", "ids @ ids.mT > 0")),
     ("almost the same id",
      "Your mask takes large ids that are close to each other for the same, as torch.isclose does. "
      "Ids are the same only if they are equal. Compare them with ==.",

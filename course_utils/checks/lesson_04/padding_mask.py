@@ -35,6 +35,16 @@ def slice_from_the_end(lengths, S):
     return mask
 
 
+def rolled(lengths, S, of):
+    """Return the mask of right padding, with all rows moved to the right by the same number."""
+    mask = torch.arange(S) < lengths[:, None]
+    return mask.roll(S - int(of(lengths)), -1)[:, None, None]
+
+
+ONE_ROLL = (
+    "Your mask is right only for the {} sequences. You get this result if you shift the masks of "
+    "all sequences by the same number. Each one has its own number of padding tokens, S − length."
+)
 MISTAKES = [
     ("padding at the end",
      "Your mask is for right padding, as in the lesson. Here the padding is on the left. Allow "
@@ -81,6 +91,21 @@ MISTAKES = [
      "Your masks are in reverse order, so sequences get each other's masks. If you use flip, do "
      "not flip dimension 0, which is the batch.",
      ("[:, None, None, :]", "[:, None, None, :].flip(0)")),
+    ("right padding, flipped over the batch",
+     "Your mask is for right padding, and the sequences are in reverse order. If you use flip, "
+     "flip the keys, which are the last dimension, and not dimension 0, which is the batch.",
+     ("positions >= S - lengths", "positions < lengths.flip(0)")),
+    ("all shifted as the shortest", ONE_ROLL.format("shortest"),
+     lambda lengths, S: rolled(lengths, S, torch.min)),
+    ("all shifted as the longest", ONE_ROLL.format("longest"),
+     lambda lengths, S: rolled(lengths, S, torch.max)),
+    ("sequences and keys swapped",
+     "Your mask has shape (S, 1, 1, B), with keys first and sequences last. Give lengths the shape "
+     "(B, 1) before you compare, so that the mask gets the shape (B, 1, 1, S).",
+     lambda lengths, S: (torch.arange(S)[:, None] >= S - lengths)[:, None, None]),
+    ("only the first token",
+     "Your mask allows only the first real token of each sequence. Allow all keys from position S "
+     "− length on, with >=.", (">= S - lengths", "== S - lengths")),
     ("queries masked too",
      "Your mask also forbids every key to queries at padding positions, so its shape is (B, 1, S, "
      "S). These queries would have no allowed key. Mask only the keys.",

@@ -57,6 +57,24 @@ MISTAKES = [
     ("the first prefix for all",
      "Your mask gives every sequence the prefix of the first one. Use each sequence's own prefix.",
      ("prefix[:, None, None, None]", "prefix[:1].expand(len(prefix))[:, None, None, None]")),
+    ("the shortest prefix for all",
+     "Your mask gives every sequence the shortest prefix. Use each sequence's own prefix.",
+     ("prefix[:, None, None, None]", "prefix.min().expand(len(prefix), 1, 1, 1)")),
+    ("prefixes added up",
+     "Your mask gives each sequence the sum of its own prefix and those before it, as from a "
+     "cumsum. Use each sequence's own prefix.",
+     ("prefix[:, None, None, None]", "prefix.cumsum(0)[:, None, None, None]")),
+    ("prefix at the end",
+     "Your mask opens the *last* keys to every query, as many as the prefix is long. The prefix is "
+     "the first keys. Allow the keys j < prefix.",
+     ("j < prefix[:, None, None, None]", "j >= L - prefix[:, None, None, None]")),
+    ("joined by exclusive or",
+     "Your mask forbids a key that both the causal mask and the prefix allow, as happens with ^. "
+     "One of the two is enough. Join them with |.", ("causal |", "causal ^")),
+    ("rest sees everything",
+     "In your mask, the tokens after the prefix see their future, but the prefix is only causal. "
+     "It must be the other way around. Allow the keys j <= i or j < prefix.",
+     ("causal | in_prefix", "causal | ((i >= prefix[:, None, None, None]) & ~in_prefix)")),
     ("only causal",
      "Your mask is the causal mask. Let every query also see the whole prefix, the keys j < "
      "prefix.",
@@ -67,6 +85,10 @@ MISTAKES = [
     ("only the prefix",
      "In your mask, all tokens see the prefix and nothing else. Add the causal part with |.",
      ("causal | in_prefix", "in_prefix.expand(-1, -1, L, -1)")),
+    ("only the prefix, one row for all queries",
+     "Your mask has shape (B, 1, 1, L), and allows all tokens the prefix and nothing else. Add the "
+     "causal part (L, L) with |, which also gives the mask its shape (B, 1, L, L).",
+     ("causal | in_prefix", "in_prefix")),
     ("prefix sees everything",
      "In your mask, the tokens of the prefix see everything, even what comes after the prefix. "
      "The prefix is a block of *keys*, not of queries. Allow the keys j < prefix instead of the "

@@ -109,6 +109,16 @@ JOINED = "(a @ v_prefix + b @ v) / total"
 ALONE = "a.sum(dim=-1, keepdim=True)", "b.sum(dim=-1, keepdim=True)"
 TWO_LSES = "    c, o = common.logsumexp(-1, True), own.logsumexp(-1, True)\n    total ="
 OF_THE_TWO = "(common.softmax(-1) @ v_prefix)", "(own.softmax(-1) @ v).nan_to_num(0)"
+
+
+def one_mask_for_each_head(q, k, v, k_prefix, v_prefix, mask):
+    out = torch.empty(*q.shape[:-1], v.shape[-1], dtype=q.dtype)
+    for b, h in np.ndindex(q.shape[:2]):
+        parts = q[b, h], k[b, h], v[b, h], k_prefix[h], v_prefix[h], mask[b, h]
+        out[b, h] = shared_prefix_attention(*parts)
+    return out
+
+
 MISTAKES = [
     ("plain average",
      "Your result is the plain mean of the two parts' outputs. The part with the larger sum of "
@@ -202,6 +212,12 @@ MISTAKES = [
      "you subtract one maximum for the whole tensor, all exponentials of such a query underflow "
      "to 0, and 0 / 0 is NaN. Subtract one maximum for each query.",
      ("common.amax(dim=-1), own.amax(dim=-1))[..., None]", "common.amax(), own.amax())")),
+    ("one maximum for each matrix",
+     "Your result is NaN for a query whose scores are all far below those of another query. If "
+     "you subtract one maximum for all queries of a head, all exponentials of such a query "
+     "underflow to 0, and 0 / 0 is NaN. Subtract one maximum for each query.",
+     ("common.amax(dim=-1), own.amax(dim=-1))[..., None]",
+      "common.amax((-2, -1), True), own.amax((-2, -1), True))")),
     ("parts swapped",
      "The weights of the two parts are swapped. Weight each part by its own sum of exponentials.",
      (JOINED, f"(a @ v_prefix / {ALONE[0]} * {ALONE[1]} + (b @ v / {ALONE[1]}).nan_to_num(0) "
@@ -219,6 +235,10 @@ MISTAKES = [
     ("a causal mask whatever the mask says",
      "You use a causal mask of your own. Use the mask that is passed in.",
      ("~mask", "torch.ones(q.shape[-2], q.shape[-2]).triu(1) > 0")),
+    ("mask of each head expected",
+     "Right only for a mask (B, H, L, L). If you index the mask with the numbers of the sequence "
+     "and the head, first use mask.expand(B, H, L, L). Or use the mask as it is, because it "
+     "broadcasts against the scores.", one_mask_for_each_head),
     ("mask of the first head",
      "Right, unless the mask differs between heads. You use the mask of head 0 for all heads. "
      "Give each head its own mask, as broadcasting to (B, H, L, L) does.",
@@ -233,6 +253,28 @@ MISTAKES = [
      "own keys.",
      ("k_prefix.mT * scale", "k_prefix.mT * scale + torch.full((q.shape[-2], k_prefix.shape[-2]), "
       "-torch.inf, dtype=q.dtype).triu(1)")),
+    ("prefix aligned with the sequence",
+     "You get this result if you forbid a part of the prefix with a causal mask (L, P) that aligns "
+     "the last query with the last key. Every query may see the whole prefix. Use the mask only "
+     "for the sequence's own keys.",
+     ("k_prefix.mT * scale", "k_prefix.mT * scale + torch.full((q.shape[-2], k_prefix.shape[-2]), "
+      "-torch.inf, dtype=q.dtype).triu(1 + max(0, k_prefix.shape[-2] - q.shape[-2]))")),
+    ("log-sum-exp without the mask",
+     "You weight the sequence's output by a log-sum-exp that also counts forbidden keys. Compute "
+     "it from the same masked scores as the output.",
+     ("    total =", "    o = (q @ k.mT * scale).logsumexp(-1, True)\n"
+      "    c = common.logsumexp(-1, True)\n    c, o = (c - o).sigmoid(), (o - c).sigmoid()\n"
+      "    total ="),
+     (JOINED, f"c * {OF_THE_TWO[0]} + o * {OF_THE_TWO[1]}")),
+    *[(f"mean exponentials{note}",
+       "You weight the outputs of the two parts by their mean exponentials. A part with more keys "
+       "must count more. Weight each part by its sum of exponentials, without subtracting log n "
+       "from its log-sum-exp.",
+       ("    total =", f"    n = {n}\n    x = {ALONE[0]} / k_prefix.shape[1]\n"
+        f"    y = {ALONE[1]} / n\n    total ="),
+       (JOINED, f"(x * {OF_THE_TWO[0]} + y * {OF_THE_TWO[1]}) / (x + y)"))
+      for note, n in (("", "k.shape[-2]"),
+                      (", of allowed keys", "mask.sum(-1, keepdim=True).clamp(min=1)"))],
     ("filled with too little",
      "Right, unless all scores of a query are in the hundreds below 0. There, forbidden keys get "
      "weight, as if forbidden scores were filled with a larger number, such as -100. Fill "
@@ -242,6 +284,14 @@ MISTAKES = [
      "You get this result if you use the prefix's keys of head 0 for all heads. Use the keys of "
      "each head: `q @ k_prefix.mT` broadcasts (H, d_k, P) over the batch.",
      ("k_prefix.mT *", "k_prefix[:1].mT *")),
+    ("values of the prefix's first head",
+     "You get this result if you use the prefix's values of head 0 for all heads. Use the values "
+     "of each head: `a @ v_prefix` broadcasts (H, P, d_v) over the batch.",
+     (JOINED, "(a @ v_prefix[:1] + b @ v) / total")),
+    ("the prefix's first head",
+     "You get this result if you use the prefix's keys and values of head 0 for all heads. Use "
+     "those of each head: with @, (H, P, d_k) and (H, P, d_v) broadcast over the batch.",
+     ("k_prefix.mT *", "k_prefix[:1].mT *"), (JOINED, "(a @ v_prefix[:1] + b @ v) / total")),
     ("weighted by the largest exponentials",
      "You weight the outputs of the two parts by e^m, where m is each part's largest score. A "
      "part counts with all of its exponentials. Weight each part by e^m times its sum of "
@@ -253,6 +303,12 @@ MISTAKES = [
     ("one part not scaled",
      "The sequence's scores are divided by √d_k, but the prefix's scores are not. Divide both by "
      "√d_k, because they share one softmax.", ("k_prefix.mT * scale", "k_prefix.mT")),
+    ("own part not scaled",
+     "The prefix's scores are divided by √d_k, but the sequence's scores are not. Divide both by "
+     "√d_k, because they share one softmax.", ("k.mT * scale", "k.mT")),
+    ("sequence scaled twice",
+     "The sequence's scores are divided by √d_k twice. Divide them once.",
+     ("k.mT * scale", "k.mT * scale * scale")),
     ("prefix scaled twice",
      "The prefix's scores are divided by √d_k twice. Divide them once.",
      ("k_prefix.mT * scale", "k_prefix.mT * scale * scale")),

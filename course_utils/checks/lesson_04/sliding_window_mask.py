@@ -59,6 +59,23 @@ MISTAKES = [
      "Your mask treats the first *rows* as sinks. Sinks are keys, so they are columns. Allow the "
      "columns j < sinks instead of the rows i < sinks.",
      ("j < sinks", "i < sinks")),
+    ("last keys as sinks",
+     "Your mask treats the last `sinks` keys as sinks. Sinks are the first keys of the text. Allow "
+     "the keys j < sinks.",
+     ("j < sinks", "j >= L - sinks")),
+    ("one key as sink",
+     "Your mask treats only key number `sinks` as a sink. The sinks are the keys 0 to sinks − 1. "
+     "Allow the keys j < sinks.",
+     ("j < sinks", "j == sinks")),
+    ("no more sinks than the window is long",
+     "With more sinks than `window`, your mask keeps only the first `window` of them visible. "
+     "Allow all keys j < sinks, however short the window is.",
+     ("j < sinks", "j < min(sinks, window)")),
+    ("sinks in the future, after the window",
+     "With more sinks than `window`, your mask shows some queries sinks in their future. You get "
+     "this result if every query from position `window` on sees all sinks. Allow a sink only if "
+     "j <= i.",
+     (RULE, "(0 <= back) & (back < window) | ((j < sinks) & (i >= window))")),
     ("one sink too many",
      "Your mask has one sink too many. The sinks are keys 0 to sinks − 1. Allow the keys j < "
      "sinks.",
