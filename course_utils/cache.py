@@ -43,15 +43,15 @@ def quantize(x, bits, dim):
     Parameters
     ----------
     x : torch.Tensor, (...)
-        Not empty. A NaN or an infinity makes its whole slice NaN.
+        A NaN or an infinity makes its slice NaN. Low and scale get the dtype of x.
     bits : int
         From 1 to 8.
     dim : int
-        Keys (..., S, d_k) get one scale per channel with -2, and one per token with -1.
+        Keys (..., S, d_k) get one scale per channel with -2, one per token with -1.
 
     Returns
     -------
-    Quantized, whose low and scale have the dtype of x.
+    Quantized
     """
     if bits > 8:
         raise ValueError(f"bits must be from 1 to 8, got {bits}")
@@ -199,8 +199,8 @@ class WindowCache(_Cache):
 
         After the sinks, keys have consecutive positions, whatever has been dropped before.
         """
-        L, S = q.shape[-2], k.shape[-2]
-        query, key = torch.arange(S - L, S)[:, None], torch.arange(S)  # (L, 1), (S,)
+        key = torch.arange(k.shape[-2])  # (S,)
+        query = key[k.shape[-2] - q.shape[-2] :, None]  # (L, 1), the last ones
         return attention(q, k, v, mask & ((query - key < self.window) | (key < self.sinks)))
 
 
@@ -241,8 +241,7 @@ def latent_attention(q, q_rope, latent, k_rope, W_k, W_v, mask=None):
 def absorbed_attention(q, q_rope, latent, k_rope, W_k, W_v, mask=None):
     """Return what `latent_attention` does, without making keys or values of any head.
 
-    q · (W_k c) = (W_kᵀ q) · c, so W_k moves into the queries. The outputs are weighted sums of W_v
-    c, so W_v moves behind the sum. What is left is one key head of width d_c + d_rope.
+    q · (W_k c) = (W_kᵀ q) · c, so W_k moves into the queries, and W_v moves behind the weighted sum.
     """
     scale = (q.shape[-1] + q_rope.shape[-1]) ** -0.5  # of the expanded keys
     q = torch.cat([q @ W_k, q_rope], dim=-1)  # (B, H, L, d_c + d_rope)
