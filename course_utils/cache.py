@@ -241,7 +241,7 @@ def latent_attention(q, q_rope, latent, k_rope, W_k, W_v, mask=None):
 def absorbed_attention(q, q_rope, latent, k_rope, W_k, W_v, mask=None):
     """Return what `latent_attention` does, without making keys or values of any head.
 
-    q · (W_k c) = (W_kᵀ q) · c, so W_k moves into the queries, and W_v moves behind the weighted sum.
+    q · (W_k c) = (W_kᵀ q) · c, so W_k moves into the queries. W_v moves behind the weighted sum.
     """
     scale = (q.shape[-1] + q_rope.shape[-1]) ** -0.5  # of the expanded keys
     q = torch.cat([q @ W_k, q_rope], dim=-1)  # (B, H, L, d_c + d_rope)
