@@ -110,6 +110,16 @@ MISTAKES = [
      "Your scores are divided by √(d_k + d_c). Absorbing W_k must not change the scores, so divide "
      "by √d_k.",
      (SCALE, "(d_k + q_latent.shape[-1])**0.5")),
+    ("scaled by the number of heads",
+     "Your scores are divided by √H. Divide them by √d_k, the width of a query.",
+     (SCALE, "W_k.shape[0]**0.5")),
+    ("divided by d_c",
+     "Your scores are divided by d_c. Divide them by √d_k: a root, and the width of a query.",
+     (SCALE, "W_k.shape[-1]")),
+    ("no dimension for the heads",
+     "You get this result, or an error, if you multiply (B, H, L, d_c) by (B, d_c, S), because "
+     "the batch of the latents is taken for heads. Use latent[:, None], which all heads share.",
+     ("latent[:, None]  #", "latent  #")),
     ("queries of another head",
      "Your query heads use the W_k of other heads, in reverse order. Query head h belongs to "
      "W_k[h].",

@@ -132,6 +132,14 @@ MISTAKES = [
      "Your output is divided by e^lse + e^sink, but it was divided by e^lse before. Multiply it by "
      "e^lse as well.",
      (SHARE, "(-new_lse).exp()")),
+    ("logarithm of a ratio",
+     "Your logsumexp is log(1 + e^(lse − sink)). The sum of the exponentials is e^lse + e^sink. "
+     "Return its logarithm.",
+     (NEW, "torch.nn.functional.softplus(lse - sink)")),
+    ("value for the sink",
+     "Your output also contains the share of the sink. A sink has no value, so it adds nothing. "
+     "Return only out times the share of the keys.",
+     (RETURN, "return out * share[..., None] + (sink - new_lse).exp()[..., None], new_lse")),
     ("logsumexps added",
      "Your logsumexp is lse + sink. Add the exponentials, not the scores: log(e^lse + e^sink).",
      (RETURN, RETURN.replace("new_lse", "lse + sink"))),
@@ -169,7 +177,11 @@ MISTAKES = [
     ("sink by query",
      "You get this result, or an error, if the sinks run along the queries. Each head has one sink "
      "for all of its queries. Use sink[:, None], which has the shape (H, 1).",
-     ("sink = sink[:, None]", "sink = sink.repeat(lse.shape[-1])[: lse.shape[-1]]")),
+     ("sink = sink[:, None]", "sink = sink.clone()")),
+    ("sink for each text",
+     "You get this result, or an error, if the sinks run along the batch. Each head has its own "
+     "sink. Use sink[:, None], which has the shape (H, 1).",
+     ("sink = sink[:, None]", "sink = sink[:, None, None]")),
     ("a column kept",
      "Your logsumexp has one dimension too many. Return it as (B, H, L).",
      (RETURN, RETURN.replace("new_lse", "new_lse[..., None]"))),

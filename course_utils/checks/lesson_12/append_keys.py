@@ -59,7 +59,7 @@ def inputs():
         probe(3, 5, 2, 2, 5, 1, B=1),
         probe(0, 0, 2, 6, 3, 2),
         probe(1, 4, 6, 1, 5, 4, B=3, d_k=2),
-        probe(2, 2, 2, 0, 3, 2),  # no recent window
+        probe(2, 2, 1, 0, 3, 2),  # no recent window
     ]
 
 
@@ -140,6 +140,10 @@ MISTAKES = [
      "Your result puts the new group before the tokens that were rounded earlier. Keep the order "
      "of the text: append the group at the end.",
      (ROUND, "rounded = torch.cat([rounded_keys(oldest, bits), rounded], dim=-2)")),
+    ("along the heads",
+     "Your result joins the tokens along the dimension of the heads. Tokens are dimension −2. Use "
+     "dim=-2.",
+     (ROUND, ROUND.replace("dim=-2", "dim=1"))),
     ("rounded replaced",
      "Your result loses the tokens that were rounded in earlier calls. Append the new group to "
      "`rounded`.",

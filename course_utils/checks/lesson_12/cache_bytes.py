@@ -88,6 +88,11 @@ MISTAKES = [
      "Your result counts the rotated key of a latent layer twice. There is no rotated value. Count "
      "it once.",
      (LATENT, "S * (d_c + 2 * d_rope)")),
+    ("windows over the batch",
+     "In your result, the B texts share one window. Each text has its own window of at most "
+     "`window` tokens. Use min(S, window) for each text.",
+     (TOKENS, "tokens = min(B * S, window) / B if len(sizes) == 3 else S"),
+     (RETURNED, "round(B * numbers * bits / 8)")),
     ("windows as full",
      "Your window layers count all S tokens. They hold at most `window` of them. Use the smaller "
      "number.",

@@ -47,10 +47,10 @@ def by_lists(read, names, to_choose, held_out):
 def inputs():
     names = list(CACHES)
 
-    def probe(seed, names, even=(12, 40, 20), odd=(31, 9, 15)):
+    def probe(seed, names, even=(12, 60, 20), odd=(31, 9, 15)):
         return reader(seed), names, texts(seed, even), texts(seed + 100, odd)
 
-    long = {"even": (60, 48, 80), "odd": (71, 13, 55)}
+    long = {"even": (60, 30, 80), "odd": (71, 13, 55)}
     return [
         probe(1, names),
         probe(2, names, **long),
@@ -58,6 +58,7 @@ def inputs():
         probe(4, ["whole", "8 bits", "2 bits", "1 bit", "4 bits"]),
         probe(5, ["whole", "window", "1 bit", "2 bits"], **long),
         probe(7, names, odd=(71, 55, 63)),
+        probe(8, ["whole", "window", "3 bits", "2 bits"], even=(22, 20, 22)),
         probe(6, ["whole", "3 bits", "8 bits", "1 bit"]),
     ]
 
@@ -113,6 +114,14 @@ MISTAKES = [
      "Your choice is the one that you get if the bytes are counted on `held_out`. Choose on "
      "`to_choose`, by bytes and by loss.",
      (FITS, "if measure(name, held_out)[1] <= measure(names[0], held_out)[1] / 4:")),
+    ("each text fits",
+     "Your choice leaves out a cache that holds at most a quarter of the bytes of all texts "
+     "together. Add up the bytes of all texts before you compare.",
+     (FITS, "if all(4 * read(t, name)[1] <= read(t, names[0])[1] for t in to_choose):")),
+    ("some text fits",
+     "Your choice holds more than a quarter of the bytes of all texts together. Add up the bytes "
+     "of all texts before you compare.",
+     (FITS, "if any(4 * read(t, name)[1] <= read(t, names[0])[1] for t in to_choose):")),
     ("chosen on all",
      "Your choice is the one that you get on all texts together. Keep `held_out` for the test, and "
      "choose on `to_choose` alone.",
@@ -140,6 +149,10 @@ MISTAKES = [
      "Your extra loss compares the whole cache on `to_choose` with your choice on `held_out`. "
      "Measure both on `held_out`.",
      (RETURN, "loss_of_whole = measure(names[0], to_choose)[0]\n    " + RETURN)),
+    ("compared with other texts",
+     "Your share and your extra loss compare your choice on `held_out` with the whole cache on "
+     "`to_choose`. Measure both on `held_out`.",
+     (OF_WHOLE, OF_WHOLE.replace("held_out", "to_choose"))),
     ("whole bytes of other texts",
      "Your share divides the bytes on `held_out` by those of the whole cache on `to_choose`. Use "
      "`held_out` for both.",
@@ -186,6 +199,10 @@ MISTAKES = [
      "Your loss compares each row of logits with the token before. Row i predicts token i + 1, so "
      "compare logits[:-1] with tokens[1:].",
      (ENTROPY, 'F.cross_entropy(logits[1:], tokens[:-1], reduction="sum").item()')),
+    ("not shifted, mean of the texts' means",
+     "Your loss compares each row of logits with the token that it has just read. Row i predicts "
+     "token i + 1, so compare logits[:-1] with tokens[1:].",
+     (ENTROPY, "F.cross_entropy(logits, tokens).item()"), (COUNT, "count += 1")),
     ("mean of the texts' means",
      "Your loss is averaged for each text first, so that tokens of short texts count more. Average "
      "over all predicted tokens at once.",

@@ -79,6 +79,10 @@ MISTAKES = [
      "Your queries are one position too late. The last query is the last of the S tokens. Their "
      "positions are S − L to S − 1.",
      (QUERIES, "q_rope = rotary(q_rope, positions[S - L :] + 1)")),
+    ("queries one early",
+     "Your queries are one position too early, or your keys one too late. The keys are at "
+     "positions 0 to S − 1, and the last query is at S − 1, like the last key.",
+     (QUERIES, "q_rope = rotary(q_rope, positions[S - L :] - 1)")),
     ("queries after the keys",
      "Your queries are at positions from S on, as if they came after all keys. They are the last L "
      "of the S tokens, so their positions are S − L to S − 1.",

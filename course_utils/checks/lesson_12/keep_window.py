@@ -17,7 +17,7 @@ def keep_window(k, lengths, window, sinks):
     real = torch.cat([first_real, newest_real], dim=1)  # (B, n)
     index = positions.where(real, 0)[:, None, :, None]  # (B, 1, n, 1)
     kept = k.gather(2, index.expand(-1, k.shape[1], -1, k.shape[3]))  # (B, H, n, d_k)
-    return kept * real[:, None, :, None], real
+    return kept.masked_fill(~real[:, None, :, None], 0), real
 
 
 def by_loops(k, lengths, window, sinks):
@@ -68,7 +68,7 @@ FIRST_REAL, NEWEST_REAL = "first < lengths", "newest >= sinks"
 GATHER = "k.gather(2, index.expand(-1, k.shape[1], -1, k.shape[3]))"
 REAL = "torch.cat([first_real, newest_real], dim=1)"
 JOINED = "torch.cat([first.expand(len(k), -1), newest], dim=1)"
-RETURN = "return kept * real[:, None, :, None], real"
+RETURN = "return kept.masked_fill(~real[:, None, :, None], 0), real"
 END_OF_S = (
     "Your newest tokens are the last ones of the S columns, whatever the length of a text is. "
     "After its length, a text has only padding. Count back from the text's own length."
@@ -125,6 +125,10 @@ MISTAKES = [
      "Your mask is wrong for a text that is shorter than `sinks`. The token at position p exists "
      "if p < length.",
      (FIRST_REAL, "first <= lengths")),
+    ("only negative positions empty",
+     "Your mask leaves out only slots before the text. Slots of missing sinks are empty too, and "
+     "so are slots of the window whose token is a sink already. Mark them as False.",
+     (FIRST_REAL, "(first < lengths) | True"), (NEWEST_REAL, "newest >= 0")),
     ("everything real",
      "All slots of your mask are True. A short text does not fill them all. Mark a slot as True "
      "only if it holds a token that exists and that no other slot holds.",
@@ -137,6 +141,21 @@ MISTAKES = [
     ("empty slots not 0",
      "Your mask is right, but the keys in its False slots are not 0. Set them to 0.",
      (RETURN, "return kept, real")),
+    ("sinks kept twice, and not 0",
+     "Your result keeps a token twice if the window reaches into the sinks. And the keys in empty "
+     "slots are not 0. Mark these slots as False, and set their keys to 0.",
+     (NEWEST_REAL, "newest >= 0"), (RETURN, "return kept, real")),
+    ("all columns, masked",
+     "Your result still has all S columns. The tokens that may be dropped must not take memory. "
+     "Gather exactly sinks + window − 1 slots.",
+     (RETURN, "at = torch.arange(k.shape[2])\n    real = (at < lengths) & ((at < sinks) | (at > "
+      "lengths - window))\n    return k * real[:, None, :, None], real")),
+    ("right-aligned",
+     "The sinks of a short text stand in the wrong slots, next to its window. Slot i holds the "
+     "sink at position i. Put empty slots between sinks and window.",
+     (RETURN, "order = real.long().argsort(dim=1, stable=True)\n    kept *= real[:, None, :, "
+      "None]\n    kept = kept.gather(2, order[:, None, :, None].expand_as(kept))\n    "
+      "return kept, real.gather(1, order)")),
     ("all kept",
      "Your result keeps the sinks of all texts and the whole window, but in the order of a "
      "boolean mask or with all S columns. Return exactly sinks + window − 1 slots.",

@@ -162,6 +162,22 @@ MISTAKES = [
      "Your numbers are rounded down to a level. The nearest level is at most half a step away, so "
      "use `round`.",
      (CODES, "codes = ((k - low) / step).floor()")),
+    ("rounded down after an eps",
+     "Your numbers are rounded down to a level. The nearest level is at most half a step away, so "
+     "use `round`.",
+     (GUARD, "step = step + 1e-8"), (CODES, "codes = ((k - low) / step).floor()")),
+    ("middle of a bin",
+     "Your levels lie in the middle of 2^bits equal parts of the range. Here, the lowest and the "
+     "highest level are the smallest and the largest number of the channel. Use 2^bits − 1 steps "
+     "between them, and round to the nearest level.",
+     (STEP, "step = (high - low) / 2**bits"),
+     (CODES, "codes = ((k - low) / step).floor().clamp(0, 2**bits - 1) + 0.5")),
+    ("around the mean",
+     "Your levels are placed around the mean of the channel. Put the lowest level at its smallest "
+     "number, and the highest at its largest.",
+     (LOW, "mean = k.mean(dim=-2, keepdim=True)"),
+     (HIGH, "high = (k - mean).abs().amax(dim=-2, keepdim=True)\n    low = -high"),
+     (CODES, "codes = ((k - mean) / step).round()"), (RESULT, "mean + codes * step")),
     ("rounded up",
      "Your numbers are rounded up to a level. The nearest level is at most half a step away, so "
      "use `round`.",
@@ -169,6 +185,9 @@ MISTAKES = [
     ("codes returned",
      "Your result is the codes. Return the numbers that they stand for: low + code · step.",
      (RESULT, "codes")),
+    ("codes returned as uint8",
+     "Your result is the codes. Return the numbers that they stand for: low + code · step.",
+     (RESULT, "codes.to(torch.uint8)")),
     ("low left out",
      "Your result is code · step. Code 0 stands for the lowest number of the channel. Add low.",
      (RESULT, "codes * step")),
@@ -189,6 +208,9 @@ MISTAKES = [
      (STEP, "step = k.abs().amax(dim=-2, keepdim=True) / 2**(bits - 1)"),
      (CODES, "codes = (k / step).round().clamp(-(2**(bits - 1)), 2**(bits - 1) - 1)"),
      (RESULT, "codes * step")),
+    ("symmetric multiples, not clamped", SYMMETRIC,
+     (STEP, "step = k.abs().amax(dim=-2, keepdim=True) / 2**(bits - 1)"),
+     (CODES, "codes = (k / step).round()"), (RESULT, "codes * step")),
     ("from 0",
      "Your lowest level is 0. Put it at the smallest number of the channel.",
      (LOW, "low = torch.zeros_like(k.amin(dim=-2, keepdim=True))")),
