@@ -1,5 +1,7 @@
 """12.3: keys are quantized in groups, as soon as they have left the recent window."""
 
+from functools import partial
+
 import torch
 
 from course_utils.cache import dequantize, quantize
@@ -7,48 +9,48 @@ from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
 
 
-def rounded_keys(k, bits):
-    """Return keys (B, H, S, d_k) rounded with one scale per channel."""
+def rounded_keys(bits, k):
+    """Return keys (..., S, d_k) rounded with one scale per channel."""
     return dequantize(quantize(k, bits, dim=-2))
 
 
-def append_keys(rounded, whole, k, recent, group, bits):
+def append_keys(rounded, whole, k, recent, group, round_group):
     whole = torch.cat([whole, k], dim=-2)  # (B, H, n, d_k), all that is not rounded yet
     while whole.shape[-2] >= recent + group:
         oldest, whole = whole[..., :group, :], whole[..., group:, :]
-        rounded = torch.cat([rounded, rounded_keys(oldest, bits)], dim=-2)
+        rounded = torch.cat([rounded, round_group(oldest)], dim=-2)
     return rounded, whole
 
 
-def by_counting(rounded, whole, k, recent, group, bits):
+def by_counting(rounded, whole, k, recent, group, round_group):
     keys = torch.cat([whole, k], dim=2)
     n = max(keys.shape[2] - recent, 0) // group
     parts = [keys[:, :, i * group : (i + 1) * group] for i in range(n)]
-    parts = [rounded_keys(part, bits) for part in parts]
+    parts = [round_group(part) for part in parts]
     return torch.cat([rounded, *parts], dim=2), keys[:, :, n * group :]
 
 
-def by_groups(rounded, whole, k, recent, group, bits):
+def by_groups(rounded, whole, k, recent, group, round_group):
     B, H, _, d_k = k.shape
     keys = torch.cat([whole, k], dim=2)
     leaving = (max(keys.shape[2], recent) - recent) // group * group
     if leaving:
         groups = keys[:, :, :leaving].reshape(B, H, -1, group, d_k)
-        done = rounded_keys(groups, bits).reshape(B, H, leaving, d_k)
+        done = round_group(groups).reshape(B, H, leaving, d_k)
         rounded = torch.cat((rounded, done), dim=2)
     return rounded, keys[:, :, leaving:]
 
 
 def inputs():
-    """Return (rounded, whole, k, recent, group, bits)."""
+    """Return (rounded, whole, k, recent, group, round_group)."""
     normal = normals(123)
 
     def probe(done, waiting, new, recent, group, bits, B=2, H=3, d_k=4, dtype=torch.float64):
-        old = [rounded_keys(normal(B, H, group, d_k, dtype=dtype), bits) for _ in range(done)]
+        old = [rounded_keys(bits, normal(B, H, group, d_k, dtype=dtype)) for _ in range(done)]
         none = normal(B, H, 0, d_k, dtype=dtype)
         whole = normal(B, H, waiting, d_k, dtype=dtype)
         k = normal(B, H, new, d_k, dtype=dtype)
-        return torch.cat([none, *old], dim=2), whole, k, recent, group, bits
+        return torch.cat([none, *old], dim=2), whole, k, recent, group, partial(rounded_keys, bits)
 
     return [
         probe(1, 6, 1, 3, 4, 2),  # one more token, and a group has left
@@ -66,7 +68,7 @@ def inputs():
 JOINED = "whole = torch.cat([whole, k], dim=-2)"
 WHILE = "while whole.shape[-2] >= recent + group:"
 OLDEST = "oldest, whole = whole[..., :group, :], whole[..., group:, :]"
-ROUND = "rounded = torch.cat([rounded, rounded_keys(oldest, bits)], dim=-2)"
+ROUND = "rounded = torch.cat([rounded, round_group(oldest)], dim=-2)"
 RETURN = "return rounded, whole"
 NOT_RECENT = (
     "Your result rounds tokens that are among the newest `recent` ones. These must stay whole. "
@@ -135,11 +137,11 @@ MISTAKES = [
     ("rounded again",
      "Your result rounds tokens a second time that were rounded before, with a scale that they now "
      "share. Leave `rounded` as it is, and append to it.",
-     (ROUND, "rounded = rounded_keys(torch.cat([rounded, oldest], dim=-2), bits)")),
+     (ROUND, "rounded = round_group(torch.cat([rounded, oldest], dim=-2))")),
     ("rounded first",
      "Your result puts the new group before the tokens that were rounded earlier. Keep the order "
      "of the text: append the group at the end.",
-     (ROUND, "rounded = torch.cat([rounded_keys(oldest, bits), rounded], dim=-2)")),
+     (ROUND, "rounded = torch.cat([round_group(oldest), rounded], dim=-2)")),
     ("along the heads",
      "Your result joins the tokens along the dimension of the heads. Tokens are dimension −2. Use "
      "dim=-2.",
@@ -147,9 +149,9 @@ MISTAKES = [
     ("rounded replaced",
      "Your result loses the tokens that were rounded in earlier calls. Append the new group to "
      "`rounded`.",
-     (ROUND, "rounded = torch.cat([rounded[..., :0, :], rounded_keys(oldest, bits)], dim=-2)")),
+     (ROUND, "rounded = torch.cat([rounded[..., :0, :], round_group(oldest)], dim=-2)")),
     ("not rounded at all",
-     "Your result moves the group into `rounded` without rounding it. Use `rounded_keys`.",
+     "Your result moves the group into `rounded` without rounding it. Use `round_group`.",
      (ROUND, "rounded = torch.cat([rounded, oldest], dim=-2)")),
     ("new tokens first",
      "Your result puts the new keys before those that were already whole. Keep the order of the "
@@ -172,8 +174,8 @@ MISTAKES = [
      (RETURN, "return rounded, whole[..., max(whole.shape[-2] - recent, 0) :, :]")),
     ("per token",
      "Your result has one scale for each token. Keys need one for each channel. Use "
-     "`rounded_keys`.",
-     (ROUND, ROUND.replace("rounded_keys(", "dequantize(quantize(").replace("s)", "s, dim=-1))"))),
+     "`round_group`.",
+     (ROUND, ROUND.replace("round_group(oldest)", "round_group(oldest.mT).mT"))),
     ("whole first",
      "Your results are in the wrong order. Return the rounded keys first.",
      (RETURN, "return whole, rounded")),
@@ -182,7 +184,7 @@ MISTAKES = [
      (RETURN, "return torch.cat([rounded, whole], dim=-2)")),
     ("whole returned rounded",
      "Your whole tokens are rounded as well. They must stay as they are.",
-     (RETURN, "return rounded, rounded_keys(whole, bits) if whole.numel() else whole")),
+     (RETURN, "return rounded, round_group(whole) if whole.numel() else whole")),
     ("without a recent window",
      "Right, except when recent = 0. If you slice with `-recent`, note that `x[-0:]` is all of x. "
      "Slice by the number of tokens that leave.",
