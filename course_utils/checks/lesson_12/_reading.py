@@ -17,9 +17,11 @@ CACHES = {
     "window": (64, 0, 5, 2.6, 2.4),
     "1 bit": (5, 0, 1000, 1.7, 1.7),
 }
+NAMES = list(CACHES)
 
 
 def texts(seed, lengths):
+    """Return a text of random tokens (L,) for each length."""
     rng = torch.Generator().manual_seed(seed)
     return [torch.randint(V, (n,), generator=rng) for n in lengths]
 

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from course_utils.checks.exercise import Exercise
-from course_utils.checks.lesson_12._reading import CACHES, reader, texts
+from course_utils.checks.lesson_12._reading import NAMES, reader, texts
 
 
 def choose_cache(read, names, to_choose, held_out):
@@ -45,19 +45,17 @@ def by_lists(read, names, to_choose, held_out):
 
 
 def inputs():
-    names = list(CACHES)
-
     def probe(seed, names, even=(12, 60, 20), odd=(31, 9, 15)):
         return reader(seed), names, texts(seed, even), texts(seed + 100, odd)
 
     long = {"even": (60, 30, 80), "odd": (71, 13, 55)}
     return [
-        probe(1, names),
-        probe(2, names, **long),
-        probe(3, ["whole", *names[:0:-1]]),
+        probe(1, NAMES),
+        probe(2, NAMES, **long),
+        probe(3, ["whole", *NAMES[:0:-1]]),
         probe(4, ["whole", "8 bits", "2 bits", "1 bit", "4 bits"]),
         probe(5, ["whole", "window", "1 bit", "2 bits"], **long),
-        probe(7, names, odd=(71, 55, 63)),
+        probe(7, NAMES, odd=(71, 55, 63)),
         probe(8, ["whole", "window", "3 bits", "2 bits"], even=(22, 20, 22)),
         probe(6, ["whole", "3 bits", "8 bits", "1 bit"]),
     ]
