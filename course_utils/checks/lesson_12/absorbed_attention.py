@@ -91,6 +91,10 @@ def run(answer, q, latent, W_k, W_v):
 
 QUERY, SCORES = "q @ W_k", "q_latent @ latent.mT / d_k**0.5"
 SCALE, SOFTMAX, OUT = "d_k**0.5", "scores.softmax(dim=-1)", "mixed @ W_v.mT"
+BY_COUNT = (
+    "Your scores are divided by the root of a number of tokens, L or S. Divide them by √d_k, the "
+    "width of a query."
+)
 MISTAKES = [
     ("scaled by the latent",
      "Your scores are divided by √d_c, the width of the latent. Absorbing W_k must not change the "
@@ -120,6 +124,8 @@ MISTAKES = [
      "You get this result, or an error, if you multiply (B, H, L, d_c) by (B, d_c, S), because "
      "the batch of the latents is taken for heads. Use latent[:, None], which all heads share.",
      ("latent[:, None]  #", "latent  #")),
+    ("scaled by the queries", BY_COUNT, (SCALE, "q.shape[-2]**0.5")),
+    ("scaled by the keys", BY_COUNT, (SCALE, "latent.shape[-2]**0.5")),
     ("queries of another head",
      "Your query heads use the W_k of other heads, in reverse order. Query head h belongs to "
      "W_k[h].",

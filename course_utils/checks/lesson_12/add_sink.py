@@ -79,6 +79,10 @@ MISTAKES = [
      "Your result is right, except for a query that sees no key. Its logsumexp is −∞, and the "
      "output must be 0. Use torch.sigmoid(lse − sink), which handles this.",
      (SHARE, "1 / (1 + (sink - lse).exp()).masked_fill(lse == -torch.inf, torch.nan)")),
+    ("difference of infinities",
+     "Your logsumexp is right, except for a query that sees no key. There, lse is −∞, and yours is "
+     "NaN. The logsumexp must be the sink. Use torch.logaddexp(lse, sink).",
+     (RETURN, RETURN.replace("new_lse", "lse - torch.sigmoid(lse - sink).log()"))),
     ("share of the sink",
      "Your output is multiplied by the share of the sink. Multiply it by the share of the keys, "
      "e^lse / (e^lse + e^sink).",

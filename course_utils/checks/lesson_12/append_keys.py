@@ -110,6 +110,15 @@ MISTAKES = [
      "You get this result if you exchange `recent` and `group`. Round groups of `group` tokens, "
      "and keep the newest `recent` whole.",
      (OLDEST, "n = recent or group\n        " + OLDEST.replace("group", "n"))),
+    ("one token at a time",
+     "Your result takes the tokens out one at a time. A token alone has no range, so nothing is "
+     "rounded. Take out `group` tokens together.",
+     (WHILE, "while whole.shape[-2] > recent:"), (OLDEST, OLDEST.replace("group", "1"))),
+    ("scale of all whole tokens",
+     "Your result takes the scale of a group from all whole tokens. Round the oldest group on its "
+     "own.",
+     (ROUND, "both = round_group(torch.cat([oldest, whole], dim=-2))\n        "
+      "rounded = torch.cat([rounded, both[..., :group, :]], dim=-2)")),
     ("not in groups",
      "Your result rounds every token that has left the recent window. Keys are rounded in whole "
      "groups. Leave the tokens of an incomplete group whole.",

@@ -167,6 +167,23 @@ MISTAKES = [
     ("one token",
      "Your result is for one token. A layer holds S tokens, or at most `window`. Multiply by that.",
      (TOKENS, "tokens = 1"), (LATENT, "d_c + d_rope")),
+    ("latent of one token",
+     "Your latent layers count one token. They keep a latent and a rotated key for each of the S "
+     "tokens. Multiply by S.",
+     (LATENT, "d_c + d_rope")),
+    ("rotated key of one token",
+     "Your latent layers count one rotated key. Each of the S tokens has one. Multiply the sum d_c "
+     "+ d_rope by S.",
+     (LATENT, "S * d_c + d_rope")),
+    ("dropped tokens",
+     "Your window layers count the tokens that have left the window. Count those that are kept, "
+     "min(S, window).",
+     (TOKENS, "tokens = S - window if len(sizes) == 3 else S")),
+    ("window layers forgotten",
+     "Your result leaves out the window layers. Add 2 · H_kv · d_k numbers for each of min(S, "
+     "window) tokens.",
+     (BOTH, "(3 - len(sizes)) * tokens * 2 * H_kv * d_k")),
+    ("KiB", "Your result is in KiB. Return it in bytes.", (RETURNED, "B * numbers * bits / 2**13")),
     ("full layers forgotten",
      "Your result leaves out the full layers. Add 2 · H_kv · d_k numbers for each of their S "
      "tokens.",

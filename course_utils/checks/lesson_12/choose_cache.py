@@ -182,8 +182,8 @@ MISTAKES = [
      "Your second entry is the share of the bytes that are saved. Return the share that is held.",
      ("held / whole", "1 - held / whole")),
     ("how many times smaller",
-     "Your second entry is by how much the cache is smaller. Return its share of the whole cache's "
-     "bytes, which is at most about a quarter.",
+     "Your second entry is the bytes of the whole cache divided by those of your choice. Return "
+     "the inverse, the share of the bytes that your choice holds.",
      ("held / whole", "whole / held")),
     ("percent",
      "Your second entry is in percent. Return a share from 0 to 1.",
@@ -221,13 +221,19 @@ MISTAKES = [
     ("first text alone",
      "Your result uses the first text alone. Measure on all texts.",
      ("in some:", "in some[:1]:")),
+    ("errors counted",
+     "Your loss is the share of wrong next tokens. Use the mean cross-entropy.",
+     (ENTROPY, "(logits[:-1].argmax(dim=-1) != tokens[1:]).sum().item()")),
+    ("index missing",
+     "Your result has two numbers. Return three: the index, the share of the bytes and the extra "
+     "loss.",
+     ("return best, held", "return held")),
     ("mean of shares",
      "Your share is a mean of the shares of the texts. Add the bytes of all texts, then divide.",
      (RETURN, "shares = [read(t, names[best])[1] / read(t, names[0])[1] for t in held_out]\n    "
       + RETURN.replace("held / whole", "sum(shares) / len(shares)"))),
     ("name in place of the index",
-     "Your first entry is not the index of your choice in `names`. The whole cache has index 0. "
-     "Count it too.",
+     "Your index is one too small. The whole cache has index 0 in `names`, so count it too.",
      ("return best,", "return best - 1,")),
     ("loss before the share",
      "The extra loss and the share are swapped. Return the share first.",

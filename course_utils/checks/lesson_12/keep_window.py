@@ -96,8 +96,8 @@ MISTAKES = [
      "tokens before it. Keep window − 1.",
      (NEWEST, "lengths - window + torch.arange(window)")),
     ("the oldest of the window missing",
-     "Your result keeps one token too few. The next query sees window − 1 tokens before it. Keep "
-     "window − 1.",
+     "Your result keeps one token too few. The next query sees itself and window − 1 tokens before "
+     "it. Keep window − 1.",
      (NEWEST, "lengths - (window - 2) + torch.arange(max(window - 2, 0))")),
     ("one position early",
      "Your newest tokens are one position too early, so the last token of each text is missing. "
@@ -145,20 +145,37 @@ MISTAKES = [
      "Your result keeps a token twice if the window reaches into the sinks. And the keys in empty "
      "slots are not 0. Mark these slots as False, and set their keys to 0.",
      (NEWEST_REAL, "newest >= 0"), (RETURN, "return kept, real")),
+    ("other tokens in empty slots",
+     "Your mask is right, but the keys in its False slots are not 0. Set them to 0.",
+     ("positions.where(real, 0)", "positions.clamp(0, k.shape[2] - 1)"),
+     (RETURN, "return kept, real")),
+    ("everything real, clamped",
+     "All slots of your mask are True. A short text does not fill them all. Mark a slot as True "
+     "only if it holds a token that exists and that no other slot holds.",
+     (FIRST_REAL, "(first < lengths) | True"), (NEWEST_REAL, "(newest >= sinks) | True"),
+     ("positions.where(real, 0)", "positions.clamp(0, k.shape[2] - 1)")),
+    ("one position late, masked",
+     "Your newest tokens are one position too late. The newest token is at position length − 1.",
+     (NEWEST, "lengths - (window - 1) + torch.arange(window - 1) + 1"),
+     (NEWEST_REAL, "(newest >= sinks) & (newest < lengths)")),
+    ("oldest tokens",
+     "Your result keeps the first tokens of the text in all slots. After the sinks come the newest "
+     "window − 1 tokens.",
+     (NEWEST, "sinks + torch.arange(window - 1) + 0 * lengths"), (NEWEST_REAL, "newest < lengths")),
     ("all columns, masked",
      "Your result still has all S columns. The tokens that may be dropped must not take memory. "
      "Gather exactly sinks + window − 1 slots.",
      (RETURN, "at = torch.arange(k.shape[2])\n    real = (at < lengths) & ((at < sinks) | (at > "
       "lengths - window))\n    return k * real[:, None, :, None], real")),
     ("right-aligned",
-     "The sinks of a short text stand in the wrong slots, next to its window. Slot i holds the "
-     "sink at position i. Put empty slots between sinks and window.",
+     "The sinks of a short text are in the wrong slots, next to its window. Slot i is for the "
+     "token at position i. Leave the slots between sinks and window empty.",
      (RETURN, "order = real.long().argsort(dim=1, stable=True)\n    kept *= real[:, None, :, "
       "None]\n    kept = kept.gather(2, order[:, None, :, None].expand_as(kept))\n    "
       "return kept, real.gather(1, order)")),
     ("all kept",
-     "Your result keeps the sinks of all texts and the whole window, but in the order of a "
-     "boolean mask or with all S columns. Return exactly sinks + window − 1 slots.",
+     "Your result holds the keys of all S tokens. Most of them may be dropped. Return exactly "
+     "sinks + window − 1 slots.",
      (RETURN, "return k, real")),
     ("sinks last",
      "Your sinks come after the window. Keep the order of the text: sinks first.",

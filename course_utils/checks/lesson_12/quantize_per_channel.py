@@ -112,6 +112,10 @@ MISTAKES = [
      "Your smallest and largest numbers are taken over the batch. Take them over the tokens, with "
      "dim=-2.",
      *_reduced("0")),
+    ("over texts and heads",
+     "Your smallest and largest numbers are taken over the texts and the heads, but not over the "
+     "tokens. Take them over the tokens alone, with dim=-2.",
+     *_reduced("(0, 1)")),
     ("texts share",
      "All texts of the batch share one step for each channel in your result. Reduce over the "
      "tokens alone, with dim=-2.",
@@ -211,6 +215,10 @@ MISTAKES = [
     ("symmetric multiples, not clamped", SYMMETRIC,
      (STEP, "step = k.abs().amax(dim=-2, keepdim=True) / 2**(bits - 1)"),
      (CODES, "codes = (k / step).round()"), (RESULT, "codes * step")),
+    ("fixed levels",
+     "Your levels are the same for all channels, the multiples of 1 / (2^bits − 1). Spread them "
+     "from the smallest to the largest number of each channel.",
+     (CODES, "codes = (k * (2**bits - 1)).round()"), (RESULT, "codes / (2**bits - 1)")),
     ("from 0",
      "Your lowest level is 0. Put it at the smallest number of the channel.",
      (LOW, "low = torch.zeros_like(k.amin(dim=-2, keepdim=True))")),
