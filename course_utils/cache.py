@@ -38,14 +38,14 @@ def quantize(x, bits, dim):
     """Round each number to one of 2^bits levels between the smallest and largest along ``dim``.
 
     Asymmetric round-to-nearest, as in Liu et al., "KIVI: a tuning-free asymmetric 2bit quantization
-    for KV cache", 2024, section 3.1.
+    for KV cache", 2024, section 3.
 
     Parameters
     ----------
     x : torch.Tensor, (...)
         A NaN or an infinity makes its slice NaN. Low and scale get the dtype of x.
     bits : int
-        From 1 to 8.
+        From 1 to 8. Another number raises a ValueError, and so does an empty x.
     dim : int
         Keys (..., S, d_k) get one scale per channel with -2, one per token with -1.
 
@@ -133,8 +133,8 @@ class _Cache:
 class QuantizedCache(_Cache):
     """A cache in few bits: keys with one scale per channel, values with one scale per token.
 
-    As soon as ``recent + group`` tokens are whole, the oldest ``group`` of them are quantized, as
-    in KIVI, section 3.2. Numbers that stay whole, lows and scales are stored as ``dtype``.
+    As soon as ``recent + group`` tokens are whole, the oldest ``group`` of them are quantized, much
+    as in KIVI's algorithm 1. Numbers that stay whole, lows and scales are stored as ``dtype``.
 
     Parameters
     ----------
