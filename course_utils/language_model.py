@@ -134,6 +134,7 @@ class LanguageModel(nn.Module):
         cache : dict, optional
             The KV cache; pass an empty one first. It is updated in place and holds, per layer, the
             keys and values (B, H_kv, S, d_k) of all tokens so far, which `tokens` continue.
+            The caches of `course_utils.cache` take its place.
         attend : callable, optional
             (q, k, v, mask) -> (output, anything); `attention.attention` by default.
         rotate : callable, optional
@@ -151,7 +152,7 @@ class LanguageModel(nn.Module):
     def stream(self, tokens, cache=None, **options):
         """Return the residual stream after the last block, (B, L, d_model); see `forward`."""
         cache = {} if cache is None else cache
-        start = cache[0][0].shape[-2] if cache else 0
+        start = _num_tokens(cache)
         positions = torch.arange(start, start + tokens.shape[-1])  # (L,)
         x = self.embedding(tokens)  # (B, L, d_model)
         for block in self.blocks:
@@ -161,6 +162,13 @@ class LanguageModel(nn.Module):
     def read_out(self, x):
         """Return the logits (..., V) of a residual stream x (..., d_model)."""
         return self.norm(x) @ self.embedding.weight.T
+
+
+def _num_tokens(cache):
+    """Return how many tokens a cache has read, which may be more than it keeps."""
+    if hasattr(cache, "num_tokens"):
+        return cache.num_tokens
+    return cache[0][0].shape[-2] if cache else 0
 
 
 class QuickReader(gguf.GGUFReader):

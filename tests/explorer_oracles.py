@@ -392,3 +392,39 @@ def ring(step, ranks, causal, zigzag):
     yield "4 ranks are the fewest", last and in_order and ranks == 4
     equal = "all ranks have equal work in every step; the mask cuts through tiles only in step 0"
     yield equal, last and causal and zigzag
+
+
+def cache(model, tokens, texts, kind, bits):
+    layers, heads, kv_heads, d_k, d_v = {
+        "Llama 3.1 8B": (32, 32, 8, 128, 128), "Llama 3.1 70B": (80, 64, 8, 128, 128),
+        "Gemma 3 27B": (62, 32, 16, 128, 128), "gpt-oss-120b": (36, 64, 8, 64, 64),
+        "DeepSeek-V3": (61, 128, 128, 192, 128), "SmolLM2-135M": (30, 9, 3, 64, 64),
+    }[model]  # fmt: skip
+    numbers = 576 if model == "DeepSeek-V3" else kv_heads * (d_k + d_v)
+    numbers = {"heads not shared": heads * (d_k + d_v), "one key head": d_k + d_v,
+               "a latent": 576}.get(kind, numbers)  # fmt: skip
+    window, every = {"Gemma 3 27B": (1024, 6), "gpt-oss-120b": (128, 2)}.get(model, (tokens, 1))
+    if kind == "windows":
+        window, every = 1024, 6
+    kept = [tokens if layer % every == every - 1 else min(window, tokens)
+            for layer in range(layers)]  # fmt: skip
+    full = sum(layer % every == every - 1 for layer in range(layers))
+    per_token = numbers * (16 if bits == 16 else bits + 1) / 8  # bytes of a layer
+    gb = texts * sum(kept) * per_token / 1e9
+    yield f"{texts} text{'s' * (texts > 1)} of {tokens:,} tokens", True
+    yield f"a token takes {round(per_token):,} bytes in a layer", True
+    yield "bits: # GB", gb
+    yield "GB, #% of a GPU", 100 * gb / 80 if gb <= 80 else False
+    yield (f"needs {math.ceil(gb / 80):,} GPUs", True) if gb > 80 else ("needs", False)
+    if every == 1:
+        yield f"all {layers} layers keep all tokens", True
+    else:
+        parts = [texts * n * per_token / 1e9 for n in (full * tokens, sum(kept) - full * tokens)]
+        yield f"{full} of {layers} layers keep all tokens and take # GB", parts[0]
+        yield "the others keep a window and take # GB", parts[1]
+    nothing = kind == "windows" and tokens <= 1024
+    yield "found: a window of 1,024 tokens saves nothing", nothing
+    own = (model, kind, bits) == ("DeepSeek-V3", "heads not shared", 2)
+    yield "found: 13.3 times the bytes of the latent", own
+    most = not nothing and not own and gb <= 80 < gb * (texts + 1) / texts
+    yield f"found: {texts} text{'s' * (texts > 1)} at most on one GPU", most

@@ -1,4 +1,4 @@
-"""English texts that lesson 10b and its exercises give to the language model."""
+"""English texts that lessons 10b and 12 and their exercises give to the language model."""
 
 # Each text repeats some of its phrases, so induction can help.
 REPEATING = [

@@ -9,6 +9,7 @@ them, `training_explorer`, while it is shown, so it does not move on the website
 """
 
 from course_utils.explorers.browser_explorer import BrowserExplorer
+from course_utils.explorers.cache import cache_explorer
 from course_utils.explorers.fit import fit_explorer
 from course_utils.explorers.head import head_explorer
 from course_utils.explorers.kernel_explorer import Explorer, Number
@@ -29,6 +30,7 @@ __all__ = [
     "Explorer",
     "BrowserExplorer",
     "Number",
+    "cache_explorer",
     "fit_explorer",
     "head_explorer",
     "language_explorer",

@@ -1,0 +1,1 @@
+"""Lesson 12's exercises. None of them needs the language model's file."""

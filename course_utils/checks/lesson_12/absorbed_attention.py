@@ -1,0 +1,219 @@
+"""12.4: attention over latents, with W_k moved into the queries and W_v behind the sum."""
+
+import torch
+import torch.nn.functional as F
+
+from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
+from course_utils.checks.inputs import Results, normals
+from course_utils.checks.shared_hints import MULTIPLIED, NOT_SCALED, OVER_QUERIES, SCALED_TWICE
+
+
+def absorbed_attention(q, latent, W_k, W_v):
+    d_k = q.shape[-1]
+    latent = latent[:, None]  # (B, 1, S, d_c), the same for all heads
+    q_latent = q @ W_k  # (B, H, L, d_k) @ (H, d_k, d_c) -> (B, H, L, d_c)
+    scores = q_latent @ latent.mT / d_k**0.5  # (B, H, L, S)
+    weights = scores.softmax(dim=-1)
+    mixed = weights @ latent  # (B, H, L, d_c)
+    return mixed @ W_v.mT  # (B, H, L, d_c) @ (H, d_c, d_v) -> (B, H, L, d_v)
+
+
+def by_einsum(q, latent, W_k, W_v):
+    scores = torch.einsum("bhlk,hkc,bsc->bhls", q, W_k, latent) * q.shape[-1] ** -0.5
+    return torch.einsum("bhls,bsc,hvc->bhlv", scores.softmax(-1), latent, W_v)
+
+
+def by_loops(q, latent, W_k, W_v):
+    heads = []
+    for h in range(q.shape[1]):
+        scores = torch.matmul(q[:, h] @ W_k[h], latent.transpose(1, 2)) / q.shape[-1] ** 0.5
+        heads.append(torch.softmax(scores, 2) @ latent @ W_v[h].T)
+    return torch.stack(heads, 1)
+
+
+def by_sdpa(q, latent, W_k, W_v):
+    one = latent.unsqueeze(1).expand(-1, q.shape[1], -1, -1)
+    mixed = F.scaled_dot_product_attention(q @ W_k, one, one, scale=q.shape[-1] ** -0.5)
+    return mixed @ W_v.transpose(1, 2)
+
+
+def inputs():
+    """Return (q, latent, W_k, W_v); no two sizes are alike."""
+    normal = normals(124)
+
+    def probe(B, H, L, S, d_k, d_v, d_c, dtype=torch.float64):
+        shapes = (B, H, L, d_k), (B, S, d_c), (H, d_k, d_c), (H, d_v, d_c)
+        q, latent, W_k, W_v = (normal(*shape, dtype=dtype) for shape in shapes)
+        return q, latent, W_k / d_c**0.5 * 2, W_v
+
+    q, latent, W_k, W_v = probe(2, 3, 4, 6, 5, 2, 7)
+    square = probe(2, 3, 4, 5, 6, 6, 6)
+    return [
+        (q, latent, W_k, W_v),
+        probe(3, 2, 1, 5, 4, 6, 8),
+        probe(1, 4, 5, 7, 8, 3, 6, dtype=torch.float32),
+        probe(2, 5, 3, 4, 7, 8, 2),
+        probe(1, 1, 2, 9, 3, 5, 4),
+        square,  # where a transposed matrix fits
+        (300 * q, latent, W_k, W_v),  # e^score overflows
+    ]
+
+
+EXPANDED = (
+    "The numbers are right, but your code makes the {} of all heads from the latents. Then they "
+    "must be made again for every new token, or kept. Multiply the {} by {} instead, and leave the "
+    "latents as they are."
+)
+
+
+def same_numbers(made, target):
+    """Tell whether a tensor holds the same numbers as another, in any order."""
+    if made.numel() != target.numel() or made.dtype != target.dtype:
+        return False
+    made, target = made.flatten().sort().values, target.flatten().sort().values
+    return torch.allclose(made, target, rtol=1e-4, atol=1e-5)
+
+
+def run(answer, q, latent, W_k, W_v):
+    """Run an answer, and check whether it makes the keys or values of all heads."""
+    with Results() as results:
+        found = call_with_clones(answer, q, latent, W_k, W_v)
+    held, latent = results.held(), latent[:, None]
+    if latent.shape[2] > 1 and q.shape[1] > 1:
+        if any(same_numbers(made, latent @ W_k.mT) for made in held):
+            hint = EXPANDED.format("keys", "queries", "W_k")
+            raise NamedMistake("keys expanded", hint, found)
+        if any(same_numbers(made, latent @ W_v.mT) for made in held):
+            hint = EXPANDED.format("values", "weighted sum of latents", "W_v")
+            raise NamedMistake("values expanded", hint, found)
+    return found
+
+
+QUERY, SCORES = "q @ W_k", "q_latent @ latent.mT / d_k**0.5"
+SCALE, SOFTMAX, OUT = "d_k**0.5", "scores.softmax(dim=-1)", "mixed @ W_v.mT"
+BY_COUNT = (
+    "Your scores are divided by the root of a number of tokens, L or S. Divide them by √d_k, the "
+    "width of a query."
+)
+MISTAKES = [
+    ("scaled by the latent",
+     "Your scores are divided by √d_c, the width of the latent. Absorbing W_k must not change the "
+     "scores, and a key has d_k numbers. Divide by √d_k.",
+     (SCALE, "q_latent.shape[-1]**0.5")),
+    ("scaled by both",
+     "Your scores are divided by √d_k and by √d_c. Divide only by √d_k. If you use a function that "
+     "scales on its own, tell it the scale.",
+     (SCALE, "(d_k * q_latent.shape[-1])**0.5")),
+    ("not scaled", NOT_SCALED, (" / d_k**0.5", "")),
+    ("scaled twice", SCALED_TWICE, (SCALE, "d_k")),
+    ("multiplied", MULTIPLIED, (" / d_k**0.5", " * d_k**0.5")),
+    ("scaled by values",
+     "Your scores are divided by √d_v, where d_v is the width of the values. Divide by √d_k.",
+     (SCALE, "W_v.shape[1]**0.5")),
+    ("scaled by both parts",
+     "Your scores are divided by √(d_k + d_c). Absorbing W_k must not change the scores, so divide "
+     "by √d_k.",
+     (SCALE, "(d_k + q_latent.shape[-1])**0.5")),
+    ("scaled by the number of heads",
+     "Your scores are divided by √H. Divide them by √d_k, the width of a query.",
+     (SCALE, "W_k.shape[0]**0.5")),
+    ("divided by d_c",
+     "Your scores are divided by d_c. Divide them by √d_k: a root, and the width of a query.",
+     (SCALE, "W_k.shape[-1]")),
+    ("no dimension for the heads",
+     "You get this result, or an error, if you multiply (B, H, L, d_c) by (B, d_c, S), because "
+     "the batch of the latents is taken for heads. Use latent[:, None], which all heads share.",
+     ("latent[:, None]  #", "latent  #")),
+    ("scaled by the queries", BY_COUNT, (SCALE, "q.shape[-2]**0.5")),
+    ("scaled by the keys", BY_COUNT, (SCALE, "latent.shape[-2]**0.5")),
+    ("queries of another head",
+     "Your query heads use the W_k of other heads, in reverse order. Query head h belongs to "
+     "W_k[h].",
+     (QUERY, "q @ W_k.flip(0)")),
+    ("first W_k for all",
+     "All of your query heads use the first W_k. Each head has its own. Let query head h use "
+     "W_k[h].",
+     (QUERY, "q @ W_k[0]")),
+    ("first W_v for all",
+     "All of your heads use the first W_v. Each head has its own. Let head h use W_v[h].",
+     (OUT, "mixed @ W_v[0].T")),
+    ("first matrices for all",
+     "All of your heads use the first W_k and the first W_v. Each head has its own. Let head h use "
+     "W_k[h] and W_v[h].",
+     (QUERY, "q @ W_k[0]"), (OUT, "mixed @ W_v[0].T")),
+    ("W_k transposed",
+     "You get this result, or an error, if you multiply the queries by W_kᵀ. From q · (W_k c) = "
+     "(W_kᵀ q) · c, with queries as rows, it is q @ W_k.",
+     (QUERY, "q @ W_k.mT")),
+    ("W_v transposed",
+     "You get this result, or an error, if you multiply the weighted sums by W_v without a "
+     "transpose. A value is W_v c, so with rows, it is mixed @ W_v.mT.",
+     (OUT, "mixed @ W_v")),
+    ("W_k transposed, W_v too",
+     "You get this result, or an error, if both of your matrices are transposed. With rows, the "
+     "products are q @ W_k and mixed @ W_v.mT.",
+     (QUERY, "q @ W_k.mT"), (OUT, "mixed @ W_v")),
+    ("matrices exchanged",
+     "You get this result, or an error, if you exchange W_k and W_v. Scores need W_k, and the "
+     "output needs W_v.",
+     (QUERY, "q @ W_v"), (OUT, "mixed @ W_k.mT")),
+    ("W_v inside as well",
+     "You get this result, or an error, if you use W_k in place of W_v at the end. The output "
+     "needs W_v.",
+     (OUT, "mixed @ W_k.mT")),
+    ("values left out",
+     "Your result is the weighted sum of the latents. It must still become a sum of values. "
+     "Multiply by W_v.",
+     (OUT, "mixed")),
+    ("queries not absorbed",
+     "You get an error, or this result, if the queries meet the latents without W_k. Multiply the "
+     "queries by W_k first.",
+     (QUERY, "q")),
+    ("softmax over queries", OVER_QUERIES, (SOFTMAX, "scores.softmax(dim=-2)")),
+    ("softmax over heads",
+     "Your softmax runs over the heads. The weights of each query must sum to 1, so use `dim=-1`.",
+     (SOFTMAX, "scores.softmax(dim=1)")),
+    ("no softmax",
+     "Your result is the one without a softmax. Apply it to the scores, over the keys.",
+     (SOFTMAX, "scores")),
+    ("softmax by hand",
+     "Your result is NaN or infinite for large scores, because e^score overflows. Subtract the "
+     "largest score first, or use torch.softmax.",
+     (SOFTMAX, "scores.exp() / scores.exp().sum(dim=-1, keepdim=True)")),
+    ("causal mask",
+     "Your queries see only the first tokens, as with a causal mask. No mask is asked for. Let "
+     "each query see all latents.",
+     (SOFTMAX, "scores.masked_fill(torch.ones_like(scores).triu(1) > 0, -torch.inf).softmax(-1)")),
+    ("causal mask at the lower right",
+     "Your result is the one with a causal mask. No mask is asked for. Let each query see all "
+     "latents.",
+     (SOFTMAX, "scores.masked_fill(torch.ones_like(scores).triu(1 + scores.shape[-1] - "
+      "scores.shape[-2]) > 0, -torch.inf).softmax(-1)")),
+    ("weights alone",
+     "Your result is the weights. Take the weighted sum of the latents, then multiply by W_v.",
+     (OUT, "weights")),
+    ("weights too",
+     "The output is right. Return it alone, without the weights.",
+     (OUT, "mixed @ W_v.mT, weights")),
+    ("scores alone",
+     "Your result is the scores. Apply softmax, sum the latents with these weights, and multiply "
+     "by W_v.",
+     (OUT, "scores")),
+    ("heads after tokens",
+     "Your result has shape (B, L, H, d_v). Return (B, H, L, d_v).",
+     (OUT, "(mixed @ W_v.mT).transpose(1, 2)")),
+    ("heads merged",
+     "The numbers are right, but your heads are merged. Return them apart, as (B, H, L, d_v).",
+     (OUT, "(mixed @ W_v.mT).transpose(1, 2).flatten(2)")),
+    ("heads summed",
+     "Your result is the sum over the heads. Return each head on its own: (B, H, L, d_v).",
+     (OUT, "(mixed @ W_v.mT).sum(dim=1)")),
+    ("latent weighted twice",
+     "Your result multiplies by W_k and W_v at the end. Return to values with W_v alone.",
+     (OUT, "mixed @ W_k.mT @ W_k @ W_v.mT")),
+]  # fmt: skip
+
+exercise = Exercise(
+    "12.4", absorbed_attention, inputs, MISTAKES, names="B H L d_v", run=run, differentiable=True,
+    also_right=[by_einsum, by_loops, by_sdpa],
+)  # fmt: skip

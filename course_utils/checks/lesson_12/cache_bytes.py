@@ -1,0 +1,197 @@
+"""12.1: how many bytes a cache takes, layer by layer."""
+
+import math
+
+from course_utils.checks.exercise import Exercise
+
+
+def cache_bytes(layers, S, B, bits):
+    numbers = 0  # of one text
+    for kind, *sizes in layers:
+        if kind == "latent":
+            d_c, d_rope = sizes
+            numbers += S * (d_c + d_rope)
+        else:
+            H_kv, d_k, window = [*sizes, S][:3]
+            tokens = min(S, window)
+            numbers += tokens * 2 * H_kv * d_k
+    return B * numbers * bits // 8
+
+
+def by_tables(layers, S, B, bits):
+    per_token = {
+        "full": lambda H_kv, d_k: 2 * H_kv * d_k * S,
+        "window": lambda H_kv, d_k, window: 2 * H_kv * d_k * min(window, S),
+        "latent": lambda d_c, d_rope: (d_c + d_rope) * S,
+    }
+    return sum(per_token[layer[0]](*layer[1:]) for layer in layers) * B * (bits / 8)
+
+
+def by_products(layers, S, B, bits):
+    total = 0
+    for layer in layers:
+        if layer[0] == "latent":
+            total += B * S * sum(layer[1:])
+            continue
+        tokens = S if layer[0] == "full" or S < layer[3] else layer[3]
+        total += math.prod([2, B, tokens, layer[1], layer[2]])
+    return int(total * bits) // 8
+
+
+def inputs():
+    full, window, latent = ("full", 3, 8), ("window", 2, 16, 50), ("latent", 24, 10)
+    return [
+        ([full] * 4, 100, 1, 16),
+        ([full, window, window], 200, 3, 16),
+        ([latent] * 5, 70, 2, 16),
+        ([("full", 1, 4), ("full", 4, 6)], 30, 2, 4),
+        ([window, full, latent], 20, 5, 8),  # shorter than the window
+        ([("window", 5, 4, 33), ("window", 5, 4, 20)], 33, 1, 32),
+        ([full], 1, 1, 16),
+    ]
+
+
+TOKENS = "tokens = min(S, window)"
+BOTH = "tokens * 2 * H_kv * d_k"
+LATENT = "S * (d_c + d_rope)"
+RETURNED = "B * numbers * bits // 8"
+MISTAKES = [
+    ("keys alone",
+     "Your result counts only the keys of full and window layers. They hold as many values. Count "
+     "both.",
+     (BOTH, "tokens * H_kv * d_k")),
+    ("latent counted twice",
+     "Your result counts the numbers of a latent layer twice. Keys and values come from the same "
+     "latent, so count it once.",
+     (LATENT, "2 * S * (d_c + d_rope)")),
+    ("latent alone counted twice",
+     "Your result counts the latent twice. Keys and values come from the same latent, so count it "
+     "once.",
+     (LATENT, "S * (2 * d_c + d_rope)")),
+    ("keys alone, latent counted twice",
+     "Your result has the factor of 2 in the wrong layers. Full and window layers hold keys and "
+     "values, so count these twice. Count the latent once, because both come from it.",
+     (BOTH, "tokens * H_kv * d_k"), (LATENT, "2 * S * (d_c + d_rope)")),
+    ("no factor of 2 in windows",
+     "Your full layers are right, but your window layers count only keys or only values. Count "
+     "both.",
+     (BOTH, "tokens * (2 if len(sizes) == 2 else 1) * H_kv * d_k")),
+    ("no rotated key",
+     "Your result leaves out the rotated key of a latent layer. Each token keeps it beside its "
+     "latent. Count d_c + d_rope numbers.",
+     (LATENT, "S * d_c")),
+    ("latent times rotated key",
+     "Your result multiplies d_c by d_rope. A token keeps d_c numbers and d_rope more, so add "
+     "them.",
+     (LATENT, "S * d_c * d_rope")),
+    ("rotated key counted twice",
+     "Your result counts the rotated key of a latent layer twice. There is no rotated value. Count "
+     "it once.",
+     (LATENT, "S * (d_c + 2 * d_rope)")),
+    ("windows over the batch",
+     "In your result, the B texts share one window. Each text has its own window of at most "
+     "`window` tokens. Use min(S, window) for each text.",
+     (TOKENS, "tokens = min(B * S, window) / B if len(sizes) == 3 else S"),
+     (RETURNED, "round(B * numbers * bits / 8)")),
+    ("windows as full",
+     "Your window layers count all S tokens. They hold at most `window` of them. Use the smaller "
+     "number.",
+     (TOKENS, "tokens = S")),
+    ("windows always full",
+     "Right for long texts. If S is smaller than the window, a window layer holds only S tokens. "
+     "Use the smaller of the two.",
+     (TOKENS, "tokens = window")),
+    ("windows once for all texts",
+     "Your window layers hold `window` tokens for the whole batch. Each of the B texts has its own "
+     "window. Multiply by B.",
+     (BOTH, "tokens * 2 * H_kv * d_k / (1 if len(sizes) == 2 else B)"),
+     (RETURNED, "round(B * numbers * bits / 8)")),
+    ("larger of the two",
+     "Your window layers use the larger of S and the window. They hold at most `window` tokens, so "
+     "use the smaller one.",
+     (TOKENS, "tokens = max(S, window) if len(sizes) == 3 else S")),
+    ("window without the newest",
+     "Your window layers hold one token too few. In this exercise, a layer with window w holds the "
+     "newest w tokens. Count min(S, window).",
+     (TOKENS, "tokens = min(S, window - 1) if len(sizes) == 3 else S")),
+    ("one layer",
+     "Your result is for the first layer only. Each layer has its own cache. Add them up.",
+     ("in layers:", "in layers[:1]:")),
+    ("last layer",
+     "Your result is for the last layer only. Each layer has its own cache. Add them up.",
+     ("in layers:", "in layers[-1:]:")),
+    ("first layer for all",
+     "You get this result if you take the first layer and multiply by the number of layers. The "
+     "layers differ, so add them up one by one.",
+     ("in layers:", "in [layers[0]] * len(layers):")),
+    ("one text",
+     "Your result is for one text. Each of the B texts has its own cache. Multiply by B.",
+     (RETURNED, "numbers * bits // 8")),
+    ("bits",
+     "Your result is in bits. A byte has 8 bits, so divide by 8.",
+     (RETURNED, "B * numbers * bits")),
+    ("numbers",
+     "Your result counts numbers. Each number takes bits / 8 bytes. Multiply by that.",
+     (RETURNED, "B * numbers")),
+    ("always 16 bits",
+     "Your result takes 2 bytes for each number, whatever `bits` is. Use bits / 8 bytes.",
+     (RETURNED, "B * numbers * 2")),
+    ("bits as bytes, always 4",
+     "Your result takes 4 bytes for each number, whatever `bits` is. Use bits / 8 bytes.",
+     (RETURNED, "B * numbers * 4")),
+    ("whole bytes only",
+     "Right when `bits` is 8 or more. With 4 bits, two numbers share a byte. If you use `bits // "
+     "8`, multiply by the bits first and divide by 8 at the end.",
+     (RETURNED, "B * numbers * (bits // 8)")),
+    ("a byte at least",
+     "Right when `bits` is 8 or more. With 4 bits, your result takes a whole byte for each number. "
+     "Two numbers share a byte, so multiply by bits / 8.",
+     (RETURNED, "B * numbers * max(bits // 8, 1)")),
+    ("gigabytes",
+     "Your result is in GB. Return it in bytes.",
+     (RETURNED, "B * numbers * bits / 8e9")),
+    ("GiB", "Your result is in GiB. Return it in bytes.", (RETURNED, "B * numbers * bits / 2**33")),
+    ("MiB", "Your result is in MiB. Return it in bytes.", (RETURNED, "B * numbers * bits / 2**23")),
+    ("megabytes",
+     "Your result is in MB. Return it in bytes.",
+     (RETURNED, "B * numbers * bits / 8e6")),
+    ("one head",
+     "Your result counts one key head in each layer. A layer has H_kv of them. Multiply by H_kv.",
+     (BOTH, "tokens * 2 * d_k")),
+    ("no width",
+     "Your result counts one number for each key head. A key has d_k numbers. Multiply by d_k.",
+     (BOTH, "tokens * 2 * H_kv")),
+    ("heads and width added",
+     "Your result adds H_kv and d_k. Each of the H_kv heads has d_k numbers, so multiply them.",
+     (BOTH, "tokens * 2 * (H_kv + d_k)")),
+    ("one token",
+     "Your result is for one token. A layer holds S tokens, or at most `window`. Multiply by that.",
+     (TOKENS, "tokens = 1"), (LATENT, "d_c + d_rope")),
+    ("latent of one token",
+     "Your latent layers count one token. They keep a latent and a rotated key for each of the S "
+     "tokens. Multiply by S.",
+     (LATENT, "d_c + d_rope")),
+    ("rotated key of one token",
+     "Your latent layers count one rotated key. Each of the S tokens has one. Multiply the sum d_c "
+     "+ d_rope by S.",
+     (LATENT, "S * d_c + d_rope")),
+    ("dropped tokens",
+     "Your window layers count the tokens that have left the window. Count those that are kept, "
+     "min(S, window).",
+     (TOKENS, "tokens = S - window if len(sizes) == 3 else S")),
+    ("window layers forgotten",
+     "Your result leaves out the window layers. Add 2 · H_kv · d_k numbers for each of min(S, "
+     "window) tokens.",
+     (BOTH, "(3 - len(sizes)) * tokens * 2 * H_kv * d_k")),
+    ("KiB", "Your result is in KiB. Return it in bytes.", (RETURNED, "B * numbers * bits / 2**13")),
+    ("full layers forgotten",
+     "Your result leaves out the full layers. Add 2 · H_kv · d_k numbers for each of their S "
+     "tokens.",
+     (BOTH, "(len(sizes) - 2) * tokens * 2 * H_kv * d_k")),
+    ("latent layers forgotten",
+     "Your result leaves out the latent layers. Add d_c + d_rope numbers for each of their S "
+     "tokens.",
+     (LATENT, "0")),
+]  # fmt: skip
+
+exercise = Exercise("12.1", cache_bytes, inputs, MISTAKES, also_right=[by_tables, by_products])

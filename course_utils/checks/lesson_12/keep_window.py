@@ -1,0 +1,231 @@
+"""12.7: what a windowed layer must keep of texts of different lengths."""
+
+import torch
+import torch.nn.functional as F
+
+from course_utils.checks.exercise import Exercise
+from course_utils.checks.inputs import normals
+
+
+def keep_window(k, lengths, window, sinks):
+    lengths = torch.as_tensor(lengths)[:, None]  # (B, 1)
+    first = torch.arange(sinks)  # (sinks,)
+    newest = lengths - (window - 1) + torch.arange(window - 1)  # (B, window - 1)
+    first_real = first < lengths  # (B, sinks)
+    newest_real = newest >= sinks  # (B, window - 1), no token is kept twice
+    positions = torch.cat([first.expand(len(k), -1), newest], dim=1)  # (B, n)
+    real = torch.cat([first_real, newest_real], dim=1)  # (B, n)
+    index = positions.where(real, 0)[:, None, :, None]  # (B, 1, n, 1)
+    kept = k.gather(2, index.expand(-1, k.shape[1], -1, k.shape[3]))  # (B, H, n, d_k)
+    return kept.masked_fill(~real[:, None, :, None], 0), real
+
+
+def by_loops(k, lengths, window, sinks):
+    B, H, _, d_k = k.shape
+    n = sinks + window - 1
+    kept, real = k.new_zeros(B, H, n, d_k), torch.zeros(B, n, dtype=torch.bool)
+    for b, length in enumerate(lengths.tolist()):
+        for slot in range(n):
+            at = slot if slot < sinks else length - n + slot
+            if at < length and (slot < sinks or at >= sinks):
+                kept[b, :, slot], real[b, slot] = k[b, :, at], True
+    return kept, real
+
+
+def by_padding(k, lengths, window, sinks):
+    kept, real = [], []
+    for keys, length in zip(k, lengths.tolist(), strict=True):
+        head = keys[:, : min(sinks, length)]
+        tail = keys[:, max(sinks, length - window + 1) : max(sinks, length)]
+        gap = sinks - head.shape[1] + window - 1 - tail.shape[1]
+        kept.append(torch.cat([head, F.pad(tail, (0, 0, gap, 0))], dim=1))
+        there = [head.new_ones(head.shape[1]), head.new_zeros(gap), head.new_ones(tail.shape[1])]
+        real.append(torch.cat(there).bool())
+    return torch.stack(kept), torch.stack(real)
+
+
+def inputs():
+    """Return (k, lengths, window, sinks)."""
+    normal = normals(127)
+
+    def probe(lengths, S, H, d_k, window, sinks, dtype=torch.float64):
+        k = normal(len(lengths), H, S, d_k, dtype=dtype)
+        return k, torch.tensor(lengths), window, sinks
+
+    return [
+        probe([8, 9, 7], 9, 2, 3, window=4, sinks=2),
+        probe([11, 6], 11, 3, 5, window=3, sinks=1, dtype=torch.float32),
+        probe([10, 8], 12, 2, 4, window=6, sinks=0),  # no text is as long as S
+        probe([9, 5, 4], 9, 1, 2, window=5, sinks=2),  # window and sinks meet
+        probe([3, 7, 1], 8, 2, 3, window=5, sinks=3),  # shorter than the window
+        probe([6, 2], 6, 2, 5, window=1, sinks=3),  # a query sees only itself and the sinks
+        probe([4, 2], 5, 3, 2, window=9, sinks=2),
+    ]
+
+
+NEWEST = "lengths - (window - 1) + torch.arange(window - 1)"
+FIRST_REAL, NEWEST_REAL = "first < lengths", "newest >= sinks"
+GATHER = "k.gather(2, index.expand(-1, k.shape[1], -1, k.shape[3]))"
+REAL = "torch.cat([first_real, newest_real], dim=1)"
+JOINED = "torch.cat([first.expand(len(k), -1), newest], dim=1)"
+RETURN = "return kept.masked_fill(~real[:, None, :, None], 0), real"
+END_OF_S = (
+    "Your newest tokens are the last ones of the S columns, whatever the length of a text is. "
+    "After its length, a text has only padding. Count back from the text's own length."
+)
+MISTAKES = [
+    ("padding kept", END_OF_S,
+     (NEWEST, "(k.shape[2] - (window - 1) + torch.arange(window - 1)).expand(len(k), -1)"),
+     (NEWEST_REAL, "(newest >= sinks) & (newest < lengths)")),
+    ("padding kept as real", END_OF_S,
+     (NEWEST, "(k.shape[2] - (window - 1) + torch.arange(window - 1)).expand(len(k), -1)")),
+    ("longest text for all",
+     "Your newest tokens are those of the longest text, for all texts. Count back from each text's "
+     "own length.",
+     (NEWEST, "lengths.max() - (window - 1) + torch.arange(window - 1).expand(len(k), -1)")),
+    ("shortest text for all",
+     "Your newest tokens are those of the shortest text, for all texts. Count back from each "
+     "text's own length.",
+     (NEWEST, "lengths.min() - (window - 1) + torch.arange(window - 1).expand(len(k), -1)")),
+    ("first text for all",
+     "Your newest tokens are those of the first text, for all texts. Count back from each text's "
+     "own length.",
+     (NEWEST, "lengths[0] - (window - 1) + torch.arange(window - 1).expand(len(k), -1)")),
+    ("window tokens",
+     "Your result keeps `window` of the newest tokens. The next query sees itself and window − 1 "
+     "tokens before it. Keep window − 1.",
+     (NEWEST, "lengths - window + torch.arange(window)")),
+    ("the oldest of the window missing",
+     "Your result keeps one token too few. The next query sees itself and window − 1 tokens before "
+     "it. Keep window − 1.",
+     (NEWEST, "lengths - (window - 2) + torch.arange(max(window - 2, 0))")),
+    ("one position early",
+     "Your newest tokens are one position too early, so the last token of each text is missing. "
+     "The newest token is at position length − 1.",
+     (NEWEST, "lengths - window + torch.arange(window - 1)")),
+    ("one position late",
+     "Your newest tokens are one position too late. The newest token is at position length − 1.",
+     (NEWEST, "(lengths - (window - 1) + torch.arange(window - 1) + 1).clamp(max=k.shape[2] - 1)")),
+    ("newest first",
+     "Your newest tokens are in reverse order. Keep the order of the text.",
+     (NEWEST, "lengths - 1 - torch.arange(window - 1)")),
+    ("sinks kept twice",
+     "Your result keeps a token twice if the window reaches into the sinks. Then this token would "
+     "get its weight twice. Leave it out of the window.",
+     (NEWEST_REAL, "newest >= 0")),
+    ("sinks kept twice, if at 0",
+     "Your result is wrong where the window reaches into the sinks. A token at a position below "
+     "`sinks` is in a slot of the sinks already. Leave it out of the window.",
+     (NEWEST_REAL, "newest > sinks")),
+    ("missing sinks real",
+     "Right for long texts. A text shorter than `sinks` does not have that many tokens. Mark the "
+     "slots of missing sinks as False.",
+     (FIRST_REAL, "(first < lengths) | True")),
+    ("one sink too many for short texts",
+     "Your mask is wrong for a text that is shorter than `sinks`. The token at position p exists "
+     "if p < length.",
+     (FIRST_REAL, "first <= lengths")),
+    ("only negative positions empty",
+     "Your mask leaves out only slots before the text. Slots of missing sinks are empty too, and "
+     "so are slots of the window whose token is a sink already. Mark them as False.",
+     (FIRST_REAL, "(first < lengths) | True"), (NEWEST_REAL, "newest >= 0")),
+    ("everything real",
+     "All slots of your mask are True. A short text does not fill them all. Mark a slot as True "
+     "only if it holds a token that exists and that no other slot holds.",
+     (FIRST_REAL, "(first < lengths) | True"), (NEWEST_REAL, "(newest >= sinks) | True")),
+    ("wrapped around",
+     "Your slots of a short text wrap around: negative positions count from the end of the text. "
+     "Mark these slots as False, and set them to 0.",
+     (FIRST_REAL, "(first < lengths) | True"), (NEWEST_REAL, "(newest >= sinks) | True"),
+     ("positions.where(real, 0)", "(positions % k.shape[2])")),
+    ("empty slots not 0",
+     "Your mask is right, but the keys in its False slots are not 0. Set them to 0.",
+     (RETURN, "return kept, real")),
+    ("sinks kept twice, and not 0",
+     "Your result keeps a token twice if the window reaches into the sinks. And the keys in empty "
+     "slots are not 0. Mark these slots as False, and set their keys to 0.",
+     (NEWEST_REAL, "newest >= 0"), (RETURN, "return kept, real")),
+    ("other tokens in empty slots",
+     "Your mask is right, but the keys in its False slots are not 0. Set them to 0.",
+     ("positions.where(real, 0)", "positions.clamp(0, k.shape[2] - 1)"),
+     (RETURN, "return kept, real")),
+    ("everything real, clamped",
+     "All slots of your mask are True. A short text does not fill them all. Mark a slot as True "
+     "only if it holds a token that exists and that no other slot holds.",
+     (FIRST_REAL, "(first < lengths) | True"), (NEWEST_REAL, "(newest >= sinks) | True"),
+     ("positions.where(real, 0)", "positions.clamp(0, k.shape[2] - 1)")),
+    ("one position late, masked",
+     "Your newest tokens are one position too late. The newest token is at position length − 1.",
+     (NEWEST, "lengths - (window - 1) + torch.arange(window - 1) + 1"),
+     (NEWEST_REAL, "(newest >= sinks) & (newest < lengths)")),
+    ("oldest tokens",
+     "Your result keeps the first tokens of the text in all slots. After the sinks come the newest "
+     "window − 1 tokens.",
+     (NEWEST, "sinks + torch.arange(window - 1) + 0 * lengths"), (NEWEST_REAL, "newest < lengths")),
+    ("all columns, masked",
+     "Your result still has all S columns. The tokens that may be dropped must not take memory. "
+     "Gather exactly sinks + window − 1 slots.",
+     (RETURN, "at = torch.arange(k.shape[2])\n    real = (at < lengths) & ((at < sinks) | (at > "
+      "lengths - window))\n    return k * real[:, None, :, None], real")),
+    ("right-aligned",
+     "The sinks of a short text are in the wrong slots, next to its window. Slot i is for the "
+     "token at position i. Leave the slots between sinks and window empty.",
+     (RETURN, "order = real.long().argsort(dim=1, stable=True)\n    kept *= real[:, None, :, "
+      "None]\n    kept = kept.gather(2, order[:, None, :, None].expand_as(kept))\n    "
+      "return kept, real.gather(1, order)")),
+    ("all kept",
+     "Your result holds the keys of all S tokens. Most of them may be dropped. Return exactly "
+     "sinks + window − 1 slots.",
+     (RETURN, "return k, real")),
+    ("sinks last",
+     "Your sinks come after the window. Keep the order of the text: sinks first.",
+     (JOINED, "torch.cat([newest, first.expand(len(k), -1)], dim=1)"),
+     (REAL, "torch.cat([newest_real, first_real], dim=1)")),
+    ("no sinks",
+     "Your result leaves out the sinks. Keep the first `sinks` tokens of each text, before the "
+     "window.",
+     (JOINED, "newest"), (REAL, "newest >= 0")),
+    ("sinks alone",
+     "Your result keeps only the sinks. Keep the newest window − 1 tokens as well.",
+     (JOINED, "first.expand(len(k), -1)"), (REAL, "first_real")),
+    ("sinks before the window",
+     "Your sinks are the tokens right before the window. Sinks are the first tokens of the text.",
+     (JOINED, "torch.cat([(lengths - window + 1 - sinks).clamp(min=0) + first, newest], dim=1)")),
+    ("left-aligned",
+     "The window of a short text begins in the wrong slot. The newest token goes into the last "
+     "slot, and the slots before it stay empty. Align the window at the right.",
+     (RETURN, "order = (~real).long().argsort(dim=1, stable=True)\n    kept *= real[:, None, :, "
+      "None]\n    kept = kept.gather(2, order[:, None, :, None].expand_as(kept))\n    "
+      "return kept, real.gather(1, order)")),
+    ("mask inverted",
+     "Your mask is inverted. True means that the slot holds a token.",
+     (RETURN, "return kept * real[:, None, :, None], ~real")),
+    ("mask of 0 and 1",
+     "Your mask holds numbers. Return it as bool.",
+     (RETURN, "return kept * real[:, None, :, None], real.long()")),
+    ("mask alone",
+     "Your result is only the mask. Return the kept keys and the mask.",
+     (RETURN, "return real")),
+    ("keys alone",
+     "Your result is only the kept keys. Return the keys and the mask.",
+     (RETURN, "return kept * real[:, None, :, None]")),
+    ("mask first",
+     "Your results are in the wrong order. Return the keys first.",
+     (RETURN, "return real, kept * real[:, None, :, None]")),
+    ("mask with heads",
+     "Your mask has a dimension for the heads. All heads keep the same tokens. Return it as (B, "
+     "n).",
+     (RETURN, "return kept * real[:, None, :, None], real[:, None].expand(-1, k.shape[1], -1)")),
+    ("mask of the positions of the text",
+     "Your mask has S columns. Return one entry for each of the sinks + window − 1 slots.",
+     (RETURN, "return kept * real[:, None, :, None], torch.arange(k.shape[2]) < lengths")),
+]  # fmt: skip
+
+exercise = Exercise(
+    "12.7",
+    keep_window,
+    inputs,
+    MISTAKES,
+    names="B H n d_k | B n",
+    also_right=[by_loops, by_padding],
+)

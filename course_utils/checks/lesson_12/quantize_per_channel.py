@@ -1,0 +1,237 @@
+"""12.2: keys rounded to 2^bits levels, with one scale for each channel."""
+
+import numpy as np
+import torch
+
+from course_utils.cache import dequantize, quantize
+from course_utils.checks.exercise import Exercise
+from course_utils.checks.inputs import normals
+
+
+def quantize_per_channel(k, bits):
+    low = k.amin(dim=-2, keepdim=True)  # (B, H, 1, d_k)
+    high = k.amax(dim=-2, keepdim=True)  # (B, H, 1, d_k)
+    step = (high - low) / (2**bits - 1)  # (B, H, 1, d_k)
+    step = torch.where(step == 0, 1, step)  # a constant channel has no range
+    codes = ((k - low) / step).round()  # (B, H, S, d_k), from 0 to 2^bits - 1
+    return low + codes * step
+
+
+def by_the_module(k, bits):
+    return dequantize(quantize(k, bits, -2))
+
+
+def by_numpy(k, bits):
+    x = k.numpy().astype(np.float64)
+    low, span = x.min(axis=2, keepdims=True), np.ptp(x, axis=2, keepdims=True)
+    scale = np.maximum(span / (2**bits - 1), 1e-12)
+    return torch.from_numpy(low + scale * np.rint((x - low) / scale)).to(k.dtype)
+
+
+def by_loops(k, bits):
+    out = torch.empty_like(k)
+    B, H, _, d_k = k.shape
+    for b in range(B):
+        for h in range(H):
+            for c in range(d_k):
+                column = k[b, h, :, c]
+                levels = torch.linspace(0, 1, 2**bits, dtype=torch.float64)
+                levels = column.min() + levels * (column.max() - column.min())
+                nearest = (column[:, None] - levels).abs().argmin(dim=-1)
+                out[b, h, :, c] = levels[nearest].to(k.dtype)
+    return out
+
+
+def inputs():
+    normal = normals(122)
+    outlying = normal(2, 3, 9, 5, dtype=torch.float32)
+    outlying[:, :, :, 2] += 20  # a channel far from 0
+    outlying[:, 1, :, 4] *= 10
+    constant = normal(2, 2, 6, 4)
+    constant[0, 1, :, 3] = -1.5
+    constant[1, 0, :, 0] = 0
+    return [
+        (normal(2, 3, 7, 5), 2),
+        (normal(1, 2, 11, 4, dtype=torch.float32), 4),
+        (outlying, 3),
+        (normal(3, 1, 10, 6) + 3, 4),  # all above 0
+        (normal(2, 2, 300, 3), 8),
+        (normal(2, 5, 6, 3).transpose(1, 2), 1),
+        (4 * normal(2, 2, 8, 3) - 5, 5),
+        (constant, 4),  # channels without a range
+        (normal(2, 2, 1, 3), 2),  # a single token has none either
+    ]
+
+
+STEP = "step = (high - low) / (2**bits - 1)"
+GUARD = "step = torch.where(step == 0, 1, step)"
+CODES = "codes = ((k - low) / step).round()"
+RESULT = "low + codes * step"
+LOW = "low = k.amin(dim=-2, keepdim=True)"
+HIGH = "high = k.amax(dim=-2, keepdim=True)"
+
+
+def _reduced(dim):
+    return (LOW, LOW.replace("-2", dim)), (HIGH, HIGH.replace("-2", dim))
+
+
+SYMMETRIC = (
+    "Your levels are symmetric around 0. Keys of a channel may all lie on one side of 0, and then "
+    "half of these levels are never used. Spread them from the smallest to the largest number."
+)
+MISTAKES = [
+    ("constant channel",
+     "Right, except that a channel whose numbers are all equal gives NaN, because its step is 0 "
+     "and 0 / 0 is NaN. Return such a channel as it is.",
+     (GUARD, "")),
+    ("constant channel as 0",
+     "Right, except that a channel whose numbers are all equal becomes 0. Its step is 0, but its "
+     "lowest number is not. Return such a channel as it is.",
+     (GUARD, ""), (RESULT, f"({RESULT}).nan_to_num(0)")),
+    ("constant channel off by one",
+     "Right, except for channels whose numbers are all equal. Their code must be 0, so that only "
+     "the lowest number is left. Return such a channel as it is.",
+     (CODES, "codes = torch.where(high == low, 1, (k - low) / step).round()")),
+    ("per token",
+     "Your result has one step for each token. Keys need one step for each channel. Take the "
+     "smallest and the largest number over the tokens, with dim=-2.",
+     *_reduced("-1")),
+    ("per head",
+     "Your result has one step for all channels of a head. A channel with large numbers then "
+     "makes the step of all others too large. Reduce over the tokens alone, with dim=-2.",
+     *_reduced("(-2, -1)")),
+    ("one for all",
+     "Your result has one step for the whole tensor. Each channel of each head needs its own. "
+     "Reduce over the tokens alone, with dim=-2 and keepdim=True.",
+     *_reduced("(0, 1, 2, 3)")),
+    ("over heads",
+     "Your smallest and largest numbers are taken over the heads. Take them over the tokens, "
+     "with dim=-2.",
+     *_reduced("1")),
+    ("over the batch",
+     "Your smallest and largest numbers are taken over the batch. Take them over the tokens, with "
+     "dim=-2.",
+     *_reduced("0")),
+    ("over texts and heads",
+     "Your smallest and largest numbers are taken over the texts and the heads, but not over the "
+     "tokens. Take them over the tokens alone, with dim=-2.",
+     *_reduced("(0, 1)")),
+    ("texts share",
+     "All texts of the batch share one step for each channel in your result. Reduce over the "
+     "tokens alone, with dim=-2.",
+     *_reduced("(0, -2)")),
+    ("heads share",
+     "All heads share one step for each channel in your result. Reduce over the tokens alone, "
+     "with dim=-2.",
+     *_reduced("(1, -2)")),
+    ("texts and heads share",
+     "All texts and heads share one step for each channel in your result. Reduce over the tokens "
+     "alone, with dim=-2.",
+     *_reduced("(0, 1, -2)")),
+    ("2^bits steps",
+     "Your step is the range divided by 2^bits. But 2^bits levels have only 2^bits − 1 steps "
+     "between them, and the largest number must be a level. Divide by 2^bits − 1.",
+     (STEP, "step = (high - low) / 2**bits")),
+    ("2^bits steps, clamped",
+     "Your step is the range divided by 2^bits, so the largest number is not a level. 2^bits "
+     "levels have only 2^bits − 1 steps between them. Divide by 2^bits − 1.",
+     (STEP, "step = (high - low) / 2**bits"), (CODES, CODES + ".clamp(max=2**bits - 1)")),
+    ("signed steps",
+     "Your step is the range divided by 2^(bits − 1) or by one less, so you use only about half of "
+     "the levels. Divide by 2^bits − 1.",
+     (STEP, "step = (high - low) / max(2**(bits - 1) - 1, 1)")),
+    ("half of the levels",
+     "Your step is the range divided by 2^(bits − 1) or by one less, so you use only about half of "
+     "the levels. Divide by 2^bits − 1.",
+     (STEP, "step = (high - low) / 2**(bits - 1)")),
+    ("levels are bits",
+     "Your step is the range divided by bits, or by bits − 1. With b bits, there are 2^b levels. "
+     "Divide by 2^bits − 1.",
+     (STEP, "step = (high - low) / bits")),
+    ("levels are bits, less one",
+     "Your step is the range divided by bits, or by bits − 1. With b bits, there are 2^b levels. "
+     "Divide by 2^bits − 1.",
+     (STEP, "step = (high - low) / max(bits - 1, 1)")),
+    ("two steps too few",
+     "Your result has one level too few. With b bits there are 2^b levels, and so 2^b − 1 steps. "
+     "Divide the range by 2^bits − 1.",
+     (STEP, "step = (high - low) / max(2**bits - 2, 1)")),
+    ("always 4 bits",
+     "Your result has 16 levels, whatever `bits` is. Use 2^bits levels.",
+     (STEP, "step = (high - low) / 15")),
+    ("always 8 bits",
+     "Your result has 256 levels, whatever `bits` is. Use 2^bits levels.",
+     (STEP, "step = (high - low) / 255")),
+    ("rounded down",
+     "Your numbers are rounded down to a level. The nearest level is at most half a step away, so "
+     "use `round`.",
+     (CODES, "codes = ((k - low) / step).floor()")),
+    ("rounded down after an eps",
+     "Your numbers are rounded down to a level. The nearest level is at most half a step away, so "
+     "use `round`.",
+     (GUARD, "step = step + 1e-8"), (CODES, "codes = ((k - low) / step).floor()")),
+    ("middle of a bin",
+     "Your levels lie in the middle of 2^bits equal parts of the range. Here, the lowest and the "
+     "highest level are the smallest and the largest number of the channel. Use 2^bits − 1 steps "
+     "between them, and round to the nearest level.",
+     (STEP, "step = (high - low) / 2**bits"),
+     (CODES, "codes = ((k - low) / step).floor().clamp(0, 2**bits - 1) + 0.5")),
+    ("around the mean",
+     "Your levels are placed around the mean of the channel. Put the lowest level at its smallest "
+     "number, and the highest at its largest.",
+     (LOW, "mean = k.mean(dim=-2, keepdim=True)"),
+     (HIGH, "high = (k - mean).abs().amax(dim=-2, keepdim=True)\n    low = -high"),
+     (CODES, "codes = ((k - mean) / step).round()"), (RESULT, "mean + codes * step")),
+    ("rounded up",
+     "Your numbers are rounded up to a level. The nearest level is at most half a step away, so "
+     "use `round`.",
+     (CODES, "codes = ((k - low) / step).ceil()")),
+    ("codes returned",
+     "Your result is the codes. Return the numbers that they stand for: low + code · step.",
+     (RESULT, "codes")),
+    ("codes returned as uint8",
+     "Your result is the codes. Return the numbers that they stand for: low + code · step.",
+     (RESULT, "codes.to(torch.uint8)")),
+    ("low left out",
+     "Your result is code · step. Code 0 stands for the lowest number of the channel. Add low.",
+     (RESULT, "codes * step")),
+    ("low not subtracted",
+     "You get this result if you round k / step and then add low. A code counts steps from the "
+     "lowest number. Subtract low before you divide.",
+     (CODES, "codes = (k / step).round()")),
+    ("rounded to multiples",
+     "Your levels are multiples of the step, so they do not begin at the lowest number of the "
+     "channel. Subtract low before you divide, and add it at the end.",
+     (CODES, "codes = (k / step).round()"), (RESULT, "codes * step")),
+    ("symmetric", SYMMETRIC,
+     (LOW, "low = -k.abs().amax(dim=-2, keepdim=True)"), (HIGH, "high = -low")),
+    ("symmetric multiples", SYMMETRIC,
+     (STEP, "step = k.abs().amax(dim=-2, keepdim=True) / max(2**(bits - 1) - 1, 1)"),
+     (CODES, "codes = (k / step).round()"), (RESULT, "codes * step")),
+    ("symmetric multiples, to 2^(bits − 1)", SYMMETRIC,
+     (STEP, "step = k.abs().amax(dim=-2, keepdim=True) / 2**(bits - 1)"),
+     (CODES, "codes = (k / step).round().clamp(-(2**(bits - 1)), 2**(bits - 1) - 1)"),
+     (RESULT, "codes * step")),
+    ("symmetric multiples, not clamped", SYMMETRIC,
+     (STEP, "step = k.abs().amax(dim=-2, keepdim=True) / 2**(bits - 1)"),
+     (CODES, "codes = (k / step).round()"), (RESULT, "codes * step")),
+    ("fixed levels",
+     "Your levels are the same for all channels, the multiples of 1 / (2^bits − 1). Spread them "
+     "from the smallest to the largest number of each channel.",
+     (CODES, "codes = (k * (2**bits - 1)).round()"), (RESULT, "codes / (2**bits - 1)")),
+    ("from 0",
+     "Your lowest level is 0. Put it at the smallest number of the channel.",
+     (LOW, "low = torch.zeros_like(k.amin(dim=-2, keepdim=True))")),
+    ("middle as the lowest",
+     "Your numbers are moved by half a range. Code 0 stands for the lowest number of the channel, "
+     "so subtract and add low.",
+     (RESULT, "(low + high) / 2 + codes * step")),
+    ("unchanged",
+     "Your result is not rounded. Round each number to the nearest of 2^bits levels.",
+     (RESULT, "k")),
+]  # fmt: skip
+
+exercise = Exercise(
+    "12.2", quantize_per_channel, inputs, MISTAKES, names="B H S d_k",
+    also_right=[by_the_module, by_numpy, by_loops],
+)  # fmt: skip

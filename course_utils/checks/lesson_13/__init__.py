@@ -1,0 +1,1 @@
+"""Lesson 13: A memory of fixed size."""
