@@ -36,7 +36,7 @@ def decay_matrix(decay):
     Parameters
     ----------
     decay : torch.Tensor, (..., L)
-        The factor by which each token multiplies the state before it writes, in (0, 1].
+        The factor by which each token multiplies the state before it writes, in [0, 1].
 
     Returns
     -------
@@ -49,11 +49,10 @@ def decay_matrix(decay):
         If decay is not of the shape, kind or range above.
     """
     _check_gates(decay, None)
-    log = decay.log().cumsum(dim=-1)  # (..., L), of the product of all decays so far
-    differences = log[..., :, None] - log[..., None, :]  # (..., L, L)
     L = decay.shape[-1]
-    future = torch.ones(L, L, dtype=torch.bool, device=decay.device).triu(1)
-    return differences.masked_fill(future, -torch.inf).exp()  # masked first: exp may overflow there
+    below = torch.ones(L, L, dtype=torch.bool, device=decay.device).tril(-1)
+    factors = torch.where(below, decay[..., :, None], 1)  # (..., L, L), decay[i] where i > j
+    return factors.cumprod(dim=-2).tril()  # products: logarithms would not allow a decay of 0
 
 
 @expects(
@@ -72,7 +71,7 @@ def linear_attention_masked(q, k, v, decay=None):
     q, k : torch.Tensor, (..., L, d_k), floating point, as v
     v : torch.Tensor, (..., L, d_v)
     decay : torch.Tensor, (..., L), optional
-        The factor by which each token multiplies the state before it writes, in (0, 1].
+        The factor by which each token multiplies the state before it writes, in [0, 1].
 
     Returns
     -------
@@ -111,7 +110,7 @@ def linear_attention_recurrent(q, k, v, decay=None, beta=None, state=None):
         With ``beta``, keys should have norm 1; the delta rule diverges for long ones.
     v : torch.Tensor, (..., L, d_v)
     decay : torch.Tensor, (..., L), optional
-        The factor by which each token multiplies the state before it writes, in (0, 1].
+        The factor by which each token multiplies the state before it writes, in [0, 1].
     beta : torch.Tensor, (..., L), optional
         With it, tokens write by the delta rule: how much of the correction each writes, in [0, 1].
     state : torch.Tensor, (..., d_k, d_v), optional
@@ -238,12 +237,8 @@ def _widened(*tensors):
 
 
 def _check_gates(decay, beta):
-    """Raise ValueError if a decay is not in (0, 1], or a beta not in [0, 1]. NaN is in neither."""
-    if decay is not None and not ((decay > 0) & (decay <= 1)).all():
-        raise ValueError(f"decay must be above 0 and at most 1, got {_range(decay)}")
-    if beta is not None and not ((beta >= 0) & (beta <= 1)).all():
-        raise ValueError(f"beta must be from 0 to 1, got {_range(beta)}")
-
-
-def _range(gate):
-    return f"values from {gate.min().item():.4g} to {gate.max().item():.4g}"
+    """Raise ValueError if a decay or a beta is not in [0, 1]; NaN is not."""
+    for name, gate in ("decay", decay), ("beta", beta):
+        if gate is not None and not ((gate >= 0) & (gate <= 1)).all():
+            found = f"{gate.min().item():.4g} to {gate.max().item():.4g}"
+            raise ValueError(f"{name} must be from 0 to 1, got values from {found}")
