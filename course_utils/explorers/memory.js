@@ -14,9 +14,10 @@ const product = (a, b) => sum(a.map((number, index) => number * b[index]));
 // The number of the last pair with a key among those written, or −1.
 const latest = (key, written) => writes.slice(0, written).lastIndexOf(key);
 const keyOf = (name, keys) => given.keys[keys][NAMES.indexOf(name)];
-const readFrom = (state, key) => upTo(D).map((column) => product(key, state.map((row) => row[column])));
+const readFrom = (state, key) =>
+  upTo(D).map((column) => product(key, state.map((row) => row[column])));
 
-// Write the first pairs: each decays the state, then adds the product of its key and what it writes.
+// The state after the first pairs. Each decays the state, then adds its key times what it writes.
 function stateOf({ written, delta, decay, keys }) {
   let state = upTo(D).map(() => Array(D).fill(0));
   for (const n of upTo(written)) {
@@ -50,7 +51,8 @@ function recallAll(settings) {
 }
 
 const rightIn = (all) => Object.values(all).filter(({ right }) => right).length;
-const meanError = (all) => sum(Object.values(all).map(({ error }) => error)) / Object.keys(all).length;
+const meanOf = (numbers) => sum(numbers) / numbers.length;
+const meanError = (all) => meanOf(Object.values(all).map(({ error }) => error));
 const vector = (numbers) => `(${numbers.map((number) => fixed(number, 2)).join(", ")})`;
 
 export function describe(settings) {
@@ -59,16 +61,18 @@ export function describe(settings) {
   const { recalled, wanted, error, right } = recall(stateOf(settings), read, settings);
   const all = recallAll(settings);
   const many = Object.keys(all).length;
+  const fit = right ? "and this value fits best" : "but another value fits at least as well";
+  const result = wanted < 0
+    ? ", but it was not written"
+    : `, its latest value is ${vector(values[wanted])}: ` +
+      `error ${fixed(error, 2)} of its norm, ${fit}`;
+  const summary = many
+    ? `; ${rightIn(all)} of ${many} keys recall the right value, mean error ` +
+      fixed(meanError(all), 2)
+    : "";
   return (
     `${written} of ${writes.length} pairs written, ${rule}; key ${read} recalls ` +
-    vector(recalled) +
-    (wanted < 0
-      ? ", but it was not written"
-      : `, its latest value is ${vector(values[wanted])}: error ${fixed(error, 2)} of its norm, ` +
-        `${right ? "and this value fits best" : "but another value fits at least as well"}`) +
-    (many ? `; ${rightIn(all)} of ${many} keys recall the right value, mean error ` +
-        fixed(meanError(all), 2) : "") +
-    finding(settings, all)
+    vector(recalled) + result + summary + finding(settings, all)
   );
 }
 
@@ -112,7 +116,8 @@ export function picture(svg, update) {
   const [left, top] = [386, 326];
   fade(svg, [left, top, 136, 12], shades(colours, LOW, HIGH), [LOW, HIGH]);
   for (const [tick, at] of [["−2", 0], ["0", 68], ["2", 136]]) {
-    shape(svg, "text", { x: left + at, y: top + 27, ...SMALL, "text-anchor": "middle", text: tick });
+    const place = { x: left + at, y: top + 27, ...SMALL };
+    shape(svg, "text", { ...place, "text-anchor": "middle", text: tick });
   }
   return (settings) => {
     const state = stateOf(settings);
@@ -175,7 +180,7 @@ function stateMap(svg, frame) {
   return (state) => draw(tiled(frame, state));
 }
 
-// Draw the value that is recalled above the one that was written. Return a function that updates it.
+// Draw the recalled value above the one that was written. Return a function that updates them.
 function readOut(svg, left, top) {
   const line = (y) => shape(svg, "text", { x: left, y, ...SMALL });
   const frames = [top, top + 50].map((y) => [left, y, 136, HEIGHT]);
