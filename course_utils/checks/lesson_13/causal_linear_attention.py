@@ -126,6 +126,29 @@ MISTAKES = [
     ("softplus",
      "Your feature map is softplus, log(1 + e^x). Use elu(x) + 1.",
      (FEATURES, "F.softplus(q), F.softplus(k)")),
+    ("softmax of the weights",
+     "Your weights went through a softmax, with weights of 0 for later keys. Divide φ(q) · φ(k_j) "
+     "by the sum of these numbers up to the query, without a softmax.",
+     ("    outs = []\n", "    return (q @ k.mT).tril().softmax(dim=-1) @ v\n    outs = []\n")),
+    ("causal softmax of the weights",
+     "Your weights φ(q) · φ(k_j) went through a softmax. They are positive already. Divide them by "
+     "their sum.",
+     ("    outs = []\n",
+      "    future = torch.ones(q.shape[-2], q.shape[-2], dtype=torch.bool).triu(1)\n"
+      "    return (q @ k.mT).masked_fill(future, -torch.inf).softmax(dim=-1) @ v\n"
+      "    outs = []\n")),
+    ("first output zero",
+     "Your query t sees only tokens before t, and your first output is 0. Write token t to the "
+     "state and to the normalizer first, and then read.",
+     ("return torch.stack(outs, dim=-2)",
+      "S, z, outs = 0 * S, 0 * z, [0 * v[..., 0, :]]\n"
+      "    for t in range(k.shape[-2] - 1):\n"
+      "        S = S + k[..., t, :, None] * v[..., t, None, :]\n"
+      "        z = z + k[..., t, :]\n"
+      "        q_t = q[..., t + 1, :]\n"
+      "        read = (q_t[..., None, :] @ S).squeeze(-2)\n"
+      "        outs.append(read / (q_t * z).sum(dim=-1, keepdim=True))\n"
+      "    return torch.stack(outs, dim=-2)")),
     ("softmax attention",
      "Your result is causal attention with a softmax, scaled by 1/√d_k. Here the weight of key j "
      "is φ(q) · φ(k_j), divided by the sum of these weights.",
@@ -133,6 +156,14 @@ MISTAKES = [
     ("multiplied by the normalizer",
      "Your outputs are multiplied by the sum of the weights. Divide by it.",
      ("read / total", "read * total")),
+    ("not normalized and scaled",
+     "Your outputs are divided by √d_k, but not by the normalizer. Divide the output of query t by "
+     "φ(q_t) · z, and by nothing else.",
+     ("read / total", "read / q.shape[-1] ** 0.5")),
+    ("each key divided by its sum",
+     "Your keys are divided by the sum of their own coordinates. Divide the *output* by the sum of "
+     "its weights, φ(q_t) · z.",
+     ("S = S + k_t[..., :, None] *", "S = S + (k_t / k_t.sum(-1, keepdim=True))[..., :, None] *")),
     ("mean over the tokens",
      "Your outputs are divided by the number of tokens so far. Divide by the sum of the weights, "
      "φ(q_t) · z.",

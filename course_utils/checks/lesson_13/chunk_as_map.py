@@ -197,6 +197,19 @@ MISTAKES = [
      "Your addition is right, but in your transition the identity lacks the decays. The old state "
      "is multiplied by all decays of the chunk.",
      ("whole = since[..., -1:, :] * torch", "whole = torch")),
+    ("transition without decays",
+     "Your addition is right, but the decays are missing in your transition: in its identity, and "
+     "where tokens subtract what the old state returned.",
+     ("since * b * k", "b * k"), ("whole = since[..., -1:, :] * torch", "whole = torch")),
+    ("only writes decayed",
+     "Your writes decay to the end of the chunk, but nothing decays when tokens correct. Multiply "
+     "A by D, and what the old state returned by the decays up to the token.",
+     ("since * b * k", "b * k"), ("(k @ k.mT) * D).tril", "(k @ k.mT)).tril")),
+    ("writes and system not decayed",
+     "Only the old state decays in your result. Writes decay too: in A by D, and to the end of the "
+     "chunk by its last row.",
+     ("kept = D[..., -1, :, None]", "kept = torch.ones_like(D[..., -1, :, None])"),
+     ("(k @ k.mT) * D).tril", "(k @ k.mT)).tril")),
     ("writes not decayed",
      "Your writes are added without the decay of the later tokens. Multiply write j by decay[j + "
      "1] · … up to the last decay of the chunk.",

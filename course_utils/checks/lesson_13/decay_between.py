@@ -172,6 +172,25 @@ MISTAKES = [
      "Your entry i, j is the product of all decays up to i, whatever j is. The product must start "
      "at decay[j + 1].",
      (" - sums[..., None, :]", " + 0 * sums[..., None, :]")),
+    ("two decays multiplied",
+     "Your entry i, j is decay[i] · decay[j]. Multiply all decays from decay[j + 1] to decay[i].",
+     (RETURN, "return decay[..., :, None] * decay[..., None, :]")),
+    ("two decays multiplied, lower half",
+     "Your entry i, j is decay[i] · decay[j]. Multiply all decays from decay[j + 1] to decay[i].",
+     (RETURN, "return (decay[..., :, None] * decay[..., None, :]).tril()")),
+    ("products up to the last token alone",
+     "You return one number per position: the product of all later decays. Return a matrix with "
+     "one row for each reader.",
+     (RETURN, "return decay.flip(-1).cumprod(dim=-1).flip(-1)")),
+    ("products over the columns",
+     "Your products run over the columns. Within a column j, each row i has one more factor, "
+     "decay[i], than the row above. Multiply along the rows' dimension, dim=-2.",
+     (RETURN, "below = torch.ones(L, L, dtype=torch.bool).tril(-1)\n    "
+      "return torch.where(below, decay[..., :, None], 1).cumprod(dim=-1).tril()")),
+    ("zero everywhere",
+     "Your result is 0 everywhere, since each of your products has a factor of 0. Where a decay "
+     "must not count, multiply by 1. Put in the zeros above the diagonal at the end.",
+     (RETURN, "return 0 * decay[..., :, None] * decay[..., None, :]")),
     ("one decay",
      "Your entry i, j is a single decay. Multiply all decays from decay[j + 1] to decay[i].",
      (RETURN, "eye = torch.eye(L, dtype=torch.bool)\n    "

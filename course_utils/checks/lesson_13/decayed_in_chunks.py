@@ -58,6 +58,8 @@ def inputs():
         *rest, _ = head_inputs(normal, *batch, L=L, d_k=d_k, d_v=d_v, dtype=dtype, **given)
         return *rest, chunk
 
+    q, k, v, decay, _ = case(L=45, d_k=2, d_v=3, chunk=45, dtype=torch.float32)
+    long = q, k, v, 0.12 * decay, 45
     q, k, v, decay, chunk = case(2, L=11, d_k=3, d_v=2, chunk=6)
     strong = 1e-70 * decay
     return [
@@ -68,9 +70,11 @@ def inputs():
         case(2, L=5, d_k=3, d_v=4, chunk=2, dtype=torch.float32),
         case(L=5, d_k=2, d_v=3, chunk=9),  # one chunk, not full
         case(L=4, d_k=3, d_v=2, chunk=1),
-        (*out_of_order(*(q, k, v)), decay, chunk),
+        (*out_of_order(q, k, v), decay, chunk),
         case(1, 1, L=1, d_k=3, d_v=2, chunk=2),
-        (q, k, v, strong, chunk),  # products of five such decays underflow
+        # Below, products of decays underflow, and 1 divided by them overflows.
+        long,
+        (q, k, v, strong, chunk),
     ]
 
 
@@ -149,6 +153,23 @@ MISTAKES = [
      "Your state is not decayed over a chunk. Multiply it by the product of the chunk's decays "
      "before you add the chunk's writes.",
      ("since[..., -1:, :] * S", "S")),
+    ("state decayed once for a chunk",
+     "Your state is multiplied by the last decay of the chunk only. Multiply it by the product of "
+     "all decays of the chunk.",
+     ("since[..., -1:, :] * S", "logs[..., -1:, None].exp() * S")),
+    ("state decayed by the first decay",
+     "Your state is multiplied by the first decay of the chunk only. Multiply it by the product of "
+     "all decays of the chunk.",
+     ("since[..., -1:, :] * S", "logs[..., :1, None].exp() * S")),
+    ("old state never decayed",
+     "Your state from before the chunk is never decayed, neither when it is read nor when it is "
+     "passed on. Only the tokens within a chunk decay. Multiply the state by the decays of the "
+     "chunk.",
+     ("since[..., -1:, :] * S", "S"), ("since * (q_c @ S)", "q_c @ S")),
+    ("state decayed before it is read",
+     "Your state is multiplied by the decays of the whole chunk before it is read, and then again "
+     "by the decays up to each token. Read it first.",
+     ("since * (q_c @ S)", "since * (q_c @ (since[..., -1:, :] * S))")),
     ("state replaced",
      "Your state after a chunk holds only this chunk's writes. Add them to the decayed state from "
      "before.",
@@ -165,6 +186,10 @@ MISTAKES = [
      "In your state, write j includes decay[j]. A token decays the state before it writes, so use "
      "only the decays after j.",
      (AT_END, "(sums[..., -1:] - sums + logs)")),
+    ("writes with their own decay alone",
+     "In your state, write j is multiplied by decay[j]. Multiply it by the decays *after* j, up to "
+     "the end of the chunk.",
+     (AT_END, "logs")),
     ("writes with the decay of the chunk",
      "In your state, all writes of a chunk are multiplied by the decay of the whole chunk. "
      "Multiply write j only by the decays after j.",

@@ -156,6 +156,17 @@ MISTAKES = [
      ("return S +", "write = write + 0 * S[..., 0, :]\n    dims = tuple(range(write.ndim - 1))\n"
       "    outer = k[..., :, None] * write[..., None, :]\n"
       "    return S + (outer.sum(dim=dims) if dims else outer)\n    return S +")),
+    ("state subtracted from the value",
+     "Your correction subtracts the state itself from v, row by row. Subtract what the state "
+     "returns for k, which is Sᵀk.",
+     (RETURN,
+      "return S + beta[..., None, None] * k[..., :, None] * (v[..., None, :] - S)")),
+    ("twice the correction",
+     "Your change is twice the right one. Write β k (v − Sᵀk)ᵀ once.",
+     ("beta[..., None] * correction", "2 * beta[..., None] * correction")),
+    ("softmax of the recalled value",
+     "What you subtract went through a softmax. There is no softmax here. Subtract Sᵀk.",
+     ("v - recalled", "v - recalled.softmax(dim=-1)")),
     ("divided by beta",
      "Your correction is divided by β. Multiply it by β.",
      ("beta[..., None] * correction", "correction / beta[..., None]")),

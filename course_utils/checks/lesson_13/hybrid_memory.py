@@ -175,6 +175,10 @@ MISTAKES = [
      "Your third result compares the states of all linear layers with the cache of *one* layer. "
      "Each state replaces one cache, so compare one with one.",
      (SHORTER, "linear * state // per_token + 1")),
+    ("last length, of all linear layers",
+     "Your third result compares the states of all linear layers with the cache of *one* layer, "
+     "and it is not the first length with less. Compare one state with one cache, and add 1.",
+     (SHORTER, "linear * state // per_token")),
     ("length of the whole model",
      "Your third result compares the states of the linear layers with the caches of *all* layers. "
      "The attention layers have the same cache in both models. Compare one state with the cache "
