@@ -132,7 +132,7 @@ function pairs(svg, update) {
   const title = (x, text) => shape(svg, "text", { x, y: TOP - 12, ...SMALL, text });
   title(KEY, "key");
   title(VALUE, "value");
-  title(ERROR, "error of the key (✗: wrong)");
+  title(ERROR, "error (✗: wrong value)");
   const draw = layered(svg, [LOW, HIGH], look);
   const rows = writes.map((name, n) => {
     const y = TOP + ROW * n;
@@ -174,7 +174,7 @@ function pairs(svg, update) {
 function stateMap(svg, frame) {
   const [left, top, width, height] = frame;
   const middle = { x: left + width / 2, "text-anchor": "middle", ...SMALL };
-  shape(svg, "text", { ...middle, y: top - 12, text: "state: d_k rows, d_v columns" });
+  shape(svg, "text", { ...middle, y: top - 12, text: "state (d_k rows, d_v columns)" });
   const draw = layered(svg, [LOW, HIGH], look);
   shape(svg, "rect", { x: left, y: top, width, height, ...FRAME });
   return (state) => draw(tiled(frame, state));
