@@ -394,7 +394,7 @@ TABLE = {
     "causal_linear_attention": [("makes the whole matrix", with_all_weights)],
     "decayed_in_chunks": [
         ("makes the whole matrix", lambda *given: R["decayed_in_chunks"](*given[:-1], 99)),
-        ("chunk has no effect", lambda *given: R["decayed_in_chunks"](*given[:-1], 1)),
+        ("token by token", lambda *given: R["decayed_in_chunks"](*given[:-1], 1)),
         ("number of chunks",
          lambda *given: R["decayed_in_chunks"](*given[:-1], -(-given[0].shape[-2] // given[-1]))),
     ],

@@ -1,10 +1,12 @@
 """13.9: what a chunk of the gated delta rule does to any state, in matrix form."""
 
+import contextlib
+
 import torch
 
 from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
-from course_utils.checks.inputs import normals, out_of_order
-from course_utils.checks.lesson_13._linear import head_inputs, operations, without_strong_decays
+from course_utils.checks.inputs import Shapes, normals, out_of_order
+from course_utils.checks.lesson_13._linear import head_inputs, without_strong_decays
 
 
 def chunk_as_map(k, v, decay, beta):
@@ -82,6 +84,13 @@ LOOP = (
     "Right, but you take more tensor operations for more tokens. Write the corrections of all "
     "tokens as one triangular system, and solve it.",
 )
+
+
+def operations(answer, *args):
+    """Return how many operations on tensors an answer takes."""
+    with Shapes() as shapes, contextlib.suppress(Exception):  # the call itself shows the error
+        answer(*(arg.clone() if hasattr(arg, "clone") else arg for arg in args))
+    return len(shapes.results)
 
 
 def in_matrix_form(answer, k, v, decay, beta):
@@ -206,8 +215,8 @@ MISTAKES = [
      "A by D, and what the old state returned by the decays up to the token.",
      ("since * b * k", "b * k"), ("(k @ k.mT) * D).tril", "(k @ k.mT)).tril")),
     ("writes and system not decayed",
-     "Only the old state decays in your result. Writes decay too: in A by D, and to the end of the "
-     "chunk by its last row.",
+     "Only the old state decays in your result. Writes decay too. Multiply A by D, and write j by "
+     "entry j of the last row of D.",
      ("kept = D[..., -1, :, None]", "kept = torch.ones_like(D[..., -1, :, None])"),
      ("(k @ k.mT) * D).tril", "(k @ k.mT)).tril")),
     ("writes not decayed",

@@ -87,15 +87,15 @@ MISTAKES = [
      "inf · 0 is NaN. Fill these entries with −∞ *before* you take the exponential.",
      (RETURN, "return between.exp() * ~future")),
     ("ratio made safe",
-     "Your result is right while the product of all decays is far above 0. After that, a number "
-     "added below the fraction, or a clamp, decides it. Subtract sums of logarithms, and take the "
-     "exponential at the end.",
+     "Your result is right while the product of all decays is far above 0. You get this result if "
+     "you divide products and clamp the denominator. Subtract sums of logarithms instead, and take "
+     "the exponential at the end.",
      (RETURN, RATIO.replace("sums[..., None, :]", "sums[..., None, :].clamp(min=1e-12)")
       + "return between.masked_fill(future, 0)")),
-    ("small number below the fraction",
-     "Your result is right while the product of all decays is far above 0. After that, a number "
-     "added below the fraction decides it. Subtract sums of logarithms, and take the exponential "
-     "at the end.",
+    ("small number in the denominator",
+     "Your result is right while the product of all decays is far above 0. You get this result if "
+     "you divide products and add a small number to the denominator. Subtract sums of logarithms "
+     "instead, and take the exponential at the end.",
      (RETURN, RATIO.replace("sums[..., None, :]", "(sums[..., None, :] + 1e-12)")
       + "return between.masked_fill(future, 0)")),
     ("NaN replaced by 0",

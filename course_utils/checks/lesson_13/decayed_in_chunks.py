@@ -7,8 +7,7 @@ from course_utils.checks.inputs import Shapes, normals, out_of_order
 from course_utils.checks.lesson_13._linear import (
     WHOLE,
     head_inputs,
-    largest_pair,
-    operations,
+    makes_square,
     without_strong_decays,
 )
 
@@ -78,10 +77,10 @@ def inputs():
     ]
 
 
-UNUSED = (
-    "chunk has no effect",
-    "Right, but `chunk` has no effect on how you compute. Use one matrix product for the scores of "
-    "each chunk, and pass on the state from chunk to chunk.",
+TOKENS = (
+    "token by token",
+    "Right, but you make no matrix of C × C scores. Use matrix products within a chunk of C "
+    "tokens, and pass on the state from chunk to chunk.",
 )
 NUMBER = (
     "number of chunks",
@@ -94,13 +93,11 @@ def in_chunks(answer, q, k, v, decay, chunk):
     with Shapes() as shapes:
         results = call_with_clones(answer, q, k, v, without_strong_decays(decay), chunk)
     L = q.shape[-2]
-    if q.requires_grad or L < 8 * chunk:
-        return results
-    if largest_pair(shapes, L):
-        raise NamedMistake(*WHOLE, results)
-    small, large = (operations(answer, q, k, v, decay, size) for size in (1, L))
-    if small <= large:
-        raise NamedMistake(*(UNUSED if small == large else NUMBER), results)
+    if L == 48:  # no other size, nor number of chunks, is like another one there
+        if makes_square(shapes, L):
+            raise NamedMistake(*WHOLE, results)
+        if not makes_square(shapes, chunk):
+            raise NamedMistake(*(NUMBER if makes_square(shapes, L // chunk) else TOKENS), results)
     return results
 
 
