@@ -167,6 +167,22 @@ MISTAKES = [
     ("softmax of the recalled value",
      "What you subtract went through a softmax. There is no softmax here. Subtract Sᵀk.",
      ("v - recalled", "v - recalled.softmax(dim=-1)")),
+    ("beta keeps the state",
+     "Your step keeps β of the whole state and writes 1 − β of k vᵀ. Keep the state, and add "
+     "β k (v − Sᵀk)ᵀ.",
+     (RETURN, "b = beta[..., None, None]\n"
+      "    return b * S + (1 - b) * k[..., :, None] * v[..., None, :]")),
+    ("state shrunk and corrected",
+     "Your step shrinks the whole state by 1 − β, and then corrects it too. Only the correction is "
+     "needed: S + β k (v − Sᵀk)ᵀ.",
+     (RETURN, "return (1 - beta[..., None, None]) * S"
+      " + k[..., :, None] * correction[..., None, :]")),
+    ("mean of the betas",
+     "All your batch items use the same β, the mean. Each has its own.",
+     ("= beta[..., None] *", "= beta.mean() *")),
+    ("divided by the width",
+     "Your change is divided by d_k. Nothing is scaled here.",
+     ("= beta[..., None] *", "= beta[..., None] / k.shape[-1] *")),
     ("divided by beta",
      "Your correction is divided by β. Multiply it by β.",
      ("beta[..., None] * correction", "correction / beta[..., None]")),

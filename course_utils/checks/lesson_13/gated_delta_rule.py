@@ -177,6 +177,33 @@ MISTAKES = [
      "Your state is multiplied by e^decay, as if `decay` held logarithms. It holds the factors "
      "themselves.",
      ("decay[:, :, t, None, None] * S  # forget", "decay[:, :, t, None, None].exp() * S")),
+    ("whole state shrunk",
+     "Your β shrinks the whole state by 1 − β. It must change only what the state returns for the "
+     "key: add β k (v − Sᵀk)ᵀ.",
+     ("S = S + write",
+      "S = (1 - b[..., None]) * S + torch.einsum('bhk,bhv->bhkv', k_t, b * v_t)")),
+    ("negative exponential of the decay",
+     "Your state is multiplied by e^−decay. `decay` holds the factors themselves.",
+     ("decay[:, :, t, None, None] * S  # forget", "(-decay[:, :, t, None, None]).exp() * S")),
+    ("decay squared",
+     "Your state is multiplied by the square of the decay. Multiply it by the decay once, before "
+     "the error.",
+     ("decay[:, :, t, None, None] * S  # forget", "decay[:, :, t, None, None] ** 2 * S")),
+    ("error from a state decayed once, state decayed twice",
+     "Your error comes from the decayed state, but your state is then decayed again before the "
+     "write. Decay it once.",
+     ("S = S + write", "S = decay[:, :, t, None, None] * S + write")),
+    ("complement of the decay writes",
+     "Your write is multiplied by 1 − decay, as in a moving average. Write β times the error in "
+     "full.",
+     ("S = S + write", "S = S + (1 - decay[:, :, t, None, None]) * write")),
+    ("beta twice",
+     "Your write uses β twice. Multiply the error by β once.",
+     ("b * error", "b * b * error")),
+    ("beta for the erasing alone",
+     "Your β multiplies what is subtracted but not v. It must multiply the whole error.",
+     ("v_t - torch", "v_t - beta[:, :, t, None] * torch"),
+     ("b * error", "error")),
     ("keys of norm 1",
      "Your result is right for keys of norm 1 only, since you divide keys by their norms. Use them "
      "as they are given.",

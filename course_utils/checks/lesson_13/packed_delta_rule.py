@@ -129,6 +129,25 @@ MISTAKES = [
      "Your state is reset only where the text number grows by 1. Reset it wherever the number "
      "differs from the token before.",
      (NEW, "text[:, t] == text[:, t - 1] + 1 if t else text[:, 0] < 0")),
+    ("smaller numbers alone",
+     "Your state is reset only where the text number falls. Numbers may also grow. Reset it "
+     "wherever the number differs from the token before.",
+     (NEW, "text[:, t] < text[:, t - 1] if t else text[:, 0] < 0")),
+    ("first tokens lost",
+     "The first token of each later text leaves nothing in your state. You get this result if the "
+     "reset comes after the write. Reset first, then write.",
+     (FILL, ""),
+     (WRITE, WRITE + FILL.replace("(new[", "((bool(t) & new)["))),
+    ("first tokens do not write",
+     "The first token of each later text does not write in your code, but the state runs on. Set "
+     "the *state* to 0 there, and then write as usual.",
+     (FILL, ""),
+     (WRITE, "        S = S + k_t.mT @ u_t * ~(bool(t) & new)[:, None, None, None]\n")),
+    ("only the error starts anew",
+     "Your error at the first token of a text no longer sees the text before, but your state does. "
+     "Set the state itself to 0.",
+     (FILL, "        old, S = S.masked_fill(new[:, None, None, None], 0), S\n"),
+     ("k_t @ S)", "k_t @ old)")),
     ("outputs set to zero",
      "Your outputs are 0 at the first token of each text, but the state runs on. Set the *state* "
      "to 0, before the token writes.",
@@ -164,6 +183,23 @@ MISTAKES = [
       "unitriangular=True)\n"
       "    same = (text[:, :, None] == text[:, None, :])[:, None]\n"
       "    return (q @ k.mT * same).tril() @ U")),
+    ("beta missing for the values",
+     "Your texts are separate, but your triangular system lacks β in front of the values.",
+     ("    return torch.cat(outs, dim=2)  # (B, H, L, d_v)",
+      "    same = (text[:, :, None] == text[:, None, :])[:, None]\n"
+      "    A = ((k * beta[..., None]) @ k.mT * same).tril(-1)\n"
+      "    U = torch.linalg.solve_triangular(A, v, upper=False, unitriangular=True)\n"
+      "    return (q @ k.mT * same).tril() @ U")),
+    ("beta missing for what is subtracted",
+     "Your texts are separate, but β does not multiply what is subtracted. It must multiply the "
+     "whole correction, v − Sᵀk.",
+     ("beta[:, :, t, None, None] * (v_t - k_t @ S)",
+      "beta[:, :, t, None, None] * v_t - k_t @ S")),
+    ("softmax attention",
+     "Your result is softmax attention within each text. Use the delta rule, as in the code above.",
+     ("    return torch.cat(outs, dim=2)  # (B, H, L, d_v)",
+      "    same = (text[:, :, None] == text[:, None, :])[:, None].tril()\n"
+      "    return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=same)")),
     ("masked writing alone",
      "Your corrections keep texts apart, but your queries still read what other texts wrote. Keep "
      "texts apart in the scores q · k as well.",
