@@ -168,8 +168,9 @@ def linear_attention_chunked(q, k, v, chunk, decay=None, beta=None, state=None):
 
     Returns
     -------
-    output, state
-        As from `linear_attention_recurrent`, which also says what is raised.
+    output : torch.Tensor, (..., L, d_v)
+    state : torch.Tensor, (..., d_k, d_v)
+        Both as from `linear_attention_recurrent`, which also says what is raised.
     """
     dtype = v.dtype
     q, k, v, decay, beta, state = _widened(q, k, v, decay, beta, state)
