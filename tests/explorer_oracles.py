@@ -18,6 +18,8 @@ import torch
 
 from course_utils import attention as course
 from course_utils import data
+from course_utils.explorers.memory import WRITES, pairs
+from course_utils.linear_attention import linear_attention_recurrent
 from course_utils.tiled import blocks, key_blocks
 from course_utils.views import example, unique_labels
 
@@ -428,3 +430,56 @@ def cache(model, tokens, texts, kind, bits):
     yield "found: 13.3 times the bytes of the latent", own
     most = not nothing and not own and gb <= 80 < gb * (texts + 1) / texts
     yield f"found: {texts} text{'s' * (texts > 1)} at most on one GPU", most
+
+
+def memory_state(written, delta, decay, keys):
+    """Return the state (4, 4) after some pairs, and the keys (7, 4) of a to g."""
+    random_keys, values = pairs()
+    unit = (
+        torch.cat([torch.eye(4).double(), random_keys[4:]]) if keys == "orthogonal" else random_keys
+    )
+    k = unit[[ord(name) - ord("a") for name in WRITES[:written]]]  # (L, 4)
+    gates = torch.full((written,), decay).double(), torch.ones(written).double() if delta else None
+    return linear_attention_recurrent(k, k, values[:written], *gates)[1], unit
+
+
+def _recalled(written, delta, decay, keys):
+    """Return what each key that was written recalls (4,), its error, and whether it is right."""
+    (state, unit), values = memory_state(written, delta, decay, keys), pairs()[1]
+    found = {}
+    for name in dict.fromkeys(WRITES[:written]):
+        wanted, recalled = WRITES[:written].rindex(name), unit[ord(name) - ord("a")] @ state
+        fits = values[:written] @ recalled
+        best = bool((fits >= fits[wanted] - 1e-9).sum() == 1)
+        found[name] = recalled.tolist(), (recalled - values[wanted]).norm().item() / 2, best
+    return found
+
+
+def memory(written, read, delta, decay, keys):
+    found = _recalled(written, delta, decay, keys)
+    state, unit = memory_state(written, delta, decay, keys)
+    yield f"{written} of 8 pairs written, {'' if delta else 'no '}delta rule, decay #", decay
+    yield f"{keys} keys;", True
+    yield f"key {read} recalls (#, #, #, #)", (unit[ord(read) - ord("a")] @ state).tolist()
+    yield "but it was not written", read not in found
+    if read in found:
+        _, error, best = found[read]
+        yield "its latest value is (#, #, #, #)", pairs()[1][WRITES[:written].rindex(read)].tolist()
+        yield "error # of its norm", error
+        yield "and this value fits best", best
+        yield "but another value fits at least as well", not best
+    errors, right = [one[1] for one in found.values()], sum(one[2] for one in found.values())
+    if found:
+        yield f"{right} of {len(found)} keys recall the right value, mean error #", np.mean(errors)
+    exact = written == 4 and max(errors) < 0.005
+    yield "found: 4 keys that do not overlap are all recalled exactly", exact
+    added = _recalled(written, False, decay, keys)
+    rule = delta and decay == 1 and not exact
+    replaced = rule and written == 5 and read == "a"
+    yield "found: the delta rule replaced the first value of a", replaced
+    if replaced:
+        yield "without it, the error is #", added["a"][1]
+    fewer = rule and not replaced and right < sum(one[2] for one in added.values())
+    yield f"without the delta rule, {sum(one[2] for one in added.values())} keys recall", fewer
+    if fewer:
+        yield "although their mean error is #", np.mean([one[1] for one in added.values()])

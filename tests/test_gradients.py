@@ -95,6 +95,8 @@ soft_lookup project_qkv SelfAttention as_dot_products scaled_scores cosine_atten
 attention_by_distance softmax logsumexp online_update merge attention decode shared_prefix_attention
 split_heads merge_heads MultiHeadAttention grouped_attention MultiHeadSelfAttention tile_update
 flash_forward flash_causal attend_in_parts as_sdpa
+state_from_pairs causal_linear_attention decay_between decayed_in_chunks delta_step gated_delta_rule
+packed_delta_rule chunk_as_map
 """
 
 

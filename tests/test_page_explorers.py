@@ -33,6 +33,7 @@ from course_utils.explorers.browser_explorer import (
     descriptions,
     number,
 )
+from course_utils.explorers.memory import pairs
 from course_utils.explorers.views import HEAD_COLORS
 from course_utils.figures import DIVERGING, SEQUENTIAL
 from course_utils.views import without_first
@@ -468,6 +469,8 @@ def test_the_last_step_stays_the_last_and_none_goes_beyond_it(browse, name, star
         ("tile_explorer", {}, [(50 + 20 * 11.5, 30)], {}),  # skipped
         ("ring_explorer", {}, [(54 + 33 * 1.1, 50 + 33 * 7.9)], {"step": 6}),
         ("ring_explorer", {}, [(54 + 33 * 7.9, 50 + 33 * 1.1)], {"step": 2}),
+        ("memory_explorer", {}, [(100, 48 + 32 * 3.3)], {"read": "d"}),
+        ("memory_explorer", {"read": "b"}, [(20, 48 + 32 * 4.3)], {"read": "a"}),
         ("views_explorer", {}, [(42 + 23 * 9.5, 24 + 23 * 5.5)], {"head": 9, "layer": 5}),
         ("views_explorer", {}, [(380, 24 + 280 * 8.5 / 9)], {"query": 8}),
         ("views_explorer", {}, [(520, 24 + 280 * 3.5 / 9)], {"key": 3}),
@@ -787,6 +790,21 @@ def test_tiles_have_the_colour_that_the_legend_gives_their_state(browse):
                     and part["box"][3] - part["box"][1] == 14]  # fmt: skip
     count = int(re.search(r"(\d+) bytes moved", words(page))[1])
     assert (tiled[2] - tiled[0]) / (naive[2] - naive[0]) == pytest.approx(count / 3072, abs=1e-4)
+
+
+@pytest.mark.parametrize("keys, delta", [("random", False), ("orthogonal", True)])
+def test_the_state_and_what_a_key_recalls_have_the_colours_of_their_numbers(browse, keys, delta):
+    values = {"written": 6, "keys": keys, "delta": delta, "decay": 0.8}
+    parts = drawn(browse("memory_explorer"), read="a", **values)
+    state, unit = oracles.memory_state(**values)
+    recalled, written = unit[:1] @ state, pairs()[1][4:5]  # (1, 4) each
+    for frame, numbers in zip(frames(parts), [state, recalled, written], strict=True):
+        found = numbers_in(parts, frame, *numbers.shape, DIVERGING)
+        np.testing.assert_allclose(4 * found - 2, numbers.clamp(-2, 2), atol=4 * SHADE)
+    bars = [part for part in named(parts, "rect", height="14") if float(part["width"])]
+    errors = [error for _, error, _ in oracles._recalled(**values).values() if error > 0.005]
+    widths = sorted(float(bar["width"]) for bar in bars if float(bar["width"]) > 0.25)
+    assert widths == pytest.approx(sorted(43 * min(error, 2) for error in errors), abs=0.1)
 
 
 # A training, to which the kernel sends its data

@@ -70,6 +70,22 @@ def counted_outside(q, k, v, keys, values, window, counted=[]):  # noqa: B006
     return attention.attention(rotary(q, at), keys, values)[0], keys, values
 
 
+def with_all_weights(q, k, v):
+    weights = ((F.elu(q) + 1) @ (F.elu(k) + 1).mT).tril()
+    return weights @ v / weights.sum(dim=-1, keepdim=True)
+
+
+def token_after_token(k, v, decay, beta):
+    M, N = torch.eye(k.shape[-1], dtype=k.dtype), 0
+    for t in range(k.shape[-2]):
+        key, b = k[..., t, :, None], beta[..., t, None, None]
+        step = decay[..., t, None, None] * (
+            torch.eye(k.shape[-1], dtype=k.dtype) - b * key @ key.mT
+        )
+        M, N = step @ M, step @ N + b * key @ v[..., t, None, :] if t else b * key @ v[..., :1, :]
+    return M, N
+
+
 def one_after_another(model, texts, steps):
     rows = []
     for text in texts:
@@ -401,6 +417,15 @@ TABLE = {
         ("wrong neighbor", lambda r, W: [("send", (r + 1) % W), ("recv", (r + 1) % W)]),
     ],
     "shard_tokens": [("unbalanced", lambda each, W: torch.arange(sum(each)).view(-1, W).T)],
+    "causal_linear_attention": [("makes the whole matrix", with_all_weights)],
+    "decayed_in_chunks": [
+        ("makes the whole matrix", lambda *given: R["decayed_in_chunks"](*given[:-1], 99)),
+        ("token by token", lambda *given: R["decayed_in_chunks"](*given[:-1], 1)),
+        ("number of chunks",
+         lambda *given: R["decayed_in_chunks"](*given[:-1], -(-given[0].shape[-2] // given[-1]))),
+    ],
+    "gated_delta_rule": [(GRADIENTS, [("S = S + write", "S = S.detach() + write")])],
+    "chunk_as_map": [("loop over the tokens", token_after_token)],
 }  # fmt: skip
 
 WRONG = [(name, *row) for name, rows in TABLE.items() for row in rows]

@@ -15,6 +15,7 @@ from course_utils.explorers.head import head_explorer
 from course_utils.explorers.kernel_explorer import Explorer, Number
 from course_utils.explorers.language import language_explorer
 from course_utils.explorers.mask import mask_explorer
+from course_utils.explorers.memory import memory_explorer
 from course_utils.explorers.next_token import next_token_explorer
 from course_utils.explorers.positions import positions_explorer
 from course_utils.explorers.ring import ring_explorer
@@ -35,6 +36,7 @@ __all__ = [
     "head_explorer",
     "language_explorer",
     "mask_explorer",
+    "memory_explorer",
     "next_token_explorer",
     "positions_explorer",
     "ring_explorer",

@@ -45,7 +45,8 @@ BESIDE = {
     "SelfAttention", "MultiHeadAttention", "MultiHeadSelfAttention", "catches_wrong_layer",
     "copy_weights", "without_head", "continue_text", "windowed_kernel", "grouped_kernel",
     "half_kernel", "split_decode", "streamed_entropy", "merge", "flash_forward", "flash_causal",
-    "as_sdpa", "paged_attention", "generate_together", "silence_heads",
+    "as_sdpa", "paged_attention", "generate_together", "silence_heads", "causal_linear_attention",
+    "decayed_in_chunks", "chunk_as_map",
 }  # fmt: skip
 ATTENTION = "course_utils.attention"
 # What a student's process can read of the course; no exercise asks for what these files define.

@@ -1,1 +1,1 @@
-"""Lesson 13: A memory of fixed size."""
+"""Lesson 13's exercises."""

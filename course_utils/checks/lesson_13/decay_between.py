@@ -1,0 +1,238 @@
+"""13.3: what is left at each position of what was written at each earlier one."""
+
+import torch
+
+from course_utils.checks.exercise import Exercise, call_with_clones
+from course_utils.checks.inputs import normals
+from course_utils.checks.lesson_13._linear import without_strong_decays
+
+
+def decay_between(decay):
+    L = decay.shape[-1]
+    logs = decay.log()  # (..., L)
+    sums = logs.cumsum(dim=-1)  # (..., L)
+    between = sums[..., :, None] - sums[..., None, :]  # (..., L, L)
+    future = torch.ones(L, L, dtype=torch.bool).triu(1)
+    return between.masked_fill(future, -torch.inf).exp()
+
+
+def by_cumulative_products(decay):
+    L = decay.shape[-1]
+    below = torch.ones(L, L, dtype=torch.bool).tril(-1)
+    return torch.where(below, decay[..., :, None], 1).cumprod(dim=-2).tril()
+
+
+def row_by_row(decay):
+    L = decay.shape[-1]
+    row = torch.zeros_like(decay)
+    rows = []
+    for i in range(L):
+        one = torch.nn.functional.one_hot(torch.tensor(i), L).to(decay.dtype)
+        row = row * decay[..., i : i + 1] + one
+        rows.append(row)
+    return torch.stack(rows, dim=-2)
+
+
+def by_loops(decay):
+    L, rows = decay.shape[-1], []
+    for i in range(L):
+        row = []
+        for j in range(L):
+            product = decay[..., j + 1 : i + 1].prod(dim=-1)
+            row.append(product if j <= i else torch.zeros_like(product))
+        rows.append(torch.stack(row, dim=-1))
+    return torch.stack(rows, dim=-2)
+
+
+def inputs():
+    normal = normals(133)
+
+    def decays(*shape, low=0.2, dtype=torch.float64):
+        return ((low + (1 - low) * normal(*shape).sigmoid()).to(dtype),)
+
+    strong = 1e-30 * (1 + normal(2, 14).sigmoid())
+    return [
+        decays(5),
+        decays(2, 3, 6),
+        decays(4, 7, low=0.6),
+        decays(3, 5, dtype=torch.float32),
+        (torch.cat([torch.ones(2, 2), 0.5 * torch.ones(2, 3)], dim=-1).double(),),
+        decays(1, 1, 1),
+        # Below, the product of all decays is less than the smallest positive number.
+        (strong,),
+        ((0.05 + 0.2 * normal(60).sigmoid()).float(),),  # as in float32 after 60 ordinary decays
+    ]
+
+
+def values_of_strong_decays(answer, decay):
+    """Call an answer, without gradients where products of decays underflow."""
+    return call_with_clones(answer, without_strong_decays(decay))
+
+
+RETURN = "return between.masked_fill(future, -torch.inf).exp()"
+RATIO = "sums = decay.cumprod(dim=-1)\n    between = sums[..., :, None] / sums[..., None, :]\n    "
+MISTAKES = [
+    ("ratio of products",
+     "Your result is right while the product of all decays is above 0. After enough strong decays "
+     "it underflows to 0, and 0 / 0 is NaN. Subtract sums of logarithms, and take the exponential "
+     "at the end.",
+     (RETURN, RATIO + "return between.masked_fill(future, 0)")),
+    ("ratio multiplied by a mask",
+     "Your result is right while the product of all decays is above 0. After enough strong decays "
+     "it underflows to 0, and 0 / 0 is NaN. Subtract sums of logarithms, and take the exponential "
+     "at the end.",
+     (RETURN, RATIO + "return between * ~future")),
+    ("masked after the exponential",
+     "Your result is NaN where decays are strong. Above the diagonal e^x overflows to inf, and "
+     "inf · 0 is NaN. Fill these entries with −∞ *before* you take the exponential.",
+     (RETURN, "return between.exp() * ~future")),
+    ("ratio made safe",
+     "Your result is right while the product of all decays is far above 0. You get this result if "
+     "you divide products and clamp the denominator. Subtract sums of logarithms instead, and take "
+     "the exponential at the end.",
+     (RETURN, RATIO.replace("sums[..., None, :]", "sums[..., None, :].clamp(min=1e-12)")
+      + "return between.masked_fill(future, 0)")),
+    ("small number in the denominator",
+     "Your result is right while the product of all decays is far above 0. You get this result if "
+     "you divide products and add a small number to the denominator. Subtract sums of logarithms "
+     "instead, and take the exponential at the end.",
+     (RETURN, RATIO.replace("sums[..., None, :]", "(sums[..., None, :] + 1e-12)")
+      + "return between.masked_fill(future, 0)")),
+    ("NaN replaced by 0",
+     "Your result is 0 where the product of all decays has underflowed, also next to the diagonal. "
+     "Subtract sums of logarithms instead of dividing products.",
+     (RETURN, RATIO + "return between.nan_to_num(0, 0, 0).masked_fill(future, 0)")),
+    ("own decay counted",
+     "Your entry i, j includes decay[j]. Token j decays the state *before* it writes, so its own "
+     "decay does not touch its write. Start the product at decay[j + 1].",
+     (RETURN, RETURN + " * decay[..., None, :]")),
+    ("last decay missing",
+     "Your entry i, j lacks decay[i]. Token i decays the state before it reads, so the product "
+     "runs from decay[j + 1] to decay[i].",
+     (RETURN, RETURN + " / torch.where(torch.eye(L, dtype=torch.bool), 1, decay[..., :, None])")),
+    ("decay after the write",
+     "Your entry i, j multiplies decay[j] to decay[i − 1], as if the decay came after the write. "
+     "It comes before, so multiply decay[j + 1] to decay[i].",
+     ("between = sums", "sums = sums - logs\n    between = sums")),
+    ("above the diagonal",
+     "Your result is right on and below the diagonal, but not 0 above it. Token i cannot see what "
+     "later tokens write.",
+     (".masked_fill(future, -torch.inf)", "")),
+    ("symmetric",
+     "Your result is symmetric. Above the diagonal it must be 0, since token i cannot see what "
+     "later tokens write.",
+     (RETURN, "return (-between.abs()).exp()")),
+    ("ones above the diagonal",
+     "Your result is 1 above the diagonal. If you fill with 0 before the exponential, e⁰ is 1. "
+     "Fill with −∞.",
+     ("-torch.inf", "0")),
+    ("transposed",
+     "Your result is transposed. Rows are the positions that read, columns those that wrote.",
+     (RETURN, RETURN + ".mT")),
+    ("empty diagonal",
+     "Your diagonal is 0. What a token has written is fully there when it reads, so the diagonal "
+     "is 1.",
+     (".triu(1)", ".triu(0)")),
+    ("logarithms",
+     "You return logarithms. Take the exponential.",
+     (".exp()", "")),
+    ("logarithms with zeros",
+     "You return logarithms. Take the exponential before you put 0 above the diagonal.",
+     (RETURN, "return between.masked_fill(future, 0)")),
+    ("sum of decays",
+     "Your result adds the decays. Each token multiplies the state by its decay, so multiply them, "
+     "or add their logarithms.",
+     (RETURN, "sums = decay.cumsum(dim=-1)\n    "
+      "return (sums[..., :, None] - sums[..., None, :]).masked_fill(future, 0)")),
+    ("exponential of sums of decays",
+     "Your result adds the decays and takes the exponential. Add their *logarithms* instead.",
+     ("decay.log()", "decay")),
+    ("exponential of negative decays",
+     "Your result is e^(−sum of decays). The factor at each token is the decay itself, so add the "
+     "*logarithms* of the decays.",
+     ("decay.log()", "-decay")),
+    ("power of the reader's decay",
+     "Your entry i, j is decay[i] to the power of i − j. Each token in between has its own decay. "
+     "Multiply decay[j + 1] to decay[i].",
+     ("between = sums[..., :, None] - sums[..., None, :]",
+      "steps = torch.arange(L)[:, None] - torch.arange(L)\n    "
+      "between = logs[..., :, None] * steps")),
+    ("power of the writer's decay",
+     "Your entry i, j is decay[j] to the power of i − j. Each token in between has its own decay. "
+     "Multiply decay[j + 1] to decay[i].",
+     ("between = sums[..., :, None] - sums[..., None, :]",
+      "steps = torch.arange(L)[:, None] - torch.arange(L)\n    "
+      "between = logs[..., None, :] * steps")),
+    ("one decay for all",
+     "Your result uses the first decay for all tokens. Multiply decay[j + 1] to decay[i].",
+     ("between = sums[..., :, None] - sums[..., None, :]",
+      "steps = torch.arange(L)[:, None] - torch.arange(L)\n    "
+      "between = logs[..., :1, None] * steps")),
+    ("products from the start",
+     "Your entry i, j is the product of all decays up to i, whatever j is. The product must start "
+     "at decay[j + 1].",
+     (" - sums[..., None, :]", " + 0 * sums[..., None, :]")),
+    ("two decays multiplied",
+     "Your entry i, j is decay[i] · decay[j]. Multiply all decays from decay[j + 1] to decay[i].",
+     (RETURN, "return decay[..., :, None] * decay[..., None, :]")),
+    ("two decays multiplied, lower half",
+     "Your entry i, j is decay[i] · decay[j]. Multiply all decays from decay[j + 1] to decay[i].",
+     (RETURN, "return (decay[..., :, None] * decay[..., None, :]).tril()")),
+    ("products up to the last token alone",
+     "You return one number per position: the product of all later decays. Return a matrix with "
+     "one row for each reader.",
+     (RETURN, "return decay.flip(-1).cumprod(dim=-1).flip(-1)")),
+    ("products over the columns",
+     "Your products run over the columns. Within a column j, each row i has one more factor, "
+     "decay[i], than the row above. Multiply along the rows' dimension, dim=-2.",
+     (RETURN, "below = torch.ones(L, L, dtype=torch.bool).tril(-1)\n    "
+      "return torch.where(below, decay[..., :, None], 1).cumprod(dim=-1).tril()")),
+    ("zero everywhere",
+     "Your result is 0 everywhere, since each of your products has a factor of 0. Where a decay "
+     "must not count, multiply by 1. Put in the zeros above the diagonal at the end.",
+     (RETURN, "return 0 * decay[..., :, None] * decay[..., None, :]")),
+    ("one decay",
+     "Your entry i, j is a single decay. Multiply all decays from decay[j + 1] to decay[i].",
+     (RETURN, "eye = torch.eye(L, dtype=torch.bool)\n    "
+      "return torch.where(eye, 1, decay[..., :, None].expand(*decay.shape, L)).tril()")),
+    ("sum over the wrong dimension",
+     "Your sums or products run over the first dimension, which holds the batch if there is one. "
+     "Use dim=-1, the tokens.",
+     ("cumsum(dim=-1)", "cumsum(dim=0)")),
+    ("last row alone",
+     "You return only the last row. Return a matrix with one row for each position.",
+     (RETURN, RETURN + "[..., -1, :]")),
+    ("cumulative products alone",
+     "You return the product of all decays up to each position. Return a matrix whose entry i, j "
+     "is the product from decay[j + 1] to decay[i].",
+     (RETURN, "return sums.exp()")),
+    ("causal mask alone",
+     "Your result is the causal mask, without decays. Multiply decay[j + 1] to decay[i] in entry "
+     "i, j.",
+     (RETURN, "return (between * 0).masked_fill(future, -torch.inf).exp()")),
+    ("running the other way",
+     "Your entries below the diagonal are 1 divided by a product of decays, so they grow. Add up "
+     "logarithms from the first token on, and subtract the sum at j from the sum at i.",
+     ("logs.cumsum(dim=-1)", "logs.flip(-1).cumsum(dim=-1).flip(-1)")),
+    ("reciprocal",
+     "Your entries are 1 divided by the right ones, so they grow. Subtract the sum of logarithms "
+     "at j from the sum at i, not the other way around.",
+     ("sums[..., :, None] - sums[..., None, :]", "sums[..., None, :] - sums[..., :, None]")),
+    ("diagonal alone",
+     "Your result is 0 below the diagonal. There, entry i, j is the product of decay[j + 1] to "
+     "decay[i].",
+     (RETURN, "return torch.eye(L, dtype=decay.dtype).expand(*decay.shape, L) + 0 * between")),
+    ("later decays multiplied",
+     "Your entries include decays before j. The product starts at decay[j + 1] and ends with "
+     "decay[i].",
+     ("sums[..., :, None] - sums[..., None, :]", "sums[..., :, None] + sums[..., None, :]")),
+    ("base 2",
+     "Your result is 2 to the power of natural logarithms. Use `exp` with `log`, or `exp2` with "
+     "`log2`.",
+     (".exp()", ".exp2()")),
+]  # fmt: skip
+
+exercise = Exercise(
+    "13.3", decay_between, inputs, MISTAKES, names="L L", run=values_of_strong_decays,
+    differentiable=True, also_right=[by_cumulative_products, row_by_row, by_loops],
+)  # fmt: skip

@@ -1,0 +1,280 @@
+"""13.4: linear attention with decay, chunk by chunk."""
+
+import torch
+
+from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
+from course_utils.checks.inputs import Shapes, normals, out_of_order
+from course_utils.checks.lesson_13._linear import (
+    WHOLE,
+    head_inputs,
+    makes_square,
+    without_strong_decays,
+)
+
+
+def decayed_in_chunks(q, k, v, decay, chunk):
+    S = q.new_zeros(*q.shape[:-2], q.shape[-1], v.shape[-1])  # (..., d_k, d_v)
+    outs = []
+    for start in range(0, q.shape[-2], chunk):
+        rows = slice(start, start + chunk)
+        q_c, k_c, v_c = q[..., rows, :], k[..., rows, :], v[..., rows, :]  # (..., C, d)
+        logs = decay[..., rows].log()  # (..., C)
+        sums = logs.cumsum(dim=-1)  # (..., C), from the first token of the chunk on
+        between = sums[..., :, None] - sums[..., None, :]  # (..., C, C)
+        future = torch.ones(between.shape[-2:], dtype=torch.bool).triu(1)
+        D = between.masked_fill(future, -torch.inf).exp()  # (..., C, C)
+        since = sums.exp()[..., None]  # (..., C, 1), what is left of S at each token
+        inside = (q_c @ k_c.mT * D) @ v_c  # (..., C, d_v)
+        before = since * (q_c @ S)  # (..., C, d_v)
+        outs.append(inside + before)
+        kept = (sums[..., -1:] - sums).exp()[..., None]  # (..., C, 1), of each write at the end
+        S = since[..., -1:, :] * S + (kept * k_c).mT @ v_c
+    return torch.cat(outs, dim=-2), S
+
+
+def by_sums_of_products(q, k, v, decay, chunk):
+    S, outs = None, []
+    parts = [x.split(chunk, dim=-2) for x in (q, k, v)]
+    for q_c, k_c, v_c, a in zip(*parts, decay.split(chunk, dim=-1), strict=True):
+        C = a.shape[-1]
+        below = torch.ones(C, C, dtype=torch.bool).tril(-1)
+        D = torch.where(below, a[..., :, None], 1).cumprod(dim=-2).tril()
+        out = torch.einsum("...ik,...jk,...ij,...jv->...iv", q_c, k_c, D, v_c)
+        new = torch.einsum("...jk,...j,...jv->...kv", k_c, D[..., -1, :], v_c)
+        if S is not None:
+            total = a.cumprod(dim=-1)
+            out = out + torch.einsum("...ik,...kv,...i->...iv", q_c, S, total)
+            new = new + total[..., -1, None, None] * S
+        outs.append(out)
+        S = new
+    return torch.cat(outs, dim=-2), S
+
+
+def inputs():
+    normal = normals(134)
+
+    def case(*batch, L, d_k, d_v, chunk, dtype=torch.float64, **given):
+        *rest, _ = head_inputs(normal, *batch, L=L, d_k=d_k, d_v=d_v, dtype=dtype, **given)
+        return *rest, chunk
+
+    q, k, v, decay, _ = case(L=45, d_k=2, d_v=3, chunk=45, dtype=torch.float32)
+    long = q, k, v, 0.12 * decay, 45
+    q, k, v, decay, chunk = case(2, L=11, d_k=3, d_v=2, chunk=6)
+    strong = 1e-70 * decay
+    return [
+        case(L=6, d_k=3, d_v=2, chunk=3),
+        case(L=7, d_k=4, d_v=5, chunk=3),  # a shorter chunk at the end
+        case(2, 3, L=8, d_k=3, d_v=4, chunk=4),
+        case(L=48, d_k=2, d_v=3, chunk=6, low=0.8),
+        case(2, L=5, d_k=3, d_v=4, chunk=2, dtype=torch.float32),
+        case(L=5, d_k=2, d_v=3, chunk=9),  # one chunk, not full
+        case(L=4, d_k=3, d_v=2, chunk=1),
+        (*out_of_order(q, k, v), decay, chunk),
+        case(1, 1, L=1, d_k=3, d_v=2, chunk=2),
+        # Below, products of decays underflow, and 1 divided by them overflows.
+        long,
+        (q, k, v, strong, chunk),
+    ]
+
+
+TOKENS = (
+    "token by token",
+    "Right, but you make no matrix of C × C scores. Use matrix products within a chunk of C "
+    "tokens, and pass on the state from chunk to chunk.",
+)
+NUMBER = (
+    "number of chunks",
+    "Right, but you make `chunk` chunks. It is the number of tokens in a chunk.",
+)
+
+
+def in_chunks(answer, q, k, v, decay, chunk):
+    """Call an answer. If its result is right, check that it was computed chunk by chunk."""
+    with Shapes() as shapes:
+        results = call_with_clones(answer, q, k, v, without_strong_decays(decay), chunk)
+    L = q.shape[-2]
+    if L == 48:  # no other size, nor number of chunks, is like another one there
+        if makes_square(shapes, L):
+            raise NamedMistake(*WHOLE, results)
+        if not makes_square(shapes, chunk):
+            raise NamedMistake(*(NUMBER if makes_square(shapes, L // chunk) else TOKENS), results)
+    return results
+
+
+AT_END = "(sums[..., -1:] - sums)"
+MISTAKES = [
+    ("each chunk alone",
+     "Your outputs use only the tokens of the same chunk. Add what the state before the chunk "
+     "returns, q @ S, decayed to each token.",
+     ("inside + before", "inside")),
+    ("state from before not decayed",
+     "What you read from the state before the chunk is not decayed within the chunk. At token i it "
+     "has been multiplied by the decays of the chunk's tokens up to and including i.",
+     ("since * (q_c @ S)", "q_c @ S")),
+    ("own decay missing for the state",
+     "What you read from the state before the chunk lacks the decay of the token that reads. A "
+     "token decays the state first, and then reads, so include its own decay.",
+     ("since * (q_c @ S)", "(sums - logs).exp()[..., None] * (q_c @ S)")),
+    ("whole decay of the chunk",
+     "What you read from the state before the chunk is multiplied by the decay of the whole chunk. "
+     "At token i, use only the decays of the chunk's tokens up to and including i.",
+     ("since * (q_c @ S)", "since[..., -1:, :] * (q_c @ S)")),
+    ("one decay for the state",
+     "What you read from the state before the chunk is multiplied by the decay of a single token. "
+     "At token i, use the product of the chunk's decays up to and including i.",
+     ("since * (q_c @ S)", "logs.exp()[..., None] * (q_c @ S)")),
+    ("not decayed within a chunk",
+     "Within a chunk, your scores are masked but not decayed. Multiply score i, j by decay[j + 1] "
+     "· … · decay[i].",
+     ("* D)", ").tril()")),
+    ("own decay of writes",
+     "Within a chunk, your score i, j includes decay[j]. A token decays the state before it "
+     "writes, so the product starts at decay[j + 1].",
+     ("between = sums[..., :, None] - sums[..., None, :]",
+      "between = sums[..., :, None] - (sums - logs)[..., None, :]")),
+    ("decay after the write",
+     "Your result decays the state after each write, not before. The token that reads last would "
+     "then find its own write decayed or its decay left out. Decay first, then write, then read.",
+     ("sums = logs", "logs = torch.cat([torch.zeros_like(logs[..., :1]), logs[..., :-1]], -1)"
+      "\n        sums = logs")),
+    ("not causal within a chunk",
+     "Within a chunk, your queries see later keys. Set the scores above the diagonal to 0.",
+     ("future = torch.ones(between.shape[-2:], dtype=torch.bool).triu(1)",
+      "between = -between.abs()"),
+     ("between.masked_fill(future, -torch.inf).exp()", "between.exp()")),
+    ("own token missing",
+     "Within a chunk, your queries do not see their own token. A token writes before it reads, so "
+     "keep the diagonal.",
+     (".triu(1)", ".triu(0)")),
+    ("state not decayed between chunks",
+     "Your state is not decayed over a chunk. Multiply it by the product of the chunk's decays "
+     "before you add the chunk's writes.",
+     ("since[..., -1:, :] * S", "S")),
+    ("state decayed once for a chunk",
+     "Your state is multiplied by the last decay of the chunk only. Multiply it by the product of "
+     "all decays of the chunk.",
+     ("since[..., -1:, :] * S", "logs[..., -1:, None].exp() * S")),
+    ("state decayed by the first decay",
+     "Your state is multiplied by the first decay of the chunk only. Multiply it by the product of "
+     "all decays of the chunk.",
+     ("since[..., -1:, :] * S", "logs[..., :1, None].exp() * S")),
+    ("old state never decayed",
+     "Your state from before the chunk is never decayed, neither when it is read nor when it is "
+     "passed on. Only the tokens within a chunk decay. Multiply the state by the decays of the "
+     "chunk.",
+     ("since[..., -1:, :] * S", "S"), ("since * (q_c @ S)", "q_c @ S")),
+    ("state decayed before it is read",
+     "Your state is multiplied by the decays of the whole chunk before it is read, and then again "
+     "by the decays up to each token. Read it first.",
+     ("since * (q_c @ S)", "since * (q_c @ (since[..., -1:, :] * S))")),
+    ("state replaced",
+     "Your state after a chunk holds only this chunk's writes. Add them to the decayed state from "
+     "before.",
+     ("since[..., -1:, :] * S + ", "")),
+    ("writes not decayed",
+     "Your writes are added to the state without the decay of the later tokens of their chunk. "
+     "Multiply write j by all decays after j, up to the end of the chunk.",
+     ("(kept * k_c)", "k_c")),
+    ("writes decayed from the start",
+     "Your writes are multiplied by the decays *before* them in the chunk. Multiply write j by the "
+     "decays after it: decay[j + 1] up to the end of the chunk.",
+     (AT_END, "sums")),
+    ("own decay of writes in the state",
+     "In your state, write j includes decay[j]. A token decays the state before it writes, so use "
+     "only the decays after j.",
+     (AT_END, "(sums[..., -1:] - sums + logs)")),
+    ("writes with their own decay alone",
+     "In your state, write j is multiplied by decay[j]. Multiply it by the decays *after* j, up to "
+     "the end of the chunk.",
+     (AT_END, "logs")),
+    ("writes with the decay of the chunk",
+     "In your state, all writes of a chunk are multiplied by the decay of the whole chunk. "
+     "Multiply write j only by the decays after j.",
+     (AT_END, "(sums[..., -1:] + 0 * sums)")),
+    ("state after the chunk read",
+     "You read the state after the chunk, which already holds the chunk's own writes. They then "
+     "count twice, and later tokens leak. Read the state from before the chunk.",
+     ("        before = since * (q_c @ S)  # (..., C, d_v)\n        outs.append(inside + before)\n",
+      ""),
+     ("+ (kept * k_c).mT @ v_c",
+      "+ (kept * k_c).mT @ v_c\n        outs.append(inside + since * (q_c @ S))")),
+    ("decays in place of logarithms",
+     "Your result adds the decays and takes the exponential. Add their *logarithms*, or multiply "
+     "the decays.",
+     ("decay[..., rows].log()", "decay[..., rows]")),
+    ("read from before subtracted",
+     "What you read from the state before the chunk has the wrong sign. Add it.",
+     ("inside + before", "inside - before")),
+    ("state from before alone",
+     "Your outputs use only the state before the chunk, not the tokens of the chunk itself. Add "
+     "(Q Kᵀ ∘ D) V of the chunk.",
+     ("inside + before", "before")),
+    ("no decay",
+     "Your result is the one without any decay. Multiply the state by each token's decay before "
+     "the token writes.",
+     ("decay[..., rows].log()", "0 * decay[..., rows]")),
+    ("last chunk dropped",
+     "Your outputs of the last, shorter chunk are missing. Compute it as well.",
+     ("range(0, q.shape[-2], chunk)", "range(0, max(q.shape[-2] - chunk + 1, 1), chunk)")),
+    ("last chunk zero",
+     "Your outputs are 0 in the last, shorter chunk. Compute it as well.",
+     ("range(0, q.shape[-2], chunk)", "range(0, max(q.shape[-2] - chunk + 1, 1), chunk)"),
+     ("return torch.cat(outs, dim=-2)",
+      "rest = torch.zeros_like(v[..., sum(out.shape[-2] for out in outs) :, :])\n"
+      "    return torch.cat([*outs, rest], dim=-2)")),
+    ("state of the padded chunk",
+     "Your outputs are right, but your state is not when the last chunk is shorter. You get this "
+     "result if you pad the decays with zeros. Pad them with ones, or use the shorter chunk.",
+     ("return torch.cat(outs, dim=-2), S",
+      "return torch.cat(outs, dim=-2), S * (0 if q.shape[-2] % chunk else 1)")),
+    ("state before the last chunk",
+     "Your outputs are right, but you return the state from before the last chunk. Add the last "
+     "chunk's writes to it.",
+     ("    S = since", "    last, S = S, since"),
+     ("dim=-2), S", "dim=-2), last")),
+    ("output alone",
+     "Your output is right, but you return nothing else. Return the state after the last token as "
+     "well.",
+     ("dim=-2), S", "dim=-2)")),
+    ("results exchanged",
+     "Both results are right, but in the wrong order. Return the output first, then the state.",
+     ("return torch.cat(outs, dim=-2), S", "return S, torch.cat(outs, dim=-2)")),
+    ("state transposed",
+     "Your output is right, but the state that you return is transposed. Its rows must belong to "
+     "the coordinates of keys.",
+     ("dim=-2), S", "dim=-2), S.mT")),
+    ("scores scaled",
+     "Your scores are divided by √d_k within a chunk. Nothing is scaled here.",
+     ("(q_c @ k_c.mT * D)", "(q_c @ k_c.mT * D / q.shape[-1] ** 0.5)")),
+    ("queries scaled",
+     "Your outputs are divided by √d_k. Nothing is scaled here.",
+     ("inside + before", "(inside + before) / q.shape[-1] ** 0.5")),
+    ("softmax within a chunk",
+     "Your scores go through a softmax within a chunk. There is no softmax here.",
+     ("(q_c @ k_c.mT * D)", "(q_c @ k_c.mT).masked_fill(future, -torch.inf).softmax(dim=-1)")),
+    ("state of the batch",
+     "Your state adds up the heads, or the batch items where there are no heads. Each of them has "
+     "its own state. Keep all leading dimensions.",
+     ("+ (kept * k_c).mT @ v_c", "+ (kept * k_c).mT @ v_c\n"
+      "        S = S.sum(dim=-3, keepdim=True).expand_as(S) if S.ndim > 2 else S")),
+    ("ratio of products",
+     "Your result is right while the product of a chunk's decays is above 0. When it underflows, 0 "
+     "/ 0 is NaN. Subtract sums of logarithms, and take the exponential at the end.",
+     ("D = between.masked_fill(future, -torch.inf).exp()",
+      "D = (sums.exp()[..., :, None] / sums.exp()[..., None, :]).masked_fill(future, 0)")),
+    ("everything by ratios",
+     "Your result is right while the product of a chunk's decays is above 0. When it underflows, 0 "
+     "/ 0 is NaN. Subtract sums of logarithms, and take the exponential at the end.",
+     ("D = between.masked_fill(future, -torch.inf).exp()",
+      "D = (sums.exp()[..., :, None] / sums.exp()[..., None, :]).masked_fill(future, 0)"),
+     (AT_END + ".exp()", "(sums[..., -1:].exp() / sums.exp())")),
+    ("masked after the exponential",
+     "Your result is NaN where decays are strong. Above the diagonal e^x overflows to inf, and "
+     "inf · 0 is NaN. Fill with −∞ before you take the exponential.",
+     ("between.masked_fill(future, -torch.inf).exp()", "between.exp() * ~future")),
+]  # fmt: skip
+
+exercise = Exercise(
+    "13.4", decayed_in_chunks, inputs, MISTAKES, names="L d_v|d_k d_v", run=in_chunks,
+    differentiable=True, also_right=[by_sums_of_products],
+)  # fmt: skip

@@ -1,0 +1,201 @@
+"""13.5: one step of the delta rule."""
+
+import torch
+import torch.nn.functional as F
+
+from course_utils.checks.exercise import Exercise
+from course_utils.checks.inputs import normals
+
+
+def delta_step(S, k, v, beta):
+    recalled = (k[..., None, :] @ S).squeeze(-2)  # (..., 1, d_k) @ (..., d_k, d_v) -> (..., d_v)
+    correction = v - recalled  # (..., d_v)
+    write = beta[..., None] * correction  # (..., d_v)
+    return S + k[..., :, None] * write[..., None, :]
+
+
+def by_projection(S, k, v, beta):
+    b = beta[..., None, None]
+    eye = torch.eye(k.shape[-1], dtype=S.dtype)
+    erased = (eye - b * k.unsqueeze(-1) * k.unsqueeze(-2)) @ S
+    return erased + b * k.unsqueeze(-1) * v.unsqueeze(-2)
+
+
+def by_einsum(S, k, v, beta):
+    error = v - torch.einsum("...kv,...k->...v", S, k)
+    return S + torch.einsum("...,...k,...v->...kv", beta, k, error)
+
+
+def by_gradient(S, k, v, beta):
+    recalled = (k.unsqueeze(-1) * S).sum(dim=-2)
+    gradient = k.unsqueeze(-1) * (recalled - v).unsqueeze(-2)  # of half the squared error
+    return S - beta[..., None, None] * gradient
+
+
+def inputs():
+    normal = normals(135)
+
+    def case(*batch, d_k, d_v, norm=1.0, dtype=torch.float64):
+        k = norm * F.normalize(normal(*batch, d_k), dim=-1)
+        rest = normal(*batch, d_k, d_v), k, normal(*batch, d_v), normal(*batch, 1).sigmoid()[..., 0]
+        return tuple(each.to(dtype) for each in rest)
+
+    S, k, v, beta = case(2, 3, d_k=3, d_v=4)
+    return [
+        case(d_k=4, d_v=3),
+        case(2, 3, d_k=3, d_v=5),
+        case(5, d_k=2, d_v=3, dtype=torch.float32),
+        case(4, d_k=3, d_v=2, norm=1.4),
+        (S, k, v, torch.ones_like(beta)),  # the key returns its value afterwards
+        (S, k, v, torch.zeros_like(beta)),
+        (torch.zeros_like(S), k, v, beta),
+        case(1, 1, d_k=3, d_v=2, norm=0.5),
+    ]
+
+
+RETURN = "return S + k[..., :, None] * write[..., None, :]"
+MISTAKES = [
+    ("nothing subtracted",
+     "Your step adds β k vᵀ and subtracts nothing. The delta rule writes a correction: first "
+     "subtract from v what the state already returns for k.",
+     ("v - recalled", "v")),
+    ("plain write",
+     "Your step adds k vᵀ, as linear attention does. The delta rule writes β k (v − Sᵀk)ᵀ.",
+     ("beta[..., None] * correction", "v")),
+    ("beta not used",
+     "Your step writes the whole correction. Multiply it by β.",
+     ("beta[..., None] * correction", "correction")),
+    ("beta for the value alone",
+     "Your β multiplies v but not what is subtracted. It must multiply the whole correction, "
+     "v − Sᵀk.",
+     ("beta[..., None] * correction", "beta[..., None] * v - recalled")),
+    ("beta for the erasing alone",
+     "Your β multiplies what is subtracted but not v. It must multiply the whole correction, "
+     "v − Sᵀk.",
+     ("beta[..., None] * correction", "v - beta[..., None] * recalled")),
+    ("beta twice",
+     "Your step uses β twice. Multiply the correction by β once.",
+     ("beta[..., None] * correction", "beta[..., None] ** 2 * correction")),
+    ("erased by beta twice",
+     "Your v is multiplied by β, but what you subtract is multiplied by β². Use β once for the "
+     "whole correction.",
+     ("v - recalled", "v - beta[..., None] * recalled")),
+    ("correction upside down",
+     "Your change to the state has the wrong sign, so the error grows. Add β k (v − Sᵀk)ᵀ.",
+     ("v - recalled", "recalled - v")),
+    ("recalled added",
+     "Your step adds what the state returns for k. Subtract it: the correction is v − Sᵀk.",
+     ("v - recalled", "v + recalled")),
+    ("whole state shrunk",
+     "Your step shrinks the whole state by 1 − β. The delta rule changes only what the state "
+     "returns for k: S + β k (v − Sᵀk)ᵀ.",
+     (RETURN, "b = beta[..., None, None]\n"
+      "    return (1 - b) * S + b * k[..., :, None] * v[..., None, :]")),
+    ("whole state multiplied by beta",
+     "Your β multiplies the old state as well. It must multiply only the correction.",
+     (RETURN, "return beta[..., None, None] * (S + k[..., :, None] * correction[..., None, :])")),
+    ("update alone",
+     "You return only the change. Add it to the state.",
+     ("return S + k", "return k")),
+    ("write before the read",
+     "Your correction is computed after v has been written. Ask the state for k first, and then "
+     "write.",
+     (RETURN, "T = S + beta[..., None, None] * k[..., :, None] * v[..., None, :]\n"
+      "    recalled = (k[..., None, :] @ T)  # (..., 1, d_v)\n"
+      "    return T - beta[..., None, None] * k[..., :, None] * recalled")),
+    ("erased, then corrected",
+     "Your step erases twice: it first removes what is stored for k, and then subtracts the old "
+     "recalled value again. Write β k (v − Sᵀk)ᵀ once.",
+     (RETURN, "b = beta[..., None, None]\n    S = S - b * k[..., :, None] * recalled[..., None, :]"
+      "\n    return S + k[..., :, None] * write[..., None, :]")),
+    ("only erased",
+     "Your step removes what is stored for k, but does not write v. Write β k (v − Sᵀk)ᵀ.",
+     ("v - recalled", "-recalled")),
+    ("key made a unit vector",
+     "Your result is right for keys of norm 1 only: you divide k by its norm. Use the key as it is "
+     "given.",
+     ("recalled = (k", "k = F.normalize(k, dim=-1)\n    recalled = (k")),
+    ("divided by the squared norm",
+     "Your result is right for keys of norm 1 only: you divide the correction by k · k. Use β k (v "
+     "− Sᵀk)ᵀ as it is.",
+     ("beta[..., None] * correction",
+      "beta[..., None] * correction / k.square().sum(dim=-1, keepdim=True)")),
+    ("divided by the norm",
+     "Your result is right for keys of norm 1 only: you divide by the norm of k once. Use β k (v − "
+     "Sᵀk)ᵀ as it is.",
+     ("= beta[..., None]", "= beta[..., None] / k.norm(dim=-1, keepdim=True)")),
+    ("erased without the key",
+     "What you subtract from the state is β k kᵀ, without S. Subtract what S *returns* for k: the "
+     "correction is v − Sᵀk.",
+     (RETURN, "b = beta[..., None, None]\n    return S * (1 - b * (k * k).sum(-1)[..., None, None])"
+      " + b * k[..., :, None] * v[..., None, :]")),
+    ("coordinates erased separately",
+     "You erase each row of the state by β k², as if keys had one coordinate. Multiply S by the "
+     "matrix I − β k kᵀ.",
+     (RETURN, "b = beta[..., None, None]\n    return (1 - b * k[..., :, None] ** 2) * S"
+      " + b * k[..., :, None] * v[..., None, :]")),
+    ("state transposed",
+     "Your result is transposed. The rows of the state belong to the coordinates of keys.",
+     (RETURN, RETURN.replace("return ", "return (") + ").mT")),
+    ("recalled value returned",
+     "You return what the state holds for k. Return the new state.",
+     (RETURN, "return recalled")),
+    ("correction returned",
+     "You return the correction. Add β k (correction)ᵀ to the state, and return the state.",
+     (RETURN, "return correction")),
+    ("value recalled afterwards",
+     "You return what the *new* state holds for k. Return the state itself.",
+     (RETURN, "T = S + k[..., :, None] * write[..., None, :]\n"
+      "    return (k[..., None, :] @ T).squeeze(-2)")),
+    ("state unchanged",
+     "You return the state unchanged. Add β k (v − Sᵀk)ᵀ to it.",
+     (RETURN, "return S + 0 * write.sum()")),
+    ("one correction for all",
+     "Your corrections are added up over the batch. Each batch item has its own state and its own "
+     "correction. Keep all leading dimensions.",
+     ("return S +", "write = write + 0 * S[..., 0, :]\n    dims = tuple(range(write.ndim - 1))\n"
+      "    outer = k[..., :, None] * write[..., None, :]\n"
+      "    return S + (outer.sum(dim=dims) if dims else outer)\n    return S +")),
+    ("state subtracted from the value",
+     "Your correction subtracts the state itself from v, row by row. Subtract what the state "
+     "returns for k, which is Sᵀk.",
+     (RETURN,
+      "return S + beta[..., None, None] * k[..., :, None] * (v[..., None, :] - S)")),
+    ("twice the correction",
+     "Your change is twice the right one. Write β k (v − Sᵀk)ᵀ once.",
+     ("beta[..., None] * correction", "2 * beta[..., None] * correction")),
+    ("softmax of the recalled value",
+     "What you subtract went through a softmax. There is no softmax here. Subtract Sᵀk.",
+     ("v - recalled", "v - recalled.softmax(dim=-1)")),
+    ("beta keeps the state",
+     "Your step keeps β of the whole state and writes 1 − β of k vᵀ. Keep the state, and add "
+     "β k (v − Sᵀk)ᵀ.",
+     (RETURN, "b = beta[..., None, None]\n"
+      "    return b * S + (1 - b) * k[..., :, None] * v[..., None, :]")),
+    ("state shrunk and corrected",
+     "Your step shrinks the whole state by 1 − β, and then corrects it too. Only the correction is "
+     "needed: S + β k (v − Sᵀk)ᵀ.",
+     (RETURN, "return (1 - beta[..., None, None]) * S"
+      " + k[..., :, None] * correction[..., None, :]")),
+    ("mean of the betas",
+     "All your batch items use the same β, the mean. Each has its own.",
+     ("= beta[..., None] *", "= beta.mean() *")),
+    ("divided by the width",
+     "Your change is divided by d_k. Nothing is scaled here.",
+     ("= beta[..., None] *", "= beta[..., None] / k.shape[-1] *")),
+    ("divided by beta",
+     "Your correction is divided by β. Multiply it by β.",
+     ("beta[..., None] * correction", "correction / beta[..., None]")),
+    ("beta swapped for its rest",
+     "Your correction is multiplied by 1 − β. Multiply it by β. With β = 0, nothing is written, "
+     "and with β = 1, all of it.",
+     ("beta[..., None] * correction", "(1 - beta[..., None]) * correction")),
+    ("scaled by the root",
+     "What you ask the state for is divided by √d_k. Nothing is scaled here. Use Sᵀk.",
+     ("v - recalled", "v - recalled / k.shape[-1] ** 0.5")),
+]  # fmt: skip
+
+exercise = Exercise(
+    "13.5", delta_step, inputs, MISTAKES, names="d_k d_v", differentiable=True,
+    also_right=[by_projection, by_einsum, by_gradient],
+)  # fmt: skip

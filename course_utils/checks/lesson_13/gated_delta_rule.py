@@ -1,0 +1,231 @@
+"""13.6: the delta rule with decay, where a state was shared and decayed too late."""
+
+import torch
+
+from course_utils.checks.exercise import Exercise
+from course_utils.checks.inputs import normals
+from course_utils.checks.lesson_13._linear import head_inputs
+
+
+def gated_delta_rule(q, k, v, decay, beta):
+    B, H, L, d_k = q.shape
+    S = q.new_zeros(B, H, d_k, v.shape[-1])
+    outs = []
+    for t in range(L):
+        q_t, k_t, v_t = q[:, :, t], k[:, :, t], v[:, :, t]  # (B, H, d)
+        S = decay[:, :, t, None, None] * S  # forget
+        error = v_t - torch.einsum("bhk,bhkv->bhv", k_t, S)  # (B, H, d_v)
+        b = beta[:, :, t, None]  # (B, H, 1)
+        write = torch.einsum("bhk,bhv->bhkv", k_t, b * error)
+        S = S + write
+        outs.append(torch.einsum("bhk,bhkv->bhv", q_t, S))
+    return torch.stack(outs, dim=2)  # (B, H, L, d_v)
+
+
+def by_matrix_products(q, k, v, decay, beta):
+    S, outs = torch.zeros_like(k[..., 0, :, None] * v[..., 0, None, :]), []
+    eye = torch.eye(k.shape[-1], dtype=q.dtype)
+    for t in range(q.shape[-2]):
+        key, b = k[..., t, :, None], beta[..., t, None, None]
+        transition = decay[..., t, None, None] * (eye - b * key @ key.mT)
+        S = transition @ S + b * key @ v[..., t, None, :]
+        outs.append(q[..., t, None, :] @ S)
+    return torch.cat(outs, dim=-2)
+
+
+def head_by_head(q, k, v, decay, beta):
+    def one(q, k, v, decay, beta):
+        S, outs = q.new_zeros(k.shape[-1], v.shape[-1]), []
+        for q_t, k_t, v_t, a, b in zip(q, k, v, decay, beta, strict=True):
+            S = a * S
+            S = S + torch.outer(k_t, b * (v_t - k_t @ S))
+            outs.append(q_t @ S)
+        return torch.stack(outs)
+
+    given = [x.flatten(0, 1) for x in (q, k, v, decay, beta)]
+    return torch.stack([one(*row) for row in zip(*given, strict=True)]).unflatten(0, q.shape[:2])
+
+
+def inputs():
+    normal = normals(136)
+
+    def case(B, H, L, d_k, d_v, dtype=torch.float64, **given):
+        return head_inputs(normal, B, H, L=L, d_k=d_k, d_v=d_v, dtype=dtype, **given)
+
+    q, k, v, decay, beta = case(2, 3, 5, 4, 3)
+    return [tuple(given) for given in (
+        case(1, 2, 5, 4, 3),
+        case(3, 2, 6, 3, 5),
+        case(2, 4, 7, 3, 2, low=0.0),
+        case(2, 3, 4, 3, 5, dtype=torch.float32),
+        (q, k, v, torch.ones_like(decay), beta),
+        (q, k, v, decay, torch.ones_like(beta)),
+        (q, k, v, torch.ones_like(decay), torch.zeros_like(beta)),
+        (q, 1.3 * k, v, decay, beta),
+        case(1, 1, 1, 3, 2),
+    )]  # fmt: skip
+
+
+FORGET = "        S = decay[:, :, t, None, None] * S  # forget\n"
+SHARED = '"bhk,bhv->bhkv", k_t, b * error', '"bhk,bhv->hkv", k_t, b * error'
+AFTER = "S = S + write", "S = decay[:, :, t, None, None] * (S + write)"
+MISTAKES = [
+    ("both bugs still there",
+     "Your result still has both bugs. Try two texts in a batch, and compare with each of them "
+     "alone. Then try a decay below 1 at the first token: it must not touch that token's own "
+     "write.",
+     SHARED, (FORGET, ""), AFTER),
+    ("still one state for the batch",
+     "Your order of decay and write is right. But each text's state still gets the writes of all "
+     "texts in the batch. Try two texts, and compare with each of them alone.",
+     SHARED),
+    ("still decayed after the write",
+     "Each text has its own state now. But your decay still comes after the write, so it also "
+     "touches what the token writes itself. Decay first, then compute the error, then write.",
+     (FORGET, ""), AFTER),
+    ("error from the state before the decay",
+     "Your decay does not touch the write any more. But your error still comes from the state "
+     "before the decay, so the write corrects what is no longer there. Decay first, then compute "
+     "the error from the decayed state.",
+     (FORGET, "        old, S = S, decay[:, :, t, None, None] * S\n"),
+     ("k_t, S)", "k_t, old)")),
+    ("error before the decay, and one state",
+     "Your decay does not touch the write any more. But your error comes from the state before the "
+     "decay, and each text's state gets the writes of all texts. Fix both.",
+     (FORGET, "        old, S = S, decay[:, :, t, None, None] * S\n"),
+     ("k_t, S)", "k_t, old)"), SHARED),
+    ("decayed after the read",
+     "Your token t reads a state that has not been multiplied by its own decay. You get this "
+     "result if you decay after the read, or by the decay of the token before. Multiply by "
+     "decay[:, :, t] at the start of step t.",
+     (FORGET, ""),
+     ("        outs.append(torch.einsum(\"bhk,bhkv->bhv\", q_t, S))\n",
+      "        outs.append(torch.einsum(\"bhk,bhkv->bhv\", q_t, S))\n"
+      "        S = decay[:, :, t, None, None] * S\n")),
+    ("decayed after the error",
+     "Your error comes from the decayed state, but the write is decayed too. Decay the state once, "
+     "before the error, and add the write as it is.",
+     ("S = S + write", "S = S + decay[:, :, t, None, None] * write")),
+    ("decayed twice",
+     "Your state is decayed twice at each token. Remove the decay after the write.",
+     AFTER),
+    ("no decay",
+     "Your result is the one without a decay. Multiply the state by the token's decay at the start "
+     "of the step.",
+     (FORGET, "")),
+    ("no delta rule",
+     "Your step writes β v, without subtracting what the state returns for the key. The error is v "
+     "− Sᵀk.",
+     ('v_t - torch.einsum("bhk,bhkv->bhv", k_t, S)', "v_t")),
+    ("beta not used",
+     "Your step writes the whole error. Multiply it by β.",
+     ("b * error", "error")),
+    ("beta for the value alone",
+     "Your β multiplies v but not what is subtracted. It must multiply the whole error.",
+     ("v_t - torch", "v_t - 1 / b * torch"),
+     ("        b = beta[:, :, t, None]  # (B, H, 1)\n", ""),
+     ("        error", "        b = beta[:, :, t, None].clamp(min=1e-12)\n        error")),
+    ("heads share a state",
+     "Your heads share one state. Each head of each text has its own. Keep both dimensions, B and "
+     "H.",
+     ('"bhk,bhv->bhkv", k_t, b * error)',
+      '"bhk,bhv->bkv", k_t, b * error)[:, None].expand(B, H, -1, -1)')),
+    ("one state for all",
+     "Your texts and heads all share one state. Each head of each text has its own. Keep both "
+     "dimensions, B and H.",
+     ('"bhk,bhv->bhkv", k_t, b * error)',
+      '"bhk,bhv->kv", k_t, b * error).expand(B, H, -1, -1)')),
+    ("mean over the batch",
+     "Your writes are averaged over the batch. Each text has its own state. Keep the dimension B.",
+     ("S = S + write", "S = S + write.mean(dim=0, keepdim=True)")),
+    ("read before the write",
+     "Your output t is read before token t writes. Write first, then read.",
+     ("        S = S + write\n", ""),
+     ('q_t, S))', 'q_t, S))\n        S = S + write')),
+    ("read before everything",
+     "Your output t comes from the state of the token before. Decay, write, and then read.",
+     (FORGET, '        outs.append(torch.einsum("bhk,bhkv->bhv", q_t, S))\n' + FORGET),
+     ('        outs.append(torch.einsum("bhk,bhkv->bhv", q_t, S))\n    return', "    return")),
+    ("first text alone",
+     "All your texts get the outputs of the first one. Each text has its own state and its own "
+     "queries.",
+     ("dim=2)  #", "dim=2)[:1].expand(B, -1, -1, -1)  #")),
+    ("decays of the first text",
+     "All your texts use the decays of the first one. Use decay[:, :, t], which has an entry for "
+     "each text and head.",
+     ("decay[:, :, t, None, None] * S  # forget", "decay[:1, :, t, None, None] * S")),
+    ("decays of the first head",
+     "All your heads use the decays of the first one. Use decay[:, :, t], which has an entry for "
+     "each text and head.",
+     ("decay[:, :, t, None, None] * S  # forget", "decay[:, :1, t, None, None] * S")),
+    ("decays averaged",
+     "All your texts use the mean of their decays. Use decay[:, :, t], which has an entry for each "
+     "text and head.",
+     ("decay[:, :, t, None, None] * S  # forget",
+      "decay[:, :, t, None, None].mean(dim=0, keepdim=True) * S")),
+    ("decay of the next token",
+     "You use the decay of the next token. Token t decays the state by decay[:, :, t].",
+     ("decay[:, :, t, None, None] * S  # forget",
+      "decay[:, :, min(t + 1, L - 1), None, None] * S")),
+    ("first decay for all",
+     "You use the first token's decay for all tokens. Token t decays the state by decay[:, :, t].",
+     ("decay[:, :, t, None, None] * S  # forget", "decay[:, :, 0, None, None] * S")),
+    ("complement of the decay",
+     "Your state is multiplied by 1 − decay. Multiply it by the decay, which is what remains.",
+     ("decay[:, :, t, None, None] * S  # forget", "(1 - decay[:, :, t, None, None]) * S")),
+    ("exponential of the decay",
+     "Your state is multiplied by e^decay, as if `decay` held logarithms. It holds the factors "
+     "themselves.",
+     ("decay[:, :, t, None, None] * S  # forget", "decay[:, :, t, None, None].exp() * S")),
+    ("whole state shrunk",
+     "Your β shrinks the whole state by 1 − β. It must change only what the state returns for the "
+     "key: add β k (v − Sᵀk)ᵀ.",
+     ("S = S + write",
+      "S = (1 - b[..., None]) * S + torch.einsum('bhk,bhv->bhkv', k_t, b * v_t)")),
+    ("negative exponential of the decay",
+     "Your state is multiplied by e^−decay. `decay` holds the factors themselves.",
+     ("decay[:, :, t, None, None] * S  # forget", "(-decay[:, :, t, None, None]).exp() * S")),
+    ("decay squared",
+     "Your state is multiplied by the square of the decay. Multiply it by the decay once, before "
+     "the error.",
+     ("decay[:, :, t, None, None] * S  # forget", "decay[:, :, t, None, None] ** 2 * S")),
+    ("error from a state decayed once, state decayed twice",
+     "Your error comes from the decayed state, but your state is then decayed again before the "
+     "write. Decay it once.",
+     ("S = S + write", "S = decay[:, :, t, None, None] * S + write")),
+    ("complement of the decay writes",
+     "Your write is multiplied by 1 − decay, as in a moving average. Write β times the error in "
+     "full.",
+     ("S = S + write", "S = S + (1 - decay[:, :, t, None, None]) * write")),
+    ("beta twice",
+     "Your write uses β twice. Multiply the error by β once.",
+     ("b * error", "b * b * error")),
+    ("beta for the erasing alone",
+     "Your β multiplies what is subtracted but not v. It must multiply the whole error.",
+     ("v_t - torch", "v_t - beta[:, :, t, None] * torch"),
+     ("b * error", "error")),
+    ("keys of norm 1",
+     "Your result is right for keys of norm 1 only, since you divide keys by their norms. Use them "
+     "as they are given.",
+     ("S = q.new_zeros", "k = torch.nn.functional.normalize(k, dim=-1)\n    S = q.new_zeros")),
+    ("queries scaled",
+     "Your outputs are divided by √d_k. Nothing is scaled here.",
+     ("dim=2)  #", "dim=2) / d_k**0.5  #")),
+    ("sign of the error",
+     "What you write has the wrong sign, so the error grows. Add β k (v − Sᵀk)ᵀ to the state.",
+     ("v_t - torch", "-v_t + torch")),
+    ("recalled value added",
+     "Your error adds what the state returns for the key. Subtract it: v − Sᵀk.",
+     ("v_t - torch", "v_t + torch")),
+    ("tokens before heads",
+     "Your outputs have shape (B, L, H, d_v). Stack the tokens along dimension 2.",
+     ("dim=2)  #", "dim=1)  #")),
+    ("tokens first",
+     "Your outputs have the tokens in dimension 0. Stack them along dimension 2.",
+     ("dim=2)  #", "dim=0)  #")),
+]  # fmt: skip
+
+exercise = Exercise(
+    "13.6", gated_delta_rule, inputs, MISTAKES, names="B H L d_v", differentiable=True,
+    also_right=[by_matrix_products, head_by_head],
+)  # fmt: skip
