@@ -374,7 +374,9 @@ TABLE = {
         ("deadlock", [("rank % 2 == 0", "rank // 2 % 2 == 0")]),
         ("wrong neighbor", lambda r, W: [("send", (r + 1) % W), ("recv", (r + 1) % W)]),
     ],
-    "shard_tokens": [("unbalanced", lambda each, W: torch.arange(sum(each)).view(-1, W).T)],
+    "shard_tokens": [
+        ("unbalanced", lambda each, W: torch.arange(sum(each)).view(W, -1).T.reshape(W, -1)),
+    ],
 }  # fmt: skip
 
 WRONG = [(name, *row) for name, rows in TABLE.items() for row in rows]

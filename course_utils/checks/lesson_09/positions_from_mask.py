@@ -91,6 +91,10 @@ MISTAKES = [
     ("only clamped",
      "Right for left padding. In your result, padding after a text gets the position of the last "
      "token. Set the position of all padding to 0.", (FILL, ".clamp(min=0)")),
+    ("tokens before each one",
+     "Your real tokens are right, but padding gets the number of real tokens before it. Set the "
+     "position of all padding to 0.",
+     "attention_mask.cumsum(dim=-1) - attention_mask.long()"),
     ("padding not reset",
      "Your real tokens are right, but padding is not at position 0. Position −1, for example, has"
      " no row in a table. Set the position of all padding to 0.", (FILL, "")),
