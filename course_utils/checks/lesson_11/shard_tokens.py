@@ -139,9 +139,8 @@ ROUND = (
     "always get a little more work. Reverse the order of the ranks from one round to the next."
 )
 ROUND_UNSORTED = (
-    "You deal out the tokens in the order of the text, and to the ranks in the same order every "
-    "time. Sort the tokens by cost first, and reverse the order of the ranks from one round to the "
-    "next."
+    "Each of your ranks holds every W-th token of the text, so the ranks at one end always get a "
+    "little more work. Sort the tokens by cost first, and deal them out back and forth."
 )
 TOO_LATE = (
     "You give each token to the rank with the least work so far, {}. The expensive tokens that "

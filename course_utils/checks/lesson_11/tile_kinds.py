@@ -143,6 +143,10 @@ MISTAKES = [
      "You use only the first query of each block. Return 0 only if the earliest key is after the "
      "latest query, and 2 only if the latest key is not after the earliest query.",
      (SOME, "k[:, 0] <= q[:, 0, None]"), (EACH, "k[:, -1] <= q[:, 0, None]")),
+    ("earliest with earliest for 2",
+     "Your result is 2 where the earliest query may see the earliest key. It must see every key, "
+     "so compare the latest key with the earliest query.",
+     (EACH, "k.amin(dim=1) <= q.amin(dim=1)[:, None]")),
     ("first with first", ONE_PAIR.format("first", "first"),
      (SOME, "k[:, 0] <= q[:, 0, None]"), (EACH, "k[:, 0] <= q[:, 0, None]")),
     ("last with last", ONE_PAIR.format("last", "last"),
