@@ -150,12 +150,12 @@ MISTAKES = [
      "p of x.",
      (ROTATED, "a * cos[:1] - b * sin[:1], a * sin[:1] + b * cos[:1]")),
     ("no negative cosine",
-     "Right where no cosine is negative. Elsewhere, your result uses its absolute value. If you "
-     "compute the angles with `asin`, their cosines are never negative. Use both tables as they "
-     "are.",
+     "Right where no cosine is negative. Your result uses the absolute values of the cosines. If "
+     "you compute the angles with `asin`, their cosines are never negative. Use both tables as "
+     "they are.",
      (ROTATED, "a * sin.asin().cos() - b * sin, a * sin + b * sin.asin().cos()")),
     ("no negative sine",
-     "Right where no sine is negative. Elsewhere, your result uses its absolute value. If you "
+     "Right where no sine is negative. Your result uses the absolute values of the sines. If you "
      "compute the angles with `acos`, their sines are never negative. Use both tables as they are.",
      (ROTATED, "a * cos - b * cos.acos().sin(), a * cos.acos().sin() + b * cos")),
     ("row rotated around",

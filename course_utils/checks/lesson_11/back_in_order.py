@@ -49,8 +49,8 @@ MISTAKES = [
      "holds the first. Reverse the order of the late chunks.",
      ("late.flip(0)", "late")),
     ("late chunks one too far",
-     "Your late chunks are all one chunk too far, as at 2W − r. Rank 0 holds the last chunk, which "
-     "is number 2W − 1, so rank r holds number 2W − 1 − r.",
+     "Your late chunks are all one chunk too far, as at 2W − r (modulo 2W). Rank 0 holds the last "
+     "chunk, which is number 2W − 1, so rank r holds number 2W − 1 − r.",
      (JOINED, "torch.cat([late[:1], early[1:], torch.zeros_like(late[:1]), late.flip(0)[:-1]])")),
     ("late chunks rolled", ROLLED, ("late.flip(0)", "late.roll(1, 0)")),
     ("late chunks rolled back", ROLLED, ("late.flip(0)", "late.roll(-1, 0)")),
