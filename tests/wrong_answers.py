@@ -416,7 +416,9 @@ TABLE = {
         ("deadlock", [("rank % 2 == 0", "rank // 2 % 2 == 0")]),
         ("wrong neighbor", lambda r, W: [("send", (r + 1) % W), ("recv", (r + 1) % W)]),
     ],
-    "shard_tokens": [("unbalanced", lambda each, W: torch.arange(sum(each)).view(-1, W).T)],
+    "shard_tokens": [
+        ("unbalanced", lambda each, W: torch.arange(sum(each)).view(W, -1).T.reshape(W, -1)),
+    ],
     "causal_linear_attention": [("makes the whole matrix", with_all_weights)],
     "decayed_in_chunks": [
         ("makes the whole matrix", lambda *given: R["decayed_in_chunks"](*given[:-1], 99)),

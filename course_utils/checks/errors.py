@@ -106,6 +106,15 @@ CAUSES = [
         "missing, or is there one too many?",
     ),
     (
+        r"stack expects each tensor to be equal size",
+        "These shapes do not fit together. `torch.stack` takes tensors of one shape.",
+    ),
+    (
+        r"only supports boolean masks|expected condition to be a boolean",
+        "This function takes only a Boolean mask, but `~` turns 0 and 1 into −1 and −2. Compare "
+        "instead, as in `mask == 0`.",
+    ),
+    (
         r"size of tensor a .* must match the size of tensor b|not broadcastable|"
         r"shape .* is invalid for input|could not be broadcast|must have same number of dim|"
         r"Sizes of tensors must match|expects each tensor to be equal size",

@@ -28,6 +28,14 @@ def inputs():
 
 
 REST = "8 * h / (2 * power) for h in range(1, 2 * (num_heads - power), 2)"
+TWO_STEPS = "If H is not a power of two, follow the two steps of the exercise."
+ROUNDED = (
+    "Your exponents are rounded to integers. Keep their fractions, and divide with `/`, not `//`."
+)
+EVEN = (
+    "Your slopes are evenly spaced. They must fall by the same factor from head to head. For a "
+    f"power of two, head h has the slope 2^(−8 (h + 1) / H). {TWO_STEPS}"
+)
 MISTAKES = [
     ("one rule for all numbers",
      "Right for powers of two. Otherwise, start with all slopes for P heads, where P is the "
@@ -62,6 +70,27 @@ MISTAKES = [
      "You append the first, second, third, … slope for 2P heads. Append only the first, third, "
      "fifth, ….",
      (REST, "8 * h / (2 * power) for h in range(1, num_heads - power + 1)")),
+    ("slopes for 2H heads",
+     "You append slopes for 2H heads. Append the first, third, fifth, … slope for 2P heads, where "
+     "P is the largest power of two below H.",
+     (REST, REST.replace("(2 * power)", "(2 * num_heads)"))),
+    ("slopes for P heads",
+     "The slopes that you append have the exponents −8 / P, −24 / P, …, as for P heads. Append "
+     "slopes for 2P heads, so divide by 2P.",
+     (REST, REST.replace("(2 * power)", "power"))),
+    ("last ones appended",
+     "Of the first, third, fifth, … slope for 2P heads, you append the last ones. Start with the "
+     "first of these slopes.",
+     (REST, "8 * h / (2 * power) for h in range(4 * power - 2 * num_heads + 1, 2 * power, 2)")),
+    ("exponents rounded", ROUNDED, ("2.0**-e", "2.0 ** (-e // 1)")),
+    ("exponents cut off", ROUNDED, ("2.0**-e", "2.0 ** -(e // 1)")),
+    ("exponents rounded, one rule for all", f"{ROUNDED} {TWO_STEPS}",
+     "2.0 ** torch.tensor([-8 * (h + 1) // num_heads for h in range(num_heads)])"),
+    ("exponents cut off, one rule for all", f"{ROUNDED} {TWO_STEPS}",
+     "2.0 ** -torch.tensor([8 * (h + 1) // num_heads for h in range(num_heads)])"),
+    ("evenly spaced", EVEN, "torch.arange(1, num_heads + 1) / num_heads / 256"),
+    ("evenly spaced from 1 / H", EVEN, "torch.arange(1, num_heads + 1) / num_heads"),
+    ("evenly spaced, falling", EVEN, "torch.linspace(0.5, 2**-8, num_heads)"),
     ("power below the number",
      "You follow the two steps even if H is a power of two. In that case, head h has the slope "
      "2^(−8 (h + 1) / H).",

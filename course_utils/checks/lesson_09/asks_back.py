@@ -1,5 +1,6 @@
 """9.12: matrices of a head that looks as many positions back as each token asks."""
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -47,12 +48,20 @@ def run(answer, n, B, L):
     raise NamedMistake("not found", what_is_missing(W_q, W_k, x, tokens))
 
 
+def is_pair_of_others(result):
+    """Tell whether a result is a pair, but of arrays or lists instead of tensors."""
+    is_pair = isinstance(result, list | tuple) and len(result) == 2
+    return is_pair and all(isinstance(each, list | np.ndarray) for each in result)
+
+
 def matrices(result, n):
     try:
         W_q, W_k = result
         fits = W_q.shape == W_k.shape and W_q.ndim == 2 and len(W_q) == n and W_q.shape[1] % 2 == 0
     except (TypeError, ValueError, AttributeError):
         fits = False
+    if is_pair_of_others(result):
+        raise NamedMistake("not tensors", NOT_TENSORS)
     if not fits:
         hint = f"Return the pair W_q, W_k. Both must have n = {n} rows and the same even d_k."
         raise NamedMistake("wrong shapes", hint)
@@ -68,9 +77,13 @@ def matrices(result, n):
     return W_q, W_k
 
 
+NOT_TENSORS = (
+    "Your two matrices are not tensors. Return tensors, for example with `torch.tensor(...)`, "
+    "because `head` multiplies tensors by them."
+)
 SOFT = (
-    "Each token gives its largest weight to the right key, but the other keys get too much. Make "
-    "the scores larger, for example with larger entries in W_q."
+    "Each token gives its largest weight to the right key, but the other keys get too much. Use "
+    "more pairs of entries, or make the scores larger, for example with larger entries in W_q."
 )
 ITSELF = (
     "Each token attends to itself. Make row b of W_q the key's vector, rotated by an angle that "
@@ -79,6 +92,14 @@ ITSELF = (
 FORWARD = (
     "Your queries ask for the future, which the mask hides, because they are rotated in the wrong"
     " direction. For number b, rotate the key's vector back by b positions."
+)
+AHEAD = (
+    "Your queries ask for the future, which the mask hides, so each token attends to itself. For "
+    "number b, rotate the key's vector back by b positions."
+)
+TWICE = (
+    "Your head looks 2b positions back instead of b. Rotate row b of W_q back by b positions, not "
+    "by 2b."
 )
 ONE_FOR_ALL = "Your head looks equally far back for every number. Row b of W_q must depend on b."
 TOO_FAR = (
@@ -119,6 +140,8 @@ def what_is_missing(W_q, W_k, x, tokens):
     n = len(W_q)
     room = n if 2 * n < len(at) else tokens
     inner = (tokens > 0) & (at > room) & (at < len(at) - room)  # (B, L), room to both sides
+    far = inner & (at >= 2 * tokens)  # (B, L), with room for twice as far
+    is_twice = far.any() and (back[far] == 2 * tokens[far]).all()
     back, asked, unmasked = back[inner], tokens[inner], unmasked[inner]
     if (back == asked).all():
         return SOFT
@@ -129,8 +152,10 @@ def what_is_missing(W_q, W_k, x, tokens):
         return NEIGHBORS
     if (unmasked == -asked).all():
         return FORWARD
+    if is_twice:
+        return TWICE
     if (back == 0).all():
-        return ITSELF
+        return AHEAD if (unmasked < 0).any() and (unmasked <= 0).all() else ITSELF
     if len(back.unique()) == 1:
         return ONE_FOR_ALL
     return TOO_FAR if len((back - asked).unique()) == 1 else ELSEWHERE
@@ -145,7 +170,10 @@ MISTAKES = [
     ("neighbors as pairs", NEIGHBORS,
      (ROTATED, "rotary(key.expand(n, -1), -back, interleaved=True)")),
     ("too far by one", TOO_FAR, ("-back)", "-back - 1)")),
-    ("twice as far", ELSEWHERE, ("-back)", "-2 * back)")),
+    ("ahead", AHEAD, ("-back)", "n - 1 - back)")),
+    ("twice as far", TWICE, ("-back)", "-2 * back)")),
+    ("other frequencies", ELSEWHERE, ("-back)", "-back, base=100)")),
+    ("not tensors", NOT_TENSORS, ("return W_q, W_k", "return W_q.numpy(), W_k.numpy()")),
     ("one row above 31", LARGE, (ROTATED, f"{ROTATED}[back.clamp(max=31)]")),
     ("keys that differ", BY_CONTENT, ("-1).clone()", "-1) * (1 + back[:, None])")),
 ]  # fmt: skip

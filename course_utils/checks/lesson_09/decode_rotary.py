@@ -65,6 +65,10 @@ LIMIT = (
     "Your result is right for few cached tokens, but not for 2,000. If your positions start again "
     "or stop at some number, remove this limit."
 )
+GROWN = (
+    "start at position S, where S counts the new tokens, too. If you take the length of the cache "
+    "after you append to it, take it before. Start at S − L."
+)
 OTHER_BASE = (
     "Your queries and new keys are rotated with another base than the cached keys. Use the default "
     "base of `rotary`."
@@ -90,6 +94,23 @@ MISTAKES = [
      "Your keys are right, but all your queries are at the position of the last one. Give each "
      "query its own position.",
      (ROTATE, "q, k = rotary(q, torch.full((L,), S - 1)), rotary(k, positions)")),
+    ("queries after the grown cache",
+     f"Your keys are at the right positions, but your queries {GROWN}",
+     (ROTATE, "q, k = rotary(q, positions + L), rotary(k, positions)")),
+    ("keys after the grown cache",
+     f"Your queries are at the right positions, but your new keys {GROWN}",
+     (ROTATE, "q, k = rotary(q, positions), rotary(k, positions + L)")),
+    ("both after the grown cache",
+     f"Your new tokens {GROWN}",
+     (POSITIONS, "torch.arange(S, S + L)")),
+    ("width for the length",
+     "Your new tokens start at position d_k. They come after the cached tokens, so start at the "
+     "number of cached tokens, k_cache.shape[-2].",
+     (POSITIONS, "k_cache.shape[-1] + torch.arange(L)")),
+    ("number of new tokens",
+     "Your new tokens start at position L, the number of new tokens. They come after the cached "
+     "tokens, so start at the number of these, k_cache.shape[-2].",
+     (POSITIONS, "torch.arange(L, 2 * L)")),
     *rounded(POSITIONS, POSITIONS + "{}", "integers or at least float32"),
     ("begin again", LIMIT, (POSITIONS, POSITIONS + " % 64")),
     ("stop at 31", LIMIT, (POSITIONS, POSITIONS + ".clamp(max=31)")),

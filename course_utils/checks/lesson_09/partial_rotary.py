@@ -68,6 +68,36 @@ LIMIT = (
     "or stop at some number, remove this limit."
 )
 RESULT = "torch.cat([rotated, x[..., width:]], dim=-1)"
+WITHOUT_NEGATIVE = "(attention_mask.cumsum(dim=-1) - 1).clamp(min=0)"
+BY_HEAD = (
+    "Your positions depend on the head. Head 0 gets those of sequence 0, head 1 those of sequence "
+    "1, and so on. All heads of a sequence have the same positions, so give the positions the "
+    "shape (B, 1, L)."
+)
+OTHER_BASE = "Your frequencies have another base. Leave `base` at its default, 10000."
+HALF_AS_MANY = (
+    "With width = 4, for example, you rotate only 2 entries, which are one pair. Rotate the first "
+    "`width` entries, which are width / 2 pairs."
+)
+FROM_THE_END = (
+    "Your positions {}. Count from the start of each sequence, where the first real token is at "
+    "position 0."
+)
+SUBTRACTED = (
+    "Your positions are the column numbers minus the number of real tokens. Subtract the number of "
+    "padding tokens instead."
+)
+
+
+def pairs_across_the_head(x, attention_mask, width):
+    positions = (attention_mask.cumsum(dim=-1) - 1)[:, None]
+    half, middle = width // 2, x.shape[-1] // 2
+    entries = [*range(half), *range(middle, middle + half)]
+    result = x.clone()
+    result[..., entries] = rotary(x[..., entries], positions)
+    return result
+
+
 MISTAKES = [
     ("padding counted",
      "Your positions count the padding, so the tokens after it are rotated too far. Count only "
@@ -89,6 +119,49 @@ MISTAKES = [
      "dimension for the heads: (B, 1, L).",
      (POSITIONS, "attention_mask.cumsum(dim=-1) - 1\n"
       "    positions = positions[None] if len(x) == x.shape[1] else positions[:, None]")),
+    ("positions by the head", BY_HEAD,
+     (POSITIONS, POSITIONS[: -len("[:, None]")] + "[torch.arange(x.shape[1]) % len(x)][None]")),
+    ("positions by the head, clamped", BY_HEAD,
+     (POSITIONS, WITHOUT_NEGATIVE + "[torch.arange(x.shape[1]) % len(x)][None]")),
+    ("over the batch",
+     "You count down the columns of the mask, from sequence to sequence. Count along each row, "
+     "with `dim=-1`.",
+     (POSITIONS, "(attention_mask.cumsum(dim=0) - 1)[:, None]")),
+    ("over the flattened batch",
+     "You go on counting from sequence to sequence. Count along each row, with `dim=-1`.",
+     (POSITIONS, "(attention_mask.flatten().cumsum(0).view(attention_mask.shape) - 1)[:, None]")),
+    ("from the end", FROM_THE_END.format("count from the last token back"),
+     (POSITIONS, "(attention_mask.flip(-1).cumsum(dim=-1).flip(-1) - 1)[:, None]")),
+    ("0 at the end", FROM_THE_END.format("end with 0 at the last token, and are negative before"),
+     (POSITIONS, "torch.arange(x.shape[-2]) - x.shape[-2] + 1")),
+    ("-1 at the end", FROM_THE_END.format("end with −1 at the last token, and are negative"),
+     (POSITIONS, "torch.arange(x.shape[-2]) - x.shape[-2]")),
+    ("real tokens subtracted", SUBTRACTED,
+     (POSITIONS, "(torch.arange(x.shape[-2]) - attention_mask.sum(-1, keepdim=True))[:, None]")),
+    ("real tokens subtracted, clamped", SUBTRACTED,
+     (POSITIONS, "(torch.arange(x.shape[-2]) - attention_mask.sum(-1, keepdim=True))"
+      ".clamp(min=0)[:, None]")),
+    ("paired across the head",
+     "You pair entry i with entry i + d_k / 2. Only the first `width` entries are rotated, so pair "
+     "entry i with entry i + width / 2.",
+     pairs_across_the_head),
+    ("half as many entries", HALF_AS_MANY,
+     (ROTATED, "rotary(x[..., : width // 2], positions)"),
+     (RESULT, "torch.cat([rotated, x[..., width // 2 :]], dim=-1)")),
+    ("half as many entries, an even number", HALF_AS_MANY,
+     (ROTATED, "rotary(x[..., : max(2, width // 4 * 2)], positions)"),
+     (RESULT, "torch.cat([rotated, x[..., max(2, width // 4 * 2) :]], dim=-1)")),
+    ("half as many entries where even", HALF_AS_MANY,
+     ("    rotated", "    half = width if width % 4 else width // 2\n    rotated"),
+     (ROTATED, "rotary(x[..., :half], positions)"),
+     (RESULT, "torch.cat([rotated, x[..., half:]], dim=-1)")),
+    ("base 1000", OTHER_BASE, (ROTATED, "rotary(x[..., :width], positions, base=1000)")),
+    ("base 500,000", OTHER_BASE, (ROTATED, "rotary(x[..., :width], positions, base=500000)")),
+    ("in bfloat16",
+     "Your result is rounded to bfloat16, which keeps 8 significant bits. Compute in the dtype of "
+     "x.",
+     (ROTATED, "rotary(x[..., :width].bfloat16(), positions).float()"),
+     (RESULT, "torch.cat([rotated, x[..., width:].bfloat16().float()], dim=-1)")),
     ("all entries",
      "All entries are rotated. Rotate only the first `width` entries of each head.",
      (ROTATED, "rotary(x, positions)"), (RESULT, "rotated")),

@@ -40,19 +40,61 @@ def inputs():
         (padded(1, (0, 1)),),
         (padded(3, (2, 1), (1, 2), (2, 1)),),  # B = L
         (padded(5, (0, 4), (2, 3)).T.contiguous().T,),  # not contiguous
+        (padded(3, (1, 2), (0, 2)),),  # equally many real tokens
         (padded(300, (10, 290), (0, 299), dtype=torch.uint8),),
         (padded(4, (2, 2), (4, 0), (1, 3)),),  # a row of padding only
     ]
 
 
 COUNT, FILL = "attention_mask.cumsum(dim=-1)", ".masked_fill(attention_mask == 0, 0)"
+NOT_BOOLEAN = (
+    "Right for a Boolean mask. For a mask of 0 and 1, your code raises an error. `masked_fill` and "
+    "`torch.where` take only Boolean masks, and `~` makes −1 and −2 of 0 and 1. Write "
+    "`attention_mask == 0`, or `!= 0`."
+)
+LAST_BIT = (
+    "only the last bit of each position is left, so 2, for example, becomes 0. If you use `&` with "
+    "the mask, multiply by the mask instead."
+)
+TOO_SMALL = "Right for left padding. Padding after a text makes your positions too small. "
+ON_AND_ON = (
+    "You go on counting from row to row. Each row has its own positions, so count along each row, "
+    "with `dim=-1`."
+)
+ONE_TOO_EARLY = (
+    "You subtract 1 from the mask before you count, so your sums change only at padding. Subtract "
+    "1 after `cumsum`, and set the position of padding to 0."
+)
+
+
+def filled_by_index(attention_mask):
+    positions = attention_mask.cumsum(dim=-1) - 1
+    positions[~attention_mask] = 0
+    return positions
+
+
 MISTAKES = [
+    ("integers inverted", NOT_BOOLEAN, (FILL, ".masked_fill(~attention_mask, 0)")),
+    ("condition of integers", NOT_BOOLEAN,
+     (FILL, ""), ("return (counted - 1)", "return torch.where(attention_mask, counted - 1, 0)")),
+    ("integers as an index",
+     "Right for a Boolean mask. For a mask of 0 and 1, `~` makes −1 and −2 of 0 and 1. If you use "
+     "these as an index, they are numbers of rows. Use `attention_mask == 0`.",
+     filled_by_index),
+    ("last bit", f"In your result, {LAST_BIT}", (FILL, " & attention_mask")),
+    ("last bit of a Boolean mask", f"Right, except for a Boolean mask. There, {LAST_BIT}",
+     lambda mask: (mask.cumsum(dim=-1) - 1) & mask if mask.dtype == torch.bool
+     else (mask.cumsum(dim=-1) - 1) * mask),
     ("counted from 1",
      "Your positions start at 1. `cumsum` counts the token itself, so subtract 1.",
      ("(counted - 1)", "counted")),
     ("only clamped",
      "Right for left padding. In your result, padding after a text gets the position of the last "
      "token. Set the position of all padding to 0.", (FILL, ".clamp(min=0)")),
+    ("tokens before each one",
+     "Your real tokens are right, but padding gets the number of real tokens before it. Set the "
+     "position of all padding to 0.",
+     "attention_mask.cumsum(dim=-1) - attention_mask.long()"),
     ("padding not reset",
      "Your real tokens are right, but padding is not at position 0. Position −1, for example, has"
      " no row in a table. Set the position of all padding to 0.", (FILL, "")),
@@ -87,6 +129,33 @@ MISTAKES = [
      "Your real tokens are at their column numbers, so padding is counted. Count only the real "
      "tokens of each row.",
      (COUNT, "torch.arange(1, attention_mask.shape[1] + 1).expand(attention_mask.shape)")),
+    ("over the flattened batch", ON_AND_ON,
+     (COUNT, "attention_mask.flatten().cumsum(dim=0).view(attention_mask.shape)")),
+    ("over the flattened batch, not reset",
+     f"{ON_AND_ON} Then set the position of padding to 0.",
+     (COUNT, "attention_mask.flatten().cumsum(dim=0).view(attention_mask.shape)"), (FILL, "")),
+    ("over the flattened batch, clamped",
+     f"{ON_AND_ON} Then set the position of padding to 0.",
+     (COUNT, "attention_mask.flatten().cumsum(dim=0).view(attention_mask.shape)"),
+     (FILL, ".clamp(min=0)")),
+    ("padding numbered",
+     "Your mask is inverted. You number the padding, and set the positions of real tokens to 0. "
+     "Count the real tokens, where the mask is 1, and set the position of padding to 0.",
+     (COUNT, "(attention_mask == 0).cumsum(dim=-1)"), (FILL, FILL.replace("==", "!="))),
+    ("padding counted for the tokens",
+     "You count the padding up to each token. Count the real tokens, where the mask is 1.",
+     (COUNT, "(attention_mask == 0).cumsum(dim=-1)")),
+    ("real tokens reset",
+     "You set the positions of the real tokens to 0, and keep those of padding. Do it the other "
+     "way around.",
+     (FILL, FILL.replace("==", "!="))),
+    ("1 subtracted too early", ONE_TOO_EARLY, "(attention_mask - 1).cumsum(dim=-1)"),
+    ("1 subtracted too early, from integers", ONE_TOO_EARLY,
+     "(attention_mask.long() - 1).cumsum(dim=-1)"),
+    ("rows of different lengths",
+     "Where the rows have different numbers of real tokens, your code raises an error. Elsewhere, "
+     "your result has no positions for padding. Return L positions for each row.",
+     "torch.stack([torch.arange(int(row.sum())) for row in attention_mask])"),
     ("over the batch",
      "You count down the columns, from sequence to sequence. Count along each row, with `dim=-1`.",
      (COUNT, "attention_mask.cumsum(dim=0)")),
@@ -94,15 +163,29 @@ MISTAKES = [
      "You count down the columns, from sequence to sequence. Count along each row, with `dim=-1`,"
      " and set the position of padding to 0.", (COUNT, "attention_mask.cumsum(dim=0)"), (FILL, "")),
     ("all padding subtracted",
-     "Right for left padding. Padding after a text makes your positions too small. Count only the"
-     " real tokens before each one.",
+     TOO_SMALL + "Count only the real tokens before each one.",
      (COUNT, "torch.arange(1, attention_mask.shape[1] + 1) "
       "- (attention_mask == 0).sum(dim=-1, keepdim=True)")),
     ("all padding subtracted, only clamped",
-     "Right for left padding. Padding after a text makes your positions too small. Count only the "
-     "real tokens before each one, and set the position of padding to 0.",
+     TOO_SMALL
+     + "Count only the real tokens before each one, and set the position of padding to 0.",
      (COUNT, "torch.arange(1, attention_mask.shape[1] + 1) "
       "- (attention_mask == 0).sum(dim=-1, keepdim=True)"), (FILL, ".clamp(min=0)")),
+    ("all padding subtracted, clamped and reset",
+     TOO_SMALL + "Count only the real tokens before each one.",
+     (COUNT, "torch.arange(1, attention_mask.shape[1] + 1) "
+      "- (attention_mask == 0).sum(dim=-1, keepdim=True)"),
+     (FILL, ".clamp(min=0)" + FILL)),
+    ("all padding subtracted, not reset",
+     "Your positions are the column numbers minus the number of all padding in the row. Count only "
+     "the real tokens before each one, and set the position of padding to 0.",
+     (COUNT, "torch.arange(1, attention_mask.shape[1] + 1) "
+      "- (attention_mask == 0).sum(dim=-1, keepdim=True)"), (FILL, "")),
+    ("column of the first padding subtracted",
+     TOO_SMALL + "If you subtract `argmin`, the column of the first padding, leave this out. "
+     "`cumsum` counts only real tokens, so subtract 1, and set the position of padding to 0.",
+     (COUNT, COUNT + " - attention_mask.int().argmin(dim=-1, keepdim=True)"),
+     (FILL, ".clamp(min=0)")),
     ("padding after a text counted",
      "Your real tokens are right, but padding after a text gets the positions that follow. Set "
      "the position of all padding to 0.",

@@ -59,6 +59,13 @@ def positions_stand_still(q, k, v, keys, values, window):
     return output, keys, values
 
 
+def attends_first(q, k, v, keys, values, window):
+    """Attend to the cached tokens alone, then append the new one; keep unrotated keys."""
+    at, new = torch.arange(len(keys)), torch.tensor([len(keys)])
+    output, _ = attention(rotary(q, new), rotary(keys, at), values)
+    return output, torch.cat([keys, k])[-window:], torch.cat([values, v])[-window:]
+
+
 THREE = "Return three things: the output, the keys and the values"
 
 
@@ -123,6 +130,10 @@ AGAIN = (
 THE_FIRST = (
     "Your cache keeps the first `window` tokens. Keep the last ones. When the cache is full, drop "
     "the oldest key first, and rotate the others back by one position."
+)
+NOT_ITSELF = (
+    "Your token attends only to the tokens before it. It must also attend to itself, so append its "
+    "key and value before attention."
 )
 MISTAKES = [
     ("positions stand still",
@@ -212,6 +223,12 @@ MISTAKES = [
      "which is the first.",
      (BACK, "(torch.cat([keys[:1], rotary(keys[2:], -torch.ones(window - 2))]), "
       "torch.cat([values[:1], values[2:]])) if window > 1 else (keys[:0], values[:0])")),
+    ("itself not seen, oldest gone", NOT_ITSELF,
+     (OUTPUT, OUTPUT.replace("keys, values)", "keys[:-1], values[:-1])"))),
+    ("itself not seen", NOT_ITSELF, attends_first),
+    ("itself not seen, except the first", NOT_ITSELF,
+     lambda q, k, v, keys, values, window: (
+         attends_first(q, k, v, keys, values, window) if len(keys) else (v, k, v))),
     ("query not rotated",
      "Your query is not rotated. Rotate it by the position of its own key.",
      ("rotary(q, position)", "q")),

@@ -46,6 +46,10 @@ def inputs():
 
 
 ROTATED = "a * cos - b * sin, a * sin + b * cos"
+NEAR = (
+    "Your sine terms use the entry {} each one. They must use the other entry of its pair, which "
+    "is d / 2 entries away."
+)
 MISTAKES = [
     ("neighbors as pairs",
      "You pair entries 2i and 2i + 1. Pair entries i and i + d / 2 instead.",
@@ -73,6 +77,14 @@ MISTAKES = [
      "Your pairs change their length, because nothing is subtracted. The first half must be a cos"
      " − b sin.",
      ("a * cos - b * sin", "a * cos + b * sin")),
+    ("reflected",
+     "Your pairs are reflected, because b has the wrong sign in both halves. The first half must "
+     "be a cos − b sin, and the second half a sin + b cos.",
+     (ROTATED, "a * cos + b * sin, a * sin - b * cos")),
+    ("minus in the second half",
+     "Your first half is right. Your second half is b cos − a sin, so it has the wrong sign for a "
+     "sin. It must be a sin + b cos.",
+     (ROTATED, "a * cos - b * sin, b * cos - a * sin")),
     ("cosine and sine swapped",
      "The cosine and the sine are swapped in your result. The first half must be a cos − b sin, "
      "and the second half a sin + b cos.",
@@ -117,6 +129,35 @@ MISTAKES = [
      "cos.",
      "x * cos.repeat(1, 2) + torch.stack([-x[..., 1::2], x[..., ::2]], -1).flatten(-2) "
      "* sin.repeat(1, 2)"),
+    ("rolled by one", NEAR.format("before"),
+     "x * cos.repeat(1, 2) + x.roll(1, -1) * torch.cat([-sin, sin], dim=-1)"),
+    ("rolled back by one", NEAR.format("after"),
+     "x * cos.repeat(1, 2) + x.roll(-1, -1) * torch.cat([-sin, sin], dim=-1)"),
+    ("partners from the other end",
+     "Your sine terms pair entry i with entry d − 1 − i. Pair entries i and i + d / 2 instead. If "
+     "you use `x.flip(-1)`, which also reverses the order within the halves, swap the two halves "
+     "instead.",
+     "x * cos.repeat(1, 2) + x.flip(-1) * torch.cat([-sin, sin], dim=-1)"),
+    ("tables upside down",
+     "You use the rows of the tables in reverse order. Row p of the tables belongs to row p of x.",
+     (ROTATED, "a * cos.flip(0) - b * sin.flip(0), a * sin.flip(0) + b * cos.flip(0)")),
+    ("columns reversed",
+     "You use the columns of the tables in reverse order. Column i belongs to entries i and i + "
+     "d / 2.",
+     (ROTATED, "a * cos.flip(1) - b * sin.flip(1), a * sin.flip(1) + b * cos.flip(1)")),
+    ("first row of the tables",
+     "You rotate all rows of x by the first row of the tables. Row p of the tables belongs to row "
+     "p of x.",
+     (ROTATED, "a * cos[:1] - b * sin[:1], a * sin[:1] + b * cos[:1]")),
+    ("no negative cosine",
+     "Right where no cosine is negative. Your result uses the absolute values of the cosines. If "
+     "you compute the angles with `asin`, their cosines are never negative. Use both tables as "
+     "they are.",
+     (ROTATED, "a * sin.asin().cos() - b * sin, a * sin + b * sin.asin().cos()")),
+    ("no negative sine",
+     "Right where no sine is negative. Your result uses the absolute values of the sines. If you "
+     "compute the angles with `acos`, their sines are never negative. Use both tables as they are.",
+     (ROTATED, "a * cos - b * cos.acos().sin(), a * cos.acos().sin() + b * cos")),
     ("row rotated around",
      "You pair entry i with entry d − 1 − i, and subtract in both halves. Pair entries i and i + "
      "d / 2. The first half must be a cos − b sin, and the second half a sin + b cos.",

@@ -55,6 +55,10 @@ GROW = (
     "Your frequencies grow from pair to pair. Pair i has the frequency 10000^(−2i / d_model), and"
     " its angle is the position times this frequency."
 )
+ROUNDED = (
+    "Your frequencies are rounded to {}, which keeps {} significant bits. Compute them in at least "
+    "float32."
+)
 MISTAKES = [
     ("alternating",
      "Your sines and cosines alternate, as in the lesson. Put all sines before all cosines.",
@@ -90,6 +94,28 @@ MISTAKES = [
     ("base 1000",
      "Your frequencies have base 1000. Use base 10000.",
      (INV_FREQ, "1000.0 ** (-torch.arange(half) / half)")),
+    ("float16 frequencies", ROUNDED.format("float16", 11), (INV_FREQ, f"({INV_FREQ}).half()")),
+    ("bfloat16 frequencies", ROUNDED.format("bfloat16", 8),
+     (INV_FREQ, f"({INV_FREQ}).bfloat16()")),
+    ("relative to the first",
+     "Your positions are relative to the first one in the list. Use the given positions as they "
+     "are.",
+     ("positions[:, None]", "(positions - positions[0])[:, None]")),
+    ("relative to the smallest",
+     "Your positions are relative to the smallest one in the list. Use the given positions as "
+     "they are.",
+     ("positions[:, None]", "(positions - positions.min())[:, None]")),
+    ("divided by the largest",
+     "Your positions are divided by the largest of them. Use the given positions as they are.",
+     ("positions[:, None]", "(positions / positions.abs().max())[:, None]")),
+    ("divided by their number",
+     "Your positions are divided by L, the number of positions. Use the given positions as they "
+     "are.",
+     ("positions[:, None]", "(positions / len(positions))[:, None]")),
+    ("one frequency",
+     "All your pairs have the frequency 1, as pair 0 does. Pair i has the frequency "
+     "10000^(−2i / d_model).",
+     (INV_FREQ, "torch.ones(half)")),
     ("sines alone",
      "Both of your halves are sines. The second half must be the cosines.",
      (JOINED, "torch.cat([angles.sin(), angles.sin()], dim=-1)")),

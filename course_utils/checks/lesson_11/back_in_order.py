@@ -34,6 +34,10 @@ def inputs():
 
 
 JOINED = "torch.cat([early, late.flip(0)])"
+ROLLED = (
+    "Your late chunks are in the order of the ranks, rolled by one. Rank 0 holds the last of the "
+    "late chunks, and the last rank the first. Reverse their order."
+)
 MISTAKES = [
     ("rank after rank",
      "You put the ranks one after another. Each rank holds an early chunk and a late one, which "
@@ -44,6 +48,18 @@ MISTAKES = [
      "Your early half is right. But rank 0 holds the last of the late chunks, and the last rank "
      "holds the first. Reverse the order of the late chunks.",
      ("late.flip(0)", "late")),
+    ("late chunks one too far",
+     "Your late chunks are all one chunk too far, as at 2W − r (modulo 2W). Rank 0 holds the last "
+     "chunk, which is number 2W − 1, so rank r holds number 2W − 1 − r.",
+     (JOINED, "torch.cat([late[:1], early[1:], torch.zeros_like(late[:1]), late.flip(0)[:-1]])")),
+    ("late chunks rolled", ROLLED, ("late.flip(0)", "late.roll(1, 0)")),
+    ("late chunks rolled back", ROLLED, ("late.flip(0)", "late.roll(-1, 0)")),
+    ("both reversed",
+     "Your early chunks are also in the reverse order of the ranks. Reverse only the late chunks.",
+     (JOINED, "torch.cat([early.flip(0), late.flip(0)])")),
+    ("split after W tokens",
+     "You split each rank's tokens after the first W. Split them in the middle, after n / 2.",
+     "torch.cat([*parts[:, : len(parts)], *parts[:, len(parts) :].flip(0)])"),
     ("early chunks reversed",
      "Your early chunks are in the reverse order of the ranks, and your late ones are in the order "
      "of the ranks. It must be the other way around.",

@@ -45,6 +45,35 @@ MISTAKES = [
      "You ignore hop and go forward. Blocks come from the rank that is `hop` behind, so go back by "
      "`hop` in each step.",
      (SEEN, "(rank + steps) % ranks")),
+    ("absolute value",
+     "Right where rank − hop · step is not negative. Below 0, your result counts up again, as the "
+     "absolute value does. Take the negative number itself modulo W.",
+     (SEEN, "(rank - hop * steps).abs() % ranks")),
+    ("power of the hop",
+     "You go back by hop^step. Go back by hop · step.",
+     (SEEN, "(rank - hop**steps) % ranks")),
+    ("square of the step",
+     "You go back by hop · step². Go back by hop · step.",
+     (SEEN, "(rank - hop * steps**2) % ranks")),
+    ("hops that grow",
+     "Your hops grow from step to step: by hop, then by 2 · hop, and so on. Go back by `hop` in "
+     "each step.",
+     (SEEN, "(rank - (hop * steps).cumsum(0)) % ranks")),
+    ("rank ignored",
+     "Your result is that of rank 0. Start from the given rank.",
+     (SEEN, "(-hop * steps) % ranks")),
+    ("one rank too low",
+     "Your blocks all belong to the rank before the right one. The first block must be the rank's "
+     "own.",
+     (SEEN, "(rank - 1 - hop * steps) % ranks")),
+    ("one rank too high",
+     "Your blocks all belong to the rank after the right one. The first block must be the rank's "
+     "own.",
+     (SEEN, "(rank + 1 - hop * steps) % ranks")),
+    ("steps by rank",
+     "Your result says at which step the block of each rank arrives. Return the opposite: whose "
+     "block arrives at each step.",
+     (SEEN, "((rank - hop * steps) % ranks).argsort()")),
     ("own block left out",
      "Your result starts with the first block that arrives and ends with the rank's own. The "
      "rank sees its own block first, at step 0.",

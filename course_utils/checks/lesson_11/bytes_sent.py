@@ -118,6 +118,16 @@ MISTAKES = [
      "Your all-to-all is right, but your ring counts H heads of k and v. They have only H_kv "
      "heads there too.",
      ("2 * n * H_kv * d", "2 * n * H * d")),
+    ("one of k and v with H heads in the all-to-all",
+     "Your all-to-all counts H heads for one of k and v. Both have H_kv heads.",
+     (MOVED, "n * (3 * H + H_kv) * d")),
+    ("one of k and v with H heads in the ring",
+     "Your ring counts H heads for one of k and v. Both have H_kv heads.",
+     ("2 * n * H_kv * d", "n * (H + H_kv) * d")),
+    ("gradients of four bytes",
+     "Your ring counts 4 bytes for each number of the gradients of k and v. Here, each number has "
+     "`size` bytes.",
+     ("ring * size", "(2 * (W - 1) * size + 4 * W) * block")),
     ("output not sent back",
      "Your all-to-all sends only q, k and v. The second all-to-all sends the output back, so "
      "count it too.",

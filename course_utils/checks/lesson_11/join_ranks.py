@@ -50,6 +50,8 @@ def inputs():
         probe(5, 4, 2, keys=1),
         probe(3, 6, 1, far=300),  # exp(score) overflows
         probe(1, 2, 3),
+        probe(2, 4, 3),
+        probe(3, 2, 4, moved=-1000.0 * (torch.arange(3) == 0)[:, None, None]),  # rank 0 far below
         probe(3, 3, 2, moved=-900.0 * torch.arange(3)[:, None]),  # heads far apart
         probe(4, 3, 2, moved=-900.0, empty=1),
         probe(4, 1, 6, keys=20, dtype=torch.float32),
@@ -66,11 +68,52 @@ TOO_SMALL = (
     "`m.clamp(min=-30)` does, all ranks get the same factor there. Leave m as it is, because "
     "e^(−∞ − largest m) is 0."
 )
+IN_PROPORTION = (
+    "A rank must count in proportion to ℓ e^m. Rescale O and ℓ by e^(m − largest m), sum each over "
+    "the ranks, and divide once."
+)
+OWN = "(out / ell[..., None]).nan_to_num()"  # each rank's output, 0 for an empty rank
+ONE_RANK = "Your result is the output of {} alone. Merge the O and ℓ of all ranks."
+BY_ELL = (
+    "Your weights are {}, so m makes no difference. Rescale O and ℓ by e^(m − largest m), sum each "
+    "over the ranks, and divide once."
+)
+SUBTRACTED = (
+    "Your result is what you get if you subtract {} from m. Where {} is empty, this is −∞ − (−∞), "
+    "which is NaN. Elsewhere, the exponential can overflow. Subtract the largest m."
+)
+NOT_YET = (
+    "Your factors are e^(m − largest m so far). When a later rank has a larger m, what you have "
+    "summed must be rescaled as well. Multiply the old ℓ and O by e^(old largest m − new one)."
+)
 MISTAKES = [
     ("plain mean",
-     "Your result is the mean of the ranks' outputs, O / ℓ. A rank must count in proportion to "
-     "ℓ e^m. Rescale O and ℓ by e^(m − largest m), sum each over the ranks, and divide once.",
+     "Your result is the mean of the ranks' outputs, O / ℓ. " + IN_PROPORTION,
      "(out / ell.clamp(min=1e-9)[..., None]).mean(dim=0)"),
+    ("plain mean, NaN",
+     "Your result is the mean of the ranks' outputs, O / ℓ, which is NaN for an empty rank. "
+     + IN_PROPORTION,
+     "(out / ell[..., None]).mean(dim=0)"),
+    ("mean of the ranks with keys",
+     "Your result is the mean of the outputs O / ℓ of the ranks that hold keys. " + IN_PROPORTION,
+     f"{OWN}.sum(dim=0) / (ell > 0).sum(dim=0)[..., None]"),
+    ("rank 0 alone", ONE_RANK.format("rank 0"), "out[0] / ell[0][:, None]"),
+    ("last rank alone", ONE_RANK.format("the last rank"), "out[-1] / ell[-1][:, None]"),
+    ("by m + ℓ",
+     "Your weights are the softmax of m + ℓ. A rank's weight is ℓ e^m, so take the softmax of m + "
+     "log ℓ.",
+     f"((m + ell).softmax(dim=0)[..., None] * {OWN}).sum(dim=0)"),
+    ("by m ℓ",
+     "Your weights are in proportion to m ℓ. They must be in proportion to ℓ e^m, so take the "
+     "exponential of m − largest m.",
+     f"((m * ell).nan_to_num(neginf=0.0)[..., None] * {OWN}).sum(dim=0)"
+     " / (m * ell).nan_to_num(neginf=0.0).sum(dim=0)[..., None]"),
+    ("by e^ℓ", BY_ELL.format("the softmax of ℓ"),
+     f"(ell.softmax(dim=0)[..., None] * {OWN}).sum(dim=0)"),
+    ("O by e^ℓ", BY_ELL.format("the softmax of ℓ"),
+     "(ell.softmax(dim=0)[..., None] * out).sum(dim=0)"),
+    ("O by ℓ", BY_ELL.format("ℓ, divided by their sum"),
+     "((ell / ell.sum(dim=0))[..., None] * out).sum(dim=0)"),
     ("maxima ignored",
      "You add the sums as they are. Each rank computed its sums relative to its own maximum, so "
      "first multiply ℓ and O by e^(m − largest m).",
@@ -98,6 +141,25 @@ MISTAKES = [
      "You divide O by ℓ on each rank and again at the end. Divide only once, at the end.",
      (RESULT, "(shrink[..., None] * out / ell.clamp(min=1e-9)[..., None]).sum(dim=0) / "
       "total[..., None]")),
+    ("smallest maximum", SUBTRACTED.format("the smallest m", "a rank"),
+     ("m.amax(dim=0)", "m.amin(dim=0)")),
+    ("mean maximum", SUBTRACTED.format("the mean m", "a rank"),
+     ("m.amax(dim=0)", "m.mean(dim=0)")),
+    ("first maximum", SUBTRACTED.format("the m of rank 0", "rank 0"),
+     ("m.amax(dim=0)", "m[0]")),
+    ("last maximum", SUBTRACTED.format("the last rank's m", "the last rank"),
+     ("m.amax(dim=0)", "m[-1]")),
+    ("old sums not rescaled", NOT_YET,
+     (SHRINK, "(m - m.cummax(dim=0).values).exp().nan_to_num()")),
+    ("old sums not rescaled, NaN", NOT_YET + " Let an empty rank add nothing: −∞ − (−∞) is NaN.",
+     (SHRINK, "(m - m.cummax(dim=0).values).exp()")),
+    ("new sums not rescaled",
+     "If you merge one rank after another, you rescale what you have so far, but not what the next "
+     "rank adds. Multiply its ℓ and O by e^(its m − largest m so far).",
+     (SHRINK, "(m.cummax(dim=0).values - top).exp()")),
+    ("powers of 2",
+     "Your factors are powers of 2. ℓ and O are sums of powers of e, so use e^(m − largest m).",
+     (SHRINK, "torch.exp2(m - top)")),
     ("sign of the shift",
      "In your result, ranks with small scores count most. Multiply by e^(m − largest m), not by "
      "its inverse.",
@@ -159,8 +221,8 @@ MISTAKES = [
      "nothing.",
      (RESULT, RESULT + " * (m[0] - m[0]).exp()[..., None]")),
     ("empty ranks become NaN",
-     "Your result is NaN where a rank holds no key. There O and ℓ are 0, and 0 / 0 is NaN. "
-     "Divide only once, after the sums over all ranks.",
+     "Your result is NaN where a rank holds no key. If you divide O by ℓ on each rank, this is 0 / "
+     "0 there. Divide only once, after the sums over all ranks.",
      "((m + ell.log()).softmax(dim=0)[..., None] * (out / ell[..., None])).sum(dim=0)"),
 ]  # fmt: skip
 

@@ -77,15 +77,15 @@ ONE_OF_EACH = (
     "once, from rank r − 1."
 )
 ALL_SEND = (
-    "all ranks send first. Each one waits until the next rank receives, but none gets that far. "
+    "All ranks send first. Each one waits until the next rank receives, but none gets that far. "
     "Let some ranks receive first."
 )
 ALL_RECEIVE = (
-    "all ranks receive first. Each one waits until the previous rank sends, but none gets that "
+    "All ranks receive first. Each one waits until the previous rank sends, but none gets that "
     "far. Let some ranks send first."
 )
 SOME_WAIT = (
-    "some ranks wait for each other forever. Choose the order so that in as many pairs of "
+    "Some ranks wait for each other forever. Choose the order so that in as many pairs of "
     "neighbors as possible, one rank sends first and the other receives first."
 )
 ONE_BY_ONE = (
@@ -96,9 +96,10 @@ ONE_BY_ONE = (
 
 def deadlock(waiting, ranks):
     calls = [call for call, _ in waiting.values()]
+    hint = SOME_WAIT
     if len(calls) == ranks and len(set(calls)) == 1:
-        return f"With W = {ranks}, " + (ALL_SEND if calls[0] == "send" else ALL_RECEIVE)
-    return f"With W = {ranks}, {SOME_WAIT}"
+        hint = ALL_SEND if calls[0] == "send" else ALL_RECEIVE
+    return f"With W = {ranks}, {hint[0].lower()}{hint[1:]}"
 
 
 ORDER = "[send, receive] if rank % 2 == 0 else [receive, send]"

@@ -4,7 +4,7 @@ import torch
 
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
-from course_utils.checks.shared_hints import BY_D_V, DIVIDED_BY_D_K, NOT_SCALED
+from course_utils.checks.shared_hints import BY_D_V, DIVIDED_BY_D_K, MULTIPLIED, NOT_SCALED
 
 
 def ring_step(q, k, v, out, lse):
@@ -68,6 +68,10 @@ NAN_AT_FIRST = (
     "Your result is right, except at the first step, where it is NaN. There lse is −∞. If you "
     "compute {}, you get {}, which is NaN. Use `torch.logaddexp` instead."
 )
+OVERWRITTEN = (
+    "of rank 0. If you assign in a loop over the ranks, you overwrite blocks that have not been "
+    "passed on yet. Use `k.roll(1, dims=0)` and the same for v."
+)
 MISTAKES = [
     ("by a sigmoid of the lses",
      NAN_AT_FIRST.format("lse − logsigmoid(lse − lse_new)", "−∞ − (−∞)"),
@@ -107,6 +111,14 @@ MISTAKES = [
      "Your result is the mean of the two outputs. Weight each output by e^(its own lse − the "
      "common lse), where the common lse is `torch.logaddexp(lse, lse_new)`.",
      (MIXED, "(out + out_new) / 2")),
+    ("old output not rescaled",
+     "Your old output is not rescaled, but the new one is. Multiply the old output by e^(its own "
+     "lse − the common lse), too.",
+     (MIXED, "out + share_new[..., None] * out_new")),
+    ("new output not rescaled",
+     "Your new output is not rescaled, but the old one is. Multiply the new output by e^(its own "
+     "lse − the common lse), too.",
+     (MIXED, "share[..., None] * out + out_new")),
     ("only added",
      "Your result is the sum of the two outputs. Weight each output by e^(its own lse − the "
      "common lse), where the common lse is `torch.logaddexp(lse, lse_new)`.",
@@ -126,6 +138,29 @@ MISTAKES = [
      "Your output uses scaled scores, but your lse uses unscaled ones. Divide the scores by "
      "√d_k for both.",
      ("scores.logsumexp(dim=-1)", "(q @ k.mT).logsumexp(dim=-1)")),
+    ("softmax and lse over queries",
+     "Your softmax and your new lse both run over the queries. They must run over the keys, so use "
+     "`dim=-1` in both.",
+     ("scores.softmax(dim=-1)", "scores.softmax(dim=-2)"),
+     ("scores.logsumexp(dim=-1)", "scores.logsumexp(dim=-2)")),
+    ("one lse per rank",
+     "You take one lse of the new block for all queries of a rank. Each query has its own, so take "
+     "the log-sum-exp over the keys alone, with `dim=-1`.",
+     ("scores.logsumexp(dim=-1)", "scores.flatten(1).logsumexp(dim=-1)[:, None]")),
+    ("mean of the exponentials",
+     "Your lse of the new block is the logarithm of the mean of e^score. It must be the logarithm "
+     "of the sum, so do not divide by the number of keys.",
+     ("scores.logsumexp(dim=-1)", "scores.logsumexp(dim=-1) - (0 * scores).logsumexp(dim=-1)")),
+    ("lse in base 2",
+     "Your lse of the new block is in base 2, but `lse` and `exp` are in base e. Use the natural "
+     "logarithm.",
+     ("scores.logsumexp(dim=-1)", "scores.logsumexp(dim=-1) / 0.6931471805599453")),
+    ("overwritten while passing", f"After your step, all ranks hold the k and v {OVERWRITTEN}",
+     (PASSED, "k[:1].expand_as(k), v[:1].expand_as(v)")),
+    ("keys overwritten while passing", f"After your step, all ranks hold the k {OVERWRITTEN}",
+     (PASSED, "k[:1].expand_as(k), v.roll(1, dims=0)")),
+    ("values overwritten while passing", f"After your step, all ranks hold the v {OVERWRITTEN}",
+     (PASSED, "k.roll(1, dims=0), v[:1].expand_as(v)")),
     ("softmax over queries",
      "The softmax of your new output runs over the queries. It must run over the keys, so use "
      "`dim=-1`.",
@@ -188,6 +223,7 @@ MISTAKES = [
      ("    lse_new =", "    later = torch.ones_like(scores, dtype=torch.bool).triu(1)\n"
       "    scores = scores.masked_fill(later, -torch.inf)\n    lse_new =")),
     ("not scaled", NOT_SCALED, (" / q.shape[-1] ** 0.5", "")),
+    ("multiplied by √d_k", MULTIPLIED, (" / q.shape[-1] ** 0.5", " * q.shape[-1] ** 0.5")),
     ("divided by d_k", DIVIDED_BY_D_K, (" / q.shape[-1] ** 0.5", " / q.shape[-1]")),
     ("divided by √d_v", BY_D_V, ("q.shape[-1] ** 0.5", "v.shape[-1] ** 0.5")),
     ("new output not divided",

@@ -15,11 +15,12 @@ def shard_tokens(lengths, ranks):
     return order.T  # (W, n)
 
 
-def to_the_least_loaded(lengths, ranks):
+def to_the_least_loaded(lengths, ranks, sign=-1):
+    """Give each token to the rank with the least work; sign 0 keeps the order of the text."""
     n = sum(lengths) // ranks
     seen = [position + 1 for length in lengths for position in range(length)]
     held, work = [[] for _ in range(ranks)], [0] * ranks
-    for token in sorted(range(len(seen)), key=lambda t: -seen[t]):
+    for token in sorted(range(len(seen)), key=lambda t: sign * seen[t]):
         rank = min((r for r in range(ranks) if len(held[r]) < n), key=work.__getitem__)
         held[rank].append(token)
         work[rank] += seen[token]
@@ -28,9 +29,9 @@ def to_the_least_loaded(lengths, ranks):
 
 def inputs():
     return [
-        ((128,), 4),
-        ((96, 32, 64, 192), 4),
         ((301, 17, 5, 77), 8),
+        ((96, 32, 64, 192), 4),
+        ((128,), 4),
         ((1, 1, 1, 240, 13), 2),
         ((50, 50, 50, 50, 50, 50), 6),
         ((700, 68), 3),
@@ -51,6 +52,37 @@ def cheap_with_expensive(lengths, ranks):
         for tokens in held:
             tokens.extend([left.pop(), left.pop(0)] if len(tokens) < n - 1 else [left.pop()])
     return torch.tensor(held)
+
+
+def sorted_and_cut(lengths, ranks):
+    """Sort the tokens by cost, and cut them into W chunks."""
+    seen = torch.cat([torch.arange(1, length + 1) for length in lengths])  # (N,)
+    return seen.argsort(stable=True).reshape(ranks, -1)
+
+
+def ends_in_turn(lengths, ranks):
+    """Line up the cheapest token, the most expensive one, the next cheapest …; deal them out."""
+    order = torch.cat([torch.arange(1, length + 1) for length in lengths]).argsort(stable=True)
+    half = len(order) // 2
+    line = torch.stack([order[:half], order.flip(0)[:half]], dim=1).flatten()
+    return torch.cat([line, order[half : len(order) - half]]).reshape(-1, ranks).T
+
+
+def zigzag_of_sorted(lengths, ranks):
+    """Sort the tokens by cost, and then share out chunks of them as in the lesson's zigzag."""
+    N = sum(lengths)
+    if N % (2 * ranks):
+        return shard_tokens(lengths, ranks)
+    seen = torch.cat([torch.arange(1, length + 1) for length in lengths])  # (N,)
+    return seen.argsort(stable=True)[torch.stack(shard_positions(N, ranks, zigzag=True))]
+
+
+def by_what_remains(lengths, ranks):
+    """Deal out the tokens back and forth, by how many tokens of their documents remain."""
+    remain = torch.cat([torch.arange(length, 0, -1) for length in lengths])  # (N,)
+    order = remain.argsort(descending=True, stable=True).unflatten(0, (-1, ranks))  # (n, W)
+    order[1::2] = order[1::2].flip(1)
+    return order.T
 
 
 def run(answer, lengths, ranks):
@@ -106,6 +138,29 @@ ROUND = (
     "You deal out the tokens to the ranks in the same order every time, so the ranks at one end "
     "always get a little more work. Reverse the order of the ranks from one round to the next."
 )
+ROUND_UNSORTED = (
+    "Each of your ranks holds every W-th token of the text, so the ranks at one end always get a "
+    "little more work. Sort the tokens by cost first, and deal them out back and forth."
+)
+TOO_LATE = (
+    "You give each token to the rank with the least work so far, {}. The expensive tokens that "
+    "come late can no longer be balanced. Take the most expensive tokens first."
+)
+IN_TEXT_ORDER = TOO_LATE.format("in the order of the text")
+CHEAPEST_FIRST = TOO_LATE.format("from the cheapest token on")
+SORTED_ZIGZAG = (
+    "Each of your ranks gets one cheap and one expensive chunk of the sorted tokens. These pairs "
+    "of chunks do not all cost the same. Deal out the sorted tokens one by one, back and forth."
+)
+IN_TURN = (
+    "You deal out the cheapest token, the most expensive one, the next cheapest one, and so on. "
+    "With an even W, some ranks then get only cheap tokens. Sort all tokens by cost, and deal them "
+    "out back and forth instead."
+)
+REMAINING = (
+    "You balance how many tokens of its document remain after each token. A token sees itself and "
+    "the tokens before it, so balance the positions in the document instead."
+)
 POSITIONS = (
     "You deal out the tokens back and forth, but in the order of the text. A token's cost depends "
     "on its position in its document, so sort the tokens by cost first."
@@ -135,26 +190,33 @@ def what_is_wrong(held, lengths, ranks, seen):
         return IN_ORDER
     dealt = torch.arange(N).reshape(-1, ranks).T
     by_cost = seen.argsort(descending=True, stable=True).reshape(-1, ranks).T
-    for each in (dealt, by_cost, by_cost.flip(0)):
-        if torch.equal(sorted_rows, each.sort(dim=1).values):
-            return ROUND
+    for each, hint in ((by_cost, ROUND), (dealt, ROUND_UNSORTED)):
+        for rows in (each, each.flip(0)):
+            if torch.equal(sorted_rows, rows.sort(dim=1).values):
+                return hint
     back_and_forth = dealt.clone()
     back_and_forth[:, 1::2] = dealt[:, 1::2].flip(0)
     for each in (back_and_forth, back_and_forth.flip(0)):
         if torch.equal(sorted_rows, each.sort(dim=1).values):
             return POSITIONS
-    pairs = cheap_with_expensive(lengths, ranks)
-    if torch.equal(seen[held.long()].sort(dim=1).values, seen[pairs].sort(dim=1).values):
-        return IN_PAIRS
-    work = seen[held.long()].sum(dim=1).sort().values  # the same, whichever of equals comes first
-    if torch.equal(work, seen.sort().values.reshape(ranks, -1).sum(dim=1)):
-        return CHUNKS
+    costs = seen[held.long()].sort(dim=1).values  # the same, whichever of equals comes first
+    for known, hint in ((cheap_with_expensive, IN_PAIRS), (ends_in_turn, IN_TURN)):
+        if torch.equal(costs, seen[known(lengths, ranks)].sort(dim=1).values):
+            return hint
+    work = costs.sum(dim=1).sort().values
+    for known, hint in ((sorted_and_cut, CHUNKS), (zigzag_of_sorted, SORTED_ZIGZAG)):
+        if torch.equal(work, seen[known(lengths, ranks)].sum(dim=1).sort().values):
+            return hint
     if N % (2 * ranks) == 0:
         if torch.equal(sorted_rows, torch.stack(shard_positions(N, ranks, zigzag=True))):
             return WHOLE_TEXT
+    remain = torch.cat([torch.arange(length, 0, -1) for length in lengths])  # (N,)
+    left, known = remain[held.long()], remain[by_what_remains(lengths, ranks)]  # (W, n) each
+    if torch.equal(left.sum(dim=1).sort().values, known.sum(dim=1).sort().values):
+        return REMAINING
     of_length = torch.tensor(lengths).repeat_interleave(torch.tensor(lengths)).double()  # (N,)
     share = of_length[held.long()].sum(dim=1)  # (W,)
-    if len(lengths) > 1 and share.max() <= (1 + MOST_ABOVE) * share.mean():
+    if len(lengths) > 1 and share.max() <= 1.005 * share.mean():
         return BY_LENGTH
     return ELSE
 
@@ -170,7 +232,16 @@ MISTAKES = [
      ("torch.arange(1, length + 1)", "torch.full((length,), length)")),
     ("over the positions", POSITIONS,
      (ROWS, "torch.arange(sum(lengths)).unflatten(0, (-1, ranks))")),
-    ("sorted and cut", CHUNKS, ("return order.T", "return seen.argsort().reshape(ranks, -1)")),
+    ("sorted and cut", CHUNKS, sorted_and_cut),
+    ("zigzag of the sorted tokens", SORTED_ZIGZAG, zigzag_of_sorted),
+    ("cheapest and most expensive in turn", IN_TURN, ends_in_turn),
+    ("by what remains", REMAINING, by_what_remains),
+    ("in turn, in the order of the text", ROUND_UNSORTED,
+     "torch.arange(sum(lengths)).reshape(-1, ranks).T"),
+    ("least loaded, in the order of the text", IN_TEXT_ORDER,
+     lambda lengths, ranks: to_the_least_loaded(lengths, ranks, sign=0)),
+    ("least loaded, cheapest first", CHEAPEST_FIRST,
+     lambda lengths, ranks: to_the_least_loaded(lengths, ranks, sign=1)),
     ("cheap with expensive", IN_PAIRS, cheap_with_expensive),
     ("uneven", UNEVEN, ("return order.T", "return [order.T[0, 1:], *order.T[1:]]")),
     ("columns", SHAPE, ("return order.T", "return order")),

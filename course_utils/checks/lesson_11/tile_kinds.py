@@ -46,6 +46,7 @@ def inputs():
         (torch.arange(6), torch.arange(10), 2),
         (torch.arange(5), torch.arange(5), 1),
         (torch.tensor([7, 3]), torch.tensor([3, 3, 0, 7]), 2),
+        (torch.arange(6), torch.arange(1, 7), 3),  # blocks that do not start at multiples
         (torch.tensor([3, 5]), torch.tensor([5, 9, 9, 5]), 2),  # latest key = earliest query
     ]
 
@@ -57,6 +58,31 @@ MEANS = (
     "Your result is what you get by comparing the mean positions of the blocks. The positions of "
     "a block may have gaps, so use the earliest and the latest one, with `amin` and `amax`."
 )
+ONE_PAIR = (
+    "Your result depends only on the {} query and the {} key of each tile, so it is never 1. "
+    "Return 0 only if the earliest key is after the latest query, and 2 only if the latest key is "
+    "not after the earliest query."
+)
+SORTED = (
+    "Your result is right where the positions in each block of {} ascend. They may have any order, "
+    "so use `amin` and `amax` for both lists."
+)
+SHARES = (
+    "(keys <= queries[:, None]).float().unflatten(1, (-1, size)).unflatten(0, (-1, size))"
+    ".mean(dim=(1, 3))"
+)
+SHARE = (
+    "Your result is twice the share of allowed pairs, rounded. Return 1 for every share between 0 "
+    "and 1, however small or large."
+)
+
+
+def cut_in_one_step(queries, keys, size):
+    mask = keys <= queries[:, None]
+    tiles = mask.reshape(len(queries) // size, len(keys) // size, size * size)
+    return tiles.any(dim=-1).long() + tiles.all(dim=-1).long()
+
+
 MISTAKES = [
     ("the past forbidden",
      "You forbid the past. A query may attend to keys up to its own position.",
@@ -96,6 +122,7 @@ MISTAKES = [
      "position of each block, with `amin` and `amax`.",
      (SOME, "k[:, 0] // size <= q[:, 0, None] // size"),
      (EACH, "k[:, 0] // size < q[:, 0, None] // size")),
+    ("means alone", MEANS, (SOME, MEAN + " >= 0"), (EACH, MEAN + " > 0")),
     ("means",
      MEANS,
      (SOME, MEAN + " > -size"),
@@ -116,10 +143,37 @@ MISTAKES = [
      "You use only the first query of each block. Return 0 only if the earliest key is after the "
      "latest query, and 2 only if the latest key is not after the earliest query.",
      (SOME, "k[:, 0] <= q[:, 0, None]"), (EACH, "k[:, -1] <= q[:, 0, None]")),
+    ("earliest with earliest for 2",
+     "Your result is 2 where the earliest query may see the earliest key. It must see every key, "
+     "so compare the latest key with the earliest query.",
+     (EACH, "k.amin(dim=1) <= q.amin(dim=1)[:, None]")),
+    ("first with first", ONE_PAIR.format("first", "first"),
+     (SOME, "k[:, 0] <= q[:, 0, None]"), (EACH, "k[:, 0] <= q[:, 0, None]")),
+    ("last with last", ONE_PAIR.format("last", "last"),
+     (SOME, "k[:, -1] <= q[:, -1, None]"), (EACH, "k[:, -1] <= q[:, -1, None]")),
+    ("diagonal of the tile",
+     "Your result is 2 where query i of a block may see key i of the other block, for every i. "
+     "Return 2 only if every query may see every key.",
+     (EACH, "(k <= q[:, None]).all(dim=2)")),
     ("sorted assumed",
      "Your result is right where positions ascend. The positions in a block may have any order, "
      "so use `amin` and `amax`.",
      (SOME, "k[:, 0] <= q[:, -1, None]"), (EACH, "k[:, -1] <= q[:, 0, None]")),
+    ("queries assumed sorted", SORTED.format("queries"),
+     (SOME, "k.amin(dim=1) <= q[:, -1, None]"), (EACH, "k.amax(dim=1) <= q[:, 0, None]")),
+    ("keys assumed sorted", SORTED.format("keys"),
+     (SOME, "k[:, 0] <= q.amax(dim=1)[:, None]"), (EACH, "k[:, -1] <= q.amin(dim=1)[:, None]")),
+    ("mask cut in one step",
+     "Each of your tiles is size² neighboring entries of the flattened mask. Split its rows and "
+     "its columns: `mask.reshape(L // size, size, S // size, size)`. Then a tile is in dimensions "
+     "1 and 3.",
+     cut_in_one_step),
+    ("strided blocks",
+     "Your blocks are not consecutive in the lists: each takes every (L / size)-th query, or every "
+     "(S / size)-th key. Take `size` neighboring entries for a block, as `queries.view(-1, size)` "
+     "does.",
+     ("queries.unflatten(0, (-1, size))", "queries.unflatten(0, (size, -1)).T"),
+     ("keys.unflatten(0, (-1, size))", "keys.unflatten(0, (size, -1)).T")),
     ("full only where all is past",
      "Your result is 1 where the latest key has the position of the earliest query. All pairs "
      "are allowed there, so return 2.",
@@ -131,6 +185,23 @@ MISTAKES = [
     ("full counts as cut",
      "Your result has 1 for tiles in which every pair is allowed. Return 2 for them.",
      ("some.long() + each.long()", "some.long()")),
+    ("1 and 2 swapped",
+     "You swap 1 and 2. Return 2 where every pair is allowed, and 1 where only some pairs are.",
+     ("some.long() + each.long()", "2 * some.long() - each.long()")),
+    ("0 and 1 swapped",
+     "You swap 0 and 1. Return 0 where no pair is allowed, and 1 where only some pairs are.",
+     ("some.long() + each.long()", "1 - some.long() + 2 * each.long()")),
+    ("always 1",
+     "Your result is 1 for every tile. If you take the earliest and the latest position of a whole "
+     "list, take those of each block instead.",
+     ("some.long() + each.long()", "torch.ones_like(some.long())")),
+    ("share rounded", SHARE, f"(2 * {SHARES}).round().long()"),
+    ("share rounded down", SHARE, f"(2 * {SHARES}).long()"),
+    ("share rounded up", SHARE, f"(2 * {SHARES}).ceil().long()"),
+    ("keys cut to L",
+     "Your result is right for L ≥ S. If S is larger, it has as many columns as rows, so some keys "
+     "are left out. Use all keys: there are S / size columns.",
+     ("keys.unflatten", "keys[: len(queries)].unflatten")),
     ("the mask",
      "Your result is the mask, with one entry per pair. Return one number per tile.",
      "(keys <= queries[:, None]).long()"),
@@ -142,8 +213,7 @@ MISTAKES = [
     ("shares",
      "Your result is the share of allowed pairs. Return 2 for all, 0 for none and 1 for anything "
      "between.",
-     "(keys <= queries[:, None]).float().unflatten(1, (-1, size)).unflatten(0, (-1, size))"
-     ".mean(dim=(1, 3))"),
+     SHARES),
     ("cut counts as nothing",
      "Your result has 0 for tiles in which only some pairs are allowed. Return 1 for them.",
      ("some.long() + each.long()", "2 * each.long()")),
