@@ -35,6 +35,7 @@ def inputs():
         # tokens, no two of them give the same share.
         E = normal(V, d_model) + 2 * torch.eye(V, d_model)
         E[0] *= 4  # the largest logits are in row 0
+        E[-1] *= V != 61  # an embedding of 0, such as that of padding, raises no logit
         W_v = 0.4 * (normal(d_model, d_k) + torch.eye(d_model, d_k))
         W_o = 0.3 * normal(d_k, d_model) + 0.7 * W_v.T
         copied = F.normalize(E @ W_v @ W_o, dim=-1) * strength
@@ -49,6 +50,7 @@ def inputs():
 
 
 EFFECT = "E @ W_v @ W_o @ U"
+ONE_EACH = "You return one value per token. Return the share of copied tokens, one number."
 MISTAKES = [
     ("largest of columns",
      "You take the largest entry of each column, which says which token raises a logit most. Take "
@@ -61,6 +63,28 @@ MISTAKES = [
      "Your result is the mean of the diagonal after softmax. Count how often the diagonal entry is "
      "the largest of its row.",
      f"({EFFECT}).softmax(dim=-1).diagonal().mean()"),
+    ("tokens kept apart", ONE_EACH, (".float().mean()", ".float()")),
+    ("true or false for each token", ONE_EACH, (".float().mean()", "")),
+    ("ties counted",
+     "You also count a token if its own logit rises exactly as much as another, as after an "
+     "embedding of 0. It must rise more than each of the others.",
+     f"(({EFFECT}).diagonal() >= ({EFFECT}).amax(dim=-1)).float().mean()"),
+    ("largest of all",
+     "You compare the diagonal with the largest entry of the whole matrix. Compare it with the "
+     "largest entry of its row.",
+     f"(({EFFECT}).diagonal() == ({EFFECT}).max()).float().mean()"),
+    ("eigenvalues",
+     "Your result is the sum of the eigenvalues divided by the sum of their absolute values, "
+     "another score for copying. Count how often the diagonal entry is the largest of its row.",
+     f"(lambda each: (each.sum() / each.abs().sum()).real)(torch.linalg.eigvals({EFFECT}))"),
+    ("cosines",
+     "Your result is what you get if the columns of U are scaled to length 1, as for a cosine "
+     "similarity. Logits are plain products. Use U as it is.",
+     ("@ U", "@ F.normalize(U, dim=0)")),
+    ("value matrix left out",
+     "Your result is what you get without W_v, from the first d_k columns of E. Compute E W_v W_o "
+     "U.",
+     ("E @ W_v", "E[:, :len(W_o)]")),
     ("among three",
      "You count a token if its own logit is one of the three largest. It must be the largest.",
      ("effect.argmax(dim=-1)", "effect.topk(3).indices.T"),
