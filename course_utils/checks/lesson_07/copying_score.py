@@ -85,6 +85,21 @@ MISTAKES = [
      "Your result is what you get without W_v, from the first d_k columns of E. Compute E W_v W_o "
      "U.",
      ("E @ W_v", "E[:, :len(W_o)]")),
+    ("softmax over the tokens attended to",
+     "Your result is what you get after a softmax over the tokens attended to. Compare the logits "
+     "of a row as they are.",
+     ("effect.argmax", "effect.softmax(dim=0).argmax")),
+    ("largest of row and column",
+     "You count a token only if the diagonal entry is the largest of its row and of its column. It "
+     "only has to be the largest of its row.",
+     f"(({EFFECT}).argmax(-1) == ({EFFECT}).argmax(0)).logical_and(({EFFECT}).argmax(-1) == "
+     "torch.arange(len(E))).float().mean()"),
+    ("mean over all pairs",
+     "Your number of copied tokens is divided by V². Divide it by V, the number of tokens.",
+     (".float().mean()", ".float().mean() / len(E)")),
+    ("output matrix left out",
+     "Your result is what you get without W_o, from the first d_k rows of U. Compute E W_v W_o U.",
+     ("@ W_o @ U", "@ U[: W_v.shape[1]]")),
     ("among three",
      "You count a token if its own logit is one of the three largest. It must be the largest.",
      ("effect.argmax(dim=-1)", "effect.topk(3).indices.T"),

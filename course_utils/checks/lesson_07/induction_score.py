@@ -162,6 +162,10 @@ MISTAKES = [
     ("itself left out",
      "You never count the query's own key. In 5 5, the second 5 comes after the first 5, so it "
      "counts. Use `.tril()`, not `.tril(-1)`.", (".tril()", ".tril(-1)")),
+    ("key before left out as well",
+     "You never count the query's own key or the key right before it. Each may come right after an "
+     "earlier occurrence. Use `.tril()`, not `.tril(-2)`.",
+     (".tril()", ".tril(-2)")),
     ("later occurrences counted",
      "You count every query but the last as one that has such a key, even if its token has not "
      "occurred before. This happens if each token matches itself, for example because `.tril()` is "

@@ -190,6 +190,10 @@ MISTAKES = [
     ("counted in floats",
      "Your result is the number of right predictions. Return their share.",
      (".float().mean()", ".float().sum()")),
+    ("among two",
+     "You count a prediction as right if the token has one of the two largest logits. It must have "
+     "the largest.",
+     (RIGHT, "(logits[:, :-1].topk(2).indices == tokens[:, 1:, None]).any(dim=-1)")),
     ("probability",
      "Your result is the mean probability of the right token. Return the share of predictions in "
      "which the right token has the largest logit.",

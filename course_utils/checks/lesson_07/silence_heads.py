@@ -118,6 +118,13 @@ MISTAKES = [
      "You remove everything from the first listed head up to the start of the last one. Remove "
      "each listed head, and no other, one after another.",
      (COLUMNS, "heads[0] * d_k : heads[-1] * d_k")),
+    ("counted from the end",
+     "You remove the heads at the other end. Heads are counted from the first column on.",
+     ("in heads", "in [num_heads - 1 - each for each in heads]")),
+    ("everything",
+     "Your result is 0 everywhere unless the list is empty. Set only the columns of the listed "
+     "heads to 0.",
+     ("in heads", "in (range(num_heads) if heads else [])")),
     ("none means all",
      "With an empty list, you remove all heads. An empty list names no head, so return W_o "
      "unchanged.",
