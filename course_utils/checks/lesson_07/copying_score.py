@@ -41,7 +41,9 @@ def inputs():
         copied = F.normalize(E @ W_v @ W_o, dim=-1) * strength
         copied[::opposite] *= -1 / strength
         U = copied + F.normalize(E, dim=-1) / 3 + normal(V, d_model) / 5  # of each token
-        return E, W_v, W_o, U.T + normal(V) / 6  # some logits are large for all tokens
+        logits_of_all = 3 * normal(d_model, 1) * (V == 53)  # all entries of some rows are negative
+        # and some logits are large for all tokens
+        return E, W_v, W_o, U.T + logits_of_all + normal(V) / 6
 
     sizes = [(43, 19, 14, 0.6, 7), (61, 30, 24, 0.4, 6), (31, 17, 13, 0.4, 5)]
     sizes += [(53, 23, 17, 0.8, 4), (89, 40, 32, 0.6, 8), (7, 8, 5, 0.6, 3)]
@@ -66,8 +68,8 @@ MISTAKES = [
     ("tokens kept apart", ONE_EACH, (".float().mean()", ".float()")),
     ("true or false for each token", ONE_EACH, (".float().mean()", "")),
     ("ties counted",
-     "You also count a token if its own logit rises exactly as much as another, as after an "
-     "embedding of 0. It must rise more than each of the others.",
+     "You also count a token if its own logit changes exactly as much as another, as after an "
+     "embedding of 0. Its change must be larger than each of the others.",
      f"(({EFFECT}).diagonal() >= ({EFFECT}).amax(dim=-1)).float().mean()"),
     ("largest of all",
      "You compare the diagonal with the largest entry of the whole matrix. Compare it with the "
@@ -89,6 +91,10 @@ MISTAKES = [
      "Your result is what you get after a softmax over the tokens attended to. Compare the logits "
      "of a row as they are.",
      ("effect.argmax", "effect.softmax(dim=0).argmax")),
+    ("largest and positive",
+     "You leave out tokens whose own logit falls, though it falls less than each of the others. "
+     "Count them too: their own entry is the largest of its row.",
+     ("effect.argmax(dim=-1)", "torch.where(effect.diagonal() > 0, effect.argmax(dim=-1), -1)")),
     ("largest of row and column",
      "You count a token only if the diagonal entry is the largest of its row and of its column. It "
      "only has to be the largest of its row.",
