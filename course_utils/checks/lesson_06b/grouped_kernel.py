@@ -252,16 +252,16 @@ MISTAKES = [
      "strides k_s and v_s already count numbers, not rows. Multiply j by k_s and by v_s alone.",
      ("* k_s", "* k_s * D"), ("* v_s", "* v_s * D")),
     ("strides of rows times the block",
-     "Your kernel reads neighboring keys, and neighboring values, BLOCK times too far apart. j "
-     "already counts all keys. Multiply j by k_s and by v_s alone.",
+     "Your kernel reads neighboring keys, and neighboring values, BLOCK times too far apart. "
+     "The strides already lead from one to the next. Multiply j by k_s and by v_s alone.",
      ("* k_s", "* k_s * BLOCK"), ("* v_s", "* v_s * BLOCK")),
     ("strides of heads times S",
-     "Your kernel reads the key heads S times too far apart. The strides k_h and v_h already "
-     "contain the length of the cache. Multiply the key head by k_h and by v_h alone.",
+     "Your kernel reads the key heads S times too far apart. The strides k_h and v_h already lead "
+     "from one head to the next. Multiply the key head by k_h and by v_h alone.",
      ("* k_h", "* S * k_h"), ("* v_h", "* S * v_h")),
     ("strides of items times the heads",
-     "Your kernel reads the items of the batch too far apart. The strides k_b and v_b already "
-     "contain the number of key heads. Multiply the batch index by k_b and by v_b alone.",
+     "Your kernel reads the items of the batch too far apart. The strides k_b and v_b already lead "
+     "from one item to the next. Multiply the batch index by k_b and by v_b alone.",
      ("batch * k_b", "batch * tl.num_programs(0) * k_b"),
      ("batch * v_b", "batch * tl.num_programs(0) * v_b")),
     ("key heads of the batch numbered",
