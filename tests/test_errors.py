@@ -40,7 +40,13 @@ class Unready(nn.Module):
 
 CASES = {  # a word of the likely cause, and what raises such errors
     "-1 and -2": [lambda: M.transpose(1, 2), lambda: M.sum(dim=3), lambda: M[0, 0, 0]],
-    "a transpose missing": [lambda: M @ M, lambda: B @ B, lambda: M @ V, lambda: F.linear(M, M.T)],
+    "a transpose missing": [
+        lambda: M @ M,
+        lambda: B @ B,
+        lambda: M @ V,
+        lambda: M.T @ M.T,
+        lambda: F.linear(M, M.T),
+    ],
     ".transpose(-2, -1)": [lambda: B @ B.T],
     "keepdim=True": [lambda: M - M.sum(dim=-1), lambda: M + V, lambda: M.reshape(3, 3)],
     "do not fit together": [
@@ -61,7 +67,16 @@ CASES = {  # a word of the likely cause, and what raises such errors
     "no_grad()": [lambda: nn.Linear(3, 3).weight[0].zero_(), lambda: nn.Linear(3, 3).bias.zero_()],
     ".values": [lambda: M - M.max(dim=-1, keepdim=True), lambda: M.max(dim=-1)[..., None]],
     "where a single number is needed": [lambda: float(V)],
-    "dtype": [lambda: V.double() @ M.new_ones(3), lambda: M.int().softmax(-1)],
+    "dtype": [lambda: V.double() @ M.new_ones(3)],
+    "`.float()`": [lambda: (V > 0).mean(), lambda: M.int().softmax(-1), lambda: M.int().std()],
+    "`.int()`": [lambda: (M > 0).argmax(-1)],
+    "`.to(torch.int32)`": [lambda: V << 23, lambda: V >> 1],
+    "an integer that fits": [lambda: M.int().masked_fill(M > 0, -torch.inf)],
+    "boolean": [lambda: V.masked_fill(~V.int(), 0), lambda: torch.where(V.int(), V, V)],
+    "missing a slice": [lambda: M[M[:, 1:] > 0]],
+    "`//`": [lambda: M[:, : 4 / 2]],
+    "empty": [lambda: torch.cat([]), lambda: torch.stack([])],
+    "circular": [lambda: F.pad(M, (0, 9), mode="circular")],
     "a call in this line": [
         lambda: (lambda q, k: q)(M),
         lambda: (lambda q: q)(M, k=M),

@@ -52,13 +52,18 @@ CAUSES = [
         "such as `tl.exp`, `tl.sum(x, axis=1)`, `tl.dot` or `tl.trans`.",
     ),
     (
+        r"cannot add pointers together",
+        "A pointer is added to another pointer. An address is one pointer plus an integer offset, "
+        "so leave the pointer out of the offset.",
+    ),
+    (
         r"operands of type pointer",
         "An address must be an integer. Divide with `//` instead of `/`.",
     ),
     (
-        r"(size of tensor a|mat1|Expected size).* in line \d+, `.*\.T\b",
-        "These shapes do not fit together. `.T` reverses all dimensions, even that of the batch. "
-        "To swap the last two, use `.transpose(-2, -1)`.",
+        r"(size of tensor a|Expected size).* in line \d+, `.*\.T\b",
+        "These shapes do not fit together. If a tensor has more than two dimensions, `.T` reverses "
+        "all of them. To swap the last two, use `.transpose(-2, -1)`.",
     ),
     (
         r"must be Tensor, not (float|int)",
@@ -170,6 +175,51 @@ CAUSES = [
     (
         r"bitwise_\w+\" not implemented|operator.invert",
         "`&`, `|` and `~` work on boolean masks, not on these numbers.",
+    ),
+    (
+        r"only supports boolean masks|condition to be a boolean tensor",
+        "A mask must be boolean, but this one holds numbers. A comparison such as `x == 0` gives a "
+        "boolean mask. Convert with `.bool()` *before* you invert with `~`.",
+    ),
+    (
+        r"shape of the mask .* does not match",
+        "A boolean mask must have the same shape as the tensor that it indexes. Is one of the two "
+        "missing a slice?",
+    ),
+    (
+        r"[lr]shift\w*\" not implemented",
+        "`<<` and `>>` shift the bits of integers, but this tensor holds floating-point numbers. "
+        "Convert it first, for example with `.to(torch.int32)`.",
+    ),
+    (
+        r"arg(max|min)\(\): does not support bool",
+        "`argmax` and `argmin` do not take booleans. Convert the tensor first, for example with "
+        "`.int()`.",
+    ),
+    (
+        r"could not infer output dtype|only support floating point|Expected a floating point|"
+        r"not implemented for '(Bool|Int|Long)'",
+        "This function does not take integers or booleans. Convert the tensor first, for example "
+        "with `.float()`.",
+    ),
+    (
+        r"cannot be converted to type \w+ without overflow",
+        "A tensor of integers cannot hold this number, such as −inf. Use an integer that fits, or "
+        "convert the tensor to floating point first.",
+    ),
+    (
+        r"slice indices must be integers",
+        "The bounds of a slice must be integers. If you divide, use `//` instead of `/`.",
+    ),
+    (
+        r"expected a non-empty list of Tensors|expects a non-empty TensorList",
+        "`torch.cat` and `torch.stack` need at least one tensor, but this list is empty. Return "
+        "the result for an empty list separately.",
+    ),
+    (
+        r"wrapping around more than once",
+        "With mode='circular', `F.pad` can add at most one more copy of the tensor. Repeat the "
+        "tensor in another way.",
     ),
     (
         # a dtype in what it says, not in the learner's line

@@ -437,10 +437,18 @@ def _alike_in_an_item(runs, exercise):
     for columns in _in_columns(runs, exercise):
         item = _first_wrong(columns, right)
         for mistake in exercise.mistakes:
-            wrong = _columns(mistaken(exercise, mistake), targets)
+            results = mistaken(exercise, mistake)
+            if not all(map(functools.partial(_same_item, item), columns[item], results)):
+                continue  # most differ at once: the other results are not needed
+            wrong = _columns(results, targets)
             if _first_wrong(wrong, right) == item and _all_same(columns[item], wrong[item]):
                 return mistake
     return None
+
+
+def _same_item(item, got, result):
+    fits = isinstance(result, tuple | list) and len(result) > item
+    return fits and is_same(got, result[item])
 
 
 def _first_wrong(columns, right):
@@ -467,25 +475,34 @@ def _most_alike(runs, exercise):
         The mistake, how many wrong results it explains, and how many there are.
     """
 
-    def matches(targets):
-        return [bool(_fitting([run], [t])) for run, t in zip(runs, targets, strict=True)]
+    def matches(run, target):
+        return bool(_fitting([run], [target]))
 
     targets = expected(exercise)
-    right = matches(targets)
+    right = list(map(matches, runs, targets))
     wrong_results = right.count(False)
     best, failing = None, None
     for mistake in exercise.mistakes:
-        results = mistaken(exercise, mistake)
-        same = [match and not ok for match, ok in zip(matches(results), right, strict=True)]
-        harmless = list(map(is_same, results, targets))
-        in_favor = sum(match and run.error is None for match, run in zip(same, runs, strict=True))
-        against = sum(ok and not safe for ok, safe in zip(right, harmless, strict=True))
-        if in_favor >= against and in_favor > (best[1] if best else wrong_results / 2):
-            best = mistake, in_favor, wrong_results
-        if any(same) and any(right) and harmless == right:
-            rest = [run for run, match, ok in zip(runs, same, right, strict=True) if match == ok]
-            if failing is None and all(run.error for run in rest):
-                failing = mistake, sum(same), wrong_results
+        enough = best[1] if best else wrong_results / 2
+        in_favor, against, at_most, same_errors = 0, 0, wrong_results, 0
+        may_fail = failing is None and any(right)
+        # Its results are computed one by one, and some take long: stop when it cannot fit any more.
+        for run, result, target, ok in zip(
+            runs, mistaken(exercise, mistake), targets, right, strict=True
+        ):
+            same, harmless = not ok and matches(run, result), is_same(result, target)
+            in_favor += same and run.error is None
+            same_errors += same and run.error is not None
+            against += ok and not harmless
+            at_most -= not ok and not (same and run.error is None)
+            may_fail &= harmless == ok and (ok or same or run.error is not None)
+            if not may_fail and (at_most <= enough or at_most < against):
+                break
+        else:
+            if in_favor >= against and in_favor > enough:
+                best = mistake, in_favor, wrong_results
+            if may_fail and in_favor + same_errors:
+                failing = mistake, in_favor + same_errors, wrong_results
     return best or failing
 
 

@@ -11,7 +11,9 @@ import contextlib
 import contextvars
 import functools
 import inspect
+import linecache
 import os
+import re
 import types
 import warnings
 from collections import Counter
@@ -259,8 +261,29 @@ class _Memory:
         for name, (start, stop) in self.ranges.items():
             if start <= low and high <= stop:
                 return name, used.size
-        off = {name: max(start - low, high - stop) for name, (start, stop) in self.ranges.items()}
-        nearest = min(off, key=off.get)
-        where = "before the first" if self.ranges[nearest][0] > low else "beyond the last"
-        by = off[nearest] // size
-        raise OutOfBounds(f"the kernel {verb} {where} entry of {nearest}, by up to {by} entries")
+        name = self._pointer_in_line(verb)
+        if name is None:
+            raise OutOfBounds(f"the kernel {verb} outside the memory of its tensors")
+        start, stop = self.ranges[name]
+        where, off = max(
+            ("before the first", start - low),
+            ("beyond the last", high - stop),
+            key=lambda each: each[1],
+        )
+        by = off // size
+        raise OutOfBounds(f"the kernel {verb} {where} entry of {name}, by up to {by} entries")
+
+    def _pointer_in_line(self, verb):
+        """Return the pointer that the kernel's present line reads from or writes to.
+
+        None if there is no such pointer, or several. The tensor nearest to an address may be
+        another one.
+        """
+        frame = inspect.currentframe()
+        while frame is not None and not self.ranges.keys() & frame.f_locals.keys():
+            frame = frame.f_back
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno) if frame else ""
+        calls = r"\bload\(([^,]*)" if verb == "reads" else r"\b(?:store|atomic_\w+)\(([^,]*)"
+        addresses = " ".join(re.findall(calls, line))
+        named = self.ranges.keys() & set(re.findall(r"\w+", addresses))
+        return named.pop() if len(named) == 1 else None

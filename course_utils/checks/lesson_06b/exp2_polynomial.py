@@ -52,6 +52,7 @@ def inputs():
         (x([-126.5, -0.9]),),
         (5 * normal(2, 3, 3, dtype=torch.float32),),
         (x([-0.0, -1.0, -2.0, -20.0]),),  # whole: exact
+        (x([30.7, 31.5, 126.3, 127.6]),),  # large
     ]
 
 
@@ -108,7 +109,9 @@ def _distance(error, right):
 
 def _half(error):
     try:
-        return torch.as_tensor(error / UNIT).half()
+        error = torch.as_tensor(error / UNIT)
+        half = error.half()
+        return half if half.isfinite().all() else error.float()  # large ones differ, too
     except Exception:  # no number: `difference` says what it is
         return error
 
@@ -128,6 +131,10 @@ DIVIDED_BY_Y = (
 POWERS = (
     "Your numbers are right, but you compute a power with 2.0**n, exp or exp2. On a GPU, this "
     "would use the unit for exponentials. Add n << 23 to the bits of p instead."
+)
+TOO_LOW = (
+    "Your result is right down to x = −126. Below that, float32 has no normal exponent left, so a "
+    "lower clamp gives wrong results. Clamp x at −126."
 )
 P = "C[0] + f * (C[1] + f * (C[2] + f * C[3]))"
 BITS = "(p.view(torch.int32) + (n.to(torch.int32) << 23)).view(torch.float32)"
@@ -177,14 +184,47 @@ MISTAKES = [
      "Your result is what you get if the sum of the bits is converted to a float as a number. Use "
      ".view(torch.float32), which keeps the bits as they are.",
      (".view(torch.float32)", ".to(torch.float32)")),
-    ("clamped too low",
-     "Your result is right down to x = −126. Below that, float32 has no normal exponent left, so "
-     "a lower clamp gives wrong results. Clamp x at −126.",
-     ("min=-126", "min=-127")),
+    ("clamped too low", TOO_LOW, ("min=-126", "min=-127")),
+    ("clamped two too low", TOO_LOW, ("min=-126", "min=-128")),
+    ("clamped at the least subnormal number", TOO_LOW, ("min=-126", "min=-149")),
+    ("clamped too high",
+     "Your result is right down to x = −125, and constant below that. float32 has normal exponents "
+     "down to −126. Clamp x at −126.",
+     ("min=-126", "min=-125")),
+    ("clamped far too high",
+     "Your result is right down to x = −100, and constant below that. float32 has normal exponents "
+     "down to −126. Clamp x at −126.",
+     ("min=-126", "min=-100")),
+    ("0 at −126",
+     "Your y is 0 at x = −126, but 2^(−126) is a normal number in float32. Leave y as it is there.",
+     ("return y, error", "return torch.where(x <= -126, 0, y), error")),
     ("clamped from above",
      "Your result is right up to x = 0, but it is 1 for every larger x. Clamp x only from below, "
      "at −126.",
      ("min=-126", "-126, 0")),
+    ("clamped on both sides",
+     "Your result is right up to x = 126, and constant above that. Clamp x only from below, at "
+     "−126.",
+     ("min=-126", "-126, 126")),
+    ("clamped at the largest exponent",
+     "Your result is right up to x = 127, and constant above that. Clamp x only from below, at "
+     "−126.",
+     ("min=-126", "-126, 127")),
+    ("clamped at 30",
+     "Your result is right up to x = 30, and constant above that. Clamp x only from below, at "
+     "−126.",
+     ("min=-126", "-126, 30")),
+    ("shifted 1",
+     "Your result is what you get if p is multiplied by 1 << n. This is 2^n only for n from 0 to "
+     "30, and 0 for negative n. Add n << 23 to the bits of p.",
+     (BITS, "p * (1 << n.to(torch.int32))")),
+    ("absolute fraction",
+     "Your result is what you get if x is truncated toward 0 and f is made positive. Then n + f is "
+     "not x where x is negative. Use n = floor(x) and f = x − n.",
+     ("x.floor()", "x.trunc()"), ("f = x - n", "f = (x - n).abs()")),
+    ("cubic in 16 bits",
+     "Your result is slightly off, as if p were rounded to float16. Keep p in float32.",
+     (P, f"({P}).half().float()")),
     ("zeros in the error",
      "Where you set y to 0, its error is 1. Leave y at 2^−126 there, or compute the error before "
      "you set y to 0.",
@@ -222,7 +262,7 @@ MISTAKES = [
      (RIGHT, "x.clamp(min=-126).double().exp2()")),
     ("not clamped",
      "Your result is right, except for x far below −126. There the exponent bits run into the "
-     "sign bit, and for x = −∞ f is NaN. Clamp x at −126 first.",
+     "sign bit. Clamp x at −126 first.",
      ("x.clamp(min=-126)", "x")),
     ("absolute error",
      "y is right, but your error is the absolute one, y − 2^x. Divide it by 2^x.",
@@ -231,6 +271,25 @@ MISTAKES = [
     ("sign of the error",
      "y is right, but your error counts only results that are too large. Take abs() before max().",
      (".abs().max()", ".max()")),
+    ("signed minimum",
+     "y is right, but you return the smallest signed error. Take abs() first, and then max().",
+     (".abs().max()", ".min()")),
+    ("squared error",
+     "y is right, but your error is squared. Use abs() instead of the square.",
+     (".abs().max()", ".square().max()")),
+    ("error against e^x",
+     "y is right, but your error compares y with e^x. Compare it with 2^x, so use "
+     "exp2 instead of exp.",
+     (RIGHT, "x.double().exp()")),
+    ("error against 2^n",
+     "y is right, but your error compares y with 2^n. Compare it with 2^x.",
+     (RIGHT, "n.double().exp2()")),
+    ("error against x",
+     "y is right, but your error compares y with x. Compare it with 2^x.",
+     (RIGHT, "x.double()")),
+    ("error doubled",
+     "y is right, but your error is twice the right one. Leave out the factor 2.",
+     (ERROR, f"2 * {ERROR}")),
     ("error of each",
      "y is right, but you return an error for each number. Return only the largest one, with "
      ".max().",
@@ -309,6 +368,6 @@ MISTAKES = [
 
 exercise = Exercise(
     "6b.5", exp2_polynomial, inputs, MISTAKES, run=run,
-    compared="as a tuple: y / 2^x − 1, your error, both in units of 0.0001, and y where x < −126",
+    compared="three items: y / 2^x − 1 and your error, in units of 0.0001; y where x < −126",
     also_right=[by_ldexp, in_numpy],
 )  # fmt: skip

@@ -67,6 +67,7 @@ def inputs():
         case(1, 1, 1, 1, 16),
         case(2, 4, 2, 6, 16, k_transposed=True),
         case(2, 4, 2, 6, 16, k_spare=2, v_spare=3),
+        case(2, 4, 2, 2, 16, k_spare=40, v_spare=50),  # wrong rows are read, but within the cache
     ]
 
 
@@ -135,6 +136,14 @@ MISTAKES = [
      ("batch * k_b + kv_head * k_h",
       "kv_head * k_b + batch * k_h"), ("batch * v_b + kv_head * v_h",
       "kv_head * v_b + batch * v_h")),
+    ("batch and head exchanged for the keys",
+     "`v_at` is right, but in `k_at` you swap the strides of batch and head. Multiply the batch "
+     "index by k_b, and the key head by k_h.",
+     ("batch * k_b + kv_head * k_h", "kv_head * k_b + batch * k_h")),
+    ("batch and head exchanged for the values",
+     "`k_at` is right, but in `v_at` you swap the strides of batch and head. Multiply the batch "
+     "index by v_b, and the key head by v_h.",
+     ("batch * v_b + kv_head * v_h", "kv_head * v_b + batch * v_h")),
     ("one number of each",
      "Your kernel reads one number of each key and value, D times. A key has D numbers, which are "
      "adjacent. Add d[None, :] to `k_at` and `v_at`.",
@@ -230,6 +239,65 @@ MISTAKES = [
      ("kv_head * k_h + j[:, None] * k_s",
       "kv_head * k_s + j[:, None] * k_h"), ("kv_head * v_h + j[:, None] * v_s",
       "kv_head * v_s + j[:, None] * v_h")),
+    ("strides of the keys exchanged",
+     "`v_at` is right, but in `k_at` you swap the strides of heads and keys. Multiply the key head "
+     "by k_h, and j by k_s.",
+     ("kv_head * k_h + j[:, None] * k_s", "kv_head * k_s + j[:, None] * k_h")),
+    ("strides of the values exchanged",
+     "`k_at` is right, but in `v_at` you swap the strides of heads and values. Multiply the key "
+     "head by v_h, and j by v_s.",
+     ("kv_head * v_h + j[:, None] * v_s", "kv_head * v_s + j[:, None] * v_h")),
+    ("strides of rows times D",
+     "Your kernel reads neighboring keys, and neighboring values, D times too far apart. The "
+     "strides k_s and v_s already count numbers, not rows. Multiply j by k_s and by v_s alone.",
+     ("* k_s", "* k_s * D"), ("* v_s", "* v_s * D")),
+    ("strides of rows times the block",
+     "Your kernel reads neighboring keys, and neighboring values, BLOCK times too far apart. "
+     "The strides already lead from one to the next. Multiply j by k_s and by v_s alone.",
+     ("* k_s", "* k_s * BLOCK"), ("* v_s", "* v_s * BLOCK")),
+    ("strides of heads times S",
+     "Your kernel reads the key heads S times too far apart. The strides k_h and v_h already lead "
+     "from one head to the next. Multiply the key head by k_h and by v_h alone.",
+     ("* k_h", "* S * k_h"), ("* v_h", "* S * v_h")),
+    ("strides of items times the heads",
+     "Your kernel reads the items of the batch too far apart. The strides k_b and v_b already lead "
+     "from one item to the next. Multiply the batch index by k_b and by v_b alone.",
+     ("batch * k_b", "batch * tl.num_programs(0) * k_b"),
+     ("batch * v_b", "batch * tl.num_programs(0) * v_b")),
+    ("key heads of the batch numbered",
+     "Your result is what you get if the key heads of the whole batch are numbered, and this "
+     "number is multiplied by k_h and v_h. This is right only if each item starts where the last "
+     "head of the previous one ends. Multiply the batch index by k_b and by v_b.",
+     ("batch * k_b", "batch * (tl.num_programs(0) // GROUP) * k_h"),
+     ("batch * v_b", "batch * (tl.num_programs(0) // GROUP) * v_h")),
+    ("numbers of a key apart",
+     "Your kernel reads the numbers of a key D numbers apart, but they are adjacent. Add d[None, "
+     ":] as it is.",
+     ("* k_s + d[None, :]", "* k_s + d[None, :] * D"),
+     ("* v_s + d[None, :]", "* v_s + d[None, :] * D")),
+    ("row of the query added",
+     "Your result is what you get if row is part of the offsets in k and v. But row is the offset "
+     "of the query in q. Use batch * k_b and batch * v_b instead.",
+     ("batch * k_b", "row"), ("batch * v_b", "row")),
+    ("keys read backwards",
+     "Your kernel reads the keys and values in reverse order, one row too far on. Multiply j "
+     "itself by k_s and by v_s.",
+     ("j[:, None] * k_s", "(S - j[:, None]) * k_s"),
+     ("j[:, None] * v_s", "(S - j[:, None]) * v_s")),
+    ("multiplied before it is divided",
+     "Your kernel starts query heads of one group at different addresses, as head * k_h // GROUP "
+     "does. Divide first: use head // GROUP * k_h and head // GROUP * v_h.",
+     ("kv_head * k_h", "head * k_h // GROUP"), ("kv_head * v_h", "head * v_h // GROUP")),
+    ("batch in place of head",
+     "Your result is what you get if batch and head are swapped. The key head is head // GROUP, "
+     "and k_b and v_b belong to batch.",
+     (KV, "kv_head = batch // GROUP"), ("batch * k_b", "head * k_b"),
+     ("batch * v_b", "head * v_b")),
+    ("bytes",
+     "Your offsets are 4 times too large, as if they counted bytes. Strides and pointers in Triton "
+     "count numbers. Do not multiply by the size of a number.",
+     (f"{K_AT} + d[None, :]", f"4 * ({K_AT} + d[None, :])"),
+     (f"{V_AT} + d[None, :]", f"4 * ({V_AT} + d[None, :])")),
     ("keys side by side, their numbers apart",
      "You multiply k_s and v_s by the wrong index. They are the strides from key to key, so "
      "multiply them by j. The D numbers of a key are adjacent, so add d[None, :].",

@@ -146,8 +146,8 @@ MISTAKES = [
      "Sum p in float32, and round it only for the product.",
      (ELL, "tl.sum(p.to(v.dtype), axis=1)")),
     ("sum kept in 16 bits",
-     "Your result is what you get if ℓ is rounded to float16 after each block. Keep ℓ in float32. "
-     "Only the factors of a product have 16 bits.",
+     "Your kernel passes a 16-bit block to tl.exp or tl.log, which take only float32. Keep ℓ and "
+     "the scores in float32. Only the factors of a product have 16 bits.",
      (ELL, f"{ELL}\n        ell = ell.to(v.dtype)")),
     ("sum rounded in each block",
      "Your result is what you get if ℓ is rounded to float16 in each block. Keep ℓ in float32. "
@@ -167,6 +167,15 @@ MISTAKES = [
     ("factor in 16 bits",
      "Your O is slightly off, as if its factor shrink were rounded to float16. This error grows "
      "with each block. Keep shrink in float32.",
+     ("acc * shrink[:, None]", "acc * shrink.to(v.dtype)[:, None]")),
+    ("factor of the sum in 16 bits",
+     "Your ℓ is slightly off, as if its factor shrink were rounded to float16. This error grows "
+     "with each block. Keep shrink in float32.",
+     ("ell * shrink", "ell * shrink.to(v.dtype)")),
+    ("both factors in 16 bits",
+     "Your ℓ and O are slightly off, as if their factor shrink were rounded to float16. This error "
+     "grows with each block. Keep shrink in float32.",
+     ("ell * shrink", "ell * shrink.to(v.dtype)"),
      ("acc * shrink[:, None]", "acc * shrink.to(v.dtype)[:, None]")),
     ("sum not rescaled",
      "Your ℓ is not rescaled. Like O, it was computed relative to the old maximum. Use ell * "
@@ -241,6 +250,38 @@ MISTAKES = [
     ("largest in place of the sum",
      "Your ℓ adds only the largest p of each block. Add the sum of all p in the block.",
      (ELL, "tl.max(p, axis=1)")),
+    ("keys for values",
+     "Your O is what you get if p is multiplied by k. O is the weighted sum of the values. "
+     "Multiply p by v.",
+     (DOT, "tl.dot(p.to(v.dtype), k, acc)")),
+    ("entry by entry",
+     "Your result is what you get if p and v are multiplied entry by entry. O needs the matrix "
+     "product, which adds up the weighted values of all keys. Use tl.dot.",
+     (DOT, "acc + p.to(v.dtype) * v")),
+    ("values before p",
+     "Your result is what the product v · p gives. Queries are the rows of p and of O. Multiply in "
+     "the order tl.dot(p, v), with p rounded to the dtype of v.",
+     (DOT, "tl.dot(v, p.to(v.dtype), acc)")),
+    ("p transposed",
+     "Your result is what you get if p is transposed in the product. Queries are the rows of p and "
+     "of O. Use p without a transpose.",
+     (DOT, "tl.dot(tl.trans(p.to(v.dtype)), v, acc)")),
+    ("sum stays 0",
+     "Your ℓ is 0, so log ℓ is −∞, and the last lines divide O by 0. In each block, add the sum of "
+     "p to ell * shrink.",
+     ("ell * shrink + tl.sum(p, axis=1)", "ell")),
+    ("accumulator divided by the factor",
+     "Your O is NaN. If you divide it by shrink, you divide 0 by 0 in the first block, because "
+     "e^(−∞) is 0. Multiply the old O by shrink[:, None], and then add the product.",
+     ("acc * shrink[:, None]", "acc / shrink[:, None]")),
+    ("product divided by the factor as well",
+     "Your O is infinite. If you divide it by shrink, you divide by 0 in the first block, because "
+     "e^(−∞) is 0. Multiply the old O by shrink[:, None], and then add the product.",
+     ("acc = acc * shrink[:, None]", "acc = acc"), (DOT, f"{DOT} / shrink[:, None]")),
+    ("sum divided by the factor",
+     "Your ℓ is NaN. If you divide it by shrink, you divide 0 by 0 in the first block, because "
+     "e^(−∞) is 0. Multiply the old ℓ by shrink, and then add the sum of p.",
+     ("ell * shrink", "ell / shrink")),
     ("product not stored",
      "Your O is 0, because no product reaches acc. tl.dot returns its result. Store this result "
      "in acc.",

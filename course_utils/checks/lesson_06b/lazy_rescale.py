@@ -94,9 +94,15 @@ NEWEST = (
 
 MISTAKES = [
     ("nothing counted",
-     "Your output and logsumexp are right, but your count stays 0. Add 1 to the count of a query "
+     "Your output and logsumexp are right, but your count stays 0. m starts as the largest score "
+     "of the first block only, and may change in later blocks. Add 1 to the count of a query "
      "wherever its m changes.",
      (COUNT, "rescales")),
+    ("counted once at most",
+     "Your output and logsumexp are right, but your count never exceeds 1. Add 1 to the count of a "
+     "query each time its m changes. If you set m to the largest score of *all* blocks, set it to "
+     "the largest score of this block instead.",
+     (COUNT, "(rescales + grown).clamp(max=1)")),
     ("last block counted",
      "Your output and logsumexp are right, but your count is that of the last block only. Add it "
      "to the count so far.",
@@ -127,6 +133,10 @@ MISTAKES = [
      ("rescales = rescales + grown", "rescales, before = rescales + grown, top"),
      (GROWN, "(top - before) / math.log(2) > tau"),
      ("ell, rescales =", "before = m\n    ell, rescales =")),
+    ("compared with the first block",
+     "Your result is what you get if each block's largest score is compared with that of the first "
+     "block. After a rescale, m is higher than that. Compare the largest score with m.",
+     (GROWN, "(top - scores[..., :block].amax(dim=-1)) / math.log(2) > tau")),
     ("one decides for all",
      "As soon as one of your queries needs a rescale, every query whose maximum has grown is "
      "rescaled. Let each query decide for itself.",
@@ -292,14 +302,40 @@ MISTAKES = [
      "Your result is what you get if the sum of e^(score − m) over the block is compared with "
      "2^tau. But 2^tau limits each exponential, not their sum. Compare only the largest one.",
      (GROWN, "(s - m[..., None]).exp().sum(-1) > 2**tau")),
+    ("divided at every block",
+     "You divide O by ℓ in every block, and the last line divides by ℓ again. Do not divide in the "
+     "loop.",
+     ("+ p @ values", "+ p @ values\n        out = out / ell[..., None]")),
+    ("weights divided by the sum so far",
+     "You divide p by ℓ in each block, and the last line divides by ℓ again. Do not divide in the "
+     "loop.",
+     ("+ p @ values", "+ p / ell[..., None] @ values")),
+    ("softmax within the block",
+     "You divide p by the sum of its block. But the weights need the sum over all blocks, and the "
+     "last line already divides by it. Do not divide in the loop.",
+     ("+ p @ values", "+ p / p.sum(dim=-1, keepdim=True) @ values")),
+    ("exponentials cut off at the limit",
+     "Your result is what you get if m never changes and every e^(score − m) above 2^tau is "
+     "replaced by 2^tau. Then large scores lose weight. Where (largest score − m) / log 2 exceeds "
+     "tau, set m to the largest score of the block, and rescale ℓ and O.",
+     (GROWN, "top > torch.inf"),
+     ("(s - m_new[..., None]).exp()", "(s - m_new[..., None]).exp().clamp(max=2.0**tau)")),
     ("exponentials cut off at 1",
      "Your result is what you get if every e^(score − m) above 1 is replaced by 1. Exponentials "
      "up to 2^tau are allowed. Do not clamp them.",
      ("(s - m_new[..., None]).exp()", "(s - m_new[..., None]).clamp(max=0).exp()")),
-    ("maximum of all blocks",
-     "Where you rescale, your m becomes the largest score of *all* blocks, even later ones. Set "
-     "it to the largest score of this block.",
-     (WHERE, "torch.where(grown, scores.amax(dim=-1), m)")),
+    ("limit twice as high",
+     "Your result is what you get if you rescale only where some e^(score − m) exceeds 2^(tau + "
+     "1). Rescale where one exceeds 2^tau.",
+     (GROWN, "(top - m) / math.log(2) > tau + 1")),
+    ("limit half as high",
+     "Your result is what you get if you rescale where some e^(score − m) exceeds 2^(tau − 1). "
+     "Rescale only where one exceeds 2^tau.",
+     (GROWN, "(top - m) / math.log(2) > tau - 1")),
+    ("smallest score",
+     "Your result is what you get if the smallest score of each block is used in place of the "
+     "largest. Then larger ones may overflow. Use amax.",
+     ("top = s.amax(", "top = s.amin(")),
 ]  # fmt: skip
 
 exercise = Exercise(

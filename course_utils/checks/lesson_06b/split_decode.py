@@ -84,9 +84,9 @@ def inputs():
     """Return (q, k, v, splits): (Hq, D), (Hkv, S, D) twice, contiguous."""
     normal = normals(6600)
 
-    def case(Hq, Hkv, S, D, splits, factor=1.0):
+    def case(Hq, Hkv, S, D, splits, factor=1.0, values=1.0):
         q, k = normal(Hq, D, dtype=torch.float32), normal(Hkv, S, D, dtype=torch.float32)
-        return factor * q, k, normal(Hkv, S, D, dtype=torch.float32), splits
+        return factor * q, k, values * normal(Hkv, S, D, dtype=torch.float32), splits
 
     # The first query's scores lie around 10 in the first part, then around 120 and, in a last
     # block, around 0; the other's are the negative. e^x overflows above 88, is 0 below -104.
@@ -96,11 +96,11 @@ def inputs():
     far = 0.3 * k + heights[:, None] * 4 * q[0] / q[0].square().sum()
     low = case(1, 1, 9, 16, 2)
     return [
+        (5 + 0.1 * low[0].abs(), -0.1 * low[1].abs() - 5.6, *low[2:]),  # all far below 0; quick
         case(1, 1, 129, 16, 5),  # a part is longer than a block, and the cache than a part by far
         case(6, 2, 17, 32, 1),
         (q, far, v, splits),
-        (5 + 0.1 * low[0].abs(), -0.1 * low[1].abs() - 5.6, *low[2:]),  # all far below 0
-        case(1, 1, 3, 16, 5),  # more splits than keys
+        case(1, 1, 3, 16, 5, values=1e5),  # more splits than keys
         case(1, 1, 1, 16, 2),
         case(1, 1, 79, 16, 40),  # rounded down, a share is 1: too much is left for one part
         case(6, 3, 35, 16, 3),  # several key heads and several splits
@@ -157,6 +157,12 @@ def mixed(x, kv_heads):
     return x.view(kv_heads, splits, Hq // kv_heads, *rest).transpose(1, 2).reshape(x.shape)
 
 
+def crossed(x):
+    """Read parts stored as (heads, splits) as (splits, heads), then transpose them."""
+    Hq, splits, *rest = x.shape
+    return x.reshape(splits, Hq, *rest).transpose(0, 1)
+
+
 NO_KERNEL = (
     "Your result is right, but no kernel reads the keys and values. Write a kernel and run it "
     "with launch(...)."
@@ -171,6 +177,23 @@ MORE_PARTS = (
     "Your result is right, but there are more parts than splits: no program reads S / splits "
     "keys. Give each program one part of this length, and let it loop over its blocks."
 )
+ORDERS = (
+    "Your kernel stores the {} in one order of heads and splits, but your merge reads them in the "
+    "other. Use one order in both, for example row head * splits + split."
+)
+ONE_HEAD = (
+    "All heads write their {} to the same rows, so only the last head's remain. Give each head and "
+    "split a row of its own, for example head * splits + split."
+)
+NOT_SUMMED = (
+    "You return one result for each split and head. Add up the weighted outputs of the splits, and "
+    "return (Hq, D)."
+)
+OUT_ROW, LSE_ROW = "out_ptr + row * D", "lse_ptr + row"
+EMPTY = "out, lse = q.new_empty(Hq, splits, D), q.new_empty(Hq, splits)"
+ZEROS = "out, lse = q.new_zeros(Hq, splits, D), q.new_zeros(Hq, splits)"
+AT = "(head // GROUP * S + j[:, None]) * D + d[None, :]"
+OTHER_ROW = "split * tl.num_programs(0) + head"
 MERGED = "weights = lse.softmax(dim=-1)"
 LSE = "m + tl.log(ell)"
 
@@ -243,6 +266,91 @@ MISTAKES = [
      "(heads, splits). Use one order in both, for example row head * splits + split.",
      ("row = head * tl.num_programs(1) + split",
       "row = split * tl.num_programs(0) + head")),
+    ("heads before splits",
+     "Your kernel stores the parts in the order (heads, splits), but your merge reads them as "
+     "(splits, heads). Use one order in both, for example row head * splits + split.",
+     (MERGED, f"out, lse = crossed(out), crossed(lse)\n    {MERGED}")),
+    ("outputs before splits", ORDERS.format("outputs"),
+     (MERGED, f"out = crossed(out)\n    {MERGED}")),
+    ("outputs before heads", ORDERS.format("outputs"),
+     (OUT_ROW, f"out_ptr + ({OTHER_ROW}) * D")),
+    ("lse before splits", ORDERS.format("lse"), (MERGED, f"lse = crossed(lse)\n    {MERGED}")),
+    ("lse before heads", ORDERS.format("lse"), (LSE_ROW, f"lse_ptr + {OTHER_ROW}")),
+    ("outputs of all splits in one place",
+     "All splits of a head write their outputs to the same row, so only those of the last split "
+     "remain. Give each split its own row, for example head * splits + split.",
+     (OUT_ROW, "out_ptr + head * tl.num_programs(1) * D"), (EMPTY, ZEROS)),
+    ("lse of all splits in one place",
+     "All splits of a head write their lse to the same row, so only that of the last split "
+     "remains. Give each split its own row, for example head * splits + split.",
+     (LSE_ROW, "lse_ptr + head * tl.num_programs(1)"), (EMPTY, ZEROS)),
+    ("outputs of all heads in one place", ONE_HEAD.format("outputs"),
+     (OUT_ROW, "out_ptr + split * D"), (EMPTY, ZEROS)),
+    ("outputs of all heads in one place, splits first", ONE_HEAD.format("outputs"),
+     (OUT_ROW, "out_ptr + split * D"), (EMPTY, ZEROS),
+     (MERGED, f"out = crossed(out)\n    {MERGED}")),
+    ("lse of all heads in one place", ONE_HEAD.format("lse"),
+     (LSE_ROW, "lse_ptr + split"), (EMPTY, ZEROS)),
+    ("lse of all heads in one place, splits first", ONE_HEAD.format("lse"),
+     (LSE_ROW, "lse_ptr + split"), (EMPTY, ZEROS),
+     (MERGED, f"lse = crossed(lse)\n    {MERGED}")),
+    ("parts not added", NOT_SUMMED, (".sum(dim=1)", "")),
+    ("parts not added, splits first", NOT_SUMMED, (".sum(dim=1)", ".transpose(0, 1)")),
+    ("added over the heads",
+     "You add up the outputs of the heads. Add up the weighted outputs of the splits, and return "
+     "(Hq, D).",
+     (".sum(dim=1)", ".sum(dim=0)")),
+    ("one block of each split",
+     "Your programs read only the first block of their split. A split may be longer than a block. "
+     "Loop over all blocks of the split.",
+     ("range(split * share, stop,", 
+      "range(split * share, tl.minimum(split * share + BLOCK, stop),")),
+    ("splits of one block",
+     "Each of your splits is one block long, so later keys are missing. Give each split about S / "
+     "splits keys, and let its program loop over their blocks.",
+     ("(split + 1) * share", "(split + 1) * BLOCK"),
+     ("range(split * share", "range(split * BLOCK")),
+    ("empty splits read the last key",
+     "Splits that begin after the last key read the last key again, so it counts several times. "
+     "Leave them without keys, and store a finite output and lse = −∞.",
+     ("range(split * share", "range(tl.minimum(split * share, S - 1)")),
+    ("keys as columns",
+     "Your kernel reads k and v as if each head were stored as (D, S). It is stored as (S, D), and "
+     "the D numbers of a key are adjacent. Multiply j by D, and add d.",
+     (AT, "head // GROUP * S * D + j[:, None] + d[None, :] * S")),
+    ("heads of a split's length",
+     "Your kernel reads key heads as if each had only the keys of one split. A head has S keys. "
+     "Multiply the key head by S * D.",
+     (AT, AT.replace("* S", "* share"))),
+    ("heads of one key",
+     "Your kernel reads key heads as if each had only one key. A head has S keys. Multiply the key "
+     "head by S * D.",
+     (AT, AT.replace("* S", ""))),
+    ("keys for values",
+     "Your result is what you get if the values are loaded from k. Load v from v_ptr.",
+     ("v_ptr + at", "k_ptr + at")),
+    ("values for keys",
+     "Your result is what you get if the keys are loaded from v. Load k from k_ptr.",
+     ("k_ptr + at", "v_ptr + at")),
+    ("first query for all",
+     "All your heads use the query of the first head. Add head * D to the address of q.",
+     ("q_ptr + head * D", "q_ptr")),
+    ("sign of the weights",
+     "You weight the outputs by the softmax of −lse, so a split with larger scores counts less. "
+     "Use the softmax of lse.",
+     (MERGED, "weights = (-lse).softmax(dim=-1)")),
+    ("weights proportional to lse",
+     "Your weights are proportional to lse, but a sum of exponentials is e^lse. Weight the outputs "
+     "by the softmax of their lse.",
+     (MERGED, "weights = lse / lse.sum(-1, keepdim=True)")),
+    ("softmax of the sums",
+     "You weight the outputs by the softmax of e^lse. The softmax itself computes exponentials. "
+     "Use the softmax of lse.",
+     (MERGED, "weights = lse.exp().softmax(dim=-1)")),
+    ("outputs in 16 bits",
+     "Your result is what you get if the outputs of the splits are stored in float16. They are "
+     "rounded, and above 65,504 they overflow to inf. Store them in float32.",
+     (EMPTY, EMPTY.replace("splits, D)", "splits, D, dtype=torch.float16)"))),
     ("sums in place of outputs",
      "Your parts are Σ p v, each relative to its own maximum, so they cannot be merged yet. "
      "Divide each part by its ℓ first.",
@@ -312,6 +420,10 @@ MISTAKES = [
     ("weights not normalised",
      "You weight the splits by e^lse, but these weights do not sum to 1. Use the softmax of lse.",
      (MERGED, "weights = lse.exp()")),
+    ("largest weight 1",
+     "In your result, the largest weight of each head is 1, so the weights do not sum to 1. Divide "
+     "them by their sum, as softmax does.",
+     (MERGED, "weights = (lse - lse.amax(-1, keepdim=True)).exp()")),
     ("one split alone",
      "Your result uses only the split with the largest lse, but all splits count. Weight the "
      "outputs by the softmax of their lse.",

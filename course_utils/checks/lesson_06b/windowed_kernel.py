@@ -119,6 +119,18 @@ BRACKETS = (
     "Your result is what you get without parentheses around the conditions, because & binds more "
     "tightly than comparisons such as <= and >. Write (j <= i) & (i - j < window)."
 )
+LATER = (
+    "Your result respects the window, but queries also see later keys. Require j <= i as well: (j "
+    "<= i) & (i - j < window). If you combine the conditions with `and`, only the last one counts."
+)
+AROUND = (
+    "Your window extends to both sides of the query. It must end at the query itself, so require j "
+    "<= i as well."
+)
+FINITE = (
+    "Your result is what you get if forbidden scores are set to a finite number. Allowed scores "
+    "can be even lower, and then a forbidden key gets weight. Use −∞."
+)
 MASKED = f'tl.where({SEEN}, scores, -float("inf"))'
 
 MISTAKES = [
@@ -136,15 +148,10 @@ MISTAKES = [
      "Your window is ahead of the query instead of behind it. Require j <= i, and i - j < window "
      "instead of j - i < window.",
      (SEEN, "(j >= i) & (j - i < window)")),
-    ("both sides",
-     "Your result respects the window, but queries also see later keys. Require j <= i as well: "
-     "(j <= i) & (i - j < window). If you combine the conditions with `and`, only the last one "
-     "counts.",
-     ("(j <= i) & ", "")),
-    ("around the query",
-     "Your window extends to both sides of the query. It must end at the query itself, so require "
-     "j <= i as well.",
-     ("(j <= i) & (i - j < window)", "tl.abs(i - j) < window")),
+    ("both sides", LATER, ("(j <= i) & ", "")),
+    ("both sides, up to the last key", LATER, ("(j <= i)", "(j < N)")),
+    ("around the query", AROUND, (SEEN, "tl.abs(i - j) < window")),
+    ("around the query, up to the last key", AROUND, (SEEN, "(tl.abs(i - j) < window) & (j < N)")),
     ("no window",
      "Your result is causal, but it has no window. Require i - j < window as well: (j <= i) & (i "
      "− j < window). If you combine the conditions with `and`, only the last one counts. Then "
@@ -162,6 +169,14 @@ MISTAKES = [
      "Your mask numbers the keys from the start of their block. It must number them from the "
      "start of the sequence. Use j as it is: start + 0, start + 1, …",
      (SEEN, SEEN.replace("j", "(j - start)"))),
+    ("queries counted from the block",
+     "Your mask numbers the queries from start_q, but the keys from the start of the sequence. Use "
+     "i and j as they are: start_q + 0, start_q + 1, … and start + 0, start + 1, …",
+     (SEEN, SEEN.replace("i", "(i - start_q)", 1).replace("& (i ", "& (i - start_q "))),
+    ("both counted from their blocks",
+     "Your mask numbers the queries, and the keys, from the start of their own block. The blocks "
+     "may be at different positions. Use i and j, which count from the start of the sequence.",
+     (SEEN, "(j - start <= i - start_q) & (i - start_q - (j - start) < window)")),
     ("keys in rows",
      "Your mask allows or forbids each row of scores as a whole. Queries are rows and keys are "
      "columns. Compare i, (BLOCK, 1), with j, (1, BLOCK).",
@@ -223,10 +238,9 @@ MISTAKES = [
      "Your window is computed relative to the last query of the program. Each query has its own "
      "window, so require i - j < window.",
      ("i - j < window", "start_q + BLOCK - 1 - j < window")),
-    ("not far enough below",
-     "Your result is what you get if forbidden scores are set to a finite number. Allowed scores "
-     "can be even lower, and then a forbidden key gets weight. Use −∞.",
-     (MASKED, f"tl.where({SEEN}, scores, -100.0)")),
+    ("not far enough below", FINITE, (MASKED, f"tl.where({SEEN}, scores, -100.0)")),
+    ("hardly below", FINITE, (MASKED, f"tl.where({SEEN}, scores, -10.0)")),
+    ("further below", FINITE, (MASKED, f"tl.where({SEEN}, scores, -10000.0)")),
     ("forbidden scores zero",
      "Your forbidden scores are 0, but e^0 = 1 is a weight like any other. Set them to −∞ with "
      "tl.where.",

@@ -35,12 +35,15 @@ def inputs():
         # tokens, no two of them give the same share.
         E = normal(V, d_model) + 2 * torch.eye(V, d_model)
         E[0] *= 4  # the largest logits are in row 0
+        E[-1] *= V != 61  # an embedding of 0, such as that of padding, raises no logit
         W_v = 0.4 * (normal(d_model, d_k) + torch.eye(d_model, d_k))
         W_o = 0.3 * normal(d_k, d_model) + 0.7 * W_v.T
         copied = F.normalize(E @ W_v @ W_o, dim=-1) * strength
         copied[::opposite] *= -1 / strength
         U = copied + F.normalize(E, dim=-1) / 3 + normal(V, d_model) / 5  # of each token
-        return E, W_v, W_o, U.T + normal(V) / 6  # some logits are large for all tokens
+        logits_of_all = 3 * normal(d_model, 1) * (V == 53)  # all entries of some rows are negative
+        # and some logits are large for all tokens
+        return E, W_v, W_o, U.T + logits_of_all + normal(V) / 6
 
     sizes = [(43, 19, 14, 0.6, 7), (61, 30, 24, 0.4, 6), (31, 17, 13, 0.4, 5)]
     sizes += [(53, 23, 17, 0.8, 4), (89, 40, 32, 0.6, 8), (7, 8, 5, 0.6, 3)]
@@ -49,6 +52,7 @@ def inputs():
 
 
 EFFECT = "E @ W_v @ W_o @ U"
+ONE_EACH = "You return one value per token. Return the share of copied tokens, one number."
 MISTAKES = [
     ("largest of columns",
      "You take the largest entry of each column, which says which token raises a logit most. Take "
@@ -61,6 +65,47 @@ MISTAKES = [
      "Your result is the mean of the diagonal after softmax. Count how often the diagonal entry is "
      "the largest of its row.",
      f"({EFFECT}).softmax(dim=-1).diagonal().mean()"),
+    ("tokens kept apart", ONE_EACH, (".float().mean()", ".float()")),
+    ("true or false for each token", ONE_EACH, (".float().mean()", "")),
+    ("ties counted",
+     "You also count a token if its own logit changes exactly as much as another, as after an "
+     "embedding of 0. Its change must be larger than each of the others.",
+     f"(({EFFECT}).diagonal() >= ({EFFECT}).amax(dim=-1)).float().mean()"),
+    ("largest of all",
+     "You compare the diagonal with the largest entry of the whole matrix. Compare it with the "
+     "largest entry of its row.",
+     f"(({EFFECT}).diagonal() == ({EFFECT}).max()).float().mean()"),
+    ("eigenvalues",
+     "Your result is the sum of the eigenvalues divided by the sum of their absolute values, "
+     "another score for copying. Count how often the diagonal entry is the largest of its row.",
+     f"(lambda each: (each.sum() / each.abs().sum()).real)(torch.linalg.eigvals({EFFECT}))"),
+    ("cosines",
+     "Your result is what you get if the columns of U are scaled to length 1, as for a cosine "
+     "similarity. Logits are plain products. Use U as it is.",
+     ("@ U", "@ F.normalize(U, dim=0)")),
+    ("value matrix left out",
+     "Your result is what you get without W_v, from the first d_k columns of E. Compute E W_v W_o "
+     "U.",
+     ("E @ W_v", "E[:, :len(W_o)]")),
+    ("softmax over the tokens attended to",
+     "Your result is what you get after a softmax over the tokens attended to. Compare the logits "
+     "of a row as they are.",
+     ("effect.argmax", "effect.softmax(dim=0).argmax")),
+    ("largest and positive",
+     "You leave out tokens whose own logit falls, though it falls less than each of the others. "
+     "Count them too: their own entry is the largest of its row.",
+     ("effect.argmax(dim=-1)", "torch.where(effect.diagonal() > 0, effect.argmax(dim=-1), -1)")),
+    ("largest of row and column",
+     "You count a token only if the diagonal entry is the largest of its row and of its column. It "
+     "only has to be the largest of its row.",
+     f"(({EFFECT}).argmax(-1) == ({EFFECT}).argmax(0)).logical_and(({EFFECT}).argmax(-1) == "
+     "torch.arange(len(E))).float().mean()"),
+    ("mean over all pairs",
+     "Your number of copied tokens is divided by V². Divide it by V, the number of tokens.",
+     (".float().mean()", ".float().mean() / len(E)")),
+    ("output matrix left out",
+     "Your result is what you get without W_o, from the first d_k rows of U. Compute E W_v W_o U.",
+     ("@ W_o @ U", "@ U[: W_v.shape[1]]")),
     ("among three",
      "You count a token if its own logit is one of the three largest. It must be the largest.",
      ("effect.argmax(dim=-1)", "effect.topk(3).indices.T"),

@@ -64,11 +64,28 @@ KEY_0 = (
     "for no earlier occurrence, the next key is −1 + 1 = 0. Leave these queries out. If a query "
     "has several keys to count, add up their weights."
 )
+SHIFTED = "F.pad(same, (1, 0)).tril()"
+QUERY = (
+    "You shift the query instead of the key: query i uses keys with token i − 1. Use keys that "
+    "come right after an earlier occurrence of token i."
+)
 VALID = " Position 0 is valid. If you use `previous_occurrence`, only −1 means none."
 MISTAKES = [
     ("on the occurrence",
      "You use the weight on the earlier occurrence itself. Use the key one position later, which "
      "comes after the occurrence.", ("(1, 0)).tril()", "(0, 1)).tril(-1)")),
+    ("on every occurrence",
+     "You use the weight on every occurrence of the token, even on the query's own key. Use the "
+     "key right after each *earlier* occurrence.",
+     (":-1]", ":]"), (SHIFTED, "same.tril()")),
+    ("on the occurrence as well",
+     "You use the weights on the earlier occurrences as well as on the keys after them. Use only "
+     "the key right after each earlier occurrence.",
+     (SHIFTED, f"{SHIFTED} | F.pad(same, (0, 1)).tril(-1)")),
+    ("query shifted", QUERY,
+     (":-1]", ":]"), (SHIFTED, "F.pad(same.tril(-1)[:, :-1], (0, 0, 1, 0))")),
+    ("query shifted, with the key before", QUERY,
+     (":-1]", ":]"), (SHIFTED, "F.pad(same[:, :-1], (0, 0, 1, 0)).tril(-1)")),
     ("two after the occurrence",
      "You use the key two positions after the earlier occurrence. Use the one right after it.",
      ("F.pad(same, (1, 0))", "F.pad(same[..., :-1], (2, 0))")),
@@ -122,6 +139,18 @@ MISTAKES = [
     ("queries without weight left out",
      "Your mean leaves out queries with weight 0 on such keys. Count every query that has such a "
      "key.", ("queries.sum()", "(on_targets > 0).sum(dim=(0, 2))")),
+    ("summed over queries",
+     "Your result is a sum over the queries. Divide it by the number of queries that have such a "
+     "key.",
+     (" / queries.sum()", "")),
+    ("divided by the sequences",
+     "Your sum is divided by the number of sequences. Divide it by the number of queries that have "
+     "such a key.",
+     ("queries.sum()", "len(weights)")),
+    ("all queries but the first",
+     "Your sum is divided by the number of all queries but the first of each sequence. Divide it "
+     "by the number of queries that have such a key.",
+     ("queries.sum()", "queries[:, 1:].numel()")),
     ("mean over cells",
      "Your mean is over individual weights. Add up the weights of each query first, and then take "
      "the mean over queries.", ("queries.sum()", "targets.sum()")),
@@ -133,6 +162,10 @@ MISTAKES = [
     ("itself left out",
      "You never count the query's own key. In 5 5, the second 5 comes after the first 5, so it "
      "counts. Use `.tril()`, not `.tril(-1)`.", (".tril()", ".tril(-1)")),
+    ("key before left out as well",
+     "You never count the query's own key or the key right before it. Each may come right after an "
+     "earlier occurrence. Use `.tril()`, not `.tril(-2)`.",
+     (".tril()", ".tril(-2)")),
     ("later occurrences counted",
      "You count every query but the last as one that has such a key, even if its token has not "
      "occurred before. This happens if each token matches itself, for example because `.tril()` is "

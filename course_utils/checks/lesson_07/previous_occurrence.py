@@ -112,6 +112,21 @@ MISTAKES = [
      "You miss an occurrence directly before the token. In 5 5, the second 5 has occurred at "
      "position 0. Include the first diagonal below the main one, for example with `.tril(-1)`.",
      (".tril(-1)", ".tril(-2)")),
+    ("token in place of the position",
+     "Your result is the token itself where it has occurred before. Return the position where it "
+     "last occurred.",
+     ("torch.arange(L), -1", "tokens[..., None, :], -1")),
+    ("how often, less 1",
+     "Your result says how often the token has occurred before, minus 1. Return the position where "
+     "it last occurred, or −1.",
+     (LAST, "earlier.sum(dim=-1) - 1")),
+    ("neighbor only",
+     "You find only an occurrence directly before the token. Search all earlier positions.",
+     (".tril(-1)", ".tril(-1).triu(-1)")),
+    ("largest over the queries",
+     "Your result is the position itself if its token occurs again *later*, and −1 if not. If you "
+     "take a maximum, take it over the keys, dim=-1.",
+     (LAST, "positions.amax(dim=-2)")),
     ("whether not where",
      "Your result says only whether the token has occurred before. Return the position where it "
      "last occurred.",

@@ -37,6 +37,14 @@ def inputs():
     return [(weights,) for weights in [*made, free, turned, one_key]]
 
 
+LARGEST = (
+    "Your result is the mean of each query's largest weight, on whatever key. Take the weight on "
+    "the key right before the query."
+)
+FIRST_KEY = (
+    "Your result is the mean weight on the first key. Take the weight on the key right before each "
+    "query."
+)
 MISTAKES = [
     ("weight on itself",
      "Your result is the mean of the diagonal, the weight of each token on itself. Take the "
@@ -92,6 +100,33 @@ MISTAKES = [
      "You return one number per sequence. Return one per head: take the mean over the sequences, "
      "not over the heads.",
      ("dim=(0, -1)", "dim=(1, -1)")),
+    ("queries kept apart",
+     "You return one number per query. Return one per head: take the mean over the sequences and "
+     "the queries, dim=(0, -1).",
+     ("dim=(0, -1)", "dim=(0, 1)")),
+    ("query 1 left out",
+     "Your mean leaves out query 1, which has a previous token. Take the mean over queries "
+     "1 to L − 1.",
+     ("before.mean", "before[..., 1:].mean")),
+    ("last query left out",
+     "Your mean leaves out the last query. Take the mean over queries 1 to L − 1.",
+     ("before.mean", "before[..., :-1].mean")),
+    ("positions of the lesson",
+     "You use only the first 25 positions. There may be more here. Use all of them.",
+     ("weights.diagonal", "weights[..., :25, :25].diagonal")),
+    ("largest weight", LARGEST, "weights.amax(dim=-1).mean(dim=(0, -1))"),
+    ("largest weight, without query 0", LARGEST,
+     "weights[..., 1:, :].amax(dim=-1).mean(dim=(0, -1))"),
+    ("previous token or itself",
+     "You add up the weights on the previous token and on the query itself. Count only the weight "
+     "on the previous token.",
+     ("before.mean", "(before + weights.diagonal(0, dim1=-2, dim2=-1)[..., 1:]).mean")),
+    ("neighbors on both sides",
+     "You add up the weights on the previous and on the next token. Count only the weight on the "
+     "previous token.",
+     ("before.mean", "(before + weights.diagonal(1, dim1=-2, dim2=-1)).mean")),
+    ("first key", FIRST_KEY, "weights[..., 0].mean(dim=(0, -1))"),
+    ("first key, without query 0", FIRST_KEY, "weights[..., 1:, 0].mean(dim=(0, -1))"),
     ("how often strongest",
      "Your result says how often the previous token gets the largest weight. Return its mean "
      "weight.",

@@ -34,6 +34,16 @@ def inputs():
     ]
 
 
+TIMES = "-(-length // pattern.shape[-1])"
+MORE = "length // pattern.shape[-1] + 1"
+DOWN = (
+    "Your repetitions are below each other, as `pattern.repeat(n, 1)` puts them. Put them one "
+    "after another in the last dimension: `torch.cat([pattern] * n, dim=-1)`."
+)
+STACKED = (
+    "Your repetitions are in a new dimension. Put them one after another in the last dimension: "
+    "`torch.cat([pattern] * n, dim=-1)`."
+)
 TOO_FEW = "so long results are too short. Compute how many repetitions `length` needs."
 MISTAKES = [
     ("tokens stutter",
@@ -70,6 +80,20 @@ MISTAKES = [
     ("last one not cut",
      "Your result contains the whole last repetition. Cut it at `length`.",
      ("arange(length)", "arange(-(-length // period) * period)")),
+    ("one token too short",
+     "Your result has one token too few. Return exactly `length` tokens.",
+     ("arange(length)", "arange(length - 1)")),
+    ("rest from the end",
+     "The last, incomplete repetition consists of the last tokens of the pattern. Fill it with the "
+     "first tokens of the pattern.",
+     ("pattern[..., position]",
+      "pattern[..., torch.where(torch.arange(length) < length // period * period, position, "
+      "torch.arange(length) - length + period)]")),
+    ("stacked", STACKED, f"torch.stack([pattern] * {TIMES}, dim=-2)"),
+    ("stacked and cut", STACKED, f"torch.stack([pattern] * {TIMES}, dim=-2)[..., :length]"),
+    ("repeated downwards", DOWN, f"pattern.repeat({TIMES}, 1)[..., :length]"),
+    ("repeated downwards, once more", DOWN, f"pattern.repeat({MORE}, 1)[..., :length]"),
+    ("stacked, once more", STACKED, f"torch.stack([pattern] * ({MORE}), dim=-2)"),
     ("one token too long",
      "Your result has one token too many. Return exactly `length` tokens.",
      ("arange(length)", "arange(length + 1)")),

@@ -46,7 +46,7 @@ def inputs():
     turned = logits.mT.contiguous().mT, tokens.T.contiguous().T  # not contiguous
     shapes = [(5, 14, 12), (2, 11, 6), (4, 50, 20), (1, 9, 4)]
     rest = [predictions(*shape) for shape in shapes]
-    return [predictions(3, 9, 8, True), predictions(5, 14, 12, True), *rest, turned]
+    return [predictions(3, 9, 10, True), predictions(5, 14, 12, True), *rest, turned]
 
 
 RIGHT = "logits[:, :-1].argmax(dim=-1) == tokens[:, 1:]"
@@ -59,6 +59,42 @@ MISTAKES = [
      "You compare the logits at position i with token i, and count all positions. The logits at "
      "position i predict token i + 1. Count this prediction only if token i has occurred before.",
      "(logits.argmax(dim=-1) == tokens).float().mean()"),
+    ("last logits kept",
+     "Your logits have one position more than the tokens that you compare them with. Nothing "
+     "follows the last token, so leave out its logits: `logits[:, :-1]`.",
+     (RIGHT, "logits.argmax(dim=-1) == tokens[:, 1:]")),
+    ("first token kept",
+     "Your tokens have one position more than the logits that you compare them with. Nothing "
+     "predicts the first token, so leave it out: `tokens[:, 1:]`.",
+     (RIGHT, "logits[:, :-1].argmax(dim=-1) == tokens")),
+    ("last position kept in the mask",
+     "Your mask has one position more than your predictions. Nothing follows the last token, so "
+     "leave out the last position of the mask as well: `[:, :-1]`.",
+     ("seen[:, :-1]", "seen")),
+    ("largest over positions",
+     "You compare token numbers with positions, because your `argmax` is over the positions. The "
+     "predicted token has the largest logit of its position. Use dim=-1.",
+     (RIGHT, "logits[:, :-1].argmax(dim=1) == tokens[:, 1:]")),
+    ("largest of all",
+     "Your `argmax` is one number for all logits. The predicted token has the largest logit of its "
+     "position. Use dim=-1.",
+     (RIGHT, "logits[:, :-1].argmax() == tokens[:, 1:]")),
+    ("either token seen",
+     "You count a prediction if token i or token i + 1 has occurred before. Count it only if token "
+     "i has.",
+     ("seen[:, :-1]", "seen[:, :-1] | seen[:, 1:]")),
+    ("last prediction left out",
+     "You leave out the last prediction, of the last token. Count it if the token before has "
+     "occurred before.",
+     ("right[seen[:, :-1]]", "right[:, :-1][seen[:, :-2]]")),
+    ("share of the right ones",
+     "Your result is the share of right predictions that come from repeated tokens. Divide by the "
+     "number of all predictions from repeated tokens instead.",
+     ("right[seen[:, :-1]].float().mean()", "right[seen[:, :-1]].sum() / right.sum()")),
+    ("share of repeated tokens",
+     "Your result is the share of predictions that count. Return the share of these that are "
+     "right.",
+     ("right[seen[:, :-1]]", "seen[:, :-1]")),
     ("seen later",
      "You also count predictions from tokens that occur again only *later*. Count a prediction "
      "only if token i has occurred before.",
@@ -151,6 +187,13 @@ MISTAKES = [
     ("counted not shared",
      "Your result is the number of right predictions. Return their share.",
      (".float().mean()", ".sum()")),
+    ("counted in floats",
+     "Your result is the number of right predictions. Return their share.",
+     (".float().mean()", ".float().sum()")),
+    ("among two",
+     "You count a prediction as right if the token has one of the two largest logits. It must have "
+     "the largest.",
+     (RIGHT, "(logits[:, :-1].topk(2).indices == tokens[:, 1:, None]).any(dim=-1)")),
     ("probability",
      "Your result is the mean probability of the right token. Return the share of predictions in "
      "which the right token has the largest logit.",

@@ -110,6 +110,21 @@ MISTAKES = [
      "You remove everything from the first listed head to the last one. This includes heads in "
      "between, and it fails if the list is not in order. Remove one head after another.",
      ("in heads", "in range(heads[0], heads[-1] + 1) if heads else []")),
+    ("as many, from the first",
+     "You remove as many heads as the list names, but always the first ones. The list holds the "
+     "numbers of the heads. Loop over the list itself.",
+     ("in heads", "in range(len(heads))")),
+    ("up to the last head",
+     "You remove everything from the first listed head up to the start of the last one. Remove "
+     "each listed head, and no other, one after another.",
+     (COLUMNS, "heads[0] * d_k : heads[-1] * d_k")),
+    ("counted from the end",
+     "You remove the heads at the other end. Heads are counted from the first column on.",
+     ("in heads", "in [num_heads - 1 - each for each in heads]")),
+    ("everything",
+     "Your result is 0 everywhere unless the list is empty. Set only the columns of the listed "
+     "heads to 0.",
+     ("in heads", "in (range(num_heads) if heads else [])")),
     ("none means all",
      "With an empty list, you remove all heads. An empty list names no head, so return W_o "
      "unchanged.",

@@ -184,6 +184,14 @@ MISTAKES = [
      "Your result is what you get from an accuracy with the bug of 7.5. Use your fixed "
      "`repeated_accuracy`.",
      (RIGHT, f"({HITS})[previous_occurrence(tokens)[:, 1:] >= 0].float().mean()")),
+    ("drop by half",
+     "You name a head only if the accuracy falls by more than one half. Name it if most answers "
+     "are right before you remove it, and at most half of them after.",
+     (NEEDED, "accuracy(gone) - accuracy([*gone, head]) > 0.5")),
+    ("nearly all answers",
+     "Your result is what you get if most answers are taken to be more than 90%. Most means more "
+     "than half.",
+     (NEEDED, "accuracy(gone) > 0.9 >= accuracy([*gone, head])")),
     ("any drop",
      "You name heads without which the accuracy falls only a little. Name a head only if the "
      "accuracy falls to one half or less.", ("> 0.5 >= accuracy", "> 0.1 + accuracy")),
@@ -206,6 +214,14 @@ MISTAKES = [
      "Your kinds follow the layers. A previous-token head may also be in layer 1, so decide by the "
      "scores.",
      ("= kind\n", "= 1 + (head[0] > 0)\n")),
+    ("layer by kind",
+     "Your previous-token heads are only in layer 0, and your induction heads only in layer 1. "
+     "Either may be in another layer. Look at all layers for both.",
+     ("for head in alike:", "for head in [each for each in alike if each[0] == kind - 1]:")),
+    ("best of each layer",
+     "You test the head with the highest score in each layer, and only this one. Test every head "
+     "with a score above 0.5, and no other.",
+     ("(scores > 0.5)", "(scores == scores.amax(dim=-1, keepdim=True))")),
     ("another limit",
      "A working head with a score of 0.74 is missing. Every score above 0.5 is enough.",
      ("(scores > 0.5)", "(scores > 0.75)")),
