@@ -89,10 +89,6 @@ CASES = {  # a word of the likely cause, and what raises such errors
     "self.W_q(x)": [lambda: V @ nn.Linear(3, 3)],
     "torch.cat([a, b]": [lambda: torch.cat(M, dim=0)],
     "masks": [lambda: M & M, lambda: ~M],
-    "mask == 0": [
-        lambda: M.masked_fill(~torch.ones(4, dtype=torch.int64), 0),
-        lambda: torch.where(torch.arange(4), M, 0),
-    ],
     "branch": [unset],
     "import": [lambda: undefined],  # noqa: F821
     "None": [lambda: V.grad[0]],

@@ -115,11 +115,6 @@ CAUSES = [
         "These shapes do not fit together. `torch.stack` takes tensors of one shape.",
     ),
     (
-        r"only supports boolean masks|expected condition to be a boolean",
-        "This function takes only a Boolean mask, but `~` turns 0 and 1 into −1 and −2. Compare "
-        "instead, as in `mask == 0`.",
-    ),
-    (
         r"size of tensor a .* must match the size of tensor b|not broadcastable|"
         r"shape .* is invalid for input|could not be broadcast|must have same number of dim|"
         r"Sizes of tensors must match|expects each tensor to be equal size",
@@ -178,8 +173,8 @@ CAUSES = [
     ),
     (
         r"only supports boolean masks|condition to be a boolean tensor",
-        "A mask must be boolean, but this one holds numbers. A comparison such as `x == 0` gives a "
-        "boolean mask. Convert with `.bool()` *before* you invert with `~`.",
+        "A mask must be boolean, but this one holds numbers. A comparison such as `mask == 0` "
+        "gives a boolean mask. Convert with `.bool()` *before* you invert with `~`.",
     ),
     (
         r"shape of the mask .* does not match",
