@@ -133,6 +133,11 @@ CAUSES = [
         "without a batch.",
     ),
     (
+        r"outer: Expected 1-D|1D tensors expected",
+        "`torch.outer` and `torch.dot` take one row at a time. For the rows of a matrix, use "
+        "`a[..., :, None] * b[..., None, :]` and `(a * b).sum(dim=-1)`.",
+    ),
+    (
         # of what it says, because the learner's line may have a `permute(` as well
         r"^((?! in line \d).)*(must be a 3D tensor|batch1|must be a matrix|expects a 2D tensor|"
         r"t\(\) expects a tensor with|only supported on matrices|permute\()",

@@ -260,8 +260,9 @@ def _judge(exercise, answer, run_answer):
     if whole.reseeded and not isinstance(answer, type):
         if makes_layers:
             hint = (
-                "Your function creates a layer, such as `nn.Linear`, with random weights at each "
-                "call. Use the matrices that it is given."
+                "Your function creates a layer, such as `nn.Linear`, at each call. The layer has "
+                "weights of its own, so no gradient reaches the matrices that are given. Multiply "
+                "by these matrices themselves."
             )
             return "wrong", "layer made anew", hint
         hint = "Your code sets a seed or draws random numbers. Nothing in this exercise is random."
