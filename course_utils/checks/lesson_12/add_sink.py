@@ -102,6 +102,14 @@ MISTAKES = [
      (NEW, "(top := torch.maximum(lse.max(), sink.max())) + ((lse - top).exp() + "
       "(sink - top).exp()).log()"),
      (SHARE, "(lse - top).exp() / ((lse - top).exp() + (sink - top).exp())")),
+    ("odds",
+     "Your output is multiplied by e^lse / e^sink. The keys keep e^lse of the sum e^lse + "
+     "e^sink. Multiply `out` by e^lse / (e^lse + e^sink), computed as exp(lse − new lse).",
+     (SHARE, "(lse - sink).exp()")),
+    ("odds of the sink",
+     "Your output is multiplied by e^sink / e^lse. The keys keep e^lse of the sum e^lse + "
+     "e^sink. Multiply `out` by e^lse / (e^lse + e^sink), computed as exp(lse − new lse).",
+     (SHARE, "(sink - lse).exp()")),
     ("share of the sink",
      "Your output is `out` times the sink's share of the weight. Multiply by the keys' share, "
      "e^lse / (e^lse + e^sink).",
@@ -177,6 +185,13 @@ MISTAKES = [
      "Your logsumexp is too small by the larger of lse and the sink. If you subtract the larger "
      "one before you take exponentials, add it back after the logarithm.",
      (RETURN, RETURN.replace("new_lse", "new_lse - torch.maximum(lse, sink)"))),
+    ("mean of the two",
+     "Your logsumexp is the mean of lse and the sink. Return log(e^lse + e^sink).",
+     (RETURN, RETURN.replace("new_lse", "(lse + sink) / 2"))),
+    ("logarithm of the mean",
+     "Your logsumexp is the logarithm of the mean of e^lse and e^sink. Return the logarithm of "
+     "their sum.",
+     (RETURN, RETURN.replace("new_lse", "new_lse - 0.6931471805599453"))),
     ("logsumexps added",
      "Your logsumexp is lse + sink. Add their exponentials instead, and return log(e^lse + "
      "e^sink).",

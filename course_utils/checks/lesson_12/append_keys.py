@@ -84,6 +84,12 @@ ONE_SCALE = (
     "one scale. Pass each group of `group` tokens to `round_group` on its own."
 )
 MISTAKES = [
+    ("new keys rounded at once",
+     "Your result rounds the new keys at once. New keys are appended to `whole`, and only its "
+     "oldest group is rounded. Append k to `whole` first.",
+     (WHILE, "while False:"),
+     (RETURN, "return torch.cat([rounded, round_group(k)], dim=-2), before"),
+     (JOINED, "before = whole\n    " + JOINED)),
     ("own tokens alone",
      "Your result counts only the tokens of this call. If tokens come one at a time, none of "
      "them is ever rounded. Append k to `whole` first, then count all tokens in `whole`.",
@@ -157,6 +163,10 @@ MISTAKES = [
      "Your result rounds all groups in `rounded` anew. No key is rounded twice. Leave `rounded` "
      "as it is, and append the new groups.",
      (JOINED, "whole = torch.cat([rounded, whole, k], dim=-2)\n    rounded = rounded[..., :0, :]")),
+    ("each group rounded twice",
+     "Your result rounds each group twice. No key is rounded twice. Call `round_group` once for "
+     "each group.",
+     (ROUND, ROUND.replace("round_group(oldest)", "round_group(round_group(oldest))"))),
     ("rounded again",
      "Your result rounds the keys in `rounded` a second time, together with the new group. No "
      "key is rounded twice. Leave `rounded` as it is, and append the new group.",
@@ -205,6 +215,11 @@ MISTAKES = [
      "Your `whole` keeps only the newest `recent` tokens, so the tokens of an incomplete group "
      "are lost. Keep all tokens that are not rounded yet.",
      (RETURN, "return rounded, whole[..., max(whole.shape[-2] - recent, 0) :, :]")),
+    ("heads share a scale",
+     "In your result, all heads share one scale for each channel. Each head needs its own. Pass "
+     "the keys to `round_group` as they are, (B, H, group, d_k).",
+     (ROUND, ROUND.replace("round_group(oldest)", "round_group(oldest.flatten(1, "
+      "2)).view_as(oldest)"))),
     ("per token",
      "Your result is rounded with one scale for each token. Keys need one scale for each "
      "channel. Pass the keys to `round_group` as they are, (B, H, group, d_k), without "

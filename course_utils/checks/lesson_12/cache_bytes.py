@@ -81,6 +81,10 @@ MISTAKES = [
      "Your result leaves out the rotated key of a latent layer. Each token keeps it in addition "
      "to its latent. Count d_c + d_rope numbers.",
      (LATENT, "S * d_c")),
+    ("no latent",
+     "Your result leaves out the latent of a latent layer. Each token keeps a latent and a "
+     "rotated key. Count d_c + d_rope numbers.",
+     (LATENT, "S * d_rope")),
     ("latent times rotated key",
      "Your result multiplies d_c by d_rope. A token keeps d_c numbers and another d_rope "
      "numbers, so add the two.",
@@ -119,6 +123,14 @@ MISTAKES = [
      "Your window layers keep one token too few. In this exercise, a window layer keeps the "
      "newest `window` tokens. Count min(S, window).",
      (TOKENS, "tokens = min(S, window - 1) if len(sizes) == 3 else S")),
+    ("window and the newest",
+     "Your window layers keep one token too many. In this exercise, a window layer keeps at most "
+     "the newest `window` tokens. Count min(S, window).",
+     (TOKENS, "tokens = min(S, window + 1) if len(sizes) == 3 else S")),
+    ("window layers of one token",
+     "Your window layers count one token. They keep min(S, window) tokens, so multiply by this "
+     "number.",
+     (TOKENS, "tokens = 1 if len(sizes) == 3 else S")),
     ("one layer",
      "Your result is for the first layer only. Each layer has its own cache, so add up the bytes "
      "of all layers.",
@@ -146,6 +158,14 @@ MISTAKES = [
     ("bits",
      "Your result is in bits. A byte has 8 bits, so divide by 8.",
      (RETURNED, "B * numbers * bits")),
+    ("bits and bytes exchanged",
+     "Your result divides by `bits` and multiplies by 8. Each number takes bits / 8 bytes, so "
+     "multiply by `bits` and divide by 8.",
+     (RETURNED, "B * numbers * 8 / bits")),
+    ("half of the bytes",
+     "Your result is half of the right one. Each number takes bits / 8 bytes, and keys and "
+     "values both count. Look for a factor of 2 that is missing everywhere.",
+     (RETURNED, "B * numbers * bits / 16")),
     ("numbers",
      "Your result counts numbers. Each number takes bits / 8 bytes, so multiply by bits / 8.",
      (RETURNED, "B * numbers")),

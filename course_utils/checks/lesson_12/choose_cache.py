@@ -288,6 +288,14 @@ MISTAKES = [
      "Your extra loss has the wrong sign. Subtract the loss of the uncompressed cache from the "
      "loss of your choice.",
      ("loss - loss_of_whole", "loss_of_whole - loss")),
+    ("absolute value",
+     "Your extra loss is never negative. But the cache that you chose can have a smaller loss "
+     "than the uncompressed one. Return the difference without taking its absolute value.",
+     ("loss - loss_of_whole", "abs(loss - loss_of_whole)")),
+    ("ratio of perplexities",
+     "Your third number is the ratio of the perplexities. Return the difference of the losses, "
+     "without exp.",
+     ("loss - loss_of_whole", "torch.tensor(loss - loss_of_whole).exp()")),
     ("relative loss",
      "Your extra loss is divided by the loss of the uncompressed cache. Return the difference of "
      "the two losses.",
@@ -305,6 +313,14 @@ MISTAKES = [
     ("bytes in place of the share",
      "Your second number is a number of bytes. Divide it by the bytes of the uncompressed cache.",
      ("held / whole", "held")),
+    ("share of both caches",
+     "Your second number divides the bytes of your choice by the sum of its bytes and those of "
+     "the uncompressed cache. Divide by the bytes of the uncompressed cache alone.",
+     ("held / whole", "held / (held + whole)")),
+    ("difference of the bytes",
+     "Your second number is a difference of bytes. Divide the bytes of your choice by those of "
+     "the uncompressed cache.",
+     ("held / whole", "whole - held")),
     ("saved share",
      "Your second number is the share of the bytes that is saved. Return the share that your "
      "choice takes.",
@@ -382,6 +398,9 @@ MISTAKES = [
      "Your share and your extra loss are right, but your index counts only the caches that fit. "
      "Return the index in `names`.",
      ("return best,", "return list(fits).index(best),")),
+    ("index one too large",
+     "Your index is one too large. Count from 0, as Python does.",
+     ("return best,", "return best + 1,")),
     ("name in place of the index",
      "Your index is one too small. The uncompressed cache has index 0 in `names`, so count it "
      "too.",

@@ -75,6 +75,10 @@ MISTAKES = [
      "All of your queries are at position S − 1. Only the last query is there. Rotate q_rope by "
      "the positions S − L to S − 1.",
      (QUERIES, "q_rope = rotary(q_rope, torch.full((L,), S - 1))")),
+    ("queries at S − L",
+     "All of your queries are at position S − L. Only the first query is there. Rotate q_rope by "
+     "the positions S − L to S − 1.",
+     (QUERIES, "q_rope = rotary(q_rope, torch.full((L,), S - L))")),
     ("queries one later",
      "Your queries are one position too late. The last query is at position S − 1, like the last "
      "key. Rotate q_rope by the positions S − L to S − 1.",
@@ -152,6 +156,11 @@ MISTAKES = [
      "one dot product of width d_k + d_rope. Add them first, then divide the sum by √(d_k + "
      "d_rope).",
      (SUM, "(content / q.shape[-1] ** 0.5 + position / q_rope.shape[-1] ** 0.5)"), (SCALE, "")),
+    ("latent part by its own root",
+     "You divide the unrotated part by √d_c and the rotated part by √d_rope. A query has d_k + "
+     "d_rope numbers. Add the two dot products first, then divide the sum by √(d_k + d_rope).",
+     (SUM, "(content / latent.shape[-1] ** 0.5 + position / q_rope.shape[-1] ** 0.5)"),
+     (SCALE, "")),
     ("roots added",
      "Your scores are divided by √d_k + √d_rope. A query has d_k + d_rope numbers, so divide by "
      "√(d_k + d_rope).",
@@ -173,6 +182,21 @@ MISTAKES = [
      "products first, then divide the sum by √(d_k + d_rope).",
      (SUM, "position"), (SCALE, SCALE + " + content")),
     ("not scaled", NOT_SCALED.replace("√d_k", "√(d_k + d_rope)"), (SCALE, "")),
+    ("scaled by all three widths",
+     "Your scores are divided by √(d_k + d_rope + d_c). A query has d_k + d_rope numbers, so "
+     "divide by √(d_k + d_rope).",
+     (SCALE, " / (q.shape[-1] + q_rope.shape[-1] + latent.shape[-1]) ** 0.5")),
+    ("multiplied by the root",
+     "Your scores are multiplied by √(d_k + d_rope). Divide them by this root.",
+     (SCALE, " * (q.shape[-1] + q_rope.shape[-1]) ** 0.5")),
+    ("scaled by two roots",
+     "Your scores are divided by √(d_k + d_rope) and by √d_k. Divide them only by √(d_k + "
+     "d_rope).",
+     (SCALE, SCALE + " / q.shape[-1] ** 0.5")),
+    ("scaled by the number of tokens",
+     "Your scores are divided by √S, from the number of keys. A query has d_k + d_rope numbers, "
+     "so divide by √(d_k + d_rope).",
+     (SCALE, " / S ** 0.5")),
     ("not rooted",
      "Your scores are divided by d_k + d_rope. Divide them by the square root of this number.",
      (SCALE, " / (q.shape[-1] + q_rope.shape[-1])")),
@@ -249,6 +273,13 @@ MISTAKES = [
      "All of your texts use k_rope of the first text. Each text has its own, so use k_rope[:, "
      "None].",
      ("k_rope[:, None].mT", "k_rope[:1, None].mT")),
+    ("W_k summed over heads",
+     "All of your query heads use the sum of all W_k. Each head has its own, so let query head h "
+     "use W_k[h].",
+     (CONTENT, CONTENT.replace("W_k", "W_k.sum(dim=0)"))),
+    ("queries of another head",
+     "Your query heads use W_k in reverse order. Query head h must use W_k[h].",
+     (CONTENT, CONTENT.replace("W_k", "W_k.flip(0)"))),
     ("first W_k for all",
      "All of your query heads use the first W_k. Each head has its own, so let query head h use "
      "W_k[h].",

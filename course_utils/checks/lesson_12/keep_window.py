@@ -98,6 +98,10 @@ MISTAKES = [
      "Your result keeps the newest `window` tokens. The next query sees itself and the window − "
      "1 tokens before it. Keep window − 1 tokens.",
      (NEWEST, "lengths - window + torch.arange(window)")),
+    ("window and one more",
+     "Your result keeps the newest window + 1 tokens. The next query sees itself and the window "
+     "− 1 tokens before it. Keep window − 1 tokens.",
+     (NEWEST, "lengths - window - 1 + torch.arange(window + 1)")),
     ("the oldest of the window missing",
      "Your result keeps the newest window − 2 tokens. The next query sees itself and the window "
      "− 1 tokens before it. Keep window − 1 tokens.",
@@ -211,6 +215,10 @@ MISTAKES = [
      "you slice with `-(window - 1)`, note that `x[-0:]` is all of x. Slice from max(sinks, "
      "length − window + 1) instead.",
      (RETURN, "if window == 1:\n        torch.stack([k[0], k[0, :, 1:]])\n    " + RETURN)),
+    ("one sink too many",
+     "Your result has a slot for one sink too many. The sinks are the first `sinks` tokens, at "
+     "positions 0 to sinks − 1. Return sinks + window − 1 slots.",
+     ("first = torch.arange(sinks)", "first = torch.arange(sinks + 1).clamp(max=k.shape[2] - 1)")),
     ("no sinks",
      "Your result leaves out the sinks. Keep the first `sinks` tokens of each text, and put them "
      "before the newest tokens.",
@@ -222,6 +230,12 @@ MISTAKES = [
      "Your sinks are the tokens right before the window. Sinks are the first tokens of the text. "
      "Slot i below `sinks` is for position i.",
      (JOINED, "torch.cat([(lengths - window + 1 - sinks).clamp(min=0) + first, newest], dim=1)")),
+    ("window from the start of a short text",
+     "The newest tokens of a short text are in the wrong slots. The newest token must be in the "
+     "last slot, even if slots before it stay empty. Count back from the length, and leave slots "
+     "with a position below `sinks` empty.",
+     (NEWEST, "(lengths - (window - 1)).clamp(min=0) + torch.arange(window - 1)"),
+     (NEWEST_REAL, "(newest >= sinks) & (newest < lengths)")),
     ("left-aligned",
      "Your tokens of a short text are moved to the left. The newest token must be in the last "
      "slot, even if slots before it stay empty. Align the newest tokens at the right.",
@@ -251,6 +265,14 @@ MISTAKES = [
     ("mask inverted",
      "Your mask is inverted. True must mean that the slot holds a token.",
      (RETURN, "return kept * real[:, None, :, None], ~real")),
+    ("mask as a float",
+     "Your mask contains numbers. Return it as bool.",
+     (RETURN, "return kept * real[:, None, :, None], real.double()")),
+    ("mask as a bias",
+     "Your mask contains 0 and −∞, which could be added to scores. Return it as bool, with True "
+     "where a slot holds a token.",
+     (RETURN, "return kept * real[:, None, :, None], torch.zeros(real.shape).masked_fill(~real, "
+      "-torch.inf)")),
     ("mask of 0 and 1",
      "Your mask contains numbers. Return it as bool.",
      (RETURN, "return kept * real[:, None, :, None], real.long()")),
@@ -263,6 +285,9 @@ MISTAKES = [
     ("mask first",
      "Your results are in the wrong order. Return the keys first, then the mask.",
      (RETURN, "return real, kept * real[:, None, :, None]")),
+    ("mask for scores",
+     "Your mask has dimensions for heads and queries. Return it as (B, n).",
+     (RETURN, "return kept * real[:, None, :, None], real[:, None, None]")),
     ("mask with heads",
      "Your mask has a dimension for the heads. All heads keep the same tokens. Return it as (B, "
      "n).",

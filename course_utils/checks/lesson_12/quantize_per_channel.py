@@ -60,7 +60,6 @@ def inputs():
         (4 * normal(2, 2, 8, 3) - 5, 5),
         (constant, 4),  # channels without a range
         (normal(2, 2, 1, 3), 2),  # a single token has none either
-        (1e-5 * normal(2, 2, 6, 3), 3),  # small ranges
     ]
 
 
@@ -94,10 +93,6 @@ MISTAKES = [
      "Your result is right, except for channels whose numbers are all equal. Your result adds "
      "something to them. Return such a channel unchanged.",
      (CODES, "codes = torch.where(high == low, 1, (k - low) / step).round()")),
-    ("smallest scale",
-     "Your result is right, except for channels with a small range. You get this result if you "
-     "replace every scale below 1e-5 with 1e-5. Replace only scales that are exactly 0.",
-     (GUARD, "step = step.clamp(min=1e-5)")),
     ("per token",
      "Your result has one scale for each token. Keys need one scale for each channel. Take the "
      "smallest and the largest number over the tokens, with dim=-2.",
@@ -170,6 +165,10 @@ MISTAKES = [
      "Your result has only `bits` levels. With b bits, there are 2^b levels. Divide the range by "
      "2^bits − 1.",
      (STEP, "step = (high - low) / max(bits - 1, 1)")),
+    ("one level too many",
+     "Your scale is the range divided by 2^bits + 1, which gives two levels too many. 2^bits "
+     "levels have 2^bits − 1 gaps between them. Divide the range by 2^bits − 1.",
+     (STEP, "step = (high - low) / (2**bits + 1)")),
     ("two steps too few",
      "Your result has one level too few. With b bits, there are 2^b levels, and so 2^b − 1 gaps "
      "between them. Divide the range by 2^bits − 1.",
@@ -224,6 +223,21 @@ MISTAKES = [
     ("codes returned as uint8",
      "Your result contains the codes. Return the numbers that they stand for, low + code · scale.",
      (RESULT, "codes.to(torch.uint8)")),
+    ("half a step too large",
+     "Your numbers are too large by half of the scale. Code 0 stands for the smallest number of "
+     "the channel. Return low + code · scale.",
+     (RESULT, "low + (codes + 0.5) * step")),
+    ("counted from the largest",
+     "Your result counts codes down from the largest number of the channel, but they were "
+     "counted up from the smallest. Return low + code · scale.",
+     (RESULT, "high - codes * step")),
+    ("rounding error",
+     "Your result is k minus the rounded numbers. Return the rounded numbers themselves, low + "
+     "code · scale.",
+     (RESULT, "k - (low + codes * step)")),
+    ("codes, low and scale",
+     "Your result is a tuple. Return one tensor with the rounded numbers, low + code · scale.",
+     (RESULT, "codes, low, step")),
     ("low left out",
      "Your result is code · scale. Code 0 stands for the smallest number of the channel, low. "
      "Add low.",
