@@ -97,10 +97,6 @@ def run(answer, q, latent, W_k, W_v):
 
 QUERY, SCORES = "q @ W_k", "q_latent @ latent.mT / d_k**0.5"
 SCALE, SOFTMAX, OUT = "d_k**0.5", "scores.softmax(dim=-1)", "mixed @ W_v.mT"
-BY_COUNT = (
-    "Your scores are divided by the root of a number of tokens, L or S. Divide them by √d_k, "
-    "where d_k is the width of a query."
-)
 MISTAKES = [
     ("scaled by the latent",
      "Your scores are divided by √d_c. The scores must equal those of the keys, and a key has "
@@ -139,8 +135,14 @@ MISTAKES = [
      "d_c) without a dimension for the heads. Broadcasting then takes the batch of the latents "
      "for heads. Use latent[:, None].",
      ("latent[:, None]  #", "latent  #")),
-    ("scaled by the queries", BY_COUNT, (SCALE, "q.shape[-2]**0.5")),
-    ("scaled by the keys", BY_COUNT, (SCALE, "latent.shape[-2]**0.5")),
+    ("scaled by the queries",
+     "Your scores are divided by √L, from the number of queries. Divide them by √d_k, where d_k "
+     "is the width of a query.",
+     (SCALE, "q.shape[-2]**0.5")),
+    ("scaled by the keys",
+     "Your scores are divided by √S, from the number of keys. Divide them by √d_k, where d_k is "
+     "the width of a query.",
+     (SCALE, "latent.shape[-2]**0.5")),
     ("queries of another head",
      "Your query heads use W_k in reverse order. Query head h must use W_k[h].",
      (QUERY, "q @ W_k.flip(0)")),

@@ -79,12 +79,12 @@ MISTAKES = [
      (SHARE, "torch.sigmoid(lse - sink)")),
     ("overflow of the share", OVERFLOW, (SHARE, "lse.exp() / (lse.exp() + sink.exp())")),
     ("overflow of the ratio",
-     "Your result is right, except for a query that sees no key. Its `lse` is −∞, and the output "
-     "must be 0. Use torch.sigmoid(lse − sink), which is 0 there.",
+     "Your result is right, except for a query that sees no key. Its `lse` is −∞, and your "
+     "output is NaN there instead of 0. Use torch.sigmoid(lse − sink), which is 0 there.",
      (SHARE, "1 / (1 + (sink - lse).exp()).masked_fill(lse == -torch.inf, torch.nan)")),
     ("difference of infinities",
      "Your result is right, except for a query that sees no key. Its `lse` is −∞, and your new "
-     "logsumexp is NaN. It must be the sink. Use torch.logaddexp(lse, sink).",
+     "logsumexp is NaN there. The new logsumexp must be the sink. Use torch.logaddexp(lse, sink).",
      (RETURN, RETURN.replace("new_lse", "lse - torch.sigmoid(lse - sink).log()"))),
     ("−∞ for a query without keys",
      "Your result is right, except for a query that sees no key. Its new logsumexp must include "
@@ -138,8 +138,8 @@ MISTAKES = [
      "Multiply by e^lse / (e^lse + e^sink).",
      (SHARE, "lse / (lse + sink)")),
     ("ratio of logsumexps",
-     "Your output is multiplied by lse divided by the new logsumexp. Both are logarithms. "
-     "Multiply by the exponential of their difference.",
+     "Your output is multiplied by lse divided by the new logsumexp. Weights are shares of "
+     "exponentials, not of logarithms. Multiply by exp(lse − new lse).",
      (SHARE, "lse / new_lse")),
     ("difference of logsumexps",
      "Your output is multiplied by lse minus the new logsumexp. This difference is the logarithm "
@@ -220,8 +220,8 @@ MISTAKES = [
       "0.6931471805599453"),
      (SHARE, "(0.6931471805599453 * (lse - new_lse)).exp()")),
     ("clamped exponents",
-     "Your result is right as long as lse and the sink stay small. You get this result if you "
-     "clamp them before you take exponentials. Subtract the larger of lse and the sink instead.",
+     "Your result is right only while lse and the sink are small, as if you clamped them before "
+     "taking exponentials. Subtract the larger of lse and the sink instead.",
      (NEW, "(lse.clamp(max=80).exp() + sink.clamp(max=80).exp()).log()"),
      (SHARE, "lse.clamp(max=80).exp() / (lse.clamp(max=80).exp() + sink.clamp(max=80).exp())")),
     ("sink subtracted",

@@ -107,6 +107,14 @@ MISTAKES = [
      "Your result waits for one token too many. A group is rounded if `whole` has recent + group "
      "tokens or more. Use >= in place of >.",
      (WHILE, WHILE.replace(">=", ">"))),
+    ("twice the group",
+     "Your result rounds a group as soon as `whole` has 2 · group tokens. A group is rounded "
+     "when `whole` has recent + group tokens or more. Compare with recent + group.",
+     (WHILE, "while whole.shape[-2] >= 2 * group:")),
+    ("twice the recent",
+     "Your result rounds a group as soon as `whole` has 2 · recent tokens. A group is rounded "
+     "when `whole` has recent + group tokens or more. Compare with recent + group.",
+     (WHILE, "while whole.shape[-2] >= max(2 * recent, group):")),
     ("recent window ignored", NOT_RECENT, (WHILE, "while whole.shape[-2] >= group:")),
     ("as soon as one has left",
      NOT_RECENT,
@@ -172,8 +180,8 @@ MISTAKES = [
      "key is rounded twice. Leave `rounded` as it is, and append the new group.",
      (ROUND, "rounded = round_group(torch.cat([rounded, oldest], dim=-2))")),
     ("rounded first",
-     "Your result puts the new group before the keys that were rounded earlier. The order of the "
-     "text must stay. Append the new group at the end of `rounded`.",
+     "Your result puts the new group before the keys that were rounded earlier. Keys must stay "
+     "in the order of the text. Append the new group at the end of `rounded`.",
      (ROUND, "rounded = torch.cat([round_group(oldest), rounded], dim=-2)")),
     ("along the heads",
      "Your result concatenates the tokens along the dimension of the heads. Tokens are dimension "
@@ -184,12 +192,12 @@ MISTAKES = [
      "`rounded`.",
      (ROUND, "rounded = torch.cat([rounded[..., :0, :], round_group(oldest)], dim=-2)")),
     ("not rounded at all",
-     "Your result moves the group into `rounded` without rounding it. Pass the group to "
-     "`round_group` first.",
+     "Your result moves each group into `rounded` unchanged. Pass all tokens of the group to "
+     "`round_group` together, and append its result.",
      (ROUND, "rounded = torch.cat([rounded, oldest], dim=-2)")),
     ("new tokens first",
-     "Your result puts the new keys before the keys that were already in `whole`. The order of "
-     "the text must stay. Append k at the end of `whole`.",
+     "Your result puts the new keys before the keys that were already in `whole`. Keys must stay "
+     "in the order of the text. Append k at the end of `whole`.",
      (JOINED, "whole = torch.cat([k, whole], dim=-2)")),
     ("new tokens lost if nothing is rounded",
      "Your result loses the new keys if no group is rounded. Append k to `whole` before you "
@@ -229,7 +237,7 @@ MISTAKES = [
      "Your results are in the wrong order. Return the rounded keys first.",
      (RETURN, "return whole, rounded")),
     ("one tensor",
-     "Your result is one tensor. Return two: the rounded keys and the whole ones.",
+     "Your result is one tensor. Return two tensors, first the rounded keys and then `whole`.",
      (RETURN, "return torch.cat([rounded, whole], dim=-2)")),
     ("whole returned rounded",
      "The tokens that you return as `whole` are rounded too. Return them unchanged.",

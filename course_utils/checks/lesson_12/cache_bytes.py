@@ -78,8 +78,8 @@ MISTAKES = [
      "both.",
      (BOTH, "tokens * (2 if len(sizes) == 2 else 1) * H_kv * d_k")),
     ("no rotated key",
-     "Your result leaves out the rotated key of a latent layer. Each token keeps it in addition "
-     "to its latent. Count d_c + d_rope numbers.",
+     "Your result leaves out the rotated key of a latent layer. Each token keeps this key in "
+     "addition to its latent. Count d_c + d_rope numbers.",
      (LATENT, "S * d_c")),
     ("no latent",
      "Your result leaves out the latent of a latent layer. Each token keeps a latent and a "

@@ -386,8 +386,8 @@ MISTAKES = [
      "Your loss is the share of wrong predictions. Use the mean cross-entropy.",
      (ENTROPY, "(logits[:-1].argmax(dim=-1) != tokens[1:]).sum().item()")),
     ("index missing",
-     "Your result has two numbers. Return three, the index, the share of the bytes and the extra "
-     "loss.",
+     "Your result has two numbers. Return three numbers: the index, the share of the bytes and "
+     "the extra loss.",
      ("return best, held", "return held")),
     ("mean of shares",
      "Your share is the mean of the shares on single texts. Add up the bytes of all texts, then "
@@ -401,7 +401,7 @@ MISTAKES = [
     ("index one too large",
      "Your index is one too large. Count from 0, as Python does.",
      ("return best,", "return best + 1,")),
-    ("name in place of the index",
+    ("index one too small",
      "Your index is one too small. The uncompressed cache has index 0 in `names`, so count it "
      "too.",
      ("return best,", "return best - 1,")),

@@ -62,14 +62,10 @@ KEYS = "k_rope = rotary(k_rope, positions)"
 CONTENT = "q @ W_k @ latent[:, None].mT"
 SCALE = " / (q.shape[-1] + q_rope.shape[-1]) ** 0.5"
 SUM = "(content + position)"
-BY_LATENT = (
-    "Your scores are divided by √d_c, or by √(d_c + d_rope). A query and a key have d_k + d_rope "
-    "numbers, and absorbing W_k must not change the scores. Divide by √(d_k + d_rope)."
-)
 MISTAKES = [
     ("queries from 0",
-     "Your queries are at positions 0 to L − 1. They are the last L of the S tokens, so rotate "
-     "q_rope by the positions S − L to S − 1.",
+     "Your queries are at positions 0 to L − 1. The queries are the last L of the S tokens, so "
+     "rotate q_rope by the positions S − L to S − 1.",
      (QUERIES, "q_rope = rotary(q_rope, torch.arange(L))")),
     ("queries at the end",
      "All of your queries are at position S − 1. Only the last query is there. Rotate q_rope by "
@@ -92,8 +88,8 @@ MISTAKES = [
      "positions 0 to S − 1, and q_rope by the positions S − L to S − 1.",
      (KEYS, "k_rope = rotary(k_rope, positions - (S - L))")),
     ("queries after the keys",
-     "Your queries are at positions S to S + L − 1, after all keys. They are the last L of the S "
-     "tokens, so rotate q_rope by the positions S − L to S − 1.",
+     "Your queries are at positions S to S + L − 1, after all keys. The queries are the last L "
+     "of the S tokens, so rotate q_rope by the positions S − L to S − 1.",
      (QUERIES, "q_rope = rotary(q_rope, torch.arange(S, S + L))")),
     ("queries not rotated",
      "Your q_rope is not rotated. Rotate it by the positions S − L to S − 1.",
@@ -146,10 +142,12 @@ MISTAKES = [
      "d_rope).",
      (SCALE, " / q_rope.shape[-1] ** 0.5")),
     ("scaled by the latent",
-     BY_LATENT,
+     "Your scores are divided by √d_c. Queries and keys have d_k + d_rope numbers, and absorbing "
+     "W_k must not change the scores. Divide by √(d_k + d_rope).",
      (SCALE, " / latent.shape[-1] ** 0.5")),
     ("scaled by the latent and the rotated part",
-     BY_LATENT,
+     "Your scores are divided by √(d_c + d_rope). Queries and keys have d_k + d_rope numbers, "
+     "and absorbing W_k must not change the scores. Divide by √(d_k + d_rope).",
      (SCALE, " / (latent.shape[-1] + q_rope.shape[-1]) ** 0.5")),
     ("each part by its own root",
      "You divide each of the two dot products by the root of its own width. Together they are "
@@ -171,7 +169,7 @@ MISTAKES = [
      (SUM, "content / q.shape[-1] ** 0.5 + position"), (SCALE, "")),
     ("averaged",
      "Your result is the mean of the two dot products. The dot product of concatenated vectors "
-     "is the sum of both. Add them.",
+     "is their sum, so add them.",
      (SUM, "(content + position) / 2")),
     ("only the content scaled",
      "In your result, the dot product of the rotated parts is not scaled. Add the two dot "
@@ -296,11 +294,12 @@ MISTAKES = [
      "Your result is the softmax of the scores. Return the scores.",
      (SUM, "((content + position)"), (SCALE, SCALE + ").softmax(dim=-1)")),
     ("causal mask",
-     "Your scores of later keys are −∞ or very low. This exercise has no mask. Return all scores.",
+     "Your scores of later keys are −∞. This exercise has no mask. Return all scores.",
      (SUM, "((content + position)"),
      (SCALE, SCALE + ").masked_fill(~torch.ones(L, S).tril(S - L).bool(), -torch.inf)")),
     ("causal mask with a large number",
-     "Your scores of later keys are −∞ or very low. This exercise has no mask. Return all scores.",
+     "Your scores of later keys are very low, as with a mask. This exercise has no mask. Return "
+     "all scores.",
      (SUM, "((content + position)"),
      (SCALE, SCALE + ").masked_fill(~torch.ones(L, S).tril(S - L).bool(), -1e9)")),
     ("transposed",

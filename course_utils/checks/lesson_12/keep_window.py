@@ -189,7 +189,7 @@ MISTAKES = [
       "lengths - window))\n    return k * real[:, None, :, None], real")),
     ("right-aligned",
      "Your tokens of a short text are all moved to the right, so its sinks are in the wrong "
-     "slots. Slot i below `sinks` is for position i. Leave the empty slots between the sinks and "
+     "slots. Slot i below `sinks` is for position i. Put the empty slots between the sinks and "
      "the newest tokens.",
      (RETURN, "order = real.long().argsort(dim=1, stable=True)\n    kept *= real[:, None, :, "
       "None]\n    kept = kept.gather(2, order[:, None, :, None].expand_as(kept))\n    "
