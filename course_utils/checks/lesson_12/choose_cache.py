@@ -248,7 +248,8 @@ MISTAKES = [
      "smallest loss.",
      (BEST, "best = max(fits)")),
     ("last cache left out",
-     "Your choice is never the last cache in `names`. Compare all caches that fit.",
+     "Your choice is never the last cache in `names`, even if this cache fits and has the "
+     "smallest loss. Compare all caches that fit.",
      ("enumerate(names)", "enumerate(names[:-1])")),
     ("reported on what chose it",
      "Your choice is right, but your share and your extra loss were measured on `to_choose`. "
