@@ -15,7 +15,7 @@ WHOLE = 16  # bits of a number that is not quantized
 
 @dataclass(frozen=True)
 class Quantized:
-    """A tensor in few bits, as `quantize` makes it.
+    """A quantized tensor, as `quantize` returns it.
 
     The codes are packed without gaps: two codes of 4 bits in a byte, four of 2 bits, eight of 3
     bits in three bytes. The first code has the lowest bits.
@@ -131,17 +131,19 @@ class _Cache:
 
 
 class QuantizedCache(_Cache):
-    """A cache in few bits: keys with one scale per channel, values with one scale per token.
+    """A quantized cache: keys with one scale per channel, values with one scale per token.
 
-    As soon as ``recent + group`` tokens are whole, the oldest ``group`` of them are quantized, much
-    as in KIVI's algorithm 1. Numbers that stay whole, lows and scales are stored as ``dtype``.
+    As soon as ``recent + group`` tokens are unquantized, the oldest ``group`` of them are
+    quantized, much as in KIVI's algorithm 1. Unquantized numbers, smallest values and scales have
+    ``dtype``.
 
     Parameters
     ----------
     bits_k, bits_v : int
-        From 1 to 8, or 16 for numbers that stay whole.
+        From 1 to 8, or 16 for numbers that stay unquantized.
     recent, group : int
-        How many of the newest tokens stay whole, at least, and how many become codes together.
+        How many of the newest tokens stay unquantized, at least, and how many are quantized
+        together.
     """
 
     @expects(bits_k="int from 1", bits_v="int from 1", recent="int from 0", group="int from 1")
@@ -149,7 +151,7 @@ class QuantizedCache(_Cache):
         super().__init__(dtype)
         for name, bits in [("bits_k", bits_k), ("bits_v", bits_v)]:
             if 8 < bits != WHOLE:
-                raise ValueError(f"{name} must be from 1 to 8, or {WHOLE} for whole, got {bits}")
+                raise ValueError(f"{name} must be from 1 to 8, or {WHOLE} unquantized, got {bits}")
         self.bits_k, self.bits_v, self.recent, self.group = bits_k, bits_v, recent, group
 
     def _keep(self, keys, values, k, v):
@@ -212,7 +214,7 @@ _SHAPES |= dict(W_k="H d_k d_c", W_v="H d_v d_c", mask="bool B H L S")
 
 @expects(**_SHAPES)
 def latent_attention(q, q_rope, latent, k_rope, W_k, W_v, mask=None):
-    """Return multi-head latent attention: all heads make keys and values from one small latent.
+    """Return multi-head latent attention: all heads compute keys and values from one latent.
 
     DeepSeek-AI, "DeepSeek-V2", 2024, section 2.1, equations 9 to 19. A token keeps only its latent
     and one rotated key: d_c + d_rope numbers in a layer, however many heads there are.
@@ -243,7 +245,7 @@ def absorbed_attention(q, q_rope, latent, k_rope, W_k, W_v, mask=None):
 
     q · (W_k c) = (W_kᵀ q) · c, so W_k moves into the queries. W_v moves behind the weighted sum.
     """
-    scale = (q.shape[-1] + q_rope.shape[-1]) ** -0.5  # of the expanded keys
+    scale = (q.shape[-1] + q_rope.shape[-1]) ** -0.5  # as in latent_attention
     q = torch.cat([q @ W_k, q_rope], dim=-1)  # (B, H, L, d_c + d_rope)
     k = torch.cat([latent, k_rope], dim=-1)[:, None]  # (B, 1, S, d_c + d_rope)
     out, weights = attention(q, k, latent[:, None], mask, scale)  # (B, H, L, d_c)

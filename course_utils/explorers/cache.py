@@ -7,8 +7,8 @@ PATTERN = {"window": 1024, "every": 6}  # of Gemma 3: every sixth layer keeps al
 
 # From the published settings: llama-models/models/sku_list.py, gemma_pytorch/gemma/config.py,
 # gpt-oss/gpt_oss/torch/model.py, DeepSeek-V3/inference/configs/config_671B.json, SmolLM2's file.
-# In layers with a window, a query sees so many tokens, itself included; in every so-many-th layer,
-# it sees all. The widths of a head are those of a key and a value.
+# In layers with a window, a query sees `window` tokens, its own included. One of `every` layers has
+# no window. The widths of a head are those of a key and a value.
 MODELS = {
     "Llama 3.1 8B": {"layers": 32, "heads": 32, "kv_heads": 8, "widths": (128, 128)},
     "Llama 3.1 70B": {"layers": 80, "heads": 64, "kv_heads": 8, "widths": (128, 128)},
@@ -27,8 +27,8 @@ BITS = [16, 8, 4, 3, 2]
 def cache_explorer():
     """Choose a model, texts and a cache, and see how much of an 80 GB GPU the cache takes.
 
-    Each kind of cache but the first changes one thing of the published model. With fewer than 16
-    bits, 32 numbers share a low and a scale of 16 bits each.
+    Each kind of cache but the first changes one thing about the published model. With fewer than 16
+    bits, 32 numbers share a smallest value and a scale of 16 bits each.
 
     Returns
     -------

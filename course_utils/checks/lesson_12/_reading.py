@@ -4,19 +4,21 @@ import torch
 import torch.nn.functional as F
 
 V = 7
-# per cache: bytes of a token, bytes whatever is read, tokens at most, how far it is off on texts of
-# even and of odd length. The caller's texts to choose on have even lengths.
+# Per cache: bytes of a token, bytes whatever is read, tokens at most, and how far it is off on long
+# and on short texts of even length, and on texts of odd length. The last number multiplies the
+# logits. Caches are chosen on texts of even lengths, where each criterion finds another cache.
 CACHES = {
-    "whole": (64, 0, 1000, 0.1, 0.2),
-    "8 bits": (34, 0, 1000, 0.2, 0.3),
-    "8 bits, more scales": (40, 0, 1000, 0.1, 0.2),
-    "4 bits": (16, 0, 1000, 0.5, 0.9),
-    "4 bits, a recent window": (14, 90, 1000, 0.3, 0.4),  # above a quarter on short texts
-    "3 bits": (13, 0, 1000, 0.6, 0.6),
-    "2 bits": (9, 0, 1000, 1.1, 0.5),
-    "window": (64, 0, 5, 2.6, 2.4),
-    "1 bit": (5, 0, 1000, 1.7, 1.7),
+    "uncompressed": (64, 0, 1000, (0.1, 0.1, 0.2), 1),
+    "8 bits": (34, 0, 1000, (0.2, 0.2, 0.3), 1),
+    "8 bits, more scales": (40, 0, 1000, (0.1, 0.1, 0.2), 1),
+    "4 bits": (16, 0, 1000, (0.45, 0.9, 0.9), 1),
+    "4 bits, a recent window": (14, 90, 1000, (0.3, 0.3, 0.05), 1),  # too large on short texts
+    "3 bits": (13, 0, 1000, (0.65, 0.55, 0.6), 1.3),
+    "2 bits": (9, 0, 1000, (0.9, 0.4, 0.5), 1),
+    "window": (64, 0, 5, (2.6, 2.6, 2.4), 1),
+    "1 bit": (5, 0, 1000, (0.3, 0.5, 1.7), 0.35),
 }
+LONG = 25  # tokens
 NAMES = list(CACHES)
 
 
@@ -32,10 +34,10 @@ def reader(seed):
     noise = dict(zip(CACHES, torch.randn(len(CACHES), V, V, generator=rng), strict=True))
 
     def read(tokens, name):
-        each, fixed, most, even, odd = CACHES[name]
+        each, fixed, most, (long, short, odd), sharp = CACHES[name]
         following = F.one_hot(tokens.roll(-1), V).float()  # (L, V), what comes next
-        size = odd if len(tokens) % 2 else even
-        logits = 2.5 * following + size * 2 * noise[name][tokens]  # (L, V)
+        size = odd if len(tokens) % 2 else long if len(tokens) > LONG else short
+        logits = sharp * (2.5 * following + 2 * size * noise[name][tokens])  # (L, V)
         return logits, each * min(len(tokens), most) + fixed
 
     return read

@@ -60,9 +60,9 @@ def inputs():
 
 
 EXPANDED = (
-    "The numbers are right, but your code makes the {} of all heads from the latents. Then they "
-    "must be made again for every new token, or kept. Multiply the {} by {} instead, and leave the "
-    "latents as they are."
+    "Your numbers are right, but your code computes the {} of a head from the latents. For every "
+    "new token, they would have to be computed again, or kept. Multiply the {} by {} instead, and "
+    "leave the latents as they are."
 )
 
 
@@ -74,16 +74,22 @@ def same_numbers(made, target):
     return torch.allclose(made, target, rtol=1e-4, atol=1e-5)
 
 
+def contains(held, expanded):
+    """Tell whether some tensor holds (B, H, S, d) keys or values, of all heads or of one."""
+    parts = [expanded, *expanded.unbind(1), *expanded.flatten(0, 1)]
+    return any(same_numbers(made, part) for made in held for part in parts)
+
+
 def run(answer, q, latent, W_k, W_v):
-    """Run an answer, and check whether it makes the keys or values of all heads."""
+    """Run an answer, and check whether it makes the keys or values of a head."""
     with Results() as results:
         found = call_with_clones(answer, q, latent, W_k, W_v)
     held, latent = results.held(), latent[:, None]
     if latent.shape[2] > 1 and q.shape[1] > 1:
-        if any(same_numbers(made, latent @ W_k.mT) for made in held):
+        if contains(held, latent @ W_k.mT):
             hint = EXPANDED.format("keys", "queries", "W_k")
             raise NamedMistake("keys expanded", hint, found)
-        if any(same_numbers(made, latent @ W_v.mT) for made in held):
+        if contains(held, latent @ W_v.mT):
             hint = EXPANDED.format("values", "weighted sum of latents", "W_v")
             raise NamedMistake("values expanded", hint, found)
     return found
@@ -91,125 +97,178 @@ def run(answer, q, latent, W_k, W_v):
 
 QUERY, SCORES = "q @ W_k", "q_latent @ latent.mT / d_k**0.5"
 SCALE, SOFTMAX, OUT = "d_k**0.5", "scores.softmax(dim=-1)", "mixed @ W_v.mT"
-BY_COUNT = (
-    "Your scores are divided by the root of a number of tokens, L or S. Divide them by √d_k, the "
-    "width of a query."
-)
 MISTAKES = [
     ("scaled by the latent",
-     "Your scores are divided by √d_c, the width of the latent. Absorbing W_k must not change the "
-     "scores, and a key has d_k numbers. Divide by √d_k.",
+     "Your scores are divided by √d_c. The scores must equal those of the keys, and a key has "
+     "d_k numbers. Divide by √d_k.",
      (SCALE, "q_latent.shape[-1]**0.5")),
     ("scaled by both",
-     "Your scores are divided by √d_k and by √d_c. Divide only by √d_k. If you use a function that "
-     "scales on its own, tell it the scale.",
+     "Your scores are divided by √d_k and by √d_c. Divide them only by √d_k. If you use a "
+     "function that scales the scores itself, pass it scale=d_k**-0.5.",
      (SCALE, "(d_k * q_latent.shape[-1])**0.5")),
     ("not scaled", NOT_SCALED, (" / d_k**0.5", "")),
     ("scaled twice", SCALED_TWICE, (SCALE, "d_k")),
     ("multiplied", MULTIPLIED, (" / d_k**0.5", " * d_k**0.5")),
     ("scaled by values",
-     "Your scores are divided by √d_v, where d_v is the width of the values. Divide by √d_k.",
+     "Your scores are divided by √d_v. A score is a dot product of vectors of width d_k, so "
+     "divide by √d_k.",
      (SCALE, "W_v.shape[1]**0.5")),
     ("scaled by both parts",
-     "Your scores are divided by √(d_k + d_c). Absorbing W_k must not change the scores, so divide "
-     "by √d_k.",
+     "Your scores are divided by √(d_k + d_c). The scores must equal those of the keys, and a "
+     "key has d_k numbers. Divide by √d_k.",
      (SCALE, "(d_k + q_latent.shape[-1])**0.5")),
     ("scaled by the number of heads",
-     "Your scores are divided by √H. Divide them by √d_k, the width of a query.",
+     "Your scores are divided by √H. Divide them by √d_k, where d_k is the width of a query.",
      (SCALE, "W_k.shape[0]**0.5")),
+    ("divided by d_k squared",
+     "Your scores are divided by d_k². Divide them by √d_k.",
+     (SCALE, "d_k**2")),
     ("divided by d_c",
-     "Your scores are divided by d_c. Divide them by √d_k: a root, and the width of a query.",
+     "Your scores are divided by d_c. Divide them by √d_k, where d_k is the width of a query.",
      (SCALE, "W_k.shape[-1]")),
+    ("latents of the first text",
+     "All of your texts use the latents of the first text. Each text has its own, so use "
+     "latent[:, None].",
+     ("latent[:, None]  #", "latent[:1, None]  #")),
     ("no dimension for the heads",
-     "You get this result, or an error, if you multiply (B, H, L, d_c) by (B, d_c, S), because "
-     "the batch of the latents is taken for heads. Use latent[:, None], which all heads share.",
+     "You get this result, or an error, if you multiply queries (B, H, L, d_c) by latents (B, S, "
+     "d_c) without a dimension for the heads. Broadcasting then takes the batch of the latents "
+     "for heads. Use latent[:, None].",
      ("latent[:, None]  #", "latent  #")),
-    ("scaled by the queries", BY_COUNT, (SCALE, "q.shape[-2]**0.5")),
-    ("scaled by the keys", BY_COUNT, (SCALE, "latent.shape[-2]**0.5")),
+    ("scaled by the queries",
+     "Your scores are divided by √L, from the number of queries. Divide them by √d_k, where d_k "
+     "is the width of a query.",
+     (SCALE, "q.shape[-2]**0.5")),
+    ("scaled by the keys",
+     "Your scores are divided by √S, from the number of keys. Divide them by √d_k, where d_k is "
+     "the width of a query.",
+     (SCALE, "latent.shape[-2]**0.5")),
     ("queries of another head",
-     "Your query heads use the W_k of other heads, in reverse order. Query head h belongs to "
-     "W_k[h].",
+     "Your query heads use W_k in reverse order. Query head h must use W_k[h].",
      (QUERY, "q @ W_k.flip(0)")),
+    ("W_v of another head",
+     "Your heads use W_v in reverse order. Head h must use W_v[h].",
+     (OUT, "mixed @ W_v.flip(0).mT")),
+    ("last W_v for all",
+     "All of your heads use the last W_v. Each head has its own, so let head h use W_v[h].",
+     (OUT, "mixed @ W_v[-1].T")),
+    ("last W_k for all",
+     "All of your query heads use the last W_k. Each head has its own, so let query head h use "
+     "W_k[h].",
+     (QUERY, "q @ W_k[-1]")),
+    ("W_k summed over heads",
+     "All of your query heads use the sum of all W_k. Each head has its own, so let query head h "
+     "use W_k[h].",
+     (QUERY, "q @ W_k.sum(dim=0)")),
+    ("mean of W_k",
+     "All of your query heads use the mean of all W_k. Each head has its own, so let query head "
+     "h use W_k[h].",
+     (QUERY, "q @ W_k.mean(dim=0)")),
     ("first W_k for all",
-     "All of your query heads use the first W_k. Each head has its own. Let query head h use "
+     "All of your query heads use the first W_k. Each head has its own, so let query head h use "
      "W_k[h].",
      (QUERY, "q @ W_k[0]")),
     ("first W_v for all",
-     "All of your heads use the first W_v. Each head has its own. Let head h use W_v[h].",
+     "All of your heads use the first W_v. Each head has its own, so let head h use W_v[h].",
      (OUT, "mixed @ W_v[0].T")),
     ("first matrices for all",
-     "All of your heads use the first W_k and the first W_v. Each head has its own. Let head h use "
-     "W_k[h] and W_v[h].",
+     "All of your heads use the first W_k and the first W_v. Each head has its own. Let head h "
+     "use W_k[h] and W_v[h].",
      (QUERY, "q @ W_k[0]"), (OUT, "mixed @ W_v[0].T")),
     ("W_k transposed",
-     "You get this result, or an error, if you multiply the queries by W_kᵀ. From q · (W_k c) = "
-     "(W_kᵀ q) · c, with queries as rows, it is q @ W_k.",
+     "You get this result, or an error, if you compute q @ W_k.mT. A score is q · (W_k c) = "
+     "(W_kᵀ q) · c. Your queries are rows, so W_kᵀ q is written q @ W_k.",
      (QUERY, "q @ W_k.mT")),
     ("W_v transposed",
-     "You get this result, or an error, if you multiply the weighted sums by W_v without a "
-     "transpose. A value is W_v c, so with rows, it is mixed @ W_v.mT.",
+     "You get this result, or an error, if you compute mixed @ W_v, where `mixed` are the "
+     "weighted sums of latents. A value is W_v c. Your weighted sums are rows, so write mixed @ "
+     "W_v.mT.",
      (OUT, "mixed @ W_v")),
     ("W_k transposed, W_v too",
-     "You get this result, or an error, if both of your matrices are transposed. With rows, the "
-     "products are q @ W_k and mixed @ W_v.mT.",
+     "You get this result, or an error, if you transpose W_k and do not transpose W_v. Your "
+     "queries and weighted sums are rows. Write q @ W_k and mixed @ W_v.mT, where `mixed` are "
+     "the weighted sums.",
      (QUERY, "q @ W_k.mT"), (OUT, "mixed @ W_v")),
+    ("W_k reshaped",
+     "You get this result if you reshape W_k to (H, d_c, d_k). Reshaping does not transpose, so "
+     "the numbers of a row are mixed with those of other rows. Use q @ W_k, because W_k has "
+     "shape (H, d_k, d_c).",
+     (QUERY, "q @ W_k.reshape(-1, W_k.shape[2], W_k.shape[1]).mT")),
+    ("W_v reshaped",
+     "You get this result if you reshape W_v to (H, d_c, d_v). Reshaping does not transpose, so "
+     "the numbers of a row are mixed with those of other rows. Use W_v.mT.",
+     (OUT, "mixed @ W_v.reshape(-1, W_v.shape[2], W_v.shape[1])")),
     ("matrices exchanged",
-     "You get this result, or an error, if you exchange W_k and W_v. Scores need W_k, and the "
-     "output needs W_v.",
+     "You get this result, or an error, if you exchange W_k and W_v. Multiply the queries by "
+     "W_k, and the weighted sums of latents by W_v.",
      (QUERY, "q @ W_v"), (OUT, "mixed @ W_k.mT")),
     ("W_v inside as well",
-     "You get this result, or an error, if you use W_k in place of W_v at the end. The output "
-     "needs W_v.",
+     "You get this result, or an error, if you multiply the weighted sums of latents by W_k. "
+     "Keys need W_k, but the output is a sum of values. Multiply the weighted sums by W_v.",
      (OUT, "mixed @ W_k.mT")),
     ("values left out",
-     "Your result is the weighted sum of the latents. It must still become a sum of values. "
-     "Multiply by W_v.",
+     "Your result is the weighted sum of the latents. The output is a weighted sum of values, "
+     "W_v c. Multiply your result by W_v.",
      (OUT, "mixed")),
     ("queries not absorbed",
-     "You get an error, or this result, if the queries meet the latents without W_k. Multiply the "
-     "queries by W_k first.",
+     "You get this result, or an error, if you multiply the queries by the latents without W_k. "
+     "Multiply the queries by W_k first.",
      (QUERY, "q")),
     ("softmax over queries", OVER_QUERIES, (SOFTMAX, "scores.softmax(dim=-2)")),
     ("softmax over heads",
      "Your softmax runs over the heads. The weights of each query must sum to 1, so use `dim=-1`.",
      (SOFTMAX, "scores.softmax(dim=1)")),
+    ("softmax over queries and keys",
+     "Your softmax runs over queries and keys together. The weights of each query must sum to 1, "
+     "so use `dim=-1`.",
+     (SOFTMAX, "scores.flatten(-2).softmax(dim=-1).view_as(scores)")),
+    ("sigmoid",
+     "Your weights are the sigmoid of the scores. The weights of each query must sum to 1. Use a "
+     "softmax over the keys.",
+     (SOFTMAX, "scores.sigmoid()")),
+    ("logarithm of the weights",
+     "Your weights are the logarithm of the softmax. Use the softmax itself.",
+     (SOFTMAX, "scores.log_softmax(dim=-1)")),
     ("no softmax",
-     "Your result is the one without a softmax. Apply it to the scores, over the keys.",
+     "Your result is the one without a softmax. Apply the softmax to the scores, over the keys.",
      (SOFTMAX, "scores")),
     ("softmax by hand",
      "Your result is NaN or infinite for large scores, because e^score overflows. Subtract the "
      "largest score first, or use torch.softmax.",
      (SOFTMAX, "scores.exp() / scores.exp().sum(dim=-1, keepdim=True)")),
     ("causal mask",
-     "Your queries see only the first tokens, as with a causal mask. No mask is asked for. Let "
-     "each query see all latents.",
+     "Your result is the one with a causal mask. This exercise has no mask. Let each query see "
+     "all latents.",
      (SOFTMAX, "scores.masked_fill(torch.ones_like(scores).triu(1) > 0, -torch.inf).softmax(-1)")),
     ("causal mask at the lower right",
-     "Your result is the one with a causal mask. No mask is asked for. Let each query see all "
-     "latents.",
+     "Your result is the one with a causal mask, aligned at the lower right. This exercise has "
+     "no mask. Let each query see all latents.",
      (SOFTMAX, "scores.masked_fill(torch.ones_like(scores).triu(1 + scores.shape[-1] - "
       "scores.shape[-2]) > 0, -torch.inf).softmax(-1)")),
     ("weights alone",
-     "Your result is the weights. Take the weighted sum of the latents, then multiply by W_v.",
+     "Your result contains the weights. Compute the weighted sum of the latents, then multiply "
+     "it by W_v.",
      (OUT, "weights")),
     ("weights too",
-     "The output is right. Return it alone, without the weights.",
+     "Your output is right. Return it alone, without the weights.",
      (OUT, "mixed @ W_v.mT, weights")),
     ("scores alone",
-     "Your result is the scores. Apply softmax, sum the latents with these weights, and multiply "
-     "by W_v.",
+     "Your result contains the scores. Apply the softmax, compute the weighted sum of the "
+     "latents, and multiply it by W_v.",
      (OUT, "scores")),
     ("heads after tokens",
      "Your result has shape (B, L, H, d_v). Return (B, H, L, d_v).",
      (OUT, "(mixed @ W_v.mT).transpose(1, 2)")),
     ("heads merged",
-     "The numbers are right, but your heads are merged. Return them apart, as (B, H, L, d_v).",
+     "Your numbers are right, but the heads are concatenated. Return them separately, as (B, H, "
+     "L, d_v).",
      (OUT, "(mixed @ W_v.mT).transpose(1, 2).flatten(2)")),
     ("heads summed",
-     "Your result is the sum over the heads. Return each head on its own: (B, H, L, d_v).",
+     "Your result is the sum over the heads. Return each head separately, as (B, H, L, d_v).",
      (OUT, "(mixed @ W_v.mT).sum(dim=1)")),
     ("latent weighted twice",
-     "Your result multiplies by W_k and W_v at the end. Return to values with W_v alone.",
+     "You get this result if you multiply the weighted sums of latents by W_k, by its transpose "
+     "and by W_v. A value is W_v c, so multiply the weighted sums by W_v alone.",
      (OUT, "mixed @ W_k.mT @ W_k @ W_v.mT")),
 ]  # fmt: skip
 

@@ -44,6 +44,7 @@ def inputs():
         return out, 2 * lse + 1, sink
 
     out, lse, sink = probe(2, 3, 4, 5)
+    far = torch.tensor([-500, 0, 500])
     empty = lse.clone()
     empty[0, 1, 2] = empty[1, 2, 0] = -torch.inf
     return [
@@ -55,20 +56,22 @@ def inputs():
         (out.where(empty[..., None] > -torch.inf, 0), empty, sink),  # queries that see no key
         (out, lse + 800, sink + 801),  # their exponentials overflow
         (out, lse - 900, sink - 901),  # and underflow
+        (out, lse + far[:, None], sink + far),  # heads of very different sizes
     ]
 
 
 NEW, SHARE = "torch.logaddexp(lse, sink)", "(lse - new_lse).exp()"
 RETURN = "return out * share[..., None], new_lse"
 OVERFLOW = (
-    "Your result is right for numbers of moderate size, but NaN or infinite if the logsumexp is "
-    "large, because its exponential overflows or underflows. Use torch.logaddexp, or subtract the "
-    "larger of the two first."
+    "Your result is right for numbers of moderate size. It is NaN or infinite if e^lse or e^sink "
+    "overflows, or if both underflow to 0. Use torch.logaddexp, or subtract the larger of lse "
+    "and the sink first."
 )
 MISTAKES = [
     ("no sink",
-     "Your result is what came in. The sink takes a share of the weights, so the output shrinks. "
-     "Multiply it by e^lse / (e^lse + e^sink).",
+     "Your results are the inputs, without a sink. The sink takes a share of the weight. "
+     "Multiply `out` by e^lse / (e^lse + e^sink), and return the new logsumexp log(e^lse + "
+     "e^sink).",
      (RETURN, "return out, lse")),
     ("overflow", OVERFLOW,
      (SHARE, "lse.exp() / (lse.exp() + sink.exp())"), (NEW, "(lse.exp() + sink.exp()).log()")),
@@ -76,127 +79,189 @@ MISTAKES = [
      (SHARE, "torch.sigmoid(lse - sink)")),
     ("overflow of the share", OVERFLOW, (SHARE, "lse.exp() / (lse.exp() + sink.exp())")),
     ("overflow of the ratio",
-     "Your result is right, except for a query that sees no key. Its logsumexp is −∞, and the "
-     "output must be 0. Use torch.sigmoid(lse − sink), which handles this.",
+     "Your result is right, except for a query that sees no key. Its `lse` is −∞, and your "
+     "output is NaN there instead of 0. Use torch.sigmoid(lse − sink), which is 0 there.",
      (SHARE, "1 / (1 + (sink - lse).exp()).masked_fill(lse == -torch.inf, torch.nan)")),
     ("difference of infinities",
-     "Your logsumexp is right, except for a query that sees no key. There, lse is −∞, and yours is "
-     "NaN. The logsumexp must be the sink. Use torch.logaddexp(lse, sink).",
+     "Your result is right, except for a query that sees no key. Its `lse` is −∞, and your new "
+     "logsumexp is NaN there. The new logsumexp must be the sink. Use torch.logaddexp(lse, sink).",
      (RETURN, RETURN.replace("new_lse", "lse - torch.sigmoid(lse - sink).log()"))),
+    ("−∞ for a query without keys",
+     "Your result is right, except for a query that sees no key. Its new logsumexp must include "
+     "the sink, but yours is −∞. Return the sink there, which is what torch.logaddexp(lse, sink) "
+     "gives.",
+     (RETURN, RETURN.replace("new_lse", "new_lse.masked_fill(lse == -torch.inf, -torch.inf)"))),
+    ("0 for a query without keys",
+     "Your result is right, except for a query that sees no key. Its new logsumexp must be the "
+     "sink, but yours is 0. Use torch.logaddexp(lse, sink).",
+     (RETURN, RETURN.replace("new_lse", "new_lse.masked_fill(lse == -torch.inf, 0)"))),
+    ("one maximum for all",
+     "Your result is right unless the sizes of `lse` differ much between heads or queries. Then "
+     "small exponentials underflow to 0 after you subtract one common maximum, and 0 / 0 is NaN. "
+     "Subtract the larger of lse and the sink for each query of each head.",
+     (NEW, "(top := torch.maximum(lse.max(), sink.max())) + ((lse - top).exp() + "
+      "(sink - top).exp()).log()"),
+     (SHARE, "(lse - top).exp() / ((lse - top).exp() + (sink - top).exp())")),
+    ("odds",
+     "Your output is multiplied by e^lse / e^sink. The keys keep e^lse of the sum e^lse + "
+     "e^sink. Multiply `out` by e^lse / (e^lse + e^sink), computed as exp(lse − new lse).",
+     (SHARE, "(lse - sink).exp()")),
+    ("odds of the sink",
+     "Your output is multiplied by e^sink / e^lse. The keys keep e^lse of the sum e^lse + "
+     "e^sink. Multiply `out` by e^lse / (e^lse + e^sink), computed as exp(lse − new lse).",
+     (SHARE, "(sink - lse).exp()")),
     ("share of the sink",
-     "Your output is multiplied by the share of the sink. Multiply it by the share of the keys, "
+     "Your output is `out` times the sink's share of the weight. Multiply by the keys' share, "
      "e^lse / (e^lse + e^sink).",
      (SHARE, "(sink - new_lse).exp()")),
     ("only the output",
-     "Your output is right, but the logsumexp is still that of the keys. It must count the sink: "
-     "log(e^lse + e^sink).",
+     "Your output is right, but the logsumexp is still that of the keys alone. Return log(e^lse "
+     "+ e^sink).",
      (RETURN, RETURN.replace("new_lse", "lse"))),
     ("only the logsumexp",
-     "Your logsumexp is right, but the output is still the one without a sink. Multiply it by "
+     "Your logsumexp is right, but the output is still the one without a sink. Multiply `out` by "
      "e^lse / (e^lse + e^sink).",
      (RETURN, "return out, new_lse")),
     ("sink of 0",
-     "Your sink counts as 0 in every head, so that 1 is added to e^lse. Use the learned score of "
-     "each head.",
+     "Your sink is 0 in every head, so 1 is added to e^lse. Use the learned score of each head.",
      (NEW, "torch.logaddexp(lse, 0 * sink)")),
     ("sink of 0 in the output",
-     "Your logsumexp is right, but in the output, the sink counts as 0 in every head. Use the "
-     "learned score of each head.",
+     "Your logsumexp is right, but your output uses a sink of 0 in every head. Use the learned "
+     "score of each head.",
      (SHARE, "torch.sigmoid(lse)")),
     ("sink as a weight",
-     "You use the sink itself where its exponential belongs. It is a score like the others. Add "
-     "e^sink to e^lse.",
+     "Your logsumexp is log(e^lse + sink). The sink is a score, so its exponential belongs in "
+     "the sum. Use log(e^lse + e^sink).",
      (NEW, "(lse.exp() + sink).log()")),
     ("ratio of the scores",
-     "Your output is multiplied by a ratio of logarithms. The weights are shares of exponentials. "
+     "Your output is multiplied by lse / (lse + sink). Weights are shares of exponentials. "
      "Multiply by e^lse / (e^lse + e^sink).",
      (SHARE, "lse / (lse + sink)")),
     ("ratio of logsumexps",
-     "Your output is multiplied by a ratio of logarithms. The weights are shares of exponentials. "
-     "Multiply by e^lse / (e^lse + e^sink).",
+     "Your output is multiplied by lse divided by the new logsumexp. Weights are shares of "
+     "exponentials, not of logarithms. Multiply by exp(lse − new lse).",
      (SHARE, "lse / new_lse")),
     ("difference of logsumexps",
-     "Your output is multiplied by a difference of logarithms. Take its exponential first.",
+     "Your output is multiplied by lse minus the new logsumexp. This difference is the logarithm "
+     "of the keys' share. Multiply by its exponential.",
      (SHARE, "lse - new_lse")),
     ("divided",
-     "Your output grows, because you divide by the share of the keys. Multiply by it.",
+     "Your output is divided by the keys' share of the weight, so it grows. Multiply `out` by "
+     "this share, e^lse / (e^lse + e^sink).",
      (RETURN, RETURN.replace("out * ", "out / "))),
     ("share taken twice",
-     "Your output is multiplied by the share of the keys twice. Multiply once.",
+     "Your output is multiplied twice by the keys' share of the weight. Multiply `out` by this "
+     "share once.",
      (SHARE, "(2 * (lse - new_lse)).exp()")),
     ("subtracted",
-     "Your output is out minus the share of the sink. The weights shrink by a factor, so multiply "
-     "by the share of the keys.",
+     "Your output is `out` minus the sink's share of the weight. The sink shrinks all weights by "
+     "one factor. Multiply `out` by the keys' share, e^lse / (e^lse + e^sink).",
      (RETURN, "return out - (sink - new_lse).exp()[..., None], new_lse")),
+    ("only e^lse",
+     "Your output is out / (1 + e^lse). The keys keep e^lse of the sum e^lse + e^sink. Multiply "
+     "`out` by e^lse / (e^lse + e^sink), computed as exp(lse − new lse).",
+     (SHARE, "1 / (1 + lse.exp())")),
+    ("e^lse left out",
+     "Your output is multiplied by e^lse / (1 + e^sink). The keys keep e^lse of the sum e^lse + "
+     "e^sink. Multiply `out` by e^lse / (e^lse + e^sink), computed as exp(lse − new lse).",
+     (SHARE, "lse.exp() / (1 + sink.exp())")),
     ("only e^sink",
-     "You get this result if you divide by 1 + e^sink, or by e^lse + 1. The sink competes with the "
-     "sum of the keys' exponentials. Divide e^lse by e^lse + e^sink.",
+     "Your output is out / (1 + e^sink). The sink competes with e^lse, the sum over all keys, "
+     "not with 1. Multiply `out` by e^lse / (e^lse + e^sink), computed as exp(lse − new lse).",
      (SHARE, "1 / (1 + sink.exp())")),
     ("divided by the sum",
-     "Your output is divided by e^lse + e^sink, but it was divided by e^lse before. Multiply it by "
-     "e^lse as well.",
+     "Your output is out / (e^lse + e^sink). But `out` has already been divided by e^lse. "
+     "Multiply `out` by e^lse / (e^lse + e^sink), computed as exp(lse − new lse).",
      (SHARE, "(-new_lse).exp()")),
     ("logarithm of a ratio",
-     "Your logsumexp is log(1 + e^(lse − sink)). The sum of the exponentials is e^lse + e^sink. "
-     "Return its logarithm.",
+     "Your logsumexp is log(1 + e^(lse − sink)), which is too small by the sink. Return "
+     "log(e^lse + e^sink).",
      (NEW, "torch.nn.functional.softplus(lse - sink)")),
     ("value for the sink",
-     "Your output also contains the share of the sink. A sink has no value, so it adds nothing. "
-     "Return only out times the share of the keys.",
+     "Your output also contains the sink's share of the weight. A sink has no value, so it adds "
+     "nothing. Return only `out` times the keys' share.",
      (RETURN, "return out * share[..., None] + (sink - new_lse).exp()[..., None], new_lse")),
+    ("maximum not added back",
+     "Your logsumexp is too small by the larger of lse and the sink. If you subtract the larger "
+     "one before you take exponentials, add it back after the logarithm.",
+     (RETURN, RETURN.replace("new_lse", "new_lse - torch.maximum(lse, sink)"))),
+    ("mean of the two",
+     "Your logsumexp is the mean of lse and the sink. Return log(e^lse + e^sink).",
+     (RETURN, RETURN.replace("new_lse", "(lse + sink) / 2"))),
+    ("logarithm of the mean",
+     "Your logsumexp is the logarithm of the mean of e^lse and e^sink. Return the logarithm of "
+     "their sum.",
+     (RETURN, RETURN.replace("new_lse", "new_lse - 0.6931471805599453"))),
     ("logsumexps added",
-     "Your logsumexp is lse + sink. Add the exponentials, not the scores: log(e^lse + e^sink).",
+     "Your logsumexp is lse + sink. Add their exponentials instead, and return log(e^lse + "
+     "e^sink).",
      (RETURN, RETURN.replace("new_lse", "lse + sink"))),
     ("larger of the two",
-     "Your logsumexp is the larger of lse and the sink. Return log(e^lse + e^sink).",
+     "Your logsumexp is the larger of lse and the sink. The smaller one counts too. Return "
+     "log(e^lse + e^sink).",
      (RETURN, RETURN.replace("new_lse", "torch.maximum(lse, sink)"))),
     ("larger of the two in both",
-     "You take the larger of lse and the sink in place of log(e^lse + e^sink). Add their "
-     "exponentials.",
+     "Both of your results use the larger of lse and the sink in place of the new logsumexp. The "
+     "smaller one counts too. Use log(e^lse + e^sink).",
      (NEW, "torch.maximum(lse, sink)")),
     ("sum, not its logarithm",
-     "Your second result is the sum of exponentials. Return its logarithm.",
+     "Your second result is e^lse + e^sink. Return its logarithm.",
      (RETURN, RETURN.replace("new_lse", "new_lse.exp()"))),
     ("binary logarithm",
-     "Your logsumexp is in base 2. Use the natural logarithm.",
+     "Your logsumexp is a logarithm in base 2. Use the natural logarithm.",
      (RETURN, RETURN.replace("new_lse", "new_lse / 0.6931471805599453"))),
+    ("sink counted twice",
+     "Your results count the sink twice. Add e^sink to e^lse once.",
+     (NEW, "torch.logaddexp(lse, sink + 0.6931471805599453)")),
+    ("powers of 2",
+     "Your results use powers of 2 and a logarithm in base 2. `lse` is a natural logarithm. Use "
+     "exp and log.",
+     (NEW, "torch.logaddexp(0.6931471805599453 * lse, 0.6931471805599453 * sink) / "
+      "0.6931471805599453"),
+     (SHARE, "(0.6931471805599453 * (lse - new_lse)).exp()")),
+    ("clamped exponents",
+     "Your result is right only while lse and the sink are small, as if you clamped them before "
+     "taking exponentials. Subtract the larger of lse and the sink instead.",
+     (NEW, "(lse.clamp(max=80).exp() + sink.clamp(max=80).exp()).log()"),
+     (SHARE, "lse.clamp(max=80).exp() / (lse.clamp(max=80).exp() + sink.clamp(max=80).exp())")),
     ("sink subtracted",
-     "You use −sink in place of the sink. Add e^sink to e^lse.",
+     "Your result uses −sink in place of the sink. Add e^sink to e^lse, for example with "
+     "torch.logaddexp(lse, sink).",
      (NEW, "torch.logaddexp(lse, -sink)")),
     ("one sink for all heads",
      "All of your heads use the sink of head 0. Each head has its own. Use sink[:, None], which "
-     "has the shape (H, 1).",
+     "has shape (H, 1).",
      (NEW, "torch.logaddexp(lse, sink[0])")),
     ("mean sink for all heads",
-     "All of your heads use the mean of the sinks. Each head has its own. Use sink[:, None], which "
-     "has the shape (H, 1).",
+     "All of your heads use the mean of the sinks. Each head has its own. Use sink[:, None], "
+     "which has shape (H, 1).",
      (NEW, "torch.logaddexp(lse, sink.mean())")),
     ("all sinks in each head",
-     "Each of your heads counts the sinks of all heads. A head has only its own. Use sink[:, "
-     "None], which has the shape (H, 1).",
+     "Each of your heads uses the sinks of all heads. A head has only its own sink. Use sink[:, "
+     "None], which has shape (H, 1).",
      (NEW, "torch.logaddexp(lse, sink.logsumexp(0))")),
     ("sinks of other heads",
-     "Your heads use the sinks in reverse order. Head h uses sink[h].",
+     "Your heads use the sinks in reverse order. Head h must use sink[h].",
      (NEW, "torch.logaddexp(lse, sink.flip(0))")),
     ("sink by query",
-     "You get this result, or an error, if the sinks run along the queries. Each head has one sink "
-     "for all of its queries. Use sink[:, None], which has the shape (H, 1).",
+     "You get this result, or an error, if you broadcast the sinks along the queries. Each head "
+     "has one sink for all of its queries. Use sink[:, None], which has shape (H, 1).",
      ("sink = sink[:, None]", "sink = sink.clone()")),
     ("sink for each text",
-     "You get this result, or an error, if the sinks run along the batch. Each head has its own "
-     "sink. Use sink[:, None], which has the shape (H, 1).",
+     "You get this result, or an error, if you broadcast the sinks along the batch. Each head "
+     "has its own sink. Use sink[:, None], which has shape (H, 1).",
      ("sink = sink[:, None]", "sink = sink[:, None, None]")),
     ("a column kept",
      "Your logsumexp has one dimension too many. Return it as (B, H, L).",
      (RETURN, RETURN.replace("new_lse", "new_lse[..., None]"))),
     ("output alone",
-     "Your result is only the output. Return the output and the logsumexp.",
+     "Your result is only the output. Return the output and the new logsumexp.",
      (RETURN, "return out * share[..., None]")),
     ("logsumexp first",
-     "Your results are in the wrong order. Return the output first.",
+     "Your results are in the wrong order. Return the output first, then the new logsumexp.",
      (RETURN, "return new_lse, out * share[..., None]")),
     ("share returned",
-     "Your second result is the share of the keys. Return the logsumexp with the sink.",
+     "Your second result is the keys' share of the weight. Return the new logsumexp.",
      (RETURN, "return out * share[..., None], share")),
 ]  # fmt: skip
 

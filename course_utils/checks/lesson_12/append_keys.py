@@ -1,17 +1,22 @@
-"""12.3: keys are quantized in groups, as soon as they have left the recent window."""
+"""12.3: keys are quantized in groups, as soon as they are old enough."""
 
 from functools import partial
 
 import torch
 
-from course_utils.cache import dequantize, quantize
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
 
 
 def rounded_keys(bits, k):
-    """Return keys (..., S, d_k) rounded with one scale per channel."""
-    return dequantize(quantize(k, bits, dim=-2))
+    """Return keys (..., S, d_k), each replaced by the middle of one of 2^bits parts of its channel.
+
+    The range shrinks, so keys that are rounded again change again.
+    """
+    low, high = k.amin(dim=-2, keepdim=True), k.amax(dim=-2, keepdim=True)
+    scale = (high - low) / 2**bits  # 0 for a single token, which stays as it is
+    parts = ((k - low) / scale).nan_to_num(0).floor().clamp(max=2**bits - 1)
+    return low + (parts + 0.5) * scale
 
 
 def append_keys(rounded, whole, k, recent, group, round_group):
@@ -71,31 +76,45 @@ OLDEST = "oldest, whole = whole[..., :group, :], whole[..., group:, :]"
 ROUND = "rounded = torch.cat([rounded, round_group(oldest)], dim=-2)"
 RETURN = "return rounded, whole"
 NOT_RECENT = (
-    "Your result rounds tokens that are among the newest `recent` ones. These must stay whole. "
-    "Round a group only while at least recent + group tokens are whole."
+    "Your result rounds tokens that are among the newest `recent` ones. These must stay in "
+    "`whole`. Round a group only while `whole` has at least recent + group tokens."
 )
 ONE_SCALE = (
-    "Your result is right unless several groups leave at once. Then these groups share one scale. "
-    "Round each group of `group` tokens on its own."
+    "Your result is right unless several groups are rounded in one call. Then these groups share "
+    "one scale. Pass each group of `group` tokens to `round_group` on its own."
 )
 MISTAKES = [
+    ("new keys rounded at once",
+     "Your result rounds the new keys at once. New keys are appended to `whole`, and only its "
+     "oldest group is rounded. Append k to `whole` first.",
+     (WHILE, "while False:"),
+     (RETURN, "return torch.cat([rounded, round_group(k)], dim=-2), before"),
+     (JOINED, "before = whole\n    " + JOINED)),
     ("own tokens alone",
-     "Your result counts only the tokens of this call. If tokens come one at a time, none of them "
-     "is ever rounded. Append k to `whole` first, then count all tokens in it.",
+     "Your result counts only the tokens of this call. If tokens come one at a time, none of "
+     "them is ever rounded. Append k to `whole` first, then count all tokens in `whole`.",
      (JOINED, "waiting, whole = whole, k"),
      (RETURN, "return rounded, torch.cat([waiting, whole], dim=-2)")),
     ("nothing rounded",
-     "Your result rounds no tokens. While at least recent + group tokens are whole, round the "
-     "oldest group.",
+     "Your result rounds nothing. Append k to `whole` first. Then, while `whole` has at least "
+     "recent + group tokens, round the oldest group.",
      (WHILE, "while False:")),
     ("one group at most",
-     "Your result rounds at most one group in a call. After a prompt, several groups have left the "
-     "recent window. Repeat until fewer than recent + group tokens are whole.",
+     "Your result rounds at most one group in a call. After a long prompt, several groups must "
+     "be rounded. Repeat until `whole` has fewer than recent + group tokens.",
      (WHILE, WHILE.replace("while", "if"))),
     ("one group late",
-     "Your result waits for one token too many. A group is rounded as soon as recent + group "
-     "tokens are whole. Use >= in place of >.",
+     "Your result waits for one token too many. A group is rounded if `whole` has recent + group "
+     "tokens or more. Use >= in place of >.",
      (WHILE, WHILE.replace(">=", ">"))),
+    ("twice the group",
+     "Your result rounds a group as soon as `whole` has 2 · group tokens. A group is rounded "
+     "when `whole` has recent + group tokens or more. Compare with recent + group.",
+     (WHILE, "while whole.shape[-2] >= 2 * group:")),
+    ("twice the recent",
+     "Your result rounds a group as soon as `whole` has 2 · recent tokens. A group is rounded "
+     "when `whole` has recent + group tokens or more. Compare with recent + group.",
+     (WHILE, "while whole.shape[-2] >= max(2 * recent, group):")),
     ("recent window ignored", NOT_RECENT, (WHILE, "while whole.shape[-2] >= group:")),
     ("as soon as one has left",
      NOT_RECENT,
@@ -107,26 +126,31 @@ MISTAKES = [
      NOT_RECENT,
      (WHILE, "while whole.shape[-2] >= max(recent + group - 1, group):")),
     ("group and recent exchanged",
-     "You get this result if you exchange `recent` and `group`. Round groups of `group` tokens, "
-     "and keep the newest `recent` whole.",
+     "You get this result if you take `recent` tokens out of `whole` at a time. Each group has "
+     "`group` tokens. Take the oldest `group` tokens.",
      (OLDEST, "n = recent or group\n        " + OLDEST.replace("group", "n"))),
     ("one token at a time",
-     "Your result takes the tokens out one at a time. A token alone has no range, so nothing is "
-     "rounded. Take out `group` tokens together.",
+     "Your result moves tokens into `rounded` one at a time. A single token has only one number "
+     "in each channel, so it stays as it was. Pass `group` tokens together to `round_group`.",
      (WHILE, "while whole.shape[-2] > recent:"), (OLDEST, OLDEST.replace("group", "1"))),
+    ("oldest token alone left",
+     "Your result rounds groups of group − 1 tokens. Each group has `group` tokens. Take "
+     "whole[..., :group, :].",
+     (OLDEST, "oldest, whole = whole[..., : group - 1, :], whole[..., group - 1 :, :]")),
     ("scale of all whole tokens",
-     "Your result takes the scale of a group from all whole tokens. Round the oldest group on its "
-     "own.",
+     "Your result computes the scale of a group from all tokens in `whole`. Pass only the oldest "
+     "group to `round_group`.",
      (ROUND, "both = round_group(torch.cat([oldest, whole], dim=-2))\n        "
       "rounded = torch.cat([rounded, both[..., :group, :]], dim=-2)")),
     ("not in groups",
-     "Your result rounds every token that has left the recent window. Keys are rounded in whole "
-     "groups. Leave the tokens of an incomplete group whole.",
+     "Your result rounds every token that is older than the newest `recent` ones. Tokens are "
+     "rounded only in complete groups. Leave the tokens of an incomplete group in `whole`.",
      (WHILE, "while whole.shape[-2] > recent:"),
      (OLDEST, "n = min(group, whole.shape[-2] - recent)\n        " + OLDEST.replace("group", "n"))),
     ("all that have left",
-     "Your result rounds every token that has left the recent window, with one scale for all of "
-     "them. Keys are rounded in whole groups of `group` tokens. Leave an incomplete group whole.",
+     "Your result rounds every token that is older than the newest `recent` ones, with one scale "
+     "for all of these tokens. Round groups of exactly `group` tokens, and leave the tokens of "
+     "an incomplete group in `whole`.",
      (WHILE, "if whole.shape[-2] > recent:"),
      (OLDEST, "n = whole.shape[-2] - recent\n        " + OLDEST.replace("group", "n"))),
     ("one scale for all groups",
@@ -135,68 +159,92 @@ MISTAKES = [
      (OLDEST, "n = (whole.shape[-2] - recent) // group * group\n        "
       + OLDEST.replace("group", "n"))),
     ("newest rounded",
-     "Your result rounds the newest tokens. These must stay whole. Round the oldest group, which "
-     "comes first in `whole`.",
+     "Your result rounds the newest tokens. These must stay in `whole`. Round the oldest group, "
+     "which comes first in `whole`.",
      (OLDEST, "oldest, whole = whole[..., -group:, :], whole[..., :-group, :]")),
     ("oldest before the recent",
-     "Your result rounds the group right before the recent window, and older tokens stay whole. "
-     "Round the oldest group first.",
+     "Your result rounds the group right before the newest `recent` tokens, and older tokens "
+     "stay in `whole`. Round the oldest group first.",
      (OLDEST, "before, oldest, after = whole.tensor_split([n := whole.shape[-2] - recent - group, "
       "n + group], dim=-2)\n        whole = torch.cat([before, after], dim=-2)")),
+    ("all groups rounded anew",
+     "Your result rounds all groups in `rounded` anew. No key is rounded twice. Leave `rounded` "
+     "as it is, and append the new groups.",
+     (JOINED, "whole = torch.cat([rounded, whole, k], dim=-2)\n    rounded = rounded[..., :0, :]")),
+    ("each group rounded twice",
+     "Your result rounds each group twice. No key is rounded twice. Call `round_group` once for "
+     "each group.",
+     (ROUND, ROUND.replace("round_group(oldest)", "round_group(round_group(oldest))"))),
     ("rounded again",
-     "Your result rounds tokens a second time that were rounded before, with a scale that they now "
-     "share. Leave `rounded` as it is, and append to it.",
+     "Your result rounds the keys in `rounded` a second time, together with the new group. No "
+     "key is rounded twice. Leave `rounded` as it is, and append the new group.",
      (ROUND, "rounded = round_group(torch.cat([rounded, oldest], dim=-2))")),
     ("rounded first",
-     "Your result puts the new group before the tokens that were rounded earlier. Keep the order "
-     "of the text: append the group at the end.",
+     "Your result puts the new group before the keys that were rounded earlier. Keys must stay "
+     "in the order of the text. Append the new group at the end of `rounded`.",
      (ROUND, "rounded = torch.cat([round_group(oldest), rounded], dim=-2)")),
     ("along the heads",
-     "Your result joins the tokens along the dimension of the heads. Tokens are dimension −2. Use "
-     "dim=-2.",
+     "Your result concatenates the tokens along the dimension of the heads. Tokens are dimension "
+     "−2, so use dim=-2.",
      (ROUND, ROUND.replace("dim=-2", "dim=1"))),
     ("rounded replaced",
-     "Your result loses the tokens that were rounded in earlier calls. Append the new group to "
+     "Your result loses the keys that were rounded in earlier calls. Append the new group to "
      "`rounded`.",
      (ROUND, "rounded = torch.cat([rounded[..., :0, :], round_group(oldest)], dim=-2)")),
     ("not rounded at all",
-     "Your result moves the group into `rounded` without rounding it. Use `round_group`.",
+     "Your result moves each group into `rounded` unchanged. Pass all tokens of the group to "
+     "`round_group` together, and append its result.",
      (ROUND, "rounded = torch.cat([rounded, oldest], dim=-2)")),
     ("new tokens first",
-     "Your result puts the new keys before those that were already whole. Keep the order of the "
-     "text: append k at the end.",
+     "Your result puts the new keys before the keys that were already in `whole`. Keys must stay "
+     "in the order of the text. Append k at the end of `whole`.",
      (JOINED, "whole = torch.cat([k, whole], dim=-2)")),
+    ("new tokens lost if nothing is rounded",
+     "Your result loses the new keys if no group is rounded. Append k to `whole` before you "
+     "decide whether to round.",
+     (JOINED, "if whole.shape[-2] + k.shape[-2] < recent + group:\n        "
+      "return rounded, whole\n    " + JOINED)),
+    ("a token lost for each group",
+     "Your result loses one token for each rounded group. After the first `group` tokens are "
+     "taken out, `whole` begins with token number `group`. Continue with whole[..., group:, :].",
+     (OLDEST, OLDEST.replace("group:,", "group + 1 :,"))),
     ("new tokens lost",
      "Your result does not contain the new keys. Append k to `whole` first.",
      (JOINED, "whole = whole.clone()")),
     ("waiting tokens lost",
-     "Your result loses the tokens that were whole before. Append k to `whole`.",
+     "Your result loses the keys that were already in `whole`. Append k to `whole`.",
      (JOINED, "whole = k")),
     ("kept twice",
-     "Your rounded tokens are also still in `whole`. A token must be in one of the two only. "
-     "Remove the group from `whole`.",
+     "Your rounded tokens are still in `whole` as well. Each token must be in only one of the "
+     "two. Remove the group from `whole`.",
      (RETURN, "return rounded, torch.cat([before, k], dim=-2)"),
      (JOINED, "before = whole\n    " + JOINED)),
     ("only the newest whole",
-     "Your `whole` keeps only the newest `recent` tokens, so the tokens of an incomplete group are "
-     "lost. Keep all tokens that are not rounded yet.",
+     "Your `whole` keeps only the newest `recent` tokens, so the tokens of an incomplete group "
+     "are lost. Keep all tokens that are not rounded yet.",
      (RETURN, "return rounded, whole[..., max(whole.shape[-2] - recent, 0) :, :]")),
+    ("heads share a scale",
+     "In your result, all heads share one scale for each channel. Each head needs its own. Pass "
+     "the keys to `round_group` as they are, (B, H, group, d_k).",
+     (ROUND, ROUND.replace("round_group(oldest)", "round_group(oldest.flatten(1, "
+      "2)).view_as(oldest)"))),
     ("per token",
-     "Your result has one scale for each token. Keys need one for each channel. Use "
-     "`round_group`.",
+     "Your result is rounded with one scale for each token. Keys need one scale for each "
+     "channel. Pass the keys to `round_group` as they are, (B, H, group, d_k), without "
+     "transposing them.",
      (ROUND, ROUND.replace("round_group(oldest)", "round_group(oldest.mT).mT"))),
     ("whole first",
      "Your results are in the wrong order. Return the rounded keys first.",
      (RETURN, "return whole, rounded")),
     ("one tensor",
-     "Your result is one tensor. Return two: the rounded keys and the whole ones.",
+     "Your result is one tensor. Return two tensors, first the rounded keys and then `whole`.",
      (RETURN, "return torch.cat([rounded, whole], dim=-2)")),
     ("whole returned rounded",
-     "Your whole tokens are rounded as well. They must stay as they are.",
+     "The tokens that you return as `whole` are rounded too. Return them unchanged.",
      (RETURN, "return rounded, round_group(whole) if whole.numel() else whole")),
     ("without a recent window",
-     "Right, except when recent = 0. If you slice with `-recent`, note that `x[-0:]` is all of x. "
-     "Slice by the number of tokens that leave.",
+     "Your result is right, except if recent = 0. If you slice with `-recent`, note that "
+     "`x[-0:]` is all of x. Slice by the number of tokens that are rounded.",
      (RETURN, "return rounded, whole if recent else torch.cat([before, k], dim=-2)"),
      (JOINED, "before = whole\n    " + JOINED)),
 ]  # fmt: skip

@@ -57,81 +57,117 @@ LATENT = "S * (d_c + d_rope)"
 RETURNED = "B * numbers * bits // 8"
 MISTAKES = [
     ("keys alone",
-     "Your result counts only the keys of full and window layers. They hold as many values. Count "
-     "both.",
+     "Your result counts only keys or only values in full and window layers. Each token has a "
+     "key and a value in each head. Count both.",
      (BOTH, "tokens * H_kv * d_k")),
     ("latent counted twice",
-     "Your result counts the numbers of a latent layer twice. Keys and values come from the same "
-     "latent, so count it once.",
+     "Your result counts the numbers of a latent layer twice. Keys and values are computed from "
+     "the same numbers, so count these once.",
      (LATENT, "2 * S * (d_c + d_rope)")),
     ("latent alone counted twice",
-     "Your result counts the latent twice. Keys and values come from the same latent, so count it "
-     "once.",
+     "Your result counts the latent twice. Keys and values are computed from the same latent, so "
+     "count it once.",
      (LATENT, "S * (2 * d_c + d_rope)")),
     ("keys alone, latent counted twice",
-     "Your result has the factor of 2 in the wrong layers. Full and window layers hold keys and "
-     "values, so count these twice. Count the latent once, because both come from it.",
+     "Your factor of 2 is in the wrong layers. Full and window layers keep keys and values, so "
+     "double their numbers. A latent layer keeps one latent for both, so do not double its "
+     "numbers.",
      (BOTH, "tokens * H_kv * d_k"), (LATENT, "2 * S * (d_c + d_rope)")),
     ("no factor of 2 in windows",
      "Your full layers are right, but your window layers count only keys or only values. Count "
      "both.",
      (BOTH, "tokens * (2 if len(sizes) == 2 else 1) * H_kv * d_k")),
     ("no rotated key",
-     "Your result leaves out the rotated key of a latent layer. Each token keeps it beside its "
-     "latent. Count d_c + d_rope numbers.",
+     "Your result leaves out the rotated key of a latent layer. Each token keeps this key in "
+     "addition to its latent. Count d_c + d_rope numbers.",
      (LATENT, "S * d_c")),
+    ("no latent",
+     "Your result leaves out the latent of a latent layer. Each token keeps a latent and a "
+     "rotated key. Count d_c + d_rope numbers.",
+     (LATENT, "S * d_rope")),
     ("latent times rotated key",
-     "Your result multiplies d_c by d_rope. A token keeps d_c numbers and d_rope more, so add "
-     "them.",
+     "Your result multiplies d_c by d_rope. A token keeps d_c numbers and another d_rope "
+     "numbers, so add the two.",
      (LATENT, "S * d_c * d_rope")),
     ("rotated key counted twice",
-     "Your result counts the rotated key of a latent layer twice. There is no rotated value. Count "
-     "it once.",
+     "Your result counts the rotated key of a latent layer twice. There is no rotated value, so "
+     "count the rotated key once.",
      (LATENT, "S * (d_c + 2 * d_rope)")),
     ("windows over the batch",
-     "In your result, the B texts share one window. Each text has its own window of at most "
-     "`window` tokens. Use min(S, window) for each text.",
+     "In your result, all B texts share one window. Each text keeps its own newest tokens. Use "
+     "min(S, window) for each text, then multiply by B.",
      (TOKENS, "tokens = min(B * S, window) / B if len(sizes) == 3 else S"),
      (RETURNED, "round(B * numbers * bits / 8)")),
+    ("tokens times window",
+     "Your window layers multiply S by `window`. A layer keeps at most `window` tokens of a "
+     "text, so use min(S, window).",
+     (TOKENS, "tokens = S * window if len(sizes) == 3 else S")),
     ("windows as full",
-     "Your window layers count all S tokens. They hold at most `window` of them. Use the smaller "
-     "number.",
+     "Your window layers count all S tokens. They keep at most `window` tokens, so use min(S, "
+     "window).",
      (TOKENS, "tokens = S")),
     ("windows always full",
-     "Right for long texts. If S is smaller than the window, a window layer holds only S tokens. "
-     "Use the smaller of the two.",
+     "Your result is right for long texts. If S is smaller than the window, a window layer keeps "
+     "only S tokens. Use min(S, window).",
      (TOKENS, "tokens = window")),
     ("windows once for all texts",
-     "Your window layers hold `window` tokens for the whole batch. Each of the B texts has its own "
-     "window. Multiply by B.",
+     "Your window layers count the tokens of one text. Each of the B texts has its own window, "
+     "so multiply by B.",
      (BOTH, "tokens * 2 * H_kv * d_k / (1 if len(sizes) == 2 else B)"),
      (RETURNED, "round(B * numbers * bits / 8)")),
     ("larger of the two",
-     "Your window layers use the larger of S and the window. They hold at most `window` tokens, so "
-     "use the smaller one.",
+     "Your window layers use the larger of S and `window`. A layer keeps at most `window` "
+     "tokens, so use the smaller one.",
      (TOKENS, "tokens = max(S, window) if len(sizes) == 3 else S")),
     ("window without the newest",
-     "Your window layers hold one token too few. In this exercise, a layer with window w holds the "
-     "newest w tokens. Count min(S, window).",
+     "Your window layers keep one token too few. In this exercise, a window layer keeps the "
+     "newest `window` tokens. Count min(S, window).",
      (TOKENS, "tokens = min(S, window - 1) if len(sizes) == 3 else S")),
+    ("window and the newest",
+     "Your window layers keep one token too many. In this exercise, a window layer keeps at most "
+     "the newest `window` tokens. Count min(S, window).",
+     (TOKENS, "tokens = min(S, window + 1) if len(sizes) == 3 else S")),
+    ("window layers of one token",
+     "Your window layers count one token. They keep min(S, window) tokens, so multiply by this "
+     "number.",
+     (TOKENS, "tokens = 1 if len(sizes) == 3 else S")),
     ("one layer",
-     "Your result is for the first layer only. Each layer has its own cache. Add them up.",
+     "Your result is for the first layer only. Each layer has its own cache, so add up the bytes "
+     "of all layers.",
      ("in layers:", "in layers[:1]:")),
     ("last layer",
-     "Your result is for the last layer only. Each layer has its own cache. Add them up.",
+     "Your result is for the last layer only. Each layer has its own cache, so add up the bytes "
+     "of all layers.",
      ("in layers:", "in layers[-1:]:")),
     ("first layer for all",
-     "You get this result if you take the first layer and multiply by the number of layers. The "
-     "layers differ, so add them up one by one.",
+     "Your result is that of the first layer, multiplied by the number of layers. The layers can "
+     "differ, so add them up one by one.",
      ("in layers:", "in [layers[0]] * len(layers):")),
+    ("latent layers of one text",
+     "Your latent layers count one text. Each of the B texts has its own latents, so multiply by "
+     "B.",
+     (LATENT, "S * (d_c + d_rope) / B"),
+     (RETURNED, "round(B * numbers * bits / 8)")),
+    ("full layers of one text",
+     "Your full layers count one text. Each of the B texts has its own cache, so multiply by B.",
+     (BOTH, "tokens * 2 * H_kv * d_k / (B if len(sizes) == 2 else 1)"),
+     (RETURNED, "round(B * numbers * bits / 8)")),
     ("one text",
-     "Your result is for one text. Each of the B texts has its own cache. Multiply by B.",
+     "Your result is for one text. Each of the B texts has its own cache, so multiply by B.",
      (RETURNED, "numbers * bits // 8")),
     ("bits",
      "Your result is in bits. A byte has 8 bits, so divide by 8.",
      (RETURNED, "B * numbers * bits")),
+    ("bits and bytes exchanged",
+     "Your result divides by `bits` and multiplies by 8. Each number takes bits / 8 bytes, so "
+     "multiply by `bits` and divide by 8.",
+     (RETURNED, "B * numbers * 8 / bits")),
+    ("half of the bytes",
+     "Your result is half of the right one. Each number takes bits / 8 bytes, and keys and "
+     "values both count. Look for a factor of 2 that is missing everywhere.",
+     (RETURNED, "B * numbers * bits / 16")),
     ("numbers",
-     "Your result counts numbers. Each number takes bits / 8 bytes. Multiply by that.",
+     "Your result counts numbers. Each number takes bits / 8 bytes, so multiply by bits / 8.",
      (RETURNED, "B * numbers")),
     ("always 16 bits",
      "Your result takes 2 bytes for each number, whatever `bits` is. Use bits / 8 bytes.",
@@ -140,12 +176,12 @@ MISTAKES = [
      "Your result takes 4 bytes for each number, whatever `bits` is. Use bits / 8 bytes.",
      (RETURNED, "B * numbers * 4")),
     ("whole bytes only",
-     "Right when `bits` is 8 or more. With 4 bits, two numbers share a byte. If you use `bits // "
-     "8`, multiply by the bits first and divide by 8 at the end.",
+     "Your result is right if `bits` is 8 or more. With 4 bits, your result is 0, as if you used "
+     "`bits // 8`. Multiply by `bits` first, and divide by 8 at the end.",
      (RETURNED, "B * numbers * (bits // 8)")),
     ("a byte at least",
-     "Right when `bits` is 8 or more. With 4 bits, your result takes a whole byte for each number. "
-     "Two numbers share a byte, so multiply by bits / 8.",
+     "Your result is right if `bits` is 8 or more. With 4 bits, it takes a whole byte for each "
+     "number, but two numbers share a byte. Multiply by bits / 8.",
      (RETURNED, "B * numbers * max(bits // 8, 1)")),
     ("gigabytes",
      "Your result is in GB. Return it in bytes.",
@@ -156,32 +192,35 @@ MISTAKES = [
      "Your result is in MB. Return it in bytes.",
      (RETURNED, "B * numbers * bits / 8e6")),
     ("one head",
-     "Your result counts one key head in each layer. A layer has H_kv of them. Multiply by H_kv.",
+     "Your result counts one key head in each full or window layer. Such a layer has H_kv key "
+     "heads, so multiply by H_kv.",
      (BOTH, "tokens * 2 * d_k")),
     ("no width",
-     "Your result counts one number for each key head. A key has d_k numbers. Multiply by d_k.",
+     "Your result counts one number for each key and each value. Keys and values have d_k "
+     "numbers, so multiply by d_k.",
      (BOTH, "tokens * 2 * H_kv")),
     ("heads and width added",
      "Your result adds H_kv and d_k. Each of the H_kv heads has d_k numbers, so multiply them.",
      (BOTH, "tokens * 2 * (H_kv + d_k)")),
     ("one token",
-     "Your result is for one token. A layer holds S tokens, or at most `window`. Multiply by that.",
+     "Your result is for one token. A full or latent layer keeps S tokens, and a window layer "
+     "keeps min(S, window). Multiply by these numbers.",
      (TOKENS, "tokens = 1"), (LATENT, "d_c + d_rope")),
     ("latent of one token",
      "Your latent layers count one token. They keep a latent and a rotated key for each of the S "
-     "tokens. Multiply by S.",
+     "tokens, so multiply by S.",
      (LATENT, "d_c + d_rope")),
     ("rotated key of one token",
-     "Your latent layers count one rotated key. Each of the S tokens has one. Multiply the sum d_c "
-     "+ d_rope by S.",
+     "Your latent layers count one rotated key in all. Each of the S tokens has one. Multiply "
+     "the sum d_c + d_rope by S.",
      (LATENT, "S * d_c + d_rope")),
     ("dropped tokens",
-     "Your window layers count the tokens that have left the window. Count those that are kept, "
-     "min(S, window).",
+     "Your window layers count S − window tokens, which are the dropped ones. Count the tokens "
+     "that are kept, min(S, window).",
      (TOKENS, "tokens = S - window if len(sizes) == 3 else S")),
     ("window layers forgotten",
-     "Your result leaves out the window layers. Add 2 · H_kv · d_k numbers for each of min(S, "
-     "window) tokens.",
+     "Your result leaves out the window layers. Add 2 · H_kv · d_k numbers for each of their "
+     "min(S, window) tokens.",
      (BOTH, "(3 - len(sizes)) * tokens * 2 * H_kv * d_k")),
     ("KiB", "Your result is in KiB. Return it in bytes.", (RETURNED, "B * numbers * bits / 2**13")),
     ("full layers forgotten",

@@ -40,7 +40,7 @@ def by_loops(q, q_rope, latent, k_rope, W_k):
 
 
 def inputs():
-    """Return (q, q_rope, latent, k_rope, W_k); sizes differ."""
+    """Return (q, q_rope, latent, k_rope, W_k); widths are even, so that anything can be rotated."""
     normal = normals(125)
 
     def probe(B, H, L, S, d_k, d_rope, d_c, dtype=torch.float64):
@@ -48,11 +48,11 @@ def inputs():
         return tuple(normal(*shape, dtype=dtype) for shape in shapes)
 
     return [
-        probe(2, 3, 4, 7, 5, 6, 3),
-        probe(1, 2, 1, 9, 3, 4, 6),
-        probe(3, 2, 5, 6, 7, 2, 4, dtype=torch.float32),
-        probe(2, 4, 3, 3, 5, 8, 6),  # no earlier tokens
-        probe(1, 3, 2, 11, 8, 6, 5),
+        probe(2, 3, 4, 7, 8, 6, 10),
+        probe(1, 2, 1, 9, 6, 4, 8),
+        probe(3, 2, 5, 6, 8, 2, 4, dtype=torch.float32),
+        probe(2, 4, 3, 3, 10, 8, 6),  # no earlier tokens
+        probe(1, 3, 2, 11, 8, 6, 4),
         probe(2, 1, 4, 8, 4, 4, 4),  # where much fits that should not
     ]
 
@@ -62,151 +62,244 @@ KEYS = "k_rope = rotary(k_rope, positions)"
 CONTENT = "q @ W_k @ latent[:, None].mT"
 SCALE = " / (q.shape[-1] + q_rope.shape[-1]) ** 0.5"
 SUM = "(content + position)"
-BY_LATENT = (
-    "Your scores are divided by √d_c, or by √(d_c + d_rope). A query has d_k + d_rope numbers, and "
-    "absorbing W_k does not change its scores. Divide by √(d_k + d_rope)."
-)
 MISTAKES = [
     ("queries from 0",
-     "Your queries are at positions 0, 1, …. They are the last L of the S tokens, so their "
-     "positions are S − L to S − 1.",
+     "Your queries are at positions 0 to L − 1. The queries are the last L of the S tokens, so "
+     "rotate q_rope by the positions S − L to S − 1.",
      (QUERIES, "q_rope = rotary(q_rope, torch.arange(L))")),
     ("queries at the end",
-     "All of your queries are at position S − 1. Only the last one is. Their positions are S − L "
-     "to S − 1.",
+     "All of your queries are at position S − 1. Only the last query is there. Rotate q_rope by "
+     "the positions S − L to S − 1.",
      (QUERIES, "q_rope = rotary(q_rope, torch.full((L,), S - 1))")),
+    ("queries at S − L",
+     "All of your queries are at position S − L. Only the first query is there. Rotate q_rope by "
+     "the positions S − L to S − 1.",
+     (QUERIES, "q_rope = rotary(q_rope, torch.full((L,), S - L))")),
     ("queries one later",
-     "Your queries are one position too late. The last query is the last of the S tokens. Their "
-     "positions are S − L to S − 1.",
+     "Your queries are one position too late. The last query is at position S − 1, like the last "
+     "key. Rotate q_rope by the positions S − L to S − 1.",
      (QUERIES, "q_rope = rotary(q_rope, positions[S - L :] + 1)")),
     ("queries one early",
-     "Your queries are one position too early, or your keys one too late. The keys are at "
-     "positions 0 to S − 1, and the last query is at S − 1, like the last key.",
+     "Your queries are one position too early relative to your keys. The keys are at positions 0 "
+     "to S − 1, and the queries are at positions S − L to S − 1. Use these positions.",
      (QUERIES, "q_rope = rotary(q_rope, positions[S - L :] - 1)")),
+    ("keys before 0",
+     "Your keys are S − L positions too early relative to your queries. Rotate k_rope by the "
+     "positions 0 to S − 1, and q_rope by the positions S − L to S − 1.",
+     (KEYS, "k_rope = rotary(k_rope, positions - (S - L))")),
     ("queries after the keys",
-     "Your queries are at positions from S on, as if they came after all keys. They are the last L "
-     "of the S tokens, so their positions are S − L to S − 1.",
+     "Your queries are at positions S to S + L − 1, after all keys. The queries are the last L "
+     "of the S tokens, so rotate q_rope by the positions S − L to S − 1.",
      (QUERIES, "q_rope = rotary(q_rope, torch.arange(S, S + L))")),
     ("queries not rotated",
-     "The rotated part of your queries is not rotated. Rotate q_rope by the queries' positions.",
+     "Your q_rope is not rotated. Rotate it by the positions S − L to S − 1.",
      (QUERIES, "")),
     ("keys not rotated",
-     "The rotated part of your keys is not rotated. Rotate k_rope by the positions 0 to S − 1.",
+     "Your k_rope is not rotated. Rotate it by the positions 0 to S − 1.",
      (KEYS, "")),
     ("nothing rotated",
-     "Neither q_rope nor k_rope is rotated in your result. Rotate both by their positions.",
+     "Your q_rope and k_rope are not rotated. Rotate q_rope by the positions S − L to S − 1, and "
+     "k_rope by the positions 0 to S − 1.",
      (QUERIES, ""), (KEYS, "")),
     ("keys from the end",
-     "The positions of your keys run backwards. The first key is at position 0.",
+     "The positions of your keys run backwards. The first key is at position 0, and the last key "
+     "is at position S − 1. Use torch.arange(S).",
      (KEYS, "k_rope = rotary(k_rope, positions.flip(0))")),
     ("queries backwards",
-     "The positions of your queries run backwards. The last query is at position S − 1.",
+     "The positions of your queries run backwards. The last query is at position S − 1. Use the "
+     "positions S − L to S − 1, in this order.",
      (QUERIES, "q_rope = rotary(q_rope, positions[S - L :].flip(0))")),
     ("queries backwards from S",
-     "The positions of your queries run backwards. The last query is at position S − 1.",
+     "The positions of your queries run backwards, and they begin at S. The last query is at "
+     "position S − 1. Use the positions S − L to S − 1, in this order.",
      (QUERIES, "q_rope = rotary(q_rope, S - torch.arange(L))")),
     ("another base",
-     "Your rotation has another base. Use the default base of `rotary` for queries and keys.",
+     "Your rotation uses another base. Use the default base of `rotary` for queries and keys.",
      (QUERIES, QUERIES[:-1] + ", base=100_000)"), (KEYS, KEYS[:-1] + ", base=100_000)")),
+    ("the base of long contexts",
+     "Your rotation uses another base. Use the default base of `rotary` for queries and keys.",
+     (QUERIES, QUERIES[:-1] + ", base=500_000)"),
+     (KEYS, KEYS[:-1] + ", base=500_000)")),
     ("another base for keys",
-     "Your keys are rotated with another base than your queries. Use the default base of `rotary` "
-     "for both.",
+     "Your keys are rotated with another base than your queries. Use the default base of "
+     "`rotary` for both.",
      (KEYS, KEYS[:-1] + ", base=100_000)")),
+    ("rotated backwards",
+     "Your rotation has the wrong sign, as with negative positions. Use the positions 0 to S − 1 "
+     "for k_rope, and S − L to S − 1 for q_rope.",
+     (QUERIES, "q_rope = rotary(q_rope, -positions[S - L :])"),
+     (KEYS, "k_rope = rotary(k_rope, -positions)")),
     ("interleaved pairs",
      "Your rotation pairs neighboring entries. Use the default of `rotary`, which pairs entry i "
      "with entry i + d_rope / 2.",
      (QUERIES, QUERIES[:-1] + ", interleaved=True)"), (KEYS, KEYS[:-1] + ", interleaved=True)")),
     ("scaled by the content alone",
-     "Your scores are divided by √d_k. A query has d_k + d_rope numbers. Divide by √(d_k + "
+     "Your scores are divided by √d_k. A query has d_k + d_rope numbers, so divide by √(d_k + "
      "d_rope).",
      (SCALE, " / q.shape[-1] ** 0.5")),
     ("scaled by the rotated part",
-     "Your scores are divided by √d_rope. A query has d_k + d_rope numbers. Divide by √(d_k + "
+     "Your scores are divided by √d_rope. A query has d_k + d_rope numbers, so divide by √(d_k + "
      "d_rope).",
      (SCALE, " / q_rope.shape[-1] ** 0.5")),
     ("scaled by the latent",
-     BY_LATENT,
+     "Your scores are divided by √d_c. Queries and keys have d_k + d_rope numbers, and absorbing "
+     "W_k must not change the scores. Divide by √(d_k + d_rope).",
      (SCALE, " / latent.shape[-1] ** 0.5")),
     ("scaled by the latent and the rotated part",
-     BY_LATENT,
+     "Your scores are divided by √(d_c + d_rope). Queries and keys have d_k + d_rope numbers, "
+     "and absorbing W_k must not change the scores. Divide by √(d_k + d_rope).",
      (SCALE, " / (latent.shape[-1] + q_rope.shape[-1]) ** 0.5")),
     ("each part by its own root",
-     "You divide each part by the root of its own width. Both parts belong to one score, so divide "
-     "their sum by √(d_k + d_rope).",
+     "You divide each of the two dot products by the root of its own width. Together they are "
+     "one dot product of width d_k + d_rope. Add them first, then divide the sum by √(d_k + "
+     "d_rope).",
      (SUM, "(content / q.shape[-1] ** 0.5 + position / q_rope.shape[-1] ** 0.5)"), (SCALE, "")),
+    ("latent part by its own root",
+     "You divide the unrotated part by √d_c and the rotated part by √d_rope. A query has d_k + "
+     "d_rope numbers. Add the two dot products first, then divide the sum by √(d_k + d_rope).",
+     (SUM, "(content / latent.shape[-1] ** 0.5 + position / q_rope.shape[-1] ** 0.5)"),
+     (SCALE, "")),
     ("roots added",
-     "Your scores are divided by √d_k + √d_rope. The root is over the sum of both widths. Divide "
-     "by √(d_k + d_rope).",
+     "Your scores are divided by √d_k + √d_rope. A query has d_k + d_rope numbers, so divide by "
+     "√(d_k + d_rope).",
      (SCALE, " / (q.shape[-1] ** 0.5 + q_rope.shape[-1] ** 0.5)")),
     ("only the content scaled, by its own root",
-     "Only one part of your score is scaled. Divide the sum of both by √(d_k + d_rope).",
+     "Your unrotated part is divided by √d_k, and your rotated part is not scaled. Add the two "
+     "dot products first, then divide the sum by √(d_k + d_rope).",
      (SUM, "content / q.shape[-1] ** 0.5 + position"), (SCALE, "")),
     ("averaged",
-     "Your result is the mean of the two parts. A dot product of joined vectors is their sum. Add "
-     "them.",
+     "Your result is the mean of the two dot products. The dot product of concatenated vectors "
+     "is their sum, so add them.",
      (SUM, "(content + position) / 2")),
     ("only the content scaled",
-     "Only one part of your score is scaled. Divide the sum of both by √(d_k + d_rope).",
+     "In your result, the dot product of the rotated parts is not scaled. Add the two dot "
+     "products first, then divide the sum by √(d_k + d_rope).",
      (SUM, "content"), (SCALE, SCALE + " + position")),
     ("only the position scaled",
-     "Only one part of your score is scaled. Divide the sum of both by √(d_k + d_rope).",
+     "In your result, the dot product of the unrotated parts is not scaled. Add the two dot "
+     "products first, then divide the sum by √(d_k + d_rope).",
      (SUM, "position"), (SCALE, SCALE + " + content")),
     ("not scaled", NOT_SCALED.replace("√d_k", "√(d_k + d_rope)"), (SCALE, "")),
+    ("scaled by all three widths",
+     "Your scores are divided by √(d_k + d_rope + d_c). A query has d_k + d_rope numbers, so "
+     "divide by √(d_k + d_rope).",
+     (SCALE, " / (q.shape[-1] + q_rope.shape[-1] + latent.shape[-1]) ** 0.5")),
+    ("multiplied by the root",
+     "Your scores are multiplied by √(d_k + d_rope). Divide them by this root.",
+     (SCALE, " * (q.shape[-1] + q_rope.shape[-1]) ** 0.5")),
+    ("scaled by two roots",
+     "Your scores are divided by √(d_k + d_rope) and by √d_k. Divide them only by √(d_k + "
+     "d_rope).",
+     (SCALE, SCALE + " / q.shape[-1] ** 0.5")),
+    ("scaled by the number of tokens",
+     "Your scores are divided by √S, from the number of keys. A query has d_k + d_rope numbers, "
+     "so divide by √(d_k + d_rope).",
+     (SCALE, " / S ** 0.5")),
     ("not rooted",
-     "Your scores are divided by d_k + d_rope. Divide them by its square root.",
+     "Your scores are divided by d_k + d_rope. Divide them by the square root of this number.",
      (SCALE, " / (q.shape[-1] + q_rope.shape[-1])")),
     ("content alone",
-     "Your scores leave out the rotated part. Add q_rope · k_rope, both rotated.",
+     "Your scores leave out the rotated part. Add the dot products of the rotated q_rope and "
+     "k_rope.",
      (SUM, "content")),
     ("position alone",
-     "Your scores leave out the part that is not rotated. Add q · (W_k c).",
+     "Your scores leave out the part that is not rotated. Add the dot products q · (W_k c).",
      (SUM, "position")),
+    ("parts in different orders",
+     "You get this result if you concatenate the two parts of the queries in one order and those "
+     "of the keys in another. Then q_rope is multiplied by numbers of the latents. Use the same "
+     "order in both.",
+     (SUM, "(torch.cat([q_rope, q @ W_k], -1) @ torch.cat([latent, k_rope], -1)[:, None].mT)")),
+    ("rotated queries summed over heads",
+     "Your rotated part uses the sum of q_rope over all heads. Each head has its own q_rope. "
+     "Keep the heads separate.",
+     (SUM, "(content + position.sum(dim=1, keepdim=True))")),
+    ("first rotated query for all heads",
+     "Your rotated part uses the q_rope of the first head in all heads. Each head has its own "
+     "q_rope. Keep the heads separate.",
+     (SUM, "(content + position[:, :1])")),
     ("subtracted",
-     "Your result subtracts one part from the other. A dot product of joined vectors is the sum of "
-     "the parts. Add them.",
+     "Your result subtracts the dot product of the rotated parts. The dot product of "
+     "concatenated vectors is a sum. Add the two.",
      (SUM, "(content - position)")),
     ("multiplied",
-     "Your result multiplies the two parts. A dot product of joined vectors is the sum of the "
-     "parts. Add them.",
+     "Your result multiplies the two dot products. The dot product of concatenated vectors is a "
+     "sum. Add the two.",
      (SUM, "(content * position)")),
+    ("joined vectors rotated",
+     "Your result rotates the whole concatenated queries and keys. Then W_k can no longer be "
+     "absorbed. Rotate q_rope and k_rope alone, before you concatenate.",
+     (QUERIES, "raw_q = q_rope\n    raw_k = k_rope[:, None].expand(-1, q.shape[1], -1, -1)\n    "
+      + QUERIES),
+     (SUM, "(rotary(torch.cat([q, raw_q], -1), positions[S - L :]) @ rotary(torch.cat([latent[:, "
+      "None] @ W_k.mT, raw_k], -1), positions).mT)")),
+    ("joined latents rotated",
+     "Your result rotates the absorbed queries and the latents together with q_rope and k_rope. "
+     "Then the scores are no longer q · (W_k c). Rotate q_rope and k_rope alone, before you "
+     "concatenate.",
+     (QUERIES, "raw_q, raw_k = q_rope, k_rope\n    " + QUERIES),
+     (SUM, "(rotary(torch.cat([q @ W_k, raw_q], -1), positions[S - L :]) @ "
+      "rotary(torch.cat([latent, raw_k], -1), positions)[:, None].mT)")),
     ("latent rotated",
-     "Your latents are rotated as well. Then W_k can no longer be absorbed. Rotate only q_rope and "
-     "k_rope.",
+     "Your latents are rotated as well. Then W_k can no longer be absorbed. Rotate only q_rope "
+     "and k_rope.",
      (CONTENT, "q @ W_k @ rotary(even(latent), positions)[..., : latent.shape[-1]][:, None].mT")),
     ("keys rotated whole",
-     "The content part of your keys is rotated as well. Then W_k can no longer be absorbed. Rotate "
-     "only q_rope and k_rope.",
+     "Your keys W_k c are rotated as well. Then W_k can no longer be absorbed. Rotate only "
+     "q_rope and k_rope.",
      (CONTENT, "q @ rotary_of_any(latent[:, None] @ W_k.mT, positions).mT")),
     ("all of it rotated",
-     "The content part of your queries and keys is rotated as well. Then W_k can no longer be "
-     "absorbed. Rotate only q_rope and k_rope.",
+     "Your q and W_k c are rotated as well. Then W_k can no longer be absorbed. Rotate only "
+     "q_rope and k_rope.",
      (CONTENT, "rotary_of_any(q, positions[S - L :]) @ "
       "rotary_of_any(latent[:, None] @ W_k.mT, positions).mT")),
     ("queries rotated whole",
-     "The content part of your queries is rotated as well, but that of your keys is not. Rotate "
-     "only q_rope and k_rope.",
+     "Your q is rotated as well. Its dot products with the unrotated keys then depend on the "
+     "position of the query. Rotate only q_rope and k_rope.",
      (CONTENT, "rotary_of_any(q, positions[S - L :]) @ W_k @ latent[:, None].mT")),
+    ("no dimension for the heads",
+     "You get an error, or this result, if you multiply queries (B, H, L, …) by latents (B, S, "
+     "d_c) or by k_rope without a dimension for the heads. Broadcasting then takes the batch for "
+     "heads. Use latent[:, None] and k_rope[:, None].",
+     (CONTENT, CONTENT.replace("[:, None]", "")),
+     ("k_rope[:, None].mT", "k_rope.mT")),
+    ("latents of the first text",
+     "All of your texts use the latents of the first text. Each text has its own, so use "
+     "latent[:, None].",
+     (CONTENT, CONTENT.replace("[:, None]", "[:1, None]"))),
+    ("rotated keys of the first text",
+     "All of your texts use k_rope of the first text. Each text has its own, so use k_rope[:, "
+     "None].",
+     ("k_rope[:, None].mT", "k_rope[:1, None].mT")),
+    ("W_k summed over heads",
+     "All of your query heads use the sum of all W_k. Each head has its own, so let query head h "
+     "use W_k[h].",
+     (CONTENT, CONTENT.replace("W_k", "W_k.sum(dim=0)"))),
+    ("queries of another head",
+     "Your query heads use W_k in reverse order. Query head h must use W_k[h].",
+     (CONTENT, CONTENT.replace("W_k", "W_k.flip(0)"))),
     ("first W_k for all",
-     "All of your query heads use the first W_k. Each head has its own. Let query head h use "
+     "All of your query heads use the first W_k. Each head has its own, so let query head h use "
      "W_k[h].",
      (CONTENT, "q @ W_k[0] @ latent[:, None].mT")),
     ("W_k transposed",
-     "You get this result, or an error, if you multiply the queries by W_kᵀ. With queries as rows, "
-     "W_kᵀ q is q @ W_k.",
+     "You get this result, or an error, if you compute q @ W_k.mT. A score is q · (W_k c) = "
+     "(W_kᵀ q) · c. Your queries are rows, so W_kᵀ q is written q @ W_k.",
      (CONTENT, "q @ W_k.mT @ latent[:, None].mT")),
     ("no W_k",
-     "You get this result, or an error, if the queries meet the latents without W_k. Multiply the "
-     "queries by W_k first.",
+     "You get this result, or an error, if you multiply the queries by the latents without W_k. "
+     "Multiply the queries by W_k first.",
      (CONTENT, "q @ latent[:, None].mT")),
     ("softmax",
      "Your result is the softmax of the scores. Return the scores.",
      (SUM, "((content + position)"), (SCALE, SCALE + ").softmax(dim=-1)")),
     ("causal mask",
-     "Your scores of later keys are −∞ or very low. No mask is asked for. Return all scores.",
+     "Your scores of later keys are −∞. This exercise has no mask. Return all scores.",
      (SUM, "((content + position)"),
      (SCALE, SCALE + ").masked_fill(~torch.ones(L, S).tril(S - L).bool(), -torch.inf)")),
     ("causal mask with a large number",
-     "Your scores of later keys are −∞ or very low. No mask is asked for. Return all scores.",
+     "Your scores of later keys are very low, as with a mask. This exercise has no mask. Return "
+     "all scores.",
      (SUM, "((content + position)"),
      (SCALE, SCALE + ").masked_fill(~torch.ones(L, S).tril(S - L).bool(), -1e9)")),
     ("transposed",

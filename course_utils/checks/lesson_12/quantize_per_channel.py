@@ -76,86 +76,110 @@ def _reduced(dim):
 
 
 SYMMETRIC = (
-    "Your levels are symmetric around 0. Keys of a channel may all lie on one side of 0, and then "
-    "half of these levels are never used. Spread them from the smallest to the largest number."
+    "Your levels are symmetric around 0. If all numbers of a channel lie on one side of 0, half "
+    "of these levels are never used. Spread the levels from the smallest to the largest number "
+    "of the channel."
 )
 MISTAKES = [
     ("constant channel",
-     "Right, except that a channel whose numbers are all equal gives NaN, because its step is 0 "
-     "and 0 / 0 is NaN. Return such a channel as it is.",
+     "Your result is right, except that a channel whose numbers are all equal gives NaN. Its "
+     "scale is 0, and 0 / 0 is NaN. Return such a channel unchanged.",
      (GUARD, "")),
     ("constant channel as 0",
-     "Right, except that a channel whose numbers are all equal becomes 0. Its step is 0, but its "
-     "lowest number is not. Return such a channel as it is.",
+     "Your result is right, except that a channel whose numbers are all equal becomes 0. Return "
+     "such a channel unchanged.",
      (GUARD, ""), (RESULT, f"({RESULT}).nan_to_num(0)")),
     ("constant channel off by one",
-     "Right, except for channels whose numbers are all equal. Their code must be 0, so that only "
-     "the lowest number is left. Return such a channel as it is.",
+     "Your result is right, except for channels whose numbers are all equal. Your result adds "
+     "something to them. Return such a channel unchanged.",
      (CODES, "codes = torch.where(high == low, 1, (k - low) / step).round()")),
     ("per token",
-     "Your result has one step for each token. Keys need one step for each channel. Take the "
+     "Your result has one scale for each token. Keys need one scale for each channel. Take the "
      "smallest and the largest number over the tokens, with dim=-2.",
      *_reduced("-1")),
     ("per head",
-     "Your result has one step for all channels of a head. A channel with large numbers then "
-     "makes the step of all others too large. Reduce over the tokens alone, with dim=-2.",
+     "Your result has one scale for all channels of a head. A channel with large numbers then "
+     "makes the scale too large for the other channels. Reduce over the tokens alone, with "
+     "dim=-2.",
      *_reduced("(-2, -1)")),
     ("one for all",
-     "Your result has one step for the whole tensor. Each channel of each head needs its own. "
-     "Reduce over the tokens alone, with dim=-2 and keepdim=True.",
+     "Your result has one scale for the whole tensor. Each channel of each head of each text "
+     "needs its own scale. Reduce over the tokens alone, with dim=-2 and keepdim=True.",
      *_reduced("(0, 1, 2, 3)")),
     ("over heads",
-     "Your smallest and largest numbers are taken over the heads. Take them over the tokens, "
-     "with dim=-2.",
+     "Your smallest and largest numbers are taken over the heads. All tokens of a channel must "
+     "share one scale. Take the smallest and largest number over the tokens, with dim=-2.",
      *_reduced("1")),
     ("over the batch",
-     "Your smallest and largest numbers are taken over the batch. Take them over the tokens, with "
-     "dim=-2.",
+     "Your smallest and largest numbers are taken over the batch. All tokens of a channel must "
+     "share one scale. Take the smallest and largest number over the tokens, with dim=-2.",
      *_reduced("0")),
+    ("range of the first text",
+     "In your result, all texts use the range of the first text. Each text needs its own. Reduce "
+     "over the tokens of each text, with dim=-2.",
+     (LOW, LOW.replace("k.", "k[:1].")),
+     (HIGH, HIGH.replace("k.", "k[:1]."))),
+    ("range of the first head",
+     "In your result, all heads use the range of the first head. Each head needs its own. Reduce "
+     "over the tokens of each head, with dim=-2.",
+     (LOW, LOW.replace("k.", "k[:, :1].")),
+     (HIGH, HIGH.replace("k.", "k[:, :1]."))),
     ("over texts and heads",
-     "Your smallest and largest numbers are taken over the texts and the heads, but not over the "
-     "tokens. Take them over the tokens alone, with dim=-2.",
+     "Your smallest and largest numbers are taken over the texts and the heads. All tokens of a "
+     "channel must share one scale. Take the smallest and largest number over the tokens alone, "
+     "with dim=-2.",
      *_reduced("(0, 1)")),
     ("texts share",
-     "All texts of the batch share one step for each channel in your result. Reduce over the "
-     "tokens alone, with dim=-2.",
+     "In your result, all texts of the batch share one scale for each channel of a head. Each "
+     "text needs its own. Reduce over the tokens alone, with dim=-2.",
      *_reduced("(0, -2)")),
     ("heads share",
-     "All heads share one step for each channel in your result. Reduce over the tokens alone, "
-     "with dim=-2.",
+     "In your result, all heads share one scale for each channel. Each head needs its own. "
+     "Reduce over the tokens alone, with dim=-2.",
      *_reduced("(1, -2)")),
     ("texts and heads share",
-     "All texts and heads share one step for each channel in your result. Reduce over the tokens "
-     "alone, with dim=-2.",
+     "In your result, all texts and heads share one scale for each channel. Each head of each "
+     "text needs its own. Reduce over the tokens alone, with dim=-2.",
      *_reduced("(0, 1, -2)")),
     ("2^bits steps",
-     "Your step is the range divided by 2^bits. But 2^bits levels have only 2^bits − 1 steps "
-     "between them, and the largest number must be a level. Divide by 2^bits − 1.",
+     "Your scale is the range divided by 2^bits, which gives one level too many. 2^bits levels "
+     "have only 2^bits − 1 gaps between them. Divide the range by 2^bits − 1.",
      (STEP, "step = (high - low) / 2**bits")),
     ("2^bits steps, clamped",
-     "Your step is the range divided by 2^bits, so the largest number is not a level. 2^bits "
-     "levels have only 2^bits − 1 steps between them. Divide by 2^bits − 1.",
+     "Your scale is the range divided by 2^bits, so the largest number is not a level. 2^bits "
+     "levels have only 2^bits − 1 gaps between them. Divide the range by 2^bits − 1.",
      (STEP, "step = (high - low) / 2**bits"), (CODES, CODES + ".clamp(max=2**bits - 1)")),
     ("signed steps",
-     "Your step is the range divided by 2^(bits − 1) or by one less, so you use only about half of "
-     "the levels. Divide by 2^bits − 1.",
+     "Your scale is the range divided by 2^(bits − 1) − 1, so you use only about half of the "
+     "levels. Divide the range by 2^bits − 1.",
      (STEP, "step = (high - low) / max(2**(bits - 1) - 1, 1)")),
     ("half of the levels",
-     "Your step is the range divided by 2^(bits − 1) or by one less, so you use only about half of "
-     "the levels. Divide by 2^bits − 1.",
+     "Your scale is the range divided by 2^(bits − 1), so you use only about half of the levels. "
+     "Divide the range by 2^bits − 1.",
      (STEP, "step = (high - low) / 2**(bits - 1)")),
     ("levels are bits",
-     "Your step is the range divided by bits, or by bits − 1. With b bits, there are 2^b levels. "
-     "Divide by 2^bits − 1.",
+     "Your scale is the range divided by `bits`. With b bits, there are 2^b levels. Divide the "
+     "range by 2^bits − 1.",
      (STEP, "step = (high - low) / bits")),
     ("levels are bits, less one",
-     "Your step is the range divided by bits, or by bits − 1. With b bits, there are 2^b levels. "
-     "Divide by 2^bits − 1.",
+     "Your result has only `bits` levels. With b bits, there are 2^b levels. Divide the range by "
+     "2^bits − 1.",
      (STEP, "step = (high - low) / max(bits - 1, 1)")),
+    ("one level too many",
+     "Your scale is the range divided by 2^bits + 1, which gives two levels too many. 2^bits "
+     "levels have 2^bits − 1 gaps between them. Divide the range by 2^bits − 1.",
+     (STEP, "step = (high - low) / (2**bits + 1)")),
     ("two steps too few",
-     "Your result has one level too few. With b bits there are 2^b levels, and so 2^b − 1 steps. "
-     "Divide the range by 2^bits − 1.",
+     "Your result has one level too few. With b bits, there are 2^b levels, and so 2^b − 1 gaps "
+     "between them. Divide the range by 2^bits − 1.",
      (STEP, "step = (high - low) / max(2**bits - 2, 1)")),
+    ("always 2 bits",
+     "Your result has 4 levels, whatever `bits` is. Use 2^bits levels.",
+     (STEP, "step = (high - low) / 3")),
+    ("levels are twice the bits",
+     "Your result has 2 · bits levels. With b bits, there are 2^b levels. Divide the range by "
+     "2^bits − 1.",
+     (STEP, "step = (high - low) / (2 * bits - 1)")),
     ("always 4 bits",
      "Your result has 16 levels, whatever `bits` is. Use 2^bits levels.",
      (STEP, "step = (high - low) / 15")),
@@ -163,45 +187,68 @@ MISTAKES = [
      "Your result has 256 levels, whatever `bits` is. Use 2^bits levels.",
      (STEP, "step = (high - low) / 255")),
     ("rounded down",
-     "Your numbers are rounded down to a level. The nearest level is at most half a step away, so "
-     "use `round`.",
+     "Your numbers are rounded down to a level. The nearest level may be the one above. Use "
+     "`round`.",
      (CODES, "codes = ((k - low) / step).floor()")),
     ("rounded down after an eps",
-     "Your numbers are rounded down to a level. The nearest level is at most half a step away, so "
-     "use `round`.",
+     "Your numbers are rounded down to a level. The nearest level may be the one above. Use "
+     "`round`.",
      (GUARD, "step = step + 1e-8"), (CODES, "codes = ((k - low) / step).floor()")),
     ("middle of a bin",
-     "Your levels lie in the middle of 2^bits equal parts of the range. Here, the lowest and the "
-     "highest level are the smallest and the largest number of the channel. Use 2^bits − 1 steps "
-     "between them, and round to the nearest level.",
+     "Your levels are the middles of 2^bits equal parts of the range. The lowest level must be "
+     "the smallest number of the channel, and the highest level its largest number. Divide the "
+     "range by 2^bits − 1, and round to the nearest level.",
      (STEP, "step = (high - low) / 2**bits"),
      (CODES, "codes = ((k - low) / step).floor().clamp(0, 2**bits - 1) + 0.5")),
     ("around the mean",
-     "Your levels are placed around the mean of the channel. Put the lowest level at its smallest "
-     "number, and the highest at its largest.",
+     "Your levels are centered on the mean of the channel. Then some levels can lie outside its "
+     "range. Spread the levels from the smallest to the largest number of the channel.",
      (LOW, "mean = k.mean(dim=-2, keepdim=True)"),
      (HIGH, "high = (k - mean).abs().amax(dim=-2, keepdim=True)\n    low = -high"),
      (CODES, "codes = ((k - mean) / step).round()"), (RESULT, "mean + codes * step")),
+    ("symmetric around the mean",
+     "Your levels are symmetric around the mean of the channel. Then some levels can lie outside "
+     "its range. Spread the levels from the smallest to the largest number of the channel.",
+     (LOW, "mean = k.mean(dim=-2, keepdim=True)"),
+     (HIGH, "high = (k - mean).abs().amax(dim=-2, keepdim=True)\n    low = -high"),
+     (CODES, "codes = ((k - mean - low) / step).round()"),
+     (RESULT, "mean + low + codes * step")),
     ("rounded up",
-     "Your numbers are rounded up to a level. The nearest level is at most half a step away, so "
-     "use `round`.",
+     "Your numbers are rounded up to a level. The nearest level may be the one below. Use "
+     "`round`.",
      (CODES, "codes = ((k - low) / step).ceil()")),
     ("codes returned",
-     "Your result is the codes. Return the numbers that they stand for: low + code · step.",
+     "Your result contains the codes. Return the numbers that they stand for, low + code · scale.",
      (RESULT, "codes")),
     ("codes returned as uint8",
-     "Your result is the codes. Return the numbers that they stand for: low + code · step.",
+     "Your result contains the codes. Return the numbers that they stand for, low + code · scale.",
      (RESULT, "codes.to(torch.uint8)")),
+    ("half a step too large",
+     "Your numbers are too large by half of the scale. Code 0 stands for the smallest number of "
+     "the channel. Return low + code · scale.",
+     (RESULT, "low + (codes + 0.5) * step")),
+    ("counted from the largest",
+     "Your result counts codes down from the largest number of the channel, but they were "
+     "counted up from the smallest. Return low + code · scale.",
+     (RESULT, "high - codes * step")),
+    ("rounding error",
+     "Your result is k minus the rounded numbers. Return the rounded numbers themselves, low + "
+     "code · scale.",
+     (RESULT, "k - (low + codes * step)")),
+    ("codes, low and scale",
+     "Your result is a tuple. Return one tensor with the rounded numbers, low + code · scale.",
+     (RESULT, "codes, low, step")),
     ("low left out",
-     "Your result is code · step. Code 0 stands for the lowest number of the channel. Add low.",
+     "Your result is code · scale. Code 0 stands for the smallest number of the channel, low. "
+     "Add low.",
      (RESULT, "codes * step")),
     ("low not subtracted",
-     "You get this result if you round k / step and then add low. A code counts steps from the "
-     "lowest number. Subtract low before you divide.",
+     "Your result is k, rounded to a multiple of the scale, plus low. But a code counts steps "
+     "from low. Subtract low before you divide by the scale.",
      (CODES, "codes = (k / step).round()")),
     ("rounded to multiples",
-     "Your levels are multiples of the step, so they do not begin at the lowest number of the "
-     "channel. Subtract low before you divide, and add it at the end.",
+     "Your levels are multiples of the scale, so the smallest number of the channel is usually "
+     "not a level. Subtract low before you divide by the scale, and add low at the end.",
      (CODES, "codes = (k / step).round()"), (RESULT, "codes * step")),
     ("symmetric", SYMMETRIC,
      (LOW, "low = -k.abs().amax(dim=-2, keepdim=True)"), (HIGH, "high = -low")),
@@ -216,18 +263,20 @@ MISTAKES = [
      (STEP, "step = k.abs().amax(dim=-2, keepdim=True) / 2**(bits - 1)"),
      (CODES, "codes = (k / step).round()"), (RESULT, "codes * step")),
     ("fixed levels",
-     "Your levels are the same for all channels, the multiples of 1 / (2^bits − 1). Spread them "
-     "from the smallest to the largest number of each channel.",
+     "Your levels are the multiples of 1 / (2^bits − 1) in all channels. Each channel has its "
+     "own range. Spread its levels from its smallest to its largest number.",
      (CODES, "codes = (k * (2**bits - 1)).round()"), (RESULT, "codes / (2**bits - 1)")),
     ("from 0",
-     "Your lowest level is 0. Put it at the smallest number of the channel.",
+     "Your levels start at 0, whatever the smallest number of the channel is. Put the lowest "
+     "level at the smallest number of the channel.",
      (LOW, "low = torch.zeros_like(k.amin(dim=-2, keepdim=True))")),
     ("middle as the lowest",
-     "Your numbers are moved by half a range. Code 0 stands for the lowest number of the channel, "
-     "so subtract and add low.",
+     "Your numbers are too large by half of the range. Code 0 stands for the smallest number of "
+     "the channel, low. Subtract low before you divide by the scale, and add low at the end.",
      (RESULT, "(low + high) / 2 + codes * step")),
     ("unchanged",
-     "Your result is not rounded. Round each number to the nearest of 2^bits levels.",
+     "Your result is not rounded. Replace each number with the nearest of the 2^bits levels of "
+     "its channel.",
      (RESULT, "k")),
 ]  # fmt: skip
 
