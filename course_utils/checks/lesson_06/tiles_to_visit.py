@@ -46,9 +46,9 @@ def inputs():
 WHOLE = "sum(min(j + block_k, L) - 1 <= first for j in starts)"
 VISITED = "sum(j <= last for j in starts)"
 ONE_MASKED = (
-    "You visit one tile more than those that need no mask, in each row of tiles. But the diagonal "
-    "can cross several tiles of a row, or none. Count every tile that starts at or before the last "
-    "query."
+    "In each row of tiles, you visit exactly one tile besides those that need no mask. But the "
+    "diagonal can cross several tiles of a row, or none. Count every tile that starts at or "
+    "before the last query."
 )
 MISTAKES = [
     ("skipped by number",
