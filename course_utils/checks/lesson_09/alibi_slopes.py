@@ -43,8 +43,8 @@ MISTAKES = [
      "until there are H slopes.",
      "torch.tensor([2.0 ** (-8 * (h + 1) / num_heads) for h in range(num_heads)])"),
     ("begins with 1",
-     "Your first slope is 1, as if h + 1 were h in the exponent. The first P exponents are −8 (h "
-     "+ 1) / P, where P is the largest power of two up to H and h starts at 0.",
+     "Your first slope is 1, as if h + 1 were h in the exponent. The first P exponents must be "
+     "−8 (h + 1) / P, where P is the largest power of two up to H and h starts at 0.",
      ("[8 * h / power for h in range(1, power + 1)]", "[8 * h / power for h in range(power)]")),
     ("both begin with 1",
      "Your first slope is 1, and so is the first slope that you append from 2P heads. For P heads, "
@@ -101,8 +101,8 @@ MISTAKES = [
      "the two steps of the exercise.",
      "2.0 ** -torch.arange(1, num_heads + 1)"),
     ("one over the head",
-     "Your slopes are 1 / (h + 1). For a power of two, they are 2^(−8 (h + 1) / H). If H is not a"
-     " power of two, follow the two steps of the exercise.",
+     "Your slopes are 1 / (h + 1). For a power of two, they must be 2^(−8 (h + 1) / H). If H is "
+     "not a power of two, follow the two steps of the exercise.",
      "1 / torch.arange(1, num_heads + 1)"),
     ("sorted",
      "Your slopes are right, but sorted. The slopes for P heads must come first, and then the "
@@ -127,8 +127,8 @@ MISTAKES = [
      "If H is not a power of two, follow the two steps of the exercise.",
      "torch.tensor([2.718281828 ** (-8 * (h + 1) / num_heads) for h in range(num_heads)])"),
     ("power rounded",
-     "Your result is right only where log2(H) rounds down to an integer. P must be the largest "
-     "power of two up to H, so always round log2(H) down.",
+     "Your result is right only if the integer nearest to log2(H) is not above it. P must be the "
+     "largest power of two up to H, so always round log2(H) down.",
      ("2 ** (num_heads.bit_length() - 1)", "2 ** round(math.log2(num_heads))"),
      ("    return torch.tensor([2.0**-e for e in exponents])",
       "    return torch.tensor([2.0**-e for e in exponents[:num_heads]])")),
@@ -153,8 +153,8 @@ MISTAKES = [
      "exponents −8 (h + 1) / P, where P is the largest power of two up to H.",
      ("8 * h / power for", "4 * h / power for")),
     ("divided by the head",
-     "Your exponents are −8 / (h + 1). For a power of two, they are −8 (h + 1) / H. If H is not a"
-     " power of two, follow the two steps of the exercise.",
+     "Your exponents are −8 / (h + 1). For a power of two, they must be −8 (h + 1) / H. If H is "
+     "not a power of two, follow the two steps of the exercise.",
      "torch.tensor([2.0 ** (-8 / (h + 1)) for h in range(num_heads)])"),
 ]  # fmt: skip
 
