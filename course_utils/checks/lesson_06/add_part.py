@@ -200,9 +200,9 @@ MISTAKES = [
      "Both results are right, but in the wrong order. Return the output first, then lse.",
      (RETURN, f"return {LSE}, merged")),
     ("lowest number in place of infinity",
-     "You replace −∞ with a very low finite number. Where the old lse was −∞, rounding then "
-     "loses part_lse, and where both were −∞, your lse stays finite. Keep −∞, and treat these "
-     "queries separately.",
+     "Where both lse are −∞, your lse is finite, and where only the old lse is −∞, rounding "
+     "loses part_lse. You get this result if you replace −∞ with a very low finite number. Keep "
+     "−∞, and treat these queries separately.",
      WITH_SIGMOID,
      (LSE, OLD_LSE),
      ("m = torch", CLAMPED.format("torch.finfo(lse.dtype).min") + "m = torch")),
@@ -219,16 +219,17 @@ MISTAKES = [
      ("return merged", "low = lse.clamp(min=torch.finfo(lse.dtype).min)\n    return merged"),
      (LSE, "(low - torch.nn.functional.logsigmoid(low - part_lse)).masked_fill(m == -INF, -INF)")),
     ("1e9 in place of infinity",
-     "You replace −∞ with a number such as −1e9. Where both were −∞, your lse stays finite, and "
-     "in float32, rounding loses part_lse where the old lse was −∞. Keep −∞, and treat these "
-     "queries separately.",
+     "Where both lse are −∞, your lse is finite, and where only the old lse is −∞, rounding "
+     "loses part_lse in float32. You get this result if you replace −∞ with a number such as "
+     "−1e9. Keep −∞, and treat these queries separately.",
      WITH_SIGMOID, (LSE, OLD_LSE),
      ("m = torch", CLAMPED.format("-1e9") + "m = torch")),
     ("1e9 in place of infinity, stable", FINITE_LSE,
      ("m = torch", CLAMPED.format("-1e9") + "m = torch")),
     ("finite number in place of infinity",
-     "You replace −∞ with a finite number such as −1e4. An lse may be lower than that, and where "
-     "both were −∞, your lse stays finite. Keep −∞, and treat these queries separately.",
+     "Where both lse are −∞, your lse is finite. You get this result if you replace −∞ with a "
+     "finite number such as −1e4. Other lse may even be lower than this number. Keep −∞, and "
+     "treat these queries separately.",
      ("m = torch", CLAMPED.format("-1e4") + "m = torch")),
     ("NaN replaced by 0",
      "Your lse is 0 where the old lse is −∞, as if a score of 0 had been seen. This happens if "

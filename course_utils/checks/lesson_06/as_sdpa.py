@@ -196,8 +196,8 @@ MISTAKES = [
      "Your scores are multiplied by √d_k. Divide by it: 1 / (√d_k · temperature).",
      ("1 / (d_k**0.5 * temperature)", "d_k**0.5 / temperature")),
     ("finite and too near",
-     "Your ignored keys still get some weight. Your mask adds a number such as −10, which is not "
-     "low enough. Pass a boolean mask.",
+     "Your ignored keys still get some weight. If your mask adds a number such as −10, that is "
+     "not low enough. Pass a boolean mask.",
      ("~ignore", "ignore.to(q.dtype) * -10")),
 ]  # fmt: skip
 

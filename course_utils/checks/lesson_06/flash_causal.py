@@ -227,8 +227,8 @@ MISTAKES = [
      "because e^0 = 1. Set them to −∞.",
      ("positions, -INF", "positions, 0")),
     ("forbidden scores finite",
-     "Your result is right as long as the scores are near 0. You fill forbidden scores with a "
-     "finite number, and if the allowed scores are far below it, the forbidden keys get all the "
+     "Your result is right as long as the scores are near 0. If you fill forbidden scores with a "
+     "finite number, and the allowed scores are far below it, the forbidden keys get all the "
      "weight. Set forbidden scores to −∞.",
      ("positions, -INF", "positions, -1e4")),
     ("forbidden scores at -10",

@@ -247,12 +247,12 @@ MISTAKES = [
      (LSE, "tl.where(ell == 0, 0, m + tl.log(ell))")),
     ("end of the first split",
      "Only your first split has keys, as if every split ended where the first one does. Each "
-     "split must end at its own start plus its number of keys.",
+     "split must end at its own start plus its number of keys, or at S if that is smaller.",
      ("tl.minimum((split + 1) * share, S)",
       "tl.minimum(share, S)")),
     ("every split to the last key",
      "All your splits go on to the last key, so most keys count several times. End each split "
-     "after its share of the keys.",
+     "after its share of the keys, or at S if that is smaller.",
      ("tl.minimum((split + 1) * share, S)", "S")),
     ("all in one place",
      "All splits of a head write to the same row, so the other rows stay unwritten. Give each "

@@ -203,7 +203,8 @@ MISTAKES = [
      "merge the outputs of all ranks.",
      "(out / ell.clamp(min=1e-9)[..., None])[m.argmax(dim=0), torch.arange(m.shape[1])]"),
     ("heads joined",
-     "You sum over the heads. Sum over the ranks, which are dimension 0.",
+     "You sum over the heads. Take the sums, and the maximum, over the ranks, which are "
+     "dimension 0.",
      ("m.amax(dim=0)", "m.amax(dim=1, keepdim=True)"),
      ("(shrink * ell).sum(dim=0)", "(shrink * ell).sum(dim=1)"),
      ("(shrink[..., None] * out).sum(dim=0)", "(shrink[..., None] * out).sum(dim=1)")),
