@@ -121,7 +121,8 @@ MISTAKES = [
      (".mean()", ".mean() * 100")),
     ("raised at all",
      "You get this result if you count a token whose own logit rises at all, or rises more than "
-     "the others on average. Its change must be larger than each of the others.",
+     "the others on average. Count it only if the change of its own logit is larger than that of "
+     "any other.",
      f"(({EFFECT}).diagonal() > 0).float().mean()"),
     ("head left out",
      "Your result is the score of E U, without the head. Put W_v and W_o between them.",

@@ -180,8 +180,8 @@ MISTAKES = [
      "You read the weights transposed. Rows are queries, and columns are keys.",
      ("weights *", "weights.mT *")),
     ("one stripe",
-     "Your score is the mean of one diagonal, as if each text repeated after L / 2 tokens. Compare "
-     "the tokens to find the right keys.",
+     "Your score is the mean of one diagonal, as if each text repeated after L / 2 tokens. "
+     "Compare the tokens to find the keys right after earlier occurrences.",
      "weights.diagonal(1 - tokens.shape[-1] // 2, dim1=-2, dim2=-1).mean(dim=(0, -1))"),
     ("how often strongest",
      "Your result says how often a key right after an earlier occurrence gets the largest "

@@ -57,7 +57,8 @@ MISTAKES = [
      (RIGHT, "logits.argmax(dim=-1) == tokens"), ("seen[:, :-1]", "seen")),
     ("not shifted, and all counted",
      "You compare the logits at position i with token i, and count all positions. The logits at "
-     "position i predict token i + 1. Count this prediction only if token i has occurred before.",
+     "position i predict token i + 1, so compare them with token i + 1. Count this prediction "
+     "only if token i has occurred before.",
      "(logits.argmax(dim=-1) == tokens).float().mean()"),
     ("last logits kept",
      "Your logits have one position more than the tokens that you compare them with. Nothing "

@@ -113,7 +113,7 @@ MISTAKES = [
      "are.",
      ("positions[:, None]", "(positions / len(positions))[:, None]")),
     ("one frequency",
-     "All your pairs have the frequency 1, as pair 0 does. Pair i must have the frequency "
+     "All your pairs have the frequency 1, as only pair 0 should. Pair i must have the frequency "
      "10000^(−2i / d_model).",
      (INV_FREQ, "torch.ones(half)")),
     ("sines alone",
