@@ -80,9 +80,9 @@ FINITE_LSE = (
 
 MISTAKES = [
     ("first part of all, both empty open",
-     "Right if the old lse is −∞ for all queries. If it is −∞ only for some of them, their lse is "
-     "NaN, and their output too if both lse are −∞. −∞ − (−∞) is NaN. Decide for each query, for "
-     "example with `torch.where`.",
+     "Right if the old lse is −∞ for all queries or for none. If it is −∞ for only some, your "
+     "lse is NaN for these queries, because −∞ − (−∞) is NaN, and so is your output where "
+     "part_lse is −∞ too. Decide for each query, for example with `torch.where`.",
      FIRST, AS_IT_WAS, (LSE, f"torch.where(first, {LSE}, {OLD_LSE})")),
     ("first part of all",
      "Right if the old lse is −∞ for all queries. If it is −∞ only for some of them, and their "
@@ -90,8 +90,8 @@ MISTAKES = [
      "for example with `torch.where`.",
      FIRST, (LSE, f"torch.where(first, {LSE}, {NO_NAN})")),
     ("part for all queries",
-     "If the old lse is −∞ for some query, your result is the part for all queries. Decide for "
-     "each query, for example with `torch.where`.",
+     "If the old lse is −∞ for any query, you return the part's output and lse for all queries. "
+     "Decide for each query, for example with `torch.where`.",
      ("return merged", "if (lse == -INF).any():\n        return part_out, part_lse\n"
       "    return merged")),
     ("part passed over for all queries",
@@ -173,12 +173,12 @@ MISTAKES = [
      "Your output is right, but you return the lse of the part. Return the lse of both together.",
      (LSE, "part_lse")),
     ("larger lse",
-     "Your output is right, but you return the larger lse. The lse of both together is log(e^lse + "
-     "e^part_lse).",
+     "Your output is right, but you return the larger lse. Return the lse of both together, "
+     "log(e^lse + e^part_lse), for example with `torch.logaddexp`.",
      (LSE, "m")),
     ("lse added",
-     "Your output is right, but you return the sum of the two lse. They are logarithms. The lse of "
-     "both together is log(e^lse + e^part_lse).",
+     "Your output is right, but you return the sum of the two lse. An lse is a logarithm, so add "
+     "the exponentials: log(e^lse + e^part_lse), for example with `torch.logaddexp`.",
      (LSE, "lse + part_lse")),
     ("outputs averaged",
      "Your output is the mean of the two outputs. The one with the larger lse must count more. "
@@ -200,39 +200,40 @@ MISTAKES = [
      "Both results are right, but in the wrong order. Return the output first, then lse.",
      (RETURN, f"return {LSE}, merged")),
     ("lowest number in place of infinity",
-     "You replace −∞ by a very low finite number. Where the old lse was −∞, rounding then loses "
-     "part_lse, and where both were −∞, your lse stays finite. Keep −∞, and treat these queries "
-     "separately.",
+     "Where both lse are −∞, your lse is finite, and where only the old lse is −∞, rounding "
+     "loses part_lse. You get this result if you replace −∞ with a very low finite number. Keep "
+     "−∞, and treat these queries separately.",
      WITH_SIGMOID,
      (LSE, OLD_LSE),
      ("m = torch", CLAMPED.format("torch.finfo(lse.dtype).min") + "m = torch")),
     ("1e9 in place of infinity, restored",
      "Right in float64. In float32, your lse is wrong where the old lse is −∞ and part_lse is "
-     "finite. If you replace −∞ by a number such as −1e9, rounding loses part_lse. Keep −∞, and "
-     "return part_lse there.",
+     "finite. If you replace −∞ with a number such as −1e9, rounding loses part_lse. Keep −∞, "
+     "and return part_lse there.",
      ("return merged", "low = lse.clamp(min=-1e9)\n    return merged"),
      (LSE, "(low - torch.nn.functional.logsigmoid(low - part_lse)).masked_fill(m == -INF, -INF)")),
     ("lowest number in place of infinity, restored",
-     "Your lse is 0 where the old lse is −∞ and part_lse is finite. If you replace −∞ by a very "
-     "low number, rounding loses part_lse. If you replace NaN by 0, a score of 0 counts as seen. "
-     "Return part_lse there.",
+     "Your lse is 0 where the old lse is −∞ and part_lse is finite. If you replace −∞ with a "
+     "very low number, rounding loses part_lse. If you replace NaN with 0, a score of 0 counts "
+     "as seen. Return part_lse there.",
      ("return merged", "low = lse.clamp(min=torch.finfo(lse.dtype).min)\n    return merged"),
      (LSE, "(low - torch.nn.functional.logsigmoid(low - part_lse)).masked_fill(m == -INF, -INF)")),
     ("1e9 in place of infinity",
-     "You replace −∞ by a number such as −1e9. Where both were −∞, your lse stays finite, and in "
-     "float32, rounding loses part_lse where the old lse was −∞. Keep −∞, and treat these queries "
-     "separately.",
+     "Where both lse are −∞, your lse is finite, and where only the old lse is −∞, rounding "
+     "loses part_lse in float32. You get this result if you replace −∞ with a number such as "
+     "−1e9. Keep −∞, and treat these queries separately.",
      WITH_SIGMOID, (LSE, OLD_LSE),
      ("m = torch", CLAMPED.format("-1e9") + "m = torch")),
     ("1e9 in place of infinity, stable", FINITE_LSE,
      ("m = torch", CLAMPED.format("-1e9") + "m = torch")),
     ("finite number in place of infinity",
-     "You replace −∞ by a finite number such as −1e4. An lse may be lower than that, and where "
-     "both were −∞, your lse stays finite. Keep −∞, and treat these queries separately.",
+     "Where both lse are −∞, your lse is finite. You get this result if you replace −∞ with a "
+     "finite number such as −1e4. Other lse may even be lower than this number. Keep −∞, and "
+     "treat these queries separately.",
      ("m = torch", CLAMPED.format("-1e4") + "m = torch")),
     ("NaN replaced by 0",
-     "Your lse is 0 where the old lse is −∞, as if a score of 0 had been seen. This happens if you "
-     "replace NaN by 0. Return part_lse there.",
+     "Your lse is 0 where the old lse is −∞, as if a score of 0 had been seen. This happens if "
+     "you replace NaN with 0. Return part_lse there.",
      ("return merged", f"merged = ({SIGMOID}).nan_to_num(0.0)\n    return merged"),
      (LSE, "(lse - torch.nn.functional.logsigmoid(lse - part_lse)).nan_to_num(0.0)")),
 ]  # fmt: skip

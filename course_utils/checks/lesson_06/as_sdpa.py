@@ -102,7 +102,7 @@ MISTAKES = [
      "temperature) as `scale`.",
      ("d_k**0.5 * temperature", "d_k**0.5")),
     ("temperature upside down",
-     "Your scores are multiplied by the temperature. Divide them by it.",
+     "Your scores are multiplied by the temperature. Divide the scores by it.",
      ("1 / (d_k**0.5 * temperature)", "temperature / d_k**0.5")),
     ("scale upside down",
      "Your scores are multiplied by √d_k and the temperature. `scale` multiplies, so use 1 / "
@@ -167,7 +167,7 @@ MISTAKES = [
      (", enable_gqa=True", "")),
     ("scaled twice",
      "Your scores are divided by d_k. If you divide q by √d_k yourself, SDPA divides by √d_k "
-     "again unless you pass `scale`.",
+     "again unless you pass `scale`. Divide only once.",
      ("d_k**0.5", "d_k")),
     ("scaled by the width of values", shared_hints.BY_D_V, ("q.shape[-1]", "v.shape[-1]")),
     ("temperature under the root",
@@ -176,7 +176,8 @@ MISTAKES = [
      ("d_k**0.5 * temperature", "(d_k * temperature) ** 0.5")),
     ("not one call",
      "Your result is NaN for a query that must ignore everything. A single call to "
-     "F.scaled_dot_product_attention gives 0 there. Use its arguments.",
+     "F.scaled_dot_product_attention gives 0 there. Use its arguments instead of your own "
+     "softmax.",
      ("return F",
       "k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))\n    return (q "
       "@ k.mT * scale).masked_fill(ignore, -INF).softmax(dim=-1) @ v\n    return F")),
@@ -195,8 +196,8 @@ MISTAKES = [
      "Your scores are multiplied by √d_k. Divide by it: 1 / (√d_k · temperature).",
      ("1 / (d_k**0.5 * temperature)", "d_k**0.5 / temperature")),
     ("finite and too near",
-     "Your ignored keys still get some weight. Your mask adds a number such as −10, which is not "
-     "low enough. Pass a boolean mask.",
+     "Your ignored keys still get some weight. If your mask adds a number such as −10, that is "
+     "not low enough. Pass a boolean mask.",
      ("~ignore", "ignore.to(q.dtype) * -10")),
 ]  # fmt: skip
 

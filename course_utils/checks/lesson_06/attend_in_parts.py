@@ -105,9 +105,9 @@ CAUSAL = [
 ]  # fmt: skip
 MISTAKES = [
     ("no part where there are fewer keys",
-     "Right, except for an error where `size` is larger than S. There is only one part then, with "
-     "all S keys. If you use `chunk`, use `split(size, dim=-2)` instead, because `chunk` takes the "
-     "number of parts.",
+     "Right, except for an error if `size` is larger than S. Then there is only one part, with "
+     "all S keys. If you use `chunk`, use `split(size, dim=-2)` instead, because `chunk` takes "
+     "the number of parts.",
      ("for j in", "k.chunk(S // size, dim=-2)\n    for j in")),
     ("causal by habit", shared_hints.CAUSAL_BY_HABIT, *CAUSAL),
     ("causal by habit, at the end", shared_hints.CAUSAL_BY_HABIT,
@@ -158,7 +158,7 @@ MISTAKES = [
      ("scores.logsumexp(dim=-1)", "(q @ k_j.mT).logsumexp(dim=-1)")),
     ("merged from zero",
      "Your merge starts with a finite lse such as 0, as if a key with that score had been seen. "
-     "Before the first part, lse is −∞.",
+     "Before the first part, no key has been seen, so start with an lse of −∞.",
      ("-INF", "0.0")),
     ("parts not scaled", shared_hints.NOT_SCALED, (" / q.shape[-1] ** 0.5", "")),
     ("scaled twice", shared_hints.SCALED_TWICE, ("q.shape[-1] ** 0.5", "q.shape[-1]")),
@@ -187,8 +187,8 @@ MISTAKES = [
      "merge, which weights each output by its e^lse.",
      (JOIN, "(out + out_j) / 2 if j else out_j")),
     ("shares exchanged",
-     "Each of your outputs is weighted by the e^lse of the other. Weight each output by its *own* "
-     "e^lse.",
+     "In each merge, each of the two outputs is weighted by the e^lse of the other. Weight each "
+     "output by its *own* e^lse.",
      ("out * (lse - both)", "out * (lse_j - both)"),
      ("out_j * (lse_j - both).exp()[..., None]",
       "out_j * (lse - both if j else lse_j - both).exp()[..., None]")),
@@ -198,8 +198,8 @@ MISTAKES = [
      ("lse = both", "lse = torch.maximum(lse, lse_j)")),
     ("softmax over queries", shared_hints.OVER_QUERIES, ("softmax(dim=-1)", "softmax(dim=-2)")),
     ("lse added",
-     "After each merge, you add the two lse. They are logarithms, so this multiplies what they "
-     "stand for. Keep the lse that merge returns, log(e^lse_a + e^lse_b).",
+     "After each merge, you add the two lse. Both are logarithms, so adding them multiplies the "
+     "sums of e^score. Keep the lse that merge returns, log(e^lse_a + e^lse_b).",
      ("lse = both", "lse = lse + lse_j if j else both")),
     ("one lse for all queries",
      "Your parts are weighted by one log-sum-exp for all queries, but each query has its own. Take "

@@ -62,7 +62,7 @@ MISTAKES = [
      "nothing in that case.",
      ("-(-L // block_q)", "L // block_q + 1")),
     ("output not written",
-     "Both results lack L · d numbers. q is read and the output is written. Count both.",
+     "Both results lack L · d numbers. Attention must read q and write its output. Count both.",
      ("S * d + L * d  # reads that", "S * d  # reads that"),
      ("S * d + L * d\n", "S * d\n")),
     ("output not written by naive",
@@ -117,8 +117,8 @@ MISTAKES = [
         for times in (1, 2, 4)
     ),
     ("output written for each block of keys",
-     "Your tiled attention writes the output for each block of keys. It writes each row of the "
-     "output only once, L · d numbers in all.",
+     "Your tiled attention writes the output for each block of keys. It must write each row of "
+     "the output only once, L · d numbers in all.",
      (TILED, "tiled = L * d + blocks * 2 * S * d + -(-S // block_q) * L * d")),
     ("queries read for each block of keys",
      "Your tiled attention reads K and V once, and q for each block of keys, as if the outer loop "

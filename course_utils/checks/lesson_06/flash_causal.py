@@ -161,12 +161,13 @@ MISTAKES = [
      "row r of the block that starts at query i has position i + r + S − L.",
      ("keys > positions", "keys > positions - i")),
     ("counted inside the tile",
-     "You read the right tiles, but your mask counts queries and keys from the start of the tile. "
-     "Add the positions at which the tile starts.",
+     "You read the right tiles, but your mask counts queries and keys from the start of the "
+     "tile. Add i to the queries and j to the keys in a tile that starts at query i and key j.",
      ("keys > positions", "keys - j > positions - i")),
     ("counted inside each tile",
      "You read all tiles, and your mask counts queries and keys from the start of the tile. Add "
-     "the positions at which the tile starts, and skip tiles in the future of all their queries.",
+     "i to the queries and j to the keys in a tile that starts at query i and key j. Skip tiles "
+     "in the future of all their queries.",
      ("j > positions[-1]", "False"),
      ("keys > positions", "keys - j > positions - i")),
     ("keys counted inside the tile",
@@ -226,8 +227,8 @@ MISTAKES = [
      "because e^0 = 1. Set them to −∞.",
      ("positions, -INF", "positions, 0")),
     ("forbidden scores finite",
-     "Your result is right as long as the scores are near 0. You fill forbidden scores with a "
-     "finite number, and if the allowed scores are far below it, the forbidden keys get all the "
+     "Your result is right as long as the scores are near 0. If you fill forbidden scores with a "
+     "finite number, and the allowed scores are far below it, the forbidden keys get all the "
      "weight. Set forbidden scores to −∞.",
      ("positions, -INF", "positions, -1e4")),
     ("forbidden scores at -10",

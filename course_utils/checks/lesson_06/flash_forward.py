@@ -196,16 +196,17 @@ MISTAKES = [
      "query its own maximum, along dim −1.",
      ("scores.amax(dim=-1)", "scores.max()")),
     ("rescaled upwards",
-     "Your rescaling has the wrong sign in the exponent. The factor is e^(m − m_new). It is at "
-     "most 1, and 0 where m is still −∞.",
+     "Your rescaling has the wrong sign in the exponent. The factor must be e^(m − m_new), which "
+     "is at most 1, and 0 where m is still −∞.",
      ("(m - m_new)", "(m_new - m)")),
     ("rescaled upwards from the second tile",
      "From the second tile on, your rescaling has the wrong sign in the exponent. The factor "
-     "is e^(m − m_new), which is at most 1.",
+     "must be e^(m − m_new), which is at most 1.",
      ("(m - m_new)", "((m_new - m) if j else (m - m_new))")),
     ("state carried on",
-     "Your result is what you get if m, ℓ and O are carried over from one block of queries to the "
-     "next, although the last block is shorter. Start each block with m = −∞, ℓ = 0 and O = 0.",
+     "You get this result, or an error where the last block is shorter, if m, ℓ and O are "
+     "carried over from one block of queries to the next. Start each block with m = −∞, ℓ = 0 "
+     "and O = 0.",
      ("torch.full_like(q_i[..., 0]", "m if i else q.new_full((*q.shape[:-2], block_q)"),
      ("ell = torch", "ell = ell if i else torch"),
      ("out = torch", "out = out if i else torch")),
@@ -229,7 +230,8 @@ MISTAKES = [
      "You use only the first block of keys. Go over all blocks of keys.",
      ("range(0, S, block_k)", "range(0, min(S, block_k), block_k)")),
     ("last tile alone",
-     "You use only the last block of keys. Add each tile to m, ℓ and O, and do not overwrite them.",
+     "You use only the last block of keys. Update m, ℓ and O with each tile, and do not "
+     "overwrite them.",
      ("ell * shrink +", "0 * ell +"),
      ("out * shrink[..., None] +", "0 * out +"),
      ("torch.maximum(m, scores.amax(dim=-1))",

@@ -124,8 +124,8 @@ MISTAKES = [
      "returns one.",
      ("2 * matrix + output", "2 * matrix + output + heads * L * 4")),
     ("maximum and sum kept",
-     "Your flash attention holds 8 bytes per query besides the output. It must hold only one "
-     "number, the log-sum-exp, and not both m and ℓ. Count 4 bytes.",
+     "Your flash attention holds 8 bytes per query and head besides the output. It must hold "
+     "only one number, the log-sum-exp, and not both m and ℓ. Count 4 bytes.",
      ("L * 4", "L * 8")),
     ("four bytes throughout",
      "Your results take 4 bytes for every number. Only the log-sum-exp has 4 bytes. All others "

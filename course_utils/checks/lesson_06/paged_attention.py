@@ -128,9 +128,9 @@ UPDATE = "m, ell, out = tile_update(m, ell, out, scores, v)"
 GROUPS = "query.unflatten(0, (H_kv, -1))"
 
 PAGE_IN_RESERVE = (
-    "Right, unless the last page of a text is full and its table lists another page. You read that "
-    "page too, but it holds no token of the text. Round length / page up to get the number of "
-    "pages."
+    "Right, unless the last page of a text is full and the text's table lists another page. Then "
+    "you read that page too, but it holds no token of the text. Round length / page up to get "
+    "the number of pages."
 )
 FIRST_LENGTH = (
     "You use the first text's length for all texts. That gives wrong results, or an error where "
@@ -200,19 +200,21 @@ MISTAKES = [
      ("range(0, length, page)", "range(0, length - 1, page)"),
      ("min(page, length - start)", "min(page, length - 1 - start)")),
     ("forbidden scores zero",
-     "Your scores after the end of the text are 0, so these slots get weight, because e^0 = 1. "
-     "Set them to −∞, or leave them out.",
+     "Your scores of the slots after the end of a text are 0, so these slots get weight, because "
+     "e^0 = 1. Set these scores to −∞, or leave these slots out.",
      ("min(page, length - start)", "page"),
      (UPDATE, "scores = scores * (torch.arange(page) < length - start)\n            " + UPDATE)),
     ("last page dropped",
      "You leave out the last page of a text if it is not full. Include its tokens.",
      ("range(0, length, page)", "range(0, max(length - page, 0) + 1, page)")),
     ("pages in order",
-     "You take pages in the order of the store. Page i of a text is k_pages[table[i]].",
+     "You take pages in the order of the store. A text's pages may lie anywhere in it: for page "
+     "i of a text, use k_pages[table[i]] and v_pages[table[i]].",
      ("table[start // page]", "start // page")),
     ("pages after the first",
      "You get this result, or an error, if you read the pages that come after the text's first "
-     "page in the store. The pages of a text may lie anywhere: page i of a text is table[i].",
+     "page in the store. The pages of a text may lie anywhere, so use page table[i] of the store "
+     "as page i of the text.",
      ("table[start // page]", "table[0] + start // page")),
     ("first table for all",
      "You use the first text's table for all texts. Use each text's own table.",

@@ -63,12 +63,12 @@ MISTAKES = [
      "Your dS lacks δ. Use dS = P ∘ (dP − δ).",
      ("(d_p - delta[..., None])", "d_p")),
     ("delta of the keys",
-     "You get this result, or an error, if you subtract δ along the keys: δ_j instead of δ_i. Each "
-     "query has its δ. Use `delta[..., None]`, which aligns δ with the rows.",
+     "You get this result, or an error, if you subtract δ along the keys: δ_j instead of δ_i. "
+     "Each query has its own δ. Use `delta[..., None]`, which aligns δ with the rows.",
      ("delta[..., None]", "delta[..., None, :]")),
     ("lse of the keys",
      "You get this result, or an error, if you subtract lse along the keys: lse_j instead of "
-     "lse_i. Each query has its lse. Use `lse[..., None]`, which aligns lse with the rows.",
+     "lse_i. Each query has its own lse. Use `lse[..., None]`, which aligns lse with the rows.",
      ("lse[..., None]", "lse[..., None, :]")),
     ("lse and delta of the keys",
      "You get this result, or an error, if you subtract lse and δ along the keys. Each query has "
@@ -151,8 +151,8 @@ MISTAKES = [
      "Your dQ and dK are exchanged. dS K has one row per query, and dSᵀ Q has one row per key.",
      ("d_q, d_k, d_v", "d_k, d_q, d_v")),
     ("gradients scaled twice",
-     "Your dQ and dK have the factor 1/√d_k twice. The scores have it once. Multiply by it "
-     "only once.",
+     "Your dQ and dK have the factor 1/√d_k twice. The scores have it once. Multiply dQ and dK "
+     "by it only once.",
      ("d_s @ k * scale", "d_s @ k * scale**2"),
      ("q * scale", "q * scale**2")),
     ("value gradient scaled",
@@ -167,7 +167,7 @@ MISTAKES = [
      (P, "(scores - lse[..., None])")),
     ("divided by d_k",
      "Your scores are divided by d_k. Divide the scores by √d_k, once. The gradients of q and k "
-     "also need this factor, once each.",
+     "also need the factor 1/√d_k, once each.",
      ("q.shape[-1] ** -0.5", "q.shape[-1] ** -1.0")),
     ("maximum subtracted",
      "Your weights subtract the largest score. Then the weights of a row do not sum to 1. "
@@ -177,12 +177,12 @@ MISTAKES = [
      "Your dV uses dP. The output mixes the values with the weights P, so dV = Pᵀ dO.",
      ("p.mT", "d_p.mT")),
     ("delta scaled",
-     "Your δ is multiplied by 1/√d_k. The scaling happens before softmax, and δ comes after it. "
-     "Multiply only dQ and dK by 1/√d_k.",
+     "Your δ is multiplied by 1/√d_k. The scaling happens before softmax, and δ belongs to what "
+     "comes after softmax. Use δ as it is.",
      ("- delta[..., None]", "- delta[..., None] * scale")),
     ("gradients of weights scaled",
-     "Your dP is multiplied by 1/√d_k. The scaling happens before softmax, and dP comes after it. "
-     "Multiply only dQ and dK by 1/√d_k.",
+     "Your dP is multiplied by 1/√d_k. The scaling happens before softmax, and P comes after "
+     "softmax. Do not scale dP.",
      ("(d_p - delta", "(d_p * scale - delta")),
     ("powers of two",
      "Your weights are 2^(score − lse). lse is a natural logarithm, so use e^(score − lse).",

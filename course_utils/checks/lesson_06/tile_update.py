@@ -158,8 +158,8 @@ MISTAKES = [
      "the larger of the old m and this maximum.",
      ("torch.maximum(m, scores.amax(dim=-1))", "scores.amax(dim=-1)")),
     ("rescaled upwards",
-     "Your rescaling has the wrong sign in the exponent. The factor is e^(m − m_new), which is "
-     "at most 1.",
+     "Your rescaling has the wrong sign in the exponent. The factor must be e^(m − m_new), which "
+     "is at most 1.",
      ("(m - base)", "(m_new - m)")),
     ("powers from the old maximum",
      "Your new exponentials are e^(score − m), with the old m. Subtract m_new, the maximum that "

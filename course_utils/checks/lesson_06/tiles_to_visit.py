@@ -46,9 +46,9 @@ def inputs():
 WHOLE = "sum(min(j + block_k, L) - 1 <= first for j in starts)"
 VISITED = "sum(j <= last for j in starts)"
 ONE_MASKED = (
-    "You visit one tile more than those that need no mask, in each row of tiles. But the diagonal "
-    "can cross several tiles of a row, or none. Count every tile that starts at or before the last "
-    "query."
+    "In each row of tiles, you visit exactly one tile besides those that need no mask. But the "
+    "diagonal can cross several tiles of a row, or none. Count every tile that starts at or "
+    "before the last query."
 )
 MISTAKES = [
     ("skipped by number",
@@ -66,8 +66,9 @@ MISTAKES = [
      "in part must be visited too, so round up.",
      (VISITED, "(last + 1) // block_k")),
     ("opposite triangle",
-     "You count the tiles of the opposite triangle. Query i may see keys up to i, not keys from i "
-     "on. Turn the comparisons around.",
+     "You count the tiles of the opposite triangle. Query i may see keys up to i, not keys from "
+     "i on. A block of keys needs no mask if it ends at or before the first query, and must be "
+     "visited if it starts at or before the last query.",
      (WHOLE, "sum(j >= last for j in starts)"),
      (VISITED, "sum(min(j + block_k, L) - 1 >= first for j in starts)")),
     ("only blocks seen in full",
@@ -83,7 +84,9 @@ MISTAKES = [
      "first query may not see that key, so this block needs a mask.",
      ("- 1 <= first", "- 2 <= first")),
     ("one masked tile after the whole", ONE_MASKED, (VISITED, "no_mask + 1")),
-    ("one masked tile after the whole, short block masked", ONE_MASKED,
+    ("one masked tile after the whole, short block masked",
+     ONE_MASKED + " A shorter last block of keys ends at L, so it needs no mask if the first query "
+     "sees key L − 1.",
      (WHOLE, "(first + 1) // block_k"), (VISITED, "no_mask + 1")),
     ("one block too many",
      "You visit one block of keys too many if it starts right after the last query of the block "

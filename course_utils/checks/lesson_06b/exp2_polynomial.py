@@ -265,7 +265,7 @@ MISTAKES = [
      "sign bit. Clamp x at −126 first.",
      ("x.clamp(min=-126)", "x")),
     ("absolute error",
-     "y is right, but your error is the absolute one, y − 2^x. Divide it by 2^x.",
+     "y is right, but your error is the absolute one, |y − 2^x|. Divide it by 2^x.",
      (ERROR,
       f"(y.double() - {RIGHT}).abs().max()")),
     ("sign of the error",

@@ -197,16 +197,16 @@ MISTAKES = [
      (K_AT, K_AT.replace("* k_h", "* v_h")), (V_AT, V_AT.replace("* v_h", "* k_h"))),
     ("items one after another",
      "Your offsets are right only if each item of the batch starts where the previous one ends. "
-     "But a cache may have unused rows. Multiply batch by k_b for the keys and by v_b for the "
-     "values.",
+     "But a cache may have unused rows in between. Multiply batch by k_b for the keys and by v_b "
+     "for the values.",
      ("batch * k_b", BATCH), ("batch * v_b", BATCH)),
     ("items of the keys one after another",
      "Your offsets are right only if each item of the batch starts where the previous one ends. "
      "But a cache may have unused rows in between. Multiply batch by k_b in `k_at`.",
      ("batch * k_b", BATCH)),
     ("items of the values one after another",
-     "Your offsets are right only if each item of the batch starts where the previous one ends in "
-     "v. But a cache may have unused rows. Multiply batch by v_b in `v_at`.",
+     "Your offsets are right only if each item of the batch starts where the previous one ends. "
+     "But a cache may have unused rows in between. Multiply batch by v_b in `v_at`.",
      ("batch * v_b", BATCH)),
     ("stride of the keys for the rows of values",
      "`k_at` is right, but you multiply j by k_s in `v_at` as well. k and v may have different "
@@ -221,17 +221,17 @@ MISTAKES = [
      "different strides. Multiply it by v_h in `v_at`.",
      (V_AT, V_AT.replace("* v_h", "* k_h"))),
     ("all as if whole",
-     "Your offsets are right only if k and v are contiguous, but they may not be. Use the strides "
-     "k_b, k_h and k_s for k, and v_b, v_h and v_s for v.",
+     "Your offsets are right only if k and v are contiguous, but a cache need not be contiguous. "
+     "Use the strides k_b, k_h and k_s for k, and v_b, v_h and v_s for v.",
      (K_AT, "((batch * (tl.num_programs(0) // GROUP) + kv_head) * S + j[:, None]) * D"),
      (V_AT, "((batch * (tl.num_programs(0) // GROUP) + kv_head) * S + j[:, None]) * D")),
     ("keys as if whole",
-     "Your offsets are right only if k is contiguous, but it may not be. Use its strides k_b, k_h "
-     "and k_s.",
+     "Your offsets are right only if k is contiguous, but a cache need not be contiguous. Use "
+     "its strides k_b, k_h and k_s.",
      (K_AT, "((batch * (tl.num_programs(0) // GROUP) + kv_head) * S + j[:, None]) * D")),
     ("values as if whole",
-     "Your offsets are right only if v is contiguous, but it may not be. Use its strides v_b, v_h "
-     "and v_s.",
+     "Your offsets are right only if v is contiguous, but a cache need not be contiguous. Use "
+     "its strides v_b, v_h and v_s.",
      (V_AT, "((batch * (tl.num_programs(0) // GROUP) + kv_head) * S + j[:, None]) * D")),
     ("strides exchanged",
      "You swap the strides of heads and keys. Multiply the key head by k_h and v_h, and j by k_s "
@@ -252,8 +252,9 @@ MISTAKES = [
      "strides k_s and v_s already count numbers, not rows. Multiply j by k_s and by v_s alone.",
      ("* k_s", "* k_s * D"), ("* v_s", "* v_s * D")),
     ("strides of rows times the block",
-     "Your kernel reads neighboring keys, and neighboring values, BLOCK times too far apart. "
-     "The strides already lead from one to the next. Multiply j by k_s and by v_s alone.",
+     "Your kernel reads neighboring keys, and neighboring values, BLOCK times too far apart. The "
+     "strides k_s and v_s already lead from one row to the next. Multiply j by k_s and by v_s "
+     "alone.",
      ("* k_s", "* k_s * BLOCK"), ("* v_s", "* v_s * BLOCK")),
     ("strides of heads times S",
      "Your kernel reads the key heads S times too far apart. The strides k_h and v_h already lead "
@@ -280,8 +281,8 @@ MISTAKES = [
      "of the query in q. Use batch * k_b and batch * v_b instead.",
      ("batch * k_b", "row"), ("batch * v_b", "row")),
     ("keys read backwards",
-     "Your kernel reads the keys and values in reverse order, one row too far on. Multiply j "
-     "itself by k_s and by v_s.",
+     "Your kernel reads the keys and values in reverse order, and starts one row past the last. "
+     "Multiply j itself by k_s and by v_s.",
      ("j[:, None] * k_s", "(S - j[:, None]) * k_s"),
      ("j[:, None] * v_s", "(S - j[:, None]) * v_s")),
     ("multiplied before it is divided",

@@ -147,16 +147,16 @@ MISTAKES = [
      (ELL, "tl.sum(p.to(v.dtype), axis=1)")),
     ("sum kept in 16 bits",
      "Your kernel passes a 16-bit block to tl.exp or tl.log, which take only float32. Keep ℓ and "
-     "the scores in float32. Only the factors of a product have 16 bits.",
+     "the scores in float32. Only the factors of the product may have 16 bits.",
      (ELL, f"{ELL}\n        ell = ell.to(v.dtype)")),
     ("sum rounded in each block",
      "Your result is what you get if ℓ is rounded to float16 in each block. Keep ℓ in float32. "
-     "Only the factors of a product have 16 bits.",
+     "Only the factors of the product may have 16 bits.",
      (f"ell * shrink + {ELL}", f"(ell * shrink + {ELL}).to(v.dtype).to(tl.float32)")),
     ("scores in 16 bits",
      "Your scores are rounded to float16 before the exponential. A score between 16 and 32 "
      "changes by up to 0.008, and so its weight by almost 1%. Keep the scores in float32, and "
-     "round only p.",
+     "round only p, for the product.",
      (
       "p = tl.exp(scores - m_new[:, None])",
       "p = tl.exp(scores.to(v.dtype).to(tl.float32) - m_new[:, None])")),

@@ -87,9 +87,13 @@ JUST_TAU = (
     "Your output and logsumexp are right, but you also rescale where the largest e^(score − m) is "
     "exactly 2^tau. Rescale only where it exceeds 2^tau: > instead of >=."
 )
-NEWEST = (
+SO_FAR = (
     "Your exponentials are computed relative to the largest score so far, but ℓ and O relative to "
-    "m. As long as m stays, use e^(score − m) for all of them."
+    "m. As long as m stays, use e^(score − m)."
+)
+NEWEST = (
+    "Where the largest score of a block is above m, your exponentials are computed relative to "
+    "this score, but ℓ and O relative to m. As long as m stays, use e^(score − m)."
 )
 
 MISTAKES = [
@@ -147,7 +151,7 @@ MISTAKES = [
      (GROWN, f"({GROWN}).any()"), (COUNT, "rescales + grown.long()")),
     ("m always moves",
      "Your result is what you get if m follows every new maximum. Then slow growth never adds up "
-     "to a rescale. Keep m until some e^(score − m) exceeds 2^tau.",
+     "to 2^tau, so it is never counted. Keep m until some e^(score − m) exceeds 2^tau.",
      (WHERE, "torch.maximum(m, top)")),
     ("m moved by tau",
      "Where you rescale, your m grows by only tau · log 2. Set it to the largest score of the "
@@ -186,12 +190,12 @@ MISTAKES = [
      ("(m - m_new).exp()", "torch.where(grown, m - m_new, 0).exp()")),
     ("powers from the newest maximum", NEWEST,
      ("(s - m_new[..., None])", "(s - torch.maximum(m, top)[..., None])")),
-    ("powers from the largest so far", NEWEST, ("ell, rescales =", "peak = m\n    ell, rescales ="),
+    ("powers from the largest so far", SO_FAR, ("ell, rescales =", "peak = m\n    ell, rescales ="),
      ("        grown =", "        peak = torch.maximum(peak, top)\n        grown ="),
      ("(s - m_new[..., None])", "(s - peak[..., None])")),
     ("powers from the block's largest",
      "Your exponentials are computed relative to the largest score of the block, but ℓ and O "
-     "relative to m. Use e^(score − m) for all of them.",
+     "relative to m. Use e^(score − m), with the new m where m changes.",
      ("(s - m_new[..., None])", "(s - top[..., None])")),
     ("powers from the old m",
      "Where m changes, your exponentials are computed relative to the old m, but ℓ and O relative "

@@ -207,8 +207,8 @@ MISTAKES = [
      "outputs by the softmax of their lse.",
      (MERGED, "weights = torch.ones_like(lse)")),
     ("powers of 2",
-     "Your lse mixes base 2 and base e. If the kernel computes e^x, lse is m + log ℓ with the "
-     "natural logarithm, tl.log.",
+     "Your lse mixes base 2 and base e. If the kernel computes e^x, lse must be m + log ℓ with "
+     "the natural logarithm, tl.log.",
      (LSE, "m + tl.log2(ell)")),
     ("own head",
      "Your kernel reads past the end of the cache. There are fewer key heads than query heads, "
@@ -219,13 +219,15 @@ MISTAKES = [
      "count more. Weight the outputs by the softmax of their lse.",
      (MERGED, "weights = (lse > -torch.inf).float()\n    weights /= weights.sum(-1, True)")),
     ("empty splits",
-     "Your result is NaN if there are more splits than keys. A program without keys computes 0 / "
-     "0, or never writes its part of torch.empty. Store a finite output and lse = −∞ for it.",
+     "Your result is NaN if there are more splits than keys. A split without keys computes 0 / "
+     "0, or never writes its part of a tensor from torch.empty. Store a finite output and lse = "
+     "−∞ for it.",
      ("tl.where(ell == 0, 1, ell)", "ell")),
     ("weighed without the maximum",
-     "Your result is NaN where scores are far from 0. There e^x overflows to inf or underflows to "
-     "0, and inf / inf and 0 / 0 are NaN. Subtract the largest lse in the merge, and m in the "
-     "kernel.",
+     "Your result is NaN where scores are far from 0. There e^x overflows to inf or underflows "
+     "to 0, and inf / inf and 0 / 0 are NaN. In the merge, subtract the largest lse before the "
+     "exponential, as softmax does. If your kernel computes e^score without subtracting m, "
+     "subtract m there as well.",
      (MERGED, "weights = lse.exp() / lse.exp().sum(-1, True)")),
     ("maximum of all heads",
      "Your result is NaN for heads whose scores are far below those of another head. If you "
@@ -245,12 +247,12 @@ MISTAKES = [
      (LSE, "tl.where(ell == 0, 0, m + tl.log(ell))")),
     ("end of the first split",
      "Only your first split has keys, as if every split ended where the first one does. Each "
-     "split must end at its own start plus its number of keys.",
+     "split must end at its own start plus its number of keys, or at S if that is smaller.",
      ("tl.minimum((split + 1) * share, S)",
       "tl.minimum(share, S)")),
     ("every split to the last key",
      "All your splits go on to the last key, so most keys count several times. End each split "
-     "after its share of the keys.",
+     "after its share of the keys, or at S if that is smaller.",
      ("tl.minimum((split + 1) * share, S)", "S")),
     ("all in one place",
      "All splits of a head write to the same row, so the other rows stay unwritten. Give each "

@@ -136,8 +136,8 @@ MASKED = f'tl.where({SEEN}, scores, -float("inf"))'
 MISTAKES = [
     ("window one too wide",
      "Your queries see one key too many: key i − window is not in the window of query i. Require "
-     "i - j < window, and start the loop at the block that contains key start_q - window + 1 (or "
-     "at 0).",
+     "i - j < window. Start the loop at the block that contains key start_q - window + 1, or at "
+     "0 if that is negative: earlier blocks hold no allowed key.",
      ("i - j < window", "i - j <= window"),
      ("start_q - window + 1", "start_q - window")),
     ("window one too narrow",
@@ -154,8 +154,9 @@ MISTAKES = [
     ("around the query, up to the last key", AROUND, (SEEN, "(tl.abs(i - j) < window) & (j < N)")),
     ("no window",
      "Your result is causal, but it has no window. Require i - j < window as well: (j <= i) & (i "
-     "− j < window). If you combine the conditions with `and`, only the last one counts. Then "
-     "start the loop at the block that contains key start_q - window + 1 (or at 0).",
+     "- j < window). If you combine the conditions with `and`, only the last one counts. Start "
+     "the loop at the block that contains key start_q - window + 1, or at 0 if that is negative: "
+     "earlier blocks hold no allowed key.",
      ("(j <= i) & (i - j < window)", "j <= i"), (FIRST, "0")),
     ("window of the program",
      "Your window is computed relative to start_q, the first query of the program. Each query has "
@@ -166,12 +167,12 @@ MISTAKES = [
      "query has its own window. Compare i, not start_q, with j.",
      (SEEN, "(j <= start_q) & (start_q - j < window)")),
     ("keys counted from the block",
-     "Your mask numbers the keys from the start of their block. It must number them from the "
-     "start of the sequence. Use j as it is: start + 0, start + 1, …",
+     "Your mask numbers the keys from 0 in every block. It must number them from the start of "
+     "the sequence. Use j as it is, because it counts from the start of the sequence.",
      (SEEN, SEEN.replace("j", "(j - start)"))),
     ("queries counted from the block",
-     "Your mask numbers the queries from start_q, but the keys from the start of the sequence. Use "
-     "i and j as they are: start_q + 0, start_q + 1, … and start + 0, start + 1, …",
+     "Your mask numbers the queries from 0 in every block, but the keys from the start of the "
+     "sequence. Use i and j as they are: i starts at start_q, and j at start.",
      (SEEN, SEEN.replace("i", "(i - start_q)", 1).replace("& (i ", "& (i - start_q "))),
     ("both counted from their blocks",
      "Your mask numbers the queries, and the keys, from the start of their own block. The blocks "
@@ -195,9 +196,10 @@ MISTAKES = [
      "always holds. Set a score to −∞ unless both hold: (j <= i) & (i - j < window).",
      (MASKED, "scores")),
     ("either",
-     "In your result, no score is masked, and the loop starts at key 0. If you combine the "
-     "conditions with |, one of them always holds. Use (j <= i) & (i - j < window), and start the "
-     "loop at the block that contains key start_q - window + 1 (or at 0).",
+     "Your result counts every key from 0 to the end of the query's block. If you join the two "
+     "conditions with |, one of them always holds. Use (j <= i) & (i - j < window). Start the "
+     "loop at the block that contains key start_q - window + 1, or at 0 if that is negative: "
+     "earlier blocks hold no allowed key.",
      ("(j <= i) & (i", "(j <= i) | (i"), (FIRST, "0")),
     ("own key left out",
      "In your result, queries do not see their own keys. The window of query i includes key i, so "
@@ -205,16 +207,18 @@ MISTAKES = [
      ("j <= i", "j < i")),
     ("first block too late",
      "Your loop starts too late. The first query, start_q, sees keys from start_q - window + 1 "
-     "on. Start at the block that contains this key (or at 0): round down with // BLOCK * BLOCK.",
+     "on. Start at the block that contains this key, or at 0 if start_q - window + 1 is "
+     "negative. Round down with // BLOCK * BLOCK.",
      (FIRST, "tl.cdiv(tl.maximum(start_q - window + 1, 0), BLOCK) * BLOCK")),
     ("first key left out",
      "For some windows, your loop starts one block too late. The first key that query start_q "
-     "sees is start_q - window + 1. Start at the block that contains it (or at 0).",
+     "sees is start_q - window + 1. Start at the block that contains this key, or at 0 if "
+     "start_q - window + 1 is negative.",
      (FIRST, "tl.maximum(start_q - window + 2, 0) // BLOCK * BLOCK")),
     ("own block only",
-     "Your kernel uses only the keys at the same positions as its queries' block. The window can "
-     "reach further back. Start the loop at the block that contains key start_q - window + 1, or "
-     "at 0 if this is negative.",
+     "Each of your programs uses only the keys at the positions of its own queries. The window "
+     "can reach further back. Start the loop at the block that contains key start_q - window + "
+     "1, or at 0 if this is negative.",
      (FIRST, "start_q")),
     ("one block before",
      "Your kernel goes back only one block from its queries' own block. The window can reach "

@@ -93,7 +93,7 @@ MISTAKES = [
      ("effect.argmax", "effect.softmax(dim=0).argmax")),
     ("largest and positive",
      "You leave out tokens whose own logit falls, though it falls less than each of the others. "
-     "Count them too: their own entry is the largest of its row.",
+     "Count these tokens too, because the diagonal entry is the largest of its row.",
      ("effect.argmax(dim=-1)", "torch.where(effect.diagonal() > 0, effect.argmax(dim=-1), -1)")),
     ("largest of row and column",
      "You count a token only if the diagonal entry is the largest of its row and of its column. It "
@@ -120,8 +120,9 @@ MISTAKES = [
      "Your result is in percent. Return a number from 0 to 1.",
      (".mean()", ".mean() * 100")),
     ("raised at all",
-     "You count a token if its own logit rises at all, or more than the others on average. It must "
-     "rise more than each of the others.",
+     "You get this result if you count a token whose own logit rises at all, or rises more than "
+     "the others on average. Count it only if the change of its own logit is larger than that of "
+     "any other.",
      f"(({EFFECT}).diagonal() > 0).float().mean()"),
     ("head left out",
      "Your result is the score of E U, without the head. Put W_v and W_o between them.",
@@ -146,8 +147,8 @@ MISTAKES = [
     ("embeddings for logits",
      "You use E.T in place of U. Multiply by U to get logits.", ("@ U", "@ E.T")),
     ("head transposed",
-     "You use the transposed head, W_o.T W_v.T. Here matrices multiply from the right, so compute "
-     "x @ W_v @ W_o.",
+     "You use the transposed head, W_o.T W_v.T. Here matrices multiply from the right, so "
+     "compute E W_v W_o U.",
      ("W_v @ W_o", "W_o.T @ W_v.T")),
     ("largest in size",
      "You take the entry with the largest absolute value. A logit that falls a lot is not raised, "

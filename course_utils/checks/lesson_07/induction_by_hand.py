@@ -138,9 +138,10 @@ SECOND = (
     "is at position 1, and layer 1 does not prefer this position. Exclude only position 0."
 )
 WRITES = (
-    "Layer 0 attends to the right key, but it does not write exactly the previous token into the "
-    "note. W_v multiplies from the right. Put the identity in the rows of *token* and the columns "
-    "of *note*, and 0 elsewhere."
+    "Layer 0 attends to the right key, but what it writes into the note is not the previous "
+    "token. In x @ W_v, the rows of W_v stand for what is read, and the columns for where it is "
+    "written. Put the identity in the rows of *token* and the columns of *note*, and 0 "
+    "elsewhere."
 )
 OCCURRENCE = (
     "Layer 1 attends to earlier copies of the query's own token. It must attend to the positions "
@@ -156,7 +157,7 @@ NOTHING_READ = (
 )
 MINUS = (
     "Both layers attend to the right keys, but the answers are negative. The right entry must be "
-    "the largest, so use +1 in W_v."
+    "the largest, so use +1 in W_v of layer 1."
 )
 BESIDE = (
     "Both layers attend to the right keys, but the answer block holds something else as well. W_v "

@@ -121,35 +121,36 @@ MISTAKES = [
      "occurrence.",
      (".tril()", ".tril(); targets = targets & (targets.cumsum(-1) == 1)")),
     ("largest of the keys",
-     "Where a query has several such keys, you count only the largest weight. Add up all of their "
-     "weights.",
+     "Where several keys of a query come right after an earlier occurrence, you count only the "
+     "largest of their weights. Add up all of these weights.",
      (".sum(dim=-1)", ".amax(dim=-1)")),
     ("mean over all keys",
-     "You average over all keys of a query. Add up the weights on the right keys, and take the "
-     "mean over queries only.",
+     "You average over all keys of a query. Add up the weights on the keys right after earlier "
+     "occurrences, and take the mean over queries only.",
      (".sum(dim=-1)", ".mean(dim=-1)")),
     ("mean over a query's keys",
-     "You average the weights on the right keys of a query. Add them up, and take the mean over "
-     "queries only.",
+     "You average a query's weights on the keys right after earlier occurrences. Add up these "
+     "weights, and take the mean over queries only.",
      (".sum(dim=-1)", ".sum(dim=-1) / targets.sum(dim=-1).clamp(min=1)[:, None]")),
     ("new tokens counted",
-     "Your mean is over all queries. Leave out those whose token has not occurred before, because "
-     "they have no such key.",
+     "Your mean is over all queries. Leave out queries whose token has not occurred before, "
+     "because they have no key to count.",
      ("queries.sum()", "queries.numel()")),
     ("queries without weight left out",
-     "Your mean leaves out queries with weight 0 on such keys. Count every query that has such a "
-     "key.", ("queries.sum()", "(on_targets > 0).sum(dim=(0, 2))")),
+     "Your mean leaves out queries whose weights on the keys after earlier occurrences are all "
+     "0. Count every query whose token has occurred before.",
+     ("queries.sum()", "(on_targets > 0).sum(dim=(0, 2))")),
     ("summed over queries",
-     "Your result is a sum over the queries. Divide it by the number of queries that have such a "
-     "key.",
+     "Your result is a sum over the queries. Divide it by the number of queries whose token has "
+     "occurred before.",
      (" / queries.sum()", "")),
     ("divided by the sequences",
-     "Your sum is divided by the number of sequences. Divide it by the number of queries that have "
-     "such a key.",
+     "Your sum is divided by the number of sequences. Divide it by the number of queries whose "
+     "token has occurred before.",
      ("queries.sum()", "len(weights)")),
     ("all queries but the first",
      "Your sum is divided by the number of all queries but the first of each sequence. Divide it "
-     "by the number of queries that have such a key.",
+     "by the number of queries whose token has occurred before.",
      ("queries.sum()", "queries[:, 1:].numel()")),
     ("mean over cells",
      "Your mean is over individual weights. Add up the weights of each query first, and then take "
@@ -167,9 +168,9 @@ MISTAKES = [
      "earlier occurrence. Use `.tril()`, not `.tril(-2)`.",
      (".tril()", ".tril(-2)")),
     ("later occurrences counted",
-     "You count every query but the last as one that has such a key, even if its token has not "
-     "occurred before. This happens if each token matches itself, for example because `.tril()` is "
-     "missing or comes before the shift to the next key. Count only matches with earlier tokens.",
+     "You count every query but the last, even one whose token has not occurred before. This "
+     "happens if each token matches itself, for example because `.tril()` is missing or comes "
+     "before the shift to the next key. Count only matches with earlier tokens.",
      (".tril()", "")),
     ("rolled round",
      "You treat key 0 as if it came after the last token, as `roll` does when it wraps around. "
@@ -179,12 +180,12 @@ MISTAKES = [
      "You read the weights transposed. Rows are queries, and columns are keys.",
      ("weights *", "weights.mT *")),
     ("one stripe",
-     "Your score is the mean of one diagonal, as if each text repeated after L / 2 tokens. Compare "
-     "the tokens to find the right keys.",
+     "Your score is the mean of one diagonal, as if each text repeated after L / 2 tokens. "
+     "Compare the tokens to find the keys right after earlier occurrences.",
      "weights.diagonal(1 - tokens.shape[-1] // 2, dim1=-2, dim2=-1).mean(dim=(0, -1))"),
     ("how often strongest",
-     "Your result says how often such a key gets the largest weight. Return the mean of the "
-     "weights.",
+     "Your result says how often a key right after an earlier occurrence gets the largest "
+     "weight. Return the mean of the weights.",
      ("on_targets =",
       "weights = F.one_hot(weights.argmax(dim=-1), weights.shape[-1]); on_targets =")),
     ("sequences kept apart",

@@ -112,7 +112,7 @@ MISTAKES = [
      "Your mean leaves out the last query. Take the mean over queries 1 to L − 1.",
      ("before.mean", "before[..., :-1].mean")),
     ("positions of the lesson",
-     "You use only the first 25 positions. There may be more here. Use all of them.",
+     "You use only the first 25 positions. There may be more here. Use all positions.",
      ("weights.diagonal", "weights[..., :25, :25].diagonal")),
     ("largest weight", LARGEST, "weights.amax(dim=-1).mean(dim=(0, -1))"),
     ("largest weight, without query 0", LARGEST,

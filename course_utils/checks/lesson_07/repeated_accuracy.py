@@ -57,7 +57,8 @@ MISTAKES = [
      (RIGHT, "logits.argmax(dim=-1) == tokens"), ("seen[:, :-1]", "seen")),
     ("not shifted, and all counted",
      "You compare the logits at position i with token i, and count all positions. The logits at "
-     "position i predict token i + 1. Count this prediction only if token i has occurred before.",
+     "position i predict token i + 1, so compare them with token i + 1. Count this prediction "
+     "only if token i has occurred before.",
      "(logits.argmax(dim=-1) == tokens).float().mean()"),
     ("last logits kept",
      "Your logits have one position more than the tokens that you compare them with. Nothing "
@@ -84,8 +85,8 @@ MISTAKES = [
      "i has.",
      ("seen[:, :-1]", "seen[:, :-1] | seen[:, 1:]")),
     ("last prediction left out",
-     "You leave out the last prediction, of the last token. Count it if the token before has "
-     "occurred before.",
+     "You leave out the last prediction, that of the last token. Count it if the second-to-last "
+     "token has occurred before.",
      ("right[seen[:, :-1]]", "right[:, :-1][seen[:, :-2]]")),
     ("share of the right ones",
      "Your result is the share of right predictions that come from repeated tokens. Divide by the "
@@ -131,7 +132,7 @@ MISTAKES = [
       "enumerate(tokens)])")),
     ("first prediction left out",
      "You leave out the logits at position 0 and compare the logits at position i with token i. "
-     "They predict token i + 1. Leave out the last position instead.",
+     "These logits predict token i + 1. Leave out the logits at the last position instead.",
      (RIGHT, "logits[:, 1:].argmax(dim=-1) == tokens[:, 1:]")),
     ("neighbours not compared",
      "You miss an occurrence directly before the token. In 5 5, the second 5 has occurred before. "
@@ -146,7 +147,8 @@ MISTAKES = [
      "of `previous_occurrence`, use `>= 0`.",
      ("same.tril(-1).any(dim=-1)", "(same.tril(-1) * torch.arange(same.shape[-1])).amax(-1) > 0")),
     ("shifted backwards",
-     "You compare the logits at position i with token i − 1. They predict token i + 1.",
+     "You compare the logits at position i with token i − 1. Compare them with token i + 1, "
+     "which they predict.",
      (RIGHT, "logits[:, 1:].argmax(dim=-1) == tokens[:, :-1]"), ("seen[:, :-1]", "seen[:, 1:]")),
     ("divided by all",
      "You divide by the number of all predictions. Divide by the number of those that count.",

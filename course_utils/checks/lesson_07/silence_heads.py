@@ -73,8 +73,8 @@ MISTAKES = [
      "You remove all heads except the listed ones. Remove the listed ones.",
      ("in heads", "in set(range(num_heads)) - set(heads)")),
     ("one column each",
-     "Your result has one zero column per head. Head h has d_k = d_model / num_heads columns, "
-     "starting at h · d_k.",
+     "Your result has one zero column per head. Head h has d_k = d_model / num_heads columns, so "
+     "set all of them to 0, starting at column h · d_k.",
      (COLUMNS, "head")),
     ("one column too few",
      "The last column of each head is not zero. A slice ends before its second number, so end it "
@@ -108,7 +108,7 @@ MISTAKES = [
      ("in heads", "in range(min(heads), max(heads) + 1) if heads else []")),
     ("one slice",
      "You remove everything from the first listed head to the last one. This includes heads in "
-     "between, and it fails if the list is not in order. Remove one head after another.",
+     "between, and goes wrong if the list is not in order. Remove the listed heads one by one.",
      ("in heads", "in range(heads[0], heads[-1] + 1) if heads else []")),
     ("as many, from the first",
      "You remove as many heads as the list names, but always the first ones. The list holds the "
@@ -119,7 +119,8 @@ MISTAKES = [
      "each listed head, and no other, one after another.",
      (COLUMNS, "heads[0] * d_k : heads[-1] * d_k")),
     ("counted from the end",
-     "You remove the heads at the other end. Heads are counted from the first column on.",
+     "You count the heads from the last one. Count them from the first: head h starts at column "
+     "h · d_k.",
      ("in heads", "in [num_heads - 1 - each for each in heads]")),
     ("everything",
      "Your result is 0 everywhere unless the list is empty. Set only the columns of the listed "
@@ -130,10 +131,12 @@ MISTAKES = [
      "unchanged.",
      ("in heads", "in heads or range(num_heads)")),
     ("columns cut out",
-     "Your result has fewer columns, so it no longer fits. Keep the columns, and set them to 0.",
+     "Your result has fewer columns, so it no longer fits the concatenated outputs. Keep the "
+     "columns, and set them to 0.",
      ("return copy", "return copy[:, [n for n in range(len(W_o)) if n // d_k not in heads]]")),
     ("counted from one",
-     "You remove the head before each listed one. Heads are counted from 0.",
+     "You remove the head before each listed one. Heads are counted from 0. Start the columns of "
+     "a head at head · d_k.",
      (COLUMNS, "(head - 1) * d_k : head * d_k")),
     ("mean in place of 0",
      "Your columns hold a mean, so something still passes through. Set them to 0.",

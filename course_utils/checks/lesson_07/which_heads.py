@@ -159,15 +159,15 @@ MISTAKES = [
      "them.",
      ("subsets(others)", "[others]")),
     ("strongest look only",
-     "You name only the head with the highest score of each kind. There may be several, and the "
-     "highest one may do nothing.",
+     "You name only the head with the highest score of each kind. The head with the highest "
+     "score may do nothing, and others may work. Test every head with a score above 0.5.",
      ("return kinds", "return kinds * ((before == before.max()) | (after == after.max()))")),
     ("kinds swapped",
-     "Your 1 and 2 are swapped. 1 is a previous-token head, and 2 is an induction head.",
+     "Your 1 and 2 are swapped. Return 1 for a previous-token head, and 2 for an induction head.",
      ("kinds[head] = kind", "kinds[head] = 3 - kind")),
     ("counted from 0",
-     "Your kinds are one too small. 1 is a previous-token head, 2 an induction head, and 0 "
-     "everything else.",
+     "Your kinds are one too small. Return 1 for a previous-token head, 2 for an induction head, "
+     "and 0 for all others.",
      ("start=1", "start=0")),
     ("always the first model",
      "Your result is the one for suspect(seed=0), whatever the model. Use `model` and `tokens`.",

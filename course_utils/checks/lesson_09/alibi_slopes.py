@@ -34,7 +34,7 @@ ROUNDED = (
 )
 EVEN = (
     "Your slopes are evenly spaced. They must fall by the same factor from head to head. For a "
-    f"power of two, head h has the slope 2^(−8 (h + 1) / H). {TWO_STEPS}"
+    f"power of two, head h must have the slope 2^(−8 (h + 1) / H). {TWO_STEPS}"
 )
 MISTAKES = [
     ("one rule for all numbers",
@@ -43,17 +43,18 @@ MISTAKES = [
      "until there are H slopes.",
      "torch.tensor([2.0 ** (-8 * (h + 1) / num_heads) for h in range(num_heads)])"),
     ("begins with 1",
-     "Your first slope is 1, as if h + 1 were h in the exponent. The first P exponents are −8 (h "
-     "+ 1) / P, where P is the largest power of two up to H and h starts at 0.",
+     "Your first slope is 1, as if h + 1 were h in the exponent. The first P exponents must be "
+     "−8 (h + 1) / P, where P is the largest power of two up to H and h starts at 0.",
      ("[8 * h / power for h in range(1, power + 1)]", "[8 * h / power for h in range(power)]")),
     ("both begin with 1",
-     "Your first slope is 1, and so is the first slope that you append from 2P heads. For P heads, "
-     "head h has the exponent −8 (h + 1) / P, and h starts at 0. For 2P heads, divide by 2P.",
+     "Your first slope is 1, and so is the first slope that you append from 2P heads. For P "
+     "heads, head h must have the exponent −8 (h + 1) / P, and h starts at 0. For 2P heads, "
+     "divide by 2P.",
      ("[8 * h / power for h in range(1, power + 1)]", "[8 * h / power for h in range(power)]"),
      (REST, REST.replace("range(1,", "range(0,"))),
     ("begins with 1, one rule for all",
-     "Your first slope is 1. For a power of two, head h has the exponent −8 (h + 1) / H, and h "
-     "starts at 0. If H is not a power of two, follow the two steps of the exercise.",
+     "Your first slope is 1. For a power of two, head h must have the exponent −8 (h + 1) / H, "
+     "and h starts at 0. If H is not a power of two, follow the two steps of the exercise.",
      "torch.tensor([2.0 ** (-8 * h / num_heads) for h in range(num_heads)])"),
     ("cut from the next power",
      "Right for powers of two. Otherwise, your slopes are the first ones for 2P heads, where P is "
@@ -92,17 +93,17 @@ MISTAKES = [
     ("evenly spaced from 1 / H", EVEN, "torch.arange(1, num_heads + 1) / num_heads"),
     ("evenly spaced, falling", EVEN, "torch.linspace(0.5, 2**-8, num_heads)"),
     ("power below the number",
-     "You follow the two steps even if H is a power of two. In that case, head h has the slope "
-     "2^(−8 (h + 1) / H).",
+     "You follow the two steps even if H is a power of two. In that case, head h must have the "
+     "slope 2^(−8 (h + 1) / H).",
      ("num_heads.bit_length() - 1)", "max((num_heads - 1).bit_length() - 1, 0))")),
     ("always halved",
      "Each of your slopes is half of the one before, which is right only for eight heads. For a "
-     "power of two, head h has the slope 2^(−8 (h + 1) / H). If H is not a power of two, follow "
-     "the two steps of the exercise.",
+     "power of two, head h must have the slope 2^(−8 (h + 1) / H). If H is not a power of two, "
+     "follow the two steps of the exercise.",
      "2.0 ** -torch.arange(1, num_heads + 1)"),
     ("one over the head",
-     "Your slopes are 1 / (h + 1). For a power of two, they are 2^(−8 (h + 1) / H). If H is not a"
-     " power of two, follow the two steps of the exercise.",
+     "Your slopes are 1 / (h + 1). For a power of two, they must be 2^(−8 (h + 1) / H). If H is "
+     "not a power of two, follow the two steps of the exercise.",
      "1 / torch.arange(1, num_heads + 1)"),
     ("sorted",
      "Your slopes are right, but sorted. The slopes for P heads must come first, and then the "
@@ -119,16 +120,16 @@ MISTAKES = [
      "Your slopes are above 1. The exponents of 2 must be negative.",
      ("2.0**-e", "2.0**e")),
     ("steeper from head to head, one rule for all",
-     "Your slopes are above 1. For a power of two, head h has the slope 2^(−8 (h + 1) / H). "
-     "If H is not a power of two, follow the two steps of the exercise.",
+     "Your slopes are above 1. For a power of two, head h must have the slope 2^(−8 (h + 1) / "
+     "H). If H is not a power of two, follow the two steps of the exercise.",
      "torch.tensor([2.0 ** (8 * (h + 1) / num_heads) for h in range(num_heads)])"),
     ("natural powers, one rule for all",
-     "Your slopes are powers of e. For a power of two, head h has the slope 2^(−8 (h + 1) / H). "
-     "If H is not a power of two, follow the two steps of the exercise.",
+     "Your slopes are powers of e. For a power of two, head h must have the slope 2^(−8 (h + 1) "
+     "/ H). If H is not a power of two, follow the two steps of the exercise.",
      "torch.tensor([2.718281828 ** (-8 * (h + 1) / num_heads) for h in range(num_heads)])"),
     ("power rounded",
-     "Your result is right only where log2(H) rounds down to an integer. P must be the largest "
-     "power of two up to H, so always round log2(H) down.",
+     "Your result is right only if the integer nearest to log2(H) is not above it. P must be the "
+     "largest power of two up to H, so always round log2(H) down.",
      ("2 ** (num_heads.bit_length() - 1)", "2 ** round(math.log2(num_heads))"),
      ("    return torch.tensor([2.0**-e for e in exponents])",
       "    return torch.tensor([2.0**-e for e in exponents[:num_heads]])")),
@@ -153,8 +154,8 @@ MISTAKES = [
      "exponents −8 (h + 1) / P, where P is the largest power of two up to H.",
      ("8 * h / power for", "4 * h / power for")),
     ("divided by the head",
-     "Your exponents are −8 / (h + 1). For a power of two, they are −8 (h + 1) / H. If H is not a"
-     " power of two, follow the two steps of the exercise.",
+     "Your exponents are −8 / (h + 1). For a power of two, they must be −8 (h + 1) / H. If H is "
+     "not a power of two, follow the two steps of the exercise.",
      "torch.tensor([2.0 ** (-8 / (h + 1)) for h in range(num_heads)])"),
 ]  # fmt: skip
 

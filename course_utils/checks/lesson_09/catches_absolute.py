@@ -92,9 +92,9 @@ ROUNDING = (
     "Your test rejects correct code because of rounding. Compare with torch.allclose and atol=1e-3."
 )
 MIRRORED = (
-    "Your test rejects a bias by |i − j|, which is correct. Mirrored positions, such as "
-    "positions.flip(0), keep these distances, so the output may stay the same. Use stretched "
-    "positions, such as 2 * positions."
+    "Your test rejects correct code: a bias that depends only on |i − j|. Mirrored positions, "
+    "such as positions.flip(0), keep these distances, so the output may stay the same. Use "
+    "stretched positions, such as 2 * positions."
 )
 
 

@@ -208,16 +208,16 @@ MISTAKES = [
      "You return only the output. Return three things: the output, the keys and the values.",
      ("values, keys, values", "values")),
     ("query one position late",
-     "Your keys are right, but your queries are rotated as if they were one position later. A "
-     "token's query and key have the same position.",
+     "Your keys are right, but your queries are rotated as if they were one position later. Give "
+     "a token's query and key the same position.",
      (ROTATE, "q, k = rotary(q, positions + 1), rotary(k, positions)")),
     ("key one position late",
-     "Your queries are right, but your new keys are rotated as if they were one position later. A"
-     " token's query and key have the same position.",
+     "Your queries are right, but your new keys are rotated as if they were one position later. "
+     "Give a token's query and key the same position.",
      (ROTATE, "q, k = rotary(q, positions), rotary(k, positions + 1)")),
     ("query one position early",
-     "Your keys are right, but your queries are rotated as if they were one position earlier. A "
-     "token's query and key have the same position.",
+     "Your keys are right, but your queries are rotated as if they were one position earlier. "
+     "Give a token's query and key the same position.",
      (ROTATE, "q, k = rotary(q, positions - 1), rotary(k, positions)")),
     ("rotated backwards",
      "Your queries and new keys are rotated in the opposite direction from the cached keys. Use "

@@ -46,7 +46,7 @@ def inputs():
 
 POSITIONS = "torch.arange(L) * min(1, trained / L)"
 NOT_ALWAYS = (
-    "You divide the positions of some long texts, but not all of them. Divide the positions "
+    "You divide the positions of some long texts, but not of others. Divide the positions "
     "whenever L is larger than `trained`."
 )
 MISTAKES = [
@@ -83,7 +83,7 @@ MISTAKES = [
      "Divide all positions by L / trained.",
      (POSITIONS, "torch.where((at := torch.arange(L)) < trained, at, at * min(1, trained / L))")),
     ("multiplied",
-     "Your positions are multiplied by L / trained. Divide them by it.",
+     "Your positions are multiplied by L / trained. Divide them by L / trained.",
      (POSITIONS, "torch.arange(L) * max(1, L / trained)")),
     ("whole positions",
      "Your positions are rounded down to integers, so some neighbors share a position. Keep the "

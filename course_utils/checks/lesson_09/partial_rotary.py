@@ -124,7 +124,7 @@ MISTAKES = [
     ("positions by the head, clamped", BY_HEAD,
      (POSITIONS, WITHOUT_NEGATIVE + "[torch.arange(x.shape[1]) % len(x)][None]")),
     ("over the batch",
-     "You count down the columns of the mask, from sequence to sequence. Count along each row, "
+     "You count along the columns of the mask, from sequence to sequence. Count along each row, "
      "with `dim=-1`.",
      (POSITIONS, "(attention_mask.cumsum(dim=0) - 1)[:, None]")),
     ("over the flattened batch",
@@ -132,7 +132,8 @@ MISTAKES = [
      (POSITIONS, "(attention_mask.flatten().cumsum(0).view(attention_mask.shape) - 1)[:, None]")),
     ("from the end", FROM_THE_END.format("count from the last token back"),
      (POSITIONS, "(attention_mask.flip(-1).cumsum(dim=-1).flip(-1) - 1)[:, None]")),
-    ("0 at the end", FROM_THE_END.format("end with 0 at the last token, and are negative before"),
+    ("0 at the end",
+     FROM_THE_END.format("end with 0 at the last token, and are negative before it"),
      (POSITIONS, "torch.arange(x.shape[-2]) - x.shape[-2] + 1")),
     ("-1 at the end", FROM_THE_END.format("end with −1 at the last token, and are negative"),
      (POSITIONS, "torch.arange(x.shape[-2]) - x.shape[-2]")),

@@ -157,11 +157,13 @@ MISTAKES = [
      "your result has no positions for padding. Return L positions for each row.",
      "torch.stack([torch.arange(int(row.sum())) for row in attention_mask])"),
     ("over the batch",
-     "You count down the columns, from sequence to sequence. Count along each row, with `dim=-1`.",
+     "You count along the columns, from sequence to sequence. Count along each row, with "
+     "`dim=-1`.",
      (COUNT, "attention_mask.cumsum(dim=0)")),
     ("over the batch, not reset",
-     "You count down the columns, from sequence to sequence. Count along each row, with `dim=-1`,"
-     " and set the position of padding to 0.", (COUNT, "attention_mask.cumsum(dim=0)"), (FILL, "")),
+     "You count along the columns, from sequence to sequence. Count along each row, with "
+     "`dim=-1`, and set the position of padding to 0.",
+     (COUNT, "attention_mask.cumsum(dim=0)"), (FILL, "")),
     ("all padding subtracted",
      TOO_SMALL + "Count only the real tokens before each one.",
      (COUNT, "torch.arange(1, attention_mask.shape[1] + 1) "

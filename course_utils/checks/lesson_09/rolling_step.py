@@ -159,14 +159,14 @@ MISTAKES = [
      ("[len(keys)]", "[len(keys) % window]")),
     ("last position from the beginning",
      "While the cache fills, all your tokens are at position window − 1. Until it is full, the "
-     "position of a token is the number of keys before it.",
+     "position of a token must be the number of keys before it.",
      ("[len(keys)]", "[window - 1]")),
     ("rotated on",
      "You rotate the remaining keys forward by one position. Rotate them back by one position.",
      ("-torch.ones", "torch.ones")),
     ("always rotated back",
      "You rotate the keys back at every call. Before the cache is full, no key is dropped, so "
-     "leave the others as they are.",
+     "leave all keys as they are.",
      (FULL, "keys = rotary(keys, -torch.ones(len(keys)))\n    " + FULL),
      (BACK, "keys[1:], values[1:]")),
     ("rotated back for one call",

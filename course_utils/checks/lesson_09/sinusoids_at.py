@@ -52,8 +52,8 @@ def inputs():
 JOINED = "torch.cat([angles.sin(), angles.cos()], dim=-1)"
 INV_FREQ = "10000.0 ** (-torch.arange(half) / half)"
 GROW = (
-    "Your frequencies grow from pair to pair. Pair i has the frequency 10000^(−2i / d_model), and"
-    " its angle is the position times this frequency."
+    "Your frequencies grow from pair to pair. Pair i must have the frequency 10000^(−2i / "
+    "d_model), and its angle is the position times this frequency."
 )
 ROUNDED = (
     "Your frequencies are rounded to {}, which keeps {} significant bits. Compute them in at least "
@@ -70,7 +70,7 @@ MISTAKES = [
     ("frequencies grow, in float64", GROW,
      (INV_FREQ, "10000.0 ** (torch.arange(half).double() / half)")),
     ("number of the pair over d_model",
-     "Your frequencies fall too slowly, as with the exponent −i / d_model. Pair i has the "
+     "Your frequencies fall too slowly, as with the exponent −i / d_model. Pair i must have the "
      "frequency 10000^(−2i / d_model).",
      (INV_FREQ, "10000.0 ** (-torch.arange(half) / d_model)")),
     ("last speed 1 / 10000",
@@ -79,7 +79,7 @@ MISTAKES = [
      (INV_FREQ, "10000.0 ** (-torch.linspace(0, 1, half))")),
     ("evenly spaced frequencies",
      "Your frequencies are evenly spaced. They must fall by the same factor from pair to pair. "
-     "Pair i has the frequency 10000^(−2i / d_model).",
+     "Pair i must have the frequency 10000^(−2i / d_model).",
      (INV_FREQ, "torch.linspace(1, 1e-4, half)")),
     ("numbers of the rows",
      "Your rows are at positions 0, 1, 2, …. Use the given positions.",
@@ -113,7 +113,7 @@ MISTAKES = [
      "are.",
      ("positions[:, None]", "(positions / len(positions))[:, None]")),
     ("one frequency",
-     "All your pairs have the frequency 1, as pair 0 does. Pair i has the frequency "
+     "All your pairs have the frequency 1, as only pair 0 should. Pair i must have the frequency "
      "10000^(−2i / d_model).",
      (INV_FREQ, "torch.ones(half)")),
     ("sines alone",
@@ -127,15 +127,15 @@ MISTAKES = [
      "Your numbers are right, but transposed. Return one row per position.",
      ("dim=-1)  # (L, d_model)", "dim=-1).T")),
     ("a speed for each entry",
-     "Your sines are right, but each cosine has a lower frequency than its sine. The sine and the"
-     " cosine of pair i both have the frequency 10000^(−2i / d_model).",
+     "Your sines are right, but each cosine has a lower frequency than its sine. The sine and "
+     "the cosine of pair i must both have the frequency 10000^(−2i / d_model).",
      (INV_FREQ, "10000.0 ** (-torch.arange(d_model) / d_model)"),
      (JOINED, "torch.cat([angles[:, ::2].sin(), angles[:, 1::2].cos()], dim=-1)")),
     ("twice as wide",
      "Your result has d_model sines and d_model cosines. Return d_model / 2 of each.",
      (INV_FREQ, "10000.0 ** (-torch.arange(d_model) / d_model)")),
     ("twice as steep",
-     "Your frequencies fall too fast, as with the exponent −4i / d_model. Pair i has the "
+     "Your frequencies fall too fast, as with the exponent −4i / d_model. Pair i must have the "
      "frequency 10000^(−2i / d_model).",
      (INV_FREQ, "10000.0 ** (-2 * torch.arange(half) / half)")),
     ("slowest first",

@@ -40,9 +40,9 @@ ROLLED = (
 )
 MISTAKES = [
     ("rank after rank",
-     "You put the ranks one after another. Each rank holds an early chunk and a late one, which "
-     "are not neighbors in the text. Put all early chunks first, and then the late ones in reverse "
-     "order.",
+     "You put the ranks one after another. Each rank holds an early chunk and a late one, with "
+     "other ranks' chunks between them (except on the last rank). Put all early chunks first, "
+     "and then the late ones in reverse order.",
      "parts.flatten(0, 1)"),
     ("late chunks not reversed",
      "Your early half is right. But rank 0 holds the last of the late chunks, and the last rank "

@@ -111,12 +111,12 @@ MISTAKES = [
      "output have H.",
      (MOVED, "n * 4 * H_kv * d")),
     ("H in the all-to-all",
-     "Your ring is right, but your all-to-all counts H heads of k and v. They have only H_kv "
-     "heads there too.",
+     "Your ring is right, but your all-to-all counts H heads of k and v. As in the ring, k and v "
+     "have only H_kv heads. Count H heads for q and the output, and H_kv heads for k and v.",
      (MOVED, "n * 4 * H * d")),
     ("H in the ring",
-     "Your all-to-all is right, but your ring counts H heads of k and v. They have only H_kv "
-     "heads there too.",
+     "Your all-to-all is right, but your ring counts H heads of k and v. As in the all-to-all, k "
+     "and v have only H_kv heads. Count H_kv heads for both.",
      ("2 * n * H_kv * d", "2 * n * H * d")),
     ("one of k and v with H heads in the all-to-all",
      "Your all-to-all counts H heads for one of k and v. Both have H_kv heads.",

@@ -84,7 +84,8 @@ SUBTRACTED = (
 )
 NOT_YET = (
     "Your factors are e^(m − largest m so far). When a later rank has a larger m, what you have "
-    "summed must be rescaled as well. Multiply the old ℓ and O by e^(old largest m − new one)."
+    "summed must be rescaled as well. Multiply the old ℓ and O by e^(old largest m − new largest "
+    "m)."
 )
 MISTAKES = [
     ("plain mean",
@@ -154,8 +155,8 @@ MISTAKES = [
     ("old sums not rescaled, NaN", NOT_YET + " Let an empty rank add nothing: −∞ − (−∞) is NaN.",
      (SHRINK, "(m - m.cummax(dim=0).values).exp()")),
     ("new sums not rescaled",
-     "If you merge one rank after another, you rescale what you have so far, but not what the next "
-     "rank adds. Multiply its ℓ and O by e^(its m − largest m so far).",
+     "If you merge one rank after another, you rescale what you have so far, but not what the "
+     "next rank adds. Multiply that rank's ℓ and O by e^(its m − largest m so far).",
      (SHRINK, "(m.cummax(dim=0).values - top).exp()")),
     ("powers of 2",
      "Your factors are powers of 2. ℓ and O are sums of powers of e, so use e^(m − largest m).",
@@ -176,7 +177,7 @@ MISTAKES = [
      ("m.amax(dim=0)", "m.amax()")),
     ("−∞ replaced by 0",
      "Your result is NaN where all scores are far below 0 and a rank is empty. If you replace "
-     "the empty rank's m by 0, that 0 becomes the maximum, all other factors underflow to 0, "
+     "the empty rank's m with 0, that 0 becomes the maximum, all other factors underflow to 0, "
      "and 0 / 0 is NaN. Leave m at −∞, so that the empty rank's factor is 0.",
      ("m.amax(dim=0)", "m.nan_to_num(neginf=0.0).amax(dim=0)")),
     ("maximum from 0",
@@ -202,12 +203,14 @@ MISTAKES = [
      "merge the outputs of all ranks.",
      "(out / ell.clamp(min=1e-9)[..., None])[m.argmax(dim=0), torch.arange(m.shape[1])]"),
     ("heads joined",
-     "You sum over the heads. Sum over the ranks, which are dimension 0.",
+     "You sum over the heads. Take the sums, and the maximum, over the ranks, which are "
+     "dimension 0.",
      ("m.amax(dim=0)", "m.amax(dim=1, keepdim=True)"),
      ("(shrink * ell).sum(dim=0)", "(shrink * ell).sum(dim=1)"),
      ("(shrink[..., None] * out).sum(dim=0)", "(shrink[..., None] * out).sum(dim=1)")),
     ("maximum over heads",
-     "Your maximum is taken over the heads. Take it over the ranks, which are dimension 0.",
+     "Your maximum is taken over the heads. Take the maximum and the sums over the ranks, which "
+     "are dimension 0.",
      ("m.amax(dim=0)", "m.amax(dim=1)"),
      ("(shrink * ell).sum(dim=0)", "(shrink * ell).sum(dim=1)"),
      ("(shrink[..., None] * out).sum(dim=0)", "(shrink[..., None] * out).sum(dim=1)")),

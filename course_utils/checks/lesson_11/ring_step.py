@@ -174,14 +174,14 @@ MISTAKES = [
      ("q @ k.mT", "q @ k.flatten(0, 1).T"),
      ("scores.softmax(dim=-1) @ v", "scores.softmax(dim=-1) @ v.flatten(0, 1)")),
     ("all keys, from the start",
-     "Your result is the attention over the keys of all ranks, and it ignores `out` and `lse`. In "
-     "one step, merge only the block on the same rank into them.",
+     "Your result is the attention over the keys of all ranks, and it ignores `out` and `lse`. "
+     "In one step, merge only the block on the same rank into `out` and `lse`.",
      ("q @ k.mT", "q @ k.flatten(0, 1).T"),
      ("scores.softmax(dim=-1) @ v", "scores.softmax(dim=-1) @ v.flatten(0, 1)"),
      ("return out, both", "return out_new, lse_new")),
     ("larger of both",
-     "Your output is right, but your lse is the larger one of the two. The exponentials of both "
-     "add up, so use `torch.logaddexp`.",
+     "Your output is right, but your lse is the larger of the two. The exponentials of both add "
+     "up, so use `torch.logaddexp`.",
      ("return out, both", "return out, torch.maximum(lse, lse_new)")),
     ("weights in proportion to lse",
      "Your two outputs are weighted in proportion to their lse. Weight each output by e^(its "
@@ -250,7 +250,7 @@ MISTAKES = [
       )),
     ("−∞ replaced by −10⁴",
      "Your result is wrong at the first step if all scores are far below 0. If you replace −∞ "
-     "by a number such as −10⁴, the empty start can outweigh such scores. Leave lse at −∞.",
+     "with a number such as −10⁴, the empty start can outweigh such scores. Leave lse at −∞.",
      ("    scores =", "    lse = lse.clamp(min=-1e4)\n    scores =")),
     ("another order",
      "Your results are right, but in another order. Return out, lse, k, v.",

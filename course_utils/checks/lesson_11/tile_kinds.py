@@ -132,8 +132,8 @@ MISTAKES = [
      (SOME, MEAN + " > -size"),
      (EACH, MEAN + " >= size")),
     ("earliest with earliest",
-     "Your result is 0 where the earliest query may see no key of the tile. A later query may "
-     "see one, so compare the earliest key with the latest query.",
+     "Your result is 0 where the earliest query cannot see any key of the tile. A later query "
+     "may see one, so compare the earliest key with the latest query.",
      (SOME, "k.amin(dim=1) <= q.amin(dim=1)[:, None]")),
     ("all keys past",
      "Your result is 0 unless the latest query may see every key. One allowed pair is enough, "
@@ -218,11 +218,11 @@ MISTAKES = [
      "Your result has 0 for tiles in which only some pairs are allowed. Return 1 for them.",
      ("some.long() + each.long()", "2 * each.long()")),
     ("numbers swapped",
-     "You swap the numbers. 0 means that no pair is allowed, and 2 means that all are.",
+     "You swap 0 and 2. Return 0 where no pair is allowed, and 2 where every pair is.",
      ("some.long() + each.long()", "2 - some.long() - each.long()")),
     ("latest with latest",
-     "Your result is 2 where the latest query may see every key. The earliest query may not see "
-     "them all, so compare the latest key with the earliest query.",
+     "Your result is 2 where the latest query may see every key. The earliest query might not "
+     "see every key, so compare the latest key with the earliest query.",
      (EACH, "k.amax(dim=1) <= q.amax(dim=1)[:, None]")),
     ("transposed",
      "Your numbers are right, but transposed. Rows are tiles of queries, and columns are tiles "
