@@ -100,7 +100,7 @@ MISTAKES = [
      (DIVISOR, "(2 * d_k)")),
     ("expected standard deviation of each query",
      "Your scores are divided by √(4‖q‖² + 2 d_k), which differs from query to query. The "
-     "divisor may depend only on d_k. Replace ‖q‖² by its mean over the queries, d_k.",
+     "divisor may depend only on d_k. Replace ‖q‖² with its mean over the queries, d_k.",
      (DIVISOR, "(4 * q_squares + 2 * d_k) ** 0.5")),
     ("squares alone",
      "Your scores are divided by √(2 d_k), the standard deviation of ‖k‖² alone. 2 q·k also "

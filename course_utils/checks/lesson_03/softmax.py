@@ -91,8 +91,8 @@ CLAMPED = (
 )
 FINITE = (
     "A score of −inf gets weight in your result if the other scores of its row are very low. You "
-    "get this result if you replace −inf by a finite number, such as {}. Keep −inf, because its "
-    "exponential is exactly 0."
+    "get this result if you replace −inf with a finite number, such as {}. Keep −inf, because "
+    "its exponential is exactly 0."
 )
 ABSOLUTE = (
     "Your result is what you get by subtracting the largest absolute value. In a row near −800, "
@@ -206,7 +206,7 @@ MISTAKES = [
      ("(x.double() - m)", "x"), ("e / total", "e / (total + 1e-9)")),
     ("nan replaced",
      "Your weights are 0 where an exponential overflows to inf. There, inf / inf is NaN, and you "
-     "get 0 if you replace NaN by 0. Convert the scores to a wider format, and subtract the "
+     "get 0 if you replace NaN with 0. Convert the scores to a wider format, and subtract the "
      "maximum along dim before exp. Then there is no NaN to replace.",
      ("(x.double() - m)", "x"), ("(e / total)", "(e / total).nan_to_num(0.0)")),
     ("scores clamped",
