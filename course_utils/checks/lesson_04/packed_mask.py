@@ -154,12 +154,12 @@ MISTAKES = [
      ("    return same & causal", "    start = torch.searchsorted(ids.contiguous(), "
       "ids.contiguous())\n    return (torch.arange(L) >= start[..., None]) & causal")),
     ("document 0 seen by all",
-     "In your mask, other documents see the document with id 0. Do not multiply ids, and do not "
-     "give 0 a meaning of its own. Compare the ids with ==.",
+     "In your mask, other documents see the document with id 0. This happens, for example, if "
+     "you multiply ids, or treat 0 as special. Compare the ids with ==.",
      ("return same", "same = same | (ids == 0)[..., None, :]\n    return same")),
     ("document 0 sees all",
-     "In your mask, the document with id 0 sees other documents. Do not multiply ids, and do not "
-     "give 0 a meaning of its own. Compare the ids with ==.",
+     "In your mask, the document with id 0 sees other documents. This happens, for example, if "
+     "you multiply ids, or treat 0 as special. Compare the ids with ==.",
      ("return same", "same = same | (ids == 0)[..., :, None]\n    return same")),
     ("one key too far",
      "Your mask allows one key too many. Within a document, a token also sees the next token. Use "

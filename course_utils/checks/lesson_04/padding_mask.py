@@ -43,7 +43,8 @@ def rolled(lengths, S, of):
 
 ONE_ROLL = (
     "Your mask is right only for the {} sequences. You get this result if you shift the masks of "
-    "all sequences by the same number. Each one has its own number of padding tokens, S − length."
+    "all sequences by the same number. Shift each sequence's mask by its own number of padding "
+    "tokens, S − length."
 )
 MISTAKES = [
     ("padding at the end",
