@@ -82,9 +82,9 @@ def to_the_digits_of_float64(answer, x, counts, *dim):
         near = difference(got.where(~empty, 0), right.double().where(~empty, 0)) is None
         if near and got[empty].isfinite().any():
             hint = (
-                "Your result is a finite number for an empty row, which must give −inf. Do not add "
-                "a small number to the counts or to the sum, and do not limit them from below. "
-                "log 0 = −inf is right."
+                "Your result is a finite number for an empty row, which must give −inf. If you "
+                "add a small number to the counts or to the sum, or limit them from below, leave "
+                "this out. log 0 = −inf is right."
             )
             raise NamedMistake("finite for an empty row", hint)
     return [result]
