@@ -75,9 +75,9 @@ ROUNDED_HINT = (
 )
 SMALL = (
     "small weights lost",
-    "Right, except for small weights, which are too large or replaced by 0. e^(x − m) may be "
-    "tiny, and for a score of −inf it is exactly 0. Do not limit x − m, and do not replace small "
-    "exponentials.",
+    "Right, except for small weights, which are too large or replaced by 0. The exponential e^(x "
+    "− m) may be tiny, and for a score of −inf it is exactly 0. Do not limit x − m, and do not "
+    "replace small exponentials.",
     ("(x.double() - m)", "(x.double() - m).clamp(min=-50)"),
 )
 NOT_MOVED_BACK = (
@@ -195,8 +195,9 @@ MISTAKES = [
      "weights. Subtract the maximum instead.",
      ("(x.double() - m)", "(x.double() / m)")),
     ("sum not shifted",
-     "Your result is what you get with e^(x − m) divided by the sum of e^x. Both must be relative "
-     "to the same maximum. Use the same exponentials, e^(x − m), in the sum.",
+     "Your result is what you get with e^(x − m) divided by the sum of e^x. Numerator and "
+     "denominator must be relative to the same maximum. Use the same exponentials, e^(x − m), in "
+     "the sum.",
      ("e.sum(", "x.exp().sum(")),
     ("epsilon in the sum",
      "Your weights are NaN where an exponential overflows, and 0 where all exponentials of a row "

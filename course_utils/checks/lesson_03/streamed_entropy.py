@@ -234,8 +234,9 @@ MISTAKES = [
      (RETURN, "torch.stack(entropies).nan_to_num(0).sum(dim=0)")),
     ("block entropies weighted",
      "Your result is the average of the blocks' entropies, each weighted by its block's total "
-     "weight. This leaves out how the weight is spread over the blocks. Add the entropy of these "
-     "total weights.",
+     "weight. This leaves out how the weight is spread over the blocks. Merge block by block: "
+     "entropies H₁ and H₂ with the shares w and u give w H₁ + u H₂ − w log w − u log u. Compute "
+     "the shares from e^(old m − new m), without a log-sum-exp.",
      ("    m, ell", "    entropies = []\n    m, ell"),
      ("m = m_new",
       "entropies.append((torch.special.entr(x.softmax(-1)).sum(-1), x.logsumexp(-1)))"),
@@ -243,8 +244,9 @@ MISTAKES = [
       "        entropies, torch.stack([n for _, n in entropies]).softmax(0), strict=True))")),
     ("entropy of the shares",
      "Your result is the entropy of the total weights of the blocks. But weight is also spread "
-     "within each block. Add each block's own entropy, multiplied by the block's total weight. "
-     "Let a block of −inf add 0.",
+     "within each block. Merge block by block: entropies H₁ and H₂ with the shares w and u give "
+     "w H₁ + u H₂ − w log w − u log u. Compute the shares from e^(old m − new m), without a "
+     "log-sum-exp. Let a block of −inf add 0.",
      ("    m, ell", "    lses = []\n    m, ell"), ("m = m_new", "lses.append(x.logsumexp(-1))"),
      (RETURN, "torch.special.entr(torch.stack(lses).softmax(0)).sum(0)")),
     ("only the last block",

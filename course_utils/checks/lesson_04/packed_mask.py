@@ -145,8 +145,8 @@ MISTAKES = [
      "are.",
      ("    same =", "    ids = ids.clamp(min=0)\n    same =")),
     ("0 taken for padding",
-     "In your mask, no token sees the document with id 0, as if its tokens were padding. 0 is an "
-     "id like any other. Compare all pairs of ids with ==.",
+     "In your mask, no token sees the document with id 0, as if its tokens were padding. But 0 "
+     "is an id like any other. Compare all pairs of ids with ==.",
      ("return same", "same = same & (ids != 0)[..., None, :]\n    return same")),
     ("ids taken for sorted",
      "Right if the ids in a row never fall. You get this result if you search for the first "

@@ -152,9 +152,9 @@ MISTAKES = [
      ("(common - m).exp(), (own - m).exp()", "(common - common.amax(-1, True)).exp(), "
       "(own - own.amax(-1, True)).exp().nan_to_num(0)")),
     ("nothing subtracted",
-     "Your result is NaN if scores are in the hundreds. e^900 overflows to inf, e^−900 underflows "
-     "to 0, and inf / inf and 0 / 0 are NaN. In both parts, subtract the larger of the two maxima "
-     "before exp.",
+     "Your result is NaN if scores are in the hundreds. Then e^900 overflows to inf, e^−900 "
+     "underflows to 0, and inf / inf and 0 / 0 are NaN. In both parts, subtract the larger of "
+     "the two maxima before exp.",
      ("[..., None]  # (B, H, L, 1), f", "[..., None] * 0  # (B, H, L, 1), f")),
     ("the prefix's maximum for both",
      "Your result is NaN if scores of the sequence are far above those of the prefix. If you "

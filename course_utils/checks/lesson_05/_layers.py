@@ -198,8 +198,8 @@ OF_ANY_LAYER = [
     ("mask not used", shared_hints.MASK_NOT_USED, ("mask is not None", "False")),
     ("mask inverted", shared_hints.MASK_INVERTED, ("~mask", "mask")),
     ("masked with 0",
-     "Right without a mask. With a mask, you get this result if forbidden scores become 0. e^0 is "
-     "1, so forbidden keys still get a weight. Fill forbidden scores with −inf.",
+     "Right without a mask. With a mask, you get this result if forbidden scores become 0. Since "
+     "e^0 is 1, forbidden keys still get a weight. Fill forbidden scores with −inf.",
      ("-torch.inf", "0")),
     ("filled with too little",
      "Right, except where all allowed scores are far below the number with which you fill "
