@@ -3,8 +3,8 @@
 NOT_SCALED = "Your result is right, except that the scores are not scaled. Divide them by √d_k."
 DIVIDED_BY_D_K = "Your scores are divided by d_k. Divide them by its square root, √d_k."
 HALF_OF_D_K = (
-    "Your scores are divided by d_k / 2. Python computes `d_k**1/2` as `(d_k**1) / 2`, so write "
-    "`d_k**0.5`."
+    "Your scores are divided by d_k / 2. Divide them by √d_k: `d_k**0.5`. (If you wrote "
+    "`d_k**1/2`, Python reads it as `(d_k**1) / 2`.)"
 )
 MULTIPLIED = "Your scores are multiplied by √d_k. Divide them by √d_k."
 BY_D_MODEL = (

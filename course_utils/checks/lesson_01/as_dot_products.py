@@ -158,8 +158,8 @@ MISTAKES = [
      "add the missing term that differs from key to key.",
      "(q, k / k.norm(dim=-1, keepdim=True))"),
     ("sign of the product",
-     "Your queries attend to the keys near −q. In −‖q − k‖² / 2, q·k has a plus sign. Change the "
-     "sign of your q·k.",
+     "Your queries attend most to the keys near −q. In −‖q − k‖² / 2, q·k has a plus sign. "
+     "Change the sign of your q·k.",
      ("[q, ones]", "[-q, ones]")),
     ("multiplied by root d",
      "Your exponent is −√d ‖q − k‖² / 2. soft_lookup does not divide its scores, so do not "

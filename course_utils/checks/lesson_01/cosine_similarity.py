@@ -147,8 +147,8 @@ MISTAKES = [
      "of its own. Divide each row by its norm(dim=-1, keepdim=True), and a zero row by 1.",
      "q @ k.mT / (q.norm() * k.norm())"),
     ("sum of absolute values",
-     "Your vectors are divided by the sum of their absolute values. A length is the square root "
-     "of the sum of squares, so divide by norm(dim=-1, keepdim=True).",
+     "Each of your vectors is divided by the sum of the absolute values of its entries. A length "
+     "is the square root of the sum of squares, so divide by norm(dim=-1, keepdim=True).",
      ("q.norm(dim", "q.norm(p=1, dim"), ("k.norm(dim", "k.norm(p=1, dim")),
     ("cosine distance",
      "Your result is 1 − cosine, which is small for similar vectors. Return the cosine itself.",

@@ -165,7 +165,7 @@ MISTAKES = [
     ("each centered by its own mean",
      "Your result is what you get if you subtract the mean of the queries from q, and the mean "
      "of the keys from k. Distances stay the same only if both are shifted by the same vector. "
-     "Subtract the mean of the keys from both.",
+     "Subtract the same vector from both, such as the mean of the keys, or nothing from either.",
      ("    q_squares",
       "    q, k = q - q.mean(dim=-2, keepdim=True), k - k.mean(dim=-2, keepdim=True)\n"
       "    q_squares")),
@@ -177,7 +177,7 @@ MISTAKES = [
     ("only the queries centered",
      "Your result is what you get if you subtract the mean of the queries from q, and nothing "
      "from k. Distances stay the same only if both are shifted by the same vector. Subtract the "
-     "mean of the keys from both.",
+     "same vector from both, such as the mean of the keys, or nothing from either.",
      ("    q_squares", "    q = q - q.mean(dim=-2, keepdim=True)\n    q_squares")),
 ]  # fmt: skip
 

@@ -100,11 +100,11 @@ MISTAKES = [
      (DIVISOR, "(2 * d_k)")),
     ("expected standard deviation of each query",
      "Your scores are divided by √(4‖q‖² + 2 d_k), which differs from query to query. The "
-     "divisor may depend only on d_k. Replace ‖q‖² by its mean over the queries, d_k.",
+     "divisor may depend only on d_k. Replace ‖q‖² with its mean over the queries, d_k.",
      (DIVISOR, "(4 * q_squares + 2 * d_k) ** 0.5")),
     ("squares alone",
-     "Your scores are divided by √(2 d_k), the standard deviation of ‖k‖² alone. 2 q·k also "
-     "differs from key to key. Add the variance of 2 q·k under the square root.",
+     "Your scores are divided by √(2 d_k), the standard deviation of ‖k‖² alone. The term 2 q·k "
+     "also differs from key to key. Add the variance of 2 q·k under the square root.",
      (DIVISOR, "(2 * d_k) ** 0.5")),
     ("variance of a square 1",
      "Your scores are divided by √(5 d_k), which would be right if the square of a standard "

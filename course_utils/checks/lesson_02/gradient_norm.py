@@ -123,7 +123,7 @@ MISTAKES = [
      ("scores.softmax(dim=-1)", "scores.softmax(dim=-1).softmax(dim=-1)")),
     ("mean of the squares",
      "Your result is the square root of the mean of the squares. The Frobenius norm is the "
-     "square root of their sum. Replace the mean by the sum.",
+     "square root of their sum. Use the sum instead of the mean.",
      ("square().sum", "square().mean")),
     ("norm of each row",
      "Your result has one norm for each row of the matrix. Return one norm for the whole "

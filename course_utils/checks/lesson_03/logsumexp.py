@@ -82,9 +82,9 @@ def to_the_digits_of_float64(answer, x, counts, *dim):
         near = difference(got.where(~empty, 0), right.double().where(~empty, 0)) is None
         if near and got[empty].isfinite().any():
             hint = (
-                "Your result is a finite number for an empty row, which must give −inf. Do not add "
-                "a small number to the counts or to the sum, and do not limit them from below. "
-                "log 0 = −inf is right."
+                "Your result is a finite number for an empty row, which must give −inf. If you "
+                "add a small number to the counts or to the sum, or limit them from below, leave "
+                "this out. log 0 = −inf is right."
             )
             raise NamedMistake("finite for an empty row", hint)
     return [result]
@@ -93,7 +93,7 @@ def to_the_digits_of_float64(answer, x, counts, *dim):
 TOO_HIGH = (
     "Right, unless all scores of a row are very low. Then the maximum that you subtract is too "
     "high, all exponentials underflow to 0, and log 0 is −inf. Subtract the true maximum, and "
-    "replace it by 0 only where it is −inf."
+    "replace it with 0 only where it is −inf."
 )
 ABSENT = "    x = x.masked_fill(counts == 0, -torch.inf)"
 MISTAKES = [
@@ -191,9 +191,10 @@ MISTAKES = [
      "by the total count.",
      ("total.log()", "(total / counts.sum(dim)).log()")),
     ("no maximum taken out",
-     "Your result is inf for large scores, where e^x overflows, and −inf for very low ones, where "
-     "all e^x underflow to 0. Convert the scores to a wider format. Subtract their maximum along "
-     "dim before exp, or 0 where it is −inf. Add the same number back after the logarithm.",
+     "Your result is inf for large scores, where e^x overflows, and −inf for very low ones, "
+     "where every e^x underflows to 0. Subtract the maximum along dim before exp (0 where it is "
+     "−inf), and add the same number back after the logarithm. Compute in float64, so that many "
+     "small terms are not lost.",
      ("masked_fill(m == -torch.inf, 0)", "mul(0).nan_to_num(0)"), (".double()", ""),
      ("counts * e", "counts * e.double()")),
     ("only a wider format for the sum",

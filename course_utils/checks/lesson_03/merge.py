@@ -131,8 +131,8 @@ LOOP = """    out, lse = outs[0], lses[0]
     return out, lse"""
 STACK = (
     "Stack all log-sum-exps instead. Use their softmax over the parts as weights, and "
-    "torch.logsumexp for the lse. Where all parts are empty, replace the log-sum-exps by 0 before "
-    "softmax."
+    "torch.logsumexp for the lse. Where all parts are empty, replace the log-sum-exps with 0 "
+    "before softmax."
 )
 AFTER_EMPTY = (
     "Right, except where the first of several parts is empty. There, your lse is NaN. If you merge "
@@ -141,8 +141,8 @@ AFTER_EMPTY = (
 MISTAKES = [
     ("maximum not below a limit",
      "Right, unless every lse of a query is far below 0. Then the maximum that you subtract is "
-     "too high, and all exponentials underflow to 0. Subtract the true maximum, and replace it by "
-     "0 only where it is −inf.",
+     "too high, and all exponentials underflow to 0. Subtract the true maximum, and replace it "
+     "with 0 only where it is −inf.",
      ("m.masked_fill(m == -torch.inf, 0)", "m.clamp(min=-1e4)")),
     ("by a sigmoid of the lses",
      AFTER_EMPTY.format("lse − logsigmoid(lse − other)"),
@@ -193,8 +193,8 @@ MISTAKES = [
      "weighted against this lse, so the output is right for two parts at most. " + STACK,
      ("    return out, m + total.log()", LOOP.replace("torch.logaddexp(lse, other)", "lse"))),
     ("mean of two each time",
-     "Your output is the plain mean of the output so far and the next part's output, again and "
-     "again. A part with a larger lse must count more. " + STACK,
+     "You merge the parts one by one, each time taking the plain mean of the output so far and "
+     "the next part's output. A part with a larger lse must count more. " + STACK,
      ("    return out, m + total.log()",
       LOOP.replace("torch.sigmoid(other - lse)[..., None]", "0.5"))),
     ("part with an empty query left out",
@@ -204,8 +204,7 @@ MISTAKES = [
       "        (parts[0][0] * 0, parts[0][1] - torch.inf)],")),
     ("averaged two by two",
      "Right for two parts. With more, each further part is weighted as if only one part came "
-     "before it. If you merge two at a time, set lse to torch.logaddexp(lse, other) after each "
-     "step, so that it covers all parts so far.",
+     "before it. " + STACK,
      ("    return", "    out, lse = outs[0], lses[0]\n"
       "    for o, other in zip(outs[1:], lses[1:]):\n"
       "        a = torch.stack([lse, other])\n"
@@ -225,8 +224,8 @@ MISTAKES = [
      "exp, or 0 where it is −inf.",
      (SHARES, "(lses.exp() / lses.exp().sum(dim=0)).nan_to_num(0)")),
     ("merged lse not shifted",
-     NAIVE_LSE_HINT + " In the weights e^(lse − merged lse), subtract 0 where all parts are empty. "
-     "Then there is no NaN to replace by 0.",
+     NAIVE_LSE_HINT + "In the weights e^(lse − merged lse), subtract 0 where all parts are "
+         "empty. Then there is no NaN to replace with 0.",
      (SHARES, f"(lses - {NAIVE_LSE}).exp().nan_to_num(0)"), ("m + total.log()", NAIVE_LSE)),
     ("merged lse not shifted, nor kept from NaN",
      NAIVE_LSE_HINT + " In the weights e^(lse − merged lse), subtract 0 where all parts are empty, "
@@ -241,8 +240,8 @@ MISTAKES = [
      ("lses.amax(dim=0)", "lses.max()"), (SHARES, "(e / total).nan_to_num(0)")),
     ("softmax over the queries",
      "Your shares sum to 1 over the queries. For each query, they must sum to 1 over the parts. "
-     "If you stack the parts along dimension 0, use dim=0. Where all parts are empty, replace the "
-     "log-sum-exps by 0 before softmax, because softmax over −inf alone is NaN.",
+     "If you stack the parts along dimension 0, use dim=0. Where all parts are empty, replace "
+     "the log-sum-exps with 0 before softmax, because softmax over −inf alone is NaN.",
      (SHARES, "lses.softmax(dim=-1)")),
     ("weights not normalized",
      "Your output is the sum of the weighted outputs. Divide it by the sum of the weights, or by "
@@ -257,7 +256,7 @@ MISTAKES = [
      "(m + total.log()).masked_fill(total == 0, 0)")),
     ("lse log n for empty parts",
      "Your lse is log n where all n parts are empty, as if each lse were 0 there. If you replace "
-     "−inf by 0 before softmax, do not compute the lse from these zeros. Return −inf there.",
+     "−inf with 0 before softmax, do not compute the lse from these zeros. Return −inf there.",
      ("m + total.log()", "lses.masked_fill(lses.isneginf().all(0), 0).logsumexp(0)")),
     ("lse very low for empty parts",
      "Your lse is a finite number where all parts are empty, and all parts get the same weight "
@@ -270,9 +269,9 @@ MISTAKES = [
      ("    return", "    some = lses.isneginf().any(0)\n    out = out.masked_fill(some[..., None], "
       "0)\n    total = total.masked_fill(some, 0)\n    return")),
     ("plain average where a part is empty",
-     "Your output is the plain mean of the outputs where any part is empty. If you replace the "
-     "log-sum-exps of a query by 0, do so only where all parts are empty. Otherwise, softmax "
-     "handles −inf: its weight is 0.",
+     "Where any part is empty, your output is the plain mean of all outputs. If you replace a "
+     "query's log-sum-exps with 0, do so only where all its parts are empty. Elsewhere, softmax "
+     "gives −inf a weight of 0 by itself.",
      (SHARES, "lses.masked_fill(lses.isneginf().any(0), 0).softmax(0)")),
     ("log-sum-exps cut off",
      "Right, unless every lse of a query is far below 0. If you limit the log-sum-exps from "

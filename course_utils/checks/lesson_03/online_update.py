@@ -120,26 +120,26 @@ WHOLE = f"both / {SAFE}[..., None]"
 SHRUNK = "(m - base).exp()"
 RESCALED = f"ell * {SHRUNK}"
 AGAIN = f"({SHRUNK} / ell.masked_fill(ell == 0, 1))[..., None] * out"
-OK = "Your m and ℓ are right. "
+OK = "Your new m and ℓ are right. "
 OLD_DIVIDED = OK + (
     "Your old output is divided by the old ℓ a second time, although the one you are given is "
-    "already divided. Give the old output the weight ℓ · e^(m − m_new) / ℓ_new, and add Σ e^(x − "
-    "m_new) v / ℓ_new."
+    "already divided. Give the old output the weight old ℓ · e^(old m − new m) / new ℓ, and add "
+    "Σ e^(x − new m) v / new ℓ."
 )
 MISTAKES = [
     ("old sum not rescaled",
      "Your ℓ is wrong when m rises, because the old sum in it is still relative to the old m. "
-     "Multiply the old ℓ by e^(m − m_new).",
+     "Multiply the old ℓ by e^(old m − new m).",
      (RESCALED, "ell")),
     ("rescaled backwards",
-     "Your old ℓ is rescaled in the wrong direction. Multiply it by e^(m − m_new), which is never "
-     "above 1.",
+     "Your old ℓ is rescaled in the wrong direction. Multiply it by e^(old m − new m), which is "
+     "never above 1.",
      (SHRUNK, "(base - m).exp().nan_to_num(posinf=0.0)")),
     ("not divided, as in the lesson",
      OK + "Your out is the undivided sum of the lesson. Here, the out that you are given is "
-          "already divided by ℓ, and the out that you return must be divided too. Multiply the "
-          "old out by ℓ · e^(m − m_new). Divide the whole sum by the new ℓ, or by 1 where the new "
-          "ℓ is 0.",
+          "already divided by the old ℓ, and the out that you return must be divided too. "
+          "Multiply the old out by old ℓ · e^(old m − new m). Divide the whole sum by the new ℓ, "
+          "or by 1 where the new ℓ is 0.",
      (BOTH, f"{SHRUNK}[..., None] * out + p @ v"), (WHOLE, "both")),
     ("not divided",
      OK + "Your out is an undivided sum. Divide it by the new ℓ, or by 1 where the new ℓ is 0.",
@@ -147,13 +147,13 @@ MISTAKES = [
     ("divided twice",
      OK + "Your out is divided by ℓ twice. Divide once.", (BOTH, f"({BOTH}) / {SAFE}[..., None]")),
     ("old output without its weight",
-     OK + "Before the division, your old output has the weight e^(m − m_new). But the old output "
-          "is already divided by the old ℓ. Give it the weight ℓ · e^(m − m_new).",
+     OK + "But before the division, your old output has the weight e^(old m − new m), although "
+          "it is already divided by the old ℓ. Give it the weight old ℓ · e^(old m − new m).",
      (BOTH, f"{SHRUNK}[..., None] * out + p @ v")),
     ("old output divided again",
      OK + "Your old output is divided by the old ℓ a second time, although the one you are given "
-          "is already divided. Before you divide by the new ℓ, give the old output the weight ℓ · "
-          "e^(m − m_new).",
+          "is already divided. Before you divide by the new ℓ, give the old output the weight "
+          "old ℓ · e^(old m − new m).",
      (OLD, AGAIN)),
     ("old output divided again, the block's divided",
      OLD_DIVIDED,
@@ -162,32 +162,33 @@ MISTAKES = [
      OLD_DIVIDED,
      (BOTH, f"{AGAIN} + x.softmax(dim=-1).nan_to_num(0) @ v"), (WHOLE, "both")),
     ("old output not rescaled",
-     OK + "Your ℓ · out is still relative to the old m. Multiply it by e^(m − m_new) too.",
+     OK + "Your product of the old ℓ and the old out is still relative to the old m. Multiply it "
+          "by e^(old m − new m) too.",
      (OLD, "ell[..., None] * out")),
     ("old output times the new sum",
      OK + "Your old output is weighted by the new ℓ. But the output you are given is divided by "
-          "the old ℓ. Before you divide by the new ℓ, give the old output the weight ℓ · e^(m − "
-          "m_new), with the old ℓ.",
+          "the old ℓ. Before you divide by the new ℓ, give the old output the weight old ℓ · "
+          "e^(old m − new m).",
      (OLD, f"(total * {SHRUNK})[..., None] * out")),
     ("old output counted once",
-     OK + "Before the division, your old output has the weight 1, like a single key. But it "
-     "stands for all earlier keys. Give the old output the weight ℓ · e^(m − m_new).",
+     OK + "But before the division, your old output has weight 1, like a single key, although it "
+          "stands for all earlier keys. Give it the weight old ℓ · e^(old m − new m).",
      (BOTH, "out + p @ v")),
     ("old output not divided",
-     OK + "Only the block's part of your out is divided. Divide both parts by the new ℓ.",
+     OK + "Only the block's part of your out is divided. Divide the old part by the new ℓ too.",
      (BOTH, f"{OLD} + p @ v / {SAFE}[..., None]"), (WHOLE, "both")),
     ("old output dropped",
      OK + "Your out omits the old output. Before you divide by the new ℓ, add the old output, "
-          "weighted by ℓ · e^(m − m_new).",
+          "weighted by old ℓ · e^(old m − new m).",
      (BOTH, "p @ v")),
     ("block alone",
-     OK + "Your out is attention over this block only. Multiply the old out by ℓ · e^(m − m_new), "
-     "which turns it back into a sum. Add Σ e^(x − m_new) v. Divide by the new ℓ, or by 1 where "
-     "the new ℓ is 0.",
+     OK + "Your out is attention over this block only. Multiply the old out by old ℓ · e^(old m "
+          "− new m), which turns it back into a sum. Add Σ e^(x − new m) v. Divide by the new ℓ, "
+          "or by 1 where the new ℓ is 0.",
      (WHOLE, "x.softmax(dim=-1).nan_to_num(0) @ v")),
     ("block's output left out",
      OK + "Your out omits the values of this block. Before you divide by the new ℓ, add Σ e^(x − "
-          "m_new) v.", (BOTH, OLD)),
+          "new m) v.", (BOTH, OLD)),
     ("divided by the old sum",
      OK + "Your out is divided by the old ℓ, which leaves out this block. Divide it by the new ℓ.",
      (WHOLE, "both / ell.masked_fill(ell == 0, 1)[..., None]")),
@@ -200,32 +201,33 @@ MISTAKES = [
      "part.",
      (BOTH, f"(old / {SAFE})[..., None] * out + p @ v"), (WHOLE, "both")),
     ("old output kept whole",
-     OK + "Your old output keeps its full weight when the block is added. Give the old output the "
-     "weight ℓ · e^(m − m_new) / ℓ_new.",
+     OK + "Your old output keeps its full weight when the block is added. Give the old output "
+          "the weight old ℓ · e^(old m − new m) / new ℓ.",
      (BOTH, f"out + p @ v / {SAFE}[..., None]"), (WHOLE, "both")),
     ("outputs averaged",
      OK + "Your out is the plain mean of the old output and the block's output. Each must count "
-     "as much as its sum of exponentials. Multiply the old out by ℓ · e^(m − m_new), and add Σ "
-     "e^(x − m_new) v. Divide by the new ℓ, or by 1 where the new ℓ is 0.",
+          "as much as its sum of exponentials. Multiply the old out by old ℓ · e^(old m − new "
+          "m), and add Σ e^(x − new m) v. Divide by the new ℓ, or by 1 where the new ℓ is 0.",
      (WHOLE, "(out + x.softmax(dim=-1).nan_to_num(0) @ v) / 2")),
     ("both outputs added",
-     OK + "Your out is the plain sum of the old output and the block's output. Each must count as "
-     "much as its sum of exponentials. Multiply the old out by ℓ · e^(m − m_new), and add Σ e^(x "
-     "− m_new) v. Divide by the new ℓ, or by 1 where the new ℓ is 0.",
+     OK + "Your out is the plain sum of the old output and the block's output. Each must count "
+          "as much as its sum of exponentials. Multiply the old out by old ℓ · e^(old m − new "
+          "m), and add Σ e^(x − new m) v. Divide by the new ℓ, or by 1 where the new ℓ is 0.",
      (WHOLE, "out + x.softmax(dim=-1).nan_to_num(0) @ v")),
     ("block divided by itself",
-     OK + "The block's part of your out matches a softmax over the block, so it is divided by the "
-     "block's own sum. Use Σ e^(x − m_new) v for the block, and divide only once, by the new ℓ.",
+     OK + "The block's part of your out matches a softmax over the block, so it is divided by "
+          "the block's own sum. Use Σ e^(x − new m) v for the block, and divide only once, by "
+          "the new ℓ.",
      (BOTH, f"{OLD} + x.softmax(dim=-1).nan_to_num(0) @ v")),
     ("the block's own softmax, NaN for an empty block",
      OK + "Your out is NaN where a row of the block is all −inf. A softmax over −inf alone is "
-     "NaN, and 0 · NaN is NaN. Add Σ e^(x − m_new) v / ℓ_new for the block instead, because all "
-     "its exponentials are 0 there.",
+          "NaN, and 0 · NaN is NaN. Add Σ e^(x − new m) v / new ℓ for the block instead, because "
+          "all its exponentials are 0 there.",
      (BOTH, f"(old / {SAFE})[..., None] * out + "
       f"(p.sum(-1) / {SAFE})[..., None] * (x.softmax(dim=-1) @ v)"), (WHOLE, "both")),
     ("block's values averaged",
      OK + "The block's part of your out is divided by the number of its keys, as by a mean over "
-     "them. Add the sum, Σ e^(x − m_new) v, before you divide by the new ℓ.",
+          "them. Add the sum, Σ e^(x − new m) v, before you divide by the new ℓ.",
      ("p @ v", "p @ v / x.shape[-1]")),
     ("first block in some rows",
      "Right, unless m is −inf in some rows only. Then you drop the old state of the other rows. "
@@ -234,12 +236,13 @@ MISTAKES = [
       "m.detach() - torch.inf, ell * 0, out * 0\n    old =")),
     ("block's softmax added",
      OK + "Your old output has the right weight. But the block's part is divided by the block's "
-     "own sum, as in a softmax over the block. Divide Σ e^(x − m_new) v by the new ℓ instead.",
+          "own sum, as in a softmax over the block. Divide Σ e^(x − new m) v by the new ℓ "
+          "instead.",
      (BOTH, f"(old / {SAFE})[..., None] * out + x.softmax(dim=-1).nan_to_num(0) @ v"),
      (WHOLE, "both")),
     ("a softmax for the exponentials",
      "Your ℓ grows by 1 with each block that is not all −inf, as if you added the weights of a "
-     "softmax over the block. Add the exponentials e^(x − m_new), without dividing them.",
+     "softmax over the block. Add the exponentials e^(x − new m), without dividing them.",
      ("(x - base[..., None]).exp()", "x.softmax(dim=-1).nan_to_num(0)")),
     ("old maximum forgotten",
      "Your m is the maximum of this block only. Take the larger of the old m and the block's "
@@ -249,30 +252,30 @@ MISTAKES = [
      "Your m is the smaller of the old m and the block's maximum, so an exponential can be above "
      "1 and overflow. Use torch.maximum.", ("maximum(", "minimum(")),
     ("block relative to the old maximum",
-     "The exponentials of your block are relative to the old m. Make them relative to m_new.",
+     "The exponentials of your block are relative to the old m. Make them relative to the new m.",
      ("base[..., None]", "m.masked_fill(m == -torch.inf, 0)[..., None]")),
     ("sum relative to the old maximum",
-     "You return the new m, but your ℓ is still relative to the old one. Multiply the old ℓ by "
-     "e^(m − m_new), and use e^(x − m_new) for the block.", (RESCALED, "ell"),
+     "You return the new m, but your ℓ is still relative to the old m. Multiply the old ℓ by "
+     "e^(old m − new m), and use e^(x − new m) for the block.", (RESCALED, "ell"),
      ("base[..., None]", "m.masked_fill(m == -torch.inf, 0)[..., None]")),
     ("block relative to itself",
      "The exponentials of your block are relative to the block's own maximum. Make them relative "
-     "to m_new, which can be larger.",
+     "to the new m, which can be larger.",
      ("base[..., None]", "x.amax(dim=-1, keepdim=True).nan_to_num(neginf=0.0)")),
     ("block not shifted",
-     "The exponentials of your block are e^x. Subtract the maximum first: e^(x − m_new).",
+     "The exponentials of your block are e^x. Subtract the maximum first: e^(x − new m).",
      ("(x - base[..., None])", "x")),
     ("nothing shifted",
-     "Your ℓ is the old ℓ plus Σ e^x, with no maximum subtracted. Multiply the old ℓ by e^(m − "
-     "m_new), and use e^(x − m_new) for the block.",
+     "Your ℓ is the old ℓ plus Σ e^x, with no maximum subtracted. Multiply the old ℓ by e^(old m "
+     "− new m), and use e^(x − new m) for the block.",
      ("(x - base[..., None])", "x"), (RESCALED, "ell")),
     ("old sum dropped",
-     "Your ℓ drops the sum of the earlier blocks. Return ℓ · e^(m − m_new) plus the sum of this "
-     "block.",
+     "Your ℓ drops the sum of the earlier blocks. Return old ℓ · e^(old m − new m) plus the sum "
+     "of this block.",
      ("old + p.sum(dim=-1)", "p.sum(dim=-1)")),
     ("block not added",
-     "Your new ℓ is only the old part, old ℓ · e^(m − m_new). Add the sum of this block's "
-     "exponentials, e^(x − m_new).",
+     "Your new ℓ is only the old part, old ℓ · e^(old m − new m). Add the sum of this block's "
+     "exponentials, e^(x − new m).",
      ("old + p.sum(dim=-1)", "old")),
     ("mean of the block",
      "You add the mean of the block's exponentials to ℓ. Add their sum.", ("sum(", "mean(")),
@@ -281,29 +284,29 @@ MISTAKES = [
      ("return m_new", "return m")),
     ("maximum not below a limit",
      "Right, unless all scores so far are very low. Then the maximum that you subtract is too "
-     "high, and all exponentials underflow to 0. Subtract the true maximum, and replace it by 0 "
-     "only where it is −inf.",
+     "high, and all exponentials underflow to 0. Subtract the true maximum, and replace it with "
+     "0 only where it is −inf.",
      ("m_new.masked_fill(m_new == -torch.inf, 0)", "m_new.clamp(min=-1e4)")),
     ("nan while nothing is allowed",
      "Your ℓ is NaN as long as a query has seen only −inf, because −inf − (−inf) is NaN. Where "
-     "m_new is −inf, subtract 0 instead, so that m stays −inf, and ℓ and out stay 0.",
+     "the new m is −inf, subtract 0 instead, so that m stays −inf, and ℓ and out stay 0.",
      ("m_new.masked_fill(m_new == -torch.inf, 0)", "m_new")),
     ("0 / 0 while nothing is allowed",
      OK + "But your out is NaN as long as a query has seen only −inf, because 0 / 0 is NaN. Where "
           "the new ℓ is 0, divide by 1.", (SAFE, "total")),
     *[(f"−inf replaced by {low}",
-       "Your m is a finite number as long as a query has seen only −inf. If you replace −inf by a "
-       "very low number, e^(x − m) is e^0 = 1 for forbidden keys, so they count. Keep −inf in x "
-       "and m, and subtract 0 where m_new is −inf.",
+       "Your m is a finite number as long as a query has seen only −inf. If you replace −inf "
+       "with a very low number, e^(x − m) is e^0 = 1 for forbidden keys, so they count. Keep "
+       "−inf in x and m, and subtract 0 where the new m is −inf.",
        ("    m_new", f"    m, x = m.clamp(min={low}), x.clamp(min={low})\n    m_new"))
       for low in ("-1e9", "-1e30")],
     ("m is 0",
-     "Your m is 0 as long as a query has seen only −inf. If you replace −inf by 0 to subtract it, "
-     "do not return this 0. Return −inf there.",
+     "Your m is 0 as long as a query has seen only −inf. If you replace −inf with 0 in order to "
+     "subtract it, do not return this 0. Return −inf there.",
      ("return m_new", "return base")),
     ("ℓ is 1",
-     "Your ℓ is 1 as long as a query has seen only −inf. If you replace 0 by 1 to divide by it, "
-     "do not return this 1. Return 0 there.",
+     "Your ℓ is 1 as long as a query has seen only −inf. If you replace 0 with 1 in order to "
+     "divide by it, do not return this 1. Return 0 there.",
      ("new, total", f"new, {SAFE}")),
     ("state out of order",
      "Your m and ℓ are swapped. Return m, ell, out, in this order.",

@@ -75,9 +75,9 @@ ROUNDED_HINT = (
 )
 SMALL = (
     "small weights lost",
-    "Right, except for small weights, which are too large or replaced by 0. e^(x − m) may be "
-    "tiny, and for a score of −inf it is exactly 0. Do not limit x − m, and do not replace small "
-    "exponentials.",
+    "Right, except for small weights, which are too large or replaced by 0. The exponential e^(x "
+    "− m) may be tiny, and for a score of −inf it is exactly 0. Do not limit x − m, and do not "
+    "replace small exponentials.",
     ("(x.double() - m)", "(x.double() - m).clamp(min=-50)"),
 )
 NOT_MOVED_BACK = (
@@ -91,8 +91,8 @@ CLAMPED = (
 )
 FINITE = (
     "A score of −inf gets weight in your result if the other scores of its row are very low. You "
-    "get this result if you replace −inf by a finite number, such as {}. Keep −inf, because its "
-    "exponential is exactly 0."
+    "get this result if you replace −inf with a finite number, such as {}. Keep −inf, because "
+    "its exponential is exactly 0."
 )
 ABSOLUTE = (
     "Your result is what you get by subtracting the largest absolute value. In a row near −800, "
@@ -195,8 +195,9 @@ MISTAKES = [
      "weights. Subtract the maximum instead.",
      ("(x.double() - m)", "(x.double() / m)")),
     ("sum not shifted",
-     "Your result is what you get with e^(x − m) divided by the sum of e^x. Both must be relative "
-     "to the same maximum. Use the same exponentials, e^(x − m), in the sum.",
+     "Your result is what you get with e^(x − m) divided by the sum of e^x. Numerator and "
+     "denominator must be relative to the same maximum. Use the same exponentials, e^(x − m), in "
+     "the sum.",
      ("e.sum(", "x.exp().sum(")),
     ("epsilon in the sum",
      "Your weights are NaN where an exponential overflows, and 0 where all exponentials of a row "
@@ -206,7 +207,7 @@ MISTAKES = [
      ("(x.double() - m)", "x"), ("e / total", "e / (total + 1e-9)")),
     ("nan replaced",
      "Your weights are 0 where an exponential overflows to inf. There, inf / inf is NaN, and you "
-     "get 0 if you replace NaN by 0. Convert the scores to a wider format, and subtract the "
+     "get 0 if you replace NaN with 0. Convert the scores to a wider format, and subtract the "
      "maximum along dim before exp. Then there is no NaN to replace.",
      ("(x.double() - m)", "x"), ("(e / total)", "(e / total).nan_to_num(0.0)")),
     ("scores clamped",

@@ -69,8 +69,8 @@ def inputs():
 
 LARGE = (
     "Right for scores near 0, but wrong for scores near 10¹⁵. There, a log-sum-exp or Σ p x is "
-    "rounded to a multiple of 0.125, even in float64. Do not compute them. Sum e^(x − m) and "
-    "(x − m) e^(x − m) in float64, and correct both sums when m rises."
+    "rounded to a multiple of 0.125, even in float64. Compute neither of the two. Sum e^(x − m) "
+    "and (x − m) e^(x − m) in float64, and correct both sums when m rises."
 )
 TWICE = (
     "Your function reads the blocks twice, but the second loop finds nothing. Keep all you need in "
@@ -156,42 +156,45 @@ RETURN = "ell.log() - s / ell"
 MISTAKES = [
     ("second sum not shifted",
      "Right as long as the maximum stays the same. When m rises, every x − m in your old Σ (x − "
-     "m) e^(x − m) changes too, not only e^(x − m). Add e^(m − m_new) · (m − m_new) · ℓ to the "
-     "rescaled old sum, with the ℓ before this block.",
+     "m) e^(x − m) changes too, not only e^(x − m). Add e^(old m − new m) · (old m − new m) · "
+     "old ℓ to the rescaled old sum.",
      (OLD, "change.exp() * s")),
     ("second sum not rescaled",
      "Your old s = Σ (x − m) e^(x − m) is still relative to the old m. When m rises, both x − m "
-     "and e^(x − m) change in every term. Replace s by e^(m − m_new) · (s + (m − m_new) · ℓ), "
-     "with the ℓ before this block.", (OLD, "s")),
+     "and e^(x − m) change in every term. Replace s with e^(old m − new m) · (s + (old m − new "
+     "m) · old ℓ).", (OLD, "s")),
     ("second sum shifted the wrong way",
      "Your Σ (x − m) e^(x − m) is shifted in the wrong direction. When m rises, every x − m "
-     "becomes smaller. Add (m − m_new) · ℓ, which is 0 or less, instead of subtracting it.",
+     "becomes smaller. Add (old m − new m) · old ℓ, which is 0 or less, instead of subtracting "
+     "it.",
      (OLD, "change.exp() * (s - change * ell)")),
     ("second sum shifted once",
-     "When m rises, your Σ (x − m) e^(x − m) changes by m − m_new only once. But every x − m in "
-     "it changes by this amount, with the weight e^(x − m). Add (m − m_new) · ℓ instead.",
+     "When m rises, your Σ (x − m) e^(x − m) changes by old m − new m only once. But every x − m "
+     "in it changes by this amount, with the weight e^(x − m). Add (old m − new m) · old ℓ "
+     "instead.",
      (OLD, "change.exp() * (s + change)")),
     ("second sum shifted by the old ℓ",
-     "Your term (m − m_new) · ℓ uses ℓ as it was, relative to the old m. Multiply this term by "
-     "e^(m − m_new) as well.", (OLD, "change.exp() * s + change * ell")),
+     "Your term (old m − new m) · ℓ uses the old ℓ, which is still relative to the old m. "
+     "Multiply this term by e^(old m − new m) as well.", (OLD, "change.exp() * s + change * ell")),
     ("second sum shifted by ℓ rescaled twice",
-     "In your term (m − m_new) · ℓ, ℓ is multiplied by e^(m − m_new) twice. Multiply it once.",
+     "In your term (old m − new m) · old ℓ, the old ℓ is multiplied by e^(old m − new m) twice. "
+     "Multiply it once.",
      (OLD, "change.exp() * (s + change * change.exp() * ell)")),
     ("second sum shifted by the new ℓ",
-     "Your term (m − m_new) · ℓ uses the new ℓ, which includes this block. Use the value of ℓ "
-     "before the block.",
+     "Your term (old m − new m) · ℓ uses the new ℓ, which includes this block. Use the old ℓ, "
+     "from before the block.",
      ("        ell = change.exp() * ell + below.exp().sum(dim=-1)  # (...)\n", ""),
      ("        old", "        ell = change.exp() * ell + below.exp().sum(dim=-1)\n        old")),
     ("second sum shifted by the new ℓ, not rescaled",
-     "Your term (m − m_new) · ℓ uses the new ℓ, which includes this block. Use e^(m − m_new) "
-     "times the value of ℓ before the block.",
+     "Your term (old m − new m) · ℓ uses the new ℓ, which includes this block. Use e^(old m − "
+     "new m) times the old ℓ, from before the block.",
      ("        ell = change.exp() * ell + below.exp().sum(dim=-1)  # (...)\n", ""),
      ("        old", "        ell = change.exp() * ell + below.exp().sum(dim=-1)\n        old"),
      (OLD, "change.exp() * s + change.masked_fill(m == -INF, 0) * ell")),
     ("no sum rescaled",
-     "Right as long as the maximum stays the same. When m rises, your old sums are still relative "
-     "to the old m. Replace s = Σ (x − m) e^(x − m) by e^(m − m_new) · (s + (m − m_new) · ℓ). "
-     "Then multiply the old ℓ by e^(m − m_new).",
+     "Right as long as the maximum stays the same. When m rises, your old sums are still "
+     "relative to the old m. Replace s = Σ (x − m) e^(x − m) with e^(old m − new m) · (s + (old "
+     "m − new m) · old ℓ). Then multiply the old ℓ by e^(old m − new m).",
      (OLD, "s"), ("change.exp() * ell +", "ell +")),
     ("difference of large numbers",
      LARGE,
@@ -204,8 +207,8 @@ MISTAKES = [
      ("m_new.masked_fill(m_new == -torch.inf, 0)", "m_new * 0"), (OLD, "s"),
      (".clamp(min=-1e4)  # (..., n)", "  # (..., n)"), ("(m - base).clamp(min=-1e4)", "base")),
     ("NaN from the first block on",
-     "Your result is NaN from the first block on. At first, m − m_new is −inf and ℓ is 0, and "
-     "−inf · 0 is NaN. As long as m is −inf, let the old sums contribute 0.",
+     "Your result is NaN from the first block on. At first, old m − new m is −inf and ℓ is 0, "
+     "and −inf · 0 is NaN. As long as m is −inf, let the old sums contribute 0.",
      (" = (m - base).clamp(min=-1e4)",
      " = m - base")),
     ("NaN for forbidden scores",
@@ -213,7 +216,7 @@ MISTAKES = [
      "a score add 0.", (".clamp(min=-1e4)  # (..., n)", "  # (..., n)")),
     ("NaN while nothing is allowed",
      "Your result is NaN where the first block is all −inf, because −inf − (−inf) is NaN. Where "
-     "m_new is −inf, subtract 0 instead.",
+     "the new m is −inf, subtract 0 instead.",
      ("m_new.masked_fill(m_new == -torch.inf, 0)", "m_new")),
     ("mean of the blocks' entropies",
      "Your result is the mean of the blocks' own entropies. But a block with higher scores counts "
@@ -231,8 +234,9 @@ MISTAKES = [
      (RETURN, "torch.stack(entropies).nan_to_num(0).sum(dim=0)")),
     ("block entropies weighted",
      "Your result is the average of the blocks' entropies, each weighted by its block's total "
-     "weight. This leaves out how the weight is spread over the blocks. Add the entropy of these "
-     "total weights.",
+     "weight. This leaves out how the weight is spread over the blocks. Merge block by block: "
+     "entropies H₁ and H₂ with the shares w and u give w H₁ + u H₂ − w log w − u log u. Compute "
+     "the shares from e^(old m − new m), without a log-sum-exp.",
      ("    m, ell", "    entropies = []\n    m, ell"),
      ("m = m_new",
       "entropies.append((torch.special.entr(x.softmax(-1)).sum(-1), x.logsumexp(-1)))"),
@@ -240,8 +244,9 @@ MISTAKES = [
       "        entropies, torch.stack([n for _, n in entropies]).softmax(0), strict=True))")),
     ("entropy of the shares",
      "Your result is the entropy of the total weights of the blocks. But weight is also spread "
-     "within each block. Add each block's own entropy, multiplied by the block's total weight. "
-     "Let a block of −inf add 0.",
+     "within each block. Merge block by block: entropies H₁ and H₂ with the shares w and u give "
+     "w H₁ + u H₂ − w log w − u log u. Compute the shares from e^(old m − new m), without a "
+     "log-sum-exp. Let a block of −inf add 0.",
      ("    m, ell", "    lses = []\n    m, ell"), ("m = m_new", "lses.append(x.logsumexp(-1))"),
      (RETURN, "torch.special.entr(torch.stack(lses).softmax(0)).sum(0)")),
     ("only the last block",
@@ -251,12 +256,12 @@ MISTAKES = [
     ("old share's entropy left out",
      "Your result leaves out −w log w, where w is the share of the earlier blocks. If you merge "
      "entropies H₁ and H₂ with the shares w and u, use w H₁ + u H₂ − w log w − u log u. Compute "
-     "the shares from e^(m − m_new), without a log-sum-exp.",
+     "the shares from e^(old m − new m), without a log-sum-exp.",
      lambda blocks: merged_entropies(blocks, 0, 1)),
     ("block share's entropy left out",
      "Your result leaves out −u log u, where u is the share of each new block. If you merge "
      "entropies H₁ and H₂ with the shares w and u, use w H₁ + u H₂ − w log w − u log u. Compute "
-     "the shares from e^(m − m_new), without a log-sum-exp.",
+     "the shares from e^(old m − new m), without a log-sum-exp.",
      lambda blocks: merged_entropies(blocks, 1, 0)),
     ("one entropy for all rows",
      "Your result is one number, the entropy over all rows together. Each row has its own "
@@ -268,9 +273,9 @@ MISTAKES = [
      "score of −inf add 0 to both sums.",
      lambda blocks: streamed_entropy(x.clamp(min=-1e9) for x in blocks)),
     ("−inf replaced by a finite number",
-     "Right, unless the other scores of a row are extremely low. If you replace −inf by a finite "
-     "number, such as −10⁹, forbidden scores then get all the weight. Leave −inf as it is, and let "
-     "it add 0 to both sums.",
+     "Right, unless the other scores of a row are extremely low. If you replace −inf with a "
+     "finite number, such as −10⁹, forbidden scores then get all the weight. Leave −inf as it "
+     "is, and let it add 0 to both sums.",
      lambda blocks: streamed_entropy(x.double().nan_to_num(neginf=-1e9) for x in blocks)),
     ("wrong sign",
      "Your result has the wrong sign. The entropy, −Σ p log p, is 0 or more. Flip the sign.",
@@ -317,7 +322,7 @@ MISTAKES = [
      "m_new = torch.where(m == -torch.inf, x.double().amax(dim=-1), m)")),
     ("largest so far forgotten",
      "Your result is what you get with the maximum of each block. Then m can fall from block to "
-     "block, and e^(m − m_new) can overflow. Take the larger of the block's maximum and the "
+     "block, and e^(old m − new m) can overflow. Take the larger of the block's maximum and the "
      "largest score so far.",
      ("torch.maximum(m, x.double().amax(dim=-1))", "x.double().amax(dim=-1)"),
      ("change = (m - base)", "change = (m - base).nan_to_num(0)")),

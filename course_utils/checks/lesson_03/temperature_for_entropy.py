@@ -229,7 +229,7 @@ MISTAKES = [
      ("entropy < target", "entropy > target")),
     ("perplexity for entropy",
      "Your result is what you get if you compare e^H, the effective number of keys, with the "
-     "target. The target is an entropy. Compare the entropy H itself with it.",
+     "target. The target is an entropy, so compare it with H itself.",
      ("entropy < target", "entropy.exp() < target")),
     ("mean for sum",
      "Your result is what you get with an entropy that is too small by the factor n, as from a "
@@ -240,9 +240,9 @@ MISTAKES = [
      "false.",
      "1e-4"),
     ("ran to the top",
-     "Your T is at the upper end of the search. If the entropy is above the target, lower T. "
-     "Compare the entropy with the target, not with 0, and check that the entropy has its minus "
-     "sign.", "1e4"),
+     "Your T is at the upper end of the search. You get this result if T rises although the "
+     "entropy is above the target, or if the entropy lacks its minus sign. Lower T whenever −Σ p "
+     "log p is above the target.", "1e4"),
     ("nan turns the search",
      "Your T is wrong where a weight is 0. If you compute p * p.log(), 0 · log 0 is 0 · −inf, "
      "which is NaN. Every comparison with NaN is false, so your search goes the wrong way. Use "

@@ -130,8 +130,9 @@ LESSONS = "scores.masked_fill(~mask, -torch.inf).masked_fill(empty, 0)"
 BY_HAND = "finite.exp() / finite.exp().sum(dim=-1, keepdim=True)"
 OVERFLOW = (
     "Right for moderate scores. But for large scores, e^score overflows to inf, and inf / inf is "
-    "NaN. If all scores of a query are far below 0, every e^score underflows to 0. Fill forbidden "
-    "scores with −inf. Before exp, subtract the largest score of each row, or 0 where it is −inf."
+    "NaN. If all scores of a query are far below 0, every e^score underflows to 0. With "
+    "forbidden scores filled with −inf, subtract the largest score of each row before exp (0 "
+    "where the largest is −inf)."
 )
 FORBIDDEN_STILL_COUNT = (
     "Right, unless a forbidden score is far above the others. Then all allowed weights underflow "
@@ -231,8 +232,9 @@ MISTAKES = [
            ". Where the sum is 0, divide by 1"))],
     ("scores clamped",
      "Right, unless scores are in the hundreds. If you limit the scores to a range, such as −80 "
-     "to 80, all scores beyond a limit get the same weight. Leave the scores as they are, and "
-     "subtract each query's largest one before exp, or 0 where it is −inf.",
+     "to 80, all scores beyond a limit get the same weight. Do not limit the scores. Fill "
+     "forbidden scores with −inf, use softmax, and set the weights of a query with no allowed "
+     "key to 0.",
      (WEIGHTS, "e / torch.where(total == 0, 1.0, total)"),
      ("    weights", "    e = scores.clamp(-80, 80).exp() * mask\n"
       "    total = e.sum(dim=-1, keepdim=True)\n    weights")),
@@ -251,9 +253,9 @@ MISTAKES = [
      "weights of such a query to 0 after softmax.",
      (WEIGHTS, "(scores + ~mask * -1e9).softmax(dim=-1)")),
     ("zero times infinity",
-     "Everything is NaN. If you multiply a mask by −inf, its zeros become NaN, because 0 · inf is "
-     "NaN. Fill forbidden scores with masked_fill or torch.where, and set the weights of a query "
-     "with no allowed key to 0.",
+     "Your result is NaN everywhere. If you multiply a mask by −inf, its zeros become NaN, "
+     "because 0 · inf is NaN. Fill forbidden scores with masked_fill or torch.where, and set the "
+     "weights of a query with no allowed key to 0.",
      (WEIGHTS, "(scores + ~mask * -torch.inf).softmax(dim=-1)")),
     ("zero times infinity, NaN made 0",
      "All your weights are 0. If you multiply a mask by −inf, its zeros become NaN, because 0 · "

@@ -195,9 +195,9 @@ ONLY_HIDDEN = (
 )
 SAME_TENSORS = (
     "Your test misses code that leaks, because the two outputs that it compares are equal for "
-    "leaking code too. If you write k2 = k, both names stand for one tensor. Use k.clone(), change "
-    "forbidden keys and values in the copies, and compare the outputs. Do this with scores in the "
-    "hundreds too."
+    "leaking code too. If you write k2 = k, both names stand for one tensor. Use k.clone(), "
+    "change forbidden keys and values in the copies, and compare the outputs. Repeat with scores "
+    "in the hundreds, to catch leaks that show only there."
 )
 NOTHING = (
     "Your test misses all broken code, because nothing in it can fail. Write `assert` before the "
@@ -250,52 +250,57 @@ MISTAKES = [
     ("the same tensors twice", SAME_TENSORS, same_tensors_twice),
     ("only shapes",
      "Your test misses all broken code, because nothing that it asserts depends on forbidden "
-     "keys, as if it looked only at shapes. Change forbidden keys and values, and assert that the "
-     "output stays the same. Do this with scores in the hundreds too.",
+     "keys, as if it looked only at shapes. Change forbidden keys and values, and assert that "
+     "the output stays the same. Repeat with scores in the hundreds, to catch leaks that show "
+     "only there.",
      SMALL_SCORES, (ON_WEIGHTS, "weights.shape == (L, S)"), (ON_OUTPUT, "output.shape == (L, 2)")),
     ("only row sums",
      "Your test misses every leak in which the weights of a query still sum to 1, as a test of "
      "these sums does. Change forbidden keys and values, and assert that the output stays the "
-     "same. Do this with scores in the hundreds too.",
+     "same. Repeat with scores in the hundreds, to catch leaks that show only there.",
      SMALL_SCORES, (ON_WEIGHTS, "torch.allclose(weights.sum(dim=-1), torch.ones(L))"),
      (ON_OUTPUT, "True")),
     ("only zeros",
      "Your test misses code that masks after softmax, and code that computes its output from "
      "weights other than those it returns. Both can return forbidden weights of 0, so it is not "
-     "enough to assert this. Change forbidden keys, and assert that the output stays the same. Do "
-     "this with scores in the hundreds too.",
+     "enough to assert this. Change forbidden keys, and assert that the output stays the same. "
+     "Repeat with scores in the hundreds, to catch leaks that show only there.",
      SMALL_SCORES, (ON_WEIGHTS, "(weights[~mask] == 0).all()"), (ON_OUTPUT, "True")),
     ("only square and causal",
-     "Your test misses code that makes its own causal mask, and code that ignores the mask when L "
-     "≠ S, because your mask is always causal with L = S. Try a random mask with L ≠ S. Do this "
-     "with scores in the hundreds too.",
+     "Your test misses code that makes its own causal mask, and code that ignores the mask when "
+     "L ≠ S, because your mask is always causal with L = S. Try a random mask with L ≠ S. Repeat "
+     "with scores in the hundreds, to catch leaks that show only there.",
      SMALL_SCORES, SQUARE, (RANDOM, "torch.ones(L, S).tril() > 0")),
     ("only the future of a square",
-     "Your test misses code that makes its own causal mask, and code that applies the first "
-     "query's mask to every query, because you change only the future, under a causal mask with L "
-     "= S. Try a random mask with L ≠ S, and change every forbidden key. Do this with scores in "
-     "the hundreds too.", only_the_future_of_a_square),
+     "Your test changes only the future, under a causal mask with L = S. Code that makes its own "
+     "causal mask, or applies the first query's mask to every query, passes it. Try a random "
+     "mask with L ≠ S, and change every forbidden key. Repeat with scores in the hundreds, to "
+     "catch leaks that show only there.", only_the_future_of_a_square),
     ("only square",
-     "Your test misses code that ignores the mask when L ≠ S, because L = S in your test. Try L ≠ "
-     "S. Do this with scores in the hundreds too.", SMALL_SCORES, SQUARE),
+     "Your test misses code that ignores the mask when L ≠ S, because L = S in your test. Try L "
+     "≠ S. Repeat with scores in the hundreds, to catch leaks that show only there.",
+     SMALL_SCORES, SQUARE),
     ("only values changed",
      "Your test misses code that masks after softmax, because you change forbidden values, but "
      "not forbidden keys. Such code multiplies the values by 0, but the keys still count in the "
-     "denominator. Change both keys and values. Do this with scores in the hundreds too.",
+     "denominator. Change both keys and values. Repeat with scores in the hundreds, to catch "
+     "leaks that show only there.",
      only_values_changed),
     ("only weights",
      "Your test misses code that computes its output from unmasked weights, because you compare "
-     "only the weights. Compare the outputs too. Do this with scores in the hundreds too.",
+     "only the weights. Compare the outputs too. Repeat with scores in the hundreds, to catch "
+     "leaks that show only there.",
      SMALL_SCORES, (ON_OUTPUT, "True")),
     ("nothing forbidden",
-     "Your test misses most leaks, because its mask forbids nothing. Use a mask that forbids some "
-     "of the keys. Do this with scores in the hundreds too.",
+     "Your test misses most leaks, because its mask forbids nothing. Use a mask that forbids "
+     "some of the keys. Repeat with scores in the hundreds, to catch leaks that show only there.",
      SMALL_SCORES, ("< 0.3", "< 2")),
     ("one mask for all queries",
      "Your test misses code that applies the first query's mask to every query. You get this "
      "result if all queries share one mask, or if each key that you change is forbidden to every "
      "query. Give each query its own random row of the mask. Change every key in turn, and check "
-     "the queries that must not see it. Do this with scores in the hundreds too.",
+     "the queries that must not see it. Repeat with scores in the hundreds, to catch leaks that "
+     "show only there.",
      SMALL_SCORES, (RANDOM, "(torch.rand(S) < 0.3).repeat(L, 1)")),
     ("never large scores",
      "Your test misses code that fails only with scores in the hundreds, because all scores in "

@@ -85,8 +85,8 @@ MISTAKES = [
      "Allow key j only for j <= i + S - L.",
      ("tril(S - L)", "tril(S - L if S <= L else S)")),
     ("oldest keys hidden",
-     "Right for S ≤ L. With more keys than queries, your mask forbids the first i keys to query "
-     "i, as a sliding window does. Allow every key j with j <= i + S - L.",
+     "Your mask forbids the first i keys to query i, as if it were also an upper triangle. Allow "
+     "every key j with j <= i + S - L.",
      ("everything.tril(S - L)", "everything.tril(S - L) & everything.triu()")),
     ("always square",
      "Right if S equals L. Otherwise, your mask still has the shape (L, L). Use S for the number "

@@ -94,9 +94,9 @@ MISTAKES = [
      "token see the cache, the new tokens before it, and itself. Hide only the later ones.",
      ("(~mask", "(mask"), ("softmax(dim=-1)", "softmax(dim=-1).nan_to_num(0)")),
     ("mask added to the scores",
-     "Your mask forbids nothing. If you add it to the scores, as SDPA does with a float mask, 1 "
-     "and 0 are added. Use a boolean mask, and fill scores with −inf where it is False, or pass it "
-     "to SDPA as attn_mask.",
+     "Your mask forbids nothing. You get this result if you add it to the scores: True and False "
+     "count as 1 and 0, so no score becomes −inf. Keep the mask boolean. Fill scores with −inf "
+     "where it is False, or pass it to SDPA as attn_mask.",
      ("scores.masked_fill(~mask, -torch.inf)", "(scores + mask)")),
     ("masked after softmax",
      "Your weights do not sum to 1 where a query has forbidden keys, because their scores are "

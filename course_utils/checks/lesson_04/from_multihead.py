@@ -106,8 +106,8 @@ MISTAKES = [
      "heads. Keys are the last dimension of the scores. Turn the padding mask (B, S) into (B, 1, "
      "1, S).", ("[:, None, None, :]", "[:, :, None, None]")),
     ("attention mask transposed",
-     "Right, except when L = S. Then your attention mask is transposed, as by .T. Its rows are "
-     "queries, as in your result. Use it as it is.",
+     "Right, except when L = S. Then your attention mask is transposed, as by .T. The rows of "
+     "`attn_mask` are already queries. Use it as it is.",
      ("attn_mask |", "(attn_mask.T if len(attn_mask) == len(attn_mask.T) else attn_mask) |")),
     ("rows with no key opened",
      "Right, except for a query with no allowed key. Your mask allows it every key. Leave its row "

@@ -145,8 +145,8 @@ MISTAKES = [
      "are.",
      ("    same =", "    ids = ids.clamp(min=0)\n    same =")),
     ("0 taken for padding",
-     "In your mask, no token sees the document with id 0, as if its tokens were padding. 0 is an "
-     "id like any other. Compare all pairs of ids with ==.",
+     "In your mask, no token sees the document with id 0, as if its tokens were padding. But 0 "
+     "is an id like any other. Compare all pairs of ids with ==.",
      ("return same", "same = same & (ids != 0)[..., None, :]\n    return same")),
     ("ids taken for sorted",
      "Right if the ids in a row never fall. You get this result if you search for the first "
@@ -154,12 +154,12 @@ MISTAKES = [
      ("    return same & causal", "    start = torch.searchsorted(ids.contiguous(), "
       "ids.contiguous())\n    return (torch.arange(L) >= start[..., None]) & causal")),
     ("document 0 seen by all",
-     "In your mask, other documents see the document with id 0. Do not multiply ids, and do not "
-     "give 0 a meaning of its own. Compare the ids with ==.",
+     "In your mask, other documents see the document with id 0. This happens, for example, if "
+     "you multiply ids, or treat 0 as special. Compare the ids with ==.",
      ("return same", "same = same | (ids == 0)[..., None, :]\n    return same")),
     ("document 0 sees all",
-     "In your mask, the document with id 0 sees other documents. Do not multiply ids, and do not "
-     "give 0 a meaning of its own. Compare the ids with ==.",
+     "In your mask, the document with id 0 sees other documents. This happens, for example, if "
+     "you multiply ids, or treat 0 as special. Compare the ids with ==.",
      ("return same", "same = same | (ids == 0)[..., :, None]\n    return same")),
     ("one key too far",
      "Your mask allows one key too many. Within a document, a token also sees the next token. Use "

@@ -43,7 +43,8 @@ def rolled(lengths, S, of):
 
 ONE_ROLL = (
     "Your mask is right only for the {} sequences. You get this result if you shift the masks of "
-    "all sequences by the same number. Each one has its own number of padding tokens, S − length."
+    "all sequences by the same number. Shift each sequence's mask by its own number of padding "
+    "tokens, S − length."
 )
 MISTAKES = [
     ("padding at the end",
@@ -76,8 +77,8 @@ MISTAKES = [
      "You use the first sequence's length for all sequences. Use each sequence's own length.",
      ("lengths[:, None]", "lengths[:1].expand(len(lengths))[:, None]")),
     ("causal as well",
-     "Your mask also hides later keys, so its shape is (B, 1, S, S). This mask is only about "
-     "padding. Hide only the padding, and return (B, 1, 1, S).",
+     "Your mask also hides later keys, so its shape is (B, 1, S, S). A padding mask is only "
+     "about padding. Hide only the padding, and return (B, 1, 1, S).",
      ("[:, None, None, :]", "[:, None, None, :] & torch.ones(S, S, dtype=torch.bool).tril()")),
     ("slice from the end",
      "Right, except for length 0, where everything is allowed. If you slice with [-n:] for a "

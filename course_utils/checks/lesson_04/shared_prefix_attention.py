@@ -98,8 +98,9 @@ def each_part_alone(answer, *given):
     copied = [each for each in made.held() if (each.numel(), *sorted(each.shape[-2:])) in sizes]
     if copied and 1 < B and L not in {1, *given[3].shape, *given[4].shape}:
         hint = (
-            "Your result is right, but it copies the prefix for every sequence, which may not fit "
-            "in memory. @ broadcasts (H, P, d_k) over the batch, and .expand() copies nothing."
+            "Your result is right, but it copies the prefix for every sequence, which may not "
+            "fit in memory. Use the prefix as it is: @ broadcasts (H, P, d_k) over the batch, "
+            "and .expand() copies nothing."
         )
         raise NamedMistake("copies the prefix", hint, results)
     return results
@@ -140,8 +141,8 @@ MISTAKES = [
      ("    total =", TWO_LSES),
      (JOINED, f"(c * {OF_THE_TWO[0]} + o * {OF_THE_TWO[1]}) / (c + o)")),
     ("e to the log-sum-exp",
-     "Right, except for scores in the hundreds. There e^lse overflows to inf or underflows to 0. "
-     "Subtract the larger of the two log-sum-exps first, or use torch.logaddexp.",
+     "Right, except for scores in the hundreds. There, e^lse overflows to inf or underflows to "
+     "0. Subtract the larger of the two log-sum-exps first, or use torch.logaddexp.",
      ("    total =", TWO_LSES + " (c.exp() + o.exp()).log()  #"),
      (JOINED, f"(c - total).exp() * {OF_THE_TWO[0]} + (o - total).exp() * {OF_THE_TWO[1]}")),
     ("two maxima",
@@ -151,9 +152,9 @@ MISTAKES = [
      ("(common - m).exp(), (own - m).exp()", "(common - common.amax(-1, True)).exp(), "
       "(own - own.amax(-1, True)).exp().nan_to_num(0)")),
     ("nothing subtracted",
-     "Your result is NaN if scores are in the hundreds. e^900 overflows to inf, e^−900 underflows "
-     "to 0, and inf / inf and 0 / 0 are NaN. In both parts, subtract the larger of the two maxima "
-     "before exp.",
+     "Your result is NaN if scores are in the hundreds. Then e^900 overflows to inf, e^−900 "
+     "underflows to 0, and inf / inf and 0 / 0 are NaN. In both parts, subtract the larger of "
+     "the two maxima before exp.",
      ("[..., None]  # (B, H, L, 1), f", "[..., None] * 0  # (B, H, L, 1), f")),
     ("the prefix's maximum for both",
      "Your result is NaN if scores of the sequence are far above those of the prefix. If you "
@@ -179,8 +180,8 @@ MISTAKES = [
      ("own.amax(dim=-1))[..., None]", "own.amax(dim=-1).nan_to_num(neginf=0))[..., None]")),
     ("NaN for queries without keys of their own",
      "Your result is NaN for a query that sees none of its own sequence, because softmax over "
-     "−inf alone is NaN. But the query still sees the prefix. Give its own part an lse of −inf, a "
-     "weight of 0, and an output without NaN.",
+     "−inf alone is NaN. But the query still sees the prefix. Give the sequence's part a weight "
+     "of 0 for this query, and an output without NaN.",
      ("own.amax(dim=-1))[..., None]", "own.amax(dim=-1))[..., None] "
       "+ 0 * own.softmax(dim=-1).sum(dim=-1, keepdim=True)")),
     ("zeros for queries without keys of their own",
@@ -267,9 +268,8 @@ MISTAKES = [
       "    total ="),
      (JOINED, f"c * {OF_THE_TWO[0]} + o * {OF_THE_TWO[1]}")),
     *[(f"mean exponentials{note}",
-       "You weight the outputs of the two parts by their mean exponentials. A part with more keys "
-       "must count more. Weight each part by its sum of exponentials, without subtracting log n "
-       "from its log-sum-exp.",
+       "You weight the outputs of the two parts by their mean exponentials. A part with more "
+       "keys must count more. Weight each part by its sum of exponentials, not by their mean.",
        ("    total =", f"    n = {n}\n    x = {ALONE[0]} / k_prefix.shape[1]\n"
         f"    y = {ALONE[1]} / n\n    total ="),
        (JOINED, f"(x * {OF_THE_TWO[0]} + y * {OF_THE_TWO[1]}) / (x + y)"))
@@ -281,16 +281,16 @@ MISTAKES = [
      "forbidden scores with −inf.",
      ("~mask, -torch.inf", "~mask, -100")),
     ("keys of the prefix's first head",
-     "You get this result if you use the prefix's keys of head 0 for all heads. Use the keys of "
-     "each head: `q @ k_prefix.mT` broadcasts (H, d_k, P) over the batch.",
+     "You get this result if every head uses head 0's prefix keys. Give each head its own: `q @ "
+     "k_prefix.mT` broadcasts (H, d_k, P) over the batch.",
      ("k_prefix.mT *", "k_prefix[:1].mT *")),
     ("values of the prefix's first head",
-     "You get this result if you use the prefix's values of head 0 for all heads. Use the values "
-     "of each head: `a @ v_prefix` broadcasts (H, P, d_v) over the batch.",
+     "You get this result if every head uses head 0's prefix values. Give each head its own: `a "
+     "@ v_prefix` broadcasts (H, P, d_v) over the batch.",
      (JOINED, "(a @ v_prefix[:1] + b @ v) / total")),
     ("the prefix's first head",
-     "You get this result if you use the prefix's keys and values of head 0 for all heads. Use "
-     "those of each head: with @, (H, P, d_k) and (H, P, d_v) broadcast over the batch.",
+     "You get this result if every head uses head 0's prefix keys and values. Give each head its "
+     "own: with @, (H, P, d_k) and (H, P, d_v) broadcast over the batch.",
      ("k_prefix.mT *", "k_prefix[:1].mT *"), (JOINED, "(a @ v_prefix[:1] + b @ v) / total")),
     ("weighted by the largest exponentials",
      "You weight the outputs of the two parts by e^m, where m is each part's largest score. A "
@@ -301,11 +301,13 @@ MISTAKES = [
     ("scores not scaled", NOT_SCALED, ("** -0.5", "** 0")),
     ("divided by d_k", DIVIDED_BY_D_K, ("** -0.5", "** -1")),
     ("one part not scaled",
-     "The sequence's scores are divided by √d_k, but the prefix's scores are not. Divide both by "
-     "√d_k, because they share one softmax.", ("k_prefix.mT * scale", "k_prefix.mT")),
+     "The sequence's scores are divided by √d_k, but the prefix's scores are not. Divide the "
+     "prefix's scores by √d_k too, because both parts share one softmax.",
+     ("k_prefix.mT * scale", "k_prefix.mT")),
     ("own part not scaled",
-     "The prefix's scores are divided by √d_k, but the sequence's scores are not. Divide both by "
-     "√d_k, because they share one softmax.", ("k.mT * scale", "k.mT")),
+     "The prefix's scores are divided by √d_k, but the sequence's scores are not. Divide the "
+     "sequence's scores by √d_k too, because both parts share one softmax.",
+     ("k.mT * scale", "k.mT")),
     ("sequence scaled twice",
      "The sequence's scores are divided by √d_k twice. Divide them once.",
      ("k.mT * scale", "k.mT * scale * scale")),

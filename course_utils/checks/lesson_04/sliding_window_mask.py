@@ -102,8 +102,8 @@ MISTAKES = [
      "Key j is i − j positions before query i. Use i − j.",
      ("i - j", "j - i")),
     ("no sinks for the first queries",
-     "Right, except for the first `sinks` queries. Let them also see the sinks that come before "
-     "them, even outside the window.", ("(j < sinks)", "(j < sinks) & (i >= sinks)")),
+     "Right, except for the first `sinks` queries. Let each of them also see the sinks before "
+     "it, even those outside its window.", ("(j < sinks)", "(j < sinks) & (i >= sinks)")),
     ("window and itself",
      "Your window has one key too many. Allow the token itself and only the window − 1 tokens "
      "before it.",

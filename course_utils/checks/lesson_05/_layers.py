@@ -182,10 +182,10 @@ HALF = (
     "dtype of the inputs."
 )
 NOTHING_SUBTRACTED = (
-    "Right, except for scores in the hundreds or more. You get this result if you compute softmax "
-    "without subtracting a maximum. Then e^score overflows to inf or underflows to 0, and inf / "
-    "inf and 0 · inf are NaN. Fill forbidden scores with −inf, and use softmax. Then replace NaN "
-    "with 0, where a query has no allowed key."
+    "Right, except for scores in the hundreds, above or below 0. You get this result if you "
+    "compute softmax without subtracting the maximum: e^score overflows to inf or underflows to "
+    "0, and inf / inf and 0 · inf are NaN. Fill forbidden scores with −inf, use softmax, and "
+    "replace NaN with 0 where a query has no allowed key."
 )
 
 # Rows for 5.3 and 5.11, whose right answers share these lines
@@ -198,8 +198,8 @@ OF_ANY_LAYER = [
     ("mask not used", shared_hints.MASK_NOT_USED, ("mask is not None", "False")),
     ("mask inverted", shared_hints.MASK_INVERTED, ("~mask", "mask")),
     ("masked with 0",
-     "Right without a mask. With a mask, you get this result if forbidden scores become 0. e^0 is "
-     "1, so forbidden keys still get a weight. Fill forbidden scores with −inf.",
+     "Right without a mask. With a mask, you get this result if forbidden scores become 0. Since "
+     "e^0 is 1, forbidden keys still get a weight. Fill forbidden scores with −inf.",
      ("-torch.inf", "0")),
     ("filled with too little",
      "Right, except where all allowed scores are far below the number with which you fill "
@@ -218,8 +218,8 @@ OF_ANY_LAYER = [
      "Your output is the merged heads. Project them with W_o.",
      ("self.W_o(merged)", "merged")),
     ("keys of the first sequence",
-     "Right, unless there are several sequences. All queries attend to the keys and values of the "
-     "first sequence. Let each sequence attend to its own.",
+     "Right, unless there are several sequences. All your queries attend to the keys and values "
+     "of the first sequence. Let each sequence attend to its own.",
      ("d_k = q.shape[-1]", "d_k, k, v = q.shape[-1], k[:1], v[:1]")),
     ("mask added to the scores",
      "Your mask forbids nothing. If you add it to the scores, True adds 1 and False adds 0. Fill "
@@ -247,9 +247,9 @@ OF_ANY_LAYER = [
      ("scores.softmax(dim=-1)", "(scores.exp() / scores.exp().sum(-1, keepdim=True))")),
     ("nothing subtracted, empty rows are NaN",
      "Right for scores around 0, if every query has an allowed key. With no allowed key, a query "
-     "gets 0 / 0, which is NaN. With scores in the hundreds or more, e^score overflows to inf or "
-     "underflows to 0, and inf / inf, 0 · inf and 0 / 0 are NaN. Fill forbidden scores with −inf, "
-     "and use softmax. Then replace NaN with 0.",
+     "gets 0 / 0, which is NaN. With scores in the hundreds, above or below 0, e^score overflows "
+     "to inf or underflows to 0, and inf / inf, 0 · inf and 0 / 0 are NaN. Fill forbidden scores "
+     "with −inf, use softmax, and replace NaN with 0.",
      ("-torch.inf", "torch.finfo(scores.dtype).min"), ("scores.softmax(dim=-1).nan_to_num(0)",
       "scores.exp() / scores.exp().sum(-1, keepdim=True) * (1 if mask is None else mask)")),
     ("weights averaged",

@@ -163,7 +163,8 @@ MISTAKES = [
      NO_EMPTY_ROW),
     ("no mask tried",
      "Your test misses all masking bugs, because it passes no mask. Pass a random mask of shape "
-     "(B, H, L, S) as well, and let one query have no allowed key.",
+     "(B, H, L, S) as well. Let one query have no allowed key, because some bugs show only "
+     "there.",
      ("(mask, None)", "(None,)")),
     ("layer of one head",
      "Your test misses most bugs that concern heads, because they do not show with a single head. "
@@ -187,9 +188,9 @@ MISTAKES = [
      "same. Pass three different tensors.",
      (INPUTS, "key = value = torch.randn(B, S, d_model)")),
     ("causal mask tried",
-     "Your test misses a layer that ignores the mask it is given and builds a causal one instead, "
-     "because your mask is causal too. Pass a random mask of shape (B, H, L, S), and let one "
-     "query have no allowed key.",
+     "Your test misses a layer that ignores the mask it is given and builds a causal one "
+     "instead, because your mask is causal too. Pass a random mask of shape (B, H, L, S). Let "
+     "one query have no allowed key, because some bugs show only there.",
      ("mask[0, 0, 0] = False", "mask = causal_mask(L, S, align='lower_right')")),
     ("weights compared",
      "Your test misses bugs that leave the weights right but make the output wrong, such as "

@@ -159,9 +159,9 @@ HALF = (
 
 MISTAKES = [
     ("cut by one too many",
-     "Your windows hold one token too few, and if window is 1, all tokens. You get this result if "
-     "you cut the keys to `[-window + 1:]` before you attend: for a window of 1, that is `[0:]`, "
-     "which cuts nothing. Cut to `[-window:]`.",
+     "Your windows hold one token too few or, if window is 1, all tokens so far. You get this "
+     "result if each token attends to `[-window + 1:]` of the keys so far: for a window of 1, "
+     "that is `[0:]`, which cuts nothing. Use `[-window:]`.",
      (CAUSAL, "(ago >= 0) & (ago < (window - 1 if window > 1 else S))"),
      ("left = max(S - (window - 1), 0)", "left = max(S - window, 0) if window > 1 else 0")),
     ("keys cut in place of a mask",

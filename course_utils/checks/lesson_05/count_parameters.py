@@ -57,19 +57,18 @@ MISTAKES = [
      ("d_model * d_model", "d_model * (d_model // num_heads)"),
      ("4 * d_model if", "3 * (d_model // num_heads) + d_model if")),
     ("inputs of one head",
-     "Your count has W_q, W_k and W_v for one head only, with d_model / num_heads columns. They "
-     "make the queries, keys and values of all heads. Count d_model columns for each of the "
-     "three, and d_model bias entries if bias=True.",
+     "Your count has W_q, W_k and W_v for one head only, with d_model / num_heads columns. But "
+     "each of the three serves all heads. Count d_model columns for each, and d_model bias "
+     "entries if bias=True.",
      "(d_model + bias) * (3 * (d_model // num_heads) + d_model)"),
     ("inputs of one head, whole biases",
      "Your count has the matrices W_q, W_k and W_v of one head only, with d_model / num_heads "
-     "columns. They make the queries, keys and values of all heads. Count d_model columns for "
-     "each of the three.",
+     "columns. But each of the three serves all heads. Count d_model columns for each.",
      ("4 * d_model * d_model", "d_model * (3 * (d_model // num_heads) + d_model)")),
     ("every head full width, one output",
-     "Your count gives each head d_model columns in W_q, W_k and W_v, and W_o as many inputs. A "
-     "head has only d_model / num_heads columns, so all heads together have d_model. Count each of "
-     "the four matrices, and its bias, once for all heads.",
+     "Your count gives each head d_model columns in W_q, W_k and W_v, and gives W_o num_heads · "
+     "d_model inputs. A head has only d_model / num_heads columns, so all heads together have "
+     "d_model. Count each of the four matrices, and its bias, once for all heads.",
      "num_heads * 3 * (d_model + bias) * d_model + (d_model * num_heads + bias) * d_model"),
     ("all of one head",
      "Your count is that of four matrices that map d_model to d_k = d_model / num_heads, the "

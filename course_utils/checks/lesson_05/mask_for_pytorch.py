@@ -99,17 +99,17 @@ MISTAKES = [
      "You have num_heads − 1 masks for each sequence. Repeat each mask num_heads times in all.",
      ("repeat_interleave(num_heads", "repeat_interleave(num_heads - 1")),
     ("keys of any sequence",
-     "Every sequence gets the same mask. It allows what the mask of any sequence allows. Give each "
-     "sequence its own mask.",
+     "You give every sequence the same mask. It allows what the mask of any sequence allows. "
+     "Give each sequence its own mask.",
      ("mask.repeat_interleave",
       "mask.any(dim=0, keepdim=True).expand_as(mask).repeat_interleave")),
     ("keys of all sequences",
-     "Every sequence gets the same mask. It allows only what the masks of all sequences allow. "
-     "Give each sequence its own mask.",
+     "You give every sequence the same mask. It allows only what the masks of all sequences "
+     "allow. Give each sequence its own mask.",
      ("mask.repeat_interleave",
       "mask.all(dim=0, keepdim=True).expand_as(mask).repeat_interleave")),
     ("first mask for all",
-     "Every sequence gets the mask of the first one. Give each sequence its own mask.",
+     "You give every sequence the mask of the first one. Give each sequence its own mask.",
      ("mask.repeat_interleave", "mask[:1].expand_as(mask).repeat_interleave")),
 ]  # fmt: skip
 

@@ -154,9 +154,10 @@ MISTAKES = [
      "√d_k.",
      ("d_k**0.5", "self.num_heads**0.5")),
     ("batch taken for tokens",
-     "You get this result, or an error, if your layer takes the first dimension for the tokens, as "
-     "nn.MultiheadAttention does unless `batch_first=True`. The first dimension is the batch. "
-     "Compute the attention of each head yourself instead.",
+     "You get this result, or an error, if your layer takes the first dimension for the tokens, "
+     "as nn.MultiheadAttention does unless `batch_first=True`. The first dimension is the batch, "
+     "so take the second for the tokens. If you call nn.MultiheadAttention, compute the "
+     "attention of each head yourself instead.",
      TorchSequenceFirst),
     ("one softmax for all",
      "Your layer has only one matrix of weights for each sequence, from all d_model columns. Each "

@@ -222,8 +222,8 @@ MISTAKES = [
      ("mask = mask[:, None]", "mask = mask[0]"),
      ("masked_fill(~mask", "masked_fill(~(mask[:1] if mask.ndim == 4 else mask)")),
     ("the first of masks (B, L, L)",
-     "Right, unless a mask of shape (B, L, L) differs between sequences. You use its mask of the "
-     "first sequence for all sequences. Give each sequence its own mask, with `mask[:, None]`.",
+     "Right, unless a mask of shape (B, L, L) differs between sequences. You use the first "
+     "sequence's mask for all sequences. Give each sequence its own mask, with `mask[:, None]`.",
      ("mask = mask[:, None]", "mask = mask[0]")),
     ("masks (B, L, L) passed over",
      "Right, except for a mask of shape (B, L, L), which you ignore. It has one mask for each "

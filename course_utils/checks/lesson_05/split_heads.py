@@ -85,7 +85,7 @@ MISTAKES = [
       "torch.cat(x.chunk(num_heads, dim=-1)).reshape(B, num_heads, L, d_k)"),
      ("heads.transpose(1, 2)", "heads")),
     ("heads reversed",
-     "Your heads are in reverse order. Head 0 gets the first d_k columns.",
+     "Your heads are in reverse order. Give head 0 the first d_k columns.",
      ("heads.transpose(1, 2)", "heads.flip(2).transpose(1, 2)")),
     ("no value error",
      "Right when num_heads divides d_model. Otherwise, raise a ValueError whose message contains "

@@ -116,8 +116,9 @@ MISTAKES = [
      ("heads, _ =", OWN + "lost = torch.where(own, layer.W_v(0 * x), 0)\n    "
       "v = split_heads(layer.W_v(x) - lost, H)\n    heads, _ ="), ("merged * others", "merged")),
     ("bias of the output lost in part",
-     "Your output lacks part of the bias of W_o. You get this result if you also set entries head "
-     "· d_k to (head + 1) · d_k − 1 of W_o.bias to 0. That bias belongs to no head, so keep it.",
+     "Your output lacks part of the bias of W_o. You get this result if you also zero entries "
+     "head · d_k through (head + 1) · d_k − 1 of W_o.bias. The bias belongs to no head, so keep "
+     "all of it.",
      ("layer.W_o(merged * others)", "layer.W_o(merged * others) - layer.W_o.bias * ~others")),
     ("head set to 0, merged without transpose",
      "Each row of your merged heads mixes parts of several tokens. Transpose back to (B, L, H, "
@@ -210,7 +211,8 @@ MISTAKES = [
      ("merged * others", "(merged - layer.W_v.bias) * others")),
     ("columns of the output",
      "You get this result if you set columns of the output to 0. W_o mixes the heads, so no "
-     "column of the output belongs to one head. Set the head's columns to 0 before W_o.",
+     "column of the output belongs to one head. Set the head's columns of the merged heads to 0, "
+     "before W_o.",
      ("layer.W_o(merged * others)", "layer.W_o(merged) * others")),
     ("bias of the values left",
      "In your result, the removed head still outputs a vector, the same for every token. What "
