@@ -322,6 +322,40 @@ MISTAKES = [
      ("    S = k.new_zeros",
       "    q, k = F.elu(q) + 1, F.elu(k) + 1\n"
       "    S = k.new_zeros")),
+    ("elu for keys without 1",
+     "Your feature map for keys is elu(x), which can be negative. Add 1, as for queries.",
+     (FEATURES, "F.elu(q) + 1, F.elu(k)")),
+    ("queries and keys swapped",
+     "You swap queries and keys. Write φ(k_t) v_tᵀ into the state, and read it with φ(q_t).",
+     (FEATURES, "F.elu(k) + 1, F.elu(q) + 1")),
+    ("absolute values",
+     "Your feature map is |x|. Use elu(x) + 1.",
+     (FEATURES, "q.abs(), k.abs()")),
+    ("normalized over the queries",
+     "Your weights are divided by their sum over the queries that see a key. Divide the output "
+     "of query t by its own sum, φ(q_t) · z.",
+     ("    outs = []\n"
+      "",
+      "    weights = (q @ k.mT).tril()\n"
+      "    return (weights / weights.sum(dim=-2, keepdim=True)) @ v\n"
+      "    outs = []\n"
+      "")),
+    ("uniform weights",
+     "Your output t is the plain mean of values 0 to t. Give value j the weight φ(q_t) · φ(k_j).",
+     ("    outs = []\n"
+      "",
+      "    number = torch.arange(1, v.shape[-2] + 1, dtype=v.dtype)[:, None]\n"
+      "    return v.cumsum(dim=-2) / number\n"
+      "    outs = []\n"
+      "")),
+    ("root of the normalizer",
+     "Your outputs are divided by the square root of the sum of the weights. Divide by the sum "
+     "itself, φ(q_t) · z.",
+     ("read / total", "read / total.sqrt()")),
+    ("query divided by its own sum",
+     "Your outputs are divided by the sum of the coordinates of φ(q_t). Divide by φ(q_t) · z, "
+     "the sum of the weights.",
+     ("read / total", "read / q_t.sum(dim=-1, keepdim=True)")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -320,6 +320,48 @@ MISTAKES = [
      ("return whole - (kept * k).mT @ W, (kept * k).mT @ U",
       "M, N = whole - (kept * k).mT @ W, (kept * k).mT @ U\n"
       "    return M, N - M @ N")),
+    ("writes not decayed in the transition",
+     "Your addition is right. In your transition, what token j subtracts does not decay after it "
+     "is written. Multiply it by decay[j + 1] up to the last decay of the chunk.",
+     ("return whole - (kept * k).mT @ W, (kept * k).mT @ U",
+      "return whole - k.mT @ W, (kept * k).mT @ U")),
+    ("values decayed",
+     "Your transition is right, but in your addition the values are multiplied by the decays "
+     "from the start of the chunk. A token decays the state, not its own value. Use β v on the "
+     "right-hand side.",
+     ("solve(T, b * v)", "solve(T, since * b * v)")),
+    ("subtracted part decayed from the start",
+     "Your addition is right. In your transition, what the tokens subtract is multiplied by all "
+     "decays of the chunk. Multiply what token j subtracts only by the decays after decay[j].",
+     ("return whole - (kept * k).mT @ W, (kept * k).mT @ U",
+      "return whole - whole @ (k.mT @ W), (kept * k).mT @ U")),
+    ("transition is the identity",
+     "Your addition is right, but your transition is the identity. Multiply it by all decays of "
+     "the chunk, and subtract what the tokens subtract from the old state.",
+     ("return whole - (kept * k).mT @ W, (kept * k).mT @ U",
+      "return torch.eye(d_k, dtype=k.dtype).expand_as(whole), (kept * k).mT @ U")),
+    ("addition decayed from the start",
+     "Your transition is right, but in your addition every write is multiplied by all decays of "
+     "the chunk. Multiply what token j writes only by the decays after decay[j].",
+     ("(kept * k).mT @ U", "since[..., -1:, :] * (k.mT @ U)")),
+    ("beta once more for the old state",
+     "Your addition is right. In your transition, the solution is multiplied by β once more. β "
+     "belongs only to the triangular system and its right-hand side.",
+     ("return whole - (kept * k).mT @ W, (kept * k).mT @ U",
+      "return whole - (kept * k).mT @ (b * W), (kept * k).mT @ U")),
+    ("sign of the addition",
+     "Your transition is right, but your addition has the wrong sign. The tokens add what they "
+     "write.",
+     ("return whole - (kept * k).mT @ W, (kept * k).mT @ U",
+      "return whole - (kept * k).mT @ W, -(kept * k).mT @ U")),
+    ("beta of both tokens in the system",
+     "In your triangular system, entry i, j has the β of both tokens. What token j wrote already "
+     "contains its β, so use only the β of token i.",
+     ("A = (b * (k @ k.mT) * D)", "A = (b * b.mT * (k @ k.mT) * D)")),
+    ("system decayed twice",
+     "In your triangular system, the decays are multiplied twice. Multiply entry i, j by decay[j "
+     "+ 1] · … · decay[i] once.",
+     ("A = (b * (k @ k.mT) * D)", "A = (b * (k @ k.mT) * D * D)")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -270,6 +270,34 @@ MISTAKES = [
       "    D = torch.where(below, decay.flip(-1)[..., :, None], "
       "1).cumprod(dim=-2).tril()\n"
       "    return D.flip(-1, -2)")),
+    ("reader's decay twice",
+     "Your row i is multiplied by decay[i] once more. On the diagonal, nothing has decayed. "
+     "Multiply only decay[j + 1] to decay[i].",
+     ("return between.masked_fill(future, -torch.inf).exp()",
+      "return between.masked_fill(future, -torch.inf).exp() * decay[..., :, None]")),
+    ("complement of the decays",
+     "Your products use 1 − decay. `decay` is the fraction that remains, so multiply the decays "
+     "themselves.",
+     ("logs = decay.log()", "logs = (1 - decay).log()")),
+    ("decays of the next tokens",
+     "Your products are shifted by one token: they use decay[j + 2] to decay[i + 1]. Multiply "
+     "decay[j + 1] to decay[i].",
+     ("logs = decay.log()", "logs = decay.roll(-1, dims=-1).log()")),
+    ("power of the mean decay",
+     "Your entry i, j is the mean decay to the power of i − j. Each token has its own decay, so "
+     "multiply decay[j + 1] to decay[i].",
+     ("between = sums[..., :, None] - sums[..., None, :]",
+      "steps = torch.arange(L)[:, None] - torch.arange(L)\n"
+      "    between = decay.mean(dim=-1, keepdim=True).log()[..., None] * steps")),
+    ("rows divided by their sum",
+     "Your rows are divided by their sums. The entries are fractions that remain, not attention "
+     "weights, so leave out the division.",
+     ("return between.masked_fill(future, -torch.inf).exp()",
+      "D = between.masked_fill(future, -torch.inf).exp()\n"
+      "    return D / D.sum(dim=-1, keepdim=True)")),
+    ("logarithms to the base 10",
+     "Your result is what e^x gives for logarithms to the base 10. Use `exp` with `log`.",
+     ("decay.log()", "decay.log10()")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -334,6 +334,43 @@ MISTAKES = [
     ("state divided by the length",
      "Your output is right, but your state is divided by L. Return the state as it is.",
      ("dim=-2), S", "dim=-2), S / q.shape[-2]")),
+    ("later decays for the old state",
+     "What token i reads from the state before the chunk is multiplied by the decays from "
+     "decay[i] to the end of the chunk. Use the decays from the start of the chunk up to and "
+     "including decay[i].",
+     ("since * (q_c @ S)", "(sums[..., -1:] - sums + logs).exp()[..., None] * (q_c @ S)")),
+    ("values multiplied by their decay",
+     "Your token t writes v_t times decay[t]. A token decays the state before it writes, so "
+     "write v_t as it is.",
+     ("v[..., rows, :]", "decay[..., rows, None] * v[..., rows, :]")),
+    ("queries and keys swapped",
+     "You swap queries and keys. Write with the keys, and read with the queries.",
+     ("q_c, k_c, v_c = q[..., rows, :], k[..., rows, :], v[..., rows, :]",
+      "q_c, k_c, v_c = k[..., rows, :], q[..., rows, :], v[..., rows, :]")),
+    ("state without decays",
+     "Your outputs are right, but the state that you return is Kᵀ V, without decays. Return the "
+     "decayed state after the last token.",
+     ("dim=-2), S", "dim=-2), k.mT @ v")),
+    ("whole next state decayed",
+     "In your next state, the chunk's writes are also multiplied by all decays of the chunk. "
+     "Multiply only the old state by all of them, and write j by the decays after decay[j].",
+     ("since[..., -1:, :] * S + (kept * k_c).mT @ v_c",
+      "since[..., -1:, :] * (S + (kept * k_c).mT @ v_c)")),
+    ("old state decayed twice",
+     "Your old state is multiplied by all decays of the chunk twice when you compute the next "
+     "one. Multiply it once.",
+     ("since[..., -1:, :] * S", "since[..., -1:, :] ** 2 * S")),
+    ("writes decayed twice",
+     "In your next state, write j is multiplied twice by the decays after decay[j]. Multiply "
+     "either the keys or the values by them, not both.",
+     ("(kept * k_c).mT @ v_c", "(kept * k_c).mT @ (kept * v_c)")),
+    ("scores decayed twice",
+     "Within a chunk, your scores are multiplied by D twice. Multiply them by D once.",
+     ("* D)", "* D * D)")),
+    ("old state read twice",
+     "You add what the queries read from the state before the chunk twice, once without its "
+     "decays. Add it once, with the decays.",
+     ("inside + before", "inside + before + q_c @ S")),
 ]  # fmt: skip
 
 exercise = Exercise(

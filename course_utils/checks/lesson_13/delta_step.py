@@ -210,6 +210,44 @@ MISTAKES = [
     ("value normalized",
      "Your value is divided by its norm. Use v as given.",
      ("v - recalled", "F.normalize(v, dim=-1) - recalled")),
+    ("state shrunk, and correction with beta",
+     "Your step multiplies the whole state by 1 − β, and then adds the right correction. Keep "
+     "the old state in full, and add β k (v − Sᵀk)ᵀ.",
+     ("return S + k", "return (1 - beta[..., None, None]) * S + k")),
+    ("value by beta squared",
+     "Your v is multiplied by β², but what you subtract is multiplied by β. Multiply the whole "
+     "correction, v − Sᵀk, by β once.",
+     ("v - recalled", "beta[..., None] * v - recalled")),
+    ("read with a unit key",
+     "You read the state with k divided by its norm. Use k as given, for reading as well as for "
+     "writing.",
+     ("recalled = (k[..., None, :] @ S)",
+      "recalled = (F.normalize(k, dim=-1)[..., None, :] @ S)")),
+    ("sum of the rows",
+     "You subtract the sum of the rows of the state from v. Weight row i by k_i: subtract Sᵀk.",
+     ("recalled = (k[..., None, :] @ S).squeeze(-2)", "recalled = S.sum(dim=-2)")),
+    ("mean of the rows",
+     "You subtract the mean of the rows of the state from v. Weight row i by k_i and add up: "
+     "subtract Sᵀk.",
+     ("recalled = (k[..., None, :] @ S).squeeze(-2)", "recalled = S.mean(dim=-2)")),
+    ("recalled value written",
+     "Your step adds β times what the state returns for k, and v is missing. Add β k (v − Sᵀk)ᵀ.",
+     ("v - recalled", "recalled")),
+    ("value subtracted",
+     "Your step subtracts β k vᵀ from the state. Add a correction instead, β k (v − Sᵀk)ᵀ.",
+     ("v - recalled", "-v")),
+    ("plain write alone",
+     "You return k vᵀ. Return the new state, S + β k (v − Sᵀk)ᵀ.",
+     ("return S + k[..., :, None] * write[..., None, :]",
+      "return k[..., :, None] * v[..., None, :]")),
+    ("beta and its rest",
+     "Your v is multiplied by β, and what you subtract by 1 − β. Multiply the whole correction, "
+     "v − Sᵀk, by β.",
+     ("beta[..., None] * correction", "beta[..., None] * v - (1 - beta[..., None]) * recalled")),
+    ("correction with a nonlinearity",
+     "Your correction went through tanh. The delta rule has no nonlinearity, so write β k (v − "
+     "Sᵀk)ᵀ.",
+     ("v - recalled", "(v - recalled).tanh()")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -257,6 +257,31 @@ MISTAKES = [
      "contains the earlier ones, so multiply it by decay[:, :, t] only.",
      ("decay[:, :, t, None, None] * S  # forget",
       "decay[:, :, : t + 1].prod(dim=-1)[..., None, None] * S")),
+    ("read with the keys",
+     "You read the state with the keys. Read it with the queries.",
+     ("(\"bhk,bhkv->bhv\", q_t, S))", "(\"bhk,bhkv->bhv\", k_t, S))")),
+    ("state multiplied by beta",
+     "Your state is also multiplied by β. Multiply the state only by the decay, and the error by "
+     "β.",
+     ("decay[:, :, t, None, None] * S  # forget", "(decay * beta)[:, :, t, None, None] * S")),
+    ("tokens in reverse order",
+     "You go over the tokens from the last to the first. Start with token 0.",
+     ("for t in range(L):", "for t in reversed(range(L)):"),
+     ("torch.stack(outs, dim=2)", "torch.stack(outs[::-1], dim=2)")),
+    ("outputs decayed",
+     "Your outputs are multiplied by the token's decay after the read. Decay the state only, "
+     "before the error.",
+     ("torch.einsum(\"bhk,bhkv->bhv\", q_t, S))",
+      "decay[:, :, t, None] * torch.einsum(\"bhk,bhkv->bhv\", q_t, S))")),
+    ("root of the decay",
+     "Your state is multiplied by the square root of the decay. Multiply it by the decay itself.",
+     ("decay[:, :, t, None, None] * S  # forget", "decay[:, :, t, None, None] ** 0.5 * S")),
+    ("last output alone",
+     "You return only the output of the last token. Return one output for each token.",
+     ("torch.stack(outs, dim=2)", "outs[-1]")),
+    ("outputs and state",
+     "You return the state as well. Return only the outputs.",
+     ("return torch.stack(outs, dim=2)", "return torch.stack(outs, dim=2), S")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -243,6 +243,36 @@ MISTAKES = [
      "You count one attention layer for each `every` linear layers. Every `every`-th layer is an "
      "attention layer, so count layers // every.",
      ("attention = layers // every", "attention = layers // (every + 1)")),
+    ("states in the other model",
+     "Your second result also counts states. A model with only attention layers has none, so "
+     "count only its caches.",
+     ("full = layers * cache", "full = layers * (cache + state)")),
+    ("one layer of each kind",
+     "Your first result counts one attention layer and one linear layer. Count layers // every "
+     "attention layers, and all others as linear.",
+     ("hybrid = attention * cache + linear * state", "hybrid = cache + state")),
+    ("bytes of the states as a length",
+     "Your third result is the number of bytes of a layer's states. Divide it by the bytes that "
+     "one token adds to a layer's cache, round down, and add 1.",
+     ("state // per_token + 1", "state")),
+    ("bytes of a token as a length",
+     "Your third result is the number of bytes that one token adds to a layer's cache. Divide "
+     "the bytes of a layer's states by it, round down, and add 1.",
+     ("state // per_token + 1", "per_token")),
+    ("length not whole, and 1 added",
+     "Your third result is a fraction. Round down before you add 1.",
+     ("state // per_token + 1", "state / per_token + 1")),
+    ("replaced layers alone",
+     "Your second result counts only the layers that are linear in the hybrid. In the other "
+     "model, all `layers` layers are attention layers.",
+     ("full = layers * cache", "full = linear * cache")),
+    ("states of all layers",
+     "Your second result is the bytes of a model with only linear layers. Count `layers` caches.",
+     ("full = layers * cache", "full = layers * state")),
+    ("length of all states by attention layers",
+     "Your third result compares states in all layers with the cache of the attention layers. "
+     "Compare the states of *one* linear layer with the cache of *one* attention layer.",
+     ("state // per_token + 1", "layers * state // (attention * per_token or 1) + 1")),
 ]  # fmt: skip
 
 exercise = Exercise("13.8", hybrid_memory, inputs, MISTAKES, also_right=[by_counting, by_division])

@@ -59,7 +59,7 @@ def inputs():
         case([3, 3, 5, 5, 5], [5, 5, 5, 3, 3], [4, 4, 4, 4, 4], H=2, d_k=3, d_v=2),
         case([0, 1, 2, 2], [0, 0, 0, 1], H=1, d_k=4, d_v=3, dtype=torch.float32),
         case([7, 7, 7, 7], H=2, d_k=3, d_v=5),
-        case([4, 4, 1, 1, 3, 3], H=2, d_k=3, d_v=4),  # a new number below the largest
+        case([4, 4, 0, 0, 3, 3], H=2, d_k=3, d_v=4),  # a later 0, and a number below the largest
         case([1], H=1, d_k=3, d_v=2),
     ]
 
@@ -273,6 +273,42 @@ MISTAKES = [
      "Your state is reset only where the text number is larger than all before it. Numbers need "
      "not increase, so reset wherever the number differs from that of the token before.",
      (NEW, "text[:, t] > text[:, :t].amax(dim=1) if t else text[:, 0] < 0")),
+    ("never reset for text 0",
+     "Your state is reset where the text number changes, except when the new number is 0. Reset "
+     "it there, too.",
+     (NEW, "(text[:, t] != text[:, t - 1]) & (text[:, t] != 0) if t else text[:, 0] < 0")),
+    ("always reset for text 0",
+     "Your state is also reset at every token whose text number is 0. Reset it only where the "
+     "number differs from that of the token before.",
+     (NEW,
+      "(text[:, t] != text[:, t - 1]) | (text[:, t] == 0) if t else text[:, 0] == "
+      "text[:, 0]")),
+    ("compared with the first row",
+     "You compare each row's text number with the number before it in the first row. Compare it "
+     "with the token before it in its own row.",
+     (NEW, "text[:, t] != text[0, t - 1] if t else text[:, 0] < 0")),
+    ("texts of the last row",
+     "All your rows are reset where the last row's texts begin. Row b of `text` belongs to row b "
+     "of the batch, so compare each row's own numbers.",
+     (NEW, "(text[-1:, t] != text[-1:, t - 1]).expand(B) if t else text[:, 0] < 0")),
+    ("two tokens back",
+     "You compare each token with the one two positions before it, so the state is reset at two "
+     "tokens of a text. Compare it with the token right before it.",
+     (NEW, "text[:, t] != text[:, max(t - 2, 0)] if t else text[:, 0] < 0")),
+    ("value set to 0 in place of a reset",
+     "The first token of each text writes −β k (Sᵀk)ᵀ in your result, as if its value were 0, "
+     "and the state is carried on. Set the *state* to 0 there, and write v as given.",
+     ("        S = S.masked_fill(new[:, None, None, None], 0)\n"
+      "",
+      ""),
+     ("(v_t - k_t @ S)", "(v_t * ~new[:, None, None, None] - k_t @ S)")),
+    ("first token without a write, state kept",
+     "The first token of each text writes nothing in your result, and the state is carried on. "
+     "Set the *state* to 0 there, and then write as usual.",
+     ("        S = S.masked_fill(new[:, None, None, None], 0)\n"
+      "",
+      ""),
+     ("S = S + k_t.mT @ u_t", "S = S + k_t.mT @ u_t * ~new[:, None, None, None]")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -147,6 +147,20 @@ MISTAKES = [
      "Your state is the least-squares solution, pinv(k) @ v. A write only adds a product and "
      "solves nothing. Add k vᵀ for each pair.",
      ("return state", "return torch.linalg.pinv(k) @ v")),
+    ("values of norm 1",
+     "Your values are divided by their norms. Write the values as given.",
+     ("state = keys @ v", "state = keys @ torch.nn.functional.normalize(v, dim=-1)")),
+    ("relu of the keys",
+     "Your keys went through relu. Linear attention as asked here has no feature map, so write "
+     "the keys as given.",
+     ("k.mT", "k.relu().mT")),
+    ("values in reverse order",
+     "Each of your keys is paired with a value from the other end of the list. Pair key i with "
+     "value i.",
+     ("keys @ v", "keys @ v.flip(-2)")),
+    ("scaled by the root of the pairs",
+     "Your state is divided by √n. Each write adds its pair in full, so take the plain sum.",
+     ("return state", "return state / k.shape[-2] ** 0.5")),
 ]  # fmt: skip
 
 exercise = Exercise(
