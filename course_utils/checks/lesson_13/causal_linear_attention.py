@@ -356,6 +356,17 @@ MISTAKES = [
      "Your outputs are divided by the sum of the coordinates of φ(q_t). Divide by φ(q_t) · z, "
      "the sum of the weights.",
      ("read / total", "read / q_t.sum(dim=-1, keepdim=True)")),
+    ("one normalizer for all queries",
+     "All queries of a head are divided by the same number, the sum of all their normalizers. "
+     "Divide the output of query t by its own φ(q_t) · z.",
+     ("return torch.stack(outs, dim=-2)",
+      "future = torch.ones(len(outs), len(outs), dtype=torch.bool).triu(1)\n"
+      "    weights = (q @ k.mT).masked_fill(future, 0)\n"
+      "    return weights @ v / weights.sum(dim=(-2, -1), keepdim=True)")),
+    ("outputs a token late",
+     "Your outputs are right, but one position late. Output t must contain the write of token t.",
+     ("return torch.stack(outs, dim=-2)",
+      "return torch.stack([v[..., 0, :], *outs[:-1]], dim=-2)")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -362,6 +362,23 @@ MISTAKES = [
      "In your triangular system, the decays are multiplied twice. Multiply entry i, j by decay[j "
      "+ 1] · … · decay[i] once.",
      ("A = (b * (k @ k.mT) * D)", "A = (b * (k @ k.mT) * D * D)")),
+    ("beta once more in both",
+     "In both results, the solution of the triangular system is multiplied by β once more. β "
+     "belongs only to the system and its right-hand sides.",
+     ("return whole - (kept * k).mT @ W, (kept * k).mT @ U",
+      "return whole - (kept * k).mT @ (b * W), (kept * k).mT @ (b * U)")),
+    ("beta once more in the addition",
+     "Your transition is right. In your addition, the solution of the triangular system is "
+     "multiplied by β once more. β belongs only to the system and its right-hand side.",
+     ("return whole - (kept * k).mT @ W, (kept * k).mT @ U",
+      "return whole - (kept * k).mT @ W, (kept * k).mT @ (b * U)")),
+    ("matrices multiplied entry by entry",
+     "Your transition multiplies the tokens' matrices entry by entry. Multiply them as matrices, "
+     "with that of the last token on the left, or solve a triangular system.",
+     ("return whole - (kept * k).mT @ W, (kept * k).mT @ U",
+      "M = decay[..., None, None] * (torch.eye(d_k, dtype=k.dtype) - b[..., None] * "
+      "k[..., :, None] * k[..., None, :])\n"
+      "    return M.prod(dim=-3), (kept * k).mT @ U")),
 ]  # fmt: skip
 
 exercise = Exercise(

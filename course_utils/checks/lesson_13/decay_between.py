@@ -123,8 +123,8 @@ MISTAKES = [
      "above the diagonal to 0.",
      (RETURN, "return (-between.abs()).exp()")),
     ("ones above the diagonal",
-     "Your result is 1 above the diagonal. You get this result if you fill with 0 before the "
-     "exponential, because e⁰ = 1. Fill with −∞.",
+     "Your result is 1 above the diagonal. Token i cannot see what later tokens write, so set "
+     "these entries to 0. Before an exponential, fill with −∞, because e⁰ is 1.",
      ("-torch.inf", "0")),
     ("transposed",
      "Your result is transposed. Rows belong to the tokens that read, and columns to those that "
@@ -298,6 +298,20 @@ MISTAKES = [
     ("logarithms to the base 10",
      "Your result is what e^x gives for logarithms to the base 10. Use `exp` with `log`.",
      ("decay.log()", "decay.log10()")),
+    ("one decay of the writer",
+     "Your entry i, j is decay[j] alone. Multiply all decays from decay[j + 1] to decay[i].",
+     ("return between.masked_fill(future, -torch.inf).exp()",
+      "eye = torch.eye(L, dtype=torch.bool)\n"
+      "    return torch.where(eye, 1, decay[..., None, :].expand(*decay.shape, "
+      "L)).tril()")),
+    ("mean of the decays",
+     "Your entry i, j is the mean of the decays from decay[j + 1] to decay[i]. Each of them "
+     "multiplies the state, so multiply them.",
+     ("return between.masked_fill(future, -torch.inf).exp()",
+      "total = decay.cumsum(dim=-1)\n"
+      "    steps = torch.arange(L)[:, None] - torch.arange(L)\n"
+      "    means = (total[..., :, None] - total[..., None, :]) / steps.clamp(min=1)\n"
+      "    return means.tril(-1) + torch.eye(L, dtype=decay.dtype)")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -371,6 +371,46 @@ MISTAKES = [
      "You add what the queries read from the state before the chunk twice, once without its "
      "decays. Add it once, with the decays.",
      ("inside + before", "inside + before + q_c @ S")),
+    ("writes subtracted",
+     "Your writes are subtracted from the state. Add them.",
+     ("* S + (kept", "* S - (kept")),
+    ("first decay of the chunk missing",
+     "What you read from the state before the chunk lacks the first decay of the chunk. You get "
+     "this result if you use the first column of D. Use the products of all decays of the chunk "
+     "up to each query's own.",
+     ("since * (q_c @ S)", "(sums - sums[..., :1]).exp()[..., None] * (q_c @ S)")),
+    ("scores without D",
+     "Within a chunk, your scores are neither masked nor decayed. Multiply Q Kᵀ by D.",
+     ("(q_c @ k_c.mT * D)", "(q_c @ k_c.mT)")),
+    ("D without scores",
+     "Within a chunk, you multiply D by V without the scores. Use Q Kᵀ ∘ D.",
+     ("(q_c @ k_c.mT * D)", "D")),
+    ("state replaced, writes not decayed",
+     "Your state after a chunk is only Kᵀ V of this chunk. Multiply write j by the decays after "
+     "decay[j], and add the old state, multiplied by all decays of the chunk.",
+     ("since[..., -1:, :] * S + (kept * k_c).mT @ v_c", "k_c.mT @ v_c")),
+    ("decays within a chunk alone",
+     "You use the decays only in the scores within a chunk. The state must decay, too: when it "
+     "is read, when it is carried on, and when writes are added to it. Multiply by the products "
+     "of decays in these three places.",
+     ("since * (q_c @ S)", "q_c @ S"),
+     ("since[..., -1:, :] * S + (kept * k_c).mT @ v_c", "S + k_c.mT @ v_c")),
+    ("state carried on without decays",
+     "Your next state is S + Kᵀ V, without decays. Multiply the old state by all decays of the "
+     "chunk, and write j by the decays after decay[j].",
+     ("since[..., -1:, :] * S + (kept * k_c).mT @ v_c", "S + k_c.mT @ v_c")),
+    ("state read with the keys",
+     "You read the state before the chunk with the keys. Read it with the queries.",
+     ("(q_c @ S)", "(k_c @ S)")),
+    ("queries written",
+     "You write the queries into the state. Write the keys.",
+     ("(kept * k_c)", "(kept * q_c)")),
+    ("outputs without decays",
+     "Your next state is right, but your outputs have no decays. Multiply the scores by D, and "
+     "what you read from the state before the chunk by the decays up to and including each "
+     "query's own.",
+     ("* D)", ").tril()"),
+     ("since * (q_c @ S)", "q_c @ S")),
 ]  # fmt: skip
 
 exercise = Exercise(

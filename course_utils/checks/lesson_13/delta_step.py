@@ -248,6 +248,9 @@ MISTAKES = [
      "Your correction went through tanh. The delta rule has no nonlinearity, so write β k (v − "
      "Sᵀk)ᵀ.",
      ("v - recalled", "(v - recalled).tanh()")),
+    ("plain write added",
+     "Your step adds β k vᵀ in addition to the right correction. Add only β k (v − Sᵀk)ᵀ.",
+     ("v - recalled", "2 * v - recalled")),
 ]  # fmt: skip
 
 exercise = Exercise(

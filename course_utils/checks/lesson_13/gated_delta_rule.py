@@ -282,6 +282,26 @@ MISTAKES = [
     ("outputs and state",
      "You return the state as well. Return only the outputs.",
      ("return torch.stack(outs, dim=2)", "return torch.stack(outs, dim=2), S")),
+    ("erased by beta twice",
+     "Your v is multiplied by β, but what you subtract is multiplied by β². Multiply the whole "
+     "error, v − Sᵀk, by β once.",
+     ("b * error", "b * (v_t - b * (v_t - error))")),
+    ("decay and beta swapped",
+     "You swap the decay and β. Multiply the state by the decay, and the error by β.",
+     ("S = q.new_zeros",
+      "decay, beta = beta, decay\n"
+      "    S = q.new_zeros")),
+    ("states averaged over the batch",
+     "All texts share one state, the mean of their states. Each text has its own, so keep the "
+     "dimension B.",
+     ("S = S + write", "S = (S + write).mean(dim=0, keepdim=True).expand_as(S)")),
+    ("states averaged over the heads",
+     "All heads of a text share one state, the mean of their states. Each head has its own, so "
+     "keep the dimension H.",
+     ("S = S + write", "S = (S + write).mean(dim=1, keepdim=True).expand_as(S)")),
+    ("first beta for all",
+     "You use the first token's β for all tokens. Token t multiplies its error by beta[:, :, t].",
+     ("b = beta[:, :, t, None]", "b = beta[:, :, 0, None]")),
 ]  # fmt: skip
 
 exercise = Exercise(

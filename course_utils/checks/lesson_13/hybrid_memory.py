@@ -273,6 +273,13 @@ MISTAKES = [
      "Your third result compares states in all layers with the cache of the attention layers. "
      "Compare the states of *one* linear layer with the cache of *one* attention layer.",
      ("state // per_token + 1", "layers * state // (attention * per_token or 1) + 1")),
+    ("one token",
+     "Your bytes count a single token. Multiply the caches by L, but not the states.",
+     ("cache = 2 * L *", "cache = 2 *")),
+    ("bytes doubled",
+     "Your bytes are twice the right ones. Count 2 bytes for each number of the cache and 4 for "
+     "each number of a state, for one text.",
+     ("return hybrid, full,", "return 2 * hybrid, 2 * full,")),
 ]  # fmt: skip
 
 exercise = Exercise("13.8", hybrid_memory, inputs, MISTAKES, also_right=[by_counting, by_division])

@@ -161,6 +161,16 @@ MISTAKES = [
     ("scaled by the root of the pairs",
      "Your state is divided by √n. Each write adds its pair in full, so take the plain sum.",
      ("return state", "return state / k.shape[-2] ** 0.5")),
+    ("first value for all keys",
+     "All your keys are written with the first value. Pair key i with value i.",
+     ("keys @ v", "keys @ v[..., :1, :].expand_as(v)")),
+    ("last value for all keys",
+     "All your keys are written with the last value. Pair key i with value i.",
+     ("keys @ v", "keys @ v[..., -1:, :].expand_as(v)")),
+    ("softmax of the values",
+     "Your values went through a softmax. Linear attention has no softmax, so write the values "
+     "as given.",
+     ("keys @ v", "keys @ v.softmax(dim=-1)")),
 ]  # fmt: skip
 
 exercise = Exercise(
