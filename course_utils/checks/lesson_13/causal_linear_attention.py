@@ -255,8 +255,8 @@ MISTAKES = [
      "use `torch.stack(outs, dim=-2)`.",
      ("dim=-2)  # (..., L, d_v)", "dim=0)")),
     ("read backward",
-     "Your outputs are right for the sequence read backward: query t sees keys t to L − 1. It must "
-     "see keys 0 to t.",
+     "Your outputs are right for the sequence in reverse order: query t sees keys t to L − 1. Go "
+     "over the tokens from the first to the last.",
      ("for t in range(k.shape[-2])", "for t in reversed(range(k.shape[-2]))"),
      ("torch.stack(outs", "torch.stack(outs[::-1]")),
     ("1 added to the normalizer",
@@ -289,8 +289,8 @@ MISTAKES = [
      "+ 1.",
      (FEATURES, "F.elu(q, alpha=0.5) + 0.5, F.elu(k, alpha=0.5) + 0.5")),
     ("last output for all",
-     "All your outputs are that of the last token. Output t must be what query t reads after "
-     "token t has written.",
+     "All your outputs are that of the last token. For each token, read with its own query right "
+     "after the token has written.",
      ("return torch.stack(outs, dim=-2)", "return outs[-1][..., None, :].expand(v.shape)")),
     ("each key weighted by its own query",
      "Your value j has the weight φ(q_j) · φ(k_j) in every output. In output t, give it the "
@@ -310,8 +310,8 @@ MISTAKES = [
      "before you divide.",
      ("(q_t * z)", "(q_t * (z - k_t if t else z))")),
     ("normalizer without the feature map",
-     "Your normalizer sums q_t · k_j without the feature map. Its weights must be those of the "
-     "state, so use φ(q_t) · φ(k_j).",
+     "Your normalizer sums q_t · k_j, without the feature map. Divide by the sum of the weights, "
+     "φ(q_t) · φ(k_j).",
      ("q, k = F",
       "q_0, k_0 = q, k\n"
       "    q, k = F"),
@@ -364,7 +364,7 @@ MISTAKES = [
       "    weights = (q @ k.mT).masked_fill(future, 0)\n"
       "    return weights @ v / weights.sum(dim=(-2, -1), keepdim=True)")),
     ("outputs a token late",
-     "Your outputs are right, but one position late. Output t must contain the write of token t.",
+     "Your outputs are right, but one position late. Read output t after token t has written.",
      ("return torch.stack(outs, dim=-2)",
       "return torch.stack([v[..., 0, :], *outs[:-1]], dim=-2)")),
 ]  # fmt: skip

@@ -111,8 +111,8 @@ def in_matrix_form(answer, k, v, decay, beta):
 RETURN = "return whole - (kept * k).mT @ W, (kept * k).mT @ U"
 MISTAKES = [
     ("tokens in reverse order",
-     "Your tokens act in reverse order. The last token acts last, so its matrix stands on the "
-     "left in the transition.",
+     "Your tokens act in reverse order. The last token acts last, so put its matrix on the left "
+     "in the transition.",
      ("    C, d_k = k.shape[-2:]",
       "    k, v, decay, beta = k.flip(-2), v.flip(-2), decay.flip(-1), beta.flip(-1)\n"
       "    C, d_k = k.shape[-2:]")),
@@ -122,8 +122,8 @@ MISTAKES = [
      "matrix on the left.",
      (RETURN, "return (whole - (kept * k).mT @ W).mT, (kept * k).mT @ U")),
     ("no delta rule",
-     "Your tokens write β v without a correction, and your transition only decays. Each token "
-     "must subtract what the state, with all earlier writes, returns for its key.",
+     "Your tokens write β v without a correction, and your transition only decays. From each v, "
+     "subtract what the state, with all earlier writes, returns for the token's key.",
      (RETURN, "return whole, (kept * k).mT @ (b * v)")),
     ("transition without the delta rule",
      "Your addition is right, but your transition only decays. The tokens also subtract what the "
@@ -164,8 +164,8 @@ MISTAKES = [
       "full = (decay.log().cumsum(-1)[..., :, None] - decay.log().cumsum(-1)[..., None, :]).abs()\n"
       "    A = b * (k @ k.mT) * (-full).exp() * (1 - torch.eye(C, dtype=k.dtype))")),
     ("system transposed",
-     "Your system is transposed, so tokens correct what later tokens write. Row i must hold k_i · "
-     "k_j for the earlier tokens j.",
+     "Your system is transposed, so tokens correct what later tokens write. Put k_i · k_j for the "
+     "earlier tokens j into row i.",
      (") + A  #", ") + A.mT  #")),
     ("beta of the writer",
      "In your triangular system, entry i, j has the β of token j. Token i makes the correction, "
@@ -184,7 +184,8 @@ MISTAKES = [
      "v by its β on the right-hand side.",
      ("solve(T, b * v)", "solve(T, v)")),
     ("beta not used",
-     "Your result does not depend on β. Each token writes β times its correction.",
+     "Your result does not depend on β. Each token writes β times its correction, so multiply row "
+     "i of the system below the diagonal, and of both right-hand sides, by β_i.",
      ("b = beta[..., None]", "b = torch.ones_like(beta)[..., None]")),
     ("no decay",
      "Your result does not depend on the decay. Multiply each write by the decays of all later "
@@ -205,8 +206,7 @@ MISTAKES = [
      "too.",
      ("since * b * k", "since / decay[..., None] * b * k")),
     ("decay after the write",
-     "Your state is decayed after each write. Each token must decay the state first, and then "
-     "correct it.",
+     "Your state is decayed after each write. Decay it first, and then correct it.",
      ("since = decay.cumprod(dim=-1)[..., None]",
       "last = decay[..., -1:]\n    total = decay.cumprod(dim=-1)[..., -1:, None]\n    decay = "
       "torch.cat([torch.ones_like(decay[..., :1]), decay[..., :-1]], dim=-1)\n    D = "
@@ -276,8 +276,7 @@ MISTAKES = [
      ("kept = D", "total = decay.cumprod(dim=-1)\n    "
       "D = (total[..., :, None] / total[..., None, :]).masked_fill(below.mT, 0)\n    kept = D")),
     ("addition transposed",
-     "Your transition is right, but your addition is transposed. Its rows must correspond to the "
-     "coordinates of the keys.",
+     "Your transition is right, but your addition is transposed. Swap its last two dimensions.",
      ("return whole - (kept * k).mT @ W, (kept * k).mT @ U",
       "return whole - (kept * k).mT @ W, ((kept * k).mT @ U).mT")),
     ("addition of plain writes",
@@ -345,13 +344,12 @@ MISTAKES = [
      "the chunk. Multiply what token j writes only by the decays after decay[j].",
      ("(kept * k).mT @ U", "since[..., -1:, :] * (k.mT @ U)")),
     ("beta once more for the old state",
-     "Your addition is right. In your transition, the solution is multiplied by β once more. β "
-     "belongs only to the triangular system and its right-hand side.",
+     "Your addition is right. In your transition, the solution of the triangular system is "
+     "multiplied by β once more. Use β only in the system and on its right-hand side.",
      ("return whole - (kept * k).mT @ W, (kept * k).mT @ U",
       "return whole - (kept * k).mT @ (b * W), (kept * k).mT @ U")),
     ("sign of the addition",
-     "Your transition is right, but your addition has the wrong sign. The tokens add what they "
-     "write.",
+     "Your transition is right, but your addition has the wrong sign. Add what the tokens write.",
      ("return whole - (kept * k).mT @ W, (kept * k).mT @ U",
       "return whole - (kept * k).mT @ W, -(kept * k).mT @ U")),
     ("beta of both tokens in the system",
@@ -363,13 +361,13 @@ MISTAKES = [
      "+ 1] · … · decay[i] once.",
      ("A = (b * (k @ k.mT) * D)", "A = (b * (k @ k.mT) * D * D)")),
     ("beta once more in both",
-     "In both results, the solution of the triangular system is multiplied by β once more. β "
-     "belongs only to the system and its right-hand sides.",
+     "In both results, the solution of the triangular system is multiplied by β once more. Use β "
+     "only in the system and on its right-hand sides.",
      ("return whole - (kept * k).mT @ W, (kept * k).mT @ U",
       "return whole - (kept * k).mT @ (b * W), (kept * k).mT @ (b * U)")),
     ("beta once more in the addition",
      "Your transition is right. In your addition, the solution of the triangular system is "
-     "multiplied by β once more. β belongs only to the system and its right-hand side.",
+     "multiplied by β once more. Use β only in the system and on its right-hand side.",
      ("return whole - (kept * k).mT @ W, (kept * k).mT @ U",
       "return whole - (kept * k).mT @ W, (kept * k).mT @ (b * U)")),
     ("matrices multiplied entry by entry",

@@ -107,8 +107,8 @@ MISTAKES = [
      "does not affect its write. Start the product at decay[j + 1].",
      (RETURN, RETURN + " * decay[..., None, :]")),
     ("last decay missing",
-     "Your entry i, j lacks decay[i]. Token i decays the state before it reads, so the product "
-     "runs from decay[j + 1] to decay[i].",
+     "Your entry i, j lacks decay[i]. Token i decays the state before it reads, so include "
+     "decay[i] in the product.",
      (RETURN, RETURN + " / torch.where(torch.eye(L, dtype=torch.bool), 1, decay[..., :, None])")),
     ("decay after the write",
      "Your entry i, j is decay[j] · … · decay[i − 1], as if each token decayed the state after "
@@ -172,8 +172,8 @@ MISTAKES = [
       "steps = torch.arange(L)[:, None] - torch.arange(L)\n    "
       "between = logs[..., :1, None] * steps")),
     ("products from the start",
-     "Your entry i, j is the product of all decays up to i, whatever j is. The product must start "
-     "at decay[j + 1].",
+     "Your entry i, j is the product of all decays up to decay[i], whatever j is. Start the "
+     "product at decay[j + 1].",
      (" - sums[..., None, :]", " + 0 * sums[..., None, :]")),
     ("two decays multiplied",
      "Your entry i, j is decay[i] · decay[j]. Multiply all decays from decay[j + 1] to decay[i].",
@@ -251,8 +251,8 @@ MISTAKES = [
       "D = between.masked_fill(future, -torch.inf).exp()\n"
       "    return D.tril(-1) + torch.diag_embed(decay)")),
     ("decays in reverse order",
-     "Your products use the decays in reverse order. Entry i, j is the product of decay[j + 1] "
-     "to decay[i].",
+     "Your products use the decays in reverse order. For entry i, j, multiply decay[j + 1] to "
+     "decay[i].",
      ("logs = decay.log()", "logs = decay.flip(-1).log()")),
     ("mean of the batch",
      "All your batch items have the same matrix. Each has its own decays, so keep all leading "

@@ -138,7 +138,7 @@ MISTAKES = [
      ("* D)", ").tril()")),
     ("own decay of writes",
      "Within a chunk, your score i, j includes decay[j]. A token decays the state before it "
-     "writes, so the product starts at decay[j + 1].",
+     "writes, so start the product at decay[j + 1].",
      ("between = sums[..., :, None] - sums[..., None, :]",
       "between = sums[..., :, None] - (sums - logs)[..., None, :]")),
     ("decay after the write",
@@ -187,15 +187,15 @@ MISTAKES = [
      ("(kept * k_c)", "k_c")),
     ("writes decayed from the start",
      "In your next state, write j is multiplied by the decays up to and including decay[j]. "
-     "Multiply it by the decays after that one: decay[j + 1] up to the end of the chunk.",
+     "Multiply it by the later decays instead, decay[j + 1] up to the end of the chunk.",
      (AT_END, "sums")),
     ("own decay of writes in the state",
      "In your next state, write j is also multiplied by decay[j]. A token decays the state before "
      "it writes, so use only the decays after decay[j].",
      (AT_END, "(sums[..., -1:] - sums + logs)")),
     ("writes with their own decay alone",
-     "In your next state, write j is multiplied by decay[j]. Multiply it by the decays after that "
-     "one: decay[j + 1] up to the end of the chunk.",
+     "In your next state, write j is multiplied only by decay[j]. Multiply it by the later decays "
+     "instead, decay[j + 1] up to the end of the chunk.",
      (AT_END, "logs")),
     ("writes with the decay of the chunk",
      "In your next state, every write is multiplied by all decays of the chunk. Multiply write j "
@@ -250,8 +250,8 @@ MISTAKES = [
      "Both results are right, but in the wrong order. Return the output first, then the state.",
      ("return torch.cat(outs, dim=-2), S", "return S, torch.cat(outs, dim=-2)")),
     ("state transposed",
-     "Your output is right, but the state that you return is transposed. Each row must correspond "
-     "to a coordinate of the keys.",
+     "Your output is right, but the state that you return is transposed. Swap its last two "
+     "dimensions.",
      ("dim=-2), S", "dim=-2), S.mT")),
     ("scores scaled",
      "Within a chunk, your scores are divided by √d_k. This exercise scales nothing, so remove "
@@ -261,7 +261,7 @@ MISTAKES = [
      "Your outputs are divided by √d_k. This exercise scales nothing, so remove the factor.",
      ("inside + before", "(inside + before) / q.shape[-1] ** 0.5")),
     ("softmax within a chunk",
-     "Within a chunk, your scores went through a softmax. Linear attention has no softmax: "
+     "Within a chunk, your scores went through a softmax. Linear attention has no softmax, so "
      "multiply the scores by D instead.",
      ("(q_c @ k_c.mT * D)", "(q_c @ k_c.mT).masked_fill(future, -torch.inf).softmax(dim=-1)")),
     ("state of the batch",
@@ -302,14 +302,14 @@ MISTAKES = [
       "since = decay[..., : start + chunk].log().cumsum(-1)[..., start:].exp()[..., "
       "None]")),
     ("queries times, keys divided by products",
-     "Your result is right while the products of a chunk's decays are far above 0. When one "
-     "underflows, 1 divided by it overflows to inf or is NaN. Build D from products of only the "
-     "decays in between, or from differences of sums of logarithms.",
+     "Your result is right while the products of a chunk's decays are far above 0. When such a "
+     "product underflows, dividing by it gives inf or NaN. For D, multiply only the decays in "
+     "between, or subtract sums of logarithms.",
      ("(q_c @ k_c.mT * D)", "(q_c * since @ (k_c / since).mT).tril()")),
     ("keys divided by products everywhere",
-     "Your result is right while the products of a chunk's decays are far above 0. When one "
-     "underflows, k divided by it overflows to inf or is NaN. Build D and the factors of the "
-     "writes from differences of sums of logarithms.",
+     "Your result is right while the products of a chunk's decays are far above 0. When such a "
+     "product underflows, dividing by it gives inf or NaN. For D and for the writes in the next "
+     "state, subtract sums of logarithms, and then take the exponential.",
      ("(q_c @ k_c.mT * D)", "(q_c * since @ (k_c / since).mT).tril()"),
      ("since[..., -1:, :] * S + (kept * k_c).mT @ v_c",
       "since[..., -1:, :] * (S + (k_c / since).mT @ v_c)")),

@@ -60,8 +60,8 @@ MISTAKES = [
      "first subtract from v what the state returns for k.",
      ("v - recalled", "v")),
     ("plain write",
-     "Your step adds k vᵀ, as linear attention does. The delta rule writes a correction: add β k "
-     "(v − Sᵀk)ᵀ.",
+     "Your step adds k vᵀ, as linear attention does. The delta rule writes a correction, so add β "
+     "k (v − Sᵀk)ᵀ.",
      ("beta[..., None] * correction", "v")),
     ("beta not used",
      "Your step writes the whole correction. Multiply it by β.",
@@ -127,8 +127,8 @@ MISTAKES = [
      "of k. Add β k (v − Sᵀk)ᵀ as it is.",
      ("= beta[..., None]", "= beta[..., None] / k.norm(dim=-1, keepdim=True)")),
     ("erased without the key",
-     "Your step multiplies the whole state by 1 − β k · k. Subtract only what the state *returns* "
-     "for k: the correction is v − Sᵀk.",
+     "Your step multiplies the whole state by 1 − β k · k. Only what the state *returns* for k "
+     "may change, so subtract β k (Sᵀk)ᵀ instead.",
      (RETURN, "b = beta[..., None, None]\n    return S * (1 - b * (k * k).sum(-1)[..., None, None])"
       " + b * k[..., :, None] * v[..., None, :]")),
     ("coordinates erased separately",
@@ -137,8 +137,8 @@ MISTAKES = [
      (RETURN, "b = beta[..., None, None]\n    return (1 - b * k[..., :, None] ** 2) * S"
       " + b * k[..., :, None] * v[..., None, :]")),
     ("state transposed",
-     "Your result is transposed. Each row of the state must correspond to a coordinate of the "
-     "keys.",
+     "Your result is transposed. Swap its last two dimensions, so that the rows of the state "
+     "correspond to the coordinates of the keys.",
      (RETURN, RETURN.replace("return ", "return (") + ").mT")),
     ("recalled value returned",
      "You return what the state returns for k. Return the new state, S + β k (v − Sᵀk)ᵀ.",
@@ -224,11 +224,12 @@ MISTAKES = [
      ("recalled = (k[..., None, :] @ S)",
       "recalled = (F.normalize(k, dim=-1)[..., None, :] @ S)")),
     ("sum of the rows",
-     "You subtract the sum of the rows of the state from v. Weight row i by k_i: subtract Sᵀk.",
+     "You subtract the sum of the rows of the state from v. Subtract what the state returns for "
+     "k, Sᵀk, in which row i has the weight k_i.",
      ("recalled = (k[..., None, :] @ S).squeeze(-2)", "recalled = S.sum(dim=-2)")),
     ("mean of the rows",
-     "You subtract the mean of the rows of the state from v. Weight row i by k_i and add up: "
-     "subtract Sᵀk.",
+     "You subtract the mean of the rows of the state from v. Subtract what the state returns for "
+     "k, Sᵀk, in which row i has the weight k_i.",
      ("recalled = (k[..., None, :] @ S).squeeze(-2)", "recalled = S.mean(dim=-2)")),
     ("recalled value written",
      "Your step adds β times what the state returns for k, and v is missing. Add β k (v − Sᵀk)ᵀ.",

@@ -168,11 +168,12 @@ MISTAKES = [
      ("decay[:, :, t, None, None] * S  # forget",
       "decay[:, :, t, None, None].mean(dim=0, keepdim=True) * S")),
     ("decay of the next token",
-     "You use the decay of the next token. Token t decays the state by decay[:, :, t].",
+     "Your token t decays the state by decay[:, :, t + 1]. Use its own decay, decay[:, :, t].",
      ("decay[:, :, t, None, None] * S  # forget",
       "decay[:, :, min(t + 1, L - 1), None, None] * S")),
     ("first decay for all",
-     "You use the first token's decay for all tokens. Token t decays the state by decay[:, :, t].",
+     "All your tokens use the first token's decay. Multiply the state by decay[:, :, t] at token "
+     "t.",
      ("decay[:, :, t, None, None] * S  # forget", "decay[:, :, 0, None, None] * S")),
     ("complement of the decay",
      "Your state is multiplied by 1 − decay. `decay` is the fraction that remains, so multiply by "
@@ -221,7 +222,8 @@ MISTAKES = [
      "Your write has the wrong sign, so the error grows. Add β k (v − Sᵀk)ᵀ to the decayed state.",
      ("v_t - torch", "-v_t + torch")),
     ("recalled value added",
-     "Your error is v plus what the state returns for the key. Subtract it: the error is v − Sᵀk.",
+     "Your error is v plus what the state returns for the key. Subtract it, so that the error is "
+     "v − Sᵀk.",
      ("v_t - torch", "v_t + torch")),
     ("tokens before heads",
      "Your outputs have shape (B, L, H, d_v). Stack the tokens along dimension 2.",
@@ -300,7 +302,7 @@ MISTAKES = [
      "keep the dimension H.",
      ("S = S + write", "S = (S + write).mean(dim=1, keepdim=True).expand_as(S)")),
     ("first beta for all",
-     "You use the first token's β for all tokens. Token t multiplies its error by beta[:, :, t].",
+     "All your tokens use the first token's β. Multiply the error of token t by beta[:, :, t].",
      ("b = beta[:, :, t, None]", "b = beta[:, :, 0, None]")),
 ]  # fmt: skip
 

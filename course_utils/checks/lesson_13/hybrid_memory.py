@@ -69,8 +69,8 @@ MISTAKES = [
      "You count 2 bytes for each number of a state. States are kept in float32, so count 4.",
      ("d_v * 4", "d_v * 2")),
     ("cache of 4 bytes",
-     "You count 4 bytes for each number of the cache. Count 2 for the cache. Only the states have "
-     "4.",
+     "You count 4 bytes for each number of the cache. Only the states have 4 bytes per number, so "
+     "count 2 for the cache.",
      ("d_head * 2  # bytes", "d_head * 4  # bytes"),
      ("H_kv * d_head * 2\n", "H_kv * d_head * 4\n")),
     ("bytes exchanged",
@@ -110,8 +110,8 @@ MISTAKES = [
      "both, so count it once.",
      ("H * d_k * d_v", "2 * H * d_k * d_v")),
     ("layers exchanged",
-     "You swap the two kinds of layers. Only layers `every`, 2 · `every`, … are attention layers, "
-     "so there are layers // every of them.",
+     "You swap the two kinds of layers. Only every `every`-th layer is an attention layer, so "
+     "count layers // every caches.",
      ("attention * cache + linear * state", "linear * cache + attention * state")),
     ("rounded up",
      "You count one attention layer too many if `every` does not divide `layers`. With 10 layers "
@@ -130,7 +130,7 @@ MISTAKES = [
      "not attention layers are linear, so subtract their number from `layers`.",
      ("layers - attention", "attention * (every - 1)")),
     ("one attention layer",
-     "You count a single attention layer. There are layers // every of them.",
+     "You count a single attention layer. Count layers // every of them.",
      (ATTENTION, "attention = 1")),
     ("every attention layers",
      "You count `every` attention layers. Only every `every`-th layer is one, so count layers // "
@@ -207,14 +207,14 @@ MISTAKES = [
      "Your bytes are multiplied by 8, which gives bits. Return bytes.",
      ("return hybrid, full,", "return hybrid * 8, full * 8,")),
     ("always one attention layer more",
-     "You count one attention layer too many. There are layers // every of them.",
+     "You count one attention layer too many. Count layers // every of them.",
      ("attention = layers // every", "attention = layers // every + 1")),
     ("remainder of the layers",
      "Your number of attention layers is the remainder of layers / every. Count layers // every.",
      ("attention = layers // every", "attention = layers % every")),
     ("attention layers of the hybrid alone",
      "Your second result counts only the attention layers of the hybrid. In the other model, all "
-     "`layers` layers are attention layers.",
+     "layers are attention layers, so count `layers` caches.",
      ("full = layers * cache", "full = attention * cache")),
     ("length rounded",
      "Your third result rounds to the nearest whole number before you add 1. Round down, and "
@@ -234,7 +234,7 @@ MISTAKES = [
      ("state // per_token + 1", "hybrid // (layers * per_token) + 1")),
     ("length one too large",
      "Your third result is one too large. At the length before it, the states already take fewer "
-     "bytes.",
+     "bytes, so subtract 1.",
      ("state // per_token + 1", "state // per_token + 2")),
     ("mebibytes",
      "Your bytes are divided by 1024². Return bytes.",
@@ -264,7 +264,7 @@ MISTAKES = [
      ("state // per_token + 1", "state / per_token + 1")),
     ("replaced layers alone",
      "Your second result counts only the layers that are linear in the hybrid. In the other "
-     "model, all `layers` layers are attention layers.",
+     "model, all layers are attention layers, so count `layers` caches.",
      ("full = layers * cache", "full = linear * cache")),
     ("states of all layers",
      "Your second result is the bytes of a model with only linear layers. Count `layers` caches.",

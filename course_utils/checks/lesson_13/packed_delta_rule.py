@@ -214,8 +214,8 @@ MISTAKES = [
       "unitriangular=True)\n"
       "    return (q @ k.mT).tril() @ U")),
     ("recalled value added",
-     "Your correction is v plus what the state returns for the key. Subtract it: the correction "
-     "is v − Sᵀk.",
+     "Your correction is v plus what the state returns for the key. Subtract it, so that the "
+     "correction is v − Sᵀk.",
      ("v_t - k_t", "v_t + k_t")),
     ("write subtracted",
      "Your write is subtracted from the state. Add it.",

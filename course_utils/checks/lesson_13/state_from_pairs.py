@@ -50,7 +50,7 @@ MISTAKES = [
      "sum, not the mean.",
      ("return state", "return state / k.shape[-2]")),
     ("last pair alone",
-     "Your state holds only the last pair. Each write must *add* k vᵀ to the old state.",
+     "Your state holds only the last pair. For each pair, *add* k vᵀ to the old state.",
      ("return state", "return k[..., -1, :, None] * v[..., -1, None, :]")),
     ("first pair alone",
      "Your state holds only the first pair. Add k vᵀ for each of the n pairs, and then return the "
