@@ -3,13 +3,13 @@
 Softmax attention keeps all keys and values. The functions here keep one matrix per head, the state
 S. Each token does four things, in this order:
 
-    S ← a S                    forget: multiply by the token's decay a, if there is one
-    u = v, or u = b (v - Sᵀk)  what to write: the value, or with the delta rule the correction
+    S ← α S                    forget: multiply by the token's decay α, if there is one
+    u = v, or u = β (v - Sᵀk)  what to write: the value, or with the delta rule the correction
     S ← S + k uᵀ               write
     o = Sᵀ q                   read
 
-The state has shape (..., d_k, d_v) everywhere: its rows belong to the coordinates of keys, its
-columns to those of values, so a query reads it as q @ S. There is no scale and no normalizer.
+The state has shape (..., d_k, d_v) everywhere. Its rows correspond to the coordinates of keys, and
+its columns to those of values, so a query reads it as q @ S. There is no scale and no normalizer.
 Divide q by √d_k, or append a column of ones to v, if you want them.
 
 - Linear attention: Katharopoulos, Vyas, Pappas and Fleuret, "Transformers are RNNs", 2020
@@ -202,8 +202,8 @@ def _one_chunk(q, k, v, decay, beta, S):
 def delta_writes(k, v, beta, D, recalled):
     """Return what each token of a chunk writes by the delta rule, all tokens at once.
 
-    Token i writes u_i = b_i (v_i - recalled_i - Σ_{j<i} D_ij (k_i · k_j) u_j). The sum contains
-    the writes of earlier tokens, so this is a triangular system, (I + A) U = B (V - recalled). It
+    Token i writes u_i = β_i (v_i - recalled_i - Σ_{j<i} D_ij (k_i · k_j) u_j). The sum contains
+    the writes of earlier tokens, so this is a triangular system, (I + A) U = β (V - recalled). It
     is the UT transform of Yang et al., 2024 (arXiv:2406.06484, section 3).
 
     Parameters

@@ -465,8 +465,8 @@ def memory(written, read, delta, decay, keys):
     if read in found:
         _, error, best = found[read]
         yield "its latest value is (#, #, #, #)", pairs()[1][WRITES[:written].rindex(read)].tolist()
-        yield "error # of its norm", error
-        yield "and this value fits best", best
+        yield "the error is # times the norm of that value", error
+        yield "and no other value fits as well", best
         yield "but another value fits at least as well", not best
     errors, right = [one[1] for one in found.values()], sum(one[2] for one in found.values())
     if found:

@@ -61,11 +61,11 @@ export function describe(settings) {
   const { recalled, wanted, error, right } = recall(stateOf(settings), read, settings);
   const all = recallAll(settings);
   const many = Object.keys(all).length;
-  const fit = right ? "and this value fits best" : "but another value fits at least as well";
+  const fit = right ? "and no other value fits as well" : "but another value fits at least as well";
   const result = wanted < 0
     ? ", but it was not written"
-    : `, its latest value is ${vector(values[wanted])}: ` +
-      `error ${fixed(error, 2)} of its norm, ${fit}`;
+    : `, its latest value is ${vector(values[wanted])}; ` +
+      `the error is ${fixed(error, 2)} times the norm of that value, ${fit}`;
   const summary = many
     ? `; ${rightIn(all)} of ${many} keys recall the right value, mean error ` +
       fixed(meanError(all), 2)

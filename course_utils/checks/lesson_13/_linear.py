@@ -7,8 +7,8 @@ from course_utils.checks.inputs import Shapes
 
 WHOLE = (
     "makes the whole matrix",
-    "Right, but you create a tensor of L × L numbers for each head. Its size grows with the square "
-    "of the length. Pass on a state instead.",
+    "Right, but you create a tensor of L × L numbers, whose size grows with L². Carry a state "
+    "along instead.",
 )
 
 

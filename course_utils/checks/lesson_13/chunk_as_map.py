@@ -64,6 +64,8 @@ def inputs():
         k, v, decay, beta = rest
         return k, v, decay, beta
 
+    k, v, decay, beta = case(L=64, d_k=2, d_v=3, dtype=torch.float32)
+    long = k, v, 0.02 * decay, beta
     k, v, decay, beta = case(2, L=5, d_k=3, d_v=4)
     return [
         case(L=4, d_k=3, d_v=2),
@@ -76,13 +78,14 @@ def inputs():
         (1.2 * k, v, decay, beta),
         case(1, 1, L=1, d_k=3, d_v=2),
         (k, v, 1e-80 * decay, beta),  # the product of all decays underflows
+        long,  # so does it here, and 1 divided by it overflows
     ]
 
 
 LOOP = (
     "loop over the tokens",
-    "Right, but you take more tensor operations for more tokens. Write the corrections of all "
-    "tokens as one triangular system, and solve it.",
+    "Right, but your number of tensor operations grows with C. Write the corrections of all tokens "
+    "as one triangular system, and solve it.",
 )
 
 
@@ -107,94 +110,103 @@ def in_matrix_form(answer, k, v, decay, beta):
 
 RETURN = "return whole - (kept * k).mT @ W, (kept * k).mT @ U"
 MISTAKES = [
+    ("tokens in reverse order",
+     "Your tokens act in reverse order. The last token acts last, so put its matrix on the left "
+     "in the transition.",
+     ("    C, d_k = k.shape[-2:]",
+      "    k, v, decay, beta = k.flip(-2), v.flip(-2), decay.flip(-1), beta.flip(-1)\n"
+      "    C, d_k = k.shape[-2:]")),
     ("transition transposed",
      "Your addition is right, but your transition is transposed. You also get this result if you "
-     "multiply the tokens' matrices in the wrong order. The last token acts last, so its matrix "
-     "stands on the left.",
+     "multiply the tokens' matrices in the wrong order. The last token acts last, so put its "
+     "matrix on the left.",
      (RETURN, "return (whole - (kept * k).mT @ W).mT, (kept * k).mT @ U")),
     ("no delta rule",
-     "Your addition is that of linear attention, where each token writes β v, and your transition "
-     "only decays. Each token must subtract what the state, with all earlier writes, returns for "
-     "its key.",
+     "Your tokens write β v without a correction, and your transition only decays. From each v, "
+     "subtract what the state, with all earlier writes, returns for the token's key.",
      (RETURN, "return whole, (kept * k).mT @ (b * v)")),
     ("transition without the delta rule",
      "Your addition is right, but your transition only decays. The tokens also subtract what the "
-     "old state returns for their keys.",
+     "old state returns for their keys. Subtract this part from the decayed identity.",
      (RETURN, "return whole, (kept * k).mT @ U")),
     ("corrections of the old state alone",
      "Your tokens subtract what the *old* state returns, but not what earlier tokens of the chunk "
-     "have written. That is the matrix A: solve (I + A) U = β V.",
+     "have written. Put those writes into a strictly lower triangular matrix A, and solve (I + A) "
+     "U = right-hand side. Do this for both results.",
      ("T = torch.eye(C, dtype=k.dtype) + A", "T = torch.eye(C, dtype=k.dtype) + 0 * A")),
     ("first order",
-     "Your result uses I − A in place of the inverse of I + A. That would be right if corrections "
-     "did not themselves change later corrections. Solve the triangular system.",
+     "Your result uses I − A instead of the inverse of I + A. But corrections also change later "
+     "corrections. Solve the triangular system.",
      ("T = torch.eye(C, dtype=k.dtype) + A",
       "T = torch.linalg.inv(torch.eye(C, dtype=k.dtype) - A)")),
     ("second order",
-     "Your result uses I − A + A² in place of the inverse of I + A. The series goes on. Solve the "
-     "triangular system.",
+     "Your result uses I − A + A² instead of the inverse of I + A. The series has more terms. "
+     "Solve the triangular system.",
      ("T = torch.eye(C, dtype=k.dtype) + A",
       "T = torch.linalg.inv(torch.eye(C, dtype=k.dtype) - A + A @ A)")),
     ("not inverted",
-     "Your result multiplies by I + A. The writes *solve* (I + A) U = β V, so multiply by the "
-     "inverse.",
+     "Your result multiplies the right-hand sides by I + A. The writes U are the *solution* of (I "
+     "+ A) U = right-hand side, so solve this system.",
      ("T = torch.eye(C, dtype=k.dtype) + A",
       "T = torch.linalg.inv(torch.eye(C, dtype=k.dtype) + A)")),
     ("sign of the system",
-     "Your system has the wrong sign, I − A. Each token *subtracts* what earlier tokens have "
-     "written, and moving that to the left gives I + A.",
+     "Your system has the matrix I − A. Each token *subtracts* what earlier tokens have written, "
+     "so on the left side this term is added. Use I + A.",
      (") + A  #", ") - A  #")),
     ("own key in the system",
-     "Your A includes the diagonal. A token corrects what *earlier* tokens wrote, so A is strictly "
-     "below the diagonal.",
+     "The matrix A of your system includes the diagonal. A token corrects only what *earlier* "
+     "tokens wrote, so keep only the entries strictly below the diagonal.",
      (".tril(-1)  # (..., C, C)\n    asked", ".tril()  # (..., C, C)\n    asked")),
     ("later keys in the system",
-     "Your A has entries above the diagonal, so tokens correct what later tokens write. Keep only "
-     "what lies strictly below the diagonal.",
+     "The matrix A of your system has entries above the diagonal, so tokens correct what later "
+     "tokens write. Keep only the entries strictly below the diagonal.",
      ("A = (b * (k @ k.mT) * D).tril(-1)",
       "full = (decay.log().cumsum(-1)[..., :, None] - decay.log().cumsum(-1)[..., None, :]).abs()\n"
       "    A = b * (k @ k.mT) * (-full).exp() * (1 - torch.eye(C, dtype=k.dtype))")),
     ("system transposed",
-     "Your system is transposed, so tokens correct what later tokens write. Row i of A holds k_i · "
-     "k_j for the earlier tokens j.",
+     "Your system is transposed, so tokens correct what later tokens write. Put k_i · k_j for the "
+     "earlier tokens j into row i.",
      (") + A  #", ") + A.mT  #")),
     ("beta of the writer",
-     "Your A, entry i, j, has the β of token j. The token that corrects is i, so multiply row i by "
-     "its own β.",
+     "In your triangular system, entry i, j has the β of token j. Token i makes the correction, "
+     "so multiply row i by the β of token i.",
      ("A = (b * ", "A = (b.mT * ")),
     ("beta missing in the system",
-     "Your A lacks β. Token i subtracts only β_i times what it finds, so multiply row i by β_i.",
+     "Your triangular system lacks β. Token i subtracts only β_i times what it finds, so multiply "
+     "row i below the diagonal by β_i.",
      ("A = (b * (k", "A = ((k")),
     ("beta missing for the old state",
-     "Your addition is right, but your transition lacks β where tokens subtract what the old state "
-     "returns. Multiply by β there too.",
+     "Your addition is right. In your transition, the right-hand side lacks β: token i subtracts "
+     "β_i times what the old state returns. Multiply row i of the right-hand side by β_i.",
      ("since * b * k", "since * k")),
     ("beta missing for the values",
-     "Your transition is right, but your addition lacks β in front of the values.",
+     "Your transition is right, but in your addition the values lack the factor β. Multiply each "
+     "v by its β on the right-hand side.",
      ("solve(T, b * v)", "solve(T, v)")),
     ("beta not used",
-     "Your result does not depend on β. Each token writes β times its correction.",
+     "Your result does not depend on β. Each token writes β times its correction, so multiply row "
+     "i of the system below the diagonal, and of both right-hand sides, by β_i.",
      ("b = beta[..., None]", "b = torch.ones_like(beta)[..., None]")),
     ("no decay",
-     "Your result does not depend on the decay. Multiply what was written by the decays of all "
-     "later tokens, and the old state by all of them.",
+     "Your result does not depend on the decay. Multiply each write by the decays of all later "
+     "tokens, and the old state by all decays so far.",
      ("below = torch", "decay = torch.ones_like(decay)\n    below = torch")),
     ("system not decayed",
-     "Your A lacks the decays. When token i corrects, the write of token j has been multiplied by "
-     "decay[j + 1] · … · decay[i].",
+     "Your triangular system lacks the decays. When token i corrects, the write of token j has "
+     "been multiplied by decay[j + 1] · … · decay[i]. Multiply entry i, j by this product.",
      ("(k @ k.mT) * D).tril", "(k @ k.mT)).tril")),
     ("old state not decayed within the chunk",
-     "Your addition is right. In your transition, tokens subtract what the old state returned at "
-     "the start of the chunk. At token i it has been multiplied by the decays up to and including "
-     "i.",
+     "Your addition is right. In your transition, token i subtracts what the undecayed old state "
+     "returns. By then, that state has been multiplied by the decays up to and including "
+     "decay[i]. Include these.",
      ("since * b * k", "b * k")),
     ("own decay missing",
-     "Your addition is right. In your transition, the old state lacks the decay of the token that "
-     "corrects. A token decays first, so include its own decay.",
+     "Your addition is right. In your transition, token i corrects a state that has decayed only "
+     "up to token i − 1. Token i decays the state before it corrects it, so include decay[i], "
+     "too.",
      ("since * b * k", "since / decay[..., None] * b * k")),
     ("decay after the write",
-     "Your result decays the state after each write, not before. Each token decays first, then "
-     "corrects.",
+     "Your state is decayed after each write. Decay it first, and then correct it.",
      ("since = decay.cumprod(dim=-1)[..., None]",
       "last = decay[..., -1:]\n    total = decay.cumprod(dim=-1)[..., -1:, None]\n    decay = "
       "torch.cat([torch.ones_like(decay[..., :1]), decay[..., :-1]], dim=-1)\n    D = "
@@ -204,55 +216,58 @@ MISTAKES = [
      ("whole = since[..., -1:, :]", "whole = total")),
     ("old state not decayed",
      "Your addition is right, but in your transition the identity lacks the decays. The old state "
-     "is multiplied by all decays of the chunk.",
+     "is multiplied by all decays of the chunk, so multiply the identity by their product.",
      ("whole = since[..., -1:, :] * torch", "whole = torch")),
     ("transition without decays",
-     "Your addition is right, but the decays are missing in your transition: in its identity, and "
-     "where tokens subtract what the old state returned.",
+     "Your addition is right, but your transition lacks decays in two places. Multiply the "
+     "identity by all decays of the chunk. Where token i subtracts what the old state returns, "
+     "multiply by the decays up to and including decay[i].",
      ("since * b * k", "b * k"), ("whole = since[..., -1:, :] * torch", "whole = torch")),
     ("only writes decayed",
-     "Your writes decay to the end of the chunk, but nothing decays when tokens correct. Multiply "
-     "A by D, and what the old state returned by the decays up to the token.",
+     "Your writes decay to the end of the chunk, but nothing has decayed when tokens correct. "
+     "Multiply entry i, j of the triangular system by decay[j + 1] · … · decay[i], and what token "
+     "i reads from the old state by the decays up to and including decay[i].",
      ("since * b * k", "b * k"), ("(k @ k.mT) * D).tril", "(k @ k.mT)).tril")),
     ("writes and system not decayed",
-     "Only the old state decays in your result. Writes decay too. Multiply A by D, and write j by "
-     "entry j of the last row of D.",
+     "Only the old state decays in your result, but writes must decay, too. Multiply entry i, j "
+     "of the triangular system by decay[j + 1] · … · decay[i]. In both results, multiply what "
+     "token j writes by decay[j + 1] up to the last decay of the chunk.",
      ("kept = D[..., -1, :, None]", "kept = torch.ones_like(D[..., -1, :, None])"),
      ("(k @ k.mT) * D).tril", "(k @ k.mT)).tril")),
     ("writes not decayed",
-     "Your writes are added without the decay of the later tokens. Multiply write j by decay[j + "
-     "1] · … up to the last decay of the chunk.",
+     "In your results, writes do not decay after they are made. Multiply what token j writes by "
+     "decay[j + 1] up to the last decay of the chunk.",
      ("kept = D[..., -1, :, None]", "kept = torch.ones_like(D[..., -1, :, None])")),
     ("writes decayed by themselves",
-     "Your write j is multiplied by decay[j] as well. A token decays before it writes, so use only "
-     "the decays after j.",
+     "In your results, the write of token j is also multiplied by decay[j]. A token decays the "
+     "state before it writes, so use only the decays after decay[j].",
      ("kept = D[..., -1, :, None]", "kept = D[..., -1, :, None] * decay[..., None]")),
     ("writes decayed from the start",
-     "Your write j is multiplied by the decays up to j. Use the decays *after* j, up to the end of "
-     "the chunk.",
+     "In your results, the write of token j is multiplied by the decays up to and including "
+     "decay[j]. Use the decays *after* decay[j] instead, up to the end of the chunk.",
      ("kept = D[..., -1, :, None]", "kept = since")),
     ("identity missing",
-     "Your transition lacks the identity. The old state stays, decayed, except for what the tokens "
-     "subtract.",
+     "Your transition lacks the identity. The old state stays, multiplied by all decays, except "
+     "for what the tokens subtract. Add the decayed identity.",
      (RETURN, "return -(kept * k).mT @ W, (kept * k).mT @ U")),
     ("sign of the transition",
-     "Your transition adds what the tokens must subtract. The sign in front of the second term is "
-     "minus.",
+     "Your transition adds what the tokens must subtract from the old state. Subtract it from the "
+     "decayed identity.",
      ("return whole - ", "return whole + ")),
     ("results exchanged",
      "Both results are right, but in the wrong order. Return the transition first, then the "
      "addition.",
      (RETURN, "return (kept * k).mT @ U, whole - (kept * k).mT @ W")),
     ("addition alone",
-     "You return one result. Return the transition and the addition.",
+     "You return only the addition. Return the transition and the addition.",
      (RETURN, "return (kept * k).mT @ U")),
     ("writes returned",
-     "You return W and U, one row for each token. Multiply both by the decayed keys to get what "
-     "happens to the state.",
+     "You return the solutions of the triangular system, one row for each token. Multiply them by "
+     "the transposed keys, with each key decayed to the end of the chunk.",
      (RETURN, "return W, U")),
     ("keys of norm 1",
-     "Your result is right for keys of norm 1 only, since you divide keys by their norms. Use them "
-     "as they are given.",
+     "Your result is right only for keys of norm 1, because you divide each key by its norm. Use "
+     "the keys as given.",
      ("C, d_k = k.shape[-2:]",
       "k = torch.nn.functional.normalize(k, dim=-1)\n    C, d_k = k.shape[-2:]")),
     ("ratio of products",
@@ -260,6 +275,108 @@ MISTAKES = [
      "is NaN. Multiply only the decays in between, or subtract sums of logarithms.",
      ("kept = D", "total = decay.cumprod(dim=-1)\n    "
       "D = (total[..., :, None] / total[..., None, :]).masked_fill(below.mT, 0)\n    kept = D")),
+    ("addition transposed",
+     "Your transition is right, but your addition is transposed. Swap its last two dimensions.",
+     ("return whole - (kept * k).mT @ W, (kept * k).mT @ U",
+      "return whole - (kept * k).mT @ W, ((kept * k).mT @ U).mT")),
+    ("addition of plain writes",
+     "Your transition is right, but your addition has no corrections. Take what the tokens write "
+     "from the triangular system, with β v on the right-hand side.",
+     ("(kept * k).mT @ U", "(kept * k).mT @ (b * v)")),
+    ("addition of plain writes without decay",
+     "Your transition is right, but your addition is kᵀ (β v), without corrections and decays. "
+     "Take what the tokens write from the triangular system, and decay each write to the end of "
+     "the chunk.",
+     ("(kept * k).mT @ U", "k.mT @ (b * v)")),
+    ("addition not decayed",
+     "Your transition is right, but in your addition the writes do not decay. Multiply what "
+     "token j writes by decay[j + 1] up to the last decay of the chunk.",
+     ("(kept * k).mT @ U", "k.mT @ U")),
+    ("beta twice",
+     "Your result uses β² where β should be. Multiply each correction by β once.",
+     ("b = beta[..., None]", "b = beta[..., None] ** 2")),
+    ("last decay for the old state",
+     "Your addition is right, but in your transition the identity is multiplied only by the last "
+     "decay. The old state is multiplied by all decays of the chunk, so multiply the identity by "
+     "their product.",
+     ("whole = since[..., -1:, :] * torch", "whole = decay[..., -1:, None] * torch")),
+    ("one transition for the batch",
+     "All items of your batch have the same transition, a mean. Each has its own, so keep all "
+     "leading dimensions.",
+     ("return whole - (kept * k).mT @ W, (kept * k).mT @ U",
+      "M = whole - (kept * k).mT @ W\n"
+      "    return (M.mean(dim=0, keepdim=True).expand_as(M) if M.ndim > 2 else M), "
+      "(kept * k).mT @ U")),
+    ("addition mapped once more",
+     "Your transition is right, but your addition is multiplied by the transition, too. The "
+     "tokens of the chunk have already acted on it, so return it as it is.",
+     ("return whole - (kept * k).mT @ W, (kept * k).mT @ U",
+      "M, N = whole - (kept * k).mT @ W, (kept * k).mT @ U\n"
+      "    return M, M @ N")),
+    ("addition mapped and subtracted",
+     "Your transition is right, but transition @ addition is subtracted from your addition. "
+     "Return the addition as it is.",
+     ("return whole - (kept * k).mT @ W, (kept * k).mT @ U",
+      "M, N = whole - (kept * k).mT @ W, (kept * k).mT @ U\n"
+      "    return M, N - M @ N")),
+    ("writes not decayed in the transition",
+     "Your addition is right. In your transition, what token j subtracts does not decay after it "
+     "is written. Multiply it by decay[j + 1] up to the last decay of the chunk.",
+     ("return whole - (kept * k).mT @ W, (kept * k).mT @ U",
+      "return whole - k.mT @ W, (kept * k).mT @ U")),
+    ("values decayed",
+     "Your transition is right, but in your addition the values are multiplied by the decays "
+     "from the start of the chunk. A token decays the state, not its own value. Use β v on the "
+     "right-hand side.",
+     ("solve(T, b * v)", "solve(T, since * b * v)")),
+    ("subtracted part decayed from the start",
+     "Your addition is right. In your transition, what the tokens subtract is multiplied by all "
+     "decays of the chunk. Multiply what token j subtracts only by the decays after decay[j].",
+     ("return whole - (kept * k).mT @ W, (kept * k).mT @ U",
+      "return whole - whole @ (k.mT @ W), (kept * k).mT @ U")),
+    ("transition is the identity",
+     "Your addition is right, but your transition is the identity. Multiply it by all decays of "
+     "the chunk, and subtract what the tokens subtract from the old state.",
+     ("return whole - (kept * k).mT @ W, (kept * k).mT @ U",
+      "return torch.eye(d_k, dtype=k.dtype).expand_as(whole), (kept * k).mT @ U")),
+    ("addition decayed from the start",
+     "Your transition is right, but in your addition every write is multiplied by all decays of "
+     "the chunk. Multiply what token j writes only by the decays after decay[j].",
+     ("(kept * k).mT @ U", "since[..., -1:, :] * (k.mT @ U)")),
+    ("beta once more for the old state",
+     "Your addition is right. In your transition, the solution of the triangular system is "
+     "multiplied by β once more. Use β only in the system and on its right-hand side.",
+     ("return whole - (kept * k).mT @ W, (kept * k).mT @ U",
+      "return whole - (kept * k).mT @ (b * W), (kept * k).mT @ U")),
+    ("sign of the addition",
+     "Your transition is right, but your addition has the wrong sign. Add what the tokens write.",
+     ("return whole - (kept * k).mT @ W, (kept * k).mT @ U",
+      "return whole - (kept * k).mT @ W, -(kept * k).mT @ U")),
+    ("beta of both tokens in the system",
+     "In your triangular system, entry i, j has the β of both tokens. What token j wrote already "
+     "contains its β, so use only the β of token i.",
+     ("A = (b * (k @ k.mT) * D)", "A = (b * b.mT * (k @ k.mT) * D)")),
+    ("system decayed twice",
+     "In your triangular system, the decays are multiplied twice. Multiply entry i, j by decay[j "
+     "+ 1] · … · decay[i] once.",
+     ("A = (b * (k @ k.mT) * D)", "A = (b * (k @ k.mT) * D * D)")),
+    ("beta once more in both",
+     "In both results, the solution of the triangular system is multiplied by β once more. Use β "
+     "only in the system and on its right-hand sides.",
+     ("return whole - (kept * k).mT @ W, (kept * k).mT @ U",
+      "return whole - (kept * k).mT @ (b * W), (kept * k).mT @ (b * U)")),
+    ("beta once more in the addition",
+     "Your transition is right. In your addition, the solution of the triangular system is "
+     "multiplied by β once more. Use β only in the system and on its right-hand side.",
+     ("return whole - (kept * k).mT @ W, (kept * k).mT @ U",
+      "return whole - (kept * k).mT @ W, (kept * k).mT @ (b * U)")),
+    ("matrices multiplied entry by entry",
+     "Your transition multiplies the tokens' matrices entry by entry. Multiply them as matrices, "
+     "with that of the last token on the left, or solve a triangular system.",
+     ("return whole - (kept * k).mT @ W, (kept * k).mT @ U",
+      "M = decay[..., None, None] * (torch.eye(d_k, dtype=k.dtype) - b[..., None] * "
+      "k[..., :, None] * k[..., None, :])\n"
+      "    return M.prod(dim=-3), (kept * k).mT @ U")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -88,8 +88,8 @@ MISTAKES = [
      (RETURN, "return between.exp() * ~future")),
     ("ratio made safe",
      "Your result is right while the product of all decays is far above 0. You get this result if "
-     "you divide products and clamp the denominator. Subtract sums of logarithms instead, and take "
-     "the exponential at the end.",
+     "you divide products and clamp the denominator. Subtract sums of logarithms instead, and "
+     "take the exponential at the end.",
      (RETURN, RATIO.replace("sums[..., None, :]", "sums[..., None, :].clamp(min=1e-12)")
       + "return between.masked_fill(future, 0)")),
     ("small number in the denominator",
@@ -99,57 +99,59 @@ MISTAKES = [
      (RETURN, RATIO.replace("sums[..., None, :]", "(sums[..., None, :] + 1e-12)")
       + "return between.masked_fill(future, 0)")),
     ("NaN replaced by 0",
-     "Your result is 0 where the product of all decays has underflowed, also next to the diagonal. "
-     "Subtract sums of logarithms instead of dividing products.",
+     "Your result is 0 wherever the product of all decays so far has underflowed, even on the "
+     "diagonal. Subtract sums of logarithms instead of dividing products.",
      (RETURN, RATIO + "return between.nan_to_num(0, 0, 0).masked_fill(future, 0)")),
     ("own decay counted",
-     "Your entry i, j includes decay[j]. Token j decays the state *before* it writes, so its own "
-     "decay does not touch its write. Start the product at decay[j + 1].",
+     "Your entry i, j includes decay[j]. Token j decays the state *before* it writes, so decay[j] "
+     "does not affect its write. Start the product at decay[j + 1].",
      (RETURN, RETURN + " * decay[..., None, :]")),
     ("last decay missing",
-     "Your entry i, j lacks decay[i]. Token i decays the state before it reads, so the product "
-     "runs from decay[j + 1] to decay[i].",
+     "Your entry i, j lacks decay[i]. Token i decays the state before it reads, so include "
+     "decay[i] in the product.",
      (RETURN, RETURN + " / torch.where(torch.eye(L, dtype=torch.bool), 1, decay[..., :, None])")),
     ("decay after the write",
-     "Your entry i, j multiplies decay[j] to decay[i − 1], as if the decay came after the write. "
-     "It comes before, so multiply decay[j + 1] to decay[i].",
+     "Your entry i, j is decay[j] · … · decay[i − 1], as if each token decayed the state after "
+     "its write. The decay comes first, so multiply decay[j + 1] to decay[i].",
      ("between = sums", "sums = sums - logs\n    between = sums")),
     ("above the diagonal",
      "Your result is right on and below the diagonal, but not 0 above it. Token i cannot see what "
-     "later tokens write.",
+     "later tokens write, so set these entries to 0.",
      (".masked_fill(future, -torch.inf)", "")),
     ("symmetric",
-     "Your result is symmetric. Above the diagonal it must be 0, since token i cannot see what "
-     "later tokens write.",
+     "Your result is symmetric. Token i cannot see what later tokens write, so set the entries "
+     "above the diagonal to 0.",
      (RETURN, "return (-between.abs()).exp()")),
     ("ones above the diagonal",
-     "Your result is 1 above the diagonal. If you fill with 0 before the exponential, e⁰ is 1. "
-     "Fill with −∞.",
+     "Your result is 1 above the diagonal. Token i cannot see what later tokens write, so set "
+     "these entries to 0. Before an exponential, fill with −∞, because e⁰ is 1.",
      ("-torch.inf", "0")),
     ("transposed",
-     "Your result is transposed. Rows are the positions that read, columns those that wrote.",
+     "Your result is transposed. Rows belong to the tokens that read, and columns to those that "
+     "wrote. Swap the last two dimensions.",
      (RETURN, RETURN + ".mT")),
     ("empty diagonal",
-     "Your diagonal is 0. What a token has written is fully there when it reads, so the diagonal "
-     "is 1.",
+     "Your diagonal is 0. A token reads right after it writes, so nothing of its own write has "
+     "decayed. Set the diagonal to 1.",
      (".triu(1)", ".triu(0)")),
     ("logarithms",
      "You return logarithms. Take the exponential.",
      (".exp()", "")),
     ("logarithms with zeros",
-     "You return logarithms. Take the exponential before you put 0 above the diagonal.",
+     "You return logarithms, with 0 above the diagonal. Fill with −∞ there, and then take the "
+     "exponential.",
      (RETURN, "return between.masked_fill(future, 0)")),
     ("sum of decays",
-     "Your result adds the decays. Each token multiplies the state by its decay, so multiply them, "
-     "or add their logarithms.",
+     "Your result adds up decays. Each token multiplies the state by its decay, so multiply the "
+     "decays, or add up their logarithms and take the exponential.",
      (RETURN, "sums = decay.cumsum(dim=-1)\n    "
       "return (sums[..., :, None] - sums[..., None, :]).masked_fill(future, 0)")),
     ("exponential of sums of decays",
-     "Your result adds the decays and takes the exponential. Add their *logarithms* instead.",
+     "Your result is the exponential of a sum of decays. Add up their *logarithms* instead.",
      ("decay.log()", "decay")),
     ("exponential of negative decays",
-     "Your result is e^(−sum of decays). The factor at each token is the decay itself, so add the "
-     "*logarithms* of the decays.",
+     "Your result is e^(−sum of decays). Each token multiplies the state by the decay itself, so "
+     "add up the *logarithms* of the decays.",
      ("decay.log()", "-decay")),
     ("power of the reader's decay",
      "Your entry i, j is decay[i] to the power of i − j. Each token in between has its own decay. "
@@ -164,13 +166,14 @@ MISTAKES = [
       "steps = torch.arange(L)[:, None] - torch.arange(L)\n    "
       "between = logs[..., None, :] * steps")),
     ("one decay for all",
-     "Your result uses the first decay for all tokens. Multiply decay[j + 1] to decay[i].",
+     "Your result uses the first decay for all tokens. Each token has its own, so multiply "
+     "decay[j + 1] to decay[i].",
      ("between = sums[..., :, None] - sums[..., None, :]",
       "steps = torch.arange(L)[:, None] - torch.arange(L)\n    "
       "between = logs[..., :1, None] * steps")),
     ("products from the start",
-     "Your entry i, j is the product of all decays up to i, whatever j is. The product must start "
-     "at decay[j + 1].",
+     "Your entry i, j is the product of all decays up to decay[i], whatever j is. Start the "
+     "product at decay[j + 1].",
      (" - sums[..., None, :]", " + 0 * sums[..., None, :]")),
     ("two decays multiplied",
      "Your entry i, j is decay[i] · decay[j]. Multiply all decays from decay[j + 1] to decay[i].",
@@ -179,25 +182,25 @@ MISTAKES = [
      "Your entry i, j is decay[i] · decay[j]. Multiply all decays from decay[j + 1] to decay[i].",
      (RETURN, "return (decay[..., :, None] * decay[..., None, :]).tril()")),
     ("products up to the last token alone",
-     "You return one number per position: the product of all later decays. Return a matrix with "
-     "one row for each reader.",
+     "You return one number per position, the product of its decay and all later ones. Return a "
+     "matrix whose entry i, j is the product of decay[j + 1] to decay[i].",
      (RETURN, "return decay.flip(-1).cumprod(dim=-1).flip(-1)")),
     ("products over the columns",
-     "Your products run over the columns. Within a column j, each row i has one more factor, "
-     "decay[i], than the row above. Multiply along the rows' dimension, dim=-2.",
+     "Your products run along each row, from left to right. They must run down each column, "
+     "because entry i, j is decay[i] times the entry above it. Use dim=-2.",
      (RETURN, "below = torch.ones(L, L, dtype=torch.bool).tril(-1)\n    "
       "return torch.where(below, decay[..., :, None], 1).cumprod(dim=-1).tril()")),
     ("zero everywhere",
-     "Your result is 0 everywhere, since each of your products has a factor of 0. Where a decay "
-     "must not count, multiply by 1. Put in the zeros above the diagonal at the end.",
+     "Your result is 0 everywhere. You get this result if every product has a factor of 0. Put 1 "
+     "where a decay must not count, and set the entries above the diagonal to 0 at the end.",
      (RETURN, "return 0 * decay[..., :, None] * decay[..., None, :]")),
     ("one decay",
      "Your entry i, j is a single decay. Multiply all decays from decay[j + 1] to decay[i].",
      (RETURN, "eye = torch.eye(L, dtype=torch.bool)\n    "
       "return torch.where(eye, 1, decay[..., :, None].expand(*decay.shape, L)).tril()")),
     ("sum over the wrong dimension",
-     "Your sums or products run over the first dimension, which holds the batch if there is one. "
-     "Use dim=-1, the tokens.",
+     "Your sums or products run over the first dimension, which is the batch if there is one. Run "
+     "along the tokens: dim=-1 of `decay`, or dim=-2 if you have already built an L × L matrix.",
      ("cumsum(dim=-1)", "cumsum(dim=0)")),
     ("last row alone",
      "You return only the last row. Return a matrix with one row for each position.",
@@ -207,29 +210,108 @@ MISTAKES = [
      "is the product from decay[j + 1] to decay[i].",
      (RETURN, "return sums.exp()")),
     ("causal mask alone",
-     "Your result is the causal mask, without decays. Multiply decay[j + 1] to decay[i] in entry "
-     "i, j.",
+     "Your result is the causal mask, without decays. For entry i, j, multiply decay[j + 1] to "
+     "decay[i].",
      (RETURN, "return (between * 0).masked_fill(future, -torch.inf).exp()")),
     ("running the other way",
-     "Your entries below the diagonal are 1 divided by a product of decays, so they grow. Add up "
-     "logarithms from the first token on, and subtract the sum at j from the sum at i.",
+     "Your entries below the diagonal are reciprocals of products of decays, so they are above 1. "
+     "Add up logarithms from the first token on, and subtract the sum at j from the sum at i.",
      ("logs.cumsum(dim=-1)", "logs.flip(-1).cumsum(dim=-1).flip(-1)")),
     ("reciprocal",
-     "Your entries are 1 divided by the right ones, so they grow. Subtract the sum of logarithms "
-     "at j from the sum at i, not the other way around.",
+     "Your entries are the reciprocals of the right ones, so they are above 1. Subtract the sum "
+     "of logarithms at j from the sum at i, not the other way around.",
      ("sums[..., :, None] - sums[..., None, :]", "sums[..., None, :] - sums[..., :, None]")),
     ("diagonal alone",
-     "Your result is 0 below the diagonal. There, entry i, j is the product of decay[j + 1] to "
-     "decay[i].",
+     "Your result is 0 below the diagonal. There, entry i, j should be the product of decay[j + "
+     "1] to decay[i]. Multiply these decays.",
      (RETURN, "return torch.eye(L, dtype=decay.dtype).expand(*decay.shape, L) + 0 * between")),
     ("later decays multiplied",
-     "Your entries include decays before j. The product starts at decay[j + 1] and ends with "
-     "decay[i].",
+     "Your entry i, j also includes decays from before token j wrote. Start the product at "
+     "decay[j + 1]: subtract the sum of logarithms at j instead of adding it.",
      ("sums[..., :, None] - sums[..., None, :]", "sums[..., :, None] + sums[..., None, :]")),
     ("base 2",
-     "Your result is 2 to the power of natural logarithms. Use `exp` with `log`, or `exp2` with "
-     "`log2`.",
+     "Your result is a power of 2 with natural logarithms in the exponent. Use `exp` with `log`, "
+     "or `exp2` with `log2`.",
      (".exp()", ".exp2()")),
+    ("decays raised to a minimum",
+     "Your result is wrong where a decay is very small. You get this result if you clamp the "
+     "decays. Their logarithms are finite without that, so use the decays as given.",
+     ("decay.log()", "decay.clamp(min=1e-3).log()")),
+    ("ratio with a small minimum",
+     "Your result is right while the product of all decays is far above 0. You get this result "
+     "if you divide products and clamp the denominator. Subtract sums of logarithms instead, and "
+     "take the exponential at the end.",
+     ("return between.masked_fill(future, -torch.inf).exp()",
+      "sums = decay.cumprod(dim=-1)\n"
+      "    return (sums[..., :, None] / sums[..., None, :].clamp(min=1e-30)).tril()")),
+    ("decays on the diagonal",
+     "Your diagonal holds the decays. A token decays the state before it writes, so nothing of "
+     "its own write has decayed when it reads. Set the diagonal to 1.",
+     ("return between.masked_fill(future, -torch.inf).exp()",
+      "D = between.masked_fill(future, -torch.inf).exp()\n"
+      "    return D.tril(-1) + torch.diag_embed(decay)")),
+    ("decays in reverse order",
+     "Your products use the decays in reverse order. For entry i, j, multiply decay[j + 1] to "
+     "decay[i].",
+     ("logs = decay.log()", "logs = decay.flip(-1).log()")),
+    ("mean of the batch",
+     "All your batch items have the same matrix. Each has its own decays, so keep all leading "
+     "dimensions.",
+     ("logs = decay.log()",
+      "logs = decay.log()\n"
+      "    logs = logs.mean(dim=tuple(range(logs.ndim - 1)), "
+      "keepdim=True).expand_as(logs)")),
+    ("tokens flipped",
+     "Your result is upper triangular. You get this result if you flip the decays, and then flip "
+     "the matrix back. Use the decays in the given order, and keep the entries on and below the "
+     "diagonal.",
+     ("return between.masked_fill(future, -torch.inf).exp()",
+      "below = ~future & ~torch.eye(L, dtype=torch.bool)\n"
+      "    D = torch.where(below, decay.flip(-1)[..., :, None], "
+      "1).cumprod(dim=-2).tril()\n"
+      "    return D.flip(-1, -2)")),
+    ("reader's decay twice",
+     "Your row i is multiplied by decay[i] once more. On the diagonal, nothing has decayed. "
+     "Multiply only decay[j + 1] to decay[i].",
+     ("return between.masked_fill(future, -torch.inf).exp()",
+      "return between.masked_fill(future, -torch.inf).exp() * decay[..., :, None]")),
+    ("complement of the decays",
+     "Your products use 1 − decay. `decay` is the fraction that remains, so multiply the decays "
+     "themselves.",
+     ("logs = decay.log()", "logs = (1 - decay).log()")),
+    ("decays of the next tokens",
+     "Your products are shifted by one token: they use decay[j + 2] to decay[i + 1]. Multiply "
+     "decay[j + 1] to decay[i].",
+     ("logs = decay.log()", "logs = decay.roll(-1, dims=-1).log()")),
+    ("power of the mean decay",
+     "Your entry i, j is the mean decay to the power of i − j. Each token has its own decay, so "
+     "multiply decay[j + 1] to decay[i].",
+     ("between = sums[..., :, None] - sums[..., None, :]",
+      "steps = torch.arange(L)[:, None] - torch.arange(L)\n"
+      "    between = decay.mean(dim=-1, keepdim=True).log()[..., None] * steps")),
+    ("rows divided by their sum",
+     "Your rows are divided by their sums. The entries are fractions that remain, not attention "
+     "weights, so leave out the division.",
+     ("return between.masked_fill(future, -torch.inf).exp()",
+      "D = between.masked_fill(future, -torch.inf).exp()\n"
+      "    return D / D.sum(dim=-1, keepdim=True)")),
+    ("logarithms to the base 10",
+     "Your result is what e^x gives for logarithms to the base 10. Use `exp` with `log`.",
+     ("decay.log()", "decay.log10()")),
+    ("one decay of the writer",
+     "Your entry i, j is decay[j] alone. Multiply all decays from decay[j + 1] to decay[i].",
+     ("return between.masked_fill(future, -torch.inf).exp()",
+      "eye = torch.eye(L, dtype=torch.bool)\n"
+      "    return torch.where(eye, 1, decay[..., None, :].expand(*decay.shape, "
+      "L)).tril()")),
+    ("mean of the decays",
+     "Your entry i, j is the mean of the decays from decay[j + 1] to decay[i]. Each of them "
+     "multiplies the state, so multiply them.",
+     ("return between.masked_fill(future, -torch.inf).exp()",
+      "total = decay.cumsum(dim=-1)\n"
+      "    steps = torch.arange(L)[:, None] - torch.arange(L)\n"
+      "    means = (total[..., :, None] - total[..., None, :]) / steps.clamp(min=1)\n"
+      "    return means.tril(-1) + torch.eye(L, dtype=decay.dtype)")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -79,12 +79,18 @@ def inputs():
 
 TOKENS = (
     "token by token",
-    "Right, but you make no matrix of C × C scores. Use matrix products within a chunk of C "
-    "tokens, and pass on the state from chunk to chunk.",
+    "Right, but you process single tokens. Use a C × C matrix of scores within each chunk of C "
+    "tokens, and carry the state from chunk to chunk.",
 )
 NUMBER = (
     "number of chunks",
-    "Right, but you make `chunk` chunks. It is the number of tokens in a chunk.",
+    "Right, but you make `chunk` chunks. `chunk` is the number of tokens in a chunk, so process "
+    "that many at once.",
+)
+OTHER = (
+    "another number of tokens",
+    "Right, but `chunk` does not set how many tokens you process at once. Use chunks of `chunk` "
+    "tokens.",
 )
 
 
@@ -97,44 +103,47 @@ def in_chunks(answer, q, k, v, decay, chunk):
         if makes_square(shapes, L):
             raise NamedMistake(*WHOLE, results)
         if not makes_square(shapes, chunk):
-            raise NamedMistake(*(NUMBER if makes_square(shapes, L // chunk) else TOKENS), results)
+            sizes = [size for size in range(4, L) if makes_square(shapes, size)]
+            reason = NUMBER if L // chunk in sizes else OTHER if sizes else TOKENS
+            raise NamedMistake(*reason, results)
     return results
 
 
 AT_END = "(sums[..., -1:] - sums)"
 MISTAKES = [
     ("each chunk alone",
-     "Your outputs use only the tokens of the same chunk. Add what the state before the chunk "
-     "returns, q @ S, decayed to each token.",
+     "Your outputs use only the tokens of the same chunk. Add what each query reads from the "
+     "state before the chunk, q @ S, multiplied by the decays up to and including its own.",
      ("inside + before", "inside")),
     ("state from before not decayed",
-     "What you read from the state before the chunk is not decayed within the chunk. At token i it "
-     "has been multiplied by the decays of the chunk's tokens up to and including i.",
+     "Your outputs read the state before the chunk without the decays within the chunk. By token "
+     "i, that state has been multiplied by the decays of the chunk's tokens up to and including "
+     "i. Multiply q_i @ S by their product.",
      ("since * (q_c @ S)", "q_c @ S")),
     ("own decay missing for the state",
-     "What you read from the state before the chunk lacks the decay of the token that reads. A "
-     "token decays the state first, and then reads, so include its own decay.",
+     "What token i reads from the state before the chunk lacks decay[i]. A token decays the state "
+     "before it reads, so include its own decay.",
      ("since * (q_c @ S)", "(sums - logs).exp()[..., None] * (q_c @ S)")),
     ("whole decay of the chunk",
-     "What you read from the state before the chunk is multiplied by the decay of the whole chunk. "
-     "At token i, use only the decays of the chunk's tokens up to and including i.",
+     "What you read from the state before the chunk is multiplied by all decays of the chunk. At "
+     "token i, use only the decays of the chunk's tokens up to and including i.",
      ("since * (q_c @ S)", "since[..., -1:, :] * (q_c @ S)")),
     ("one decay for the state",
-     "What you read from the state before the chunk is multiplied by the decay of a single token. "
-     "At token i, use the product of the chunk's decays up to and including i.",
+     "What token i reads from the state before the chunk is multiplied only by decay[i]. Multiply "
+     "it by all decays of the chunk up to and including decay[i].",
      ("since * (q_c @ S)", "logs.exp()[..., None] * (q_c @ S)")),
     ("not decayed within a chunk",
-     "Within a chunk, your scores are masked but not decayed. Multiply score i, j by decay[j + 1] "
-     "· … · decay[i].",
+     "Within a chunk, your scores are masked but not decayed. Multiply score i, j by the product "
+     "of decay[j + 1] to decay[i].",
      ("* D)", ").tril()")),
     ("own decay of writes",
      "Within a chunk, your score i, j includes decay[j]. A token decays the state before it "
-     "writes, so the product starts at decay[j + 1].",
+     "writes, so start the product at decay[j + 1].",
      ("between = sums[..., :, None] - sums[..., None, :]",
       "between = sums[..., :, None] - (sums - logs)[..., None, :]")),
     ("decay after the write",
-     "Your result decays the state after each write, not before. The token that reads last would "
-     "then find its own write decayed or its decay left out. Decay first, then write, then read.",
+     "Your state is decayed after each write, so a token's decay also affects its own write. "
+     "Decay first, then write, then read.",
      ("sums = logs", "logs = torch.cat([torch.zeros_like(logs[..., :1]), logs[..., :-1]], -1)"
       "\n        sums = logs")),
     ("not causal within a chunk",
@@ -144,134 +153,264 @@ MISTAKES = [
      ("between.masked_fill(future, -torch.inf).exp()", "between.exp()")),
     ("own token missing",
      "Within a chunk, your queries do not see their own token. A token writes before it reads, so "
-     "keep the diagonal.",
+     "keep the diagonal of the scores.",
      (".triu(1)", ".triu(0)")),
     ("state not decayed between chunks",
-     "Your state is not decayed over a chunk. Multiply it by the product of the chunk's decays "
-     "before you add the chunk's writes.",
+     "Your old state is not decayed when you compute the next one. Multiply it by the product of "
+     "the chunk's decays before you add the chunk's writes.",
      ("since[..., -1:, :] * S", "S")),
     ("state decayed once for a chunk",
-     "Your state is multiplied by the last decay of the chunk only. Multiply it by the product of "
-     "all decays of the chunk.",
+     "Your old state is multiplied only by the last decay of the chunk when you compute the next "
+     "one. Multiply it by the product of all decays of the chunk.",
      ("since[..., -1:, :] * S", "logs[..., -1:, None].exp() * S")),
     ("state decayed by the first decay",
-     "Your state is multiplied by the first decay of the chunk only. Multiply it by the product of "
-     "all decays of the chunk.",
+     "Your old state is multiplied only by the first decay of the chunk when you compute the next "
+     "one. Multiply it by the product of all decays of the chunk.",
      ("since[..., -1:, :] * S", "logs[..., :1, None].exp() * S")),
     ("old state never decayed",
-     "Your state from before the chunk is never decayed, neither when it is read nor when it is "
-     "passed on. Only the tokens within a chunk decay. Multiply the state by the decays of the "
-     "chunk.",
+     "Your state from before the chunk is never decayed. When token i reads it, multiply it by "
+     "the chunk's decays up to and including decay[i]. For the next state, multiply it by all "
+     "decays of the chunk.",
      ("since[..., -1:, :] * S", "S"), ("since * (q_c @ S)", "q_c @ S")),
     ("state decayed before it is read",
-     "Your state is multiplied by the decays of the whole chunk before it is read, and then again "
-     "by the decays up to each token. Read it first.",
+     "Your state is multiplied by all decays of the chunk before it is read, and then again by "
+     "the decays up to each query. Apply all decays of the chunk only when you compute the next "
+     "state.",
      ("since * (q_c @ S)", "since * (q_c @ (since[..., -1:, :] * S))")),
     ("state replaced",
-     "Your state after a chunk holds only this chunk's writes. Add them to the decayed state from "
-     "before.",
+     "Your state after a chunk holds only this chunk's writes. Add to them the old state, "
+     "multiplied by all decays of the chunk.",
      ("since[..., -1:, :] * S + ", "")),
     ("writes not decayed",
-     "Your writes are added to the state without the decay of the later tokens of their chunk. "
-     "Multiply write j by all decays after j, up to the end of the chunk.",
+     "Your next state contains the chunk's writes without the later decays of the chunk. Multiply "
+     "write j by all decays after decay[j], up to the end of the chunk.",
      ("(kept * k_c)", "k_c")),
     ("writes decayed from the start",
-     "Your writes are multiplied by the decays *before* them in the chunk. Multiply write j by the "
-     "decays after it: decay[j + 1] up to the end of the chunk.",
+     "In your next state, write j is multiplied by the decays up to and including decay[j]. "
+     "Multiply it by the later decays instead, decay[j + 1] up to the end of the chunk.",
      (AT_END, "sums")),
     ("own decay of writes in the state",
-     "In your state, write j includes decay[j]. A token decays the state before it writes, so use "
-     "only the decays after j.",
+     "In your next state, write j is also multiplied by decay[j]. A token decays the state before "
+     "it writes, so use only the decays after decay[j].",
      (AT_END, "(sums[..., -1:] - sums + logs)")),
     ("writes with their own decay alone",
-     "In your state, write j is multiplied by decay[j]. Multiply it by the decays *after* j, up to "
-     "the end of the chunk.",
+     "In your next state, write j is multiplied only by decay[j]. Multiply it by the later decays "
+     "instead, decay[j + 1] up to the end of the chunk.",
      (AT_END, "logs")),
     ("writes with the decay of the chunk",
-     "In your state, all writes of a chunk are multiplied by the decay of the whole chunk. "
-     "Multiply write j only by the decays after j.",
+     "In your next state, every write is multiplied by all decays of the chunk. Multiply write j "
+     "only by the decays after decay[j].",
      (AT_END, "(sums[..., -1:] + 0 * sums)")),
     ("state after the chunk read",
-     "You read the state after the chunk, which already holds the chunk's own writes. They then "
-     "count twice, and later tokens leak. Read the state from before the chunk.",
+     "Your queries read the state after the chunk, which already holds the chunk's own writes. "
+     "These writes then count twice, and later tokens leak. Read the state from before the chunk.",
      ("        before = since * (q_c @ S)  # (..., C, d_v)\n        outs.append(inside + before)\n",
       ""),
      ("+ (kept * k_c).mT @ v_c",
       "+ (kept * k_c).mT @ v_c\n        outs.append(inside + since * (q_c @ S))")),
     ("decays in place of logarithms",
-     "Your result adds the decays and takes the exponential. Add their *logarithms*, or multiply "
-     "the decays.",
+     "Your factors are exponentials of sums of decays. Add up the *logarithms* of the decays, or "
+     "multiply the decays themselves.",
      ("decay[..., rows].log()", "decay[..., rows]")),
     ("read from before subtracted",
-     "What you read from the state before the chunk has the wrong sign. Add it.",
+     "Your outputs subtract what the queries read from the state before the chunk. Add it.",
      ("inside + before", "inside - before")),
     ("state from before alone",
-     "Your outputs use only the state before the chunk, not the tokens of the chunk itself. Add "
-     "(Q Kᵀ ∘ D) V of the chunk.",
+     "Your outputs use only the state before the chunk, and not the tokens of the chunk itself. "
+     "Add the chunk's own part, (Q Kᵀ ∘ D) V.",
      ("inside + before", "before")),
     ("no decay",
-     "Your result is the one without any decay. Multiply the state by each token's decay before "
-     "the token writes.",
+     "Your result has no decay at all. Multiply the state by each token's decay before the token "
+     "writes.",
      ("decay[..., rows].log()", "0 * decay[..., rows]")),
     ("last chunk dropped",
-     "Your outputs of the last, shorter chunk are missing. Compute it as well.",
+     "Your outputs of the last, shorter chunk are missing. Process that chunk as well.",
      ("range(0, q.shape[-2], chunk)", "range(0, max(q.shape[-2] - chunk + 1, 1), chunk)")),
     ("last chunk zero",
-     "Your outputs are 0 in the last, shorter chunk. Compute it as well.",
+     "Your outputs are 0 in the last, shorter chunk. Process that chunk as well.",
      ("range(0, q.shape[-2], chunk)", "range(0, max(q.shape[-2] - chunk + 1, 1), chunk)"),
      ("return torch.cat(outs, dim=-2)",
       "rest = torch.zeros_like(v[..., sum(out.shape[-2] for out in outs) :, :])\n"
       "    return torch.cat([*outs, rest], dim=-2)")),
     ("state of the padded chunk",
-     "Your outputs are right, but your state is not when the last chunk is shorter. You get this "
-     "result if you pad the decays with zeros. Pad them with ones, or use the shorter chunk.",
+     "Your outputs are right, but your state is 0 when the last chunk is shorter. You get this "
+     "result if you pad the decays with zeros. Pad them with ones, or process a shorter chunk.",
      ("return torch.cat(outs, dim=-2), S",
       "return torch.cat(outs, dim=-2), S * (0 if q.shape[-2] % chunk else 1)")),
     ("state before the last chunk",
-     "Your outputs are right, but you return the state from before the last chunk. Add the last "
-     "chunk's writes to it.",
+     "Your outputs are right, but you return the state from before the last chunk. Return the "
+     "state after it.",
      ("    S = since", "    last, S = S, since"),
      ("dim=-2), S", "dim=-2), last")),
     ("output alone",
-     "Your output is right, but you return nothing else. Return the state after the last token as "
-     "well.",
+     "Your output is right, but you return nothing else. Also return the state after the last "
+     "token.",
      ("dim=-2), S", "dim=-2)")),
     ("results exchanged",
      "Both results are right, but in the wrong order. Return the output first, then the state.",
      ("return torch.cat(outs, dim=-2), S", "return S, torch.cat(outs, dim=-2)")),
     ("state transposed",
-     "Your output is right, but the state that you return is transposed. Its rows must belong to "
-     "the coordinates of keys.",
+     "Your output is right, but the state that you return is transposed. Swap its last two "
+     "dimensions.",
      ("dim=-2), S", "dim=-2), S.mT")),
     ("scores scaled",
-     "Your scores are divided by √d_k within a chunk. Nothing is scaled here.",
+     "Within a chunk, your scores are divided by √d_k. This exercise scales nothing, so remove "
+     "the factor.",
      ("(q_c @ k_c.mT * D)", "(q_c @ k_c.mT * D / q.shape[-1] ** 0.5)")),
     ("queries scaled",
-     "Your outputs are divided by √d_k. Nothing is scaled here.",
+     "Your outputs are divided by √d_k. This exercise scales nothing, so remove the factor.",
      ("inside + before", "(inside + before) / q.shape[-1] ** 0.5")),
     ("softmax within a chunk",
-     "Your scores go through a softmax within a chunk. There is no softmax here.",
+     "Within a chunk, your scores went through a softmax. Linear attention has no softmax, so "
+     "multiply the scores by D instead.",
      ("(q_c @ k_c.mT * D)", "(q_c @ k_c.mT).masked_fill(future, -torch.inf).softmax(dim=-1)")),
     ("state of the batch",
-     "Your state adds up the heads, or the batch items where there are no heads. Each of them has "
-     "its own state. Keep all leading dimensions.",
+     "Your state is summed over the last leading dimension, such as the heads. Each head has its "
+     "own state, so keep all leading dimensions.",
      ("+ (kept * k_c).mT @ v_c", "+ (kept * k_c).mT @ v_c\n"
       "        S = S.sum(dim=-3, keepdim=True).expand_as(S) if S.ndim > 2 else S")),
     ("ratio of products",
-     "Your result is right while the product of a chunk's decays is above 0. When it underflows, 0 "
-     "/ 0 is NaN. Subtract sums of logarithms, and take the exponential at the end.",
+     "Your result is right while the product of a chunk's decays is above 0. When it underflows, "
+     "0 / 0 is NaN. Subtract sums of logarithms, and take the exponential at the end.",
      ("D = between.masked_fill(future, -torch.inf).exp()",
       "D = (sums.exp()[..., :, None] / sums.exp()[..., None, :]).masked_fill(future, 0)")),
     ("everything by ratios",
-     "Your result is right while the product of a chunk's decays is above 0. When it underflows, 0 "
-     "/ 0 is NaN. Subtract sums of logarithms, and take the exponential at the end.",
+     "Your result is right while the product of a chunk's decays is above 0. When it underflows, "
+     "0 / 0 is NaN. For D and for the writes in the next state, subtract sums of logarithms, and "
+     "take the exponential at the end.",
      ("D = between.masked_fill(future, -torch.inf).exp()",
       "D = (sums.exp()[..., :, None] / sums.exp()[..., None, :]).masked_fill(future, 0)"),
      (AT_END + ".exp()", "(sums[..., -1:].exp() / sums.exp())")),
     ("masked after the exponential",
-     "Your result is NaN where decays are strong. Above the diagonal e^x overflows to inf, and "
+     "Your result is NaN where decays are strong. Above the diagonal, e^x overflows to inf, and "
      "inf · 0 is NaN. Fill with −∞ before you take the exponential.",
      ("between.masked_fill(future, -torch.inf).exp()", "between.exp() * ~future")),
+    ("D transposed",
+     "Within a chunk, your D is transposed, so queries see only their own and later tokens. Rows "
+     "belong to the tokens that read, and columns to those that wrote. Swap the last two "
+     "dimensions of D.",
+     ("* D)", "* D.mT)")),
+    ("first decay for all",
+     "You use the first decay of each chunk for all its tokens. Each token has its own decay, so "
+     "use all of them.",
+     ("decay[..., rows].log()", "decay[..., rows][..., :1].expand_as(decay[..., rows]).log()")),
+    ("decays since the start of the text",
+     "You multiply the state by all decays since the start of the text. The state before the "
+     "chunk already contains the earlier ones, so start the product at the first token of the "
+     "chunk.",
+     ("since = sums.exp()[..., None]",
+      "since = decay[..., : start + chunk].log().cumsum(-1)[..., start:].exp()[..., "
+      "None]")),
+    ("queries times, keys divided by products",
+     "Your result is right while the products of a chunk's decays are far above 0. When such a "
+     "product underflows, dividing by it gives inf or NaN. For D, multiply only the decays in "
+     "between, or subtract sums of logarithms.",
+     ("(q_c @ k_c.mT * D)", "(q_c * since @ (k_c / since).mT).tril()")),
+    ("keys divided by products everywhere",
+     "Your result is right while the products of a chunk's decays are far above 0. When such a "
+     "product underflows, dividing by it gives inf or NaN. For D and for the writes in the next "
+     "state, subtract sums of logarithms, and then take the exponential.",
+     ("(q_c @ k_c.mT * D)", "(q_c * since @ (k_c / since).mT).tril()"),
+     ("since[..., -1:, :] * S + (kept * k_c).mT @ v_c",
+      "since[..., -1:, :] * (S + (k_c / since).mT @ v_c)")),
+    ("ratio for the writes",
+     "Your outputs are right within a chunk, but the factors of the writes in your next state "
+     "divide products of decays. When these underflow, 0 / 0 is NaN. Subtract sums of "
+     "logarithms, and take the exponential at the end.",
+     ("(sums[..., -1:] - sums).exp()", "(sums[..., -1:].exp() / sums.exp())")),
+    ("clamped ratio for the writes",
+     "The factors of the writes in your next state are wrong where products of decays are very "
+     "small. You get this result if you divide products and clamp the denominator. Subtract sums "
+     "of logarithms, and take the exponential at the end.",
+     ("(sums[..., -1:] - sums).exp()", "(sums[..., -1:].exp() / sums.exp().clamp(min=1e-6))")),
+    ("ratio of products since the start",
+     "Your result is right while the product of all decays of the text is above 0. When it "
+     "underflows, 0 / 0 is NaN. Start the products at each chunk instead of dividing products "
+     "from the start of the text.",
+     ("since = sums.exp()[..., None]",
+      "G = decay.cumprod(dim=-1)\n"
+      "        since = (G[..., rows] / (G[..., start - 1 : start] if start else "
+      "1))[..., None]")),
+    ("state divided by the length",
+     "Your output is right, but your state is divided by L. Return the state as it is.",
+     ("dim=-2), S", "dim=-2), S / q.shape[-2]")),
+    ("later decays for the old state",
+     "What token i reads from the state before the chunk is multiplied by the decays from "
+     "decay[i] to the end of the chunk. Use the decays from the start of the chunk up to and "
+     "including decay[i].",
+     ("since * (q_c @ S)", "(sums[..., -1:] - sums + logs).exp()[..., None] * (q_c @ S)")),
+    ("values multiplied by their decay",
+     "Your token t writes v_t times decay[t]. A token decays the state before it writes, so "
+     "write v_t as it is.",
+     ("v[..., rows, :]", "decay[..., rows, None] * v[..., rows, :]")),
+    ("queries and keys swapped",
+     "You swap queries and keys. Write with the keys, and read with the queries.",
+     ("q_c, k_c, v_c = q[..., rows, :], k[..., rows, :], v[..., rows, :]",
+      "q_c, k_c, v_c = k[..., rows, :], q[..., rows, :], v[..., rows, :]")),
+    ("state without decays",
+     "Your outputs are right, but the state that you return is Kᵀ V, without decays. Return the "
+     "decayed state after the last token.",
+     ("dim=-2), S", "dim=-2), k.mT @ v")),
+    ("whole next state decayed",
+     "In your next state, the chunk's writes are also multiplied by all decays of the chunk. "
+     "Multiply only the old state by all of them, and write j by the decays after decay[j].",
+     ("since[..., -1:, :] * S + (kept * k_c).mT @ v_c",
+      "since[..., -1:, :] * (S + (kept * k_c).mT @ v_c)")),
+    ("old state decayed twice",
+     "Your old state is multiplied by all decays of the chunk twice when you compute the next "
+     "one. Multiply it once.",
+     ("since[..., -1:, :] * S", "since[..., -1:, :] ** 2 * S")),
+    ("writes decayed twice",
+     "In your next state, write j is multiplied twice by the decays after decay[j]. Multiply "
+     "either the keys or the values by them, not both.",
+     ("(kept * k_c).mT @ v_c", "(kept * k_c).mT @ (kept * v_c)")),
+    ("scores decayed twice",
+     "Within a chunk, your scores are multiplied by D twice. Multiply them by D once.",
+     ("* D)", "* D * D)")),
+    ("old state read twice",
+     "You add what the queries read from the state before the chunk twice, once without its "
+     "decays. Add it once, with the decays.",
+     ("inside + before", "inside + before + q_c @ S")),
+    ("writes subtracted",
+     "Your writes are subtracted from the state. Add them.",
+     ("* S + (kept", "* S - (kept")),
+    ("first decay of the chunk missing",
+     "What you read from the state before the chunk lacks the first decay of the chunk. You get "
+     "this result if you use the first column of D. Use the products of all decays of the chunk "
+     "up to each query's own.",
+     ("since * (q_c @ S)", "(sums - sums[..., :1]).exp()[..., None] * (q_c @ S)")),
+    ("scores without D",
+     "Within a chunk, your scores are neither masked nor decayed. Multiply Q Kᵀ by D.",
+     ("(q_c @ k_c.mT * D)", "(q_c @ k_c.mT)")),
+    ("D without scores",
+     "Within a chunk, you multiply D by V without the scores. Use Q Kᵀ ∘ D.",
+     ("(q_c @ k_c.mT * D)", "D")),
+    ("state replaced, writes not decayed",
+     "Your state after a chunk is only Kᵀ V of this chunk. Multiply write j by the decays after "
+     "decay[j], and add the old state, multiplied by all decays of the chunk.",
+     ("since[..., -1:, :] * S + (kept * k_c).mT @ v_c", "k_c.mT @ v_c")),
+    ("decays within a chunk alone",
+     "You use the decays only in the scores within a chunk. The state must decay, too: when it "
+     "is read, when it is carried on, and when writes are added to it. Multiply by the products "
+     "of decays in these three places.",
+     ("since * (q_c @ S)", "q_c @ S"),
+     ("since[..., -1:, :] * S + (kept * k_c).mT @ v_c", "S + k_c.mT @ v_c")),
+    ("state carried on without decays",
+     "Your next state is S + Kᵀ V, without decays. Multiply the old state by all decays of the "
+     "chunk, and write j by the decays after decay[j].",
+     ("since[..., -1:, :] * S + (kept * k_c).mT @ v_c", "S + k_c.mT @ v_c")),
+    ("state read with the keys",
+     "You read the state before the chunk with the keys. Read it with the queries.",
+     ("(q_c @ S)", "(k_c @ S)")),
+    ("queries written",
+     "You write the queries into the state. Write the keys.",
+     ("(kept * k_c)", "(kept * q_c)")),
+    ("outputs without decays",
+     "Your next state is right, but your outputs have no decays. Multiply the scores by D, and "
+     "what you read from the state before the chunk by the decays up to and including each "
+     "query's own.",
+     ("* D)", ").tril()"),
+     ("since * (q_c @ S)", "q_c @ S")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -56,143 +56,202 @@ def inputs():
 RETURN = "return S + k[..., :, None] * write[..., None, :]"
 MISTAKES = [
     ("nothing subtracted",
-     "Your step adds β k vᵀ and subtracts nothing. The delta rule writes a correction: first "
-     "subtract from v what the state already returns for k.",
+     "Your step adds β k vᵀ and subtracts nothing. The delta rule writes only a correction, so "
+     "first subtract from v what the state returns for k.",
      ("v - recalled", "v")),
     ("plain write",
-     "Your step adds k vᵀ, as linear attention does. The delta rule writes β k (v − Sᵀk)ᵀ.",
+     "Your step adds k vᵀ, as linear attention does. The delta rule writes a correction, so add β "
+     "k (v − Sᵀk)ᵀ.",
      ("beta[..., None] * correction", "v")),
     ("beta not used",
      "Your step writes the whole correction. Multiply it by β.",
      ("beta[..., None] * correction", "correction")),
     ("beta for the value alone",
-     "Your β multiplies v but not what is subtracted. It must multiply the whole correction, "
-     "v − Sᵀk.",
+     "Your β multiplies only v, not what you subtract from it. Multiply the whole correction, v − "
+     "Sᵀk, by β.",
      ("beta[..., None] * correction", "beta[..., None] * v - recalled")),
     ("beta for the erasing alone",
-     "Your β multiplies what is subtracted but not v. It must multiply the whole correction, "
-     "v − Sᵀk.",
+     "Your β multiplies only what you subtract, not v. Multiply the whole correction, v − Sᵀk, by "
+     "β.",
      ("beta[..., None] * correction", "v - beta[..., None] * recalled")),
     ("beta twice",
-     "Your step uses β twice. Multiply the correction by β once.",
+     "Your step multiplies the correction by β². Multiply it by β.",
      ("beta[..., None] * correction", "beta[..., None] ** 2 * correction")),
     ("erased by beta twice",
-     "Your v is multiplied by β, but what you subtract is multiplied by β². Use β once for the "
-     "whole correction.",
+     "Your v is multiplied by β, but what you subtract is multiplied by β². Multiply the whole "
+     "correction, v − Sᵀk, by β once.",
      ("v - recalled", "v - beta[..., None] * recalled")),
     ("correction upside down",
-     "Your change to the state has the wrong sign, so the error grows. Add β k (v − Sᵀk)ᵀ.",
+     "Your change of the state has the wrong sign. Add β k (v − Sᵀk)ᵀ instead of subtracting it.",
      ("v - recalled", "recalled - v")),
     ("recalled added",
-     "Your step adds what the state returns for k. Subtract it: the correction is v − Sᵀk.",
+     "Your step adds what the state returns for k to v. Subtract it, so that the correction is v "
+     "− Sᵀk.",
      ("v - recalled", "v + recalled")),
     ("whole state shrunk",
-     "Your step shrinks the whole state by 1 − β. The delta rule changes only what the state "
-     "returns for k: S + β k (v − Sᵀk)ᵀ.",
+     "Your step multiplies the whole state by 1 − β. The delta rule changes only what the state "
+     "returns for k. Return S + β k (v − Sᵀk)ᵀ.",
      (RETURN, "b = beta[..., None, None]\n"
       "    return (1 - b) * S + b * k[..., :, None] * v[..., None, :]")),
     ("whole state multiplied by beta",
-     "Your β multiplies the old state as well. It must multiply only the correction.",
+     "Your β also multiplies the old state. Multiply only the correction by β.",
      (RETURN, "return beta[..., None, None] * (S + k[..., :, None] * correction[..., None, :])")),
     ("update alone",
      "You return only the change. Add it to the state.",
      ("return S + k", "return k")),
     ("write before the read",
-     "Your correction is computed after v has been written. Ask the state for k first, and then "
-     "write.",
+     "Your step reads the state after v has been written. Read what the state returns for k "
+     "first, and then write.",
      (RETURN, "T = S + beta[..., None, None] * k[..., :, None] * v[..., None, :]\n"
       "    recalled = (k[..., None, :] @ T)  # (..., 1, d_v)\n"
       "    return T - beta[..., None, None] * k[..., :, None] * recalled")),
     ("erased, then corrected",
-     "Your step erases twice: it first removes what is stored for k, and then subtracts the old "
-     "recalled value again. Write β k (v − Sᵀk)ᵀ once.",
+     "Your step subtracts the recalled value twice: once from the state, and once from v. "
+     "Subtract it only from v, and add β k (v − Sᵀk)ᵀ.",
      (RETURN, "b = beta[..., None, None]\n    S = S - b * k[..., :, None] * recalled[..., None, :]"
       "\n    return S + k[..., :, None] * write[..., None, :]")),
     ("only erased",
-     "Your step removes what is stored for k, but does not write v. Write β k (v − Sᵀk)ᵀ.",
+     "Your step removes what the state returns for k, but does not write v. Add β k (v − Sᵀk)ᵀ.",
      ("v - recalled", "-recalled")),
     ("key made a unit vector",
-     "Your result is right for keys of norm 1 only: you divide k by its norm. Use the key as it is "
+     "Your result is right only for keys of norm 1, because you divide k by its norm. Use k as "
      "given.",
      ("recalled = (k", "k = F.normalize(k, dim=-1)\n    recalled = (k")),
     ("divided by the squared norm",
-     "Your result is right for keys of norm 1 only: you divide the correction by k · k. Use β k (v "
-     "− Sᵀk)ᵀ as it is.",
+     "Your result is right only for keys of norm 1, because you divide the correction by k · k. "
+     "Add β k (v − Sᵀk)ᵀ as it is.",
      ("beta[..., None] * correction",
       "beta[..., None] * correction / k.square().sum(dim=-1, keepdim=True)")),
     ("divided by the norm",
-     "Your result is right for keys of norm 1 only: you divide by the norm of k once. Use β k (v − "
-     "Sᵀk)ᵀ as it is.",
+     "Your result is right only for keys of norm 1, because you divide the correction by the norm "
+     "of k. Add β k (v − Sᵀk)ᵀ as it is.",
      ("= beta[..., None]", "= beta[..., None] / k.norm(dim=-1, keepdim=True)")),
     ("erased without the key",
-     "What you subtract from the state is β k kᵀ, without S. Subtract what S *returns* for k: the "
-     "correction is v − Sᵀk.",
+     "Your step multiplies the whole state by 1 − β k · k. Only what the state *returns* for k "
+     "may change, so subtract β k (Sᵀk)ᵀ instead.",
      (RETURN, "b = beta[..., None, None]\n    return S * (1 - b * (k * k).sum(-1)[..., None, None])"
       " + b * k[..., :, None] * v[..., None, :]")),
     ("coordinates erased separately",
-     "You erase each row of the state by β k², as if keys had one coordinate. Multiply S by the "
-     "matrix I − β k kᵀ.",
+     "Your step multiplies row i of the state by 1 − β k_i². That ignores the products of "
+     "different coordinates of k. Multiply S by the matrix I − β k kᵀ.",
      (RETURN, "b = beta[..., None, None]\n    return (1 - b * k[..., :, None] ** 2) * S"
       " + b * k[..., :, None] * v[..., None, :]")),
     ("state transposed",
-     "Your result is transposed. The rows of the state belong to the coordinates of keys.",
+     "Your result is transposed. Swap its last two dimensions, so that the rows of the state "
+     "correspond to the coordinates of the keys.",
      (RETURN, RETURN.replace("return ", "return (") + ").mT")),
     ("recalled value returned",
-     "You return what the state holds for k. Return the new state.",
+     "You return what the state returns for k. Return the new state, S + β k (v − Sᵀk)ᵀ.",
      (RETURN, "return recalled")),
     ("correction returned",
-     "You return the correction. Add β k (correction)ᵀ to the state, and return the state.",
+     "You return the correction v − Sᵀk. Add β k (v − Sᵀk)ᵀ to the state, and return the state.",
      (RETURN, "return correction")),
     ("value recalled afterwards",
-     "You return what the *new* state holds for k. Return the state itself.",
+     "You return what the *new* state returns for k. Return the new state itself.",
      (RETURN, "T = S + k[..., :, None] * write[..., None, :]\n"
       "    return (k[..., None, :] @ T).squeeze(-2)")),
     ("state unchanged",
      "You return the state unchanged. Add β k (v − Sᵀk)ᵀ to it.",
      (RETURN, "return S + 0 * write.sum()")),
     ("one correction for all",
-     "Your corrections are added up over the batch. Each batch item has its own state and its own "
-     "correction. Keep all leading dimensions.",
+     "Your changes are summed over the leading dimensions. Each batch item has its own state and "
+     "its own correction, so keep all leading dimensions.",
      ("return S +", "write = write + 0 * S[..., 0, :]\n    dims = tuple(range(write.ndim - 1))\n"
       "    outer = k[..., :, None] * write[..., None, :]\n"
       "    return S + (outer.sum(dim=dims) if dims else outer)\n    return S +")),
     ("state subtracted from the value",
-     "Your correction subtracts the state itself from v, row by row. Subtract what the state "
-     "returns for k, which is Sᵀk.",
+     "Your correction subtracts each row of the state from v. Subtract what the state returns for "
+     "k, which is Sᵀk.",
      (RETURN,
       "return S + beta[..., None, None] * k[..., :, None] * (v[..., None, :] - S)")),
     ("twice the correction",
-     "Your change is twice the right one. Write β k (v − Sᵀk)ᵀ once.",
+     "Your change is twice the right one. Add β k (v − Sᵀk)ᵀ once.",
      ("beta[..., None] * correction", "2 * beta[..., None] * correction")),
     ("softmax of the recalled value",
-     "What you subtract went through a softmax. There is no softmax here. Subtract Sᵀk.",
+     "What you subtract went through a softmax. The delta rule has no softmax, so subtract Sᵀk.",
      ("v - recalled", "v - recalled.softmax(dim=-1)")),
     ("beta keeps the state",
-     "Your step keeps β of the whole state and writes 1 − β of k vᵀ. Keep the state, and add "
-     "β k (v − Sᵀk)ᵀ.",
+     "Your new state is β S + (1 − β) k vᵀ. Keep the old state in full, and add β k (v − Sᵀk)ᵀ.",
      (RETURN, "b = beta[..., None, None]\n"
       "    return b * S + (1 - b) * k[..., :, None] * v[..., None, :]")),
     ("state shrunk and corrected",
-     "Your step shrinks the whole state by 1 − β, and then corrects it too. Only the correction is "
-     "needed: S + β k (v − Sᵀk)ᵀ.",
+     "Your step multiplies the whole state by 1 − β and then adds a correction without β. Keep "
+     "the old state in full, and add β k (v − Sᵀk)ᵀ.",
      (RETURN, "return (1 - beta[..., None, None]) * S"
       " + k[..., :, None] * correction[..., None, :]")),
     ("mean of the betas",
-     "All your batch items use the same β, the mean. Each has its own.",
+     "All your batch items use the mean of β. Each has its own β, so keep its dimensions.",
      ("= beta[..., None] *", "= beta.mean() *")),
     ("divided by the width",
-     "Your change is divided by d_k. Nothing is scaled here.",
+     "The change that you add to the state is divided by d_k. This exercise scales nothing, so "
+     "remove the factor.",
      ("= beta[..., None] *", "= beta[..., None] / k.shape[-1] *")),
     ("divided by beta",
      "Your correction is divided by β. Multiply it by β.",
      ("beta[..., None] * correction", "correction / beta[..., None]")),
     ("beta swapped for its rest",
-     "Your correction is multiplied by 1 − β. Multiply it by β. With β = 0, nothing is written, "
-     "and with β = 1, all of it.",
+     "Your correction is multiplied by 1 − β. Multiply it by β, so that β = 0 writes nothing.",
      ("beta[..., None] * correction", "(1 - beta[..., None]) * correction")),
     ("scaled by the root",
-     "What you ask the state for is divided by √d_k. Nothing is scaled here. Use Sᵀk.",
+     "The recalled value that you subtract is divided by √d_k. This exercise scales nothing, so "
+     "remove the factor.",
      ("v - recalled", "v - recalled / k.shape[-1] ** 0.5")),
+    ("sigmoid of beta",
+     "Your β went through a sigmoid. `beta` is already between 0 and 1, so use it as given.",
+     ("beta[..., None] * correction", "beta.sigmoid()[..., None] * correction")),
+    ("keys softmaxed",
+     "Your key went through a softmax. The delta rule has no softmax, so use k as given.",
+     ("    recalled = (k",
+      "    k = k.softmax(dim=-1)\n"
+      "    recalled = (k")),
+    ("beta under a root",
+     "Your correction is multiplied by √β. Multiply it by β.",
+     ("beta[..., None] * correction", "beta[..., None] ** 0.5 * correction")),
+    ("value normalized",
+     "Your value is divided by its norm. Use v as given.",
+     ("v - recalled", "F.normalize(v, dim=-1) - recalled")),
+    ("state shrunk, and correction with beta",
+     "Your step multiplies the whole state by 1 − β, and then adds the right correction. Keep "
+     "the old state in full, and add β k (v − Sᵀk)ᵀ.",
+     ("return S + k", "return (1 - beta[..., None, None]) * S + k")),
+    ("value by beta squared",
+     "Your v is multiplied by β², but what you subtract is multiplied by β. Multiply the whole "
+     "correction, v − Sᵀk, by β once.",
+     ("v - recalled", "beta[..., None] * v - recalled")),
+    ("read with a unit key",
+     "You read the state with k divided by its norm. Use k as given, for reading as well as for "
+     "writing.",
+     ("recalled = (k[..., None, :] @ S)",
+      "recalled = (F.normalize(k, dim=-1)[..., None, :] @ S)")),
+    ("sum of the rows",
+     "You subtract the sum of the rows of the state from v. Subtract what the state returns for "
+     "k, Sᵀk, in which row i has the weight k_i.",
+     ("recalled = (k[..., None, :] @ S).squeeze(-2)", "recalled = S.sum(dim=-2)")),
+    ("mean of the rows",
+     "You subtract the mean of the rows of the state from v. Subtract what the state returns for "
+     "k, Sᵀk, in which row i has the weight k_i.",
+     ("recalled = (k[..., None, :] @ S).squeeze(-2)", "recalled = S.mean(dim=-2)")),
+    ("recalled value written",
+     "Your step adds β times what the state returns for k, and v is missing. Add β k (v − Sᵀk)ᵀ.",
+     ("v - recalled", "recalled")),
+    ("value subtracted",
+     "Your step subtracts β k vᵀ from the state. Add a correction instead, β k (v − Sᵀk)ᵀ.",
+     ("v - recalled", "-v")),
+    ("plain write alone",
+     "You return k vᵀ. Return the new state, S + β k (v − Sᵀk)ᵀ.",
+     ("return S + k[..., :, None] * write[..., None, :]",
+      "return k[..., :, None] * v[..., None, :]")),
+    ("beta and its rest",
+     "Your v is multiplied by β, and what you subtract by 1 − β. Multiply the whole correction, "
+     "v − Sᵀk, by β.",
+     ("beta[..., None] * correction", "beta[..., None] * v - (1 - beta[..., None]) * recalled")),
+    ("correction with a nonlinearity",
+     "Your correction went through tanh. The delta rule has no nonlinearity, so write β k (v − "
+     "Sᵀk)ᵀ.",
+     ("v - recalled", "(v - recalled).tanh()")),
+    ("plain write added",
+     "Your step adds β k vᵀ in addition to the right correction. Add only β k (v − Sᵀk)ᵀ.",
+     ("v - recalled", "2 * v - recalled")),
 ]  # fmt: skip
 
 exercise = Exercise(

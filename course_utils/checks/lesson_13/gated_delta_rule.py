@@ -71,84 +71,88 @@ SHARED = '"bhk,bhv->bhkv", k_t, b * error', '"bhk,bhv->hkv", k_t, b * error'
 AFTER = "S = S + write", "S = decay[:, :, t, None, None] * (S + write)"
 MISTAKES = [
     ("both bugs still there",
-     "Your result still has both bugs. Try two texts in a batch, and compare with each of them "
-     "alone. Then try a decay below 1 at the first token: it must not touch that token's own "
+     "Your result still has both bugs. First try a batch of two texts, and compare with each text "
+     "alone. Then try a decay below 1 at the first token, which must not affect that token's own "
      "write.",
      SHARED, (FORGET, ""), AFTER),
     ("still one state for the batch",
      "Your order of decay and write is right. But each text's state still gets the writes of all "
-     "texts in the batch. Try two texts, and compare with each of them alone.",
+     "texts in the batch. Try a batch of two texts, and compare with each text alone.",
      SHARED),
     ("still decayed after the write",
      "Each text has its own state now. But your decay still comes after the write, so it also "
-     "touches what the token writes itself. Decay first, then compute the error, then write.",
+     "affects the token's own write. Decay first, then compute the error, then write.",
      (FORGET, ""), AFTER),
     ("error from the state before the decay",
-     "Your decay does not touch the write any more. But your error still comes from the state "
-     "before the decay, so the write corrects what is no longer there. Decay first, then compute "
-     "the error from the decayed state.",
+     "Your decay comes before the write now. But your error still comes from the state before the "
+     "decay, so it subtracts a recalled value that is too large. Decay first, and compute the "
+     "error from the decayed state.",
      (FORGET, "        old, S = S, decay[:, :, t, None, None] * S\n"),
      ("k_t, S)", "k_t, old)")),
     ("error before the decay, and one state",
-     "Your decay does not touch the write any more. But your error comes from the state before the "
-     "decay, and each text's state gets the writes of all texts. Fix both.",
+     "Your decay comes before the write now. But your error comes from the state before the "
+     "decay, and each text's state gets the writes of all texts. Compute the error from the "
+     "decayed state, and keep the batch dimension of the write.",
      (FORGET, "        old, S = S, decay[:, :, t, None, None] * S\n"),
      ("k_t, S)", "k_t, old)"), SHARED),
     ("decayed after the read",
-     "Your token t reads a state that has not been multiplied by its own decay. You get this "
-     "result if you decay after the read, or by the decay of the token before. Multiply by "
-     "decay[:, :, t] at the start of step t.",
+     "Your token t reads a state without its own decay. You get this result if you decay after "
+     "the read. Multiply by decay[:, :, t] at the start of step t.",
      (FORGET, ""),
      ("        outs.append(torch.einsum(\"bhk,bhkv->bhv\", q_t, S))\n",
       "        outs.append(torch.einsum(\"bhk,bhkv->bhv\", q_t, S))\n"
       "        S = decay[:, :, t, None, None] * S\n")),
     ("decayed after the error",
-     "Your error comes from the decayed state, but the write is decayed too. Decay the state once, "
+     "Your error comes from the decayed state, but the write is decayed, too. Decay the state "
      "before the error, and add the write as it is.",
      ("S = S + write", "S = S + decay[:, :, t, None, None] * write")),
     ("decayed twice",
-     "Your state is decayed twice at each token. Remove the decay after the write.",
+     "Your state is decayed twice at each token, before the error and after the write. Remove the "
+     "second decay.",
      AFTER),
     ("no decay",
-     "Your result is the one without a decay. Multiply the state by the token's decay at the start "
-     "of the step.",
+     "Your result has no decay. Multiply the state by the token's decay at the start of each "
+     "step.",
      (FORGET, "")),
     ("no delta rule",
-     "Your step writes β v, without subtracting what the state returns for the key. The error is v "
-     "− Sᵀk.",
+     "Your step writes β v, without subtracting what the state returns for the key. Write β times "
+     "the error, v − Sᵀk.",
      ('v_t - torch.einsum("bhk,bhkv->bhv", k_t, S)', "v_t")),
     ("beta not used",
      "Your step writes the whole error. Multiply it by β.",
      ("b * error", "error")),
     ("beta for the value alone",
-     "Your β multiplies v but not what is subtracted. It must multiply the whole error.",
+     "Your β multiplies only v, not what you subtract from it. Multiply the whole error, v − Sᵀk, "
+     "by β.",
      ("v_t - torch", "v_t - 1 / b * torch"),
      ("        b = beta[:, :, t, None]  # (B, H, 1)\n", ""),
      ("        error", "        b = beta[:, :, t, None].clamp(min=1e-12)\n        error")),
     ("heads share a state",
-     "Your heads share one state. Each head of each text has its own. Keep both dimensions, B and "
-     "H.",
+     "All heads of a text share one state in your result. Each head of each text has its own, so "
+     "keep both dimensions, B and H.",
      ('"bhk,bhv->bhkv", k_t, b * error)',
       '"bhk,bhv->bkv", k_t, b * error)[:, None].expand(B, H, -1, -1)')),
     ("one state for all",
-     "Your texts and heads all share one state. Each head of each text has its own. Keep both "
-     "dimensions, B and H.",
+     "All texts and heads share one state in your result. Each head of each text has its own, so "
+     "keep both dimensions, B and H.",
      ('"bhk,bhv->bhkv", k_t, b * error)',
       '"bhk,bhv->kv", k_t, b * error).expand(B, H, -1, -1)')),
     ("mean over the batch",
-     "Your writes are averaged over the batch. Each text has its own state. Keep the dimension B.",
+     "Your writes are averaged over the batch. Each text has its own state, so keep the dimension "
+     "B.",
      ("S = S + write", "S = S + write.mean(dim=0, keepdim=True)")),
     ("read before the write",
-     "Your output t is read before token t writes. Write first, then read.",
+     "Your output t is read before token t writes. Write first, and then read.",
      ("        S = S + write\n", ""),
      ('q_t, S))', 'q_t, S))\n        S = S + write')),
     ("read before everything",
-     "Your output t comes from the state of the token before. Decay, write, and then read.",
+     "Your output t comes from the state before token t decays and writes. Decay, write, and then "
+     "read.",
      (FORGET, '        outs.append(torch.einsum("bhk,bhkv->bhv", q_t, S))\n' + FORGET),
      ('        outs.append(torch.einsum("bhk,bhkv->bhv", q_t, S))\n    return', "    return")),
     ("first text alone",
-     "All your texts get the outputs of the first one. Each text has its own state and its own "
-     "queries.",
+     "All your texts get the outputs of the first one. Each text has its own queries and its own "
+     "state, so keep the dimension B.",
      ("dim=2)  #", "dim=2)[:1].expand(B, -1, -1, -1)  #")),
     ("decays of the first text",
      "All your texts use the decays of the first one. Use decay[:, :, t], which has an entry for "
@@ -164,58 +168,62 @@ MISTAKES = [
      ("decay[:, :, t, None, None] * S  # forget",
       "decay[:, :, t, None, None].mean(dim=0, keepdim=True) * S")),
     ("decay of the next token",
-     "You use the decay of the next token. Token t decays the state by decay[:, :, t].",
+     "Your token t decays the state by decay[:, :, t + 1]. Use its own decay, decay[:, :, t].",
      ("decay[:, :, t, None, None] * S  # forget",
       "decay[:, :, min(t + 1, L - 1), None, None] * S")),
     ("first decay for all",
-     "You use the first token's decay for all tokens. Token t decays the state by decay[:, :, t].",
+     "All your tokens use the first token's decay. Multiply the state by decay[:, :, t] at token "
+     "t.",
      ("decay[:, :, t, None, None] * S  # forget", "decay[:, :, 0, None, None] * S")),
     ("complement of the decay",
-     "Your state is multiplied by 1 − decay. Multiply it by the decay, which is what remains.",
+     "Your state is multiplied by 1 − decay. `decay` is the fraction that remains, so multiply by "
+     "`decay`.",
      ("decay[:, :, t, None, None] * S  # forget", "(1 - decay[:, :, t, None, None]) * S")),
     ("exponential of the decay",
-     "Your state is multiplied by e^decay, as if `decay` held logarithms. It holds the factors "
-     "themselves.",
+     "Your state is multiplied by e^decay. `decay` holds the factors themselves, not logarithms, "
+     "so multiply by `decay`.",
      ("decay[:, :, t, None, None] * S  # forget", "decay[:, :, t, None, None].exp() * S")),
     ("whole state shrunk",
-     "Your β shrinks the whole state by 1 − β. It must change only what the state returns for the "
-     "key: add β k (v − Sᵀk)ᵀ.",
+     "Your step multiplies the whole state by 1 − β. The delta rule changes only what the state "
+     "returns for the key. Add β k (v − Sᵀk)ᵀ to the decayed state.",
      ("S = S + write",
       "S = (1 - b[..., None]) * S + torch.einsum('bhk,bhv->bhkv', k_t, b * v_t)")),
     ("negative exponential of the decay",
-     "Your state is multiplied by e^−decay. `decay` holds the factors themselves.",
+     "Your state is multiplied by e^(−decay). `decay` holds the factors themselves, so multiply "
+     "by `decay`.",
      ("decay[:, :, t, None, None] * S  # forget", "(-decay[:, :, t, None, None]).exp() * S")),
     ("decay squared",
-     "Your state is multiplied by the square of the decay. Multiply it by the decay once, before "
-     "the error.",
+     "Your state is multiplied by the square of the decay before the error. Multiply it by the "
+     "decay once.",
      ("decay[:, :, t, None, None] * S  # forget", "decay[:, :, t, None, None] ** 2 * S")),
     ("error from a state decayed once, state decayed twice",
-     "Your error comes from the decayed state, but your state is then decayed again before the "
-     "write. Decay it once.",
+     "Your error comes from the decayed state, but you decay that state again before the write. "
+     "Decay it once, before the error.",
      ("S = S + write", "S = decay[:, :, t, None, None] * S + write")),
     ("complement of the decay writes",
-     "Your write is multiplied by 1 − decay, as in a moving average. Write β times the error in "
-     "full.",
+     "Your write is multiplied by 1 − decay, as in a moving average. Add the write, β times the "
+     "error, as it is.",
      ("S = S + write", "S = S + (1 - decay[:, :, t, None, None]) * write")),
     ("beta twice",
-     "Your write uses β twice. Multiply the error by β once.",
+     "Your write is multiplied by β². Multiply the error by β.",
      ("b * error", "b * b * error")),
     ("beta for the erasing alone",
-     "Your β multiplies what is subtracted but not v. It must multiply the whole error.",
+     "Your β multiplies only what you subtract, not v. Multiply the whole error, v − Sᵀk, by β.",
      ("v_t - torch", "v_t - beta[:, :, t, None] * torch"),
      ("b * error", "error")),
     ("keys of norm 1",
-     "Your result is right for keys of norm 1 only, since you divide keys by their norms. Use them "
-     "as they are given.",
+     "Your result is right only for keys of norm 1, because you divide each key by its norm. Use "
+     "the keys as given.",
      ("S = q.new_zeros", "k = torch.nn.functional.normalize(k, dim=-1)\n    S = q.new_zeros")),
     ("queries scaled",
-     "Your outputs are divided by √d_k. Nothing is scaled here.",
+     "Your outputs are divided by √d_k. This exercise scales nothing, so remove the factor.",
      ("dim=2)  #", "dim=2) / d_k**0.5  #")),
     ("sign of the error",
-     "What you write has the wrong sign, so the error grows. Add β k (v − Sᵀk)ᵀ to the state.",
+     "Your write has the wrong sign, so the error grows. Add β k (v − Sᵀk)ᵀ to the decayed state.",
      ("v_t - torch", "-v_t + torch")),
     ("recalled value added",
-     "Your error adds what the state returns for the key. Subtract it: v − Sᵀk.",
+     "Your error is v plus what the state returns for the key. Subtract it, so that the error is "
+     "v − Sᵀk.",
      ("v_t - torch", "v_t + torch")),
     ("tokens before heads",
      "Your outputs have shape (B, L, H, d_v). Stack the tokens along dimension 2.",
@@ -223,6 +231,79 @@ MISTAKES = [
     ("tokens first",
      "Your outputs have the tokens in dimension 0. Stack them along dimension 2.",
      ("dim=2)  #", "dim=0)  #")),
+    ("queries and keys of norm 1",
+     "You divide queries and keys by their norms. Use both as given.",
+     ("S = q.new_zeros",
+      "q, k = (torch.nn.functional.normalize(x, dim=-1) for x in (q, k))\n"
+      "    S = q.new_zeros")),
+    ("queries of norm 1",
+     "You divide queries by their norms. Use them as given.",
+     ("S = q.new_zeros",
+      "q = torch.nn.functional.normalize(q, dim=-1)\n"
+      "    S = q.new_zeros")),
+    ("decays averaged over the heads",
+     "All heads of a text use the mean of their decays. Use decay[:, :, t], which has an entry "
+     "for each text and head.",
+     ("decay[:, :, t, None, None] * S  # forget",
+      "decay[:, :, t, None, None].mean(dim=1, keepdim=True) * S")),
+    ("betas averaged over the heads",
+     "All heads of a text use the mean of their β. Use beta[:, :, t], which has an entry for "
+     "each text and head.",
+     ("b = beta[:, :, t, None]", "b = beta[:, :, t, None].mean(dim=1, keepdim=True)")),
+    ("betas of the first text",
+     "All your texts use the β of the first one. Use beta[:, :, t], which has an entry for each "
+     "text and head.",
+     ("b = beta[:, :, t, None]", "b = beta[:1, :, t, None]")),
+    ("decays multiplied up",
+     "Your state is multiplied at each step by the product of all decays so far. It already "
+     "contains the earlier ones, so multiply it by decay[:, :, t] only.",
+     ("decay[:, :, t, None, None] * S  # forget",
+      "decay[:, :, : t + 1].prod(dim=-1)[..., None, None] * S")),
+    ("read with the keys",
+     "You read the state with the keys. Read it with the queries.",
+     ("(\"bhk,bhkv->bhv\", q_t, S))", "(\"bhk,bhkv->bhv\", k_t, S))")),
+    ("state multiplied by beta",
+     "Your state is also multiplied by β. Multiply the state only by the decay, and the error by "
+     "β.",
+     ("decay[:, :, t, None, None] * S  # forget", "(decay * beta)[:, :, t, None, None] * S")),
+    ("tokens in reverse order",
+     "You go over the tokens from the last to the first. Start with token 0.",
+     ("for t in range(L):", "for t in reversed(range(L)):"),
+     ("torch.stack(outs, dim=2)", "torch.stack(outs[::-1], dim=2)")),
+    ("outputs decayed",
+     "Your outputs are multiplied by the token's decay after the read. Decay the state only, "
+     "before the error.",
+     ("torch.einsum(\"bhk,bhkv->bhv\", q_t, S))",
+      "decay[:, :, t, None] * torch.einsum(\"bhk,bhkv->bhv\", q_t, S))")),
+    ("root of the decay",
+     "Your state is multiplied by the square root of the decay. Multiply it by the decay itself.",
+     ("decay[:, :, t, None, None] * S  # forget", "decay[:, :, t, None, None] ** 0.5 * S")),
+    ("last output alone",
+     "You return only the output of the last token. Return one output for each token.",
+     ("torch.stack(outs, dim=2)", "outs[-1]")),
+    ("outputs and state",
+     "You return the state as well. Return only the outputs.",
+     ("return torch.stack(outs, dim=2)", "return torch.stack(outs, dim=2), S")),
+    ("erased by beta twice",
+     "Your v is multiplied by β, but what you subtract is multiplied by β². Multiply the whole "
+     "error, v − Sᵀk, by β once.",
+     ("b * error", "b * (v_t - b * (v_t - error))")),
+    ("decay and beta swapped",
+     "You swap the decay and β. Multiply the state by the decay, and the error by β.",
+     ("S = q.new_zeros",
+      "decay, beta = beta, decay\n"
+      "    S = q.new_zeros")),
+    ("states averaged over the batch",
+     "All texts share one state, the mean of their states. Each text has its own, so keep the "
+     "dimension B.",
+     ("S = S + write", "S = (S + write).mean(dim=0, keepdim=True).expand_as(S)")),
+    ("states averaged over the heads",
+     "All heads of a text share one state, the mean of their states. Each head has its own, so "
+     "keep the dimension H.",
+     ("S = S + write", "S = (S + write).mean(dim=1, keepdim=True).expand_as(S)")),
+    ("first beta for all",
+     "All your tokens use the first token's β. Multiply the error of token t by beta[:, :, t].",
+     ("b = beta[:, :, t, None]", "b = beta[:, :, 0, None]")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -45,6 +45,7 @@ def inputs():
         (7, 5, 6, 1, 8, 2, 4, 3),  # no attention layer at all
         (1, 4, 4, 5, 9, 1, 1, 2),  # a state is smaller than the cache of one token
         (200, 9, 3, 4, 12, 6, 20, 8),
+        (10, 4, 2, 1, 5, 1, 4, 2),  # states of as many bytes as the cache of 1.6 tokens
     ]
 
 
@@ -52,154 +53,233 @@ SHORTER = "state // per_token + 1"
 ATTENTION = "attention = layers // every"
 MISTAKES = [
     ("keys alone",
-     "Your attention layers hold half of the right number of bytes, as if only the keys were kept. "
+     "Your attention layers hold half of the right number of bytes, as if only keys were cached. "
      "Count keys *and* values.",
      ("cache = 2 * L", "cache = L"), ("per_token = 2 *", "per_token =")),
     ("keys alone, for the bytes",
-     "Your bytes of attention layers are half of the right ones, as if only the keys were kept. "
+     "Your bytes of attention layers are half of the right ones, as if only keys were cached. "
      "Count keys *and* values.",
      ("cache = 2 * L", "cache = L")),
     ("numbers not bytes",
-     "Your results count numbers, not bytes. A number of the cache takes 2 bytes, one of a state "
-     "takes 4.",
+     "Your results count numbers, not bytes. Multiply the numbers of the cache by 2, and those of "
+     "the states by 4.",
      ("d_head * 2  # bytes", "d_head  # bytes"), ("d_v * 4", "d_v"),
      ("H_kv * d_head * 2\n", "H_kv * d_head\n")),
     ("states of 2 bytes",
-     "You count 2 bytes for each number of a state. States are kept in float32, which takes 4.",
+     "You count 2 bytes for each number of a state. States are kept in float32, so count 4.",
      ("d_v * 4", "d_v * 2")),
     ("cache of 4 bytes",
-     "You count 4 bytes for each number of the cache. It is kept in bfloat16, which takes 2.",
+     "You count 4 bytes for each number of the cache. Only the states have 4 bytes per number, so "
+     "count 2 for the cache.",
      ("d_head * 2  # bytes", "d_head * 4  # bytes"),
      ("H_kv * d_head * 2\n", "H_kv * d_head * 4\n")),
     ("bytes exchanged",
-     "You count 4 bytes for each number of the cache and 2 for each of a state. It is the other "
-     "way around.",
+     "You count 4 bytes for each number of the cache and 2 for each number of a state. Count 2 "
+     "for the cache and 4 for a state.",
      ("d_head * 2  # bytes", "d_head * 4  # bytes"), ("H_kv * d_head * 2\n", "H_kv * d_head * 4\n"),
      ("d_v * 4", "d_v * 2")),
     ("cache grows with query heads",
-     "Your cache has H heads, those of the linear layers. The attention layers keep H_kv heads of "
-     "keys and values, each d_head wide.",
+     "Your cache has H heads, which are the heads of the linear layers. Attention layers cache "
+     "H_kv heads, so use H_kv there.",
      ("cache = 2 * L * H_kv", "cache = 2 * L * H"), ("per_token = 2 * H_kv", "per_token = 2 * H")),
     ("states of the key heads",
-     "Your states have H_kv heads. That is the number of key heads of the attention layers. A "
-     "linear layer has H heads.",
+     "Your linear layers have H_kv states. H_kv is the number of key–value heads of an attention "
+     "layer. A linear layer has one state for each of its H heads, so use H.",
      ("state = H *", "state = H_kv *")),
     ("one head",
-     "Your linear layers hold one state. Each of their H heads has its own.",
+     "Your linear layers hold a single state each. Each of the H heads has its own, so multiply "
+     "by H.",
      ("state = H *", "state =")),
     ("one head of the cache",
-     "Your attention layers hold the keys and values of one head. They keep H_kv heads.",
+     "Your attention layers cache the keys and values of a single head. Multiply by H_kv.",
      ("cache = 2 * L * H_kv *", "cache = 2 * L *"),
      ("2 * H_kv * d_head * 2\n", "2 * d_head * 2\n")),
     ("states grow",
-     "Your states grow with L. A state keeps its size, d_k × d_v for each head, however many "
-     "tokens were read.",
+     "Your states grow with L. A state keeps its size after any number of tokens, so leave out L.",
      ("state = H * d_k * d_v * 4", "state = H * d_k * d_v * 4 * L"),
      (SHORTER, "state // L // per_token + 1")),
     ("state of two vectors",
-     "Your state has d_k + d_v numbers for each head. It is a matrix of d_k × d_v numbers.",
+     "Your states have d_k + d_v numbers for each head. A state is a matrix, so count d_k · d_v.",
      ("d_k * d_v", "(d_k + d_v)")),
     ("square state",
-     "Your state has d_k × d_k numbers for each head. It has d_k rows and d_v columns.",
+     "Your states have d_k · d_k numbers for each head. A state has d_k rows and d_v columns, so "
+     "count d_k · d_v.",
      ("d_k * d_v", "d_k * d_k")),
     ("two states",
-     "Your linear layers hold twice as much, as if keys and values were kept apart. The state is "
-     "one matrix for both.",
+     "You count each state twice, as if keys and values were stored separately. One state holds "
+     "both, so count it once.",
      ("H * d_k * d_v", "2 * H * d_k * d_v")),
     ("layers exchanged",
-     "You exchange the two kinds of layers. Only every `every`-th layer is attention, and all "
-     "others are linear.",
+     "You swap the two kinds of layers. Only every `every`-th layer is an attention layer, so "
+     "count layers // every caches.",
      ("attention * cache + linear * state", "linear * cache + attention * state")),
     ("rounded up",
-     "You count one attention layer too many where `every` does not divide `layers`. With 10 "
-     "layers and every = 3, the layers 3, 6 and 9 are attention.",
+     "You count one attention layer too many if `every` does not divide `layers`. With 10 layers "
+     "and every = 3, only layers 3, 6 and 9 are attention layers. Round layers / every down.",
      (ATTENTION, "attention = -(-layers // every)")),
     ("not rounded",
-     "You count a fraction of an attention layer. With 10 layers and every = 3, the layers 3, 6 "
-     "and 9 are attention, so round layers / every down.",
+     "You count a fraction of an attention layer. With 10 layers and every = 3, layers 3, 6 and 9 "
+     "are attention layers. Round layers / every down.",
      (ATTENTION, "attention = layers / every")),
     ("rounded to the nearest",
-     "You round layers / every to the nearest number. Round down: an attention layer comes only "
-     "at the end of a full group.",
+     "You round layers / every to the nearest whole number. An attention layer comes only at the "
+     "end of a full group of layers, so round down.",
      (ATTENTION, "attention = round(layers / every)")),
     ("linear layers rounded down",
-     "Your linear layers are too few where `every` does not divide `layers`. All layers that are "
-     "not attention are linear.",
+     "You count too few linear layers if `every` does not divide `layers`. All layers that are "
+     "not attention layers are linear, so subtract their number from `layers`.",
      ("layers - attention", "attention * (every - 1)")),
     ("one attention layer",
-     "You count a single attention layer. There are layers // every of them.",
+     "You count a single attention layer. Count layers // every of them.",
      (ATTENTION, "attention = 1")),
     ("every attention layers",
-     "You count `every` attention layers. Every `every`-th layer is attention, so there are layers "
-     "// every of them.",
+     "You count `every` attention layers. Only every `every`-th layer is one, so count layers // "
+     "every.",
      (ATTENTION, "attention = every")),
     ("states in addition",
-     "Your hybrid has a state in every layer. The attention layers have none.",
+     "Your hybrid has states in every layer. Attention layers have none, so count states only for "
+     "the linear layers.",
      ("linear * state", "layers * state")),
     ("attention layers alone",
      "Your hybrid counts only its attention layers. Add the states of its linear layers.",
      ("attention * cache + linear * state", "attention * cache")),
     ("one layer of full attention",
-     "Your second result is the cache of one layer. The model without linear layers has `layers` "
-     "of them.",
+     "Your second result is the cache of one layer. The model with only attention has `layers` of "
+     "them, so multiply by `layers`.",
      ("full = layers * cache", "full = cache")),
     ("queries kept",
-     "Your cache holds three vectors for each token and head. Only keys and values are kept, not "
-     "queries.",
+     "Your cache holds three vectors for each token and head. Queries are not cached, so count "
+     "only keys and values.",
      ("cache = 2 * L", "cache = 3 * L"), ("per_token = 2 *", "per_token = 3 *")),
     ("first length as much",
-     "Your third result is one too small where a state takes exactly as many bytes as the cache of "
-     "some tokens. The hybrid must hold *less*, so it starts one token later.",
+     "Your third result is one too small if the states take exactly as many bytes as the cache of "
+     "some number of tokens. The states must take *fewer* bytes, which begins one token later. "
+     "Add 1 in that case.",
      (SHORTER, "-(-state // per_token)")),
     ("last length not less",
-     "Your third result is one too small. It is the last length at which the hybrid does not hold "
-     "less. Add 1.",
+     "Your third result is one too small. It is the last length at which the states do not take "
+     "fewer bytes. Add 1.",
      (SHORTER, "state // per_token")),
     ("length not whole",
-     "Your third result is a fraction. Return the smallest whole number of tokens for which the "
-     "hybrid holds less.",
+     "Your third result is a fraction. Return the smallest whole number of tokens at which the "
+     "states take fewer bytes.",
      (SHORTER, "state / per_token")),
     ("length for keys alone",
-     "Your third result compares a state with the keys alone, or with 1 byte for each number. A "
-     "token adds 2 · H_kv · d_head numbers of 2 bytes.",
+     "Your third result is what you get with half of the right cache, such as keys without "
+     "values. A token adds 2 · H_kv · d_head numbers of 2 bytes. Compare the states with these "
+     "bytes.",
      ("per_token = 2 *", "per_token =")),
     ("length in numbers",
-     "Your third result compares numbers, not bytes. A number of a state takes twice as many bytes "
-     "as one of the cache.",
+     "Your third result compares numbers, not bytes. A number of a state takes 4 bytes, and one "
+     "of the cache takes 2. Compare bytes.",
      (SHORTER, "(state // 4) // (per_token // 2) + 1")),
     ("length of all layers",
-     "Your third result compares all states with the cache of the attention layers. Both models "
-     "have those. Compare one state with the one cache that it replaces.",
+     "Your third result compares the states of all linear layers with the cache of all attention "
+     "layers. Compare the states of *one* linear layer with the cache of *one* attention layer.",
      (SHORTER, "linear * state // (attention * per_token or 1) + 1")),
     ("length of all linear layers",
-     "Your third result compares the states of all linear layers with the cache of *one* layer. "
-     "Each state replaces one cache, so compare one with one.",
+     "Your third result compares the states of all linear layers with the cache of one layer. "
+     "Compare the states of *one* linear layer with it.",
      (SHORTER, "linear * state // per_token + 1")),
     ("last length, of all linear layers",
-     "Your third result compares the states of all linear layers with the cache of *one* layer, "
-     "and it is not the first length with less. Compare one state with one cache, and add 1.",
+     "Your third result compares the states of all linear layers with the cache of one layer, and "
+     "is the last length without a gain. Compare the states of *one* linear layer with it, and "
+     "add 1.",
      (SHORTER, "linear * state // per_token")),
     ("length of the whole model",
-     "Your third result compares the states of the linear layers with the caches of *all* layers. "
-     "The attention layers have the same cache in both models. Compare one state with the cache "
-     "that it replaces.",
+     "Your third result compares the states of the linear layers with the cache of *all* layers. "
+     "Compare the states of *one* linear layer with the cache of *one* attention layer.",
      (SHORTER, "linear * state // (layers * per_token) + 1")),
     ("full first",
-     "Your first two results are exchanged. Return the hybrid first.",
+     "Your first two results are swapped. Return the bytes of the hybrid first.",
      ("return hybrid, full,", "return full, hybrid,")),
     ("two results",
-     "Your two numbers of bytes are right. Return a third result, the first length at which the "
-     "hybrid holds less.",
+     "Your two numbers of bytes are right. Return a third result: the smallest L at which the "
+     "states take fewer bytes.",
      ("return hybrid, full, shorter_from", "return hybrid, full")),
     ("difference",
-     "Your first result is what the hybrid saves. Return what it holds.",
+     "Your first result is what the hybrid saves. Return the bytes that it holds.",
      ("return hybrid,", "return full - hybrid,")),
     ("kibibytes",
      "Your bytes are divided by 1024. Return bytes.",
      ("return hybrid, full,", "return hybrid / 1024, full / 1024,")),
     ("bits",
-     "Your results are in bits. Return bytes.",
+     "Your bytes are multiplied by 8, which gives bits. Return bytes.",
      ("return hybrid, full,", "return hybrid * 8, full * 8,")),
+    ("always one attention layer more",
+     "You count one attention layer too many. Count layers // every of them.",
+     ("attention = layers // every", "attention = layers // every + 1")),
+    ("remainder of the layers",
+     "Your number of attention layers is the remainder of layers / every. Count layers // every.",
+     ("attention = layers // every", "attention = layers % every")),
+    ("attention layers of the hybrid alone",
+     "Your second result counts only the attention layers of the hybrid. In the other model, all "
+     "layers are attention layers, so count `layers` caches.",
+     ("full = layers * cache", "full = attention * cache")),
+    ("length rounded",
+     "Your third result rounds to the nearest whole number before you add 1. Round down, and "
+     "then add 1.",
+     ("state // per_token + 1", "round(state / per_token) + 1")),
+    ("length rounded up, and 1 added",
+     "Your third result is one too large if the states do not take exactly as many bytes as the "
+     "cache of some number of tokens. Round down, and then add 1.",
+     ("state // per_token + 1", "-(-state // per_token) + 1")),
+    ("length of another ratio",
+     "Your third result divides the cache by the states. Divide the bytes of a layer's states by "
+     "the bytes that one token adds to a layer's cache.",
+     ("state // per_token + 1", "layers * per_token // state + 1")),
+    ("length of the totals",
+     "Your third result divides the bytes of the two models. Compare the states of one linear "
+     "layer with the cache of one attention layer.",
+     ("state // per_token + 1", "hybrid // (layers * per_token) + 1")),
+    ("length one too large",
+     "Your third result is one too large. At the length before it, the states already take fewer "
+     "bytes, so subtract 1.",
+     ("state // per_token + 1", "state // per_token + 2")),
+    ("mebibytes",
+     "Your bytes are divided by 1024². Return bytes.",
+     ("return hybrid, full,", "return hybrid / 2**20, full / 2**20,")),
+    ("ratio of one to every",
+     "You count one attention layer for each `every` linear layers. Every `every`-th layer is an "
+     "attention layer, so count layers // every.",
+     ("attention = layers // every", "attention = layers // (every + 1)")),
+    ("states in the other model",
+     "Your second result also counts states. A model with only attention layers has none, so "
+     "count only its caches.",
+     ("full = layers * cache", "full = layers * (cache + state)")),
+    ("one layer of each kind",
+     "Your first result counts one attention layer and one linear layer. Count layers // every "
+     "attention layers, and all others as linear.",
+     ("hybrid = attention * cache + linear * state", "hybrid = cache + state")),
+    ("bytes of the states as a length",
+     "Your third result is the number of bytes of a layer's states. Divide it by the bytes that "
+     "one token adds to a layer's cache, round down, and add 1.",
+     ("state // per_token + 1", "state")),
+    ("bytes of a token as a length",
+     "Your third result is the number of bytes that one token adds to a layer's cache. Divide "
+     "the bytes of a layer's states by it, round down, and add 1.",
+     ("state // per_token + 1", "per_token")),
+    ("length not whole, and 1 added",
+     "Your third result is a fraction. Round down before you add 1.",
+     ("state // per_token + 1", "state / per_token + 1")),
+    ("replaced layers alone",
+     "Your second result counts only the layers that are linear in the hybrid. In the other "
+     "model, all layers are attention layers, so count `layers` caches.",
+     ("full = layers * cache", "full = linear * cache")),
+    ("states of all layers",
+     "Your second result is the bytes of a model with only linear layers. Count `layers` caches.",
+     ("full = layers * cache", "full = layers * state")),
+    ("length of all states by attention layers",
+     "Your third result compares states in all layers with the cache of the attention layers. "
+     "Compare the states of *one* linear layer with the cache of *one* attention layer.",
+     ("state // per_token + 1", "layers * state // (attention * per_token or 1) + 1")),
+    ("one token",
+     "Your bytes count a single token. Multiply the caches by L, but not the states.",
+     ("cache = 2 * L *", "cache = 2 *")),
+    ("bytes doubled",
+     "Your bytes are twice the right ones. Count 2 bytes for each number of the cache and 4 for "
+     "each number of a state, for one text.",
+     ("return hybrid, full,", "return 2 * hybrid, 2 * full,")),
 ]  # fmt: skip
 
 exercise = Exercise("13.8", hybrid_memory, inputs, MISTAKES, also_right=[by_counting, by_division])

@@ -42,19 +42,19 @@ def inputs():
 
 MISTAKES = [
     ("state transposed",
-     "Your state is transposed. Its rows must belong to the coordinates of keys, and its columns "
-     "to those of values, so that a query reads it as q @ S. Use k.mT @ v.",
+     "Your state is transposed. Each row must correspond to a coordinate of the keys, so that a "
+     "query reads the state as q @ S. Use k.mT @ v.",
      ("return state", "return state.mT")),
     ("mean of the pairs",
-     "Your state is divided by the number of pairs. Writing adds each pair in full, so take the "
+     "Your state is divided by the number of pairs. Each write adds its pair in full, so take the "
      "sum, not the mean.",
      ("return state", "return state / k.shape[-2]")),
     ("last pair alone",
-     "Your state holds only the last pair. Each write must *add* k vᵀ to what is already there.",
+     "Your state holds only the last pair. For each pair, *add* k vᵀ to the old state.",
      ("return state", "return k[..., -1, :, None] * v[..., -1, None, :]")),
     ("first pair alone",
-     "Your state holds only the first pair. Add k vᵀ for each of the n pairs, and return after "
-     "the last one.",
+     "Your state holds only the first pair. Add k vᵀ for each of the n pairs, and then return the "
+     "state.",
      ("return state", "return k[..., 0, :, None] * v[..., 0, None, :]")),
     ("last pair missing",
      "Your state lacks the last pair. Write all n pairs.",
@@ -64,72 +64,76 @@ MISTAKES = [
      ("return state", "return keys[..., 1:] @ v[..., 1:, :]")),
     ("sums multiplied",
      "Your state is the sum of all keys times the sum of all values, so each key is also paired "
-     "with the values of the others. Multiply each key with its *own* value, and then add.",
+     "with the values of the others. Multiply each key by its *own* value first, and then add up "
+     "the products k vᵀ.",
      ("return state", "return k.sum(dim=-2)[..., :, None] * v.sum(dim=-2)[..., None, :]")),
     ("keys reshaped",
-     "Your state mixes the keys' numbers in the wrong order. You get this result if you use "
-     "`reshape` or `view` where k must be transposed. Use k.mT.",
+     "Your state has the entries of k in the wrong order. You get this result if you use "
+     "`reshape` or `view` instead of a transpose. Use k.mT.",
      ("k.mT", "k.reshape(*k.shape[:-2], k.shape[-1], k.shape[-2])")),
     ("one state for the batch",
-     "Your result adds up the pairs of all batch items or heads. Each of them has its own state. "
-     "Keep all leading dimensions.",
+     "Your result adds up the pairs over all leading dimensions. Each batch item and each head "
+     "has its own state, so keep these dimensions.",
      ("return state", "return state.sum(dim=tuple(range(state.ndim - 2)))"
       " if state.ndim > 2 else state")),
     ("one state for the batch, kept in shape",
-     "Each of your states holds the pairs of all batch items or heads. Each of them must hold only "
-     "its own pairs. Do not sum over the leading dimensions.",
+     "Each of your states holds the pairs of all batch items and heads. Each should hold only its "
+     "own pairs, so do not sum over the leading dimensions.",
      ("return state", "dims = tuple(range(state.ndim - 2))\n"
       "    return state.sum(dim=dims, keepdim=True).expand_as(state) if dims else state")),
     ("heads added",
-     "Your result adds up the pairs of all heads, or of all items where there are no heads. Keep "
-     "all leading dimensions.",
+     "Your result adds up the pairs over the last leading dimension, such as the heads. Each head "
+     "has its own state, so keep all leading dimensions.",
      ("return state", "return state.sum(dim=-3) if state.ndim > 2 else state")),
     ("batch added",
-     "Your result adds up the pairs of all batch items. Each of them has its own state. Keep all "
-     "leading dimensions.",
+     "Your result adds up the pairs over the batch. Each batch item has its own state, so keep "
+     "all leading dimensions.",
      ("return state", "return state.sum(dim=0) if state.ndim > 2 else state")),
     ("first item alone",
-     "You return the state of the first batch item or head only. Keep all leading dimensions.",
+     "You return only the state of the first batch item or head. Keep all leading dimensions.",
      ("return state", "return state[(0,) * (state.ndim - 2)]")),
     ("all states",
-     "You return the state after each pair. Return only the last one, which holds all n pairs.",
+     "You return the state after each pair. Return only the state after the last pair, which "
+     "holds all n pairs.",
      ("return state",
       "return (k[..., :, :, None] * v[..., :, None, :]).cumsum(dim=-3)")),
     ("products not added",
-     "You return one product k vᵀ for each pair. Add them up over the n pairs.",
+     "You return one product k vᵀ for each pair. Add up the n products.",
      ("return state", "return k[..., :, :, None] * v[..., :, None, :]")),
     ("scaled by the root",
-     "Your state is divided by √d_k. Here nothing is scaled. Return the plain sum.",
+     "Your state is divided by √d_k. This exercise scales nothing, so remove the factor.",
      ("return state", "return state / k.shape[-1] ** 0.5")),
     ("divided by the width",
-     "Your state is divided by d_k. Here nothing is scaled. Return the plain sum.",
+     "Your state is divided by d_k. This exercise scales nothing, so remove the factor.",
      ("return state", "return state / k.shape[-1]")),
     ("keys of norm 1",
-     "Your keys are divided by their norms. Write the keys as they are given.",
+     "Your keys are divided by their norms. Write the keys as given.",
      ("k.mT", "torch.nn.functional.normalize(k, dim=-1).mT")),
     ("softmax over coordinates",
-     "Your keys went through a softmax over their coordinates. There is no softmax here. Write "
-     "the keys as they are given.",
+     "Your keys went through a softmax over their coordinates. Linear attention has no softmax, "
+     "so write the keys as given.",
      ("k.mT", "k.softmax(dim=-1).mT")),
     ("softmax over pairs",
-     "Your keys went through a softmax over the pairs. There is no softmax here. Write the keys "
-     "as they are given.",
+     "Your keys went through a softmax over the pairs. Linear attention has no softmax, so write "
+     "the keys as given.",
      ("k.mT", "k.softmax(dim=-2).mT")),
     ("softmax of the state",
-     "Your state went through a softmax. There is no softmax here. Return k.mT @ v.",
+     "Your state went through a softmax. Linear attention has no softmax, so return k.mT @ v.",
      ("return state", "return state.softmax(dim=-1)")),
     ("feature map",
-     "Your keys went through a feature map, elu(k) + 1. Write the keys as they are given.",
+     "Your keys went through a feature map, elu(k) + 1. Write the keys as given.",
      ("k.mT", "(torch.nn.functional.elu(k) + 1).mT")),
     ("keys alone",
-     "Your state is k.mT @ k, without the values. Multiply each key with its *value*.",
+     "Your state is k.mT @ k, without the values. Add up the outer products of each key and its "
+     "*value*.",
      ("keys @ v", "keys @ k")),
     ("values alone",
-     "Your state is v.mT @ v, without the keys. Multiply each *key* with its value.",
+     "Your state is v.mT @ v, without the keys. Add up the outer products of each *key* and its "
+     "value.",
      ("keys @ v", "v.mT @ v")),
     ("delta rule",
-     "Your result is what the delta rule stores, since it subtracts what the state already "
-     "returns for the key. Here, add k vᵀ and subtract nothing.",
+     "Your result is what the delta rule stores, because each write subtracts what the state "
+     "already returns for the key. Here, add k vᵀ and subtract nothing.",
      ("return state",
       "state = torch.zeros_like(state)\n"
       "    for i in range(k.shape[-2]):\n"
@@ -137,12 +141,36 @@ MISTAKES = [
       "        state = state + k_i.mT @ (v_i - k_i @ state)\n"
       "    return state")),
     ("wrong sign",
-     "Your state has the wrong sign. Add k vᵀ for each pair.",
+     "Your state has the wrong sign. Add k vᵀ for each pair instead of subtracting it.",
      ("return state", "return -state")),
     ("inverse of the keys",
-     "Your state is the least-squares solution, which returns each value exactly where it can. "
-     "Writing is simpler: add k vᵀ for each pair.",
+     "Your state is the least-squares solution, pinv(k) @ v. A write only adds a product and "
+     "solves nothing. Add k vᵀ for each pair.",
      ("return state", "return torch.linalg.pinv(k) @ v")),
+    ("values of norm 1",
+     "Your values are divided by their norms. Write the values as given.",
+     ("state = keys @ v", "state = keys @ torch.nn.functional.normalize(v, dim=-1)")),
+    ("relu of the keys",
+     "Your keys went through relu. Linear attention as asked here has no feature map, so write "
+     "the keys as given.",
+     ("k.mT", "k.relu().mT")),
+    ("values in reverse order",
+     "Each of your keys is paired with a value from the other end of the list. Pair key i with "
+     "value i.",
+     ("keys @ v", "keys @ v.flip(-2)")),
+    ("scaled by the root of the pairs",
+     "Your state is divided by √n. Each write adds its pair in full, so take the plain sum.",
+     ("return state", "return state / k.shape[-2] ** 0.5")),
+    ("first value for all keys",
+     "All your keys are written with the first value. Pair key i with value i.",
+     ("keys @ v", "keys @ v[..., :1, :].expand_as(v)")),
+    ("last value for all keys",
+     "All your keys are written with the last value. Pair key i with value i.",
+     ("keys @ v", "keys @ v[..., -1:, :].expand_as(v)")),
+    ("softmax of the values",
+     "Your values went through a softmax. Linear attention has no softmax, so write the values "
+     "as given.",
+     ("keys @ v", "keys @ v.softmax(dim=-1)")),
 ]  # fmt: skip
 
 exercise = Exercise(
