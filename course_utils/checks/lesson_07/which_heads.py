@@ -130,6 +130,10 @@ GREEDY = (
     "Some heads that share a job are missing. This happens if you remove heads for good as soon as "
     "they are not needed. Put all removed heads back before you try the next one."
 )
+ONE_LAYER_EACH = (
+    "Your previous-token heads are only in layer 0, and your induction heads only in layer 1. "
+    "Either may be in another layer. Look at all layers for both."
+)
 MISTAKES = [
     ("by looks alone",
      "You name every head with a high score, even those whose output nothing reads. To test a "
@@ -214,10 +218,11 @@ MISTAKES = [
      "Your kinds follow the layers. A previous-token head may also be in layer 1, so decide by the "
      "scores.",
      ("= kind\n", "= 1 + (head[0] > 0)\n")),
-    ("layer by kind",
-     "Your previous-token heads are only in layer 0, and your induction heads only in layer 1. "
-     "Either may be in another layer. Look at all layers for both.",
+    ("layer by kind", ONE_LAYER_EACH,
      ("for head in alike:", "for head in [each for each in alike if each[0] == kind - 1]:")),
+    ("layer by kind, others too", ONE_LAYER_EACH,
+     ("in (scores > 0.5).nonzero().tolist()]",
+      "in (scores > 0.5).nonzero().tolist() if head[0] == kind - 1]")),
     ("best of each layer",
      "You test the head with the highest score in each layer, and only this one. Test every head "
      "with a score above 0.5, and no other.",

@@ -89,12 +89,12 @@ MISTAKES = [
      (SOME, "k.amax(dim=1) >= q.amin(dim=1)[:, None]"),
      (EACH, "k.amin(dim=1) >= q.amax(dim=1)[:, None]")),
     ("itself not seen",
-     "You do not let a query attend to its own position. A query may do so, so use <= in both "
-     "comparisons.",
+     "You do not let a query attend to its own position. A query may do so. In both comparisons, "
+     "count a key at the query's own position as allowed.",
      (SOME, SOME.replace("<=", "<")), (EACH, EACH.replace("<=", "<"))),
     ("itself not seen at all",
      "You do not count a query and its own position as an allowed pair. A query may attend to its "
-     "own position, so use <= in both comparisons.",
+     "own position, so count a key there as allowed in every comparison.",
      (SOME, SOME.replace("<=", "<"))),
     ("by row and column",
      "You go by the order of the tokens in the two lists. Use their positions in the text, which "

@@ -57,6 +57,7 @@ def inputs():
         (out, lse + 800, sink + 801),  # their exponentials overflow
         (out, lse - 900, sink - 901),  # and underflow
         (out, lse + far[:, None], sink + far),  # heads of very different sizes
+        (out.float(), lse.float(), sink.float() + 120),  # e^(sink - lse) overflows in float32
     ]
 
 
@@ -83,18 +84,23 @@ MISTAKES = [
      "output is NaN there instead of 0. Use torch.sigmoid(lse − sink), which is 0 there.",
      (SHARE, "1 / (1 + (sink - lse).exp()).masked_fill(lse == -torch.inf, torch.nan)")),
     ("difference of infinities",
-     "Your result is right, except for a query that sees no key. Its `lse` is −∞, and your new "
-     "logsumexp is NaN there. The new logsumexp must be the sink. Use torch.logaddexp(lse, sink).",
+     "Your new logsumexp is right, unless the sink is far larger than `lse`. It is infinite there, "
+     "or NaN if `lse` is −∞. Use torch.logaddexp, or subtract the larger of lse and the sink "
+     "first.",
      (RETURN, RETURN.replace("new_lse", "lse - torch.sigmoid(lse - sink).log()"))),
     ("−∞ for a query without keys",
      "Your result is right, except for a query that sees no key. Its new logsumexp must include "
-     "the sink, but yours is −∞. Return the sink there, which is what torch.logaddexp(lse, sink) "
-     "gives.",
+     "the sink, but yours is −∞. Return the sink there, as torch.logaddexp does.",
      (RETURN, RETURN.replace("new_lse", "new_lse.masked_fill(lse == -torch.inf, -torch.inf)"))),
     ("0 for a query without keys",
      "Your result is right, except for a query that sees no key. Its new logsumexp must be the "
-     "sink, but yours is 0. Use torch.logaddexp(lse, sink).",
+     "sink, but yours is 0. Use torch.logaddexp.",
      (RETURN, RETURN.replace("new_lse", "new_lse.masked_fill(lse == -torch.inf, 0)"))),
+    ("far larger sinks",
+     "Your new logsumexp is right, unless the sink is far larger than `lse`. Then e^(sink − lse) "
+     "overflows, and your result is infinite. Use torch.logaddexp, or subtract the larger of lse "
+     "and the sink first.",
+     (NEW, "torch.where(lse == -torch.inf, sink, lse - torch.sigmoid(lse - sink).log())")),
     ("one maximum for all",
      "Your result is right unless the sizes of `lse` differ much between heads or queries. Then "
      "small exponentials underflow to 0 after you subtract one common maximum, and 0 / 0 is NaN. "

@@ -46,6 +46,14 @@ def by_groups(rounded, whole, k, recent, group, round_group):
     return rounded, keys[:, :, leaving:]
 
 
+def from_the_end(rounded, whole, k, recent, group, round_group):
+    """Take a negative number of tokens that leave for a position counted from the end."""
+    keys = torch.cat([whole, k], dim=2)
+    leaving = (keys.shape[2] - recent) // group * group
+    groups = [round_group(keys[:, :, i : i + group]) for i in range(0, leaving, group)]
+    return torch.cat([rounded, *groups], dim=2), keys[:, :, leaving:]
+
+
 def inputs():
     """Return (rounded, whole, k, recent, group, round_group)."""
     normal = normals(123)
@@ -67,6 +75,7 @@ def inputs():
         probe(0, 0, 2, 6, 3, 2),
         probe(1, 4, 6, 1, 5, 4, B=3, d_k=2),
         probe(2, 2, 1, 0, 3, 2),  # no recent window
+        probe(0, 0, 5, 6, 3, 2),  # fewer tokens than recent
     ]
 
 
@@ -208,6 +217,11 @@ MISTAKES = [
      "Your result loses one token for each rounded group. After the first `group` tokens are "
      "taken out, `whole` begins with token number `group`. Continue with whole[..., group:, :].",
      (OLDEST, OLDEST.replace("group:,", "group + 1 :,"))),
+    ("oldest tokens lost at the start",
+     "Your result is right once there are at least `recent` tokens. Before that, you lose the "
+     "oldest. You get this if the number of tokens that leave is negative, because a slice then "
+     "counts from the end. Let this number be at least 0.",
+     from_the_end),
     ("new tokens lost",
      "Your result does not contain the new keys. Append k to `whole` first.",
      (JOINED, "whole = whole.clone()")),

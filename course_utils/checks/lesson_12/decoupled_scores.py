@@ -263,6 +263,11 @@ MISTAKES = [
      "heads. Use latent[:, None] and k_rope[:, None].",
      (CONTENT, CONTENT.replace("[:, None]", "")),
      ("k_rope[:, None].mT", "k_rope.mT")),
+    ("no dimension for the heads in k_rope",
+     "You get an error, or this result, if you multiply queries (B, H, L, d_rope) by k_rope (B, S, "
+     "d_rope) without a dimension for the heads. Broadcasting then takes the batch for heads. Use "
+     "k_rope[:, None].",
+     ("k_rope[:, None].mT", "k_rope.mT")),
     ("latents of the first text",
      "All of your texts use the latents of the first text. Each text has its own, so use "
      "latent[:, None].",
