@@ -11,7 +11,7 @@ help:  ## list these commands
 lab: .venv/learner  ## install what is missing and open the course in JupyterLab
 	$(BIN)/attention-course start .
 
-model: .venv/learner  ## download the language model of lessons 10 and 10b (93 MB), unless it is there
+model: .venv/learner  ## download the language model of lessons 10, 10b and 12 (93 MB), unless it is there
 	$(BIN)/attention-course model
 
 check: .venv/authors  ## run the style checks and fast tests (two minutes); K=split_heads selects tests by name

@@ -34,7 +34,7 @@ def main(arguments=None):
         add("update", _update, "bring new lessons and exercises into it, and keep the answers"),
     ]:
         command.add_argument("folder", nargs="?", type=Path, default=usual, help=words)
-    add("model", _model, "download the language model of lessons 10 and 10b (93 MB)")
+    add("model", _model, "download the language model of lessons 10, 10b and 12 (93 MB)")
     add("grade", _grade, "grade the notebooks of a class, on Linux", add_help=False)
     given, others = parser.parse_known_args(arguments)
     if others and given.name in ("update", "model"):
