@@ -367,12 +367,9 @@ TABLE = {
         ("infinite", [("first = W_q, W_k, W_v", "first = W_q, W_k, W_v / 0")]),
     ],
     "silence_heads": [("changes its input", [("return", "heads.clear()\n    return")])],
-    "kendall_tau": [
-        (None, [("(n_a * n_b).sqrt()", "((n_a + n_b) / 2)")]),
-    ],
     "value_weighted": [(None, lambda weights, v: weights * v.norm(dim=-1))],
     "cherry_picked": [(None, lambda *args: R["cherry_picked"](*args).float())],
-    "other_picture": [(None, lambda w, v: w + 1e-3 * (R["other_picture"](w, v) - w))],
+    "other_picture": [("not at an end", lambda w, v: w + 1e-3 * (R["other_picture"](w, v) - w))],
     "decode_rotary": [("another order", lambda *args: R["decode_rotary"](*args)[::-1])],
     "catches_lost_place": [
         (REJECTS, [(", causal_mask(LENGTH)", "")]),
