@@ -164,7 +164,8 @@ MISTAKES = [
     ("attention output lost", "Your attention output is missing from the result. Only the second "
      "half reads it. Both halves of the block must add to x, so add the attention output to x, and "
      "return this sum plus the output of the second half.",
-     ("x = x + merge", "first, x = x, x + merge"), ("return x + (F.silu", "return first + (F.silu")),
+     ("x = x + merge", "first, x = x, x + merge"),
+     ("return x + (F.silu", "return first + (F.silu")),
     ("only keys in the right order", "Your query heads use the right keys, but the wrong values. "
      "Use repeat_interleave for v too, not repeat.",
      (REPEATED, "k.repeat_interleave(group, dim=1), v.repeat(1, group, 1, 1)")),
