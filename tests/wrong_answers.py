@@ -86,6 +86,25 @@ def token_after_token(k, v, decay, beta):
     return M, N
 
 
+def by_columns(model, texts, steps):
+    """Read the prompts one column after the other."""
+    missing = torch.tensor([max(map(len, texts)) - len(text) for text in texts])  # (B,)
+    tokens = torch.stack([F.pad(t, (n, 0)) for t, n in zip(texts, missing.tolist(), strict=True)])
+
+    def attend(q, k, v, mask):
+        there = torch.arange(k.shape[-2]) >= missing[:, None, None, None]  # (B, 1, 1, S)
+        return attention.attention(q, k, v, mask & there)
+
+    cache, written = {}, []
+    for column in tokens.T:
+        logits = model(column[:, None], cache, attend=attend)
+    for step in range(steps):
+        written.append(logits[:, -1:].argmax(dim=-1))  # (B, 1)
+        if step < steps - 1:
+            logits = model(written[-1], cache, attend=attend)
+    return torch.cat(written, dim=1)
+
+
 def one_after_another(model, texts, steps):
     rows = []
     for text in texts:
@@ -398,6 +417,9 @@ TABLE = {
     ],
     "generate_together": [
         ("a call for each text", one_after_another),
+        ("changes its input", [("    cache,", "    texts.reverse()\n    cache,")]),
+        ("one call too many", [("return torch.cat", "model(new, cache)\n    return torch.cat")]),
+        ("read in pieces", by_columns),
         ("read again", [("cache, written = {}, []", "cache, written, new = {}, [], new"),
                         ("new = model(new, cache,", "new = model(torch.cat([first, *written], 1),"),
                         ("cache, written, new =", "first = new\n    cache, written, new =")]),

@@ -122,6 +122,8 @@ MISTAKES = [
     ("d times n, minus 8", "Your result is d · n − 8. Subtract 8 before you multiply: d · (n − 8).",
      (f"d * ({JOINED}.float() - 8)", f"d * {JOINED}.float() - 8")),
     ("divided by d", "You divide n − 8 by d. Multiply n − 8 by d.", ("d * (", "1 / d * (")),
+    ("8 minus n", "Your result is d · (8 − n), which has the wrong sign. Subtract 8 from n.",
+     (f"d * ({JOINED}.float() - 8)", f"d * (8 - {JOINED}.float())")),
     ("d and m, as in Q4_1",
      "Your result has 28 columns, as if a block had a step d and a smallest value m, like Q4_1. "
      "This format has no m. Read d from the first two bytes, n from the other sixteen, and use "
