@@ -158,6 +158,10 @@ MISTAKES = [
        ("divmod(best, of_pair.shape[1])", f"divmod(best, {size})"))
       for name, size in (("S", "weights.shape[-1]"), ("L", "weights.shape[-2]"),
                          ("L · S", "weights[0, 0].numel()"))),
+    ("any query",
+     "Your result is the head in which some query gives the key the largest weight. Look only at "
+     "the given query.",
+     ("weights[:, :, query, key]", "weights[..., key].amax(dim=-1)")),
     ("a head for each layer",
      "Your result has one head for each layer. Return two numbers: the layer and the head of the "
      "largest weight of all.",

@@ -205,6 +205,10 @@ MISTAKES = [
     ("changes averaged",
      "Your result is the mean of all changes. Return one change for each of the L tokens.",
      ("return torch.stack(moves).abs()", "return torch.stack(moves).abs().mean()")),
+    ("predictions added",
+     "Your result is the absolute value of the sum of the two predictions. Return that of their "
+     "difference.",
+     ("with_all - predict(rest)", "with_all + predict(rest)")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -136,7 +136,7 @@ ONE_STEP = (
 NOT_END = (
     "not at an end",
     "Your new weights keep the outputs and the sums, but for some queries they are not at an end "
-    "of the line. Go on until the first weight is 0.",
+    "of the line. Go on exactly until the first weight is 0.",
 )
 NAN = (
     "divergence is NaN",

@@ -154,6 +154,10 @@ MISTAKES = [
      "You also count weights that are slightly smaller than the one shown. Compare with >=, "
      "without a tolerance.",
      ("best >= shown", "(best >= shown) | torch.isclose(best, torch.tensor(shown))")),
+    ("at most the one shown",
+     "Your result is the share of pairs that no head gives more than the weight shown. Count the "
+     "pairs that some head gives at least this weight. Use >=.",
+     ("best >= shown", "best <= shown")),
     ("a matrix",
      "Your result is a matrix that tells for each pair whether some head gives enough weight. "
      "Return one number, the share of pairs.",

@@ -132,6 +132,9 @@ MISTAKES = [
      "You divide the values by their lengths, so your result is the weights. Multiply each weight "
      "by the length of the value.",
      ("v.norm(dim=-1)", "v.norm(dim=-1).sign()")),
+    ("divided by the lengths",
+     "You divide the weights by the lengths. A longer value adds a longer vector, so multiply.",
+     ("weights * lengths", "weights / lengths")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -160,8 +160,8 @@ MISTAKES = [
      "not depend on the answers. Take the loss of the tokens that really come next.",
      ("surprise = -logs.gather(2, tokens[:, 1:, None])[..., 0]",
       "surprise = -(logs * logs.exp()).sum(dim=-1)")),
-    ("bits, then exp", "You convert the loss to bits and then take exp. Bits belong to 2 to the "
-     "power of the loss. Take exp of the loss itself, in nats.",
+    ("bits, then exp", "You divide the loss by ln 2, which converts it to bits, and then take "
+     "exp. Take exp of the loss in nats, which is what ln gives. Do not divide.",
      (END, "(surprise[asked].mean() / torch.tensor(2.0).log()).exp()")),
     *((f"loss at most {limit}", "Your result is right, except where a loss is very large. You "
        "limit the losses. Use each loss as it is.",

@@ -147,14 +147,23 @@ MISTAKES = [
     ("tokens times S", "Your result is far too large, as if the free memory were divided by one "
      "token and multiplied by S. A text has S tokens. Divide by the bytes of S tokens.",
      ("left // a_text", "left // (a_text // S) * S")),
-    ("gigabytes", "Your result is 1 too small where texts fill the memory exactly. Floats, as "
+    ("gigabytes",
+     "Your result is 1 too small for some texts that fill the memory exactly. Floats, as "
      "after a division by 1e9, are rounded. Use // on ints.",
      ("left // a_text",
       "int((memory / 1e9 - parameters * bytes_each / 1e9) / (a_text / 1e9))")),
-    ("float32", "Your result is wrong where texts fill the memory exactly. A float32 has only 24 "
+    ("float32",
+     "Your result is wrong for some texts that fill the memory exactly. A float32 has only 24 "
      "bits, so large numbers are rounded. Use // on ints.",
      ("left // a_text",
       "int((torch.tensor(float(memory)) - float(parameters * bytes_each)).item() // a_text)")),
+    ("model added", "You add the bytes of the model to the memory. Subtract them, because the "
+     "model takes memory away from the texts.",
+     ("memory - parameters", "memory + parameters")),
+    ("minus one for none", "Your result is −1 where no text fits. Return 0 there.",
+     ("max(left // a_text, 0)", "(left // a_text if left >= a_text else -1)")),
+    ("minus one where the model does not fit", "Your result is −1 if the model itself does not "
+     "fit. Return 0 there.", ("max(left // a_text, 0)", "max(left // a_text, -1)")),
 ]  # fmt: skip
 
 
