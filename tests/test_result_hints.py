@@ -146,3 +146,27 @@ def test_small_errors_of_single_numbers_get_their_likely_cause():
     told = said(lambda right, **_: sums[right.item()], given, names="")
     assert told.startswith("All errors are below 1%, as from an added eps or from computing in")
     assert "1%" not in said(lambda right, q, k: right + len(q) ** 2, given, names="")
+
+
+def test_small_errors_on_most_inputs_get_their_likely_cause_even_in_few_entries():
+    def rounded(right, **_):
+        return torch.where(torch.arange(right.numel()).view_as(right) < 3, right.half(), right)
+
+    words = said(rounded, inputs([(5, 7, 4), (2, 4, 3), (4, 3, 8), (6, 2, 5)]))
+    assert words.startswith("All errors are below 1%, as from an added eps or from computing in")
+    once = inputs([(5, 7, 4), (2, 4, 3), (4, 3, 8)])
+    assert "1%" not in said(lambda right, q, k: rounded(right) if len(q) == 5 else right, once)
+
+
+@pytest.mark.parametrize(
+    "wrong, words",
+    [
+        (lambda a: len(a.unique()) < len(a), "without equal entries, and wrong on those with some"),
+        (lambda a: a.sum() == 0, "where the right result is not 0, and wrong on those where it is"),
+        (lambda a: a.sum() != 0, "where the right result is 0, and wrong on the others"),
+    ],
+)
+def test_for_single_numbers_it_is_said_on_which_inputs_they_are_right(wrong, words):
+    lists = [[1, 2, 3], [1, -1, 0], [1, 1, 2], [2, -1, -1], [3, 5, 1], [-4, 2, 2]]
+    given = [({"a": a}, a.sum()) for a in torch.tensor(lists).double()]
+    assert words in said(lambda right, a: right + a[0] ** 2 + 1 if wrong(a) else right, given, "")

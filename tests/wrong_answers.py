@@ -86,6 +86,25 @@ def token_after_token(k, v, decay, beta):
     return M, N
 
 
+def by_columns(model, texts, steps):
+    """Read the prompts one column after the other."""
+    missing = torch.tensor([max(map(len, texts)) - len(text) for text in texts])  # (B,)
+    tokens = torch.stack([F.pad(t, (n, 0)) for t, n in zip(texts, missing.tolist(), strict=True)])
+
+    def attend(q, k, v, mask):
+        there = torch.arange(k.shape[-2]) >= missing[:, None, None, None]  # (B, 1, 1, S)
+        return attention.attention(q, k, v, mask & there)
+
+    cache, written = {}, []
+    for column in tokens.T:
+        logits = model(column[:, None], cache, attend=attend)
+    for step in range(steps):
+        written.append(logits[:, -1:].argmax(dim=-1))  # (B, 1)
+        if step < steps - 1:
+            logits = model(written[-1], cache, attend=attend)
+    return torch.cat(written, dim=1)
+
+
 def one_after_another(model, texts, steps):
     rows = []
     for text in texts:
@@ -367,12 +386,9 @@ TABLE = {
         ("infinite", [("first = W_q, W_k, W_v", "first = W_q, W_k, W_v / 0")]),
     ],
     "silence_heads": [("changes its input", [("return", "heads.clear()\n    return")])],
-    "kendall_tau": [
-        (None, [("(n_a * n_b).sqrt()", "((n_a + n_b) / 2)")]),
-    ],
     "value_weighted": [(None, lambda weights, v: weights * v.norm(dim=-1))],
     "cherry_picked": [(None, lambda *args: R["cherry_picked"](*args).float())],
-    "other_picture": [(None, lambda w, v: w + 1e-3 * (R["other_picture"](w, v) - w))],
+    "other_picture": [("not at an end", lambda w, v: w + 1e-3 * (R["other_picture"](w, v) - w))],
     "decode_rotary": [("another order", lambda *args: R["decode_rotary"](*args)[::-1])],
     "catches_lost_place": [
         (REJECTS, [(", causal_mask(LENGTH)", "")]),
@@ -401,6 +417,9 @@ TABLE = {
     ],
     "generate_together": [
         ("a call for each text", one_after_another),
+        ("changes its input", [("    cache,", "    texts.reverse()\n    cache,")]),
+        ("one call too many", [("return torch.cat", "model(new, cache)\n    return torch.cat")]),
+        ("read in pieces", by_columns),
         ("read again", [("cache, written = {}, []", "cache, written, new = {}, [], new"),
                         ("new = model(new, cache,", "new = model(torch.cat([first, *written], 1),"),
                         ("cache, written, new =", "first = new\n    cache, written, new =")]),

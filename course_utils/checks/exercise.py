@@ -60,17 +60,11 @@ def tag_learner_errors(function):
 
 
 def call_with_clones(answer, *args):
-    """Call a learner's function on copies of tensors and lists; return its only result."""
+    """Call a learner's function on copies of tensors, lists and dicts; return its only result."""
     clones = [_clone(arg) for arg in args]
     result = answer(*clones)
+    refuse_changes(clones, args)
     for position, (now, before) in enumerate(zip(clones, args, strict=True)):
-        if not _unchanged(now, before):
-            kind = "list" if isinstance(before, list) else "tensor"
-            hint = (
-                f"Your code changes its input (argument {position + 1}) in place. Work on a new "
-                f"{kind}."
-            )
-            raise NamedMistake("changes its input", hint)
         if isinstance(now, torch.Tensor) and now.requires_grad and not before.requires_grad:
             hint = (
                 "Your result is right, but your code turns on gradients for its input (argument "
@@ -81,10 +75,24 @@ def call_with_clones(answer, *args):
     return [result]
 
 
+def refuse_changes(given, before):
+    """Name the mistake if an answer has changed one of the arguments that it was given."""
+    for position, (now, original) in enumerate(zip(given, before, strict=True)):
+        if not _unchanged(now, original):
+            kind = type(original).__name__ if isinstance(original, list | dict) else "tensor"
+            hint = (
+                f"Your code changes its input (argument {position + 1}) in place. Work on a new "
+                f"{kind}."
+            )
+            raise NamedMistake("changes its input", hint)
+
+
 def _clone(given):
-    """Return a copy of a tensor, or of a list with all tensors and lists in it; else the same."""
+    """Return a copy of a tensor, or of a list or dict with all that is in it; else the same."""
     if isinstance(given, list):
         return [_clone(each) for each in given]
+    if type(given) is dict:
+        return {key: _clone(value) for key, value in given.items()}
     return given.clone() if isinstance(given, torch.Tensor) else given
 
 
@@ -92,6 +100,9 @@ def _unchanged(now, before):
     if isinstance(before, list):
         same = isinstance(now, list) and len(now) == len(before)
         return same and all(map(_unchanged, now, before))
+    if type(before) is dict:
+        same = type(now) is dict and now.keys() == before.keys()
+        return same and all(_unchanged(now[key], before[key]) for key in before)
     if isinstance(before, torch.Tensor):
         return isinstance(now, torch.Tensor) and _same_entries(now, before)
     return now is before or (type(now) is type(before) and now == before)

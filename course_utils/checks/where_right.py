@@ -185,6 +185,17 @@ def _key_heads(p):
     return len(k) if both and q.ndim == 2 and k.ndim == 3 else None
 
 
+def _is_square(probe):
+    """Tell whether all matrices of a scalar's input are square; others have names for sizes."""
+    shapes = [t.shape[-2:] for t in _tensors(probe) if t.ndim > 1]
+    return probe.target.ndim == 0 and bool(shapes) and all(len(set(each)) == 1 for each in shapes)
+
+
+def _has_no_ties(probe):
+    lists = [t for t in _numbers(probe) if t.ndim == 1]
+    return bool(lists) and all(len(t.unique()) == len(t) for t in lists)
+
+
 _L, _S = _size("L"), _size("S")
 PROPERTIES = [
     (
@@ -203,6 +214,18 @@ PROPERTIES = [
         "those with several",
     ),
     (lambda p: _L(p) is not None and _L(p) == _S(p), "where L = S", "those where L ≠ S"),
+    (_is_square, "with as many rows as columns", "the others"),
+    (_has_no_ties, "without equal entries", "those with some"),
+    (
+        lambda p: p.target.ndim == 0 and not p.target,
+        "where the right result is 0",
+        "the others",
+    ),
+    (
+        lambda p: p.target.ndim == 0 and bool(p.target),
+        "where the right result is not 0",
+        "those where it is 0",
+    ),
     (lambda p: _L(p) == 1, "with one query", "those with several"),
     (lambda p: _S(p) == 1, "with one key", "those with several"),
     (

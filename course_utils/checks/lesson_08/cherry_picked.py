@@ -39,6 +39,7 @@ def inputs():
     ties = torch.tensor(  # (1, 2, 2, 3)
         [[[[0.5, 0.5, 0.0], [0.5, 0.3, 0.2]], [[0.4, 0.3, 0.3], [0.7, 0.05, 0.25]]]]
     )
+    close = torch.tensor([[[[0.7, 0.3]], [[0.2997, 0.7003]], [[0.2996, 0.7004]]]])  # (1, 3, 1, 2)
     return [
         (tied, 1, 0),
         (ties, 0, 0),  # the larger weight is not alone in its row
@@ -46,6 +47,7 @@ def inputs():
         *[(stack, *pair) for stack in stacks for pair in pairs],
         (draw(12, 9, 3, 4).transpose(0, 1), 2, 3),  # not contiguous
         (draw(1, 3, 2, 2), 1, 0),
+        (close, 0, 1),
         (draw(3, 1, 1, 2), 0, 1),
     ]
 
@@ -140,6 +142,54 @@ MISTAKES = [
      "another layer, so search all entries at once.",
      "torch.stack([layer := weights[:, :, query, key].mean(dim=1).argmax(), "
      "weights[layer, :, query, key].argmax()])"),
+    ("layer of head 0",
+     "Your head is right, but your layer is the best one for head 0. Return the layer in which "
+     "*your* head has the largest weight.",
+     "torch.stack([weights[:, :, query, key].argmax(dim=0)[0], "
+     "weights[:, :, query, key].amax(dim=0).argmax()])"),
+    ("head of layer 0",
+     "Your layer is right, but your head is the best one in layer 0. Return the head that has the "
+     "largest weight in *your* layer.",
+     "torch.stack([weights[:, :, query, key].amax(dim=1).argmax(), "
+     "weights[:, :, query, key].argmax(dim=1)[0]])"),
+    *((f"divided by {name}",
+       f"Your result is what you get by dividing a flat index by {name}. The (layers, H) matrix "
+       "has H entries per row, so divide by the number of heads.",
+       ("divmod(best, of_pair.shape[1])", f"divmod(best, {size})"))
+      for name, size in (("S", "weights.shape[-1]"), ("L", "weights.shape[-2]"),
+                         ("L · S", "weights[0, 0].numel()"))),
+    ("any query",
+     "Your result is the head in which some query gives the key the largest weight. Look only at "
+     "the given query.",
+     ("weights[:, :, query, key]", "weights[..., key].amax(dim=-1)")),
+    ("a head for each layer",
+     "Your result has one head for each layer. Return two numbers: the layer and the head of the "
+     "largest weight of all.",
+     "weights[:, :, query, key].argmax(dim=1)"),
+    ("a layer for each head",
+     "Your result has one layer for each head. Return two numbers: the layer and the head of the "
+     "largest weight of all.",
+     "weights[:, :, query, key].argmax(dim=0)"),
+    ("the weight itself",
+     "Your result is the largest weight. Return the layer and the head that have it.",
+     "weights[:, :, query, key].amax()"),
+    ("two largest",
+     "Your result has the flat indices of the two largest weights. Take only the first one. Divide "
+     "it by the number of heads: the quotient is the layer, and the remainder is the head.",
+     "weights[:, :, query, key].flatten().topk(min(2, weights[:, :, query, key].numel())).indices"),
+    ("layer and head taken for query and key",
+     "You index layers and heads with `query` and `key`. These are the last two dimensions, so use "
+     "weights[:, :, query, key].",
+     ("weights[:, :, query, key]", "weights[query, key]")),
+    ("only where the key is the favorite",
+     "Your result looks only at heads in which the key has the largest weight of its row. Another "
+     "head may give this key more weight. Compare the weights of all heads.",
+     ("weights[:, :, query, key]  #",
+      "weights[:, :, query, key] * (weights[:, :, query].argmax(dim=-1) == key)  #")),
+    ("rounded to 16 bits",
+     "Your result is wrong where two weights are nearly equal. In 16 bits, they are rounded to the "
+     "same number. Compare the weights as they are.",
+     ("of_pair.argmax()", "of_pair.half().argmax()")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -47,6 +47,11 @@ def inputs():
     ]
 
 
+CLAMPED = (
+    "Your result is a little off, as if a small number were added to the weights or they had a "
+    "smallest value. Use p and q as they are. With torch.xlogy(p, p) − torch.xlogy(p, m), a "
+    "weight of 0 adds 0."
+)
 MISTAKES = [
     ("kl alone",
      "Your result is KL(p ‖ q). It is not symmetric, and it is infinite where only q is 0. Return "
@@ -157,6 +162,28 @@ MISTAKES = [
      "this with `reduction=\"batchmean\"`. Use `reduction=\"none\"`, and sum over the last "
      "dimension.",
      ("(kl_p + kl_q) / 2", "((kl_p + kl_q) / 2).sum() / len(p)")),
+    ("cross-entropy",
+     "Your result is −Σ p ln m, averaged with the same for q. That is a cross-entropy, which is "
+     "not 0 for p = q. Subtract ln m from ln p inside the sum: Σ p (ln p − ln m).",
+     "-(torch.xlogy(p, (p + q) / 2) + torch.xlogy(q, (p + q) / 2)).sum(dim=-1) / 2"),
+    ("log1p",
+     "Your result fits ln(1 + p / m) in place of ln(p / m), as log1p gives. Use the logarithm of "
+     "p / m itself.",
+     ("torch.xlogy(p, p) - torch.xlogy(p, m)", "p * (p / m).nan_to_num(0).log1p()"),
+     ("torch.xlogy(q, q) - torch.xlogy(q, m)", "q * (q / m).nan_to_num(0).log1p()")),
+    *((f"geometric mean plus {eps}",
+       "Your m is √(p · q), the geometric mean. It is 0 where p or q is 0. Use m = (p + q) / 2.",
+       ("(p + q) / 2  #", f"(p * q).sqrt() + {eps}  #"))
+      for eps in ("0", "1e-12", "1e-10", "1e-8")),
+    *((f"clamped at {eps}", CLAMPED,
+       ("    m =", f"    p, q = p.clamp(min={eps}), q.clamp(min={eps})\n    m ="))
+      for eps in ("1e-2", "1e-3", "1e-4")),
+    *((f"{eps} added", CLAMPED, ("    m =", f"    p, q = p + {eps}, q + {eps}\n    m ="))
+      for eps in ("1e-2", "1e-3", "1e-4", "1e-5")),
+    *((f"{eps} added in the logarithm", CLAMPED,
+       ("torch.xlogy(p, p) - torch.xlogy(p, m)", f"p * ((p + {eps}) / (m + {eps})).log()"),
+       ("torch.xlogy(q, q) - torch.xlogy(q, m)", f"q * ((q + {eps}) / (m + {eps})).log()"))
+      for eps in ("1e-2", "1e-3", "1e-4")),
 ]  # fmt: skip
 
 exercise = Exercise("8.3", js_divergence, inputs, MISTAKES, also_right=[by_entropy, by_kl_div])

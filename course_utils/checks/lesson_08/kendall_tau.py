@@ -48,11 +48,19 @@ def inputs():
         (other.round()[::2], torch.stack([c, 2 * c]).T.round()[:, 1]),  # not contiguous
         ((2 * other).round(), (other + other.flip(0)).round()),
         (torch.tensor([1.0, 3.0]), torch.tensor([5.0, 4.0])),
-        (torch.tensor([0.001, 0.002, 0.003, 0.5]), torch.tensor([3.0, 1.0, 2.0, 4.0])),
+        (torch.tensor([0.001, 0.0018, 0.0026, 0.5]), torch.tensor([3.0, 1.0, 2.0, 4.0])),
         (1e-9 * a, b),  # close, but no ties
     ]
 
 
+NEAR = (
+    "You treat nearly equal entries as tied. Compare them exactly, because any difference, "
+    "however small, puts them in order."
+)
+TIED = (
+    "Your n_a and n_b count the pairs that *are* tied. Count the pairs that are not tied in a for "
+    "n_a, and those not tied in b for n_b."
+)
 MISTAKES = [
     ("all pairs counted",
      "Your result is right without ties. But the sum is divided by the number of all pairs. Divide "
@@ -124,9 +132,7 @@ MISTAKES = [
     ("disagreement adds nothing",
      "In your result, pairs that disagree add nothing. Count them as −1.",
      ("(signs_a * signs_b).sum()", "(signs_a * signs_b > 0).sum()")),
-    ("near ties",
-     "You treat nearly equal entries as tied. Compare them exactly, because any difference, "
-     "however small, puts them in order.",
+    ("near ties", NEAR,
      ("(a[:, None] - a)", "(a[:, None] - a).where(~torch.isclose(a[:, None], a), 0)"),
      ("(b[:, None] - b)", "(b[:, None] - b).where(~torch.isclose(b[:, None], b), 0)")),
     ("only neighbors",
@@ -176,6 +182,70 @@ MISTAKES = [
      "Compare the entries themselves.",
      ("(a[:, None] - a)", "((a := a.argsort())[:, None] - a)"),
      ("(b[:, None] - b)", "((b := b.argsort())[:, None] - b)")),
+    ("ties as disagreement, all pairs counted",
+     "Your result is right without ties. You count a tied pair as disagreement, and you divide by "
+     "the number of all pairs. A tied pair must add 0, and the divisor is √(n_a · n_b).",
+     ("(signs_a * signs_b).sum()",
+                           "(2 * (signs_a * signs_b > 0).double() - 1).sum() + len(a)"),
+     ("(n_a * n_b).sqrt()", "(len(a) * (len(a) - 1))")),
+    ("pairs tied in both left out",
+     "Your result is right without ties. Your sum is divided by the number of pairs that are not "
+     "tied in both. Divide it by √(n_a · n_b) instead.",
+     ("(n_a * n_b).sqrt()", "((signs_a != 0) | (signs_b != 0)).sum()")),
+    ("arithmetic mean of the numbers",
+     "Your sum is divided by (n_a + n_b) / 2. Divide it by √(n_a · n_b) instead.",
+     ("(n_a * n_b).sqrt()", "((n_a + n_b) / 2)")),
+    ("smaller number of pairs",
+     "Your sum is divided by the smaller of n_a and n_b. Divide by √(n_a · n_b) instead.",
+     ("(n_a * n_b).sqrt()", "torch.minimum(n_a, n_b)")),
+    ("root of pairs untied in both and in one",
+     "Your divisor counts pairs that are tied in neither and pairs that are not tied in both. "
+     "Count the pairs that are not tied in a for n_a, and those not tied in b for n_b.",
+     ("(n_a * n_b).sqrt()",
+      "((signs_a * signs_b).abs().sum() * ((signs_a != 0) | (signs_b != 0)).sum()).sqrt()")),
+    ("tied pairs counted, each entry with itself as well", TIED,
+     ("signs_a.abs().sum()", "(signs_a == 0).sum()"),
+     ("signs_b.abs().sum()", "(signs_b == 0).sum()")),
+    ("tied pairs counted", TIED,
+     ("signs_a.abs().sum()", "((signs_a == 0).sum() - len(a))"),
+     ("signs_b.abs().sum()", "((signs_b == 0).sum() - len(b))")),
+    ("tied pairs counted, and the lower triangle", TIED,
+     ("signs_a.abs().sum()", "2 * (signs_a.triu(1) == 0).sum()"),
+     ("signs_b.abs().sum()", "2 * (signs_b.triu(1) == 0).sum()")),
+    ("all pairs, each entry with itself as well",
+     "Your sum is divided by n(n + 1) / 2, which also counts ties and each entry paired with "
+     "itself. Divide by √(n_a · n_b), which leaves out both.",
+     ("(n_a * n_b).sqrt()", "(len(a) * (len(a) + 1))")),
+    ("from 0 to 1",
+     "Your result is (τ + 1) / 2, which lies between 0 and 1. Return τ itself, from −1 to 1.",
+     ("return total / (n_a * n_b).sqrt()", "return (total / (n_a * n_b).sqrt() + 1) / 2")),
+    ("rounded down",
+     "Your result is rounded down to a whole number. Divide with / instead of //.",
+     ("total / (n_a * n_b).sqrt()", "total // (n_a * n_b).sqrt()")),
+    ("cut to whole numbers",
+     "You drop the decimals of the entries before you compare them. Compare the entries as they "
+     "are.",
+     ("(a[:, None] - a)", "((a := a.int())[:, None] - a)"),
+     ("(b[:, None] - b)", "((b := b.int())[:, None] - b)")),
+    ("sizes compared",
+     "You compare the absolute values of the entries. Compare the entries with their signs.",
+     ("(a[:, None] - a)", "((a := a.abs())[:, None] - a)"),
+     ("(b[:, None] - b)", "((b := b.abs())[:, None] - b)")),
+    ("entries rounded",
+     "You round the entries before you compare them. Entries that differ only a little become "
+     "ties. Compare the entries as they are.",
+     ("(a[:, None] - a)", "((a := a.round(decimals=2))[:, None] - a)"),
+     ("(b[:, None] - b)", "((b := b.round(decimals=2))[:, None] - b)")),
+    ("differences below a limit as ties", NEAR,
+     ("(a[:, None] - a)", "(d := a[:, None] - a).where(d.abs() > 1e-3, 0)"),
+     ("(b[:, None] - b)", "(e := b[:, None] - b).where(e.abs() > 1e-3, 0)")),
+    ("not divided",
+     "Your result is the sum over the pairs. Divide it by √(n_a · n_b).",
+     ("total / (n_a * n_b).sqrt()", "total / 2")),
+    ("not divided, pairs twice",
+     "Your result is the sum over the pairs, each counted twice. Count each pair once, and divide "
+     "by √(n_a · n_b).",
+     ("total / (n_a * n_b).sqrt()", "total")),
 ]  # fmt: skip
 
 exercise = Exercise("8.2", kendall_tau, inputs, MISTAKES, also_right=[by_triangle, by_counting])

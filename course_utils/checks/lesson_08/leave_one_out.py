@@ -146,6 +146,69 @@ MISTAKES = [
     ("one too far",
      "You keep token t and remove the next one. If you join two slices, use x[:t] and x[t + 1:].",
      ("x[:t], x[t + 1 :]", "x[: t + 1], x[t + 2 :]")),
+    ("replaced by the mean",
+     "Your result is what you get by replacing token t with the mean of all tokens. This mean "
+     "still takes part in the prediction. Remove row t.",
+     ("torch.cat([x[:t], x[t + 1 :]])",
+      "torch.where(torch.arange(len(x))[:, None] == t, x.mean(dim=0), x)")),
+    ("replaced by the mean of the others",
+     "Your result is what you get by replacing token t with the mean of the other tokens. This "
+     "mean still takes part in the prediction. Remove row t.",
+     ("torch.cat([x[:t], x[t + 1 :]])", "torch.where(torch.arange(len(x))[:, None] == t, "
+      "(x.sum(dim=0) - x[t]) / (len(x) - 1), x)")),
+    ("column removed",
+     "You remove column t, which is one entry of every vector. Tokens are rows. Remove row t.",
+     ("torch.cat([x[:t], x[t + 1 :]])", "torch.cat([x[:, :t], x[:, t + 1 :]], dim=1)")),
+    ("columns counted",
+     "Your result has one entry for each of the d columns. Tokens are rows. Return one entry for "
+     "each of the L rows.",
+     ("in range(len(x))", "in range(x.shape[1])")),
+    ("columns removed and counted",
+     "Your result has one entry for each of the d columns, with this column removed. Tokens are "
+     "rows. Remove row t, and return one entry for each of the L rows.",
+     ("in range(len(x))", "in range(x.shape[1])"),
+     ("torch.cat([x[:t], x[t + 1 :]])", "torch.cat([x[:, :t], x[:, t + 1 :]], dim=1)")),
+    ("pairs removed",
+     "Your result has one entry for each pair of neighbors, with both tokens removed. Remove only "
+     "token t, and return one entry for each of the L tokens.",
+     ("in range(len(x))", "in range(len(x) - 1)"), ("t + 1 :", "t + 2 :")),
+    ("prediction for the token alone",
+     "Your result is the absolute value of the prediction for token t alone. Remove only token t, "
+     "and return the absolute difference from the prediction for all tokens.",
+     ("with_all - predict(rest)", "predict(x[t : t + 1])")),
+    ("length of the gradient",
+     "Your result is the length of the gradient with respect to each token. A gradient tells how "
+     "the prediction reacts to a tiny change of a token. Remove row t instead.",
+     "torch.func.grad(predict)(x).norm(dim=-1)"),
+    ("gradient times input",
+     "Your result is the gradient times the token. A gradient tells how the prediction reacts to "
+     "a tiny change of a token. Remove row t instead.",
+     "(torch.func.grad(predict)(x) * x).sum(dim=-1).abs()"),
+    ("sizes compared",
+     "Your result compares the absolute values of the two predictions. If they have different "
+     "signs, the change is larger. Subtract first, then take the absolute value.",
+     ("with_all - predict(rest)", "with_all.abs() - predict(rest).abs()")),
+    ("others in another order",
+     "Your result is what you get if the tokens after t come before the others. The order can "
+     "matter to `predict`. Join x[:t] and x[t + 1:] in this order.",
+     ("x[:t], x[t + 1 :]", "x[t + 1 :], x[:t]")),
+    ("token doubled",
+     "Your token t occurs twice. Remove it: join x[:t] and x[t + 1:].",
+     ("x[:t], x[t + 1 :]", "x[: t + 1], x[t:]")),
+    ("compared with zeros",
+     "You compare each prediction with that for a text of zeros. Compare with the prediction for "
+     "all tokens.",
+     ("with_all = predict(x)", "with_all = predict(0 * x)")),
+    ("changes added",
+     "Your result is the sum of all changes. Return one change for each of the L tokens.",
+     ("return torch.stack(moves).abs()", "return torch.stack(moves).abs().sum()")),
+    ("changes averaged",
+     "Your result is the mean of all changes. Return one change for each of the L tokens.",
+     ("return torch.stack(moves).abs()", "return torch.stack(moves).abs().mean()")),
+    ("predictions added",
+     "Your result is the absolute value of the sum of the two predictions. Return that of their "
+     "difference.",
+     ("with_all - predict(rest)", "with_all + predict(rest)")),
 ]  # fmt: skip
 
 exercise = Exercise(

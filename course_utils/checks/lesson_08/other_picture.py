@@ -82,13 +82,20 @@ def run(answer, weights, v):
         if wrong:
             raise NamedMistake(*complaint)
     way = other_picture(weights.detach(), v.detach()) - weights.detach()  # (L, S), to the right end
+    change = got - weights.detach()  # (L, S), all are multiples of one line
+    if change.abs().max() > 1e-6 and (got.amin(dim=-1) > END).any():
+        steps = change @ way[0] / way[0].norm()  # (L,)
+        ways = [steps[steps > 0], steps[steps < 0]]
+        if len(steps) > 2 and all(len(w) == 0 or w.max() - w.min() < 1e-5 for w in ways):
+            raise NamedMistake(*ONE_STEP)
+        raise NamedMistake(*NOT_END)
     step = torch.where(way > 0, weights / way, torch.inf).amin(dim=-1, keepdim=True)  # backwards
     near = torch.isclose(got, weights - step * way, atol=1e-4).all(dim=-1)  # (L,)
     far = torch.isclose(got, weights + way, atol=1e-4).all(dim=-1)
     if (near | far).all() and near.any() and far.any():
         if any(made.is_floating_point() and made.isnan().any() for made in results.made):
             raise NamedMistake(*NAN)
-        ways = (got - weights) @ way[0]  # (L,), all are multiples of one line
+        ways = change @ way[0]  # (L,)
         if len(ways) > 9 and ((ways > 0).all() or (ways < 0).all()):  # with few it may be chance
             raise NamedMistake(*SAME)
     return found
@@ -121,6 +128,16 @@ OUTPUT = (
     "Your weights sum to 1, but they give another output. What you add, times v, must be 0 in all "
     "d_v columns.",
 )
+ONE_STEP = (
+    "one step for all",
+    "You take the same step for all queries. Each query has its own limit: go on until the first "
+    "of its weights is 0.",
+)
+NOT_END = (
+    "not at an end",
+    "Your new weights keep the outputs and the sums, but for some queries they are not at an end "
+    "of the line. Go on exactly until the first weight is 0.",
+)
 NAN = (
     "divergence is NaN",
     "Your result is an end of the line, but for some queries the wrong one, and NaN occurs in "
@@ -129,6 +146,7 @@ NAN = (
     "torch.xlogy, as in 8.3.",
 )
 
+END = 6e-5  # at an end, a weight is at most this, which a right answer may be off
 NEARER = (
     "Your result is an end of the line, but for some queries the other end is farther away by "
     "the measure of 8.3. "
@@ -181,13 +199,8 @@ MISTAKES = [
      NEARER
      + "Your result fits the end with the largest weight. Choose by the divergence instead.",
      (APART, "apart = one.amax(-1), other.amax(-1)")),
-    ("one step for all",
-     "You take the same step for all queries. Each query has its own limit: go on until the first "
-     "of its weights is 0.",
-     ("room.amin(dim=-1, keepdim=True)", "room.amin()")),
-    ("half way",
-     "Your result is on the right line, but not at its end. Go on until the first weight is 0.",
-     ("step * line", "step / 2 * line")),
+    (*ONE_STEP, ("room.amin(dim=-1, keepdim=True)", "room.amin()")),
+    (*NOT_END, ("step * line", "step / 2 * line")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -230,6 +230,70 @@ MISTAKES = [
      "Your shares are divided by their sum. Heads work together, so the shares need not sum to 1. "
      "Return them as they are.",
      ("return restored", "return restored / restored.sum()")),
+    ("size of each difference",
+     "You average the absolute logit differences. A wrong answer must lower the mean, so average "
+     "the differences with their signs.",
+     (DIFFERENCE, "(logits[rows, right] - logits[rows, wrong]).abs().mean()")),
+    ("only where the prompts differ",
+     "You patch only positions where the two prompts differ. Later positions also attend to these, "
+     "so the head's output changes there too. Patch the output at all positions.",
+     (PATCHED, "torch.where((clean != corrupted)[..., None], heads[layer, :, head], "
+               "own[layer, :, head])}")),
+    ("only where the prompts are equal",
+     "You patch only positions where the two prompts are equal. Patch the head's output at all "
+     "positions.",
+     (PATCHED, "torch.where((clean == corrupted)[..., None], heads[layer, :, head], "
+               "own[layer, :, head])}")),
+    ("reshaped instead of transposed",
+     "Your patches mix the outputs of different heads and prompts. If you reshape (B, H, L, d_v) "
+     "to (H, B, L, d_v), the entries stay in the same order in memory. Index the heads instead, as "
+     "in heads[layer, :, head].",
+     (PATCHED, "heads[layer].reshape(heads.shape[2], heads.shape[1], *heads.shape[3:])[head]}")),
+    ("head of all layers",
+     "You patch head `head` in all layers together. Patch one head of one layer at a time.",
+     ("{(layer, head): heads[layer, :, head]}",
+      "{(each, head): heads[each, :, head] for each in range(len(heads))}")),
+    ("always layer 0",
+     "You patch in outputs of layer 0, whatever the layer is. Each head must get its own clean "
+     "output, heads[layer, :, head].",
+     (PATCHED, "heads[0, :, head]}")),
+    ("always head 0",
+     "You patch in outputs of head 0, whatever the head is. Each head must get its own clean "
+     "output, heads[layer, :, head].",
+     (PATCHED, "heads[layer, :, 0]}")),
+    ("mean over positions",
+     "You patch in the mean of the clean output over the positions. Patch in the output of each "
+     "position.",
+     (PATCHED, "heads[layer, :, head].mean(dim=1, keepdim=True).expand_as(own[layer, :, head])}")),
+    ("clean and corrupted added",
+     "You patch in the sum of the clean and the corrupted output. Patch in the clean output "
+     "itself.",
+     (PATCHED, "heads[layer, :, head] + own[layer, :, head]}")),
+    ("clean and corrupted averaged",
+     "You patch in the mean of the clean and the corrupted output. Patch in the clean output "
+     "itself.",
+     (PATCHED, "(heads[layer, :, head] + own[layer, :, head]) / 2}")),
+    ("median",
+     "You take the median of the logit differences over the prompts. Take their mean.",
+     (DIFFERENCE, "(logits[rows, right] - logits[rows, wrong]).median()")),
+    ("head 0 left out",
+     "Your result has no entries for head 0. Heads are counted from 0, so begin with head 0.",
+     ("return restored", "return restored[:, 1:]")),
+    ("layer 0 left out",
+     "Your result has no entries for layer 0. Layers are counted from 0, so begin with layer 0.",
+     ("return restored", "return restored[1:]")),
+    ("clean sign",
+     "Your logit difference of the clean prompt has the wrong sign. Take the right token minus the "
+     "wrong one in every run.",
+     ("low, high = difference(corrupted_logits), difference(clean_logits)",
+      "low, high = difference(corrupted_logits), -difference(clean_logits)")),
+    ("head before layer",
+     "Your keys are (head, layer). Layers come first, so use (layer, head).",
+     ("{(layer, head)", "{(head, layer)")),
+    ("prompt taken for the head",
+     "Your patch is the output for one prompt in all heads. Heads are dimension 2, so use "
+     "heads[layer, :, head].",
+     (PATCHED, "heads[layer, head]}")),
 ]  # fmt: skip
 
 exercise = Exercise(

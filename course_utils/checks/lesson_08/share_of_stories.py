@@ -32,6 +32,7 @@ def inputs():
         (many, 0.97),
         (few, float(few[1, 2].max())),  # the shown weight itself counts
         (many, 0.9),
+        (few, float(few[1, 2].max()) + 4e-6),  # nearly as large does not count
         (torch.full((2, 2, 3, 4), 0.25), 0.25),
         (few, 0.0),
         (draw(1, 2, 50, 12).transpose(2, 3), 0.85),  # not contiguous
@@ -131,6 +132,36 @@ MISTAKES = [
      "Your result is the share of keys to which some head gives enough weight from any query. "
      "Count the pairs, not the keys.",
      ("(0, 1)", "(0, 1, 2)")),
+    ("every head counted",
+     "You count a pair once for each head that gives it enough weight, so your result can be above "
+     "1. Count each pair once.",
+     ("shows.double().mean()", "(weights >= shown).sum() / shows.numel()")),
+    ("every layer counted",
+     "You count a pair once for each layer that gives it enough weight, so your result can be "
+     "above 1. Count each pair once.",
+     ("shows.double().mean()", "(weights.amax(dim=1) >= shown).sum() / shows.numel()")),
+    ("without the pair shown",
+     "You leave out the pair shown, and divide by L · S − 1. Count *all* pairs.",
+     ("shows.double().mean()", "(shows.sum() - 1) / (shows.numel() - 1)")),
+    ("pair shown left out above",
+     "You leave out the pair shown, but divide by L · S. Count *all* pairs.",
+     ("shows.double().mean()", "(shows.sum() - 1) / shows.numel()")),
+    ("rounded to two decimals",
+     "You round the weights before you compare them, so some weights below the one shown count. "
+     "Compare them as they are.",
+     ("best >= shown", "best.round(decimals=2) >= round(shown, 2)")),
+    ("nearly as large counted",
+     "You also count weights that are slightly smaller than the one shown. Compare with >=, "
+     "without a tolerance.",
+     ("best >= shown", "(best >= shown) | torch.isclose(best, torch.tensor(shown))")),
+    ("at most the one shown",
+     "Your result is the share of pairs that no head gives more than the weight shown. Count the "
+     "pairs that some head gives at least this weight. Use >=.",
+     ("best >= shown", "best <= shown")),
+    ("a matrix",
+     "Your result is a matrix that tells for each pair whether some head gives enough weight. "
+     "Return one number, the share of pairs.",
+     ("shows.double().mean()", "shows.double()")),
 ]  # fmt: skip
 
 exercise = Exercise("8.7", share_of_stories, inputs, MISTAKES, also_right=[by_any, flat])

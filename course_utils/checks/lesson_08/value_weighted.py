@@ -29,6 +29,7 @@ def inputs():
 
     weights, v = pair(4, 50, d_v=9)
     v[3] = 0
+    short = pair(3, 4, d_v=5)
     return [
         pair(5, 7, d_v=3),
         pair(4, 4, d_v=4),  # where a norm along the wrong dimension fits
@@ -38,6 +39,7 @@ def inputs():
         pair(3, 3, 5, d_v=4),  # where lengths (3, 5) without a [..., None, :] fit
         pair(1, 1, 1, d_v=1),
         tuple(t.transpose(0, 1) for t in pair(4, 2, 3, 3, d_v=6)),  # not contiguous
+        (short[0], 1e-4 * short[1]),  # so short that an added eps shows
     ]
 
 
@@ -91,6 +93,48 @@ MISTAKES = [
     ("values alone",
      "You return the lengths of the values alone. Multiply them by the weights.",
      ("weights * lengths[..., None, :]", "lengths[..., None, :].expand(weights.shape)")),
+    ("length over the keys of the products",
+     "Your norm runs over the keys, so each entry of the value has a length of its own. The length "
+     "of a vector is the norm over its d_v entries. Use dim=-1.",
+     "(weights[..., None] * v[..., None, :, :]).norm(dim=-2)"),
+    ("lengths averaged",
+     "Your result has one number for each query, because the matrix product adds up the lengths "
+     "over the keys. Multiply entry by entry, and return one length for each key.",
+     "weights @ v.norm(dim=-1, keepdim=True)"),
+    ("lengths averaged, without a column",
+     "Your result has one number for each query, because it adds up the lengths over the keys. "
+     "Multiply entry by entry, and return one length for each key.",
+     "(weights @ v.norm(dim=-1, keepdim=True))[..., 0]"),
+    *((f"{eps} added under the root",
+       "Your result is right, except where values are very short. There, your lengths are too "
+       "large, as if a small number were added under the root. Add nothing.",
+       ("v.norm(dim=-1)", f"(v.square().sum(dim=-1) + {eps}).sqrt()"))
+      for eps in ("1e-5", "1e-6", "1e-8")),
+    *((f"{eps} added to the length",
+       "Your result is right, except where values are very short. There, your lengths are too "
+       "large, as if a small number were added to them. Add nothing.",
+       ("v.norm(dim=-1)", f"v.norm(dim=-1) + {eps}"))
+      for eps in ("1e-5", "1e-6")),
+    ("weights squared",
+     "Your weights are squared. Multiply each length by the weight itself.",
+     ("weights * lengths", "weights**2 * lengths")),
+    ("root of the weights",
+     "Your result has the square roots of the weights. Multiply each length by the weight itself.",
+     ("weights * lengths", "weights**0.5 * lengths")),
+    ("values centered",
+     "You subtract from each value the mean over the keys. Use the values as they are.",
+     ("v.norm(dim=-1)", "(v - v.mean(dim=-2, keepdim=True)).norm(dim=-1)")),
+    ("output without the key",
+     "Your result is the length of the output *without* each key. Return the length of the vector "
+     "that this key alone adds.",
+     "((weights @ v)[..., None, :] - weights[..., None] * v[..., None, :, :]).norm(dim=-1)"),
+    ("values of length 1",
+     "You divide the values by their lengths, so your result is the weights. Multiply each weight "
+     "by the length of the value.",
+     ("v.norm(dim=-1)", "v.norm(dim=-1).sign()")),
+    ("divided by the lengths",
+     "You divide the weights by the lengths. A longer value adds a longer vector, so multiply.",
+     ("weights * lengths", "weights / lengths")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -113,6 +113,28 @@ MISTAKES = [
     ("one too many", "If a guess is wrong, your result has one token too many. The last token "
      "comes from a row that has read the wrong guess. Leave this token out.",
      (END, "best[: right.sum() + 2]")),
+    ("from the wrong guess on", "Your result leaves out the correct guesses and has all tokens "
+     "after them. Return the correct guesses, and then only the model's own token.",
+     (END, "best[right.sum() :]")),
+    ("last token from row 0", "Your last token comes from row 0. After k correct guesses, take the "
+     "token from row k.", (END, "torch.cat([guess[: right.sum()], best[:1]])")),
+    ("wrong guesses skipped", WRONG_BEFORE + "Stop at the first wrong guess. After k correct "
+     "guesses, take the last token from row k.",
+     (END, "torch.cat([(kept := guess[best[:-1] == guess]), best[len(kept)][None]])")),
+    ("among the two best", "You accept a guess that is one of the two most probable tokens. "
+     "Greedy decoding takes only the most probable one. Compare the guess with argmax.",
+     (RIGHT, "(logits[:-1].topk(2).indices == guess[:, None]).any(1).long().cumprod(dim=0)"),
+     (END, "torch.cat([guess[: right.sum()], best[right.sum()][None]])")),
+    ("probable guesses", "You accept a guess if its probability is at least 0.5. Greedy decoding "
+     "takes the most probable token, whatever its probability is. Compare the guess with argmax.",
+     (RIGHT, "(logits[:-1].softmax(-1).gather(1, guess[:, None])[:, 0] >= 0.5).long().cumprod(0)"),
+     (END, "torch.cat([guess[: right.sum()], best[right.sum()][None]])")),
+    ("argmax over the rows", "Your argmax runs over the rows. Each row is a prediction of its own. "
+     "Use dim=-1.", ("argmax(dim=-1)", "argmax(dim=0)"), ("best[:-1]", "best[: len(guess)]")),
+    ("least probable", "You take the least probable token of each row. Take the most probable one.",
+     ("argmax", "argmin")),
+    ("up to the last correct guess", WRONG_BEFORE + "Stop at the first wrong guess.",
+     (RIGHT, "(best[:-1] == guess).long().flip(0).cummax(0).values")),
 ]  # fmt: skip
 
 exercise = Exercise("10.7", accepted, inputs, MISTAKES, names="m", also_right=[by_loop, by_padding])

@@ -135,6 +135,47 @@ MISTAKES = [
     ("mean over all tokens, the first as well", ALL,
      (END, "((surprise * asked).sum() / tokens.numel()).exp()")),
     ("mean over all positions", ALL, (END, "(surprise * asked).mean().exp()")),
+    ("reshaped instead of transposed",
+     "Your logits mix positions and vocabulary. If you reshape (B, L − 1, V) to (B, V, L − 1) for "
+     "cross_entropy, the entries stay in the same order in memory. Use .transpose(1, 2).",
+     (SHIFT, "logits[:, :-1].reshape(len(tokens), logits.shape[-1], -1).mT.log_softmax(dim=-1)")),
+    ("reshaped, softmax over the positions",
+     "Your logits mix positions and vocabulary. If you reshape (B, L − 1, V) to (B, V, L − 1), the "
+     "entries stay in the same order in memory. Use .transpose(1, 2), or leave the vocabulary in "
+     "the last dimension.",
+     (SHIFT, "logits[:, :-1].reshape(len(tokens), logits.shape[-1], -1).log_softmax(dim=-1).mT")),
+    ("last token left out", "You leave out the last token of each text. Row L − 2 of the logits "
+     "predicts this token. Count it.",
+     (ASKED, f"({ASKED}) & (torch.arange(1, tokens.shape[1]) < tokens.shape[1] - 1)")),
+    ("first tokens only", "You count only the first token of each answer. Count all tokens from "
+     "position `starts[b]` on.", (ASKED, ASKED.replace(">=", "=="))),
+    ("last tokens only", "You count only the last token of each answer. Count all tokens from "
+     "position `starts[b]` on.",
+     (ASKED, "torch.arange(1, tokens.shape[1]) >= 0 * starts[:, None] + tokens.shape[1] - 1")),
+    ("divided by texts", "You divide the sum of the losses by the number of texts. Divide by the "
+     "number of tokens in the answers.", (END, "(surprise[asked].sum() / len(tokens)).exp()")),
+    ("median", "Your result is the exponential of the median loss. Use the mean loss.",
+     (END, "surprise[asked].median().exp()")),
+    ("entropy", "Your result is the exponential of the mean entropy of the predictions. It does "
+     "not depend on the answers. Take the loss of the tokens that really come next.",
+     ("surprise = -logs.gather(2, tokens[:, 1:, None])[..., 0]",
+      "surprise = -(logs * logs.exp()).sum(dim=-1)")),
+    ("bits, then exp", "You divide the loss by ln 2, which converts it to bits, and then take "
+     "exp. Take exp of the loss in nats, which is what ln gives. Do not divide.",
+     (END, "(surprise[asked].mean() / torch.tensor(2.0).log()).exp()")),
+    *((f"loss at most {limit}", "Your result is right, except where a loss is very large. You "
+       "limit the losses. Use each loss as it is.",
+       (END, f"surprise.clamp(max={limit})[asked].mean().exp()"))
+      for limit in (10, 20, 50, 100)),
+    *((f"labels smoothed by {amount}", "Your losses also contain the other tokens, as with label "
+       "smoothing. Use only the token that really comes next.",
+       ("surprise = -logs.gather(2, tokens[:, 1:, None])[..., 0]",
+        f"surprise = -(1 - {amount}) * logs.gather(2, tokens[:, 1:, None])[..., 0] - {amount} * "
+        "logs.mean(dim=-1)"))
+      for amount in ("0.01", "0.1")),
+    ("starts as lengths", "You count the first `starts[b]` losses of each text. The answer begins "
+     "at position `starts[b]` and goes on to the end. Count the tokens from there on.",
+     (ASKED, "torch.arange(tokens.shape[1] - 1) < starts[:, None]")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -101,6 +101,10 @@ def left_over():
             yield ", ".join(names), hint, *edits
 
 
+NUM_KV = (
+    "You repeat each key head num_kv_heads times. Repeat it once for each of its query heads, "
+    "num_heads // num_kv_heads times."
+)
 MISTAKES = [
     *left_over(),
     ("halves layout", "All four wrong lines are fixed, but you rotate in the halves layout. The "
@@ -157,6 +161,60 @@ MISTAKES = [
     ("no mask", "In your result, tokens attend to later tokens. Give the causal mask to "
      "`attention`.",
      ("attention(q, k, v, causal_mask(len(at)))", "attention(q, k, v)")),
+    ("attention output lost", "Your attention output is missing from the result. Only the second "
+     "half reads it. Both halves of the block must add to x, so add the attention output to x, and "
+     "return this sum plus the output of the second half.",
+     ("x = x + merge", "first, x = x, x + merge"),
+     ("return x + (F.silu", "return first + (F.silu")),
+    ("only keys in the right order", "Your query heads use the right keys, but the wrong values. "
+     "Use repeat_interleave for v too, not repeat.",
+     (REPEATED, "k.repeat_interleave(group, dim=1), v.repeat(1, group, 1, 1)")),
+    ("only values in the right order", "Your query heads use the right values, but the wrong keys. "
+     "Use repeat_interleave for k too, not repeat.",
+     (REPEATED, "k.repeat(1, group, 1, 1), v.repeat_interleave(group, dim=1)")),
+    ("queries and values rotated", "You rotate q and v, but not k. A score depends on the distance "
+     "of two tokens only if q and k are rotated. Rotate q and k, and leave v as it is.",
+     (ROTATED, "q, v = rotary(q, at, interleaved=True), rotary(v, at, interleaved=True)")),
+    ("keys and values rotated", "You rotate k and v, but not q. A score depends on the distance of "
+     "two tokens only if q and k are rotated. Rotate q and k, and leave v as it is.",
+     (ROTATED, "k, v = rotary(k, at, interleaved=True), rotary(v, at, interleaved=True)")),
+    ("only values rotated", "You rotate only the values. A score depends on the distance of two "
+     "tokens only if q and k are rotated. Rotate q and k, and leave v as it is.",
+     (ROTATED, "v = rotary(v, at, interleaved=True)")),
+    ("repeated once for each key head", NUM_KV,
+     (REPEATED, "k.repeat_interleave(num_kv_heads, dim=1), "
+                "v.repeat_interleave(num_kv_heads, dim=1)")),
+    ("repeated once for each key head, and cut", NUM_KV,
+     (REPEATED, "k.repeat_interleave(num_kv_heads, dim=1)[:, :num_heads], "
+                "v.repeat_interleave(num_kv_heads, dim=1)[:, :num_heads]")),
+    ("rotated before the split", "You rotate q and k before you split the heads. Then "
+     "each head gets other frequencies than a vector of d_k numbers has. Split the heads first.",
+     ('split_heads(normed @ w["W_q"].T, num_heads)',
+      'split_heads(rotary(normed @ w["W_q"].T, at, interleaved=True), num_heads)'),
+     ('split_heads(normed @ w["W_k"].T, num_kv_heads)',
+      'split_heads(rotary(normed @ w["W_k"].T, at, interleaved=True), num_kv_heads)'),
+     (ROTATED, "q, k = q, k")),
+    ("tokens repeated", "You repeat dimension 2, which holds tokens. Heads are dimension 1. Use "
+     "dim=1.",
+     (REPEATED, "k.repeat_interleave(group, dim=2), v.repeat_interleave(group, dim=2)")),
+    ("silu of both", "You apply silu to both products. Apply it only to the product with W_gate.",
+     ("F.silu(gate) * up", "F.silu(gate) * F.silu(up)")),
+    ("relu", "You apply relu to the gate. This block uses silu. Use F.silu.",
+     ("F.silu(gate)", "F.relu(gate)")),
+    ("gelu by tanh", "You apply gelu to the gate. This block uses silu. Use F.silu.",
+     ("F.silu(gate)", 'F.gelu(gate, approximate="tanh")')),
+    ("no output matrix", "You leave out W_o. Multiply the merged heads by W_o.T before you add "
+     "them to x.", ('merge_heads(heads) @ w["W_o"].T', "merge_heads(heads)")),
+    ("layer norm second", "Your second norm subtracts the mean, as layer norm does. Use rms_norm.",
+     ('rms_norm(x, w["norm_2"])', 'F.layer_norm(x, x.shape[-1:], w["norm_2"])')),
+    ("layer norm first", "Your first norm subtracts the mean, as layer norm does. Use rms_norm.",
+     ('rms_norm(x, w["norm_1"])', 'F.layer_norm(x, x.shape[-1:], w["norm_1"])')),
+    ("layer norm twice", "Your norms subtract the mean, as layer norm does. Use rms_norm.",
+     ('rms_norm(x, w["norm_1"])', 'F.layer_norm(x, x.shape[-1:], w["norm_1"])'),
+     ('rms_norm(x, w["norm_2"])', 'F.layer_norm(x, x.shape[-1:], w["norm_2"])')),
+    ("not scaled", "Your scores are not scaled. Divide them by √d_k, as `attention` does.",
+     ("attention(q, k, v, causal_mask(len(at)))",
+      "attention(q, k, v, causal_mask(len(at)), scale=1.0)")),
 ]  # fmt: skip
 
 exercise = Exercise(

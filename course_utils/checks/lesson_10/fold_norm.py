@@ -60,6 +60,21 @@ MISTAKES = [
      "once.", "W * weight * weight"),
     ("matrix on the left", "Your result is diag(weight) @ W, which multiplies the rows. The weight "
      "belongs to the columns. Put the diagonal matrix on the right of W.", "weight.diag() @ W"),
+    ("W transposed first", "You multiply the columns of W.T, which belong to the outputs. The "
+     "weight belongs to the inputs. Leave out .T.",
+     "W.T * weight"),
+    ("only the first row scaled", "You multiply only the first row of W. Every row reads the "
+     "norm. Multiply each column in all rows.", "torch.cat([W[:1] * weight, W[1:]])"),
+    ("only the first column scaled", "You multiply only the first column of W. Multiply each "
+     "column by its own entry of the weight.",
+     "torch.cat([W[:, :1] * weight[:1], W[:, 1:]], dim=1)"),
+    ("weight reversed", "Your columns are multiplied by the weight in reverse order. Column i "
+     "belongs to entry i of the weight.", "W * weight.flip(0)"),
+    ("weight normalized", "You divide the weight by its root mean square before you multiply. "
+     "Only x is normalized, and `rms_norm` does that. Multiply by the weight as it is.",
+     "W * weight / weight.square().mean().sqrt()"),
+    ("weight of length 1", "You divide the weight by its length before you multiply. Multiply by "
+     "the weight as it is.", "W * weight / weight.norm()"),
 ]  # fmt: skip
 
 exercise = Exercise(

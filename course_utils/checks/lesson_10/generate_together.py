@@ -8,7 +8,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from course_utils.attention import attention
 from course_utils.checks import sandbox
-from course_utils.checks.exercise import Exercise, NamedMistake
+from course_utils.checks.exercise import Exercise, NamedMistake, refuse_changes
 from course_utils.language_model import ROTARY, LanguageModel
 
 
@@ -123,14 +123,17 @@ class Counting(LanguageModel):
             else:
                 weight.data = weight.data.double()
         self.requires_grad_(False)
-        self.texts, self.read = texts, []
+        self.texts, self.read, self.rows = texts, [], set()
 
     def stream(self, tokens, cache=None, attend=attention, **how):
         if not self.read:
             tokens = self.with_zeros(tokens)
         elif cache and tokens.shape[-1] > 1:
             raise NamedMistake("cached tokens passed", PASSED_AGAIN.format(tokens.shape[-1]))
+        elif not cache and tokens.shape == (len(self.texts), 1):
+            raise NamedMistake("no cache", EMPTY)
         self.read.append(tokens.shape[-1])
+        self.rows.add(len(tokens))
         return super().stream(tokens, cache, attend=self.explained(attend), **how)
 
     def explained(self, attend):
@@ -166,10 +169,10 @@ class Counting(LanguageModel):
         return tokens
 
 
-CALLS = (
-    "Your tokens are right, but you call the model {} times for {} steps. One call per step is "
-    "enough. Put all texts into one call, and stop after the last token."
-)
+CALLS = "Your tokens are right, but you call the model {} times for {} steps. "
+ALONE = CALLS + "One call per step is enough. Put all texts into one call."
+PIECES = CALLS + "Read all tokens of the texts in the first call."
+EXTRA = CALLS + "The last new token needs no call after it. Stop there."
 AGAIN = (
     "Your tokens are right, but after the first call the model reads up to {} tokens of a text at "
     "once. Pass the cache, and only the new token of each text."
@@ -184,15 +187,31 @@ def run(answer, seed, lengths, steps, zeros=False):
         for text in texts:
             text[[0, len(text) // 2]] = 0
     model = Counting(seed, texts)
-    written = [answer(model, [text.clone() for text in texts], steps)]
-    if len(model.read) > steps:
-        raise NamedMistake("a call for each text", CALLS.format(len(model.read), steps), written)
+    given = [text.clone() for text in texts]
+    written = [answer(model, given, steps)]
+    refuse_changes([model, given, steps], [model, texts, steps])
+    if (calls := len(model.read)) > steps:
+        mistake, hint = ("a call for each text", ALONE)
+        if model.rows == {len(texts)}:
+            whole = model.read[0] >= max(lengths)
+            mistake, hint = ("one call too many", EXTRA) if whole else ("read in pieces", PIECES)
+        raise NamedMistake(mistake, hint.format(calls, steps), written)
     if max(model.read[1:], default=1) > 1:
         raise NamedMistake("read again", AGAIN.format(max(model.read[1:])), written)
     return written
 
 
 SEEN = "mask & there"
+TOP_LEFT = (
+    "In later calls, your causal mask lets the new token see only the first key, because the mask "
+    "starts in the top left corner. This happens with is_causal=True. Use the mask that `attend` "
+    "gets, and mask the padding too."
+)
+ADDED = (
+    "You add the mask to the scores as 0 and 1, so every key keeps a weight. If you give SDPA a "
+    "mask, keep it boolean. Otherwise set the scores that the mask forbids to −∞. Mask the padding "
+    "too."
+)
 FIRST = (
     "Your later tokens attend to padding. You mask the padding in the first call only, but its "
     "keys stay in the cache. Mask the padding in every call."
@@ -241,9 +260,10 @@ MISTAKES = [
      "column, which is padding in the shorter texts. Pad on the left, and mask the padding there. "
      "Then the last column holds the last token of every text.",
      ("(n, 0)", "(0, n)"), (THERE, RIGHT_END)),
-    ("padded at the end, positions counted on", "You pad on the right, so the new tokens of a "
-     "short text get positions that count the padding. Pad on the left, or pass a `rotate` that "
-     "gives the new tokens the positions after their own text.",
+    ("padded at the end, positions counted on", "In the shorter texts, the positions of your "
+     "new tokens count the padding, but those of the text do not. If you pad on the left, no "
+     "`rotate` is needed. If you pad on the right, pass a `rotate` that gives the new tokens the "
+     "positions after their own text.",
      ("(n, 0)", "(0, n)"), (THERE, RIGHT_END),
      (STEP, "at = max(map(len, texts)) - missing - 1 if not written else 0 * missing\n"
             "        new = model(new, cache, attend=attend)[torch.arange(len(at)), at]\n"
@@ -296,6 +316,91 @@ MISTAKES = [
      ("cache, written = {}, []", "cache, written = {}, [new]")),
     ("least probable", "You take the least probable token. Take the most probable one.",
      ("argmax", "argmin")),
+    ("window of keys", "Your mask shows only as many keys as a text has tokens, counted from the "
+     "end. The cache grows, so in later calls this hides the first tokens of a text. Hide only the "
+     "padding, which stays at the left end.",
+     (THERE, f"there = torch.arange(k.shape[-2]) >= k.shape[-2] - max(map(len, texts)) + {SHORT}")),
+    ("hidden from the right", "Your mask hides the last keys, as many as a text has padding. You "
+     "pad on the left, so hide the first keys.",
+     (THERE, AT + f"there = at < len(at) - {SHORT}")),
+    ("causal from the top left", TOP_LEFT,
+     (RETURN, "return F.scaled_dot_product_attention(q, k, v, is_causal=True), None")),
+    ("causal from the top left, padding masked", TOP_LEFT,
+     (SEEN, "torch.ones(q.shape[-2], k.shape[-2]).bool().tril() & there")),
+    ("later calls only", "Your mask hides the padding in later calls only. In the first call, "
+     "tokens attend to padding. Mask the padding in every call.",
+     (SEEN, "(mask & there) if q.shape[-2] < k.shape[-2] else mask")),
+    ("cut to the first tokens", "You cut the longer texts to the length of the shortest one. The "
+     "model must read every token. Pad the shorter texts instead, and mask the padding.",
+     ("F.pad(t, (n, 0)) for t, n in zip(texts, missing.tolist(), strict=True)",
+      "t[: min(map(len, texts))] for t in texts"), (SEEN, "mask")),
+    ("forbidden scores set to 0", "You multiply the scores by the mask, so forbidden scores become "
+     "0. A score of 0 still gets a weight, because e^0 is 1. Set these scores to −∞ before "
+     "softmax.",
+     (RETURN, "scores = q @ k.mT / q.shape[-1] ** 0.5 * (mask & there)\n"
+              "        return scores.softmax(dim=-1) @ v, None")),
+    ("forbidden scores set to 0, padding seen", "You multiply the scores by the mask, so forbidden "
+     "scores become 0. A score of 0 still gets a weight, because e^0 is 1. Set these scores to −∞ "
+     "before softmax, and mask the padding too.",
+     (RETURN, "scores = q @ k.mT / q.shape[-1] ** 0.5 * mask\n"
+              "        return scores.softmax(dim=-1) @ v, None")),
+    ("0 and 1 added", ADDED,
+     (RETURN, "scores = q @ k.mT / q.shape[-1] ** 0.5 + (mask & there)\n"
+              "        return scores.softmax(dim=-1) @ v, None")),
+    ("0 and 1 added, padding as well", ADDED,
+     (RETURN, "scores = q @ k.mT / q.shape[-1] ** 0.5 + mask.double()\n"
+              "        return scores.softmax(dim=-1) @ v, None")),
+    ("-10 for -inf", "You subtract 10 from forbidden scores. They still get a weight, because "
+     "e^(score − 10) is not 0. Set these scores to −∞.",
+     (RETURN, "scores = q @ k.mT / q.shape[-1] ** 0.5 - 10 * ~(mask & there)\n"
+              "        return scores.softmax(dim=-1) @ v, None")),
+    ("-10 for -inf, padding seen", "You subtract 10 from forbidden scores, and do not mask the "
+     "padding. Set the scores of later tokens and of padding to −∞.",
+     (RETURN, "scores = q @ k.mT / q.shape[-1] ** 0.5 - 10 * ~mask\n"
+              "        return scores.softmax(dim=-1) @ v, None")),
+    ("texts in place of heads", "Your mask has the shape (B, 1, S), so its B stands where the "
+     "scores (B, H, L, S) have their heads. Give it the shape (B, 1, 1, S).",
+     (THERE, "there = torch.arange(k.shape[-2]) >= missing[:, None, None]")),
+    ("the default base", "Your `rotate` uses the default base of `rotary`, 10,000. This model "
+     "needs base=100_000. Pass it to `rotary`.",
+     ("attend=attend)",
+      "attend=attend, rotate=lambda x, at: ROTARY.func(x, at, interleaved=True))")),
+    ("the default layout", "Your `rotate` uses the halves layout, the default of `rotary`. This "
+     "model needs interleaved=True. Pass it to `rotary`.",
+     ("attend=attend)",
+      "attend=attend, rotate=lambda x, at: ROTARY.func(x, at, base=100_000))")),
+    ("first row read", "Your first new tokens come from the first row of the logits. The last row "
+     "predicts the next token. Take row −1.", ("[:, -1:]", "[:, :1]")),
+    ("either mask", "You combine the two masks with |, so a query may attend to a key if one of "
+     "them allows it. Both must allow it. Combine the masks with &.", (SEEN, "mask | there")),
+    ("queries masked", "Your mask hides rows, the queries that are padding. Padding must not be "
+     "seen as a key. Give the mask the shape (B, 1, 1, S).",
+     (SEEN, "mask & there.mT[:, :, -q.shape[-2] :]")),
+    ("keys of padding set to 0", "Padding still takes a part of each query's weights. If you set "
+     "keys and values of padding to 0, its scores are 0, and e^0 is 1. Mask the scores before "
+     "softmax.",
+     (RETURN, "return attention(q, k * there.mT, v * there.mT, mask)")),
+    ("one step less", "Your result has one token less than `steps` for each text. Generate `steps` "
+     "tokens.", ("return torch.cat(written, dim=1)",
+                 "return torch.cat(written[: max(steps - 1, 1)], dim=1)")),
+    ("one step less, always", "Your result has one token less than `steps` for each text. Generate "
+     "`steps` tokens.", ("return torch.cat(written, dim=1)",
+                         "return torch.cat(written, dim=1)[:, : steps - 1]")),
+    ("one step more", "Your result has one token more than `steps` for each text. Generate `steps` "
+     "tokens.", ("range(steps)", "range(steps + 1)")),
+    ("stops at 0", "After a token 0, your result has only zeros, as if the text had ended. Here, 0 "
+     "is a token like any other. Go on for `steps` tokens.",
+     ("return torch.cat(written, dim=1)",
+      "done = ((new := torch.cat(written, dim=1)) == 0).cumsum(dim=1) > 0\n"
+      "    return new.masked_fill(done, 0)")),
+    ("sorted by length", "Your rows are in the order of the lengths of the texts. Return them in "
+     "the order of `texts`.",
+     ("    missing =", "    texts = sorted(texts, key=len)\n    missing =")),
+    ("sorted by length, longest first", "Your rows are in the order of the lengths of the texts. "
+     "Return them in the order of `texts`.",
+     ("    missing =", "    texts = sorted(texts, key=len, reverse=True)\n    missing =")),
+    ("transposed", "Your result is transposed. Return it with one row for each text, (B, steps).",
+     ("return torch.cat(written, dim=1)", "return torch.cat(written, dim=1).T")),
 ]  # fmt: skip
 
 exercise = Exercise(

@@ -37,6 +37,14 @@ def inputs():
     def points(B):
         return torch.rand(B, generator=rng, dtype=torch.float64)
 
+    def middles(logits, top_p, ranks):
+        """Return points in the middle of the segments of tokens with these ranks."""
+        ordered = logits.double().softmax(dim=-1).sort(dim=-1, descending=True).values
+        ends = ordered.cumsum(dim=-1)
+        whole = ends.where(ends >= top_p, torch.inf).amin(dim=-1)
+        return (ends - ordered / 2).gather(1, ranks[:, None])[:, 0] / whole
+
+    long = normal(20, 4000).float()
     log = torch.tensor([[0.1, 0.4, 0.2, 0.3]], dtype=torch.float64).log()  # (1, 4)
     given = [(log, 1.0, p, torch.tensor([u]).double())
              for p in (0.35, 0.5, 0.8, 1.0) for u in (0.05, 0.45, 0.65, 0.95)]  # fmt: skip
@@ -53,6 +61,13 @@ def inputs():
         (normal(30, 9), 1.3, 0.05, points(30)),  # the nucleus is one token
         (normal(40, 7).float(), 1.0, 0.6, torch.full((40,), 1 - 2**-24)),  # near the line's end
         (log.expand(3, 4), 2.0, 0.9, torch.tensor([0.0, 0.5, 0.9]).double()),
+        (0.1 * normal(20, 5), 0.08, 0.9, points(20)),  # a small T is not 0
+        (0.01 * normal(20, 5), 0.008, 1.0, points(20)),
+        (0.001 * normal(20, 5), 0.0008, 1.0, points(20)),
+        (0.5 * normal(20, 12), 1.0, 0.4, points(20)),  # several tokens in spite of a small top_p
+        (0.5 * normal(20, 12), 1.0, 0.2, points(20)),
+        (long, 1.0, 0.9, middles(long, 0.9, torch.arange(20) * 100)),
+        (log, 1.0, 0.4005, torch.tensor([0.7]).double()),  # one token does not reach it
     ]
 
 
@@ -82,6 +97,11 @@ KEPT = "ordered * (before < top_p)"
 NORMALIZED = "    kept = kept / kept.sum(dim=-1, keepdim=True)\n"
 LAST = "order.gather(1, chosen[:, None])[:, 0]"
 CLAMP = "chosen = chosen.minimum((kept > 0).sum(dim=-1) - 1)", "pass"
+COARSE = (
+    "Your result fits {}. In {}, small probabilities are rounded, so their sums are wrong. "
+    "Compute in the dtype that the logits have."
+)
+SIXTEEN = [("float16", "half"), ("bfloat16", "bfloat16")]
 MISTAKES = [
     ("beyond the end of the line", BEYOND.format("your code finds no token"), CLAMP),
     ("beyond the end, last of the vocabulary",
@@ -116,6 +136,9 @@ MISTAKES = [
     ("a small T for zero", "For T = 0, your result depends on u if two logits are nearly equal. "
      "This happens if you replace 0 by a small T. Return the token with the largest logit instead.",
      ("    if T == 0", "    T = max(T, 1e-2)\n    if T == 0")),
+    ("a very small T for zero", "For T = 0, your result depends on u if two logits are nearly "
+     "equal. This happens if you replace 0 by a small T. Return the token with the largest logit "
+     "instead.", ("    if T == 0", "    T = T or 1e-6\n    if T == 0")),
     ("the one that reaches p left out", REACHES,
      (KEPT, "torch.where((ordered.cumsum(-1) < top_p) | (before == 0), ordered, 0)")),
     ("the one that reaches p left out, but at 1", REACHES,
@@ -182,6 +205,77 @@ MISTAKES = [
     ("a rank too near", "You return the token before the one whose segment contains u. If u lies "
      "in the second segment, return the second token of the line.",
      (LAST, "order.gather(1, (chosen[:, None] - 1).clamp(min=0))[:, 0]")),
+    *((f"sorted probabilities in {name}", COARSE.format(f"{name} probabilities", name),
+       ("    before =", f"    ordered = ordered.{call}()\n    before ="))
+      for name, call in SIXTEEN),
+    *((f"all logits in {name}", COARSE.format(f"{name} logits", name),
+       ("    if T == 0", f"    logits = logits.{call}()\n    if T == 0"))
+      for name, call in SIXTEEN),
+    ("a column for T = 0", "Your tokens are right, but for T = 0 they are in a column (B, 1). "
+     "Return shape (B,): leave out keepdim=True.",
+     ("logits.argmax(dim=-1)", "logits.argmax(dim=-1, keepdim=True)")),
+    ("argmax of all texts", "For T = 0, your result is one index into all logits together. Each "
+     "text has its own largest logit. Use dim=-1.",
+     ("return logits.argmax(dim=-1)", "return logits.argmax()[None].expand(len(logits))")),
+    ("argmax of all texts, one number", "For T = 0, your result is one index into all logits "
+     "together. Each text has its own largest logit. Use dim=-1.",
+     ("return logits.argmax(dim=-1)", "return logits.argmax()")),
+    ("argmax over the texts", "For T = 0, your argmax runs over the texts. Each row is a "
+     "distribution of its own. Use dim=-1.",
+     ("return logits.argmax(dim=-1)", "return logits.argmax(dim=0)")),
+    *((f"T up to {limit} as zero", "For a small T, your result is always the most probable token. "
+       "Only T = 0 means that. For every T above 0, divide the logits by T.",
+       ("if T == 0", f"if T <= {limit}"))
+      for limit in (1, 0.1, 0.01, 0.001)),
+    *((f"top_p below {limit} as greedy", "For a small top_p, your result is always the most "
+       "probable token. The nucleus can still have more tokens. Add up the probabilities until "
+       "their sum reaches top_p.", ("if T == 0", f"if T == 0 or top_p < {limit}"))
+      for limit in (0.5, 0.3)),
+    ("softmax twice", "Your result is what you get if softmax is applied twice, which makes the "
+     "probabilities more equal. Apply it once.",
+     (PROBABILITIES, PROBABILITIES + ".softmax(dim=-1)")),
+    ("softmax over the texts, then over the tokens", "Your softmax runs over the texts. Each row "
+     "is a distribution of its own. Use dim=-1.",
+     (PROBABILITIES, "(logits / T).log_softmax(dim=0).softmax(dim=-1)")),
+    ("divided by T twice", "You divide the logits by T twice. Divide them once.",
+     ("logits / T", "logits / T / T")),
+    ("logits outside set to 0", "You set the logits outside the nucleus to 0. A logit of 0 still "
+     "gets a probability, because e^0 is 1. Set these logits to −∞.",
+     (NORMALIZED, "    left = (logits / T).gather(1, order).where(kept > 0, 0)\n"
+                  "    kept = left.softmax(dim=-1)\n"),
+     (CLAMP[0], "chosen = chosen.minimum((before < top_p).sum(dim=-1) - 1)")),
+    ("logits outside set to 0, and drawn", "You set the logits outside the nucleus to 0. A logit "
+     "of 0 still gets a probability, because e^0 is 1. Set these logits to −∞.",
+     (NORMALIZED, "    left = (logits / T).gather(1, order).where(kept > 0, 0)\n"
+                  "    kept = left.softmax(dim=-1)\n")),
+    ("largest nucleus for all", "In your result, all texts keep as many tokens as the text that "
+     "needs most. Find the nucleus of each row separately.",
+     (KEPT, "ordered * (before < top_p).any(dim=0)")),
+    ("smallest nucleus for all", "In your result, all texts keep as few tokens as the text that "
+     "needs fewest. Find the nucleus of each row separately.",
+     (KEPT, "ordered * (before < top_p).all(dim=0)")),
+    ("order of the first text", "You look up all ranks in the order of the first text. Each text "
+     "has its own order. Use order[b] for text b.", (LAST, "order[0, chosen]")),
+    ("cut to k tokens", "Your nucleus has at most a fixed number of tokens. Only top_p decides "
+     "where it ends. Leave out the second limit.",
+     ("before < top_p", "(before < top_p) & (torch.arange(ordered.shape[1]) < 3)")),
+    ("two tokens at least", "Your nucleus always has two tokens at least. If the most probable "
+     "token reaches top_p by itself, it is the only one. Keep only this token then.",
+     ("before < top_p", "(before < top_p) | (torch.arange(ordered.shape[1]) < 2)")),
+    ("a column", "Your tokens are right, but in a column (B, 1). Return shape (B,): take [:, 0].",
+     (LAST, "order.gather(1, chosen[:, None])"), ("logits.argmax(dim=-1)",
+      "logits.argmax(dim=-1, keepdim=True)")),
+    ("a column, but for T = 0", "Your tokens are right, but in a column (B, 1) unless T is 0. "
+     "Return shape (B,): take [:, 0].", (LAST, "order.gather(1, chosen[:, None])")),
+    ("equal shares", "You draw all tokens of the nucleus with equal probability. A more probable "
+     "token needs a longer segment. Divide the probabilities of the nucleus by their sum.",
+     (NORMALIZED, "    kept = (kept > 0) / (kept > 0).sum(dim=-1, keepdim=True)\n")),
+    ("top_p lowered", "Your nucleus ends too early where the sum is slightly below top_p. Compare "
+     "with top_p itself.", ("before < top_p", "before < top_p - 1e-3")),
+    *((f"probabilities in {name}", COARSE.format(f"{name} probabilities", name),
+       (PROBABILITIES, f"{PROBABILITIES}.{call}()")) for name, call in SIXTEEN),
+    *((f"logits in {name}", COARSE.format(f"{name} logits", name),
+       ("(logits / T).softmax", f"(logits.{call}() / T).softmax")) for name, call in SIXTEEN),
 ]  # fmt: skip
 
 exercise = Exercise("10.5", next_token, inputs, MISTAKES, names="B", also_right=[by_searchsorted])

@@ -17,7 +17,7 @@ def by_numpy(blocks):
     for block in blocks.numpy():
         d = np.frombuffer(block[:2].tobytes(), np.float16).astype(np.float32)
         n = np.concatenate([block[2:] & 15, block[2:] >> 4]).astype(np.int32)
-        rows.append(d * (n - 8))
+        rows.append(d * (n - 8).astype(np.float32))
     return torch.from_numpy(np.stack(rows))
 
 
@@ -52,19 +52,26 @@ HALF = (
     "Your weights have the dtype {}, in which products are rounded more than in float32. Convert n "
     "and d to float32 before you multiply."
 )
+DOUBLE = (
+    "Your numbers are right, but in float64. Return float32, as the exercise says. Convert n "
+    "and d to float32 before you multiply."
+)
 
 
 def run(answer, blocks):
-    """Let an answer read blocks, and refuse weights in a dtype of 16 bits by name."""
+    """Let an answer read blocks, and refuse weights in another dtype than float32 by name."""
     results = call_with_clones(answer, blocks)
     kind = str(getattr(results[0], "dtype", None)).removeprefix("torch.")
     if kind in ("float16", "bfloat16"):
         raise NamedMistake("in 16 bits", HALF.format(kind))
+    if kind == "float64":
+        raise NamedMistake("in float64", DOUBLE, results)
     return results
 
 
 JOINED = "torch.cat([low, high], dim=1)"
 SCALE = "blocks[:, :2].contiguous().view(torch.float16).float()"
+SMALLEST = "m = blocks[:, 2:4].contiguous().view(torch.float16).float()\n    low, high = "
 MISTAKES = [
     ("neighbors from one byte",
      "You put the two numbers of a byte next to each other. The low halves of all sixteen bytes "
@@ -115,6 +122,45 @@ MISTAKES = [
     ("d times n, minus 8", "Your result is d · n − 8. Subtract 8 before you multiply: d · (n − 8).",
      (f"d * ({JOINED}.float() - 8)", f"d * {JOINED}.float() - 8")),
     ("divided by d", "You divide n − 8 by d. Multiply n − 8 by d.", ("d * (", "1 / d * (")),
+    ("8 minus n", "Your result is d · (8 − n), which has the wrong sign. Subtract 8 from n.",
+     (f"d * ({JOINED}.float() - 8)", f"d * (8 - {JOINED}.float())")),
+    ("d and m, as in Q4_1",
+     "Your result has 28 columns, as if a block had a step d and a smallest value m, like Q4_1. "
+     "This format has no m. Read d from the first two bytes, n from the other sixteen, and use "
+     "d · (n − 8).",
+     ("low, high = ", SMALLEST),
+     ("blocks[:, 2:] % 16", "blocks[:, 4:] % 16"), ("blocks[:, 2:] // 16", "blocks[:, 4:] // 16"),
+     (f"d * ({JOINED}.float() - 8)", f"d * {JOINED}.float() + m")),
+    ("m from the first numbers",
+     "Your result is d · n + m, as in Q4_1. This format has no m. Use d · (n − 8).",
+     ("low, high = ", SMALLEST),
+     (f"d * ({JOINED}.float() - 8)", f"d * {JOINED}.float() + m")),
+    ("numbers from byte 4",
+     "Your result has 28 columns, because you read n from byte 4 on. Only the first two bytes hold "
+     "d. Read n from byte 2 on.",
+     ("blocks[:, 2:] % 16", "blocks[:, 4:] % 16"), ("blocks[:, 2:] // 16", "blocks[:, 4:] // 16")),
+    ("rounded to float16",
+     "Your weights are rounded to float16. Convert n and d to float32 before you multiply.",
+     (f"d * ({JOINED}.float() - 8)",
+      f"(d.half() * {JOINED}.half() - 8 * d.half()).float()")),
+    ("joined along the blocks",
+     "Your rows mix the numbers of different blocks. If you concatenate along dim=0, all low "
+     "halves come before all high halves. Concatenate along dim=1.",
+     (JOINED, "torch.cat([low, high], dim=0).view(len(blocks), 32)")),
+    ("high half not rounded down",
+     "In your high halves, n is not a whole number. Divide the byte by 16 with // instead of /.",
+     ("blocks[:, 2:] // 16", "blocks[:, 2:] / 16")),
+    ("low halves twice",
+     "Your high halves are the low ones again. Weight i + 16 is the high half of byte i. Use "
+     "// 16 there.",
+     ("blocks[:, 2:] // 16", "blocks[:, 2:] % 16")),
+    ("high halves twice",
+     "Your low halves are the high ones again. Weight i is the low half of byte i. Use % 16 "
+     "there.",
+     ("blocks[:, 2:] % 16", "blocks[:, 2:] // 16")),
+    ("three bits", "You split each byte with 8. Each half has four bits, so n goes from 0 to 15. "
+     "Use 16.",
+     ("blocks[:, 2:] % 16", "blocks[:, 2:] % 8"), ("blocks[:, 2:] // 16", "blocks[:, 2:] // 8")),
 ]  # fmt: skip
 
 exercise = Exercise(

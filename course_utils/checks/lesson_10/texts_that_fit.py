@@ -2,6 +2,8 @@
 
 import math
 
+import torch
+
 from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 
 
@@ -22,6 +24,17 @@ def by_floor(memory, parameters, S, layers, num_kv_heads, d_k, bytes_each):
     return max(0, math.floor(numbers / (2 * S * layers * num_kv_heads * d_k)))
 
 
+def exact_fits():
+    """Return inputs in which a number of texts fills the memory exactly, which floats may miss."""
+    small, large = (134_515_008, 30, 3, 64), (8_030_261_248, 32, 8, 128)
+    fits = [(small, 1000, 27), (small, 3000, 28), (small, 8192, 10), (large, 8192, 7)]
+    made = []
+    for (parameters, layers, num_kv_heads, d_k), S, texts in fits:
+        memory = 2 * parameters + texts * 4 * layers * num_kv_heads * d_k * S
+        made.append((memory, parameters, S, layers, num_kv_heads, d_k, 2))
+    return made
+
+
 def inputs():
     return [
         (80 * 10**9, 135 * 10**6, 8192, 30, 3, 64, 2),
@@ -36,9 +49,11 @@ def inputs():
         (1000, 6000, 10, 2, 3, 4, 4),  # far from it
         (70_000, 100, 7, 3, 1, 5, 1),
         (10**6, 16, 9, 4, 2, 8, 2),
+        *exact_fits(),
     ]
 
 
+TENSOR = "Your number is right, but it is a tensor. Return an int: use .item()."
 FLOAT = (
     "Your numbers are right, but they are floats. Return an int: use // on ints, or convert the "
     "result with int(...)."
@@ -93,14 +108,72 @@ MISTAKES = [
     ("one at least where the model fits", "Your result is 1 where the model fits, but no text "
      "does. Return 0 there.",
      ("max(left // a_text, 0)", "max(left // a_text, 1 if left >= 0 else 0)")),
+    ("rounded twice", "Your result is 1 too large for some inputs, as if you rounded down before "
+     "you subtract. Subtract the bytes of the model from the memory first. Then divide, and round "
+     "down once.",
+     ("left // a_text", "memory // a_text - parameters * bytes_each // a_text")),
+    ("model rounded up", "Your result is 1 too small for some inputs, as if the model took the "
+     "memory of whole texts. Subtract the bytes of the model from the memory first. Then divide, "
+     "and round down once.",
+     ("left // a_text", "memory // a_text + -(parameters * bytes_each) // a_text")),
+    ("one text for the model", "Your result leaves the memory of one text for the model. The model "
+     "needs parameters * bytes_each bytes. Subtract these from the memory before you divide.",
+     ("left // a_text", "memory // a_text - 1")),
+    ("model twice", "You subtract the model twice. Its parameters need memory only once. Multiply "
+     "only the cache by 2.", ("parameters * bytes_each", "2 * parameters * bytes_each")),
+    ("absolute value", "Your result is positive if the model itself does not fit. No text fits "
+     "then. Return 0 there, and leave out the absolute value.",
+     ("max(left // a_text, 0)", "abs(left // a_text)")),
+    *((f"no parentheses after {size}",
+       "Your result is far too large. Python computes `a // b * c` as `(a // b) * c`. Put the "
+       "bytes of one text in parentheses.",
+       ("left // a_text", f"left // {size} * (a_text // {size})"))
+      for size in ("2", "layers", "num_kv_heads", "d_k", "S", "bytes_each")),
+    *((f"no parentheses after {size}, with /",
+       "Your result is far too large. Python computes `a / b * c` as `(a / b) * c`. Put the "
+       "bytes of one text in parentheses.",
+       ("left // a_text", f"int(left / {size} * (a_text // {size}))"))
+      for size in ("layers", "num_kv_heads", "d_k", "S")),
+    ("memory in bits", "You count the memory in bits, but the model in bytes. Count both in bytes.",
+     ("left // a_text", "(8 * memory - parameters * bytes_each) // a_text")),
+    ("free memory in bits", "You count the free memory in bits, but the cache in bytes. Count both "
+     "in bytes.", ("left // a_text", "8 * left // a_text")),
+    ("one token more", "Your cache has S + 1 tokens for each text. It holds S. Multiply by S.",
+     ("d_k * S", "d_k * (S + 1)")),
+    ("d_k squared", "Your cache grows like d_k². Each key and each value has d_k numbers. "
+     "Multiply by d_k once.", ("d_k * S", "d_k * d_k * S")),
+    ("tokens counted", "Your result is the number of tokens in all texts. Return the number of "
+     "texts.", ("left // a_text", "left // a_text * S")),
+    ("tokens times S", "Your result is far too large, as if the free memory were divided by one "
+     "token and multiplied by S. A text has S tokens. Divide by the bytes of S tokens.",
+     ("left // a_text", "left // (a_text // S) * S")),
+    ("gigabytes",
+     "Your result is 1 too small for some texts that fill the memory exactly. Floats, as "
+     "after a division by 1e9, are rounded. Use // on ints.",
+     ("left // a_text",
+      "int((memory / 1e9 - parameters * bytes_each / 1e9) / (a_text / 1e9))")),
+    ("float32",
+     "Your result is wrong for some texts that fill the memory exactly. A float32 has only 24 "
+     "bits, so large numbers are rounded. Use // on ints.",
+     ("left // a_text",
+      "int((torch.tensor(float(memory)) - float(parameters * bytes_each)).item() // a_text)")),
+    ("model added", "You add the bytes of the model to the memory. Subtract them, because the "
+     "model takes memory away from the texts.",
+     ("memory - parameters", "memory + parameters")),
+    ("minus one for none", "Your result is −1 where no text fits. Return 0 there.",
+     ("max(left // a_text, 0)", "(left // a_text if left >= a_text else -1)")),
+    ("minus one where the model does not fit", "Your result is −1 if the model itself does not "
+     "fit. Return 0 there.", ("max(left // a_text, 0)", "max(left // a_text, -1)")),
 ]  # fmt: skip
 
 
 def run(answer, *args):
-    """Let an answer count, and refuse a right number by name if it is a float."""
+    """Let an answer count, and refuse a right number by name if it is no int."""
     results = call_with_clones(answer, *args)
     if isinstance(results[0], float):
         raise NamedMistake("float", FLOAT, results)
+    if isinstance(results[0], torch.Tensor):
+        raise NamedMistake("tensor", TENSOR, results)
     return results
 
 
