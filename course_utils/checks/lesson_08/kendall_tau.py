@@ -57,6 +57,10 @@ NEAR = (
     "You treat nearly equal entries as tied. Compare them exactly, because any difference, "
     "however small, puts them in order."
 )
+BOTH_WAYS = (
+    "Your result is right without ties. If you compare `(a_i > a_j) == (b_i > b_j)`, a tied pair "
+    "counts as agreement or as disagreement. It must add 0."
+)
 TIED = (
     "Your n_a and n_b count the pairs that *are* tied. Count the pairs that are not tied in a for "
     "n_a, and those not tied in b for n_b."
@@ -150,11 +154,12 @@ MISTAKES = [
      "You add up products of the differences, so large differences count more. Only the order "
      "matters, so use the signs of the differences: +1, −1 or 0.",
      ("(signs_a * signs_b).sum()", "((a[:, None] - a) * (b[:, None] - b)).sum()")),
-    ("ties that agree",
-     "Your result is right without ties. If you compare `(a_i > a_j) == (b_i > b_j)`, a tied "
-     "pair counts as agreement or as disagreement. It must add 0.",
+    ("ties that agree", BOTH_WAYS,
      ("(signs_a * signs_b).sum()",
       "4 * (((a[:, None] > a) == (b[:, None] > b)).double() - 0.5).triu(1).sum()")),
+    ("ties that agree, for pairs turned round", BOTH_WAYS,
+     ("(signs_a * signs_b).sum()",
+      "4 * (((a[:, None] < a) == (b[:, None] < b)).double() - 0.5).triu(1).sum()")),
     ("ties as agreement",
      "Your result is right without ties. You count a tied pair as agreement, but such a pair must "
      "add 0.",
