@@ -91,6 +91,10 @@ RIGHT_OF_TEXT = "predicted == tokens.gather(1, position)"
 ALL_AT_ONCE = "All queries count equally, so average over all of them at once."
 OF_BOTH = "Your bracket weight and your cost are averaged for each text first. " + ALL_AT_ONCE
 FROM_THE_FIRST = "Count all queries from the first bracket on."
+CHANGED = (
+    "Your cost is the share of answers that change without the head. Some of these answers were "
+    "wrong before, so return the difference between the two accuracies."
+)
 SURENESS = {
     how: ((RIGHT, f"sureness('{how}', model(tokens, removed)[0], tokens, position, counted)"),)
     for how in ("log", "softmax", "logit")
@@ -331,9 +335,12 @@ MISTAKES = [
      "so subtract from the accuracy of the model instead.",
      (LOST, "1 - accuracy([(layer, head)])")),
     ("changed answers",
-     "Your cost is the share of answers that change without the head. Some of these answers were "
-     "wrong before, so return the difference between the two accuracies.",
+     CHANGED,
      (LOST, "changed(model, tokens, (layer, head), counted)")),
+    ("changed answers, in the report alone",
+     CHANGED,
+     ("    weight, cost = " + REPORT, "    weight, cost = " + REPORT + "\n"
+      "    cost = changed(model, held_out, best, last_opener(held_out) >= 0)")),
     ("what is left",
      "Your last entry is the accuracy without the head. Subtract it from the accuracy of the "
      "model.",

@@ -189,6 +189,8 @@ MISTAKES = [
     ("counted from 1",
      COUNTED_FROM_1,
      ("[layer, head, held", "[layer + 1, head + 1, held")),
+    ("layer counted from 1", COUNTED_FROM_1, ("[layer, head, held", "[layer + 1, head, held")),
+    ("head counted from 1", COUNTED_FROM_1, ("[layer, head, held", "[layer, head + 1, held")),
     ("head before layer",
      "Your head comes before its layer. Return the layer first.",
      ("[layer, head, held", "[head, layer, held")),
