@@ -77,3 +77,4 @@ STARTS_FINITE = (
     "Your result is NaN where all scores lie far below the initial value of m. Every e^(score − m) "
     "is 0 there, and 0 / 0 is NaN. Initialize m to −∞."
 )
+COUNTED_FROM_1 = "Your layer or head is counted from 1. Count both from 0."

@@ -64,6 +64,12 @@ def inputs():
     ]
 
 
+FLOAT32 = (
+    "Your cosines are correct for ordinary vectors, but not for float64 vectors with entries of "
+    "1e100. No float32 number is that large. If you convert to float32, leave this out."
+)
+
+
 def whatever_the_length(answer, q, k):
     """Call the answer; raise NamedMistake if only very long or very short vectors are wrong."""
     results, right = call_with_clones(answer, q, k), cosine_similarity(q, k)
@@ -71,6 +77,9 @@ def whatever_the_length(answer, q, k):
     usual = lengths[lengths > 0].log10().abs().max() < 9
     if usual or difference(results[0], right) is None:
         return results
+    far = [1e100 * scaled(normals(3)(2, 4)) for _ in range(2)]
+    if difference(answer(*far), cosine_similarity(*far)):
+        raise NamedMistake("computed in float32", FLOAT32, [right])
     hint = (
         "Your cosines are correct for ordinary vectors. The part Extremes is left: the squares "
         "of huge numbers overflow to inf, and the squares of tiny numbers underflow to 0. A "

@@ -38,6 +38,10 @@ def inputs():
 
 
 MISTAKES = [
+    ("log-softmax",
+     "Your result uses the logarithms of the weights. Multiply the values by the weights "
+     "themselves, which softmax gives.",
+     ("scores.softmax(", "scores.log_softmax(")),
     ("softmax over queries", OVER_QUERIES, ("dim=-1", "dim=-2")),
     ("softmax over the first dimension", OVER_THE_FIRST, ("dim=-1", "dim=0")),
     ("softmax over dimension 1",

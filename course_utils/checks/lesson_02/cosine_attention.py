@@ -24,7 +24,7 @@ def by_sdpa(q, k, v, temperature):
 
 def by_hand(q, k, v, temperature):
     lengths = q.norm(dim=-1)[..., :, None] * k.norm(dim=-1)[..., None, :]
-    scores = torch.einsum("...ld,...sd->...ls", q, k) / lengths.clamp(min=1e-9)
+    scores = torch.einsum("...ld,...sd->...ls", q, k) / lengths.clamp(min=1e-12)
     exponentials = ((scores - scores.amax(-1, keepdim=True)) / temperature).exp()
     return exponentials @ v / exponentials.sum(-1, keepdim=True)
 
@@ -35,7 +35,7 @@ def inputs():
     zeros = normal(5, 4), normal(7, 4)
     zeros[0][0], zeros[1][2] = 0, 0
     pairs += [zeros, (200 * normal(3, 4), 0.05 * normal(4, 4))]  # lengths must not matter
-    pairs += [(1e-3 * normal(3, 4), 1e-3 * normal(5, 4))]  # short, as after a small initialization
+    pairs += [(1e-6 * normal(3, 4), 1e-3 * normal(5, 4))]  # short, as after a small initialization
     # e^(cosine / 0.0005) overflows
     temperatures = [0.1, 0.5, 2.0, 0.25, 0.0005, 1.5, 3.0, 0.7, 0.2, 0.3, 0.4]
     return [
@@ -58,11 +58,25 @@ def mixtures(answer, q, k, v, temperature):
 
 
 SHORT = (
-    "Your result is right for vectors of ordinary length, but not for vectors of length 0.001, "
-    "which have a direction too. If you add a small number to a length, or limit a length from "
-    "below, use 1e-12, as F.normalize does."
+    "Your result is right for vectors of ordinary length, but not for vectors of length 0.001 "
+    "or less, which have a direction too. If you add a small number to a length, or limit a length "
+    "from below, use 1e-12, as F.normalize does."
 )
 MISTAKES = [
+    ("zero keys forbidden",
+     "Your result is right, except that a key of zeros gets weight 0. Its cosine with every query "
+     "is 0, which is a score like any other. Keep this key in the softmax.",
+     ("weights = scores.softmax",
+      "scores = scores.masked_fill(~k.any(dim=-1)[..., None, :], -torch.inf)\n"
+      "    weights = scores.softmax")),
+    ("zero output for a zero query",
+     "Your result is right, except that the output of a query of zeros is 0. All its cosines are 0,"
+     " so its weights are uniform. Return the mean of the values for it.",
+     ("return weights @ v", "return weights * q.any(dim=-1)[..., None] @ v")),
+    ("squared distance of unit vectors",
+     "Your result fits scores of 2 · cosine / temperature. If you use the squared distance "
+     "of the unit vectors, which is 2 − 2 · cosine, divide it by 2.",
+     ("/ temperature", "/ temperature * 2")),
     ("not normalized",
      "Your weights still depend on the lengths of q and k. Normalize both, so that only their "
      "directions count.",

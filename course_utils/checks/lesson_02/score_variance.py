@@ -40,11 +40,18 @@ def with_a_large_mean(answer, q, k):
     results, right = call_with_clones(answer, q, k), score_variance(q, k)
     scores = (q * k).sum(dim=-1)
     far = scores.mean().abs() > 1e4 * scores.std() > 0
+    coarse = getattr(results[0], "dtype", None) == torch.float32 != q.dtype
+    if far and coarse and difference(results[0], right):
+        raise NamedMistake("computed in float32", FLOAT32, [right])
     if far and difference(results[0], right):
         raise NamedMistake("mean far above the spread", LARGE_MEAN, [right])
     return results
 
 
+FLOAT32 = (
+    "Your variance is right, except where the mean is far larger than the standard deviation. Your "
+    "result is in float32, which rounds such scores too much. Keep the dtype of the inputs."
+)
 LARGE_MEAN = (
     "Your variance is right, except where the mean is far larger than the standard deviation. If "
     "you subtract the squared mean from the mean of the squares, rounding destroys the small "

@@ -1,5 +1,6 @@
 """10b.3: a control for an ablation: as many other heads, from the same layers."""
 
+import contextlib
 import operator
 import random
 import time  # noqa: F401 - of one mistake
@@ -46,6 +47,10 @@ SUSPECTED = (
     "Your control contains a suspect. A control is what the suspects are compared with, so draw "
     "only from the other heads."
 )
+FROM_1 = (
+    "Your heads are counted from 1: a control fits if you lower each number of a head by 1. Heads "
+    "are numbered from 0 to num_heads − 1, so count them from 0."
+)
 TWICE = (
     "Your control contains a head twice. Ablating it twice does no more than ablating it once, so "
     "the control is too small. Draw each head at most once."
@@ -79,11 +84,20 @@ def run(answer, suspects, num_heads):
         given = list(suspects)
         control = answer(given, num_heads, rng or torch.Generator().manual_seed(seed))
         hint = what_is_wrong(control, suspects, num_heads)
+        if hint and all(map(fits_if_lowered, range(40))):
+            raise NamedMistake("counted from 1", FROM_1)
         if hint:
             raise NamedMistake("no control", hint)
         if given != suspects:
             raise NamedMistake("changes its input", CHANGED)
         return whole(control)
+
+    def fits_if_lowered(seed):
+        control = answer(list(suspects), num_heads, torch.Generator().manual_seed(seed))
+        with contextlib.suppress(TypeError, ValueError):
+            lower = [(layer, head - 1) for layer, head in whole(control)]
+            return what_is_wrong(lower, suspects, num_heads) is None
+        return False
 
     drawn = [draw(seed) for seed in range(400)]
     again = [draw(seed) for seed in range(40)]
@@ -128,6 +142,8 @@ def from_anywhere(suspects, num_heads, rng):
 
 
 MISTAKES = [
+    ("counted from 1", FROM_1,
+     ("control.append(free[at])", "control.append((layer, free[at][1] + 1))")),
     ("from anywhere", LAYERS, from_anywhere),
     ("suspects among them", SUSPECTED, (" if (layer, h) not in taken", "")),
     ("some twice", TWICE, ("        taken.add(free[at])\n", "")),

@@ -3,6 +3,7 @@
 import torch
 
 from course_utils.checks.exercise import Exercise
+from course_utils.checks.shared_hints import COUNTED_FROM_1
 
 
 def honest_head(right, to_choose):
@@ -38,7 +39,78 @@ def inputs():
 
 HELD = "held_out = right[~to_choose]"
 KEPT = "kept = right[to_choose]"
+SECOND = "Your head is the second best one. Choose the best one."
+ANY_OF_TIES = (
+    "If several heads tie, yours is not always the first of them. You get this result if you sort, "
+    "or use topk. Use argmax, or a sort with `descending=True, stable=True`."
+)
+ARGMAX = "kept.argmax().item()"
+CHOICE = "layer, head = divmod(kept.argmax().item(), kept.shape[1])"
 MISTAKES = [
+    ("second best",
+     SECOND,
+     (ARGMAX, "kept.flatten().argsort(descending=True, stable=True)[1].item()")),
+    ("second best, by topk", SECOND, (ARGMAX, "kept.flatten().topk(2).indices[1].item()")),
+    ("second best, by the last of a sort", SECOND, (ARGMAX, "kept.flatten().argsort()[-2].item()")),
+    ("ties by sort", ANY_OF_TIES, (ARGMAX, "kept.flatten().argsort(descending=True)[0].item()")),
+    ("ties by topk", ANY_OF_TIES, (ARGMAX, "kept.flatten().topk(1).indices[0].item()")),
+    ("ties by the last of a sort", ANY_OF_TIES, (ARGMAX, "kept.flatten().argsort()[-1].item()")),
+    ("ties by the other texts",
+     "If several heads tie, your head is the one that is best on the other texts. These are meant "
+     "to test the head, so take the first head in the lowest layer instead.",
+     (ARGMAX, "(kept + held_out / 1000).argmax().item()")),
+    ("ties by the highest number",
+     "If several heads tie, you take the lowest layer, but the highest number in it. Take the "
+     "lowest number.",
+     (CHOICE, "layer = kept.amax(dim=1).argmax().item()\n"
+      "    head = kept.shape[1] - 1 - kept[layer].flip(0).argmax().item()")),
+    ("layer and head apart",
+     "If several heads tie, your layer and your number belong to different heads. Choose the lowest"
+     " layer first, and then the lowest number among the best heads of that layer.",
+     (CHOICE, "layer, head = kept.amax(1).argmax().item(), kept.amax(0).argmax().item()")),
+    ("nine heads",
+     "Your layer and head are right only with 9 heads in a layer. Divide the index by H, which is "
+     "the last dimension of `right`.",
+     ("(kept.argmax().item(), kept.shape[1])", "(kept.argmax().item(), 9)"),
+     ("held_out[layer, head].item()", "held_out.flatten()[kept.argmax()].item()")),
+    ("thirty heads",
+     "Your layer and head are the index divided by 30. Divide it by H, the last dimension of "
+     "`right`.",
+     ("(kept.argmax().item(), kept.shape[1])", "(kept.argmax().item(), 30)"),
+     ("held_out[layer, head].item()", "held_out.flatten()[kept.argmax()].item()")),
+    ("mask as indices, to choose",
+     "Your head is chosen only by texts 0 and 1. You get this result if you use `to_choose` as "
+     "indices. Keep it as a mask of bool: right[to_choose].",
+     (KEPT, "kept = right[to_choose.long()]")),
+    ("difference of the shares",
+     "Your last entry is the share on the other texts minus the share on the texts that the head "
+     "was chosen on. Return the share on the other texts alone.",
+     ("held_out[layer, head].item()", "(held_out - kept)[layer, head].item()")),
+    ("mean of both shares",
+     "Your share is the mean of two shares, one of them from the texts that the head was chosen on."
+     " Return the share on the other texts alone.",
+     ("held_out[layer, head].item()", "((held_out + kept) / 2)[layer, head].item()")),
+    ("divided by the chosen texts",
+     "Your number of right answers on the other texts is divided by the number of texts that "
+     "`to_choose` marks. Divide it by the number of the other texts.",
+     ("right[~to_choose].float().mean(dim=0)",
+      "right[~to_choose].float().sum(dim=0) / to_choose.sum()")),
+    ("average of the layer",
+     "Your share is the average over the heads of the layer. Report the share of the head that you "
+     "chose.",
+     ("held_out[layer, head].item()", "held_out[layer].mean().item()")),
+    ("rounded",
+     "Your share is rounded to two digits. Return it without rounding.",
+     ("held_out[layer, head].item()", "round(held_out[layer, head].item(), 2)")),
+    ("right on any",
+     "Your head is the first one that is right on at least one text that `to_choose` marks. Choose "
+     "the one that is right most often.",
+     (KEPT + ".float().mean(dim=0)", KEPT + ".float().amax(dim=0)")),
+    ("larger part",
+     "Your head is chosen on the larger set of texts and tested on the smaller one. Choose it on "
+     "the texts that `to_choose` marks, even if they are fewer, and test it on the others.",
+     (KEPT, "to_choose = to_choose if to_choose.float().mean() > 0.5 else ~to_choose\n"
+      "    " + KEPT)),
     ("reported on what chose it",
      "Your share comes from the texts that the head was chosen on. The head looks better on these"
      " than elsewhere, so report its share on the other texts.",
@@ -115,8 +187,10 @@ MISTAKES = [
      "Your share is that of the wrong answers. Return the share of the right ones.",
      ("held_out[layer, head].item()", "1 - held_out[layer, head].item()")),
     ("counted from 1",
-     "Your layer and head are counted from 1. Count them from 0.",
+     COUNTED_FROM_1,
      ("[layer, head, held", "[layer + 1, head + 1, held")),
+    ("layer counted from 1", COUNTED_FROM_1, ("[layer, head, held", "[layer + 1, head, held")),
+    ("head counted from 1", COUNTED_FROM_1, ("[layer, head, held", "[layer, head + 1, held")),
     ("head before layer",
      "Your head comes before its layer. Return the layer first.",
      ("[layer, head, held", "[head, layer, held")),

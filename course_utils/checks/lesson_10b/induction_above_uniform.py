@@ -53,6 +53,51 @@ def inputs():
 
 WANTED = "F.pad(same, (1, 0)).tril(-1)"
 MISTAKES = [
+    ("before the occurrence, by roll",
+     "Your result uses the keys right *before* earlier occurrences of the query's token. Use the"
+     " keys right after them.",
+     (WANTED, "(tokens[:, None] == tokens.roll(-1)).tril(-1)")),
+    ("query itself and all queries",
+     "Your result counts a query as its own follower, and its mean is over all queries. Leave out "
+     "the query's own key, and keep only queries that still have a follower.",
+     (".tril(-1)", ".tril()"), ("[:, counted].mean", ".mean")),
+    ("uniform over all keys, all queries",
+     "Your uniform weights are 1 / L, and your mean is over all queries. Give each of the i + 1 "
+     "keys that query i sees 1 / (i + 1), and keep only queries that have a follower.",
+     ("torch.arange(1, L + 1)", "L"), ("[:, counted].mean", ".mean")),
+    ("uniform weight of all queries",
+     "Your mean of the uniform weights is over all queries. Take both means over the queries that "
+     "have a follower.",
+     ("(on_followers - uniform)[:, counted].mean(dim=-1)",
+      "on_followers[:, counted].mean(dim=-1) - uniform.mean()")),
+    ("keys for queries",
+     "Your result reads the weights with queries and keys swapped. In `weights`, row i holds the "
+     "weights of query i. Keep this order.",
+     ("(weights * followers)", "(weights.mT * followers)")),
+    ("mean over pairs",
+     "Your result is divided by the number of pairs of a query and a follower. Divide by the number"
+     " of queries that have a follower.",
+     ("[:, counted].mean(dim=-1)", ".sum(dim=-1) / followers.sum()")),
+    ("uniform over one key more",
+     "Your uniform weights are 1 / (i + 2). The query at position i sees i + 1 keys, so give each "
+     "of them 1 / (i + 1).",
+     ("torch.arange(1, L + 1)", "torch.arange(2, L + 2)")),
+    ("median",
+     "Your result is the median over the queries. Return their mean.",
+     ("[:, counted].mean(dim=-1)", "[:, counted].median(dim=-1).values")),
+    ("first occurrence left out",
+     "Your result leaves out key 1. It is a follower if the query has the token of position 0, so "
+     "keep it.",
+     ("    counted =", "    followers[:, 1] = False\n    counted =")),
+    ("last query of each token",
+     "Your mean counts only the last query of each token. Count all queries that have a follower.",
+     ("counted = followers.any(dim=-1)",
+      "counted = followers.any(dim=-1) & ~(tokens[:, None] == tokens).triu(1).any(dim=-1)")),
+    ("equal followers once",
+     "If several followers of a query are the same token, your result counts only the first of "
+     "them. Count every follower.",
+     ("    counted =", "    earlier = (tokens[:, None] == tokens).triu(1).float()\n"
+      "    followers &= followers.float() @ earlier == 0\n    counted =")),
     ("uniform weights not subtracted",
      "Your result is the weight on the followers alone. A head with uniform weights would also "
      "put some weight on them, so subtract that weight.",

@@ -83,6 +83,43 @@ MISTAKES = [
      "Your mask allows a key only if it is a sink *and* in the window. One of the two is enough, "
      "so combine them with |.",
      ("recent | first", "recent & first")),
+    ("a sink although there are none",
+     "Your mask keeps the first token even if `sinks` is 0. Then the window alone decides.",
+     ("j < sinks", "j < max(sinks, 1)")),
+    ("window before the query",
+     "Your window leaves out the query's own token and starts one token too early. It must have "
+     "`window` tokens, including the query's own.",
+     ("i - j < window", "i - j <= window"), ("j <= i", "j < i")),
+    ("window and sinks exchanged",
+     "Your result uses `window` and `sinks` for each other. The first `sinks` tokens are always "
+     "visible, and the window has `window` tokens.",
+     ("    recent =", "    window, sinks = sinks, window\n    recent =")),
+    ("sinks inside the window hidden",
+     "Your mask hides the sinks that are also in the window. They must stay visible, so combine the"
+     " two with |, not ^.",
+     ("recent | first", "recent ^ first")),
+    ("blocks",
+     "Your windows are fixed blocks of `window` tokens. Each query has a window of its own, which "
+     "ends at the query.",
+     ("i - j < window", "i // window == j // window")),
+    ("window wider by the sinks",
+     "Your window has `window + sinks` tokens, and no sinks. Keep `window` tokens, and add the "
+     "first `sinks` tokens of the text for every query.",
+     ("i - j < window", "i - j < window + sinks"), ("recent | first", "recent")),
+    ("sinks dropped later",
+     "Your mask drops the sinks for queries far from the start. Each query after the sinks must see"
+     " all of them.",
+     ("j < sinks", "(j < sinks) & (i - j < window + sinks)")),
+    ("sinks again and again",
+     "Your mask keeps sinks at the start of each block of `window` tokens. Keep only the first "
+     "`sinks` tokens of the text.",
+     ("j < sinks", "j % window < sinks")),
+    ("one too many, with sinks of the future",
+     "Your window is one token too wide, and early queries see sinks that come after them. The "
+     "query's own token is one of the `window` tokens. Allow a sink only if it does not come after "
+     "the query.",
+     ("i - j < window", "i - j <= window"),
+     ("(recent | first) & (j <= i)", "(recent & (j <= i)) | first.expand(L, L)")),
     ("queries for keys",
      "Your mask is transposed. Make the queries its rows and the keys its columns.",
      ("return (recent | first) & (j <= i)", "return ((recent | first) & (j <= i)).T")),
