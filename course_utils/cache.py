@@ -134,7 +134,7 @@ class QuantizedCache(_Cache):
     """A quantized cache: keys with one scale per channel, values with one scale per token.
 
     As soon as ``recent + group`` tokens are unquantized, the oldest ``group`` of them are
-    quantized, much as in KIVI's algorithm 1. Unquantized numbers, smallest values and scales have
+    quantized, much as in KIVI's algorithm 1. Unquantized numbers, minima and scales have
     ``dtype``.
 
     Parameters

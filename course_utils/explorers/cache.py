@@ -28,7 +28,7 @@ def cache_explorer():
     """Choose a model, texts and a cache, and see how much of an 80 GB GPU the cache takes.
 
     Each kind of cache but the first changes one thing about the published model. With fewer than 16
-    bits, 32 numbers share a smallest value and a scale of 16 bits each.
+    bits, 32 numbers share a minimum and a scale of 16 bits each.
 
     Returns
     -------

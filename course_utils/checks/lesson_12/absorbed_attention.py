@@ -103,8 +103,8 @@ MISTAKES = [
      "d_k numbers. Divide by √d_k.",
      (SCALE, "q_latent.shape[-1]**0.5")),
     ("scaled by both",
-     "Your scores are divided by √d_k and by √d_c. Divide them only by √d_k. If you use a "
-     "function that scales the scores itself, pass it scale=d_k**-0.5.",
+     "Your scores are divided by √d_k and by √d_c. Divide them only by √d_k. If `attention` does "
+     "the scaling for you, pass it scale=d_k**-0.5 and do not divide again.",
      (SCALE, "(d_k * q_latent.shape[-1])**0.5")),
     ("not scaled", NOT_SCALED, (" / d_k**0.5", "")),
     ("scaled twice", SCALED_TWICE, (SCALE, "d_k")),
@@ -131,17 +131,17 @@ MISTAKES = [
      "latent[:, None].",
      ("latent[:, None]  #", "latent[:1, None]  #")),
     ("no dimension for the heads",
-     "You get this result, or an error, if you multiply queries (B, H, L, d_c) by latents (B, S, "
-     "d_c) without a dimension for the heads. Broadcasting then takes the batch of the latents "
-     "for heads. Use latent[:, None].",
+     "If your latents (B, S, d_c) have no dimension for the heads, broadcasting lines up their "
+     "batch dimension with the heads of the queries. You get this result (or an error, if B and H "
+     "do not match). Use latent[:, None].",
      ("latent[:, None]  #", "latent  #")),
     ("scaled by the queries",
-     "Your scores are divided by √L, from the number of queries. Divide them by √d_k, where d_k "
-     "is the width of a query.",
+     "Your scores are divided by √L, the square root of the number of queries. Divide them by "
+     "√d_k, where d_k is the width of a query.",
      (SCALE, "q.shape[-2]**0.5")),
     ("scaled by the keys",
-     "Your scores are divided by √S, from the number of keys. Divide them by √d_k, where d_k is "
-     "the width of a query.",
+     "Your scores are divided by √S, the square root of the number of keys. Divide them by √d_k, "
+     "where d_k is the width of a query.",
      (SCALE, "latent.shape[-2]**0.5")),
     ("queries of another head",
      "Your query heads use W_k in reverse order. Query head h must use W_k[h].",
@@ -176,17 +176,17 @@ MISTAKES = [
      "use W_k[h] and W_v[h].",
      (QUERY, "q @ W_k[0]"), (OUT, "mixed @ W_v[0].T")),
     ("W_k transposed",
-     "You get this result, or an error, if you compute q @ W_k.mT. A score is q · (W_k c) = "
+     "q @ W_k.mT gives this result (or an error, if d_k and d_c differ). A score is q · (W_k c) = "
      "(W_kᵀ q) · c. Your queries are rows, so W_kᵀ q is written q @ W_k.",
      (QUERY, "q @ W_k.mT")),
     ("W_v transposed",
-     "You get this result, or an error, if you compute mixed @ W_v, where `mixed` are the "
+     "mixed @ W_v gives this result (or an error, if d_v and d_c differ). Here, `mixed` are the "
      "weighted sums of latents. A value is W_v c. Your weighted sums are rows, so write mixed @ "
      "W_v.mT.",
      (OUT, "mixed @ W_v")),
     ("W_k transposed, W_v too",
-     "You get this result, or an error, if you transpose W_k and do not transpose W_v. Your "
-     "queries and weighted sums are rows. Write q @ W_k and mixed @ W_v.mT, where `mixed` are "
+     "If you transpose W_k but not W_v, you get this result (or an error, if the widths differ). "
+     "Your queries and weighted sums are rows. Write q @ W_k and mixed @ W_v.mT, where `mixed` are "
      "the weighted sums.",
      (QUERY, "q @ W_k.mT"), (OUT, "mixed @ W_v")),
     ("W_k reshaped",
@@ -199,20 +199,20 @@ MISTAKES = [
      "the numbers of a row are mixed with those of other rows. Use W_v.mT.",
      (OUT, "mixed @ W_v.reshape(-1, W_v.shape[2], W_v.shape[1])")),
     ("matrices exchanged",
-     "You get this result, or an error, if you exchange W_k and W_v. Multiply the queries by "
-     "W_k, and the weighted sums of latents by W_v.",
+     "If you exchange W_k and W_v, you get this result (or an error, if d_k and d_v differ). "
+     "Multiply the queries by W_k, and the weighted sums of latents by W_v.",
      (QUERY, "q @ W_v"), (OUT, "mixed @ W_k.mT")),
     ("W_v inside as well",
-     "You get this result, or an error, if you multiply the weighted sums of latents by W_k. "
-     "Keys need W_k, but the output is a sum of values. Multiply the weighted sums by W_v.",
+     "If you multiply the weighted sums of latents by W_k, you get this result. Keys need W_k, but "
+     "the output is a sum of values. Multiply the weighted sums by W_v.",
      (OUT, "mixed @ W_k.mT")),
     ("values left out",
      "Your result is the weighted sum of the latents. The output is a weighted sum of values, "
      "W_v c. Multiply your result by W_v.",
      (OUT, "mixed")),
     ("queries not absorbed",
-     "You get this result, or an error, if you multiply the queries by the latents without W_k. "
-     "Multiply the queries by W_k first.",
+     "If you multiply the queries by the latents without W_k, you get this result (or an error, if "
+     "d_k and d_c differ). Multiply the queries by W_k first.",
      (QUERY, "q")),
     ("softmax over queries", OVER_QUERIES, (SOFTMAX, "scores.softmax(dim=-2)")),
     ("softmax over heads",

@@ -70,9 +70,9 @@ OVERFLOW = (
 )
 MISTAKES = [
     ("no sink",
-     "Your results are the inputs, without a sink. The sink takes a share of the weight. "
-     "Multiply `out` by e^lse / (e^lse + e^sink), and return the new logsumexp log(e^lse + "
-     "e^sink).",
+     "You return `out` and `lse` unchanged, so the sink is missing. It takes a share of the "
+     "weight. Multiply `out` by e^lse / (e^lse + e^sink), and return the new logsumexp log(e^lse + "
+     "e^sink), as torch.logaddexp computes it.",
      (RETURN, "return out, lse")),
     ("overflow", OVERFLOW,
      (SHARE, "lse.exp() / (lse.exp() + sink.exp())"), (NEW, "(lse.exp() + sink.exp()).log()")),
@@ -80,8 +80,9 @@ MISTAKES = [
      (SHARE, "torch.sigmoid(lse - sink)")),
     ("overflow of the share", OVERFLOW, (SHARE, "lse.exp() / (lse.exp() + sink.exp())")),
     ("overflow of the ratio",
-     "Your result is right, except for a query that sees no key. Its `lse` is −∞, and your "
-     "output is NaN there instead of 0. Use torch.sigmoid(lse − sink), which is 0 there.",
+     "Your result is right, except for a query that sees no key. Its `lse` is −∞, and your output "
+     "is NaN there instead of 0. Compute the keys' share of the weight as torch.sigmoid(lse − "
+     "sink[:, None]), which is 0 there.",
      (SHARE, "1 / (1 + (sink - lse).exp()).masked_fill(lse == -torch.inf, torch.nan)")),
     ("difference of infinities",
      "Your new logsumexp is right, unless the sink is far larger than `lse`. It is infinite there, "
@@ -118,15 +119,15 @@ MISTAKES = [
      (SHARE, "(sink - lse).exp()")),
     ("share of the sink",
      "Your output is `out` times the sink's share of the weight. Multiply by the keys' share, "
-     "e^lse / (e^lse + e^sink).",
+     "e^lse / (e^lse + e^sink), computed as exp(lse − new lse).",
      (SHARE, "(sink - new_lse).exp()")),
     ("only the output",
-     "Your output is right, but the logsumexp is still that of the keys alone. Return log(e^lse "
-     "+ e^sink).",
+     "Your output is right, but the logsumexp is still that of the keys alone. Return log(e^lse + "
+     "e^sink), as torch.logaddexp computes it.",
      (RETURN, RETURN.replace("new_lse", "lse"))),
     ("only the logsumexp",
      "Your logsumexp is right, but the output is still the one without a sink. Multiply `out` by "
-     "e^lse / (e^lse + e^sink).",
+     "e^lse / (e^lse + e^sink), computed as exp(lse − new lse).",
      (RETURN, "return out, new_lse")),
     ("sink of 0",
      "Your sink is 0 in every head, so 1 is added to e^lse. Use the learned score of each head.",
@@ -136,12 +137,12 @@ MISTAKES = [
      "score of each head.",
      (SHARE, "torch.sigmoid(lse)")),
     ("sink as a weight",
-     "Your logsumexp is log(e^lse + sink). The sink is a score, so its exponential belongs in "
-     "the sum. Use log(e^lse + e^sink).",
+     "Your logsumexp is log(e^lse + sink). The sink is a score, so its exponential belongs in the "
+     "sum. Use log(e^lse + e^sink), as torch.logaddexp computes it.",
      (NEW, "(lse.exp() + sink).log()")),
     ("ratio of the scores",
      "Your output is multiplied by lse / (lse + sink). Weights are shares of exponentials. "
-     "Multiply by e^lse / (e^lse + e^sink).",
+     "Multiply by e^lse / (e^lse + e^sink), computed as exp(lse − new lse).",
      (SHARE, "lse / (lse + sink)")),
     ("ratio of logsumexps",
      "Your output is multiplied by lse divided by the new logsumexp. Weights are shares of "
@@ -152,8 +153,8 @@ MISTAKES = [
      "of the keys' share. Multiply by its exponential.",
      (SHARE, "lse - new_lse")),
     ("divided",
-     "Your output is divided by the keys' share of the weight, so it grows. Multiply `out` by "
-     "this share, e^lse / (e^lse + e^sink).",
+     "Your output is divided by the keys' share of the weight, so it grows. Multiply `out` by this "
+     "share, e^lse / (e^lse + e^sink), computed as exp(lse − new lse).",
      (RETURN, RETURN.replace("out * ", "out / "))),
     ("share taken twice",
      "Your output is multiplied twice by the keys' share of the weight. Multiply `out` by this "
@@ -161,7 +162,8 @@ MISTAKES = [
      (SHARE, "(2 * (lse - new_lse)).exp()")),
     ("subtracted",
      "Your output is `out` minus the sink's share of the weight. The sink shrinks all weights by "
-     "one factor. Multiply `out` by the keys' share, e^lse / (e^lse + e^sink).",
+     "one factor. Multiply `out` by the keys' share, e^lse / (e^lse + e^sink), computed as exp(lse "
+     "− new lse).",
      (RETURN, "return out - (sink - new_lse).exp()[..., None], new_lse")),
     ("only e^lse",
      "Your output is out / (1 + e^lse). The keys keep e^lse of the sum e^lse + e^sink. Multiply "
@@ -180,8 +182,8 @@ MISTAKES = [
      "Multiply `out` by e^lse / (e^lse + e^sink), computed as exp(lse − new lse).",
      (SHARE, "(-new_lse).exp()")),
     ("logarithm of a ratio",
-     "Your logsumexp is log(1 + e^(lse − sink)), which is too small by the sink. Return "
-     "log(e^lse + e^sink).",
+     "Your logsumexp is log(1 + e^(lse − sink)), which is too small by the sink. Return log(e^lse "
+     "+ e^sink), as torch.logaddexp computes it.",
      (NEW, "torch.nn.functional.softplus(lse - sink)")),
     ("value for the sink",
      "Your output also contains the sink's share of the weight. A sink has no value, so it adds "
@@ -192,7 +194,8 @@ MISTAKES = [
      "one before you take exponentials, add it back after the logarithm.",
      (RETURN, RETURN.replace("new_lse", "new_lse - torch.maximum(lse, sink)"))),
     ("mean of the two",
-     "Your logsumexp is the mean of lse and the sink. Return log(e^lse + e^sink).",
+     "Your logsumexp is the mean of lse and the sink. Return log(e^lse + e^sink), as "
+     "torch.logaddexp computes it.",
      (RETURN, RETURN.replace("new_lse", "(lse + sink) / 2"))),
     ("logarithm of the mean",
      "Your logsumexp is the logarithm of the mean of e^lse and e^sink. Return the logarithm of "
@@ -200,15 +203,15 @@ MISTAKES = [
      (RETURN, RETURN.replace("new_lse", "new_lse - 0.6931471805599453"))),
     ("logsumexps added",
      "Your logsumexp is lse + sink. Add their exponentials instead, and return log(e^lse + "
-     "e^sink).",
+     "e^sink), as torch.logaddexp computes it.",
      (RETURN, RETURN.replace("new_lse", "lse + sink"))),
     ("larger of the two",
      "Your logsumexp is the larger of lse and the sink. The smaller one counts too. Return "
-     "log(e^lse + e^sink).",
+     "log(e^lse + e^sink), as torch.logaddexp computes it.",
      (RETURN, RETURN.replace("new_lse", "torch.maximum(lse, sink)"))),
     ("larger of the two in both",
      "Both of your results use the larger of lse and the sink in place of the new logsumexp. The "
-     "smaller one counts too. Use log(e^lse + e^sink).",
+     "smaller one counts too. Use log(e^lse + e^sink), as torch.logaddexp computes it.",
      (NEW, "torch.maximum(lse, sink)")),
     ("sum, not its logarithm",
      "Your second result is e^lse + e^sink. Return its logarithm.",
@@ -231,7 +234,7 @@ MISTAKES = [
      (NEW, "(lse.clamp(max=80).exp() + sink.clamp(max=80).exp()).log()"),
      (SHARE, "lse.clamp(max=80).exp() / (lse.clamp(max=80).exp() + sink.clamp(max=80).exp())")),
     ("sink subtracted",
-     "Your result uses −sink in place of the sink. Add e^sink to e^lse, for example with "
+     "You use −sink in place of the sink. Add e^sink to e^lse, for example with "
      "torch.logaddexp(lse, sink).",
      (NEW, "torch.logaddexp(lse, -sink)")),
     ("one sink for all heads",
@@ -250,12 +253,13 @@ MISTAKES = [
      "Your heads use the sinks in reverse order. Head h must use sink[h].",
      (NEW, "torch.logaddexp(lse, sink.flip(0))")),
     ("sink by query",
-     "You get this result, or an error, if you broadcast the sinks along the queries. Each head "
-     "has one sink for all of its queries. Use sink[:, None], which has shape (H, 1).",
+     "If you broadcast the sinks along the queries, you get this result (or an error, if H and L "
+     "do not match). Each head has one sink for all of its queries. Use sink[:, None], which has "
+     "shape (H, 1).",
      ("sink = sink[:, None]", "sink = sink.clone()")),
     ("sink for each text",
-     "You get this result, or an error, if you broadcast the sinks along the batch. Each head "
-     "has its own sink. Use sink[:, None], which has shape (H, 1).",
+     "If you broadcast the sinks along the batch, you get this result (or an error, if H and B do "
+     "not match). Each head has its own sink. Use sink[:, None], which has shape (H, 1).",
      ("sink = sink[:, None]", "sink = sink[:, None, None]")),
     ("a column kept",
      "Your logsumexp has one dimension too many. Return it as (B, H, L).",

@@ -85,8 +85,8 @@ OLDEST = "oldest, whole = whole[..., :group, :], whole[..., group:, :]"
 ROUND = "rounded = torch.cat([rounded, round_group(oldest)], dim=-2)"
 RETURN = "return rounded, whole"
 NOT_RECENT = (
-    "Your result rounds tokens that are among the newest `recent` ones. These must stay in "
-    "`whole`. Round a group only while `whole` has at least recent + group tokens."
+    "You round tokens that are among the newest `recent` ones. These must stay in `whole`. Round a "
+    "group only while `whole` has at least recent + group tokens."
 )
 ONE_SCALE = (
     "Your result is right unless several groups are rounded in one call. Then these groups share "
@@ -94,35 +94,35 @@ ONE_SCALE = (
 )
 MISTAKES = [
     ("new keys rounded at once",
-     "Your result rounds the new keys at once. New keys are appended to `whole`, and only its "
-     "oldest group is rounded. Append k to `whole` first.",
+     "You round the new keys at once. New keys are appended to `whole`, and only its oldest group "
+     "is rounded. Append k to `whole` first.",
      (WHILE, "while False:"),
      (RETURN, "return torch.cat([rounded, round_group(k)], dim=-2), before"),
      (JOINED, "before = whole\n    " + JOINED)),
     ("own tokens alone",
-     "Your result counts only the tokens of this call. If tokens come one at a time, none of "
-     "them is ever rounded. Append k to `whole` first, then count all tokens in `whole`.",
+     "You count only the tokens of this call. If tokens come one at a time, none of them is ever "
+     "rounded. Append k to `whole` first, then count all tokens in `whole`.",
      (JOINED, "waiting, whole = whole, k"),
      (RETURN, "return rounded, torch.cat([waiting, whole], dim=-2)")),
     ("nothing rounded",
-     "Your result rounds nothing. Append k to `whole` first. Then, while `whole` has at least "
-     "recent + group tokens, round the oldest group.",
+     "You round nothing. Append k to `whole` first. Then, while `whole` has at least recent + "
+     "group tokens, round the oldest group.",
      (WHILE, "while False:")),
     ("one group at most",
-     "Your result rounds at most one group in a call. After a long prompt, several groups must "
-     "be rounded. Repeat until `whole` has fewer than recent + group tokens.",
+     "You round at most one group in a call. After a long prompt, several groups must be rounded. "
+     "Repeat until `whole` has fewer than recent + group tokens.",
      (WHILE, WHILE.replace("while", "if"))),
     ("one group late",
-     "Your result waits for one token too many. A group is rounded if `whole` has recent + group "
-     "tokens or more. Use >= in place of >.",
+     "You wait for one token too many. A group is rounded if `whole` has recent + group tokens or "
+     "more. Use >= in place of >.",
      (WHILE, WHILE.replace(">=", ">"))),
     ("twice the group",
-     "Your result rounds a group as soon as `whole` has 2 · group tokens. A group is rounded "
-     "when `whole` has recent + group tokens or more. Compare with recent + group.",
+     "You round a group as soon as `whole` has 2 · group tokens. A group is rounded when `whole` "
+     "has recent + group tokens or more. Compare with recent + group.",
      (WHILE, "while whole.shape[-2] >= 2 * group:")),
     ("twice the recent",
-     "Your result rounds a group as soon as `whole` has 2 · recent tokens. A group is rounded "
-     "when `whole` has recent + group tokens or more. Compare with recent + group.",
+     "You round a group as soon as `whole` has 2 · recent tokens. A group is rounded when `whole` "
+     "has recent + group tokens or more. Compare with recent + group.",
      (WHILE, "while whole.shape[-2] >= max(2 * recent, group):")),
     ("recent window ignored", NOT_RECENT, (WHILE, "while whole.shape[-2] >= group:")),
     ("as soon as one has left",
@@ -139,27 +139,27 @@ MISTAKES = [
      "`group` tokens. Take the oldest `group` tokens.",
      (OLDEST, "n = recent or group\n        " + OLDEST.replace("group", "n"))),
     ("one token at a time",
-     "Your result moves tokens into `rounded` one at a time. A single token has only one number "
-     "in each channel, so it stays as it was. Pass `group` tokens together to `round_group`.",
+     "You move tokens into `rounded` one at a time. A single token has only one number in each "
+     "channel, so it stays as it was. Pass `group` tokens together to `round_group`.",
      (WHILE, "while whole.shape[-2] > recent:"), (OLDEST, OLDEST.replace("group", "1"))),
     ("oldest token alone left",
-     "Your result rounds groups of group − 1 tokens. Each group has `group` tokens. Take "
-     "whole[..., :group, :].",
+     "You round groups of group − 1 tokens. Each group has `group` tokens. Take whole[..., :group, "
+     ":].",
      (OLDEST, "oldest, whole = whole[..., : group - 1, :], whole[..., group - 1 :, :]")),
     ("scale of all whole tokens",
-     "Your result computes the scale of a group from all tokens in `whole`. Pass only the oldest "
-     "group to `round_group`.",
+     "You compute the scale of a group from all tokens in `whole`. Pass only the oldest group to "
+     "`round_group`.",
      (ROUND, "both = round_group(torch.cat([oldest, whole], dim=-2))\n        "
       "rounded = torch.cat([rounded, both[..., :group, :]], dim=-2)")),
     ("not in groups",
-     "Your result rounds every token that is older than the newest `recent` ones. Tokens are "
-     "rounded only in complete groups. Leave the tokens of an incomplete group in `whole`.",
+     "You round every token that is older than the newest `recent` ones. Tokens are rounded only "
+     "in complete groups. Leave the tokens of an incomplete group in `whole`.",
      (WHILE, "while whole.shape[-2] > recent:"),
      (OLDEST, "n = min(group, whole.shape[-2] - recent)\n        " + OLDEST.replace("group", "n"))),
     ("all that have left",
-     "Your result rounds every token that is older than the newest `recent` ones, with one scale "
-     "for all of these tokens. Round groups of exactly `group` tokens, and leave the tokens of "
-     "an incomplete group in `whole`.",
+     "You round every token that is older than the newest `recent` ones, with one scale for all of "
+     "these tokens. Round groups of exactly `group` tokens, and leave the tokens of an incomplete "
+     "group in `whole`.",
      (WHILE, "if whole.shape[-2] > recent:"),
      (OLDEST, "n = whole.shape[-2] - recent\n        " + OLDEST.replace("group", "n"))),
     ("one scale for all groups",
@@ -168,54 +168,52 @@ MISTAKES = [
      (OLDEST, "n = (whole.shape[-2] - recent) // group * group\n        "
       + OLDEST.replace("group", "n"))),
     ("newest rounded",
-     "Your result rounds the newest tokens. These must stay in `whole`. Round the oldest group, "
-     "which comes first in `whole`.",
+     "You round the newest tokens. These must stay in `whole`. Round the oldest group, which comes "
+     "first in `whole`.",
      (OLDEST, "oldest, whole = whole[..., -group:, :], whole[..., :-group, :]")),
     ("oldest before the recent",
-     "Your result rounds the group right before the newest `recent` tokens, and older tokens "
-     "stay in `whole`. Round the oldest group first.",
+     "You round the group right before the newest `recent` tokens, and older tokens stay in "
+     "`whole`. Round the oldest group first.",
      (OLDEST, "before, oldest, after = whole.tensor_split([n := whole.shape[-2] - recent - group, "
       "n + group], dim=-2)\n        whole = torch.cat([before, after], dim=-2)")),
     ("all groups rounded anew",
-     "Your result rounds all groups in `rounded` anew. No key is rounded twice. Leave `rounded` "
-     "as it is, and append the new groups.",
+     "You round all groups in `rounded` anew. No key is rounded twice. Leave `rounded` as it is, "
+     "and append the new groups.",
      (JOINED, "whole = torch.cat([rounded, whole, k], dim=-2)\n    rounded = rounded[..., :0, :]")),
     ("each group rounded twice",
-     "Your result rounds each group twice. No key is rounded twice. Call `round_group` once for "
-     "each group.",
+     "You round each group twice. No key is rounded twice. Call `round_group` once for each group.",
      (ROUND, ROUND.replace("round_group(oldest)", "round_group(round_group(oldest))"))),
     ("rounded again",
-     "Your result rounds the keys in `rounded` a second time, together with the new group. No "
-     "key is rounded twice. Leave `rounded` as it is, and append the new group.",
+     "You round the keys in `rounded` a second time, together with the new group. No key is "
+     "rounded twice. Leave `rounded` as it is, and append the new group.",
      (ROUND, "rounded = round_group(torch.cat([rounded, oldest], dim=-2))")),
     ("rounded first",
-     "Your result puts the new group before the keys that were rounded earlier. Keys must stay "
-     "in the order of the text. Append the new group at the end of `rounded`.",
+     "You put the new group before the keys that were rounded earlier. Keys must stay in the order "
+     "of the text. Append the new group at the end of `rounded`.",
      (ROUND, "rounded = torch.cat([round_group(oldest), rounded], dim=-2)")),
     ("along the heads",
-     "Your result concatenates the tokens along the dimension of the heads. Tokens are dimension "
-     "−2, so use dim=-2.",
+     "You concatenate the tokens along the dimension of the heads. Tokens are dimension −2, so use "
+     "dim=-2.",
      (ROUND, ROUND.replace("dim=-2", "dim=1"))),
     ("rounded replaced",
-     "Your result loses the keys that were rounded in earlier calls. Append the new group to "
-     "`rounded`.",
+     "You lose the keys that were rounded in earlier calls. Append the new group to `rounded`.",
      (ROUND, "rounded = torch.cat([rounded[..., :0, :], round_group(oldest)], dim=-2)")),
     ("not rounded at all",
-     "Your result moves each group into `rounded` unchanged. Pass all tokens of the group to "
-     "`round_group` together, and append its result.",
+     "You move each group into `rounded` unchanged. Pass all tokens of the group to `round_group` "
+     "together, and append its result.",
      (ROUND, "rounded = torch.cat([rounded, oldest], dim=-2)")),
     ("new tokens first",
-     "Your result puts the new keys before the keys that were already in `whole`. Keys must stay "
-     "in the order of the text. Append k at the end of `whole`.",
+     "You put the new keys before the keys that were already in `whole`. Keys must stay in the "
+     "order of the text. Append k at the end of `whole`.",
      (JOINED, "whole = torch.cat([k, whole], dim=-2)")),
     ("new tokens lost if nothing is rounded",
-     "Your result loses the new keys if no group is rounded. Append k to `whole` before you "
-     "decide whether to round.",
+     "You lose the new keys if no group is rounded. Append k to `whole` before you decide whether "
+     "to round.",
      (JOINED, "if whole.shape[-2] + k.shape[-2] < recent + group:\n        "
       "return rounded, whole\n    " + JOINED)),
     ("a token lost for each group",
-     "Your result loses one token for each rounded group. After the first `group` tokens are "
-     "taken out, `whole` begins with token number `group`. Continue with whole[..., group:, :].",
+     "You lose one token for each rounded group. After the first `group` tokens are taken out, "
+     "`whole` begins with token number `group`. Continue with whole[..., group:, :].",
      (OLDEST, OLDEST.replace("group:,", "group + 1 :,"))),
     ("oldest tokens lost at the start",
      "Your result is right once there are at least `recent` tokens. Before that, you lose the "
@@ -226,7 +224,7 @@ MISTAKES = [
      "Your result does not contain the new keys. Append k to `whole` first.",
      (JOINED, "whole = whole.clone()")),
     ("waiting tokens lost",
-     "Your result loses the keys that were already in `whole`. Append k to `whole`.",
+     "You lose the keys that were already in `whole`. Append k to `whole`.",
      (JOINED, "whole = k")),
     ("kept twice",
      "Your rounded tokens are still in `whole` as well. Each token must be in only one of the "

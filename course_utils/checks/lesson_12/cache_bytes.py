@@ -57,16 +57,16 @@ LATENT = "S * (d_c + d_rope)"
 RETURNED = "B * numbers * bits // 8"
 MISTAKES = [
     ("keys alone",
-     "Your result counts only keys or only values in full and window layers. Each token has a "
-     "key and a value in each head. Count both.",
+     "You count only keys or only values in full and window layers. Each token has a key and a "
+     "value in each head. Count both.",
      (BOTH, "tokens * H_kv * d_k")),
     ("latent counted twice",
-     "Your result counts the numbers of a latent layer twice. Keys and values are computed from "
-     "the same numbers, so count these once.",
+     "You count the numbers of a latent layer twice. Keys and values are computed from the same "
+     "numbers, so count these once.",
      (LATENT, "2 * S * (d_c + d_rope)")),
     ("latent alone counted twice",
-     "Your result counts the latent twice. Keys and values are computed from the same latent, so "
-     "count it once.",
+     "You count the latent twice. Keys and values are computed from the same latent, so count it "
+     "once.",
      (LATENT, "S * (2 * d_c + d_rope)")),
     ("keys alone, latent counted twice",
      "Your factor of 2 is in the wrong layers. Full and window layers keep keys and values, so "
@@ -74,24 +74,24 @@ MISTAKES = [
      "numbers.",
      (BOTH, "tokens * H_kv * d_k"), (LATENT, "2 * S * (d_c + d_rope)")),
     ("no factor of 2 in windows",
-     "Your full layers are right, but your window layers count only keys or only values. Count "
+     "Your full layers are right, but in window layers, you count only keys or only values. Count "
      "both.",
      (BOTH, "tokens * (2 if len(sizes) == 2 else 1) * H_kv * d_k")),
     ("no rotated key",
-     "Your result leaves out the rotated key of a latent layer. Each token keeps this key in "
-     "addition to its latent. Count d_c + d_rope numbers.",
+     "You leave out the rotated key of a latent layer. Each token keeps this key in addition to "
+     "its latent. Count d_c + d_rope numbers.",
      (LATENT, "S * d_c")),
     ("no latent",
-     "Your result leaves out the latent of a latent layer. Each token keeps a latent and a "
-     "rotated key. Count d_c + d_rope numbers.",
+     "You leave out the latent of a latent layer. Each token keeps a latent and a rotated key. "
+     "Count d_c + d_rope numbers.",
      (LATENT, "S * d_rope")),
     ("latent times rotated key",
-     "Your result multiplies d_c by d_rope. A token keeps d_c numbers and another d_rope "
-     "numbers, so add the two.",
+     "You multiply d_c by d_rope. A token keeps d_c numbers and another d_rope numbers, so add the "
+     "two.",
      (LATENT, "S * d_c * d_rope")),
     ("rotated key counted twice",
-     "Your result counts the rotated key of a latent layer twice. There is no rotated value, so "
-     "count the rotated key once.",
+     "You count the rotated key of a latent layer twice. There is no rotated value, so count the "
+     "rotated key once.",
      (LATENT, "S * (d_c + 2 * d_rope)")),
     ("windows over the batch",
      "In your result, all B texts share one window. Each text keeps its own newest tokens. Use "
@@ -99,24 +99,24 @@ MISTAKES = [
      (TOKENS, "tokens = min(B * S, window) / B if len(sizes) == 3 else S"),
      (RETURNED, "round(B * numbers * bits / 8)")),
     ("tokens times window",
-     "Your window layers multiply S by `window`. A layer keeps at most `window` tokens of a "
+     "In window layers, you multiply S by `window`. A layer keeps at most `window` tokens of a "
      "text, so use min(S, window).",
      (TOKENS, "tokens = S * window if len(sizes) == 3 else S")),
     ("windows as full",
-     "Your window layers count all S tokens. They keep at most `window` tokens, so use min(S, "
-     "window).",
+     "In window layers, you count all S tokens. These layers keep at most `window` tokens, so use "
+     "min(S, window).",
      (TOKENS, "tokens = S")),
     ("windows always full",
      "Your result is right for long texts. If S is smaller than the window, a window layer keeps "
      "only S tokens. Use min(S, window).",
      (TOKENS, "tokens = window")),
     ("windows once for all texts",
-     "Your window layers count the tokens of one text. Each of the B texts has its own window, "
+     "In window layers, you count the tokens of one text. Each of the B texts has its own window, "
      "so multiply by B.",
      (BOTH, "tokens * 2 * H_kv * d_k / (1 if len(sizes) == 2 else B)"),
      (RETURNED, "round(B * numbers * bits / 8)")),
     ("larger of the two",
-     "Your window layers use the larger of S and `window`. A layer keeps at most `window` "
+     "In window layers, you use the larger of S and `window`. A layer keeps at most `window` "
      "tokens, so use the smaller one.",
      (TOKENS, "tokens = max(S, window) if len(sizes) == 3 else S")),
     ("window without the newest",
@@ -128,8 +128,8 @@ MISTAKES = [
      "the newest `window` tokens. Count min(S, window).",
      (TOKENS, "tokens = min(S, window + 1) if len(sizes) == 3 else S")),
     ("window layers of one token",
-     "Your window layers count one token. They keep min(S, window) tokens, so multiply by this "
-     "number.",
+     "In window layers, you count one token. These layers keep min(S, window) tokens, so multiply "
+     "by this number.",
      (TOKENS, "tokens = 1 if len(sizes) == 3 else S")),
     ("one layer",
      "Your result is for the first layer only. Each layer has its own cache, so add up the bytes "
@@ -144,12 +144,13 @@ MISTAKES = [
      "differ, so add them up one by one.",
      ("in layers:", "in [layers[0]] * len(layers):")),
     ("latent layers of one text",
-     "Your latent layers count one text. Each of the B texts has its own latents, so multiply by "
-     "B.",
+     "In latent layers, you count only one text. Each of the B texts has its own latents, so "
+     "multiply by B.",
      (LATENT, "S * (d_c + d_rope) / B"),
      (RETURNED, "round(B * numbers * bits / 8)")),
     ("full layers of one text",
-     "Your full layers count one text. Each of the B texts has its own cache, so multiply by B.",
+     "In full layers, you count only one text. Each of the B texts has its own cache, so multiply "
+     "by B.",
      (BOTH, "tokens * 2 * H_kv * d_k / (B if len(sizes) == 2 else 1)"),
      (RETURNED, "round(B * numbers * bits / 8)")),
     ("one text",
@@ -159,21 +160,21 @@ MISTAKES = [
      "Your result is in bits. A byte has 8 bits, so divide by 8.",
      (RETURNED, "B * numbers * bits")),
     ("bits and bytes exchanged",
-     "Your result divides by `bits` and multiplies by 8. Each number takes bits / 8 bytes, so "
-     "multiply by `bits` and divide by 8.",
+     "You divide by `bits` and multiply by 8. Each number takes bits / 8 bytes, so multiply by "
+     "`bits` and divide by 8.",
      (RETURNED, "B * numbers * 8 / bits")),
     ("half of the bytes",
      "Your result is half of the right one. Each number takes bits / 8 bytes, and keys and "
      "values both count. Look for a factor of 2 that is missing everywhere.",
      (RETURNED, "B * numbers * bits / 16")),
     ("numbers",
-     "Your result counts numbers. Each number takes bits / 8 bytes, so multiply by bits / 8.",
+     "You count numbers. Each number takes bits / 8 bytes, so multiply by bits / 8.",
      (RETURNED, "B * numbers")),
     ("always 16 bits",
-     "Your result takes 2 bytes for each number, whatever `bits` is. Use bits / 8 bytes.",
+     "You take 2 bytes for each number, whatever `bits` is. Use bits / 8 bytes.",
      (RETURNED, "B * numbers * 2")),
     ("bits as bytes, always 4",
-     "Your result takes 4 bytes for each number, whatever `bits` is. Use bits / 8 bytes.",
+     "You take 4 bytes for each number, whatever `bits` is. Use bits / 8 bytes.",
      (RETURNED, "B * numbers * 4")),
     ("whole bytes only",
      "Your result is right if `bits` is 8 or more. With 4 bits, your result is 0, as if you used "
@@ -192,44 +193,42 @@ MISTAKES = [
      "Your result is in MB. Return it in bytes.",
      (RETURNED, "B * numbers * bits / 8e6")),
     ("one head",
-     "Your result counts one key head in each full or window layer. Such a layer has H_kv key "
-     "heads, so multiply by H_kv.",
+     "You count one key head in each full or window layer. Such a layer has H_kv key heads, so "
+     "multiply by H_kv.",
      (BOTH, "tokens * 2 * d_k")),
     ("no width",
-     "Your result counts one number for each key and each value. Keys and values have d_k "
-     "numbers, so multiply by d_k.",
+     "You count one number for each key and each value. Keys and values have d_k numbers, so "
+     "multiply by d_k.",
      (BOTH, "tokens * 2 * H_kv")),
     ("heads and width added",
-     "Your result adds H_kv and d_k. Each of the H_kv heads has d_k numbers, so multiply them.",
+     "You add H_kv and d_k. Each of the H_kv heads has d_k numbers, so multiply them.",
      (BOTH, "tokens * 2 * (H_kv + d_k)")),
     ("one token",
      "Your result is for one token. A full or latent layer keeps S tokens, and a window layer "
      "keeps min(S, window). Multiply by these numbers.",
      (TOKENS, "tokens = 1"), (LATENT, "d_c + d_rope")),
     ("latent of one token",
-     "Your latent layers count one token. They keep a latent and a rotated key for each of the S "
-     "tokens, so multiply by S.",
+     "In latent layers, you count one token. These layers keep a latent and a rotated key for each "
+     "of the S tokens, so multiply by S.",
      (LATENT, "d_c + d_rope")),
     ("rotated key of one token",
-     "Your latent layers count one rotated key in all. Each of the S tokens has one. Multiply "
+     "In latent layers, you count one rotated key in all. Each of the S tokens has one. Multiply "
      "the sum d_c + d_rope by S.",
      (LATENT, "S * d_c + d_rope")),
     ("dropped tokens",
-     "Your window layers count S − window tokens, which are the dropped ones. Count the tokens "
+     "In window layers, you count S − window tokens, which are the dropped ones. Count the tokens "
      "that are kept, min(S, window).",
      (TOKENS, "tokens = S - window if len(sizes) == 3 else S")),
     ("window layers forgotten",
-     "Your result leaves out the window layers. Add 2 · H_kv · d_k numbers for each of their "
-     "min(S, window) tokens.",
+     "You leave out the window layers. Add 2 · H_kv · d_k numbers for each of their min(S, window) "
+     "tokens.",
      (BOTH, "(3 - len(sizes)) * tokens * 2 * H_kv * d_k")),
     ("KiB", "Your result is in KiB. Return it in bytes.", (RETURNED, "B * numbers * bits / 2**13")),
     ("full layers forgotten",
-     "Your result leaves out the full layers. Add 2 · H_kv · d_k numbers for each of their S "
-     "tokens.",
+     "You leave out the full layers. Add 2 · H_kv · d_k numbers for each of their S tokens.",
      (BOTH, "(len(sizes) - 2) * tokens * 2 * H_kv * d_k")),
     ("latent layers forgotten",
-     "Your result leaves out the latent layers. Add d_c + d_rope numbers for each of their S "
-     "tokens.",
+     "You leave out the latent layers. Add d_c + d_rope numbers for each of their S tokens.",
      (LATENT, "0")),
 ]  # fmt: skip
 

@@ -132,8 +132,8 @@ MISTAKES = [
      "take at most a quarter of what the uncompressed cache takes on `to_choose`.",
      (FITS, "if held <= whole * 0.6:")),
     ("less than a quarter",
-     "Your choice leaves out a cache that takes exactly a quarter of the bytes. At most a "
-     "quarter is allowed, so use <=.",
+     "You leave out a cache that takes exactly a quarter of the bytes. At most a quarter is "
+     "allowed, so use <=.",
      (FITS, "if held < whole / 4:")),
     ("the smallest",
      "Your choice is the cache with the fewest bytes. Of the caches that take at most a quarter, "
@@ -148,34 +148,34 @@ MISTAKES = [
      "loss.",
      (BEST, BEST.replace("min", "max"))),
     ("chosen on the others",
-     "Your choice is the one that you get on `held_out`. These texts are meant to test the "
-     "choice. Choose on `to_choose`.",
+     "You chose the cache on `held_out`. These texts are only for testing the choice. Choose on "
+     "`to_choose`.",
      (WHOLE_BYTES, WHOLE_BYTES.replace("to_choose", "held_out")),
      (CHOOSE, CHOOSE.replace("to_choose", "held_out"))),
     ("losses of the others",
-     "Your choice is the one that you get if you measure the losses on `held_out`. These texts "
-     "are meant to test the choice. Measure the losses on `to_choose`.",
+     "You compared the losses on `held_out`. These texts are only for testing the choice. Measure "
+     "the losses on `to_choose`.",
      (CHOOSE, "loss, held = measure(name, held_out)[0], measure(name, to_choose)[1]")),
     ("bytes of the others",
-     "Your choice is the one that you get if you count the bytes on `held_out`. These texts are "
-     "meant to test the choice. Count the bytes on `to_choose`.",
+     "You compared the bytes on `held_out`. These texts are only for testing the choice. Count the "
+     "bytes on `to_choose`.",
      (FITS, "if measure(name, held_out)[1] <= measure(names[0], held_out)[1] / 4:")),
     ("each text fits",
-     "Your choice leaves out a cache that takes at most a quarter of the bytes over all texts, "
-     "but more than a quarter on one text. Add up the bytes over all texts before you compare.",
+     "You leave out a cache that takes at most a quarter of the bytes over all texts, but more "
+     "than a quarter on one text. Add up the bytes over all texts before you compare.",
      (FITS, "if all(4 * read(t, name)[1] <= read(t, names[0])[1] for t in to_choose):")),
     ("some text fits",
      "Your choice takes at most a quarter of the bytes on one text, but more than a quarter over "
      "all texts. Add up the bytes over all texts before you compare.",
      (FITS, "if any(4 * read(t, name)[1] <= read(t, names[0])[1] for t in to_choose):")),
     ("chosen on all",
-     "Your choice is the one that you get on all texts together. The texts in `held_out` are "
-     "meant to test the choice. Choose on `to_choose` alone.",
+     "You chose the cache on all texts together. The texts in `held_out` are only for testing the "
+     "choice. Choose on `to_choose` alone.",
      (WHOLE_BYTES, WHOLE_BYTES.replace("to_choose", "to_choose + held_out")),
      (CHOOSE, CHOOSE.replace("to_choose", "to_choose + held_out"))),
     ("chosen by the texts' means",
-     "Your share and your extra loss are right for your choice. But you choose by the mean of "
-     "the losses of the texts. Then tokens of short texts count more. Choose by the mean "
+     "Your share and your extra loss are right for your choice. But you choose by the average of "
+     "the texts' mean losses. Then tokens of short texts count more. Choose by the mean "
      "cross-entropy over all predicted tokens of all texts in `to_choose`.",
      (CHOOSE, CHOOSE + "\n        loss = sum(measure(name, [t])[0] for t in to_choose)")),
     ("chosen on the last text",
@@ -271,7 +271,7 @@ MISTAKES = [
      (OF_WHOLE, OF_WHOLE.replace("held_out", "to_choose + held_out")),
      (OF_BEST, OF_BEST.replace("held_out", "to_choose + held_out"))),
     ("compared across texts",
-     "Your extra loss compares your choice on `held_out` with the uncompressed cache on "
+     "For your extra loss, you compare your choice on `held_out` with the uncompressed cache on "
      "`to_choose`. Measure both losses on `held_out`.",
      (RETURN, "loss_of_whole = measure(names[0], to_choose)[0]\n    " + RETURN)),
     ("compared with other texts",
@@ -279,8 +279,8 @@ MISTAKES = [
      "cache on `to_choose`. Measure both caches on `held_out`.",
      (OF_WHOLE, OF_WHOLE.replace("held_out", "to_choose"))),
     ("whole bytes of other texts",
-     "Your share divides the bytes of your choice on `held_out` by those of the uncompressed "
-     "cache on `to_choose`. Measure both on `held_out`.",
+     "For your share, you divide the bytes of your choice on `held_out` by those of the "
+     "uncompressed cache on `to_choose`. Measure both on `held_out`.",
      (RETURN, "whole = measure(names[0], to_choose)[1]\n    " + RETURN)),
     ("loss itself",
      "Your third number is the loss of your choice. Subtract the loss of the uncompressed cache.",
@@ -315,8 +315,8 @@ MISTAKES = [
      "Your second number is a number of bytes. Divide it by the bytes of the uncompressed cache.",
      ("held / whole", "held")),
     ("share of both caches",
-     "Your second number divides the bytes of your choice by the sum of its bytes and those of "
-     "the uncompressed cache. Divide by the bytes of the uncompressed cache alone.",
+     "For your second number, you divide the bytes of your choice by the sum of its bytes and "
+     "those of the uncompressed cache. Divide by the bytes of the uncompressed cache alone.",
      ("held / whole", "held / (held + whole)")),
     ("difference of the bytes",
      "Your second number is a difference of bytes. Divide the bytes of your choice by those of "
@@ -334,28 +334,29 @@ MISTAKES = [
      "Your second number is in percent. Return a share from 0 to 1.",
      ("held / whole", "100 * held / whole")),
     ("not shifted",
-     "Your loss compares each row of logits with the token that the model has just read. Row i "
-     "predicts token i + 1. Compare logits[:-1] with tokens[1:].",
+     "For your loss, you compare each row of logits with the token that the model has just read. "
+     "Row i predicts token i + 1. Compare logits[:-1] with tokens[1:].",
      (ENTROPY, 'F.cross_entropy(logits, tokens, reduction="sum").item()'),
      (COUNT, "count += len(tokens)")),
     ("shifted the other way",
-     "Your loss compares each row of logits with the token one position before. Row i predicts "
-     "token i + 1. Compare logits[:-1] with tokens[1:].",
+     "For your loss, you compare each row of logits with the token one position before. Row i "
+     "predicts token i + 1. Compare logits[:-1] with tokens[1:].",
      (ENTROPY, 'F.cross_entropy(logits[1:], tokens[:-1], reduction="sum").item()')),
     ("not shifted, mean of the texts' means",
-     "Your loss compares each row of logits with the token that the model has just read. Row i "
-     "predicts token i + 1. Compare logits[:-1] with tokens[1:].",
+     "For your loss, you compare each row of logits with the token that the model has just read. "
+     "Row i predicts token i + 1. Compare logits[:-1] with tokens[1:].",
      (ENTROPY, "F.cross_entropy(logits, tokens).item()"), (COUNT, "count += 1")),
     ("mean of the texts' means",
-     "Your loss is the mean of the losses of the texts, so tokens of short texts count more. "
-     "Average over all predicted tokens of all texts at once.",
+     "Your loss is the average of the texts' mean losses, so tokens of short texts count more. Add "
+     "up the losses of all predicted tokens of all texts, and divide the sum by the number of "
+     "these tokens.",
      (ENTROPY, OWN), (COUNT, "count += 1")),
     ("summed loss",
      "Your losses are sums over the tokens. Divide each sum by the number of predicted tokens.",
      (ALL, "return loss, held")),
     ("sum of the texts' means",
-     "Your losses are sums of the losses of the texts. Average over all predicted tokens of all "
-     "texts at once.",
+     "You add up one mean loss per text. Add up the losses of all predicted tokens of all texts "
+     "instead, and divide the sum by the number of these tokens.",
      (ENTROPY, OWN), (ALL, "return loss, held")),
     ("divided by all tokens",
      "Your losses are divided by the number of all tokens. The first token of a text is not "
@@ -365,23 +366,22 @@ MISTAKES = [
      "Your bytes are those of the last text alone. Add up the bytes of all texts.",
      ("held += nbytes", "held = nbytes")),
     ("texts concatenated",
-     "Your result reads all texts as one long text. The texts are independent of each other. "
-     "Read each text on its own, then add up losses and bytes.",
+     "You read all texts as one long text. The texts are independent of each other. Read each text "
+     "on its own, then add up losses and bytes.",
      ("in some:", "in [torch.cat(some)]:")),
     ("first text alone",
-     "Your result uses only the first text of each list. Measure on all texts.",
+     "You use only the first text of each list. Measure on all texts.",
      ("in some:", "in some[:1]:")),
     ("softmax before the cross-entropy",
      "You get this loss if you apply a softmax before F.cross_entropy, which applies a softmax "
      "itself. Pass the logits.",
      (ENTROPY, 'F.cross_entropy(logits[:-1].softmax(-1), tokens[1:], reduction="sum").item()')),
     ("probability without a logarithm",
-     "Your loss uses the mean probability of the next tokens. Use the cross-entropy, which is "
-     "the negative mean of the logarithm of this probability.",
+     "You use the mean probability of the next tokens. Use the cross-entropy, which is the "
+     "negative mean of the logarithm of this probability.",
      (ENTROPY, "-logits[:-1].softmax(-1).gather(1, tokens[1:, None]).sum().item()")),
     ("last token alone",
-     "Your losses use only the last token of each text. Average over all predicted tokens of all "
-     "texts.",
+     "You use only the last token of each text. Average over all predicted tokens of all texts.",
      (ENTROPY, "F.cross_entropy(logits[-2:-1], tokens[-1:]).item()"), (COUNT, "count += 1")),
     ("errors counted",
      "Your loss is the share of wrong predictions. Use the mean cross-entropy.",
@@ -391,8 +391,8 @@ MISTAKES = [
      "the extra loss.",
      ("return best, held", "return held")),
     ("mean of shares",
-     "Your share is the mean of the shares on single texts. Add up the bytes of all texts, then "
-     "divide.",
+     "Your share is the mean of the shares on individual texts. Add up the bytes of all texts, "
+     "then divide.",
      (RETURN, "shares = [read(t, names[best])[1] / read(t, names[0])[1] for t in held_out]\n    "
       + RETURN.replace("held / whole", "sum(shares) / len(shares)"))),
     ("index among those that fit",

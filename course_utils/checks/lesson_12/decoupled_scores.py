@@ -150,8 +150,8 @@ MISTAKES = [
      "and absorbing W_k must not change the scores. Divide by √(d_k + d_rope).",
      (SCALE, " / (latent.shape[-1] + q_rope.shape[-1]) ** 0.5")),
     ("each part by its own root",
-     "You divide each of the two dot products by the root of its own width. Together they are "
-     "one dot product of width d_k + d_rope. Add them first, then divide the sum by √(d_k + "
+     "You divide each of the two dot products by the square root of its own width. Together they "
+     "are one dot product of width d_k + d_rope. Add them first, then divide the sum by √(d_k + "
      "d_rope).",
      (SUM, "(content / q.shape[-1] ** 0.5 + position / q_rope.shape[-1] ** 0.5)"), (SCALE, "")),
     ("latent part by its own root",
@@ -185,15 +185,15 @@ MISTAKES = [
      "divide by √(d_k + d_rope).",
      (SCALE, " / (q.shape[-1] + q_rope.shape[-1] + latent.shape[-1]) ** 0.5")),
     ("multiplied by the root",
-     "Your scores are multiplied by √(d_k + d_rope). Divide them by this root.",
+     "Your scores are multiplied by √(d_k + d_rope). Divide them by this square root.",
      (SCALE, " * (q.shape[-1] + q_rope.shape[-1]) ** 0.5")),
     ("scaled by two roots",
      "Your scores are divided by √(d_k + d_rope) and by √d_k. Divide them only by √(d_k + "
      "d_rope).",
      (SCALE, SCALE + " / q.shape[-1] ** 0.5")),
     ("scaled by the number of tokens",
-     "Your scores are divided by √S, from the number of keys. A query has d_k + d_rope numbers, "
-     "so divide by √(d_k + d_rope).",
+     "Your scores are divided by √S, the square root of the number of keys. A query has d_k + "
+     "d_rope numbers, so divide by √(d_k + d_rope).",
      (SCALE, " / S ** 0.5")),
     ("not rooted",
      "Your scores are divided by d_k + d_rope. Divide them by the square root of this number.",
@@ -219,38 +219,37 @@ MISTAKES = [
      "q_rope. Keep the heads separate.",
      (SUM, "(content + position[:, :1])")),
     ("subtracted",
-     "Your result subtracts the dot product of the rotated parts. The dot product of "
-     "concatenated vectors is a sum. Add the two.",
+     "You subtract the dot product of the rotated parts. The dot product of concatenated vectors "
+     "is a sum. Add the two.",
      (SUM, "(content - position)")),
     ("multiplied",
-     "Your result multiplies the two dot products. The dot product of concatenated vectors is a "
-     "sum. Add the two.",
+     "You multiply the two dot products. The dot product of concatenated vectors is a sum. Add the "
+     "two.",
      (SUM, "(content * position)")),
     ("joined vectors rotated",
-     "Your result rotates the whole concatenated queries and keys. Then W_k can no longer be "
-     "absorbed. Rotate q_rope and k_rope alone, before you concatenate.",
+     "You rotate the whole concatenated queries and keys. Only q_rope and k_rope carry positions "
+     "here, so that W_k can be absorbed. Rotate q_rope and k_rope alone, before you concatenate.",
      (QUERIES, "raw_q = q_rope\n    raw_k = k_rope[:, None].expand(-1, q.shape[1], -1, -1)\n    "
       + QUERIES),
      (SUM, "(rotary(torch.cat([q, raw_q], -1), positions[S - L :]) @ rotary(torch.cat([latent[:, "
       "None] @ W_k.mT, raw_k], -1), positions).mT)")),
     ("joined latents rotated",
-     "Your result rotates the absorbed queries and the latents together with q_rope and k_rope. "
-     "Then the scores are no longer q · (W_k c). Rotate q_rope and k_rope alone, before you "
-     "concatenate.",
+     "You rotate the absorbed queries and the latents together with q_rope and k_rope. Then the "
+     "scores are no longer q · (W_k c). Rotate q_rope and k_rope alone, before you concatenate.",
      (QUERIES, "raw_q, raw_k = q_rope, k_rope\n    " + QUERIES),
      (SUM, "(rotary(torch.cat([q @ W_k, raw_q], -1), positions[S - L :]) @ "
       "rotary(torch.cat([latent, raw_k], -1), positions)[:, None].mT)")),
     ("latent rotated",
-     "Your latents are rotated as well. Then W_k can no longer be absorbed. Rotate only q_rope "
-     "and k_rope.",
+     "Your latents are rotated as well. Only q_rope and k_rope carry positions here, so that W_k "
+     "can be absorbed. Rotate only these two.",
      (CONTENT, "q @ W_k @ rotary(even(latent), positions)[..., : latent.shape[-1]][:, None].mT")),
     ("keys rotated whole",
-     "Your keys W_k c are rotated as well. Then W_k can no longer be absorbed. Rotate only "
-     "q_rope and k_rope.",
+     "Your keys W_k c are rotated as well. Only q_rope and k_rope carry positions here, so that "
+     "W_k can be absorbed. Rotate only these two.",
      (CONTENT, "q @ rotary_of_any(latent[:, None] @ W_k.mT, positions).mT")),
     ("all of it rotated",
-     "Your q and W_k c are rotated as well. Then W_k can no longer be absorbed. Rotate only "
-     "q_rope and k_rope.",
+     "Your q and W_k c are rotated as well. Only q_rope and k_rope carry positions here, so that "
+     "W_k can be absorbed. Rotate only these two.",
      (CONTENT, "rotary_of_any(q, positions[S - L :]) @ "
       "rotary_of_any(latent[:, None] @ W_k.mT, positions).mT")),
     ("queries rotated whole",
@@ -258,15 +257,15 @@ MISTAKES = [
      "position of the query. Rotate only q_rope and k_rope.",
      (CONTENT, "rotary_of_any(q, positions[S - L :]) @ W_k @ latent[:, None].mT")),
     ("no dimension for the heads",
-     "You get an error, or this result, if you multiply queries (B, H, L, …) by latents (B, S, "
-     "d_c) or by k_rope without a dimension for the heads. Broadcasting then takes the batch for "
-     "heads. Use latent[:, None] and k_rope[:, None].",
+     "If your latents and k_rope have no dimension for the heads, broadcasting lines up their "
+     "batch dimension with the heads of the queries. You get this result (or an error, if B and H "
+     "do not match). Use latent[:, None] and k_rope[:, None].",
      (CONTENT, CONTENT.replace("[:, None]", "")),
      ("k_rope[:, None].mT", "k_rope.mT")),
     ("no dimension for the heads in k_rope",
-     "You get an error, or this result, if you multiply queries (B, H, L, d_rope) by k_rope (B, S, "
-     "d_rope) without a dimension for the heads. Broadcasting then takes the batch for heads. Use "
-     "k_rope[:, None].",
+     "If your k_rope (B, S, d_rope) has no dimension for the heads, broadcasting lines up its "
+     "batch dimension with the heads of the queries. You get this result (or an error, if B and H "
+     "do not match). Use k_rope[:, None].",
      ("k_rope[:, None].mT", "k_rope.mT")),
     ("latents of the first text",
      "All of your texts use the latents of the first text. Each text has its own, so use "
@@ -288,12 +287,12 @@ MISTAKES = [
      "W_k[h].",
      (CONTENT, "q @ W_k[0] @ latent[:, None].mT")),
     ("W_k transposed",
-     "You get this result, or an error, if you compute q @ W_k.mT. A score is q · (W_k c) = "
+     "q @ W_k.mT gives this result (or an error, if d_k and d_c differ). A score is q · (W_k c) = "
      "(W_kᵀ q) · c. Your queries are rows, so W_kᵀ q is written q @ W_k.",
      (CONTENT, "q @ W_k.mT @ latent[:, None].mT")),
     ("no W_k",
-     "You get this result, or an error, if you multiply the queries by the latents without W_k. "
-     "Multiply the queries by W_k first.",
+     "If you multiply the queries by the latents without W_k, you get this result (or an error, if "
+     "d_k and d_c differ). Multiply the queries by W_k first.",
      (CONTENT, "q @ latent[:, None].mT")),
     ("softmax",
      "Your result is the softmax of the scores. Return the scores.",

@@ -95,16 +95,16 @@ MISTAKES = [
      "own length.",
      (NEWEST, "lengths[0] - (window - 1) + torch.arange(window - 1).expand(len(k), -1)")),
     ("window tokens",
-     "Your result keeps the newest `window` tokens. The next query sees itself and the window − "
-     "1 tokens before it. Keep window − 1 tokens.",
+     "You keep the newest `window` tokens. The next query sees its own token and the window − 1 "
+     "tokens before it. Keep window − 1 tokens.",
      (NEWEST, "lengths - window + torch.arange(window)")),
     ("window and one more",
-     "Your result keeps the newest window + 1 tokens. The next query sees itself and the window "
-     "− 1 tokens before it. Keep window − 1 tokens.",
+     "You keep the newest window + 1 tokens. The next query sees its own token and the window − 1 "
+     "tokens before it. Keep window − 1 tokens.",
      (NEWEST, "lengths - window - 1 + torch.arange(window + 1)")),
     ("the oldest of the window missing",
-     "Your result keeps the newest window − 2 tokens. The next query sees itself and the window "
-     "− 1 tokens before it. Keep window − 1 tokens.",
+     "You keep the newest window − 2 tokens. The next query sees its own token and the window − 1 "
+     "tokens before it. Keep window − 1 tokens.",
      (NEWEST, "lengths - (window - 2) + torch.arange(max(window - 2, 0))")),
     ("one position early",
      "Your newest tokens are one position too early, so the last token of each text is missing. "
@@ -119,14 +119,14 @@ MISTAKES = [
      "last.",
      (NEWEST, "lengths - 1 - torch.arange(window - 1)")),
     ("sinks kept twice",
-     "Your result keeps a token twice if one of the newest window − 1 tokens is also a sink. "
-     "Then this token would get its weight twice. Leave its slot in the window part empty, with "
-     "key 0 and mask False.",
+     "You keep a token twice if one of the newest window − 1 tokens is also a sink. Then this "
+     "token would get its weight twice. Leave its slot in the window part empty, with key 0 and "
+     "mask False.",
      (NEWEST_REAL, "newest >= 0")),
     ("token after the sinks left out",
-     "Your result leaves out the token at position `sinks` if the window reaches it. The sinks "
-     "are at positions 0 to sinks − 1, so this token belongs to the window. Keep newest tokens "
-     "at positions >= sinks.",
+     "You leave out the token at position `sinks` if the window reaches it. The sinks are at "
+     "positions 0 to sinks − 1, so this token belongs to the window. Keep newest tokens at "
+     "positions >= sinks.",
      (NEWEST_REAL, "newest > sinks")),
     ("missing sinks real",
      "Your mask is right for long texts. A text shorter than `sinks` does not have a token for "
@@ -137,9 +137,9 @@ MISTAKES = [
      "only if p < length. Mark other sink slots as False.",
      (FIRST_REAL, "first <= lengths")),
     ("only negative positions empty",
-     "Your mask is False only in slots before the start of the text. Sink slots without a token "
-     "must be False too, and so must slots of the window whose token is already a sink. Mark "
-     "both as False.",
+     "Your mask is False only in window slots that would lie before the start of the text. Two "
+     "more kinds of slots must be False: sink slots without a token, and window slots whose token "
+     "is already in a sink slot.",
      (FIRST_REAL, "(first < lengths) | True"), (NEWEST_REAL, "newest >= 0")),
     ("everything real",
      "All slots of your mask are True. A short text does not fill them all. Mark a slot as True "
@@ -160,9 +160,9 @@ MISTAKES = [
      "Your mask is right, but the keys in its False slots are not 0. Set these keys to 0.",
      (RETURN, "return kept, real")),
     ("sinks kept twice, and not 0",
-     "Your result keeps a token twice if one of the newest window − 1 tokens is also a sink. And "
-     "the keys in empty slots are not 0. Mark the second slot of this token as False, and set "
-     "the keys of all False slots to 0.",
+     "You keep a token twice if one of the newest window − 1 tokens is also a sink. And the keys "
+     "in empty slots are not 0. Mark this token's slot in the window part as False, and set the "
+     "keys of all False slots to 0.",
      (NEWEST_REAL, "newest >= 0"), (RETURN, "return kept, real")),
     ("other tokens in empty slots",
      "Your mask is right, but the keys in its False slots are not 0. Set these keys to 0.",
@@ -179,8 +179,8 @@ MISTAKES = [
      (NEWEST, "lengths - (window - 1) + torch.arange(window - 1) + 1"),
      (NEWEST_REAL, "(newest >= sinks) & (newest < lengths)")),
     ("oldest tokens",
-     "Your result fills the window slots with the tokens right after the sinks. These slots are "
-     "for the newest window − 1 tokens. Count back from the length of each text.",
+     "You fill the window slots with the tokens right after the sinks. These slots are for the "
+     "newest window − 1 tokens. Count back from the length of each text.",
      (NEWEST, "sinks + torch.arange(window - 1) + 0 * lengths"), (NEWEST_REAL, "newest < lengths")),
     ("all columns, masked",
      "Your result still has all S tokens. Tokens that the layer does not keep should take no "
@@ -188,9 +188,9 @@ MISTAKES = [
      (RETURN, "at = torch.arange(k.shape[2])\n    real = (at < lengths) & ((at < sinks) | (at > "
       "lengths - window))\n    return k * real[:, None, :, None], real")),
     ("right-aligned",
-     "Your tokens of a short text are all moved to the right, so its sinks are in the wrong "
-     "slots. Slot i below `sinks` is for position i. Put the empty slots between the sinks and "
-     "the newest tokens.",
+     "Your tokens of a short text are all moved to the right, so its sinks are in the wrong slots. "
+     "Slot i, for i < `sinks`, is for the token at position i. Put the empty slots between the "
+     "sinks and the newest tokens.",
      (RETURN, "order = real.long().argsort(dim=1, stable=True)\n    kept *= real[:, None, :, "
       "None]\n    kept = kept.gather(2, order[:, None, :, None].expand_as(kept))\n    "
       "return kept, real.gather(1, order)")),
@@ -220,15 +220,15 @@ MISTAKES = [
      "positions 0 to sinks − 1. Return sinks + window − 1 slots.",
      ("first = torch.arange(sinks)", "first = torch.arange(sinks + 1).clamp(max=k.shape[2] - 1)")),
     ("no sinks",
-     "Your result leaves out the sinks. Keep the first `sinks` tokens of each text, and put them "
-     "before the newest tokens.",
+     "You leave out the sinks. Keep the first `sinks` tokens of each text, and put them before the "
+     "newest tokens.",
      (JOINED, "newest"), (REAL, "newest >= 0")),
     ("sinks alone",
-     "Your result keeps only the sinks. Keep the newest window − 1 tokens as well.",
+     "You keep only the sinks. Keep the newest window − 1 tokens as well.",
      (JOINED, "first.expand(len(k), -1)"), (REAL, "first_real")),
     ("sinks before the window",
      "Your sinks are the tokens right before the window. Sinks are the first tokens of the text. "
-     "Slot i below `sinks` is for position i.",
+     "Slot i, for i < `sinks`, is for the token at position i.",
      (JOINED, "torch.cat([(lengths - window + 1 - sinks).clamp(min=0) + first, newest], dim=1)")),
     ("window from the start of a short text",
      "The newest tokens of a short text are in the wrong slots. The newest token must be in the "

@@ -76,9 +76,9 @@ def _reduced(dim):
 
 
 SYMMETRIC = (
-    "Your levels are symmetric around 0. If all numbers of a channel lie on one side of 0, half "
-    "of these levels are never used. Spread the levels from the smallest to the largest number "
-    "of the channel."
+    "Your levels are symmetric around 0. If all numbers in a channel lie on one side of 0, half of "
+    "these levels are never used. Spread the levels from the smallest to the largest number in the "
+    "channel."
 )
 MISTAKES = [
     ("constant channel",
@@ -90,8 +90,8 @@ MISTAKES = [
      "such a channel unchanged.",
      (GUARD, ""), (RESULT, f"({RESULT}).nan_to_num(0)")),
     ("constant channel off by one",
-     "Your result is right, except for channels whose numbers are all equal. Your result adds "
-     "something to them. Return such a channel unchanged.",
+     "Your result is right, except for channels whose numbers are all equal. You add something to "
+     "them. Return such a channel unchanged.",
      (CODES, "codes = torch.where(high == low, 1, (k - low) / step).round()")),
     ("per token",
      "Your result has one scale for each token. Keys need one scale for each channel. Take the "
@@ -158,27 +158,27 @@ MISTAKES = [
      "Divide the range by 2^bits − 1.",
      (STEP, "step = (high - low) / 2**(bits - 1)")),
     ("levels are bits",
-     "Your scale is the range divided by `bits`. With b bits, there are 2^b levels. Divide the "
-     "range by 2^bits − 1.",
+     "Your scale is the range divided by `bits`. There must be 2^bits levels. Divide the range by "
+     "2^bits − 1.",
      (STEP, "step = (high - low) / bits")),
     ("levels are bits, less one",
-     "Your result has only `bits` levels. With b bits, there are 2^b levels. Divide the range by "
-     "2^bits − 1.",
+     "Your result has only `bits` levels. There must be 2^bits levels. Divide the range by 2^bits "
+     "− 1.",
      (STEP, "step = (high - low) / max(bits - 1, 1)")),
     ("one level too many",
      "Your scale is the range divided by 2^bits + 1, which gives two levels too many. 2^bits "
      "levels have 2^bits − 1 gaps between them. Divide the range by 2^bits − 1.",
      (STEP, "step = (high - low) / (2**bits + 1)")),
     ("two steps too few",
-     "Your result has one level too few. With b bits, there are 2^b levels, and so 2^b − 1 gaps "
-     "between them. Divide the range by 2^bits − 1.",
+     "Your result has one level too few. There are 2^bits levels, and so 2^bits − 1 gaps between "
+     "them. Divide the range by 2^bits − 1.",
      (STEP, "step = (high - low) / max(2**bits - 2, 1)")),
     ("always 2 bits",
      "Your result has 4 levels, whatever `bits` is. Use 2^bits levels.",
      (STEP, "step = (high - low) / 3")),
     ("levels are twice the bits",
-     "Your result has 2 · bits levels. With b bits, there are 2^b levels. Divide the range by "
-     "2^bits − 1.",
+     "Your result has 2 · bits levels. There must be 2^bits levels. Divide the range by 2^bits − "
+     "1.",
      (STEP, "step = (high - low) / (2 * bits - 1)")),
     ("always 4 bits",
      "Your result has 16 levels, whatever `bits` is. Use 2^bits levels.",
@@ -195,20 +195,20 @@ MISTAKES = [
      "`round`.",
      (GUARD, "step = step + 1e-8"), (CODES, "codes = ((k - low) / step).floor()")),
     ("middle of a bin",
-     "Your levels are the middles of 2^bits equal parts of the range. The lowest level must be "
-     "the smallest number of the channel, and the highest level its largest number. Divide the "
-     "range by 2^bits − 1, and round to the nearest level.",
+     "Your levels are the middles of 2^bits equal parts of the range. The lowest level must be the "
+     "smallest number in the channel, and the highest level its largest number. Divide the range "
+     "by 2^bits − 1, and round to the nearest level.",
      (STEP, "step = (high - low) / 2**bits"),
      (CODES, "codes = ((k - low) / step).floor().clamp(0, 2**bits - 1) + 0.5")),
     ("around the mean",
      "Your levels are centered on the mean of the channel. Then some levels can lie outside its "
-     "range. Spread the levels from the smallest to the largest number of the channel.",
+     "range. Spread the levels from the smallest to the largest number in the channel.",
      (LOW, "mean = k.mean(dim=-2, keepdim=True)"),
      (HIGH, "high = (k - mean).abs().amax(dim=-2, keepdim=True)\n    low = -high"),
      (CODES, "codes = ((k - mean) / step).round()"), (RESULT, "mean + codes * step")),
     ("symmetric around the mean",
      "Your levels are symmetric around the mean of the channel. Then some levels can lie outside "
-     "its range. Spread the levels from the smallest to the largest number of the channel.",
+     "its range. Spread the levels from the smallest to the largest number in the channel.",
      (LOW, "mean = k.mean(dim=-2, keepdim=True)"),
      (HIGH, "high = (k - mean).abs().amax(dim=-2, keepdim=True)\n    low = -high"),
      (CODES, "codes = ((k - mean - low) / step).round()"),
@@ -224,12 +224,12 @@ MISTAKES = [
      "Your result contains the codes. Return the numbers that they stand for, low + code · scale.",
      (RESULT, "codes.to(torch.uint8)")),
     ("half a step too large",
-     "Your numbers are too large by half of the scale. Code 0 stands for the smallest number of "
-     "the channel. Return low + code · scale.",
+     "Your numbers are too large by half a step (half the scale). Code 0 stands for the smallest "
+     "number in the channel. Return low + code · scale.",
      (RESULT, "low + (codes + 0.5) * step")),
     ("counted from the largest",
-     "Your result counts codes down from the largest number of the channel, but they were "
-     "counted up from the smallest. Return low + code · scale.",
+     "You count codes down from the largest number in the channel, but they were counted up from "
+     "the smallest. Return low + code · scale.",
      (RESULT, "high - codes * step")),
     ("rounding error",
      "Your result is k minus the rounded numbers. Return the rounded numbers themselves, low + "
@@ -239,16 +239,16 @@ MISTAKES = [
      "Your result is a tuple. Return one tensor with the rounded numbers, low + code · scale.",
      (RESULT, "codes, low, step")),
     ("low left out",
-     "Your result is code · scale. Code 0 stands for the smallest number of the channel, low. "
-     "Add low.",
+     "Your result is code · scale. Code 0 stands for the smallest number in the channel, low. Add "
+     "low.",
      (RESULT, "codes * step")),
     ("low not subtracted",
      "Your result is k, rounded to a multiple of the scale, plus low. But a code counts steps "
      "from low. Subtract low before you divide by the scale.",
      (CODES, "codes = (k / step).round()")),
     ("rounded to multiples",
-     "Your levels are multiples of the scale, so the smallest number of the channel is usually "
-     "not a level. Subtract low before you divide by the scale, and add low at the end.",
+     "Your levels are multiples of the scale, so the smallest number in the channel is usually not "
+     "a level. Subtract low before you divide by the scale, and add low at the end.",
      (CODES, "codes = (k / step).round()"), (RESULT, "codes * step")),
     ("symmetric", SYMMETRIC,
      (LOW, "low = -k.abs().amax(dim=-2, keepdim=True)"), (HIGH, "high = -low")),
@@ -267,12 +267,12 @@ MISTAKES = [
      "own range. Spread its levels from its smallest to its largest number.",
      (CODES, "codes = (k * (2**bits - 1)).round()"), (RESULT, "codes / (2**bits - 1)")),
     ("from 0",
-     "Your levels start at 0, whatever the smallest number of the channel is. Put the lowest "
-     "level at the smallest number of the channel.",
+     "Your levels start at 0, whatever the smallest number in the channel is. Put the lowest level "
+     "at the smallest number in the channel.",
      (LOW, "low = torch.zeros_like(k.amin(dim=-2, keepdim=True))")),
     ("middle as the lowest",
-     "Your numbers are too large by half of the range. Code 0 stands for the smallest number of "
-     "the channel, low. Subtract low before you divide by the scale, and add low at the end.",
+     "Your numbers are too large by half the range. Code 0 stands for the smallest number in the "
+     "channel, low. Subtract low before you divide by the scale, and add low at the end.",
      (RESULT, "(low + high) / 2 + codes * step")),
     ("unchanged",
      "Your result is not rounded. Replace each number with the nearest of the 2^bits levels of "
