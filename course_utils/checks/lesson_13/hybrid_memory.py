@@ -110,8 +110,8 @@ MISTAKES = [
      "both, so count it once.",
      ("H * d_k * d_v", "2 * H * d_k * d_v")),
     ("layers exchanged",
-     "You swap the two kinds of layers. Only the last of `every` layers is an attention layer, so "
-     "there are `layers // every` caches.",
+     "You swap the two kinds of layers. Only the last layer of each group of `every` is an "
+     "attention layer, so there are `layers // every` caches.",
      ("attention * cache + linear * state", "linear * cache + attention * state")),
     ("rounded up",
      "You count one attention layer too many if `every` does not divide `layers`. With 10 layers "

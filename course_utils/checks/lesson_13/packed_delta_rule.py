@@ -141,8 +141,8 @@ MISTAKES = [
      (FILL, ""),
      (WRITE, WRITE + FILL.replace("(new[", "((bool(t) & new)["))),
     ("first tokens do not write",
-     "The first token of each later text writes nothing in your result, and the state is carried "
-     "on. Set the *state* to 0 there, and then write as usual.",
+     "The first token of each later text writes nothing in your result, and the state of the text "
+     "before is kept. Set the *state* to 0 there, and then write as usual.",
      (FILL, ""),
      (WRITE, "        S = S + k_t.mT @ u_t * ~(bool(t) & new)[:, None, None, None]\n")),
     ("only the error starts anew",
@@ -151,8 +151,8 @@ MISTAKES = [
      (FILL, "        old, S = S.masked_fill(new[:, None, None, None], 0), S\n"),
      ("k_t @ S)", "k_t @ old)")),
     ("outputs set to zero",
-     "Your outputs are 0 at the first token of each text, but the state is carried on. Set the "
-     "*state* to 0, before the token writes.",
+     "Your outputs are 0 at the first token of each text, but the state of the text before is "
+     "kept. Set the *state* to 0, before the token writes.",
      (FILL, ""),
      ("outs.append(q_t @ S)", "outs.append((q_t @ S).masked_fill(new[:, None, None, None], 0))")),
     ("error of the state before the reset",
@@ -245,8 +245,8 @@ MISTAKES = [
      "number of the token before.",
      (NEW, "text[:, t] != t")),
     ("overwritten in place of a reset",
-     "The first token of each text writes with β = 1 in your result, but the state is carried "
-     "on. Set the *state* to 0 there, and then write with the token's own β.",
+     "The first token of each text writes with β = 1 in your result, but the state of the text "
+     "before is kept. Set the *state* to 0 there, and then write with the token's own β.",
      ("        S = S.masked_fill(new[:, None, None, None], 0)\n"
       "",
       ""),
@@ -296,15 +296,15 @@ MISTAKES = [
      "the second token of each later text. Compare it with the token right before it.",
      (NEW, "text[:, t] != text[:, max(t - 2, 0)] if t else text[:, 0] < 0")),
     ("value set to 0 in place of a reset",
-     "The first token of each text writes −β k (Sᵀk)ᵀ in your result, as if its value were 0, "
-     "and the state is carried on. Set the *state* to 0 there, and write v as given.",
+     "The first token of each text writes −β k (Sᵀk)ᵀ in your result, as if its value were 0, and "
+     "the state of the text before is kept. Set the *state* to 0 there, and write v as given.",
      ("        S = S.masked_fill(new[:, None, None, None], 0)\n"
       "",
       ""),
      ("(v_t - k_t @ S)", "(v_t * ~new[:, None, None, None] - k_t @ S)")),
     ("first token without a write, state kept",
-     "The first token of each text writes nothing in your result, and the state is carried on. "
-     "Set the *state* to 0 there, and then write as usual.",
+     "The first token of each text writes nothing in your result, and the state of the text "
+     "before is kept. Set the *state* to 0 there, and then write as usual.",
      ("        S = S.masked_fill(new[:, None, None, None], 0)\n"
       "",
       ""),
