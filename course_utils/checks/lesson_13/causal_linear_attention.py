@@ -118,8 +118,7 @@ MISTAKES = [
      "Your feature map is relu(x) + 1, which is 1 for every negative x. Use elu(x) + 1.",
      (FEATURES, "F.relu(q) + 1, F.relu(k) + 1")),
     ("exponential",
-     "Your feature map is e^x. It equals elu(x) + 1 only for negative x. Use elu(x) + 1 for all "
-     "x.",
+     "Your feature map is e^x. It equals elu(x) + 1 only for x ≤ 0. Use elu(x) + 1 for all x.",
      (FEATURES, "q.exp(), k.exp()")),
     ("softmax of features",
      "Your feature map is a softmax over the coordinates. Use elu(x) + 1.",
@@ -364,7 +363,8 @@ MISTAKES = [
       "    weights = (q @ k.mT).masked_fill(future, 0)\n"
       "    return weights @ v / weights.sum(dim=(-2, -1), keepdim=True)")),
     ("outputs a token late",
-     "Your outputs are right, but one position late. Read output t after token t has written.",
+     "Your outputs are right, but each appears one position late. Compute output t after token t "
+     "has written.",
      ("return torch.stack(outs, dim=-2)",
       "return torch.stack([v[..., 0, :], *outs[:-1]], dim=-2)")),
 ]  # fmt: skip

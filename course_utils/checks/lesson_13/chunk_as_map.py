@@ -271,8 +271,9 @@ MISTAKES = [
      ("C, d_k = k.shape[-2:]",
       "k = torch.nn.functional.normalize(k, dim=-1)\n    C, d_k = k.shape[-2:]")),
     ("ratio of products",
-     "Your result is right while the product of all decays is above 0. When it underflows, 0 / 0 "
-     "is NaN. Multiply only the decays in between, or subtract sums of logarithms.",
+     "Your result is NaN once the product of all decays has underflowed to 0. You get this result "
+     "if you divide products, because 0 / 0 is NaN. Multiply only the decays between two tokens, "
+     "or subtract sums of logarithms.",
      ("kept = D", "total = decay.cumprod(dim=-1)\n    "
       "D = (total[..., :, None] / total[..., None, :]).masked_fill(below.mT, 0)\n    kept = D")),
     ("addition transposed",
@@ -280,12 +281,12 @@ MISTAKES = [
      ("return whole - (kept * k).mT @ W, (kept * k).mT @ U",
       "return whole - (kept * k).mT @ W, ((kept * k).mT @ U).mT")),
     ("addition of plain writes",
-     "Your transition is right, but your addition has no corrections. Take what the tokens write "
-     "from the triangular system, with β v on the right-hand side.",
+     "Your transition is right, but your addition has no corrections. Solve the triangular "
+     "system, with β v on the right-hand side, for what the tokens write.",
      ("(kept * k).mT @ U", "(kept * k).mT @ (b * v)")),
     ("addition of plain writes without decay",
-     "Your transition is right, but your addition is kᵀ (β v), without corrections and decays. "
-     "Take what the tokens write from the triangular system, and decay each write to the end of "
+     "Your transition is right, but your addition is Kᵀ (β V), without corrections or decays. "
+     "Solve the triangular system for what the tokens write, and decay each write to the end of "
      "the chunk.",
      ("(kept * k).mT @ U", "k.mT @ (b * v)")),
     ("addition not decayed",
@@ -336,7 +337,8 @@ MISTAKES = [
       "return whole - whole @ (k.mT @ W), (kept * k).mT @ U")),
     ("transition is the identity",
      "Your addition is right, but your transition is the identity. Multiply it by all decays of "
-     "the chunk, and subtract what the tokens subtract from the old state.",
+     "the chunk. Then subtract what the corrections remove from S: the part of the writes that "
+     "multiplies S, decayed to the end of the chunk.",
      ("return whole - (kept * k).mT @ W, (kept * k).mT @ U",
       "return torch.eye(d_k, dtype=k.dtype).expand_as(whole), (kept * k).mT @ U")),
     ("addition decayed from the start",

@@ -73,29 +73,29 @@ RETURN = "return between.masked_fill(future, -torch.inf).exp()"
 RATIO = "sums = decay.cumprod(dim=-1)\n    between = sums[..., :, None] / sums[..., None, :]\n    "
 MISTAKES = [
     ("ratio of products",
-     "Your result is right while the product of all decays is above 0. After enough strong decays "
-     "it underflows to 0, and 0 / 0 is NaN. Subtract sums of logarithms, and take the exponential "
-     "at the end.",
+     "Your result is NaN once the product of all decays has underflowed to 0. You get this result "
+     "if you divide products, because 0 / 0 is NaN. Subtract sums of logarithms instead, and take "
+     "the exponential at the end.",
      (RETURN, RATIO + "return between.masked_fill(future, 0)")),
     ("ratio multiplied by a mask",
-     "Your result is right while the product of all decays is above 0. After enough strong decays "
-     "it underflows to 0, and 0 / 0 is NaN. Subtract sums of logarithms, and take the exponential "
-     "at the end.",
+     "Your result is NaN once the product of all decays has underflowed to 0. You get this result "
+     "if you divide products, because 0 / 0 is NaN. Subtract sums of logarithms instead, and take "
+     "the exponential at the end.",
      (RETURN, RATIO + "return between * ~future")),
     ("masked after the exponential",
      "Your result is NaN where decays are strong. Above the diagonal e^x overflows to inf, and "
      "inf · 0 is NaN. Fill these entries with −∞ *before* you take the exponential.",
      (RETURN, "return between.exp() * ~future")),
     ("ratio made safe",
-     "Your result is right while the product of all decays is far above 0. You get this result if "
-     "you divide products and clamp the denominator. Subtract sums of logarithms instead, and "
+     "Your result goes wrong when the product of all decays comes close to 0. You get this result "
+     "if you divide products and clamp the denominator. Subtract sums of logarithms instead, and "
      "take the exponential at the end.",
      (RETURN, RATIO.replace("sums[..., None, :]", "sums[..., None, :].clamp(min=1e-12)")
       + "return between.masked_fill(future, 0)")),
     ("small number in the denominator",
-     "Your result is right while the product of all decays is far above 0. You get this result if "
-     "you divide products and add a small number to the denominator. Subtract sums of logarithms "
-     "instead, and take the exponential at the end.",
+     "Your result goes wrong when the product of all decays comes close to 0. You get this result "
+     "if you divide products and add a small number to the denominator. Subtract sums of "
+     "logarithms instead, and take the exponential at the end.",
      (RETURN, RATIO.replace("sums[..., None, :]", "(sums[..., None, :] + 1e-12)")
       + "return between.masked_fill(future, 0)")),
     ("NaN replaced by 0",
@@ -154,14 +154,14 @@ MISTAKES = [
      "add up the *logarithms* of the decays.",
      ("decay.log()", "-decay")),
     ("power of the reader's decay",
-     "Your entry i, j is decay[i] to the power of i − j. Each token in between has its own decay. "
-     "Multiply decay[j + 1] to decay[i].",
+     "Your entry i, j is decay[i] to the power of i − j. Each token has its own decay. Multiply "
+     "decay[j + 1] to decay[i].",
      ("between = sums[..., :, None] - sums[..., None, :]",
       "steps = torch.arange(L)[:, None] - torch.arange(L)\n    "
       "between = logs[..., :, None] * steps")),
     ("power of the writer's decay",
-     "Your entry i, j is decay[j] to the power of i − j. Each token in between has its own decay. "
-     "Multiply decay[j + 1] to decay[i].",
+     "Your entry i, j is decay[j] to the power of i − j. Each token has its own decay. Multiply "
+     "decay[j + 1] to decay[i].",
      ("between = sums[..., :, None] - sums[..., None, :]",
       "steps = torch.arange(L)[:, None] - torch.arange(L)\n    "
       "between = logs[..., None, :] * steps")),
@@ -215,19 +215,21 @@ MISTAKES = [
      (RETURN, "return (between * 0).masked_fill(future, -torch.inf).exp()")),
     ("running the other way",
      "Your entries below the diagonal are reciprocals of products of decays, so they are above 1. "
-     "Add up logarithms from the first token on, and subtract the sum at j from the sum at i.",
+     "Add up logarithms from the first token on, and subtract the sum up to j from the sum up to "
+     "i.",
      ("logs.cumsum(dim=-1)", "logs.flip(-1).cumsum(dim=-1).flip(-1)")),
     ("reciprocal",
      "Your entries are the reciprocals of the right ones, so they are above 1. Subtract the sum "
-     "of logarithms at j from the sum at i, not the other way around.",
+     "of the logarithms up to j from the sum up to i, not the other way around.",
      ("sums[..., :, None] - sums[..., None, :]", "sums[..., None, :] - sums[..., :, None]")),
     ("diagonal alone",
      "Your result is 0 below the diagonal. There, entry i, j should be the product of decay[j + "
      "1] to decay[i]. Multiply these decays.",
      (RETURN, "return torch.eye(L, dtype=decay.dtype).expand(*decay.shape, L) + 0 * between")),
     ("later decays multiplied",
-     "Your entry i, j also includes decays from before token j wrote. Start the product at "
-     "decay[j + 1]: subtract the sum of logarithms at j instead of adding it.",
+     "In your entry i, j, the decays up to decay[j] are multiplied in twice. They should not be "
+     "there at all. Start the product at decay[j + 1]: subtract the sum of the logarithms up to j "
+     "instead of adding it.",
      ("sums[..., :, None] - sums[..., None, :]", "sums[..., :, None] + sums[..., None, :]")),
     ("base 2",
      "Your result is a power of 2 with natural logarithms in the exponent. Use `exp` with `log`, "
@@ -238,7 +240,7 @@ MISTAKES = [
      "decays. Their logarithms are finite without that, so use the decays as given.",
      ("decay.log()", "decay.clamp(min=1e-3).log()")),
     ("ratio with a small minimum",
-     "Your result is right while the product of all decays is far above 0. You get this result "
+     "Your result goes wrong when the product of all decays comes close to 0. You get this result "
      "if you divide products and clamp the denominator. Subtract sums of logarithms instead, and "
      "take the exponential at the end.",
      ("return between.masked_fill(future, -torch.inf).exp()",

@@ -182,8 +182,8 @@ MISTAKES = [
      "multiplied by all decays of the chunk.",
      ("since[..., -1:, :] * S + ", "")),
     ("writes not decayed",
-     "Your next state contains the chunk's writes without the later decays of the chunk. Multiply "
-     "write j by all decays after decay[j], up to the end of the chunk.",
+     "In your next state, the chunk's writes have not decayed. Multiply write j by all decays "
+     "after decay[j], up to the end of the chunk.",
      ("(kept * k_c)", "k_c")),
     ("writes decayed from the start",
      "In your next state, write j is multiplied by the decays up to and including decay[j]. "
@@ -203,7 +203,8 @@ MISTAKES = [
      (AT_END, "(sums[..., -1:] + 0 * sums)")),
     ("state after the chunk read",
      "Your queries read the state after the chunk, which already holds the chunk's own writes. "
-     "These writes then count twice, and later tokens leak. Read the state from before the chunk.",
+     "These writes then count twice, and each query also sees later tokens of its chunk. Read the "
+     "state from before the chunk.",
      ("        before = since * (q_c @ S)  # (..., C, d_v)\n        outs.append(inside + before)\n",
       ""),
      ("+ (kept * k_c).mT @ v_c",
@@ -270,14 +271,15 @@ MISTAKES = [
      ("+ (kept * k_c).mT @ v_c", "+ (kept * k_c).mT @ v_c\n"
       "        S = S.sum(dim=-3, keepdim=True).expand_as(S) if S.ndim > 2 else S")),
     ("ratio of products",
-     "Your result is right while the product of a chunk's decays is above 0. When it underflows, "
-     "0 / 0 is NaN. Subtract sums of logarithms, and take the exponential at the end.",
+     "Your result is NaN once the product of a chunk's decays has underflowed to 0. You get this "
+     "result if you divide products, because 0 / 0 is NaN. Subtract sums of logarithms, and take "
+     "the exponential at the end.",
      ("D = between.masked_fill(future, -torch.inf).exp()",
       "D = (sums.exp()[..., :, None] / sums.exp()[..., None, :]).masked_fill(future, 0)")),
     ("everything by ratios",
-     "Your result is right while the product of a chunk's decays is above 0. When it underflows, "
-     "0 / 0 is NaN. For D and for the writes in the next state, subtract sums of logarithms, and "
-     "take the exponential at the end.",
+     "Your result is NaN once the product of a chunk's decays has underflowed to 0. You get this "
+     "result if you divide products, because 0 / 0 is NaN. For D and for the writes in the next "
+     "state, subtract sums of logarithms, and take the exponential at the end.",
      ("D = between.masked_fill(future, -torch.inf).exp()",
       "D = (sums.exp()[..., :, None] / sums.exp()[..., None, :]).masked_fill(future, 0)"),
      (AT_END + ".exp()", "(sums[..., -1:].exp() / sums.exp())")),
@@ -302,14 +304,14 @@ MISTAKES = [
       "since = decay[..., : start + chunk].log().cumsum(-1)[..., start:].exp()[..., "
       "None]")),
     ("queries times, keys divided by products",
-     "Your result is right while the products of a chunk's decays are far above 0. When such a "
-     "product underflows, dividing by it gives inf or NaN. For D, multiply only the decays in "
-     "between, or subtract sums of logarithms.",
+     "Your result is inf or NaN where products of a chunk's decays are very small. You get this "
+     "result if you divide by such products. For each entry of D, multiply only the decays "
+     "between the two tokens, or subtract sums of logarithms.",
      ("(q_c @ k_c.mT * D)", "(q_c * since @ (k_c / since).mT).tril()")),
     ("keys divided by products everywhere",
-     "Your result is right while the products of a chunk's decays are far above 0. When such a "
-     "product underflows, dividing by it gives inf or NaN. For D and for the writes in the next "
-     "state, subtract sums of logarithms, and then take the exponential.",
+     "Your result is inf or NaN where products of a chunk's decays are very small. You get this "
+     "result if you divide by such products. For D and for the writes in the next state, subtract "
+     "sums of logarithms, and then take the exponential.",
      ("(q_c @ k_c.mT * D)", "(q_c * since @ (k_c / since).mT).tril()"),
      ("since[..., -1:, :] * S + (kept * k_c).mT @ v_c",
       "since[..., -1:, :] * (S + (k_c / since).mT @ v_c)")),
@@ -324,9 +326,9 @@ MISTAKES = [
      "of logarithms, and take the exponential at the end.",
      ("(sums[..., -1:] - sums).exp()", "(sums[..., -1:].exp() / sums.exp().clamp(min=1e-6))")),
     ("ratio of products since the start",
-     "Your result is right while the product of all decays of the text is above 0. When it "
-     "underflows, 0 / 0 is NaN. Start the products at each chunk instead of dividing products "
-     "from the start of the text.",
+     "Your result is NaN once the product of all decays of the text has underflowed to 0. You get "
+     "this result if you divide products, because 0 / 0 is NaN. Start the products at each chunk "
+     "instead of dividing products from the start of the text.",
      ("since = sums.exp()[..., None]",
       "G = decay.cumprod(dim=-1)\n"
       "        since = (G[..., rows] / (G[..., start - 1 : start] if start else "
@@ -390,9 +392,9 @@ MISTAKES = [
      "decay[j], and add the old state, multiplied by all decays of the chunk.",
      ("since[..., -1:, :] * S + (kept * k_c).mT @ v_c", "k_c.mT @ v_c")),
     ("decays within a chunk alone",
-     "You use the decays only in the scores within a chunk. The state must decay, too: when it "
-     "is read, when it is carried on, and when writes are added to it. Multiply by the products "
-     "of decays in these three places.",
+     "You use the decays only in the scores within a chunk. Three more things must decay: the old "
+     "state when a query reads it, the old state when it passes to the next chunk, and each write "
+     "up to the end of the chunk.",
      ("since * (q_c @ S)", "q_c @ S"),
      ("since[..., -1:, :] * S + (kept * k_c).mT @ v_c", "S + k_c.mT @ v_c")),
     ("state carried on without decays",

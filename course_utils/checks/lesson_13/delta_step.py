@@ -9,8 +9,8 @@ from course_utils.checks.inputs import normals
 
 def delta_step(S, k, v, beta):
     recalled = (k[..., None, :] @ S).squeeze(-2)  # (..., 1, d_k) @ (..., d_k, d_v) -> (..., d_v)
-    correction = v - recalled  # (..., d_v)
-    write = beta[..., None] * correction  # (..., d_v)
+    error = v - recalled  # (..., d_v)
+    write = beta[..., None] * error  # (..., d_v)
     return S + k[..., :, None] * write[..., None, :]
 
 
@@ -62,31 +62,30 @@ MISTAKES = [
     ("plain write",
      "Your step adds k vᵀ, as linear attention does. The delta rule writes a correction, so add β "
      "k (v − Sᵀk)ᵀ.",
-     ("beta[..., None] * correction", "v")),
+     ("beta[..., None] * error", "v")),
     ("beta not used",
-     "Your step writes the whole correction. Multiply it by β.",
-     ("beta[..., None] * correction", "correction")),
+     "Your step writes the whole error. Multiply it by β.",
+     ("beta[..., None] * error", "error")),
     ("beta for the value alone",
-     "Your β multiplies only v, not what you subtract from it. Multiply the whole correction, v − "
-     "Sᵀk, by β.",
-     ("beta[..., None] * correction", "beta[..., None] * v - recalled")),
+     "Your β multiplies only v, not what you subtract from it. Multiply the whole error, v − Sᵀk, "
+     "by β.",
+     ("beta[..., None] * error", "beta[..., None] * v - recalled")),
     ("beta for the erasing alone",
-     "Your β multiplies only what you subtract, not v. Multiply the whole correction, v − Sᵀk, by "
-     "β.",
-     ("beta[..., None] * correction", "v - beta[..., None] * recalled")),
+     "Your β multiplies only what you subtract, not v. Multiply the whole error, v − Sᵀk, by β.",
+     ("beta[..., None] * error", "v - beta[..., None] * recalled")),
     ("beta twice",
-     "Your step multiplies the correction by β². Multiply it by β.",
-     ("beta[..., None] * correction", "beta[..., None] ** 2 * correction")),
+     "Your step multiplies the error by β². Multiply it by β.",
+     ("beta[..., None] * error", "beta[..., None] ** 2 * error")),
     ("erased by beta twice",
      "Your v is multiplied by β, but what you subtract is multiplied by β². Multiply the whole "
-     "correction, v − Sᵀk, by β once.",
+     "error, v − Sᵀk, by β once.",
      ("v - recalled", "v - beta[..., None] * recalled")),
     ("correction upside down",
-     "Your change of the state has the wrong sign. Add β k (v − Sᵀk)ᵀ instead of subtracting it.",
+     "Your change to the state has the wrong sign. Add β k (v − Sᵀk)ᵀ instead of subtracting it.",
      ("v - recalled", "recalled - v")),
     ("recalled added",
-     "Your step adds what the state returns for k to v. Subtract it, so that the correction is v "
-     "− Sᵀk.",
+     "Your step adds what the state returns for k to v. Subtract it, so that the error is v − "
+     "Sᵀk.",
      ("v - recalled", "v + recalled")),
     ("whole state shrunk",
      "Your step multiplies the whole state by 1 − β. The delta rule changes only what the state "
@@ -94,8 +93,8 @@ MISTAKES = [
      (RETURN, "b = beta[..., None, None]\n"
       "    return (1 - b) * S + b * k[..., :, None] * v[..., None, :]")),
     ("whole state multiplied by beta",
-     "Your β also multiplies the old state. Multiply only the correction by β.",
-     (RETURN, "return beta[..., None, None] * (S + k[..., :, None] * correction[..., None, :])")),
+     "Your β also multiplies the old state. Multiply only k (v − Sᵀk)ᵀ by β.",
+     (RETURN, "return beta[..., None, None] * (S + k[..., :, None] * error[..., None, :])")),
     ("update alone",
      "You return only the change. Add it to the state.",
      ("return S + k", "return k")),
@@ -118,13 +117,13 @@ MISTAKES = [
      "given.",
      ("recalled = (k", "k = F.normalize(k, dim=-1)\n    recalled = (k")),
     ("divided by the squared norm",
-     "Your result is right only for keys of norm 1, because you divide the correction by k · k. "
-     "Add β k (v − Sᵀk)ᵀ as it is.",
-     ("beta[..., None] * correction",
-      "beta[..., None] * correction / k.square().sum(dim=-1, keepdim=True)")),
+     "Your result is right only for keys of norm 1, because you divide the error by k · k. Add β "
+     "k (v − Sᵀk)ᵀ as it is.",
+     ("beta[..., None] * error",
+      "beta[..., None] * error / k.square().sum(dim=-1, keepdim=True)")),
     ("divided by the norm",
-     "Your result is right only for keys of norm 1, because you divide the correction by the norm "
-     "of k. Add β k (v − Sᵀk)ᵀ as it is.",
+     "Your result is right only for keys of norm 1, because you divide the error by the norm of "
+     "k. Add β k (v − Sᵀk)ᵀ as it is.",
      ("= beta[..., None]", "= beta[..., None] / k.norm(dim=-1, keepdim=True)")),
     ("erased without the key",
      "Your step multiplies the whole state by 1 − β k · k. Only what the state *returns* for k "
@@ -144,8 +143,8 @@ MISTAKES = [
      "You return what the state returns for k. Return the new state, S + β k (v − Sᵀk)ᵀ.",
      (RETURN, "return recalled")),
     ("correction returned",
-     "You return the correction v − Sᵀk. Add β k (v − Sᵀk)ᵀ to the state, and return the state.",
-     (RETURN, "return correction")),
+     "You return the error, v − Sᵀk. Add β k (v − Sᵀk)ᵀ to the state, and return the state.",
+     (RETURN, "return error")),
     ("value recalled afterwards",
      "You return what the *new* state returns for k. Return the new state itself.",
      (RETURN, "T = S + k[..., :, None] * write[..., None, :]\n"
@@ -160,13 +159,13 @@ MISTAKES = [
       "    outer = k[..., :, None] * write[..., None, :]\n"
       "    return S + (outer.sum(dim=dims) if dims else outer)\n    return S +")),
     ("state subtracted from the value",
-     "Your correction subtracts each row of the state from v. Subtract what the state returns for "
-     "k, which is Sᵀk.",
+     "Your error subtracts each row of the state from v. Subtract what the state returns for k, "
+     "which is Sᵀk.",
      (RETURN,
       "return S + beta[..., None, None] * k[..., :, None] * (v[..., None, :] - S)")),
     ("twice the correction",
      "Your change is twice the right one. Add β k (v − Sᵀk)ᵀ once.",
-     ("beta[..., None] * correction", "2 * beta[..., None] * correction")),
+     ("beta[..., None] * error", "2 * beta[..., None] * error")),
     ("softmax of the recalled value",
      "What you subtract went through a softmax. The delta rule has no softmax, so subtract Sᵀk.",
      ("v - recalled", "v - recalled.softmax(dim=-1)")),
@@ -175,10 +174,10 @@ MISTAKES = [
      (RETURN, "b = beta[..., None, None]\n"
       "    return b * S + (1 - b) * k[..., :, None] * v[..., None, :]")),
     ("state shrunk and corrected",
-     "Your step multiplies the whole state by 1 − β and then adds a correction without β. Keep "
+     "Your step multiplies the whole state by 1 − β and then adds k (v − Sᵀk)ᵀ without β. Keep "
      "the old state in full, and add β k (v − Sᵀk)ᵀ.",
      (RETURN, "return (1 - beta[..., None, None]) * S"
-      " + k[..., :, None] * correction[..., None, :]")),
+      " + k[..., :, None] * error[..., None, :]")),
     ("mean of the betas",
      "All your batch items use the mean of β. Each has its own β, so keep its dimensions.",
      ("= beta[..., None] *", "= beta.mean() *")),
@@ -187,26 +186,26 @@ MISTAKES = [
      "remove the factor.",
      ("= beta[..., None] *", "= beta[..., None] / k.shape[-1] *")),
     ("divided by beta",
-     "Your correction is divided by β. Multiply it by β.",
-     ("beta[..., None] * correction", "correction / beta[..., None]")),
+     "Your error is divided by β. Multiply it by β.",
+     ("beta[..., None] * error", "error / beta[..., None]")),
     ("beta swapped for its rest",
-     "Your correction is multiplied by 1 − β. Multiply it by β, so that β = 0 writes nothing.",
-     ("beta[..., None] * correction", "(1 - beta[..., None]) * correction")),
+     "Your error is multiplied by 1 − β. Multiply it by β, so that β = 0 writes nothing.",
+     ("beta[..., None] * error", "(1 - beta[..., None]) * error")),
     ("scaled by the root",
      "The recalled value that you subtract is divided by √d_k. This exercise scales nothing, so "
      "remove the factor.",
      ("v - recalled", "v - recalled / k.shape[-1] ** 0.5")),
     ("sigmoid of beta",
      "Your β went through a sigmoid. `beta` is already between 0 and 1, so use it as given.",
-     ("beta[..., None] * correction", "beta.sigmoid()[..., None] * correction")),
+     ("beta[..., None] * error", "beta.sigmoid()[..., None] * error")),
     ("keys softmaxed",
      "Your key went through a softmax. The delta rule has no softmax, so use k as given.",
      ("    recalled = (k",
       "    k = k.softmax(dim=-1)\n"
       "    recalled = (k")),
     ("beta under a root",
-     "Your correction is multiplied by √β. Multiply it by β.",
-     ("beta[..., None] * correction", "beta[..., None] ** 0.5 * correction")),
+     "Your error is multiplied by √β. Multiply it by β.",
+     ("beta[..., None] * error", "beta[..., None] ** 0.5 * error")),
     ("value normalized",
      "Your value is divided by its norm. Use v as given.",
      ("v - recalled", "F.normalize(v, dim=-1) - recalled")),
@@ -216,7 +215,7 @@ MISTAKES = [
      ("return S + k", "return (1 - beta[..., None, None]) * S + k")),
     ("value by beta squared",
      "Your v is multiplied by β², but what you subtract is multiplied by β. Multiply the whole "
-     "correction, v − Sᵀk, by β once.",
+     "error, v − Sᵀk, by β once.",
      ("v - recalled", "beta[..., None] * v - recalled")),
     ("read with a unit key",
      "You read the state with k divided by its norm. Use k as given, for reading as well as for "
@@ -242,12 +241,11 @@ MISTAKES = [
      ("return S + k[..., :, None] * write[..., None, :]",
       "return k[..., :, None] * v[..., None, :]")),
     ("beta and its rest",
-     "Your v is multiplied by β, and what you subtract by 1 − β. Multiply the whole correction, "
-     "v − Sᵀk, by β.",
-     ("beta[..., None] * correction", "beta[..., None] * v - (1 - beta[..., None]) * recalled")),
+     "Your v is multiplied by β, and what you subtract by 1 − β. Multiply the whole error, v − "
+     "Sᵀk, by β.",
+     ("beta[..., None] * error", "beta[..., None] * v - (1 - beta[..., None]) * recalled")),
     ("correction with a nonlinearity",
-     "Your correction went through tanh. The delta rule has no nonlinearity, so write β k (v − "
-     "Sᵀk)ᵀ.",
+     "Your error went through tanh. The delta rule has no nonlinearity, so write β k (v − Sᵀk)ᵀ.",
      ("v - recalled", "(v - recalled).tanh()")),
     ("plain write added",
      "Your step adds β k vᵀ in addition to the right correction. Add only β k (v − Sᵀk)ᵀ.",

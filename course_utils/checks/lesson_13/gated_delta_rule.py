@@ -96,8 +96,8 @@ MISTAKES = [
      (FORGET, "        old, S = S, decay[:, :, t, None, None] * S\n"),
      ("k_t, S)", "k_t, old)"), SHARED),
     ("decayed after the read",
-     "Your token t reads a state without its own decay. You get this result if you decay after "
-     "the read. Multiply by decay[:, :, t] at the start of step t.",
+     "When your token t reads, decay[:, :, t] has not yet been applied to the state. You get this "
+     "result if you decay after the read. Multiply by decay[:, :, t] at the start of step t.",
      (FORGET, ""),
      ("        outs.append(torch.einsum(\"bhk,bhkv->bhv\", q_t, S))\n",
       "        outs.append(torch.einsum(\"bhk,bhkv->bhv\", q_t, S))\n"
@@ -138,11 +138,11 @@ MISTAKES = [
      ('"bhk,bhv->bhkv", k_t, b * error)',
       '"bhk,bhv->kv", k_t, b * error).expand(B, H, -1, -1)')),
     ("mean over the batch",
-     "Your writes are averaged over the batch. Each text has its own state, so keep the dimension "
-     "B.",
+     "Your writes are averaged over the batch. Each text has its own state, so keep one write for "
+     "each text.",
      ("S = S + write", "S = S + write.mean(dim=0, keepdim=True)")),
     ("read before the write",
-     "Your output t is read before token t writes. Write first, and then read.",
+     "Your output t is computed before token t writes. Write first, and then read.",
      ("        S = S + write\n", ""),
      ('q_t, S))', 'q_t, S))\n        S = S + write')),
     ("read before everything",
@@ -152,7 +152,7 @@ MISTAKES = [
      ('        outs.append(torch.einsum("bhk,bhkv->bhv", q_t, S))\n    return', "    return")),
     ("first text alone",
      "All your texts get the outputs of the first one. Each text has its own queries and its own "
-     "state, so keep the dimension B.",
+     "state, so keep the batch dimension.",
      ("dim=2)  #", "dim=2)[:1].expand(B, -1, -1, -1)  #")),
     ("decays of the first text",
      "All your texts use the decays of the first one. Use decay[:, :, t], which has an entry for "
@@ -295,11 +295,11 @@ MISTAKES = [
       "    S = q.new_zeros")),
     ("states averaged over the batch",
      "All texts share one state, the mean of their states. Each text has its own, so keep the "
-     "dimension B.",
+     "batch dimension.",
      ("S = S + write", "S = (S + write).mean(dim=0, keepdim=True).expand_as(S)")),
     ("states averaged over the heads",
      "All heads of a text share one state, the mean of their states. Each head has its own, so "
-     "keep the dimension H.",
+     "keep the head dimension.",
      ("S = S + write", "S = (S + write).mean(dim=1, keepdim=True).expand_as(S)")),
     ("first beta for all",
      "All your tokens use the first token's β. Multiply the error of token t by beta[:, :, t].",

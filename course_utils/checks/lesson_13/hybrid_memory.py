@@ -110,31 +110,31 @@ MISTAKES = [
      "both, so count it once.",
      ("H * d_k * d_v", "2 * H * d_k * d_v")),
     ("layers exchanged",
-     "You swap the two kinds of layers. Only every `every`-th layer is an attention layer, so "
-     "count layers // every caches.",
+     "You swap the two kinds of layers. Only the last layer of each group of `every` is an "
+     "attention layer, so there are `layers // every` caches.",
      ("attention * cache + linear * state", "linear * cache + attention * state")),
     ("rounded up",
      "You count one attention layer too many if `every` does not divide `layers`. With 10 layers "
-     "and every = 3, only layers 3, 6 and 9 are attention layers. Round layers / every down.",
+     "and every = 3, only layers 3, 6 and 9 are attention layers. Round down: use `layers // "
+     "every`.",
      (ATTENTION, "attention = -(-layers // every)")),
     ("not rounded",
      "You count a fraction of an attention layer. With 10 layers and every = 3, layers 3, 6 and 9 "
-     "are attention layers. Round layers / every down.",
+     "are attention layers. Round down: use `layers // every`.",
      (ATTENTION, "attention = layers / every")),
     ("rounded to the nearest",
-     "You round layers / every to the nearest whole number. An attention layer comes only at the "
-     "end of a full group of layers, so round down.",
+     "You round `layers / every` to the nearest whole number. An attention layer comes only at "
+     "the end of a full group of layers, so round down.",
      (ATTENTION, "attention = round(layers / every)")),
     ("linear layers rounded down",
      "You count too few linear layers if `every` does not divide `layers`. All layers that are "
      "not attention layers are linear, so subtract their number from `layers`.",
      ("layers - attention", "attention * (every - 1)")),
     ("one attention layer",
-     "You count a single attention layer. Count layers // every of them.",
+     "You count a single attention layer. There are `layers // every` of them.",
      (ATTENTION, "attention = 1")),
     ("every attention layers",
-     "You count `every` attention layers. Only every `every`-th layer is one, so count layers // "
-     "every.",
+     "You count `every` attention layers. There are `layers // every` of them.",
      (ATTENTION, "attention = every")),
     ("states in addition",
      "Your hybrid has states in every layer. Attention layers have none, so count states only for "
@@ -183,8 +183,8 @@ MISTAKES = [
      (SHORTER, "linear * state // per_token + 1")),
     ("last length, of all linear layers",
      "Your third result compares the states of all linear layers with the cache of one layer, and "
-     "is the last length without a gain. Compare the states of *one* linear layer with it, and "
-     "add 1.",
+     "is the last length at which they are not smaller. Compare the states of *one* linear layer "
+     "with it, and add 1.",
      (SHORTER, "linear * state // per_token")),
     ("length of the whole model",
      "Your third result compares the states of the linear layers with the cache of *all* layers. "
@@ -198,19 +198,21 @@ MISTAKES = [
      "states take fewer bytes.",
      ("return hybrid, full, shorter_from", "return hybrid, full")),
     ("difference",
-     "Your first result is what the hybrid saves. Return the bytes that it holds.",
+     "Your first result is the difference between the two models. Return the bytes that the "
+     "hybrid needs.",
      ("return hybrid,", "return full - hybrid,")),
     ("kibibytes",
-     "Your bytes are divided by 1024. Return bytes.",
+     "Your bytes are divided by 1024, which gives KiB. Return bytes.",
      ("return hybrid, full,", "return hybrid / 1024, full / 1024,")),
     ("bits",
      "Your bytes are multiplied by 8, which gives bits. Return bytes.",
      ("return hybrid, full,", "return hybrid * 8, full * 8,")),
     ("always one attention layer more",
-     "You count one attention layer too many. Count layers // every of them.",
+     "You count one attention layer too many. There are `layers // every` of them.",
      ("attention = layers // every", "attention = layers // every + 1")),
     ("remainder of the layers",
-     "Your number of attention layers is the remainder of layers / every. Count layers // every.",
+     "Your number of attention layers is the remainder of `layers / every`. Use `layers // "
+     "every`.",
      ("attention = layers // every", "attention = layers % every")),
     ("attention layers of the hybrid alone",
      "Your second result counts only the attention layers of the hybrid. In the other model, all "
@@ -237,19 +239,19 @@ MISTAKES = [
      "bytes, so subtract 1.",
      ("state // per_token + 1", "state // per_token + 2")),
     ("mebibytes",
-     "Your bytes are divided by 1024². Return bytes.",
+     "Your bytes are divided by 1024², which gives MiB. Return bytes.",
      ("return hybrid, full,", "return hybrid / 2**20, full / 2**20,")),
     ("ratio of one to every",
-     "You count one attention layer for each `every` linear layers. Every `every`-th layer is an "
-     "attention layer, so count layers // every.",
+     "You count one attention layer for each `every` linear layers. Of each group of `every` "
+     "layers, only the last is an attention layer. Use `layers // every`.",
      ("attention = layers // every", "attention = layers // (every + 1)")),
     ("states in the other model",
      "Your second result also counts states. A model with only attention layers has none, so "
      "count only its caches.",
      ("full = layers * cache", "full = layers * (cache + state)")),
     ("one layer of each kind",
-     "Your first result counts one attention layer and one linear layer. Count layers // every "
-     "attention layers, and all others as linear.",
+     "Your first result counts one attention layer and one linear layer. There are `layers // "
+     "every` attention layers. All others are linear.",
      ("hybrid = attention * cache + linear * state", "hybrid = cache + state")),
     ("bytes of the states as a length",
      "Your third result is the number of bytes of a layer's states. Divide it by the bytes that "
@@ -274,7 +276,7 @@ MISTAKES = [
      "Compare the states of *one* linear layer with the cache of *one* attention layer.",
      ("state // per_token + 1", "layers * state // (attention * per_token or 1) + 1")),
     ("one token",
-     "Your bytes count a single token. Multiply the caches by L, but not the states.",
+     "Your cache bytes are for a single token. Multiply the caches by L, but not the states.",
      ("cache = 2 * L *", "cache = 2 *")),
     ("bytes doubled",
      "Your bytes are twice the right ones. Count 2 bytes for each number of the cache and 4 for "

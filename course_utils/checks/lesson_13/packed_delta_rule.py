@@ -141,8 +141,8 @@ MISTAKES = [
      (FILL, ""),
      (WRITE, WRITE + FILL.replace("(new[", "((bool(t) & new)["))),
     ("first tokens do not write",
-     "The first token of each later text writes nothing in your result, and the state is carried "
-     "on. Set the *state* to 0 there, and then write as usual.",
+     "The first token of each later text writes nothing in your result, and the state of the text "
+     "before is kept. Set the *state* to 0 there, and then write as usual.",
      (FILL, ""),
      (WRITE, "        S = S + k_t.mT @ u_t * ~(bool(t) & new)[:, None, None, None]\n")),
     ("only the error starts anew",
@@ -151,8 +151,8 @@ MISTAKES = [
      (FILL, "        old, S = S.masked_fill(new[:, None, None, None], 0), S\n"),
      ("k_t @ S)", "k_t @ old)")),
     ("outputs set to zero",
-     "Your outputs are 0 at the first token of each text, but the state is carried on. Set the "
-     "*state* to 0, before the token writes.",
+     "Your outputs are 0 at the first token of each text, but the state of the text before is "
+     "kept. Set the *state* to 0, before the token writes.",
      (FILL, ""),
      ("outs.append(q_t @ S)", "outs.append((q_t @ S).masked_fill(new[:, None, None, None], 0))")),
     ("error of the state before the reset",
@@ -161,19 +161,19 @@ MISTAKES = [
      (FILL, "        old, S = S, S.masked_fill(new[:, None, None, None], 0)\n"),
      ("k_t @ S)", "k_t @ old)")),
     ("plain write",
-     "Your texts are separate now, but your tokens write β v. The delta rule writes a correction, "
-     "so write β (v − Sᵀk).",
+     "Your texts are separate now, but your tokens write β k vᵀ. The delta rule writes a "
+     "correction, so write β k (v − Sᵀk)ᵀ.",
      ("v_t - k_t @ S", "v_t")),
     ("plain write, state never reset",
-     "Your tokens write β v, and your state is carried from text to text. Write β (v − Sᵀk), and "
-     "reset the state at the first token of each text.",
+     "Your tokens write β k vᵀ, and your state is carried from text to text. Write β k (v − "
+     "Sᵀk)ᵀ, and reset the state at the first token of each text.",
      (FILL, ""),
      ("v_t - k_t @ S", "v_t")),
     ("beta not used",
-     "Your tokens write the whole correction. Multiply it by β.",
+     "Your tokens write the whole error. Multiply it by β.",
      ("beta[:, :, t, None, None] * (v_t", "(v_t")),
     ("read before the write",
-     "Your output t is read before token t writes. Write first, and then read.",
+     "Your output t is computed before token t writes. Write first, and then read.",
      (WRITE, ""),
      ("        outs.append(q_t @ S)\n", "        outs.append(q_t @ S)\n" + WRITE)),
     ("masked reading alone",
@@ -195,7 +195,7 @@ MISTAKES = [
       "    return (q @ k.mT * same).tril() @ U")),
     ("beta missing for what is subtracted",
      "Your texts are separate, but β does not multiply what you subtract from v. Multiply the "
-     "whole correction, v − Sᵀk, by β.",
+     "whole error, v − Sᵀk, by β.",
      ("beta[:, :, t, None, None] * (v_t - k_t @ S)",
       "beta[:, :, t, None, None] * v_t - k_t @ S")),
     ("softmax attention",
@@ -214,8 +214,8 @@ MISTAKES = [
       "unitriangular=True)\n"
       "    return (q @ k.mT).tril() @ U")),
     ("recalled value added",
-     "Your correction is v plus what the state returns for the key. Subtract it, so that the "
-     "correction is v − Sᵀk.",
+     "Your error is v plus what the state returns for the key. Subtract it, so that the error is "
+     "v − Sᵀk.",
      ("v_t - k_t", "v_t + k_t")),
     ("write subtracted",
      "Your write is subtracted from the state. Add it.",
@@ -245,8 +245,8 @@ MISTAKES = [
      "number of the token before.",
      (NEW, "text[:, t] != t")),
     ("overwritten in place of a reset",
-     "The first token of each text writes with β = 1 in your result, but the state is carried "
-     "on. Set the *state* to 0 there, and then write with the token's own β.",
+     "The first token of each text writes with β = 1 in your result, but the state of the text "
+     "before is kept. Set the *state* to 0 there, and then write with the token's own β.",
      ("        S = S.masked_fill(new[:, None, None, None], 0)\n"
       "",
       ""),
@@ -292,19 +292,19 @@ MISTAKES = [
      "of the batch, so compare each row's own numbers.",
      (NEW, "(text[-1:, t] != text[-1:, t - 1]).expand(B) if t else text[:, 0] < 0")),
     ("two tokens back",
-     "You compare each token with the one two positions before it, so the state is reset at two "
-     "tokens of a text. Compare it with the token right before it.",
+     "You compare each token with the one two positions before it, so the state is also reset at "
+     "the second token of each later text. Compare it with the token right before it.",
      (NEW, "text[:, t] != text[:, max(t - 2, 0)] if t else text[:, 0] < 0")),
     ("value set to 0 in place of a reset",
-     "The first token of each text writes −β k (Sᵀk)ᵀ in your result, as if its value were 0, "
-     "and the state is carried on. Set the *state* to 0 there, and write v as given.",
+     "The first token of each text writes −β k (Sᵀk)ᵀ in your result, as if its value were 0, and "
+     "the state of the text before is kept. Set the *state* to 0 there, and write v as given.",
      ("        S = S.masked_fill(new[:, None, None, None], 0)\n"
       "",
       ""),
      ("(v_t - k_t @ S)", "(v_t * ~new[:, None, None, None] - k_t @ S)")),
     ("first token without a write, state kept",
-     "The first token of each text writes nothing in your result, and the state is carried on. "
-     "Set the *state* to 0 there, and then write as usual.",
+     "The first token of each text writes nothing in your result, and the state of the text "
+     "before is kept. Set the *state* to 0 there, and then write as usual.",
      ("        S = S.masked_fill(new[:, None, None, None], 0)\n"
       "",
       ""),
