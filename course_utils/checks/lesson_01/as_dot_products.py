@@ -149,13 +149,15 @@ MISTAKES = [
      ("[q, ones]", "[q / q.shape[-1] ** 0.5, ones]")),
     ("cosines",
      "Your queries and keys have length 1, so only their directions count. But the distance also "
-     "depends on the lengths, so do not normalize the vectors. Then multiply out −‖q − k‖² / 2, "
-     "and add the missing term that differs from key to key.",
+     "depends on the lengths, so do not normalize the vectors. Then expand −‖q − k‖² / 2. One "
+     "term other than q · k differs from key to key, so give each query and each key one more "
+     "entry for it.",
      "(q / q.norm(dim=-1, keepdim=True), k / k.norm(dim=-1, keepdim=True))"),
     ("direction alone",
      "Your keys have length 1, so only their directions count. But the distance also depends on "
-     "the lengths of the keys, so do not normalize the keys. Then multiply out −‖q − k‖² / 2, and "
-     "add the missing term that differs from key to key.",
+     "the lengths of the keys, so do not normalize the keys. Then expand −‖q − k‖² / 2. One term "
+     "other than q · k differs from key to key, so give each query and each key one more entry "
+     "for it.",
      "(q, k / k.norm(dim=-1, keepdim=True))"),
     ("sign of the product",
      "Your queries attend most to the keys near −q. In −‖q − k‖² / 2, q·k has a plus sign. "

@@ -74,8 +74,9 @@ MISTAKES = [
      " so its weights are uniform. Return the mean of the values for it.",
      ("return weights @ v", "return weights * q.any(dim=-1)[..., None] @ v")),
     ("squared distance of unit vectors",
-     "Your result fits scores of 2 · cosine / temperature. If you use the squared distance "
-     "of the unit vectors, which is 2 − 2 · cosine, divide it by 2.",
+     "Your scores are twice too large: they are 2 · cosine / temperature. Leave out the factor "
+     "2. If you use the squared distance between the unit vectors, which is 2 − 2 · cosine, "
+     "halve it.",
      ("/ temperature", "/ temperature * 2")),
     ("not normalized",
      "Your weights still depend on the lengths of q and k. Normalize both, so that only their "

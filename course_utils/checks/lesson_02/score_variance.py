@@ -114,7 +114,7 @@ MISTAKES = [
      "products of each pair first, then take the variance.",
      "(q * k).var() * q.shape[-1]"),
     ("theory returned",
-     "Your result is d_k, which the four lines of the lesson predict for entries of variance 1. "
+     "Your result is d_k, the variance that the lesson predicts for entries of variance 1. "
      "Compute the variance of the n scores from q and k instead.",
      "torch.tensor(float(q.shape[-1]), dtype=q.dtype)"),
     ("theory with measured variances",

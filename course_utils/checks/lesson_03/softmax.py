@@ -81,8 +81,8 @@ SMALL = (
     ("(x.double() - m)", "(x.double() - m).clamp(min=-50)"),
 )
 NOT_MOVED_BACK = (
-    "Right if dim is the last dimension. Otherwise, the dimensions of your result are in another "
-    "order than those of x. If you move dim to the end, move it back after softmax."
+    "Right if dim is the last dimension. Otherwise, the dimensions of your result are in a "
+    "different order from those of x. If you move dim to the end, move it back after softmax."
 )
 CLAMPED = (
     "Your result is what you get if every score below a limit, such as {}, is replaced by the "

@@ -273,9 +273,9 @@ MISTAKES = [
      "score of −inf add 0 to both sums.",
      lambda blocks: streamed_entropy(x.clamp(min=-1e9) for x in blocks)),
     ("−inf replaced by a finite number",
-     "Right, unless the other scores of a row are extremely low. If you replace −inf with a "
-     "finite number, such as −10⁹, forbidden scores then get all the weight. Leave −inf as it "
-     "is, and let it add 0 to both sums.",
+     "Right, unless all allowed scores of a row are extremely low. If you replace −inf with a "
+     "finite number, such as −10⁹, forbidden scores can then get all the weight. Keep −inf for "
+     "the maximum, and set its terms in both sums to 0, because 0 · −inf is NaN.",
      lambda blocks: streamed_entropy(x.double().nan_to_num(neginf=-1e9) for x in blocks)),
     ("wrong sign",
      "Your result has the wrong sign. The entropy, −Σ p log p, is 0 or more. Flip the sign.",

@@ -232,8 +232,8 @@ MISTAKES = [
      "target. The target is an entropy, so compare it with H itself.",
      ("entropy < target", "entropy.exp() < target")),
     ("mean for sum",
-     "Your result is what you get with an entropy that is too small by the factor n, as from a "
-     "mean. The entropy is a sum, −Σ p log p. Use sum, not mean.", (".sum()", ".mean()")),
+     "Your result is what you get with an entropy that is too small by a factor of n, as a mean "
+     "would be. The entropy is a sum, −Σ p log p. Use sum, not mean.", (".sum()", ".mean()")),
     ("ran to the bottom",
      "Your T is near 0, as if the search went down to its lower end. If the entropy is below the "
      "target, raise T. If the entropy is NaN, find out why, because every comparison with NaN is "

@@ -51,8 +51,8 @@ MISTAKES = [
      "all heads.",
      "4 * num_heads * d_model * (d_model + bias)"),
     ("one head counted",
-     "Your count is that of one head, with d_k = d_model / num_heads columns: W_q, W_k and W_v "
-     "map d_model to d_k, and W_o maps d_k to d_model. With all heads together, each of the four "
+     "Your count is that of one head, of width d_k = d_model / num_heads: W_q, W_k and W_v map "
+     "d_model to d_k, and W_o maps d_k to d_model. With all heads together, each of the four "
      "matrices maps d_model to d_model. Count these four, and their biases if bias=True.",
      ("d_model * d_model", "d_model * (d_model // num_heads)"),
      ("4 * d_model if", "3 * (d_model // num_heads) + d_model if")),

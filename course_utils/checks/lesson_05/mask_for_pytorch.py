@@ -52,8 +52,9 @@ MISTAKES = [
      ("mask.repeat_interleave(num_heads, dim=0)", "mask.repeat(num_heads, 1, 1)")),
     ("masks take turns, not inverted",
      "There are two mistakes. Your mask is not inverted, although True means 'may not attend' in "
-     "PyTorch's mask. And the masks of your sequences take turns. Invert the mask, and repeat "
-     "each sequence's mask num_heads times before the next one.",
+     "PyTorch's mask. And the masks of the sequences alternate, although PyTorch expects all "
+     "heads of one sequence together. Invert the mask, and repeat each sequence's mask num_heads "
+     "times before the next one.",
      ("mask.repeat_interleave(num_heads, dim=0)", "mask.repeat(num_heads, 1, 1)"),
      ("~heads", "heads")),
     ("mask not inverted",

@@ -177,8 +177,9 @@ MISTAKES = [
      "log(e^lse + e^part_lse), for example with `torch.logaddexp`.",
      (LSE, "m")),
     ("lse added",
-     "Your output is right, but you return the sum of the two lse. An lse is a logarithm, so add "
-     "the exponentials: log(e^lse + e^part_lse), for example with `torch.logaddexp`.",
+     "Your output is right, but you return the sum of the two lse values. An lse is a "
+     "logarithm, so add the exponentials: log(e^lse + e^part_lse), for example with "
+     "`torch.logaddexp`.",
      (LSE, "lse + part_lse")),
     ("outputs averaged",
      "Your output is the mean of the two outputs. The one with the larger lse must count more. "

@@ -141,8 +141,8 @@ MISTAKES = [
      "e^(m − m_new).",
      ("out * shrink[..., None]", "out")),
     ("sum not rescaled",
-     "Your ℓ is not rescaled. Like O, it was computed relative to the old maximum. Multiply it by "
-     "e^(m − m_new).",
+     "You do not rescale the old ℓ. Like the old O, it is relative to the old maximum. Multiply "
+     "it by e^(m − m_new) before you add the new terms.",
      ("ell * shrink", "ell")),
     ("nothing rescaled",
      "You rescale neither ℓ nor O. Both were computed relative to the old maximum. Multiply both "

@@ -315,8 +315,8 @@ MISTAKES = [
      "loop.",
      ("+ p @ values", "+ p / ell[..., None] @ values")),
     ("softmax within the block",
-     "You divide p by the sum of its block. But the weights need the sum over all blocks, and the "
-     "last line already divides by it. Do not divide in the loop.",
+     "You divide p by the sum of its block. But the weights must be divided by the sum over all "
+     "blocks, and dividing by ℓ at the end does that. Do not divide in the loop.",
      ("+ p @ values", "+ p / p.sum(dim=-1, keepdim=True) @ values")),
     ("exponentials cut off at the limit",
      "Your result is what you get if m never changes and every e^(score − m) above 2^tau is "

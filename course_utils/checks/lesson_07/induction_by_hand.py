@@ -149,7 +149,8 @@ OCCURRENCE = (
 )
 NOT_AFTER = (
     "Layer 0 is right. But layer 1 does not attend to the keys whose note is the query's own "
-    "token. Layer 1 must attend to these keys, wherever they are."
+    "token. If the previous token is stored in *note*, let W_q of layer 1 read *token*, and W_k "
+    "read *note*."
 )
 NOTHING_READ = (
     "Both layers attend to the right keys, but the answer block is wrong. W_v of layer 0 must copy "

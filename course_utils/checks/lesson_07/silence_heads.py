@@ -100,7 +100,8 @@ MISTAKES = [
      "Only the last head of the list is removed. If you copy W_o inside a loop, each copy undoes "
      "the earlier removals. Copy it once, before the loop.", ("in heads:", "in heads[-1:]:")),
     ("first head only",
-     "Only the first head of the list is removed. The list may name several heads, or none.",
+     "Only the first head of the list is removed. The list may name several heads. Set the "
+     "columns of every one of them to 0.",
      ("in heads", "in heads[:1]")),
     ("all in between",
      "You also remove heads between the listed ones. Remove only the listed heads, one after "

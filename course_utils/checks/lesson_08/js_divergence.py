@@ -154,8 +154,8 @@ MISTAKES = [
      "for each row, that is, for each pair of distributions.",
      ("(kl_p + kl_q) / 2", "((kl_p + kl_q) / 2).mean(dim=0)")),
     ("averaged by kl_div",
-     "Your result is the mean of all entries, which F.kl_div returns by default. Use "
-     "`reduction=\"none\"`, and sum over the last dimension.",
+     "Your result is the mean of all terms, over the rows too. Sum the terms over the last "
+     'dimension. If you use F.kl_div, its default is this mean, so pass `reduction="none"`.',
      ("(kl_p + kl_q) / 2", "((kl_p + kl_q) / 2 / p.shape[-1]).mean()")),
     ("divided by rows",
      "Your result is the sum of all entries, divided by the size of dimension 0. F.kl_div does "

@@ -96,8 +96,8 @@ MISTAKES = [
      "Your divisor is rounded up to an integer. Use L / trained with its fraction.",
      (POSITIONS, "torch.arange(L) / -(-L // trained)")),
     ("last position to last position",
-     "In long texts, your last position is exactly trained − 1. Divide all positions by L / "
-     "trained.",
+     "In texts longer than `trained`, your last position is exactly trained − 1. There, divide "
+     "all positions by L / trained, not by (L − 1) / (trained − 1).",
      (POSITIONS, "torch.arange(L) * min(1, (trained - 1) / max(L - 1, 1))")),
     ("cut off",
      "All your positions above trained − 1 become trained − 1, so these tokens cannot be told "
@@ -140,8 +140,8 @@ MISTAKES = [
      "is larger than `trained`.",
      (POSITIONS, "torch.arange(L) / L")),
     ("last position to trained",
-     "In long texts, your last position is exactly `trained`. Divide all positions by L / "
-     "trained.",
+     "In texts longer than `trained`, your last position is exactly `trained`, but all positions "
+     "must be below it. There, divide by L / trained, not by (L − 1) / trained.",
      (POSITIONS, "torch.arange(L) * min(1, trained / max(L - 1, 1))")),
     ("L + 1 positions",
      "Your divisor is (L + 1) / trained. Use L / trained.",

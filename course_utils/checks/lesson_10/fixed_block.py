@@ -116,10 +116,12 @@ MISTAKES = [
       "(rotary(each, at, base=100_000, interleaved=True) for each in (q, k))")),
     ("nothing rotated", "You rotate neither q nor k, so attention knows no positions. Rotate "
      "both, and leave out only the values.", (ROTATED, "q, k = q, k")),
-    ("only keys rotated", "You do not rotate q. Only if both q and k are rotated does a score "
-        "depend on their distance alone. Rotate q too.", ("rotary(q, at, interleaved=True)", "q")),
-    ("only queries rotated", "You do not rotate k. Only if both q and k are rotated does a score "
-        "depend on their distance alone. Rotate k too.", ("rotary(k, at, interleaved=True)", "k")),
+    ("only keys rotated", "You do not rotate q. Only if both are rotated do the positions enter a "
+     "score through their difference alone. Rotate q too.",
+     ("rotary(q, at, interleaved=True)", "q")),
+    ("only queries rotated", "You do not rotate k. Only if both are rotated do the positions enter "
+     "a score through their difference alone. Rotate k too.",
+     ("rotary(k, at, interleaved=True)", "k")),
     ("x lost", "Your attention output replaces x. Both halves of the block must add to x. Add the "
      "attention output to x.", ("x = x + merge", "x = merge")),
     ("x lost at the end", "Your result is the output of the second half alone. Both halves of the "

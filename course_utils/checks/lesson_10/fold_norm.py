@@ -68,8 +68,8 @@ MISTAKES = [
     ("only the first column scaled", "You multiply only the first column of W. Multiply each "
      "column by its own entry of the weight.",
      "torch.cat([W[:, :1] * weight[:1], W[:, 1:]], dim=1)"),
-    ("weight reversed", "Your columns are multiplied by the weight in reverse order. Column i "
-     "belongs to entry i of the weight.", "W * weight.flip(0)"),
+    ("weight reversed", "Your columns are multiplied by the weight in reverse order. Multiply "
+        "column i of W by entry i of the weight.", "W * weight.flip(0)"),
     ("weight normalized", "You divide the weight by its root mean square before you multiply. "
      "Only x is normalized, and `rms_norm` does that. Multiply by the weight as it is.",
      "W * weight / weight.square().mean().sqrt()"),

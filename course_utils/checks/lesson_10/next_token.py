@@ -214,11 +214,12 @@ MISTAKES = [
     ("a column for T = 0", "Your tokens are right, but for T = 0 they are in a column (B, 1). "
      "Return shape (B,): leave out keepdim=True.",
      ("logits.argmax(dim=-1)", "logits.argmax(dim=-1, keepdim=True)")),
-    ("argmax of all texts", "For T = 0, your result is one index into all logits together. Each "
-     "text has its own largest logit. Use dim=-1.",
+    ("argmax of all texts", "For T = 0, your result is the index of the largest logit of the "
+     "whole batch, flattened. Each text has its own largest logit. Use argmax(dim=-1).",
      ("return logits.argmax(dim=-1)", "return logits.argmax()[None].expand(len(logits))")),
-    ("argmax of all texts, one number", "For T = 0, your result is one index into all logits "
-     "together. Each text has its own largest logit. Use dim=-1.",
+    ("argmax of all texts, one number", "For T = 0, your result is the index of the largest "
+     "logit of the whole batch, flattened. Each text has its own largest logit. Use "
+     "argmax(dim=-1).",
      ("return logits.argmax(dim=-1)", "return logits.argmax()")),
     ("argmax over the texts", "For T = 0, your argmax runs over the texts. Each row is a "
      "distribution of its own. Use dim=-1.",
@@ -249,7 +250,7 @@ MISTAKES = [
      (NORMALIZED, "    left = (logits / T).gather(1, order).where(kept > 0, 0)\n"
                   "    kept = left.softmax(dim=-1)\n")),
     ("largest nucleus for all", "In your result, all texts keep as many tokens as the text that "
-     "needs most. Find the nucleus of each row separately.",
+        "needs the most. Find the nucleus of each row separately.",
      (KEPT, "ordered * (before < top_p).any(dim=0)")),
     ("smallest nucleus for all", "In your result, all texts keep as few tokens as the text that "
      "needs fewest. Find the nucleus of each row separately.",

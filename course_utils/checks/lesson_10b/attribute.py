@@ -88,8 +88,8 @@ MISTAKES = [
      (WRITTEN, "(written - written.mean(dim=-1, keepdim=True)) / x.std(unbiased=False)"
                " * gamma @ E.T")),
     ("z transposed",
-     "Your result fits z with heads and columns swapped before it is flattened. Flatten z as it is,"
-     " so that the d_k outputs of a head stay together.",
+     "Your result is what you get if z is transposed before it is flattened. Flatten z as it is, "
+     "so that the d_k outputs of a head stay together.",
      ("columns, z)", "columns, z.T.reshape(z.shape))")),
     ("norm of z",
      "Your s is computed from z. RMSNorm reads the residual stream, so compute s from x.",

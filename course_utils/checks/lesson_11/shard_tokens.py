@@ -127,8 +127,9 @@ ONCE = (
     "one rank."
 )
 IN_ORDER = (
-    "Your ranks hold consecutive tokens of the text. The later tokens of a document see more keys, "
-    "so the ranks do not compute equally many pairs. Deal out the tokens by what each one costs."
+    "Your ranks hold consecutive tokens of the text. The later tokens of a document see more "
+    "keys, so some ranks compute far more pairs than others. Sort the tokens by the number of "
+    "keys they see, and deal them out to the ranks as the exercise says."
 )
 WHOLE_TEXT = (
     "Your result is zigzag over the whole text, which balances a single document. Here a token "

@@ -207,12 +207,12 @@ MISTAKES = [
      "(keys <= queries[:, None]).long()"),
     ("counts",
      "Your result is the number of allowed pairs. Return 2 for all, 0 for none and 1 for "
-     "anything between.",
+     "anything in between.",
      "(keys <= queries[:, None]).long().unflatten(1, (-1, size)).unflatten(0, (-1, size))"
      ".sum(dim=(1, 3))"),
     ("shares",
      "Your result is the share of allowed pairs. Return 2 for all, 0 for none and 1 for anything "
-     "between.",
+     "in between.",
      SHARES),
     ("cut counts as nothing",
      "Your result has 0 for tiles in which only some pairs are allowed. Return 1 for them.",
