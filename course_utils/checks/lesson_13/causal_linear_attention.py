@@ -190,11 +190,11 @@ MISTAKES = [
      (FEATURES, "q**2, k**2")),
     ("keys scaled",
      "Your keys are divided by √d_k before the feature map. This exercise scales nothing, so "
-     "remove the factor.",
+     "remove the division.",
      (FEATURES, "F.elu(q) + 1, F.elu(k / k.shape[-1] ** 0.5) + 1")),
     ("both scaled",
      "Your queries and keys are divided by √d_k before the feature map. This exercise scales "
-     "nothing, so remove both factors.",
+     "nothing, so remove both divisions.",
      (FEATURES, "F.elu(q / k.shape[-1] ** 0.5) + 1, F.elu(k / k.shape[-1] ** 0.5) + 1")),
     ("elu for queries without 1",
      "Your feature map for queries is elu(x), which can be negative. Add 1, as for keys.",
@@ -205,7 +205,7 @@ MISTAKES = [
      ("read / total", "read / (t + 1)")),
     ("queries scaled",
      "Your queries are divided by √d_k before the feature map. This exercise scales nothing, so "
-     "remove the factor.",
+     "remove the division.",
      (FEATURES, "F.elu(q / q.shape[-1] ** 0.5) + 1, F.elu(k) + 1")),
     ("scores scaled",
      "Your outputs are also divided by √d_k. Divide them only by φ(q_t) · z.",
@@ -363,8 +363,8 @@ MISTAKES = [
       "    weights = (q @ k.mT).masked_fill(future, 0)\n"
       "    return weights @ v / weights.sum(dim=(-2, -1), keepdim=True)")),
     ("outputs a token late",
-     "Your outputs are right, but each appears one position late. Compute output t after token t "
-     "has written.",
+     "Your outputs are right, but each stands one position late. Put the output of query t, read "
+     "after token t has written, at position t.",
      ("return torch.stack(outs, dim=-2)",
       "return torch.stack([v[..., 0, :], *outs[:-1]], dim=-2)")),
 ]  # fmt: skip

@@ -286,8 +286,8 @@ MISTAKES = [
      ("(kept * k).mT @ U", "(kept * k).mT @ (b * v)")),
     ("addition of plain writes without decay",
      "Your transition is right, but your addition is Kᵀ (β V), without corrections or decays. "
-     "Solve the triangular system for what the tokens write, and decay each write to the end of "
-     "the chunk.",
+     "Solve the triangular system for N, the part of U without S, and decay each write to the "
+     "end of the chunk.",
      ("(kept * k).mT @ U", "k.mT @ (b * v)")),
     ("addition not decayed",
      "Your transition is right, but in your addition the writes do not decay. Multiply what "
@@ -336,9 +336,9 @@ MISTAKES = [
      ("return whole - (kept * k).mT @ W, (kept * k).mT @ U",
       "return whole - whole @ (k.mT @ W), (kept * k).mT @ U")),
     ("transition is the identity",
-     "Your addition is right, but your transition is the identity. Multiply it by all decays of "
-     "the chunk. Then subtract what the corrections remove from S: the part of the writes that "
-     "multiplies S, decayed to the end of the chunk.",
+     "Your addition is right, but your transition is the identity. Multiply the identity by all "
+     "decays of the chunk. Then subtract Kᵀ W, with W from U = N − W S. First decay each "
+     "token's row of W to the end of the chunk.",
      ("return whole - (kept * k).mT @ W, (kept * k).mT @ U",
       "return torch.eye(d_k, dtype=k.dtype).expand_as(whole), (kept * k).mT @ U")),
     ("addition decayed from the start",

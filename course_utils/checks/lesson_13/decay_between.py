@@ -94,8 +94,8 @@ MISTAKES = [
       + "return between.masked_fill(future, 0)")),
     ("small number in the denominator",
      "Your result goes wrong when the product of all decays comes close to 0. You get this result "
-     "if you divide products and add a small number to the denominator. Subtract sums of "
-     "logarithms instead, and take the exponential at the end.",
+     "if you divide one running product by another, with a small number added to the "
+     "denominator. Subtract sums of logarithms instead, and take the exponential at the end.",
      (RETURN, RATIO.replace("sums[..., None, :]", "(sums[..., None, :] + 1e-12)")
       + "return between.masked_fill(future, 0)")),
     ("NaN replaced by 0",
@@ -227,9 +227,9 @@ MISTAKES = [
      "1] to decay[i]. Multiply these decays.",
      (RETURN, "return torch.eye(L, dtype=decay.dtype).expand(*decay.shape, L) + 0 * between")),
     ("later decays multiplied",
-     "In your entry i, j, the decays up to decay[j] are multiplied in twice. They should not be "
-     "there at all. Start the product at decay[j + 1]: subtract the sum of the logarithms up to j "
-     "instead of adding it.",
+     "In entry (i, j) of your result, the decays up to decay[j] are included twice. They should "
+     "not be there at all. Start the product at decay[j + 1]: subtract the sum of the "
+     "logarithms up to j instead of adding it.",
      ("sums[..., :, None] - sums[..., None, :]", "sums[..., :, None] + sums[..., None, :]")),
     ("base 2",
      "Your result is a power of 2 with natural logarithms in the exponent. Use `exp` with `log`, "

@@ -342,8 +342,8 @@ MISTAKES = [
      "including decay[i].",
      ("since * (q_c @ S)", "(sums[..., -1:] - sums + logs).exp()[..., None] * (q_c @ S)")),
     ("values multiplied by their decay",
-     "Your token t writes v_t times decay[t]. A token decays the state before it writes, so "
-     "write v_t as it is.",
+     "In your result, the write of token t is multiplied by decay[t]. This decay applies to the "
+     "state before the write, so write k_t v_tᵀ as it is.",
      ("v[..., rows, :]", "decay[..., rows, None] * v[..., rows, :]")),
     ("queries and keys swapped",
      "You swap queries and keys. Write with the keys, and read with the queries.",
@@ -393,8 +393,8 @@ MISTAKES = [
      ("since[..., -1:, :] * S + (kept * k_c).mT @ v_c", "k_c.mT @ v_c")),
     ("decays within a chunk alone",
      "You use the decays only in the scores within a chunk. Three more things must decay: the old "
-     "state when a query reads it, the old state when it passes to the next chunk, and each write "
-     "up to the end of the chunk.",
+     "state when a query reads it, the old state when it passes to the next chunk, and each of "
+     "the chunk's writes, which decays until the end of the chunk.",
      ("since * (q_c @ S)", "q_c @ S"),
      ("since[..., -1:, :] * S + (kept * k_c).mT @ v_c", "S + k_c.mT @ v_c")),
     ("state carried on without decays",

@@ -96,8 +96,9 @@ MISTAKES = [
      (FORGET, "        old, S = S, decay[:, :, t, None, None] * S\n"),
      ("k_t, S)", "k_t, old)"), SHARED),
     ("decayed after the read",
-     "When your token t reads, decay[:, :, t] has not yet been applied to the state. You get this "
-     "result if you decay after the read. Multiply by decay[:, :, t] at the start of step t.",
+     "When query t reads, your state has not yet been multiplied by decay[:, :, t]. You get this "
+     "result if you decay after the read. Multiply the state by decay[:, :, t] at the start of "
+     "step t.",
      (FORGET, ""),
      ("        outs.append(torch.einsum(\"bhk,bhkv->bhv\", q_t, S))\n",
       "        outs.append(torch.einsum(\"bhk,bhkv->bhv\", q_t, S))\n"
@@ -116,13 +117,13 @@ MISTAKES = [
      (FORGET, "")),
     ("no delta rule",
      "Your step writes β v, without subtracting what the state returns for the key. Write β times "
-     "the error, v − Sᵀk.",
+     "the error, v − k S.",
      ('v_t - torch.einsum("bhk,bhkv->bhv", k_t, S)', "v_t")),
     ("beta not used",
      "Your step writes the whole error. Multiply it by β.",
      ("b * error", "error")),
     ("beta for the value alone",
-     "Your β multiplies only v, not what you subtract from it. Multiply the whole error, v − Sᵀk, "
+     "Your β multiplies only v, not what you subtract from it. Multiply the whole error, v − k S, "
      "by β.",
      ("v_t - torch", "v_t - 1 / b * torch"),
      ("        b = beta[:, :, t, None]  # (B, H, 1)\n", ""),
@@ -185,7 +186,7 @@ MISTAKES = [
      ("decay[:, :, t, None, None] * S  # forget", "decay[:, :, t, None, None].exp() * S")),
     ("whole state shrunk",
      "Your step multiplies the whole state by 1 − β. The delta rule changes only what the state "
-     "returns for the key. Add β k (v − Sᵀk)ᵀ to the decayed state.",
+     "returns for the key. Add β k (v − k S)ᵀ to the decayed state.",
      ("S = S + write",
       "S = (1 - b[..., None]) * S + torch.einsum('bhk,bhv->bhkv', k_t, b * v_t)")),
     ("negative exponential of the decay",
@@ -208,7 +209,7 @@ MISTAKES = [
      "Your write is multiplied by β². Multiply the error by β.",
      ("b * error", "b * b * error")),
     ("beta for the erasing alone",
-     "Your β multiplies only what you subtract, not v. Multiply the whole error, v − Sᵀk, by β.",
+     "Your β multiplies only what you subtract, not v. Multiply the whole error, v − k S, by β.",
      ("v_t - torch", "v_t - beta[:, :, t, None] * torch"),
      ("b * error", "error")),
     ("keys of norm 1",
@@ -219,11 +220,11 @@ MISTAKES = [
      "Your outputs are divided by √d_k. This exercise scales nothing, so remove the factor.",
      ("dim=2)  #", "dim=2) / d_k**0.5  #")),
     ("sign of the error",
-     "Your write has the wrong sign, so the error grows. Add β k (v − Sᵀk)ᵀ to the decayed state.",
+     "Your write has the wrong sign, so the error grows. Add β k (v − k S)ᵀ to the decayed state.",
      ("v_t - torch", "-v_t + torch")),
     ("recalled value added",
      "Your error is v plus what the state returns for the key. Subtract it, so that the error is "
-     "v − Sᵀk.",
+     "v − k S.",
      ("v_t - torch", "v_t + torch")),
     ("tokens before heads",
      "Your outputs have shape (B, L, H, d_v). Stack the tokens along dimension 2.",
@@ -286,7 +287,7 @@ MISTAKES = [
      ("return torch.stack(outs, dim=2)", "return torch.stack(outs, dim=2), S")),
     ("erased by beta twice",
      "Your v is multiplied by β, but what you subtract is multiplied by β². Multiply the whole "
-     "error, v − Sᵀk, by β once.",
+     "error, v − k S, by β once.",
      ("b * error", "b * (v_t - b * (v_t - error))")),
     ("decay and beta swapped",
      "You swap the decay and β. Multiply the state by the decay, and the error by β.",

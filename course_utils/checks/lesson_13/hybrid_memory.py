@@ -198,8 +198,8 @@ MISTAKES = [
      "states take fewer bytes.",
      ("return hybrid, full, shorter_from", "return hybrid, full")),
     ("difference",
-     "Your first result is the difference between the two models. Return the bytes that the "
-     "hybrid needs.",
+     "Your first result is the number of bytes that the hybrid saves. Return the bytes that it "
+     "needs.",
      ("return hybrid,", "return full - hybrid,")),
     ("kibibytes",
      "Your bytes are divided by 1024, which gives KiB. Return bytes.",
@@ -276,7 +276,8 @@ MISTAKES = [
      "Compare the states of *one* linear layer with the cache of *one* attention layer.",
      ("state // per_token + 1", "layers * state // (attention * per_token or 1) + 1")),
     ("one token",
-     "Your cache bytes are for a single token. Multiply the caches by L, but not the states.",
+     "Your cache bytes are for a single token. Multiply the bytes of the caches by L, but "
+     "not those of the states.",
      ("cache = 2 * L *", "cache = 2 *")),
     ("bytes doubled",
      "Your bytes are twice the right ones. Count 2 bytes for each number of the cache and 4 for "

@@ -124,16 +124,16 @@ MISTAKES = [
      "new text begins.",
      (NEW, "text[:, t] == text[:, t]")),
     ("larger numbers alone",
-     "Your state is reset only where the text number grows. The next number may also be smaller. "
-     "Reset wherever the number differs from that of the token before.",
+     "Your state is reset only where the text number grows. The next text's number may also be "
+     "smaller. Reset the state wherever the number differs from that of the token before.",
      (NEW, "text[:, t] > text[:, t - 1] if t else text[:, 0] < 0")),
     ("steps of 1 alone",
      "Your state is reset only where the text number grows by 1. Reset wherever the number "
      "differs from that of the token before.",
      (NEW, "text[:, t] == text[:, t - 1] + 1 if t else text[:, 0] < 0")),
     ("smaller numbers alone",
-     "Your state is reset only where the text number falls. The next number may also be larger. "
-     "Reset wherever the number differs from that of the token before.",
+     "Your state is reset only where the text number falls. The next text's number may also be "
+     "larger. Reset the state wherever the number differs from that of the token before.",
      (NEW, "text[:, t] < text[:, t - 1] if t else text[:, 0] < 0")),
     ("first tokens lost",
      "The first token of each later text leaves no write in your state. You get this result if "
@@ -162,11 +162,11 @@ MISTAKES = [
      ("k_t @ S)", "k_t @ old)")),
     ("plain write",
      "Your texts are separate now, but your tokens write β k vᵀ. The delta rule writes a "
-     "correction, so write β k (v − Sᵀk)ᵀ.",
+     "correction, so write β k (v − k S)ᵀ.",
      ("v_t - k_t @ S", "v_t")),
     ("plain write, state never reset",
      "Your tokens write β k vᵀ, and your state is carried from text to text. Write β k (v − "
-     "Sᵀk)ᵀ, and reset the state at the first token of each text.",
+     "k S)ᵀ, and reset the state at the first token of each text.",
      (FILL, ""),
      ("v_t - k_t @ S", "v_t")),
     ("beta not used",
@@ -195,7 +195,7 @@ MISTAKES = [
       "    return (q @ k.mT * same).tril() @ U")),
     ("beta missing for what is subtracted",
      "Your texts are separate, but β does not multiply what you subtract from v. Multiply the "
-     "whole error, v − Sᵀk, by β.",
+     "whole error, v − k S, by β.",
      ("beta[:, :, t, None, None] * (v_t - k_t @ S)",
       "beta[:, :, t, None, None] * v_t - k_t @ S")),
     ("softmax attention",
@@ -215,7 +215,7 @@ MISTAKES = [
       "    return (q @ k.mT).tril() @ U")),
     ("recalled value added",
      "Your error is v plus what the state returns for the key. Subtract it, so that the error is "
-     "v − Sᵀk.",
+     "v − k S.",
      ("v_t - k_t", "v_t + k_t")),
     ("write subtracted",
      "Your write is subtracted from the state. Add it.",
@@ -293,10 +293,10 @@ MISTAKES = [
      (NEW, "(text[-1:, t] != text[-1:, t - 1]).expand(B) if t else text[:, 0] < 0")),
     ("two tokens back",
      "You compare each token with the one two positions before it, so the state is also reset at "
-     "the second token of each later text. Compare it with the token right before it.",
+     "the second token of each later text. Compare each token with the one right before it.",
      (NEW, "text[:, t] != text[:, max(t - 2, 0)] if t else text[:, 0] < 0")),
     ("value set to 0 in place of a reset",
-     "The first token of each text writes −β k (Sᵀk)ᵀ in your result, as if its value were 0, and "
+     "The first token of each text writes −β k (k S)ᵀ in your result, as if its value were 0, and "
      "the state of the text before is kept. Set the *state* to 0 there, and write v as given.",
      ("        S = S.masked_fill(new[:, None, None, None], 0)\n"
       "",
