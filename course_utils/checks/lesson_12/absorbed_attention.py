@@ -131,9 +131,9 @@ MISTAKES = [
      "latent[:, None].",
      ("latent[:, None]  #", "latent[:1, None]  #")),
     ("no dimension for the heads",
-     "If your latents (B, S, d_c) have no dimension for the heads, broadcasting lines up their "
-     "batch dimension with the heads of the queries. You get this result (or an error, if B and H "
-     "do not match). Use latent[:, None].",
+     "Your heads use the latents of the wrong texts. Latents of shape (B, S, d_c) have no "
+     "dimension for the heads, so broadcasting lines up their B with the H of the queries. Use "
+     "latent[:, None], of shape (B, 1, S, d_c).",
      ("latent[:, None]  #", "latent  #")),
     ("scaled by the queries",
      "Your scores are divided by √L, the square root of the number of queries. Divide them by "

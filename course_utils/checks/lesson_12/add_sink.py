@@ -70,9 +70,9 @@ OVERFLOW = (
 )
 MISTAKES = [
     ("no sink",
-     "You return `out` and `lse` unchanged, so the sink is missing. It takes a share of the "
-     "weight. Multiply `out` by e^lse / (e^lse + e^sink), and return the new logsumexp log(e^lse + "
-     "e^sink), as torch.logaddexp computes it.",
+     "You return `out` and `lse` unchanged, but the sink takes a share of the weight. "
+     "Compute the new logsumexp as torch.logaddexp(lse, sink[:, None]), and multiply `out` by "
+     "exp(lse − new logsumexp). Return both results.",
      (RETURN, "return out, lse")),
     ("overflow", OVERFLOW,
      (SHARE, "lse.exp() / (lse.exp() + sink.exp())"), (NEW, "(lse.exp() + sink.exp()).log()")),
@@ -150,7 +150,7 @@ MISTAKES = [
      (SHARE, "lse / new_lse")),
     ("difference of logsumexps",
      "Your output is multiplied by lse minus the new logsumexp. This difference is the logarithm "
-     "of the keys' share. Multiply by its exponential.",
+     "of the share of the weight that the keys keep. Multiply by its exponential.",
      (SHARE, "lse - new_lse")),
     ("divided",
      "Your output is divided by the keys' share of the weight, so it grows. Multiply `out` by this "

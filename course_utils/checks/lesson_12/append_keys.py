@@ -85,12 +85,13 @@ OLDEST = "oldest, whole = whole[..., :group, :], whole[..., group:, :]"
 ROUND = "rounded = torch.cat([rounded, round_group(oldest)], dim=-2)"
 RETURN = "return rounded, whole"
 NOT_RECENT = (
-    "You round tokens that are among the newest `recent` ones. These must stay in `whole`. Round a "
-    "group only while `whole` has at least recent + group tokens."
+    "You round some of the `recent` newest tokens. These must stay in `whole`. Round a group only "
+    "while `whole` has at least recent + group tokens."
 )
 ONE_SCALE = (
-    "Your result is right unless several groups are rounded in one call. Then these groups share "
-    "one scale. Pass each group of `group` tokens to `round_group` on its own."
+    "Your result is right unless one call of your function has to round several groups. You pass "
+    "them to `round_group` together, so they share their scales. Pass each group of `group` tokens "
+    "on its own."
 )
 MISTAKES = [
     ("new keys rounded at once",
@@ -216,9 +217,9 @@ MISTAKES = [
      "`whole` begins with token number `group`. Continue with whole[..., group:, :].",
      (OLDEST, OLDEST.replace("group:,", "group + 1 :,"))),
     ("oldest tokens lost at the start",
-     "Your result is right once there are at least `recent` tokens. Before that, you lose the "
-     "oldest. You get this if the number of tokens that leave is negative, because a slice then "
-     "counts from the end. Let this number be at least 0.",
+     "Your result is right once there are at least `recent` tokens. As long as there are "
+     "fewer, you lose the oldest ones. Perhaps your number of tokens to round is negative here, so "
+     "that a slice counts from the end. Replace it with 0 if it is negative, for example by max.",
      from_the_end),
     ("new tokens lost",
      "Your result does not contain the new keys. Append k to `whole` first.",

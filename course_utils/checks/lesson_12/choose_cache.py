@@ -377,8 +377,8 @@ MISTAKES = [
      "itself. Pass the logits.",
      (ENTROPY, 'F.cross_entropy(logits[:-1].softmax(-1), tokens[1:], reduction="sum").item()')),
     ("probability without a logarithm",
-     "You use the mean probability of the next tokens. Use the cross-entropy, which is the "
-     "negative mean of the logarithm of this probability.",
+     "You use the probabilities of the next tokens themselves. Take the logarithm of each one "
+     "first. The cross-entropy is minus the mean of these logarithms.",
      (ENTROPY, "-logits[:-1].softmax(-1).gather(1, tokens[1:, None]).sum().item()")),
     ("last token alone",
      "You use only the last token of each text. Average over all predicted tokens of all texts.",

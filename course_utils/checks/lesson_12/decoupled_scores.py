@@ -235,7 +235,8 @@ MISTAKES = [
       "None] @ W_k.mT, raw_k], -1), positions).mT)")),
     ("joined latents rotated",
      "You rotate the absorbed queries and the latents together with q_rope and k_rope. Then the "
-     "scores are no longer q · (W_k c). Rotate q_rope and k_rope alone, before you concatenate.",
+     "unrotated part of a score is no longer q · (W_k c). Rotate only q_rope and k_rope, before "
+     "you concatenate.",
      (QUERIES, "raw_q, raw_k = q_rope, k_rope\n    " + QUERIES),
      (SUM, "(rotary(torch.cat([q @ W_k, raw_q], -1), positions[S - L :]) @ "
       "rotary(torch.cat([latent, raw_k], -1), positions)[:, None].mT)")),

@@ -124,9 +124,9 @@ MISTAKES = [
      "mask False.",
      (NEWEST_REAL, "newest >= 0")),
     ("token after the sinks left out",
-     "You leave out the token at position `sinks` if the window reaches it. The sinks are at "
-     "positions 0 to sinks − 1, so this token belongs to the window. Keep newest tokens at "
-     "positions >= sinks.",
+     "You leave out the token at position `sinks` even when the window reaches it. The sinks are "
+     "at positions 0 to sinks − 1, so this token belongs to the window. In the window slots, keep "
+     "every token at a position >= sinks.",
      (NEWEST_REAL, "newest > sinks")),
     ("missing sinks real",
      "Your mask is right for long texts. A text shorter than `sinks` does not have a token for "
@@ -237,8 +237,8 @@ MISTAKES = [
      (NEWEST, "(lengths - (window - 1)).clamp(min=0) + torch.arange(window - 1)"),
      (NEWEST_REAL, "(newest >= sinks) & (newest < lengths)")),
     ("left-aligned",
-     "Your tokens of a short text are moved to the left. The newest token must be in the last "
-     "slot, even if slots before it stay empty. Align the newest tokens at the right.",
+     "In a short text, your tokens fill the slots from the left. The newest token must be in the "
+     "last slot. Align the newest tokens to the right, and leave slots before them empty.",
      (RETURN, "order = (~real).long().argsort(dim=1, stable=True)\n    kept *= real[:, None, :, "
       "None]\n    kept = kept.gather(2, order[:, None, :, None].expand_as(kept))\n    "
       "return kept, real.gather(1, order)")),

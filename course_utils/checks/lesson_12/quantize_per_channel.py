@@ -146,16 +146,16 @@ MISTAKES = [
      "have only 2^bits − 1 gaps between them. Divide the range by 2^bits − 1.",
      (STEP, "step = (high - low) / 2**bits")),
     ("2^bits steps, clamped",
-     "Your scale is the range divided by 2^bits, so the largest number is not a level. 2^bits "
-     "levels have only 2^bits − 1 gaps between them. Divide the range by 2^bits − 1.",
+     "Your scale is the range divided by 2^bits, so the largest number is not a level. "
+     "Between 2^bits levels, there are only 2^bits − 1 gaps. Divide the range by 2^bits − 1.",
      (STEP, "step = (high - low) / 2**bits"), (CODES, CODES + ".clamp(max=2**bits - 1)")),
     ("signed steps",
      "Your scale is the range divided by 2^(bits − 1) − 1, so you use only about half of the "
      "levels. Divide the range by 2^bits − 1.",
      (STEP, "step = (high - low) / max(2**(bits - 1) - 1, 1)")),
     ("half of the levels",
-     "Your scale is the range divided by 2^(bits − 1), so you use only about half of the levels. "
-     "Divide the range by 2^bits − 1.",
+     "Your scale is the range divided by 2^(bits − 1). Your levels are too far apart, and the "
+     "highest codes are never used. Divide the range by 2^bits − 1.",
      (STEP, "step = (high - low) / 2**(bits - 1)")),
     ("levels are bits",
      "Your scale is the range divided by `bits`. There must be 2^bits levels. Divide the range by "
@@ -166,8 +166,8 @@ MISTAKES = [
      "− 1.",
      (STEP, "step = (high - low) / max(bits - 1, 1)")),
     ("one level too many",
-     "Your scale is the range divided by 2^bits + 1, which gives two levels too many. 2^bits "
-     "levels have 2^bits − 1 gaps between them. Divide the range by 2^bits − 1.",
+     "Your scale is the range divided by 2^bits + 1, which gives two levels too many. "
+     "Between 2^bits levels, there are 2^bits − 1 gaps. Divide the range by 2^bits − 1.",
      (STEP, "step = (high - low) / (2**bits + 1)")),
     ("two steps too few",
      "Your result has one level too few. There are 2^bits levels, and so 2^bits − 1 gaps between "
@@ -239,8 +239,8 @@ MISTAKES = [
      "Your result is a tuple. Return one tensor with the rounded numbers, low + code · scale.",
      (RESULT, "codes, low, step")),
     ("low left out",
-     "Your result is code · scale. Code 0 stands for the smallest number in the channel, low. Add "
-     "low.",
+     "Your result is code · scale. Code 0 stands for the smallest number in the channel. Add this "
+     "number.",
      (RESULT, "codes * step")),
     ("low not subtracted",
      "Your result is k, rounded to a multiple of the scale, plus low. But a code counts steps "
