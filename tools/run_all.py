@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -44,27 +43,23 @@ CHECK = STYLE | {"tests": [*TEST["tests"], "-m", "not browser and not slow"]}
 CALM = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 
 
-def run(name, command, output=None):
-    """Run one stage; return its name, its checks passed, failed and skipped, and its seconds."""
-    start = time.monotonic()
+def run(name, command):
+    """Run one stage; return how many of its checks passed, failed, and were skipped."""
     # a wrong answer in an exercise is a failure; lesson 00 shows one on purpose
     settings = CALM | os.environ | {"COURSE_STRICT": str(int(name == "exercises"))}
     settings.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process compiles everything anew
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
         options = [f"--junitxml={report}"] if "pytest" in command else []
-        code = subprocess.run(
-            [*command, *options], cwd=ROOT, env=settings, stdout=output, stderr=output
-        ).returncode
-        seconds = time.monotonic() - start
+        code = subprocess.run([*command, *options], cwd=ROOT, env=settings).returncode
         if not report.exists():  # of ruff, or of a pytest that could not start
-            return name, int(code == 0), int(code != 0), 0, seconds
+            return int(code == 0), int(code != 0), 0
         suite = ElementTree.parse(report).find("testsuite")
     tests, failures, errors, skipped = (
         int(suite.get(kind)) for kind in ("tests", "failures", "errors", "skipped")
     )
     failed = failures + errors
-    return name, tests - failed - skipped, failed or int(code != 0), skipped, seconds
+    return tests - failed - skipped, failed or int(code != 0), skipped
 
 
 def main(arguments):
@@ -73,23 +68,10 @@ def main(arguments):
     if chosen := arguments[1:2]:  # few tests: they are done before other processes have started
         stages = stages | {"tests": [*stages["tests"], "-n", "0", "-k", *chosen]}
     rows = []
-    with ThreadPoolExecutor(max_workers=1) as pool, tempfile.TemporaryDirectory() as folder:
-        # The tests often wait for a browser: meanwhile the notebooks run, and are shown afterwards.
-        behind = {}
-        for name in stages:
-            if "--nbval-current-env" in stages[name]:
-                output = open(Path(folder, name), "w+", encoding="utf-8")
-                behind[name] = output, pool.submit(run, name, stages[name], output)
-        for name, command in stages.items():
-            print(f"\n== {name}", flush=True)
-            if name not in behind:
-                rows.append(run(name, command))
-                continue
-            output, future = behind[name]
-            rows.append(future.result())
-            with output:
-                output.seek(0)
-                print(output.read(), flush=True)
+    for name, command in stages.items():
+        print(f"\n== {name}", flush=True)
+        start = time.monotonic()
+        rows.append((name, *run(name, command), time.monotonic() - start))
     print(f"\n{'stage':24}{'passed':>8}{'failed':>8}{'skipped':>8}{'seconds':>8}")
     for name, *counts, seconds in rows:
         print(f"{name:24}" + "".join(f"{count:8}" for count in counts) + f"{seconds:8.0f}")
