@@ -5,7 +5,6 @@ import numbers
 
 import numpy as np
 import torch
-from torch.nn.attention.bias import CausalBias
 
 # How far apart right answers may be, as a fraction of the largest expected entry. A sum of n terms
 # has at most n rounding errors of half a unit in the last place, in whatever order a machine adds.
@@ -61,7 +60,7 @@ def difference(got, expected, names="", describe=True):
     got = _of_numpy(got)
     if not isinstance(got, torch.Tensor):
         return f"expected {'a number' if is_number else 'a torch.Tensor'}, got {_kind(got)}"
-    if isinstance(got, CausalBias):
+    if type(got).__name__ == "CausalBias":  # to import the class takes a second
         return "expected a plain tensor, got a CausalBias, which only PyTorch's SDPA can read"
     values = read(got)
     if values is None:
