@@ -403,7 +403,7 @@ def cache(model, tokens, texts, kind, bits):
         "DeepSeek-V3": (61, 128, 128, 192, 128), "SmolLM2-135M": (30, 9, 3, 64, 64),
     }[model]  # fmt: skip
     numbers = 576 if model == "DeepSeek-V3" else kv_heads * (d_k + d_v)
-    numbers = {"heads not shared": heads * (d_k + d_v), "one key head": d_k + d_v,
+    numbers = {"heads not shared": heads * (d_k + d_v), "one KV head": d_k + d_v,
                "a latent": 576}.get(kind, numbers)  # fmt: skip
     window, every = {"Gemma 3 27B": (1024, 6), "gpt-oss-120b": (128, 2)}.get(model, (tokens, 1))
     if kind == "windows":
@@ -427,9 +427,9 @@ def cache(model, tokens, texts, kind, bits):
     nothing = kind == "windows" and tokens <= 1024
     yield "found: a window of 1,024 tokens saves nothing", nothing
     own = (model, kind, bits) == ("DeepSeek-V3", "heads not shared", 2)
-    yield "found: 13.3 times the bytes of the latent", own
+    yield "found: 13.3 times the bytes as published", own
     most = not nothing and not own and gb <= 80 < gb * (texts + 1) / texts
-    yield f"found: {texts} text{'s' * (texts > 1)} at most on one GPU", most
+    yield f"found: at most {texts} text{'s' * (texts > 1)} on one GPU", most
 
 
 def memory_state(written, delta, decay, keys):

@@ -1,11 +1,11 @@
-// How much memory does a cache take? Numbers of the published settings, no measurement.
+// How much memory does a cache take? Computed from published settings, not measured.
 export const size = [560, 270];
 
 const { models, kinds, pattern, latent } = given;
 const GPU = 80; // GB of 10⁹ bytes
-const LARGEST = 160; // GB on the axis
+const LARGEST = 160; // GB, the end of the axis
 const MOST = 12; // GPUs that are drawn
-const SHARING = 32; // numbers with one low and one scale, of 16 bits each
+const SHARING = 32; // numbers that share a minimum and a scale, of 16 bits each
 const [PUBLISHED, OWN, ONE, LATENT, WINDOWS] = kinds;
 
 // Return how many numbers a layer keeps for a token.
@@ -16,7 +16,7 @@ function numbersOf(model, kind) {
   return (kind === LATENT ? latent : model.latent) ?? model.kv_heads * pair;
 }
 
-// Return the GB of the layers that keep all tokens, of those with a window, and of all.
+// Return the GB of the layers that keep all tokens, of the layers with a window, and in total.
 function cacheOf({ model: name, tokens, texts, kind, bits }) {
   const model = models[name];
   const { window = Infinity, every = 1 } = kind === WINDOWS ? pattern : model;
@@ -61,11 +61,11 @@ function finding(values, cache) {
   const published = cacheOf({ ...values, kind: PUBLISHED, bits: 16 });
   if (models[model].latent && kind === OWN && bits === 2) {
     const more = fixed(cache.total / published.total, 1);
-    return `; found: ${more} times the bytes of the latent in 16 bits`;
+    return `; found: ${more} times the bytes as published in 16 bits`;
   }
   const oneMore = cacheOf({ ...values, texts: texts + 1 });
   return cache.gpus <= 1 && oneMore.gpus > 1
-    ? `; found: ${inWords(texts, "text")} at most on one GPU`
+    ? `; found: at most ${inWords(texts, "text")} on one GPU`
     : "";
 }
 
@@ -87,8 +87,8 @@ export function picture(svg) {
   };
 }
 
-// Draw the GB of both kinds of layers, and the memory of a GPU as a line. What is longer than the
-// axis ends in an arrow.
+// Draw the GB of both kinds of layers as a bar, and the memory of a GPU as a line. A bar that is
+// longer than the axis ends in an arrow.
 function memory(svg, frame) {
   const [left, top, width, height] = frame;
   const ax = axes(svg, {
@@ -115,7 +115,7 @@ function memory(svg, frame) {
   };
 }
 
-// Draw a box for each GPU that the cache fills, or a part of the last one.
+// Draw a box for each GPU that the cache needs. The last box may be filled only in part.
 function gpuBoxes(svg, left, top) {
   const title = shape(svg, "text", { x: left, y: top });
   const boxes = Array.from({ length: MOST }, (_, n) => {

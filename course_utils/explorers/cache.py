@@ -2,13 +2,13 @@
 
 from course_utils.explorers.browser_explorer import BrowserExplorer, choice, number
 
-LATENT = 512 + 64  # numbers of a layer: DeepSeek-V3's latent and the rotated part of its keys
-PATTERN = {"window": 1024, "every": 6}  # of Gemma 3: every sixth layer keeps all tokens
+LATENT = 512 + 64  # numbers per token and layer: DeepSeek-V3's latent and its k_rope
+PATTERN = {"window": 1024, "every": 6}  # as in Gemma 3: every sixth layer keeps all tokens
 
 # From the published settings: llama-models/models/sku_list.py, gemma_pytorch/gemma/config.py,
 # gpt-oss/gpt_oss/torch/model.py, DeepSeek-V3/inference/configs/config_671B.json, SmolLM2's file.
-# In layers with a window, a query sees `window` tokens, its own included. One of `every` layers has
-# no window. The widths of a head are those of a key and a value.
+# In layers with a window, a query sees `window` tokens, including its own. One of `every` layers
+# has no window. The two widths are those of a key and a value.
 MODELS = {
     "Llama 3.1 8B": {"layers": 32, "heads": 32, "kv_heads": 8, "widths": (128, 128)},
     "Llama 3.1 70B": {"layers": 80, "heads": 64, "kv_heads": 8, "widths": (128, 128)},
@@ -19,7 +19,7 @@ MODELS = {
     | {"latent": LATENT},
     "SmolLM2-135M": {"layers": 30, "heads": 9, "kv_heads": 3, "widths": (64, 64)},
 }
-KINDS = ["as published", "heads not shared", "one key head", "a latent", "windows"]
+KINDS = ["as published", "heads not shared", "one KV head", "a latent", "windows"]
 TOKENS = [1024, 8192, 32_768, 131_072]
 BITS = [16, 8, 4, 3, 2]
 
@@ -28,7 +28,7 @@ def cache_explorer():
     """Choose a model, texts and a cache, and see how much of an 80 GB GPU the cache takes.
 
     Each kind of cache but the first changes one thing about the published model. With fewer than 16
-    bits, 32 numbers share a minimum and a scale of 16 bits each.
+    bits, each group of 32 numbers shares a minimum and a scale of 16 bits each.
 
     Returns
     -------

@@ -103,8 +103,9 @@ MISTAKES = [
      "d_k numbers. Divide by √d_k.",
      (SCALE, "q_latent.shape[-1]**0.5")),
     ("scaled by both",
-     "Your scores are divided by √d_k and by √d_c. Divide them only by √d_k. If `attention` does "
-     "the scaling for you, pass it scale=d_k**-0.5 and do not divide again.",
+     "Your scores are divided by √d_k and by √d_c. They must equal the scores of the keys, which "
+     "have d_k numbers, so divide only by √d_k. (If you call `attention`, it scales too. Pass it "
+     "scale=d_k**-0.5, and do not divide again.)",
      (SCALE, "(d_k * q_latent.shape[-1])**0.5")),
     ("not scaled", NOT_SCALED, (" / d_k**0.5", "")),
     ("scaled twice", SCALED_TWICE, (SCALE, "d_k")),

@@ -65,8 +65,8 @@ NEW, SHARE = "torch.logaddexp(lse, sink)", "(lse - new_lse).exp()"
 RETURN = "return out * share[..., None], new_lse"
 OVERFLOW = (
     "Your result is right for numbers of moderate size. It is NaN or infinite if e^lse or e^sink "
-    "overflows, or if both underflow to 0. Use torch.logaddexp, or subtract the larger of lse "
-    "and the sink first."
+    "overflows, or if both underflow to 0. Use torch.logaddexp, or subtract the larger of lse and "
+    "the sink from both first."
 )
 MISTAKES = [
     ("no sink",
@@ -86,8 +86,8 @@ MISTAKES = [
      (SHARE, "1 / (1 + (sink - lse).exp()).masked_fill(lse == -torch.inf, torch.nan)")),
     ("difference of infinities",
      "Your new logsumexp is right, unless the sink is far larger than `lse`. It is infinite there, "
-     "or NaN if `lse` is −∞. Use torch.logaddexp, or subtract the larger of lse and the sink "
-     "first.",
+     "or NaN if `lse` is −∞. Use torch.logaddexp, or subtract the larger of lse and the sink from "
+     "both first.",
      (RETURN, RETURN.replace("new_lse", "lse - torch.sigmoid(lse - sink).log()"))),
     ("−∞ for a query without keys",
      "Your result is right, except for a query that sees no key. Its new logsumexp must include "
@@ -100,7 +100,7 @@ MISTAKES = [
     ("far larger sinks",
      "Your new logsumexp is right, unless the sink is far larger than `lse`. Then e^(sink − lse) "
      "overflows, and your result is infinite. Use torch.logaddexp, or subtract the larger of lse "
-     "and the sink first.",
+     "and the sink from both first.",
      (NEW, "torch.where(lse == -torch.inf, sink, lse - torch.sigmoid(lse - sink).log())")),
     ("one maximum for all",
      "Your result is right unless the sizes of `lse` differ much between heads or queries. Then "
@@ -110,16 +110,16 @@ MISTAKES = [
       "(sink - top).exp()).log()"),
      (SHARE, "(lse - top).exp() / ((lse - top).exp() + (sink - top).exp())")),
     ("odds",
-     "Your output is multiplied by e^lse / e^sink. The keys keep e^lse of the sum e^lse + "
-     "e^sink. Multiply `out` by e^lse / (e^lse + e^sink), computed as exp(lse − new lse).",
+     "You multiply `out` by e^lse / e^sink. The keys keep the share e^lse / (e^lse + e^sink) of "
+     "the weight. Multiply `out` by this share, computed as exp(lse − new logsumexp).",
      (SHARE, "(lse - sink).exp()")),
     ("odds of the sink",
-     "Your output is multiplied by e^sink / e^lse. The keys keep e^lse of the sum e^lse + "
-     "e^sink. Multiply `out` by e^lse / (e^lse + e^sink), computed as exp(lse − new lse).",
+     "You multiply `out` by e^sink / e^lse. The keys keep the share e^lse / (e^lse + e^sink) of "
+     "the weight. Multiply `out` by this share, computed as exp(lse − new logsumexp).",
      (SHARE, "(sink - lse).exp()")),
     ("share of the sink",
      "Your output is `out` times the sink's share of the weight. Multiply by the keys' share, "
-     "e^lse / (e^lse + e^sink), computed as exp(lse − new lse).",
+     "e^lse / (e^lse + e^sink), computed as exp(lse − new logsumexp).",
      (SHARE, "(sink - new_lse).exp()")),
     ("only the output",
      "Your output is right, but the logsumexp is still that of the keys alone. Return log(e^lse + "
@@ -127,7 +127,7 @@ MISTAKES = [
      (RETURN, RETURN.replace("new_lse", "lse"))),
     ("only the logsumexp",
      "Your logsumexp is right, but the output is still the one without a sink. Multiply `out` by "
-     "e^lse / (e^lse + e^sink), computed as exp(lse − new lse).",
+     "e^lse / (e^lse + e^sink), computed as exp(lse − new logsumexp).",
      (RETURN, "return out, new_lse")),
     ("sink of 0",
      "Your sink is 0 in every head, so 1 is added to e^lse. Use the learned score of each head.",
@@ -141,45 +141,45 @@ MISTAKES = [
      "sum. Use log(e^lse + e^sink), as torch.logaddexp computes it.",
      (NEW, "(lse.exp() + sink).log()")),
     ("ratio of the scores",
-     "Your output is multiplied by lse / (lse + sink). Weights are shares of exponentials. "
-     "Multiply by e^lse / (e^lse + e^sink), computed as exp(lse − new lse).",
+     "You multiply `out` by lse / (lse + sink). Weights are shares of exponentials. Multiply it by "
+     "e^lse / (e^lse + e^sink), computed as exp(lse − new logsumexp).",
      (SHARE, "lse / (lse + sink)")),
     ("ratio of logsumexps",
-     "Your output is multiplied by lse divided by the new logsumexp. Weights are shares of "
-     "exponentials, not of logarithms. Multiply by exp(lse − new lse).",
+     "You multiply `out` by lse / new logsumexp. Weights are shares of exponentials, not of "
+     "logarithms. Multiply it by exp(lse − new logsumexp).",
      (SHARE, "lse / new_lse")),
     ("difference of logsumexps",
-     "Your output is multiplied by lse minus the new logsumexp. This difference is the logarithm "
-     "of the share of the weight that the keys keep. Multiply by its exponential.",
+     "You multiply `out` by lse − new logsumexp. This difference is the logarithm of the share of "
+     "the weight that the keys keep. Multiply `out` by its exponential.",
      (SHARE, "lse - new_lse")),
     ("divided",
      "Your output is divided by the keys' share of the weight, so it grows. Multiply `out` by this "
-     "share, e^lse / (e^lse + e^sink), computed as exp(lse − new lse).",
+     "share, e^lse / (e^lse + e^sink), computed as exp(lse − new logsumexp).",
      (RETURN, RETURN.replace("out * ", "out / "))),
     ("share taken twice",
-     "Your output is multiplied twice by the keys' share of the weight. Multiply `out` by this "
-     "share once.",
+     "You multiply `out` twice by the keys' share of the weight. Multiply by this share once.",
      (SHARE, "(2 * (lse - new_lse)).exp()")),
     ("subtracted",
      "Your output is `out` minus the sink's share of the weight. The sink shrinks all weights by "
      "one factor. Multiply `out` by the keys' share, e^lse / (e^lse + e^sink), computed as exp(lse "
-     "− new lse).",
+     "− new logsumexp).",
      (RETURN, "return out - (sink - new_lse).exp()[..., None], new_lse")),
     ("only e^lse",
-     "Your output is out / (1 + e^lse). The keys keep e^lse of the sum e^lse + e^sink. Multiply "
-     "`out` by e^lse / (e^lse + e^sink), computed as exp(lse − new lse).",
+     "Your output is out / (1 + e^lse). The keys keep the share e^lse / (e^lse + e^sink) of the "
+     "weight. Multiply `out` by this share, computed as exp(lse − new logsumexp).",
      (SHARE, "1 / (1 + lse.exp())")),
     ("e^lse left out",
-     "Your output is multiplied by e^lse / (1 + e^sink). The keys keep e^lse of the sum e^lse + "
-     "e^sink. Multiply `out` by e^lse / (e^lse + e^sink), computed as exp(lse − new lse).",
+     "You multiply `out` by e^lse / (1 + e^sink). The keys keep the share e^lse / (e^lse + e^sink) "
+     "of the weight. Multiply `out` by this share, computed as exp(lse − new logsumexp).",
      (SHARE, "lse.exp() / (1 + sink.exp())")),
     ("only e^sink",
-     "Your output is out / (1 + e^sink). The sink competes with e^lse, the sum over all keys, "
-     "not with 1. Multiply `out` by e^lse / (e^lse + e^sink), computed as exp(lse − new lse).",
+     "Your output is out / (1 + e^sink). In the softmax, e^sink is added not to 1 but to e^lse, "
+     "the sum of e^score over the keys. Multiply `out` by e^lse / (e^lse + e^sink), computed as "
+     "exp(lse − new logsumexp).",
      (SHARE, "1 / (1 + sink.exp())")),
     ("divided by the sum",
-     "Your output is out / (e^lse + e^sink). But `out` has already been divided by e^lse. "
-     "Multiply `out` by e^lse / (e^lse + e^sink), computed as exp(lse − new lse).",
+     "Your output is out / (e^lse + e^sink). But `out` has already been divided by e^lse. Multiply "
+     "`out` by e^lse / (e^lse + e^sink), computed as exp(lse − new logsumexp).",
      (SHARE, "(-new_lse).exp()")),
     ("logarithm of a ratio",
      "Your logsumexp is log(1 + e^(lse − sink)), which is too small by the sink. Return log(e^lse "
@@ -229,8 +229,9 @@ MISTAKES = [
       "0.6931471805599453"),
      (SHARE, "(0.6931471805599453 * (lse - new_lse)).exp()")),
     ("clamped exponents",
-     "Your result is right only while lse and the sink are small, as if you clamped them before "
-     "taking exponentials. Subtract the larger of lse and the sink instead.",
+     "Your result is wrong if lse or the sink is large, as if you clamped them before you take "
+     "exponentials. Do not clamp. Use torch.logaddexp, or subtract the larger of lse and the sink "
+     "from both first.",
      (NEW, "(lse.clamp(max=80).exp() + sink.clamp(max=80).exp()).log()"),
      (SHARE, "lse.clamp(max=80).exp() / (lse.clamp(max=80).exp() + sink.clamp(max=80).exp())")),
     ("sink subtracted",

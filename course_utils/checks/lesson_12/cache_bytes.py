@@ -69,8 +69,8 @@ MISTAKES = [
      "once.",
      (LATENT, "S * (2 * d_c + d_rope)")),
     ("keys alone, latent counted twice",
-     "Your factor of 2 is in the wrong layers. Full and window layers keep keys and values, so "
-     "double their numbers. A latent layer keeps one latent for both, so do not double its "
+     "You put the factor of 2 into the wrong layers. Full and window layers keep keys and values, "
+     "so double their numbers. A latent layer keeps one latent for both, so do not double its "
      "numbers.",
      (BOTH, "tokens * H_kv * d_k"), (LATENT, "2 * S * (d_c + d_rope)")),
     ("no factor of 2 in windows",
@@ -193,7 +193,7 @@ MISTAKES = [
      "Your result is in MB. Return it in bytes.",
      (RETURNED, "B * numbers * bits / 8e6")),
     ("one head",
-     "You count one key head in each full or window layer. Such a layer has H_kv key heads, so "
+     "You count one KV head in each full or window layer. Such a layer has H_kv KV heads, so "
      "multiply by H_kv.",
      (BOTH, "tokens * 2 * d_k")),
     ("no width",
@@ -212,8 +212,8 @@ MISTAKES = [
      "of the S tokens, so multiply by S.",
      (LATENT, "d_c + d_rope")),
     ("rotated key of one token",
-     "In latent layers, you count one rotated key in all. Each of the S tokens has one. Multiply "
-     "the sum d_c + d_rope by S.",
+     "In latent layers, you count one rotated key in all. Each of the S tokens has its own. "
+     "Multiply the sum d_c + d_rope by S.",
      (LATENT, "S * d_c + d_rope")),
     ("dropped tokens",
      "In window layers, you count S − window tokens, which are the dropped ones. Count the tokens "

@@ -148,17 +148,17 @@ MISTAKES = [
      "loss.",
      (BEST, BEST.replace("min", "max"))),
     ("chosen on the others",
-     "You chose the cache on `held_out`. These texts are only for testing the choice. Choose on "
-     "`to_choose`.",
+     "You choose the cache by the texts in `held_out`, which are only for testing the choice. "
+     "Choose by the texts in `to_choose`.",
      (WHOLE_BYTES, WHOLE_BYTES.replace("to_choose", "held_out")),
      (CHOOSE, CHOOSE.replace("to_choose", "held_out"))),
     ("losses of the others",
-     "You compared the losses on `held_out`. These texts are only for testing the choice. Measure "
-     "the losses on `to_choose`.",
+     "You choose by the losses on `held_out`, but these texts are only for testing the choice. "
+     "Choose by the losses on `to_choose`.",
      (CHOOSE, "loss, held = measure(name, held_out)[0], measure(name, to_choose)[1]")),
     ("bytes of the others",
-     "You compared the bytes on `held_out`. These texts are only for testing the choice. Count the "
-     "bytes on `to_choose`.",
+     "You decide on `held_out` which caches fit. Decide this on `to_choose`. (The share that you "
+     "return is still measured on `held_out`.)",
      (FITS, "if measure(name, held_out)[1] <= measure(names[0], held_out)[1] / 4:")),
     ("each text fits",
      "You leave out a cache that takes at most a quarter of the bytes over all texts, but more "
@@ -169,8 +169,8 @@ MISTAKES = [
      "all texts. Add up the bytes over all texts before you compare.",
      (FITS, "if any(4 * read(t, name)[1] <= read(t, names[0])[1] for t in to_choose):")),
     ("chosen on all",
-     "You chose the cache on all texts together. The texts in `held_out` are only for testing the "
-     "choice. Choose on `to_choose` alone.",
+     "You choose the cache by all texts together, but those in `held_out` are only for testing the "
+     "choice. Choose by the texts in `to_choose` alone.",
      (WHOLE_BYTES, WHOLE_BYTES.replace("to_choose", "to_choose + held_out")),
      (CHOOSE, CHOOSE.replace("to_choose", "to_choose + held_out"))),
     ("chosen by the texts' means",
@@ -327,8 +327,8 @@ MISTAKES = [
      "choice takes.",
      ("held / whole", "1 - held / whole")),
     ("how many times smaller",
-     "Your second number says how many times smaller your choice is. Return the inverse, the "
-     "bytes of your choice divided by those of the uncompressed cache.",
+     "Your second number is the bytes of the uncompressed cache divided by those of your choice. "
+     "Return the inverse.",
      ("held / whole", "whole / held")),
     ("percent",
      "Your second number is in percent. Return a share from 0 to 1.",

@@ -114,14 +114,16 @@ MISTAKES = [
      "position S − 1. Use the positions S − L to S − 1, in this order.",
      (QUERIES, "q_rope = rotary(q_rope, S - torch.arange(L))")),
     ("another base",
-     "Your rotation uses another base. Use the default base of `rotary` for queries and keys.",
+     "Your rotation uses a base other than the default. Use the default base of `rotary` for "
+     "queries and keys.",
      (QUERIES, QUERIES[:-1] + ", base=100_000)"), (KEYS, KEYS[:-1] + ", base=100_000)")),
     ("the base of long contexts",
-     "Your rotation uses another base. Use the default base of `rotary` for queries and keys.",
+     "Your rotation uses a base other than the default. Use the default base of `rotary` for "
+     "queries and keys.",
      (QUERIES, QUERIES[:-1] + ", base=500_000)"),
      (KEYS, KEYS[:-1] + ", base=500_000)")),
     ("another base for keys",
-     "Your keys are rotated with another base than your queries. Use the default base of "
+     "Your keys and your queries are rotated with different bases. Use the default base of "
      "`rotary` for both.",
      (KEYS, KEYS[:-1] + ", base=100_000)")),
     ("rotated backwards",
@@ -164,20 +166,21 @@ MISTAKES = [
      "√(d_k + d_rope).",
      (SCALE, " / (q.shape[-1] ** 0.5 + q_rope.shape[-1] ** 0.5)")),
     ("only the content scaled, by its own root",
-     "Your unrotated part is divided by √d_k, and your rotated part is not scaled. Add the two "
-     "dot products first, then divide the sum by √(d_k + d_rope).",
+     "You divide the unrotated part by √d_k and leave the rotated part as it is. Both parts belong "
+     "to one dot product of width d_k + d_rope. Add them first, then divide the sum by √(d_k + "
+     "d_rope).",
      (SUM, "content / q.shape[-1] ** 0.5 + position"), (SCALE, "")),
     ("averaged",
-     "Your result is the mean of the two dot products. The dot product of concatenated vectors "
-     "is their sum, so add them.",
+     "Your scores are half of the right ones, as if you took the mean of the unrotated and the "
+     "rotated dot product. A score is the sum of the two, so do not divide by 2.",
      (SUM, "(content + position) / 2")),
     ("only the content scaled",
-     "In your result, the dot product of the rotated parts is not scaled. Add the two dot "
-     "products first, then divide the sum by √(d_k + d_rope).",
+     "You divide only the dot product of the unrotated parts. Add the two dot products first, then "
+     "divide the sum by √(d_k + d_rope).",
      (SUM, "content"), (SCALE, SCALE + " + position")),
     ("only the position scaled",
-     "In your result, the dot product of the unrotated parts is not scaled. Add the two dot "
-     "products first, then divide the sum by √(d_k + d_rope).",
+     "You divide only the dot product of the rotated parts. Add the two dot products first, then "
+     "divide the sum by √(d_k + d_rope).",
      (SUM, "position"), (SCALE, SCALE + " + content")),
     ("not scaled", NOT_SCALED.replace("√d_k", "√(d_k + d_rope)"), (SCALE, "")),
     ("scaled by all three widths",
@@ -219,12 +222,12 @@ MISTAKES = [
      "q_rope. Keep the heads separate.",
      (SUM, "(content + position[:, :1])")),
     ("subtracted",
-     "You subtract the dot product of the rotated parts. The dot product of concatenated vectors "
-     "is a sum. Add the two.",
+     "You subtract the dot product of the rotated parts. A score is the sum of the unrotated and "
+     "the rotated dot product. Add the two.",
      (SUM, "(content - position)")),
     ("multiplied",
-     "You multiply the two dot products. The dot product of concatenated vectors is a sum. Add the "
-     "two.",
+     "You multiply the two dot products. A score is the sum of the unrotated and the rotated dot "
+     "product. Add the two.",
      (SUM, "(content * position)")),
     ("joined vectors rotated",
      "You rotate the whole concatenated queries and keys. Only q_rope and k_rope carry positions "
@@ -258,22 +261,22 @@ MISTAKES = [
      "position of the query. Rotate only q_rope and k_rope.",
      (CONTENT, "rotary_of_any(q, positions[S - L :]) @ W_k @ latent[:, None].mT")),
     ("no dimension for the heads",
-     "If your latents and k_rope have no dimension for the heads, broadcasting lines up their "
-     "batch dimension with the heads of the queries. You get this result (or an error, if B and H "
-     "do not match). Use latent[:, None] and k_rope[:, None].",
+     "Your heads use the latents and k_rope of the wrong texts. These tensors have no dimension "
+     "for the heads, so broadcasting lines up their B with the H of the queries. Use latent[:, "
+     "None] and k_rope[:, None].",
      (CONTENT, CONTENT.replace("[:, None]", "")),
      ("k_rope[:, None].mT", "k_rope.mT")),
     ("no dimension for the heads in k_rope",
-     "If your k_rope (B, S, d_rope) has no dimension for the heads, broadcasting lines up its "
-     "batch dimension with the heads of the queries. You get this result (or an error, if B and H "
-     "do not match). Use k_rope[:, None].",
+     "Your heads use the k_rope of the wrong texts. A k_rope of shape (B, S, d_rope) has no "
+     "dimension for the heads, so broadcasting lines up its B with the H of the queries. Use "
+     "k_rope[:, None].",
      ("k_rope[:, None].mT", "k_rope.mT")),
     ("latents of the first text",
      "All of your texts use the latents of the first text. Each text has its own, so use "
      "latent[:, None].",
      (CONTENT, CONTENT.replace("[:, None]", "[:1, None]"))),
     ("rotated keys of the first text",
-     "All of your texts use k_rope of the first text. Each text has its own, so use k_rope[:, "
+     "All of your texts use the k_rope of the first text. Each text has its own, so use k_rope[:, "
      "None].",
      ("k_rope[:, None].mT", "k_rope[:1, None].mT")),
     ("W_k summed over heads",

@@ -83,15 +83,15 @@ MISTAKES = [
     ("padding kept as real", END_OF_S,
      (NEWEST, "(k.shape[2] - (window - 1) + torch.arange(window - 1)).expand(len(k), -1)")),
     ("longest text for all",
-     "In every text, you count back from the end of the longest text. Count back from each "
-     "text's own length.",
+     "For every text, you count back from the end of the longest one. Count back from each text's "
+     "own length.",
      (NEWEST, "lengths.max() - (window - 1) + torch.arange(window - 1).expand(len(k), -1)")),
     ("shortest text for all",
-     "In every text, you count back from the end of the shortest text. Count back from each "
-     "text's own length.",
+     "For every text, you count back from the end of the shortest one. Count back from each text's "
+     "own length.",
      (NEWEST, "lengths.min() - (window - 1) + torch.arange(window - 1).expand(len(k), -1)")),
     ("first text for all",
-     "In every text, you count back from the end of the first text. Count back from each text's "
+     "For every text, you count back from the end of the first one. Count back from each text's "
      "own length.",
      (NEWEST, "lengths[0] - (window - 1) + torch.arange(window - 1).expand(len(k), -1)")),
     ("window tokens",
@@ -134,7 +134,7 @@ MISTAKES = [
      (FIRST_REAL, "(first < lengths) | True")),
     ("one sink too many for short texts",
      "Your mask is wrong for a text that is shorter than `sinks`. The token at position p exists "
-     "only if p < length. Mark other sink slots as False.",
+     "only if p < length. Mark sink slots with p >= length as False.",
      (FIRST_REAL, "first <= lengths")),
     ("only negative positions empty",
      "Your mask is False only in window slots that would lie before the start of the text. Two "
@@ -146,14 +146,15 @@ MISTAKES = [
      "only if its token exists and no sink slot already holds this token.",
      (FIRST_REAL, "(first < lengths) | True"), (NEWEST_REAL, "(newest >= sinks) | True")),
     ("wrapped around in the window",
-     "Your window slots of a short text wrap around, because negative positions count from the "
-     "end. Keep a newest token only if its position is at least `sinks`, and leave other slots "
-     "empty.",
+     "Some window slots of a short text should be empty, but yours hold tokens, because negative "
+     "positions count from the end. Keep a newest token only if its position is at least `sinks`, "
+     "and leave other slots empty.",
      (NEWEST_REAL, "(newest >= sinks) | ((newest < 0) & (newest >= -k.shape[2]))"),
      ("positions.where(real, 0)", "(positions % k.shape[2])")),
     ("wrapped around",
-     "Your slots of a short text wrap around, because negative positions count from the end. "
-     "Mark slots with a negative position as False, and set their keys to 0.",
+     "Some slots of a short text should be empty, but yours hold tokens, because negative "
+     "positions count from the end. A slot is empty if its token does not exist or is already in a "
+     "sink slot. Mark such slots as False, and set their keys to 0.",
      (FIRST_REAL, "(first < lengths) | True"), (NEWEST_REAL, "(newest >= sinks) | True"),
      ("positions.where(real, 0)", "(positions % k.shape[2])")),
     ("empty slots not 0",
@@ -188,9 +189,9 @@ MISTAKES = [
      (RETURN, "at = torch.arange(k.shape[2])\n    real = (at < lengths) & ((at < sinks) | (at > "
       "lengths - window))\n    return k * real[:, None, :, None], real")),
     ("right-aligned",
-     "Your tokens of a short text are all moved to the right, so its sinks are in the wrong slots. "
-     "Slot i, for i < `sinks`, is for the token at position i. Put the empty slots between the "
-     "sinks and the newest tokens.",
+     "In a short text, your tokens are all moved to the right, so the sinks are in the wrong "
+     "slots. Slot i, for i < `sinks`, is for the token at position i. Put the empty slots between "
+     "the sinks and the newest tokens.",
      (RETURN, "order = real.long().argsort(dim=1, stable=True)\n    kept *= real[:, None, :, "
       "None]\n    kept = kept.gather(2, order[:, None, :, None].expand_as(kept))\n    "
       "return kept, real.gather(1, order)")),

@@ -142,16 +142,16 @@ MISTAKES = [
      "text needs its own. Reduce over the tokens alone, with dim=-2.",
      *_reduced("(0, 1, -2)")),
     ("2^bits steps",
-     "Your scale is the range divided by 2^bits, which gives one level too many. 2^bits levels "
-     "have only 2^bits − 1 gaps between them. Divide the range by 2^bits − 1.",
+     "Your scale is the range divided by 2^bits, which gives one level too many. Between 2^bits "
+     "levels, there are only 2^bits − 1 gaps. Divide the range by 2^bits − 1.",
      (STEP, "step = (high - low) / 2**bits")),
     ("2^bits steps, clamped",
      "Your scale is the range divided by 2^bits, so the largest number is not a level. "
      "Between 2^bits levels, there are only 2^bits − 1 gaps. Divide the range by 2^bits − 1.",
      (STEP, "step = (high - low) / 2**bits"), (CODES, CODES + ".clamp(max=2**bits - 1)")),
     ("signed steps",
-     "Your scale is the range divided by 2^(bits − 1) − 1, so you use only about half of the "
-     "levels. Divide the range by 2^bits − 1.",
+     "Your scale is the range divided by 2^(bits − 1) − 1, so you use only half of the levels. "
+     "Divide the range by 2^bits − 1.",
      (STEP, "step = (high - low) / max(2**(bits - 1) - 1, 1)")),
     ("half of the levels",
      "Your scale is the range divided by 2^(bits − 1). Your levels are too far apart, and the "
@@ -170,8 +170,8 @@ MISTAKES = [
      "Between 2^bits levels, there are 2^bits − 1 gaps. Divide the range by 2^bits − 1.",
      (STEP, "step = (high - low) / (2**bits + 1)")),
     ("two steps too few",
-     "Your result has one level too few. There are 2^bits levels, and so 2^bits − 1 gaps between "
-     "them. Divide the range by 2^bits − 1.",
+     "Your result has one level too few. Between 2^bits levels, there are 2^bits − 1 gaps. Divide "
+     "the range by 2^bits − 1.",
      (STEP, "step = (high - low) / max(2**bits - 2, 1)")),
     ("always 2 bits",
      "Your result has 4 levels, whatever `bits` is. Use 2^bits levels.",
@@ -272,7 +272,7 @@ MISTAKES = [
      (LOW, "low = torch.zeros_like(k.amin(dim=-2, keepdim=True))")),
     ("middle as the lowest",
      "Your numbers are too large by half the range. Code 0 stands for the smallest number in the "
-     "channel, low. Subtract low before you divide by the scale, and add low at the end.",
+     "channel. Subtract this number before you divide by the scale, and add it at the end.",
      (RESULT, "(low + high) / 2 + codes * step")),
     ("unchanged",
      "Your result is not rounded. Replace each number with the nearest of the 2^bits levels of "
