@@ -459,18 +459,19 @@ def memory(written, read, delta, decay, keys):
     found = _recalled(written, delta, decay, keys)
     state, unit = memory_state(written, delta, decay, keys)
     yield f"{written} of 8 pairs written, {'' if delta else 'no '}delta rule, decay #", decay
-    yield f"{keys} keys;", True
-    yield f"key {read} recalls (#, #, #, #)", (unit[ord(read) - ord("a")] @ state).tolist()
+    yield f"{keys} keys.", True
+    yield f"Key {read} recalls (#, #, #, #)", (unit[ord(read) - ord("a")] @ state).tolist()
     yield "but it was not written", read not in found
     if read in found:
         _, error, best = found[read]
-        yield "its latest value is (#, #, #, #)", pairs()[1][WRITES[:written].rindex(read)].tolist()
-        yield "the error is # times the norm of that value", error
-        yield "and every other value fits worse", best
+        yield "Its latest value is (#, #, #, #)", pairs()[1][WRITES[:written].rindex(read)].tolist()
+        yield "The error is # times the norm of that value", error
+        yield "and no other value fits as well", best
         yield "but another value fits at least as well", not best
     errors, right = [one[1] for one in found.values()], sum(one[2] for one in found.values())
     if found:
-        yield f"{right} of {len(found)} keys recall the right value, mean error #", np.mean(errors)
+        yield f"{right} of {len(found)} keys recall the right value", True
+        yield "and the mean error is #", np.mean(errors)
     exact = written == 4 and max(errors) < 0.005
     yield "found: 4 keys that do not overlap are all recalled exactly", exact
     added = _recalled(written, False, decay, keys)

@@ -61,18 +61,18 @@ export function describe(settings) {
   const { recalled, wanted, error, right } = recall(stateOf(settings), read, settings);
   const all = recallAll(settings);
   const many = Object.keys(all).length;
-  const fit = right ? "and every other value fits worse" : "but another value fits at least as well";
+  const fit = right ? "and no other value fits as well" : "but another value fits at least as well";
   const result = wanted < 0
     ? ", but it was not written"
-    : `, its latest value is ${vector(values[wanted])}; ` +
-      `the error is ${fixed(error, 2)} times the norm of that value, ${fit}`;
+    : `. Its latest value is ${vector(values[wanted])}. ` +
+      `The error is ${fixed(error, 2)} times the norm of that value, ${fit}`;
   const summary = many
-    ? `; ${rightIn(all)} of ${many} keys recall the right value, mean error ` +
+    ? `. ${rightIn(all)} of ${many} keys recall the right value, and the mean error is ` +
       fixed(meanError(all), 2)
     : "";
   return (
-    `${written} of ${writes.length} pairs written, ${rule}; key ${read} recalls ` +
-    vector(recalled) + result + summary + finding(settings, all)
+    `${written} of ${writes.length} pairs written, ${rule}. Key ${read} recalls ` +
+    vector(recalled) + result + summary + finding(settings, all) + "."
   );
 }
 

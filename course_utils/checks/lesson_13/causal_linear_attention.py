@@ -127,8 +127,8 @@ MISTAKES = [
      "Your feature map is softplus, log(1 + e^x). Use elu(x) + 1.",
      (FEATURES, "F.softplus(q), F.softplus(k)")),
     ("softmax of the weights",
-     "Your weights went through a softmax, and later keys still got exp(0) = 1 in it. Divide each "
-     "φ(q_t) · φ(k_j) by the sum of these weights over j ≤ t, without a softmax.",
+     "Your weights go through a softmax, where each later key has score 0 and still counts exp(0) "
+     "= 1. Divide each φ(q_t) · φ(k_j) by the sum of these weights over j ≤ t, without a softmax.",
      ("    outs = []\n", "    return (q @ k.mT).tril().softmax(dim=-1) @ v\n    outs = []\n")),
     ("causal softmax of the weights",
      "Your weights φ(q_t) · φ(k_j) went through a softmax. They are positive already, so divide "
@@ -263,8 +263,8 @@ MISTAKES = [
      "you need not add anything. Divide by φ(q_t) · z.",
      ("read / total", "read / (total + 1)")),
     ("relu and a small number",
-     "Your feature map is relu(x) plus a small number, which is nearly 0 for every negative x. "
-     "Use elu(x) + 1.",
+     "Your feature map is relu(x) plus a small number. It is nearly 0 for every negative x, so "
+     "negative coordinates add almost nothing to the weights. Use elu(x) + 1.",
      (FEATURES, "F.relu(q) + 1e-6, F.relu(k) + 1e-6")),
     ("normalizer clamped",
      "Your normalizer is never below 1. The sum of the weights can be smaller, so divide by "

@@ -135,13 +135,13 @@ MISTAKES = [
      "U = right-hand side. Do this for both results.",
      ("T = torch.eye(C, dtype=k.dtype) + A", "T = torch.eye(C, dtype=k.dtype) + 0 * A")),
     ("first order",
-     "Your result uses I − A instead of the inverse of I + A. But corrections also change later "
-     "corrections. Solve the triangular system.",
+     "Your result uses I − A as the inverse of I + A. But corrections also change later "
+     "corrections. Solve the triangular system instead.",
      ("T = torch.eye(C, dtype=k.dtype) + A",
       "T = torch.linalg.inv(torch.eye(C, dtype=k.dtype) - A)")),
     ("second order",
-     "Your result uses I − A + A² instead of the inverse of I + A. The series has more terms. "
-     "Solve the triangular system.",
+     "Your result uses I − A + A² as the inverse of I + A. These are only the first three terms of "
+     "the series I − A + A² − A³ + …. Solve the triangular system instead.",
      ("T = torch.eye(C, dtype=k.dtype) + A",
       "T = torch.linalg.inv(torch.eye(C, dtype=k.dtype) - A + A @ A)")),
     ("not inverted",
@@ -168,11 +168,11 @@ MISTAKES = [
      "earlier tokens j into row i.",
      (") + A  #", ") + A.mT  #")),
     ("beta of the writer",
-     "In your triangular system, entry i, j has the β of token j. Token i makes the correction, "
+     "In your triangular system, entry (i, j) has the β of token j. Token i makes the correction, "
      "so multiply row i by the β of token i.",
      ("A = (b * ", "A = (b.mT * ")),
     ("beta missing in the system",
-     "Your triangular system lacks β. Token i subtracts only β_i times what it finds, so multiply "
+     "Your triangular system lacks β. Token i subtracts only β_i times what it reads, so multiply "
      "row i below the diagonal by β_i.",
      ("A = (b * (k", "A = ((k")),
     ("beta missing for the old state",
@@ -193,7 +193,7 @@ MISTAKES = [
      ("below = torch", "decay = torch.ones_like(decay)\n    below = torch")),
     ("system not decayed",
      "Your triangular system lacks the decays. When token i corrects, the write of token j has "
-     "been multiplied by decay[j + 1] · … · decay[i]. Multiply entry i, j by this product.",
+     "been multiplied by decay[j + 1] · … · decay[i]. Multiply entry (i, j) by this product.",
      ("(k @ k.mT) * D).tril", "(k @ k.mT)).tril")),
     ("old state not decayed within the chunk",
      "Your addition is right. In your transition, token i subtracts what the undecayed old state "
@@ -202,8 +202,8 @@ MISTAKES = [
      ("since * b * k", "b * k")),
     ("own decay missing",
      "Your addition is right. In your transition, token i corrects a state that has decayed only "
-     "up to token i − 1. Token i decays the state before it corrects it, so include decay[i], "
-     "too.",
+     "up to token i − 1. Each token first decays the state and then corrects it, so multiply by "
+     "decay[i] as well.",
      ("since * b * k", "since / decay[..., None] * b * k")),
     ("decay after the write",
      "Your state is decayed after each write. Decay it first, and then correct it.",
@@ -225,11 +225,11 @@ MISTAKES = [
      ("since * b * k", "b * k"), ("whole = since[..., -1:, :] * torch", "whole = torch")),
     ("only writes decayed",
      "Your writes decay to the end of the chunk, but nothing has decayed when tokens correct. "
-     "Multiply entry i, j of the triangular system by decay[j + 1] · … · decay[i], and what token "
-     "i reads from the old state by the decays up to and including decay[i].",
+     "Multiply entry (i, j) of the triangular system by decay[j + 1] · … · decay[i], and what "
+     "token i reads from the old state by the decays up to and including decay[i].",
      ("since * b * k", "b * k"), ("(k @ k.mT) * D).tril", "(k @ k.mT)).tril")),
     ("writes and system not decayed",
-     "Only the old state decays in your result, but writes must decay, too. Multiply entry i, j "
+     "Only the old state decays in your result, but writes must decay, too. Multiply entry (i, j) "
      "of the triangular system by decay[j + 1] · … · decay[i]. In both results, multiply what "
      "token j writes by decay[j + 1] up to the last decay of the chunk.",
      ("kept = D[..., -1, :, None]", "kept = torch.ones_like(D[..., -1, :, None])"),
@@ -355,11 +355,11 @@ MISTAKES = [
      ("return whole - (kept * k).mT @ W, (kept * k).mT @ U",
       "return whole - (kept * k).mT @ W, -(kept * k).mT @ U")),
     ("beta of both tokens in the system",
-     "In your triangular system, entry i, j has the β of both tokens. What token j wrote already "
+     "In your triangular system, entry (i, j) has the β of both tokens. What token j wrote already "
      "contains its β, so use only the β of token i.",
      ("A = (b * (k @ k.mT) * D)", "A = (b * b.mT * (k @ k.mT) * D)")),
     ("system decayed twice",
-     "In your triangular system, the decays are multiplied twice. Multiply entry i, j by decay[j "
+     "In your triangular system, the decays are multiplied twice. Multiply entry (i, j) by decay[j "
      "+ 1] · … · decay[i] once.",
      ("A = (b * (k @ k.mT) * D)", "A = (b * (k @ k.mT) * D * D)")),
     ("beta once more in both",

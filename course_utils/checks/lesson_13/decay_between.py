@@ -83,8 +83,9 @@ MISTAKES = [
      "the exponential at the end.",
      (RETURN, RATIO + "return between * ~future")),
     ("masked after the exponential",
-     "Your result is NaN where decays are strong. Above the diagonal e^x overflows to inf, and "
-     "inf · 0 is NaN. Fill these entries with −∞ *before* you take the exponential.",
+     "Your result is NaN when decays are close to 0. You get this result if the exponential "
+     "overflows to inf above the diagonal and is then multiplied by 0. Fill these entries with −∞ "
+     "*before* you take the exponential.",
      (RETURN, "return between.exp() * ~future")),
     ("ratio made safe",
      "Your result goes wrong when the product of all decays comes close to 0. You get this result "
@@ -99,20 +100,21 @@ MISTAKES = [
      (RETURN, RATIO.replace("sums[..., None, :]", "(sums[..., None, :] + 1e-12)")
       + "return between.masked_fill(future, 0)")),
     ("NaN replaced by 0",
-     "Your result is 0 wherever the product of all decays so far has underflowed, even on the "
-     "diagonal. Subtract sums of logarithms instead of dividing products.",
+     "Your result is 0 in every row i where decay[0] · … · decay[i] has underflowed, even on the "
+     "diagonal. You get this result if you divide products and replace NaN by 0. Subtract sums of "
+     "logarithms instead.",
      (RETURN, RATIO + "return between.nan_to_num(0, 0, 0).masked_fill(future, 0)")),
     ("own decay counted",
-     "Your entry i, j includes decay[j]. Token j decays the state *before* it writes, so decay[j] "
-     "does not affect its write. Start the product at decay[j + 1].",
+     "Your entry (i, j) includes decay[j]. Token j decays the state *before* it writes, so "
+     "decay[j] does not affect its write. Start the product at decay[j + 1].",
      (RETURN, RETURN + " * decay[..., None, :]")),
     ("last decay missing",
-     "Your entry i, j lacks decay[i]. Token i decays the state before it reads, so include "
+     "Your entry (i, j) lacks decay[i]. Token i decays the state before it reads, so include "
      "decay[i] in the product.",
      (RETURN, RETURN + " / torch.where(torch.eye(L, dtype=torch.bool), 1, decay[..., :, None])")),
     ("decay after the write",
-     "Your entry i, j is decay[j] · … · decay[i − 1], as if each token decayed the state after "
-     "its write. The decay comes first, so multiply decay[j + 1] to decay[i].",
+     "Your entry (i, j) is decay[j] · … · decay[i − 1], as if each token decayed the state after "
+     "its write. The decay comes first, so multiply all decays from decay[j + 1] to decay[i].",
      ("between = sums", "sums = sums - logs\n    between = sums")),
     ("above the diagonal",
      "Your result is right on and below the diagonal, but not 0 above it. Token i cannot see what "
@@ -127,8 +129,8 @@ MISTAKES = [
      "these entries to 0. Before an exponential, fill with −∞, because e⁰ is 1.",
      ("-torch.inf", "0")),
     ("transposed",
-     "Your result is transposed. Rows belong to the tokens that read, and columns to those that "
-     "wrote. Swap the last two dimensions.",
+     "Your result is transposed. Rows belong to the tokens that read, and columns to the tokens "
+     "that write. Swap the last two dimensions.",
      (RETURN, RETURN + ".mT")),
     ("empty diagonal",
      "Your diagonal is 0. A token reads right after it writes, so nothing of its own write has "
@@ -154,48 +156,49 @@ MISTAKES = [
      "add up the *logarithms* of the decays.",
      ("decay.log()", "-decay")),
     ("power of the reader's decay",
-     "Your entry i, j is decay[i] to the power of i − j. Each token has its own decay. Multiply "
-     "decay[j + 1] to decay[i].",
+     "Your entry (i, j) is decay[i] to the power of i − j. Each token has its own decay, so "
+     "multiply all decays from decay[j + 1] to decay[i].",
      ("between = sums[..., :, None] - sums[..., None, :]",
       "steps = torch.arange(L)[:, None] - torch.arange(L)\n    "
       "between = logs[..., :, None] * steps")),
     ("power of the writer's decay",
-     "Your entry i, j is decay[j] to the power of i − j. Each token has its own decay. Multiply "
-     "decay[j + 1] to decay[i].",
+     "Your entry (i, j) is decay[j] to the power of i − j. Each token has its own decay, so "
+     "multiply all decays from decay[j + 1] to decay[i].",
      ("between = sums[..., :, None] - sums[..., None, :]",
       "steps = torch.arange(L)[:, None] - torch.arange(L)\n    "
       "between = logs[..., None, :] * steps")),
     ("one decay for all",
-     "Your result uses the first decay for all tokens. Each token has its own, so multiply "
-     "decay[j + 1] to decay[i].",
+     "Your result uses the first decay for all tokens. Each token has its own, so multiply all "
+     "decays from decay[j + 1] to decay[i].",
      ("between = sums[..., :, None] - sums[..., None, :]",
       "steps = torch.arange(L)[:, None] - torch.arange(L)\n    "
       "between = logs[..., :1, None] * steps")),
     ("products from the start",
-     "Your entry i, j is the product of all decays up to decay[i], whatever j is. Start the "
+     "Your entry (i, j) is the product of all decays up to decay[i], whatever j is. Start the "
      "product at decay[j + 1].",
      (" - sums[..., None, :]", " + 0 * sums[..., None, :]")),
     ("two decays multiplied",
-     "Your entry i, j is decay[i] · decay[j]. Multiply all decays from decay[j + 1] to decay[i].",
+     "Your entry (i, j) is decay[i] · decay[j]. Multiply all decays from decay[j + 1] to decay[i].",
      (RETURN, "return decay[..., :, None] * decay[..., None, :]")),
     ("two decays multiplied, lower half",
-     "Your entry i, j is decay[i] · decay[j]. Multiply all decays from decay[j + 1] to decay[i].",
+     "Your entry (i, j) is decay[i] · decay[j]. Multiply all decays from decay[j + 1] to decay[i].",
      (RETURN, "return (decay[..., :, None] * decay[..., None, :]).tril()")),
     ("products up to the last token alone",
      "You return one number per position, the product of its decay and all later ones. Return a "
-     "matrix whose entry i, j is the product of decay[j + 1] to decay[i].",
+     "matrix whose entry (i, j) is the product of all decays from decay[j + 1] to decay[i].",
      (RETURN, "return decay.flip(-1).cumprod(dim=-1).flip(-1)")),
     ("products over the columns",
      "Your products run along each row, from left to right. They must run down each column, "
-     "because entry i, j is decay[i] times the entry above it. Use dim=-2.",
+     "because entry (i, j) is decay[i] times the entry above it. Use dim=-2.",
      (RETURN, "below = torch.ones(L, L, dtype=torch.bool).tril(-1)\n    "
       "return torch.where(below, decay[..., :, None], 1).cumprod(dim=-1).tril()")),
     ("zero everywhere",
-     "Your result is 0 everywhere. You get this result if every product has a factor of 0. Put 1 "
-     "where a decay must not count, and set the entries above the diagonal to 0 at the end.",
+     "Your result is 0 everywhere. This happens if every product contains a factor of 0, for "
+     "example from a mask that is applied too early. Put 1 where a decay must not count, and set "
+     "the entries above the diagonal to 0 at the end.",
      (RETURN, "return 0 * decay[..., :, None] * decay[..., None, :]")),
     ("one decay",
-     "Your entry i, j is a single decay. Multiply all decays from decay[j + 1] to decay[i].",
+     "Your entry (i, j) is a single decay. Multiply all decays from decay[j + 1] to decay[i].",
      (RETURN, "eye = torch.eye(L, dtype=torch.bool)\n    "
       "return torch.where(eye, 1, decay[..., :, None].expand(*decay.shape, L)).tril()")),
     ("sum over the wrong dimension",
@@ -206,12 +209,12 @@ MISTAKES = [
      "You return only the last row. Return a matrix with one row for each position.",
      (RETURN, RETURN + "[..., -1, :]")),
     ("cumulative products alone",
-     "You return the product of all decays up to each position. Return a matrix whose entry i, j "
-     "is the product from decay[j + 1] to decay[i].",
+     "You return the product of all decays up to each position. Return a matrix whose entry (i, j) "
+     "is the product of all decays from decay[j + 1] to decay[i].",
      (RETURN, "return sums.exp()")),
     ("causal mask alone",
-     "Your result is the causal mask, without decays. For entry i, j, multiply decay[j + 1] to "
-     "decay[i].",
+     "Your result is the causal mask, without decays. For entry (i, j), multiply all decays from "
+     "decay[j + 1] to decay[i].",
      (RETURN, "return (between * 0).masked_fill(future, -torch.inf).exp()")),
     ("running the other way",
      "Your entries below the diagonal are reciprocals of products of decays, so they are above 1. "
@@ -223,8 +226,8 @@ MISTAKES = [
      "of the logarithms up to j from the sum up to i, not the other way around.",
      ("sums[..., :, None] - sums[..., None, :]", "sums[..., None, :] - sums[..., :, None]")),
     ("diagonal alone",
-     "Your result is 0 below the diagonal. There, entry i, j should be the product of decay[j + "
-     "1] to decay[i]. Multiply these decays.",
+     "Your result is 0 below the diagonal. There, entry (i, j) should be the product of all decays "
+     "from decay[j + 1] to decay[i]. Multiply these decays.",
      (RETURN, "return torch.eye(L, dtype=decay.dtype).expand(*decay.shape, L) + 0 * between")),
     ("later decays multiplied",
      "In entry (i, j) of your result, the decays up to decay[j] are included twice. They should "
@@ -253,8 +256,8 @@ MISTAKES = [
       "D = between.masked_fill(future, -torch.inf).exp()\n"
       "    return D.tril(-1) + torch.diag_embed(decay)")),
     ("decays in reverse order",
-     "Your products use the decays in reverse order. For entry i, j, multiply decay[j + 1] to "
-     "decay[i].",
+     "Your products use the decays in reverse order. For entry (i, j), multiply all decays from "
+     "decay[j + 1] to decay[i].",
      ("logs = decay.log()", "logs = decay.flip(-1).log()")),
     ("mean of the batch",
      "All your batch items have the same matrix. Each has its own decays, so keep all leading "
@@ -273,8 +276,8 @@ MISTAKES = [
       "1).cumprod(dim=-2).tril()\n"
       "    return D.flip(-1, -2)")),
     ("reader's decay twice",
-     "Your row i is multiplied by decay[i] once more. On the diagonal, nothing has decayed. "
-     "Multiply only decay[j + 1] to decay[i].",
+     "Your row i is multiplied by decay[i] once more. On the diagonal, nothing has decayed. For "
+     "entry (i, j), multiply only the decays from decay[j + 1] to decay[i].",
      ("return between.masked_fill(future, -torch.inf).exp()",
       "return between.masked_fill(future, -torch.inf).exp() * decay[..., :, None]")),
     ("complement of the decays",
@@ -282,12 +285,12 @@ MISTAKES = [
      "themselves.",
      ("logs = decay.log()", "logs = (1 - decay).log()")),
     ("decays of the next tokens",
-     "Your products are shifted by one token: they use decay[j + 2] to decay[i + 1]. Multiply "
-     "decay[j + 1] to decay[i].",
+     "Your products are shifted by one token: they use decay[j + 2] to decay[i + 1]. Multiply all "
+     "decays from decay[j + 1] to decay[i].",
      ("logs = decay.log()", "logs = decay.roll(-1, dims=-1).log()")),
     ("power of the mean decay",
-     "Your entry i, j is the mean decay to the power of i − j. Each token has its own decay, so "
-     "multiply decay[j + 1] to decay[i].",
+     "Your entry (i, j) is the mean decay to the power of i − j. Each token has its own decay, so "
+     "multiply all decays from decay[j + 1] to decay[i].",
      ("between = sums[..., :, None] - sums[..., None, :]",
       "steps = torch.arange(L)[:, None] - torch.arange(L)\n"
       "    between = decay.mean(dim=-1, keepdim=True).log()[..., None] * steps")),
@@ -301,14 +304,14 @@ MISTAKES = [
      "Your result is what e^x gives for logarithms to the base 10. Use `exp` with `log`.",
      ("decay.log()", "decay.log10()")),
     ("one decay of the writer",
-     "Your entry i, j is decay[j] alone. Multiply all decays from decay[j + 1] to decay[i].",
+     "Your entry (i, j) is decay[j] alone. Multiply all decays from decay[j + 1] to decay[i].",
      ("return between.masked_fill(future, -torch.inf).exp()",
       "eye = torch.eye(L, dtype=torch.bool)\n"
       "    return torch.where(eye, 1, decay[..., None, :].expand(*decay.shape, "
       "L)).tril()")),
     ("mean of the decays",
-     "Your entry i, j is the mean of the decays from decay[j + 1] to decay[i]. Each of them "
-     "multiplies the state, so multiply them.",
+     "Your entry (i, j) is the mean of the decays from decay[j + 1] to decay[i]. The state is "
+     "multiplied by each of them in turn, so take their product.",
      ("return between.masked_fill(future, -torch.inf).exp()",
       "total = decay.cumsum(dim=-1)\n"
       "    steps = torch.arange(L)[:, None] - torch.arange(L)\n"

@@ -133,11 +133,11 @@ MISTAKES = [
      "it by all decays of the chunk up to and including decay[i].",
      ("since * (q_c @ S)", "logs.exp()[..., None] * (q_c @ S)")),
     ("not decayed within a chunk",
-     "Within a chunk, your scores are masked but not decayed. Multiply score i, j by the product "
-     "of decay[j + 1] to decay[i].",
+     "Within a chunk, your scores are masked but not decayed. Multiply score (i, j) by all decays "
+     "from decay[j + 1] to decay[i].",
      ("* D)", ").tril()")),
     ("own decay of writes",
-     "Within a chunk, your score i, j includes decay[j]. A token decays the state before it "
+     "Within a chunk, your score (i, j) includes decay[j]. A token decays the state before it "
      "writes, so start the product at decay[j + 1].",
      ("between = sums[..., :, None] - sums[..., None, :]",
       "between = sums[..., :, None] - (sums - logs)[..., None, :]")),
@@ -168,7 +168,7 @@ MISTAKES = [
      "one. Multiply it by the product of all decays of the chunk.",
      ("since[..., -1:, :] * S", "logs[..., :1, None].exp() * S")),
     ("old state never decayed",
-     "Your state from before the chunk is never decayed. When token i reads it, multiply it by "
+     "Your state from before the chunk is never decayed. Multiply what token i reads from it by "
      "the chunk's decays up to and including decay[i]. For the next state, multiply it by all "
      "decays of the chunk.",
      ("since[..., -1:, :] * S", "S"), ("since * (q_c @ S)", "q_c @ S")),
@@ -178,8 +178,8 @@ MISTAKES = [
      "state.",
      ("since * (q_c @ S)", "since * (q_c @ (since[..., -1:, :] * S))")),
     ("state replaced",
-     "Your state after a chunk holds only this chunk's writes. Add to them the old state, "
-     "multiplied by all decays of the chunk.",
+     "Your state after a chunk holds only this chunk's writes. Add the old state, multiplied by "
+     "all decays of the chunk.",
      ("since[..., -1:, :] * S + ", "")),
     ("writes not decayed",
      "In your next state, the chunk's writes have not decayed. Multiply write j by all decays "
@@ -284,12 +284,13 @@ MISTAKES = [
       "D = (sums.exp()[..., :, None] / sums.exp()[..., None, :]).masked_fill(future, 0)"),
      (AT_END + ".exp()", "(sums[..., -1:].exp() / sums.exp())")),
     ("masked after the exponential",
-     "Your result is NaN where decays are strong. Above the diagonal, e^x overflows to inf, and "
-     "inf · 0 is NaN. Fill with −∞ before you take the exponential.",
+     "Your result is NaN when decays are close to 0. You get this result if the exponential "
+     "overflows to inf above the diagonal and is then multiplied by 0. Fill these entries with −∞ "
+     "*before* you take the exponential.",
      ("between.masked_fill(future, -torch.inf).exp()", "between.exp() * ~future")),
     ("D transposed",
      "Within a chunk, your D is transposed, so queries see only their own and later tokens. Rows "
-     "belong to the tokens that read, and columns to those that wrote. Swap the last two "
+     "belong to the tokens that read, and columns to the tokens that write. Swap the last two "
      "dimensions of D.",
      ("* D)", "* D.mT)")),
     ("first decay for all",
@@ -297,8 +298,8 @@ MISTAKES = [
      "use all of them.",
      ("decay[..., rows].log()", "decay[..., rows][..., :1].expand_as(decay[..., rows]).log()")),
     ("decays since the start of the text",
-     "You multiply the state by all decays since the start of the text. The state before the "
-     "chunk already contains the earlier ones, so start the product at the first token of the "
+     "You multiply the state by all decays since the start of the text. The decays of earlier "
+     "chunks have already been applied to it, so start the product at the first token of the "
      "chunk.",
      ("since = sums.exp()[..., None]",
       "since = decay[..., : start + chunk].log().cumsum(-1)[..., start:].exp()[..., "
@@ -392,9 +393,9 @@ MISTAKES = [
      "decay[j], and add the old state, multiplied by all decays of the chunk.",
      ("since[..., -1:, :] * S + (kept * k_c).mT @ v_c", "k_c.mT @ v_c")),
     ("decays within a chunk alone",
-     "You use the decays only in the scores within a chunk. Three more things must decay: the old "
-     "state when a query reads it, the old state when it passes to the next chunk, and each of "
-     "the chunk's writes, which decays until the end of the chunk.",
+     "You use the decays only in the scores within a chunk. Three more things must decay: what a "
+     "query reads from the old state, the old state itself when it passes to the next chunk, and "
+     "each of the chunk's writes, up to the end of the chunk.",
      ("since * (q_c @ S)", "q_c @ S"),
      ("since[..., -1:, :] * S + (kept * k_c).mT @ v_c", "S + k_c.mT @ v_c")),
     ("state carried on without decays",

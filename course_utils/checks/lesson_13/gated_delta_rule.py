@@ -256,8 +256,8 @@ MISTAKES = [
      "text and head.",
      ("b = beta[:, :, t, None]", "b = beta[:1, :, t, None]")),
     ("decays multiplied up",
-     "Your state is multiplied at each step by the product of all decays so far. It already "
-     "contains the earlier ones, so multiply it by decay[:, :, t] only.",
+     "Your state is multiplied at each step by the product of all decays so far. The earlier "
+     "decays have already been applied to it, so multiply it by decay[:, :, t] only.",
      ("decay[:, :, t, None, None] * S  # forget",
       "decay[:, :, : t + 1].prod(dim=-1)[..., None, None] * S")),
     ("read with the keys",

@@ -79,8 +79,8 @@ MISTAKES = [
      ("d_head * 2  # bytes", "d_head * 4  # bytes"), ("H_kv * d_head * 2\n", "H_kv * d_head * 4\n"),
      ("d_v * 4", "d_v * 2")),
     ("cache grows with query heads",
-     "Your cache has H heads, which are the heads of the linear layers. Attention layers cache "
-     "H_kv heads, so use H_kv there.",
+     "Your cache has H heads, but H is the number of heads in a linear layer. An attention layer "
+     "has H_kv heads for keys and values, so use H_kv there.",
      ("cache = 2 * L * H_kv", "cache = 2 * L * H"), ("per_token = 2 * H_kv", "per_token = 2 * H")),
     ("states of the key heads",
      "Your linear layers have H_kv states. H_kv is the number of key–value heads of an attention "
@@ -131,10 +131,12 @@ MISTAKES = [
      "not attention layers are linear, so subtract their number from `layers`.",
      ("layers - attention", "attention * (every - 1)")),
     ("one attention layer",
-     "You count a single attention layer. There are `layers // every` of them.",
+     "You count a single attention layer. Each full group of `every` layers has one, so there are "
+     "`layers // every`.",
      (ATTENTION, "attention = 1")),
     ("every attention layers",
-     "You count `every` attention layers. There are `layers // every` of them.",
+     "You count `every` attention layers, but `every` is the size of a group. Each full group has "
+     "one attention layer, so there are `layers // every`.",
      (ATTENTION, "attention = every")),
     ("states in addition",
      "Your hybrid has states in every layer. Attention layers have none, so count states only for "
@@ -161,8 +163,8 @@ MISTAKES = [
      "fewer bytes. Add 1.",
      (SHORTER, "state // per_token")),
     ("length not whole",
-     "Your third result is a fraction. Return the smallest whole number of tokens at which the "
-     "states take fewer bytes.",
+     "Your third result is the quotient of two numbers of bytes. Return the smallest whole number "
+     "of tokens at which the states take fewer bytes.",
      (SHORTER, "state / per_token")),
     ("length for keys alone",
      "Your third result is what you get with half of the right cache, such as keys without "
@@ -208,19 +210,20 @@ MISTAKES = [
      "Your bytes are multiplied by 8, which gives bits. Return bytes.",
      ("return hybrid, full,", "return hybrid * 8, full * 8,")),
     ("always one attention layer more",
-     "You count one attention layer too many. There are `layers // every` of them.",
+     "You count one attention layer too many. Each full group of `every` layers has one, so there "
+     "are `layers // every`.",
      ("attention = layers // every", "attention = layers // every + 1")),
     ("remainder of the layers",
-     "Your number of attention layers is the remainder of `layers / every`. Use `layers // "
-     "every`.",
+     "Your number of attention layers is the remainder of `layers / every`. Each full group of "
+     "`every` layers has one, so use `layers // every`.",
      ("attention = layers // every", "attention = layers % every")),
     ("attention layers of the hybrid alone",
      "Your second result counts only the attention layers of the hybrid. In the other model, all "
      "layers are attention layers, so count `layers` caches.",
      ("full = layers * cache", "full = attention * cache")),
     ("length rounded",
-     "Your third result rounds to the nearest whole number before you add 1. Round down, and "
-     "then add 1.",
+     "For your third result, you round to the nearest whole number before you add 1. If that "
+     "rounds up, the result is one too large. Round down, and then add 1.",
      ("state // per_token + 1", "round(state / per_token) + 1")),
     ("length rounded up, and 1 added",
      "Your third result is one too large if the states do not take exactly as many bytes as the "
@@ -235,8 +238,8 @@ MISTAKES = [
      "layer with the cache of one attention layer.",
      ("state // per_token + 1", "hybrid // (layers * per_token) + 1")),
     ("length one too large",
-     "Your third result is one too large. At the length before it, the states already take fewer "
-     "bytes, so subtract 1.",
+     "Your third result is one too large. With one token fewer, the states already take fewer "
+     "bytes than the cache, so subtract 1.",
      ("state // per_token + 1", "state // per_token + 2")),
     ("mebibytes",
      "Your bytes are divided by 1024², which gives MiB. Return bytes.",
@@ -262,7 +265,8 @@ MISTAKES = [
      "the bytes of a layer's states by it, round down, and add 1.",
      ("state // per_token + 1", "per_token")),
     ("length not whole, and 1 added",
-     "Your third result is a fraction. Round down before you add 1.",
+     "For your third result, you add 1 to the quotient itself. Round the quotient down before you "
+     "add 1.",
      ("state // per_token + 1", "state / per_token + 1")),
     ("replaced layers alone",
      "Your second result counts only the layers that are linear in the hybrid. In the other "

@@ -274,8 +274,8 @@ MISTAKES = [
      "not increase, so reset wherever the number differs from that of the token before.",
      (NEW, "text[:, t] > text[:, :t].amax(dim=1) if t else text[:, 0] < 0")),
     ("never reset for text 0",
-     "Your state is reset where the text number changes, except when the new number is 0. Reset "
-     "it there, too.",
+     "Your state is reset where the text number changes, except when the new number is 0. A text "
+     "may have the number 0, so reset the state there, too.",
      (NEW, "(text[:, t] != text[:, t - 1]) & (text[:, t] != 0) if t else text[:, 0] < 0")),
     ("always reset for text 0",
      "Your state is also reset at every token whose text number is 0. Reset it only where the "

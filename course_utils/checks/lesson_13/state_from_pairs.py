@@ -72,7 +72,7 @@ MISTAKES = [
      "`reshape` or `view` instead of a transpose. Use k.mT.",
      ("k.mT", "k.reshape(*k.shape[:-2], k.shape[-1], k.shape[-2])")),
     ("one state for the batch",
-     "Your result adds up the pairs over all leading dimensions. Each batch item and each head "
+     "Your result is a sum of states over all leading dimensions. Each batch item and each head "
      "has its own state, so keep these dimensions.",
      ("return state", "return state.sum(dim=tuple(range(state.ndim - 2)))"
       " if state.ndim > 2 else state")),
@@ -82,12 +82,12 @@ MISTAKES = [
      ("return state", "dims = tuple(range(state.ndim - 2))\n"
       "    return state.sum(dim=dims, keepdim=True).expand_as(state) if dims else state")),
     ("heads added",
-     "Your result adds up the pairs over the last leading dimension, such as the heads. Each head "
+     "Your result is a sum of states over the last leading dimension, such as the heads. Each head "
      "has its own state, so keep all leading dimensions.",
      ("return state", "return state.sum(dim=-3) if state.ndim > 2 else state")),
     ("batch added",
-     "Your result adds up the pairs over the batch. Each batch item has its own state, so keep "
-     "all leading dimensions.",
+     "Your result is a sum of the states of all batch items. Each batch item has its own state, so "
+     "keep all leading dimensions.",
      ("return state", "return state.sum(dim=0) if state.ndim > 2 else state")),
     ("first item alone",
      "You return only the state of the first batch item or head. Keep all leading dimensions.",
