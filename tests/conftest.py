@@ -15,7 +15,7 @@ matplotlib.use("Agg")
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items):
-    """Mark what uses a browser, keep together what shares results, skip kernels without Triton.
+    """Mark browsers and kernels, keep together what shares results, skip kernels without Triton.
 
     One process runs all tests of an exercise, because each process computes the results of its
     mistakes once. One process runs all tests in JupyterLab, since two at a time are slower. Other
@@ -28,8 +28,8 @@ def pytest_collection_modifyitems(items):
         exercise, file = exercise_of(item), item.path.name
         of_file = "JupyterLab" if file.startswith("test_browser") else file
         item.add_marker(pytest.mark.xdist_group(exercise.name if exercise else of_file))
-        if exercise and is_kernel(exercise) and not importlib.util.find_spec("triton"):
-            item.add_marker(skip)
+        if exercise and is_kernel(exercise):
+            item.add_marker("kernel" if importlib.util.find_spec("triton") else skip)
 
 
 def exercise_of(item):

@@ -1,8 +1,9 @@
 """Run every stage of `make test` or `make check`, also after a red one; end with a table.
 
 python -m tools.run_all              everything
-python -m tools.run_all check [K]    style, and the tests that need neither a browser nor minutes;
-                                     with K only those whose name holds it, as pytest -k
+python -m tools.run_all check [K]    style, and the tests that need neither a browser nor minutes,
+                                     but not Triton kernels, which are interpreted; with K those
+                                     whose name holds it, as pytest -k, kernels included
 """
 
 import os
@@ -38,7 +39,8 @@ TEST = STYLE | {
     "lessons and solutions": [*NBVAL, "--nbval", *NOTEBOOKS],
     "exercises": [*NBVAL, "--nbval-lax", "exercises"],
 }
-CHECK = STYLE | {"tests": [*TEST["tests"], "-m", "not browser and not slow"]}
+FAST = "not browser and not slow"
+CHECK = STYLE | {"tests": [*TEST["tests"], "-m", f"{FAST} and not kernel"]}
 # The processes share the cores: one thread each, unless told otherwise, and a waiting one sleeps.
 CALM = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 
@@ -66,7 +68,7 @@ def main(arguments):
     """Run all stages, print the table, and return the exit code."""
     stages = CHECK if arguments[:1] == ["check"] else TEST
     if chosen := arguments[1:2]:  # few tests: they are done before other processes have started
-        stages = stages | {"tests": [*stages["tests"], "-n", "0", "-k", *chosen]}
+        stages = STYLE | {"tests": [*TEST["tests"], "-n", "0", "-m", FAST, "-k", *chosen]}
     rows = []
     for name, command in stages.items():
         print(f"\n== {name}", flush=True)
