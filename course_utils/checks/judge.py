@@ -224,7 +224,7 @@ def _outcome(run, answer, args):
     except NamedMistake as error:
         return error if error.results is None else error.results[0]
     except EXPECTED_ERRORS as error:
-        if not hasattr(error, "tag_learner_errors"):
+        if not hasattr(error, "is_learners"):
             raise
         return error
 
@@ -364,7 +364,7 @@ def _judge_gradients(exercise, answer, run, reading):
 
 def _is_answers(error):
     """Tell whether an error, if there is one, is the answer's and not the check's."""
-    return error is None or isinstance(error, NamedMistake) or hasattr(error, "tag_learner_errors")
+    return error is None or isinstance(error, NamedMistake) or hasattr(error, "is_learners")
 
 
 def _stub(error):
@@ -373,7 +373,7 @@ def _stub(error):
     PyTorch has NotImplementedErrors of its own, of a module without a ``forward`` for instance.
     """
     stub = type(error) is NotImplementedError and error.args in ((), ("your turn",))
-    if not stub or not hasattr(error, "tag_learner_errors"):
+    if not stub or not hasattr(error, "is_learners"):
         return None
     if hasattr(error, "elsewhere"):
         return error.elsewhere["stub"]

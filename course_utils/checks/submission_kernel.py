@@ -148,7 +148,7 @@ def launch(kernel, grid, *args, **constants):
     except Exception as error:
         while isinstance(error, InterpreterError):  # it wraps the error of the kernel
             error = error.__cause__
-        error.tag_learner_errors = True  # as by `exercise.tag_learner_errors`: the code is theirs
+        error.is_learners = True  # as by `exercise.tag_learner_errors`: the code is theirs
         raise error from None
     return work
 

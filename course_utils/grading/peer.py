@@ -306,6 +306,6 @@ def described(error, peer):
         "text": text,
         "where": f" in line {ours[-1].lineno}, `{ours[-1].line[:80]}`" if ours else "",
         "stub": frames[-1][0].f_code.co_qualname.split(".")[0] if is_stub and frames else "",
-        "learner's": hasattr(error, "tag_learner_errors"),
+        "learner's": hasattr(error, "is_learners"),
         "named": named,
     }

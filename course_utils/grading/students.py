@@ -114,7 +114,7 @@ class _Peer(Peer):
                 mistake, hint, results = self.unpack(*named)
                 error = NamedMistake(str(mistake), str(hint), results)
             elif content["learner's"]:
-                error.tag_learner_errors = True
+                error.is_learners = True
         except Exception:
             raise self.lost("unreadable") from None
         return error
