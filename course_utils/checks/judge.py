@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from course_utils.checks import judge_process, result_hints, sandbox
+from course_utils.checks import calls, judge_process, result_hints
 from course_utils.checks.compare import difference, is_same, read
 from course_utils.checks.errors import explained, on_one_line, summarize
 from course_utils.checks.exercise import (
@@ -52,7 +52,7 @@ class BrokenCheck(RuntimeError):
 @contextlib.contextmanager
 def usual_settings():
     """Draw from a fixed seed, and give no warnings."""
-    with sandbox.seeded(_SEED), warnings.catch_warnings():
+    with calls.seeded(_SEED), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
@@ -202,22 +202,22 @@ class _Outcomes:
 
     def __init__(self, exercise, mistake):
         self.run, self.answer, self.computed = exercise.run, tag_learner_errors(mistake.answer), []
-        with sandbox.seeded(_SEED):  # all inputs are drawn first, as for an answer
+        with calls.seeded(_SEED):  # all inputs are drawn first, as for an answer
             self.inputs = [*exercise.inputs()]
-            self.states = sandbox.random_states()
+            self.states = calls.random_states()
 
     def __iter__(self):
         for number, args in enumerate(self.inputs):
             if number == len(self.computed):
-                with sandbox.drawing_from(self.states):
+                with calls.drawing_from(self.states):
                     outcome = _outcome(self.run, self.answer, args)
-                    self.states = sandbox.random_states()
+                    self.states = calls.random_states()
                 self.computed.append(outcome)
             yield self.computed[number]
 
 
 def _outcome(run, answer, args):
-    sandbox.restart_clock()
+    calls.restart_clock()
     try:
         with one_layout(0):
             return run(answer, *args)[0]
@@ -237,8 +237,8 @@ def _judge(exercise, answer, run_answer):
         return "wrong", "not a class", hint
     makes_layers = []
     tried = answer if isinstance(answer, type) else _noting_layers(answer, makes_layers)
-    whole = sandbox.call(_on_all, run_answer, tried, [*exercise.inputs()])
-    if isinstance(whole.error, sandbox.Refused):
+    whole = calls.call(_on_all, run_answer, tried, [*exercise.inputs()])
+    if isinstance(whole.error, calls.Refused):
         return whole.error.args
     if whole.error:
         raise whole.error
@@ -316,12 +316,12 @@ def _noting_layers(answer, made):
 
 def _on_all(run, answer, inputs):
     """Return a `Run` for each input."""
-    runs = [sandbox.Run() for _ in inputs]
+    runs = [calls.Run() for _ in inputs]
     for each, args in zip(runs, inputs, strict=True):
-        sandbox.restart_clock()
+        calls.restart_clock()
         try:
             each.value = run(tag_learner_errors(answer), *args)
-        except (SystemExit, sandbox.Refused):
+        except (SystemExit, calls.Refused):
             raise
         except BaseException as error:
             each.error = error
@@ -339,8 +339,8 @@ def _judge_gradients(exercise, answer, run, reading):
     def run_gradients(answer, *args):
         return gradients(run, answer, args, reading)
 
-    whole = sandbox.call(_on_all, run_gradients, answer, [args for args, _ in asked])
-    if isinstance(whole.error, sandbox.Refused):
+    whole = calls.call(_on_all, run_gradients, answer, [args for args, _ in asked])
+    if isinstance(whole.error, calls.Refused):
         return whole.error.args[1:]
     if whole.error:
         raise whole.error

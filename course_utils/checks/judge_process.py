@@ -36,7 +36,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import display
 
 from course_utils import json_store
-from course_utils.checks import errors, sandbox
+from course_utils.checks import calls, errors
 from course_utils.checks.exercise import EXERCISES
 
 SECONDS = 5.0  # of computing, for one input; the checks' own inputs take milliseconds
@@ -291,7 +291,7 @@ def _watched(child, pipe):
             time.sleep(TICK)
         if ended:
             signal_name = signal.strsignal(-child.exitcode) if child.exitcode < 0 else None
-            mistake, hint = CRASHES if signal_name else sandbox.LEAVES
+            mistake, hint = CRASHES if signal_name else calls.LEAVES
             return _refusal(mistake, hint + (signal_name or ""))
         used = _used(process)
         if used[1] - memory > MEMORY:
@@ -333,7 +333,7 @@ def _work(pipe, *inherited):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it ends with the server
     bdb.Bdb.set_trace = _refuse_debugger
     task = pickle.loads(pipe.recv_bytes())
-    sandbox.restart_clock = lambda: pipe.send_bytes(b"")
+    calls.restart_clock = lambda: pipe.send_bytes(b"")
     verdict = _judged(*task)
     if os.getpid() == process:  # else this is a fork that the answer has made
         reply = json.dumps(verdict, ensure_ascii=False, default=torch.Tensor.tolist)
@@ -360,7 +360,7 @@ def _judged(name, letter, cells, path, folder, environment):
     try:
         verdict = judge_here(EXERCISES[name], answer)
     except BaseException:  # SystemExit from a result of the learner's own class, for instance
-        return "wrong", *sandbox.LEAVES
+        return "wrong", *calls.LEAVES
     end = time.monotonic() + GRACE
     while _has_threads() or _has_children():
         if time.monotonic() > end:
@@ -370,7 +370,7 @@ def _judged(name, letter, cells, path, folder, environment):
 
 
 def _refuse_debugger(*_, **__):
-    raise sandbox.Refused("wrong", *DEBUGS)
+    raise calls.Refused("wrong", *DEBUGS)
 
 
 def _has_threads():

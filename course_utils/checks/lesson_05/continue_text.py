@@ -3,7 +3,8 @@
 import torch
 
 from course_utils.attention import MultiHeadAttention, attention, merge_heads, split_heads
-from course_utils.checks import sandbox, shared_hints
+from course_utils.checks import shared_hints
+from course_utils.checks.calls import seeded
 from course_utils.checks.compare import is_same
 from course_utils.checks.exercise import Exercise, NamedMistake
 from course_utils.checks.inputs import normals
@@ -66,7 +67,7 @@ def inputs():
 
 def run(answer, d_model, num_heads, B, lengths, window):
     """Let the answer read a text in pieces. Count what it keeps, and how often it projects."""
-    with sandbox.seeded():
+    with seeded():
         layer = MultiHeadAttention(d_model, num_heads).double()
     draw(layer, torch.Generator().manual_seed(511))
     projected = []  # how many numbers went in, in any shape
