@@ -18,6 +18,7 @@ import torch
 
 LARGEST = 64 << 20  # bytes of one message
 NUMBERS = bool, int, float, complex, str
+SEED = 20170612  # an answer that sets this very seed is not noticed
 
 
 class Lost(BaseException):
@@ -173,9 +174,9 @@ class Peer:
 
     def seed(self):
         """Let random numbers start anew; return the random states."""
-        torch.default_generator.manual_seed(20170612)
-        np.random.seed(20170612)  # noqa: NPY002
-        random.seed(20170612)
+        torch.default_generator.manual_seed(SEED)
+        np.random.seed(SEED)  # noqa: NPY002
+        random.seed(SEED)
         return _random_states()
 
     def _backward(self, content):
@@ -281,7 +282,7 @@ def _overwrite(tensor, new, traced):
         tensor.requires_grad_()
 
 
-def _random_states():
+def _random_states():  # as in checks/calls.py, which a student's process cannot read
     name, keys, *rest = np.random.get_state()  # noqa: NPY002
     numpy_state = name, keys.tobytes(), *rest
     return torch.get_rng_state().numpy().tobytes(), numpy_state, random.getstate()
