@@ -112,7 +112,8 @@ def judge(exercise, answer):
         path, folder = [*map(str, sys.path)], str(json_store.working_directory())
         task = pickle.dumps((exercise.name, letter, cells, path, folder, {**os.environ}))
     except Exception as error:
-        what = f"Your code uses {_culprit(answer)}, which" if _culprit(answer) else "It"
+        culprit = _culprit(answer)
+        what = f"Your code uses {culprit}, which" if culprit else "It"
         return "not checked", "cannot be sent", NOT_SENT.format(what, errors.summarize(error))
     server, token = start(), os.urandom(8).hex()
     limit = threading.Timer(2 * PATIENCE, _end, [server])  # else an answer could stop the server
