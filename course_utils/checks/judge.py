@@ -17,7 +17,7 @@ import torch
 
 from course_utils.checks import calls, judge_process, result_hints
 from course_utils.checks.compare import difference, is_same, read
-from course_utils.checks.errors import explained, on_one_line, summarize
+from course_utils.checks.errors import explained, is_ours, on_one_line, summarize
 from course_utils.checks.exercise import (
     EXERCISES,
     NO_FIT,
@@ -70,6 +70,8 @@ class Verdict:
         The short name of the mistake, if it is a known one.
     message : str
         What the learner reads.
+    got, expected : torch.Tensor or None
+        Two matrices that differ, to be drawn.
     """
 
     status: str
@@ -157,17 +159,14 @@ def _not_checkable(answer, called):
 
 def _broken(error):
     """Say that an error is a fault of the check, and what to report."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_ours(frame)]
+    trace = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in trace if is_ours(frame.filename)]
     where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "unknown line"
     versions = f"Python {platform.python_version()}, torch {torch.__version__}"
     return (
         "This check is broken and cannot judge your answer, which may be right. Please report this "
         f"line: {summarize(error)} ({where}, {versions})"
     )
-
-
-def _is_ours(frame):
-    return Path(__file__).parents[1] in Path(frame.filename).parents
 
 
 @functools.cache

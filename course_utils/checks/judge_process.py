@@ -378,7 +378,7 @@ def _has_threads():
     """Tell whether the learner's code runs in another thread; libraries may have some."""
     for thread, frame in sys._current_frames().items():
         while thread != threading.get_ident() and frame:
-            if errors._is_learners(frame.f_code.co_filename):
+            if errors.is_learners_file(frame.f_code.co_filename):
                 return True
             frame = frame.f_back
     return False
