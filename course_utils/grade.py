@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import torch
 
 from course_utils.checks.exercise import EXERCISES
+from course_utils.checks.progress import MARKS
 from course_utils.course_folder import SHIPPED
 from course_utils.grading.students import MEMORY, Students
 from course_utils.grading.submissions import Assignment, Unreadable, read_cells, submissions
@@ -75,9 +76,8 @@ def _printable(text):
 
 def save_page(folder, student, number, result):
     """Write a student's feedback as a page of HTML, in which nothing of theirs is markup."""
-    marks = {"correct": "✅", "wrong": "❌", "not attempted": "⏳", "not checked": "⚠️"}
     lines = [
-        f"{marks[status]} {EXERCISES[name].number} {name}: {hint}"
+        f"{MARKS[status]} {EXERCISES[name].number} {name}: {hint}"
         for name, (status, hint) in result.verdicts.items()
     ] + result.messages
     points = sum(status == "correct" for status, _ in result.verdicts.values())

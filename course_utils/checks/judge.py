@@ -28,7 +28,7 @@ from course_utils.checks.exercise import (
 )
 from course_utils.checks.gradients import IN_PLACE, NONE, fault, gradients, names_of_inputs
 from course_utils.checks.inputs import parameters_made
-from course_utils.checks.progress import record
+from course_utils.checks.progress import MARKS, record
 from course_utils.checks.source_edits import RowDoesNotFit
 from course_utils.figures import heatmap, show
 
@@ -122,8 +122,7 @@ def check(answer, name=None):
     else:
         judged = judge_here if judge_process.in_process else judge_process.judge
         status, mistake, hint, *pictured = judged(exercise, answer)
-        mark = {"correct": "✅", "wrong": "❌", "not attempted": "⏳", "not checked": "⚠️"}[status]
-        text = f"{mark} {exercise.number} {exercise.name}: {on_one_line(hint, 600)}"
+        text = f"{MARKS[status]} {exercise.number} {exercise.name}: {on_one_line(hint, 600)}"
         if status != "not checked" and (trouble := record(exercise.name, status)):
             text += f" (This verdict could not be saved: {on_one_line(str(trouble), 200)})"
         verdict = Verdict(status, mistake, text, *pictured)
