@@ -113,7 +113,7 @@ def mosaic(weights, *, wide=False, title=None, ax=None):
 
 
 @expects(weights="L S")
-def head_lines(weights, *, queries=None, keys=None, hide_first=False, title=None, ax=None):
+def head_lines(weights, *, queries=None, keys=None, title=None, ax=None):
     """Draw one head as lines from queries to keys; the opacity of a line is its weight.
 
     Parameters
@@ -121,8 +121,6 @@ def head_lines(weights, *, queries=None, keys=None, hide_first=False, title=None
     weights : torch.Tensor, (L, S)
     queries, keys : sequence of str, optional
         Tokens, positions if not given. A token that occurs twice gets its position.
-    hide_first : bool
-        Leave out key 0, where heads put weight that they do not need: draw `without_first`.
     title : str, optional
     ax : matplotlib.axes.Axes, optional
         A new figure if not given.
@@ -141,9 +139,7 @@ def head_lines(weights, *, queries=None, keys=None, hide_first=False, title=None
     L, S = weights.shape
     queries = unique_labels(as_labels(queries, L, "queries"))
     keys = unique_labels(as_labels(keys, S, "keys"))
-    weights = weights.detach()
-    drawn = without_first(weights) if hide_first else weights
-    values = drawn.cpu().double().clamp(max=1).numpy()
+    values = weights.detach().cpu().double().clamp(max=1).numpy()
     if ax is None:
         _, ax = plt.subplots(figsize=(4, min(0.8 + 0.3 * max(L, S), LONGEST_SIDE)))
     ends = [[(0, i), (1, j)] for i in range(L) for j in range(S)]
@@ -156,10 +152,10 @@ def head_lines(weights, *, queries=None, keys=None, hide_first=False, title=None
     ax.set(xlim=(-0.1, 1.1), ylim=(max(L, S) - 0.5, -1.7), title=plain(title))
     ax.axis("off")
     i, j = divmod(int(values.argmax()), S)
-    text = f"{L}×{S} weights as lines"
-    if hide_first:
-        text += f", without key 0, which takes {weights[:, 0].mean():.2f} on average"
-    text += f"; the largest is {values[i, j]:.2f}, from query {queries[i]!r} to key {keys[j]!r}"
+    text = (
+        f"{L}×{S} weights as lines; the largest is {values[i, j]:.2f}, from query {queries[i]!r} "
+        f"to key {keys[j]!r}"
+    )
     ax.description = f"{title}: {text}" if title else text
     return ax
 
@@ -233,15 +229,6 @@ def query_products(q, k, weights, query, *, queries=None, keys=None, mask=None):
 def unique_labels(labels):
     """Return labels that all differ: one that occurs twice gets its position."""
     return [f"{label} {n}" if labels.count(label) > 1 else label for n, label in enumerate(labels)]
-
-
-def without_first(weights):
-    """Return weights (..., L, S) with key 0 set to zero and each row divided by what remains.
-
-    A row with all its weight on key 0 becomes 0.
-    """
-    rest = torch.cat([torch.zeros_like(weights[..., :1]), weights[..., 1:]], dim=-1)
-    return rest / rest.sum(dim=-1, keepdim=True).clamp(min=1e-9)
 
 
 def _check_weights(weights):

@@ -45,7 +45,6 @@ FIGURES = {
     "histograms": lambda values, **how: histograms({"a": values}, xlabel="n", **how),
     "mosaic": lambda values, **how: mosaic(values[None, None], **how),
     "head_lines": head_lines,
-    "head_lines without key 0": lambda values, **how: head_lines(values, hide_first=True, **how),
 }
 
 

@@ -10,7 +10,7 @@ from seaborn.utils import relative_luminance
 
 from course_utils.attention import attention, causal_mask
 from course_utils.figures import DIVERGING, PER_INCH, WIDEST
-from course_utils.views import GAP, example, head_lines, mosaic, query_products, without_first
+from course_utils.views import GAP, example, head_lines, mosaic, query_products
 
 TOKENS, Q, K, WEIGHTS = example()
 
@@ -101,18 +101,6 @@ def test_a_token_that_occurs_twice_gets_its_position():
     ax = head_lines(torch.eye(3), queries=["the", "dog", "the"], keys="abb")
     assert {"the 0", "dog", "the 2", "a", "b 1", "b 2"} < {text.get_text() for text in ax.texts}
     assert "1.00, from query 'the 0' to key 'a'" in ax.description
-
-
-def test_a_first_key_that_takes_most_of_the_weight_can_be_left_out():
-    weights = torch.tensor([[1.0, 0.0, 0.0], [0.8, 0.15, 0.05]])
-    rest = torch.tensor([[0, 0, 0], [0, 0.75, 0.25]])
-    torch.testing.assert_close(without_first(weights), rest)
-    ax = head_lines(weights, hide_first=True)
-    np.testing.assert_allclose(ax.collections[0].get_colors()[:, 3], rest.flatten(), atol=1e-6)
-    assert ax.description == (
-        "2×3 weights as lines, without key 0, which takes 0.90 on average; "
-        "the largest is 0.75, from query '1' to key '1'"
-    )
 
 
 # query_products
