@@ -160,8 +160,8 @@ def head_lines(weights, *, queries=None, keys=None, title=None, ax=None):
     return ax
 
 
-@expects(q="L d_k", k="S d_k", weights="L S", mask="bool L S")
-def query_products(q, k, weights, query, *, queries=None, keys=None, mask=None):
+@expects(q="L d_k", k="S d_k", weights="L S")
+def query_products(q, k, weights, query, *, queries=None, keys=None):
     """Draw where one query's weights come from: products with each key, their sums, softmax.
 
     Parameters
@@ -173,8 +173,6 @@ def query_products(q, k, weights, query, *, queries=None, keys=None, mask=None):
     query : int
     queries, keys : sequence of str, optional
         Tokens, positions if not given. A token that occurs twice gets its position.
-    mask : torch.Tensor of bool, broadcastable to (L, S), optional
-        True = may attend.
 
     Returns
     -------
@@ -192,14 +190,13 @@ def query_products(q, k, weights, query, *, queries=None, keys=None, mask=None):
     keys = unique_labels(as_labels(keys, S, "keys"))
     _check_query(query, L)
     q, k, weights = (x.detach().cpu().double() for x in (q, k, weights))
-    mask = None if mask is None else mask.cpu()
-    row = attention(q, k, k, mask)[1][query]  # (S,)
+    row = attention(q, k, k)[1][query]  # (S,)
     if not torch.allclose(row, weights[query], atol=1e-3):
         worst = int((row - weights[query]).abs().argmax())
         raise ValueError(
             f"weights must be softmax(q · k / √d_k): for query {query} and key {worst} that is "
-            f"{row[worst]:.3f}, got {weights[query, worst]:.3f}; do q, k or the mask belong "
-            "to another head?"
+            f"{row[worst]:.3f}, got {weights[query, worst]:.3f}; do q or k belong to "
+            "another head?"
         )
     products, row = (q[query] * k).numpy(), row.numpy()  # (S, d_k), (S,)
     scores = products.sum(axis=1) / d_k**0.5  # (S,)
