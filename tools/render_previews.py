@@ -34,11 +34,6 @@ EMPTY = """<title>x</title>
 <style>body { font-family: sans-serif; background: white }</style><main></main>"""
 
 
-def shown(chromium, explorer, width=1000):
-    """Return a new page with nothing but an explorer."""
-    return show(new_page(chromium), explorer, width)
-
-
 def new_page(chromium, density=1):
     """Return a page on which to show explorers, one after the other."""
     page = jupyterlab_server.new_page(chromium, density=density)
