@@ -78,7 +78,7 @@ def mosaic(weights, *, wide=False, title=None, ax=None):
     TypeError, ValueError
         If weights is not a tensor of the shape above, or has entries outside 0 to 1.
     """
-    _check_weights(weights)
+    check_weights(weights)
     layers, heads, L, S = weights.shape
     tiles = weights.transpose(0, 1) if wide else weights
     rows, columns, height, width = len(tiles), len(tiles[0]), L + GAP, S + GAP
@@ -135,7 +135,7 @@ def head_lines(weights, *, queries=None, keys=None, title=None, ax=None):
     TypeError, ValueError
         If weights is not a matrix of weights, or tokens do not fit its shape.
     """
-    _check_weights(weights)
+    check_weights(weights)
     L, S = weights.shape
     queries = unique_labels(as_labels(queries, L, "queries"))
     keys = unique_labels(as_labels(keys, S, "keys"))
@@ -228,7 +228,8 @@ def unique_labels(labels):
     return [f"{label} {n}" if labels.count(label) > 1 else label for n, label in enumerate(labels)]
 
 
-def _check_weights(weights):
+def check_weights(weights):
+    """Refuse what is no tensor of weights: entries from 0 to 1, in floating point."""
     if not weights.is_floating_point():
         raise TypeError(f"weights must be floating point, got {weights.dtype}")
     if weights.numel() == 0 or not (weights >= 0).all() or not (weights <= 1.001).all():
