@@ -111,11 +111,11 @@ def server(folder):
         stop(process)
 
 
-def stop(process, patience=20):
+def stop(process):
     """End a process. Kill it if it does not end: Jupyter sometimes waits for its own thread."""
     process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(patience)  # seconds
+        process.wait(20)  # seconds
     process.kill()
     process.wait()
 

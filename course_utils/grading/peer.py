@@ -32,13 +32,16 @@ class Peer:
     ----------
     reader, writer : int
         File descriptors.
-    objects : sequence of callable
+
+    Attributes
+    ----------
+    objects : list of callable
         The functions that the other side may call, by their number. Functions among the arguments
         and results of calls are added.
     """
 
-    def __init__(self, reader, writer, objects=()):
-        self.reader, self.writer, self.objects = reader, writer, [*objects]
+    def __init__(self, reader, writer):
+        self.reader, self.writer, self.objects = reader, writer, []
         self.graphs, self.deadline = [], None
         os.set_blocking(reader, False)
         os.set_blocking(writer, False)
