@@ -72,7 +72,7 @@ export function alone(el, controls) {
       changed();
     },
     on(_, call) {
-      changed = call;
+      changed = call; // one alone, whatever its event: render has no other
     },
     save_changes() {},
   };

@@ -113,7 +113,7 @@ class BrowserExplorer(WithText, anywidget.AnyWidget):
         return f"{self._data or self.name + ' explorer'}: {', '.join(settings)}"
 
     @validate("values")
-    def _allowed(self, proposal):
+    def _validated(self, proposal):
         values = proposal["value"]
         if values.keys() != self.controls.keys():
             expected, got = ", ".join(self.controls), ", ".join(values)
