@@ -46,7 +46,7 @@ else:
 
 NO_TRITON = (
     "This exercise needs Triton, which is not installed here. Triton exists only for Linux: "
-    "`pip install triton==3.7.1`. Exercises without a kernel work without it."
+    "`pip install triton`. Exercises without a kernel work without it."
 )
 
 

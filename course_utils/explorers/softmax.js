@@ -1,4 +1,4 @@
-// Shared by the explorers of lessons 00 and 02 to 04: softmax, its weights as bars, and words.
+// Shared by the explorers that need softmax or sums: softmax, its weights as bars, and words.
 const BAR_COLOUR = COLOURS[0];
 const BROKEN_COLOUR = COLOURS[3];
 const LINE_HEIGHT = 15;
