@@ -56,7 +56,7 @@ class Choice(anywidget.AnyWidget):
     disabled : bool
     """
 
-    _esm = Path(__file__).with_name("choice.js").read_text(encoding="utf-8")
+    _esm = Path(__file__).with_name("choice.js")
     question = Unicode().tag(sync=True)
     options = List(Unicode()).tag(sync=True)
     # the browser has it already
