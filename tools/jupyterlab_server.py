@@ -15,6 +15,8 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
+from course_utils.course_folder import FOLDERS
+
 ROOT = Path(__file__).parents[1]
 # For containers, and without requests to the network.
 CHROMIUM_FLAGS = """--no-sandbox --disable-gpu --disable-quic --no-first-run
@@ -78,7 +80,7 @@ def installed(folder):
 @contextlib.contextmanager
 def server(folder):
     """Copy the notebooks into ``folder``, serve them as `make lab` does, yield the address."""
-    for name in ["notebooks", "exercises", "solutions"]:
+    for name in FOLDERS:
         shutil.copytree(ROOT / name, folder / "course" / name)
     config = folder / "config"
     (config / "labconfig").mkdir(parents=True)
