@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from course_utils.explorers.browser_explorer import BrowserExplorer, choice, colours_of, number
+from course_utils.explorers.browser_explorer import BrowserExplorer, choice, colors_of, number
 from course_utils.explorers.kernel_explorer import cut
 from course_utils.figures import SEQUENTIAL, as_labels
 from course_utils.shapes import expects
@@ -63,7 +63,7 @@ def head_explorer(weights=None, tokens=None):
     given["rules"] = {
         name: allowed.astype(int).tolist() for name, allowed in _rules(tokens).items()
     }
-    given |= {"every": EVERY, "colours": colours_of(SEQUENTIAL)}
+    given |= {"every": EVERY, "colors": colors_of(SEQUENTIAL)}
     return BrowserExplorer("head", controls, data=data, needs=["grid"], **given)
 
 
