@@ -78,3 +78,11 @@ STARTS_FINITE = (
     "is 0 there, and 0 / 0 is NaN. Initialize m to −∞."
 )
 COUNTED_FROM_1 = "Your layer or head is counted from 1. Count both from 0."
+VALUES_ROTATED = (
+    "Your values are rotated as well. A position decides where a query looks, but not what it "
+    "receives. Leave the values as they are."
+)
+INTERLEAVED = (
+    "Your positions are right, but you use the interleaved layout. Leave `interleaved` at its "
+    "default, False."
+)
