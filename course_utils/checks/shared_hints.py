@@ -50,8 +50,6 @@ FIRST_KEY_LEFT_OUT = (
 FIRST_KEYS_LEFT_OUT = (
     "You leave out the first block of keys. Start the loop over blocks of keys at 0."
 )
-OWN_COLUMNS = "Head h takes the neighboring columns h · d_k to (h + 1) · d_k − 1."
-DEALT_OUT = f"Your heads take every H-th column. {OWN_COLUMNS}"
 OVER_THE_FIRST = (
     "Your softmax runs over the first dimension, which holds the queries or the batch. Softmax "
     "must run over the keys, so use `dim=-1`."

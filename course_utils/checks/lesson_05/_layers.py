@@ -209,10 +209,6 @@ DEALT_TWICE = (
     "You get this result if head h takes every H-th column, both in the split and in the merge. "
     "Let head h take the neighboring columns h · d_k to (h + 1) · d_k − 1, both times."
 )
-BY_D_MODEL = (
-    "Your scores are divided by √d_model. Each score is a sum of d_k products, so divide by √d_k."
-)
-
 HALF = (
     "Your numbers are right to two or three digits at best, as from 16-bit floats. Compute in the "
     "dtype of the inputs."

@@ -8,7 +8,6 @@ from course_utils.attention import attention as lessons  # noqa: F401, for a row
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.lesson_05._layers import (
     BETWEEN_HEADS,
-    BY_D_MODEL,
     DEALT_TWICE,
     MASK_OF_HEAD_0,
     MASK_OF_SEQUENCE_0,
@@ -22,6 +21,7 @@ from course_utils.checks.lesson_05._layers import (
     layers_and_inputs,
     see_that_biases_count,
 )
+from course_utils.checks.shared_hints import BY_D_MODEL
 from course_utils.checks.submission_layer import layer_outputs
 
 

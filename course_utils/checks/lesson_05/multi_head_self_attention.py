@@ -9,7 +9,6 @@ from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
 from course_utils.checks.lesson_05._layers import (
     BETWEEN_HEADS,
-    BY_D_MODEL,
     DEALT_TWICE,
     MASK_OF_HEAD_0,
     MASK_OF_SEQUENCE_0,
@@ -23,6 +22,7 @@ from course_utils.checks.lesson_05._layers import (
     loud,
     see_that_biases_count,
 )
+from course_utils.checks.shared_hints import BY_D_MODEL
 from course_utils.checks.submission_layer import layer_outputs
 
 
