@@ -77,34 +77,31 @@ def make_environment(python):
 
 def has_torch(python):
     """Return whether the environment has the course's version of PyTorch, in any build."""
-    version = TORCH.split("==")[1]
-    installed = "import importlib.metadata as m; assert m.version('torch').split('+')[0] == "
-    return runs(python, f"{installed}'{version}'")
+    name, version = TORCH.split("==")
+    installed = f"importlib.metadata.version('{name}').split('+')[0]"
+    return runs(python, f"import importlib.metadata; assert {installed} == '{version}'")
 
 
 def install_torch(python, disk, options):
     """Install PyTorch's CPU build where there is no NVIDIA GPU; say which build, and why."""
-    if options.cpu:
-        cpu, reason = True, "As you asked, this installs PyTorch's CPU build."
+    cpu = True
+    if sys.platform != "linux":
+        reason = "This installs the build of PyTorch that is usual on this system."
+    elif options.cpu:
+        reason = "As you asked, this installs PyTorch's CPU build."
     elif options.gpu:
-        cpu, reason = False, "As you asked, this installs PyTorch's CUDA build."
-    elif sys.platform != "linux":
-        cpu, reason = True, "This installs the build of PyTorch that is usual on this system."
+        cpu = False
+        reason = "As you asked, this installs PyTorch's CUDA build."
     elif has_nvidia_gpu():
-        cpu, reason = (
-            False,
-            (
-                "An NVIDIA GPU was found, so this installs PyTorch's CUDA build. For the smaller "
-                "CPU build, run: make lab CPU=1, or python install.py --cpu"
-            ),
+        cpu = False
+        reason = (
+            "An NVIDIA GPU was found, so this installs PyTorch's CUDA build. For the smaller "
+            "CPU build, run: make lab CPU=1, or python install.py --cpu"
         )
     else:
-        cpu, reason = (
-            True,
-            (
-                "No NVIDIA GPU was found, so this installs PyTorch's CPU build. For the CUDA "
-                "build, run: make lab GPU=1, or python install.py --gpu"
-            ),
+        reason = (
+            "No NVIDIA GPU was found, so this installs PyTorch's CPU build. For the CUDA "
+            "build, run: make lab GPU=1, or python install.py --gpu"
         )
     gigabytes, minutes = (2.3, "2 to 10") if cpu else (5.3, "5 to 30")
     free = shutil.disk_usage(str(disk)).free / 1e9

@@ -55,8 +55,9 @@ def decoding_cases():
     return itertools.product(["bfloat16", "float16"], [64, 128], [1, 4], [256, 8192], [False, True])
 
 
-def decoding_errors(dtype, D, L, S, paged, device, B=3, groups=4, key_heads=2, page_size=16):
+def decoding_errors(dtype, D, L, S, paged, device):
     """Return the largest error of `decode_attention` with caches of several lengths."""
+    B, groups, key_heads, page_size = 3, 4, 2, 16
     rng = torch.Generator(device).manual_seed(0)
 
     def normal(*shape):

@@ -29,9 +29,11 @@ DEFINES = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef
 CONSTANTS = {"V", "LENGTH", "STEPS", "SEEDS", "H", "D"}  # of lessons 07 and 09
 
 
-def definitions(path):
-    """Return what the cells of a notebook import and define, without running the rest."""
-    scope = {}
+def definitions(path, **scope):
+    """Return what the cells of a notebook import and define, without running the rest.
+
+    ``scope`` has what their definitions need of the rest.
+    """
     for cell in nbformat.read(path, as_version=4).cells:
         if cell.cell_type == "code":
             tree = ast.parse(cell.source)

@@ -270,12 +270,12 @@ def count(number, case):
     }
 
 
-def waiting(lengths, among=132):
+def waiting(lengths):
     """Return the share of idle time, if each processor takes the next program when free."""
-    busy = [0] * among  # until when; the multiprocessors of an H200, a program at a time on each
+    busy = [0] * 132  # until when; the multiprocessors of an H200, a program at a time on each
     for length in lengths:
         heapq.heapreplace(busy, busy[0] + length)
-    return 1 - sum(busy) / (among * max(busy))
+    return 1 - sum(busy) / (len(busy) * max(busy))
 
 
 def cases():

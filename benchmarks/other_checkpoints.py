@@ -10,17 +10,16 @@ Five seeds, on one CPU, with transformers 5.24:
     Qwen2    differences up to 1.6e-06, logits up to 0.50
 """
 
-import ast
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import nbformat
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
+from induction_seeds import definitions
+
 LESSON = Path(__file__).parents[1] / "notebooks" / "10_a_real_model.ipynb"
-DEFINES = ast.Import | ast.ImportFrom | ast.FunctionDef
 KINDS = {"Llama": (LlamaConfig, LlamaForCausalLM), "Qwen2": (Qwen2Config, Qwen2ForCausalLM)}
 SIZES = dict(vocab_size=50, hidden_size=48, intermediate_size=64, num_hidden_layers=2)
 HEADS = dict(num_attention_heads=6, num_key_value_heads=2)
@@ -38,17 +37,6 @@ NAMES = {  # names of tensors: in transformers, and in the lesson
 }
 
 
-def lesson():
-    """Return what the cells of the lesson import and define, without running the rest."""
-    scope = {"W": None, "SMOLLM2": None}  # defaults of `built`
-    for cell in nbformat.read(LESSON, as_version=4).cells:
-        if cell.cell_type == "code":
-            tree = ast.parse(cell.source)
-            tree.body = [node for node in tree.body if isinstance(node, DEFINES)]
-            exec(compile(tree, LESSON.name, "exec"), scope)
-    return scope
-
-
 def renamed(tensors):
     """Return the tensors of a model of transformers under the names of the lesson."""
     W = {}
@@ -63,7 +51,8 @@ def renamed(tensors):
 
 @torch.no_grad()
 def main(seeds=5):
-    built, tokens = lesson()["built"], torch.arange(50)[None]  # (1, L)
+    lesson = definitions(LESSON, W=None, SMOLLM2=None)  # defaults of `built`
+    built, tokens = lesson["built"], torch.arange(50)[None]  # (1, L)
     for kind, (config, model_class) in KINDS.items():
         for seed in range(seeds):
             torch.manual_seed(seed)

@@ -99,8 +99,8 @@ def warm_up(device):
 def milliseconds(work, device):
     """Return the times of 3 to 30 runs on the device, after two to warm up."""
     timed(work, 1, device)
-    (second,) = timed(work, 1, device)
-    return timed(work, max(3, min(30, int(1000 * SECONDS / second))), device)
+    (once,) = timed(work, 1, device)  # in milliseconds
+    return timed(work, max(3, min(30, int(1000 * SECONDS / once))), device)
 
 
 def timed(work, repeats, device):

@@ -24,14 +24,14 @@ function render({ model, el }) {
   };
   model.on("change:value change:disabled", show);
   show();
-  el.classList.add("jupyter-widgets", "widget-html-content"); // the page's font and colours
+  el.classList.add("jupyter-widgets", "widget-html-content"); // the page's font and colors
   el.append(group);
 }
 
 function radios(group, options, set) {
   const name = `choice-${Math.random()}`; // a cell shown in two places has two groups
   const all = options.map((option) => {
-    const radio = labelled(group, { type: "radio", name, value: option });
+    const radio = labeled(group, { type: "radio", name, value: option });
     radio.after(" " + option);
     radio.addEventListener("change", () => set(option));
     return radio;
@@ -42,7 +42,7 @@ function radios(group, options, set) {
 }
 
 function field(group, set) {
-  const box = labelled(group, { type: "text", inputMode: "decimal", placeholder: "a number" });
+  const box = labeled(group, { type: "text", inputMode: "decimal", placeholder: "a number" });
   box.before("Your number: ");
   box.style = `font: inherit; color: var(--jp-content-font-color1, CanvasText); width: 7em;
     background: var(--jp-layout-color1, Canvas); border: 1px solid; border-radius: 2px`;
@@ -52,7 +52,7 @@ function field(group, set) {
   };
 }
 
-function labelled(group, properties) {
+function labeled(group, properties) {
   const label = document.createElement("label");
   Object.assign(label.style, { display: "block", width: "fit-content", lineHeight: "1.6" });
   const input = Object.assign(document.createElement("input"), properties);

@@ -143,7 +143,6 @@ def heatmap(
     xlabel="keys",
     ylabel="queries",
     kind="weights",
-    lowest=0,
     title=None,
     ax=None,
 ):
@@ -157,9 +156,7 @@ def heatmap(
     xlabel, ylabel : str
     kind : {"weights", "shares", "scores", "distances"}
         Sets the limits of the colors: weights and shares from 0 to 1, signed scores
-        centered on zero, distances from ``lowest``.
-    lowest : float
-        The distance with the darkest color.
+        centered on zero, distances from 0.
     title : str, optional
     ax : matplotlib.axes.Axes, optional
         A new figure if not given.
@@ -181,7 +178,7 @@ def heatmap(
         "weights": {"vmin": 0, "vmax": 1, "cmap": SEQUENTIAL},
         "shares": {"vmin": 0, "vmax": 1, "cmap": SEQUENTIAL},
         "scores": {"vmin": -largest, "vmax": largest, "cmap": DIVERGING},
-        "distances": {"vmin": lowest, "vmax": largest, "cmap": SEQUENTIAL},
+        "distances": {"vmin": 0, "vmax": largest, "cmap": SEQUENTIAL},
     }
     if kind not in colors:
         raise ValueError(f"kind must be one of {', '.join(colors)}, got {kind!r}")

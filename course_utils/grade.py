@@ -9,19 +9,36 @@ import csv
 import html
 import re
 import resource
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 
 import torch
 
 from course_utils.checks.exercise import EXERCISES
+from course_utils.checks.progress import MARKS
 from course_utils.course_folder import SHIPPED
 from course_utils.grading.students import MEMORY, Students
 from course_utils.grading.submissions import Assignment, Unreadable, read_cells, submissions
 
 
-def grade(students, paths, assignments):
-    """Return a student's verdicts, (status, hint) by exercise, and messages for the teacher."""
+@dataclass
+class Result:
+    """A student's notebooks, verdicts (status, hint) by exercise, and messages for the teacher."""
+
+    paths: list
+    verdicts: dict
+    messages: list
+
+    @property
+    def points(self):
+        return sum(status == "correct" for status, _ in self.verdicts.values())
+
+    def summary(self, student):
+        return _printable(f"{student}: {self.points} of {len(self.verdicts)} points")
+
+
+def grade(runner, paths, assignments):
+    """Judge a student's answers in the process of a `Students`; return a `Result`."""
     verdicts, messages = {}, []
     for path in paths:
         try:
@@ -41,15 +58,15 @@ def grade(students, paths, assignments):
                 if number is None:
                     raise Unreadable("its cell is missing")
                 code = assignment.code(cells, number)
-                verdicts[name] = students.judge(EXERCISES[name], code, assignment.imports)
+                verdicts[name] = runner.judge(EXERCISES[name], code, assignment.imports)
             except Unreadable as error:
                 verdicts[name] = "wrong", str(error)
-    students.stop()
+    runner.stop()
     if not paths:
         messages.append("there is no notebook")
     broken = [name for name, (status, _) in verdicts.items() if status == "not checked"]
     messages += [f"{name} could not be checked: read it yourself" for name in broken]
-    return SimpleNamespace(paths=paths, verdicts=verdicts, messages=messages)
+    return Result(paths, verdicts, messages)
 
 
 def save_table(path, results, names):
@@ -59,7 +76,7 @@ def save_table(path, results, names):
         writer.writerow(["student", "points", *names, "message"])
         for student, each in results.items():
             points = {name: int(status == "correct") for name, (status, _) in each.verdicts.items()}
-            row = [sum(points.values()), *(points.get(name, "") for name in names)]
+            row = [each.points, *(points.get(name, "") for name in names)]
             writer.writerow([_no_formula(student), *row, _no_formula("; ".join(each.messages))])
 
 
@@ -75,13 +92,11 @@ def _printable(text):
 
 def save_page(folder, student, number, result):
     """Write a student's feedback as a page of HTML, in which nothing of theirs is markup."""
-    marks = {"correct": "✅", "wrong": "❌", "not attempted": "⏳", "not checked": "⚠️"}
     lines = [
-        f"{marks[status]} {EXERCISES[name].number} {name}: {hint}"
+        f"{MARKS[status]} {EXERCISES[name].number} {name}: {hint}"
         for name, (status, hint) in result.verdicts.items()
     ] + result.messages
-    points = sum(status == "correct" for status, _ in result.verdicts.values())
-    title = html.escape(_printable(f"{student}: {points} of {len(result.verdicts)} points"))
+    title = html.escape(result.summary(student))
     items = "\n".join(f"<li>{html.escape(_printable(line))}</li>" for line in lines)
     safe = re.sub(r"[^\w.-]", "_", student)[:60]
     page = f'<!doctype html>\n<meta charset="utf-8">\n<title>{title}</title>\n'
@@ -133,9 +148,7 @@ def main(arguments=None):
     try:
         for number, (student, paths) in enumerate(students.items(), 1):
             results[student] = result = grade(runner, paths, assignments)
-            points = sum(status == "correct" for status, _ in result.verdicts.values())
-            line = f"{student}: {points} of {len(result.verdicts)}"
-            print(_printable("; ".join([line, *result.messages])))
+            print(_printable("; ".join([result.summary(student), *result.messages])))
             save_page(pages, student, number, result)
     finally:
         runner.stop()

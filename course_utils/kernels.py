@@ -38,7 +38,7 @@ try:
 except ImportError as error:
     raise ImportError(
         "course_utils.kernels needs Triton, which exists for Linux only. On Linux, install it with "
-        "`pip install triton==3.7.1`; the rest of the course works without it"
+        "`pip install triton`; the rest of the course works without it"
     ) from error
 
 INTERPRETED = triton.knobs.runtime.interpret

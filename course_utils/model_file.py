@@ -87,7 +87,3 @@ def _cache():
 def _digest(path):
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-if __name__ == "__main__":
-    fetch()

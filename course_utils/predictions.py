@@ -56,7 +56,7 @@ class Choice(anywidget.AnyWidget):
     disabled : bool
     """
 
-    _esm = Path(__file__).with_name("choice.js").read_text(encoding="utf-8")
+    _esm = Path(__file__).with_name("choice.js")
     question = Unicode().tag(sync=True)
     options = List(Unicode()).tag(sync=True)
     # the browser has it already
@@ -77,12 +77,12 @@ class Prediction(WithText, widgets.VBox):
         if not options:
             self.question += f" (Within a factor of {factor:g} is near enough.)"
         self._person, self.cell = _who_asks()
-        earlier = _asked.get(self.question, self)
+        earlier = _asked.get(self.question)
         self.surprised = None  # True or False once the choice was compared with the result
-        self.seen_before = getattr(earlier, "seen_before", False)  # the result, before any choice
+        self.seen_before = bool(earlier) and earlier.seen_before  # the result, before any choice
         self.status = widgets.HTML()
         self.control = Choice(question=self.question, options=self.options)
-        if earlier is not self:
+        if earlier:
             self._restore({"said": earlier.predicted, "surprised": earlier.surprised})
         elif self._person:
             self._restore(_load().get(self.question))
@@ -119,12 +119,12 @@ class Prediction(WithText, widgets.VBox):
         elif self.seen_before:
             words = SAYS["too late"]
         else:
-            right = self._is_right(value)
+            right, trouble = self._is_right(value), None
             if self.surprised is None:
                 self.surprised = not right
-                self._save()
+                trouble = self._save()
             self.control.disabled = True
-            self._set_status(SAYS["fixed"])
+            self._set_status(trouble or SAYS["fixed"])
             words = SAYS["right" if right else "wrong"]
         info = {"question": self.question, "result": result}
         _show(*in_words(words, predicted=self.predicted, result=result), info)
@@ -165,7 +165,7 @@ class Prediction(WithText, widgets.VBox):
             try:
                 json_store.update(FILE, lambda entries: entries | {self.question: entry})
             except OSError as error:
-                return f"Noted, but it could not be saved: {error}"
+                return f"Your prediction could not be saved: {error}"
 
     def _restore(self, entry):
         """Choose what was chosen earlier, if it still is an answer to this question."""

@@ -78,7 +78,7 @@ def mosaic(weights, *, wide=False, title=None, ax=None):
     TypeError, ValueError
         If weights is not a tensor of the shape above, or has entries outside 0 to 1.
     """
-    _check_weights(weights)
+    check_weights(weights)
     layers, heads, L, S = weights.shape
     tiles = weights.transpose(0, 1) if wide else weights
     rows, columns, height, width = len(tiles), len(tiles[0]), L + GAP, S + GAP
@@ -113,7 +113,7 @@ def mosaic(weights, *, wide=False, title=None, ax=None):
 
 
 @expects(weights="L S")
-def head_lines(weights, *, queries=None, keys=None, hide_first=False, title=None, ax=None):
+def head_lines(weights, *, queries=None, keys=None, title=None, ax=None):
     """Draw one head as lines from queries to keys; the opacity of a line is its weight.
 
     Parameters
@@ -121,8 +121,6 @@ def head_lines(weights, *, queries=None, keys=None, hide_first=False, title=None
     weights : torch.Tensor, (L, S)
     queries, keys : sequence of str, optional
         Tokens, positions if not given. A token that occurs twice gets its position.
-    hide_first : bool
-        Leave out key 0, where heads put weight that they do not need: draw `without_first`.
     title : str, optional
     ax : matplotlib.axes.Axes, optional
         A new figure if not given.
@@ -137,13 +135,11 @@ def head_lines(weights, *, queries=None, keys=None, hide_first=False, title=None
     TypeError, ValueError
         If weights is not a matrix of weights, or tokens do not fit its shape.
     """
-    _check_weights(weights)
+    check_weights(weights)
     L, S = weights.shape
     queries = unique_labels(as_labels(queries, L, "queries"))
     keys = unique_labels(as_labels(keys, S, "keys"))
-    weights = weights.detach()
-    drawn = without_first(weights) if hide_first else weights
-    values = drawn.cpu().double().clamp(max=1).numpy()
+    values = weights.detach().cpu().double().clamp(max=1).numpy()
     if ax is None:
         _, ax = plt.subplots(figsize=(4, min(0.8 + 0.3 * max(L, S), LONGEST_SIDE)))
     ends = [[(0, i), (1, j)] for i in range(L) for j in range(S)]
@@ -156,16 +152,16 @@ def head_lines(weights, *, queries=None, keys=None, hide_first=False, title=None
     ax.set(xlim=(-0.1, 1.1), ylim=(max(L, S) - 0.5, -1.7), title=plain(title))
     ax.axis("off")
     i, j = divmod(int(values.argmax()), S)
-    text = f"{L}×{S} weights as lines"
-    if hide_first:
-        text += f", without key 0, which takes {weights[:, 0].mean():.2f} on average"
-    text += f"; the largest is {values[i, j]:.2f}, from query {queries[i]!r} to key {keys[j]!r}"
+    text = (
+        f"{L}×{S} weights as lines; the largest is {values[i, j]:.2f}, from query {queries[i]!r} "
+        f"to key {keys[j]!r}"
+    )
     ax.description = f"{title}: {text}" if title else text
     return ax
 
 
-@expects(q="L d_k", k="S d_k", weights="L S", mask="bool L S")
-def query_products(q, k, weights, query, *, queries=None, keys=None, mask=None):
+@expects(q="L d_k", k="S d_k", weights="L S")
+def query_products(q, k, weights, query, *, queries=None, keys=None):
     """Draw where one query's weights come from: products with each key, their sums, softmax.
 
     Parameters
@@ -177,8 +173,6 @@ def query_products(q, k, weights, query, *, queries=None, keys=None, mask=None):
     query : int
     queries, keys : sequence of str, optional
         Tokens, positions if not given. A token that occurs twice gets its position.
-    mask : torch.Tensor of bool, broadcastable to (L, S), optional
-        True = may attend.
 
     Returns
     -------
@@ -196,14 +190,13 @@ def query_products(q, k, weights, query, *, queries=None, keys=None, mask=None):
     keys = unique_labels(as_labels(keys, S, "keys"))
     _check_query(query, L)
     q, k, weights = (x.detach().cpu().double() for x in (q, k, weights))
-    mask = None if mask is None else mask.cpu()
-    row = attention(q, k, k, mask)[1][query]  # (S,)
+    row = attention(q, k, k)[1][query]  # (S,)
     if not torch.allclose(row, weights[query], atol=1e-3):
         worst = int((row - weights[query]).abs().argmax())
         raise ValueError(
             f"weights must be softmax(q · k / √d_k): for query {query} and key {worst} that is "
-            f"{row[worst]:.3f}, got {weights[query, worst]:.3f}; do q, k or the mask belong "
-            "to another head?"
+            f"{row[worst]:.3f}, got {weights[query, worst]:.3f}; do q or k belong to "
+            "another head?"
         )
     products, row = (q[query] * k).numpy(), row.numpy()  # (S, d_k), (S,)
     scores = products.sum(axis=1) / d_k**0.5  # (S,)
@@ -235,16 +228,8 @@ def unique_labels(labels):
     return [f"{label} {n}" if labels.count(label) > 1 else label for n, label in enumerate(labels)]
 
 
-def without_first(weights):
-    """Return weights (..., L, S) with key 0 set to zero and each row divided by what remains.
-
-    A row with all its weight on key 0 becomes 0.
-    """
-    rest = torch.cat([torch.zeros_like(weights[..., :1]), weights[..., 1:]], dim=-1)
-    return rest / rest.sum(dim=-1, keepdim=True).clamp(min=1e-9)
-
-
-def _check_weights(weights):
+def check_weights(weights):
+    """Refuse what is no tensor of weights: entries from 0 to 1, in floating point."""
     if not weights.is_floating_point():
         raise TypeError(f"weights must be floating point, got {weights.dtype}")
     if weights.numel() == 0 or not (weights >= 0).all() or not (weights <= 1.001).all():

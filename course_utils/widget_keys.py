@@ -8,7 +8,7 @@ import anywidget
 class Listener(anywidget.AnyWidget):
     """Loads ``keys.js`` into the page that shows the notebook. It is never shown itself."""
 
-    _esm = Path(__file__).with_name("keys.js").read_text(encoding="utf-8")
+    _esm = Path(__file__).with_name("keys.js")
 
 
 Listener()  # at import, so that the page listens before the first widget is there

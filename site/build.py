@@ -24,9 +24,10 @@ from addresses import LINK, ROOT, add_option, binder, colab, source, without_bad
 from copies import FOLDERS as COPIED
 from copies import write_copies
 from course_utils import check, explorers
+from course_utils.course_folder import FOLDERS
 from course_utils.explorers.browser_explorer import PREVIEWS, lives_in_the_page
 from course_utils.predictions import ON_A_PAGE, SAYS
-from tools.notebooks import VEIL, read
+from tools.notebooks import VEIL, VIEW, read
 
 FIRST = "sentence_explorer"  # what moves on the front page
 # Answers to the first exercise, which the front page shows with their verdicts.
@@ -43,9 +44,7 @@ return total""",
     "return (a * b).sum()",
 ]
 PARTS = ["README.md", "LEARNING.md", "TEACHING.md", "CONTRIBUTING.md"]  # which pages include
-FOLDERS = ["notebooks", "exercises", "solutions"]
 MARKER = re.compile(r"^ *### (BEGIN|END) SOLUTION\n?", re.M)
-WIDGET = "application/vnd.jupyter.widget-view+json"
 IN_WORDS = re.compile("<summary>In words</summary><small>(.*)</small>")
 STILL = """<div class="still"><p>{words}</p><p>A still picture. In JupyterLab it moves:
 <a href="../index.html#start">how to start</a>.</p></div>"""
@@ -247,7 +246,7 @@ def describe(cell):
 
 
 def is_explorer(output):
-    return {WIDGET, "image/png"} <= set(output.get("data", {}))
+    return {VIEW, "image/png"} <= set(output.get("data", {}))
 
 
 def replaced(output, source, questions):

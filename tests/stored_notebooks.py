@@ -20,6 +20,10 @@ def read(path):
     return nbformat.read(path, as_version=4)
 
 
+def name_of(path):
+    return f"{path.parent.name}/{path.name}"
+
+
 def number_of(path):
     """Return the number of the lesson that a notebook belongs to: "06", "06b"."""
     return path.stem.split("_")[0]

@@ -143,8 +143,8 @@ def test_a_lesson_is_read_predicted_run_and_opened_again(page, folder):
     widgets = {"include": [[f"{OUTPUT}:has(input)"]], "exclude": []}
     axe = Axe().run(page, context=widgets, options={"resultTypes": ["violations", "passes"]})
     assert axe.response["violations"] == []
-    labelled = [len(rule["nodes"]) for rule in axe.response["passes"] if rule["id"] == "label"]
-    assert labelled[0] > 10  # it did look
+    labeled = [len(rule["nodes"]) for rule in axe.response["passes"] if rule["id"] == "label"]
+    assert labeled[0] > 10  # it did look
 
     # The link to a surprise leads back to its question.
     page.get_by_role("link", name=question).click()

@@ -7,9 +7,9 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from playwright.sync_api import expect
 
+from course_utils.course_folder import FOLDERS
 from tools import jupyterlab_server
 
-FOLDERS = ["notebooks", "exercises", "solutions"]
 # Between long texts: a picture, a question, its result, explorers, and a training run that lasts.
 CELLS = [
     "from course_utils import explorers, heatmap, predict_first, show",

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from course_utils import model_file
 from course_utils.explorers import next_token_explorer
 from kernel_explorers import assert_drawn, axes, set_controls
 from tiny_language_model import TEXT, tiny_language_model
@@ -101,10 +100,3 @@ def test_what_is_no_model_or_no_text_is_refused_by_name():
         next_token_explorer(TOKENIZER, MODEL)
     with pytest.raises(TypeError, match="text must be a str, got list"):
         next_token_explorer(MODEL, TOKENIZER, ["the"])
-
-
-def test_without_the_file_of_the_model_it_says_how_to_download_it(monkeypatch):
-    monkeypatch.setattr(model_file, "_find", lambda: None)
-    with pytest.raises(model_file.ModelMissing, match="not here yet: .*make model") as missing:
-        next_token_explorer()
-    assert missing.value._render_traceback_() == [str(missing.value)]

@@ -45,7 +45,6 @@ FIGURES = {
     "histograms": lambda values, **how: histograms({"a": values}, xlabel="n", **how),
     "mosaic": lambda values, **how: mosaic(values[None, None], **how),
     "head_lines": head_lines,
-    "head_lines without key 0": lambda values, **how: head_lines(values, hide_first=True, **how),
 }
 
 
@@ -204,18 +203,17 @@ def test_heatmap_has_queries_down_and_keys_across(shape):
     assert (ax.get_xlim(), ax.get_ylim()) == ((0, shape[1]), (shape[0], 0))  # query 0 on top
 
 
-COLORS = [  # kind, options, limits of the colors
-    ("weights", {}, (0, 1)),
-    ("scores", {}, (-3, 3)),
-    ("distances", {}, (0, 3)),
-    ("shares", {}, (0, 1)),
-    ("distances", {"lowest": -4}, (-4, 3)),
+COLORS = [  # kind, limits of the colors
+    ("weights", (0, 1)),
+    ("scores", (-3, 3)),
+    ("distances", (0, 3)),
+    ("shares", (0, 1)),
 ]
 
 
-@pytest.mark.parametrize("kind, how, limits", COLORS)
-def test_heatmap_fixes_its_colors_by_kind(kind, how, limits):
-    mesh = heatmap([[1.0, -3.0], [0.5, 2.0]], kind=kind, **how).collections[0]
+@pytest.mark.parametrize("kind, limits", COLORS)
+def test_heatmap_fixes_its_colors_by_kind(kind, limits):
+    mesh = heatmap([[1.0, -3.0], [0.5, 2.0]], kind=kind).collections[0]
     assert mesh.get_clim() == (mesh.colorbar.vmin, mesh.colorbar.vmax) == limits
     steps = np.linspace(*limits, 5)
     assert mesh.norm(steps).tolist() == [0, 0.25, 0.5, 0.75, 1]

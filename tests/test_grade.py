@@ -187,7 +187,7 @@ def test_students_read_hints_and_no_markup_or_formula_comes_from_them(graded):
 
 @pytest.mark.parametrize("sign", "=+-@")
 def test_a_name_that_begins_like_a_formula_is_a_text_in_the_table(tmp_path, sign):
-    nothing = SimpleNamespace(verdicts={}, messages=[f"{sign}1+1"])
+    nothing = grade.Result([], {}, [f"{sign}1+1"])
     grade.save_table(tmp_path / "grades.csv", {f"{sign}1+1": nothing}, [])
     (row,) = csv.DictReader((tmp_path / "grades.csv").open())
     assert row["student"][0] not in "=+-@" and row["message"][0] not in "=+-@"

@@ -13,7 +13,7 @@ import install
 PIP = ["-m", "pip", "--disable-pip-version-check", "install"]
 LEARNER = ["-r", "requirements.txt"]
 CPU = ["--no-deps", install.TORCH, "--index-url", install.CPU_INDEX]
-HAS_GPU, HAS_TORCH, HAS_PIP = "nvidia-smi", "version('torch')", "import pip"
+HAS_GPU, HAS_TORCH, HAS_PIP = "nvidia-smi", "importlib.metadata", "import pip"
 
 
 @pytest.fixture
@@ -72,6 +72,8 @@ def test_an_old_python_can_read_the_installer_and_is_refused(machine, monkeypatc
         ("linux", False, ["--gpu"], "As you asked", 5.3, [LEARNER]),
         ("darwin", False, [], "usual on this system", 2.3, [LEARNER]),
         ("win32", True, [], "usual on this system", 2.3, [LEARNER]),
+        ("darwin", False, ["--gpu"], "usual on this system", 2.3, [LEARNER]),
+        ("win32", True, ["--cpu"], "usual on this system", 2.3, [LEARNER]),
     ],
 )
 def test_it_chooses_a_build_of_pytorch_and_says_why_and_what_it_takes(

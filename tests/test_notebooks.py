@@ -21,6 +21,7 @@ from stored_notebooks import (
     WITH_EXERCISES,
     code,
     last_problem,
+    name_of,
     number_of,
     output_text,
     prose,
@@ -38,11 +39,6 @@ from tools.notebooks import (
     strip_solutions,
     write,
 )
-
-
-def name_of(path):
-    return f"{path.parent.name}/{path.name}"
-
 
 each_executed = pytest.mark.parametrize("path", LESSONS + SOLUTIONS, ids=name_of)
 each_lesson = pytest.mark.parametrize("path", LESSONS, ids=name_of)

@@ -221,6 +221,7 @@ def test_what_cannot_be_saved_is_said_and_counts_until_the_restart(output, monke
     question = ask(choose="near")
     assert "could not be saved: [Errno 28] No space left" in question.status.value
     question.compare("long")
+    assert "could not be saved: [Errno 28] No space left" in question.status.value
     assert question.surprised and output(surprises)[0] == counted(1, 1)
 
 

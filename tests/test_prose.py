@@ -12,6 +12,7 @@ from stored_notebooks import (
     ROOT,
     SOLUTIONS,
     WITH_EXERCISES,
+    name_of,
     number_of,
     prose,
     read,
@@ -20,10 +21,6 @@ from stored_notebooks import (
 NUMBERS = {exercise.number for exercise in REGISTERED.values()}
 LESSON = {number_of(path): path for path in LESSONS}
 PAGES = [ROOT / name for name in ["README.md", "LEARNING.md", "TEACHING.md", "CONTRIBUTING.md"]]
-
-
-def name_of(path):
-    return f"{path.parent.name}/{path.name}"
 
 
 def text_of(path):

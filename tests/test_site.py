@@ -447,7 +447,7 @@ def test_axe_finds_nothing_serious(browse, path):
 
 
 @pytest.mark.parametrize("path", ["index.html", "search.html?q=mask", SIMILARITY])
-def test_colours_can_be_told_apart_in_the_dark(browse, path):
+def test_colors_can_be_told_apart_in_the_dark(browse, path):
     page = browse(path, color_scheme="dark")
     assert page.locator("html").get_attribute("data-theme") == "dark"
     assert not serious(page, ["color-contrast"])

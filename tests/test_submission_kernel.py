@@ -118,7 +118,7 @@ def test_an_address_outside_the_tensors_stops_the_kernel_at_once(kernel, argumen
 def test_an_error_in_a_kernel_is_the_learners_as_it_was_raised(kernel):
     with pytest.raises(NotImplementedError, match="your turn") as raised:
         launch(kernel, (1,), torch.zeros(1))
-    assert raised.value.tag_learner_errors
+    assert raised.value.is_learners
 
 
 @pytest.mark.parametrize("interpret", ["0", "1"])

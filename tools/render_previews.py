@@ -27,16 +27,11 @@ from tools import jupyterlab_server
 from tools.notebooks import checksum
 
 LIVE = [name for name in explorers.__all__ if lives_in_the_page(name)]
-COLOUR = re.compile(r"#[0-9a-f]{3,6}\b|rgb\([\d, ]+\)")
+COLOR = re.compile(r"#[0-9a-f]{3,6}\b|rgb\([\d, ]+\)")
 SHADES = 192
 # All of a page but an explorer; written into it, it takes away what another one left there.
 EMPTY = """<title>x</title>
 <style>body { font-family: sans-serif; background: white }</style><main></main>"""
-
-
-def shown(chromium, explorer, width=1000):
-    """Return a new page with nothing but an explorer."""
-    return show(new_page(chromium), explorer, width)
 
 
 def new_page(chromium, density=1):
@@ -68,16 +63,16 @@ def show(page, explorer, width=1000):
 
 
 def description(page):
-    """Return what a page says, and a checksum of what it draws but for fonts and colours."""
+    """Return what a page says, and a checksum of what it draws but for fonts and colors."""
     drawing = page.locator("svg[role=img]").evaluate("svg => svg.outerHTML")
     words = page.get_by_role("status").text_content()
-    return {"words": words, "drawing": checksum(COLOUR.sub("colour", drawing))}
+    return {"words": words, "drawing": checksum(COLOR.sub("color", drawing))}
 
 
 def store(screenshot, path):
-    """Store a screenshot in few colours, unless the file has its pixels already."""
+    """Store a screenshot in few colors, unless the file has its pixels already."""
     with Image.open(io.BytesIO(screenshot)) as picture:
-        # of the ways to choose colours, the one that keeps the shades of a scale apart
+        # of the ways to choose colors, the one that keeps the shades of a scale apart
         few = picture.convert("RGB").quantize(
             SHADES, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
         )

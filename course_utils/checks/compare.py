@@ -57,7 +57,7 @@ def difference(got, expected, names="", describe=True):
         expected = torch.tensor(expected, dtype=dtype)
     if expected.ndim == 0 and isinstance(got, numbers.Real):  # NumPy's numbers as well
         is_number, got = True, _number(got)
-    got = _of_numpy(got)
+    got = of_numpy(got)
     if not isinstance(got, torch.Tensor):
         return f"expected {'a number' if is_number else 'a torch.Tensor'}, got {_kind(got)}"
     if type(got).__name__ == "CausalBias":  # to import the class takes a second
@@ -65,14 +65,14 @@ def difference(got, expected, names="", describe=True):
     values = read(got)
     if values is None:
         return "expected a plain tensor, got one that is sparse or on no real device"
-    if values.shape == expected.shape and not is_number and _family(got) != _family(expected):
-        return f"expected {_family(expected)} entries, got {got.dtype}"
+    if values.shape == expected.shape and not is_number and family(got) != family(expected):
+        return f"expected {family(expected)} entries, got {got.dtype}"
     target = expected.detach().double()
     tolerance = TOLERANCE.get(expected.dtype, 0)
     found = _first_difference(values, target, tolerance, names.split(), describe)
     coarse = TOLERANCE.get(got.dtype, 0)
     if found and describe and coarse > tolerance > 0 and values.shape == target.shape:
-        if _close(values, target, coarse).all():
+        if is_close(values, target, coarse).all():
             dtype = str(got.dtype).removeprefix("torch.")
             return f"right to within {coarse:.0%}, but in {dtype}. Keep the dtype of the inputs"
     return found
@@ -101,13 +101,13 @@ def read(tensor):
     Sparse, quantized and nested tensors hold none, nor do those on PyTorch's device "meta".
     """
     try:
-        values = _of_numpy(tensor).detach().cpu().double()
+        values = of_numpy(tensor).detach().cpu().double()
         return values if values.layout is torch.strided and values.shape.numel() >= 0 else None
     except Exception:  # each kind raises its own errors
         return None
 
 
-def _of_numpy(value):
+def of_numpy(value):
     """Return the tensor for a NumPy array of numbers, anything else as it is."""
     try:
         return torch.as_tensor(value.copy()) if isinstance(value, np.ndarray) else value
@@ -117,7 +117,7 @@ def _of_numpy(value):
 
 def _first_difference(values, target, tolerance, names, describe):
     same_shape = values.shape == target.shape
-    close = _close(values, target, tolerance) if same_shape else torch.tensor(False)
+    close = is_close(values, target, tolerance) if same_shape else torch.tensor(False)
     if close.all():
         return None
     if not describe:
@@ -130,13 +130,13 @@ def _first_difference(values, target, tolerance, names, describe):
     first = tuple((~close).nonzero()[0].tolist())
     where = f" at {list(first)}" if first else ""
     if values[first].isnan():
-        return f"NaN{where}, where {_short(target[first])} was expected"
+        return f"NaN{where}, where {short(target[first])} was expected"
     expected, got = _distinct(target[first].item(), values[first].item())
     count = f"; {int((~close).sum())} of {values.numel()} entries differ" if first else ""
     return f"expected {expected}{where}, got {got}{count}" + _pattern(values, target, tolerance)
 
 
-def _close(values, target, tolerance):
+def is_close(values, target, tolerance):
     """Return which entries are as good as expected."""
     finite = target.isfinite()
     scale = target[finite].abs().max().item() if finite.any() else 1.0
@@ -149,9 +149,9 @@ def _in_another_shape(values, target, tolerance):
     if values.numel() != target.numel() or values.numel() < 2:
         return ""
     transposed = values.mT if values.ndim > 1 else values
-    if transposed.shape == target.shape and _close(transposed, target, tolerance).all():
+    if transposed.shape == target.shape and is_close(transposed, target, tolerance).all():
         return ": the numbers are right, but the last two dimensions are swapped"
-    if _close(values.reshape(target.shape), target, tolerance).all():
+    if is_close(values.reshape(target.shape), target, tolerance).all():
         return ": the numbers are right, but in another shape"
     return ""
 
@@ -163,11 +163,11 @@ def _pattern(values, target, tolerance):
     clear = 2**-7 * target.abs().max()  # too large for a rounding
     ratio = (values * target).sum() / target.square().sum()
     offset = (values - target).mean()
-    if abs(ratio - 1) > 2**-7 and ratio and _close(values, ratio * target, 4 * tolerance).all():
-        return f": each is {_short(ratio)} times what it should be"
-    if offset.abs() > clear and _close(values, target + offset, 4 * tolerance).all():
-        return f": each is {_short(offset.abs())} too {'large' if offset > 0 else 'small'}"
-    many = (~_close(values, target, tolerance)).double().mean() > 0.5  # rounding spares few
+    if abs(ratio - 1) > 2**-7 and ratio and is_close(values, ratio * target, 4 * tolerance).all():
+        return f": each is {short(ratio)} times what it should be"
+    if offset.abs() > clear and is_close(values, target + offset, 4 * tolerance).all():
+        return f": each is {short(offset.abs())} too {'large' if offset > 0 else 'small'}"
+    many = (~is_close(values, target, tolerance)).double().mean() > 0.5  # rounding spares few
     if many and (values - target).abs().max() < clear:
         return f", all by less than 1% of the largest, {CAUSES_OF_SMALL_ERRORS}"
     return ""
@@ -176,7 +176,7 @@ def _pattern(values, target, tolerance):
 def _distinct(one, other):
     """Return two numbers with enough digits to tell them apart, at least four."""
     for digits in range(4, 18):
-        texts = _short(one, digits), _short(other, digits)
+        texts = short(one, digits), short(other, digits)
         if texts[0] != texts[1]:
             break
     return texts
@@ -190,7 +190,7 @@ def _number(value):
         return value
 
 
-def _family(tensor):
+def family(tensor):
     if tensor.dtype == torch.bool:
         return "true/false"
     if tensor.is_complex():
@@ -210,7 +210,7 @@ def _kind(value):
     return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
 
 
-def _short(number, digits=4):
+def short(number, digits=4):
     value = float(number)
     whole = math.isfinite(value) and value == round(value) and abs(value) < 1e15
     return f"{value:.0f}" if whole else f"{value:.{digits}g}"

@@ -298,13 +298,17 @@ def _where(error):
     if hasattr(error, "elsewhere"):  # raised in a student's process
         return error.elsewhere["where"]
     frames = traceback.extract_tb(error.__traceback__)
-    learners = [frame for frame in frames if _is_learners(frame.filename)]
+    learners = [frame for frame in frames if is_learners_file(frame.filename)]
     if not learners or not learners[-1].line:
         return ""
     return f" in line {learners[-1].lineno}, `{on_one_line(learners[-1].line, 80)}`"
 
 
-def _is_learners(filename):
-    if filename.startswith(("<frozen", *_LIBRARIES)):
-        return False
-    return Path(__file__).parents[1] not in Path(filename).parents  # course_utils
+def is_learners_file(filename):
+    """Tell whether a file is neither of the course, nor of Python or a package."""
+    return not (is_ours(filename) or filename.startswith(("<frozen", *_LIBRARIES)))
+
+
+def is_ours(filename):
+    """Tell whether a file is in course_utils."""
+    return Path(__file__).parents[1] in Path(filename).parents

@@ -52,7 +52,7 @@ def tag_learner_errors(function):
         try:
             return function(*args, **kwargs)
         except BaseException as error:
-            error.tag_learner_errors = True
+            error.is_learners = True
             raise
 
     marked.__wrapped__ = function  # a kernel is launched itself

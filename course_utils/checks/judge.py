@@ -15,9 +15,9 @@ from pathlib import Path
 
 import torch
 
-from course_utils.checks import judge_process, result_hints, sandbox
+from course_utils.checks import calls, judge_process, result_hints
 from course_utils.checks.compare import difference, is_same, read
-from course_utils.checks.errors import explained, on_one_line, summarize
+from course_utils.checks.errors import explained, is_ours, on_one_line, summarize
 from course_utils.checks.exercise import (
     EXERCISES,
     NO_FIT,
@@ -28,7 +28,7 @@ from course_utils.checks.exercise import (
 )
 from course_utils.checks.gradients import IN_PLACE, NONE, fault, gradients, names_of_inputs
 from course_utils.checks.inputs import parameters_made
-from course_utils.checks.progress import record
+from course_utils.checks.progress import MARKS, record
 from course_utils.checks.source_edits import RowDoesNotFit
 from course_utils.figures import heatmap, show
 
@@ -52,7 +52,7 @@ class BrokenCheck(RuntimeError):
 @contextlib.contextmanager
 def usual_settings():
     """Draw from a fixed seed, and give no warnings."""
-    with sandbox.seeded(_SEED), warnings.catch_warnings():
+    with calls.seeded(_SEED), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
@@ -70,6 +70,8 @@ class Verdict:
         The short name of the mistake, if it is a known one.
     message : str
         What the learner reads.
+    got, expected : torch.Tensor or None
+        Two matrices that differ, to be drawn.
     """
 
     status: str
@@ -120,8 +122,7 @@ def check(answer, name=None):
     else:
         judged = judge_here if judge_process.in_process else judge_process.judge
         status, mistake, hint, *pictured = judged(exercise, answer)
-        mark = {"correct": "✅", "wrong": "❌", "not attempted": "⏳", "not checked": "⚠️"}[status]
-        text = f"{mark} {exercise.number} {exercise.name}: {on_one_line(hint, 600)}"
+        text = f"{MARKS[status]} {exercise.number} {exercise.name}: {on_one_line(hint, 600)}"
         if status != "not checked" and (trouble := record(exercise.name, status)):
             text += f" (This verdict could not be saved: {on_one_line(str(trouble), 200)})"
         verdict = Verdict(status, mistake, text, *pictured)
@@ -157,17 +158,14 @@ def _not_checkable(answer, called):
 
 def _broken(error):
     """Say that an error is a fault of the check, and what to report."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_ours(frame)]
+    trace = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in trace if is_ours(frame.filename)]
     where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "unknown line"
     versions = f"Python {platform.python_version()}, torch {torch.__version__}"
     return (
         "This check is broken and cannot judge your answer, which may be right. Please report this "
         f"line: {summarize(error)} ({where}, {versions})"
     )
-
-
-def _is_ours(frame):
-    return Path(__file__).parents[1] in Path(frame.filename).parents
 
 
 @functools.cache
@@ -202,29 +200,29 @@ class _Outcomes:
 
     def __init__(self, exercise, mistake):
         self.run, self.answer, self.computed = exercise.run, tag_learner_errors(mistake.answer), []
-        with sandbox.seeded(_SEED):  # all inputs are drawn first, as for an answer
+        with calls.seeded(_SEED):  # all inputs are drawn first, as for an answer
             self.inputs = [*exercise.inputs()]
-            self.states = sandbox.random_states()
+            self.states = calls.random_states()
 
     def __iter__(self):
         for number, args in enumerate(self.inputs):
             if number == len(self.computed):
-                with sandbox.drawing_from(self.states):
+                with calls.drawing_from(self.states):
                     outcome = _outcome(self.run, self.answer, args)
-                    self.states = sandbox.random_states()
+                    self.states = calls.random_states()
                 self.computed.append(outcome)
             yield self.computed[number]
 
 
 def _outcome(run, answer, args):
-    sandbox.restart_clock()
+    calls.restart_clock()
     try:
         with one_layout(0):
             return run(answer, *args)[0]
     except NamedMistake as error:
         return error if error.results is None else error.results[0]
     except EXPECTED_ERRORS as error:
-        if not hasattr(error, "tag_learner_errors"):
+        if not hasattr(error, "is_learners"):
             raise
         return error
 
@@ -237,8 +235,8 @@ def _judge(exercise, answer, run_answer):
         return "wrong", "not a class", hint
     makes_layers = []
     tried = answer if isinstance(answer, type) else _noting_layers(answer, makes_layers)
-    whole = sandbox.call(_on_all, run_answer, tried, [*exercise.inputs()])
-    if isinstance(whole.error, sandbox.Refused):
+    whole = calls.call(_on_all, run_answer, tried, [*exercise.inputs()])
+    if isinstance(whole.error, calls.Refused):
         return whole.error.args
     if whole.error:
         raise whole.error
@@ -316,12 +314,12 @@ def _noting_layers(answer, made):
 
 def _on_all(run, answer, inputs):
     """Return a `Run` for each input."""
-    runs = [sandbox.Run() for _ in inputs]
+    runs = [calls.Run() for _ in inputs]
     for each, args in zip(runs, inputs, strict=True):
-        sandbox.restart_clock()
+        calls.restart_clock()
         try:
             each.value = run(tag_learner_errors(answer), *args)
-        except (SystemExit, sandbox.Refused):
+        except (SystemExit, calls.Refused):
             raise
         except BaseException as error:
             each.error = error
@@ -339,8 +337,8 @@ def _judge_gradients(exercise, answer, run, reading):
     def run_gradients(answer, *args):
         return gradients(run, answer, args, reading)
 
-    whole = sandbox.call(_on_all, run_gradients, answer, [args for args, _ in asked])
-    if isinstance(whole.error, sandbox.Refused):
+    whole = calls.call(_on_all, run_gradients, answer, [args for args, _ in asked])
+    if isinstance(whole.error, calls.Refused):
         return whole.error.args[1:]
     if whole.error:
         raise whole.error
@@ -364,7 +362,7 @@ def _judge_gradients(exercise, answer, run, reading):
 
 def _is_answers(error):
     """Tell whether an error, if there is one, is the answer's and not the check's."""
-    return error is None or isinstance(error, NamedMistake) or hasattr(error, "tag_learner_errors")
+    return error is None or isinstance(error, NamedMistake) or hasattr(error, "is_learners")
 
 
 def _stub(error):
@@ -373,7 +371,7 @@ def _stub(error):
     PyTorch has NotImplementedErrors of its own, of a module without a ``forward`` for instance.
     """
     stub = type(error) is NotImplementedError and error.args in ((), ("your turn",))
-    if not stub or not hasattr(error, "tag_learner_errors"):
+    if not stub or not hasattr(error, "is_learners"):
         return None
     if hasattr(error, "elsewhere"):
         return error.elsewhere["stub"]

@@ -36,7 +36,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import display
 
 from course_utils import json_store
-from course_utils.checks import errors, sandbox
+from course_utils.checks import calls, errors
 from course_utils.checks.exercise import EXERCISES
 
 SECONDS = 5.0  # of computing, for one input; the checks' own inputs take milliseconds
@@ -112,7 +112,8 @@ def judge(exercise, answer):
         path, folder = [*map(str, sys.path)], str(json_store.working_directory())
         task = pickle.dumps((exercise.name, letter, cells, path, folder, {**os.environ}))
     except Exception as error:
-        what = f"Your code uses {_culprit(answer)}, which" if _culprit(answer) else "It"
+        culprit = _culprit(answer)
+        what = f"Your code uses {culprit}, which" if culprit else "It"
         return "not checked", "cannot be sent", NOT_SENT.format(what, errors.summarize(error))
     server, token = start(), os.urandom(8).hex()
     limit = threading.Timer(2 * PATIENCE, _end, [server])  # else an answer could stop the server
@@ -291,7 +292,7 @@ def _watched(child, pipe):
             time.sleep(TICK)
         if ended:
             signal_name = signal.strsignal(-child.exitcode) if child.exitcode < 0 else None
-            mistake, hint = CRASHES if signal_name else sandbox.LEAVES
+            mistake, hint = CRASHES if signal_name else calls.LEAVES
             return _refusal(mistake, hint + (signal_name or ""))
         used = _used(process)
         if used[1] - memory > MEMORY:
@@ -333,7 +334,7 @@ def _work(pipe, *inherited):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it ends with the server
     bdb.Bdb.set_trace = _refuse_debugger
     task = pickle.loads(pipe.recv_bytes())
-    sandbox.restart_clock = lambda: pipe.send_bytes(b"")
+    calls.restart_clock = lambda: pipe.send_bytes(b"")
     verdict = _judged(*task)
     if os.getpid() == process:  # else this is a fork that the answer has made
         reply = json.dumps(verdict, ensure_ascii=False, default=torch.Tensor.tolist)
@@ -360,7 +361,7 @@ def _judged(name, letter, cells, path, folder, environment):
     try:
         verdict = judge_here(EXERCISES[name], answer)
     except BaseException:  # SystemExit from a result of the learner's own class, for instance
-        return "wrong", *sandbox.LEAVES
+        return "wrong", *calls.LEAVES
     end = time.monotonic() + GRACE
     while _has_threads() or _has_children():
         if time.monotonic() > end:
@@ -370,14 +371,14 @@ def _judged(name, letter, cells, path, folder, environment):
 
 
 def _refuse_debugger(*_, **__):
-    raise sandbox.Refused("wrong", *DEBUGS)
+    raise calls.Refused("wrong", *DEBUGS)
 
 
 def _has_threads():
     """Tell whether the learner's code runs in another thread; libraries may have some."""
     for thread, frame in sys._current_frames().items():
         while thread != threading.get_ident() and frame:
-            if errors._is_learners(frame.f_code.co_filename):
+            if errors.is_learners_file(frame.f_code.co_filename):
                 return True
             frame = frame.f_back
     return False

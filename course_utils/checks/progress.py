@@ -12,6 +12,7 @@ from course_utils.checks.exercise import EXERCISES
 
 FILE = ".progress.json"
 VERDICTS = ("correct", "wrong")
+MARKS = {"correct": "✅", "wrong": "❌", "not attempted": "⏳", "not checked": "⚠️"}
 
 trouble = None  # the error for which the newest verdict is not in the file
 
@@ -117,7 +118,7 @@ def _link(words, address):
 
 
 def _mark(exercise, statuses):
-    return {"correct": "✅", "wrong": "❌"}.get(statuses.get(exercise.name), "⏳")
+    return MARKS[statuses.get(exercise.name, "not attempted")]
 
 
 def _count(exercises, statuses):

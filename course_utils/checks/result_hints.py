@@ -11,9 +11,9 @@ import torch
 from course_utils.checks.compare import (
     CAUSES_OF_SMALL_ERRORS,
     TOLERANCE,
-    _close,
-    _family,
-    _of_numpy,
+    family,
+    is_close,
+    of_numpy,
     read,
 )
 from course_utils.checks.result_relations import relation
@@ -57,11 +57,11 @@ def probe(names, args, got, target):
     right = torch.as_tensor(target).detach()
     tolerance = TOLERANCE.get(torch.float64 if isinstance(target, float) else right.dtype, 0)
     is_number = isinstance(got, numbers.Real) and abs(got) < 1e300
-    got = torch.tensor(float(got), dtype=torch.float64) if is_number else _of_numpy(got)
+    got = torch.tensor(float(got), dtype=torch.float64) if is_number else of_numpy(got)
     values, is_bool = read(got), right.dtype == torch.bool
     wrong = torch.ones(right.shape, dtype=torch.bool)
     if values is not None and values.shape == right.shape and _is_kind_of(got, target):
-        wrong = ~_close(values, right.double(), tolerance)
+        wrong = ~is_close(values, right.double(), tolerance)
         dtypes = [right.dtype, got.dtype]
     else:
         values, dtypes = None, [right.dtype]
@@ -74,7 +74,7 @@ def probe(names, args, got, target):
 def _is_kind_of(got, target):
     """Tell whether both hold truth values, or neither does, and so on; a number may be any."""
     if isinstance(target, torch.Tensor) and target.ndim:
-        return _family(got) == _family(target)
+        return family(got) == family(target)
     return not got.is_complex() and got.dtype != torch.bool
 
 

@@ -8,7 +8,7 @@ import math
 
 import torch
 
-from course_utils.checks.compare import _short
+from course_utils.checks.compare import short
 
 FACTOR = "Check what it is multiplied or divided by."
 TERM = "Check what is added or subtracted."
@@ -105,7 +105,7 @@ def _input(probes):
     everywhere = {entry for p in probes for entry in p.got.unique().tolist()}
     if all(map(math.isnan, everywhere)):
         return "NaN everywhere. Look for 0 / 0, ∞ − ∞, ∞ / ∞ and 0 · ∞."
-    return f"{_short(everywhere.pop() + 0.0)} everywhere." if len(everywhere) == 1 else None
+    return f"{short(everywhere.pop() + 0.0)} everywhere." if len(everywhere) == 1 else None
 
 
 def _is_input(probe, name):
@@ -128,9 +128,9 @@ def _factor(probes):
             return None
         if abs(first + 1) < 1e-3:
             return "the right one with the wrong sign. Check the signs."
-        words = {"2": "twice", "0.5": "half"}.get(_short(first), f"{_short(first)} times")
+        words = {"2": "twice", "0.5": "half"}.get(short(first), f"{short(first)} times")
         names = [name for name, c in CONSTANTS.items() if abs(first / c - 1) < 5e-4]
-        named = f" ({_short(first)} is {names[0]})" if names else ""
+        named = f" ({short(first)} is {names[0]})" if names else ""
         return f"{words} the right one{named}. {FACTOR}"
     if names := _sizes_that_give(factors):
         return f"the right one {names}. {FACTOR}"
@@ -148,7 +148,7 @@ def _offset(probes):
     if _all_near(terms, [first] * len(terms)):
         if not sure or not first:
             return None
-        return f"{_short(abs(first))} too {'large' if first > 0 else 'small'} everywhere. {TERM}"
+        return f"{short(abs(first))} too {'large' if first > 0 else 'small'} everywhere. {TERM}"
     for sign, words in ((1, "plus"), (-1, "minus")):
         signed = [(probe, sign * term) for probe, term in terms]
         if name := _size_that_gives(signed, ["{}", "ln {}"]):
@@ -240,7 +240,7 @@ def _two(factors):
     if shapes[0] == shapes[1] or not all(shapes):
         return ""
     of_shape = "for inputs of shape"
-    return f": {_short(first[1])} {of_shape} {shapes[0]}, {_short(other[1])} for {shapes[1]}"
+    return f": {short(first[1])} {of_shape} {shapes[0]}, {short(other[1])} for {shapes[1]}"
 
 
 def _shapes(probe):

@@ -50,8 +50,6 @@ FIRST_KEY_LEFT_OUT = (
 FIRST_KEYS_LEFT_OUT = (
     "You leave out the first block of keys. Start the loop over blocks of keys at 0."
 )
-OWN_COLUMNS = "Head h takes the neighboring columns h · d_k to (h + 1) · d_k − 1."
-DEALT_OUT = f"Your heads take every H-th column. {OWN_COLUMNS}"
 OVER_THE_FIRST = (
     "Your softmax runs over the first dimension, which holds the queries or the batch. Softmax "
     "must run over the keys, so use `dim=-1`."
@@ -78,3 +76,11 @@ STARTS_FINITE = (
     "is 0 there, and 0 / 0 is NaN. Initialize m to −∞."
 )
 COUNTED_FROM_1 = "Your layer or head is counted from 1. Count both from 0."
+VALUES_ROTATED = (
+    "Your values are rotated as well. A position decides where a query looks, but not what it "
+    "receives. Leave the values as they are."
+)
+INTERLEAVED = (
+    "Your positions are right, but you use the interleaved layout. Leave `interleaved` at its "
+    "default, False."
+)

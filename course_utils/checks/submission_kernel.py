@@ -22,7 +22,7 @@ from unittest import mock
 
 import numpy as np
 
-from course_utils.checks import sandbox
+from course_utils.checks.calls import Refused
 
 try:
     import triton
@@ -46,7 +46,7 @@ else:
 
 NO_TRITON = (
     "This exercise needs Triton, which is not installed here. Triton exists only for Linux: "
-    "`pip install triton==3.7.1`. Exercises without a kernel work without it."
+    "`pip install triton`. Exercises without a kernel work without it."
 )
 
 
@@ -121,7 +121,7 @@ def launch(kernel, grid, *args, **constants):
         If it reads or writes outside its arguments' memory.
     """
     if interpreter is None:
-        raise sandbox.Refused("not checked", "no Triton", NO_TRITON)
+        raise Refused("not checked", "no Triton", NO_TRITON)
     work = Work()
     if _unlaunched.get():
         return work
@@ -148,7 +148,7 @@ def launch(kernel, grid, *args, **constants):
     except Exception as error:
         while isinstance(error, InterpreterError):  # it wraps the error of the kernel
             error = error.__cause__
-        error.tag_learner_errors = True  # as by `exercise.tag_learner_errors`: the code is theirs
+        error.is_learners = True  # as by `exercise.tag_learner_errors`: the code is theirs
         raise error from None
     return work
 

@@ -2,7 +2,7 @@
 
 from torch import tensor
 
-from course_utils.checks import sandbox
+from course_utils.checks.calls import seeded
 from course_utils.checks.errors import explained
 from course_utils.checks.exercise import NamedMistake
 from course_utils.checks.source_edits import edited
@@ -80,7 +80,7 @@ def run_against(test, right, broken):
 def _demand_pass(test, implementation, which):
     """Raise a `NamedMistake` unless a test passes, as it must for a right implementation."""
     try:
-        with sandbox.seeded():
+        with seeded():
             returned = test(implementation)
     except NotImplementedError:
         raise
@@ -98,7 +98,7 @@ def _demand_pass(test, implementation, which):
 def passes(test, implementation):
     """Tell whether a test passes an implementation."""
     try:
-        with sandbox.seeded():
+        with seeded():
             test(implementation)
     except Exception:
         return False

@@ -5,7 +5,7 @@
 // that is given data while it is shown has two functions: `begin` is called with what is known
 // already, and `take` with what comes.
 
-export const COLOURS = ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728"]; // C0 to C3 of Matplotlib
+export const COLORS = ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728"]; // C0 to C3 of Matplotlib
 const SVG = "http://www.w3.org/2000/svg";
 
 // Show an explorer with a model: the notebook's, or that of `alone`.
@@ -72,7 +72,7 @@ export function alone(el, controls) {
       changed();
     },
     on(_, call) {
-      changed = call;
+      changed = call; // one alone, whatever its event: render has no other
     },
     save_changes() {},
   };
@@ -112,7 +112,7 @@ function write(words, text) {
 // Controls. Each puts its elements into the column, calls `set` with a new value when it is moved
 // by hand, and returns what shows a value.
 const KINDS = { number, choice, check, text };
-// the page's own colours: what is typed is on its background
+// the page's own colors: what is typed is on its background
 const FIELD = `font: inherit; color: var(--jp-content-font-color1, CanvasText);
   background: var(--jp-layout-color1, Canvas); border: 1px solid; border-radius: 2px`;
 

@@ -42,8 +42,8 @@ def text(label, value, placeholder):
     return {"kind": "text", "label": label, "value": value, "placeholder": placeholder}
 
 
-def colours_of(name):
-    """Return eleven colours, (red, green, blue) to 255, of Matplotlib's colour map of that name.
+def colors_of(name):
+    """Return eleven colors, (red, green, blue) to 255, of Matplotlib's color map of that name.
 
     Between them, the others of the maps that the course uses lie on nearly straight lines.
     """
@@ -113,7 +113,7 @@ class BrowserExplorer(WithText, anywidget.AnyWidget):
         return f"{self._data or self.name + ' explorer'}: {', '.join(settings)}"
 
     @validate("values")
-    def _allowed(self, proposal):
+    def _validated(self, proposal):
         values = proposal["value"]
         if values.keys() != self.controls.keys():
             expected, got = ", ".join(self.controls), ", ".join(values)

@@ -99,8 +99,8 @@ function memory(svg, frame) {
   const key = "blue: layers that keep all tokens; orange: layers with a window; red: one GPU";
   shape(svg, "text", { x: left, y: top + height + 58, text: key });
   const box = { y: top + 1, height: height - 2 };
-  const parts = [0, 1].map((n) => shape(svg, "rect", { ...box, fill: COLOURS[n] }));
-  const line = { y1: top - 5, y2: top + height + 5, stroke: COLOURS[3], "stroke-width": 3 };
+  const parts = [0, 1].map((n) => shape(svg, "rect", { ...box, fill: COLORS[n] }));
+  const line = { y1: top - 5, y2: top + height + 5, stroke: COLORS[3], "stroke-width": 3 };
   shape(svg, "line", { ...line, x1: ax.x(GPU), x2: ax.x(GPU) });
   const end = left + width;
   const tip = `M ${end - 16} ${top + 3} L ${end - 2} ${top + height / 2} L ${end - 16} ${
@@ -120,7 +120,7 @@ function gpuBoxes(svg, left, top) {
   const title = shape(svg, "text", { x: left, y: top });
   const boxes = Array.from({ length: MOST }, (_, n) => {
     const box = { x: left + 44 * n, y: top + 12, width: 36, height: 48 };
-    const fill = shape(svg, "rect", { ...box, fill: COLOURS[0] });
+    const fill = shape(svg, "rect", { ...box, fill: COLORS[0] });
     shape(svg, "rect", { ...box, fill: "none", stroke: "#808080" });
     return fill;
   });

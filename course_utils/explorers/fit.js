@@ -76,7 +76,7 @@ export function picture(svg) {
 
 // Draw a limit as a line over a bar. Return a function that moves it.
 function limitLine(svg, ax, [, top, , height]) {
-  const line = { y1: top - 6, y2: top + height + 6, stroke: COLOURS[3], "stroke-width": 3 };
+  const line = { y1: top - 6, y2: top + height + 6, stroke: COLORS[3], "stroke-width": 3 };
   const drawn = shape(svg, "line", line);
   return (value) => change(drawn, { x1: ax.x(value), x2: ax.x(value) });
 }
@@ -98,9 +98,9 @@ function memory(svg, frame) {
       const box = { x: ax.x(from), width: ax.x(to) - ax.x(from), y: top + 1, height: height - 2 };
       shape(group, "rect", { ...box, fill });
     };
-    part(0, queries, COLOURS[0]);
+    part(0, queries, COLORS[0]);
     for (let n = 0; n < pairs; n += 1) {
-      part(queries + n * pair, queries + (n + 1) * pair, COLOURS[1]);
+      part(queries + n * pair, queries + (n + 1) * pair, COLORS[1]);
     }
     part(queries + pairs * pair, shared, "#808080"); // weights on their way, barriers
     showLimit(limit);
@@ -119,7 +119,7 @@ function registersOfThread(svg, frame) {
     x: [0, LARGEST], y: [0, 1], xticks: [0, 50, 100, 150, 200, 250, 300],
     xlabel: "registers of a thread (red line: limit)",
   });
-  const bar = shape(svg, "rect", { x: ax.x(0), y: top + 1, height: height - 2, fill: COLOURS[2] });
+  const bar = shape(svg, "rect", { x: ax.x(0), y: top + 1, height: height - 2, fill: COLORS[2] });
   limitLine(svg, ax, frame)(most_registers);
   return ({ used, spilled }) => {
     change(bar, { width: ax.x(used) - ax.x(0) });
@@ -138,6 +138,6 @@ function programs(svg, left, top) {
   return ({ programs: count, ...needs }) => {
     const limit = limitOf({ programs: count, ...needs });
     change(title, { text: `programs at a time on a multiprocessor: ${count}${limit}` });
-    boxes.forEach((box, n) => change(box, { fill: n < count ? COLOURS[0] : "none" }));
+    boxes.forEach((box, n) => change(box, { fill: n < count ? COLORS[0] : "none" }));
   };
 }

@@ -1,15 +1,15 @@
-// Shared by the explorers that colour cells: shades, cells, and the scale beside them.
+// Shared by the explorers that color cells: shades, cells, and the scale beside them.
 
-// Returns what finds the colour of a number from low to high, between colours [red, green, blue]
-// that lie evenly on the way. A NaN is grey.
-function shades(colours, low, high) {
+// Returns what finds the color of a number from low to high, between colors [red, green, blue]
+// that lie evenly on the way. A NaN is gray.
+function shades(colors, low, high) {
   return (value) => {
     if (Number.isNaN(value)) return "#8c8c8c";
     const part = Math.min(Math.max((value - low) / (high - low), 0), 1);
-    const at = part * (colours.length - 1);
-    const from = Math.min(Math.floor(at), colours.length - 2);
-    const mixed = colours[from].map((shade, channel) => {
-      return Math.round(shade + (at - from) * (colours[from + 1][channel] - shade));
+    const at = part * (colors.length - 1);
+    const from = Math.min(Math.floor(at), colors.length - 2);
+    const mixed = colors[from].map((shade, channel) => {
+      return Math.round(shade + (at - from) * (colors[from + 1][channel] - shade));
     });
     return `rgb(${mixed.join(", ")})`;
   };
@@ -26,11 +26,11 @@ function cells(svg, [left, top, width, height], rows, columns) {
 }
 
 // Draw the scale of `shades` from low to high in a frame, with ticks as `axes` takes them.
-function scale(svg, frame, colourOf, [low, high], ticks) {
+function scale(svg, frame, colorOf, [low, high], ticks) {
   const [left, top, width, height] = frame;
   const steps = 40;
   for (let step = 0; step < steps; step += 1) {
-    const fill = colourOf(high - ((high - low) * (step + 0.5)) / steps);
+    const fill = colorOf(high - ((high - low) * (step + 0.5)) / steps);
     const y = top + (height * step) / steps;
     shape(svg, "rect", { x: left, y, width, height: height / steps + 0.5, fill }); // no gaps
   }
@@ -64,8 +64,8 @@ function layered(svg, [low, high], look) {
 }
 
 // The look of a cell that `layered` draws, from what `shades` returns.
-const filledBy = (colourOf) => (value) => {
-  return { fill: colourOf(value), "shape-rendering": "crispEdges" };
+const filledBy = (colorOf) => (value) => {
+  return { fill: colorOf(value), "shape-rendering": "crispEdges" };
 };
 
 // Rows of numbers as cells that fill a frame, for `layered`.
@@ -79,16 +79,16 @@ function tiled([left, top, width, height], rows) {
   });
 }
 
-// Fill a frame, from left to right, with the colours of numbers from low to high.
-function fade(svg, frame, colourOf, [low, high]) {
+// Fill a frame, from left to right, with the colors of numbers from low to high.
+function fade(svg, frame, colorOf, [low, high]) {
   const steps = Array.from({ length: 65 }, (_, step) => low + ((high - low) * step) / 64);
-  layered(svg, [low, high], filledBy(colourOf))(tiled(frame, [steps]));
+  layered(svg, [low, high], filledBy(colorOf))(tiled(frame, [steps]));
 }
 
 const hundredth = (pixels) => Number(pixels.toFixed(2));
 
 // What is chosen among cells is framed, and as many of their names are written as have room.
-const RED = { fill: "none", stroke: COLOURS[3] };
+const RED = { fill: "none", stroke: COLORS[3] };
 const [LINE, NUMBER] = [12, 18]; // pixels for a line of text, for a number across
 
 function withRoom(all, apart, room) {

@@ -1,12 +1,12 @@
 // Small pictures of all heads, a large one of the chosen head, and its weights as lines.
 export const size = [560, 432];
 
-const { colours, every, labels, names, rules, weights } = given; // weights (H, L, L), rules (L, L)
+const { colors, every, labels, names, rules, weights } = given; // weights (H, L, L), rules (L, L)
 const [H, L] = [weights.length, names.length];
 const TILES = { left: 44, top: 22, pitch: Math.min(86, 514 / H), side: Math.min(76, 452 / H) };
 const MATRIX = [92, 126, 210, 210];
 const LINES = { left: 386, right: 482 };
-const colourOf = shades(colours, 0, 1);
+const colorOf = shades(colors, 0, 1);
 const SMALLEST = 0.05; // smaller weights are not listed in words
 const MOST_STRAY = 0.25; // how much of a query's weight may go to keys that its rule does not name
 const FOLLOWED = weights.map((head) => {
@@ -60,7 +60,7 @@ function tiles(svg, update) {
   const frames = heads.map((head) => [left + head * pitch, top, side, side]);
   const under = top - 7;
   shape(svg, "text", { x: left - 7, y: under, "text-anchor": "end", "font-size": 12, text: "head" });
-  const paint = layered(svg, [0, 1], filledBy(colourOf));
+  const paint = layered(svg, [0, 1], filledBy(colorOf));
   paint(heads.flatMap((head) => tiled(frames[head], weights[head])));
   for (const head of withRoom(heads, pitch, NUMBER)) {
     const x = frames[head][0] + side / 2;
@@ -80,16 +80,16 @@ function tiles(svg, update) {
 function matrix(svg, update) {
   const [left, top, width, height] = MATRIX;
   const [cell, bottom, middle] = [height / L, top + height, left + width / 2];
-  const paint = layered(svg, [0, 1], filledBy(colourOf));
-  const labelled = withRoom([...labels.keys()], cell, LINE);
+  const paint = layered(svg, [0, 1], filledBy(colorOf));
+  const labeled = withRoom([...labels.keys()], cell, LINE);
   const ax = axes(svg, {
     frame: MATRIX,
     x: [-0.5, L - 0.5], y: [L - 0.5, -0.5],
-    yticks: labelled.map((i) => [i, labels[i]]),
+    yticks: labeled.map((i) => [i, labels[i]]),
     ylabel: "queries", away: 76,
   });
   const upright = labels.some((label) => label.length > 2);
-  for (const j of labelled) {
+  for (const j of labeled) {
     const x = ax.x(j);
     shape(svg, "line", { x1: x, x2: x, y1: bottom, y2: bottom + 4, stroke: "currentColor" });
     const transform = upright ? `translate(${x + 4.5} ${bottom + 7}) rotate(-90)`
@@ -115,7 +115,7 @@ function lines(svg) {
   const yOf = (i) => hundredth(top + ((i + 0.5) * height) / L);
   const title = { x: (left + right) / 2, y: top - 10, "text-anchor": "middle" };
   shape(svg, "text", { ...title, text: "queries → keys" });
-  const look = { stroke: COLOURS[0], fill: "none" };
+  const look = { stroke: COLORS[0], fill: "none" };
   const draw = layered(svg, [0, 1], (weight) => {
     return { ...look, "stroke-opacity": weight, "stroke-width": 0.5 + 3.5 * weight };
   });
@@ -135,7 +135,7 @@ function lines(svg) {
 // Draw the color scale.
 function legend(svg) {
   const frame = [LINES.left, 376, LINES.right - LINES.left, 12];
-  fade(svg, frame, colourOf, [0, 1]);
+  fade(svg, frame, colorOf, [0, 1]);
   const ends = { x: [0, 1], y: [0, 1] };
   axes(svg, { frame, ...ends, xticks: [0, [0.5, "0.5"], 1], xlabel: "attention weight" });
 }

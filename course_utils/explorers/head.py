@@ -3,10 +3,11 @@
 import numpy as np
 import torch
 
-from course_utils.explorers.browser_explorer import BrowserExplorer, choice, colours_of, number
+from course_utils.explorers.browser_explorer import BrowserExplorer, choice, colors_of, number
 from course_utils.explorers.kernel_explorer import cut
 from course_utils.figures import SEQUENTIAL, as_labels
 from course_utils.shapes import expects
+from course_utils.views import check_weights
 
 EVERY = "every token"
 DIGITS = 4  # decimals of weights, more than anybody sees: the text shows two
@@ -41,15 +42,14 @@ def head_explorer(weights=None, tokens=None):
     Raises
     ------
     TypeError, ValueError
-        If weights has another shape, or entries that are not from 0 to 1, or if there are not L
-        tokens.
+        If weights has another shape, or entries that are not floating point from 0 to 1, or if
+        there are not L tokens.
     """
     data = "" if weights is None else f"{weights.shape[0]} heads over {weights.shape[1]} tokens"
     if weights is None:
         weights, tokens = _by_hand()
+    check_weights(weights)
     values = weights.detach().cpu().double().numpy()
-    if not values.size or not ((values >= 0) & (values <= 1.001)).all():
-        raise ValueError("weights must be from 0 to 1, and at least one; are these scores?")
     H, L, _ = values.shape
     positions = [str(i) for i in range(L)]
     tokens = as_labels(positions if tokens is None else tokens, L, "tokens")
@@ -63,7 +63,7 @@ def head_explorer(weights=None, tokens=None):
     given["rules"] = {
         name: allowed.astype(int).tolist() for name, allowed in _rules(tokens).items()
     }
-    given |= {"every": EVERY, "colours": colours_of(SEQUENTIAL)}
+    given |= {"every": EVERY, "colors": colors_of(SEQUENTIAL)}
     return BrowserExplorer("head", controls, data=data, needs=["grid"], **given)
 
 

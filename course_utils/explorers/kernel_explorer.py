@@ -13,12 +13,12 @@ from matplotlib.text import Text
 from PIL import Image
 from traitlets import Bool, Bytes, Float, Int, List, Unicode, Union, link, observe, validate
 
+from course_utils.explorers.browser_explorer import STILL_DENSITY
 from course_utils.mime_bundle import WithText
 from course_utils.widget_keys import take_keys
 
 HERE = Path(__file__).parent
 CONTROL_WIDTH = "240px"  # beside a picture of 560 pixels it fits the window of a laptop
-STILL_DENSITY = 2
 LONGEST_LABEL = 8  # characters of a token beside a picture of fixed size
 
 
@@ -31,7 +31,7 @@ class Slider(anywidget.AnyWidget):
     value, min, max, step : int or float
     """
 
-    _esm = (HERE / "slider.js").read_text(encoding="utf-8")
+    _esm = HERE / "slider.js"
     label = Unicode().tag(sync=True)
     min = Union([Int(), Float()]).tag(sync=True)
     max = Union([Int(), Float()]).tag(sync=True)

@@ -54,17 +54,8 @@ def language_explorer(model, tokenizer, text="The capital of France is"):
     TypeError
         If model is not a `LanguageModel`, or text not a str.
     """
-    if not hasattr(model, "stream"):
-        raise TypeError(f"model must be a LanguageModel, got {type(model).__name__}")
-    if not isinstance(text, str):
-        raise TypeError(f"text must be a str, got {type(text).__name__}")
-    size = len(model.blocks), model.blocks[0].attention.num_heads
-    run = functools.lru_cache(maxsize=32)(functools.partial(_run, model, size))
+    size, run, quoted = prepare(model, tokenizer, text)
     view = LanguageFigure(size)
-
-    def quoted(token):
-        """Return a token in quotes, which make a leading space visible."""
-        return repr(tokenizer.decode([int(token)], skip_special_tokens=False))
 
     def update(text, layer, head, knock, out, shade):
         ids, ablated = tokenizer.encode(printable(text)).ids, _parse_heads(out, size)
@@ -116,6 +107,26 @@ def language_explorer(model, tokenizer, text="The capital of France is"):
         return {"layer": layer, "head": head}
 
     return Explorer(view.figure, view.moving, controls, update, on_click=on_click)
+
+
+def prepare(model, tokenizer, text):
+    """Check the types of model and text; return what an explorer of a language model needs.
+
+    Returns
+    -------
+    size : (layers, heads)
+    run : function
+        ``run(tokens, ablated)`` returns a `Result`, and keeps the newest.
+    quoted : function
+        ``quoted(token)`` is the token in quotes, which make a leading space visible.
+    """
+    if not hasattr(model, "stream"):
+        raise TypeError(f"model must be a LanguageModel, got {type(model).__name__}")
+    if not isinstance(text, str):
+        raise TypeError(f"text must be a str, got {type(text).__name__}")
+    size = len(model.blocks), model.blocks[0].attention.num_heads
+    run = functools.lru_cache(maxsize=32)(functools.partial(_run, model, size))
+    return size, run, lambda token: repr(tokenizer.decode([int(token)], skip_special_tokens=False))
 
 
 def _run(model, size, tokens, ablated):

@@ -1,11 +1,11 @@
 // A mask of eight tokens, combined from five masks, and the attention weights with it.
 export const size = [560, 300];
 
-const { n, scores, colours } = given;
+const { n, scores, colors } = given;
 const TOKENS = Array.from({ length: n }, (_, token) => token);
 const CELL = 29; // pixels, with room for a weight
 const EVEN = 0.47; // the weight at which black and white text are equally easy to read
-const colourOf = shades(colours, 0, 1);
+const colorOf = shades(colors, 0, 1);
 
 // The chosen masks by name: what each is called, and whether query i may see key j.
 function chosenFrom({ causal, window, prefix, padding, side, documents }) {
@@ -150,7 +150,7 @@ function square(svg, left, title, toggle) {
     TOKENS.map((j) => shape(svg, "text", { x: ax.x(j), y: ax.y(i) + 4.5, ...small })),
   );
   const marks = TOKENS.map((i) => {
-    const mark = shape(svg, "g", { stroke: BROKEN_COLOUR });
+    const mark = shape(svg, "g", { stroke: BROKEN_COLOR });
     const [x, y, width, height] = [left + 1, ax.y(i) - CELL / 2 + 2, n * CELL - 2, CELL - 4];
     shape(mark, "rect", { x, y, width, height, fill: "mistyrose" });
     shape(mark, "path", { d: hatch(x, y, width, height) });
@@ -164,7 +164,7 @@ function square(svg, left, title, toggle) {
     for (const i of TOKENS) {
       for (const j of TOKENS) {
         const fill = values[i][j] > EVEN ? "black" : "white";
-        change(parts[i][j], { fill: colourOf(values[i][j]) });
+        change(parts[i][j], { fill: colorOf(values[i][j]) });
         change(texts[i][j], { fill, text: write(i, j) });
       }
       change(marks[i], { visibility: isEmpty(mask[i]) ? "visible" : "hidden" });

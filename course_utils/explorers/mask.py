@@ -6,7 +6,7 @@ from course_utils.explorers.browser_explorer import (
     BrowserExplorer,
     check,
     choice,
-    colours_of,
+    colors_of,
     number,
     text,
 )
@@ -41,5 +41,5 @@ def mask_explorer():
         "join": choice("combined with", "and", ["and", "or"]),
         "toggled": text("toggled pairs", "", "0-7"),
     }
-    given = {"n": N, "scores": scores.tolist(), "colours": colours_of(SEQUENTIAL)}
+    given = {"n": N, "scores": scores.tolist(), "colors": colors_of(SEQUENTIAL)}
     return BrowserExplorer("mask", controls, needs=["softmax", "grid"], **given)

@@ -1,7 +1,7 @@
 // Pairs of a key and a value are written into a small state, one after the other, and read back.
 export const size = [560, 376];
 
-const { writes, values, colours } = given;
+const { writes, values, colors } = given;
 const D = values[0].length;
 const NAMES = [...new Set(writes)];
 const [LOW, HIGH] = [-2, 2]; // numbers that the colors tell apart
@@ -107,14 +107,14 @@ const [BAR, MOST] = [86, 2]; // pixels, for an error of so much
 const SMALL = { "font-size": 12 };
 const FRAME = { fill: "none", stroke: "currentColor" };
 
-const look = filledBy(shades(colours, LOW, HIGH));
+const look = filledBy(shades(colors, LOW, HIGH));
 
 export function picture(svg, update) {
   const showPairs = pairs(svg, update);
   const showState = stateMap(svg, [386, TOP, 136, 136]);
   const showRead = readOut(svg, 386, 222);
   const [left, top] = [386, 326];
-  fade(svg, [left, top, 136, 12], shades(colours, LOW, HIGH), [LOW, HIGH]);
+  fade(svg, [left, top, 136, 12], shades(colors, LOW, HIGH), [LOW, HIGH]);
   for (const [tick, at] of [["−2", 0], ["0", 68], ["2", 136]]) {
     const place = { x: left + at, y: top + 27, ...SMALL };
     shape(svg, "text", { ...place, "text-anchor": "middle", text: tick });
@@ -141,7 +141,7 @@ function pairs(svg, update) {
     for (const x of [KEY, VALUE]) {
       shape(svg, "rect", { x, y, width: D * CELL, height: HEIGHT, ...FRAME, "stroke-width": 0.5 });
     }
-    const bar = shape(svg, "rect", { x: ERROR, y: y + 4, height: HEIGHT - 8, fill: COLOURS[0] });
+    const bar = shape(svg, "rect", { x: ERROR, y: y + 4, height: HEIGHT - 8, fill: COLORS[0] });
     return { bar, note: shape(svg, "text", { ...middle, ...SMALL }) };
   });
   const chosen = shape(svg, "path", { ...RED, "stroke-width": 2 });
@@ -159,7 +159,7 @@ function pairs(svg, update) {
       const last = latest(writes[n], written) === n;
       const { error = 0, right } = last ? all[writes[n]] : {};
       const width = (BAR * Math.min(error, MOST)) / MOST;
-      change(bar, { width, fill: COLOURS[right ? 0 : 1] });
+      change(bar, { width, fill: COLORS[right ? 0 : 1] });
       const text = last ? `${fixed(error, 2)}${right ? "" : " ✗"}` : "written again below";
       change(note, { x: ERROR + width + 6, text: n < written ? text : "" });
     });

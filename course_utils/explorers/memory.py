@@ -9,7 +9,7 @@ from course_utils.explorers.browser_explorer import (
     BrowserExplorer,
     check,
     choice,
-    colours_of,
+    colors_of,
     number,
 )
 from course_utils.figures import DIVERGING
@@ -55,5 +55,5 @@ def memory_explorer():
         writes=[*WRITES],
         keys={"random": keys.tolist(), "orthogonal": orthogonal.tolist()},
         values=values.tolist(),
-        colours=colours_of(DIVERGING),
+        colors=colors_of(DIVERGING),
     )

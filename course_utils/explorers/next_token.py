@@ -1,30 +1,27 @@
 """The explorer of lesson 10: the next token after your own text, and where one head looks."""
 
-import functools
-
 import ipywidgets as widgets
 import numpy as np
 import torch
 from matplotlib.figure import Figure
 
 from course_utils.explorers.kernel_explorer import Explorer, Number, cut
-from course_utils.explorers.language import _run
+from course_utils.explorers.language import prepare
 from course_utils.explorers.language_figure import MOST_TOKENS, WORDS
 from course_utils.figures import first_largest, printable
-from course_utils.language_model import load
 from course_utils.views import unique_labels
 
 SURE = 0.95  # a probability that is worth a remark
 
 
-def next_token_explorer(model=None, tokenizer=None, text="The capital of France is"):
+def next_token_explorer(model, tokenizer, text="The capital of France is"):
     """Type a text, see the most probable next tokens, and where a head looks from the last token.
 
     Parameters
     ----------
     model : language_model.LanguageModel
     tokenizer : tokenizers.Tokenizer
-        `language_model.load` returns both. It is called if they are not given.
+        `language_model.load` returns both.
     text : str
         The model reads its first 24 tokens.
 
@@ -37,22 +34,9 @@ def next_token_explorer(model=None, tokenizer=None, text="The capital of France 
     ------
     TypeError
         If model is not a `LanguageModel`, or text not a str.
-    ModelMissing
-        If no model is given and its file is missing. A notebook shows how to download it.
     """
-    if model is None:
-        model, tokenizer = load()
-    if not hasattr(model, "stream"):
-        raise TypeError(f"model must be a LanguageModel, got {type(model).__name__}")
-    if not isinstance(text, str):
-        raise TypeError(f"text must be a str, got {type(text).__name__}")
-    size = len(model.blocks), model.blocks[0].attention.num_heads
-    run = functools.lru_cache(maxsize=32)(functools.partial(_run, model, size, ablated=()))
+    size, run, quoted = prepare(model, tokenizer, text)
     view = NextTokenFigure()
-
-    def quoted(token):
-        """Return a token in quotes, which make a leading space visible."""
-        return repr(tokenizer.decode([int(token)], skip_special_tokens=False))
 
     def update(text, temperature, layer, head):
         ids = tokenizer.encode(printable(text)).ids
@@ -60,7 +44,7 @@ def next_token_explorer(model=None, tokenizer=None, text="The capital of France 
             view.draw_words([], [])
             view.draw_weights([], [])
             return "there is no text yet: type one, then press Enter"
-        result = run(tuple(ids[:MOST_TOKENS]))
+        result = run(tuple(ids[:MOST_TOKENS]), ())
         p = (result.probabilities.log() / temperature).softmax(dim=-1)  # (V,)
         top = p.topk(min(WORDS, len(p)))
         words = [quoted(token) for token in top.indices]

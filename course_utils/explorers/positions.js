@@ -5,7 +5,7 @@ const { content, last, pairs } = given;
 const NEAR = 20; // degrees between hands that meet
 const CLOCKS = Array.from({ length: content.length / 2 }, (_, clock) => clock);
 const DISTANCES = Array.from({ length: 2 * last + 1 }, (_, index) => index - last);
-const [Q_COLOUR, K_COLOUR, CURVE_COLOUR, HERE_COLOUR] = COLOURS;
+const [Q_COLOR, K_COLOR, CURVE_COLOR, HERE_COLOR] = COLORS;
 
 const frequency = (clock, base) => base ** (-clock / CLOCKS.length); // radians per position
 
@@ -92,8 +92,8 @@ function line(svg, frame, update) {
     shape(svg, "line", { ...ends, stroke: "currentColor", "stroke-opacity": 0.5 });
   }
   const letter = { ...middle, "font-size": 18, "font-weight": "bold" };
-  const q = shape(svg, "text", { y: ax.y(0.5) + 5, ...letter, fill: Q_COLOUR, text: "q" });
-  const k = shape(svg, "text", { y: ax.y(-0.5) + 4, ...letter, fill: K_COLOUR, text: "k" });
+  const q = shape(svg, "text", { y: ax.y(0.5) + 5, ...letter, fill: Q_COLOR, text: "q" });
+  const k = shape(svg, "text", { y: ax.y(-0.5) + 4, ...letter, fill: K_COLOR, text: "k" });
 
   let dragged; // q above the line and k below it, until the pointer is let go
   const ground = { x: left, y: top, width, height, fill: "transparent" };
@@ -115,8 +115,8 @@ function dial(svg, clock, frame) {
   const circle = { cx: ax.x(0), cy: ax.y(0), r: ax.x(1) - ax.x(0), fill: "none" };
   shape(svg, "circle", { ...circle, stroke: "currentColor", "stroke-opacity": 0.3 });
   const from = { x1: ax.x(0), y1: ax.y(0) };
-  const q = shape(svg, "line", { ...from, stroke: Q_COLOUR, "stroke-width": 6 });
-  const k = shape(svg, "line", { ...from, stroke: K_COLOUR, "stroke-width": 2.5 });
+  const q = shape(svg, "line", { ...from, stroke: Q_COLOR, "stroke-width": 6 });
+  const k = shape(svg, "line", { ...from, stroke: K_COLOR, "stroke-width": 2.5 });
   const label = { x: left + width / 2, y: top - 6, "text-anchor": "middle", "font-size": 12 };
   const named = shape(svg, "text", label);
   return (ofQ, ofK, [first, second]) => {
@@ -139,8 +139,8 @@ function curve(svg, frame) {
   });
   const zero = { x1: ax.x(-last), x2: ax.x(last), y1: ax.y(0), y2: ax.y(0) };
   shape(svg, "line", { ...zero, stroke: "currentColor", "stroke-opacity": 0.3 });
-  const path = shape(svg, "polyline", { fill: "none", stroke: CURVE_COLOUR, "stroke-width": 2 });
-  const here = shape(svg, "circle", { r: 5, fill: HERE_COLOUR });
+  const path = shape(svg, "polyline", { fill: "none", stroke: CURVE_COLOR, "stroke-width": 2 });
+  const here = shape(svg, "circle", { r: 5, fill: HERE_COLOR });
   return (products, distance) => {
     const corners = products.map((value, index) => [ax.x(DISTANCES[index]), ax.y(value)]);
     change(path, { points: corners.map(([x, y]) => `${x.toFixed(2)},${y.toFixed(2)}`).join(" ") });

@@ -183,11 +183,11 @@ function map(svg, frame, update) {
     const here = tiles.filter((tile) => tile.step === step);
     change(future, { visibility: causal ? "visible" : "hidden" });
     change(coming, { d: outline(needed.filter((tile) => tile.step >= step)) });
-    change(done, { d: before.map((tile) => dot(centre(box(tile)))).join(" ") });
+    change(done, { d: before.map((tile) => dot(center(box(tile)))).join(" ") });
     change(met, { d: outline(here.filter(({ share }) => !share)) });
 
     names.replaceChildren();
-    for (const tile of here) write(centre(box(tile)), tile.rank, { "font-weight": "bold" });
+    for (const tile of here) write(center(box(tile)), tile.rank, { "font-weight": "bold" });
     const home = chunksOf(ranks, zigzag);
     colors.forEach((_, rank) => {
       const its = (tile) => tile.rank === rank;
@@ -201,7 +201,7 @@ function map(svg, frame, update) {
       });
       const owned = rank < ranks ? [...queries, ...keys] : [];
       change(strips[rank], { d: owned.map((each) => polygon(cornersOf(each))).join(" ") });
-      for (const each of owned) write(centre(cornersOf(each)), rank);
+      for (const each of owned) write(center(cornersOf(each)), rank);
     });
   };
 }
@@ -210,7 +210,7 @@ function cornersOf([x, y, width, height]) {
   return [[x, y], [x, y + height], [x + width, y + height], [x + width, y]];
 }
 
-function centre(corners) {
+function center(corners) {
   return [0, 1].map((axis) => sum(corners.map((corner) => corner[axis])) / corners.length);
 }
 

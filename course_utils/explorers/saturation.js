@@ -1,10 +1,10 @@
 // Softmax of five scores, computed with the range and the digits of a dtype.
 export const size = [560, 470];
 
-const { colours, score_step: scoreStep } = given;
+const { colors, score_step: scoreStep } = given;
 const KEYS = [1, 2, 3, 4, 5];
 const LARGEST = 0.25; // the largest possible entry of the Jacobian, p (1 - p) at p = 0.5
-const colourOf = shades(colours, -LARGEST, LARGEST);
+const colorOf = shades(colors, -LARGEST, LARGEST);
 const TEMPERATURES = Array.from({ length: 100 }, (_, index) => (index + 1) / 20);
 // PyTorch on a CPU computes in float32 and rounds the result to the dtype.
 const ROUND = {
@@ -142,10 +142,10 @@ function square(svg, frame) {
     xlabel: "score that changes", ylabel: "weight that reacts", away: 58,
   });
   const beside = [left + width + 24, top + 15, 14, height - 30];
-  scale(svg, beside, colourOf, [-LARGEST, LARGEST], [-0.2, -0.1, 0, 0.1, 0.2]);
+  scale(svg, beside, colorOf, [-LARGEST, LARGEST], [-0.2, -0.1, 0, 0.1, 0.2]);
   return (jacobian) => {
     parts.forEach((row, i) => {
-      row.forEach((each, j) => change(each, { fill: colourOf(jacobian[i][j]) }));
+      row.forEach((each, j) => change(each, { fill: colorOf(jacobian[i][j]) }));
     });
   };
 }

@@ -4,7 +4,7 @@ from course_utils.explorers.browser_explorer import (
     BrowserExplorer,
     check,
     choice,
-    colours_of,
+    colors_of,
     number,
 )
 from course_utils.figures import DIVERGING
@@ -33,5 +33,5 @@ def saturation_explorer():
         "dtype": choice("dtype", "float32", ["float32", "float16", "bfloat16"]),
         "method": choice("softmax", "stable", ["stable", "naive"]),
     }
-    given = {"colours": colours_of(DIVERGING), "score_step": SCORE_STEP}
+    given = {"colors": colors_of(DIVERGING), "score_step": SCORE_STEP}
     return BrowserExplorer("saturation", controls, needs=["softmax", "grid"], **given)

@@ -38,11 +38,11 @@ export function picture(svg) {
     const asks = word === "it" || j === n - 1;
     const [x, width] = [ax.x(j - 0.4), ax.x(0.8) - ax.x(0)];
     return {
-      bar: shape(svg, "rect", { x, width, fill: COLOURS[0] }),
+      bar: shape(svg, "rect", { x, width, fill: COLORS[0] }),
       number: shape(svg, "text", { x: ax.x(j), "text-anchor": "middle", "font-size": 12 }),
       word: shape(svg, "text", {
         x: ax.x(j), y: 202, "text-anchor": "middle", "font-size": 12, text: word,
-        ...(asks && { fill: COLOURS[1], "font-weight": "bold" }),
+        ...(asks && { fill: COLORS[1], "font-weight": "bold" }),
       }),
     };
   });

@@ -1,7 +1,7 @@
 // Two arrows: q is fixed, and the reader changes the angle and the length of k.
 export const size = [440, 416];
 
-const [Q_COLOR, K_COLOR, PROJECTION_COLOR] = COLOURS;
+const [Q_COLOR, K_COLOR, PROJECTION_COLOR] = COLORS;
 const { q_length, reach, shortest, step } = given;
 
 const tip = ({ angle, length }) => {

@@ -1,6 +1,6 @@
-// Shared by the explorers of lessons 00 and 02 to 04: softmax, its weights as bars, and words.
-const BAR_COLOUR = COLOURS[0];
-const BROKEN_COLOUR = COLOURS[3];
+// Shared by the explorers that need softmax or sums: softmax, its weights as bars, and words.
+const BAR_COLOR = COLORS[0];
+const BROKEN_COLOR = COLORS[3];
 const LINE_HEIGHT = 15;
 
 const sum = (values) => values.reduce((total, value) => total + value, 0);
@@ -53,8 +53,8 @@ function bars(svg, frame, keys) {
   const full = ax.y(0) - ax.y(1);
   const parts = keys.map((key) => {
     const corner = { x: ax.x(key - 0.4), y: ax.y(1), width };
-    const bar = shape(svg, "rect", { ...corner, fill: BAR_COLOUR });
-    const broken = shape(svg, "g", { stroke: BROKEN_COLOUR });
+    const bar = shape(svg, "rect", { ...corner, fill: BAR_COLOR });
+    const broken = shape(svg, "g", { stroke: BROKEN_COLOR });
     shape(broken, "rect", { ...corner, height: full, fill: "mistyrose" });
     shape(broken, "path", { d: hatch(corner.x, corner.y, width, full) });
     const above = { x: ax.x(key), "text-anchor": "middle" };

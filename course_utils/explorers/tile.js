@@ -14,7 +14,7 @@ const LOOKS = {
 };
 const EDGE = "#808080";
 const LARGEST = 2; // output with a color of its own; beyond it, all look alike
-const outputColour = shades(diverging, -LARGEST, LARGEST);
+const outputColor = shades(diverging, -LARGEST, LARGEST);
 
 function upTo(end, from = 0) {
   return Array.from({ length: end - from }, (_, index) => from + index);
@@ -186,13 +186,13 @@ function table(svg, frame) {
   const right = left + width;
   shape(svg, "text", { x: right + 21, y: top + 11, ...middle, "font-size": 12, text: "O / ℓ" });
   const beside = [right + 10, top + 24, 12, height - 36];
-  scale(svg, beside, outputColour, [-LARGEST, LARGEST], [-2, -1, 0, 1, 2]);
+  scale(svg, beside, outputColor, [-LARGEST, LARGEST], [-2, -1, 0, 1, 2]);
   const here = shape(svg, "rect", { ...OUTLINE, stroke: "currentColor", x: left, width });
   return (state, rows) => {
     state.forEach(({ m, sum, out }, i) => {
       change(largest[i], { text: sum ? fixed(m, 2).replace("-", "−") : "−∞" });
       change(sums[i], { text: sum ? fixed(sum, 2) : "0" });
-      out.forEach((value, c) => change(parts[i][c], { fill: outputColour(value / sum) }));
+      out.forEach((value, c) => change(parts[i][c], { fill: outputColor(value / sum) }));
     });
     const [from, to] = rows ?? [0, 0];
     change(here, { y: ax.y(from - 0.5), height: ax.y(to) - ax.y(from) });
@@ -218,7 +218,7 @@ function traffic(svg, frame) {
     xlabel: "bytes moved",
   });
   const bar = { x: ax.x(0), height: 14 };
-  const tiled = shape(svg, "rect", { ...bar, y: ax.y(0.5) - 7, fill: COLOURS[0] });
+  const tiled = shape(svg, "rect", { ...bar, y: ax.y(0.5) - 7, fill: COLORS[0] });
   const width = ax.x(NAIVE) - ax.x(0);
   shape(svg, "rect", { ...bar, y: ax.y(1.5) - 7, width, fill: "#b3b3b3" });
   const small = { "font-size": 12 };

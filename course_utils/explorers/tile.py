@@ -6,7 +6,7 @@ from course_utils.explorers.browser_explorer import (
     BrowserExplorer,
     check,
     choice,
-    colours_of,
+    colors_of,
     number,
 )
 from course_utils.figures import DIVERGING, SEQUENTIAL
@@ -38,6 +38,6 @@ def tile_explorer():
         needs=["grid"],
         **dict(zip("qkv", qkv.tolist(), strict=True)),
         start=START,
-        diverging=colours_of(DIVERGING),
-        sequential=colours_of(SEQUENTIAL),
+        diverging=colors_of(DIVERGING),
+        sequential=colors_of(SEQUENTIAL),
     )

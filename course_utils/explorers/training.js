@@ -1,5 +1,5 @@
 // The heads and the loss of a training: live while it runs, and step by step afterwards.
-const { tokens, layers, heads, steps, every, colours } = given;
+const { tokens, layers, heads, steps, every, colors } = given;
 const length = tokens.length;
 const LEFT = 48; // left edge of the heads, in pixels of the picture
 const TOP = 24;
@@ -15,11 +15,11 @@ export const size = [
 ];
 
 const HEAD_NAMES = { "font-size": 12, "text-anchor": "middle" };
-const GREY = [140, 140, 140, 255];
+const GRAY = [140, 140, 140, 255];
 // Red, green, blue and opacity of each weight, in thousandths. NaN is sent as -1 and drawn gray.
-const colourOf = shades(colours, 0, 1000);
+const colorOf = shades(colors, 0, 1000);
 const PIXELS = Array.from({ length: 1001 }, (_, weight) => [
-  ...colourOf(weight).match(/\d+/g).map(Number), 255,
+  ...colorOf(weight).match(/\d+/g).map(Number), 255,
 ]);
 
 const LEAST_RISE = 0.2; // if a score rises less in the whole training, no head learned the pattern
@@ -146,7 +146,7 @@ function square(svg, layer, head) {
   const context = canvas.getContext("2d");
   const image = context.createImageData(length, length);
   return (weights) => {
-    weights.flat().forEach((weight, cell) => image.data.set(PIXELS[weight] ?? GREY, 4 * cell));
+    weights.flat().forEach((weight, cell) => image.data.set(PIXELS[weight] ?? GRAY, 4 * cell));
     context.putImageData(image, 0, 0);
   };
 }
@@ -154,7 +154,7 @@ function square(svg, layer, head) {
 // Draw the color scale of the weights, above the loss.
 function legend(svg) {
   const [right, wide] = [size[0] - 20, 60];
-  fade(svg, [right - wide, 5, wide, 10], colourOf, [0, 1000]);
+  fade(svg, [right - wide, 5, wide, 10], colorOf, [0, 1000]);
   const small = { y: 14, "font-size": 12 };
   shape(svg, "text", { x: right - wide - 6, ...small, "text-anchor": "end", text: "weight 0" });
   shape(svg, "text", { x: right + 6, ...small, text: "1" });
@@ -176,8 +176,8 @@ function curve(svg, update) {
   const across = yticks.map((loss) => `M ${x} ${ax.y(loss).toFixed(2)} h ${width}`);
   const down = xticks.map((step) => `M ${ax.x(step).toFixed(2)} ${y} v ${height}`);
   shape(inside, "path", { ...faint, d: [...across, ...down].join(" ") });
-  const line = shape(inside, "path", { fill: "none", stroke: COLOURS[0], "stroke-width": 1.5 });
-  const orange = { stroke: COLOURS[1], "stroke-width": 2 };
+  const line = shape(inside, "path", { fill: "none", stroke: COLORS[0], "stroke-width": 1.5 });
+  const orange = { stroke: COLORS[1], "stroke-width": 2 };
   const cursor = shape(inside, "line", { y1: y, y2: y + height, ...orange });
   follow(shape(svg, "rect", { ...box, fill: "transparent" }), (point) => {
     update({ step: Math.max(Math.round(ax.at(point)[0] / every) * every, 0) });

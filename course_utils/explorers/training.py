@@ -8,7 +8,7 @@ from traitlets import Any
 from course_utils.explorers.browser_explorer import (
     PREVIEWS,
     BrowserExplorer,
-    colours_of,
+    colors_of,
     descriptions,
     number,
 )
@@ -69,7 +69,7 @@ class TrainingExplorer(BrowserExplorer):
         self._sent = 0  # number of losses sent
         controls = {"step": number("step", 0, 0, MOST_STEPS, every)}
         given = {"tokens": tokens.tolist(), "layers": heads[0], "heads": heads[1]}
-        given |= {"steps": steps, "every": every, "colours": colours_of(SEQUENTIAL)}
+        given |= {"steps": steps, "every": every, "colors": colors_of(SEQUENTIAL)}
         data = f"{heads[0]} layers of {heads[1]} heads over {len(tokens)} tokens"
         super().__init__("training", controls, data=data, needs=["grid"], **given)
 

@@ -131,7 +131,7 @@ function lines(svg, update) {
   const others = drawIn("#999999");
   const colored = [...new Set(headColors)].map(drawIn); // lines of the chosen query, over the others
   const ends = [left - 5, right + 5].map((x) => {
-    return shape(svg, "rect", { x: x - 3.5, width: 7, height: 7, fill: COLOURS[3] });
+    return shape(svg, "rect", { x: x - 3.5, width: 7, height: 7, fill: COLORS[3] });
   });
   clicked(svg, [left - 64, top, right - left + 128, MOSAIC.side], ([x, y]) => {
     update({ [x < middle ? "query" : "key"]: within(Math.floor((y - top) / row), L) });
@@ -167,9 +167,9 @@ function withoutFirst([, ...others]) {
 function below(svg, update) {
   const row = HEIGHT / L;
   const small = shape(svg, "g", { "font-size": 12 });
-  const labelled = withRoom(KEY, row, LINE);
-  const named = { y: [L - 0.5, -0.5], yticks: labelled.map((key) => [key, labels[key]]) };
-  const unnamed = { ...named, yticks: labelled.map((key) => [key, ""]) };
+  const labeled = withRoom(KEY, row, LINE);
+  const named = { y: [L - 0.5, -0.5], yticks: labeled.map((key) => [key, labels[key]]) };
+  const unnamed = { ...named, yticks: labeled.map((key) => [key, ""]) };
   const frames = [[92, TOP, 212, HEIGHT], [322, TOP, 100, HEIGHT], [440, TOP, 106, HEIGHT]];
   const paint = layered(small, [-1, 1], filledBy(shades(diverging, -1, 1)));
   const ofProducts = {
@@ -210,7 +210,7 @@ function below(svg, update) {
 function lying(svg, ax, row) {
   const height = Math.min(6, 0.6 * row);
   const parts = KEY.map((key) => {
-    return shape(svg, "rect", { y: ax.y(key) - height / 2, height, fill: COLOURS[0] });
+    return shape(svg, "rect", { y: ax.y(key) - height / 2, height, fill: COLORS[0] });
   });
   return (values) => values.forEach((value, key) => {
     const ends = [ax.x(0), ax.x(value)];

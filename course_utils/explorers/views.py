@@ -9,7 +9,7 @@ from matplotlib.colors import to_hex
 from matplotlib.ticker import MaxNLocator
 
 from course_utils.attention import attention
-from course_utils.explorers.browser_explorer import BrowserExplorer, check, colours_of, number
+from course_utils.explorers.browser_explorer import BrowserExplorer, check, colors_of, number
 from course_utils.explorers.kernel_explorer import cut
 from course_utils.figures import DIVERGING, SEQUENTIAL, as_labels
 from course_utils.shapes import expects
@@ -76,7 +76,7 @@ def views_explorer(tokens=None, q=None, k=None, weights=None):
     }
     given = packed | {"unit": unit, "shape": list(q.shape)}
     given |= {"tokens": tokens, "labels": cut(tokens), "opened": start[2:], "gap": GAP}
-    given |= {"shades": colours_of(SEQUENTIAL), "diverging": colours_of(DIVERGING)}
+    given |= {"shades": colors_of(SEQUENTIAL), "diverging": colors_of(DIVERGING)}
     given |= {"head_colors": [HEAD_COLORS[h % len(HEAD_COLORS)] for h in range(heads)]}
     given |= {"reach": reach, "score_ticks": _ticks(reach, -reach)}
     given |= {"feature_ticks": _ticks(d_k - 1, 0, integer=True)}

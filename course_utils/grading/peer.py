@@ -18,6 +18,7 @@ import torch
 
 LARGEST = 64 << 20  # bytes of one message
 NUMBERS = bool, int, float, complex, str
+SEED = 20170612  # an answer that sets this very seed is not noticed
 
 
 class Lost(BaseException):
@@ -31,13 +32,16 @@ class Peer:
     ----------
     reader, writer : int
         File descriptors.
-    objects : sequence of callable
+
+    Attributes
+    ----------
+    objects : list of callable
         The functions that the other side may call, by their number. Functions among the arguments
         and results of calls are added.
     """
 
-    def __init__(self, reader, writer, objects=()):
-        self.reader, self.writer, self.objects = reader, writer, [*objects]
+    def __init__(self, reader, writer):
+        self.reader, self.writer, self.objects = reader, writer, []
         self.graphs, self.deadline = [], None
         os.set_blocking(reader, False)
         os.set_blocking(writer, False)
@@ -173,9 +177,9 @@ class Peer:
 
     def seed(self):
         """Let random numbers start anew; return the random states."""
-        torch.default_generator.manual_seed(20170612)
-        np.random.seed(20170612)  # noqa: NPY002
-        random.seed(20170612)
+        torch.default_generator.manual_seed(SEED)
+        np.random.seed(SEED)  # noqa: NPY002
+        random.seed(SEED)
         return _random_states()
 
     def _backward(self, content):
@@ -281,7 +285,7 @@ def _overwrite(tensor, new, traced):
         tensor.requires_grad_()
 
 
-def _random_states():
+def _random_states():  # as in checks/calls.py, which a student's process cannot read
     name, keys, *rest = np.random.get_state()  # noqa: NPY002
     numpy_state = name, keys.tobytes(), *rest
     return torch.get_rng_state().numpy().tobytes(), numpy_state, random.getstate()
@@ -306,6 +310,6 @@ def described(error, peer):
         "text": text,
         "where": f" in line {ours[-1].lineno}, `{ours[-1].line[:80]}`" if ours else "",
         "stub": frames[-1][0].f_code.co_qualname.split(".")[0] if is_stub and frames else "",
-        "learner's": hasattr(error, "tag_learner_errors"),
+        "learner's": hasattr(error, "is_learners"),
         "named": named,
     }

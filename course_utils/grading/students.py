@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from course_utils.checks import sandbox
+from course_utils.checks import calls
 from course_utils.checks.errors import explained, on_one_line
 from course_utils.checks.exercise import NO_FIT, ONLY_LAYOUT, NamedMistake
 from course_utils.checks.judge import (
@@ -61,7 +61,7 @@ heatmap = predict_first = progress = show = surprises = check
 """
 ENDS = {
     "waits": ("waits", f"not finished after {PATIENCE} seconds; is there a sleep() or a lock?"),
-    "ended": sandbox.LEAVES,
+    "ended": calls.LEAVES,
     "unreadable": ("unreadable", "its result cannot be read; is it very large?"),
     "loops": ("runs for ever", "it computes for too long; is there a loop without end?"),
 }
@@ -71,7 +71,7 @@ ONLY_NOBODY = (
     "as the user nobody. It may read what every user may read: other submissions, for example, "
     "unless you run chmod 700 on their folder"
 )
-FAILED = OSError, subprocess.SubprocessError, sandbox.Refused  # to start
+FAILED = OSError, subprocess.SubprocessError, calls.Refused  # to start
 PLAIN = (
     "with your permissions: it can read and change all your files. To prevent that, install "
     "bubblewrap, or grade as root in a container"
@@ -84,7 +84,7 @@ class _Peer(Peer):
     has_ended = False  # whether the child that runs the answer has
 
     def lost(self, reason):
-        return sandbox.Refused("wrong", *ENDS[reason])
+        return calls.Refused("wrong", *ENDS[reason])
 
     def seed(self):
         return None  # the random state here is the check's
@@ -97,7 +97,7 @@ class _Peer(Peer):
             reason = ENDS["loops" if number in (signal.SIGXCPU, signal.SIGKILL) else "ended"]
             if number and reason is ENDS["ended"]:
                 reason = "crashes Python", f"it makes Python crash: signal {number}"
-            raise sandbox.Refused("wrong", *reason)
+            raise calls.Refused("wrong", *reason)
         super().answer(verb, content)
 
     def _called(self, content):
@@ -114,7 +114,7 @@ class _Peer(Peer):
                 mistake, hint, results = self.unpack(*named)
                 error = NamedMistake(str(mistake), str(hint), results)
             elif content["learner's"]:
-                error.tag_learner_errors = True
+                error.is_learners = True
         except Exception:
             raise self.lost("unreadable") from None
         return error
@@ -265,13 +265,13 @@ class Students:
             peer.ask("task", task)
             given = type(exercise.name, (), {}) if isinstance(exercise.reference, type) else answer
             status, _, hint, *_ = judge_here(exercise, given, run if beside else None)
-        except sandbox.Refused as refused:
+        except calls.Refused as refused:
             status, _, hint = refused.args
         except Exception as error:  # of the cell
             stub = type(error) is NotImplementedError
             status = "not attempted" if stub else "wrong"
             hint = "not attempted yet" if stub else explained(error)
-        with contextlib.suppress(sandbox.Refused, Exception):
+        with contextlib.suppress(calls.Refused, Exception):
             if not peer.has_ended:
                 peer.deadline = time.monotonic() + 2
                 peer.ask("done")

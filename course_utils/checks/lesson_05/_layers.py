@@ -173,10 +173,42 @@ TURNS = (
     "Your head h gets every H-th column, starting with column h. Give it the neighboring columns h "
     "· d_k to (h + 1) · d_k − 1."
 )
-BY_D_MODEL = (
-    "Your scores are divided by √d_model. Each score is a sum of d_k products, so divide by √d_k."
+RESHAPED_AT_ONCE = (
+    "You get this result if you reshape to (B, H, L, d_k) in one step, which mixes tokens. Reshape "
+    "to (B, L, H, d_k), then swap L and H."
 )
-
+RESHAPED_ACROSS_BATCH = (
+    "You get this result if you reshape to (L, B, H, d_k), which mixes sequences. Reshape to (B, "
+    "L, H, d_k), then swap L and H."
+)
+BETWEEN_HEADS = (
+    "You get this result, or an error, if tokens come before heads, as in (B, L, H, d_k). Then the "
+    "heads of each token attend to each other. Swap L and H before you compute the scores, and "
+    "swap them back before you merge."
+)
+RESHAPED_ALONE = (
+    "You get this result if you split and merge the heads by reshaping alone. Then each head gets "
+    "pieces of several tokens. To split, reshape to (B, L, H, d_k), then swap L and H. To merge, "
+    "swap them back before you reshape."
+)
+MASK_OF_HEAD_0 = (
+    "Right, unless the mask differs between heads. You use the mask of head 0 for all heads. Give "
+    "each head its own mask."
+)
+MASK_OF_SEQUENCE_0 = (
+    "Right, unless the mask differs between sequences. You use the mask of the first sequence for "
+    "all sequences. Give each sequence its own mask."
+)
+MASKED_LATE = (
+    "Right without a mask. With a mask, you get this result if you set weights to 0 after softmax. "
+    "Then forbidden keys still count in softmax's sum, and a query's weights no longer sum to 1. "
+    "Fill forbidden scores with −inf before softmax, and replace NaN with 0 where no key is "
+    "allowed."
+)
+DEALT_TWICE = (
+    "You get this result if head h takes every H-th column, both in the split and in the merge. "
+    "Let head h take the neighboring columns h · d_k to (h + 1) · d_k − 1, both times."
+)
 HALF = (
     "Your numbers are right to two or three digits at best, as from 16-bit floats. Compute in the "
     "dtype of the inputs."

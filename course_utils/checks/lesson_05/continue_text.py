@@ -3,12 +3,13 @@
 import torch
 
 from course_utils.attention import MultiHeadAttention, attention, merge_heads, split_heads
-from course_utils.checks import sandbox, shared_hints
+from course_utils.checks import shared_hints
+from course_utils.checks.calls import seeded
 from course_utils.checks.compare import is_same
 from course_utils.checks.exercise import Exercise, NamedMistake
 from course_utils.checks.inputs import normals
 from course_utils.checks.lesson_05._cache import held, pair
-from course_utils.checks.lesson_05._layers import BY_D_MODEL, draw
+from course_utils.checks.lesson_05._layers import draw
 
 
 def continue_text(layer, x, cache, window):
@@ -66,7 +67,7 @@ def inputs():
 
 def run(answer, d_model, num_heads, B, lengths, window):
     """Let the answer read a text in pieces. Count what it keeps, and how often it projects."""
-    with sandbox.seeded():
+    with seeded():
         layer = MultiHeadAttention(d_model, num_heads).double()
     draw(layer, torch.Generator().manual_seed(511))
     projected = []  # how many numbers went in, in any shape
@@ -296,7 +297,7 @@ MISTAKES = [
      "you reshape, or use merge_heads.",
      ("merge_heads(heads)", "heads.reshape(x.shape)")),
     ("not scaled", shared_hints.NOT_SCALED, ("(ago < window))", "(ago < window), scale=1.0)")),
-    ("divided by root d_model", BY_D_MODEL,
+    ("divided by root d_model", shared_hints.BY_D_MODEL,
      ("(ago < window))", "(ago < window), scale=d_model**-0.5)"),
      ("H, n = layer.num_heads, x.shape[1]", "(_, n, d_model), H = x.shape, layer.num_heads")),
     ("keys and values exchanged",

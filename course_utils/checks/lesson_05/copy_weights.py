@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from course_utils.attention import MultiHeadAttention
-from course_utils.checks import sandbox
+from course_utils.checks.calls import seeded
 from course_utils.checks.exercise import Exercise, NamedMistake, tag_learner_errors
 from course_utils.checks.inputs import normals
 from course_utils.checks.lesson_05._layers import draw, is_changed, state
@@ -77,7 +77,7 @@ ASSIGNED = (
 def run(answer, d_model, num_heads, bias, B, L, S):
     """Build both layers, let the answer copy, and run ours."""
     rng, normal = torch.Generator().manual_seed(55), normals(56)
-    with sandbox.seeded():  # building layers draws from the global state
+    with seeded():  # building layers draws from the global state
         theirs = nn.MultiheadAttention(d_model, num_heads, bias=bias, batch_first=True).double()
         ours = MultiHeadAttention(d_model, num_heads, bias).double()
     draw(theirs, rng)

@@ -7,13 +7,21 @@ from torch import nn
 from course_utils.attention import attention as lessons  # noqa: F401, for a row of MISTAKES
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.lesson_05._layers import (
-    BY_D_MODEL,
+    BETWEEN_HEADS,
+    DEALT_TWICE,
+    MASK_OF_HEAD_0,
+    MASK_OF_SEQUENCE_0,
+    MASKED_LATE,
     OF_ANY_LAYER,
+    RESHAPED_ACROSS_BATCH,
+    RESHAPED_ALONE,
+    RESHAPED_AT_ONCE,
     TURNS,
     TorchInside,
     layers_and_inputs,
     see_that_biases_count,
 )
+from course_utils.checks.shared_hints import BY_D_MODEL
 from course_utils.checks.submission_layer import layer_outputs
 
 
@@ -122,26 +130,16 @@ MISTAKES = [
      ("        if mask is not None:",
       "        mask = self.mask = getattr(self, 'mask', None) if mask is None else mask\n"
       "        if mask is not None:")),
-    ("cut without transpose",
-     "You get this result if you reshape to (B, H, L, d_k) in one step, which mixes tokens. "
-     "Reshape to (B, L, H, d_k), then swap L and H.",
+    ("cut without transpose", RESHAPED_AT_ONCE,
      *BY_RESHAPING),
-    ("batch and tokens exchanged",
-     "You get this result if you reshape to (L, B, H, d_k), which mixes sequences. Reshape to (B, "
-     "L, H, d_k), then swap L and H.",
+    ("batch and tokens exchanged", RESHAPED_ACROSS_BATCH,
      ("x.unflatten(-1, (self.num_heads, -1))",
       "x.reshape(x.shape[1], len(x), self.num_heads, -1)"),
      ("tokens.transpose(1, 2)", "tokens.permute(1, 2, 0, 3)")),
-    ("no transpose at all",
-     "You get this result, or an error, if tokens come before heads, as in (B, L, H, d_k). Then "
-     "the heads of each token attend to each other. Swap L and H before you compute the scores, "
-     "and swap them back before you merge.",
+    ("no transpose at all", BETWEEN_HEADS,
      ("tokens.transpose(1, 2)", "tokens"),
      ("heads.transpose(1, 2)", "heads")),
-    ("cut and joined without transpose",
-     "You get this result if you split and merge the heads by reshaping alone. Then each head "
-     "gets pieces of several tokens. To split, reshape to (B, L, H, d_k), then swap L and H. To "
-     "merge, swap them back before you reshape.",
+    ("cut and joined without transpose", RESHAPED_ALONE,
      *BY_RESHAPING, ("heads.transpose(1, 2).flatten(2)", "heads.reshape(query.shape)")),
     ("as many keys as queries",
      "Right when S = L, but an error otherwise. Keys and values have a length of their own, so "
@@ -173,23 +171,15 @@ MISTAKES = [
     ("softmax over the heads, NaN set to 0",
      "Your weights sum to 1 over the heads. They must sum to 1 over the keys, so use `dim=-1`.",
      ("dim=-1", "dim=1")),
-    ("mask of the first head",
-     "Right, unless the mask differs between heads. You use the mask of head 0 for all heads. "
-     "Give each head its own mask.",
+    ("mask of the first head", MASK_OF_HEAD_0,
      ("~mask", "~(mask[..., :1, :, :] if mask.ndim > 2 else mask)")),
-    ("mask of the first sequence",
-     "Right, unless the mask differs between sequences. You use the mask of the first sequence "
-     "for all sequences. Give each sequence its own mask.",
+    ("mask of the first sequence", MASK_OF_SEQUENCE_0,
      ("~mask", "~(mask[:1] if mask.ndim == 4 else mask)")),
     ("heads taken for sequences",
      "Right, except for a mask of shape (H, L, S). You treat it as one mask for each sequence. "
      "But broadcasting to (B, H, L, S) makes it one mask for each head. Use the mask as it is.",
      ("~mask", "~(mask[:, None] if mask.ndim == 3 else mask)")),
-    ("weights masked late",
-     "Right without a mask. With a mask, you get this result if you set weights to 0 after "
-     "softmax. Then forbidden keys still count in softmax's sum, and a query's weights no longer "
-     "sum to 1. Fill forbidden scores with −inf before softmax, and replace NaN with 0 where no "
-     "key is allowed.",
+    ("weights masked late", MASKED_LATE,
      ("mask is not None", "False"),
      (".nan_to_num(0)", " * (1 if mask is None else mask)")),
     ("query and key exchanged",
@@ -266,9 +256,7 @@ MISTAKES = [
      "weights with which you averaged the values.",
      ("(merged), weights", "(merged), q @ k.mT / d_k**0.5")),
     ("heads dealt out", TURNS, *DEALT),
-    ("heads dealt out and collected",
-     "You get this result if head h takes every H-th column, both in the split and in the merge. "
-     "Let head h take the neighboring columns h · d_k to (h + 1) · d_k − 1, both times.",
+    ("heads dealt out and collected", DEALT_TWICE,
      *DEALT, ("heads.transpose(1, 2)", "heads.permute(0, 2, 3, 1)")),
 ]  # fmt: skip
 

@@ -8,13 +8,21 @@ from course_utils.attention import attention
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
 from course_utils.checks.lesson_05._layers import (
-    BY_D_MODEL,
+    BETWEEN_HEADS,
+    DEALT_TWICE,
+    MASK_OF_HEAD_0,
+    MASK_OF_SEQUENCE_0,
+    MASKED_LATE,
     OF_ANY_LAYER,
+    RESHAPED_ACROSS_BATCH,
+    RESHAPED_ALONE,
+    RESHAPED_AT_ONCE,
     TURNS,
     arranged,
     loud,
     see_that_biases_count,
 )
+from course_utils.checks.shared_hints import BY_D_MODEL
 from course_utils.checks.submission_layer import layer_outputs
 
 
@@ -166,11 +174,7 @@ BY_RESHAPING = [
     ("each.transpose(1, 2) for each in tokens", "tokens"),
 ]
 UNMOVED = ("(each.transpose(1, 2) for each in tokens)", "tokens")
-BETWEEN_HEADS = (
-    "You get this result, or an error, if tokens come before heads, as in (B, L, H, d_k). Then the "
-    "heads of each token attend to each other. Swap L and H before you compute the scores, and "
-    "swap them back before you merge."
-)
+BETWEEN_HEADS = BETWEEN_HEADS
 WITHOUT_A_PLACE = (
     "Right, except for a mask of shape (B, L, L). Broadcasting aligns its first dimension with the "
     "heads, so you get one mask for each head, or an error. If the mask has three dimensions, "
@@ -216,9 +220,7 @@ MISTAKES = [
      "Right, except for a query with no allowed key. It attends to its own token. Set the weights "
      "of such a query to 0.",
      ("~mask", "~(mask | ~mask.any(-1, keepdim=True) & (torch.eye(mask.shape[-1]) > 0))")),
-    ("the first sequence's mask",
-     "Right, unless the mask differs between sequences. You use the mask of the first sequence "
-     "for all sequences. Give each sequence its own mask.",
+    ("the first sequence's mask", MASK_OF_SEQUENCE_0,
      ("mask = mask[:, None]", "mask = mask[0]"),
      ("masked_fill(~mask", "masked_fill(~(mask[:1] if mask.ndim == 4 else mask)")),
     ("the first of masks (B, L, L)",
@@ -256,9 +258,7 @@ MISTAKES = [
      "which broadcasts over the heads.",
      ("mask = mask[:, None]",
       "mask = mask.repeat(self.num_heads, 1, 1).view(len(x), -1, *mask.shape[1:])")),
-    ("one mask for all heads",
-     "Right, unless the mask differs between heads. You use the mask of head 0 for all heads. "
-     "Give each head its own mask.",
+    ("one mask for all heads", MASK_OF_HEAD_0,
      ("masked_fill(~mask", "masked_fill(~(mask[:, :1] if mask.ndim == 4 else mask)")),
     ("diagonal opened",
      "Right, unless the mask stops a token from attending to itself. You allow this anyway. "
@@ -269,11 +269,7 @@ MISTAKES = [
      "nn.MultiheadAttention it means the opposite. Fill the scores where the mask is False, and "
      "replace NaN with 0 where no key is allowed.",
      ("~mask", "mask"), (".nan_to_num(0)", "")),
-    ("weights masked late",
-     "Right without a mask. With a mask, you get this result if you set weights to 0 after "
-     "softmax. Then forbidden keys still count in softmax's sum, and a query's weights no longer "
-     "sum to 1. Fill forbidden scores with −inf before softmax, and replace NaN with 0 where no "
-     "key is allowed.",
+    ("weights masked late", MASKED_LATE,
      ("scores = scores.masked_fill(~mask, -torch.inf)", "pass"),
      (".nan_to_num(0)", " * (1 if mask is None else mask)")),
     ("divided by root d model", BY_D_MODEL, ("d_k**0.5", "x.shape[-1]**0.5")),
@@ -294,25 +290,16 @@ MISTAKES = [
     ("no transpose at all, by the lesson's attention", BETWEEN_HEADS, UNMOVED,
      ("heads.transpose(1, 2)", "heads"), ("scores = q", "lessons(q, k, v, mask)  # its errors\n"
       "        scores = q")),
-    ("heads dealt out and collected",
-     "You get this result if head h takes every H-th column, both in the split and in the merge. "
-     "Let head h take the neighboring columns h · d_k to (h + 1) · d_k − 1, both times.",
+    ("heads dealt out and collected", DEALT_TWICE,
      ("(self.num_heads, -1)", "(-1, self.num_heads)"), ("each.transpose(1, 2)",
       "each.permute(0, 3, 1, 2)"), ("heads.transpose(1, 2)", "heads.permute(0, 2, 3, 1)")),
-    ("batch and tokens exchanged",
-     "You get this result if you reshape to (L, B, H, d_k), which mixes sequences. Reshape to (B, "
-     "L, H, d_k), then swap L and H.",
+    ("batch and tokens exchanged", RESHAPED_ACROSS_BATCH,
      (".unflatten(-1, (self.num_heads, -1))",
       ".reshape(x.shape[1], len(x), self.num_heads, -1)"),
      ("each.transpose(1, 2)", "each.permute(1, 2, 0, 3)")),
-    ("cut without transpose",
-     "You get this result if you reshape to (B, H, L, d_k) in one step, which mixes tokens. "
-     "Reshape to (B, L, H, d_k), then swap L and H.",
+    ("cut without transpose", RESHAPED_AT_ONCE,
      *BY_RESHAPING),
-    ("cut and joined without transpose",
-     "You get this result if you split and merge the heads by reshaping alone. Then each head "
-     "gets pieces of several tokens. To split, reshape to (B, L, H, d_k), then swap L and H. To "
-     "merge, swap them back before you reshape.",
+    ("cut and joined without transpose", RESHAPED_ALONE,
      *BY_RESHAPING,
      ("heads.transpose(1, 2).flatten(2)", "heads.reshape(x.shape)")),
     ("keys in place of values",

@@ -6,7 +6,7 @@ import torch
 
 from course_utils.checks.exercise import Exercise, call_with_clones
 from course_utils.checks.inputs import normals
-from course_utils.checks.lesson_05._layers import TAKEN_FOR_WIDTH
+from course_utils.checks.lesson_05._layers import TAKEN_FOR_WIDTH, TURNS
 
 
 def split_heads(x, num_heads):
@@ -103,9 +103,7 @@ MISTAKES = [
     ("heads after tokens",
      "Your result has shape (B, L, H, d_k). Swap L and H.",
      ("heads.transpose(1, 2)", "heads")),
-    ("columns dealt out",
-     "Your head h gets every H-th column, starting with column h. Give it the neighboring columns "
-     "h · d_k to (h + 1) · d_k − 1.",
+    ("columns dealt out", TURNS,
      ("num_heads, d_k)", "d_k, num_heads)"), ("transpose(1, 2)", "permute(0, 3, 1, 2)")),
     ("tokens last",
      "The last two dimensions of your result are swapped. Return (B, H, L, d_k), with tokens "

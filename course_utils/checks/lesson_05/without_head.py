@@ -5,7 +5,7 @@ import copy
 import torch
 
 from course_utils.attention import MultiHeadAttention, attention, merge_heads, split_heads
-from course_utils.checks import sandbox
+from course_utils.checks.calls import seeded
 from course_utils.checks.compare import is_same
 from course_utils.checks.exercise import Exercise, NamedMistake, tag_learner_errors
 from course_utils.checks.inputs import normals
@@ -75,7 +75,7 @@ def run(answer, d_model, num_heads, head, B, L):
 
 def of_a_layer(answer, x, num_heads, head, bias=True):
     """Build a layer, let the answer run it without a head, and check that it is unchanged."""
-    with sandbox.seeded():
+    with seeded():
         layer = MultiHeadAttention(x.shape[-1], num_heads, bias).double()
     draw(layer, torch.Generator().manual_seed(56))
     before = state(layer)

@@ -31,6 +31,33 @@ EXCHANGED = (
     "blocks exchanged",
     "Right, but block_q and block_k are exchanged. A tile is block_q queries against block_k keys.",
 )
+NEVER_DIVIDED = (
+    "Your O is not divided by ℓ. Divide each row of O by its ℓ once, after the last tile."
+)
+NOTHING_RESCALED = (
+    "You rescale neither O nor ℓ when a tile has a larger maximum. Multiply both by e^(m − m_new), "
+    "as in 6.1."
+)
+OUT_NOT_RESCALED = (
+    "Your O is not rescaled when a tile has a larger maximum, but ℓ is. Multiply O by e^(m − "
+    "m_new) as well."
+)
+ELL_NOT_RESCALED = (
+    "Your ℓ is not rescaled when a tile has a larger maximum, but O is. Multiply ℓ by e^(m − "
+    "m_new) as well."
+)
+NO_MAXIMUM = (
+    "Your e^score overflows to inf for large scores, and inf / inf is NaN. Subtract the largest "
+    "score so far, as in 6.1."
+)
+OUT_OF_OLD_MAXIMUM = (
+    "Your O is not rescaled. Like ℓ, it was computed relative to the old maximum. Multiply it by "
+    "e^(m − m_new)."
+)
+BOTH_OF_OLD_MAXIMUM = (
+    "You rescale neither ℓ nor O. Both were computed relative to the old maximum. Multiply both by "
+    "e^(m − m_new)."
+)
 
 
 def in_tiles(answer, right, q, k, v, block_q, block_k):

@@ -9,7 +9,14 @@ from course_utils.checks import shared_hints
 from course_utils.checks.compare import difference
 from course_utils.checks.exercise import Exercise, NamedMistake
 from course_utils.checks.inputs import normals, out_of_order
-from course_utils.checks.lesson_06._tiles import in_tiles
+from course_utils.checks.lesson_06._tiles import (
+    ELL_NOT_RESCALED,
+    NEVER_DIVIDED,
+    NO_MAXIMUM,
+    NOTHING_RESCALED,
+    OUT_NOT_RESCALED,
+    in_tiles,
+)
 from course_utils.tiled import tile_update
 
 INF = torch.inf
@@ -138,9 +145,7 @@ MISTAKES = [
      ("j > positions[-1]", "min(j + block_k, S) - 1 > positions[0]")),
     ("causal not scaled", shared_hints.NOT_SCALED, (" / d_k**0.5", "")),
     ("scaled twice", shared_hints.SCALED_TWICE, ("d_k**0.5", "d_k")),
-    ("causal without maximum",
-     "Your e^score overflows to inf for large scores, and inf / inf is NaN. Subtract the largest "
-     "score so far, as in 6.1.",
+    ("causal without maximum", NO_MAXIMUM,
      ("m, ell, out = tile_update(m, ell, out, scores, v_j)",
       "ell, out = ell + scores.exp().sum(dim=-1), out + scores.exp() @ v_j")),
     ("maximum begins at zero", shared_hints.STARTS_FINITE, ("0], -INF", "0], 0.0")),
@@ -254,8 +259,7 @@ MISTAKES = [
      ("return output", "return output[..., : L // block_q * block_q, :]")),
     ("last queries left zero", shared_hints.LAST_QUERIES_ZERO,
      ("range(0, L, block_q)", "range(0, L - block_q + 1, block_q)")),
-    ("never divided",
-     "Your O is not divided by ℓ. Divide each row of O by its ℓ once, after the last tile.",
+    ("never divided", NEVER_DIVIDED,
      ("out / ell[..., None]", "out")),
     ("skipped by the first query, without the offset",
      "You skip tiles that start after the block's first query, counted from 0. The last query "
@@ -275,20 +279,14 @@ MISTAKES = [
      (UPDATE, "p, old = (scores - top[..., None]).exp() * (keys <= positions), (m - top).exp()\n"
               "            m, ell = top, ell * old + p.sum(dim=-1)\n"
               "            out = out * old[..., None] + p @ v_j")),
-    ("nothing rescaled",
-     "You rescale neither O nor ℓ when a tile has a larger maximum. Multiply both by e^(m − "
-     "m_new), as in 6.1.",
+    ("nothing rescaled", NOTHING_RESCALED,
      (UPDATE, "m = torch.maximum(m, scores.amax(dim=-1))\n"
               "            p = (scores - m[..., None]).exp()\n"
               "            ell, out = ell + p.sum(dim=-1), out + p @ v_j")),
-    ("output not rescaled",
-     "Your O is not rescaled when a tile has a larger maximum, but ℓ is. Multiply O by "
-     "e^(m − m_new) as well.",
+    ("output not rescaled", OUT_NOT_RESCALED,
      (UPDATE, "m, ell, _ = tile_update(m, ell, out, scores, v_j)\n"
               "            out = out + (scores - m[..., None]).exp() @ v_j")),
-    ("sum not rescaled",
-     "Your ℓ is not rescaled when a tile has a larger maximum, but O is. Multiply ℓ by "
-     "e^(m − m_new) as well.",
+    ("sum not rescaled", ELL_NOT_RESCALED,
      (UPDATE, "m, _, out = tile_update(m, ell, out, scores, v_j)\n"
               "            ell = ell + (scores - m[..., None]).exp().sum(dim=-1)")),
 ]  # fmt: skip

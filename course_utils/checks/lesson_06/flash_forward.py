@@ -8,7 +8,13 @@ from course_utils.attention import tiled_attention
 from course_utils.checks import shared_hints
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals, out_of_order
-from course_utils.checks.lesson_06._tiles import in_tiles
+from course_utils.checks.lesson_06._tiles import (
+    ELL_NOT_RESCALED,
+    NEVER_DIVIDED,
+    NOTHING_RESCALED,
+    OUT_NOT_RESCALED,
+    in_tiles,
+)
 
 INF = torch.inf
 
@@ -95,8 +101,7 @@ CAUSAL = [
 ]  # fmt: skip
 
 MISTAKES = [
-    ("never divided",
-     "Your O is not divided by ℓ. Divide each row of O by its ℓ once, after the last tile.",
+    ("never divided", NEVER_DIVIDED,
      ("out / ell[..., None]", "out")),
     ("divided in the loop",
      "Your O is divided by ℓ after every tile. Divide it only once, after the last tile.",
@@ -156,18 +161,12 @@ MISTAKES = [
      "Include the last, shorter blocks of both.",
      ("range(0, L, block_q)", "range(0, L // block_q * block_q, block_q)"),
      ("range(0, S, block_k)", "range(0, S // block_k * block_k, block_k)")),
-    ("loop without rescaling",
-     "You rescale neither O nor ℓ when a tile has a larger maximum. Multiply both by e^(m − "
-     "m_new), as in 6.1.",
+    ("loop without rescaling", NOTHING_RESCALED,
      ("ell * shrink", "ell"),
      ("out * shrink[..., None]", "out")),
-    ("output not rescaled",
-     "Your O is not rescaled when a tile has a larger maximum, but ℓ is. Multiply O by e^(m − "
-     "m_new) as well.",
+    ("output not rescaled", OUT_NOT_RESCALED,
      ("out * shrink[..., None]", "out")),
-    ("sum not rescaled",
-     "Your ℓ is not rescaled when a tile has a larger maximum, but O is. Multiply ℓ by e^(m − "
-     "m_new) as well.",
+    ("sum not rescaled", ELL_NOT_RESCALED,
      ("ell * shrink", "ell")),
     ("softmax in each tile",
      "Your output is the sum of the tiles' outputs, each with a softmax of its own. The weights of "

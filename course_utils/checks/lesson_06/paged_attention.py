@@ -5,7 +5,12 @@ import torch
 from course_utils.checks import shared_hints
 from course_utils.checks.exercise import Exercise, NamedMistake, call_with_clones
 from course_utils.checks.inputs import normals
-from course_utils.checks.lesson_06._tiles import Held
+from course_utils.checks.lesson_06._tiles import (
+    BOTH_OF_OLD_MAXIMUM,
+    NO_MAXIMUM,
+    OUT_OF_OLD_MAXIMUM,
+    Held,
+)
 from course_utils.tiled import tile_update
 
 INF = torch.inf
@@ -245,18 +250,12 @@ MISTAKES = [
      "Your pages are weighted by their number of tokens. A page with larger scores must count "
      "more. Carry m, ℓ and O from page to page.",
      (UPDATE, "ell, out = ell + n, out + n * (scores.softmax(dim=-1) @ v)")),
-    ("without maximum",
-     "Your e^score overflows to inf for large scores, and inf / inf is NaN. Subtract the largest "
-     "score so far, as in 6.1.",
+    ("without maximum", NO_MAXIMUM,
      (UPDATE, "ell, out = ell + scores.exp().sum(dim=-1), out + scores.exp() @ v")),
-    ("output not rescaled",
-     "Your O is not rescaled. Like ℓ, it was computed relative to the old maximum. Multiply it by "
-     "e^(m − m_new).",
+    ("output not rescaled", OUT_OF_OLD_MAXIMUM,
      (UPDATE, "m, ell, _ = tile_update(m, ell, out, scores, v)\n"
       "            out = out + (scores - m[..., None]).exp() @ v")),
-    ("nothing rescaled",
-     "You rescale neither ℓ nor O. Both were computed relative to the old maximum. Multiply both "
-     "by e^(m − m_new).",
+    ("nothing rescaled", BOTH_OF_OLD_MAXIMUM,
      (UPDATE, "m = torch.maximum(m, scores.amax(dim=-1))\n"
       "            p = (scores - m[..., None]).exp()\n"
       "            ell, out = ell + p.sum(dim=-1), out + p @ v")),

@@ -4,6 +4,7 @@ import torch
 
 from course_utils.checks.exercise import Exercise, call_with_clones
 from course_utils.checks.inputs import normals, out_of_order
+from course_utils.checks.lesson_06._tiles import BOTH_OF_OLD_MAXIMUM, OUT_OF_OLD_MAXIMUM
 
 INF = torch.inf
 
@@ -136,17 +137,13 @@ MISTAKES = [
      "Your old ℓ and O are rescaled twice. Multiply both by e^(m − m_new) once.",
      ("ell * shrink", "ell * shrink**2"),
      ("out * shrink[..., None]", "out * shrink[..., None] ** 2")),
-    ("accumulator not rescaled",
-     "Your O is not rescaled. Like ℓ, it was computed relative to the old maximum. Multiply it by "
-     "e^(m − m_new).",
+    ("accumulator not rescaled", OUT_OF_OLD_MAXIMUM,
      ("out * shrink[..., None]", "out")),
     ("sum not rescaled",
      "You do not rescale the old ℓ. Like the old O, it is relative to the old maximum. Multiply "
      "it by e^(m − m_new) before you add the new terms.",
      ("ell * shrink", "ell")),
-    ("nothing rescaled",
-     "You rescale neither ℓ nor O. Both were computed relative to the old maximum. Multiply both "
-     "by e^(m − m_new).",
+    ("nothing rescaled", BOTH_OF_OLD_MAXIMUM,
      ("out * shrink[..., None]", "out"),
      ("ell * shrink", "ell")),
     ("maximum at least zero",

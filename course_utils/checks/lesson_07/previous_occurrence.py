@@ -108,7 +108,7 @@ MISTAKES = [
      "Your result says how often the token has occurred before. Return the position where it last "
      "occurred, or −1.",
      (LAST, "earlier.sum(dim=-1)")),
-    ("neighbours not compared",
+    ("neighbors not compared",
      "You miss an occurrence directly before the token. In 5 5, the second 5 has occurred at "
      "position 0. Include the first diagonal below the main one, for example with `.tril(-1)`.",
      (".tril(-1)", ".tril(-2)")),

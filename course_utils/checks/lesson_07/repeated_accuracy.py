@@ -134,7 +134,7 @@ MISTAKES = [
      "You leave out the logits at position 0 and compare the logits at position i with token i. "
      "These logits predict token i + 1. Leave out the logits at the last position instead.",
      (RIGHT, "logits[:, 1:].argmax(dim=-1) == tokens[:, 1:]")),
-    ("neighbours not compared",
+    ("neighbors not compared",
      "You miss an occurrence directly before the token. In 5 5, the second 5 has occurred before. "
      "Include the first diagonal below the main one, for example with `.tril(-1)`.",
      (".tril(-1)", ".tril(-2)")),

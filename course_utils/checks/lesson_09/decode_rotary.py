@@ -12,6 +12,7 @@ from course_utils.checks.shared_hints import (
     MASK_INVERTED,
     NOT_SCALED,
     OVER_QUERIES,
+    VALUES_ROTATED,
     WEIGHTS_ALONE,
 )
 
@@ -145,9 +146,7 @@ MISTAKES = [
     ("nothing rotated",
      "Your new queries and keys are not rotated. Rotate both by their positions.",
      (ROTATE, "")),
-    ("values rotated",
-     "Your values are rotated as well. A position decides where a query looks, but not what it "
-     "receives. Leave the values as they are.",
+    ("values rotated", VALUES_ROTATED,
      (ROTATE, ROTATE + "\n    v = rotary(v, positions)")),
     ("neighbors as pairs",
      "You use the interleaved layout. The cached keys are rotated with the halves layout. Use the"

@@ -5,6 +5,7 @@ import torch
 from course_utils.attention import rotary
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
+from course_utils.checks.shared_hints import INTERLEAVED
 
 
 def interpolated(x, trained):
@@ -116,9 +117,7 @@ MISTAKES = [
      "Your base is multiplied by L / trained. Keep the base, and divide the positions by L / "
      "trained.",
      ("rotary(x, positions)", "rotary(x, torch.arange(L), 10000 * max(1, L / trained))")),
-    ("neighbors as pairs",
-     "Your positions are right, but you use the interleaved layout. Leave `interleaved` at its "
-     "default, False.",
+    ("neighbors as pairs", INTERLEAVED,
      ("rotary(x, positions)", "rotary(x, positions, interleaved=True)")),
     ("wrong dimension",
      "Right if x has two dimensions. With more, your L is the size of the first dimension. Use "

@@ -7,7 +7,7 @@ from course_utils.attention import attention, rotary
 from course_utils.checks.compare import is_same
 from course_utils.checks.exercise import Exercise, NamedMistake
 from course_utils.checks.inputs import normals
-from course_utils.checks.shared_hints import NOT_SCALED
+from course_utils.checks.shared_hints import INTERLEAVED, NOT_SCALED, VALUES_ROTATED
 
 
 def rolling_step(q, k, v, keys, values, window):
@@ -214,9 +214,7 @@ MISTAKES = [
     ("one position apart, the other way",
      "Your query is one position before its own key. Give both the same position.",
      (OUTPUT, "output, _ = attention(rotary(q, position - 1), keys, values)")),
-    ("values rotated",
-     "Your values are rotated as well. A position decides where a query looks, but not what it "
-     "receives. Leave the values as they are.",
+    ("values rotated", VALUES_ROTATED,
      (VALUES, "torch.cat([values, rotary(v, position)])")),
     ("first token kept",
      "Your cache keeps the first token of the text and drops later ones. Drop the oldest row, "
@@ -250,9 +248,7 @@ MISTAKES = [
     ("first ones kept, query at the last", THE_FIRST, NEVER, (KEYS, KEYS + "[:window]"),
      (VALUES, VALUES + "[:window]"),
      ("rotary(q, position)", "rotary(q, position.clamp(max=window - 1))")),
-    ("neighbors as pairs throughout",
-     "Your positions are right, but you use the interleaved layout. Leave `interleaved` at its "
-     "default, False.",
+    ("neighbors as pairs throughout", INTERLEAVED,
      ("-torch.ones(window - 1)", "-torch.ones(window - 1), interleaved=True"),
      ("rotary(k, position)", "rotary(k, position, interleaved=True)"),
      ("rotary(q, position)", "rotary(q, position, interleaved=True)")),

@@ -5,7 +5,6 @@ import torch.nn.functional as F
 
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
-from course_utils.checks.shared_hints import DEALT_OUT
 
 EPS = 1e-5
 
@@ -199,7 +198,9 @@ MISTAKES = [
      "Your s is computed from x plus the head's part. x already contains that part, so compute s"
      " from x alone.",
      (S, "s = ((x + written).square().mean(dim=-1, keepdim=True) + EPS).sqrt()")),
-    ("dealt out", DEALT_OUT,
+    ("dealt out",
+     "Your heads take every H-th column. Head h takes the neighboring columns h · d_k to (h + 1)"
+     " · d_k − 1.",
      ('W_o.unflatten(1, (H, d_k))', 'W_o.unflatten(1, (d_k, H)).mT')),
     ("rows for columns",
      "Your result is what you get with W_o transposed. The layer computes `W_o @ z.flatten()`, so"
