@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from course_utils.checks.errors import explained
+from course_utils.checks.errors import explained, summarize
 
 M, V, B = torch.ones(5, 4), torch.ones(3), torch.ones(2, 5, 4)
 
@@ -123,3 +123,8 @@ def test_an_unknown_error_is_repeated_with_the_learners_line_not_pytorchs():
     assert text.startswith("Your code raised AttributeError: 'str' object has no")
     assert text.endswith(f" in line {line}, `return F.softmax(x, -1)`")
     assert explained(ZeroDivisionError("oh")) == "Your code raised ZeroDivisionError: oh"
+
+
+def test_a_private_class_of_python_is_named_after_the_public_one():
+    incomplete = type("_IncompleteInputError", (SyntaxError,), {})
+    assert summarize(incomplete("incomplete input")) == "SyntaxError: incomplete input"

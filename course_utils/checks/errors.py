@@ -275,7 +275,8 @@ def on_one_line(text, longest):
 
 def summarize(error):
     """Return the type and the message of an error, on one line."""
-    kind = type(error).__name__
+    kinds = type(error).__mro__  # Python's _IncompleteInputError is a SyntaxError
+    kind = next(each.__name__ for each in kinds if not each.__name__.startswith("_"))
     try:
         text = on_one_line(str(error), 200)
     except Exception:  # a learner's class may fail even here
