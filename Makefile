@@ -14,7 +14,7 @@ lab: .venv/learner  ## install what is missing and open the course in JupyterLab
 model: .venv/learner  ## download the language model of lessons 10, 10b and 12 (93 MB), unless it is there
 	$(BIN)/attention-course model
 
-check: .venv/authors  ## run the style checks and fast tests; K=split_heads selects tests by name
+check: .venv/authors model  ## run the style checks and fast tests; K=split_heads selects tests by name
 	$(BIN)/python -m tools.run_all check $(K)
 
 test: .venv/authors .venv/browser model  ## run everything: style, tests, browser, lessons, exercises
