@@ -353,10 +353,13 @@ def lines(x, series, *, xlabel, ylabel, log=False, ylim=None, title=None, ax=Non
         _, ax = plt.subplots(figsize=(6, 3.5))
     handles, ranges = ax.get_legend_handles_labels()[0], []
     numbers = _series(series, "x", len(x))
+    finite = np.array([*numbers.values()])
+    finite = finite[np.isfinite(finite)]
+    span = np.ptp(finite) if finite.size else 0
     for (name, y), marker in zip(numbers.items(), "osv^Dx*" * len(series), strict=False):
         marker = marker if len(x) <= MOST_MARKERS else None
         handles += ax.plot(x, y, marker=marker, markersize=4, label=plain(name))
-        ranges.append(f"{name} from {_short(y[0])} to {_short(y[-1])}")
+        ranges.append(f"{name} {_way(x, y, span)}")
     for axis in ("x", "y") if log is True else filter(None, [log]):
         ax.set(**{f"{axis}scale": "log"})
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -369,6 +372,20 @@ def lines(x, series, *, xlabel, ylabel, log=False, ylim=None, title=None, ax=Non
     ax.grid(alpha=0.3)
     ax.description = f"{ylabel} as {xlabel} goes from {x[0]:g} to {x[-1]:g}: " + "; ".join(ranges)
     return ax
+
+
+def _way(x, y, span):
+    """Say in words where a line begins and ends, and where it goes far beyond both.
+
+    Far is a fifth of ``span``, the range of all lines of the picture.
+    """
+    words, ends = f"from {_short(y[0])} to {_short(y[-1])}", y[[0, -1]]
+    if np.isfinite(y).all():
+        if y.max() - ends.max() > span / 5:
+            words += f", with a peak of {_short(y.max())} at {x[y.argmax()]:g}"
+        if ends.min() - y.min() > span / 5:
+            words += f", with a low of {_short(y.min())} at {x[y.argmin()]:g}"
+    return words
 
 
 def _series(series, over, n):

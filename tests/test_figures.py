@@ -356,8 +356,10 @@ def test_lines_draws_each_series_over_x():
     assert [line.get_ydata().tolist() for line in ax.lines] == [[1, 9, 100], [3, 0, 4]]
     assert [line.get_xdata().tolist() for line in ax.lines] == [[10, 1, 5]] * 2
     assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_title()) == ("n", "ms", "times")
-    # the first and last numbers, not the extremes
+    # the first and last numbers; extremes only if they are far from both in the picture
     assert ax.description == "ms as n goes from 10 to 5: a from 1 to 100; b from 3 to 4"
+    ax = lines([1, 2, 3, 4], {"a": [3, 9, -2, 4], "b": [1, NAN, 0, 4]}, **LABELS)
+    assert "a from 3 to 4, with a peak of 9 at 2, with a low of -2 at 3; b from" in ax.description
     for log in (False, True):
         ax = line([1, 10], [1, 100], log=log)
         assert {ax.get_xscale(), ax.get_yscale()} == {"log" if log else "linear"}
