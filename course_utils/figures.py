@@ -379,13 +379,13 @@ def _way(x, y, span):
 
     Far is a fifth of ``span``, the range of all lines of the picture.
     """
-    words, ends = f"from {_short(y[0])} to {_short(y[-1])}", y[[0, -1]]
+    words, ends, extremes = f"from {_short(y[0])} to {_short(y[-1])}", y[[0, -1]], []
     if np.isfinite(y).all():
         if y.max() - ends.max() > span / 5:
-            words += f", with a peak of {_short(y.max())} at {x[y.argmax()]:g}"
+            extremes.append(f"a peak of {_short(y.max())} at {x[y.argmax()]:.4g}")
         if ends.min() - y.min() > span / 5:
-            words += f", with a low of {_short(y.min())} at {x[y.argmin()]:g}"
-    return words
+            extremes.append(f"a low of {_short(y.min())} at {x[y.argmin()]:.4g}")
+    return f"{words}, with {' and '.join(extremes)}" if extremes else words
 
 
 def _series(series, over, n):

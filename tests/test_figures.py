@@ -359,7 +359,7 @@ def test_lines_draws_each_series_over_x():
     # the first and last numbers; extremes only if they are far from both in the picture
     assert ax.description == "ms as n goes from 10 to 5: a from 1 to 100; b from 3 to 4"
     ax = lines([1, 2, 3, 4], {"a": [3, 9, -2, 4], "b": [1, NAN, 0, 4]}, **LABELS)
-    assert "a from 3 to 4, with a peak of 9 at 2, with a low of -2 at 3; b from" in ax.description
+    assert "a from 3 to 4, with a peak of 9 at 2 and a low of -2 at 3; b from" in ax.description
     for log in (False, True):
         ax = line([1, 10], [1, 100], log=log)
         assert {ax.get_xscale(), ax.get_yscale()} == {"log" if log else "linear"}
