@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from course_utils import check
-from course_utils.checks import compare, judge
+from course_utils.checks import compare, judge, known_results
 from course_utils.checks import exercise as exercises
 from course_utils.checks.compare import difference
 from course_utils.checks.exercise import EXERCISES, Exercise
@@ -75,7 +75,8 @@ def test_wrong_answers_lie_ten_times_as_far_off_as_rounding_may(name, monkeypatc
     monkeypatch.setattr(compare, "TOLERANCE", wide)
     exercise = EXERCISES[name]
     for mistake in exercise.mistakes:
-        pairs = zip(judge.mistaken(exercise, mistake), judge.expected(exercise), strict=True)
+        results = known_results.mistaken(exercise, mistake)
+        pairs = zip(results, known_results.expected(exercise), strict=True)
         off = (isinstance(got, Exception) or difference(got, right) for got, right in pairs)
         assert any(off), (  # at the first input that shows it
             f"{file_of(exercise)}: {mistake.name!r} is hardly wrong on any of the inputs; add one "

@@ -1,43 +1,26 @@
 """``check``: try an answer on an exercise's inputs, compare, and name the mistake."""
 
-import contextlib
 import difflib
 import functools
 import inspect
-import itertools
 import os
 import platform
-import re
 import traceback
-import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
-from course_utils.checks import calls, judge_process, result_hints
-from course_utils.checks.compare import difference, is_same, read
-from course_utils.checks.errors import explained, is_ours, on_one_line, summarize
-from course_utils.checks.exercise import (
-    EXERCISES,
-    NO_FIT,
-    NamedMistake,
-    call_with_clones,
-    one_layout,
-    tag_learner_errors,
-)
+from course_utils.checks import calls, judge_process
+from course_utils.checks.diagnosis import diagnose, fitting
+from course_utils.checks.errors import is_ours, on_one_line, summarize
+from course_utils.checks.exercise import EXERCISES, NamedMistake, tag_learner_errors
 from course_utils.checks.gradients import IN_PLACE, NONE, fault, gradients, names_of_inputs
 from course_utils.checks.inputs import parameters_made
+from course_utils.checks.known_results import expected, expected_gradients, usual_settings
 from course_utils.checks.progress import MARKS, record
-from course_utils.checks.source_edits import RowDoesNotFit
+from course_utils.checks.unknown_mistake import first_difference
 from course_utils.figures import heatmap, show
-
-# A known mistake may raise these, as PyTorch and the course do for shapes that do not fit. Any
-# other error in a known mistake is a fault of the check.
-EXPECTED_ERRORS = (RuntimeError, IndexError, ValueError, AssertionError, ZeroDivisionError)
-
-_COARSE = torch.float16, torch.bfloat16
-_SEED = 20170612  # an answer that sets this very seed is not noticed, so it is an unlikely one
 
 
 class WrongAnswer(AssertionError):
@@ -47,14 +30,6 @@ class WrongAnswer(AssertionError):
 
 class BrokenCheck(RuntimeError):
     """Raised by `check` in strict mode if it cannot judge, by a fault of its own: its cause."""
-
-
-@contextlib.contextmanager
-def usual_settings():
-    """Draw from a fixed seed, and give no warnings."""
-    with calls.seeded(_SEED), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 @dataclass(frozen=True)
@@ -168,65 +143,6 @@ def _broken(error):
     )
 
 
-@functools.cache
-@usual_settings()
-def expected(exercise):
-    """Return the reference's result on all inputs."""
-    with one_layout(0):
-        return [exercise.run(exercise.reference, *args)[0] for args in exercise.inputs()]
-
-
-@functools.cache
-@usual_settings()
-def expected_gradients(exercise):
-    """Return the reference's gradients on all inputs."""
-    return [gradients(exercise.run, exercise.reference, args) for args in exercise.inputs()]
-
-
-@functools.cache
-def mistaken(exercise, mistake):
-    """Return the results of a known mistake on all inputs. Call it within `usual_settings`."""
-    try:
-        return _Outcomes(exercise, mistake)
-    except RowDoesNotFit as error:  # the check goes on with the other rows
-        return [error] * len(expected(exercise))
-
-
-class _Outcomes:
-    """The results of a known mistake on all inputs, one after the other; an error in place of some.
-
-    Each is computed when it is first needed: most answers differ from most mistakes at once.
-    """
-
-    def __init__(self, exercise, mistake):
-        self.run, self.answer, self.computed = exercise.run, tag_learner_errors(mistake.answer), []
-        with calls.seeded(_SEED):  # all inputs are drawn first, as for an answer
-            self.inputs = [*exercise.inputs()]
-            self.states = calls.random_states()
-
-    def __iter__(self):
-        for number, args in enumerate(self.inputs):
-            if number == len(self.computed):
-                with calls.drawing_from(self.states):
-                    outcome = _outcome(self.run, self.answer, args)
-                    self.states = calls.random_states()
-                self.computed.append(outcome)
-            yield self.computed[number]
-
-
-def _outcome(run, answer, args):
-    calls.restart_clock()
-    try:
-        with one_layout(0):
-            return run(answer, *args)[0]
-    except NamedMistake as error:
-        return error if error.results is None else error.results[0]
-    except EXPECTED_ERRORS as error:
-        if not hasattr(error, "is_learners"):
-            raise
-        return error
-
-
 @usual_settings()
 def _judge(exercise, answer, run_answer):
     """Return (status, mistake, hint) and, for two differing matrices, (got, expected)."""
@@ -270,33 +186,17 @@ def _judge(exercise, answer, run_answer):
                 "with `generator=rng`."
             )
         return "wrong", "changes the random state", hint
-    if fitting := _fitting(runs, expected(exercise)):
+    if layouts := fitting(runs, expected(exercise)):
         if asides:
             return "wrong", asides[0].mistake, asides[0].hint
-        mistake, hint = _judge_gradients(exercise, answer, run_answer, fitting[0])
+        mistake, hint = _judge_gradients(exercise, answer, run_answer, layouts[0])
         if mistake:
             return "wrong", mistake, hint
         hidden = " (`check` hides what your code prints)" * whole.printed
         return "correct", None, "correct" + hint + hidden
-    for mistake in exercise.mistakes:
-        if _fitting(runs, mistaken(exercise, mistake)):
-            return "wrong", mistake.name, mistake.hint
-    for run in runs:
-        if isinstance(run.error, NamedMistake):
-            return "wrong", run.error.mistake, run.error.hint
-    if order := _order(runs, exercise):
-        positions = ", ".join(map(str, order))
-        hint = f"Your items are right, but in the wrong order. Move them to positions {positions}."
-        return "wrong", "another order", hint
-    if in_dtype := _coarse_dtype(runs, exercise):
-        return "wrong", "coarse dtype", in_dtype
-    if likely := _alike_in_an_item(runs, exercise):
-        return "wrong", likely.name, likely.hint
-    if found := _most_alike(runs, exercise):
-        likely, explained_results, wrong_results = found
-        hint = f"This fits {explained_results} of your {wrong_results} wrong results: {likely.hint}"
-        return "wrong", likely.name, hint
-    return "wrong", None, *_first_difference(exercise, runs)
+    if found := diagnose(runs, exercise):
+        return "wrong", *found
+    return "wrong", None, *first_difference(runs, exercise)
 
 
 def _noting_layers(answer, made):
@@ -377,268 +277,6 @@ def _stub(error):
         return error.elsewhere["stub"]
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     return frame.f_code.co_qualname.split(".")[0]
-
-
-def _coarse_dtype(runs, exercise):
-    """Return the hint for results that are right, but in a coarser dtype than expected."""
-    targets = expected(exercise)
-    for _, results in _by_layout(runs) if all(run.error is None for run in runs) else ():
-        if _all_same(results, map(_rounded, results, targets)):
-            pairs = zip(results, targets, strict=True)
-            found = next(filter(None, (difference(*pair) for pair in pairs)), "")
-            return f"Your result is {found}" if found.startswith("right") else found
-    return None
-
-
-def _rounded(got, target):
-    """Return a right result in the dtype of a result, where that is float16 or bfloat16."""
-    if isinstance(target, tuple):
-        fits = isinstance(got, tuple | list) and len(got) == len(target)
-        return tuple(map(_rounded, got, target)) if fits else target
-    right = torch.as_tensor(target)
-    is_coarse = isinstance(got, torch.Tensor) and got.dtype in _COARSE
-    return right.to(got.dtype) if is_coarse and right.is_floating_point() else target
-
-
-def _in_columns(runs, exercise):
-    """Yield, for each parameter layout, the results that are tuples, as one list for each item."""
-    targets = expected(exercise)
-    if isinstance(targets[0], tuple) and all(run.error is None for run in runs):
-        for _, results in _by_layout(runs):
-            if columns := _columns(results, targets):
-                yield columns
-
-
-def _columns(results, targets):
-    """Return a list for each item of the tuples; nothing if a result is no such tuple."""
-    pairs = zip(results, targets, strict=True)
-    fits = all(isinstance(got, tuple | list) and len(got) == len(right) for got, right in pairs)
-    return list(zip(*results, strict=True)) if fits else []
-
-
-def _order(runs, exercise):
-    """Return the positions to which the items of results belong, if only their order is wrong."""
-    right = _columns(expected(exercise), expected(exercise))
-    for columns in _in_columns(runs, exercise):
-        for order in itertools.permutations(range(len(right))):
-            if all(_all_same(column, right[i]) for column, i in zip(columns, order, strict=True)):
-                return order
-    return None
-
-
-def _alike_in_an_item(runs, exercise):
-    """Return the mistake that gives the same first wrong item, of results that are tuples.
-
-    Later items may be wrong as a consequence, or by another mistake.
-    """
-    targets = expected(exercise)
-    right = _columns(targets, targets)
-    for columns in _in_columns(runs, exercise):
-        item = _first_wrong(columns, right)
-        for mistake in exercise.mistakes:
-            results = mistaken(exercise, mistake)
-            if not all(map(functools.partial(_same_item, item), columns[item], results)):
-                continue  # most differ at once: the other results are not needed
-            wrong = _columns(results, targets)
-            if _first_wrong(wrong, right) == item and _all_same(columns[item], wrong[item]):
-                return mistake
-    return None
-
-
-def _same_item(item, got, result):
-    fits = isinstance(result, tuple | list) and len(result) > item
-    return fits and is_same(got, result[item])
-
-
-def _first_wrong(columns, right):
-    pairs = enumerate(zip(columns, right, strict=False))
-    return next((item for item, pair in pairs if not _all_same(*pair)), None)
-
-
-def _all_same(results, targets):
-    return all(map(is_same, results, targets))
-
-
-def _most_alike(runs, exercise):
-    """Return the `Mistake` that explains most of the wrong results, if it explains over half.
-
-    An answer with two mistakes, or with one that also shows in a special input, matches no mistake
-    on all inputs. Inputs on which a mistake would show, but the answer is right, count against it.
-    Failing that, return a mistake that explains some results, if the answer raises errors on all
-    other inputs where the mistake is wrong: after a wrong shape, it depends on the rest of the code
-    what fails.
-
-    Returns
-    -------
-    (Mistake, int, int) or None
-        The mistake, how many wrong results it explains, and how many there are.
-    """
-
-    def matches(run, target):
-        return bool(_fitting([run], [target]))
-
-    targets = expected(exercise)
-    right = list(map(matches, runs, targets))
-    wrong_results = right.count(False)
-    best, failing = None, None
-    for mistake in exercise.mistakes:
-        enough = best[1] if best else wrong_results / 2
-        in_favor, against, at_most, same_errors = 0, 0, wrong_results, 0
-        may_fail = failing is None and any(right)
-        # Its results are computed one by one, and some take long: stop when it cannot fit any more.
-        for run, result, target, ok in zip(
-            runs, mistaken(exercise, mistake), targets, right, strict=True
-        ):
-            same, harmless = not ok and matches(run, result), is_same(result, target)
-            in_favor += same and run.error is None
-            same_errors += same and run.error is not None
-            against += ok and not harmless
-            at_most -= not ok and not (same and run.error is None)
-            may_fail &= harmless == ok and (ok or same or run.error is not None)
-            if not may_fail and (at_most <= enough or at_most < against):
-                break
-        else:
-            if in_favor >= against and in_favor > enough:
-                best = mistake, in_favor, wrong_results
-            if may_fail and in_favor + same_errors:
-                failing = mistake, in_favor + same_errors, wrong_results
-    return best or failing
-
-
-def _fitting(runs, targets):
-    """Return the numbers of the parameter layouts under which all runs gave the targets.
-
-    Where both raised the same errors on all inputs, any layout fits. A `NamedMistake` must be the
-    same on every input. No target is computed after the first that no layout fits.
-    """
-    all_failed = all(run.error is not None for run in runs)
-    layouts = None  # all
-    for run, target in zip(runs, targets, strict=True):
-        if run.error is not None:
-            by_message = all_failed or isinstance(run.error, NamedMistake)
-            if type(run.error) is not type(target) or _of_view(run.error) != _of_view(target):
-                return []
-            if by_message and _message(run.error) != _message(target):
-                return []
-        elif isinstance(target, BaseException):
-            return []
-        else:
-            layouts = range(len(run.value)) if layouts is None else layouts
-            layouts = [number for number in layouts if is_same(run.value[number], target)]
-            if not layouts:
-                return []
-    return [0] if layouts is None else layouts
-
-
-def _of_view(error):
-    """Tell whether `.view()` raised an error: that has its own cause, whatever shapes fit."""
-    return "view size is not compatible" in summarize(error)
-
-
-def _message(error):
-    """Return the message of an error, on one line; the whole hint of a `NamedMistake`."""
-    return error.hint if isinstance(error, NamedMistake) else summarize(error)
-
-
-def _by_layout(runs):
-    """Return (number, results of all runs without error) of each parameter layout that fits."""
-    layouts = zip(*(run.value for run in runs if run.error is None), strict=True)
-    return [
-        (number, results)
-        for number, results in enumerate(layouts)
-        if not any(got is NO_FIT for got in results)
-    ]
-
-
-def _first_difference(exercise, runs):
-    """Return the hint for an answer that matches no known mistake, and matrices to picture."""
-    targets = expected(exercise)
-    given = [_by_name(exercise, args) for args in exercise.inputs()]
-    layouts = _by_layout(runs)
-    results = iter(_nearest(layouts, runs, targets) if layouts else ())
-    outcomes = [None if run.error is not None else next(results, None) for run in runs]
-    shown = _what_results_show(exercise, given, runs, outcomes) if layouts else ""
-    for args, run, got, target in zip(given, runs, outcomes, targets, strict=True):
-        where = _describe(exercise, args)
-        where = f" (for {where})" if where else ""
-        if run.error is not None:
-            return (_joined(shown, explained(run.error)) + where,)
-        if not layouts:
-            return ("No single layout of your layer's parameters fits all inputs.",)
-        if found := difference(got, target, exercise.names):
-            if shown:
-                found = found.split(": each is ")[0]  # it holds for this input alone
-            elif exercise.compared:
-                found = f"{exercise.compared}: {found}"
-            got = read(got)
-            matrices = isinstance(target, torch.Tensor) and target.ndim == 2
-            hint = _joined(shown, found) + where
-            if matrices and got is not None and got.shape == target.shape:
-                return hint, got, target.detach()
-            return (hint,)
-
-
-def _joined(sentences, rest):
-    """Put sentences before what was expected, without naming an item of a tuple twice."""
-    named = re.search(r"[Ii]tem (\d+) of your result", sentences)
-    rest = re.sub(rf"^item {named[1]} .*?: ", "", rest) if named else rest
-    return f"{sentences} {rest[0].upper()}{rest[1:]}" if sentences else rest
-
-
-def _nearest(layouts, runs, targets):
-    """Return the results under the parameter layout that makes most of them right."""
-    right = [target for run, target in zip(runs, targets, strict=True) if run.error is None]
-    return max((results for _, results in layouts), key=lambda each: sum(map(is_same, each, right)))
-
-
-def _by_name(exercise, args):
-    """Return some inputs by the names that they have in the exercise, or in its ``run``."""
-    parameters = inspect.signature(exercise.run).parameters.values()
-    if any(each.kind is each.VAR_POSITIONAL for each in parameters):
-        return inspect.signature(exercise.reference).bind(*args).arguments
-    return dict(zip([each.name for each in parameters][1:], args, strict=False))
-
-
-def _what_results_show(exercise, given, runs, outcomes):
-    """Return what the results have in common as sentences, "" if nothing is sure."""
-    targets, names = expected(exercise), exercise.names.split("|")
-    subject, name = "Your result", names[0]
-    if exercise.compared:
-        subject = f"Your result ({exercise.compared})"
-    if isinstance(targets[0], tuple):
-        fine = [run.error is None for run in runs]
-        filled = [o if ok else t for o, t, ok in zip(outcomes, targets, fine, strict=True)]
-        columns, right = _columns(filled, targets), _columns(targets, targets)
-        if not columns:
-            return ""
-        number = _first_wrong(columns, right)
-        if number is None:
-            return ""
-        outcomes = [o[number] if ok else None for o, ok in zip(outcomes, fine, strict=True)]
-        targets, name = right[number], names[number] if number < len(names) else ""
-        subject = f"Item {number} of your result"
-    probes = map(functools.partial(result_hints.probe, name), given, outcomes, targets)
-    return result_hints.hint([*probes], subject)
-
-
-def _describe(exercise, args):
-    """Name some inputs: tensors by their shapes, texts as they are, and numbers by name."""
-    shapes = _shapes(args.values())
-    if shapes:
-        texts = [repr(arg) for arg in args.values() if isinstance(arg, str)]
-        numbers = [f"{name} = {arg:.4g}" for name, arg in args.items() if _is_number(arg)]
-        return f"inputs of shape {', '.join([*map(str, shapes), *texts, *numbers])}"
-    if args and exercise.run is call_with_clones:  # all are numbers
-        return f"{exercise.name}({', '.join(map(str, args.values()))})"
-    return ""
-
-
-def _is_number(value):
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _shapes(args):
-    return [tuple(arg.shape) for arg in args if isinstance(arg, torch.Tensor)]
 
 
 def _show_difference(got, expected):

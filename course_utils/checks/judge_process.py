@@ -8,13 +8,9 @@ import bdb
 import builtins
 import contextlib
 import ctypes
-import functools
 import gc
-import inspect
-import io
 import json
 import linecache
-import marshal
 import multiprocessing
 import os
 import pickle
@@ -25,24 +21,22 @@ import sys
 import threading
 import time
 import types
-from unittest import mock
 
 import cloudpickle
 import psutil
 import torch
 from IPython import get_ipython
-from IPython.core.autocall import ExitAutocall
-from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import display
 
 from course_utils import json_store
 from course_utils.checks import calls, errors
 from course_utils.checks.exercise import EXERCISES
+from course_utils.checks.known_results import expected
+from course_utils.checks.pickled_answer import not_picklable, pickled
 
 SECONDS = 5.0  # of computing, for one input; the checks' own inputs take milliseconds
 PATIENCE = 30.0  # seconds, for the whole check
 MEMORY = 2 << 30  # bytes that an answer may add
-LARGEST = 64 << 20  # bytes that are sent with an answer
 SETTINGS = {"OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}  # for the environment of an answer
 TICK = 0.05  # seconds between two looks at a child
 GRACE = 1.0  # seconds in which what an answer has started may end
@@ -103,16 +97,13 @@ def judge(exercise, answer):
     if error := _cell_did_not_run(answer):
         return "not checked", "cell did not run", NOT_RUN.format(errors.summarize(error))
     try:
-        letter = None
-        with contextlib.suppress(Exception):  # the answer may do without
-            letter = _pickled((answer, _mentioned(answer)))
-        letter = letter or _pickled((answer, {}))
+        letter = pickled(answer)
         # cells have no time of change; with them, an error can name its line
         cells = {k: each for k, each in linecache.cache.items() if len(each) > 1 and not each[1]}
         path, folder = [*map(str, sys.path)], str(json_store.working_directory())
         task = pickle.dumps((exercise.name, letter, cells, path, folder, {**os.environ}))
     except Exception as error:
-        culprit = _culprit(answer)
+        culprit = not_picklable(answer)
         what = f"Your code uses {culprit}, which" if culprit else "It"
         return "not checked", "cannot be sent", NOT_SENT.format(what, errors.summarize(error))
     server, token = start(), os.urandom(8).hex()
@@ -168,84 +159,11 @@ def _cell_did_not_run(answer):
     return None
 
 
-def _mentioned(answer):
-    """Return the notebook's functions and classes that an answer could look up by their names."""
-    words = {getattr(answer, "__name__", "")}
-    with contextlib.suppress(OSError, TypeError):
-        words.update(re.findall(r"\w+", inspect.getsource(answer)))
-    main = vars(sys.modules["__main__"])
-    mine = {word: main[word] for word in words & {*main}}
-    return {
-        word: value
-        for word, value in mine.items()
-        if isinstance(value, type | types.FunctionType) and value.__module__ == "__main__"
-    }
-
-
-def _pickled(value):
-    letter = _Letter()
-    pickler = _Pickler(letter)
-    # a function's globals become the child's __main__, where pickle and others look names up
-    pickler.globals_ref[id(vars(sys.modules["__main__"]))] = _Main()
-    pickler.dump(value)
-    return letter.getvalue()
-
-
-class _Main:
-    def __reduce__(self):
-        return vars, (sys.modules["__main__"],)
-
-
-class _Letter(io.BytesIO):
-    def write(self, data):
-        _limit(self.tell() + memoryview(data).nbytes)
-        return super().write(data)
-
-
-class _Pickler(cloudpickle.Pickler):
-    """Pickles what a notebook defines, also some things that no other pickler takes."""
-
-    def reducer_override(self, value):
-        if isinstance(value, torch.Tensor):
-            _limit(value.untyped_storage().nbytes())
-        if isinstance(value, types.CodeType):  # cloudpickle drops the file that names its line
-            return marshal.loads, (marshal.dumps(value),)
-        if type(value).__module__.startswith("triton.runtime") and hasattr(value, "fn"):
-            from course_utils.checks.submission_kernel import triton
-
-            return triton.jit, (value.fn,)
-        if isinstance(value, functools._lru_cache_wrapper) and value.__module__ == "__main__":
-            return functools.cache, (value.__wrapped__,)
-        if isinstance(value, ExitAutocall):
-            return getattr, (builtins, "exit")
-        if isinstance(value, InteractiveShell):  # magics and shell commands do nothing there
-            return mock.MagicMock, ()
-        return super().reducer_override(value)
-
-
-def _limit(size):
-    if size > LARGEST:
-        raise ValueError(f"it is larger than {LARGEST >> 20} MB")
-
-
-def _culprit(answer):
-    """Return the name of the first thing that a function uses and that cannot be sent."""
-    used = inspect.getclosurevars(answer) if inspect.isfunction(answer) else None
-    for name, value in (used.nonlocals | used.globals).items() if used else ():
-        try:
-            _pickled(value)
-        except Exception:
-            return name
-    return None
-
-
 # In the server
 
 
 def serve():
     """Read tasks from the standard input until it ends, and write a line of JSON for each."""
-    from course_utils.checks.judge import expected
-
     requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):

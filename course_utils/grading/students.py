@@ -22,13 +22,8 @@ import psutil
 from course_utils.checks import calls
 from course_utils.checks.errors import explained, on_one_line
 from course_utils.checks.exercise import NO_FIT, ONLY_LAYOUT, NamedMistake
-from course_utils.checks.judge import (
-    expected,
-    expected_gradients,
-    judge_here,
-    mistaken,
-    usual_settings,
-)
+from course_utils.checks.judge import judge_here
+from course_utils.checks.known_results import expected, expected_gradients, mistaken, usual_settings
 from course_utils.course_folder import SHIPPED
 from course_utils.grading.peer import Peer
 from course_utils.grading.submissions import imports_of
