@@ -340,7 +340,7 @@ def test_a_suspect_says_which_heads_it_has(head, told):
 def pictures(monkeypatch):
     """What checks have drawn, a list of figures."""
     figures = []
-    monkeypatch.setattr(judge, "show", lambda ax: figures.append(ax.figure))
+    monkeypatch.setattr("course_utils.figures.show", lambda ax: figures.append(ax.figure))
     return figures
 
 

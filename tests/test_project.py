@@ -148,12 +148,12 @@ def test_a_forks_workflow_fails_on_a_wrong_answer_with_its_hint_and_lists_progre
 
 
 def test_importing_the_course_is_light():
-    # Pandas, seaborn and PyTorch's compiler would each cost more than the rest of course_utils, and
+    # Pandas, seaborn, Matplotlib and PyTorch's compiler would cost more than the checks, and
     # the mistakes of an exercise are compiled only when an answer to it is wrong.
     code = """import sys
 import course_utils
 from course_utils.checks.exercise import EXERCISES
-print({"pandas", "seaborn", "torch._dynamo"} & set(sys.modules))
+print({"pandas", "seaborn", "matplotlib", "torch._dynamo"} & set(sys.modules))
 print(sum("answer" in vars(each) for one in EXERCISES.values() for each in one.mistakes))
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
