@@ -105,6 +105,13 @@ def test_a_map_names_each_lesson_once_as_it_names_itself_and_what_it_needs(path)
             assert both[0] == both[1], f"{name_of(path)}: lesson {number} says it needs {both[0]}"
 
 
+def test_the_map_of_lesson_00_draws_each_lesson():
+    text = "\n".join(cell.source for cell in prose(read(LESSONS[0])))
+    drawing = "".join(re.findall(r"```.*?```", text, re.S))
+    missing = LESSON.keys() - set(re.findall(r"\b\d\db?\b", drawing))
+    assert not missing, f"{name_of(LESSONS[0])}: draw lessons {sorted(missing)} into the map"
+
+
 @pytest.mark.parametrize("path", EXERCISES, ids=name_of)
 def test_where_gradients_are_compared_an_exercise_says_so(path):
     text = "\n".join(cell.source for cell in read(path).cells)
