@@ -22,6 +22,9 @@ LEFT_TO_DO = {
         "lesson_04/dilated_mask.py", "lesson_98/look_back.py",
     ],
     "test_notebooks.py::test_a_lesson_has_enough_exercises": ["tools.new exercise 98 NAME"],
+    "test_prose.py::test_all_exercises_of_a_lesson_take_as_long_as_their_notebook_says": [
+        "[solutions/04_", "[solutions/98_",
+    ],
     "test_prose.py::test_the_map_of_lesson_00_draws_each_lesson": ["draw lessons ['98']"],
 }  # fmt: skip
 LEFT_OUT = shutil.ignore_patterns(".*", "build", "__pycache__")

@@ -136,3 +136,19 @@ def test_each_exercise_says_how_hard_it_is_and_how_long_it_takes(path):
         assert re.search(r"\n\*(Easy|Medium|Hard), \d+ minutes\.\*$", heading), (
             f"{name_of(path)}: below the heading, write for example *Easy, 5 minutes.*: {heading}"
         )
+
+
+@pytest.mark.parametrize("path", SOLUTIONS, ids=name_of)
+def test_all_exercises_of_a_lesson_take_as_long_as_their_notebook_says(path):
+    first, *others = prose(read(path))
+    said = re.search(r"take about \d+ (hours?|minutes)( and \d+ minutes)?", first.source)
+    if said is None:
+        return  # it need not say so
+    parts = re.findall(r"(\d+) (hour|minute)", said[0])
+    minutes = sum(int(number) * {"hour": 60, "minute": 1}[unit] for number, unit in parts)
+    times = re.findall(r"^\*\w+, (\d+) minutes\.\*$", "\n".join(c.source for c in others), re.M)
+    total = sum(map(int, times))
+    assert abs(minutes - total) < 10, (
+        f"{name_of(path)}: its first cell says that the exercises {said[0]}. Their minutes add up "
+        f"to {total}, which is {total // 60} hours and {total % 60} minutes: correct one of them"
+    )

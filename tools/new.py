@@ -99,7 +99,8 @@ Wherever TODO: stands there is something to write. `make check` lists what is le
 Next:
 1. {check}: write the right answer, its inputs, at least five mistakes, and at least one right \
 answer in another style (also_right).
-2. {solutions}, exercise {number}: write the heading, the text and the answer.
+2. {solutions}, exercise {number}: write the heading, the minutes, the text and \
+the answer. Correct the total time in the first cell.
 3. make check K={name}
 4. .venv/bin/python -m tools.notebooks refresh {solutions}
 5. make exercises"""
