@@ -111,7 +111,7 @@ Next:
 2. {check}: the last problem, which has no published solution. Rename it after \
 what it computes: in this file, in the file's name and in solutions/{solutions}.
 3. .venv/bin/python -m tools.new exercise {lesson} NAME: once for each of at least {fewest} \
-exercises. The steps below need the first one.
+exercises. Steps 6 to 8 need at least one.
 4. README.md and notebooks/00_start_here.ipynb: say in their tables of lessons what is built and \
 which lessons it needs, and draw the lesson into the map of lesson 00.
 5. notebooks/{before}, at the end: the link is there. Write the question that leads to it. Remove \
