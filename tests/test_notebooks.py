@@ -167,14 +167,19 @@ def test_each_question_has_its_result_among_its_options(path):
 @each_lesson
 def test_the_result_of_every_prediction_is_folded(path):
     asks = re.compile(r"predict\W*first\W|predict_first\(", re.I)  # however it is worded
-    waiting, found = None, 0
-    for cell in read(path).cells:
+    waiting, cells = None, read(path).cells
+    assert any(asks.search(cell.source) for cell in cells), (
+        f"{name_of(path)} asks for no prediction: add predict_first before a result"
+    )
+    assert all(cell.execution_count for cell in code(read(path))), (
+        f"{name_of(path)} has cells that were not run; {refresh_it(path)}"
+    )
+    for cell in cells:
         if asks.search(cell.source):
             waiting = cell.source
         elif waiting and cell.get("outputs"):
             assert cell.metadata.get("jupyter") == {"outputs_hidden": True}, refresh_it(path)
-            waiting, found = None, found + 1
-    assert found, f"{name_of(path)} asks for no prediction: add predict_first before a result"
+            waiting = None
     assert not waiting, f"{name_of(path)}: no cell shows the result of {waiting!r}"
     folded = copy.deepcopy(read(path))
     hide_results(folded)
