@@ -126,7 +126,8 @@ def test_where_gradients_are_compared_an_exercise_says_so(path):
         if exercise.differentiable and exercise.lesson == number_of(path)
     }
     assert compared <= named, (
-        f"{name_of(path)}: say that gradients must flow back, in {compared - named}, in solutions/"
+        f"{name_of(path)}: say in solutions/ that gradients must flow back, in "
+        f"{sorted(compared - named)}; then run: make exercises"
     )
 
 
