@@ -60,10 +60,15 @@ def test_a_wrong_answer_is_refused_and_only_its_own_mistake_named(name, mistake,
 @pytest.mark.parametrize("name, mistake", MISTAKES, ids=label)
 def test_each_mistake_is_recognized_and_gets_its_own_hint(name, mistake):
     file, row = file_of(EXERCISES[name]), f"the row {mistake.name!r} of MISTAKES"
+    others = {other.name for other in EXERCISES[name].mistakes} - {mistake.name}
     try:
         verdict = check(mistake.answer, name)
     except RowDoesNotFit as error:
         pytest.fail(f"{file}: adapt {row} to the right answer it edits: {error}")
+    assert verdict.mistake not in others, (
+        f"{file}: {row} gets the message of the row {verdict.mistake!r}: they give the same "
+        "results on all inputs; add an input on which they differ, or remove one"
+    )
     assert verdict.mistake == mistake.name, f"{file}: the answer of {row} is told {verdict}"
     assert verdict.message == f"❌ {EXERCISES[name].number} {name}: {mistake.hint}"
 

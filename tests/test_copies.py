@@ -63,7 +63,9 @@ def test_a_copy_is_the_notebook_with_a_first_cell_and_links_that_work_anywhere(f
     text = "\n".join(cell.source for cell in prose(copy))
     links = re.findall(r"\]\(([^)\s]+)\)", text)
     for link in links:
-        assert urlsplit(link).scheme == "https" or link.startswith("#"), link
+        assert urlsplit(link).scheme == "https" or link.startswith("#"), (
+            f"{path.relative_to(ROOT)}: there is no file {link}; make exercises writes exercises/"
+        )
         for host, place in HOSTS.items():
             if link.startswith(host):
                 where = {"copies": folder, "repository": ROOT}[place]

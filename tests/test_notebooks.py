@@ -28,6 +28,7 @@ from stored_notebooks import (
     published,
     read,
 )
+from tools.new import FEWEST, TODO
 from tools.notebooks import (
     IGNORED,
     KERNEL,
@@ -166,14 +167,19 @@ def test_each_question_has_its_result_among_its_options(path):
 @each_lesson
 def test_the_result_of_every_prediction_is_folded(path):
     asks = re.compile(r"predict\W*first\W|predict_first\(", re.I)  # however it is worded
-    waiting, found = None, 0
-    for cell in read(path).cells:
+    waiting, cells = None, read(path).cells
+    assert any(asks.search(cell.source) for cell in cells), (
+        f"{name_of(path)} asks for no prediction: add predict_first before a result"
+    )
+    assert all(cell.execution_count for cell in code(read(path))), (
+        f"{name_of(path)} has cells that were not run; {refresh_it(path)}"
+    )
+    for cell in cells:
         if asks.search(cell.source):
             waiting = cell.source
         elif waiting and cell.get("outputs"):
             assert cell.metadata.get("jupyter") == {"outputs_hidden": True}, refresh_it(path)
-            waiting, found = None, found + 1
-    assert found, f"{name_of(path)} asks for no prediction: add predict_first before a result"
+            waiting = None
     assert not waiting, f"{name_of(path)}: no cell shows the result of {waiting!r}"
     folded = copy.deepcopy(read(path))
     hide_results(folded)
@@ -210,6 +216,21 @@ def test_cells_are_short(path):
         )
 
 
+def test_nothing_that_a_template_leaves_to_its_author_is_unwritten():
+    texts = {
+        name_of(path): "\n".join(cell.source for cell in read(path).cells)
+        for path in LESSONS + SOLUTIONS
+    }
+    for path in [ROOT / "README.md", *(ROOT / "course_utils" / "checks").glob("lesson_*/*.py")]:
+        texts[path.relative_to(ROOT).as_posix()] = path.read_text(encoding="utf-8")
+    left = [
+        f"{name}: {found}"
+        for name, text in texts.items()
+        for found in re.findall(f".{{,30}}{TODO}.{{,60}}", text)
+    ]
+    assert not left, f"write what these lines ask for, and remove {TODO}\n" + "\n".join(left)
+
+
 # Solutions and exercises
 
 
@@ -219,6 +240,15 @@ def test_every_lesson_from_01_on_has_exercises_and_solutions():
         assert [path.name for path in paths] == expected, (
             f"{folder}/ does not match notebooks/; write the solutions, then run: make exercises"
         )
+
+
+@each_solutions
+def test_a_lesson_has_enough_exercises(path):
+    asked = sum(bool(re.match(r"check\(\w+\)", cell.source)) for cell in code(read(path))) - 1
+    assert asked >= FEWEST, (
+        f"{name_of(path)}: beside the last problem it has {asked} of at least {FEWEST} exercises; "
+        f"add one: .venv/bin/python -m tools.new exercise {number_of(path)} NAME"
+    )
 
 
 @pytest.mark.parametrize("path", EXERCISES, ids=name_of)

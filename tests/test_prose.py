@@ -105,6 +105,13 @@ def test_a_map_names_each_lesson_once_as_it_names_itself_and_what_it_needs(path)
             assert both[0] == both[1], f"{name_of(path)}: lesson {number} says it needs {both[0]}"
 
 
+def test_the_map_of_lesson_00_draws_each_lesson():
+    text = "\n".join(cell.source for cell in prose(read(LESSONS[0])))
+    drawing = "".join(re.findall(r"```.*?```", text, re.S))
+    missing = LESSON.keys() - set(re.findall(r"\b\d\db?\b", drawing))
+    assert not missing, f"{name_of(LESSONS[0])}: draw lessons {sorted(missing)} into the map"
+
+
 @pytest.mark.parametrize("path", EXERCISES, ids=name_of)
 def test_where_gradients_are_compared_an_exercise_says_so(path):
     text = "\n".join(cell.source for cell in read(path).cells)
@@ -119,7 +126,8 @@ def test_where_gradients_are_compared_an_exercise_says_so(path):
         if exercise.differentiable and exercise.lesson == number_of(path)
     }
     assert compared <= named, (
-        f"{name_of(path)}: say that gradients must flow back, in {compared - named}, in solutions/"
+        f"{name_of(path)}: say in solutions/ that gradients must flow back, in "
+        f"{sorted(compared - named)}; then run: make exercises"
     )
 
 
@@ -129,3 +137,19 @@ def test_each_exercise_says_how_hard_it_is_and_how_long_it_takes(path):
         assert re.search(r"\n\*(Easy|Medium|Hard), \d+ minutes\.\*$", heading), (
             f"{name_of(path)}: below the heading, write for example *Easy, 5 minutes.*: {heading}"
         )
+
+
+@pytest.mark.parametrize("path", SOLUTIONS, ids=name_of)
+def test_all_exercises_of_a_lesson_take_as_long_as_their_notebook_says(path):
+    first, *others = prose(read(path))
+    said = re.search(r"take about \d+ (hours?|minutes)( and \d+ minutes)?", first.source)
+    if said is None:
+        return  # it need not say so
+    parts = re.findall(r"(\d+) (hour|minute)", said[0])
+    minutes = sum(int(number) * {"hour": 60, "minute": 1}[unit] for number, unit in parts)
+    times = re.findall(r"^\*\w+, (\d+) minutes\.\*$", "\n".join(c.source for c in others), re.M)
+    total = sum(map(int, times))
+    assert abs(minutes - total) < 10, (
+        f"{name_of(path)}: its first cell says that the exercises {said[0]}. Their minutes add up "
+        f"to {total}, which is {total // 60} hours and {total % 60} minutes: correct one of them"
+    )

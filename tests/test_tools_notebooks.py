@@ -123,15 +123,28 @@ BROKEN = [b"", b"{", b"[]", b'{"cells": 3}', b"\xff\x00", b'{"cells": [{"cell_ty
 
 
 @pytest.mark.parametrize("content", BROKEN)
-@pytest.mark.parametrize("folder", ["solutions", "exercises"])
-def test_a_broken_notebook_is_named_and_the_others_are_made(course, capsys, folder, content):
-    (course / folder / "01_a.ipynb").write_bytes(content)
-    before = (course / "exercises" / "01_a.ipynb").read_bytes()
+def test_a_broken_exercise_is_named_and_the_others_are_made(course, capsys, content):
+    exercise = course / "exercises" / "01_a.ipynb"
+    exercise.write_bytes(content)
     edit(course / "solutions" / "02_b.ipynb", (0, "# Double it"))
     assert notebooks.main(["exercises"]) == 1
-    assert f"{folder}/01_a.ipynb cannot be read as a notebook" in capsys.readouterr().err
-    assert (course / "exercises" / "01_a.ipynb").read_bytes() == before
+    assert "exercises/01_a.ipynb cannot be read as a notebook" in capsys.readouterr().err
+    assert exercise.read_bytes() == content
     assert sources(course / "exercises" / "02_b.ipynb")[0] == "# Double it"
+
+
+NO_ANSWER = nbformat.writes(new_notebook(cells=[new_code_cell("1")])).encode()
+
+
+@pytest.mark.parametrize("content", [*BROKEN, NO_ANSWER])
+def test_solutions_that_give_no_exercise_are_named_before_any_is_written(course, capsys, content):
+    edit(course / "solutions" / "01_a.ipynb", (0, "# Double it"))
+    (course / "solutions" / "02_b.ipynb").write_bytes(content)
+    before = {path: path.read_bytes() for path in course.glob("exercises/*")}
+    assert notebooks.main(["exercises"]) == 1
+    told = "tools.new exercise 02 NAME" if content == NO_ANSWER else "solutions/02_b.ipynb cannot"
+    assert told in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in course.glob("exercises/*")} == before
 
 
 def test_a_full_disk_leaves_the_notebook_that_was_there(course, capsys, monkeypatch):

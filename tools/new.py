@@ -15,23 +15,26 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from tools.notebooks import IGNORED, STUB, read, write
 
 ROOT = Path(__file__).parents[1]
-CHECK = '''"""{number}: what the function returns, in a few words."""
+FEWEST = 5  # exercises of a lesson, beside the last problem
+TODO = "TODO:"  # stands in the templates before what their author must replace
+CHECK = '''"""{number}: TODO: what the function returns, in a few words."""
 
 from course_utils.checks.exercise import Exercise
 from course_utils.checks.inputs import normals
 
 
 def {name}(x):
-    return x  # the right answer, one step a line, each with its shape
+    return x  # TODO: the right answer, one step a line, each with its shape
 
 
 def inputs():
     """Return arguments of several sizes, no two dimensions alike, and one with a size of 1."""
+    # TODO: what the function takes
     normal = normals({seed})
     return [(normal(3, 5),), (normal(2, 4, 6),), (normal(1, 7),)]
 
 
-MISTAKES = [
+MISTAKES = [  # TODO: at least five
     (
         "wrong sign",
         "Your result has the wrong sign. Remove the minus.",
@@ -45,10 +48,10 @@ EXERCISE = """## {number} {heading}
 
 *Easy, 10 minutes.*
 
-Write here what the function must do. Say "Gradients must flow back to all inputs." if the
+TODO: what the function must do. Say "Gradients must flow back to all inputs." if the
 check compares gradients."""
 ANSWER = '''def {name}(x):
-    """Return ... (L, S) of x (L, S)."""
+    """TODO: Return ... (L, S) of x (L, S)."""
     ### BEGIN SOLUTION
     return x
     ### END SOLUTION'''
@@ -68,46 +71,51 @@ BACK = "[Back to lesson {lesson}](../notebooks/{file}) · [the solutions](../sol
 LESSON = [
     """# {lesson} · {title}
 
-**You will be able to** write here what the reader can do at the end.
+**You will be able to** TODO: what the reader can do at the end.
 
-**Time:** about 60 minutes, plus the exercises. **Needs:** write here which lessons.""",
+**Time:** about 60 minutes, plus the exercises. **Needs:** TODO: which lessons.""",
     ["import torch\n\nfrom course_utils import heatmap, predict_first, show, surprises"],
-    """## The first step
+    """## TODO: the first step
 
-Write here what this step is for. The cell below asks for a prediction, and the one after it shows \
+TODO: what this step is for. The cell below asks for a prediction, and the one after it shows \
 the result.""",
-    ['first = predict_first("What does lesson {lesson} show first?", ["this", "that"])'],
+    ['first = predict_first("TODO: What does lesson {lesson} show?", ["this", "that"])'],
     [
         'weights = torch.eye(3)  # (L, S)\nshow(heatmap(weights))\n'
         'first.compare("this" if weights[0, 0] == 1 else "that")'
     ],
-    "Write here what the result shows.",
+    "TODO: what the result shows.",
     ["def scores(q, k):\n    return q @ k.T  # (L, d) @ (d, S) -> (L, S)"],
-    '## Claims, checked\n\n### "A claim that people make"',
-    ['print("a result that decides it")'],
-    "**False.** Say why, or **Holds**, and when.",
-    "## What you built\n\nWrite here what it was, and where `course_utils` keeps it.",
-    """**Now you:** [exercises {lesson}](../exercises/{exercises}). **Next question:** write here \
-what is still open.""",
+    '## Claims, checked\n\n### "TODO: a claim that people make"',
+    ['print("TODO: a result that decides it")'],
+    "**False.** TODO: why, or **Holds**, and when.",
+    "## What you built\n\nTODO: what it was, and where `course_utils` keeps it.",
+    """**Now you:** [exercises {lesson}](../exercises/{exercises}). **Next question:** TODO: \
+what is still open, or that the course ends here.""",
     ["surprises()"],
 ]  # fmt: skip
 DO_EXERCISE = """The new exercise is {number}. The last problem was {number} and is now {last}.
+Wherever TODO: stands there is something to write. `make check` lists what is left.
 Next:
 1. {check}: write the right answer, its inputs, at least five mistakes, and at least one right \
 answer in another style (also_right).
-2. {solutions}, exercise {number}: write the heading, the text and the answer.
+2. {solutions}, exercise {number}: write the heading, the minutes, the text and \
+the answer. Correct the total time in the first cell.
 3. make check K={name}
 4. .venv/bin/python -m tools.notebooks refresh {solutions}
 5. make exercises"""
 DO_LESSON = """README, lesson 00 and the end of the previous lesson now link to the new one.
+Wherever TODO: stands there is something to write. `make check` lists what is left.
 Next:
 1. notebooks/{file}: write the lesson. Take lesson 03 as a model.
 2. {check}: the last problem, which has no published solution. Rename it after \
 what it computes: in this file, in the file's name and in solutions/{solutions}.
-3. .venv/bin/python -m tools.new exercise {lesson} NAME: once for each of at least five exercises.
+3. .venv/bin/python -m tools.new exercise {lesson} NAME: once for each of at least {fewest} \
+exercises. Steps 6 to 8 need at least one.
 4. README.md and notebooks/00_start_here.ipynb: say in their tables of lessons what is built and \
 which lessons it needs, and draw the lesson into the map of lesson 00.
-5. notebooks/{before}, at the end: the link is there. Write the question that leads to it.
+5. notebooks/{before}, at the end: the link is there. Write the question that leads to it. Remove \
+the words that end the course.
 6. .venv/bin/python -m tools.notebooks refresh notebooks/{file} solutions/{solutions}
 7. make exercises
 8. make check"""
@@ -165,7 +173,7 @@ def new_exercise(lesson, name):
     before_dot, after_dot = number.split(".")
     check = write_check(lesson, name, number)
     solutions.cells[headings[-1] : headings[-1]] = cells_of(
-        EXERCISE, [ANSWER], ["check({name})"], number=number, name=name, heading="A title"
+        EXERCISE, [ANSWER], ["check({name})"], number=number, name=name, heading="TODO: a title"
     )
     write(solutions, path)
     moved = f"{before_dot}.{int(after_dot) + 1}"
@@ -222,7 +230,7 @@ def new_lesson(lesson, title):
     cells = cells_of(
         SOLUTIONS, ["from course_utils import check, progress"], [progress],
         EXERCISE.replace("Easy, 10", "Hard, 30"), [problem], ["check({name})"], DONE, [progress],
-        BACK, number=number, heading="Last problem: a title", name=problem_name, **names,
+        BACK, number=number, heading="Last problem: TODO: a title", name=problem_name, **names,
     )  # fmt: skip
     for cell in cells:
         if cell.source == progress:
@@ -230,7 +238,7 @@ def new_lesson(lesson, title):
     write(new_notebook(cells=cells), ROOT / "solutions" / names["solutions"])
     link_from_maps(numbers[-1], **names)
     names["before"] = find("notebooks", numbers[-1]).name
-    return fill(DO_LESSON, **names)
+    return fill(DO_LESSON, fewest=FEWEST, **names)
 
 
 def link_from_maps(before, lesson, title, file, **_):
@@ -238,15 +246,15 @@ def link_from_maps(before, lesson, title, file, **_):
     entry = f"[{lesson} · {title}]"
     readme = ROOT / "README.md"
     row = re.compile(rf"^\| \[{before} · .*\n", re.M)
-    line = f"| {entry}(notebooks/{file}) | write here what is built, and which lessons it needs |\n"
+    line = f"| {entry}(notebooks/{file}) | TODO: what is built, and which lessons it needs |\n"
     text = readme.read_text(encoding="utf-8")
     readme.write_text(row.sub(lambda found: found[0] + line, text), encoding="utf-8")
     add_to(
         find("notebooks", "00"),
         re.compile(rf"^- \[{before} · .*$", re.M),
-        f"\n- {entry}({file}) Write here which lessons it needs.",
+        f"\n- {entry}({file}) TODO: which lessons it needs.",
     )
-    link = f" → {entry}({file})"
+    link = f" TODO: reword the end of this question so that it leads to the link. → {entry}({file})"
     add_to(find("notebooks", before), re.compile(r"\*\*Next question:?\*\*.*$", re.M), link)
     link = f" · next: [lesson {lesson}](../notebooks/{file})"
     add_to(find("solutions", before), re.compile(r"^\[Back to lesson.*$", re.M), link)

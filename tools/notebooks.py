@@ -36,8 +36,10 @@ class Filled(Exception):
     """An exercise notebook holds somebody's work and must not be written over."""
 
 
-def strip_solutions(notebook):
+def strip_solutions(notebook, lesson="LESSON"):
     """Return a copy of a solutions notebook with every marked answer replaced by the stub.
+
+    Its lesson is named if it has no answer yet.
 
     Raises
     ------
@@ -56,7 +58,7 @@ def strip_solutions(notebook):
                 raise ValueError(f"a marker without its partner: {left[0].strip()!r}")
     if not found:
         raise ValueError(
-            "it has no exercise yet. Add one: python -m tools.new exercise LESSON NAME"
+            f"it has no exercise yet; run: .venv/bin/python -m tools.new exercise {lesson} NAME"
         )
     exercise.metadata = nbformat.from_dict({})
     exercise.metadata["course"] = {"generated": state(exercise)}
@@ -135,15 +137,21 @@ def read(path):
     return notebook
 
 
-def write_exercise(solution_path, exercise_path):
-    """Generate one exercise notebook from its solutions.
+def generated(solution_path):
+    """Return the exercise notebook of a solutions notebook."""
+    return strip_solutions(read(solution_path), lesson=solution_path.name.split("_")[0])
+
+
+def write_exercise(solution_path, exercise):
+    """Store the exercise notebook that was generated from its solutions.
 
     Raises
     ------
     Filled
         If the exercise on disk is not as it was generated: it holds somebody's work.
     """
-    exercise = strip_solutions(read(solution_path))
+    name = solution_path.name.replace("_solutions_", "_exercises_")
+    exercise_path = ROOT / "exercises" / name
     if exercise_path.exists():
         present = read(exercise_path)
         if present.metadata.get("course", {}).get("generated") != state(present):
@@ -227,19 +235,28 @@ def main(arguments=None):
     parser.add_argument("--redraw", action="store_true", help="store all pictures and times again")
     given = parser.parse_args(arguments)
     folders = {"exercises": ["solutions"], "refresh": ["notebooks", "solutions"]}[given.command]
-    code = 0
-    for path in given.notebooks or [p for f in folders for p in sorted((ROOT / f).glob("*.ipynb"))]:
+    paths = given.notebooks or [p for f in folders for p in sorted((ROOT / f).glob("*.ipynb"))]
+    failed = []
+
+    def attempt(step, path, *others):
         try:
-            if given.command == "refresh":
-                print(f"running {path.name}")
-                refresh(path.resolve(), given.redraw)
-            else:
-                name = path.name.replace("_solutions_", "_exercises_")
-                write_exercise(path, ROOT / "exercises" / name)
+            return step(path, *others)
         except (Filled, ValueError, OSError) as reason:
             print(f"{path.name}: {reason}", file=sys.stderr)
-            code = 1
-    return code
+            failed.append(path)
+
+    if given.command == "refresh":
+        for path in paths:
+            print(f"running {path.name}")
+            attempt(refresh, path.resolve(), given.redraw)
+    else:
+        exercises = [attempt(generated, path) for path in paths]
+        if failed:
+            print("No exercise notebook was written.", file=sys.stderr)
+        else:
+            for path, exercise in zip(paths, exercises, strict=True):
+                attempt(write_exercise, path, exercise)
+    return int(bool(failed))
 
 
 if __name__ == "__main__":

@@ -1,15 +1,16 @@
 """Store what each explorer of the page draws and says at first, for viewers that run nothing.
 
-After a change in what an explorer draws or says, run this and look at the pictures:
+After a change in what an explorer draws or says, or in colors, run this and look at the pictures.
+Then refresh the lessons, which store them:
 
 python -m tools.render_previews             all explorers but lesson 07's training
 python -m tools.render_previews training    the training, whose losses differ between machines
 """
 
+import argparse
 import io
 import json
 import re
-import sys
 
 import nbformat
 import torch
@@ -93,7 +94,14 @@ def trained():
     return scope["live"]
 
 
-def main(training):
+def main(arguments=None):
+    """Draw and describe the explorers."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "training", nargs="?", choices=["training"],
+        help="only lesson 07's training; without it, all other explorers",
+    )  # fmt: skip
+    training = parser.parse_args(arguments).training
     PREVIEWS.mkdir(exist_ok=True)
     stored = descriptions()
     with jupyterlab_server.browser() as chromium:
@@ -107,4 +115,4 @@ def main(training):
 
 
 if __name__ == "__main__":
-    main(training="training" in sys.argv[1:])
+    main()
