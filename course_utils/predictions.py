@@ -87,8 +87,13 @@ class Prediction(WithText, widgets.VBox):
         elif self._person:
             self._restore(_load().get(self.question))
         self.control.observe(lambda _: self._on_choice(), names="value")
-        words = SAYS["choose" if options else "give"].format(**IN_JUPYTER)
-        self._set_status(words if self.predicted is None else SAYS["fixed"])
+        if self.predicted is None:
+            words = "choose" if options else "give"
+        elif self.seen_before:
+            words = "late"
+        else:
+            words = "fixed" if self.control.disabled else "noted"
+        self._set_status(SAYS[words].format(**IN_JUPYTER))
         super().__init__([self.control, self.status])
         take_keys(self)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from course_utils import predict_first, predictions, surprises
-from course_utils.predictions import FILE, SAYS
+from course_utils.predictions import FILE, IN_JUPYTER, SAYS
 
 QUESTION = "Is a <b> & c larger?"
 OPTIONS = ["near", "long"]
@@ -145,11 +145,21 @@ def test_a_choice_may_change_until_the_result_is_shown(output):
     assert again.control.disabled and again.control.value == "long" and again.surprised
 
 
+def test_asked_again_a_question_says_whether_its_choice_can_still_be_changed(file):
+    noted = SAYS["noted"].format(**IN_JUPYTER)
+    assert noted in ask(choose="near").status.value
+    question = ask()
+    assert noted in question.status.value and not question.control.disabled
+    question.compare("near")
+    for each in [question, ask()]:
+        assert SAYS["fixed"] in each.status.value and each.control.disabled
+
+
 def test_a_choice_made_after_the_result_does_not_count(output, file):
     question = ask()
     question.compare("long")
+    question.control.value = "near"
     for each in [question, ask()]:  # also not when the question is asked again
-        each.control.value = "near"
         assert SAYS["late"] in each.status.value
         words = SAYS["too late"].format(predicted="near", result="long")
         assert output(each.compare, "long")[0] == words
