@@ -130,6 +130,25 @@ def test_a_measured_result_belongs_to_the_nearest_of_numbers(file):
     assert not question.surprised
 
 
+@pytest.mark.parametrize(
+    "result, shown", [(122_070.3, "nearest to 100,000"), (100_000, "100,000"), (1e3, "1,000")]
+)
+def test_only_a_result_that_is_no_option_is_nearest_to_one(output, result, shown):
+    question = ask([1_000, 100_000], "100,000")
+    text, _, info = output(question.compare, result)
+    words = "wrong" if result == 1e3 else "right"
+    assert text == SAYS[words].format(predicted="100,000", result=shown)
+    assert ("nearest" in info) == shown.startswith("nearest")
+
+
+def test_a_number_that_was_saved_without_separators_is_still_chosen(file):
+    file.write_text(json.dumps({QUESTION: {"said": "100000", "surprised": None}}))
+    question = ask([1_000, 100_000])
+    assert question.control.value == "100,000"
+    question.compare(100_000)
+    assert not question.surprised
+
+
 @pytest.mark.parametrize("options, result", [({"a": (0, 1)}, 2), (OPTIONS, 3), (OPTIONS, "far")])
 def test_a_result_that_belongs_to_no_option_is_an_error(file, options, result):
     with pytest.raises(ValueError, match=f"result {result} belongs to no option"):
