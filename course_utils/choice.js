@@ -38,6 +38,8 @@ function radios(group, options, set) {
   });
   return (value) => {
     for (const radio of all) radio.checked = radio.value === value;
+    const chosen = all.find((radio) => radio.checked);
+    for (const radio of all) radio.tabIndex = radio === (chosen ?? all[0]) ? 0 : -1; // for Shift+Tab
   };
 }
 
