@@ -19,8 +19,8 @@ function render({ model, el }) {
   const options = model.get("options");
   const showValue = options.length ? radios(group, options, set) : field(group, set);
   const show = () => {
-    showValue(model.get("value"));
     group.disabled = model.get("disabled");
+    showValue(model.get("value"));
   };
   model.on("change:value change:disabled", show);
   show();
@@ -38,6 +38,9 @@ function radios(group, options, set) {
   });
   return (value) => {
     for (const radio of all) radio.checked = radio.value === value;
+    const chosen = all.find((radio) => radio.checked);
+    for (const radio of all) radio.tabIndex = radio === (chosen ?? all[0]) ? 0 : -1; // for Shift+Tab
+    if (chosen && group.disabled) chosen.parentElement.style.fontWeight = "bold";
   };
 }
 

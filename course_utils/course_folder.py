@@ -83,9 +83,10 @@ def _update(folder, path, before):
     """Update one notebook; return what happened to it, or None."""
     mine, base, new = folder / path, folder / BASE / path, SHIPPED / path
     if not mine.exists():
+        change = f"{path} is back: you had deleted it" if base.exists() else f"{path} is new"
         _write(base, new.read_bytes())
         _write(mine, new.read_bytes())
-        return f"{path} is new"
+        return change
     if base.exists() and _same(base, new):
         return None
     change = None

@@ -7,7 +7,7 @@
 if (!window.courseKeys) {
   window.courseKeys = true;
   window.addEventListener("keydown", onKey, true);
-  window.addEventListener("click", onClick, true);
+  for (const kind of ["mousedown", "keydown"]) window.addEventListener(kind, onButton, true);
   // The cell that imports the course was run before anybody listened: the one above the active cell,
   // unless that is running too, as all cells may be.
   const active = activeCell(document.activeElement.closest(".jp-Notebook"));
@@ -36,10 +36,12 @@ function onKey(event) {
   if (run) below.dispatchEvent(new KeyboardEvent("keydown", event));
 }
 
-// The toolbar's button runs the active cell.
-function onClick(event) {
+// The toolbar's button runs the active cell when it is pressed: at the click that follows, the next
+// cell is the active one.
+function onButton(event) {
   const button = event.target.closest?.("[data-command^='notebook:run-cell']");
-  if (button) keepInView(activeCell(button.closest(".jp-NotebookPanel")));
+  const pressed = event.type === "mousedown" || event.key === "Enter" || event.key === " ";
+  if (button && pressed) keepInView(activeCell(button.closest(".jp-NotebookPanel")));
 }
 
 function activeCell(notebook) {

@@ -8,6 +8,7 @@ The website reads it there.
 
 import html
 import itertools
+import math
 from pathlib import Path
 
 import anywidget
@@ -34,6 +35,7 @@ SAYS = {
     "noted": "Noted. Now {go_on}.",
     "late": "The result was on the screen already, so this does not count.",
     "fixed": "This is what you predicted.",
+    "nearest": "nearest to {result}",  # of numbers to choose from, where none is the result
     "too late": "The result is {result}. You chose {predicted} after you had seen it.",
     "right": "You predicted {predicted}. The result is {result}. You were right.",
     "wrong": "You predicted {predicted}. The result is {result}.",
@@ -72,7 +74,8 @@ class Prediction(WithText, widgets.VBox):
 
     def __init__(self, question, options, factor):
         self._results = options  # what a result is compared with
-        self.options, self.factor = [str(option) for option in options or []], factor
+        self._labels = {str(option): _label(option) for option in options or []}
+        self.options, self.factor = list(self._labels.values()), factor
         self.question = question
         if not options:
             self.question += f" (Within a factor of {factor:g} is near enough.)"
@@ -87,8 +90,13 @@ class Prediction(WithText, widgets.VBox):
         elif self._person:
             self._restore(_load().get(self.question))
         self.control.observe(lambda _: self._on_choice(), names="value")
-        words = SAYS["choose" if options else "give"].format(**IN_JUPYTER)
-        self._set_status(words if self.predicted is None else SAYS["fixed"])
+        if self.predicted is None:
+            words = "choose" if options else "give"
+        elif self.seen_before:
+            words = "late"
+        else:
+            words = "fixed" if self.control.disabled else "noted"
+        self._set_status(SAYS[words].format(**IN_JUPYTER))
         super().__init__([self.control, self.status])
         take_keys(self)
 
@@ -113,6 +121,10 @@ class Prediction(WithText, widgets.VBox):
             If the result belongs to no option.
         """
         result = self._option(value) if self.options else f"{float(value):.3g}"
+        info = {"question": self.question, "result": result}
+        shown = result
+        if self._is_only_near(value):
+            shown, info["nearest"] = SAYS["nearest"].format(result=result), True
         if self.predicted is None:
             self.seen_before = True
             words = ""  # the cell shows its result already
@@ -126,21 +138,27 @@ class Prediction(WithText, widgets.VBox):
             self.control.disabled = True
             self._set_status(trouble or SAYS["fixed"])
             words = SAYS["right" if right else "wrong"]
-        info = {"question": self.question, "result": result}
-        _show(*in_words(words, predicted=self.predicted, result=result), info)
+        _show(*in_words(words, predicted=self.predicted, result=shown), info)
 
     def _option(self, value):
         """Return the option that a result belongs to: of numbers, the nearest."""
-        if str(value) in self.options:
-            return str(value)
+        if str(value) in self._labels:
+            return self._labels[str(value)]
         try:
             number = float(value)
             if isinstance(self._results, dict):
                 belongs = (low <= number < high for low, high in self._results.values())
                 return next(itertools.compress(self.options, belongs))
-            return str(min(self._results, key=lambda option: abs(option - number)))
+            return _label(min(self._results, key=lambda option: abs(option - number)))
         except (StopIteration, TypeError, ValueError):
             raise ValueError(f"the result {value} belongs to no option of {self.options}") from None
+
+    def _is_only_near(self, value):
+        """Return whether the options are numbers and none of them is the result."""
+        if not self.options or isinstance(self._results, dict) or str(value) in self._labels:
+            return False
+        number = float(value)
+        return not any(math.isclose(number, option, rel_tol=1e-6) for option in self._results)
 
     def _is_right(self, value):
         if self.options:
@@ -172,6 +190,7 @@ class Prediction(WithText, widgets.VBox):
         predicted = entry.get("said") if isinstance(entry, dict) else None
         if not isinstance(predicted, str):
             return
+        predicted = self._labels.get(predicted, predicted)  # 100000 was saved once
         if predicted in self.options if self.options else _number(predicted) is not None:
             self.control.value = predicted
             if isinstance(entry.get("surprised"), bool):
@@ -255,6 +274,12 @@ def _load():
         return json_store.load(FILE)
     except OSError:
         return {}
+
+
+def _label(option):
+    """Return an option as text, a whole number with separators, as in 100,000."""
+    is_long = isinstance(option, (int, float)) and option >= 1000 and option % 1 == 0
+    return f"{option:,.0f}" if is_long else str(option)
 
 
 def _number(text):

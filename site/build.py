@@ -64,7 +64,8 @@ FORM = """<form class="prediction" id="ask-{name}" method="dialog" autocomplete=
 RADIO = '<label><input type="radio" name="predicted" value="{0}"> {0}</label>'
 NUMBER = """<label>Your number:
 <input name="predicted" inputmode="decimal" placeholder="a number"></label>"""
-RESULT = """<p class="result" id="result-{name}" data-result="{result}" role="status"></p>"""
+RESULT = """<p class="result" id="result-{name}" data-result="{result}" data-shown="{shown}"
+ role="status"></p>"""
 ANSWER = """<details class="answer" name="answer"{open}><summary><code>{answer}</code></summary>
 <p>{verdict}</p></details>"""
 
@@ -263,8 +264,9 @@ def replaced(output, source, questions):
     if "options" in info:
         return [html_output(form(questions.index(info["question"]), **info))]
     if "result" in info:
-        number, result = questions.index(info["question"]), info["result"]
-        return [html_output(RESULT.format(name=number, result=escape(result)))]
+        number, result = questions.index(info["question"]), escape(info["result"])
+        shown = SAYS["nearest"].format(result=result) if "nearest" in info else result
+        return [html_output(RESULT.format(name=number, result=result, shown=shown))]
     return [output]
 
 

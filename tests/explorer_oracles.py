@@ -23,7 +23,7 @@ from course_utils.linear_attention import linear_attention_recurrent
 from course_utils.tiled import blocks, key_blocks
 from course_utils.views import example, unique_labels
 
-NUMBER = r"(-?(?:\d+(?:\.\d+)?(?:e[+-]\d+)?|inf|NaN))"
+NUMBER = r"(-?(?:\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]\d+)?|inf|NaN))"
 
 
 def disagreements(words, expectations):
@@ -41,7 +41,8 @@ def _holds(words, phrase, expected):
     expected = expected if isinstance(expected, list) else [expected]
     if found is None:
         return False
-    return all(_near(text, float(number)) for text, number in zip(found.groups(), expected))  # noqa: B905
+    texts = [text.replace(",", "") for text in found.groups()]
+    return all(_near(text, float(number)) for text, number in zip(texts, expected))  # noqa: B905
 
 
 def _near(text, number):
@@ -424,7 +425,7 @@ def cache(model, tokens, texts, kind, bits):
         parts = [texts * n * per_token / 1e9 for n in (full * tokens, sum(kept) - full * tokens)]
         yield f"{full} of {layers} layers keep all tokens and take # GB", parts[0]
         yield "the others keep a window and take # GB", parts[1]
-    nothing = kind == "windows" and tokens <= 1024
+    nothing = every > 1 and tokens <= window
     yield "found: a window of 1,024 tokens saves nothing", nothing
     own = (model, kind, bits) == ("DeepSeek-V3", "heads not shared", 2)
     yield "found: 13.3 times the bytes as published", own

@@ -91,13 +91,22 @@ def test_two_keys_bring_its_picture_to_life(page):
     assert jupyterlab_server.errors(page) == []
 
 
-@pytest.mark.parametrize("width, height", [(1280, 720), (1440, 900), (1920, 1080)])
-def test_what_was_just_run_is_in_view_with_its_controls(page, width, height):
+@pytest.mark.parametrize(
+    "width, height, run",
+    [
+        (1280, 720, "Shift+Enter"),
+        (1280, 720, "the toolbar's button"),
+        (1440, 900, "Shift+Enter"),
+        (1920, 1080, "Shift+Enter"),
+    ],
+)
+def test_what_was_just_run_is_in_view_with_its_controls(page, width, height, run):
     """Also a training run, while it trains."""
+    button = page.locator(".jp-NotebookPanel:visible [data-command^='notebook:run-cell']").first
     page.set_viewport_size({"width": width, "height": height})
     jupyterlab_server.open_beside(page, "view.ipynb")
     for number in range(2 * len(CELLS)):
-        page.keyboard.press("Shift+Enter")
+        page.keyboard.press(run) if run == "Shift+Enter" else button.click()
         cell = page.locator(".jp-Notebook:visible .jp-Cell").nth(number)
         output = cell.locator(".jp-OutputArea")
         source = "" if number % 2 else CELLS[number // 2]

@@ -98,6 +98,14 @@ def test_an_update_keeps_the_answer_and_brings_the_new_text_and_outputs(folder, 
     assert not course_folder.update(folder) and not course_folder.start(folder)
 
 
+def test_an_update_tells_what_was_deleted_from_what_is_new(folder, shipped):
+    (folder / LESSON).unlink()
+    store(shipped / "notebooks" / "14.ipynb", "new = True")
+    back, new = course_folder.update(folder)
+    assert LESSON in back and "deleted" in back and (folder / LESSON).exists()
+    assert "14.ipynb" in new and "is new" in new
+
+
 def test_a_cell_that_both_sides_changed_shows_both_versions(folder, shipped):
     store(folder / EXERCISE, "return a @ b")
     store(shipped / EXERCISE, "return (a * b).sum()", NEW)

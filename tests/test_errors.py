@@ -125,6 +125,12 @@ def test_an_unknown_error_is_repeated_with_the_learners_line_not_pytorchs():
     assert explained(ZeroDivisionError("oh")) == "Your code raised ZeroDivisionError: oh"
 
 
+@pytest.mark.parametrize("name, shown", [("1837172001.py", ""), ("mine.py", "mine.py, ")])
+def test_a_syntax_error_names_its_line_and_no_file_that_ipython_made(name, shown):
+    error = SyntaxError("invalid syntax", (name, 2, 1, "a @"))
+    assert summarize(error) == f"SyntaxError: invalid syntax ({shown}line 2)"
+
+
 def test_a_private_class_of_python_is_named_after_the_public_one():
     incomplete = type("_IncompleteInputError", (SyntaxError,), {})
     assert summarize(incomplete("incomplete input")) == "SyntaxError: incomplete input"

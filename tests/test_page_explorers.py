@@ -473,7 +473,7 @@ def test_the_last_step_stays_the_last_and_none_goes_beyond_it(browse, name, star
         ("views_explorer", {}, [(42 + 23 * 9.5, 24 + 23 * 5.5)], {"head": 9, "layer": 5}),
         ("views_explorer", {}, [(380, 24 + 280 * 8.5 / 9)], {"query": 8}),
         ("views_explorer", {}, [(520, 24 + 280 * 3.5 / 9)], {"key": 3}),
-        ("views_explorer", {}, [(150, 357 + 114 * 4.5 / 9)], {"key": 4}),
+        ("views_explorer", {}, [(150, 357 + 141 * 4.5 / 9)], {"key": 4}),
         ("training", {}, [(246 + 300 / 40 * 17, 100)], {"step": 20}),
         ("training", {}, [(100, 60)], {}),  # a head
     ],

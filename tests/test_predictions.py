@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from course_utils import predict_first, predictions, surprises
-from course_utils.predictions import FILE, SAYS
+from course_utils.predictions import FILE, IN_JUPYTER, SAYS
 
 QUESTION = "Is a <b> & c larger?"
 OPTIONS = ["near", "long"]
@@ -130,6 +130,25 @@ def test_a_measured_result_belongs_to_the_nearest_of_numbers(file):
     assert not question.surprised
 
 
+@pytest.mark.parametrize(
+    "result, shown", [(122_070.3, "nearest to 100,000"), (100_000, "100,000"), (1e3, "1,000")]
+)
+def test_only_a_result_that_is_no_option_is_nearest_to_one(output, result, shown):
+    question = ask([1_000, 100_000], "100,000")
+    text, _, info = output(question.compare, result)
+    words = "wrong" if result == 1e3 else "right"
+    assert text == SAYS[words].format(predicted="100,000", result=shown)
+    assert ("nearest" in info) == shown.startswith("nearest")
+
+
+def test_a_number_that_was_saved_without_separators_is_still_chosen(file):
+    file.write_text(json.dumps({QUESTION: {"said": "100000", "surprised": None}}))
+    question = ask([1_000, 100_000])
+    assert question.control.value == "100,000"
+    question.compare(100_000)
+    assert not question.surprised
+
+
 @pytest.mark.parametrize("options, result", [({"a": (0, 1)}, 2), (OPTIONS, 3), (OPTIONS, "far")])
 def test_a_result_that_belongs_to_no_option_is_an_error(file, options, result):
     with pytest.raises(ValueError, match=f"result {result} belongs to no option"):
@@ -145,11 +164,21 @@ def test_a_choice_may_change_until_the_result_is_shown(output):
     assert again.control.disabled and again.control.value == "long" and again.surprised
 
 
+def test_asked_again_a_question_says_whether_its_choice_can_still_be_changed(file):
+    noted = SAYS["noted"].format(**IN_JUPYTER)
+    assert noted in ask(choose="near").status.value
+    question = ask()
+    assert noted in question.status.value and not question.control.disabled
+    question.compare("near")
+    for each in [question, ask()]:
+        assert SAYS["fixed"] in each.status.value and each.control.disabled
+
+
 def test_a_choice_made_after_the_result_does_not_count(output, file):
     question = ask()
     question.compare("long")
+    question.control.value = "near"
     for each in [question, ask()]:  # also not when the question is asked again
-        each.control.value = "near"
         assert SAYS["late"] in each.status.value
         words = SAYS["too late"].format(predicted="near", result="long")
         assert output(each.compare, "long")[0] == words

@@ -357,6 +357,16 @@ def test_a_choice_after_the_result_was_seen_does_not_count(browse):
     assert page.locator(".surprises").inner_text() == counted
 
 
+def test_a_result_that_is_no_option_is_nearest_to_one(browse):
+    page = browse("notebooks/12_a_smaller_cache.html")
+    form, result, _ = first_choice(page)
+    value = result.get_attribute("data-result")
+    form.get_by_label(value, exact=True).check()
+    form.get_by_role("button").click()
+    shown = SAYS["nearest"].format(result=value)
+    assert result.inner_text() == SAYS["right"].format(predicted=value, result=shown)
+
+
 NUMBERS = [("20", 30, 2), ("20", 9.9, 2), ("20", 41, 2), ("1e3", 999, 2), ("-4", -2, 2)]
 NUMBERS += [("4", -2, 2), ("0", 0, 2), ("0", 1e-9, 2), ("20", 30, 1.2), ("3", 3.5, 1.2)]
 

@@ -264,6 +264,8 @@ CAUSES = [
         "An index is out of range.",
     ),
 ]
+# As in "invalid syntax (1837172001.py, line 2)": IPython's name for a cell says nothing.
+_NAME_OF_A_CELL = re.compile(r"\((?:\d+\.py|<ipython-input[^>]*>), (?=line \d)")
 _LIBRARIES = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
 
 
@@ -278,7 +280,7 @@ def summarize(error):
     kinds = type(error).__mro__  # Python's _IncompleteInputError is a SyntaxError
     kind = next(each.__name__ for each in kinds if not each.__name__.startswith("_"))
     try:
-        text = on_one_line(str(error), 200)
+        text = on_one_line(_NAME_OF_A_CELL.sub("(", str(error)), 200)
     except Exception:  # a learner's class may fail even here
         text = ""
     if not text and isinstance(error, AssertionError):

@@ -1,5 +1,5 @@
 // How much memory does a cache take? Computed from published settings, not measured.
-export const size = [560, 270];
+export const size = [350, 316]; // fits on a phone
 
 const { models, kinds, pattern, latent } = given;
 const GPU = 80; // GB of 10⁹ bytes
@@ -31,7 +31,11 @@ function cacheOf({ model: name, tokens, texts, kind, bits }) {
 
 const inWords = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 const grouped = (value) => value.toLocaleString("en-US");
-const inGB = (value) => `${value < 10 ? fixed(value, 3) : fixed(value, 1)} GB`;
+const inGB = (value) => {
+  const digits = value < 10 ? 3 : 1;
+  const shown = { minimumFractionDigits: digits, maximumFractionDigits: digits };
+  return `${value.toLocaleString("en-US", shown)} GB`;
+};
 
 function verdictOf({ total, gpus }) {
   if (gpus > 1) return `${inGB(total)}, so the cache alone needs ${grouped(Math.ceil(gpus))} GPUs`;
@@ -55,8 +59,9 @@ export function describe(values) {
 
 function finding(values, cache) {
   const { model, tokens, texts, kind, bits } = values;
-  if (kind === WINDOWS && tokens <= pattern.window) {
-    return `; found: a window of ${grouped(pattern.window)} tokens saves nothing here`;
+  const { window } = kind === WINDOWS ? pattern : models[model];
+  if (tokens <= window) {
+    return `; found: a window of ${grouped(window)} tokens saves nothing here`;
   }
   const published = cacheOf({ ...values, kind: PUBLISHED, bits: 16 });
   if (models[model].latent && kind === OWN && bits === 2) {
@@ -69,19 +74,19 @@ function finding(values, cache) {
     : "";
 }
 
-const [LEFT, WIDTH, HEIGHT] = [16, 528, 30];
+const [LEFT, WIDTH, HEIGHT] = [12, 322, 30];
 
 export function picture(svg) {
   const name = shape(svg, "text", { x: LEFT, y: 18, "font-size": 15, "font-weight": "bold" });
-  const text = shape(svg, "text", { x: LEFT, y: 42 });
-  const showMemory = memory(svg, [LEFT, 62, WIDTH, HEIGHT]);
-  const showGpus = gpuBoxes(svg, LEFT, 196);
+  const [read, cached] = [40, 60].map((y) => shape(svg, "text", { x: LEFT, y }));
+  const showMemory = memory(svg, [LEFT, 76, WIDTH, HEIGHT]);
+  const showGpus = gpuBoxes(svg, LEFT, 232);
   return (values) => {
     const cache = cacheOf(values);
     const { model, tokens, texts, kind, bits } = values;
-    change(name, { text: `${model}: ${verdictOf(cache)}` });
-    const read = `${inWords(texts, "text")} of ${grouped(tokens)} tokens`;
-    change(text, { text: `${read}; cache: ${kind}, ${bits} bits` });
+    change(name, { text: `${model}: ${inGB(cache.total)}` });
+    change(read, { text: `${inWords(texts, "text")} of ${grouped(tokens)} tokens` });
+    change(cached, { text: `cache: ${kind}, ${bits} bits` });
     showMemory(cache);
     showGpus(cache);
   };
@@ -93,11 +98,13 @@ function memory(svg, frame) {
   const [left, top, width, height] = frame;
   const ax = axes(svg, {
     frame,
-    x: [0, LARGEST], y: [0, 1], xticks: [0, 20, 40, 60, 80, 100, 120, 140, 160],
+    x: [0, LARGEST], y: [0, 1], xticks: [0, 40, 80, 120, 160],
     xlabel: "GB",
   });
-  const key = "blue: layers that keep all tokens; orange: layers with a window; red: one GPU";
-  shape(svg, "text", { x: left, y: top + height + 58, text: key });
+  const key = ["blue: layers that keep all tokens", "orange: layers with a window", "red: one GPU"];
+  for (const [n, text] of key.entries()) {
+    shape(svg, "text", { x: left, y: top + height + 58 + 19 * n, text });
+  }
   const box = { y: top + 1, height: height - 2 };
   const parts = [0, 1].map((n) => shape(svg, "rect", { ...box, fill: COLORS[n] }));
   const line = { y1: top - 5, y2: top + height + 5, stroke: COLORS[3], "stroke-width": 3 };
@@ -118,16 +125,17 @@ function memory(svg, frame) {
 // Draw a box for each GPU that the cache needs. The last box may be filled only in part.
 function gpuBoxes(svg, left, top) {
   const title = shape(svg, "text", { x: left, y: top });
+  const more = shape(svg, "text", { x: left, y: top + 76, text: `(${MOST} are drawn)` });
   const boxes = Array.from({ length: MOST }, (_, n) => {
-    const box = { x: left + 44 * n, y: top + 12, width: 36, height: 48 };
+    const box = { x: left + 27 * n, y: top + 12, width: 21, height: 48 };
     const fill = shape(svg, "rect", { ...box, fill: COLORS[0] });
     shape(svg, "rect", { ...box, fill: "none", stroke: "#808080" });
     return fill;
   });
   return ({ gpus }) => {
     const count = Math.ceil(gpus);
-    const more = count > MOST ? `, of which ${MOST} are drawn` : "";
-    change(title, { text: `GPUs of ${GPU} GB that the cache alone needs: ${grouped(count)}${more}` });
+    change(title, { text: `GPUs of ${GPU} GB that the cache alone needs: ${grouped(count)}` });
+    more.style.visibility = count > MOST ? "visible" : "hidden";
     boxes.forEach((fill, n) => {
       const part = 48 * Math.min(Math.max(gpus - n, 0), 1);
       change(fill, { y: top + 60 - part, height: part });

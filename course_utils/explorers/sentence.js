@@ -34,6 +34,8 @@ export function picture(svg) {
     x: [-0.6, n - 0.4], y: [0, 1.15], yticks: [0, [0.5, "0.5"], 1],
     ylabel: "weight of each word",
   });
+  // Words stand apart on a phone: the longer of its neighbors pushes a word aside.
+  const aside = (j) => (words[j - 1] ?? "").length - (words[j + 1] ?? "").length;
   const bars = [...words, ""].map((word, j) => {
     const asks = word === "it" || j === n - 1;
     const [x, width] = [ax.x(j - 0.4), ax.x(0.8) - ax.x(0)];
@@ -41,7 +43,7 @@ export function picture(svg) {
       bar: shape(svg, "rect", { x, width, fill: COLORS[0] }),
       number: shape(svg, "text", { x: ax.x(j), "text-anchor": "middle", "font-size": 12 }),
       word: shape(svg, "text", {
-        x: ax.x(j), y: 202, "text-anchor": "middle", "font-size": 12, text: word,
+        x: ax.x(j) + aside(j), y: 202, "text-anchor": "middle", "font-size": 12, text: word,
         ...(asks && { fill: COLORS[1], "font-weight": "bold" }),
       }),
     };

@@ -1,5 +1,5 @@
 // Three views: all heads, one head (or all of a layer) as lines, and one query as products.
-export const size = [560, 512];
+export const size = [560, 539];
 
 const { diverging, feature_ticks: featureTicks, gap, head_colors: headColors, labels } = given;
 const { opened, reach, score_ticks: scoreTicks, tokens } = given;
@@ -8,7 +8,7 @@ const [LAYER, HEAD, KEY] = [LAYERS, H, L].map((n) => [...Array(n).keys()]);
 const MOSAIC = { left: 42, top: 24, side: 280 };
 const PATHS = { left: 404, right: 484 }; // the tokens are beside them
 const TOP = 357; // of the three frames at the bottom
-const HEIGHT = 114;
+const HEIGHT = 141;
 const shadeOf = shades(given.shades, 0, 1);
 const [Q, K] = [given.q, given.k].map((text) => {
   const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));

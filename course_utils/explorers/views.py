@@ -4,8 +4,6 @@ import base64
 
 import numpy as np
 import torch
-from matplotlib import colormaps
-from matplotlib.colors import to_hex
 from matplotlib.ticker import MaxNLocator
 
 from course_utils.attention import attention
@@ -17,8 +15,12 @@ from course_utils.views import GAP, example, unique_labels
 
 IN_THE_LESSON = 11, 0, 6, 1  # layer, head, query and key that lesson 08 draws: "it" to "dog"
 LARGEST = 2**15 - 1  # of a 16-bit integer
-# One for each head of the example: ten from a color map, and two more.
-HEAD_COLORS = [*map(to_hex, colormaps["tab10"].colors), "#5254a3", "#8ca252"]
+# One for each head of the example. Each has a contrast of 3 with light and dark pages, which half
+# of Matplotlib's have not.
+HEAD_COLORS = [
+    "#1f77b4", "#e06c00", "#2ca02c", "#d62728", "#9467bd", "#a1665a", "#d65fb2", "#7f7f7f",
+    "#8f901a", "#1297a5", "#6d70d6", "#6b8e3d",
+]  # fmt: skip
 
 
 @expects(q="layers H L d_k", k="layers H L d_k", weights="layers H L L")

@@ -21,7 +21,7 @@ const compared = new Map();
 
 for (const form of document.querySelectorAll("form.prediction")) {
   const place = document.getElementById(form.dataset.result);
-  const result = place.dataset.result;
+  const { result, shown } = place.dataset;
   const status = form.querySelector("[role=status]");
   const button = form.querySelector("button");
   const key = `${location.pathname} ${form.querySelector("legend span").textContent}`;
@@ -36,7 +36,7 @@ for (const form of document.querySelectorAll("form.prediction")) {
     if (seenBefore) status.textContent = say("late");
     else if (predicted === null) status.textContent = say("no number");
     else status.textContent = say("noted", HOW);
-    if (seenBefore && predicted !== null) show(place, "too late", { predicted, result });
+    if (seenBefore && predicted !== null) show(place, "too late", { predicted, result: shown });
   });
 
   form.addEventListener("submit", () => {
@@ -60,7 +60,7 @@ for (const form of document.querySelectorAll("form.prediction")) {
     form.querySelector("fieldset").disabled = true;
     button.hidden = true;
     status.textContent = say("fixed");
-    show(place, right ? "right" : "wrong", { predicted, result });
+    show(place, right ? "right" : "wrong", { predicted, result: shown });
     count();
   }
 
