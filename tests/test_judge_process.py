@@ -48,6 +48,12 @@ NOTEBOOK = """
 
         def forward(self, a, b): return self.scale * (a * b).sum()
 
+    class Spoilt:
+        def __reduce__(self): return int, ("no number",)
+
+    spoilt, ONE = Spoilt(), 1
+    compiled = torch.compile(lambda a, b: a @ b)
+
     class Endless(torch.Tensor):
         def detach(self):
             while True: pass
@@ -62,6 +68,10 @@ ANSWERS = {
     "return eval('Dot(1)')(a, b)": "correct",
     "from __main__ import Dot; return Dot(1)(a, b)": "correct",
     "return pickle.loads(pickle.dumps(Dot(1)))(a, b)": "correct",
+    "return eval('ONE') * (a @ b)": "correct",
+    "return a @ b  # not spoilt": "correct",
+    "return compiled(a, b)": "correct",
+    "torch.backends.cudnn.deterministic = True; return a @ b": "correct",
     "return sum(x * y for x, y in zip(tqdm(a), b))": "correct",
     "with Pool(2) as p: return sum(p.map(float, a * b))": "correct",
     "if os.fork() == 0: os._exit(0)\n    return a @ b": "correct",
@@ -71,6 +81,7 @@ ANSWERS = {
     "return a @ b if 'LATER' in os.environ else a": "correct",
     "pipe().send_bytes(b'5\\n[1, 2]'); os._exit(0)": "malformed verdict",
     "pipe().send_bytes(b'[\"great\", null, 5]'); os._exit(0)": "malformed verdict",
+    'pipe().send_bytes(b\'["wrong", null, "", [[]], [[]]]\'); os._exit(0)': "malformed verdict",
     "pipe().close(); return a @ b": "leaves Python",
     "return a @ undefined": "in line 2, `return a @ undefined`",
     "return 7 ** 10**9": "runs for ever",
@@ -153,14 +164,17 @@ def test_stop_ends_a_check_at_once(notebook):
         ("def f(: pass", True),  # the name that a decorator left
         ("dot == 1 @", False),
         ("other = dot(1, 2", False),
+        ("no_such_name\ndef dot(a, b): return a", True),
+        ("def dot(a, b): return a @ b\nno_such_name", False),
     ],
 )
 def test_an_answer_whose_newest_version_did_not_run_is_not_judged(notebook, edit, told):
     name = "f" if "f(" in edit else "("  # a decorator may leave it
     notebook(f"def dot(a, b): return a @ b\ndot.__name__ = {name!r}")
-    assert notebook(edit) in ("SyntaxError", "_IncompleteInputError")  # the latter from 3.13 on
+    # _IncompleteInputError is raised from Python 3.13 on
+    assert notebook(edit) in ("SyntaxError", "_IncompleteInputError", "NameError")
     verdict = notebook("print(check(dot, 'dot'))")
-    assert ("did not run (SyntaxError: " in verdict) == told
+    assert ("did not run (" in verdict and "_Inc" not in verdict) == told
     assert "✅" in (notebook("print(check(dot, 'dot'))") if told else verdict)
 
 

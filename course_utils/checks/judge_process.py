@@ -9,6 +9,7 @@ import builtins
 import contextlib
 import ctypes
 import gc
+import inspect
 import json
 import linecache
 import multiprocessing
@@ -37,6 +38,7 @@ from course_utils.checks.pickled_answer import not_picklable, pickled
 SECONDS = 5.0  # of computing, for one input; the checks' own inputs take milliseconds
 PATIENCE = 30.0  # seconds, for the whole check
 MEMORY = 2 << 30  # bytes that an answer may add
+LONGEST_REPLY = 1 << 20  # letters of a verdict with its picture
 SETTINGS = {"OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}  # for the environment of an answer
 TICK = 0.05  # seconds between two looks at a child
 GRACE = 1.0  # seconds in which what an answer has started may end
@@ -97,11 +99,11 @@ def judge(exercise, answer):
     if error := _cell_did_not_run(answer):
         return "not checked", "cell did not run", NOT_RUN.format(errors.summarize(error))
     try:
-        letter = pickled(answer)
+        letters = pickled(answer)
         # cells have no time of change; with them, an error can name its line
         cells = {k: each for k, each in linecache.cache.items() if len(each) > 1 and not each[1]}
         path, folder = [*map(str, sys.path)], str(json_store.working_directory())
-        task = pickle.dumps((exercise.name, letter, cells, path, folder, {**os.environ}))
+        task = pickle.dumps((exercise.name, letters, cells, path, folder, {**os.environ}))
     except Exception as error:
         culprit = not_picklable(answer)
         what = f"Your code uses {culprit}, which" if culprit else "It"
@@ -137,26 +139,35 @@ def _end(server):
 def _verdict(reply):
     """Return the verdict in a child's reply, or one of ours if the answer has spoiled it."""
     with contextlib.suppress(Exception):
-        status, mistake, hint, *matrices = json.loads(reply)
+        status, mistake, hint, *matrices = json.loads(reply[:LONGEST_REPLY])
         known = status in ("not attempted", "correct", "wrong", "not checked")
         pictured = [torch.tensor(each, dtype=torch.float64, device="cpu") for each in matrices]
         shapes = [each.shape for each in pictured]
         fits = not shapes or len(shapes) == 2 and shapes[0] == shapes[1] and len(shapes[0]) == 2
+        fits = fits and all(each.numel() for each in pictured)
         if known and isinstance(mistake, str | None) and isinstance(hint, str) and fits:
             return status, mistake, hint, *pictured
     return "wrong", CRASHES[0], CRASHES[1] + "malformed verdict"
 
 
 def _cell_did_not_run(answer):
-    """Return the error for which the cell run last, if it defines the answer, was not begun."""
+    """Return the error for which the cell run last, if it defines the answer, did not do so."""
     last = get_ipython() and get_ipython().last_execution_result
-    if last and last.error_before_exec:
-        names = {name for name, value in get_ipython().user_ns.items() if value is answer}
-        defined = re.findall(_DEFINES, last.info.raw_cell, re.M)
-        names.add(str(getattr(answer, "__name__", "")))  # a decorator may have given it another
-        if names & {*re.findall(r"\w+", " ".join(defined))}:
-            return last.error_before_exec
-    return None
+    error = last and (last.error_before_exec or last.error_in_exec)
+    if not error or last.error_in_exec and _is_defined_in(answer, last.info.raw_cell):
+        return None
+    names = {name for name, value in get_ipython().user_ns.items() if value is answer}
+    defined = re.findall(_DEFINES, last.info.raw_cell, re.M)
+    names.add(str(getattr(answer, "__name__", "")))  # a decorator may have given it another
+    return error if names & {*re.findall(r"\w+", " ".join(defined))} else None
+
+
+def _is_defined_in(answer, cell):
+    """Tell whether a cell has the source of an answer; it may have raised its error later."""
+    try:
+        return inspect.getsource(answer).strip() in cell
+    except (OSError, TypeError):
+        return True  # as far as one can tell
 
 
 # In the server
@@ -191,6 +202,9 @@ def serve():
             _kill_all_below(psutil.Process())
             child.join()
             ours.close()
+            with contextlib.suppress(ChildProcessError, AttributeError):  # none; on Windows
+                while os.waitpid(-1, os.WNOHANG)[0]:  # what an answer has left, ended by now
+                    pass
     _kill_all_below(psutil.Process())
 
 
@@ -260,7 +274,7 @@ def _work(pipe, *inherited):
     os._exit(0)
 
 
-def _judged(name, letter, cells, path, folder, environment):
+def _judged(name, letters, cells, path, folder, environment):
     from course_utils.checks.judge import judge_here
 
     sys.path[:] = path
@@ -271,11 +285,15 @@ def _judged(name, letter, cells, path, folder, environment):
         os.chdir(folder)
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     builtins.display = display  # as in a notebook; here it prints
-    try:
-        answer, mentioned = cloudpickle.loads(letter)
-        vars(main).update(mentioned)
-    except Exception as error:
-        return "not checked", "cannot be sent", NOT_SENT.format("It", errors.summarize(error))
+    for letter in letters:
+        try:
+            answer, mentioned = cloudpickle.loads(letter)
+            break
+        except BaseException as error:
+            told = NOT_SENT.format("It", errors.summarize(error))
+    else:
+        return "not checked", "cannot be sent", told
+    vars(main).update(mentioned)
     try:
         verdict = judge_here(EXERCISES[name], answer)
     except BaseException:  # SystemExit from a result of the learner's own class, for instance

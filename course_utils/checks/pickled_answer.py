@@ -3,6 +3,7 @@
 import builtins
 import contextlib
 import functools
+import importlib
 import inspect
 import io
 import marshal
@@ -17,10 +18,11 @@ from IPython.core.autocall import ExitAutocall
 from IPython.core.interactiveshell import InteractiveShell
 
 LARGEST = 64 << 20  # bytes that are sent with an answer
+SMALL = 1 << 20  # bytes of something that an answer only mentions
 
 
 def pickled(answer):
-    """Pickle an answer with the notebook's functions and classes that it mentions.
+    """Pickle an answer with what it mentions of the notebook.
 
     Parameters
     ----------
@@ -28,18 +30,19 @@ def pickled(answer):
 
     Returns
     -------
-    bytes
-        `cloudpickle.loads` returns the answer, and what it mentions as a dict by name; the dict is
-        empty if that cannot be pickled.
+    list of bytes
+        From each, `cloudpickle.loads` returns the answer and, by its name, what it mentions. In the
+        second, that is nothing: for where the first cannot be loaded.
 
     Raises
     ------
     Exception
         Of whatever kind, if something that the answer uses cannot be pickled or is too large.
     """
+    alone = _dumps((answer, {}))
     with contextlib.suppress(Exception):  # the answer may do without
-        return _dumps((answer, _mentioned(answer)))
-    return _dumps((answer, {}))
+        return [_dumps((answer, _mentioned(answer))), alone]
+    return [alone]
 
 
 def not_picklable(answer):
@@ -64,17 +67,22 @@ def not_picklable(answer):
 
 
 def _mentioned(answer):
-    """Return the notebook's functions and classes that an answer could look up by their names."""
+    """Return, of what the notebook defines, what an answer could look up by its name.
+
+    Functions and classes have names, and so have annotations in quotes, and what `eval` reads.
+    """
     words = {getattr(answer, "__name__", "")}
     with contextlib.suppress(OSError, TypeError):
         words.update(re.findall(r"\w+", inspect.getsource(answer)))
     main = vars(sys.modules["__main__"])
-    mine = {word: main[word] for word in words & {*main}}
-    return {
-        word: value
-        for word, value in mine.items()
-        if isinstance(value, type | types.FunctionType) and value.__module__ == "__main__"
-    }
+    return {word: main[word] for word in words & {*main} if _is_small(main[word])}
+
+
+def _is_small(value):
+    try:
+        return len(_dumps(value)) <= SMALL
+    except Exception:
+        return False
 
 
 def _dumps(value):
@@ -111,6 +119,10 @@ class _Pickler(cloudpickle.Pickler):
             return triton.jit, (value.fn,)
         if isinstance(value, functools._lru_cache_wrapper) and value.__module__ == "__main__":
             return functools.cache, (value.__wrapped__,)
+        if isinstance(value, types.ModuleType) and type(value) is not types.ModuleType:
+            return importlib.import_module, (value.__name__,)  # as torch.backends.cudnn
+        if isinstance(value, types.FunctionType) and hasattr(value, "_torchdynamo_orig_callable"):
+            return functools.partial, (value._torchdynamo_orig_callable,)  # of torch.compile
         if isinstance(value, ExitAutocall):
             return getattr, (builtins, "exit")
         if isinstance(value, InteractiveShell):  # magics and shell commands do nothing there
