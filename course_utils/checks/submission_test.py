@@ -1,5 +1,7 @@
 """Exercises whose answer is a test: it must pass right code and catch broken code."""
 
+import random
+
 from torch import tensor
 
 from course_utils.checks.calls import seeded
@@ -61,33 +63,43 @@ def run_against(test, right, broken):
         If the test raises it: it is not attempted yet.
     """
     rights = right if isinstance(right, dict) else {"": right}
-    for name, implementation in rights.items():
-        which = f"a correct implementation ({name})" if name else THE_RIGHT
-        _demand_pass(test, implementation, which)
-    escaped = [name for name, implementation in broken.items() if passes(test, implementation)]
+    first, *_ = rights.values()
+    runs = [*rights.values(), *broken.values(), first]
+    outcomes = [None] * len(runs)
+    # in an order that a test which counts its calls cannot know
+    for place in random.SystemRandom().sample(range(len(runs)), len(runs)):
+        outcomes[place] = _outcome(test, runs[place])
+    for name, outcome in zip(rights, outcomes, strict=False):
+        _demand_pass(outcome, f"a correct implementation ({name})" if name else THE_RIGHT)
+    of_broken = zip(broken, outcomes[len(rights) :], strict=False)
+    escaped = [name for name, outcome in of_broken if not isinstance(outcome, Exception)]
     if escaped:
         caught = len(broken) - len(escaped)
         hint = f"Your test catches {caught} of {len(broken)} broken versions. These pass: "
         if not caught:
             hint = "Your test asserts nothing, or only what broken code fulfills as well. " + hint
         raise NamedMistake("lets broken code through", hint + "; ".join(escaped) + ".")
-    # a test that counts its calls could fail from the first broken version on
-    again = f"{THE_RIGHT} when it runs again after the broken ones"
-    _demand_pass(test, next(iter(rights.values())), again)
+    _demand_pass(outcomes[-1], f"{THE_RIGHT} when it runs a second time")
     return [tensor(True)]
 
 
-def _demand_pass(test, implementation, which):
-    """Raise a `NamedMistake` unless a test passes, as it must for a right implementation."""
+def _outcome(test, implementation):
+    """Return what a test returns for an implementation, or the error that it raises."""
     try:
         with seeded():
-            returned = test(implementation)
-    except NotImplementedError:
-        raise
+            return test(implementation)
     except Exception as error:
-        hint = f"Your test fails for {which}. {explained(error)}"
+        return error
+
+
+def _demand_pass(outcome, which):
+    """Raise a `NamedMistake` unless a test has passed, as it must for a right implementation."""
+    if isinstance(outcome, NotImplementedError):
+        raise outcome
+    if isinstance(outcome, Exception):
+        hint = f"Your test fails for {which}. {explained(outcome)}"
         raise NamedMistake("rejects right code", hint) from None
-    if returned is not None:
+    if outcome is not None:
         hint = (
             "Your test returns something. A test fails by raising an error, so write `assert "
             "...`, and return nothing."
@@ -97,9 +109,4 @@ def _demand_pass(test, implementation, which):
 
 def passes(test, implementation):
     """Tell whether a test passes an implementation."""
-    try:
-        with seeded():
-            test(implementation)
-    except Exception:
-        return False
-    return True
+    return not isinstance(_outcome(test, implementation), Exception)
