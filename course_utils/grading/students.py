@@ -137,7 +137,8 @@ class Students:
         del self.sources["course_utils."]
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: no process is lost
-        hidden = [ROOT / ".git", SHIPPED / "solutions", here / "checks", *hidden]
+        hidden = [here, ROOT / ".git", ROOT / "tests", *hidden]
+        hidden += [SHIPPED / "solutions", SHIPPED / "notebooks"]
         self.hidden = [path.resolve() for path in hidden if path.exists()]
         python = {Path(each) for each in (sys.prefix, sys.base_prefix)}
         self.kept = [path for path in python if set(path.parents) & {Path.home(), *EMPTIED}]
