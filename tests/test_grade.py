@@ -88,6 +88,14 @@ CLASS = {
         ],
         {"soft_lookup"},  # only where the course's folder is not hidden
     ),
+    "reader": (
+        {
+            "dot_product_scores": f"lines = open({str(ROOT)!r} + '/course_utils/attention.py')\n"
+            "exec(''.join(line for line in lines if 'tiled_attention' not in line))"
+        },
+        [],
+        {"dot_product_scores"},  # as above
+    ),
     "=1+1<script>\x1b": ({"dot": ATTACK}, [], set()),
 }
 # Layers, kernels and tests, whose checks run beside the answer
@@ -154,7 +162,7 @@ def test_right_answers_get_their_points_and_tricks_get_none(graded, student):
     _, printed, rows, _ = graded
     *_, expected = CLASS[student]
     student = student.replace("\x1b", "?")
-    if student == "tricks" and students.PLAIN not in printed:
+    if student in ("tricks", "reader") and students.PLAIN not in printed:
         expected = set()
     assert points(rows[student]) == expected
     assert rows[student]["points"] == str(len(expected))
