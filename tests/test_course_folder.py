@@ -4,13 +4,15 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import zipfile
 
 import nbformat
 import pytest
+from jupyterlab.labapp import LabApp
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from course_utils import command, course_folder
+from course_utils import command, course_folder, grade, model_file
 from stored_notebooks import EXERCISES, LESSONS, ROOT, SOLUTIONS
 
 STUB = "raise NotImplementedError"
@@ -69,6 +71,16 @@ def test_starting_again_changes_nothing_and_brings_back_what_was_deleted(folder,
     assert after == before
 
 
+def test_what_a_start_brings_back_is_new_and_updated_like_the_rest(folder, shipped):
+    (folder / EXERCISE).unlink()
+    store(shipped / EXERCISE, STUB, NEW)
+    assert not course_folder.start(folder)  # nothing there is old
+    store(folder / EXERCISE, "return a @ b", NEW)
+    store(shipped / EXERCISE, STUB, new_markdown_cell("A better idea", id="e"))
+    course_folder.update(folder)
+    assert sources(folder / EXERCISE) == ["Intent", "return a @ b", "Reading", "A better idea"]
+
+
 def test_a_start_writes_over_nothing_that_it_did_not_put_there(shipped, tmp_path):
     (tmp_path / "mine" / "exercises").mkdir(parents=True)
     (tmp_path / "mine" / EXERCISE).write_text("mine")
@@ -96,6 +108,32 @@ def test_an_update_keeps_the_answer_and_brings_the_new_text_and_outputs(folder, 
     (kept,) = folder.glob(f"before_update/*/{EXERCISE}")
     assert kept.read_bytes() == answered
     assert not course_folder.update(folder) and not course_folder.start(folder)
+
+
+def test_a_second_update_keeps_what_the_first_kept(folder, shipped):
+    for pause, answer in [(0, "return a @ b"), (1, "return b @ a")]:
+        time.sleep(pause)
+        store(folder / EXERCISE, answer)
+        store(shipped / EXERCISE, STUB, new_markdown_cell(f"After {answer}", id="e"))
+        course_folder.update(folder)
+    kept = folder.glob(f"before_update/*/{EXERCISE}")
+    assert {sources(path)[1] for path in kept} == {"return a @ b", "return b @ a"}
+
+
+def test_an_update_that_is_cut_off_leaves_the_old_text_and_can_be_repeated(
+    folder, shipped, monkeypatch
+):
+    def fail(*_):
+        raise OSError("cut off")
+
+    before = everything(folder)
+    store(shipped / LESSON, "mask = 2")
+    with monkeypatch.context() as full, pytest.raises(OSError, match="cut off"):
+        full.setattr(os, "replace", fail)
+        course_folder.update(folder)
+    assert {path: path.read_bytes() for path in before} == before
+    course_folder.update(folder)
+    assert sources(folder / LESSON)[1] == "mask = 2"
 
 
 def test_an_update_tells_what_was_deleted_from_what_is_new(folder, shipped):
@@ -152,7 +190,48 @@ def test_in_a_terminal_of_jupyterlab_no_second_jupyterlab_is_opened(
     monkeypatch.setenv("JUPYTER_SERVER_ROOT", str(tmp_path))
     command.main(["start", str(tmp_path / "mine")])
     assert (tmp_path / "mine" / EXERCISE).exists()
-    assert "file browser" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "file browser" in shown and "attention-course update" not in shown
+    store(shipped / LESSON, "mask = 2")
+    command.main(["start", str(tmp_path / "mine")])
+    assert f"attention-course update {tmp_path / 'mine'}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("user", [0, 1000])
+def test_a_start_opens_the_folder_also_for_root(shipped, tmp_path, monkeypatch, user, capsys):
+    opened = []
+    monkeypatch.delenv("JUPYTER_SERVER_ROOT", raising=False)
+    monkeypatch.setattr(os, "geteuid", lambda: user, raising=False)
+    monkeypatch.setattr(
+        LabApp, "launch_instance", lambda words: opened.extend([*words, os.getcwd()])
+    )
+    mine = tmp_path / "mine"
+    monkeypatch.chdir(tmp_path)  # and back, after the test
+    command.main(["start", "mine", "--no-browser"])
+    assert {".", "--no-browser", str(mine.resolve())} <= set(opened)
+    assert ("--allow-root" in opened) == (user == 0)
+
+
+@pytest.mark.parametrize("name", ["update", "model"])
+def test_an_option_that_the_command_does_not_know_is_refused(folder, monkeypatch, name, capsys):
+    monkeypatch.setattr(model_file, "fetch", lambda: None)
+    monkeypatch.chdir(folder)
+    with pytest.raises(SystemExit):
+        command.main([name, "--dry-run"])
+    assert "--dry-run" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_is_named_without_a_traceback(tmp_path):
+    (tmp_path / "mine").write_text("a file")
+    with pytest.raises(SystemExit, match="mine"):
+        command.main(["start", str(tmp_path / "mine")])
+
+
+def test_all_that_follows_grade_reaches_the_grader(monkeypatch):
+    given = []
+    monkeypatch.setattr(grade, "main", given.extend)
+    command.main(["grade", "submitted", "--out", "grades.csv"])
+    assert given == ["submitted", "--out", "grades.csv"]
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from course_utils.checks import judge_process
 
 pytestmark = pytest.mark.slow
 NOTEBOOK = """
-    import ctypes, functools, os, pickle, subprocess, sys, threading, time, torch
+    import ctypes, functools, os, pickle, subprocess, sys, tempfile, threading, time, torch
     from concurrent.futures import ThreadPoolExecutor as Pool
     from torch import nn
     from tqdm.auto import tqdm
@@ -27,6 +27,9 @@ NOTEBOOK = """
     torch.set_default_dtype(torch.float64)
     torch.set_default_device("meta")
 
+    check(lambda a, b: a, "dot")  # the process that judges has begun, in this folder
+    os.chdir(tempfile.gettempdir())
+    folder = os.getcwd()
     os.environ["LATER"] = "1"
     sys.path.append(type("Path", (str,), {})("lib"))
 
@@ -79,6 +82,9 @@ ANSWERS = {
     "torch.Tensor.all = lambda *_, **__: torch.tensor(True); return a @ b": "correct",
     "torch.manual_seed(1); return a @ b": "changes the random state",
     "return a @ b if 'LATER' in os.environ else a": "correct",
+    "return a @ b if 'lib' in sys.path else a": "correct",
+    "return a @ b if os.getcwd() == folder else a": "correct",
+    "return a @ b if os.environ['MPLBACKEND'] == 'agg' else a": "correct",
     "pipe().send_bytes(b'5\\n[1, 2]'); os._exit(0)": "malformed verdict",
     "pipe().send_bytes(b'[\"great\", null, 5]'); os._exit(0)": "malformed verdict",
     'pipe().send_bytes(b\'["wrong", null, "", [[]], [[]]]\'); os._exit(0)': "malformed verdict",
@@ -90,6 +96,7 @@ ANSWERS = {
     "sys.exit()": "leaves Python",
     "os._exit(0)": "leaves Python",
     "os.kill(os.getpid(), 9)": "crashes Python",
+    "os.killpg(0, 9) if sys.platform == 'linux' else os.kill(os.getpid(), 9)": "crashes Python",
     "ctypes.string_at(0)": "crashes Python",
     "return input('?')": "asks for input",
     "breakpoint()": "starts a debugger",
@@ -197,6 +204,11 @@ def test_an_answer_that_stops_the_server_is_ended(monkeypatch):
     assert check(torch.dot, "dot").status == "correct"
 
 
+def test_a_learner_does_not_wait_for_minutes_nor_does_a_laptop_run_out_of_memory():
+    assert judge_process.SECONDS < judge_process.PATIENCE <= 60
+    assert judge_process.MEMORY <= 4 << 30
+
+
 HOARD = "[b'x' * (1 << 29), __import__('time').sleep(99)]"  # half a gigabyte
 
 
@@ -204,7 +216,7 @@ HOARD = "[b'x' * (1 << 29), __import__('time').sleep(99)]"  # half a gigabyte
     "limits, code, words",
     [
         ({"PATIENCE": 0.2}, "__import__('time').sleep(99)", b"Does it sleep"),
-        ({"MEMORY": 1 << 27}, HOARD, b"more than 2 GB of memory"),
+        ({"MEMORY": 1 << 27}, HOARD, b"of memory"),
     ],
 )
 def test_what_waits_or_takes_memory_is_ended(monkeypatch, limits, code, words):

@@ -202,6 +202,21 @@ def test_low_precision_is_summed_in_float32(dtype):
         assert largest([state], [exact[1]]) < 1e-5
         size = exact[0].abs().max()
         assert largest([out], [exact[0]]) < size * (torch.finfo(dtype).eps + 1e-5)
+    out = linear_attention_masked(*qkv, gates["decay"])
+    exact = linear_attention_masked(*(each.double() for each in (*qkv, gates["decay"])))
+    assert out.dtype == dtype
+    assert largest([out], [exact]) < exact.abs().max() * (torch.finfo(dtype).eps + 1e-5)
+
+
+def test_all_is_computed_where_the_inputs_are():
+    qkv, gates = draw((2,), 6, 4, 3)
+    with torch.device("meta"):  # what is created without naming a device is elsewhere
+        outs = [
+            linear_attention_masked(*qkv, gates["decay"]),
+            *linear_attention_recurrent(*qkv, gates["decay"], gates["beta"]),
+            *linear_attention_chunked(*qkv, 4, gates["decay"], gates["beta"]),
+        ]
+    assert all(out.device == qkv[0].device for out in outs)
 
 
 def test_no_tokens_leave_the_state_as_it_is():

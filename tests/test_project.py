@@ -14,7 +14,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from course_utils import predictions
+from course_utils import command, predictions
 from course_utils.checks.progress import FILE as PROGRESS
 from tools.notebooks import STUB, strip_solutions, write
 
@@ -76,6 +76,17 @@ def test_every_module_and_option_that_a_document_names_exists(document):
             assert f'"{option}"' in path.read_text(), f"{document} names {module} {option}"
     for option in set(re.findall(r"install\.py[^`\n]*?(--\w+)", read(document))):
         assert f'"{option}"' in read("install.py"), f"{document} names install.py {option}"
+
+
+@pytest.mark.parametrize("document", [*DOCUMENTS, "course_utils/model_file.py"])
+def test_every_command_and_option_of_the_package_that_a_document_names_exists(document, capsys):
+    for name, rest in re.findall(r"attention-course (\w+)([^`\n]*)", read(document)):
+        with pytest.raises(SystemExit) as ended:
+            command.main([name, "--help"])
+        assert not ended.value.code, f"{document} names attention-course {name}"
+        known = capsys.readouterr().out
+        for option in re.findall(r"--[\w-]+", rest):
+            assert option in known, f"{document} names attention-course {name} {option}"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

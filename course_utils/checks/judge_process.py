@@ -49,7 +49,10 @@ LEFT = (
 )
 DEBUGS = "starts a debugger", "Your code starts a debugger. Remove that line before you check."
 CRASHES = "crashes Python", "Your code crashes Python. The system reports: "
-GREEDY = "takes memory", "Your code takes more than 2 GB of memory. Is there an infinite loop?"
+GREEDY = (
+    "takes memory",
+    f"Your code takes more than {MEMORY >> 30} GB of memory. Is there an infinite loop?",
+)
 LOOPS = (
     "runs for ever",
     f"Your code still computes after {SECONDS:g} seconds. Is there an infinite loop?",
