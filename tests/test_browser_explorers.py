@@ -199,6 +199,15 @@ def test_enter_runs_the_cell_below_from_every_control_and_escape_leaves_it(page,
     jupyterlab_server.wait_until_run(page)
 
 
+def test_control_s_in_an_explorer_saves_the_notebook(page):
+    pointed_at(output_of(page, "sentence_explorer"), "input[type=range]")
+    with page.expect_response(
+        lambda response: response.request.method == "PUT" and "/api/contents/" in response.url,
+        timeout=30_000,
+    ):
+        page.keyboard.press("Control+S")
+
+
 @pytest.mark.parametrize("kind", ["select", "input[type=range]", "input[type=number]", "picture"])
 def test_letters_in_an_explorer_are_no_shortcuts_of_jupyterlab(page, kind):
     output, cells = output_of(page, "sentence_explorer"), page.locator(".jp-Cell").count()

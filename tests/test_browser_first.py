@@ -10,7 +10,8 @@ from playwright.sync_api import expect
 from course_utils.course_folder import FOLDERS
 from tools import jupyterlab_server
 
-# Between long texts: a picture, a question, its result, explorers, and a training run that lasts.
+# Between long texts: a picture, a question, its result, explorers, and a training run that shows
+# something late, when the cell's output would be out of view again, and lasts.
 CELLS = [
     "from course_utils import explorers, heatmap, predict_first, show",
     "import torch\nshow(heatmap(torch.eye(9)))",
@@ -19,9 +20,10 @@ CELLS = [
     "explorers.similarity_explorer()",
     "explorers.mask_explorer()",
     """import time
-live = explorers.training_explorer([1, 2, 1, 2], num_layers=2, num_heads=2, steps=40, every=10)
+time.sleep(3.5)
+live = explorers.training_explorer([1, 2, 1, 2], num_layers=2, num_heads=2, steps=20, every=10)
 display(live)
-for step in range(40):
+for step in range(20):
     time.sleep(0.05)
     live.add(2 - step / 20, lambda: torch.eye(4).expand(2, 2, 4, 4))""",
 ]

@@ -374,7 +374,8 @@ def test_every_control_is_reached_by_tab_seen_there_and_moved_by_keys(browse, na
         const named = controls.find(([, control]) => label.startsWith(control.label));
         return [part.type ?? "", named?.[0], getComputedStyle(part).outlineStyle];
     }"""
-    keys = {"range": ["Home", "End"], "number": ["ArrowUp", "ArrowDown"], "text": ["0-7", ""],
+    keys = {"range": ["Home", "ArrowRight", "ArrowRight", "End"],
+            "number": ["ArrowUp", "ArrowDown"], "text": ["0-7", ""],
             "checkbox": ["Space", "Space"], "select-one": ["ArrowDown", "ArrowUp"]}  # fmt: skip
     reached = set()
     for _ in range(sum(len(ROLES[control["kind"]]) for control in controls.values())):
@@ -392,7 +393,8 @@ def test_every_control_is_reached_by_tab_seen_there_and_moved_by_keys(browse, na
             page.keyboard.press(key)
             seen.add(now(page)[each])
             assert page.evaluate(focused)[:2] == [kind, each], "the focus was lost"
-        assert len(seen) > 1, (each, kind)
+        fractions = kind == "range" and controls[each]["step"] != 1
+        assert len(seen) > (3 if fractions else 1), (each, kind)  # not only the ends of a slider
         if kind in ("range", "number"):
             shown = page.evaluate("document.activeElement.value")
             assert float(shown) == now(page)[each]
@@ -797,7 +799,8 @@ def test_tiles_have_the_color_that_the_legend_gives_their_state(browse):
 @pytest.mark.parametrize("keys, delta", [("random", False), ("orthogonal", True)])
 def test_the_state_and_what_a_key_recalls_have_the_colors_of_their_numbers(browse, keys, delta):
     values = {"written": 6, "keys": keys, "delta": delta, "decay": 0.8}
-    parts = drawn(browse("memory_explorer"), read="a", **values)
+    page = browse("memory_explorer")
+    parts = drawn(page, read="a", **values)
     state, unit = oracles.memory_state(**values)
     recalled, written = unit[:1] @ state, pairs()[1][4:5]  # (1, 4) each
     for frame, numbers in zip(frames(parts), [state, recalled, written], strict=True):
@@ -807,6 +810,39 @@ def test_the_state_and_what_a_key_recalls_have_the_colors_of_their_numbers(brows
     errors = [error for _, error, _ in oracles._recalled(**values).values() if error > 0.005]
     widths = sorted(float(bar["width"]) for bar in bars if float(bar["width"]) > 0.25)
     assert widths == pytest.approx(sorted(43 * min(error, 2) for error in errors), abs=0.1)
+    right, wrong = page.evaluate("module.COLORS.slice(0, 2)")
+    for bar in bars:
+        _, top, _, bottom = bar["box"]
+        (error,) = [part["text"] for part in named(parts, "text") if "." in part["text"]
+                    and top < part["box"][3] and part["box"][1] < bottom]  # fmt: skip
+        assert bar["fill"] == (wrong if "✗" in error else right), error
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"model": "Llama 3.1 70B", "texts": 64, "tokens": 131072},  # more GPUs than are drawn
+        {"model": "Gemma 3 27B", "texts": 20, "tokens": 8192},
+    ],
+)
+def test_the_bar_and_the_boxes_are_as_full_as_the_cache_is_large(browse, values):
+    page = browse("cache_explorer")
+    parts = drawn(page, **values)
+    amounts = re.findall(r"([\d,.]+) GB", words(page))  # in total, and of layers without a window
+    total, whole, *_ = [float(each.replace(",", "")) for each in [*amounts, amounts[0]]]
+    left, _, right, _ = frames(parts)[0]
+    middle, end = (left + (right - left) * min(gb / 160, 1) for gb in (whole, total))
+    colors = page.evaluate("module.COLORS")
+    bars = named(parts, "rect", height="28")
+    assert [bar["fill"] for bar in bars] == colors[:2]
+    ends = [bar["box"][side] for bar in bars for side in (0, 2)]
+    assert ends == pytest.approx([left, middle, middle, end], abs=0.15)
+    boxes = named(parts, "rect", width="21", fill=colors[0])
+    filled = [float(box["height"]) / 48 for box in boxes]
+    assert filled == pytest.approx(np.clip(total / 80 - np.arange(len(boxes)), 0, 1), abs=0.001)
+    seen = [part["text"] for part in named(parts, "text", seen=True)]
+    more = total / 80 > len(boxes)  # of which the picture says how many it draws
+    assert any(re.search(rf"\b{len(boxes)}\b", text) for text in seen) == more
 
 
 # A training, to which the kernel sends its data

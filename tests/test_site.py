@@ -165,10 +165,13 @@ def test_each_page_of_a_forks_site_is_found_under_the_forks_address(site):
     for url in listed:
         page = (site / url.removeprefix(address)).read_text(encoding="utf-8")
         title = re.search("<title>(.*?)</title>", page)[1]
-        description = re.search('<meta [^>]*name="description"[^>]*>', page)[0]
+        kinds = 'name="description', 'property="og:description'
+        metas = [re.search(f'<meta [^>]*{kind}"[^>]*>', page)[0] for kind in kinds]
+        description, shared = (re.search('content="(.*?)"', meta)[1] for meta in metas)
         picture = re.search('<meta property="og:image" content="(.*?)"', page)[1]
         assert (site / picture.removeprefix(address)).is_file()
         assert f'<link rel="canonical" href="{url}"' in page
+        assert shared == description  # what a search and a shared link say
         assert not {title, description} & seen, f"{url} has the title or description of another"
         seen |= {title, description}
 
