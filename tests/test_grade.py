@@ -1,25 +1,31 @@
 """Grading a class: right answers get their points, and nobody gets or loses one by a trick."""
 
 import csv
+import importlib.util
 import json
 import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
 import nbformat
 import pytest
+import torch
 
 from course_utils import grade
 from course_utils.checks.exercise import EXERCISES
+from course_utils.checks.judge import judge_here
+from course_utils.checks.source_edits import edited
 from course_utils.grading import students, submissions
-from course_utils.grading.answers import run_cells
+from course_utils.grading.answers import Sources, run_cells
 from course_utils.grading.peer import described
 from stored_notebooks import EXERCISES as NOTEBOOKS
 from stored_notebooks import SOLUTIONS, last_problem, read
+from wrong_answers import WRONG as WRONG_ANSWERS
 
 ROOT = Path(__file__).parents[1]
 ASSIGNMENT = submissions.Assignment(NOTEBOOKS[0])
@@ -93,8 +99,8 @@ CLASS = {
     ),
     "=1+1<script>\x1b": ({"dot": ATTACK}, [], set()),
 }
-# Layers, kernels and tests, whose checks run beside the answer
-GRADED = [path for path in SOLUTIONS if path.name.startswith(("05_", "06b_"))]
+# Layers, kernels, tests and what may not take memory: the checks run beside most of the answers
+GRADED = [path for path in SOLUTIONS if path.name.startswith(("03_", "04_", "05_", "06", "13_"))]
 BROKEN = {
     "text": "hello",
     "list": "[]",
@@ -235,6 +241,42 @@ def test_bubblewrap_takes_the_network_and_hides_what_is_to_be_hidden(tmp_path, m
     assert covers[secret][-1] == "--tmpfs" and covers[key] == ["--ro-bind", os.devnull]
     home = command.index(str(Path.home()))  # empty, except for what is shown again after it
     assert command[home - 1] == "--tmpfs" and home < command.index(str(kept))
+
+
+NOT_BESIDE = sorted({name for name, *_ in WRONG_ANSWERS} - students.BESIDE)
+
+
+@pytest.mark.parametrize("name", NOT_BESIDE)
+def test_results_show_what_is_wrong_or_the_check_runs_beside_the_answer(name):
+    def apart(answer):  # the check sees nothing of how a thread of its own computes
+        def in_mode(is_traced, *args, **kwargs):
+            with torch.set_grad_enabled(is_traced):
+                return answer(*args, **kwargs)
+
+        return lambda *args, **kwargs: thread.submit(
+            in_mode, torch.is_grad_enabled(), *args, **kwargs
+        ).result()
+
+    exercise = EXERCISES[name]
+    with ThreadPoolExecutor(1) as thread:
+        for _, mistake, row in (each for each in WRONG_ANSWERS if each[0] == name):
+            answer = row if callable(row) else edited(exercise.reference, "row", *row)
+            verdict = judge_here(exercise, apart(answer))
+            assert verdict[:2] == ("wrong", mistake), (
+                f"the check of {name} looks at more than results: add it to BESIDE in "
+                "course_utils/grading/students.py"
+            )
+
+
+def test_a_check_that_runs_beside_an_answer_explains_its_error():
+    name, path = "course_utils.checks.errors", ROOT / "course_utils" / "checks" / "errors.py"
+    spec = Sources({name: path.read_text(encoding="utf-8")}).find_spec(name)
+    errors = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(errors)
+    with pytest.raises(AttributeError) as raised:
+        run_cells(["def dot(a, b):\n    return a.missing"], "dot")(1, 2)
+    assert "`return a.missing`" in errors.explained(raised.value)
+    assert errors.is_ours(errors.__file__)
 
 
 def test_an_error_in_a_function_that_an_answer_calls_has_its_own_line():
