@@ -204,6 +204,16 @@ def test_disagreement_says_what_is_wrong_with_the_vectors(answer, mistake):
     assert (verdict.status, verdict.mistake) == ("wrong", mistake)
 
 
+TOO_LARGE = {"if held <= whole / 4": "if i and held > whole / 4"}
+SECOND = {"min(fits, key=fits.get)": "sorted(fits, key=fits.get)[:2][-1]"}
+
+
+@pytest.mark.parametrize("edits, words", [(SECOND, "smaller loss"), (TOO_LARGE, "a quarter of")])
+def test_a_cache_that_is_not_the_best_is_too_large_or_loses_more(edits, words):
+    verdict = check(edited(EXERCISES["choose_cache"].reference, "row", *edits.items()))
+    assert verdict.mistake == "another cache" and words in verdict.message, verdict
+
+
 # Answers that misbehave
 
 

@@ -1,22 +1,31 @@
 """Grading a class: right answers get their points, and nobody gets or loses one by a trick."""
 
 import csv
+import importlib.util
 import json
 import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import nbformat
 import pytest
+import torch
 
 from course_utils import grade
 from course_utils.checks.exercise import EXERCISES
+from course_utils.checks.judge import judge_here
+from course_utils.checks.source_edits import edited
 from course_utils.grading import students, submissions
+from course_utils.grading.answers import Sources, run_cells
+from course_utils.grading.peer import described
 from stored_notebooks import EXERCISES as NOTEBOOKS
 from stored_notebooks import SOLUTIONS, last_problem, read
+from wrong_answers import WRONG as WRONG_ANSWERS
 
 ROOT = Path(__file__).parents[1]
 ASSIGNMENT = submissions.Assignment(NOTEBOOKS[0])
@@ -98,8 +107,8 @@ CLASS = {
     ),
     "=1+1<script>\x1b": ({"dot": ATTACK}, [], set()),
 }
-# Layers, kernels and tests, whose checks run beside the answer
-GRADED = [path for path in SOLUTIONS if path.name.startswith(("05_", "06b_"))]
+# Layers, kernels, tests and what may not take memory: the checks run beside most of the answers
+GRADED = [path for path in SOLUTIONS if path.name.startswith(("03_", "04_", "05_", "06", "13_"))]
 BROKEN = {
     "text": "hello",
     "list": "[]",
@@ -201,6 +210,90 @@ def test_a_name_that_begins_like_a_formula_is_a_text_in_the_table(tmp_path, sign
     assert row["student"][0] not in "=+-@" and row["message"][0] not in "=+-@"
 
 
+def test_a_page_can_be_saved_however_long_a_name_is(tmp_path):
+    grade.save_page(tmp_path, 300 * "a", 1, grade.Result([], {}, []))
+    (page,) = tmp_path.iterdir()
+    assert 300 * "a" in page.read_text()
+
+
+def test_who_is_graded_before_an_interruption_is_in_the_table(tmp_path, monkeypatch):
+    def judged(runner, paths, assignments):
+        if paths[0].stem == "second":
+            raise KeyboardInterrupt
+        return grade.Result(paths, {"dot": ("correct", "")}, [])
+
+    runner = SimpleNamespace(way=["nowhere"], stop=lambda: None)
+    for name, value in {
+        "grade": judged, "Students": lambda hidden: runner, "Assignment": str,
+        "resource": Mock(), "torch": Mock(),
+    }.items():  # fmt: skip
+        monkeypatch.setattr(grade, name, value)
+    (tmp_path / "class").mkdir()
+    for name in ("first", "second"):
+        (tmp_path / "class" / f"{name}.ipynb").touch()
+    with pytest.raises(KeyboardInterrupt):
+        grade.main([str(tmp_path / "class"), "--out", str(tmp_path / "grades.csv")])
+    (row,) = csv.DictReader((tmp_path / "grades.csv").open())
+    assert row["student"] == "first" and row["points"] == row["dot"] == "1"
+
+
+def test_bubblewrap_takes_the_network_and_hides_what_is_to_be_hidden(tmp_path, monkeypatch):
+    monkeypatch.setattr(students.shutil, "which", lambda name: f"/usr/bin/{name}")
+    kept, secret, key = tmp_path / "python", tmp_path / "submitted", tmp_path / "grades.csv"
+    secret.mkdir()
+    key.touch()
+    runner = SimpleNamespace(folder=tmp_path / "copy", hidden=[secret, key], kept=[kept])
+    _, command, *_ = next(students.Students._ways(runner))
+    assert {"--unshare-all", "--unshare-net"} & {*command}
+    covers = {path: list(command[: command.index(str(path))][-2:]) for path in (secret, key)}
+    assert covers[secret][-1] == "--tmpfs" and covers[key] == ["--ro-bind", os.devnull]
+    home = command.index(str(Path.home()))  # empty, except for what is shown again after it
+    assert command[home - 1] == "--tmpfs" and home < command.index(str(kept))
+
+
+NOT_BESIDE = sorted({name for name, *_ in WRONG_ANSWERS} - students.BESIDE)
+
+
+@pytest.mark.parametrize("name", NOT_BESIDE)
+def test_results_show_what_is_wrong_or_the_check_runs_beside_the_answer(name):
+    def apart(answer):  # the check sees nothing of how a thread of its own computes
+        def in_mode(is_traced, *args, **kwargs):
+            with torch.set_grad_enabled(is_traced):
+                return answer(*args, **kwargs)
+
+        return lambda *args, **kwargs: thread.submit(
+            in_mode, torch.is_grad_enabled(), *args, **kwargs
+        ).result()
+
+    exercise = EXERCISES[name]
+    with ThreadPoolExecutor(1) as thread:
+        for _, mistake, row in (each for each in WRONG_ANSWERS if each[0] == name):
+            answer = row if callable(row) else edited(exercise.reference, "row", *row)
+            verdict = judge_here(exercise, apart(answer))
+            assert verdict[:2] == ("wrong", mistake), (
+                f"the check of {name} looks at more than results: add it to BESIDE in "
+                "course_utils/grading/students.py"
+            )
+
+
+def test_a_check_that_runs_beside_an_answer_explains_its_error():
+    name, path = "course_utils.checks.errors", ROOT / "course_utils" / "checks" / "errors.py"
+    spec = Sources({name: path.read_text(encoding="utf-8")}).find_spec(name)
+    errors = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(errors)
+    with pytest.raises(AttributeError) as raised:
+        run_cells(["def dot(a, b):\n    return a.missing"], "dot")(1, 2)
+    assert "`return a.missing`" in errors.explained(raised.value)
+    assert errors.is_ours(errors.__file__)
+
+
+def test_an_error_in_a_function_that_an_answer_calls_has_its_own_line():
+    cells = ["def helper(x):\n    return x.missing", "def dot(a, b):\n    return helper(a)"]
+    with pytest.raises(AttributeError) as raised:
+        run_cells(cells, "dot")(1, 2)
+    assert "`return x.missing`" in described(raised.value, None)["where"]
+
+
 @pytest.mark.slow
 def test_solutions_get_their_points(graded):
     _, _, rows, _ = graded
@@ -223,6 +316,18 @@ def test_each_exercise_is_found_in_its_notebook():
     found = [name for path in NOTEBOOKS for name in submissions.Assignment(path).ids]
     assert sorted(found) == sorted(set(EXERCISES) - {"average"})
     assert students.BESIDE <= set(found)
+
+
+@pytest.mark.parametrize("line", ["%time 1", "!pip install einops", "  !ls"])
+def test_a_cell_may_hold_commands_of_ipython(line):
+    cell = submissions.Cell.parsed(None, f"{line}\ndef dot(a, b):\n    return 1")
+    assert cell.is_python and cell.defined == {"dot"}
+
+
+def test_a_notebook_with_as_much_code_as_is_allowed_is_read(tmp_path):
+    cell = {"cell_type": "code", "source": "x = 1\n" * 16_500}  # 99 kB: TEACHING.md allows 100
+    (tmp_path / "a.ipynb").write_text(json.dumps({"cells": [cell]}))
+    assert len(submissions.read_cells(tmp_path / "a.ipynb")) == 1
 
 
 def test_an_answer_is_found_in_another_cell_by_its_name():

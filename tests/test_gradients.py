@@ -80,6 +80,14 @@ def test_a_gradient_that_is_zero_everywhere_is_not_needed(make):
     assert check(answer, "shares").status == "correct"
 
 
+@pytest.mark.parametrize("dtype, cause", [(torch.float64, "no_grad"), (torch.float16, "rounded")])
+def test_in_16_bits_rounding_may_be_what_makes_a_gradient_wrong(make, dtype, cause):
+    make(shares, [(X.to(dtype), Y.to(dtype)), (Y.to(dtype), X.to(dtype))])
+    answer = lambda x, y: x.exp() / x.exp().sum(-1, True).detach() * y  # noqa: E731
+    told = check(answer, "shares").message
+    assert [each for each in ("no_grad", "rounded") if each in told] == [cause]
+
+
 def test_gradients_of_a_softmax_do_not_cancel(make):
     def softmax(x):
         return x.softmax(dim=-1)

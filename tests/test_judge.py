@@ -201,18 +201,19 @@ def test_the_inputs_for_which_an_answer_is_right_are_named(exercise, answer, wor
 @pytest.mark.parametrize(
     "answer, words",
     [
-        (lambda x, T: x * T * T, "9.9 double: Your result is the right one times T. Check"),
+        (lambda x, T, *_: x * T * T, "9.9 double: Your result is the right one times T. Check"),
+        (lambda x, T, *_: x * T * T, "5 of 6 entries differ (for"),  # not by which factor here
         (
-            lambda x, T: x * T + x**2,
+            lambda x, T, *_: x * T + x**2,
             "double: expected 0.5 at [0, 1], got 1.5; 5 of 6 entries differ",
         ),
-        (lambda x, T: x * T + x**2, "(for inputs of shape (2, 3), T = 0.5)"),
+        (lambda x, T, *_: x * T + x**2, "(for inputs of shape (2, 3), 'rows', T = 0.5)"),
     ],
 )
 def test_what_the_results_show_comes_first_then_numbers_and_their_inputs(exercise, answer, words):
     x = torch.arange(6.0).view(2, 3)
-    inputs = [(x, T) for T in (0.5, 2.0, 3.0)]
-    exercise(lambda x, T: x * T, lambda: inputs, mistakes=[])
+    inputs = [(x, T, "rows", True) for T in (0.5, 2.0, 3.0)]
+    exercise(lambda x, T, along, is_causal: x * T, lambda: inputs, mistakes=[])
     assert words in without_source(check(answer, "double").message)
 
 
@@ -293,6 +294,11 @@ def test_of_a_tuple_the_first_wrong_item_names_the_mistake(exercise, answer, mis
     assert verdict.mistake == mistake and words in verdict.message
 
 
+def test_items_in_another_order_get_the_positions_to_move_them_to(exercise):
+    exercise(lambda x: (x, 2 * x, 3 * x), mistakes=[])
+    assert " 1, 2, 0" in check(lambda x: (2 * x, 3 * x, x), "double").message
+
+
 @pytest.mark.parametrize("factor, mistake", [(2, "roundabout"), (1, None)])
 def test_how_a_result_is_made_is_said_only_if_it_is_right(exercise, factor, mistake):
     def run(answer, x):
@@ -311,6 +317,7 @@ LAYOUTS = {  # the factor of x that each gives for the first input and for the s
     "unfit right": ([(0, 0), (2, 2)], "correct"),
     "unfit wrong": ([(0, 0), (3, 3)], "expected"),
     "none right for both": ([(2, 3), (3, 2)], "expected"),
+    "more right than the first": ([(3, 7), (5, 2)], "got 5"),
     "none fits both": ([(0, 2), (2, 0)], "No single layout"),
 }
 

@@ -439,6 +439,10 @@ TABLE = {
     "shard_tokens": [
         ("unbalanced", lambda each, W: torch.arange(sum(each)).view(W, -1).T.reshape(W, -1)),
     ],
+    "absorbed_attention": [
+        ("keys expanded", [("q_latent @ latent.mT /", "q @ (latent @ W_k.mT).mT /")]),
+        ("values expanded", [("return mixed @ W_v.mT", "return weights @ (latent @ W_v.mT)")]),
+    ],
     "causal_linear_attention": [("makes the whole matrix", with_all_weights)],
     "decayed_in_chunks": [
         ("makes the whole matrix", lambda *given: R["decayed_in_chunks"](*given[:-1], 99)),

@@ -8,6 +8,7 @@ import importlib.util
 import inspect
 import linecache
 import os
+import re
 import resource
 import signal
 import sys
@@ -79,8 +80,8 @@ def load(sources, name, answer):
     base = sys.modules["course_utils.checks.exercise"]
     exercise = base.EXERCISES[answer]
     base.EXERCISES.clear()
-    code = inspect.getsource(exercise.run)  # where the check computes a right result
     right = [exercise, exercise.reference, *exercise.also_right]
+    code = _code_of(exercise.run, module, right)  # where the check computes a right result
     for key, value in [*vars(module).items()]:
         if any(value is each for each in right) and key not in code:
             delattr(module, key)
@@ -91,6 +92,19 @@ def load(sources, name, answer):
         linecache.cache.pop(f"<check {each}>", None)
     sources.clear()
     return exercise.run, base
+
+
+def _code_of(run, module, right):
+    """Return the source of an exercise's `run` and of the functions of its module that it calls."""
+    code = inspect.getsource(run)
+    own = (
+        each for each in vars(module).values() if getattr(each, "__module__", "") == module.__name__
+    )
+    left = [each for each in own if inspect.isfunction(each) and each not in right]
+    while called := [each for each in left if re.search(rf"\b{each.__name__}\b", code)]:
+        code += "".join(map(inspect.getsource, called))
+        left = [each for each in left if each not in called]
+    return code
 
 
 def work(peer, task):

@@ -41,7 +41,8 @@ BESIDE = {
     "copy_weights", "without_head", "continue_text", "windowed_kernel", "grouped_kernel",
     "half_kernel", "split_decode", "streamed_entropy", "merge", "flash_forward", "flash_causal",
     "as_sdpa", "paged_attention", "generate_together", "silence_heads", "causal_linear_attention",
-    "decayed_in_chunks", "chunk_as_map", "absorbed_attention",
+    "decayed_in_chunks", "chunk_as_map", "absorbed_attention", "euclidean_distance", "softmax_vjp",
+    "shared_prefix_attention", "grouped_attention", "attend_in_parts",
 }  # fmt: skip
 ATTENTION = "course_utils.attention"
 # What a student's process can read of the course; no exercise asks for what these files define.
