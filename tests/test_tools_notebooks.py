@@ -136,7 +136,7 @@ def test_a_broken_exercise_is_named_and_the_others_are_made(course, capsys, cont
 NO_ANSWER = nbformat.writes(new_notebook(cells=[new_code_cell("1")])).encode()
 
 
-@pytest.mark.parametrize("content", [*BROKEN, NO_ANSWER])
+@pytest.mark.parametrize("content", [*BROKEN, pytest.param(NO_ANSWER, id="no answer")])
 def test_solutions_that_give_no_exercise_are_named_before_any_is_written(course, capsys, content):
     edit(course / "solutions" / "01_a.ipynb", (0, "# Double it"))
     (course / "solutions" / "02_b.ipynb").write_bytes(content)
