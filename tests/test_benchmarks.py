@@ -131,6 +131,7 @@ def measured(folder, part):
     return json.loads((folder / f"gpu_{part}.json").read_text())["entries"]
 
 
+@pytest.mark.slow
 def test_what_a_gpu_would_be_asked_is_measured_on_the_cpu(small, tmp_path):
     assert not any("errors failed" in entry for entry in measured(tmp_path, "correctness"))
     table = {entry["contender"]: entry for entry in measured(tmp_path, "table")}

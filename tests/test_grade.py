@@ -254,6 +254,7 @@ def test_bubblewrap_takes_the_network_and_hides_what_is_to_be_hidden(tmp_path, m
 NOT_BESIDE = sorted({name for name, *_ in WRONG_ANSWERS} - students.BESIDE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NOT_BESIDE)
 def test_results_show_what_is_wrong_or_the_check_runs_beside_the_answer(name):
     def apart(answer):  # the check sees nothing of how a thread of its own computes

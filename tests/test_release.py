@@ -54,6 +54,7 @@ NEWS = {"1.1.0": "A lesson.\n\n- An explorer.\n", "1.0.0": "The first release.\n
 
 
 @pytest.mark.parametrize("version", NEWS)
+@pytest.mark.slow
 def test_a_release_is_made_from_what_is_committed_and_says_what_is_new_in_its_version(
     tmp_path, monkeypatch, version
 ):
