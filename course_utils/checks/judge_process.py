@@ -199,7 +199,12 @@ def serve():
             theirs.close()
             token, task = pickle.load(requests)
             ours.send_bytes(task)
+            # half a message could keep the server waiting for the rest
+            limit = threading.Timer(PATIENCE + GRACE, _kill_all_below, [psutil.Process()])
+            limit.start()
             reply = _watched(child, ours).decode(errors="replace")
+            limit.cancel()
+            limit.join()
             replies.write(json.dumps((token, reply)).encode() + b"\n")
             replies.flush()
             _kill_all_below(psutil.Process())
