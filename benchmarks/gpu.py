@@ -62,12 +62,13 @@ def machine(device):
 
 def run(part, path, device):
     """Measure one part, and write its entries to a file as they come."""
-    report = machine(device) | {"entries": []}
+    about, lines = json.dumps(machine(device), ensure_ascii=False), []
     for entry in PARTS[part](device):
-        report["entries"].append(entry | clocks(device))
-        print(json.dumps(entry, ensure_ascii=False), flush=True)
+        lines.append(json.dumps(entry | clocks(device), ensure_ascii=False))
+        print(lines[-1], flush=True)
         whole = path.with_suffix(".part")  # an interrupted run leaves the last file whole
-        whole.write_text(json.dumps(report, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        entries = ",\n".join(lines)
+        whole.write_text(f'{about[:-1]}, "entries": [\n{entries}\n]}}\n', encoding="utf-8")
         os.replace(whole, path)
 
 

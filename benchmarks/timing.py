@@ -11,7 +11,7 @@ from course_utils import attention as course
 
 TOKENS, WIDTH = 16384, 2048  # B · N and H · D
 FAILURES = (RuntimeError, TritonError)  # of PyTorch and CUDA, out of memory too; of the kernels
-SECONDS = 0.3  # for all repeats of one measurement, 3 to 30
+SECONDS = 0.15  # for all repeats of one measurement, at most 30
 WARM_UP = 1.0  # seconds: an idle GPU runs at a fraction of its clock rate
 
 
@@ -97,21 +97,21 @@ def warm_up(device):
 
 
 def milliseconds(work, device):
-    """Return the times of 3 to 30 runs on the device, after two to warm up."""
+    """Return the times of 1 to 30 runs on the device, after two to warm up."""
     timed(work, 1, device)
     (once,) = timed(work, 1, device)  # in milliseconds
-    return timed(work, max(3, min(30, int(1000 * SECONDS / once))), device)
+    return timed(work, max(1, min(30, int(1000 * SECONDS / once))), device)
 
 
 def timed(work, repeats, device):
     """Return the times of queued runs, in milliseconds.
 
-    Half a gigabyte is cleared between runs, so that no run finds its inputs in the cache, and so
+    Two gigabytes are cleared between runs, so that no run finds its inputs in the cache, and so
     that Python has time to queue the next run: otherwise the launch of a short run would be timed.
     """
     if device == "cpu":
         return [round(1000 * seconds(work), 4) for _ in range(repeats)]
-    flush = torch.empty(2**29, dtype=torch.int8, device=device)
+    flush = torch.empty(2**31, dtype=torch.int8, device=device)
     marks = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]
     for start, end in marks:
         flush.zero_()
