@@ -74,8 +74,9 @@ RUNGS = [
     Rung(
         "long work first",
         "LONG_FIRST",
-        "causal: begin with the last queries of all heads of a sequence, which see most keys",
-        "causal: short work fills the end, where processors would wait for the longest",
+        "four heads at a time, and of these first the last queries, which see most keys if causal",
+        "causal: short work fills the end, where processors would wait for the longest; both: the "
+        "L2 cache holds the keys and values of four heads",
     ),
     Rung(
         "descriptors",
@@ -130,12 +131,13 @@ def _attend(
                 P_16_BIT, SKIP, TWO_LOOPS, EXP2,
             )  # fmt: skip
             number = tl.atomic_add(taken_ptr, 1)
-    else:  # programs start in the order of axis 0, then 1, then 2
-        block, head = tl.program_id(0), tl.program_id(1)
+    else:
+        block, head = tl.program_id(0) % blocks, tl.program_id(0) // blocks
         if LONG_FIRST:
-            head, block = tl.program_id(0), blocks - 1 - tl.program_id(1)
+            head, block, batch = kernels._block_of_program(H, blocks)
+            head, block = batch * H + head, blocks - 1 - block
         _attend_block(
-            q_ptr, k_ptr, v_ptr, out_ptr, block, tl.program_id(2) * H + head, N, scale,
+            q_ptr, k_ptr, v_ptr, out_ptr, block, head, N, scale,
             IS_CAUSAL, D, BLOCK_Q, BLOCK_K, P_16_BIT, SKIP, TWO_LOOPS, EXP2,
         )  # fmt: skip
 
@@ -224,8 +226,7 @@ def attend(number, q, k, v, is_causal):
     B, H, N, D = q.shape
     switches, tiles = plan(number, D, kernels.capability(q.device))
     out, taken = torch.empty_like(q), None
-    blocks = triton.cdiv(N, tiles.block_q)
-    grid = (H, blocks, B) if switches["LONG_FIRST"] else (blocks, H, B)
+    grid = (B * H * triton.cdiv(N, tiles.block_q),)
     if switches["PERSISTENT"]:
         taken = torch.zeros(1, dtype=torch.int32, device=q.device)
         grid = (2 * processors(q.device),)  # up to two on each; at D = 128 only one fits
@@ -258,7 +259,9 @@ def count(number, case):
         masked += trips[-1] - (whole if on["TWO_LOOPS"] else 0)
     tile = case.B * case.H * tiles.block_q * tiles.block_k  # scores of one, in all heads
     if on["LONG_FIRST"]:
-        order = [n for n in reversed(trips) for _ in range(case.H)] * case.B
+        together = kernels.HEADS_TOGETHER.value
+        heads = [min(together, case.B * case.H - n) for n in range(0, case.B * case.H, together)]
+        order = [n for count in heads for n in reversed(trips) for _ in range(count)]
     else:
         order = trips * case.H * case.B
     return {

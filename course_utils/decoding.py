@@ -114,8 +114,8 @@ def _join(
 def choose_parts(processors, groups, S):
     """Return the number of parts of each cache that keeps all multiprocessors of a GPU busy.
 
-    Each gets two programs, so that one can compute while the other waits for memory. With more,
-    some multiprocessors would be idle at the end of a second wave.
+    Each gets four programs, so that some compute while others wait for memory. On an H200, this was
+    faster than two programs, and than eight.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def choose_parts(processors, groups, S):
     -------
     int
     """
-    return max(1, min(2 * processors // groups, S // MIN_KEYS, MAX_PARTS))
+    return max(1, min(4 * processors // groups, S // MIN_KEYS, MAX_PARTS))
 
 
 def attend_to_parts(q, k_cache, v_cache, parts, lengths=None, block_table=None):

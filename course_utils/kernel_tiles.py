@@ -21,12 +21,12 @@ class Cuts(NamedTuple):
 
 
 # Tiles for float16 and bfloat16, by compute capability and head width. A GPU uses the highest row
-# that does not exceed its own capability. We know from compiling that these tiles fit into shared
-# memory and hardly spill registers. Which tiles are fastest must be measured on a GPU, with
-# benchmarks/tune_kernels.py. At width 256, the gradients of 64 keys and values take 128 KiB in
-# float32. This is half of the registers of a multiprocessor and leaves little room. So backward_kv
-# of 8.6 and 9.0, and forward of 8.6, have more warps than a tile of scores can use, and compute
-# these products twice.
+# that does not exceed its own capability. Those of 9.0 were the fastest on an H200 among about 10
+# for each kernel and width whose registers do not spill (benchmarks/tune_kernels.py). Of the others
+# we only know from compiling that they fit into shared memory and hardly spill. At width 256, the
+# gradients of 64 keys and values take 128 KiB in float32. This is half of the registers of a
+# multiprocessor and leaves little room. So backward_kv of 8.6, 9.0 and 10.0, and forward of 8.6,
+# have more warps than a tile of scores can use, and compute these products twice.
 TILES = {
     (8, 0): {  # A100
         16: Cuts(Tiles(128, 64, 4, 3), Tiles(128, 64, 4, 3), Tiles(64, 128, 4, 3)),
@@ -43,6 +43,13 @@ TILES = {
         256: Cuts(Tiles(64, 32, 8, 2), Tiles(32, 32, 4, 2), Tiles(32, 32, 8, 2)),
     },
     (9, 0): {  # H100, H200
+        16: Cuts(Tiles(128, 64, 4, 3), Tiles(64, 64, 4, 3), Tiles(128, 64, 4, 3)),
+        32: Cuts(Tiles(128, 64, 4, 3), Tiles(64, 64, 4, 3), Tiles(128, 64, 4, 3)),
+        64: Cuts(Tiles(128, 64, 8, 3), Tiles(128, 64, 4, 3), Tiles(32, 128, 4, 3)),
+        128: Cuts(Tiles(128, 64, 8, 3), Tiles(128, 64, 8, 3), Tiles(64, 128, 8, 3)),
+        256: Cuts(Tiles(128, 64, 8, 2), Tiles(64, 32, 4, 3), Tiles(32, 64, 8, 3)),
+    },
+    (10, 0): {  # B200
         16: Cuts(Tiles(128, 64, 4, 3), Tiles(128, 64, 4, 3), Tiles(64, 128, 8, 3)),
         32: Cuts(Tiles(128, 64, 4, 3), Tiles(128, 64, 4, 3), Tiles(64, 128, 8, 3)),
         64: Cuts(Tiles(128, 64, 4, 3), Tiles(128, 64, 8, 3), Tiles(64, 128, 8, 3)),
@@ -50,7 +57,6 @@ TILES = {
         256: Cuts(Tiles(128, 64, 8, 2), Tiles(128, 32, 8, 2), Tiles(32, 64, 8, 2)),
     },
 }
-TILES[10, 0] = TILES[9, 0]  # B200
 TILES[12, 0] = TILES[8, 6]  # RTX 50
 WIDTHS = [*TILES[9, 0]]
 # float32 is only for tests. These small tiles fit into the shared memory of all these GPUs.

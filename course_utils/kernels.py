@@ -59,6 +59,7 @@ class Strided(NamedTuple):
 
 
 LOG2_E = tl.constexpr(1.4426950408889634)  # GPUs compute exp2, and e^x = 2^(x · log₂e)
+HEADS_TOGETHER = tl.constexpr(4)  # see `_block_of_program`
 
 
 # Reading and writing
@@ -93,9 +94,18 @@ def _addresses(x_at, batch, head, rows, D: tl.constexpr):
 
 @triton.jit
 def _block_of_program(H, blocks):
-    """Return the head, block and batch index of this program. The head index varies fastest."""
-    number = tl.program_id(0)
-    return number % H, number // H % blocks, number // H // blocks
+    """Return the head, block and batch index of this program.
+
+    Programs start in the order of their numbers: first all blocks of four heads, then those of the
+    next four. So the keys and values that are in use fit into the L2 cache. Among four heads, the
+    head index varies fastest.
+    """
+    number, heads = tl.program_id(0), tl.num_programs(0) // blocks  # B · H
+    first = number // (HEADS_TOGETHER * blocks) * HEADS_TOGETHER
+    together = tl.minimum(HEADS_TOGETHER, heads - first)
+    rest = number - first * blocks
+    head = first + rest % together
+    return head % H, rest // together, head // H
 
 
 # Forward

@@ -165,12 +165,12 @@ def test_texts_may_share_pages():
 
 def test_parts_fill_the_processors_but_are_never_short():
     choose = decoding.choose_parts
-    assert choose(132, 8, 8192) == 32  # 33 for two programs to each of 132; 256 keys each: 32
-    assert choose(132, 300, 65536) == choose(132, 8, 200) == 1
+    assert choose(132, 8, 8192) == 32  # 66 for four programs to each of 132; 256 keys each: 32
+    assert choose(132, 600, 65536) == choose(132, 8, 200) == 1
     assert choose(1000, 1, 10**6) == decoding.MAX_PARTS
-    for groups in range(1, 265):
+    for groups in range(1, 529):
         programs = groups * choose(132, groups, 10**6)
-        assert 132 < programs <= 264 or programs == decoding.MAX_PARTS * groups
+        assert 264 < programs <= 528 or programs == decoding.MAX_PARTS * groups
 
 
 X = torch.zeros(2, 4, 1, 16, device=DEVICE)
