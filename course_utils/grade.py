@@ -9,6 +9,7 @@ import csv
 import html
 import re
 import resource
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,12 @@ from course_utils.checks.progress import MARKS
 from course_utils.course_folder import SHIPPED
 from course_utils.grading.students import MEMORY, Students
 from course_utils.grading.submissions import Assignment, Unreadable, read_cells, submissions
+
+NOTEBOOK = 120  # seconds, for all exercises of a notebook together; most take three
+TOO_LONG = (
+    f"not graded, because the exercises before it took {NOTEBOOK} seconds; the cells above an "
+    "answer run again for each, so is there a sleep() or a long computation at the top?"
+)
 
 
 @dataclass
@@ -52,9 +59,12 @@ def grade(runner, paths, assignments):
         except (Unreadable, OSError) as error:
             messages.append(f"{path.name}: {error}")
             continue
+        end = time.monotonic() + NOTEBOOK
         for name in assignment.ids:
             number = answered[assignment].get(name)
             try:
+                if time.monotonic() > end:
+                    raise Unreadable(TOO_LONG)
                 if number is None:
                     raise Unreadable("its cell is missing")
                 code = assignment.code(cells, number)

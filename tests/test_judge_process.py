@@ -15,15 +15,22 @@ from course_utils.checks import judge_process
 
 pytestmark = pytest.mark.slow
 NOTEBOOK = """
-    import ctypes, functools, os, pickle, subprocess, sys, tempfile, threading, time, torch
+    import ctypes, functools, io, numpy, os, pickle, subprocess, sys, tempfile, threading, time
+    import torch
     from concurrent.futures import ThreadPoolExecutor as Pool
+    from multiprocessing import get_context, shared_memory
     from torch import nn
+    from torch.overrides import BaseTorchFunctionMode as Mode
     from tqdm.auto import tqdm
     from course_utils import check
     from course_utils.checks.exercise import EXERCISES
     from course_utils.checks.submission_kernel import triton
 
     model, lock = nn.Linear(9000, 9000), threading.Lock()
+    traced = torch.jit.trace(lambda a, b: a @ b, (torch.ones(2), torch.ones(2)))
+    part = torch.ones(20_000_000)[:3]
+    numpy.savez(file := io.BytesIO(), 1)
+    stored = numpy.load(io.BytesIO(file.getvalue()))
     torch.set_default_dtype(torch.float64)
     torch.set_default_device("meta")
 
@@ -54,7 +61,11 @@ NOTEBOOK = """
     class Spoilt:
         def __reduce__(self): return int, ("no number",)
 
-    spoilt, ONE = Spoilt(), 1
+    class Fatal:
+        def __init__(self, error): self.error = error
+        def __reduce__(self): raise self.error
+
+    spoilt, fatal, stopped, ONE = Spoilt(), Fatal(SystemExit), Fatal(KeyboardInterrupt), 1
     compiled = torch.compile(lambda a, b: a @ b)
 
     class Endless(torch.Tensor):
@@ -72,11 +83,17 @@ ANSWERS = {
     "from __main__ import Dot; return Dot(1)(a, b)": "correct",
     "return pickle.loads(pickle.dumps(Dot(1)))(a, b)": "correct",
     "return eval('ONE') * (a @ b)": "correct",
-    "return a @ b  # not spoilt": "correct",
+    "return a @ b  # neither spoilt nor fatal nor stopped": "correct",
+    "return traced(a, b)": "correct",
+    "return stored['arr_0'].item() * part[0].item() * (a @ b)": "correct",
     "return compiled(a, b)": "correct",
     "torch.backends.cudnn.deterministic = True; return a @ b": "correct",
     "return sum(x * y for x, y in zip(tqdm(a), b))": "correct",
     "with Pool(2) as p: return sum(p.map(float, a * b))": "correct",
+    "with get_context('spawn').Pool(1) as p: return p.map(abs, [1])[0] * (a @ b)": "correct",
+    "s = shared_memory.SharedMemory(None, True, 8); s.unlink(); return a @ b": "correct",
+    "torch.set_default_device('meta'); Mode().__enter__(); return a @ b": "correct",
+    "torch.set_default_dtype(torch.float16); return a @ b": "correct",
     "if os.fork() == 0: os._exit(0)\n    return a @ b": "correct",
     "check(f, 'dot'); return a @ b": "correct",
     "torch.Tensor.all = lambda *_, **__: torch.tensor(True); return a @ b": "correct",
@@ -103,6 +120,8 @@ ANSWERS = {
     "threading.Thread(target=turns).start(); return a @ b": "leaves a thread",
     "subprocess.Popen(['sleep', '99']); return a @ b": "leaves a thread",
     "return a @ model.weight": "uses model, which cannot be copied",
+    "return fatal, a @ b": "uses fatal, which cannot be copied",
+    "return stopped, a @ b": "uses stopped, which cannot be copied",
     "with lock: return a @ b": "uses lock, which cannot be copied",
 }
 RIGHT = "print(check(lambda a, b: a @ b, 'dot'))"

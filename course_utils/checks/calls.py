@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import overrides
+from torch.utils import _python_dispatch
 
 LEAVES = (
     "leaves Python",
@@ -66,6 +68,28 @@ def call(function, *args):
 
 def restart_clock():
     """Give the answer all its time again for what follows; `judge_process` replaces this."""
+
+
+@contextlib.contextmanager
+def settings_kept():
+    """After it, PyTorch's settings for all that follows are as before it."""
+    kept = torch.get_default_dtype(), torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
+    device = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    kinds = (overrides, "function"), (_python_dispatch, "dispatch")
+    stacks = [(kind, getattr(kind, f"_get_current_{name}_mode_stack")) for kind, name in kinds]
+    modes = [stack() for _, stack in stacks]
+    try:
+        yield
+    finally:
+        for (kind, stack), before in zip(stacks, modes, strict=True):
+            while stack():
+                kind._pop_mode()
+            for mode in before:
+                kind._push_mode(mode)
+        torch._GLOBAL_DEVICE_CONTEXT.device_context = device
+        torch.set_default_dtype(kept[0])
+        torch.set_grad_enabled(kept[1])
+        torch.set_autocast_enabled("cpu", kept[2])
 
 
 @contextlib.contextmanager

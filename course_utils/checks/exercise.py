@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
+from course_utils.checks import calls
 from course_utils.checks.source_edits import edited
 
 EXERCISES = {}  # by name; each exercise's file adds its own
@@ -50,7 +51,8 @@ def tag_learner_errors(function):
 
     def marked(*args, **kwargs):
         try:
-            return function(*args, **kwargs)
+            with calls.settings_kept():
+                return function(*args, **kwargs)
         except BaseException as error:
             error.is_learners = True
             raise

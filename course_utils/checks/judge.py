@@ -89,7 +89,8 @@ def check(answer, name=None):
         If the check is broken and COURSE_STRICT is 1: nothing has been checked then.
     """
     strict = os.environ.get("COURSE_STRICT") == "1"
-    called = getattr(answer, "__name__", type(answer).__name__) if name is None else name
+    kept = "name" if isinstance(answer, torch.jit.ScriptFunction) else "__name__"
+    called = getattr(answer, kept, type(answer).__name__) if name is None else name
     exercise = EXERCISES.get(called) if isinstance(called, str) else None
     if exercise is None or not callable(answer):
         verdict = Verdict("wrong", None, "❌ " + _not_checkable(answer, called))

@@ -22,6 +22,7 @@ import sys
 import threading
 import time
 import types
+from multiprocessing import forkserver, resource_tracker
 
 import cloudpickle
 import psutil
@@ -62,8 +63,8 @@ WAITS = (
     f"Your code is not finished after {PATIENCE:g} seconds. Does it sleep or wait for a lock?",
 )
 NOT_SENT = (
-    "{} cannot be copied into the process that judges ({}). Give the function what it needs as "
-    "arguments, or create it inside the function."
+    "{} cannot be copied into the process that judges ({}). Create it inside the function, or keep "
+    "what the function needs of it in a variable: `n = len(x)`, for example."
 )
 NOT_RUN = (
     "The cell with your newest version did not run ({}), so this would judge the version before. "
@@ -71,7 +72,10 @@ NOT_RUN = (
 )
 # of a cell that may not be Python: what follows def or class, or precedes the = of an assignment
 _DEFINES = r"(?<=\bdef )[ \w]+|(?<=\bclass )[ \w]+|^[^=(!<>\n]+(?==[^=])"
-GONE = "The process that judges answers has ended. Run this cell again."
+GONE = (
+    "The process that judges answers has ended or does not reply. Run this cell again. If you read "
+    "this again, your code ends or stops that process."
+)
 
 in_process = False  # whether to judge in this very process, as the course's own tests do
 _server = None
@@ -112,11 +116,12 @@ def judge(exercise, answer):
         what = f"Your code uses {culprit}, which" if culprit else "It"
         return "not checked", "cannot be sent", NOT_SENT.format(what, errors.summarize(error))
     server, token = start(), os.urandom(8).hex()
-    limit = threading.Timer(2 * PATIENCE, _end, [server])  # else an answer could stop the server
-    limit.start()
+    limit = threading.Timer(PATIENCE + 3 * GRACE, _end, [server])
     try:
         pickle.dump((token, task), server.stdin)
         server.stdin.flush()
+        server.stdout.readline()  # it has imported PyTorch
+        limit.start()  # an answer could stop the server
         echo, reply = json.loads(server.stdout.readline())
         if echo != token:
             raise ValueError("an answer has written this")
@@ -129,7 +134,8 @@ def judge(exercise, answer):
         raise
     finally:
         limit.cancel()
-        limit.join()
+        if limit.is_alive():
+            limit.join()
     return _verdict(reply)
 
 
@@ -198,21 +204,18 @@ def serve():
             child.start()
             theirs.close()
             token, task = pickle.load(requests)
+            replies.write(b"begun\n")
+            replies.flush()
             ours.send_bytes(task)
-            # half a message could keep the server waiting for the rest
-            limit = threading.Timer(PATIENCE + GRACE, _kill_all_below, [psutil.Process()])
-            limit.start()
             reply = _watched(child, ours).decode(errors="replace")
-            limit.cancel()
-            limit.join()
+            ours.close()
+            while psutil.Process().children():  # none may be left to stop the server
+                _kill_all_below(psutil.Process())
+                with contextlib.suppress(ChildProcessError, AttributeError):  # none; on Windows
+                    while os.waitpid(-1, os.WNOHANG)[0]:
+                        pass
             replies.write(json.dumps((token, reply)).encode() + b"\n")
             replies.flush()
-            _kill_all_below(psutil.Process())
-            child.join()
-            ours.close()
-            with contextlib.suppress(ChildProcessError, AttributeError):  # none; on Windows
-                while os.waitpid(-1, os.WNOHANG)[0]:  # what an answer has left, ended by now
-                    pass
     _kill_all_below(psutil.Process())
 
 
@@ -329,7 +332,7 @@ def _has_threads():
 
 
 def _has_children():
-    try:
-        return hasattr(os, "fork") and os.waitpid(-1, os.WNOHANG) == (0, 0)
-    except ChildProcessError:
-        return False
+    """Tell whether a process of the answer runs; those that Python itself keeps do not count."""
+    kept = resource_tracker._resource_tracker._pid, forkserver._forkserver._forkserver_pid
+    below = psutil.Process().children(recursive=True)
+    return any(each.pid not in kept and each.status() != psutil.STATUS_ZOMBIE for each in below)

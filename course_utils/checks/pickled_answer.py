@@ -7,15 +7,21 @@ import importlib
 import inspect
 import io
 import marshal
+import math
+import pickle
 import re
 import sys
+import traceback
 import types
 from unittest import mock
 
 import cloudpickle
+import numpy as np
 import torch
 from IPython.core.autocall import ExitAutocall
 from IPython.core.interactiveshell import InteractiveShell
+
+from course_utils.checks.errors import is_learners_file, summarize
 
 LARGEST = 64 << 20  # bytes that are sent with an answer
 SMALL = 1 << 20  # bytes of something that an answer only mentions
@@ -58,12 +64,8 @@ def not_picklable(answer):
         None if there is no such thing, and for a class.
     """
     used = inspect.getclosurevars(answer) if inspect.isfunction(answer) else None
-    for name, value in (used.nonlocals | used.globals).items() if used else ():
-        try:
-            _dumps(value)
-        except Exception:
-            return name
-    return None
+    named = used.nonlocals | used.globals if used else {}
+    return next((name for name, value in named.items() if _size(value) == math.inf), None)
 
 
 def _mentioned(answer):
@@ -75,14 +77,14 @@ def _mentioned(answer):
     with contextlib.suppress(OSError, TypeError):
         words.update(re.findall(r"\w+", inspect.getsource(answer)))
     main = vars(sys.modules["__main__"])
-    return {word: main[word] for word in words & {*main} if _is_small(main[word])}
+    return {word: main[word] for word in words & {*main} if _size(main[word]) <= SMALL}
 
 
-def _is_small(value):
+def _size(value):
     try:
-        return len(_dumps(value)) <= SMALL
+        return len(_dumps(value))
     except Exception:
-        return False
+        return math.inf
 
 
 def _dumps(value):
@@ -90,7 +92,13 @@ def _dumps(value):
     pickler = _Pickler(letter)
     # a function's globals become the child's __main__, where pickle and others look names up
     pickler.globals_ref[id(vars(sys.modules["__main__"]))] = _Main()
-    pickler.dump(value)
+    try:
+        pickler.dump(value)
+    except BaseException as error:  # SystemExit, for instance, from a __reduce__ of the learner's
+        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+        if not isinstance(error, Exception) and is_learners_file(frame.f_code.co_filename):
+            raise pickle.PicklingError(summarize(error)) from None
+        raise
     return letter.getvalue()
 
 
@@ -110,7 +118,11 @@ class _Pickler(cloudpickle.Pickler):
 
     def reducer_override(self, value):
         if isinstance(value, torch.Tensor):
-            _limit(value.untyped_storage().nbytes())
+            _limit(value.nbytes)
+            if value.untyped_storage().nbytes() > LARGEST:  # a part of a larger one
+                return value.detach().clone().__reduce_ex__(2)
+        if isinstance(value, np.lib.npyio.NpzFile):  # it reads when it is asked
+            return dict, ({**value},)
         if isinstance(value, types.CodeType):  # cloudpickle drops the file that names its line
             return marshal.loads, (marshal.dumps(value),)
         if type(value).__module__.startswith("triton.runtime") and hasattr(value, "fn"):
@@ -123,6 +135,8 @@ class _Pickler(cloudpickle.Pickler):
             return importlib.import_module, (value.__name__,)  # as torch.backends.cudnn
         if isinstance(value, types.FunctionType) and hasattr(value, "_torchdynamo_orig_callable"):
             return functools.partial, (value._torchdynamo_orig_callable,)  # of torch.compile
+        if isinstance(value, torch.jit.ScriptFunction | torch.jit.ScriptModule):
+            return torch.jit.load, (io.BytesIO(value.save_to_buffer()),)
         if isinstance(value, ExitAutocall):
             return getattr, (builtins, "exit")
         if isinstance(value, InteractiveShell):  # magics and shell commands do nothing there

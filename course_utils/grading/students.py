@@ -62,10 +62,10 @@ ENDS = {
     "loops": ("runs for ever", "it computes for too long; is there a loop without end?"),
 }
 BWRAP = "in bubblewrap: without a network, and without access to other students' work"
-NOBODY = "as the user nobody, without a network and without access to other students' work"
+NOBODY = "as a user without rights, without a network and without access to other students' work"
 ONLY_NOBODY = (
-    "as the user nobody. It may read what every user may read: other submissions, for example, "
-    "unless you run chmod 700 on their folder"
+    "as a user without rights. It may read what every user may read: other submissions, for "
+    "example, unless you run chmod 700 on their folder"
 )
 FAILED = OSError, subprocess.SubprocessError, calls.Refused  # to start
 PLAIN = (
@@ -189,7 +189,8 @@ class Students:
             stderr=subprocess.DEVNULL,
             preexec_fn=prepare,
             cwd="/",
-            env={"PATH": os.defpath, "HOME": "/tmp", "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1"},
+            env={"PATH": os.defpath, "HOME": "/tmp", "USER": "student"}
+            | {"LANG": "C.UTF-8", "OMP_NUM_THREADS": "1"},
             start_new_session=True,
         )
         self._peer().wait()
@@ -330,7 +331,8 @@ def _be_nobody():
     _limit(PROCESSES)
     os.setgroups([])
     os.setgid(65534)
-    os.setuid(65534)
+    # each its own, so that no two share a keyring; systemd keeps these for users without a name
+    os.setuid(61_184 + os.getpid() % 4_336)
 
 
 _libc = ctypes.CDLL(None, use_errno=True)
