@@ -24,7 +24,7 @@ class KernelManager(nbval.kernel.KernelManager):
     def start_kernel(self, **settings):
         # a wrong answer in an exercise is a failure; lesson 00 shows one on purpose
         strict = str(int(Path(settings["cwd"]).name == "exercises"))
-        super().start_kernel(env=os.environ | {"COURSE_STRICT": strict}, **settings)
+        super().start_kernel(env={"COURSE_STRICT": strict} | os.environ, **settings)
 
 
 nbval.kernel.KernelManager = KernelManager
