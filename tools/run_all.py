@@ -39,7 +39,8 @@ TEST = STYLE | {
     "tests and notebooks": [*PYTEST, *NBVAL, *NOTEBOOKS, "exercises", "tests"],
 }
 FAST = "not browser and not slow"
-CHECK = STYLE | {"tests": [*PYTEST, "tests", "-m", f"{FAST} and not kernel"]}
+CORES = str(min(8, os.cpu_count()))  # fast tests do not wait, and each process imports PyTorch
+CHECK = STYLE | {"tests": [*PYTEST, "tests", "-n", CORES, "-m", f"{FAST} and not kernel"]}
 # The processes share the cores: one thread each, unless told otherwise, and a waiting one sleeps.
 CALM = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 
