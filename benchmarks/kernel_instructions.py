@@ -27,6 +27,7 @@ from triton.runtime import JITFunction, driver
 
 import kernel_ladder as ladder
 from course_utils import kernels
+from course_utils.explorers.fit import GPUS, REGISTERS
 
 FILE = Path(__file__).parents[1] / "course_utils" / "data" / "kernel_instructions.json"
 HOPPER = (9, 0)
@@ -119,6 +120,13 @@ def needs(kernel):
     } | {kind: len(re.findall(what, kernel.asm["ptx"])) for kind, what in kinds.items()}
 
 
+def fitting(needed, tiles):
+    """Return how many programs of a kernel fit on a Hopper multiprocessor at a time."""
+    registers = 32 * tiles.num_warps * needed["registers"]
+    shared = needed["shared"] + 1  # KiB, of which the system takes 1
+    return min(REGISTERS // registers, int(GPUS["H100"]["in_all"] // shared))
+
+
 def inner_loop(sass):
     """Return the instructions of the first loop with matrix products in disassembled code.
 
@@ -162,8 +170,9 @@ def entries(cases):
         for number, rung in enumerate(ladder.RUNGS):
             compiled, tiles = compile_rung(number, case.D, case.is_causal)
             loop = inner_loop(compiled.asm["sass"])
+            programs = fitting(needs(compiled), tiles)
             scores = tiles.block_q * tiles.block_k / (32 * tiles.num_warps)  # a thread, a trip
-            counted = ladder.count(number, case)
+            counted = ladder.count(number, case, programs)
             yield {
                 "rung": rung.name,
                 "D": case.D,
@@ -173,6 +182,7 @@ def entries(cases):
                 "exponentials": round(sum("MUFU.EX2" in each for each in loop) / scores, 2),
                 "tf32": any("TF32" in each for each in loop),
                 "computed": round(counted["powers"] / needed, 3),  # scores, for each one needed
+                "programs": programs,  # on a multiprocessor at a time
                 "waiting": round(counted["waiting"], 3),
                 "loop": len(loop),  # instructions of a trip
                 "order": order(loop),

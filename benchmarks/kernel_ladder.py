@@ -243,12 +243,12 @@ def processors(device):
     return torch.cuda.get_device_properties(device).multi_processor_count if on_gpu else 1
 
 
-def count(number, case):
+def count(number, case, programs=1):
     """Return the work of a rung in one configuration, by stepping through its loops.
 
     FLOP and powers (exponentials) are those computed, needed or not; loaded_bytes is what the
-    programs read of K and V, in part from the cache; waiting is the share of time in which
-    multiprocessors are idle after their last program.
+    programs read of K and V, in part from the cache; waiting is the share of time that is idle at
+    the end, if so many programs run on a multiprocessor at a time.
     """
     on, tiles = plan(number, case.D)
     trips, masked = [], 0
@@ -269,13 +269,13 @@ def count(number, case):
         "powers": tile * sum(trips),
         "masked_scores": tile * masked,
         "loaded_bytes": 2 * 2 * tile // tiles.block_q * sum(trips) * case.D,
-        "waiting": waiting(order),
+        "waiting": waiting(order, programs),
     }
 
 
-def waiting(lengths):
-    """Return the share of idle time, if each processor takes the next program when free."""
-    busy = [0] * 132  # until when; the multiprocessors of an H200, a program at a time on each
+def waiting(lengths, programs):
+    """Return the share of idle time, if each multiprocessor runs so many programs at a time."""
+    busy = [0] * 132 * programs  # until when; an H200 has 132 multiprocessors
     for length in lengths:
         heapq.heapreplace(busy, busy[0] + length)
     return 1 - sum(busy) / (len(busy) * max(busy))

@@ -34,8 +34,8 @@ def kernel_counts(d, is_causal):
     ``benchmarks/kernel_instructions.py`` counts it. Each version is a dict with its ``name`` and,
     for one computed score, ``instructions`` of a thread and ``exponentials``; whether its second
     product is in TF32 (``tf32``); the scores that are computed for each one that the mask allows
-    (``computed``); the share of the time in which multiprocessors have no work left
-    (``waiting``); and the order of its inner loop (``order``) of ``loop`` instructions.
+    (``computed``); how many programs fit on a multiprocessor at a time (``programs``); the share of
+    the time in which multiprocessors have no work left (``waiting``); and the order of its inner loop (``order``) of ``loop`` instructions.
 
     Parameters
     ----------
