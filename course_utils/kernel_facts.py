@@ -35,7 +35,8 @@ def kernel_counts(d, is_causal):
     for one computed score, ``instructions`` of a thread and ``exponentials``; whether its second
     product is in TF32 (``tf32``); the scores that are computed for each one that the mask allows
     (``computed``); how many programs fit on a multiprocessor at a time (``programs``); the share of
-    the time in which multiprocessors have no work left (``waiting``); and the order of its inner loop (``order``) of ``loop`` instructions.
+    the time in which multiprocessors have no work left (``waiting``); and the order of its inner
+    loop (``order``) of ``loop`` instructions.
 
     Parameters
     ----------

@@ -21,9 +21,9 @@ class Cuts(NamedTuple):
 
 
 # Tiles for float16 and bfloat16, by compute capability and head width. A GPU uses the highest row
-# that does not exceed its own capability. Those of 9.0 were the fastest of 4 to 15
-# that we timed on an H200 for each kernel and width, or at most 4% slower than one that spills. Of
-# the others we only know from compiling that they fit into shared memory and hardly spill. At width 256, the
+# that does not exceed its own capability. Those of 9.0 were the fastest of 4 to 15 that we timed on
+# an H200 for each kernel and width, or at most 4% slower than one that spills. Of the others we
+# only know from compiling that they fit into shared memory and hardly spill. At width 256, the
 # gradients of 64 keys and values take 128 KiB in float32. This is half of the registers of a
 # multiprocessor and leaves little room. So backward_kv of 8.6, 9.0 and 10.0, and forward of 8.6,
 # have more warps than a tile of scores can use, and compute these products twice.
