@@ -190,7 +190,7 @@ def _one_chunk(q, k, v, decay, beta, S):
     ``S`` (..., d_k, d_v) is the state before the chunk; the others are as in
     `linear_attention_chunked`.
     """
-    ones = torch.ones_like(q[..., 0])  # (..., C), no decay
+    ones = q.new_ones(q.shape[-2])  # (C,), no decay, the same in the whole batch
     D = decay_matrix(ones if decay is None else decay)  # (..., C, C)
     since = (ones if decay is None else decay).cumprod(dim=-1)[..., None]  # (..., C, 1), of S
     u = v if beta is None else delta_writes(k, v, beta, D, since * (k @ S))  # (..., C, d_v)
