@@ -17,7 +17,7 @@ import timing
 from course_utils import kernel_tiles, kernels
 
 KERNELS = kernel_tiles.Cuts._fields
-WIDTHS = [64, 128]
+WIDTHS = kernel_tiles.WIDTHS
 CASES = [(False, 4096), (True, 16384)]  # is_causal, N
 
 
@@ -73,7 +73,7 @@ def tune(kernel, D, device="cuda", most=None):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kernel", choices=KERNELS, help="all, if none is named")
-    parser.add_argument("--width", type=int, choices=WIDTHS, help="of a head; both, if none is")
+    parser.add_argument("--width", type=int, choices=WIDTHS, help="of a head; all, if none is")
     parser.add_argument("--most", type=int, help="the number of candidates to try for each")
     given = parser.parse_args()
     if not torch.cuda.is_available():
