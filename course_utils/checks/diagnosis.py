@@ -207,7 +207,7 @@ def _most_alike(runs, exercise):
             if not may_fail and (at_most <= enough or at_most < against):
                 break
         else:
-            if in_favor >= against and in_favor > enough:
+            if in_favor > enough:
                 best = mistake, in_favor, wrong_results
             if may_fail and in_favor + same_errors:
                 failing = mistake, in_favor + same_errors, wrong_results
