@@ -94,11 +94,11 @@ def _addresses(x_at, batch, head, rows, D: tl.constexpr):
 
 @triton.jit
 def _block_of_program(H, blocks):
-    """Return the head, block and batch index of this program.
+    """Return this program's head, block and batch indices.
 
-    Programs start in the order of their numbers: first all blocks of four heads, then those of the
-    next four. So the keys and values that are in use fit into the L2 cache. Among four heads, the
-    head index varies fastest.
+    Programs start in numerical order: first all blocks of four heads, then all blocks of the next
+    four. So the keys and values that are in use fit into the L2 cache. Within four such
+    heads, consecutive programs belong to different heads.
     """
     number, heads = tl.program_id(0), tl.num_programs(0) // blocks  # B · H
     first = number // (HEADS_TOGETHER * blocks) * HEADS_TOGETHER
@@ -121,7 +121,7 @@ def _forward(
     H,
     L,
     S,
-    offset,  # query i may see keys j <= i + offset (S - L with a cache, S without a mask)
+    offset,  # query i may see keys j <= i + offset (offset is S - L with a cache, S without a mask)
     scale,
     GROUP: tl.constexpr,  # number of query heads that share one head of keys and values
     D: tl.constexpr,
@@ -300,7 +300,7 @@ def _add_to_d_k_and_d_v(
 ):  # fmt: skip
     """Add to d_k and d_v the contributions of the queries from first to stop."""
     for start in range(first, stop, BLOCK_Q):
-        # Past the last query, q, d_out and delta are 0, so nothing is added.
+        # After the last query, q, d_out and delta are loaded as 0, so nothing is added.
         q = _load(q_at, batch, head, start, L, BLOCK_Q, D)
         d_out = _load(d_out_at, batch, head, start, L, BLOCK_Q, D)
         queries = start + tl.arange(0, BLOCK_Q)

@@ -34,7 +34,7 @@ function verdictOf({ shared, limit, spilled }) {
 
 function limitOf({ programs, byMemory, byRegisters }) {
   if (!programs) return "";
-  if (byMemory === byRegisters) return ", limited by both";
+  if (byMemory === byRegisters) return ", limited by both shared memory and registers";
   return `, limited by ${byMemory < byRegisters ? "shared memory" : "registers"}`;
 }
 
@@ -45,7 +45,8 @@ export function describe(values) {
     `${gpu}, d = ${d}, tiles of ${block_q} × ${block_k}, ${stages} stages: ` +
     `${verdictOf(needs)}; shared memory ${fixed(needs.shared, 0)} of ${needs.limit} KiB; ` +
     `registers ${needs.used} of ${most_registers} for each thread, ${needs.spilled} bytes ` +
-    `spilled; ${inWords(needs.programs, "program")} at a time${limitOf(needs)}` +
+    `spilled; ${inWords(needs.programs, "program")} at a time on a multiprocessor` +
+    limitOf(needs) +
     finding(values, needs)
   );
 }
@@ -137,7 +138,7 @@ function programs(svg, left, top) {
   });
   return ({ programs: count, ...needs }) => {
     const limit = limitOf({ programs: count, ...needs });
-    change(title, { text: `programs at a time on a multiprocessor: ${count}${limit}` });
+    change(title, { text: `programs on a multiprocessor: ${count}${limit}` });
     boxes.forEach((box, n) => change(box, { fill: n < count ? COLORS[0] : "none" }));
   };
 }

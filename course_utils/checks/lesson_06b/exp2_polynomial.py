@@ -133,8 +133,8 @@ POWERS = (
     "would use the unit for exponentials. Add n << 23 to the bits of p instead."
 )
 TOO_LOW = (
-    "Your result is right down to x = −126. Below that, float32 has no normal exponent left, so a "
-    "lower clamp gives wrong results. Clamp x at −126."
+    "Your result is right down to x = −126. Below that, float32 has no normal numbers, so adding "
+    "n << 23 to the bits no longer multiplies by 2^n. Clamp x at −126."
 )
 P = "C[0] + f * (C[1] + f * (C[2] + f * C[3]))"
 BITS = "(p.view(torch.int32) + (n.to(torch.int32) << 23)).view(torch.float32)"
@@ -188,12 +188,12 @@ MISTAKES = [
     ("clamped two too low", TOO_LOW, ("min=-126", "min=-128")),
     ("clamped at the least subnormal number", TOO_LOW, ("min=-126", "min=-149")),
     ("clamped too high",
-     "Your result is right down to x = −125, and constant below that. float32 has normal exponents "
-     "down to −126. Clamp x at −126.",
+     "Your result is right down to x = −125, and constant below that. But float32 has normal "
+     "numbers down to 2^−126. Clamp x at −126.",
      ("min=-126", "min=-125")),
     ("clamped far too high",
-     "Your result is right down to x = −100, and constant below that. float32 has normal exponents "
-     "down to −126. Clamp x at −126.",
+     "Your result is right down to x = −100, and constant below that. But float32 has normal "
+     "numbers down to 2^−126. Clamp x at −126.",
      ("min=-126", "min=-100")),
     ("0 at −126",
      "Your y is 0 at x = −126, but 2^(−126) is a normal number in float32. Leave y as it is there.",
@@ -231,8 +231,8 @@ MISTAKES = [
      ("x = x.clamp(min=-126)", "given, x = x, x.clamp(min=-126)"),
      ("    error =", "    y = torch.where(given < -126, 0, y)\n    error =")),
     ("Taylor's cubic",
-     "Your result is what the Taylor coefficients give. That polynomial is exact at f = 0, but "
-     "0.6% too small near f = 1. Use the coefficients in C.",
+     "Your result is what you get with the Taylor coefficients. That polynomial is exact at f = "
+     "0, but 0.6% too small near f = 1. Use the coefficients in C.",
      (P, "1 + f * (0.693147 + f * (0.240227 + f * 0.0555041))")),
     ("whole part alone",
      "Your result is 2^n, without the factor 2^f. Compute p with the cubic in f, and add n to its "
@@ -347,8 +347,7 @@ MISTAKES = [
      "y is right, but you return the sum of the errors. Return the largest one.",
      (".abs().max()", ".abs().sum()")),
     ("negative fraction",
-     "Your f is what x.frac() gives, which is negative for negative x. With n = floor(x), f must "
-     "be x − n.",
+     "Your f is negative for negative x, as x.frac() is. With n = floor(x), f must be x − n.",
      ("f = x - n", "f = x.frac()")),
     ("n not rounded down",
      "Your f is right, but n is x rounded toward 0. Negative x must be rounded down. Use n = "

@@ -101,8 +101,8 @@ MISTAKES = [
      "key heads. Neighboring query heads must share a key head: 0, 0, 1, 1. Use head // GROUP.",
      (KV, "kv_head = head % (tl.num_programs(0) // GROUP)")),
     ("place in the group",
-     "Your result is what head % GROUP gives, the position of a query head within its group. The "
-     "key head is the number of the group. Use head // GROUP.",
+     "Your result is what you get with head % GROUP, which is the position of a query head within "
+     "its group. The key head is the number of the group. Use head // GROUP.",
      (KV, "kv_head = head % GROUP")),
     ("divided by the heads",
      "Your result is what you get if head is divided by the number of key heads. But GROUP query "
@@ -305,14 +305,14 @@ MISTAKES = [
      ("j[:, None] * k_s + d[None, :]", "j[:, None] + d[None, :] * k_s"),
      ("j[:, None] * v_s + d[None, :]", "j[:, None] + d[None, :] * v_s")),
     ("keys side by side",
-     "Your kernel reads keys and values as if each one began one number after the last. The "
-     "strides from one to the next are k_s for keys and v_s for values. Multiply j by these "
-     "strides.",
+     "Your result is what you get if j is added as it is, so that each key or value starts only "
+     "one number after the previous one. From one to the next it is k_s numbers for keys and v_s "
+     "for values. Multiply j by these strides.",
      ("j[:, None] * k_s", "j[:, None]"),
      ("j[:, None] * v_s", "j[:, None]")),
     ("keys side by side, values right",
-     "`v_at` is right, but your kernel reads keys as if each one began one number after the last. "
-     "From one key to the next, the stride is k_s. Multiply j by k_s.",
+     "`v_at` is right, but your `k_at` adds j as it is, so that each key starts only one number "
+     "after the previous one. From one key to the next it is k_s numbers. Multiply j by k_s.",
      ("j[:, None] * k_s", "j[:, None]")),
 ]  # fmt: skip
 

@@ -134,8 +134,8 @@ MISTAKES = [
      "the product: p.to(v.dtype).",
      (DOT, "tl.dot(p, v, acc)")),
     ("accumulated in 16 bits",
-     "Your result is what you get if O is kept in float16. float16 ends at 65,504, and Σ p v "
-     "exceeds that before it is divided by ℓ. Then O overflows to inf. Keep acc in float32.",
+     "Your result is what you get if O is kept in float16. The largest float16 number is 65,504. "
+     "Here Σ p v exceeds it before the division by ℓ, so O overflows to inf. Keep acc in float32.",
      (DOT, f"{DOT}.to(v.dtype)")),
     ("sum of rounded p",
      "Your output is right, but your logsumexp is slightly off, as if p were rounded to float16 "
@@ -154,9 +154,9 @@ MISTAKES = [
      "Only the factors of the product may have 16 bits.",
      (f"ell * shrink + {ELL}", f"(ell * shrink + {ELL}).to(v.dtype).to(tl.float32)")),
     ("scores in 16 bits",
-     "Your scores are rounded to float16 before the exponential. A score between 16 and 32 "
-     "changes by up to 0.008, and so its weight by almost 1%. Keep the scores in float32, and "
-     "round only p, for the product.",
+     "Your result is what you get if the scores are rounded to float16 before the exponential. A "
+     "score between 16 and 32 then changes by up to 0.008, so its weight changes by almost 1%. "
+     "Keep the scores in float32, and round only p, for the product.",
      (
       "p = tl.exp(scores - m_new[:, None])",
       "p = tl.exp(scores.to(v.dtype).to(tl.float32) - m_new[:, None])")),
@@ -220,8 +220,8 @@ MISTAKES = [
      "rows: axis=1.",
      (ELL, "tl.sum(p)")),
     ("bfloat16",
-     "Your result is what products in bfloat16 give, but v is float16. (The interpreter also "
-     "computes products in bfloat16 incorrectly.) Use p.to(v.dtype).",
+     "Your result is what you get if the products are in bfloat16, but v is float16. (The "
+     "interpreter also computes products in bfloat16 incorrectly.) Use p.to(v.dtype).",
      (DOT, "tl.dot(p.to(tl.bfloat16), v.to(tl.bfloat16), acc)")),
     ("sum replaced",
      "Your ℓ is the sum of the last block only. Add the sum of each block to ell * shrink.",
@@ -259,8 +259,8 @@ MISTAKES = [
      "product, which adds up the weighted values of all keys. Use tl.dot.",
      (DOT, "acc + p.to(v.dtype) * v")),
     ("values before p",
-     "Your result is what the product v · p gives. Queries are the rows of p and of O. Multiply in "
-     "the order tl.dot(p, v), with p rounded to the dtype of v.",
+     "Your result is what you get from the product v · p. Queries are the rows of p and of O. "
+     "Multiply in the order tl.dot(p, v), with p rounded to the dtype of v.",
      (DOT, "tl.dot(v, p.to(v.dtype), acc)")),
     ("p transposed",
      "Your result is what you get if p is transposed in the product. Queries are the rows of p and "

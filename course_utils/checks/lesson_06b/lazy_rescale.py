@@ -133,7 +133,8 @@ MISTAKES = [
      (GROWN, "(top - m).exp() > tau")),
     ("compared with the block before",
      "Your result is what you get if each block's largest score is compared with that of the "
-     "block before. Then slow growth adds up unnoticed. Compare the largest score with m.",
+     "block before. Then m can fall far behind if the scores grow slowly. Compare the largest "
+     "score with m.",
      ("rescales = rescales + grown", "rescales, before = rescales + grown, top"),
      (GROWN, "(top - before) / math.log(2) > tau"),
      ("ell, rescales =", "before = m\n    ell, rescales =")),
@@ -150,16 +151,17 @@ MISTAKES = [
      "decide for itself.",
      (GROWN, f"({GROWN}).any()"), (COUNT, "rescales + grown.long()")),
     ("m always moves",
-     "Your result is what you get if m follows every new maximum. Then slow growth never adds up "
-     "to 2^tau, so it is never counted. Keep m until some e^(score − m) exceeds 2^tau.",
+     "Your output and logsumexp are right, but your count is what you get if m follows every new "
+     "maximum. If m rises in steps of at most tau · log 2, you count no rescale. Change m only "
+     "where some e^(score − m) exceeds 2^tau.",
      (WHERE, "torch.maximum(m, top)")),
     ("m moved by tau",
      "Where you rescale, your m grows by only tau · log 2. Set it to the largest score of the "
      "block, which may be much higher.",
      (WHERE, "torch.where(grown, m + tau * math.log(2), m)")),
     ("factor as a power of 2",
-     "Your factor for ℓ and O is what 2^(old m − new m) gives. The exponentials have base e, so "
-     "use e^(old m − new m).",
+     "Your factor for ℓ and O is 2^(old m − new m). The exponentials have base e, so use e^(old m "
+     "− new m).",
      ("(m - m_new).exp()", "2 ** (m - m_new)")),
     ("others counted",
      "You count the blocks without a rescale. Count the blocks with one.",
@@ -273,8 +275,8 @@ MISTAKES = [
      "You take one maximum over all queries. Each query has its own, so use dim=-1.",
      ("s.amax(dim=-1)", "s.max()")),
     ("powers of 2 for the weights",
-     "Your p is what 2^(score − m) gives. But softmax uses base e, and so does your factor for ℓ "
-     "and O. Use e^(score − m).",
+     "Your p is 2^(score − m). But softmax uses base e, and so does your factor for ℓ and O. Use "
+     "e^(score − m).",
      ("(s - m_new[..., None]).exp()", "(s - m_new[..., None]).exp2()")),
     ("powers of 2 throughout",
      "Your exponentials have base 2, but softmax uses base e. Only tau is an exponent of 2. Use "
@@ -282,18 +284,18 @@ MISTAKES = [
      ("(s - m_new[..., None]).exp()", "(s - m_new[..., None]).exp2()"),
      ("(m - m_new).exp()", "(m - m_new).exp2()")),
     ("new sum rescaled as well",
-     "Where m changes, you also rescale the new sum of p, which is relative to the new m already. "
+     "Where m changes, you also rescale the new sum of p, which is already relative to the new m. "
      "Rescale only the old ℓ, and then add the sum.",
      ("ell * shrink + p.sum(dim=-1)",
       "(ell + p.sum(dim=-1)) * shrink")),
     ("new product rescaled as well",
-     "Where m changes, you also rescale the new product, which is relative to the new m already. "
+     "Where m changes, you also rescale the new product, which is already relative to the new m. "
      "Rescale only the old O, and then add the product.",
      ("out * shrink[..., None] + p @ values",
       "(out + p @ values) * shrink[..., None]")),
     ("both rescaled after adding",
-     "Where m changes, you also rescale what the new block adds to ℓ and O. But this is relative "
-     "to the new m already. Rescale the old ℓ and O first, and then add.",
+     "Where m changes, you also rescale what the new block adds to ℓ and O. But that part is "
+     "already relative to the new m. Rescale the old ℓ and O first, and then add.",
      ("ell * shrink + p.sum(dim=-1)",
       "(ell + p.sum(dim=-1)) * shrink"), ("out * shrink[..., None] + p @ values",
       "(out + p @ values) * shrink[..., None]")),

@@ -182,8 +182,8 @@ ORDERS = (
     "other. Use one order in both, for example row head * splits + split."
 )
 ONE_HEAD = (
-    "All heads write their {} to the same rows, so only the last head's remain. Give each head and "
-    "split a row of its own, for example head * splits + split."
+    "All heads write their {} to the same rows, so only those of the last head remain. Give each "
+    "pair of head and split its own row, for example head * splits + split."
 )
 NOT_SUMMED = (
     "You return one result for each split and head. Add up the weighted outputs of the splits, and "
@@ -219,9 +219,9 @@ MISTAKES = [
      "count more. Weight the outputs by the softmax of their lse.",
      (MERGED, "weights = (lse > -torch.inf).float()\n    weights /= weights.sum(-1, True)")),
     ("empty splits",
-     "Your result is NaN if there are more splits than keys. A split without keys computes 0 / "
-     "0, or never writes its part of a tensor from torch.empty. Store a finite output and lse = "
-     "−∞ for it.",
+     "Your result is NaN if there are more splits than keys. A split without keys computes 0 / 0, "
+     "or never writes its part of a tensor from torch.empty. Store lse = −∞ and a finite output "
+     "(for example 0) for it.",
      ("tl.where(ell == 0, 1, ell)", "ell")),
     ("weighed without the maximum",
      "Your result is NaN where scores are far from 0. There e^x overflows to inf or underflows "
@@ -279,12 +279,12 @@ MISTAKES = [
     ("lse before splits", ORDERS.format("lse"), (MERGED, f"lse = crossed(lse)\n    {MERGED}")),
     ("lse before heads", ORDERS.format("lse"), (LSE_ROW, f"lse_ptr + {OTHER_ROW}")),
     ("outputs of all splits in one place",
-     "All splits of a head write their outputs to the same row, so only those of the last split "
-     "remain. Give each split its own row, for example head * splits + split.",
+     "All splits of a head write their outputs to the same row, so only the last split's output "
+     "remains. Give each split its own row, for example head * splits + split.",
      (OUT_ROW, "out_ptr + head * tl.num_programs(1) * D"), (EMPTY, ZEROS)),
     ("lse of all splits in one place",
-     "All splits of a head write their lse to the same row, so only that of the last split "
-     "remains. Give each split its own row, for example head * splits + split.",
+     "All splits of a head write their lse to the same row, so only the last split's lse remains. "
+     "Give each split its own row, for example head * splits + split.",
      (LSE_ROW, "lse_ptr + head * tl.num_programs(1)"), (EMPTY, ZEROS)),
     ("outputs of all heads in one place", ONE_HEAD.format("outputs"),
      (OUT_ROW, "out_ptr + split * D"), (EMPTY, ZEROS)),
@@ -314,7 +314,7 @@ MISTAKES = [
      ("range(split * share", "range(split * BLOCK")),
     ("empty splits read the last key",
      "Splits that begin after the last key read the last key again, so it counts several times. "
-     "Leave them without keys, and store a finite output and lse = −∞.",
+     "Give such splits no keys, and let them store lse = −∞ and a finite output (for example 0).",
      ("range(split * share", "range(tl.minimum(split * share, S - 1)")),
     ("keys as columns",
      "Your kernel reads k and v as if each head were stored as (D, S). It is stored as (S, D), and "
@@ -342,8 +342,8 @@ MISTAKES = [
      "Use the softmax of lse.",
      (MERGED, "weights = (-lse).softmax(dim=-1)")),
     ("weights proportional to lse",
-     "Your weights are proportional to lse, but a sum of exponentials is e^lse. Weight the outputs "
-     "by the softmax of their lse.",
+     "Your weights are proportional to lse. But each split must be weighted by the sum of its "
+     "exponentials, which is e^lse. Use the softmax of lse.",
      (MERGED, "weights = lse / lse.sum(-1, keepdim=True)")),
     ("softmax of the sums",
      "You weight the outputs by the softmax of e^lse. The softmax itself computes exponentials. "
@@ -359,7 +359,7 @@ MISTAKES = [
      ("acc / tl.where(ell == 0, 1, ell)",
       "acc")),
     ("weighed by the maximum",
-     "You weight the splits by e^m, where m is their largest score. A split with many keys must "
+     "You weight each split by e^m, where m is its largest score. A split with many keys must "
      "count more, so use lse = m + log ℓ.",
      (LSE, "m + 0 * ell")),
     ("weighed by the sum",
@@ -369,8 +369,8 @@ MISTAKES = [
      "In your lse, log ℓ has the wrong sign. Use lse = m + log ℓ.",
      (LSE, "m - tl.log(ell)")),
     ("softmax over the heads",
-     "Your result is what a softmax over the heads gives. For each head, the weights of its "
-     "splits must sum to 1. Use softmax over the splits.",
+     "Your result is what you get with a softmax over the heads. For each head, the weights of "
+     "its splits must sum to 1. Use softmax over the splits.",
      (MERGED, "weights = lse.softmax(dim=0)")),
     ("heads take turns",
      "Your query heads cycle through the key heads: 0, 1, 0, 1 if there are 4 query heads and 2 "
@@ -447,8 +447,8 @@ MISTAKES = [
      "Your scores are divided by √S. A score is a sum of D products, so divide it by √D.",
      ("D**-0.5", "S**-0.5")),
     ("linear weights",
-     "Your weights are proportional to lse minus the smallest lse, but a sum of exponentials is "
-     "e^lse. Weight the outputs by the softmax of their lse.",
+     "Your weights are proportional to lse minus the smallest lse. But each split must be "
+     "weighted by the sum of its exponentials, which is e^lse. Use the softmax of lse.",
      (MERGED, "weights = lse - lse.amin(-1, keepdim=True)\n    weights /= weights.sum(-1, True)")),
 ]  # fmt: skip
 

@@ -106,7 +106,8 @@ def run(answer, q, k, v, window):
 EARLY = (
     "Your result is right, but some programs read blocks of keys that none of their queries may "
     "see. The first query of a program sees keys from start_q - window + 1 on. Start the loop at "
-    "the block that contains key start_q - window + 1, or at 0 if this is negative."
+    "the block that contains key start_q - window + 1, or at 0 if start_q - window + 1 is "
+    "negative."
 )
 FIRST = "tl.maximum(start_q - window + 1, 0) // BLOCK * BLOCK"
 SEEN = "(j <= i) & (i - j < window)"
@@ -116,8 +117,8 @@ BEFORE = (
     "that key's block."
 )
 BRACKETS = (
-    "Your result is what you get without parentheses around the conditions, because & binds more "
-    "tightly than comparisons such as <= and >. Write (j <= i) & (i - j < window)."
+    "Your result is what you get without parentheses around the conditions. In Python, & binds "
+    "more tightly than comparisons such as <= and >. Write (j <= i) & (i - j < window)."
 )
 LATER = (
     "Your result respects the window, but queries also see later keys. Require j <= i as well: (j "
@@ -136,8 +137,8 @@ MASKED = f'tl.where({SEEN}, scores, -float("inf"))'
 MISTAKES = [
     ("window one too wide",
      "Your queries see one key too many: key i − window is not in the window of query i. Require "
-     "i - j < window. Start the loop at the block that contains key start_q - window + 1, or at "
-     "0 if that is negative: earlier blocks hold no allowed key.",
+     "i - j < window. Blocks that end before key start_q - window + 1 hold no allowed key. Start "
+     "the loop at the block that contains this key, or at 0 if start_q - window + 1 is negative.",
      ("i - j < window", "i - j <= window"),
      ("start_q - window + 1", "start_q - window")),
     ("window one too narrow",
@@ -153,10 +154,9 @@ MISTAKES = [
     ("around the query", AROUND, (SEEN, "tl.abs(i - j) < window")),
     ("around the query, up to the last key", AROUND, (SEEN, "(tl.abs(i - j) < window) & (j < N)")),
     ("no window",
-     "Your result is causal, but it has no window. Require i - j < window as well: (j <= i) & (i "
-     "- j < window). If you combine the conditions with `and`, only the last one counts. Start "
-     "the loop at the block that contains key start_q - window + 1, or at 0 if that is negative: "
-     "earlier blocks hold no allowed key.",
+     "Your result is causal, but has no window. Require i - j < window as well: (j <= i) & (i - j "
+     "< window). Also start the loop later, because early blocks hold no allowed key: at the "
+     "block that contains key start_q - window + 1, or at 0 if start_q - window + 1 is negative.",
      ("(j <= i) & (i - j < window)", "j <= i"), (FIRST, "0")),
     ("window of the program",
      "Your window is computed relative to start_q, the first query of the program. Each query has "
@@ -167,16 +167,17 @@ MISTAKES = [
      "query has its own window. Compare i, not start_q, with j.",
      (SEEN, "(j <= start_q) & (start_q - j < window)")),
     ("keys counted from the block",
-     "Your mask numbers the keys from 0 in every block. It must number them from the start of "
-     "the sequence. Use j as it is, because it counts from the start of the sequence.",
+     "Your mask numbers the keys from 0 in every block. It must number them from the start of the "
+     "sequence, as j does. Use j as it is.",
      (SEEN, SEEN.replace("j", "(j - start)"))),
     ("queries counted from the block",
      "Your mask numbers the queries from 0 in every block, but the keys from the start of the "
      "sequence. Use i and j as they are: i starts at start_q, and j at start.",
      (SEEN, SEEN.replace("i", "(i - start_q)", 1).replace("& (i ", "& (i - start_q "))),
     ("both counted from their blocks",
-     "Your mask numbers the queries, and the keys, from the start of their own block. The blocks "
-     "may be at different positions. Use i and j, which count from the start of the sequence.",
+     "Your mask numbers both queries and keys from the start of their own block. But the two "
+     "blocks may be at different positions. Use i and j, which count from the start of the "
+     "sequence.",
      (SEEN, "(j - start <= i - start_q) & (i - start_q - (j - start) < window)")),
     ("keys in rows",
      "Your mask allows or forbids each row of scores as a whole. Queries are rows and keys are "
@@ -197,9 +198,9 @@ MISTAKES = [
      (MASKED, "scores")),
     ("either",
      "Your result counts every key from 0 to the end of the query's block. If you join the two "
-     "conditions with |, one of them always holds. Use (j <= i) & (i - j < window). Start the "
-     "loop at the block that contains key start_q - window + 1, or at 0 if that is negative: "
-     "earlier blocks hold no allowed key.",
+     "conditions with |, one of them always holds. Use (j <= i) & (i - j < window). Also start "
+     "the loop later, because early blocks hold no allowed key: at the block that contains key "
+     "start_q - window + 1, or at 0 if start_q - window + 1 is negative.",
      ("(j <= i) & (i", "(j <= i) | (i"), (FIRST, "0")),
     ("own key left out",
      "In your result, queries do not see their own keys. The window of query i includes key i, so "
@@ -217,20 +218,20 @@ MISTAKES = [
      (FIRST, "tl.maximum(start_q - window + 2, 0) // BLOCK * BLOCK")),
     ("own block only",
      "Each of your programs uses only the keys at the positions of its own queries. The window "
-     "can reach further back. Start the loop at the block that contains key start_q - window + "
-     "1, or at 0 if this is negative.",
+     "can reach further back. Start the loop at the block that contains key start_q - window + 1, "
+     "or at 0 if start_q - window + 1 is negative.",
      (FIRST, "start_q")),
     ("one block before",
      "Your kernel goes back only one block from its queries' own block. The window can reach "
      "further back. Start the loop at the block that contains key start_q - window + 1, or at 0 "
-     "if this is negative.",
+     "if start_q - window + 1 is negative.",
      (FIRST, "tl.maximum(start_q - BLOCK, 0)")),
     ("begins before the first key", BEFORE, (FIRST, "(start_q - window + 1) // BLOCK * BLOCK")),
     ("begins at a key before the first", BEFORE, (FIRST, "start_q - window + 1")),
     ("walk of the last query",
      "All your programs start where the window of the last query of the sequence starts. Each "
      "program must start at the window of its own first query. Start at the block that contains "
-     "key start_q - window + 1, or at 0 if this is negative.",
+     "key start_q - window + 1, or at 0 if start_q - window + 1 is negative.",
      (FIRST, "tl.maximum(N - window, 0) // BLOCK * BLOCK")),
     ("no brackets", BRACKETS, (SEEN, "j <= i & j > i - window")),
     ("no brackets about the difference", BRACKETS, (SEEN, "j <= i & i - j < window")),
