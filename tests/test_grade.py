@@ -202,6 +202,59 @@ def test_students_read_hints_and_no_markup_or_formula_comes_from_them(graded):
     assert "is there a loop without end?" in wrong
 
 
+def alone(tmp_path, contents, status="correct"):
+    """Grade a student's notebooks, 0.ipynb and so on, where each answer gets the same status."""
+    paths = [tmp_path / f"{number}.ipynb" for number in range(len(contents))]
+    for path, content in zip(paths, contents, strict=True):
+        path.write_text(content)
+    judged = []
+    runner = SimpleNamespace(
+        judge=lambda exercise, *_: judged.append(exercise.name) or (status, ""), stop=lambda: None
+    )
+    return grade.grade(runner, paths, [ASSIGNMENT]), judged
+
+
+STUBS = NOTEBOOKS[0].read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "content", [STUBS, '{"cells": []}', "hello"], ids=["again", "no exercise", "no notebook"]
+)
+def test_a_notebook_that_is_not_graded_is_named_and_the_others_points_stay(tmp_path, content):
+    result, judged = alone(tmp_path, [STUBS, content])
+    assert judged == list(result.verdicts) == list(ASSIGNMENT.ids)
+    (message,) = result.messages
+    assert result.points == len(judged) and message.startswith("1.ipynb: ")
+
+
+def test_a_student_without_a_notebook_has_a_message(tmp_path):
+    result, _ = alone(tmp_path, [])
+    assert result.points == 0 and len(result.messages) == 1
+
+
+def test_what_could_not_be_checked_gets_no_point_and_the_teacher_is_told(tmp_path):
+    result, _ = alone(tmp_path, [STUBS], "not checked")
+    assert result.points == 0
+    assert [message.split()[0] for message in result.messages] == list(ASSIGNMENT.ids)
+
+
+def test_an_answer_whose_cell_is_missing_is_wrong_and_the_others_are_graded(tmp_path):
+    notebook = json.loads(STUBS)
+    notebook["cells"] = [c for c in notebook["cells"] if c["id"] != ASSIGNMENT.ids["dot"]]
+    result, judged = alone(tmp_path, [json.dumps(notebook)])
+    assert judged == [name for name in ASSIGNMENT.ids if name != "dot"]
+    assert result.verdicts["dot"][0] == "wrong" and not result.messages
+
+
+def test_the_time_for_a_notebook_is_limited_and_no_answer_can_use_up_most_of_it(
+    tmp_path, monkeypatch
+):
+    assert students.PATIENCE <= grade.NOTEBOOK / 2
+    monkeypatch.setattr(grade, "NOTEBOOK", -1)
+    result, judged = alone(tmp_path, [STUBS])
+    assert not judged and set(result.verdicts.values()) == {("wrong", grade.TOO_LONG)}
+
+
 @pytest.mark.parametrize("sign", "=+-@")
 def test_a_name_that_begins_like_a_formula_is_a_text_in_the_table(tmp_path, sign):
     nothing = grade.Result([], {}, [f"{sign}1+1"])
