@@ -73,6 +73,62 @@ def test_what_all_results_have_in_common_is_said(words, change):
     assert words in said(change)
 
 
+REGIONS = {  # by the words that name them: which entries [i, j] of an (L, S) result lie there
+    "in the first row": lambda i, j, L, S: i == 0,
+    "in the last row": lambda i, j, L, S: i == L - 1,
+    "in the first column": lambda i, j, L, S: j == 0,
+    "in the last column": lambda i, j, L, S: j == S - 1,
+    "after the first row": lambda i, j, L, S: i > 0,
+    "after the first column": lambda i, j, L, S: j > 0,
+    "on the diagonal": lambda i, j, L, S: i == j,
+    "above the diagonal": lambda i, j, L, S: i < j,
+    "below the diagonal": lambda i, j, L, S: i > j,
+    "on or above the diagonal": lambda i, j, L, S: i <= j,
+    "on or below the diagonal": lambda i, j, L, S: i >= j,
+}
+VALUES = {  # and which of its values do
+    "that should be true": lambda right: right > 0,
+    "that should be false": lambda right: right < 1,
+    "that should be 0": lambda right: right == 0,
+    "that should be negative": lambda right: right < 0,
+}
+
+
+@pytest.mark.parametrize("words, region", REGIONS.items(), ids=REGIONS)
+def test_where_all_wrong_entries_lie_is_said(words, region):
+    def change(right, **_):
+        L, S = right.shape
+        where = [[region(i, j, L, S) for j in range(S)] for i in range(L)]
+        return torch.where(torch.tensor(where), right**3 + 0.5, right)
+
+    assert f"only entries {words} differ." in said(change).lower()
+
+
+@pytest.mark.parametrize("words, region", VALUES.items(), ids=VALUES)
+def test_of_which_right_values_all_wrong_entries_are_is_said(words, region):
+    is_bool = words.split()[-1] in ("true", "false")
+    given = [
+        (args, right > 0 if is_bool else right.relu() - (right < -1).double())
+        for args, right in inputs()
+    ]
+
+    def change(right, **_):
+        other = ~right if is_bool else torch.arange(1.0, right.numel() + 1).view_as(right).square()
+        return torch.where(region(right), other, right)
+
+    assert f"only entries {words} differ." in said(change, given).lower()
+
+
+def test_where_the_wrong_entries_of_a_batch_lie_is_said():
+    rng = torch.Generator().manual_seed(0)
+    given = [({"x": x}, x) for x in torch.randn(3, 2, 3, 4, generator=rng, dtype=torch.float64)]
+
+    def change(right, **_):
+        return torch.cat([right[:1], right[1:] ** 3 + 0.5])
+
+    assert "Only entries after the first item along dimension -3 differ" in said(change, given)
+
+
 SQUARE = [(5, 5, 4), (3, 3, 2), (4, 4, 6)]
 
 
@@ -86,6 +142,10 @@ NOTHING = {
     "nothing in common": (lambda right, **_: right**3 + right.flip(0), SIZES),
     "one input": (lambda right, **_: 2 * right, [(1, 2, 3)]),
     "a rounding": (lambda right, **_: right * (1 + 1e-5), SIZES),
+    "one entry in each of few": (
+        lambda right, **_: right + (torch.arange(6).view(3, 2) == 3),
+        3 * [(3, 2, 4)],
+    ),
     "another factor in each entry": (lambda right, **_: right * torch.rand_like(right), SIZES),
 }
 
@@ -145,7 +205,8 @@ def test_small_errors_of_single_numbers_get_their_likely_cause():
     sums = {right.item(): right * (1 + part) for (_, right), part in zip(given, off, strict=True)}
     told = said(lambda right, **_: sums[right.item()], given, names="")
     assert told.startswith("All errors are below 1%, as from an added eps or from computing in")
-    assert "1%" not in said(lambda right, q, k: right + len(q) ** 2, given, names="")
+    sums = {each: each + 5 * (sums[each] - each) for each in sums}
+    assert "1%" not in said(lambda right, **_: sums[right.item()], given, names="")
 
 
 def test_small_errors_on_most_inputs_get_their_likely_cause_even_in_few_entries():
