@@ -462,7 +462,7 @@ def test_the_last_step_stays_the_last_and_none_goes_beyond_it(browse, name, star
         ("similarity_explorer", {}, [(300, 190), (62, 366)], {"angle": -135, "length": 3}),
         ("positions_explorer", {}, [(245, 42), (290, 70)], {"i": 15}),  # q stays in the hand
         ("positions_explorer", {}, [(200, 70), (1, -9)], {"j": 0}),
-        ("mask_explorer", {}, [(40 + 29 * 7.5, 26 + 14)], {"toggled": "0-7"}),
+        ("mask_explorer", {}, [(40 + 29 * 7.5, 26 + 29 * 0.9)], {"toggled": "0-7"}),
         ("mask_explorer", {"toggled": "0-7, 1-2"}, [(326 + 29 * 7.9, 28)], {"toggled": "1-2"}),
         ("head_explorer", {}, [(44 + 85.6 * 2.5, 30)], {"head": 2}),
         ("head_explorer", {}, [(100, 126 + 210 * 3.5 / 9)], {"query": "3 the"}),
@@ -471,7 +471,7 @@ def test_the_last_step_stays_the_last_and_none_goes_beyond_it(browse, name, star
         ("ring_explorer", {}, [(54 + 33 * 1.1, 50 + 33 * 7.9)], {"step": 6}),
         ("ring_explorer", {}, [(54 + 33 * 7.9, 50 + 33 * 1.1)], {"step": 2}),
         ("memory_explorer", {}, [(100, 48 + 32 * 3.3)], {"read": "d"}),
-        ("memory_explorer", {"read": "b"}, [(20, 48 + 32 * 4.3)], {"read": "a"}),
+        ("memory_explorer", {"read": "b"}, [(20, 48 + 32 * 4.75)], {"read": "a"}),
         ("views_explorer", {}, [(42 + 23 * 9.5, 24 + 23 * 5.5)], {"head": 9, "layer": 5}),
         ("views_explorer", {}, [(380, 24 + 280 * 8.5 / 9)], {"query": 8}),
         ("views_explorer", {}, [(520, 24 + 280 * 3.5 / 9)], {"key": 3}),
