@@ -109,9 +109,13 @@ def test_the_gradebook_asks_the_teacher_to_read_what_could_not_be_checked(course
     paths = [course / "submitted" / "right" / folder / "1.ipynb" for folder in (LESSON, "other")]
     verdicts = {name: ("correct", "") for name in NAMES} | {"dot": ("not checked", "")}
     result = grade.Result(paths, verdicts, [])
+    with Gradebook(f"sqlite:///{copy}") as gradebook:  # TEACHING: You can change the points
+        for each in gradebook.find_submission(LESSON, "right").notebooks[0].grades:
+            each.cell.max_score = 3
+        gradebook.db.commit()
     assert grade.save_points(copy, {"right": result}) == {"other"}  # an unknown assignment
     with Gradebook(f"sqlite:///{copy}") as gradebook:
         (notebook,) = gradebook.find_submission(LESSON, "right").notebooks
         to_read = {each.name for each in notebook.grades if each.needs_manual_grade}
-        points = {each.name for each in notebook.grades if each.auto_score}
-    assert to_read == {"dot"} and points == NAMES - {"dot"}
+        points = {each.name: each.auto_score for each in notebook.grades}
+    assert to_read == {"dot"} and points == {name: 3 * (name != "dot") for name in NAMES}
