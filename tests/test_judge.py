@@ -317,6 +317,7 @@ def test_of_a_tuple_the_first_wrong_item_names_the_mistake(exercise, answer, mis
     exercise(sum_and_share, lambda: [(ONES,), (1 + torch.arange(6.0).view(2, 3),)], [MEAN])
     verdict = check(answer, "double")
     assert verdict.mistake == mistake and words in verdict.message
+    assert verdict.message.lower().count("item 1") <= 1
 
 
 def test_items_in_another_order_get_the_positions_to_move_them_to(exercise):
