@@ -17,6 +17,7 @@ from packaging.requirements import Requirement
 from course_utils import command, grade, model_file, predictions
 from course_utils.checks.exercise import EXERCISES
 from course_utils.checks.progress import FILE as PROGRESS
+from course_utils.explorers.cache import MODELS
 from course_utils.grading import submissions
 from stored_notebooks import LESSONS, MOST_LINES, number_of
 from tools.notebooks import STUB, strip_solutions, write
@@ -77,6 +78,9 @@ def test_every_module_and_option_that_a_document_names_exists(document):
         assert path.exists(), f"{document} names python -m {module}"
         for option in re.findall(rf"python -m {module}[^`\n]*?(--[\w-]+)", read(document)):
             assert f'"{option}"' in path.read_text(), f"{document} names {module} {option}"
+        for word in re.findall(rf"python -m {module} ([a-z]+)(?![\w/.])", read(document)):
+            known = module == "course_utils.grade" or f'"{word}"' in path.read_text()  # a folder
+            assert known, f"{document} names {module} {word}"
     for option in set(re.findall(r"install\.py[^`\n]*?(--\w+)", read(document))):
         assert f'"{option}"' in read("install.py"), f"{document} names install.py {option}"
 
@@ -99,6 +103,8 @@ def test_every_setting_and_file_that_a_document_names_exists(document):
     settings = re.findall(r"make [a-z-]+ ([A-Z]+)=|([A-Z_]+)=\w+ make ", read(document))
     for setting in {name for names in settings for name in names if name}:
         assert setting in code, f"{document} sets {setting}, which nothing reads"
+    for name in re.findall(r"--build-arg (\w+)=", read(document)):
+        assert f"ARG {name}=" in read("Dockerfile"), f"{document} builds with {name}"
     for file in set(re.findall(r"`(\.\w+\.json)`", read(document))):
         assert file in {predictions.FILE, PROGRESS}, f"{document} names {file}"
     for name in re.findall(r"conda activate ([\w-]+)", read(document)):
@@ -109,8 +115,10 @@ def test_every_setting_and_file_that_a_document_names_exists(document):
 TEXTS = ["README.md", "LEARNING.md", "TEACHING.md", "Makefile", "course_utils/command.py"]
 LINE = re.search(r"line-length = (\d+)", read("pyproject.toml"))[1]
 TORCH = re.search(r"^torch==(\S+)", read("requirements.txt"), re.M)[1]
+SMOLLM = MODELS["SmolLM2-135M"]
 NUMBERS = [
     (TEXTS, r"(\d+) MB", re.search(r"(\d+) MB", model_file.HOW)[1]),
+    (["README.md"], r"its (\d+) heads", SMOLLM["layers"] * SMOLLM["heads"]),
     (["CONTRIBUTING.md"], r"code cell has at most (\d+) lines", MOST_LINES),
     (["CONTRIBUTING.md"], r"lines of over (\d+) char", LINE),
     (["CONTRIBUTING.md"], r"PyTorch ([\d.]+\d)", TORCH),
