@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[1]
 LESSONS, SOLUTIONS, EXERCISES = (
     sorted((ROOT / folder).glob("*.ipynb")) for folder in ("notebooks", "solutions", "exercises")
 )
+MOST_LINES = 15  # of a code cell
 
 
 @functools.cache

@@ -110,6 +110,23 @@ def test_no_odd_result_breaks_a_check(name):
         assert verdict.status == "wrong", (odd, verdict)
 
 
+def tensors(given):
+    """Return the tensors in arguments, also those in tuples, lists and dicts."""
+    given = list(given.values()) if isinstance(given, dict) else given
+    if isinstance(given, list | tuple):
+        return [tensor for each in given for tensor in tensors(each)]
+    return [given] if isinstance(given, torch.Tensor) else []
+
+
+@pytest.mark.parametrize("name", [n for n, e in EXERCISES.items() if "01" <= e.lesson <= "05"])
+def test_a_check_of_matrices_tries_one_that_is_not_contiguous(name):
+    exercise = EXERCISES[name]
+    matrices = [each for each in tensors([*exercise.inputs()]) if each.ndim > 1]
+    assert not matrices or not all(each.is_contiguous() for each in matrices), (
+        f"{file_of(exercise)}: add an input that is not contiguous, such as a transposed one"
+    )
+
+
 @pytest.mark.parametrize("name", EXERCISES)
 def test_an_exercise_knows_enough_mistakes_and_right_answers(name):
     # `disagreement` names its other mistakes by looking at what was built: see below.

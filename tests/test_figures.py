@@ -267,13 +267,15 @@ ONE = f"rows sum to 1.000; {EACH}"
 DESCRIBED = [  # kind, values, description after the shape
     ("weights", WEIGHTS.numpy(), f"{ONE} 0→0 0.70, 1→2 0.50"),
     ("weights", [[0.5], [0.2]], f"rows sum to 0.200 to 0.500; {EACH} 0→0 0.50, 1→0 0.20"),
+    ("weights", [[1], [0.999]], f"rows sum to 0.999 to 1.000; {EACH} 0→0 1.00, 1→0 1.00"),
+    ("weights", [[1], [0.9997]], f"rows sum to 1.000; {EACH} 0→0 1.00, 1→0 1.00"),
     ("weights", np.eye(10), f"{ONE} {DIAGONAL}"),
     ("weights", np.eye(11)[::-1], "rows sum to 1.000; strongest 0→10 1.00"),
     ("scores", [[1, -3], [0.5, 2]], "mean 0.125, smallest 0→1 -3.00, largest 1→1 2.00"),
     ("distances", [[4, 3, 5]], "mean 4.000, smallest 0→1 3.00, largest 0→2 5.00"),
     # entries that differ by rounding only, as on another CPU: the first counts
     ("weights", [[0.2, 0.4, 0.4 + 1e-6]], f"{ONE} 0→1 0.40"),
-    ("weights", [[0.2, 0.39, 0.41]], f"{ONE} 0→2 0.41"),
+    ("weights", [[0.2, 0.399, 0.401]], f"{ONE} 0→2 0.40"),
     ("scores", [[-2, 9, 9 + 1e-4, -2 - 1e-4]], "mean 3.500, smallest 0→0 -2.00, largest 0→1 9.00"),
     ("scores", [[1, -INF], [NAN, 2]], f"mean 1.500, smallest 0→0 1.00, largest 1→1 2.00; {BLANK}"),
     ("scores", [[INF, INF]], BLANK),
@@ -351,13 +353,15 @@ def test_arrows_go_from_the_middle_of_a_square_to_their_vectors(vectors):
 
 
 def test_lines_draws_each_series_over_x():
-    series = {"a": [1, 9, 100], "b": torch.tensor([3.0, 0, 4])}
+    series = {"a": [1, 9, 100], "b": torch.tensor([3.0, 0, 4]), "c": [5, 6, 7]}
     ax = lines([10, 1, 5], series, **LABELS, title="times")
-    assert [line.get_ydata().tolist() for line in ax.lines] == [[1, 9, 100], [3, 0, 4]]
-    assert [line.get_xdata().tolist() for line in ax.lines] == [[10, 1, 5]] * 2
+    assert [line.get_ydata().tolist() for line in ax.lines] == [[1, 9, 100], [3, 0, 4], [5, 6, 7]]
+    assert [line.get_xdata().tolist() for line in ax.lines] == [[10, 1, 5]] * 3
     assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_title()) == ("n", "ms", "times")
     # the first and last numbers; extremes only if they are far from both in the picture
-    assert ax.description == "ms as n goes from 10 to 5: a from 1 to 100; b from 3 to 4"
+    assert (
+        ax.description == "ms as n goes from 10 to 5: a from 1 to 100; b from 3 to 4; c from 5 to 7"
+    )
     ax = lines([1, 2, 3, 4], {"a": [3, 9, -2, 4], "b": [1, NAN, 0, 4]}, **LABELS)
     assert "a from 3 to 4, with a peak of 9 at 2 and a low of -2 at 3; b from" in ax.description
     for log in (False, True):
@@ -391,18 +395,23 @@ def test_each_line_differs_from_the_others_by_more_than_color_and_is_in_the_lege
     assert styles == [(line.get_color(), line.get_marker()) for line in ax.lines]
     assert len(set(styles)) == 10
     assert len({marker for _, marker in styles[1:]} - {"", "None"}) == 7
+    for points in (figures.MOST_MARKERS, figures.MOST_MARKERS + 1):  # more would hide the line
+        (drawn,) = line(range(points), range(points)).lines
+        assert (drawn.get_marker() == "None") == (points > figures.MOST_MARKERS)
 
 
 def test_bars_stand_beside_or_after_one_another_and_are_read_out():
-    series = {"a": [1, 2, 3], "b": [30, 20, 10]}
-    ax = bars(["x", "y", "z"], series, xlabel="n", ylabel="ms")
-    assert [bar.get_width() for bar in ax.patches] == [1, 2, 3, 30, 20, 10]
-    assert len({bar.get_y() for bar in ax.patches}) == 6
-    assert [text.get_text() for text in ax.texts] == ["1", "2", "3", "30", "20", "10"]
-    assert ax.description == "n (a, b): x 1, 30; y 2, 20; z 3, 10"
-    ax = bars(["x", "y", "z"], series, xlabel="n", ylabel="ms", stacked=True)
-    assert [bar.get_x() for bar in ax.patches] == [0, 0, 0, 1, 2, 3]
-    assert ax.description == "n (a, b): x 1 + 30; y 2 + 20; z 3 + 10"
+    series = {"a": [1, 2], "b": [30, 20], "c": [5, 6]}
+    ax = bars(["x", "y"], series, xlabel="n", ylabel="ms")
+    assert [bar.get_width() for bar in ax.patches] == [1, 2, 30, 20, 5, 6]
+    middles = [bar.get_y() + bar.get_height() / 2 for bar in ax.patches]
+    np.testing.assert_allclose(middles[2:4], [0, 1], atol=1e-9)  # of three, the second
+    assert middles[::2] == sorted(middles[::2]) and max(middles[::2]) < min(middles[1::2])
+    assert [text.get_text() for text in ax.texts] == ["1", "2", "30", "20", "5", "6"]
+    assert ax.description == "n (a, b, c): x 1, 30, 5; y 2, 20, 6"
+    ax = bars(["x", "y"], series, xlabel="n", ylabel="ms", stacked=True)
+    assert [bar.get_x() for bar in ax.patches] == [0, 0, 1, 2, 31, 22]
+    assert ax.description == "n (a, b, c): x 1 + 30 + 5; y 2 + 20 + 6"
     with pytest.raises(ValueError, match=r"series\['a'\] must have shape \(1,\)"):
         bars(["x"], {"a": [1, 2]}, **LABELS)
     with pytest.raises(ValueError, match="at least one entry"):
@@ -410,16 +419,19 @@ def test_bars_stand_beside_or_after_one_another_and_are_read_out():
 
 
 def test_histograms_have_an_area_of_1_and_say_how_far_their_samples_spread():
-    samples = {"wide": torch.linspace(-4, 4, 999), "narrow": [1, 3, 2, 2]}
+    samples = {"wide": torch.linspace(-4, 4, 999), "narrow": [1, 3, 2, 2], "last": [-1, -9]}
     ax = histograms(samples, xlabel="score", title="two")
     outlines = [patch.get_xy() for patch in ax.patches]
     areas = [np.trapezoid(y, x) for x, y in (outline.T for outline in outlines)]
     np.testing.assert_allclose(np.abs(areas), 1, rtol=0.05)
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["wide", "narrow"]
-    assert ax.patches[0].get_linewidth() > ax.patches[1].get_linewidth()
+    drawn = np.concatenate(outlines)[:, 0]
+    np.testing.assert_allclose([drawn.min(), drawn.max()], [-9, 4], atol=0.1)  # of all samples
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == [*samples]
+    widths = [patch.get_linewidth() for patch in ax.patches]
+    assert widths == sorted(widths, reverse=True) and len(set(widths)) == 3
     assert ax.description == (
         "two: distribution of score; mean and standard deviation: wide 0.0 and 2.3, "
-        "narrow 2.0 and 0.7"
+        "narrow 2.0 and 0.7, last -5.0 and 4.0"
     )
     for wrong in ({}, {"a": []}, {"a": [1, NAN]}):
         with pytest.raises(ValueError, match="must have at least one"):

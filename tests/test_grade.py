@@ -202,18 +202,74 @@ def test_students_read_hints_and_no_markup_or_formula_comes_from_them(graded):
     assert "is there a loop without end?" in wrong
 
 
+def alone(tmp_path, contents, status="correct"):
+    """Grade a student's notebooks, 0.ipynb and so on, where each answer gets the same status."""
+    paths = [tmp_path / f"{number}.ipynb" for number in range(len(contents))]
+    for path, content in zip(paths, contents, strict=True):
+        path.write_text(content)
+    judged = []
+    runner = SimpleNamespace(
+        judge=lambda exercise, *_: judged.append(exercise.name) or (status, ""), stop=lambda: None
+    )
+    return grade.grade(runner, paths, [ASSIGNMENT]), judged
+
+
+STUBS = NOTEBOOKS[0].read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "content", [STUBS, '{"cells": []}', "hello"], ids=["again", "no exercise", "no notebook"]
+)
+def test_a_notebook_that_is_not_graded_is_named_and_the_others_points_stay(tmp_path, content):
+    result, judged = alone(tmp_path, [STUBS, content])
+    assert judged == list(result.verdicts) == list(ASSIGNMENT.ids)
+    (message,) = result.messages
+    assert result.points == len(judged) and message.startswith("1.ipynb: ")
+
+
+def test_a_student_without_a_notebook_has_a_message(tmp_path):
+    result, _ = alone(tmp_path, [])
+    assert result.points == 0 and len(result.messages) == 1
+
+
+def test_what_could_not_be_checked_gets_no_point_and_the_teacher_is_told(tmp_path):
+    result, _ = alone(tmp_path, [STUBS], "not checked")
+    assert result.points == 0
+    assert [message.split()[0] for message in result.messages] == list(ASSIGNMENT.ids)
+
+
+def test_an_answer_whose_cell_is_missing_is_wrong_and_the_others_are_graded(tmp_path):
+    notebook = json.loads(STUBS)
+    notebook["cells"] = [c for c in notebook["cells"] if c["id"] != ASSIGNMENT.ids["dot"]]
+    result, judged = alone(tmp_path, [json.dumps(notebook)])
+    assert judged == [name for name in ASSIGNMENT.ids if name != "dot"]
+    assert result.verdicts["dot"][0] == "wrong" and not result.messages
+
+
+def test_the_time_for_a_notebook_is_limited_and_no_answer_can_use_up_most_of_it(
+    tmp_path, monkeypatch
+):
+    assert students.PATIENCE <= grade.NOTEBOOK / 2
+    monkeypatch.setattr(grade, "NOTEBOOK", -1)
+    result, judged = alone(tmp_path, [STUBS])
+    assert not judged and set(result.verdicts.values()) == {("wrong", grade.TOO_LONG)}
+
+
 @pytest.mark.parametrize("sign", "=+-@")
 def test_a_name_that_begins_like_a_formula_is_a_text_in_the_table(tmp_path, sign):
-    nothing = grade.Result([], {}, [f"{sign}1+1"])
+    nothing = grade.Result([], {}, [f"{sign}1+1", "another"])
     grade.save_table(tmp_path / "grades.csv", {f"{sign}1+1": nothing}, [])
     (row,) = csv.DictReader((tmp_path / "grades.csv").open())
     assert row["student"][0] not in "=+-@" and row["message"][0] not in "=+-@"
+    assert "1+1" in row["message"] and "another" in row["message"]
 
 
 def test_a_page_can_be_saved_however_long_a_name_is(tmp_path):
-    grade.save_page(tmp_path, 300 * "a", 1, grade.Result([], {}, []))
+    result = grade.Result([], {"dot": ("wrong", "a hint")}, ["one message", "another"])
+    grade.save_page(tmp_path, 300 * "a", 1, result)
     (page,) = tmp_path.iterdir()
-    assert 300 * "a" in page.read_text()
+    for text in [300 * "a", "a hint", "one message", "another"]:
+        assert text in page.read_text(encoding="utf-8")
 
 
 def test_who_is_graded_before_an_interruption_is_in_the_table(tmp_path, monkeypatch):
@@ -331,6 +387,32 @@ def test_a_notebook_with_as_much_code_as_is_allowed_is_read(tmp_path):
     assert len(submissions.read_cells(tmp_path / "a.ipynb")) == 1
 
 
+@pytest.mark.parametrize("limit", ["LARGEST", "LONGEST"])
+def test_a_notebook_that_is_too_large_is_refused_before_it_is_read(limit, monkeypatch):
+    monkeypatch.setattr(submissions, limit, 10)
+    monkeypatch.setattr(submissions.Cell, "parsed", None)
+    with pytest.raises(submissions.Unreadable):
+        submissions.read_cells(NOTEBOOKS[0])
+
+
+def test_of_the_course_only_what_the_exercises_import_reaches_an_answer():
+    stub, forbidden = "def dot(a, b): return 0", "from course_utils.checks import judge\n"
+    offered = f"from {min(ASSIGNMENT.imports).replace('.check', ' import check')}\n"
+    sources = [offered, forbidden, "def dot(a, b) return a", stub, offered + stub, forbidden + stub]
+    *cells, refused = [submissions.Cell.parsed(None, source) for source in sources]
+    assert ASSIGNMENT.code(cells, 4) == [offered, stub, offered + stub]
+    for cell in (refused, cells[2]):
+        with pytest.raises(submissions.Unreadable):
+            ASSIGNMENT.code([cell], 0)
+
+
+def test_an_answer_may_not_pass_large_tensors_to_a_function_of_ours():
+    with pytest.raises(ValueError, match="too large"):
+        students._Peer._called(
+            None, {"tensors": [torch.empty(students.LARGEST_CALL), torch.ones(1)]}
+        )
+
+
 def test_an_answer_is_found_in_another_cell_by_its_name():
     cells = [submissions.Cell.parsed(None, f"def dot(a, b): return {n}") for n in (1, 2)]
     cells[1:1] = ASSIGNMENT.cells
@@ -339,10 +421,12 @@ def test_an_answer_is_found_in_another_cell_by_its_name():
 
 
 def test_submissions_lie_flat_or_in_a_folder_for_each_student(tmp_path):
-    for name in ("a.ipynb", "b/1.ipynb", "b/.ipynb_checkpoints/1.ipynb", "c/lesson/1.ipynb"):
+    hidden = ["b/.ipynb_checkpoints/1.ipynb", ".ipynb_checkpoints/a.ipynb", ".f.ipynb"]
+    for name in ["a.ipynb", "b/1.ipynb", "c/lesson/1.ipynb", *hidden]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    os.symlink(tmp_path / "a.ipynb", tmp_path / "d.ipynb")
+    for link in ("d.ipynb", "b/2.ipynb"):  # to what may be another student's
+        os.symlink(tmp_path / "a.ipynb", tmp_path / link)
     os.mkfifo(tmp_path / "e.ipynb")  # reading it would never end
     found = submissions.submissions(tmp_path)
     assert {student: [path.name for path in paths] for student, paths in found.items()} == {

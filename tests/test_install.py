@@ -1,8 +1,10 @@
 """The installer: it says what it is about to do, does it in order, and stops with a sentence."""
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 from collections import namedtuple
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 
 import install
 
+ROOT = install.ROOT
 PIP = ["-m", "pip", "--disable-pip-version-check", "install"]
 LEARNER = ["-r", "requirements.txt"]
 CPU = ["--no-deps", install.TORCH, "--index-url", install.CPU_INDEX]
@@ -58,9 +61,17 @@ def given_to_pip(machine):
 
 def test_an_old_python_can_read_the_installer_and_is_refused(machine, monkeypatch):
     ast.parse(Path(install.__file__).read_text(), feature_version=(3, 6))
-    monkeypatch.setattr(sys, "version_info", (3, 10, 13))
-    assert "3.11 or newer, but this is Python 3.10" in stop(monkeypatch)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    oldest = int(project["requires-python"].removeprefix(">=3."))
+    monkeypatch.setattr(sys, "version_info", (3, oldest - 1, 13))
+    told = f"3.{oldest} or newer, but this is Python 3.{oldest - 1}"
+    assert told in stop(monkeypatch)
     assert not machine.commands
+    monkeypatch.setattr(sys, "version_info", (3, oldest, 0))
+    call(monkeypatch)
+    assert given_to_pip(machine)
+    for said in re.findall(r"Python ([\d.]+) or newer", (ROOT / "README.md").read_text()):
+        assert said == f"3.{oldest}", f"README.md names Python {said}"
 
 
 @pytest.mark.parametrize(
@@ -79,12 +90,17 @@ def test_an_old_python_can_read_the_installer_and_is_refused(machine, monkeypatc
 def test_it_chooses_a_build_of_pytorch_and_says_why_and_what_it_takes(
     machine, monkeypatch, capsys, platform, gpu, options, reason, gigabytes, pip
 ):
+    """README says the same, once for each build."""
     monkeypatch.setattr(sys, "platform", platform)
     if gpu:
         machine.fails.remove(HAS_GPU)
     call(monkeypatch, *options)
     text = capsys.readouterr().out
-    assert reason in text and f"takes {gigabytes} GB" in text and "minutes" in text
+    assert reason in text and f"takes {gigabytes} GB" in text
+    minutes = re.search(r"([\d to]+) minutes", text)[1]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for said, size in re.findall(r"takes ([\d to]+) minutes and ([\d.]+) GB", readme):
+        assert (said == minutes.strip()) == (float(size) == gigabytes), "README.md: correct it"
     assert given_to_pip(machine) == pip
 
     machine.commands.clear()

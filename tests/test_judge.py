@@ -68,6 +68,12 @@ def test_a_right_answer_passes_whatever_its_layout(exercise, answer):
     assert check(answer, "double").status == "correct"
 
 
+def test_an_input_with_nan_may_be_left_as_it_is_but_not_changed(exercise):
+    exercise(lambda x: 2 * x.nan_to_num(), lambda: [(torch.tensor([float("nan"), 1.0]),)], [])
+    assert check(lambda x: 2 * torch.where(x.isnan(), 0, x), "double").status == "correct"
+    assert check(lambda x: 2 * x.nan_to_num_(), "double").mistake == "changes its input"
+
+
 def test_what_a_right_answer_prints_is_hidden_and_the_verdict_says_so(exercise, capsys):
     exercise()
     verdict = check(lambda x: print("here") or 2 * x, "double")
@@ -108,6 +114,7 @@ class Silent(Exception):
         (lambda x: (9 - len(x)) * x - 5, "wrong", None, "expected 6 at [0, 0], got 19; 3 of 3"),
         # what it does besides
         (lambda x: x.mul_(2), "wrong", "changes its input", "(argument 1) in place"),
+        (lambda x: 2 * x.unsqueeze_(0)[0], "wrong", "changes its input", "(argument 1) in place"),
         (asks_for_gradients, "wrong", "input asks for gradients", "(argument 1)"),
         (lambda x: x * 2 * bool(torch.manual_seed(1)), "wrong", "changes the random state", "seed"),
         (lambda x: x @ torch.randn(3, 3), "wrong", "changes the random state", "random"),
@@ -172,8 +179,26 @@ def test_a_list_must_be_left_as_it_was(exercise, answer, right):
     exercise(lambda given: given[0], inputs=lambda: [[given]], mistakes=[])
     message = check(answer, "double").message
     assert ("correct" in message) == right
-    assert ("(argument 1) in place" in message) != right
+    assert ("(argument 1) in place. Work on a new list." in message) != right
     assert given == [2, [3, 4], torch.zeros(1)]  # that of the exercise
+
+
+@pytest.mark.parametrize(
+    "answer, right",
+    [
+        (lambda given: given.pop("x"), False),
+        (lambda given: given["y"].append(7) or 2, False),
+        (lambda given: given.update(z=3) or 2, False),
+        (lambda given: given.update(x=given.pop("x")) or given["x"], True),
+    ],
+)
+def test_a_dict_must_be_left_as_it_was(exercise, answer, right):
+    given = {"x": 2, "y": [3]}
+    exercise(lambda n, given: given["x"], inputs=lambda: [[1, given]], mistakes=[])
+    message = check(lambda n, given: answer(given), "double").message
+    assert ("correct" in message) == right
+    assert ("(argument 2) in place. Work on a new dict." in message) != right
+    assert given == {"x": 2, "y": [3]}
 
 
 def test_matrices_of_one_shape_are_pictured_at_the_first_difference(exercise):
@@ -292,6 +317,7 @@ def test_of_a_tuple_the_first_wrong_item_names_the_mistake(exercise, answer, mis
     exercise(sum_and_share, lambda: [(ONES,), (1 + torch.arange(6.0).view(2, 3),)], [MEAN])
     verdict = check(answer, "double")
     assert verdict.mistake == mistake and words in verdict.message
+    assert verdict.message.lower().count("item 1") <= 1
 
 
 def test_items_in_another_order_get_the_positions_to_move_them_to(exercise):

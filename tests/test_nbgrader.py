@@ -11,6 +11,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from course_utils import grade
 from course_utils.checks.exercise import EXERCISES
 from stored_notebooks import SOLUTIONS, last_problem, number_of
 from tools.mark_for_nbgrader import assignment
@@ -98,3 +99,23 @@ def test_the_gradebook_gets_the_points(course, student, wrong):
         assert not notebook.needs_manual_grade
         found = {grade.name: grade.score for grade in notebook.grades}
     assert found == {name: int(name not in wrong) for name in NAMES}
+
+
+@pytest.mark.slow
+def test_the_gradebook_asks_the_teacher_to_read_what_could_not_be_checked(course, tmp_path):
+    from nbgrader.api import Gradebook
+
+    copy = Path(shutil.copy(course / "gradebook.db", tmp_path))
+    paths = [course / "submitted" / "right" / folder / "1.ipynb" for folder in (LESSON, "other")]
+    verdicts = {name: ("correct", "") for name in NAMES} | {"dot": ("not checked", "")}
+    result = grade.Result(paths, verdicts, [])
+    with Gradebook(f"sqlite:///{copy}") as gradebook:  # TEACHING: You can change the points
+        for each in gradebook.find_submission(LESSON, "right").notebooks[0].grades:
+            each.cell.max_score = 3
+        gradebook.db.commit()
+    assert grade.save_points(copy, {"right": result}) == {"other"}  # an unknown assignment
+    with Gradebook(f"sqlite:///{copy}") as gradebook:
+        (notebook,) = gradebook.find_submission(LESSON, "right").notebooks
+        to_read = {each.name for each in notebook.grades if each.needs_manual_grade}
+        points = {each.name: each.auto_score for each in notebook.grades}
+    assert to_read == {"dot"} and points == {name: 3 * (name != "dot") for name in NAMES}

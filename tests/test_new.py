@@ -6,9 +6,11 @@ changed in a lesson.
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import nbformat
 import pytest
@@ -67,6 +69,24 @@ def test_what_is_begun_by_the_tool_passes_the_tests_of_notebooks(tmp_path):
     *_, before = sorted(path.name for path in ROOT.glob("notebooks/*.ipynb"))
     for words in [*left, before, *sum(LEFT_TO_DO.values(), [])]:
         assert words in told, f"no red test names {words}"
+
+
+class Begun(Exception):
+    """Nothing was wrong before the first file was written."""
+
+
+COMMAND = re.compile(r"^(?:Run `\.venv/bin/)?python -m tools\.new (.*?)(?:`|$)", re.M)
+DOCUMENTED = COMMAND.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8") + new.__doc__)
+
+
+@pytest.mark.parametrize("command", DOCUMENTED)
+def test_a_command_that_is_documented_begins(monkeypatch, command):
+    kind, lesson, name = shlex.split(command)
+    if kind == "lesson" and re.fullmatch(r"\d\d", lesson):
+        lesson = "98"  # so that the documents need no change when there is a lesson 14
+    monkeypatch.setattr(new, "write_check", Mock(side_effect=Begun))
+    with pytest.raises(Begun):
+        new.main([kind, lesson, name])
 
 
 @pytest.mark.parametrize(

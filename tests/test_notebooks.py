@@ -16,6 +16,7 @@ from course_utils.checks.exercise import EXERCISES as REGISTERED
 from stored_notebooks import (
     EXERCISES,
     LESSONS,
+    MOST_LINES,
     ROOT,
     SOLUTIONS,
     WITH_EXERCISES,
@@ -209,10 +210,10 @@ def test_cells_are_short(path):
     for cell in read(path).cells:
         text = re.sub(r"^[-|].*", "", cell.source, flags=re.M)  # lists and tables apart
         lines, words = len(cell.source.splitlines()), len(text.split())
-        short = lines <= 15 if cell.cell_type == "code" else words <= 130
+        short = lines <= MOST_LINES if cell.cell_type == "code" else words <= 130
         assert short, (
-            f"{name_of(path)}: split this cell ({lines} lines, {words} words; at most 15 lines of "
-            f"code or 130 words):\n{cell.source}"
+            f"{name_of(path)}: split this cell ({lines} lines, {words} words; at most "
+            f"{MOST_LINES} lines of code or 130 words):\n{cell.source}"
         )
 
 

@@ -14,8 +14,12 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from course_utils import command, predictions
+from course_utils import command, grade, model_file, predictions
+from course_utils.checks.exercise import EXERCISES
 from course_utils.checks.progress import FILE as PROGRESS
+from course_utils.explorers.cache import MODELS
+from course_utils.grading import submissions
+from stored_notebooks import LESSONS, MOST_LINES, number_of
 from tools.notebooks import STUB, strip_solutions, write
 
 ROOT = Path(__file__).parents[1]
@@ -74,6 +78,9 @@ def test_every_module_and_option_that_a_document_names_exists(document):
         assert path.exists(), f"{document} names python -m {module}"
         for option in re.findall(rf"python -m {module}[^`\n]*?(--[\w-]+)", read(document)):
             assert f'"{option}"' in path.read_text(), f"{document} names {module} {option}"
+        for word in re.findall(rf"python -m {module} ([a-z]+)(?![\w/.])", read(document)):
+            known = module == "course_utils.grade" or f'"{word}"' in path.read_text()  # a folder
+            assert known, f"{document} names {module} {word}"
     for option in set(re.findall(r"install\.py[^`\n]*?(--\w+)", read(document))):
         assert f'"{option}"' in read("install.py"), f"{document} names install.py {option}"
 
@@ -92,13 +99,49 @@ def test_every_command_and_option_of_the_package_that_a_document_names_exists(do
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_setting_and_file_that_a_document_names_exists(document):
     code = read("Makefile") + read("tests/sampling.py") + "ATEN_CPU_CAPABILITY COURSE_STRICT"
+    code = set(re.findall(r"\w+", code))
     settings = re.findall(r"make [a-z-]+ ([A-Z]+)=|([A-Z_]+)=\w+ make ", read(document))
     for setting in {name for names in settings for name in names if name}:
         assert setting in code, f"{document} sets {setting}, which nothing reads"
+    for name in re.findall(r"--build-arg (\w+)=", read(document)):
+        assert f"ARG {name}=" in read("Dockerfile"), f"{document} builds with {name}"
     for file in set(re.findall(r"`(\.\w+\.json)`", read(document))):
         assert file in {predictions.FILE, PROGRESS}, f"{document} names {file}"
     for name in re.findall(r"conda activate ([\w-]+)", read(document)):
         assert f"name: {name}\n" in read("environment.yml"), f"{document} activates {name}"
+
+
+# Documents, the words around a number, and what the code has; a document need not say it.
+TEXTS = ["README.md", "LEARNING.md", "TEACHING.md", "Makefile", "course_utils/command.py"]
+LINE = re.search(r"line-length = (\d+)", read("pyproject.toml"))[1]
+TORCH = re.search(r"^torch==(\S+)", read("requirements.txt"), re.M)[1]
+SMOLLM = MODELS["SmolLM2-135M"]
+NUMBERS = [
+    (TEXTS, r"(\d+) MB", re.search(r"(\d+) MB", model_file.HOW)[1]),
+    (["README.md"], r"its (\d+) heads", SMOLLM["layers"] * SMOLLM["heads"]),
+    (["CONTRIBUTING.md"], r"code cell has at most (\d+) lines", MOST_LINES),
+    (["CONTRIBUTING.md"], r"lines of over (\d+) char", LINE),
+    (["CONTRIBUTING.md"], r"PyTorch ([\d.]+\d)", TORCH),
+    (["TEACHING.md"], r"more than (\d+) kB of code", submissions.LONGEST // 1000),
+    (["TEACHING.md"], r"After (\d+) seconds", grade.NOTEBOOK),
+]
+
+
+@pytest.mark.parametrize("documents, words, number", NUMBERS, ids=[row[1] for row in NUMBERS])
+def test_a_number_in_a_document_is_that_of_the_code(documents, words, number):
+    for document in documents:
+        for said in re.findall(words, read(document)):
+            assert said == str(number), f"{document}: {words} is {number}, not {said}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_file_exercise_and_lesson_that_a_command_names_exists(document):
+    text = read(document).replace(" COURSE/", " ")
+    for path in re.findall(r"[ `]((?:\w+/)+\w+\.(?:py|png|ipynb))\b", text):
+        assert (ROOT / path).exists() or path.startswith("build/"), f"{document} names {path}"
+    lessons = [f"{number_of(path)}_" for path in LESSONS]
+    for name in re.findall(r"(?:K=|tools\.mutants )(\w+)", text):
+        assert name in [*EXERCISES, *lessons], f"{document} names {name}"
 
 
 @needs_make

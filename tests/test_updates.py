@@ -1,6 +1,8 @@
 """Updating the course with git: what the installer sets up keeps answers and brings new text."""
 
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 import install
+from stored_notebooks import ROOT
 
 FILE = "lesson.ipynb"
 # What a shell, git's configuration or its placeholders might take apart.
@@ -89,12 +92,22 @@ def test_an_update_keeps_the_answer_and_brings_new_cells_and_outputs(course):
     assert cells(course)[3].outputs[0].text == "3 seconds\n"
 
 
-def test_a_cell_that_both_sides_changed_shows_both_versions(course):
+def test_a_cell_that_both_sides_changed_shows_both_versions_until_one_is_committed(course):
+    text = (ROOT / "LEARNING.md").read_text(encoding="utf-8")
+    commands = re.search(r"```\n(git commit .*?)```", text, re.S)[1].splitlines()
+    commit, pull = (shlex.split(command)[1:] for command in commands)
     git = diverge(course, update="return (a * b).sum()")
-    assert "CONFLICT" in git("merge", "-q", "--no-edit", "main", fails=True)
+    git("reset", "-q", "--soft", "HEAD~1")  # the answer is saved, not yet committed
+    git("branch", "--set-upstream-to=main")
+    git(*commit)
+    assert "CONFLICT" in git(*pull, fails=True)
     both = cells(course)[1].source
     assert "<<<<<<<" in both and "return a @ b" in both and "return (a * b).sum()" in both
     assert cells(course)[-1].source == "One more idea"
+    git("commit", "-qam", "Keep my answer")
+    assert git("symbolic-ref", "--short", "HEAD").strip() == "learner"
+    git("merge-base", "--is-ancestor", "main", "HEAD")
+    assert not git("status", "--porcelain")
 
 
 def test_where_the_environment_is_gone_no_side_of_an_update_is_lost(course):

@@ -280,6 +280,11 @@ TABLE = {
         ("copies the prefix", [("@ k_prefix", "@ k_prefix.repeat(len(q), 1, 1, 1)")]),
         (GRADIENTS, lambda q, k, *rest: R["shared_prefix_attention"](q, k.detach(), *rest)),
     ],
+    "split_heads": [
+        ("error without numbers", [("num_heads must divide d_model = {d_model}, got", "not")]),
+        ("error without numbers", [(", got {num_heads}", "")]),
+        (None, [("x.reshape(", "x.view(-1).view(")]),  # fails for an x that is not contiguous
+    ],
     "merge_heads": [
         (None, squeezed("merge_heads")),
         (None, lambda x: x.transpose(1, 2).view(len(x), x.shape[2], -1)),
