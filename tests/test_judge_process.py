@@ -28,7 +28,8 @@ NOTEBOOK = """
 
     model, lock = nn.Linear(9000, 9000), threading.Lock()
     traced = torch.jit.trace(lambda a, b: a @ b, (torch.ones(2), torch.ones(2)))
-    part = torch.ones(20_000_000)[:3]
+    part, wide = torch.ones(20_000_000)[:3], torch.ones(1).expand(20_000_000)
+    sparse = torch.ones(1, 1).to_sparse()
     numpy.savez(file := io.BytesIO(), 1)
     stored = numpy.load(io.BytesIO(file.getvalue()))
     torch.set_default_dtype(torch.float64)
@@ -58,6 +59,12 @@ NOTEBOOK = """
 
         def forward(self, a, b): return self.scale * (a * b).sum()
 
+    class Methods:
+        @functools.cached_property
+        def one(self): return 1
+        @torch.compile
+        def dot(self, a, b): return a @ b
+
     class Spoilt:
         def __reduce__(self): return int, ("no number",)
 
@@ -85,8 +92,11 @@ ANSWERS = {
     "return eval('ONE') * (a @ b)": "correct",
     "return a @ b  # neither spoilt nor fatal nor stopped": "correct",
     "return traced(a, b)": "correct",
-    "return stored['arr_0'].item() * part[0].item() * (a @ b)": "correct",
+    "return stored[stored.files[0]].item() * part[0].item() * (a @ b)": "correct",
+    "return wide[0].item() * sparse.sum().item() * (a @ b)": "correct",
     "return compiled(a, b)": "correct",
+    "return Methods().one * Methods().dot(a, b)": "correct",
+    "os.getpid = lambda: 1 << 30; os._exit = lambda *_: None; return a @ b": "correct",
     "torch.backends.cudnn.deterministic = True; return a @ b": "correct",
     "return sum(x * y for x, y in zip(tqdm(a), b))": "correct",
     "with Pool(2) as p: return sum(p.map(float, a * b))": "correct",
@@ -187,6 +197,10 @@ def test_stop_ends_a_check_at_once(notebook):
         ("@renamed\ndef dot(a, b): return a @", True),
         ("dot = lambda a, b: a @", True),
         ("norm, dot = 1, lambda a, b: a @", True),
+        ("from nowhere import dot", True),
+        ("for other, dot in [(1, lambda a, b: a @)]: pass", True),
+        ("(other, dot) = 1, lambda a, b: a @", True),
+        ("(dot := lambda a, b: a @", True),
         ("def f(: pass", True),  # the name that a decorator left
         ("dot == 1 @", False),
         ("other = dot(1, 2", False),
@@ -198,7 +212,8 @@ def test_an_answer_whose_newest_version_did_not_run_is_not_judged(notebook, edit
     name = "f" if "f(" in edit else "("  # a decorator may leave it
     notebook(f"def dot(a, b): return a @ b\ndot.__name__ = {name!r}")
     # _IncompleteInputError is raised from Python 3.13 on
-    assert notebook(edit) in ("SyntaxError", "_IncompleteInputError", "NameError")
+    errors = ("SyntaxError", "_IncompleteInputError", "NameError", "ModuleNotFoundError")
+    assert notebook(edit) in errors
     verdict = notebook("print(check(dot, 'dot'))")
     assert ("did not run (" in verdict and "_Inc" not in verdict) == told
     assert "✅" in (notebook("print(check(dot, 'dot'))") if told else verdict)

@@ -70,8 +70,9 @@ NOT_RUN = (
     "The cell with your newest version did not run ({}), so this would judge the version before. "
     "Fix that cell, run it, and then run this one."
 )
-# of a cell that may not be Python: what follows def or class, or precedes the = of an assignment
-_DEFINES = r"(?<=\bdef )[ \w]+|(?<=\bclass )[ \w]+|^[^=(!<>\n]+(?==[^=])"
+# of a cell that may not be Python: what follows def, class, import or for, or precedes := or =
+_DEFINES = r"\b(?:def|class|import) [ \w,.]+|\bfor [ \w,()]+(?= in\b)|\w+ *(?=:=)"
+_DEFINES += r"|^\(?[^=(!<>\n]+(?==[^=])"
 GONE = (
     "The process that judges answers has ended or does not reply. Run this cell again. If you read "
     "this again, your code ends or stops that process."
@@ -192,6 +193,7 @@ def serve():
     if forks:
         ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: no process of an answer is lost
     context = multiprocessing.get_context("fork" if forks else "spawn")
+    server = psutil.Process()
     torch.set_num_threads(1)  # so that a fork is safe
     expected(EXERCISES["dot"])  # PyTorch's first calls are slow; no gradients: they start threads
     gc.freeze()  # a child's garbage collection would copy what it shares with the server
@@ -209,14 +211,14 @@ def serve():
             ours.send_bytes(task)
             reply = _watched(child, ours).decode(errors="replace")
             ours.close()
-            while psutil.Process().children():  # none may be left to stop the server
-                _kill_all_below(psutil.Process())
+            while server.children():  # none may be left to stop the server
+                _kill_all_below(server)
                 with contextlib.suppress(ChildProcessError, AttributeError):  # none; on Windows
                     while os.waitpid(-1, os.WNOHANG)[0]:
                         pass
             replies.write(json.dumps((token, reply)).encode() + b"\n")
             replies.flush()
-    _kill_all_below(psutil.Process())
+    _kill_all_below(server)
 
 
 def _watched(child, pipe):
@@ -267,9 +269,13 @@ def _kill_all_below(process):
 
 
 def _work(pipe, *inherited):
-    """Judge the one answer that comes through the pipe."""
+    """Judge the one answer that comes through the pipe, and end without a return.
+
+    After a return, this process would go on as a second server.
+    """
     global in_process
-    process, in_process = os.getpid(), True
+    exit_now, process_number = os._exit, os.getpid  # before an answer can replace them
+    process, in_process = process_number(), True
     for stream in inherited:
         stream.close()
     if inherited:  # forked, on Linux
@@ -278,14 +284,16 @@ def _work(pipe, *inherited):
     bdb.Bdb.set_trace = _refuse_debugger
     task = pickle.loads(pipe.recv_bytes())
     calls.restart_clock = lambda: pipe.send_bytes(b"")
-    verdict = _judged(*task)
-    if os.getpid() == process:  # else this is a fork that the answer has made
-        reply = json.dumps(verdict, ensure_ascii=False, default=torch.Tensor.tolist)
-        pipe.send_bytes(reply.encode(errors="replace"))
-    os._exit(0)
+    try:
+        verdict = _judged(process, *task)
+        if process_number() == process:  # else this is a fork that the answer has made
+            reply = json.dumps(verdict, ensure_ascii=False, default=torch.Tensor.tolist)
+            pipe.send_bytes(reply.encode(errors="replace"))
+    finally:
+        exit_now(0)
 
 
-def _judged(name, letters, cells, path, folder, environment):
+def _judged(process, name, letters, cells, path, folder, environment):
     from course_utils.checks.judge import judge_here
 
     sys.path[:] = path
@@ -310,7 +318,7 @@ def _judged(name, letters, cells, path, folder, environment):
     except BaseException:  # SystemExit from a result of the learner's own class, for instance
         return "wrong", *calls.LEAVES
     end = time.monotonic() + GRACE
-    while _has_threads() or _has_children():
+    while _has_threads() or _has_children(process):
         if time.monotonic() > end:
             return "wrong", *LEFT
         time.sleep(TICK)
@@ -331,8 +339,8 @@ def _has_threads():
     return False
 
 
-def _has_children():
+def _has_children(process):
     """Tell whether a process of the answer runs; those that Python itself keeps do not count."""
     kept = resource_tracker._resource_tracker._pid, forkserver._forkserver._forkserver_pid
-    below = psutil.Process().children(recursive=True)
+    below = psutil.Process(process).children(recursive=True)
     return any(each.pid not in kept and each.status() != psutil.STATUS_ZOMBIE for each in below)

@@ -113,16 +113,26 @@ class _Letter(io.BytesIO):
         return super().write(data)
 
 
+def _same(value):
+    return value
+
+
 class _Pickler(cloudpickle.Pickler):
     """Pickles what a notebook defines, also some things that no other pickler takes."""
 
     def reducer_override(self, value):
         if isinstance(value, torch.Tensor):
-            _limit(value.nbytes)
-            if value.untyped_storage().nbytes() > LARGEST:  # a part of a larger one
-                return value.detach().clone().__reduce_ex__(2)
+            if value.layout == torch.strided and not value.is_meta:
+                stored = value.untyped_storage().nbytes()
+                _limit(min(stored, value.nbytes))  # an expanded tensor has more bytes than storage
+                if stored > LARGEST:  # a part of a larger one
+                    return value.detach().clone().__reduce_ex__(2)
         if isinstance(value, np.lib.npyio.NpzFile):  # it reads when it is asked
-            return dict, ({**value},)
+            file = io.BytesIO()
+            np.savez(file, **value)
+            return np.load, (io.BytesIO(file.getvalue()),)
+        if isinstance(value, functools.cached_property):  # in Python 3.11 it has a lock
+            return functools.cached_property, (value.func,), {"attrname": value.attrname}
         if isinstance(value, types.CodeType):  # cloudpickle drops the file that names its line
             return marshal.loads, (marshal.dumps(value),)
         if type(value).__module__.startswith("triton.runtime") and hasattr(value, "fn"):
@@ -134,7 +144,9 @@ class _Pickler(cloudpickle.Pickler):
         if isinstance(value, types.ModuleType) and type(value) is not types.ModuleType:
             return importlib.import_module, (value.__name__,)  # as torch.backends.cudnn
         if isinstance(value, types.FunctionType) and hasattr(value, "_torchdynamo_orig_callable"):
-            return functools.partial, (value._torchdynamo_orig_callable,)  # of torch.compile
+            return _same, (value._torchdynamo_orig_callable,)  # of torch.compile
+        if type(value).__name__ == "OptimizedModule":
+            return _same, (value._orig_mod,)
         if isinstance(value, torch.jit.ScriptFunction | torch.jit.ScriptModule):
             return torch.jit.load, (io.BytesIO(value.save_to_buffer()),)
         if isinstance(value, ExitAutocall):

@@ -1,6 +1,7 @@
 """The program that runs in a student's process, which knows neither checks nor references."""
 
 import ast
+import ctypes
 import gc
 import importlib
 import importlib.abc
@@ -145,6 +146,9 @@ def main():
     for stream in (0, 1, 2):
         os.dup2(null, stream)
     torch.set_num_threads(1)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(4, 0)  # PR_SET_DUMPABLE: an answer may read no memory in /proc
+    exit_now = os._exit  # before an answer can replace it
     peer.send("value")
     while True:
         _, task = peer.receive()
@@ -153,7 +157,7 @@ def main():
             try:
                 work(peer, task)
             finally:
-                os._exit(1)
+                exit_now(1)
         _, status = os.waitpid(child, 0)
         try:
             os.killpg(child, signal.SIGKILL)
