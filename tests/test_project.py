@@ -121,7 +121,7 @@ NUMBERS = [
     (["README.md"], r"its (\d+) heads", SMOLLM["layers"] * SMOLLM["heads"]),
     (["CONTRIBUTING.md"], r"code cell has at most (\d+) lines", MOST_LINES),
     (["CONTRIBUTING.md"], r"lines of over (\d+) char", LINE),
-    (["CONTRIBUTING.md"], r"PyTorch ([\d.]+\d)", TORCH),
+    (["CONTRIBUTING.md"], r"Linux with PyTorch ([\d.]+\d)", TORCH),
     (["TEACHING.md"], r"more than (\d+) kB of code", submissions.LONGEST // 1000),
     (["TEACHING.md"], r"After (\d+) seconds", grade.NOTEBOOK),
 ]
