@@ -19,11 +19,10 @@ def pytest_collection_modifyitems(items):
 
     One process runs all tests of an exercise, because each process computes the results of its
     mistakes once. One process runs all tests in JupyterLab, since two at a time are slower. Other
-    tests stay together by file. Browsers start first: they take long, and the cores are free for
-    other tests while they are waited for.
+    tests stay together by file.
     """
     skip = pytest.mark.skip(reason="Triton exists for Linux only")
-    for item in [each for each in items if isinstance(each, pytest.Function)]:
+    for item in items:
         if "chromium" in item.fixturenames:
             item.add_marker("browser")
         exercise, file = exercise_of(item), item.path.name
@@ -31,7 +30,6 @@ def pytest_collection_modifyitems(items):
         item.add_marker(pytest.mark.xdist_group(exercise.name if exercise else of_file))
         if exercise and is_kernel(exercise):
             item.add_marker("kernel" if importlib.util.find_spec("triton") else skip)
-    items.sort(key=lambda item: "browser" not in item.keywords)
 
 
 def exercise_of(item):
