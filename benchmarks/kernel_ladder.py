@@ -259,9 +259,9 @@ def count(number, case, programs=1):
         masked += trips[-1] - (whole if on["TWO_LOOPS"] else 0)
     tile = case.B * case.H * tiles.block_q * tiles.block_k  # scores of one, in all heads
     if on["LONG_FIRST"]:
-        together = kernels.HEADS_TOGETHER.value
-        heads = [min(together, case.B * case.H - n) for n in range(0, case.B * case.H, together)]
-        order = [n for count in heads for n in reversed(trips) for _ in range(count)]
+        heads, together = case.B * case.H, kernels.HEADS_TOGETHER.value
+        groups = [min(together, heads - first) for first in range(0, heads, together)]
+        order = [n for group in groups for n in reversed(trips) for _ in range(group)]
     else:
         order = trips * case.H * case.B
     return {
